@@ -1,7 +1,6 @@
 package agentapi
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 )
@@ -59,7 +58,7 @@ type Error struct {
 // errors.Is and errors.As on this side of the socket.
 func Errorf(code uint, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Code: code, Msg: err.Error(), cause: errors.Unwrap(err)}
+	return &Error{Code: code, Msg: err.Error(), cause: err}
 }
 
 func (e *Error) Error() string {

@@ -1,0 +1,116 @@
+package spool
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+func del(container, iface string) agentapi.DelRequest {
+	return agentapi.DelRequest{
+		Attachment: agentapi.Attachment{ContainerID: container, Interface: iface},
+		Pod:        agentapi.Pod{Namespace: "default", Name: "web-0", UID: "u1"},
+		Network:    agentapi.Network{Name: "underlay", Type: "macvlan"},
+	}
+}
+
+func TestWhatIsPutCanBeListedReadAndRemoved(t *testing.T) {
+	d := Dir(filepath.Join(t.TempDir(), "not-yet", "spool"))
+	want := del("abc123", "net1@odd")
+	if err := d.Put(want); err != nil {
+		t.Fatal(err)
+	}
+	list, err := d.List()
+	if err != nil || !reflect.DeepEqual(list, []agentapi.Attachment{want.Attachment}) {
+		t.Fatalf("List() = %v, %v", list, err)
+	}
+	got, ok, err := d.Get(want.Attachment)
+	if err != nil || !ok || !reflect.DeepEqual(got, want) {
+		t.Fatalf("Get() = %+v, %v, %v", got, ok, err)
+	}
+	for range 2 {
+		if err := d.Remove(want.Attachment); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok, err := d.Get(want.Attachment); ok || err != nil {
+		t.Fatalf("after Remove: Get() = %v, %v", ok, err)
+	}
+}
+
+func TestARepeatedDELReplacesItself(t *testing.T) {
+	d := Dir(t.TempDir())
+	for _, netns := range []string{"/run/netns/a", ""} {
+		r := del("abc", "eth0")
+		r.NetNS = netns
+		if err := d.Put(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(string(d))
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("%d files, %v; want 1 and no temporary one", len(entries), err)
+	}
+	if r, _, _ := d.Get(del("abc", "eth0").Attachment); r.NetNS != "" {
+		t.Errorf("the first DEL is still there: %+v", r)
+	}
+}
+
+func TestASpoolThatDoesNotExistIsEmpty(t *testing.T) {
+	list, err := Dir(filepath.Join(t.TempDir(), "none")).List()
+	if err != nil || len(list) != 0 {
+		t.Errorf("List() = %v, %v", list, err)
+	}
+}
+
+func TestFilesThatAreNoCallsAreNotListed(t *testing.T) {
+	d := Dir(t.TempDir())
+	for _, name := range []string{".put-123", "README", "@eth0.json", "abc@.json", "abc.json", ".abc@eth0.json"} {
+		if err := os.WriteFile(d.path(name), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := d.List(); err != nil || len(list) != 0 {
+		t.Errorf("List() = %v, %v", list, err)
+	}
+}
+
+func TestAFileThatDoesNotHoldItsOwnCallIsMalformed(t *testing.T) {
+	for name, text := range map[string]string{
+		"cut off":                 `{"containerID":"abc","inter`,
+		"of another attachment":   `{"containerID":"other","interface":"eth0"}`,
+		"of no attachment at all": `{}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := Dir(t.TempDir())
+			if err := os.WriteFile(d.path("abc@eth0.json"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, ok, err := d.Get(agentapi.Attachment{ContainerID: "abc", Interface: "eth0"})
+			if ok || !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "abc@eth0.json") {
+				t.Errorf("Get() = %v, %v", ok, err)
+			}
+		})
+	}
+}
+
+func TestAnAttachmentCannotLeaveTheSpool(t *testing.T) {
+	d := Dir(t.TempDir())
+	for _, a := range []agentapi.Attachment{
+		{ContainerID: "../../etc/x", Interface: "eth0"},
+		{ContainerID: "abc", Interface: "../eth0"},
+		{ContainerID: "a@b", Interface: "eth0"},
+		{ContainerID: ".hidden", Interface: "eth0"},
+		{ContainerID: "", Interface: "eth0"},
+		{ContainerID: "abc", Interface: ""},
+	} {
+		if err := d.Put(agentapi.DelRequest{Attachment: a}); err == nil {
+			t.Errorf("%+v was spooled", a)
+		}
+	}
+}
