@@ -1,0 +1,115 @@
+package claim
+
+import (
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/dchest/siphash"
+)
+
+const (
+	// EtherType of claims and acks.
+	EtherType = 0x88b5
+	// Len is the length of the payload in bytes.
+	Len = 48
+	// EthernetLen is the length of a whole untagged frame in bytes, without FCS.
+	EthernetLen = etherHeaderLen + Len
+
+	etherHeaderLen = 14
+	magic          = "FLC1"
+	tagOffset      = 40
+)
+
+// Errors of Unmarshal, in the order in which a payload is checked.
+var (
+	ErrShort = errors.New("claim frame is too short")
+	ErrMagic = errors.New("not a claim frame of wire version 1")
+	ErrTag   = errors.New("claim frame fits no claim key")
+)
+
+// Key is a claim key: the 128-bit SipHash key that the nodes of a cluster share.
+type Key [16]byte
+
+// Flags of a frame. Unknown bits are carried as they are.
+type Flags uint32
+
+// FlagAck marks the reply of a kernel that fenced the address.
+const FlagAck Flags = 1 << 0
+
+// Frame is a claim, or with FlagAck an ack: "on this network, the address
+// belongs to the holder of this token".
+type Frame struct {
+	Flags   Flags
+	Network uint64
+	Addr    netip.Addr
+	Token   uint64
+}
+
+// Marshal returns the payload, signed with key. The zone of an IPv6 address is
+// not carried.
+func (f Frame) Marshal(key Key) [Len]byte {
+	var b [Len]byte
+	copy(b[0:4], magic)
+	binary.BigEndian.PutUint32(b[4:8], uint32(f.Flags))
+	binary.BigEndian.PutUint64(b[8:16], f.Network)
+	addr := f.Addr.As16()
+	copy(b[16:32], addr[:])
+	binary.BigEndian.PutUint64(b[32:40], f.Token)
+	binary.LittleEndian.PutUint64(b[tagOffset:], tag(key, b[:tagOffset]))
+	return b
+}
+
+// Ethernet returns the untagged frame that carries the claim from src to dst.
+// Both must be 48-bit addresses.
+func (f Frame) Ethernet(dst, src net.HardwareAddr, key Key) ([]byte, error) {
+	if len(dst) != 6 || len(src) != 6 {
+		return nil, fmt.Errorf("claim for %s from %q to %q: not an Ethernet address", f.Addr, src, dst)
+	}
+	b := make([]byte, 0, EthernetLen)
+	b = append(b, dst...)
+	b = append(b, src...)
+	b = binary.BigEndian.AppendUint16(b, EtherType)
+	payload := f.Marshal(key)
+	return append(b, payload[:]...), nil
+}
+
+// Unmarshal decodes a payload whose tag fits one of keys. Bytes behind the
+// payload are padding and ignored. IPv4-mapped addresses come back as IPv4.
+func Unmarshal(b []byte, keys ...Key) (Frame, error) {
+	if len(b) < Len {
+		return Frame{}, fmt.Errorf("%w: %d of %d bytes", ErrShort, len(b), Len)
+	}
+	if string(b[0:4]) != magic {
+		return Frame{}, ErrMagic
+	}
+	if !signed(b[:Len], keys) {
+		return Frame{}, ErrTag
+	}
+	return Frame{
+		Flags:   Flags(binary.BigEndian.Uint32(b[4:8])),
+		Network: binary.BigEndian.Uint64(b[8:16]),
+		Addr:    netip.AddrFrom16([16]byte(b[16:32])).Unmap(),
+		Token:   binary.BigEndian.Uint64(b[32:40]),
+	}, nil
+}
+
+// signed tells whether the tag of b fits one of keys.
+func signed(b []byte, keys []Key) bool {
+	for _, key := range keys {
+		var want [8]byte
+		binary.LittleEndian.PutUint64(want[:], tag(key, b[:tagOffset]))
+		if subtle.ConstantTimeCompare(want[:], b[tagOffset:]) == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// tag is SipHash-2-4 with the key's halves read as little-endian words.
+func tag(key Key, b []byte) uint64 {
+	return siphash.Hash(binary.LittleEndian.Uint64(key[:8]), binary.LittleEndian.Uint64(key[8:]), b)
+}

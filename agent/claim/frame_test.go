@@ -1,0 +1,152 @@
+package claim
+
+import (
+	"encoding/hex"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+)
+
+var (
+	keyA = Key{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+	keyB = Key{15: 1}
+)
+
+func TestTagIsTheSipHashOfThePublishedVectors(t *testing.T) {
+	// Appendix A of the SipHash paper: key 00..0f, message 00..0e.
+	msg := make([]byte, 15)
+	for i := range msg {
+		msg[i] = byte(i)
+	}
+	if got, want := tag(keyA, msg), uint64(0xa129ca6149be45e5); got != want {
+		t.Fatalf("tag = %#x, want %#x", got, want)
+	}
+}
+
+func TestFrameOnTheWire(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		frame Frame
+		want  string // bytes 0 to 39
+	}{
+		{"claim for IPv4 carries the mapped address",
+			Frame{Network: 0x0102030405060708, Addr: netip.MustParseAddr("192.0.2.7"), Token: 0x1122},
+			"464c4331" + "00000000" + "0102030405060708" + "00000000000000000000ffffc0000207" + "0000000000001122"},
+		{"ack for IPv6 sets bit 0",
+			Frame{Flags: FlagAck, Network: 1, Addr: netip.MustParseAddr("2001:db8::7"), Token: 1<<64 - 1},
+			"464c4331" + "00000001" + "0000000000000001" + "20010db8000000000000000000000007" + "ffffffffffffffff"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := tc.frame.Marshal(keyA)
+			if got := hex.EncodeToString(b[:tagOffset]); got != tc.want {
+				t.Fatalf("payload\n got %s\nwant %s", got, tc.want)
+			}
+			got, err := Unmarshal(b[:], keyB, keyA)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != tc.frame {
+				t.Fatalf("came back as %+v", got)
+			}
+		})
+	}
+}
+
+func TestUnmarshalRefuses(t *testing.T) {
+	valid := Frame{Network: 1, Addr: netip.MustParseAddr("192.0.2.7"), Token: 2}.Marshal(keyA)
+	flip := func(i int) []byte {
+		b := valid
+		b[i] ^= 1
+		return b[:]
+	}
+	for _, tc := range []struct {
+		name string
+		b    []byte
+		keys []Key
+		want error
+	}{
+		{"nothing", nil, []Key{keyA}, ErrShort},
+		{"a payload cut by one byte", valid[:Len-1], []Key{keyA}, ErrShort},
+		{"another wire version", flip(3), []Key{keyA}, ErrMagic},
+		{"a changed flag", flip(7), []Key{keyA}, ErrTag},
+		{"a changed network", flip(8), []Key{keyA}, ErrTag},
+		{"a changed address", flip(31), []Key{keyA}, ErrTag},
+		{"a changed token", flip(39), []Key{keyA}, ErrTag},
+		{"a changed tag", flip(47), []Key{keyA}, ErrTag},
+		{"a key that is not ours", valid[:], []Key{keyB}, ErrTag},
+		{"no key at all", valid[:], nil, ErrTag},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := Unmarshal(tc.b, tc.keys...); !errors.Is(err, tc.want) {
+				t.Fatalf("err = %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestUnmarshalIgnoresPadding(t *testing.T) {
+	f := Frame{Network: 1, Addr: netip.MustParseAddr("192.0.2.7"), Token: 2}
+	b := f.Marshal(keyA)
+	got, err := Unmarshal(append(b[:], 0, 0, 0), keyA)
+	if err != nil || got != f {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+}
+
+func TestEthernetFrameNeedsNoPadding(t *testing.T) {
+	dst := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	src := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	f := Frame{Network: 1, Addr: netip.MustParseAddr("192.0.2.7"), Token: 2}
+	b, err := f.Ethernet(dst, src, keyA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) != 62 {
+		t.Fatalf("frame has %d bytes, want 62", len(b))
+	}
+	if got := hex.EncodeToString(b[:14]); got != "ffffffffffff"+"020000000001"+"88b5" {
+		t.Fatalf("header %s", got)
+	}
+	if got, err := Unmarshal(b[14:], keyA); err != nil || got != f {
+		t.Fatalf("payload %+v, %v", got, err)
+	}
+	if _, err := f.Ethernet(nil, src, keyA); err == nil {
+		t.Fatal("a frame without destination was built")
+	}
+}
+
+func TestNetworkSeparatesClustersAndNetworks(t *testing.T) {
+	// printf '6b1c2d3e-0000-4000-8000-000000000001/blue' | sha256sum
+	const uid = "6b1c2d3e-0000-4000-8000-000000000001"
+	if got, want := Network(uid, "blue"), uint64(0x2a02f8e49a0932a2); got != want {
+		t.Errorf("Network = %#x, want %#x", got, want)
+	}
+	if Network(uid, "") == Network(uid, "blue") {
+		t.Error("two networks of one cluster share a number")
+	}
+	if Network("other", "blue") == Network(uid, "blue") {
+		t.Error("two clusters share a number")
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	claim := Frame{Network: 1, Addr: netip.MustParseAddr("192.0.2.7"), Token: 2}.Marshal(keyA)
+	ack := Frame{Flags: FlagAck, Network: 1, Addr: netip.MustParseAddr("2001:db8::7"), Token: 2}.Marshal(keyB)
+	f.Add(claim[:])
+	f.Add(ack[:])
+	f.Add([]byte(magic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		frame, err := Unmarshal(b, keyA, keyB)
+		if err != nil {
+			return
+		}
+		// What was accepted under a key is exactly what that key signs.
+		for _, key := range []Key{keyA, keyB} {
+			if again := frame.Marshal(key); string(again[:]) == string(b[:Len]) {
+				return
+			}
+		}
+		t.Fatalf("accepted %x, which no key signs", b)
+	})
+}
