@@ -1,0 +1,70 @@
+package bpf
+
+import "fmt"
+
+// Counter names one count of the kernel programs: which program, and what became of the frame.
+type Counter struct {
+	Where  Where
+	Result Result
+}
+
+// String is "<where>/<result>"; both halves are fit for metric labels.
+func (c Counter) String() string { return c.Where.String() + "/" + c.Result.String() }
+
+// Result is what became of a frame.
+type Result uint16
+
+// Results of claims and acks.
+const (
+	ResultClaim      Result = 0  // frames with our ethertype
+	ResultShort      Result = 1  // shorter than a claim
+	ResultMagic      Result = 2  // another protocol or wire version
+	ResultForeign    Result = 3  // another cluster's network
+	ResultNotHeld    Result = 4  // nobody here holds the address
+	ResultForged     Result = 5  // wrong tag
+	ResultOld        Result = 6  // authentic, older than the lease
+	ResultEqual      Result = 7  // carries the lease's own token
+	ResultFenced     Result = 8  // raised the greatest token: the address is fenced from here on
+	ResultAgain      Result = 9  // authentic, newer than the lease, the address was fenced already
+	ResultAckSent    Result = 10 // claim turned into an ack
+	ResultAck        Result = 11 // authentic ack for a claim of this node
+	ResultAckUnasked Result = 12 // ack for an address this node neither holds nor watches
+	ResultFromPod    Result = 13 // a pod sent our ethertype
+)
+
+// Results of the data path.
+const (
+	ResultDropFenced    Result = 16 // from or to a fenced address
+	ResultDropDead      Result = 17 // the slot is dead
+	ResultDropSlot      Result = 18 // source is leased to another slot
+	ResultDropMAC       Result = 19 // ARP or ND for a held address from another MAC
+	ResultDropUnleased  Result = 20 // source guard: the source is not leased to this slot
+	ResultDropMalformed Result = 21 // cannot be told who the frame speaks for
+)
+
+// Results of listening.
+const (
+	ResultHit        Result = 24 // somebody else spoke for a leased or watched address
+	ResultSighting   Result = 25 // recorded who speaks for an address
+	ResultReflected  Result = 26 // own probe sent back to the parent's children
+	ResultSuppressed Result = 27 // event held back by the rate limit
+	ResultEventLost  Result = 28 // event lost, ring buffer full
+)
+
+func (r Result) String() string {
+	if s, ok := resultNames[r]; ok {
+		return s
+	}
+	return fmt.Sprintf("result-%d", uint16(r))
+}
+
+var resultNames = map[Result]string{
+	ResultClaim: "claim", ResultShort: "short", ResultMagic: "magic", ResultForeign: "foreign",
+	ResultNotHeld: "not-held", ResultForged: "forged", ResultOld: "old", ResultEqual: "equal",
+	ResultFenced: "fenced", ResultAgain: "again", ResultAckSent: "ack-sent", ResultAck: "ack",
+	ResultAckUnasked: "ack-unasked", ResultFromPod: "from-pod",
+	ResultDropFenced: "drop-fenced", ResultDropDead: "drop-dead", ResultDropSlot: "drop-slot",
+	ResultDropMAC: "drop-mac", ResultDropUnleased: "drop-unleased", ResultDropMalformed: "drop-malformed",
+	ResultHit: "hit", ResultSighting: "sighting", ResultReflected: "reflected",
+	ResultSuppressed: "suppressed", ResultEventLost: "event-lost",
+}

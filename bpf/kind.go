@@ -1,0 +1,37 @@
+package bpf
+
+import "fmt"
+
+// Kind is the sort of frame by which somebody spoke for an address.
+type Kind uint16
+
+// Kinds of frames. KindARPProbe and KindDAD are tentative: the sender asks whether the address is in use.
+const (
+	KindARP      Kind = 1 // ARP request, reply or announcement whose sender is the address (RFC 826, RFC 5227)
+	KindARPProbe Kind = 2 // ARP probe: sender 0.0.0.0, target the address (RFC 5227 section 2.1.1)
+	KindNA       Kind = 3 // neighbour advertisement for the address (RFC 4861 section 4.4)
+	KindNS       Kind = 4 // neighbour solicitation sent from the address (RFC 4861 section 4.3)
+	KindDAD      Kind = 5 // neighbour solicitation from :: for the address (RFC 4862 section 5.4)
+	KindIP       Kind = 6 // IP packet sent from the address
+)
+
+// Tentative reports whether a frame of this kind only asks for the address.
+func (k Kind) Tentative() bool { return k == KindARPProbe || k == KindDAD }
+
+func (k Kind) String() string {
+	switch k {
+	case KindARP:
+		return "arp"
+	case KindARPProbe:
+		return "arp-probe"
+	case KindNA:
+		return "na"
+	case KindNS:
+		return "ns"
+	case KindDAD:
+		return "dad"
+	case KindIP:
+		return "ip"
+	}
+	return fmt.Sprintf("kind-%d", uint16(k))
+}
