@@ -1,0 +1,63 @@
+// Thirdparty installs Debian packages and builds third-party binaries for the
+// tests.
+//
+//	thirdparty packages        install missing Debian packages (root)
+//	thirdparty build NAME...   build components and print nothing but progress
+//	thirdparty dir NAME        build the component and print its directory
+//	thirdparty names           list the components
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "thirdparty:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("usage: thirdparty packages | build NAME... | dir NAME | names")
+	}
+	switch verb, names := args[0], args[1:]; verb {
+	case "packages":
+		return thirdparty.InstallPackages(ctx, os.Stderr)
+	case "names":
+		for _, name := range thirdparty.Names() {
+			fmt.Println(name)
+		}
+		return nil
+	case "build", "dir":
+		return build(ctx, names, verb == "dir")
+	default:
+		return fmt.Errorf("no verb %q", verb)
+	}
+}
+
+func build(ctx context.Context, names []string, printDir bool) error {
+	b, err := thirdparty.NewBuilder(os.Stderr)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		dir, err := b.Dir(ctx, name)
+		if err != nil {
+			return err
+		}
+		if printDir {
+			fmt.Println(dir)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package thirdparty
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// builtMark is the file that a finished build leaves beside its binaries; it
+// holds the digest of what went in.
+const builtMark = ".built"
+
+// Builder builds components into the cache.
+type Builder struct {
+	// Modules is the directory of the tool modules.
+	Modules string
+	// Cache receives one directory for each component and version.
+	Cache string
+	// Progress receives a line when a build starts and one when it ends.
+	Progress io.Writer
+}
+
+// NewBuilder returns a builder for the project that the working directory is in.
+func NewBuilder(progress io.Writer) (*Builder, error) {
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	return &Builder{Modules: filepath.Join(root, "test", "thirdparty", "modules"), Cache: cache, Progress: progress}, nil
+}
+
+// Dir returns the directory that holds the component's binaries, and builds
+// them first if they are not there. Processes that ask at the same time wait
+// for each other.
+func (b *Builder) Dir(ctx context.Context, name string) (string, error) {
+	c, err := find(name)
+	if err != nil {
+		return "", err
+	}
+	plan, err := b.plan(c)
+	if err != nil {
+		return "", fmt.Errorf("plan the build of %s: %w", name, err)
+	}
+	if plan.done() {
+		return plan.dir, nil
+	}
+	unlock, err := lock(filepath.Join(b.Cache, name+".lock"))
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w", name, err)
+	}
+	defer unlock()
+	if plan.done() { // by whoever held the lock
+		return plan.dir, nil
+	}
+	started := time.Now()
+	fmt.Fprintf(b.Progress, "building %s %s\n", name, plan.version)
+	if err := plan.run(ctx); err != nil {
+		return "", fmt.Errorf("build %s %s: %w", name, plan.version, err)
+	}
+	fmt.Fprintf(b.Progress, "building %s %s: done in %s\n", name, plan.version, time.Since(started).Round(time.Second))
+	return plan.dir, nil
+}
+
+// buildPlan is one component at one version for one toolchain.
+type buildPlan struct {
+	version string
+	source  string // the tool module
+	dir     string // where the binaries end up
+	digest  string // of everything that decides the result
+	target  string // argument of go build
+	binary  string // name of the only binary; "" for all tools
+	ldflags string
+}
+
+func (b *Builder) plan(c Component) (buildPlan, error) {
+	p := buildPlan{source: filepath.Join(b.Modules, c.Name), target: "tool", binary: c.Binary}
+	gomod, err := os.ReadFile(filepath.Join(p.source, "go.mod"))
+	if err != nil {
+		return p, err
+	}
+	gosum, err := os.ReadFile(filepath.Join(p.source, "go.sum"))
+	if err != nil {
+		return p, err
+	}
+	if p.version, err = requiredVersion(string(gomod), c.Module); err != nil {
+		return p, err
+	}
+	if c.Package != "" {
+		p.target = c.Package
+	}
+	p.ldflags = "-s -w"
+	if c.linkFlags != nil {
+		p.ldflags += " " + c.linkFlags(p.version)
+	}
+	p.dir = filepath.Join(b.Cache, c.Name+"-"+p.version+"-"+runtime.Version())
+	sum := sha256.New()
+	for _, part := range []string{string(gomod), string(gosum), p.target, p.binary, p.ldflags} {
+		fmt.Fprintf(sum, "%d:%s", len(part), part)
+	}
+	p.digest = hex.EncodeToString(sum.Sum(nil))
+	return p, nil
+}
+
+func (p buildPlan) done() bool {
+	mark, err := os.ReadFile(filepath.Join(p.dir, builtMark))
+	return err == nil && string(mark) == p.digest
+}
+
+// run builds beside the final directory and renames, so that an interrupted
+// build is never taken for a finished one.
+func (p buildPlan) run(ctx context.Context) (err error) {
+	work, err := os.MkdirTemp(filepath.Dir(p.dir), filepath.Base(p.dir)+".tmp-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(work)
+		}
+	}()
+	out := work + string(filepath.Separator)
+	if p.binary != "" {
+		out = filepath.Join(work, p.binary)
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", p.ldflags, "-o", out, p.target)
+	cmd.Dir = p.source
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s in %s: %w\n%s", p.target, p.source, err, lastLines(string(output), 30))
+	}
+	if err := os.WriteFile(filepath.Join(work, builtMark), []byte(p.digest), 0o644); err != nil {
+		return err
+	}
+	if err := os.Chmod(work, 0o755); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(p.dir); err != nil {
+		return err
+	}
+	return os.Rename(work, p.dir)
+}
+
+// lock takes an advisory lock on the file and returns what releases it.
+func lock(path string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

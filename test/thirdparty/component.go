@@ -1,0 +1,98 @@
+package thirdparty
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// Component is a project whose binaries are built from its Go module.
+type Component struct {
+	// Name is the directory of the tool module under modules/.
+	Name string
+	// Module is the module whose version is the component's version.
+	Module string
+	// Package is built into one binary called Binary. When it is empty, all
+	// tools of the module are built, each under its own name.
+	Package, Binary string
+	// linkFlags returns what the linker must put into the binary, because the
+	// project's own release build does: without a version kubelet and
+	// kube-apiserver refuse each other.
+	linkFlags func(version string) string
+}
+
+// Names of the components.
+const (
+	Kubernetes       = "kubernetes"
+	KubernetesOldest = "kubernetes-oldest" // kube-apiserver of the oldest supported minor
+	Etcd             = "etcd"
+	Containerd       = "containerd"
+	CNIPlugins       = "cniplugins"
+	Helm             = "helm"
+	Prometheus       = "prometheus" // promtool
+	ControllerGen    = "controller-gen"
+	Staticcheck      = "staticcheck"
+	GolangciLint     = "golangci-lint"
+)
+
+// components returns every component, keyed by its name.
+func components() map[string]Component {
+	list := []Component{
+		{Name: Kubernetes, Module: "k8s.io/kubernetes", linkFlags: kubernetesVersion},
+		{Name: KubernetesOldest, Module: "k8s.io/kubernetes", linkFlags: kubernetesVersion},
+		{Name: Etcd, Module: "go.etcd.io/etcd/server/v3", Package: "go.etcd.io/etcd/server/v3", Binary: "etcd"},
+		{Name: Containerd, Module: "github.com/containerd/containerd/v2",
+			linkFlags: variable("github.com/containerd/containerd/v2/version.Version")},
+		{Name: CNIPlugins, Module: "github.com/containernetworking/plugins"},
+		{Name: Helm, Module: "helm.sh/helm/v4", linkFlags: variable("helm.sh/helm/v4/internal/version.version")},
+		{Name: Prometheus, Module: "github.com/prometheus/prometheus"},
+		{Name: ControllerGen, Module: "sigs.k8s.io/controller-tools"},
+		{Name: Staticcheck, Module: "honnef.co/go/tools"},
+		{Name: GolangciLint, Module: "github.com/golangci/golangci-lint/v2"},
+	}
+	byName := make(map[string]Component, len(list))
+	for _, c := range list {
+		byName[c.Name] = c
+	}
+	return byName
+}
+
+// Names returns the names of all components, sorted.
+func Names() []string {
+	var names []string
+	for name := range components() {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+func find(name string) (Component, error) {
+	c, ok := components()[name]
+	if !ok {
+		return Component{}, fmt.Errorf("no component %q (there are %s)", name, strings.Join(Names(), ", "))
+	}
+	return c, nil
+}
+
+// variable sets one string variable of the binary to the version.
+func variable(path string) func(string) string {
+	return func(version string) string { return "-X " + path + "=" + version }
+}
+
+// kubernetesVersion sets what `hack/lib/version.sh` of Kubernetes sets in a release.
+func kubernetesVersion(version string) string {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	values := []string{
+		"gitVersion=" + version, "gitMajor=" + major, "gitMinor=" + minor,
+		"gitTreeState=clean", "gitCommit=unknown", "buildDate=1970-01-01T00:00:00Z",
+	}
+	var flags []string
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		for _, v := range values {
+			flags = append(flags, "-X "+pkg+"."+v)
+		}
+	}
+	return strings.Join(flags, " ")
+}

@@ -1,0 +1,81 @@
+package thirdparty
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// packages returns the Debian packages of the tests and of `make generate`.
+func packages() []string {
+	return []string{
+		"ca-certificates",                           // the Go module proxy is asked over TLS
+		"runc",                                      // the runtime below containerd
+		"util-linux",                                // nsenter
+		"iproute2",                                  // ip, tc, bridge
+		"iptables", "nftables", "conntrack", "kmod", // kube-proxy and kubelet
+		"mount", "procps",
+		"iputils-arping", "iputils-ping", "ndisc6", "tcpdump", "curl", "jq", // peers and observers in tests
+		"clang-14", "llvm-14", "clang-format-14", // BPF objects: byte-reproducible for one clang version
+	}
+}
+
+// InstallPackages installs the Debian packages that are missing. It changes
+// nothing and asks no package server when none is. It needs root otherwise.
+func InstallPackages(ctx context.Context, progress io.Writer) error {
+	missing, err := missingPackages(ctx, packages())
+	if err != nil {
+		return err
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("install %s: root is needed", strings.Join(missing, " "))
+	}
+	fmt.Fprintf(progress, "installing %s\n", strings.Join(missing, " "))
+	started := time.Now()
+	install := append([]string{"install", "-y", "--no-install-recommends"}, missing...)
+	for _, args := range [][]string{{"update"}, install} {
+		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-q", "-o", "DPkg::Lock::Timeout=120"}, args...)...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, lastLines(string(output), 30))
+		}
+	}
+	fmt.Fprintf(progress, "installing packages: done in %s\n", time.Since(started).Round(time.Second))
+	return nil
+}
+
+// missingPackages returns those of wanted that dpkg does not know as installed.
+func missingPackages(ctx context.Context, wanted []string) ([]string, error) {
+	args := append([]string{"-W", "-f", "${db:Status-Status} ${Package}\n"}, wanted...)
+	cmd := exec.CommandContext(ctx, "dpkg-query", args...)
+	var stdout strings.Builder
+	cmd.Stdout = &stdout
+	// dpkg-query exits with 1 when it does not know one of the names.
+	if err := cmd.Run(); err != nil && cmd.ProcessState.ExitCode() != 1 {
+		return nil, fmt.Errorf("ask dpkg for installed packages: %w", err)
+	}
+	return notInstalled(stdout.String(), wanted), nil
+}
+
+func notInstalled(dpkg string, wanted []string) []string {
+	installed := map[string]bool{}
+	for line := range strings.Lines(dpkg) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "installed "); ok {
+			installed[name] = true
+		}
+	}
+	var missing []string
+	for _, name := range wanted {
+		if !installed[name] {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}

@@ -1,0 +1,41 @@
+package thirdparty
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func TestEveryComponentHasAToolModuleThatNamesItsVersion(t *testing.T) {
+	for name, c := range components() {
+		data, err := os.ReadFile(filepath.Join("modules", name, "go.mod"))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if _, err := requiredVersion(string(data), c.Module); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestRequiredVersionIsThatOfTheModuleItself(t *testing.T) {
+	const gomod = "module m\n\nrequire a/b v1.2.3\n\nrequire (\n\ta/b/c v4.5.6 // indirect\n)\n\nreplace a/d => a/d v9.9.9\n"
+	for module, want := range map[string]string{"a/b": "v1.2.3", "a/b/c": "v4.5.6"} {
+		if got, err := requiredVersion(gomod, module); err != nil || got != want {
+			t.Errorf("requiredVersion(%s) = %q, %v; want %q", module, got, err, want)
+		}
+	}
+	if _, err := requiredVersion(gomod, "a/d"); !errors.Is(err, errNotRequired) {
+		t.Errorf("a replaced module that is not required: got %v, want %v", err, errNotRequired)
+	}
+}
+
+func TestNotInstalledKeepsWhatDpkgDoesNotReportAsInstalled(t *testing.T) {
+	dpkg := "installed jq\nconfig-files runc\n"
+	if got, want := notInstalled(dpkg, []string{"jq", "runc", "curl"}), []string{"runc", "curl"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
