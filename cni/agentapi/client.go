@@ -91,12 +91,12 @@ func (c *Client) call(ctx context.Context, method, path string, request, answer 
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
-		return &AwayError{Socket: c.socket, Err: withoutURL(err)}
+		return &AwayError{Socket: c.socket, Err: cause(err)}
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return &AwayError{Socket: c.socket, Err: err}
+		return &AwayError{Socket: c.socket, Err: cause(err)}
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		return decodeError(path, resp.Status, text)
@@ -120,8 +120,13 @@ func decodeError(path, status string, text []byte) *Error {
 	return &e
 }
 
-// withoutURL drops the method and the made-up URL that net/http puts before the cause.
-func withoutURL(err error) error {
+// cause drops what net/http and net put before the reason: a made-up URL and
+// the socket's path, which AwayError tells already.
+func cause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
 	var u *url.Error
 	if errors.As(err, &u) {
 		return u.Err

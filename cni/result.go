@@ -1,0 +1,70 @@
+package main
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// result makes of the agent's answer the abbreviated result of an IPAM plugin:
+// no interfaces, and no interface in its ips (CNI specification, section 5).
+func result(answer *agentapi.AddResponse) (*types100.Result, error) {
+	if len(answer.IPs) == 0 {
+		return nil, agentapi.Errorf(agentapi.CodeInternal, "the agent answered without an address")
+	}
+	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion}
+	for _, ip := range answer.IPs {
+		if !ip.Address.IsValid() {
+			return nil, agentapi.Errorf(agentapi.CodeInternal, "the agent answered with an invalid address")
+		}
+		r.IPs = append(r.IPs, &types100.IPConfig{Address: ipNet(ip.Address), Gateway: netIP(ip.Gateway)})
+	}
+	for _, route := range answer.Routes {
+		if !route.Dst.IsValid() {
+			return nil, agentapi.Errorf(agentapi.CodeInternal, "the agent answered with a route to nowhere")
+		}
+		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(route.Dst.Masked()), GW: netIP(route.GW)})
+	}
+	return r, nil
+}
+
+// configured lists the addresses that the result gives to the interface of that
+// name inside the container. An address that names no interface is counted in:
+// version 0.3.1 results of some plugins leave the index out.
+func configured(r *types100.Result, ifname string) []agentapi.ConfiguredAddress {
+	var found []agentapi.ConfiguredAddress
+	for _, ip := range r.IPs {
+		c := agentapi.ConfiguredAddress{Address: prefix(ip.Address)}
+		if ip.Interface != nil && *ip.Interface >= 0 && *ip.Interface < len(r.Interfaces) {
+			i := r.Interfaces[*ip.Interface]
+			if i.Name != ifname || i.Sandbox == "" {
+				continue
+			}
+			c.Interface, c.MAC = i.Name, i.Mac
+		}
+		if c.Address.IsValid() {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+func ipNet(p netip.Prefix) net.IPNet {
+	return net.IPNet{IP: netIP(p.Addr()), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// netIP returns nil for the zero Addr, which a result leaves out.
+func netIP(a netip.Addr) net.IP { return a.AsSlice() }
+
+func prefix(n net.IPNet) netip.Prefix {
+	addr, ok := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	if !ok {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(addr.Unmap(), bits)
+}
