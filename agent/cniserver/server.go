@@ -1,0 +1,123 @@
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/cni/spool"
+)
+
+// Options of a Server. Backend is required.
+type Options struct {
+	Backend Backend
+	// Socket is the path to listen on; by default agentapi.DefaultSocket.
+	Socket string
+	// Spool is the directory that plugins leave DEL calls in; by default agentapi.DefaultSpool.
+	Spool string
+	// CallTimeout ends a call; by default agentapi.CallTimeout.
+	CallTimeout time.Duration
+	// SpoolPeriod is how often spooled calls that failed are tried again; by default 30 s.
+	SpoolPeriod time.Duration
+	// Metrics takes the duration histogram; nil leaves it out.
+	Metrics prometheus.Registerer
+	Log     logr.Logger
+	// Clock drives SpoolPeriod and measures durations; by default the real one.
+	Clock clock.WithTicker
+}
+
+// Server serves the plugin API. Make it with New and run it once.
+type Server struct {
+	backend     Backend
+	path        string
+	spool       spool.Dir
+	callTimeout time.Duration
+	spoolPeriod time.Duration
+	durations   *prometheus.HistogramVec
+	log         logr.Logger
+	clock       clock.WithTicker
+	lanes       *lanes
+}
+
+// New returns a server that does not listen yet.
+func New(o Options) (*Server, error) {
+	s := &Server{
+		backend:     o.Backend,
+		path:        o.Socket,
+		spool:       spool.Dir(o.Spool),
+		callTimeout: o.CallTimeout,
+		spoolPeriod: o.SpoolPeriod,
+		durations:   newDurations(),
+		log:         o.Log,
+		clock:       o.Clock,
+		lanes:       newLanes(),
+	}
+	if s.path == "" {
+		s.path = agentapi.DefaultSocket
+	}
+	if s.spool == "" {
+		s.spool = agentapi.DefaultSpool
+	}
+	if s.callTimeout == 0 {
+		s.callTimeout = agentapi.CallTimeout
+	}
+	if s.spoolPeriod == 0 {
+		s.spoolPeriod = 30 * time.Second
+	}
+	if s.clock == nil {
+		s.clock = clock.RealClock{}
+	}
+	if o.Metrics != nil {
+		if err := o.Metrics.Register(s.durations); err != nil {
+			return nil, fmt.Errorf("register the CNI metrics: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Start serves until ctx ends. Then it takes no more calls, waits for those
+// that run, and returns; whatever outlives CallTimeout is cancelled. It has the
+// form of a controller-runtime Runnable: start it when the caches are synced.
+func (s *Server) Start(ctx context.Context) error {
+	l, err := listen(s.path)
+	if err != nil {
+		return fmt.Errorf("serve the CNI plugin: %w", err)
+	}
+	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelCalls()
+	h := &http.Server{
+		Handler:     s.handler(),
+		BaseContext: func(net.Listener) context.Context { return calls },
+		// No ReadTimeout: it would end the context of calls that are still running.
+		ReadHeaderTimeout: s.callTimeout,
+	}
+	g, stopped := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve the CNI plugin on %s: %w", s.path, err)
+		}
+		return nil
+	})
+	g.Go(func() error { return s.watchSpool(stopped) })
+	g.Go(func() error {
+		<-stopped.Done()
+		grace, cancel := context.WithTimeout(calls, s.callTimeout)
+		defer cancel()
+		if err := h.Shutdown(grace); err != nil {
+			s.log.Error(err, "calls of the CNI plugin outlived their time and are cancelled")
+			cancelCalls()
+			return h.Close()
+		}
+		return nil
+	})
+	return g.Wait()
+}
