@@ -1,0 +1,4 @@
+// Package journal is what a node agent remembers across crashes: one file for
+// each pod interface that was or is being given addresses. Nothing is lost
+// that Put or Remove has returned from, whenever the machine stops.
+package journal
