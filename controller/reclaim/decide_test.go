@@ -1,0 +1,211 @@
+package reclaim
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/retention"
+)
+
+const s = time.Second
+
+func leaveAlone() Action { return Action{Kind: None} }
+
+func waitUntil(t time.Time) Action { return Action{Kind: Wait, Until: t} }
+
+func take(r v1alpha1.LeaseReason) Action { return Action{Kind: Quarantine, Reason: r} }
+
+func deletePod(r v1alpha1.LeaseReason, force bool) Action {
+	return Action{Kind: DeletePod, Reason: r, Force: force}
+}
+
+func TestBoundLease(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		when Facts
+		then Action
+	}{
+		// Alive.
+		{"a running pod keeps its address", facts(), leaveAlone()},
+		{"a pending pod keeps its address", facts(podPending), leaveAlone()},
+		{"a pod on the host's network is never touched", facts(podOnHostNetwork, podTerminatingSince(ago(time.Hour))), leaveAlone()},
+		{"a static pod is known by its config hash", facts(podStatic), leaveAlone()},
+
+		// Missing data is in use.
+		{"no address is taken when the pod could not be read", facts(podUnknown), leaveAlone()},
+		{"no address is taken when the node could not be read", facts(podGoneSince(ago(time.Hour)), nodeUnknown), leaveAlone()},
+		{"no address is taken when the record names no holder", facts(holderMissing, podGoneSince(ago(time.Hour))), leaveAlone()},
+		{"no address is taken in an unknown state", facts(inState("Borrowed"), podGoneSince(ago(time.Hour))), leaveAlone()},
+
+		// Terminating: deletionTimestamp includes the pod's grace, extraGrace comes on top.
+		{"a pod that is being deleted normally is left to the agent's DEL", facts(podTerminatingSince(hence(20 * s))), waitUntil(hence(25 * s))},
+		{"extraGrace is waited beyond deletionTimestamp", facts(podTerminatingSince(ago(4 * s))), waitUntil(hence(1 * s))},
+		{"a pod Terminating past deletionTimestamp and extraGrace loses its address", facts(podTerminatingSince(ago(5 * s))), take(v1alpha1.ReasonPodTerminating)},
+		{"a static pod is judged by its mirror pod", facts(podStatic, podTerminatingSince(ago(5*s))), take(v1alpha1.ReasonPodTerminating)},
+		{"a pool may keep terminating pods' addresses", facts(terminatingOff, podTerminatingSince(ago(time.Hour))), leaveAlone()},
+
+		// Finished.
+		{"a succeeded pod has its own grace and extraGrace for DEL", facts(podFinished(corev1.PodSucceeded, ago(30*s))), waitUntil(hence(5 * s))},
+		{"a succeeded pod past its grace loses its address", facts(podFinished(corev1.PodSucceeded, ago(35*s))), take(v1alpha1.ReasonPodFinished)},
+		{"a failed pod past its grace loses its address", facts(podFinished(corev1.PodFailed, ago(35*s))), take(v1alpha1.ReasonPodFinished)},
+		{"an evicted pod has no container statuses, its conditions tell the time", facts(podEvicted(ago(30 * s))), waitUntil(hence(5 * s))},
+		{"a finished pod does not wait for its silent node", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podFinished(corev1.PodFailed, ago(time.Minute))), take(v1alpha1.ReasonPodFinished)},
+
+		// Gone.
+		{"a pod that has just vanished is left to the agent's DEL", facts(podGoneSince(ago(1 * s))), waitUntil(hence(4 * s))},
+		{"a pod that is gone for extraGrace loses its address", facts(podGoneSince(ago(5 * s))), take(v1alpha1.ReasonPodGone)},
+		{"a lease bound a moment ago has extraGrace too", facts(podGoneSince(ago(time.Hour)), boundAt(ago(2*s))), waitUntil(hence(3 * s))},
+		{"a static pod's mirror pod may be made again", facts(podGoneSince(ago(time.Minute)), podStatic), waitUntil(hence(4*time.Minute + 5*s))},
+		{"a static pod without mirror pod for long is gone", facts(podGoneSince(ago(6*time.Minute)), podStatic), take(v1alpha1.ReasonPodGone)},
+
+		// Replaced.
+		{"a pod replaced a moment ago is left to the agent's DEL", facts(podReplacedAt(ago(1 * s))), waitUntil(hence(4 * s))},
+		{"a pod replaced by one with another UID loses its address", facts(podReplacedAt(ago(5 * s))), take(v1alpha1.ReasonPodReplaced)},
+		{"the replacement's own deletion does not matter", facts(podReplacedAt(ago(5*s)), podTerminatingSince(hence(time.Hour))), take(v1alpha1.ReasonPodReplaced)},
+		{"a replacement on the host's network does not matter", facts(podReplacedAt(ago(5*s)), podOnHostNetwork), take(v1alpha1.ReasonPodReplaced)},
+
+		// A silent node: zombies may be alive there, guards fence them.
+		{"a silent node's running pod keeps its address", facts(nodeNotReady), leaveAlone()},
+		{"a node that never reported counts as silent", facts(nodeNeverReported), leaveAlone()},
+		{"a silent node's terminating pod has its time as well", facts(nodeNotReady, podTerminatingSince(ago(4*s))), waitUntil(hence(1 * s))},
+		{"a silent node's terminating pod loses its address", facts(nodeNotReady, podTerminatingSince(ago(5*s))), take(v1alpha1.ReasonPodTerminating)},
+		{"a silent node has no DEL to wait for: gone", facts(nodeNotReady, podGoneSince(ago(0))), take(v1alpha1.ReasonPodGone)},
+		{"a silent node has no DEL to wait for: replaced", facts(nodeNotReady, podReplacedAt(ago(0))), take(v1alpha1.ReasonPodReplaced)},
+		{"nodeDown Never: terminating", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podTerminatingSince(ago(time.Hour))), leaveAlone()},
+		{"nodeDown Never: gone", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(time.Hour))), leaveAlone()},
+		{"nodeDown Never rules over silent nodes only", facts(nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(time.Hour))), take(v1alpha1.ReasonPodGone)},
+		{"an unguarded holder is waited for: terminating", facts(nodeNotReady, unguarded, podTerminatingSince(ago(time.Hour))), leaveAlone()},
+		{"an unguarded holder is waited for: gone", facts(nodeNotReady, unguarded, podGoneSince(ago(time.Hour))), leaveAlone()},
+		{"an unguarded holder is waited for: replaced", facts(nodeNotReady, unguarded, podReplacedAt(ago(time.Hour))), leaveAlone()},
+		{"an unguarded holder on a Ready node is taken from: its agent can tell", facts(unguarded, podTerminatingSince(ago(time.Hour))), take(v1alpha1.ReasonPodTerminating)},
+		{"nodeDown After: a silent node's running pod has that time", facts(nodeNotReady, nodeDown("After 2m")), waitUntil(hence(time.Minute))},
+		{"nodeDown After: then the pod is deleted first, with grace", facts(nodeNotReady, nodeDown("After 1m")), deletePod(v1alpha1.ReasonPodTerminating, false)},
+		{"nodeDown After: not without a guard", facts(nodeNotReady, nodeDown("After 1m"), unguarded), leaveAlone()},
+		{"nodeDown After: not on a Ready node", facts(nodeDown("After 1m")), leaveAlone()},
+
+		// Somebody's word that the machine is off.
+		{"out of service: a running pod is deleted first", facts(nodeNotReady, nodeTainted), deletePod(v1alpha1.ReasonOutOfService, true)},
+		{"out of service: a terminating pod is deleted first, without grace", facts(nodeNotReady, nodeTainted, podTerminatingSince(hence(20*s))), deletePod(v1alpha1.ReasonOutOfService, true)},
+		{"out of service: a pod kept by finalizers only loses its address", facts(nodeNotReady, nodeTainted, podForceDeleted(ago(0))), take(v1alpha1.ReasonOutOfService)},
+		{"out of service: a pod that is gone loses its address at once", facts(nodeNotReady, nodeTainted, podGoneSince(ago(0))), take(v1alpha1.ReasonOutOfService)},
+		{"out of service lifts nodeDown Never", facts(nodeNotReady, nodeTainted, nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(0))), take(v1alpha1.ReasonOutOfService)},
+		{"out of service lifts the missing guard", facts(nodeNotReady, nodeTainted, unguarded, podGoneSince(ago(0))), take(v1alpha1.ReasonOutOfService)},
+		{"the taint on a Ready node says nothing", facts(nodeTainted), leaveAlone()},
+		{"node gone: a running pod has the time in which a node may register anew", facts(nodeGoneSince(ago(30 * s))), waitUntil(hence(10 * s))},
+		{"node gone: then the pod is deleted first", facts(nodeGoneSince(ago(40 * s))), deletePod(v1alpha1.ReasonNodeGone, true)},
+		{"node gone: a pod that is gone loses its address at once", facts(nodeGoneSince(ago(0)), podGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},
+		{"node gone: a replaced pod loses its address at once", facts(nodeGoneSince(ago(0)), podReplacedAt(ago(0))), take(v1alpha1.ReasonNodeGone)},
+		{"node gone: a finished pod is finished", facts(nodeGoneSince(ago(0)), podFinished(corev1.PodSucceeded, ago(time.Hour))), take(v1alpha1.ReasonPodFinished)},
+	} {
+		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
+	}
+}
+
+func TestWarmLease(t *testing.T) {
+	warm := inState(v1alpha1.StateWarm)
+	for _, row := range []struct {
+		name string
+		when Facts
+		then Action
+	}{
+		{"its own agent ends it", facts(warm, podUnknown), leaveAlone()},
+		{"a silent node keeps it", facts(warm, podUnknown, nodeNotReady), leaveAlone()},
+		{"an unknown node keeps it", facts(warm, podUnknown, nodeUnknown), leaveAlone()},
+		{"a node that is gone loses it", facts(warm, podUnknown, nodeGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},
+	} {
+		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
+	}
+}
+
+func TestQuarantinedLease(t *testing.T) {
+	const gone, conflict = v1alpha1.ReasonPodGone, v1alpha1.ReasonConflict
+	reassign := Action{Kind: Reassign}
+	for _, row := range []struct {
+		name string
+		when Facts
+		then Action
+	}{
+		{"a verifier has 5 s", facts(quarantinedFor(gone, ago(4*s))), waitUntil(hence(1 * s))},
+		{"a verifier without progress for 5 s is changed", facts(quarantinedFor(gone, ago(5*s))), reassign},
+		{"a verifier that is not alive is changed at once", facts(quarantinedFor(gone, ago(0)), verifierDead), reassign},
+		{"a verifier whose node is gone is changed at once", facts(quarantinedFor(gone, ago(0)), verifierGone), reassign},
+		{"Unknown is an answer: another verifier after 10 s", facts(quarantinedFor(gone, ago(9*s)), verifierAnswered("hears nobody", 0)), waitUntil(hence(1 * s))},
+		{"Unknown again: the pause doubles", facts(quarantinedFor(gone, ago(10*s)), verifierAnswered("hears nobody", 2)), waitUntil(hence(30 * s))},
+		{"Unknown for ever: the pause ends at 10 min", facts(quarantinedFor(gone, ago(10*time.Minute)), verifierAnswered("hears nobody", 40)), reassign},
+		{"Unverified is verified like any other", facts(quarantinedFor(v1alpha1.ReasonUnverified, ago(5*s))), reassign},
+
+		{"the holder's node goes out of service meanwhile: the word is passed on", facts(quarantinedFor(gone, ago(0)), nodeNotReady, nodeTainted), take(v1alpha1.ReasonOutOfService)},
+		{"the holder's node is deleted meanwhile: the word is passed on", facts(quarantinedFor(gone, ago(0)), nodeGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},
+		{"the word is passed on once", facts(quarantinedFor(v1alpha1.ReasonNodeGone, ago(0)), nodeGoneSince(ago(0))), waitUntil(hence(5 * s))},
+		{"a node that could not be read is no word", facts(quarantinedFor(gone, ago(0)), nodeUnknown), waitUntil(hence(5 * s))},
+
+		{"a conflict stays with its node, which probes again", facts(quarantinedFor(conflict, ago(time.Hour))), leaveAlone()},
+		{"a conflict moves when its node is gone", facts(quarantinedFor(conflict, ago(0)), verifierGone), reassign},
+		{"a conflict outlasts a node that is away for a while", facts(quarantinedFor(conflict, ago(9*time.Minute)), verifierDead), waitUntil(hence(time.Minute))},
+		{"a conflict moves when its node stays away", facts(quarantinedFor(conflict, ago(10*time.Minute)), verifierDead), reassign},
+		{"a conflict is no matter of the previous holder's machine", facts(quarantinedFor(conflict, ago(0)), nodeGoneSince(ago(time.Hour))), leaveAlone()},
+	} {
+		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
+	}
+}
+
+func TestRetainedLease(t *testing.T) {
+	retained := func(set retention.Owner, policy v1alpha1.RetentionPolicy) Facts {
+		return facts(inState(v1alpha1.StateRetained), podGoneSince(ago(time.Hour)), func(f *Facts) {
+			f.Lease.Spec.Holder.OwnerKind, f.Lease.Spec.Holder.OwnerName = "StatefulSet", "web"
+			f.Lease.Spec.Retention = &v1alpha1.LeaseRetention{Policy: policy, Until: &metav1.Time{Time: hence(s)}}
+			f.Owner = set
+		})
+	}
+	scale := func(n int32) retention.Owner { return retention.Owner{Known: true, Exists: true, Replicas: n} }
+	for _, row := range []struct {
+		name string
+		when Facts
+		then Action
+	}{
+		{"is kept while its StatefulSet wants the ordinal", retained(scale(1), v1alpha1.RetainWhileOwned), leaveAlone()},
+		{"ends when its StatefulSet does not", retained(scale(0), v1alpha1.RetainWhileOwned), Action{Kind: EndRetention}},
+		{"ends when its StatefulSet is gone", retained(retention.Owner{Known: true}, v1alpha1.RetainWhileOwned), Action{Kind: EndRetention}},
+		{"is kept when its StatefulSet could not be read", retained(retention.Owner{}, v1alpha1.RetainWhileOwned), leaveAlone()},
+		{"is kept until its time", retained(scale(0), v1alpha1.RetainFor), waitUntil(hence(s))},
+	} {
+		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
+	}
+}
+
+// TestNoRunningPodLosesItsAddress walks every mixture of the words above (R12).
+func TestNoRunningPodLosesItsAddress(t *testing.T) {
+	nodes := []change{nil, nodeNotReady, nodeTainted, nodeGoneSince(ago(time.Hour)), nodeUnknown, nodeNeverReported}
+	policies := []change{nil, terminatingOff, nodeDown(v1alpha1.NodeDownNever), nodeDown("After 1s"), unguarded}
+	pods := []change{nil, podPending, podStatic, podOnHostNetwork}
+	for i, p := range pods {
+		for j, n := range nodes {
+			for k, q := range policies {
+				f := facts()
+				for _, c := range []change{p, n, q} {
+					if c != nil {
+						c(&f)
+					}
+				}
+				if a := Decide(f); a.Kind == Quarantine {
+					t.Errorf("pod %d, node %d, policy %d: a running pod loses its address: %s", i, j, k, a.Why)
+				}
+			}
+		}
+	}
+}
+
+func expect(t *testing.T, got, want Action) {
+	t.Helper()
+	if !got.SameAs(want) || !got.Until.Equal(want.Until) {
+		t.Errorf("got %s %s force=%v until %v (%s),\nwant %s %s force=%v until %v",
+			got.Kind, got.Reason, got.Force, got.Until, got.Why, want.Kind, want.Reason, want.Force, want.Until)
+	}
+	if got.Why == "" {
+		t.Errorf("%s says no why", got.Kind)
+	}
+}

@@ -1,0 +1,192 @@
+package reclaim
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// The world of the tables: pod default/web-0 with UID holderUID on node n1 holds
+// 10.6.0.10; it was bound an hour ago; the pool's extraGrace is 5 s.
+const (
+	holderUID = "7a3f1c2e-0000-4000-8000-000000000001"
+	otherUID  = "7a3f1c2e-0000-4000-8000-000000000002"
+	staticUID = "0cc175b9c0f1b6a831c399e269772661"
+)
+
+func noon() time.Time { return time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC) }
+
+func ago(d time.Duration) time.Time { return noon().Add(-d) }
+
+func hence(d time.Duration) time.Time { return noon().Add(d) }
+
+// change is one sentence of a row.
+type change func(*Facts)
+
+// facts is the world with changes: without any, a running pod on a Ready node.
+func facts(changes ...change) Facts {
+	f := Facts{
+		Lease: &v1alpha1.IPLease{
+			ObjectMeta: metav1.ObjectMeta{Name: "10.6.0.10"},
+			Spec: v1alpha1.IPLeaseSpec{
+				Address: "10.6.0.10", Pool: "blue", State: v1alpha1.StateBound, NodeName: "n1",
+				Session: "node-uid/boot-id", Since: metav1.NewTime(ago(time.Hour)),
+				Holder: &v1alpha1.Holder{
+					Namespace: "default", Pod: "web-0", PodUID: holderUID, Interface: "eth0",
+					ContainerID: "c0ffee", MAC: "02:00:00:00:00:0a", Guarded: true,
+				},
+			},
+		},
+		Pod:    View[corev1.Pod]{Known: true, Object: pod(holderUID)},
+		Node:   View[corev1.Node]{Known: true, Object: node(corev1.ConditionTrue)},
+		Policy: PolicyOf(nil, 5*time.Second),
+		Now:    noon(),
+	}
+	for _, c := range changes {
+		c(&f)
+	}
+	return f
+}
+
+func pod(uid string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web-0", UID: types.UID(uid),
+			CreationTimestamp: metav1.NewTime(ago(time.Hour)),
+		},
+		Spec:   corev1.PodSpec{NodeName: "n1", TerminationGracePeriodSeconds: ptr.To[int64](30)},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+}
+
+func node(ready corev1.ConditionStatus) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(ago(time.Minute)),
+		}}},
+	}
+}
+
+// Changes of the pod.
+
+func podTerminatingSince(deletion time.Time) change {
+	return func(f *Facts) {
+		f.Pod.Object.DeletionTimestamp = &metav1.Time{Time: deletion}
+		f.Pod.Object.DeletionGracePeriodSeconds = ptr.To[int64](30)
+	}
+}
+
+func podForceDeleted(deletion time.Time) change {
+	return func(f *Facts) {
+		podTerminatingSince(deletion)(f)
+		f.Pod.Object.DeletionGracePeriodSeconds = ptr.To[int64](0)
+	}
+}
+
+func podGoneSince(t time.Time) change {
+	return func(f *Facts) { f.Pod = View[corev1.Pod]{Known: true, AbsentSince: t} }
+}
+
+func podUnknown(f *Facts) { f.Pod = View[corev1.Pod]{} }
+
+func podReplacedAt(t time.Time) change {
+	return func(f *Facts) {
+		f.Pod.Object = pod(otherUID)
+		f.Pod.Object.CreationTimestamp = metav1.NewTime(t)
+	}
+}
+
+func podFinished(phase corev1.PodPhase, at time.Time) change {
+	return func(f *Facts) {
+		f.Pod.Object.Status.Phase = phase
+		f.Pod.Object.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(at)}},
+		}}
+	}
+}
+
+func podEvicted(at time.Time) change {
+	return func(f *Facts) {
+		f.Pod.Object.Status.Phase = corev1.PodFailed
+		f.Pod.Object.Status.Reason = "Evicted"
+		f.Pod.Object.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at),
+		}}
+	}
+}
+
+func podPending(f *Facts) { f.Pod.Object.Status.Phase = corev1.PodPending }
+
+func podOnHostNetwork(f *Facts) { f.Pod.Object.Spec.HostNetwork = true }
+
+func podStatic(f *Facts) {
+	f.Lease.Spec.Holder.PodUID = staticUID
+	if f.Pod.Object != nil {
+		f.Pod.Object.Annotations = map[string]string{configHash: staticUID}
+	}
+}
+
+// Changes of the node.
+
+func nodeNotReady(f *Facts) { f.Node.Object = node(corev1.ConditionUnknown) }
+
+func nodeNeverReported(f *Facts) { f.Node.Object.Status.Conditions = nil }
+
+func nodeTainted(f *Facts) {
+	f.Node.Object.Spec.Taints = append(f.Node.Object.Spec.Taints,
+		corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
+}
+
+func nodeGoneSince(t time.Time) change {
+	return func(f *Facts) { f.Node = View[corev1.Node]{Known: true, AbsentSince: t} }
+}
+
+func nodeUnknown(f *Facts) { f.Node = View[corev1.Node]{} }
+
+// Changes of the lease and the policy.
+
+func boundAt(t time.Time) change {
+	return func(f *Facts) { f.Lease.Spec.Since = metav1.NewTime(t) }
+}
+
+func unguarded(f *Facts) { f.Lease.Spec.Holder.Guarded = false }
+
+func inState(s v1alpha1.LeaseState) change { return func(f *Facts) { f.Lease.Spec.State = s } }
+
+func holderMissing(f *Facts) { f.Lease.Spec.Holder = nil }
+
+func terminatingOff(f *Facts) { f.Policy.Terminating = false }
+
+func nodeDown(p v1alpha1.NodeDownPolicy) change {
+	return func(f *Facts) {
+		f.Policy = PolicyOf(&v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{
+			Reclaim: &v1alpha1.Reclaim{NodeDown: p}}}, 5*time.Second)
+	}
+}
+
+// quarantinedFor puts the lease into quarantine, taken from n1, with n2 asked to verify at the given time.
+func quarantinedFor(reason v1alpha1.LeaseReason, asked time.Time) change {
+	return func(f *Facts) {
+		f.Lease.Spec = quarantined(f.Lease.Spec, reason, "n2", asked)
+		f.Verifier = Verifier{
+			Node: View[corev1.Node]{Known: true, Object: node(corev1.ConditionTrue)}, Alive: true, AskedAt: asked,
+		}
+	}
+}
+
+func verifierAnswered(message string, changes int) change {
+	return func(f *Facts) { f.Lease.Spec.Message, f.Verifier.Changes = message, changes }
+}
+
+func verifierDead(f *Facts) { f.Verifier.Alive = false }
+
+func verifierGone(f *Facts) {
+	f.Verifier.Alive = false
+	f.Verifier.Node = View[corev1.Node]{Known: true, AbsentSince: ago(time.Minute)}
+}

@@ -1,0 +1,119 @@
+package reclaim
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+const (
+	// verifierPatience is how long a verifier may take without an answer.
+	verifierPatience = 5 * time.Second
+	// unknownBackoff is the first pause after an answer of Unknown; it doubles
+	// with each change of the verifier, up to maxBackoff.
+	unknownBackoff = 10 * time.Second
+	maxBackoff     = 10 * time.Minute
+)
+
+// decideQuarantined looks after the verification: whether somebody is on it, and
+// whether what is known of the previous holder's machine has changed.
+func decideQuarantined(f Facts) Action {
+	spec := &f.Lease.Spec
+	if spec.Reason == v1alpha1.ReasonConflict {
+		return decideConflict(f)
+	}
+	if a, ok := decideNewAssertion(f); ok {
+		return a
+	}
+	if spec.NodeName == "" || !f.Verifier.Alive {
+		return Action{Kind: Reassign, Why: fmt.Sprintf("verifier %q is not there", spec.NodeName)}
+	}
+	patience, why := verifierPatience, fmt.Sprintf("verifier %s has not answered", spec.NodeName)
+	if spec.Message != "" {
+		// A verifier that cannot decide says so in the message (Unknown).
+		patience, why = backoff(f.Verifier.Changes), fmt.Sprintf("verifier %s: %s", spec.NodeName, spec.Message)
+	}
+	if due := f.Verifier.AskedAt.Add(patience); f.Now.Before(due) {
+		return Action{Kind: Wait, Until: due, Why: why}
+	}
+	return Action{Kind: Reassign, Why: why}
+}
+
+// decideConflict: the node that met the conflict probes again and again with its
+// own back-off. Only a node that is gone, or away for longer than that back-off
+// lasts, gives the lease into other hands.
+func decideConflict(f Facts) Action {
+	if f.Lease.Spec.NodeName == "" || f.Verifier.Node.Absent() {
+		return Action{Kind: Reassign, Why: fmt.Sprintf("node %q, which met the conflict, does not exist", f.Lease.Spec.NodeName)}
+	}
+	if f.Verifier.Alive || !f.Verifier.Node.Known {
+		return none("its node probes again")
+	}
+	why := fmt.Sprintf("node %s, which met the conflict, is not there", f.Lease.Spec.NodeName)
+	if due := f.Verifier.AskedAt.Add(maxBackoff); f.Now.Before(due) {
+		return Action{Kind: Wait, Until: due, Why: why}
+	}
+	return Action{Kind: Reassign, Why: why}
+}
+
+// decideNewAssertion: a machine that was only silent is now said to be off, which
+// lets a verifier take silence for proof where it could not before.
+func decideNewAssertion(f Facts) (Action, bool) {
+	previous := f.Lease.Spec.Previous
+	if previous == nil || previous.Node == "" || !f.Node.Known {
+		return Action{}, false
+	}
+	node := stateOf(f.Node)
+	if !node.asserted() || isAssertion(previous.Reason) {
+		return Action{}, false
+	}
+	return Action{Kind: Quarantine, Reason: node.reason(),
+		Why: fmt.Sprintf("node %s is gone or out of service", previous.Node)}, true
+}
+
+func isAssertion(reason v1alpha1.LeaseReason) bool {
+	return reason == v1alpha1.ReasonNodeGone || reason == v1alpha1.ReasonOutOfService
+}
+
+func backoff(changes int) time.Duration {
+	pause := unknownBackoff
+	for ; changes > 0 && pause < maxBackoff; changes-- {
+		pause *= 2
+	}
+	return min(pause, maxBackoff)
+}
+
+// quarantined returns the spec of a lease that is taken from its holder. The
+// holder stays on record: it names the pod, for people and so that the next pod
+// of a StatefulSet finds its address; previous tells the verifier whom to fence.
+func quarantined(old v1alpha1.IPLeaseSpec, reason v1alpha1.LeaseReason, verifier string, now time.Time) v1alpha1.IPLeaseSpec {
+	spec := *old.DeepCopy()
+	if old.State != v1alpha1.StateQuarantined || old.Previous == nil {
+		spec.Previous = &v1alpha1.PreviousHolder{Node: old.NodeName, Session: old.Session}
+		if h := old.Holder; h != nil {
+			spec.Previous.PodUID, spec.Previous.MAC, spec.Previous.Guarded = h.PodUID, h.MAC, h.Guarded
+		}
+	}
+	spec.Previous.Reason = reason
+	spec.Previous.Since = metav1.NewTime(now)
+	spec.State = v1alpha1.StateQuarantined
+	spec.Reason = reason
+	spec.Since = metav1.NewTime(now)
+	// The session is the holder's life; nobody may act on it without verification (R8).
+	spec.Session = ""
+	return reassigned(spec, verifier)
+}
+
+// reassigned returns the spec of a Quarantined lease with another verifier. The
+// last verifier's message goes: a message is an answer.
+func reassigned(old v1alpha1.IPLeaseSpec, verifier string) v1alpha1.IPLeaseSpec {
+	spec := *old.DeepCopy()
+	spec.Message = ""
+	if verifier != "" {
+		spec.NodeName = verifier
+	}
+	return spec
+}

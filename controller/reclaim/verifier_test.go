@@ -1,0 +1,75 @@
+package reclaim
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+func TestVerifiers(t *testing.T) {
+	anywhere := func(string) bool { return true }
+	nowhere := func(string) bool { return false }
+	on := func(nodes ...string) func(string) bool {
+		return func(n string) bool { return slices.Contains(nodes, n) }
+	}
+	for _, row := range []struct {
+		name      string
+		own       string
+		alive     []string
+		onSegment func(string) bool
+		want      string
+	}{
+		{"the holder's own node comes first, it can kill the slot", "n1", []string{"n3", "n2", "n1"}, on("n2"), "n1"},
+		{"without it, a node on the segment", "n1", []string{"n2", "n3", "n4"}, on("n3"), "n3"},
+		{"without any on the segment, the only one that is alive", "n1", []string{"n2"}, nowhere, "n2"},
+		{"nobody", "n1", nil, anywhere, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := First(Verifiers("10.6.0.10", row.own, row.alive, row.onSegment)); got != row.want {
+				t.Errorf("got %q, want %q", got, row.want)
+			}
+		})
+	}
+}
+
+func TestVerifiersAreAskedInTurn(t *testing.T) {
+	alive := []string{"n1", "n2", "n3", "n4", "n5"}
+	onSegment := func(n string) bool { return n == "n2" || n == "n4" }
+	all := Verifiers("10.6.0.10", "n1", alive, onSegment)
+
+	order := slices.Collect(all)
+	if order[0] != "n1" || !onSegment(order[1]) || !onSegment(order[2]) || len(order) != len(alive) {
+		t.Fatalf("order %v: want n1, then n2 and n4, then the others", order)
+	}
+	asked := "n1"
+	for _, want := range append(order[1:], "n1", order[1]) {
+		asked = Next(all, asked)
+		if asked != want {
+			t.Fatalf("after %v: asked %s, want %s", order, asked, want)
+		}
+	}
+	if got := Next(all, "gone"); got != "n1" {
+		t.Errorf("after a node that is gone: %s, want n1", got)
+	}
+	if got := Next(Verifiers("10.6.0.10", "n1", []string{"n1"}, onSegment), "n1"); got != "" {
+		t.Errorf("with one candidate: %q, want none other", got)
+	}
+}
+
+func TestLeasesSpreadOverVerifiers(t *testing.T) {
+	alive := []string{"n0", "n1", "n2", "n3"}
+	chosen := map[string]int{}
+	for i := range 1000 {
+		lease := fmt.Sprintf("10.6.%d.%d", i/250, i%250)
+		first := First(Verifiers(lease, "", alive, func(string) bool { return true }))
+		if again := First(Verifiers(lease, "", []string{"n3", "n1", "n0", "n2"}, func(string) bool { return true })); again != first {
+			t.Fatalf("%s: %s, then %s", lease, first, again)
+		}
+		chosen[first]++
+	}
+	for _, n := range alive {
+		if chosen[n] < 150 || chosen[n] > 350 {
+			t.Errorf("1000 leases over 4 nodes: %v", chosen)
+		}
+	}
+}
