@@ -1,0 +1,177 @@
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+func TestRequestAndAnswerOfAnADDArriveWhole(t *testing.T) {
+	want := agentapi.AddRequest{
+		Attachment: attachment("abc"),
+		NetNS:      "/run/netns/abc",
+		Pod:        agentapi.Pod{Namespace: "default", Name: "web-0", UID: "u"},
+		Network: agentapi.Network{
+			Name: "underlay", Type: "macvlan", Master: "eth1",
+			DefaultIPv4IPPool: []string{"primary", "backup"}, DefaultIPv6IPPool: []string{"six"},
+		},
+		IPs:        []netip.Addr{netip.MustParseAddr("192.0.2.7")},
+		Chained:    true,
+		Configured: []agentapi.ConfiguredAddress{{Address: netip.MustParsePrefix("192.0.2.7/24"), Interface: "eth0", MAC: "02:00:00:00:00:01"}},
+	}
+	answer := agentapi.AddResponse{
+		IPs: []agentapi.IP{
+			{Address: netip.MustParsePrefix("192.0.2.7/24"), Gateway: netip.MustParseAddr("192.0.2.1")},
+			{Address: netip.MustParsePrefix("2001:db8::7/64")},
+		},
+		Routes: []agentapi.Route{
+			{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("192.0.2.1")},
+			{Dst: netip.MustParsePrefix("198.51.100.0/24")},
+		},
+	}
+	var got agentapi.AddRequest
+	r := start(t, &brain{add: func(_ context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
+		got = r
+		return &answer, nil
+	}})
+	back, err := r.Add(t.Context(), want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the backend got  %+v\nthe client sent %+v", got, want)
+	}
+	if !reflect.DeepEqual(*back, answer) {
+		t.Errorf("the client got     %+v\nthe backend answered %+v", *back, answer)
+	}
+}
+
+func TestErrorsReachTheRuntimeWithTheirCode(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		code uint
+		msg  string
+	}{
+		"a typed error, wrapped": {
+			err:  fmt.Errorf("add: %w", agentapi.Errorf(agentapi.CodeExhausted, "pool p is full: add addresses to it").WithDetails("10 of 10")),
+			code: agentapi.CodeExhausted, msg: "pool p is full: add addresses to it; 10 of 10",
+		},
+		"any other error is internal":        {err: errors.New("boom"), code: agentapi.CodeInternal, msg: "boom"},
+		"a deadline inside means: try again": {err: fmt.Errorf("get lease: %w", context.DeadlineExceeded), code: agentapi.CodeTryAgainLater, msg: "get lease"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, &brain{add: func(context.Context, agentapi.AddRequest) (*agentapi.AddResponse, error) { return nil, c.err }})
+			_, err := r.Add(t.Context(), addOf("abc"))
+			e, ok := errors.AsType[*agentapi.Error](err)
+			if !ok || e.Code != c.code || !strings.Contains(e.Error(), c.msg) {
+				t.Errorf("got %T %v, want code %d and %q", err, err, c.code, c.msg)
+			}
+		})
+	}
+}
+
+func TestSTATUSHasTheTwoCodesOfTheSpecification(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		code uint
+	}{
+		"caches not synced":      {agentapi.Errorf(agentapi.CodeTryAgainLater, "caches"), agentapi.CodeNotAvailable},
+		"an error without code":  {errors.New("boom"), agentapi.CodeNotAvailable},
+		"no BPF file system":     {agentapi.Errorf(agentapi.CodeNotAvailable, "bpffs"), agentapi.CodeNotAvailable},
+		"programs not attached":  {agentapi.Errorf(agentapi.CodeLimited, "observer"), agentapi.CodeLimited},
+		"ready, nothing to tell": {nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, &brain{status: func(context.Context) error { return c.err }})
+			err := r.Status(t.Context())
+			e, _ := errors.AsType[*agentapi.Error](err)
+			if (err == nil) != (c.code == 0) || e != nil && e.Code != c.code {
+				t.Errorf("got %v, want code %d", err, c.code)
+			}
+		})
+	}
+}
+
+func TestACallEndsAtItsDeadlineWithTryAgainLater(t *testing.T) {
+	r := start(t, &brain{add: func(ctx context.Context, _ agentapi.AddRequest) (*agentapi.AddResponse, error) {
+		<-ctx.Done()
+		return nil, errors.New("gave up somewhere deep inside")
+	}}, withCallTimeout(20*time.Millisecond))
+	_, err := r.Add(t.Context(), addOf("abc"))
+	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeTryAgainLater {
+		t.Errorf("got %v, want code 11", err)
+	}
+}
+
+func TestAGCWithoutAListReleasesNothing(t *testing.T) {
+	r := start(t, &brain{})
+	err := r.GC(t.Context(), agentapi.GCRequest{Network: "underlay"})
+	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeInvalidNetworkConfig {
+		t.Errorf("got %v, want code 7", err)
+	}
+	if err := r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{}}); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.brain.gcs) != 1 || r.brain.gcs[0].Valid == nil {
+		t.Errorf("the backend got %+v, want the one with an empty list", r.brain.gcs)
+	}
+}
+
+func TestARequestThatIsNoJSONIsADecodingFailure(t *testing.T) {
+	r := start(t, &brain{})
+	conn, err := net.Dial("unix", r.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	h := http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return conn, nil }}}
+	resp, err := h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("got %s", resp.Status)
+	}
+}
+
+func TestEachCallIsMeasuredByVerbAndResult(t *testing.T) {
+	r := start(t, &brain{
+		add: func(context.Context, agentapi.AddRequest) (*agentapi.AddResponse, error) {
+			return nil, agentapi.Errorf(agentapi.CodeExhausted, "full")
+		},
+		check: func(context.Context, agentapi.CheckRequest) error {
+			return agentapi.Errorf(agentapi.CodeNotHeld, "gone")
+		},
+		status: func(context.Context) error { return errors.New("boom") },
+	})
+	ctx := t.Context()
+	_, _ = r.Add(ctx, addOf("abc"))
+	_ = r.Check(ctx, agentapi.CheckRequest{Attachment: attachment("abc")})
+	_ = r.Del(ctx, delOf("abc"))
+	_ = r.Status(ctx)
+	families, err := r.metrics.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("%d families, %v", len(families), err)
+	}
+	got := map[string]bool{}
+	for _, m := range families[0].Metric {
+		got[m.Label[1].GetValue()+" "+m.Label[0].GetValue()] = true
+		if first := m.Histogram.Bucket[0].GetUpperBound(); first != .0005 {
+			t.Errorf("the first bucket ends at %v s, want 0.5 ms", first)
+		}
+	}
+	want := map[string]bool{"ADD exhausted": true, "CHECK refused": true, "DEL ok": true, "STATUS error": true}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("measured %v, want %v", got, want)
+	}
+}

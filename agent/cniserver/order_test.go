@@ -1,0 +1,136 @@
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// hang is an Add that says when it has begun and returns when its context ends.
+type hang struct {
+	begun chan string
+	ended chan error
+}
+
+func newHang() *hang { return &hang{begun: make(chan string, 16), ended: make(chan error, 16)} }
+
+func (h *hang) add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
+	h.begun <- r.ContainerID
+	<-ctx.Done()
+	h.ended <- context.Cause(ctx)
+	return nil, ctx.Err()
+}
+
+func TestAPluginThatLeavesEndsItsADD(t *testing.T) {
+	h := newHang()
+	r := start(t, &brain{add: h.add})
+	ctx, leave := context.WithCancel(t.Context())
+	go func() { _, _ = r.Add(ctx, addOf("abc")) }()
+	within(t, "ADD at the backend", h.begun)
+	leave()
+	if cause := within(t, "end of the ADD", h.ended); !errors.Is(cause, context.Canceled) {
+		t.Errorf("the ADD ended by %v", cause)
+	}
+}
+
+func TestAnADDThatSucceedsForNobodyIsUndone(t *testing.T) {
+	begun := make(chan struct{})
+	r := start(t, &brain{add: func(ctx context.Context, _ agentapi.AddRequest) (*agentapi.AddResponse, error) {
+		close(begun)
+		<-ctx.Done()
+		return &agentapi.AddResponse{}, nil
+	}})
+	ctx, leave := context.WithCancel(t.Context())
+	go func() { _, _ = r.Add(ctx, addOf("abc")) }()
+	within(t, "ADD at the backend", begun)
+	leave()
+	eventually(t, "the ADD is undone by a DEL", func() bool { return slices.Equal(r.brain.deleted(), []string{"abc"}) })
+}
+
+func TestADELGoesOnWhenThePluginLeaves(t *testing.T) {
+	begun, proceed := make(chan struct{}), make(chan struct{})
+	r := start(t, &brain{del: func(ctx context.Context, _ agentapi.DelRequest) error {
+		close(begun)
+		<-proceed
+		return ctx.Err()
+	}})
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { left <- r.Del(ctx, delOf("abc")) }()
+	within(t, "DEL at the backend", begun)
+	leave()
+	within(t, "return of the client", left)
+	close(proceed)
+	eventually(t, "the DEL succeeded", func() bool { return len(r.brain.deleted()) == 1 })
+}
+
+func TestADELEndsTheADDThatIsInItsWay(t *testing.T) {
+	h := newHang()
+	r := start(t, &brain{add: h.add})
+	answered := make(chan error, 1)
+	go func() {
+		_, err := r.Add(t.Context(), addOf("abc"))
+		answered <- err
+	}()
+	within(t, "ADD at the backend", h.begun)
+	if err := r.Del(t.Context(), delOf("abc")); err != nil {
+		t.Fatal(err)
+	}
+	if cause := within(t, "end of the ADD", h.ended); !errors.Is(cause, errSuperseded) {
+		t.Errorf("the ADD ended by %v, want %v", cause, errSuperseded)
+	}
+	err := within(t, "answer to the ADD", answered)
+	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeTryAgainLater {
+		t.Errorf("the ADD was answered %v, want code 11", err)
+	}
+}
+
+func TestCallsForOneAttachmentRunOneByOneAndForOthersAtTheSameTime(t *testing.T) {
+	begun, proceed := make(chan string, 4), make(chan struct{})
+	r := start(t, &brain{check: func(_ context.Context, r agentapi.CheckRequest) error {
+		begun <- r.ContainerID
+		<-proceed
+		return nil
+	}})
+	done := make(chan error, 3)
+	for _, id := range []string{"one", "two", "one"} {
+		go func() { done <- r.Check(t.Context(), agentapi.CheckRequest{Attachment: attachment(id)}) }()
+	}
+	first := []string{within(t, "first call", begun), within(t, "second call", begun)}
+	slices.Sort(first)
+	if !slices.Equal(first, []string{"one", "two"}) {
+		t.Fatalf("%v run at the same time", first)
+	}
+	select {
+	case id := <-begun:
+		t.Fatalf("a second call for %s runs", id)
+	case <-time.After(50 * time.Millisecond): // the absence of a call has no event to wait for
+	}
+	close(proceed)
+	for range 3 {
+		if err := within(t, "answer", done); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestLanesLeaveNothingBehind(t *testing.T) {
+	l := newLanes()
+	_, leave, err := l.enter(t.Context(), attachment("abc"), yields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := l.enter(impatient, attachment("abc"), insists); !errors.Is(err, context.Canceled) {
+		t.Errorf("entered an occupied lane: %v", err)
+	}
+	leave()
+	if len(l.occupied) != 0 {
+		t.Errorf("%d lanes are left", len(l.occupied))
+	}
+}

@@ -1,0 +1,114 @@
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+func TestTheSocketIsForRootOnlyAndGoesWithItsServer(t *testing.T) {
+	r := start(t, &brain{})
+	file, err := os.Stat(r.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file.Mode().Perm() != 0o600 {
+		t.Errorf("the socket has mode %v, want 0600", file.Mode().Perm())
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(r.socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the end: %v", err)
+	}
+	_, err = r.Add(t.Context(), addOf("abc"))
+	if _, away := errors.AsType[*agentapi.AwayError](err); !away {
+		t.Errorf("a call without agent: %T %v, want an AwayError", err, err)
+	}
+}
+
+func TestASocketThatAKilledAgentLeftIsReplaced(t *testing.T) {
+	dir, err := os.MkdirTemp("", "flt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "agent.sock")
+	for _, left := range []string{path, path + ".new"} {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: left, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		l.Close()
+	}
+	s, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}
+
+func TestASuccessorsSocketIsLeftAlone(t *testing.T) {
+	dir, err := os.MkdirTemp("", "flt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "agent.sock")
+	old, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	successor, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer successor.Close()
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatalf("the successor cannot be reached: %v", err)
+	}
+	c.Close()
+}
+
+func TestTheEndWaitsForCallsThatRun(t *testing.T) {
+	begun, proceed := make(chan struct{}), make(chan struct{})
+	r := start(t, &brain{add: func(context.Context, agentapi.AddRequest) (*agentapi.AddResponse, error) {
+		close(begun)
+		<-proceed
+		return &agentapi.AddResponse{}, nil
+	}})
+	answered := make(chan error, 1)
+	go func() {
+		_, err := r.Add(t.Context(), addOf("abc"))
+		answered <- err
+	}()
+	within(t, "ADD at the backend", begun)
+	ended := make(chan error, 1)
+	go func() { ended <- r.stop() }()
+	eventually(t, "no new call is taken", func() bool {
+		_, err := net.Dial("unix", r.socket)
+		return err != nil
+	})
+	close(proceed)
+	if err := within(t, "answer", answered); err != nil {
+		t.Errorf("the running ADD was answered %v", err)
+	}
+	if err := within(t, "end of the server", ended); err != nil {
+		t.Error(err)
+	}
+}

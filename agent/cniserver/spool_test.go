@@ -1,0 +1,151 @@
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/cni/spool"
+)
+
+func (r *rig) spoolIsEmpty() bool {
+	list, err := r.spool.List()
+	return err == nil && len(list) == 0
+}
+
+func TestCallsSpooledBeforeTheStartAreCarriedOut(t *testing.T) {
+	d := spool.Dir(t.TempDir())
+	for _, id := range []string{"one", "two"} {
+		if err := d.Put(delOf(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := start(t, &brain{}, withSpool(d))
+	eventually(t, "the spool is empty", r.spoolIsEmpty)
+	got := r.brain.deleted()
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"one", "two"}) {
+		t.Errorf("carried out %v", got)
+	}
+}
+
+func TestACallSpooledWhileTheServerRunsIsCarriedOut(t *testing.T) {
+	// A stopped clock: only the appearance of the file can be the reason.
+	r := start(t, &brain{}, withClock(testclock.NewFakeClock(time.Now())))
+	eventually(t, "the spool is there", func() bool {
+		_, err := os.Stat(string(r.spool))
+		return err == nil
+	})
+	if err := r.spool.Put(delOf("abc")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the spool is empty", r.spoolIsEmpty)
+	if got := r.brain.deleted(); !slices.Equal(got, []string{"abc"}) {
+		t.Errorf("carried out %v", got)
+	}
+}
+
+func TestASpooledCallThatFailsStaysAndIsTriedAgain(t *testing.T) {
+	c := testclock.NewFakeClock(time.Now())
+	var tries atomic.Int32
+	var ready atomic.Bool
+	r := start(t, &brain{del: func(context.Context, agentapi.DelRequest) error {
+		tries.Add(1)
+		if !ready.Load() {
+			return errors.New("no slot to kill yet")
+		}
+		return nil
+	}}, withClock(c))
+	eventually(t, "the period runs", c.HasWaiters)
+	if err := r.spool.Put(delOf("abc")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it was tried", func() bool { return tries.Load() > 0 })
+	if r.spoolIsEmpty() {
+		t.Fatal("the call is lost")
+	}
+	ready.Store(true)
+	eventually(t, "the next period carries it out", func() bool {
+		c.Step(30 * time.Second)
+		return r.spoolIsEmpty()
+	})
+}
+
+func TestAMalformedFileIsCarriedOutByItsName(t *testing.T) {
+	d := spool.Dir(t.TempDir())
+	if err := os.WriteFile(filepath.Join(string(d), "abc@eth0.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, &brain{}, withSpool(d))
+	eventually(t, "the spool is empty", r.spoolIsEmpty)
+	r.brain.mu.Lock()
+	defer r.brain.mu.Unlock()
+	if got := r.brain.dels; len(got) != 1 || got[0].Attachment != attachment("abc") {
+		t.Errorf("carried out %+v", got)
+	}
+}
+
+// TestASpooledDELGoesBeforeAnADDOfTheSameAttachment: carried out after it, the
+// DEL would free the address of a living pod.
+func TestASpooledDELGoesBeforeAnADDOfTheSameAttachment(t *testing.T) {
+	failing := errors.New("not now")
+	var del atomic.Pointer[error]
+	del.Store(&failing)
+	added := make(chan struct{}, 1)
+	r := start(t, &brain{
+		del: func(context.Context, agentapi.DelRequest) error { return *del.Load() },
+		add: func(context.Context, agentapi.AddRequest) (*agentapi.AddResponse, error) {
+			added <- struct{}{}
+			return &agentapi.AddResponse{}, nil
+		},
+	}, withClock(testclock.NewFakeClock(time.Now())))
+	if err := r.spool.Put(delOf("abc")); err != nil {
+		t.Fatal(err)
+	}
+
+	_, err := r.Add(t.Context(), addOf("abc"))
+	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeTryAgainLater {
+		t.Fatalf("ADD while the DEL fails: %v, want code 11", err)
+	}
+	if len(added) != 0 {
+		t.Fatal("the backend was asked to add")
+	}
+
+	var fine error
+	del.Store(&fine)
+	if _, err := r.Add(t.Context(), addOf("abc")); err != nil {
+		t.Fatal(err)
+	}
+	if len(added) != 1 || !r.spoolIsEmpty() || !slices.Equal(r.brain.deleted(), []string{"abc"}) {
+		t.Errorf("added %d times, deleted %v, spool empty: %v", len(added), r.brain.deleted(), r.spoolIsEmpty())
+	}
+}
+
+func TestADELOfTheRuntimeSettlesTheSpooledOne(t *testing.T) {
+	var fails atomic.Bool
+	fails.Store(true)
+	r := start(t, &brain{del: func(context.Context, agentapi.DelRequest) error {
+		if fails.Load() {
+			return errors.New("not now")
+		}
+		return nil
+	}}, withClock(testclock.NewFakeClock(time.Now())))
+	if err := r.spool.Put(delOf("abc")); err != nil {
+		t.Fatal(err)
+	}
+	fails.Store(false)
+	if err := r.Del(t.Context(), delOf("abc")); err != nil {
+		t.Fatal(err)
+	}
+	if !r.spoolIsEmpty() {
+		t.Error("the spooled DEL is still there")
+	}
+}
