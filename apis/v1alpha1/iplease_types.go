@@ -3,6 +3,8 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // LeaseState is the state of a lease. A free address has no lease.
+//
+// +kubebuilder:validation:Enum=Bound;Warm;Quarantined;Retained
 type LeaseState string
 
 const (
@@ -17,6 +19,9 @@ const (
 )
 
 // LeaseReason says why a lease is in its state.
+//
+// +kubebuilder:validation:MaxLength=64
+// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Z][A-Za-z]*)?$')",message="reason must be one word in CamelCase: it is a label of metrics"
 type LeaseReason string
 
 // Reasons of Quarantined leases.
@@ -42,36 +47,52 @@ const (
 // Holder is the pod interface that a lease is bound to.
 type Holder struct {
 	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
 	Pod string `json:"pod,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=63
 	PodUID string `json:"podUID,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=15
 	Interface string `json:"interface,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	ContainerID string `json:"containerID,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=17
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9a-f]{2}:){5}[0-9a-f]{2}$')",messageExpression="'mac ' + self + ' is no MAC address such as 02:00:00:00:00:01'"
 	MAC string `json:"mac,omitempty"`
 	// guarded is false where no guard program can enforce a fence (vfio, DPDK).
 	// +optional
 	Guarded bool `json:"guarded,omitempty"`
 	// ownerKind and ownerName name the pod's controlling owner.
 	// +optional
+	// +kubebuilder:validation:MaxLength=63
 	OwnerKind string `json:"ownerKind,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
 	OwnerName string `json:"ownerName,omitempty"`
 }
 
 // PreviousHolder is from whom the address was taken.
 type PreviousHolder struct {
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	Session string `json:"session,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=63
 	PodUID string `json:"podUID,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=17
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9a-f]{2}:){5}[0-9a-f]{2}$')",messageExpression="'mac ' + self + ' is no MAC address such as 02:00:00:00:00:01'"
 	MAC string `json:"mac,omitempty"`
 	// +optional
 	Guarded bool `json:"guarded,omitempty"`
@@ -84,19 +105,25 @@ type PreviousHolder struct {
 // Conflict tells of a second speaker.
 type Conflict struct {
 	// +optional
+	// +kubebuilder:validation:MaxLength=17
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9a-f]{2}:){5}[0-9a-f]{2}$')",messageExpression="'mac ' + self + ' is no MAC address such as 02:00:00:00:00:01'"
 	MAC string `json:"mac,omitempty"`
 	// source of the evidence: probe, observer or guard.
 	// +optional
+	// +kubebuilder:validation:Enum=probe;observer;guard
 	Source string `json:"source,omitempty"`
 	// +optional
 	FirstSeen metav1.Time `json:"firstSeen,omitempty"`
 	// +optional
 	LastSeen metav1.Time `json:"lastSeen,omitempty"`
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Count int64 `json:"count,omitempty"`
 }
 
 // RetentionPolicy says how long an address is kept for a StatefulSet pod.
+//
+// +kubebuilder:validation:Enum=WhileOwned;Forever;For
 type RetentionPolicy string
 
 const (
@@ -109,6 +136,8 @@ const (
 )
 
 // LeaseRetention is the retention of a Retained lease.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.policy) && self.policy == 'For') == has(self.until)",fieldPath=".until",message="until must be set where policy is For, and only there"
 type LeaseRetention struct {
 	// +optional
 	Policy RetentionPolicy `json:"policy,omitempty"`
@@ -117,13 +146,26 @@ type LeaseRetention struct {
 }
 
 // IPLeaseSpec is all of a lease: there is no status, so that every transition is one write.
+//
+// +kubebuilder:validation:XValidation:rule="!(self.state in ['Bound', 'Warm']) || self.?nodeName.orValue(\"\").size() > 0",fieldPath=".nodeName",messageExpression="'nodeName must be set in state ' + self.state"
+// +kubebuilder:validation:XValidation:rule="!(self.state in ['Bound', 'Retained']) || (self.?holder.?__namespace__.hasValue() && self.?holder.?pod.hasValue())",fieldPath=".holder",messageExpression="'holder must name namespace and pod in state ' + self.state"
+// +kubebuilder:validation:XValidation:rule="self.state != 'Quarantined' || self.?reason.orValue(\"\").size() > 0",fieldPath=".reason",message="reason must be set in state Quarantined"
 type IPLeaseSpec struct {
 	// address in canonical text form (RFC 5952 for IPv6). Immutable, tied to the name.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",messageExpression="'address ' + self + ' is no address'"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip.isCanonical(self)",messageExpression="'address ' + self + ' is not in canonical form (RFC 5952)'"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="address is immutable"
 	Address string `json:"address"`
 	// pool that the address was chosen from.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="pool is immutable"
 	Pool string `json:"pool"`
 	// parent interface on nodeName.
 	// +optional
+	// +kubebuilder:validation:MaxLength=15
 	Parent string `json:"parent,omitempty"`
 	// state of the lease.
 	State LeaseState `json:"state"`
@@ -131,15 +173,18 @@ type IPLeaseSpec struct {
 	Reason LeaseReason `json:"reason,omitempty"`
 	// message for people.
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
 	// since is when the state began.
 	// +optional
 	Since metav1.Time `json:"since,omitempty"`
 	// nodeName is the node of the holder, or of the verifier while Quarantined.
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
 	// session is the Node UID and boot ID of the life that wrote the lease: "<node UID>/<boot ID>".
 	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	Session string `json:"session,omitempty"`
 	// +optional
 	Holder *Holder `json:"holder,omitempty"`
@@ -155,10 +200,26 @@ type IPLeaseSpec struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=fllease
+// +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
+// +kubebuilder:validation:XValidation:rule="!isIP(self.spec.address) || self.spec.address.contains(':') || self.metadata.name == self.spec.address || (self.metadata.name.endsWith('.' + self.spec.address) && self.metadata.name.matches('^[a-z]([-a-z0-9]{0,29}[a-z0-9])?[.][0-9]+[.][0-9]+[.][0-9]+[.][0-9]+$'))",fieldPath=".spec.address",messageExpression="'name and address must agree: the lease of address ' + self.spec.address + ' is named ' + self.spec.address + ' or network.' + self.spec.address"
+// +kubebuilder:validation:XValidation:rule="!self.spec.address.contains(':') || !isIP(self.spec.address) || (self.metadata.name.matches('^([a-z]([-a-z0-9]{0,29}[a-z0-9])?[.])?([0-9a-f]{4}-){7}[0-9a-f]{4}$') && ip(self.metadata.name.substring(self.metadata.name.size() - 39).replace('-', ':')) == ip(self.spec.address))",fieldPath=".spec.address",messageExpression="'name and address must agree: the lease of address ' + self.spec.address + ' is named after all its 32 digits, with - for :, or network. and these'"
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
 // +kubebuilder:selectablefield:JSONPath=`.spec.state`
 // +kubebuilder:selectablefield:JSONPath=`.spec.pool`
 // +kubebuilder:selectablefield:JSONPath=`.spec.holder.namespace`
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.spec.state`
+// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.pool`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.holder.namespace`
+// +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.spec.holder.pod`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.spec.reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="MAC",type=string,priority=1,JSONPath=`.spec.holder.mac`
+// +kubebuilder:printcolumn:name="Parent",type=string,priority=1,JSONPath=`.spec.parent`
+// +kubebuilder:printcolumn:name="Since",type=date,priority=1,JSONPath=`.spec.since`
+// +kubebuilder:printcolumn:name="Conflict",type=string,priority=1,JSONPath=`.spec.conflict.mac`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.spec.message`
 type IPLease struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -3,6 +3,8 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // ConflictMode says what a pool does about a second speaker for an address.
+//
+// +kubebuilder:validation:Enum=Enforce;Observe;Off
 type ConflictMode string
 
 const (
@@ -15,6 +17,8 @@ const (
 )
 
 // NodeDownPolicy says when an address is taken from a node that is down.
+//
+// +kubebuilder:validation:Enum=Never;AfterTerminating
 type NodeDownPolicy string
 
 const (
@@ -26,33 +30,87 @@ const (
 )
 
 // IPPoolSpec describes addresses of one subnet and who may use them.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.ips) || self.ips.all(a, a.contains(':') == self.subnet.contains(':'))",fieldPath=".ips",messageExpression="'ips: ' + self.ips.filter(a, a.contains(':') != self.subnet.contains(':'))[0] + ' is not of the IP version of subnet ' + self.subnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.ips) || !isCIDR(self.subnet) || self.ips.all(a, a.contains(':') != self.subnet.contains(':') || a.split('-').all(e, isCIDR(e) ? cidr(self.subnet).containsCIDR(e) : !isIP(e) || cidr(self.subnet).containsIP(e)))",fieldPath=".ips",messageExpression="'ips: ' + self.ips.filter(a, a.contains(':') == self.subnet.contains(':') && !a.split('-').all(e, isCIDR(e) ? cidr(self.subnet).containsCIDR(e) : !isIP(e) || cidr(self.subnet).containsIP(e)))[0] + ' lies outside subnet ' + self.subnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.excludeIPs) || self.excludeIPs.all(a, a.contains(':') == self.subnet.contains(':'))",fieldPath=".excludeIPs",messageExpression="'excludeIPs: ' + self.excludeIPs.filter(a, a.contains(':') != self.subnet.contains(':'))[0] + ' is not of the IP version of subnet ' + self.subnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.excludeIPs) || !isCIDR(self.subnet) || self.excludeIPs.all(a, a.contains(':') != self.subnet.contains(':') || a.split('-').all(e, isCIDR(e) ? cidr(self.subnet).containsCIDR(e) : !isIP(e) || cidr(self.subnet).containsIP(e)))",fieldPath=".excludeIPs",messageExpression="'excludeIPs: ' + self.excludeIPs.filter(a, a.contains(':') == self.subnet.contains(':') && !a.split('-').all(e, isCIDR(e) ? cidr(self.subnet).containsCIDR(e) : !isIP(e) || cidr(self.subnet).containsIP(e)))[0] + ' lies outside subnet ' + self.subnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.ipVersion) || !isCIDR(self.subnet) || self.ipVersion == cidr(self.subnet).ip().family()",fieldPath=".ipVersion",messageExpression="'ipVersion ' + (self.ipVersion == 4 ? '4' : '6') + ' is not the version of subnet ' + self.subnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.subnet) || cidr(self.subnet).containsIP(self.gateway)",fieldPath=".gateway",messageExpression="'gateway ' + self.gateway + ' lies outside subnet ' + self.subnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.routes) || self.routes.all(r, r.dst.contains(':') == self.subnet.contains(':'))",fieldPath=".routes",message="routes: dst must be of the IP version of subnet"
+// +kubebuilder:validation:XValidation:rule="(has(self.network) ? self.network : \"\") == (has(oldSelf.network) ? oldSelf.network : \"\")",fieldPath=".network",message="network is immutable: make another pool"
 type IPPoolSpec struct {
 	// subnet in CIDR notation without host bits. Immutable.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="'subnet ' + self + ' is no CIDR'"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",messageExpression="'subnet ' + self + ' has host bits set'"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="subnet is immutable: make another pool"
 	Subnet string `json:"subnet"`
 	// ipVersion is 4 or 6; optional, checked against the subnet.
+	//
 	// +optional
+	// +kubebuilder:validation:Enum=4;6
 	IPVersion *int64 `json:"ipVersion,omitempty"`
 	// ips lists the addresses of the pool: "a-b" ranges, single addresses and
 	// CIDRs. Empty means all host addresses of the subnet.
+	//
 	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=95
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self) || (self.split('-').size() == 2 && self.split('-').all(e, isIP(e)))",messageExpression="'ips: ' + self + ' is neither an address nor a CIDR nor a range first-last'"
+	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",messageExpression="'ips: ' + self + ' has host bits set'"
+	// +kubebuilder:validation:items:XValidation:rule="self.split('-').size() != 2 || !isIP(self.split('-')[0]) || !isIP(self.split('-')[1]) || self.split('-')[0].contains(':') == self.split('-')[1].contains(':')",messageExpression="'ips: the range ' + self + ' mixes IPv4 and IPv6'"
+	// +kubebuilder:validation:items:XValidation:rule="self.contains(':') || self.split('-').size() != 2 || !isIP(self.split('-')[0]) || !isIP(self.split('-')[1]) || int(self.split('-')[0].split('.')[0]) * 16777216 + int(self.split('-')[0].split('.')[1]) * 65536 + int(self.split('-')[0].split('.')[2]) * 256 + int(self.split('-')[0].split('.')[3]) <= int(self.split('-')[1].split('.')[0]) * 16777216 + int(self.split('-')[1].split('.')[1]) * 65536 + int(self.split('-')[1].split('.')[2]) * 256 + int(self.split('-')[1].split('.')[3])",messageExpression="'ips: the range ' + self + ' ends before it starts'"
 	IPs []string `json:"ips,omitempty"`
 	// excludeIPs lists addresses that the pool never hands out, in the form of ips.
+	//
 	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=95
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self) || (self.split('-').size() == 2 && self.split('-').all(e, isIP(e)))",messageExpression="'excludeIPs: ' + self + ' is neither an address nor a CIDR nor a range first-last'"
+	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",messageExpression="'excludeIPs: ' + self + ' has host bits set'"
+	// +kubebuilder:validation:items:XValidation:rule="self.split('-').size() != 2 || !isIP(self.split('-')[0]) || !isIP(self.split('-')[1]) || self.split('-')[0].contains(':') == self.split('-')[1].contains(':')",messageExpression="'excludeIPs: the range ' + self + ' mixes IPv4 and IPv6'"
+	// +kubebuilder:validation:items:XValidation:rule="self.contains(':') || self.split('-').size() != 2 || !isIP(self.split('-')[0]) || !isIP(self.split('-')[1]) || int(self.split('-')[0].split('.')[0]) * 16777216 + int(self.split('-')[0].split('.')[1]) * 65536 + int(self.split('-')[0].split('.')[2]) * 256 + int(self.split('-')[0].split('.')[3]) <= int(self.split('-')[1].split('.')[0]) * 16777216 + int(self.split('-')[1].split('.')[1]) * 65536 + int(self.split('-')[1].split('.')[2]) * 256 + int(self.split('-')[1].split('.')[3])",messageExpression="'excludeIPs: the range ' + self + ' ends before it starts'"
 	ExcludeIPs []string `json:"excludeIPs,omitempty"`
 	// gateway of the subnet; never handed out.
+	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",messageExpression="'gateway ' + self + ' is no address'"
 	Gateway *string `json:"gateway,omitempty"`
 	// vlan selects the tagged segment of the parent on which addresses are probed. 0 is untagged.
+	//
 	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4094
 	Vlan *int64 `json:"vlan,omitempty"`
 	// network separates equal addresses on networks that are not connected. Immutable.
+	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=31
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z]([-a-z0-9]*[a-z0-9])?)?$')",message="network must be lower case letters, digits and dashes, start with a letter and not end with a dash"
 	Network string `json:"network,omitempty"`
 	// parents names the interfaces of nodes that carry the subnet; empty means that they are learnt from ADD.
+	//
 	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=15
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[^/:[:space:]]+$')",messageExpression="'parents: ' + self + ' is no name of an interface'"
 	Parents []string `json:"parents,omitempty"`
 	// routes are added in the pod beside the default route through gateway.
+	//
 	// +optional
+	// +listType=map
+	// +listMapKey=dst
+	// +kubebuilder:validation:MaxItems=64
 	Routes []Route `json:"routes,omitempty"`
 	// default makes the pool a candidate where nobody names a pool.
 	// +optional
@@ -61,13 +119,23 @@ type IPPoolSpec struct {
 	// +optional
 	Disable *bool `json:"disable,omitempty"`
 	// nodeName restricts the pool to the named nodes, and goes before nodeAffinity.
+	//
 	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
 	NodeName []string `json:"nodeName,omitempty"`
 	// nodeAffinity restricts the pool to nodes with matching labels.
 	// +optional
 	NodeAffinity *metav1.LabelSelector `json:"nodeAffinity,omitempty"`
 	// namespaceName restricts the pool to the named namespaces, and goes before namespaceAffinity.
+	//
 	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
 	NamespaceName []string `json:"namespaceName,omitempty"`
 	// namespaceAffinity restricts the pool to namespaces with matching labels.
 	// +optional
@@ -77,67 +145,128 @@ type IPPoolSpec struct {
 	PodAffinity *metav1.LabelSelector `json:"podAffinity,omitempty"`
 	// multusName restricts the pool to attachments of the named
 	// NetworkAttachmentDefinitions ("namespace/name").
+	//
 	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=317
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",messageExpression="'multusName: ' + self + ' is not of the form namespace/name'"
 	MultusName []string `json:"multusName,omitempty"`
 	// conflictDetection says how the pool probes and what it does about a conflict.
+	//
 	// +optional
+	// +kubebuilder:default={}
 	ConflictDetection *ConflictDetection `json:"conflictDetection,omitempty"`
 	// reclaim says when an address is taken from a holder that does not give it back.
+	//
 	// +optional
+	// +kubebuilder:default={}
 	Reclaim *Reclaim `json:"reclaim,omitempty"`
 	// retention caps how long addresses of StatefulSet pods are kept.
 	// +optional
 	Retention *PoolRetention `json:"retention,omitempty"`
 	// warm is how many verified addresses each node keeps ready.
+	//
 	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
+	// +kubebuilder:default=0
 	Warm *int64 `json:"warm,omitempty"`
 }
 
 // Route is one route of a pod.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.gw) || self.gw.size() == 0 || self.gw.contains(':') == self.dst.contains(':')",fieldPath=".gw",message="gw must be of the IP version of dst"
 type Route struct {
 	// dst in CIDR notation.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="'dst ' + self + ' is no CIDR'"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",messageExpression="'dst ' + self + ' has host bits set'"
 	Dst string `json:"dst"`
 	// gw is the next hop; empty means on link.
+	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self)",messageExpression="'gw ' + self + ' is no address'"
 	Gw string `json:"gw,omitempty"`
 }
 
 // ConflictDetection configures the probe (RFC 5227, RFC 4862) and the claim.
 type ConflictDetection struct {
 	// mode is Enforce, Observe or Off.
+	//
 	// +optional
+	// +kubebuilder:default=Enforce
 	Mode ConflictMode `json:"mode,omitempty"`
 	// probes is the number of probe rounds, at least 3.
+	//
 	// +optional
+	// +kubebuilder:validation:Minimum=3
+	// +kubebuilder:validation:Maximum=10
+	// +kubebuilder:default=3
 	Probes *int64 `json:"probes,omitempty"`
 	// interval between probe rounds.
+	//
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'interval ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$') || (duration(self) >= duration('10ms') && duration(self) <= duration('2s'))",messageExpression="'interval ' + self + ' is not between 10ms and 2s'"
+	// +kubebuilder:default="50ms"
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// ignoreMACs lists proxies whose answers are no conflict.
+	//
 	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=17
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$')",messageExpression="'ignoreMACs: ' + self + ' is no MAC address such as 02:00:00:00:00:01'"
 	IgnoreMACs []string `json:"ignoreMACs,omitempty"`
 }
 
 // Reclaim configures when addresses are taken back by force.
 type Reclaim struct {
 	// terminating takes the address of a pod that is Terminating past its deletionTimestamp plus extraGrace.
+	//
 	// +optional
+	// +kubebuilder:default=true
 	Terminating *bool `json:"terminating,omitempty"`
 	// extraGrace is waited on top of the pod's own grace.
+	//
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'extraGrace ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$') || (duration(self) >= duration('0s') && duration(self) <= duration('24h'))",messageExpression="'extraGrace ' + self + ' is not between 0s and 24h'"
+	// +kubebuilder:default="5s"
 	ExtraGrace *metav1.Duration `json:"extraGrace,omitempty"`
 	// nodeDown says when an address is taken from a node that is down.
+	//
 	// +optional
+	// +kubebuilder:default=AfterTerminating
 	NodeDown NodeDownPolicy `json:"nodeDown,omitempty"`
 	// cooldown keeps a freed address out of use unless nothing else is free.
+	//
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'cooldown ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$') || (duration(self) >= duration('0s') && duration(self) <= duration('24h'))",messageExpression="'cooldown ' + self + ' is not between 0s and 24h'"
+	// +kubebuilder:default="30s"
 	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
 }
 
 // PoolRetention caps the retention of addresses of StatefulSet pods.
 type PoolRetention struct {
 	// max is the longest time that a Retained lease lives; empty means no limit.
+	//
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'max ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$') || (duration(self) >= duration('1m') && duration(self) <= duration('87600h'))",messageExpression="'max ' + self + ' is not between 1m and 87600h'"
 	Max *metav1.Duration `json:"max,omitempty"`
 }
 
@@ -191,6 +320,19 @@ const (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=flpool
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
+// +kubebuilder:printcolumn:name="Subnet",type=string,JSONPath=`.spec.subnet`
+// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.total`
+// +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status.used`
+// +kubebuilder:printcolumn:name="Quarantined",type=integer,JSONPath=`.status.quarantined`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Gateway",type=string,priority=1,JSONPath=`.spec.gateway`
+// +kubebuilder:printcolumn:name="Network",type=string,priority=1,JSONPath=`.spec.network`
+// +kubebuilder:printcolumn:name="Retained",type=integer,priority=1,JSONPath=`.status.retained`
+// +kubebuilder:printcolumn:name="Mode",type=string,priority=1,JSONPath=`.spec.conflictDetection.mode`
+// +kubebuilder:printcolumn:name="Default",type=boolean,priority=1,JSONPath=`.spec.default`
 type IPPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
