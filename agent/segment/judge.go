@@ -1,0 +1,129 @@
+package segment
+
+import (
+	"fmt"
+	"net"
+	"time"
+)
+
+// HearingWindow is how long a valid claim or ack of another node proves that
+// this parent hears others. Holders repeat their claims about once a minute
+// (R3), so that one lost frame does not make a parent deaf.
+const HearingWindow = 2 * time.Minute
+
+// MinRounds is the least number of unanswered probe rounds that count as
+// silence (RFC 5227 section 1.1, PROBE_NUM).
+const MinRounds = 3
+
+// Verdict is the outcome of a verification.
+type Verdict string
+
+const (
+	// Fenced: the previous holder's kernel drops every frame from the address. Safe.
+	Fenced Verdict = "Fenced"
+	// Silent: nobody speaks for the address, and somebody would have been heard. Safe.
+	Silent Verdict = "Silent"
+	// Answered: somebody speaks for the address: a conflict.
+	Answered Verdict = "Answered"
+	// Unknown: nothing was heard, and that proves nothing. Not safe.
+	Unknown Verdict = "Unknown"
+)
+
+// Safe tells whether the address may be handed out (R1).
+func (v Verdict) Safe() bool { return v == Fenced || v == Silent }
+
+// Evidence is all that a verification learnt; Judge makes a verdict of it.
+type Evidence struct {
+	// SlotDead: the previous holder's slot on this very node is dead. The caller's knowledge.
+	SlotDead bool
+	// Asserted: the previous holder's end is asserted by Kubernetes: its node is gone or out of service. The caller's knowledge.
+	Asserted bool
+	// OthersShare: another node has this segment, so that there is somebody to be heard. The caller's knowledge.
+	OthersShare bool
+
+	// Carrier and Observed: the parent had carrier and the observer was attached, before and after.
+	Carrier, Observed bool
+	// Claimed: at least one claim left this node. False in mode Observe.
+	Claimed bool
+	// Acked: an authenticated ack for the claimed token or a newer one came, from the parent AckMAC.
+	Acked  bool
+	AckMAC net.HardwareAddr
+	// Answer is the conflict that was heard, if any.
+	Answer Answer
+	// ByPrevious: the conflict's MAC is the previous holder's.
+	ByPrevious bool
+	// Unanswered is the number of whole probe rounds without an answer that counts.
+	Unanswered int
+	// Heard: a valid claim or ack of another node came in on this parent, HeardAgo before the end.
+	Heard    bool
+	HeardAgo time.Duration
+}
+
+// Judge decides, by the rules R1 and R2. The rows, in order:
+//
+//	a stranger answered                       Answered, fenced or not: a fence silences its holder only
+//	acked, or the slot here is dead           Fenced; frames of the previous holder are late ones
+//	the previous holder answered              Answered: it is alive and unguarded, or did not hear the claim
+//	no carrier, or no observer                Unknown: nothing could be heard
+//	fewer than three unanswered rounds        Unknown: nobody listened for long enough
+//	the previous holder's end is asserted     Silent
+//	no other node shares the segment          Silent: there is nobody to hear
+//	another node was heard within 2 minutes   Silent
+//	otherwise                                 Unknown: a deaf listener (R2)
+func Judge(e Evidence) Verdict {
+	switch {
+	case e.Answer.Conflict && !e.ByPrevious:
+		return Answered
+	case e.Acked, e.SlotDead:
+		return Fenced
+	case e.Answer.Conflict:
+		return Answered
+	case !e.Carrier, !e.Observed, e.Unanswered < MinRounds:
+		return Unknown
+	case e.Asserted, !e.OthersShare, e.hearing():
+		return Silent
+	}
+	return Unknown
+}
+
+// hearing tells whether the parent is known to hear other nodes.
+func (e Evidence) hearing() bool { return e.Heard && e.HeardAgo <= HearingWindow }
+
+// String explains the verdict in one sentence for conditions and messages.
+func (e Evidence) String() string {
+	switch Judge(e) {
+	case Fenced:
+		if e.Acked {
+			return fmt.Sprintf("the previous holder's kernel acknowledged the claim from %s", e.AckMAC)
+		}
+		return "the previous holder's slot on this node is dead"
+	case Answered:
+		if e.ByPrevious {
+			return fmt.Sprintf("the previous holder %s still answers and did not acknowledge the claim", e.Answer.MAC)
+		}
+		return fmt.Sprintf("%s answers for the address", e.Answer.MAC)
+	case Silent:
+		return fmt.Sprintf("%d probe rounds were not answered, and %s", e.Unanswered, e.whySilenceCounts())
+	}
+	switch {
+	case !e.Carrier:
+		return "the parent has no carrier"
+	case !e.Observed:
+		return "the observer is not attached to the parent"
+	case e.Unanswered < MinRounds:
+		return fmt.Sprintf("only %d of %d probe rounds were completed", e.Unanswered, MinRounds)
+	case e.Heard:
+		return fmt.Sprintf("nobody answered, but no other node was heard on the parent for %s", e.HeardAgo.Round(time.Second))
+	}
+	return "nobody answered, but no other node has ever been heard on the parent"
+}
+
+func (e Evidence) whySilenceCounts() string {
+	switch {
+	case e.Asserted:
+		return "the previous holder's node is gone or out of service"
+	case !e.OthersShare:
+		return "no other node shares the segment"
+	}
+	return fmt.Sprintf("another node was heard on the parent %s ago", e.HeardAgo.Round(time.Second))
+}

@@ -1,0 +1,30 @@
+package segment
+
+import (
+	"context"
+	"time"
+
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Kernel is what this package needs of the kernel programs and their maps.
+// *bpf.Kernel implements it. Its methods are called concurrently, ReadEvents
+// by one goroutine at a time.
+type Kernel interface {
+	AttachObserver(parent int) error
+	DetachObserver(parent int) error
+	ObserversAttached() (map[int]bool, error)
+
+	InstallLease(bpf.Key, bpf.Lease) error
+	RemoveLease(bpf.Key) error
+	Lease(bpf.Key) (bpf.Lease, bool, error)
+	State(bpf.Key) (bpf.State, bool, error)
+	Fenced(bpf.Key) (bool, error)
+	SlotDead(slot uint32) (bool, error)
+
+	Heard(segment uint32) (time.Duration, bool, error)
+	Now() time.Duration
+	ReadEvents(ctx context.Context, fn func(bpf.Event)) error
+}
+
+var _ Kernel = (*bpf.Kernel)(nil)

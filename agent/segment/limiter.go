@@ -1,0 +1,52 @@
+package segment
+
+import (
+	"sync"
+	"time"
+
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// limiter lets a deed be done for an address at once the first time, and then
+// once per interval. Safe for concurrent use.
+type limiter struct {
+	every time.Duration
+
+	mu    sync.Mutex
+	last  map[bpf.Key]time.Time
+	swept time.Time
+}
+
+func newLimiter(every time.Duration) *limiter {
+	return &limiter{every: every, last: make(map[bpf.Key]time.Time)}
+}
+
+// ready tells whether the deed may be done at now.
+func (l *limiter) ready(key bpf.Key, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, ok := l.last[key]
+	return !ok || now.Sub(last) >= l.every
+}
+
+// note that the deed is done at now.
+func (l *limiter) note(key bpf.Key, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sweep(now)
+	l.last[key] = now
+}
+
+// sweep forgets, once per interval, what no longer limits anything: the map
+// stays as small as the number of addresses met in two intervals.
+func (l *limiter) sweep(now time.Time) {
+	if now.Sub(l.swept) < l.every {
+		return
+	}
+	l.swept = now
+	for key, last := range l.last {
+		if now.Sub(last) >= l.every {
+			delete(l.last, key)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package segment
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// framesPerMillisecond is the most that all probes and claims of a segment send
+// together. Faster bursts overflow the broadcast queues of macvlan, and a lost
+// probe reads as a free address.
+const framesPerMillisecond = 256
+
+// pacer sends one frame at a time, and never more than framesPerMillisecond
+// in any span of one millisecond. Safe for concurrent use; those who wait are
+// served in no particular order.
+type pacer struct {
+	clock clock.Clock
+	// turn holds the one token that allows to send.
+	turn chan struct{}
+	// sent are the times of the last frames, oldest at next. Guarded by turn.
+	sent [framesPerMillisecond]time.Time
+	next int
+}
+
+func newPacer(c clock.Clock) *pacer {
+	p := &pacer{clock: c, turn: make(chan struct{}, 1)}
+	p.turn <- struct{}{}
+	return p
+}
+
+// do waits for its turn and calls send. The wait ends early with ctx.
+func (p *pacer) do(ctx context.Context, send func() error) error {
+	select {
+	case <-p.turn:
+		defer func() { p.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	oldest := p.sent[p.next]
+	if err := sleep(ctx, p.clock, oldest.Add(time.Millisecond).Sub(p.clock.Now())); err != nil {
+		return err
+	}
+	err := send()
+	p.sent[p.next] = p.clock.Now()
+	p.next = (p.next + 1) % framesPerMillisecond
+	return err
+}
+
+// sleep waits for d, or returns the cause that ended ctx.
+func sleep(ctx context.Context, c clock.Clock, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	t := c.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,203 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Probe asks the segment whether anybody uses addr and returns at the first
+// conflict, or after all rounds. It hears through the observer: remote hosts
+// and local siblings alike. If the address's lease is not installed in the
+// kernel, it is watched while the probe lasts.
+//
+// Probe does not judge silence: on a deaf parent it hears nobody. Safe for
+// concurrent use; all probes of a segment share its pace.
+func (s *Segment) Probe(ctx context.Context, addr netip.Addr, params ProbeParams) (_ Answer, err error) {
+	if !speaks(params.Mode) {
+		return Answer{}, nil
+	}
+	p, err := s.newProbing(addr, params)
+	if err != nil {
+		return Answer{}, fmt.Errorf("probe %s on %s: %w", addr, s.name, err)
+	}
+	defer func() { err = errors.Join(err, p.watch.end()) }()
+	if err := p.rounds(ctx, 0); err != nil {
+		return Answer{}, fmt.Errorf("probe %s on %s: %w", addr, s.name, err)
+	}
+	return p.answer, nil
+}
+
+// probing is one address being probed: it sends rounds and listens in between.
+// It belongs to one goroutine.
+type probing struct {
+	seg     *Segment
+	addr    netip.Addr
+	src     net.HardwareAddr
+	params  ProbeParams
+	watch   *watch
+	answers *answers
+
+	// token of the claim whose ack is waited for; 0: none.
+	token uint64
+	acked bool
+	// ackMAC is the parent from which the ack came.
+	ackMAC net.HardwareAddr
+	// passAck: an ack has been noted and does not end the listening any more.
+	passAck bool
+
+	answer     Answer
+	unanswered int
+}
+
+// newProbing starts to watch addr. The caller ends the watch.
+func (s *Segment) newProbing(addr netip.Addr, params ProbeParams) (*probing, error) {
+	l, err := s.wire.link()
+	if err != nil {
+		return nil, err
+	}
+	start := s.kernel.Now()
+	w, err := s.watches.start(s.key(addr))
+	if err != nil {
+		return nil, err
+	}
+	params = params.withDefaults()
+	return &probing{
+		seg: s, addr: addr, src: l.mac, params: params,
+		watch: w, answers: newAnswers(params, start),
+	}, nil
+}
+
+// rounds sends the rounds from number first on, and listens after each. The
+// last two are sent when the previous holder's late frames are through; if it
+// answers them, one unicast probe decides whether it does so itself.
+func (p *probing) rounds(ctx context.Context, first int) error {
+	for i := first; i < p.params.Rounds; i++ {
+		if i == p.params.Rounds-2 {
+			if err := p.listen(ctx, p.answers.settled-p.now()); err != nil || p.over() {
+				return err
+			}
+			p.answers.lastTwo = p.now()
+			// Storm control and ARP suppression may keep broadcasts from the previous holder.
+			if err := p.sendTo(ctx, p.params.PreviousMAC); err != nil {
+				return err
+			}
+		}
+		if err := p.round(ctx, p.gap()); err != nil || p.over() {
+			return err
+		}
+	}
+	if !p.answers.suspect {
+		return nil
+	}
+	p.answers.confirming = p.now()
+	if err := p.sendTo(ctx, p.params.PreviousMAC); err != nil {
+		return err
+	}
+	return p.listen(ctx, p.params.Interval)
+}
+
+// round sends one broadcast probe and listens for d.
+func (p *probing) round(ctx context.Context, d time.Duration) error {
+	if err := p.send(ctx, nil); err != nil {
+		return err
+	}
+	if err := p.listen(ctx, d); err != nil {
+		return err
+	}
+	if !p.over() {
+		p.unanswered++
+	}
+	return nil
+}
+
+// gap is the interval with jitter, so that probes of several nodes do not fall into step.
+func (p *probing) gap() time.Duration {
+	return p.params.Interval + time.Duration(p.seg.jitter()*float64(p.params.Interval)/8)
+}
+
+// sendTo sends one probe to mac alone, if there is one.
+func (p *probing) sendTo(ctx context.Context, mac net.HardwareAddr) error {
+	if len(mac) == 0 {
+		return nil
+	}
+	return p.send(ctx, mac)
+}
+
+func (p *probing) send(ctx context.Context, dst net.HardwareAddr) error {
+	frame, err := probeFrame(p.src, dst, p.addr)
+	if err != nil {
+		return err
+	}
+	err = p.seg.pacer.do(ctx, func() error { return p.seg.wire.sendProbe(frame) })
+	if err != nil {
+		return fmt.Errorf("send probe: %w", err)
+	}
+	return nil
+}
+
+// listen takes what the kernel reports for d, or until over. At the end it
+// reads the kernel's state too, because events may be lost.
+func (p *probing) listen(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := p.seg.clock.NewTimer(d)
+	defer t.Stop()
+	for !p.over() {
+		select {
+		case ev := <-p.watch.events:
+			p.take(ev)
+		case <-t.C():
+			return p.readState()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// over tells whether listening has become pointless.
+func (p *probing) over() bool { return p.answer.Conflict || p.acked && !p.passAck }
+
+func (p *probing) take(ev bpf.Event) {
+	switch ev.Type {
+	case bpf.EventHit:
+		p.hit(newHit(ev.MAC, ev.Kind, ev.At))
+	case bpf.EventAck:
+		p.ack(ev.Token, ev.MAC)
+	}
+}
+
+func (p *probing) readState() error {
+	st, ok, err := p.seg.kernel.State(p.watch.key)
+	if err != nil {
+		return fmt.Errorf("read state of %s: %w", p.watch.key, err)
+	}
+	if !ok {
+		return nil
+	}
+	p.hit(newHit(st.HitMAC, st.HitKind, st.LastHit))
+	p.hit(newHit(st.ProbeMAC, st.ProbeKind, st.LastProbe))
+	p.ack(st.AckedToken, st.AckMAC)
+	return nil
+}
+
+func (p *probing) hit(h hit) {
+	if p.answers.take(h) && !p.answer.Conflict {
+		p.answer = Answer{Conflict: true, MAC: h.mac.hardware(), Kind: h.kind, At: h.at, Source: SourceProbe}
+	}
+}
+
+func (p *probing) ack(token uint64, mac net.HardwareAddr) {
+	if p.token != 0 && token >= p.token && !p.acked {
+		p.acked, p.ackMAC = true, mac
+	}
+}
+
+func (p *probing) now() time.Duration { return p.seg.kernel.Now() }

@@ -1,0 +1,84 @@
+package segment
+
+import (
+	"context"
+	"time"
+
+	"github.com/fenceline/fenceline/bpf"
+)
+
+const (
+	// repeatInterval is the mean time between two claims of a holder (R3). With
+	// its jitter of a quarter, one claim in HearingWindow may be lost.
+	repeatInterval = time.Minute
+	// repeatTick is how often the schedule is looked at.
+	repeatTick = time.Second
+)
+
+// repeat claims every address held here again, about once a minute, until ctx ends (R3).
+func (s *Segments) repeat(ctx context.Context) {
+	due := make(schedule)
+	for {
+		if err := sleep(ctx, s.clock, repeatTick); err != nil {
+			return
+		}
+		for _, h := range due.next(s.clock.Now(), s.holdings(), s.jitter) {
+			if ctx.Err() != nil {
+				return
+			}
+			s.repeatClaim(ctx, h)
+		}
+	}
+}
+
+// repeatClaim sends one claim for a holding that may still speak: a fenced
+// holder's claim would only make the new holder defend itself.
+func (s *Segments) repeatClaim(ctx context.Context, h Holding) {
+	seg, ok := s.Get(h.Parent)
+	if !ok {
+		return
+	}
+	silent, err := s.mustBeSilent(h.key(), h.Slot)
+	if err == nil && !silent {
+		err = seg.claimOnce(ctx, h.claim())
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Info("claim not repeated", "address", h.Addr.String(), "parent", seg.name, "reason", err.Error())
+	}
+}
+
+// schedule holds when each holding is to be claimed again. It has no clock and
+// no effects, and belongs to one goroutine.
+type schedule map[bpf.Key]time.Time
+
+// next returns the holdings that are due and plans their next claim; jitter
+// returns 0 to 1. A new holding is due within one interval: its first claims
+// were sent when it was bound, or the agent has just started and others wait
+// for evidence. What is no longer held is forgotten.
+func (s schedule) next(now time.Time, held []Holding, jitter func() float64) []Holding {
+	var due []Holding
+	present := make(map[bpf.Key]bool, len(held))
+	for _, h := range held {
+		if !claims(h.Mode) {
+			continue
+		}
+		key := h.key()
+		present[key] = true
+		at, known := s[key]
+		switch {
+		case !known:
+			s[key] = now.Add(scale(repeatInterval, jitter()))
+		case !at.After(now):
+			due = append(due, h)
+			s[key] = now.Add(scale(repeatInterval, 0.75+jitter()/2))
+		}
+	}
+	for key := range s {
+		if !present[key] {
+			delete(s, key)
+		}
+	}
+	return due
+}
+
+func scale(d time.Duration, f float64) time.Duration { return time.Duration(float64(d) * f) }

@@ -1,0 +1,216 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Config of Segments. Kernel is required.
+type Config struct {
+	Kernel Kernel
+	// Clock of schedules and rate limits; nil means the real one.
+	Clock clock.Clock
+	Log   logr.Logger
+	// Holdings returns the addresses that pods of this node hold at present:
+	// their claims are repeated and defended. Nil means none. It is called about
+	// once a second and upon conflicts, concurrently.
+	Holdings func() []Holding
+	// OnFenced is told of each address held here that a newer claim fenced, and
+	// OnConflict of each second speaker, at most every 10 s per address. Both are
+	// called from the event loop and must not block. Nil means nobody cares.
+	OnFenced   func(Fence)
+	OnConflict func(Conflict)
+}
+
+// Segments is the set of open segments of this node. Safe for concurrent use.
+type Segments struct {
+	kernel     Kernel
+	clock      clock.Clock
+	log        logr.Logger
+	holdings   func() []Holding
+	onFenced   func(Fence)
+	onConflict func(Conflict)
+
+	watches   *watches
+	conflicts *limiter
+	claimKeys atomic.Pointer[[]claim.Key]
+	stats     stats
+
+	// openWire, openPort and jitter (0 to 1) are seams for tests without a network.
+	openWire func(parent int) (wire, error)
+	openPort func(netNS, iface string) (port, error)
+	jitter   func() float64
+
+	// life ends with Close; tasks are what runs off its callers' paths.
+	life  context.Context
+	end   context.CancelCauseFunc
+	tasks sync.WaitGroup
+
+	mu   sync.Mutex
+	open map[int]*Segment
+}
+
+// errClosed ends everything that still runs when Segments is closed.
+var errClosed = errors.New("segments are closed")
+
+// New returns an empty set. Claims fail with ErrNoKey until SetKeys, and events
+// are handled while Run runs.
+func New(c Config) *Segments {
+	s := &Segments{
+		kernel: c.Kernel, clock: c.Clock, log: c.Log,
+		holdings: c.Holdings, onFenced: c.OnFenced, onConflict: c.OnConflict,
+		watches:   newWatches(c.Kernel),
+		conflicts: newLimiter(defendInterval),
+		openWire:  openWire,
+		openPort:  openPort,
+		jitter:    rand.Float64,
+		open:      make(map[int]*Segment),
+	}
+	if s.clock == nil {
+		s.clock = clock.RealClock{}
+	}
+	if s.holdings == nil {
+		s.holdings = func() []Holding { return nil }
+	}
+	if s.onFenced == nil {
+		s.onFenced = func(Fence) {}
+	}
+	if s.onConflict == nil {
+		s.onConflict = func(Conflict) {}
+	}
+	s.SetKeys()
+	s.life, s.end = context.WithCancelCause(context.Background())
+	return s
+}
+
+// SetKeys replaces the claim keys. While two exist (rotation), each claim goes
+// out under both.
+func (s *Segments) SetKeys(keys ...claim.Key) { s.claimKeys.Store(&keys) }
+
+// Open attaches the observer to a parent and opens its sockets, in the calling
+// thread's network namespace. A segment that is open already is returned as it
+// is, with the observer re-attached if it had gone.
+func (s *Segments) Open(parent int) (*Segment, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return nil, fmt.Errorf("open segment of parent %d: %w", parent, errClosed)
+	}
+	if err := s.kernel.AttachObserver(parent); err != nil {
+		return nil, fmt.Errorf("attach observer to parent %d: %w", parent, err)
+	}
+	if seg, ok := s.open[parent]; ok {
+		return seg, nil
+	}
+	w, err := s.openWire(parent)
+	if err != nil {
+		return nil, fmt.Errorf("open segment of parent %d: %w", parent, err)
+	}
+	l, err := w.link()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open segment of parent %d: %w", parent, err), w.close())
+	}
+	seg := &Segment{Segments: s, parent: parent, name: l.name, wire: w, pacer: newPacer(s.clock)}
+	s.open[parent] = seg
+	return seg, nil
+}
+
+// Get returns the open segment of a parent.
+func (s *Segments) Get(parent int) (*Segment, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seg, ok := s.open[parent]
+	return seg, ok
+}
+
+// All returns the open segments in no particular order.
+func (s *Segments) All() []*Segment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*Segment, 0, len(s.open))
+	for _, seg := range s.open {
+		all = append(all, seg)
+	}
+	return all
+}
+
+// Forget closes the sockets of a parent, for instance because its device is
+// gone. The observer stays attached. Forgetting an unknown parent is no error.
+func (s *Segments) Forget(parent int) error {
+	s.mu.Lock()
+	seg, ok := s.open[parent]
+	delete(s.open, parent)
+	s.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	if err := seg.wire.close(); err != nil {
+		return fmt.Errorf("close segment of %s: %w", seg.name, err)
+	}
+	return nil
+}
+
+// Close ends announcements and defences that are under way and closes all
+// sockets. Observers stay attached and go on enforcing.
+func (s *Segments) Close() error {
+	s.mu.Lock()
+	s.end(errClosed)
+	s.mu.Unlock()
+	s.tasks.Wait()
+	var errs []error
+	for _, seg := range s.All() {
+		errs = append(errs, s.Forget(seg.parent))
+	}
+	return errors.Join(errs...)
+}
+
+// background runs fn off its caller's path, unless the set is closed. fn ends
+// with its context.
+func (s *Segments) background(fn func(context.Context)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() == nil {
+		s.tasks.Go(func() { fn(s.life) })
+	}
+}
+
+// Run handles kernel events and repeats claims until ctx ends or events can no
+// longer be read. Call it once.
+func (s *Segments) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var repeat sync.WaitGroup
+	repeat.Go(func() { s.repeat(ctx) })
+	defer repeat.Wait()
+	defer cancel()
+	if err := s.kernel.ReadEvents(ctx, s.dispatch); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("read kernel events: %w", err)
+	}
+	return nil
+}
+
+// dispatch handles one kernel event. It does not block.
+func (s *Segments) dispatch(ev bpf.Event) {
+	switch ev.Type {
+	case bpf.EventHit:
+		s.watches.deliver(ev)
+		s.meetConflict(ev)
+	case bpf.EventAck:
+		s.stats.acksReceived.Add(1)
+		s.watches.deliver(ev)
+	case bpf.EventOldClaim:
+		s.meetConflict(ev)
+	case bpf.EventFenced:
+		s.onFenced(Fence{Key: ev.Key, Token: ev.Token, Mine: ev.Mine, MAC: ev.MAC, At: ev.At})
+	}
+}

@@ -1,0 +1,155 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Verify finds out whether an address that was taken from a holder may be
+// handed out again. It claims the address, waits for an ack and probes, and
+// returns the verdict of Judge with the evidence.
+//
+// An ack ends it early, but not at once: the ack proves that one holder is
+// fenced, and says nothing of a stranger who took the address meanwhile. So one
+// more probe round is sent after it. In that round the previous holder's MAC
+// counts as late frames only; if its MAC is not known, the round waits until
+// late frames are through.
+//
+// An error means that the attempt failed, not the address; the verdict is
+// Unknown then. Safe for concurrent use.
+func (s *Segment) Verify(ctx context.Context, v Verification) (Verdict, Evidence, error) {
+	e, err := s.gather(ctx, v)
+	if err != nil {
+		return Unknown, e, fmt.Errorf("verify %s on %s: %w", v.Claim.Addr, s.name, err)
+	}
+	return Judge(e), e, nil
+}
+
+// gather claims and probes, and collects the evidence.
+func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err error) {
+	e = Evidence{SlotDead: v.SlotDead, Asserted: v.Asserted, OthersShare: v.OthersShare}
+	if e.Carrier, e.Observed, err = s.hears(); err != nil {
+		return e, err
+	}
+	if !speaks(v.Claim.Mode) || !e.Carrier || !e.Observed {
+		return e, nil
+	}
+	p, err := s.newProbing(v.Claim.Addr, v.probeParams())
+	if err != nil {
+		return e, err
+	}
+	defer func() { err = errors.Join(err, p.watch.end()) }()
+
+	if err := p.verify(ctx, v); err != nil {
+		return e, err
+	}
+	e.Claimed = claims(v.Claim.Mode)
+	e.Acked, e.AckMAC = p.acked, p.ackMAC
+	e.Unanswered = p.unanswered
+	e.Answer = p.answer
+	e.ByPrevious = p.answer.Conflict && sameMAC(p.answer.MAC, v.Claim.PreviousMAC)
+	// Silence that began before the cable was pulled is none.
+	if e.Carrier, e.Observed, err = s.hears(); err != nil {
+		return e, err
+	}
+	e.HeardAgo, e.Heard, err = s.heardAgo()
+	return e, err
+}
+
+// probeParams are the parameters of the probe that goes with the claim.
+func (v Verification) probeParams() ProbeParams {
+	p := v.Probe
+	p.Mode = v.Claim.Mode
+	p.PreviousMAC = v.Claim.PreviousMAC
+	if claims(v.Claim.Mode) || v.SlotDead {
+		p.Settle = SettleAfterClaim
+	}
+	return p
+}
+
+// verify claims and probes until there is an ack, a conflict, or no round left.
+func (p *probing) verify(ctx context.Context, v Verification) error {
+	if claims(v.Claim.Mode) {
+		p.token = v.Claim.Token
+	}
+	if err := p.claimRound(ctx, v.Claim); err != nil {
+		return err
+	}
+	if !p.over() && !v.SlotDead {
+		if err := p.rounds(ctx, 1); err != nil {
+			return err
+		}
+	}
+	if p.answer.Conflict || !p.acked && !v.SlotDead {
+		return nil
+	}
+	return p.strangerRound(ctx)
+}
+
+// claimRound sends the claims and the first probe round, claim first: a holder
+// that hears both is fenced before it can answer.
+func (p *probing) claimRound(ctx context.Context, c Claim) error {
+	end := p.now() + p.gap()
+	for i := range claimCount {
+		if p.token != 0 {
+			if err := p.seg.claimOnce(ctx, c); err != nil {
+				return err
+			}
+		}
+		if i == 0 {
+			if err := p.send(ctx, nil); err != nil {
+				return err
+			}
+		}
+		if err := p.listen(ctx, claimGap); err != nil || p.over() {
+			return err
+		}
+	}
+	if err := p.listen(ctx, end-p.now()); err != nil {
+		return err
+	}
+	if !p.over() {
+		p.unanswered++
+	}
+	return nil
+}
+
+// strangerRound probes once more after the previous holder was fenced, for
+// somebody else who speaks for the address.
+func (p *probing) strangerRound(ctx context.Context) error {
+	p.passAck = true
+	p.answers.fenced = true
+	if len(p.params.PreviousMAC) == 0 {
+		if err := p.listen(ctx, p.answers.settled-p.now()); err != nil || p.over() {
+			return err
+		}
+	}
+	return p.round(ctx, p.params.Interval)
+}
+
+// hears tells whether the parent has carrier and the observer is attached.
+func (s *Segment) hears() (carrier, observed bool, err error) {
+	l, err := s.wire.link()
+	if err != nil {
+		return false, false, err
+	}
+	attached, err := s.kernel.ObserversAttached()
+	if err != nil {
+		return false, false, fmt.Errorf("check observers: %w", err)
+	}
+	return l.carrier, attached[s.parent], nil
+}
+
+// heardAgo is how long ago a valid claim or ack of another node came in.
+func (s *Segment) heardAgo() (time.Duration, bool, error) {
+	at, ok, err := s.kernel.Heard(uint32(s.parent))
+	if err != nil {
+		return 0, false, fmt.Errorf("read when another node was heard: %w", err)
+	}
+	if !ok {
+		return 0, false, nil
+	}
+	return s.kernel.Now() - at, true, nil
+}
