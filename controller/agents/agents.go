@@ -1,0 +1,47 @@
+// Package agents knows the node agents by their pods: which nodes have one that
+// works, and which share of every pool each of them tries first.
+package agents
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Labels of the agents' pods.
+const (
+	nameLabel, nameValue           = "app.kubernetes.io/name", "fenceline"
+	componentLabel, componentValue = "app.kubernetes.io/component", "agent"
+)
+
+// IsAgent says whether a pod in Fenceline's namespace is an agent.
+func IsAgent(pod *corev1.Pod) bool {
+	return pod.Labels[nameLabel] == nameValue && pod.Labels[componentLabel] == componentValue
+}
+
+// IsAlive says whether an agent works: it is Ready and not being deleted.
+func IsAlive(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil {
+		return false
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// List returns the agents' pods in the namespace. The caller must not change
+// them, for they may be the cache's own.
+func List(ctx context.Context, reader client.Reader, namespace string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := reader.List(ctx, &pods, client.InNamespace(namespace), client.UnsafeDisableDeepCopy,
+		client.MatchingLabels{nameLabel: nameValue, componentLabel: componentValue})
+	if err != nil {
+		return nil, fmt.Errorf("list agents in namespace %s: %w", namespace, err)
+	}
+	return pods.Items, nil
+}

@@ -1,0 +1,88 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Reconciler writes the index of each agent into an annotation of its pod.
+type Reconciler struct {
+	Client    client.Client
+	Namespace string
+}
+
+// SetupWithManager registers the reconciler. All agents share one request,
+// because an index depends on all of them.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: "agents"}}}
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("agents").
+		Watches(&corev1.Pod{}, all, builder.WithPredicates(InNamespace(r.Namespace))).
+		Complete(r)
+}
+
+// InNamespace passes events of agents' pods in the namespace.
+func InNamespace(namespace string) predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool {
+		pod, ok := o.(*corev1.Pod)
+		return ok && pod.Namespace == namespace && IsAgent(pod)
+	})
+}
+
+// Reconcile assigns an index to each agent that has none.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	pods, err := List(ctx, r.Client, r.Namespace)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	assigned := Assign(pods)
+	var errs []error
+	for i := range pods {
+		if n, ok := assigned[pods[i].UID]; ok {
+			errs = append(errs, r.write(ctx, &pods[i], n))
+		}
+	}
+	return ctrl.Result{}, errors.Join(errs...)
+}
+
+// write patches, because the cache does not hold the whole pod. uid and
+// resourceVersion in the patch make the API server refuse it for any other
+// version of the pod than the one that was judged.
+func (r *Reconciler) write(ctx context.Context, pod *corev1.Pod, index int) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             pod.UID,
+		"resourceVersion": pod.ResourceVersion,
+		"annotations":     map[string]string{v1alpha1.AnnotationAgentIndex: strconv.Itoa(index)},
+	}})
+	if err != nil {
+		return fmt.Errorf("encode index of agent %s: %w", pod.Name, err)
+	}
+	target := &corev1.Pod{}
+	target.Namespace, target.Name = pod.Namespace, pod.Name
+	err = r.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		// The pod has changed, so another event of it is on its way.
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write index %d of agent %s: %w", index, pod.Name, err)
+	}
+	return nil
+}

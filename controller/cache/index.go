@@ -1,0 +1,86 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Names of the indexes over leases.
+const (
+	// LeasesByPod: "<namespace>/<name>" of the holder's pod.
+	LeasesByPod = "holder.pod"
+	// LeasesByOwner: "<namespace>/<name>" of the StatefulSet of a Retained lease's holder.
+	LeasesByOwner = "holder.owner"
+	// LeasesByNode: the nodes that matter to a lease, its own and the one it was taken from.
+	LeasesByNode = "node"
+	// LeasesByPool: the pool.
+	LeasesByPool = "pool"
+	// LeasesByPoolNode: "<pool>/<node>", which tells who is on a pool's segment.
+	LeasesByPoolNode = "pool.node"
+	// LeasesByState: the state.
+	LeasesByState = "state"
+)
+
+// PodKey is the key of LeasesByPod and LeasesByOwner.
+func PodKey(namespace, name string) string { return namespace + "/" + name }
+
+// PoolNodeKey is the key of LeasesByPoolNode.
+func PoolNodeKey(pool, node string) string { return pool + "/" + node }
+
+// AddIndexes registers all indexes.
+func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	for name, keys := range map[string]func(*v1alpha1.IPLeaseSpec) []string{
+		LeasesByPod:      podKeys,
+		LeasesByOwner:    ownerKeys,
+		LeasesByNode:     nodeKeys,
+		LeasesByPool:     func(s *v1alpha1.IPLeaseSpec) []string { return []string{s.Pool} },
+		LeasesByPoolNode: poolNodeKeys,
+		LeasesByState:    func(s *v1alpha1.IPLeaseSpec) []string { return []string{string(s.State)} },
+	} {
+		err := indexer.IndexField(ctx, &v1alpha1.IPLease{}, name, func(o client.Object) []string {
+			return keys(&o.(*v1alpha1.IPLease).Spec)
+		})
+		if err != nil {
+			return fmt.Errorf("index leases by %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func podKeys(s *v1alpha1.IPLeaseSpec) []string {
+	if s.Holder == nil || s.Holder.Pod == "" {
+		return nil
+	}
+	return []string{PodKey(s.Holder.Namespace, s.Holder.Pod)}
+}
+
+func ownerKeys(s *v1alpha1.IPLeaseSpec) []string {
+	if s.State != v1alpha1.StateRetained || s.Holder == nil || s.Holder.OwnerKind != "StatefulSet" {
+		return nil
+	}
+	return []string{PodKey(s.Holder.Namespace, s.Holder.OwnerName)}
+}
+
+func nodeKeys(s *v1alpha1.IPLeaseSpec) []string {
+	var nodes []string
+	if s.NodeName != "" {
+		nodes = append(nodes, s.NodeName)
+	}
+	if p := s.Previous; p != nil && s.State == v1alpha1.StateQuarantined && p.Node != "" && p.Node != s.NodeName {
+		nodes = append(nodes, p.Node)
+	}
+	return nodes
+}
+
+// poolNodeKeys leaves Quarantined leases out: their node was asked to verify,
+// which does not prove that it is on the segment.
+func poolNodeKeys(s *v1alpha1.IPLeaseSpec) []string {
+	if s.NodeName == "" || s.State == v1alpha1.StateQuarantined {
+		return nil
+	}
+	return []string{PoolNodeKey(s.Pool, s.NodeName)}
+}

@@ -1,0 +1,23 @@
+// Package cache says what the controller keeps of the cluster: of which objects
+// which fields, and the indexes over leases.
+package cache
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Options of the manager's cache. It holds every pod, lease, pool, node and
+// StatefulSet of the cluster, so each is cut down to what is looked at.
+func Options() cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:         {Transform: slimPod},
+			&corev1.Node{}:        {Transform: slimNode},
+			&appsv1.StatefulSet{}: {Transform: slimStatefulSet},
+		},
+	}
+}

@@ -1,0 +1,122 @@
+package cache
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/agents"
+)
+
+// configHash is the annotation that identifies a static pod.
+const configHash = "kubernetes.io/config.hash"
+
+// The transforms return what the controller's decisions look at, and nothing
+// else. A decision over the cached view has to come out as over the live
+// object: where a decision learns to look at a new field, its transform has to
+// let it through.
+
+// slimMeta keeps the identity of an object.
+func slimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace:                  m.Namespace,
+		Name:                       m.Name,
+		UID:                        m.UID,
+		ResourceVersion:            m.ResourceVersion,
+		CreationTimestamp:          m.CreationTimestamp,
+		DeletionTimestamp:          m.DeletionTimestamp,
+		DeletionGracePeriodSeconds: m.DeletionGracePeriodSeconds,
+	}
+}
+
+func slimPod(o any) (any, error) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return o, nil
+	}
+	slim := &corev1.Pod{
+		ObjectMeta: slimMeta(pod.ObjectMeta),
+		Spec: corev1.PodSpec{
+			NodeName:                      pod.Spec.NodeName,
+			HostNetwork:                   pod.Spec.HostNetwork,
+			TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds,
+		},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase},
+	}
+	if hash, ok := pod.Annotations[configHash]; ok {
+		slim.Annotations = map[string]string{configHash: hash}
+	}
+	if agents.IsAgent(pod) {
+		slim.Labels = pod.Labels
+		slim.Annotations = map[string]string{v1alpha1.AnnotationAgentIndex: pod.Annotations[v1alpha1.AnnotationAgentIndex]}
+		slim.Status.Conditions = slimConditions(pod.Status.Conditions)
+	}
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		slim.Status.Conditions = slimConditions(pod.Status.Conditions)
+		slim.Status.ContainerStatuses = lastFinished(pod)
+	}
+	return slim, nil
+}
+
+func slimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
+	slim := make([]corev1.PodCondition, 0, len(conditions))
+	for _, c := range conditions {
+		slim = append(slim, corev1.PodCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime})
+	}
+	return slim
+}
+
+// lastFinished keeps one container status, that of the container that finished last.
+func lastFinished(pod *corev1.Pod) []corev1.ContainerStatus {
+	var at time.Time
+	for _, statuses := range [][]corev1.ContainerStatus{
+		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses,
+	} {
+		for _, s := range statuses {
+			if t := s.State.Terminated; t != nil && t.FinishedAt.After(at) {
+				at = t.FinishedAt.Time
+			}
+		}
+	}
+	if at.IsZero() {
+		return nil
+	}
+	return []corev1.ContainerStatus{{State: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(at)},
+	}}}
+}
+
+func slimNode(o any) (any, error) {
+	node, ok := o.(*corev1.Node)
+	if !ok {
+		return o, nil
+	}
+	slim := &corev1.Node{ObjectMeta: slimMeta(node.ObjectMeta)}
+	for _, t := range node.Spec.Taints {
+		if t.Key == corev1.TaintNodeOutOfService {
+			slim.Spec.Taints = append(slim.Spec.Taints, t)
+		}
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			slim.Status.Conditions = []corev1.NodeCondition{{
+				Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime,
+			}}
+		}
+	}
+	return slim, nil
+}
+
+func slimStatefulSet(o any) (any, error) {
+	set, ok := o.(*appsv1.StatefulSet)
+	if !ok {
+		return o, nil
+	}
+	return &appsv1.StatefulSet{
+		ObjectMeta: slimMeta(set.ObjectMeta),
+		Spec:       appsv1.StatefulSetSpec{Replicas: set.Spec.Replicas, Ordinals: set.Spec.Ordinals},
+	}, nil
+}

@@ -1,0 +1,86 @@
+// Package metrics holds the controller's metrics. Labels are bounded (R13):
+// pools, states, reasons and verbs, never an address, MAC or pod.
+package metrics
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Metrics of the controller. Safe for concurrent use.
+type Metrics struct {
+	reclaims    *prometheus.CounterVec
+	quarantined *prometheus.GaugeVec
+	addresses   *prometheus.GaugeVec
+	leases      *prometheus.GaugeVec
+	apiErrors   *prometheus.CounterVec
+}
+
+// New registers the metrics.
+func New(registry prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		reclaims: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fenceline_reclaims_total",
+			Help: "Addresses taken from holders that did not give them back, by reason.",
+		}, []string{"reason"}),
+		quarantined: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fenceline_quarantined_addresses",
+			Help: "Addresses set aside until their last holder is fenced, gone or proven silent.",
+		}, []string{"pool", "reason"}),
+		addresses: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fenceline_pool_addresses",
+			Help: "Addresses that a pool can hand out.",
+		}, []string{"pool"}),
+		leases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fenceline_pool_leases",
+			Help: "Leases of a pool by state.",
+		}, []string{"pool", "state"}),
+		apiErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fenceline_api_errors_total",
+			Help: "Requests to the Kubernetes API that failed, without lost races (409) and absent objects (404).",
+		}, []string{"verb"}),
+	}
+	for _, c := range []prometheus.Collector{m.reclaims, m.quarantined, m.addresses, m.leases, m.apiErrors} {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// Reclaimed counts an address taken from its holder.
+func (m *Metrics) Reclaimed(reason v1alpha1.LeaseReason) {
+	m.reclaims.WithLabelValues(string(reason)).Inc()
+}
+
+// SetPool sets the gauges of a pool.
+func (m *Metrics) SetPool(pool string, status v1alpha1.IPPoolStatus, quarantined map[v1alpha1.LeaseReason]int64) {
+	m.addresses.WithLabelValues(pool).Set(float64(status.Total))
+	for state, n := range map[v1alpha1.LeaseState]int64{
+		v1alpha1.StateBound:       status.Bound,
+		v1alpha1.StateWarm:        status.Warm,
+		v1alpha1.StateQuarantined: status.Quarantined,
+		v1alpha1.StateRetained:    status.Retained,
+	} {
+		m.leases.WithLabelValues(pool, string(state)).Set(float64(n))
+	}
+	// A reason that no lease has any more keeps its series at 0: an alert on it
+	// shall end with a sample, not with a gap.
+	for _, reason := range []v1alpha1.LeaseReason{
+		v1alpha1.ReasonConflict, v1alpha1.ReasonPodTerminating, v1alpha1.ReasonPodGone, v1alpha1.ReasonPodReplaced,
+		v1alpha1.ReasonPodFinished, v1alpha1.ReasonNodeGone, v1alpha1.ReasonOutOfService, v1alpha1.ReasonUnverified,
+	} {
+		m.quarantined.WithLabelValues(pool, string(reason)).Set(float64(quarantined[reason]))
+	}
+}
+
+// ForgetPool drops the gauges of a pool that is gone.
+func (m *Metrics) ForgetPool(pool string) {
+	match := prometheus.Labels{"pool": pool}
+	m.addresses.DeletePartialMatch(match)
+	m.leases.DeletePartialMatch(match)
+	m.quarantined.DeletePartialMatch(match)
+}

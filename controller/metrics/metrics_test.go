@@ -1,0 +1,117 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/metrics"
+)
+
+func TestPoolGaugesEndWithThePool(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	m, err := metrics.New(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.SetPool("blue", v1alpha1.IPPoolStatus{Total: 10, Bound: 3, Quarantined: 1},
+		map[v1alpha1.LeaseReason]int64{v1alpha1.ReasonPodGone: 1})
+	m.SetPool("blue", v1alpha1.IPPoolStatus{Total: 10, Bound: 2}, nil)
+
+	got := series(t, registry)
+	for name, want := range map[string]float64{
+		"fenceline_pool_addresses pool=blue":                          10,
+		"fenceline_pool_leases pool=blue state=Bound":                 2,
+		"fenceline_pool_leases pool=blue state=Quarantined":           0,
+		"fenceline_quarantined_addresses pool=blue reason=PodGone":    0,
+		"fenceline_quarantined_addresses pool=blue reason=Conflict":   0,
+		"fenceline_quarantined_addresses pool=blue reason=Unverified": 0,
+	} {
+		if value, ok := got[name]; !ok || value != want {
+			t.Errorf("%s is %v (present: %v), want %v", name, value, ok, want)
+		}
+	}
+	m.ForgetPool("blue")
+	if left := series(t, registry); len(left) != 0 {
+		t.Errorf("series of a pool that is gone: %v", left)
+	}
+}
+
+// series returns the values of all series, keyed "name label=value label=value".
+func series(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, metric := range f.Metric {
+			key := f.GetName()
+			for _, l := range metric.Label {
+				key += " " + l.GetName() + "=" + l.GetValue()
+			}
+			all[key] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+		}
+	}
+	return all
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestAPIErrors(t *testing.T) {
+	refused := errors.New("connection refused")
+	given, giveUp := context.WithCancel(context.Background())
+	giveUp()
+	for _, row := range []struct {
+		name   string
+		ctx    context.Context
+		method string
+		code   int
+		err    error
+		want   float64
+	}{
+		{"success", context.Background(), http.MethodGet, 200, nil, 0},
+		{"a lost race is no error", context.Background(), http.MethodPut, 409, nil, 0},
+		{"an absent object is no error", context.Background(), http.MethodDelete, 404, nil, 0},
+		{"a refusal is one", context.Background(), http.MethodPost, 403, nil, 1},
+		{"a server's failure is one", context.Background(), http.MethodPatch, 500, nil, 1},
+		{"a request without answer is one", context.Background(), http.MethodGet, 0, refused, 1},
+		{"a request that was given up is none", given, http.MethodGet, 0, context.Canceled, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			m, err := metrics.New(registry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tripper := m.Transport(roundTrip(func(*http.Request) (*http.Response, error) {
+				if row.err != nil {
+					return nil, row.err
+				}
+				return &http.Response{StatusCode: row.code, Body: http.NoBody}, nil
+			}))
+			request, err := http.NewRequestWithContext(row.ctx, row.method, "http://api", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := tripper.RoundTrip(request)
+			if err == nil {
+				response.Body.Close()
+			}
+			var got float64
+			for _, value := range series(t, registry) {
+				got += value
+			}
+			if got != row.want {
+				t.Errorf("counted %v errors, want %v", got, row.want)
+			}
+		})
+	}
+}

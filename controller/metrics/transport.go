@@ -1,0 +1,53 @@
+package metrics
+
+import (
+	"net/http"
+)
+
+// Transport wraps a round tripper so that failed requests are counted by verb.
+func (m *Metrics) Transport(next http.RoundTripper) http.RoundTripper {
+	return transport{m, next}
+}
+
+type transport struct {
+	metrics *Metrics
+	next    http.RoundTripper
+}
+
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.next.RoundTrip(request)
+	// A request that its caller gave up, as at the end of a watch, did not fail.
+	if (err != nil && request.Context().Err() == nil) || (err == nil && failed(response.StatusCode)) {
+		t.metrics.apiErrors.WithLabelValues(verb(request.Method)).Inc()
+	}
+	return response, err
+}
+
+// failed leaves out what the protocol lives with: a lost race (409), an object
+// that is gone (404), and a watch from too far back (410).
+func failed(code int) bool {
+	switch code {
+	case http.StatusConflict, http.StatusNotFound, http.StatusGone:
+		return false
+	default:
+		return code >= http.StatusBadRequest
+	}
+}
+
+// verb names the request as Kubernetes does. Gets, lists and watches count as get.
+func verb(method string) string {
+	switch method {
+	case http.MethodGet:
+		return "get"
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	default:
+		return "other"
+	}
+}
