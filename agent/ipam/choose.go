@@ -2,6 +2,9 @@ package ipam
 
 import (
 	"errors"
+	"path"
+	"slices"
+	"strings"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -10,8 +13,162 @@ import (
 // source that names any, filtered, and sorted by how closely they are meant
 // for this pod. Addresses of reserved are not handed out.
 //
-// The error is a *NoPoolError, an *AnnotationError or a *RequestedError.
-// The result points into pools.
+// The error joins, for each family that cannot be served, a *NoPoolError, an
+// *AnnotationError or a *RequestedError. The result points into pools.
 func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved Set) (Choice, error) {
-	return Choice{}, errors.ErrUnsupported
+	names, err := findNames(req, pools)
+	if err != nil {
+		return Choice{}, err
+	}
+	c := chooser{req, sortedByName(pools), reserved, names}
+	if names.empty() {
+		return Choice{}, c.none(false, nil)
+	}
+	choice := Choice{CleanGateway: names.cleanGateway}
+	var errs, unmeant []error
+	for _, ipv6 := range []bool{false, true} {
+		f, err := c.family(ipv6)
+		switch none := (*NoPoolError)(nil); {
+		case err == nil && len(f.Pools) > 0:
+			choice.Families = append(choice.Families, f)
+		case names.implied && errors.As(err, &none) && meantForOthers(none.Rejected):
+			unmeant = append(unmeant, err)
+		case err != nil:
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) == 0 && len(choice.Families) == 0 {
+		errs = unmeant
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Choice{}, err
+	}
+	if err := c.honour(&choice); err != nil {
+		return Choice{}, err
+	}
+	return choice, nil
 }
+
+// chooser holds the arguments of one call.
+type chooser struct {
+	req      Request
+	pools    []*v1alpha1.IPPool
+	reserved Set
+	names    named
+}
+
+// family filters and sorts the candidates of one family. Without any it
+// returns an empty Family.
+func (c chooser) family(ipv6 bool) (Family, error) {
+	names, at := c.names.v4, c.names.at4
+	if ipv6 {
+		names, at = c.names.v6, c.names.at6
+	}
+	if len(names) == 0 {
+		return Family{}, nil
+	}
+	f := Family{IPv6: ipv6, Source: c.names.source, Interface: c.req.describe()}
+	seen := map[string]bool{}
+	for _, name := range names {
+		found := c.lookUp(name, ipv6)
+		if len(found) == 0 {
+			if at != nil && !isPattern(name) {
+				return Family{}, at.wrong("there is no pool %s", name)
+			}
+			f.Rejected = append(f.Rejected, missing(name, ipv6))
+		}
+		for _, pool := range found {
+			if seen[pool.Name] {
+				continue
+			}
+			seen[pool.Name] = true
+			candidate, rejection := filter(c.req, pool, ipv6, c.reserved)
+			switch {
+			case rejection == nil:
+				f.Pools = append(f.Pools, candidate)
+			case at != nil && rejection.Reason == WrongFamily:
+				return Family{}, at.wrong("pool %s: %s", pool.Name, rejection.Detail)
+			default:
+				f.Rejected = append(f.Rejected, *rejection)
+			}
+		}
+	}
+	if len(f.Pools) == 0 {
+		return Family{}, c.none(ipv6, f.Rejected)
+	}
+	slices.SortStableFunc(f.Pools, func(a, b Candidate) int {
+		return slices.Compare(closeness(&b.Pool.Spec), closeness(&a.Pool.Spec))
+	})
+	return f, nil
+}
+
+// lookUp returns the pool of that name, or the pools of the family that
+// match a pattern, by name.
+func (c chooser) lookUp(name string, ipv6 bool) []*v1alpha1.IPPool {
+	var found []*v1alpha1.IPPool
+	for _, p := range c.pools {
+		if !isPattern(name) {
+			if p.Name == name {
+				return []*v1alpha1.IPPool{p}
+			}
+			continue
+		}
+		if ok, err := path.Match(name, p.Name); err == nil && ok && isIPv6(p) == ipv6 {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+func (c chooser) none(ipv6 bool, rejected []Rejection) error {
+	return &NoPoolError{IPv6: ipv6, Interface: c.req.describe(), Source: c.names.source, Rejected: rejected}
+}
+
+// closeness ranks how closely a pool is meant for particular pods; the first
+// element that differs decides.
+func closeness(s *v1alpha1.IPPoolSpec) []int {
+	return []int{
+		rank(false, isSet(s.PodAffinity)),
+		rank(len(s.NodeName) > 0, isSet(s.NodeAffinity)),
+		rank(len(s.NamespaceName) > 0, isSet(s.NamespaceAffinity)),
+		rank(len(s.MultusName) > 0, false),
+	}
+}
+
+// rank puts names before a selector, and a selector before nothing.
+func rank(names, selector bool) int {
+	switch {
+	case names:
+		return 2
+	case selector:
+		return 1
+	}
+	return 0
+}
+
+// meantForOthers tells whether all pools were ruled out by their affinities.
+func meantForOthers(rejected []Rejection) bool {
+	affinities := []Reason{NodeName, NodeAffinity, NamespaceName, NamespaceAffinity, PodAffinity, MultusName}
+	return !slices.ContainsFunc(rejected, func(r Rejection) bool { return !slices.Contains(affinities, r.Reason) })
+}
+
+func missing(name string, ipv6 bool) Rejection {
+	switch {
+	case !isPattern(name):
+		return Rejection{name, NotFound, "it does not exist"}
+	case ipv6:
+		return Rejection{name, NotFound, "no IPv6 pool matches this pattern"}
+	}
+	return Rejection{name, NotFound, "no IPv4 pool matches this pattern"}
+}
+
+func sortedByName(pools []v1alpha1.IPPool) []*v1alpha1.IPPool {
+	sorted := make([]*v1alpha1.IPPool, len(pools))
+	for i := range pools {
+		sorted[i] = &pools[i]
+	}
+	slices.SortFunc(sorted, func(a, b *v1alpha1.IPPool) int { return strings.Compare(a.Name, b.Name) })
+	return sorted
+}
+
+func (r Request) describe() string { return r.Pod.describe() + " interface " + r.Interface }

@@ -3,13 +3,25 @@ package ipam
 import (
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 )
 
+const (
+	// remember is how long a lease just met counts as in use although the
+	// bitmap, which is published about once a second, does not show it yet.
+	remember = 10 * time.Second
+	// shareScan bounds the walk through the own share, in addresses looked at.
+	shareScan = 1 << 16
+	// restScan bounds the walk through the rest. No store holds so many
+	// leases, so one of as many addresses is free.
+	restScan = 1 << 24
+)
+
 // View is what is known about a pool when an address is picked. All of it
-// but Set is a hint.
+// but Set is a hint, unless Exact is set.
 type View struct {
 	// Set may be handed out; Subnet is what the offsets of InUse count from.
 	Set    Set
@@ -19,11 +31,14 @@ type View struct {
 	// Cooldown is how long an address freed here is left alone.
 	Cooldown time.Duration
 	// Sighted tells that somebody was heard to speak for an address. Such an
-	// address is never picked. Nil means nobody was heard.
+	// address is never picked. Nil means that nobody was heard.
 	Sighted func(netip.Addr) bool
 	// Taken tells that an address is known to have a lease, or was tried
-	// already in this request. Nil means that nothing is known.
+	// already for this interface. Nil means that nothing is known.
 	Taken func(netip.Addr) bool
+	// Exact says that Taken is the truth. InUse, and what the Rotation
+	// remembers of leases and of concurrent picks, are then left out of account.
+	Exact bool
 }
 
 // Rotation is the place of this node in one pool. As host-local's round robin
@@ -31,25 +46,200 @@ type View struct {
 // freed, whose old holder may still be going down, is the last to come back.
 // Safe for concurrent use.
 type Rotation struct {
-	rand  *rand.Rand
 	clock clock.PassiveClock
-	last  netip.Addr
+
+	mu   sync.Mutex
+	rand *rand.Rand
+	last netip.Addr
+	// picked are proposals not settled yet.
+	picked map[netip.Addr]struct{}
+	// leased are addresses with a lease, by when it was met.
+	leased map[netip.Addr]time.Time
+	// freed are the addresses that cool down, oldest first; the last of them
+	// stays until another is freed, however short the cooldown.
+	freed []cooling
+}
+
+type cooling struct {
+	addr netip.Addr
+	at   time.Time
 }
 
 // NewRotation starts after last, or at random where last is the zero value.
 // The Rotation owns r from then on.
 func NewRotation(last netip.Addr, r *rand.Rand, c clock.PassiveClock) *Rotation {
-	return &Rotation{rand: r, clock: c, last: last}
+	return &Rotation{
+		clock: c, rand: r, last: last,
+		picked: map[netip.Addr]struct{}{},
+		leased: map[netip.Addr]time.Time{},
+	}
 }
 
-// Pick proposes an address and keeps concurrent calls from proposing it until Settle.
-func (r *Rotation) Pick(v View) (netip.Addr, bool) { return netip.Addr{}, false }
+// Pick proposes an address, and keeps concurrent calls from proposing it until
+// Settle. The own share comes first, in rotating order; then the rest at
+// random, where all nodes meet; then what cools down, longest freed first. It
+// is false when the view shows nothing free.
+func (r *Rotation) Pick(v View) (netip.Addr, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forget(v.Cooldown)
 
-// Settle ends what Pick began, whether the address was got or not.
-func (r *Rotation) Settle(a netip.Addr) {}
+	addr, ok := r.fromShare(v)
+	if ok {
+		r.last = addr
+	} else if addr, ok = r.fromRest(v); !ok {
+		addr, ok = r.fromCooling(v)
+	}
+	if ok {
+		r.picked[addr] = struct{}{}
+	}
+	return addr, ok
+}
 
-// Freed starts the cooling of an address.
-func (r *Rotation) Freed(a netip.Addr) {}
+// Settle ends what Pick began. leased says that the address has a lease now,
+// whoever's.
+func (r *Rotation) Settle(addr netip.Addr, leased bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.picked, addr)
+	if leased {
+		r.leased[addr] = r.clock.Now()
+		r.thaw(addr)
+	}
+}
+
+// Freed starts the cooling of an address whose lease this node has deleted.
+func (r *Rotation) Freed(addr netip.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.leased, addr)
+	r.thaw(addr)
+	r.freed = append(r.freed, cooling{addr, r.clock.Now()})
+}
 
 // Last returns the address that the rotation goes on after; the zero value before the first.
-func (r *Rotation) Last() netip.Addr { return r.last }
+func (r *Rotation) Last() netip.Addr {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// fromShare walks the own share, starting after the last address handed out.
+func (r *Rotation) fromShare(v View) (netip.Addr, bool) {
+	n := v.Set.Len()
+	if n == 0 {
+		return netip.Addr{}, false
+	}
+	var at uint64
+	if r.last.IsValid() {
+		at = v.Set.Rank(r.last)
+		if v.Set.Contains(r.last) {
+			at++
+		}
+	} else {
+		at = r.rand.Uint64N(n)
+	}
+	for range min(n, shareScan) {
+		if at >= n {
+			at = 0
+		}
+		if addr := v.Set.At(at); v.Share.Has(addr) && r.free(v, addr) && !r.cools(addr) {
+			return addr, true
+		}
+		at++
+	}
+	return netip.Addr{}, false
+}
+
+// fromRest walks the whole set from a random place in random strides, which
+// have no factor in common with its length and so meet each address once.
+func (r *Rotation) fromRest(v View) (netip.Addr, bool) {
+	n := v.Set.Len()
+	if n == 0 {
+		return netip.Addr{}, false
+	}
+	at, stride := r.rand.Uint64N(n), 1+r.rand.Uint64N(n)
+	for gcd(stride, n) != 1 {
+		stride = 1 + r.rand.Uint64N(n)
+	}
+	for range min(n, restScan) {
+		if addr := v.Set.At(at); r.free(v, addr) && !r.cools(addr) {
+			return addr, true
+		}
+		if at >= n-stride {
+			at -= n - stride
+		} else {
+			at += stride
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// fromCooling relaxes the cooldown. The bitmap marks what cools down as well,
+// so it says nothing here.
+func (r *Rotation) fromCooling(v View) (netip.Addr, bool) {
+	v.InUse = nil
+	for _, c := range r.freed {
+		if v.Set.Contains(c.addr) && r.free(v, c.addr) {
+			return c.addr, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// free tells whether nothing is known against an address but that it may cool down.
+func (r *Rotation) free(v View, addr netip.Addr) bool {
+	if v.Taken != nil && v.Taken(addr) || v.Sighted != nil && v.Sighted(addr) {
+		return false
+	}
+	if v.Exact {
+		return true
+	}
+	if _, ok := r.picked[addr]; ok {
+		return false
+	}
+	if _, ok := r.leased[addr]; ok {
+		return false
+	}
+	offset, ok := Offset(v.Subnet, addr)
+	return !ok || !v.InUse.Has(offset)
+}
+
+func (r *Rotation) cools(addr netip.Addr) bool {
+	for _, c := range r.freed {
+		if c.addr == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// thaw ends the cooling of one address.
+func (r *Rotation) thaw(addr netip.Addr) {
+	for i, c := range r.freed {
+		if c.addr == addr {
+			r.freed = append(r.freed[:i:i], r.freed[i+1:]...)
+			return
+		}
+	}
+}
+
+// forget drops what is too old to matter.
+func (r *Rotation) forget(cooldown time.Duration) {
+	now := r.clock.Now()
+	for len(r.freed) > 1 && now.Sub(r.freed[0].at) >= cooldown {
+		r.freed = r.freed[1:]
+	}
+	for addr, met := range r.leased {
+		if now.Sub(met) >= remember {
+			delete(r.leased, addr)
+		}
+	}
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

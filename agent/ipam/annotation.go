@@ -1,0 +1,78 @@
+package ipam
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Names of annotations, without prefix.
+const (
+	annotationPools = "ippools"
+	annotationPool  = "ippool"
+
+	annotationNamespaceV4    = "default-ipv4-ippool"
+	annotationNamespaceV6    = "default-ipv6-ippool"
+	annotationNamespaceV4Old = "defaultv4ippool"
+	annotationNamespaceV6Old = "defaultv6ippool"
+)
+
+// AnnotationError names an annotation whose value cannot be used.
+type AnnotationError struct {
+	On         string // "pod ns/name" or "namespace ns"
+	Annotation string // with its prefix
+	Value      string
+	Expected   string // the form expected, by example
+	Err        error
+}
+
+func (e *AnnotationError) Error() string {
+	const longest = 256
+	value := e.Value
+	if len(value) > longest {
+		value = value[:longest] + "…"
+	}
+	return fmt.Sprintf("annotation %s of %s is %q: %v; expected the form %s", e.Annotation, e.On, value, e.Err, e.Expected)
+}
+
+// Unwrap returns what is wrong with the value.
+func (e *AnnotationError) Unwrap() error { return e.Err }
+
+// annotation is one annotation as found on an object.
+type annotation struct{ on, key, value, expected string }
+
+// find returns the first annotation of the given names; with our prefix
+// before the other, whatever the names' order.
+func find(on string, all map[string]string, expected string, names ...string) (annotation, bool) {
+	for _, prefix := range []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} {
+		for _, name := range names {
+			if value, ok := all[prefix+name]; ok {
+				return annotation{on, prefix + name, value, expected}, true
+			}
+		}
+	}
+	return annotation{}, false
+}
+
+// wrong reports a problem of the annotation's value.
+func (a annotation) wrong(format string, args ...any) error {
+	return &AnnotationError{a.on, a.key, a.value, a.expected, fmt.Errorf(format, args...)}
+}
+
+// decode reads the value as JSON. Unknown fields are refused: a misspelt
+// "ipv4" must not fall through to some other pool.
+func (a annotation) decode(into any) error {
+	d := json.NewDecoder(bytes.NewReader([]byte(a.value)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return a.wrong("not the JSON expected: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return a.wrong("more follows after the JSON value")
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// RequestedError says why an address that was asked for cannot be given.
+type RequestedError struct {
+	Addr      netip.Addr
+	Interface string // "pod ns/name interface eth0"
+	Problem   string // a clause for people: "it is the gateway of pool a"
+}
+
+func (e *RequestedError) Error() string {
+	return fmt.Sprintf("requested address %s for %s: %s", e.Addr, e.Interface, e.Problem)
+}
+
+// honour narrows the families of a choice to the requested addresses. An
+// address that one of the pools may not hand out is an error.
+func (c chooser) honour(choice *Choice) error {
+	for _, addr := range c.req.IPs {
+		addr = addr.Unmap()
+		wrong := func(format string, args ...any) error {
+			return &RequestedError{addr, c.req.describe(), fmt.Sprintf(format, args...)}
+		}
+		f := choice.family(addr.Is6())
+		if f == nil {
+			return wrong("no pool of its family is chosen")
+		}
+		if f.Requested.IsValid() {
+			return wrong("%s is requested as well, an interface gets one address of a family", f.Requested)
+		}
+		problem := ""
+		for i, candidate := range f.Pools {
+			if candidate.Set.Contains(addr) {
+				f.Requested, f.Pools = addr, f.Pools[i:i+1:i+1]
+				break
+			}
+			if problem == "" && candidate.Subnet.Contains(addr) {
+				problem = withheld(candidate, addr)
+			}
+		}
+		if !f.Requested.IsValid() {
+			if problem == "" {
+				problem = "it is in none of the pools " + poolNames(f.Pools)
+			}
+			return wrong("%s", problem)
+		}
+	}
+	return nil
+}
+
+// withheld says why a pool does not hand out an address of its subnet.
+func withheld(c Candidate, addr netip.Addr) string {
+	spec := &c.Pool.Spec
+	if spec.Gateway != nil && *spec.Gateway != "" {
+		if gateway, err := parseAddr(*spec.Gateway); err == nil && gateway == addr {
+			return "it is the gateway of pool " + c.Pool.Name
+		}
+	}
+	if newSet(hostless(c.Subnet)).Contains(addr) {
+		return "no host may have this address of the subnet " + c.Subnet.String()
+	}
+	if excluded, err := ParseSet(spec.ExcludeIPs); err == nil && excluded.Contains(addr) {
+		return "it is excluded from pool " + c.Pool.Name
+	}
+	if all, err := Addresses(c.Pool); err == nil && all.Contains(addr) {
+		return "it is reserved"
+	}
+	return "it is outside of the ips of pool " + c.Pool.Name
+}
+
+// family returns the choice's family, or nil.
+func (c *Choice) family(ipv6 bool) *Family {
+	for i := range c.Families {
+		if c.Families[i].IPv6 == ipv6 {
+			return &c.Families[i]
+		}
+	}
+	return nil
+}
+
+func poolNames(candidates []Candidate) string {
+	names := make([]string, len(candidates))
+	for i, c := range candidates {
+		names[i] = c.Pool.Name
+	}
+	return fmt.Sprint(names)
+}
