@@ -1,0 +1,48 @@
+// Images builds the project's images into tarballs and prints their paths.
+//
+//	images [-version V] [-out DIR] [-tests]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+func main() {
+	version := flag.String("version", "0.1.0", "tag of the images")
+	out := flag.String("out", "images", "directory for the tarballs")
+	tests := flag.Bool("tests", false, "build the images of the tests instead")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	recipes := images.Product(*version)
+	if *tests {
+		recipes = images.ForTests()
+	}
+	if err := build(ctx, recipes, *out, *version); err != nil {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1)
+	}
+}
+
+func build(ctx context.Context, recipes []images.Recipe, out, version string) error {
+	root, err := thirdparty.Root()
+	if err != nil {
+		return err
+	}
+	for _, r := range recipes {
+		path, err := r.Build(ctx, root, out, version)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s\t%s\n", path, r.Name)
+	}
+	return nil
+}

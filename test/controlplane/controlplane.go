@@ -1,0 +1,184 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/fenceline/fenceline/test/process"
+)
+
+const (
+	etcd              = "etcd"
+	apiServer         = "kube-apiserver"
+	controllerManager = "kube-controller-manager"
+	scheduler         = "kube-scheduler"
+)
+
+// readyLimit is how long an API server may take to be ready on a busy machine.
+const readyLimit = 3 * time.Minute
+
+// ControlPlane is a control plane whose keys are written. Its methods must not
+// be called at the same time.
+type ControlPlane struct {
+	Config  Config
+	running map[string]process.Process
+}
+
+// Open returns the control plane in c.Dir with the processes that an earlier
+// caller has started.
+func Open(c Config) (*ControlPlane, error) {
+	p := &ControlPlane{Config: c, running: map[string]process.Process{}}
+	data, err := os.ReadFile(p.stateFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read processes of the control plane: %w", err)
+	}
+	if err := json.Unmarshal(data, &p.running); err != nil {
+		return nil, fmt.Errorf("read %s: %w", p.stateFile(), err)
+	}
+	return p, nil
+}
+
+// Start starts everything and returns when the API server is ready.
+func (p *ControlPlane) Start(ctx context.Context) error {
+	if err := p.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if p.Config.WithoutControllers {
+		return nil
+	}
+	if err := p.start(controllerManager, p.Config.KubernetesDir, p.Config.controllerManagerArguments()); err != nil {
+		return err
+	}
+	return p.start(scheduler, p.Config.KubernetesDir, p.Config.schedulerArguments())
+}
+
+// StartAPIServer starts kube-apiserver, and etcd if it does not run, and returns
+// when the API server is ready.
+func (p *ControlPlane) StartAPIServer(ctx context.Context) error {
+	if err := p.start(etcd, p.Config.EtcdDir, p.Config.etcdArguments()); err != nil {
+		return err
+	}
+	if err := p.start(apiServer, p.Config.APIServerDir, p.Config.apiServerArguments()); err != nil {
+		return err
+	}
+	return p.waitReady(ctx)
+}
+
+// StopAPIServer ends kube-apiserver; etcd and the controllers run on.
+func (p *ControlPlane) StopAPIServer(ctx context.Context) error {
+	return p.stop(ctx, apiServer)
+}
+
+// Stop ends everything. The API server goes before etcd, or it would wait for it.
+func (p *ControlPlane) Stop(ctx context.Context) error {
+	var errs []error
+	for _, name := range []string{scheduler, controllerManager, apiServer, etcd} {
+		errs = append(errs, p.stop(ctx, name))
+	}
+	return errors.Join(errs...)
+}
+
+// RESTConfig returns an administrator's access without a client-side limit.
+func (p *ControlPlane) RESTConfig() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", p.Config.Kubeconfig("admin"))
+	if err != nil {
+		return nil, fmt.Errorf("load the administrator's kubeconfig: %w", err)
+	}
+	config.QPS = -1
+	return config, nil
+}
+
+func (p *ControlPlane) start(name, dir string, args []string) error {
+	if p.running[name].Alive() {
+		return nil
+	}
+	// The process outlives every context: it ends by Stop alone.
+	cmd := p.Config.Command(context.Background(), filepath.Join(dir, name), args...)
+	proc, err := process.Start(name, cmd, p.Config.log(name))
+	if err != nil {
+		return err
+	}
+	p.running[name] = proc
+	return p.save()
+}
+
+func (p *ControlPlane) stop(ctx context.Context, name string) error {
+	proc, ok := p.running[name]
+	if !ok {
+		return nil
+	}
+	if err := proc.Stop(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	delete(p.running, name)
+	return p.save()
+}
+
+func (p *ControlPlane) waitReady(ctx context.Context) error {
+	config, err := p.RESTConfig()
+	if err != nil {
+		return err
+	}
+	config.Timeout = 5 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		if err == nil {
+			return nil
+		}
+		for _, name := range []string{etcd, apiServer} {
+			if !p.running[name].Alive() {
+				return fmt.Errorf("%s has ended: %s", name, p.lastLog(name))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the API server: %w (%s)", err, p.lastLog(apiServer))
+		case <-tick.C:
+		}
+	}
+}
+
+// lastLog returns the end of a component's log, for error messages.
+func (p *ControlPlane) lastLog(name string) string {
+	data, err := os.ReadFile(p.Config.log(name))
+	if err != nil {
+		return err.Error()
+	}
+	const keep = 2000
+	return strings.TrimSpace(string(data[max(0, len(data)-keep):]))
+}
+
+func (p *ControlPlane) stateFile() string { return filepath.Join(p.Config.Dir, "processes.json") }
+
+func (p *ControlPlane) save() error {
+	data, err := json.Marshal(p.running)
+	if err != nil {
+		return fmt.Errorf("encode processes of the control plane: %w", err)
+	}
+	if err := os.WriteFile(p.stateFile(), data, 0o644); err != nil {
+		return fmt.Errorf("write processes of the control plane: %w", err)
+	}
+	return nil
+}

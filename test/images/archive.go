@@ -1,0 +1,129 @@
+// Package images makes container images out of static binaries, without any
+// container engine.
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Image is one layer with files on an empty base.
+type Image struct {
+	// Name is NAME:TAG, without a registry.
+	Name       string
+	Entrypoint []string
+	// Files maps absolute paths in the image to contents; all are executable.
+	Files map[string][]byte
+}
+
+// config is the part of an OCI image configuration that is used here.
+type config struct {
+	Created      time.Time `json:"created"`
+	Architecture string    `json:"architecture"`
+	OS           string    `json:"os"`
+	Config       struct {
+		Entrypoint []string
+		Env        []string
+		WorkingDir string
+	} `json:"config"`
+	RootFS struct {
+		Type    string   `json:"type"`
+		DiffIDs []string `json:"diff_ids"`
+	} `json:"rootfs"`
+}
+
+// manifest is an entry of manifest.json.
+type manifest struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+// Write writes the image in the form of `docker save`, which every container
+// engine imports. The same image always gives the same bytes.
+func Write(w io.Writer, img Image) error {
+	layer, err := img.layer()
+	if err != nil {
+		return fmt.Errorf("write image %s: %w", img.Name, err)
+	}
+	layerDigest := digest(layer)
+	var c config
+	c.Created = time.Unix(0, 0).UTC()
+	c.Architecture, c.OS = runtime.GOARCH, "linux"
+	c.Config.Entrypoint = img.Entrypoint
+	c.Config.Env = []string{"PATH=/"}
+	c.Config.WorkingDir = "/"
+	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{"sha256:" + layerDigest}
+	configJSON, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("write image %s: %w", img.Name, err)
+	}
+	m := manifest{Config: digest(configJSON) + ".json", RepoTags: []string{img.Name}, Layers: []string{layerDigest + ".tar"}}
+	manifestJSON, err := json.Marshal([]manifest{m})
+	if err != nil {
+		return fmt.Errorf("write image %s: %w", img.Name, err)
+	}
+	archive := tar.NewWriter(w)
+	for _, entry := range []struct {
+		name string
+		data []byte
+	}{{m.Layers[0], layer}, {m.Config, configJSON}, {"manifest.json", manifestJSON}} {
+		if err := add(archive, entry.name, 0o644, entry.data); err != nil {
+			return fmt.Errorf("write image %s: %w", img.Name, err)
+		}
+	}
+	return archive.Close()
+}
+
+// layer returns the files as an uncompressed tar with their directories.
+func (img Image) layer() ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	made := map[string]bool{".": true}
+	for _, file := range slices.Sorted(maps.Keys(img.Files)) {
+		name := strings.TrimPrefix(path.Clean(file), "/")
+		var parents []string
+		for dir := path.Dir(name); !made[dir]; dir = path.Dir(dir) {
+			made[dir] = true
+			parents = append(parents, dir)
+		}
+		for _, dir := range slices.Backward(parents) {
+			header := &tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755, ModTime: time.Unix(0, 0)}
+			if err := w.WriteHeader(header); err != nil {
+				return nil, err
+			}
+		}
+		if err := add(w, name, 0o755, img.Files[file]); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+func add(w *tar.Writer, name string, mode int64, data []byte) error {
+	header := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: mode, Size: int64(len(data)), ModTime: time.Unix(0, 0)}
+	if err := w.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err := w.Write(data)
+	return err
+}
+
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}

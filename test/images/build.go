@@ -1,0 +1,96 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Names of the images that only tests use.
+const (
+	PauseImage = "fenceline/test-pause:1"
+	AppImage   = "fenceline/test-app:1"
+)
+
+// Recipe says which binaries make an image.
+type Recipe struct {
+	// Tarball is the name of the file without its ending.
+	Tarball    string
+	Name       string
+	Entrypoint string
+	// Binaries maps paths in the image to main packages of the project.
+	Binaries map[string]string
+}
+
+// Product returns the recipes of what is installed in a cluster.
+func Product(version string) []Recipe {
+	return []Recipe{
+		{"agent", "fenceline/agent:" + version, "/agent", map[string]string{"/agent": "./agent", "/cni": "./cni"}},
+		{"controller", "fenceline/controller:" + version, "/controller", map[string]string{"/controller": "./controller"}},
+	}
+}
+
+// ForTests returns the recipes of the sandbox and the workload of tests.
+func ForTests() []Recipe {
+	return []Recipe{
+		{"test-pause", PauseImage, "/pause", map[string]string{"/pause": "./test/cmd/app"}},
+		{"test-app", AppImage, "/app", map[string]string{"/app": "./test/cmd/app"}},
+	}
+}
+
+// Build compiles the recipe's binaries in the project's directory root, and
+// writes the tarball to the directory out. It returns the tarball's path; a file
+// that is already right is not touched.
+func (r Recipe) Build(ctx context.Context, root, out, version string) (string, error) {
+	work, err := os.MkdirTemp("", "fenceline-image-")
+	if err != nil {
+		return "", fmt.Errorf("build image %s: %w", r.Name, err)
+	}
+	defer os.RemoveAll(work)
+	img := Image{Name: r.Name, Entrypoint: []string{r.Entrypoint}, Files: map[string][]byte{}}
+	for path, pkg := range r.Binaries {
+		binary := filepath.Join(work, filepath.Base(path))
+		if err := compile(ctx, root, pkg, version, binary); err != nil {
+			return "", fmt.Errorf("build image %s: %w", r.Name, err)
+		}
+		if img.Files[path], err = os.ReadFile(binary); err != nil {
+			return "", fmt.Errorf("build image %s: %w", r.Name, err)
+		}
+	}
+	var tarball bytes.Buffer
+	if err := Write(&tarball, img); err != nil {
+		return "", err
+	}
+	path := filepath.Join(out, r.Tarball+".tar")
+	if err := replace(path, tarball.Bytes()); err != nil {
+		return "", fmt.Errorf("build image %s: %w", r.Name, err)
+	}
+	return path, nil
+}
+
+func compile(ctx context.Context, root, pkg, version, binary string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+version, "-o", binary, pkg)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("compile %s: %w\n%s", pkg, err, output)
+	}
+	return nil
+}
+
+// replace writes data to path by renaming, unless it is there already.
+func replace(path string, data []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}

@@ -1,0 +1,146 @@
+package machine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bootLimit is how long the daemons of a node may take to start.
+const bootLimit = 2 * time.Minute
+
+// Boot is the life of a node's first process: it prepares the node, starts its
+// daemons, and then reaps what others leave behind until it is killed.
+func Boot(c Config) error {
+	if os.Getpid() != 1 {
+		return fmt.Errorf("boot %s: process %d is not the first of a PID namespace", c.Name, os.Getpid())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bootLimit)
+	defer cancel()
+	steps := []struct {
+		what string
+		do   func() error
+	}{
+		{"set the host name", func() error { return unix.Sethostname([]byte(c.Name)) }},
+		{"mount file systems", c.mountAll},
+		{"write configuration", c.writeFiles},
+		{"list daemons", c.writeDaemons},
+		{"start containerd", func() error { return StartDaemon(Containerd) }},
+		{"wait for containerd", func() error { return c.waitContainerd(ctx) }},
+		{"import images", func() error { return c.importImages(ctx) }},
+		{"start kubelet", func() error { return StartDaemon(Kubelet) }},
+		{"start kube-proxy", c.startProxy},
+		{"report", func() error { return os.WriteFile(c.bootedFile(), nil, 0o644) }},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("boot %s: %s: %w", c.Name, step.what, err)
+		}
+	}
+	reap()
+	return nil
+}
+
+// bootedFile appears when the node's daemons have been started.
+func (c Config) bootedFile() string { return filepath.Join(c.Dir, "booted") }
+
+func (c Config) startProxy() error {
+	if len(c.Proxy) == 0 {
+		return nil
+	}
+	return StartDaemon(KubeProxy)
+}
+
+func (c Config) ctr(ctx context.Context, args ...string) error {
+	path, err := lookPath("ctr", []string{"PATH=" + c.searchPath()})
+	if err != nil {
+		return err
+	}
+	args = append([]string{"--address=" + containerdSock, "--namespace=k8s.io"}, args...)
+	if output, err := exec.CommandContext(ctx, path, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("ctr %v: %w: %s", args, err, output)
+	}
+	return nil
+}
+
+func (c Config) waitContainerd(ctx context.Context) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := c.ctr(ctx, "version")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// importImages imports the tarballs that this node's disk does not know yet.
+func (c Config) importImages(ctx context.Context) error {
+	for _, tarball := range c.Images {
+		digest, err := digestOf(tarball)
+		if err != nil {
+			return err
+		}
+		mark := filepath.Join(c.Dir, "disk", "imported-"+digest)
+		if _, err := os.Stat(mark); err == nil {
+			continue
+		}
+		if err := c.ctr(ctx, "images", "import", tarball); err != nil {
+			return err
+		}
+		if err := os.WriteFile(mark, []byte(tarball), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func digestOf(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
+// reap collects orphans until SIGTERM. No other code of the process waits for
+// children from here on.
+func reap() {
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM)
+	for {
+		for {
+			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+			if errors.Is(err, syscall.EINTR) {
+				continue
+			}
+			if err != nil || pid <= 0 {
+				break
+			}
+		}
+		if <-signals == syscall.SIGTERM {
+			return
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package machine
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// hierarchy is one cgroup tree of this machine. Version 1 has one for each
+// controller; version 2 has a single one.
+type hierarchy struct {
+	root        string
+	controllers []string // version 1: from the mount options
+	unified     bool
+}
+
+// hierarchies returns the mounted trees. On a hybrid machine the unified tree
+// has no controllers and is left out.
+func hierarchies() ([]hierarchy, error) {
+	f, err := os.Open("/proc/self/mounts")
+	if err != nil {
+		return nil, fmt.Errorf("list cgroup hierarchies: %w", err)
+	}
+	defer f.Close()
+	var v1, v2 []hierarchy
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 4 {
+			continue
+		}
+		switch fields[2] {
+		case "cgroup":
+			v1 = append(v1, hierarchy{root: fields[1], controllers: strings.Split(fields[3], ",")})
+		case "cgroup2":
+			v2 = append(v2, hierarchy{root: fields[1], unified: true})
+		}
+	}
+	if len(v1) > 0 {
+		return v1, nil
+	}
+	if len(v2) > 0 {
+		return v2[:1], nil
+	}
+	return nil, errors.New("list cgroup hierarchies: none is mounted")
+}
+
+func (h hierarchy) has(controller string) bool {
+	return h.unified || slices.Contains(h.controllers, controller)
+}
+
+// createCgroup makes the group in every hierarchy, ready for kubelet to make
+// pods' groups below it.
+func createCgroup(name string) error {
+	trees, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range trees {
+		if err := h.create(name); err != nil {
+			return fmt.Errorf("create cgroup %s in %s: %w", name, h.root, err)
+		}
+	}
+	return nil
+}
+
+func (h hierarchy) create(name string) error {
+	dir := filepath.Join(h.root, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if h.unified {
+		available, err := os.ReadFile(filepath.Join(h.root, "cgroup.controllers"))
+		if err != nil {
+			return err
+		}
+		enable := "+" + strings.Join(strings.Fields(string(available)), " +")
+		for _, d := range []string{h.root, dir} {
+			if err := os.WriteFile(filepath.Join(d, "cgroup.subtree_control"), []byte(enable), 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if !h.has("cpuset") {
+		return nil
+	}
+	// A version 1 cpuset starts empty, and no process can join it.
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(h.root, file))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), value, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeCgroup removes the group and all below it once their processes have
+// ended.
+func removeCgroup(ctx context.Context, name string) error {
+	trees, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range trees {
+		if err := removeTree(ctx, filepath.Join(h.root, name)); err != nil {
+			return fmt.Errorf("remove cgroup %s from %s: %w", name, h.root, err)
+		}
+	}
+	return nil
+}
+
+// removeTree removes directories from the leaves up; a group stays busy for a
+// moment after its last process has ended.
+func removeTree(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		dirs, err := directories(dir)
+		if err != nil {
+			return err
+		}
+		var last error
+		for _, d := range slices.Backward(dirs) {
+			if err := os.Remove(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				last = err
+			}
+		}
+		if last == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return last
+		case <-tick.C:
+		}
+	}
+}
+
+// directories lists dir and all directories below it, parents first. It is
+// empty when dir does not exist.
+func directories(dir string) ([]string, error) {
+	var dirs []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return err
+	})
+	return dirs, err
+}

@@ -1,0 +1,113 @@
+package machine
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// daemon is a program of a node that tests may end and start again.
+type daemon struct {
+	Args []string
+	Env  []string
+	Log  string
+}
+
+func (c Config) daemons() map[string]daemon {
+	env := append(os.Environ(), "PATH="+c.searchPath())
+	all := map[string]daemon{
+		Containerd: {Args: []string{"containerd", "--config=/etc/containerd/config.toml"}},
+		Kubelet: {Args: []string{
+			"kubelet", "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubeconfig",
+			"--hostname-override=" + c.Name, "--node-ip=" + c.Address.String(), "--v=2",
+		}},
+		// Conntrack limits belong to the whole machine and are left alone.
+		KubeProxy: {Args: []string{
+			"kube-proxy", "--kubeconfig=/etc/kubernetes/kube-proxy.conf", "--hostname-override=" + c.Name, "--proxy-mode=nftables",
+			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
+			"--metrics-bind-address=127.0.0.1:10249", "--healthz-bind-address=127.0.0.1:10256",
+		}},
+	}
+	for name, d := range all {
+		d.Env, d.Log = env, filepath.Join(c.Dir, "log", name+".log")
+		all[name] = d
+	}
+	return all
+}
+
+func (c Config) searchPath() string {
+	return strings.Join(append(append([]string{}, c.Path...), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":")
+}
+
+func (c Config) writeDaemons() error {
+	data, err := json.Marshal(c.daemons())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(daemonsFile, data, 0o600)
+}
+
+// StartDaemon starts one of the node's daemons. It runs inside the node, and
+// leaves the daemon to the node's first process.
+func StartDaemon(name string) error {
+	data, err := os.ReadFile(daemonsFile)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	var all map[string]daemon
+	if err := json.Unmarshal(data, &all); err != nil {
+		return fmt.Errorf("read %s: %w", daemonsFile, err)
+	}
+	d, ok := all[name]
+	if !ok {
+		return fmt.Errorf("start %s: no such daemon", name)
+	}
+	if err := d.start(); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	return nil
+}
+
+func (d daemon) start() error {
+	log, err := os.OpenFile(d.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	path, err := lookPath(d.Args[0], d.Env)
+	if err != nil {
+		return err
+	}
+	p, err := os.StartProcess(path, d.Args, &os.ProcAttr{
+		Dir: "/", Env: d.Env, Files: []*os.File{null, log, log}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return err
+	}
+	return p.Release()
+}
+
+// lookPath finds the program in the PATH of env, of which the last entry counts.
+func lookPath(name string, env []string) (string, error) {
+	var search string
+	for _, entry := range env {
+		if value, ok := strings.CutPrefix(entry, "PATH="); ok {
+			search = value
+		}
+	}
+	for _, dir := range filepath.SplitList(search) {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no program %s in %s", name, search)
+}

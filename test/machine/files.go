@@ -1,0 +1,149 @@
+package machine
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+)
+
+// containerdConfig: the process may lack CAP_SYS_RESOURCE, so OOM scores are
+// never lowered; snapshotters and plugins that need more of the machine are off.
+const containerdConfig = `version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs",
+  "io.containerd.nri.v1.nri", "io.containerd.tracing.processor.v1.otlp",
+]
+
+[grpc]
+  address = "/run/containerd/containerd.sock"
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "{{.PauseImage}}"
+
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ["/opt/cni/bin"]
+  conf_dir = "/etc/cni/net.d"
+  use_internal_loopback = true
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
+  default_runtime_name = "runc"
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  BinaryName = "runc"
+  SystemdCgroup = false
+`
+
+// kubeletConfig: nothing is evicted or collected because this machine's disk
+// happens to be full, and a node's state is reported within two seconds.
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: {{.Address}}
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: /etc/kubernetes/ca.crt}
+authorization: {mode: Webhook}
+tlsCertFile: /etc/kubernetes/kubelet.crt
+tlsPrivateKeyFile: /etc/kubernetes/kubelet.key
+healthzBindAddress: 127.0.0.1
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+cgroupDriver: cgroupfs
+cgroupRoot: /{{.Cgroup}}
+failCgroupV1: false
+failSwapOn: false
+resolvConf: /etc/kubernetes/resolv.conf
+clusterDomain: cluster.local
+clusterDNS: [192.0.2.53]  # nothing answers there; without one every pod gets a warning event
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 50Mi, nodefs.available: "1%", imagefs.available: "1%"}
+nodeStatusUpdateFrequency: 2s
+nodeStatusReportFrequency: 1m
+nodeLeaseDurationSeconds: {{.LeaseSeconds}}
+serializeImagePulls: false
+maxPods: 250
+`
+
+// LeaseSeconds is for the template.
+func (c Config) LeaseSeconds() int { return int(c.LeaseDuration.Seconds()) }
+
+// writeFiles writes the configuration of the node's daemons, inside the node.
+func (c Config) writeFiles() error {
+	containerd, err := render(containerdConfig, c)
+	if err != nil {
+		return err
+	}
+	kubelet, err := render(kubeletConfig, c)
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{
+		"/etc/containerd/config.toml":                   containerd,
+		filepath.Join(kubernetesDir, "kubelet.yaml"):    kubelet,
+		filepath.Join(kubernetesDir, "resolv.conf"):     []byte("nameserver 192.0.2.53\n"),
+		filepath.Join(kubernetesDir, "ca.crt"):          c.Authority,
+		filepath.Join(kubernetesDir, "kubelet.crt"):     c.ServingCert,
+		filepath.Join(kubernetesDir, "kubelet.key"):     c.ServingKey,
+		filepath.Join(kubernetesDir, "kubeconfig"):      c.Kubelet,
+		filepath.Join(kubernetesDir, "kube-proxy.conf"): c.Proxy,
+	}
+	if c.CNIConfig != "" {
+		files[filepath.Join(cniConfigDir, "10-test.conflist")] = []byte(c.CNIConfig)
+	}
+	for path, data := range files {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			return err
+		}
+	}
+	return copyFiles(c.CNIPlugins, cniPluginDir)
+}
+
+func render(text string, data any) ([]byte, error) {
+	t, err := template.New("").Option("missingkey=error").Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	if err := t.Execute(&out, data); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// copyFiles copies the visible files of one directory into another.
+func copyFiles(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(from, e.Name()))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, e.Name()), data, 0o755); err != nil {
+			return fmt.Errorf("copy %s to %s: %w", e.Name(), to, err)
+		}
+	}
+	return nil
+}

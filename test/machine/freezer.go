@@ -1,0 +1,89 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// freezer is the file that freezes a cgroup with all below it. A frozen process
+// runs nothing, not even the handling of SIGKILL under version 1; the kernel's
+// network stack goes on answering for it.
+type freezer struct {
+	dir     string
+	unified bool
+}
+
+func (f freezer) write(ctx context.Context, frozen bool) error {
+	file, value := "freezer.state", "THAWED"
+	if frozen {
+		value = "FROZEN"
+	}
+	if f.unified {
+		file, value = "cgroup.freeze", "0"
+		if frozen {
+			value = "1"
+		}
+	}
+	if err := os.WriteFile(filepath.Join(f.dir, file), []byte(value), 0); err != nil {
+		return fmt.Errorf("write %s to %s of %s: %w", value, file, f.dir, err)
+	}
+	return f.wait(ctx, frozen)
+}
+
+// wait returns when all processes have reached the state.
+func (f freezer) wait(ctx context.Context, frozen bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		is, err := f.frozen()
+		if err != nil {
+			return err
+		}
+		if is == frozen {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s is frozen=%v: %w", f.dir, frozen, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+func (f freezer) frozen() (bool, error) {
+	if f.unified {
+		data, err := os.ReadFile(filepath.Join(f.dir, "cgroup.events"))
+		return strings.Contains(string(data), "frozen 1"), err
+	}
+	data, err := os.ReadFile(filepath.Join(f.dir, "freezer.state"))
+	return strings.TrimSpace(string(data)) == "FROZEN", err
+}
+
+// thawAll thaws everything below the group, so that its processes can die.
+func thawAll(ctx context.Context, group string) error {
+	trees, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range trees {
+		if !h.has("freezer") {
+			continue
+		}
+		dirs, err := directories(filepath.Join(h.root, group))
+		if err != nil {
+			return fmt.Errorf("thaw %s: %w", group, err)
+		}
+		for _, dir := range dirs {
+			if err := (freezer{dir: dir, unified: h.unified}).write(ctx, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

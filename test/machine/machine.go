@@ -1,0 +1,164 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/fenceline/fenceline/test/network"
+	"github.com/fenceline/fenceline/test/process"
+)
+
+// Machine is a running node as seen from outside. Its methods may be called at
+// the same time.
+type Machine struct {
+	Config Config
+	// Init is the node's first process.
+	Init process.Process
+	// Program is the binary of test/cmd/machine.
+	Program string
+}
+
+// Start starts a node in the network namespace; WaitBooted tells when its
+// daemons run.
+func Start(c Config, ns *network.Namespace, program string) (_ *Machine, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start node %s: %w", c.Name, err)
+		}
+	}()
+	if err := os.MkdirAll(filepath.Join(c.Dir, "log"), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(c.bootedFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := createCgroup(c.Cgroup); err != nil {
+		return nil, err
+	}
+	config, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	configFile := filepath.Join(c.Dir, "config.json")
+	if err := os.WriteFile(configFile, config, 0o600); err != nil {
+		return nil, err
+	}
+	m := &Machine{Config: c, Program: program}
+	return m, ns.Do(func() error {
+		cmd := exec.Command(program, "boot", configFile)
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+		}
+		var err error
+		m.Init, err = process.Start(c.Name, cmd, m.log("init"))
+		return err
+	})
+}
+
+// WaitBooted returns when the node's daemons have been started.
+func (m *Machine) WaitBooted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, bootLimit)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(m.Config.bootedFile()); err == nil {
+			return nil
+		}
+		if !m.Init.Alive() {
+			log, err := os.ReadFile(m.log("init"))
+			return errors.Join(fmt.Errorf("node %s has ended: %s", m.Config.Name, log), err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the daemons of node %s: %w", m.Config.Name, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// Command returns a command that will run inside the node.
+func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
+	enter := []string{"-t", strconv.Itoa(m.Init.PID), "-m", "-u", "-i", "-n", "-p", "--", "env", "PATH=" + m.Config.searchPath()}
+	return exec.CommandContext(ctx, "nsenter", append(enter, args...)...)
+}
+
+// Exec runs a command inside the node and returns what it printed.
+func (m *Machine) Exec(ctx context.Context, args ...string) (string, error) {
+	if !m.Init.Alive() {
+		return "", fmt.Errorf("run %v on %s: the node is off", args, m.Config.Name)
+	}
+	output, err := m.Command(ctx, args...).CombinedOutput()
+	if err != nil {
+		return string(output), fmt.Errorf("run %v on %s: %w: %s", args, m.Config.Name, err, output)
+	}
+	return string(output), nil
+}
+
+// StartDaemon starts a daemon of the node that has been ended.
+func (m *Machine) StartDaemon(ctx context.Context, name string) error {
+	_, err := m.Exec(ctx, m.Program, "start", name)
+	return err
+}
+
+// Import imports an image tarball of this machine into the node's containerd.
+func (m *Machine) Import(ctx context.Context, tarball string) error {
+	_, err := m.Exec(ctx, "ctr", "--address="+containerdSock, "--namespace=k8s.io", "images", "import", tarball)
+	return err
+}
+
+// Processes returns the node's processes whose program has that name, in
+// containers too.
+func (m *Machine) Processes(name string) ([]process.Process, error) {
+	return m.find(func(args []string) bool { return filepath.Base(args[0]) == name })
+}
+
+// PowerOff ends every process of the node at once and removes its cgroups. The
+// disk stays. It works on a node that is off already.
+func (m *Machine) PowerOff(ctx context.Context) error {
+	if err := thawAll(ctx, m.Config.Cgroup); err != nil {
+		return fmt.Errorf("power %s off: %w", m.Config.Name, err)
+	}
+	if err := m.Init.Kill(ctx); err != nil {
+		return fmt.Errorf("power %s off: %w", m.Config.Name, err)
+	}
+	if err := removeCgroup(ctx, m.Config.Cgroup); err != nil {
+		return fmt.Errorf("power %s off: %w", m.Config.Name, err)
+	}
+	return nil
+}
+
+// find returns the node's processes whose arguments match. Containers have PID
+// namespaces of their own, so descent from the first process is what makes a
+// process the node's.
+func (m *Machine) find(match func(args []string) bool) ([]process.Process, error) {
+	if !m.Init.Alive() {
+		return nil, fmt.Errorf("list processes of %s: the node is off", m.Config.Name)
+	}
+	pids, err := process.Descendants(m.Init.PID)
+	if err != nil {
+		return nil, fmt.Errorf("list processes of %s: %w", m.Config.Name, err)
+	}
+	var found []process.Process
+	for _, pid := range pids {
+		args, err := process.Arguments(pid)
+		if err != nil || len(args) == 0 || !match(args) {
+			continue // another one, or ended meanwhile
+		}
+		if p, err := process.Find(filepath.Base(args[0]), pid); err == nil {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+func (m *Machine) log(name string) string { return filepath.Join(m.Config.Dir, "log", name+".log") }

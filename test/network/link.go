@@ -1,0 +1,132 @@
+package network
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// AddBridge adds a bridge that floods like a dumb switch: no spanning tree, no
+// multicast snooping.
+func (n *Namespace) AddBridge(name string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	snooping := false
+	if err := n.links.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}); err != nil {
+		return fmt.Errorf("add bridge %s in %s: %w", name, n.Name, err)
+	}
+	return n.up(name)
+}
+
+// Plug connects a new interface of the namespace with a new port of a bridge in
+// the namespace sw; both ends are up afterwards. A nil mac leaves the choice to
+// the kernel.
+func (n *Namespace) Plug(iface string, mac net.HardwareAddr, sw *Namespace, port, bridge string) error {
+	br, err := sw.links.LinkByName(bridge)
+	if err != nil {
+		return fmt.Errorf("find bridge %s in %s: %w", bridge, sw.Name, err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = port
+	attrs.MasterIndex = br.Attrs().Index
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: iface, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(n.handle)}
+	if err := sw.links.LinkAdd(veth); err != nil {
+		return fmt.Errorf("plug %s of %s into port %s of %s: %w", iface, n.Name, port, bridge, err)
+	}
+	if err := sw.up(port); err != nil {
+		return err
+	}
+	return n.up(iface)
+}
+
+// SetUp raises or cuts a link of the namespace.
+func (n *Namespace) SetUp(name string, up bool) error {
+	if up {
+		return n.up(name)
+	}
+	link, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	if err := n.links.LinkSetDown(link); err != nil {
+		return fmt.Errorf("set %s in %s down: %w", name, n.Name, err)
+	}
+	return nil
+}
+
+// AddAddr gives the interface an address with its prefix length. IPv6
+// addresses are usable at once, without duplicate address detection.
+func (n *Namespace) AddAddr(name string, addr netip.Prefix) error {
+	link, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: addr.Addr().AsSlice(), Mask: net.CIDRMask(addr.Bits(), addr.Addr().BitLen())}}
+	if addr.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	if err := n.links.AddrReplace(link, a); err != nil {
+		return fmt.Errorf("add %s to %s in %s: %w", addr, name, n.Name, err)
+	}
+	return nil
+}
+
+// AddDefaultRoute routes everything else through via.
+func (n *Namespace) AddDefaultRoute(via netip.Addr) error {
+	if err := n.links.RouteReplace(&netlink.Route{Gw: via.AsSlice()}); err != nil {
+		return fmt.Errorf("add a default route via %s in %s: %w", via, n.Name, err)
+	}
+	return nil
+}
+
+// MAC returns the hardware address of an interface of the namespace.
+func (n *Namespace) MAC(name string) (net.HardwareAddr, error) {
+	link, err := n.link(name)
+	if err != nil {
+		return nil, err
+	}
+	return link.Attrs().HardwareAddr, nil
+}
+
+// Index returns the ifindex of an interface of the namespace.
+func (n *Namespace) Index(name string) (int, error) {
+	link, err := n.link(name)
+	if err != nil {
+		return 0, err
+	}
+	return link.Attrs().Index, nil
+}
+
+// DeleteLink removes an interface of the namespace, and its peer with it.
+func (n *Namespace) DeleteLink(name string) error {
+	link, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	if err := n.links.LinkDel(link); err != nil {
+		return fmt.Errorf("delete %s in %s: %w", name, n.Name, err)
+	}
+	return nil
+}
+
+func (n *Namespace) link(name string) (netlink.Link, error) {
+	link, err := n.links.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("find interface %s in %s: %w", name, n.Name, err)
+	}
+	return link, nil
+}
+
+func (n *Namespace) up(name string) error {
+	link, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	if err := n.links.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s in %s up: %w", name, n.Name, err)
+	}
+	return nil
+}

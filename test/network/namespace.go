@@ -1,0 +1,150 @@
+// Package network builds small networks out of named network namespaces,
+// bridges and veth pairs.
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// namedDir is where iproute2 keeps named network namespaces.
+const namedDir = "/run/netns"
+
+// Namespace is a named network namespace. Its methods may be called at the
+// same time from several goroutines.
+type Namespace struct {
+	Name   string
+	handle netns.NsHandle
+	links  *netlink.Handle
+}
+
+// Create makes a namespace with its loopback interface up. It fails if the
+// name is taken.
+func Create(name string) (*Namespace, error) {
+	err := onOwnThread(func() error {
+		h, err := netns.NewNamed(name)
+		if err != nil {
+			return err
+		}
+		return h.Close()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create network namespace %s: %w", name, err)
+	}
+	ns, err := Open(name)
+	if err != nil {
+		return nil, errors.Join(err, netns.DeleteNamed(name))
+	}
+	if err := ns.up("lo"); err != nil {
+		return nil, errors.Join(err, ns.Delete())
+	}
+	return ns, nil
+}
+
+// Open opens a namespace that exists.
+func Open(name string) (*Namespace, error) {
+	h, err := netns.GetFromName(name)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace %s: %w", name, err)
+	}
+	links, err := netlink.NewHandleAt(h)
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("open a netlink socket in network namespace %s: %w", name, err)
+	}
+	return &Namespace{Name: name, handle: h, links: links}, nil
+}
+
+// Current returns the namespace that the calling thread is in.
+func Current() (*Namespace, error) {
+	h, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("open the current network namespace: %w", err)
+	}
+	links, err := netlink.NewHandleAt(h)
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	return &Namespace{Name: "the current namespace", handle: h, links: links}, nil
+}
+
+// Remove deletes the namespace of that name; it is no error if there is none.
+func Remove(name string) error {
+	if err := netns.DeleteNamed(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("delete network namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// Path returns the file by which setns and nsenter reach the namespace.
+func (n *Namespace) Path() string { return filepath.Join(namedDir, n.Name) }
+
+// Links returns the netlink handle of the namespace.
+func (n *Namespace) Links() *netlink.Handle { return n.links }
+
+// Close releases the handles; the namespace stays.
+func (n *Namespace) Close() error {
+	n.links.Close()
+	return n.handle.Close()
+}
+
+// Delete closes and removes the namespace. The kernel ends it when its last
+// process has left.
+func (n *Namespace) Delete() error {
+	return errors.Join(n.Close(), Remove(n.Name))
+}
+
+// Do runs fn on a thread that is in the namespace. Sockets that fn opens
+// belong to the namespace for ever; goroutines that fn starts do not run in it.
+func (n *Namespace) Do(fn func() error) error {
+	return onOwnThread(func() error {
+		if err := netns.Set(n.handle); err != nil {
+			return fmt.Errorf("enter network namespace %s: %w", n.Name, err)
+		}
+		return fn()
+	})
+}
+
+// Command returns a command of this machine that will run in the namespace.
+func (n *Namespace) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + n.Path(), "--", name}, args...)...)
+}
+
+// onOwnThread runs fn on a thread that ends afterwards: the goroutine never
+// unlocks it, so no other goroutine can inherit a changed namespace.
+func onOwnThread(fn func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		result <- fn()
+	}()
+	return <-result
+}
+
+// Names returns the named namespaces that begin with prefix.
+func Names(prefix string) ([]string, error) {
+	entries, err := os.ReadDir(namedDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list network namespaces: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if len(e.Name()) >= len(prefix) && e.Name()[:len(prefix)] == prefix {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}

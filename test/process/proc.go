@@ -1,0 +1,78 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// stat is what proc_pid_stat(5) says of a process.
+type stat struct {
+	state   string
+	parent  int
+	started uint64 // clock ticks since boot
+}
+
+func readStat(pid int) (stat, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return stat{}, err
+	}
+	s, err := parseStat(string(data))
+	if err != nil {
+		return stat{}, fmt.Errorf("read state of process %d: %w", pid, err)
+	}
+	return s, nil
+}
+
+// parseStat reads fields 3, 4 and 22. The name in field 2 may hold spaces and
+// parentheses.
+func parseStat(text string) (s stat, err error) {
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 20 {
+		return stat{}, fmt.Errorf("%d fields after the name", len(fields))
+	}
+	s.state = fields[0]
+	if s.parent, err = strconv.Atoi(fields[1]); err != nil {
+		return stat{}, err
+	}
+	s.started, err = strconv.ParseUint(fields[19], 10, 64)
+	return s, err
+}
+
+// Arguments returns the command line of a process; it is empty for a process
+// that is ending.
+func Arguments(pid int) ([]string, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	if err != nil || len(data) == 0 {
+		return nil, err
+	}
+	return strings.Split(strings.TrimRight(string(data), "\x00"), "\x00"), nil
+}
+
+// Descendants returns the PIDs of the children of root, of their children, and
+// so on.
+func Descendants(root int) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	children := map[int][]int{}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if s, err := readStat(pid); err == nil {
+			children[s.parent] = append(children[s.parent], pid)
+		}
+	}
+	var found []int
+	for next := children[root]; len(next) > 0; next = next[1:] {
+		found = append(found, next[0])
+		next = append(next, children[next[0]]...)
+	}
+	return found, nil
+}

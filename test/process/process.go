@@ -1,0 +1,110 @@
+// Package process starts programs that outlive whoever starts them, and ends
+// exactly those again.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Process identifies one life of one process: a PID alone may have been given
+// to somebody else since.
+type Process struct {
+	Name string `json:"name"`
+	PID  int    `json:"pid"`
+	// Started is the start time in clock ticks since boot.
+	Started uint64 `json:"started"`
+}
+
+// Start starts cmd in a session of its own with its output appended to log. The
+// process lives on when the caller ends.
+func Start(name string, cmd *exec.Cmd, log string) (Process, error) {
+	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
+		return Process{}, fmt.Errorf("start %s: %w", name, err)
+	}
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return Process{}, fmt.Errorf("start %s: %w", name, err)
+	}
+	defer out.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, out, out
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid = true
+	if err := cmd.Start(); err != nil {
+		return Process{}, fmt.Errorf("start %s: %w", name, err)
+	}
+	p, err := Find(name, cmd.Process.Pid)
+	if err != nil {
+		return Process{}, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	go cmd.Wait() // as long as the caller lives, nothing stays behind as a zombie
+	return p, nil
+}
+
+// Find returns the process that has the PID now.
+func Find(name string, pid int) (Process, error) {
+	stat, err := readStat(pid)
+	if err != nil {
+		return Process{}, fmt.Errorf("look at process %d (%s): %w", pid, name, err)
+	}
+	return Process{Name: name, PID: pid, Started: stat.started}, nil
+}
+
+// Alive reports whether this very process still runs.
+func (p Process) Alive() bool {
+	stat, err := readStat(p.PID)
+	return err == nil && stat.started == p.Started && stat.state != "Z" && stat.state != "X"
+}
+
+// Signal sends the signal to this very process; it is no error if it is gone.
+func (p Process) Signal(sig syscall.Signal) error {
+	if !p.Alive() {
+		return nil
+	}
+	if err := syscall.Kill(p.PID, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("signal %s (%d): %w", p.Name, p.PID, err)
+	}
+	return nil
+}
+
+// Stop asks the process to end, kills it after grace, and returns when it is gone.
+func (p Process) Stop(ctx context.Context, grace time.Duration) error {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	if p.waitGone(ctx, grace) == nil {
+		return nil
+	}
+	return p.Kill(ctx)
+}
+
+// Kill kills the process and returns when it is gone.
+func (p Process) Kill(ctx context.Context) error {
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	return p.waitGone(ctx, 20*time.Second)
+}
+
+func (p Process) waitGone(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for p.Alive() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the end of %s (%d): %w", p.Name, p.PID, ctx.Err())
+		case <-tick.C:
+		}
+	}
+	return nil
+}

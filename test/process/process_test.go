@@ -1,0 +1,67 @@
+package process
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestStopEndsTheProcessAndIsHappyWhenItIsGone(t *testing.T) {
+	p, err := Start("sleeper", exec.Command("sleep", "60"), filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !p.Alive() {
+		t.Fatal("not alive after its start")
+	}
+	for range 2 {
+		if err := p.Stop(context.Background(), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if p.Alive() {
+			t.Fatal("alive after Stop")
+		}
+	}
+}
+
+func TestStopKillsWhatIgnoresSIGTERM(t *testing.T) {
+	p, err := Start("stubborn", exec.Command("sh", "-c", `trap "" TERM; while :; do sleep 0.05; done`), filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(context.Background(), 50*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if p.Alive() {
+		t.Fatal("alive after Stop")
+	}
+}
+
+func TestAReusedPIDIsNotTheProcess(t *testing.T) {
+	p, err := Start("sleeper", exec.Command("sleep", "60"), filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Kill(context.Background()) })
+	other := p
+	other.Started++
+	if other.Alive() {
+		t.Fatal("a process with another start time counts as the same")
+	}
+	if err := other.Kill(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if !p.Alive() {
+		t.Fatal("killing the predecessor of a PID has ended its successor")
+	}
+}
+
+func TestParseStatCopesWithNamesThatLookLikeFields(t *testing.T) {
+	const text = "42 (a) Z (1 2) S 7 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123456 1 1"
+	got, err := parseStat(text)
+	if want := (stat{state: "S", parent: 7, started: 123456}); err != nil || got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
