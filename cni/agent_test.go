@@ -1,0 +1,59 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// answers are what the agent of these tests says. It is a fake, because the
+// plugin's part alone is under test here: what it asks, and what it makes of
+// each answer. The kernel tests run it against the agent's own server.
+type answers struct {
+	add *agentapi.AddResponse
+	err *agentapi.Error
+}
+
+// fakeAgent records the last request for each path.
+type fakeAgent struct {
+	mu       sync.Mutex
+	requests map[string][]byte
+}
+
+func listen(t *testing.T, n node, a answers) *fakeAgent {
+	t.Helper()
+	agent := &fakeAgent{requests: map[string][]byte{}}
+	l, err := net.Listen("unix", n.socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body)
+		agent.mu.Lock()
+		agent.requests[r.URL.Path] = text
+		agent.mu.Unlock()
+		switch {
+		case a.err != nil:
+			w.WriteHeader(a.err.HTTPStatus())
+			_ = json.NewEncoder(w).Encode(a.err)
+		case r.URL.Path == agentapi.PathAdd:
+			_ = json.NewEncoder(w).Encode(a.add)
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Close() })
+	return agent
+}
+
+func (a *fakeAgent) request(path string) []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.requests[path]
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/cni/spool"
+)
+
+const podArgs = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_UID=u"
+
+// node is where a plugin runs: a directory with the agent's socket and the spool.
+type node struct{ dir string }
+
+func newNode(t *testing.T) node {
+	t.Helper()
+	// t.TempDir makes paths longer than the 108 bytes of a unix socket's address.
+	dir, err := os.MkdirTemp("", "flt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return node{dir}
+}
+
+func (n node) socket() string   { return filepath.Join(n.dir, "agent.sock") }
+func (n node) spool() spool.Dir { return spool.Dir(filepath.Join(n.dir, "spool")) }
+
+// conf returns a configuration of the type with the node's paths.
+func (n node) conf(pluginType, version, more string) []byte {
+	ipam := ""
+	if pluginType != "fenceline" {
+		ipam = `"type":"fenceline",`
+	}
+	return fmt.Appendf(nil, `{"cniVersion":%q,"name":"underlay","type":%q,"master":"eth1",%s"ipam":{%s"socket":%q,"spool":%q}}`,
+		version, pluginType, more, ipam, n.socket(), n.spool())
+}
+
+const prevResult = `"prevResult":{"cniVersion":"1.1.0",
+	"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/a"}],
+	"ips":[{"address":"192.0.2.7/24","gateway":"192.0.2.1","interface":0}],
+	"routes":[{"dst":"0.0.0.0/0"}]},`
+
+func args(stdin []byte) *skel.CmdArgs {
+	return &skel.CmdArgs{ContainerID: "abc", Netns: "/run/netns/a", IfName: "eth0", Args: podArgs, StdinData: stdin}
+}
+
+// run calls a verb as skel would, and returns what went to stdout.
+func run(verb string, a *skel.CmdArgs) (string, error) {
+	var out bytes.Buffer
+	p := plugin{stdout: &out, stderr: &bytes.Buffer{}}
+	verbs := map[string]func(context.Context, *call) error{
+		"ADD": p.add, "DEL": p.del, "CHECK": p.check, "GC": p.gc, "STATUS": p.status,
+	}
+	err := p.verb(verb, verbs[verb])(a)
+	return out.String(), err
+}
+
+func TestADelegatedADDPrintsTheAgentsAddresses(t *testing.T) {
+	n := newNode(t)
+	agent := listen(t, n, answers{add: dualStack()})
+	out, err := run("ADD", args(n.conf("macvlan", "1.1.0", `"runtimeConfig":{"ips":["192.0.2.7"]},`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantJSON(t, []byte(out), `{"cniVersion":"1.1.0",
+		"ips":[{"address":"192.0.2.7/24","gateway":"192.0.2.1"},{"address":"2001:db8::7/64"}],
+		"routes":[{"dst":"0.0.0.0/0","gw":"192.0.2.1"},{"dst":"2001:db8:1::/48"}]}`)
+	wantJSON(t, agent.request(agentapi.PathAdd), `{"containerID":"abc","interface":"eth0","netns":"/run/netns/a",
+		"pod":{"namespace":"default","name":"web-0","uid":"u"},
+		"network":{"name":"underlay","type":"macvlan","master":"eth1"},"ips":["192.0.2.7"]}`)
+}
+
+func TestAChainedADDPassesPrevResultOn(t *testing.T) {
+	n := newNode(t)
+	agent := listen(t, n, answers{add: &agentapi.AddResponse{}})
+	out, err := run("ADD", args(n.conf("fenceline", "1.1.0", prevResult)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantJSON(t, []byte(out), `{"cniVersion":"1.1.0",
+		"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/a"}],
+		"ips":[{"address":"192.0.2.7/24","gateway":"192.0.2.1","interface":0}],
+		"routes":[{"dst":"0.0.0.0/0"}]}`)
+	wantJSON(t, agent.request(agentapi.PathAdd), `{"containerID":"abc","interface":"eth0","netns":"/run/netns/a",
+		"pod":{"namespace":"default","name":"web-0","uid":"u"},
+		"network":{"name":"underlay","type":"fenceline","master":"eth1"},"chained":true,
+		"configured":[{"address":"192.0.2.7/24","interface":"eth0","mac":"02:00:00:00:00:01"}]}`)
+}
+
+func TestAChainedPluginAtTheHeadOfTheChainIsRefused(t *testing.T) {
+	n := newNode(t)
+	for _, verb := range []string{"ADD", "CHECK"} {
+		_, err := run(verb, args(n.conf("fenceline", "1.1.0", "")))
+		wantCNI(t, err, 7, `"prevResult"`, "chain fenceline after")
+	}
+}
+
+func TestWhileTheAgentIsAway(t *testing.T) {
+	n := newNode(t)
+	t.Run("ADD says try again later, why and what to look at", func(t *testing.T) {
+		_, err := run("ADD", args(n.conf("macvlan", "1.1.0", "")))
+		wantCNI(t, err, 11, "ADD of eth0 in pod default/web-0", n.socket(), "no such file", "fenceline-system")
+	})
+	t.Run("CHECK and GC say try again later", func(t *testing.T) {
+		_, err := run("CHECK", args(n.conf("macvlan", "1.1.0", prevResult)))
+		wantCNI(t, err, 11)
+		_, err = run("GC", args(n.conf("macvlan", "1.1.0", `"cni.dev/valid-attachments":[],`)))
+		wantCNI(t, err, 11)
+	})
+	t.Run("STATUS says not available", func(t *testing.T) {
+		_, err := run("STATUS", &skel.CmdArgs{StdinData: n.conf("macvlan", "1.1.0", "")})
+		wantCNI(t, err, 50, "STATUS of network underlay", n.socket())
+	})
+	t.Run("DEL succeeds and is spooled, netns or not", func(t *testing.T) {
+		a := args(n.conf("macvlan", "0.3.1", ""))
+		a.Netns = ""
+		for range 2 {
+			if out, err := run("DEL", a); err != nil || out != "" {
+				t.Fatalf("%q, %v", out, err)
+			}
+		}
+		r, ok, err := n.spool().Get(agentapi.Attachment{ContainerID: "abc", Interface: "eth0"})
+		want := agentapi.DelRequest{
+			Attachment: agentapi.Attachment{ContainerID: "abc", Interface: "eth0"},
+			Pod:        agentapi.Pod{Namespace: "default", Name: "web-0", UID: "u"},
+			Network:    agentapi.Network{Name: "underlay", Type: "macvlan", Master: "eth1"},
+		}
+		if err != nil || !ok || !reflect.DeepEqual(r, want) {
+			t.Errorf("spooled %+v, %v, %v", r, ok, err)
+		}
+	})
+}
+
+func TestADELThatTheAgentCannotDoIsSpooled(t *testing.T) {
+	n := newNode(t)
+	listen(t, n, answers{err: agentapi.Errorf(agentapi.CodeInternal, "the disk is full")})
+	if _, err := run("DEL", args(n.conf("macvlan", "1.1.0", ""))); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := n.spool().List(); err != nil || len(list) != 1 {
+		t.Errorf("spool: %v, %v", list, err)
+	}
+}
+
+func TestADELThatCanNeitherBeDoneNorSpooledFails(t *testing.T) {
+	n := newNode(t)
+	// A file where the spool's directory should be; root is not stopped by modes.
+	if err := os.WriteFile(string(n.spool()), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := run("DEL", args(n.conf("macvlan", "1.1.0", "")))
+	wantCNI(t, err, 5, n.socket(), string(n.spool()), "stays in use")
+}
+
+func TestADELNeedsNothingOfCNIARGS(t *testing.T) {
+	n := newNode(t)
+	listen(t, n, answers{})
+	a := args(n.conf("macvlan", "1.1.0", ""))
+	for _, env := range []string{"", "garbled"} {
+		a.Args = env
+		if _, err := run("DEL", a); err != nil {
+			t.Errorf("with CNI_ARGS=%q: %v", env, err)
+		}
+	}
+}
+
+func TestTheAgentsErrorsKeepCodeMessageAndDetails(t *testing.T) {
+	n := newNode(t)
+	listen(t, n, answers{err: agentapi.Errorf(agentapi.CodeNoPool, "no pool is left for default/web-0").WithDetails("p1: disabled\np2: exhausted")})
+	_, err := run("ADD", args(n.conf("macvlan", "1.1.0", "")))
+	wantCNI(t, err, 100, "ADD of eth0 in pod default/web-0: no pool is left for default/web-0", "p2: exhausted")
+}
+
+func TestADDWithoutAPodIsAnInvalidEnvironment(t *testing.T) {
+	n := newNode(t)
+	a := args(n.conf("macvlan", "1.1.0", ""))
+	a.Args = ""
+	_, err := run("ADD", a)
+	wantCNI(t, err, 4, "K8S_POD_NAMESPACE and K8S_POD_NAME")
+}
+
+func TestGCSendsTheNetworkAndItsValidAttachments(t *testing.T) {
+	n := newNode(t)
+	agent := listen(t, n, answers{})
+	_, err := run("GC", &skel.CmdArgs{StdinData: n.conf("fenceline", "1.1.0",
+		`"cni.dev/valid-attachments":[{"containerID":"abc","ifname":"eth0"}],`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantJSON(t, agent.request(agentapi.PathGC), `{"network":"underlay","valid":[{"containerID":"abc","interface":"eth0"}]}`)
+}
+
+// TestThePluginStaysSmall guards its start-up time: it is executed for each
+// pod, and a Kubernetes client alone costs more than the whole call.
+func TestThePluginStaysSmall(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatalf("go list -deps: %v", err)
+	}
+	for path := range strings.Lines(string(out)) {
+		path = strings.TrimSpace(path)
+		for _, heavy := range []string{"k8s.io/", "sigs.k8s.io/", "github.com/cilium/", "github.com/prometheus/", "google.golang.org/", "go.opentelemetry.io/"} {
+			if strings.HasPrefix(path, heavy) {
+				t.Errorf("the plugin depends on %s", path)
+			}
+		}
+	}
+}
+
+// wantCNI checks what skel would print.
+func wantCNI(t *testing.T, err error, code uint, says ...string) {
+	t.Helper()
+	e, ok := errors.AsType[*types.Error](err)
+	if !ok || e.Code != code {
+		t.Fatalf("got %T %v, want code %d", err, err, code)
+	}
+	for _, words := range says {
+		if !strings.Contains(e.Msg+"\n"+e.Details, words) {
+			t.Errorf("%q does not say %q", e, words)
+		}
+	}
+}
