@@ -106,7 +106,7 @@ func TestRequestedAddressesComeFromAllConventions(t *testing.T) {
 		"args.cni.ips":              {conf: `,"args":{"cni":{"ips":["192.0.2.7/24","2001:db8::7"]}}`, want: []string{"192.0.2.7", "2001:db8::7"}},
 		"the capability ips":        {conf: `,"runtimeConfig":{"ips":["192.0.2.7"]}`, want: []string{"192.0.2.7"}},
 		"CNI_ARGS":                  {args: "IP=192.0.2.7,2001:db8::7", want: []string{"192.0.2.7", "2001:db8::7"}},
-		"said twice is asked once":  {conf: `,"runtimeConfig":{"ips":["192.0.2.7"]}}`, args: "IP=::ffff:192.0.2.7", want: []string{"192.0.2.7"}},
+		"said twice is asked once":  {conf: `,"runtimeConfig":{"ips":["192.0.2.7"]}`, args: "IP=::ffff:192.0.2.7", want: []string{"192.0.2.7"}},
 		"no address":                {conf: `,"runtimeConfig":{"ips":["web"]}`, says: `"runtimeConfig.ips" holds "web"`},
 		"an address with a zone":    {args: "IP=fe80::1%eth0", says: `IP in CNI_ARGS holds "fe80::1%eth0"`},
 		"a prefix without address":  {conf: `,"args":{"cni":{"ips":["/24"]}}`, says: `"args.cni.ips" holds "/24"`},
