@@ -30,9 +30,9 @@ func (s *Segment) Announce(a Announcement) {
 	if !speaks(a.Mode) {
 		return
 	}
-	s.background(func(ctx context.Context) {
+	s.set.background(func(ctx context.Context) {
 		if err := s.announce(ctx, a, announceAt()); err != nil && !errors.Is(err, errClosed) {
-			s.log.Info("announcement failed", "address", a.Addr.String(), "parent", s.name, "reason", err.Error())
+			s.set.log.Info("announcement failed", "address", a.Addr.String(), "parent", s.name, "reason", err.Error())
 		}
 	})
 }
@@ -48,7 +48,7 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 	if err != nil {
 		return err
 	}
-	port, err := s.openPort(a.NetNS, a.Interface)
+	port, err := s.set.openPort(a.NetNS, a.Interface)
 	if err != nil {
 		return err
 	}
@@ -58,12 +58,12 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 	if err := port.waitUp(up); err != nil {
 		return err
 	}
-	start := s.clock.Now()
+	start := s.set.clock.Now()
 	for _, after := range at {
-		if err := sleep(ctx, s.clock, after-s.clock.Since(start)); err != nil {
+		if err := sleep(ctx, s.set.clock, after-s.set.clock.Since(start)); err != nil {
 			return err
 		}
-		if silent, err := s.mustBeSilent(s.key(a.Addr), a.Slot); err != nil || silent {
+		if silent, err := s.set.mustBeSilent(s.key(a.Addr), a.Slot); err != nil || silent {
 			return err
 		}
 		for _, f := range frames {

@@ -38,7 +38,7 @@ func (s *Segment) Claim(ctx context.Context, c Claim) error {
 	}
 	for i := range claimCount {
 		if i > 0 {
-			if err := sleep(ctx, s.clock, claimGap); err != nil {
+			if err := sleep(ctx, s.set.clock, claimGap); err != nil {
 				return fmt.Errorf("claim %s on %s: %w", c.Addr, s.name, err)
 			}
 		}
@@ -60,10 +60,10 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	if err := s.Claim(ctx, c); err != nil {
 		return err
 	}
-	if err := sleep(ctx, s.clock, counterClaimWait); err != nil {
+	if err := sleep(ctx, s.set.clock, counterClaimWait); err != nil {
 		return fmt.Errorf("wait for a newer claim of %s on %s: %w", c.Addr, s.name, err)
 	}
-	fenced, err := s.kernel.Fenced(s.key(c.Addr))
+	fenced, err := s.set.kernel.Fenced(s.key(c.Addr))
 	if err != nil {
 		return fmt.Errorf("see whether %s is fenced: %w", c.Addr, err)
 	}
@@ -83,7 +83,7 @@ func (s *Segment) claimOnce(ctx context.Context, c Claim) error {
 }
 
 func (s *Segment) sendClaim(ctx context.Context, c Claim) error {
-	keys := s.keys()
+	keys := s.set.keys()
 	if len(keys) == 0 {
 		return ErrNoKey
 	}
@@ -105,7 +105,7 @@ func (s *Segment) sendClaim(ctx context.Context, c Claim) error {
 			if err := s.pacer.do(ctx, func() error { return s.wire.send(b) }); err != nil {
 				return fmt.Errorf("send to %s: %w", dst, err)
 			}
-			s.stats.claimsSent.Add(1)
+			s.set.stats.claimsSent.Add(1)
 		}
 	}
 	return nil

@@ -55,7 +55,7 @@ func (s *Segment) defend(ctx context.Context, h Holding, second net.HardwareAddr
 		err = s.announce(ctx, h.announcement(), []time.Duration{0})
 	}
 	if err != nil && !errors.Is(err, errClosed) {
-		s.log.Info("defence failed", "address", h.Addr.String(), "parent", s.name, "reason", err.Error())
+		s.set.log.Info("defence failed", "address", h.Addr.String(), "parent", s.name, "reason", err.Error())
 	}
 }
 

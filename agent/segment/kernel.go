@@ -24,6 +24,7 @@ type Kernel interface {
 
 	Heard(segment uint32) (time.Duration, bool, error)
 	Now() time.Duration
+	Counters() (map[bpf.Counter]uint64, error)
 	ReadEvents(ctx context.Context, fn func(bpf.Event)) error
 }
 

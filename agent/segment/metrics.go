@@ -1,9 +1,100 @@
 package segment
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fenceline/fenceline/bpf"
+)
 
 // stats are counted by all segments together. Safe for concurrent use.
 type stats struct {
-	claimsSent   atomic.Uint64
-	acksReceived atomic.Uint64
+	claimsSent atomic.Uint64
+}
+
+// claimResults are the results that a received claim can have; the label
+// result of fenceline_claims_received_total has no other values (R13).
+var claimResults = []bpf.Result{
+	bpf.ResultShort, bpf.ResultMagic, bpf.ResultForeign, bpf.ResultNotHeld, bpf.ResultForged,
+	bpf.ResultOld, bpf.ResultEqual, bpf.ResultFenced, bpf.ResultAgain, bpf.ResultFromPod,
+}
+
+// Collector exports what this node did and heard on the wire. It reads the
+// kernel's counters when scraped, which survive a restart of the agent.
+type Collector struct {
+	set *Segments
+
+	claimsSent, claimsReceived, acksSent, acksReceived, dropped, deaf, attached *prometheus.Desc
+}
+
+var _ prometheus.Collector = (*Collector)(nil)
+
+// Collector returns the collector of all segments; register it once.
+func (s *Segments) Collector() *Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("fenceline_"+name, help, labels, nil)
+	}
+	return &Collector{
+		set:            s,
+		claimsSent:     desc("claims_sent_total", "Claim frames sent by this node's agent."),
+		claimsReceived: desc("claims_received_total", "Claim frames of other nodes by what became of them.", "result"),
+		acksSent:       desc("acks_sent_total", "Claims that this node's kernel obeyed and acknowledged."),
+		acksReceived:   desc("acks_received_total", "Authenticated acks for claims of this node."),
+		dropped:        desc("fence_dropped_frames_total", "Frames dropped because their address is fenced."),
+		deaf:           desc("segment_deaf", "1 if silence on this parent proves nothing: no carrier, no observer, or no other node heard for two minutes.", "parent"),
+		attached:       desc("programs_attached", "1 if the observer is attached to this parent.", "parent"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.claimsSent, c.claimsReceived, c.acksSent, c.acksReceived, c.dropped, c.deaf, c.attached} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. A value that cannot be read makes
+// the scrape report the error.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(c.claimsSent, prometheus.CounterValue, float64(c.set.stats.claimsSent.Load()))
+	c.collectKernel(ch)
+	for _, seg := range c.set.All() {
+		c.collectSegment(ch, seg)
+	}
+}
+
+func (c *Collector) collectKernel(ch chan<- prometheus.Metric) {
+	counters, err := c.set.kernel.Counters()
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(c.claimsReceived, err)
+		return
+	}
+	total := make(map[bpf.Result]uint64)
+	for counter, n := range counters {
+		total[counter.Result] += n
+	}
+	for _, r := range claimResults {
+		ch <- prometheus.MustNewConstMetric(c.claimsReceived, prometheus.CounterValue, float64(total[r]), r.String())
+	}
+	ch <- prometheus.MustNewConstMetric(c.acksSent, prometheus.CounterValue, float64(total[bpf.ResultAckSent]))
+	ch <- prometheus.MustNewConstMetric(c.acksReceived, prometheus.CounterValue, float64(total[bpf.ResultAck]))
+	ch <- prometheus.MustNewConstMetric(c.dropped, prometheus.CounterValue, float64(total[bpf.ResultDropFenced]))
+}
+
+func (c *Collector) collectSegment(ch chan<- prometheus.Metric, seg *Segment) {
+	h, err := seg.Hearing()
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(c.deaf, err)
+		return
+	}
+	gauge := func(d *prometheus.Desc, set bool) {
+		v := 0.0
+		if set {
+			v = 1
+		}
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, seg.name)
+	}
+	gauge(c.deaf, h.Deaf(c.set.othersShare(seg.parent)))
+	gauge(c.attached, h.Observed)
 }

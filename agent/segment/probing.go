@@ -61,8 +61,8 @@ func (s *Segment) newProbing(addr netip.Addr, params ProbeParams) (*probing, err
 	if err != nil {
 		return nil, err
 	}
-	start := s.kernel.Now()
-	w, err := s.watches.start(s.key(addr))
+	start := s.set.kernel.Now()
+	w, err := s.set.watches.start(s.key(addr))
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (p *probing) round(ctx context.Context, d time.Duration) error {
 
 // gap is the interval with jitter, so that probes of several nodes do not fall into step.
 func (p *probing) gap() time.Duration {
-	return p.params.Interval + time.Duration(p.seg.jitter()*float64(p.params.Interval)/8)
+	return p.params.Interval + time.Duration(p.seg.set.jitter()*float64(p.params.Interval)/8)
 }
 
 // sendTo sends one probe to mac alone, if there is one.
@@ -147,7 +147,7 @@ func (p *probing) listen(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	t := p.seg.clock.NewTimer(d)
+	t := p.seg.set.clock.NewTimer(d)
 	defer t.Stop()
 	for !p.over() {
 		select {
@@ -175,7 +175,7 @@ func (p *probing) take(ev bpf.Event) {
 }
 
 func (p *probing) readState() error {
-	st, ok, err := p.seg.kernel.State(p.watch.key)
+	st, ok, err := p.seg.set.kernel.State(p.watch.key)
 	if err != nil {
 		return fmt.Errorf("read state of %s: %w", p.watch.key, err)
 	}
@@ -200,4 +200,4 @@ func (p *probing) ack(token uint64, mac net.HardwareAddr) {
 	}
 }
 
-func (p *probing) now() time.Duration { return p.seg.kernel.Now() }
+func (p *probing) now() time.Duration { return p.seg.set.kernel.Now() }

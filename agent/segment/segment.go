@@ -10,8 +10,7 @@ import (
 // Segment is one L2 segment as this node reaches it through a parent. Safe for
 // concurrent use.
 type Segment struct {
-	*Segments
-
+	set    *Segments
 	parent int
 	name   string
 	wire   wire

@@ -15,31 +15,15 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Config of Segments. Kernel is required.
-type Config struct {
-	Kernel Kernel
-	// Clock of schedules and rate limits; nil means the real one.
-	Clock clock.Clock
-	Log   logr.Logger
-	// Holdings returns the addresses that pods of this node hold at present:
-	// their claims are repeated and defended. Nil means none. It is called about
-	// once a second and upon conflicts, concurrently.
-	Holdings func() []Holding
-	// OnFenced is told of each address held here that a newer claim fenced, and
-	// OnConflict of each second speaker, at most every 10 s per address. Both are
-	// called from the event loop and must not block. Nil means nobody cares.
-	OnFenced   func(Fence)
-	OnConflict func(Conflict)
-}
-
 // Segments is the set of open segments of this node. Safe for concurrent use.
 type Segments struct {
-	kernel     Kernel
-	clock      clock.Clock
-	log        logr.Logger
-	holdings   func() []Holding
-	onFenced   func(Fence)
-	onConflict func(Conflict)
+	kernel      Kernel
+	clock       clock.Clock
+	log         logr.Logger
+	holdings    func() []Holding
+	othersShare func(parent int) bool
+	onFenced    func(Fence)
+	onConflict  func(Conflict)
 
 	watches   *watches
 	conflicts *limiter
@@ -66,27 +50,16 @@ var errClosed = errors.New("segments are closed")
 // New returns an empty set. Claims fail with ErrNoKey until SetKeys, and events
 // are handled while Run runs.
 func New(c Config) *Segments {
+	c = c.withDefaults()
 	s := &Segments{
 		kernel: c.Kernel, clock: c.Clock, log: c.Log,
-		holdings: c.Holdings, onFenced: c.OnFenced, onConflict: c.OnConflict,
+		holdings: c.Holdings, othersShare: c.OthersShare, onFenced: c.OnFenced, onConflict: c.OnConflict,
 		watches:   newWatches(c.Kernel),
 		conflicts: newLimiter(defendInterval),
 		openWire:  openWire,
 		openPort:  openPort,
 		jitter:    rand.Float64,
 		open:      make(map[int]*Segment),
-	}
-	if s.clock == nil {
-		s.clock = clock.RealClock{}
-	}
-	if s.holdings == nil {
-		s.holdings = func() []Holding { return nil }
-	}
-	if s.onFenced == nil {
-		s.onFenced = func(Fence) {}
-	}
-	if s.onConflict == nil {
-		s.onConflict = func(Conflict) {}
 	}
 	s.SetKeys()
 	s.life, s.end = context.WithCancelCause(context.Background())
@@ -120,7 +93,7 @@ func (s *Segments) Open(parent int) (*Segment, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment of parent %d: %w", parent, err), w.close())
 	}
-	seg := &Segment{Segments: s, parent: parent, name: l.name, wire: w, pacer: newPacer(s.clock)}
+	seg := &Segment{set: s, parent: parent, name: l.name, wire: w, pacer: newPacer(s.clock)}
 	s.open[parent] = seg
 	return seg, nil
 }
@@ -206,7 +179,6 @@ func (s *Segments) dispatch(ev bpf.Event) {
 		s.watches.deliver(ev)
 		s.meetConflict(ev)
 	case bpf.EventAck:
-		s.stats.acksReceived.Add(1)
 		s.watches.deliver(ev)
 	case bpf.EventOldClaim:
 		s.meetConflict(ev)

@@ -135,7 +135,7 @@ func (s *Segment) hears() (carrier, observed bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	attached, err := s.kernel.ObserversAttached()
+	attached, err := s.set.kernel.ObserversAttached()
 	if err != nil {
 		return false, false, fmt.Errorf("check observers: %w", err)
 	}
@@ -144,12 +144,12 @@ func (s *Segment) hears() (carrier, observed bool, err error) {
 
 // heardAgo is how long ago a valid claim or ack of another node came in.
 func (s *Segment) heardAgo() (time.Duration, bool, error) {
-	at, ok, err := s.kernel.Heard(uint32(s.parent))
+	at, ok, err := s.set.kernel.Heard(uint32(s.parent))
 	if err != nil {
 		return 0, false, fmt.Errorf("read when another node was heard: %w", err)
 	}
 	if !ok {
 		return 0, false, nil
 	}
-	return s.kernel.Now() - at, true, nil
+	return s.set.kernel.Now() - at, true, nil
 }
