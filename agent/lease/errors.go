@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,4 +58,12 @@ func IsUnavailable(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) ||
 		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) ||
 		utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err)
+}
+
+// uncertain marks an error after which nobody knows whether a write happened.
+func uncertain(err error) error {
+	if IsUnavailable(err) || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%w: %w", ErrUncertain, err)
+	}
+	return err
 }

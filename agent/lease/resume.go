@@ -30,6 +30,7 @@ const (
 type Known struct {
 	Phase                  Phase
 	ContainerID, Interface string
+	PodUID                 string
 	LeaseUID               string // empty where the answer to the create was lost
 	// EntrySession is the session that the journal entry was written in.
 	EntrySession string
@@ -53,18 +54,106 @@ const (
 	// FenceAndDeletePod: Fence, and delete the pod (uid precondition, event),
 	// since it would stay Ready and mute.
 	FenceAndDeletePod
+	// FenceAndAsk: kill the slot at once, and decide about the pod when
+	// Kubernetes can be asked.
+	FenceAndAsk
 	// Release: fence, then free or retain the lease, as DEL does.
 	Release
 	// Recreate the lease for the living pod.
 	Recreate
-	// Quarantine the lease: it was bound in another session, and only a
-	// verification may free it (R8).
-	Quarantine
+	// SetAside: quarantine the lease and forget the address. It was bound in
+	// another session, so only a verification may free it (R8).
+	SetAside
 )
 
-// Resume decides by the lease as a GET by name found it (R7), nil when there is none.
-func Resume(k Known, l *v1alpha1.IPLease) Action { return Wait }
+func (a Action) String() string {
+	names := [...]string{"Wait", "GoOn", "Fence", "FenceAndDeletePod", "FenceAndAsk", "Release", "Recreate", "SetAside"}
+	if a < 0 || int(a) >= len(names) {
+		return "Action?"
+	}
+	return names[a]
+}
 
-// NeedsVerification tells whether a lease may be bound or freed in a session
-// only after its last holder was proven fenced, gone or silent (R1, R8).
-func NeedsVerification(s *v1alpha1.IPLeaseSpec, session string) bool { return true }
+// Resume decides about an address that this node remembers by the lease as a
+// GET by name found it (R7), nil when there is none.
+func Resume(k Known, l *v1alpha1.IPLease) Action {
+	switch {
+	case l == nil:
+		return resumeWithout(k)
+	case !k.holds(l):
+		return resumeLost(k, l)
+	case l.Spec.Session != k.Session:
+		return SetAside
+	case k.Phase != PhaseBound:
+		return Release
+	case k.Fenced:
+		// The wire says that somebody was given the address, the record that
+		// nobody was: the store went back. A newer token than ours is about.
+		return k.yield()
+	}
+	return GoOn
+}
+
+// resumeWithout decides when there is no lease: deleted by hand, or by our
+// own DEL, or never created.
+func resumeWithout(k Known) Action {
+	if k.Phase != PhaseBound || k.EntrySession != k.Session {
+		return Fence
+	}
+	if k.Fenced {
+		return k.yield()
+	}
+	switch k.Pod {
+	case PodWanted:
+		return Recreate
+	case PodUnwanted:
+		return Fence
+	}
+	return Wait
+}
+
+// resumeLost decides when the lease is not this container's.
+func resumeLost(k Known, l *v1alpha1.IPLease) Action {
+	if k.Phase != PhaseBound || k.EntrySession != k.Session {
+		// No pod lives from this entry, so none has to go.
+		return Fence
+	}
+	// A newer sandbox of the same pod has re-bound the address: the pod is well.
+	if h := l.Spec.Holder; h != nil && l.Spec.State == v1alpha1.StateBound && l.Spec.Session == k.Session &&
+		h.Interface == k.Interface && h.PodUID != "" && k.PodUID == h.PodUID {
+		return Fence
+	}
+	return k.yield()
+}
+
+// holds tells whether the lease is still the remembered container's.
+func (k Known) holds(l *v1alpha1.IPLease) bool {
+	h := l.Spec.Holder
+	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == k.Node &&
+		h != nil && h.ContainerID == k.ContainerID && h.Interface == k.Interface &&
+		(k.LeaseUID == "" || k.LeaseUID == string(l.UID))
+}
+
+// yield gives an address up under a pod that may still be wanted.
+func (k Known) yield() Action {
+	switch k.Pod {
+	case PodWanted:
+		return FenceAndDeletePod
+	case PodUnknown:
+		return FenceAndAsk
+	}
+	return Fence
+}
+
+// NeedsVerification tells whether the last holder of a lease must be proven
+// fenced, gone or silent before the address is bound or freed in a session
+// (R1, R8). A Retained lease was proven when it became so.
+func NeedsVerification(s *v1alpha1.IPLeaseSpec, session string) bool {
+	switch s.State {
+	case v1alpha1.StateRetained:
+		return false
+	case v1alpha1.StateBound, v1alpha1.StateWarm:
+		return s.Session != session || s.Previous != nil
+	}
+	return true
+}

@@ -3,13 +3,20 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
+
+// attempts bounds how often a write that lost a race is tried again. Each
+// further one needs another writer to come in between.
+const attempts = 5
 
 // Options of a Store. All but CountError are required.
 type Options struct {
@@ -20,7 +27,8 @@ type Options struct {
 	Node, Session string
 	Clock         clock.PassiveClock
 	// CountError is told of each failed call to the API server, by verb:
-	// create, update, delete, get or list. AlreadyExists and NotFound are answers.
+	// create, update, delete, get or list. AlreadyExists, NotFound and
+	// Conflict are answers, not failures.
 	CountError func(verb string, err error)
 }
 
@@ -47,86 +55,160 @@ type Request struct {
 // returned, since an earlier try has succeeded unnoticed.
 // When the answer is lost, the error is ErrUncertain.
 func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error) {
-	return nil, errors.ErrUnsupported
+	name := v1alpha1.LeaseName(r.Network, r.Addr)
+	var err error
+	for range attempts {
+		l := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: Bind(r, s.owner())}
+		if err = s.counted("create", s.o.Client.Create(ctx, l)); err == nil {
+			return l, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("create lease %s: %w", name, uncertain(err))
+		}
+		// The name is the lock; whose it is decides.
+		present, getErr := s.Get(ctx, name)
+		switch {
+		case errors.Is(getErr, ErrGone):
+			// Freed in between: it may be ours yet.
+		case getErr != nil:
+			return nil, fmt.Errorf("create lease %s: %w", name, getErr)
+		case s.heldBy(present, r.Holder.ContainerID, r.Holder.Interface):
+			return present, nil
+		default:
+			return nil, fmt.Errorf("create lease %s: %w", name, &TakenError{present})
+		}
+	}
+	return nil, fmt.Errorf("create lease %s: %w", name, err)
 }
 
-// Get reads a lease by name. ErrGone when there is none.
+// Get reads a lease by name, past any cache. ErrGone when there is none.
 func (s *Store) Get(ctx context.Context, name string) (*v1alpha1.IPLease, error) {
-	return nil, errors.ErrUnsupported
+	l := &v1alpha1.IPLease{}
+	err := s.counted("get", s.o.Reader.Get(ctx, client.ObjectKey{Name: name}, l))
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("get lease %s: %w", name, ErrGone)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get lease %s: %w", name, err)
+	}
+	return l, nil
 }
 
-// Delete frees the address of a lease as last read: Bound, Warm or
-// Quarantined with this node. A lease that is gone is success. ErrNotMine
-// when it changed hands since; edits that leave node, session, state and
-// container as they were do not matter.
+// Delete frees the address of a lease as last read. A lease that is gone is
+// success. ErrNotMine when it changed hands since; edits that leave node,
+// session, state and container as they were do not matter. The caller has
+// fenced the holder (R6).
 func (s *Store) Delete(ctx context.Context, l *v1alpha1.IPLease) error {
-	return errors.ErrUnsupported
+	present := l
+	var conflict error
+	for range attempts {
+		conflict = s.counted("delete", s.o.Client.Delete(ctx, present, client.Preconditions{
+			UID:             &present.UID,
+			ResourceVersion: &present.ResourceVersion,
+		}))
+		if conflict == nil || apierrors.IsNotFound(conflict) {
+			return nil
+		}
+		if !apierrors.IsConflict(conflict) {
+			return fmt.Errorf("delete lease %s: %w", l.Name, conflict)
+		}
+		var err error
+		if present, err = s.reread(ctx, l); errors.Is(err, ErrGone) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("delete lease %s: %w", l.Name, err)
+		}
+	}
+	return fmt.Errorf("delete lease %s: changed %d times meanwhile: %w", l.Name, attempts, conflict)
 }
 
-// DeleteHeldBy frees an address by the name of its lease, if its holder is
-// this container on this node in this session, and whatever its uid. For
-// creates whose answer was lost. A lease that is gone is success.
+// DeleteHeldBy frees an address by the name of its lease, whatever its uid,
+// if the holder is this container on this node in this session; for creates
+// whose answer was lost. A lease that is gone is success, ErrNotMine one that
+// is somebody else's.
 func (s *Store) DeleteHeldBy(ctx context.Context, name, containerID, ifname string) error {
-	return errors.ErrUnsupported
+	l, err := s.Get(ctx, name)
+	if errors.Is(err, ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !s.heldBy(l, containerID, ifname) {
+		return fmt.Errorf("delete lease %s: %w: %s", name, ErrNotMine, describe(&l.Spec))
+	}
+	return s.Delete(ctx, l)
 }
 
-// TakeOver binds a Retained or Quarantined lease, or one Bound to an older
-// sandbox of the same pod, to the holder of the request.
-func (s *Store) TakeOver(ctx context.Context, old *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
-	return nil, errors.ErrUnsupported
+// Update writes what a transition makes of a lease as last read, and returns
+// the lease as written; l is left alone. ErrNotMine and ErrGone as the words
+// say; edits that leave node, session, state and container as they were do
+// not matter, the transition is then applied to the newer spec.
+func (s *Store) Update(ctx context.Context, l *v1alpha1.IPLease, t Transition) (*v1alpha1.IPLease, error) {
+	present := l
+	var conflict error
+	for range attempts {
+		next := present.DeepCopy()
+		spec, err := t(next.Spec)
+		if err != nil {
+			return nil, fmt.Errorf("update lease %s: %w", l.Name, err)
+		}
+		next.Spec = spec
+		conflict = s.counted("update", s.o.Client.Update(ctx, next))
+		switch {
+		case conflict == nil:
+			return next, nil
+		case apierrors.IsNotFound(conflict):
+			return nil, fmt.Errorf("update lease %s: %w", l.Name, ErrGone)
+		case !apierrors.IsConflict(conflict):
+			return nil, fmt.Errorf("update lease %s: %w", l.Name, uncertain(conflict))
+		}
+		if present, err = s.reread(ctx, l); err != nil {
+			return nil, fmt.Errorf("update lease %s: %w", l.Name, err)
+		}
+	}
+	return nil, fmt.Errorf("update lease %s: changed %d times meanwhile: %w", l.Name, attempts, conflict)
 }
 
-// Update writes the spec that a transition function made of the lease as last
-// read. ErrNotMine and ErrGone as for Delete. It returns the lease as written;
-// l is left alone.
-func (s *Store) Update(ctx context.Context, l *v1alpha1.IPLease, next v1alpha1.IPLeaseSpec) (*v1alpha1.IPLease, error) {
-	return nil, errors.ErrUnsupported
+// reread returns the lease as it is now if it is in the same hands as l.
+func (s *Store) reread(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
+	present, err := s.Get(ctx, l.Name)
+	if err != nil {
+		return nil, err
+	}
+	if !sameHands(l, present) {
+		return nil, fmt.Errorf("%w: %s", ErrNotMine, describe(&present.Spec))
+	}
+	return present, nil
 }
 
-// Retain keeps the address for the pod's name after DEL.
-func (s *Store) Retain(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
-	return nil, errors.ErrUnsupported
+// sameHands tells whether nothing happened to a lease but edits.
+func sameHands(a, b *v1alpha1.IPLease) bool {
+	return a.UID == b.UID && a.Spec.State == b.Spec.State && a.Spec.NodeName == b.Spec.NodeName &&
+		a.Spec.Session == b.Spec.Session && containerID(a) == containerID(b)
 }
 
-// Quarantine sets a Bound lease aside because somebody else spoke for the
-// address at ADD. keepHolder is for static addresses, which wait for the same pod.
-func (s *Store) Quarantine(ctx context.Context, l *v1alpha1.IPLease, e Evidence, keepHolder bool) (*v1alpha1.IPLease, error) {
-	return nil, errors.ErrUnsupported
+func containerID(l *v1alpha1.IPLease) string {
+	if l.Spec.Holder == nil {
+		return ""
+	}
+	return l.Spec.Holder.ContainerID
 }
 
-// RecordConflict notes on a Bound lease that somebody else speaks for the address.
-func (s *Store) RecordConflict(ctx context.Context, l *v1alpha1.IPLease, e Evidence) (*v1alpha1.IPLease, error) {
-	return nil, errors.ErrUnsupported
+// heldBy tells whether a lease is Bound to a container of this node and session.
+func (s *Store) heldBy(l *v1alpha1.IPLease, container, ifname string) bool {
+	h := l.Spec.Holder
+	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == s.o.Node && l.Spec.Session == s.o.Session &&
+		h != nil && h.ContainerID == container && h.Interface == ifname
 }
 
-// Confirm clears previous after a take-over was verified.
-func (s *Store) Confirm(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
-	return nil, errors.ErrUnsupported
-}
+func (s *Store) owner() Owner { return Owner{s.o.Node, s.o.Session, s.o.Clock.Now()} }
 
-// Unverified sets a lease aside again whose take-over could not be verified.
-func (s *Store) Unverified(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error) {
-	return nil, errors.ErrUnsupported
+// counted reports failed calls; answers are none.
+func (s *Store) counted(verb string, err error) error {
+	if err != nil && s.o.CountError != nil &&
+		!apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		s.o.CountError(verb, err)
+	}
+	return err
 }
-
-// Settle writes what a verification of a Quarantined lease found: it is
-// deleted (nil is returned), Retained, or stays with the finding.
-func (s *Store) Settle(ctx context.Context, l *v1alpha1.IPLease, f Finding, e Evidence) (*v1alpha1.IPLease, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// OfPod returns the leases of all pods of that name, whatever their uid,
-// session and state; for taking static addresses over, and a newer sandbox's.
-func (s *Store) OfPod(ctx context.Context, namespace, pod string) ([]v1alpha1.IPLease, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// TakenIn returns the addresses of a pool that have a lease in any state:
-// the truth of one moment after the call.
-func (s *Store) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// Token returns the fencing token of a lease as Create, TakeOver or, for a
-// verifier, Get returned it. Later writes do not change the holder's token.
-func Token(l *v1alpha1.IPLease) (uint64, error) { return 0, errors.ErrUnsupported }

@@ -1,8 +1,24 @@
 package lease
 
 import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
+
+// Transition makes the next spec of a lease from the present one. It may be
+// called again with a newer spec when a write lost a race, and returns ErrState
+// or ErrIdentity where the lease does not allow it.
+type Transition func(v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error)
+
+// Owner is who a lease belongs to, and since when.
+type Owner struct {
+	Node, Session string
+	Now           time.Time
+}
 
 // Evidence is what was heard on the wire.
 type Evidence struct {
@@ -14,17 +30,189 @@ type Evidence struct {
 	Message string
 }
 
-// Finding is what a verification means for the record.
-type Finding int
+// Bind is the first spec of a lease.
+func Bind(r Request, o Owner) v1alpha1.IPLeaseSpec {
+	holder := r.Holder
+	return v1alpha1.IPLeaseSpec{
+		Address:   r.Addr.String(),
+		Pool:      r.Pool,
+		Parent:    r.Parent,
+		State:     v1alpha1.StateBound,
+		Since:     metav1.NewTime(o.Now),
+		NodeName:  o.Node,
+		Session:   o.Session,
+		Holder:    &holder,
+		Retention: r.Retention.DeepCopy(),
+	}
+}
 
-const (
-	// FindingUnknown: not safe, and nobody answered. The zero value.
-	FindingUnknown Finding = iota
-	// FindingSafe: the previous holder is fenced, gone or proven silent.
-	FindingSafe
-	// FindingAnswered: somebody speaks for the address.
-	FindingAnswered
-)
+// TakeOver binds a lease that is kept for the request's pod: Retained,
+// Quarantined, or Bound on this node to an older sandbox of it.
+//
+// previous names the last holder where it must be proven fenced, gone or
+// silent before the address is used, and stays until Confirm.
+func TakeOver(r Request, o Owner) Transition {
+	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
+		if err := mayTakeOver(old, r.Holder, o); err != nil {
+			return old, err
+		}
+		next := Bind(r, o)
+		next.Address, next.Pool = old.Address, old.Pool
+		next.Conflict = old.Conflict
+		if next.Retention == nil {
+			next.Retention = old.Retention
+		}
+		if NeedsVerification(&old, o.Session) {
+			next.Previous = lastHolder(old)
+		}
+		return next, nil
+	}
+}
 
-// describe says for people in which state a lease is and whose.
-func describe(s *v1alpha1.IPLeaseSpec) string { return string(s.State) }
+// mayTakeOver compares by name, since static addresses belong to names; a
+// Bound lease changes hands only between sandboxes of one pod, by its UID.
+func mayTakeOver(old v1alpha1.IPLeaseSpec, h v1alpha1.Holder, o Owner) error {
+	if old.Holder == nil || old.Holder.Namespace != h.Namespace || old.Holder.Pod != h.Pod ||
+		(old.Holder.Interface != "" && old.Holder.Interface != h.Interface) {
+		return fmt.Errorf("%w: %s", ErrIdentity, describe(&old))
+	}
+	switch old.State {
+	case v1alpha1.StateRetained, v1alpha1.StateQuarantined:
+		return nil
+	case v1alpha1.StateBound:
+		if old.NodeName == o.Node && old.Holder.PodUID == h.PodUID {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrState, describe(&old))
+}
+
+// Confirm ends a take-over whose verification found it safe.
+func Confirm() Transition {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec) {
+		s.Previous, s.Conflict = nil, nil
+		s.Reason, s.Message = "", ""
+	})
+}
+
+// Unverified sets a lease aside again whose take-over found no proof. It goes
+// on waiting for its pod, and this node goes on verifying it.
+func Unverified(now time.Time, message string) Transition {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec) {
+		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, message, now)
+	})
+}
+
+// Retain keeps an address for the pod's name: after a DEL, whose fence proved
+// it free, or after a verification.
+func Retain(now time.Time) Transition {
+	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
+		if old.Holder == nil || (old.State != v1alpha1.StateBound && old.State != v1alpha1.StateQuarantined) {
+			return old, fmt.Errorf("retain: %w: %s", ErrState, describe(&old))
+		}
+		enter(&old, v1alpha1.StateRetained, "", "", now)
+		old.Previous, old.Conflict = nil, nil
+		// The sandbox is gone; the MAC stays, for what is still in flight from it.
+		old.Holder.ContainerID = ""
+		return old, nil
+	}
+}
+
+// Quarantine sets a Bound lease aside until its holder is proven fenced, gone or silent.
+func Quarantine(now time.Time, reason v1alpha1.LeaseReason, message string) Transition {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec) {
+		previous := lastHolder(*s)
+		previous.Reason, previous.Since = reason, metav1.NewTime(now)
+		enter(s, v1alpha1.StateQuarantined, reason, message, now)
+		s.Previous = previous
+	})
+}
+
+// QuarantineConflict sets a lease aside for whose address somebody else
+// answered during ADD. The pod goes on to another address, so the lease has no
+// holder from then on; a static address keeps it (keepHolder) and waits.
+func QuarantineConflict(now time.Time, e Evidence, keepHolder bool) Transition {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec) {
+		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, conflictMessage(e), now)
+		s.Conflict = note(s.Conflict, e, now)
+		if !keepHolder {
+			s.Holder, s.Retention = nil, nil
+		}
+	})
+}
+
+// RecordConflict notes on a Bound lease that somebody else speaks for the
+// address; its holder keeps it.
+func RecordConflict(now time.Time, e Evidence) Transition {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec) {
+		s.Conflict = note(s.Conflict, e, now)
+		s.Message = conflictMessage(e)
+	})
+}
+
+// from restricts a transition to one state.
+func from(state v1alpha1.LeaseState, change func(*v1alpha1.IPLeaseSpec)) Transition {
+	return func(s v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
+		if s.State != state {
+			return s, fmt.Errorf("%w: %s", ErrState, describe(&s))
+		}
+		change(&s)
+		return s, nil
+	}
+}
+
+// enter begins a state.
+func enter(s *v1alpha1.IPLeaseSpec, state v1alpha1.LeaseState, reason v1alpha1.LeaseReason, message string, now time.Time) {
+	s.State, s.Reason, s.Message = state, reason, message
+	s.Since = metav1.NewTime(now)
+}
+
+// lastHolder returns who may still speak for the address. While a lease is
+// Quarantined its nodeName is the verifier, so a previous that was recorded goes first.
+func lastHolder(s v1alpha1.IPLeaseSpec) *v1alpha1.PreviousHolder {
+	if s.Previous != nil {
+		return s.Previous.DeepCopy()
+	}
+	p := &v1alpha1.PreviousHolder{Session: s.Session, Reason: s.Reason, Since: s.Since}
+	if s.State == v1alpha1.StateBound {
+		p.Node = s.NodeName
+	}
+	if s.Holder != nil {
+		p.PodUID, p.MAC, p.Guarded = s.Holder.PodUID, s.Holder.MAC, s.Holder.Guarded
+	}
+	return p
+}
+
+// note counts one more observation of a conflict.
+func note(c *v1alpha1.Conflict, e Evidence, now time.Time) *v1alpha1.Conflict {
+	next := v1alpha1.Conflict{FirstSeen: metav1.NewTime(now)}
+	if c != nil {
+		next = *c
+	}
+	next.Count++
+	next.LastSeen = metav1.NewTime(now)
+	next.MAC, next.Source = e.MAC, e.Source
+	return &next
+}
+
+func conflictMessage(e Evidence) string {
+	if e.Message != "" {
+		return e.Message
+	}
+	return fmt.Sprintf("%s speaks for the address (%s)", e.MAC, e.Source)
+}
+
+// describe says for people in which state a lease is, and whose.
+func describe(s *v1alpha1.IPLeaseSpec) string {
+	text := string(s.State)
+	if s.Reason != "" {
+		text += " (" + string(s.Reason) + ")"
+	}
+	if s.Holder != nil {
+		text += " for pod " + s.Holder.Namespace + "/" + s.Holder.Pod
+	}
+	if s.NodeName != "" {
+		text += " on node " + s.NodeName
+	}
+	return text
+}

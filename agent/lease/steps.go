@@ -1,0 +1,116 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// TakeOver binds a lease that is kept for the request's pod; see the
+// transition of that name. A lease that is this container's already is
+// returned, since an earlier try has succeeded unnoticed.
+func (s *Store) TakeOver(ctx context.Context, old *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
+	taken, err := s.Update(ctx, old, TakeOver(r, s.owner()))
+	if !errors.Is(err, ErrNotMine) {
+		return taken, err
+	}
+	present, getErr := s.Get(ctx, old.Name)
+	if getErr == nil && s.heldBy(present, r.Holder.ContainerID, r.Holder.Interface) {
+		return present, nil
+	}
+	return nil, err
+}
+
+// Confirm clears previous after a take-over was verified.
+func (s *Store) Confirm(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
+	return s.Update(ctx, l, Confirm())
+}
+
+// Unverified sets a lease aside again whose take-over found no proof.
+func (s *Store) Unverified(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error) {
+	return s.Update(ctx, l, Unverified(s.o.Clock.Now(), message))
+}
+
+// Retain keeps the address for the pod's name after DEL. The caller has
+// fenced the holder (R6).
+func (s *Store) Retain(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
+	return s.Update(ctx, l, Retain(s.o.Clock.Now()))
+}
+
+// Quarantine sets a Bound lease aside until its holder is proven fenced, gone or silent.
+func (s *Store) Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error) {
+	return s.Update(ctx, l, Quarantine(s.o.Clock.Now(), reason, message))
+}
+
+// QuarantineConflict sets a lease aside for whose address somebody else
+// answered during ADD. keepHolder is for static addresses, which wait for
+// their pod.
+func (s *Store) QuarantineConflict(ctx context.Context, l *v1alpha1.IPLease, e Evidence, keepHolder bool) (*v1alpha1.IPLease, error) {
+	return s.Update(ctx, l, QuarantineConflict(s.o.Clock.Now(), e, keepHolder))
+}
+
+// RecordConflict notes on a Bound lease that somebody else speaks for the address.
+func (s *Store) RecordConflict(ctx context.Context, l *v1alpha1.IPLease, e Evidence) (*v1alpha1.IPLease, error) {
+	return s.Update(ctx, l, RecordConflict(s.o.Clock.Now(), e))
+}
+
+// Settle carries out what a verification of a Quarantined lease found. The
+// lease returned is nil when the address was freed.
+func (s *Store) Settle(ctx context.Context, l *v1alpha1.IPLease, f Finding, e Evidence) (*v1alpha1.IPLease, error) {
+	now := s.o.Clock.Now()
+	what, _, err := Settle(*l.Spec.DeepCopy(), f, e, now)
+	if err != nil {
+		return nil, fmt.Errorf("lease %s: %w", l.Name, err)
+	}
+	if what == Free {
+		return nil, s.Delete(ctx, l)
+	}
+	return s.Update(ctx, l, func(spec v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
+		_, next, err := Settle(spec, f, e, now)
+		return next, err
+	})
+}
+
+// OfPod returns the leases of all pods of that name, whatever their uid,
+// session and state: static addresses to take over, and those of an older
+// sandbox. Read past any cache.
+func (s *Store) OfPod(ctx context.Context, namespace, pod string) ([]v1alpha1.IPLease, error) {
+	var list v1alpha1.IPLeaseList
+	err := s.o.Reader.List(ctx, &list, client.MatchingFields{"spec.holder.namespace": namespace})
+	if err := s.counted("list", err); err != nil {
+		return nil, fmt.Errorf("list leases of namespace %s: %w", namespace, err)
+	}
+	var own []v1alpha1.IPLease
+	for _, l := range list.Items {
+		if h := l.Spec.Holder; h != nil && h.Namespace == namespace && h.Pod == pod {
+			own = append(own, l)
+		}
+	}
+	return own, nil
+}
+
+// TakenIn returns the addresses of a pool that have a lease in any state: the
+// truth of one moment after the call. Only names travel.
+func (s *Store) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error) {
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind("IPLeaseList"))
+	err := s.o.Reader.List(ctx, &list, client.MatchingFields{"spec.pool": pool})
+	if err := s.counted("list", err); err != nil {
+		return nil, fmt.Errorf("list leases of pool %s: %w", pool, err)
+	}
+	taken := make(map[netip.Addr]struct{}, len(list.Items))
+	for _, item := range list.Items {
+		_, addr, err := v1alpha1.ParseLeaseName(item.Name)
+		if err != nil {
+			return nil, fmt.Errorf("list leases of pool %s: %w", pool, err)
+		}
+		taken[addr] = struct{}{}
+	}
+	return taken, nil
+}
