@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Acks: a fenced kernel's answer to a claim. */
+#ifndef FENCELINE_ACK_H
+#define FENCELINE_ACK_H
+
+#include "fence.h"
+#include "hearing.h"
+
+static __always_inline bool
+ack_store(struct __sk_buff *skb, const struct frame *f, const struct mac *to,
+	  const struct mac *from, const struct claim *c)
+{
+	struct mac macs[2] = {*to, *from};
+
+	return !bpf_skb_store_bytes(skb, 0, macs, sizeof(macs), 0) &&
+	       !bpf_skb_store_bytes(skb, f->l3, c, sizeof(*c), 0);
+}
+
+/*
+ * Turns the claim into its ack and sends it back out. The source is own, never
+ * the zombie's MAC, which switches must forget. key is the one that the claim
+ * fits: during a rotation its sender may know no other. Where the frame is not
+ * ours to consume, a copy goes out and the claim is put back.
+ */
+static __always_inline int ack_send(struct __sk_buff *skb,
+				    const struct claimed *c, int key,
+				    const struct mac *own, enum where where,
+				    enum verdict verdict)
+{
+	const struct frame *f = c->frame;
+	struct claim ack = c->claim;
+
+	ack.flags |= CLAIM_ACK;
+	if (!claim_sign(&ack, key))
+		return verdict;
+	if (!ack_store(skb, f, &f->from, own, &ack))
+		return DROP;
+	count(where, ACK_SENT);
+	if (verdict == DROP)
+		return bpf_redirect(skb->ifindex, 0);
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	return ack_store(skb, f, &f->to, &f->from, &c->claim) ? PASS : DROP;
+}
+
+/* An ack: proof that the address is fenced elsewhere, for a claim of ours. */
+static __always_inline void ack_receive(const struct claimed *c,
+					const struct parent *parent,
+					enum where where)
+{
+	const struct lease *l = lease_of(&c->key);
+	struct state *st = state_of(&c->key);
+	__u64 now;
+
+	if (!l || !st || l->network != bpf_be64_to_cpu(c->claim.network)) {
+		count(where, ACK_UNASKED);
+		return;
+	}
+	if (claim_verify(&c->claim) == CLAIM_NO_KEY) {
+		count(where, CLAIM_FORGED);
+		return;
+	}
+	count(where, ACK);
+	now = bpf_ktime_get_boot_ns();
+	hearing_note(c->frame, parent, now);
+	if (state_raise(&st->acked, c->token) == RAISED)
+		st->ack_event_ns = now;
+	else if (!event_is_due(&st->ack_event_ns, now, where))
+		return;
+	st->acked_by = speaker_of(&c->frame->from, 0);
+	fence_event(c, l, EVENT_ACK, now, where);
+}
+
+#endif

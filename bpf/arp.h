@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef FENCELINE_ARP_H
+#define FENCELINE_ARP_H
+
+#include "frame.h"
+#include "speech.h"
+
+#define ARP_HRD_ETHER 1
+
+/* RFC 826 for IPv4 over Ethernet. */
+struct arp {
+	__be16 hrd, pro;
+	__u8 hln, pln;
+	__be16 op;
+	struct mac sha;
+	__be32 spa;
+	struct mac tha;
+	__be32 tpa;
+} __attribute__((packed, aligned(2)));
+
+/*
+ * The operation does not matter: hosts learn the sender from requests, replies
+ * and announcements alike.
+ */
+static __always_inline enum clarity
+arp_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
+{
+	struct arp arp;
+
+	if (!frame_payload(skb, f, 0, &arp, sizeof(arp)))
+		return UNCLEAR;
+	if (arp.hrd != bpf_htons(ARP_HRD_ETHER) ||
+	    arp.pro != bpf_htons(ETH_P_IP) || arp.hln != sizeof(struct mac) ||
+	    arp.pln != sizeof(arp.spa))
+		return UNCLEAR;
+	s->sender = addr_of_v4(arp.spa);
+	s->target = addr_of_v4(arp.tpa);
+	s->subject = arp.spa ? s->sender : s->target;
+	s->kind = arp.spa ? KIND_ARP : KIND_ARP_PROBE;
+	s->mac = arp.sha;
+	return arp.spa || arp.tpa ? CLEAR : SILENT;
+}
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Events: what the agent should know at once. They may be lost, fences not. */
+#ifndef FENCELINE_EVENT_H
+#define FENCELINE_EVENT_H
+
+#include "counter.h"
+#include "lease.h"
+
+#define EVENTS_BYTES	  (1 << 18)
+#define EVENT_INTERVAL_NS 100000000ULL /* 10 per second, address and type */
+
+/* Keep in sync with event.go. */
+enum event_type {
+	EVENT_HIT = 1,
+	EVENT_FENCED = 2,
+	EVENT_ACK = 3,
+	EVENT_OLD_CLAIM = 4,
+};
+
+struct event {
+	__u64 ns;    /* CLOCK_BOOTTIME */
+	__u64 token; /* of the claim or ack */
+	__u64 mine;  /* of the lease */
+	struct lease_key key;
+	__u16 type;
+	__u16 where;
+	__u64 by; /* speaker */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, EVENTS_BYTES);
+} events SEC(".maps");
+
+/* True once per interval; counts the rest. */
+static __always_inline bool event_is_due(__u64 *last, __u64 now,
+					 enum where where)
+{
+	__u64 old = *(volatile __u64 *)last;
+
+	if ((!old || now - old >= EVENT_INTERVAL_NS) &&
+	    __sync_val_compare_and_swap(last, old, now) == old)
+		return true;
+	count(where, SUPPRESSED);
+	return false;
+}
+
+static __always_inline void event_send(const struct event *e)
+{
+	if (bpf_ringbuf_output(&events, (void *)e, sizeof(*e), 0))
+		count(e->where, EVENT_LOST);
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Fencing: what an authentic, newer claim does to an address held here. */
+#ifndef FENCELINE_FENCE_H
+#define FENCELINE_FENCE_H
+
+#include "claim.h"
+#include "event.h"
+#include "frame.h"
+#include "speaker.h"
+#include "state.h"
+
+/* One claim frame of our network, and what it concerns. */
+struct claimed {
+	struct claim claim;
+	struct lease_key key;
+	__u64 token;
+	const struct frame *frame;
+};
+
+static __always_inline void fence_event(const struct claimed *c,
+					const struct lease *l,
+					enum event_type type, __u64 now,
+					enum where where)
+{
+	struct event e = {
+		.ns = now,
+		.token = c->token,
+		.mine = l->token,
+		.key = c->key,
+		.type = type,
+		.where = where,
+		.by = speaker_of(&c->frame->from, 0),
+	};
+
+	event_send(&e);
+}
+
+/* Reads the frame; false, and counted, if it is not a claim of our networks. */
+static __always_inline bool fence_read(struct __sk_buff *skb,
+				       const struct frame *f, struct claimed *c,
+				       enum where where)
+{
+	count(where, CLAIM);
+	if (bpf_skb_load_bytes(skb, f->l3, &c->claim, sizeof(c->claim))) {
+		count(where, CLAIM_SHORT);
+		return false;
+	}
+	if (c->claim.magic != CLAIM_MAGIC_V1) {
+		count(where, CLAIM_MAGIC);
+		return false;
+	}
+	if (!claim_is_ours(&c->claim)) {
+		count(where, CLAIM_FOREIGN);
+		return false;
+	}
+	c->key = lease_key_of(&c->claim.addr);
+	c->token = bpf_be64_to_cpu(c->claim.token);
+	c->frame = f;
+	return true;
+}
+
+/* Watched addresses are not held: a claim for one is no fence. */
+static __always_inline const struct lease *fence_lease(const struct claimed *c)
+{
+	const struct lease *l = lease_of(&c->key);
+
+	if (!l || !lease_is_held(l) ||
+	    l->network != bpf_be64_to_cpu(c->claim.network))
+		return 0;
+	return l;
+}
+
+/*
+ * Fences the address if the tag is right. Returns the key that it fits when the
+ * address is fenced from here on, or CLAIM_NO_KEY. Raise first, then look
+ * whether it was fenced before: a still newer claim must count as well.
+ */
+static __always_inline int fence_raise(const struct claimed *c,
+				       const struct lease *l, enum where where)
+{
+	int key = claim_verify(&c->claim);
+	struct state *st;
+
+	if (key == CLAIM_NO_KEY) {
+		count(where, CLAIM_FORGED);
+		return CLAIM_NO_KEY;
+	}
+	st = state_of(&c->key);
+	if (!st)
+		return CLAIM_NO_KEY;
+	switch (state_raise(&st->max, c->token)) {
+	case RAISED:
+		gate_open();
+		count(where, CLAIM_FENCED);
+		fence_event(c, l, EVENT_FENCED, bpf_ktime_get_boot_ns(), where);
+		return key;
+	case PASSED:
+		count(where, CLAIM_AGAIN);
+		return key;
+	default:
+		return CLAIM_NO_KEY;
+	}
+}
+
+#endif

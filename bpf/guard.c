@@ -1,0 +1,185 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Guard: the two programs on a pod's interface. They keep the pod to what the
+ * leases say, whether an agent is there or not.
+ */
+#include "arp.h"
+#include "hit.h"
+#include "ingress.h"
+#include "ipv4.h"
+#include "ipv6.h"
+#include "probe.h"
+#include "slot.h"
+
+char __license[] SEC("license") = "Dual BSD/GPL";
+
+/* Set when the programs are loaded for one pod interface. */
+volatile const __u32 slot = 0;
+volatile const bool verify = false;	  /* no observer sees what we see */
+volatile const bool source_guard = false; /* only leased sources may leave */
+
+/* Why this guard's pod may not use the address, or ALLOWED. */
+static __always_inline enum result guard_objection(const struct addr *a)
+{
+	struct lease_key key = lease_key_of(a);
+	const struct lease *l;
+
+	if (addr_is_exempt(a))
+		return ALLOWED;
+	l = lease_of(&key);
+	if (!l || !lease_is_held(l))
+		return source_guard ? DROP_UNLEASED : ALLOWED;
+	if (l->slot != slot)
+		return DROP_SLOT;
+	return state_is_fenced(&key, l) ? DROP_FENCED : ALLOWED;
+}
+
+/*
+ * A pod sends no claims. The only frame of this type that may leave is the ack
+ * that our own ingress made on a VF, and nobody else can make its tag.
+ */
+static __always_inline int guard_egress_claim(struct __sk_buff *skb,
+					      const struct frame *f)
+{
+	struct claim c;
+
+	if (verify && !bpf_skb_load_bytes(skb, f->l3, &c, sizeof(c)) &&
+	    c.magic == CLAIM_MAGIC_V1 && c.flags & CLAIM_ACK &&
+	    claim_verify(&c) != CLAIM_NO_KEY)
+		return PASS;
+	return drop(GUARD_EGRESS, CLAIM_FROM_POD);
+}
+
+/*
+ * VLAN tags do not hide an address here: a switch may treat the tag of its
+ * native VLAN as none.
+ */
+SEC("tc")
+int guard_egress(struct __sk_buff *skb)
+{
+	enum clarity clarity;
+	enum result objection;
+	struct speech s;
+	struct frame f;
+
+	if (!frame_open(skb, &f))
+		return drop(GUARD_EGRESS, DROP_MALFORMED);
+	if (f.proto == bpf_htons(ETH_P_CLAIM))
+		return guard_egress_claim(skb, &f);
+	if (slot_is_dead(slot))
+		return drop(GUARD_EGRESS, DROP_DEAD);
+	/* Only the agent probes, and never from here. */
+	if (skb->mark == PROBE_MARK)
+		skb->mark = 0;
+
+	if (f.proto == bpf_htons(ETH_P_IP))
+		clarity = ipv4_parse(skb, &f, &s);
+	else if (f.proto == bpf_htons(ETH_P_IPV6))
+		clarity = ipv6_parse(skb, &f, &s);
+	else if (f.proto == bpf_htons(ETH_P_ARP))
+		clarity = arp_parse(skb, &f, &s);
+	else
+		return PASS;
+	if (clarity == UNCLEAR)
+		return drop(GUARD_EGRESS, DROP_MALFORMED);
+	if (clarity == SILENT)
+		return PASS;
+
+	objection = guard_objection(&s.sender);
+	if (objection == ALLOWED && speech_has_own_subject(&s))
+		objection = guard_objection(&s.subject);
+	if (objection != ALLOWED)
+		return drop(GUARD_EGRESS, objection);
+	return PASS;
+}
+
+/*
+ * ARP and ND speak for the link itself, so their MAC must be the holder's. A
+ * foreign MAC for our own address is a conflict to report; for a sibling's it
+ * must not reach our neighbour table. Tentative frames are the observer's to
+ * record, or ours where there is none: never both, two probes are a conflict.
+ */
+static __always_inline enum result guard_hears(const struct speech *s)
+{
+	struct lease_key key = lease_key_of(&s->subject);
+	const struct lease *l = lease_of(&key);
+
+	if (!l || !lease_is_held(l) || !lease_is_foreign(l, &s->mac))
+		return ALLOWED;
+	if (l->slot == slot) {
+		if (verify || !speech_is_tentative(s))
+			hit_record(&key, l, s, bpf_ktime_get_boot_ns(),
+				   GUARD_INGRESS);
+		return ALLOWED;
+	}
+	if (speech_is_tentative(s) || l->flags & LEASE_SHARED_MAC ||
+	    state_is_fenced(&key, l))
+		return ALLOWED;
+	return DROP_MAC;
+}
+
+/*
+ * While something is fenced: nothing for our own fenced address, nothing from a
+ * sibling's. The new holder elsewhere speaks for it with another MAC, and
+ * siblings must hear that.
+ */
+static __always_inline enum result guard_fences(const struct speech *s)
+{
+	struct lease_key to = lease_key_of(&s->target);
+	struct lease_key from = lease_key_of(&s->subject);
+	const struct lease *l = lease_of(&to);
+
+	if (l && l->slot == slot && state_is_fenced(&to, l))
+		return DROP_FENCED;
+	l = lease_of(&from);
+	if (l && lease_is_held(l) && !lease_is_foreign(l, &s->mac) &&
+	    !(l->flags & LEASE_SHARED_MAC) && state_is_fenced(&from, l))
+		return DROP_FENCED;
+	return ALLOWED;
+}
+
+SEC("tc")
+int guard_ingress(struct __sk_buff *skb)
+{
+	enum result objection = ALLOWED;
+	bool open = gate_is_open();
+	enum clarity clarity;
+	struct speech s;
+	struct frame f;
+	int verdict;
+
+	if (slot_is_dead(slot))
+		return drop(GUARD_INGRESS, DROP_DEAD);
+	if (!frame_open(skb, &f))
+		return drop(GUARD_INGRESS, DROP_MALFORMED);
+	if (f.tagged)
+		return PASS;
+	if (f.proto == bpf_htons(ETH_P_CLAIM)) {
+		if (!verify)
+			return DROP;
+		verdict = ingress_claim(skb, &f, GUARD_INGRESS);
+		return verdict == PASS ? DROP : verdict;
+	}
+
+	if (f.proto == bpf_htons(ETH_P_ARP))
+		clarity = arp_parse(skb, &f, &s);
+	else if (f.proto == bpf_htons(ETH_P_IPV6) &&
+		 (open || ipv6_may_be_nd(skb, &f)))
+		clarity = ipv6_parse(skb, &f, &s);
+	else if (f.proto == bpf_htons(ETH_P_IP) && open)
+		clarity = ipv4_parse(skb, &f, &s);
+	else
+		return PASS;
+	if (clarity != CLEAR)
+		return PASS; /* the pod's own stack drops what is broken */
+
+	if (s.kind != KIND_IP)
+		objection = guard_hears(&s);
+	if (objection == ALLOWED && open)
+		objection = guard_fences(&s);
+	if (objection != ALLOWED)
+		return drop(GUARD_INGRESS, objection);
+	return PASS;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Hits: somebody else speaks for an address that is leased or watched here. */
+#ifndef FENCELINE_HIT_H
+#define FENCELINE_HIT_H
+
+#include "event.h"
+#include "speaker.h"
+#include "state.h"
+
+static __always_inline void hit_event(const struct lease_key *key,
+				      const struct lease *l, __u64 by,
+				      __u64 now, enum where where)
+{
+	struct event e = {
+		.ns = now,
+		.mine = l->token,
+		.key = *key,
+		.type = EVENT_HIT,
+		.where = where,
+		.by = by,
+	};
+
+	event_send(&e);
+}
+
+/*
+ * A fenced address has a new holder, and its frames are no news here: an agent
+ * that defended it would fight the rightful owner.
+ */
+static __always_inline void hit_record(const struct lease_key *key,
+				       const struct lease *l,
+				       const struct speech *s, __u64 now,
+				       enum where where)
+{
+	__u64 by = speaker_of(&s->mac, s->kind);
+	struct state *st;
+
+	if (!lease_is_foreign(l, &s->mac))
+		return;
+	st = state_of(key);
+	if (!st || st->max > l->token)
+		return;
+	if (speech_is_tentative(s)) {
+		st->probe_by = by;
+		st->probe_ns = now;
+		__sync_fetch_and_add(&st->probes, 1);
+	} else {
+		st->hit_by = by;
+		st->hit_ns = now;
+		__sync_fetch_and_add(&st->hits, 1);
+	}
+	count(where, HIT);
+	if (event_is_due(&st->hit_event_ns, now, where))
+		hit_event(key, l, by, now, where);
+}
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef FENCELINE_IPV6_H
+#define FENCELINE_IPV6_H
+
+#include "frame.h"
+#include "speech.h"
+#include "nd.h"
+
+#define IPV6_HLEN   40
+#define IPV6_NEXT   6
+#define IPV6_SOURCE 8
+
+/* Whether the packet may be more than data; true for a truncated one. */
+static __always_inline bool ipv6_may_be_nd(struct __sk_buff *skb,
+					   const struct frame *f)
+{
+	__be16 next_and_limit;
+
+	if (!frame_payload(skb, f, IPV6_NEXT, &next_and_limit,
+			   sizeof(next_and_limit)))
+		return true;
+	return nd_may_follow(bpf_ntohs(next_and_limit) >> 8);
+}
+
+static __always_inline enum clarity
+ipv6_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
+{
+	struct {
+		__u8 next, limit;
+		struct addr source, target;
+	} __attribute__((packed, aligned(2))) ip;
+
+	if (!frame_payload(skb, f, IPV6_NEXT, &ip, sizeof(ip)))
+		return UNCLEAR;
+	s->sender = s->subject = ip.source;
+	s->target = ip.target;
+	s->mac = f->from;
+	s->kind = KIND_IP;
+	if (addr_is_mapped(&s->sender))
+		return UNCLEAR;
+	if (!nd_may_follow(ip.next))
+		return CLEAR;
+	return nd_parse(skb, f->l3 + IPV6_HLEN, ip.next, s);
+}
+
+#endif

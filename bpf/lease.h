@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Leases: who may speak for an address. Written by user space only. */
+#ifndef FENCELINE_LEASE_H
+#define FENCELINE_LEASE_H
+
+#include "addr.h"
+#include "mac.h"
+
+#define LEASES_MAX 16384
+
+/* The parent's ifindex; set when the program is loaded. */
+volatile const __u32 segment = 0;
+
+struct lease_key {
+	__u32 segment;
+	struct addr addr;
+};
+
+struct lease {
+	__u64 token;
+	__u64 network;
+	__u32 slot; /* who may speak for it; 0: watched, not held here */
+	__u32 flags;
+	struct mac mac; /* the holder's; zero when watched */
+	__u16 pad;
+};
+
+/* Old and new holder have one MAC: it tells nobody apart. */
+#define LEASE_SHARED_MAC (1 << 0)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, LEASES_MAX);
+	__type(key, struct lease_key);
+	__type(value, struct lease);
+} leases SEC(".maps");
+
+static __always_inline struct lease_key lease_key_of(const struct addr *a)
+{
+	return (struct lease_key){.segment = segment, .addr = *a};
+}
+
+static __always_inline struct lease *lease_of(const struct lease_key *key)
+{
+	return bpf_map_lookup_elem(&leases, key);
+}
+
+static __always_inline bool lease_is_held(const struct lease *l)
+{
+	return l->slot;
+}
+
+/* Whether the MAC is one that no holder of this lease uses. */
+static __always_inline bool lease_is_foreign(const struct lease *l,
+					     const struct mac *mac)
+{
+	return !mac_equal(&l->mac, mac);
+}
+
+#endif

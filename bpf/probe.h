@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef FENCELINE_PROBE_H
+#define FENCELINE_PROBE_H
+
+/* SO_MARK of this node's own probes. Keep in sync with kernel.go. */
+#define PROBE_MARK 0x464c5031
+
+#endif

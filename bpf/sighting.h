@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Sightings: who was last seen speaking for an address. Hints, not proof. */
+#ifndef FENCELINE_SIGHTING_H
+#define FENCELINE_SIGHTING_H
+
+#include "lease.h"
+#include "speaker.h"
+
+#define SIGHTINGS_MAX 16384
+
+/* CLOCK_BOOTTIME in ns. Probes apart: who asks is not who answers. */
+struct sighting {
+	__u64 ns, by;
+	__u64 probe_ns, probe_by;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, SIGHTINGS_MAX);
+	__type(key, struct lease_key);
+	__type(value, struct sighting);
+} sightings SEC(".maps");
+
+static __always_inline void sighting_record(const struct lease_key *key,
+					    const struct speech *s, __u64 now)
+{
+	__u64 by = speaker_of(&s->mac, s->kind);
+	struct sighting *known = bpf_map_lookup_elem(&sightings, key);
+	struct sighting fresh = {};
+
+	if (!known)
+		known = &fresh;
+	if (speech_is_tentative(s)) {
+		known->probe_by = by;
+		known->probe_ns = now;
+	} else {
+		known->by = by;
+		known->ns = now;
+	}
+	if (known == &fresh)
+		bpf_map_update_elem(&sightings, key, &fresh, BPF_NOEXIST);
+}
+
+#endif
