@@ -18,9 +18,11 @@ const (
 
 // Entry is one interface of a pod sandbox.
 type Entry struct {
-	ContainerID  string `json:"containerID"`
-	Interface    string `json:"interface"`
-	NetNS        string `json:"netns,omitempty"`
+	ContainerID string `json:"containerID"`
+	Interface   string `json:"interface"`
+	NetNS       string `json:"netns,omitempty"`
+	// Network is the name in the CNI configuration, for GC.
+	Network      string `json:"network,omitempty"`
 	PodNamespace string `json:"podNamespace,omitempty"`
 	PodName      string `json:"podName,omitempty"`
 	PodUID       string `json:"podUID,omitempty"`

@@ -2,56 +2,176 @@ package journal
 
 import (
 	"errors"
+	"fmt"
+	"hash/maphash"
+	"io/fs"
+	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 )
 
-// ErrLocked says that another agent runs in the same directory.
-var ErrLocked = errors.New("another agent holds the lock")
-
-// CorruptError names a file that could not be read. It was set aside under
-// the name in Kept for people to look at.
-type CorruptError struct {
-	File, Kept string
-	Err        error
-}
-
-func (e *CorruptError) Error() string {
-	return "journal file " + e.File + " is corrupt, kept as " + e.Kept + ": " + e.Err.Error()
-}
-
-// Unwrap returns what is wrong with the file.
-func (e *CorruptError) Unwrap() error { return e.Err }
+const (
+	entriesDir    = "journal"
+	lockFile      = "agent.lock"
+	rotationsFile = "rotations.json"
+)
 
 // Journal is the open journal of one agent. Safe for concurrent use.
-type Journal struct{}
+type Journal struct {
+	dir     string
+	lock    *os.File
+	corrupt []*CorruptError
+
+	// writers order the writes to one file; files are spread over them, so
+	// that the fsyncs of several pods run side by side.
+	writers [16]sync.Mutex
+	seed    maphash.Seed
+
+	mu        sync.RWMutex
+	entries   map[key]Entry
+	rotations map[string]netip.Addr
+}
+
+type key struct{ containerID, ifname string }
 
 // Open locks the agent's directory (agent.lock) and reads the entries
 // (journal/) and the rotations (rotations.json) below it. It returns
 // ErrLocked while another process has it open. Corrupt files are set aside
 // and do not fail Open; see Corrupt.
-func Open(dir string) (*Journal, error) { return nil, errors.ErrUnsupported }
+func Open(dir string) (*Journal, error) {
+	if err := os.MkdirAll(filepath.Join(dir, entriesDir), 0o700); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	lock, err := acquire(filepath.Join(dir, lockFile))
+	if err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]Entry{}}
+	if err := errors.Join(j.readEntries(), j.readRotations()); err != nil {
+		return nil, errors.Join(fmt.Errorf("open journal: %w", err), lock.Close())
+	}
+	return j, nil
+}
 
-// Close gives the lock up.
-func (j *Journal) Close() error { return errors.ErrUnsupported }
+// Close gives the lock up. The journal must not be used afterwards.
+func (j *Journal) Close() error { return j.lock.Close() }
 
 // Corrupt returns the files that Open set aside.
-func (j *Journal) Corrupt() []*CorruptError { return nil }
+func (j *Journal) Corrupt() []*CorruptError { return j.corrupt }
 
 // Put writes an entry, in place of an older one of the same container and
-// interface. It is on disk when Put returns.
-func (j *Journal) Put(e Entry) error { return errors.ErrUnsupported }
+// interface. It is on disk when Put returns without an error.
+func (j *Journal) Put(e Entry) error {
+	k := key{e.ContainerID, e.Interface}
+	path, err := j.path(k)
+	if err != nil {
+		return err
+	}
+	e.Addresses = slices.Clone(e.Addresses)
+
+	w := j.writer(path)
+	w.Lock()
+	defer w.Unlock()
+	replaced, err := store(path, e)
+	if replaced {
+		// Even where the directory could not be synced: this is what the file says now.
+		j.mu.Lock()
+		j.entries[k] = e
+		j.mu.Unlock()
+	}
+	if err != nil {
+		return fmt.Errorf("journal %s of container %s: %w", e.Interface, e.ContainerID, err)
+	}
+	return nil
+}
 
 // Remove forgets an entry. An entry that does not exist is success.
-func (j *Journal) Remove(containerID, ifname string) error { return errors.ErrUnsupported }
+func (j *Journal) Remove(containerID, ifname string) error {
+	k := key{containerID, ifname}
+	path, err := j.path(k)
+	if err != nil {
+		return err
+	}
+	w := j.writer(path)
+	w.Lock()
+	defer w.Unlock()
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("journal: forget %s of container %s: %w", ifname, containerID, err)
+	}
+	j.mu.Lock()
+	delete(j.entries, k)
+	j.mu.Unlock()
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("journal: forget %s of container %s: %w", ifname, containerID, err)
+	}
+	return nil
+}
 
-// Get returns an entry. The caller must not change its Addresses.
-func (j *Journal) Get(containerID, ifname string) (Entry, bool) { return Entry{}, false }
+// Get returns an entry. The caller must not change its Addresses in place.
+func (j *Journal) Get(containerID, ifname string) (Entry, bool) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	e, ok := j.entries[key{containerID, ifname}]
+	return e, ok
+}
 
-// All returns all entries, oldest first. The caller must not change their Addresses.
-func (j *Journal) All() []Entry { return nil }
+// All returns all entries, oldest first. The caller must not change their
+// Addresses in place.
+func (j *Journal) All() []Entry {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(j.entries), func(a, b Entry) int {
+		if order := a.Created.Compare(b.Created); order != 0 {
+			return order
+		}
+		return strings.Compare(a.ContainerID+a.Interface, b.ContainerID+b.Interface)
+	})
+}
 
 // Rotations returns for each pool the address that this node handed out last.
-func (j *Journal) Rotations() map[string]netip.Addr { return nil }
+func (j *Journal) Rotations() map[string]netip.Addr {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return maps.Clone(j.rotations)
+}
 
-// PutRotations writes what Rotations returns after a restart.
-func (j *Journal) PutRotations(last map[string]netip.Addr) error { return errors.ErrUnsupported }
+// PutRotations writes what Rotations returns, also after a restart.
+func (j *Journal) PutRotations(last map[string]netip.Addr) error {
+	last = maps.Clone(last)
+	path := filepath.Join(j.dir, rotationsFile)
+	w := j.writer(path)
+	w.Lock()
+	defer w.Unlock()
+	if _, err := store(path, last); err != nil {
+		return fmt.Errorf("journal rotations: %w", err)
+	}
+	j.mu.Lock()
+	j.rotations = last
+	j.mu.Unlock()
+	return nil
+}
+
+// path names the file of an entry. A container ID holds no "@" (CNI spec,
+// section 2), so the name tells both parts.
+func (j *Journal) path(k key) (string, error) {
+	if !validName(k.containerID) || strings.Contains(k.containerID, "@") {
+		return "", fmt.Errorf("journal: %q is no container ID", k.containerID)
+	}
+	if !validName(k.ifname) {
+		return "", fmt.Errorf("journal: %q is no interface name", k.ifname)
+	}
+	return filepath.Join(j.dir, entriesDir, k.containerID+"@"+k.ifname+entrySuffix), nil
+}
+
+// validName refuses what would leave the directory or be taken for a temporary file.
+func validName(s string) bool {
+	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\x00")
+}
+
+func (j *Journal) writer(path string) *sync.Mutex {
+	return &j.writers[maphash.String(j.seed, path)%uint64(len(j.writers))]
+}

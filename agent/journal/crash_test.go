@@ -1,0 +1,206 @@
+package journal
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// written returns the bytes of an entry's file.
+func written(t *testing.T, e Entry) []byte {
+	t.Helper()
+	data, err := encode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// disk makes an agent's directory that holds one old entry, and one more file.
+func disk(t *testing.T, file string, data []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, entriesDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"old@eth0.json": written(t, entry("old")), file: data} {
+		if err := os.WriteFile(filepath.Join(dir, entriesDir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestAWriteCutShortAnywhereIsIgnored(t *testing.T) {
+	data := written(t, entry("old"))
+	for n := range len(data) + 1 {
+		dir := disk(t, ".write-123", data[:n])
+		j := open(t, dir)
+		if got := j.All(); len(got) != 1 || len(j.Corrupt()) != 0 {
+			t.Fatalf("cut at byte %d: entries %v, corrupt %v", n, got, j.Corrupt())
+		}
+		if _, err := os.Stat(filepath.Join(dir, entriesDir, ".write-123")); !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("cut at byte %d: the unfinished file was not swept: %v", n, err)
+		}
+		j.Close()
+	}
+}
+
+func TestAnEntryCutShortAnywhereIsSetAside(t *testing.T) {
+	data := written(t, entry("new"))
+	for n := range len(data) {
+		j := open(t, disk(t, "new@eth0.json", data[:n]))
+		wantSetAside(t, j, "new@eth0.json", fmt.Sprintf("cut at byte %d", n), data[:n])
+	}
+}
+
+func TestAnEntryWithAFlippedBitIsSetAside(t *testing.T) {
+	data := written(t, entry("new"))
+	for n := range data {
+		flipped := append([]byte(nil), data...)
+		flipped[n] ^= 1 << (n % 7)
+		var e Entry
+		if err := decode(flipped, &e); err == nil {
+			// JSON field names are matched without regard to case: the value is the same.
+			if string(written(t, e)) != string(data) {
+				t.Fatalf("flipped bit in byte %d: another value was read: %+v", n, e)
+			}
+			continue
+		}
+		j := open(t, disk(t, "new@eth0.json", flipped))
+		wantSetAside(t, j, "new@eth0.json", fmt.Sprintf("flipped bit in byte %d", n), flipped)
+	}
+}
+
+func TestAnEntryUnderAnotherNameIsSetAside(t *testing.T) {
+	data := written(t, entry("new"))
+	j := open(t, disk(t, "other@eth0.json", data))
+	wantSetAside(t, j, "other@eth0.json", "renamed", data)
+}
+
+// wantSetAside checks that the old entry is there, and the corrupt file kept and named.
+func wantSetAside(t *testing.T, j *Journal, file, what string, data []byte) {
+	t.Helper()
+	defer j.Close()
+	if got := j.All(); len(got) != 1 || got[0].ContainerID != "old" {
+		t.Fatalf("%s: entries %v, want the old one", what, got)
+	}
+	if len(j.Corrupt()) != 1 {
+		t.Fatalf("%s: corrupt files %v, want one", what, j.Corrupt())
+	}
+	e := j.Corrupt()[0]
+	if filepath.Base(e.File) != file || !strings.Contains(e.Error(), e.File) || !strings.Contains(e.Error(), e.Kept) {
+		t.Fatalf("%s: the error does not name the files: %v", what, e)
+	}
+	kept, err := os.ReadFile(e.Kept)
+	if err != nil || string(kept) != string(data) {
+		t.Fatalf("%s: the file was not kept as it was: %v", what, err)
+	}
+}
+
+func TestASecondCorruptFileDoesNotReplaceTheFirst(t *testing.T) {
+	dir := disk(t, "new@eth0.json", []byte("first"))
+	open(t, dir).Close()
+	path := filepath.Join(dir, entriesDir, "new@eth0.json")
+	if err := os.WriteFile(path, []byte("second"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dir).Close()
+	for name, want := range map[string]string{path + ".corrupt": "first", path + ".corrupt-2": "second"} {
+		if got, err := os.ReadFile(name); err != nil || string(got) != want {
+			t.Errorf("%s holds %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
+
+func TestCorruptRotationsBeginAnew(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, rotationsFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, dir)
+	if len(j.Rotations()) != 0 || len(j.Corrupt()) != 1 {
+		t.Errorf("rotations %v, corrupt %v", j.Rotations(), j.Corrupt())
+	}
+}
+
+func TestAnUnreadableDirectoryIsAnErrorAndNoCorruption(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, entriesDir, "aaa@eth0.json"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if j, err := Open(dir); err == nil {
+		j.Close()
+		t.Fatal("a directory in place of a file was read")
+	}
+}
+
+// killedDir is set in the process that TestWhatPutReturnedFromSurvivesAKill kills.
+const killedDir = "FENCELINE_JOURNAL_KILLED_DIR"
+
+func TestWhatPutReturnedFromSurvivesAKill(t *testing.T) {
+	if dir := os.Getenv(killedDir); dir != "" {
+		writeUntilKilled(t, dir)
+	}
+	for round := range 5 {
+		dir := t.TempDir()
+		child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		child.Env = append(os.Environ(), killedDir+"="+dir)
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		acknowledged := map[string]bool{}
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			verb, id, _ := strings.Cut(lines.Text(), " ")
+			acknowledged[id] = verb == "put"
+			if len(acknowledged) == 20+7*round {
+				if err := child.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_ = child.Wait() // killed
+
+		j := open(t, dir) // the lock went with the process
+		if len(j.Corrupt()) > 0 {
+			t.Errorf("corrupt: %v", j.Corrupt())
+		}
+		last := len(acknowledged) - 1
+		for id, there := range acknowledged {
+			// The verb after the last acknowledged one may have taken effect.
+			if id == fmt.Sprintf("c%d", last) {
+				continue
+			}
+			if _, ok := j.Get(id, "eth0"); ok != there {
+				t.Errorf("round %d: entry %s there: %v, acknowledged: %v", round, id, ok, there)
+			}
+		}
+		j.Close()
+	}
+}
+
+// writeUntilKilled says after each write what it has done.
+func writeUntilKilled(t *testing.T, dir string) {
+	j := open(t, dir)
+	for n := 0; ; n++ {
+		id := fmt.Sprintf("c%d", n)
+		put(t, j, entry(id))
+		fmt.Println("put", id)
+		if n%3 == 0 {
+			if err := j.Remove(id, "eth0"); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Println("removed", id)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+)
+
+// envelope is what a file holds: a value and the CRC-32C of its bytes. JSON
+// alone would read a flipped bit in an address as another address.
+type envelope struct {
+	CRC   uint32          `json:"crc32c"`
+	Value json.RawMessage `json:"value"`
+}
+
+// store replaces a file by rename, so that it holds the old value or the new
+// one whenever the machine stops, and syncs the directory. replaced tells
+// that the new value is visible, even if the last sync failed.
+func store(path string, value any) (replaced bool, err error) {
+	data, err := encode(value)
+	if err != nil {
+		return false, err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), tempPattern)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if !replaced {
+			err = errors.Join(err, os.Remove(temp.Name()))
+		}
+	}()
+	_, err = temp.Write(data)
+	if err == nil {
+		err = temp.Sync()
+	}
+	if err = errors.Join(err, temp.Close()); err != nil {
+		return false, err
+	}
+	if err := os.Rename(temp.Name(), path); err != nil {
+		return false, err
+	}
+	return true, syncDir(filepath.Dir(path))
+}
+
+// load reads what store wrote. An error that is no *os.PathError means that the file is corrupt.
+func load(path string, value any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return decode(data, value)
+}
+
+func encode(value any) ([]byte, error) {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(envelope{checksum(raw), raw})
+	return append(data, '\n'), err
+}
+
+func decode(data []byte, value any) error {
+	// A file cut short at its very end has lost the newline only; that too is
+	// a write that did not finish.
+	if !bytes.HasSuffix(data, []byte("\n")) {
+		return errors.New("the file is cut short")
+	}
+	var e envelope
+	if err := json.Unmarshal(data, &e); err != nil {
+		return err
+	}
+	if sum := checksum(e.Value); sum != e.CRC {
+		return fmt.Errorf("checksum is %#x, the file says %#x", sum, e.CRC)
+	}
+	return json.Unmarshal(e.Value, value)
+}
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+
+// syncDir makes renames and removals in a directory last.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

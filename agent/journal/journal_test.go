@@ -1,0 +1,199 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var compareAddr = cmpopts.EquateComparable(netip.Addr{})
+
+// entry returns an entry with every field set.
+func entry(containerID string) Entry {
+	return Entry{
+		ContainerID: containerID, Interface: "eth0", NetNS: "/run/netns/a",
+		PodNamespace: "ns", PodName: "web-0", PodUID: "uid-1",
+		Phase: Bound, Session: "node/boot", Slot: 7, Parent: "ens1", ParentIndex: 3, MAC: "02:00:00:00:00:01",
+		Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Addresses: []Address{
+			{Addr: netip.MustParseAddr("10.0.0.5"), Pool: "a", LeaseName: "10.0.0.5", LeaseUID: "u", Token: 1 << 60, Static: true},
+			{Addr: netip.MustParseAddr("fd00::5"), Pool: "b", Network: "red", LeaseName: "red.fd00"},
+		},
+	}
+}
+
+func open(t *testing.T, dir string) *Journal {
+	t.Helper()
+	j, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	return j
+}
+
+func reopen(t *testing.T, j *Journal, dir string) *Journal {
+	t.Helper()
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, dir)
+}
+
+func put(t *testing.T, j *Journal, e Entry) {
+	t.Helper()
+	if err := j.Put(e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEntriesSurviveARestart(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	first, second := entry("aaa"), entry("bbb")
+	second.Created = first.Created.Add(-time.Second)
+	put(t, j, first)
+	put(t, j, second)
+	first.Phase = Releasing
+	put(t, j, first)
+	put(t, j, entry("ccc"))
+	if err := j.Remove("ccc", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+
+	j = reopen(t, j, dir)
+	if diff := cmp.Diff([]Entry{second, first}, j.All(), compareAddr); diff != "" {
+		t.Errorf("entries, oldest first (-want +got):\n%s", diff)
+	}
+	if _, ok := j.Get("ccc", "eth0"); ok {
+		t.Error("a removed entry came back")
+	}
+}
+
+func TestRemoveWorksTwice(t *testing.T) {
+	j := open(t, t.TempDir())
+	put(t, j, entry("aaa"))
+	for range 2 {
+		if err := j.Remove("aaa", "eth0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRotationsSurviveARestart(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	if got := j.Rotations(); len(got) != 0 {
+		t.Fatalf("rotations of a new journal: %v", got)
+	}
+	want := map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.5"), "b": netip.MustParseAddr("fd00::7")}
+	if err := j.PutRotations(want); err != nil {
+		t.Fatal(err)
+	}
+	j = reopen(t, j, dir)
+	if diff := cmp.Diff(want, j.Rotations(), compareAddr); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestOneAgentAtATime(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	if _, err := Open(dir); !errors.Is(err, ErrLocked) {
+		t.Fatalf("second open: %v, want ErrLocked", err)
+	}
+	reopen(t, j, dir)
+}
+
+func TestNamesThatLeaveTheDirectoryAreRefused(t *testing.T) {
+	j := open(t, t.TempDir())
+	for _, name := range []string{"", "..", "../a", "a/b", "a@b", "a\x00", ".write-1"} {
+		e := entry(name)
+		if err := j.Put(e); err == nil {
+			t.Errorf("container ID %q was accepted", name)
+		}
+		if err := j.Remove(name, "eth0"); err == nil {
+			t.Errorf("container ID %q was accepted for removal", name)
+		}
+	}
+	for _, name := range []string{"", "a/b", ".."} {
+		e := entry("aaa")
+		e.Interface = name
+		if err := j.Put(e); err == nil {
+			t.Errorf("interface %q was accepted", name)
+		}
+	}
+}
+
+func TestAChangedArgumentDoesNotChangeTheJournal(t *testing.T) {
+	j := open(t, t.TempDir())
+	e := entry("aaa")
+	put(t, j, e)
+	e.Addresses[0].Token = 0
+	if got, _ := j.Get("aaa", "eth0"); got.Addresses[0].Token != 1<<60 {
+		t.Error("the entry shares its addresses with the caller")
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			for n := range 10 {
+				// Odd workers share their entries with the worker before them.
+				e := entry(fmt.Sprintf("c%d-%d", worker/2, n))
+				e.Slot = uint32(worker)
+				if err := j.Put(e); err != nil {
+					t.Error(err)
+				}
+				if n%3 == 0 {
+					if err := j.Remove(e.ContainerID, e.Interface); err != nil {
+						t.Error(err)
+					}
+				}
+				j.All()
+				if err := j.PutRotations(map[string]netip.Addr{"a": netip.IPv4Unspecified()}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	before := j.All()
+	j = reopen(t, j, dir)
+	if diff := cmp.Diff(before, j.All(), compareAddr); diff != "" {
+		t.Errorf("disk and memory differ (-memory +disk):\n%s", diff)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*", tempPattern)); len(left) > 0 {
+		t.Errorf("temporary files are left: %v", left)
+	}
+}
+
+func TestAFailedWriteLeavesTheOldEntry(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	put(t, j, entry("aaa"))
+	path := filepath.Join(dir, entriesDir, "bbb@eth0.json")
+	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Put(entry("bbb")); err == nil {
+		t.Fatal("a write over a directory succeeded")
+	}
+	if got := j.All(); len(got) != 1 || got[0].ContainerID != "aaa" {
+		t.Errorf("entries after the failed write: %v", got)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*", tempPattern)); len(left) > 0 {
+		t.Errorf("temporary files are left: %v", left)
+	}
+}
