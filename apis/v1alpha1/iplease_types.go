@@ -137,7 +137,7 @@ const (
 
 // LeaseRetention is the retention of a Retained lease.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.policy) && self.policy == 'For') == has(self.until)",fieldPath=".until",message="until must be set where policy is For, and only there"
+// +kubebuilder:validation:XValidation:rule="!has(self.until) || (has(self.policy) && self.policy == 'For')",fieldPath=".until",message="until may be set where policy is For only"
 type LeaseRetention struct {
 	// +optional
 	Policy RetentionPolicy `json:"policy,omitempty"`

@@ -1,0 +1,48 @@
+{{- define "fenceline.labels" -}}
+app.kubernetes.io/name: fenceline
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{- /* The name of an image: (dict "root" $ "name" "fenceline/agent") */ -}}
+{{- define "fenceline.image" -}}
+{{ .root.Values.image.registry }}{{ .name }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+
+{{- /* Environment of both binaries: the API server, where it has to be named */ -}}
+{{- define "fenceline.apiServer" -}}
+{{- with .Values.apiServer }}{{ if .host }}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ .host | quote }}}
+- {name: KUBERNETES_SERVICE_PORT, value: {{ .port | quote }}}
+{{- end }}{{ end }}
+{{- end -}}
+
+{{- /* The user names of both service accounts, as CEL sees them */ -}}
+{{- define "fenceline.agentUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:fenceline-agent
+{{- end -}}
+{{- define "fenceline.controllerUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:fenceline-controller
+{{- end -}}
+
+{{- /* The conflist that the agents install */ -}}
+{{- define "fenceline.conflist" -}}
+{{- with .Values.cni.conflist -}}
+{{- if .content -}}
+{{ .content | fromJson | toPrettyJson }}
+{{- else -}}
+{{- $ipam := dict "type" "fenceline" -}}
+{{- with .pools.ipv4 }}{{ $_ := set $ipam "default_ipv4_ippool" . }}{{ end -}}
+{{- with .pools.ipv6 }}{{ $_ := set $ipam "default_ipv6_ippool" . }}{{ end -}}
+{{- $plugin := dict "type" .type "ipam" $ipam -}}
+{{- with .master }}{{ $_ := set $plugin "master" . }}{{ end -}}
+{{- with .mode }}{{ $_ := set $plugin "mode" . }}{{ end -}}
+{{- with .mtu }}{{ $_ := set $plugin "mtu" (int .) }}{{ end -}}
+{{- $plugins := list $plugin -}}
+{{- if .chained }}{{ $plugins = append $plugins (dict "type" "fenceline") }}{{ end -}}
+{{ dict "cniVersion" .cniVersion "name" "fenceline" "plugins" $plugins | toPrettyJson }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
