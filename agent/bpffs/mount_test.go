@@ -1,0 +1,39 @@
+//go:build linux && kernel
+
+package bpffs
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMountMakesOneFileSystem(t *testing.T) {
+	dir := t.TempDir()
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	for range 2 {
+		if err := Mount(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil || int64(stat.Type) != unix.BPF_FS_MAGIC {
+		t.Fatalf("file system at %s: type %#x, %v; want bpf", dir, stat.Type, err)
+	}
+	if err := unix.Unmount(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Statfs(dir, &stat); err != nil || int64(stat.Type) == unix.BPF_FS_MAGIC {
+		t.Fatalf("a second file system was stacked on the first")
+	}
+}
+
+func TestMountNamesAMissingDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "absent")
+	if err := Mount(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("got %v, want a missing directory", err)
+	}
+}
