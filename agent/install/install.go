@@ -1,0 +1,85 @@
+package install
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// PluginName is the file name of the plugin: runtimes find it by the type in the configuration.
+const PluginName = "fenceline"
+
+// ErrNotConflist says that a text is not a configuration that a runtime would load.
+var ErrNotConflist = errors.New("not a CNI network configuration list")
+
+// Plugin installs the plugin at source into the node's directory of plugins,
+// and reports whether another one, or none, was there. One agent at a time may call it.
+func Plugin(source, dir string) (changed bool, err error) {
+	content, err := os.ReadFile(source)
+	if err != nil {
+		return false, fmt.Errorf("install the CNI plugin: %w", err)
+	}
+	changed, err = replace(dir, PluginName, content, 0o755)
+	if err != nil {
+		return false, fmt.Errorf("install the CNI plugin: %w", err)
+	}
+	return changed, nil
+}
+
+// Conflist installs a network configuration under the name into the node's
+// directory of configurations, and reports whether it was not already there.
+// The node becomes ready by it, so call it when ADD can be served: when the
+// caches are synced. One agent at a time may call it.
+func Conflist(dir, name string, content []byte) (changed bool, err error) {
+	if err := validate(name, content); err != nil {
+		return false, fmt.Errorf("install the CNI configuration %s: %w", name, err)
+	}
+	// Configurations may hold secrets of other plugins; only the runtime reads them.
+	changed, err = replace(dir, name, content, 0o600)
+	if err != nil {
+		return false, fmt.Errorf("install the CNI configuration: %w", err)
+	}
+	return changed, nil
+}
+
+// validate refuses what would leave the node without network, or take its
+// addresses from somewhere else.
+func validate(name string, content []byte) error {
+	if filepath.Base(name) != name || filepath.Ext(name) != ".conflist" {
+		return fmt.Errorf("%w: name it like 10-fenceline.conflist", ErrNotConflist)
+	}
+	var list struct {
+		CNIVersion string `json:"cniVersion"`
+		Name       string `json:"name"`
+		Plugins    []struct {
+			Type string `json:"type"`
+			IPAM struct {
+				Type string `json:"type"`
+			} `json:"ipam"`
+		} `json:"plugins"`
+	}
+	if err := json.Unmarshal(content, &list); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotConflist, err)
+	}
+	switch {
+	case list.CNIVersion == "":
+		return fmt.Errorf(`%w: "cniVersion" is missing; set it to "1.0.0"`, ErrNotConflist)
+	case list.Name == "":
+		return fmt.Errorf(`%w: "name" is missing`, ErrNotConflist)
+	case len(list.Plugins) == 0:
+		return fmt.Errorf(`%w: "plugins" is empty`, ErrNotConflist)
+	}
+	var types []string
+	for i, p := range list.Plugins {
+		if p.Type == "" {
+			return fmt.Errorf(`%w: plugin %d has no "type"`, ErrNotConflist, i)
+		}
+		if p.Type == PluginName || p.IPAM.Type == PluginName {
+			return nil
+		}
+		types = append(types, p.Type)
+	}
+	return fmt.Errorf(`%w that uses %s: none of %v has "ipam": {"type": %[2]q}`, ErrNotConflist, PluginName, types)
+}

@@ -1,0 +1,171 @@
+package install
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const conflist = `{"cniVersion":"1.0.0","name":"underlay","plugins":[{"type":"macvlan","ipam":{"type":"fenceline"}}]}`
+
+// plugin writes a plugin to install and returns its path.
+func plugin(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fenceline-cni")
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func wantFile(t *testing.T, path, content string, mode os.FileMode) os.FileInfo {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != content || info.Mode().Perm() != mode {
+		t.Errorf("%s holds %q with mode %v; want %q, %v", path, got, info.Mode().Perm(), content, mode)
+	}
+	return info
+}
+
+func TestThePluginIsInstalledUnderItsNameAndExecutable(t *testing.T) {
+	dir := t.TempDir()
+	changed, err := Plugin(plugin(t, "v1"), dir)
+	if err != nil || !changed {
+		t.Fatalf("changed %v, %v", changed, err)
+	}
+	wantFile(t, filepath.Join(dir, "fenceline"), "v1", 0o755)
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%d files are there, %v; want the plugin alone", len(entries), err)
+	}
+}
+
+func TestWhatIsThereAlreadyIsNotTouched(t *testing.T) {
+	dir := t.TempDir()
+	source, path := plugin(t, "v1"), filepath.Join(dir, "fenceline")
+	if _, err := Plugin(source, dir); err != nil {
+		t.Fatal(err)
+	}
+	before := wantFile(t, path, "v1", 0o755)
+	changed, err := Plugin(source, dir)
+	if err != nil || changed {
+		t.Fatalf("changed %v, %v", changed, err)
+	}
+	if after := wantFile(t, path, "v1", 0o755); !os.SameFile(before, after) {
+		t.Error("it is another file now")
+	}
+}
+
+func TestAnotherReleaseReplacesByRename(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "fenceline")
+	if _, err := Plugin(plugin(t, "v1"), dir); err != nil {
+		t.Fatal(err)
+	}
+	// A plugin that runs has the file open; writing into it would be ETXTBSY.
+	running, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer running.Close()
+	if changed, err := Plugin(plugin(t, "v2"), dir); err != nil || !changed {
+		t.Fatalf("changed %v, %v", changed, err)
+	}
+	wantFile(t, path, "v2", 0o755)
+	old := make([]byte, 2)
+	if _, err := running.ReadAt(old, 0); err != nil || string(old) != "v1" {
+		t.Errorf("the running one reads %q, %v", old, err)
+	}
+}
+
+func TestDamageIsRepaired(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"cut off":        func(p string) error { return os.Truncate(p, 1) },
+		"other bytes":    func(p string) error { return os.WriteFile(p, []byte("xx"), 0o755) },
+		"not executable": func(p string) error { return os.Chmod(p, 0o644) },
+		"removed":        os.Remove,
+		"a symbolic link": func(p string) error {
+			return errors.Join(os.Rename(p, p+".real"), os.Symlink(p+".real", p))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			source, path := plugin(t, "v1"), filepath.Join(dir, "fenceline")
+			if _, err := Plugin(source, dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := damage(path); err != nil {
+				t.Fatal(err)
+			}
+			if changed, err := Plugin(source, dir); err != nil || !changed {
+				t.Fatalf("changed %v, %v", changed, err)
+			}
+			wantFile(t, path, "v1", 0o755)
+		})
+	}
+}
+
+func TestUnfinishedFilesOfAKilledAgentGo(t *testing.T) {
+	dir := t.TempDir()
+	left := filepath.Join(dir, tempPrefix+"123")
+	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Conflist(dir, "10-fenceline.conflist", []byte(conflist)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s: %v", left, err)
+	}
+}
+
+func TestTheConflistIsInstalledForTheRuntimeAlone(t *testing.T) {
+	dir := t.TempDir()
+	for i, want := range []bool{true, false} {
+		changed, err := Conflist(dir, "10-fenceline.conflist", []byte(conflist))
+		if err != nil || changed != want {
+			t.Errorf("time %d: changed %v, %v", i+1, changed, err)
+		}
+	}
+	wantFile(t, filepath.Join(dir, "10-fenceline.conflist"), conflist, 0o600)
+}
+
+func TestAConflistThatWouldTakeTheNodeDownIsRefused(t *testing.T) {
+	for name, c := range map[string]struct{ file, text, says string }{
+		"a name that runtimes do not load": {"10-fenceline.conf", conflist, "10-fenceline.conflist"},
+		"a name in another directory":      {"../10-fenceline.conflist", conflist, "10-fenceline.conflist"},
+		"no JSON":                          {"a.conflist", "{", "unexpected end"},
+		"no version":                       {"a.conflist", `{"name":"n","plugins":[{"type":"fenceline"}]}`, `"cniVersion"`},
+		"no name":                          {"a.conflist", `{"cniVersion":"1.0.0","plugins":[{"type":"fenceline"}]}`, `"name"`},
+		"no plugin":                        {"a.conflist", `{"cniVersion":"1.0.0","name":"n"}`, `"plugins"`},
+		"a plugin without type":            {"a.conflist", `{"cniVersion":"1.0.0","name":"n","plugins":[{}]}`, `plugin 0 has no "type"`},
+		"another IPAM":                     {"a.conflist", `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"macvlan","ipam":{"type":"host-local"}}]}`, "[macvlan]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			_, err := Conflist(dir, c.file, []byte(c.text))
+			if !errors.Is(err, ErrNotConflist) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want one that says %q", err, c.says)
+			}
+			if entries, _ := os.ReadDir(dir); len(entries) != 0 {
+				t.Errorf("%d files were written", len(entries))
+			}
+		})
+	}
+}
+
+func TestAMissingDirectoryIsNamed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	if _, err := Plugin(plugin(t, "v1"), dir); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,150 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Kind is the kernel's name for a kind of link (IFLA_INFO_KIND).
+type Kind string
+
+// Kinds whose parent is found. The kernel has no name for a device of its own,
+// such as an SR-IOV VF.
+const (
+	MACVLAN Kind = "macvlan"
+	MACVTAP Kind = "macvtap"
+	IPVLAN  Kind = "ipvlan"
+)
+
+// Interface is a pod's interface at the time of the look.
+type Interface struct {
+	Name string
+	// Index is the ifindex in the pod's namespace.
+	Index int
+	MAC   net.HardwareAddr
+	Kind  Kind
+	// Up is the administrative state (IFF_UP). It is false when the IPAM of the
+	// plugin that made the interface runs.
+	Up bool
+	// Parent is the link that the interface hangs on, in the node's namespace.
+	Parent Parent
+}
+
+// Parent is a link in the node's namespace.
+type Parent struct {
+	Index int
+	Name  string
+}
+
+// Find looks at the interface called name in the namespace at path. The node's
+// namespace is the one of the calling thread.
+//
+// The error wraps one of the package's errors where the reason is one of
+// theirs. With ErrNoParent and ErrForeignParent the rest of the Interface is valid.
+func Find(path, name string) (Interface, error) {
+	i, err := find(path, name)
+	if err != nil {
+		return i, fmt.Errorf("find interface %s in %s: %w", name, path, err)
+	}
+	return i, nil
+}
+
+func find(path, name string) (Interface, error) {
+	host, err := netns.Get()
+	if err != nil {
+		return Interface{}, fmt.Errorf("open the node's network namespace: %w", err)
+	}
+	defer host.Close()
+	inside, err := open(path)
+	if err != nil {
+		return Interface{}, err
+	}
+	defer inside.Close()
+	if inside.Equal(host) {
+		return Interface{}, ErrHostNetNS
+	}
+	links, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
+	if err != nil {
+		return Interface{}, fmt.Errorf("open a netlink socket in it: %w", err)
+	}
+	defer links.Close()
+	link, err := links.LinkByName(name)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return Interface{}, ErrNoInterface
+	}
+	if err != nil {
+		return Interface{}, fmt.Errorf("read the link: %w", err)
+	}
+	attrs := link.Attrs()
+	found := Interface{
+		Name:  attrs.Name,
+		Index: attrs.Index,
+		MAC:   attrs.HardwareAddr,
+		Kind:  kind(link),
+		Up:    attrs.RawFlags&unix.IFF_UP != 0,
+	}
+	found.Parent, err = parent(links, host, link)
+	return found, err
+}
+
+// open opens a namespace and makes sure that it is one, of the network.
+func open(path string) (netns.NsHandle, error) {
+	h, err := netns.GetFromPath(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return netns.None(), ErrNoNetNS
+	}
+	if err != nil {
+		return netns.None(), fmt.Errorf("open it: %w", err)
+	}
+	if kind, err := unix.IoctlRetInt(int(h), unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
+		h.Close()
+		return netns.None(), ErrNotNetNS
+	}
+	return h, nil
+}
+
+// parent resolves IFLA_LINK. The number alone does not tell in which namespace
+// it counts; IFLA_LINK_NETNSID does, as an ID that the pod's namespace has for
+// the other one. It is absent when both ends are in the same namespace.
+func parent(links *netlink.Handle, host netns.NsHandle, link netlink.Link) (Parent, error) {
+	attrs := link.Attrs()
+	if !hasParent(kind(link)) || attrs.ParentIndex == 0 {
+		return Parent{}, fmt.Errorf("%w: kind %q", ErrNoParent, link.Type())
+	}
+	if attrs.NetNsID < 0 {
+		return Parent{}, fmt.Errorf("%w: it is in the pod's", ErrForeignParent)
+	}
+	hostID, err := links.GetNetNsIdByFd(int(host))
+	if err != nil {
+		return Parent{}, fmt.Errorf("ask for the ID of the node's network namespace: %w", err)
+	}
+	if attrs.NetNsID != hostID {
+		return Parent{}, fmt.Errorf("%w: it is in the one with ID %d, the node's has %d", ErrForeignParent, attrs.NetNsID, hostID)
+	}
+	outside, err := netlink.NewHandleAt(host, unix.NETLINK_ROUTE)
+	if err != nil {
+		return Parent{}, fmt.Errorf("open a netlink socket on the node: %w", err)
+	}
+	defer outside.Close()
+	p, err := outside.LinkByIndex(attrs.ParentIndex)
+	if err != nil {
+		return Parent{}, fmt.Errorf("read the parent, ifindex %d: %w", attrs.ParentIndex, err)
+	}
+	return Parent{Index: p.Attrs().Index, Name: p.Attrs().Name}, nil
+}
+
+// kind is empty for devices that the kernel has no kind for; netlink calls them "device".
+func kind(link netlink.Link) Kind {
+	if link.Type() == "device" {
+		return ""
+	}
+	return Kind(link.Type())
+}
+
+func hasParent(k Kind) bool { return k == MACVLAN || k == MACVTAP || k == IPVLAN }

@@ -1,0 +1,171 @@
+//go:build kernel
+
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// namespace makes one for the test.
+func namespace(t *testing.T, role string) *network.Namespace {
+	t.Helper()
+	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ns.Delete(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ns
+}
+
+// addLink adds a link to a namespace.
+func addLink(t *testing.T, ns *network.Namespace, l netlink.Link) int {
+	t.Helper()
+	if err := ns.Links().LinkAdd(l); err != nil {
+		t.Fatalf("add %s %s in %s: %v", l.Type(), l.Attrs().Name, ns.Name, err)
+	}
+	index, err := ns.Index(l.Attrs().Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+// child adds a link to the node whose own end is in the pod, as a CNI plugin does.
+func child(t *testing.T, node, pod *network.Namespace, l netlink.Link) {
+	t.Helper()
+	err := pod.Do(func() error {
+		inside, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			return err
+		}
+		defer inside.Close()
+		l.Attrs().Namespace = netlink.NsFd(int(inside.Fd()))
+		return node.Links().LinkAdd(l)
+	})
+	if err != nil {
+		t.Fatalf("add %s %s in %s: %v", l.Type(), l.Attrs().Name, pod.Name, err)
+	}
+}
+
+func attrs(name string, parent int) netlink.LinkAttrs {
+	a := netlink.NewLinkAttrs()
+	a.Name = name
+	a.ParentIndex = parent
+	return a
+}
+
+// bridge is the parent of these tests: a link of the node that every kernel has.
+func bridge(name string) *netlink.Bridge { return &netlink.Bridge{LinkAttrs: attrs(name, 0)} }
+
+// findFrom looks from a namespace as the agent on that node does.
+func findFrom(node *network.Namespace, path, name string) (i Interface, err error) {
+	failed := node.Do(func() error {
+		i, err = Find(path, name)
+		return nil
+	})
+	return i, errors.Join(failed, err)
+}
+
+func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 7}
+	for kind, link := range map[Kind]func(netlink.Macvlan) netlink.Link{
+		MACVLAN: func(m netlink.Macvlan) netlink.Link { return &m },
+		MACVTAP: func(m netlink.Macvlan) netlink.Link { return &netlink.Macvtap{Macvlan: m} },
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			node, pod := namespace(t, "node"), namespace(t, "pod")
+			parent := addLink(t, node, bridge("parent0"))
+			own := attrs("eth0", parent)
+			own.HardwareAddr = mac
+			child(t, node, pod, link(netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+
+			got, err := findFrom(node, pod.Path(), "eth0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			index, err := pod.Index("eth0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Name != "eth0" || got.Index != index || got.Kind != kind || got.MAC.String() != mac.String() {
+				t.Errorf("got %+v", got)
+			}
+			if got.Up {
+				t.Error("it is up, though nobody has raised it")
+			}
+			if got.Parent != (Parent{Index: parent, Name: "parent0"}) {
+				t.Errorf("parent %+v, want parent0 with ifindex %d", got.Parent, parent)
+			}
+
+			if err := pod.SetUp("eth0", true); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := findFrom(node, pod.Path(), "eth0"); err != nil || !got.Up {
+				t.Errorf("after it was raised: %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestEqualNumbersInTwoNamespacesAreToldApart: a pod's first interface often
+// has the very ifindex in the pod that its parent has on the node.
+func TestEqualNumbersInTwoNamespacesAreToldApart(t *testing.T) {
+	node, pod := namespace(t, "node"), namespace(t, "pod")
+	parent := bridge("parent0")
+	parent.Index = 42
+	addLink(t, node, parent)
+	own := attrs("eth0", 42)
+	own.Index = 42
+	child(t, node, pod, &netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	got, err := findFrom(node, pod.Path(), "eth0")
+	if err != nil || got.Index != 42 || got.Parent != (Parent{Index: 42, Name: "parent0"}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestWhatCannotBeFoundHasItsOwnError(t *testing.T) {
+	node, pod, third := namespace(t, "node"), namespace(t, "pod"), namespace(t, "third")
+	addLink(t, pod, bridge("bridge0"))
+	trunk := addLink(t, pod, bridge("own0"))
+	addLink(t, pod, &netlink.Macvlan{LinkAttrs: attrs("nested0", trunk), Mode: netlink.MACVLAN_MODE_BRIDGE})
+	elsewhere := addLink(t, third, bridge("parent0"))
+	child(t, third, pod, &netlink.Macvlan{LinkAttrs: attrs("far0", elsewhere), Mode: netlink.MACVLAN_MODE_BRIDGE})
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		path, iface string
+		want        error
+	}{
+		"the sandbox is gone":                    {pod.Path() + "-gone", "eth0", ErrNoNetNS},
+		"a file":                                 {file, "eth0", ErrNotNetNS},
+		"a namespace, but not of the network":    {"/proc/self/ns/uts", "eth0", ErrNotNetNS},
+		"the node itself":                        {node.Path(), "lo", ErrHostNetNS},
+		"no such interface":                      {pod.Path(), "eth0", ErrNoInterface},
+		"a bridge":                               {pod.Path(), "bridge0", ErrNoParent},
+		"loopback":                               {pod.Path(), "lo", ErrNoParent},
+		"a macvlan on a link of the pod":         {pod.Path(), "nested0", ErrForeignParent},
+		"a macvlan on a link of a third machine": {pod.Path(), "far0", ErrForeignParent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := findFrom(node, c.path, c.iface)
+			if !errors.Is(err, c.want) {
+				t.Errorf("got %+v, %v; want %v", got, err, c.want)
+			}
+		})
+	}
+}
