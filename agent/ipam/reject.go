@@ -56,3 +56,14 @@ func (e *NoPoolError) Error() string {
 	}
 	return fmt.Sprintf("no %s address for %s from the pools of %s: %s", family, e.Interface, e.Source, strings.Join(clauses, "; "))
 }
+
+// Exhausted tells whether a pool that fits the pod was ruled out only because
+// no address in it is free.
+func (e *NoPoolError) Exhausted() bool {
+	for _, r := range e.Rejected {
+		if r.Reason == Exhausted {
+			return true
+		}
+	}
+	return false
+}

@@ -30,7 +30,7 @@ const (
 type Known struct {
 	Phase                  Phase
 	ContainerID, Interface string
-	PodUID                 string
+	PodUID, MAC            string
 	LeaseUID               string // empty where the answer to the create was lost
 	// EntrySession is the session that the journal entry was written in.
 	EntrySession string
@@ -61,13 +61,16 @@ const (
 	Release
 	// Recreate the lease for the living pod.
 	Recreate
+	// Rebind the lease: another node created it while there was none, and set
+	// it aside because our pod answered its probe.
+	Rebind
 	// SetAside: quarantine the lease and forget the address. It was bound in
 	// another session, so only a verification may free it (R8).
 	SetAside
 )
 
 func (a Action) String() string {
-	names := [...]string{"Wait", "GoOn", "Fence", "FenceAndDeletePod", "FenceAndAsk", "Release", "Recreate", "SetAside"}
+	names := [...]string{"Wait", "GoOn", "Fence", "FenceAndDeletePod", "FenceAndAsk", "Release", "Recreate", "Rebind", "SetAside"}
 	if a < 0 || int(a) >= len(names) {
 		return "Action?"
 	}
@@ -123,7 +126,21 @@ func resumeLost(k Known, l *v1alpha1.IPLease) Action {
 		h.Interface == k.Interface && h.PodUID != "" && k.PodUID == h.PodUID {
 		return Fence
 	}
+	if !k.Fenced && spokenForBy(&l.Spec, k.MAC) {
+		switch k.Pod {
+		case PodWanted:
+			return Rebind
+		case PodUnknown:
+			return Wait
+		}
+	}
 	return k.yield()
+}
+
+// spokenForBy tells whether a lease was set aside because this MAC answered.
+func spokenForBy(s *v1alpha1.IPLeaseSpec, mac string) bool {
+	return s.State == v1alpha1.StateQuarantined && s.Reason == v1alpha1.ReasonConflict &&
+		s.Holder == nil && s.Conflict != nil && s.Conflict.MAC != "" && s.Conflict.MAC == mac
 }
 
 // holds tells whether the lease is still the remembered container's.

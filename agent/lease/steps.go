@@ -27,6 +27,11 @@ func (s *Store) TakeOver(ctx context.Context, old *v1alpha1.IPLease, r Request) 
 	return nil, err
 }
 
+// TakeBack binds a lease that another node set aside because the request's own pod answered.
+func (s *Store) TakeBack(ctx context.Context, old *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
+	return s.Update(ctx, old, TakeBack(r, s.owner()))
+}
+
 // Confirm clears previous after a take-over was verified.
 func (s *Store) Confirm(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
 	return s.Update(ctx, l, Confirm())

@@ -87,6 +87,20 @@ func mayTakeOver(old v1alpha1.IPLeaseSpec, h v1alpha1.Holder, o Owner) error {
 	return fmt.Errorf("%w: %s", ErrState, describe(&old))
 }
 
+// TakeBack binds a lease that another node had to set aside because the
+// request's own pod answered the probe: the record was lost while the pod ran.
+// Nothing has to be proven, the pod is the one speaker.
+func TakeBack(r Request, o Owner) Transition {
+	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
+		if !spokenForBy(&old, r.Holder.MAC) {
+			return old, fmt.Errorf("%w: %s", ErrState, describe(&old))
+		}
+		next := Bind(r, o)
+		next.Pool = old.Pool
+		return next, nil
+	}
+}
+
 // Confirm ends a take-over whose verification found it safe.
 func Confirm() Transition {
 	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec) {

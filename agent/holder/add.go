@@ -1,0 +1,208 @@
+package holder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/audit"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// undoTimeout bounds the undo of an ADD whose own deadline has passed; what is
+// left then is the worker's.
+const undoTimeout = 5 * time.Second
+
+// adding is one ADD on its way.
+type adding struct {
+	h     *Holders
+	pod   *corev1.Pod
+	link  Link
+	seg   Segment
+	who   v1alpha1.Holder
+	entry journal.Entry
+	// bound is what the interface has got so far, in the order of the families.
+	bound []boundAddress
+}
+
+// boundAddress is a lease with the pool it came from.
+type boundAddress struct {
+	lease   *v1alpha1.IPLease
+	pool    *v1alpha1.IPPool
+	address journal.Address
+}
+
+// Add gives a new pod interface its addresses, all or none of them. When ctx
+// ends first, whatever was done is undone.
+func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
+	if r.Chained {
+		return h.addChained(r)
+	}
+	defer h.locks.lock(attachment{r.ContainerID, r.Interface})()
+
+	a, err := h.begin(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	choice, err := h.choose(ctx, r, a.pod)
+	if err != nil {
+		h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%v", err)
+		return nil, err
+	}
+	if err := a.bind(ctx, choice); err != nil {
+		h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%v", err)
+		return nil, errors.Join(refusal(err), a.undo())
+	}
+	for _, b := range a.bound {
+		a.announce(b)
+	}
+	return answer(choice, a.bound)
+}
+
+// begin finds out who asks, through which segment.
+func (h *Holders) begin(ctx context.Context, r agentapi.AddRequest) (*adding, error) {
+	pod, err := h.pod(ctx, r.Pod)
+	if err != nil {
+		return nil, err
+	}
+	link, err := h.FindLink(r.NetNS, r.Interface)
+	if err != nil {
+		return nil, fmt.Errorf("find interface %s of pod %s/%s: %w", r.Interface, pod.Namespace, pod.Name, err)
+	}
+	seg, err := h.OpenSegment(link.ParentIndex)
+	if err != nil {
+		return nil, fmt.Errorf("open the segment of %s: %w", link.Parent, err)
+	}
+	if old, ok := h.Journal.Get(r.ContainerID, r.Interface); ok {
+		// An ADD that is repeated without a DEL: what it did before is undone first.
+		if err := h.release(ctx, old); err != nil {
+			return nil, unavailable(fmt.Errorf("release what an earlier ADD left: %w", err))
+		}
+	}
+	return &adding{
+		h: h, pod: pod, link: link, seg: seg,
+		who: holderOf(pod, r.Attachment, link),
+		entry: journal.Entry{
+			ContainerID: r.ContainerID, Interface: r.Interface, NetNS: r.NetNS, Network: r.Network.Name,
+			PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: string(pod.UID),
+			Phase: journal.Intent, Session: h.Session,
+			Parent: link.Parent, ParentIndex: link.ParentIndex, MAC: link.MAC.String(),
+			Created: h.Clock.Now(),
+		},
+	}, nil
+}
+
+// bind guards the interface and gets one address of each family.
+func (a *adding) bind(ctx context.Context, choice ipam.Choice) error {
+	slot, err := a.h.slots.take()
+	if err != nil {
+		return fmt.Errorf("guard %s of pod %s/%s: %w", a.entry.Interface, a.entry.PodNamespace, a.entry.PodName, err)
+	}
+	a.entry.Slot = slot
+	if err := a.h.Journal.Put(a.entry); err != nil {
+		return err
+	}
+	// The interface is down while IPAM runs: the guard is there before the first frame.
+	err = a.h.Kernel.AttachGuard(bpf.Guard{
+		Slot: slot, Segment: a.link.ParentIndex, NetNS: a.entry.NetNS, Interface: a.entry.Interface,
+	})
+	if err != nil {
+		return fmt.Errorf("guard %s of pod %s/%s: %w", a.entry.Interface, a.entry.PodNamespace, a.entry.PodName, err)
+	}
+	kept, err := a.keptLeases(ctx)
+	if err != nil {
+		return err
+	}
+	for _, family := range choice.Families {
+		b, err := a.bindFamily(ctx, family, kept)
+		if err != nil {
+			return err
+		}
+		a.bound = append(a.bound, b)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("the runtime gave up: %w", context.Cause(ctx))
+	}
+	a.entry.Phase = journal.Bound
+	if err := a.h.Journal.Put(a.entry); err != nil {
+		return err
+	}
+	for _, b := range a.bound {
+		a.h.audit(audit.Grant, &a.entry, b.address, "")
+	}
+	return a.h.Journal.PutRotations(a.h.Allocator.Last())
+}
+
+// bindFamily takes over the address that is kept for this pod, or gets a free one.
+func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept []v1alpha1.IPLease) (boundAddress, error) {
+	if l := keptFor(kept, f); l != nil {
+		return a.takeOver(ctx, f, l)
+	}
+	return a.bindFree(ctx, f)
+}
+
+// undo is a DEL of what was done so far. A release that fails is journalled
+// and left to the worker: it is no error of the ADD.
+func (a *adding) undo() error {
+	ctx, cancel := context.WithTimeout(a.h.background, undoTimeout)
+	defer cancel()
+	if err := a.h.release(ctx, a.entry); err != nil {
+		a.h.Log.Error(err, "undo of an ADD is carried out later",
+			"container", a.entry.ContainerID, "interface", a.entry.Interface)
+		a.h.poke()
+	}
+	return nil
+}
+
+// install lets the slot speak for an address, with the lease's token.
+func (a *adding) install(pool *v1alpha1.IPPool, address journal.Address) (segment.Claim, error) {
+	c := segment.Claim{
+		Addr: address.Addr, Network: a.h.network(address.Network), Token: address.Token,
+		Mode: pool.ConflictMode(),
+	}
+	return c, a.h.install(&a.entry, address)
+}
+
+// install writes an address of an entry into the kernel.
+func (h *Holders) install(e *journal.Entry, address journal.Address) error {
+	mac, err := parseMAC(e.MAC)
+	if err != nil {
+		return err
+	}
+	key := bpf.Key{Segment: uint32(e.ParentIndex), Addr: address.Addr}
+	err = h.Kernel.InstallLease(key, bpf.Lease{
+		Token: address.Token, Network: h.network(address.Network), Slot: e.Slot, MAC: mac,
+	})
+	if err != nil {
+		return fmt.Errorf("install the lease of %s: %w", key, err)
+	}
+	return nil
+}
+
+// network returns the number of a pool's network on the wire.
+func (h *Holders) network(name string) uint64 { return claim.Network(h.Cluster, name) }
+
+// announce tells the segment of the new holder once the link is up.
+func (a *adding) announce(b boundAddress) {
+	a.seg.Announce(segment.Announcement{
+		NetNS: a.entry.NetNS, Interface: a.entry.Interface, MAC: a.link.MAC, Addr: b.address.Addr,
+		Slot: a.entry.Slot, Mode: b.pool.ConflictMode(),
+	})
+}
+
+func (h *Holders) audit(kind audit.Kind, e *journal.Entry, address journal.Address, reason string) {
+	audit.Log(h.Log, kind, audit.Record{
+		Address: address.Addr, Pool: address.Pool,
+		Namespace: e.PodNamespace, Pod: e.PodName, PodUID: e.PodUID,
+		Node: h.Node, MAC: e.MAC, Token: address.Token, Reason: reason,
+	})
+}

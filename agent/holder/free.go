@@ -1,0 +1,176 @@
+package holder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/audit"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+const (
+	// freshSighting is how long a sighting speaks against an address without a probe.
+	freshSighting = 30 * time.Second
+	// exhaustedRetry is how often an ADD looks again whether a quarantine has ended.
+	exhaustedRetry = 500 * time.Millisecond
+	// answerMargin is kept back of an ADD's deadline for the answer.
+	answerMargin = 3 * time.Second
+)
+
+// bindFree gets a free address. A pool that is full only because addresses
+// are in quarantine is waited for, since the runtime's own retry is slow.
+func (a *adding) bindFree(ctx context.Context, f ipam.Family) (boundAddress, error) {
+	for {
+		b, err := a.tryFree(ctx, f)
+		var none *ipam.NoPoolError
+		if !errors.As(err, &none) || !none.Exhausted() || !a.h.quarantineEnds(ctx, f) {
+			return b, err
+		}
+		if !a.h.waitFor(ctx, exhaustedRetry) {
+			return b, err
+		}
+	}
+}
+
+// tryFree gets an address that nobody was heard to use lately, or, where there
+// is none, one whose speaker may have ended since: the probe decides.
+func (a *adding) tryFree(ctx context.Context, f ipam.Family) (boundAddress, error) {
+	b, err := a.create(ctx, f, a.sighted)
+	var none *ipam.NoPoolError
+	if errors.As(err, &none) && none.Exhausted() {
+		return a.create(ctx, f, nil)
+	}
+	return b, err
+}
+
+// create creates leases in rotating order until one stands the probe (R4).
+func (a *adding) create(ctx context.Context, f ipam.Family, sighted func(*v1alpha1.IPPool, netip.Addr) bool) (boundAddress, error) {
+	intents := len(a.entry.Addresses)
+	l, pool, err := a.h.Allocator.OnDemand(ctx, allocate.Wish{
+		Family:  f,
+		Parent:  a.link.Parent,
+		Holder:  a.who,
+		Share:   a.h.Share(),
+		Sighted: sighted,
+		Before: func(_ context.Context, pool *v1alpha1.IPPool, addr netip.Addr) error {
+			// The intent is on disk before the lease exists: a crash in between leaks nothing.
+			a.entry.Addresses = append(a.entry.Addresses[:intents], addressOf(pool, addr, keepsItsName(&a.who)))
+			return a.h.Journal.Put(a.entry)
+		},
+		Try: func(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) (allocate.Outcome, error) {
+			token, err := lease.Token(l)
+			if err != nil {
+				return allocate.Conflict, err
+			}
+			address := &a.entry.Addresses[intents]
+			address.LeaseUID, address.Token = string(l.UID), token
+			outcome, err := a.prove(ctx, pool, l, *address)
+			if err == nil && outcome == allocate.Conflict {
+				a.entry.Addresses = a.entry.Addresses[:intents]
+			}
+			return outcome, err
+		},
+	})
+	if err != nil {
+		return boundAddress{}, err
+	}
+	return boundAddress{lease: l, pool: pool, address: a.entry.Addresses[intents]}, nil
+}
+
+func addressOf(pool *v1alpha1.IPPool, addr netip.Addr, static bool) journal.Address {
+	return journal.Address{
+		Addr: addr, Pool: pool.Name, Network: pool.Spec.Network,
+		LeaseName: v1alpha1.LeaseName(pool.Spec.Network, addr), Static: static,
+	}
+}
+
+// prove guards, probes and claims the address of a new lease, in this order:
+// a stranger without a record answers the probe and is never claimed against (R4).
+func (a *adding) prove(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, address journal.Address) (allocate.Outcome, error) {
+	c, err := a.install(pool, address)
+	if err != nil {
+		return allocate.Conflict, err
+	}
+	heard, err := a.seg.Probe(ctx, address.Addr, ProbeParams(pool))
+	if err != nil {
+		return allocate.Conflict, err
+	}
+	if heard.Conflict {
+		outcome, err := a.conflict(ctx, pool, l, address, heard)
+		if err != nil || outcome == allocate.Conflict {
+			return outcome, err
+		}
+	}
+	if err := a.seg.ClaimAndConfirm(ctx, c); err != nil {
+		return allocate.Conflict, err
+	}
+	return allocate.Granted, nil
+}
+
+// conflict sets an address aside that somebody answers for. A pool in mode
+// Observe only reports it.
+func (a *adding) conflict(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, address journal.Address, heard segment.Answer) (allocate.Outcome, error) {
+	h := a.h
+	h.Metrics.Conflict(pool.Name, heard.Source)
+	h.audit(audit.Conflict, &a.entry, address, "speaker "+heard.MAC.String())
+	evidence := lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)}
+	if pool.ConflictMode() == v1alpha1.ModeObserve {
+		h.Events.Eventf(a.pod, pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
+			"%s is used by %s as well; pool %s only observes", address.Addr, heard.MAC, pool.Name)
+		_, err := h.Leases.RecordConflict(ctx, l, evidence)
+		return allocate.Granted, err
+	}
+	h.Events.Eventf(a.pod, pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
+		"%s is used by %s; it is set aside and another address is tried", address.Addr, heard.MAC)
+	if _, err := h.Leases.QuarantineConflict(ctx, l, evidence, false); err != nil {
+		return allocate.Conflict, err
+	}
+	key := bpf.Key{Segment: uint32(a.entry.ParentIndex), Addr: address.Addr}
+	if err := h.Kernel.RemoveLease(key); err != nil {
+		return allocate.Conflict, fmt.Errorf("remove the lease of %s: %w", key, err)
+	}
+	return allocate.Conflict, nil
+}
+
+// sighted tells whether somebody was just heard to speak for an address.
+func (a *adding) sighted(_ *v1alpha1.IPPool, addr netip.Addr) bool {
+	s, ok, err := a.h.Kernel.Sighting(bpf.Key{Segment: uint32(a.link.ParentIndex), Addr: addr})
+	return err == nil && ok && s.LastSeen != 0 && a.h.Kernel.Now()-s.LastSeen < freshSighting
+}
+
+// quarantineEnds tells whether waiting may bring an address back.
+func (h *Holders) quarantineEnds(ctx context.Context, f ipam.Family) bool {
+	for _, c := range f.Pools {
+		pool := &v1alpha1.IPPool{}
+		if err := h.Client.Get(ctx, clientKey(c.Pool.Name), pool); err == nil && pool.Status.Quarantined > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// waitFor waits d, unless the call's deadline is too close for it.
+func (h *Holders) waitFor(ctx context.Context, d time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(h.Clock.Now()) < d+answerMargin {
+		return false
+	}
+	t := h.Clock.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C():
+		return true
+	}
+}

@@ -1,0 +1,139 @@
+package holder
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Kernel is what binding needs of *bpf.Kernel.
+type Kernel interface {
+	AttachGuard(bpf.Guard) error
+	DetachGuard(slot uint32) error
+	GuardAttached(slot uint32) (bool, error)
+	SweepGuards() ([]uint32, error)
+	KillSlot(slot uint32) error
+	InstallLease(bpf.Key, bpf.Lease) error
+	RemoveLease(bpf.Key) error
+	Leases() (map[bpf.Key]bpf.Lease, error)
+	State(bpf.Key) (bpf.State, bool, error)
+	Fenced(bpf.Key) (bool, error)
+	Sighting(bpf.Key) (bpf.Sighting, bool, error)
+	Now() time.Duration
+}
+
+// Segment is the wire behind one parent. *segment.Segment implements it.
+type Segment interface {
+	Probe(context.Context, netip.Addr, segment.ProbeParams) (segment.Answer, error)
+	ClaimAndConfirm(context.Context, segment.Claim) error
+	Verify(context.Context, segment.Verification) (segment.Verdict, segment.Evidence, error)
+	Announce(segment.Announcement)
+}
+
+// Leases is what binding needs of *lease.Store.
+type Leases interface {
+	Get(ctx context.Context, name string) (*v1alpha1.IPLease, error)
+	Create(context.Context, lease.Request) (*v1alpha1.IPLease, error)
+	TakeOver(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
+	Confirm(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
+	Unverified(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error)
+	QuarantineConflict(ctx context.Context, l *v1alpha1.IPLease, e lease.Evidence, keepHolder bool) (*v1alpha1.IPLease, error)
+	RecordConflict(context.Context, *v1alpha1.IPLease, lease.Evidence) (*v1alpha1.IPLease, error)
+	Retain(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
+	Delete(context.Context, *v1alpha1.IPLease) error
+	Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error)
+	TakeBack(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
+	OfPod(ctx context.Context, namespace, pod string) ([]v1alpha1.IPLease, error)
+}
+
+// Link is a pod's interface as ADD finds it.
+type Link struct {
+	MAC net.HardwareAddr
+	// Parent is the name and ParentIndex the ifindex of the parent on the node.
+	Parent      string
+	ParentIndex int
+}
+
+// Metrics counts what happens while binding. Conflicts may be called concurrently.
+type Metrics interface {
+	Conflict(pool string, source segment.Source)
+	Verification(verdict segment.Verdict)
+}
+
+// Options of Holders. All are required.
+type Options struct {
+	// Node is the name of this node, Session its current life, Cluster the UID
+	// of the kube-system namespace.
+	Node, Session, Cluster string
+
+	// Client reads from the agent's filtered caches and writes; Reader reads past them.
+	Client client.Client
+	Reader client.Reader
+
+	Leases    Leases
+	Allocator *allocate.Allocator
+	Journal   *journal.Journal
+	Kernel    Kernel
+	// OpenSegment returns the segment of a parent, opening it at first use.
+	OpenSegment func(parent int) (Segment, error)
+	// FindLink finds a pod's interface in its network namespace.
+	FindLink func(netns, ifname string) (Link, error)
+	// Share is this agent's place among the agents.
+	Share func() ipam.Share
+
+	Events  events.EventRecorder
+	Metrics Metrics
+	Log     logr.Logger
+	Clock   clock.Clock
+}
+
+// Holders are the pod interfaces of this node with their addresses. Its
+// methods may be called concurrently.
+type Holders struct {
+	Options
+
+	locks locks
+	slots slots
+
+	// wake tells the worker that an entry waits to be released or resumed.
+	wake chan struct{}
+	// background outlives a call; undo runs in it.
+	background context.Context
+}
+
+// New returns Holders over what the journal holds. Resume and Run bring them to life.
+func New(ctx context.Context, o Options) *Holders {
+	h := &Holders{Options: o, wake: make(chan struct{}, 1), background: ctx}
+	h.slots.next = firstSlot
+	return h
+}
+
+// event tells of a pod, also of one that the cache does not hold any more.
+func (h *Holders) event(e *journal.Entry, kind, reason, note string, args ...any) {
+	h.Events.Eventf(podReference(e.PodNamespace, e.PodName, e.PodUID), nil, kind, reason, "Bind", note, args...)
+}
+
+// podReference names a pod for an event.
+func podReference(namespace, name, uid string) runtime.Object {
+	p := &corev1.Pod{}
+	p.APIVersion, p.Kind = "v1", "Pod"
+	p.Namespace, p.Name = namespace, name
+	p.UID = apiUID(uid)
+	return p
+}

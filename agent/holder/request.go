@@ -1,0 +1,116 @@
+package holder
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// annotationConfigHash carries the UID that the kubelet gives to the runtime
+// for a static pod; the mirror pod's own UID is another one.
+const annotationConfigHash = "kubernetes.io/config.hash"
+
+func apiUID(uid string) types.UID { return types.UID(uid) }
+
+// pod returns the pod of a call. The runtime may be ahead of the cache, and a
+// name may have come back with another UID: then the API server is asked.
+func (h *Holders) pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) {
+	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	pod := &corev1.Pod{}
+	for _, reader := range []client.Reader{h.Client, h.Reader} {
+		err := reader.Get(ctx, name, pod)
+		switch {
+		case err == nil && isUID(pod, p.UID):
+			return pod, nil
+		case err != nil && client.IgnoreNotFound(err) != nil:
+			return nil, unavailable(fmt.Errorf("read pod %s: %w", name, err))
+		}
+	}
+	return nil, agentapi.Errorf(agentapi.CodeTryAgainLater, "pod %s with UID %s does not exist", name, p.UID)
+}
+
+// isUID tells whether the runtime's UID is the pod's. An old runtime passes none.
+func isUID(pod *corev1.Pod, uid string) bool {
+	return uid == "" || string(pod.UID) == uid || pod.Annotations[annotationConfigHash] == uid
+}
+
+// unavailable gives an error the code that makes the runtime try again, if
+// the API server is what is missing (R5), and leaves any other as it is.
+func unavailable(err error) error {
+	if !lease.IsUnavailable(err) {
+		return err
+	}
+	return agentapi.Errorf(agentapi.CodeTryAgainLater, "%w; the API server is away, addresses are given once it answers", err)
+}
+
+// choose asks the rules which pools may serve an interface.
+func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1.Pod) (ipam.Choice, error) {
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := h.Client.Get(ctx, types.NamespacedName{Name: pod.Namespace}, ns); err != nil {
+		return ipam.Choice{}, unavailable(fmt.Errorf("read namespace %s: %w", pod.Namespace, err))
+	}
+	node := &corev1.Node{}
+	if err := h.Client.Get(ctx, types.NamespacedName{Name: h.Node}, node); err != nil {
+		return ipam.Choice{}, unavailable(fmt.Errorf("read node %s: %w", h.Node, err))
+	}
+	pools := &v1alpha1.IPPoolList{}
+	if err := h.Client.List(ctx, pools); err != nil {
+		return ipam.Choice{}, unavailable(fmt.Errorf("list pools: %w", err))
+	}
+	choice, err := ipam.ChoosePools(ipam.Request{
+		Pod: ipam.Pod{
+			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
+			Labels: pod.Labels, Annotations: pod.Annotations,
+		},
+		NamespaceLabels:      ns.Labels,
+		NamespaceAnnotations: ns.Annotations,
+		NodeName:             h.Node,
+		NodeLabels:           node.Labels,
+		Interface:            r.Interface,
+		InterfaceIndex:       h.interfaceIndex(string(pod.UID), r.ContainerID),
+		ConfigPools:          ipam.ConfigPools{V4: r.Network.DefaultIPv4IPPool, V6: r.Network.DefaultIPv6IPPool},
+		IPs:                  r.IPs,
+	}, pools.Items, ipam.Set{})
+	if err != nil {
+		return ipam.Choice{}, refusal(err)
+	}
+	return choice, nil
+}
+
+// interfaceIndex counts the interfaces that this sandbox of the pod has already.
+func (h *Holders) interfaceIndex(podUID, containerID string) int {
+	n := 0
+	for _, e := range h.Journal.All() {
+		if e.PodUID == podUID && e.ContainerID == containerID {
+			n++
+		}
+	}
+	return n
+}
+
+// holderOf describes who a lease is bound to.
+func holderOf(pod *corev1.Pod, r agentapi.Attachment, link Link) v1alpha1.Holder {
+	holder := v1alpha1.Holder{
+		Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID),
+		Interface: r.Interface, ContainerID: r.ContainerID,
+		MAC: link.MAC.String(), Guarded: true,
+	}
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		holder.OwnerKind, holder.OwnerName = owner.Kind, owner.Name
+	}
+	return holder
+}
+
+// keepsItsName tells whether the holder's identity outlives the pod, so that
+// its addresses are kept for the pod of the same name.
+func keepsItsName(holder *v1alpha1.Holder) bool { return holder.OwnerKind == "StatefulSet" }
