@@ -1,0 +1,174 @@
+package segment
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/mdlayher/ethernet"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+const parent = 7
+
+var (
+	parentMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	otherMAC  = net.HardwareAddr{2, 0, 0, 0, 0, 2}  // parent of another node
+	holderMAC = net.HardwareAddr{2, 0, 0, 0, 0, 11} // previous holder
+	hostMAC   = net.HardwareAddr{2, 0, 0, 0, 0, 99} // foreign host
+
+	addr4 = netip.MustParseAddr("192.0.2.11")
+	addr6 = netip.MustParseAddr("2001:db8::11")
+
+	testKey = claim.Key{1: 1}
+)
+
+// sent is one frame that left, and when.
+type sent struct {
+	after  time.Duration
+	dst    net.HardwareAddr
+	probe  *netip.Addr  // set for probes
+	claim  *claim.Frame // set for claims
+	marked bool
+	port   bool // sent from a pod's interface
+}
+
+// air is a segment without a network: it records frames and lets hosts answer.
+type air struct {
+	t      *testing.T
+	kernel *memKernel
+	born   time.Time
+	keys   []claim.Key
+
+	mu      sync.Mutex
+	frames  []sent
+	carrier bool
+	// onProbe and onClaim are the hosts on the segment; unicast tells that the
+	// frame went to one MAC only.
+	onProbe func(addr netip.Addr, dst net.HardwareAddr)
+	onClaim func(claim.Frame, net.HardwareAddr)
+	// portUp is when the links of pods come up.
+	portUp <-chan struct{}
+}
+
+// newAir returns an open segment on a fresh air, with an event loop that ends
+// with the test.
+func newAir(t *testing.T, c Config) (*air, *Segment) {
+	t.Helper()
+	a := &air{t: t, kernel: newMemKernel(), born: time.Now(), carrier: true, keys: []claim.Key{testKey}}
+	c.Kernel, c.Log = a.kernel, testr.New(t)
+	set := New(c)
+	set.openWire = func(int) (wire, error) { return a, nil }
+	set.openPort = func(string, string) (port, error) { return &airPort{a}, nil }
+	set.jitter = func() float64 { return 0 }
+	set.SetKeys(a.keys...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() {
+		if err := set.Run(ctx); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		run.Wait()
+		if err := set.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	seg, err := set.Open(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, seg
+}
+
+func (a *air) link() (link, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return link{name: "eth0", mac: parentMAC, carrier: a.carrier}, nil
+}
+
+func (a *air) setCarrier(on bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.carrier = on
+}
+
+func (a *air) close() error                 { return nil }
+func (a *air) sendProbe(frame []byte) error { return a.record(frame, true, false) }
+func (a *air) send(frame []byte) error      { return a.record(frame, false, false) }
+
+func (a *air) record(frame []byte, marked, port bool) error {
+	s := sent{after: time.Since(a.born), dst: net.HardwareAddr(frame[:6]), marked: marked, port: port}
+	switch ethernet.EtherType(binary.BigEndian.Uint16(frame[12:14])) {
+	case claim.EtherType:
+		f, err := claim.Unmarshal(frame[14:], a.keys...)
+		if err != nil {
+			return err
+		}
+		s.claim = &f
+	default:
+		if addr, ok := probedAddr(frame); ok {
+			s.probe = &addr
+		}
+	}
+	a.mu.Lock()
+	a.frames = append(a.frames, s)
+	onProbe, onClaim := a.onProbe, a.onClaim
+	a.mu.Unlock()
+	if s.probe != nil && onProbe != nil {
+		onProbe(*s.probe, s.dst)
+	}
+	if s.claim != nil && onClaim != nil {
+		onClaim(*s.claim, s.dst)
+	}
+	return nil
+}
+
+// list returns the frames that match.
+func (a *air) list(match func(sent) bool) []sent {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []sent
+	for _, s := range a.frames {
+		if match(s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func isProbe(s sent) bool        { return s.probe != nil }
+func isClaim(s sent) bool        { return s.claim != nil }
+func isAnnouncement(s sent) bool { return s.port }
+
+// airPort is a pod's interface on the air.
+type airPort struct{ air *air }
+
+func (p *airPort) waitUp(ctx context.Context) error {
+	if p.air.portUp == nil {
+		return nil
+	}
+	select {
+	case <-p.air.portUp:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *airPort) send(frame []byte) error { return p.air.record(frame, false, true) }
+func (p *airPort) close() error            { return nil }
+
+func key(addr netip.Addr) bpf.Key { return bpf.Key{Segment: parent, Addr: addr} }
+
+// broadcast tells whether dst reaches more than one host.
+func broadcast(dst net.HardwareAddr) bool { return dst[0]&1 == 1 }

@@ -1,0 +1,110 @@
+package segment
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+var ownClaim = Claim{Addr: addr4, Network: 42, Token: 1000, PreviousMAC: holderMAC}
+
+func TestClaimGoesOutThreeTimesToAllAndToThePreviousHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, seg := newAir(t, Config{})
+		if err := seg.Claim(t.Context(), ownClaim); err != nil {
+			t.Fatal(err)
+		}
+		frames := a.list(isClaim)
+		equal(t, "claims", len(frames), 6)
+		for i, f := range frames {
+			equal(t, "frame", *f.claim, claim.Frame{Network: 42, Addr: addr4, Token: 1000})
+			equal(t, "marked for reflection", f.marked, false)
+			equal(t, "time", f.after, time.Duration(i/2)*claimGap)
+			equal(t, "by broadcast", broadcast(f.dst), i%2 == 0)
+			if i%2 == 1 {
+				equal(t, "unicast to", f.dst.String(), holderMAC.String())
+			}
+		}
+	})
+}
+
+func TestClaimGoesOutUnderBothKeysDuringARotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, seg := newAir(t, Config{})
+		old := claim.Key{2: 2}
+		a.keys = []claim.Key{testKey, old}
+		seg.set.SetKeys(a.keys...)
+		if err := seg.Claim(t.Context(), Claim{Addr: addr4, Network: 42, Token: 1000}); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "claims", len(a.list(isClaim)), 6)
+		equal(t, "counted", seg.set.stats.claimsSent.Load(), 6)
+	})
+}
+
+func TestClaimWithoutKeyIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, seg := newAir(t, Config{})
+		seg.set.SetKeys()
+		if err := seg.Claim(t.Context(), ownClaim); !errors.Is(err, ErrNoKey) {
+			t.Fatalf("err = %v", err)
+		}
+	})
+}
+
+func TestOnlyEnforceClaims(t *testing.T) {
+	for mode, want := range map[v1alpha1.ConflictMode]int{
+		"": 6, v1alpha1.ModeEnforce: 6, v1alpha1.ModeObserve: 0, v1alpha1.ModeOff: 0,
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, seg := newAir(t, Config{})
+				c := ownClaim
+				c.Mode = mode
+				if err := seg.ClaimAndConfirm(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "claims", len(a.list(isClaim)), want)
+			})
+		})
+	}
+}
+
+func TestR10ClaimWaitsForANewerOneBeforeItIsConfirmed(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		counter uint64        // token of the other holder's claim
+		after   time.Duration // of our last one
+		want    error
+	}{
+		{"a newer claim within 20 ms wins", 1001, 19 * time.Millisecond, ErrFenced},
+		{"an older claim does not", 999, 19 * time.Millisecond, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, seg := newAir(t, Config{})
+				if err := a.kernel.InstallLease(key(addr4), bpf.Lease{Token: 1000, Slot: 3, MAC: holderMAC}); err != nil {
+					t.Fatal(err)
+				}
+				n := 0
+				a.onClaim = func(_ claim.Frame, dst net.HardwareAddr) {
+					if n++; n == 6 {
+						time.AfterFunc(tc.after, func() { a.kernel.claim(key(addr4), tc.counter, otherMAC) })
+					}
+				}
+				start := time.Now()
+				err := seg.ClaimAndConfirm(t.Context(), ownClaim)
+				if !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
+					t.Errorf("err = %v, want %v", err, tc.want)
+				}
+				equal(t, "duration", time.Since(start), 30*time.Millisecond)
+			})
+		})
+	}
+}

@@ -1,0 +1,281 @@
+package segment
+
+import (
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// held is the holding of most tests here: a pod of this node has addr4.
+func held(mode v1alpha1.ConflictMode) Holding {
+	return Holding{Parent: parent, Addr: addr4, Network: 42, Token: 1000, Slot: 3, MAC: holderMAC, Interface: "eth0", Mode: mode}
+}
+
+// reports collects callbacks.
+type reports struct {
+	mu        sync.Mutex
+	conflicts []Conflict
+	fences    []Fence
+}
+
+func (r *reports) onConflict(c Conflict) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conflicts = append(r.conflicts, c)
+}
+
+func (r *reports) onFenced(f Fence) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fences = append(r.fences, f)
+}
+
+// met returns the conflicts reported so far.
+func (r *reports) met() []Conflict {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.conflicts)
+}
+
+// fenced returns the fences reported so far.
+func (r *reports) fenced() []Fence {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.fences)
+}
+
+// holderAir is an air on which a pod of this node holds addr4.
+func holderAir(t *testing.T, h Holding) (*air, *Segment, *reports) {
+	t.Helper()
+	r := &reports{}
+	a, seg := newAir(t, Config{
+		Holdings: func() []Holding { return []Holding{h} }, OnConflict: r.onConflict, OnFenced: r.onFenced,
+	})
+	if err := a.kernel.InstallLease(h.key(), bpf.Lease{Token: h.Token, Slot: h.Slot, MAC: h.MAC}); err != nil {
+		t.Fatal(err)
+	}
+	return a, seg, r
+}
+
+func TestAnnouncementTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, seg, _ := holderAir(t, held(v1alpha1.ModeEnforce))
+		up := make(chan struct{})
+		a.portUp = up
+		time.AfterFunc(time.Second, func() { close(up) })
+		start := time.Now()
+		seg.Announce(held("").announcement())
+		equal(t, "the caller waited", time.Since(start), 0)
+		time.Sleep(5 * time.Second)
+		var at []time.Duration
+		for _, f := range a.list(isAnnouncement) {
+			at = append(at, f.after-time.Second)
+		}
+		want := []time.Duration{0, 0, 50e6, 50e6, 200e6, 200e6, 2e9, 2e9} // request and reply
+		equal(t, "announcements", len(at), len(want))
+		for i := range at {
+			equal(t, "after the link came up", at[i], want[i])
+		}
+	})
+}
+
+func TestWhoIsFencedOrDeadStopsAnnouncing(t *testing.T) {
+	for name, silence := range map[string]func(*air){
+		"fenced":    func(a *air) { a.kernel.claim(key(addr4), 1001, otherMAC) },
+		"slot dead": func(a *air) { a.kernel.mu.Lock(); defer a.kernel.mu.Unlock(); a.kernel.deadSlots[3] = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, seg, _ := holderAir(t, held(v1alpha1.ModeEnforce))
+				seg.Announce(held("").announcement())
+				time.Sleep(100 * time.Millisecond)
+				silence(a)
+				time.Sleep(5 * time.Second)
+				equal(t, "announcements", len(a.list(isAnnouncement)), 4)
+			})
+		})
+	}
+}
+
+func TestAnnouncementGivesUpOnALinkThatStaysDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, seg, _ := holderAir(t, held(v1alpha1.ModeEnforce))
+		a.portUp = make(chan struct{})
+		err := seg.announce(t.Context(), held("").announcement(), announceAt())
+		equal(t, "duration", time.Since(a.born), linkUpDeadline)
+		if err == nil {
+			t.Error("no error")
+		}
+	})
+}
+
+func TestDefenceIsAtOnceAndThenEvery10s(t *testing.T) {
+	for name, attack := range map[string]func(*air){
+		"against a foreign host": func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARP) },
+		"against an older claim": func(a *air) { a.kernel.claim(key(addr4), 999, hostMAC) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, _, r := holderAir(t, held(v1alpha1.ModeEnforce))
+				for range 25 { // one per second
+					attack(a)
+					time.Sleep(time.Second)
+				}
+				var at []time.Duration
+				for _, f := range a.list(func(s sent) bool { return isClaim(s) && sameMAC(s.dst, hostMAC) }) {
+					at = append(at, f.after)
+				}
+				if len(at) != 3 || at[0] != 0 || at[1] != 10*time.Second || at[2] != 20*time.Second {
+					t.Errorf("defended at %v", at)
+				}
+				equal(t, "announcements", len(a.list(isAnnouncement)), 6)
+				equal(t, "reports", len(r.met()), 3)
+				equal(t, "MAC", r.met()[0].MAC.String(), hostMAC.String())
+				equal(t, "defended", r.met()[0].Defended, true)
+			})
+		})
+	}
+}
+
+func TestNoDefence(t *testing.T) {
+	proxied := held(v1alpha1.ModeEnforce)
+	proxied.Ignore = []net.HardwareAddr{hostMAC}
+	for _, tc := range []struct {
+		name    string
+		h       Holding
+		attack  func(*air)
+		reports int
+	}{
+		{"in mode Observe, which reports", held(v1alpha1.ModeObserve),
+			func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARP) }, 1},
+		{"against a probe", held(v1alpha1.ModeEnforce),
+			func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARPProbe) }, 0},
+		{"against a proxy", proxied,
+			func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARP) }, 0},
+		{"R10: of a fenced holder", held(v1alpha1.ModeEnforce), func(a *air) {
+			a.kernel.claim(key(addr4), 1001, otherMAC)
+			a.kernel.speak(key(addr4), hostMAC, bpf.KindARP)
+		}, 0},
+		{"of an address that nobody here holds", held(v1alpha1.ModeEnforce),
+			func(a *air) { a.kernel.report(bpf.Event{Type: bpf.EventHit, Key: key(addr6), MAC: hostMAC}) }, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, _, r := holderAir(t, tc.h)
+				tc.attack(a)
+				time.Sleep(30 * time.Millisecond)
+				equal(t, "frames", len(a.list(func(sent) bool { return true })), 0)
+				equal(t, "reports", len(r.met()), tc.reports)
+			})
+		})
+	}
+}
+
+func TestFenceIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, r := holderAir(t, held(v1alpha1.ModeEnforce))
+		a.kernel.claim(key(addr4), 1001, otherMAC)
+		synctest.Wait()
+		f := r.fenced()
+		if len(f) != 1 || f[0].Token != 1001 || f[0].Mine != 1000 || f[0].Key != key(addr4) {
+			t.Fatalf("fences %+v", f)
+		}
+	})
+}
+
+func TestR3ClaimsAreRepeatedAboutOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, _ := holderAir(t, held(v1alpha1.ModeEnforce))
+		time.Sleep(10 * time.Minute)
+		frames := a.list(isClaim)
+		last := time.Duration(0)
+		for _, f := range frames {
+			if gap := f.after - last; gap > 76*time.Second || last > 0 && gap < 45*time.Second {
+				t.Errorf("%s between two claims", gap)
+			}
+			last = f.after
+		}
+		if last < 8*time.Minute {
+			t.Errorf("the last claim in ten minutes was sent after %s", last)
+		}
+		a.kernel.claim(key(addr4), 1001, otherMAC)
+		time.Sleep(10 * time.Minute)
+		equal(t, "claims of a fenced holder", len(a.list(isClaim))-len(frames), 0)
+	})
+}
+
+func TestSchedule(t *testing.T) {
+	s := make(schedule)
+	start := time.Now()
+	n := 0.0
+	jitter := func() float64 { n += 0.618; return n - float64(int(n)) }
+	enforced, observed := held(v1alpha1.ModeEnforce), held(v1alpha1.ModeObserve)
+	observed.Addr = addr6
+	last := time.Duration(-1)
+	for at := time.Duration(0); at < time.Hour; at += time.Second {
+		for _, h := range s.next(start.Add(at), []Holding{enforced, observed}, jitter) {
+			equal(t, "claimed address", h.Addr, addr4)
+			if last < 0 && at > time.Minute {
+				t.Errorf("first claim after %s", at)
+			}
+			if gap := at - last; last >= 0 && (gap < 45*time.Second || gap > 76*time.Second) {
+				t.Errorf("%s between two claims", gap)
+			}
+			last = at
+		}
+	}
+	if last < 58*time.Minute {
+		t.Errorf("last claim after %s", last)
+	}
+	s.next(start.Add(time.Hour), nil, jitter)
+	equal(t, "entries after the holding ended", len(s), 0)
+}
+
+func TestDeafnessMetric(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		others  bool
+		prepare func(*air)
+		want    float64
+	}{
+		{"hears another node", true, func(a *air) { a.kernel.heard[parent] = a.kernel.Now() }, 0},
+		{"hears nobody", true, func(*air) {}, 1},
+		{"has nobody to hear", false, func(*air) {}, 0},
+		{"has no carrier", false, func(a *air) { a.setCarrier(false) }, 1},
+		{"has no observer", false, func(a *air) { delete(a.kernel.observers, parent) }, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, seg := newAir(t, Config{OthersShare: func(int) bool { return tc.others }})
+				tc.prepare(a)
+				equal(t, "deaf", gauge(t, seg, "fenceline_segment_deaf"), tc.want)
+			})
+		})
+	}
+}
+
+// gauge scrapes the collector of seg and returns the value of a gauge.
+func gauge(t *testing.T, seg *Segment, name string) float64 {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(seg.set.Collector())
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}

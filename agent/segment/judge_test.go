@@ -1,0 +1,77 @@
+package segment
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestJudge(t *testing.T) {
+	// quiet is a verification during which nobody answered, on a parent that
+	// hears others; each row changes it.
+	quiet := Evidence{Carrier: true, Observed: true, Claimed: true, OthersShare: true,
+		Unanswered: 3, Heard: true, HeardAgo: 59 * time.Second}
+	for _, tc := range []struct {
+		name   string
+		change func(*Evidence)
+		want   Verdict
+		says   string
+	}{
+		{"an ack fences", func(e *Evidence) { e.Acked, e.AckMAC = true, otherMAC },
+			Fenced, "acknowledged the claim from 02:00:00:00:00:02"},
+		{"an ack fences even where nobody else was ever heard", func(e *Evidence) { e.Acked, e.Heard, e.Unanswered = true, false, 0 },
+			Fenced, "acknowledged"},
+		{"a dead slot here fences without carrier", func(e *Evidence) { e.SlotDead, e.Carrier, e.Unanswered = true, false, 0 },
+			Fenced, "slot on this node is dead"},
+		{"R1: a stranger's answer stops", func(e *Evidence) { e.Answer = Answer{Conflict: true, MAC: hostMAC} },
+			Answered, "02:00:00:00:00:63 answers"},
+		{"R1: a stranger's answer stops although the holder is fenced", func(e *Evidence) { e.Acked, e.Answer = true, Answer{Conflict: true, MAC: hostMAC} },
+			Answered, "02:00:00:00:00:63 answers"},
+		{"R1: the previous holder's answer stops without ack", func(e *Evidence) {
+			e.Answer, e.ByPrevious = Answer{Conflict: true, MAC: holderMAC}, true
+		}, Answered, "previous holder 02:00:00:00:00:0b still answers"},
+		{"the previous holder's late answer does not stop an ack", func(e *Evidence) {
+			e.Acked, e.Answer, e.ByPrevious = true, Answer{Conflict: true, MAC: holderMAC}, true
+		}, Fenced, "acknowledged"},
+		{"R1: an answer stops although the holder's node is said to be gone", func(e *Evidence) {
+			e.Asserted, e.Answer = true, Answer{Conflict: true, MAC: hostMAC}
+		}, Answered, "answers"},
+		{"three unanswered rounds on a hearing parent are silence", func(*Evidence) {},
+			Silent, "3 probe rounds were not answered, and another node was heard on the parent 59s ago"},
+		{"two unanswered rounds are not", func(e *Evidence) { e.Unanswered = 2 },
+			Unknown, "only 2 of 3"},
+		{"hearing holds for two minutes", func(e *Evidence) { e.HeardAgo = 2 * time.Minute },
+			Silent, "2m0s ago"},
+		{"R2: and not longer", func(e *Evidence) { e.HeardAgo = 2*time.Minute + 1 },
+			Unknown, "no other node was heard on the parent for 2m0s"},
+		{"R2: who never heard anybody is deaf", func(e *Evidence) { e.Heard, e.HeardAgo = false, 0 },
+			Unknown, "ever been heard"},
+		{"nobody to hear is no deafness", func(e *Evidence) { e.Heard, e.OthersShare = false, false },
+			Silent, "no other node shares"},
+		{"an asserted end needs no hearing", func(e *Evidence) { e.Heard, e.Asserted = false, true },
+			Silent, "gone or out of service"},
+		{"R2: no carrier, nothing heard", func(e *Evidence) { e.Carrier = false },
+			Unknown, "no carrier"},
+		{"R2: no observer, nothing heard", func(e *Evidence) { e.Observed = false },
+			Unknown, "observer is not attached"},
+		{"R2: not even an asserted end makes silence without carrier", func(e *Evidence) { e.Carrier, e.Asserted = false, true },
+			Unknown, "no carrier"},
+		{"nothing at all is known of nothing", func(e *Evidence) { *e = Evidence{} },
+			Unknown, "no carrier"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := quiet
+			tc.change(&e)
+			got := Judge(e)
+			if got != tc.want {
+				t.Errorf("verdict %s, want %s", got, tc.want)
+			}
+			if !strings.Contains(e.String(), tc.says) {
+				t.Errorf("it says %q, want %q in it", e, tc.says)
+			}
+			if safe := got == Fenced || got == Silent; got.Safe() != safe {
+				t.Errorf("%s.Safe() = %v", got, got.Safe())
+			}
+		})
+	}
+}

@@ -1,0 +1,223 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+func verification() Verification {
+	return Verification{Claim: ownClaim, Probe: params50, OthersShare: true}
+}
+
+// verifyAir verifies v on an air that prepare has furnished.
+func verifyAir(t *testing.T, v Verification, prepare func(*air)) (a *air, verdict Verdict, e Evidence, took time.Duration) {
+	t.Helper()
+	a, seg := newAir(t, Config{})
+	a.kernel.heard[parent] = a.kernel.Now() - time.Minute
+	prepare(a)
+	start := time.Now()
+	verdict, e, err := seg.Verify(t.Context(), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, watched, _ := a.kernel.Lease(key(addr4)); watched {
+		t.Error("the address is still watched")
+	}
+	return a, verdict, e, time.Since(start)
+}
+
+// guardedZombie is the previous holder on another node: its kernel acknowledges
+// the first claim, and until then it answers.
+func guardedZombie(a *air) {
+	fenced := false
+	a.onClaim = func(f claim.Frame, _ net.HardwareAddr) {
+		fenced = true
+		a.kernel.ack(key(f.Addr), f.Token, otherMAC)
+	}
+	a.onProbe = func(addr netip.Addr, _ net.HardwareAddr) {
+		if !fenced {
+			a.kernel.speak(key(addr), holderMAC, bpf.KindARP)
+		}
+	}
+}
+
+func TestVerifyGuardedZombieIsFencedByItsAck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, verdict, e, took := verifyAir(t, verification(), guardedZombie)
+		equal(t, "verdict", verdict, Fenced)
+		equal(t, "acked", e.Acked, true)
+		equal(t, "by", e.AckMAC.String(), otherMAC.String())
+		equal(t, "claims, broadcast and unicast, ended by the ack", len(a.list(isClaim)), 2)
+		equal(t, "the one probe round for strangers", took, 50*time.Millisecond)
+	})
+}
+
+func TestVerifyFindsALostAckInTheState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, verdict, _, _ := verifyAir(t, verification(), func(a *air) {
+			a.kernel.loseEvents = true
+			guardedZombie(a)
+		})
+		equal(t, "verdict", verdict, Fenced)
+	})
+}
+
+func TestVerifyAckOfAnOlderClaimIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, verdict, e, _ := verifyAir(t, verification(), func(a *air) {
+			a.onClaim = func(f claim.Frame, _ net.HardwareAddr) { a.kernel.ack(key(f.Addr), f.Token-1, otherMAC) }
+		})
+		equal(t, "acked", e.Acked, false)
+		equal(t, "verdict", verdict, Silent)
+	})
+}
+
+func TestVerifyFindsAStrangerBehindTheAck(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		previous net.HardwareAddr
+	}{{"previous MAC known", holderMAC}, {"previous MAC unknown", nil}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := verification()
+				v.Claim.PreviousMAC = tc.previous
+				_, verdict, e, _ := verifyAir(t, v, func(a *air) {
+					guardedZombie(a)
+					answering(hostMAC, bpf.KindARP)(a)
+				})
+				equal(t, "verdict", verdict, Answered)
+				equal(t, "MAC", e.Answer.MAC.String(), hostMAC.String())
+			})
+		})
+	}
+}
+
+func TestVerifyLateFramesOfAFencedHolderAreNoConflict(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		previous net.HardwareAddr
+	}{{"previous MAC known", holderMAC}, {"previous MAC unknown", nil}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := verification()
+				v.Claim.PreviousMAC = tc.previous
+				_, verdict, _, _ := verifyAir(t, v, func(a *air) {
+					guardedZombie(a)
+					for late := 10 * time.Millisecond; late < SettleAfterClaim; late += 10 * time.Millisecond {
+						time.AfterFunc(late, func() { a.kernel.speak(key(addr4), holderMAC, bpf.KindARP) })
+					}
+				})
+				equal(t, "verdict", verdict, Fenced)
+			})
+		})
+	}
+}
+
+func TestVerifyUnguardedHolderAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, verdict, e, _ := verifyAir(t, verification(), answering(holderMAC, bpf.KindARP))
+		equal(t, "verdict", verdict, Answered)
+		equal(t, "by the previous holder", e.ByPrevious, true)
+	})
+}
+
+func TestVerifySilence(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		change  func(*Verification)
+		prepare func(*air)
+		want    Verdict
+	}{
+		{"on a hearing parent", nil, nil, Silent},
+		{"R2: on a deaf parent", nil, func(a *air) { delete(a.kernel.heard, parent) }, Unknown},
+		{"R2: on a parent that heard the last node three minutes ago", nil,
+			func(a *air) { a.kernel.heard[parent] = a.kernel.Now() - 3*time.Minute }, Unknown},
+		{"alone on the segment", func(v *Verification) { v.OthersShare = false },
+			func(a *air) { delete(a.kernel.heard, parent) }, Silent},
+		{"of a node that is gone", func(v *Verification) { v.Asserted = true },
+			func(a *air) { delete(a.kernel.heard, parent) }, Silent},
+		{"without carrier", nil, func(a *air) { a.carrier = false }, Unknown},
+		{"without observer", nil, func(a *air) { delete(a.kernel.observers, parent) }, Unknown},
+		{"with the cable pulled meanwhile", nil,
+			func(a *air) { time.AfterFunc(70*time.Millisecond, func() { a.setCarrier(false) }) }, Unknown},
+		{"in mode Off", func(v *Verification) { v.Claim.Mode = v1alpha1.ModeOff }, nil, Unknown},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := verification()
+				if tc.change != nil {
+					tc.change(&v)
+				}
+				_, verdict, e, _ := verifyAir(t, v, func(a *air) {
+					if tc.prepare != nil {
+						tc.prepare(a)
+					}
+				})
+				if verdict != tc.want {
+					t.Errorf("verdict %s (%s), want %s", verdict, e, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func TestVerifyClaimsBeforeItProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, _, took := verifyAir(t, verification(), func(*air) {})
+		all := a.list(func(sent) bool { return true })
+		equal(t, "first frame is a claim", all[0].claim != nil, true)
+		equal(t, "claims", len(a.list(isClaim)), 6)
+		equal(t, "probes, one of them by unicast", len(a.list(isProbe)), 4)
+		equal(t, "duration", took, 200*time.Millisecond)
+	})
+}
+
+func TestVerifyObservesWithoutClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := verification()
+		v.Claim.Mode = v1alpha1.ModeObserve
+		a, verdict, e, took := verifyAir(t, v, func(*air) {})
+		equal(t, "claims", len(a.list(isClaim)), 0)
+		equal(t, "claimed", e.Claimed, false)
+		equal(t, "verdict", verdict, Silent)
+		equal(t, "duration", took, 150*time.Millisecond)
+	})
+}
+
+func TestVerifyDeadSlotHereIsFenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := verification()
+		v.SlotDead = true
+		_, verdict, _, _ := verifyAir(t, v, func(*air) {})
+		equal(t, "verdict", verdict, Fenced)
+
+		v.Claim.PreviousMAC = nil
+		_, verdict, _, _ = verifyAir(t, v, answering(hostMAC, bpf.KindARP))
+		equal(t, "verdict with a stranger", verdict, Answered)
+	})
+}
+
+func TestVerifyEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, seg := newAir(t, Config{})
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
+		defer cancel()
+		verdict, _, err := seg.Verify(ctx, verification())
+		equal(t, "verdict", verdict, Unknown)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("err = %v", err)
+		}
+		if _, watched, _ := a.kernel.Lease(key(addr4)); watched {
+			t.Error("the address is still watched")
+		}
+	})
+}
