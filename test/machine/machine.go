@@ -17,6 +17,9 @@ import (
 	"github.com/fenceline/fenceline/test/process"
 )
 
+// configName is the node's configuration in its directory.
+const configName = "config.json"
+
 // Machine is a running node as seen from outside. Its methods may be called at
 // the same time.
 type Machine struct {
@@ -48,7 +51,7 @@ func Start(c Config, ns *network.Namespace, program string) (_ *Machine, err err
 	if err != nil {
 		return nil, err
 	}
-	configFile := filepath.Join(c.Dir, "config.json")
+	configFile := filepath.Join(c.Dir, configName)
 	if err := os.WriteFile(configFile, config, 0o600); err != nil {
 		return nil, err
 	}
@@ -62,6 +65,19 @@ func Start(c Config, ns *network.Namespace, program string) (_ *Machine, err err
 		m.Init, err = process.Start(c.Name, cmd, m.log("init"))
 		return err
 	})
+}
+
+// Open returns a node that another process has started in the directory.
+func Open(dir string, init process.Process, program string) (*Machine, error) {
+	data, err := os.ReadFile(filepath.Join(dir, configName))
+	if err != nil {
+		return nil, fmt.Errorf("open node %s: %w", init.Name, err)
+	}
+	m := &Machine{Init: init, Program: program}
+	if err := json.Unmarshal(data, &m.Config); err != nil {
+		return nil, fmt.Errorf("open node %s: %w", init.Name, err)
+	}
+	return m, nil
 }
 
 // WaitBooted returns when the node's daemons have been started.

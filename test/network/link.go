@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -100,16 +101,39 @@ func (n *Namespace) Index(name string) (int, error) {
 	return link.Attrs().Index, nil
 }
 
-// DeleteLink removes an interface of the namespace, and its peer with it.
+// DeleteLink removes an interface of the namespace, and its peer with it. It is
+// no error if there is none.
 func (n *Namespace) DeleteLink(name string) error {
-	link, err := n.link(name)
-	if err != nil {
-		return err
+	link, err := n.links.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
 	}
-	if err := n.links.LinkDel(link); err != nil {
+	if err == nil {
+		err = n.links.LinkDel(link)
+	}
+	if err != nil {
 		return fmt.Errorf("delete %s in %s: %w", name, n.Name, err)
 	}
 	return nil
+}
+
+// Ports returns the ports of a bridge of the namespace by their ifindex.
+func (n *Namespace) Ports(bridge string) (map[int]string, error) {
+	br, err := n.link(bridge)
+	if err != nil {
+		return nil, err
+	}
+	links, err := n.links.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces in %s: %w", n.Name, err)
+	}
+	ports := map[int]string{}
+	for _, l := range links {
+		if l.Attrs().MasterIndex == br.Attrs().Index {
+			ports[l.Attrs().Index] = l.Attrs().Name
+		}
+	}
+	return ports, nil
 }
 
 func (n *Namespace) link(name string) (netlink.Link, error) {

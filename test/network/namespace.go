@@ -19,10 +19,11 @@ import (
 // namedDir is where iproute2 keeps named network namespaces.
 const namedDir = "/run/netns"
 
-// Namespace is a named network namespace. Its methods may be called at the
+// Namespace is a network namespace. Its methods may be called at the
 // same time from several goroutines.
 type Namespace struct {
 	Name   string
+	path   string
 	handle netns.NsHandle
 	links  *netlink.Handle
 }
@@ -50,9 +51,23 @@ func Create(name string) (*Namespace, error) {
 	return ns, nil
 }
 
-// Open opens a namespace that exists.
+// Open opens a named namespace that exists.
 func Open(name string) (*Namespace, error) {
-	h, err := netns.GetFromName(name)
+	return open(name, filepath.Join(namedDir, name))
+}
+
+// OfProcess opens the namespace that a process lives in.
+func OfProcess(pid int) (*Namespace, error) {
+	return open(fmt.Sprintf("the namespace of process %d", pid), fmt.Sprintf("/proc/%d/ns/net", pid))
+}
+
+// Current opens the namespace that the calling thread lives in.
+func Current() (*Namespace, error) {
+	return open("the current namespace", "/proc/thread-self/ns/net")
+}
+
+func open(name, path string) (*Namespace, error) {
+	h, err := netns.GetFromPath(path)
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace %s: %w", name, err)
 	}
@@ -61,21 +76,7 @@ func Open(name string) (*Namespace, error) {
 		h.Close()
 		return nil, fmt.Errorf("open a netlink socket in network namespace %s: %w", name, err)
 	}
-	return &Namespace{Name: name, handle: h, links: links}, nil
-}
-
-// Current returns the namespace that the calling thread is in.
-func Current() (*Namespace, error) {
-	h, err := netns.Get()
-	if err != nil {
-		return nil, fmt.Errorf("open the current network namespace: %w", err)
-	}
-	links, err := netlink.NewHandleAt(h)
-	if err != nil {
-		h.Close()
-		return nil, fmt.Errorf("open a netlink socket: %w", err)
-	}
-	return &Namespace{Name: "the current namespace", handle: h, links: links}, nil
+	return &Namespace{Name: name, path: path, handle: h, links: links}, nil
 }
 
 // Remove deletes the namespace of that name; it is no error if there is none.
@@ -87,7 +88,7 @@ func Remove(name string) error {
 }
 
 // Path returns the file by which setns and nsenter reach the namespace.
-func (n *Namespace) Path() string { return filepath.Join(namedDir, n.Name) }
+func (n *Namespace) Path() string { return n.path }
 
 // Links returns the netlink handle of the namespace.
 func (n *Namespace) Links() *netlink.Handle { return n.links }

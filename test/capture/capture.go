@@ -1,0 +1,237 @@
+// Package capture records the frames that enter a switch, as the judge of who
+// spoke for an address and when.
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/network"
+)
+
+const (
+	// snapLength holds every header that is decoded.
+	snapLength = 160
+	// bufferSize lets a busy machine fall behind by some ten thousand frames.
+	bufferSize = 32 << 20
+)
+
+// Capture is a running capture. Its methods may be called at the same time.
+type Capture struct {
+	sw     *network.Namespace
+	bridge string
+	file   *os.File
+	done   chan struct{}
+	ports  map[int]string // by ifindex; the receiving goroutine's own
+
+	mu      sync.Mutex
+	frames  []Frame
+	arrived chan struct{} // closed and replaced when a frame has been added
+	err     error
+}
+
+// Start begins to record what comes in by the ports of the bridge, also by those
+// that are added later.
+func Start(sw *network.Namespace, bridge string) (*Capture, error) {
+	c := &Capture{sw: sw, bridge: bridge, done: make(chan struct{}), arrived: make(chan struct{}), ports: map[int]string{}}
+	if err := sw.Do(c.open); err != nil {
+		return nil, fmt.Errorf("capture on %s: %w", bridge, err)
+	}
+	go c.run()
+	return c, nil
+}
+
+// open makes one socket for all interfaces of the namespace.
+func (c *Capture) open() error {
+	const allProtocols = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00 // network byte order
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, allProtocols)
+	if err != nil {
+		return fmt.Errorf("open packet socket: %w", err)
+	}
+	for option, value := range map[int]int{unix.SO_RCVBUFFORCE: bufferSize, unix.SO_TIMESTAMPNS: 1} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, value); err != nil {
+			unix.Close(fd)
+			return fmt.Errorf("set packet socket option %d: %w", option, err)
+		}
+	}
+	c.file = os.NewFile(uintptr(fd), "packet")
+	return nil
+}
+
+// Stop ends the capture and returns all frames in the order of their arrival.
+// It is an error if the kernel had to drop a frame: what was not seen cannot
+// be judged.
+func (c *Capture) Stop() ([]Frame, error) {
+	if err := c.file.SetReadDeadline(time.Now()); err != nil && !errors.Is(err, os.ErrClosed) {
+		return nil, fmt.Errorf("stop the capture: %w", err)
+	}
+	<-c.done
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.frames, c.err
+}
+
+// Frames returns what has arrived so far.
+func (c *Capture) Frames() []Frame {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.frames[:len(c.frames):len(c.frames)]
+}
+
+// Wait returns the first frame, from the start of the capture on, that matches.
+func (c *Capture) Wait(ctx context.Context, match func(Frame) bool) (Frame, error) {
+	for seen := 0; ; {
+		frames := c.Frames()
+		for _, f := range frames[seen:] {
+			if match(f) {
+				return f, nil
+			}
+		}
+		seen = len(frames)
+		if err := c.WaitMore(ctx, seen); err != nil {
+			return Frame{}, err
+		}
+	}
+}
+
+// WaitMore returns when more than n frames have arrived.
+func (c *Capture) WaitMore(ctx context.Context, n int) error {
+	for {
+		c.mu.Lock()
+		count, arrived := len(c.frames), c.arrived
+		c.mu.Unlock()
+		if count > n {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for a frame: %w", ctx.Err())
+		case <-c.done:
+			return errors.New("wait for a frame: the capture has ended")
+		case <-arrived:
+		}
+	}
+}
+
+func (c *Capture) run() {
+	defer close(c.done)
+	defer c.file.Close()
+	conn, err := c.file.SyscallConn()
+	if err == nil {
+		err = conn.Read(func(fd uintptr) bool {
+			c.receiveAll(int(fd))
+			return false // wait for more, until the deadline that Stop sets
+		})
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = conn.Control(func(fd uintptr) {
+			c.receiveAll(int(fd)) // what arrived before Stop
+			c.fail(lost(int(fd)))
+		})
+	}
+	c.fail(err)
+}
+
+// receiveAll takes frames until the socket has no more.
+func (c *Capture) receiveAll(fd int) {
+	data, control := make([]byte, snapLength), make([]byte, 128)
+	for {
+		n, controlLen, _, from, err := unix.Recvmsg(fd, data, control, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.EAGAIN) {
+			return
+		}
+		if err != nil {
+			if !errors.Is(err, unix.ENETDOWN) { // a port that was pulled is no failure
+				c.fail(fmt.Errorf("receive a frame: %w", err))
+				return
+			}
+			continue
+		}
+		link, ok := from.(*unix.SockaddrLinklayer)
+		if !ok || link.Pkttype == unix.PACKET_OUTGOING {
+			continue
+		}
+		at, err := timestamp(control[:controlLen])
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		c.add(link.Ifindex, at, append([]byte(nil), data[:n]...))
+	}
+}
+
+func (c *Capture) add(ifindex int, at time.Time, data []byte) {
+	port, err := c.port(ifindex)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	if port == "" {
+		return
+	}
+	f := decode(data)
+	f.Time, f.Port = at, port
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.frames = append(c.frames, f)
+	close(c.arrived)
+	c.arrived = make(chan struct{})
+}
+
+// port returns the name of the port, or nothing if the interface is no port of
+// the bridge.
+func (c *Capture) port(ifindex int) (string, error) {
+	if name, ok := c.ports[ifindex]; ok {
+		return name, nil
+	}
+	ports, err := c.sw.Ports(c.bridge)
+	if err != nil {
+		return "", err
+	}
+	c.ports[ifindex] = ports[ifindex]
+	return ports[ifindex], nil
+}
+
+// fail keeps the first error.
+func (c *Capture) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil && err != nil {
+		c.err = fmt.Errorf("capture on %s: %w", c.bridge, err)
+	}
+}
+
+func timestamp(control []byte) (time.Time, error) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read a frame's time: %w", err)
+	}
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})) {
+			ts := *(*unix.Timespec)(unsafe.Pointer(&m.Data[0]))
+			return time.Unix(ts.Unix()), nil
+		}
+	}
+	return time.Time{}, errors.New("a frame came without its time")
+}
+
+func lost(fd int) error {
+	stats, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	if err != nil {
+		return fmt.Errorf("ask for lost frames: %w", err)
+	}
+	if stats.Drops > 0 {
+		return fmt.Errorf("%d of %d frames were lost", stats.Drops, stats.Packets)
+	}
+	return nil
+}

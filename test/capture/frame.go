@@ -1,0 +1,161 @@
+package capture
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Ethertypes that are looked into.
+const (
+	TypeIPv4  = 0x0800
+	TypeARP   = 0x0806
+	TypeVLAN  = 0x8100
+	TypeQinQ  = 0x88A8
+	TypeIPv6  = 0x86DD
+	TypeClaim = 0x88B5
+)
+
+// Frame is one frame that entered the switch.
+type Frame struct {
+	// Time is the kernel's, of the arrival at the port.
+	Time time.Time
+	// Port is the port of the switch that the frame came in by.
+	Port                string
+	Source, Destination net.HardwareAddr
+	// Type is the ethertype behind VLAN tags.
+	Type uint16
+	// Speaks lists the addresses that the sender uses as its own: the sender of
+	// an ARP message (RFC 826), the source of an IP packet, the target of a
+	// neighbour advertisement (RFC 4861). It is empty for an ARP probe and for
+	// duplicate address detection, whose sender is unspecified.
+	Speaks []netip.Addr
+	// Target is the address that an ARP message, a neighbour solicitation or
+	// advertisement is about.
+	Target netip.Addr
+	// Kind says what the frame is, in a word or two.
+	Kind string
+	// Payload begins behind the ethertype; long frames are cut.
+	Payload []byte
+}
+
+// String is for test logs.
+func (f Frame) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s %s > %s %s", f.Time.Format("15:04:05.000000"), f.Port, f.Source, f.Destination, f.Kind)
+	for _, a := range f.Speaks {
+		fmt.Fprintf(&b, " from %s", a)
+	}
+	if f.Target.IsValid() {
+		fmt.Fprintf(&b, " about %s", f.Target)
+	}
+	return b.String()
+}
+
+// decode reads what can be read; a frame that is cut short keeps what came
+// before the cut.
+func decode(data []byte) Frame {
+	var f Frame
+	if len(data) < 14 {
+		f.Kind = "truncated"
+		return f
+	}
+	f.Destination, f.Source = net.HardwareAddr(data[0:6]), net.HardwareAddr(data[6:12])
+	f.Type, f.Payload = binary.BigEndian.Uint16(data[12:]), data[14:]
+	for (f.Type == TypeVLAN || f.Type == TypeQinQ) && len(f.Payload) >= 4 {
+		f.Type, f.Payload = binary.BigEndian.Uint16(f.Payload[2:]), f.Payload[4:]
+	}
+	switch f.Type {
+	case TypeARP:
+		f.decodeARP()
+	case TypeIPv4:
+		f.decodeIPv4()
+	case TypeIPv6:
+		f.decodeIPv6()
+	case TypeClaim:
+		f.decodeClaim()
+	default:
+		f.Kind = fmt.Sprintf("ethertype %#04x", f.Type)
+	}
+	return f
+}
+
+func (f *Frame) speak(addr netip.Addr) {
+	if !addr.IsUnspecified() {
+		f.Speaks = append(f.Speaks, addr)
+	}
+}
+
+// decodeARP reads an Ethernet/IPv4 message of RFC 826.
+func (f *Frame) decodeARP() {
+	p := f.Payload
+	if len(p) < 28 {
+		f.Kind = "truncated ARP"
+		return
+	}
+	switch binary.BigEndian.Uint16(p[6:]) {
+	case 1:
+		f.Kind = "ARP request"
+	case 2:
+		f.Kind = "ARP reply"
+	default:
+		f.Kind = "ARP"
+	}
+	f.speak(netip.AddrFrom4([4]byte(p[14:18])))
+	f.Target = netip.AddrFrom4([4]byte(p[24:28]))
+	if len(f.Speaks) == 0 {
+		f.Kind = "ARP probe" // RFC 5227, section 1.1
+	}
+}
+
+func (f *Frame) decodeIPv4() {
+	if len(f.Payload) < 20 {
+		f.Kind = "truncated IPv4"
+		return
+	}
+	f.Kind = fmt.Sprintf("IPv4 protocol %d", f.Payload[9])
+	f.speak(netip.AddrFrom4([4]byte(f.Payload[12:16])))
+}
+
+// decodeIPv6 looks for neighbour discovery right behind the header, where
+// every sender puts it.
+func (f *Frame) decodeIPv6() {
+	p := f.Payload
+	if len(p) < 40 {
+		f.Kind = "truncated IPv6"
+		return
+	}
+	f.Kind = fmt.Sprintf("IPv6 next header %d", p[6])
+	f.speak(netip.AddrFrom16([16]byte(p[8:24])))
+	const icmpv6, solicitation, advertisement = 58, 135, 136
+	if p[6] != icmpv6 || len(p) < 40+24 {
+		return
+	}
+	switch p[40] {
+	case solicitation:
+		f.Kind = "neighbour solicitation"
+		f.Target = netip.AddrFrom16([16]byte(p[48:64]))
+	case advertisement:
+		f.Kind = "neighbour advertisement"
+		f.Target = netip.AddrFrom16([16]byte(p[48:64]))
+		f.speak(f.Target)
+	}
+}
+
+// decodeClaim reads the address and the ack bit of a claim; its sender uses no
+// address as its own.
+func (f *Frame) decodeClaim() {
+	p := f.Payload
+	if len(p) < 48 || string(p[:4]) != "FLC1" {
+		f.Kind = "ethertype 0x88b5"
+		return
+	}
+	f.Kind = "claim"
+	if p[7]&1 != 0 {
+		f.Kind = "ack"
+	}
+	f.Target = netip.AddrFrom16([16]byte(p[16:32])).Unmap()
+}

@@ -1,0 +1,151 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/machine"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// Cluster is a running cluster. Its methods may be called at the same time,
+// except those that start or stop the same thing.
+type Cluster struct {
+	// Options are those that the cluster was started with, defaults filled in.
+	Options Options
+
+	dir          string
+	state        state
+	wires        *wires
+	controlPlane *controlplane.ControlPlane
+	nodes        []*Node
+}
+
+// Open returns the cluster with that prefix that another process has started.
+func Open(prefix string) (*Cluster, error) {
+	c, err := load(prefix)
+	if err != nil {
+		return nil, fmt.Errorf("open cluster %s: %w", prefix, err)
+	}
+	if c.wires, err = openWires(c.Options); err != nil {
+		return nil, fmt.Errorf("open cluster %s: %w", prefix, err)
+	}
+	if c.controlPlane, err = controlplane.Open(c.controlPlaneConfig()); err != nil {
+		return nil, fmt.Errorf("open cluster %s: %w", prefix, err)
+	}
+	for n := 1; n <= c.Options.Nodes; n++ {
+		m, err := machine.Open(c.nodeDir(n), c.state.Nodes[n-1], c.machineProgram())
+		if err != nil {
+			return nil, fmt.Errorf("open cluster %s: %w", prefix, err)
+		}
+		c.nodes = append(c.nodes, &Node{Machine: m, cluster: c, number: n, ns: c.wires.nodes[n-1]})
+	}
+	return c, nil
+}
+
+// load reads what is written down of a cluster.
+func load(prefix string) (*Cluster, error) {
+	dir, err := stateDir(prefix)
+	if err != nil {
+		return nil, err
+	}
+	s, err := loadState(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{Options: s.Options, dir: dir, state: s}, nil
+}
+
+// Node returns the node with that number, counted from 1.
+func (c *Cluster) Node(n int) *Node { return c.nodes[n-1] }
+
+// Nodes returns all nodes in order.
+func (c *Cluster) Nodes() []*Node { return slices.Clone(c.nodes) }
+
+// NodeByName returns the node of that name.
+func (c *Cluster) NodeByName(name string) (*Node, error) {
+	for _, n := range c.nodes {
+		if n.Name() == name {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("the cluster has no node %q", name)
+}
+
+// Import imports an image tarball on every node.
+func (c *Cluster) Import(ctx context.Context, tarball string) error {
+	for _, n := range c.nodes {
+		if err := n.Import(ctx, tarball); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StopAPIServer ends kube-apiserver; everything else runs on.
+func (c *Cluster) StopAPIServer(ctx context.Context) error { return c.controlPlane.StopAPIServer(ctx) }
+
+// StartAPIServer starts kube-apiserver again and returns when it is ready.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	return c.controlPlane.StartAPIServer(ctx)
+}
+
+// APIServer returns the API server's host and port on the management network,
+// which nodes reach without kube-proxy.
+func (c *Cluster) APIServer() netip.AddrPort {
+	return netip.AddrPortFrom(c.Options.address(controlPlaneHost), apiServerPort)
+}
+
+// LogDir returns where the logs of the control plane ("") or of a node ("n1")
+// are kept until Down.
+func (c *Cluster) LogDir(owner string) string {
+	if owner == "" {
+		return filepath.Join(c.dir, "control-plane", "log")
+	}
+	return filepath.Join(c.dir, owner, "log")
+}
+
+const (
+	apiServerPort  = 6443
+	etcdClientPort = 2379
+	etcdPeerPort   = 2380
+)
+
+func (c *Cluster) controlPlaneConfig() controlplane.Config {
+	return controlplane.Config{
+		Dir: filepath.Join(c.dir, "control-plane"),
+		Command: func(ctx context.Context, path string, args ...string) *exec.Cmd {
+			return c.wires.controlPlane.Command(ctx, path, args...)
+		},
+		EtcdDir: c.state.Binaries[thirdparty.Etcd], APIServerDir: c.state.Binaries[thirdparty.Kubernetes],
+		KubernetesDir: c.state.Binaries[thirdparty.Kubernetes],
+		Address:       c.Options.address(controlPlaneHost), Port: apiServerPort,
+		EtcdClientPort: etcdClientPort, EtcdPeerPort: etcdPeerPort,
+		Services:         netip.MustParsePrefix("10.96.0.0/16"),
+		NodeMonitorGrace: c.Options.NodeMonitorGrace, Toleration: c.Options.Toleration,
+	}
+}
+
+func (c *Cluster) nodeDir(n int) string   { return filepath.Join(c.dir, NodeName(n)) }
+func (c *Cluster) machineProgram() string { return filepath.Join(c.dir, "machine") }
+func (c *Cluster) binary(component, name string) string {
+	return filepath.Join(c.state.Binaries[component], name)
+}
+
+// progress tells of a step that has been done.
+func (c *Cluster) progress(format string, args ...any) {
+	fmt.Fprintf(c.Options.Progress, format+"\n", args...)
+}
+
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the cluster's directory: %w", err)
+	}
+	return nil
+}

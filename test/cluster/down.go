@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/machine"
+)
+
+// Down ends the cluster with that prefix and removes everything of it:
+// processes, namespaces, mounts, cgroups, files. It is no error if there is none.
+func Down(ctx context.Context, prefix string) error {
+	c, err := load(prefix)
+	if errors.Is(err, ErrNotUp) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cluster down: %w", err)
+	}
+	c.Options.Progress = io.Discard
+	if err := c.attach(); err != nil {
+		return fmt.Errorf("cluster down: %w", err)
+	}
+	return c.Down(ctx)
+}
+
+// Down ends the cluster and removes everything of it.
+func (c *Cluster) Down(ctx context.Context) error {
+	if err := c.stop(ctx); err != nil {
+		return fmt.Errorf("cluster down: %w", err)
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		return fmt.Errorf("cluster down: %w", err)
+	}
+	return nil
+}
+
+// attach finds the processes of a cluster that may be half started or half
+// gone; unlike Open it does not need its namespaces.
+func (c *Cluster) attach() error {
+	var err error
+	if c.controlPlane, err = controlplane.Open(c.controlPlaneConfig()); err != nil {
+		return err
+	}
+	for i, init := range c.state.Nodes {
+		m, err := machine.Open(c.nodeDir(i+1), init, c.machineProgram())
+		if err != nil {
+			return err
+		}
+		c.nodes = append(c.nodes, &Node{Machine: m, cluster: c, number: i + 1})
+	}
+	return nil
+}
+
+// stop ends all processes of the cluster and removes what the kernel keeps of
+// it; files stay.
+func (c *Cluster) stop(ctx context.Context) error {
+	var group errgroup.Group
+	for _, n := range c.nodes {
+		group.Go(func() error { return n.Machine.PowerOff(ctx) })
+	}
+	errs := []error{group.Wait()}
+	if c.controlPlane != nil {
+		errs = append(errs, c.controlPlane.Stop(ctx))
+	}
+	errs = append(errs, cutWires(c.Options))
+	return errors.Join(errs...)
+}

@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// hostInterface is a foreign host's interface on the underlay.
+const hostInterface = "eth0"
+
+// Host is a machine on the underlay that no cluster knows of. It answers ARP
+// and ICMP for its address like any Linux host.
+type Host struct {
+	*network.Namespace
+	Addr netip.Addr
+	MAC  net.HardwareAddr
+}
+
+// ForeignHost plugs a host into the underlay. The name has at most eight
+// characters; a nil mac leaves the choice to the kernel.
+func (c *Cluster) ForeignHost(name string, addr netip.Prefix, mac net.HardwareAddr) (_ *Host, err error) {
+	if len(name) > 8 {
+		return nil, fmt.Errorf("plug in foreign host %s: the name has more than eight characters", name)
+	}
+	ns, err := network.Create(c.Options.hostName(name))
+	if err != nil {
+		return nil, fmt.Errorf("plug in foreign host %s: %w", name, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("plug in foreign host %s: %w", name, err), ns.Delete())
+		}
+	}()
+	if err := ns.Plug(hostInterface, mac, c.wires.sw, underlayPort("h-"+name), underlayBridge); err != nil {
+		return nil, err
+	}
+	if err := ns.AddAddr(hostInterface, addr); err != nil {
+		return nil, err
+	}
+	if mac, err = ns.MAC(hostInterface); err != nil {
+		return nil, err
+	}
+	return &Host{Namespace: ns, Addr: addr.Addr(), MAC: mac}, nil
+}
+
+// Remove unplugs the host for good.
+func (h *Host) Remove() error {
+	return errors.Join(h.DeleteLink(hostInterface), h.Delete())
+}
+
+// Exec runs a command of this machine on the host's network and returns what it
+// printed.
+func (h *Host) Exec(ctx context.Context, name string, args ...string) (string, error) {
+	output, err := h.Command(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return string(output), fmt.Errorf("run %s %v on host %s: %w: %s", name, args, h.Name, err, output)
+	}
+	return string(output), nil
+}
+
+// Dial connects from the host, like net.Dialer.
+func (h *Host) Dial(ctx context.Context, protocol, address string) (conn net.Conn, err error) {
+	err = h.Do(func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, protocol, address)
+		return err
+	})
+	return conn, err
+}
+
+// Capture records what every node and host sends into the underlay switch from
+// now on. The port of a frame is "ul-" and the node's name, or "ul-h-" and the
+// host's.
+func (c *Cluster) Capture() (*capture.Capture, error) {
+	return capture.Start(c.wires.sw, underlayBridge)
+}

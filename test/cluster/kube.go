@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// usableLimit is how long nodes may take to register and become Ready.
+const usableLimit = 3 * time.Minute
+
+// Kubeconfig returns the administrator's kubeconfig file.
+func (c *Cluster) Kubeconfig() string { return c.controlPlane.Config.Kubeconfig("admin") }
+
+// RESTConfig returns the administrator's access.
+func (c *Cluster) RESTConfig() (*rest.Config, error) { return c.controlPlane.RESTConfig() }
+
+// Kubectl runs kubectl as administrator and returns what it printed.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.run(ctx, c.binary(thirdparty.Kubernetes, "kubectl"), args...)
+}
+
+// Helm runs helm as administrator and returns what it printed.
+func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
+	return c.run(ctx, c.binary(thirdparty.Helm, "helm"), args...)
+}
+
+// Tools returns the directories of kubectl and helm, for a person's PATH.
+func (c *Cluster) Tools() []string {
+	return []string{c.state.Binaries[thirdparty.Kubernetes], c.state.Binaries[thirdparty.Helm]}
+}
+
+func (c *Cluster) run(ctx context.Context, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(output), fmt.Errorf("%s %v: %w: %s", program, args, err, output)
+	}
+	return string(output), nil
+}
+
+// WaitReady returns when every node is Ready.
+func (c *Cluster) WaitReady(ctx context.Context) error { return c.waitUsable(ctx, true) }
+
+// waitUsable returns when every node is registered, and Ready if that is asked
+// for, and pods can be made: before its ServiceAccount exists, a bare pod is
+// refused.
+func (c *Cluster) waitUsable(ctx context.Context, ready bool) error {
+	config, err := c.RESTConfig()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, usableLimit)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := c.usable(ctx, client, ready)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the nodes: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// usable returns an error that names one thing that is missing.
+func (c *Cluster) usable(ctx context.Context, client kubernetes.Interface, ready bool) error {
+	for _, n := range c.nodes {
+		node, err := client.CoreV1().Nodes().Get(ctx, n.Name(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if ready && !nodeReady(node) {
+			return fmt.Errorf("node %s is not Ready", n.Name())
+		}
+	}
+	_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+	return err
+}
+
+func nodeReady(node *corev1.Node) bool {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+
+	"github.com/fenceline/fenceline/test/machine"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// Node is a node of a cluster.
+type Node struct {
+	*machine.Machine
+	cluster *Cluster
+	number  int
+	ns      *network.Namespace
+}
+
+// Name returns the name of the Node object.
+func (n *Node) Name() string { return NodeName(n.number) }
+
+// Namespace returns the node's network namespace, the one that agents on the
+// host network live in.
+func (n *Node) Namespace() *network.Namespace { return n.ns }
+
+// CutManagement pulls the node's cable out of the management switch.
+func (n *Node) CutManagement() error { return n.setPort(managementPort(n.Name()), false) }
+
+// HealManagement plugs it in again.
+func (n *Node) HealManagement() error { return n.setPort(managementPort(n.Name()), true) }
+
+// CutUnderlay pulls the node's cable out of the underlay switch. The node sees
+// the carrier go.
+func (n *Node) CutUnderlay() error { return n.setPort(underlayPort(n.Name()), false) }
+
+// HealUnderlay plugs it in again.
+func (n *Node) HealUnderlay() error { return n.setPort(underlayPort(n.Name()), true) }
+
+func (n *Node) setPort(port string, up bool) error { return n.cluster.wires.sw.SetUp(port, up) }
+
+// Signal sends the signal to every process of the node whose program has that
+// name, in containers too, and returns how many there were.
+func (n *Node) Signal(name string, sig syscall.Signal) (int, error) {
+	procs, err := n.Processes(name)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range procs {
+		if err := p.Signal(sig); err != nil {
+			return 0, err
+		}
+	}
+	return len(procs), nil
+}
+
+// Kill kills every process of the node whose program has that name and returns
+// when they are gone. It is an error if there is none.
+func (n *Node) Kill(ctx context.Context, name string) error {
+	procs, err := n.Processes(name)
+	if err != nil {
+		return err
+	}
+	if len(procs) == 0 {
+		return fmt.Errorf("kill %s on %s: it does not run there", name, n.Name())
+	}
+	for _, p := range procs {
+		if err := p.Kill(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PowerOn boots the node again after PowerOff: with the same disk and no memory.
+func (n *Node) PowerOn(ctx context.Context) error {
+	m, err := machine.Start(n.Config, n.ns, n.Program)
+	if err != nil {
+		return err
+	}
+	n.Machine = m
+	n.cluster.state.Nodes[n.number-1] = m.Init
+	if err := n.cluster.state.save(n.cluster.dir); err != nil {
+		return err
+	}
+	return n.WaitBooted(ctx)
+}

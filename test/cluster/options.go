@@ -1,0 +1,137 @@
+// Package cluster runs a real Kubernetes cluster on one machine, for tests that
+// must see kubelets, a container runtime and frames on a wire.
+//
+// Each node is a set of namespaces (package machine). Two bridges in a namespace
+// of their own are the switches: one carries the management network, the other
+// the underlay, whose interface in every node is ul0. Cutting a node off is
+// pulling a cable at the switch: the node keeps its addresses and routes and its
+// pods live on.
+//
+//	machine  172.30.0.1 ─┐
+//	control plane    .10 ─┼─ br-mgmt      br-ul ─┬─ ul0 of n1 (parent of macvlans)
+//	n1, n2, …  .11, .12 ─┘                       ├─ ul0 of n2 …
+//	                                             └─ foreign hosts
+//
+// A cluster outlives the process that started it, until Down.
+package cluster
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+)
+
+// DefaultPrefix names the cluster of `make cluster-up`.
+const DefaultPrefix = "fl"
+
+// Options describe a cluster. The zero value of a field means its default.
+type Options struct {
+	// Prefix begins the names of all namespaces, cgroups and links; at most six
+	// characters. Clusters with different prefixes and Management networks can
+	// run at the same time. Default "fl".
+	Prefix string
+	// Nodes is the number of nodes, n1, n2 and so on. Default 3.
+	Nodes int
+	// Management is the network between the API server and the nodes, an IPv4
+	// /24. Default 172.30.0.0/24.
+	Management netip.Prefix
+	// CNIConfig returns the network configuration of the node with that number.
+	// By default there is none: nodes stay NotReady until somebody, the chart
+	// for instance, writes one to /etc/cni/net.d. The plugins macvlan,
+	// host-local and loopback are in /opt/cni/bin in any case.
+	CNIConfig func(node int) string `json:"-"`
+	// KubeProxy runs kube-proxy on every node.
+	KubeProxy bool
+	// Images are tarballs that every node imports before its kubelet starts;
+	// those of the tests (package images) are always there.
+	Images []string
+	// NodeMonitorGrace is how long a node may be silent before it is NotReady,
+	// at least 4 s. Default 8 s.
+	NodeMonitorGrace time.Duration
+	// Toleration is how long pods stay on such a node before they are deleted.
+	// Whole seconds. Default 2 s.
+	Toleration time.Duration
+	// Progress receives a line for each step. Default: none.
+	Progress io.Writer `json:"-"`
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if len(o.Prefix) > 6 {
+		return o, fmt.Errorf("prefix %q has more than six characters", o.Prefix)
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 3
+	}
+	if !o.Management.IsValid() {
+		o.Management = netip.MustParsePrefix("172.30.0.0/24")
+	}
+	if !o.Management.Addr().Is4() || o.Management.Bits() != 24 {
+		return o, fmt.Errorf("management network %s is no IPv4 /24", o.Management)
+	}
+	if o.NodeMonitorGrace == 0 {
+		o.NodeMonitorGrace = 8 * time.Second
+	}
+	if o.NodeMonitorGrace < 4*time.Second {
+		return o, fmt.Errorf("node monitor grace %s is less than four renewals of a Lease", o.NodeMonitorGrace)
+	}
+	if o.Toleration == 0 {
+		o.Toleration = 2 * time.Second
+	}
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	return o, nil
+}
+
+// Addresses on the management network.
+const (
+	machineHost      = 1
+	controlPlaneHost = 10 // nodes follow
+)
+
+func (o Options) address(host int) netip.Addr {
+	a := o.Management.Masked().Addr().As4()
+	a[3] = byte(host)
+	return netip.AddrFrom4(a)
+}
+
+func (o Options) nodeAddress(n int) netip.Addr { return o.address(controlPlaneHost + n) }
+
+// Names of namespaces and links.
+func (o Options) switchName() string       { return o.Prefix + "-sw" }
+func (o Options) controlPlaneName() string { return o.Prefix + "-cp" }
+func (o Options) nodeName(n int) string    { return o.Prefix + "-" + NodeName(n) }
+func (o Options) hostName(h string) string { return o.Prefix + "-h-" + h }
+func (o Options) managementLink() string   { return o.Prefix + "-mgmt" }
+func managementPort(owner string) string   { return "mgmt-" + owner }
+func underlayPort(owner string) string     { return "ul-" + owner }
+
+const (
+	managementBridge = "br-mgmt"
+	underlayBridge   = "br-ul"
+	managementIface  = "mgmt0"
+	// UnderlayInterface is the node's interface on the underlay.
+	UnderlayInterface = "ul0"
+)
+
+// NodeName returns the name of the Node with that number, counted from 1.
+func NodeName(n int) string { return fmt.Sprintf("n%d", n) }
+
+// HostLocalMacvlan is a CNIConfig without Fenceline: macvlan on the underlay,
+// with a range of 10.77.0.0/16 for each node.
+func HostLocalMacvlan(node int) string {
+	return fmt.Sprintf(`{
+  "cniVersion": "1.0.0", "name": "underlay",
+  "plugins": [{
+    "type": "macvlan", "master": "ul0", "mode": "bridge",
+    "ipam": {"type": "host-local", "ranges": [[
+      {"subnet": "10.77.0.0/16", "rangeStart": "10.77.%[1]d.10", "rangeEnd": "10.77.%[1]d.250"}
+    ]]}
+  }]
+}
+`, node)
+}

@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"syscall"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/fenceline/fenceline/test/machine"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// PodInterface is the pod's interface on the underlay.
+const PodInterface = "eth0"
+
+// Pod is a pod as its node's kernel runs it. It stays usable when the API server
+// or the node's kubelet no longer know the pod: a zombie is reached in the same
+// way.
+type Pod struct {
+	Namespace, Name, UID string
+	// IPs are those in the pod's status when it was looked up.
+	IPs  []netip.Addr
+	Node *Node
+}
+
+// Pod looks a pod up that is bound to a node.
+func (c *Cluster) Pod(ctx context.Context, namespace, name string) (*Pod, error) {
+	config, err := c.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	object, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	pod := &Pod{Namespace: namespace, Name: name, UID: string(object.UID)}
+	if pod.Node, err = c.NodeByName(object.Spec.NodeName); err != nil {
+		return nil, fmt.Errorf("look pod %s/%s up: %w", namespace, name, err)
+	}
+	for _, ip := range object.Status.PodIPs {
+		addr, err := netip.ParseAddr(ip.IP)
+		if err != nil {
+			return nil, fmt.Errorf("look pod %s/%s up: %w", namespace, name, err)
+		}
+		pod.IPs = append(pod.IPs, addr)
+	}
+	return pod, nil
+}
+
+// Enter opens the pod's network namespace. The caller closes it; until then the
+// namespace lives on, even without the pod.
+func (p *Pod) Enter() (*network.Namespace, error) {
+	pids, err := p.kernel().PIDs()
+	if err != nil {
+		return nil, fmt.Errorf("enter pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return network.OfProcess(pids[0])
+}
+
+// Command returns a command of this machine that will run in the pod's network
+// namespace, but with this machine's files: arping, ping, tcpdump.
+func (p *Pod) Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
+	pids, err := p.kernel().PIDs()
+	if err != nil {
+		return nil, fmt.Errorf("run %s in pod %s/%s: %w", name, p.Namespace, p.Name, err)
+	}
+	enter := []string{fmt.Sprintf("--net=/proc/%d/ns/net", pids[0]), "--", name}
+	return exec.CommandContext(ctx, "nsenter", append(enter, args...)...), nil
+}
+
+// Exec runs a command of this machine in the pod's network namespace and
+// returns what it printed.
+func (p *Pod) Exec(ctx context.Context, name string, args ...string) (string, error) {
+	cmd, err := p.Command(ctx, name, args...)
+	if err != nil {
+		return "", err
+	}
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(output), fmt.Errorf("run %s %v in pod %s/%s: %w: %s", name, args, p.Namespace, p.Name, err, output)
+	}
+	return string(output), nil
+}
+
+// MAC returns the hardware address of the pod's interface.
+func (p *Pod) MAC() (net.HardwareAddr, error) {
+	ns, err := p.Enter()
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	return ns.MAC(PodInterface)
+}
+
+// Alive reports whether the node's kernel still runs anything of the pod.
+func (p *Pod) Alive() bool {
+	_, err := p.kernel().PIDs()
+	return err == nil
+}
+
+// Freeze stops every process of the pod in the way of the cgroup freezer: not
+// even SIGKILL ends them until Thaw. The pod's network goes on answering.
+func (p *Pod) Freeze(ctx context.Context) error { return p.kernel().Freeze(ctx) }
+
+// Thaw undoes Freeze.
+func (p *Pod) Thaw(ctx context.Context) error { return p.kernel().Thaw(ctx) }
+
+// StopShim stops the pod's containerd-shim, so that containerd cannot end the
+// pod's containers.
+func (p *Pod) StopShim() error { return p.signalShim(syscall.SIGSTOP) }
+
+// ContinueShim undoes StopShim.
+func (p *Pod) ContinueShim() error { return p.signalShim(syscall.SIGCONT) }
+
+func (p *Pod) signalShim(sig syscall.Signal) error {
+	shims, err := p.kernel().Shims()
+	if err != nil {
+		return err
+	}
+	if len(shims) == 0 {
+		return fmt.Errorf("signal the shim of pod %s/%s: there is none", p.Namespace, p.Name)
+	}
+	for _, shim := range shims {
+		if err := shim.Signal(sig); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Pod) kernel() machine.Pod { return p.Node.Machine.Pod(p.UID) }

@@ -1,0 +1,170 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/machine"
+	"github.com/fenceline/fenceline/test/pki"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// Up starts a cluster and returns when every node is registered, and Ready if
+// there is a CNIConfig. What an earlier cluster of the same prefix has left is
+// taken down first. Missing third-party binaries are built. On an error nothing
+// stays but the logs, and their place is in the error.
+func Up(ctx context.Context, o Options) (_ *Cluster, err error) {
+	if o, err = o.withDefaults(); err != nil {
+		return nil, fmt.Errorf("cluster up: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("cluster up: root is needed for namespaces and mounts")
+	}
+	if err := Down(ctx, o.Prefix); err != nil {
+		return nil, fmt.Errorf("cluster up: %w", err)
+	}
+	dir, err := stateDir(o.Prefix)
+	if err != nil {
+		return nil, fmt.Errorf("cluster up: %w", err)
+	}
+	c := &Cluster{Options: o, dir: dir, state: state{Options: o, Binaries: map[string]string{}}}
+	started := time.Now()
+	if err := c.up(ctx); err != nil {
+		// The context may be what failed; what was started must go all the same.
+		err = errors.Join(err, c.stop(context.WithoutCancel(ctx)))
+		return nil, fmt.Errorf("cluster up: %w (logs are in %s)", err, c.dir)
+	}
+	c.progress("cluster %s is up after %s", o.Prefix, time.Since(started).Round(100*time.Millisecond))
+	return c, nil
+}
+
+func (c *Cluster) up(ctx context.Context) error {
+	if err := makeDir(c.dir); err != nil {
+		return err
+	}
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	var err error
+	if c.wires, err = layWires(c.Options); err != nil {
+		return err
+	}
+	if err := c.state.save(c.dir); err != nil {
+		return err
+	}
+	keys, err := controlplane.WriteKeys(c.controlPlaneConfig())
+	if err != nil {
+		return err
+	}
+	if c.controlPlane, err = controlplane.Open(c.controlPlaneConfig()); err != nil {
+		return err
+	}
+	c.progress("starting the control plane")
+	if err := c.controlPlane.Start(ctx); err != nil {
+		return err
+	}
+	c.progress("starting %d nodes", c.Options.Nodes)
+	for n := 1; n <= c.Options.Nodes; n++ {
+		if err := c.startNode(n, keys); err != nil {
+			return err
+		}
+	}
+	var group errgroup.Group
+	for _, n := range c.nodes {
+		group.Go(func() error { return n.WaitBooted(ctx) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	c.progress("waiting for %d nodes", c.Options.Nodes)
+	return c.waitUsable(ctx, c.Options.CNIConfig != nil)
+}
+
+// prepare builds all that the cluster runs.
+func (c *Cluster) prepare(ctx context.Context) error {
+	builder, err := thirdparty.NewBuilder(c.Options.Progress)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{thirdparty.Kubernetes, thirdparty.Etcd, thirdparty.Containerd, thirdparty.CNIPlugins, thirdparty.Helm} {
+		if c.state.Binaries[name], err = builder.Dir(ctx, name); err != nil {
+			return err
+		}
+	}
+	root, err := thirdparty.Root()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", c.machineProgram(), "./test/cmd/machine")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build test/cmd/machine: %w\n%s", err, output)
+	}
+	for _, recipe := range images.ForTests() {
+		tarball, err := recipe.Build(ctx, root, filepath.Join(c.dir, "images"), "test")
+		if err != nil {
+			return err
+		}
+		c.state.Options.Images = append(c.state.Options.Images, tarball)
+	}
+	return nil
+}
+
+func (c *Cluster) startNode(n int, keys *controlplane.Keys) error {
+	config, err := c.nodeConfig(n, keys)
+	if err != nil {
+		return err
+	}
+	ns := c.wires.nodes[n-1]
+	m, err := machine.Start(config, ns, c.machineProgram())
+	if err != nil {
+		return err
+	}
+	c.nodes = append(c.nodes, &Node{Machine: m, cluster: c, number: n, ns: ns})
+	c.state.Nodes = append(c.state.Nodes, m.Init)
+	return c.state.save(c.dir)
+}
+
+func (c *Cluster) nodeConfig(n int, keys *controlplane.Keys) (machine.Config, error) {
+	name, address := NodeName(n), c.Options.nodeAddress(n)
+	kubelet, err := keys.ClientKubeconfig(pki.Request{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}})
+	if err != nil {
+		return machine.Config{}, err
+	}
+	serving, err := keys.Issue(pki.Request{
+		CommonName: "system:node:" + name, Organization: []string{"system:nodes"},
+		Names: []string{name}, Addresses: []net.IP{address.AsSlice()},
+	})
+	if err != nil {
+		return machine.Config{}, err
+	}
+	config := machine.Config{
+		Name: name, Dir: c.nodeDir(n), Cgroup: c.Options.nodeName(n), Address: address,
+		Path:       []string{c.state.Binaries[thirdparty.Kubernetes], c.state.Binaries[thirdparty.Containerd]},
+		CNIPlugins: c.state.Binaries[thirdparty.CNIPlugins],
+		PauseImage: images.PauseImage, Images: c.state.Options.Images,
+		Kubelet: kubelet, Authority: keys.Authority(), ServingCert: serving.Cert, ServingKey: serving.Key,
+		// kubelet renews after a quarter of this: twice the grace must pass in silence.
+		LeaseDuration: c.Options.NodeMonitorGrace,
+	}
+	if c.Options.CNIConfig != nil {
+		config.CNIConfig = c.Options.CNIConfig(n)
+	}
+	if c.Options.KubeProxy {
+		if config.Proxy, err = os.ReadFile(c.controlPlane.Config.Kubeconfig("proxy")); err != nil {
+			return machine.Config{}, fmt.Errorf("read kube-proxy's kubeconfig: %w", err)
+		}
+	}
+	return config, nil
+}

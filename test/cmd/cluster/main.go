@@ -1,0 +1,184 @@
+// Cluster starts, uses and ends the cluster of package test/cluster.
+//
+//	cluster [-prefix P] up [-nodes N] [-cni host-local] [-proxy]
+//	cluster [-prefix P] down
+//	cluster [-prefix P] env                           print shell settings for kubectl and helm
+//	cluster [-prefix P] exec NODE COMMAND...          run a command inside a node
+//	cluster [-prefix P] pod NAMESPACE/NAME COMMAND... run a command in a pod's network namespace
+//	cluster [-prefix P] cut|heal management|underlay NODE
+//	cluster [-prefix P] import TARBALL...             import images on every node
+//	cluster [-prefix P] capture                       print what enters the underlay, until interrupted
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+func main() {
+	prefix := flag.String("prefix", cluster.DefaultPrefix, "prefix of the cluster's namespaces")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, *prefix, flag.Args())
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		os.Exit(exit.ExitCode())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, prefix string, args []string) error {
+	if len(args) == 0 {
+		return errors.New("a verb is missing: up, down, env, exec, pod, cut, heal, import or capture")
+	}
+	verb, args := args[0], args[1:]
+	switch verb {
+	case "up":
+		return up(ctx, prefix, args)
+	case "down":
+		return cluster.Down(ctx, prefix)
+	}
+	c, err := cluster.Open(prefix)
+	if err != nil {
+		return err
+	}
+	switch verb {
+	case "env":
+		printEnvironment(c)
+		return nil
+	case "exec":
+		return execute(ctx, c, args)
+	case "pod":
+		return executeInPod(ctx, c, args)
+	case "cut", "heal":
+		return plug(c, verb, args)
+	case "import":
+		for _, tarball := range args {
+			if err := c.Import(ctx, tarball); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "capture":
+		return printFrames(ctx, c)
+	default:
+		return fmt.Errorf("no verb %q", verb)
+	}
+}
+
+func up(ctx context.Context, prefix string, args []string) error {
+	o := cluster.Options{Prefix: prefix, Progress: os.Stderr}
+	flags := flag.NewFlagSet("up", flag.ContinueOnError)
+	flags.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
+	flags.BoolVar(&o.KubeProxy, "proxy", false, "run kube-proxy")
+	cni := flags.String("cni", "", `"host-local": macvlan without Fenceline; empty: no network until one is configured`)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	switch *cni {
+	case "":
+	case "host-local":
+		o.CNIConfig = cluster.HostLocalMacvlan
+	default:
+		return fmt.Errorf("no CNI configuration %q", *cni)
+	}
+	c, err := cluster.Up(ctx, o)
+	if err != nil {
+		return err
+	}
+	printEnvironment(c)
+	return nil
+}
+
+func printEnvironment(c *cluster.Cluster) {
+	fmt.Printf("export KUBECONFIG=%s\n", c.Kubeconfig())
+	fmt.Printf("export PATH=%s:$PATH\n", strings.Join(c.Tools(), ":"))
+}
+
+func execute(ctx context.Context, c *cluster.Cluster, args []string) error {
+	if len(args) < 2 {
+		return errors.New("usage: exec NODE COMMAND...")
+	}
+	node, err := c.NodeByName(args[0])
+	if err != nil {
+		return err
+	}
+	return attached(node.Command(ctx, args[1:]...))
+}
+
+func executeInPod(ctx context.Context, c *cluster.Cluster, args []string) error {
+	if len(args) < 2 {
+		return errors.New("usage: pod NAMESPACE/NAME COMMAND...")
+	}
+	namespace, name, ok := strings.Cut(args[0], "/")
+	if !ok {
+		namespace, name = "default", args[0]
+	}
+	pod, err := c.Pod(ctx, namespace, name)
+	if err != nil {
+		return err
+	}
+	cmd, err := pod.Command(ctx, args[1], args[2:]...)
+	if err != nil {
+		return err
+	}
+	return attached(cmd)
+}
+
+func attached(cmd *exec.Cmd) error {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return cmd.Run()
+}
+
+func plug(c *cluster.Cluster, verb string, args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("usage: %s management|underlay NODE", verb)
+	}
+	node, err := c.NodeByName(args[1])
+	if err != nil {
+		return err
+	}
+	switch verb + " " + args[0] {
+	case "cut management":
+		return node.CutManagement()
+	case "heal management":
+		return node.HealManagement()
+	case "cut underlay":
+		return node.CutUnderlay()
+	case "heal underlay":
+		return node.HealUnderlay()
+	default:
+		return fmt.Errorf("no network %q", args[0])
+	}
+}
+
+func printFrames(ctx context.Context, c *cluster.Cluster) error {
+	running, err := c.Capture()
+	if err != nil {
+		return err
+	}
+	printed := 0
+	for {
+		frames := running.Frames()
+		for _, f := range frames[printed:] {
+			fmt.Println(f)
+		}
+		printed = len(frames)
+		if err := running.WaitMore(ctx, printed); err != nil {
+			_, err := running.Stop()
+			return err
+		}
+	}
+}
