@@ -68,3 +68,26 @@ var resultNames = map[Result]string{
 	ResultHit: "hit", ResultSighting: "sighting", ResultReflected: "reflected",
 	ResultSuppressed: "suppressed", ResultEventLost: "event-lost",
 }
+
+// resultsPerWhere is the stride of the counters map. Keep in sync with counter.h.
+const resultsPerWhere = 32
+
+func (c Counter) index() uint32 { return uint32(c.Where)*resultsPerWhere + uint32(c.Result) }
+
+// Counters returns every count since the maps were created, summed over CPUs.
+func (k *Kernel) Counters() (map[Counter]uint64, error) {
+	counts := map[Counter]uint64{}
+	for where := WhereGuardIngress; where <= WhereObserverEgress; where++ {
+		for result := range resultNames {
+			c := Counter{Where: where, Result: result}
+			var perCPU []uint64
+			if err := k.maps.Counters.Lookup(c.index(), &perCPU); err != nil {
+				return nil, fmt.Errorf("read counter %s: %w", c, err)
+			}
+			for _, n := range perCPU {
+				counts[c] += n
+			}
+		}
+	}
+	return counts, nil
+}

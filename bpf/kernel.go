@@ -1,49 +1,117 @@
 package bpf
 
 import (
-	"context"
 	"errors"
-	"time"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 )
 
 // ProbeMark is the SO_MARK of this node's own probes: the observer sends them back to the parent's own children,
-// which would not hear them otherwise, and counts them as nobody's.
+// which would not hear them otherwise, and counts them as nobody's. Keep in sync with probe.h.
 const ProbeMark uint32 = 0x464c5031
 
 // Options say where the kernel's part lives.
 type Options struct {
-	// Dir holds the pins; it must be on a bpffs and is created when missing.
+	// Dir holds the pins. It is created when missing and must be on a bpffs, which must outlive the process.
 	Dir string
 }
 
-// Kernel is the open set of maps and attached programs of this node. Its methods may be called concurrently.
-type Kernel struct{}
+// Kernel is the open set of maps and attached programs of this node. Its methods may be called concurrently, but
+// only one process at a time may have a directory open: the kernel orders frames, not agents.
+type Kernel struct {
+	dir  pinDir
+	maps *observerMaps
+	code *code
 
-var errSkeleton = errors.New("not implemented yet")
+	mu      sync.Mutex // writes to maps of user space, and to pins
+	reading sync.Mutex // the ring buffer has one reader
+}
 
-// Open creates or re-opens the pins.
-func Open(o Options) (*Kernel, error) { return nil, errSkeleton }
+// Open creates the maps, or takes up the pins of a process before: then it also puts this version's programs into
+// every living link, without a frame unguarded, and carries the maps over where their layout has changed.
+//
+// It returns ErrNotBPFFS when the directory would not keep a pin, ErrSchema when a map cannot be carried over.
+func Open(o Options) (*Kernel, error) {
+	c, err := loadCode()
+	if err != nil {
+		return nil, err
+	}
+	k, err := open(o, c)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", o.Dir, err)
+	}
+	return k, nil
+}
 
-func (k *Kernel) Close() error                                         { return errSkeleton }
-func (k *Kernel) Remove() error                                        { return errSkeleton }
-func (k *Kernel) SetKeys(current, previous *ClaimKey) error            { return errSkeleton }
-func (k *Kernel) SetNetworks(networks []uint64) error                  { return errSkeleton }
-func (k *Kernel) AttachObserver(parent int) error                      { return errSkeleton }
-func (k *Kernel) DetachObserver(parent int) error                      { return errSkeleton }
-func (k *Kernel) ObserversAttached() (map[int]bool, error)             { return nil, errSkeleton }
-func (k *Kernel) AttachGuard(g Guard) error                            { return errSkeleton }
-func (k *Kernel) DetachGuard(slot uint32) error                        { return errSkeleton }
-func (k *Kernel) GuardAttached(slot uint32) (bool, error)              { return false, errSkeleton }
-func (k *Kernel) SweepGuards() ([]uint32, error)                       { return nil, errSkeleton }
-func (k *Kernel) KillSlot(slot uint32) error                           { return errSkeleton }
-func (k *Kernel) SlotDead(slot uint32) (bool, error)                   { return false, errSkeleton }
-func (k *Kernel) InstallLease(key Key, l Lease) error                  { return errSkeleton }
-func (k *Kernel) RemoveLease(key Key) error                            { return errSkeleton }
-func (k *Kernel) Lease(key Key) (Lease, bool, error)                   { return Lease{}, false, errSkeleton }
-func (k *Kernel) Leases() (map[Key]Lease, error)                       { return nil, errSkeleton }
-func (k *Kernel) State(key Key) (State, bool, error)                   { return State{}, false, errSkeleton }
-func (k *Kernel) Fenced(key Key) (bool, error)                         { return false, errSkeleton }
-func (k *Kernel) Sighting(key Key) (Sighting, bool, error)             { return Sighting{}, false, errSkeleton }
-func (k *Kernel) Heard(segment uint32) (time.Duration, bool, error)    { return 0, false, errSkeleton }
-func (k *Kernel) ReadEvents(ctx context.Context, fn func(Event)) error { return errSkeleton }
-func (k *Kernel) Counters() (map[Counter]uint64, error)                { return nil, errSkeleton }
+func open(o Options, c *code) (_ *Kernel, err error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := checkBPFFS(o.Dir); err != nil {
+		return nil, err
+	}
+	// Kernels before 5.11 count maps against RLIMIT_MEMLOCK.
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("lift the memlock limit: %w", err)
+	}
+	k := &Kernel{dir: pinDir(o.Dir), code: c}
+	set, err := openMaps(k.dir, c.maps())
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			set.close()
+		}
+	}()
+	if err := set.carry(); err != nil {
+		return nil, err
+	}
+	k.maps = set.typed()
+	if err := k.reload(); err != nil {
+		return nil, err
+	}
+	// The old programs have raised the old maxima until this moment.
+	if err := set.finish(k); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Close closes the file descriptors. Pins and enforcement stay.
+func (k *Kernel) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.maps.Close()
+}
+
+// Remove detaches every guard and observer, forgets all leases, and closes k: for uninstalling.
+func (k *Kernel) Remove() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var errs []error
+	for _, kind := range []string{guardsDir, observersDir, mapsDir} {
+		errs = append(errs, os.RemoveAll(filepath.Join(string(k.dir), kind)))
+	}
+	errs = append(errs, k.maps.Close())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove pins under %s: %w", k.dir, err)
+	}
+	return nil
+}
+
+func checkBPFFS(dir string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("statfs: %w", err)
+	}
+	if uint32(fs.Type) != unix.BPF_FS_MAGIC {
+		return ErrNotBPFFS
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"fmt"
 	"net"
 	"time"
 )
@@ -14,4 +15,14 @@ type Sighting struct {
 	// ProbeMAC asked for the address at LastProbe (ARP probe, DAD), kept apart as it need not own it.
 	ProbeMAC  net.HardwareAddr
 	LastProbe time.Duration
+}
+
+// Sighting returns who was last seen with an address, and whether anybody was.
+func (k *Kernel) Sighting(key Key) (Sighting, bool, error) {
+	var s observerSighting
+	ok, err := lookup(k.maps.Sightings, key.layout(), &s)
+	if err != nil {
+		return Sighting{}, false, fmt.Errorf("read sighting of %s: %w", key, err)
+	}
+	return s.sighting(), ok, nil
 }

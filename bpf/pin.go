@@ -1,0 +1,151 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// The pin directory: maps/<name>, guards/<slot>/<direction>, observers/<ifindex>/<direction>.
+const (
+	mapsDir      = "maps"
+	guardsDir    = "guards"
+	observersDir = "observers"
+)
+
+type pinDir string
+
+func (d pinDir) guard(slot uint32) pinPair {
+	return pinPair(filepath.Join(string(d), guardsDir, strconv.FormatUint(uint64(slot), 10)))
+}
+
+func (d pinDir) observer(parent int) pinPair {
+	return pinPair(filepath.Join(string(d), observersDir, strconv.Itoa(parent)))
+}
+
+func (d pinDir) guards() ([]uint32, error)    { return d.numbers(guardsDir) }
+func (d pinDir) observers() ([]uint32, error) { return d.numbers(observersDir) }
+
+// numbers lists the pairs below kind; a missing directory has none.
+func (d pinDir) numbers(kind string) ([]uint32, error) {
+	entries, err := os.ReadDir(filepath.Join(string(d), kind))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list pinned %s: %w", kind, err)
+	}
+	var numbers []uint32
+	for _, e := range entries {
+		n, err := strconv.ParseUint(e.Name(), 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("foreign entry %q among the pinned %s", e.Name(), kind)
+		}
+		numbers = append(numbers, uint32(n))
+	}
+	return numbers, nil
+}
+
+// direction of frames through a device, as tcx hooks see it.
+type direction struct {
+	name   string
+	attach ebpf.AttachType
+}
+
+// Egress comes first: what must not leave matters more than what comes in.
+var directions = [...]direction{
+	{"egress", ebpf.AttachTCXEgress},
+	{"ingress", ebpf.AttachTCXIngress},
+}
+
+// pinPair is the directory of the two pinned links of one device.
+type pinPair string
+
+func (p pinPair) path(d direction) string { return filepath.Join(string(p), d.name) }
+
+// device is the ifindex that the pinned link sits on: 0 when the device is gone, ok false when nothing is pinned.
+func (p pinPair) device(d direction) (ifindex uint32, ok bool, err error) {
+	l, err := link.LoadPinnedLink(p.path(d), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("open pinned link %s: %w", p.path(d), err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return 0, false, fmt.Errorf("query pinned link %s: %w", p.path(d), err)
+	}
+	return info.TCX().Ifindex, true, nil
+}
+
+// attached reports whether both links sit on a living device.
+func (p pinPair) attached() (bool, error) {
+	for _, d := range directions {
+		ifindex, ok, err := p.device(d)
+		if err != nil || !ok || ifindex == 0 {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// gone reports whether no link of the pair sits on a living device any more.
+func (p pinPair) gone() (bool, error) {
+	for _, d := range directions {
+		ifindex, ok, err := p.device(d)
+		if err != nil || (ok && ifindex != 0) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// remove unpins both links, which detaches them. Removing twice is fine.
+func (p pinPair) remove() error {
+	if err := os.RemoveAll(string(p)); err != nil {
+		return fmt.Errorf("unpin %s: %w", p, err)
+	}
+	return nil
+}
+
+// attach puts prog at the head of the device's chain and pins the link, in place of one pinned before: the new
+// link enforces before the old one goes.
+func (p pinPair) attach(d direction, ifindex int, prog *ebpf.Program) error {
+	l, err := link.AttachTCX(link.TCXOptions{
+		Interface: ifindex, Program: prog, Attach: d.attach, Anchor: link.Head(),
+	})
+	if err != nil {
+		return fmt.Errorf("attach %s: %w", d.name, err)
+	}
+	defer l.Close()
+	if err := os.MkdirAll(string(p), 0o700); err != nil {
+		return err
+	}
+	if err := os.Remove(p.path(d)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("unpin %s: %w", p.path(d), err)
+	}
+	if err := l.Pin(p.path(d)); err != nil {
+		return fmt.Errorf("pin %s: %w", p.path(d), err)
+	}
+	return nil
+}
+
+// replace swaps the program of the pinned link in place: no frame passes in between.
+func (p pinPair) replace(d direction, prog *ebpf.Program) error {
+	l, err := link.LoadPinnedLink(p.path(d), nil)
+	if err != nil {
+		return fmt.Errorf("open pinned link %s: %w", p.path(d), err)
+	}
+	defer l.Close()
+	if err := l.Update(prog); err != nil {
+		return fmt.Errorf("replace program of %s: %w", p.path(d), err)
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package bpf
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// ReadEvents calls fn with each event, in order, until ctx ends, and returns ctx's error. A second reader waits for
+// the first. Events of the time without reader are kept as far as the buffer goes.
+func (k *Kernel) ReadEvents(ctx context.Context, fn func(Event)) error {
+	k.reading.Lock()
+	defer k.reading.Unlock()
+	r, err := ringbuf.NewReader(k.maps.Events)
+	if err != nil {
+		return fmt.Errorf("open events: %w", err)
+	}
+	defer r.Close()
+	stop := context.AfterFunc(ctx, func() { r.Close() })
+	defer stop()
+	var record ringbuf.Record
+	for {
+		if err := r.ReadInto(&record); err != nil {
+			if errors.Is(err, ringbuf.ErrClosed) && ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("read events: %w", err)
+		}
+		var e observerEvent
+		if err := binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &e); err != nil {
+			return fmt.Errorf("decode event of %d bytes: %w", len(record.RawSample), err)
+		}
+		fn(e.event())
+	}
+}
