@@ -41,7 +41,7 @@ func Decide(f Facts) Action {
 func decideBound(f Facts) Action {
 	spec := &f.Lease.Spec
 	if spec.Holder == nil || spec.Holder.Pod == "" || spec.Holder.PodUID == "" || spec.NodeName == "" {
-		return none("the record names no holder")
+		return Action{Kind: None, Tell: true, Why: "the record names no holder"}
 	}
 	if !f.Pod.Known || !f.Node.Known {
 		return none("pod or node could not be read")
@@ -165,10 +165,11 @@ func decideRetained(f Facts) Action {
 func none(why string) Action { return Action{Kind: None, Why: why} }
 
 func noneFromSilent(f Facts) Action {
+	why := fmt.Sprintf("node %s is not Ready, and reclaim.nodeDown is %s", f.Lease.Spec.NodeName, f.Policy.NodeDown)
 	if !f.Lease.Spec.Holder.Guarded {
-		return none(fmt.Sprintf("node %s is not Ready, and a holder without a guard cannot be fenced", f.Lease.Spec.NodeName))
+		why = fmt.Sprintf("node %s is not Ready, and a holder without a guard cannot be fenced", f.Lease.Spec.NodeName)
 	}
-	return none(fmt.Sprintf("node %s is not Ready, and reclaim.nodeDown is %s", f.Lease.Spec.NodeName, f.Policy.NodeDown))
+	return Action{Kind: None, Tell: true, Why: why}
 }
 
 func quarantineAt(now, due time.Time, reason v1alpha1.LeaseReason, why string) Action {

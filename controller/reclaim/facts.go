@@ -78,6 +78,8 @@ type Action struct {
 	// Force deletes the pod with a grace period of 0, of DeletePod: its node is
 	// said to be gone, so nobody is left who could use the grace.
 	Force bool
+	// Tell puts Why on the lease, of None: people will ask why nothing is done.
+	Tell bool
 	// Why is a sentence for people.
 	Why string
 }

@@ -88,10 +88,11 @@ func backoff(changes int) time.Duration {
 
 // quarantined returns the spec of a lease that is taken from its holder. The
 // holder stays on record: it names the pod, for people and so that the next pod
-// of a StatefulSet finds its address; previous tells the verifier whom to fence.
+// of a StatefulSet finds its address. previous tells the verifier whom to fence;
+// one that is recorded already was never proven safe, so it stays.
 func quarantined(old v1alpha1.IPLeaseSpec, reason v1alpha1.LeaseReason, verifier string, now time.Time) v1alpha1.IPLeaseSpec {
 	spec := *old.DeepCopy()
-	if old.State != v1alpha1.StateQuarantined || old.Previous == nil {
+	if spec.Previous == nil {
 		spec.Previous = &v1alpha1.PreviousHolder{Node: old.NodeName, Session: old.Session}
 		if h := old.Holder; h != nil {
 			spec.Previous.PodUID, spec.Previous.MAC, spec.Previous.Guarded = h.PodUID, h.MAC, h.Guarded

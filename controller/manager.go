@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/claimkey"
+	"github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/controller/pool"
+	"github.com/fenceline/fenceline/controller/reclaim"
+)
+
+const (
+	name = "fenceline-controller"
+	// shutdownGrace is what a reconciler under way has to come to its end; the
+	// leader's Lease is given up after it.
+	shutdownGrace = 10 * time.Second
+)
+
+// newManager returns the manager with everything the controller does.
+func newManager(ctx context.Context, config *rest.Config, o options, logger logr.Logger) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register the types of Kubernetes: %w", err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register the types of Fenceline: %w", err)
+	}
+	m, err := metrics.New(ctrlmetrics.Registry)
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.UserAgent = name
+	// The API server's priority and fairness is the limit, not this side.
+	config.QPS = -1
+	config.Wrap(m.Transport)
+
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                  scheme,
+		Logger:                  logger,
+		Cache:                   cache.Options(),
+		Metrics:                 server.Options{BindAddress: o.metricsAddress},
+		HealthProbeBindAddress:  o.healthAddress,
+		LeaderElection:          o.leaderElect,
+		LeaderElectionID:        name,
+		LeaderElectionNamespace: o.namespace,
+		// Nothing runs after Start returns, so the Lease can be given up at once.
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       ptr.To(shutdownGrace),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	if err := cache.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return nil, err
+	}
+	if err := addControllers(mgr, m, o); err != nil {
+		return nil, err
+	}
+	for probe, add := range map[string]func(string, healthz.Checker) error{
+		"healthz": mgr.AddHealthzCheck,
+		"readyz":  mgr.AddReadyzCheck,
+	} {
+		if err := add("ping", healthz.Ping); err != nil {
+			return nil, fmt.Errorf("add %s: %w", probe, err)
+		}
+	}
+	return mgr, nil
+}
+
+func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options) error {
+	recorder := mgr.GetEventRecorder(name)
+	reclaims := &reclaim.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m,
+		Clock: clock.RealClock{}, Namespace: o.namespace, ExtraGrace: o.extraGrace,
+	}
+	if err := reclaims.SetupWithManager(mgr, o.auditPeriod); err != nil {
+		return fmt.Errorf("set up reclaim: %w", err)
+	}
+	pools := &pool.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m,
+		Clock: clock.RealClock{}, Namespace: o.namespace,
+	}
+	if err := pools.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up pools: %w", err)
+	}
+	indexes := &agents.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
+	if err := indexes.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up agents: %w", err)
+	}
+	key := &claimkey.Provider{
+		Client: mgr.GetClient(), Namespace: o.namespace, Clock: clock.RealClock{}, Period: o.auditPeriod,
+	}
+	if err := mgr.Add(key); err != nil {
+		return fmt.Errorf("set up the claim key: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// options are the command line.
+type options struct {
+	namespace      string
+	metricsAddress string
+	healthAddress  string
+	leaderElect    bool
+	extraGrace     time.Duration
+	auditPeriod    time.Duration
+	logLevel       slog.Level
+}
+
+// parse reads the command line without the program's name. The error of -h is
+// flag.ErrHelp.
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("fenceline-controller", flag.ContinueOnError)
+	flags.StringVar(&o.namespace, "namespace", "fenceline-system", "`namespace` of the agents, the claim key and the leader's Lease")
+	flags.StringVar(&o.metricsAddress, "metrics-address", ":9475", "`address` that serves /metrics")
+	flags.StringVar(&o.healthAddress, "health-address", ":9476", "`address` that serves /healthz and /readyz")
+	flags.BoolVar(&o.leaderElect, "leader-elect", true, "work only while being the leader; needed with more than one replica")
+	flags.DurationVar(&o.extraGrace, "extra-grace", 5*time.Second, "how long after a pod's own end its address is taken, for pools that set no reclaim.extraGrace")
+	flags.DurationVar(&o.auditPeriod, "audit-period", 10*time.Minute, "how often all leases are looked at")
+	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "DEBUG, INFO, WARN or ERROR")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.namespace == "":
+		return o, fmt.Errorf("--namespace must not be empty")
+	case o.extraGrace < 0:
+		return o, fmt.Errorf("--extra-grace %s must not be negative", o.extraGrace)
+	case o.auditPeriod <= 0:
+		return o, fmt.Errorf("--audit-period %s must be positive", o.auditPeriod)
+	}
+	return o, nil
+}

@@ -1,0 +1,82 @@
+package pool
+
+import (
+	"context"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/agents"
+)
+
+// SetupWithManager registers the reconciler and its watches.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.cooling, r.pace = newCooling(), newPace()
+	all := handler.EnqueueRequestsFromMapFunc(r.allPools)
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("pool").
+		// Its own status does not wake a pool; the generation changes with the
+		// spec and with the deletion.
+		For(&v1alpha1.IPPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.IPLease{}, r.leaseEvents()).
+		// Another pool may overlap, or may not any more.
+		Watches(&v1alpha1.IPPool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Pod{}, all, builder.WithPredicates(agents.InNamespace(r.Namespace), indexChanges())).
+		Complete(r)
+}
+
+// leaseEvents wakes the pool of a lease, and notes an address that was freed.
+func (r *Reconciler) leaseEvents() handler.EventHandler {
+	wake := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: o.(*v1alpha1.IPLease).Spec.Pool}})
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			wake(e.Object, q)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			wake(e.ObjectNew, q)
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			lease := e.Object.(*v1alpha1.IPLease)
+			// Nobody has spoken for a Warm address, so no neighbour remembers it.
+			if a, err := netip.ParseAddr(lease.Spec.Address); err == nil && lease.Spec.State != v1alpha1.StateWarm {
+				r.cooling.add(lease.Spec.Pool, a, r.Clock.Now())
+			}
+			wake(lease, q)
+		},
+	}
+}
+
+// indexChanges passes agents that come, go or get their index.
+func indexChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationAgentIndex] !=
+			e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationAgentIndex]
+	}}
+}
+
+func (r *Reconciler) allPools(ctx context.Context, _ client.Object) []reconcile.Request {
+	var pools v1alpha1.IPPoolList
+	if err := r.Client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
+		// The cache only fails while it stops; the next leader publishes all pools.
+		log.FromContext(ctx).Error(err, "list pools")
+		return nil
+	}
+	requests := make([]reconcile.Request, len(pools.Items))
+	for i := range pools.Items {
+		requests[i].Name = pools.Items[i].Name
+	}
+	return requests
+}

@@ -1,0 +1,148 @@
+package reclaim
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/fenceline/fenceline/apis/audit"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Reasons of events.
+const (
+	eventReclaimed      = "AddressReclaimed"
+	eventPodDeleted     = "DeletedForReclaim"
+	eventReassigned     = "VerifierChanged"
+	eventRetentionEnded = "RetentionEnded"
+)
+
+// update writes a new spec over exactly the version of the lease that was judged.
+func (r *Reconciler) update(ctx context.Context, lease *v1alpha1.IPLease, spec v1alpha1.IPLeaseSpec) (*v1alpha1.IPLease, error) {
+	written := lease.DeepCopy() // carries uid and resourceVersion
+	written.Spec = spec
+	if err := r.Client.Update(ctx, written); err != nil {
+		return nil, fmt.Errorf("update lease %s: %w", lease.Name, err)
+	}
+	return written, nil
+}
+
+func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
+	candidates, err := r.verifiers(ctx, f.Lease)
+	if err != nil {
+		return err
+	}
+	spec := quarantined(f.Lease.Spec, a.Reason, First(candidates), f.Now)
+	written, err := r.update(ctx, f.Lease, spec)
+	if err != nil {
+		return err
+	}
+	r.Events.Eventf(written, nil, corev1.EventTypeWarning, eventReclaimed, "Quarantine",
+		"%s: %s; %s verifies", a.Reason, a.Why, spec.NodeName)
+	if f.Lease.Spec.State == v1alpha1.StateQuarantined {
+		return nil // the address was taken, and counted, before
+	}
+	r.Metrics.Reclaimed(a.Reason)
+	record := recordOf(written, f.Lease.Spec.NodeName, string(a.Reason))
+	audit.Log(log.FromContext(ctx), audit.Reclaim, record)
+	if pod := holderPod(spec.Holder); pod != nil {
+		r.Events.Eventf(pod, written, corev1.EventTypeWarning, eventReclaimed, "Quarantine",
+			"address %s of pool %s was taken from pod %s/%s (%s) on node %s: %s: %s",
+			spec.Address, spec.Pool, pod.Namespace, pod.Name, pod.UID, f.Lease.Spec.NodeName, a.Reason, a.Why)
+	}
+	return nil
+}
+
+// reassign asks the next candidate. Where there is no other, the one that was
+// asked goes on.
+func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (ctrl.Result, error) {
+	candidates, err := r.verifiers(ctx, f.Lease)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	next := Next(candidates, f.Lease.Spec.NodeName)
+	if next == "" {
+		pause := backoff(n.changes)
+		n.passedOn(f.Now)
+		return ctrl.Result{RequeueAfter: pause}, nil
+	}
+	written, err := r.update(ctx, f.Lease, reassigned(f.Lease.Spec, next))
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	n.passedOn(f.Now)
+	r.Events.Eventf(written, nil, corev1.EventTypeNormal, eventReassigned, "Verify", "%s; %s verifies", a.Why, next)
+	return ctrl.Result{}, nil
+}
+
+// deletePod deletes the pod that was judged, by its UID, so that no Service
+// offers its address any more (R12). The address is taken in a later look.
+func (r *Reconciler) deletePod(ctx context.Context, f Facts, a Action) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.Pod.Object.Namespace, Name: f.Pod.Object.Name, UID: f.Pod.Object.UID}}
+	options := []client.DeleteOption{client.Preconditions{UID: ptr.To(pod.UID)}}
+	if a.Force {
+		options = append(options, client.GracePeriodSeconds(0))
+	}
+	if err := r.Client.Delete(ctx, pod, options...); err != nil {
+		return fmt.Errorf("delete pod %s/%s for the reclaim of %s: %w", pod.Namespace, pod.Name, f.Lease.Spec.Address, err)
+	}
+	r.Events.Eventf(pod, f.Lease, corev1.EventTypeWarning, eventPodDeleted, "Delete",
+		"deleted before address %s is taken: %s: %s", f.Lease.Spec.Address, a.Reason, a.Why)
+	return nil
+}
+
+// endRetention deletes exactly the version of the lease that was judged.
+func (r *Reconciler) endRetention(ctx context.Context, f Facts, a Action) error {
+	err := r.Client.Delete(ctx, f.Lease.DeepCopy(), client.Preconditions{
+		UID: ptr.To(f.Lease.UID), ResourceVersion: ptr.To(f.Lease.ResourceVersion),
+	})
+	if err != nil {
+		return fmt.Errorf("end retention of lease %s: %w", f.Lease.Name, err)
+	}
+	audit.Log(log.FromContext(ctx), audit.Free, recordOf(f.Lease, f.Lease.Spec.NodeName, eventRetentionEnded))
+	r.Events.Eventf(f.Lease, nil, corev1.EventTypeNormal, eventRetentionEnded, "Free", "%s", a.Why)
+	return nil
+}
+
+// remark writes the controller's message on a lease that it leaves alone.
+func (r *Reconciler) remark(ctx context.Context, lease *v1alpha1.IPLease, message string) error {
+	if message == lease.Spec.Message {
+		return nil
+	}
+	spec := *lease.Spec.DeepCopy()
+	spec.Message = message
+	_, err := r.update(ctx, lease, spec)
+	return err
+}
+
+// holderPod names the pod of a holder, which may not exist any more, for events.
+func holderPod(holder *v1alpha1.Holder) *corev1.Pod {
+	if holder == nil || holder.Pod == "" {
+		return nil
+	}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: holder.Namespace, Name: holder.Pod, UID: types.UID(holder.PodUID),
+	}}
+}
+
+// recordOf is the audit line of a lease, as it was written. node is the
+// holder's, which the lease no longer names.
+func recordOf(lease *v1alpha1.IPLease, node, reason string) audit.Record {
+	record := audit.Record{Pool: lease.Spec.Pool, Node: node, Reason: reason}
+	// Name and resourceVersion come from the API server; what cannot be parsed stays empty.
+	record.Address, _ = netip.ParseAddr(lease.Spec.Address)
+	record.Token, _ = strconv.ParseUint(lease.ResourceVersion, 10, 64)
+	if h := lease.Spec.Holder; h != nil {
+		record.Namespace, record.Pod, record.PodUID, record.MAC = h.Namespace, h.Pod, h.PodUID, h.MAC
+	}
+	return record
+}

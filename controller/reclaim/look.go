@@ -1,0 +1,176 @@
+package reclaim
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/retention"
+)
+
+// read returns an object, or nil if it does not exist. The object may be the
+// cache's own and must not be changed.
+func read[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, reader client.Reader, namespace, name string) (P, error) {
+	object := P(new(T))
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	err := reader.Get(ctx, key, object, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %T %s: %w", object, key, err)
+	}
+	return object, nil
+}
+
+// look gathers the facts about a lease through the cache.
+func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, n *note) (Facts, error) {
+	f := Facts{Lease: lease, Policy: PolicyOf(pool, r.ExtraGrace), Now: r.Clock.Now()}
+	spec := &lease.Spec
+	var err error
+	switch spec.State {
+	case v1alpha1.StateBound:
+		if f.Pod, err = r.lookAtPod(ctx, r.Client, f, n); err == nil {
+			f.Node, err = r.lookAtNode(ctx, r.Client, spec.NodeName, f, n)
+		}
+	case v1alpha1.StateWarm:
+		f.Node, err = r.lookAtNode(ctx, r.Client, spec.NodeName, f, n)
+	case v1alpha1.StateQuarantined:
+		if p := spec.Previous; p != nil {
+			f.Node, err = r.lookAtNode(ctx, r.Client, p.Node, f, n)
+		}
+		if err == nil {
+			f.Verifier, err = r.lookAtVerifier(ctx, spec.NodeName, n)
+		}
+	case v1alpha1.StateRetained:
+		f.Owner, err = lookAtOwner(ctx, r.Client, spec.Holder)
+	}
+	return f, err
+}
+
+// lookAgain reads the witnesses of a decision from the API server itself (R11).
+// A node that the cache shows Ready is no witness: nothing hangs on its absence.
+func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, error) {
+	f.Now = r.Clock.Now()
+	var err error
+	if f.Pod.Known {
+		if f.Pod, err = r.lookAtPod(ctx, r.Live, f, n); err != nil {
+			return f, err
+		}
+	}
+	if f.Node.Known && stateOf(f.Node) != nodeReady {
+		name := f.Lease.Spec.NodeName
+		if p := f.Lease.Spec.Previous; f.Lease.Spec.State == v1alpha1.StateQuarantined && p != nil {
+			name = p.Node
+		}
+		if f.Node, err = r.lookAtNode(ctx, r.Live, name, f, n); err != nil {
+			return f, err
+		}
+	}
+	if f.Owner.Known {
+		f.Owner, err = lookAtOwner(ctx, r.Live, f.Lease.Spec.Holder)
+	}
+	return f, err
+}
+
+func (r *Reconciler) lookAtPod(ctx context.Context, reader client.Reader, f Facts, n *note) (View[corev1.Pod], error) {
+	holder := f.Lease.Spec.Holder
+	if holder == nil || holder.Pod == "" {
+		return View[corev1.Pod]{}, nil
+	}
+	pod, err := read[corev1.Pod](ctx, reader, holder.Namespace, holder.Pod)
+	if err != nil {
+		return View[corev1.Pod]{}, err
+	}
+	return View[corev1.Pod]{Known: true, Object: pod, AbsentSince: absentSince(&n.podAbsentSince, pod != nil, f.Now)}, nil
+}
+
+func (r *Reconciler) lookAtNode(ctx context.Context, reader client.Reader, name string, f Facts, n *note) (View[corev1.Node], error) {
+	if name == "" {
+		return View[corev1.Node]{}, nil
+	}
+	node, err := read[corev1.Node](ctx, reader, "", name)
+	if err != nil {
+		return View[corev1.Node]{}, err
+	}
+	return View[corev1.Node]{Known: true, Object: node, AbsentSince: absentSince(&n.nodeAbsentSince, node != nil, f.Now)}, nil
+}
+
+func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, n *note) (Verifier, error) {
+	v := Verifier{AskedAt: n.askedAt, Changes: n.changes}
+	if name == "" {
+		return v, nil
+	}
+	node, err := read[corev1.Node](ctx, r.Client, "", name)
+	if err != nil {
+		return v, err
+	}
+	v.Node = View[corev1.Node]{Known: true, Object: node}
+	if node == nil || !IsReady(node) {
+		return v, nil
+	}
+	pods, err := agents.List(ctx, r.Client, r.Namespace)
+	if err != nil {
+		return v, err
+	}
+	for i := range pods {
+		if pods[i].Spec.NodeName == name && agents.IsAlive(&pods[i]) {
+			v.Alive = true
+		}
+	}
+	return v, nil
+}
+
+func lookAtOwner(ctx context.Context, reader client.Reader, holder *v1alpha1.Holder) (retention.Owner, error) {
+	if holder == nil || holder.OwnerKind != "StatefulSet" || holder.OwnerName == "" {
+		return retention.Owner{}, nil
+	}
+	set, err := read[appsv1.StatefulSet](ctx, reader, holder.Namespace, holder.OwnerName)
+	if err != nil {
+		return retention.Owner{}, err
+	}
+	owner := retention.Owner{Known: true, Exists: set != nil}
+	if set == nil {
+		return owner, nil
+	}
+	owner.Replicas = 1 // the API's default
+	if set.Spec.Replicas != nil {
+		owner.Replicas = *set.Spec.Replicas
+	}
+	if set.Spec.Ordinals != nil {
+		owner.Start = set.Spec.Ordinals.Start
+	}
+	return owner, nil
+}
+
+// aliveNodes returns the nodes that are Ready and have an agent that is.
+func (r *Reconciler) aliveNodes(ctx context.Context) ([]string, error) {
+	pods, err := agents.List(ctx, r.Client, r.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	var alive []string
+	for i := range pods {
+		if !agents.IsAlive(&pods[i]) {
+			continue
+		}
+		node, err := read[corev1.Node](ctx, r.Client, "", pods[i].Spec.NodeName)
+		if err != nil {
+			return nil, err
+		}
+		if node != nil && IsReady(node) {
+			alive = append(alive, node.Name)
+		}
+	}
+	return alive, nil
+}

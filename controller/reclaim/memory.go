@@ -1,0 +1,82 @@
+package reclaim
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// memory is what the reconciler remembers of leases between two looks. A new
+// leader starts without: its waits begin anew, so it acts later, never earlier.
+// Safe for concurrent use.
+type memory struct {
+	mu    sync.Mutex
+	notes map[string]*note
+}
+
+// note is about one lease. The work queue hands a lease to one worker at a
+// time, so a note has one user.
+type note struct {
+	uid types.UID
+	// podAbsentSince and nodeAbsentSince are when the absence was first seen; zero while present.
+	podAbsentSince, nodeAbsentSince time.Time
+
+	// quarantinedAt and verifier tell one assignment from the next.
+	quarantinedAt time.Time
+	verifier      string
+	askedAt       time.Time
+	changes       int
+}
+
+func newMemory() *memory { return &memory{notes: map[string]*note{}} }
+
+// about returns the note about a lease, brought up to date with the lease's assignment.
+func (m *memory) about(lease *v1alpha1.IPLease, now time.Time) *note {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.notes[lease.Name]
+	if n == nil || n.uid != lease.UID {
+		n = &note{uid: lease.UID}
+		m.notes[lease.Name] = n
+	}
+	if lease.Spec.State != v1alpha1.StateQuarantined {
+		n.quarantinedAt, n.verifier = time.Time{}, ""
+		return n
+	}
+	if since := lease.Spec.Since.Time; !since.Equal(n.quarantinedAt) || n.askedAt.IsZero() {
+		n.quarantinedAt, n.verifier, n.changes = since, lease.Spec.NodeName, 0
+		n.askedAt = now
+	}
+	if n.verifier != lease.Spec.NodeName {
+		n.verifier, n.askedAt = lease.Spec.NodeName, now
+	}
+	return n
+}
+
+// forget drops the note about a lease that is gone.
+func (m *memory) forget(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.notes, name)
+}
+
+// passedOn notes that the verifier's time was over: the next one has longer to
+// answer Unknown.
+func (n *note) passedOn(now time.Time) {
+	n.changes++
+	n.askedAt = now
+}
+
+// absentSince keeps the time at which an absence was first seen.
+func absentSince(absent *time.Time, present bool, now time.Time) time.Time {
+	switch {
+	case present:
+		*absent = time.Time{}
+	case absent.IsZero():
+		*absent = now
+	}
+	return *absent
+}

@@ -1,0 +1,113 @@
+package reclaim
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/cache"
+)
+
+// workers is how many leases are looked at at the same time. A reclaim is a live
+// read and a write, so it waits for the API server most of its time.
+const workers = 16
+
+// SetupWithManager registers the reconciler, its watches and its audit.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duration) error {
+	r.memory = newMemory()
+	audited := make(chan event.TypedGenericEvent[*v1alpha1.IPLease])
+	wake := func(ctx context.Context, lease *v1alpha1.IPLease) error {
+		select {
+		case audited <- event.TypedGenericEvent[*v1alpha1.IPLease]{Object: lease}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.audit(ctx, auditPeriod, wake) }))
+	if err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("reclaim").
+		For(&v1alpha1.IPLease{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfPod), builder.WithPredicates(podChanges())).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfNode), builder.WithPredicates(nodeChanges())).
+		Watches(&appsv1.StatefulSet{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfStatefulSet)).
+		Watches(&v1alpha1.IPPool{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfPool),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Channel(audited, &handler.TypedEnqueueRequestForObject[*v1alpha1.IPLease]{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// podChanges passes what Decide looks at in a pod, and in an agent's pod.
+func podChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+		return was.UID != is.UID || was.Status.Phase != is.Status.Phase ||
+			!was.DeletionTimestamp.Equal(is.DeletionTimestamp) || isForceDeleted(was) != isForceDeleted(is) ||
+			(agents.IsAgent(is) && agents.IsAlive(was) != agents.IsAlive(is))
+	}}
+}
+
+// nodeChanges passes what Decide looks at in a node.
+func nodeChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+		return was.UID != is.UID || IsReady(was) != IsReady(is) || isOutOfService(was) != isOutOfService(is)
+	}}
+}
+
+func (r *Reconciler) leasesOfPod(ctx context.Context, o client.Object) []reconcile.Request {
+	pod := o.(*corev1.Pod)
+	if pod.Namespace == r.Namespace && agents.IsAgent(pod) {
+		// A verifier has come or gone.
+		return r.leases(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined))
+	}
+	return r.leases(ctx, cache.LeasesByPod, cache.PodKey(pod.Namespace, pod.Name))
+}
+
+func (r *Reconciler) leasesOfNode(ctx context.Context, o client.Object) []reconcile.Request {
+	requests := r.leases(ctx, cache.LeasesByNode, o.GetName())
+	return append(requests, r.leases(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined))...)
+}
+
+func (r *Reconciler) leasesOfStatefulSet(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.leases(ctx, cache.LeasesByOwner, cache.PodKey(o.GetNamespace(), o.GetName()))
+}
+
+func (r *Reconciler) leasesOfPool(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.leases(ctx, cache.LeasesByPool, o.GetName())
+}
+
+func (r *Reconciler) leases(ctx context.Context, index, key string) []reconcile.Request {
+	var leases v1alpha1.IPLeaseList
+	err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{index: key})
+	if err != nil {
+		// The cache only fails while it stops; the next leader looks at all leases.
+		log.FromContext(ctx).Error(err, "list leases", "index", index, "key", key)
+		return nil
+	}
+	requests := make([]reconcile.Request, len(leases.Items))
+	for i := range leases.Items {
+		requests[i].NamespacedName = types.NamespacedName{Name: leases.Items[i].Name}
+	}
+	return requests
+}
