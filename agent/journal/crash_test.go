@@ -59,21 +59,16 @@ func TestAnEntryCutShortAnywhereIsSetAside(t *testing.T) {
 	}
 }
 
-func TestAnEntryWithAFlippedBitIsSetAside(t *testing.T) {
+func TestAFlippedBitIsNeverReadAsAnotherEntry(t *testing.T) {
 	data := written(t, entry("new"))
-	for n := range data {
+	for n := range 8 * len(data) {
 		flipped := append([]byte(nil), data...)
-		flipped[n] ^= 1 << (n % 7)
+		flipped[n/8] ^= 1 << (n % 8)
 		var e Entry
-		if err := decode(flipped, &e); err == nil {
-			// JSON field names are matched without regard to case: the value is the same.
-			if string(written(t, e)) != string(data) {
-				t.Fatalf("flipped bit in byte %d: another value was read: %+v", n, e)
-			}
-			continue
+		// Case does not matter in the names of JSON fields: the same value is no error.
+		if err := decode(flipped, &e); err == nil && string(written(t, e)) != string(data) {
+			t.Fatalf("flipped bit %d of byte %d: another value was read: %+v", n%8, n/8, e)
 		}
-		j := open(t, disk(t, "new@eth0.json", flipped))
-		wantSetAside(t, j, "new@eth0.json", fmt.Sprintf("flipped bit in byte %d", n), flipped)
 	}
 }
 

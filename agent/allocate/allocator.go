@@ -1,0 +1,124 @@
+package allocate
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Leases is the part of lease.Store that allocation needs.
+type Leases interface {
+	Create(ctx context.Context, r lease.Request) (*v1alpha1.IPLease, error)
+	TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error)
+}
+
+// Outcome is what became of a lease just created.
+type Outcome int
+
+const (
+	// Granted: the address is the pod's.
+	Granted Outcome = iota
+	// Conflict: somebody spoke for it; another address is tried.
+	Conflict
+)
+
+// Wish is what one interface needs of one family.
+type Wish struct {
+	Family ipam.Family
+	// Parent, Holder and Retention are written into the lease.
+	Parent    string
+	Holder    v1alpha1.Holder
+	Retention *v1alpha1.LeaseRetention
+	Share     ipam.Share
+	// Sighted and Taken are hints, as in ipam.View; nil is allowed.
+	Sighted, Taken func(*v1alpha1.IPPool, netip.Addr) bool
+	// Before is called before each create, to journal the intent; nil is allowed.
+	Before func(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr) error
+	// Try guards, probes and claims the address of a lease just created. The
+	// lease is Try's from the call on, whatever it returns: on Conflict it has
+	// set it aside, on an error it has freed it or will.
+	Try func(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) (Outcome, error)
+}
+
+// Options of an Allocator.
+type Options struct {
+	Leases Leases
+	Clock  clock.PassiveClock
+	// Last is where the rotations go on, by pool: what Last returned before a restart.
+	Last map[string]netip.Addr
+	// Rand gives each rotation its own source; nil seeds them at random.
+	Rand func() *rand.Rand
+}
+
+// Allocator hands out addresses of pools on this node. Safe for concurrent use.
+type Allocator struct {
+	leases Leases
+	clock  clock.PassiveClock
+	rand   func() *rand.Rand
+
+	mu sync.Mutex
+	// last is where rotations go on that have not been used since the start.
+	last      map[string]netip.Addr
+	rotations map[string]*ipam.Rotation
+}
+
+// New returns an Allocator.
+func New(o Options) *Allocator {
+	a := &Allocator{
+		leases: o.Leases, clock: o.Clock, rand: o.Rand,
+		last: map[string]netip.Addr{}, rotations: map[string]*ipam.Rotation{},
+	}
+	for pool, addr := range o.Last {
+		a.last[pool] = addr
+	}
+	if a.rand == nil {
+		a.rand = func() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
+	}
+	return a
+}
+
+// Freed tells that this node has deleted the lease of an address, so that it
+// cools down.
+func (a *Allocator) Freed(pool string, addr netip.Addr) { a.rotation(pool).Freed(addr) }
+
+// Last returns where the rotations stand, by pool, for the journal.
+func (a *Allocator) Last() map[string]netip.Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last := make(map[string]netip.Addr, len(a.last))
+	for pool, addr := range a.last {
+		last[pool] = addr
+	}
+	for pool, r := range a.rotations {
+		if addr := r.Last(); addr.IsValid() {
+			last[pool] = addr
+		}
+	}
+	return last
+}
+
+// Forget drops where the rotation of a pool stood that is deleted.
+func (a *Allocator) Forget(pool string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.last, pool)
+	delete(a.rotations, pool)
+}
+
+func (a *Allocator) rotation(pool string) *ipam.Rotation {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r, ok := a.rotations[pool]
+	if !ok {
+		r = ipam.NewRotation(a.last[pool], a.rand(), a.clock)
+		a.rotations[pool] = r
+	}
+	return r
+}
