@@ -51,7 +51,7 @@ static __always_inline void ack_receive(const struct claimed *c,
 	struct state *st = state_of(&c->key);
 	__u64 now;
 
-	if (!l || !st || l->network != bpf_be64_to_cpu(c->claim.network)) {
+	if (!l || !st || !lease_is_in(l, &c->claim)) {
 		count(where, ACK_UNASKED);
 		return;
 	}

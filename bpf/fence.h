@@ -59,15 +59,19 @@ static __always_inline bool fence_read(struct __sk_buff *skb,
 	return true;
 }
 
+/* A watch is for whatever network; a holder's is its pool's. */
+static __always_inline bool lease_is_in(const struct lease *l,
+					const struct claim *c)
+{
+	return !lease_is_held(l) || l->network == bpf_be64_to_cpu(c->network);
+}
+
 /* Watched addresses are not held: a claim for one is no fence. */
 static __always_inline const struct lease *fence_lease(const struct claimed *c)
 {
 	const struct lease *l = lease_of(&c->key);
 
-	if (!l || !lease_is_held(l) ||
-	    l->network != bpf_be64_to_cpu(c->claim.network))
-		return 0;
-	return l;
+	return l && lease_is_held(l) && lease_is_in(l, &c->claim) ? l : 0;
 }
 
 /*

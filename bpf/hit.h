@@ -24,8 +24,9 @@ static __always_inline void hit_event(const struct lease_key *key,
 }
 
 /*
- * A fenced address has a new holder, and its frames are no news here: an agent
- * that defended it would fight the rightful owner.
+ * An address that was fenced here has a new holder, and its frames are no news:
+ * an agent that defended it would fight the rightful owner. A watched one is
+ * never fenced, whatever was claimed for it before.
  */
 static __always_inline void hit_record(const struct lease_key *key,
 				       const struct lease *l,
@@ -38,7 +39,7 @@ static __always_inline void hit_record(const struct lease_key *key,
 	if (!lease_is_foreign(l, &s->mac))
 		return;
 	st = state_of(key);
-	if (!st || st->max > l->token)
+	if (!st || (lease_is_held(l) && st->max > l->token))
 		return;
 	if (speech_is_tentative(s)) {
 		st->probe_by = by;

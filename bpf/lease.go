@@ -54,11 +54,11 @@ func (l Lease) check() error {
 // succeeds is R9's share in user space: only a newer token replaces a lease, and a watch never replaces a holder,
 // whose fence would go with it. The same token may be installed again, after a restart or when Warm becomes Bound.
 func (l Lease) succeeds(present Lease) error {
-	if l.Token < present.Token {
-		return fmt.Errorf("token %d, present %d: %w", l.Token, present.Token, ErrOlderToken)
-	}
 	if !l.held() && present.held() {
 		return fmt.Errorf("slot %d: %w", present.Slot, ErrHeld)
+	}
+	if l.Token < present.Token {
+		return fmt.Errorf("token %d, present %d: %w", l.Token, present.Token, ErrOlderToken)
 	}
 	return nil
 }

@@ -40,10 +40,10 @@ func (k *Kernel) State(key Key) (State, bool, error) {
 	return s.state(), ok, nil
 }
 
-// Fenced reports whether a claim newer than the lease was heard. An address without lease is not fenced.
+// Fenced reports whether a claim newer than the lease was heard. An address that nobody holds here is not fenced.
 func (k *Kernel) Fenced(key Key) (bool, error) {
 	l, ok, err := k.Lease(key)
-	if err != nil || !ok {
+	if err != nil || !ok || !l.held() {
 		return false, err
 	}
 	s, _, err := k.State(key)
