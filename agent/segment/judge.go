@@ -41,6 +41,10 @@ type Evidence struct {
 	// OthersShare: another node has this segment, so that there is somebody to be heard. The caller's knowledge.
 	OthersShare bool
 
+	// HeldHere: the previous holder's lease is still installed on this very node,
+	// so that its slot must be killed here, and nothing else could be listened for.
+	HeldHere bool
+
 	// Carrier and Observed: the parent had carrier and the observer was attached, before and after.
 	Carrier, Observed bool
 	// Claimed: at least one claim left this node. False in mode Observe.
@@ -65,6 +69,7 @@ type Evidence struct {
 //	acked, or the slot here is dead           Fenced; frames of the previous holder are late ones
 //	the previous holder answered              Answered: it is alive and unguarded, or did not hear the claim
 //	no carrier, or no observer                Unknown: nothing could be heard
+//	held here, and its slot is not dead       Unknown: this node has to kill it first
 //	fewer than three unanswered rounds        Unknown: nobody listened for long enough
 //	the previous holder's end is asserted     Silent
 //	no other node shares the segment          Silent: there is nobody to hear
@@ -78,7 +83,7 @@ func Judge(e Evidence) Verdict {
 		return Fenced
 	case e.Answer.Conflict:
 		return Answered
-	case !e.Carrier, !e.Observed, e.Unanswered < MinRounds:
+	case !e.Carrier, !e.Observed, e.HeldHere, e.Unanswered < MinRounds:
 		return Unknown
 	case e.Asserted, !e.OthersShare, e.hearing():
 		return Silent
@@ -108,6 +113,8 @@ func (e Evidence) String() string {
 	switch {
 	case !e.Carrier:
 		return "the parent has no carrier"
+	case e.HeldHere:
+		return "the previous holder's slot on this node is not dead"
 	case !e.Observed:
 		return "the observer is not attached to the parent"
 	case e.Unanswered < MinRounds:

@@ -56,6 +56,8 @@ func TestJudge(t *testing.T) {
 			Unknown, "observer is not attached"},
 		{"R2: not even an asserted end makes silence without carrier", func(e *Evidence) { e.Carrier, e.Asserted = false, true },
 			Unknown, "no carrier"},
+		{"a holder here whose slot lives is no silence", func(e *Evidence) { e.HeldHere = true },
+			Unknown, "slot on this node is not dead"},
 		{"nothing at all is known of nothing", func(e *Evidence) { *e = Evidence{} },
 			Unknown, "no carrier"},
 	} {

@@ -89,7 +89,9 @@ func (k *memKernel) RemoveLease(key bpf.Key) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.leases, key)
-	delete(k.states, key)
+	if k.states[key].MaxToken == 0 {
+		delete(k.states, key)
+	}
 	return nil
 }
 
@@ -144,7 +146,7 @@ func (k *memKernel) ReadEvents(ctx context.Context, fn func(bpf.Event)) error {
 func (k *memKernel) speak(key bpf.Key, mac net.HardwareAddr, kind bpf.Kind) {
 	k.mu.Lock()
 	l, ok := k.leases[key]
-	if !ok || bytes.Equal(l.MAC, mac) {
+	if !ok || bytes.Equal(l.MAC, mac) || k.states[key].MaxToken > l.Token {
 		k.mu.Unlock()
 		return
 	}
@@ -161,10 +163,12 @@ func (k *memKernel) speak(key bpf.Key, mac net.HardwareAddr, kind bpf.Kind) {
 	k.report(bpf.Event{Type: bpf.EventHit, Key: key, MAC: mac, Kind: kind, At: now, Where: bpf.WhereObserverIngress})
 }
 
-// ack is an authenticated ack for token from the parent mac of another node.
-func (k *memKernel) ack(key bpf.Key, token uint64, mac net.HardwareAddr) {
+// ack is an authenticated ack for token on network, from the parent mac of another node.
+func (k *memKernel) ack(key bpf.Key, network, token uint64, mac net.HardwareAddr) {
 	k.mu.Lock()
-	st, ok := k.states[key]
+	st := k.states[key]
+	l, ok := k.leases[key]
+	ok = ok && l.Network == network
 	if ok && token > st.AckedToken {
 		st.AckedToken, st.AckMAC = token, mac
 		k.states[key] = st

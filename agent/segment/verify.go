@@ -36,12 +36,17 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	if !speaks(v.Claim.Mode) || !e.Carrier || !e.Observed {
 		return e, nil
 	}
-	p, err := s.newProbing(v.Claim.Addr, v.probeParams())
+	p, err := s.newProbing(v.Claim, v.probeParams())
 	if err != nil {
 		return e, err
 	}
 	defer func() { err = errors.Join(err, p.watch.end()) }()
 
+	if e.HeldHere = p.heldHere(v.Claim); e.HeldHere {
+		// The kernel reports nobody who speaks for an address that it fences:
+		// there is nothing to listen for, and the slot alone is proof.
+		return e, s.Claim(ctx, v.Claim)
+	}
 	if err := p.verify(ctx, v); err != nil {
 		return e, err
 	}
@@ -67,6 +72,11 @@ func (v Verification) probeParams() ProbeParams {
 		p.Settle = SettleAfterClaim
 	}
 	return p
+}
+
+// heldHere tells whether the previous holder's lease is installed on this node.
+func (p *probing) heldHere(c Claim) bool {
+	return p.watch.held.Slot != 0 && p.watch.held.Token < c.Token
 }
 
 // verify claims and probes until there is an ack, a conflict, or no round left.

@@ -41,7 +41,7 @@ func guardedZombie(a *air) {
 	fenced := false
 	a.onClaim = func(f claim.Frame, _ net.HardwareAddr) {
 		fenced = true
-		a.kernel.ack(key(f.Addr), f.Token, otherMAC)
+		a.kernel.ack(key(f.Addr), f.Network, f.Token, otherMAC)
 	}
 	a.onProbe = func(addr netip.Addr, _ net.HardwareAddr) {
 		if !fenced {
@@ -74,7 +74,7 @@ func TestVerifyFindsALostAckInTheState(t *testing.T) {
 func TestVerifyAckOfAnOlderClaimIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, verdict, e, _ := verifyAir(t, verification(), func(a *air) {
-			a.onClaim = func(f claim.Frame, _ net.HardwareAddr) { a.kernel.ack(key(f.Addr), f.Token-1, otherMAC) }
+			a.onClaim = func(f claim.Frame, _ net.HardwareAddr) { a.kernel.ack(key(f.Addr), f.Network, f.Token-1, otherMAC) }
 		})
 		equal(t, "acked", e.Acked, false)
 		equal(t, "verdict", verdict, Silent)
@@ -203,6 +203,43 @@ func TestVerifyDeadSlotHereIsFenced(t *testing.T) {
 		v.Claim.PreviousMAC = nil
 		_, verdict, _, _ = verifyAir(t, v, answering(hostMAC, bpf.KindARP))
 		equal(t, "verdict with a stranger", verdict, Answered)
+	})
+}
+
+func TestVerifyOnTheHoldersOwnNodeNeedsItsSlotDead(t *testing.T) {
+	for dead, want := range map[bool]Verdict{false: Unknown, true: Fenced} {
+		synctest.Test(t, func(t *testing.T) {
+			a, seg := newAir(t, Config{})
+			a.kernel.heard[parent] = a.kernel.Now()
+			zombie := bpf.Lease{Token: 900, Network: 42, Slot: 3, MAC: holderMAC}
+			if err := a.kernel.InstallLease(key(addr4), zombie); err != nil {
+				t.Fatal(err)
+			}
+			v := verification()
+			v.SlotDead = dead
+			verdict, e, err := seg.Verify(t.Context(), v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if verdict != want {
+				t.Errorf("slot dead %v: %s (%s)", dead, verdict, e)
+			}
+			equal(t, "claims, for others", len(a.list(isClaim)), 6)
+			if _, ok, _ := a.kernel.Lease(key(addr4)); !ok {
+				t.Error("the lease of the holder was removed")
+			}
+		})
+	}
+}
+
+func TestVerifyHearsWhoSpeaksForAnAddressOnceFencedHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, verdict, _, _ := verifyAir(t, verification(), func(a *air) {
+			// An earlier holder of this node was fenced; the kernel remembers the claim.
+			a.kernel.states[key(addr4)] = bpf.State{MaxToken: 999}
+			answering(hostMAC, bpf.KindARP)(a)
+		})
+		equal(t, "verdict", verdict, Answered)
 	})
 }
 
