@@ -113,7 +113,7 @@ func (k *memKernel) Fenced(key bpf.Key) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l, ok := k.leases[key]
-	return ok && k.states[key].MaxToken > l.Token, nil
+	return ok && l.Slot != 0 && k.states[key].MaxToken > l.Token, nil
 }
 
 func (k *memKernel) SlotDead(slot uint32) (bool, error) {
@@ -146,7 +146,7 @@ func (k *memKernel) ReadEvents(ctx context.Context, fn func(bpf.Event)) error {
 func (k *memKernel) speak(key bpf.Key, mac net.HardwareAddr, kind bpf.Kind) {
 	k.mu.Lock()
 	l, ok := k.leases[key]
-	if !ok || bytes.Equal(l.MAC, mac) || k.states[key].MaxToken > l.Token {
+	if !ok || bytes.Equal(l.MAC, mac) || l.Slot != 0 && k.states[key].MaxToken > l.Token {
 		k.mu.Unlock()
 		return
 	}
@@ -168,7 +168,7 @@ func (k *memKernel) ack(key bpf.Key, network, token uint64, mac net.HardwareAddr
 	k.mu.Lock()
 	st := k.states[key]
 	l, ok := k.leases[key]
-	ok = ok && l.Network == network
+	ok = ok && (l.Slot == 0 || l.Network == network)
 	if ok && token > st.AckedToken {
 		st.AckedToken, st.AckMAC = token, mac
 		k.states[key] = st

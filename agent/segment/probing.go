@@ -22,7 +22,7 @@ func (s *Segment) Probe(ctx context.Context, addr netip.Addr, params ProbeParams
 	if !speaks(params.Mode) {
 		return Answer{}, nil
 	}
-	p, err := s.newProbing(Claim{Addr: addr}, params)
+	p, err := s.newProbing(addr, params)
 	if err != nil {
 		return Answer{}, fmt.Errorf("probe %s on %s: %w", addr, s.name, err)
 	}
@@ -55,21 +55,20 @@ type probing struct {
 	unanswered int
 }
 
-// newProbing starts to watch c.Addr, for acks of c too if it has a token. The
-// caller ends the watch.
-func (s *Segment) newProbing(c Claim, params ProbeParams) (*probing, error) {
+// newProbing starts to watch addr. The caller ends the watch.
+func (s *Segment) newProbing(addr netip.Addr, params ProbeParams) (*probing, error) {
 	l, err := s.wire.link()
 	if err != nil {
 		return nil, err
 	}
 	start := s.set.kernel.Now()
-	w, err := s.set.watches.start(s.key(c.Addr), c.Network, c.Token)
+	w, err := s.set.watches.start(s.key(addr))
 	if err != nil {
 		return nil, err
 	}
 	params = params.withDefaults()
 	return &probing{
-		seg: s, addr: c.Addr, src: l.mac, params: params,
+		seg: s, addr: addr, src: l.mac, params: params,
 		watch: w, answers: newAnswers(params, start),
 	}, nil
 }

@@ -70,6 +70,9 @@ func New(c Config) *Segments {
 // out under both.
 func (s *Segments) SetKeys(keys ...claim.Key) { s.claimKeys.Store(&keys) }
 
+// HasKey tells whether claims can be signed.
+func (s *Segments) HasKey() bool { return len(s.keys()) > 0 }
+
 // Open attaches the observer to a parent and opens its sockets, in the calling
 // thread's network namespace. A segment that is open already is returned as it
 // is, with the observer re-attached if it had gone.

@@ -36,7 +36,7 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	if !speaks(v.Claim.Mode) || !e.Carrier || !e.Observed {
 		return e, nil
 	}
-	p, err := s.newProbing(v.Claim, v.probeParams())
+	p, err := s.newProbing(v.Claim.Addr, v.probeParams())
 	if err != nil {
 		return e, err
 	}

@@ -33,8 +33,8 @@ type watch struct {
 	set    *watches
 	key    bpf.Key
 	events chan bpf.Event
-	// held is the lease that was installed for the address, with a slot, when
-	// the watch began; its Slot is 0 if there was none.
+	// held is the lease that was installed for the address when the watch
+	// began; Slot 0: nobody here held it.
 	held bpf.Lease
 }
 
@@ -42,47 +42,29 @@ func newWatches(k Kernel) *watches {
 	return &watches{kernel: k, byKey: make(map[bpf.Key]*watched)}
 }
 
-// start makes the kernel report every speaker for key, and acks for claims on
-// network. If the address is held here, the lease's own entry serves, and the
-// holder's frames are no hits. token is that of the claim, or 0 without one.
-func (s *watches) start(key bpf.Key, network, token uint64) (*watch, error) {
+// start makes the kernel report every speaker for key, and acks of claims for
+// it. If the address is held here, the lease's own entry serves, and the
+// holder's frames are no hits.
+func (s *watches) start(key bpf.Key) (*watch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	present, installed, err := s.kernel.Lease(key)
 	if err != nil {
 		return nil, fmt.Errorf("look for the lease of %s: %w", key, err)
 	}
-	w := &watch{set: s, key: key, events: make(chan bpf.Event, watchEvents)}
-	if present.Slot != 0 {
-		w.held = present
-	} else if err := s.install(key, present, network, token); err != nil {
-		return nil, fmt.Errorf("watch %s: %w", key, err)
+	if !installed {
+		// A lease that was installed this moment is in the way, and serves as well.
+		err := s.kernel.InstallLease(key, bpf.Lease{})
+		if err != nil && !errors.Is(err, bpf.ErrHeld) {
+			return nil, fmt.Errorf("watch %s: %w", key, err)
+		}
 	}
+	w := &watch{set: s, key: key, events: make(chan bpf.Event, watchEvents), held: present}
 	if s.byKey[key] == nil {
 		s.byKey[key] = &watched{watches: make(map[*watch]struct{}), ours: !installed}
 	}
 	s.byKey[key].watches[w] = struct{}{}
 	return w, nil
-}
-
-// install writes an entry with slot 0 in place of present, which is empty or of
-// slot 0 as well. Its token is not older than any claim that was heard for the
-// address: the kernel takes an address that such a claim has fenced for
-// somebody else's, and reports nobody who speaks for it.
-func (s *watches) install(key bpf.Key, present bpf.Lease, network, token uint64) error {
-	st, _, err := s.kernel.State(key)
-	if err != nil {
-		return err
-	}
-	entry := bpf.Lease{Network: network, Token: max(token, present.Token, st.MaxToken)}
-	if network == 0 {
-		entry.Network = present.Network
-	}
-	err = s.kernel.InstallLease(key, entry)
-	if errors.Is(err, bpf.ErrHeld) || errors.Is(err, bpf.ErrOlderToken) {
-		return nil // a lease was installed meanwhile, and serves as well
-	}
-	return err
 }
 
 // end stops the watch; its channel gets no more events. The entry in the kernel
