@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -38,7 +39,11 @@ func (p plugin) verb(name string, run func(context.Context, *call) error) func(*
 			return cniError(name, "", err)
 		}
 		c := &call{args: args, conf: conf, env: env}
-		return cniError(name, c.subject(), run(context.Background(), c))
+		ctx := context.Background()
+		if out, ok := p.stdout.(*os.File); ok && name == "ADD" {
+			ctx = whileRead(ctx, out)
+		}
+		return cniError(name, c.subject(), run(ctx, c))
 	}
 }
 

@@ -1,0 +1,38 @@
+//go:build kernel || bench
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// binaries returns a directory with the plugin, built as it is shipped, and
+// the reference plugins beside it.
+func binaries(t testing.TB) string {
+	t.Helper()
+	builder, err := thirdparty.NewBuilder(t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference, err := builder.Dir(t.Context(), thirdparty.CNIPlugins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"macvlan", "host-local"} {
+		if err := os.Symlink(filepath.Join(reference, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, pluginType), ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the plugin: %v\n%s", err, out)
+	}
+	return dir
+}

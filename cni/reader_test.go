@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+)
+
+func TestACallEndsWhenNobodyReadsItsResult(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	ctx := whileRead(t.Context(), w)
+	// What has been written and not been read yet is no reason.
+	if _, err := w.WriteString("x"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ctx.Done():
+		t.Fatal("the call ended while its reader was there")
+	case <-time.After(50 * time.Millisecond): // that nothing happens has no event to wait for
+	}
+	r.Close()
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("10 s after its reader left the call goes on")
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, errUnread) {
+		t.Errorf("it ended by %v", cause)
+	}
+}
+
+func TestACallWhoseResultGoesIntoAFileGoesOn(t *testing.T) {
+	f, err := os.CreateTemp(t.TempDir(), "result")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	select {
+	case <-whileRead(t.Context(), f).Done():
+		t.Fatal("the call ended")
+	case <-time.After(50 * time.Millisecond): // as above
+	}
+}

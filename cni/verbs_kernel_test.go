@@ -1,0 +1,257 @@
+//go:build kernel
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+func TestEveryVersionUnderARuntimeWithMacvlan(t *testing.T) {
+	m := newMachine(t)
+	m.startAgent(t)
+	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
+		t.Run(version, func(t *testing.T) {
+			sandbox := namespace(t, "pod")
+			list, rt := m.conflist(t, version), attach("container-"+version, sandbox)
+			m.brain.calls()
+
+			t.Run("ADD gives the pod its addresses and routes", func(t *testing.T) { wantADD(t, m, sandbox, list, rt) })
+			t.Run("CHECK passes, from 0.4.0 on", func(t *testing.T) {
+				err := m.runtime(func(c *libcni.CNIConfig) error { return c.CheckNetworkList(t.Context(), list, rt) })
+				if version == "0.3.1" {
+					if err == nil || len(m.brain.calls()) != 0 {
+						t.Errorf("a CHECK in version 0.3.1: %v", err)
+					}
+					return
+				}
+				if calls := m.brain.calls(); err != nil || !slices.Equal(calls, []string{"CHECK", "CHECK"}) {
+					t.Errorf("%v; the agent saw %v, want one CHECK as IPAM and one chained", err, calls)
+				}
+			})
+			t.Run("STATUS and GC reach the agent, from 1.1.0 on", func(t *testing.T) { wantStatusAndGC(t, m, list, rt) })
+			t.Run("DEL gives everything back, as often as it is said", func(t *testing.T) {
+				for range 2 {
+					if err := m.del(t, list, rt); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if holders := m.brain.holds(); len(holders) != 0 {
+					t.Errorf("%v still hold addresses", holders)
+				}
+				if hasLink(sandbox, "eth0") {
+					t.Error("the link is still there")
+				}
+			})
+			t.Run("DEL needs no namespace", func(t *testing.T) {
+				gone := *rt
+				gone.NetNS = sandbox.Path() + "-gone"
+				if err := m.del(t, list, &gone); err != nil {
+					t.Fatal(err)
+				}
+				gone.NetNS = ""
+				if err := m.del(t, list, &gone); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+	t.Run("VERSION", func(t *testing.T) {
+		err := m.runtime(func(c *libcni.CNIConfig) error {
+			info, err := c.GetVersionInfo(t.Context(), pluginType)
+			if err != nil {
+				return err
+			}
+			if got := strings.Join(info.SupportedVersions(), " "); got != "0.3.1 0.4.0 1.0.0 1.1.0" {
+				t.Errorf("the plugin supports %s", got)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) {
+	result, err := m.add(t, list, rt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"192.0.2.7/24", "2001:db8::7/64"}
+	if got := addresses(t, sandbox, "eth0"); !slices.Equal(got, want) {
+		t.Errorf("the pod has %v, want %v", got, want)
+	}
+	if len(result.IPs) != 2 || len(result.Routes) != 3 || len(result.Interfaces) != 1 {
+		t.Errorf("result: %+v", result)
+	}
+	routes, err := sandbox.Links().RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	via := map[string]string{}
+	for _, r := range routes {
+		via[r.Dst.String()] = r.Gw.String()
+	}
+	if via["0.0.0.0/0"] != "192.0.2.1" || via["198.51.100.0/24"] != "192.0.2.254" {
+		t.Errorf("routes %v", via)
+	}
+
+	if calls := m.brain.calls(); !slices.Equal(calls, []string{"ADD", "ADD"}) {
+		t.Fatalf("the agent saw %v, want one ADD as IPAM and one chained", calls)
+	}
+	held := m.brain.held[agentapi.Attachment{ContainerID: rt.ContainerID, Interface: "eth0"}]
+	parent, err := m.net.Index("parent0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held.Kind != pod.MACVLAN || held.Up || held.Parent != (pod.Parent{Index: parent, Name: "parent0"}) {
+		t.Errorf("when IPAM ADD ran the interface was %+v, want a macvlan of parent0 that is down", held)
+	}
+	guarded := []agentapi.ConfiguredAddress{
+		{Address: netip.MustParsePrefix("192.0.2.7/24"), Interface: "eth0", MAC: held.MAC.String()},
+		{Address: netip.MustParsePrefix("2001:db8::7/64"), Interface: "eth0", MAC: held.MAC.String()},
+	}
+	if !reflect.DeepEqual(m.brain.guard, guarded) {
+		t.Errorf("chained, the agent was asked to guard %+v, want %+v", m.brain.guard, guarded)
+	}
+}
+
+func wantStatusAndGC(t *testing.T, m *machine, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) {
+	own := types.GCAttachment{ContainerID: rt.ContainerID, IfName: rt.IfName}
+	leaked := agentapi.Attachment{ContainerID: "leaked", Interface: "eth0"}
+	m.brain.mu.Lock()
+	m.brain.held[leaked] = pod.Interface{}
+	m.brain.mu.Unlock()
+	err := m.runtime(func(c *libcni.CNIConfig) error {
+		return errors.Join(
+			c.GetStatusNetworkList(t.Context(), list),
+			c.GCNetworkList(t.Context(), list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{own}}),
+		)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, holders := m.brain.calls(), m.brain.holds()
+	if list.CNIVersion != "1.1.0" {
+		if len(calls) != 0 {
+			t.Errorf("the agent saw %v", calls)
+		}
+		m.brain.mu.Lock()
+		delete(m.brain.held, leaked)
+		m.brain.mu.Unlock()
+		return
+	}
+	// The reference macvlan plugin passes STATUS on to its IPAM, but not GC.
+	if !slices.Equal(calls, []string{"STATUS", "STATUS", "GC"}) {
+		t.Errorf("the agent saw %v", calls)
+	}
+	if m.brain.gc.Network != "underlay" || !slices.Equal(holders, []string{rt.ContainerID}) {
+		t.Errorf("after the GC of %q %v hold addresses", m.brain.gc.Network, holders)
+	}
+}
+
+func TestUnderARuntimeWhileTheAgentIsAway(t *testing.T) {
+	m := newMachine(t)
+	sandbox := namespace(t, "pod")
+	list, rt := m.conflist(t, "1.1.0"), attach("abc", sandbox)
+	stop := m.startAgent(t)
+	if _, err := m.add(t, list, rt); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+
+	_, err := m.add(t, list, attach("def", namespace(t, "late")))
+	wantRuntimeCode(t, err, agentapi.CodeTryAgainLater)
+	err = m.runtime(func(c *libcni.CNIConfig) error { return c.GetStatusNetworkList(t.Context(), list) })
+	wantRuntimeCode(t, err, agentapi.CodeNotAvailable)
+
+	if err := m.del(t, list, rt); err != nil {
+		t.Fatalf("DEL: %v", err)
+	}
+	if hasLink(sandbox, "eth0") {
+		t.Error("macvlan kept the link")
+	}
+	if waiting, err := m.spool().List(); err != nil || len(waiting) != 1 {
+		t.Fatalf("spooled %v, %v; want one DEL for the two plugins of the chain", waiting, err)
+	}
+
+	m.startAgent(t)
+	eventually(t, "the agent carries the DEL out", func() bool { return len(m.brain.holds()) == 0 })
+	eventually(t, "the spool is empty", func() bool {
+		waiting, err := m.spool().List()
+		return err == nil && len(waiting) == 0
+	})
+}
+
+func TestAnADDThatIsKilledIsUndone(t *testing.T) {
+	for name, kill := range map[string]func(*testing.T, *machine) error{
+		// A runtime whose patience ends kills the plugin that it started.
+		"macvlan, by the runtime": func(t *testing.T, m *machine) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			failed := make(chan error, 1)
+			list, rt := m.conflist(t, "1.1.0"), attach("abc", namespace(t, "pod"))
+			go func() {
+				failed <- m.runtime(func(c *libcni.CNIConfig) error {
+					_, err := c.AddNetworkList(ctx, list, rt)
+					return err
+				})
+			}()
+			within(t, "ADD at the agent", m.brain.begun)
+			cancel()
+			return within(t, "return of the runtime", failed)
+		},
+		"fenceline itself": func(t *testing.T, m *machine) error {
+			plugin := exec.CommandContext(t.Context(), filepath.Join(m.bin, pluginType))
+			plugin.Env = []string{
+				"CNI_COMMAND=ADD", "CNI_CONTAINERID=abc", "CNI_IFNAME=eth0", "CNI_PATH=" + m.bin,
+				"CNI_NETNS=" + namespace(t, "pod").Path(), "CNI_ARGS=" + podArgs,
+			}
+			plugin.Stdin = strings.NewReader(string(m.conf("macvlan", "1.1.0", "")))
+			if err := plugin.Start(); err != nil {
+				t.Fatal(err)
+			}
+			within(t, "ADD at the agent", m.brain.begun)
+			if err := plugin.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			return plugin.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.brain.hold = true
+			m.startAgent(t)
+			if err := kill(t, m); err == nil {
+				t.Error("the killed ADD succeeded")
+			}
+			if cause := within(t, "end of the ADD at the agent", m.brain.ended); !errors.Is(cause, context.Canceled) {
+				t.Errorf("it ended by %v", cause)
+			}
+		})
+	}
+}
+
+// wantRuntimeCode checks the code that a runtime finds in what libcni returns.
+func wantRuntimeCode(t *testing.T, err error, code uint) {
+	t.Helper()
+	e, ok := errors.AsType[*types.Error](err)
+	if !ok || e.Code != code {
+		t.Errorf("got %T %v, want code %d", err, err, code)
+	}
+}
