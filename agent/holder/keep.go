@@ -105,7 +105,7 @@ func (a *adding) boundElsewhere(l *v1alpha1.IPLease) bool {
 // predecessor that was not proven silent, only Fenced and Silent will do.
 func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.IPLease, address journal.Address) (boundAddress, error) {
 	h := a.h
-	dead := h.killPredecessor(old, a.entry.Slot)
+	dead := h.endedHere(old)
 	mustProve := lease.NeedsVerification(&old.Spec, h.Session) && pool.ConflictMode() == v1alpha1.ModeEnforce
 	previousMAC := old.Spec.Holder.MAC
 
@@ -113,22 +113,10 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 	if err := h.Journal.Put(a.entry); err != nil {
 		return boundAddress{}, err
 	}
-	l, err := h.Leases.TakeOver(ctx, old, lease.Request{
-		Pool: pool.Name, Network: pool.Spec.Network, Addr: address.Addr, Parent: a.link.Parent, Holder: a.who,
-		Retention: old.Spec.Retention,
-	})
+	held := &a.entry.Addresses[len(a.entry.Addresses)-1]
+	l, c, err := a.writeTakeOver(ctx, pool, old, held)
 	if err != nil {
 		return boundAddress{}, unavailable(err)
-	}
-	token, err := lease.Token(l)
-	if err != nil {
-		return boundAddress{}, err
-	}
-	held := &a.entry.Addresses[len(a.entry.Addresses)-1]
-	held.LeaseUID, held.Token = string(l.UID), token
-	c, err := a.install(pool, *held)
-	if err != nil {
-		return boundAddress{}, err
 	}
 	if mac, err := parseMAC(previousMAC); err == nil && previousMAC != a.entry.MAC {
 		c.PreviousMAC = mac
@@ -159,6 +147,29 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 	return boundAddress{lease: l, pool: pool, address: *held}, nil
 }
 
+// writeTakeOver makes the lease this pod's and lets its slot, and no older one,
+// speak for the address.
+func (a *adding) writeTakeOver(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.IPLease, held *journal.Address) (*v1alpha1.IPLease, segment.Claim, error) {
+	defer a.h.lockLease(old.Name)()
+	l, err := a.h.Leases.TakeOver(ctx, old, lease.Request{
+		Pool: pool.Name, Network: pool.Spec.Network, Addr: held.Addr, Parent: a.link.Parent, Holder: a.who,
+		Retention: old.Spec.Retention,
+	})
+	if err != nil {
+		return nil, segment.Claim{}, err
+	}
+	token, err := lease.Token(l)
+	if err != nil {
+		return nil, segment.Claim{}, err
+	}
+	held.LeaseUID, held.Token = string(l.UID), token
+	if err := a.h.killSpeakers(l, a.entry.Slot); err != nil {
+		return nil, segment.Claim{}, err
+	}
+	c, err := a.install(pool, *held)
+	return l, c, err
+}
+
 // giveBack sets a lease aside again whose take-over failed, before the undo
 // could free it unproven.
 func (a *adding) giveBack(ctx context.Context, l *v1alpha1.IPLease, why string) error {
@@ -171,24 +182,52 @@ func (a *adding) giveBack(ctx context.Context, l *v1alpha1.IPLease, why string) 
 	return a.h.Journal.Put(a.entry)
 }
 
-// killPredecessor kills every other slot of this node that speaks for the
-// lease's address, and tells whether the lease's last holder was one of them:
-// that is positive proof, but only in the session that the lease was written in (R8).
-func (h *Holders) killPredecessor(l *v1alpha1.IPLease, own uint32) bool {
-	found := false
-	for _, e := range h.Journal.All() {
-		for _, address := range e.Addresses {
-			if address.LeaseName != l.Name || e.Slot == own || e.Slot == 0 {
-				continue
-			}
-			if err := h.Kernel.KillSlot(e.Slot); err != nil {
-				h.Log.Error(err, "kill the slot of a predecessor", "slot", e.Slot, "lease", l.Name)
-				continue
-			}
-			found = found || e.Session == h.Session && l.Spec.Session == h.Session
+// KillHolder reads a lease past the cache and, if it is Quarantined, kills
+// every slot of this node that speaks for its address. dead tells that the last
+// holder was one of this session: that is positive proof (R8).
+func (h *Holders) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error) {
+	defer h.lockLease(name)()
+	if l, err = h.Leases.Get(ctx, name); err != nil || l.Spec.State != v1alpha1.StateQuarantined {
+		return l, false, err
+	}
+	return l, h.endedHere(l), h.killSpeakers(l, 0)
+}
+
+// lockLease keeps a take-over and a verification of one lease apart: the
+// verifier must not kill the slot that the take-over has just installed.
+func (h *Holders) lockLease(name string) func() {
+	return h.locks.lock(attachment{containerID: "lease/" + name})
+}
+
+// killSpeakers kills every slot of this node, but the new holder's own, that
+// the kernel lets speak for a lease's address.
+func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
+	network, addr, err := v1alpha1.ParseLeaseName(l.Name)
+	if err != nil {
+		return err
+	}
+	leases, err := h.Kernel.Leases()
+	if err != nil {
+		return fmt.Errorf("read the kernel's leases: %w", err)
+	}
+	for key, installed := range leases {
+		if key.Addr != addr || installed.Network != h.network(network) || installed.Slot == 0 || installed.Slot == own {
+			continue
+		}
+		if err := h.Kernel.KillSlot(installed.Slot); err != nil {
+			return fmt.Errorf("kill slot %d, which spoke for %s: %w", installed.Slot, key, err)
 		}
 	}
-	return found
+	return nil
+}
+
+// endedHere tells whether the last holder of a lease was bound by this session.
+// Once its slots are killed, or were by its own DEL, it is proven silent.
+func (h *Holders) endedHere(l *v1alpha1.IPLease) bool {
+	if p := l.Spec.Previous; p != nil {
+		return p.Node == h.Node && p.Session == h.Session
+	}
+	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == h.Node && l.Spec.Session == h.Session
 }
 
 // asserted tells whether the end of the last holder is asserted by Kubernetes.

@@ -1,0 +1,65 @@
+// The agent runs on every node: it serves the CNI plugin, binds pods to
+// addresses, guards them, and verifies addresses that were taken by force.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fenceline/fenceline/agent/bpffs"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// settings are the agent's flags.
+type settings struct {
+	node, namespace, pod          string
+	stateDir, socket, bpfDir      string
+	plugin, binDir                string
+	conflist, confDir             string
+	metricsAddress, healthAddress string
+	logLevel                      int
+	mountBPFFS                    string
+}
+
+func main() {
+	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+		fmt.Fprintln(os.Stderr, "fenceline-agent:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var s settings
+	c := &cobra.Command{
+		Use:           "agent",
+		Short:         "Gives pods on underlay networks their addresses and sees to it that each has one speaker.",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if s.mountBPFFS != "" {
+				return bpffs.Mount(s.mountBPFFS)
+			}
+			return run(c.Context(), s)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&s.node, "node-name", os.Getenv("NODE_NAME"), "name of this node")
+	f.StringVar(&s.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of Fenceline, which holds the claim key")
+	f.StringVar(&s.pod, "pod-name", os.Getenv("POD_NAME"), "name of this agent's pod, which carries its index")
+	f.StringVar(&s.stateDir, "state-dir", "/var/lib/fenceline", "directory of journal and spool")
+	f.StringVar(&s.socket, "socket", agentapi.DefaultSocket, "unix socket that the plugin calls")
+	f.StringVar(&s.bpfDir, "bpf-dir", "/sys/fs/bpf/fenceline", "directory of pins on the host's bpffs")
+	f.StringVar(&s.plugin, "cni-plugin", "", "plugin binary to install; empty installs none")
+	f.StringVar(&s.binDir, "cni-bin-dir", "/opt/cni/bin", "where the plugin is installed")
+	f.StringVar(&s.conflist, "cni-conflist", "", "network configuration to install once ADD can be served; empty installs none")
+	f.StringVar(&s.confDir, "cni-conf-dir", "/etc/cni/net.d", "where the network configuration is installed")
+	f.StringVar(&s.metricsAddress, "metrics-address", ":9474", "address of /metrics")
+	f.StringVar(&s.healthAddress, "health-address", "127.0.0.1:9476", "address of /healthz and /readyz")
+	f.IntVar(&s.logLevel, "log-level", 0, "verbosity; 0 tells what people act upon")
+	f.StringVar(&s.mountBPFFS, "mount-bpffs", "", "mount a bpffs at this path if there is none, and exit")
+	return c
+}

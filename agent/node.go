@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/cniserver"
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/install"
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/verify"
+	"github.com/fenceline/fenceline/apis/audit"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// backend adds the agent's own state to what the holders do.
+func (a *agent) backend() cniserver.Backend { return &backend{Holders: a.holders, status: a.status} }
+
+type backend struct {
+	*holder.Holders
+	status func(context.Context) error
+}
+
+// Status answers the runtime's question whether ADD can be served (CNI 1.1).
+func (b *backend) Status(ctx context.Context) error {
+	if err := b.status(ctx); err != nil {
+		return agentapi.Errorf(agentapi.CodeNotAvailable, "the agent cannot serve ADD: %w", err)
+	}
+	return nil
+}
+
+// Add refuses early what would fail for every pod.
+func (b *backend) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
+	if err := b.status(ctx); err != nil {
+		return nil, agentapi.Errorf(agentapi.CodeTryAgainLater, "the agent cannot serve ADD yet: %w", err)
+	}
+	return b.Holders.Add(ctx, r)
+}
+
+// findLink finds a pod's interface and the parent that it hangs on.
+func findLink(netns, ifname string) (holder.Link, error) {
+	i, err := pod.Find(netns, ifname)
+	if err != nil {
+		return holder.Link{}, err
+	}
+	return holder.Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index}, nil
+}
+
+// share is this agent's part of every pool: its index stands on its pod, the
+// count of agents on the pools. Not knowing them costs collisions only.
+func (a *agent) share() ipam.Share {
+	self := &corev1.Pod{}
+	if err := a.mgr.GetClient().Get(context.Background(), client.ObjectKey{Namespace: a.namespace, Name: a.pod}, self); err != nil {
+		return ipam.Share{}
+	}
+	index, err := strconv.Atoi(self.Annotations[v1alpha1.AnnotationAgentIndex])
+	if err != nil {
+		return ipam.Share{}
+	}
+	return ipam.Share{Index: index, Count: a.agents()}
+}
+
+// agents is how many agents there are, 0 when the controller has not said yet.
+func (a *agent) agents() int {
+	pools := &v1alpha1.IPPoolList{}
+	if err := a.mgr.GetClient().List(context.Background(), pools); err != nil {
+		return 0
+	}
+	most := 0
+	for i := range pools.Items {
+		most = max(most, int(pools.Items[i].Status.Agents))
+	}
+	return most
+}
+
+// othersShare tells whether another node may be heard. Not knowing means yes:
+// silence then proves nothing until somebody was heard (R2).
+func (a *agent) othersShare() bool { return a.agents() != 1 }
+
+// holdings are the addresses of this node's pods, whose claims are repeated.
+func (a *agent) holdings() []segment.Holding {
+	var held []segment.Holding
+	modes := map[string]*v1alpha1.IPPool{}
+	for _, e := range a.holders.Bound() {
+		mac, err := net.ParseMAC(e.MAC)
+		if err != nil {
+			continue
+		}
+		for _, address := range e.Addresses {
+			pool := a.poolOnce(modes, address.Pool)
+			params := holder.ProbeParams(pool)
+			held = append(held, segment.Holding{
+				Parent: e.ParentIndex, Addr: address.Addr, Network: claim.Network(a.cluster, address.Network),
+				Token: address.Token, Slot: e.Slot, MAC: mac, NetNS: e.NetNS, Interface: e.Interface,
+				Mode: params.Mode, Ignore: params.Ignore,
+			})
+		}
+	}
+	return held
+}
+
+// poolOnce reads a pool from the cache. One that is gone is as strict as any.
+func (a *agent) poolOnce(seen map[string]*v1alpha1.IPPool, name string) *v1alpha1.IPPool {
+	if pool, ok := seen[name]; ok {
+		return pool
+	}
+	pool := &v1alpha1.IPPool{}
+	if err := a.mgr.GetClient().Get(context.Background(), client.ObjectKey{Name: name}, pool); err != nil {
+		pool = &v1alpha1.IPPool{}
+	}
+	seen[name] = pool
+	return pool
+}
+
+// segmentOf opens the segment on which this node reaches a pool: a parent that
+// the pool names, one that a pod of this node has used, or one called as the
+// last holder's was.
+func (a *agent) segmentOf(pool *v1alpha1.IPPool, parent string) (verify.Segment, error) {
+	names := append([]string{}, pool.Spec.Parents...)
+	for _, e := range a.holders.Bound() {
+		for _, address := range e.Addresses {
+			if address.Pool == pool.Name {
+				names = append(names, e.Parent)
+			}
+		}
+	}
+	for _, name := range append(names, parent) {
+		if link, err := net.InterfaceByName(name); err == nil {
+			return a.segments.Open(link.Index)
+		}
+	}
+	return nil, fmt.Errorf("no parent of pool %s is known on node %s: name it in spec.parents", pool.Name, a.node)
+}
+
+// onFenced tells of an address that a newer claim took from a pod of this node.
+func (a *agent) onFenced(f segment.Fence) {
+	a.log.Info("an address held here is fenced", "address", f.Key.Addr, "token", f.Token, "mine", f.Mine, "by", f.MAC.String())
+	audit.Log(a.log, audit.Fence, audit.Record{Address: f.Key.Addr, Node: a.node, MAC: f.MAC.String(), Token: f.Token, Reason: "claimed"})
+	a.holders.Changed()
+}
+
+// onConflict records a second speaker on the lease, off the event loop.
+func (a *agent) onConflict(c segment.Conflict) {
+	pool, name, ok := a.leaseOf(c.Holding)
+	if !ok {
+		return
+	}
+	a.counters.Conflict(pool, c.Source)
+	audit.Log(a.log, audit.Conflict, audit.Record{
+		Address: c.Holding.Addr, Pool: pool, Node: a.node, MAC: c.MAC.String(), Token: c.Holding.Token, Reason: string(c.Source),
+	})
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		l, err := a.store.Get(ctx, name)
+		if err == nil {
+			_, err = a.store.RecordConflict(ctx, l, lease.Evidence{MAC: c.MAC.String(), Source: string(c.Source)})
+		}
+		if err != nil {
+			a.log.Info("a conflict could not be recorded", "lease", name, "why", err.Error())
+			return
+		}
+		a.mgr.GetEventRecorder("fenceline-agent").Eventf(l, nil, corev1.EventTypeWarning, "AddressConflict", "Guard",
+			"%s also speaks for %s", c.MAC, c.Holding.Addr)
+	}()
+}
+
+func (a *agent) leaseOf(h segment.Holding) (pool, name string, ok bool) {
+	for _, e := range a.holders.Bound() {
+		for _, address := range e.Addresses {
+			if address.Addr == h.Addr && e.Slot == h.Slot {
+				return address.Pool, address.LeaseName, true
+			}
+		}
+	}
+	return "", "", false
+}
+
+// installConflist makes the node's network known to the runtime, once ADD can
+// be served. It is written again whenever it has changed or gone.
+func (a *agent) installConflist(ctx context.Context) error {
+	if a.conflist == "" {
+		<-ctx.Done()
+		return nil
+	}
+	content, err := os.ReadFile(a.conflist)
+	if err != nil {
+		return fmt.Errorf("read the network configuration: %w", err)
+	}
+	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		if err := a.status(ctx); err != nil {
+			return false, nil
+		}
+		_, err := install.Conflist(a.confDir, filepath.Base(a.conflist), content)
+		return false, err
+	})
+}

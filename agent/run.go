@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/cniserver"
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/install"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/metrics"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/verify"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// run is the agent from start to end. What it attached stays attached.
+func run(ctx context.Context, s settings) error {
+	if s.node == "" || s.namespace == "" {
+		return errors.New("--node-name and --namespace are required")
+	}
+	log := newLogger(s.logLevel)
+	ctrl.SetLogger(log)
+
+	if s.plugin != "" {
+		if _, err := install.Plugin(s.plugin, s.binDir); err != nil {
+			return err
+		}
+	}
+	// The lock comes before the pins: one agent at a time owns them.
+	book, err := journal.Open(s.stateDir)
+	if err != nil {
+		return err
+	}
+	defer book.Close()
+	for _, damaged := range book.Corrupt() {
+		log.Error(damaged, "an entry of the journal is set aside; its pod keeps its address until it is deleted")
+	}
+	kernel, err := bpf.Open(bpf.Options{Dir: s.bpfDir})
+	if err != nil {
+		return fmt.Errorf("open the kernel's part: %w", err)
+	}
+	defer kernel.Close()
+
+	mgr, err := newManager(s, log)
+	if err != nil {
+		return err
+	}
+	id, err := identify(ctx, mgr.GetAPIReader(), s.node, log)
+	if err != nil {
+		return err
+	}
+	a := &agent{settings: s, identity: id, log: log, mgr: mgr, kernel: kernel, journal: book, counters: metrics.New(ctrlmetrics.Registry)}
+	if err := a.assemble(ctx); err != nil {
+		return err
+	}
+	defer a.segments.Close()
+	return mgr.Start(ctx)
+}
+
+// newLogger writes JSON lines to stderr; level is logr's: greater tells more.
+func newLogger(level int) logr.Logger {
+	return logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-level)}))
+}
+
+func newManager(s settings, log logr.Logger) (manager.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("build the scheme: %w", err)
+	}
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	config.QPS = -1 // priority and fairness is the server's business, see the FlowSchema
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                 scheme,
+		Logger:                 log,
+		Cache:                  watched(s),
+		Metrics:                metricsserver.Options{BindAddress: s.metricsAddress},
+		HealthProbeBindAddress: s.healthAddress,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	return mgr, nil
+}
+
+// agent is everything that runs on a node.
+type agent struct {
+	settings
+	identity
+	log      logr.Logger
+	mgr      manager.Manager
+	kernel   *bpf.Kernel
+	journal  *journal.Journal
+	counters *metrics.Agent
+
+	segments *segment.Segments
+	store    *lease.Store
+	holders  *holder.Holders
+}
+
+// assemble builds the parts and hands them to the manager. The order in which
+// they begin is in serve.
+func (a *agent) assemble(ctx context.Context) error {
+	a.segments = segment.New(segment.Config{
+		Kernel: a.kernel, Log: a.log,
+		Holdings:    a.holdings,
+		OthersShare: func(int) bool { return a.othersShare() },
+		OnFenced:    a.onFenced, OnConflict: a.onConflict,
+	})
+	a.store = lease.NewStore(lease.Options{
+		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
+		Node: a.node, Session: a.session, Clock: clock.RealClock{}, CountError: a.counters.APIError,
+	})
+	a.holders = holder.New(ctx, holder.Options{
+		Node: a.node, Session: a.session, Cluster: a.cluster,
+		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
+		Leases: a.store, Journal: a.journal, Kernel: a.kernel,
+		Allocator: allocate.New(allocate.Options{
+			Leases: a.store, Clock: clock.RealClock{}, Last: a.journal.Rotations(),
+		}),
+		OpenSegment: func(parent int) (holder.Segment, error) { return a.segments.Open(parent) },
+		FindLink:    findLink,
+		Share:       a.share,
+		Events:      a.mgr.GetEventRecorder("fenceline-agent"),
+		Metrics:     a.counters, Log: a.log, Clock: clock.RealClock{},
+	})
+	verifier := verify.New(verify.Options{
+		Node: a.node, Cluster: a.cluster,
+		Client: a.mgr.GetClient(), Leases: a.store, Holders: a.holders,
+		OpenSegment: a.segmentOf, OthersShare: a.othersShare,
+		Verified: a.counters.Verification, Conflict: a.counters.Conflict,
+		Events: a.mgr.GetEventRecorder("fenceline-agent"), Log: a.log, Clock: clock.RealClock{},
+	})
+	ctrlmetrics.Registry.MustRegister(a.segments.Collector())
+	server, err := cniserver.New(cniserver.Options{
+		Backend: a.backend(), Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
+		Metrics: ctrlmetrics.Registry, Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		watchPools(a.mgr, a.kernel, a.cluster),
+		watchKey(a.mgr, a.kernel, a.segments, a.log),
+		watchLeases(a.mgr, verifier, a.holders),
+		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.holders.RunSweeps)),
+		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return a.serve(ctx, server) })),
+		a.mgr.AddHealthzCheck("alive", func(*http.Request) error { return nil }),
+		a.mgr.AddReadyzCheck("add", func(r *http.Request) error { return a.status(r.Context()) }),
+	)
+}
+
+// serve takes up what the last run left, then opens the socket, and only then
+// tells the runtime that this node has a network.
+func (a *agent) serve(ctx context.Context, server *cniserver.Server) error {
+	if err := a.holders.Restore(); err != nil {
+		// One pod's interface may have gone while the agent was away; the others are served.
+		a.log.Error(err, "not everything of the last run could be taken up")
+	}
+	if err := a.mgr.Add(manager.RunnableFunc(a.holders.Run)); err != nil {
+		return fmt.Errorf("run the holders: %w", err)
+	}
+	if err := a.mgr.Add(server); err != nil {
+		return fmt.Errorf("serve the plugin: %w", err)
+	}
+	return a.installConflist(ctx)
+}
+
+// status tells why ADD would fail for every pod, if it would.
+func (a *agent) status(ctx context.Context) error {
+	if !a.mgr.GetCache().WaitForCacheSync(ctx) {
+		return errors.New("the caches are not synced")
+	}
+	if !a.segments.HasKey() {
+		return errors.New("there is no claim key yet; is the controller running?")
+	}
+	return nil
+}

@@ -1,0 +1,263 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/audit"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Segment is the wire behind one parent. *segment.Segment implements it.
+type Segment interface {
+	Verify(context.Context, segment.Verification) (segment.Verdict, segment.Evidence, error)
+}
+
+// Leases is what a verifier needs of *lease.Store.
+type Leases interface {
+	Settle(context.Context, *v1alpha1.IPLease, lease.Finding, lease.Evidence) (*v1alpha1.IPLease, error)
+}
+
+// Holders is what this node itself knows of last holders. *holder.Holders implements it.
+type Holders interface {
+	// KillHolder reads a lease past the cache and, if it is Quarantined, kills
+	// every slot of this node that speaks for its address. dead tells that the
+	// last holder was one of this session, and so is proven silenced.
+	KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error)
+}
+
+// Options of a Verifier. All are required.
+type Options struct {
+	// Node is the name of this node, Cluster the UID of the kube-system namespace.
+	Node, Cluster string
+
+	// Client reads from the cache.
+	Client  client.Client
+	Leases  Leases
+	Holders Holders
+	// OpenSegment returns the segment on which this node reaches a pool's
+	// addresses. parent is where the last holder's node reached them.
+	OpenSegment func(pool *v1alpha1.IPPool, parent string) (Segment, error)
+	// OthersShare tells whether other agents exist, which could be heard.
+	OthersShare func() bool
+
+	// Verified counts verdicts, Conflicts answers.
+	Verified func(segment.Verdict)
+	Conflict func(pool string, source segment.Source)
+	Events   events.EventRecorder
+	Log      logr.Logger
+	Clock    clock.PassiveClock
+}
+
+// Verifier reconciles the Quarantined leases of this node.
+type Verifier struct {
+	Options
+
+	mu    sync.Mutex
+	tries map[string]attempts
+}
+
+// attempts counts findings of one kind in a row.
+type attempts struct {
+	finding lease.Finding
+	count   int
+	// due is when the lease may be looked at again, whatever wakes us.
+	due time.Time
+	// version is what the last look was at: a change by somebody else is looked at at once.
+	version string
+}
+
+// New returns a Verifier.
+func New(o Options) *Verifier { return &Verifier{Options: o, tries: map[string]attempts{}} }
+
+// Reconcile verifies one lease, if it is Quarantined and assigned to this node.
+func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	cached := &v1alpha1.IPLease{}
+	if err := v.Client.Get(ctx, r.NamespacedName, cached); err != nil {
+		v.forget(r.Name)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !v.mine(cached) {
+		v.forget(r.Name)
+		return reconcile.Result{}, nil
+	}
+	if wait := v.tooEarly(cached); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	l, dead, err := v.Holders.KillHolder(ctx, r.Name)
+	if errors.Is(err, lease.ErrGone) {
+		v.forget(r.Name)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !v.mine(l) {
+		return reconcile.Result{}, nil
+	}
+	return v.verify(ctx, l, dead)
+}
+
+func (v *Verifier) mine(l *v1alpha1.IPLease) bool {
+	return l.Spec.State == v1alpha1.StateQuarantined && l.Spec.NodeName == v.Node
+}
+
+// verify looks for proof and settles the lease by what it finds.
+func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (reconcile.Result, error) {
+	pool := &v1alpha1.IPPool{}
+	err := v.Client.Get(ctx, client.ObjectKey{Name: l.Spec.Pool}, pool)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return reconcile.Result{}, err
+	}
+	verdict, evidence, err := v.judge(ctx, l, dead, pool)
+	if err != nil {
+		v.Log.Info("the verification failed and is tried again", "lease", l.Name, "why", err.Error())
+		evidence.Message = err.Error()
+	}
+	v.Verified(verdict)
+	v.tell(l, pool, verdict, evidence)
+
+	f := finding(verdict)
+	if f == lease.FindingUnknown && l.Spec.Message == evidence.Message {
+		return reconcile.Result{RequeueAfter: v.again(l, f)}, nil // nothing new to write
+	}
+	settled, err := v.Leases.Settle(ctx, l, f, evidence)
+	switch {
+	case errors.Is(err, lease.ErrGone), errors.Is(err, lease.ErrNotMine):
+		v.forget(l.Name) // assigned to somebody else meanwhile, or taken over by its pod
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("settle lease %s as %s: %w", l.Name, verdict, err)
+	case settled == nil || settled.Spec.State != v1alpha1.StateQuarantined:
+		v.forget(l.Name)
+		v.audit(audit.Free, l, string(verdict))
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: v.again(settled, f)}, nil
+}
+
+// judge gathers the evidence on the way that the plan chooses.
+func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, pool *v1alpha1.IPPool) (segment.Verdict, lease.Evidence, error) {
+	way := plan(&l.Spec, pool.ConflictMode())
+	if way == byTrust {
+		return segment.Silent, lease.Evidence{Message: "the pool does not wait in quarantine"}, nil
+	}
+	addr, err := netip.ParseAddr(l.Spec.Address)
+	if err != nil {
+		return segment.Unknown, lease.Evidence{}, fmt.Errorf("address of lease %s: %w", l.Name, err)
+	}
+	token, err := lease.Token(l)
+	if err != nil {
+		return segment.Unknown, lease.Evidence{}, err
+	}
+	seg, err := v.OpenSegment(pool, l.Spec.Parent)
+	if err != nil {
+		return segment.Unknown, lease.Evidence{}, err
+	}
+	network, _, err := v1alpha1.ParseLeaseName(l.Name)
+	if err != nil {
+		return segment.Unknown, lease.Evidence{}, err
+	}
+	verification := segment.Verification{
+		Claim:    segment.Claim{Addr: addr, Network: claim.Network(v.Cluster, network), Token: token, PreviousMAC: previousMAC(l)},
+		Probe:    holder.ProbeParams(pool),
+		SlotDead: dead, Asserted: asserted(&l.Spec), OthersShare: v.OthersShare(),
+	}
+	if way == bySilence {
+		verification.Claim.Mode = v1alpha1.ModeObserve
+	}
+	verdict, evidence, err := seg.Verify(ctx, verification)
+	found := lease.Evidence{Source: string(segment.SourceProbe), Message: evidence.String()}
+	if evidence.Answer.Conflict {
+		found.MAC = evidence.Answer.MAC.String()
+	}
+	return verdict, found, err
+}
+
+// tell makes an event, a metric and an audit line of what matters to people.
+func (v *Verifier) tell(l *v1alpha1.IPLease, pool *v1alpha1.IPPool, verdict segment.Verdict, e lease.Evidence) {
+	switch verdict {
+	case segment.Fenced:
+		v.audit(audit.Fence, l, e.Message)
+		v.Events.Eventf(l, pool, corev1.EventTypeNormal, "Fenced", "Verify", "%s: %s", l.Spec.Address, e.Message)
+	case segment.Answered:
+		v.audit(audit.Conflict, l, e.Message)
+		v.Conflict(l.Spec.Pool, segment.SourceProbe)
+		v.Events.Eventf(l, pool, corev1.EventTypeWarning, "AddressConflict", "Verify", "%s: %s", l.Spec.Address, e.Message)
+	case segment.Unknown:
+		if l.Spec.Message != e.Message {
+			v.Events.Eventf(l, pool, corev1.EventTypeWarning, "NotProven", "Verify", "%s stays in quarantine: %s", l.Spec.Address, e.Message)
+		}
+	}
+}
+
+func (v *Verifier) audit(kind audit.Kind, l *v1alpha1.IPLease, reason string) {
+	r := audit.Record{Pool: l.Spec.Pool, Node: v.Node, Reason: reason}
+	r.Address, _ = netip.ParseAddr(l.Spec.Address)
+	r.Token, _ = lease.Token(l)
+	if h := l.Spec.Holder; h != nil {
+		r.Namespace, r.Pod, r.PodUID, r.MAC = h.Namespace, h.Pod, h.PodUID, h.MAC
+	}
+	audit.Log(v.Log, kind, r)
+}
+
+// previousMAC returns the MAC of the last holder, or nil when it is not recorded.
+func previousMAC(l *v1alpha1.IPLease) net.HardwareAddr {
+	if l.Spec.Previous == nil {
+		return nil
+	}
+	mac, err := net.ParseMAC(l.Spec.Previous.MAC)
+	if err != nil {
+		return nil
+	}
+	return mac
+}
+
+func (v *Verifier) forget(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.tries, name)
+}
+
+// tooEarly returns how long a lease that nobody else has changed is left alone.
+func (v *Verifier) tooEarly(l *v1alpha1.IPLease) time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t, ok := v.tries[l.Name]
+	if !ok || t.version != l.ResourceVersion {
+		return 0
+	}
+	return t.due.Sub(v.Clock.Now())
+}
+
+// again notes a finding and returns when to look again.
+func (v *Verifier) again(l *v1alpha1.IPLease, f lease.Finding) time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t := v.tries[l.Name]
+	if t.finding != f {
+		t = attempts{finding: f}
+	}
+	t.count++
+	wait := backoff(f, t.count)
+	t.due, t.version = v.Clock.Now().Add(wait), l.ResourceVersion
+	v.tries[l.Name] = t
+	return wait
+}
