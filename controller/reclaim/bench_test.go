@@ -1,0 +1,199 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/metrics"
+)
+
+const namespace = "fenceline-system"
+
+// split reads from a cache that may lag behind, and writes to the API server.
+type split struct {
+	client.Client
+	cache client.Reader
+}
+
+func (s split) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return s.cache.Get(ctx, key, o, opts...)
+}
+
+func (s split) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	return s.cache.List(ctx, l, opts...)
+}
+
+// bench is a reconciler between two views of a cluster.
+type bench struct {
+	t             *testing.T
+	cached, live  client.Client
+	reconciler    *Reconciler
+	clock         *clocktesting.FakeClock
+	deletedOnLive []string
+}
+
+// indexer lets a fake client have the cache's indexes.
+type indexer struct{ *fake.ClientBuilder }
+
+func (i indexer) IndexField(_ context.Context, o client.Object, field string, fn client.IndexerFunc) error {
+	i.WithIndex(o, field, fn)
+	return nil
+}
+
+// between makes a bench. Objects of cached and live are not the same in memory,
+// but may be equal.
+func between(t *testing.T, cached, live []client.Object) *bench {
+	t.Helper()
+	b := &bench{t: t, clock: clocktesting.NewFakeClock(noon())}
+	b.cached = view(t, cached).Build()
+	b.live = view(t, live).WithInterceptorFuncs(interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			b.deletedOnLive = append(b.deletedOnLive, o.GetName())
+			return c.Delete(ctx, o, opts...)
+		},
+	}).Build()
+	m, err := metrics.New(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.reconciler = &Reconciler{
+		Client: split{b.live, b.cached}, Live: b.live, Events: events.NewFakeRecorder(100), Metrics: m,
+		Clock: b.clock, Namespace: namespace, ExtraGrace: 5 * time.Second, memory: newMemory(),
+	}
+	return b
+}
+
+func view(t *testing.T, objects []client.Object) *fake.ClientBuilder {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	builder := fake.NewClientBuilder().WithScheme(scheme)
+	for _, o := range objects {
+		builder.WithObjects(o.DeepCopyObject().(client.Object))
+	}
+	if err := cache.AddIndexes(context.Background(), indexer{builder}); err != nil {
+		t.Fatal(err)
+	}
+	return builder
+}
+
+// look reconciles the lease of the tables.
+func (b *bench) look() (ctrl.Result, error) {
+	return b.reconciler.Reconcile(context.Background(),
+		ctrl.Request{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}})
+}
+
+// lookUntilDue reconciles as often as the reconciler asks for within a minute, and fails on errors.
+func (b *bench) lookUntilDue() {
+	b.t.Helper()
+	for end := b.clock.Now().Add(time.Minute); b.clock.Now().Before(end); {
+		result, err := b.look()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if result.RequeueAfter == 0 {
+			return
+		}
+		b.clock.Step(result.RequeueAfter)
+	}
+}
+
+func (b *bench) lease() *v1alpha1.IPLease {
+	b.t.Helper()
+	lease := &v1alpha1.IPLease{}
+	err := b.live.Get(context.Background(), types.NamespacedName{Name: "10.6.0.10"}, lease)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return lease
+}
+
+func (b *bench) wantUntouched() {
+	b.t.Helper()
+	if len(b.deletedOnLive) > 0 {
+		b.t.Errorf("deleted on one observation: %v", b.deletedOnLive)
+	}
+	if l := b.lease(); l == nil || l.Spec.State == v1alpha1.StateQuarantined {
+		b.t.Errorf("taken on one observation: %+v", l)
+	}
+}
+
+// The objects of the tables.
+
+func leaseObject(changes ...change) *v1alpha1.IPLease {
+	lease := facts(changes...).Lease
+	lease.UID = "lease-uid"
+	return lease
+}
+
+func podObject(changes ...change) *corev1.Pod {
+	p := facts(changes...).Pod.Object
+	if p.DeletionTimestamp != nil {
+		p.Finalizers = []string{"test/keep"} // the fake client refuses deletion without
+	}
+	return p
+}
+
+func poolObject() *v1alpha1.IPPool {
+	return &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.6.0.0/24"}}
+}
+
+func agentOn(name string) []client.Object {
+	n := node(corev1.ConditionTrue)
+	n.Name = name
+	return []client.Object{n, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "agent-" + name, Labels: map[string]string{
+			"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": "agent"}},
+		Spec:   corev1.PodSpec{NodeName: name, HostNetwork: true},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+	}}
+}
+
+func statefulSet(replicas int32) *appsv1.StatefulSet {
+	return &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To(replicas)},
+	}
+}
+
+func ownedByWeb(f *Facts) {
+	f.Lease.Spec.Holder.OwnerKind, f.Lease.Spec.Holder.OwnerName = "StatefulSet", "web"
+}
+
+func objects(groups ...any) (all []client.Object) {
+	for _, g := range groups {
+		switch g := g.(type) {
+		case client.Object:
+			all = append(all, g)
+		case []client.Object:
+			all = append(all, g...)
+		}
+	}
+	return all
+}
+

@@ -1,0 +1,192 @@
+package reclaim
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// TestNothingIsReclaimedOnOneObservation is rule R11: each row's cached view
+// would do, and the API server contradicts.
+func TestNothingIsReclaimedOnOneObservation(t *testing.T) {
+	silent := node(corev1.ConditionUnknown)
+	tainted := facts(nodeNotReady, nodeTainted).Node.Object
+	retained := leaseObject(inState(v1alpha1.StateRetained), ownedByWeb)
+	bound := objects(poolObject(), leaseObject())
+	for _, row := range []struct {
+		name         string
+		cached, live []client.Object
+	}{
+		{"the pod is missing in the cache only",
+			objects(bound, node(corev1.ConditionTrue)),
+			objects(bound, node(corev1.ConditionTrue), podObject())},
+		{"the pod is missing in the cache only, its node is silent",
+			objects(bound, silent),
+			objects(bound, silent, podObject())},
+		{"the pod is terminating in the cache only",
+			objects(bound, node(corev1.ConditionTrue), podObject(podTerminatingSince(ago(time.Hour)))),
+			objects(bound, node(corev1.ConditionTrue), podObject())},
+		{"the pod is finished in the cache only",
+			objects(bound, node(corev1.ConditionTrue), podObject(podFinished(corev1.PodFailed, ago(time.Hour)))),
+			objects(bound, node(corev1.ConditionTrue), podObject())},
+		{"the pod is replaced in the cache only",
+			objects(bound, node(corev1.ConditionTrue), podObject(podReplacedAt(ago(time.Hour)))),
+			objects(bound, node(corev1.ConditionTrue), podObject())},
+		{"the node is missing in the cache only",
+			objects(bound, podObject()),
+			objects(bound, podObject(), node(corev1.ConditionTrue))},
+		{"the node is out of service in the cache only",
+			objects(bound, podObject(), tainted),
+			objects(bound, podObject(), silent)},
+		{"the StatefulSet is scaled in, in the cache only",
+			objects(poolObject(), retained, statefulSet(0)),
+			objects(poolObject(), retained, statefulSet(1))},
+		{"the StatefulSet is missing in the cache only",
+			objects(poolObject(), retained),
+			objects(poolObject(), retained, statefulSet(1))},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := between(t, row.cached, row.live)
+			b.lookUntilDue()
+			b.wantUntouched()
+		})
+	}
+}
+
+func TestNothingIsReclaimedWhenTheLiveReadFails(t *testing.T) {
+	gone := objects(poolObject(), leaseObject(), node(corev1.ConditionTrue))
+	b := between(t, gone, gone)
+	b.reconciler.Live = interceptor.NewClient(b.live.(client.WithWatch), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return apierrors.NewServerTimeout(corev1.Resource("pods"), "get", 1)
+		},
+	})
+	if _, err := b.look(); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.Step(time.Hour)
+	if _, err := b.look(); err == nil {
+		t.Error("a failed read is no answer, but the look ended well")
+	}
+	b.wantUntouched()
+}
+
+// TestALeaseThatChangedMeanwhileIsNotTaken: the cache holds an older version of
+// the lease than the API server.
+func TestALeaseThatChangedMeanwhileIsNotTaken(t *testing.T) {
+	old, present := leaseObject(), leaseObject()
+	old.ResourceVersion, present.ResourceVersion = "998", "999"
+	present.Spec.Holder.PodUID = otherUID
+	b := between(t, objects(poolObject(), old, node(corev1.ConditionTrue)), objects(poolObject(), present, node(corev1.ConditionTrue)))
+	for range 3 {
+		if _, err := b.look(); err != nil {
+			t.Fatal(err)
+		}
+		b.clock.Step(time.Minute)
+	}
+	b.wantUntouched()
+}
+
+func TestALeaseIsTakenWhenBothViewsAgree(t *testing.T) {
+	world := objects(poolObject(), leaseObject(), agentOn("n1"), agentOn("n2"))
+	b := between(t, world, world)
+	b.lookUntilDue()
+
+	got := b.lease().Spec
+	if got.State != v1alpha1.StateQuarantined || got.Reason != v1alpha1.ReasonPodGone || got.NodeName != "n1" {
+		t.Fatalf("lease is %s (%s) on %s, want Quarantined (PodGone) on n1, its own node", got.State, got.Reason, got.NodeName)
+	}
+	if got.Previous == nil || got.Previous.PodUID != holderUID {
+		t.Errorf("previous holder %+v", got.Previous)
+	}
+	if waited := b.clock.Now().Sub(noon()); waited < 5*time.Second {
+		t.Errorf("taken after %s, extraGrace is 5 s", waited)
+	}
+}
+
+// TestARunningPodIsDeletedFirst is rule R12.
+func TestARunningPodIsDeletedFirst(t *testing.T) {
+	running := objects(poolObject(), leaseObject(), podObject(), agentOn("n2"))
+	b := between(t, running, running)
+	b.lookUntilDue()
+	if len(b.deletedOnLive) != 1 || b.deletedOnLive[0] != "web-0" {
+		t.Fatalf("deleted %v, want the pod", b.deletedOnLive)
+	}
+	if got := b.lease().Spec; got.State != v1alpha1.StateBound {
+		t.Fatalf("the lease was taken together with its pod: %s", got.State)
+	}
+	// The deletion reaches the cache.
+	if err := b.cached.Delete(context.Background(), podObject()); err != nil {
+		t.Fatal(err)
+	}
+	b.lookUntilDue()
+	if got := b.lease().Spec; got.State != v1alpha1.StateQuarantined || got.Reason != v1alpha1.ReasonNodeGone || got.NodeName != "n2" {
+		t.Errorf("lease is %s (%s) on %s, want Quarantined (NodeGone) on n2", got.State, got.Reason, got.NodeName)
+	}
+}
+
+func TestVerifierIsChangedWithoutProgress(t *testing.T) {
+	quarantined := leaseObject(quarantinedFor(v1alpha1.ReasonPodGone, noon()))
+	quarantined.Spec.NodeName = "n1"
+	world := objects(poolObject(), quarantined, agentOn("n1"), agentOn("n2"))
+	b := between(t, world, world)
+
+	result, err := b.look()
+	if err != nil || result.RequeueAfter != verifierPatience {
+		t.Fatalf("looks again after %s (%v), want %s", result.RequeueAfter, err, verifierPatience)
+	}
+	b.clock.Step(result.RequeueAfter)
+	if _, err := b.look(); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.lease().Spec.NodeName; got != "n2" {
+		t.Errorf("verifier is %s, want n2", got)
+	}
+}
+
+func TestVerifierGoesOnWithoutAnother(t *testing.T) {
+	quarantined := leaseObject(quarantinedFor(v1alpha1.ReasonPodGone, noon()))
+	quarantined.Spec.NodeName = "n1"
+	world := objects(poolObject(), quarantined, agentOn("n1"))
+	b := between(t, world, world)
+	before := b.lease().ResourceVersion
+	b.lookUntilDue()
+	if got := b.lease(); got.Spec.NodeName != "n1" || got.ResourceVersion != before {
+		t.Errorf("the only verifier was changed to %s", got.Spec.NodeName)
+	}
+}
+
+func TestRemarks(t *testing.T) {
+	elsewhere := poolObject()
+	elsewhere.Spec.IPs = []string{"10.6.0.100-10.6.0.110"}
+	agents := func(f *Facts) { f.Lease.Spec.Message = "02:00:00:00:00:99 speaks for the address" }
+	stale := func(f *Facts) { f.Lease.Spec.Message = remarkPrefix + "pool blue does not exist" }
+	for _, row := range []struct {
+		name  string
+		facts Facts
+		pool  *v1alpha1.IPPool
+		want  string
+	}{
+		{"nothing to say", facts(), poolObject(), ""},
+		{"the pool is gone", facts(), nil, "controller: pool blue does not exist; the lease ends with its holder"},
+		{"the address has left the pool", facts(), elsewhere, "controller: the address is not one of pool blue any more; the lease ends with its holder"},
+		{"why nothing is done", facts(nodeNotReady, unguarded, podGoneSince(ago(0))), poolObject(),
+			"controller: node n1 is not Ready, and a holder without a guard cannot be fenced"},
+		{"an agent's message stays", facts(agents), nil, "02:00:00:00:00:99 speaks for the address"},
+		{"what is no longer true goes", facts(stale), poolObject(), ""},
+		{"a verifier's answer stays", facts(quarantinedFor(v1alpha1.ReasonPodGone, ago(0)), verifierAnswered("hears nobody", 0)), nil, "hears nobody"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := Remark(row.facts.Lease, row.pool, Decide(row.facts)); got != row.want {
+				t.Errorf("remark %q, want %q", got, row.want)
+			}
+		})
+	}
+}
