@@ -1,0 +1,56 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/process"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// makeDir makes the directory of a new server, named after the test process. A
+// test that was killed could not stop its server, so this first stops the
+// servers whose process is gone.
+func makeDir(ctx context.Context) (string, error) {
+	cache, err := thirdparty.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	base := filepath.Join(cache, "apiservers")
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		return "", fmt.Errorf("make the server's directory: %w", err)
+	}
+	if err := stopLeftovers(ctx, base); err != nil {
+		return "", err
+	}
+	self, err := process.Find("test", os.Getpid())
+	if err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(base, fmt.Sprintf("%d-%d-", self.PID, self.Started))
+}
+
+func stopLeftovers(ctx context.Context, base string) error {
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		return fmt.Errorf("look for servers that were left behind: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		owner := process.Process{Name: "test"}
+		if _, err := fmt.Sscanf(e.Name(), "%d-%d-", &owner.PID, &owner.Started); err != nil || owner.Alive() {
+			continue
+		}
+		dir := filepath.Join(base, e.Name())
+		left, err := controlplane.Open(controlplane.Config{Dir: dir})
+		if err == nil {
+			err = errors.Join(left.Stop(ctx), os.RemoveAll(dir))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

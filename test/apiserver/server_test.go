@@ -1,0 +1,77 @@
+//go:build api
+
+package apiserver_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/fenceline/fenceline/test/apiserver"
+)
+
+func TestATokenBoundToAPodCarriesTheNameOfItsNode(t *testing.T) {
+	ctx := context.Background()
+	server := apiserver.New(t)
+	admin := kubernetes.NewForConfigOrDie(server.Admin())
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "speaker"}}
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := admin.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "speaker"},
+		Spec: corev1.PodSpec{
+			ServiceAccountName: "speaker", NodeName: "n1",
+			Containers: []corev1.Container{{Name: "c", Image: "none"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const node = "authentication.kubernetes.io/node-name"
+	for _, tc := range []struct {
+		name string
+		pod  *corev1.Pod
+		want string
+	}{{"bound", pod, "n1"}, {"not bound", nil, ""}} {
+		config, err := server.ServiceAccount(ctx, "default", "speaker", tc.pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		review, err := kubernetes.NewForConfigOrDie(config).AuthenticationV1().SelfSubjectReviews().
+			Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(review.Status.UserInfo.Extra[node], ""); got != tc.want {
+			t.Errorf("%s: node name %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestAStoppedServerKeepsItsData(t *testing.T) {
+	ctx := context.Background()
+	server := apiserver.New(t)
+	admin := kubernetes.NewForConfigOrDie(server.Admin())
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
+	if _, err := admin.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.StopAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CoreV1().Namespaces().Get(ctx, "kept", metav1.GetOptions{}); err == nil {
+		t.Fatal("a stopped server answers")
+	}
+	if err := server.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CoreV1().Namespaces().Get(ctx, "kept", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

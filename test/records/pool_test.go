@@ -1,0 +1,225 @@
+//go:build api
+
+package records
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// fields is a spec as a person writes it, with the mistakes that Go's types rule out.
+type fields map[string]any
+
+func record(kind, name string, spec fields) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion().String(), "kind": kind,
+		"metadata": map[string]any{"name": name},
+		"spec":     map[string]any(spec),
+	}}
+}
+
+func (e *env) testPoolsAccepted(t *testing.T) {
+	for name, spec := range map[string]fields{
+		"IPv4, a subnet alone":  {"subnet": "10.1.0.0/24"},
+		"IPv6, a subnet alone":  {"subnet": "fd00:1::/64"},
+		"one address":           {"subnet": "10.1.0.7/32"},
+		"ranges, CIDRs, single": {"subnet": "10.1.0.0/16", "ips": list("10.1.0.9-10.1.0.10", "10.1.2.0/24", "10.1.3.4", "10.1.4.4-10.1.4.4", "10.1.255.200-10.1.255.201")},
+		"IPv6 addresses":        {"subnet": "fd00:1::/64", "ips": list("fd00:1::10-fd00:1::ffff", "fd00:1::5", "fd00:1:0:0:1::/80"), "gateway": "fd00:1::1"},
+		"excluded addresses":    {"subnet": "10.1.0.0/24", "excludeIPs": list("10.1.0.5", "10.1.0.250-10.1.0.254")},
+		"as Spiderpool has it": {
+			"subnet": "10.1.0.0/24", "ipVersion": int64(4), "ips": list("10.1.0.40-10.1.0.50"), "gateway": "10.1.0.1", "vlan": int64(0),
+			"default": true, "disable": false, "routes": []any{map[string]any{"dst": "192.168.0.0/16", "gw": "10.1.0.2"}},
+			"nodeName": list("n1"), "namespaceName": list("default"), "multusName": list("kube-system/macvlan-ens192"),
+			"podAffinity": map[string]any{"matchLabels": map[string]any{"app": "a"}},
+		},
+		"durations as Go writes them": {
+			"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"interval": "1.5s"},
+			"reclaim": map[string]any{"extraGrace": "1m0s", "cooldown": "0s"}, "retention": map[string]any{"max": "8760h0m0s"},
+		},
+		"every mode of detection": {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"mode": "Off", "probes": int64(10)}},
+		"a MAC in either case":    {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"ignoreMACs": list("02:00:00:00:00:0a", "02:00:00:00:00:0B")}},
+		"a network":               {"subnet": "10.1.0.0/24", "network": "lab-2"},
+		"256 ranges of the widest form": {"subnet": "fd00:1::/64", "ips": func() []any {
+			var ranges []any
+			for i := range 256 {
+				a := fmt.Sprintf("fd00:0001:0000:0000:0000:0000:0000:%04x", i)
+				ranges = append(ranges, a+"-"+a)
+			}
+			return ranges
+		}()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := e.admin.Create(t.Context(), record("IPPool", "pool", spec), client.DryRunAll); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func (e *env) testPoolsRefused(t *testing.T) {
+	with := func(field string, value any) fields { return fields{"subnet": "10.1.0.0/24", field: value} }
+	detection := func(field string, value any) fields {
+		return with("conflictDetection", map[string]any{field: value})
+	}
+	route := func(r map[string]any) fields { return with("routes", []any{r}) }
+
+	for name, c := range map[string]struct {
+		spec fields
+		want string // the sentence, which names the field
+	}{
+		"no subnet":                                 {fields{}, "spec.subnet: Required value"},
+		"subnet is no CIDR":                         {fields{"subnet": "10.1.0.0"}, "subnet 10.1.0.0 is no CIDR"},
+		"subnet has host bits set":                  {fields{"subnet": "10.1.0.1/24"}, "subnet 10.1.0.1/24 has host bits set"},
+		"IPv6 subnet has host bits set":             {fields{"subnet": "fd00::1/64"}, "subnet fd00::1/64 has host bits set"},
+		"ipVersion is not the subnet's":             {with("ipVersion", int64(6)), "ipVersion 6 is not the version of subnet 10.1.0.0/24"},
+		"ipVersion 4 of an IPv6 subnet":             {fields{"subnet": "fd00::/64", "ipVersion": int64(4)}, "ipVersion 4 is not the version of subnet fd00::/64"},
+		"ipVersion is neither 4 nor 6":              {with("ipVersion", int64(5)), "spec.ipVersion: Unsupported value: 5"},
+		"gateway is no address":                     {with("gateway", "10.1.0.0/24"), "gateway 10.1.0.0/24 is no address"},
+		"gateway outside subnet":                    {with("gateway", "10.1.1.1"), "gateway 10.1.1.1 lies outside subnet 10.1.0.0/24"},
+		"gateway of the other IP version":           {with("gateway", "fd00::1"), "gateway fd00::1 lies outside subnet 10.1.0.0/24"},
+		"vlan out of range":                         {with("vlan", int64(4095)), "spec.vlan"},
+		"negative vlan":                             {with("vlan", int64(-1)), "spec.vlan"},
+		"network in capitals":                       {with("network", "Lab"), "network must be lower case letters"},
+		"network starts with a digit":               {with("network", "1lab"), "network must be lower case letters"},
+		"network ends with a dash, as no lease may": {with("network", "lab-"), "network must be lower case letters"},
+		"network has a dot":                         {with("network", "a.b"), "network must be lower case letters"},
+		"network too long":                          {with("network", "abcdefghijklmnopqrstuvwxyzabcdef"), "spec.network: Too long"},
+		"parent is a path":                          {with("parents", list("eth0/1")), "parents: eth0/1 is no name of an interface"},
+		"parent with a blank":                       {with("parents", list("eth 0")), "parents: eth 0 is no name of an interface"},
+		"parent too long":                           {with("parents", list("abcdefghijklmnop")), "spec.parents[0]: Too long"},
+		"the same parent twice":                     {with("parents", list("eth0", "eth0")), "spec.parents[1]: Duplicate value"},
+		"route dst is no CIDR":                      {route(map[string]any{"dst": "10.0.0.1"}), "dst 10.0.0.1 is no CIDR"},
+		"route dst has host bits set":               {route(map[string]any{"dst": "10.0.0.1/8"}), "dst 10.0.0.1/8 has host bits set"},
+		"route dst of the other IP version":         {route(map[string]any{"dst": "fd00::/64"}), "routes: dst must be of the IP version of subnet"},
+		"route gw is no address":                    {route(map[string]any{"dst": "10.0.0.0/8", "gw": "x"}), "gw x is no address"},
+		"route gw of the other IP version":          {route(map[string]any{"dst": "10.0.0.0/8", "gw": "fd00::1"}), "gw must be of the IP version of dst"},
+		"two routes with one dst":                   {with("routes", []any{map[string]any{"dst": "10.0.0.0/8"}, map[string]any{"dst": "10.0.0.0/8"}}), "spec.routes[1]: Duplicate value"},
+		"multusName without a namespace":            {with("multusName", list("macvlan")), "multusName: macvlan is not of the form namespace/name"},
+		"negative warm":                             {with("warm", int64(-1)), "spec.warm"},
+		"an unknown mode":                           {detection("mode", "Loose"), `spec.conflictDetection.mode: Unsupported value: "Loose"`},
+		"two probes":                                {detection("probes", int64(2)), "spec.conflictDetection.probes"},
+		"an interval without a unit":                {detection("interval", "50"), "interval 50 is no duration"},
+		"an interval that Go cannot read":           {detection("interval", "1 day"), "interval 1 day is no duration"},
+		"a negative interval":                       {detection("interval", "-1s"), "interval -1s is no duration"},
+		"an interval of nothing":                    {detection("interval", "0s"), "interval 0s is not between 10ms and 2s"},
+		"an interval without end":                   {detection("interval", "1h"), "interval 1h is not between 10ms and 2s"},
+		"ignoreMACs is no MAC":                      {detection("ignoreMACs", list("02-00-00-00-00-01")), "ignoreMACs: 02-00-00-00-00-01 is no MAC address"},
+		"an unknown nodeDown":                       {with("reclaim", map[string]any{"nodeDown": "Now"}), `spec.reclaim.nodeDown: Unsupported value: "Now"`},
+		"extraGrace is no duration":                 {with("reclaim", map[string]any{"extraGrace": "5"}), "extraGrace 5 is no duration"},
+		"extraGrace of years":                       {with("reclaim", map[string]any{"extraGrace": "8760h"}), "extraGrace 8760h is not between 0s and 24h"},
+		"cooldown is no duration":                   {with("reclaim", map[string]any{"cooldown": "soon"}), "cooldown soon is no duration"},
+		"cooldown of years":                         {with("reclaim", map[string]any{"cooldown": "8760h"}), "cooldown 8760h is not between 0s and 24h"},
+		"retention.max is no duration":              {with("retention", map[string]any{"max": "48"}), "max 48 is no duration"},
+		"retention.max of a second":                 {with("retention", map[string]any{"max": "1s"}), "max 1s is not between 1m and 87600h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e.refused(t, e.admin.Create(t.Context(), record("IPPool", "pool", c.spec), client.DryRunAll), c.want)
+		})
+	}
+}
+
+// testPoolAddressesRefused: ips and excludeIPs follow the same rules.
+func (e *env) testPoolAddressesRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		subnet  string
+		entries []any
+		want    string // after the name of the field
+	}{
+		"no address":                        {"10.1.0.0/24", list("ten"), ": ten is neither an address nor a CIDR nor a range"},
+		"a leading zero":                    {"10.1.0.0/24", list("10.1.0.09"), ": 10.1.0.09 is neither"},
+		"a range of three":                  {"10.1.0.0/24", list("10.1.0.1-10.1.0.2-10.1.0.3"), " is neither an address nor a CIDR nor a range"},
+		"half a range":                      {"10.1.0.0/24", list("10.1.0.1-"), ": 10.1.0.1- is neither"},
+		"a range of CIDRs":                  {"10.1.0.0/24", list("10.1.0.0/25-10.1.0.128/25"), " is neither an address nor a CIDR nor a range"},
+		"a CIDR with host bits":             {"10.1.0.0/24", list("10.1.0.129/25"), ": 10.1.0.129/25 has host bits set"},
+		"a range that ends before":          {"10.1.0.0/24", list("10.1.0.20-10.1.0.3"), ": the range 10.1.0.20-10.1.0.3 ends before it starts"},
+		"the same in the third octet":       {"10.1.0.0/16", list("10.1.10.1-10.1.9.2"), " ends before it starts"},
+		"the same in the second octet":      {"10.0.0.0/8", list("10.10.0.1-10.9.9.2"), " ends before it starts"},
+		"the same in the first octet":       {"0.0.0.0/0", list("10.1.0.1-9.1.9.2"), " ends before it starts"},
+		"a range of both IP versions":       {"10.1.0.0/24", list("10.1.0.1-fd00::1"), ": the range 10.1.0.1-fd00::1 mixes IPv4 and IPv6"},
+		"IPv6 in an IPv4 pool":              {"10.1.0.0/24", list("10.1.0.1", "fd00::1"), ": fd00::1 is not of the IP version of subnet 10.1.0.0/24"},
+		"IPv4 in an IPv6 pool":              {"fd00::/64", list("10.1.0.1"), ": 10.1.0.1 is not of the IP version of subnet fd00::/64"},
+		"an address outside":                {"10.1.0.0/24", list("10.1.0.1", "10.1.1.1"), ": 10.1.1.1 lies outside subnet 10.1.0.0/24"},
+		"a range that ends outside":         {"10.1.0.0/24", list("10.1.0.1-10.1.1.1"), ": 10.1.0.1-10.1.1.1 lies outside subnet 10.1.0.0/24"},
+		"a range that starts outside":       {"10.1.0.0/24", list("10.0.0.1-10.1.0.1"), ": 10.0.0.1-10.1.0.1 lies outside subnet 10.1.0.0/24"},
+		"a CIDR wider than the subnet":      {"10.1.0.0/24", list("10.1.0.0/23"), ": 10.1.0.0/23 lies outside subnet 10.1.0.0/24"},
+		"an IPv6 range that ends outside":   {"fd00::/64", list("fd00::1-fd00:0:0:1::1"), " lies outside subnet fd00::/64"},
+		"one twice":                         {"10.1.0.0/24", list("10.1.0.1", "10.1.0.1"), "[1]: Duplicate value"},
+		"longer than an IPv6 range can be":  {"fd00::/64", list("fd00:0000:0000:0000:0000:0000:0000:0001-fd00:0000:0000:0000:0000:0000:0000:0002--------------------"), "[0]: Too long"},
+		"an empty entry":                    {"10.1.0.0/24", list(""), "[0]"},
+		"more than 256":                     {"10.0.0.0/8", many(257), ": Too many"},
+		"an IPv4 address in IPv6's clothes": {"10.1.0.0/24", list("::ffff:10.1.0.1"), ": ::ffff:10.1.0.1 is neither"},
+	} {
+		for _, field := range []string{"ips", "excludeIPs"} {
+			t.Run(field+": "+name, func(t *testing.T) {
+				err := e.admin.Create(t.Context(), record("IPPool", "pool", fields{"subnet": c.subnet, field: c.entries}), client.DryRunAll)
+				e.refused(t, err, "spec."+field)
+				e.refused(t, err, field+c.want)
+			})
+		}
+	}
+}
+
+func (e *env) testPoolChanges(t *testing.T) {
+	for name, c := range map[string]struct {
+		before fields
+		change func(*v1alpha1.IPPoolSpec)
+		want   string
+	}{
+		"subnet is immutable":        {fields{"subnet": "10.1.0.0/24"}, func(s *v1alpha1.IPPoolSpec) { s.Subnet = "10.1.0.0/25" }, "subnet is immutable"},
+		"network is immutable":       {fields{"subnet": "10.1.0.0/24", "network": "a"}, func(s *v1alpha1.IPPoolSpec) { s.Network = "b" }, "network is immutable"},
+		"network cannot be added":    {fields{"subnet": "10.1.0.0/24"}, func(s *v1alpha1.IPPoolSpec) { s.Network = "b" }, "network is immutable"},
+		"network cannot be removed":  {fields{"subnet": "10.1.0.0/24", "network": "a"}, func(s *v1alpha1.IPPoolSpec) { s.Network = "" }, "network is immutable"},
+		"addresses may be changed":   {fields{"subnet": "10.1.0.0/24"}, func(s *v1alpha1.IPPoolSpec) { s.IPs = []string{"10.1.0.4"} }, ""},
+		"bad addresses do not creep": {fields{"subnet": "10.1.0.0/24"}, func(s *v1alpha1.IPPoolSpec) { s.IPs = []string{"10.2.0.4"} }, "ips: 10.2.0.4 lies outside subnet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e.create(t, record("IPPool", "changing", c.before))
+			pool := &v1alpha1.IPPool{}
+			if err := e.admin.Get(t.Context(), client.ObjectKey{Name: "changing"}, pool); err != nil {
+				t.Fatal(err)
+			}
+			c.change(&pool.Spec)
+			e.expect(t, e.admin.Update(t.Context(), pool), c.want)
+		})
+	}
+}
+
+func (e *env) testPoolDefaults(t *testing.T) {
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "defaults"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.1.0.0/24"}}
+	if err := e.admin.Create(t.Context(), pool, client.DryRunAll); err != nil {
+		t.Fatal(err)
+	}
+	detection, reclaim := pool.Spec.ConflictDetection, pool.Spec.Reclaim
+	if detection == nil || reclaim == nil || detection.Probes == nil || detection.Interval == nil ||
+		reclaim.Terminating == nil || reclaim.ExtraGrace == nil || reclaim.Cooldown == nil || pool.Spec.Warm == nil {
+		t.Fatalf("defaults are missing: %+v", pool.Spec)
+	}
+	got := fmt.Sprint(detection.Mode, *detection.Probes, detection.Interval.Duration, *reclaim.Terminating,
+		reclaim.ExtraGrace.Duration, reclaim.NodeDown, reclaim.Cooldown.Duration, *pool.Spec.Warm)
+	if want := fmt.Sprint(v1alpha1.ModeEnforce, int64(3), "50ms", true, "5s", v1alpha1.NodeDownAfterTerminating, "30s", int64(0)); got != want {
+		t.Errorf("defaults are %s, want %s", got, want)
+	}
+}
+
+func list(entries ...string) []any {
+	var l []any
+	for _, entry := range entries {
+		l = append(l, entry)
+	}
+	return l
+}
+
+// many returns n different addresses.
+func many(n int) []any {
+	var l []any
+	for i := range n {
+		l = append(l, fmt.Sprintf("10.0.%d.%d", i/256, i%256))
+	}
+	return l
+}
