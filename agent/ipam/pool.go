@@ -89,7 +89,11 @@ func Subnet(pool *v1alpha1.IPPool) (netip.Prefix, error) {
 	if err != nil {
 		return netip.Prefix{}, &SpecError{"spec.subnet", err}
 	}
-	if v := pool.Spec.IPVersion; v != nil && (*v == 4) != subnet.Addr().Is4() {
+	version := int64(6)
+	if subnet.Addr().Is4() {
+		version = 4
+	}
+	if v := pool.Spec.IPVersion; v != nil && *v != version {
 		return netip.Prefix{}, &SpecError{"spec.ipVersion", fmt.Errorf("%d does not fit the subnet %s", *v, subnet)}
 	}
 	return subnet, nil

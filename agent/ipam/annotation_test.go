@@ -1,0 +1,70 @@
+package ipam
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestAnnotationsThatCannotBeUsed(t *testing.T) {
+	const ippools, ippool, ns = "ipam.fenceline.io/ippools", "ipam.fenceline.io/ippool", "ipam.fenceline.io/default-ipv4-ippool"
+	for _, c := range []struct {
+		rule, annotation, value, problem string
+	}{
+		{"no JSON", ippool, `a`, "not the JSON expected: invalid character 'a' looking for beginning of value"},
+		{"an empty value", ippool, ``, "not the JSON expected: EOF"},
+		{"another JSON type", ippool, `["a"]`, "not the JSON expected: json: cannot unmarshal array into Go value"},
+		{"an unknown field", ippool, `{"ipv4pools":["a"]}`, `not the JSON expected: json: unknown field "ipv4pools"`},
+		{"more than one value", ippool, `{"ipv4":["a"]} {}`, "more follows after the JSON value"},
+		{"no pool", ippool, `{}`, "it names no pool"},
+		{"an empty name", ippool, `{"ipv4":[""]}`, "a pool's name is empty"},
+		{"a pool named twice", ippool, `{"ipv4":["a","b","a"]}`, "pool a is named twice"},
+		{"a broken pattern", ippool, `{"ipv4":["a["]}`, `"a[" is no valid pattern`},
+		{"an unknown pool", ippool, `{"ipv4":["a","x"]}`, "there is no pool x"},
+		{"a pool of the other family", ippool, `{"ipv4":["c"]}`, "pool c: its subnet fd00::/64 is of the other family"},
+		{"an empty list of interfaces", ippools, `[]`, "the list is empty"},
+		{"null", ippools, `null`, "the list is empty"},
+		{"an entry without pools", ippools, `[{"interface":"eth0","ipv4":["a"]},{"interface":"net1"}]`, "entry 1 names no pool"},
+		{"an interface named twice", ippools, `[{"interface":"eth0","ipv4":["a"]},{"interface":"eth0","ipv4":["b"]}]`, "interface eth0 is named twice"},
+		{"an object in place of the list", ippools, `{"ipv4":["a"]}`, "not the JSON expected"},
+		{"a bare name on a namespace", ns, `a`, "not the JSON expected"},
+		{"no pool on a namespace", ns, `[]`, "it names no pool"},
+		{"an unknown pool on a namespace", ns, `["x"]`, "there is no pool x"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			change, on := onPod(c.annotation, c.value), "pod shop/web-0"
+			if c.annotation == ns {
+				change, on = onNamespace(c.annotation, c.value), "namespace shop"
+			}
+			// A good source below must not be used in its place.
+			_, err := ChoosePools(requestOf(change, inConfig([]string{"b"}, nil)), objects(v4("a"), v4("b"), v6("c")), Set{})
+			bad := (*AnnotationError)(nil)
+			if !errors.As(err, &bad) {
+				t.Fatalf("got %v, want an AnnotationError", err)
+			}
+			if bad.Annotation != c.annotation || bad.On != on || bad.Value != c.value {
+				t.Errorf("it names %s of %s with value %q", bad.Annotation, bad.On, bad.Value)
+			}
+			for _, part := range []string{c.annotation, on, c.problem, "; expected the form " + bad.Expected} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestAMalformedAnnotationOfOursIsNotReplacedByTheOtherPrefix(t *testing.T) {
+	_, err := ChoosePools(requestOf(onPod("ipam.fenceline.io/ippool", "{"), onPod("ipam.spidernet.io/ippool", `{"ipv4":["a"]}`)),
+		objects(v4("a")), Set{})
+	if err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestALongValueIsCutInTheError(t *testing.T) {
+	_, err := ChoosePools(requestOf(onPod("ipam.fenceline.io/ippool", strings.Repeat("x", 5000))), nil, Set{})
+	if err == nil || len(err.Error()) > 700 {
+		t.Errorf("%d bytes of error", len(err.Error()))
+	}
+}

@@ -1,0 +1,107 @@
+package ipam
+
+import (
+	"net/netip"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// poolOf begins a test pool; the methods below make it read like a sentence.
+type poolOf v1alpha1.IPPool
+
+func pool(name, subnet string) *poolOf {
+	return &poolOf{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{Subnet: subnet}}
+}
+
+func v4(name string) *poolOf { return pool(name, "10.0.0.0/24") }
+func v6(name string) *poolOf { return pool(name, "fd00::/64") }
+
+func (p *poolOf) ips(entries ...string) *poolOf      { p.Spec.IPs = entries; return p }
+func (p *poolOf) without(entries ...string) *poolOf  { p.Spec.ExcludeIPs = entries; return p }
+func (p *poolOf) gateway(addr string) *poolOf        { p.Spec.Gateway = &addr; return p }
+func (p *poolOf) ipVersion(v int64) *poolOf          { p.Spec.IPVersion = &v; return p }
+func (p *poolOf) asDefault() *poolOf                 { p.Spec.Default = ptr(true); return p }
+func (p *poolOf) disabled() *poolOf                  { p.Spec.Disable = ptr(true); return p }
+func (p *poolOf) deleting() *poolOf                  { p.DeletionTimestamp = &metav1.Time{}; return p }
+func (p *poolOf) nodes(names ...string) *poolOf      { p.Spec.NodeName = names; return p }
+func (p *poolOf) nodesWith(k, v string) *poolOf      { p.Spec.NodeAffinity = labelled(k, v); return p }
+func (p *poolOf) namespaces(names ...string) *poolOf { p.Spec.NamespaceName = names; return p }
+func (p *poolOf) namespacesWith(k, v string) *poolOf {
+	p.Spec.NamespaceAffinity = labelled(k, v)
+	return p
+}
+func (p *poolOf) podsWith(k, v string) *poolOf        { p.Spec.PodAffinity = labelled(k, v); return p }
+func (p *poolOf) attachments(names ...string) *poolOf { p.Spec.MultusName = names; return p }
+func (p *poolOf) object() *v1alpha1.IPPool            { return (*v1alpha1.IPPool)(p) }
+func labelled(k, v string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{k: v}}
+}
+
+func objects(pools ...*poolOf) []v1alpha1.IPPool {
+	all := make([]v1alpha1.IPPool, len(pools))
+	for i, p := range pools {
+		all[i] = *p.object()
+	}
+	return all
+}
+
+// requestOf is a request whose pod, namespace and node have one label each.
+func requestOf(change ...func(*Request)) Request {
+	r := Request{
+		Pod:             Pod{Namespace: "shop", Name: "web-0", UID: "u1", Labels: map[string]string{"app": "web"}},
+		NamespaceLabels: map[string]string{"tier": "gold"},
+		NodeName:        "n1",
+		NodeLabels:      map[string]string{"rack": "r1"},
+		Interface:       "eth0",
+		Multus:          "kube-system/macvlan",
+	}
+	for _, c := range change {
+		c(&r)
+	}
+	return r
+}
+
+func onPod(name, value string) func(*Request) {
+	return func(r *Request) { annotate(&r.Pod.Annotations, name, value) }
+}
+
+func onNamespace(name, value string) func(*Request) {
+	return func(r *Request) { annotate(&r.NamespaceAnnotations, name, value) }
+}
+
+func inConfig(v4, v6 []string) func(*Request) {
+	return func(r *Request) { r.ConfigPools = ConfigPools{V4: v4, V6: v6} }
+}
+
+func onInterface(name string, index int) func(*Request) {
+	return func(r *Request) { r.Interface, r.InterfaceIndex = name, index }
+}
+
+func asking(addrs ...string) func(*Request) {
+	return func(r *Request) {
+		for _, a := range addrs {
+			r.IPs = append(r.IPs, netip.MustParseAddr(a))
+		}
+	}
+}
+
+func annotate(all *map[string]string, name, value string) {
+	if *all == nil {
+		*all = map[string]string{}
+	}
+	(*all)[name] = value
+}
+
+func setOf(t *testing.T, entries ...string) Set {
+	t.Helper()
+	s, err := ParseSet(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,263 @@
+package ipam
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// names returns the pools of a choice as "v4: a b; v6: c".
+func names(c Choice) string {
+	var parts []string
+	for _, f := range c.Families {
+		part := "v4:"
+		if f.IPv6 {
+			part = "v6:"
+		}
+		for _, p := range f.Pools {
+			part += " " + p.Pool.Name
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, "; ")
+}
+
+type choiceCase struct {
+	rule    string
+	request Request
+	pools   []*poolOf
+	want    string
+}
+
+func runChoices(t *testing.T, cases []choiceCase) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.rule, func(t *testing.T) {
+			got, err := ChoosePools(c.request, objects(c.pools...), Set{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if names(got) != c.want {
+				t.Errorf("got  %q\nwant %q", names(got), c.want)
+			}
+		})
+	}
+}
+
+func TestCandidatesComeFromTheFirstSourceThatNamesAny(t *testing.T) {
+	all := []*poolOf{v4("a"), v4("b"), v4("c"), v4("d"), v4("e").asDefault(), v6("f").asDefault(), v6("g")}
+	pools := onPod("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["a"]}]`)
+	single := onPod("ipam.fenceline.io/ippool", `{"ipv4":["b"]}`)
+	namespace := onNamespace("ipam.fenceline.io/default-ipv4-ippool", `["c"]`)
+	config := inConfig([]string{"d"}, nil)
+
+	runChoices(t, []choiceCase{
+		{"ippools goes before ippool", requestOf(pools, single, namespace, config), all, "v4: a"},
+		{"ippool goes before the namespace", requestOf(single, namespace, config), all, "v4: b"},
+		{"the namespace goes before the CNI configuration", requestOf(namespace, config), all, "v4: c"},
+		{"the CNI configuration goes before spec.default", requestOf(config), all, "v4: d"},
+		{"spec.default is the last", requestOf(), all, "v4: e; v6: f"},
+		{"one source serves both families", requestOf(inConfig([]string{"d"}, []string{"g"})), all, "v4: d; v6: g"},
+		{"a source that names one family leaves the other out", requestOf(config), all, "v4: d"},
+		{"a namespace's families have an annotation each",
+			requestOf(namespace, onNamespace("ipam.fenceline.io/default-ipv6-ippool", `["g"]`)), all, "v4: c; v6: g"},
+		{"default pools are in the order of their names", requestOf(), []*poolOf{v4("z").asDefault(), v4("a").asDefault()}, "v4: a z"},
+	})
+}
+
+func TestAnnotationNames(t *testing.T) {
+	all := []*poolOf{v4("a"), v4("b")}
+	runChoices(t, []choiceCase{
+		{"the other prefix is understood on pods", requestOf(onPod("ipam.spidernet.io/ippool", `{"ipv4":["a"]}`)), all, "v4: a"},
+		{"ours wins on pods", requestOf(onPod("ipam.spidernet.io/ippool", `{"ipv4":["a"]}`),
+			onPod("ipam.fenceline.io/ippool", `{"ipv4":["b"]}`)), all, "v4: b"},
+		{"the other prefix is understood on namespaces",
+			requestOf(onNamespace("ipam.spidernet.io/default-ipv4-ippool", `["a"]`)), all, "v4: a"},
+		{"the older name is understood", requestOf(onNamespace("ipam.spidernet.io/defaultv4ippool", `["a"]`)), all, "v4: a"},
+		{"the newer name wins", requestOf(onNamespace("ipam.spidernet.io/defaultv4ippool", `["a"]`),
+			onNamespace("ipam.spidernet.io/default-ipv4-ippool", `["b"]`)), all, "v4: b"},
+		{"our older name goes before the other prefix's newer one", requestOf(onNamespace("ipam.fenceline.io/defaultv4ippool", `["a"]`),
+			onNamespace("ipam.spidernet.io/default-ipv4-ippool", `["b"]`)), all, "v4: a"},
+	})
+}
+
+func TestPoolsPerInterface(t *testing.T) {
+	all := []*poolOf{v4("a"), v4("b"), v4("c").asDefault()}
+	named := onPod("ipam.fenceline.io/ippools", `[{"interface":"net1","ipv4":["a"]},{"interface":"eth0","ipv4":["b"]}]`)
+	ordered := onPod("ipam.fenceline.io/ippools", `[{"ipv4":["a"]},{"ipv4":["b"]}]`)
+	mixed := onPod("ipam.fenceline.io/ippools", `[{"ipv4":["a"]},{"interface":"eth0","ipv4":["b"]}]`)
+	runChoices(t, []choiceCase{
+		{"an entry is found by its interface", requestOf(named), all, "v4: b"},
+		{"an entry without a name counts by order", requestOf(ordered, onInterface("net1", 1)), all, "v4: b"},
+		{"a name goes before the order", requestOf(mixed, onInterface("eth0", 0)), all, "v4: b"},
+		{"an interface without an entry asks the next source", requestOf(named, onInterface("net2", 2)), all, "v4: c"},
+		{"ippool holds for every interface", requestOf(onPod("ipam.fenceline.io/ippool", `{"ipv4":["a"]}`), onInterface("net2", 2)), all, "v4: a"},
+	})
+	c, err := ChoosePools(requestOf(onPod("ipam.spidernet.io/ippools",
+		`[{"interface":"eth0","ipv4":["a"],"ipv6":null,"cleangateway":true}]`)), objects(all...), Set{})
+	if err != nil || !c.CleanGateway {
+		t.Errorf("cleangateway: %v, %v", c.CleanGateway, err)
+	}
+}
+
+func TestPatternsAndOrder(t *testing.T) {
+	all := []*poolOf{v4("rack-2"), v4("rack-1"), v4("rack-10"), v4("spare"), v6("rack-6")}
+	runChoices(t, []choiceCase{
+		{"the user's order is kept", requestOf(inConfig([]string{"spare", "rack-1"}, nil)), all, "v4: spare rack-1"},
+		{"* matches any text, by name", requestOf(inConfig([]string{"rack-*"}, nil)), all, "v4: rack-1 rack-10 rack-2"},
+		{"? matches one character", requestOf(inConfig([]string{"rack-?"}, nil)), all, "v4: rack-1 rack-2"},
+		{"[] matches a choice", requestOf(inConfig([]string{"rack-[26]"}, nil)), all, "v4: rack-2"},
+		{"a pattern means pools of its family", requestOf(inConfig(nil, []string{"*"})), all, "v6: rack-6"},
+		{"a pool that was named before a pattern stays before", requestOf(inConfig([]string{"rack-2", "rack-*"}, nil)), all, "v4: rack-2 rack-1 rack-10"},
+		{"a pattern of an annotation", requestOf(onPod("ipam.fenceline.io/ippool", `{"ipv4":["sp*","rack-1"]}`)), all, "v4: spare rack-1"},
+	})
+}
+
+func TestSorting(t *testing.T) {
+	pod := func(p *poolOf) *poolOf { return p.podsWith("app", "web") }
+	node := func(p *poolOf) *poolOf { return p.nodes("n1") }
+	nodeLabel := func(p *poolOf) *poolOf { return p.nodesWith("rack", "r1") }
+	namespace := func(p *poolOf) *poolOf { return p.namespaces("shop") }
+	namespaceLabel := func(p *poolOf) *poolOf { return p.namespacesWith("tier", "gold") }
+	multus := func(p *poolOf) *poolOf { return p.attachments("kube-system/macvlan") }
+
+	// Each row names B before A; A comes first all the same, but for the ties.
+	for _, c := range []struct {
+		rule string
+		a, b *poolOf
+		want string
+	}{
+		// The three examples of the documents.
+		{"podAffinity and nodeName before podAffinity", node(pod(v4("a"))), pod(v4("b")), "v4: a b"},
+		{"podAffinity before nodeName and namespaceName", pod(v4("a")), namespace(node(v4("b"))), "v4: a b"},
+		{"podAffinity and nodeName before podAffinity, namespaceName and multusName", node(pod(v4("a"))), multus(namespace(pod(v4("b")))), "v4: a b"},
+
+		{"podAffinity before nothing", pod(v4("a")), v4("b"), "v4: a b"},
+		{"nodeName before nodeAffinity", node(v4("a")), nodeLabel(v4("b")), "v4: a b"},
+		{"nodeAffinity before nothing", nodeLabel(v4("a")), v4("b"), "v4: a b"},
+		{"nodeAffinity before namespaceName", nodeLabel(v4("a")), namespace(v4("b")), "v4: a b"},
+		{"namespaceName before namespaceAffinity", namespace(v4("a")), namespaceLabel(v4("b")), "v4: a b"},
+		{"namespaceAffinity before multusName", namespaceLabel(v4("a")), multus(v4("b")), "v4: a b"},
+		{"multusName before nothing", multus(v4("a")), v4("b"), "v4: a b"},
+		{"nodeName and nodeAffinity count as nodeName", nodeLabel(node(v4("a"))), node(v4("b")), "v4: b a"},
+		{"ties keep the source's order", node(v4("a")), node(v4("b")), "v4: b a"},
+		{"a selector that selects everything restricts nothing", func() *poolOf {
+			p := v4("a")
+			p.Spec.PodAffinity = labelled("x", "y")
+			p.Spec.PodAffinity.MatchLabels = nil
+			return p
+		}(), v4("b"), "v4: b a"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			got, err := ChoosePools(requestOf(inConfig([]string{"b", "a"}, nil)), objects(c.b, c.a), Set{})
+			if err != nil || names(got) != c.want {
+				t.Errorf("got %q, %v, want %q", names(got), err, c.want)
+			}
+		})
+	}
+}
+
+func TestFamilies(t *testing.T) {
+	runChoices(t, []choiceCase{
+		{"a default pool for other nodes does not make its family wanted", requestOf(),
+			[]*poolOf{v4("a").asDefault(), v6("b").asDefault().nodes("n2")}, "v4: a"},
+		{"the backup of a family is enough", requestOf(),
+			[]*poolOf{v4("a").asDefault(), v6("b").asDefault().disabled(), v6("c").asDefault()}, "v4: a; v6: c"},
+	})
+	for _, c := range []choiceCase{
+		{"a family that was named is wanted", requestOf(inConfig([]string{"a"}, []string{"b"})),
+			[]*poolOf{v4("a"), v6("b").nodes("n2")}, "no IPv6 address for pod shop/web-0 interface eth0 from the pools of the CNI configuration: " +
+				"pool b: its nodeName [n2] does not list node n1"},
+		{"a default pool that is disabled makes its family wanted", requestOf(),
+			[]*poolOf{v4("a").asDefault(), v6("b").asDefault().disabled()}, "no IPv6 address for pod shop/web-0 interface eth0 from the pools of spec.default: " +
+				"pool b: it is disabled"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := ChoosePools(c.request, objects(c.pools...), Set{})
+			if err == nil || err.Error() != c.want {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestEveryRejectionHasItsReason(t *testing.T) {
+	for _, c := range []struct {
+		rule   string
+		pool   *poolOf
+		reason Reason
+		detail string
+	}{
+		{"being deleted", v4("a").deleting(), Deleting, "it is being deleted"},
+		{"disabled", v4("a").disabled(), Disabled, "it is disabled"},
+		{"wrong family", v6("a"), WrongFamily, "its subnet fd00::/64 is of the other family"},
+		{"invalid", v4("a").ips("x", "y"), Invalid, `it is invalid (spec.ips[0]: "x" is not an IP address, spec.ips[1]: "y" is not an IP address)`},
+		{"nodeName", v4("a").nodes("n2", "n3"), NodeName, "its nodeName [n2 n3] does not list node n1"},
+		{"nodeName goes before nodeAffinity", v4("a").nodes("n2").nodesWith("rack", "r1"), NodeName, "its nodeName [n2] does not list node n1"},
+		{"nodeAffinity", v4("a").nodesWith("rack", "r2"), NodeAffinity, "its nodeAffinity (rack=r2) does not match the labels of node n1"},
+		{"namespaceName", v4("a").namespaces("bank"), NamespaceName, "its namespaceName [bank] does not list namespace shop"},
+		{"namespaceName goes before namespaceAffinity", v4("a").namespaces("bank").namespacesWith("tier", "gold"), NamespaceName, "its namespaceName [bank] does not list namespace shop"},
+		{"namespaceAffinity", v4("a").namespacesWith("tier", "tin"), NamespaceAffinity, "its namespaceAffinity (tier=tin) does not match the labels of namespace shop"},
+		{"podAffinity", v4("a").podsWith("app", "db"), PodAffinity, "its podAffinity (app=db) does not match the labels of pod shop/web-0"},
+		{"multusName", v4("a").attachments("kube-system/sriov"), MultusName, "its multusName [kube-system/sriov] does not list the attachment kube-system/macvlan"},
+		{"all excluded", v4("a").ips("10.0.0.9").without("10.0.0.0/28"), AllExcluded, "all its addresses are excluded"},
+		{"all reserved", v4("a").ips("10.0.0.200"), AllReserved, "all its addresses are reserved"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := ChoosePools(requestOf(inConfig([]string{"a"}, nil)), objects(c.pool), setOf(t, "10.0.0.200"))
+			none := (*NoPoolError)(nil)
+			if !errors.As(err, &none) || len(none.Rejected) != 1 {
+				t.Fatalf("got %v, want one rejection", err)
+			}
+			if got := none.Rejected[0]; got.Pool != "a" || got.Reason != c.reason || got.Detail != c.detail {
+				t.Errorf("got  %s %s\nwant %s %s", got.Reason, got.Detail, c.reason, c.detail)
+			}
+		})
+	}
+}
+
+func TestAffinitiesThatMatch(t *testing.T) {
+	pool := v4("a").nodesWith("rack", "r1").namespacesWith("tier", "gold").podsWith("app", "web").attachments("x/y", "kube-system/macvlan")
+	list := v4("b").nodes("n0", "n1").nodesWith("rack", "other").namespaces("shop").namespacesWith("tier", "other")
+	runChoices(t, []choiceCase{
+		{"all selectors", requestOf(inConfig([]string{"a"}, nil)), []*poolOf{pool}, "v4: a"},
+		{"a list of names replaces the selector beside it", requestOf(inConfig([]string{"b"}, nil)), []*poolOf{list}, "v4: b"},
+	})
+}
+
+func TestNoPoolErrorListsEveryCandidate(t *testing.T) {
+	pools := objects(v4("a").disabled(), v4("b").nodes("n2"), v6("c"))
+	for _, c := range []struct {
+		rule    string
+		request Request
+		want    string
+	}{
+		{"in the source's order", requestOf(inConfig([]string{"b", "x", "a", "y*"}, nil)),
+			"no IPv4 address for pod shop/web-0 interface eth0 from the pools of the CNI configuration: " +
+				"pool b: its nodeName [n2] does not list node n1; pool x: it does not exist; pool a: it is disabled; " +
+				"pool y*: no IPv4 pool matches this pattern"},
+		{"of the annotation", requestOf(onPod("ipam.fenceline.io/ippool", `{"ipv4":["a"]}`)),
+			"no IPv4 address for pod shop/web-0 interface eth0 from the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0: " +
+				"pool a: it is disabled"},
+		{"where nobody names a pool", requestOf(),
+			"no pool for pod shop/web-0 interface eth0: no annotation of the pod or its namespace and no CNI configuration names one, " +
+				"and no pool has spec.default"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := ChoosePools(c.request, pools, Set{})
+			if err == nil || err.Error() != c.want {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestReservedAddressesAreNotHandedOut(t *testing.T) {
+	c, err := ChoosePools(requestOf(inConfig([]string{"a"}, nil)), objects(v4("a").ips("10.0.0.1-10.0.0.9")), setOf(t, "10.0.0.2-10.0.0.8", "fd00::/8"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Families[0].Pools[0].Set; got.Len() != 2 || got.Contains(setOf(t, "10.0.0.5").At(0)) {
+		t.Errorf("got %v", got.spans)
+	}
+}
