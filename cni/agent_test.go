@@ -25,7 +25,7 @@ type fakeAgent struct {
 	requests map[string][]byte
 }
 
-func listen(t *testing.T, n node, a answers) *fakeAgent {
+func listen(t testing.TB, n node, a answers) *fakeAgent {
 	t.Helper()
 	agent := &fakeAgent{requests: map[string][]byte{}}
 	l, err := net.Listen("unix", n.socket())

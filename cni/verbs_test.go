@@ -19,12 +19,12 @@ import (
 	"github.com/fenceline/fenceline/cni/spool"
 )
 
-const podArgs = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_UID=u"
+const podArgs = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_UID=u"
 
 // node is where a plugin runs: a directory with the agent's socket and the spool.
 type node struct{ dir string }
 
-func newNode(t *testing.T) node {
+func newNode(t testing.TB) node {
 	t.Helper()
 	// t.TempDir makes paths longer than the 108 bytes of a unix socket's address.
 	dir, err := os.MkdirTemp("", "flt")
