@@ -196,4 +196,3 @@ func objects(groups ...any) (all []client.Object) {
 	}
 	return all
 }
-

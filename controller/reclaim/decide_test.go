@@ -101,7 +101,11 @@ func TestBoundLease(t *testing.T) {
 		{"node gone: a replaced pod loses its address at once", facts(nodeGoneSince(ago(0)), podReplacedAt(ago(0))), take(v1alpha1.ReasonNodeGone)},
 		{"node gone: a finished pod is finished", facts(nodeGoneSince(ago(0)), podFinished(corev1.PodSucceeded, ago(time.Hour))), take(v1alpha1.ReasonPodFinished)},
 	} {
-		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
+		t.Run(row.name, func(t *testing.T) {
+			expect(t, Decide(row.when), row.then)
+			// What the cache leaves out of objects must not change a decision.
+			expect(t, Decide(asCached(t, row.when)), row.then)
+		})
 	}
 }
 

@@ -1,14 +1,17 @@
 package reclaim
 
 import (
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/cache"
 )
 
 // The world of the tables: pod default/web-0 with UID holderUID on node n1 holds
@@ -189,4 +192,30 @@ func verifierDead(f *Facts) { f.Verifier.Alive = false }
 func verifierGone(f *Facts) {
 	f.Verifier.Alive = false
 	f.Verifier.Node = View[corev1.Node]{Known: true, AbsentSince: ago(time.Minute)}
+}
+
+// asCached returns the facts as they look through the controller's cache.
+func asCached(t *testing.T, f Facts) Facts {
+	t.Helper()
+	for kind, by := range cache.Options().ByObject {
+		switch kind.(type) {
+		case *corev1.Pod:
+			f.Pod.Object = slimmed(t, by.Transform, f.Pod.Object)
+		case *corev1.Node:
+			f.Node.Object = slimmed(t, by.Transform, f.Node.Object)
+		}
+	}
+	return f
+}
+
+func slimmed[T any](t *testing.T, transform toolscache.TransformFunc, o *T) *T {
+	t.Helper()
+	if o == nil {
+		return nil
+	}
+	slim, err := transform(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slim.(*T)
 }

@@ -1,0 +1,57 @@
+package claimkey_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/fenceline/fenceline/controller/claimkey"
+)
+
+const namespace = "fenceline-system"
+
+func key(t *testing.T, c client.Client) []byte {
+	t.Helper()
+	var secret corev1.Secret
+	if err := c.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: claimkey.SecretName}, &secret); err != nil {
+		t.Fatal(err)
+	}
+	return secret.Data[claimkey.CurrentKey]
+}
+
+func TestClaimKeyIsCreatedOnce(t *testing.T) {
+	c := fake.NewClientBuilder().Build()
+	p := claimkey.Provider{Client: c, Namespace: namespace}
+	if created, err := p.Ensure(context.Background()); !created || err != nil {
+		t.Fatalf("created %v, %v", created, err)
+	}
+	first := key(t, c)
+	if len(first) != claimkey.Size || bytes.Equal(first, make([]byte, claimkey.Size)) {
+		t.Errorf("key %x: want %d random bytes", first, claimkey.Size)
+	}
+	if created, err := p.Ensure(context.Background()); created || err != nil {
+		t.Errorf("the second time: created %v, %v", created, err)
+	}
+	if !bytes.Equal(key(t, c), first) {
+		t.Error("the key was overwritten")
+	}
+}
+
+func TestAClaimKeyIsNeverOverwritten(t *testing.T) {
+	c := fake.NewClientBuilder().WithObjects(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimkey.SecretName},
+	}).Build()
+	p := claimkey.Provider{Client: c, Namespace: namespace}
+	if created, err := p.Ensure(context.Background()); created || err != nil {
+		t.Errorf("created %v, %v", created, err)
+	}
+	if got := key(t, c); got != nil {
+		t.Errorf("key %x was written into somebody's secret", got)
+	}
+}
