@@ -15,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -82,6 +83,7 @@ func up(ctx context.Context, prefix string, args []string) error {
 	o := cluster.Options{Prefix: prefix, Progress: os.Stderr}
 	flags := flag.NewFlagSet("up", flag.ContinueOnError)
 	flags.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
+	flags.TextVar(&o.Management, "management", netip.MustParsePrefix("172.30.0.0/24"), "management network, so that several clusters can run")
 	flags.BoolVar(&o.KubeProxy, "proxy", false, "run kube-proxy")
 	cni := flags.String("cni", "", `"host-local": macvlan without Fenceline; empty: no network until one is configured`)
 	if err := flags.Parse(args); err != nil {
