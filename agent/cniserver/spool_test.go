@@ -129,23 +129,28 @@ func TestASpooledDELGoesBeforeAnADDOfTheSameAttachment(t *testing.T) {
 	}
 }
 
-func TestADELOfTheRuntimeSettlesTheSpooledOne(t *testing.T) {
-	var fails atomic.Bool
-	fails.Store(true)
-	r := start(t, &brain{del: func(context.Context, agentapi.DelRequest) error {
-		if fails.Load() {
+func TestADELOfTheRuntimeSettlesTheSpooledOneUnlessItIsChained(t *testing.T) {
+	r := start(t, &brain{del: func(_ context.Context, r agentapi.DelRequest) error {
+		if r.Pod.Name == "spooled" {
 			return errors.New("not now")
 		}
 		return nil
 	}}, withClock(testclock.NewFakeClock(time.Now())))
-	if err := r.spool.Put(delOf("abc")); err != nil {
+	spooled, chained := delOf("abc"), delOf("abc")
+	spooled.Pod.Name = "spooled"
+	chained.Chained = true
+	if err := r.spool.Put(spooled); err != nil {
 		t.Fatal(err)
 	}
-	fails.Store(false)
-	if err := r.Del(t.Context(), delOf("abc")); err != nil {
-		t.Fatal(err)
-	}
-	if !r.spoolIsEmpty() {
-		t.Error("the spooled DEL is still there")
+	for _, c := range []struct {
+		request agentapi.DelRequest
+		empty   bool
+	}{{chained, false}, {delOf("abc"), true}} {
+		if err := r.Del(t.Context(), c.request); err != nil {
+			t.Fatal(err)
+		}
+		if r.spoolIsEmpty() != c.empty {
+			t.Errorf("after a DEL with chained %v the spool is empty: %v", c.request.Chained, !c.empty)
+		}
 	}
 }

@@ -58,7 +58,11 @@ func (s *Server) del(ctx context.Context, r agentapi.DelRequest) (nothing, error
 	if err := s.backend.Del(ctx, r); err != nil {
 		return nothing{}, describe(ctx, err)
 	}
-	// A DEL that waits in the spool has been done with this one.
+	// A DEL that waits in the spool has been done with this one, unless this is
+	// the chained one, which frees nothing.
+	if r.Chained {
+		return nothing{}, nil
+	}
 	if err := s.spool.Remove(r.Attachment); err != nil {
 		s.log.Error(err, "a spooled DEL will be repeated", "container", r.ContainerID, "interface", r.Interface)
 	}
