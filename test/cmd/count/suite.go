@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// suite is one call of go test.
+type suite struct {
+	name string
+	tag  string
+	show bool
+	args []string // of go test
+}
+
+func parseSuite(args []string) (suite, error) {
+	var s suite
+	flags := flag.NewFlagSet("run", flag.ContinueOnError)
+	flags.StringVar(&s.tag, "tag", "", "build tag of the suite's tests")
+	flags.BoolVar(&s.show, "show", false, "print the output of tests that pass, too")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	if flags.NArg() == 0 {
+		return s, errors.New("the name of the suite is missing")
+	}
+	s.name, s.args = flags.Arg(0), flags.Args()[1:]
+	return s, nil
+}
+
+// arguments returns what follows `go test`.
+func (s suite) arguments() ([]string, error) {
+	if s.tag == "" {
+		return append([]string{"-json"}, s.args...), nil
+	}
+	packages, names, err := tagged(".", s.tag)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no test has the tag %s", s.tag)
+	}
+	pattern := "^(" + strings.Join(names, "|") + ")$"
+	// One package at a time and nothing from the cache: these tests measure, and
+	// share the machine.
+	args := []string{"-json", "-tags", s.tag, "-count=1", "-p=1", "-run", pattern, "-bench", pattern, "-benchtime=1x"}
+	return append(append(args, s.args...), packages...), nil
+}
+
+func (s suite) run(out io.Writer, ledger ledger) error {
+	args, err := s.arguments()
+	if err != nil {
+		return fmt.Errorf("run suite %s: %w", s.name, err)
+	}
+	started := time.Now()
+	cmd := exec.Command("go", append([]string{"test"}, args...)...)
+	cmd.Stderr = out
+	stream, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("run suite %s: %w", s.name, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("run suite %s: %w", s.name, err)
+	}
+	counts, err := tally(stream, out, s.show)
+	if err != nil {
+		return fmt.Errorf("read the results of suite %s: %w", s.name, err)
+	}
+	// A build failure or a crash may leave no failed test behind.
+	if err := cmd.Wait(); err != nil && counts.Failed == 0 {
+		fmt.Fprintf(out, "go test: %v\n", err)
+		counts.Failed++
+	}
+	if counts.Passed+counts.Failed == 0 {
+		fmt.Fprintln(out, "the suite holds no test")
+		counts.Failed++
+	}
+	if err := ledger.record(s.name, counts); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s took %s\n%s: %s\n", s.name, time.Since(started).Round(time.Second), s.name, counts)
+	return counts.verdict()
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func TestTaggedFindsOnlyTestsThatNeedTheTag(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"a/plain_test.go":      "package a\n\nfunc TestPlain(t *testing.T) {}\n",
+		"a/kernel_test.go":     "//go:build linux && kernel\n\npackage a\n\nfunc TestKernel(t *testing.T) {}\nfunc TestMain(m *testing.M) {}\nfunc helper() {}\n",
+		"b/api_test.go":        "//go:build api\n\npackage b\n\nfunc TestAPI(t *testing.T) {}\n",
+		"b/without_test.go":    "//go:build !kernel\n\npackage b\n\nfunc TestWithout(t *testing.T) {}\n",
+		"other/go.mod":         "module other\n",
+		"other/kernel_test.go": "//go:build kernel\n\npackage other\n\nfunc TestOther(t *testing.T) {}\n",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	packages, names, err := tagged(root, "kernel")
+	if err != nil || !slices.Equal(packages, []string{"./a"}) || !slices.Equal(names, []string{"TestKernel"}) {
+		t.Errorf("got %v, %v, %v", packages, names, err)
+	}
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// counts are the result of a suite.
+type counts struct {
+	Passed, Failed int
+}
+
+func (c counts) String() string { return fmt.Sprintf("%d passed, %d failed", c.Passed, c.Failed) }
+
+func (c counts) verdict() error {
+	if c.Failed > 0 {
+		return errFailed
+	}
+	return nil
+}
+
+// event is a line of `go test -json` (go doc test2json).
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of build output
+	Test       string
+	Output     string
+	Elapsed    float64 // seconds
+}
+
+// testID is one test of one package; Test is empty for the package itself.
+type testID struct{ Package, Test string }
+
+// tallier follows the tests of a suite.
+type tallier struct {
+	out     io.Writer
+	show    bool // print everything
+	counts  counts
+	output  map[testID][]string
+	running map[testID]bool // tests whose end has not been reported
+	parents map[testID]bool // tests that have subtests
+	failed  map[string]bool // packages in which a test has failed
+}
+
+// tally reads `go test -json` to its end. It prints a line for each package,
+// and the output of whatever failed or was skipped; or all output at once.
+func tally(stream io.Reader, out io.Writer, show bool) (counts, error) {
+	t := &tallier{
+		out: out, show: show, output: map[testID][]string{},
+		running: map[testID]bool{}, parents: map[testID]bool{}, failed: map[string]bool{},
+	}
+	lines := bufio.NewReader(stream)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(bytes.TrimSpace(line)) > 0 {
+			t.line(line)
+		}
+		if err == io.EOF {
+			return t.counts, nil
+		}
+		if err != nil {
+			return t.counts, err
+		}
+	}
+}
+
+func (t *tallier) line(line []byte) {
+	var e event
+	if line[0] != '{' || json.Unmarshal(line, &e) != nil {
+		t.out.Write(line) // not an event: a tool's own words
+		return
+	}
+	id := testID{e.Package, e.Test}
+	switch e.Action {
+	case "run":
+		t.running[id] = true
+		if parent, _, ok := cutLast(e.Test); ok {
+			t.parents[testID{e.Package, parent}] = true
+		}
+	case "output":
+		if t.show {
+			fmt.Fprint(t.out, e.Output)
+			return
+		}
+		t.output[id] = append(t.output[id], e.Output)
+	case "build-output":
+		fmt.Fprint(t.out, e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			t.endPackage(e)
+		} else {
+			t.endTest(id, e.Action)
+		}
+		delete(t.output, id)
+		delete(t.running, id)
+	}
+}
+
+// endTest counts a test without subtests. Of one with subtests the output is
+// printed, because it may hold the reason, but only its subtests count; unless it
+// failed while all of them passed.
+func (t *tallier) endTest(id testID, action string) {
+	if action == "pass" {
+		if !t.parents[id] {
+			t.counts.Passed++
+		}
+		return
+	}
+	if !t.parents[id] || !t.failed[id.Package+" "+id.Test] {
+		t.counts.Failed++
+	}
+	for name := id.Test; name != ""; name, _, _ = cutLast(name) {
+		t.failed[id.Package+" "+name] = true
+	}
+	t.failed[id.Package] = true
+	fmt.Fprintf(t.out, "--- %s %s in %s\n%s", strings.ToUpper(action), id.Test, id.Package, strings.Join(t.output[id], ""))
+}
+
+func (t *tallier) endPackage(e event) {
+	elapsed := (time.Duration(e.Elapsed * float64(time.Second))).Round(100 * time.Millisecond)
+	switch {
+	case e.Action == "fail":
+		fmt.Fprintf(t.out, "FAIL %s %s\n", e.Package, elapsed)
+		if !t.failed[e.Package] { // a crash or a failed build
+			t.counts.Failed++
+			fmt.Fprint(t.out, strings.Join(t.output[testID{Package: e.Package}], ""))
+			t.unfinished(e.Package)
+		}
+	case e.Action == "pass":
+		t.endBenchmarks(e.Package)
+		fmt.Fprintf(t.out, "ok   %s %s\n", e.Package, elapsed)
+	}
+}
+
+// endBenchmarks counts what was still running when its package passed: a
+// benchmark that succeeds has no end of its own.
+func (t *tallier) endBenchmarks(pkg string) {
+	for id := range t.running {
+		if id.Package == pkg {
+			t.endTest(id, "pass")
+			delete(t.running, id)
+		}
+	}
+}
+
+// unfinished prints what tests wrote that never ended.
+func (t *tallier) unfinished(pkg string) {
+	for id, output := range t.output {
+		if id.Package == pkg && id.Test != "" {
+			fmt.Fprintf(t.out, "--- UNFINISHED %s in %s\n%s", id.Test, pkg, strings.Join(output, ""))
+		}
+	}
+}
+
+// cutLast cuts the last element off the name of a subtest.
+func cutLast(test string) (parent, rest string, ok bool) {
+	i := strings.LastIndexByte(test, '/')
+	if i < 0 {
+		return "", test, false
+	}
+	return test[:i], test[i+1:], true
+}
