@@ -1,0 +1,200 @@
+//go:build kernel
+
+package segment
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// announce makes a host speak for addr with its own MAC.
+func (h *host) announce(t *testing.T, addr netip.Addr) {
+	t.Helper()
+	p := must(openPort(h.ns.Path(), "p0"))(t)
+	defer func() { check(t, p.close()) }()
+	for _, f := range must(announceFrames(h.mac, addr))(t) {
+		check(t, p.send(f))
+	}
+}
+
+func (n *node) isFenced(p *pod) bool {
+	n.rig.t.Helper()
+	return must(n.kernel.Fenced(p.key()))(n.rig.t)
+}
+
+func (n *node) met() []Conflict {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]Conflict(nil), n.conflicts...)
+}
+
+func TestOfTwoHoldersTheNewerTokenWins(t *testing.T) {
+	for name, first := range map[string]int{"the older one claims first": 0, "the newer one claims first": 1} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			older := r.addNode("node1").addPod("older", rig4, 100)
+			newer := r.addNode("node2").addPod("newer", rig4, 200)
+			older.hold(100)
+			newer.hold(200)
+			pods := []*pod{older, newer}
+			p, token := pods[first], uint64(100*(first+1))
+			check(t, p.node.seg.claimOnce(t.Context(), p.holding(token).claim()))
+			eventually(t, "the older holder is fenced", time.Second, func() bool { return older.node.isFenced(older) })
+			equal(t, "the newer holder is fenced", newer.node.isFenced(newer), false)
+			eventually(t, "its agent is told", time.Second, func() bool {
+				older.node.mu.Lock()
+				defer older.node.mu.Unlock()
+				return len(older.node.fences) == 1 && older.node.fences[0].Token == 200
+			})
+		})
+	}
+}
+
+func TestR10ZombiesAgentIsFencedBeforeItAnnounces(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		zombie := r.addNode("node1").addPod("zombie", addr, 100)
+		owner := r.addNode("node2").addPod("owner", addr, 200)
+		owner.hold(200)
+		seen := startCapture(t, r.network, zombie.node.port)
+		err := zombie.node.seg.ClaimAndConfirm(t.Context(), zombie.holding(100).claim())
+		if !errors.Is(err, ErrFenced) {
+			t.Fatalf("err = %v", err)
+		}
+		// An agent that does not look at the error still gets nothing out.
+		check(t, zombie.node.seg.announce(t.Context(), zombie.holding(100).announcement(), announceAt()[:3]))
+		equal(t, "frames of the zombie", len(seen.list(from(zombie.mac, addr))), 0)
+
+		err = owner.node.seg.ClaimAndConfirm(t.Context(), owner.holding(200).claim())
+		if err != nil {
+			t.Fatalf("owner: %v", err)
+		}
+	})
+}
+
+func TestHealedSplitIsSettledByTheFirstRepeatedClaim(t *testing.T) {
+	r := newRig(t)
+	zombie := r.addNode("node1").addPod("zombie", rig4, 100)
+	owner := r.addNode("node2").addPod("owner", rig4, 200)
+	zombie.hold(100)
+	owner.hold(200)
+	r.setForwarding(zombie.node.port, false)
+	owner.node.set.repeatClaim(t.Context(), owner.holding(200))
+	equal(t, "fenced during the split", zombie.node.isFenced(zombie), false)
+	r.setForwarding(zombie.node.port, true)
+	owner.node.set.repeatClaim(t.Context(), owner.holding(200))
+	eventually(t, "the zombie is fenced", time.Second, func() bool { return zombie.node.isFenced(zombie) })
+	zombie.node.set.repeatClaim(t.Context(), zombie.holding(100))
+	equal(t, "claims of a fenced holder", zombie.node.set.stats.claimsSent.Load(), 0)
+}
+
+func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		p := r.addNode("node1").addPod("pod", addr, 100)
+		h := r.addHost("host")
+		p.hold(100)
+		seen := startCapture(t, r.network, p.node.port)
+		h.announce(t, addr)
+		eventually(t, "the pod announces itself", 2*time.Second, func() bool {
+			return len(seen.list(from(p.mac, addr))) > 0
+		})
+		met := p.node.met()
+		equal(t, "reports", len(met), 1)
+		equal(t, "MAC", met[0].MAC.String(), h.mac.String())
+		equal(t, "source", met[0].Source, SourceObserver)
+		equal(t, "defended", met[0].Defended, true)
+		isClaim := func(f frame) bool {
+			c, err := claim.Unmarshal(f.data[14:], testKey)
+			return err == nil && c.Addr == addr && c.Token == 100
+		}
+		equal(t, "claims, to all and to the speaker", len(seen.list(isClaim)), 2)
+
+		h.announce(t, addr)
+		h.announce(t, addr)
+		eventually(t, "the kernel saw it again", time.Second, func() bool {
+			return must(p.state())(t).Hits >= 3
+		})
+		equal(t, "reports within ten seconds", len(p.node.met()), 1)
+	})
+}
+
+func (p *pod) state() (bpf.State, error) {
+	st, _, err := p.node.kernel.State(p.key())
+	return st, err
+}
+
+func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		p := r.addNode("node1").addPod("pod", addr, 100)
+		check(t, p.ns.SetUp("eth0", false))
+		seen := startCapture(t, r.network, p.node.port)
+		p.node.seg.Announce(p.holding(100).announcement())
+		spoken := func(f frame) bool { return from(p.mac, addr)(f) && f.data[0]&1 == 1 }
+		perRound := len(must(announceFrames(p.mac, addr))(t))
+
+		time.Sleep(100 * time.Millisecond) // it must not speak while the link is down
+		equal(t, "frames while the link is down", len(seen.list(spoken)), 0)
+		check(t, p.ns.SetUp("eth0", true))
+		eventually(t, "four announcements", 4*time.Second, func() bool {
+			return len(seen.list(spoken)) >= 4*perRound
+		})
+		frames := seen.list(spoken)
+		for i, want := range announceAt() {
+			got := frames[i*perRound].at.Sub(frames[0].at)
+			if got < want-5*time.Millisecond || got > want+200*time.Millisecond {
+				t.Errorf("announcement %d came after %s, want %s", i, got, want)
+			}
+		}
+	})
+}
+
+func TestAnnouncementMovesTheClientsNeighbour(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		p := r.addNode("node1").addPod("pod", addr, 100)
+		client := r.addHost("client", netip.MustParseAddr("10.99.0.51"), netip.MustParseAddr("fd99::51"))
+		if !reaches(client.ns, addr) {
+			t.Fatal("client does not reach the pod")
+		}
+		other := r.addHost("other")
+		other.announce(t, addr)
+		eventually(t, "the client believes the foreign host", time.Second, func() bool {
+			return client.neighbour(t, addr).String() == other.mac.String()
+		})
+		check(t, p.node.seg.announce(t.Context(), p.holding(100).announcement(), announceAt()[:1]))
+		eventually(t, "the client believes the pod again", time.Second, func() bool {
+			return client.neighbour(t, addr).String() == p.mac.String()
+		})
+	})
+}
+
+func TestClaimReachesNodesThatKnowOnlyOneKeyOfARotation(t *testing.T) {
+	r := newRig(t)
+	n1 := r.addNode("node1")
+	zombie := r.addNode("node2").addPod("zombie", rig4, 100)
+	next := claim.Key{9: 9}
+	n1.set.SetKeys(next, testKey)
+	newKey, oldKey := bpf.ClaimKey(next), bpf.ClaimKey(testKey)
+	check(t, n1.kernel.SetKeys(&newKey, &oldKey))
+	verdict, _ := n1.verify(zombie.takeover(200))
+	equal(t, "verdict", verdict, Fenced)
+}
+
+// neighbour is the MAC that a host believes addr to have.
+func (h *host) neighbour(t *testing.T, addr netip.Addr) net.HardwareAddr {
+	t.Helper()
+	for _, e := range must(h.ns.Links().NeighList(must(h.ns.Index("p0"))(t), family(addr)))(t) {
+		if a, ok := netip.AddrFromSlice(e.IP); ok && a.Unmap() == addr {
+			return e.HardwareAddr
+		}
+	}
+	return nil
+}

@@ -1,0 +1,347 @@
+//go:build kernel
+
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+const (
+	bridge     = "br0"
+	rigNetwork = uint64(0x42)
+)
+
+// rig is a real small segment: a switch, nodes with macvlan pods, and foreign
+// hosts, each in a network namespace of its own.
+type rig struct {
+	t       *testing.T
+	bpffs   string
+	network *network.Namespace // the switch
+	ports   int
+}
+
+// node is one machine with its kernel programs and, while alive, its agent.
+type node struct {
+	rig    *rig
+	name   string
+	ns     *network.Namespace
+	port   string // of the switch
+	mac    net.HardwareAddr
+	parent int
+	pins   string
+	slots  uint32
+
+	kernel *bpf.Kernel
+	set    *Segments
+	seg    *Segment
+	stop   func()
+
+	mu        sync.Mutex
+	holdings  []Holding
+	fences    []Fence
+	conflicts []Conflict
+	acks      []bpf.Event // seen by the event loop
+	fenced    []bpf.Event
+}
+
+// host is a machine without Fenceline.
+type host struct {
+	ns   *network.Namespace
+	mac  net.HardwareAddr
+	port string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("kernel tests need root")
+	}
+	r := &rig{t: t, bpffs: t.TempDir()}
+	check(t, unix.Mount("bpf", r.bpffs, "bpf", 0, ""))
+	t.Cleanup(func() { check(t, unix.Unmount(r.bpffs, unix.MNT_DETACH)) })
+	r.network = r.namespace("sw")
+	check(t, r.network.AddBridge(bridge))
+	return r
+}
+
+func (r *rig) namespace(name string) *network.Namespace {
+	r.t.Helper()
+	ns := must(network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), name)))(r.t)
+	r.t.Cleanup(func() { check(r.t, ns.Delete()) })
+	return ns
+}
+
+// plug connects ns with the switch and returns the port's name and the MAC of
+// the interface p0.
+func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
+	r.t.Helper()
+	r.ports++
+	port := fmt.Sprintf("s%d", r.ports)
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, byte(r.ports)}
+	check(r.t, ns.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0)
+	}))
+	check(r.t, ns.Plug("p0", mac, r.network, port, bridge))
+	return port, mac
+}
+
+// addHost connects a foreign host that owns the given addresses.
+func (r *rig) addHost(name string, addrs ...netip.Addr) *host {
+	r.t.Helper()
+	h := &host{ns: r.namespace(name)}
+	h.port, h.mac = r.plug(h.ns)
+	for _, a := range addrs {
+		check(r.t, h.ns.AddAddr("p0", prefix(a)))
+	}
+	return h
+}
+
+// addNode connects a node and starts its agent.
+func (r *rig) addNode(name string) *node {
+	r.t.Helper()
+	n := &node{rig: r, name: name, ns: r.namespace(name), pins: filepath.Join(r.bpffs, name)}
+	n.port, n.mac = r.plug(n.ns)
+	n.parent = must(n.ns.Index("p0"))(r.t)
+	n.start()
+	r.t.Cleanup(func() {
+		n.kill()
+		k := must(bpf.Open(bpf.Options{Dir: n.pins}))(r.t)
+		check(r.t, k.Remove())
+	})
+	return n
+}
+
+// start starts the node's agent.
+func (n *node) start() {
+	t := n.rig.t
+	t.Helper()
+	n.kernel = must(bpf.Open(bpf.Options{Dir: n.pins}))(t)
+	key := bpf.ClaimKey(testKey)
+	check(t, n.kernel.SetKeys(&key, nil))
+	check(t, n.kernel.SetNetworks([]uint64{rigNetwork}))
+	n.set = New(Config{
+		Kernel: witness{n.kernel, n}, Log: testr.New(t), Holdings: n.held,
+		OnFenced:   func(f Fence) { n.note(func() { n.fences = append(n.fences, f) }) },
+		OnConflict: func(c Conflict) { n.note(func() { n.conflicts = append(n.conflicts, c) }) },
+	})
+	n.set.SetKeys(testKey)
+	check(t, n.ns.Do(func() (err error) {
+		n.seg, err = n.set.Open(n.parent)
+		return err
+	}))
+	ctx, cancel := context.WithCancel(context.Background())
+	var run sync.WaitGroup
+	run.Go(func() {
+		if err := n.set.Run(ctx); err != nil {
+			t.Errorf("agent of %s: %v", n.name, err)
+		}
+	})
+	n.stop = func() {
+		cancel()
+		run.Wait()
+		check(t, errors.Join(n.set.Close(), n.kernel.Close()))
+	}
+}
+
+// kill ends the node's agent as a crash would: only what is pinned stays.
+func (n *node) kill() {
+	if n.stop != nil {
+		n.stop()
+		n.stop = nil
+	}
+}
+
+func (n *node) note(fn func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fn()
+}
+
+func (n *node) held() []Holding {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.holdings
+}
+
+// verify runs a verification in the node's network namespace.
+func (n *node) verify(v Verification) (Verdict, Evidence) {
+	n.rig.t.Helper()
+	var verdict Verdict
+	var e Evidence
+	check(n.rig.t, n.ns.Do(func() (err error) {
+		verdict, e, err = n.seg.Verify(n.rig.t.Context(), v)
+		return err
+	}))
+	n.rig.t.Logf("%s: %s: %s", n.name, verdict, e)
+	return verdict, e
+}
+
+// pod is a macvlan interface with an address, guarded and leased.
+type pod struct {
+	node *node
+	ns   *network.Namespace
+	mac  net.HardwareAddr
+	addr netip.Addr
+	slot uint32
+}
+
+// addPod starts a pod that holds addr by token.
+func (n *node) addPod(name string, addr netip.Addr, token uint64) *pod {
+	t := n.rig.t
+	t.Helper()
+	n.slots++
+	p := &pod{node: n, ns: n.rig.namespace(name), addr: addr, slot: n.slots}
+	as := addr.As16()
+	p.mac = net.HardwareAddr{2, 0, 0, n.mac[5], byte(n.slots), as[15]}
+	n.addMacvlan(p.ns, p.mac)
+	check(t, n.kernel.AttachGuard(bpf.Guard{Slot: p.slot, Segment: n.parent, NetNS: p.ns.Path(), Interface: "eth0"}))
+	p.lease(token)
+	check(t, p.ns.SetUp("eth0", true))
+	check(t, p.ns.AddAddr("eth0", prefix(addr)))
+	return p
+}
+
+func (n *node) addMacvlan(to *network.Namespace, mac net.HardwareAddr) {
+	t := n.rig.t
+	t.Helper()
+	fd := must(netns.GetFromPath(to.Path()))(t)
+	defer fd.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.ParentIndex, attrs.HardwareAddr, attrs.Namespace = "eth0", n.parent, mac, netlink.NsFd(fd)
+	check(t, n.ns.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+}
+
+func (p *pod) key() bpf.Key { return bpf.Key{Segment: uint32(p.node.parent), Addr: p.addr} }
+
+// lease installs the pod's lease in the kernel.
+func (p *pod) lease(token uint64) {
+	p.node.rig.t.Helper()
+	check(p.node.rig.t, p.node.kernel.InstallLease(p.key(),
+		bpf.Lease{Token: token, Network: rigNetwork, Slot: p.slot, MAC: p.mac}))
+}
+
+func (p *pod) holding(token uint64) Holding {
+	return Holding{Parent: p.node.parent, Addr: p.addr, Network: rigNetwork, Token: token, Slot: p.slot,
+		MAC: p.mac, NetNS: p.ns.Path(), Interface: "eth0"}
+}
+
+// hold makes the agent repeat and defend the pod's claim.
+func (p *pod) hold(token uint64) {
+	p.node.note(func() { p.node.holdings = append(p.node.holdings, p.holding(token)) })
+}
+
+func (p *pod) takeover(token uint64) Verification {
+	return Verification{
+		Claim:       Claim{Addr: p.addr, Network: rigNetwork, Token: token, PreviousMAC: p.mac},
+		Probe:       params50,
+		OthersShare: true,
+	}
+}
+
+// witness is the node's kernel; it keeps the events that the agent reads.
+type witness struct {
+	*bpf.Kernel
+	node *node
+}
+
+func (w witness) ReadEvents(ctx context.Context, fn func(bpf.Event)) error {
+	return w.Kernel.ReadEvents(ctx, func(ev bpf.Event) {
+		w.node.note(func() {
+			switch ev.Type {
+			case bpf.EventAck:
+				w.node.acks = append(w.node.acks, ev)
+			case bpf.EventFenced:
+				w.node.fenced = append(w.node.fenced, ev)
+			}
+		})
+		fn(ev)
+	})
+}
+
+func prefix(a netip.Addr) netip.Prefix {
+	if a.Is4() {
+		return netip.PrefixFrom(a, 24)
+	}
+	return netip.PrefixFrom(a, 64)
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get[T any](v T, err error) func(*testing.T) T { return must(v, err) }
+
+// eventually waits until ok, at most for d.
+func eventually(t *testing.T, what string, d time.Duration, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(d)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", d, what)
+		}
+		<-tick.C
+	}
+}
+
+// reaches tells whether addr answers a process in ns: by refusing a connection.
+func reaches(ns *network.Namespace, addr netip.Addr) bool {
+	err := ns.Do(func() error {
+		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(addr, 9).String(), 700*time.Millisecond)
+		if err == nil {
+			return c.Close()
+		}
+		return err
+	})
+	return err == nil || errors.Is(err, unix.ECONNREFUSED)
+}
+
+// forget makes a host resolve addr anew.
+func (h *host) forget(t *testing.T, addr netip.Addr) {
+	t.Helper()
+	err := h.ns.Links().NeighDel(&netlink.Neigh{LinkIndex: must(h.ns.Index("p0"))(t), IP: addr.AsSlice(), Family: family(addr)})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		t.Fatal(err)
+	}
+}
+
+func family(addr netip.Addr) int {
+	if addr.Is4() {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
+}
+
+// setForwarding makes a port of the switch forward, or swallow every frame
+// while its carrier stays.
+func (r *rig) setForwarding(port string, on bool) {
+	r.t.Helper()
+	links := r.network.Links()
+	link := must(links.LinkByName(port))(r.t)
+	if !on {
+		check(r.t, links.LinkSetNoMaster(link))
+		return
+	}
+	check(r.t, links.LinkSetMaster(link, must(links.LinkByName(bridge))(r.t)))
+}

@@ -1,0 +1,215 @@
+//go:build kernel
+
+package segment
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+var (
+	rig4 = netip.MustParseAddr("10.99.0.50")
+	rig6 = netip.MustParseAddr("fd99::50")
+)
+
+func families(t *testing.T, test func(t *testing.T, addr netip.Addr)) {
+	t.Run("IPv4", func(t *testing.T) { test(t, rig4) })
+	t.Run("IPv6", func(t *testing.T) { test(t, rig6) })
+}
+
+// probe probes an address from a node.
+func (n *node) probe(addr netip.Addr, p ProbeParams) Answer {
+	n.rig.t.Helper()
+	answer, err := n.seg.Probe(n.rig.t.Context(), addr, p)
+	check(n.rig.t, err)
+	return answer
+}
+
+func TestForeignHostAnswersTheProbe(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		h := r.addHost("host", addr)
+		answer := n.probe(addr, params50)
+		equal(t, "conflict", answer.Conflict, true)
+		equal(t, "MAC", answer.MAC.String(), h.mac.String())
+
+		p := params50
+		p.Ignore = []net.HardwareAddr{h.mac}
+		equal(t, "conflict with an ignored proxy", n.probe(addr, p).Conflict, false)
+	})
+}
+
+func TestLocalSiblingAnswersTheReflectedProbe(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		// A sibling that Fenceline does not know: a macvlan without guard or lease.
+		ns := r.namespace("sibling")
+		mac := net.HardwareAddr{2, 0, 0, 9, 9, 9}
+		n.addMacvlan(ns, mac)
+		check(t, ns.SetUp("eth0", true))
+		check(t, ns.AddAddr("eth0", prefix(addr)))
+		answer := n.probe(addr, params50)
+		equal(t, "conflict", answer.Conflict, true)
+		equal(t, "MAC", answer.MAC.String(), mac.String())
+	})
+}
+
+func TestNodesOwnAddressAnswersTheReflectedProbe(t *testing.T) {
+	r := newRig(t)
+	n := r.addNode("node1")
+	check(t, n.ns.AddAddr("p0", prefix(rig4)))
+	answer := n.probe(rig4, params50)
+	equal(t, "conflict", answer.Conflict, true)
+	equal(t, "MAC", answer.MAC.String(), n.mac.String())
+}
+
+func TestNobodyAnswersForAFreeAddress(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		r.addHost("host", netip.MustParseAddr("10.99.0.51"), netip.MustParseAddr("fd99::51"))
+		start := time.Now()
+		equal(t, "conflict", n.probe(addr, params50).Conflict, false)
+		if took := time.Since(start); took < 150*time.Millisecond || took > 400*time.Millisecond {
+			t.Errorf("three rounds of 50 ms took %s", took)
+		}
+	})
+}
+
+func TestOfTwoNodesThatProbeAtOnceAtMostOneSucceeds(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		a, b := r.addNode("node1"), r.addNode("node2")
+		answers := make(chan Answer)
+		go func() { answers <- a.probe(addr, params50) }()
+		second := b.probe(addr, params50)
+		first := <-answers
+		if !first.Conflict && !second.Conflict {
+			t.Fatal("both found the address free")
+		}
+		if first.Conflict {
+			equal(t, "first meets", first.MAC.String(), b.mac.String())
+		}
+		if second.Conflict {
+			equal(t, "second meets", second.MAC.String(), a.mac.String())
+		}
+	})
+}
+
+func TestVerdictOnAGuardedZombieIsFencedAndItIsMute(t *testing.T) {
+	for name, alive := range map[string]bool{"agent alive": true, "agent dead": false} {
+		t.Run(name, func(t *testing.T) {
+			families(t, func(t *testing.T, addr netip.Addr) {
+				r := newRig(t)
+				n1, n2 := r.addNode("node1"), r.addNode("node2")
+				client := r.addHost("client", netip.MustParseAddr("10.99.0.51"), netip.MustParseAddr("fd99::51"))
+				zombie := n2.addPod("zombie", addr, 100)
+				if !alive {
+					n2.kill()
+				}
+				if !reaches(client.ns, addr) {
+					t.Fatal("the zombie does not even answer before the claim")
+				}
+				seen := startCapture(t, r.network, n2.port)
+				verdict, e := n1.verify(zombie.takeover(200))
+				equal(t, "verdict", verdict, Fenced)
+				equal(t, "acked by", e.AckMAC.String(), n2.mac.String())
+
+				seen.reset()
+				client.forget(t, addr)
+				equal(t, "a client reaches the zombie", reaches(client.ns, addr), false)
+				for _, other := range []string{"10.99.0.51", "fd99::51"} {
+					equal(t, "the zombie reaches "+other, reaches(zombie.ns, netip.MustParseAddr(other)), false)
+				}
+				frames := seen.list(from(zombie.mac, addr))
+				equal(t, "frames of the zombie after the ack", len(frames), 0)
+			})
+		})
+	}
+}
+
+func TestClaimFencesAZombieOnTheClaimingNode(t *testing.T) {
+	r := newRig(t)
+	n := r.addNode("node1")
+	zombie := n.addPod("zombie", rig4, 100)
+	check(t, n.seg.Claim(t.Context(), zombie.takeover(200).Claim))
+	equal(t, "fenced", must(n.kernel.Fenced(zombie.key()))(t), true)
+
+	verdict, _ := n.verify(zombie.takeover(200))
+	equal(t, "verdict while its slot lives", verdict, Unknown)
+	check(t, n.kernel.KillSlot(zombie.slot))
+	v := zombie.takeover(200)
+	v.SlotDead = true
+	verdict, _ = n.verify(v)
+	equal(t, "verdict when its slot is dead", verdict, Fenced)
+}
+
+func TestVerdictOnASilentAddressNeedsHearing(t *testing.T) {
+	r := newRig(t)
+	n1, n2, n3 := r.addNode("node1"), r.addNode("node2"), r.addNode("node3")
+	gone := n2.addPod("gone", rig4, 100)
+	neighbour := n3.addPod("neighbour", netip.MustParseAddr("10.99.0.60"), 150)
+	check(t, r.network.SetUp(n2.port, false)) // node2 is cut off
+
+	verdict, _ := n1.verify(gone.takeover(200))
+	equal(t, "R2: verdict before anybody was heard", verdict, Unknown)
+
+	check(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
+	eventually(t, "node1 hears node3", time.Second, func() bool {
+		_, ok, err := n1.kernel.Heard(uint32(n1.parent))
+		return err == nil && ok
+	})
+	verdict, _ = n1.verify(gone.takeover(200))
+	equal(t, "verdict after another node was heard", verdict, Silent)
+}
+
+func TestVerdictOfADeafNodeIsUnknownUntilTheSegmentHeals(t *testing.T) {
+	r := newRig(t)
+	n1, n2 := r.addNode("node1"), r.addNode("node2")
+	zombie := n2.addPod("zombie", rig4, 100)
+
+	check(t, r.network.SetUp(n1.port, false))
+	verdict, e := n1.verify(zombie.takeover(200))
+	equal(t, "R2: verdict without carrier", verdict, Unknown)
+	equal(t, "carrier", e.Carrier, false)
+
+	check(t, r.network.SetUp(n1.port, true))
+	// The cable is in, but the switch does not forward.
+	r.setForwarding(n1.port, false)
+	verdict, e = n1.verify(zombie.takeover(200))
+	equal(t, "R2: verdict of a deaf node", verdict, Unknown)
+	equal(t, "carrier", e.Carrier, true)
+	equal(t, "unanswered rounds", e.Unanswered, 3)
+
+	r.setForwarding(n1.port, true)
+	verdict, _ = n1.verify(zombie.takeover(200))
+	equal(t, "verdict after healing", verdict, Fenced)
+
+	check(t, n1.kernel.DetachObserver(n1.parent))
+	verdict, _ = n1.verify(zombie.takeover(200))
+	equal(t, "R2: verdict without observer", verdict, Unknown)
+}
+
+func TestVerdictOnAnUnguardedHolderIsAnswered(t *testing.T) {
+	r := newRig(t)
+	n1 := r.addNode("node1")
+	h := r.addHost("host", rig4)
+	v := Verification{Claim: Claim{Addr: rig4, Network: rigNetwork, Token: 200, PreviousMAC: h.mac}, Probe: params50}
+	verdict, e := n1.verify(v)
+	equal(t, "R1: verdict", verdict, Answered)
+	equal(t, "by the previous holder", e.ByPrevious, true)
+}
+
+func TestVerdictFindsAStrangerBehindAFencedZombie(t *testing.T) {
+	r := newRig(t)
+	n1, n2 := r.addNode("node1"), r.addNode("node2")
+	zombie := n2.addPod("zombie", rig4, 100)
+	h := r.addHost("host", rig4)
+	verdict, e := n1.verify(zombie.takeover(200))
+	equal(t, "R1: verdict", verdict, Answered)
+	equal(t, "MAC", e.Answer.MAC.String(), h.mac.String())
+}
