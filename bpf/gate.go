@@ -44,22 +44,19 @@ func (k *Kernel) trySettle() error {
 	return k.maps.Gate.Put(gateSettled, raised)
 }
 
-// gateNeeded reports whether an address is fenced or a dead slot may still have a way around its guard.
+// gateNeeded reports whether an address is fenced or a dead slot may still have a way around its guard. It ends at
+// the first that is, so that a node under a wave of claims does not read all its leases for each.
 func (k *Kernel) gateNeeded() (bool, error) {
-	leases, err := k.Leases()
-	if err != nil {
-		return false, err
+	var key observerLeaseKey
+	var l observerLease
+	it := k.maps.Leases.Iterate()
+	for it.Next(&key, &l) {
+		if needed, err := k.leaseNeedsGate(key, l); err != nil || needed {
+			return needed, err
+		}
 	}
-	for key, l := range leases {
-		if !l.held() {
-			continue
-		}
-		if fenced, err := k.Fenced(key); err != nil || fenced {
-			return fenced, err
-		}
-		if s, err := k.slot(l.Slot); err != nil || s.Status == slotDead {
-			return err == nil, err
-		}
+	if err := it.Err(); err != nil {
+		return false, err
 	}
 	slots, err := k.dir.guards()
 	if err != nil {
@@ -71,4 +68,16 @@ func (k *Kernel) gateNeeded() (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+func (k *Kernel) leaseNeedsGate(key observerLeaseKey, l observerLease) (bool, error) {
+	if l.Slot == 0 {
+		return false, nil
+	}
+	var st observerState
+	if _, err := lookup(k.maps.States, key, &st); err != nil || st.Max > l.Token {
+		return err == nil, err
+	}
+	s, err := k.slot(l.Slot)
+	return s.Status == slotDead, err
 }

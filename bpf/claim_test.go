@@ -1,0 +1,261 @@
+//go:build kernel
+
+package bpf
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/claim"
+)
+
+// checkAck wants an authentic ack for addr and token, from one MAC to another.
+func checkAck(t testing.TB, frame []byte, addr netip.Addr, token uint64, to, from net.HardwareAddr, key ClaimKey) {
+	t.Helper()
+	equal(t, "length", len(frame), claim.EthernetLen)
+	equal(t, "destination", net.HardwareAddr(frame[:6]).String(), to.String())
+	equal(t, "source", net.HardwareAddr(frame[6:12]).String(), from.String())
+	f, err := claim.Unmarshal(frame[14:], claim.Key(key))
+	must(t, err)
+	equal(t, "ack", f, claim.Frame{Flags: claim.FlagAck, Network: network, Addr: addr, Token: token})
+}
+
+func TestANewerClaimFencesIsAckedAndConsumed(t *testing.T) {
+	for _, addr := range []netip.Addr{addr4, addr6} {
+		t.Run(addr.String(), func(t *testing.T) {
+			b := newBench(t, setup{})
+			b.bind(addr, 1)
+			verdict, out := b.run(WhereObserverIngress, remoteClaim(t, addr, 101))
+			equal(t, "verdict", verdict, redirect)
+			checkAck(t, out, addr, 101, remoteMAC, parentMAC, keyA)
+			equal(t, "max", b.state(addr).MaxToken, 101)
+			equal(t, "fenced", b.fenced(addr), true)
+			e := b.events.next()
+			equal(t, "type", e.Type, EventFenced)
+			equal(t, "token", e.Token, 101)
+			equal(t, "mine", e.Mine, 100)
+			equal(t, "key", e.Key, key(addr))
+			equal(t, "MAC", e.MAC.String(), remoteMAC.String())
+			equal(t, "where", e.Where, WhereObserverIngress)
+		})
+	}
+}
+
+func TestAClaimAskedAgainIsAckedAgainAndReportedOnce(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultAgain, ResultAckSent)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 150), redirect, ResultAgain, ResultAckSent)
+	equal(t, "max", b.state(addr4).MaxToken, 200)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 300), redirect, ResultFenced, ResultAckSent)
+	equal(t, "max raised though fenced before", b.state(addr4).MaxToken, 300)
+	equal(t, "first event", b.events.next().Token, 200)
+	equal(t, "second event", b.events.next().Token, 300)
+}
+
+func TestAClaimUnderThePreviousKeyIsAckedUnderIt(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	f := claim.Frame{Network: network, Addr: addr4, Token: 200}
+	verdict, out := b.run(WhereObserverIngress, claimFrame(t, f, podMAC, remoteMAC, keyB))
+	equal(t, "verdict", verdict, redirect)
+	checkAck(t, out, addr4, 200, remoteMAC, parentMAC, keyB)
+}
+
+func TestAPriorityTaggedClaimFencesAndKeepsItsTag(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	verdict, out := b.run(WhereObserverIngress, tagged(0, remoteClaim(t, addr4, 200)))
+	equal(t, "verdict", verdict, redirect)
+	equal(t, "tag kept", binary.BigEndian.Uint16(out[12:]), etherVLAN)
+	checkAck(t, slices.Concat(out[:12], out[16:]), addr4, 200, remoteMAC, parentMAC, keyA)
+}
+
+func TestClaimsThatDoNotFence(t *testing.T) {
+	for name, tc := range map[string]struct {
+		frame   func(t testing.TB) []byte
+		verdict uint32
+		result  []Result
+	}{
+		"older": {func(t testing.TB) []byte { return remoteClaim(t, addr4, 99) }, drop, []Result{ResultOld}},
+		"equal": {func(t testing.TB) []byte { return remoteClaim(t, addr4, 100) }, drop, []Result{ResultEqual}},
+		"older and forged": {func(t testing.TB) []byte {
+			return signed(t, claim.Frame{Network: network, Addr: addr4, Token: 99}, keyC)
+		}, drop, []Result{ResultForged}},
+		"forged": {func(t testing.TB) []byte {
+			return signed(t, claim.Frame{Network: network, Addr: addr4, Token: 200}, keyC)
+		}, drop, []Result{ResultForged}},
+		"token changed after signing": {func(t testing.TB) []byte {
+			f := remoteClaim(t, addr4, 99)
+			f[14+32] = 0xff
+			return f
+		}, drop, []Result{ResultForged}},
+		"replayed for another address": {func(t testing.TB) []byte {
+			f := remoteClaim(t, other4, 200)
+			addr := addr4.As16()
+			copy(f[14+16:], addr[:])
+			return f
+		}, drop, []Result{ResultForged}},
+		"another cluster's network": {func(t testing.TB) []byte {
+			return signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA)
+		}, pass, []Result{ResultForeign}},
+		"address not held here": {func(t testing.TB) []byte { return remoteClaim(t, far4, 200) }, drop, []Result{ResultNotHeld}},
+		"wire version 2": {func(t testing.TB) []byte {
+			f := remoteClaim(t, addr4, 200)
+			f[14+3] = '2'
+			return f
+		}, pass, []Result{ResultMagic}},
+		"cut": {func(t testing.TB) []byte { return remoteClaim(t, addr4, 200)[:61] }, pass, []Result{ResultShort}},
+		"another VLAN": {func(t testing.TB) []byte {
+			return tagged(100, remoteClaim(t, addr4, 200))
+		}, pass, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, setup{})
+			b.bind(addr4, 1)
+			b.expect(WhereObserverIngress, tc.frame(t), tc.verdict, tc.result...)
+			equal(t, "max", b.state(addr4).MaxToken, 0)
+			equal(t, "fenced", b.fenced(addr4), false)
+			b.expect(WhereGuardEgress, udpFrom(addr4), pass)
+		})
+	}
+}
+
+func signed(t testing.TB, f claim.Frame, key ClaimKey) []byte {
+	return claimFrame(t, f, broadcast, remoteMAC, key)
+}
+
+func TestAClaimOfOurOtherNetworkIsNotForThisLease(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	must(t, b.SetNetworks([]uint64{network, otherNetwork}))
+	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA),
+		drop, ResultNotHeld)
+	equal(t, "fenced", b.fenced(addr4), false)
+	must(t, b.SetNetworks([]uint64{network}))
+	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA),
+		pass, ResultForeign)
+}
+
+func TestAWatchedAddressIsNotFenced(t *testing.T) {
+	b := newBench(t, setup{})
+	must(t, b.InstallLease(key(addr4), Lease{}))
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultNotHeld)
+	equal(t, "fenced", b.fenced(addr4), false)
+}
+
+func TestReplaysAndRandomTagsDoNothing(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.fence(addr4)
+	must(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}))
+	replayed, forged := remoteClaim(t, addr4, 200), remoteClaim(t, addr4, 400)
+	for range 1000 {
+		b.run(WhereObserverIngress, replayed)
+		binary.LittleEndian.PutUint64(forged[14+40:], rand.Uint64())
+		b.run(WhereObserverIngress, forged)
+	}
+	for bit := range 8 * (claim.Len - 8) { // flips within the signed part, flags aside
+		f := remoteClaim(t, addr4, 400)
+		f[14+bit/8] ^= 1 << (bit % 8)
+		b.run(WhereObserverIngress, f)
+	}
+	equal(t, "max", b.state(addr4).MaxToken, 200)
+	equal(t, "fenced", b.fenced(addr4), false)
+	equal(t, "acked", b.state(addr4).AckedToken, 0)
+}
+
+func TestAnOlderClaimIsReportedForDefenceAtALimitedRate(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 50), drop, ResultOld)
+	e := b.events.next()
+	equal(t, "type", e.Type, EventOldClaim)
+	equal(t, "token", e.Token, 50)
+	equal(t, "mine", e.Mine, 100)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 50), drop, ResultOld, ResultSuppressed)
+}
+
+func TestAnAckIsRecordedAndConsumed(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	must(t, b.InstallLease(key(far4), Lease{})) // a verifier's watch
+	for _, addr := range []netip.Addr{addr4, far4} {
+		ack := claim.Frame{Flags: claim.FlagAck, Network: network, Addr: addr, Token: 90}
+		b.expect(WhereObserverIngress, signed(t, ack, keyC), drop, ResultForged)
+		equal(t, "acked by forgery", b.state(addr).AckedToken, 0)
+		b.expect(WhereObserverIngress, signed(t, ack, keyA), drop, ResultAck)
+		equal(t, "acked", b.state(addr).AckedToken, 90)
+		equal(t, "acked by", b.state(addr).AckMAC.String(), remoteMAC.String())
+		equal(t, "fenced", b.fenced(addr), false)
+		e := b.events.next()
+		equal(t, "type", e.Type, EventAck)
+		equal(t, "token", e.Token, 90)
+	}
+	unasked := claim.Frame{Flags: claim.FlagAck, Network: network, Addr: other4, Token: 90}
+	b.expect(WhereObserverIngress, signed(t, unasked, keyA), drop, ResultAckUnasked)
+}
+
+func TestABridgePortConsumesNothingYetAcks(t *testing.T) {
+	b := newBench(t, setup{bridgePort: true})
+	b.bind(addr4, 1)
+	frame := remoteClaim(t, addr4, 200)
+	verdict, out := b.run(WhereObserverIngress, frame)
+	equal(t, "verdict", verdict, pass)
+	equal(t, "frame unchanged", slices.Equal(out, frame), true)
+	equal(t, "fenced", b.fenced(addr4), true)
+	b.expect(WhereObserverIngress, remoteClaim(t, far4, 200), pass, ResultNotHeld)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 50), pass, ResultOld)
+	ack := claim.Frame{Flags: claim.FlagAck, Network: network, Addr: addr4, Token: 90}
+	b.expect(WhereObserverIngress, signed(t, ack, keyA), pass, ResultAck)
+}
+
+func TestAClaimSentHereFencesLocalHoldersAndLeaves(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	sent := func(token uint64, key ClaimKey) []byte {
+		return claimFrame(t, claim.Frame{Network: network, Addr: addr4, Token: token}, broadcast, parentMAC, key)
+	}
+	b.expect(WhereObserverEgress, sent(100, keyA), pass, ResultEqual)
+	b.expect(WhereObserverEgress, sent(99, keyA), pass, ResultOld)
+	b.expect(WhereObserverEgress, sent(200, keyC), pass, ResultForged)
+	equal(t, "fenced", b.fenced(addr4), false)
+	b.expect(WhereObserverEgress, sent(200, keyA), pass, ResultFenced)
+	equal(t, "fenced", b.fenced(addr4), true)
+	equal(t, "where", b.events.next().Where, WhereObserverEgress)
+	ack := claim.Frame{Flags: claim.FlagAck, Network: network, Addr: addr4, Token: 200}
+	b.expect(WhereObserverEgress, claimFrame(t, ack, remoteMAC, parentMAC, keyA), pass)
+}
+
+func TestTheEventBufferMayOverflowAFenceMayNot(t *testing.T) {
+	b := newBench(t, setup{})
+	const n = 8000
+	addr := netip.MustParseAddr("10.77.0.0")
+	k, err := Open(Options{Dir: bpffs(t)}) // nobody reads its events
+	must(t, err)
+	t.Cleanup(func() { must(t, k.Remove()) })
+	must(t, k.SetKeys(&keyA, nil))
+	must(t, k.SetNetworks([]uint64{network}))
+	observer, err := k.loadObserverPair(testSegment)
+	must(t, err)
+	t.Cleanup(observer.close)
+	b.Kernel, b.observer = k, observer
+	for range n {
+		addr = addr.Next()
+		b.bind(addr, 1)
+		b.run(WhereObserverIngress, remoteClaim(t, addr, 200))
+		if !b.fenced(addr) {
+			t.Fatalf("%s is not fenced", addr)
+		}
+	}
+	counts, err := b.Counters()
+	must(t, err)
+	if counts[Counter{WhereObserverIngress, ResultEventLost}] == 0 {
+		t.Error("the buffer never overflowed: the test shows nothing")
+	}
+}

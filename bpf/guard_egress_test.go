@@ -1,0 +1,198 @@
+//go:build kernel
+
+package bpf
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+func udpFrom(src netip.Addr) []byte {
+	if src.Is4() {
+		return eth(remoteMAC, podMAC, etherIPv4, ipv4(src, far4))
+	}
+	return eth(remoteMAC, podMAC, etherIPv6, ipv6(src, far6, nextUDP, udp()))
+}
+
+func ndFrom(src netip.Addr, next byte, payload ...[]byte) []byte {
+	return eth(remoteMAC, podMAC, etherIPv6, ipv6(src, far6, next, payload...))
+}
+
+func TestGuardEgressLetsAPodSpeakForItsOwnAddresses(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.bind(addr6, 1)
+	for name, frame := range map[string][]byte{
+		"IPv4":                        udpFrom(addr4),
+		"IPv4 tagged with VID 0":      tagged(0, udpFrom(addr4)),
+		"IPv4 tagged with VID 100":    tagged(100, udpFrom(addr4)),
+		"ARP":                         arpFrame(podMAC, addr4, far4),
+		"ARP probe":                   arpProbe(podMAC, addr4),
+		"DHCP from 0.0.0.0":           udpFrom(none4),
+		"IPv6":                        udpFrom(addr6),
+		"IPv6 link-local":             udpFrom(local6),
+		"IPv6 unspecified":            udpFrom(none6),
+		"NA":                          naFrame(podMAC, addr6),
+		"DAD":                         dadFrame(podMAC, addr6),
+		"NS from link-local":          ndFrom(local6, nextICMPv6, ns(other6)),
+		"NA for link-local":           ndFrom(local6, nextICMPv6, na(local6, podMAC)),
+		"NA behind extension headers": ndFrom(addr6, nextHop, extension(nextDest), extension(nextAuth), auth(nextICMPv6), na(addr6, podMAC)),
+		"first fragment of an echo":   ndFrom(addr6, nextFragment, fragment(nextICMPv6, 0, true), echo()),
+		"later fragment":              ndFrom(addr6, nextFragment, fragment(nextICMPv6, 64, false), na(other6, podMAC)),
+		"address that nobody leases":  udpFrom(far4),
+		"another protocol":            eth(broadcast, podMAC, 0x88cc, []byte{1, 2, 3}),
+	} {
+		t.Run(name, func(t *testing.T) { b.t = t; b.expect(WhereGuardEgress, frame, pass) })
+	}
+}
+
+func TestGuardEgressDropsAFencedAddress(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.bind(addr6, 1)
+	b.fence(addr4)
+	b.fence(addr6)
+	manyHeaders := [][]byte{}
+	for range 7 {
+		manyHeaders = append(manyHeaders, extension(nextDest))
+	}
+	deep := append(slices.Clone(manyHeaders), extension(nextICMPv6), na(addr6, podMAC))
+	for name, tc := range map[string]struct {
+		frame []byte
+		why   Result
+	}{
+		"IPv4":                              {udpFrom(addr4), ResultDropFenced},
+		"IPv4 tagged with VID 0":            {tagged(0, udpFrom(addr4)), ResultDropFenced},
+		"IPv4 tagged with VID 100":          {tagged(100, udpFrom(addr4)), ResultDropFenced},
+		"IPv4 tagged twice":                 {tagged(0, tagged(0, udpFrom(addr4))), ResultDropFenced},
+		"ARP":                               {arpFrame(podMAC, addr4, far4), ResultDropFenced},
+		"ARP with another sender MAC":       {arpFrame(otherMAC, addr4, far4), ResultDropFenced},
+		"ARP probe":                         {arpProbe(podMAC, addr4), ResultDropFenced},
+		"IPv6":                              {udpFrom(addr6), ResultDropFenced},
+		"NA":                                {naFrame(podMAC, addr6), ResultDropFenced},
+		"NA from link-local":                {ndFrom(local6, nextICMPv6, na(addr6, podMAC)), ResultDropFenced},
+		"DAD":                               {dadFrame(podMAC, addr6), ResultDropFenced},
+		"NA behind hop-by-hop":              {ndFrom(local6, nextHop, extension(nextICMPv6), na(addr6, podMAC)), ResultDropFenced},
+		"NA behind routing and destination": {ndFrom(local6, nextRouting, extension(nextDest), extension(nextICMPv6), na(addr6, podMAC)), ResultDropFenced},
+		"NA behind authentication":          {ndFrom(local6, nextAuth, auth(nextICMPv6), na(addr6, podMAC)), ResultDropFenced},
+		"NA behind eight headers":           {ndFrom(local6, nextDest, deep...), ResultDropMalformed},
+		"NA in a first fragment":            {ndFrom(local6, nextFragment, fragment(nextICMPv6, 0, true), na(addr6, podMAC)), ResultDropMalformed},
+		"NA in an atomic fragment":          {ndFrom(local6, nextFragment, fragment(nextICMPv6, 0, false), na(addr6, podMAC)), ResultDropMalformed},
+		"fragment from it":                  {ndFrom(addr6, nextFragment, fragment(nextUDP, 64, false), udp()), ResultDropFenced},
+	} {
+		t.Run(name, func(t *testing.T) { b.t = t; b.expect(WhereGuardEgress, tc.frame, drop, tc.why) })
+	}
+}
+
+func TestGuardEgressDropsWhatItCannotRead(t *testing.T) {
+	b := newBench(t, setup{})
+	whole4, wholeARP, wholeNA := udpFrom(addr4), arpFrame(podMAC, addr4, far4), naFrame(podMAC, addr6)
+	odd := slices.Clone(wholeARP)
+	odd[14+4] = 8 // hardware addresses of 8 bytes
+	for name, frame := range map[string][]byte{
+		"IPv4 header cut": tagged(0, whole4[:14+19]), // untagged, the kernel refuses to run it
+
+		"ARP cut":                    wholeARP[:14+27],
+		"ARP of another link type":   odd,
+		"IPv6 header cut":            tagged(0, wholeNA[:14+39]),
+		"NA cut":                     wholeNA[:14+40+23],
+		"extension header cut":       ndFrom(local6, nextHop, []byte{nextICMPv6, 0}),
+		"extension header too long":  ndFrom(local6, nextHop, []byte{nextICMPv6, 255, 0, 0, 0, 0, 0, 0}),
+		"VLAN tag cut":               tagged(0, whole4)[:16],
+		"IPv4-mapped source in IPv6": udpFromMapped(addr4),
+		"IPv4-mapped target of NA":   ndFrom(local6, nextICMPv6, na(netip.AddrFrom16(addr4.As16()), podMAC)),
+	} {
+		t.Run(name, func(t *testing.T) { b.t = t; b.expect(WhereGuardEgress, frame, drop, ResultDropMalformed) })
+	}
+}
+
+func udpFromMapped(addr netip.Addr) []byte {
+	return eth(remoteMAC, podMAC, etherIPv6, ipv6(netip.AddrFrom16(addr.As16()), far6, nextUDP, udp()))
+}
+
+func TestGuardEgressDropsAnotherSlotsAddress(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(other4, 2)
+	b.bind(other6, 2)
+	for name, frame := range map[string][]byte{
+		"IPv4":      udpFrom(other4),
+		"ARP":       arpFrame(podMAC, other4, far4),
+		"ARP probe": arpProbe(podMAC, other4),
+		"IPv6":      udpFrom(other6),
+		"NA":        ndFrom(local6, nextICMPv6, na(other6, podMAC)),
+		"DAD":       dadFrame(podMAC, other6),
+	} {
+		t.Run(name, func(t *testing.T) { b.t = t; b.expect(WhereGuardEgress, frame, drop, ResultDropSlot) })
+	}
+	t.Run("but not on another segment", func(t *testing.T) {
+		b.t = t
+		elsewhere := Key{Segment: testSegment + 1, Addr: far4}
+		must(t, b.InstallLease(elsewhere, Lease{Token: 1, Network: network, Slot: 2, MAC: otherMAC}))
+		b.expect(WhereGuardEgress, udpFrom(far4), pass)
+	})
+	t.Run("but a watched address is nobody's", func(t *testing.T) {
+		b.t = t
+		must(t, b.InstallLease(key(far6), Lease{}))
+		b.expect(WhereGuardEgress, naFrame(podMAC, far6), pass)
+	})
+}
+
+func TestGuardEgressWithSourceGuardDropsUnleasedSources(t *testing.T) {
+	b := newBench(t, setup{sourceGuard: true})
+	b.bind(addr4, 1)
+	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
+	b.expect(WhereGuardEgress, udpFrom(none4), pass)
+	b.expect(WhereGuardEgress, udpFrom(local6), pass)
+	b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
+	b.expect(WhereGuardEgress, arpFrame(podMAC, far4, far4), drop, ResultDropUnleased)
+	b.expect(WhereGuardEgress, naFrame(podMAC, far6), drop, ResultDropUnleased)
+}
+
+func TestGuardOfADeadSlotDropsEverything(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
+	must(t, b.KillSlot(1))
+	for _, frame := range [][]byte{
+		udpFrom(addr4), udpFrom(local6), arpProbe(podMAC, far4), eth(broadcast, podMAC, 0x88cc, []byte{1}),
+	} {
+		b.expect(WhereGuardEgress, frame, drop, ResultDropDead)
+		b.expect(WhereGuardIngress, frame, drop, ResultDropDead)
+	}
+	dead, err := b.SlotDead(1)
+	must(t, err)
+	equal(t, "dead", dead, true)
+}
+
+func TestGuardEgressDropsClaimsOfPods(t *testing.T) {
+	for _, verify := range []bool{false, true} {
+		b := newBench(t, setup{verify: verify})
+		b.expect(WhereGuardEgress, remoteClaim(t, addr4, 200), drop, ResultFromPod)
+		b.expect(WhereGuardEgress, tagged(0, remoteClaim(t, addr4, 200)), drop, ResultFromPod)
+		b.expect(WhereGuardEgress, eth(broadcast, podMAC, etherClaim), drop, ResultFromPod)
+	}
+}
+
+func TestGuardEgressTakesTheProbeMarkOffAPodsFrame(t *testing.T) {
+	b := newBench(t, setup{})
+	for mark, want := range map[uint32]uint32{ProbeMark: 0, 7: 7} {
+		verdict, _, left := b.runMarked(WhereGuardEgress, arpProbe(podMAC, far4), mark)
+		equal(t, "verdict", verdict, pass)
+		equal(t, "mark", left, want)
+	}
+}
+
+func TestTheSameTokenOrANewerOneEndsAFenceOnlyIfNewer(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.fence(addr4) // token 200
+	for _, tc := range []struct {
+		token   uint64
+		verdict uint32
+	}{{100, drop}, {199, drop}, {200, pass}, {201, pass}} {
+		must(t, b.InstallLease(key(addr4), Lease{Token: tc.token, Network: network, Slot: 1, MAC: podMAC}))
+		verdict, _ := b.run(WhereGuardEgress, udpFrom(addr4))
+		equal(t, "verdict", verdict, tc.verdict)
+	}
+}

@@ -1,0 +1,268 @@
+//go:build kernel
+
+package bpf
+
+import (
+	"net"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/claim"
+)
+
+func TestObserverRecordsWhoSpeaksForWhichAddress(t *testing.T) {
+	for name, tc := range map[string]struct {
+		frame []byte
+		key   Key
+		kind  Kind
+		mac   net.HardwareAddr
+	}{
+		"ARP request":           {arpFrame(remoteMAC, far4, addr4), key(far4), KindARP, remoteMAC},
+		"ARP, VID 0":            {tagged(0, arpFrame(remoteMAC, far4, addr4)), key(far4), KindARP, remoteMAC},
+		"ARP through a proxy":   {eth(broadcast, otherMAC, etherARP, arp(remoteMAC, far4, addr4)), key(far4), KindARP, remoteMAC},
+		"NA with option":        {eth(broadcast, otherMAC, etherIPv6, ipv6(far6, local6, nextICMPv6, na(far6, remoteMAC))), key(far6), KindNA, remoteMAC},
+		"NA without option":     {eth(broadcast, remoteMAC, etherIPv6, ipv6(far6, local6, nextICMPv6, na(far6, nil))), key(far6), KindNA, remoteMAC},
+		"NA behind hop-by-hop":  {eth(broadcast, remoteMAC, etherIPv6, ipv6(far6, local6, nextHop, extension(nextICMPv6), na(far6, nil))), key(far6), KindNA, remoteMAC},
+		"NS from its own":       {eth(broadcast, remoteMAC, etherIPv6, ipv6(far6, local6, nextICMPv6, ns(addr6))), key(far6), KindNS, remoteMAC},
+		"ARP probe, apart":      {arpProbe(remoteMAC, far4), key(far4), KindARPProbe, remoteMAC},
+		"DAD, apart":            {dadFrame(remoteMAC, far6), key(far6), KindDAD, remoteMAC},
+		"NA of a v4-mapped one": {eth(broadcast, remoteMAC, etherIPv6, ipv6(local6, far6, nextICMPv6, icmpv6(136, mapped(far4)))), key(far4), 0, nil},
+		"IPv4":                  {udpTo(addr4, remoteMAC, far4), key(far4), 0, nil},
+		"another VLAN":          {tagged(100, arpFrame(remoteMAC, far4, addr4)), key(far4), 0, nil},
+		"ARP cut":               {arpFrame(remoteMAC, far4, addr4)[:41], key(far4), 0, nil},
+	} {
+		for _, where := range []Where{WhereObserverIngress, WhereObserverEgress} {
+			t.Run(name+" at "+where.String(), func(t *testing.T) {
+				b := newBench(t, setup{})
+				verdict, _ := b.run(where, tc.frame)
+				equal(t, "verdict", verdict, pass)
+				s, ok, err := b.Sighting(tc.key)
+				must(t, err)
+				equal(t, "seen", ok, tc.kind != 0)
+				if tc.kind.Tentative() {
+					equal(t, "spoken", s.LastSeen, 0)
+					equal(t, "probed by", s.ProbeMAC.String(), tc.mac.String())
+				} else if ok {
+					equal(t, "MAC", s.MAC.String(), tc.mac.String())
+					equal(t, "kind", s.Kind, tc.kind)
+					if age := b.Now() - s.LastSeen; age < 0 || age > 60e9 {
+						t.Errorf("last seen %s ago", age)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestAProbeDoesNotHideWhoAnswered(t *testing.T) {
+	b := newBench(t, setup{})
+	b.run(WhereObserverIngress, arpProbe(otherMAC, far4))
+	b.run(WhereObserverIngress, arpFrame(remoteMAC, far4, far4))
+	b.run(WhereObserverIngress, arpProbe(podMAC, far4))
+	s, _, err := b.Sighting(key(far4))
+	must(t, err)
+	equal(t, "speaker", s.MAC.String(), remoteMAC.String())
+	equal(t, "prober", s.ProbeMAC.String(), podMAC.String())
+}
+
+func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
+	for _, where := range []Where{WhereObserverIngress, WhereObserverEgress} {
+		for kind, frame := range map[Kind][]byte{
+			KindARP: arpFrame(remoteMAC, far4, addr4),
+			KindNA:  naFrame(remoteMAC, far6),
+			KindNS:  eth(broadcast, remoteMAC, etherIPv6, ipv6(far6, local6, nextICMPv6, ns(addr6))),
+		} {
+			t.Run(kind.String()+" at "+where.String(), func(t *testing.T) {
+				b := newBench(t, setup{})
+				watched := far4
+				if kind != KindARP {
+					watched = far6
+				}
+				must(t, b.InstallLease(key(watched), Lease{}))
+				b.expect(where, frame, pass, ResultHit)
+				s := b.state(watched)
+				equal(t, "hits", s.Hits, 1)
+				equal(t, "probes", s.Probes, 0)
+				equal(t, "by", s.HitMAC.String(), remoteMAC.String())
+				equal(t, "kind", s.HitKind, kind)
+				e := b.events.next()
+				equal(t, "type", e.Type, EventHit)
+				equal(t, "where", e.Where, where)
+				equal(t, "kind", e.Kind, kind)
+				equal(t, "at", e.At, s.LastHit)
+			})
+		}
+	}
+}
+
+func TestTentativeHitsAreCountedApart(t *testing.T) {
+	b := newBench(t, setup{})
+	must(t, b.InstallLease(key(far4), Lease{}))
+	b.run(WhereObserverIngress, arpProbe(remoteMAC, far4))
+	b.run(WhereObserverIngress, arpProbe(remoteMAC, far4))
+	s := b.state(far4)
+	equal(t, "hits", s.Hits, 0)
+	equal(t, "probes", s.Probes, 2)
+	equal(t, "kind", s.ProbeKind, KindARPProbe)
+	equal(t, "by", s.ProbeMAC.String(), remoteMAC.String())
+}
+
+func TestAHoldersOwnFramesAreNoHit(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.bind(addr6, 1)
+	b.expect(WhereObserverEgress, arpFrame(podMAC, addr4, far4), pass)
+	b.expect(WhereObserverIngress, arpFrame(podMAC, addr4, far4), pass) // come back from a switch
+	b.expect(WhereObserverEgress, naFrame(podMAC, addr6), pass)
+	b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, far4), pass, ResultHit)
+}
+
+func TestTheNewHoldersFramesAreNoHitOnAFencedAddress(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.fence(addr4)
+	b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, addr4), pass)
+	equal(t, "hits", b.state(addr4).Hits, 0)
+	t.Run("but are on a watched one that was fenced here before", func(t *testing.T) {
+		b.t = t
+		must(t, b.RemoveLease(key(addr4)))
+		must(t, b.InstallLease(key(addr4), Lease{}))
+		b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, addr4), pass, ResultHit)
+	})
+}
+
+func TestHitEventsAreLimitedHitsAreCounted(t *testing.T) {
+	b := newBench(t, setup{})
+	must(t, b.InstallLease(key(far4), Lease{}))
+	moved := b.counted(func() {
+		for range 1000 {
+			b.run(WhereObserverIngress, arpFrame(remoteMAC, far4, far4))
+		}
+	})
+	equal(t, "hits", b.state(far4).Hits, 1000)
+	if n := moved[Counter{WhereObserverIngress, ResultSuppressed}]; n < 500 || n == 1000 {
+		t.Errorf("%d of 1000 events suppressed", n)
+	}
+}
+
+func TestOwnProbesAreReflectedAndNobodys(t *testing.T) {
+	b := newBench(t, setup{})
+	must(t, b.InstallLease(key(far4), Lease{}))
+	must(t, b.InstallLease(key(far6), Lease{}))
+	for _, frame := range [][]byte{arpProbe(parentMAC, far4), dadFrame(parentMAC, far6)} {
+		moved := b.counted(func() {
+			verdict, _, _ := b.runMarked(WhereObserverEgress, frame, ProbeMark)
+			equal(t, "verdict", verdict, pass)
+		})
+		equal(t, "reflected", moved[Counter{WhereObserverEgress, ResultReflected}], 1)
+		verdict, _, left := b.runMarked(WhereObserverIngress, frame, ProbeMark)
+		equal(t, "verdict of the reflection", verdict, pass)
+		equal(t, "mark of the reflection", left, 0)
+	}
+	for _, addr := range []Key{key(far4), key(far6)} {
+		s, _, err := b.State(addr)
+		must(t, err)
+		equal(t, "probes", s.Probes, 0)
+		_, seen, err := b.Sighting(addr)
+		must(t, err)
+		equal(t, "seen", seen, false)
+	}
+	t.Run("a mark on an announcement means nothing", func(t *testing.T) {
+		moved := b.counted(func() { b.runMarked(WhereObserverEgress, arpFrame(remoteMAC, far4, far4), ProbeMark) })
+		equal(t, "reflected", moved[Counter{WhereObserverEgress, ResultReflected}], 0)
+		equal(t, "hits", b.state(far4).Hits, 1)
+	})
+}
+
+func TestABridgePortReflectsNothing(t *testing.T) {
+	b := newBench(t, setup{bridgePort: true})
+	moved := b.counted(func() { b.runMarked(WhereObserverEgress, arpProbe(parentMAC, far4), ProbeMark) })
+	equal(t, "counters moved", len(moved), 0)
+}
+
+func TestObserverEgressCatchesWhatGetsAroundTheGuard(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.bind(addr6, 1)
+	b.bind(other4, 2)
+	frames := map[string][]byte{
+		"IPv4":                udpFrom(addr4),
+		"IPv4, stacked MAC":   eth(remoteMAC, mac("02:00:00:00:07:07"), etherIPv4, ipv4(addr4, far4)),
+		"ARP":                 arpFrame(podMAC, addr4, far4),
+		"ARP probe":           arpProbe(podMAC, addr4),
+		"IPv6":                udpFrom(addr6),
+		"NA from link-local":  ndFrom(local6, nextICMPv6, na(addr6, podMAC)),
+		"NA behind a header":  ndFrom(local6, nextHop, extension(nextICMPv6), na(addr6, podMAC)),
+		"DAD":                 dadFrame(podMAC, addr6),
+		"IPv4 with VID 0 tag": tagged(0, udpFrom(addr4)),
+	}
+	for name, frame := range frames {
+		verdict, _ := b.run(WhereObserverEgress, frame)
+		equal(t, name+" while nothing is fenced", verdict, pass)
+	}
+	b.fence(addr4)
+	b.fence(addr6)
+	for name, frame := range frames {
+		t.Run(name, func(t *testing.T) { b.t = t; b.expect(WhereObserverEgress, frame, drop, ResultDropFenced) })
+	}
+	t.Run("others pass", func(t *testing.T) {
+		b.t = t
+		b.expect(WhereObserverEgress, udpFrom(far4), pass)
+		b.expect(WhereObserverEgress, eth(remoteMAC, otherMAC, etherIPv4, ipv4(other4, far4)), pass)
+		b.expect(WhereObserverEgress, tagged(100, udpFrom(addr4)), pass)
+	})
+	t.Run("our own probe for it passes", func(t *testing.T) {
+		verdict, _, _ := b.runMarked(WhereObserverEgress, arpProbe(parentMAC, addr4), ProbeMark)
+		equal(t, "verdict", verdict, pass)
+	})
+	t.Run("unreadable is dropped", func(t *testing.T) {
+		b.t = t
+		b.expect(WhereObserverEgress, tagged(0, udpFrom(addr4)[:33]), drop, ResultDropMalformed)
+	})
+	t.Run("a pretender for a living pod's address", func(t *testing.T) {
+		b.t = t
+		b.expect(WhereObserverEgress, eth(remoteMAC, podMAC, etherIPv4, ipv4(other4, far4)), drop, ResultDropMAC)
+		b.expect(WhereObserverEgress, arpFrame(podMAC, other4, far4), drop, ResultDropMAC, ResultHit)
+		b.expect(WhereObserverEgress, eth(remoteMAC, parentMAC, etherIPv4, ipv4(other4, far4)), pass) // routed by the node
+	})
+}
+
+func TestObserverEgressDropsADeadSlotsAddress(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.expect(WhereObserverEgress, udpFrom(addr4), pass)
+	must(t, b.KillSlot(1))
+	b.expect(WhereObserverEgress, udpFrom(addr4), drop, ResultDropDead)
+}
+
+func TestHearing(t *testing.T) {
+	from := func(src net.HardwareAddr, key ClaimKey) []byte {
+		return claimFrame(t, claim.Frame{Network: network, Addr: far4, Token: 5}, broadcast, src, key)
+	}
+	for name, tc := range map[string]struct {
+		frame []byte
+		heard bool
+	}{
+		"a valid claim of another node":     {from(remoteMAC, keyA), true},
+		"under the previous key":            {from(remoteMAC, keyB), true},
+		"a forged claim proves nothing":     {from(remoteMAC, keyC), false},
+		"our own claim, come back, neither": {from(parentMAC, keyA), false},
+		"nor does ARP":                      {arpFrame(remoteMAC, far4, addr4), false},
+		"an ack": {signed(t, claim.Frame{
+			Flags: claim.FlagAck, Network: network, Addr: addr4, Token: 5,
+		}, keyA), true},
+		"an old claim for a held address": {remoteClaim(t, addr4, 5), true},
+		"a claim that fences":             {remoteClaim(t, addr4, 500), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, setup{})
+			b.bind(addr4, 1)
+			b.run(WhereObserverIngress, tc.frame)
+			at, heard, err := b.Heard(testSegment)
+			must(t, err)
+			equal(t, "heard", heard, tc.heard)
+			if age := b.Now() - at; heard && (age < 0 || age > 60e9) {
+				t.Errorf("heard %s ago", age)
+			}
+		})
+	}
+}

@@ -1,0 +1,234 @@
+//go:build kernel
+
+package bpf
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Verdicts as the kernel returns them.
+const (
+	pass     = ^uint32(0)
+	drop     = uint32(2)
+	redirect = uint32(7)
+)
+
+// testSegment is no ifindex of this machine: test runs need none.
+const testSegment = 4711
+
+// bpffs mounts a private one for the test.
+func bpffs(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("bpffs", dir, "bpf", 0, "mode=0700"); err != nil {
+		t.Fatalf("mount a bpffs (these tests need root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+// newKernel opens a kernel with two keys and one network.
+func newKernel(t testing.TB) *Kernel {
+	t.Helper()
+	return openKernel(t, bpffs(t))
+}
+
+func openKernel(t testing.TB, dir string) *Kernel {
+	t.Helper()
+	k, err := Open(Options{Dir: dir})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := k.Remove(); err != nil && !errors.Is(err, os.ErrClosed) {
+			t.Errorf("remove: %v", err)
+		}
+	})
+	must(t, k.SetKeys(&keyA, &keyB))
+	must(t, k.SetNetworks([]uint64{network}))
+	return k
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// bench is one kernel with the programs of one segment and of slot 1, run without any device.
+type bench struct {
+	*Kernel
+	t        testing.TB
+	observer pair
+	guard    pair
+	events   *eventLog
+}
+
+type setup struct {
+	bridgePort, verify, sourceGuard bool
+}
+
+func newBench(t testing.TB, s setup) *bench {
+	t.Helper()
+	k := newKernel(t)
+	var p observerParent
+	p.Mac.Part = macLayout(parentMAC)
+	if s.bridgePort {
+		p.Flags = parentBridgePort
+	}
+	must(t, k.maps.Parents.Put(uint32(testSegment), p))
+	must(t, k.maps.Hearing.Put(uint32(testSegment), uint64(0)))
+	g := Guard{Slot: 1, Segment: testSegment, Verify: s.verify, SourceGuard: s.sourceGuard}
+	must(t, k.putSlot(1, g.record(0)))
+	guard, err := k.loadGuardPair(1, g.record(0))
+	must(t, err)
+	observer, err := k.loadObserverPair(testSegment)
+	must(t, err)
+	t.Cleanup(func() { guard.close(); observer.close() })
+	return &bench{Kernel: k, t: t, guard: guard, observer: observer, events: readEvents(t, k)}
+}
+
+// bind installs a lease of token 100 for a pod of this node.
+func (b *bench) bind(addr netip.Addr, slot uint32) {
+	b.t.Helper()
+	m := podMAC
+	if slot != 1 {
+		m = otherMAC
+	}
+	must(b.t, b.InstallLease(key(addr), Lease{Token: 100, Network: network, Slot: slot, MAC: m}))
+}
+
+func key(addr netip.Addr) Key { return Key{Segment: testSegment, Addr: addr} }
+
+// fence lets a newer claim come in.
+func (b *bench) fence(addr netip.Addr) {
+	b.t.Helper()
+	verdict, _ := b.run(WhereObserverIngress, remoteClaim(b.t, addr, 200))
+	equal(b.t, "verdict of the claim that fences", verdict, redirect)
+}
+
+// run puts one frame through one program.
+func (b *bench) run(where Where, frame []byte) (verdict uint32, out []byte) {
+	b.t.Helper()
+	verdict, out, _ = b.runMarked(where, frame, 0)
+	return verdict, out
+}
+
+// counted runs fn and returns the counters that moved.
+func (b *bench) counted(fn func()) map[Counter]uint64 {
+	b.t.Helper()
+	before, err := b.Counters()
+	must(b.t, err)
+	fn()
+	after, err := b.Counters()
+	must(b.t, err)
+	for c := range after {
+		after[c] -= before[c]
+	}
+	maps.DeleteFunc(after, func(_ Counter, n uint64) bool { return n == 0 })
+	return after
+}
+
+// expect runs one frame and checks verdict and, beside CLAIM and SIGHTING, the only counter that may move.
+func (b *bench) expect(where Where, frame []byte, verdict uint32, result ...Result) {
+	b.t.Helper()
+	var got uint32
+	moved := b.counted(func() { got, _ = b.run(where, frame) })
+	equal(b.t, "verdict", got, verdict)
+	for _, r := range result {
+		equal(b.t, "count of "+r.String(), moved[Counter{where, r}], 1)
+		delete(moved, Counter{where, r})
+	}
+	delete(moved, Counter{where, ResultClaim})
+	delete(moved, Counter{where, ResultSighting})
+	if len(moved) > 0 {
+		b.t.Errorf("other counters moved: %v", moved)
+	}
+}
+
+func (b *bench) state(addr netip.Addr) State {
+	b.t.Helper()
+	s, ok, err := b.State(key(addr))
+	must(b.t, err)
+	equal(b.t, "state exists", ok, true)
+	return s
+}
+
+func (b *bench) fenced(addr netip.Addr) bool {
+	b.t.Helper()
+	fenced, err := b.Fenced(key(addr))
+	must(b.t, err)
+	return fenced
+}
+
+// eventLog collects events as they come.
+type eventLog struct {
+	t    testing.TB
+	mu   sync.Mutex
+	all  []Event
+	more chan struct{}
+}
+
+func readEvents(t testing.TB, k *Kernel) *eventLog {
+	l := &eventLog{t: t, more: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- k.ReadEvents(ctx, l.add) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("read events: %v", err)
+		}
+	})
+	return l
+}
+
+func (l *eventLog) add(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, e)
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+}
+
+// next waits for the next event and takes it.
+func (l *eventLog) next() Event {
+	l.t.Helper()
+	deadline := time.After(5 * time.Second)
+	for {
+		l.mu.Lock()
+		if len(l.all) > 0 {
+			e := l.all[0]
+			l.all = l.all[1:]
+			l.mu.Unlock()
+			return e
+		}
+		l.mu.Unlock()
+		select {
+		case <-l.more:
+		case <-deadline:
+			l.t.Fatal("no event in 5 s")
+		}
+	}
+}
