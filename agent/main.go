@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,7 @@ type settings struct {
 	plugin, binDir                string
 	conflist, confDir             string
 	metricsAddress, healthAddress string
-	logLevel                      int
+	logLevel                      slog.Level
 	mountBPFFS                    string
 }
 
@@ -59,7 +60,7 @@ func command() *cobra.Command {
 	f.StringVar(&s.confDir, "cni-conf-dir", "/etc/cni/net.d", "where the network configuration is installed")
 	f.StringVar(&s.metricsAddress, "metrics-address", ":9474", "address of /metrics")
 	f.StringVar(&s.healthAddress, "health-address", "127.0.0.1:9476", "address of /healthz and /readyz")
-	f.IntVar(&s.logLevel, "log-level", 0, "verbosity; 0 tells what people act upon")
+	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.StringVar(&s.mountBPFFS, "mount-bpffs", "", "mount a bpffs at this path if there is none, and exit")
 	return c
 }

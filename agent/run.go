@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -38,6 +39,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	log := newLogger(s.logLevel)
 	ctrl.SetLogger(log)
+	klog.SetLogger(log)
 
 	if s.plugin != "" {
 		if _, err := install.Plugin(s.plugin, s.binDir); err != nil {
@@ -75,9 +77,9 @@ func run(ctx context.Context, s settings) error {
 	return mgr.Start(ctx)
 }
 
-// newLogger writes JSON lines to stderr; level is logr's: greater tells more.
-func newLogger(level int) logr.Logger {
-	return logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-level)}))
+// newLogger writes JSON lines to stderr.
+func newLogger(level slog.Level) logr.Logger {
+	return logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
 func newManager(s settings, log logr.Logger) (manager.Manager, error) {
