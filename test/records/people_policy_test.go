@@ -5,9 +5,9 @@ package records
 import (
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -34,47 +34,47 @@ func (e *env) testPeoplePolicy(t *testing.T) {
 		who client.Client
 		attempt
 	}{
-		"deletes a Retained lease, with no right on pods": {nowhere, attempt{remove, lease(retained), nil, ""}},
-		"deletes no Bound lease unasked":                  {everywhere, attempt{remove, lease(), nil, unasked}},
-		"deletes no Warm lease unasked":                   {everywhere, attempt{remove, lease(in(v1alpha1.StateWarm)), nil, unasked}},
-		"deletes no Quarantined lease unasked":            {everywhere, attempt{remove, lease(quarantined), nil, unasked}},
-		"deletes a Bound lease by force":                  {inDefault, attempt{remove, lease(forced), nil, ""}},
-		"deletes a Quarantined lease by force":            {inDefault, attempt{remove, lease(forced, quarantined), nil, ""}},
-		"deletes none by force without the right":         {nowhere, attempt{remove, lease(forced), nil, noRight + "default"}},
-		"deletes none by force of another namespace":      {inDefault, attempt{remove, lease(forced, inProd), nil, noRight + "prod"}},
-		"deletes one without holder by force":             {everywhere, attempt{remove, lease(forced, quarantined, withoutHolder), nil, ""}},
+		"deletes a Retained lease, with no right on pods":     {nowhere, attempt{remove, lease(retained), nil, ""}},
+		"deletes no Bound lease unasked":                      {everywhere, attempt{remove, lease(), nil, unasked}},
+		"deletes no Warm lease unasked":                       {everywhere, attempt{remove, lease(in(v1alpha1.StateWarm)), nil, unasked}},
+		"deletes no Quarantined lease unasked":                {everywhere, attempt{remove, lease(quarantined), nil, unasked}},
+		"deletes a Bound lease by force":                      {inDefault, attempt{remove, lease(forced), nil, ""}},
+		"deletes a Quarantined lease by force":                {inDefault, attempt{remove, lease(forced, quarantined), nil, ""}},
+		"deletes none by force without the right":             {nowhere, attempt{remove, lease(forced), nil, noRight + "default"}},
+		"deletes none by force of another namespace":          {inDefault, attempt{remove, lease(forced, inProd), nil, noRight + "prod"}},
+		"deletes one without holder by force":                 {everywhere, attempt{remove, lease(forced, quarantined, withoutHolder), nil, ""}},
 		"deletes none without holder, right in one namespace": {inDefault, attempt{remove, lease(forced, quarantined, withoutHolder), nil, noRightAt}},
 
-		"asks for force":                        {inDefault, attempt{update, lease(), forced, ""}},
-		"asks for no force without the right":   {nowhere, attempt{update, lease(), forced, noRight + "default"}},
-		"asks for none in another namespace":    {inDefault, attempt{update, lease(inProd), forced, noRight + "prod"}},
-		"takes force back":                      {nowhere, attempt{update, lease(forced), unforced, ""}},
-		"labels a lease":                        {nowhere, attempt{update, lease(), label, ""}},
-		"labels a lease that force is asked for": {nowhere, attempt{update, lease(forced), label, ""}},
-		"edits no lease unasked":                {everywhere, attempt{update, lease(), retained, unasked}},
-		"edits not even a Retained one unasked": {everywhere, attempt{update, lease(retained), in(v1alpha1.StateBound), unasked}},
-		"edits a lease by force":                {inDefault, attempt{update, lease(forced), retained, ""}},
-		"edits and asks for force at once":      {inDefault, attempt{update, lease(), all(forced, retained), ""}},
-		"edits none and takes force back":       {inDefault, attempt{update, lease(forced), all(unforced, retained), unasked}},
-		"edits none without the right":          {nowhere, attempt{update, lease(forced), retained, noRight + "default"}},
+		"asks for force":                                {inDefault, attempt{update, lease(), forced, ""}},
+		"asks for no force without the right":           {nowhere, attempt{update, lease(), forced, noRight + "default"}},
+		"asks for none in another namespace":            {inDefault, attempt{update, lease(inProd), forced, noRight + "prod"}},
+		"takes force back":                              {nowhere, attempt{update, lease(forced), unforced, ""}},
+		"labels a lease":                                {nowhere, attempt{update, lease(), label, ""}},
+		"labels a lease that force is asked for":        {nowhere, attempt{update, lease(forced), label, ""}},
+		"edits no lease unasked":                        {everywhere, attempt{update, lease(), retained, unasked}},
+		"edits not even a Retained one unasked":         {everywhere, attempt{update, lease(retained), in(v1alpha1.StateBound), unasked}},
+		"edits a lease by force":                        {inDefault, attempt{update, lease(forced), retained, ""}},
+		"edits and asks for force at once":              {inDefault, attempt{update, lease(), all(forced, retained), ""}},
+		"edits none and takes force back":               {inDefault, attempt{update, lease(forced), all(unforced, retained), unasked}},
+		"edits none without the right":                  {nowhere, attempt{update, lease(forced), retained, noRight + "default"}},
 		"moves none into a namespace without the right": {inDefault, attempt{update, lease(forced), inProd, noRight + "prod"}},
 		"moves none out of one without the right":       {inDefault, attempt{update, lease(forced, inProd), holderIs("default", "web-0"), "fenceline.io/force-delete takes the right to delete pods"}},
-		"adds no owner":                         {everywhere, attempt{update, lease(), func(l *v1alpha1.IPLease) {
+		"adds no owner": {everywhere, attempt{update, lease(), func(l *v1alpha1.IPLease) {
 			l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web-0", UID: "u"}}
 		}, cascade}},
 
-		"creates none unasked":                     {everywhere, attempt{create, lease(), nil, "needs the annotation fenceline.io/force-delete"}},
-		"creates one by force":                     {inDefault, attempt{create, lease(forced), nil, ""}},
-		"creates none by force without the right":  {nowhere, attempt{create, lease(forced), nil, noRight + "default"}},
+		"creates none unasked":                                {everywhere, attempt{create, lease(), nil, "needs the annotation fenceline.io/force-delete"}},
+		"creates one by force":                                {inDefault, attempt{create, lease(forced), nil, ""}},
+		"creates none by force without the right":             {nowhere, attempt{create, lease(forced), nil, noRight + "default"}},
 		"creates none without holder, right in one namespace": {inDefault, attempt{create, lease(forced, quarantined, withoutHolder), nil, noRightAt}},
 
-		"the administrator is a person too":         {e.admin, attempt{remove, lease(), nil, unasked}},
-		"the garbage collector clears a finalizer":  {e.as(t, "system:serviceaccount:kube-system:generic-garbage-collector", nil, "system:masters"), attempt{update, lease(finalized), func(l *v1alpha1.IPLease) { l.Finalizers = nil }, ""}},
-		"the storage migrator writes back":          {e.as(t, "system:serviceaccount:kube-system:storage-version-migrator-controller", nil, "system:masters"), attempt{update, lease(), nil, ""}},
-		"the controller sets a lease aside":         {e.controller, attempt{update, lease(), quarantined, ""}},
-		"the controller assigns another verifier":   {e.controller, attempt{update, lease(quarantined), on("n2"), ""}},
-		"the controller ends a retention":           {e.controller, attempt{remove, lease(retained), nil, ""}},
-		"the controller creates none, by its rights": {e.controller, attempt{create, lease(), nil, "cannot create resource"}},
+		"the administrator is a person too":                       {e.admin, attempt{remove, lease(), nil, unasked}},
+		"the garbage collector clears a finalizer":                {e.as(t, "system:serviceaccount:kube-system:generic-garbage-collector", nil, "system:masters"), attempt{update, lease(finalized), func(l *v1alpha1.IPLease) { l.Finalizers = nil }, ""}},
+		"the storage migrator writes back":                        {e.as(t, "system:serviceaccount:kube-system:storage-version-migrator-controller", nil, "system:masters"), attempt{update, lease(), nil, ""}},
+		"the controller sets a lease aside":                       {e.controller, attempt{update, lease(), quarantined, ""}},
+		"the controller assigns another verifier":                 {e.controller, attempt{update, lease(quarantined), on("n2"), ""}},
+		"the controller ends a retention":                         {e.controller, attempt{remove, lease(retained), nil, ""}},
+		"the controller creates none, by its rights":              {e.controller, attempt{create, lease(), nil, "cannot create resource"}},
 		"a ServiceAccount of the same name elsewhere is a person": {e.as(t, "system:serviceaccount:other:fenceline-controller", nil, "system:masters"), attempt{remove, lease(), nil, unasked}},
 	} {
 		t.Run(name, func(t *testing.T) { e.try(t, c.who, c.attempt) })

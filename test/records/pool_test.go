@@ -129,7 +129,7 @@ func (e *env) testPoolAddressesRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		subnet  string
 		entries []any
-		want    string // after the name of the field
+		want    string // beside the name of the field
 	}{
 		"no address":                        {"10.1.0.0/24", list("ten"), ": ten is neither an address nor a CIDR nor a range"},
 		"a leading zero":                    {"10.1.0.0/24", list("10.1.0.09"), ": 10.1.0.09 is neither"},
@@ -159,7 +159,7 @@ func (e *env) testPoolAddressesRefused(t *testing.T) {
 			t.Run(field+": "+name, func(t *testing.T) {
 				err := e.admin.Create(t.Context(), record("IPPool", "pool", fields{"subnet": c.subnet, field: c.entries}), client.DryRunAll)
 				e.refused(t, err, "spec."+field)
-				e.refused(t, err, field+c.want)
+				e.refused(t, err, c.want)
 			})
 		}
 	}
@@ -200,9 +200,9 @@ func (e *env) testPoolDefaults(t *testing.T) {
 		reclaim.Terminating == nil || reclaim.ExtraGrace == nil || reclaim.Cooldown == nil || pool.Spec.Warm == nil {
 		t.Fatalf("defaults are missing: %+v", pool.Spec)
 	}
-	got := fmt.Sprint(detection.Mode, *detection.Probes, detection.Interval.Duration, *reclaim.Terminating,
+	got := fmt.Sprintln(detection.Mode, *detection.Probes, detection.Interval.Duration, *reclaim.Terminating,
 		reclaim.ExtraGrace.Duration, reclaim.NodeDown, reclaim.Cooldown.Duration, *pool.Spec.Warm)
-	if want := fmt.Sprint(v1alpha1.ModeEnforce, int64(3), "50ms", true, "5s", v1alpha1.NodeDownAfterTerminating, "30s", int64(0)); got != want {
+	if want := fmt.Sprintln(v1alpha1.ModeEnforce, 3, "50ms", true, "5s", v1alpha1.NodeDownAfterTerminating, "30s", 0); got != want {
 		t.Errorf("defaults are %s, want %s", got, want)
 	}
 }

@@ -1,0 +1,69 @@
+//go:build api
+
+package records
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// testChart comes last, since it uninstalls.
+func (e *env) testChart(t *testing.T) {
+	t.Run("labels the namespace for pod security", func(t *testing.T) {
+		ns := &corev1.Namespace{}
+		if err := e.admin.Get(t.Context(), objectKey(namespace), ns); err != nil {
+			t.Fatal(err)
+		}
+		if got := ns.Labels["pod-security.kubernetes.io/enforce"]; got != "privileged" {
+			t.Errorf("pod-security.kubernetes.io/enforce is %q", got)
+		}
+	})
+	t.Run("has no privileged container but the one that mounts and ends", func(t *testing.T) {
+		agents := &appsv1.DaemonSet{}
+		if err := e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-agent"}, agents); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range agents.Spec.Template.Spec.Containers {
+			if s := c.SecurityContext; s.Privileged != nil && *s.Privileged || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
+				t.Errorf("container %s: %+v", c.Name, s)
+			}
+		}
+	})
+	t.Run("upgrades over itself", func(t *testing.T) {
+		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "bpffs.mount=false", "--set", "cni.conflist.master=eth1")
+		agents := &appsv1.DaemonSet{}
+		if err := e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-agent"}, agents); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(agents.Spec.Template.Spec.InitContainers); n != 0 {
+			t.Errorf("%d init containers after bpffs.mount=false", n)
+		}
+	})
+	t.Run("leaves the records when it is uninstalled, and finds them again", func(t *testing.T) {
+		l := bound("", "10.1.0.1", forced)
+		e.create(t, l)
+		for _, args := range [][]string{
+			{"uninstall", "fenceline", "--namespace", namespace},
+			{"install", "fenceline", chart(t), "--namespace", namespace, "--create-namespace"},
+		} {
+			e.helm(t, args...)
+			if err := e.admin.Get(t.Context(), client.ObjectKeyFromObject(l), &v1alpha1.IPLease{}); err != nil {
+				t.Errorf("after %s: %v", args[0], err)
+			}
+		}
+	})
+	t.Run("leaves nothing in the way of a CRD's deletion when it is uninstalled", func(t *testing.T) {
+		e.helm(t, "uninstall", "fenceline", "--namespace", namespace)
+		e.eventually(t, "delete the CRD", func() error {
+			crd := &apiextensionsv1.CustomResourceDefinition{}
+			crd.Name = "ipleases.fenceline.io"
+			return client.IgnoreNotFound(e.admin.Delete(t.Context(), crd))
+		})
+	})
+}

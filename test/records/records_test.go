@@ -1,0 +1,288 @@
+//go:build api
+
+package records
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+const (
+	namespace      = "fenceline-system"
+	agentUser      = "system:serviceaccount:fenceline-system:fenceline-agent"
+	controllerUser = "system:serviceaccount:fenceline-system:fenceline-controller"
+	nodeNameKey    = "authentication.kubernetes.io/node-name"
+)
+
+// effective is how long the API server may take until it enforces a new policy.
+const effective = 30 * time.Second
+
+// env is an API server on which the chart is installed, and who talks to it.
+type env struct {
+	server            *apiserver.Server
+	scheme            *runtime.Scheme
+	admin, controller client.Client
+}
+
+func TestRecordsAndPolicies(t *testing.T) {
+	e := installed(t)
+	t.Run("pools that are accepted", e.testPoolsAccepted)
+	t.Run("pools that are refused", e.testPoolsRefused)
+	t.Run("addresses of pools that are refused", e.testPoolAddressesRefused)
+	t.Run("changes of pools", e.testPoolChanges)
+	t.Run("defaults of pools", e.testPoolDefaults)
+	t.Run("leases that are accepted", e.testLeasesAccepted)
+	t.Run("leases that are refused", e.testLeasesRefused)
+	t.Run("changes of leases", e.testLeaseChanges)
+	t.Run("selectors of leases", e.testLeaseSelectors)
+	t.Run("columns", e.testColumns)
+	t.Run("an agent", e.testAgentPolicy)
+	t.Run("an agent deletes a pod", e.testAgentPods)
+	t.Run("a person", e.testPeoplePolicy)
+	t.Run("a person deletes a CRD:", e.testRecordsPolicy)
+	t.Run("rights", e.testRights)
+	t.Run("the chart", e.testChart)
+}
+
+// installed starts an API server, installs the chart as the README says, and
+// returns once every policy is enforced.
+func installed(t *testing.T) *env {
+	t.Helper()
+	server, err := apiserver.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	e := &env{server: server, scheme: runtime.NewScheme()}
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(e.scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.admin = e.client(t, server.Admin())
+	e.helm(t, "install", "fenceline", chart(t), "--namespace", namespace, "--create-namespace")
+	e.controller = e.as(t, controllerUser, nil)
+	e.waitForPolicies(t)
+	return e
+}
+
+// waitForPolicies tries one write against each policy until all are refused.
+func (e *env) waitForPolicies(t *testing.T) {
+	t.Helper()
+	agent := e.as(t, agentUser, nil)
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "ipleases.fenceline.io"}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "first", Namespace: "default"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	e.create(t, pod)
+	for policy, try := range map[string]func(context.Context) error{
+		"fenceline-people":     func(ctx context.Context) error { return e.admin.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
+		"fenceline-agents":     func(ctx context.Context) error { return agent.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
+		"fenceline-agent-pods": func(ctx context.Context) error { return agent.Delete(ctx, pod, client.DryRunAll) },
+		"fenceline-records":    func(ctx context.Context) error { return e.admin.Delete(ctx, crd, client.DryRunAll) },
+	} {
+		var last error
+		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, effective, true, func(ctx context.Context) (bool, error) {
+			last = try(ctx)
+			return apierrors.IsForbidden(last) && strings.Contains(last.Error(), policy), nil
+		})
+		if err != nil {
+			t.Fatalf("%s is not enforced: %v (%v)", policy, err, last)
+		}
+	}
+}
+
+func (e *env) client(t *testing.T, config *rest.Config) client.Client {
+	t.Helper()
+	c, err := client.New(config, client.Options{Scheme: e.scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// as returns the access of an impersonated user.
+func (e *env) as(t *testing.T, user string, extra map[string][]string, groups ...string) client.Client {
+	t.Helper()
+	config := e.server.Admin()
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups, Extra: extra}
+	return e.client(t, config)
+}
+
+// agent returns the access of the agent of a node, with a token that is bound to its pod.
+func (e *env) agent(t *testing.T, node string) client.Client {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: namespace},
+		Spec: corev1.PodSpec{
+			ServiceAccountName: "fenceline-agent", NodeName: node,
+			Containers: []corev1.Container{{Name: "agent", Image: "agent"}},
+		},
+	}
+	e.create(t, pod)
+	config, err := e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.client(t, config)
+}
+
+// unboundAgent returns the access of the agents' account by a token of no pod.
+func (e *env) unboundAgent(t *testing.T) client.Client {
+	t.Helper()
+	config, err := e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.client(t, config)
+}
+
+// person returns the access of somebody with every right on leases, who may
+// delete pods "everywhere", "in-default" or "nowhere".
+func (e *env) person(t *testing.T, where string) client.Client {
+	t.Helper()
+	e.create(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "leases-" + where},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "fenceline-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: where}},
+	})
+	deleter := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "pods-" + where}
+	e.create(t, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: deleter.Name},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"delete"}}},
+	})
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: where}}
+	switch where {
+	case "everywhere":
+		e.create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: deleter.Name}, RoleRef: deleter, Subjects: subjects})
+	case "in-default":
+		e.create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: deleter.Name, Namespace: "default"}, RoleRef: deleter, Subjects: subjects})
+	}
+	return e.as(t, where, nil)
+}
+
+// create makes an object as administrator, and removes it when the test has ended.
+func (e *env) create(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := e.admin.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	e.cleanUp(t, o)
+}
+
+// cleanUp removes an object when the test has ended, whatever has become of it.
+func (e *env) cleanUp(t *testing.T, o client.Object) {
+	t.Helper()
+	o = o.DeepCopyObject().(client.Object)
+	t.Cleanup(func() {
+		ctx := context.Background()
+		if _, ok := o.(*v1alpha1.IPLease); ok {
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null,"annotations":{"fenceline.io/force-delete":"test"}}}`))
+			if err := e.admin.Patch(ctx, o, patch); client.IgnoreNotFound(err) != nil {
+				t.Error(err)
+			}
+		}
+		if err := e.admin.Delete(ctx, o, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// expect wants err to be nil where want is empty, otherwise a refusal that says it.
+func (e *env) expect(t *testing.T, err error, want string) {
+	t.Helper()
+	if want != "" {
+		e.refused(t, err, want)
+	} else if err != nil {
+		t.Error(err)
+	}
+}
+
+// refused wants the API server to have said no, in words.
+func (e *env) refused(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("allowed, want a refusal that says %q", want)
+		return
+	}
+	if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+		t.Errorf("failed with %v, want a refusal", err)
+	}
+	if !strings.Contains(err.Error(), want) {
+		t.Errorf("refused with %v, want %q", err, want)
+	}
+}
+
+// eventually wants try to succeed before the API server's caches are late.
+func (e *env) eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, effective, true, func(context.Context) (bool, error) {
+		last = try()
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Errorf("%s: %v", what, last)
+	}
+}
+
+// objectKey is the key of an object that stands in no namespace.
+func objectKey(name string) client.ObjectKey { return client.ObjectKey{Name: name} }
+
+// helm runs helm as administrator and returns what it prints.
+func (e *env) helm(t *testing.T, args ...string) string {
+	t.Helper()
+	builder, err := thirdparty.NewBuilder(os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := builder.Dir(t.Context(), thirdparty.Helm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "helm"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.server.Kubeconfig(),
+		"HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// chart returns the directory of the chart.
+func chart(t *testing.T) string {
+	t.Helper()
+	root, err := thirdparty.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root, "charts", "fenceline")
+}

@@ -1,0 +1,75 @@
+//go:build api
+
+package records
+
+import (
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// testRights asks RBAC for what each account needs, and for what none may have.
+func (e *env) testRights(t *testing.T) {
+	type right struct {
+		user, verb, group, resource, namespace, name string
+		allowed                                      bool
+	}
+	const ours = "fenceline.io"
+	for _, r := range []right{
+		{agentUser, "watch", ours, "ippools", "", "", true},
+		{agentUser, "create", ours, "ipleases", "", "", true},
+		{agentUser, "get", "", "secrets", namespace, "fenceline-claim-key", true},
+		{agentUser, "watch", "", "secrets", namespace, "fenceline-claim-key", true},
+		{agentUser, "list", "", "namespaces", "", "", true},
+		{agentUser, "get", "", "nodes", "", "n1", true},
+		{agentUser, "create", "", "events", "default", "", true},
+		{agentUser, "delete", "", "pods", "default", "p", true},
+
+		{agentUser, "update", ours, "ippools", "", "", false},
+		{agentUser, "update", ours, "ippools/status", "", "", false},
+		{agentUser, "patch", ours, "ipleases", "", "", false},
+		{agentUser, "deletecollection", ours, "ipleases", "", "", false},
+		{agentUser, "get", "", "secrets", namespace, "other", false},
+		{agentUser, "list", "", "secrets", namespace, "", false},
+		{agentUser, "get", "", "secrets", "kube-system", "fenceline-claim-key", false},
+		{agentUser, "update", "", "secrets", namespace, "fenceline-claim-key", false},
+		{agentUser, "create", "", "pods", "default", "", false},
+		{agentUser, "patch", "", "pods", namespace, "", false},
+		{agentUser, "create", "", "serviceaccounts/token", namespace, "fenceline-agent", false},
+		{agentUser, "impersonate", "", "users", "", "", false},
+
+		{controllerUser, "update", ours, "ippools", "", "", true},
+		{controllerUser, "update", ours, "ippools/status", "", "", true},
+		{controllerUser, "update", ours, "ipleases", "", "", true},
+		{controllerUser, "delete", ours, "ipleases", "", "", true},
+		{controllerUser, "delete", "", "pods", "default", "p", true},
+		{controllerUser, "watch", "apps", "statefulsets", "", "", true},
+		{controllerUser, "create", "", "secrets", namespace, "", true},
+		{controllerUser, "update", "", "secrets", namespace, "fenceline-claim-key", true},
+		{controllerUser, "patch", "", "pods", namespace, "", true},
+		{controllerUser, "create", "coordination.k8s.io", "leases", namespace, "", true},
+		{controllerUser, "update", "coordination.k8s.io", "leases", namespace, "fenceline-controller", true},
+		{controllerUser, "create", "events.k8s.io", "events", "default", "", true},
+
+		{controllerUser, "create", ours, "ipleases", "", "", false},
+		{controllerUser, "delete", ours, "ippools", "", "", false},
+		{controllerUser, "get", "", "secrets", namespace, "other", false},
+		{controllerUser, "create", "", "secrets", "default", "", false},
+		{controllerUser, "patch", "", "pods", "default", "", false},
+		{controllerUser, "update", "coordination.k8s.io", "leases", namespace, "other", false},
+		{controllerUser, "update", "", "nodes", "", "n1", false},
+	} {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: r.user,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: r.verb, Group: r.group, Resource: r.resource, Namespace: r.namespace, Name: r.name,
+			},
+		}}
+		if err := e.admin.Create(t.Context(), review); err != nil {
+			t.Fatal(err)
+		}
+		if review.Status.Allowed != r.allowed {
+			t.Errorf("%+v: RBAC says %t", r, review.Status.Allowed)
+		}
+	}
+}
