@@ -88,7 +88,7 @@ func (e *env) testLeasesAccepted(t *testing.T) {
 }
 
 func (e *env) testLeasesRefused(t *testing.T) {
-	const disagree = "spec.address: Invalid value: name and address must agree"
+	const disagree = "name and address must agree: the lease of address "
 	for name, c := range map[string]struct {
 		lease *v1alpha1.IPLease
 		want  string

@@ -27,6 +27,7 @@ func (e *env) testPeoplePolicy(t *testing.T) {
 	const (
 		unasked   = "annotate the lease with fenceline.io/force-delete first"
 		noRight   = "fenceline.io/force-delete takes the right to delete pods in namespace "
+		noRights  = "fenceline.io/force-delete takes the right to delete pods in namespaces "
 		noRightAt = "fenceline.io/force-delete takes the right to delete pods in all namespaces"
 		cascade   = "metadata.ownerReferences"
 	)
@@ -57,8 +58,8 @@ func (e *env) testPeoplePolicy(t *testing.T) {
 		"edits and asks for force at once":              {inDefault, attempt{update, lease(), all(forced, retained), ""}},
 		"edits none and takes force back":               {inDefault, attempt{update, lease(forced), all(unforced, retained), unasked}},
 		"edits none without the right":                  {nowhere, attempt{update, lease(forced), retained, noRight + "default"}},
-		"moves none into a namespace without the right": {inDefault, attempt{update, lease(forced), inProd, noRight + "prod"}},
-		"moves none out of one without the right":       {inDefault, attempt{update, lease(forced, inProd), holderIs("default", "web-0"), "fenceline.io/force-delete takes the right to delete pods"}},
+		"moves none into a namespace without the right": {inDefault, attempt{update, lease(forced), inProd, noRights + "default and prod"}},
+		"moves none out of one without the right":       {inDefault, attempt{update, lease(forced, inProd), holderIs("default", "web-0"), noRights + "prod and default"}},
 		"adds no owner": {everywhere, attempt{update, lease(), func(l *v1alpha1.IPLease) {
 			l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web-0", UID: "u"}}
 		}, cascade}},
