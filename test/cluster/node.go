@@ -72,8 +72,23 @@ func (n *Node) Kill(ctx context.Context, name string) error {
 	return nil
 }
 
-// PowerOn boots the node again after PowerOff: with the same disk and no memory.
+// PowerOff ends every process of the node at once, and its network interfaces
+// go with it. The disk stays.
+func (n *Node) PowerOff(ctx context.Context) error {
+	// First, so that the kernel, which this machine's other nodes keep alive,
+	// does not answer for pods that it is still cleaning up.
+	if err := n.cluster.wires.unplugNode(n.number); err != nil {
+		return fmt.Errorf("power %s off: %w", n.Name(), err)
+	}
+	return n.Machine.PowerOff(ctx)
+}
+
+// PowerOn boots the node again after PowerOff: with the same disk, the same
+// hardware addresses and no memory.
 func (n *Node) PowerOn(ctx context.Context) error {
+	if err := n.cluster.wires.plugNode(n.cluster.Options, n.number); err != nil {
+		return fmt.Errorf("power %s on: %w", n.Name(), err)
+	}
 	m, err := machine.Start(n.Config, n.ns, n.Program)
 	if err != nil {
 		return err

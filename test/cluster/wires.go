@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 
 	"github.com/fenceline/fenceline/test/network"
@@ -33,24 +34,51 @@ func layWires(o Options) (_ *wires, err error) {
 	if err := w.plugMachine(o); err != nil {
 		return nil, err
 	}
-	if w.controlPlane, err = w.plugManaged(o, o.controlPlaneName(), "cp", o.address(controlPlaneHost)); err != nil {
+	if w.controlPlane, err = network.Create(o.controlPlaneName()); err != nil {
+		return nil, err
+	}
+	if err := w.plugManagement(o, w.controlPlane, "cp", controlPlaneHost); err != nil {
 		return nil, err
 	}
 	for n := 1; n <= o.Nodes; n++ {
-		ns, err := w.plugManaged(o, o.nodeName(n), NodeName(n), o.nodeAddress(n))
+		ns, err := network.Create(o.nodeName(n))
 		if err != nil {
 			return nil, err
 		}
-		// kubelet wants a default route; nothing is forwarded there.
-		if err := ns.AddDefaultRoute(o.address(machineHost)); err != nil {
-			return nil, err
-		}
-		if err := ns.Plug(UnderlayInterface, nil, w.sw, underlayPort(NodeName(n)), underlayBridge); err != nil {
-			return nil, err
-		}
 		w.nodes = append(w.nodes, ns)
+		if err := w.plugNode(o, n); err != nil {
+			return nil, err
+		}
 	}
 	return w, nil
+}
+
+// plugNode connects a node with both switches. Its hardware addresses are always
+// the same, as those of a real machine are.
+func (w *wires) plugNode(o Options, n int) error {
+	ns := w.nodes[n-1]
+	if err := w.plugManagement(o, ns, NodeName(n), controlPlaneHost+n); err != nil {
+		return err
+	}
+	// kubelet wants a default route; nothing is forwarded there.
+	if err := ns.AddDefaultRoute(o.address(machineHost)); err != nil {
+		return err
+	}
+	return ns.Plug(UnderlayInterface, hardwareAddr(1, n), w.sw, underlayPort(NodeName(n)), underlayBridge)
+}
+
+// unplugNode removes the node's interfaces, and with them every macvlan on
+// them, in whichever namespace it is.
+func (w *wires) unplugNode(n int) error {
+	return errors.Join(
+		w.sw.DeleteLink(underlayPort(NodeName(n))),
+		w.sw.DeleteLink(managementPort(NodeName(n))),
+	)
+}
+
+// hardwareAddr returns the address of a host on one of the networks.
+func hardwareAddr(network, host int) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 0xf1, 0, 0, byte(network), byte(host)} // 02: locally administered
 }
 
 // plugMachine lets this machine reach the management network.
@@ -66,16 +94,12 @@ func (w *wires) plugMachine(o Options) error {
 	return here.AddAddr(o.managementLink(), netip.PrefixFrom(o.address(machineHost), o.Management.Bits()))
 }
 
-// plugManaged makes a namespace with an address on the management network.
-func (w *wires) plugManaged(o Options, name, owner string, addr netip.Addr) (*network.Namespace, error) {
-	ns, err := network.Create(name)
-	if err != nil {
-		return nil, err
+// plugManagement gives the namespace an address on the management network.
+func (w *wires) plugManagement(o Options, ns *network.Namespace, owner string, host int) error {
+	if err := ns.Plug(managementIface, hardwareAddr(0, host), w.sw, managementPort(owner), managementBridge); err != nil {
+		return err
 	}
-	if err := ns.Plug(managementIface, nil, w.sw, managementPort(owner), managementBridge); err != nil {
-		return nil, err
-	}
-	return ns, ns.AddAddr(managementIface, netip.PrefixFrom(addr, o.Management.Bits()))
+	return ns.AddAddr(managementIface, netip.PrefixFrom(o.address(host), o.Management.Bits()))
 }
 
 // openWires finds the namespaces of a running cluster.

@@ -9,6 +9,10 @@ import (
 	"path/filepath"
 )
 
+// DefaultVersion is the version of images that nobody gave another one; the
+// chart's appVersion is the same.
+const DefaultVersion = "0.1.0"
+
 // Names of the images that only tests use.
 const (
 	PauseImage = "fenceline/test-pause:1"

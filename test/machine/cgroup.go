@@ -14,15 +14,16 @@ import (
 )
 
 // hierarchy is one cgroup tree of this machine. Version 1 has one for each
-// controller; version 2 has a single one.
+// controller; version 2 has a single one. A hybrid machine has both, and its
+// unified tree has no controllers.
 type hierarchy struct {
 	root        string
 	controllers []string // version 1: from the mount options
 	unified     bool
+	bare        bool // unified on a hybrid machine
 }
 
-// hierarchies returns the mounted trees. On a hybrid machine the unified tree
-// has no controllers and is left out.
+// hierarchies returns the mounted trees.
 func hierarchies() ([]hierarchy, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
@@ -42,17 +43,17 @@ func hierarchies() ([]hierarchy, error) {
 			v2 = append(v2, hierarchy{root: fields[1], unified: true})
 		}
 	}
-	if len(v1) > 0 {
-		return v1, nil
+	for i := range v2 {
+		v2[i].bare = len(v1) > 0
 	}
-	if len(v2) > 0 {
-		return v2[:1], nil
+	if len(v1)+len(v2) == 0 {
+		return nil, errors.New("list cgroup hierarchies: none is mounted")
 	}
-	return nil, errors.New("list cgroup hierarchies: none is mounted")
+	return append(v1, v2...), nil
 }
 
 func (h hierarchy) has(controller string) bool {
-	return h.unified || slices.Contains(h.controllers, controller)
+	return h.unified && !h.bare || slices.Contains(h.controllers, controller)
 }
 
 // createCgroup makes the group in every hierarchy, ready for kubelet to make
@@ -63,6 +64,9 @@ func createCgroup(name string) error {
 		return err
 	}
 	for _, h := range trees {
+		if h.bare {
+			continue // the runtime makes what it wants there
+		}
 		if err := h.create(name); err != nil {
 			return fmt.Errorf("create cgroup %s in %s: %w", name, h.root, err)
 		}

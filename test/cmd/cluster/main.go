@@ -1,6 +1,6 @@
 // Cluster starts, uses and ends the cluster of package test/cluster.
 //
-//	cluster [-prefix P] up [-nodes N] [-cni host-local] [-proxy]
+//	cluster [-prefix P] up [-nodes N] [-cni host-local] [-proxy] [-fenceline VERSION]
 //	cluster [-prefix P] down
 //	cluster [-prefix P] env                           print shell settings for kubectl and helm
 //	cluster [-prefix P] exec NODE COMMAND...          run a command inside a node
@@ -85,6 +85,7 @@ func up(ctx context.Context, prefix string, args []string) error {
 	flags.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
 	flags.TextVar(&o.Management, "management", netip.MustParsePrefix("172.30.0.0/24"), "management network, so that several clusters can run")
 	flags.BoolVar(&o.KubeProxy, "proxy", false, "run kube-proxy")
+	version := flags.String("fenceline", "", "build and install Fenceline as that version; implies -proxy")
 	cni := flags.String("cni", "", `"host-local": macvlan without Fenceline; empty: no network until one is configured`)
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -96,9 +97,15 @@ func up(ctx context.Context, prefix string, args []string) error {
 	default:
 		return fmt.Errorf("no CNI configuration %q", *cni)
 	}
+	o.KubeProxy = o.KubeProxy || *version != ""
 	c, err := cluster.Up(ctx, o)
 	if err != nil {
 		return err
+	}
+	if *version != "" {
+		if err := c.InstallFenceline(ctx, *version); err != nil {
+			return err
+		}
 	}
 	printEnvironment(c)
 	return nil

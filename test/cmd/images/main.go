@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	version := flag.String("version", "0.1.0", "tag of the images")
+	version := flag.String("version", images.DefaultVersion, "tag of the images")
 	out := flag.String("out", "images", "directory for the tarballs")
 	tests := flag.Bool("tests", false, "build the images of the tests instead")
 	flag.Parse()

@@ -1,0 +1,105 @@
+# Everything runs on a Debian machine with Go, git, make and root; the first
+# target that needs more installs or builds it. `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO ?= go
+VERSION ?= 0.1.0
+
+export GOTOOLCHAIN := local
+# Where suites leave their counts for the total of `make test`.
+export COUNT_DIR := $(CURDIR)/.cache/counts
+
+thirdparty := $(GO) run ./test/cmd/thirdparty
+count := $(GO) run ./test/cmd/count
+cluster := $(GO) run ./test/cmd/cluster
+
+# The build tags of all suites, for tools that read the whole code.
+tags := kernel,api,cluster,bench
+suites := unit kernel api cluster
+
+##@ See it
+
+.PHONY: demo
+demo: packages ## Tell the story on a real cluster, from nothing
+	$(GO) run ./test/cmd/demo -version $(VERSION)
+
+.PHONY: cluster-up
+cluster-up: packages ## Leave a cluster with Fenceline installed and print its KUBECONFIG
+	$(cluster) up -fenceline $(VERSION)
+
+.PHONY: cluster-down
+cluster-down: ## Remove that cluster
+	$(cluster) down
+
+##@ Build
+
+.PHONY: images
+images: ## Build images/*.tar without a container engine
+	$(GO) run ./test/cmd/images -version $(VERSION) -out images
+
+.PHONY: generate
+generate: packages ## Write all generated files again
+	$(GO) generate ./bpf/...
+	PATH="$$($(thirdparty) dir controller-gen):$$PATH"; \
+	  controller-gen object paths=./apis/... && \
+	  controller-gen crd paths=./apis/... output:crd:dir=charts/fenceline/files/crds
+
+##@ Test
+
+.PHONY: test
+test: packages ## Run all suites, quick ones first, and add up their counts
+	@$(count) reset
+	@for suite in $(suites); do $(MAKE) --no-print-directory test-$$suite || true; done; $(count) total
+
+.PHONY: test-unit
+test-unit: packages ## Run what needs neither root nor a rig, with the race detector
+	@CGO_ENABLED=1 $(count) run unit -race ./...
+
+.PHONY: test-kernel
+test-kernel: packages ## Run what needs namespaces and BPF (root)
+	@$(count) run -tag kernel kernel
+
+.PHONY: test-api
+test-api: packages ## Run what needs a real API server, at the newest and the oldest supported minor
+	@$(thirdparty) build etcd kubernetes kubernetes-oldest
+	@status=0; \
+	  $(count) run -tag api api || status=1; \
+	  FENCELINE_TEST_KUBERNETES=oldest $(count) run -tag api api-oldest || status=1; \
+	  exit $$status
+
+.PHONY: test-cluster
+test-cluster: packages ## Run what needs real kubelets and an underlay (root)
+	@$(thirdparty) build etcd kubernetes containerd cniplugins helm
+	@$(count) run -tag cluster cluster -timeout=40m
+
+.PHONY: bench
+bench: packages ## Measure
+	@$(thirdparty) build etcd kubernetes
+	@$(count) run -tag bench -show bench -benchtime=1s -timeout=30m
+
+##@ Check
+
+.PHONY: lint
+lint: packages ## Check format, style, chart and alert rules
+	@files="$$(git ls-files '*.go' | xargs gofmt -l)"; test -z "$$files" || { echo "gofmt: $$files"; exit 1; }
+	$(GO) vet -tags $(tags) ./...
+	"$$($(thirdparty) dir staticcheck)/staticcheck" -tags $(tags) ./...
+	"$$($(thirdparty) dir golangci-lint)/golangci-lint" run --build-tags $(tags)
+	clang-format-14 --dry-run -Werror $$(git ls-files 'bpf/*.c' 'bpf/*.h' ':!bpf/headers')
+	"$$($(thirdparty) dir helm)/helm" lint --strict charts/fenceline
+	PATH="$$($(thirdparty) dir prometheus):$$PATH"; charts/test-rules
+
+.PHONY: verify
+verify: generate ## Fail if generated files are not those in git
+	git diff --exit-code -- bpf apis charts/fenceline/files
+
+.PHONY: packages
+packages: # Debian packages; quick when they are there
+	@$(thirdparty) packages
+
+.PHONY: help
+help: ## List the targets
+	@awk -F':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { split($$1, target, ":"); printf "  %-14s %s\n", target[1], $$2 }' Makefile

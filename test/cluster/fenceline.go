@@ -1,0 +1,51 @@
+package cluster
+
+import (
+	"context"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// FencelineNamespace is the namespace that Fenceline is installed in.
+const FencelineNamespace = "fenceline-system"
+
+// InstallFenceline builds Fenceline's images, imports them on every node, and
+// installs or upgrades the chart as its README says. Values are arguments of
+// helm's --set.
+func (c *Cluster) InstallFenceline(ctx context.Context, version string, values ...string) error {
+	root, err := thirdparty.Root()
+	if err != nil {
+		return err
+	}
+	for _, recipe := range images.Product(version) {
+		c.progress("building %s", recipe.Name)
+		tarball, err := recipe.Build(ctx, root, filepath.Join(c.dir, "images"), version)
+		if err != nil {
+			return err
+		}
+		group, groupCtx := errgroup.WithContext(ctx)
+		for _, n := range c.nodes {
+			group.Go(func() error { return n.Import(groupCtx, tarball) })
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+	}
+	c.progress("installing the chart")
+	args := []string{
+		"upgrade", "--install", "fenceline", filepath.Join(root, "charts", "fenceline"),
+		"--namespace", FencelineNamespace, "--create-namespace", "--wait", "--timeout", "3m",
+	}
+	if version != images.DefaultVersion {
+		values = append(values, "image.tag="+version)
+	}
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	_, err = c.Helm(ctx, args...)
+	return err
+}

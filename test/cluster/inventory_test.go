@@ -1,0 +1,91 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// inventory is what a cluster could leave behind on this machine.
+type inventory map[string][]string
+
+func takeInventory(t *testing.T) inventory {
+	t.Helper()
+	inv := inventory{}
+	for what, pattern := range map[string]string{
+		"network namespace": "/run/netns/flrig*",
+		"cgroup":            "/sys/fs/cgroup/*/flrig*",
+		"unified cgroup":    "/sys/fs/cgroup/flrig*",
+		"link":              "/sys/class/net/flrig*",
+		"BPF pin":           "/sys/fs/bpf/*",
+	} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv[what] = found
+	}
+	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "net/ipv4/ip_forward"} {
+		data, err := os.ReadFile(filepath.Join("/proc/sys", name))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		inv["value of "+name] = []string{strings.TrimSpace(string(data))}
+	}
+	inv["mount"] = linesWith(t, "/proc/self/mounts", "flrig")
+	inv["process"] = processesWith(t, "clusters/flrig")
+	return inv
+}
+
+func (before inventory) compare(t *testing.T, after inventory) {
+	t.Helper()
+	for what, now := range after {
+		if !slices.Equal(before[what], now) {
+			t.Errorf("%s: before %v, now %v", what, before[what], now)
+		}
+	}
+}
+
+func linesWith(t *testing.T, file, part string) []string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for line := range strings.Lines(string(data)) {
+		if strings.Contains(line, part) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// processesWith returns the command lines that name the cluster's directory, or
+// whose mount namespace shows it.
+func processesWith(t *testing.T, part string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		args, err := os.ReadFile(file)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		mounts, err := os.ReadFile(filepath.Join(filepath.Dir(file), "mounts"))
+		if err != nil {
+			continue
+		}
+		if strings.Contains(string(args), part) || strings.Contains(string(mounts), part) {
+			found = append(found, strings.ReplaceAll(string(args), "\x00", " "))
+		}
+	}
+	return found
+}
