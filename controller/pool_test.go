@@ -1,0 +1,187 @@
+//go:build api
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// waitStatus waits until the pool's status is right.
+func (w world) waitStatus(pool, what string, right func(v1alpha1.IPPoolStatus) bool) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("pool %s: %s", pool, what), func() error {
+		p := &v1alpha1.IPPool{}
+		if err := w.client.Get(w.ctx, types.NamespacedName{Name: pool}, p); err != nil {
+			return err
+		}
+		if !right(p.Status) {
+			return fmt.Errorf("status is %+v", p.Status)
+		}
+		return nil
+	})
+}
+
+// marks returns the offsets that the bitmap marks.
+func marks(inUse string) []uint64 {
+	bitmap, err := ipam.DecodeBitmap(inUse)
+	if err != nil {
+		return nil
+	}
+	var marked []uint64
+	for i := range uint64(len(bitmap) * 8) {
+		if bitmap.Has(i) {
+			marked = append(marked, i)
+		}
+	}
+	return marked
+}
+
+func is(condition, statusAndReason string) func(v1alpha1.IPPoolStatus) bool {
+	return func(s v1alpha1.IPPoolStatus) bool {
+		c := meta.FindStatusCondition(s.Conditions, condition)
+		return c != nil && fmt.Sprintf("%s/%s", c.Status, c.Reason) == statusAndReason
+	}
+}
+
+func published(w world) {
+	w.pool("published", "10.20.0.0/24")
+	w.waitStatus("published", "254 free addresses", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Total == 254 && s.Used == 0 && s.InUse == "" && s.Agents >= 2 && is("Ready", "True/Ready")(s)
+	})
+	w.bound("published", "10.20.0.2", w.runningPod("published-0", "n1"))
+	freed := w.bound("published", "10.20.0.9", w.runningPod("published-1", "n2"))
+	w.waitStatus("published", "two leases", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Used == 2 && s.Bound == 2 && slices.Equal(marks(s.InUse), []uint64{2, 9})
+	})
+	w.waitMetric("fenceline_pool_leases pool=published state=Bound", func(v float64) bool { return v == 2 })
+	w.waitMetric("fenceline_pool_addresses pool=published", func(v float64) bool { return v == 254 })
+
+	deleted := time.Now()
+	if err := w.client.Delete(w.ctx, freed); err != nil {
+		w.Fatal(err)
+	}
+	w.waitStatus("published", "one lease, the other address cools down", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Used == 1 && slices.Equal(marks(s.InUse), []uint64{2, 9})
+	})
+	w.waitStatus("published", "the other address has cooled down", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Used == 1 && slices.Equal(marks(s.InUse), []uint64{2})
+	})
+	if waited := time.Since(deleted); waited < 3*time.Second {
+		w.Errorf("cooled down after %s, the pool's cooldown is 3 s", waited)
+	}
+}
+
+func invalidPool(w world) {
+	w.create(&v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "reversed"}, Spec: v1alpha1.IPPoolSpec{
+		Subnet: "fd00:21::/64", IPs: []string{"fd00:21::20-fd00:21::10"},
+	}})
+	w.waitStatus("reversed", "not ready", is("Ready", "False/Invalid"))
+	w.waitEvent("default", "ReadyFalse", "reversed", "spec.ips[0]")
+}
+
+func overlapping(w world) {
+	older := w.pool("zulu", "10.22.0.0/24")
+	// The API server keeps times in whole seconds; of equal ones the name decides.
+	w.eventually("a later second", func() error {
+		if time.Since(older.CreationTimestamp.Time) < time.Second {
+			return fmt.Errorf("it is still the second in which the older pool was made")
+		}
+		return nil
+	})
+	younger := w.pool("alpha", "10.22.0.0/28")
+	w.waitStatus("alpha", "not ready", is("Ready", "False/Overlapping"))
+	w.waitStatus("zulu", "ready, and says so", func(s v1alpha1.IPPoolStatus) bool {
+		return is("Ready", "True/Ready")(s) && is("Overlapping", "True/SharedAddresses")(s)
+	})
+	if err := w.client.Delete(w.ctx, younger); err != nil {
+		w.Fatal(err)
+	}
+	w.waitStatus("zulu", "overlaps no more", is("Overlapping", "False/None"))
+}
+
+func finalizer(w world) {
+	pool := w.pool("deleted", "10.23.0.0/24")
+	lease := w.bound("deleted", "10.23.0.2", w.runningPod("deleted-0", "n1"))
+	w.eventually("finalizer", func() error {
+		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
+			return err
+		}
+		if !slices.Contains(pool.Finalizers, v1alpha1.FinalizerPool) {
+			return fmt.Errorf("finalizers %v", pool.Finalizers)
+		}
+		return nil
+	})
+	if err := w.client.Delete(w.ctx, pool); err != nil {
+		w.Fatal(err)
+	}
+	w.waitStatus("deleted", "waits for its lease", is("Ready", "False/Deleting"))
+	if err := w.client.Delete(w.ctx, lease); err != nil {
+		w.Fatal(err)
+	}
+	w.eventually("end of the pool", func() error {
+		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pool), pool)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is still there (%v)", err)
+	})
+}
+
+func indexes(w world) {
+	w.eventually("distinct indexes", func() error {
+		var pods corev1.PodList
+		if err := w.client.List(w.ctx, &pods, client.InNamespace(system)); err != nil {
+			return err
+		}
+		var seen []string
+		for _, p := range pods.Items {
+			i, ok := p.Annotations[v1alpha1.AnnotationAgentIndex]
+			if !ok || slices.Contains(seen, i) {
+				return fmt.Errorf("agent %s has index %q, others %s", p.Name, i, strings.Join(seen, ", "))
+			}
+			if len(p.Spec.Containers) != 1 {
+				return fmt.Errorf("agent %s lost its containers", p.Name)
+			}
+			seen = append(seen, i)
+		}
+		return nil
+	})
+}
+
+func claimKey(w world) {
+	w.eventually("claim key", func() error {
+		var secret corev1.Secret
+		if err := w.client.Get(w.ctx, types.NamespacedName{Namespace: system, Name: "fenceline-claim-key"}, &secret); err != nil {
+			return err
+		}
+		if n := len(secret.Data["current"]); n != 16 {
+			return fmt.Errorf("it has %d bytes", n)
+		}
+		return nil
+	})
+}
+
+// addresses returns n addresses from the one given on.
+func addresses(first string, n int) []string {
+	a := netip.MustParseAddr(first)
+	all := make([]string, n)
+	for i := range all {
+		all[i] = a.String()
+		a = a.Next()
+	}
+	return all
+}

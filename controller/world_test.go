@@ -1,0 +1,296 @@
+//go:build api
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/apiserver"
+)
+
+const (
+	system = "fenceline-system"
+	// extraGrace of the controller under test.
+	extraGrace = time.Second
+	// limit for anything that should come to pass.
+	limit = 30 * time.Second
+)
+
+// world is a cluster without kubelets and without controllers but ours: nodes,
+// agents and pods are what the test writes.
+type world struct {
+	*testing.T
+	ctx    context.Context
+	client client.Client
+}
+
+// newWorld starts an API server with the namespaces system and default.
+func newWorld(t *testing.T) (world, *apiserver.Server) {
+	t.Helper()
+	server := apiserver.New(t)
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(server.Admin(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := world{T: t, ctx: t.Context(), client: c}
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}})
+	for _, namespace := range []string{system, "default"} {
+		w.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}})
+	}
+	return w, server
+}
+
+// runController runs the controller in this process until the test ends.
+func (w world) runController(server *apiserver.Server) {
+	w.Helper()
+	logger := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	ctrl.SetLogger(logger)
+	ctx, stop := context.WithCancel(context.Background())
+	mgr, err := newManager(ctx, server.Admin(), options{
+		namespace: system, metricsAddress: "0", healthAddress: "0", extraGrace: extraGrace, auditPeriod: time.Hour,
+	}, logger)
+	if err != nil {
+		stop()
+		w.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	w.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			w.Errorf("the controller ended: %v", err)
+		}
+	})
+}
+
+// in returns the world for a subtest.
+func (w world) in(t *testing.T) world { return world{T: t, ctx: t.Context(), client: w.client} }
+
+func (w world) create(o client.Object) {
+	w.Helper()
+	if err := w.client.Create(w.ctx, o); err != nil {
+		w.Fatalf("create %T %s: %v", o, o.GetName(), err)
+	}
+}
+
+// change edits an object as it is now, again if somebody else wrote meanwhile.
+func change[T client.Object](w world, o T, edit func(T)) {
+	w.Helper()
+	w.eventually("change "+o.GetName(), func() error {
+		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		edit(o)
+		return w.client.Update(w.ctx, o)
+	})
+}
+
+// eventually waits until the condition holds.
+func (w world) eventually(what string, condition func() error) {
+	w.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("%s: not within %s: %v", what, limit, err)
+		}
+		select {
+		case <-w.ctx.Done():
+			w.Fatalf("%s: %v", what, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// readyNode makes a node that is Ready, with an agent that is.
+func (w world) readyNode(name string) {
+	w.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	w.create(node)
+	w.setReady(name, corev1.ConditionTrue)
+	agent := w.podObject(system, "agent-"+name, name)
+	agent.Spec.HostNetwork = true
+	agent.Labels = map[string]string{"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": "agent"}
+	w.create(agent)
+	w.setPodStatus(agent, func(s *corev1.PodStatus) {
+		s.Phase = corev1.PodRunning
+		s.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	})
+}
+
+func (w world) setReady(name string, status corev1.ConditionStatus) {
+	w.Helper()
+	node := &corev1.Node{}
+	w.eventually("set node "+name+" ready", func() error {
+		if err := w.client.Get(w.ctx, types.NamespacedName{Name: name}, node); err != nil {
+			return err
+		}
+		node.Status.Conditions = []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now(),
+		}}
+		return w.client.Status().Update(w.ctx, node)
+	})
+}
+
+// setPodStatus writes as a kubelet does, which loses a race against the agents'
+// indexes now and then.
+func (w world) setPodStatus(pod *corev1.Pod, edit func(*corev1.PodStatus)) {
+	w.Helper()
+	w.eventually("set status of pod "+pod.Name, func() error {
+		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+			return err
+		}
+		edit(&pod.Status)
+		return w.client.Status().Update(w.ctx, pod)
+	})
+}
+
+func (w world) podObject(namespace, name, node string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{
+			NodeName:                      node,
+			TerminationGracePeriodSeconds: ptr.To[int64](1),
+			Containers:                    []corev1.Container{{Name: "main", Image: "none"}},
+		},
+	}
+}
+
+// runningPod makes a pod on the node that Kubernetes believes Running.
+func (w world) runningPod(name, node string) *corev1.Pod {
+	w.Helper()
+	pod := w.podObject("default", name, node)
+	w.create(pod)
+	w.setPodStatus(pod, func(s *corev1.PodStatus) { s.Phase = corev1.PodRunning })
+	return pod
+}
+
+func (w world) deletePod(pod *corev1.Pod, options ...client.DeleteOption) {
+	w.Helper()
+	if err := w.client.Delete(w.ctx, pod, options...); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w world) pool(name, subnet string) *v1alpha1.IPPool {
+	w.Helper()
+	pool := &v1alpha1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.IPPoolSpec{
+			Subnet:  subnet,
+			Reclaim: &v1alpha1.Reclaim{ExtraGrace: &metav1.Duration{Duration: extraGrace}, Cooldown: &metav1.Duration{Duration: 3 * time.Second}},
+		},
+	}
+	w.create(pool)
+	return pool
+}
+
+// bound makes the lease that the pod's agent would have made.
+func (w world) bound(pool, address string, pod *corev1.Pod, edits ...func(*v1alpha1.Holder)) *v1alpha1.IPLease {
+	w.Helper()
+	lease := &v1alpha1.IPLease{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseName("", netip.MustParseAddr(address))},
+		Spec: v1alpha1.IPLeaseSpec{
+			Address: address, Pool: pool, Parent: "eth0", State: v1alpha1.StateBound,
+			Since: metav1.NewTime(time.Now().Add(-time.Hour)), NodeName: pod.Spec.NodeName, Session: "node/boot",
+			Holder: &v1alpha1.Holder{
+				Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Interface: "eth0",
+				ContainerID: "c-" + pod.Name, MAC: "02:00:00:00:00:0a", Guarded: true,
+			},
+		},
+	}
+	for _, edit := range edits {
+		edit(lease.Spec.Holder)
+	}
+	w.create(lease)
+	return lease
+}
+
+// retained makes the lease of a StatefulSet's pod that is kept for its name.
+func (w world) retained(pool, address, set string, ordinal int, policy v1alpha1.RetentionPolicy) {
+	w.Helper()
+	lease := &v1alpha1.IPLease{
+		ObjectMeta: metav1.ObjectMeta{Name: address},
+		Spec: v1alpha1.IPLeaseSpec{
+			Address: address, Pool: pool, State: v1alpha1.StateRetained, Since: metav1.Now(),
+			Holder: &v1alpha1.Holder{
+				Namespace: "default", Pod: fmt.Sprintf("%s-%d", set, ordinal), OwnerKind: "StatefulSet", OwnerName: set,
+			},
+			Retention: &v1alpha1.LeaseRetention{Policy: policy},
+		},
+	}
+	w.create(lease)
+}
+
+func (w world) statefulSet(name string, replicas int32) *appsv1.StatefulSet {
+	w.Helper()
+	labels := map[string]string{"app": name}
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: ptr.To(replicas), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+			},
+		},
+	}
+	w.create(set)
+	return set
+}
+
+// lease returns the lease as it is, and nil if it is gone.
+func (w world) lease(name string) *v1alpha1.IPLease {
+	w.Helper()
+	lease := &v1alpha1.IPLease{}
+	err := w.client.Get(w.ctx, types.NamespacedName{Name: name}, lease)
+	if client.IgnoreNotFound(err) != nil {
+		w.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return lease
+}
+
+// waitQuarantined waits until the lease is taken for the reason.
+func (w world) waitQuarantined(name string, reason v1alpha1.LeaseReason) *v1alpha1.IPLease {
+	w.Helper()
+	var lease *v1alpha1.IPLease
+	w.eventually(fmt.Sprintf("quarantine of %s for %s", name, reason), func() error {
+		if lease = w.lease(name); lease == nil {
+			return errors.New("the lease is gone")
+		}
+		if lease.Spec.State != v1alpha1.StateQuarantined || lease.Spec.Reason != reason {
+			return fmt.Errorf("it is %s (%s)", lease.Spec.State, lease.Spec.Reason)
+		}
+		return nil
+	})
+	return lease
+}
