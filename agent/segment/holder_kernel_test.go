@@ -161,9 +161,7 @@ func TestAnnouncementMovesTheClientsNeighbour(t *testing.T) {
 		r := newRig(t)
 		p := r.addNode("node1").addPod("pod", addr, 100)
 		client := r.addHost("client", netip.MustParseAddr("10.99.0.51"), netip.MustParseAddr("fd99::51"))
-		if !reaches(client.ns, addr) {
-			t.Fatal("client does not reach the pod")
-		}
+		eventually(t, "client reaches the pod", 5*time.Second, func() bool { return reaches(client.ns, addr) })
 		other := r.addHost("other")
 		other.announce(t, addr)
 		eventually(t, "the client believes the foreign host", time.Second, func() bool {
