@@ -59,7 +59,8 @@ const (
 	FenceAndAsk
 	// Release: fence, then free or retain the lease, as DEL does.
 	Release
-	// Recreate the lease for the living pod.
+	// Recreate the lease for the living pod, having cleared the lease's UID in
+	// the journal: it will have another.
 	Recreate
 	// Rebind the lease: another node created it while there was none, and set
 	// it aside because our pod answered its probe.
@@ -122,8 +123,7 @@ func resumeLost(k Known, l *v1alpha1.IPLease) Action {
 		return Fence
 	}
 	// A newer sandbox of the same pod has re-bound the address: the pod is well.
-	if h := l.Spec.Holder; h != nil && l.Spec.State == v1alpha1.StateBound && l.Spec.Session == k.Session &&
-		h.Interface == k.Interface && h.PodUID != "" && k.PodUID == h.PodUID {
+	if k.passedOn(l) {
 		return Fence
 	}
 	if !k.Fenced && spokenForBy(&l.Spec, k.MAC) {
@@ -135,6 +135,13 @@ func resumeLost(k Known, l *v1alpha1.IPLease) Action {
 		}
 	}
 	return k.yield()
+}
+
+// passedOn tells whether the lease is Bound here to another sandbox of the same pod.
+func (k Known) passedOn(l *v1alpha1.IPLease) bool {
+	h := l.Spec.Holder
+	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == k.Node && l.Spec.Session == k.Session &&
+		h != nil && h.ContainerID != k.ContainerID && h.Interface == k.Interface && h.PodUID != "" && h.PodUID == k.PodUID
 }
 
 // spokenForBy tells whether a lease was set aside because this MAC answered.

@@ -96,7 +96,7 @@ func TakeBack(r Request, o Owner) Transition {
 			return old, fmt.Errorf("%w: %s", ErrState, describe(&old))
 		}
 		next := Bind(r, o)
-		next.Pool = old.Pool
+		next.Address, next.Pool = old.Address, old.Pool
 		return next, nil
 	}
 }

@@ -1,0 +1,204 @@
+package lease
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+var (
+	before = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	now    = before.Add(time.Minute)
+	me     = Owner{Node: "n1", Session: "node-1/boot-1", Now: now}
+)
+
+type spec = v1alpha1.IPLeaseSpec
+
+// with returns a copy of a spec with changes.
+func with(s spec, changes ...func(*spec)) spec {
+	s = *s.DeepCopy()
+	for _, change := range changes {
+		change(&s)
+	}
+	return s
+}
+
+func web0(container string) v1alpha1.Holder {
+	return v1alpha1.Holder{
+		Namespace: "shop", Pod: "web-0", PodUID: "uid-1", Interface: "eth0", ContainerID: container,
+		MAC: "02:00:00:00:00:01", Guarded: true, OwnerKind: "StatefulSet", OwnerName: "web",
+	}
+}
+
+func request(container string) Request {
+	return Request{Pool: "a", Addr: netip.MustParseAddr("10.0.0.5"), Parent: "ens1", Holder: web0(container)}
+}
+
+// boundTo is a lease of container c0 in another's hands, unless changed.
+func boundTo(o Owner) spec {
+	return spec{
+		Address: "10.0.0.5", Pool: "a", Parent: "ens1", State: v1alpha1.StateBound, Since: metav1.NewTime(o.Now),
+		NodeName: o.Node, Session: o.Session, Holder: new(web0("c0")),
+	}
+}
+
+var (
+	mine     = boundTo(Owner{"n1", "node-1/boot-1", before})
+	other    = boundTo(Owner{"n2", "node-2/boot-7", before})
+	rebooted = boundTo(Owner{"n1", "node-1/boot-0", before})
+	// quarantined as the controller does it: nodeName is the verifier.
+	quarantined = with(other, func(s *spec) {
+		s.State, s.Reason, s.NodeName = v1alpha1.StateQuarantined, v1alpha1.ReasonPodGone, "n3"
+		s.Previous = &v1alpha1.PreviousHolder{
+			Node: "n2", Session: "node-2/boot-7", PodUID: "uid-1", MAC: "02:00:00:00:00:01", Guarded: true,
+			Reason: v1alpha1.ReasonPodGone, Since: metav1.NewTime(before),
+		}
+	})
+	retained = with(other, func(s *spec) { s.State, s.Holder.ContainerID = v1alpha1.StateRetained, "" })
+	conflict = &v1alpha1.Conflict{MAC: "0a:00:00:00:00:09", Source: "probe", FirstSeen: metav1.NewTime(now), LastSeen: metav1.NewTime(now), Count: 1}
+	// setAsideElsewhere is what another node makes of an address that it created a lease for and found answered.
+	setAsideElsewhere = with(other, nobody, func(s *spec) {
+		s.State, s.Reason, s.Conflict = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, conflict
+	})
+	stranger = Evidence{MAC: "0a:00:00:00:00:09", Source: "probe"}
+)
+
+func otherPod(s *spec)       { s.Holder.Pod = "web-1" }
+func otherNamespace(s *spec) { s.Holder.Namespace = "bank" }
+func otherInterface(s *spec) { s.Holder.Interface = "net1" }
+func otherUID(s *spec)       { s.Holder.PodUID = "uid-0" }
+func nobody(s *spec)         { s.Holder = nil }
+func noPrevious(s *spec)     { s.Previous = nil }
+func warm(s *spec)           { s.State, s.Holder = v1alpha1.StateWarm, nil }
+func previous(p v1alpha1.PreviousHolder) func(*spec) {
+	return func(s *spec) { s.Previous = &p }
+}
+
+// boundAnew is what every take-over leads to.
+var boundAnew = with(mine, func(s *spec) { s.Since, s.Holder.ContainerID = metav1.NewTime(now), "c1" })
+
+func TestTransitions(t *testing.T) {
+	takeOver := TakeOver(request("c1"), me)
+	answering := request("c1")
+	answering.Holder.MAC = conflict.MAC
+	retainedNow := with(mine, func(s *spec) {
+		s.State, s.Since, s.Holder.ContainerID = v1alpha1.StateRetained, metav1.NewTime(now), ""
+	})
+	aside := func(s *spec) {
+		s.State, s.Reason, s.Since = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, metav1.NewTime(now)
+		s.Message, s.Conflict = "0a:00:00:00:00:09 speaks for the address (probe)", conflict
+	}
+	for _, c := range []struct {
+		rule string
+		do   Transition
+		from spec
+		want spec
+		err  error
+	}{
+		{"a Retained lease is taken over by its pod's name", takeOver, retained, boundAnew, nil},
+		{"also by a new pod of that name", takeOver, with(retained, otherUID), boundAnew, nil},
+		{"a Quarantined lease is taken over, and the last holder named until verified", takeOver, quarantined,
+			with(boundAnew, previous(*quarantined.Previous)), nil},
+		{"without a record of the last holder, the holder is it; its node is not known", takeOver, with(quarantined, noPrevious),
+			with(boundAnew, previous(v1alpha1.PreviousHolder{Session: "node-2/boot-7", PodUID: "uid-1", MAC: "02:00:00:00:00:01",
+				Guarded: true, Reason: v1alpha1.ReasonPodGone, Since: metav1.NewTime(before)})), nil},
+		{"a conflict is remembered until verified", takeOver, with(retained, func(s *spec) { s.Conflict = conflict }),
+			with(boundAnew, func(s *spec) { s.Conflict = conflict }), nil},
+		{"a retention stays", takeOver, with(retained, func(s *spec) { s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever} }),
+			with(boundAnew, func(s *spec) { s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever} }), nil},
+		{"a newer sandbox of the same pod re-binds", takeOver, mine, boundAnew, nil},
+		{"a newer sandbox after a reboot does not assume the older one gone (R8)", takeOver, rebooted,
+			with(boundAnew, previous(v1alpha1.PreviousHolder{Node: "n1", Session: "node-1/boot-0", PodUID: "uid-1",
+				MAC: "02:00:00:00:00:01", Guarded: true, Since: metav1.NewTime(before)})), nil},
+		{"an unfinished verification is not forgotten by the next sandbox", takeOver, with(mine, previous(*quarantined.Previous)),
+			with(boundAnew, previous(*quarantined.Previous)), nil},
+		{"not of another pod", takeOver, with(retained, otherPod), spec{}, ErrIdentity},
+		{"not of another namespace", takeOver, with(retained, otherNamespace), spec{}, ErrIdentity},
+		{"not of another interface of the pod", takeOver, with(quarantined, otherInterface), spec{}, ErrIdentity},
+		{"not of nobody", takeOver, with(quarantined, nobody), spec{}, ErrIdentity},
+		{"not what is Bound on another node", takeOver, other, spec{}, ErrState},
+		{"not what is Bound to another pod of that name", takeOver, with(mine, otherUID), spec{}, ErrState},
+		{"not what is Warm", takeOver, with(mine, warm), spec{}, ErrIdentity},
+
+		{"a pod's address is taken back that was set aside because it answered", TakeBack(answering, me), setAsideElsewhere,
+			with(boundAnew, func(s *spec) { s.Holder.MAC = conflict.MAC }), nil},
+		{"not where another answered", TakeBack(request("c1"), me), setAsideElsewhere, spec{}, ErrState},
+		{"not where it waits for a pod", TakeBack(answering, me), with(quarantined, func(s *spec) { s.Reason, s.Conflict = v1alpha1.ReasonConflict, conflict }), spec{}, ErrState},
+		{"not where it was set aside for another reason", TakeBack(answering, me), with(setAsideElsewhere, func(s *spec) { s.Reason = v1alpha1.ReasonPodGone }), spec{}, ErrState},
+
+		{"a verified take-over is confirmed", Confirm(), with(boundAnew, previous(*quarantined.Previous), func(s *spec) { s.Conflict = conflict }), boundAnew, nil},
+		{"only a Bound lease is confirmed", Confirm(), quarantined, spec{}, ErrState},
+		{"a take-over without proof waits, with its pod and the last holder", Unverified(now, "deaf"), with(boundAnew, previous(*quarantined.Previous)),
+			with(boundAnew, previous(*quarantined.Previous), func(s *spec) {
+				s.State, s.Reason, s.Message = v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, "deaf"
+			}), nil},
+		{"only a Bound lease is unverified", Unverified(now, ""), retained, spec{}, ErrState},
+
+		{"DEL retains", Retain(now), mine, retainedNow, nil},
+		{"a verification retains, and what was feared is forgotten", Retain(now),
+			with(mine, aside, previous(*quarantined.Previous)), retainedNow, nil},
+		{"nothing is retained for nobody", Retain(now), with(quarantined, nobody), spec{}, ErrState},
+		{"a Retained lease is not retained again", Retain(now), retained, spec{}, ErrState},
+		{"a Warm lease is not retained", Retain(now), with(mine, warm), spec{}, ErrState},
+
+		{"a lease of an earlier boot is set aside with its holder as the last", Quarantine(now, v1alpha1.ReasonUnverified, "rebooted"), rebooted,
+			with(rebooted, previous(v1alpha1.PreviousHolder{Node: "n1", Session: "node-1/boot-0", PodUID: "uid-1", MAC: "02:00:00:00:00:01",
+				Guarded: true, Reason: v1alpha1.ReasonUnverified, Since: metav1.NewTime(now)}), func(s *spec) {
+				s.State, s.Reason, s.Message, s.Since = v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, "rebooted", metav1.NewTime(now)
+			}), nil},
+		{"only a Bound lease is set aside", Quarantine(now, v1alpha1.ReasonPodGone, ""), retained, spec{}, ErrState},
+
+		{"a conflict at ADD sets the address aside for nobody", QuarantineConflict(now, stranger, false), mine, with(mine, aside, nobody), nil},
+		{"a static address goes on waiting for its pod", QuarantineConflict(now, stranger, true), mine, with(mine, aside), nil},
+		{"only a Bound lease meets a conflict at ADD", QuarantineConflict(now, stranger, false), retained, spec{}, ErrState},
+
+		{"a later conflict leaves the lease Bound", RecordConflict(now, stranger), mine, with(mine, func(s *spec) {
+			s.Conflict, s.Message = conflict, "0a:00:00:00:00:09 speaks for the address (probe)"
+		}), nil},
+		{"a conflict seen again counts, from when it was first seen", RecordConflict(now, Evidence{MAC: "0b", Source: "guard", Message: "m"}),
+			with(mine, func(s *spec) {
+				s.Conflict = &v1alpha1.Conflict{MAC: "0a", Source: "probe", FirstSeen: metav1.NewTime(before), LastSeen: metav1.NewTime(before), Count: 4}
+			}),
+			with(mine, func(s *spec) {
+				s.Conflict = &v1alpha1.Conflict{MAC: "0b", Source: "guard", FirstSeen: metav1.NewTime(before), LastSeen: metav1.NewTime(now), Count: 5}
+				s.Message = "m"
+			}), nil},
+		{"only a Bound lease records a conflict", RecordConflict(now, stranger), quarantined, spec{}, ErrState},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			original := c.from.DeepCopy()
+			got, err := c.do(*c.from.DeepCopy())
+			if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+				t.Fatalf("error %v, want %v", err, c.err)
+			}
+			if err == nil {
+				if diff := cmp.Diff(c.want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			}
+			if diff := cmp.Diff(*original, c.from); diff != "" {
+				t.Errorf("the old spec was changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestANewLeaseIsBoundToItsHolder(t *testing.T) {
+	r := request("c1")
+	r.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever}
+	got := Bind(r, me)
+	want := with(boundAnew, func(s *spec) { s.Retention = r.Retention })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	got.Holder.Pod, got.Retention.Policy = "changed", "changed"
+	if r.Holder.Pod != "web-0" || r.Retention.Policy != v1alpha1.RetainForever {
+		t.Error("the spec shares memory with the request")
+	}
+}
