@@ -1,0 +1,301 @@
+//go:build api
+
+package lease
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/apiserver"
+)
+
+// world is a real API server, and stores of two nodes on it.
+type world struct {
+	client.Client
+	n1, n1Rebooted, n2 *Store
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(apiserver.New(t).Admin(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := func(node, session string) *Store {
+		return NewStore(Options{Client: c, Reader: c, Node: node, Session: session, Clock: clock.RealClock{}})
+	}
+	return &world{c, store("n1", "node-1/boot-1"), store("n1", "node-1/boot-2"), store("n2", "node-2/boot-1")}
+}
+
+// wish asks for an address for pod shop/web-0.
+func wish(addr, container string) Request {
+	r := request(container)
+	r.Addr = netip.MustParseAddr(addr)
+	return r
+}
+
+func (w *world) create(t *testing.T, s *Store, addr, container string) *v1alpha1.IPLease {
+	t.Helper()
+	l, err := s.Create(t.Context(), wish(addr, container))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// edit changes a lease as somebody does who does not care whose it is.
+func (w *world) edit(t *testing.T, name string, change func(*v1alpha1.IPLease)) *v1alpha1.IPLease {
+	t.Helper()
+	l := &v1alpha1.IPLease{}
+	if err := w.Get(t.Context(), client.ObjectKey{Name: name}, l); err != nil {
+		t.Fatal(err)
+	}
+	change(l)
+	if err := w.Update(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// quarantine does what the controller does.
+func (w *world) quarantine(t *testing.T, l *v1alpha1.IPLease, verifier string) *v1alpha1.IPLease {
+	t.Helper()
+	return w.edit(t, l.Name, func(l *v1alpha1.IPLease) {
+		l.Spec, _ = Quarantine(time.Now(), v1alpha1.ReasonPodGone, "")(l.Spec)
+		l.Spec.NodeName = verifier
+	})
+}
+
+func annotate(l *v1alpha1.IPLease) { l.Annotations = map[string]string{"somebody": "was here"} }
+
+func wantErr(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: got %v, want %v", what, err, want)
+	}
+}
+
+func TestStoreOnARealAPIServer(t *testing.T) {
+	w := newWorld(t)
+	for name, test := range map[string]func(*testing.T){
+		"the name is the lock":                                 w.testCreate,
+		"tokens grow with every hand-over":                     w.testTokens,
+		"delete is of one's own lease only":                    w.testDelete,
+		"edits of others do not stop a write":                  w.testEdits,
+		"a static address moves with its pod":                  w.testTakeOver,
+		"a take-over whose answer was lost is found":           w.testTakeOverTwice,
+		"an address in conflict is set aside, then freed":      w.testConflict,
+		"a verifier that was replaced does not write":          w.testReplacedVerifier,
+		"after a reboot only a verification frees (R8)":        w.testReboot,
+		"leases are listed by pool and by pod, past any cache": w.testLists,
+	} {
+		t.Run(name, test)
+	}
+}
+
+func (w *world) testCreate(t *testing.T) {
+	l := w.create(t, w.n1, "10.0.1.1", "c1")
+	if l.Name != "10.0.1.1" || l.Spec.Session != "node-1/boot-1" || l.UID == "" {
+		t.Errorf("created %+v", l)
+	}
+	again := w.create(t, w.n1, "10.0.1.1", "c1")
+	if again.UID != l.UID {
+		t.Error("a retried create did not return the lease of the first")
+	}
+	for what, s := range map[string]*Store{"another node": w.n2, "an earlier boot": w.n1Rebooted} {
+		_, err := s.Create(t.Context(), wish("10.0.1.1", "c1"))
+		wantErr(t, what, err, ErrTaken)
+	}
+	_, err := w.n1.Create(t.Context(), wish("10.0.1.1", "c2"))
+	wantErr(t, "another container", err, ErrTaken)
+	if taken := (*TakenError)(nil); !errors.As(err, &taken) || taken.Lease.UID != l.UID {
+		t.Errorf("%v does not hold the lease", err)
+	}
+	if v6 := w.create(t, w.n1, "fd00::1:5", "c1"); v6.Name != "fd00-0000-0000-0000-0000-0000-0001-0005" {
+		t.Errorf("IPv6 lease %s", v6.Name)
+	}
+}
+
+func (w *world) testTokens(t *testing.T) {
+	l := w.create(t, w.n1, "10.0.2.1", "c1")
+	tokens := []uint64{mustToken(t, l)}
+	q := w.quarantine(t, l, "n2")
+	tokens = append(tokens, mustToken(t, q))
+	l, err := w.n2.TakeOver(t.Context(), q, wish("10.0.2.1", "c2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens = append(tokens, mustToken(t, l))
+	if !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != 3 {
+		t.Errorf("tokens %v", tokens)
+	}
+}
+
+func mustToken(t *testing.T, l *v1alpha1.IPLease) uint64 {
+	t.Helper()
+	token, err := Token(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func (w *world) testDelete(t *testing.T) {
+	l := w.create(t, w.n1, "10.0.3.1", "c1")
+	for range 2 {
+		if err := w.n1.Delete(t.Context(), l); err != nil {
+			t.Fatalf("delete: %v", err)
+		}
+	}
+	// The name has another lease now.
+	next := w.create(t, w.n2, "10.0.3.1", "c2")
+	wantErr(t, "someone else's", w.n1.Delete(t.Context(), l), ErrNotMine)
+	wantErr(t, "by name", w.n1.DeleteHeldBy(t.Context(), l.Name, "c1", "eth0"), ErrNotMine)
+
+	w.quarantine(t, next, "n1")
+	wantErr(t, "quarantined meanwhile", w.n2.Delete(t.Context(), next), ErrNotMine)
+	if _, err := w.n1.Get(t.Context(), l.Name); err != nil {
+		t.Errorf("the lease is gone: %v", err)
+	}
+}
+
+func (w *world) testEdits(t *testing.T) {
+	l := w.create(t, w.n1, "10.0.4.1", "c1")
+	w.edit(t, l.Name, annotate)
+	noted, err := w.n1.RecordConflict(t.Context(), l, stranger)
+	if err != nil || noted.Spec.Conflict.Count != 1 || noted.Annotations["somebody"] == "" {
+		t.Fatalf("record a conflict on an edited lease: %+v, %v", noted, err)
+	}
+	// l is older than both writes.
+	if err := w.n1.Delete(t.Context(), l); err != nil {
+		t.Errorf("delete an edited lease: %v", err)
+	}
+	_, err = w.n1.RecordConflict(t.Context(), l, stranger)
+	wantErr(t, "update what is gone", err, ErrGone)
+	_, err = w.n1.Get(t.Context(), l.Name)
+	wantErr(t, "get what is gone", err, ErrGone)
+}
+
+func (w *world) testTakeOver(t *testing.T) {
+	l := w.create(t, w.n1, "10.0.5.1", "c1")
+	retained, err := w.n1.Retain(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := wish("10.0.5.1", "c9")
+	stranger.Holder.Pod = "web-9"
+	_, err = w.n2.TakeOver(t.Context(), retained, stranger)
+	wantErr(t, "another pod's take-over", err, ErrIdentity)
+
+	moved, err := w.n2.TakeOver(t.Context(), retained, wish("10.0.5.1", "c2"))
+	if err != nil || moved.Spec.NodeName != "n2" || moved.Spec.Previous != nil || moved.UID != l.UID {
+		t.Fatalf("take over a Retained lease: %+v, %v", moved, err)
+	}
+	quarantined := w.quarantine(t, moved, "n1")
+	back, err := w.n1.TakeOver(t.Context(), quarantined, wish("10.0.5.1", "c3"))
+	if err != nil || back.Spec.Previous == nil || back.Spec.Previous.Node != "n2" {
+		t.Fatalf("take over a Quarantined lease: %+v, %v", back, err)
+	}
+	waiting, err := w.n1.Unverified(t.Context(), back, "deaf")
+	if err != nil || waiting.Spec.State != v1alpha1.StateQuarantined || waiting.Spec.Previous.Node != "n2" {
+		t.Fatalf("without proof: %+v, %v", waiting, err)
+	}
+	again, err := w.n1.TakeOver(t.Context(), waiting, wish("10.0.5.1", "c4"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := w.n1.Confirm(t.Context(), again)
+	if err != nil || done.Spec.Previous != nil || done.Spec.State != v1alpha1.StateBound {
+		t.Errorf("confirmed: %+v, %v", done, err)
+	}
+}
+
+func (w *world) testTakeOverTwice(t *testing.T) {
+	retained, err := w.n1.Retain(t.Context(), w.create(t, w.n1, "10.0.6.1", "c1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := w.n2.TakeOver(t.Context(), retained, wish("10.0.6.1", "c2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := w.n2.TakeOver(t.Context(), retained, wish("10.0.6.1", "c2"))
+	if err != nil || second.ResourceVersion != first.ResourceVersion {
+		t.Errorf("got %v, %v", second, err)
+	}
+	_, err = w.n1.TakeOver(t.Context(), retained, wish("10.0.6.1", "c3"))
+	wantErr(t, "the slower of two nodes", err, ErrNotMine)
+}
+
+func (w *world) testConflict(t *testing.T) {
+	l := w.create(t, w.n1, "10.0.7.1", "c1")
+	aside, err := w.n1.QuarantineConflict(t.Context(), l, stranger, false)
+	if err != nil || aside.Spec.Holder != nil || aside.Spec.NodeName != "n1" {
+		t.Fatalf("set aside: %+v, %v", aside, err)
+	}
+	_, err = w.n2.Create(t.Context(), wish("10.0.7.1", "c2"))
+	wantErr(t, "an address set aside", err, ErrTaken)
+
+	aside, err = w.n1.Settle(t.Context(), aside, FindingAnswered, stranger)
+	if err != nil || aside.Spec.Conflict.Count != 2 {
+		t.Fatalf("answered again: %+v, %v", aside, err)
+	}
+	if l, err := w.n1.Settle(t.Context(), aside, FindingSafe, Evidence{}); err != nil || l != nil {
+		t.Fatalf("silent: %+v, %v", l, err)
+	}
+	w.create(t, w.n2, "10.0.7.1", "c2")
+}
+
+func (w *world) testReplacedVerifier(t *testing.T) {
+	q := w.quarantine(t, w.create(t, w.n1, "10.0.8.1", "c1"), "n1")
+	w.edit(t, q.Name, func(l *v1alpha1.IPLease) { l.Spec.NodeName = "n2" })
+	for what, finding := range map[string]Finding{"safe": FindingSafe, "answered": FindingAnswered, "unknown": FindingUnknown} {
+		_, err := w.n1.Settle(t.Context(), q, finding, Evidence{})
+		wantErr(t, what, err, ErrNotMine)
+	}
+}
+
+func (w *world) testReboot(t *testing.T) {
+	l := w.create(t, w.n1, "10.0.9.1", "c1")
+	wantErr(t, "by name after a reboot", w.n1Rebooted.DeleteHeldBy(t.Context(), l.Name, "c1", "eth0"), ErrNotMine)
+	rebound, err := w.n1Rebooted.TakeOver(t.Context(), l, wish("10.0.9.1", "c2"))
+	if err != nil || rebound.Spec.Previous == nil || !NeedsVerification(&rebound.Spec, "node-1/boot-2") {
+		t.Errorf("got %+v, %v", rebound, err)
+	}
+}
+
+func (w *world) testLists(t *testing.T) {
+	for addr, pool := range map[string]string{"10.0.10.1": "p", "10.0.10.2": "p", "fd00::a": "p", "10.0.10.3": "q"} {
+		r := wish(addr, "c1")
+		r.Pool, r.Network = pool, "red"
+		r.Holder.Namespace, r.Holder.Pod = "lists", "pod-"+pool
+		if _, err := w.n1.Create(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken, err := w.n2.TakenIn(t.Context(), "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []netip.Addr{netip.MustParseAddr("10.0.10.1"), netip.MustParseAddr("10.0.10.2"), netip.MustParseAddr("fd00::a")}
+	if got := slices.SortedFunc(maps.Keys(taken), netip.Addr.Compare); !slices.Equal(got, want) {
+		t.Errorf("leases of pool p: %v, want %v", got, want)
+	}
+	own, err := w.n2.OfPod(t.Context(), "lists", "pod-q")
+	if err != nil || len(own) != 1 || own[0].Spec.Address != "10.0.10.3" {
+		t.Errorf("leases of pod-q: %v, %v", own, err)
+	}
+}

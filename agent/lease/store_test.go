@@ -1,0 +1,151 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// The API server's own rules are tested against a real one (tag api); here it
+// misbehaves on purpose.
+
+// faulty returns a store whose calls go through the interceptor, and the
+// errors that it counted, by verb.
+func faulty(t *testing.T, f interceptor.Funcs, leases ...client.Object) (*Store, map[string]int) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(leases...).WithInterceptorFuncs(f).Build()
+	counted := map[string]int{}
+	return NewStore(Options{
+		Client: c, Reader: c, Node: me.Node, Session: me.Session, Clock: clocktesting.NewFakePassiveClock(now),
+		CountError: func(verb string, err error) { counted[verb]++ },
+	}), counted
+}
+
+var resource = schema.GroupResource{Group: v1alpha1.GroupName, Resource: "ipleases"}
+
+func TestACreateWithoutAnAnswerIsUncertain(t *testing.T) {
+	s, counted := faulty(t, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if err := c.Create(ctx, o, opts...); err != nil {
+				return err
+			}
+			return &netOpError{}
+		},
+	})
+	_, err := s.Create(t.Context(), request("c1"))
+	if !errors.Is(err, ErrUncertain) || !IsUnavailable(err) {
+		t.Fatalf("got %v", err)
+	}
+	if counted["create"] != 1 {
+		t.Errorf("counted %v", counted)
+	}
+	// The lease is there; cleaning up goes by name and container.
+	if err := s.DeleteHeldBy(t.Context(), "10.0.0.5", "c2", "eth0"); !errors.Is(err, ErrNotMine) {
+		t.Errorf("another container's: %v", err)
+	}
+	for range 2 {
+		if err := s.DeleteHeldBy(t.Context(), "10.0.0.5", "c1", "eth0"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// netOpError is a connection that broke after the request was sent.
+type netOpError struct{}
+
+func (*netOpError) Error() string   { return "read: connection reset by peer" }
+func (*netOpError) Unwrap() error   { return syscall.ECONNRESET }
+func (*netOpError) Timeout() bool   { return false }
+func (*netOpError) Temporary() bool { return true }
+
+func TestARetriedCreateFindsItsLease(t *testing.T) {
+	s, _ := faulty(t, interceptor.Funcs{}, leaseOf(with(mine, func(s *spec) { s.Holder.ContainerID = "c1" }), "u"))
+	l, err := s.Create(t.Context(), request("c1"))
+	if err != nil || l.UID != "u" {
+		t.Errorf("got %v, %v", l, err)
+	}
+}
+
+func TestAnAddressFreedDuringTheCreateIsTriedAgain(t *testing.T) {
+	s, counted := faulty(t, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if err := c.Delete(ctx, leaseOf(other, "u")); client.IgnoreNotFound(err) != nil {
+				return err
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	}, leaseOf(other, "u"))
+	l, err := s.Create(t.Context(), request("c1"))
+	if err != nil || l.Spec.Holder.ContainerID != "c1" {
+		t.Errorf("got %v, %v", l, err)
+	}
+	if len(counted) != 0 {
+		t.Errorf("answers were counted as failures: %v", counted)
+	}
+}
+
+func TestARefusedWriteIsNeitherUncertainNorUnavailable(t *testing.T) {
+	refused := apierrors.NewForbidden(resource, "10.0.0.5", errors.New("not its node"))
+	s, counted := faulty(t, interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return refused },
+		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return refused },
+	})
+	_, err := s.Create(t.Context(), request("c1"))
+	for _, err := range []error{err, s.Delete(t.Context(), leaseOf(mine, "u"))} {
+		if !apierrors.IsForbidden(err) || errors.Is(err, ErrUncertain) || IsUnavailable(err) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if counted["create"] != 1 || counted["delete"] != 1 {
+		t.Errorf("counted %v", counted)
+	}
+}
+
+func TestAnAwayAPIServerSaysNothingAboutALease(t *testing.T) {
+	away := func() error { return &netOpError{} }
+	s, counted := faulty(t, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return away()
+		},
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return away() },
+	})
+	_, getErr := s.Get(t.Context(), "10.0.0.5")
+	_, listErr := s.OfPod(t.Context(), "shop", "web-0")
+	_, takenErr := s.TakenIn(t.Context(), "a")
+	for _, err := range []error{getErr, listErr, takenErr, s.DeleteHeldBy(t.Context(), "10.0.0.5", "c1", "eth0")} {
+		if !IsUnavailable(err) || errors.Is(err, ErrGone) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if counted["get"] != 2 || counted["list"] != 2 {
+		t.Errorf("counted %v", counted)
+	}
+}
+
+func TestAnUpdateThatLosesEveryRaceEnds(t *testing.T) {
+	tries := 0
+	s, _ := faulty(t, interceptor.Funcs{
+		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
+			tries++
+			return apierrors.NewConflict(resource, "10.0.0.5", errors.New("changed"))
+		},
+	}, leaseOf(mine, "u"))
+	if _, err := s.Confirm(t.Context(), leaseOf(mine, "u")); !apierrors.IsConflict(err) || tries != attempts {
+		t.Errorf("got %v after %d tries", err, tries)
+	}
+}
