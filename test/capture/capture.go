@@ -29,6 +29,7 @@ type Capture struct {
 	bridge string
 	file   *os.File
 	done   chan struct{}
+	stop   sync.Once
 	ports  map[int]string // by ifindex; the receiving goroutine's own
 
 	mu      sync.Mutex
@@ -69,10 +70,11 @@ func (c *Capture) open() error {
 // It is an error if the kernel had to drop a frame: what was not seen cannot
 // be judged.
 func (c *Capture) Stop() ([]Frame, error) {
-	if err := c.file.SetReadDeadline(time.Now()); err != nil && !errors.Is(err, os.ErrClosed) {
-		return nil, fmt.Errorf("stop the capture: %w", err)
-	}
-	<-c.done
+	c.stop.Do(func() {
+		c.fail(c.file.SetReadDeadline(time.Now()))
+		<-c.done
+		c.fail(c.file.Close())
+	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.frames, c.err
@@ -122,7 +124,6 @@ func (c *Capture) WaitMore(ctx context.Context, n int) error {
 
 func (c *Capture) run() {
 	defer close(c.done)
-	defer c.file.Close()
 	conn, err := c.file.SyscallConn()
 	if err == nil {
 		err = conn.Read(func(fd uintptr) bool {

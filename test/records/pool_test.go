@@ -197,12 +197,15 @@ func (e *env) testPoolDefaults(t *testing.T) {
 	}
 	detection, reclaim := pool.Spec.ConflictDetection, pool.Spec.Reclaim
 	if detection == nil || reclaim == nil || detection.Probes == nil || detection.Interval == nil ||
-		reclaim.Terminating == nil || reclaim.ExtraGrace == nil || reclaim.Cooldown == nil || pool.Spec.Warm == nil {
+		reclaim.Terminating == nil || reclaim.Cooldown == nil || pool.Spec.Warm == nil {
 		t.Fatalf("defaults are missing: %+v", pool.Spec)
 	}
+	if reclaim.ExtraGrace != nil {
+		t.Errorf("extraGrace is %s, want none: it is the controller's to choose", reclaim.ExtraGrace.Duration)
+	}
 	got := fmt.Sprintln(detection.Mode, *detection.Probes, detection.Interval.Duration, *reclaim.Terminating,
-		reclaim.ExtraGrace.Duration, reclaim.NodeDown, reclaim.Cooldown.Duration, *pool.Spec.Warm)
-	if want := fmt.Sprintln(v1alpha1.ModeEnforce, 3, "50ms", true, "5s", v1alpha1.NodeDownAfterTerminating, "30s", 0); got != want {
+		reclaim.NodeDown, reclaim.Cooldown.Duration, *pool.Spec.Warm)
+	if want := fmt.Sprintln(v1alpha1.ModeEnforce, 3, "50ms", true, v1alpha1.NodeDownAfterTerminating, "30s", 0); got != want {
 		t.Errorf("defaults are %s, want %s", got, want)
 	}
 }

@@ -1,0 +1,99 @@
+//go:build kernel
+
+package namespaces_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// macvlan returns a configuration with one fixed address, by the reference
+// plugins alone.
+func macvlan(t *testing.T, addr string) string {
+	return `{"cniVersion": "1.0.0", "name": "test", "plugins": [{
+		"type": "macvlan", "master": "` + namespaces.Parent + `", "mode": "bridge",
+		"ipam": {"type": "host-local", "dataDir": "` + t.TempDir() + `",
+			"ranges": [[{"subnet": "10.77.0.0/16", "rangeStart": "` + addr + `", "rangeEnd": "` + addr + `"}]]}
+	}]}`
+}
+
+func ping(ctx context.Context, t *testing.T, from *network.Namespace, to netip.Addr) bool {
+	t.Helper()
+	return from.Command(ctx, "ping", "-q", "-c", "1", "-W", "1", to.String()).Run() == nil
+}
+
+func TestPodsOfTheReferencePluginAndForeignHostsShareTheUnderlay(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	rig := namespaces.New(t, 2)
+	frames := rig.Capture()
+	host := rig.Host(netip.MustParsePrefix("10.77.0.9/16"), nil)
+	a, err := rig.Node(1).AddPod(ctx, macvlan(t, "10.77.0.11"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := rig.Node(2).AddPod(ctx, macvlan(t, "10.77.0.12"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []netip.Addr{b.IPs[0], host.Addr} {
+		if !ping(ctx, t, a.Namespace, to) {
+			t.Errorf("%s does not answer %s", to, a.IPs[0])
+		}
+	}
+	if err := a.Check(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := a.Del(ctx); err != nil {
+		t.Error(err)
+	}
+	if ping(ctx, t, host.Namespace, a.IPs[0]) {
+		t.Error("a deleted pod answers")
+	}
+	seen, err := frames.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoken := capture.SpokenFor(seen, a.IPs[0])
+	if len(spoken) == 0 || len(capture.From(spoken, a.MAC)) != len(spoken) || spoken[0].Port != "ul-n1" {
+		t.Errorf("frames for %s of %s on n1: %v", a.IPs[0], a.MAC, spoken)
+	}
+}
+
+func TestACutCableSilencesANode(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	rig := namespaces.New(t, 1)
+	host := rig.Host(netip.MustParsePrefix("10.77.0.9/16"), nil)
+	pod, err := rig.Node(1).AddPod(ctx, macvlan(t, "10.77.0.11"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		do   func() error
+		want bool
+	}{{rig.Node(1).CutUnderlay, false}, {rig.Node(1).HealUnderlay, true}} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := ping(ctx, t, host.Namespace, pod.IPs[0]); got != step.want {
+			t.Errorf("answer %v, want %v", got, step.want)
+		}
+	}
+}
+
+func TestARigLeavesNoNamespace(t *testing.T) {
+	t.Run("rig", func(t *testing.T) { namespaces.New(t, 2) })
+	left, err := network.Names("flt-" + strconv.Itoa(os.Getpid()) + "-")
+	if err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
