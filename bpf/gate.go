@@ -18,6 +18,15 @@ func (k *Kernel) openGate() error {
 	return nil
 }
 
+// openGateIfClaimed comes before a lease that is fenced from its first moment: a newer claim is remembered.
+func (k *Kernel) openGateIfClaimed(key Key, l Lease) error {
+	s, _, err := k.State(key)
+	if err != nil || !l.held() || s.MaxToken <= l.Token {
+		return err
+	}
+	return k.openGate()
+}
+
 // settle shuts the gate if nothing is fenced. A fence that comes while it looks keeps the gate open.
 func (k *Kernel) settle() error {
 	if err := k.trySettle(); err != nil {

@@ -95,6 +95,9 @@ func (k *Kernel) installLease(key Key, l Lease) error {
 	if err := k.createState(key); err != nil {
 		return err
 	}
+	if err := k.openGateIfClaimed(key, l); err != nil {
+		return err
+	}
 	if err := k.maps.Leases.Put(key.layout(), l.layout()); err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}

@@ -4,6 +4,7 @@ package bpf
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"net/netip"
@@ -231,4 +232,12 @@ func (l *eventLog) next() Event {
 			l.t.Fatal("no event in 5 s")
 		}
 	}
+}
+
+// marshal is a value as the kernel lays it out.
+func marshal(t testing.TB, value any) []byte {
+	t.Helper()
+	b, err := binary.Append(nil, binary.NativeEndian, value)
+	must(t, err)
+	return b
 }

@@ -187,15 +187,17 @@ int state_merge(struct __sk_buff *skb)
 {
 	struct {
 		__u64 max, acked;
-		struct lease_key key;
-	} entry;
+	} tokens;
+	struct lease_key key;
 	struct state *st;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &entry, sizeof(entry)))
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &tokens, sizeof(tokens)) ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(tokens), &key,
+			       sizeof(key)))
 		return DROP;
-	st = state_of(&entry.key);
-	if (!st || state_raise(&st->max, entry.max) == MISSED ||
-	    state_raise(&st->acked, entry.acked) == MISSED)
+	st = state_of(&key);
+	if (!st || state_raise(&st->max, tokens.max) == MISSED ||
+	    state_raise(&st->acked, tokens.acked) == MISSED)
 		return DROP;
 	gate_open();
 	return PASS;

@@ -1,0 +1,232 @@
+//go:build kernel
+
+package bpf
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/claim"
+)
+
+// R9: nothing but a newer lease raises the token, and installing a lease never lowers the greatest claim.
+func TestInstallingALeaseNeverLowersTheGreatestClaim(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.fence(addr4) // claim 200
+	install := func(token uint64) error {
+		return b.InstallLease(key(addr4), Lease{Token: token, Network: network, Slot: 1, MAC: podMAC})
+	}
+	for _, tc := range []struct {
+		token  uint64
+		err    error
+		fenced bool
+	}{
+		{100, nil, true}, {150, nil, true}, {149, ErrOlderToken, true}, {200, nil, false}, {199, ErrOlderToken, false},
+	} {
+		if err := install(tc.token); !errors.Is(err, tc.err) {
+			t.Errorf("install token %d: got %v, want %v", tc.token, err, tc.err)
+		}
+		equal(t, "max", b.state(addr4).MaxToken, 200)
+		equal(t, "fenced", b.fenced(addr4), tc.fenced)
+	}
+	t.Run("nor does removing it and coming back with an older one", func(t *testing.T) {
+		b.t = t
+		must(t, b.RemoveLease(key(addr4)))
+		must(t, b.RemoveLease(key(addr4))) // twice is fine
+		must(t, install(120))
+		equal(t, "fenced", b.fenced(addr4), true)
+		b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
+	})
+}
+
+func TestAWatchNeverReplacesAHolder(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	if err := b.InstallLease(key(addr4), Lease{Token: 500}); !errors.Is(err, ErrHeld) {
+		t.Errorf("got %v, want %v", err, ErrHeld)
+	}
+	l, ok, err := b.Lease(key(addr4))
+	must(t, err)
+	equal(t, "installed", ok, true)
+	equal(t, "slot", l.Slot, 1)
+}
+
+func TestStateGoesWithItsLeaseUnlessAClaimWasHeard(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.bind(other4, 1)
+	b.fence(other4)
+	must(t, b.RemoveLease(key(addr4)))
+	must(t, b.RemoveLease(key(other4)))
+	for addr, want := range map[netip.Addr]bool{addr4: false, other4: true} {
+		_, ok, err := b.State(key(addr))
+		must(t, err)
+		equal(t, "state of "+addr.String(), ok, want)
+	}
+}
+
+func TestMemoryOfClaimsGivesWayToNewLeases(t *testing.T) {
+	b := newBench(t, setup{})
+	spec := b.code.observer.Maps[observerMapStates]
+	addr := netip.MustParseAddr("10.99.0.0")
+	for range spec.MaxEntries { // nobody leases these any more
+		addr = addr.Next()
+		must(t, b.maps.States.Put(key(addr).layout(), observerState{Max: 1}))
+	}
+	b.bind(addr4, 1)
+	b.fence(addr4)
+	equal(t, "fenced", b.fenced(addr4), true)
+}
+
+func TestLeaseOfNoAddressIsRefused(t *testing.T) {
+	b := newBench(t, setup{})
+	for _, addr := range []netip.Addr{{}, netip.MustParseAddr("fe80::1%eth0")} {
+		if err := b.InstallLease(key(addr), Lease{}); err == nil {
+			t.Errorf("lease of %q was installed", addr)
+		}
+	}
+}
+
+func TestTheGateIsShutWhileNothingIsFenced(t *testing.T) {
+	b := newBench(t, setup{})
+	open := func() bool {
+		var raised, settled uint64
+		must(t, b.maps.Gate.Lookup(gateRaised, &raised))
+		must(t, b.maps.Gate.Lookup(gateSettled, &settled))
+		return raised != settled
+	}
+	equal(t, "open at first", open(), false)
+	b.bind(addr4, 1)
+	b.bind(other4, 2)
+	equal(t, "open with leases", open(), false)
+	b.fence(addr4)
+	b.fence(other4)
+	equal(t, "open with two fences", open(), true)
+	must(t, b.RemoveLease(key(other4)))
+	equal(t, "open with one fence", open(), true)
+	must(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}))
+	equal(t, "open with none", open(), false)
+	must(t, b.KillSlot(1))
+	equal(t, "open with a dead slot", open(), true)
+	must(t, b.RemoveLease(key(addr4)))
+	equal(t, "open when its lease is gone", open(), false)
+}
+
+// A raise between user space's look and its settling must leave the gate open.
+func TestSettlingTheGateLosesNoFence(t *testing.T) {
+	b := newBench(t, setup{})
+	const n = 100
+	addrs := make([]netip.Addr, n)
+	addr := netip.MustParseAddr("10.88.0.0")
+	for i := range addrs {
+		addr = addr.Next()
+		addrs[i] = addr
+		b.bind(addr, 1)
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if err := b.RemoveLease(key(far4)); err != nil { // settles
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	for token := uint64(200); token < 205; token++ {
+		for _, addr := range addrs {
+			b.run(WhereObserverIngress, remoteClaim(t, addr, token))
+			verdict, _ := b.run(WhereGuardEgress, udpFrom(addr))
+			if verdict != drop {
+				t.Fatalf("%s speaks after the claim", addr)
+			}
+			must(t, b.InstallLease(key(addr), Lease{Token: token, Network: network, Slot: 1, MAC: podMAC}))
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// 4 writers of leases against a wave of claims: none is lost. A flag inside the lease loses about half.
+func TestRenewingALeaseLosesNoFence(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					l := Lease{Token: 100, Network: network, Slot: 1, MAC: podMAC}
+					if err := b.InstallLease(key(addr4), l); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for token := uint64(1000); token < 4000; token++ {
+		b.run(WhereObserverIngress, remoteClaim(t, addr4, token))
+		if got := b.state(addr4).MaxToken; got != token {
+			t.Fatalf("max %d after claim %d", got, token)
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func TestConcurrentClaimsLeaveTheGreatest(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	var wg sync.WaitGroup
+	frame := func(token uint64) []byte {
+		return signed(t, claim.Frame{Network: network, Addr: addr4, Token: token}, keyA)
+	}
+	const workers, each = 8, 500
+	for w := range uint64(workers) {
+		wg.Go(func() {
+			for i := range uint64(each) {
+				if _, _, err := b.observer["ingress"].Test(frame(101 + i*workers + w)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	equal(t, "max", b.state(addr4).MaxToken, 100+workers*each)
+}
+
+func TestKeysRotateWithoutAGap(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	token := uint64(200)
+	fences := func(k ClaimKey) bool {
+		token++
+		b.run(WhereObserverIngress, signed(t, claim.Frame{Network: network, Addr: addr4, Token: token}, k))
+		return b.state(addr4).MaxToken == token
+	}
+	must(t, b.SetKeys(&keyA, nil))
+	equal(t, "current", fences(keyA), true)
+	equal(t, "not yet known", fences(keyB), false)
+	must(t, b.SetKeys(&keyB, &keyA))
+	equal(t, "new current", fences(keyB), true)
+	equal(t, "previous", fences(keyA), true)
+	must(t, b.SetKeys(&keyB, nil))
+	equal(t, "retired", fences(keyA), false)
+	must(t, b.SetKeys(nil, nil))
+	equal(t, "no key", fences(keyB), false)
+	equal(t, "the zero key is no key", fences(ClaimKey{}), false)
+}

@@ -1,0 +1,156 @@
+//go:build kernel
+
+package bpf
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+func TestOpenWantsABPFFS(t *testing.T) {
+	if _, err := Open(Options{Dir: t.TempDir()}); !errors.Is(err, ErrNotBPFFS) {
+		t.Errorf("got %v, want %v", err, ErrNotBPFFS)
+	}
+}
+
+func TestEverythingIsThereAfterAReopen(t *testing.T) {
+	dir := filepath.Join(bpffs(t), "fenceline")
+	first, err := Open(Options{Dir: dir})
+	must(t, err)
+	must(t, first.InstallLease(key(addr4), Lease{Token: 7, Network: network, Slot: 3, MAC: podMAC}))
+	must(t, first.KillSlot(3))
+	must(t, first.Close())
+
+	k := openKernel(t, dir)
+	l, ok, err := k.Lease(key(addr4))
+	must(t, err)
+	equal(t, "lease", ok, true)
+	equal(t, "token", l.Token, 7)
+	dead, err := k.SlotDead(3)
+	must(t, err)
+	equal(t, "slot dead", dead, true)
+}
+
+func TestRemoveLeavesNothing(t *testing.T) {
+	dir := filepath.Join(bpffs(t), "fenceline")
+	k, err := Open(Options{Dir: dir})
+	must(t, err)
+	must(t, k.Remove())
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	equal(t, "entries", len(entries), 0)
+}
+
+func TestSlotsOutOfRangeAreRefused(t *testing.T) {
+	k := newKernel(t)
+	for _, slot := range []uint32{0, MaxSlot + 1} {
+		for name, err := range map[string]error{
+			"kill":   k.KillSlot(slot),
+			"detach": k.DetachGuard(slot),
+			"attach": k.AttachGuard(Guard{Slot: slot, Interface: "lo"}),
+		} {
+			if !errors.Is(err, ErrSlot) {
+				t.Errorf("%s slot %d: got %v, want %v", name, slot, err, ErrSlot)
+			}
+		}
+	}
+}
+
+// older is this version's code with maps as another version had them.
+func older(t *testing.T, change func(maps map[string]*ebpf.MapSpec)) *code {
+	t.Helper()
+	c, err := loadCode()
+	must(t, err)
+	change(c.guard.Maps)
+	change(c.observer.Maps)
+	return c
+}
+
+func TestMapsOfAnotherVersionAreCarriedOver(t *testing.T) {
+	for name, change := range map[string]func(maps map[string]*ebpf.MapSpec){
+		"smaller maps": func(maps map[string]*ebpf.MapSpec) {
+			for _, name := range []string{observerMapLeases, observerMapStates, observerMapSlots, observerMapParents} {
+				maps[name].MaxEntries = 64
+			}
+		},
+		"longer values": func(maps map[string]*ebpf.MapSpec) {
+			for _, name := range []string{observerMapLeases, observerMapStates, observerMapSlots} {
+				maps[name].ValueSize += 8
+				maps[name].Value = nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := bpffs(t)
+			before, err := open(Options{Dir: dir}, older(t, change))
+			must(t, err)
+			pad := func(b []byte, m *ebpf.Map) []byte { return append(b, make([]byte, int(m.ValueSize())-len(b))...) }
+			put := func(m *ebpf.Map, key, value any) {
+				t.Helper()
+				raw := marshal(t, value)
+				must(t, m.Put(key, pad(raw, m)))
+			}
+			put(before.maps.Leases, key(addr4).layout(), Lease{Token: 100, Network: network, Slot: 1, MAC: podMAC}.layout())
+			put(before.maps.States, key(addr4).layout(), observerState{Max: 200, Acked: 50})
+			put(before.maps.Slots, uint32(3), observerSlot{Status: slotDead, Segment: 9})
+			must(t, before.Close())
+
+			k := openKernel(t, dir)
+			fenced, err := k.Fenced(key(addr4))
+			must(t, err)
+			equal(t, "fenced", fenced, true)
+			s, _, err := k.State(key(addr4))
+			must(t, err)
+			equal(t, "acked", s.AckedToken, 50)
+			dead, err := k.SlotDead(3)
+			must(t, err)
+			equal(t, "slot dead", dead, true)
+			entries, err := os.ReadDir(filepath.Join(dir, mapsDir))
+			must(t, err)
+			equal(t, "pinned maps", len(entries), len(k.code.maps()))
+			must(t, k.InstallLease(key(other4), Lease{Token: 1, Slot: 2, MAC: otherMAC}))
+		})
+	}
+}
+
+func TestMaximaRaisedDuringAnUpgradeAreMergedByMaximum(t *testing.T) {
+	c, err := loadCode()
+	must(t, err)
+	dir := bpffs(t)
+	k := openKernel(t, dir)
+	old, err := ebpf.NewMap(c.observer.Maps[observerMapStates])
+	must(t, err)
+	defer old.Close()
+	for addr, tokens := range map[Key][3]uint64{
+		key(addr4): {300, 200, 300}, key(other4): {200, 300, 300}, key(far4): {0, 0, 0},
+	} {
+		must(t, old.Put(addr.layout(), observerState{Max: tokens[0], Acked: tokens[1]}))
+		must(t, k.maps.States.Put(addr.layout(), observerState{Max: tokens[1], Acked: tokens[0]}))
+		must(t, k.mergeStates(old))
+		s, _, err := k.State(addr)
+		must(t, err)
+		equal(t, "max of "+addr.String(), s.MaxToken, tokens[2])
+		equal(t, "acked of "+addr.String(), s.AckedToken, tokens[2])
+	}
+}
+
+func TestAChangedKeyIsAClearError(t *testing.T) {
+	dir := bpffs(t)
+	k, err := Open(Options{Dir: dir})
+	must(t, err)
+	must(t, k.Close())
+	path := filepath.Join(dir, mapsDir, observerMapLeases)
+	must(t, os.Remove(path))
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 16, ValueSize: 32, MaxEntries: 8})
+	must(t, err)
+	defer m.Close()
+	must(t, m.Put(make([]byte, 16), make([]byte, 32)))
+	must(t, m.Pin(path))
+	if _, err := Open(Options{Dir: dir}); !errors.Is(err, ErrSchema) {
+		t.Errorf("got %v, want %v", err, ErrSchema)
+	}
+}
