@@ -233,14 +233,14 @@ type Reclaim struct {
 	// +optional
 	// +kubebuilder:default=true
 	Terminating *bool `json:"terminating,omitempty"`
-	// extraGrace is waited on top of the pod's own grace.
+	// extraGrace is waited on top of the pod's own grace; empty means the
+	// controller's --extra-grace, 5 s where the chart sets nothing else.
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'extraGrace ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$') || (duration(self) >= duration('0s') && duration(self) <= duration('24h'))",messageExpression="'extraGrace ' + self + ' is not between 0s and 24h'"
-	// +kubebuilder:default="5s"
 	ExtraGrace *metav1.Duration `json:"extraGrace,omitempty"`
 	// nodeDown says when an address is taken from a node that is down.
 	//
