@@ -160,9 +160,9 @@ func TestNoDefence(t *testing.T) {
 			func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARPProbe) }, 0},
 		{"against a proxy", proxied,
 			func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARP) }, 0},
-		{"R10: of a fenced holder", held(v1alpha1.ModeEnforce), func(a *air) {
+		{"R10: of a fenced holder, by an event from before the fence", held(v1alpha1.ModeEnforce), func(a *air) {
 			a.kernel.claim(key(addr4), 1001, otherMAC)
-			a.kernel.speak(key(addr4), hostMAC, bpf.KindARP)
+			a.kernel.report(bpf.Event{Type: bpf.EventHit, Key: key(addr4), MAC: otherMAC, Kind: bpf.KindARP})
 		}, 0},
 		{"of an address that nobody here holds", held(v1alpha1.ModeEnforce),
 			func(a *air) { a.kernel.report(bpf.Event{Type: bpf.EventHit, Key: key(addr6), MAC: hostMAC}) }, 0},
