@@ -1,0 +1,129 @@
+package allocate
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// memory is the API server's part in memory: one lease per address.
+type memory struct {
+	mu             sync.Mutex
+	leases         map[netip.Addr]string // address → pool
+	creates, lists int
+	// onList and onCreate are called, unlocked, before the call takes effect.
+	onList   func()
+	onCreate func(netip.Addr) error
+}
+
+func newMemory(pool string, taken ...string) *memory {
+	m := &memory{leases: map[netip.Addr]string{}}
+	m.lease(pool, taken...)
+	return m
+}
+
+func (m *memory) lease(pool string, addrs ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range addrs {
+		m.leases[netip.MustParseAddr(a)] = pool
+	}
+}
+
+func (m *memory) free(addr netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.leases, addr)
+}
+
+func (m *memory) Create(ctx context.Context, r lease.Request) (*v1alpha1.IPLease, error) {
+	if m.onCreate != nil {
+		if err := m.onCreate(r.Addr); err != nil {
+			return nil, err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.creates++
+	l := &v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Address: r.Addr.String(), Pool: r.Pool}}
+	if pool, ok := m.leases[r.Addr]; ok {
+		l.Spec.Pool = pool
+		return nil, &lease.TakenError{Lease: l}
+	}
+	m.leases[r.Addr] = r.Pool
+	return l, nil
+}
+
+func (m *memory) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error) {
+	if m.onList != nil {
+		m.onList()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lists++
+	taken := map[netip.Addr]struct{}{}
+	for addr, p := range m.leases {
+		if p == pool {
+			taken[addr] = struct{}{}
+		}
+	}
+	return taken, nil
+}
+
+// agent returns an allocator with a clock that stands and chance that repeats itself.
+func agent(leases Leases, last map[string]netip.Addr) *Allocator {
+	seed := uint64(0)
+	return New(Options{
+		Leases: leases,
+		Clock:  clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+		Last:   last,
+		Rand: func() *rand.Rand {
+			seed++
+			return rand.New(rand.NewPCG(seed, 1))
+		},
+	})
+}
+
+// candidate is a pool of 10.0.0.0/24 that marks addresses as in use.
+func candidate(t testing.TB, name string, inUse []string, entries ...string) ipam.Candidate {
+	t.Helper()
+	set, err := ipam.ParseSet(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subnet := netip.MustParsePrefix("10.0.0.0/24")
+	var bits ipam.Bitmap
+	for _, a := range inUse {
+		offset, _ := ipam.Offset(subnet, netip.MustParseAddr(a))
+		bits = bits.Mark(offset)
+	}
+	return ipam.Candidate{
+		Pool: &v1alpha1.IPPool{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       v1alpha1.IPPoolSpec{Network: "red"},
+			Status:     v1alpha1.IPPoolStatus{InUse: ipam.EncodeBitmap(bits)},
+		},
+		Subnet: subnet, Set: set,
+	}
+}
+
+// wishFor asks for an address of the first pool that has one; whoever gets one keeps it.
+func wishFor(pools ...ipam.Candidate) Wish {
+	return Wish{
+		Family: ipam.Family{Source: "the CNI configuration", Interface: "pod shop/web-0 interface eth0", Pools: pools},
+		Holder: v1alpha1.Holder{Namespace: "shop", Pod: "web-0", ContainerID: "c1", Interface: "eth0"},
+		Try: func(context.Context, *v1alpha1.IPPool, *v1alpha1.IPLease) (Outcome, error) {
+			return Granted, nil
+		},
+	}
+}
