@@ -1,0 +1,107 @@
+package alerts
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fenceline/fenceline/agent/cniserver"
+	agentmetrics "github.com/fenceline/fenceline/agent/metrics"
+	"github.com/fenceline/fenceline/agent/segment"
+	controllermetrics "github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// described is a registry that remembers what its collectors can export:
+// name to labels.
+type described map[string]string
+
+func (d described) Register(c prometheus.Collector) error {
+	d.note(c)
+	return nil
+}
+
+func (d described) MustRegister(collectors ...prometheus.Collector) {
+	for _, c := range collectors {
+		d.note(c)
+	}
+}
+
+func (d described) Unregister(prometheus.Collector) bool { return false }
+
+// note reads a description by its text, the only way that the library offers.
+func (d described) note(c prometheus.Collector) {
+	text := regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
+	descriptions := make(chan *prometheus.Desc)
+	go func() {
+		c.Describe(descriptions)
+		close(descriptions)
+	}()
+	for desc := range descriptions {
+		if m := text.FindStringSubmatch(desc.String()); m != nil {
+			d[m[1]] = m[2]
+		}
+	}
+}
+
+func exported(t *testing.T) described {
+	t.Helper()
+	all := described{}
+	agentmetrics.New(all)
+	all.MustRegister(segment.New(segment.Config{}).Collector())
+	if _, err := cniserver.New(cniserver.Options{Metrics: all}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := controllermetrics.New(all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestEveryMetricIsDocumentedWithItsLabels(t *testing.T) {
+	all := exported(t)
+	text := read(t, "docs", "metrics.md")
+	documented := described{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(fenceline_[a-z_]+)` \\| [a-z]+ \\|([^|]*)\\|").FindAllStringSubmatch(text, -1) {
+		documented[row[1]] = strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(row[2]), "`", ""), " ", "")
+	}
+	if len(all) < 15 {
+		t.Fatalf("only %d metrics are exported: %v", len(all), all)
+	}
+	if !maps.Equal(all, documented) {
+		t.Errorf("exported:   %v\ndocumented: %v", all, documented)
+	}
+}
+
+func TestAlertsUseMetricsThatExist(t *testing.T) {
+	all := exported(t)
+	names := regexp.MustCompile(`fenceline_[a-z_]+`).FindAllString(read(t, "charts", "fenceline", "files", "alerts.yaml"), -1)
+	if len(names) == 0 {
+		t.Fatal("the alert rules name no metric")
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if _, ok := all[name]; !ok {
+			t.Errorf("an alert rule uses %s, which nobody exports", name)
+		}
+	}
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	root, err := thirdparty.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
