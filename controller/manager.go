@@ -27,9 +27,9 @@ import (
 
 const (
 	name = "fenceline-controller"
-	// shutdownGrace is what a reconciler under way has to come to its end; the
-	// leader's Lease is given up after it.
-	shutdownGrace = 10 * time.Second
+	// shutdownGrace is what a reconciler under way has to come to its end, well
+	// within the pod's own grace; the leader's Lease is given up after it.
+	shutdownGrace = 5 * time.Second
 )
 
 // newManager returns the manager with everything the controller does.

@@ -25,7 +25,7 @@ func parse(args []string) (options, error) {
 	flags := flag.NewFlagSet("fenceline-controller", flag.ContinueOnError)
 	flags.StringVar(&o.namespace, "namespace", "fenceline-system", "`namespace` of the agents, the claim key and the leader's Lease")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":9475", "`address` that serves /metrics")
-	flags.StringVar(&o.healthAddress, "health-address", ":9476", "`address` that serves /healthz and /readyz")
+	flags.StringVar(&o.healthAddress, "health-address", "127.0.0.1:9477", "`address` that serves /healthz and /readyz")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "work only while being the leader; needed with more than one replica")
 	flags.DurationVar(&o.extraGrace, "extra-grace", 5*time.Second, "how long after a pod's own end its address is taken, for pools that set no reclaim.extraGrace")
 	flags.DurationVar(&o.auditPeriod, "audit-period", 10*time.Minute, "how often all leases are looked at")

@@ -14,7 +14,7 @@ func TestCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := options{
-		namespace: "fenceline-system", metricsAddress: ":9475", healthAddress: ":9476", leaderElect: true,
+		namespace: "fenceline-system", metricsAddress: ":9475", healthAddress: "127.0.0.1:9477", leaderElect: true,
 		extraGrace: 5 * time.Second, auditPeriod: 10 * time.Minute, logLevel: slog.LevelInfo,
 	}
 	if o != want {

@@ -1,0 +1,222 @@
+//go:build api
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// leaked is how many leases are due when the leader is killed.
+const leaked = 300
+
+// TestFailOverInTheMiddleOfAReclaim kills the leader while it reclaims. The
+// controllers are real processes that have no more rights than the chart gives.
+func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
+	w, server := newWorld(t)
+	w.readyNode("n1")
+	program := w.build()
+	kubeconfig := w.kubeconfig(w.chartRights(server))
+
+	first := w.start(program, kubeconfig)
+	w.eventually("a leader", func() error { _, err := w.leader(); return err })
+	second := w.start(program, kubeconfig)
+	leader, err := w.leader()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	w.pool("leaked", "10.30.0.0/16")
+	gone := w.podObject("default", "leaked-0", "n1")
+	gone.UID = "11111111-0000-4000-8000-000000000000"
+	names := addresses("10.30.1.0", leaked)
+	for _, name := range names {
+		w.bound("leaked", name, gone)
+	}
+	w.eventually("the first reclaim", func() error {
+		if n := w.quarantined(); n == 0 {
+			return errors.New("no lease is quarantined")
+		}
+		return nil
+	})
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Wait(); err == nil {
+		t.Error("the leader ended by itself")
+	}
+	t.Logf("the leader was killed after %d of %d reclaims", w.quarantined(), leaked)
+
+	w.eventually("another leader", func() error {
+		now, err := w.leader()
+		if err == nil && now == leader {
+			err = fmt.Errorf("it is still %s", leader)
+		}
+		return err
+	})
+	w.eventually("all reclaims", func() error {
+		if n := w.quarantined(); n != leaked {
+			return fmt.Errorf("%d of %d leases are quarantined", n, leaked)
+		}
+		return nil
+	})
+	// Created, quarantined: whoever did it, did it once, and took it from the holder.
+	for _, name := range names {
+		l := w.lease(name)
+		if l.Generation != 2 || l.Spec.Previous == nil || l.Spec.Previous.Node != "n1" || l.Spec.NodeName != "n1" {
+			t.Errorf("lease %s: generation %d, node %s, previous %+v", name, l.Generation, l.Spec.NodeName, l.Spec.Previous)
+		}
+	}
+
+	// An orderly end gives the Lease up, so the next leader does not wait for it to run out.
+	if err := second.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Wait(); err != nil {
+		t.Errorf("the controller ended with %v", err)
+	}
+	if now, err := w.leader(); err == nil {
+		t.Errorf("%s has ended and is still the leader", now)
+	}
+	for _, log := range []*bytes.Buffer{first.Stderr.(*bytes.Buffer), second.Stderr.(*bytes.Buffer)} {
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "forbidden") {
+				t.Errorf("the chart gives too few rights: %s", line)
+			}
+		}
+	}
+}
+
+// build builds the controller.
+func (w world) build() string {
+	w.Helper()
+	program := filepath.Join(w.TempDir(), "controller")
+	if out, err := exec.CommandContext(w.ctx, "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		w.Fatalf("build the controller: %v\n%s", err, out)
+	}
+	return program
+}
+
+// start starts a controller that is killed with the test at the latest.
+func (w world) start(program, kubeconfig string) *exec.Cmd {
+	w.Helper()
+	cmd := exec.Command(program, "--namespace", system, "--metrics-address", "127.0.0.1:0",
+		"--health-address", "127.0.0.1:0", "--extra-grace", extraGrace.String())
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	log := &bytes.Buffer{}
+	cmd.Stderr = log
+	// Wait returns although the killed process's pipe may be open somewhere.
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			cmd.Process.Kill() // it may have ended
+			cmd.Wait()         // says that it was killed
+		}
+		if w.Failed() {
+			w.Logf("controller %d said:\n%s", cmd.Process.Pid, log)
+		}
+	})
+	return cmd
+}
+
+// leader returns who holds the leader's Lease.
+func (w world) leader() (string, error) {
+	var lease coordinationv1.Lease
+	if err := w.client.Get(w.ctx, types.NamespacedName{Namespace: system, Name: name}, &lease); err != nil {
+		return "", err
+	}
+	if h := lease.Spec.HolderIdentity; h != nil && *h != "" {
+		return *h, nil
+	}
+	return "", errors.New("nobody is the leader")
+}
+
+// quarantined counts the Quarantined leases.
+func (w world) quarantined() int {
+	w.Helper()
+	var leases v1alpha1.IPLeaseList
+	if err := w.client.List(w.ctx, &leases, client.MatchingFields{"spec.state": string(v1alpha1.StateQuarantined)}); err != nil {
+		w.Fatal(err)
+	}
+	return len(leases.Items)
+}
+
+// chartRights installs the controller's account as the chart does, and returns its access.
+func (w world) chartRights(server *apiserver.Server) *rest.Config {
+	w.Helper()
+	builder, err := thirdparty.NewBuilder(os.Stderr)
+	if err != nil {
+		w.Fatal(err)
+	}
+	dir, err := builder.Dir(w.ctx, thirdparty.Helm)
+	if err != nil {
+		w.Fatal(err)
+	}
+	rendered, err := exec.CommandContext(w.ctx, filepath.Join(dir, "helm"), "template", "fenceline", "../charts/fenceline",
+		"--namespace", system, "--show-only", "templates/controller-rbac.yaml").Output()
+	if err != nil {
+		w.Fatalf("render the chart: %v", err)
+	}
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096)
+	for {
+		o := &unstructured.Unstructured{}
+		err := documents.Decode(o)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			w.Fatalf("read the chart: %v", err)
+		}
+		if len(o.Object) > 0 {
+			w.create(o)
+		}
+	}
+	config, err := server.ServiceAccount(w.ctx, system, "fenceline-controller", nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return config
+}
+
+// kubeconfig writes an access into a file.
+func (w world) kubeconfig(config *rest.Config) string {
+	w.Helper()
+	file := filepath.Join(w.TempDir(), "kubeconfig")
+	err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{"test": {
+			Server: config.Host, CertificateAuthorityData: config.CAData, CertificateAuthority: config.CAFile,
+		}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"test": {Token: config.BearerToken}},
+		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: "test"}},
+		CurrentContext: "test",
+	}, file)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return file
+}

@@ -1,0 +1,223 @@
+//go:build api
+
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/test/apiserver"
+)
+
+// frozen is a reconciler whose cache stands still over a real API server, where
+// somebody changes an object at the last moment: after the live read, before the
+// write. So only the write's own preconditions are left to protect (R11).
+type frozen struct {
+	*testing.T
+	api        client.WithWatch
+	reconciler *Reconciler
+	attempts   *int
+}
+
+// freeze makes the objects and stops the cache at what they are. before runs
+// ahead of each of the reconciler's writes.
+func freeze(t *testing.T, server *apiserver.Server, before func(frozen), objects ...client.Object) frozen {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.NewWithWatch(server.Admin(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := frozen{T: t, api: api, attempts: new(int)}
+	for _, o := range objects {
+		f.create(o)
+	}
+	last := func() { *f.attempts++; before(f) }
+	writes := interceptor.NewClient(api, interceptor.Funcs{
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			last()
+			return c.Update(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			last()
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	m, err := metrics.New(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With a pool there is nothing to remark, so the first write is the one that matters.
+	cached := view(t, append(objects, poolObject())).Build()
+	f.reconciler = &Reconciler{
+		Client: split{writes, cached}, Live: api, Events: events.NewFakeRecorder(100), Metrics: m,
+		Clock: clocktesting.NewFakeClock(time.Now().Add(time.Hour)), Namespace: namespace, memory: newMemory(),
+	}
+	return f
+}
+
+func (f frozen) create(o client.Object) {
+	f.Helper()
+	if err := f.api.Create(context.Background(), o); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f frozen) remove(o client.Object) {
+	f.Helper()
+	if err := f.api.Delete(context.Background(), o, client.GracePeriodSeconds(0)); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// look reconciles the lease twice: a wait of the first look is over in the
+// second. It fails if nothing was attempted, for then nothing was guarded.
+func (f frozen) look(name string) {
+	f.Helper()
+	for range 2 {
+		_, err := f.reconciler.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.reconciler.Clock.(*clocktesting.FakeClock).Step(time.Hour)
+	}
+	if *f.attempts == 0 {
+		f.Fatal("the reconciler tried nothing")
+	}
+}
+
+func (f frozen) lease(name string) *v1alpha1.IPLease {
+	f.Helper()
+	lease := &v1alpha1.IPLease{}
+	if err := f.api.Get(context.Background(), types.NamespacedName{Name: name}, lease); err != nil {
+		f.Fatal(err)
+	}
+	return lease
+}
+
+func freshLease(address string, edit func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease {
+	lease := leaseObject()
+	lease.Name, lease.UID, lease.Spec.Address = address, "", address
+	edit(&lease.Spec)
+	return lease
+}
+
+// TestTheWriteItselfIsGuarded: each row changes the world between the last read and the write.
+func TestTheWriteItselfIsGuarded(t *testing.T) {
+	server := apiserver.New(t)
+	asIs := func(*v1alpha1.IPLeaseSpec) {}
+	once := func(do func(frozen)) func(frozen) {
+		done := false
+		return func(f frozen) {
+			if !done {
+				done = true
+				do(f)
+			}
+		}
+	}
+
+	t.Run("a lease that its agent wrote is not quarantined", func(t *testing.T) {
+		f := freeze(t, server, once(func(f frozen) {
+			l := f.lease("10.6.0.1")
+			l.Spec.Holder.PodUID = otherUID
+			if err := f.api.Update(context.Background(), l); err != nil {
+				f.Fatal(err)
+			}
+		}), freshLease("10.6.0.1", asIs))
+		f.look("10.6.0.1")
+		if l := f.lease("10.6.0.1"); l.Spec.State != v1alpha1.StateBound {
+			t.Errorf("the lease of another pod is %s", l.Spec.State)
+		}
+	})
+
+	t.Run("a lease that was freed and given again is not quarantined", func(t *testing.T) {
+		f := freeze(t, server, once(func(f frozen) {
+			f.remove(f.lease("10.6.0.2"))
+			f.create(freshLease("10.6.0.2", func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = otherUID }))
+		}), freshLease("10.6.0.2", asIs))
+		f.look("10.6.0.2")
+		if l := f.lease("10.6.0.2"); l.Spec.State != v1alpha1.StateBound {
+			t.Errorf("the lease of another pod is %s", l.Spec.State)
+		}
+	})
+
+	t.Run("a retained lease that was taken over is not freed", func(t *testing.T) {
+		f := freeze(t, server, once(func(f frozen) {
+			l := f.lease("10.6.0.3")
+			l.Spec.State = v1alpha1.StateBound
+			if err := f.api.Update(context.Background(), l); err != nil {
+				f.Fatal(err)
+			}
+		}), freshLease("10.6.0.3", func(s *v1alpha1.IPLeaseSpec) {
+			s.State, s.Holder.OwnerKind, s.Holder.OwnerName = v1alpha1.StateRetained, "StatefulSet", "web"
+		}))
+		f.look("10.6.0.3")
+		if l := f.lease("10.6.0.3"); l.Spec.State != v1alpha1.StateBound {
+			t.Errorf("the lease is %s", l.Spec.State)
+		}
+	})
+
+	t.Run("a pod that was made again is not deleted in place of the old one", func(t *testing.T) {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
+		instance := func() *corev1.Pod {
+			return &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0"},
+				Spec: corev1.PodSpec{NodeName: "n1", TerminationGracePeriodSeconds: ptr.To[int64](0),
+					Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+			}
+		}
+		// The namespace default is made by the API server itself, a moment after it is ready.
+		f := freeze(t, server, func(frozen) {})
+		deadline := time.Now().Add(30 * time.Second)
+		for err := f.api.Create(context.Background(), account); err != nil; err = f.api.Create(context.Background(), account) {
+			if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+			<-time.After(20 * time.Millisecond)
+		}
+		old := instance()
+		f.create(old)
+		second := instance()
+		f = freeze(t, server, once(func(f frozen) {
+			f.remove(old.DeepCopy())
+			f.create(second)
+		}), freshLease("10.6.0.4", func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = string(old.UID) }))
+		if err := f.reconciler.Client.(split).cache.(client.Client).Create(context.Background(), cachedPod(old)); err != nil {
+			t.Fatal(err)
+		}
+		f.look("10.6.0.4")
+		got := &corev1.Pod{}
+		if err := f.api.Get(context.Background(), client.ObjectKeyFromObject(second), got); err != nil {
+			t.Fatalf("the new pod was deleted in place of the old one: %v", err)
+		}
+		if got.UID != second.UID || got.DeletionTimestamp != nil {
+			t.Errorf("pod %s, deleted %v; want %s", got.UID, got.DeletionTimestamp, second.UID)
+		}
+	})
+}
+
+func cachedPod(pod *corev1.Pod) *corev1.Pod {
+	slim := pod.DeepCopy()
+	slim.ResourceVersion = "" // a fake client makes its own
+	return slim
+}
