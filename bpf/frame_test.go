@@ -30,15 +30,16 @@ var (
 	remoteMAC = mac("02:00:00:00:09:09")
 	noMAC     = make(net.HardwareAddr, 6)
 
-	addr4  = netip.MustParseAddr("10.9.0.1")
-	other4 = netip.MustParseAddr("10.9.0.2")
-	far4   = netip.MustParseAddr("10.9.0.200")
-	none4  = netip.IPv4Unspecified()
-	addr6  = netip.MustParseAddr("fd09::1")
-	other6 = netip.MustParseAddr("fd09::2")
-	far6   = netip.MustParseAddr("fd09::200")
-	local6 = netip.MustParseAddr("fe80::1")
-	none6  = netip.IPv6Unspecified()
+	addr4   = netip.MustParseAddr("10.9.0.1")
+	other4  = netip.MustParseAddr("10.9.0.2")
+	far4    = netip.MustParseAddr("10.9.0.200")
+	nobody4 = netip.MustParseAddr("10.9.0.250")
+	none4   = netip.IPv4Unspecified()
+	addr6   = netip.MustParseAddr("fd09::1")
+	other6  = netip.MustParseAddr("fd09::2")
+	far6    = netip.MustParseAddr("fd09::200")
+	local6  = netip.MustParseAddr("fe80::1")
+	none6   = netip.IPv6Unspecified()
 )
 
 func mac(s string) net.HardwareAddr {
@@ -79,7 +80,16 @@ func ipv4(src, dst netip.Addr) []byte {
 	binary.BigEndian.PutUint16(h[2:], 28)
 	copy(h[12:], src.AsSlice())
 	copy(h[16:], dst.AsSlice())
+	binary.BigEndian.PutUint16(h[10:], checksum(h)) // a bridge may drop what has none
 	return append(h, make([]byte, 8)...)
+}
+
+func checksum(header []byte) uint16 {
+	var sum uint32
+	for i := 0; i < len(header); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	return ^uint16(sum + sum>>16)
 }
 
 const (

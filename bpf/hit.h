@@ -35,6 +35,7 @@ static __always_inline void hit_record(const struct lease_key *key,
 {
 	__u64 by = speaker_of(&s->mac, s->kind);
 	struct state *st;
+	__u64 *last;
 
 	if (!lease_is_foreign(l, &s->mac))
 		return;
@@ -45,13 +46,15 @@ static __always_inline void hit_record(const struct lease_key *key,
 		st->probe_by = by;
 		st->probe_ns = now;
 		__sync_fetch_and_add(&st->probes, 1);
+		last = &st->probe_event_ns;
 	} else {
 		st->hit_by = by;
 		st->hit_ns = now;
 		__sync_fetch_and_add(&st->hits, 1);
+		last = &st->hit_event_ns;
 	}
 	count(where, HIT);
-	if (event_is_due(&st->hit_event_ns, now, where))
+	if (event_is_due(last, now, where))
 		hit_event(key, l, by, now, where);
 }
 

@@ -82,19 +82,20 @@ type observerSlot struct {
 }
 
 type observerState struct {
-	_          structs.HostLayout
-	Max        uint64
-	Acked      uint64
-	AckedBy    uint64
-	HitNs      uint64
-	HitBy      uint64
-	Hits       uint64
-	ProbeNs    uint64
-	ProbeBy    uint64
-	Probes     uint64
-	HitEventNs uint64
-	OldEventNs uint64
-	AckEventNs uint64
+	_            structs.HostLayout
+	Max          uint64
+	Acked        uint64
+	AckedBy      uint64
+	HitNs        uint64
+	HitBy        uint64
+	Hits         uint64
+	ProbeNs      uint64
+	ProbeBy      uint64
+	Probes       uint64
+	HitEventNs   uint64
+	ProbeEventNs uint64
+	OldEventNs   uint64
+	AckEventNs   uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -16,7 +16,8 @@ struct state {
 	__u64 acked_by; /* speaker */
 	__u64 hit_ns, hit_by, hits;
 	__u64 probe_ns, probe_by, probes;
-	__u64 hit_event_ns, old_event_ns, ack_event_ns; /* rate limits */
+	/* When each sort of event was last sent, for its rate limit. */
+	__u64 hit_event_ns, probe_event_ns, old_event_ns, ack_event_ns;
 };
 
 /* Created with the lease, so that a full map cannot swallow a fence. */

@@ -1,0 +1,114 @@
+//go:build kernel
+
+package bpf
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
+)
+
+const allProtocols = unix.ETH_P_ALL
+
+// socket is a raw socket on one device of one namespace.
+type socket struct {
+	t testing.TB
+	*packet.Conn
+}
+
+func (ns *netns) socket(device string, protocol int) *socket {
+	ns.t.Helper()
+	s := &socket{t: ns.t}
+	ns.do(func() error {
+		ifi, err := net.InterfaceByName(device)
+		if err != nil {
+			return err
+		}
+		s.Conn, err = packet.Listen(ifi, packet.Raw, protocol, nil)
+		return err
+	})
+	ns.t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func (s *socket) option(level, name, value int) {
+	s.t.Helper()
+	raw, err := s.SyscallConn()
+	must(s.t, err)
+	var failed error
+	must(s.t, raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, name, value) }))
+	must(s.t, failed)
+}
+
+// send ignores ENOBUFS, which is how a socket learns that a program dropped its frame.
+func (s *socket) send(frame []byte) {
+	s.t.Helper()
+	_, err := s.WriteTo(frame, &packet.Addr{HardwareAddr: frame[:6]})
+	if err != nil && !errors.Is(err, unix.ENOBUFS) {
+		s.t.Fatal(err)
+	}
+}
+
+// until returns the frames received up to the first one that ends the wait, which is not among them; ok is false
+// when it does not come within 2 s.
+func (s *socket) until(end func(frame []byte) bool) (frames [][]byte, ok bool) {
+	s.t.Helper()
+	must(s.t, s.SetReadDeadline(time.Now().Add(2*time.Second)))
+	for {
+		buf := make([]byte, 2048)
+		n, _, err := s.ReadFrom(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return frames, false
+		}
+		must(s.t, err)
+		if end(buf[:n]) {
+			return frames, true
+		}
+		frames = append(frames, buf[:n])
+	}
+}
+
+// expect waits for a frame and returns it.
+func (s *socket) expect(what string, match func(frame []byte) bool) []byte {
+	s.t.Helper()
+	var found []byte
+	if _, ok := s.until(func(f []byte) bool { found = f; return match(f) }); !ok {
+		s.t.Fatalf("no %s within 2 s", what)
+	}
+	return found
+}
+
+// arpFrom matches ARP packets whose sender is the address.
+func arpFrom(addr netip.Addr) func([]byte) bool {
+	return func(f []byte) bool {
+		return len(f) >= 42 && bytes.Equal(f[12:14], be16(etherARP)) && bytes.Equal(f[28:32], addr.AsSlice())
+	}
+}
+
+// ipFrom matches IPv4 packets from the address.
+func ipFrom(addr netip.Addr) func([]byte) bool {
+	return func(f []byte) bool {
+		return len(f) >= 34 && bytes.Equal(f[12:14], be16(etherIPv4)) && bytes.Equal(f[26:30], addr.AsSlice())
+	}
+}
+
+func protocol(proto uint16) func([]byte) bool {
+	return func(f []byte) bool { return len(f) >= 14 && bytes.Equal(f[12:14], be16(proto)) }
+}
+
+// contains reports whether one of the frames matches.
+func contains(frames [][]byte, match func([]byte) bool) bool {
+	for _, f := range frames {
+		if match(f) {
+			return true
+		}
+	}
+	return false
+}

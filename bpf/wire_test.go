@@ -1,0 +1,273 @@
+//go:build kernel
+
+package bpf
+
+import (
+	"net"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"golang.org/x/sys/unix"
+)
+
+// rig is a node with one observed parent, a pod that holds addr4 on it, and a stranger on the wire.
+type rig struct {
+	*Kernel
+	t            testing.TB
+	dir          string
+	wire         *wire
+	node, ext    *netns
+	pod, sibling *netns // the sibling holds other4 and has no guard
+	parent       int
+	key          Key
+	events       *eventLog
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	w := newWire(t)
+	r := &rig{t: t, dir: bpffs(t), wire: w, node: w.plug("node"), ext: w.plug("ext")}
+	r.Kernel = openKernel(t, r.dir)
+	r.events = readEvents(t, r.Kernel)
+	r.parent = r.node.index("p0")
+	r.key = Key{Segment: uint32(r.parent), Addr: addr4}
+	r.observe()
+	r.pod = r.node.pod("p0", "pod")
+	must(t, r.AttachGuard(r.guard()))
+	must(t, r.InstallLease(r.key, r.lease(100)))
+	r.pod.up("eth0")
+	r.pod.addAddr("eth0", addr4)
+	r.sibling = r.node.pod("p0", "sibling")
+	r.sibling.up("eth0")
+	r.sibling.addAddr("eth0", other4)
+	return r
+}
+
+func (r *rig) observe() {
+	r.t.Helper()
+	r.node.do(func() error { return r.AttachObserver(r.parent) })
+}
+
+func (r *rig) guard() Guard {
+	return Guard{Slot: 1, Segment: r.parent, NetNS: r.pod.path, Interface: "eth0"}
+}
+
+func (r *rig) lease(token uint64) Lease {
+	return Lease{Token: token, Network: network, Slot: 1, MAC: r.pod.mac("eth0")}
+}
+
+// claim is sent by the stranger, who is another node here.
+func (r *rig) claim(s *socket, token uint64) {
+	r.t.Helper()
+	f := claim.Frame{Network: network, Addr: addr4, Token: token}
+	s.send(claimFrame(r.t, f, broadcast, r.ext.mac("p0"), keyA))
+}
+
+// answers reports whether the pod answers ARP requests of the stranger. A sibling answers each one's twin, by the same
+// path and later: when it has spoken a few times, a silent pod is silent.
+func (r *rig) answers(s *socket) bool {
+	r.t.Helper()
+	const rounds = 3
+	asker := r.ext.mac("p0")
+	for range rounds {
+		s.send(eth(r.pod.mac("eth0"), asker, etherARP, arp(asker, far4, addr4)))
+		s.send(eth(r.sibling.mac("eth0"), asker, etherARP, arp(asker, far4, other4)))
+		frames, ok := s.until(arpFrom(other4))
+		if !ok {
+			r.t.Fatal("the sibling did not answer")
+		}
+		if contains(frames, arpFrom(addr4)) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestAClaimFromTheWireSilencesAZombieAndIsAcked(t *testing.T) {
+	r := newRig(t)
+	s := r.ext.socket("p0", allProtocols)
+	equal(t, "answers before", r.answers(s), true)
+	r.claim(s, 200)
+	checkAck(t, s.expect("ack", protocol(etherClaim)), addr4, 200, r.ext.mac("p0"), r.node.mac("p0"), keyA)
+	equal(t, "answers after", r.answers(s), false)
+	equal(t, "event", r.events.next().Type, EventFenced)
+
+	must(t, r.InstallLease(r.key, r.lease(300)))
+	equal(t, "answers with a newer lease", r.answers(s), true)
+}
+
+func TestAClaimSilencesAZombieWhoseAgentIsDead(t *testing.T) {
+	r := newRig(t)
+	s := r.ext.socket("p0", allProtocols)
+	must(t, r.Close())
+	equal(t, "answers before", r.answers(s), true)
+	r.claim(s, 200)
+	checkAck(t, s.expect("ack", protocol(etherClaim)), addr4, 200, r.ext.mac("p0"), r.node.mac("p0"), keyA)
+	equal(t, "answers after", r.answers(s), false)
+
+	k := openKernel(t, r.dir)
+	fenced, err := k.Fenced(r.key)
+	must(t, err)
+	equal(t, "fenced when the agent is back", fenced, true)
+	equal(t, "answers then", r.answers(s), false)
+}
+
+func TestTwoNodesClaimAndAck(t *testing.T) {
+	r := newRig(t)
+	other := openKernel(t, bpffs(t))
+	index := r.ext.index("p0")
+	r.ext.do(func() error { return other.AttachObserver(index) })
+	mine := Key{Segment: uint32(index), Addr: addr4}
+	must(t, other.InstallLease(mine, Lease{Token: 200, Network: network, Slot: 1, MAC: otherMAC}))
+	events := readEvents(t, other)
+	r.claim(r.ext.socket("p0", etherClaim), 200)
+	e := events.next()
+	equal(t, "type", e.Type, EventAck)
+	equal(t, "token", e.Token, 200)
+	equal(t, "MAC", e.MAC.String(), r.node.mac("p0").String())
+	for _, hearer := range []struct {
+		k       *Kernel
+		segment int
+	}{{other, index}, {r.Kernel, r.parent}} {
+		_, heard, err := hearer.k.Heard(uint32(hearer.segment))
+		must(t, err)
+		equal(t, "heard", heard, true)
+	}
+}
+
+func TestAClaimDoesNotReachPods(t *testing.T) {
+	r := newRig(t)
+	in := r.sibling.socket("eth0", allProtocols)
+	s := r.ext.socket("p0", allProtocols)
+	r.claim(s, 200)
+	s.send(arpFrame(r.ext.mac("p0"), far4, other4))
+	frames, ok := in.until(arpFrom(far4))
+	equal(t, "marker came", ok, true)
+	equal(t, "claim came", contains(frames, protocol(etherClaim)), false)
+}
+
+func TestABridgedParentPassesTheClaimOnAndAcks(t *testing.T) {
+	r := newRig(t)
+	// The switch's port to the node is itself a bridge port: observe there.
+	port := r.wire.ns.index("port-ext")
+	k := openKernel(t, bpffs(t))
+	r.wire.ns.do(func() error { return k.AttachObserver(port) })
+	held := Key{Segment: uint32(port), Addr: addr4}
+	must(t, k.InstallLease(held, Lease{Token: 100, Network: network, Slot: 9, MAC: otherMAC}))
+	in := r.node.socket("p0", allProtocols)
+	s := r.ext.socket("p0", allProtocols)
+	r.claim(s, 200)
+	checkAck(t, s.expect("ack", protocol(etherClaim)), addr4, 200, r.ext.mac("p0"), r.wire.ns.mac("port-ext"), keyA)
+	passed := in.expect("claim", protocol(etherClaim))
+	f, err := claim.Unmarshal(passed[14:], claim.Key(keyA))
+	must(t, err)
+	equal(t, "flags", f.Flags, 0)
+	equal(t, "source", net.HardwareAddr(passed[6:12]).String(), r.ext.mac("p0").String())
+}
+
+func TestOnlyAMarkedProbeReachesLocalPods(t *testing.T) {
+	r := newRig(t)
+	must(t, r.RemoveLease(r.key)) // a holder that nobody has on record
+	must(t, r.InstallLease(r.key, Lease{}))
+	out := r.node.socket("p0", unix.ETH_P_ARP)
+	probe := arpProbe(r.node.mac("p0"), addr4)
+
+	out.send(probe)
+	out.option(unix.SOL_SOCKET, unix.SO_MARK, int(ProbeMark))
+	out.send(probe)
+	e := r.events.next()
+	for e.Kind.Tentative() { // the unmarked one is a foreign probe to the observer
+		e = r.events.next()
+	}
+	equal(t, "type", e.Type, EventHit)
+	equal(t, "kind", e.Kind, KindARP)
+	equal(t, "MAC", e.MAC.String(), r.pod.mac("eth0").String())
+	equal(t, "where", e.Where, WhereObserverEgress)
+	s, _, err := r.State(r.key)
+	must(t, err)
+	equal(t, "hits", s.Hits, 1) // of the marked probe alone
+	equal(t, "probes", s.Probes, 1)
+}
+
+func TestARawSocketEscapesTheGuardButNotTheParent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		observed, bypass bool
+		arrives          bool
+	}{
+		"through the guard":                {true, false, false},
+		"through the guard, no observer":   {false, false, false},
+		"past the guard":                   {true, true, false},
+		"past the guard, without observer": {false, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			s := r.ext.socket("p0", allProtocols)
+			r.claim(s, 200)
+			s.expect("ack", protocol(etherClaim))
+			if !tc.observed {
+				r.node.do(func() error { return r.DetachObserver(r.parent) })
+			}
+			zombie := r.pod.socket("eth0", unix.ETH_P_IP)
+			if tc.bypass {
+				zombie.option(unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)
+			}
+			podMAC := r.pod.mac("eth0")
+			for range 10 {
+				zombie.send(eth(broadcast, podMAC, etherIPv4, ipv4(addr4, far4)))
+			}
+			zombie.send(eth(broadcast, podMAC, etherIPv4, ipv4(nobody4, far4))) // the marker
+			frames, ok := s.until(ipFrom(nobody4))
+			equal(t, "marker came", ok, true)
+			equal(t, "zombie's frames came", contains(frames, ipFrom(addr4)), tc.arrives)
+		})
+	}
+}
+
+func TestASocketThatLiesAboutItsProtocolIsReadByItsFrame(t *testing.T) {
+	r := newRig(t)
+	s := r.ext.socket("p0", allProtocols)
+	r.claim(s, 200)
+	s.expect("ack", protocol(etherClaim))
+	r.node.do(func() error { return r.DetachObserver(r.parent) })
+	liar := r.pod.socket("eth0", unix.ETH_P_LOOP)
+	liar.send(arpFrame(r.pod.mac("eth0"), addr4, far4))
+	liar.send(arpFrame(r.pod.mac("eth0"), nobody4, far4))
+	frames, ok := s.until(arpFrom(nobody4))
+	equal(t, "marker came", ok, true)
+	equal(t, "zombie's ARP came", contains(frames, arpFrom(addr4)), false)
+}
+
+func TestADeadSlotIsMute(t *testing.T) {
+	r := newRig(t)
+	s := r.ext.socket("p0", allProtocols)
+	equal(t, "answers before", r.answers(s), true)
+	must(t, r.KillSlot(1))
+	equal(t, "answers after", r.answers(s), false)
+}
+
+// Some switches send priority-tagged frames; the driver has moved the tag out of the frame by the time we see it.
+func TestPriorityTaggedFramesFromTheWireCountAsUntagged(t *testing.T) {
+	r := newRig(t)
+	must(t, r.InstallLease(Key{r.key.Segment, far4}, Lease{}))
+	must(t, r.InstallLease(Key{r.key.Segment, nobody4}, Lease{}))
+	s := r.ext.socket("p0", allProtocols)
+	from := r.ext.mac("p0")
+	s.send(tagged(100, arpFrame(from, far4, addr4)))
+	s.send(tagged(0, arpFrame(from, nobody4, addr4)))
+	e := r.events.next()
+	equal(t, "first hit", e.Key.Addr, nobody4)
+	_, seen, err := r.Sighting(Key{r.key.Segment, far4})
+	must(t, err)
+	equal(t, "VLAN 100 seen", seen, false)
+}
+
+func TestAForeignHostThatTakesAnAddressIsAHit(t *testing.T) {
+	r := newRig(t)
+	r.ext.addAddr("p0", addr4) // the kernel announces nothing, so speak for it
+	s := r.ext.socket("p0", allProtocols)
+	s.send(arpFrame(r.ext.mac("p0"), addr4, addr4))
+	e := r.events.next()
+	equal(t, "type", e.Type, EventHit)
+	equal(t, "key", e.Key, r.key)
+	equal(t, "MAC", e.MAC.String(), r.ext.mac("p0").String())
+}
