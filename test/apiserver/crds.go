@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,8 +27,11 @@ func (s *Server) InstallCRDs(ctx context.Context) error {
 		return err
 	}
 	files, err := filepath.Glob(filepath.Join(root, "charts", "fenceline", "files", "crds", "*.yaml"))
-	if err != nil || len(files) == 0 {
-		return fmt.Errorf("install custom resources: none in the chart (%v)", err)
+	if err == nil && len(files) == 0 {
+		err = errors.New("the chart holds none")
+	}
+	if err != nil {
+		return fmt.Errorf("install custom resources: %w", err)
 	}
 	client, err := apiextensions.NewForConfig(s.admin)
 	if err != nil {

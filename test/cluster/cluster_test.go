@@ -312,7 +312,7 @@ func (r *rig) outlives(ctx context.Context, t *testing.T, pod *cluster.Pod, rele
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it is still there (%v)", err)
+		return errors.Join(errors.New("it is still there"), err)
 	})
 	r.pod(ctx, t, 3) // its successor runs beside it
 	if err := answers(ctx, prober, pod); err != nil {

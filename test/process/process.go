@@ -45,7 +45,8 @@ func Start(name string, cmd *exec.Cmd, log string) (Process, error) {
 	if err != nil {
 		return Process{}, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
-	go cmd.Wait() // as long as the caller lives, nothing stays behind as a zombie
+	// As long as the caller lives, nothing stays behind as a zombie.
+	go func() { _ = cmd.Wait() }()
 	return p, nil
 }
 

@@ -44,7 +44,11 @@ func TestAReusedPIDIsNotTheProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { p.Kill(context.Background()) })
+	t.Cleanup(func() {
+		if err := p.Kill(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	other := p
 	other.Started++
 	if other.Alive() {

@@ -60,7 +60,7 @@ func echo(listener net.Listener, name string) error {
 			if _, err := fmt.Fprintln(conn, name); err != nil {
 				return
 			}
-			io.Copy(conn, conn) // ends with the peer, in whatever way that ends
+			_, _ = io.Copy(conn, conn) // ends with the peer, in whatever way that ends
 		}()
 	}
 }

@@ -118,7 +118,7 @@ func printEnvironment(c *cluster.Cluster) {
 
 func execute(ctx context.Context, c *cluster.Cluster, args []string) error {
 	if len(args) < 2 {
-		return errors.New("usage: exec NODE COMMAND...")
+		return errors.New("usage: exec NODE COMMAND [ARGUMENT]")
 	}
 	node, err := c.NodeByName(args[0])
 	if err != nil {
@@ -129,7 +129,7 @@ func execute(ctx context.Context, c *cluster.Cluster, args []string) error {
 
 func executeInPod(ctx context.Context, c *cluster.Cluster, args []string) error {
 	if len(args) < 2 {
-		return errors.New("usage: pod NAMESPACE/NAME COMMAND...")
+		return errors.New("usage: pod NAMESPACE/NAME COMMAND [ARGUMENT]")
 	}
 	namespace, name, ok := strings.Cut(args[0], "/")
 	if !ok {

@@ -73,14 +73,14 @@ func tally(stream io.Reader, out io.Writer, show bool) (counts, error) {
 func (t *tallier) line(line []byte) {
 	var e event
 	if line[0] != '{' || json.Unmarshal(line, &e) != nil {
-		t.out.Write(line) // not an event: a tool's own words
+		fmt.Fprintf(t.out, "%s", line) // not an event: a tool's own words
 		return
 	}
 	id := testID{e.Package, e.Test}
 	switch e.Action {
 	case "run":
 		t.running[id] = true
-		if parent, _, ok := cutLast(e.Test); ok {
+		if parent, ok := cutLast(e.Test); ok {
 			t.parents[testID{e.Package, parent}] = true
 		}
 	case "output":
@@ -115,7 +115,7 @@ func (t *tallier) endTest(id testID, action string) {
 	if !t.parents[id] || !t.failed[id.Package+" "+id.Test] {
 		t.counts.Failed++
 	}
-	for name := id.Test; name != ""; name, _, _ = cutLast(name) {
+	for name := id.Test; name != ""; name, _ = cutLast(name) {
 		t.failed[id.Package+" "+name] = true
 	}
 	t.failed[id.Package] = true
@@ -159,10 +159,10 @@ func (t *tallier) unfinished(pkg string) {
 }
 
 // cutLast cuts the last element off the name of a subtest.
-func cutLast(test string) (parent, rest string, ok bool) {
+func cutLast(test string) (parent string, ok bool) {
 	i := strings.LastIndexByte(test, '/')
 	if i < 0 {
-		return "", test, false
+		return "", false
 	}
-	return test[:i], test[i+1:], true
+	return test[:i], true
 }
