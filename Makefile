@@ -64,7 +64,7 @@ test-kernel: packages ## Run what needs namespaces and BPF (root)
 
 .PHONY: test-api
 test-api: packages ## Run what needs a real API server, at the newest and the oldest supported minor
-	@$(thirdparty) build etcd kubernetes kubernetes-oldest
+	@$(thirdparty) build etcd kubernetes kubernetes-oldest helm prometheus
 	@status=0; \
 	  $(count) run -tag api api || status=1; \
 	  FENCELINE_TEST_KUBERNETES=oldest $(count) run -tag api api-oldest || status=1; \
@@ -90,7 +90,7 @@ lint: packages ## Check format, style, chart and alert rules
 	"$$($(thirdparty) dir golangci-lint)/golangci-lint" run --build-tags $(tags)
 	clang-format-14 --dry-run -Werror $$(git ls-files 'bpf/*.c' 'bpf/*.h' ':!bpf/headers')
 	"$$($(thirdparty) dir helm)/helm" lint --strict charts/fenceline
-	PATH="$$($(thirdparty) dir prometheus):$$PATH"; charts/test-rules
+	"$$($(thirdparty) dir prometheus)/promtool" check rules charts/fenceline/files/alerts.yaml
 
 .PHONY: verify
 verify: generate ## Fail if generated files are not those in git
