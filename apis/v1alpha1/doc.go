@@ -6,10 +6,8 @@
 // The estimator of the API server bounds them: lists of addresses have at most
 // 256 items of at most 95 characters (an IPv6 range), and the order of an IPv6
 // range, or an overlap of two pools, is out of reach and reported by the
-// controller as Ready=False.
+// controller as Ready=False. `make generate` writes the CRDs into the chart.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fenceline.io
 package v1alpha1
-
-//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0 object paths=. crd output:crd:dir=../../charts/fenceline/files/crds
