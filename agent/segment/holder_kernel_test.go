@@ -4,7 +4,6 @@ package segment
 
 import (
 	"errors"
-	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -12,16 +11,6 @@ import (
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/bpf"
 )
-
-// announce makes a host speak for addr with its own MAC.
-func (h *host) announce(t *testing.T, addr netip.Addr) {
-	t.Helper()
-	p := must(openPort(h.ns.Path(), "p0"))(t)
-	defer func() { check(t, p.close()) }()
-	for _, f := range must(announceFrames(h.mac, addr))(t) {
-		check(t, p.send(f))
-	}
-}
 
 func (n *node) isFenced(p *pod) bool {
 	n.rig.t.Helper()
@@ -184,15 +173,4 @@ func TestClaimReachesNodesThatKnowOnlyOneKeyOfARotation(t *testing.T) {
 	check(t, n1.kernel.SetKeys(&newKey, &oldKey))
 	verdict, _ := n1.verify(zombie.takeover(200))
 	equal(t, "verdict", verdict, Fenced)
-}
-
-// neighbour is the MAC that a host believes addr to have.
-func (h *host) neighbour(t *testing.T, addr netip.Addr) net.HardwareAddr {
-	t.Helper()
-	for _, e := range must(h.ns.Links().NeighList(must(h.ns.Index("p0"))(t), family(addr)))(t) {
-		if a, ok := netip.AddrFromSlice(e.IP); ok && a.Unmap() == addr {
-			return e.HardwareAddr
-		}
-	}
-	return nil
 }

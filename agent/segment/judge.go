@@ -41,8 +41,8 @@ type Evidence struct {
 	// OthersShare: another node has this segment, so that there is somebody to be heard. The caller's knowledge.
 	OthersShare bool
 
-	// HeldHere: the previous holder's lease is still installed on this very node,
-	// so that its slot must be killed here, and nothing else could be listened for.
+	// HeldHere: an older lease of the address is still installed on this very
+	// node, so that an ack could be heard, and nobody who speaks for the address.
 	HeldHere bool
 
 	// Carrier and Observed: the parent had carrier and the observer was attached, before and after.
@@ -69,7 +69,7 @@ type Evidence struct {
 //	acked, or the slot here is dead           Fenced; frames of the previous holder are late ones
 //	the previous holder answered              Answered: it is alive and unguarded, or did not hear the claim
 //	no carrier, or no observer                Unknown: nothing could be heard
-//	held here, and its slot is not dead       Unknown: this node has to kill it first
+//	an older lease is installed here          Unknown: nobody else could be heard
 //	fewer than three unanswered rounds        Unknown: nobody listened for long enough
 //	the previous holder's end is asserted     Silent
 //	no other node shares the segment          Silent: there is nobody to hear
@@ -114,7 +114,7 @@ func (e Evidence) String() string {
 	case !e.Carrier:
 		return "the parent has no carrier"
 	case e.HeldHere:
-		return "the previous holder's slot on this node is not dead"
+		return "an earlier holder's lease is still installed on this node, so that nobody who answers is heard"
 	case !e.Observed:
 		return "the observer is not attached to the parent"
 	case e.Unanswered < MinRounds:

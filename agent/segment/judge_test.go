@@ -56,8 +56,10 @@ func TestJudge(t *testing.T) {
 			Unknown, "observer is not attached"},
 		{"R2: not even an asserted end makes silence without carrier", func(e *Evidence) { e.Carrier, e.Asserted = false, true },
 			Unknown, "no carrier"},
-		{"a holder here whose slot lives is no silence", func(e *Evidence) { e.HeldHere = true },
-			Unknown, "slot on this node is not dead"},
+		{"an older lease here hides who speaks", func(e *Evidence) { e.HeldHere = true },
+			Unknown, "still installed on this node"},
+		{"but no ack", func(e *Evidence) { e.HeldHere, e.Acked = true, true },
+			Fenced, "acknowledged"},
 		{"nothing at all is known of nothing", func(e *Evidence) { *e = Evidence{} },
 			Unknown, "no carrier"},
 	} {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf"
@@ -61,13 +60,6 @@ type node struct {
 	fenced    []bpf.Event
 }
 
-// host is a machine without Fenceline.
-type host struct {
-	ns   *network.Namespace
-	mac  net.HardwareAddr
-	port string
-}
-
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -99,18 +91,16 @@ func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
 		return os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0)
 	}))
 	check(r.t, ns.Plug("p0", mac, r.network, port, bridge))
+	// A port forwards once the kernel's link watch has seen its carrier.
+	eventually(r.t, "port "+port+" is up", 5*time.Second, func() bool {
+		return isUp(r.t, r.network, port) && isUp(r.t, ns, "p0")
+	})
 	return port, mac
 }
 
-// addHost connects a foreign host that owns the given addresses.
-func (r *rig) addHost(name string, addrs ...netip.Addr) *host {
-	r.t.Helper()
-	h := &host{ns: r.namespace(name)}
-	h.port, h.mac = r.plug(h.ns)
-	for _, a := range addrs {
-		check(r.t, h.ns.AddAddr("p0", prefix(a)))
-	}
-	return h
+func isUp(t *testing.T, ns *network.Namespace, name string) bool {
+	t.Helper()
+	return must(ns.Links().LinkByName(name))(t).Attrs().OperState == netlink.OperUp
 }
 
 // addNode connects a node and starts its agent.
@@ -193,68 +183,6 @@ func (n *node) verify(v Verification) (Verdict, Evidence) {
 	return verdict, e
 }
 
-// pod is a macvlan interface with an address, guarded and leased.
-type pod struct {
-	node *node
-	ns   *network.Namespace
-	mac  net.HardwareAddr
-	addr netip.Addr
-	slot uint32
-}
-
-// addPod starts a pod that holds addr by token.
-func (n *node) addPod(name string, addr netip.Addr, token uint64) *pod {
-	t := n.rig.t
-	t.Helper()
-	n.slots++
-	p := &pod{node: n, ns: n.rig.namespace(name), addr: addr, slot: n.slots}
-	as := addr.As16()
-	p.mac = net.HardwareAddr{2, 0, 0, n.mac[5], byte(n.slots), as[15]}
-	n.addMacvlan(p.ns, p.mac)
-	check(t, n.kernel.AttachGuard(bpf.Guard{Slot: p.slot, Segment: n.parent, NetNS: p.ns.Path(), Interface: "eth0"}))
-	p.lease(token)
-	check(t, p.ns.SetUp("eth0", true))
-	check(t, p.ns.AddAddr("eth0", prefix(addr)))
-	return p
-}
-
-func (n *node) addMacvlan(to *network.Namespace, mac net.HardwareAddr) {
-	t := n.rig.t
-	t.Helper()
-	fd := must(netns.GetFromPath(to.Path()))(t)
-	defer fd.Close()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.ParentIndex, attrs.HardwareAddr, attrs.Namespace = "eth0", n.parent, mac, netlink.NsFd(fd)
-	check(t, n.ns.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
-}
-
-func (p *pod) key() bpf.Key { return bpf.Key{Segment: uint32(p.node.parent), Addr: p.addr} }
-
-// lease installs the pod's lease in the kernel.
-func (p *pod) lease(token uint64) {
-	p.node.rig.t.Helper()
-	check(p.node.rig.t, p.node.kernel.InstallLease(p.key(),
-		bpf.Lease{Token: token, Network: rigNetwork, Slot: p.slot, MAC: p.mac}))
-}
-
-func (p *pod) holding(token uint64) Holding {
-	return Holding{Parent: p.node.parent, Addr: p.addr, Network: rigNetwork, Token: token, Slot: p.slot,
-		MAC: p.mac, NetNS: p.ns.Path(), Interface: "eth0"}
-}
-
-// hold makes the agent repeat and defend the pod's claim.
-func (p *pod) hold(token uint64) {
-	p.node.note(func() { p.node.holdings = append(p.node.holdings, p.holding(token)) })
-}
-
-func (p *pod) takeover(token uint64) Verification {
-	return Verification{
-		Claim:       Claim{Addr: p.addr, Network: rigNetwork, Token: token, PreviousMAC: p.mac},
-		Probe:       params50,
-		OthersShare: true,
-	}
-}
-
 // witness is the node's kernel; it keeps the events that the agent reads.
 type witness struct {
 	*bpf.Kernel
@@ -303,34 +231,6 @@ func eventually(t *testing.T, what string, d time.Duration, ok func() bool) {
 		}
 		<-tick.C
 	}
-}
-
-// reaches tells whether addr answers a process in ns: by refusing a connection.
-func reaches(ns *network.Namespace, addr netip.Addr) bool {
-	err := ns.Do(func() error {
-		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(addr, 9).String(), 700*time.Millisecond)
-		if err == nil {
-			return c.Close()
-		}
-		return err
-	})
-	return err == nil || errors.Is(err, unix.ECONNREFUSED)
-}
-
-// forget makes a host resolve addr anew.
-func (h *host) forget(t *testing.T, addr netip.Addr) {
-	t.Helper()
-	err := h.ns.Links().NeighDel(&netlink.Neigh{LinkIndex: must(h.ns.Index("p0"))(t), IP: addr.AsSlice(), Family: family(addr)})
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		t.Fatal(err)
-	}
-}
-
-func family(addr netip.Addr) int {
-	if addr.Is4() {
-		return netlink.FAMILY_V4
-	}
-	return netlink.FAMILY_V6
 }
 
 // setForwarding makes a port of the switch forward, or swallow every frame

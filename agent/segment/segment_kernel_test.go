@@ -130,6 +130,27 @@ func TestVerdictOnAGuardedZombieIsFencedAndItIsMute(t *testing.T) {
 	}
 }
 
+func TestTakeOverWithTheNewLeaseInstalled(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n1, n2 := r.addNode("node1"), r.addNode("node2")
+		zombie := n2.addPod("zombie", addr, 100)
+		owner := n1.addPod("owner", addr, 200)
+		check(t, owner.ns.SetUp("eth0", false)) // as it is during an ADD
+		v := zombie.takeover(200)
+		verdict, _ := n1.verify(v)
+		equal(t, "verdict", verdict, Fenced)
+		check(t, n1.seg.ClaimAndConfirm(t.Context(), v.Claim))
+
+		h := r.addHost("host", addr)
+		v.Claim.Token = 300
+		owner.lease(300)
+		verdict, e := n1.verify(v)
+		equal(t, "R1: verdict with a stranger", verdict, Answered)
+		equal(t, "MAC", e.Answer.MAC.String(), h.mac.String())
+	})
+}
+
 func TestClaimFencesAZombieOnTheClaimingNode(t *testing.T) {
 	r := newRig(t)
 	n := r.addNode("node1")

@@ -40,8 +40,10 @@ type Segments struct {
 	end   context.CancelCauseFunc
 	tasks sync.WaitGroup
 
-	mu   sync.Mutex
-	open map[int]*Segment
+	// opening serialises Open, which may take the kernel a while; mu guards open.
+	opening sync.Mutex
+	mu      sync.Mutex
+	open    map[int]*Segment
 }
 
 // errClosed ends everything that still runs when Segments is closed.
@@ -77,15 +79,15 @@ func (s *Segments) HasKey() bool { return len(s.keys()) > 0 }
 // thread's network namespace. A segment that is open already is returned as it
 // is, with the observer re-attached if it had gone.
 func (s *Segments) Open(parent int) (*Segment, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.opening.Lock()
+	defer s.opening.Unlock()
 	if s.life.Err() != nil {
 		return nil, fmt.Errorf("open segment of parent %d: %w", parent, errClosed)
 	}
 	if err := s.kernel.AttachObserver(parent); err != nil {
-		return nil, fmt.Errorf("attach observer to parent %d: %w", parent, err)
+		return nil, fmt.Errorf("open segment of parent %d: %w", parent, err)
 	}
-	if seg, ok := s.open[parent]; ok {
+	if seg, ok := s.Get(parent); ok {
 		return seg, nil
 	}
 	w, err := s.openWire(parent)
@@ -97,6 +99,8 @@ func (s *Segments) Open(parent int) (*Segment, error) {
 		return nil, errors.Join(fmt.Errorf("open segment of parent %d: %w", parent, err), w.close())
 	}
 	seg := &Segment{set: s, parent: parent, name: l.name, wire: w, pacer: newPacer(s.clock)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.open[parent] = seg
 	return seg, nil
 }
@@ -139,6 +143,8 @@ func (s *Segments) Forget(parent int) error {
 // Close ends announcements and defences that are under way and closes all
 // sockets. Observers stay attached and go on enforcing.
 func (s *Segments) Close() error {
+	s.opening.Lock()
+	defer s.opening.Unlock()
 	s.mu.Lock()
 	s.end(errClosed)
 	s.mu.Unlock()

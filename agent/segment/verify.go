@@ -42,17 +42,15 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	}
 	defer func() { err = errors.Join(err, p.watch.end()) }()
 
-	if e.HeldHere = p.heldHere(v.Claim); e.HeldHere {
-		// The kernel reports nobody who speaks for an address that it fences:
-		// there is nothing to listen for, and the slot alone is proof.
-		return e, s.Claim(ctx, v.Claim)
-	}
+	e.HeldHere = p.heldHere(v.Claim)
 	if err := p.verify(ctx, v); err != nil {
 		return e, err
 	}
 	e.Claimed = claims(v.Claim.Mode)
 	e.Acked, e.AckMAC = p.acked, p.ackMAC
-	e.Unanswered = p.unanswered
+	if !e.HeldHere {
+		e.Unanswered = p.unanswered
+	}
 	e.Answer = p.answer
 	e.ByPrevious = p.answer.Conflict && sameMAC(p.answer.MAC, v.Claim.PreviousMAC)
 	// Silence that began before the cable was pulled is none.
@@ -74,7 +72,9 @@ func (v Verification) probeParams() ProbeParams {
 	return p
 }
 
-// heldHere tells whether the previous holder's lease is installed on this node.
+// heldHere tells whether an older lease of the address is installed on this
+// node: the previous holder's, or one that is not swept yet. Acks are heard
+// then, but the kernel reports nobody who speaks for an address that it fences.
 func (p *probing) heldHere(c Claim) bool {
 	return p.watch.held.Slot != 0 && p.watch.held.Token < c.Token
 }

@@ -206,28 +206,39 @@ func TestVerifyDeadSlotHereIsFenced(t *testing.T) {
 	})
 }
 
-func TestVerifyOnTheHoldersOwnNodeNeedsItsSlotDead(t *testing.T) {
-	for dead, want := range map[bool]Verdict{false: Unknown, true: Fenced} {
-		synctest.Test(t, func(t *testing.T) {
-			a, seg := newAir(t, Config{})
-			a.kernel.heard[parent] = a.kernel.Now()
-			zombie := bpf.Lease{Token: 900, Network: 42, Slot: 3, MAC: holderMAC}
-			if err := a.kernel.InstallLease(key(addr4), zombie); err != nil {
-				t.Fatal(err)
-			}
-			v := verification()
-			v.SlotDead = dead
-			verdict, e, err := seg.Verify(t.Context(), v)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if verdict != want {
-				t.Errorf("slot dead %v: %s (%s)", dead, verdict, e)
-			}
-			equal(t, "claims, for others", len(a.list(isClaim)), 6)
-			if _, ok, _ := a.kernel.Lease(key(addr4)); !ok {
-				t.Error("the lease of the holder was removed")
-			}
+func TestVerifyWithAnOlderLeaseInstalledHere(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		change  func(*Verification)
+		prepare func(*air)
+		want    Verdict
+	}{
+		{"hears nobody, so silence is unknown", func(*Verification) {}, func(*air) {}, Unknown},
+		{"is safe if the slot is dead", func(v *Verification) { v.SlotDead = true }, func(*air) {}, Fenced},
+		{"is safe by the ack of the true holder elsewhere", func(*Verification) {}, guardedZombie, Fenced},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, seg := newAir(t, Config{})
+				a.kernel.heard[parent] = a.kernel.Now()
+				older := bpf.Lease{Token: 900, Network: 42, Slot: 3, MAC: holderMAC}
+				if err := a.kernel.InstallLease(key(addr4), older); err != nil {
+					t.Fatal(err)
+				}
+				tc.prepare(a)
+				v := verification()
+				tc.change(&v)
+				verdict, e, err := seg.Verify(t.Context(), v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if verdict != tc.want {
+					t.Errorf("%s (%s), want %s", verdict, e, tc.want)
+				}
+				if _, ok, _ := a.kernel.Lease(key(addr4)); !ok {
+					t.Error("the lease was removed")
+				}
+			})
 		})
 	}
 }

@@ -1,0 +1,179 @@
+//go:build kernel
+
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Figures: what a client sees of a zombie that announces itself every 100 ms,
+// before and after the new owner's claim and one announcement.
+func TestFiguresAnnouncingZombie(t *testing.T) {
+	const span = 20 * time.Second
+	r := newRig(t)
+	n1, n2 := r.addNode("node1"), r.addNode("node2")
+	client := r.addHost("client", netip.MustParseAddr("10.99.0.51"))
+	zombie, owner := n2.addPod("zombie", rig4, 100), n1.addPod("owner", rig4, 200)
+	serve(t, zombie, 'z')
+	serve(t, owner, 'o')
+	stopZombie := zombie.announceEvery(t, 100*time.Millisecond)
+	defer stopZombie()
+
+	stopOwner := owner.announceEvery(t, time.Second)
+	before := client.connects(t, span)
+	stopOwner()
+	t.Logf("before the claim, %s: %s", span, before)
+	if before.misrouted == 0 || before.macChanges == 0 {
+		t.Error("the rig does not show two speakers")
+	}
+
+	check(t, n1.seg.ClaimAndConfirm(t.Context(), owner.takeover(200).Claim))
+	check(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
+	eventually(t, "the client knows the owner", time.Second, func() bool {
+		return client.neighbour(t, rig4).String() == owner.mac.String()
+	})
+	after := client.connects(t, span)
+	t.Logf("after it, %s: %s", span, after)
+	equal(t, "connects that reached the zombie", after.misrouted, 0)
+	equal(t, "failed connects", after.failed, 0)
+	equal(t, "MAC changes", after.macChanges, 0)
+}
+
+// serve answers each connection to port 80 of the pod with one byte.
+func serve(t *testing.T, p *pod, name byte) {
+	t.Helper()
+	var l net.Listener
+	check(t, p.ns.Do(func() (err error) {
+		l, err = net.Listen("tcp4", ":80")
+		return err
+	}))
+	var accepts sync.WaitGroup
+	accepts.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if _, err := c.Write([]byte{name}); err != nil {
+				t.Logf("serve %c: %v", name, err) // the client sees a failed connect
+			}
+			_ = c.Close()
+		}
+	})
+	t.Cleanup(func() {
+		check(t, l.Close())
+		accepts.Wait()
+	})
+}
+
+// announceEvery makes the pod's own process send gratuitous ARP.
+func (p *pod) announceEvery(t *testing.T, d time.Duration) (stop func()) {
+	t.Helper()
+	out := must(openPort(p.ns.Path(), "eth0"))(t)
+	frames := must(announceFrames(p.mac, p.addr))(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var run sync.WaitGroup
+	run.Go(func() {
+		tick := time.NewTicker(d)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			<-tick.C
+			for _, f := range frames {
+				// A fenced pod's socket gets ENOBUFS.
+				if err := out.send(f); err != nil && !errors.Is(err, unix.ENOBUFS) {
+					t.Errorf("zombie announces: %v", err)
+				}
+			}
+		}
+	})
+	return func() {
+		cancel()
+		run.Wait()
+		check(t, out.close())
+	}
+}
+
+// tally is what a client met.
+type tally struct{ connects, misrouted, failed, macChanges int }
+
+func (c tally) String() string {
+	return fmt.Sprintf("%d of %d connects reached the zombie, %d failed, %d MAC changes", c.misrouted, c.connects, c.failed, c.macChanges)
+}
+
+// connects connects to the address about 48 times a second for d.
+func (h *host) connects(t *testing.T, d time.Duration) (c tally) {
+	t.Helper()
+	changes := h.countMACChanges(t)
+	check(t, h.ns.Do(func() error {
+		tick := time.NewTicker(time.Second / 48)
+		defer tick.Stop()
+		for end := time.Now().Add(d); time.Now().Before(end); <-tick.C {
+			c.connects++
+			switch whoAnswers(netip.AddrPortFrom(rig4, 80)) {
+			case 'o':
+			case 'z':
+				c.misrouted++
+			default:
+				c.failed++
+			}
+		}
+		return nil
+	}))
+	c.macChanges = changes()
+	return c
+}
+
+func whoAnswers(to netip.AddrPort) byte {
+	conn, err := net.DialTimeout("tcp4", to.String(), time.Second)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		return 0
+	}
+	var b [1]byte
+	if _, err := conn.Read(b[:]); err != nil {
+		return 0
+	}
+	return b[0]
+}
+
+// countMACChanges counts how often the host changes its mind about rig4.
+func (h *host) countMACChanges(t *testing.T) (stop func() int) {
+	t.Helper()
+	updates, done := make(chan netlink.NeighUpdate), make(chan struct{})
+	check(t, h.ns.Do(func() error {
+		return netlink.NeighSubscribeWithOptions(updates, done, netlink.NeighSubscribeOptions{ListExisting: true})
+	}))
+	var changes atomic.Int64
+	var count sync.WaitGroup
+	count.Go(func() {
+		var known net.HardwareAddr
+		for u := range updates {
+			if a, ok := netip.AddrFromSlice(u.IP); !ok || a.Unmap() != rig4 || len(u.HardwareAddr) == 0 {
+				continue
+			}
+			if known != nil && known.String() != u.HardwareAddr.String() {
+				changes.Add(1)
+			}
+			known = u.HardwareAddr
+		}
+	})
+	return func() int {
+		close(done)
+		count.Wait()
+		return int(changes.Load())
+	}
+}

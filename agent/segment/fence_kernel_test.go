@@ -1,0 +1,131 @@
+//go:build kernel
+
+package segment
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// durations prints as their median and maximum.
+type durations []time.Duration
+
+func (d durations) String() string {
+	s := slices.Sorted(slices.Values(d))
+	return fmt.Sprintf("p50 %s, max %s", s[len(s)/2], s[len(s)-1])
+}
+
+// Figures: how long a zombie speaks after the claim has left, under ARP load.
+func TestFiguresClaimToFence(t *testing.T) {
+	const rounds = 200
+	for name, alive := range map[string]bool{"agent alive": true, "agent dead": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			n1, n2 := r.addNode("node1"), r.addNode("node2")
+			client := r.addHost("client")
+			zombie := n2.addPod("zombie", rig4, 1)
+			seen := startCapture(t, r.network, n2.port)
+			watch := must(n1.set.watches.start(n1.seg.key(rig4)))(t)
+			kernel := n2.kernel
+			if !alive {
+				n2.kill()
+				// For the rig to renew the lease between rounds; nobody reads an event.
+				kernel = must(bpf.Open(bpf.Options{Dir: n2.pins}))(t)
+			}
+			stop := client.arpLoad(t, rig4)
+			clock := &sendClock{wire: n1.seg.wire, kernel: n1.kernel}
+			n1.seg.wire = clock
+			sent := make([]time.Duration, rounds) // boot time
+			var last durations
+			for i := range rounds {
+				// A newer lease of the same pod ends the fence of the round before.
+				token := uint64(10 * (i + 1))
+				check(t, kernel.InstallLease(zombie.key(), bpf.Lease{Token: token, Network: rigNetwork, Slot: zombie.slot, MAC: zombie.mac}))
+				seen.reset()
+				eventually(t, "the zombie answers", time.Second, func() bool { return len(seen.list(from(zombie.mac, rig4))) > 3 })
+				check(t, n1.seg.claimOnce(t.Context(), Claim{Addr: rig4, Network: rigNetwork, Token: token + 1}))
+				sent[i] = clock.boot
+				awaitAck(t, watch, token+1)
+				// The load goes on; what the zombie still says would be seen.
+				time.Sleep(10 * time.Millisecond)
+				frames := seen.list(from(zombie.mac, rig4))
+				last = append(last, max(0, frames[len(frames)-1].at.Sub(clock.wall)))
+			}
+			stop()
+			check(t, watch.end())
+			if !alive {
+				check(t, kernel.Close())
+				n2.start() // takes the pins up, and reads what nobody has read
+			}
+			eventually(t, "all fences are reported", 5*time.Second, func() bool { return len(n2.fencedAt()) >= rounds })
+			fence, ack := since(sent, n2.fencedAt()), since(sent, n1.ackedAt())
+			after := 0
+			for _, d := range last {
+				if d > 0 {
+					after++
+				}
+			}
+			t.Logf("%s, %d rounds: claim to fence %s; claim to ack %s; zombie's last frame after the claim %s (any at all in %d rounds)",
+				name, rounds, fence, ack, last, after)
+			if m := slices.Max(last); m > 50*time.Millisecond {
+				t.Errorf("the zombie spoke %s after the claim", m)
+			}
+		})
+	}
+}
+
+// sendClock notes when the last frame was handed to the kernel.
+type sendClock struct {
+	wire
+	kernel *bpf.Kernel
+	boot   time.Duration
+	wall   time.Time
+}
+
+func (c *sendClock) send(frame []byte) error {
+	c.boot, c.wall = c.kernel.Now(), time.Now()
+	return c.wire.send(frame)
+}
+
+func awaitAck(t *testing.T, w *watch, token uint64) {
+	t.Helper()
+	timeout := time.After(time.Second)
+	for {
+		select {
+		case ev := <-w.events:
+			if ev.Type == bpf.EventAck && ev.Token >= token {
+				return
+			}
+		case <-timeout:
+			t.Fatalf("no ack for token %d", token)
+		}
+	}
+}
+
+func (n *node) fencedAt() []time.Duration { return n.times(&n.fenced) }
+func (n *node) ackedAt() []time.Duration  { return n.times(&n.acks) }
+
+func (n *node) times(events *[]bpf.Event) []time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var at []time.Duration
+	for _, ev := range *events {
+		at = append(at, ev.At)
+	}
+	return at
+}
+
+// since pairs each start with the first later end.
+func since(starts, ends []time.Duration) (d durations) {
+	for _, s := range starts {
+		i := slices.IndexFunc(ends, func(e time.Duration) bool { return e >= s })
+		if i >= 0 {
+			d = append(d, ends[i]-s)
+		}
+	}
+	return d
+}

@@ -1,0 +1,76 @@
+//go:build kernel
+
+package segment
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// pod is a macvlan interface with an address, guarded and leased.
+type pod struct {
+	node *node
+	ns   *network.Namespace
+	mac  net.HardwareAddr
+	addr netip.Addr
+	slot uint32
+}
+
+// addPod starts a pod that holds addr by token.
+func (n *node) addPod(name string, addr netip.Addr, token uint64) *pod {
+	t := n.rig.t
+	t.Helper()
+	n.slots++
+	p := &pod{node: n, ns: n.rig.namespace(name), addr: addr, slot: n.slots}
+	as := addr.As16()
+	p.mac = net.HardwareAddr{2, 0, 0, n.mac[5], byte(n.slots), as[15]}
+	n.addMacvlan(p.ns, p.mac)
+	check(t, n.kernel.AttachGuard(bpf.Guard{Slot: p.slot, Segment: n.parent, NetNS: p.ns.Path(), Interface: "eth0"}))
+	p.lease(token)
+	check(t, p.ns.SetUp("eth0", true))
+	check(t, p.ns.AddAddr("eth0", prefix(addr)))
+	return p
+}
+
+func (n *node) addMacvlan(to *network.Namespace, mac net.HardwareAddr) {
+	t := n.rig.t
+	t.Helper()
+	fd := must(netns.GetFromPath(to.Path()))(t)
+	defer fd.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.ParentIndex, attrs.HardwareAddr, attrs.Namespace = "eth0", n.parent, mac, netlink.NsFd(fd)
+	check(t, n.ns.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+}
+
+func (p *pod) key() bpf.Key { return bpf.Key{Segment: uint32(p.node.parent), Addr: p.addr} }
+
+// lease installs the pod's lease in the kernel.
+func (p *pod) lease(token uint64) {
+	p.node.rig.t.Helper()
+	check(p.node.rig.t, p.node.kernel.InstallLease(p.key(),
+		bpf.Lease{Token: token, Network: rigNetwork, Slot: p.slot, MAC: p.mac}))
+}
+
+func (p *pod) holding(token uint64) Holding {
+	return Holding{Parent: p.node.parent, Addr: p.addr, Network: rigNetwork, Token: token, Slot: p.slot,
+		MAC: p.mac, NetNS: p.ns.Path(), Interface: "eth0"}
+}
+
+// hold makes the agent repeat and defend the pod's claim.
+func (p *pod) hold(token uint64) {
+	p.node.note(func() { p.node.holdings = append(p.node.holdings, p.holding(token)) })
+}
+
+func (p *pod) takeover(token uint64) Verification {
+	return Verification{
+		Claim:       Claim{Addr: p.addr, Network: rigNetwork, Token: token, PreviousMAC: p.mac},
+		Probe:       params50,
+		OthersShare: true,
+	}
+}
