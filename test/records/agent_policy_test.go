@@ -86,8 +86,23 @@ func (e *env) testAgentPolicy(t *testing.T) {
 	quarantined := all(in(v1alpha1.StateQuarantined), because(v1alpha1.ReasonPodGone))
 	retained := in(v1alpha1.StateRetained)
 
+	// The address of a pod whose record was lost, leased by another node, which heard the pod.
+	heard := all(in(v1alpha1.StateQuarantined), because(v1alpha1.ReasonConflict), withoutHolder, on("n2"),
+		spec(func(s *v1alpha1.IPLeaseSpec) {
+			s.Conflict = &v1alpha1.Conflict{MAC: "02:00:00:00:00:07", Source: "probe"}
+		}))
+	takenBackBy := func(mac string) func(*v1alpha1.IPLease) {
+		return all(on("n1"), in(v1alpha1.StateBound), spec(func(s *v1alpha1.IPLeaseSpec) {
+			s.Holder = lease().Spec.Holder.DeepCopy()
+			s.Holder.MAC = mac
+		}))
+	}
+
 	agent := e.agent(t, "n1")
 	for name, a := range map[string]attempt{
+		"takes an address back for the pod that was heard":   {update, lease(heard), takenBackBy("02:00:00:00:00:07"), ""},
+		"takes none back for a pod that was not the speaker": {update, lease(heard), takenBackBy("02:00:00:00:00:08"), "waits for (none)/(none)"},
+
 		"creates a Bound lease of its node": {create, lease(), nil, ""},
 		"creates a Warm lease of its node":  {create, lease(in(v1alpha1.StateWarm), withoutHolder), nil, ""},
 		"creates no lease of another node":  {create, lease(on("n2")), nil, "the agent of node n1 may not write spec.nodeName n2"},
@@ -144,9 +159,8 @@ func (e *env) testAgentPolicy(t *testing.T) {
 
 	const nameless = "the token of this agent names no node"
 	for who, c := range map[string]client.Client{
-		"a token without node name":   e.unboundAgent(t),
-		"the agent's name, borrowed":  e.as(t, agentUser, nil),
-		"an empty list of node names": e.as(t, agentUser, map[string][]string{nodeNameKey: {}}),
+		"a token without node name":  e.unboundAgent(t),
+		"the agent's name, borrowed": e.as(t, agentUser, nil),
 	} {
 		for name, a := range map[string]attempt{
 			"creates nothing": {create, lease(), nil, nameless},
