@@ -48,7 +48,22 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
+	// A counter that appears with its first event hides that event from rate().
+	for _, reason := range reasons() {
+		m.reclaims.WithLabelValues(string(reason))
+	}
+	for _, verb := range []string{verbGet, verbCreate, verbUpdate, verbPatch, verbDelete} {
+		m.apiErrors.WithLabelValues(verb)
+	}
 	return m, nil
+}
+
+// reasons are all for which a lease is Quarantined.
+func reasons() []v1alpha1.LeaseReason {
+	return []v1alpha1.LeaseReason{
+		v1alpha1.ReasonConflict, v1alpha1.ReasonPodTerminating, v1alpha1.ReasonPodGone, v1alpha1.ReasonPodReplaced,
+		v1alpha1.ReasonPodFinished, v1alpha1.ReasonNodeGone, v1alpha1.ReasonOutOfService, v1alpha1.ReasonUnverified,
+	}
 }
 
 // Reclaimed counts an address taken from its holder.
@@ -69,10 +84,7 @@ func (m *Metrics) SetPool(pool string, status v1alpha1.IPPoolStatus, quarantined
 	}
 	// A reason that no lease has any more keeps its series at 0: an alert on it
 	// shall end with a sample, not with a gap.
-	for _, reason := range []v1alpha1.LeaseReason{
-		v1alpha1.ReasonConflict, v1alpha1.ReasonPodTerminating, v1alpha1.ReasonPodGone, v1alpha1.ReasonPodReplaced,
-		v1alpha1.ReasonPodFinished, v1alpha1.ReasonNodeGone, v1alpha1.ReasonOutOfService, v1alpha1.ReasonUnverified,
-	} {
+	for _, reason := range reasons() {
 		m.quarantined.WithLabelValues(pool, string(reason)).Set(float64(quarantined[reason]))
 	}
 }

@@ -1,7 +1,15 @@
 package metrics
 
-import (
-	"net/http"
+import "net/http"
+
+// Values of the label verb. Lists and watches count as get.
+const (
+	verbGet    = "get"
+	verbCreate = "create"
+	verbUpdate = "update"
+	verbPatch  = "patch"
+	verbDelete = "delete"
+	verbOther  = "other"
 )
 
 // Transport wraps a round tripper so that failed requests are counted by verb.
@@ -34,20 +42,20 @@ func failed(code int) bool {
 	}
 }
 
-// verb names the request as Kubernetes does. Gets, lists and watches count as get.
+// verb names the request as Kubernetes does.
 func verb(method string) string {
 	switch method {
 	case http.MethodGet:
-		return "get"
+		return verbGet
 	case http.MethodPost:
-		return "create"
+		return verbCreate
 	case http.MethodPut:
-		return "update"
+		return verbUpdate
 	case http.MethodPatch:
-		return "patch"
+		return verbPatch
 	case http.MethodDelete:
-		return "delete"
+		return verbDelete
 	default:
-		return "other"
+		return verbOther
 	}
 }

@@ -37,11 +37,11 @@ func (r *Reconciler) update(ctx context.Context, lease *v1alpha1.IPLease, spec v
 }
 
 func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
-	candidates, err := r.verifiers(ctx, f.Lease)
+	verifiers, err := r.verifiers(ctx, f.Lease)
 	if err != nil {
 		return err
 	}
-	spec := quarantined(f.Lease.Spec, a.Reason, First(candidates), f.Now)
+	spec := quarantined(f.Lease.Spec, a.Reason, firstOf(verifiers), f.Now)
 	written, err := r.update(ctx, f.Lease, spec)
 	if err != nil {
 		return err
@@ -65,15 +65,14 @@ func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
 // reassign asks the next candidate. Where there is no other, the one that was
 // asked goes on.
 func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (ctrl.Result, error) {
-	candidates, err := r.verifiers(ctx, f.Lease)
+	verifiers, err := r.verifiers(ctx, f.Lease)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	next := Next(candidates, f.Lease.Spec.NodeName)
+	next := nextAfter(verifiers, f.Lease.Spec.NodeName)
 	if next == "" {
-		pause := backoff(n.changes)
 		n.passedOn(f.Now)
-		return ctrl.Result{RequeueAfter: pause}, nil
+		return ctrl.Result{RequeueAfter: backoff(verifierPatience, n.changes)}, nil
 	}
 	written, err := r.update(ctx, f.Lease, reassigned(f.Lease.Spec, next))
 	if err != nil {

@@ -135,6 +135,7 @@ func TestQuarantinedLease(t *testing.T) {
 	}{
 		{"a verifier has 5 s", facts(quarantinedFor(gone, ago(4*s))), waitUntil(hence(1 * s))},
 		{"a verifier without progress for 5 s is changed", facts(quarantinedFor(gone, ago(5*s))), reassign},
+		{"the second verifier has 10 s, and so on", facts(quarantinedFor(gone, ago(4*s)), verifierAnswered("", 1)), waitUntil(hence(6 * s))},
 		{"a verifier that is not alive is changed at once", facts(quarantinedFor(gone, ago(0)), verifierDead), reassign},
 		{"a verifier whose node is gone is changed at once", facts(quarantinedFor(gone, ago(0)), verifierGone), reassign},
 		{"Unknown is an answer: another verifier after 10 s", facts(quarantinedFor(gone, ago(9*s)), verifierAnswered("hears nobody", 0)), waitUntil(hence(1 * s))},

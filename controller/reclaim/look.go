@@ -116,7 +116,7 @@ func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, n *note) (
 		return v, err
 	}
 	v.Node = View[corev1.Node]{Known: true, Object: node}
-	if node == nil || !IsReady(node) {
+	if node == nil || !isReady(node) {
 		return v, nil
 	}
 	pods, err := agents.List(ctx, r.Client, r.Namespace)
@@ -168,7 +168,7 @@ func (r *Reconciler) aliveNodes(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if node != nil && IsReady(node) {
+		if node != nil && isReady(node) {
 			alive = append(alive, node.Name)
 		}
 	}

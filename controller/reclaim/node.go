@@ -36,7 +36,7 @@ func stateOf(node View[corev1.Node]) nodeState {
 	switch {
 	case node.Object == nil:
 		return nodeGone
-	case IsReady(node.Object):
+	case isReady(node.Object):
 		return nodeReady
 	case isOutOfService(node.Object):
 		return nodeOutOfService
@@ -45,8 +45,8 @@ func stateOf(node View[corev1.Node]) nodeState {
 	}
 }
 
-// IsReady says whether the node reports itself Ready.
-func IsReady(node *corev1.Node) bool {
+// isReady says whether the node reports itself Ready.
+func isReady(node *corev1.Node) bool {
 	c := readyCondition(node)
 	return c != nil && c.Status == corev1.ConditionTrue
 }

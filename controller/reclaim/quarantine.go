@@ -10,12 +10,13 @@ import (
 )
 
 const (
-	// verifierPatience is how long a verifier may take without an answer.
+	// verifierPatience is how long the first verifier may take without an answer.
 	verifierPatience = 5 * time.Second
-	// unknownBackoff is the first pause after an answer of Unknown; it doubles
-	// with each change of the verifier, up to maxBackoff.
-	unknownBackoff = 10 * time.Second
-	maxBackoff     = 10 * time.Minute
+	// unknownPause is how long an answer of Unknown of the first verifier stands.
+	unknownPause = 10 * time.Second
+	// maxBackoff is where both end, which double with each change of the
+	// verifier: nobody is served by many who cannot tell being asked all the time.
+	maxBackoff = 10 * time.Minute
 )
 
 // decideQuarantined looks after the verification: whether somebody is on it, and
@@ -31,10 +32,10 @@ func decideQuarantined(f Facts) Action {
 	if spec.NodeName == "" || !f.Verifier.Alive {
 		return Action{Kind: Reassign, Why: fmt.Sprintf("verifier %q is not there", spec.NodeName)}
 	}
-	patience, why := verifierPatience, fmt.Sprintf("verifier %s has not answered", spec.NodeName)
+	patience, why := backoff(verifierPatience, f.Verifier.Changes), fmt.Sprintf("verifier %s has not answered", spec.NodeName)
 	if spec.Message != "" {
 		// A verifier that cannot decide says so in the message (Unknown).
-		patience, why = backoff(f.Verifier.Changes), fmt.Sprintf("verifier %s: %s", spec.NodeName, spec.Message)
+		patience, why = backoff(unknownPause, f.Verifier.Changes), fmt.Sprintf("verifier %s: %s", spec.NodeName, spec.Message)
 	}
 	if due := f.Verifier.AskedAt.Add(patience); f.Now.Before(due) {
 		return Action{Kind: Wait, Until: due, Why: why}
@@ -78,8 +79,8 @@ func isAssertion(reason v1alpha1.LeaseReason) bool {
 	return reason == v1alpha1.ReasonNodeGone || reason == v1alpha1.ReasonOutOfService
 }
 
-func backoff(changes int) time.Duration {
-	pause := unknownBackoff
+// backoff doubles a pause with each change of the verifier.
+func backoff(pause time.Duration, changes int) time.Duration {
 	for ; changes > 0 && pause < maxBackoff; changes-- {
 		pause *= 2
 	}

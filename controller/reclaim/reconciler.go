@@ -94,7 +94,7 @@ func (r *Reconciler) do(ctx context.Context, f Facts, a Action, pool *v1alpha1.I
 	case EndRetention:
 		return ctrl.Result{}, r.endRetention(ctx, f, a)
 	default:
-		err := r.remark(ctx, f.Lease, Remark(f.Lease, pool, a))
+		err := r.remark(ctx, f.Lease, remarkOn(f.Lease, pool, a))
 		if a.Kind == Wait {
 			// A due time in the past would be dropped by the work queue.
 			return ctrl.Result{RequeueAfter: max(a.Until.Sub(f.Now), time.Millisecond)}, err
@@ -113,7 +113,7 @@ func (r *Reconciler) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (it
 	if err != nil {
 		return nil, fmt.Errorf("choose a verifier for lease %s: %w", lease.Name, err)
 	}
-	return Verifiers(lease.Name, own, alive, func(node string) bool {
+	return candidates(lease.Name, own, alive, func(node string) bool {
 		var found v1alpha1.IPLeaseList
 		err := r.Client.List(ctx, &found, client.Limit(1), client.UnsafeDisableDeepCopy,
 			client.MatchingFields{cache.LeasesByPoolNode: cache.PoolNodeKey(lease.Spec.Pool, node)})
@@ -121,7 +121,7 @@ func (r *Reconciler) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (it
 	}), nil
 }
 
-// Audit sends every lease of the cache through wake, to find what no event told
+// audit sends every lease of the cache through wake, to find what no event told
 // of. A new leader needs none at its start: the first list of its watches
 // brings every lease up.
 func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(context.Context, *v1alpha1.IPLease) error) error {

@@ -12,11 +12,11 @@ import (
 // remarkPrefix tells the controller's messages from the agents'.
 const remarkPrefix = "controller: "
 
-// Remark returns the message that a lease should carry which the controller
+// remarkOn returns the message that a lease should carry which the controller
 // leaves alone: what is wrong with the record, or why nothing is done. Where an
 // agent has written, its message stays. A Quarantined lease's message is its
 // verifier's answer, so it is never touched.
-func Remark(lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, a Action) string {
+func remarkOn(lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, a Action) string {
 	message := lease.Spec.Message
 	if lease.Spec.State == v1alpha1.StateQuarantined || (message != "" && !strings.HasPrefix(message, remarkPrefix)) {
 		return message

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Verifiers yields the nodes that may verify a lease, best first: own, the node
+// candidates yields the nodes that may verify a lease, best first: own, the node
 // of the previous holder, if it is among the alive ones (it kills the slot, which
 // is positive proof); then those that have leases of the same pool and so are on
 // the segment; then the others, of which some may reach it. Equals are in an order
@@ -15,7 +15,7 @@ import (
 // and is the same at each call.
 //
 // onSegment is asked as late as possible, because it costs a look-up.
-func Verifiers(lease, own string, alive []string, onSegment func(node string) bool) iter.Seq[string] {
+func candidates(lease, own string, alive []string, onSegment func(node string) bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if slices.Contains(alive, own) && !yield(own) {
 			return
@@ -38,17 +38,17 @@ func Verifiers(lease, own string, alive []string, onSegment func(node string) bo
 	}
 }
 
-// First returns the first of the nodes, or "" if there is none.
-func First(nodes iter.Seq[string]) string {
+// firstOf returns the first of the nodes, or "" if there is none.
+func firstOf(nodes iter.Seq[string]) string {
 	for node := range nodes {
 		return node
 	}
 	return ""
 }
 
-// Next returns the node after current, the first one after the last, and "" if
+// nextAfter returns the node after current, the first one after the last, and "" if
 // there is no other than current.
-func Next(nodes iter.Seq[string], current string) string {
+func nextAfter(nodes iter.Seq[string], current string) string {
 	var first string
 	found := false
 	for node := range nodes {

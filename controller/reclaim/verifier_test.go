@@ -25,7 +25,7 @@ func TestVerifiers(t *testing.T) {
 		{"nobody", "n1", nil, anywhere, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := First(Verifiers("10.6.0.10", row.own, row.alive, row.onSegment)); got != row.want {
+			if got := firstOf(candidates("10.6.0.10", row.own, row.alive, row.onSegment)); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}
 		})
@@ -35,7 +35,7 @@ func TestVerifiers(t *testing.T) {
 func TestVerifiersAreAskedInTurn(t *testing.T) {
 	alive := []string{"n1", "n2", "n3", "n4", "n5"}
 	onSegment := func(n string) bool { return n == "n2" || n == "n4" }
-	all := Verifiers("10.6.0.10", "n1", alive, onSegment)
+	all := candidates("10.6.0.10", "n1", alive, onSegment)
 
 	order := slices.Collect(all)
 	if order[0] != "n1" || !onSegment(order[1]) || !onSegment(order[2]) || len(order) != len(alive) {
@@ -43,15 +43,15 @@ func TestVerifiersAreAskedInTurn(t *testing.T) {
 	}
 	asked := "n1"
 	for _, want := range append(order[1:], "n1", order[1]) {
-		asked = Next(all, asked)
+		asked = nextAfter(all, asked)
 		if asked != want {
 			t.Fatalf("after %v: asked %s, want %s", order, asked, want)
 		}
 	}
-	if got := Next(all, "gone"); got != "n1" {
+	if got := nextAfter(all, "gone"); got != "n1" {
 		t.Errorf("after a node that is gone: %s, want n1", got)
 	}
-	if got := Next(Verifiers("10.6.0.10", "n1", []string{"n1"}, onSegment), "n1"); got != "" {
+	if got := nextAfter(candidates("10.6.0.10", "n1", []string{"n1"}, onSegment), "n1"); got != "" {
 		t.Errorf("with one candidate: %q, want none other", got)
 	}
 }
@@ -61,8 +61,8 @@ func TestLeasesSpreadOverVerifiers(t *testing.T) {
 	chosen := map[string]int{}
 	for i := range 1000 {
 		lease := fmt.Sprintf("10.6.%d.%d", i/250, i%250)
-		first := First(Verifiers(lease, "", alive, func(string) bool { return true }))
-		if again := First(Verifiers(lease, "", []string{"n3", "n1", "n0", "n2"}, func(string) bool { return true })); again != first {
+		first := firstOf(candidates(lease, "", alive, func(string) bool { return true }))
+		if again := firstOf(candidates(lease, "", []string{"n3", "n1", "n0", "n2"}, func(string) bool { return true })); again != first {
 			t.Fatalf("%s: %s, then %s", lease, first, again)
 		}
 		chosen[first]++

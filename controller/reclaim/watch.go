@@ -71,7 +71,7 @@ func podChanges() predicate.Predicate {
 func nodeChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-		return was.UID != is.UID || IsReady(was) != IsReady(is) || isOutOfService(was) != isOutOfService(is)
+		return was.UID != is.UID || isReady(was) != isReady(is) || isOutOfService(was) != isOutOfService(is)
 	}}
 }
 
