@@ -60,11 +60,12 @@ func (w *wires) plugNode(o Options, n int) error {
 	if err := w.plugManagement(o, ns, NodeName(n), controlPlaneHost+n); err != nil {
 		return err
 	}
-	// kubelet wants a default route; nothing is forwarded there.
-	if err := ns.AddDefaultRoute(o.address(machineHost)); err != nil {
+	if err := ns.Plug(UnderlayInterface, hardwareAddr(1, n), w.sw, underlayPort(NodeName(n)), underlayBridge); err != nil {
 		return err
 	}
-	return ns.Plug(UnderlayInterface, hardwareAddr(1, n), w.sw, underlayPort(NodeName(n)), underlayBridge)
+	// The default route names the underlay, so that plugins which are told no
+	// parent take it. Nobody routes there.
+	return ns.AddDefaultRoute(UnderlayInterface)
 }
 
 // unplugNode removes the node's interfaces, and with them every macvlan on

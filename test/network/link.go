@@ -75,10 +75,17 @@ func (n *Namespace) AddAddr(name string, addr netip.Prefix) error {
 	return nil
 }
 
-// AddDefaultRoute routes everything else through via.
-func (n *Namespace) AddDefaultRoute(via netip.Addr) error {
-	if err := n.links.RouteReplace(&netlink.Route{Gw: via.AsSlice()}); err != nil {
-		return fmt.Errorf("add a default route via %s in %s: %w", via, n.Name, err)
+// AddDefaultRoute sends everything that has no other route out of the
+// interface, as to a neighbour.
+func (n *Namespace) AddDefaultRoute(name string) error {
+	link, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	all := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+	route := &netlink.Route{Dst: all, LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK}
+	if err := n.links.RouteReplace(route); err != nil {
+		return fmt.Errorf("add a default route by %s in %s: %w", name, n.Name, err)
 	}
 	return nil
 }
