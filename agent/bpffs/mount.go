@@ -18,7 +18,7 @@ func Mount(dir string) error {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return fmt.Errorf("mount bpffs at %s: %w", dir, &os.PathError{Op: "statfs", Path: dir, Err: err})
 	}
-	if int64(fs.Type) == unix.BPF_FS_MAGIC {
+	if fs.Type == unix.BPF_FS_MAGIC {
 		return nil
 	}
 	if err := unix.Mount("bpf", dir, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {

@@ -20,13 +20,13 @@ func TestMountMakesOneFileSystem(t *testing.T) {
 		}
 	}
 	var stat unix.Statfs_t
-	if err := unix.Statfs(dir, &stat); err != nil || int64(stat.Type) != unix.BPF_FS_MAGIC {
+	if err := unix.Statfs(dir, &stat); err != nil || stat.Type != unix.BPF_FS_MAGIC {
 		t.Fatalf("file system at %s: type %#x, %v; want bpf", dir, stat.Type, err)
 	}
 	if err := unix.Unmount(dir, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Statfs(dir, &stat); err != nil || int64(stat.Type) == unix.BPF_FS_MAGIC {
+	if err := unix.Statfs(dir, &stat); err != nil || stat.Type == unix.BPF_FS_MAGIC {
 		t.Fatalf("a second file system was stacked on the first")
 	}
 }

@@ -119,7 +119,7 @@ func (e *env) testLeasesRefused(t *testing.T) {
 		"Retained without a namespace":             {bound("", "10.1.0.1", in(v1alpha1.StateRetained), spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.Namespace = "" })), "holder must name namespace and pod in state Retained"},
 		"Quarantined without a reason":             {bound("", "10.1.0.1", in(v1alpha1.StateQuarantined)), "reason must be set in state Quarantined"},
 		"a reason that is a sentence":              {bound("", "10.1.0.1", because("the pod is gone")), "reason must be one word in CamelCase"},
-		"a previous reason that is a sentence": {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Previous = &v1alpha1.PreviousHolder{Reason: "it was gone"} })), "spec.previous.reason"},
+		"a previous reason that is a sentence":     {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Previous = &v1alpha1.PreviousHolder{Reason: "it was gone"} })), "spec.previous.reason"},
 		"the holder's MAC is none":                 {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.MAC = "02-00-00-00-00-01" })), "mac 02-00-00-00-00-01 is no MAC address"},
 		"the previous MAC is none":                 {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Previous = &v1alpha1.PreviousHolder{MAC: "x"} })), "mac x is no MAC address"},
 		"the conflicting MAC is none":              {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Conflict = &v1alpha1.Conflict{MAC: "x"} })), "mac x is no MAC address"},
