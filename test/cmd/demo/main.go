@@ -1,0 +1,46 @@
+// Demo tells, on a real cluster that it starts for the purpose, what Fenceline
+// does, and closes with "N passed, N failed".
+//
+//	demo [-version V]              from nothing: a cluster, Fenceline, the story, and everything away again
+//	demo -on PREFIX [NAME...]      play scenarios on a cluster that is up, the demo's own if none is named
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/fenceline/fenceline/test/images"
+)
+
+func main() {
+	version := flag.String("version", images.DefaultVersion, "version that Fenceline is built as")
+	on := flag.String("on", "", "prefix of a cluster that is up, with Fenceline installed")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, *version, *on, flag.Args())
+	if errors.Is(err, errFailed) {
+		os.Exit(1)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(2)
+	}
+}
+
+func run(ctx context.Context, version, on string, names []string) error {
+	chosen, err := choose(names)
+	if err != nil {
+		return err
+	}
+	s := newShow(os.Stdout)
+	if on != "" {
+		return s.playOn(ctx, on, chosen)
+	}
+	return s.playFromNothing(ctx, version, chosen)
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fenceline/fenceline/test/cluster"
+	"github.com/fenceline/fenceline/test/scenario"
+)
+
+// errFailed says that the counts tell of a failure; they have been printed.
+var errFailed = errors.New("a promise was broken")
+
+// prefix names the demo's own cluster.
+const prefix = "fldemo"
+
+// programme is what fits into a few minutes.
+var programme = []string{"pods", "conflict", "zombie", "statefulset", "deaf"}
+
+// choose finds scenarios by their names.
+func choose(names []string) ([]scenario.Scenario, error) {
+	if len(names) == 0 {
+		names = programme
+	}
+	all := scenario.All()
+	var chosen []scenario.Scenario
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(s scenario.Scenario) bool { return s.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no scenario %q; there are %s", name, list(all))
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+func list(all []scenario.Scenario) string {
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// show is one performance.
+type show struct {
+	out            io.Writer
+	story          *scenario.Story
+	passed, failed int
+}
+
+func newShow(out io.Writer) *show { return &show{out: out, story: scenario.NewStory(out)} }
+
+// playFromNothing starts a cluster, tells the story on it, and takes it down.
+func (s *show) playFromNothing(ctx context.Context, version string, chosen []scenario.Scenario) error {
+	s.heading("A cluster of three nodes on this machine, each a set of namespaces with a real kubelet and containerd")
+	c, err := cluster.Up(ctx, cluster.Options{
+		Prefix: prefix, Management: netip.MustParsePrefix("172.30.3.0/24"), KubeProxy: true, Progress: progress{s.story},
+	})
+	if err != nil {
+		return err
+	}
+	err = s.installAndPlay(ctx, c, version, chosen)
+	s.heading("The cluster is taken down")
+	err = errors.Join(err, c.Down(context.WithoutCancel(ctx)))
+	fmt.Fprintf(s.out, "%d passed, %d failed\n", s.passed, s.failed)
+	return err
+}
+
+func (s *show) installAndPlay(ctx context.Context, c *cluster.Cluster, version string, chosen []scenario.Scenario) error {
+	s.heading("Fenceline is built and installed")
+	s.story.Say("helm install fenceline charts/fenceline -n %s --create-namespace --wait --set %s",
+		cluster.FencelineNamespace, strings.Join(scenario.Values(), ","))
+	started := time.Now()
+	if err := c.InstallFenceline(ctx, version, scenario.Values()...); err != nil {
+		return err
+	}
+	if err := c.WaitReady(ctx); err != nil {
+		return err
+	}
+	s.story.Say("Installed after %s, and all nodes are Ready: Fenceline is their only network.", time.Since(started).Round(time.Second))
+	output, err := c.Kubectl(ctx, "get", "nodes,pods", "--all-namespaces", "--output=wide")
+	if err != nil {
+		return err
+	}
+	s.story.Show("kubectl get nodes,pods --all-namespaces --output=wide", output)
+	return s.playAll(ctx, c, chosen)
+}
+
+// playOn plays on a cluster that stays.
+func (s *show) playOn(ctx context.Context, prefix string, chosen []scenario.Scenario) error {
+	c, err := cluster.Open(prefix)
+	if err != nil {
+		return err
+	}
+	err = s.playAll(ctx, c, chosen)
+	fmt.Fprintf(s.out, "%d passed, %d failed\n", s.passed, s.failed)
+	return err
+}
+
+func (s *show) playAll(ctx context.Context, c *cluster.Cluster, chosen []scenario.Scenario) error {
+	stage, err := scenario.Open(c)
+	if err != nil {
+		return err
+	}
+	for _, play := range chosen {
+		s.heading(play.Promise)
+		figures, err := play.Play(ctx, stage, s.story, nil)
+		fmt.Fprintln(s.out)
+		for line := range strings.Lines(figures.String()) {
+			fmt.Fprint(s.out, "        ", line)
+		}
+		if err != nil {
+			s.failed++
+			fmt.Fprintf(s.out, "FAILED: %v\n", err)
+			continue
+		}
+		s.passed++
+		fmt.Fprintln(s.out, "PASSED")
+	}
+	if s.failed > 0 {
+		return errFailed
+	}
+	return ctx.Err()
+}
+
+func (s *show) heading(text string) {
+	fmt.Fprintf(s.out, "\n%s\n%s\n", text, strings.Repeat("-", len(text)))
+}
+
+// progress tells each line of the set-up.
+type progress struct{ story *scenario.Story }
+
+func (p progress) Write(text []byte) (int, error) {
+	for line := range strings.Lines(string(text)) {
+		p.story.Say("%s", strings.TrimSpace(line))
+	}
+	return len(text), nil
+}

@@ -1,0 +1,17 @@
+package scenario
+
+// All returns every scenario, in the order of the story.
+func All() []Scenario {
+	all := []Scenario{
+		{Name: "pods", Promise: "Pods get addresses of their own and reach each other", play: playPods},
+		{Name: "conflict", Promise: "An address that a foreign host uses is not handed out, and comes back", play: playConflict},
+		{Name: "zombie", Promise: "The address of a pod on a cut-off node serves another pod, and the zombie is silent", play: playZombie},
+		{Name: "dead-agent", Promise: "The same with the agent of the cut-off node killed", play: playDeadAgent},
+		{Name: "statefulset", Promise: "A StatefulSet's pod takes its address along, and the zombie is silent", play: playStatefulSet},
+		{Name: "observe", Promise: "In mode Observe the same story has two speakers", play: playObserve},
+	}
+	for i := range all {
+		all[i].number = i + 1
+	}
+	return all
+}

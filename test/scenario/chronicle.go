@@ -1,0 +1,130 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// chronicle writes down each state of a pool's leases, as the API server told
+// of it.
+type chronicle struct {
+	stop watch.Interface
+	done chan struct{}
+
+	mu      sync.Mutex
+	entries []entry
+	added   chan struct{} // closed and replaced with each entry
+}
+
+// entry is one write to a lease.
+type entry struct {
+	// at is when the word of it came here: never before it was written.
+	at   time.Time
+	gone bool
+	v1alpha1.IPLease
+}
+
+func (e entry) String() string {
+	if e.gone {
+		return e.Name + " deleted"
+	}
+	return describe(&e.IPLease)
+}
+
+// keepChronicle begins to write, with the leases that exist.
+func (a *act) keepChronicle(ctx context.Context) (*chronicle, error) {
+	w, err := a.api.Watch(context.WithoutCancel(ctx), &v1alpha1.IPLeaseList{}, client.MatchingFields{"spec.pool": a.namespace})
+	if err != nil {
+		return nil, fmt.Errorf("watch the leases of pool %s: %w", a.namespace, err)
+	}
+	c := &chronicle{stop: w, done: make(chan struct{}), added: make(chan struct{})}
+	go c.write(w)
+	a.after("close the chronicle", func(context.Context) error { c.close(); return nil })
+	return c, nil
+}
+
+func (c *chronicle) close() {
+	c.stop.Stop()
+	<-c.done
+}
+
+func (c *chronicle) write(w watch.Interface) {
+	defer close(c.done)
+	for event := range w.ResultChan() {
+		if l, ok := event.Object.(*v1alpha1.IPLease); ok {
+			c.add(entry{at: time.Now(), gone: event.Type == watch.Deleted, IPLease: *l})
+		}
+	}
+}
+
+func (c *chronicle) add(e entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries = append(c.entries, e)
+	close(c.added)
+	c.added = make(chan struct{})
+}
+
+// of returns what was written of an address up to now, and a channel that is
+// closed when there is more.
+func (c *chronicle) of(addr netip.Addr) ([]entry, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found []entry
+	for _, e := range c.entries {
+		if e.Spec.Address == addr.String() {
+			found = append(found, e)
+		}
+	}
+	return found, c.added
+}
+
+// wait returns the first entry of an address, not older than since, that matches.
+func (c *chronicle) wait(ctx context.Context, limit time.Duration, addr netip.Addr, since time.Time, what string, match func(entry) bool) (entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		entries, more := c.of(addr)
+		for _, e := range entries {
+			if !e.at.Before(since) && match(e) {
+				return e, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return entry{}, fmt.Errorf("waited %s for the lease of %s to be %s: %s", limit, addr, what, lastOf(entries))
+		case <-c.done:
+			return entry{}, fmt.Errorf("wait for the lease of %s to be %s: the watch has ended; %s", addr, what, lastOf(entries))
+		case <-more:
+		}
+	}
+}
+
+func lastOf(entries []entry) string {
+	if len(entries) == 0 {
+		return "there was none"
+	}
+	return "the last that was seen is " + entries[len(entries)-1].String()
+}
+
+func isQuarantined(e entry) bool { return !e.gone && e.Spec.State == v1alpha1.StateQuarantined }
+
+// isUnknown tells of a verifier that has answered and could prove nothing.
+func isUnknown(e entry) bool { return isQuarantined(e) && e.Spec.Message != "" }
+
+// leftHolder tells that a lease is not any more the holder's with that UID.
+func leftHolder(uid string) func(entry) bool {
+	return func(e entry) bool { return e.gone || isBoundToOther(e, uid) }
+}
+
+func isBoundToOther(e entry, uid string) bool {
+	return !e.gone && e.Spec.State == v1alpha1.StateBound && e.Spec.Holder != nil && e.Spec.Holder.PodUID != uid
+}

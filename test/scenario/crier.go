@@ -1,0 +1,90 @@
+package scenario
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+// cryEvery is the pace of a pod that insists on its address.
+const cryEvery = 10 * time.Millisecond
+
+// crier sends gratuitous ARP from inside a pod, for ever: the loudest speaker
+// there can be, so that a silence proves something.
+type crier struct {
+	socket int
+	stop   context.CancelFunc
+	done   chan struct{}
+	// sent counts what the kernel took, refused what it did not.
+	sent, refused atomic.Int64
+}
+
+// cry lets a pod insist on its address, whatever becomes of its process.
+func (a *act) cry(pod *cluster.Pod) (*crier, error) {
+	ns, err := pod.Enter()
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	mac, err := ns.MAC(cluster.PodInterface)
+	if err != nil {
+		return nil, err
+	}
+	index, err := ns.Index(cluster.PodInterface)
+	if err != nil {
+		return nil, err
+	}
+	c := &crier{done: make(chan struct{})}
+	err = ns.Do(func() (err error) {
+		c.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open a packet socket in pod %s: %w", pod.Name, err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	go c.run(ctx, announcement(mac, addressOf(pod)), &unix.SockaddrLinklayer{Ifindex: index})
+	a.after("stop the crier", func(context.Context) error { c.stop(); <-c.done; return nil })
+	return c, nil
+}
+
+func (c *crier) run(ctx context.Context, frame []byte, to *unix.SockaddrLinklayer) {
+	defer close(c.done)
+	defer unix.Close(c.socket)
+	tick := time.NewTicker(cryEvery)
+	defer tick.Stop()
+	for {
+		if err := unix.Sendto(c.socket, frame, 0, to); err != nil {
+			c.refused.Add(1) // a fenced pod gets ENOBUFS
+		} else {
+			c.sent.Add(1)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// announcement is a gratuitous ARP request (RFC 5227, section 3).
+func announcement(mac net.HardwareAddr, addr netip.Addr) []byte {
+	frame := make([]byte, 0, 42)
+	frame = append(frame, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
+	frame = append(frame, mac...)
+	for _, field := range []uint16{unix.ETH_P_ARP, unix.ARPHRD_ETHER, unix.ETH_P_IP, 6<<8 | 4, 1} {
+		frame = binary.BigEndian.AppendUint16(frame, field)
+	}
+	frame = append(append(frame, mac...), addr.AsSlice()...)
+	frame = append(append(frame, 0, 0, 0, 0, 0, 0), addr.AsSlice()...)
+	return frame
+}

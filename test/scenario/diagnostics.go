@@ -1,0 +1,61 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+// agentLog returns what the agent on the node has logged.
+func (s *Stage) agentLog(ctx context.Context, node *cluster.Node) (string, error) {
+	pods := &corev1.PodList{}
+	err := s.api.List(ctx, pods, client.InNamespace(cluster.FencelineNamespace),
+		client.MatchingLabels{"app.kubernetes.io/component": "agent"}, client.MatchingFields{"spec.nodeName": node.Name()})
+	if err != nil {
+		return "", fmt.Errorf("look for the agent of %s: %w", node.Name(), err)
+	}
+	for _, p := range pods.Items {
+		return s.Kubectl(ctx, "logs", "--namespace", p.Namespace, "--container=agent", p.Name)
+	}
+	return "", fmt.Errorf("look for the agent of %s: there is none", node.Name())
+}
+
+// Dump writes down, in files of a directory, what helps to find out why a
+// scenario failed. What cannot be had is left out, and told in the error.
+func (s *Stage) Dump(ctx context.Context, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("dump diagnostics: %w", err)
+	}
+	var errs []error
+	write := func(name, content string, err error) {
+		if err != nil {
+			content += "\n" + err.Error() + "\n"
+			errs = append(errs, err)
+		}
+		errs = append(errs, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	for name, args := range map[string][]string{
+		"leases.yaml":    {"get", "fllease", "--output=yaml"},
+		"pools.yaml":     {"get", "flpool", "--output=yaml"},
+		"objects.txt":    {"get", "flpool,fllease,nodes,pods", "--all-namespaces", "--output=wide"},
+		"events.txt":     {"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"},
+		"controller.log": {"logs", "--namespace", cluster.FencelineNamespace, "--selector=app.kubernetes.io/component=controller", "--tail=-1"},
+	} {
+		output, err := s.Kubectl(ctx, args...)
+		write(name, output, err)
+	}
+	for _, n := range s.Nodes() {
+		output, err := n.Exec(ctx, "sh", "-c", "cat /var/log/pods/"+cluster.FencelineNamespace+"_fenceline-agent-*/agent/*.log")
+		write("agent-"+n.Name()+".log", output, err)
+		log, err := os.ReadFile(filepath.Join(s.LogDir(n.Name()), "kubelet.log"))
+		write("kubelet-"+n.Name()+".log", string(log), err)
+	}
+	return errors.Join(errs...)
+}

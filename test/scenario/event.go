@@ -1,0 +1,50 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// eventLimit is how long an event may be under way.
+const eventLimit = 20 * time.Second
+
+// event waits for an event about an object whose message has the text.
+func (a *act) event(ctx context.Context, kind, name, reason, text string) (*corev1.Event, error) {
+	var found *corev1.Event
+	what := fmt.Sprintf("event %s of %s %s with %q", reason, kind, name, text)
+	err := eventually(ctx, eventLimit, what, func(ctx context.Context) error {
+		events := &corev1.EventList{}
+		if err := a.api.List(ctx, events, client.MatchingFields{"involvedObject.kind": kind, "involvedObject.name": name}); err != nil {
+			return err
+		}
+		var seen []string
+		for i := range events.Items {
+			e := &events.Items[i]
+			if e.Reason == reason && strings.Contains(e.Message, text) {
+				found = e
+				return nil
+			}
+			seen = append(seen, e.Reason+": "+e.Message)
+		}
+		return fmt.Errorf("there are %q", seen)
+	})
+	return found, err
+}
+
+// eventTime is when an event happened last, whichever API wrote it.
+func eventTime(e *corev1.Event) time.Time {
+	switch {
+	case e.Series != nil:
+		return e.Series.LastObservedTime.Time
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp.Time
+	case !e.EventTime.IsZero():
+		return e.EventTime.Time
+	}
+	return e.CreationTimestamp.Time
+}

@@ -1,0 +1,108 @@
+package scenario
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fenceline/fenceline/test/capture"
+)
+
+// inFlight is how long a frame may be under way from the pod to the switch, or
+// the claim from the switch to the pod's kernel. Prototypes took 81 µs at most;
+// the two cores of a small machine are busy with a whole cluster.
+const inFlight = 2 * time.Millisecond
+
+// change is an address that goes from one holder to another.
+type change struct {
+	addr     netip.Addr
+	old, new net.HardwareAddr
+	// oldPort is the port of the switch that the old holder's node is behind.
+	oldPort string
+}
+
+// passage is what the wire shows of a change that was claimed.
+type passage struct {
+	// claim is the first claim for the address by another node, and ack the
+	// answer of the old holder's kernel.
+	claim, ack capture.Frame
+	// last is the old holder's last frame, zero if there was none.
+	last capture.Frame
+	// before and after count frames of the old and the new holder.
+	before, after int
+}
+
+// passageOf finds the claim after since, and judges that from then on nobody
+// but the new holder speaks.
+func (c change) passageOf(frames []capture.Frame, since time.Time) (passage, error) {
+	var p passage
+	frames = capture.After(frames, since)
+	about := capture.About(frames, c.addr)
+	claims := slices.DeleteFunc(capture.Of(about, "claim"), func(f capture.Frame) bool { return f.Port == c.oldPort })
+	if len(claims) == 0 {
+		return p, fmt.Errorf("no claim for %s was seen, but %v", c.addr, about)
+	}
+	p.claim = claims[0]
+	acks := slices.DeleteFunc(capture.Of(capture.After(about, p.claim.Time), "ack"), func(f capture.Frame) bool { return f.Port != c.oldPort })
+	if len(acks) == 0 {
+		return p, fmt.Errorf("no ack for %s came from %s after the claim %s", c.addr, c.oldPort, p.claim)
+	}
+	p.ack = acks[0]
+	byOld := capture.From(capture.SpokenFor(frames, c.addr), c.old)
+	p.before = len(byOld)
+	if len(byOld) > 0 {
+		p.last = byOld[len(byOld)-1]
+	}
+	end := p.claim.Time.Add(inFlight)
+	p.after = len(capture.SpokenFor(capture.After(frames, end), c.addr))
+	return p, c.onlyNewAfter(frames, end)
+}
+
+// onlyNewAfter returns an error if anybody but the new holder used the address
+// later than end, or the new one never did.
+func (c change) onlyNewAfter(frames []capture.Frame, end time.Time) error {
+	spoken := capture.SpokenFor(capture.After(frames, end), c.addr)
+	speakers := capture.Speakers(spoken, c.addr)
+	if len(speakers) == 1 && speakers[0] == c.new.String() {
+		return nil
+	}
+	if late := capture.From(spoken, c.old); len(late) > 0 {
+		return fmt.Errorf("the old holder of %s used it %d times after it was to be silent, the first time %s late: %s",
+			c.addr, len(late), late[0].Time.Sub(end), late[0])
+	}
+	return fmt.Errorf("%v speak for %s, not only its new holder %s", speakers, c.addr, c.new)
+}
+
+// onlyAnswersOf returns an error if somebody else than the pod answered a
+// client that asked after end, or if, once it had answered, a client was left
+// without an answer.
+func onlyAnswersOf(pod string, answers []answer, end time.Time) error {
+	heard := false
+	for _, a := range answers {
+		switch {
+		case a.begun.Before(end):
+		case a.pod == pod:
+			heard = true
+		case a.pod != "":
+			return fmt.Errorf("a client that asked %s after the change was answered by %s", a.begun.Sub(end), a.pod)
+		case heard:
+			return fmt.Errorf("a client that asked %s after the change got no answer from %s any more: %w", a.begun.Sub(end), pod, a.err)
+		}
+	}
+	if !heard {
+		return fmt.Errorf("no client was answered by %s", pod)
+	}
+	return nil
+}
+
+// firstAnswer returns when the pod first answered.
+func firstAnswer(pod string, answers []answer) time.Time {
+	for _, a := range answers {
+		if a.pod == pod {
+			return a.at
+		}
+	}
+	return time.Time{}
+}

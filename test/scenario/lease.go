@@ -1,0 +1,84 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// leases returns the leases of the scenario's pool.
+func (a *act) leases(ctx context.Context) ([]v1alpha1.IPLease, error) {
+	list := &v1alpha1.IPLeaseList{}
+	if err := a.api.List(ctx, list, client.MatchingFields{"spec.pool": a.namespace}); err != nil {
+		return nil, fmt.Errorf("list the leases of pool %s: %w", a.namespace, err)
+	}
+	return list.Items, nil
+}
+
+// lease returns the lease of an address.
+func (a *act) lease(ctx context.Context, addr netip.Addr) (*v1alpha1.IPLease, error) {
+	l := &v1alpha1.IPLease{}
+	if err := a.api.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", addr)}, l); err != nil {
+		return nil, fmt.Errorf("read the lease of %s: %w", addr, err)
+	}
+	return l, nil
+}
+
+// forceDelete deletes a lease in the way that a person has to.
+func (a *act) forceDelete(ctx context.Context, l *v1alpha1.IPLease) error {
+	patch := client.RawPatch("application/merge-patch+json",
+		[]byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:"scenario"}}}`, v1alpha1.AnnotationForceDelete)))
+	err := a.api.Patch(ctx, l, patch)
+	if err == nil {
+		err = a.api.Delete(ctx, l)
+	}
+	if err := client.IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("delete lease %s by force: %w", l.Name, err)
+	}
+	return nil
+}
+
+// brief says in a word or two what each lease is.
+func brief(leases []v1alpha1.IPLease) string {
+	if len(leases) == 0 {
+		return "none"
+	}
+	var words []string
+	for _, l := range leases {
+		words = append(words, describe(&l))
+	}
+	return strings.Join(words, ", ")
+}
+
+// describe says what a lease is, for errors.
+func describe(l *v1alpha1.IPLease) string {
+	text := fmt.Sprintf("%s %s on %s", l.Name, l.Spec.State, l.Spec.NodeName)
+	if l.Spec.Holder != nil {
+		text += " of pod " + l.Spec.Holder.Pod
+	}
+	if l.Spec.Reason != "" {
+		text += fmt.Sprintf(" (%s: %q)", l.Spec.Reason, l.Spec.Message)
+	}
+	return text
+}
+
+// boundTo returns an error unless the lease of the address is Bound to the pod.
+func (a *act) boundTo(ctx context.Context, addr netip.Addr, uid string) error {
+	l, err := a.lease(ctx, addr)
+	if err != nil {
+		return err
+	}
+	if l.Spec.State != v1alpha1.StateBound || l.Spec.Holder == nil {
+		return errors.New(describe(l))
+	}
+	if l.Spec.Holder.PodUID != uid {
+		return fmt.Errorf("%s, whose UID is %s", describe(l), l.Spec.Holder.PodUID)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+// Values are what the rig needs of the chart: its nodes have their default route
+// on the management network, and the underlay beside it.
+func Values() []string { return []string{"cni.conflist.master=" + cluster.UnderlayInterface} }
+
+// Stage is a running cluster with Fenceline installed.
+type Stage struct {
+	*cluster.Cluster
+	api client.WithWatch
+}
+
+// Open connects to a cluster.
+func Open(c *cluster.Cluster) (*Stage, error) {
+	config, err := c.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = 200, 400
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("describe the API: %w", err)
+	}
+	api, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	return &Stage{Cluster: c, api: api}, nil
+}
+
+// controllerNode returns where Fenceline's controller runs. No scenario cuts
+// this node off: the controller would move first, after 30 s.
+func (s *Stage) controllerNode(ctx context.Context) (*cluster.Node, error) {
+	pods := &corev1.PodList{}
+	err := s.api.List(ctx, pods, client.InNamespace(cluster.FencelineNamespace),
+		client.MatchingLabels{"app.kubernetes.io/component": "controller"})
+	if err != nil {
+		return nil, fmt.Errorf("look for the controller: %w", err)
+	}
+	for i := range pods.Items {
+		if isReady(&pods.Items[i]) {
+			return s.NodeByName(pods.Items[i].Spec.NodeName)
+		}
+	}
+	return nil, errors.New("look for the controller: no pod of it is Ready")
+}
+
+// victim returns a node that can be cut off.
+func (s *Stage) victim(ctx context.Context) (*cluster.Node, error) {
+	controller, err := s.controllerNode(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range s.Nodes() {
+		if n.Name() != controller.Name() {
+			return n, nil
+		}
+	}
+	return nil, errors.New("a single node cannot be cut off")
+}
+
+// others returns all nodes but one.
+func (s *Stage) others(node *cluster.Node) []*cluster.Node {
+	var others []*cluster.Node
+	for _, n := range s.Nodes() {
+		if n.Name() != node.Name() {
+			others = append(others, n)
+		}
+	}
+	return others
+}
+
+// show tells of a kubectl command.
+func (a *act) show(ctx context.Context, args ...string) error {
+	output, err := a.Kubectl(ctx, args...)
+	if err != nil {
+		return err
+	}
+	a.story.Show("kubectl "+strings.Join(args, " "), output)
+	return nil
+}

@@ -1,0 +1,49 @@
+package scenario
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Story tells what happens while it happens. The zero value tells nobody.
+type Story struct {
+	mu      sync.Mutex
+	out     io.Writer
+	started time.Time
+}
+
+// NewStory tells to out; times count from now on.
+func NewStory(out io.Writer) *Story { return &Story{out: out, started: time.Now()} }
+
+// Say tells one sentence.
+func (s *Story) Say(format string, args ...any) {
+	s.write(fmt.Sprintf("%s  %s\n", s.clock(), fmt.Sprintf(format, args...)))
+}
+
+// Show prints a command and what it printed.
+func (s *Story) Show(command, output string) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "        $ %s\n", command)
+	for line := range strings.Lines(strings.TrimRight(output, "\n") + "\n") {
+		b.WriteString("        " + line)
+	}
+	s.write(b.String())
+}
+
+// clock is minutes and seconds since the beginning.
+func (s *Story) clock() string {
+	seconds := int(time.Since(s.started).Seconds())
+	return fmt.Sprintf(" %2d:%02d", seconds/60, seconds%60)
+}
+
+func (s *Story) write(text string) {
+	if s.out == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	io.WriteString(s.out, text) // a story that nobody hears is no failure
+}

@@ -1,0 +1,187 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/cluster"
+	"github.com/fenceline/fenceline/test/machine"
+)
+
+// playZombie: the address of a zombie serves the Deployment's replacement.
+func playZombie(ctx context.Context, a *act) error {
+	z, err := a.stageDeployment(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := z.cutOff(ctx); err != nil {
+		return err
+	}
+	return z.passesOn(ctx)
+}
+
+// playDeadAgent: the same while neither Kubernetes nor Fenceline runs on the
+// zombie's node, but the kernel.
+func playDeadAgent(ctx context.Context, a *act) error {
+	z, err := a.stageDeployment(ctx, nil)
+	if err != nil {
+		return err
+	}
+	z.headless = true
+	if err := z.cutOff(ctx); err != nil {
+		return err
+	}
+	return z.passesOn(ctx)
+}
+
+// playStatefulSet: the address of a zombie follows its name to another node.
+func playStatefulSet(ctx context.Context, a *act) error {
+	if err := a.makePool(ctx, len(a.Nodes()), nil); err != nil {
+		return err
+	}
+	node, err := a.victim(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.deploySet(ctx, node); err != nil {
+		return err
+	}
+	pods, err := a.running(ctx, 1, everyPod)
+	if err != nil {
+		return err
+	}
+	pod, err := podOn(node, pods)
+	if err != nil {
+		return err
+	}
+	a.story.Say("Pod %s of a StatefulSet has %s on %s.", pod.Name, addressOf(pod), node.Name())
+	z, err := a.zombieOf(ctx, pod)
+	if err != nil {
+		return err
+	}
+	if err := z.cutOff(ctx); err != nil {
+		return err
+	}
+	if err := z.deletePod(ctx, pod, true); err != nil {
+		return err
+	}
+	z.story.Say("Somebody deletes %s by force, so that it can start elsewhere, and does not know that it lives.", pod.Name)
+	return z.passesOn(ctx)
+}
+
+// passesOn sees the address go from the zombie to its successor, and the zombie
+// come home.
+func (z *zombie) passesOn(ctx context.Context) error {
+	quarantined, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Quarantined", isQuarantined)
+	if err != nil {
+		return err
+	}
+	z.figures.add("address quarantined, from the cut", quarantined.at.Sub(z.cut))
+	z.story.Say("%s is set aside (%s) until its last holder is proven silent.", z.addr, quarantined.Spec.Reason)
+	successor, err := z.reissued(ctx)
+	if err != nil {
+		return err
+	}
+	if err := z.fencedFor(ctx, successor); err != nil {
+		return err
+	}
+	if err := z.show(ctx, "get", "fllease"); err != nil {
+		return err
+	}
+	return z.comesHome(ctx, successor)
+}
+
+// behead kills kubelet, which would start the agent again, and the agent.
+func (z *zombie) behead(ctx context.Context) error {
+	node := z.pod.Node
+	z.after("start kubelet on "+node.Name(), func(ctx context.Context) error { return z.restoreHead(ctx) })
+	for _, name := range []string{machine.Kubelet, agentProgram} {
+		if err := node.Kill(ctx, name); err != nil {
+			return err
+		}
+	}
+	z.story.Say("On %s, kubelet and Fenceline's agent are killed as well. What is left is the kernel.", node.Name())
+	return nil
+}
+
+// agentProgram is the name of the agent's binary in its image.
+const agentProgram = "agent"
+
+// isHeadless makes sure that nobody has started the agent again.
+func (z *zombie) isHeadless() error {
+	if !z.headless {
+		return nil
+	}
+	agents, err := z.pod.Node.Processes(agentProgram)
+	if err != nil {
+		return err
+	}
+	if len(agents) > 0 {
+		return fmt.Errorf("the agent of %s was to be dead, and runs: %v", z.pod.Node.Name(), agents)
+	}
+	return nil
+}
+
+// restoreHead starts kubelet, unless it runs.
+func (z *zombie) restoreHead(ctx context.Context) error {
+	kubelets, err := z.pod.Node.Processes(machine.Kubelet)
+	if err != nil || len(kubelets) > 0 {
+		return err
+	}
+	return z.pod.Node.StartDaemon(ctx, machine.Kubelet)
+}
+
+// playObserve: in a pool that only observes, the same story has two speakers,
+// which proves that the other scenarios could see one.
+func playObserve(ctx context.Context, a *act) error {
+	z, err := a.stageDeployment(ctx, func(s *v1alpha1.IPPoolSpec) {
+		s.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}
+	})
+	if err != nil {
+		return err
+	}
+	a.story.Say("The pool is in mode Observe: Fenceline reports and fences nobody.")
+	if err := z.cutOff(ctx); err != nil {
+		return err
+	}
+	successor, err := z.reissued(ctx)
+	if err != nil {
+		return err
+	}
+	since := time.Now()
+	if err := z.bothSpeak(ctx, successor, since); err != nil {
+		return err
+	}
+	frames := z.capture.Frames()
+	for _, kind := range []string{"claim", "ack"} {
+		if sent := capture.Of(capture.About(capture.After(frames, z.cut), z.addr), kind); len(sent) > 0 {
+			return fmt.Errorf("a %s was sent in mode Observe: %s", kind, sent[0])
+		}
+	}
+	flips := capture.Flips(capture.After(frames, since), z.addr)
+	z.figures.add("MAC flips", fmt.Sprintf("%d in %s", flips, round(time.Since(since))))
+	z.story.Say("The capture sees two speakers for %s, and its MAC flips %d times in %s: so it would have seen them before.",
+		z.addr, flips, round(time.Since(since)))
+	return nil
+}
+
+// bothSpeak waits until the capture has heard both for a while.
+func (z *zombie) bothSpeak(ctx context.Context, successor *cluster.Pod, since time.Time) error {
+	change, err := z.changeTo(successor)
+	if err != nil {
+		return err
+	}
+	const enough = 10
+	return eventually(ctx, clientLimit, "two speakers", func(context.Context) error {
+		spoken := capture.SpokenFor(capture.After(z.capture.Frames(), since), z.addr)
+		byOld, byNew := len(capture.From(spoken, change.old)), len(capture.From(spoken, change.new))
+		if byOld < enough || byNew < enough {
+			return errors.New(fmt.Sprintf("%d frames of the zombie, %d of its successor", byOld, byNew))
+		}
+		return nil
+	})
+}

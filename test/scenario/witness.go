@@ -1,0 +1,86 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+// clientLimit is how long clients may wait for their answers.
+const clientLimit = 60 * time.Second
+
+// witness is a host on the underlay that uses an address all the time, beside
+// a capture of every frame.
+type witness struct {
+	host    *cluster.Host
+	capture *capture.Capture
+	calls   *caller
+	pings   *pinger
+}
+
+// watch begins to use addresses from a foreign host and to capture. TCP
+// connections go to the first address.
+func (a *act) watch(addrs ...netip.Addr) (*witness, error) {
+	host, err := a.foreignHost("client", netip.PrefixFrom(a.address(250), underlay.Bits()))
+	if err != nil {
+		return nil, err
+	}
+	running, err := a.Capture()
+	if err != nil {
+		return nil, err
+	}
+	a.after("end the capture", func(context.Context) error { _, err := running.Stop(); return err })
+	w := &witness{host: host, capture: running, calls: a.call(host, addrs[0])}
+	w.pings, err = a.ping(host, addrs...)
+	return w, err
+}
+
+// foreignHost plugs in a host that nobody in the cluster knows.
+func (a *act) foreignHost(name string, addr netip.Prefix) (*cluster.Host, error) {
+	host, err := a.ForeignHost(name, addr, nil)
+	if err != nil {
+		return nil, err
+	}
+	a.after("unplug host "+name, func(context.Context) error { return host.Remove() })
+	return host, nil
+}
+
+// alive returns an error unless the pod answers ARP and TCP, as itself.
+func (w *witness) alive(ctx context.Context, pod *cluster.Pod) error {
+	addr := addressOf(pod)
+	if _, err := w.host.Exec(ctx, "arping", "-q", "-f", "-c", "3", "-w", "3", "-I", "eth0", addr.String()); err != nil {
+		return err
+	}
+	name, err := greeting(ctx, w.host, addr)
+	if err != nil {
+		return fmt.Errorf("connect to pod %s: %w", pod.Name, err)
+	}
+	if name != pod.Name {
+		return fmt.Errorf("connect to pod %s: pod %s answered", pod.Name, name)
+	}
+	return nil
+}
+
+// hearsOnly waits until the pod has answered for a while, and judges that since
+// end nobody else has.
+func (w *witness) hearsOnly(ctx context.Context, pod *cluster.Pod, end time.Time) error {
+	const enough = 20
+	now := time.Now()
+	if err := w.calls.waitFor(ctx, pod.Name, enough, now); err != nil {
+		return err
+	}
+	if err := w.pings.waitFor(ctx, enough, now); err != nil {
+		return err
+	}
+	if err := onlyAnswersOf(pod.Name, w.calls.heard(), end); err != nil {
+		return err
+	}
+	if lost := lostSince(w.pings.all(), now, time.Now()); lost > 0 {
+		return fmt.Errorf("%d pings to %s were lost", lost, pod.Name)
+	}
+	return nil
+}

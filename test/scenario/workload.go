@@ -1,0 +1,83 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+// workload is the name of every Deployment and StatefulSet.
+const workload = "web"
+
+func selector() *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": workload}}
+}
+
+// deploy makes a Deployment whose pods are on as many nodes as there are live
+// ones.
+func (a *act) deploy(ctx context.Context, replicas int) error {
+	template := a.template(selector().MatchLabels)
+	template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
+		LabelSelector: selector(),
+		// A node that is cut off is tainted, and does not count.
+		NodeTaintsPolicy: ptr.To(corev1.NodeInclusionPolicyHonor),
+	}}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: workload},
+		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To(int32(replicas)), Selector: selector(), Template: template},
+	}
+	if err := a.api.Create(ctx, deployment); err != nil {
+		return fmt.Errorf("make a Deployment: %w", err)
+	}
+	return nil
+}
+
+// deploySet makes a StatefulSet of one pod that is on the node as long as it
+// can be.
+func (a *act) deploySet(ctx context.Context, node *cluster.Node) error {
+	template := a.template(selector().MatchLabels)
+	template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+			Weight: 100,
+			Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node.Name()},
+			}}},
+		}},
+	}}
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: workload},
+		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Selector: selector(), Template: template},
+	}
+	if err := a.api.Create(ctx, set); err != nil {
+		return fmt.Errorf("make a StatefulSet: %w", err)
+	}
+	return nil
+}
+
+// scale changes the size of the Deployment.
+func (a *act) scale(ctx context.Context, replicas int) error {
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: workload}}
+	patch := client.RawPatch("application/merge-patch+json", []byte(fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)))
+	if err := a.api.Patch(ctx, deployment, patch); err != nil {
+		return fmt.Errorf("scale the Deployment to %d: %w", replicas, err)
+	}
+	return nil
+}
+
+// podOn returns the pod of the list that is on the node.
+func podOn(node *cluster.Node, pods []*cluster.Pod) (*cluster.Pod, error) {
+	for _, p := range pods {
+		if p.Node.Name() == node.Name() {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("no pod is on node %s", node.Name())
+}
