@@ -6,14 +6,12 @@
 #include "fence.h"
 #include "hearing.h"
 
-static __always_inline bool
-ack_store(struct __sk_buff *skb, const struct frame *f, const struct mac *to,
-	  const struct mac *from, const struct claim *c)
+static __always_inline bool ack_store(struct __sk_buff *skb, __u32 l3,
+				      const struct frame_macs *macs,
+				      const struct claim *c)
 {
-	struct mac macs[2] = {*to, *from};
-
-	return !bpf_skb_store_bytes(skb, 0, macs, sizeof(macs), 0) &&
-	       !bpf_skb_store_bytes(skb, f->l3, c, sizeof(*c), 0);
+	return !bpf_skb_store_bytes(skb, 0, macs, sizeof(*macs), 0) &&
+	       !bpf_skb_store_bytes(skb, l3, c, sizeof(*c), 0);
 }
 
 /*
@@ -27,19 +25,19 @@ static __always_inline int ack_send(struct __sk_buff *skb,
 				    const struct mac *own, enum where where,
 				    enum verdict verdict)
 {
-	const struct frame *f = c->frame;
+	struct frame_macs macs = {.to = c->macs.from, .from = *own};
 	struct claim ack = c->claim;
 
 	ack.flags |= CLAIM_ACK;
 	if (!claim_sign(&ack, key))
 		return verdict;
-	if (!ack_store(skb, f, &f->from, own, &ack))
+	if (!ack_store(skb, c->l3, &macs, &ack))
 		return DROP;
 	count(where, ACK_SENT);
 	if (verdict == DROP)
 		return bpf_redirect(skb->ifindex, 0);
 	bpf_clone_redirect(skb, skb->ifindex, 0);
-	return ack_store(skb, f, &f->to, &f->from, &c->claim) ? PASS : DROP;
+	return ack_store(skb, c->l3, &c->macs, &c->claim) ? PASS : DROP;
 }
 
 /* An ack: proof that the address is fenced elsewhere, for a claim of ours. */
@@ -61,12 +59,12 @@ static __always_inline void ack_receive(const struct claimed *c,
 	}
 	count(where, ACK);
 	now = bpf_ktime_get_boot_ns();
-	hearing_note(c->frame, parent, now);
+	hearing_note(&c->macs.from, parent, now);
 	if (state_raise(&st->acked, c->token) == RAISED)
 		st->ack_event_ns = now;
 	else if (!event_is_due(&st->ack_event_ns, now, where))
 		return;
-	st->acked_by = speaker_of(&c->frame->from, 0);
+	st->acked_by = speaker_of(&c->macs.from, 0);
 	fence_event(c, l, EVENT_ACK, now, where);
 }
 

@@ -14,7 +14,8 @@ struct claimed {
 	struct claim claim;
 	struct lease_key key;
 	__u64 token;
-	const struct frame *frame;
+	struct frame_macs macs;
+	__u32 l3; /* where it begins in the frame */
 };
 
 static __always_inline void fence_event(const struct claimed *c,
@@ -29,7 +30,7 @@ static __always_inline void fence_event(const struct claimed *c,
 		.key = c->key,
 		.type = type,
 		.where = where,
-		.by = speaker_of(&c->frame->from, 0),
+		.by = speaker_of(&c->macs.from, 0),
 	};
 
 	event_send(&e);
@@ -55,7 +56,8 @@ static __always_inline bool fence_read(struct __sk_buff *skb,
 	}
 	c->key = lease_key_of(&c->claim.addr);
 	c->token = bpf_be64_to_cpu(c->claim.token);
-	c->frame = f;
+	c->macs = frame_macs_of(skb);
+	c->l3 = f->l3;
 	return true;
 }
 

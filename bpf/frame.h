@@ -17,6 +17,9 @@ struct frame {
 	__be16 proto; /* ethertype behind the tags */
 	__u32 l3;     /* where the payload begins */
 	bool tagged;  /* a VLAN identifier other than 0: another segment's */
+};
+
+struct frame_macs {
 	struct mac to, from;
 };
 
@@ -80,23 +83,24 @@ static __always_inline bool frame_is_vlan(__be16 proto)
 	       proto == bpf_htons(ETH_P_8021AD);
 }
 
+/* A frame that was opened has both. */
+static __always_inline struct frame_macs frame_macs_of(struct __sk_buff *skb)
+{
+	struct frame_macs macs = {};
+
+	frame_read(skb, 0, &macs, sizeof(macs));
+	return macs;
+}
+
 /*
- * Reads the Ethernet header and steps over VLAN tags. The ethertype comes from
+ * Finds the ethertype and steps over VLAN tags. The ethertype comes from
  * the frame itself: skb->protocol is whatever a raw socket says it is. VID 0 is
  * a priority, not a VLAN (IEEE 802.1Q, 9.6): such a frame counts as untagged.
  */
 static __always_inline bool frame_open(struct __sk_buff *skb, struct frame *f)
 {
-	struct {
-		struct mac to, from;
-		__be16 proto;
-	} eth;
-
-	if (!frame_read(skb, 0, &eth, sizeof(eth)))
+	if (!frame_read(skb, ETH_ALEN * 2, &f->proto, sizeof(f->proto)))
 		return false;
-	f->to = eth.to;
-	f->from = eth.from;
-	f->proto = eth.proto;
 	f->l3 = ETH_HLEN;
 	f->tagged = skb->vlan_present && (skb->vlan_tci & VLAN_VID_MASK);
 #pragma unroll

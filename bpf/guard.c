@@ -52,6 +52,65 @@ static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 	return drop(GUARD_EGRESS, CLAIM_FROM_POD);
 }
 
+static __always_inline int guard_egress_from(const struct addr *source)
+{
+	enum result objection = guard_objection(source);
+
+	return objection == ALLOWED ? PASS : drop(GUARD_EGRESS, objection);
+}
+
+/* What speaks for the link itself: the sender must be right, and the subject.
+ */
+static __always_inline int guard_egress_speech(enum clarity clarity,
+					       const struct speech *s)
+{
+	enum result objection;
+
+	if (clarity == UNCLEAR)
+		return drop(GUARD_EGRESS, DROP_MALFORMED);
+	if (clarity == SILENT)
+		return PASS;
+	objection = guard_objection(&s->sender);
+	if (objection == ALLOWED && speech_has_own_subject(s))
+		objection = guard_objection(&s->subject);
+	return objection == ALLOWED ? PASS : drop(GUARD_EGRESS, objection);
+}
+
+static __always_inline int guard_egress_ipv4(struct __sk_buff *skb,
+					     const struct frame *f)
+{
+	struct ipv4_addrs ip;
+	struct addr source;
+
+	if (!ipv4_read(skb, f, &ip))
+		return drop(GUARD_EGRESS, DROP_MALFORMED);
+	source = addr_of_v4(ip.source);
+	return guard_egress_from(&source);
+}
+
+static __always_inline int guard_egress_ipv6(struct __sk_buff *skb,
+					     const struct frame *f)
+{
+	struct addr source;
+	struct speech s;
+	struct ipv6 ip;
+
+	if (!ipv6_read(skb, f, &ip))
+		return drop(GUARD_EGRESS, DROP_MALFORMED);
+	source = ip.source;
+	if (nd_may_follow(ip.next) || addr_is_mapped(&source))
+		return guard_egress_speech(ipv6_parse(skb, f, &s), &s);
+	return guard_egress_from(&source);
+}
+
+static __always_inline int guard_egress_arp(struct __sk_buff *skb,
+					    const struct frame *f)
+{
+	struct speech s;
+
+	return guard_egress_speech(arp_parse(skb, f, &s), &s);
+}
+
 /*
  * VLAN tags do not hide an address here: a switch may treat the tag of its
  * native VLAN as none.
@@ -59,9 +118,6 @@ static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 SEC("tc")
 int guard_egress(struct __sk_buff *skb)
 {
-	enum clarity clarity;
-	enum result objection;
-	struct speech s;
 	struct frame f;
 
 	if (!frame_open(skb, &f))
@@ -73,25 +129,12 @@ int guard_egress(struct __sk_buff *skb)
 	/* Only the agent probes, and never from here. */
 	if (skb->mark == PROBE_MARK)
 		skb->mark = 0;
-
 	if (f.proto == bpf_htons(ETH_P_IP))
-		clarity = ipv4_parse(skb, &f, &s);
-	else if (f.proto == bpf_htons(ETH_P_IPV6))
-		clarity = ipv6_parse(skb, &f, &s);
-	else if (f.proto == bpf_htons(ETH_P_ARP))
-		clarity = arp_parse(skb, &f, &s);
-	else
-		return PASS;
-	if (clarity == UNCLEAR)
-		return drop(GUARD_EGRESS, DROP_MALFORMED);
-	if (clarity == SILENT)
-		return PASS;
-
-	objection = guard_objection(&s.sender);
-	if (objection == ALLOWED && speech_has_own_subject(&s))
-		objection = guard_objection(&s.subject);
-	if (objection != ALLOWED)
-		return drop(GUARD_EGRESS, objection);
+		return guard_egress_ipv4(skb, &f);
+	if (f.proto == bpf_htons(ETH_P_IPV6))
+		return guard_egress_ipv6(skb, &f);
+	if (f.proto == bpf_htons(ETH_P_ARP))
+		return guard_egress_arp(skb, &f);
 	return PASS;
 }
 
@@ -163,6 +206,7 @@ int guard_ingress(struct __sk_buff *skb)
 		return verdict == PASS ? DROP : verdict;
 	}
 
+	s.mac = frame_macs_of(skb).from;
 	if (f.proto == bpf_htons(ETH_P_ARP))
 		clarity = arp_parse(skb, &f, &s);
 	else if (f.proto == bpf_htons(ETH_P_IPV6) &&

@@ -5,23 +5,22 @@
 
 #include "claim.h"
 #include "counter.h"
-#include "frame.h"
 #include "segment.h"
 
 /* Our own frames come back from some switches and prove nothing. */
-static __always_inline bool hearing_is_echo(const struct frame *f,
+static __always_inline bool hearing_is_echo(const struct mac *from,
 					    const struct parent *parent)
 {
-	return !parent || mac_equal(&f->from, &parent->mac);
+	return !parent || mac_equal(from, &parent->mac);
 }
 
 /* An authentic frame was heard at now. */
-static __always_inline void hearing_note(const struct frame *f,
+static __always_inline void hearing_note(const struct mac *from,
 					 const struct parent *parent, __u64 now)
 {
 	__u64 *heard = segment_hearing();
 
-	if (heard && !hearing_is_echo(f, parent))
+	if (heard && !hearing_is_echo(from, parent))
 		*heard = now;
 }
 
@@ -30,7 +29,7 @@ static __always_inline void hearing_note(const struct frame *f,
  * evidence has aged: a node hears every claim of the segment.
  */
 static __always_inline void hearing_check(const struct claim *c,
-					  const struct frame *f,
+					  const struct mac *from,
 					  const struct parent *parent,
 					  enum where where)
 {
@@ -38,7 +37,7 @@ static __always_inline void hearing_check(const struct claim *c,
 	__u64 *heard = segment_hearing();
 
 	if (!heard || now - *heard < HEARING_INTERVAL_NS ||
-	    hearing_is_echo(f, parent))
+	    hearing_is_echo(from, parent))
 		return;
 	if (claim_verify(c) == CLAIM_NO_KEY)
 		count(where, CLAIM_FORGED);

@@ -20,7 +20,7 @@ static __always_inline void ingress_old(const struct claimed *c,
 	}
 	count(where, CLAIM_OLD);
 	now = bpf_ktime_get_boot_ns();
-	hearing_note(c->frame, parent, now);
+	hearing_note(&c->macs.from, parent, now);
 	if (st && event_is_due(&st->old_event_ns, now, where))
 		fence_event(c, l, EVENT_OLD_CLAIM, now, where);
 }
@@ -50,7 +50,7 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 	l = fence_lease(&c);
 	if (!l) {
 		count(where, CLAIM_NOT_HELD);
-		hearing_check(&c.claim, f, parent, where);
+		hearing_check(&c.claim, &c.macs.from, parent, where);
 		return verdict;
 	}
 	if (c.token == l->token) {
@@ -63,9 +63,9 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 	}
 	key = fence_raise(&c, l, where);
 	own = where == GUARD_INGRESS || !parent ? &l->mac : &parent->mac;
-	if (key == CLAIM_NO_KEY || hearing_is_echo(f, parent))
+	if (key == CLAIM_NO_KEY || hearing_is_echo(&c.macs.from, parent))
 		return verdict;
-	hearing_note(f, parent, bpf_ktime_get_boot_ns());
+	hearing_note(&c.macs.from, parent, bpf_ktime_get_boot_ns());
 	return ack_send(skb, &c, key, own, where, verdict);
 }
 

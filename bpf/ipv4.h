@@ -5,22 +5,32 @@
 #include "frame.h"
 #include "speech.h"
 
-#define IPV4_HLEN   20
 #define IPV4_SOURCE 12
 
+/*
+ * The two addresses end the fixed header, so that reading the last byte proves
+ * it whole.
+ */
+struct ipv4_addrs {
+	__be32 source, target;
+};
+
+static __always_inline bool
+ipv4_read(struct __sk_buff *skb, const struct frame *f, struct ipv4_addrs *ip)
+{
+	return frame_payload(skb, f, IPV4_SOURCE, ip, sizeof(*ip));
+}
+
+/* The speaker's MAC is for the caller to add, where it matters. */
 static __always_inline enum clarity
 ipv4_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
 {
-	struct {
-		__be32 source, target;
-	} ip;
+	struct ipv4_addrs ip;
 
-	/* The two addresses end the fixed header: one read proves it whole. */
-	if (!frame_payload(skb, f, IPV4_SOURCE, &ip, sizeof(ip)))
+	if (!ipv4_read(skb, f, &ip))
 		return UNCLEAR;
 	s->sender = s->subject = addr_of_v4(ip.source);
 	s->target = addr_of_v4(ip.target);
-	s->mac = f->from;
 	s->kind = KIND_IP;
 	return CLEAR;
 }

@@ -8,7 +8,12 @@
 
 #define IPV6_HLEN   40
 #define IPV6_NEXT   6
-#define IPV6_SOURCE 8
+#define IPV6_TARGET 24
+
+struct ipv6 {
+	__u8 next, limit;
+	struct addr source;
+} __attribute__((packed, aligned(2)));
 
 /* Whether the packet may be more than data; true for a truncated one. */
 static __always_inline bool ipv6_may_be_nd(struct __sk_buff *skb,
@@ -22,19 +27,23 @@ static __always_inline bool ipv6_may_be_nd(struct __sk_buff *skb,
 	return nd_may_follow(bpf_ntohs(next_and_limit) >> 8);
 }
 
+static __always_inline bool ipv6_read(struct __sk_buff *skb,
+				      const struct frame *f, struct ipv6 *ip)
+{
+	return frame_payload(skb, f, IPV6_NEXT, ip, sizeof(*ip));
+}
+
+/* The speaker's MAC is for the caller to add, unless the ND in it names one. */
 static __always_inline enum clarity
 ipv6_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
 {
-	struct {
-		__u8 next, limit;
-		struct addr source, target;
-	} __attribute__((packed, aligned(2))) ip;
+	struct ipv6 ip;
 
-	if (!frame_payload(skb, f, IPV6_NEXT, &ip, sizeof(ip)))
+	if (!frame_payload(skb, f, IPV6_TARGET, &s->target,
+			   sizeof(s->target)) ||
+	    !ipv6_read(skb, f, &ip))
 		return UNCLEAR;
 	s->sender = s->subject = ip.source;
-	s->target = ip.target;
-	s->mac = f->from;
 	s->kind = KIND_IP;
 	if (addr_is_mapped(&s->sender))
 		return UNCLEAR;

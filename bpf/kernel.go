@@ -94,13 +94,27 @@ func (k *Kernel) Close() error {
 func (k *Kernel) Remove() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var errs []error
-	for _, kind := range []string{guardsDir, observersDir, mapsDir} {
-		errs = append(errs, os.RemoveAll(filepath.Join(string(k.dir), kind)))
-	}
-	errs = append(errs, k.maps.Close())
+	errs := []error{k.removePins(), k.maps.Close()}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove pins under %s: %w", k.dir, err)
+	}
+	return nil
+}
+
+func (k *Kernel) removePins() error {
+	pairs, err := k.dir.pairs()
+	if err != nil {
+		return err
+	}
+	for _, pins := range pairs {
+		if err := pins.remove(); err != nil {
+			return err
+		}
+	}
+	for _, kind := range []string{guardsDir, observersDir, mapsDir} {
+		if err := os.RemoveAll(filepath.Join(string(k.dir), kind)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

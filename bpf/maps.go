@@ -9,9 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// nextSuffix marks the pin of a map with a new layout until all programs use it; a crash is taken up from there.
-const nextSuffix = "_next"
-
 // mapSet is all shared maps of this version and, where the layout has changed, the maps they succeed.
 type mapSet struct {
 	dir     string

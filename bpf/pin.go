@@ -18,6 +18,10 @@ const (
 	observersDir = "observers"
 )
 
+// nextSuffix marks a pin that is about to take another's place: of a link for a moment, of a map with a new layout
+// until all programs use it. A crash is taken up from there.
+const nextSuffix = "_next"
+
 type pinDir string
 
 func (d pinDir) guard(slot uint32) pinPair {
@@ -30,6 +34,26 @@ func (d pinDir) observer(parent int) pinPair {
 
 func (d pinDir) guards() ([]uint32, error)    { return d.numbers(guardsDir) }
 func (d pinDir) observers() ([]uint32, error) { return d.numbers(observersDir) }
+
+// pairs are those of all guards and observers.
+func (d pinDir) pairs() ([]pinPair, error) {
+	var pairs []pinPair
+	slots, err := d.guards()
+	if err != nil {
+		return nil, err
+	}
+	for _, slot := range slots {
+		pairs = append(pairs, d.guard(slot))
+	}
+	parents, err := d.observers()
+	if err != nil {
+		return nil, err
+	}
+	for _, parent := range parents {
+		pairs = append(pairs, d.observer(int(parent)))
+	}
+	return pairs, nil
+}
 
 // numbers lists the pairs below kind; a missing directory has none.
 func (d pinDir) numbers(kind string) ([]uint32, error) {
@@ -107,17 +131,45 @@ func (p pinPair) gone() (bool, error) {
 	return true, nil
 }
 
-// remove unpins both links, which detaches them. Removing twice is fine.
+// remove detaches and unpins both links. Removing twice is fine.
 func (p pinPair) remove() error {
+	for _, d := range directions {
+		if err := p.detach(d); err != nil {
+			return err
+		}
+	}
 	if err := os.RemoveAll(string(p)); err != nil {
 		return fmt.Errorf("unpin %s: %w", p, err)
 	}
 	return nil
 }
 
+// detach takes the pinned link off its device at once: unpinning alone does so some time later.
+func (p pinPair) detach(d direction) error {
+	l, err := link.LoadPinnedLink(p.path(d), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned link %s: %w", p.path(d), err)
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil {
+		return fmt.Errorf("detach %s: %w", p.path(d), err)
+	}
+	return nil
+}
+
 // attach puts prog at the head of the device's chain and pins the link, in place of one pinned before: the new
-// link enforces before the old one goes.
+// link enforces, and would outlive us, before the old one goes.
 func (p pinPair) attach(d direction, ifindex int, prog *ebpf.Program) error {
+	if err := os.MkdirAll(string(p), 0o700); err != nil {
+		return err
+	}
+	next := p.path(d) + nextSuffix
+	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("unpin %s: %w", next, err)
+	}
 	l, err := link.AttachTCX(link.TCXOptions{
 		Interface: ifindex, Program: prog, Attach: d.attach, Anchor: link.Head(),
 	})
@@ -125,13 +177,13 @@ func (p pinPair) attach(d direction, ifindex int, prog *ebpf.Program) error {
 		return fmt.Errorf("attach %s: %w", d.name, err)
 	}
 	defer l.Close()
-	if err := os.MkdirAll(string(p), 0o700); err != nil {
+	if err := l.Pin(next); err != nil {
+		return fmt.Errorf("pin %s: %w", next, err)
+	}
+	if err := p.detach(d); err != nil {
 		return err
 	}
-	if err := os.Remove(p.path(d)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("unpin %s: %w", p.path(d), err)
-	}
-	if err := l.Pin(p.path(d)); err != nil {
+	if err := os.Rename(next, p.path(d)); err != nil {
 		return fmt.Errorf("pin %s: %w", p.path(d), err)
 	}
 	return nil

@@ -52,6 +52,7 @@ int observer_ingress(struct __sk_buff *skb)
 		skb->mark = 0; /* our own, reflected: on to the children */
 		return PASS;
 	}
+	s.mac = frame_macs_of(skb).from;
 	if (f.proto == bpf_htons(ETH_P_ARP))
 		clarity = arp_parse(skb, &f, &s);
 	else if (f.proto == bpf_htons(ETH_P_IPV6) && ipv6_may_be_nd(skb, &f))
@@ -147,6 +148,7 @@ int observer_egress(struct __sk_buff *skb)
 		return PASS;
 	if (f.proto == bpf_htons(ETH_P_CLAIM))
 		return egress_claim(skb, &f);
+	s.mac = frame_macs_of(skb).from;
 	if (f.proto == bpf_htons(ETH_P_ARP))
 		clarity = arp_parse(skb, &f, &s);
 	else if (f.proto == bpf_htons(ETH_P_IPV6) &&
