@@ -1,0 +1,76 @@
+//go:build api
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	eventsv1 "k8s.io/api/events/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+func (w world) waitGone(lease string) {
+	w.Helper()
+	w.eventually("end of lease "+lease, func() error {
+		if l := w.lease(lease); l != nil {
+			return fmt.Errorf("it is %s", l.Spec.State)
+		}
+		return nil
+	})
+}
+
+// waitEvent waits for an event with the reason about the object, whose note has all the words.
+func (w world) waitEvent(namespace, reason, about string, words ...string) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("event %s about %s", reason, about), func() error {
+		var list eventsv1.EventList
+		if err := w.client.List(w.ctx, &list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		var heard []string
+		for _, e := range list.Items {
+			if e.Reason != reason || e.Regarding.Name != about {
+				continue
+			}
+			heard = append(heard, e.Note)
+			all := true
+			for _, word := range words {
+				all = all && strings.Contains(e.Note, word)
+			}
+			if all {
+				return nil
+			}
+		}
+		return fmt.Errorf("heard %q", heard)
+	})
+}
+
+// waitMetric waits until the series, "name label=value label=value", has a value that is right.
+func (w world) waitMetric(series string, right func(float64) bool) {
+	w.Helper()
+	w.eventually("metric "+series, func() error {
+		families, err := ctrlmetrics.Registry.Gather()
+		if err != nil {
+			return err
+		}
+		for _, f := range families {
+			for _, m := range f.Metric {
+				key := f.GetName()
+				for _, l := range m.Label {
+					key += " " + l.GetName() + "=" + l.GetValue()
+				}
+				value := m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				if key == series && right(value) {
+					return nil
+				}
+				if key == series {
+					return fmt.Errorf("it is %v", value)
+				}
+			}
+		}
+		return errors.New("there is none")
+	})
+}
