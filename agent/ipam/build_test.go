@@ -25,6 +25,10 @@ func (p *poolOf) gateway(addr string) *poolOf        { p.Spec.Gateway = &addr; r
 func (p *poolOf) ipVersion(v int64) *poolOf          { p.Spec.IPVersion = &v; return p }
 func (p *poolOf) asDefault() *poolOf                 { p.Spec.Default = ptr(true); return p }
 func (p *poolOf) disabled() *poolOf                  { p.Spec.Disable = ptr(true); return p }
+func (p *poolOf) notReady(reason, message string) *poolOf {
+	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}}
+	return p
+}
 func (p *poolOf) deleting() *poolOf                  { p.DeletionTimestamp = &metav1.Time{}; return p }
 func (p *poolOf) nodes(names ...string) *poolOf      { p.Spec.NodeName = names; return p }
 func (p *poolOf) nodesWith(k, v string) *poolOf      { p.Spec.NodeAffinity = labelled(k, v); return p }

@@ -192,6 +192,8 @@ func TestEveryRejectionHasItsReason(t *testing.T) {
 		{"disabled", v4("a").disabled(), Disabled, "it is disabled"},
 		{"wrong family", v6("a"), WrongFamily, "its subnet fd00::/64 is of the other family"},
 		{"invalid", v4("a").ips("x", "y"), Invalid, `it is invalid (spec.ips[0]: "x" is not an IP address, spec.ips[1]: "y" is not an IP address)`},
+		{"not Ready", v4("a").notReady("Overlapping", "older pools have some of the addresses: b"), NotReady,
+			"it is not Ready (Overlapping: older pools have some of the addresses: b)"},
 		{"nodeName", v4("a").nodes("n2", "n3"), NodeName, "its nodeName [n2 n3] does not list node n1"},
 		{"nodeName goes before nodeAffinity", v4("a").nodes("n2").nodesWith("rack", "r1"), NodeName, "its nodeName [n2] does not list node n1"},
 		{"nodeAffinity", v4("a").nodesWith("rack", "r2"), NodeAffinity, "its nodeAffinity (rack=r2) does not match the labels of node n1"},

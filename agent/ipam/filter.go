@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -28,6 +29,11 @@ func filter(req Request, pool *v1alpha1.IPPool, ipv6 bool, reserved Set) (Candid
 	}
 	if err := Validate(pool); err != nil {
 		return reject(Invalid, "it is invalid (%s)", strings.ReplaceAll(err.Error(), "\n", ", "))
+	}
+	if c := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionReady); c != nil &&
+		c.Status == metav1.ConditionFalse && c.ObservedGeneration == pool.Generation {
+		// What one pool alone does not show, such as an overlap, the controller has found.
+		return reject(NotReady, "it is not Ready (%s: %s)", c.Reason, c.Message)
 	}
 	if reason, detail := unmet(req, spec); reason != "" {
 		return reject(reason, "%s", detail)

@@ -15,6 +15,7 @@ const (
 	Disabled          Reason = "Disabled"
 	WrongFamily       Reason = "WrongFamily"
 	Invalid           Reason = "Invalid"
+	NotReady          Reason = "NotReady"
 	NodeName          Reason = "NodeName"
 	NodeAffinity      Reason = "NodeAffinity"
 	NamespaceName     Reason = "NamespaceName"
