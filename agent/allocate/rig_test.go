@@ -9,10 +9,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -26,6 +28,7 @@ type node struct {
 	client         client.Client
 	share          ipam.Share
 	creates, lists atomic.Int64
+	raw            atomic.Int64
 }
 
 func newNode(t testing.TB, config *rest.Config, share ipam.Share) *node {
@@ -35,8 +38,13 @@ func newNode(t testing.TB, config *rest.Config, share ipam.Share) *node {
 	n.store = lease.NewStore(lease.Options{
 		Client: n.client, Reader: n.client, Node: name, Session: name + "/boot", Clock: clock.RealClock{},
 	})
-	n.Allocator = New(Options{Leases: counting{n}, Clock: clock.RealClock{}})
+	n.restart()
 	return n
+}
+
+// restart forgets what the allocator has learnt.
+func (n *node) restart() {
+	n.Allocator = New(Options{Leases: counting{n}, Clock: clock.RealClock{}})
 }
 
 func connect(t testing.TB, config *rest.Config) client.Client {
@@ -45,6 +53,7 @@ func connect(t testing.TB, config *rest.Config) client.Client {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
+	log.SetLogger(logr.Discard())
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
