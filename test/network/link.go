@@ -161,3 +161,16 @@ func (n *Namespace) up(name string) error {
 	}
 	return nil
 }
+
+// SetIsolated makes a port of a bridge an isolated one, or an ordinary one
+// again: no frame passes between two isolated ports.
+func (n *Namespace) SetIsolated(port string, isolated bool) error {
+	link, err := n.link(port)
+	if err != nil {
+		return err
+	}
+	if err := n.links.LinkSetIsolated(link, isolated); err != nil {
+		return fmt.Errorf("set port %s in %s isolated=%t: %w", port, n.Name, isolated, err)
+	}
+	return nil
+}

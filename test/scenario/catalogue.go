@@ -9,6 +9,12 @@ func All() []Scenario {
 		{Name: "dead-agent", Promise: "The same with the agent of the cut-off node killed", play: playDeadAgent},
 		{Name: "statefulset", Promise: "A StatefulSet's pod takes its address along, and the zombie is silent", play: playStatefulSet},
 		{Name: "observe", Promise: "In mode Observe the same story has two speakers", play: playObserve},
+		{Name: "deaf", Promise: "Silence that a deaf listener hears frees no address", play: playDeaf},
+		{Name: "frozen", Promise: "The address of a pod that is frozen in its deletion serves another pod", play: playFrozen},
+		{Name: "shim", Promise: "The address of a pod whose containerd-shim hangs serves another pod", play: playShim},
+		{Name: "stubborn", Promise: "The address of a pod that was deleted by force and lives on serves another pod", play: playStubborn},
+		{Name: "delete", Promise: "After an ordinary deletion no frame follows the lease", play: playDelete},
+		{Name: "lost", Promise: "Leases deleted by hand come back, and nobody loses a frame or gets an address twice", play: playLost},
 	}
 	for i := range all {
 		all[i].number = i + 1

@@ -10,10 +10,15 @@ import (
 	"github.com/fenceline/fenceline/test/capture"
 )
 
-// inFlight is how long a frame may be under way from the pod to the switch, or
-// the claim from the switch to the pod's kernel. Prototypes took 81 µs at most;
-// the two cores of a small machine are busy with a whole cluster.
-const inFlight = 2 * time.Millisecond
+const (
+	// inFlight is how long a frame that left before the fence may be under way
+	// from the pod to the switch.
+	inFlight = time.Millisecond
+	// fenceLimit is how long a claim may take from the switch to the kernel of
+	// the old holder, and its ack back. On an idle machine that is 0.1 ms; here
+	// two cores are busy with a whole cluster, and soft interrupts wait.
+	fenceLimit = 50 * time.Millisecond
+)
 
 // change is an address that goes from one holder to another.
 type change struct {
@@ -34,8 +39,8 @@ type passage struct {
 	before, after int
 }
 
-// passageOf finds the claim after since, and judges that from then on nobody
-// but the new holder speaks.
+// passageOf finds the claim after since, and judges that once the old holder's
+// kernel has heard it, which its ack tells, nobody but the new holder speaks.
 func (c change) passageOf(frames []capture.Frame, since time.Time) (passage, error) {
 	var p passage
 	frames = capture.After(frames, since)
@@ -50,12 +55,15 @@ func (c change) passageOf(frames []capture.Frame, since time.Time) (passage, err
 		return p, fmt.Errorf("no ack for %s came from %s after the claim %s", c.addr, c.oldPort, p.claim)
 	}
 	p.ack = acks[0]
+	if took := p.ack.Time.Sub(p.claim.Time); took > fenceLimit {
+		return p, fmt.Errorf("the ack for %s came %s after the claim", c.addr, took)
+	}
 	byOld := capture.From(capture.SpokenFor(frames, c.addr), c.old)
 	p.before = len(byOld)
 	if len(byOld) > 0 {
 		p.last = byOld[len(byOld)-1]
 	}
-	end := p.claim.Time.Add(inFlight)
+	end := p.ack.Time.Add(inFlight)
 	p.after = len(capture.SpokenFor(capture.After(frames, end), c.addr))
 	return p, c.onlyNewAfter(frames, end)
 }
