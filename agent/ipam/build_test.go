@@ -19,12 +19,12 @@ func pool(name, subnet string) *poolOf {
 func v4(name string) *poolOf { return pool(name, "10.0.0.0/24") }
 func v6(name string) *poolOf { return pool(name, "fd00::/64") }
 
-func (p *poolOf) ips(entries ...string) *poolOf      { p.Spec.IPs = entries; return p }
-func (p *poolOf) without(entries ...string) *poolOf  { p.Spec.ExcludeIPs = entries; return p }
-func (p *poolOf) gateway(addr string) *poolOf        { p.Spec.Gateway = &addr; return p }
-func (p *poolOf) ipVersion(v int64) *poolOf          { p.Spec.IPVersion = &v; return p }
-func (p *poolOf) asDefault() *poolOf                 { p.Spec.Default = ptr(true); return p }
-func (p *poolOf) disabled() *poolOf                  { p.Spec.Disable = ptr(true); return p }
+func (p *poolOf) ips(entries ...string) *poolOf     { p.Spec.IPs = entries; return p }
+func (p *poolOf) without(entries ...string) *poolOf { p.Spec.ExcludeIPs = entries; return p }
+func (p *poolOf) gateway(addr string) *poolOf       { p.Spec.Gateway = &addr; return p }
+func (p *poolOf) ipVersion(v int64) *poolOf         { p.Spec.IPVersion = &v; return p }
+func (p *poolOf) asDefault() *poolOf                { p.Spec.Default = ptr(true); return p }
+func (p *poolOf) disabled() *poolOf                 { p.Spec.Disable = ptr(true); return p }
 func (p *poolOf) notReady(reason, message string) *poolOf {
 	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}}
 	return p
