@@ -31,7 +31,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, *prefix, flag.Args())
-	if exit := new(exec.ExitError); errors.As(err, &exit) {
+	// Only a command that was run for the user speaks for itself.
+	if exit, ok := err.(*exec.ExitError); ok {
 		os.Exit(exit.ExitCode())
 	}
 	if err != nil {
