@@ -88,6 +88,23 @@ func TestAnAddressInConflictIsFollowedByTheNext(t *testing.T) {
 	}
 }
 
+func TestAnAddressInConflictIsTriedOnce(t *testing.T) {
+	m := newMemory("a")
+	w := wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.2"))
+	tries := map[string]int{}
+	w.Try = func(_ context.Context, _ *v1alpha1.IPPool, l *v1alpha1.IPLease) (Outcome, error) {
+		tries[l.Spec.Address]++
+		// Its quarantine may end while the search goes on.
+		m.free(netip.MustParseAddr(l.Spec.Address))
+		return Conflict, nil
+	}
+	want := "no IPv4 address for pod shop/web-0 interface eth0 from the pools of the CNI configuration: " +
+		"pool a: it is exhausted, of its 2 addresses 0 have a lease, 2 were answered for by others just now"
+	if got := get(t, agent(m, nil), w); got != want || tries["10.0.0.1"] != 1 || tries["10.0.0.2"] != 1 {
+		t.Errorf("got %s after %v", got, tries)
+	}
+}
+
 func TestThePrimaryPoolGoesBeforeTheBackup(t *testing.T) {
 	m := newMemory("a", "10.0.0.1")
 	w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1-10.0.0.2"), candidate(t, "b", nil, "10.0.0.9"))
@@ -222,6 +239,18 @@ func TestErrorsEndTheSearch(t *testing.T) {
 				t.Errorf("%d creates", m.creates)
 			}
 		})
+	}
+}
+
+func TestAnAddressWhoseCreateFailedIsNotRememberedAsLeased(t *testing.T) {
+	m := newMemory("a")
+	a := agent(m, nil)
+	w := wishFor(candidate(t, "a", nil, "10.0.0.1"))
+	m.onCreate = func(netip.Addr) error { return errors.New("the API server is away") }
+	get(t, a, w)
+	m.onCreate = nil
+	if got := get(t, a, w); got != "10.0.0.1" || m.lists > 0 {
+		t.Errorf("got %s after %d lists", got, m.lists)
 	}
 }
 
