@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,11 +19,8 @@ import (
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/verify"
-	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -54,7 +52,17 @@ func (b *backend) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 // findLink finds a pod's interface and the parent that it hangs on.
 func findLink(netns, ifname string) (holder.Link, error) {
 	i, err := pod.Find(netns, ifname)
-	if err != nil {
+	switch {
+	case errors.Is(err, pod.ErrNoParent):
+		return holder.Link{}, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig,
+			"%w; Fenceline guards interfaces of the types macvlan and ipvlan: set one as the type of the plugin that calls it", err)
+	case errors.Is(err, pod.ErrForeignParent):
+		return holder.Link{}, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig,
+			"%w; set the plugin's master to an interface of the node, and run the agent with hostNetwork", err)
+	case errors.Is(err, pod.ErrNoNetNS), errors.Is(err, pod.ErrNoInterface):
+		return holder.Link{}, agentapi.Errorf(agentapi.CodeTryAgainLater,
+			"%w; the sandbox was changed or deleted meanwhile, the runtime's next try makes a new one", err)
+	case err != nil:
 		return holder.Link{}, err
 	}
 	return holder.Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index}, nil
@@ -124,70 +132,6 @@ func (a *agent) poolOnce(seen map[string]*v1alpha1.IPPool, name string) *v1alpha
 	}
 	seen[name] = pool
 	return pool
-}
-
-// segmentOf opens the segment on which this node reaches a pool: a parent that
-// the pool names, one that a pod of this node has used, or one called as the
-// last holder's was.
-func (a *agent) segmentOf(pool *v1alpha1.IPPool, parent string) (verify.Segment, error) {
-	names := append([]string{}, pool.Spec.Parents...)
-	for _, e := range a.holders.Bound() {
-		for _, address := range e.Addresses {
-			if address.Pool == pool.Name {
-				names = append(names, e.Parent)
-			}
-		}
-	}
-	for _, name := range append(names, parent) {
-		if link, err := net.InterfaceByName(name); err == nil {
-			return a.segments.Open(link.Index)
-		}
-	}
-	return nil, fmt.Errorf("no parent of pool %s is known on node %s: name it in spec.parents", pool.Name, a.node)
-}
-
-// onFenced tells of an address that a newer claim took from a pod of this node.
-func (a *agent) onFenced(f segment.Fence) {
-	a.log.Info("an address held here is fenced", "address", f.Key.Addr, "token", f.Token, "mine", f.Mine, "by", f.MAC.String())
-	audit.Log(a.log, audit.Fence, audit.Record{Address: f.Key.Addr, Node: a.node, MAC: f.MAC.String(), Token: f.Token, Reason: "claimed"})
-	a.holders.Changed()
-}
-
-// onConflict records a second speaker on the lease, off the event loop.
-func (a *agent) onConflict(c segment.Conflict) {
-	pool, name, ok := a.leaseOf(c.Holding)
-	if !ok {
-		return
-	}
-	a.counters.Conflict(pool, c.Source)
-	audit.Log(a.log, audit.Conflict, audit.Record{
-		Address: c.Holding.Addr, Pool: pool, Node: a.node, MAC: c.MAC.String(), Token: c.Holding.Token, Reason: string(c.Source),
-	})
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		l, err := a.store.Get(ctx, name)
-		if err == nil {
-			_, err = a.store.RecordConflict(ctx, l, lease.Evidence{MAC: c.MAC.String(), Source: string(c.Source)})
-		}
-		if err != nil {
-			a.log.Info("a conflict could not be recorded", "lease", name, "why", err.Error())
-			return
-		}
-		a.mgr.GetEventRecorder("fenceline-agent").Eventf(l, nil, corev1.EventTypeWarning, "AddressConflict", "Guard",
-			"%s also speaks for %s", c.MAC, c.Holding.Addr)
-	}()
-}
-
-func (a *agent) leaseOf(h segment.Holding) (pool, name string, ok bool) {
-	for _, e := range a.holders.Bound() {
-		for _, address := range e.Addresses {
-			if address.Addr == h.Addr && e.Slot == h.Slot {
-				return address.Pool, address.LeaseName, true
-			}
-		}
-	}
-	return "", "", false
 }
 
 // installConflist makes the node's network known to the runtime, once ADD can

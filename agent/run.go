@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -69,7 +70,11 @@ func run(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	a := &agent{settings: s, identity: id, log: log, mgr: mgr, kernel: kernel, journal: book, counters: metrics.New(ctrlmetrics.Registry)}
+	a := &agent{
+		settings: s, identity: id, log: log, mgr: mgr, kernel: kernel, journal: book,
+		counters: metrics.New(ctrlmetrics.Registry), events: mgr.GetEventRecorder("fenceline-agent"),
+		conflicts: make(chan conflict, conflictBacklog),
+	}
 	if err := a.assemble(ctx); err != nil {
 		return err
 	}
@@ -118,10 +123,13 @@ type agent struct {
 	segments *segment.Segments
 	store    *lease.Store
 	holders  *holder.Holders
+	events   events.EventRecorder
+	// conflicts wait to be recorded on their leases.
+	conflicts chan conflict
 }
 
-// assemble builds the parts and hands them to the manager. The order in which
-// they begin is in serve.
+// assemble builds the parts, takes up what the last run left, and hands all to
+// the manager, which runs them once its caches are synced.
 func (a *agent) assemble(ctx context.Context) error {
 	a.segments = segment.New(segment.Config{
 		Kernel: a.kernel, Log: a.log,
@@ -143,7 +151,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		OpenSegment: func(parent int) (holder.Segment, error) { return a.segments.Open(parent) },
 		FindLink:    findLink,
 		Share:       a.share,
-		Events:      a.mgr.GetEventRecorder("fenceline-agent"),
+		Events:      a.events,
 		Metrics:     a.counters, Log: a.log, Clock: clock.RealClock{},
 	})
 	verifier := verify.New(verify.Options{
@@ -151,7 +159,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		Client: a.mgr.GetClient(), Leases: a.store, Holders: a.holders,
 		OpenSegment: a.segmentOf, OthersShare: a.othersShare,
 		Verified: a.counters.Verification, Conflict: a.counters.Conflict,
-		Events: a.mgr.GetEventRecorder("fenceline-agent"), Log: a.log, Clock: clock.RealClock{},
+		Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	ctrlmetrics.Registry.MustRegister(a.segments.Collector())
 	server, err := cniserver.New(cniserver.Options{
@@ -161,32 +169,25 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(
-		watchPools(a.mgr, a.kernel, a.cluster),
-		watchKey(a.mgr, a.kernel, a.segments, a.log),
-		watchLeases(a.mgr, verifier, a.holders),
-		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.holders.RunSweeps)),
-		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return a.serve(ctx, server) })),
-		a.mgr.AddHealthzCheck("alive", func(*http.Request) error { return nil }),
-		a.mgr.AddReadyzCheck("add", func(r *http.Request) error { return a.status(r.Context()) }),
-	)
-}
-
-// serve takes up what the last run left, then opens the socket, and only then
-// tells the runtime that this node has a network.
-func (a *agent) serve(ctx context.Context, server *cniserver.Server) error {
+	// Before anything verifies: what speaks here must be known, to be killed.
 	if err := a.holders.Restore(); err != nil {
 		// One pod's interface may have gone while the agent was away; the others are served.
 		a.log.Error(err, "not everything of the last run could be taken up")
 	}
-	if err := a.mgr.Add(manager.RunnableFunc(a.holders.Run)); err != nil {
-		return fmt.Errorf("run the holders: %w", err)
-	}
-	if err := a.mgr.Add(server); err != nil {
-		return fmt.Errorf("serve the plugin: %w", err)
-	}
-	return a.installConflist(ctx)
+	return errors.Join(
+		watchPools(a.mgr, a.kernel, a.cluster),
+		watchKey(a.mgr, a.kernel, a.segments, a.log),
+		watchQuarantine(a.mgr, verifier),
+		watchLeases(a.mgr, a.holders),
+		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.holders.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.holders.RunSweeps)),
+		a.mgr.Add(manager.RunnableFunc(a.recordConflicts)),
+		a.mgr.Add(server),
+		a.mgr.Add(manager.RunnableFunc(a.installConflist)),
+		a.mgr.AddHealthzCheck("alive", func(*http.Request) error { return nil }),
+		a.mgr.AddReadyzCheck("add", func(r *http.Request) error { return a.status(r.Context()) }),
+	)
 }
 
 // status tells why ADD would fail for every pod, if it would.

@@ -49,18 +49,34 @@ func watched(s settings) cache.Options {
 	}
 }
 
-// watchLeases lets the verifier work on Quarantined leases, and pokes the
-// holders when a lease of this node changes or leaves it.
-func watchLeases(mgr ctrl.Manager, v *verify.Verifier, h *holder.Holders) error {
-	poke := predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return true },
-		UpdateFunc: func(e event.UpdateEvent) bool { h.Changed(); return true },
-		DeleteFunc: func(e event.DeleteEvent) bool { h.Changed(); return true },
-	}
+// watchQuarantine lets the verifier work on the Quarantined leases of this node.
+func watchQuarantine(mgr ctrl.Manager, v *verify.Verifier) error {
 	return builder.ControllerManagedBy(mgr).Named("verify").
-		For(&v1alpha1.IPLease{}, builder.WithPredicates(poke)).
+		For(&v1alpha1.IPLease{}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallelVerifications}).
 		Complete(v)
+}
+
+// watchLeases tells the holders which lease of this node has changed or left
+// it. After an outage of the API server the first list tells what changed
+// meanwhile. It is apart from the verifications, which take their time.
+func watchLeases(mgr ctrl.Manager, h *holder.Holders) error {
+	changes := predicate.Funcs{
+		// A lease that is new here was created by an ADD of this node, or was
+		// assigned to it to be verified.
+		CreateFunc: func(e event.CreateEvent) bool { return isQuarantined(e.Object) },
+	}
+	return builder.ControllerManagedBy(mgr).Named("holders").
+		For(&v1alpha1.IPLease{}, builder.WithPredicates(changes)).
+		Complete(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
+			h.Changed(r.Name)
+			return reconcile.Result{}, nil
+		}))
+}
+
+func isQuarantined(o client.Object) bool {
+	l, ok := o.(*v1alpha1.IPLease)
+	return ok && l.Spec.State == v1alpha1.StateQuarantined
 }
 
 // watchPools tells the kernel which networks are this cluster's. It runs

@@ -30,13 +30,14 @@ type adding struct {
 	seg   Segment
 	who   v1alpha1.Holder
 	entry journal.Entry
+	// replaced is the slot that an earlier ADD has left on the very same interface.
+	replaced uint32
 	// bound is what the interface has got so far, in the order of the families.
 	bound []boundAddress
 }
 
-// boundAddress is a lease with the pool it came from.
+// boundAddress is an address with the pool it came from.
 type boundAddress struct {
-	lease   *v1alpha1.IPLease
 	pool    *v1alpha1.IPPool
 	address journal.Address
 }
@@ -47,7 +48,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if r.Chained {
 		return h.addChained(r)
 	}
-	defer h.locks.lock(attachment{r.ContainerID, r.Interface})()
+	defer h.attachments.lock(attachment{r.ContainerID, r.Interface})()
 
 	a, err := h.begin(ctx, r)
 	if err != nil {
@@ -55,12 +56,13 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	}
 	choice, err := h.choose(ctx, r, a.pod)
 	if err != nil {
-		h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%v", err)
+		a.refused(err)
 		return nil, err
 	}
 	if err := a.bind(ctx, choice); err != nil {
-		h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%v", err)
-		return nil, errors.Join(refusal(err), a.undo())
+		a.refused(err)
+		a.undo()
+		return nil, refusal(err)
 	}
 	for _, b := range a.bound {
 		a.announce(b)
@@ -82,14 +84,19 @@ func (h *Holders) begin(ctx context.Context, r agentapi.AddRequest) (*adding, er
 	if err != nil {
 		return nil, fmt.Errorf("open the segment of %s: %w", link.Parent, err)
 	}
+	var replaced uint32
 	if old, ok := h.Journal.Get(r.ContainerID, r.Interface); ok {
 		// An ADD that is repeated without a DEL: what it did before is undone first.
 		if err := h.release(ctx, old); err != nil {
 			return nil, unavailable(fmt.Errorf("release what an earlier ADD left: %w", err))
 		}
+		if old.NetNS == r.NetNS && old.Session == h.Session {
+			replaced = old.Slot
+		}
 	}
 	return &adding{
-		h: h, pod: pod, link: link, seg: seg,
+		replaced: replaced,
+		h:        h, pod: pod, link: link, seg: seg,
 		who: holderOf(pod, r.Attachment, link),
 		entry: journal.Entry{
 			ContainerID: r.ContainerID, Interface: r.Interface, NetNS: r.NetNS, Network: r.Network.Name,
@@ -103,19 +110,7 @@ func (h *Holders) begin(ctx context.Context, r agentapi.AddRequest) (*adding, er
 
 // bind guards the interface and gets one address of each family.
 func (a *adding) bind(ctx context.Context, choice ipam.Choice) error {
-	slot, err := a.h.slots.take()
-	if err != nil {
-		return fmt.Errorf("guard %s of pod %s/%s: %w", a.entry.Interface, a.entry.PodNamespace, a.entry.PodName, err)
-	}
-	a.entry.Slot = slot
-	if err := a.h.Journal.Put(a.entry); err != nil {
-		return err
-	}
-	// The interface is down while IPAM runs: the guard is there before the first frame.
-	err = a.h.Kernel.AttachGuard(bpf.Guard{
-		Slot: slot, Segment: a.link.ParentIndex, NetNS: a.entry.NetNS, Interface: a.entry.Interface,
-	})
-	if err != nil {
+	if err := a.guard(); err != nil {
 		return fmt.Errorf("guard %s of pod %s/%s: %w", a.entry.Interface, a.entry.PodNamespace, a.entry.PodName, err)
 	}
 	kept, err := a.keptLeases(ctx)
@@ -129,7 +124,7 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice) error {
 		}
 		a.bound = append(a.bound, b)
 	}
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return fmt.Errorf("the runtime gave up: %w", context.Cause(ctx))
 	}
 	a.entry.Phase = journal.Bound
@@ -139,7 +134,39 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice) error {
 	for _, b := range a.bound {
 		a.h.audit(audit.Grant, &a.entry, b.address, "")
 	}
-	return a.h.Journal.PutRotations(a.h.Allocator.Last())
+	return nil
+}
+
+// guard takes a slot and attaches its guard. The interface is down while IPAM
+// runs: the guard is there before the first frame.
+func (a *adding) guard() error {
+	for {
+		slot, err := a.h.slots.take()
+		if err != nil {
+			return err
+		}
+		a.entry.Slot = slot
+		if err := a.h.Journal.Put(a.entry); err != nil {
+			return err
+		}
+		err = a.h.Kernel.AttachGuard(bpf.Guard{
+			Slot: slot, Segment: a.link.ParentIndex, NetNS: a.entry.NetNS, Interface: a.entry.Interface,
+		})
+		if errors.Is(err, bpf.ErrPinned) {
+			// A guard that outlived its entry in the journal: the sweep gives the slot back.
+			a.h.slots.leave(slot)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		break
+	}
+	if a.replaced == 0 {
+		return nil
+	}
+	// The dead slot of the earlier ADD would keep the interface mute.
+	return a.h.Kernel.DetachGuard(a.replaced)
 }
 
 // bindFamily takes over the address that is kept for this pod, or gets a free one.
@@ -152,15 +179,17 @@ func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept []v1alpha1.
 
 // undo is a DEL of what was done so far. A release that fails is journalled
 // and left to the worker: it is no error of the ADD.
-func (a *adding) undo() error {
+func (a *adding) undo() {
 	ctx, cancel := context.WithTimeout(a.h.background, undoTimeout)
 	defer cancel()
 	if err := a.h.release(ctx, a.entry); err != nil {
-		a.h.Log.Error(err, "undo of an ADD is carried out later",
-			"container", a.entry.ContainerID, "interface", a.entry.Interface)
-		a.h.poke()
+		a.h.later(attachmentOf(&a.entry), "undo of an ADD", err)
 	}
-	return nil
+}
+
+// refused tells people of the pod why it got no address.
+func (a *adding) refused(err error) {
+	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", shortened(err))
 }
 
 // install lets the slot speak for an address, with the lease's token.
@@ -178,7 +207,9 @@ func (h *Holders) install(e *journal.Entry, address journal.Address) error {
 	if err != nil {
 		return err
 	}
-	key := bpf.Key{Segment: uint32(e.ParentIndex), Addr: address.Addr}
+	key := keyOf(e, address)
+	h.installing.Lock()
+	defer h.installing.Unlock()
 	err = h.Kernel.InstallLease(key, bpf.Lease{
 		Token: address.Token, Network: h.network(address.Network), Slot: e.Slot, MAC: mac,
 	})
@@ -186,6 +217,11 @@ func (h *Holders) install(e *journal.Entry, address journal.Address) error {
 		return fmt.Errorf("install the lease of %s: %w", key, err)
 	}
 	return nil
+}
+
+// keyOf names an address of an entry in the kernel.
+func keyOf(e *journal.Entry, address journal.Address) bpf.Key {
+	return bpf.Key{Segment: uint32(e.ParentIndex), Addr: address.Addr}
 }
 
 // network returns the number of a pool's network on the wire.

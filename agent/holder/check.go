@@ -41,6 +41,13 @@ func (h *Holders) checkHeld(a agentapi.Attachment, configured []agentapi.Configu
 		return agentapi.Errorf(agentapi.CodeNotHeld, "interface %s of container %s is not guarded", a.Interface, a.ContainerID)
 	}
 	for _, address := range e.Addresses {
+		fenced, err := h.Kernel.Fenced(keyOf(&e, address))
+		if err != nil {
+			return fmt.Errorf("see whether %s is fenced: %w", address.Addr, err)
+		}
+		if fenced {
+			return agentapi.Errorf(agentapi.CodeNotHeld, "%s was taken from interface %s of container %s and is fenced", address.Addr, a.Interface, a.ContainerID)
+		}
 		if len(configured) > 0 && !isConfigured(configured, address) {
 			return agentapi.Errorf(agentapi.CodeNotHeld,
 				"%s is leased to interface %s of container %s and not configured there", address.Addr, a.Interface, a.ContainerID)

@@ -3,7 +3,6 @@ package holder
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -57,12 +56,13 @@ func (a *adding) tryFree(ctx context.Context, f ipam.Family) (boundAddress, erro
 // create creates leases in rotating order until one stands the probe (R4).
 func (a *adding) create(ctx context.Context, f ipam.Family, sighted func(*v1alpha1.IPPool, netip.Addr) bool) (boundAddress, error) {
 	intents := len(a.entry.Addresses)
-	l, pool, err := a.h.Allocator.OnDemand(ctx, allocate.Wish{
+	_, pool, err := a.h.Allocator.OnDemand(ctx, allocate.Wish{
 		Family:  f,
 		Parent:  a.link.Parent,
 		Holder:  a.who,
 		Share:   a.h.Share(),
 		Sighted: sighted,
+		Taken:   a.heldHere(),
 		Before: func(_ context.Context, pool *v1alpha1.IPPool, addr netip.Addr) error {
 			// The intent is on disk before the lease exists: a crash in between leaks nothing.
 			a.entry.Addresses = append(a.entry.Addresses[:intents], addressOf(pool, addr, keepsItsName(&a.who)))
@@ -82,10 +82,14 @@ func (a *adding) create(ctx context.Context, f ipam.Family, sighted func(*v1alph
 			return outcome, err
 		},
 	})
+	if none := (*ipam.NoPoolError)(nil); errors.As(err, &none) {
+		// Every create was answered: the last intent is somebody else's address.
+		a.entry.Addresses = a.entry.Addresses[:intents]
+	}
 	if err != nil {
 		return boundAddress{}, err
 	}
-	return boundAddress{lease: l, pool: pool, address: a.entry.Addresses[intents]}, nil
+	return boundAddress{pool: pool, address: a.entry.Addresses[intents]}, nil
 }
 
 func addressOf(pool *v1alpha1.IPPool, addr netip.Addr, static bool) journal.Address {
@@ -98,6 +102,11 @@ func addressOf(pool *v1alpha1.IPPool, addr netip.Addr, static bool) journal.Addr
 // prove guards, probes and claims the address of a new lease, in this order:
 // a stranger without a record answers the probe and is never claimed against (R4).
 func (a *adding) prove(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, address journal.Address) (allocate.Outcome, error) {
+	if e, _, held := a.h.Holder(keyOf(&a.entry, address)); held {
+		// A pod of this node whose record was lost: installing the address for
+		// this one would mute it before it can answer.
+		return a.setAside(ctx, pool, l, address, e.MAC, segment.SourceProbe)
+	}
 	c, err := a.install(pool, address)
 	if err != nil {
 		return allocate.Conflict, err
@@ -118,29 +127,54 @@ func (a *adding) prove(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.I
 	return allocate.Granted, nil
 }
 
-// conflict sets an address aside that somebody answers for. A pool in mode
+// conflict deals with an address that somebody answers for. A pool in mode
 // Observe only reports it.
 func (a *adding) conflict(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, address journal.Address, heard segment.Answer) (allocate.Outcome, error) {
+	if pool.ConflictMode() != v1alpha1.ModeObserve {
+		return a.setAside(ctx, pool, l, address, heard.MAC.String(), heard.Source)
+	}
+	return allocate.Granted, a.observe(ctx, pool, l, address, heard)
+}
+
+// observe reports a second speaker and goes on.
+func (a *adding) observe(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, address journal.Address, heard segment.Answer) error {
 	h := a.h
 	h.Metrics.Conflict(pool.Name, heard.Source)
 	h.audit(audit.Conflict, &a.entry, address, "speaker "+heard.MAC.String())
-	evidence := lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)}
-	if pool.ConflictMode() == v1alpha1.ModeObserve {
-		h.Events.Eventf(a.pod, pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
-			"%s is used by %s as well; pool %s only observes", address.Addr, heard.MAC, pool.Name)
-		_, err := h.Leases.RecordConflict(ctx, l, evidence)
-		return allocate.Granted, err
-	}
 	h.Events.Eventf(a.pod, pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
-		"%s is used by %s; it is set aside and another address is tried", address.Addr, heard.MAC)
-	if _, err := h.Leases.QuarantineConflict(ctx, l, evidence, false); err != nil {
+		"%s is used by %s as well; pool %s only observes", address.Addr, heard.MAC, pool.Name)
+	_, err := h.Leases.RecordConflict(ctx, l, lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)})
+	return err
+}
+
+// setAside quarantines an address that somebody else speaks for. The kernel
+// lets go of it first: a verifier of a Quarantined lease kills the slots that
+// speak for its address, and this one goes on with another.
+func (a *adding) setAside(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, address journal.Address, mac string, source segment.Source) (allocate.Outcome, error) {
+	h := a.h
+	h.Metrics.Conflict(pool.Name, source)
+	h.audit(audit.Conflict, &a.entry, address, "speaker "+mac)
+	h.Events.Eventf(a.pod, pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
+		"%s is used by %s; it is set aside and another address is tried", address.Addr, mac)
+	if err := h.uninstall(keyOf(&a.entry, address), a.entry.Slot); err != nil {
 		return allocate.Conflict, err
 	}
-	key := bpf.Key{Segment: uint32(a.entry.ParentIndex), Addr: address.Addr}
-	if err := h.Kernel.RemoveLease(key); err != nil {
-		return allocate.Conflict, fmt.Errorf("remove the lease of %s: %w", key, err)
+	_, err := h.Leases.QuarantineConflict(ctx, l, lease.Evidence{MAC: mac, Source: string(source)}, false)
+	return allocate.Conflict, err
+}
+
+// heldHere returns which addresses of this segment pods of this node hold: the
+// hint that spares a living pod without a record the collision.
+func (a *adding) heldHere() func(*v1alpha1.IPPool, netip.Addr) bool {
+	held := map[netip.Addr]bool{}
+	for _, e := range a.h.Bound() {
+		for _, address := range e.Addresses {
+			if e.ParentIndex == a.entry.ParentIndex {
+				held[address.Addr] = true
+			}
+		}
 	}
-	return allocate.Conflict, nil
+	return func(_ *v1alpha1.IPPool, addr netip.Addr) bool { return held[addr] }
 }
 
 // sighted tells whether somebody was just heard to speak for an address.

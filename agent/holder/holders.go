@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -31,8 +32,8 @@ type Kernel interface {
 	KillSlot(slot uint32) error
 	InstallLease(bpf.Key, bpf.Lease) error
 	RemoveLease(bpf.Key) error
+	Lease(bpf.Key) (bpf.Lease, bool, error)
 	Leases() (map[bpf.Key]bpf.Lease, error)
-	State(bpf.Key) (bpf.State, bool, error)
 	Fenced(bpf.Key) (bool, error)
 	Sighting(bpf.Key) (bpf.Sighting, bool, error)
 	Now() time.Duration
@@ -70,7 +71,7 @@ type Link struct {
 	ParentIndex int
 }
 
-// Metrics counts what happens while binding. Conflicts may be called concurrently.
+// Metrics counts what happens while binding. Its methods may be called concurrently.
 type Metrics interface {
 	Conflict(pool string, source segment.Source)
 	Verification(verdict segment.Verdict)
@@ -108,20 +109,52 @@ type Options struct {
 type Holders struct {
 	Options
 
-	locks locks
-	slots slots
+	// attachments keeps the plugin's calls and the worker apart. leases keeps a
+	// take-over and a verification of one lease apart; it is taken second.
+	attachments locks[attachment]
+	leases      locks[string]
+	slots       slots
+	pending     *pending
 
-	// wake tells the worker that an entry waits to be released or resumed.
-	wake chan struct{}
+	// installing orders the installs and the removals of kernel leases: a sweep
+	// must not remove what a new holder has installed in between.
+	installing sync.Mutex
+	// disputed is since when another holder's lease was seen for an address held
+	// here. It belongs to the worker.
+	disputed map[dispute]time.Time
 	// background outlives a call; undo runs in it.
 	background context.Context
 }
 
-// New returns Holders over what the journal holds. Resume and Run bring them to life.
+// New returns Holders over what the journal holds. Restore and Run bring them
+// to life; undo of an ADD and what Run does end with ctx.
 func New(ctx context.Context, o Options) *Holders {
-	h := &Holders{Options: o, wake: make(chan struct{}, 1), background: ctx}
+	h := &Holders{Options: o, pending: newPending(), disputed: map[dispute]time.Time{}, background: ctx}
 	h.slots.next = firstSlot
 	return h
+}
+
+// Bound returns the entries whose interfaces hold addresses now.
+func (h *Holders) Bound() []journal.Entry {
+	var bound []journal.Entry
+	for _, e := range h.Journal.All() {
+		if e.Phase == journal.Bound && e.Session == h.Session {
+			bound = append(bound, e)
+		}
+	}
+	return bound
+}
+
+// Holder returns who holds an address here, if somebody does.
+func (h *Holders) Holder(key bpf.Key) (journal.Entry, journal.Address, bool) {
+	for _, e := range h.Bound() {
+		for _, address := range e.Addresses {
+			if keyOf(&e, address) == key {
+				return e, address, true
+			}
+		}
+	}
+	return journal.Entry{}, journal.Address{}, false
 }
 
 // event tells of a pod, also of one that the cache does not hold any more.

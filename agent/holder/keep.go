@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
@@ -29,7 +30,7 @@ func (a *adding) keptLeases(ctx context.Context) ([]v1alpha1.IPLease, error) {
 	}
 	all, err := a.h.Leases.OfPod(ctx, a.who.Namespace, a.who.Pod)
 	if err != nil {
-		return nil, unavailable(fmt.Errorf("look for leases of pod %s/%s: %w", a.who.Namespace, a.who.Pod, err))
+		return nil, fmt.Errorf("look for leases of pod %s/%s: %w", a.who.Namespace, a.who.Pod, err)
 	}
 	var kept []v1alpha1.IPLease
 	for _, l := range all {
@@ -89,7 +90,7 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 			return a.bindFree(ctx, f)
 		}
 		if err != nil {
-			return boundAddress{}, unavailable(err)
+			return boundAddress{}, err
 		}
 	}
 	return a.take(ctx, pool, l, addressOf(pool, addr, keepsItsName(&a.who)))
@@ -105,10 +106,7 @@ func (a *adding) boundElsewhere(l *v1alpha1.IPLease) bool {
 // predecessor that was not proven silent, only Fenced and Silent will do.
 func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.IPLease, address journal.Address) (boundAddress, error) {
 	h := a.h
-	dead := h.endedHere(old)
 	mustProve := lease.NeedsVerification(&old.Spec, h.Session) && pool.ConflictMode() == v1alpha1.ModeEnforce
-	previousMAC := old.Spec.Holder.MAC
-
 	a.entry.Addresses = append(a.entry.Addresses, address)
 	if err := h.Journal.Put(a.entry); err != nil {
 		return boundAddress{}, err
@@ -116,41 +114,59 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 	held := &a.entry.Addresses[len(a.entry.Addresses)-1]
 	l, c, err := a.writeTakeOver(ctx, pool, old, held)
 	if err != nil {
-		return boundAddress{}, unavailable(err)
+		return boundAddress{}, err
 	}
-	if mac, err := parseMAC(previousMAC); err == nil && previousMAC != a.entry.MAC {
-		c.PreviousMAC = mac
-	}
+	c.PreviousMAC = a.previousMAC(old)
 	verdict, evidence, err := a.seg.Verify(ctx, segment.Verification{
-		Claim: c, Probe: ProbeParams(pool), SlotDead: dead,
-		Asserted: asserted(old), OthersShare: h.Share().Count != 1,
+		Claim: c, Probe: ProbeParams(pool), SlotDead: h.endedHere(old),
+		Asserted: Asserted(&old.Spec), OthersShare: h.Share().Count != 1,
 	})
-	h.Metrics.Verification(verdict)
 	if err != nil {
-		return boundAddress{}, errors.Join(err, a.giveBack(ctx, l, err.Error()))
+		a.giveBack(ctx, l, err.Error())
+		return boundAddress{}, err
 	}
-	if verdict == segment.Answered || mustProve && !verdict.Safe() {
-		return boundAddress{}, errors.Join(agentapi.Errorf(agentapi.CodeTryAgainLater,
-			"%s is kept for pod %s/%s, but its last holder is not proven silent: %s", address.Addr, a.who.Namespace, a.who.Pod, evidence),
-			a.giveBack(ctx, l, evidence.String()))
+	h.Metrics.Verification(verdict)
+	if verdict == segment.Answered && pool.ConflictMode() == v1alpha1.ModeObserve {
+		if err := a.observe(ctx, pool, l, *held, evidence.Answer); err != nil {
+			return boundAddress{}, err
+		}
+	} else if verdict == segment.Answered || mustProve && !verdict.Safe() {
+		a.giveBack(ctx, l, evidence.String())
+		return boundAddress{}, agentapi.Errorf(agentapi.CodeTryAgainLater,
+			"%s is kept for pod %s/%s, but its last holder is not proven silent: %s", address.Addr, a.who.Namespace, a.who.Pod, evidence)
 	}
 	if verdict == segment.Fenced {
 		h.audit(audit.Fence, &a.entry, *held, string(verdict))
 	}
 	if err := a.seg.ClaimAndConfirm(ctx, c); err != nil {
-		return boundAddress{}, errors.Join(err, a.giveBack(ctx, l, err.Error()))
+		a.giveBack(ctx, l, err.Error())
+		return boundAddress{}, err
 	}
-	if l, err = h.Leases.Confirm(ctx, l); err != nil {
-		return boundAddress{}, unavailable(err)
+	if _, err = h.Leases.Confirm(ctx, l); err != nil {
+		return boundAddress{}, err
 	}
 	h.Events.Eventf(a.pod, nil, corev1.EventTypeNormal, "AddressTakenOver", "Bind", "%s follows its name: %s", address.Addr, verdict)
-	return boundAddress{lease: l, pool: pool, address: *held}, nil
+	return boundAddress{pool: pool, address: *held}, nil
+}
+
+// previousMAC returns the MAC that the last holder spoke with, unless it is
+// this interface's own.
+func (a *adding) previousMAC(old *v1alpha1.IPLease) net.HardwareAddr {
+	text := old.Spec.Holder.MAC
+	if p := old.Spec.Previous; p != nil && p.MAC != "" {
+		text = p.MAC
+	}
+	mac, err := net.ParseMAC(text)
+	if err != nil || text == a.entry.MAC {
+		return nil
+	}
+	return mac
 }
 
 // writeTakeOver makes the lease this pod's and lets its slot, and no older one,
 // speak for the address.
 func (a *adding) writeTakeOver(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.IPLease, held *journal.Address) (*v1alpha1.IPLease, segment.Claim, error) {
-	defer a.h.lockLease(old.Name)()
+	defer a.h.leases.lock(old.Name)()
 	l, err := a.h.Leases.TakeOver(ctx, old, lease.Request{
 		Pool: pool.Name, Network: pool.Spec.Network, Addr: held.Addr, Parent: a.link.Parent, Holder: a.who,
 		Retention: old.Spec.Retention,
@@ -170,69 +186,14 @@ func (a *adding) writeTakeOver(ctx context.Context, pool *v1alpha1.IPPool, old *
 	return l, c, err
 }
 
-// giveBack sets a lease aside again whose take-over failed, before the undo
-// could free it unproven.
-func (a *adding) giveBack(ctx context.Context, l *v1alpha1.IPLease, why string) error {
+// giveBack sets a lease aside again whose take-over failed. Where that cannot
+// be written, the journal remembers it, and the undo does it later.
+func (a *adding) giveBack(ctx context.Context, l *v1alpha1.IPLease, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if _, err := a.h.Leases.Unverified(ctx, l, why); err != nil {
-		return err
+		a.h.Log.Info("the address is given back by the undo", "lease", l.Name, "why", err.Error())
 	}
-	a.entry.Addresses = a.entry.Addresses[:len(a.entry.Addresses)-1]
-	return a.h.Journal.Put(a.entry)
-}
-
-// KillHolder reads a lease past the cache and, if it is Quarantined, kills
-// every slot of this node that speaks for its address. dead tells that the last
-// holder was one of this session: that is positive proof (R8).
-func (h *Holders) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error) {
-	defer h.lockLease(name)()
-	if l, err = h.Leases.Get(ctx, name); err != nil || l.Spec.State != v1alpha1.StateQuarantined {
-		return l, false, err
-	}
-	return l, h.endedHere(l), h.killSpeakers(l, 0)
-}
-
-// lockLease keeps a take-over and a verification of one lease apart: the
-// verifier must not kill the slot that the take-over has just installed.
-func (h *Holders) lockLease(name string) func() {
-	return h.locks.lock(attachment{containerID: "lease/" + name})
-}
-
-// killSpeakers kills every slot of this node, but the new holder's own, that
-// the kernel lets speak for a lease's address.
-func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
-	network, addr, err := v1alpha1.ParseLeaseName(l.Name)
-	if err != nil {
-		return err
-	}
-	leases, err := h.Kernel.Leases()
-	if err != nil {
-		return fmt.Errorf("read the kernel's leases: %w", err)
-	}
-	for key, installed := range leases {
-		if key.Addr != addr || installed.Network != h.network(network) || installed.Slot == 0 || installed.Slot == own {
-			continue
-		}
-		if err := h.Kernel.KillSlot(installed.Slot); err != nil {
-			return fmt.Errorf("kill slot %d, which spoke for %s: %w", installed.Slot, key, err)
-		}
-	}
-	return nil
-}
-
-// endedHere tells whether the last holder of a lease was bound by this session.
-// Once its slots are killed, or were by its own DEL, it is proven silent.
-func (h *Holders) endedHere(l *v1alpha1.IPLease) bool {
-	if p := l.Spec.Previous; p != nil {
-		return p.Node == h.Node && p.Session == h.Session
-	}
-	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == h.Node && l.Spec.Session == h.Session
-}
-
-// asserted tells whether the end of the last holder is asserted by Kubernetes.
-func asserted(l *v1alpha1.IPLease) bool {
-	return l.Spec.Reason == v1alpha1.ReasonNodeGone || l.Spec.Reason == v1alpha1.ReasonOutOfService
 }
 
 func poolOf(f ipam.Family, l *v1alpha1.IPLease) *v1alpha1.IPPool {

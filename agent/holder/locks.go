@@ -11,11 +11,11 @@ type attachment struct{ containerID, ifname string }
 
 func attachmentOf(e *journal.Entry) attachment { return attachment{e.ContainerID, e.Interface} }
 
-// locks serialises work on one attachment: the plugin's calls, the release
-// worker and the answers of watches meet here.
-type locks struct {
+// locks has a lock for each key that somebody holds or waits for. The zero
+// value is ready for use.
+type locks[K comparable] struct {
 	mu   sync.Mutex
-	held map[attachment]*heldLock
+	held map[K]*heldLock
 }
 
 type heldLock struct {
@@ -24,26 +24,46 @@ type heldLock struct {
 }
 
 // lock returns the function that unlocks.
-func (l *locks) lock(a attachment) func() {
-	l.mu.Lock()
-	if l.held == nil {
-		l.held = map[attachment]*heldLock{}
+func (l *locks[K]) lock(k K) (unlock func()) {
+	one := l.join(k)
+	one.Lock()
+	return func() { l.unlock(k, one) }
+}
+
+// tryLock does not wait: ok is false while somebody else has the lock.
+func (l *locks[K]) tryLock(k K) (unlock func(), ok bool) {
+	one := l.join(k)
+	if !one.TryLock() {
+		l.quit(k, one)
+		return nil, false
 	}
-	one := l.held[a]
+	return func() { l.unlock(k, one) }, true
+}
+
+func (l *locks[K]) join(k K) *heldLock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held == nil {
+		l.held = map[K]*heldLock{}
+	}
+	one := l.held[k]
 	if one == nil {
 		one = &heldLock{}
-		l.held[a] = one
+		l.held[k] = one
 	}
 	one.users++
-	l.mu.Unlock()
+	return one
+}
 
-	one.Lock()
-	return func() {
-		one.Unlock()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if one.users--; one.users == 0 {
-			delete(l.held, a)
-		}
+func (l *locks[K]) unlock(k K, one *heldLock) {
+	one.Unlock()
+	l.quit(k, one)
+}
+
+func (l *locks[K]) quit(k K, one *heldLock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if one.users--; one.users == 0 {
+		delete(l.held, k)
 	}
 }

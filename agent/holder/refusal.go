@@ -2,9 +2,11 @@ package holder
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -28,6 +30,22 @@ func refusal(err error) error {
 		return agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "%w", err)
 	case errors.As(err, &requested), errors.Is(err, lease.ErrTaken):
 		return agentapi.Errorf(agentapi.CodeAddressRefused, "%w", err)
+	case errors.Is(err, segment.ErrFenced), errors.Is(err, segment.ErrNoKey),
+		errors.Is(err, lease.ErrNotMine), errors.Is(err, lease.ErrGone), errors.Is(err, lease.ErrState):
+		// Another node was faster, or has not seen yet what this one has.
+		return agentapi.Errorf(agentapi.CodeTryAgainLater, "%w; the next try chooses anew", err)
 	}
 	return unavailable(err)
+}
+
+// maxNote is the length of an event's note that the API server accepts.
+const maxNote = 1024
+
+// shortened is what of an error fits into an event.
+func shortened(err error) string {
+	text := err.Error()
+	if len(text) <= maxNote {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxNote-3], "") + "..."
 }

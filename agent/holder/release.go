@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -11,6 +12,10 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
+
+// askTimeout bounds how long a DEL, or the worker at one entry, waits for the
+// API server: a connection that went dead without a word blocks for much longer.
+const askTimeout = 5 * time.Second
 
 // Del fences and frees what an attachment holds. It returns nil once the
 // release is on disk: with the API server away the worker carries it out later.
@@ -23,7 +28,7 @@ func (h *Holders) Del(ctx context.Context, r agentapi.DelRequest) error {
 
 // letGo releases an attachment, now or later.
 func (h *Holders) letGo(ctx context.Context, a attachment) error {
-	defer h.locks.lock(a)()
+	defer h.attachments.lock(a)()
 	e, ok := h.Journal.Get(a.containerID, a.ifname)
 	if !ok {
 		return nil
@@ -31,12 +36,19 @@ func (h *Holders) letGo(ctx context.Context, a attachment) error {
 	if err := h.fence(&e); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	if err := h.free(ctx, e); err != nil {
-		h.Log.Info("the release is journalled and carried out later",
-			"container", e.ContainerID, "interface", e.Interface, "why", err.Error())
-		h.poke()
+		h.later(a, "release", err)
 	}
 	return nil
+}
+
+// later leaves to the worker what is journalled and cannot be done now.
+func (h *Holders) later(a attachment, what string, err error) {
+	h.Log.Info(what+" is journalled and carried out later",
+		"container", a.containerID, "interface", a.ifname, "why", err.Error())
+	h.pending.add(a)
 }
 
 // release fences an entry and frees its leases.
@@ -99,33 +111,43 @@ func (h *Holders) freeAddress(ctx context.Context, e *journal.Entry, address jou
 	case !holds(l, h.Node, e):
 		return nil
 	}
-	what := audit.Free
-	switch {
-	case l.Spec.Previous != nil:
-		what = audit.Reclaim
-		_, err = h.Leases.Unverified(ctx, l, "the take-over was given up before the last holder was proven silent")
-	case l.Spec.Session != h.Session:
-		what = audit.Reclaim
-		_, err = h.setAside(ctx, l)
-	case address.Static:
-		_, err = h.Leases.Retain(ctx, l)
-	default:
-		err = h.Leases.Delete(ctx, l)
+	if e.Phase == journal.Intent {
+		// A crash may have come between the take-over's write and the end of an
+		// older sandbox, which would speak on for an address that is free.
+		if err := h.killSpeakers(l, e.Slot); err != nil {
+			return err
+		}
 	}
-	if err != nil && !errors.Is(err, lease.ErrGone) && !errors.Is(err, lease.ErrNotMine) {
+	what, why, err := h.end(ctx, l, address)
+	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	if err == nil {
-		h.audit(what, e, address, string(e.Phase))
-		h.Allocator.Freed(address.Pool, address.Addr)
-	}
+	h.audit(what, e, address, why)
+	h.Allocator.Freed(address.Pool, address.Addr)
 	return nil
 }
 
-// setAside quarantines a lease of another session of this node: only a
-// verification may free it (R8).
-func (h *Holders) setAside(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
-	return h.Leases.Quarantine(ctx, l, v1alpha1.ReasonPodGone, "bound in an earlier life of the node")
+// end writes the end of a lease whose holder is fenced, and returns what that
+// means for the audit.
+func (h *Holders) end(ctx context.Context, l *v1alpha1.IPLease, address journal.Address) (what audit.Kind, why string, err error) {
+	switch {
+	case l.Spec.Previous != nil:
+		why = "the take-over was given up before the last holder was proven silent"
+		_, err = h.Leases.Unverified(ctx, l, why)
+		return audit.Reclaim, why, err
+	case l.Spec.Session != h.Session:
+		// Only a verification may free what another session has bound (R8).
+		why = "bound in an earlier life of the node"
+		_, err = h.Leases.Quarantine(ctx, l, v1alpha1.ReasonPodGone, why)
+		return audit.Reclaim, why, err
+	case address.Static:
+		_, err = h.Leases.Retain(ctx, l)
+		return audit.Free, "retained for its name", err
+	}
+	return audit.Free, "released", h.Leases.Delete(ctx, l)
 }
 
 // holds tells whether a lease is bound to an entry's container.

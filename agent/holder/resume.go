@@ -4,147 +4,166 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/bpf"
 )
 
-// Restore takes up what the journal holds after a restart: slots, guards and
-// segments. It asks nobody; the leases are resumed by Run.
-func (h *Holders) Restore() error {
-	var errs []error
-	known := map[uint32]bool{}
-	for _, e := range h.Journal.All() {
-		if e.Slot != 0 {
-			h.slots.keep(e.Slot)
-			known[e.Slot] = true
-		}
-		if e.Session != h.Session || e.Phase != journal.Bound {
-			continue
-		}
-		if _, err := h.OpenSegment(e.ParentIndex); err != nil {
-			errs = append(errs, fmt.Errorf("open the segment of %s: %w", e.Parent, err))
-		}
-		attached, err := h.Kernel.GuardAttached(e.Slot)
-		if err == nil && !attached {
-			err = h.Kernel.AttachGuard(bpf.Guard{Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface})
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("guard %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err))
-		}
-		for _, address := range e.Addresses {
-			if err := h.install(&e, address); err != nil && !errors.Is(err, bpf.ErrOlderToken) {
-				errs = append(errs, err)
-			}
-		}
-	}
-	leases, err := h.Kernel.Leases()
-	if err != nil {
-		return errors.Join(append(errs, fmt.Errorf("read the kernel's leases: %w", err))...)
-	}
-	for _, l := range leases {
-		if l.Slot == 0 || known[l.Slot] {
-			continue
-		}
-		h.slots.keep(l.Slot)
-		h.slots.leave(l.Slot)
-	}
-	return errors.Join(errs...)
-}
+// disputePatience is how long a living pod whose lease somebody else has got is
+// left alone while nobody claims the address: the other node may still be
+// probing, will hear the pod, and set the lease aside for it to take back.
+const disputePatience = 2 * time.Second
 
-// Resume decides about every address of the journal by a GET of its lease (R7).
-// What cannot be decided now, because the API server is away, is an error and
-// is tried again.
-func (h *Holders) Resume(ctx context.Context) error {
-	var errs []error
-	for _, e := range h.Journal.All() {
-		errs = append(errs, h.resumeEntry(ctx, attachmentOf(&e)))
-	}
-	return errors.Join(errs...)
-}
+var (
+	// errBusy: a call of the plugin works on the entry.
+	errBusy = errors.New("a call of the runtime is under way")
+	// errUndecided: what the decision needs is not known yet.
+	errUndecided = errors.New("it cannot be decided yet")
+	// errDisputed: see disputePatience.
+	errDisputed = errors.New("another node may be probing the address")
+)
 
-// resumeEntry resumes one attachment.
+// resumeEntry resumes one attachment: what was left half done is released, and
+// of what is bound a GET of each lease decides (R7).
 func (h *Holders) resumeEntry(ctx context.Context, a attachment) error {
-	defer h.locks.lock(a)()
+	unlock, ok := h.attachments.tryLock(a)
+	if !ok {
+		return errBusy
+	}
+	defer unlock()
 	e, ok := h.Journal.Get(a.containerID, a.ifname)
 	if !ok {
+		maps.DeleteFunc(h.disputed, func(d dispute, _ time.Time) bool { return d.attachment == a })
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	if e.Phase != journal.Bound || e.Session != h.Session {
 		return h.release(ctx, e)
 	}
 	for _, address := range e.Addresses {
-		done, err := h.resumeAddress(ctx, e, address)
+		gone, err := h.resumeAddress(ctx, a, address.LeaseName)
 		if err != nil {
 			return fmt.Errorf("resume %s of pod %s/%s: %w", address.Addr, e.PodNamespace, e.PodName, err)
 		}
-		if done {
+		if gone {
 			return nil
 		}
 	}
 	return nil
 }
 
-// resumeAddress decides about one address; done tells that the entry is gone.
-func (h *Holders) resumeAddress(ctx context.Context, e journal.Entry, address journal.Address) (done bool, err error) {
-	l, err := h.Leases.Get(ctx, address.LeaseName)
+// resumeAddress decides about one address; gone tells that the entry is.
+func (h *Holders) resumeAddress(ctx context.Context, a attachment, name string) (gone bool, err error) {
+	e, address, ok := h.entryOf(a, name)
+	if !ok {
+		return true, nil
+	}
+	l, err := h.Leases.Get(ctx, name)
 	if errors.Is(err, lease.ErrGone) {
 		l = nil
 	} else if err != nil {
 		return false, err
 	}
-	known, err := h.known(ctx, &e, address, l)
+	action, err := h.decide(ctx, &e, address, l)
 	if err != nil {
 		return false, err
 	}
-	action := lease.Resume(known, l)
 	if action != lease.GoOn {
 		h.Log.Info("resume", "address", address.Addr, "pod", e.PodNamespace+"/"+e.PodName, "action", action.String())
 	}
 	switch action {
+	case lease.GoOn:
+		if address.LeaseUID == "" {
+			return false, h.adopt(&e, name, l)
+		}
+		return false, nil
 	case lease.Recreate, lease.Rebind:
 		return false, h.rebind(ctx, e, address, l)
 	case lease.FenceAndAsk:
-		if err := h.Kernel.KillSlot(e.Slot); err != nil {
-			return false, err
-		}
-		return false, fmt.Errorf("the address is lost, and pod %s/%s cannot be asked about yet", e.PodNamespace, e.PodName)
-	case lease.Fence, lease.FenceAndDeletePod, lease.Release, lease.SetAside:
-		if err := h.release(ctx, e); err != nil {
-			return false, err
-		}
-		if action == lease.FenceAndDeletePod {
-			return true, h.deletePod(ctx, &e, address)
-		}
-		return true, nil
+		return false, errors.Join(errUndecided, h.Kernel.KillSlot(e.Slot))
+	case lease.FenceAndDeletePod:
+		return true, h.yield(ctx, e, address)
+	case lease.Fence, lease.Release, lease.SetAside:
+		return true, h.release(ctx, e)
 	}
-	return false, nil
+	return false, errUndecided
 }
 
-// known gathers what the decision needs. The pod is asked about only where it matters.
-func (h *Holders) known(ctx context.Context, e *journal.Entry, address journal.Address, l *v1alpha1.IPLease) (lease.Known, error) {
-	fenced, err := h.Kernel.Fenced(bpf.Key{Segment: uint32(e.ParentIndex), Addr: address.Addr})
-	if err != nil {
-		return lease.Known{}, fmt.Errorf("see whether %s is fenced: %w", address.Addr, err)
+// entryOf reads an entry and its address by the name of the lease.
+func (h *Holders) entryOf(a attachment, name string) (journal.Entry, journal.Address, bool) {
+	e, _ := h.Journal.Get(a.containerID, a.ifname)
+	for _, address := range e.Addresses {
+		if address.LeaseName == name {
+			return e, address, true
+		}
 	}
-	k := lease.Known{
+	return e, journal.Address{}, false
+}
+
+// yield gives up under a pod that is still wanted. The entry goes last: it is
+// what remembers the pod until it is deleted.
+func (h *Holders) yield(ctx context.Context, e journal.Entry, address journal.Address) error {
+	if err := h.Kernel.KillSlot(e.Slot); err != nil {
+		return fmt.Errorf("kill slot %d of container %s: %w", e.Slot, e.ContainerID, err)
+	}
+	if err := h.deletePod(ctx, &e, address); err != nil {
+		return err
+	}
+	return h.release(ctx, e)
+}
+
+// decide gathers what the decision needs. The pod is asked about only where it
+// matters.
+func (h *Holders) decide(ctx context.Context, e *journal.Entry, address journal.Address, l *v1alpha1.IPLease) (lease.Action, error) {
+	fenced, err := h.Kernel.Fenced(keyOf(e, address))
+	if err != nil {
+		return lease.Wait, fmt.Errorf("see whether %s is fenced: %w", address.Addr, err)
+	}
+	known := lease.Known{
 		Phase: lease.PhaseBound, ContainerID: e.ContainerID, Interface: e.Interface,
 		PodUID: e.PodUID, MAC: e.MAC, LeaseUID: address.LeaseUID, EntrySession: e.Session,
 		Node: h.Node, Session: h.Session, Fenced: fenced,
 	}
-	if l == nil || !holds(l, h.Node, e) || fenced {
-		k.Pod = h.podState(ctx, e)
+	action := lease.Resume(known, l)
+	if action == lease.Wait || action == lease.FenceAndAsk {
+		known.Pod = h.podState(ctx, e)
+		action = lease.Resume(known, l)
 	}
-	return k, nil
+	lost := action == lease.FenceAndDeletePod || action == lease.FenceAndAsk
+	d := dispute{attachmentOf(e), address.LeaseName}
+	if lost && !fenced && h.disputes(d, l) {
+		return lease.Wait, errDisputed
+	}
+	delete(h.disputed, d)
+	return action, nil
+}
+
+// dispute is about one address of an attachment.
+type dispute struct {
+	attachment attachment
+	lease      string
+}
+
+// disputes tells whether another holder's lease is so new here that its node
+// may not have heard our pod yet.
+func (h *Holders) disputes(d dispute, l *v1alpha1.IPLease) bool {
+	if l == nil || l.Spec.State != v1alpha1.StateBound {
+		return false
+	}
+	since, known := h.disputed[d]
+	if !known {
+		h.disputed[d] = h.Clock.Now()
+		return true
+	}
+	return h.Clock.Since(since) < disputePatience
 }
 
 // podState asks the API server what it wants of an entry's pod.
@@ -161,63 +180,4 @@ func (h *Holders) podState(ctx context.Context, e *journal.Entry) lease.PodState
 		return lease.PodUnwanted
 	}
 	return lease.PodWanted
-}
-
-// rebind records a living pod's address again, whose lease was deleted by hand
-// or lost with the store. The new token unfences nothing: the address was never
-// fenced here, or the decision had been another one.
-func (h *Holders) rebind(ctx context.Context, e journal.Entry, address journal.Address, found *v1alpha1.IPLease) error {
-	pod := &corev1.Pod{}
-	if err := h.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil {
-		return fmt.Errorf("read pod %s/%s: %w", e.PodNamespace, e.PodName, err)
-	}
-	mac, err := parseMAC(e.MAC)
-	if err != nil {
-		return err
-	}
-	request := lease.Request{
-		Pool: address.Pool, Network: address.Network, Addr: address.Addr, Parent: e.Parent,
-		Holder: holderOf(pod, agentAttachment(&e), Link{MAC: mac}),
-	}
-	var l *v1alpha1.IPLease
-	if found == nil {
-		l, err = h.Leases.Create(ctx, request)
-	} else {
-		l, err = h.Leases.TakeBack(ctx, found, request)
-	}
-	if errors.Is(err, lease.ErrTaken) || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone) {
-		h.poke() // somebody was faster: decide again by what is there now
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	token, err := lease.Token(l)
-	if err != nil {
-		return err
-	}
-	for i := range e.Addresses {
-		if e.Addresses[i].LeaseName == address.LeaseName {
-			e.Addresses[i].LeaseUID, e.Addresses[i].Token = string(l.UID), token
-			address = e.Addresses[i]
-		}
-	}
-	if err := h.Journal.Put(e); err != nil {
-		return err
-	}
-	h.audit(audit.Grant, &e, address, "the lease was lost while the pod ran")
-	h.event(&e, corev1.EventTypeWarning, "LeaseRecreated", "the lease of %s was gone while the pod ran; it is recorded again", address.Addr)
-	return h.install(&e, address)
-}
-
-// deletePod deletes a pod that has lost its address: it would stay Ready and mute.
-func (h *Holders) deletePod(ctx context.Context, e *journal.Entry, address journal.Address) error {
-	h.event(e, corev1.EventTypeWarning, "AddressLost", "%s belongs to somebody else now; the pod is fenced and deleted", address.Addr)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: e.PodNamespace, Name: e.PodName}}
-	uid := apiUID(e.PodUID)
-	err := h.Client.Delete(ctx, pod, client.Preconditions{UID: &uid})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("delete pod %s/%s: %w", e.PodNamespace, e.PodName, err)
-	}
-	return nil
 }

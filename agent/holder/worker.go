@@ -3,121 +3,123 @@ package holder
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 )
 
 const (
-	// resumePeriod is how often every lease of the journal is looked at without a cause.
-	resumePeriod = time.Minute
-	// retryFirst and retryMost bound the back-off of what failed.
-	retryFirst = 200 * time.Millisecond
-	retryMost  = 10 * time.Second
-	// sweepPeriod is how often guards of devices that are gone are swept.
-	sweepPeriod = 5 * time.Second
+	// auditPeriod is how often the journal is compared with the cached leases,
+	// in case that no event told of a difference.
+	auditPeriod = time.Minute
+	// retryFirst and retryMost bound the back-off of what failed. While the API
+	// server is away each try is one call.
+	retryFirst = 100 * time.Millisecond
+	retryMost  = time.Second
 )
 
-// poke asks the worker to look at the journal soon.
-func (h *Holders) poke() {
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Changed tells that the lease of an address changed or went away as a watch
-// saw it. The watch decides nothing: the journal is resumed by GETs (R7).
-func (h *Holders) Changed() { h.poke() }
-
-// RunSweeps sweeps from time to time until ctx ends.
-func (h *Holders) RunSweeps(ctx context.Context) error {
-	for {
-		timer := h.Clock.NewTimer(sweepPeriod)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C():
-		}
-		if err := h.Sweep(); err != nil {
-			h.Log.Error(err, "sweep guards of devices that are gone")
+// Changed tells that a watch saw the lease of that name change or go. The watch
+// decides nothing: a GET does (R7).
+func (h *Holders) Changed(name string) {
+	for _, e := range h.Journal.All() {
+		for _, address := range e.Addresses {
+			if address.LeaseName == name {
+				h.pending.add(attachmentOf(&e))
+			}
 		}
 	}
 }
 
-// Run resumes and releases what the journal holds, at once, when poked and
-// from time to time, until ctx ends.
+// Fenced tells that a newer claim was heard for an address held here.
+func (h *Holders) Fenced(key bpf.Key) {
+	if e, _, ok := h.Holder(key); ok {
+		h.pending.add(attachmentOf(&e))
+	}
+}
+
+// Run resumes the whole journal, and from then on what is pending: at once, and
+// again until it succeeds. It returns when ctx ends. Call it once.
 func (h *Holders) Run(ctx context.Context) error {
-	wait := time.Duration(0)
-	retry := retryFirst
+	for _, e := range h.Journal.All() {
+		h.pending.add(attachmentOf(&e))
+	}
+	var wait time.Duration
+	retry, told := retryFirst, ""
 	for {
+		audited := false
 		timer := h.Clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case <-h.wake:
+		case <-h.pending.wake:
 		case <-timer.C():
+			audited = wait == auditPeriod
 		}
 		timer.Stop()
-		if err := h.Resume(ctx); err != nil && ctx.Err() == nil {
-			h.Log.Info("the journal is resumed again", "in", retry, "why", err.Error())
-			wait, retry = retry, min(2*retry, retryMost)
+		if audited {
+			h.suspect(ctx)
+		}
+		left, err := h.resume(ctx)
+		if left == 0 {
+			wait, retry, told = auditPeriod, retryFirst, ""
 			continue
 		}
-		wait, retry = resumePeriod, retryFirst
-	}
-}
-
-// Sweep gives slots back whose entry and device are gone, with what the kernel
-// holds for them.
-func (h *Holders) Sweep() error {
-	if _, err := h.Kernel.SweepGuards(); err != nil {
-		return err
-	}
-	leaving := h.slots.leaving()
-	if len(leaving) == 0 {
-		return nil
-	}
-	leases, err := h.Kernel.Leases()
-	if err != nil {
-		return fmt.Errorf("read the kernel's leases: %w", err)
-	}
-	var errs []error
-	for _, slot := range leaving {
-		errs = append(errs, h.sweepSlot(slot, leases))
-	}
-	return errors.Join(errs...)
-}
-
-// sweepSlot frees a slot, unless its device still lives and may try to speak.
-func (h *Holders) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
-	attached, err := h.Kernel.GuardAttached(slot)
-	if err != nil || attached {
-		return err
-	}
-	for key, l := range leases {
-		if l.Slot != slot {
-			continue
+		// The same sentence each second would bury the others.
+		if why := err.Error(); why != told && !errors.Is(err, errBusy) {
+			told = why
+			h.Log.Info("entries of the journal wait to be resumed", "entries", left, "why", why)
 		}
-		if err := h.Kernel.RemoveLease(key); err != nil {
-			return fmt.Errorf("remove the lease of %s and slot %d: %w", key, slot, err)
-		}
+		wait, retry = retry, min(2*retry, retryMost)
 	}
-	h.slots.free(slot)
-	return nil
 }
 
-// Bound returns the entries whose interfaces hold addresses now.
-func (h *Holders) Bound() []journal.Entry {
-	var bound []journal.Entry
+// resume resumes what is pending, oldest first. It returns how many entries are
+// left, and why the first of them is. While the API server is away one call
+// fails for all.
+func (h *Holders) resume(ctx context.Context) (left int, first error) {
+	todo := h.pending.take()
+	away := false
 	for _, e := range h.Journal.All() {
-		if e.Phase == journal.Bound && e.Session == h.Session {
-			bound = append(bound, e)
+		a := attachmentOf(&e)
+		if !todo[a] {
+			continue
+		}
+		if !away {
+			err := h.resumeEntry(ctx, a)
+			if err == nil {
+				continue
+			}
+			if first == nil || errors.Is(first, errBusy) {
+				first = err
+			}
+			away = lease.IsUnavailable(err)
+		}
+		h.pending.putBack(a)
+		left++
+	}
+	return left, first
+}
+
+// suspect makes pending what the cache does not show as ours.
+func (h *Holders) suspect(ctx context.Context) {
+	for _, e := range h.Journal.All() {
+		if e.Phase != journal.Bound || e.Session != h.Session || !h.looksHeld(ctx, &e) {
+			h.pending.add(attachmentOf(&e))
 		}
 	}
-	return bound
+}
+
+func (h *Holders) looksHeld(ctx context.Context, e *journal.Entry) bool {
+	for _, address := range e.Addresses {
+		l := &v1alpha1.IPLease{}
+		err := h.Client.Get(ctx, clientKey(address.LeaseName), l)
+		if err != nil || !holds(l, h.Node, e) || l.Spec.Session != h.Session || string(l.UID) != address.LeaseUID {
+			return false
+		}
+	}
+	return true
 }

@@ -3,6 +3,7 @@ package verify
 import (
 	"time"
 
+	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -16,6 +17,8 @@ const (
 	// conflictFirst and conflictMost bound the back-off while somebody answers.
 	conflictFirst = 10 * time.Second
 	conflictMost  = 10 * time.Minute
+	// apiRetry is between two tries while the API server is away.
+	apiRetry = 2 * time.Second
 )
 
 // how says in which way a Quarantined lease is verified.
@@ -24,8 +27,7 @@ type how int
 const (
 	// byWire: claim and probe.
 	byWire how = iota
-	// bySilence: probe only. Nobody is claimed against who never was a holder:
-	// a pod whose record was lost answers too (R4).
+	// bySilence: probe only, since nobody is known who could be claimed against (R4).
 	bySilence
 	// byTrust: the pool does not wait in quarantine.
 	byTrust
@@ -34,22 +36,12 @@ const (
 // plan chooses the way. A pool that is gone is verified as strictly as any.
 func plan(s *v1alpha1.IPLeaseSpec, mode v1alpha1.ConflictMode) how {
 	switch {
-	case s.Reason == v1alpha1.ReasonConflict && s.Previous == nil && mode != v1alpha1.ModeOff:
+	case !holder.HasPredecessor(s) && mode != v1alpha1.ModeOff:
 		return bySilence
 	case mode == v1alpha1.ModeEnforce:
 		return byWire
 	}
 	return byTrust
-}
-
-// asserted tells whether Kubernetes or a person vouches for the last holder's end.
-func asserted(s *v1alpha1.IPLeaseSpec) bool {
-	reason := s.Reason
-	if s.Previous != nil && s.Previous.Reason != "" {
-		reason = s.Previous.Reason
-	}
-	return reason == v1alpha1.ReasonNodeGone || reason == v1alpha1.ReasonOutOfService ||
-		s.Reason == v1alpha1.ReasonNodeGone || s.Reason == v1alpha1.ReasonOutOfService
 }
 
 // finding is what a verdict means for the record.
@@ -77,4 +69,13 @@ func backoff(f lease.Finding, tries int) time.Duration {
 		}
 	}
 	return wait
+}
+
+// sentence is the evidence for people. How long nobody was heard is left out:
+// a message that changes with each look would be written with each look.
+func sentence(e segment.Evidence) string {
+	if e.Heard && e.HeardAgo > segment.HearingWindow {
+		e.HeardAgo = segment.HearingWindow + 1
+	}
+	return e.String()
 }

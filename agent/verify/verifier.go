@@ -107,12 +107,22 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
-		return reconcile.Result{}, err
+		return v.later(r.Name, err)
 	}
 	if !v.mine(l) {
 		return reconcile.Result{}, nil
 	}
 	return v.verify(ctx, l, dead)
+}
+
+// later tries again soon where the API server is away: the queue's own back-off
+// would grow far beyond its return.
+func (v *Verifier) later(name string, err error) (reconcile.Result, error) {
+	if !lease.IsUnavailable(err) {
+		return reconcile.Result{}, fmt.Errorf("verify lease %s: %w", name, err)
+	}
+	v.Log.V(1).Info("the verification waits for the API server", "lease", name, "why", err.Error())
+	return reconcile.Result{RequeueAfter: apiRetry}, nil
 }
 
 func (v *Verifier) mine(l *v1alpha1.IPLease) bool {
@@ -127,6 +137,9 @@ func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (
 		return reconcile.Result{}, err
 	}
 	verdict, evidence, err := v.judge(ctx, l, dead, pool)
+	if ctx.Err() != nil {
+		return reconcile.Result{}, fmt.Errorf("verify lease %s: %w", l.Name, context.Cause(ctx))
+	}
 	if err != nil {
 		v.Log.Info("the verification failed and is tried again", "lease", l.Name, "why", err.Error())
 		evidence.Message = err.Error()
@@ -144,7 +157,7 @@ func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (
 		v.forget(l.Name) // assigned to somebody else meanwhile, or taken over by its pod
 		return reconcile.Result{}, nil
 	case err != nil:
-		return reconcile.Result{}, fmt.Errorf("settle lease %s as %s: %w", l.Name, verdict, err)
+		return v.later(l.Name, fmt.Errorf("settle as %s: %w", verdict, err))
 	case settled == nil || settled.Spec.State != v1alpha1.StateQuarantined:
 		v.forget(l.Name)
 		v.audit(audit.Free, l, string(verdict))
@@ -178,13 +191,13 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	verification := segment.Verification{
 		Claim:    segment.Claim{Addr: addr, Network: claim.Network(v.Cluster, network), Token: token, PreviousMAC: previousMAC(l)},
 		Probe:    holder.ProbeParams(pool),
-		SlotDead: dead, Asserted: asserted(&l.Spec), OthersShare: v.OthersShare(),
+		SlotDead: dead, Asserted: holder.Asserted(&l.Spec), OthersShare: v.OthersShare(),
 	}
 	if way == bySilence {
 		verification.Claim.Mode = v1alpha1.ModeObserve
 	}
 	verdict, evidence, err := seg.Verify(ctx, verification)
-	found := lease.Evidence{Source: string(segment.SourceProbe), Message: evidence.String()}
+	found := lease.Evidence{Source: string(segment.SourceProbe), Message: sentence(evidence)}
 	if evidence.Answer.Conflict {
 		found.MAC = evidence.Answer.MAC.String()
 	}

@@ -1,0 +1,105 @@
+package holder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/audit"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// errOutrun says that somebody wrote the lease first: what is there now decides.
+var errOutrun = errors.New("the lease changed meanwhile")
+
+// rebind records a living pod's address again, whose lease was deleted by hand
+// or lost with the store. The new token unfences nothing: the address was never
+// fenced here, or the decision had been another one.
+func (h *Holders) rebind(ctx context.Context, e journal.Entry, address journal.Address, found *v1alpha1.IPLease) error {
+	pod := &corev1.Pod{}
+	if err := h.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil {
+		return fmt.Errorf("read pod %s/%s: %w", e.PodNamespace, e.PodName, err)
+	}
+	mac, err := parseMAC(e.MAC)
+	if err != nil {
+		return err
+	}
+	// The lease will have another UID. Forgotten first, it is ours by its
+	// container also when the answer is lost or the agent dies.
+	if err := h.record(&e, address.LeaseName, "", address.Token); err != nil {
+		return err
+	}
+	request := lease.Request{
+		Pool: address.Pool, Network: address.Network, Addr: address.Addr, Parent: e.Parent,
+		Holder: holderOf(pod, agentAttachment(&e), Link{MAC: mac}),
+	}
+	var l *v1alpha1.IPLease
+	if found == nil {
+		l, err = h.Leases.Create(ctx, request)
+	} else {
+		l, err = h.Leases.TakeBack(ctx, found, request)
+	}
+	if errors.Is(err, lease.ErrTaken) || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone) {
+		return fmt.Errorf("%w: %w", errOutrun, err)
+	}
+	if err != nil {
+		return err
+	}
+	h.event(&e, corev1.EventTypeWarning, "LeaseRecreated", "the lease of %s was gone while the pod ran; it is recorded again", address.Addr)
+	return h.adopt(&e, address.LeaseName, l)
+}
+
+// adopt journals and installs the UID and token of a lease that was written for
+// an entry that holds the address already.
+func (h *Holders) adopt(e *journal.Entry, name string, l *v1alpha1.IPLease) error {
+	token, err := lease.Token(l)
+	if err != nil {
+		return err
+	}
+	if err := h.record(e, name, string(l.UID), token); err != nil {
+		return err
+	}
+	for _, address := range e.Addresses {
+		if address.LeaseName != name {
+			continue
+		}
+		h.audit(audit.Grant, e, address, "the lease was lost while the pod ran")
+		if err := h.install(e, address); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record journals another UID and token for an address. The journal's own
+// addresses are left as they are, since others read them.
+func (h *Holders) record(e *journal.Entry, name, uid string, token uint64) error {
+	e.Addresses = slices.Clone(e.Addresses)
+	for i := range e.Addresses {
+		if e.Addresses[i].LeaseName == name {
+			e.Addresses[i].LeaseUID, e.Addresses[i].Token = uid, token
+		}
+	}
+	return h.Journal.Put(*e)
+}
+
+// deletePod deletes a pod that has lost its address: it would stay Ready and mute.
+func (h *Holders) deletePod(ctx context.Context, e *journal.Entry, address journal.Address) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: e.PodNamespace, Name: e.PodName}}
+	uid := apiUID(e.PodUID)
+	err := h.Client.Delete(ctx, pod, client.Preconditions{UID: &uid})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete pod %s/%s: %w", e.PodNamespace, e.PodName, err)
+	}
+	h.event(e, corev1.EventTypeWarning, "AddressLost", "%s belongs to somebody else now; the pod is fenced and deleted", address.Addr)
+	return nil
+}

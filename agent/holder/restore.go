@@ -1,0 +1,67 @@
+package holder
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Restore takes up what the journal holds after a restart: slots, guards and
+// segments. It asks nobody; the leases are resumed by Run. Call it before
+// anything verifies or binds. An error tells what could not be taken up, such
+// as an interface whose parent has gone; everything else was.
+func (h *Holders) Restore() error {
+	var errs []error
+	known := map[uint32]bool{}
+	for _, e := range h.Journal.All() {
+		if e.Slot != 0 {
+			h.slots.keep(e.Slot)
+			known[e.Slot] = true
+		}
+		if e.Session == h.Session {
+			errs = append(errs, h.restore(&e))
+		}
+	}
+	leases, err := h.Kernel.Leases()
+	if err != nil {
+		return errors.Join(append(errs, fmt.Errorf("read the kernel's leases: %w", err))...)
+	}
+	for _, l := range leases {
+		if l.Slot != 0 && !known[l.Slot] {
+			h.slots.keep(l.Slot)
+			h.slots.leave(l.Slot)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// restore takes up one entry of this session.
+func (h *Holders) restore(e *journal.Entry) error {
+	if e.Phase != journal.Bound {
+		// Nobody was told of these addresses, or they were given up.
+		if e.Slot == 0 {
+			return nil
+		}
+		return h.Kernel.KillSlot(e.Slot)
+	}
+	var errs []error
+	if _, err := h.OpenSegment(e.ParentIndex); err != nil {
+		errs = append(errs, fmt.Errorf("open the segment of %s: %w", e.Parent, err))
+	}
+	attached, err := h.Kernel.GuardAttached(e.Slot)
+	if err == nil && !attached {
+		err = h.Kernel.AttachGuard(bpf.Guard{Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface})
+	}
+	if err != nil {
+		errs = append(errs, fmt.Errorf("guard %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err))
+	}
+	for _, address := range e.Addresses {
+		// A newer token is that of a newer sandbox of the same pod.
+		if err := h.install(e, address); err != nil && !errors.Is(err, bpf.ErrOlderToken) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

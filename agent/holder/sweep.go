@@ -1,0 +1,82 @@
+package holder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// sweepPeriod is how often guards of devices that are gone are swept.
+const sweepPeriod = 5 * time.Second
+
+// RunSweeps sweeps from time to time until ctx ends.
+func (h *Holders) RunSweeps(ctx context.Context) error {
+	for {
+		timer := h.Clock.NewTimer(sweepPeriod)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		}
+		if err := h.Sweep(); err != nil {
+			h.Log.Error(err, "sweep guards of devices that are gone")
+		}
+		if err := h.saveRotations(); err != nil {
+			h.Log.Error(err, "the order of addresses begins anew after a restart")
+		}
+	}
+}
+
+// Sweep gives slots back whose entry and device are gone, with what the kernel
+// holds for them.
+func (h *Holders) Sweep() error {
+	if _, err := h.Kernel.SweepGuards(); err != nil {
+		return err
+	}
+	leaving := h.slots.leaving()
+	if len(leaving) == 0 {
+		return nil
+	}
+	leases, err := h.Kernel.Leases()
+	if err != nil {
+		return fmt.Errorf("read the kernel's leases: %w", err)
+	}
+	var errs []error
+	for _, slot := range leaving {
+		errs = append(errs, h.sweepSlot(slot, leases))
+	}
+	return errors.Join(errs...)
+}
+
+// sweepSlot frees a slot, unless its device still lives and may try to speak.
+func (h *Holders) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
+	attached, err := h.Kernel.GuardAttached(slot)
+	if err != nil || attached {
+		return err
+	}
+	for key, l := range leases {
+		if l.Slot != slot {
+			continue
+		}
+		if err := h.uninstall(key, slot); err != nil {
+			return err
+		}
+	}
+	h.slots.free(slot)
+	return nil
+}
+
+// saveRotations journals where the rotations stand. They are a hint, which no
+// ADD has to wait for.
+func (h *Holders) saveRotations() error {
+	last := h.Allocator.Last()
+	if maps.Equal(last, h.Journal.Rotations()) {
+		return nil
+	}
+	return h.Journal.PutRotations(last)
+}
