@@ -20,6 +20,7 @@ func packages() []string {
 		"iptables", "nftables", "conntrack", "kmod", // kube-proxy and kubelet
 		"mount", "procps",
 		"iputils-arping", "iputils-ping", "ndisc6", "tcpdump", "curl", "jq", // peers and observers in tests
+		"gcc", "libc6-dev", // the race detector
 		"clang-14", "llvm-14", "clang-format-14", // BPF objects: byte-reproducible for one clang version
 	}
 }
