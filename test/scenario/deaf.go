@@ -15,11 +15,6 @@ import (
 // and a bit.
 const deafLimit = segment.HearingWindow + 30*time.Second
 
-// SplitUnderlay keeps the nodes from hearing each other, until the scenario
-// deaf heals it. Hearing counts for two minutes, so that a story may go on with
-// something else meanwhile.
-func (s *Stage) SplitUnderlay() error { return s.Cluster.SplitUnderlay() }
-
 // playDeaf: silence that a deaf listener hears proves nothing (R2).
 //
 // Every node is alone on the underlay. The zombie's node is cut off, and the

@@ -16,10 +16,6 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// Values are what the rig needs of the chart: its nodes have their default route
-// on the management network, and the underlay beside it.
-func Values() []string { return []string{"cni.conflist.master=" + cluster.UnderlayInterface} }
-
 // Stage is a running cluster with Fenceline installed.
 type Stage struct {
 	*cluster.Cluster

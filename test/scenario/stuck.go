@@ -87,6 +87,9 @@ func (a *act) playStuck(ctx context.Context, ill ailment) error {
 	if err != nil {
 		return err
 	}
+	if err := z.answersARP(ctx, z.addr); err != nil {
+		return fmt.Errorf("pod old was to live on: %w", err)
+	}
 	if err := a.startPod(ctx, "new", nil, nil); err != nil {
 		return err
 	}
@@ -123,9 +126,6 @@ func (z *zombie) passesAtHome(ctx context.Context, due time.Time) error {
 	quarantined, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Quarantined", isQuarantined)
 	if err != nil {
 		return err
-	}
-	if err := z.alive(ctx, z.pod); err == nil {
-		z.story.Say("It still answered a moment ago.")
 	}
 	// The API server's times are whole seconds.
 	if early := due.Sub(quarantined.at); early > time.Second {

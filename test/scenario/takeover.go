@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -153,6 +152,9 @@ func playObserve(ctx context.Context, a *act) error {
 		return err
 	}
 	since := time.Now()
+	if _, err := a.cry(successor); err != nil {
+		return err
+	}
 	if err := z.bothSpeak(ctx, successor, since); err != nil {
 		return err
 	}
@@ -175,12 +177,12 @@ func (z *zombie) bothSpeak(ctx context.Context, successor *cluster.Pod, since ti
 	if err != nil {
 		return err
 	}
-	const enough = 10
+	const enough = 20
 	return eventually(ctx, clientLimit, "two speakers", func(context.Context) error {
 		spoken := capture.SpokenFor(capture.After(z.capture.Frames(), since), z.addr)
 		byOld, byNew := len(capture.From(spoken, change.old)), len(capture.From(spoken, change.new))
 		if byOld < enough || byNew < enough {
-			return errors.New(fmt.Sprintf("%d frames of the zombie, %d of its successor", byOld, byNew))
+			return fmt.Errorf("%d frames of the zombie, %d of its successor", byOld, byNew)
 		}
 		return nil
 	})

@@ -51,11 +51,10 @@ func (a *act) foreignHost(name string, addr netip.Prefix) (*cluster.Host, error)
 
 // alive returns an error unless the pod answers ARP and TCP, as itself.
 func (w *witness) alive(ctx context.Context, pod *cluster.Pod) error {
-	addr := addressOf(pod)
-	if _, err := w.host.Exec(ctx, "arping", "-q", "-f", "-c", "3", "-w", "3", "-I", "eth0", addr.String()); err != nil {
+	if err := w.answersARP(ctx, addressOf(pod)); err != nil {
 		return err
 	}
-	name, err := greeting(ctx, w.host, addr)
+	name, err := greeting(ctx, w.host, addressOf(pod))
 	if err != nil {
 		return fmt.Errorf("connect to pod %s: %w", pod.Name, err)
 	}
@@ -63,6 +62,12 @@ func (w *witness) alive(ctx context.Context, pod *cluster.Pod) error {
 		return fmt.Errorf("connect to pod %s: pod %s answered", pod.Name, name)
 	}
 	return nil
+}
+
+// answersARP returns an error unless somebody answers a request for the address.
+func (w *witness) answersARP(ctx context.Context, addr netip.Addr) error {
+	_, err := w.host.Exec(ctx, "arping", "-q", "-f", "-c", "3", "-w", "3", "-I", "eth0", addr.String())
+	return err
 }
 
 // hearsOnly waits until the pod has answered for a while, and judges that since

@@ -198,7 +198,7 @@ func (z *zombie) tell(p passage, pod *cluster.Pod) {
 	last := p.last.Time.Sub(p.claim.Time)
 	z.figures.add("claim to ack", p.ack.Time.Sub(p.claim.Time))
 	z.figures.add("claim to the zombie's last frame", last)
-	z.figures.add("claim to the new pod's first answer", firstAnswer(pod.Name, z.calls.heard()).Sub(p.claim.Time))
+	z.figures.add("claim to the new pod's first answer", firstAnswer(pod.Name, z.calls.heard(), p.claim.Time).Sub(p.claim.Time))
 	z.figures.add("frames of the zombie before, and of the new pod after the claim", fmt.Sprintf("%d, %d", p.before, p.after))
 	z.figures.add("frames that the zombie tried in vain", z.crier.refused.Load())
 	z.story.Say("On the wire: a claim by %s, an ack by %s %s later. The zombie's last frame left %s after the claim; it tried %d more.",

@@ -75,10 +75,9 @@ func (s *show) playFromNothing(ctx context.Context, version string, chosen []sce
 
 func (s *show) installAndPlay(ctx context.Context, c *cluster.Cluster, version string, chosen []scenario.Scenario) error {
 	s.heading("Fenceline is built and installed")
-	s.story.Say("helm install fenceline charts/fenceline -n %s --create-namespace --wait --set %s",
-		cluster.FencelineNamespace, strings.Join(scenario.Values(), ","))
+	s.story.Say("helm install fenceline charts/fenceline -n %s --create-namespace --wait", cluster.FencelineNamespace)
 	started := time.Now()
-	if err := c.InstallFenceline(ctx, version, scenario.Values()...); err != nil {
+	if err := c.InstallFenceline(ctx, version); err != nil {
 		return err
 	}
 	if err := c.WaitReady(ctx); err != nil {

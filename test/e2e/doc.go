@@ -1,0 +1,3 @@
+// Package e2e plays every scenario of test/scenario on one cluster, with the
+// build tag cluster.
+package e2e
