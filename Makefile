@@ -82,13 +82,27 @@ bench: packages ## Measure
 
 ##@ Check
 
-.PHONY: lint
-lint: packages ## Check format, style, chart and alert rules
+lints := lint-format lint-vet lint-staticcheck lint-golangci lint-bpf lint-chart
+
+.PHONY: lint $(lints)
+lint: $(lints) ## Check format, style, chart and alert rules (-k: all of them, whatever fails)
+
+lint-format:
 	@files="$$(git ls-files '*.go' | xargs gofmt -l)"; test -z "$$files" || { echo "gofmt: $$files"; exit 1; }
+
+lint-vet:
 	$(GO) vet -tags $(tags) ./...
+
+lint-staticcheck:
 	"$$($(thirdparty) dir staticcheck)/staticcheck" -tags $(tags) ./...
+
+lint-golangci:
 	"$$($(thirdparty) dir golangci-lint)/golangci-lint" run --build-tags $(tags)
+
+lint-bpf: packages
 	clang-format-14 --dry-run -Werror $$(git ls-files 'bpf/*.c' 'bpf/*.h' ':!bpf/headers')
+
+lint-chart:
 	"$$($(thirdparty) dir helm)/helm" lint --strict charts/fenceline
 	"$$($(thirdparty) dir prometheus)/promtool" check rules charts/fenceline/files/alerts.yaml
 
