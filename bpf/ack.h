@@ -25,7 +25,7 @@ static __always_inline int ack_send(struct __sk_buff *skb,
 				    const struct mac *own, enum where where,
 				    enum verdict verdict)
 {
-	struct frame_macs macs = {.to = c->macs.from, .from = *own};
+	struct frame_macs macs = { .to = c->macs.from, .from = *own };
 	struct claim ack = c->claim;
 
 	ack.flags |= CLAIM_ACK;

@@ -13,7 +13,7 @@ struct addr {
 
 static __always_inline struct addr addr_of_v4(__be32 v4)
 {
-	return (struct addr){.word = {0, 0, ADDR_MAPPED, v4}};
+	return (struct addr){ .word = { 0, 0, ADDR_MAPPED, v4 } };
 }
 
 /* Only ever found in an IPv6 header by mistake or with intent. */

@@ -59,8 +59,7 @@ static __always_inline int guard_egress_from(const struct addr *source)
 	return objection == ALLOWED ? PASS : drop(GUARD_EGRESS, objection);
 }
 
-/* What speaks for the link itself: the sender must be right, and the subject.
- */
+/* What speaks for the link itself: sender and subject must both be right. */
 static __always_inline int guard_egress_speech(enum clarity clarity,
 					       const struct speech *s)
 {

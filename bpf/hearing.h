@@ -11,7 +11,7 @@
 static __always_inline bool hearing_is_echo(const struct mac *from,
 					    const struct parent *parent)
 {
-	return !parent || mac_equal(from, &parent->mac);
+	return parent && mac_equal(from, &parent->mac);
 }
 
 /* An authentic frame was heard at now. */

@@ -37,7 +37,7 @@ struct {
 
 static __always_inline struct lease_key lease_key_of(const struct addr *a)
 {
-	return (struct lease_key){.segment = segment, .addr = *a};
+	return (struct lease_key){ .segment = segment, .addr = *a };
 }
 
 static __always_inline struct lease *lease_of(const struct lease_key *key)

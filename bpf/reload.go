@@ -51,6 +51,9 @@ func reloadPair(pins pinPair, load func() (pair, error)) error {
 			continue
 		}
 		if err := pins.replace(d, programs[d.name]); err != nil {
+			if gone, e := pins.gone(); e == nil && gone {
+				return nil // the device went while we were at it
+			}
 			return err
 		}
 	}

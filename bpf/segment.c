@@ -23,11 +23,12 @@ const struct event *const event_btf = 0;
 static __noinline int observe(const struct speech *s, __u32 where)
 {
 	struct lease_key key = lease_key_of(&s->subject);
-	__u64 now = bpf_ktime_get_boot_ns();
 	const struct lease *l;
+	__u64 now;
 
 	if (addr_is_exempt(&s->subject))
 		return 0;
+	now = bpf_ktime_get_boot_ns();
 	count(where, SIGHTING);
 	sighting_record(&key, s, now);
 	l = lease_of(&key);

@@ -16,7 +16,7 @@ static __always_inline __u64 speaker_of(const struct mac *mac, __u16 kind)
 			__u16 kind;
 		};
 		__u64 whole;
-	} speaker = {.whole = 0};
+	} speaker = { .whole = 0 };
 
 	speaker.mac = *mac;
 	speaker.kind = kind;

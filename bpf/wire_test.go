@@ -237,6 +237,20 @@ func TestASocketThatLiesAboutItsProtocolIsReadByItsFrame(t *testing.T) {
 	equal(t, "zombie's ARP came", contains(frames, arpFrom(addr4)), false)
 }
 
+// As on a VF: nobody on the node sees the frame but the guard, whose ack leaves through the pod's own interface.
+func TestAVerifyingGuardFencesAndAcksWithoutAnObserver(t *testing.T) {
+	r := newRig(t)
+	r.node.do(func() error { return r.DetachObserver(r.parent) })
+	g := r.guard()
+	g.Verify = true
+	must(t, r.AttachGuard(g))
+	s := r.ext.socket("p0", allProtocols)
+	equal(t, "answers before", r.answers(s), true)
+	r.claim(s, 200)
+	checkAck(t, s.expect("ack", protocol(etherClaim)), addr4, 200, r.ext.mac("p0"), r.pod.mac("eth0"), keyA)
+	equal(t, "answers after", r.answers(s), false)
+}
+
 func TestADeadSlotIsMute(t *testing.T) {
 	r := newRig(t)
 	s := r.ext.socket("p0", allProtocols)
