@@ -31,15 +31,19 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, *prefix, flag.Args())
-	// Only a command that was run for the user speaks for itself.
-	if exit, ok := err.(*exec.ExitError); ok {
-		os.Exit(exit.ExitCode())
+	if status := exitError(0); errors.As(err, &status) {
+		os.Exit(int(status))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}
 }
+
+// exitError is how a command ended that a person asked for and watched.
+type exitError int
+
+func (s exitError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 func run(ctx context.Context, prefix string, args []string) error {
 	if len(args) == 0 {
@@ -149,7 +153,11 @@ func executeInPod(ctx context.Context, c *cluster.Cluster, args []string) error 
 
 func attached(cmd *exec.Cmd) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	return cmd.Run()
+	err := cmd.Run()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return exitError(exit.ExitCode())
+	}
+	return err
 }
 
 func plug(c *cluster.Cluster, verb string, args []string) error {
