@@ -85,7 +85,9 @@ func (t *tallier) line(line []byte) {
 		}
 	case "output":
 		if t.show {
-			fmt.Fprint(t.out, e.Output)
+			if !strings.HasPrefix(e.Output, "=== ") { // a start; the end will be told
+				fmt.Fprint(t.out, e.Output)
+			}
 			return
 		}
 		t.output[id] = append(t.output[id], e.Output)
