@@ -52,7 +52,7 @@ func playDeaf(ctx context.Context, a *act) error {
 		return err
 	}
 	z.figures.add("address with a new pod, after the underlay was whole", time.Since(healed))
-	if err := z.fencedFor(ctx, successor); err != nil {
+	if err := z.fencedFor(ctx, successor, healed); err != nil {
 		return err
 	}
 	return z.comesHome(ctx, successor)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -19,9 +18,8 @@ type ailment struct {
 	// what is a clause about the pod.
 	what string
 	// force says that the pod is deleted without waiting for the node.
-	force bool
-	spec  func(*corev1.PodSpec)
-	// befall and heal may be nil.
+	force        bool
+	spec         func(*corev1.PodSpec)
 	befall, heal func(context.Context, *cluster.Pod) error
 }
 
@@ -43,16 +41,16 @@ func playShim(ctx context.Context, a *act) error {
 	})
 }
 
-// playStubborn: a pod that ignores SIGTERM, and is deleted by force, lives on
-// for its whole grace, known to nobody.
+// playStubborn: a pod that ignores SIGTERM is deleted by force, and lives on,
+// known to nobody. kubelet would still send SIGKILL, after two seconds and
+// whatever the pod's grace: so the shim that would carry it out hangs.
 func playStubborn(ctx context.Context, a *act) error {
 	return a.playStuck(ctx, ailment{
-		what:  "its process ignores SIGTERM, its grace is ten minutes, and it is deleted by force",
-		force: true,
-		spec: func(s *corev1.PodSpec) {
-			s.TerminationGracePeriodSeconds = ptr.To[int64](600)
-			s.Containers[0].Args = []string{"serve", "-stubborn"}
-		},
+		what:   "its process ignores SIGTERM, its containerd-shim hangs, and it is deleted by force",
+		force:  true,
+		spec:   func(s *corev1.PodSpec) { s.Containers[0].Args = []string{"serve", "-stubborn"} },
+		befall: func(_ context.Context, p *cluster.Pod) error { return p.StopShim() },
+		heal:   func(_ context.Context, p *cluster.Pod) error { return p.ContinueShim() },
 	})
 }
 
@@ -71,13 +69,9 @@ func (a *act) playStuck(ctx context.Context, ill ailment) error {
 		return err
 	}
 	a.story.Say("Pod old has %s, the only address of its pool. Then %s.", z.addr, ill.what)
-	if ill.heal != nil {
-		a.after("heal pod old", func(ctx context.Context) error { return ignoreGone(old, ill.heal(ctx, old)) })
-	}
-	if ill.befall != nil {
-		if err := ill.befall(ctx, old); err != nil {
-			return err
-		}
+	a.after("heal pod old", func(ctx context.Context) error { return ignoreGone(old, ill.heal(ctx, old)) })
+	if err := ill.befall(ctx, old); err != nil {
+		return err
 	}
 	if err := a.deletePod(ctx, old, ill.force); err != nil {
 		return err
@@ -98,9 +92,6 @@ func (a *act) playStuck(ctx context.Context, ill ailment) error {
 	}
 	if !old.Alive() {
 		return errors.New("pod old has ended, so its silence proves nothing")
-	}
-	if ill.heal == nil {
-		return nil
 	}
 	return errors.Join(ill.heal(ctx, old), z.endsBeside(ctx))
 }

@@ -85,7 +85,7 @@ func (z *zombie) passesOn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := z.fencedFor(ctx, successor); err != nil {
+	if err := z.fencedFor(ctx, successor, z.cut); err != nil {
 		return err
 	}
 	if err := z.show(ctx, "get", "fllease"); err != nil {

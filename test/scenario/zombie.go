@@ -160,14 +160,14 @@ func (z *zombie) reissued(ctx context.Context) (*cluster.Pod, error) {
 	return pods[0], nil
 }
 
-// fencedFor judges that the address has passed to the pod by claim and ack, and
-// that the zombie lives on, mute.
-func (z *zombie) fencedFor(ctx context.Context, pod *cluster.Pod) error {
+// fencedFor judges that the address has passed to the pod by a claim after since
+// and its ack, and that the zombie lives on, mute.
+func (z *zombie) fencedFor(ctx context.Context, pod *cluster.Pod, since time.Time) error {
 	change, err := z.changeTo(pod)
 	if err != nil {
 		return err
 	}
-	p, err := change.passageOf(z.capture.Frames(), z.cut)
+	p, err := change.passageOf(z.capture.Frames(), since)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (z *zombie) fencedFor(ctx context.Context, pod *cluster.Pod) error {
 		return err
 	}
 	// Once more, with all that came in while the client listened.
-	if p, err = change.passageOf(z.capture.Frames(), z.cut); err != nil {
+	if p, err = change.passageOf(z.capture.Frames(), since); err != nil {
 		return err
 	}
 	if !z.pod.Alive() {
