@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -110,7 +111,7 @@ func (s *show) playAll(ctx context.Context, c *cluster.Cluster, chosen []scenari
 	}
 	for _, play := range chosen {
 		s.heading(play.Promise)
-		figures, err := play.Play(ctx, stage, s.story, nil)
+		figures, err := play.Play(ctx, stage, s.story, func(ctx context.Context, _ error) { s.dump(ctx, stage, play.Name) })
 		fmt.Fprintln(s.out)
 		for line := range strings.Lines(figures.String()) {
 			fmt.Fprint(s.out, "        ", line)
@@ -127,6 +128,17 @@ func (s *show) playAll(ctx context.Context, c *cluster.Cluster, chosen []scenari
 		return errFailed
 	}
 	return ctx.Err()
+}
+
+// dump writes down what may explain a failure.
+func (s *show) dump(ctx context.Context, stage *scenario.Stage, name string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	dir := filepath.Join("test-results", name)
+	if err := stage.Dump(ctx, dir); err != nil {
+		s.story.Say("Not all diagnostics could be had: %v", err)
+	}
+	s.story.Say("Logs, leases and events are in %s.", dir)
 }
 
 func (s *show) heading(text string) {
