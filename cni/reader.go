@@ -17,10 +17,11 @@ var errUnread = errors.New("nobody reads the result any more: the calling plugin
 // nobody. It costs one thread for the rest of the process.
 func whileRead(ctx context.Context, out *os.File) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
+	fd := int32(out.Fd())
 	go func() {
 		// No event is asked for, so poll returns for what it reports unasked:
 		// POLLERR, which the writing end gets when the reading end closes.
-		fds := []unix.PollFd{{Fd: int32(out.Fd())}}
+		fds := []unix.PollFd{{Fd: fd}}
 		for {
 			_, err := unix.Poll(fds, -1)
 			switch {

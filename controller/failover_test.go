@@ -134,8 +134,8 @@ func (w world) start(program, kubeconfig string) *exec.Cmd {
 	}
 	w.Cleanup(func() {
 		if cmd.ProcessState == nil {
-			cmd.Process.Kill() // it may have ended
-			cmd.Wait()         // says that it was killed
+			_ = cmd.Process.Kill() // it may have ended
+			_ = cmd.Wait()         // says that it was killed
 		}
 		if w.Failed() {
 			w.Logf("controller %d said:\n%s", cmd.Process.Pid, log)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -137,7 +138,10 @@ func finalizer(w world) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it is still there (%v)", err)
+		if err != nil {
+			return err
+		}
+		return errors.New("it is still there")
 	})
 }
 

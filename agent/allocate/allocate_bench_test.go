@@ -88,7 +88,7 @@ const (
 )
 
 func measureRates(b *testing.B, nodes []*node, pool ipam.Candidate, free int) {
-	b.Cleanup(func() { clear(b, nodes[0]) })
+	b.Cleanup(func() { emptyPool(b, nodes[0]) })
 	occupyMarked(b, nodes, pool)
 	count := min(perRound, free/2)
 	var raw, rate, ratio, latency []float64
@@ -207,7 +207,7 @@ func calls(nodes []*node) (creates, lists int64) {
 	return creates, lists
 }
 
-func clear(b *testing.B, n *node) {
+func emptyPool(b *testing.B, n *node) {
 	b.Helper()
 	// The benchmark's context has ended by now.
 	if err := n.client.DeleteAllOf(context.Background(), &v1alpha1.IPLease{}, client.GracePeriodSeconds(0)); err != nil {

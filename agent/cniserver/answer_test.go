@@ -133,7 +133,7 @@ func TestARequestThatIsNoJSONIsADecodingFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	h := http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return conn, nil }}}
+	h := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
 	resp, err := h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{"))
 	if err != nil {
 		t.Fatal(err)

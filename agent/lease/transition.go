@@ -103,7 +103,7 @@ func TakeBack(r Request, o Owner) Transition {
 
 // Confirm ends a take-over whose verification found it safe.
 func Confirm() Transition {
-	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec) {
+	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		s.Previous, s.Conflict = nil, nil
 		s.Reason, s.Message = "", ""
 	})
@@ -112,7 +112,7 @@ func Confirm() Transition {
 // Unverified sets a lease aside again whose take-over found no proof. It goes
 // on waiting for its pod, and this node goes on verifying it.
 func Unverified(now time.Time, message string) Transition {
-	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec) {
+	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, message, now)
 	})
 }
@@ -134,7 +134,7 @@ func Retain(now time.Time) Transition {
 
 // Quarantine sets a Bound lease aside until its holder is proven fenced, gone or silent.
 func Quarantine(now time.Time, reason v1alpha1.LeaseReason, message string) Transition {
-	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec) {
+	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		previous := lastHolder(*s)
 		previous.Reason, previous.Since = reason, metav1.NewTime(now)
 		enter(s, v1alpha1.StateQuarantined, reason, message, now)
@@ -146,7 +146,7 @@ func Quarantine(now time.Time, reason v1alpha1.LeaseReason, message string) Tran
 // answered during ADD. The pod goes on to another address, so the lease has no
 // holder from then on; a static address keeps it (keepHolder) and waits.
 func QuarantineConflict(now time.Time, e Evidence, keepHolder bool) Transition {
-	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec) {
+	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, conflictMessage(e), now)
 		s.Conflict = note(s.Conflict, e, now)
 		if !keepHolder {
@@ -158,16 +158,16 @@ func QuarantineConflict(now time.Time, e Evidence, keepHolder bool) Transition {
 // RecordConflict notes on a Bound lease that somebody else speaks for the
 // address; its holder keeps it.
 func RecordConflict(now time.Time, e Evidence) Transition {
-	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec) {
+	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		s.Conflict = note(s.Conflict, e, now)
 		s.Message = conflictMessage(e)
 	})
 }
 
-// from restricts a transition to one state.
-func from(state v1alpha1.LeaseState, change func(*v1alpha1.IPLeaseSpec)) Transition {
+// fromBound restricts a transition to Bound leases.
+func fromBound(change func(*v1alpha1.IPLeaseSpec)) Transition {
 	return func(s v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
-		if s.State != state {
+		if s.State != v1alpha1.StateBound {
 			return s, fmt.Errorf("%w: %s", ErrState, describe(&s))
 		}
 		change(&s)

@@ -217,8 +217,6 @@ func check(t *testing.T, err error) {
 	}
 }
 
-func get[T any](v T, err error) func(*testing.T) T { return must(v, err) }
-
 // eventually waits until ok, at most for d.
 func eventually(t *testing.T, what string, d time.Duration, ok func() bool) {
 	t.Helper()
