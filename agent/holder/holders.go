@@ -63,6 +63,16 @@ type Leases interface {
 	OfPod(ctx context.Context, namespace, pod string) ([]v1alpha1.IPLease, error)
 }
 
+// Journal is what outlives this process. *journal.Journal implements it.
+type Journal interface {
+	Put(journal.Entry) error
+	Remove(containerID, ifname string) error
+	Get(containerID, ifname string) (journal.Entry, bool)
+	All() []journal.Entry
+	Rotations() map[string]netip.Addr
+	PutRotations(map[string]netip.Addr) error
+}
+
 // Link is a pod's interface as ADD finds it.
 type Link struct {
 	MAC net.HardwareAddr
@@ -89,7 +99,7 @@ type Options struct {
 
 	Leases    Leases
 	Allocator *allocate.Allocator
-	Journal   *journal.Journal
+	Journal   Journal
 	Kernel    Kernel
 	// OpenSegment returns the segment of a parent, opening it at first use.
 	OpenSegment func(parent int) (Segment, error)

@@ -1,0 +1,170 @@
+package holder
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+var two = netip.MustParseAddr("10.0.0.2")
+
+func retained(s *v1alpha1.IPLeaseSpec) {
+	s.State, s.Holder.ContainerID = v1alpha1.StateRetained, ""
+}
+
+func TestAStatefulSetPodTakesItsAddressOver(t *testing.T) {
+	byNode := func(s *v1alpha1.IPLeaseSpec) { s.Previous.Node, s.Previous.Session = thisNode, thisSession }
+	rebooted := func(s *v1alpha1.IPLeaseSpec) { s.Previous.Node, s.Previous.Session = thisNode, "node-1/boot-0" }
+	gone := func(s *v1alpha1.IPLeaseSpec) {
+		s.Previous.Reason, s.Reason = v1alpha1.ReasonNodeGone, v1alpha1.ReasonUnverified
+	}
+	aside := quarantined(v1alpha1.ReasonPodTerminating)
+	for _, test := range []struct {
+		name    string
+		lease   *v1alpha1.IPLease
+		verdict segment.Verdict
+		// safe: the pod gets the address. Otherwise code 11 and Quarantined again.
+		safe bool
+	}{
+		{"retained, and nobody can be heard", held("10.0.0.2", retained), segment.Unknown, true},
+		{"retained, and answered", held("10.0.0.2", retained), segment.Answered, false},
+		{"quarantined and fenced", held("10.0.0.2", aside), segment.Fenced, true},
+		{"quarantined and silent", held("10.0.0.2", aside), segment.Silent, true},
+		{"quarantined and unknown (R2)", held("10.0.0.2", aside), segment.Unknown, false},
+		{"quarantined and answered", held("10.0.0.2", aside), segment.Answered, false},
+		{"quarantined, of this session", held("10.0.0.2", aside, byNode), segment.Unknown, true},
+		{"quarantined, of this node's last boot (R8)", held("10.0.0.2", aside, rebooted), segment.Unknown, false},
+		{"unverified, and the node's end asserted before", held("10.0.0.2", aside, gone), segment.Unknown, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+			r.api.put(test.lease)
+			r.wire.verdicts[two] = test.verdict
+			web := r.pod("web-0", "u1", ofStatefulSet)
+			if !test.safe {
+				r.refused(agentapi.CodeTryAgainLater, web)
+				l := r.lease("10.0.0.2", v1alpha1.StateQuarantined)
+				if l.Spec.Reason != v1alpha1.ReasonUnverified || l.Spec.Message == "" || l.Spec.NodeName != thisNode {
+					t.Errorf("lease %+v", l.Spec)
+				}
+				if p := test.lease.Spec.Previous; p != nil && (l.Spec.Previous == nil || l.Spec.Previous.Node != p.Node) {
+					t.Errorf("previous %v, want %v", l.Spec.Previous, p)
+				}
+				r.want("10.0.0.2 Quarantined") // never another address
+				return
+			}
+			if got := r.add(web); got[0] != "10.0.0.2" {
+				t.Fatalf("got %v", got)
+			}
+			l := r.lease("10.0.0.2", v1alpha1.StateBound)
+			if l.Spec.Previous != nil || l.Spec.Holder.PodUID != "u1" || l.Spec.NodeName != thisNode {
+				t.Errorf("lease %+v", l.Spec)
+			}
+			if v := r.wire.verification; v.Claim.PreviousMAC.String() != "02:00:00:00:02:01" || v.Claim.Token == 0 {
+				t.Errorf("claimed as %+v", v.Claim)
+			}
+			if !r.speaks(web, "10.0.0.2") {
+				t.Error("the pod is mute")
+			}
+		})
+	}
+}
+
+func TestATakeOverInModeObserveOnlyReports(t *testing.T) {
+	r := newRig(t, pool("v4", "10.0.0.0/24", v1alpha1.ModeObserve, "10.0.0.2"))
+	r.api.put(held("10.0.0.2", quarantined(v1alpha1.ReasonPodTerminating)))
+	r.wire.verdicts[two] = segment.Answered
+	r.add(r.pod("web-0", "u1", ofStatefulSet))
+	if l := r.lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Previous != nil {
+		t.Errorf("lease %+v", l.Spec)
+	}
+}
+
+func TestAnAddressBoundElsewhereIsWaitedFor(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+	r.api.put(held("10.0.0.2"))
+	web := r.pod("web-0", "u1", ofStatefulSet)
+	if err := r.refused(agentapi.CodeTryAgainLater, web); !strings.Contains(err.Error(), "node n2") {
+		t.Error(err)
+	}
+	r.want("10.0.0.2 Bound")
+
+	// The controller takes it while the next ADD waits.
+	looks := 0
+	r.api.before = func(verb, name string) error {
+		if looks++; verb == "get" && looks == 1 {
+			l := r.api.objects[keyFor(held("10.0.0.2"), clientKey(name))].DeepCopyObject().(*v1alpha1.IPLease)
+			quarantined(v1alpha1.ReasonPodGone)(&l.Spec)
+			r.api.store(keyFor(l, clientKey(name)), l)
+		}
+		return nil
+	}
+	r.wire.verdicts[two] = segment.Fenced
+	if got := r.add(web); got[0] != "10.0.0.2" {
+		t.Fatalf("got %v", got)
+	}
+}
+
+func TestAKeptAddressWhosePoolDoesNotServeTheNodeIsSaidSo(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"), pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
+	p := v4("10.0.0.2")
+	p.Spec.NodeName = []string{"n2"}
+	r.api.put(p)
+	r.api.put(held("10.0.0.2", retained))
+	r.refused(agentapi.CodeNoPool, r.pod("web-0", "u1", ofStatefulSet))
+	r.want("10.0.0.2 Retained")
+}
+
+func TestANewerSandboxOfAPodBindsItsAddressAgain(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+	older := r.pod("web", "u1")
+	r.add(older)
+	newer := older
+	newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
+	if got := r.add(newer); got[0] != "10.0.0.2" {
+		t.Fatalf("got %v", got)
+	}
+	if !r.kernel.isDead(r.slotOf(older)) || !r.speaks(newer, "10.0.0.2") {
+		t.Error("the older sandbox may speak, or the newer may not")
+	}
+	r.del(older)
+	if l := r.lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.ContainerID != "c-newer" {
+		t.Errorf("lease of %v", l.Spec.Holder)
+	}
+	r.settle()
+	r.want("10.0.0.2 Bound")
+	r.del(newer)
+	r.want()
+}
+
+func TestAVerifierDoesNotKillTheSlotOfATakeOver(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	r.api.put(held("10.0.0.2", quarantined(v1alpha1.ReasonPodGone)))
+	r.wire.verdicts[two] = segment.Fenced
+	web := r.pod("web-0", "u1", ofStatefulSet)
+	done := make(chan error)
+	looks := 0
+	r.api.before = func(verb, _ string) error {
+		if verb == "update" {
+			if looks++; looks == 1 {
+				// The verifier comes while the take-over is written.
+				go func() {
+					_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+					done <- err
+				}()
+			}
+		}
+		return nil
+	}
+	r.add(web)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if !r.speaks(web, "10.0.0.2") {
+		t.Error("the verifier has killed the new holder")
+	}
+}

@@ -1,0 +1,114 @@
+package holder
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/fenceline/fenceline/bpf"
+)
+
+func TestASlotComesBackAsLateAsPossible(t *testing.T) {
+	s := slots{next: firstSlot}
+	first, _ := s.take()
+	s.leave(first)
+	s.free(first)
+	for range bpf.MaxSlot - 1 {
+		if slot, err := s.take(); err != nil || slot == first {
+			t.Fatalf("took %d, %v", slot, err)
+		}
+	}
+	if slot, err := s.take(); slot != first || err != nil {
+		t.Fatalf("took %d, %v", slot, err)
+	}
+	if _, err := s.take(); !errors.Is(err, errNoSlot) {
+		t.Fatalf("got %v", err)
+	}
+	s.leave(7)
+	if _, err := s.take(); !errors.Is(err, errNoSlot) {
+		t.Errorf("a slot whose guard may be there was given away: %v", err)
+	}
+	s.free(7)
+	if slot, _ := s.take(); slot != 7 {
+		t.Errorf("took %d", slot)
+	}
+}
+
+func TestASlotFoundAfterARestartIsNotGivenAway(t *testing.T) {
+	for _, found := range []uint32{1, 5, bpf.MaxSlot} {
+		s := slots{next: firstSlot}
+		s.keep(found)
+		for range bpf.MaxSlot - 1 {
+			if slot, err := s.take(); err != nil || slot == found {
+				t.Fatalf("took %d, %v", slot, err)
+			}
+		}
+	}
+}
+
+func TestASweepWaitsForTheDevice(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+	web := r.pod("web", "u1")
+	r.add(web)
+	slot := r.slotOf(web)
+	r.del(web)
+	sweep := func() {
+		t.Helper()
+		if err := r.Sweep(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep()
+	if _, installed, _ := r.kernel.Lease(key("10.0.0.2")); !installed || !r.slots.used[slot] {
+		t.Error("the dead slot was swept while its device may speak")
+	}
+	// Another agent over the same pins waits for it as well.
+	r.restart()
+	sweep()
+	if !r.slots.used[slot] {
+		t.Error("the slot was forgotten by the restart")
+	}
+	r.kernel.unplug(web.NetNS, web.Interface)
+	sweep()
+	if _, installed, _ := r.kernel.Lease(key("10.0.0.2")); installed || r.slots.used[slot] {
+		t.Error("the slot was not given back")
+	}
+}
+
+func TestASweepLeavesTheLeaseOfANewHolder(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	old := r.pod("old", "u1")
+	r.add(old)
+	r.del(old)
+	r.kernel.unplug(old.NetNS, old.Interface)
+	stale, _ := r.kernel.Leases()
+	young := r.pod("new", "u2")
+	r.add(young)
+	if err := r.sweepSlot(1, stale); err != nil {
+		t.Fatal(err)
+	}
+	if !r.speaks(young, "10.0.0.2") {
+		t.Error("the new holder's lease was swept")
+	}
+}
+
+func TestAGuardThatTheJournalForgotCostsNoADD(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	r.kernel.guards[1] = "/netns/elsewhere eth0"
+	web := r.pod("web", "u1")
+	r.add(web)
+	if !r.speaks(web, "10.0.0.2") {
+		t.Error("the pod is mute")
+	}
+}
+
+func TestTheOrderOfAddressesOutlivesTheAgent(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+	r.add(r.pod("web", "u1"))
+	if err := r.saveRotations(); err != nil {
+		t.Fatal(err)
+	}
+	r.restart()
+	if last := r.book.Rotations()["v4"]; last != two {
+		t.Errorf("goes on after %v", last)
+	}
+}
