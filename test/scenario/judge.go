@@ -39,6 +39,15 @@ type passage struct {
 	before, after int
 }
 
+// lastFrame tells when the old holder was heard last.
+func (p passage) lastFrame() string {
+	after := p.last.Time.Sub(p.claim.Time)
+	if after > 0 {
+		return fmt.Sprintf("%s after the claim", round(after))
+	}
+	return fmt.Sprintf("%s before the claim", round(-after))
+}
+
 // passageOf finds the claim after since, and judges that once the old holder's
 // kernel has heard it, which its ack tells, nobody but the new holder speaks.
 func (c change) passageOf(frames []capture.Frame, since time.Time) (passage, error) {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
@@ -152,6 +153,8 @@ func (z *zombie) passesAtHome(ctx context.Context, due time.Time) error {
 	if z.crier.refused.Load() == 0 {
 		return errors.New("the kernel refused no frame of pod old")
 	}
+	byOld := capture.From(capture.SpokenFor(z.capture.Frames(), z.addr), z.mac)
+	z.figures.add("quarantine to the last frame of pod old", byOld[len(byOld)-1].Time.Sub(quarantined.at))
 	z.story.Say("Taken %s after the deletion, free %s later, and served by pod new alone. Pod old lives on, mute: %d of its frames were refused.",
 		round(quarantined.at.Sub(z.cut)), round(free.at.Sub(quarantined.at)), z.crier.refused.Load())
 	return nil

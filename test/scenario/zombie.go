@@ -195,14 +195,13 @@ func (z *zombie) changeTo(pod *cluster.Pod) (change, error) {
 
 // tell says what the wire has shown.
 func (z *zombie) tell(p passage, pod *cluster.Pod) {
-	last := p.last.Time.Sub(p.claim.Time)
 	z.figures.add("claim to ack", p.ack.Time.Sub(p.claim.Time))
-	z.figures.add("claim to the zombie's last frame", last)
+	z.figures.add("the zombie's last frame", p.lastFrame())
 	z.figures.add("claim to the new pod's first answer", firstAnswer(pod.Name, z.calls.heard(), p.claim.Time).Sub(p.claim.Time))
 	z.figures.add("frames of the zombie before, and of the new pod after the claim", fmt.Sprintf("%d, %d", p.before, p.after))
 	z.figures.add("frames that the zombie tried in vain", z.crier.refused.Load())
-	z.story.Say("On the wire: a claim by %s, an ack by %s %s later. The zombie's last frame left %s after the claim; it tried %d more.",
-		p.claim.Port, p.ack.Port, round(p.ack.Time.Sub(p.claim.Time)), round(last), z.crier.refused.Load())
+	z.story.Say("On the wire: a claim by %s, an ack by %s %s later. The zombie's last frame came %s; it tried %d more.",
+		p.claim.Port, p.ack.Port, round(p.ack.Time.Sub(p.claim.Time)), p.lastFrame(), z.crier.refused.Load())
 	z.story.Say("%s is served by pod %s on %s, and by nobody else: no MAC flip at the client, no wrong answer.", z.addr, pod.Name, pod.Node.Name())
 }
 
