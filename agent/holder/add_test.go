@@ -87,8 +87,8 @@ func TestAnAddressThatWasSetAsideDoesNotKillTheADDThatGoesOn(t *testing.T) {
 			t.Errorf("dead %v, %v", dead, err)
 		}
 	}
-	if !r.speaks(web, "10.0.0.3") {
-		t.Error("the pod is mute")
+	if !r.speaks(web, "10.0.0.3") || r.speaks(web, "10.0.0.2") {
+		t.Error("the pod is mute, or may speak for the address that was set aside")
 	}
 }
 

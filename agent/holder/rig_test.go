@@ -3,7 +3,6 @@ package holder
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -286,8 +285,6 @@ func quarantined(reason v1alpha1.LeaseReason) func(*v1alpha1.IPLeaseSpec) {
 		s.Session, s.NodeName = "", thisNode
 	}
 }
-
-func describeSteps(steps []string) string { return fmt.Sprintf("%d steps: %v", len(steps), steps) }
 
 func clientObjectKey(pod string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "shop", Name: pod}

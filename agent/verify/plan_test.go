@@ -1,0 +1,74 @@
+package verify
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+func TestTheWayOfAVerification(t *testing.T) {
+	previous := &v1alpha1.PreviousHolder{Node: "n2"}
+	for _, test := range []struct {
+		name     string
+		reason   v1alpha1.LeaseReason
+		previous *v1alpha1.PreviousHolder
+		// want by the modes Enforce, Observe and Off.
+		want [3]how
+	}{
+		{"a holder that the controller took it from", v1alpha1.ReasonPodTerminating, previous, [3]how{byWire, byTrust, byTrust}},
+		{"a take-over that found no proof", v1alpha1.ReasonUnverified, previous, [3]how{byWire, byTrust, byTrust}},
+		{"a retained address that somebody answered for", v1alpha1.ReasonUnverified, nil, [3]how{byWire, byTrust, byTrust}},
+		{"a stranger at ADD: nobody to claim against (R4)", v1alpha1.ReasonConflict, nil, [3]how{bySilence, bySilence, byTrust}},
+		{"a stranger after a holder", v1alpha1.ReasonConflict, previous, [3]how{byWire, byTrust, byTrust}},
+	} {
+		for i, mode := range []v1alpha1.ConflictMode{v1alpha1.ModeEnforce, v1alpha1.ModeObserve, v1alpha1.ModeOff} {
+			if got := plan(&v1alpha1.IPLeaseSpec{Reason: test.reason, Previous: test.previous}, mode); got != test.want[i] {
+				t.Errorf("%s, %s: %d, want %d", test.name, mode, got, test.want[i])
+			}
+		}
+	}
+}
+
+func TestWhatAVerdictMeansForTheRecord(t *testing.T) {
+	for verdict, want := range map[segment.Verdict]lease.Finding{
+		segment.Fenced: lease.FindingSafe, segment.Silent: lease.FindingSafe,
+		segment.Answered: lease.FindingAnswered, segment.Unknown: lease.FindingUnknown, "": lease.FindingUnknown,
+	} {
+		if got := finding(verdict); got != want {
+			t.Errorf("%s: %d, want %d", verdict, got, want)
+		}
+	}
+}
+
+func TestTheBackOffDoublesAndEnds(t *testing.T) {
+	for _, test := range []struct {
+		finding     lease.Finding
+		first, most time.Duration
+	}{
+		{lease.FindingUnknown, time.Second, 15 * time.Second},
+		{lease.FindingAnswered, 10 * time.Second, 10 * time.Minute},
+	} {
+		last := time.Duration(0)
+		for tries := 1; tries <= 100; tries++ {
+			wait := backoff(test.finding, tries)
+			want := min(test.most, max(test.first, 2*last))
+			if wait != want {
+				t.Fatalf("finding %d, try %d: %s, want %s", test.finding, tries, wait, want)
+			}
+			last = wait
+		}
+	}
+}
+
+// Each look at a deaf parent would otherwise be a write.
+func TestTheSentenceAboutADeafParentStaysTheSame(t *testing.T) {
+	deaf := func(ago time.Duration) string {
+		return sentence(segment.Evidence{Carrier: true, Observed: true, OthersShare: true, Unanswered: segment.MinRounds, Heard: true, HeardAgo: ago})
+	}
+	if a, b := deaf(3*time.Minute), deaf(time.Hour); a != b {
+		t.Errorf("%q, then %q", a, b)
+	}
+}

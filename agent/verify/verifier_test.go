@@ -1,0 +1,180 @@
+package verify
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+var (
+	acked    = segment.Evidence{Claimed: true, Acked: true}
+	silent   = segment.Evidence{Heard: true}
+	deaf     = segment.Evidence{}
+	answered = segment.Evidence{Answer: segment.Answer{Conflict: true, MAC: strangerMAC}}
+)
+
+func TestAVerificationSettlesItsLease(t *testing.T) {
+	outOfService := func(s *v1alpha1.IPLeaseSpec) { s.Previous.Reason = v1alpha1.ReasonOutOfService }
+	nodeGone := func(s *v1alpha1.IPLeaseSpec) { s.Reason = v1alpha1.ReasonNodeGone }
+	for _, test := range []struct {
+		name     string
+		lease    *v1alpha1.IPLease
+		dead     bool
+		evidence segment.Evidence
+		// want is the state after, empty: free.
+		want   v1alpha1.LeaseState
+		reason v1alpha1.LeaseReason
+	}{
+		{"fenced", quarantined(), false, acked, "", ""},
+		{"silent", quarantined(), false, silent, "", ""},
+		{"deaf (R2)", quarantined(), false, deaf, v1alpha1.StateQuarantined, v1alpha1.ReasonPodTerminating},
+		{"answered", quarantined(), false, answered, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict},
+		{"the slot of this node is dead", quarantined(), true, deaf, "", ""},
+		{"the node is out of service", quarantined(outOfService), false, deaf, "", ""},
+		{"the node is gone", quarantined(nodeGone), false, deaf, "", ""},
+		{"of a StatefulSet, fenced", quarantined(static), false, acked, v1alpha1.StateRetained, ""},
+		{"of a StatefulSet, deaf", quarantined(static), false, deaf, v1alpha1.StateQuarantined, v1alpha1.ReasonPodTerminating},
+		{"a stranger that has left", quarantined(stranger), false, silent, "", ""},
+		{"a stranger that stays", quarantined(stranger), false, answered, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRig(t, test.lease)
+			r.dead, r.evidence = test.dead, test.evidence
+			result := r.look()
+			if test.want == "" {
+				if r.lease != nil || result.RequeueAfter != 0 {
+					t.Errorf("lease %+v, again after %s", r.lease.Spec, result.RequeueAfter)
+				}
+				return
+			}
+			if r.lease == nil || r.lease.Spec.State != test.want || r.lease.Spec.Reason != test.reason {
+				t.Fatalf("lease %+v", r.lease)
+			}
+			if quarantined := test.want == v1alpha1.StateQuarantined; quarantined != (result.RequeueAfter > 0) || quarantined != (r.lease.Spec.Message != "") {
+				t.Errorf("again after %s, message %q", result.RequeueAfter, r.lease.Spec.Message)
+			}
+		})
+	}
+}
+
+func TestR4NobodyIsClaimedAgainstWhoNeverWasAHolder(t *testing.T) {
+	r := newRig(t, quarantined(stranger))
+	r.look()
+	if mode := r.asked[0].Claim.Mode; mode != v1alpha1.ModeObserve {
+		t.Errorf("a lease without predecessor was verified in mode %q, which claims", mode)
+	}
+	r = newRig(t, quarantined())
+	r.look()
+	c := r.asked[0].Claim
+	if c.Mode != "" || c.Token != 50 || c.PreviousMAC.String() != "02:00:00:00:00:01" {
+		t.Errorf("a predecessor was claimed against as %+v", c)
+	}
+}
+
+func TestAPoolThatDoesNotEnforceDoesNotWait(t *testing.T) {
+	r := newRig(t, quarantined())
+	r.pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}
+	r.look()
+	if r.lease != nil || len(r.asked) != 0 {
+		t.Errorf("lease %v, asked %v", r.lease, r.asked)
+	}
+}
+
+func TestAPoolThatIsGoneIsAsStrictAsAny(t *testing.T) {
+	r := newRig(t, quarantined())
+	r.pool = nil
+	r.look()
+	if r.lease == nil || len(r.asked) != 1 {
+		t.Errorf("lease %v, asked %v", r.lease, r.asked)
+	}
+}
+
+// The controller assigns another verifier where the message says that this one
+// cannot tell.
+func TestAVerifierWithoutParentSaysSoOnTheLease(t *testing.T) {
+	r := newRig(t, quarantined())
+	r.opened = errors.New("node n1 knows no parent of pool v4")
+	if again := r.look().RequeueAfter; again != time.Second {
+		t.Errorf("again after %s", again)
+	}
+	if l := r.lease.Spec; l.State != v1alpha1.StateQuarantined || !strings.Contains(l.Message, "knows no parent") {
+		t.Errorf("lease %+v", l)
+	}
+}
+
+func TestWhatIsKnownIsWrittenOnce(t *testing.T) {
+	r := newRig(t, quarantined())
+	var waits []time.Duration
+	for range 6 {
+		waits = append(waits, r.look().RequeueAfter)
+		r.clock.Step(waits[len(waits)-1])
+	}
+	if r.settled != 1 || len(r.events.Events) != 1 || len(r.asked) != 6 {
+		t.Errorf("%d writes, %d events, %d looks", r.settled, len(r.events.Events), len(r.asked))
+	}
+	if last := waits[len(waits)-1]; last != unknownMost {
+		t.Errorf("waits %v", waits)
+	}
+}
+
+func TestALeaseIsLeftAloneUntilItsTimeOrAChange(t *testing.T) {
+	r := newRig(t, quarantined(stranger))
+	r.evidence = answered
+	wait := r.look().RequeueAfter
+	r.clock.Step(wait / 2) // the watch tells of our own write
+	if again := r.look().RequeueAfter; again != wait/2 || len(r.asked) != 1 {
+		t.Errorf("again after %s, %d looks", again, len(r.asked))
+	}
+	r.change(func(s *v1alpha1.IPLeaseSpec) { s.Message = "" }) // somebody asks anew
+	r.look()
+	if len(r.asked) != 2 {
+		t.Errorf("%d looks", len(r.asked))
+	}
+}
+
+func TestALeaseThatGoesIntoOtherHandsMeanwhileIsTheirs(t *testing.T) {
+	for name, meanwhile := range map[string]func(*rig){
+		"another verifier": func(r *rig) { r.change(func(s *v1alpha1.IPLeaseSpec) { s.NodeName = "n3" }) },
+		"its pod":          func(r *rig) { r.change(func(s *v1alpha1.IPLeaseSpec) { s.State = v1alpha1.StateBound }) },
+		"deleted":          func(r *rig) { r.lease = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, quarantined())
+			r.evidence = acked
+			r.before = func() { meanwhile(r) }
+			if again := r.look().RequeueAfter; again != 0 || r.settled != 0 || len(r.tries) != 0 {
+				t.Errorf("again after %s, %d writes, %v", again, r.settled, r.tries)
+			}
+			r.look()
+			if len(r.asked) != 1 {
+				t.Error("a lease of somebody else was verified")
+			}
+		})
+	}
+}
+
+func TestALeaseThatTheCacheShowsLateIsNotVerified(t *testing.T) {
+	r := newRig(t, quarantined(func(s *v1alpha1.IPLeaseSpec) { s.NodeName = "n3" }))
+	r.look()
+	if r.killed != 0 || len(r.asked) != 0 {
+		t.Error("another node's lease was touched")
+	}
+}
+
+func TestWhileTheAPIServerIsAwayAVerificationWaits(t *testing.T) {
+	r := newRig(t, quarantined())
+	r.getError = syscall.ECONNREFUSED
+	for range 10 {
+		if again := r.look().RequeueAfter; again != apiRetry {
+			t.Fatalf("again after %s", again)
+		}
+	}
+	if len(r.asked) != 0 {
+		t.Error("a lease was verified that nobody could read")
+	}
+}
