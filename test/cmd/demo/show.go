@@ -76,7 +76,7 @@ func (s *show) playFromNothing(ctx context.Context, version string, chosen []sce
 
 func (s *show) installAndPlay(ctx context.Context, c *cluster.Cluster, version string, chosen []scenario.Scenario) error {
 	s.heading("Fenceline is built and installed")
-	s.story.Say("helm install fenceline charts/fenceline -n %s --create-namespace --wait", cluster.FencelineNamespace)
+	s.story.Say("helm upgrade --install fenceline charts/fenceline --namespace %s --create-namespace --wait", cluster.FencelineNamespace)
 	started := time.Now()
 	if err := c.InstallFenceline(ctx, version); err != nil {
 		return err
