@@ -113,13 +113,3 @@ func onlyAnswersOf(pod string, answers []answer, end time.Time) error {
 	}
 	return nil
 }
-
-// firstAnswer returns when the pod first answered somebody who asked after since.
-func firstAnswer(pod string, answers []answer, since time.Time) time.Time {
-	for _, a := range answers {
-		if a.pod == pod && a.begun.After(since) {
-			return a.at
-		}
-	}
-	return time.Time{}
-}

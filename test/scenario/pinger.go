@@ -156,3 +156,14 @@ func lostSince(pings []ping, since, now time.Time) int {
 	}
 	return lost
 }
+
+// firstAnswered returns when the first ping that was sent after since was
+// answered, or zero.
+func firstAnswered(pings []ping, since time.Time) time.Time {
+	for _, p := range pings {
+		if p.sent.After(since) && !p.answered.IsZero() {
+			return p.answered
+		}
+	}
+	return time.Time{}
+}

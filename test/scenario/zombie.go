@@ -197,7 +197,7 @@ func (z *zombie) changeTo(pod *cluster.Pod) (change, error) {
 func (z *zombie) tell(p passage, pod *cluster.Pod) {
 	z.figures.add("claim to ack", p.ack.Time.Sub(p.claim.Time))
 	z.figures.add("the zombie's last frame", p.lastFrame())
-	z.figures.add("claim to the new pod's first answer", firstAnswer(pod.Name, z.calls.heard(), p.claim.Time).Sub(p.claim.Time))
+	z.figures.add("claim to the new pod's first answer", firstAnswered(z.pings.all(), p.claim.Time).Sub(p.claim.Time))
 	z.figures.add("frames of the zombie before, and of the new pod after the claim", fmt.Sprintf("%d, %d", p.before, p.after))
 	z.figures.add("frames that the zombie tried in vain", z.crier.refused.Load())
 	z.story.Say("On the wire: a claim by %s, an ack by %s %s later. The zombie's last frame came %s; it tried %d more.",
