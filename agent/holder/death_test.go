@@ -40,7 +40,7 @@ type (
 		*death
 	}
 	mortalKernel struct {
-		*memKernel
+		Kernel
 		*death
 	}
 	mortalAPI struct {
@@ -67,28 +67,28 @@ func (m mortalKernel) AttachGuard(g bpf.Guard) error {
 	if err := m.step("guard"); err != nil {
 		return err
 	}
-	return m.memKernel.AttachGuard(g)
+	return m.Kernel.AttachGuard(g)
 }
 
 func (m mortalKernel) KillSlot(slot uint32) error {
 	if err := m.step("kill"); err != nil {
 		return err
 	}
-	return m.memKernel.KillSlot(slot)
+	return m.Kernel.KillSlot(slot)
 }
 
 func (m mortalKernel) InstallLease(key bpf.Key, l bpf.Lease) error {
 	if err := m.step("install " + key.Addr.String()); err != nil {
 		return err
 	}
-	return m.memKernel.InstallLease(key, l)
+	return m.Kernel.InstallLease(key, l)
 }
 
 func (m mortalKernel) RemoveLease(key bpf.Key) error {
 	if err := m.step("uninstall " + key.Addr.String()); err != nil {
 		return err
 	}
-	return m.memKernel.RemoveLease(key)
+	return m.Kernel.RemoveLease(key)
 }
 
 func (m mortalAPI) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {

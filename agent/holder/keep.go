@@ -179,7 +179,7 @@ func (a *adding) writeTakeOver(ctx context.Context, pool *v1alpha1.IPPool, old *
 		return nil, segment.Claim{}, err
 	}
 	held.LeaseUID, held.Token = string(l.UID), token
-	if err := a.h.killSpeakers(l, a.entry.Slot); err != nil {
+	if err := a.h.killSpeakers(l); err != nil {
 		return nil, segment.Claim{}, err
 	}
 	c, err := a.install(pool, *held)

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -146,25 +147,45 @@ func TestAVerifierDoesNotKillTheSlotOfATakeOver(t *testing.T) {
 	r.api.put(held("10.0.0.2", quarantined(v1alpha1.ReasonPodGone)))
 	r.wire.verdicts[two] = segment.Fenced
 	web := r.pod("web-0", "u1", ofStatefulSet)
-	done := make(chan error)
-	looks := 0
-	r.api.before = func(verb, _ string) error {
-		if verb == "update" {
-			if looks++; looks == 1 {
-				// The verifier comes while the take-over is written.
-				go func() {
-					_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
-					done <- err
-				}()
-			}
+	store, read, taken, killed := r.Leases, make(chan struct{}), make(chan struct{}), make(chan error)
+	// The verifier has read the Quarantined lease, and is slow to kill.
+	r.Leases = slowGet{store, func() {
+		close(read)
+		select {
+		case <-taken:
+		case <-time.After(200 * time.Millisecond): // the lock keeps the take-over waiting
 		}
-		return nil
-	}
+	}}
+	go func() {
+		_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+		killed <- err
+	}()
+	<-read
 	r.add(web)
-	if err := <-done; err != nil {
+	close(taken)
+	if err := <-killed; err != nil {
 		t.Error(err)
 	}
 	if !r.speaks(web, "10.0.0.2") {
 		t.Error("the verifier has killed the new holder")
 	}
+}
+
+// An agent that dies between the take-over's write and the end of the older
+// sandbox must end it before the address is free, whichever it resumes first.
+func TestTheUndoOfATakeOverEndsTheOlderSandboxFirst(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	older := r.pod("web", "u1")
+	r.add(older)
+	newer := older
+	newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
+	r.death.did, r.death.left = nil, 4
+	if err := add(r, newer); err == nil || r.death.did[3] != "update 10.0.0.2" {
+		t.Fatalf("died after %v, %v", r.death.did, err)
+	}
+	r.restart()
+	if err := r.resumeEntry(t.Context(), attachment{newer.ContainerID, newer.Interface}); err != nil {
+		t.Error(err)
+	}
+	r.want() // the rig has watched that nobody may speak for it
 }

@@ -17,12 +17,12 @@ func (h *Holders) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLe
 	if err != nil || l.Spec.State != v1alpha1.StateQuarantined || !HasPredecessor(&l.Spec) {
 		return l, false, err
 	}
-	return l, h.endedHere(l), h.killSpeakers(l, 0)
+	return l, h.endedHere(l), h.killSpeakers(l)
 }
 
-// killSpeakers kills every slot of this node, but the holder's own, that the
-// kernel lets speak for a lease's address.
-func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
+// killSpeakers kills every slot of this node that the kernel lets speak for a
+// lease's address.
+func (h *Holders) killSpeakers(l *v1alpha1.IPLease) error {
 	network, addr, err := v1alpha1.ParseLeaseName(l.Name)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
 		return fmt.Errorf("read the kernel's leases: %w", err)
 	}
 	for key, installed := range leases {
-		if key.Addr != addr || installed.Network != h.network(network) || installed.Slot == 0 || installed.Slot == own {
+		if key.Addr != addr || installed.Network != h.network(network) || installed.Slot == 0 {
 			continue
 		}
 		if err := h.Kernel.KillSlot(installed.Slot); err != nil {

@@ -106,6 +106,18 @@ func (awayLeases) OfPod(context.Context, string, string) ([]v1alpha1.IPLease, er
 	return nil, &netError{}
 }
 
+// slowGet does something after a lease was read.
+type slowGet struct {
+	Leases
+	after func()
+}
+
+func (s slowGet) Get(ctx context.Context, name string) (*v1alpha1.IPLease, error) {
+	l, err := s.Leases.Get(ctx, name)
+	s.after()
+	return l, err
+}
+
 // netError is a connection that broke after the request was sent.
 type netError struct{}
 
