@@ -58,6 +58,15 @@ func TestAClaimAskedAgainIsAckedAgainAndReportedOnce(t *testing.T) {
 	equal(t, "second event", b.events.next().Token, 300)
 }
 
+// Its address may have been given to somebody else since, for whom this ack would stand.
+func TestADeadSlotIsFencedWithoutAnAck(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	must(t, b.KillSlot(1))
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultFenced)
+	equal(t, "fenced", b.fenced(addr4), true)
+}
+
 func TestAClaimUnderThePreviousKeyIsAckedUnderIt(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)

@@ -156,8 +156,9 @@ static __always_inline enum result guard_hears(const struct speech *s)
 				   GUARD_INGRESS);
 		return ALLOWED;
 	}
+	/* A sibling that may not speak any more has a successor elsewhere. */
 	if (speech_is_tentative(s) || l->flags & LEASE_SHARED_MAC ||
-	    state_is_fenced(&key, l))
+	    slot_is_dead(l->slot) || state_is_fenced(&key, l))
 		return ALLOWED;
 	return DROP_MAC;
 }

@@ -76,6 +76,12 @@ func TestGuardIngressDropsNeighboursThatPretendToBeASibling(t *testing.T) {
 	b.expect(WhereGuardIngress, naFrame(remoteMAC, other6), drop, ResultDropMAC)
 	b.expect(WhereGuardIngress, arpFrame(otherMAC, other4, addr4), pass)
 	b.expect(WhereGuardIngress, arpProbe(remoteMAC, other4), pass) // its holder must hear and answer it
+	t.Run("but not the successor of a dead one, who claims nothing in mode Observe", func(t *testing.T) {
+		b := newBench(t, setup{})
+		b.bind(other4, 2)
+		must(t, b.KillSlot(2))
+		b.expect(WhereGuardIngress, arpFrame(remoteMAC, other4, addr4), pass)
+	})
 	t.Run("but not IP: a router has its own MAC", func(t *testing.T) {
 		b.t = t
 		b.expect(WhereGuardIngress, udpTo(addr4, remoteMAC, other4), pass)

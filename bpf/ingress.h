@@ -4,6 +4,7 @@
 #define FENCELINE_INGRESS_H
 
 #include "ack.h"
+#include "slot.h"
 
 /* Somebody claims with an older token what is held here: the agent answers. */
 static __always_inline void ingress_old(const struct claimed *c,
@@ -37,6 +38,7 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 	const struct mac *own;
 	const struct lease *l;
 	struct claimed c;
+	bool dead;
 	int key;
 
 	if (!fence_read(skb, f, &c, where))
@@ -61,11 +63,18 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 		ingress_old(&c, l, parent, where);
 		return verdict;
 	}
+	dead = slot_is_dead(l->slot);
 	key = fence_raise(&c, l, where);
 	own = where == GUARD_INGRESS || !parent ? &l->mac : &parent->mac;
 	if (key == CLAIM_NO_KEY || hearing_is_echo(&c.macs.from, parent))
 		return verdict;
 	hearing_note(&c.macs.from, parent, bpf_ktime_get_boot_ns());
+	/*
+	 * A dead slot spoke for the address once; who was given it since may
+	 * be elsewhere, alive and deaf, and an ack would stand for him.
+	 */
+	if (dead)
+		return verdict;
 	return ack_send(skb, &c, key, own, where, verdict);
 }
 

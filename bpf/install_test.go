@@ -115,6 +115,21 @@ func TestTheGateIsShutWhileNothingIsFenced(t *testing.T) {
 	equal(t, "open when its lease is gone", open(), false)
 }
 
+func TestAWatchEndsWithoutTheLeaseThatReplacedIt(t *testing.T) {
+	b := newBench(t, setup{})
+	must(t, b.InstallLease(key(addr4), Lease{}))
+	must(t, b.RemoveWatch(key(addr4)))
+	_, watched, err := b.Lease(key(addr4))
+	must(t, err)
+	equal(t, "watched", watched, false)
+	must(t, b.InstallLease(key(addr4), Lease{}))
+	b.bind(addr4, 1)
+	must(t, b.RemoveWatch(key(addr4)))
+	_, leased, err := b.Lease(key(addr4))
+	must(t, err)
+	equal(t, "leased", leased, true)
+}
+
 // A raise between user space's look and its settling must leave the gate open.
 func TestSettlingTheGateLosesNoFence(t *testing.T) {
 	b := newBench(t, setup{})

@@ -104,11 +104,26 @@ func (k *Kernel) installLease(key Key, l Lease) error {
 	return k.settle()
 }
 
+// RemoveWatch ends a watch. An address that is leased by now, or not watched, stays as it is.
+func (k *Kernel) RemoveWatch(key Key) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	present, ok, err := k.Lease(key)
+	if err != nil || !ok || present.Slot != 0 {
+		return err
+	}
+	return k.removeLease(key)
+}
+
 // RemoveLease forgets a lease or a watch; one that is not there is no error. The state goes with it unless a claim
 // was heard: that memory keeps a stale lease from coming back unfenced.
 func (k *Kernel) RemoveLease(key Key) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.removeLease(key)
+}
+
+func (k *Kernel) removeLease(key Key) error {
 	err := k.maps.Leases.Delete(key.layout())
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove lease of %s: %w", key, err)

@@ -16,7 +16,7 @@ type Kernel interface {
 	ObserversAttached() (map[int]bool, error)
 
 	InstallLease(bpf.Key, bpf.Lease) error
-	RemoveLease(bpf.Key) error
+	RemoveWatch(bpf.Key) error
 	Lease(bpf.Key) (bpf.Lease, bool, error)
 	State(bpf.Key) (bpf.State, bool, error)
 	Fenced(bpf.Key) (bool, error)

@@ -85,9 +85,12 @@ func (k *memKernel) InstallLease(key bpf.Key, l bpf.Lease) error {
 	return nil
 }
 
-func (k *memKernel) RemoveLease(key bpf.Key) error {
+func (k *memKernel) RemoveWatch(key bpf.Key) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.leases[key].Slot != 0 {
+		return nil
+	}
 	delete(k.leases, key)
 	if k.states[key].MaxToken == 0 {
 		delete(k.states, key)

@@ -86,14 +86,8 @@ func (w *watch) end() error {
 	if !at.ours {
 		return nil
 	}
-	lease, installed, err := s.kernel.Lease(w.key)
-	if err != nil {
-		return fmt.Errorf("look for the watch of %s: %w", w.key, err)
-	}
-	if !installed || lease.Slot != 0 {
-		return nil
-	}
-	if err := s.kernel.RemoveLease(w.key); err != nil {
+	// The address may have been leased meanwhile; then the entry is the lease's.
+	if err := s.kernel.RemoveWatch(w.key); err != nil {
 		return fmt.Errorf("stop watching %s: %w", w.key, err)
 	}
 	return nil
