@@ -297,9 +297,12 @@ type IPPoolStatus struct {
 	// scarce asks agents to give their Warm leases up.
 	// +optional
 	Scarce bool `json:"scarce,omitempty"`
-	// agents is how many node agents share the pool; each agent's index stands on its pod.
+	// agents is how many node agents there are, with an index or without.
 	// +optional
 	Agents int64 `json:"agents,omitempty"`
+	// shares is into how many parts agents divide the pool, at least one for each index of an agent's pod.
+	// +optional
+	Shares int64 `json:"shares,omitempty"`
 	// conditions: Ready, Overlapping, Exhausted, Unfenced.
 	// +optional
 	// +listType=map

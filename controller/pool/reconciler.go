@@ -147,7 +147,7 @@ func (r *Reconciler) facts(ctx context.Context, pool *v1alpha1.IPPool) (Facts, e
 	if err != nil {
 		return Facts{}, err
 	}
-	return Facts{Pool: pool, Leases: leases.Items, Others: pools.Items, Shares: agents.Shares(pods)}, nil
+	return Facts{Pool: pool, Leases: leases.Items, Others: pools.Items, Agents: len(pods), Shares: agents.Shares(pods)}, nil
 }
 
 // tell makes an event of each condition that has changed for the worse or back.

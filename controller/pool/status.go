@@ -21,8 +21,8 @@ type Facts struct {
 	Cooling []netip.Addr
 	// Others are the other pools of the cluster.
 	Others []v1alpha1.IPPool
-	// Shares into which the agents divide a pool.
-	Shares int
+	// Agents that there are, and Shares into which they divide a pool.
+	Agents, Shares int
 	Now    metav1.Time
 }
 
@@ -31,7 +31,8 @@ type Facts struct {
 func Status(f Facts) (v1alpha1.IPPoolStatus, map[v1alpha1.LeaseReason]int64) {
 	status := v1alpha1.IPPoolStatus{
 		ObservedGeneration: f.Pool.Generation,
-		Agents:             int64(f.Shares),
+		Agents:             int64(f.Agents),
+		Shares:             int64(f.Shares),
 	}
 	for _, c := range f.Pool.Status.Conditions {
 		status.Conditions = append(status.Conditions, *c.DeepCopy())

@@ -52,12 +52,13 @@ func TestStatusCountsAndMarks(t *testing.T) {
 			lease("10.9.9.9", v1alpha1.StateRetained),
 		},
 		Cooling: []netip.Addr{netip.MustParseAddr("10.6.0.77")},
+		Agents:  2,
 		Shares:  3,
 		Now:     noon(),
 	})
 
 	want := v1alpha1.IPPoolStatus{
-		ObservedGeneration: 3, Total: 253, Used: 6, Bound: 2, Warm: 1, Quarantined: 1, Retained: 2, Agents: 3,
+		ObservedGeneration: 3, Total: 253, Used: 6, Bound: 2, Warm: 1, Quarantined: 1, Retained: 2, Agents: 2, Shares: 3,
 	}
 	got := status
 	got.InUse, got.Conditions = "", nil
@@ -160,7 +161,7 @@ func TestScarcity(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		warm   *int64
-		shares int
+		agents int
 		leases []v1alpha1.IPLease
 		want   bool
 	}{
@@ -174,7 +175,7 @@ func TestScarcity(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			pool := subnetPool("blue", "10.6.0.0/29", 0)
 			pool.Spec.Warm = row.warm
-			status, _ := Status(Facts{Pool: &pool, Leases: row.leases, Shares: row.shares, Now: noon()})
+			status, _ := Status(Facts{Pool: &pool, Leases: row.leases, Agents: row.agents, Now: noon()})
 			if status.Scarce != row.want {
 				t.Errorf("scarce %v, want %v", status.Scarce, row.want)
 			}

@@ -152,7 +152,9 @@ func TestQuarantinedLease(t *testing.T) {
 		{"a conflict moves when its node is gone", facts(quarantinedFor(conflict, ago(0)), verifierGone), reassign},
 		{"a conflict outlasts a node that is away for a while", facts(quarantinedFor(conflict, ago(9*time.Minute)), verifierDead), waitUntil(hence(time.Minute))},
 		{"a conflict moves when its node stays away", facts(quarantinedFor(conflict, ago(10*time.Minute)), verifierDead), reassign},
-		{"a conflict is no matter of the previous holder's machine", facts(quarantinedFor(conflict, ago(0)), nodeGoneSince(ago(time.Hour))), leaveAlone()},
+		{"a conflict that the previous holder may have made ends with its machine", facts(quarantinedFor(conflict, ago(0)), nodeGoneSince(ago(time.Hour))), take(v1alpha1.ReasonNodeGone)},
+		{"a conflict with a stranger, met at ADD, is no matter of any machine", facts(quarantinedFor(conflict, ago(0)), nodeGoneSince(ago(time.Hour)),
+			func(f *Facts) { f.Lease.Spec.Previous = nil }), leaveAlone()},
 	} {
 		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
 	}

@@ -23,11 +23,12 @@ const (
 // whether what is known of the previous holder's machine has changed.
 func decideQuarantined(f Facts) Action {
 	spec := &f.Lease.Spec
-	if spec.Reason == v1alpha1.ReasonConflict {
-		return decideConflict(f)
-	}
+	// Also after a conflict: it may have been the previous holder who answered.
 	if a, ok := decideNewAssertion(f); ok {
 		return a
+	}
+	if spec.Reason == v1alpha1.ReasonConflict {
+		return decideConflict(f)
 	}
 	if spec.NodeName == "" || !f.Verifier.Alive {
 		return Action{Kind: Reassign, Why: fmt.Sprintf("verifier %q is not there", spec.NodeName)}
