@@ -23,7 +23,7 @@ type Facts struct {
 	Others []v1alpha1.IPPool
 	// Agents that there are, and Shares into which they divide a pool.
 	Agents, Shares int
-	Now    metav1.Time
+	Now            metav1.Time
 }
 
 // Status makes the status of a pool, and counts its Quarantined leases by
