@@ -80,7 +80,7 @@ func (p *pinger) send(ctx context.Context) {
 	}
 }
 
-// sendOne notes the ping even if it could not be sent: nobody answered it.
+// sendOne notes the ping even if it could not be sent: then nobody answers it.
 func (p *pinger) sendOne(addr netip.Addr) {
 	p.mu.Lock()
 	seq := len(p.pings)
@@ -91,7 +91,7 @@ func (p *pinger) sendOne(addr netip.Addr) {
 	if err != nil {
 		return
 	}
-	p.conn.WriteTo(data, &net.IPAddr{IP: addr.AsSlice()})
+	_, _ = p.conn.WriteTo(data, &net.IPAddr{IP: addr.AsSlice()})
 }
 
 func (p *pinger) receive() {
