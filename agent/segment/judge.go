@@ -40,6 +40,8 @@ type Evidence struct {
 	Asserted bool
 	// OthersShare: another node has this segment, so that there is somebody to be heard. The caller's knowledge.
 	OthersShare bool
+	// Guessed: no pool and no pod vouches for it that this parent carries the address. The caller's knowledge.
+	Guessed bool
 
 	// HeldHere: an older lease of the address is still installed on this very
 	// node, so that an ack could be heard, and nobody who speaks for the address.
@@ -73,6 +75,7 @@ type Evidence struct {
 //	fewer than three unanswered rounds        Unknown: nobody listened for long enough
 //	the previous holder's end is asserted     Silent
 //	no other node shares the segment          Silent: there is nobody to hear
+//	the parent was guessed                    Unknown: the previous holder may be on another segment
 //	another node was heard within 2 minutes   Silent
 //	otherwise                                 Unknown: a deaf listener (R2)
 func Judge(e Evidence) Verdict {
@@ -85,7 +88,7 @@ func Judge(e Evidence) Verdict {
 		return Answered
 	case !e.Carrier, !e.Observed, e.HeldHere, e.Unanswered < MinRounds:
 		return Unknown
-	case e.Asserted, !e.OthersShare, e.hearing():
+	case e.Asserted, !e.OthersShare, !e.Guessed && e.hearing():
 		return Silent
 	}
 	return Unknown
@@ -119,6 +122,8 @@ func (e Evidence) String() string {
 		return "the observer is not attached to the parent"
 	case e.Unanswered < MinRounds:
 		return fmt.Sprintf("only %d of %d probe rounds were completed", e.Unanswered, MinRounds)
+	case e.Guessed:
+		return "nobody answered, but nothing says that this parent carries the pool: name it in the pool's spec.parents"
 	case e.Heard:
 		return fmt.Sprintf("nobody answered, but no other node was heard on the parent for %s", e.HeardAgo.Round(time.Second))
 	}

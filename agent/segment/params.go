@@ -81,8 +81,8 @@ type Verification struct {
 	Claim Claim
 	// Probe parameters; Mode, PreviousMAC and Settle are taken from the claim.
 	Probe ProbeParams
-	// SlotDead, Asserted and OthersShare are the caller's evidence, see Evidence.
-	SlotDead, Asserted, OthersShare bool
+	// SlotDead, Asserted, OthersShare and Guessed are the caller's evidence, see Evidence.
+	SlotDead, Asserted, OthersShare, Guessed bool
 }
 
 // Announcement tells a segment of a new holder, from the holder's own interface.
