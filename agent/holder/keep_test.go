@@ -184,7 +184,7 @@ func TestTheUndoOfATakeOverEndsTheOlderSandboxFirst(t *testing.T) {
 		t.Fatalf("died after %v, %v", r.death.did, err)
 	}
 	r.restart()
-	if err := r.resumeEntry(t.Context(), attachment{newer.ContainerID, newer.Interface}); err != nil {
+	if err := r.resumeEntry(t.Context(), attachment{newer.ContainerID, newer.Interface}, askTimeout); err != nil {
 		t.Error(err)
 	}
 	r.want() // the rig has watched that nobody may speak for it

@@ -13,7 +13,7 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// askTimeout bounds how long a DEL, or the worker at one entry, waits for the
+// askTimeout bounds how long a DEL, or a try of the worker, waits for the
 // API server: a connection that went dead without a word blocks for much longer.
 const askTimeout = 5 * time.Second
 

@@ -53,7 +53,7 @@ func TestADELIsCarriedOutOnceTheAPIServerIsBack(t *testing.T) {
 		t.Errorf("journal %v", e)
 	}
 	r.restart()
-	if left, err := r.resume(t.Context()); left != 0 || err != nil {
+	if left, err := r.resume(t.Context(), askTimeout); left != 0 || err != nil {
 		t.Errorf("nothing was pending, got %d, %v", left, err)
 	}
 	r.api.setAway(false)

@@ -32,7 +32,7 @@ var (
 
 // resumeEntry resumes one attachment: what was left half done is released, and
 // of what is bound a GET of each lease decides (R7).
-func (h *Holders) resumeEntry(ctx context.Context, a attachment) error {
+func (h *Holders) resumeEntry(ctx context.Context, a attachment, patience time.Duration) error {
 	unlock, ok := h.attachments.tryLock(a)
 	if !ok {
 		return errBusy
@@ -43,7 +43,7 @@ func (h *Holders) resumeEntry(ctx context.Context, a attachment) error {
 		maps.DeleteFunc(h.disputed, func(d dispute, _ time.Time) bool { return d.attachment == a })
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if e.Phase != journal.Bound || e.Session != h.Session {
 		return h.release(ctx, e)

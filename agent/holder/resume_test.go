@@ -67,7 +67,7 @@ func TestR7AGETOfTheLeaseDecidesAfterARestart(t *testing.T) {
 			test.happen(r)
 			if test.want.undecided {
 				r.pending.add(attachment{web.ContainerID, web.Interface})
-				if left, err := r.resume(t.Context()); left != 1 || err == nil {
+				if left, err := r.resume(t.Context(), askTimeout); left != 1 || err == nil {
 					t.Errorf("left %d, %v", left, err)
 				}
 			} else {
@@ -125,7 +125,7 @@ func TestALivingPodIsNotFencedWhileAnotherNodeProbesItsAddress(t *testing.T) {
 	r.add(web)
 	r.replace(held("10.0.0.2"))
 	r.Changed("10.0.0.2")
-	if left, err := r.resume(t.Context()); left != 1 || !errors.Is(err, errDisputed) || !r.speaks(web, "10.0.0.2") {
+	if left, err := r.resume(t.Context(), askTimeout); left != 1 || !errors.Is(err, errDisputed) || !r.speaks(web, "10.0.0.2") {
 		t.Fatalf("left %d, %v", left, err)
 	}
 	// The other node heard the pod.
@@ -148,7 +148,7 @@ func TestAClaimEndsADisputeAtOnce(t *testing.T) {
 	r.replace(held("10.0.0.2"))
 	r.kernel.claimed(key("10.0.0.2"), 1<<40)
 	r.Fenced(key("10.0.0.2"))
-	if left, err := r.resume(t.Context()); left != 0 || err != nil || !r.kernel.isDead(slot) {
+	if left, err := r.resume(t.Context(), askTimeout); left != 0 || err != nil || !r.kernel.isDead(slot) {
 		t.Fatalf("left %d, %v", left, err)
 	}
 }
@@ -161,7 +161,7 @@ func TestAPodThatLostItsAddressIsDeletedAlsoWhenTheFirstTryFails(t *testing.T) {
 	client := r.Client
 	r.Client = undeletable{client}
 	r.Changed("10.0.0.2")
-	if left, err := r.resume(t.Context()); left != 1 || err == nil {
+	if left, err := r.resume(t.Context(), askTimeout); left != 1 || err == nil {
 		t.Fatalf("left %d, %v", left, err)
 	}
 	r.Client = client
@@ -182,7 +182,7 @@ func TestOneCallFailsForAllWhileTheAPIServerIsAway(t *testing.T) {
 	}
 	r.api.setAway(true)
 	before := r.api.calls["get"]
-	if left, err := r.resume(t.Context()); left != 3 || err == nil || r.api.calls["get"] != before+1 {
+	if left, err := r.resume(t.Context(), askTimeout); left != 3 || err == nil || r.api.calls["get"] != before+1 {
 		t.Errorf("left %d, %v after %d calls", left, err, r.api.calls["get"]-before)
 	}
 }

@@ -155,7 +155,7 @@ func (m *machine) resumeAll() {
 		}
 		left := 0
 		check(m.u.t, m.node.Do(func() error {
-			left, _ = m.Holders.resume(m.u.t.Context())
+			left, _ = m.Holders.resume(m.u.t.Context(), askTimeout)
 			return nil
 		}))
 		return left == 0

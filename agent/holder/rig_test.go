@@ -119,14 +119,14 @@ func (r *rig) settle() {
 		for _, e := range r.Journal.All() {
 			r.pending.add(attachmentOf(&e))
 		}
-		if left, _ := r.resume(r.t.Context()); left == 0 {
+		if left, _ := r.resume(r.t.Context(), askTimeout); left == 0 {
 			return
 		}
 		for d := range r.disputed {
 			r.disputed[d] = time.Now().Add(-disputePatience)
 		}
 	}
-	left, why := r.resume(r.t.Context())
+	left, why := r.resume(r.t.Context(), askTimeout)
 	r.t.Fatalf("%d entries are never resumed: %v", left, why)
 }
 

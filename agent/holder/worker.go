@@ -19,6 +19,10 @@ const (
 	// server is away each try is one call.
 	retryFirst = 100 * time.Millisecond
 	retryMost  = time.Second
+	// firstPatience is how long a try waits for the API server at first: one that
+	// is just starting may accept a request and never answer it. Each try that
+	// was too short doubles it, up to askTimeout.
+	firstPatience = time.Second
 )
 
 // Changed tells that a watch saw the lease of that name change or go. The watch
@@ -47,7 +51,7 @@ func (h *Holders) Run(ctx context.Context) error {
 		h.pending.add(attachmentOf(&e))
 	}
 	var wait time.Duration
-	retry, told := retryFirst, ""
+	retry, patience, told := retryFirst, firstPatience, ""
 	for {
 		audited := false
 		timer := h.Clock.NewTimer(wait)
@@ -63,10 +67,13 @@ func (h *Holders) Run(ctx context.Context) error {
 		if audited {
 			h.suspect(ctx)
 		}
-		left, err := h.resume(ctx)
+		left, err := h.resume(ctx, patience)
 		if left == 0 {
-			wait, retry, told = auditPeriod, retryFirst, ""
+			wait, retry, patience, told = auditPeriod, retryFirst, firstPatience, ""
 			continue
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			patience = min(2*patience, askTimeout)
 		}
 		// The same sentence each second would bury the others.
 		if why := err.Error(); why != told && !errors.Is(err, errBusy) {
@@ -77,10 +84,10 @@ func (h *Holders) Run(ctx context.Context) error {
 	}
 }
 
-// resume resumes what is pending, oldest first. It returns how many entries are
-// left, and why the first of them is. While the API server is away one call
-// fails for all.
-func (h *Holders) resume(ctx context.Context) (left int, first error) {
+// resume resumes what is pending, oldest first, with patience for each. It
+// returns how many entries are left, and why the first of them is. While the
+// API server is away one call fails for all.
+func (h *Holders) resume(ctx context.Context, patience time.Duration) (left int, first error) {
 	todo := h.pending.take()
 	away := false
 	for _, e := range h.Journal.All() {
@@ -89,7 +96,7 @@ func (h *Holders) resume(ctx context.Context) (left int, first error) {
 			continue
 		}
 		if !away {
-			err := h.resumeEntry(ctx, a)
+			err := h.resumeEntry(ctx, a, patience)
 			if err == nil {
 				continue
 			}

@@ -1,0 +1,299 @@
+//go:build kernel
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/session"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// machine is this machine as node n1 of a real API server, with a parent that
+// leads nowhere. There are no controllers and no kubelet; the test is both.
+type machine struct {
+	client.Client
+	t      *testing.T
+	server *apiserver.Server
+	agent  *agentapi.Client
+	parent string
+	node   *corev1.Node
+	pods   int
+}
+
+// start runs the agent until the test ends.
+func start(t *testing.T) *machine {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("kernel tests need root")
+	}
+	m := &machine{t: t, server: apiserver.New(t), parent: fmt.Sprintf("flt%d", os.Getpid())}
+	scheme := runtime.NewScheme()
+	check(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	var err error
+	m.Client, err = client.New(m.server.Admin(), client.Options{Scheme: scheme})
+	check(t, err)
+
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = m.parent
+	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: m.parent + "p"}))
+	for _, name := range []string{m.parent + "p", m.parent} {
+		link, err := netlink.LinkByName(name)
+		check(t, err)
+		check(t, netlink.LinkSetUp(link))
+		if name == m.parent {
+			t.Cleanup(func() { check(t, netlink.LinkDel(link)) })
+		}
+	}
+
+	dir, bpffs := t.TempDir(), t.TempDir()
+	check(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
+	t.Cleanup(func() { check(t, unix.Unmount(bpffs, unix.MNT_DETACH)) })
+	pins := filepath.Join(bpffs, "fenceline")
+
+	m.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	yes := true
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}, Spec: v1alpha1.IPPoolSpec{
+		Subnet: "10.66.0.0/24", IPs: []string{"10.66.0.2-10.66.0.9"}, Default: &yes,
+	}}
+	for _, o := range []client.Object{
+		m.node, pool, namespace("fenceline-system"), namespace("shop"),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "fenceline-system", Name: claimKeySecret},
+			Data: map[string][]byte{"current": []byte("0123456789abcdef")}},
+	} {
+		check(t, m.Create(t.Context(), o))
+	}
+	pool.Status.Agents = 1
+	check(t, m.Status().Update(t.Context(), pool))
+
+	t.Setenv("KUBECONFIG", m.server.Kubeconfig())
+	ctx, stop := context.WithCancel(context.Background())
+	socket, done := filepath.Join(dir, "agent.sock"), make(chan error, 1)
+	go func() {
+		done <- run(ctx, settings{
+			node: "n1", namespace: "fenceline-system", pod: "agent", stateDir: dir, socket: socket, bpfDir: pins,
+			metricsAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", logLevel: slog.LevelInfo,
+		})
+	}()
+	t.Cleanup(func() {
+		stop()
+		check(t, <-done)
+		k, err := bpf.Open(bpf.Options{Dir: pins})
+		check(t, err)
+		check(t, k.Remove())
+	})
+	m.agent = agentapi.NewClient(socket)
+	m.eventually("the agent serves", 30*time.Second, func() bool { return m.agent.Status(t.Context()) == nil })
+	return m
+}
+
+func namespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// sandbox makes a pod with a network namespace and a macvlan in it.
+func (m *machine) sandbox() agentapi.AddRequest {
+	t := m.t
+	t.Helper()
+	m.pods++
+	name := fmt.Sprintf("pod-%d", m.pods)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{
+		NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "none"}},
+	}}
+	check(t, m.Create(t.Context(), pod))
+	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), name))
+	check(t, err)
+	t.Cleanup(func() { check(t, ns.Delete()) })
+	parent, err := net.InterfaceByName(m.parent)
+	check(t, err)
+	f, err := os.Open(ns.Path())
+	check(t, err)
+	defer f.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.ParentIndex, attrs.Namespace = "eth0", parent.Index, netlink.NsFd(f.Fd())
+	check(t, netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+	return agentapi.AddRequest{
+		Attachment: agentapi.Attachment{ContainerID: name, Interface: "eth0"}, NetNS: ns.Path(),
+		Pod:     agentapi.Pod{Namespace: "shop", Name: name, UID: string(pod.UID)},
+		Network: agentapi.Network{Name: "underlay", Type: "macvlan"},
+	}
+}
+
+// add calls ADD and returns the lease.
+func (m *machine) add(r agentapi.AddRequest) *v1alpha1.IPLease {
+	m.t.Helper()
+	answer, err := m.agent.Add(m.t.Context(), r)
+	check(m.t, err)
+	l := m.lease(answer.IPs[0].Address.Addr())
+	if l == nil || l.Spec.Holder.ContainerID != r.ContainerID {
+		m.t.Fatalf("the lease of %v is %+v", answer.IPs, l)
+	}
+	return l
+}
+
+func (m *machine) lease(addr netip.Addr) *v1alpha1.IPLease {
+	m.t.Helper()
+	l := &v1alpha1.IPLease{}
+	err := m.Get(m.t.Context(), types.NamespacedName{Name: addr.String()}, l)
+	check(m.t, client.IgnoreNotFound(err))
+	if err != nil {
+		return nil
+	}
+	return l
+}
+
+func (m *machine) eventually(what string, within time.Duration, ok func() bool) {
+	m.t.Helper()
+	deadline := time.Now().Add(within)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			m.t.Fatalf("not within %s: %s", within, what)
+		}
+		<-tick.C
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The whole agent against a real API server and the real kernel. It is one test
+// because a process can register its metrics, and so be an agent, only once.
+func TestTheAgent(t *testing.T) {
+	m := start(t)
+	ctx := t.Context()
+
+	t.Run("gives an address and takes it back", func(t *testing.T) {
+		r := m.sandbox()
+		l := m.add(r)
+		check(t, m.agent.Check(ctx, agentapi.CheckRequest{Attachment: r.Attachment}))
+		check(t, m.agent.Del(ctx, agentapi.DelRequest{Attachment: r.Attachment}))
+		if l := m.lease(netip.MustParseAddr(l.Name)); l != nil {
+			t.Errorf("left %+v", l.Spec)
+		}
+	})
+
+	t.Run("refuses an interface that is not there, or has no parent, with what to do", func(t *testing.T) {
+		r := m.sandbox()
+		r.Interface = "eth1"
+		wantCode(t, agentapi.CodeTryAgainLater, m.addError(r))
+		r.Interface = "lo"
+		wantCode(t, agentapi.CodeInvalidNetworkConfig, m.addError(r))
+	})
+
+	t.Run("records a living pod again whose lease was deleted", func(t *testing.T) {
+		l := m.add(m.sandbox())
+		check(t, m.Delete(ctx, l.DeepCopy()))
+		m.eventually("the lease is back", 5*time.Second, func() bool {
+			again := m.lease(netip.MustParseAddr(l.Name))
+			return again != nil && again.UID != l.UID && again.Spec.Holder.ContainerID == l.Spec.Holder.ContainerID
+		})
+	})
+
+	t.Run("verifies what it held itself, and lets go", func(t *testing.T) {
+		r := m.sandbox()
+		l := m.add(r)
+		m.quarantine(l, "n1", l.Spec.Session)
+		m.eventually("the address is free", 5*time.Second, func() bool { return m.lease(netip.MustParseAddr(l.Name)) == nil })
+		m.eventually("the attachment is forgotten", 5*time.Second, func() bool {
+			return m.agent.Check(ctx, agentapi.CheckRequest{Attachment: r.Attachment}) != nil
+		})
+	})
+
+	// No pod of this pool was ever here, and the pool names no parent: the last
+	// holder's parent is called as one of this node.
+	t.Run("verifies by the name of the last holder's parent", func(t *testing.T) {
+		pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.67.0.0/24"}}
+		check(t, m.Create(ctx, pool))
+		l := foreign("10.67.0.2", m.parent)
+		check(t, m.Create(ctx, l))
+		m.quarantine(l, "n2", "n2/boot")
+		m.eventually("the address is free", 5*time.Second, func() bool { return m.lease(netip.MustParseAddr(l.Name)) == nil })
+		l = foreign("10.67.0.3", "nowhere0")
+		check(t, m.Create(ctx, l))
+		m.quarantine(l, "n2", "n2/boot")
+		m.eventually("the lease says that no parent is known", 5*time.Second, func() bool {
+			return m.lease(netip.MustParseAddr(l.Name)).Spec.Message != ""
+		})
+		t.Log(m.lease(netip.MustParseAddr(l.Name)).Spec.Message)
+	})
+
+	t.Run("carries out a DEL soon after the API server's return", func(t *testing.T) {
+		r := m.sandbox()
+		l := m.add(r)
+		check(t, m.server.StopAPIServer(ctx))
+		wantCode(t, agentapi.CodeTryAgainLater, m.addErrorOf(r, "another"))
+		check(t, m.agent.Del(ctx, agentapi.DelRequest{Attachment: r.Attachment}))
+		check(t, m.server.StartAPIServer(ctx))
+		back := time.Now()
+		// A server that is starting may swallow one request: a try and a half.
+		m.eventually("the address is free", 3*time.Second, func() bool { return m.lease(netip.MustParseAddr(l.Name)) == nil })
+		t.Logf("%s after the API server was ready", time.Since(back))
+	})
+}
+
+// addError calls ADD and returns why it failed.
+func (m *machine) addError(r agentapi.AddRequest) error {
+	m.t.Helper()
+	answer, err := m.agent.Add(m.t.Context(), r)
+	if err == nil {
+		m.t.Fatalf("ADD answers %v", answer)
+	}
+	return err
+}
+
+func (m *machine) addErrorOf(r agentapi.AddRequest, container string) error {
+	m.t.Helper()
+	r.ContainerID = container
+	return m.addError(r)
+}
+
+func wantCode(t *testing.T, code uint, err error) {
+	t.Helper()
+	t.Log(err)
+	if e, typed := errors.AsType[*agentapi.Error](err); !typed || e.Code != code {
+		t.Errorf("got %v, want code %d", err, code)
+	}
+}
+
+// quarantine is what the controller writes, with this node as the verifier.
+func (m *machine) quarantine(l *v1alpha1.IPLease, node, holderSession string) {
+	m.t.Helper()
+	l.Spec.State, l.Spec.Reason, l.Spec.NodeName, l.Spec.Session = v1alpha1.StateQuarantined, v1alpha1.ReasonPodGone, "n1", ""
+	l.Spec.Previous = &v1alpha1.PreviousHolder{Node: node, Session: holderSession, Guarded: true, Reason: v1alpha1.ReasonPodGone}
+	check(m.t, m.Update(m.t.Context(), l))
+}
+
+func foreign(addr, parent string) *v1alpha1.IPLease {
+	return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: addr}, Spec: v1alpha1.IPLeaseSpec{
+		Address: addr, Pool: "elsewhere", Parent: parent, State: v1alpha1.StateBound, NodeName: "n2", Session: session.ID("n2", "boot"),
+		Holder: &v1alpha1.Holder{Namespace: "shop", Pod: "web", PodUID: "u", Interface: "eth0", ContainerID: "c"},
+	}}
+}
