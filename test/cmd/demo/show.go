@@ -58,24 +58,32 @@ type show struct {
 
 func newShow(out io.Writer) *show { return &show{out: out, story: scenario.NewStory(out)} }
 
-// playFromNothing starts a cluster, tells the story on it, and takes it down.
+// playFromNothing starts a cluster, installs Fenceline, tells the story, and
+// takes the cluster down.
 func (s *show) playFromNothing(ctx context.Context, version string, chosen []scenario.Scenario) error {
 	s.heading("A cluster of three nodes on this machine, each a set of namespaces with a real kubelet and containerd")
 	c, err := cluster.Up(ctx, cluster.Options{
 		Prefix: prefix, Management: netip.MustParsePrefix("172.30.3.0/24"), KubeProxy: true, Progress: progress{s.story},
 	})
 	if err != nil {
-		return err
+		s.result(err)
+		return s.verdict()
 	}
-	err = s.installAndPlay(ctx, c, version, chosen)
+	s.heading("Fenceline is built and installed")
+	installed := s.install(ctx, c, version)
+	s.result(installed)
+	if installed == nil {
+		s.playAll(ctx, c, chosen)
+	}
 	s.heading("The cluster is taken down")
-	err = errors.Join(err, c.Down(context.WithoutCancel(ctx)))
-	fmt.Fprintf(s.out, "%d passed, %d failed\n", s.passed, s.failed)
-	return err
+	if err := c.Down(context.WithoutCancel(ctx)); err != nil {
+		s.result(err)
+	}
+	return s.verdict()
 }
 
-func (s *show) installAndPlay(ctx context.Context, c *cluster.Cluster, version string, chosen []scenario.Scenario) error {
-	s.heading("Fenceline is built and installed")
+// install does what the README says.
+func (s *show) install(ctx context.Context, c *cluster.Cluster, version string) error {
 	s.story.Say("helm upgrade --install fenceline charts/fenceline --namespace %s --create-namespace --wait", cluster.FencelineNamespace)
 	started := time.Now()
 	if err := c.InstallFenceline(ctx, version); err != nil {
@@ -90,7 +98,7 @@ func (s *show) installAndPlay(ctx context.Context, c *cluster.Cluster, version s
 		return err
 	}
 	s.story.Show("kubectl get nodes,pods --all-namespaces --output=wide", output)
-	return s.playAll(ctx, c, chosen)
+	return nil
 }
 
 // playOn plays on a cluster that stays.
@@ -99,15 +107,15 @@ func (s *show) playOn(ctx context.Context, prefix string, chosen []scenario.Scen
 	if err != nil {
 		return err
 	}
-	err = s.playAll(ctx, c, chosen)
-	fmt.Fprintf(s.out, "%d passed, %d failed\n", s.passed, s.failed)
-	return err
+	s.playAll(ctx, c, chosen)
+	return s.verdict()
 }
 
-func (s *show) playAll(ctx context.Context, c *cluster.Cluster, chosen []scenario.Scenario) error {
+func (s *show) playAll(ctx context.Context, c *cluster.Cluster, chosen []scenario.Scenario) {
 	stage, err := scenario.Open(c)
 	if err != nil {
-		return err
+		s.result(err)
+		return
 	}
 	for _, play := range chosen {
 		s.heading(play.Promise)
@@ -116,18 +124,28 @@ func (s *show) playAll(ctx context.Context, c *cluster.Cluster, chosen []scenari
 		for line := range strings.Lines(figures.String()) {
 			fmt.Fprint(s.out, "        ", line)
 		}
-		if err != nil {
-			s.failed++
-			fmt.Fprintf(s.out, "FAILED: %v\n", err)
-			continue
-		}
-		s.passed++
-		fmt.Fprintln(s.out, "PASSED")
+		s.result(err)
 	}
+}
+
+// result counts what has been shown, and says how it went.
+func (s *show) result(err error) {
+	if err != nil {
+		s.failed++
+		fmt.Fprintf(s.out, "FAILED: %v\n", err)
+		return
+	}
+	s.passed++
+	fmt.Fprintln(s.out, "PASSED")
+}
+
+// verdict is the last line.
+func (s *show) verdict() error {
+	fmt.Fprintf(s.out, "\n%d passed, %d failed\n", s.passed, s.failed)
 	if s.failed > 0 {
 		return errFailed
 	}
-	return ctx.Err()
+	return nil
 }
 
 // dump writes down what may explain a failure.
