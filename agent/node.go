@@ -146,7 +146,7 @@ func (a *agent) installConflist(ctx context.Context) error {
 		return fmt.Errorf("read the network configuration: %w", err)
 	}
 	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		if err := a.status(ctx); err != nil {
+		if !a.serves(ctx) {
 			return false, nil
 		}
 		_, err := install.Conflist(a.confDir, filepath.Base(a.conflist), content)

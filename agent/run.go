@@ -200,3 +200,6 @@ func (a *agent) status(ctx context.Context) error {
 	}
 	return nil
 }
+
+// serves tells whether ADD can be served.
+func (a *agent) serves(ctx context.Context) bool { return a.status(ctx) == nil }

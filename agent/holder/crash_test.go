@@ -150,7 +150,7 @@ func TestAnAgentThatDiesWhileItRecreatesALeaseKeepsThePod(t *testing.T) {
 		r.api.drop(held("10.0.0.2"))
 		r.death.left = step
 		r.Changed("10.0.0.2")
-		r.resume(t.Context(), askTimeout)
+		_, _ = r.resume(t.Context(), askTimeout) // it dies
 		r.restart()
 		r.settle()
 		r.holdsWhatTheJournalSays(web)

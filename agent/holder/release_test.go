@@ -160,7 +160,9 @@ func TestCHECKTellsWhatIsNotHeld(t *testing.T) {
 		t.Errorf("fenced: %v", err)
 	}
 	delete(r.kernel.claims, key("10.0.0.2"))
-	r.kernel.DetachGuard(r.slotOf(web))
+	if err := r.kernel.DetachGuard(r.slotOf(web)); err != nil {
+		t.Fatal(err)
+	}
 	if err := check(); err == nil || !strings.Contains(err.Error(), "guarded") {
 		t.Errorf("unguarded: %v", err)
 	}

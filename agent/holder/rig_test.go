@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -195,8 +194,8 @@ func (r *rig) add(request agentapi.AddRequest) []string {
 	return got
 }
 
-// refused expects an ADD to fail with a code.
-func (r *rig) refused(code uint, request agentapi.AddRequest) error {
+// refused expects an ADD to fail with a code, and returns what it says.
+func (r *rig) refused(code uint, request agentapi.AddRequest) string {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), answerMargin+keptRetry+50*time.Millisecond)
 	defer cancel()
@@ -205,7 +204,7 @@ func (r *rig) refused(code uint, request agentapi.AddRequest) error {
 	if !typed || e.Code != code {
 		r.t.Fatalf("ADD answers %v, %v, want code %d", answer, err, code)
 	}
-	return err
+	return e.Msg
 }
 
 func (r *rig) del(request agentapi.AddRequest) {
@@ -222,44 +221,6 @@ func (r *rig) end(request agentapi.AddRequest) {
 	if err := r.Sweep(); err != nil {
 		r.t.Fatal(err)
 	}
-}
-
-// lease expects a lease in a state and returns it.
-func (r *rig) lease(name string, state v1alpha1.LeaseState) *v1alpha1.IPLease {
-	r.t.Helper()
-	l := r.api.leases()[name]
-	if l == nil || l.Spec.State != state {
-		r.t.Fatalf("lease %s is %v, want %s; there are %v", name, l, state, r.names())
-	}
-	return l
-}
-
-// names are the leases that exist, with their states.
-func (r *rig) names() []string {
-	names := []string{}
-	for _, l := range r.api.leases() {
-		names = append(names, l.Name+" "+string(l.Spec.State))
-	}
-	slices.Sort(names)
-	return names
-}
-
-func (r *rig) want(names ...string) {
-	r.t.Helper()
-	if got := r.names(); !slices.Equal(got, append([]string{}, names...)) {
-		r.t.Fatalf("leases %v, want %v", got, names)
-	}
-}
-
-// slotOf is the slot of an ADD in the journal.
-func (r *rig) slotOf(request agentapi.AddRequest) uint32 {
-	e, _ := r.Journal.Get(request.ContainerID, request.Interface)
-	return e.Slot
-}
-
-// speaks tells whether frames of an interface for an address pass.
-func (r *rig) speaks(request agentapi.AddRequest, addr string) bool {
-	return slices.Contains(r.kernel.speakers(key(addr)), r.slotOf(request))
 }
 
 func key(addr string) bpf.Key {
@@ -288,24 +249,4 @@ func quarantined(reason v1alpha1.LeaseReason) func(*v1alpha1.IPLeaseSpec) {
 
 func clientObjectKey(pod string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "shop", Name: pod}
-}
-
-// eventually waits for a condition.
-func (r *rig) eventually(what string, ok func() bool) {
-	r.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("not within 10 s: %s", what)
-		}
-		<-tick.C
-	}
-}
-
-func (r *rig) calls(verb string) int {
-	r.api.mu.Lock()
-	defer r.api.mu.Unlock()
-	return r.api.calls[verb]
 }
