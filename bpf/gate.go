@@ -29,13 +29,14 @@ func (k *Kernel) openGateIfClaimed(key Key, l Lease) error {
 
 // settle shuts the gate if nothing is fenced. A fence that comes while it looks keeps the gate open.
 func (k *Kernel) settle() error {
-	if err := k.trySettle(); err != nil {
+	if err := k.settleUnless(k.gateNeeded); err != nil {
 		return fmt.Errorf("settle the gate: %w", err)
 	}
 	return nil
 }
 
-func (k *Kernel) trySettle() error {
+// settleUnless writes the count of fences from before it looked: one that comes while it looks makes them differ.
+func (k *Kernel) settleUnless(gateNeeded func() (bool, error)) error {
 	var raised, settled uint64
 	if err := k.maps.Gate.Lookup(gateRaised, &raised); err != nil {
 		return err
@@ -46,7 +47,7 @@ func (k *Kernel) trySettle() error {
 	if raised == settled {
 		return nil
 	}
-	needed, err := k.gateNeeded()
+	needed, err := gateNeeded()
 	if err != nil || needed {
 		return err
 	}

@@ -117,6 +117,49 @@ func TestMapsOfAnotherVersionAreCarriedOver(t *testing.T) {
 	}
 }
 
+// upgrading stands between the two halves of an upgrade: the new maps are filled, the old programs still at work.
+func upgrading(t *testing.T, dir string) *mapSet {
+	t.Helper()
+	before, err := open(Options{Dir: dir}, older(t, func(maps map[string]*ebpf.MapSpec) {
+		maps[observerMapStates].MaxEntries = 64
+	}))
+	must(t, err)
+	must(t, before.InstallLease(key(addr4), Lease{Token: 100, Network: network, Slot: 1, MAC: podMAC}))
+	must(t, before.Close())
+	c, err := loadCode()
+	must(t, err)
+	set, err := openMaps(pinDir(dir), c.maps())
+	must(t, err)
+	must(t, set.carry())
+	must(t, set.old[observerMapStates].Put(key(addr4).layout(), observerState{Max: 300})) // the kernel's doing
+	return set
+}
+
+func TestAFenceDuringAnUpgradeIsNotLost(t *testing.T) {
+	dir := bpffs(t)
+	set := upgrading(t, dir)
+	c, err := loadCode()
+	must(t, err)
+	k := &Kernel{dir: pinDir(dir), code: c, maps: set.typed()}
+	must(t, set.finish(k))
+	t.Cleanup(func() { must(t, k.Remove()) })
+	fenced, err := k.Fenced(key(addr4))
+	must(t, err)
+	equal(t, "fenced", fenced, true)
+}
+
+func TestAnUpgradeCutShortIsTakenUpAgain(t *testing.T) {
+	dir := bpffs(t)
+	upgrading(t, dir).close()
+	k := openKernel(t, dir)
+	fenced, err := k.Fenced(key(addr4))
+	must(t, err)
+	equal(t, "fenced", fenced, true)
+	entries, err := os.ReadDir(filepath.Join(dir, mapsDir))
+	must(t, err)
+	equal(t, "pinned maps", len(entries), len(k.code.maps()))
+}
+
 func TestMaximaRaisedDuringAnUpgradeAreMergedByMaximum(t *testing.T) {
 	c, err := loadCode()
 	must(t, err)
