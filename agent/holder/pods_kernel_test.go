@@ -3,6 +3,7 @@
 package holder
 
 import (
+	"bytes"
 	"net/netip"
 	"strings"
 	"testing"
@@ -71,15 +72,10 @@ func TestPodsDoNotNoticeARestartOfTheAgent(t *testing.T) {
 	m := u.machine(1)
 	a := m.guest("a", "u1")
 	check(t, a.add())
+	var out bytes.Buffer
 	ping := host.Command(t.Context(), "ping", "-q", "-i", "0.01", "-c", "150", "-W", "1", a.addr.String())
-	out := make(chan string, 1)
-	go func() {
-		text, err := ping.CombinedOutput()
-		if err != nil {
-			t.Error(err)
-		}
-		out <- string(text)
-	}()
+	ping.Stdout = &out
+	check(t, ping.Start())
 	before, _ := m.Journal.Get(a.request.ContainerID, a.request.Interface)
 	m.stop()
 	m.start()
@@ -89,9 +85,9 @@ func TestPodsDoNotNoticeARestartOfTheAgent(t *testing.T) {
 	u.api.drop(old)
 	m.Changed(old.Name)
 	m.resumeAll()
-	text := <-out
-	if want := "150 received, 0% packet loss"; !strings.Contains(text, want) {
-		t.Errorf("want %q: %s", want, text)
+	check(t, ping.Wait())
+	if want := "150 received, 0% packet loss"; !strings.Contains(out.String(), want) {
+		t.Errorf("want %q: %s", want, out.String())
 	}
 	l := u.api.leases()[old.Name]
 	after, _ := m.Journal.Get(a.request.ContainerID, a.request.Interface)

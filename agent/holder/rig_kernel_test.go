@@ -221,8 +221,12 @@ func (g *guest) add() error {
 		return err
 	}
 	g.addr = answer.IPs[0].Address.Addr()
-	check(t, g.SetUp("eth0", true))
+	// As macvlan: the interface announces its address itself.
+	check(t, g.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/conf/eth0/arp_notify", []byte("1"), 0)
+	}))
 	check(t, g.AddAddr("eth0", answer.IPs[0].Address))
+	check(t, g.SetUp("eth0", true))
 	return nil
 }
 
@@ -234,9 +238,10 @@ func (g *guest) del() {
 	}))
 }
 
-// reaches pings once.
+// reaches pings until there is an answer, for a second: neighbours may have to
+// learn a new MAC first.
 func reaches(ctx context.Context, from *network.Namespace, to netip.Addr) bool {
-	return from.Command(ctx, "ping", "-q", "-c", "1", "-W", "1", to.String()).Run() == nil
+	return from.Command(ctx, "ping", "-q", "-i", "0.1", "-c", "1", "-w", "1", to.String()).Run() == nil
 }
 
 func check(t testing.TB, err error) {
