@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/session"
 )
 
@@ -18,6 +19,15 @@ import (
 type identity struct {
 	// session is the life of this node, cluster the UID of kube-system.
 	session, cluster string
+}
+
+// sessions are those that the entries of a journal were written in.
+func sessions(book *journal.Journal) []string {
+	var all []string
+	for _, e := range book.All() {
+		all = append(all, e.Session)
+	}
+	return all
 }
 
 // identify asks the API server until it answers: without it no address can be

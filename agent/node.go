@@ -79,25 +79,30 @@ func (a *agent) share() ipam.Share {
 	if err != nil {
 		return ipam.Share{}
 	}
-	return ipam.Share{Index: index, Count: a.agents()}
+	_, shares := a.agents()
+	return ipam.Share{Index: index, Count: shares}
 }
 
-// agents is how many agents there are, 0 when the controller has not said yet.
-func (a *agent) agents() int {
+// agents is how many agents there are, and into how many shares they divide
+// pools; 0 when the controller has not said yet.
+func (a *agent) agents() (agents, shares int) {
 	pools := &v1alpha1.IPPoolList{}
 	if err := a.mgr.GetClient().List(context.Background(), pools); err != nil {
-		return 0
+		return 0, 0
 	}
-	most := 0
 	for i := range pools.Items {
-		most = max(most, int(pools.Items[i].Status.Agents))
+		status := &pools.Items[i].Status
+		agents, shares = max(agents, int(status.Agents)), max(shares, int(status.Shares))
 	}
-	return most
+	return agents, shares
 }
 
 // othersShare tells whether another node may be heard. Not knowing means yes:
 // silence then proves nothing until somebody was heard (R2).
-func (a *agent) othersShare() bool { return a.agents() != 1 }
+func (a *agent) othersShare() bool {
+	agents, _ := a.agents()
+	return agents != 1
+}
 
 // holdings are the addresses of this node's pods, whose claims are repeated.
 func (a *agent) holdings() []segment.Holding {

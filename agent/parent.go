@@ -1,28 +1,40 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/verify"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// segmentOf opens the segment on which this node reaches a pool.
-func (a *agent) segmentOf(pool *v1alpha1.IPPool, parent string) (verify.Segment, error) {
-	for _, name := range parents(pool, a.holders, parent) {
+// attachPeriod is how often it is seen to that observers are at the head of
+// their parents' chains, where other programs may have got since.
+const attachPeriod = 10 * time.Second
+
+// segmentOf opens the segment on which this node reaches a pool. Where neither
+// the pool nor a pod here tells, the parent is guessed by the name that it has
+// on the last holder's node: an ack may come from there, but silence proves nothing.
+func (a *agent) segmentOf(pool *v1alpha1.IPPool, last string) (seg verify.Segment, guessed bool, err error) {
+	for _, name := range parents(pool, a.holders) {
 		if link, err := net.InterfaceByName(name); err == nil {
-			return a.segments.Open(link.Index)
+			seg, err := a.segments.Open(link.Index)
+			return seg, false, err
 		}
 	}
-	return nil, fmt.Errorf("node %s knows no parent of pool %q: name it in the pool's spec.parents", a.node, pool.Name)
+	if link, err := net.InterfaceByName(last); err == nil {
+		seg, err := a.segments.Open(link.Index)
+		return seg, true, err
+	}
+	return nil, false, fmt.Errorf("node %s knows no parent of pool %q: name it in the pool's spec.parents", a.node, pool.Name)
 }
 
-// parents returns the names under which a node may reach a pool, best first:
-// those that the pool names, those that pods of this node use, and the one that
-// the last holder's node has used.
-func parents(pool *v1alpha1.IPPool, holders *holder.Holders, last string) []string {
+// parents returns the names of the interfaces that reach a pool, best first:
+// those that the pool names, and those that pods of this node use.
+func parents(pool *v1alpha1.IPPool, holders *holder.Holders) []string {
 	names := append([]string{}, pool.Spec.Parents...)
 	for _, e := range holders.Bound() {
 		for _, address := range e.Addresses {
@@ -31,5 +43,23 @@ func parents(pool *v1alpha1.IPPool, holders *holder.Holders, last string) []stri
 			}
 		}
 	}
-	return append(names, last)
+	return names
+}
+
+// keepAttached puts observers back that were taken off, or lost their place.
+func (a *agent) keepAttached(ctx context.Context) error {
+	ticker := time.NewTicker(attachPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		for _, s := range a.segments.All() {
+			if _, err := a.segments.Open(s.Parent()); err != nil {
+				a.log.Info("an observer could not be put back", "parent", s.Name(), "why", err.Error())
+			}
+		}
+	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/metrics"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/agent/verify"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -70,6 +71,7 @@ func run(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
+	id.session = session.Continue(id.session, sessions(book))
 	a := &agent{
 		settings: s, identity: id, log: log, mgr: mgr, kernel: kernel, journal: book,
 		counters: metrics.New(ctrlmetrics.Registry), events: mgr.GetEventRecorder("fenceline-agent"),
@@ -150,9 +152,9 @@ func (a *agent) assemble(ctx context.Context) error {
 		}),
 		OpenSegment: func(parent int) (holder.Segment, error) { return a.segments.Open(parent) },
 		FindLink:    findLink,
-		Share:       a.share,
-		Events:      a.events,
-		Metrics:     a.counters, Log: a.log, Clock: clock.RealClock{},
+		Share:       a.share, OthersShare: a.othersShare,
+		Events:  a.events,
+		Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
 	})
 	verifier := verify.New(verify.Options{
 		Node: a.node, Cluster: a.cluster,
@@ -179,6 +181,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		watchKey(a.mgr, a.kernel, a.segments, a.log),
 		watchQuarantine(a.mgr, verifier),
 		watchLeases(a.mgr, a.holders),
+		a.mgr.Add(manager.RunnableFunc(a.keepAttached)),
 		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.holders.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.holders.RunSweeps)),

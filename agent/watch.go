@@ -113,6 +113,7 @@ func networks(cluster string, pools []v1alpha1.IPPool) []uint64 {
 // watchKey gives the claim keys to the kernel, which verifies, and to the
 // segments, which sign.
 func watchKey(mgr ctrl.Manager, kernel *bpf.Kernel, segments *segment.Segments, log logr.Logger) error {
+	var last *bpf.ClaimKey
 	return builder.ControllerManagedBy(mgr).Named("claim-key").
 		For(&corev1.Secret{}).
 		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
@@ -125,6 +126,12 @@ func watchKey(mgr ctrl.Manager, kernel *bpf.Kernel, segments *segment.Segments, 
 			if err != nil {
 				return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("secret %s: %w", r.Name, err))
 			}
+			if previous == nil && last != nil && *last != current {
+				// A Secret that was lost and made again: a node that is cut off
+				// knows the key before it only.
+				previous = last
+			}
+			last = &current
 			keys := []claim.Key{claim.Key(current)}
 			if previous != nil {
 				keys = append(keys, claim.Key(*previous))

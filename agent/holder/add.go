@@ -100,7 +100,7 @@ func (h *Holders) begin(ctx context.Context, r agentapi.AddRequest) (*adding, er
 		who: holderOf(pod, r.Attachment, link),
 		entry: journal.Entry{
 			ContainerID: r.ContainerID, Interface: r.Interface, NetNS: r.NetNS, Network: r.Network.Name,
-			PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: string(pod.UID),
+			PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: runtimeUID(pod),
 			Phase: journal.Intent, Session: h.Session,
 			Parent: link.Parent, ParentIndex: link.ParentIndex, MAC: link.MAC.String(),
 			Created: h.Clock.Now(),

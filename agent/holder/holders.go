@@ -107,6 +107,8 @@ type Options struct {
 	FindLink func(netns, ifname string) (Link, error)
 	// Share is this agent's place among the agents.
 	Share func() ipam.Share
+	// OthersShare tells whether other agents exist, which could be heard.
+	OthersShare func() bool
 
 	Events  events.EventRecorder
 	Metrics Metrics

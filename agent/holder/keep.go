@@ -117,12 +117,12 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 		return boundAddress{}, err
 	}
 	c.PreviousMAC = a.previousMAC(old)
-	verdict, evidence, err := a.seg.Verify(ctx, segment.Verification{
+	verdict, evidence, err := a.verify(ctx, segment.Verification{
 		Claim: c, Probe: ProbeParams(pool), SlotDead: h.endedHere(old),
-		Asserted: Asserted(&old.Spec), OthersShare: h.Share().Count != 1,
+		Asserted: Asserted(&old.Spec), OthersShare: h.OthersShare(),
 	})
 	if err != nil {
-		a.giveBack(ctx, l, err.Error())
+		a.giveBack(ctx, l, verdict, err.Error())
 		return boundAddress{}, err
 	}
 	h.Metrics.Verification(verdict)
@@ -131,7 +131,7 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 			return boundAddress{}, err
 		}
 	} else if verdict == segment.Answered || mustProve && !verdict.Safe() {
-		a.giveBack(ctx, l, evidence.String())
+		a.giveBack(ctx, l, verdict, evidence.String())
 		return boundAddress{}, agentapi.Errorf(agentapi.CodeTryAgainLater,
 			"%s is kept for pod %s/%s, but its last holder is not proven silent: %s", address.Addr, a.who.Namespace, a.who.Pod, evidence)
 	}
@@ -139,7 +139,7 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 		h.audit(audit.Fence, &a.entry, *held, string(verdict))
 	}
 	if err := a.seg.ClaimAndConfirm(ctx, c); err != nil {
-		a.giveBack(ctx, l, err.Error())
+		a.giveBack(ctx, l, segment.Unknown, err.Error())
 		return boundAddress{}, err
 	}
 	if _, err = h.Leases.Confirm(ctx, l); err != nil {
@@ -147,6 +147,16 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 	}
 	h.Events.Eventf(a.pod, nil, corev1.EventTypeNormal, "AddressTakenOver", "Bind", "%s follows its name: %s", address.Addr, verdict)
 	return boundAddress{pool: pool, address: *held}, nil
+}
+
+// verify looks for proof. Who only asked for the address may be the verifier of
+// the quarantine that this take-over has just ended; it asks no second time.
+func (a *adding) verify(ctx context.Context, v segment.Verification) (segment.Verdict, segment.Evidence, error) {
+	verdict, evidence, err := a.seg.Verify(ctx, v)
+	if err == nil && verdict == segment.Answered && evidence.Answer.Kind.Tentative() {
+		return a.seg.Verify(ctx, v)
+	}
+	return verdict, evidence, err
 }
 
 // previousMAC returns the MAC that the last holder spoke with, unless it is
@@ -179,7 +189,7 @@ func (a *adding) writeTakeOver(ctx context.Context, pool *v1alpha1.IPPool, old *
 		return nil, segment.Claim{}, err
 	}
 	held.LeaseUID, held.Token = string(l.UID), token
-	if err := a.h.killSpeakers(l); err != nil {
+	if err := a.h.killSpeakers(l, a.entry.Slot); err != nil {
 		return nil, segment.Claim{}, err
 	}
 	c, err := a.install(pool, *held)
@@ -187,8 +197,13 @@ func (a *adding) writeTakeOver(ctx context.Context, pool *v1alpha1.IPPool, old *
 }
 
 // giveBack sets a lease aside again whose take-over failed. Where that cannot
-// be written, the journal remembers it, and the undo does it later.
-func (a *adding) giveBack(ctx context.Context, l *v1alpha1.IPLease, why string) {
+// be written, the journal remembers it, and the undo does it later. An address
+// that was proven before, and that nobody answered for, is as proven as it was:
+// the undo ends it as a DEL would.
+func (a *adding) giveBack(ctx context.Context, l *v1alpha1.IPLease, verdict segment.Verdict, why string) {
+	if l.Spec.Previous == nil && verdict != segment.Answered {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if _, err := a.h.Leases.Unverified(ctx, l, why); err != nil {

@@ -17,12 +17,23 @@ func (h *Holders) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLe
 	if err != nil || l.Spec.State != v1alpha1.StateQuarantined || !HasPredecessor(&l.Spec) {
 		return l, false, err
 	}
-	return l, h.endedHere(l), h.killSpeakers(l)
+	return l, h.endedHere(l), h.killSpeakers(l, 0)
 }
 
-// killSpeakers kills every slot of this node that the kernel lets speak for a
-// lease's address.
-func (h *Holders) killSpeakers(l *v1alpha1.IPLease) error {
+// killSpeakers kills every slot of this node, but the new holder's own, that
+// speaks for a lease's address: by the kernel's knowledge or by the journal's.
+func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
+	for _, e := range h.Journal.All() {
+		for _, address := range e.Addresses {
+			// Without a token it has not spoken yet: a take-over that is under way.
+			if address.LeaseName != l.Name || address.Token == 0 || e.Slot == 0 || e.Slot == own || e.Session != h.Session {
+				continue
+			}
+			if err := h.Kernel.KillSlot(e.Slot); err != nil {
+				return fmt.Errorf("kill slot %d, whose entry holds %s: %w", e.Slot, address.Addr, err)
+			}
+		}
+	}
 	network, addr, err := v1alpha1.ParseLeaseName(l.Name)
 	if err != nil {
 		return err
@@ -32,7 +43,7 @@ func (h *Holders) killSpeakers(l *v1alpha1.IPLease) error {
 		return fmt.Errorf("read the kernel's leases: %w", err)
 	}
 	for key, installed := range leases {
-		if key.Addr != addr || installed.Network != h.network(network) || installed.Slot == 0 {
+		if key.Addr != addr || installed.Network != h.network(network) || installed.Slot == 0 || installed.Slot == own {
 			continue
 		}
 		if err := h.Kernel.KillSlot(installed.Slot); err != nil {

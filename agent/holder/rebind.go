@@ -29,6 +29,9 @@ func (h *Holders) rebind(ctx context.Context, e journal.Entry, address journal.A
 	if err := h.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil {
 		return fmt.Errorf("read pod %s/%s: %w", e.PodNamespace, e.PodName, err)
 	}
+	if !isUID(pod, e.PodUID) {
+		return fmt.Errorf("%w: pod %s/%s was replaced", errOutrun, e.PodNamespace, e.PodName)
+	}
 	mac, err := parseMAC(e.MAC)
 	if err != nil {
 		return err

@@ -114,7 +114,7 @@ func (h *Holders) freeAddress(ctx context.Context, e *journal.Entry, address jou
 	if e.Phase == journal.Intent {
 		// A crash may have come between the take-over's write and the end of an
 		// older sandbox, which would speak on for an address that is free.
-		if err := h.killSpeakers(l); err != nil {
+		if err := h.killSpeakers(l, 0); err != nil {
 			return err
 		}
 	}

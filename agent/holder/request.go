@@ -52,6 +52,16 @@ func unavailable(err error) error {
 	return agentapi.Errorf(agentapi.CodeTryAgainLater, "%w; the API server is away, addresses are given once it answers", err)
 }
 
+// runtimeUID is the UID by which the runtime knows the pod. It is that of the
+// pod's life: a mirror pod may be deleted and made again while its static pod
+// runs on.
+func runtimeUID(pod *corev1.Pod) string {
+	if hash := pod.Annotations[annotationConfigHash]; hash != "" {
+		return hash
+	}
+	return string(pod.UID)
+}
+
 // choose asks the rules which pools may serve an interface.
 func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1.Pod) (ipam.Choice, error) {
 	ns := &metav1.PartialObjectMetadata{}
@@ -77,7 +87,7 @@ func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1
 		NodeName:             h.Node,
 		NodeLabels:           node.Labels,
 		Interface:            r.Interface,
-		InterfaceIndex:       h.interfaceIndex(string(pod.UID), r.ContainerID),
+		InterfaceIndex:       h.interfaceIndex(runtimeUID(pod), r.ContainerID),
 		ConfigPools:          ipam.ConfigPools{V4: r.Network.DefaultIPv4IPPool, V6: r.Network.DefaultIPv6IPPool},
 		IPs:                  r.IPs,
 	}, pools.Items, ipam.Set{})
@@ -101,7 +111,7 @@ func (h *Holders) interfaceIndex(podUID, containerID string) int {
 // holderOf describes who a lease is bound to.
 func holderOf(pod *corev1.Pod, r agentapi.Attachment, link Link) v1alpha1.Holder {
 	holder := v1alpha1.Holder{
-		Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID),
+		Namespace: pod.Namespace, Pod: pod.Name, PodUID: runtimeUID(pod),
 		Interface: r.Interface, ContainerID: r.ContainerID,
 		MAC: link.MAC.String(), Guarded: true,
 	}

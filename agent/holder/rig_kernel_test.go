@@ -115,6 +115,7 @@ func (m *machine) start() {
 		}}),
 		Journal: mortalJournal{book, m.death}, Kernel: mortalKernel{k, m.death},
 		OpenSegment: func(parent int) (Segment, error) { return segments.Open(parent) },
+		OthersShare: func() bool { return true },
 		FindLink: func(netns, ifname string) (Link, error) {
 			i, err := pod.Find(netns, ifname)
 			return Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index}, err

@@ -91,6 +91,7 @@ func (r *rig) start() {
 		Journal:     mortalJournal{r.book, r.death},
 		Kernel:      mortalKernel{r.kernel, r.death},
 		OpenSegment: func(int) (Segment, error) { return r.wire, nil },
+		OthersShare: func() bool { return true },
 		FindLink: func(netns, _ string) (Link, error) {
 			return Link{MAC: macOf(netns), Parent: "eth1", ParentIndex: parentIndex}, nil
 		},

@@ -52,8 +52,8 @@ func (h *Holders) Run(ctx context.Context) error {
 	}
 	var wait time.Duration
 	retry, patience, told := retryFirst, firstPatience, ""
+	audited := h.Clock.Now()
 	for {
-		audited := false
 		timer := h.Clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -61,10 +61,10 @@ func (h *Holders) Run(ctx context.Context) error {
 			return nil
 		case <-h.pending.wake:
 		case <-timer.C():
-			audited = wait == auditPeriod
 		}
 		timer.Stop()
-		if audited {
+		if h.Clock.Since(audited) >= auditPeriod {
+			audited = h.Clock.Now()
 			h.suspect(ctx)
 		}
 		left, err := h.resume(ctx, patience)

@@ -27,3 +27,22 @@ func BootID() (string, error) {
 func ID(nodeUID types.UID, bootID string) string {
 	return string(nodeUID) + "/" + bootID
 }
+
+// Continue returns the session that this life goes on under: the one that the
+// node's own journal was written in, if that was in the same boot. A Node
+// object that was deleted and registered again has another UID, and its pods
+// are the same all the while.
+func Continue(now string, journalled []string) string {
+	for _, s := range journalled {
+		if boot(s) == boot(now) {
+			return s
+		}
+	}
+	return now
+}
+
+// boot is the boot ID of a session.
+func boot(session string) string {
+	_, id, _ := strings.Cut(session, "/")
+	return id
+}

@@ -50,7 +50,7 @@ func newRig(t *testing.T, l *v1alpha1.IPLease) *rig {
 		pool: &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}}, before: func() {}}
 	r.Verifier = New(Options{
 		Node: "n1", Cluster: "cluster", Client: memory{rig: r}, Leases: memory{rig: r}, Holders: memory{rig: r},
-		OpenSegment: func(*v1alpha1.IPPool, string) (Segment, error) { return memory{rig: r}, r.opened },
+		OpenSegment: func(*v1alpha1.IPPool, string) (Segment, bool, error) { return memory{rig: r}, false, r.opened },
 		OthersShare: func() bool { return true },
 		Verified:    func(segment.Verdict) {}, Conflict: func(string, segment.Source) {},
 		Events: r.events, Log: testr.New(t), Clock: r.clock,

@@ -53,8 +53,9 @@ type Options struct {
 	Leases  Leases
 	Holders Holders
 	// OpenSegment returns the segment on which this node reaches a pool's
-	// addresses. parent is where the last holder's node reached them.
-	OpenSegment func(pool *v1alpha1.IPPool, parent string) (Segment, error)
+	// addresses. last is the parent on the last holder's node; guessed tells
+	// that nothing but its name speaks for the segment.
+	OpenSegment func(pool *v1alpha1.IPPool, last string) (s Segment, guessed bool, err error)
 	// OthersShare tells whether other agents exist, which could be heard.
 	OthersShare func() bool
 
@@ -180,7 +181,11 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	if err != nil {
 		return segment.Unknown, lease.Evidence{}, err
 	}
-	seg, err := v.OpenSegment(pool, l.Spec.Parent)
+	seg, guessed, err := v.OpenSegment(pool, l.Spec.Parent)
+	if err != nil && dead {
+		// Its parent may be gone with it; the dead slot is proof without any wire.
+		return segment.Fenced, lease.Evidence{Message: segment.Evidence{SlotDead: true}.String()}, nil
+	}
 	if err != nil {
 		return segment.Unknown, lease.Evidence{}, err
 	}
@@ -191,7 +196,7 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	verification := segment.Verification{
 		Claim:    segment.Claim{Addr: addr, Network: claim.Network(v.Cluster, network), Token: token, PreviousMAC: previousMAC(l)},
 		Probe:    holder.ProbeParams(pool),
-		SlotDead: dead, Asserted: holder.Asserted(&l.Spec), OthersShare: v.OthersShare(),
+		SlotDead: dead, Asserted: holder.Asserted(&l.Spec), OthersShare: v.OthersShare(), Guessed: guessed,
 	}
 	if way == bySilence {
 		verification.Claim.Mode = v1alpha1.ModeObserve
