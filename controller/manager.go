@@ -87,7 +87,7 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options) error {
 	recorder := mgr.GetEventRecorder(name)
 	reclaims := &reclaim.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Audit: mgr.GetLogger(),
 		Clock: clock.RealClock{}, Namespace: o.namespace, ExtraGrace: o.extraGrace,
 	}
 	if err := reclaims.SetupWithManager(mgr, o.auditPeriod); err != nil {

@@ -63,7 +63,9 @@ func TestADELGoesOnWhenThePluginLeaves(t *testing.T) {
 	go func() { left <- r.Del(ctx, delOf("abc")) }()
 	within(t, "DEL at the backend", begun)
 	leave()
-	within(t, "return of the client", left)
+	if err := within(t, "return of the client", left); err == nil {
+		t.Error("the client had an answer before the DEL was done")
+	}
 	close(proceed)
 	eventually(t, "the DEL succeeded", func() bool { return len(r.brain.deleted()) == 1 })
 }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -53,7 +52,7 @@ func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
 	}
 	r.Metrics.Reclaimed(a.Reason)
 	record := recordOf(written, f.Lease.Spec.NodeName, string(a.Reason))
-	audit.Log(log.FromContext(ctx), audit.Reclaim, record)
+	audit.Log(r.Audit, audit.Reclaim, record)
 	if pod := holderPod(spec.Holder); pod != nil {
 		r.Events.Eventf(pod, written, corev1.EventTypeWarning, eventReclaimed, "Quarantine",
 			"address %s of pool %s was taken from pod %s/%s (%s) on node %s: %s: %s",
@@ -107,7 +106,7 @@ func (r *Reconciler) endRetention(ctx context.Context, f Facts, a Action) error 
 	if err != nil {
 		return fmt.Errorf("end retention of lease %s: %w", f.Lease.Name, err)
 	}
-	audit.Log(log.FromContext(ctx), audit.Free, recordOf(f.Lease, f.Lease.Spec.NodeName, eventRetentionEnded))
+	audit.Log(r.Audit, audit.Free, recordOf(f.Lease, f.Lease.Spec.NodeName, eventRetentionEnded))
 	r.Events.Eventf(f.Lease, nil, corev1.EventTypeNormal, eventRetentionEnded, "Free", "%s", a.Why)
 	return nil
 }

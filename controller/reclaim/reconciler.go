@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -31,6 +32,8 @@ type Reconciler struct {
 	Events  events.EventRecorder
 	Metrics *metrics.Metrics
 	Clock   clock.WithTicker
+	// Audit takes the audit lines. The reconciler's own logger would add fields (R14).
+	Audit logr.Logger
 	// Namespace of the agents.
 	Namespace string
 	// ExtraGrace of pools that set none.
