@@ -78,7 +78,7 @@ test-cluster: packages ## Run what needs real kubelets and an underlay (root)
 .PHONY: bench
 bench: packages ## Measure
 	@$(thirdparty) build etcd kubernetes
-	@$(count) run -tag bench -show bench -benchtime=1s -timeout=30m
+	@$(count) run -tag bench -with kernel -show bench -benchtime=1s -timeout=30m
 
 ##@ Check
 

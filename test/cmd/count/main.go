@@ -1,12 +1,12 @@
 // Count runs a test suite and closes with its counts.
 //
-//	count run [-tag TAG] [-show] SUITE ARGUMENTS...   run `go test -json`, close with "SUITE: N passed, N failed"
-//	count total                                       add up the suites that were run, close with "N passed, N failed"
-//	count reset                                       forget earlier suites
+//	count run [-tag TAG [-with TAG]] [-show] SUITE ARGUMENTS...   run `go test -json`, close with "SUITE: N passed, N failed"
+//	count total                                                   add up the suites that were run, close with "N passed, N failed"
+//	count reset                                                   forget earlier suites
 //
-// With a tag, the suite is every test that is built only with it; otherwise the
-// arguments name the packages. The output of what failed is printed, with -show
-// that of everything.
+// With a tag, the suite is every test that is built only with it; -with sets
+// another tag for tests that need both. Without a tag, the arguments name the
+// packages. The output of what failed is printed, with -show that of everything.
 //
 // Only tests without subtests are counted, so that a table counts as its rows.
 // A skipped test counts as failed: a suite that silently tests less than it says

@@ -14,6 +14,7 @@ import (
 type suite struct {
 	name string
 	tag  string
+	with string // another tag that is set
 	show bool
 	args []string // of go test
 }
@@ -22,6 +23,7 @@ func parseSuite(args []string) (suite, error) {
 	var s suite
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	flags.StringVar(&s.tag, "tag", "", "build tag of the suite's tests")
+	flags.StringVar(&s.with, "with", "", "another build tag to set, which makes no test part of the suite")
 	flags.BoolVar(&s.show, "show", false, "print the output of tests that pass, too")
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -38,7 +40,7 @@ func (s suite) arguments() ([]string, error) {
 	if s.tag == "" {
 		return append([]string{"-json"}, s.args...), nil
 	}
-	packages, names, err := tagged(".", s.tag)
+	packages, names, err := tagged(".", s.tag, s.with)
 	if err != nil {
 		return nil, err
 	}
@@ -46,9 +48,13 @@ func (s suite) arguments() ([]string, error) {
 		return nil, fmt.Errorf("no test has the tag %s", s.tag)
 	}
 	pattern := "^(" + strings.Join(names, "|") + ")$"
+	tags := s.tag
+	if s.with != "" {
+		tags += "," + s.with
+	}
 	// One package at a time and nothing from the cache: these tests measure, and
 	// share the machine.
-	args := []string{"-json", "-tags", s.tag, "-count=1", "-p=1", "-run", pattern, "-bench", pattern, "-benchtime=1x"}
+	args := []string{"-json", "-tags", tags, "-count=1", "-p=1", "-run", pattern, "-bench", pattern, "-benchtime=1x"}
 	return append(append(args, s.args...), packages...), nil
 }
 

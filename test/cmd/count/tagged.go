@@ -16,9 +16,10 @@ import (
 )
 
 // tagged finds the tests and benchmarks in files below root that are built only
-// with the tag, so that a suite does not run the tests of another one again. It
-// returns their packages, as arguments of go test, and their names.
-func tagged(root, tag string) (packages, names []string, err error) {
+// with the tag, so that a suite does not run the tests of another one again; the
+// tag with, if any, is set anyway. It returns their packages, as arguments of go
+// test, and their names.
+func tagged(root, tag, with string) (packages, names []string, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -29,7 +30,7 @@ func tagged(root, tag string) (packages, names []string, err error) {
 		if !strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		found, err := testsWithTag(path, tag)
+		found, err := testsWithTag(path, tag, with)
 		if err != nil {
 			return fmt.Errorf("look for tests with tag %s in %s: %w", tag, path, err)
 		}
@@ -65,12 +66,12 @@ func skipForeign(root, path string, d fs.DirEntry) error {
 
 // testsWithTag returns the tests and benchmarks of a file that is built with the
 // tag and not without.
-func testsWithTag(path, tag string) ([]string, error) {
+func testsWithTag(path, tag, with string) ([]string, error) {
 	source, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	needs, err := needsTag(source, tag)
+	needs, err := needsTag(source, tag, with)
 	if err != nil || !needs {
 		return nil, err
 	}
@@ -91,7 +92,7 @@ func testsWithTag(path, tag string) ([]string, error) {
 	return names, nil
 }
 
-func needsTag(source []byte, tag string) (bool, error) {
+func needsTag(source []byte, tag, with string) (bool, error) {
 	for lines := bufio.NewScanner(bytes.NewReader(source)); lines.Scan(); {
 		line := lines.Text()
 		if strings.HasPrefix(line, "package ") {
@@ -104,9 +105,9 @@ func needsTag(source []byte, tag string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		always := func(name string) bool { return name == "linux" || name == "amd64" }
-		with := expr.Eval(func(name string) bool { return name == tag || always(name) })
-		return with && !expr.Eval(always), nil
+		always := func(name string) bool { return name == "linux" || name == "amd64" || name == with }
+		built := expr.Eval(func(name string) bool { return name == tag || always(name) })
+		return built && !expr.Eval(always), nil
 	}
 	return false, nil
 }

@@ -14,6 +14,8 @@ func TestTaggedFindsOnlyTestsThatNeedTheTag(t *testing.T) {
 		"a/kernel_test.go":     "//go:build linux && kernel\n\npackage a\n\nfunc TestKernel(t *testing.T) {}\nfunc TestMain(m *testing.M) {}\nfunc helper() {}\n",
 		"b/api_test.go":        "//go:build api\n\npackage b\n\nfunc TestAPI(t *testing.T) {}\n",
 		"b/without_test.go":    "//go:build !kernel\n\npackage b\n\nfunc TestWithout(t *testing.T) {}\n",
+		"c/both_test.go":       "//go:build bench && kernel\n\npackage c\n\nfunc TestBoth(t *testing.T) {}\n",
+		"c/either_test.go":     "//go:build bench || kernel\n\npackage c\n\nfunc TestEither(t *testing.T) {}\n",
 		"other/go.mod":         "module other\n",
 		"other/kernel_test.go": "//go:build kernel\n\npackage other\n\nfunc TestOther(t *testing.T) {}\n",
 	} {
@@ -25,8 +27,16 @@ func TestTaggedFindsOnlyTestsThatNeedTheTag(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	packages, names, err := tagged(root, "kernel")
-	if err != nil || !slices.Equal(packages, []string{"./a"}) || !slices.Equal(names, []string{"TestKernel"}) {
-		t.Errorf("got %v, %v, %v", packages, names, err)
+	for _, tc := range []struct {
+		tag, with       string
+		packages, names []string
+	}{
+		{"kernel", "", []string{"./a", "./c"}, []string{"TestEither", "TestKernel"}},
+		{"bench", "kernel", []string{"./c"}, []string{"TestBoth"}},
+	} {
+		packages, names, err := tagged(root, tc.tag, tc.with)
+		if err != nil || !slices.Equal(packages, tc.packages) || !slices.Equal(names, tc.names) {
+			t.Errorf("%s with %q: got %v, %v, %v", tc.tag, tc.with, packages, names, err)
+		}
 	}
 }
