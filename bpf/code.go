@@ -3,8 +3,10 @@ package bpf
 import (
 	"fmt"
 	"maps"
+	"sync"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sync/errgroup"
 )
 
 // code is the compiled programs and maps of this version.
@@ -59,19 +61,40 @@ func (k *Kernel) loadObserverPair(parent uint32) (pair, error) {
 		map[string]string{"ingress": observerProgObserverIngress, "egress": observerProgObserverEgress})
 }
 
+// loadPair loads both programs of a device, at the same time: most of it is the verifier's work.
 func loadPair(spec *ebpf.CollectionSpec, constants map[string]any, shared map[string]*ebpf.Map,
 	names map[string]string) (pair, error) {
+	var mu sync.Mutex
+	var group errgroup.Group
+	p := pair{}
+	for direction, name := range names {
+		group.Go(func() error {
+			program, err := loadOne(spec, constants, shared, name)
+			if err != nil {
+				return fmt.Errorf("load %s: %w", name, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			p[direction] = program
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// loadOne loads one of a collection's programs with its constants and the shared maps.
+func loadOne(spec *ebpf.CollectionSpec, constants map[string]any, shared map[string]*ebpf.Map, name string) (*ebpf.Program, error) {
 	spec = spec.Copy()
 	for name, value := range constants {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set constant %s: %w", name, err)
 		}
 	}
-	wanted := map[string]*ebpf.ProgramSpec{}
-	for _, name := range names {
-		wanted[name] = spec.Programs[name]
-	}
-	spec.Programs = wanted
+	spec.Programs = map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}
 	replacements := map[string]*ebpf.Map{}
 	for name := range spec.Maps {
 		if m, ok := shared[name]; ok {
@@ -80,12 +103,8 @@ func loadPair(spec *ebpf.CollectionSpec, constants map[string]any, shared map[st
 	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
 	if err != nil {
-		return nil, fmt.Errorf("load programs: %w", err)
+		return nil, err
 	}
 	defer coll.Close()
-	p := pair{}
-	for direction, name := range names {
-		p[direction] = coll.DetachProgram(name)
-	}
-	return p, nil
+	return coll.DetachProgram(name), nil
 }

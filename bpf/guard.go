@@ -37,20 +37,32 @@ func (g Guard) record(netns uint32) observerSlot {
 // alive. Calling it again for the same interface replaces the programs in place; pins of a device that is gone are
 // replaced. It returns ErrPinned when the slot guards another living device, ErrNoDevice when there is none.
 func (k *Kernel) AttachGuard(g Guard) error {
+	if err := k.loadAndAttachGuard(g); err != nil {
+		return fmt.Errorf("attach guard of slot %d to %s: %w", g.Slot, g.Interface, err)
+	}
+	return nil
+}
+
+func (k *Kernel) loadAndAttachGuard(g Guard) error {
+	if err := checkSlot(g.Slot); err != nil {
+		return err
+	}
+	// The verifier takes its time; other pods' guards need not wait for it.
+	programs, err := k.loadGuardPair(g.Slot, g.record(0))
+	if err != nil {
+		return err
+	}
+	defer programs.close()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err := checkSlot(g.Slot)
-	if err == nil {
-		err = inNetNS(g.NetNS, func() error { return k.attachGuard(g) })
-	}
-	if err != nil {
-		return fmt.Errorf("attach guard of slot %d to %s: %w", g.Slot, g.Interface, err)
+	if err := inNetNS(g.NetNS, func() error { return k.attachGuard(g, programs) }); err != nil {
+		return err
 	}
 	return k.settle()
 }
 
 // attachGuard runs in the pod's network namespace.
-func (k *Kernel) attachGuard(g Guard) (err error) {
+func (k *Kernel) attachGuard(g Guard, programs pair) (err error) {
 	dev, err := net.InterfaceByName(g.Interface)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoDevice, err)
@@ -68,11 +80,6 @@ func (k *Kernel) attachGuard(g Guard) (err error) {
 	if err != nil {
 		return err
 	}
-	programs, err := k.loadGuardPair(g.Slot, record)
-	if err != nil {
-		return err
-	}
-	defer programs.close()
 	// The slot lives before its first frame can be judged; a failure puts everything back.
 	if err := k.putSlot(g.Slot, record); err != nil {
 		return err
