@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -95,14 +94,37 @@ func (h *Holders) record(e *journal.Entry, name, uid string, token uint64) error
 	return h.Journal.Put(*e)
 }
 
-// deletePod deletes a pod that has lost its address: it would stay Ready and mute.
+// deletePod deletes a pod that has lost its address: it would stay Ready and
+// mute. A static pod stays: deleting its mirror does not end it, and nobody but
+// its node's administrator can.
 func (h *Holders) deletePod(ctx context.Context, e *journal.Entry, address journal.Address) error {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: e.PodNamespace, Name: e.PodName}}
-	uid := apiUID(e.PodUID)
-	err := h.Client.Delete(ctx, pod, client.Preconditions{UID: &uid})
+	pod := &corev1.Pod{}
+	err := h.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !isUID(pod, e.PodUID):
+		h.event(e, corev1.EventTypeWarning, "AddressLost", "%s belongs to somebody else now; the pod is fenced and was gone already", address.Addr)
+		return nil
+	case err != nil:
+		return fmt.Errorf("read pod %s/%s: %w", e.PodNamespace, e.PodName, err)
+	case isStatic(pod):
+		h.Log.Info("a static pod lost its address and cannot be deleted", "pod", e.PodNamespace+"/"+e.PodName, "address", address.Addr)
+		h.event(e, corev1.EventTypeWarning, "AddressLost",
+			"%s belongs to somebody else now; the pod is fenced, but a static pod cannot be deleted through the API: it stays mute until its manifest is removed from node %s and put back",
+			address.Addr, h.Node)
+		return nil
+	}
+	// The UID of the object, which need not be the one that the runtime knows.
+	err = h.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod %s/%s: %w", e.PodNamespace, e.PodName, err)
 	}
 	h.event(e, corev1.EventTypeWarning, "AddressLost", "%s belongs to somebody else now; the pod is fenced and deleted", address.Addr)
 	return nil
+}
+
+// isStatic tells whether a pod is the mirror of a static one. Only a kubelet
+// may write the annotation.
+func isStatic(pod *corev1.Pod) bool {
+	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return mirror
 }

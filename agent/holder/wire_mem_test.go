@@ -27,6 +27,8 @@ type memWire struct {
 	// did is what was sent, in order: "probe 10.0.0.2".
 	did          []string
 	verification segment.Verification
+	// probers is how many verifications meet another one, which only asks.
+	probers int
 }
 
 func newMemWire(k *memKernel) *memWire {
@@ -68,6 +70,11 @@ func (w *memWire) Verify(_ context.Context, v segment.Verification) (segment.Ver
 	w.note("verify", v.Claim.Addr)
 	w.verification = v
 	e := segment.Evidence{Carrier: true, Observed: true, SlotDead: v.SlotDead, Asserted: v.Asserted, OthersShare: true, Unanswered: segment.MinRounds}
+	if w.probers > 0 {
+		w.probers--
+		e.Answer = segment.Answer{Conflict: true, MAC: stranger, Kind: bpf.KindARPProbe, Source: segment.SourceProbe}
+		return segment.Judge(e), e, nil
+	}
 	switch w.verdicts[v.Claim.Addr] {
 	case segment.Fenced:
 		e.Acked = true
@@ -85,6 +92,18 @@ func (w *memWire) took(what string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Contains(w.did, what)
+}
+
+// times counts how often something was sent.
+func (w *memWire) times(what string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, did := range w.did {
+		if did == what {
+			n++
+		}
+	}
+	return n
 }
 
 var stranger = net.HardwareAddr{2, 0xbd, 0, 0, 0, 1}

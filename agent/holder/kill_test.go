@@ -1,0 +1,57 @@
+package holder
+
+import (
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+func ofThisNode(s *v1alpha1.IPLeaseSpec) { s.Previous.Node, s.Previous.Session = thisNode, thisSession }
+
+func TestAVerifierKillsASlotThatOnlyTheJournalKnows(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	web := r.pod("web", "u1")
+	r.add(web)
+	if err := r.kernel.RemoveLease(key("10.0.0.2")); err != nil {
+		t.Fatal(err)
+	}
+	r.replace(held("10.0.0.2", quarantined(v1alpha1.ReasonPodGone), ofThisNode))
+	l, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+	if err != nil || !dead || l.Name != "10.0.0.2" {
+		t.Errorf("lease %v, dead %v, %v", l, dead, err)
+	}
+	if !r.kernel.isDead(r.slotOf(web)) {
+		t.Error("the holder is said to be dead, and may speak")
+	}
+}
+
+func TestAVerifierKillsNobodyElse(t *testing.T) {
+	two := journal.Address{Addr: two, Pool: "v4", LeaseName: "10.0.0.2", Token: 50}
+	underWay, other := two, two
+	underWay.Token = 0
+	other.LeaseName = "storage.10.0.0.2"
+	const slot = 77
+	for name, e := range map[string]journal.Entry{
+		"a take-over under way":        {Session: thisSession, Addresses: []journal.Address{underWay}},
+		"a pod of an earlier boot":     {Session: "node-1/boot-0", Addresses: []journal.Address{two}},
+		"a pod of another network":     {Session: thisSession, Addresses: []journal.Address{other}},
+		"a pod without this address":   {Session: thisSession},
+		"a guard of another's address": {Session: thisSession, Addresses: []journal.Address{{Addr: two.Addr.Next(), LeaseName: "10.0.0.3", Token: 50}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, v4("10.0.0.2"))
+			r.api.put(held("10.0.0.2", quarantined(v1alpha1.ReasonPodGone)))
+			e.ContainerID, e.Interface, e.Phase, e.Slot = "c", "eth0", journal.Intent, slot
+			if err := r.book.Put(e); err != nil {
+				t.Fatal(err)
+			}
+			if _, dead, err := r.KillHolder(t.Context(), "10.0.0.2"); err != nil || dead {
+				t.Errorf("dead %v, %v", dead, err)
+			}
+			if r.kernel.isDead(slot) {
+				t.Error("killed")
+			}
+		})
+	}
+}

@@ -1,0 +1,29 @@
+package holder
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// The pod may be replaced between the decision and the write.
+func TestALostLeaseIsNotWrittenForAPodThatWasReplaced(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	web := r.pod("web", "u1")
+	r.add(web)
+	r.api.drop(held("10.0.0.2"))
+	e, address, _ := r.Holder(key("10.0.0.2"))
+	r.pod("web", "u2")
+	if err := r.rebind(t.Context(), e, address, nil); !errors.Is(err, errOutrun) {
+		t.Errorf("got %v", err)
+	}
+	r.want()
+	r.pod("web", "u1")
+	if err := r.rebind(t.Context(), e, address, nil); err != nil {
+		t.Error(err)
+	}
+	if l := r.lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.PodUID != "u1" {
+		t.Errorf("lease of %+v", l.Spec.Holder)
+	}
+}
