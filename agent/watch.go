@@ -113,7 +113,7 @@ func networks(cluster string, pools []v1alpha1.IPPool) []uint64 {
 // watchKey gives the claim keys to the kernel, which verifies, and to the
 // segments, which sign.
 func watchKey(mgr ctrl.Manager, kernel *bpf.Kernel, segments *segment.Segments, log logr.Logger) error {
-	var last *bpf.ClaimKey
+	var ring keyring
 	return builder.ControllerManagedBy(mgr).Named("claim-key").
 		For(&corev1.Secret{}).
 		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
@@ -126,41 +126,14 @@ func watchKey(mgr ctrl.Manager, kernel *bpf.Kernel, segments *segment.Segments, 
 			if err != nil {
 				return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("secret %s: %w", r.Name, err))
 			}
-			if previous == nil && last != nil && *last != current {
-				// A Secret that was lost and made again: a node that is cut off
-				// knows the key before it only.
-				previous = last
-			}
-			last = &current
-			keys := []claim.Key{claim.Key(current)}
-			if previous != nil {
-				keys = append(keys, claim.Key(*previous))
-			}
-			if err := kernel.SetKeys(&current, previous); err != nil {
+			next := ring.next(current, previous)
+			if err := kernel.SetKeys(next.current, next.previous); err != nil {
 				return reconcile.Result{}, fmt.Errorf("give the claim keys to the kernel: %w", err)
 			}
+			ring = next
+			keys := ring.keys()
 			segments.SetKeys(keys...)
 			log.Info("claim keys are set", "keys", len(keys))
 			return reconcile.Result{}, nil
 		}))
-}
-
-// claimKeys reads the key that claims go out under, and during a rotation the
-// one before it.
-func claimKeys(secret *corev1.Secret) (current bpf.ClaimKey, previous *bpf.ClaimKey, err error) {
-	for _, name := range []string{"current", "previous"} {
-		b, there := secret.Data[name]
-		switch {
-		case !there && name == "previous":
-			return current, nil, nil
-		case len(b) != len(current):
-			return current, nil, fmt.Errorf("key %s has %d bytes, not %d", name, len(b), len(current))
-		case name == "current":
-			current = bpf.ClaimKey(b)
-		default:
-			key := bpf.ClaimKey(b)
-			previous = &key
-		}
-	}
-	return current, previous, nil
 }
