@@ -38,6 +38,9 @@ type rig struct {
 	evidence segment.Evidence
 	asked    []segment.Verification
 	opened   error
+	// guessed is what OpenSegment says of the segment, parent what it was asked for.
+	guessed  bool
+	parent   string
 	getError error
 	// before runs before the lease is settled: what happens meanwhile.
 	before  func()
@@ -50,7 +53,10 @@ func newRig(t *testing.T, l *v1alpha1.IPLease) *rig {
 		pool: &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}}, before: func() {}}
 	r.Verifier = New(Options{
 		Node: "n1", Cluster: "cluster", Client: memory{rig: r}, Leases: memory{rig: r}, Holders: memory{rig: r},
-		OpenSegment: func(*v1alpha1.IPPool, string) (Segment, bool, error) { return memory{rig: r}, false, r.opened },
+		OpenSegment: func(_ *v1alpha1.IPPool, parent string) (Segment, bool, error) {
+			r.parent = parent
+			return memory{rig: r}, r.guessed, r.opened
+		},
 		OthersShare: func() bool { return true },
 		Verified:    func(segment.Verdict) {}, Conflict: func(string, segment.Source) {},
 		Events: r.events, Log: testr.New(t), Clock: r.clock,
@@ -105,7 +111,7 @@ func (m memory) Verify(_ context.Context, v segment.Verification) (segment.Verdi
 	m.rig.asked = append(m.rig.asked, v)
 	e := m.rig.evidence
 	e.Carrier, e.Observed, e.Unanswered = true, true, segment.MinRounds
-	e.SlotDead, e.Asserted, e.OthersShare = v.SlotDead, v.Asserted, v.OthersShare
+	e.SlotDead, e.Asserted, e.OthersShare, e.Guessed = v.SlotDead, v.Asserted, v.OthersShare, v.Guessed
 	return segment.Judge(e), e, nil
 }
 

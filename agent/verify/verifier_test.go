@@ -2,6 +2,7 @@ package verify
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -104,6 +105,49 @@ func TestAVerifierWithoutParentSaysSoOnTheLease(t *testing.T) {
 	}
 	if l := r.lease.Spec; l.State != v1alpha1.StateQuarantined || !strings.Contains(l.Message, "knows no parent") {
 		t.Errorf("lease %+v", l)
+	}
+}
+
+// The parent may be gone with the holder.
+func TestADeadSlotIsProofAlsoWhereNoSegmentCanBeOpened(t *testing.T) {
+	for _, dead := range []bool{true, false} {
+		r := newRig(t, quarantined())
+		r.dead, r.opened = dead, errors.New("node n1 knows no parent of pool v4")
+		verdicts := []segment.Verdict{}
+		r.Verified = func(v segment.Verdict) { verdicts = append(verdicts, v) }
+		r.look()
+		want := segment.Unknown
+		if dead {
+			want = segment.Fenced
+		}
+		if free := r.lease == nil; free != dead || !slices.Equal(verdicts, []segment.Verdict{want}) || len(r.asked) != 0 {
+			t.Errorf("dead %v: free %v, verdicts %v, asked %v", dead, free, verdicts, r.asked)
+		}
+	}
+}
+
+func TestR2SilenceOnAGuessedParentProvesNothing(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		guessed  bool
+		evidence segment.Evidence
+		free     bool
+	}{
+		{"silence where the pool is known to be", false, silent, true},
+		{"silence on a guess", true, silent, false},
+		{"an ack on a guess", true, acked, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRig(t, quarantined())
+			r.guessed, r.evidence = test.guessed, test.evidence
+			r.look()
+			if free := r.lease == nil; free != test.free || r.asked[0].Guessed != test.guessed {
+				t.Errorf("free %v, asked %+v", free, r.asked[0])
+			}
+			if r.parent != "eth1" {
+				t.Errorf("the last holder's parent is said to be %q", r.parent)
+			}
+		})
 	}
 }
 
