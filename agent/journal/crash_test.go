@@ -124,6 +124,21 @@ func TestCorruptRotationsBeginAnew(t *testing.T) {
 	}
 }
 
+func TestACorruptIdentityIsForgotten(t *testing.T) {
+	dir := t.TempDir()
+	if err := open(t, dir).Close(); err != nil {
+		t.Fatal(err)
+	}
+	data := []byte(`{"crc32c":1,"value":{"node":"n1","nodeUID":"u","cluster":"c"}}` + "\n")
+	if err := os.WriteFile(filepath.Join(dir, identityFile), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, dir)
+	if id, known := j.Identity(); known || len(j.Corrupt()) != 1 {
+		t.Errorf("identity %+v, corrupt %v", id, j.Corrupt())
+	}
+}
+
 func TestAnUnreadableDirectoryIsAnErrorAndNoCorruption(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, entriesDir, "aaa@eth0.json"), 0o700); err != nil {

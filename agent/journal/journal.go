@@ -34,14 +34,15 @@ type Journal struct {
 	mu        sync.RWMutex
 	entries   map[key]Entry
 	rotations map[string]netip.Addr
+	identity  Identity
 }
 
 type key struct{ containerID, ifname string }
 
 // Open locks the agent's directory (agent.lock) and reads the entries
-// (journal/) and the rotations (rotations.json) below it. It returns
-// ErrLocked while another process has it open. Corrupt files are set aside
-// and do not fail Open; see Corrupt.
+// (journal/), the rotations (rotations.json) and the node's identity
+// (identity.json) below it. It returns ErrLocked while another process has it
+// open. Corrupt files are set aside and do not fail Open; see Corrupt.
 func Open(dir string) (*Journal, error) {
 	if err := os.MkdirAll(filepath.Join(dir, entriesDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
@@ -51,7 +52,7 @@ func Open(dir string) (*Journal, error) {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]Entry{}}
-	if err := errors.Join(j.readEntries(), j.readRotations()); err != nil {
+	if err := errors.Join(j.readEntries(), j.readRotations(), j.readIdentity()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open journal: %w", err), lock.Close())
 	}
 	return j, nil

@@ -104,6 +104,26 @@ func TestRotationsSurviveARestart(t *testing.T) {
 	}
 }
 
+func TestTheIdentitySurvivesARestart(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	if id, known := j.Identity(); known {
+		t.Fatalf("the identity of a new journal: %+v", id)
+	}
+	for _, uid := range []string{"older", "newer"} {
+		if err := j.PutIdentity(Identity{Node: "n1", NodeUID: uid, Cluster: "c"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := Identity{Node: "n1", NodeUID: "newer", Cluster: "c"}
+	for range 2 {
+		if id, known := j.Identity(); !known || id != want {
+			t.Errorf("identity %+v, known %v", id, known)
+		}
+		j = reopen(t, j, dir)
+	}
+}
+
 func TestOneAgentAtATime(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
