@@ -10,15 +10,12 @@ import (
 	"path/filepath"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fenceline/fenceline/agent/allocate"
 	"github.com/fenceline/fenceline/agent/cniserver"
@@ -30,7 +27,6 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/agent/verify"
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -63,15 +59,21 @@ func run(ctx context.Context, s settings) error {
 	}
 	defer kernel.Close()
 
-	mgr, err := newManager(s, log)
+	api, err := findAPIServer()
 	if err != nil {
 		return err
 	}
-	id, err := identify(ctx, mgr.GetAPIReader(), s.node, log)
+	id, confirm, err := whoIs(ctx, s, api, book, log)
 	if err != nil {
 		return err
 	}
-	id.session = session.Continue(id.session, sessions(book))
+	mgr, err := api.manager(s, log)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(confirm); err != nil {
+		return fmt.Errorf("add the confirmation of the identity: %w", err)
+	}
 	a := &agent{
 		settings: s, identity: id, log: log, mgr: mgr, kernel: kernel, journal: book,
 		counters: metrics.New(ctrlmetrics.Registry), events: mgr.GetEventRecorder("fenceline-agent"),
@@ -89,27 +91,34 @@ func newLogger(level slog.Level) logr.Logger {
 	return logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-func newManager(s settings, log logr.Logger) (manager.Manager, error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("build the scheme: %w", err)
-	}
-	config, err := ctrl.GetConfig()
+// whoIs finds out who the node is, while liveness probes are answered. confirm
+// asks again for what could only be remembered.
+func whoIs(ctx context.Context, s settings, api apiServer, book *journal.Journal, log logr.Logger) (id identity, confirm manager.RunnableFunc, err error) {
+	stop, err := answerAlive(s.healthAddress, log)
 	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w", err)
+		return identity{}, nil, err
 	}
-	config.QPS = -1 // priority and fairness is the server's business, see the FlowSchema
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                 scheme,
-		Logger:                 log,
-		Cache:                  watched(s),
-		Metrics:                metricsserver.Options{BindAddress: s.metricsAddress},
-		HealthProbeBindAddress: s.healthAddress,
-	})
+	defer stop()
+	reader, err := api.reader()
 	if err != nil {
-		return nil, fmt.Errorf("make the manager: %w", err)
+		return identity{}, nil, err
 	}
-	return mgr, nil
+	bootID, err := session.BootID()
+	if err != nil {
+		return identity{}, nil, err
+	}
+	i := identification{reader: reader, memory: book, node: s.node, patience: startPatience, log: log}
+	found, sure, err := i.identify(ctx)
+	if err != nil {
+		return identity{}, nil, err
+	}
+	confirm = func(ctx context.Context) error {
+		if sure {
+			return nil
+		}
+		return i.confirm(ctx, found)
+	}
+	return identityOf(found, bootID, book.All()), confirm, nil
 }
 
 // agent is everything that runs on a node.
