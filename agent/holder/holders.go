@@ -169,9 +169,9 @@ func (h *Holders) Holder(key bpf.Key) (journal.Entry, journal.Address, bool) {
 	return journal.Entry{}, journal.Address{}, false
 }
 
-// event tells of a pod, also of one that the cache does not hold any more.
-func (h *Holders) event(e *journal.Entry, kind, reason, note string, args ...any) {
-	h.Events.Eventf(podReference(e.PodNamespace, e.PodName, e.PodUID), nil, kind, reason, "Bind", note, args...)
+// warn makes an event of a pod, also of one that the cache does not hold any more.
+func (h *Holders) warn(e *journal.Entry, reason, note string, args ...any) {
+	h.Events.Eventf(podReference(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, reason, "Bind", note, args...)
 }
 
 // podReference names a pod for an event.

@@ -56,7 +56,7 @@ func (h *Holders) rebind(ctx context.Context, e journal.Entry, address journal.A
 	if err != nil {
 		return err
 	}
-	h.event(&e, corev1.EventTypeWarning, "LeaseRecreated", "the lease of %s was gone while the pod ran; it is recorded again", address.Addr)
+	h.warn(&e, "LeaseRecreated", "the lease of %s was gone while the pod ran; it is recorded again", address.Addr)
 	return h.adopt(&e, address.LeaseName, l)
 }
 
@@ -102,13 +102,13 @@ func (h *Holders) deletePod(ctx context.Context, e *journal.Entry, address journ
 	err := h.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && !isUID(pod, e.PodUID):
-		h.event(e, corev1.EventTypeWarning, "AddressLost", "%s belongs to somebody else now; the pod is fenced and was gone already", address.Addr)
+		h.warn(e, "AddressLost", "%s belongs to somebody else now; the pod is fenced and was gone already", address.Addr)
 		return nil
 	case err != nil:
 		return fmt.Errorf("read pod %s/%s: %w", e.PodNamespace, e.PodName, err)
 	case isStatic(pod):
 		h.Log.Info("a static pod lost its address and cannot be deleted", "pod", e.PodNamespace+"/"+e.PodName, "address", address.Addr)
-		h.event(e, corev1.EventTypeWarning, "AddressLost",
+		h.warn(e, "AddressLost",
 			"%s belongs to somebody else now; the pod is fenced, but a static pod cannot be deleted through the API: it stays mute until its manifest is removed from node %s and put back",
 			address.Addr, h.Node)
 		return nil
@@ -118,7 +118,7 @@ func (h *Holders) deletePod(ctx context.Context, e *journal.Entry, address journ
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod %s/%s: %w", e.PodNamespace, e.PodName, err)
 	}
-	h.event(e, corev1.EventTypeWarning, "AddressLost", "%s belongs to somebody else now; the pod is fenced and deleted", address.Addr)
+	h.warn(e, "AddressLost", "%s belongs to somebody else now; the pod is fenced and deleted", address.Addr)
 	return nil
 }
 
