@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/events"
@@ -202,10 +203,16 @@ func (a *agent) assemble(ctx context.Context) error {
 	)
 }
 
+// syncedWithin is how long a question after the status waits for the caches:
+// a probe has a second, and a runtime asks again.
+const syncedWithin = 500 * time.Millisecond
+
 // status tells why ADD would fail for every pod, if it would.
 func (a *agent) status(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, syncedWithin)
+	defer cancel()
 	if !a.mgr.GetCache().WaitForCacheSync(ctx) {
-		return errors.New("the caches are not synced")
+		return errors.New("the API server has not been heard since the agent started")
 	}
 	if !a.segments.HasKey() {
 		return errors.New("there is no claim key yet; is the controller running?")
