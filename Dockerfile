@@ -1,9 +1,8 @@
 # Images for those who have a container engine; `make images` needs none.
 #
-#	docker build --target agent --build-arg VERSION=0.1.0 -t fenceline/agent:0.1.0 .
-#	docker build --target controller --build-arg VERSION=0.1.0 -t fenceline/controller:0.1.0 .
+#	docker build --target agent -t fenceline/agent:0.1.0 .
+#	docker build --target controller -t fenceline/controller:0.1.0 .
 FROM golang:1.26 AS build
-ARG VERSION=0.1.0
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
@@ -13,7 +12,7 @@ COPY agent agent
 COPY cni cni
 COPY controller controller
 RUN for part in agent cni controller; do \
-      CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /out/$part ./$part || exit 1; \
+      CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o /out/$part ./$part || exit 1; \
     done
 
 FROM scratch AS agent

@@ -104,14 +104,6 @@ func (a *Allocator) Last() map[string]netip.Addr {
 	return last
 }
 
-// Forget drops where the rotation of a pool stood that is deleted.
-func (a *Allocator) Forget(pool string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.last, pool)
-	delete(a.rotations, pool)
-}
-
 func (a *Allocator) rotation(pool string) *ipam.Rotation {
 	a.mu.Lock()
 	defer a.mu.Unlock()

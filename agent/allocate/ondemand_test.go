@@ -279,15 +279,6 @@ func TestAnAddressFreedHereCoolsDown(t *testing.T) {
 	}
 }
 
-func TestADeletedPoolIsForgotten(t *testing.T) {
-	a := agent(newMemory("a"), map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.9"), "b": netip.MustParseAddr("10.0.0.7")})
-	get(t, a, wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.3")))
-	a.Forget("a")
-	if last := a.Last(); len(last) != 1 || last["b"].String() != "10.0.0.7" {
-		t.Errorf("got %v", last)
-	}
-}
-
 // TestNoDuplicateAndNoFalseExhaustion is the property: agents that allocate
 // and free at the same time, with hints of any age, never share an address,
 // and nobody is refused who asks for fewer addresses than there are.

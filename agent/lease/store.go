@@ -122,24 +122,6 @@ func (s *Store) Delete(ctx context.Context, l *v1alpha1.IPLease) error {
 	return fmt.Errorf("delete lease %s: changed %d times meanwhile: %w", l.Name, attempts, conflict)
 }
 
-// DeleteHeldBy frees an address by the name of its lease, whatever its uid,
-// if the holder is this container on this node in this session; for creates
-// whose answer was lost. A lease that is gone is success, ErrNotMine one that
-// is somebody else's.
-func (s *Store) DeleteHeldBy(ctx context.Context, name, containerID, ifname string) error {
-	l, err := s.Get(ctx, name)
-	if errors.Is(err, ErrGone) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if !s.heldBy(l, containerID, ifname) {
-		return fmt.Errorf("delete lease %s: %w: %s", name, ErrNotMine, describe(&l.Spec))
-	}
-	return s.Delete(ctx, l)
-}
-
 // Update writes what a transition makes of a lease as last read, and returns
 // the lease as written; l is left alone. ErrNotMine and ErrGone as the words
 // say; edits that leave node, session, state and container as they were do

@@ -163,7 +163,6 @@ func (w *world) testDelete(t *testing.T) {
 	// The name has another lease now.
 	next := w.create(t, w.n2, "10.0.3.1", "c2")
 	wantErr(t, "someone else's", w.n1.Delete(t.Context(), l), ErrNotMine)
-	wantErr(t, "by name", w.n1.DeleteHeldBy(t.Context(), l.Name, "c1", "eth0"), ErrNotMine)
 
 	w.quarantine(t, next, "n1")
 	wantErr(t, "quarantined meanwhile", w.n2.Delete(t.Context(), next), ErrNotMine)
@@ -270,7 +269,6 @@ func (w *world) testReplacedVerifier(t *testing.T) {
 
 func (w *world) testReboot(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.9.1", "c1")
-	wantErr(t, "by name after a reboot", w.n1Rebooted.DeleteHeldBy(t.Context(), l.Name, "c1", "eth0"), ErrNotMine)
 	rebound, err := w.n1Rebooted.TakeOver(t.Context(), l, wish("10.0.9.1", "c2"))
 	if err != nil || rebound.Spec.Previous == nil || !NeedsVerification(&rebound.Spec, "node-1/boot-2") {
 		t.Errorf("got %+v, %v", rebound, err)

@@ -112,7 +112,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 		return fmt.Errorf("build test/cmd/machine: %w\n%s", err, output)
 	}
 	for _, recipe := range images.ForTests() {
-		tarball, err := recipe.Build(ctx, root, filepath.Join(c.dir, "images"), "test")
+		tarball, err := recipe.Build(ctx, root, filepath.Join(c.dir, "images"))
 		if err != nil {
 			return err
 		}

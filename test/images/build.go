@@ -48,7 +48,7 @@ func ForTests() []Recipe {
 // Build compiles the recipe's binaries in the project's directory root, and
 // writes the tarball to the directory out. It returns the tarball's path; a file
 // that is already right is not touched.
-func (r Recipe) Build(ctx context.Context, root, out, version string) (string, error) {
+func (r Recipe) Build(ctx context.Context, root, out string) (string, error) {
 	work, err := os.MkdirTemp("", "fenceline-image-")
 	if err != nil {
 		return "", fmt.Errorf("build image %s: %w", r.Name, err)
@@ -57,7 +57,7 @@ func (r Recipe) Build(ctx context.Context, root, out, version string) (string, e
 	img := Image{Name: r.Name, Entrypoint: []string{r.Entrypoint}, Files: map[string][]byte{}}
 	for path, pkg := range r.Binaries {
 		binary := filepath.Join(work, filepath.Base(path))
-		if err := compile(ctx, root, pkg, version, binary); err != nil {
+		if err := compile(ctx, root, pkg, binary); err != nil {
 			return "", fmt.Errorf("build image %s: %w", r.Name, err)
 		}
 		if img.Files[path], err = os.ReadFile(binary); err != nil {
@@ -75,8 +75,8 @@ func (r Recipe) Build(ctx context.Context, root, out, version string) (string, e
 	return path, nil
 }
 
-func compile(ctx context.Context, root, pkg, version, binary string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+version, "-o", binary, pkg)
+func compile(ctx context.Context, root, pkg, binary string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, pkg)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := cmd.CombinedOutput(); err != nil {

@@ -26,19 +26,19 @@ func main() {
 	if *tests {
 		recipes = images.ForTests()
 	}
-	if err := build(ctx, recipes, *out, *version); err != nil {
+	if err := build(ctx, recipes, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
 }
 
-func build(ctx context.Context, recipes []images.Recipe, out, version string) error {
+func build(ctx context.Context, recipes []images.Recipe, out string) error {
 	root, err := thirdparty.Root()
 	if err != nil {
 		return err
 	}
 	for _, r := range recipes {
-		path, err := r.Build(ctx, root, out, version)
+		path, err := r.Build(ctx, root, out)
 		if err != nil {
 			return err
 		}
