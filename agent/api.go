@@ -54,7 +54,7 @@ func newAPIServer(server *rest.Config) (apiServer, error) {
 // discovers resources heeds no deadline.
 func kinds() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"IPPool", "IPLease"} {
+	for _, kind := range []string{"IPPool", "IPLease", "ReservedIP"} {
 		m.Add(v1alpha1.GroupVersion().WithKind(kind), meta.RESTScopeRoot)
 	}
 	for _, kind := range []string{"Node", "Namespace"} {

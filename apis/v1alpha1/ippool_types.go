@@ -16,9 +16,11 @@ const (
 	ModeOff ConflictMode = "Off"
 )
 
-// NodeDownPolicy says when an address is taken from a node that is down.
+// NodeDownPolicy says when an address is taken from a node that is down:
+// Never, AfterTerminating, or "After <duration>", such as "After 2m".
 //
-// +kubebuilder:validation:Enum=Never;AfterTerminating
+// +kubebuilder:validation:MaxLength=32
+// +kubebuilder:validation:XValidation:rule="self in ['Never', 'AfterTerminating'] || self.matches('^After ([0-9]{1,6}(s|m|h))+$')",messageExpression="'nodeDown ' + self + ' is none of Never, AfterTerminating and After with a duration such as After 2m'"
 type NodeDownPolicy string
 
 const (
@@ -27,6 +29,9 @@ const (
 	// NodeDownAfterTerminating takes the address once Kubernetes has marked
 	// the pod Terminating and its grace is over.
 	NodeDownAfterTerminating NodeDownPolicy = "AfterTerminating"
+	// NodeDownAfterPrefix stands before the duration for which a node must have
+	// been silent; its pods are then deleted, and their addresses taken.
+	NodeDownAfterPrefix = "After "
 )
 
 // IPPoolSpec describes addresses of one subnet and who may use them.
@@ -303,7 +308,10 @@ type IPPoolStatus struct {
 	// shares is into how many parts agents divide the pool, at least one for each index of an agent's pod.
 	// +optional
 	Shares int64 `json:"shares,omitempty"`
-	// conditions: Ready, Overlapping, Exhausted, Unfenced.
+	// reserved is the number of addresses of the pool that a ReservedIP keeps back.
+	// +optional
+	Reserved int64 `json:"reserved,omitempty"`
+	// conditions: Ready, Overlapping, Exhausted, Unfenced, Outside.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -316,6 +324,9 @@ const (
 	ConditionOverlapping = "Overlapping"
 	ConditionExhausted   = "Exhausted"
 	ConditionUnfenced    = "Unfenced"
+	// ConditionOutside: leases hold addresses that the pool does not hand out
+	// any more, because ips, excludeIPs, gateway or a reservation has changed.
+	ConditionOutside = "Outside"
 )
 
 // IPPool is a set of addresses of one subnet with gateway, routes and affinities.

@@ -19,6 +19,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion(),
 		&IPPool{}, &IPPoolList{},
 		&IPLease{}, &IPLeaseList{},
+		&ReservedIP{}, &ReservedIPList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil

@@ -22,9 +22,6 @@ type Policy struct {
 	RetentionLimit time.Duration
 }
 
-// nodeDownAfter introduces a duration in reclaim.nodeDown: "After 5m".
-const nodeDownAfter = "After "
-
 // PolicyOf returns the policy of a pool. A nil pool, one that does not exist
 // any more, has the defaults.
 func PolicyOf(pool *v1alpha1.IPPool, extraGrace time.Duration) Policy {
@@ -53,7 +50,7 @@ func PolicyOf(pool *v1alpha1.IPPool, extraGrace time.Duration) Policy {
 		return policy
 	}
 	policy.NodeDown = reclaim.NodeDown
-	if text, ok := strings.CutPrefix(string(reclaim.NodeDown), nodeDownAfter); ok {
+	if text, ok := strings.CutPrefix(string(reclaim.NodeDown), v1alpha1.NodeDownAfterPrefix); ok {
 		// A duration that cannot be read waits for Kubernetes to mark the pods.
 		policy.NodeDown = v1alpha1.NodeDownAfterTerminating
 		if d, err := time.ParseDuration(text); err == nil {
