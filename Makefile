@@ -72,7 +72,7 @@ test-api: packages ## Run what needs a real API server, at the newest and the ol
 
 .PHONY: test-cluster
 test-cluster: packages ## Run what needs real kubelets and an underlay (root)
-	@$(thirdparty) build etcd kubernetes containerd cniplugins helm
+	@$(thirdparty) build etcd kubernetes containerd cniplugins multus helm
 	@$(count) run -tag cluster cluster -timeout=40m
 
 .PHONY: bench

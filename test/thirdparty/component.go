@@ -28,6 +28,7 @@ const (
 	Etcd             = "etcd"
 	Containerd       = "containerd"
 	CNIPlugins       = "cniplugins"
+	Multus           = "multus" // the thin plugin
 	Helm             = "helm"
 	Prometheus       = "prometheus" // promtool
 	ControllerGen    = "controller-gen"
@@ -44,6 +45,8 @@ func components() map[string]Component {
 		{Name: Containerd, Module: "github.com/containerd/containerd/v2",
 			linkFlags: variable("github.com/containerd/containerd/v2/version.Version")},
 		{Name: CNIPlugins, Module: "github.com/containernetworking/plugins"},
+		{Name: Multus, Module: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
+			linkFlags: variable("gopkg.in/k8snetworkplumbingwg/multus-cni.v4/pkg/multus.version")},
 		{Name: Helm, Module: "helm.sh/helm/v4", linkFlags: variable("helm.sh/helm/v4/internal/version.version")},
 		{Name: Prometheus, Module: "github.com/prometheus/prometheus"},
 		{Name: ControllerGen, Module: "sigs.k8s.io/controller-tools"},

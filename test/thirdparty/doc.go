@@ -1,6 +1,6 @@
 // Package thirdparty installs and builds everything that the tests need and
 // the project does not contain: Debian packages, and binaries of Kubernetes,
-// etcd, containerd, the reference CNI plugins, helm and the linters.
+// etcd, containerd, the reference CNI plugins, Multus, helm and the linters.
 //
 // Binaries are built from their Go modules. Each project has a tool module of
 // its own under modules/, because their dependency versions contradict each
