@@ -35,6 +35,7 @@ type Journal struct {
 	entries   map[key]Entry
 	rotations map[string]netip.Addr
 	identity  Identity
+	pairs     []Pair
 }
 
 type key struct{ containerID, ifname string }
@@ -52,7 +53,7 @@ func Open(dir string) (*Journal, error) {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]Entry{}}
-	if err := errors.Join(j.readEntries(), j.readRotations(), j.readIdentity()); err != nil {
+	if err := errors.Join(j.readEntries(), j.readRotations(), j.readIdentity(), j.readPairs()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open journal: %w", err), lock.Close())
 	}
 	return j, nil
