@@ -45,12 +45,13 @@ type Request struct {
 	Addr          netip.Addr
 	// Parent is the name of the interface on this node whose segment carries the address.
 	Parent string
+	// Holder is empty where the address is to be kept ready: the lease is created Warm.
 	Holder v1alpha1.Holder
 	// Retention is copied into the lease, for the controller to act upon once it is Retained.
 	Retention *v1alpha1.LeaseRetention
 }
 
-// Create binds a free address. An address with a lease is a *TakenError,
+// Create binds a free address, or keeps it ready. An address with a lease is a *TakenError,
 // unless that lease is this node's, of this session and container: then it is
 // returned, since an earlier try has succeeded unnoticed.
 // When the answer is lost, the error is ErrUncertain.
@@ -58,7 +59,7 @@ func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error
 	name := v1alpha1.LeaseName(r.Network, r.Addr)
 	var err error
 	for range attempts {
-		l := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: Bind(r, s.owner())}
+		l := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: first(r, s.owner())}
 		if err = s.counted("create", s.o.Client.Create(ctx, l)); err == nil {
 			return l, nil
 		}
