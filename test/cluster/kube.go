@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,12 +27,18 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) { return c.controlPlane.RES
 
 // Kubectl runs kubectl as administrator and returns what it printed.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
-	return c.run(ctx, c.binary(thirdparty.Kubernetes, "kubectl"), args...)
+	return c.run(ctx, "", c.binary(thirdparty.Kubernetes, "kubectl"), args...)
+}
+
+// Apply makes or changes the objects of a manifest as administrator.
+func (c *Cluster) Apply(ctx context.Context, manifest string) error {
+	_, err := c.run(ctx, manifest, c.binary(thirdparty.Kubernetes, "kubectl"), "apply", "--filename=-")
+	return err
 }
 
 // Helm runs helm as administrator and returns what it printed.
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
-	return c.run(ctx, c.binary(thirdparty.Helm, "helm"), args...)
+	return c.run(ctx, "", c.binary(thirdparty.Helm, "helm"), args...)
 }
 
 // Tools returns the directories of kubectl and helm, for a person's PATH.
@@ -39,8 +46,9 @@ func (c *Cluster) Tools() []string {
 	return []string{c.state.Binaries[thirdparty.Kubernetes], c.state.Binaries[thirdparty.Helm]}
 }
 
-func (c *Cluster) run(ctx context.Context, program string, args ...string) (string, error) {
+func (c *Cluster) run(ctx context.Context, input, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdin = strings.NewReader(input)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
 	output, err := cmd.CombinedOutput()
 	if err != nil {

@@ -96,7 +96,9 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{thirdparty.Kubernetes, thirdparty.Etcd, thirdparty.Containerd, thirdparty.CNIPlugins, thirdparty.Helm} {
+	for _, name := range []string{
+		thirdparty.Kubernetes, thirdparty.Etcd, thirdparty.Containerd, thirdparty.CNIPlugins, thirdparty.Multus, thirdparty.Helm,
+	} {
 		if c.state.Binaries[name], err = builder.Dir(ctx, name); err != nil {
 			return err
 		}

@@ -90,7 +90,7 @@ func up(ctx context.Context, prefix string, args []string) error {
 	flags.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
 	flags.TextVar(&o.Management, "management", netip.MustParsePrefix("172.30.0.0/24"), "management network, so that several clusters can run")
 	flags.BoolVar(&o.KubeProxy, "proxy", false, "run kube-proxy")
-	version := flags.String("fenceline", "", "build and install Fenceline as that version; implies -proxy")
+	version := flags.String("fenceline", "", "build and install Fenceline as that version, and Multus; implies -proxy")
 	cni := flags.String("cni", "", `"host-local": macvlan without Fenceline; empty: no network until one is configured`)
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -108,6 +108,9 @@ func up(ctx context.Context, prefix string, args []string) error {
 		return err
 	}
 	if *version != "" {
+		if err := c.InstallMultus(ctx); err != nil {
+			return err
+		}
 		if err := c.InstallFenceline(ctx, *version); err != nil {
 			return err
 		}
