@@ -143,6 +143,9 @@ func (s *Server) StopAPIServer(ctx context.Context) error { return s.controlPlan
 // same keys, and returns when it is ready.
 func (s *Server) StartAPIServer(ctx context.Context) error { return s.controlPlane.StartAPIServer(ctx) }
 
+// CPU returns how much CPU time kube-apiserver has used since it was started.
+func (s *Server) CPU() (time.Duration, error) { return s.controlPlane.APIServerCPU() }
+
 // Admin returns the access of an administrator without a client-side limit.
 func (s *Server) Admin() *rest.Config { return rest.CopyConfig(s.admin) }
 

@@ -83,6 +83,9 @@ func (p *ControlPlane) StopAPIServer(ctx context.Context) error {
 	return p.stop(ctx, apiServer)
 }
 
+// APIServerCPU returns how much CPU time kube-apiserver has used since it was started.
+func (p *ControlPlane) APIServerCPU() (time.Duration, error) { return p.running[apiServer].CPU() }
+
 // Stop ends everything. The API server goes before etcd, or it would wait for it.
 func (p *ControlPlane) Stop(ctx context.Context) error {
 	var errs []error

@@ -6,13 +6,18 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
+
+// clockTick is the unit of times in /proc: USER_HZ, which is 100 wherever Go runs.
+const clockTick = 10 * time.Millisecond
 
 // stat is what proc_pid_stat(5) says of a process.
 type stat struct {
 	state   string
 	parent  int
 	started uint64 // clock ticks since boot
+	cpu     time.Duration
 }
 
 func readStat(pid int) (stat, error) {
@@ -27,8 +32,8 @@ func readStat(pid int) (stat, error) {
 	return s, nil
 }
 
-// parseStat reads fields 3, 4 and 22. The name in field 2 may hold spaces and
-// parentheses.
+// parseStat reads fields 3, 4, 14, 15 and 22. The name in field 2 may hold
+// spaces and parentheses.
 func parseStat(text string) (s stat, err error) {
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 20 {
@@ -37,6 +42,13 @@ func parseStat(text string) (s stat, err error) {
 	s.state = fields[0]
 	if s.parent, err = strconv.Atoi(fields[1]); err != nil {
 		return stat{}, err
+	}
+	for _, field := range fields[11:13] { // in user mode, and in the kernel
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return stat{}, err
+		}
+		s.cpu += time.Duration(ticks) * clockTick
 	}
 	s.started, err = strconv.ParseUint(fields[19], 10, 64)
 	return s, err

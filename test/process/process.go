@@ -65,6 +65,18 @@ func (p Process) Alive() bool {
 	return err == nil && stat.started == p.Started && stat.state != "Z" && stat.state != "X"
 }
 
+// CPU returns how much CPU time this very process has used, in steps of 10 ms.
+func (p Process) CPU() (time.Duration, error) {
+	stat, err := readStat(p.PID)
+	if err != nil {
+		return 0, fmt.Errorf("CPU time of %s (%d): %w", p.Name, p.PID, err)
+	}
+	if stat.started != p.Started {
+		return 0, fmt.Errorf("CPU time of %s (%d): the process has ended", p.Name, p.PID)
+	}
+	return stat.cpu, nil
+}
+
 // Signal sends the signal to this very process; it is no error if it is gone.
 func (p Process) Signal(sig syscall.Signal) error {
 	if !p.Alive() {

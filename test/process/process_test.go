@@ -63,9 +63,9 @@ func TestAReusedPIDIsNotTheProcess(t *testing.T) {
 }
 
 func TestParseStatCopesWithNamesThatLookLikeFields(t *testing.T) {
-	const text = "42 (a) Z (1 2) S 7 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123456 1 1"
+	const text = "42 (a) Z (1 2) S 7 42 42 0 -1 4194560 1 0 0 0 5 2 9 9 20 0 1 0 123456 1 1"
 	got, err := parseStat(text)
-	if want := (stat{state: "S", parent: 7, started: 123456}); err != nil || got != want {
+	if want := (stat{state: "S", parent: 7, started: 123456, cpu: 70 * time.Millisecond}); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 }
