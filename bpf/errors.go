@@ -5,7 +5,7 @@ import "errors"
 var (
 	// ErrNotBPFFS is returned by Open when the pin directory is not on a BPF file system.
 	ErrNotBPFFS = errors.New("not on a bpffs")
-	// ErrPinned is returned by AttachGuard when the slot's pins belong to another living device.
+	// ErrPinned is returned by StageGuard and AttachGuard when the slot guards another living device.
 	ErrPinned = errors.New("slot has a living guard on another device")
 	// ErrSchema is returned by Open when a pinned map of another version cannot be carried over.
 	ErrSchema = errors.New("pinned map has an incompatible layout")

@@ -68,7 +68,7 @@ func (k *Kernel) gateNeeded() (bool, error) {
 	if err := it.Err(); err != nil {
 		return false, err
 	}
-	slots, err := k.dir.guards()
+	slots, err := k.guarded()
 	if err != nil {
 		return false, err
 	}

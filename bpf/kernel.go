@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
@@ -19,6 +20,8 @@ const ProbeMark uint32 = 0x464c5031
 type Options struct {
 	// Dir holds the pins. It is created when missing and must be on a bpffs, which must outlive the process.
 	Dir string
+	// NoTCX leaves guards on a clsact qdisc, as on kernels before 6.6, which have no tcx.
+	NoTCX bool
 }
 
 // Kernel is the open set of maps and attached programs of this node. Its methods may be called concurrently, but
@@ -28,8 +31,15 @@ type Kernel struct {
 	maps *observerMaps
 	code *code
 
-	mu      sync.Mutex // writes to maps of user space, and to pins
 	reading sync.Mutex // the ring buffer has one reader
+	// guards order what is done to the guard of one slot, which may wait for the kernel. They are taken before mu.
+	guards slotLocks
+	noTCX  atomic.Bool
+
+	mu     sync.Mutex // writes to maps of user space, to the pins of observers, and what follows
+	staged map[uint32]stagedGuard
+	stock  map[uint32]preparedGuard
+	closed bool
 }
 
 // Open creates the maps, or takes up the pins of a process before: then it also puts this version's programs into
@@ -59,7 +69,8 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("lift the memlock limit: %w", err)
 	}
-	k := &Kernel{dir: pinDir(o.Dir), code: c}
+	k := &Kernel{dir: pinDir(o.Dir), code: c, staged: map[uint32]stagedGuard{}, stock: map[uint32]preparedGuard{}}
+	k.noTCX.Store(o.NoTCX)
 	set, err := openMaps(k.dir, c.maps())
 	if err != nil {
 		return nil, err
@@ -87,14 +98,30 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 func (k *Kernel) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.closePrograms()
 	return k.maps.Close()
+}
+
+// closePrograms forgets what was loaded ahead or is staged. Filters keep their programs.
+func (k *Kernel) closePrograms() {
+	for slot, p := range k.stock {
+		p.programs.close()
+		delete(k.stock, slot)
+	}
+	for slot, s := range k.staged {
+		s.programs.close()
+		delete(k.staged, slot)
+	}
+	k.closed = true
 }
 
 // Remove detaches every guard and observer, forgets all leases, and closes k: for uninstalling.
 func (k *Kernel) Remove() error {
+	staged := k.removeStages()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	errs := []error{k.removePins(), k.maps.Close()}
+	errs := []error{staged, k.removePins(), k.maps.Close()}
+	k.closePrograms()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove pins under %s: %w", k.dir, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 )
 
 // The pin directory: maps/<name>, guards/<slot>/<direction>, observers/<ifindex>/<direction>.
@@ -75,16 +76,17 @@ func (d pinDir) numbers(kind string) ([]uint32, error) {
 	return numbers, nil
 }
 
-// direction of frames through a device, as tcx hooks see it.
+// direction of frames through a device, as tcx hooks and the classes of a clsact qdisc see it.
 type direction struct {
 	name   string
 	attach ebpf.AttachType
+	clsact uint32
 }
 
 // Egress comes first: what must not leave matters more than what comes in.
 var directions = [...]direction{
-	{"egress", ebpf.AttachTCXEgress},
-	{"ingress", ebpf.AttachTCXIngress},
+	{"egress", ebpf.AttachTCXEgress, netlink.HANDLE_MIN_EGRESS},
+	{"ingress", ebpf.AttachTCXIngress, netlink.HANDLE_MIN_INGRESS},
 }
 
 // pinPair is the directory of the two pinned links of one device.

@@ -7,6 +7,7 @@ const MaxSlot = 1<<14 - 1
 
 // Status and flags of a slot. Keep in sync with slot.h.
 const (
+	slotFree  uint32 = 0
 	slotAlive uint32 = 1
 	slotDead  uint32 = 2
 
@@ -15,7 +16,7 @@ const (
 )
 
 // KillSlot makes the slot's guard drop every frame from now on, in both directions, and the parent's observer what
-// gets around the guard. It holds until AttachGuard gives the slot to somebody.
+// gets around the guard. It holds until StageGuard gives the slot to somebody.
 func (k *Kernel) KillSlot(slot uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -61,6 +62,13 @@ func (k *Kernel) slot(slot uint32) (s observerSlot, err error) {
 		return s, fmt.Errorf("read slot %d: %w", slot, err)
 	}
 	return s, nil
+}
+
+// changeSlot is putSlot for who does not hold mu.
+func (k *Kernel) changeSlot(slot uint32, s observerSlot) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.putSlot(slot, s)
 }
 
 func (k *Kernel) putSlot(slot uint32, s observerSlot) error {

@@ -1,0 +1,315 @@
+//go:build kernel
+
+package bpf
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// stagedRig is a rig whose guard is staged and not pinned. Its address is fenced, and its observer is off: what a
+// zombie sends is the guard's to drop.
+func stagedRig(t *testing.T, o Options) *rig {
+	t.Helper()
+	r := newRig(t)
+	must(t, r.DetachGuard(1))
+	must(t, r.Close())
+	o.Dir = r.dir
+	var err error
+	r.Kernel, err = Open(o)
+	must(t, err)
+	t.Cleanup(func() { must(t, r.Close()) })
+	s := r.ext.socket("p0", allProtocols)
+	r.claim(s, 200)
+	s.expect("ack", protocol(etherClaim))
+	r.node.do(func() error { return r.DetachObserver(r.parent) })
+	must(t, r.StageGuard(r.guard()))
+	return r
+}
+
+// on opens the guard's device.
+func (r *rig) on() *device {
+	r.t.Helper()
+	dev, err := openDevice(r.pod.path, "eth0")
+	must(r.t, err)
+	r.t.Cleanup(dev.close)
+	return dev
+}
+
+// filters are the directions in which the device has filters.
+func (r *rig) filters(slot uint32) (all []string) {
+	r.t.Helper()
+	dev := r.on()
+	for _, d := range directions {
+		present, err := dev.hasFilter(d, slot)
+		must(r.t, err)
+		if present {
+			all = append(all, d.name)
+		}
+	}
+	return all
+}
+
+// links are the directions in which the device has tcx programs.
+func (r *rig) links() (all []string) {
+	r.t.Helper()
+	r.pod.do(func() error {
+		index, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		for _, d := range directions {
+			chain, err := link.QueryPrograms(link.QueryOptions{Target: index.Attrs().Index, Attach: d.attach})
+			if err != nil {
+				return err
+			}
+			if len(chain.Programs) > 0 {
+				all = append(all, d.name)
+			}
+		}
+		return nil
+	})
+	return all
+}
+
+func (r *rig) sits(what string, filters, links []string) {
+	r.t.Helper()
+	if got := r.filters(1); !slices.Equal(got, filters) {
+		r.t.Errorf("%s: filters %v, want %v", what, got, filters)
+	}
+	if got := r.links(); !slices.Equal(got, links) {
+		r.t.Errorf("%s: links %v, want %v", what, got, links)
+	}
+}
+
+var both = []string{"egress", "ingress"}
+
+// leaks sends a frame from the guarded address, one from another, and tells which came.
+func (r *rig) leaks() (guarded, other bool) {
+	r.t.Helper()
+	s, mac := r.ext.socket("p0", unix.ETH_P_IP), r.pod.mac("eth0")
+	zombie := r.pod.socket("eth0", unix.ETH_P_IP)
+	zombie.send(eth(broadcast, mac, etherIPv4, ipv4(addr4, far4)))
+	zombie.send(eth(broadcast, mac, etherIPv4, ipv4(nobody4, far4)))
+	// The sibling's frame takes the same way: when it has come, the others have, or never will.
+	r.sibling.socket("eth0", unix.ETH_P_IP).send(eth(broadcast, r.sibling.mac("eth0"), etherIPv4, ipv4(other4, far4)))
+	frames, ok := s.until(ipFrom(other4))
+	equal(r.t, "marker came", ok, true)
+	return contains(frames, ipFrom(addr4)), contains(frames, ipFrom(nobody4))
+}
+
+func TestAStagedGuardEnforcesLikeAPinnedOne(t *testing.T) {
+	r := stagedRig(t, Options{})
+	r.sits("staged", both, nil)
+	equal(t, "attached", r.attached(), true)
+	guarded, other := r.leaks()
+	equal(t, "fenced address leaks", guarded, false)
+	equal(t, "another address comes", other, true)
+	must(t, r.KillSlot(1))
+	_, other = r.leaks()
+	equal(t, "anything leaks from a dead slot", other, false)
+
+	must(t, r.PinGuard(r.guard()))
+	r.sits("pinned", nil, both)
+	equal(t, "attached", r.attached(), true)
+	dead, err := r.SlotDead(1)
+	must(t, err)
+	equal(t, "dead slot stays dead", dead, true)
+	must(t, r.PinGuard(r.guard()))
+	r.sits("pinned twice", nil, both)
+}
+
+// The zombie talks all the time while its guard moves again and again: not one frame may leave.
+func TestNoFramePassesWhileAGuardMoves(t *testing.T) {
+	r := stagedRig(t, Options{})
+	s := r.ext.socket("p0", unix.ETH_P_IP)
+	mac := r.pod.mac("eth0")
+	zombie, frame := r.pod.socket("eth0", unix.ETH_P_IP), eth(broadcast, mac, etherIPv4, ipv4(addr4, far4))
+	stop, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		for sent := 0; ; sent++ {
+			select {
+			case <-stop:
+				stopped <- sent
+				return
+			default:
+				zombie.send(frame)
+			}
+		}
+	}()
+	const moves = 25
+	for range moves {
+		must(t, r.PinGuard(r.guard()))
+		// Back to the filters, which are there before the links go.
+		programs, err := r.loadGuardPair(1, r.guard().record(0))
+		must(t, err)
+		dev := r.on()
+		must(t, dev.addFilters(1, programs))
+		must(t, r.pins(1).remove())
+		programs.close()
+	}
+	close(stop)
+	sent := <-stopped
+	zombie.send(eth(broadcast, mac, etherIPv4, ipv4(nobody4, far4)))
+	frames, ok := s.until(ipFrom(nobody4))
+	equal(t, "marker came", ok, true)
+	equal(t, "zombie's frames came", contains(frames, ipFrom(addr4)), false)
+	t.Logf("%d frames sent while the guard moved %d times there and back", sent, moves)
+	if sent < 100*moves {
+		t.Errorf("only %d frames sent", sent)
+	}
+}
+
+func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before func(r *rig)
+	}{
+		"before the first link": {func(*rig) {}},
+		"between the two links": {func(r *rig) {
+			must(r.t, r.PinGuard(r.guard()))
+			r.restage()
+			must(r.t, r.pins(1).detach(directions[1]))
+			must(r.t, os.Remove(r.pins(1).path(directions[1])))
+		}},
+		"before the filters were removed": {func(r *rig) {
+			must(r.t, r.PinGuard(r.guard()))
+			r.restage()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := stagedRig(t, Options{})
+			tc.before(r)
+			must(t, r.KillSlot(1))
+			must(t, r.Close())
+			var err error
+			r.Kernel, err = Open(Options{Dir: r.dir})
+			must(t, err)
+			_, other := r.leaks()
+			equal(t, "the dead slot leaks after the crash", other, false)
+			must(t, r.PinGuard(r.guard()))
+			r.sits("taken up", nil, both)
+			dead, err := r.SlotDead(1)
+			must(t, err)
+			equal(t, "dead slot stays dead", dead, true)
+		})
+	}
+}
+
+// restage puts the filters back on a pinned guard's device.
+func (r *rig) restage() {
+	r.t.Helper()
+	programs, err := r.loadGuardPair(1, r.guard().record(0))
+	must(r.t, err)
+	defer programs.close()
+	must(r.t, r.on().addFilters(1, programs))
+}
+
+func (r *rig) pins(slot uint32) pinPair { return r.Kernel.dir.guard(slot) }
+
+func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
+	for name, tc := range map[string]func(r *rig){
+		"the device":    func(r *rig) { r.pod.deleteLink("eth0") },
+		"the namespace": func(r *rig) { r.pod.remove() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := stagedRig(t, Options{})
+			tc(r)
+			must(t, r.PinGuard(r.guard()))
+			equal(t, "attached", r.attached(), false)
+			swept, err := r.SweepGuards()
+			must(t, err)
+			if !slices.Equal(swept, []uint32{1}) {
+				t.Errorf("swept %v", swept)
+			}
+			must(t, r.StageGuard(Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+			equal(t, "attached to another device", r.attached(), true)
+		})
+	}
+}
+
+func TestAStagedGuardIsNotSweptAndKeepsItsSlot(t *testing.T) {
+	r := stagedRig(t, Options{})
+	swept, err := r.SweepGuards()
+	must(t, err)
+	equal(t, "swept", len(swept), 0)
+	elsewhere := Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
+	if err := r.StageGuard(elsewhere); !errors.Is(err, ErrPinned) {
+		t.Errorf("got %v, want %v", err, ErrPinned)
+	}
+	r.sits("refused elsewhere", both, nil)
+}
+
+func TestDetachingAStagedGuard(t *testing.T) {
+	r := stagedRig(t, Options{})
+	for range 2 {
+		must(t, r.DetachGuard(1))
+		r.sits("detached", nil, nil)
+	}
+	must(t, r.PinGuard(r.guard())) // its move was under way
+	r.sits("a slot that was freed", nil, nil)
+}
+
+// An ADD that is repeated has two slots on one interface for a moment: the dead one goes, the new one stays.
+func TestTwoSlotsStagedOnOneDeviceAreApart(t *testing.T) {
+	r := stagedRig(t, Options{})
+	must(t, r.KillSlot(1))
+	second := r.guard()
+	second.Slot = 2
+	must(t, r.StageGuard(second))
+	must(t, r.DetachGuard(1))
+	r.sits("the first", nil, nil)
+	if got := r.filters(2); !slices.Equal(got, both) {
+		t.Errorf("the second has filters %v", got)
+	}
+}
+
+func TestWithoutTCXAGuardStaysStaged(t *testing.T) {
+	r := stagedRig(t, Options{NoTCX: true})
+	must(t, r.PinGuard(r.guard()))
+	must(t, r.AttachGuard(r.guard()))
+	r.sits("attached", both, nil)
+	equal(t, "attached", r.attached(), true)
+	guarded, other := r.leaks()
+	equal(t, "fenced address leaks", guarded, false)
+	equal(t, "another address comes", other, true)
+	swept, err := r.SweepGuards()
+	must(t, err)
+	equal(t, "swept while alive", len(swept), 0)
+
+	dev := r.on()
+	must(t, dev.links.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: dev.index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}))
+	equal(t, "attached without its qdisc", r.attached(), false)
+	must(t, r.AttachGuard(r.guard()))
+	equal(t, "attached again", r.attached(), true)
+
+	// The next agent may have tcx: the kernel was upgraded, or the option is gone.
+	must(t, r.Close())
+	r.Kernel, err = Open(Options{Dir: r.dir})
+	must(t, err)
+	must(t, r.PinGuard(r.guard()))
+	r.sits("moved", nil, both)
+}
+
+func TestOthersFiltersStay(t *testing.T) {
+	r := stagedRig(t, Options{})
+	dev := r.on()
+	programs, err := r.loadGuardPair(1, r.guard().record(0))
+	must(t, err)
+	defer programs.close()
+	other := dev.filter(directions[0], 7, programs[directions[0].name].FD())
+	other.Name = "somebody's"
+	must(t, dev.links.FilterAdd(other))
+	must(t, r.PinGuard(r.guard()))
+	r.sits("moved", nil, both)
+	left, err := dev.links.FilterList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: dev.index}}, netlink.HANDLE_MIN_EGRESS)
+	must(t, err)
+	equal(t, "filters left", len(left), 1)
+}

@@ -1,0 +1,50 @@
+//go:build kernel
+
+package bpf
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+func TestAGuardPreparedAheadIsTheOneThatIsStaged(t *testing.T) {
+	r := newRig(t)
+	on := func(g Guard) Guard { g.NetNS, g.Interface = r.sibling.path, "eth0"; return g }
+	for name, tc := range map[string]struct {
+		prepared, wanted Guard
+		used             bool
+	}{
+		"as prepared":       {Guard{Slot: 2, Segment: r.parent}, Guard{Slot: 2, Segment: r.parent}, true},
+		"another parent":    {Guard{Slot: 2, Segment: 1}, Guard{Slot: 2, Segment: r.parent}, false},
+		"other options":     {Guard{Slot: 2, Segment: r.parent}, Guard{Slot: 2, Segment: r.parent, SourceGuard: true}, false},
+		"out of order":      {Guard{Slot: 3, Segment: r.parent}, Guard{Slot: 2, Segment: r.parent}, false},
+		"an unnamed option": {Guard{Slot: 2, Segment: r.parent, Verify: true}, Guard{Slot: 2, Segment: r.parent}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			must(t, r.PrepareGuard(tc.prepared))
+			must(t, r.PrepareGuard(tc.prepared)) // twice is fine
+			prepared := programID(t, r.stock[tc.prepared.Slot].programs["egress"])
+			must(t, r.StageGuard(on(tc.wanted)))
+			staged := programID(t, r.staged[2].programs["egress"])
+			equal(t, "prepared programs are used", staged == prepared, tc.used)
+			must(t, r.DetachGuard(2))
+		})
+	}
+	if err := r.PrepareGuard(Guard{Slot: MaxSlot + 1}); !errors.Is(err, ErrSlot) {
+		t.Errorf("got %v, want %v", err, ErrSlot)
+	}
+	must(t, r.PrepareGuard(Guard{Slot: 2, Segment: r.parent}))
+	must(t, r.Close())
+	equal(t, "prepared after closing", len(r.stock), 0)
+}
+
+func programID(t *testing.T, p *ebpf.Program) ebpf.ProgramID {
+	t.Helper()
+	info, err := p.Info()
+	must(t, err)
+	id, ok := info.ID()
+	equal(t, "has an ID", ok, true)
+	return id
+}
