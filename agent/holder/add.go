@@ -54,12 +54,17 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if err != nil {
 		return nil, err
 	}
-	choice, err := h.choose(ctx, r, a.pod)
+	kept, err := a.keptLeases(ctx)
+	if err != nil {
+		a.refused(err)
+		return nil, refusal(err)
+	}
+	choice, err := h.choose(ctx, r, a.pod, kept)
 	if err != nil {
 		a.refused(err)
 		return nil, err
 	}
-	if err := a.bind(ctx, choice); err != nil {
+	if err := a.bind(ctx, choice, kept); err != nil {
 		a.refused(err)
 		a.undo()
 		return nil, refusal(err)
@@ -109,13 +114,9 @@ func (h *Holders) begin(ctx context.Context, r agentapi.AddRequest) (*adding, er
 }
 
 // bind guards the interface and gets one address of each family.
-func (a *adding) bind(ctx context.Context, choice ipam.Choice) error {
+func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept []v1alpha1.IPLease) error {
 	if err := a.guard(); err != nil {
 		return fmt.Errorf("guard %s of pod %s/%s: %w", a.entry.Interface, a.entry.PodNamespace, a.entry.PodName, err)
-	}
-	kept, err := a.keptLeases(ctx)
-	if err != nil {
-		return err
 	}
 	for _, family := range choice.Families {
 		b, err := a.bindFamily(ctx, family, kept)

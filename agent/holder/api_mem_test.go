@@ -99,6 +99,10 @@ func (m *memAPI) List(_ context.Context, into client.ObjectList, opts ...client.
 			if list, ok := into.(*v1alpha1.IPPoolList); ok {
 				list.Items = append(list.Items, *object.DeepCopy())
 			}
+		case *v1alpha1.ReservedIP:
+			if list, ok := into.(*v1alpha1.ReservedIPList); ok {
+				list.Items = append(list.Items, *object.DeepCopy())
+			}
 		case *v1alpha1.IPLease:
 			if o.FieldSelector != nil && !o.FieldSelector.Matches(leaseFields{object}) {
 				continue

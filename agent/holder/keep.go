@@ -73,12 +73,16 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 	pool := poolOf(f, l)
 	if pool == nil {
 		return boundAddress{}, agentapi.Errorf(agentapi.CodeNoPool,
-			"%s is kept for pod %s/%s, but its pool %s does not serve the pod on node %s; delete lease %s to give the address up",
-			l.Spec.Address, a.who.Namespace, a.who.Pod, l.Spec.Pool, a.h.Node, l.Name)
+			"%s is kept for pod %s/%s, but its pool %s does not serve the pod on node %s%s; delete lease %s to give the address up",
+			l.Spec.Address, a.who.Namespace, a.who.Pod, l.Spec.Pool, a.h.Node, rejectionOf(f, l), l.Name)
 	}
 	addr, err := netip.ParseAddr(l.Spec.Address)
 	if err != nil {
 		return boundAddress{}, fmt.Errorf("address of lease %s: %w", l.Name, err)
+	}
+	if f.Requested.IsValid() && f.Requested != addr {
+		return boundAddress{}, &ipam.RequestedError{Addr: f.Requested, Interface: f.Interface,
+			Problem: fmt.Sprintf("%s is kept for the pod; delete lease %s to give it up", addr, l.Name)}
 	}
 	for a.boundElsewhere(l) {
 		if !a.h.waitFor(ctx, keptRetry) {
@@ -87,6 +91,9 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 		}
 		l, err = a.h.Leases.Get(ctx, l.Name)
 		if errors.Is(err, lease.ErrGone) {
+			if f, err = f.Open(); err != nil {
+				return boundAddress{}, err
+			}
 			return a.bindFree(ctx, f)
 		}
 		if err != nil {
@@ -218,4 +225,14 @@ func poolOf(f ipam.Family, l *v1alpha1.IPLease) *v1alpha1.IPPool {
 		}
 	}
 	return nil
+}
+
+// rejectionOf says why the rules ruled the pool of a lease out, if they did.
+func rejectionOf(f ipam.Family, l *v1alpha1.IPLease) string {
+	for _, r := range f.Rejected {
+		if r.Pool == l.Spec.Pool {
+			return ": " + r.Detail
+		}
+	}
+	return ""
 }

@@ -37,46 +37,30 @@ func parseMAC(text string) (net.HardwareAddr, error) {
 
 func clientKey(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 
-// answer is what the runtime configures: the addresses, the default routes
-// through their gateways, and the routes of their pools.
+// answer is what the runtime configures: the addresses with their gateways,
+// and the routes.
 func answer(choice ipam.Choice, bound []boundAddress) (*agentapi.AddResponse, error) {
 	var r agentapi.AddResponse
-	for _, b := range bound {
-		subnet, err := netip.ParsePrefix(b.pool.Spec.Subnet)
+	for i, b := range bound {
+		subnet, err := ipam.Subnet(b.pool)
 		if err != nil {
-			return nil, fmt.Errorf("subnet of pool %s: %w", b.pool.Name, err)
+			return nil, fmt.Errorf("pool %s: %w", b.pool.Name, err)
 		}
 		ip := agentapi.IP{Address: netip.PrefixFrom(b.address.Addr, subnet.Bits())}
 		if b.pool.Spec.Gateway != nil {
 			if ip.Gateway, err = netip.ParseAddr(*b.pool.Spec.Gateway); err != nil {
 				return nil, fmt.Errorf("gateway of pool %s: %w", b.pool.Name, err)
 			}
-			if !choice.CleanGateway {
-				r.Routes = append(r.Routes, agentapi.Route{Dst: everywhere(subnet)})
-			}
 		}
 		r.IPs = append(r.IPs, ip)
-		for _, route := range b.pool.Spec.Routes {
-			dst, err := netip.ParsePrefix(route.Dst)
-			if err != nil {
-				return nil, fmt.Errorf("route of pool %s: %w", b.pool.Name, err)
-			}
-			var gw netip.Addr
-			if route.Gw != "" {
-				if gw, err = netip.ParseAddr(route.Gw); err != nil {
-					return nil, fmt.Errorf("route %s of pool %s: %w", dst, b.pool.Name, err)
-				}
-			}
-			r.Routes = append(r.Routes, agentapi.Route{Dst: dst, GW: gw})
+		// Addresses are bound in the order of the families.
+		routes, err := choice.Families[i].RoutesThrough(b.pool)
+		if err != nil {
+			return nil, fmt.Errorf("pool %s: %w", b.pool.Name, err)
+		}
+		for _, route := range routes {
+			r.Routes = append(r.Routes, agentapi.Route{Dst: route.Dst, GW: route.Gateway})
 		}
 	}
 	return &r, nil
-}
-
-// everywhere is the default route of a family.
-func everywhere(subnet netip.Prefix) netip.Prefix {
-	if subnet.Addr().Is4() {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }

@@ -3,6 +3,8 @@ package holder
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -62,8 +65,8 @@ func runtimeUID(pod *corev1.Pod) string {
 	return string(pod.UID)
 }
 
-// choose asks the rules which pools may serve an interface.
-func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1.Pod) (ipam.Choice, error) {
+// choose asks the rules which pools may serve an interface that keeps some addresses.
+func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1.Pod, kept []v1alpha1.IPLease) (ipam.Choice, error) {
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	if err := h.Client.Get(ctx, types.NamespacedName{Name: pod.Namespace}, ns); err != nil {
@@ -77,6 +80,10 @@ func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1
 	if err := h.Client.List(ctx, pools); err != nil {
 		return ipam.Choice{}, unavailable(fmt.Errorf("list pools: %w", err))
 	}
+	reservations := &v1alpha1.ReservedIPList{}
+	if err := h.Client.List(ctx, reservations); err != nil {
+		return ipam.Choice{}, unavailable(fmt.Errorf("list reservations: %w", err))
+	}
 	choice, err := ipam.ChoosePools(ipam.Request{
 		Pod: ipam.Pod{
 			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
@@ -87,25 +94,52 @@ func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1
 		NodeName:             h.Node,
 		NodeLabels:           node.Labels,
 		Interface:            r.Interface,
-		InterfaceIndex:       h.interfaceIndex(runtimeUID(pod), r.ContainerID),
+		Earlier:              h.earlier(runtimeUID(pod), r.Attachment, pools.Items),
+		Kept:                 keptOf(kept),
 		ConfigPools:          ipam.ConfigPools{V4: r.Network.DefaultIPv4IPPool, V6: r.Network.DefaultIPv6IPPool},
 		IPs:                  r.IPs,
-	}, pools.Items, ipam.Set{})
+	}, pools.Items, ipam.ReservedSet(reservations.Items))
 	if err != nil {
 		return ipam.Choice{}, refusal(err)
 	}
 	return choice, nil
 }
 
-// interfaceIndex counts the interfaces that this sandbox of the pod has already.
-func (h *Holders) interfaceIndex(podUID, containerID string) int {
-	n := 0
-	for _, e := range h.Journal.All() {
-		if e.PodUID == podUID && e.ContainerID == containerID {
-			n++
+// earlier returns the interfaces that this sandbox of the pod has already.
+func (h *Holders) earlier(podUID string, of agentapi.Attachment, pools []v1alpha1.IPPool) []ipam.Interface {
+	subnets := map[string]netip.Prefix{}
+	for i := range pools {
+		if subnet, err := ipam.Subnet(&pools[i]); err == nil {
+			subnets[pools[i].Name] = subnet
 		}
 	}
-	return n
+	entries := h.Journal.All()
+	slices.SortStableFunc(entries, func(a, b journal.Entry) int { return a.Created.Compare(b.Created) })
+	var found []ipam.Interface
+	for _, e := range entries {
+		if e.PodUID != podUID || e.ContainerID != of.ContainerID || e.Interface == of.Interface {
+			continue
+		}
+		i := ipam.Interface{Name: e.Interface}
+		for _, address := range e.Addresses {
+			if subnet, ok := subnets[address.Pool]; ok {
+				i.Subnets = append(i.Subnets, subnet)
+			}
+		}
+		found = append(found, i)
+	}
+	return found
+}
+
+// keptOf returns the addresses of leases.
+func keptOf(leases []v1alpha1.IPLease) []ipam.Kept {
+	var kept []ipam.Kept
+	for _, l := range leases {
+		if addr, err := netip.ParseAddr(l.Spec.Address); err == nil {
+			kept = append(kept, ipam.Kept{Addr: addr, Pool: l.Spec.Pool})
+		}
+	}
+	return kept
 }
 
 // holderOf describes who a lease is bound to.

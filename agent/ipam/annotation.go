@@ -12,8 +12,13 @@ import (
 
 // Names of annotations, without prefix.
 const (
-	annotationPools = "ippools"
-	annotationPool  = "ippool"
+	annotationSubnets = "subnets"
+	annotationSubnet  = "subnet"
+	annotationPools   = "ippools"
+	annotationPool    = "ippool"
+
+	annotationRoutes       = "routes"
+	annotationDefaultRoute = "default-route-nic"
 
 	annotationNamespaceV4    = "default-ipv4-ippool"
 	annotationNamespaceV6    = "default-ipv6-ippool"

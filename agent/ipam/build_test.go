@@ -55,12 +55,12 @@ func objects(pools ...*poolOf) []v1alpha1.IPPool {
 // requestOf is a request whose pod, namespace and node have one label each.
 func requestOf(change ...func(*Request)) Request {
 	r := Request{
-		Pod:             Pod{Namespace: "shop", Name: "web-0", UID: "u1", Labels: map[string]string{"app": "web"}},
+		Pod:             Pod{Namespace: "shop", Name: "web-0", UID: "u1", Labels: map[string]string{"app": "web"},
+			Annotations: map[string]string{"v1.multus-cni.io/default-network": "kube-system/macvlan"}},
 		NamespaceLabels: map[string]string{"tier": "gold"},
 		NodeName:        "n1",
 		NodeLabels:      map[string]string{"rack": "r1"},
 		Interface:       "eth0",
-		Multus:          "kube-system/macvlan",
 	}
 	for _, c := range change {
 		c(&r)
@@ -80,8 +80,23 @@ func inConfig(v4, v6 []string) func(*Request) {
 	return func(r *Request) { r.ConfigPools = ConfigPools{V4: v4, V6: v6} }
 }
 
-func onInterface(name string, index int) func(*Request) {
-	return func(r *Request) { r.Interface, r.InterfaceIndex = name, index }
+// onInterface asks for an interface of a pod that has others already.
+func onInterface(name string, earlier ...Interface) func(*Request) {
+	return func(r *Request) { r.Interface, r.Earlier = name, earlier }
+}
+
+// has is an interface that has addresses of some subnets.
+func has(name string, subnets ...string) Interface {
+	i := Interface{Name: name}
+	for _, s := range subnets {
+		i.Subnets = append(i.Subnets, netip.MustParsePrefix(s))
+	}
+	return i
+}
+
+// keeping makes an address of a pool the interface's own.
+func keeping(addr, pool string) func(*Request) {
+	return func(r *Request) { r.Kept = append(r.Kept, Kept{netip.MustParseAddr(addr), pool}) }
 }
 
 func asking(addrs ...string) func(*Request) {

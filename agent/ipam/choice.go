@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -11,8 +12,6 @@ type Choice struct {
 	// Families are the families that the interface gets one address of each,
 	// IPv4 first: all of them or none.
 	Families []Family
-	// CleanGateway asks for no default route through this interface.
-	CleanGateway bool
 }
 
 // Family is the answer for one address family.
@@ -29,12 +28,38 @@ type Family struct {
 	Requested netip.Addr
 	// Interface is what the address is for, for people: "pod ns/name interface eth0".
 	Interface string
+	// Default tells whether the gateway of the pool is the pod's default route of
+	// this family. Routes are those that the pod asks for, through addresses of
+	// the subnet of any of the pools.
+	Default bool
+	Routes  []Route
 }
 
 // Candidate is a pool with what it may hand out here.
 type Candidate struct {
 	Pool   *v1alpha1.IPPool
 	Subnet netip.Prefix
-	// Set is Addresses without the reserved ones.
+	// Set is Addresses without the reserved ones. It is empty where Closed is set.
 	Set Set
+	// Closed is why the pool gives nothing new, and only what is kept for the pod.
+	Closed *Rejection
+}
+
+// Open returns the family with the pools that give new addresses only. The
+// error is a *NoPoolError when there are none.
+func (f Family) Open() (Family, error) {
+	var pools []Candidate
+	rejected := slices.Clone(f.Rejected)
+	for _, c := range f.Pools {
+		if c.Closed != nil {
+			rejected = append(rejected, *c.Closed)
+			continue
+		}
+		pools = append(pools, c)
+	}
+	if len(pools) == 0 {
+		return Family{}, &NoPoolError{IPv6: f.IPv6, Interface: f.Interface, Source: f.Source, Rejected: rejected}
+	}
+	f.Pools, f.Rejected = pools, rejected
+	return f, nil
 }

@@ -16,15 +16,19 @@ import (
 // The error joins, for each family that cannot be served, a *NoPoolError, an
 // *AnnotationError or a *RequestedError. The result points into pools.
 func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved Set) (Choice, error) {
-	names, err := findNames(req, pools)
+	s, err := listen(req)
 	if err != nil {
 		return Choice{}, err
 	}
-	c := chooser{req, sortedByName(pools), reserved, names}
+	names, err := findNames(req, pools, s)
+	if err != nil {
+		return Choice{}, err
+	}
+	c := chooser{req, s, sortedByName(pools), reserved, names}
 	if names.empty() {
 		return Choice{}, c.none(false, nil)
 	}
-	choice := Choice{CleanGateway: names.cleanGateway}
+	var choice Choice
 	var errs, unmeant []error
 	for _, ipv6 := range []bool{false, true} {
 		f, err := c.family(ipv6)
@@ -46,12 +50,16 @@ func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved Set) (Choice, er
 	if err := c.honour(&choice); err != nil {
 		return Choice{}, err
 	}
+	if err := c.route(&choice); err != nil {
+		return Choice{}, err
+	}
 	return choice, nil
 }
 
 // chooser holds the arguments of one call.
 type chooser struct {
 	req      Request
+	said     said
 	pools    []*v1alpha1.IPPool
 	reserved Set
 	names    named
@@ -82,7 +90,7 @@ func (c chooser) family(ipv6 bool) (Family, error) {
 				continue
 			}
 			seen[pool.Name] = true
-			candidate, rejection := filter(c.req, pool, ipv6, c.reserved)
+			candidate, rejection := c.filter(pool, ipv6)
 			switch {
 			case rejection == nil:
 				f.Pools = append(f.Pools, candidate)
@@ -156,6 +164,8 @@ func missing(name string, ipv6 bool) Rejection {
 	switch {
 	case !isPattern(name):
 		return Rejection{name, NotFound, "it does not exist"}
+	case !isValid(name):
+		return Rejection{name, NotFound, "it is no valid pattern"}
 	case ipv6:
 		return Rejection{name, NotFound, "no IPv6 pool matches this pattern"}
 	}
@@ -170,5 +180,3 @@ func sortedByName(pools []v1alpha1.IPPool) []*v1alpha1.IPPool {
 	slices.SortFunc(sorted, func(a, b *v1alpha1.IPPool) int { return strings.Compare(a.Name, b.Name) })
 	return sorted
 }
-
-func (r Request) describe() string { return r.Pod.describe() + " interface " + r.Interface }

@@ -14,45 +14,58 @@ import (
 
 // filter tells whether a pool may serve the request, or why not. Whether
 // addresses are left is not asked here: only the API server knows.
-func filter(req Request, pool *v1alpha1.IPPool, ipv6 bool, reserved Set) (Candidate, *Rejection) {
+func (c chooser) filter(pool *v1alpha1.IPPool, ipv6 bool) (Candidate, *Rejection) {
 	reject := func(reason Reason, format string, args ...any) (Candidate, *Rejection) {
 		return Candidate{}, &Rejection{pool.Name, reason, fmt.Sprintf(format, args...)}
 	}
 	spec := &pool.Spec
-	switch {
-	case pool.DeletionTimestamp != nil:
-		return reject(Deleting, "it is being deleted")
-	case spec.Disable != nil && *spec.Disable:
-		return reject(Disabled, "it is disabled")
-	case isIPv6(pool) != ipv6:
+	if isIPv6(pool) != ipv6 {
 		return reject(WrongFamily, "its subnet %s is of the other family", spec.Subnet)
 	}
 	if err := Validate(pool); err != nil {
 		return reject(Invalid, "it is invalid (%s)", strings.ReplaceAll(err.Error(), "\n", ", "))
 	}
-	if c := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionReady); c != nil &&
-		c.Status == metav1.ConditionFalse && c.ObservedGeneration == pool.Generation {
-		// What one pool alone does not show, such as an overlap, the controller has found.
-		return reject(NotReady, "it is not Ready (%s: %s)", c.Reason, c.Message)
-	}
-	if reason, detail := unmet(req, spec); reason != "" {
+	if reason, detail := c.unmet(spec); reason != "" {
 		return reject(reason, "%s", detail)
 	}
 	// Validate has seen both.
 	subnet, _ := Subnet(pool)
-	set, _ := Addresses(pool)
-	if set.Len() == 0 {
-		return reject(AllExcluded, "all its addresses are excluded")
+	all, _ := Addresses(pool)
+	set := all.Minus(c.reserved)
+	closed := closedFor(pool, all, set)
+	switch {
+	case closed == nil:
+		return Candidate{Pool: pool, Subnet: subnet, Set: set}, nil
+	case c.req.keeps(pool.Name):
+		return Candidate{Pool: pool, Subnet: subnet, Closed: closed}, nil
 	}
-	if set = set.Minus(reserved); set.Len() == 0 {
-		return reject(AllReserved, "all its addresses are reserved")
+	return Candidate{}, closed
+}
+
+// closedFor tells why a pool hands out nothing new, which takes no address
+// from anybody, or returns nil. set is all without the reserved addresses.
+func closedFor(pool *v1alpha1.IPPool, all, set Set) *Rejection {
+	ready := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case pool.DeletionTimestamp != nil:
+		return &Rejection{pool.Name, Deleting, "it is being deleted"}
+	case pool.Spec.Disable != nil && *pool.Spec.Disable:
+		return &Rejection{pool.Name, Disabled, "it is disabled"}
+	case ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == pool.Generation:
+		// What one pool alone does not show, such as an overlap, the controller has found.
+		return &Rejection{pool.Name, NotReady, fmt.Sprintf("it is not Ready (%s: %s)", ready.Reason, ready.Message)}
+	case all.Len() == 0:
+		return &Rejection{pool.Name, AllExcluded, "all its addresses are excluded"}
+	case set.Len() == 0:
+		return &Rejection{pool.Name, AllReserved, "all its addresses are reserved"}
 	}
-	return Candidate{pool, subnet, set}, nil
+	return nil
 }
 
 // unmet returns the first affinity of the pool that the request does not
 // meet. A list of names goes before the selector beside it.
-func unmet(req Request, spec *v1alpha1.IPPoolSpec) (Reason, string) {
+func (c chooser) unmet(spec *v1alpha1.IPPoolSpec) (Reason, string) {
+	req := c.req
 	const unlisted = "its %s %v does not list %s"
 	const unmatched = "its %s (%s) does not match the labels of %s"
 	node, namespace := "node "+req.NodeName, "namespace "+req.Pod.Namespace
@@ -74,10 +87,10 @@ func unmet(req Request, spec *v1alpha1.IPPoolSpec) (Reason, string) {
 	if text, ok := matches(spec.PodAffinity, req.Pod.Labels); !ok {
 		return PodAffinity, fmt.Sprintf(unmatched, "podAffinity", text, req.Pod.describe())
 	}
-	if len(spec.MultusName) > 0 && !slices.Contains(spec.MultusName, req.Multus) {
-		attachment := "the attachment " + req.Multus
-		if req.Multus == "" {
-			attachment = "the cluster's own network"
+	if definition := c.said.definition(); len(spec.MultusName) > 0 && !slices.Contains(spec.MultusName, definition) {
+		attachment := "the attachment " + definition
+		if definition == "" {
+			attachment = "interface " + req.Interface + ", which no annotation of the pod attaches"
 		}
 		return MultusName, fmt.Sprintf(unlisted, "multusName", spec.MultusName, attachment)
 	}

@@ -26,6 +26,10 @@ func (e *SpecError) Unwrap() error { return e.Err }
 // Nothing is allocated from a pool with a problem.
 func Validate(pool *v1alpha1.IPPool) error {
 	_, err := Addresses(pool)
+	if subnet, bad := Subnet(pool); bad == nil {
+		_, wrong := poolRoutes(pool, subnet)
+		err = errors.Join(err, wrong)
+	}
 	return errors.Join(err,
 		checkSelector("spec.nodeAffinity", pool.Spec.NodeAffinity),
 		checkSelector("spec.namespaceAffinity", pool.Spec.NamespaceAffinity),

@@ -24,6 +24,7 @@ const (
 	MultusName        Reason = "MultusName"
 	AllExcluded       Reason = "AllExcluded"
 	AllReserved       Reason = "AllReserved"
+	NoNextHop         Reason = "NoNextHop"
 	Exhausted         Reason = "Exhausted"
 )
 

@@ -3,6 +3,7 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // RequestedError says why an address that was asked for cannot be given.
@@ -33,12 +34,12 @@ func (c chooser) honour(choice *Choice) error {
 		}
 		problem := ""
 		for i, candidate := range f.Pools {
-			if candidate.Set.Contains(addr) {
+			if candidate.Set.Contains(addr) || slices.Contains(c.req.Kept, Kept{addr, candidate.Pool.Name}) {
 				f.Requested, f.Pools = addr, f.Pools[i:i+1:i+1]
 				break
 			}
 			if problem == "" && candidate.Subnet.Contains(addr) {
-				problem = withheld(candidate, addr)
+				problem = c.withheld(candidate, addr)
 			}
 		}
 		if !f.Requested.IsValid() {
@@ -52,23 +53,27 @@ func (c chooser) honour(choice *Choice) error {
 }
 
 // withheld says why a pool does not hand out an address of its subnet.
-func withheld(c Candidate, addr netip.Addr) string {
-	spec := &c.Pool.Spec
+func (c chooser) withheld(from Candidate, addr netip.Addr) string {
+	spec := &from.Pool.Spec
 	if spec.Gateway != nil && *spec.Gateway != "" {
 		if gateway, err := parseAddr(*spec.Gateway); err == nil && gateway == addr {
-			return "it is the gateway of pool " + c.Pool.Name
+			return "it is the gateway of pool " + from.Pool.Name
 		}
 	}
-	if newSet(hostless(c.Subnet)).Contains(addr) {
-		return "no host may have this address of the subnet " + c.Subnet.String()
+	if newSet(hostless(from.Subnet)).Contains(addr) {
+		return "no host may have this address of the subnet " + from.Subnet.String()
 	}
 	if excluded, err := ParseSet(spec.ExcludeIPs); err == nil && excluded.Contains(addr) {
-		return "it is excluded from pool " + c.Pool.Name
+		return "it is excluded from pool " + from.Pool.Name
 	}
-	if all, err := Addresses(c.Pool); err == nil && all.Contains(addr) {
+	switch all, err := Addresses(from.Pool); {
+	case err != nil || !all.Contains(addr):
+	case c.reserved.Contains(addr):
 		return "it is reserved"
+	case from.Closed != nil:
+		return "pool " + from.Pool.Name + ": " + from.Closed.Detail
 	}
-	return "it is outside of the ips of pool " + c.Pool.Name
+	return "it is outside of the ips of pool " + from.Pool.Name
 }
 
 // family returns the choice's family, or nil.

@@ -9,9 +9,8 @@ import (
 
 // named is what one source says: pool names or patterns in the user's order.
 type named struct {
-	source       string
-	v4, v6       []string
-	cleanGateway bool
+	source string
+	v4, v6 []string
 	// at is the annotation per family that the names stand in; nil where an
 	// unknown or unfit pool is no mistake of the pod's or namespace's owner.
 	at4, at6 *annotation
@@ -24,83 +23,38 @@ func (n named) empty() bool { return len(n.v4) == 0 && len(n.v6) == 0 }
 
 // findNames asks the sources from the highest to the lowest; the first that
 // names a pool of any family wins, for both families.
-func findNames(req Request, pools []v1alpha1.IPPool) (named, error) {
-	sources := []func(Request) (named, error){podPools, podPool, namespacePools, configPools}
+func findNames(req Request, pools []v1alpha1.IPPool, s said) (named, error) {
+	sources := []func(Request, said) (named, error){subnetPools, podPools, podPool, namespacePools, configPools}
 	for _, read := range sources {
-		if n, err := read(req); err != nil || !n.empty() {
+		if n, err := read(req, s); err != nil || !n.empty() {
 			return n, err
 		}
 	}
 	return defaultPools(pools), nil
 }
 
-// perInterface is one entry of the annotation ippools.
-type perInterface struct {
-	Interface    string   `json:"interface"`
-	V4           []string `json:"ipv4"`
-	V6           []string `json:"ipv6"`
-	CleanGateway bool     `json:"cleangateway"`
-}
+const (
+	poolsForm = `[{"interface": "eth0", "ipv4": ["pool-a", "pool-b"], "ipv6": ["pool-c"], "cleangateway": false}]`
+	poolForm  = `{"ipv4": ["pool-a", "pool-b"], "ipv6": ["pool-c"]}`
+)
 
-// podPools reads the annotation ippools: an entry for each interface, by name
-// or else by order. A pod may leave interfaces out of it.
-func podPools(req Request) (named, error) {
-	a, ok := find(req.Pod.describe(), req.Pod.Annotations,
-		`[{"interface": "eth0", "ipv4": ["pool-a", "pool-b"], "ipv6": ["pool-c"], "cleangateway": false}]`, annotationPools)
-	if !ok {
-		return named{}, nil
-	}
-	var entries []perInterface
-	if err := a.decode(&entries); err != nil {
-		return named{}, err
-	}
-	if len(entries) == 0 {
-		return named{}, a.wrong("the list is empty")
-	}
-	mine := -1
-	seen := map[string]bool{}
-	for i, e := range entries {
-		if len(e.V4) == 0 && len(e.V6) == 0 {
-			return named{}, a.wrong("entry %d names no pool", i)
-		}
-		if e.Interface != "" && seen[e.Interface] {
-			return named{}, a.wrong("interface %s is named twice", e.Interface)
-		}
-		seen[e.Interface] = true
-		if e.Interface == req.Interface || (e.Interface == "" && i == req.InterfaceIndex && mine < 0) {
-			mine = i
-		}
-	}
-	if mine < 0 {
-		return named{}, nil
-	}
-	e := entries[mine]
-	n := named{source: describeAnnotation(a), v4: e.V4, v6: e.V6, at4: &a, at6: &a, cleanGateway: e.CleanGateway}
-	return n, checkNames(n)
+// podPools takes the entry of the annotation ippools for the interface. A pod
+// may leave interfaces out of it.
+func podPools(req Request, s said) (named, error) {
+	return namedFor(req, s.interfacesAt, s.interfaces)
 }
 
 // podPool reads the annotation ippool, which holds for all interfaces.
-func podPool(req Request) (named, error) {
-	a, ok := find(req.Pod.describe(), req.Pod.Annotations, `{"ipv4": ["pool-a", "pool-b"], "ipv6": ["pool-c"]}`, annotationPool)
+func podPool(req Request, _ said) (named, error) {
+	a, ok := find(req.Pod.describe(), req.Pod.Annotations, poolForm, annotationPool)
 	if !ok {
 		return named{}, nil
 	}
-	var names struct {
-		V4 []string `json:"ipv4"`
-		V6 []string `json:"ipv6"`
-	}
-	if err := a.decode(&names); err != nil {
-		return named{}, err
-	}
-	n := named{source: describeAnnotation(a), v4: names.V4, v6: names.V6, at4: &a, at6: &a}
-	if n.empty() {
-		return named{}, a.wrong("it names no pool")
-	}
-	return n, checkNames(n)
+	return namedForAll(a)
 }
 
 // namespacePools reads the two annotations of the namespace.
-func namespacePools(req Request) (named, error) {
+func namespacePools(req Request, _ said) (named, error) {
 	on := "namespace " + req.Pod.Namespace
 	var n named
 	for _, family := range []struct {
@@ -119,7 +73,7 @@ func namespacePools(req Request) (named, error) {
 			return named{}, err
 		}
 		if len(*family.into) == 0 {
-			return named{}, a.wrong("it names no pool")
+			return named{}, a.wrong("it names nothing")
 		}
 		*family.at = &a
 	}
@@ -128,7 +82,7 @@ func namespacePools(req Request) (named, error) {
 }
 
 // configPools reads the pools that the CNI configuration names.
-func configPools(req Request) (named, error) {
+func configPools(req Request, _ said) (named, error) {
 	return named{source: "the CNI configuration", v4: req.ConfigPools.V4, v6: req.ConfigPools.V6}, nil
 }
 
@@ -156,6 +110,9 @@ func checkNames(n named) error {
 		names []string
 		at    *annotation
 	}{{n.v4, n.at4}, {n.v6, n.at6}} {
+		if len(f.names) > maxEntries {
+			return f.at.wrong("it names %d pools of a family, more than %d", len(f.names), maxEntries)
+		}
 		seen := map[string]bool{}
 		for _, name := range f.names {
 			if name == "" {
@@ -165,12 +122,18 @@ func checkNames(n named) error {
 				return f.at.wrong("pool %s is named twice", name)
 			}
 			seen[name] = true
-			if _, err := path.Match(name, ""); err != nil {
+			if !isValid(name) {
 				return f.at.wrong("%q is no valid pattern", name)
 			}
 		}
 	}
 	return nil
+}
+
+// isValid tells whether a name can be matched.
+func isValid(name string) bool {
+	_, err := path.Match(name, "")
+	return err == nil
 }
 
 // isPattern tells a pattern from a pool's name.

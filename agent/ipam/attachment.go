@@ -1,0 +1,138 @@
+package ipam
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Annotations that Multus reads. It makes the interfaces in this order: that of
+// the cluster's network, then one for each network, named net1, net2 … by its
+// place where it asks for no name.
+const (
+	annotationDefaultNetwork = "v1.multus-cni.io/default-network"
+	annotationNetworks       = "k8s.v1.cni.cncf.io/networks"
+
+	networksForm = `"namespace/name@net1, …" or [{"name": "name", "namespace": "namespace", "interface": "net1"}]`
+)
+
+const (
+	// firstInterface is what the runtimes of Kubernetes call a pod's first interface.
+	firstInterface = "eth0"
+	// multusNamespace is where Multus looks for a default network that names no
+	// namespace, unless it is configured otherwise.
+	multusNamespace = "kube-system"
+	// maxEntries is how many entries of a list in an annotation are looked at.
+	maxEntries = 256
+)
+
+// attachment is one interface of a pod with the NetworkAttachmentDefinition
+// ("namespace/name") that it is made from; empty for the cluster's own network.
+type attachment struct{ iface, definition string }
+
+// attachments returns the interfaces that the pod's annotations tell of, in
+// the order in which Multus makes them. The first is always there.
+func attachments(pod Pod) ([]attachment, error) {
+	all := []attachment{{iface: firstInterface}}
+	if a, ok := findExactly(pod, annotationDefaultNetwork); ok {
+		networks, err := parseNetworks(a, multusNamespace)
+		if err != nil {
+			return nil, err
+		}
+		if len(networks) != 1 {
+			return nil, a.wrong("it names %d networks, a pod has one default network", len(networks))
+		}
+		all[0].definition = networks[0].definition
+		if networks[0].iface != "" {
+			all[0].iface = networks[0].iface
+		}
+	}
+	a, ok := findExactly(pod, annotationNetworks)
+	if !ok || a.value == "" {
+		return all, nil
+	}
+	networks, err := parseNetworks(a, pod.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range networks {
+		if n.iface == "" {
+			n.iface = fmt.Sprintf("net%d", i+1)
+		}
+		if place(all, n.iface) >= 0 {
+			return nil, a.wrong("two networks make the interface %s", n.iface)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// place returns the index of an interface, or -1.
+func place(all []attachment, iface string) int {
+	return slices.IndexFunc(all, func(a attachment) bool { return a.iface == iface })
+}
+
+// findExactly returns an annotation that is not ours, under its own name.
+func findExactly(pod Pod, key string) (annotation, bool) {
+	value, ok := pod.Annotations[key]
+	return annotation{pod.describe(), key, value, networksForm}, ok
+}
+
+// parseNetworks reads both forms of a network selection. It is no stricter than
+// Multus, which has accepted the value if there are several interfaces.
+func parseNetworks(a annotation, namespace string) ([]attachment, error) {
+	parse := parseNetworkNames
+	if strings.ContainsAny(a.value, `[{"`) {
+		parse = parseNetworkList
+	}
+	networks, err := parse(a, namespace)
+	if err == nil && len(networks) > maxEntries {
+		err = a.wrong("it has %d entries, more than %d", len(networks), maxEntries)
+	}
+	return networks, err
+}
+
+// parseNetworkList reads the JSON form. Fields that do not matter here are
+// those of other plugins.
+func parseNetworkList(a annotation, namespace string) ([]attachment, error) {
+	var list []*struct {
+		Name         string `json:"name"`
+		Namespace    string `json:"namespace"`
+		Interface    string `json:"interface"`
+		OldInterface string `json:"interfaceRequest"`
+	}
+	if err := json.Unmarshal([]byte(a.value), &list); err != nil {
+		return nil, a.wrong("not the JSON expected: %w", err)
+	}
+	networks := make([]attachment, 0, len(list))
+	for i, e := range list {
+		if e == nil || e.Name == "" {
+			return nil, a.wrong("entry %d names no network", i)
+		}
+		networks = append(networks, attachment{
+			iface:      cmp.Or(e.Interface, e.OldInterface),
+			definition: cmp.Or(e.Namespace, namespace) + "/" + e.Name,
+		})
+	}
+	return networks, nil
+}
+
+// parseNetworkNames reads the form [namespace/]name[@interface], separated by commas.
+func parseNetworkNames(a annotation, namespace string) ([]attachment, error) {
+	var networks []attachment
+	for i, item := range strings.Split(a.value, ",") {
+		qualified, iface, _ := strings.Cut(strings.TrimSpace(item), "@")
+		in, name, found := strings.Cut(qualified, "/")
+		if !found {
+			in, name = namespace, qualified
+		}
+		in, name, iface = strings.TrimSpace(in), strings.TrimSpace(name), strings.TrimSpace(iface)
+		if in == "" || name == "" || strings.ContainsAny(name+iface, "/@") {
+			return nil, a.wrong("entry %d names no network", i)
+		}
+		networks = append(networks, attachment{iface, in + "/" + name})
+	}
+	return networks, nil
+}

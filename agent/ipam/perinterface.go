@@ -1,0 +1,80 @@
+package ipam
+
+// perInterface is one entry of an annotation that names pools, or subnets, for
+// each interface.
+type perInterface struct {
+	Interface    string   `json:"interface"`
+	V4           []string `json:"ipv4"`
+	V6           []string `json:"ipv6"`
+	CleanGateway bool     `json:"cleangateway"`
+}
+
+// readInterfaces reads such an annotation. Without it there are no entries.
+func readInterfaces(req Request, name string) ([]perInterface, annotation, error) {
+	form := poolsForm
+	if name == annotationSubnets {
+		form = subnetsForm
+	}
+	a, ok := find(req.Pod.describe(), req.Pod.Annotations, form, name)
+	if !ok {
+		return nil, annotation{}, nil
+	}
+	var entries []perInterface
+	if err := a.decode(&entries); err != nil {
+		return nil, a, err
+	}
+	if len(entries) == 0 || len(entries) > maxEntries {
+		return nil, a, a.wrong("the list has %d entries, expected 1 to %d", len(entries), maxEntries)
+	}
+	seen := map[string]bool{}
+	for i, e := range entries {
+		if len(e.V4) == 0 && len(e.V6) == 0 {
+			return nil, a, a.wrong("entry %d names nothing", i)
+		}
+		if e.Interface != "" && seen[e.Interface] {
+			return nil, a, a.wrong("interface %s is named twice", e.Interface)
+		}
+		seen[e.Interface] = true
+	}
+	return entries, a, nil
+}
+
+// entryOf returns the index of the entry for an interface, by its name or else
+// by order, or -1.
+func entryOf(entries []perInterface, iface string, index int) int {
+	for i, e := range entries {
+		if e.Interface == iface {
+			return i
+		}
+	}
+	if index >= 0 && index < len(entries) && entries[index].Interface == "" {
+		return index
+	}
+	return -1
+}
+
+// namedFor returns what the entry of the request's interface names.
+func namedFor(req Request, a annotation, entries []perInterface) (named, error) {
+	i := entryOf(entries, req.Interface, len(req.Earlier))
+	if i < 0 {
+		return named{}, nil
+	}
+	n := named{source: describeAnnotation(a), v4: entries[i].V4, v6: entries[i].V6, at4: &a, at6: &a}
+	return n, checkNames(n)
+}
+
+// namedForAll returns what an annotation names for every interface.
+func namedForAll(a annotation) (named, error) {
+	var names struct {
+		V4 []string `json:"ipv4"`
+		V6 []string `json:"ipv6"`
+	}
+	if err := a.decode(&names); err != nil {
+		return named{}, err
+	}
+	n := named{source: describeAnnotation(a), v4: names.V4, v6: names.V6, at4: &a, at6: &a}
+	if n.empty() {
+		return named{}, a.wrong("it names nothing")
+	}
+	return n, checkNames(n)
+}
