@@ -5,6 +5,10 @@ func All() []Scenario {
 	all := []Scenario{
 		{Name: "pods", Promise: "Pods get addresses of their own and reach each other", play: playPods},
 		{Name: "conflict", Promise: "An address that a foreign host uses is not handed out, and comes back", play: playConflict},
+		{Name: "dual-stack", Promise: "Every pod has an address of both families, or of none", play: playDual},
+		{Name: "multus", Promise: "Every interface of a pod has an address of its own, from pools meant for it", play: playMultus},
+		{Name: "exhausted", Promise: "Pods that find a pool full are told so, and get what others give back", play: playExhausted},
+		{Name: "edited", Promise: "Whatever is done to a pool, its pods keep their addresses", play: playEdited},
 		{Name: "zombie", Promise: "The address of a pod on a cut-off node serves another pod, and the zombie is silent", play: playZombie},
 		{Name: "dead-agent", Promise: "The same with the agent of the cut-off node killed", play: playDeadAgent},
 		{Name: "statefulset", Promise: "A StatefulSet's pod takes its address along, and the zombie is silent", play: playStatefulSet},

@@ -40,10 +40,10 @@ func (e entry) String() string {
 }
 
 // keepChronicle begins to write, with the leases that exist.
-func (a *act) keepChronicle(ctx context.Context) (*chronicle, error) {
-	w, err := a.api.Watch(context.WithoutCancel(ctx), &v1alpha1.IPLeaseList{}, client.MatchingFields{"spec.pool": a.namespace})
+func (a *act) keepChronicle(ctx context.Context, pool string) (*chronicle, error) {
+	w, err := a.api.Watch(context.WithoutCancel(ctx), &v1alpha1.IPLeaseList{}, client.MatchingFields{"spec.pool": pool})
 	if err != nil {
-		return nil, fmt.Errorf("watch the leases of pool %s: %w", a.namespace, err)
+		return nil, fmt.Errorf("watch the leases of pool %s: %w", pool, err)
 	}
 	c := &chronicle{stop: w, done: make(chan struct{}), added: make(chan struct{})}
 	go c.write(w)

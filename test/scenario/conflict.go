@@ -28,7 +28,7 @@ func playConflict(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	chronicle, err := a.keepChronicle(ctx)
+	chronicle, err := a.keepChronicle(ctx, a.namespace)
 	if err != nil {
 		return err
 	}

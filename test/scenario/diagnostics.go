@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,18 +14,37 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
+const (
+	// logLimit is how long a node may take to hand out logs: one that is cut off
+	// never does.
+	logLimit = 5 * time.Second
+	// dumpLimit is how long each question of a dump may take.
+	dumpLimit = 10 * time.Second
+)
+
 // agentLog returns what the agent on the node has logged.
 func (s *Stage) agentLog(ctx context.Context, node *cluster.Node) (string, error) {
+	pod, err := s.agentPod(ctx, node)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, logLimit)
+	defer cancel()
+	return s.Kubectl(ctx, "logs", "--namespace", pod.Namespace, "--container=agent", pod.Name)
+}
+
+// agentPod returns the pod of the node's agent.
+func (s *Stage) agentPod(ctx context.Context, node *cluster.Node) (*corev1.Pod, error) {
 	pods := &corev1.PodList{}
 	err := s.api.List(ctx, pods, client.InNamespace(cluster.FencelineNamespace),
 		client.MatchingLabels{"app.kubernetes.io/component": "agent"}, client.MatchingFields{"spec.nodeName": node.Name()})
 	if err != nil {
-		return "", fmt.Errorf("look for the agent of %s: %w", node.Name(), err)
+		return nil, fmt.Errorf("look for the agent of %s: %w", node.Name(), err)
 	}
-	for _, p := range pods.Items {
-		return s.Kubectl(ctx, "logs", "--namespace", p.Namespace, "--container=agent", p.Name)
+	if len(pods.Items) != 1 {
+		return nil, fmt.Errorf("look for the agent of %s: there are %d", node.Name(), len(pods.Items))
 	}
-	return "", fmt.Errorf("look for the agent of %s: there is none", node.Name())
+	return &pods.Items[0], nil
 }
 
 // Dump writes down, in files of a directory, what helps to find out why a
@@ -48,7 +68,9 @@ func (s *Stage) Dump(ctx context.Context, dir string) error {
 		"events.txt":     {"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"},
 		"controller.log": {"logs", "--namespace", cluster.FencelineNamespace, "--selector=app.kubernetes.io/component=controller", "--tail=-1"},
 	} {
-		output, err := s.Kubectl(ctx, args...)
+		limited, cancel := context.WithTimeout(ctx, dumpLimit)
+		output, err := s.Kubectl(limited, args...)
+		cancel()
 		write(name, output, err)
 	}
 	for _, n := range s.Nodes() {

@@ -12,11 +12,11 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// leases returns the leases of the scenario's pool.
-func (a *act) leases(ctx context.Context) ([]v1alpha1.IPLease, error) {
+// leases returns the leases of a pool.
+func (a *act) leases(ctx context.Context, pool string) ([]v1alpha1.IPLease, error) {
 	list := &v1alpha1.IPLeaseList{}
-	if err := a.api.List(ctx, list, client.MatchingFields{"spec.pool": a.namespace}); err != nil {
-		return nil, fmt.Errorf("list the leases of pool %s: %w", a.namespace, err)
+	if err := a.api.List(ctx, list, client.MatchingFields{"spec.pool": pool}); err != nil {
+		return nil, fmt.Errorf("list the leases of pool %s: %w", pool, err)
 	}
 	return list.Items, nil
 }
@@ -40,6 +40,24 @@ func (a *act) forceDelete(ctx context.Context, l *v1alpha1.IPLease) error {
 	}
 	if err := client.IgnoreNotFound(err); err != nil {
 		return fmt.Errorf("delete lease %s by force: %w", l.Name, err)
+	}
+	return nil
+}
+
+// nothingIsLeft removes the namespace and judges that the ends of its pods have
+// freed every address.
+func (a *act) nothingIsLeft(ctx context.Context, pools ...string) error {
+	if err := a.removeNamespace(ctx); err != nil {
+		return err
+	}
+	for _, pool := range pools {
+		leases, err := a.leases(ctx, pool)
+		if err != nil {
+			return err
+		}
+		if len(leases) > 0 {
+			return fmt.Errorf("all pods are gone, and leases are left: %s", brief(leases))
+		}
 	}
 	return nil
 }

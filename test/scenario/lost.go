@@ -78,7 +78,7 @@ func playLost(ctx context.Context, a *act) error {
 func (a *act) loseLeases(ctx context.Context, living []*cluster.Pod) (int, error) {
 	deleted := 0
 	err := eventually(ctx, podLimit, "a new pod to get an address while leases are deleted", func(ctx context.Context) error {
-		leases, err := a.leases(ctx)
+		leases, err := a.leases(ctx, a.namespace)
 		if err != nil {
 			return err
 		}

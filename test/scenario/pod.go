@@ -40,16 +40,16 @@ func (a *act) template(labels map[string]string) corev1.PodTemplateSpec {
 }
 
 // startPod makes a pod on a node, or anywhere if that is nil. change may be nil.
-func (a *act) startPod(ctx context.Context, name string, node *cluster.Node, change func(*corev1.PodSpec)) error {
+func (a *act) startPod(ctx context.Context, name string, node *cluster.Node, change func(*corev1.Pod)) error {
 	template := a.template(map[string]string{"app": name})
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace, pod.Name = a.namespace, name
 	if node != nil {
-		template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Name()}
+		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Name()}
 	}
 	if change != nil {
-		change(&template.Spec)
+		change(pod)
 	}
-	template.Namespace, template.Name = a.namespace, name
-	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	if err := a.api.Create(ctx, pod); err != nil {
 		return fmt.Errorf("make pod %s: %w", name, err)
 	}
@@ -57,7 +57,7 @@ func (a *act) startPod(ctx context.Context, name string, node *cluster.Node, cha
 }
 
 // runPod makes a pod and waits for it.
-func (a *act) runPod(ctx context.Context, name string, node *cluster.Node, change func(*corev1.PodSpec)) (*cluster.Pod, error) {
+func (a *act) runPod(ctx context.Context, name string, node *cluster.Node, change func(*corev1.Pod)) (*cluster.Pod, error) {
 	if err := a.startPod(ctx, name, node, change); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,39 +27,93 @@ func (a *act) address(host int) netip.Addr {
 // firstHost is the first address of each pool.
 const firstHost = 10
 
-// makePool makes the scenario's namespace and, for that namespace alone, a pool
-// of so many addresses. change may be nil.
+// underlay6 is the IPv6 subnet beside it.
+var underlay6 = netip.MustParsePrefix("fd78::/64")
+
+// address6 returns an IPv6 address of the scenario.
+func (a *act) address6(host int) netip.Addr {
+	addr := underlay6.Addr().As16()
+	addr[13], addr[15] = byte(a.scenario.number), byte(host)
+	return netip.AddrFrom16(addr)
+}
+
+// ips is a range of so many addresses of the scenario.
+func (a *act) ips(first, count int) []string {
+	return []string{fmt.Sprintf("%s-%s", a.address(first), a.address(first+count-1))}
+}
+
+// ips6 is the same in IPv6.
+func (a *act) ips6(first, count int) []string {
+	return []string{fmt.Sprintf("%s-%s", a.address6(first), a.address6(first+count-1))}
+}
+
+// makePool makes the scenario's namespace and a pool of so many addresses that
+// offers itself to pods there. change may be nil.
 func (a *act) makePool(ctx context.Context, addresses int, change func(*v1alpha1.IPPoolSpec)) error {
-	a.after("remove the pool", a.removePool)
-	a.after("remove the namespace", a.removeNamespace)
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}
-	if err := a.api.Create(ctx, namespace); err != nil {
-		return fmt.Errorf("make namespace %s: %w", a.namespace, err)
+	if err := a.makeNamespace(ctx, nil); err != nil {
+		return err
 	}
-	spec := v1alpha1.IPPoolSpec{
-		Subnet:        underlay.String(),
-		IPs:           []string{fmt.Sprintf("%s-%s", a.address(firstHost), a.address(firstHost+addresses-1))},
-		Default:       ptr.To(true),
-		NamespaceName: []string{a.namespace},
-	}
+	spec := v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(firstHost, addresses), Default: ptr.To(true)}
 	if change != nil {
 		change(&spec)
 	}
-	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}, Spec: spec}
-	if err := a.api.Create(ctx, pool); err != nil {
-		return fmt.Errorf("make pool %s: %w", pool.Name, err)
+	return a.addPool(ctx, a.namespace, spec)
+}
+
+// makeNamespace makes the scenario's namespace and waits until pods can be made
+// there.
+func (a *act) makeNamespace(ctx context.Context, annotations map[string]string) error {
+	a.after("remove the namespace", a.removeNamespace)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace, Annotations: annotations}}
+	if err := a.api.Create(ctx, namespace); err != nil {
+		return fmt.Errorf("make namespace %s: %w", a.namespace, err)
 	}
-	return eventually(ctx, podLimit, "pool "+pool.Name+" to be Ready", func(ctx context.Context) error {
-		if err := a.api.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
+	return eventually(ctx, podLimit, "the default ServiceAccount of "+a.namespace, a.defaultAccount)
+}
+
+// addPool makes a pool for the scenario's namespace alone and waits until it is
+// Ready.
+func (a *act) addPool(ctx context.Context, name string, spec v1alpha1.IPPoolSpec) error {
+	a.after("remove pool "+name, func(ctx context.Context) error { return a.removePool(ctx, name) })
+	spec.NamespaceName = []string{a.namespace}
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	if err := a.api.Create(ctx, pool); err != nil {
+		return fmt.Errorf("make pool %s: %w", name, err)
+	}
+	_, err := a.condition(ctx, name, v1alpha1.ConditionReady, metav1.ConditionTrue)
+	return err
+}
+
+// editPool changes a pool.
+func (a *act) editPool(ctx context.Context, name string, change func(*v1alpha1.IPPoolSpec)) error {
+	pool := &v1alpha1.IPPool{}
+	if err := a.api.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
+		return fmt.Errorf("edit pool %s: %w", name, err)
+	}
+	before := pool.DeepCopy()
+	change(&pool.Spec)
+	if err := a.api.Patch(ctx, pool, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("edit pool %s: %w", name, err)
+	}
+	return nil
+}
+
+// condition waits until a condition of the pool, as it is now, has the status.
+func (a *act) condition(ctx context.Context, pool, kind string, status metav1.ConditionStatus) (*metav1.Condition, error) {
+	var found *metav1.Condition
+	what := fmt.Sprintf("condition %s=%s of pool %s", kind, status, pool)
+	err := eventually(ctx, podLimit, what, func(ctx context.Context) error {
+		p := &v1alpha1.IPPool{}
+		if err := a.api.Get(ctx, client.ObjectKey{Name: pool}, p); err != nil {
 			return err
 		}
-		for _, c := range pool.Status.Conditions {
-			if c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionTrue {
-				return a.defaultAccount(ctx)
-			}
+		found = meta.FindStatusCondition(p.Status.Conditions, kind)
+		if found == nil || found.Status != status || found.ObservedGeneration != p.Generation {
+			return fmt.Errorf("generation %d has the conditions %v", p.Generation, p.Status.Conditions)
 		}
-		return fmt.Errorf("its conditions are %v", pool.Status.Conditions)
+		return nil
 	})
+	return found, err
 }
 
 // defaultAccount returns an error until pods can be made in the namespace.
@@ -80,14 +135,18 @@ func (a *act) removeNamespace(ctx context.Context) error {
 	})
 }
 
-// removePool removes the pool with whatever leases are left in it.
-func (a *act) removePool(ctx context.Context) error {
-	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}
+// removePool removes a pool with whatever leases are left in it, once its pods
+// are gone.
+func (a *act) removePool(ctx context.Context, name string) error {
+	if err := a.removeNamespace(ctx); err != nil {
+		return err
+	}
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if err := client.IgnoreNotFound(a.api.Delete(ctx, pool)); err != nil {
 		return err
 	}
-	return eventually(ctx, cleanupLimit, "the end of pool "+a.namespace, func(ctx context.Context) error {
-		leases, err := a.leases(ctx)
+	return eventually(ctx, cleanupLimit, "the end of pool "+name, func(ctx context.Context) error {
+		leases, err := a.leases(ctx, name)
 		if err != nil {
 			return err
 		}

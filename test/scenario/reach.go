@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -13,6 +14,9 @@ import (
 
 // manyPods is how many pods the first scenario starts at once.
 const manyPods = 20
+
+// httpPort is where a pod says its name by HTTP.
+const httpPort = 8080
 
 // playPods: pods get addresses of their own and reach each other.
 func playPods(ctx context.Context, a *act) error {
@@ -64,7 +68,7 @@ func (a *act) distinctAndLeased(ctx context.Context, pods []*cluster.Pod) error 
 			return fmt.Errorf("pod %s has %s: %w", p.Name, addr, err)
 		}
 	}
-	leases, err := a.leases(ctx)
+	leases, err := a.leases(ctx, a.namespace)
 	if err != nil {
 		return err
 	}
@@ -85,17 +89,28 @@ func reachEachOther(ctx context.Context, pods []*cluster.Pod) (int, error) {
 				continue
 			}
 			asked[to.Node.Name()] = true
-			said, err := from.Exec(ctx, "curl", "--silent", "--show-error", "--max-time", "3", fmt.Sprintf("http://%s:8080", addressOf(to)))
+			said, err := ask(ctx, from, addressOf(to))
 			if err != nil {
 				return pairs, err
 			}
-			if len(said) < len(to.Name) || said[:len(to.Name)] != to.Name {
+			if said != to.Name {
 				return pairs, fmt.Errorf("pod %s asked pod %s, and %q answered", from.Name, to.Name, said)
 			}
 			pairs++
 		}
 	}
 	return pairs, nil
+}
+
+// ask connects from a pod to an address by HTTP and returns the name that the
+// pod there says.
+func ask(ctx context.Context, from *cluster.Pod, addr netip.Addr) (string, error) {
+	said, err := from.Exec(ctx, "curl", "--silent", "--show-error", "--max-time", "3", "http://"+netip.AddrPortFrom(addr, httpPort).String())
+	if err != nil {
+		return "", err
+	}
+	name, _, _ := strings.Cut(said, " ")
+	return name, nil
 }
 
 // granted counts the ADDs that all agents have answered with an address.

@@ -20,7 +20,7 @@ type ailment struct {
 	what string
 	// force says that the pod is deleted without waiting for the node.
 	force        bool
-	spec         func(*corev1.PodSpec)
+	change       func(*corev1.Pod)
 	befall, heal func(context.Context, *cluster.Pod) error
 }
 
@@ -49,7 +49,7 @@ func playStubborn(ctx context.Context, a *act) error {
 	return a.playStuck(ctx, ailment{
 		what:   "its process ignores SIGTERM, its containerd-shim hangs, and it is deleted by force",
 		force:  true,
-		spec:   func(s *corev1.PodSpec) { s.Containers[0].Args = []string{"serve", "-stubborn"} },
+		change: func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{"serve", "-stubborn"} },
 		befall: func(_ context.Context, p *cluster.Pod) error { return p.StopShim() },
 		heal:   func(_ context.Context, p *cluster.Pod) error { return p.ContinueShim() },
 	})
@@ -61,7 +61,7 @@ func (a *act) playStuck(ctx context.Context, ill ailment) error {
 	if err := a.makePool(ctx, 1, nil); err != nil {
 		return err
 	}
-	old, err := a.runPod(ctx, "old", a.Node(1), ill.spec)
+	old, err := a.runPod(ctx, "old", a.Node(1), ill.change)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (a *act) zombieOf(ctx context.Context, pod *cluster.Pod) (*zombie, error) {
 	if z.mac, err = pod.MAC(); err != nil {
 		return nil, err
 	}
-	if z.chronicle, err = a.keepChronicle(ctx); err != nil {
+	if z.chronicle, err = a.keepChronicle(ctx, a.namespace); err != nil {
 		return nil, err
 	}
 	if z.witness, err = a.watch(z.addr); err != nil {

@@ -1,0 +1,157 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+// Sizes of the scenario in which a pool is full.
+const (
+	fullPool = 4
+	tooMany  = 2
+)
+
+// playExhausted: pods that find a pool full are told so, and get the addresses
+// that others give back, at their next try.
+func playExhausted(ctx context.Context, a *act) error {
+	if err := a.makePool(ctx, fullPool, nil); err != nil {
+		return err
+	}
+	chronicle, err := a.keepChronicle(ctx, a.namespace)
+	if err != nil {
+		return err
+	}
+	for n := range fullPool + tooMany {
+		if err := a.startPod(ctx, "web-"+strconv.Itoa(n), a.Node(1+n%len(a.Nodes())), nil); err != nil {
+			return err
+		}
+	}
+	pods, err := a.running(ctx, fullPool, everyPod)
+	if err != nil {
+		return err
+	}
+	waiting, err := a.isFull(ctx)
+	if err != nil {
+		return err
+	}
+	w, err := a.watch(addressOf(pods[2]), addressOf(pods[3]), addressOf(pods[0]), addressOf(pods[1]))
+	if err != nil {
+		return err
+	}
+	if err := w.pings.waitFor(ctx, 20*fullPool, time.Now()); err != nil {
+		return err
+	}
+	deleted := time.Now()
+	var old []passing
+	for _, p := range pods[:tooMany] {
+		mac, err := p.MAC()
+		if err != nil {
+			return err
+		}
+		if err := a.deletePod(ctx, p, false); err != nil {
+			return err
+		}
+		old = append(old, passing{pod: p, change: change{addr: addressOf(p), old: mac, oldPort: "ul-" + p.Node.Name()}})
+	}
+	for n := range old {
+		gone, err := chronicle.wait(ctx, podLimit, old[n].addr, deleted, "deleted", func(e entry) bool { return e.gone })
+		if err != nil {
+			return err
+		}
+		old[n].free = gone.at
+	}
+	before, err := exhausted(ctx, a)
+	if err != nil {
+		return err
+	}
+	a.story.Say("%d pods end, and %s and %s are free.", len(old), old[0].addr, old[1].addr)
+	successors, err := a.running(ctx, tooMany, func(p *corev1.Pod) bool { return slices.Contains(waiting, p.Name) })
+	if err != nil {
+		return err
+	}
+	a.figures.add("waiting pods Running, from the deletion of others", time.Since(deleted))
+	after, err := exhausted(ctx, a)
+	if err != nil {
+		return err
+	}
+	if after > before {
+		return fmt.Errorf("%v ADDs found the pool exhausted after two addresses had become free", after-before)
+	}
+	if err := a.passed(ctx, w, old, pods[tooMany:], successors); err != nil {
+		return err
+	}
+	return a.nothingIsLeft(ctx, a.namespace)
+}
+
+// passing is an address that is given back, and when it was free.
+type passing struct {
+	change
+	pod  *cluster.Pod
+	free time.Time
+}
+
+// isFull: the pods that wait are told which pool is full, and so is whoever looks
+// at the pool. It returns their names.
+func (a *act) isFull(ctx context.Context) ([]string, error) {
+	waiting, err := a.waiting(ctx, tooMany)
+	if err != nil {
+		return nil, err
+	}
+	why := fmt.Sprintf("pool %s: it is exhausted, of its %d addresses %d have a lease", a.namespace, fullPool, fullPool)
+	for _, name := range waiting {
+		event, err := a.event(ctx, "Pod", name, "AddressRefused", why)
+		if err != nil {
+			return nil, err
+		}
+		a.story.Say("Pod %s waits. Its event says: %q", name, event.Message)
+	}
+	if _, err := a.condition(ctx, a.namespace, v1alpha1.ConditionExhausted, metav1.ConditionTrue); err != nil {
+		return nil, err
+	}
+	return waiting, a.show(ctx, "get", "flpool", a.namespace)
+}
+
+// passed: the pods that waited have the addresses that were given back, and on the
+// wire each address has had one speaker at a time.
+func (a *act) passed(ctx context.Context, w *witness, old []passing, stayed, successors []*cluster.Pod) error {
+	if err := a.distinctAndLeased(ctx, append(slices.Clone(stayed), successors...)); err != nil {
+		return err
+	}
+	for _, p := range old {
+		n := slices.IndexFunc(successors, func(s *cluster.Pod) bool { return addressOf(s) == p.addr })
+		if n < 0 {
+			return fmt.Errorf("%s of pod %s went to nobody", p.addr, p.pod.Name)
+		}
+		mac, err := successors[n].MAC()
+		if err != nil {
+			return err
+		}
+		p.new = mac
+		if name, err := greeting(ctx, w.host, p.addr); err != nil || name != successors[n].Name {
+			return fmt.Errorf("%q answers for %s of pod %s: %w", name, p.addr, successors[n].Name, err)
+		}
+		if err := p.onlyNewAfter(w.capture.Frames(), p.free); err != nil {
+			return err
+		}
+		if flips := capture.Flips(w.capture.Frames(), p.addr); flips != 1 {
+			return fmt.Errorf("the speaker for %s changed %d times, not once", p.addr, flips)
+		}
+	}
+	for _, p := range stayed {
+		if err := speaksAlone(w.capture.Frames(), p); err != nil {
+			return err
+		}
+	}
+	a.story.Say("The %d pods that waited have them, at their first try after that, and each address had one speaker at a time.", len(successors))
+	return nil
+}
