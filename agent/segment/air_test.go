@@ -50,6 +50,7 @@ type air struct {
 	mu      sync.Mutex
 	frames  []sent
 	carrier bool
+	losses  uint32 // of the carrier
 	// onProbe and onClaim are the hosts on the segment; unicast tells that the
 	// frame went to one MAC only.
 	onProbe func(addr netip.Addr, dst net.HardwareAddr)
@@ -99,7 +100,16 @@ func (a *air) link() (link, error) {
 func (a *air) setCarrier(on bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.carrier && !on {
+		a.losses++
+	}
 	a.carrier = on
+}
+
+func (a *air) carrierLosses() (uint32, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.losses, nil
 }
 
 func (a *air) close() error                 { return nil }

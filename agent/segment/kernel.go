@@ -14,6 +14,7 @@ type Kernel interface {
 	AttachObserver(parent int) error
 	DetachObserver(parent int) error
 	ObserversAttached() (map[int]bool, error)
+	ObserverLinks(parent int) ([2]uint32, error)
 
 	InstallLease(bpf.Key, bpf.Lease) error
 	RemoveWatch(bpf.Key) error

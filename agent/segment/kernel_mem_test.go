@@ -16,14 +16,16 @@ type memKernel struct {
 	born   time.Time
 	events chan bpf.Event
 
-	mu         sync.Mutex
-	leases     map[bpf.Key]bpf.Lease
-	states     map[bpf.Key]bpf.State
-	observers  map[int]bool
-	deadSlots  map[uint32]bool
-	heard      map[uint32]time.Duration
-	counters   map[bpf.Counter]uint64
-	loseEvents bool
+	mu        sync.Mutex
+	leases    map[bpf.Key]bpf.Lease
+	states    map[bpf.Key]bpf.State
+	observers map[int]bool
+	// attachments counts how often an observer was put on a parent.
+	attachments uint32
+	deadSlots   map[uint32]bool
+	heard       map[uint32]time.Duration
+	counters    map[bpf.Counter]uint64
+	loseEvents  bool
 }
 
 // bootAge is the machine's age when a memKernel is made, so that zero times stand out.
@@ -47,7 +49,10 @@ func (k *memKernel) Now() time.Duration { return bootAge + time.Since(k.born) }
 func (k *memKernel) AttachObserver(parent int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.observers[parent] = true
+	if !k.observers[parent] {
+		k.observers[parent] = true
+		k.attachments++
+	}
 	return nil
 }
 
@@ -66,6 +71,16 @@ func (k *memKernel) ObserversAttached() (map[int]bool, error) {
 		all[parent] = true
 	}
 	return all, nil
+}
+
+// ObserverLinks numbers the observer by how often it was attached.
+func (k *memKernel) ObserverLinks(parent int) ([2]uint32, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.observers[parent] {
+		return [2]uint32{}, nil
+	}
+	return [2]uint32{k.attachments, k.attachments}, nil
 }
 
 func (k *memKernel) InstallLease(key bpf.Key, l bpf.Lease) error {

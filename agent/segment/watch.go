@@ -24,7 +24,7 @@ type watches struct {
 // watched is one address that somebody here waits for.
 type watched struct {
 	watches map[*watch]struct{}
-	// ours: the kernel's entry was installed for these watches and goes with the last one.
+	// ours: the kernel's entry is a watch, perhaps of an agent before this one, and goes with the last of these.
 	ours bool
 }
 
@@ -61,7 +61,7 @@ func (s *watches) start(key bpf.Key) (*watch, error) {
 	}
 	w := &watch{set: s, key: key, events: make(chan bpf.Event, watchEvents), held: present}
 	if s.byKey[key] == nil {
-		s.byKey[key] = &watched{watches: make(map[*watch]struct{}), ours: !installed}
+		s.byKey[key] = &watched{watches: make(map[*watch]struct{}), ours: present.Slot == 0}
 	}
 	s.byKey[key].watches[w] = struct{}{}
 	return w, nil

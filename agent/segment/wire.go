@@ -9,6 +9,7 @@ import (
 
 	"github.com/mdlayher/packet"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf"
@@ -18,6 +19,8 @@ import (
 type wire interface {
 	// link reads the parent's present state.
 	link() (link, error)
+	// carrierLosses counts how often the parent has lost its carrier.
+	carrierLosses() (uint32, error)
 	// sendProbe sends a frame that the observer reflects to the parent's own children.
 	sendProbe(frame []byte) error
 	// send sends a frame as it is.
@@ -40,6 +43,7 @@ type parentWire struct {
 	nl     *netlink.Handle
 	probes *packet.Conn // marked bpf.ProbeMark
 	claims *packet.Conn
+	counts *nl.NetlinkSocket
 }
 
 func openWire(parent int) (_ wire, err error) {
@@ -51,6 +55,9 @@ func openWire(parent int) (_ wire, err error) {
 	}()
 	if w.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, fmt.Errorf("open rtnetlink socket: %w", err)
+	}
+	if w.counts, err = openCounts(); err != nil {
+		return nil, err
 	}
 	if w.probes, err = openPacket(parent); err != nil {
 		return nil, err
@@ -112,6 +119,9 @@ func (w *parentWire) close() error {
 	}
 	if w.nl != nil {
 		w.nl.Close()
+	}
+	if w.counts != nil {
+		w.counts.Close()
 	}
 	return errors.Join(errs...)
 }

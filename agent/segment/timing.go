@@ -1,0 +1,52 @@
+package segment
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Timing is when the probes of an address are sent that nobody waits for.
+type Timing struct {
+	// Wait bounds the random time before the first probe.
+	Wait time.Duration
+	// Num is how many probes are sent.
+	Num int
+	// Min and Max bound the random time between two probes.
+	Min, Max time.Duration
+	// Listen is how long answers to the last probe are waited for.
+	Listen time.Duration
+}
+
+// The times of RFC 5227, section 1.1.
+const (
+	probeWait    = time.Second     // PROBE_WAIT
+	probeNum     = 3               // PROBE_NUM
+	probeMin     = time.Second     // PROBE_MIN
+	probeMax     = 2 * time.Second // PROBE_MAX
+	announceWait = 2 * time.Second // ANNOUNCE_WAIT
+)
+
+// The times of RFC 4862, section 5.4, and RFC 4861, section 10.
+const (
+	maxRtrSolicitationDelay = time.Second // MAX_RTR_SOLICITATION_DELAY
+	// dupAddrDetectTransmits is 1 by default. One lost frame must not make an
+	// address free.
+	dupAddrDetectTransmits = 3
+	retransTimer           = time.Second // RETRANS_TIMER
+)
+
+// TimingFor returns the times that the standards give to the address's family.
+func TimingFor(addr netip.Addr) Timing {
+	if addr.Is4() {
+		return Timing{Wait: probeWait, Num: probeNum, Min: probeMin, Max: probeMax, Listen: announceWait}
+	}
+	return Timing{
+		Wait: maxRtrSolicitationDelay, Num: dupAddrDetectTransmits,
+		Min: retransTimer, Max: retransTimer, Listen: retransTimer,
+	}
+}
+
+// between is a random time from least to most; jitter is 0 to 1.
+func between(least, most time.Duration, jitter float64) time.Duration {
+	return least + scale(most-least, jitter)
+}
