@@ -88,7 +88,7 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options) error {
 	recorder := mgr.GetEventRecorder(name)
 	reclaims := &reclaim.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Audit: mgr.GetLogger(),
-		Clock: clock.RealClock{}, Namespace: o.namespace, ExtraGrace: o.extraGrace,
+		Clock: clock.RealClock{}, Namespace: o.namespace, Defaults: o.reclaim,
 	}
 	if err := reclaims.SetupWithManager(mgr, o.auditPeriod); err != nil {
 		return fmt.Errorf("set up reclaim: %w", err)

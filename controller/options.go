@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/reclaim"
 )
 
 // options are the command line.
@@ -13,7 +16,7 @@ type options struct {
 	metricsAddress string
 	healthAddress  string
 	leaderElect    bool
-	extraGrace     time.Duration
+	reclaim        reclaim.Policy
 	auditPeriod    time.Duration
 	logLevel       slog.Level
 }
@@ -27,7 +30,14 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":9475", "`address` that serves /metrics")
 	flags.StringVar(&o.healthAddress, "health-address", "127.0.0.1:9477", "`address` that serves /healthz and /readyz")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "work only while being the leader; needed with more than one replica")
-	flags.DurationVar(&o.extraGrace, "extra-grace", 5*time.Second, "how long after a pod's own end its address is taken, for pools that set no reclaim.extraGrace")
+	flags.BoolVar(&o.reclaim.Enabled, "reclaim", true, "take addresses back and end retention; without, only what is Quarantined already goes on")
+	flags.BoolVar(&o.reclaim.Terminating, "terminating", true, "take addresses of pods that stay Terminating, for pools that set no reclaim.terminating")
+	flags.DurationVar(&o.reclaim.ExtraGrace, "extra-grace", 5*time.Second, "how long after a pod's own end its address is taken, for pools that set no reclaim.extraGrace")
+	o.reclaim.NodeDown = reclaim.NodeDown{Take: true}
+	flags.Func("node-down", "Never, AfterTerminating or After `duration`, for pools that set no reclaim.nodeDown (default AfterTerminating)", func(text string) (err error) {
+		o.reclaim.NodeDown, err = reclaim.ParseNodeDown(v1alpha1.NodeDownPolicy(text))
+		return err
+	})
 	flags.DurationVar(&o.auditPeriod, "audit-period", 10*time.Minute, "how often all leases are looked at")
 	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "DEBUG, INFO, WARN or ERROR")
 	if err := flags.Parse(args); err != nil {
@@ -38,8 +48,8 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case o.namespace == "":
 		return o, fmt.Errorf("--namespace must not be empty")
-	case o.extraGrace < 0:
-		return o, fmt.Errorf("--extra-grace %s must not be negative", o.extraGrace)
+	case o.reclaim.ExtraGrace < 0:
+		return o, fmt.Errorf("--extra-grace %s must not be negative", o.reclaim.ExtraGrace)
 	case o.auditPeriod <= 0:
 		return o, fmt.Errorf("--audit-period %s must be positive", o.auditPeriod)
 	}

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/controller/reclaim"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -15,17 +17,24 @@ func TestCommandLine(t *testing.T) {
 	}
 	want := options{
 		namespace: "fenceline-system", metricsAddress: ":9475", healthAddress: "127.0.0.1:9477", leaderElect: true,
-		extraGrace: 5 * time.Second, auditPeriod: 10 * time.Minute, logLevel: slog.LevelInfo,
+		reclaim: reclaim.Policy{
+			Enabled: true, Terminating: true, ExtraGrace: 5 * time.Second, NodeDown: reclaim.NodeDown{Take: true},
+		},
+		auditPeriod: 10 * time.Minute, logLevel: slog.LevelInfo,
 	}
 	if o != want {
 		t.Errorf("defaults %+v, want %+v", o, want)
 	}
 	for _, args := range [][]string{
-		{"--namespace", ""}, {"--extra-grace", "-1s"}, {"--audit-period", "0s"}, {"--log-level", "loud"}, {"start"}, {"--nonsense"},
+		{"--namespace", ""}, {"--extra-grace", "-1s"}, {"--node-down", "Later"}, {"--reclaim=maybe"}, {"--audit-period", "0s"}, {"--log-level", "loud"}, {"start"}, {"--nonsense"},
 	} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%v was accepted", args)
 		}
+	}
+	o, err = parse([]string{"--reclaim=false", "--terminating=false", "--extra-grace=1m", "--node-down", "After 2m"})
+	if want := (reclaim.Policy{ExtraGrace: time.Minute, NodeDown: reclaim.NodeDown{Take: true, DeletePods: true, After: 2 * time.Minute}}); err != nil || o.reclaim != want {
+		t.Errorf("reclaim %+v (%v), want %+v", o.reclaim, err, want)
 	}
 	if _, err := parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-h: %v", err)

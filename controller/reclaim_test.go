@@ -24,7 +24,7 @@ func TestController(t *testing.T) {
 	w, server := newWorld(t)
 	w.readyNode("n1")
 	w.readyNode("n2")
-	w.runController(server)
+	w.runController(server, policy())
 	t.Run("together", func(t *testing.T) {
 		for name, test := range map[string]func(world){
 			"a pod Terminating past deletionTimestamp and extraGrace loses its address": terminating,

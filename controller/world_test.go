@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/test/apiserver"
 )
 
@@ -63,27 +65,36 @@ func newWorld(t *testing.T) (world, *apiserver.Server) {
 	return w, server
 }
 
-// runController runs the controller in this process until the test ends.
-func (w world) runController(server *apiserver.Server) {
+// policy of the controller under test.
+func policy() reclaim.Policy {
+	return reclaim.Policy{Enabled: true, Terminating: true, ExtraGrace: extraGrace, NodeDown: reclaim.NodeDown{Take: true}}
+}
+
+// runController runs the controller in this process until the test ends, or
+// until the function that it returns is called.
+func (w world) runController(server *apiserver.Server, policy reclaim.Policy) (stop func()) {
 	w.Helper()
 	logger := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ctrl.SetLogger(logger)
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	mgr, err := newManager(ctx, server.Admin(), options{
-		namespace: system, metricsAddress: "0", healthAddress: "0", extraGrace: extraGrace, auditPeriod: time.Hour,
+		namespace: system, metricsAddress: "0", healthAddress: "0", auditPeriod: time.Hour,
+		reclaim: policy,
 	}, logger)
 	if err != nil {
-		stop()
+		cancel()
 		w.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	w.Cleanup(func() {
-		stop()
+	stop = sync.OnceFunc(func() {
+		cancel()
 		if err := <-ended; err != nil {
 			w.Errorf("the controller ended: %v", err)
 		}
 	})
+	w.Cleanup(stop)
+	return stop
 }
 
 // in returns the world for a subtest.

@@ -30,18 +30,32 @@ const (
 	ReasonConflict LeaseReason = "Conflict"
 	// ReasonPodTerminating: the pod is Terminating past deletionTimestamp and extraGrace.
 	ReasonPodTerminating LeaseReason = "PodTerminating"
-	// ReasonPodGone: the recorded pod does not exist.
+	// ReasonPodDeleted: the pod was deleted, and no DEL of its node followed.
+	ReasonPodDeleted LeaseReason = "PodDeleted"
+	// ReasonPodGone: the recorded pod does not exist, and nobody saw it go.
 	ReasonPodGone LeaseReason = "PodGone"
 	// ReasonPodReplaced: a pod of that name exists with another UID.
 	ReasonPodReplaced LeaseReason = "PodReplaced"
 	// ReasonPodFinished: the pod Succeeded or Failed.
 	ReasonPodFinished LeaseReason = "PodFinished"
+	// ReasonNodeUnreachable: the holder's node is not Ready, and its pod is to go or gone.
+	ReasonNodeUnreachable LeaseReason = "NodeUnreachable"
 	// ReasonNodeGone: the holder's Node object does not exist.
 	ReasonNodeGone LeaseReason = "NodeGone"
 	// ReasonOutOfService: the holder's node carries the out-of-service taint.
 	ReasonOutOfService LeaseReason = "OutOfService"
 	// ReasonUnverified: a take-over could not prove the previous holder fenced or silent.
 	ReasonUnverified LeaseReason = "Unverified"
+)
+
+// Reasons of leases that stay as they are although their record is not whole.
+const (
+	// ReasonPoolGone: the pool does not exist any more.
+	ReasonPoolGone LeaseReason = "PoolGone"
+	// ReasonOutsidePool: the address is not one of the pool any more.
+	ReasonOutsidePool LeaseReason = "OutsidePool"
+	// ReasonNoHolder: the record does not tell whose the address is.
+	ReasonNoHolder LeaseReason = "NoHolder"
 )
 
 // Holder is the pod interface that a lease is bound to.
@@ -131,18 +145,23 @@ const (
 	RetainWhileOwned RetentionPolicy = "WhileOwned"
 	// RetainForever: until a person deletes the lease.
 	RetainForever RetentionPolicy = "Forever"
-	// RetainFor: until the time in until.
+	// RetainFor: for duration after the pod's end, and longer while RetainWhileOwned would.
 	RetainFor RetentionPolicy = "For"
 )
 
-// LeaseRetention is the retention of a Retained lease.
+// LeaseRetention is what the pod's annotations asked for when it got its
+// address. It counts once the StatefulSet is gone; until then its template does.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.until) || (has(self.policy) && self.policy == 'For')",fieldPath=".until",message="until may be set where policy is For only"
+// +kubebuilder:validation:XValidation:rule="has(self.duration) == (self.policy == 'For')",fieldPath=".duration",message="duration belongs to policy For, and to no other"
 type LeaseRetention struct {
+	Policy RetentionPolicy `json:"policy"`
+	// duration for which the address is kept beyond the pod's end.
+	//
 	// +optional
-	Policy RetentionPolicy `json:"policy,omitempty"`
-	// +optional
-	Until *metav1.Time `json:"until,omitempty"`
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'duration ' + self + ' is no duration such as 30m or 48h'"
+	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
 // IPLeaseSpec is all of a lease: there is no status, so that every transition is one write.

@@ -30,7 +30,7 @@ const (
 	// the pod Terminating and its grace is over.
 	NodeDownAfterTerminating NodeDownPolicy = "AfterTerminating"
 	// NodeDownAfterPrefix stands before the duration for which a node must have
-	// been silent; its pods are then deleted, and their addresses taken.
+	// been silent before its pods are deleted and their addresses taken.
 	NodeDownAfterPrefix = "After "
 )
 
@@ -233,13 +233,13 @@ type ConflictDetection struct {
 
 // Reclaim configures when addresses are taken back by force.
 type Reclaim struct {
-	// terminating takes the address of a pod that is Terminating past its deletionTimestamp plus extraGrace.
+	// terminating takes the address of a pod that is Terminating past its
+	// deletionTimestamp plus extraGrace; empty means reclaim.terminating of the chart.
 	//
 	// +optional
-	// +kubebuilder:default=true
 	Terminating *bool `json:"terminating,omitempty"`
-	// extraGrace is waited on top of the pod's own grace; empty means the
-	// controller's --extra-grace, 5 s where the chart sets nothing else.
+	// extraGrace is waited on top of the pod's own grace; empty means
+	// reclaim.extraGrace of the chart.
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
@@ -247,10 +247,10 @@ type Reclaim struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'extraGrace ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$') || (duration(self) >= duration('0s') && duration(self) <= duration('24h'))",messageExpression="'extraGrace ' + self + ' is not between 0s and 24h'"
 	ExtraGrace *metav1.Duration `json:"extraGrace,omitempty"`
-	// nodeDown says when an address is taken from a node that is down.
+	// nodeDown says when an address is taken from a node that is down; empty
+	// means reclaim.nodeDown of the chart.
 	//
 	// +optional
-	// +kubebuilder:default=AfterTerminating
 	NodeDown NodeDownPolicy `json:"nodeDown,omitempty"`
 	// cooldown keeps a freed address out of use unless nothing else is free.
 	//

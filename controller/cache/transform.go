@@ -117,6 +117,27 @@ func slimStatefulSet(o any) (any, error) {
 	}
 	return &appsv1.StatefulSet{
 		ObjectMeta: slimMeta(set.ObjectMeta),
-		Spec:       appsv1.StatefulSetSpec{Replicas: set.Spec.Replicas, Ordinals: set.Spec.Ordinals},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: set.Spec.Replicas, Ordinals: set.Spec.Ordinals,
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
+				Annotations: retentionAnnotations(set.Spec.Template.Annotations),
+			}},
+		},
 	}, nil
+}
+
+// retentionAnnotations keeps what v1alpha1.ParseRetention reads.
+func retentionAnnotations(all map[string]string) map[string]string {
+	var kept map[string]string
+	for _, prefix := range []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} {
+		for _, name := range []string{v1alpha1.AnnotationStaticIP, v1alpha1.AnnotationIPRetention} {
+			if value, ok := all[prefix+name]; ok {
+				if kept == nil {
+					kept = map[string]string{}
+				}
+				kept[prefix+name] = value
+			}
+		}
+	}
+	return kept
 }

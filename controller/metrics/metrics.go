@@ -13,6 +13,8 @@ import (
 // Metrics of the controller. Safe for concurrent use.
 type Metrics struct {
 	reclaims    *prometheus.CounterVec
+	withheld    *prometheus.CounterVec
+	enabled     prometheus.Gauge
 	quarantined *prometheus.GaugeVec
 	addresses   *prometheus.GaugeVec
 	leases      *prometheus.GaugeVec
@@ -26,6 +28,14 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 			Name: "fenceline_reclaims_total",
 			Help: "Addresses taken from holders that did not give them back, by reason.",
 		}, []string{"reason"}),
+		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fenceline_reclaims_withheld_total",
+			Help: "Leases that were due and left as they are because reclaim is switched off, by reason.",
+		}, []string{"reason"}),
+		enabled: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fenceline_reclaim_enabled",
+			Help: "1 while addresses are taken back, 0 while reclaim is switched off.",
+		}),
 		quarantined: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fenceline_quarantined_addresses",
 			Help: "Addresses set aside until their last holder is fenced, gone or proven silent.",
@@ -43,7 +53,7 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 			Help: "Requests to the Kubernetes API that failed, without lost races (409) and absent objects (404).",
 		}, []string{"verb"}),
 	}
-	for _, c := range []prometheus.Collector{m.reclaims, m.quarantined, m.addresses, m.leases, m.apiErrors} {
+	for _, c := range []prometheus.Collector{m.reclaims, m.withheld, m.enabled, m.quarantined, m.addresses, m.leases, m.apiErrors} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -61,14 +71,28 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 // reasons are all for which a lease is Quarantined.
 func reasons() []v1alpha1.LeaseReason {
 	return []v1alpha1.LeaseReason{
-		v1alpha1.ReasonConflict, v1alpha1.ReasonPodTerminating, v1alpha1.ReasonPodGone, v1alpha1.ReasonPodReplaced,
-		v1alpha1.ReasonPodFinished, v1alpha1.ReasonNodeGone, v1alpha1.ReasonOutOfService, v1alpha1.ReasonUnverified,
+		v1alpha1.ReasonConflict, v1alpha1.ReasonPodTerminating, v1alpha1.ReasonPodDeleted, v1alpha1.ReasonPodGone,
+		v1alpha1.ReasonPodReplaced, v1alpha1.ReasonPodFinished, v1alpha1.ReasonNodeUnreachable, v1alpha1.ReasonNodeGone,
+		v1alpha1.ReasonOutOfService, v1alpha1.ReasonUnverified,
 	}
 }
 
 // Reclaimed counts an address taken from its holder.
 func (m *Metrics) Reclaimed(reason v1alpha1.LeaseReason) {
 	m.reclaims.WithLabelValues(string(reason)).Inc()
+}
+
+// Withheld counts a lease that was due while reclaim was switched off.
+func (m *Metrics) Withheld(reason v1alpha1.LeaseReason) {
+	m.withheld.WithLabelValues(string(reason)).Inc()
+}
+
+// SetReclaimEnabled tells whether addresses are taken back.
+func (m *Metrics) SetReclaimEnabled(enabled bool) {
+	m.enabled.Set(0)
+	if enabled {
+		m.enabled.Set(1)
+	}
 }
 
 // SetPool sets the gauges of a pool.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -23,6 +24,7 @@ const (
 	eventPodDeleted     = "DeletedForReclaim"
 	eventReassigned     = "VerifierChanged"
 	eventRetentionEnded = "RetentionEnded"
+	eventWithheld       = "ReclaimOff"
 )
 
 // update writes a new spec over exactly the version of the lease that was judged.
@@ -111,15 +113,43 @@ func (r *Reconciler) endRetention(ctx context.Context, f Facts, a Action) error 
 	return nil
 }
 
-// remark writes the controller's message on a lease that it leaves alone.
-func (r *Reconciler) remark(ctx context.Context, lease *v1alpha1.IPLease, message string) error {
-	if message == lease.Spec.Message {
+// remark writes what the controller has to say on a lease that it leaves alone.
+func (r *Reconciler) remark(ctx context.Context, lease *v1alpha1.IPLease, said remark) error {
+	spec := *lease.Spec.DeepCopy()
+	if said.reason == spec.Reason && said.message == spec.Message {
 		return nil
 	}
-	spec := *lease.Spec.DeepCopy()
-	spec.Message = message
-	_, err := r.update(ctx, lease, spec)
+	isNew := said.reason != "" && said.reason != spec.Reason
+	spec.Reason, spec.Message = said.reason, said.message
+	written, err := r.update(ctx, lease, spec)
+	if err == nil && isNew {
+		r.Events.Eventf(written, nil, corev1.EventTypeWarning, string(said.reason), "Remark", "%s", said.message)
+	}
 	return err
+}
+
+// withhold says, once for each lease and reason, that the lease is due and
+// nothing is done because reclaim is switched off.
+func (r *Reconciler) withhold(ctx context.Context, lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, a Action, n *note) {
+	if !a.Withheld {
+		n.withheld = ""
+		return
+	}
+	reason := a.Reason
+	if reason == "" {
+		reason = eventRetentionEnded
+	}
+	if n.withheld == reason {
+		return
+	}
+	n.withheld = reason
+	r.Metrics.Withheld(reason)
+	log.FromContext(ctx).Info("not reclaimed", "lease", lease.Name, "reason", reason, "why", a.Why)
+	r.Events.Eventf(lease, nil, corev1.EventTypeWarning, eventWithheld, "Withhold", "%s: %s", reason, a.Why)
+	if pool != nil {
+		r.Events.Eventf(pool, lease, corev1.EventTypeWarning, eventWithheld, "Withhold",
+			"reclaim is switched off (reclaim.enabled of the chart): addresses that are due stay as they are, %s (%s) among them", lease.Spec.Address, reason)
+	}
 }
 
 // holderPod names the pod of a holder, which may not exist any more, for events.

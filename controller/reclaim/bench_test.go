@@ -78,7 +78,7 @@ func between(t *testing.T, cached, live []client.Object) *bench {
 	}
 	b.reconciler = &Reconciler{
 		Client: split{b.live, b.cached}, Live: b.live, Events: events.NewFakeRecorder(100), Metrics: m,
-		Clock: b.clock, Namespace: namespace, ExtraGrace: 5 * time.Second, memory: newMemory(),
+		Clock: b.clock, Namespace: namespace, Defaults: clusterPolicy(), memory: newMemory(),
 	}
 	return b
 }

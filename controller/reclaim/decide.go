@@ -26,36 +26,51 @@ func Decide(f Facts) Action {
 	}
 	switch f.Lease.Spec.State {
 	case v1alpha1.StateBound:
-		return decideBound(f)
+		return ifEnabled(f.Policy, decideBound(f))
 	case v1alpha1.StateWarm:
-		return decideWarm(f)
-	case v1alpha1.StateQuarantined:
-		return decideQuarantined(f)
+		return ifEnabled(f.Policy, decideWarm(f))
 	case v1alpha1.StateRetained:
-		return decideRetained(f)
+		return ifEnabled(f.Policy, decideRetained(f))
+	case v1alpha1.StateQuarantined:
+		// Taken already: its verification goes on, whatever the switch says now.
+		return decideQuarantined(f)
 	default:
 		return none("the lease is in no known state")
 	}
 }
 
+// ifEnabled withholds what would take an address, delete a pod or end a
+// retention while reclaim is switched off for the whole cluster.
+func ifEnabled(p Policy, a Action) Action {
+	if p.Enabled || !a.Destructive() {
+		return a
+	}
+	return Action{Kind: None, Reason: a.Reason, Withheld: true, Tell: true, Why: "due, but reclaim is switched off: " + a.Why}
+}
+
 func decideBound(f Facts) Action {
 	spec := &f.Lease.Spec
-	if spec.Holder == nil || spec.Holder.Pod == "" || spec.Holder.PodUID == "" || spec.NodeName == "" {
-		return Action{Kind: None, Tell: true, Why: "the record names no holder"}
+	if spec.Holder == nil || spec.Holder.Pod == "" || spec.NodeName == "" {
+		return Action{Kind: None, Tell: true, Reason: v1alpha1.ReasonNoHolder, Why: "the record names no holder"}
 	}
 	if !f.Pod.Known || !f.Node.Known {
 		return none("pod or node could not be read")
 	}
 	pod := f.Pod.Object
-	if pod != nil && isHolder(pod, spec.Holder.PodUID) {
+	switch {
+	case pod != nil && spec.Holder.PodUID == "":
+		// Any pod of that name may be the holder.
+		return Action{Kind: None, Tell: true, Reason: v1alpha1.ReasonNoHolder, Why: "the record names no UID, and a pod of that name exists"}
+	case pod != nil && isHolder(pod, spec.Holder.PodUID):
 		return decidePresent(f)
+	default:
+		return decideLost(f)
 	}
-	return decideLost(f)
 }
 
 // decidePresent is for leases whose holder's pod exists.
 func decidePresent(f Facts) Action {
-	pod, holder, node := f.Pod.Object, f.Lease.Spec.Holder, stateOf(f.Node)
+	pod, node := f.Pod.Object, stateOf(f.Node)
 	switch {
 	case pod.Spec.HostNetwork:
 		return none("the pod is on the host's network")
@@ -67,15 +82,8 @@ func decidePresent(f Facts) Action {
 		return decideAsserted(f, node)
 	case !isTerminating(pod):
 		return decideRunning(f, node)
-	case !f.Policy.Terminating:
-		return none("the pool takes no addresses of terminating pods")
-	case node == nodeSilent && !f.Policy.takesFromSilent(holder):
-		return noneFromSilent(f)
 	default:
-		// deletionTimestamp already includes the pod's grace period.
-		due := pod.DeletionTimestamp.Add(f.Policy.ExtraGrace)
-		return quarantineAt(f.Now, due, v1alpha1.ReasonPodTerminating,
-			fmt.Sprintf("pod %s/%s is still Terminating", pod.Namespace, pod.Name))
+		return decideTerminating(f, node)
 	}
 }
 
@@ -102,14 +110,36 @@ func decideAsserted(f Facts, node nodeState) Action {
 // decideRunning is for pods that Kubernetes believes Running, or about to.
 func decideRunning(f Facts, node nodeState) Action {
 	pod, policy := f.Pod.Object, f.Policy
-	if node != nodeSilent || policy.NodeDownAfter <= 0 || !policy.takesFromSilent(f.Lease.Spec.Holder) {
+	if node != nodeSilent || !policy.NodeDown.DeletePods || !policy.Terminating || !policy.takesFromSilent(f.Lease.Spec.Holder) {
 		return none("the pod is alive")
 	}
 	why := fmt.Sprintf("pod %s/%s is on node %s, which is not Ready", pod.Namespace, pod.Name, f.Lease.Spec.NodeName)
-	if due := silentSince(f.Node.Object).Add(policy.NodeDownAfter); f.Now.Before(due) {
+	if due := silentSince(f.Node.Object).Add(policy.NodeDown.After); f.Now.Before(due) {
 		return Action{Kind: Wait, Until: due, Why: why}
 	}
-	return Action{Kind: DeletePod, Reason: v1alpha1.ReasonPodTerminating, Why: why}
+	return Action{Kind: DeletePod, Reason: node.reason(), Why: why}
+}
+
+// decideTerminating is for pods that were asked to end and are still there.
+func decideTerminating(f Facts, node nodeState) Action {
+	pod := f.Pod.Object
+	reason, why := v1alpha1.ReasonPodTerminating, fmt.Sprintf("pod %s/%s is still Terminating", pod.Namespace, pod.Name)
+	// deletionTimestamp already includes the pod's grace period.
+	due := pod.DeletionTimestamp.Add(f.Policy.ExtraGrace)
+	if node == nodeSilent {
+		reason, why = node.reason(), fmt.Sprintf("%s on node %s, which is not Ready", why, f.Lease.Spec.NodeName)
+		due = latest(due, silentSince(f.Node.Object).Add(f.Policy.NodeDown.After))
+	}
+	switch {
+	case f.Now.Before(due):
+		return Action{Kind: Wait, Until: due, Why: why}
+	case !f.Policy.Terminating:
+		return Action{Kind: None, Tell: true, Why: why + ", and reclaim.terminating is false"}
+	case node == nodeSilent && !f.Policy.takesFromSilent(f.Lease.Spec.Holder):
+		return noneFromSilent(f)
+	default:
+		return Action{Kind: Quarantine, Reason: reason, Why: why}
+	}
 }
 
 // decideLost is for leases whose holder's pod is not there: no pod of that name,
@@ -118,9 +148,12 @@ func decideLost(f Facts) Action {
 	spec, pod, node := &f.Lease.Spec, f.Pod.Object, stateOf(f.Node)
 	reason, lostAt := v1alpha1.ReasonPodGone, f.Pod.AbsentSince
 	why := fmt.Sprintf("pod %s/%s does not exist", spec.Holder.Namespace, spec.Holder.Pod)
-	if pod != nil {
+	switch {
+	case pod != nil:
 		reason, lostAt = v1alpha1.ReasonPodReplaced, pod.CreationTimestamp.Time
 		why = fmt.Sprintf("pod %s/%s exists with another UID", spec.Holder.Namespace, spec.Holder.Pod)
+	case f.PodSeen:
+		reason, why = v1alpha1.ReasonPodDeleted, fmt.Sprintf("pod %s/%s was deleted", spec.Holder.Namespace, spec.Holder.Pod)
 	}
 	switch {
 	case node.asserted():
@@ -128,8 +161,9 @@ func decideLost(f Facts) Action {
 	case node == nodeSilent && !f.Policy.takesFromSilent(spec.Holder):
 		return noneFromSilent(f)
 	case node == nodeSilent:
-		// Nobody is there who could carry a DEL out: nothing to wait for.
-		return Action{Kind: Quarantine, Reason: reason, Why: why}
+		// Nobody is there who could carry a DEL out: no extraGrace to wait for.
+		return quarantineAt(f.Now, silentSince(f.Node.Object).Add(f.Policy.NodeDown.After), node.reason(),
+			fmt.Sprintf("%s, and its node %s is not Ready", why, spec.NodeName))
 	}
 	// The node works: its DEL has extraGrace from the loss on, and an ADD that
 	// has just bound the lease has it too.
@@ -154,9 +188,10 @@ func decideRetained(f Facts) Action {
 	end := retention.Of(&f.Lease.Spec, f.Owner, f.Policy.RetentionLimit, f.Now)
 	switch {
 	case end.At.IsZero():
-		return none("the retention has no end in sight")
+		return Action{Kind: None, Tell: f.Owner.Unreadable != "", Why: end.Why}
 	case f.Now.Before(end.At):
-		return Action{Kind: Wait, Until: end.At, Why: end.Why}
+		return Action{Kind: Wait, Until: end.At, Tell: true,
+			Why: fmt.Sprintf("kept until %s: %s", end.At.UTC().Format(time.RFC3339), end.Why)}
 	default:
 		return Action{Kind: EndRetention, Why: end.Why}
 	}

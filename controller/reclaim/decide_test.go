@@ -15,6 +15,14 @@ const s = time.Second
 
 func leaveAlone() Action { return Action{Kind: None} }
 
+// tell leaves the lease alone and says why.
+func tell(r v1alpha1.LeaseReason) Action { return Action{Kind: None, Tell: true, Reason: r} }
+
+// withheld says that the lease is due.
+func withheld(r v1alpha1.LeaseReason) Action {
+	return Action{Kind: None, Tell: true, Withheld: true, Reason: r}
+}
+
 func waitUntil(t time.Time) Action { return Action{Kind: Wait, Until: t} }
 
 func take(r v1alpha1.LeaseReason) Action { return Action{Kind: Quarantine, Reason: r} }
@@ -38,7 +46,9 @@ func TestBoundLease(t *testing.T) {
 		// Missing data is in use.
 		{"no address is taken when the pod could not be read", facts(podUnknown), leaveAlone()},
 		{"no address is taken when the node could not be read", facts(podGoneSince(ago(time.Hour)), nodeUnknown), leaveAlone()},
-		{"no address is taken when the record names no holder", facts(holderMissing, podGoneSince(ago(time.Hour))), leaveAlone()},
+		{"no address is taken when the record names no holder", facts(holderMissing, podGoneSince(ago(time.Hour))), tell(v1alpha1.ReasonNoHolder)},
+		{"no address is taken when the record names no UID and a pod of that name exists", facts(uidMissing, nodeGoneSince(ago(time.Hour))), tell(v1alpha1.ReasonNoHolder)},
+		{"a record without UID ends when no pod of that name exists", facts(uidMissing, podGoneSince(ago(6*time.Minute))), take(v1alpha1.ReasonPodGone)},
 		{"no address is taken in an unknown state", facts(inState("Borrowed"), podGoneSince(ago(time.Hour))), leaveAlone()},
 
 		// Terminating: deletionTimestamp includes the pod's grace, extraGrace comes on top.
@@ -46,7 +56,8 @@ func TestBoundLease(t *testing.T) {
 		{"extraGrace is waited beyond deletionTimestamp", facts(podTerminatingSince(ago(4 * s))), waitUntil(hence(1 * s))},
 		{"a pod Terminating past deletionTimestamp and extraGrace loses its address", facts(podTerminatingSince(ago(5 * s))), take(v1alpha1.ReasonPodTerminating)},
 		{"a static pod is judged by its mirror pod", facts(podStatic, podTerminatingSince(ago(5*s))), take(v1alpha1.ReasonPodTerminating)},
-		{"a pool may keep terminating pods' addresses", facts(terminatingOff, podTerminatingSince(ago(time.Hour))), leaveAlone()},
+		{"a pool may keep terminating pods' addresses, and says so once one is due", facts(terminatingOff, podTerminatingSince(ago(5*s))), tell("")},
+		{"a pool that keeps them has nothing to say of a normal end", facts(terminatingOff, podTerminatingSince(hence(20*s))), waitUntil(hence(25 * s))},
 
 		// Finished.
 		{"a succeeded pod has its own grace and extraGrace for DEL", facts(podFinished(corev1.PodSucceeded, ago(30*s))), waitUntil(hence(5 * s))},
@@ -58,6 +69,8 @@ func TestBoundLease(t *testing.T) {
 		// Gone.
 		{"a pod that has just vanished is left to the agent's DEL", facts(podGoneSince(ago(1 * s))), waitUntil(hence(4 * s))},
 		{"a pod that is gone for extraGrace loses its address", facts(podGoneSince(ago(5 * s))), take(v1alpha1.ReasonPodGone)},
+		{"a pod that was seen to go was deleted", facts(podDeletedAt(ago(5 * s))), take(v1alpha1.ReasonPodDeleted)},
+		{"a pod that was seen before its replacement is replaced all the same", facts(podReplacedAt(ago(5*s)), podSeen), take(v1alpha1.ReasonPodReplaced)},
 		{"a lease bound a moment ago has extraGrace too", facts(podGoneSince(ago(time.Hour)), boundAt(ago(2*s))), waitUntil(hence(3 * s))},
 		{"a static pod's mirror pod may be made again", facts(podGoneSince(ago(time.Minute)), podStatic), waitUntil(hence(4*time.Minute + 5*s))},
 		{"a static pod without mirror pod for long is gone", facts(podGoneSince(ago(6*time.Minute)), podStatic), take(v1alpha1.ReasonPodGone)},
@@ -72,18 +85,26 @@ func TestBoundLease(t *testing.T) {
 		{"a silent node's running pod keeps its address", facts(nodeNotReady), leaveAlone()},
 		{"a node that never reported counts as silent", facts(nodeNeverReported), leaveAlone()},
 		{"a silent node's terminating pod has its time as well", facts(nodeNotReady, podTerminatingSince(ago(4*s))), waitUntil(hence(1 * s))},
-		{"a silent node's terminating pod loses its address", facts(nodeNotReady, podTerminatingSince(ago(5*s))), take(v1alpha1.ReasonPodTerminating)},
-		{"a silent node has no DEL to wait for: gone", facts(nodeNotReady, podGoneSince(ago(0))), take(v1alpha1.ReasonPodGone)},
-		{"a silent node has no DEL to wait for: replaced", facts(nodeNotReady, podReplacedAt(ago(0))), take(v1alpha1.ReasonPodReplaced)},
-		{"nodeDown Never: terminating", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podTerminatingSince(ago(time.Hour))), leaveAlone()},
-		{"nodeDown Never: gone", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(time.Hour))), leaveAlone()},
+		{"a silent node's terminating pod loses its address", facts(nodeNotReady, podTerminatingSince(ago(5*s))), take(v1alpha1.ReasonNodeUnreachable)},
+		{"a silent node has no DEL to wait for: gone", facts(nodeNotReady, podGoneSince(ago(0))), take(v1alpha1.ReasonNodeUnreachable)},
+		{"a silent node has no DEL to wait for: deleted", facts(nodeNotReady, podDeletedAt(ago(0))), take(v1alpha1.ReasonNodeUnreachable)},
+		{"a silent node has no DEL to wait for: replaced", facts(nodeNotReady, podReplacedAt(ago(0))), take(v1alpha1.ReasonNodeUnreachable)},
+		{"nodeDown Never: terminating", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podTerminatingSince(ago(time.Hour))), tell("")},
+		{"nodeDown Never: gone", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(time.Hour))), tell("")},
 		{"nodeDown Never rules over silent nodes only", facts(nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(time.Hour))), take(v1alpha1.ReasonPodGone)},
-		{"an unguarded holder is waited for: terminating", facts(nodeNotReady, unguarded, podTerminatingSince(ago(time.Hour))), leaveAlone()},
-		{"an unguarded holder is waited for: gone", facts(nodeNotReady, unguarded, podGoneSince(ago(time.Hour))), leaveAlone()},
-		{"an unguarded holder is waited for: replaced", facts(nodeNotReady, unguarded, podReplacedAt(ago(time.Hour))), leaveAlone()},
+		{"an unguarded holder is waited for: terminating", facts(nodeNotReady, unguarded, podTerminatingSince(ago(time.Hour))), tell("")},
+		{"an unguarded holder is waited for: gone", facts(nodeNotReady, unguarded, podGoneSince(ago(time.Hour))), tell("")},
+		{"an unguarded holder is waited for: replaced", facts(nodeNotReady, unguarded, podReplacedAt(ago(time.Hour))), tell("")},
 		{"an unguarded holder on a Ready node is taken from: its agent can tell", facts(unguarded, podTerminatingSince(ago(time.Hour))), take(v1alpha1.ReasonPodTerminating)},
 		{"nodeDown After: a silent node's running pod has that time", facts(nodeNotReady, nodeDown("After 2m")), waitUntil(hence(time.Minute))},
-		{"nodeDown After: then the pod is deleted first, with grace", facts(nodeNotReady, nodeDown("After 1m")), deletePod(v1alpha1.ReasonPodTerminating, false)},
+		{"nodeDown After: then the pod is deleted first, with grace", facts(nodeNotReady, nodeDown("After 1m")), deletePod(v1alpha1.ReasonNodeUnreachable, false)},
+		{"nodeDown After 0s: at once", facts(nodeNotReady, nodeDown("After 0s")), deletePod(v1alpha1.ReasonNodeUnreachable, false)},
+		{"nodeDown After: a terminating pod has that time too", facts(nodeNotReady, nodeDown("After 2m"), podTerminatingSince(ago(time.Hour))), waitUntil(hence(time.Minute))},
+		{"nodeDown After: then a terminating pod loses its address", facts(nodeNotReady, nodeDown("After 1m"), podTerminatingSince(ago(time.Hour))), take(v1alpha1.ReasonNodeUnreachable)},
+		{"nodeDown After: a pod that was deleted first has its own grace", facts(nodeNotReady, nodeDown("After 1m"), podTerminatingSince(hence(30*s))), waitUntil(hence(35 * s))},
+		{"nodeDown After: gone, and that time is not over", facts(nodeNotReady, nodeDown("After 2m"), podGoneSince(ago(time.Hour))), waitUntil(hence(time.Minute))},
+		{"nodeDown After: gone, and it is over", facts(nodeNotReady, nodeDown("After 1m"), podGoneSince(ago(0))), take(v1alpha1.ReasonNodeUnreachable)},
+		{"nodeDown After: no pod is deleted whose address could not be taken", facts(nodeNotReady, nodeDown("After 1m"), terminatingOff), leaveAlone()},
 		{"nodeDown After: not without a guard", facts(nodeNotReady, nodeDown("After 1m"), unguarded), leaveAlone()},
 		{"nodeDown After: not on a Ready node", facts(nodeDown("After 1m")), leaveAlone()},
 
@@ -161,33 +182,70 @@ func TestQuarantinedLease(t *testing.T) {
 }
 
 func TestRetainedLease(t *testing.T) {
-	retained := func(set retention.Owner, policy v1alpha1.RetentionPolicy) Facts {
+	retained := func(set retention.Owner, asked *v1alpha1.LeaseRetention) Facts {
 		return facts(inState(v1alpha1.StateRetained), podGoneSince(ago(time.Hour)), func(f *Facts) {
 			f.Lease.Spec.Holder.OwnerKind, f.Lease.Spec.Holder.OwnerName = "StatefulSet", "web"
-			f.Lease.Spec.Retention = &v1alpha1.LeaseRetention{Policy: policy, Until: &metav1.Time{Time: hence(s)}}
+			f.Lease.Spec.Since = metav1.NewTime(ago(time.Minute))
+			f.Lease.Spec.Retention = asked
 			f.Owner = set
 		})
 	}
 	scale := func(n int32) retention.Owner { return retention.Owner{Known: true, Exists: true, Replicas: n} }
+	lasting := func(d time.Duration) *v1alpha1.LeaseRetention {
+		return &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainFor, Duration: &metav1.Duration{Duration: d}}
+	}
+	unreadable := scale(0)
+	unreadable.Unreadable = "annotation x is y"
 	for _, row := range []struct {
 		name string
 		when Facts
 		then Action
 	}{
-		{"is kept while its StatefulSet wants the ordinal", retained(scale(1), v1alpha1.RetainWhileOwned), leaveAlone()},
-		{"ends when its StatefulSet does not", retained(scale(0), v1alpha1.RetainWhileOwned), Action{Kind: EndRetention}},
-		{"ends when its StatefulSet is gone", retained(retention.Owner{Known: true}, v1alpha1.RetainWhileOwned), Action{Kind: EndRetention}},
-		{"is kept when its StatefulSet could not be read", retained(retention.Owner{}, v1alpha1.RetainWhileOwned), leaveAlone()},
-		{"is kept until its time", retained(scale(0), v1alpha1.RetainFor), waitUntil(hence(s))},
+		{"is kept while its StatefulSet wants the ordinal", retained(scale(1), nil), leaveAlone()},
+		{"ends when its StatefulSet does not", retained(scale(0), nil), Action{Kind: EndRetention}},
+		{"ends when its StatefulSet is gone", retained(retention.Owner{Known: true}, nil), Action{Kind: EndRetention}},
+		{"is kept when its StatefulSet could not be read", retained(retention.Owner{}, nil), leaveAlone()},
+		{"is kept until its time, and says so", retained(retention.Owner{Known: true}, lasting(time.Minute+s)), Action{Kind: Wait, Until: hence(s), Tell: true}},
+		{"ends when its time has come", retained(retention.Owner{Known: true}, lasting(time.Minute)), Action{Kind: EndRetention}},
+		{"is kept when the template asks for nonsense, and says so", retained(unreadable, nil), tell("")},
 	} {
 		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
+	}
+}
+
+// TestSwitchedOff: with reclaim.enabled false nothing is taken, no pod deleted and
+// no retention ended; what is Quarantined already goes on.
+func TestSwitchedOff(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		when Facts
+		then Action
+	}{
+		{"a running pod keeps its address", facts(), leaveAlone()},
+		{"what is not due yet is waited for", facts(podTerminatingSince(ago(4 * s))), waitUntil(hence(1 * s))},
+		{"a terminating pod that is due keeps its address", facts(podTerminatingSince(ago(time.Hour))), withheld(v1alpha1.ReasonPodTerminating)},
+		{"a finished pod keeps its address", facts(podFinished(corev1.PodFailed, ago(time.Hour))), withheld(v1alpha1.ReasonPodFinished)},
+		{"a pod that is gone keeps its address", facts(podGoneSince(ago(time.Hour))), withheld(v1alpha1.ReasonPodGone)},
+		{"no pod is deleted for its address", facts(nodeNotReady, nodeTainted), withheld(v1alpha1.ReasonOutOfService)},
+		{"a Warm lease of a node that is gone stays", facts(inState(v1alpha1.StateWarm), podUnknown, nodeGoneSince(ago(0))), withheld(v1alpha1.ReasonNodeGone)},
+		{"no retention ends", facts(inState(v1alpha1.StateRetained), func(f *Facts) {
+			f.Lease.Spec.Holder.OwnerKind, f.Lease.Spec.Holder.OwnerName = "StatefulSet", "web"
+			f.Owner = retention.Owner{Known: true}
+		}), withheld("")},
+		{"a verification goes on", facts(quarantinedFor(v1alpha1.ReasonPodGone, ago(5*s))), Action{Kind: Reassign}},
+		{"the end of a machine is passed on to a verification", facts(quarantinedFor(v1alpha1.ReasonPodGone, ago(0)), nodeGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			row.when.Policy.Enabled = false
+			expect(t, Decide(row.when), row.then)
+		})
 	}
 }
 
 // TestNoRunningPodLosesItsAddress walks every mixture of the words above (R12).
 func TestNoRunningPodLosesItsAddress(t *testing.T) {
 	nodes := []change{nil, nodeNotReady, nodeTainted, nodeGoneSince(ago(time.Hour)), nodeUnknown, nodeNeverReported}
-	policies := []change{nil, terminatingOff, nodeDown(v1alpha1.NodeDownNever), nodeDown("After 1s"), unguarded}
+	policies := []change{nil, terminatingOff, nodeDown(v1alpha1.NodeDownNever), nodeDown("After 0s"), nodeDown("After 1s"), unguarded, uidMissing}
 	pods := []change{nil, podPending, podStatic, podOnHostNetwork}
 	for i, p := range pods {
 		for j, n := range nodes {
@@ -208,9 +266,10 @@ func TestNoRunningPodLosesItsAddress(t *testing.T) {
 
 func expect(t *testing.T, got, want Action) {
 	t.Helper()
-	if !got.SameAs(want) || !got.Until.Equal(want.Until) {
-		t.Errorf("got %s %s force=%v until %v (%s),\nwant %s %s force=%v until %v",
-			got.Kind, got.Reason, got.Force, got.Until, got.Why, want.Kind, want.Reason, want.Force, want.Until)
+	if !got.SameAs(want) || !got.Until.Equal(want.Until) || got.Tell != want.Tell || got.Withheld != want.Withheld {
+		t.Errorf("got %s %s force=%v tell=%v withheld=%v until %v (%s),\nwant %s %s force=%v tell=%v withheld=%v until %v",
+			got.Kind, got.Reason, got.Force, got.Tell, got.Withheld, got.Until, got.Why,
+			want.Kind, want.Reason, want.Force, want.Tell, want.Withheld, want.Until)
 	}
 	if got.Why == "" {
 		t.Errorf("%s says no why", got.Kind)

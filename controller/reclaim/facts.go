@@ -28,6 +28,8 @@ type Facts struct {
 	Lease *v1alpha1.IPLease
 	// Pod is the pod of the holder's namespace and name, whatever its UID.
 	Pod View[corev1.Pod]
+	// PodSeen: an earlier look found the holder's own pod.
+	PodSeen bool
 	// Node is the holder's node; of a Quarantined lease the node it was taken from.
 	Node View[corev1.Node]
 	// Verifier is asked of Quarantined leases only.
@@ -78,8 +80,10 @@ type Action struct {
 	// Force deletes the pod with a grace period of 0, of DeletePod: its node is
 	// said to be gone, so nobody is left who could use the grace.
 	Force bool
-	// Tell puts Why on the lease, of None: people will ask why nothing is done.
+	// Tell puts Why on the lease, of None and Wait: people will ask why nothing is done.
 	Tell bool
+	// Withheld: the lease is due for Reason, of None, but reclaim is switched off.
+	Withheld bool
 	// Why is a sentence for people.
 	Why string
 }

@@ -47,7 +47,7 @@ func facts(changes ...change) Facts {
 		},
 		Pod:    View[corev1.Pod]{Known: true, Object: pod(holderUID)},
 		Node:   View[corev1.Node]{Known: true, Object: node(corev1.ConditionTrue)},
-		Policy: PolicyOf(nil, 5*time.Second),
+		Policy: clusterPolicy(),
 		Now:    noon(),
 	}
 	for _, c := range changes {
@@ -94,6 +94,16 @@ func podForceDeleted(deletion time.Time) change {
 
 func podGoneSince(t time.Time) change {
 	return func(f *Facts) { f.Pod = View[corev1.Pod]{Known: true, AbsentSince: t} }
+}
+
+// podSeen: an earlier look has found the holder's own pod.
+func podSeen(f *Facts) { f.PodSeen = true }
+
+func podDeletedAt(t time.Time) change {
+	return func(f *Facts) {
+		podGoneSince(t)(f)
+		podSeen(f)
+	}
 }
 
 func podUnknown(f *Facts) { f.Pod = View[corev1.Pod]{} }
@@ -164,12 +174,14 @@ func inState(s v1alpha1.LeaseState) change { return func(f *Facts) { f.Lease.Spe
 
 func holderMissing(f *Facts) { f.Lease.Spec.Holder = nil }
 
+func uidMissing(f *Facts) { f.Lease.Spec.Holder.PodUID = "" }
+
 func terminatingOff(f *Facts) { f.Policy.Terminating = false }
 
 func nodeDown(p v1alpha1.NodeDownPolicy) change {
 	return func(f *Facts) {
 		f.Policy = PolicyOf(&v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{
-			Reclaim: &v1alpha1.Reclaim{NodeDown: p}}}, 5*time.Second)
+			Reclaim: &v1alpha1.Reclaim{NodeDown: p}}}, clusterPolicy())
 	}
 }
 

@@ -35,12 +35,13 @@ func read[T any, P interface {
 
 // look gathers the facts about a lease through the cache.
 func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, n *note) (Facts, error) {
-	f := Facts{Lease: lease, Policy: PolicyOf(pool, r.ExtraGrace), Now: r.Clock.Now()}
+	f := Facts{Lease: lease, Policy: PolicyOf(pool, r.Defaults), Now: r.Clock.Now()}
 	spec := &lease.Spec
 	var err error
 	switch spec.State {
 	case v1alpha1.StateBound:
 		if f.Pod, err = r.lookAtPod(ctx, r.Client, f, n); err == nil {
+			f.PodSeen = n.saw(f.Pod.Object, spec.Holder)
 			f.Node, err = r.lookAtNode(ctx, r.Client, spec.NodeName, f, n)
 		}
 	case v1alpha1.StateWarm:
@@ -149,6 +150,9 @@ func lookAtOwner(ctx context.Context, reader client.Reader, holder *v1alpha1.Hol
 	}
 	if set.Spec.Ordinals != nil {
 		owner.Start = set.Spec.Ordinals.Start
+	}
+	if owner.Asked, err = v1alpha1.ParseRetention(set.Spec.Template.Annotations); err != nil {
+		owner.Unreadable = fmt.Sprintf("StatefulSet %s/%s: %s", set.Namespace, set.Name, err)
 	}
 	return owner, nil
 }

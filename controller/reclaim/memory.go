@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -23,6 +24,10 @@ type note struct {
 	uid types.UID
 	// podAbsentSince and nodeAbsentSince are when the absence was first seen; zero while present.
 	podAbsentSince, nodeAbsentSince time.Time
+	// podSeen is the recorded UID of the holder whose pod was seen; empty before.
+	podSeen string
+	// withheld is for what the lease was last found due while reclaim was switched off.
+	withheld v1alpha1.LeaseReason
 
 	// quarantinedAt and verifier tell one assignment from the next.
 	quarantinedAt time.Time
@@ -68,6 +73,17 @@ func (m *memory) forget(name string) {
 func (n *note) passedOn(now time.Time) {
 	n.changes++
 	n.askedAt = now
+}
+
+// saw says whether the holder's own pod was there at this look or at an earlier one.
+func (n *note) saw(pod *corev1.Pod, holder *v1alpha1.Holder) bool {
+	if holder == nil || holder.PodUID == "" {
+		return false
+	}
+	if pod != nil && isHolder(pod, holder.PodUID) {
+		n.podSeen = holder.PodUID
+	}
+	return n.podSeen == holder.PodUID
 }
 
 // absentSince keeps the time at which an absence was first seen.

@@ -24,11 +24,16 @@ const (
 // asserted says whether the machine is off by somebody's word, not just silent.
 func (s nodeState) asserted() bool { return s == nodeOutOfService || s == nodeGone }
 
+// reason must not be asked of a node that is Ready.
 func (s nodeState) reason() v1alpha1.LeaseReason {
-	if s == nodeGone {
+	switch s {
+	case nodeGone:
 		return v1alpha1.ReasonNodeGone
+	case nodeOutOfService:
+		return v1alpha1.ReasonOutOfService
+	default:
+		return v1alpha1.ReasonNodeUnreachable
 	}
-	return v1alpha1.ReasonOutOfService
 }
 
 // stateOf must not be asked of a node that is not known.

@@ -18,7 +18,8 @@ func isHolder(pod *corev1.Pod, uid string) bool {
 	return string(pod.UID) == uid || pod.Annotations[configHash] == uid
 }
 
-// isStaticUID tells the UID of a static pod (a hash) from the API server's (RFC 9562).
+// isStaticUID tells the UID of a static pod (a hash) from the API server's (RFC
+// 9562). One that was not recorded may be either.
 func isStaticUID(uid string) bool {
 	for _, r := range uid {
 		if r == '-' {

@@ -36,8 +36,8 @@ type Reconciler struct {
 	Audit logr.Logger
 	// Namespace of the agents.
 	Namespace string
-	// ExtraGrace of pools that set none.
-	ExtraGrace time.Duration
+	// Defaults of pools that say nothing else.
+	Defaults Policy
 
 	memory *memory
 }
@@ -97,6 +97,7 @@ func (r *Reconciler) do(ctx context.Context, f Facts, a Action, pool *v1alpha1.I
 	case EndRetention:
 		return ctrl.Result{}, r.endRetention(ctx, f, a)
 	default:
+		r.withhold(ctx, f.Lease, pool, a, n)
 		err := r.remark(ctx, f.Lease, remarkOn(f.Lease, pool, a))
 		if a.Kind == Wait {
 			// A due time in the past would be dropped by the work queue.
@@ -128,6 +129,10 @@ func (r *Reconciler) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (it
 // of. A new leader needs none at its start: the first list of its watches
 // brings every lease up.
 func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(context.Context, *v1alpha1.IPLease) error) error {
+	r.Metrics.SetReclaimEnabled(r.Defaults.Enabled)
+	if !r.Defaults.Enabled {
+		log.FromContext(ctx).Info("reclaim is switched off: no address is taken, no retention ends; what is Quarantined already is verified")
+	}
 	ticker := r.Clock.NewTicker(period)
 	defer ticker.Stop()
 	for {
@@ -140,7 +145,7 @@ func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(
 		if err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("audit: list leases: %w", err)
 		}
-		log.FromContext(ctx).Info("audit", "leases", len(leases.Items))
+		log.FromContext(ctx).Info("audit", "leases", len(leases.Items), "reclaim", r.Defaults.Enabled)
 		for i := range leases.Items {
 			if err := wake(ctx, &leases.Items[i]); err != nil {
 				if errors.Is(err, context.Canceled) {

@@ -167,22 +167,37 @@ func TestVerifierGoesOnWithoutAnother(t *testing.T) {
 func TestRemarks(t *testing.T) {
 	elsewhere := poolObject()
 	elsewhere.Spec.IPs = []string{"10.6.0.100-10.6.0.110"}
-	agents := func(f *Facts) { f.Lease.Spec.Message = "02:00:00:00:00:99 speaks for the address" }
-	stale := func(f *Facts) { f.Lease.Spec.Message = remarkPrefix + "pool blue does not exist" }
+	says := func(message string) change { return func(f *Facts) { f.Lease.Spec.Message = message } }
+	because := func(r v1alpha1.LeaseReason) change { return func(f *Facts) { f.Lease.Spec.Reason = r } }
+	off := func(f *Facts) { f.Policy.Enabled = false }
+	const foreign = "02:00:00:00:00:99 speaks for the address"
+	const noPool = "controller: pool blue does not exist; the lease ends with its holder"
 	for _, row := range []struct {
 		name  string
 		facts Facts
 		pool  *v1alpha1.IPPool
-		want  string
+		want  remark
 	}{
-		{"nothing to say", facts(), poolObject(), ""},
-		{"the pool is gone", facts(), nil, "controller: pool blue does not exist; the lease ends with its holder"},
-		{"the address has left the pool", facts(), elsewhere, "controller: the address is not one of pool blue any more; the lease ends with its holder"},
+		{"nothing to say", facts(), poolObject(), remark{}},
+		{"the pool is gone", facts(), nil, remark{v1alpha1.ReasonPoolGone, noPool}},
+		{"the pool of a retained lease is gone", facts(inState(v1alpha1.StateRetained), ownedByWeb), nil,
+			remark{v1alpha1.ReasonPoolGone, "controller: pool blue does not exist; the lease ends with its retention, or when somebody deletes it"}},
+		{"the pool of a Warm lease is gone", facts(inState(v1alpha1.StateWarm)), nil,
+			remark{v1alpha1.ReasonPoolGone, "controller: pool blue does not exist; its agent ends the lease"}},
+		{"the address has left the pool", facts(), elsewhere,
+			remark{v1alpha1.ReasonOutsidePool, "controller: the address is not one of pool blue any more; the lease ends with its holder"}},
+		{"the record names no holder", facts(holderMissing), poolObject(), remark{v1alpha1.ReasonNoHolder, "controller: the record names no holder"}},
 		{"why nothing is done", facts(nodeNotReady, unguarded, podGoneSince(ago(0))), poolObject(),
-			"controller: node n1 is not Ready, and a holder without a guard cannot be fenced"},
-		{"an agent's message stays", facts(agents), nil, "02:00:00:00:00:99 speaks for the address"},
-		{"what is no longer true goes", facts(stale), poolObject(), ""},
-		{"a verifier's answer stays", facts(quarantinedFor(v1alpha1.ReasonPodGone, ago(0)), verifierAnswered("hears nobody", 0)), nil, "hears nobody"},
+			remark{"", "controller: node n1 is not Ready, and a holder without a guard cannot be fenced"}},
+		{"both", facts(nodeNotReady, unguarded, podGoneSince(ago(0))), nil,
+			remark{v1alpha1.ReasonPoolGone, noPool + "; node n1 is not Ready, and a holder without a guard cannot be fenced"}},
+		{"it is due, and reclaim is switched off", facts(off, podGoneSince(ago(time.Hour))), poolObject(),
+			remark{"", "controller: due, but reclaim is switched off: pod default/web-0 does not exist"}},
+		{"an agent's message stays", facts(says(foreign)), nil, remark{v1alpha1.ReasonPoolGone, foreign}},
+		{"an agent's reason stays", facts(because("Other")), nil, remark{"Other", noPool}},
+		{"what is no longer true goes", facts(says(noPool), because(v1alpha1.ReasonPoolGone)), poolObject(), remark{}},
+		{"a verifier's answer stays", facts(quarantinedFor(v1alpha1.ReasonPodGone, ago(0)), verifierAnswered("hears nobody", 0)), nil,
+			remark{v1alpha1.ReasonPodGone, "hears nobody"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if got := remarkOn(row.facts.Lease, row.pool, Decide(row.facts)); got != row.want {

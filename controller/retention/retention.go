@@ -18,6 +18,10 @@ type Owner struct {
 	Exists bool
 	// The StatefulSet wants the ordinals Start <= ordinal < Start+Replicas.
 	Start, Replicas int32
+	// Asked is what the annotations of the template ask for now, nil for nothing.
+	Asked *v1alpha1.LeaseRetention
+	// Unreadable says what is wrong with these annotations.
+	Unreadable string
 }
 
 // End is when a retention ends. A zero At means that no end is in sight.
@@ -40,42 +44,55 @@ func Of(spec *v1alpha1.IPLeaseSpec, owner Owner, limit time.Duration, now time.T
 	return end
 }
 
+// byPolicy follows the template of the StatefulSet, so that a change of its
+// annotations counts at once; without a StatefulSet, what the lease recorded.
+// Whatever the policy, a name that the StatefulSet wants keeps its address.
 func byPolicy(spec *v1alpha1.IPLeaseSpec, owner Owner, now time.Time) End {
-	policy := v1alpha1.RetainWhileOwned
-	if spec.Retention != nil && spec.Retention.Policy != "" {
-		policy = spec.Retention.Policy
+	if spec.Holder == nil || !owner.Known {
+		return End{Why: "its StatefulSet is not known"}
 	}
-	switch policy {
-	case v1alpha1.RetainFor:
-		if spec.Retention.Until == nil {
-			return End{}
-		}
-		return End{At: spec.Retention.Until.Time, Why: "the time of its retention is over"}
-	case v1alpha1.RetainWhileOwned:
-		return whileOwned(spec.Holder, owner, now)
+	unowned, known := whyUnowned(spec.Holder, owner)
+	if !known || unowned == "" {
+		return End{Why: "its StatefulSet wants the pod"}
+	}
+	if owner.Exists && owner.Unreadable != "" {
+		return End{Why: owner.Unreadable}
+	}
+	asked := spec.Retention
+	if owner.Exists {
+		asked = owner.Asked
+	}
+	switch {
+	case asked == nil || asked.Policy == v1alpha1.RetainWhileOwned:
+		return End{At: now, Why: unowned}
+	case asked.Policy == v1alpha1.RetainFor && asked.Duration != nil && !spec.Since.IsZero():
+		return End{At: spec.Since.Add(asked.Duration.Duration),
+			Why: fmt.Sprintf("%s, and the address is kept for %s after its pod", unowned, asked.Duration.Duration)}
 	default:
-		return End{}
+		return End{Why: "it is kept until somebody deletes the lease"}
 	}
 }
 
-func whileOwned(holder *v1alpha1.Holder, owner Owner, now time.Time) End {
-	if holder == nil || !owner.Known {
-		return End{}
-	}
+// whyUnowned says why the StatefulSet does not want the holder's pod, or "" if
+// it does. Known is false where the pod's name tells nothing.
+func whyUnowned(holder *v1alpha1.Holder, owner Owner) (why string, known bool) {
 	if !owner.Exists {
-		return End{At: now, Why: fmt.Sprintf("StatefulSet %s/%s does not exist", holder.Namespace, holder.OwnerName)}
+		return fmt.Sprintf("StatefulSet %s/%s does not exist", holder.Namespace, holder.OwnerName), true
 	}
 	ordinal, ok := Ordinal(holder.Pod, holder.OwnerName)
 	if !ok {
-		return End{}
+		return "", false
 	}
 	// int64, because start + replicas may exceed an int32.
-	end := int64(owner.Start) + int64(owner.Replicas)
-	if ordinal >= int64(owner.Start) && ordinal < end {
-		return End{}
+	first, end := int64(owner.Start), int64(owner.Start)+int64(owner.Replicas)
+	switch {
+	case ordinal >= first && ordinal < end:
+		return "", true
+	case first == end:
+		return fmt.Sprintf("StatefulSet %s/%s wants no pod", holder.Namespace, holder.OwnerName), true
+	default:
+		return fmt.Sprintf("StatefulSet %s/%s wants the ordinals from %d to %d only", holder.Namespace, holder.OwnerName, first, end-1), true
 	}
-	return End{At: now, Why: fmt.Sprintf("StatefulSet %s/%s wants the ordinals from %d to %d only",
-		holder.Namespace, holder.OwnerName, owner.Start, end-1)}
 }
 
 // Ordinal returns the ordinal in the name of a StatefulSet's pod.

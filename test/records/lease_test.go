@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,7 +76,7 @@ func (e *env) testLeasesAccepted(t *testing.T) {
 			s.Since, s.Message = now, strings.Repeat("long ", 400)
 			s.Previous = &v1alpha1.PreviousHolder{Node: "n1", Session: "a/b", PodUID: "u", MAC: "02:00:00:00:00:01", Guarded: true, Reason: v1alpha1.ReasonPodGone, Since: now}
 			s.Conflict = &v1alpha1.Conflict{MAC: "02:00:00:00:00:02", Source: "observer", FirstSeen: now, LastSeen: now, Count: 3}
-			s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainFor, Until: &now}
+			s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainFor, Duration: &metav1.Duration{Duration: 48 * time.Hour}}
 		})),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,10 +126,9 @@ func (e *env) testLeasesRefused(t *testing.T) {
 		"the conflicting MAC is none":              {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Conflict = &v1alpha1.Conflict{MAC: "x"} })), "mac x is no MAC address"},
 		"a conflict of an unknown source":          {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Conflict = &v1alpha1.Conflict{Source: "rumour"} })), `spec.conflict.source: Unsupported value: "rumour"`},
 		"an unknown retention":                     {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Retention = &v1alpha1.LeaseRetention{Policy: "Never"} })), `spec.retention.policy: Unsupported value: "Never"`},
-		"until of a retention without end": {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) {
-			now := metav1.Now()
-			s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever, Until: &now}
-		})), "until may be set where policy is For only"},
+		"a duration of a retention without end": {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) {
+			s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever, Duration: &metav1.Duration{Duration: time.Hour}}
+		})), "duration belongs to policy For, and to no other"},
 		"a cascade": {bound("", "10.1.0.1", func(l *v1alpha1.IPLease) {
 			l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web-0", UID: "u"}}
 		}), "metadata.ownerReferences of a lease must be empty"},

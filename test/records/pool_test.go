@@ -110,7 +110,7 @@ func (e *env) testPoolsRefused(t *testing.T) {
 		"an interval of nothing":                    {detection("interval", "0s"), "interval 0s is not between 10ms and 2s"},
 		"an interval without end":                   {detection("interval", "1h"), "interval 1h is not between 10ms and 2s"},
 		"ignoreMACs is no MAC":                      {detection("ignoreMACs", list("02-00-00-00-00-01")), "ignoreMACs: 02-00-00-00-00-01 is no MAC address"},
-		"an unknown nodeDown":                       {with("reclaim", map[string]any{"nodeDown": "Now"}), `spec.reclaim.nodeDown: Unsupported value: "Now"`},
+		"an unknown nodeDown":                       {with("reclaim", map[string]any{"nodeDown": "Now"}), "nodeDown Now is none of Never, AfterTerminating and After with a duration"},
 		"extraGrace is no duration":                 {with("reclaim", map[string]any{"extraGrace": "5"}), "extraGrace 5 is no duration"},
 		"extraGrace of years":                       {with("reclaim", map[string]any{"extraGrace": "8760h"}), "extraGrace 8760h is not between 0s and 24h"},
 		"cooldown is no duration":                   {with("reclaim", map[string]any{"cooldown": "soon"}), "cooldown soon is no duration"},
@@ -197,15 +197,14 @@ func (e *env) testPoolDefaults(t *testing.T) {
 	}
 	detection, reclaim := pool.Spec.ConflictDetection, pool.Spec.Reclaim
 	if detection == nil || reclaim == nil || detection.Probes == nil || detection.Interval == nil ||
-		reclaim.Terminating == nil || reclaim.Cooldown == nil || pool.Spec.Warm == nil {
+		reclaim.Cooldown == nil || pool.Spec.Warm == nil {
 		t.Fatalf("defaults are missing: %+v", pool.Spec)
 	}
-	if reclaim.ExtraGrace != nil {
-		t.Errorf("extraGrace is %s, want none: it is the controller's to choose", reclaim.ExtraGrace.Duration)
+	if reclaim.Terminating != nil || reclaim.ExtraGrace != nil || reclaim.NodeDown != "" {
+		t.Errorf("reclaim is %+v: a default here would hide the one of the chart", reclaim)
 	}
-	got := fmt.Sprintln(detection.Mode, *detection.Probes, detection.Interval.Duration, *reclaim.Terminating,
-		reclaim.NodeDown, reclaim.Cooldown.Duration, *pool.Spec.Warm)
-	if want := fmt.Sprintln(v1alpha1.ModeEnforce, 3, "50ms", true, v1alpha1.NodeDownAfterTerminating, "30s", 0); got != want {
+	got := fmt.Sprintln(detection.Mode, *detection.Probes, detection.Interval.Duration, reclaim.Cooldown.Duration, *pool.Spec.Warm)
+	if want := fmt.Sprintln(v1alpha1.ModeEnforce, 3, "50ms", "30s", 0); got != want {
 		t.Errorf("defaults are %s, want %s", got, want)
 	}
 }

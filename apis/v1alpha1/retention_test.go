@@ -1,0 +1,90 @@
+package v1alpha1_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+const (
+	static, retention           = "ipam.fenceline.io/static-ip", "ipam.fenceline.io/ip-retention"
+	otherStatic, otherRetention = "ipam.spidernet.io/static-ip", "ipam.spidernet.io/ip-retention"
+)
+
+type annotations = map[string]string
+
+func TestRetentionThatAnnotationsAskFor(t *testing.T) {
+	const nothing = time.Duration(-1)
+	forever := v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever}
+	lasting := func(d time.Duration) v1alpha1.LeaseRetention {
+		return v1alpha1.LeaseRetention{Policy: v1alpha1.RetainFor, Duration: &metav1.Duration{Duration: d}}
+	}
+	for _, row := range []struct {
+		name string
+		on   annotations
+		want v1alpha1.LeaseRetention
+	}{
+		{"no annotation asks for nothing", nil, lasting(nothing)},
+		{"other annotations ask for nothing", annotations{"ipam.fenceline.io/ippool": "{}"}, lasting(nothing)},
+		{"static-ip false asks for nothing", annotations{static: "false"}, lasting(nothing)},
+		{"empty values ask for nothing", annotations{static: "", retention: ""}, lasting(nothing)},
+		{"static-ip alone: for ever", annotations{static: "true"}, forever},
+		{"static-ip with an empty ip-retention: for ever", annotations{static: "true", retention: ""}, forever},
+		{"ip-retention alone asks for a fixed address too", annotations{retention: "forever"}, forever},
+		{"both", annotations{static: "true", retention: "48h"}, lasting(48 * time.Hour)},
+		{"0 keeps nothing that the StatefulSet does not own", annotations{retention: "0"}, lasting(0)},
+		{"a bare number is hours", annotations{retention: "36"}, lasting(36 * time.Hour)},
+		{"minutes", annotations{retention: "1h30m"}, lasting(90 * time.Minute)},
+		{"the longest duration", annotations{retention: "87600"}, lasting(v1alpha1.MaxRetention)},
+		{"the other prefix is understood", annotations{otherStatic: "true", otherRetention: "2"}, lasting(2 * time.Hour)},
+		{"ours wins", annotations{retention: "1", otherRetention: "2"}, lasting(time.Hour)},
+		{"ours wins, one by one", annotations{static: "true", otherStatic: "false", otherRetention: "2"}, lasting(2 * time.Hour)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, err := v1alpha1.ParseRetention(row.on)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if row.want.Duration != nil && row.want.Duration.Duration == nothing {
+				if got != nil {
+					t.Errorf("it asks for %s", got.Policy)
+				}
+				return
+			}
+			if got == nil || got.Policy != row.want.Policy || (got.Duration == nil) != (row.want.Duration == nil) ||
+				(got.Duration != nil && got.Duration.Duration != row.want.Duration.Duration) {
+				t.Errorf("got %+v, want %+v", got, row.want)
+			}
+		})
+	}
+}
+
+func TestAnnotationsThatAskForNoRetention(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		on   annotations
+		says string
+	}{
+		{"static-ip is neither true nor false", annotations{static: "yes"}, `ipam.fenceline.io/static-ip is "yes", expected true or false`},
+		{"a day is no unit", annotations{retention: "2d"}, `ipam.fenceline.io/ip-retention is "2d", expected forever, a duration such as 48h, or a number of hours`},
+		{"a word", annotations{retention: "never"}, "it is no duration"},
+		{"a negative duration", annotations{retention: "-1h"}, "it is negative"},
+		{"a negative number", annotations{retention: "-1"}, "it is no duration"},
+		{"more than ten years", annotations{retention: "87601"}, "it is longer than 87600h, which is what forever is for"},
+		{"more hours than a duration holds", annotations{retention: "99999999"}, "it is no duration"},
+		{"a retention without a fixed address", annotations{static: "false", retention: "48h"}, "but ipam.fenceline.io/static-ip is false"},
+		{"the annotation is named with the prefix that it has", annotations{otherRetention: "x"}, "annotation ipam.spidernet.io/ip-retention"},
+		{"a bad one of ours is not replaced by the other prefix", annotations{retention: "x", otherRetention: "2"}, "annotation ipam.fenceline.io/ip-retention"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, err := v1alpha1.ParseRetention(row.on)
+			if err == nil || !strings.Contains(err.Error(), row.says) {
+				t.Errorf("got %+v and %v, want an error that says %q", got, err, row.says)
+			}
+		})
+	}
+}
