@@ -29,6 +29,9 @@ func TestAnnotationsThatCannotBeUsed(t *testing.T) {
 		{"an object in place of the list", ippools, `{"ipv4":["a"]}`, "not the JSON expected"},
 		{"a bare name on a namespace", ns, `a`, "not the JSON expected"},
 		{"no pool on a namespace", ns, `[]`, "it names nothing"},
+		{"more pools than anybody names", ippool, `{"ipv4":["` + strings.Repeat(`a","`, 256) + `a"]}`, "it names 257 pools of a family, more than 256"},
+		{"more interfaces than a pod has", ippools, "[" + strings.Repeat(`{"ipv4":["a"]},`, 256) + `{"ipv4":["a"]}]`, "the list has 257 entries"},
+		{"nesting without end", ippool, strings.Repeat("[", 20000), "not the JSON expected"},
 		{"an unknown pool on a namespace", ns, `["x"]`, "there is no pool x"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {

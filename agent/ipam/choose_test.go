@@ -123,9 +123,9 @@ func TestSorting(t *testing.T) {
 		want string
 	}{
 		// The three examples of the documents.
-		{"podAffinity and nodeName before podAffinity", node(pod(v4("a"))), pod(v4("b")), "v4: a b"},
-		{"podAffinity before nodeName and namespaceName", pod(v4("a")), namespace(node(v4("b"))), "v4: a b"},
-		{"podAffinity and nodeName before podAffinity, namespaceName and multusName", node(pod(v4("a"))), multus(namespace(pod(v4("b")))), "v4: a b"},
+		{"{podAffinity + nodeName} before {podAffinity}", node(pod(v4("a"))), pod(v4("b")), "v4: a b"},
+		{"{podAffinity} before {nodeName + namespaceName}", pod(v4("a")), namespace(node(v4("b"))), "v4: a b"},
+		{"{podAffinity + nodeName} before {podAffinity + namespaceName + multusName}", node(pod(v4("a"))), multus(namespace(pod(v4("b")))), "v4: a b"},
 
 		{"podAffinity before nothing", pod(v4("a")), v4("b"), "v4: a b"},
 		{"nodeName before nodeAffinity", node(v4("a")), nodeLabel(v4("b")), "v4: a b"},
@@ -156,6 +156,8 @@ func TestFamilies(t *testing.T) {
 	runChoices(t, []choiceCase{
 		{"a default pool for other nodes does not make its family wanted", requestOf(),
 			[]*poolOf{v4("a").asDefault(), v6("b").asDefault().nodes("n2")}, "v4: a"},
+		{"nor does one that is disabled besides", requestOf(),
+			[]*poolOf{v4("a").asDefault(), v6("b").asDefault().nodes("n2").disabled()}, "v4: a"},
 		{"the backup of a family is enough", requestOf(),
 			[]*poolOf{v4("a").asDefault(), v6("b").asDefault().disabled(), v6("c").asDefault()}, "v4: a; v6: c"},
 	})
@@ -233,6 +235,9 @@ func TestNoPoolErrorListsEveryCandidate(t *testing.T) {
 			"no IPv4 address for pod shop/web-0 interface eth0 from the pools of the CNI configuration: " +
 				"pool b: its nodeName [n2] does not list node n1; pool x: it does not exist; pool a: it is disabled; " +
 				"pool y*: no IPv4 pool matches this pattern"},
+		{"also what is no pattern", requestOf(inConfig([]string{"a["}, nil)),
+			"no IPv4 address for pod shop/web-0 interface eth0 from the pools of the CNI configuration: " +
+				"pool a[: it is no valid pattern"},
 		{"of the annotation", requestOf(onPod("ipam.fenceline.io/ippool", `{"ipv4":["a"]}`)),
 			"no IPv4 address for pod shop/web-0 interface eth0 from the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0: " +
 				"pool a: it is disabled"},

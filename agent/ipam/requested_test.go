@@ -10,6 +10,7 @@ func TestRequestedAddresses(t *testing.T) {
 		v4("a").ips("10.0.0.10-10.0.0.19").gateway("10.0.0.1").without("10.0.0.15"),
 		v4("b").ips("10.0.0.15-10.0.0.29"),
 		v6("c"),
+		v4("off").disabled(),
 	)
 	both := inConfig([]string{"a", "b"}, []string{"c"})
 	runs := []struct {
@@ -33,6 +34,11 @@ func TestRequestedAddresses(t *testing.T) {
 			"requested address 10.0.0.40 for pod shop/web-0 interface eth0: it is outside of the ips of pool a"},
 		{"outside of every subnet", requestOf(both, asking("10.9.0.1")),
 			"requested address 10.9.0.1 for pod shop/web-0 interface eth0: it is in none of the pools [a b]"},
+		{"kept for the pod, though it is reserved now", requestOf(both, asking("10.0.0.19"), keeping("10.0.0.19", "a")), "v4: a; v6: c"},
+		{"kept for the pod by another pool than the one that holds it", requestOf(inConfig([]string{"a"}, nil), asking("10.0.0.19"), keeping("10.0.0.19", "b")),
+			"requested address 10.0.0.19 for pod shop/web-0 interface eth0: it is reserved"},
+		{"in a pool that is closed but for what it keeps", requestOf(inConfig([]string{"off"}, nil), asking("10.0.0.8"), keeping("10.0.0.7", "off")),
+			"requested address 10.0.0.8 for pod shop/web-0 interface eth0: pool off: it is disabled"},
 		{"of a family without a pool", requestOf(inConfig([]string{"a"}, nil), asking("fd00::9")),
 			"requested address fd00::9 for pod shop/web-0 interface eth0: no pool of its family is chosen"},
 		{"two of one family", requestOf(both, asking("10.0.0.11", "10.0.0.12")),
@@ -46,7 +52,7 @@ func TestRequestedAddresses(t *testing.T) {
 					t.Errorf("got %q, want %q", names(got), c.want)
 				}
 				for _, f := range got.Families {
-					if f.Requested.IsValid() && (len(f.Pools) != 1 || !f.Pools[0].Set.Contains(f.Requested)) {
+					if f.Requested.IsValid() && (len(f.Pools) != 1 || !f.Pools[0].Set.Contains(f.Requested) && len(c.request.Kept) == 0) {
 						t.Errorf("%s is not in %v", f.Requested, f.Pools)
 					}
 				}

@@ -1,0 +1,145 @@
+package ipam
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const (
+	multusNetworks = "k8s.v1.cni.cncf.io/networks"
+	multusDefault  = "v1.multus-cni.io/default-network"
+)
+
+func podWith(annotations map[string]string) Pod {
+	return Pod{Namespace: "shop", Name: "web-0", Annotations: annotations}
+}
+
+func TestTheInterfacesOfAPodWithTheirDefinitions(t *testing.T) {
+	const json = `[{"name":"a"},{"name":"b","namespace":"infra","interface":"ib0"},{"name":"c"}]`
+	for _, c := range []struct{ rule, network, networks, want string }{
+		{"the cluster's network has none", "", "", "eth0="},
+		{"a pod's own default network is that of eth0", "kube-system/m", "", "eth0=kube-system/m"},
+		{"a default network without namespace is looked for where Multus is", "m", "", "eth0=kube-system/m"},
+		{"a default network in JSON", `[{"name":"m","namespace":"infra"}]`, "", "eth0=infra/m"},
+		{"a default network may ask for another name", "infra/m@lan0", "", "lan0=infra/m"},
+		{"names count from net1, by order", "", "a,b", "eth0= net1=shop/a net2=shop/b"},
+		{"a namespace before the name", "", "infra/a, b", "eth0= net1=infra/a net2=shop/b"},
+		{"an interface after the name", "", "infra/a@lan0,b", "eth0= lan0=infra/a net2=shop/b"},
+		{"blanks around everything", "", " infra / a @ lan0 , b ", "eth0= lan0=infra/a net2=shop/b"},
+		{"the JSON form, and each entry its own namespace", "", json, "eth0= net1=shop/a ib0=infra/b net3=shop/c"},
+		{"the JSON form with fields of other plugins", "", `[{"name":"a","ips":["10.0.0.7/24"],"mac":"c2:b0:57:49:47:f1","default-route":["10.0.0.1"],"cni-args":{"x":1}}]`, "eth0= net1=shop/a"},
+		{"the older name of the field", "", `[{"name":"a","interfaceRequest":"lan0"}]`, "eth0= lan0=shop/a"},
+		{"one network twice", "", "a,a", "eth0= net1=shop/a net2=shop/a"},
+		{"both annotations", "m", "a", "eth0=kube-system/m net1=shop/a"},
+		{"an empty list", "", "[]", "eth0="},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			annotations := map[string]string{multusNetworks: c.networks}
+			if c.network != "" {
+				annotations[multusDefault] = c.network
+			}
+			all, err := attachments(podWith(annotations))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, a := range all {
+				got = append(got, a.iface+"="+a.definition)
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("got %q, want %q", strings.Join(got, " "), c.want)
+			}
+		})
+	}
+}
+
+func TestNetworksThatCannotBeUsed(t *testing.T) {
+	for _, c := range []struct{ rule, annotation, value, problem string }{
+		{"broken JSON", multusNetworks, `[{"name":"a"}`, "not the JSON expected: unexpected end of JSON input"},
+		{"an object in place of the list", multusNetworks, `{"name":"a"}`, "not the JSON expected: json: cannot unmarshal object"},
+		{"an entry that is null", multusNetworks, `[null]`, "entry 0 names no network"},
+		{"an entry without a name", multusNetworks, `[{"name":"a"},{"namespace":"b"}]`, "entry 1 names no network"},
+		{"an empty item", multusNetworks, "a,,b", "entry 1 names no network"},
+		{"a comma at the end", multusNetworks, "a,", "entry 1 names no network"},
+		{"two slashes", multusNetworks, "a/b/c", "entry 0 names no network"},
+		{"two interfaces", multusNetworks, "a@b@c", "entry 0 names no network"},
+		{"no namespace before the slash", multusNetworks, "/a", "entry 0 names no network"},
+		{"an interface asked for twice", multusNetworks, "a@lan0,b@lan0", "two networks make the interface lan0"},
+		{"an interface asked for that another gets by order", multusNetworks, "a@net2,b", "two networks make the interface net2"},
+		{"the first interface once more", multusNetworks, "a@eth0", "two networks make the interface eth0"},
+		{"too many", multusNetworks, strings.Repeat("a,", 256) + "a", "it has 257 entries, more than 256"},
+		{"two default networks", multusDefault, "a,b", "it names 2 networks, a pod has one default network"},
+		{"an empty default network", multusDefault, "", "entry 0 names no network"},
+		{"a default network of no entries", multusDefault, "[]", "it names 0 networks"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := attachments(podWith(map[string]string{c.annotation: c.value}))
+			bad := (*AnnotationError)(nil)
+			if !errors.As(err, &bad) || bad.Annotation != c.annotation || bad.Value != c.value || bad.On != "pod shop/web-0" ||
+				!strings.Contains(err.Error(), c.problem) || !strings.Contains(err.Error(), `expected the form "namespace/name@net1, …"`) {
+				t.Errorf("got %v, want %s", err, c.problem)
+			}
+		})
+	}
+}
+
+func TestMultusName(t *testing.T) {
+	networks := onPod(multusNetworks, "infra/lan, spare@ib0")
+	on := func(iface string) func(*Request) { return onInterface(iface, has("eth0")) }
+	pools := objects(v4("lan").attachments("infra/lan"), v4("spare").attachments("shop/spare"),
+		v4("own").attachments("kube-system/macvlan"), v4("any"))
+	candidates := inConfig([]string{"any", "own", "spare", "lan"}, nil)
+	for _, c := range []struct {
+		rule    string
+		request Request
+		want    string
+	}{
+		{"the definition of net1", requestOf(candidates, networks, on("net1")), "v4: lan any"},
+		{"the definition of an interface with a name of its own", requestOf(candidates, networks, on("ib0")), "v4: spare any"},
+		{"the definition of the default network", requestOf(candidates, networks), "v4: own any"},
+		{"an interface of which the pod says nothing has none", requestOf(candidates, on("lan7")), "v4: any"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			got, err := ChoosePools(c.request, pools, Set{})
+			if err != nil || names(got) != c.want {
+				t.Errorf("got %q, %v, want %q", names(got), err, c.want)
+			}
+		})
+	}
+	_, err := ChoosePools(requestOf(inConfig([]string{"lan"}, nil), on("lan7")), pools, Set{})
+	const want = "pool lan: its multusName [infra/lan] does not list interface lan7, which no annotation of the pod attaches"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// A pod that names its interfaces has those, and no others.
+func TestAnInterfaceThatThePodDoesNotHave(t *testing.T) {
+	networks := onPod(multusNetworks, "lan")
+	for _, c := range []struct {
+		rule, annotation, value string
+		networks                func(*Request)
+		refused                 bool
+	}{
+		{"in ippools", "ipam.fenceline.io/ippools", `[{"interface":"etho","ipv4":["a"]}]`, networks, true},
+		{"in default-route-nic", "ipam.fenceline.io/default-route-nic", "etho", networks, true},
+		{"in ippools, of a pod that does not name its interfaces", "ipam.fenceline.io/ippools", `[{"interface":"lan7","ipv4":["a"]}]`, inConfig([]string{"a"}, nil), false},
+		{"in default-route-nic, of a pod that does not name its interfaces", "ipam.fenceline.io/default-route-nic", "lan7", inConfig([]string{"a"}, nil), false},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := ChoosePools(requestOf(c.networks, onPod(c.annotation, c.value), inConfig([]string{"a"}, nil)), objects(v4("a")), Set{})
+			if !c.refused {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			want := fmt.Sprintf("annotation %s of pod shop/web-0 is %q: the pod has no interface etho, its annotations tell of eth0, net1", c.annotation, c.value)
+			if err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("got  %v\nwant %s", err, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,76 @@
+package ipam
+
+import (
+	"errors"
+	"testing"
+)
+
+// Whatever people write into an annotation: an answer, or an error that names
+// an annotation or a pool.
+func FuzzAnnotations(f *testing.F) {
+	keys := []string{
+		"ipam.fenceline.io/ippools", "ipam.fenceline.io/ippool", "ipam.fenceline.io/subnets", "ipam.fenceline.io/subnet",
+		"ipam.fenceline.io/routes", "ipam.fenceline.io/default-route-nic", multusNetworks, multusDefault,
+		"ipam.fenceline.io/default-ipv4-ippool",
+	}
+	for i := range keys {
+		for _, value := range []string{
+			"", "a", "null", "[]", "[null]", "{}", `["a"]`, `["a*","[","a["]`, `[{"interface":"eth0","ipv4":["a"],"cleangateway":true}]`,
+			`[{"ipv4":["*"]},{"ipv6":["c"]}]`, `{"ipv4":["a","?"],"ipv6":["c"]}`, `[{"dst":"0.0.0.0/0","gw":"10.0.0.2"}]`,
+			`[{"dst":"::/0","gw":"fe80::1"}]`, "ns/a@net1, b", `[{"name":"a","interface":"net2"},{"name":"b"}]`, "eth0", "net1",
+		} {
+			f.Add(byte(i), value, "net1")
+		}
+	}
+	pools := objects(v4("a").gateway("10.0.0.1"), v4("b").disabled(), v6("c").asDefault())
+	f.Fuzz(func(t *testing.T, key byte, value, iface string) {
+		name := keys[int(key)%len(keys)]
+		for _, change := range []func(*Request){onPod(name, value), onNamespace(name, value)} {
+			request := requestOf(change, fromSubnets, onInterface(iface, has("eth0", "10.0.0.0/24")), inConfig([]string{"a"}, nil))
+			choice, err := ChoosePools(request, pools, Set{})
+			if err != nil {
+				bad, none := (*AnnotationError)(nil), (*NoPoolError)(nil)
+				if !errors.As(err, &bad) && !errors.As(err, &none) || len(err.Error()) > 64<<10 {
+					t.Errorf("%d bytes of %v", len(err.Error()), err)
+				}
+				continue
+			}
+			if len(choice.Families) == 0 {
+				t.Error("neither an address nor an error")
+			}
+			for i := range choice.Families {
+				for _, c := range choice.Families[i].Pools {
+					if _, err := choice.Families[i].RoutesThrough(c.Pool); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	})
+}
+
+func FuzzNetworks(f *testing.F) {
+	for _, value := range []string{
+		"a", "ns/a@net1, b", "a,,b", "a@b@c", "[null]", "[{}]", `[{"name":"a"}]`, `[{"name":"a","interface":"eth0"}]`, `{"name":"a"}`, `"a"`,
+	} {
+		f.Add(value)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		for _, key := range []string{multusNetworks, multusDefault} {
+			all, err := attachments(podWith(map[string]string{key: value}))
+			if err != nil {
+				if bad := (*AnnotationError)(nil); !errors.As(err, &bad) {
+					t.Errorf("%T", err)
+				}
+				continue
+			}
+			seen := map[string]bool{}
+			for i, a := range all {
+				if a.iface == "" || seen[a.iface] || i > 0 && a.definition == "" {
+					t.Errorf("attachment %d is %+v", i, a)
+				}
+				seen[a.iface] = true
+			}
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package ipam
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// routed adds routes as "dst gw" or "dst".
+func (p *poolOf) routed(routes ...string) *poolOf {
+	for _, r := range routes {
+		dst, gw, _ := strings.Cut(r, " ")
+		p.Spec.Routes = append(p.Spec.Routes, v1alpha1.Route{Dst: dst, Gw: gw})
+	}
+	return p
+}
+
+// routes returns what the first pool of each family gives, as "dst gw, dst".
+func routes(t *testing.T, c Choice) string {
+	t.Helper()
+	var all []string
+	for _, f := range c.Families {
+		got, err := f.RoutesThrough(f.Pools[0].Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range got {
+			text := r.Dst.String()
+			if r.Gateway.IsValid() {
+				text += " " + r.Gateway.String()
+			}
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+const (
+	routesAnnotation = "ipam.fenceline.io/routes"
+	nicAnnotation    = "ipam.fenceline.io/default-route-nic"
+	poolsAnnotation  = "ipam.fenceline.io/ippools"
+)
+
+func TestRoutesOfAnInterface(t *testing.T) {
+	a := v4("a").gateway("10.0.0.1")
+	six := v6("six").gateway("fd00::1")
+	lan := pool("lan", "10.1.0.0/24").gateway("10.1.0.1")
+	dual, second := inConfig([]string{"a"}, []string{"six"}), inConfig([]string{"lan"}, nil)
+	networks := onPod(multusNetworks, "lan, lan")
+	net1, net2 := onInterface("net1", has("eth0", "10.0.0.0/24", "fd00::/64")), onInterface("net2", has("eth0", "10.0.0.0/24"), has("net1", "10.1.0.0/24"))
+	afterOther := onInterface("net1")
+	via := func(value string) func(*Request) { return onPod(routesAnnotation, value) }
+	clean := onPod(poolsAnnotation, `[{"interface":"eth0","ipv4":["a"],"cleangateway":true},{"interface":"net1","ipv4":["lan"]}]`)
+
+	for _, c := range []struct {
+		rule    string
+		pools   []*poolOf
+		request Request
+		want    string
+	}{
+		{"the gateway is the default route of its family", []*poolOf{a, six}, requestOf(dual), "0.0.0.0/0, ::/0"},
+		{"without a gateway there is none", []*poolOf{v4("a")}, requestOf(inConfig([]string{"a"}, nil)), ""},
+		{"routes of the pool follow", []*poolOf{v4("a").gateway("10.0.0.1").routed("10.8.0.0/16 10.0.0.2", "10.9.0.0/16")},
+			requestOf(inConfig([]string{"a"}, nil)), "0.0.0.0/0, 10.8.0.0/16 10.0.0.2, 10.9.0.0/16"},
+		{"a default route of a pool without gateway", []*poolOf{v4("a").routed("0.0.0.0/0 10.0.0.2")},
+			requestOf(inConfig([]string{"a"}, nil)), "0.0.0.0/0 10.0.0.2"},
+		{"the gateway goes before a default route of its pool", []*poolOf{v4("a").gateway("10.0.0.1").routed("0.0.0.0/0 10.0.0.2")},
+			requestOf(inConfig([]string{"a"}, nil)), "0.0.0.0/0"},
+
+		{"cleangateway leaves the default route out", []*poolOf{a, lan}, requestOf(clean), ""},
+		{"cleangateway leaves a default route of the pool out", []*poolOf{v4("a").routed("0.0.0.0/0 10.0.0.2", "10.8.0.0/16 10.0.0.2"), lan}, requestOf(clean), "10.8.0.0/16 10.0.0.2"},
+		{"after a clean interface the next one has the default route", []*poolOf{a, lan}, requestOf(clean, networks, net1), "0.0.0.0/0"},
+		{"and the one after that has none", []*poolOf{a, lan}, requestOf(clean, networks, net2, second), ""},
+		{"cleangateway by order", []*poolOf{a}, requestOf(onPod(poolsAnnotation, `[{"ipv4":["a"],"cleangateway":true}]`)), ""},
+		{"the interface after a clean one by order", []*poolOf{a, lan}, requestOf(networks, net1,
+			onPod(poolsAnnotation, `[{"ipv4":["a"],"cleangateway":true},{"ipv4":["lan"]}]`)), "0.0.0.0/0"},
+		{"an entry by order says nothing of an interface of another IPAM", []*poolOf{a, lan}, requestOf(networks, afterOther,
+			onPod(poolsAnnotation, `[{"ipv4":["lan"],"cleangateway":false}]`)), ""},
+
+		{"eth0 has the default route", []*poolOf{a, lan}, requestOf(networks, inConfig([]string{"a"}, nil)), "0.0.0.0/0"},
+		{"later interfaces have none", []*poolOf{a, lan}, requestOf(networks, net1, second), ""},
+		{"not even where eth0 is of another IPAM", []*poolOf{lan}, requestOf(networks, afterOther, second), ""},
+		{"an interface of which the pod says nothing has none", []*poolOf{lan}, requestOf(afterOther, second), ""},
+		{"default-route-nic names it", []*poolOf{lan}, requestOf(networks, net1, second, onPod(nicAnnotation, "net1")), "0.0.0.0/0"},
+		{"and all others have none", []*poolOf{a, six}, requestOf(networks, dual, onPod(nicAnnotation, "net1")), ""},
+		{"the other prefix names it as well", []*poolOf{a}, requestOf(networks, inConfig([]string{"a"}, nil), onPod("ipam.spidernet.io/default-route-nic", "net1")), ""},
+		{"a clean gateway goes before default-route-nic", []*poolOf{a, lan}, requestOf(clean, onPod(nicAnnotation, "eth0")), ""},
+
+		{"routes of the pod", []*poolOf{a}, requestOf(inConfig([]string{"a"}, nil), via(`[{"dst":"10.8.0.0/16","gw":"10.0.0.2"}]`)), "0.0.0.0/0, 10.8.0.0/16 10.0.0.2"},
+		{"routes of the pod, of each family", []*poolOf{a, six}, requestOf(dual, via(`[{"dst":"fd08::/16","gw":"fd00::2"},{"dst":"10.8.0.0/16","gw":"10.0.0.2"}]`)),
+			"0.0.0.0/0, 10.8.0.0/16 10.0.0.2, ::/0, fd08::/16 fd00::2"},
+		{"a link-local gateway", []*poolOf{six}, requestOf(inConfig(nil, []string{"six"}), via(`[{"dst":"fd08::/16","gw":"fe80::1"}]`)), "::/0, fd08::/16 fe80::1"},
+		{"a route of the pod replaces that of the pool", []*poolOf{v4("a").routed("10.8.0.0/16 10.0.0.3")},
+			requestOf(inConfig([]string{"a"}, nil), via(`[{"dst":"10.8.0.0/16","gw":"10.0.0.2"}]`)), "10.8.0.0/16 10.0.0.2"},
+		{"a default route of the pod replaces the gateway", []*poolOf{a, six}, requestOf(dual, via(`[{"dst":"0.0.0.0/0","gw":"10.0.0.2"}]`)), "0.0.0.0/0 10.0.0.2, ::/0"},
+		{"also where it goes through a later interface", []*poolOf{a, six}, requestOf(dual, networks, via(`[{"dst":"0.0.0.0/0","gw":"10.1.0.2"}]`)), "::/0"},
+		{"which gets it", []*poolOf{lan}, requestOf(second, networks, net1, via(`[{"dst":"0.0.0.0/0","gw":"10.1.0.2"}]`)), "0.0.0.0/0 10.1.0.2"},
+		{"a route belongs to the interface that has its gateway", []*poolOf{a}, requestOf(inConfig([]string{"a"}, nil), networks, via(`[{"dst":"10.8.0.0/16","gw":"10.1.0.2"}]`)), "0.0.0.0/0"},
+		{"a later one", []*poolOf{lan}, requestOf(second, networks, net1, via(`[{"dst":"10.8.0.0/16","gw":"10.1.0.2"}]`)), "10.8.0.0/16 10.1.0.2"},
+		{"and to the first that has it", []*poolOf{lan}, requestOf(second, networks, net2, via(`[{"dst":"10.8.0.0/16","gw":"10.1.0.2"}]`)), ""},
+		{"a route of a family that a later interface may have", []*poolOf{a}, requestOf(inConfig([]string{"a"}, nil), networks, via(`[{"dst":"fd08::/16","gw":"fd00::2"}]`)), "0.0.0.0/0"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			got, err := ChoosePools(c.request, objects(c.pools...), Set{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if routes(t, got) != c.want {
+				t.Errorf("got %q, want %q", routes(t, got), c.want)
+			}
+		})
+	}
+}
+
+func TestAPoolThatDoesNotReachAGatewayCannotServe(t *testing.T) {
+	via := onPod(routesAnnotation, `[{"dst":"10.8.0.0/16","gw":"10.1.0.2"}]`)
+	got, err := ChoosePools(requestOf(via, inConfig([]string{"a", "lan"}, nil)), objects(v4("a"), pool("lan", "10.1.0.0/24")), Set{})
+	if err != nil || names(got) != "v4: lan" {
+		t.Fatalf("got %q, %v", names(got), err)
+	}
+	const want = "its subnet 10.0.0.0/24 does not have gw 10.1.0.2 of annotation ipam.fenceline.io/routes"
+	if r := got.Families[0].Rejected; len(r) != 1 || r[0].Pool != "a" || r[0].Reason != NoNextHop || r[0].Detail != want {
+		t.Errorf("rejected %v", r)
+	}
+}
+
+func TestRoutesThatCannotBeUsed(t *testing.T) {
+	for _, c := range []struct{ rule, annotation, value, problem string }{
+		{"no JSON", routesAnnotation, "10.0.0.0/8 via 10.0.0.1", "not the JSON expected"},
+		{"an object in place of the list", routesAnnotation, `{"dst":"10.8.0.0/16","gw":"10.0.0.2"}`, "not the JSON expected"},
+		{"an unknown field", routesAnnotation, `[{"dst":"10.8.0.0/16","via":"10.0.0.2"}]`, `json: unknown field "via"`},
+		{"no dst", routesAnnotation, `[{"gw":"10.0.0.2"}]`, `entry 0: dst: "" is not a CIDR`},
+		{"no gw", routesAnnotation, `[{"dst":"10.8.0.0/16"}]`, "entry 0 has no gw"},
+		{"a dst that is no CIDR", routesAnnotation, `[{"dst":"10.8.0.0","gw":"10.0.0.2"}]`, `entry 0: dst: "10.8.0.0" is not a CIDR`},
+		{"a dst with host bits", routesAnnotation, `[{"dst":"10.8.0.1/16","gw":"10.0.0.2"}]`, "entry 0: dst: CIDR 10.8.0.1/16 has host bits set, write 10.8.0.0/16"},
+		{"a gw that is no address", routesAnnotation, `[{"dst":"10.9.0.0/16","gw":"10.0.0.2"},{"dst":"10.8.0.0/16","gw":"router"}]`, `entry 1: gw: "router" is not an IP address`},
+		{"two families in one route", routesAnnotation, `[{"dst":"10.8.0.0/16","gw":"fd00::2"}]`, "entry 0: gw fd00::2 is not of the family of dst 10.8.0.0/16"},
+		{"one dst twice", routesAnnotation, `[{"dst":"10.8.0.0/16","gw":"10.0.0.2"},{"dst":"10.8.0.0/16","gw":"10.0.0.3"}]`, "10.8.0.0/16 is named twice"},
+		{"a family that the pod has no address of", routesAnnotation, `[{"dst":"fd08::/16","gw":"fd00::2"}]`, "gw fd00::2: pod shop/web-0 interface eth0 gets no address of this family"},
+		{"a gateway in no subnet", routesAnnotation, `[{"dst":"10.8.0.0/16","gw":"10.5.0.2"}]`, "gw 10.5.0.2 is in the subnet of none of the pools [a] of pod shop/web-0 interface eth0"},
+		{"more than anybody writes", routesAnnotation, "[" + strings.Repeat(`{"dst":"10.8.0.0/16","gw":"10.0.0.2"},`, 256) + `{"dst":"10.8.0.0/16","gw":"10.0.0.2"}]`, "it has 257 entries, more than 256"},
+		{"no interface", nicAnnotation, "", "it names no interface"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := ChoosePools(requestOf(onPod(c.annotation, c.value), inConfig([]string{"a"}, nil)), objects(v4("a")), Set{})
+			bad := (*AnnotationError)(nil)
+			if !errors.As(err, &bad) || bad.Annotation != c.annotation || bad.Value != c.value || !strings.Contains(err.Error(), c.problem) {
+				t.Errorf("got %v, want %s", err, c.problem)
+			}
+		})
+	}
+}
+
+func TestRoutesOfAPoolThatCannotBeUsed(t *testing.T) {
+	for rule, c := range map[string]struct{ route, want string }{
+		"a dst that is no CIDR":   {"10.8.0.0", `spec.routes[1]: dst: "10.8.0.0" is not a CIDR`},
+		"a gw that is no address": {"10.8.0.0/16 router", `spec.routes[1]: gw: "router" is not an IP address`},
+		"the other family":        {"fd08::/16 fd00::1", "spec.routes[1]: dst fd08::/16 is not of the family of the subnet 10.0.0.0/24"},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			p := v4("a").routed("10.9.0.0/16 10.0.0.2", c.route)
+			if err := Validate(p.object()); err == nil || err.Error() != c.want {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
