@@ -65,15 +65,21 @@ type Allocator struct {
 
 	mu sync.Mutex
 	// last is where rotations go on that have not been used since the start.
-	last      map[string]netip.Addr
-	rotations map[string]*ipam.Rotation
+	last  map[string]netip.Addr
+	pools map[string]*place
+}
+
+// place is this node in one pool.
+type place struct {
+	*ipam.Rotation
+	*lister
 }
 
 // New returns an Allocator.
 func New(o Options) *Allocator {
 	a := &Allocator{
 		leases: o.Leases, clock: o.Clock, rand: o.Rand,
-		last: map[string]netip.Addr{}, rotations: map[string]*ipam.Rotation{},
+		last: map[string]netip.Addr{}, pools: map[string]*place{},
 	}
 	for pool, addr := range o.Last {
 		a.last[pool] = addr
@@ -86,7 +92,7 @@ func New(o Options) *Allocator {
 
 // Freed tells that this node has deleted the lease of an address, so that it
 // cools down.
-func (a *Allocator) Freed(pool string, addr netip.Addr) { a.rotation(pool).Freed(addr) }
+func (a *Allocator) Freed(pool string, addr netip.Addr) { a.in(pool).Freed(addr) }
 
 // Last returns where the rotations stand, by pool, for the journal.
 func (a *Allocator) Last() map[string]netip.Addr {
@@ -96,21 +102,21 @@ func (a *Allocator) Last() map[string]netip.Addr {
 	for pool, addr := range a.last {
 		last[pool] = addr
 	}
-	for pool, r := range a.rotations {
-		if addr := r.Last(); addr.IsValid() {
+	for pool, p := range a.pools {
+		if addr := p.Last(); addr.IsValid() {
 			last[pool] = addr
 		}
 	}
 	return last
 }
 
-func (a *Allocator) rotation(pool string) *ipam.Rotation {
+func (a *Allocator) in(pool string) *place {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r, ok := a.rotations[pool]
+	p, ok := a.pools[pool]
 	if !ok {
-		r = ipam.NewRotation(a.last[pool], a.rand(), a.clock)
-		a.rotations[pool] = r
+		p = &place{ipam.NewRotation(a.last[pool], a.rand(), a.clock), newLister(a.leases, pool)}
+		a.pools[pool] = p
 	}
-	return r
+	return p
 }

@@ -5,6 +5,7 @@ package allocate
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -28,7 +29,9 @@ type node struct {
 	client         client.Client
 	share          ipam.Share
 	creates, lists atomic.Int64
-	raw            atomic.Int64
+	// failed are calls that the API server did not answer.
+	failed atomic.Int64
+	raw    atomic.Int64
 }
 
 func newNode(t testing.TB, config *rest.Config, share ipam.Share) *node {
@@ -37,6 +40,7 @@ func newNode(t testing.TB, config *rest.Config, share ipam.Share) *node {
 	name := fmt.Sprintf("n%d", share.Index)
 	n.store = lease.NewStore(lease.Options{
 		Client: n.client, Reader: n.client, Node: name, Session: name + "/boot", Clock: clock.RealClock{},
+		CountError: func(string, error) { n.failed.Add(1) },
 	})
 	n.restart()
 	return n
@@ -54,6 +58,10 @@ func connect(t testing.TB, config *rest.Config) client.Client {
 		t.Fatal(err)
 	}
 	log.SetLogger(logr.Discard())
+	// A connection of its own, as each agent has: clients with equal
+	// configurations share one.
+	config = rest.CopyConfig(config)
+	config.Dial = (&net.Dialer{}).DialContext
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)

@@ -26,18 +26,21 @@ type View struct {
 	// Set may be handed out; Subnet is what the offsets of InUse count from.
 	Set    Set
 	Subnet netip.Prefix
-	InUse  Bitmap
-	Share  Share
+	// InUse marks what had a lease, or cooled down, when it was published.
+	InUse Bitmap
+	Share Share
 	// Cooldown is how long an address freed here is left alone.
 	Cooldown time.Duration
+	// Cooling allows what cools down.
+	Cooling bool
 	// Sighted tells that somebody was heard to speak for an address. Such an
 	// address is never picked. Nil means that nobody was heard.
 	Sighted func(netip.Addr) bool
 	// Taken tells that an address is known to have a lease, or was tried
 	// already for this interface. Nil means that nothing is known.
 	Taken func(netip.Addr) bool
-	// Exact says that Taken is the truth. InUse, and what the Rotation
-	// remembers of leases and of concurrent picks, are then left out of account.
+	// Exact says that Taken is the truth. What has no lease although InUse or
+	// the Rotation's memory shows one was freed a moment ago, and cools down.
 	Exact bool
 }
 
@@ -76,24 +79,44 @@ func NewRotation(last netip.Addr, r *rand.Rand, c clock.PassiveClock) *Rotation 
 }
 
 // Pick proposes an address, and keeps concurrent calls from proposing it until
-// Settle. The own share comes first, in rotating order; then the rest at
-// random, where all nodes meet; then what cools down, longest freed first. It
-// is false when the view shows nothing free.
+// Settle. It is the first of:
+//  1. of the own share, in rotating order, what nothing is known against;
+//  2. of the rest, at random, since all nodes meet there, the same;
+//  3. if Cooling, what was freed here, longest ago first;
+//  4. if Cooling and Exact, what else has no lease, at random;
+//  5. likewise, what a concurrent call tries: it may fail.
+//
+// It is false when there is none.
 func (r *Rotation) Pick(v View) (netip.Addr, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(v.Cooldown)
 
-	addr, ok := r.fromShare(v)
+	fresh := func(a netip.Addr) bool { return v.allows(a) && !r.isPicked(a) && !r.hinted(v, a) && !r.cools(a) }
+	addr, ok := r.inShare(v, fresh)
 	if ok {
 		r.last = addr
-	} else if addr, ok = r.fromRest(v); !ok {
-		addr, ok = r.fromCooling(v)
+	} else {
+		addr, ok = r.anywhere(v.Set, fresh)
+	}
+	if !ok && v.Cooling {
+		addr, ok = r.longestFreed(v)
+	}
+	if !ok && v.Cooling && v.Exact {
+		addr, ok = r.anywhere(v.Set, func(a netip.Addr) bool { return v.allows(a) && !r.isPicked(a) })
+	}
+	if !ok && v.Cooling && v.Exact {
+		addr, ok = r.anywhere(v.Set, v.allows)
 	}
 	if ok {
 		r.picked[addr] = struct{}{}
 	}
 	return addr, ok
+}
+
+// allows tells whether an address is neither taken nor sighted.
+func (v View) allows(a netip.Addr) bool {
+	return !(v.Taken != nil && v.Taken(a)) && !(v.Sighted != nil && v.Sighted(a))
 }
 
 // Settle ends what Pick began. leased says that the address has a lease now,
@@ -124,8 +147,8 @@ func (r *Rotation) Last() netip.Addr {
 	return r.last
 }
 
-// fromShare walks the own share, starting after the last address handed out.
-func (r *Rotation) fromShare(v View) (netip.Addr, bool) {
+// inShare walks the own share, starting after the last address handed out.
+func (r *Rotation) inShare(v View, fits func(netip.Addr) bool) (netip.Addr, bool) {
 	n := v.Set.Len()
 	if n == 0 {
 		return netip.Addr{}, false
@@ -143,7 +166,7 @@ func (r *Rotation) fromShare(v View) (netip.Addr, bool) {
 		if at >= n {
 			at = 0
 		}
-		if addr := v.Set.At(at); v.Share.Has(addr) && r.free(v, addr) && !r.cools(addr) {
+		if addr := v.Set.At(at); v.Share.Has(addr) && fits(addr) {
 			return addr, true
 		}
 		at++
@@ -151,10 +174,10 @@ func (r *Rotation) fromShare(v View) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// fromRest walks the whole set from a random place in random strides, which
-// have no factor in common with its length and so meet each address once.
-func (r *Rotation) fromRest(v View) (netip.Addr, bool) {
-	n := v.Set.Len()
+// anywhere walks a set from a random place in random strides, which have no
+// factor in common with its length and so meet each address once.
+func (r *Rotation) anywhere(set Set, fits func(netip.Addr) bool) (netip.Addr, bool) {
+	n := set.Len()
 	if n == 0 {
 		return netip.Addr{}, false
 	}
@@ -163,7 +186,7 @@ func (r *Rotation) fromRest(v View) (netip.Addr, bool) {
 		stride = 1 + r.rand.Uint64N(n)
 	}
 	for range min(n, restScan) {
-		if addr := v.Set.At(at); r.free(v, addr) && !r.cools(addr) {
+		if addr := set.At(at); fits(addr) {
 			return addr, true
 		}
 		if at >= n-stride {
@@ -175,34 +198,28 @@ func (r *Rotation) fromRest(v View) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// fromCooling relaxes the cooldown. The bitmap marks what cools down as well,
-// so it says nothing here.
-func (r *Rotation) fromCooling(v View) (netip.Addr, bool) {
-	v.InUse = nil
+// longestFreed returns the first of what was freed here.
+func (r *Rotation) longestFreed(v View) (netip.Addr, bool) {
 	for _, c := range r.freed {
-		if v.Set.Contains(c.addr) && r.free(v, c.addr) {
+		if v.Set.Contains(c.addr) && v.allows(c.addr) && !r.isPicked(c.addr) {
 			return c.addr, true
 		}
 	}
 	return netip.Addr{}, false
 }
 
-// free tells whether nothing is known against an address but that it may cool down.
-func (r *Rotation) free(v View, addr netip.Addr) bool {
-	if v.Taken != nil && v.Taken(addr) || v.Sighted != nil && v.Sighted(addr) {
-		return false
-	}
-	if v.Exact {
+func (r *Rotation) isPicked(addr netip.Addr) bool {
+	_, ok := r.picked[addr]
+	return ok
+}
+
+// hinted tells whether the bitmap, or a lease just met, speaks against an address.
+func (r *Rotation) hinted(v View, addr netip.Addr) bool {
+	if _, ok := r.leased[addr]; ok {
 		return true
 	}
-	if _, ok := r.picked[addr]; ok {
-		return false
-	}
-	if _, ok := r.leased[addr]; ok {
-		return false
-	}
 	offset, ok := Offset(v.Subnet, addr)
-	return !ok || !v.InUse.Has(offset)
+	return ok && v.InUse.Has(offset)
 }
 
 func (r *Rotation) cools(addr netip.Addr) bool {

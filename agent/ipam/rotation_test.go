@@ -29,7 +29,7 @@ func rotate(t *testing.T, last string, entries ...string) *bench {
 		from = netip.MustParseAddr(last)
 	}
 	b.Rotation = NewRotation(from, rand.New(rand.NewPCG(7, 8)), b.clock)
-	b.view = View{Set: setOf(t, entries...), Subnet: netip.MustParsePrefix("10.0.0.0/24"), Cooldown: 30 * time.Second}
+	b.view = View{Set: setOf(t, entries...), Subnet: netip.MustParsePrefix("10.0.0.0/24"), Cooldown: 30 * time.Second, Cooling: true}
 	return b
 }
 
