@@ -95,6 +95,7 @@ func slimNode(o any) (any, error) {
 		return o, nil
 	}
 	slim := &corev1.Node{ObjectMeta: slimMeta(node.ObjectMeta)}
+	slim.Labels = node.Labels
 	for _, t := range node.Spec.Taints {
 		if t.Key == corev1.TaintNodeOutOfService {
 			slim.Spec.Taints = append(slim.Spec.Taints, t)

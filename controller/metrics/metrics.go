@@ -17,6 +17,9 @@ type Metrics struct {
 	enabled     prometheus.Gauge
 	quarantined *prometheus.GaugeVec
 	addresses   *prometheus.GaugeVec
+	free        *prometheus.GaugeVec
+	reserved    *prometheus.GaugeVec
+	outside     *prometheus.GaugeVec
 	leases      *prometheus.GaugeVec
 	apiErrors   *prometheus.CounterVec
 }
@@ -44,6 +47,18 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 			Name: "fenceline_pool_addresses",
 			Help: "Addresses that a pool can hand out.",
 		}, []string{"pool"}),
+		free: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fenceline_pool_free_addresses",
+			Help: "Addresses of a pool without a lease, or with a Warm one.",
+		}, []string{"pool"}),
+		reserved: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fenceline_pool_reserved_addresses",
+			Help: "Addresses of a pool that a ReservedIP keeps back.",
+		}, []string{"pool"}),
+		outside: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fenceline_pool_outside_leases",
+			Help: "Leases of addresses that their pool does not hand out any more.",
+		}, []string{"pool"}),
 		leases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fenceline_pool_leases",
 			Help: "Leases of a pool by state.",
@@ -53,7 +68,9 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 			Help: "Requests to the Kubernetes API that failed, without lost races (409) and absent objects (404).",
 		}, []string{"verb"}),
 	}
-	for _, c := range []prometheus.Collector{m.reclaims, m.withheld, m.enabled, m.quarantined, m.addresses, m.leases, m.apiErrors} {
+	for _, c := range []prometheus.Collector{
+		m.reclaims, m.withheld, m.enabled, m.quarantined, m.addresses, m.free, m.reserved, m.outside, m.leases, m.apiErrors,
+	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -93,30 +110,4 @@ func (m *Metrics) SetReclaimEnabled(enabled bool) {
 	if enabled {
 		m.enabled.Set(1)
 	}
-}
-
-// SetPool sets the gauges of a pool.
-func (m *Metrics) SetPool(pool string, status v1alpha1.IPPoolStatus, quarantined map[v1alpha1.LeaseReason]int64) {
-	m.addresses.WithLabelValues(pool).Set(float64(status.Total))
-	for state, n := range map[v1alpha1.LeaseState]int64{
-		v1alpha1.StateBound:       status.Bound,
-		v1alpha1.StateWarm:        status.Warm,
-		v1alpha1.StateQuarantined: status.Quarantined,
-		v1alpha1.StateRetained:    status.Retained,
-	} {
-		m.leases.WithLabelValues(pool, string(state)).Set(float64(n))
-	}
-	// A reason that no lease has any more keeps its series at 0: an alert on it
-	// shall end with a sample, not with a gap.
-	for _, reason := range reasons() {
-		m.quarantined.WithLabelValues(pool, string(reason)).Set(float64(quarantined[reason]))
-	}
-}
-
-// ForgetPool drops the gauges of a pool that is gone.
-func (m *Metrics) ForgetPool(pool string) {
-	match := prometheus.Labels{"pool": pool}
-	m.addresses.DeletePartialMatch(match)
-	m.leases.DeletePartialMatch(match)
-	m.quarantined.DeletePartialMatch(match)
 }

@@ -4,123 +4,138 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/condition"
 )
 
-// Reasons of conditions.
+// Reasons of conditions. Where an agent has a word for the same, it is the same.
 const (
 	reasonReady        = "Ready"
-	reasonInvalid      = "Invalid"
+	reasonDeleting     = string(ipam.Deleting)
+	reasonDisabled     = string(ipam.Disabled)
+	reasonInvalid      = string(ipam.Invalid)
+	reasonAllExcluded  = string(ipam.AllExcluded)
+	reasonAllReserved  = string(ipam.AllReserved)
 	reasonOverlapping  = "Overlapping"
+	reasonShared       = "SharedAddresses"
+	reasonGateway      = "GatewayHandedOut"
 	reasonNoAddress    = "NoAddress"
-	reasonDeleting     = "Deleting"
-	reasonNone         = "None"
 	reasonAddressLeft  = "AddressLeft"
 	reasonNotGuarded   = "HolderWithoutGuard"
 	reasonAllGuarded   = "AllHoldersGuarded"
-	reasonSharedByPool = "SharedAddresses"
+	reasonAddressInUse = "AddressInUse"
+	reasonNone         = "None"
 )
 
-// overlap is what a pool shares with others of its network.
-type overlap struct {
-	// with names all pools that share an address.
-	with []string
-	// behind are those of them that are older: their claim to the addresses stands.
-	behind []string
+// conditions returns the pool's conditions as they are now.
+func conditions(f Facts, t counts, r Report, problem error, o overlap) []metav1.Condition {
+	return condition.Set(f.Pool.Status.Conditions, f.Pool.Generation, f.Now,
+		ready(f, r, problem, o), overlapping(o), exhausted(t, r), unfenced(t), outside(t, problem))
 }
 
-// overlapOf finds the pools of the same network that have an address in common.
-// Lease names keep such addresses from being given twice, but gateway, routes and
-// affinities of an address must not depend on luck: of two pools that share an
-// address, the younger one is not Ready.
-func overlapOf(pool *v1alpha1.IPPool, others []v1alpha1.IPPool) overlap {
-	var found overlap
-	subnet, err := ipam.Subnet(pool)
-	if err != nil {
-		return found
+// ready names the first reason for which nothing is allocated, in the order in
+// which an agent finds them, so that pool and pod tell the same story.
+func ready(f Facts, r Report, problem error, o overlap) metav1.Condition {
+	no := func(reason, text string) metav1.Condition {
+		return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: text}
 	}
-	set, err := ipam.Addresses(pool)
-	if err != nil {
-		return found
-	}
-	for i := range others {
-		other := &others[i]
-		if other.Name == pool.Name || other.Spec.Network != pool.Spec.Network {
-			continue
-		}
-		// Most pairs differ in the subnet already, which is cheap to see.
-		if s, err := ipam.Subnet(other); err != nil || !s.Overlaps(subnet) {
-			continue
-		}
-		if theirs, err := ipam.Addresses(other); err != nil || !theirs.Overlaps(set) {
-			continue
-		}
-		found.with = append(found.with, other.Name)
-		if isOlder(other, pool) {
-			found.behind = append(found.behind, other.Name)
-		}
-	}
-	return found
-}
-
-func isOlder(a, b *v1alpha1.IPPool) bool {
-	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.Name < b.Name
-	}
-	return a.CreationTimestamp.Before(&b.CreationTimestamp)
-}
-
-func setConditions(status *v1alpha1.IPPoolStatus, f Facts, invalid error, o overlap, unguarded int) {
-	set := func(kind string, is bool, reason, message string) {
-		c := metav1.Condition{
-			Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message,
-			ObservedGeneration: f.Pool.Generation, LastTransitionTime: f.Now,
-		}
-		if is {
-			c.Status = metav1.ConditionTrue
-		}
-		meta.SetStatusCondition(&status.Conditions, c)
-	}
-
 	switch {
 	case f.Pool.DeletionTimestamp != nil:
-		set(v1alpha1.ConditionReady, false, reasonDeleting, fmt.Sprintf("the pool is deleted once its %d leases are gone", status.Used))
-	case invalid != nil:
-		// Joined errors come a line each.
-		set(v1alpha1.ConditionReady, false, reasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; "))
+		return no(reasonDeleting, "the pool is deleted once its leases are gone: "+kinds(r.Status))
+	case ptr.Deref(f.Pool.Spec.Disable, false):
+		return no(reasonDisabled, "spec.disable stops new allocations; addresses in use stay")
+	case problem != nil:
+		return no(reasonInvalid, condition.Problems(problem))
 	case len(o.behind) > 0:
-		set(v1alpha1.ConditionReady, false, reasonOverlapping, "older pools have some of the addresses: "+strings.Join(o.behind, ", "))
-	case status.Total == 0:
-		set(v1alpha1.ConditionReady, false, reasonNoAddress, "gateway and excludeIPs leave no address to hand out")
-	default:
-		set(v1alpha1.ConditionReady, true, reasonReady, "")
+		return no(reasonOverlapping, "older pools have some of the addresses: "+condition.Few(o.behind, ", "))
+	case r.Status.Total == 0 && r.Status.Reserved > 0:
+		return no(reasonAllReserved, "ReservedIPs keep back every address")
+	case r.Status.Total == 0:
+		return no(reasonAllExcluded, "gateway and excludeIPs leave no address to hand out")
 	}
+	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonReady}
+}
 
-	if len(o.with) > 0 {
-		set(v1alpha1.ConditionOverlapping, true, reasonSharedByPool, "addresses are shared with pools: "+strings.Join(o.with, ", "))
-	} else {
-		set(v1alpha1.ConditionOverlapping, false, reasonNone, "")
+func overlapping(o overlap) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: reasonNone}
+	var clauses []string
+	for _, part := range []struct {
+		pools          []string
+		reason, clause string
+	}{
+		{o.with, reasonShared, "addresses are shared with pools: "},
+		{o.gateways, reasonGateway, "addresses are the gateways of pools: "},
+		{o.givers, reasonGateway, "the gateway is an address of pools: "},
+	} {
+		if len(part.pools) == 0 {
+			continue
+		}
+		if len(clauses) == 0 {
+			c.Status, c.Reason = metav1.ConditionTrue, part.reason
+		}
+		clauses = append(clauses, part.clause+condition.Few(part.pools, ", "))
 	}
+	c.Message = strings.Join(clauses, "; ")
+	return c
+}
 
-	if status.Total > 0 && status.Used >= status.Total {
-		set(v1alpha1.ConditionExhausted, true, reasonNoAddress, inUseOf(status))
-	} else {
-		// No numbers: a message that changes with each lease is a write with each lease.
-		set(v1alpha1.ConditionExhausted, false, reasonAddressLeft, "")
+func exhausted(t counts, r Report) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionExhausted, Status: metav1.ConditionFalse, Reason: reasonAddressLeft}
+	switch {
+	case r.Status.Total == 0:
+		c.Reason = reasonNone
+	case r.Free == 0:
+		c.Status, c.Reason = metav1.ConditionTrue, reasonNoAddress
+		c.Message = fmt.Sprintf("all %d addresses are in use; leases: %s", t.taken, kinds(r.Status))
 	}
+	// Otherwise no numbers: a message that changes with each lease is a write with each lease.
+	return c
+}
 
-	if unguarded > 0 {
-		set(v1alpha1.ConditionUnfenced, true, reasonNotGuarded, "some holders have no guard: their addresses cannot be fenced, only probed")
-	} else {
-		set(v1alpha1.ConditionUnfenced, false, reasonAllGuarded, "")
+func unfenced(t counts) metav1.Condition {
+	if t.unguarded == 0 {
+		return metav1.Condition{Type: v1alpha1.ConditionUnfenced, Status: metav1.ConditionFalse, Reason: reasonAllGuarded}
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionUnfenced, Status: metav1.ConditionTrue, Reason: reasonNotGuarded,
+		Message: "some holders have no guard: their addresses cannot be fenced, only probed",
 	}
 }
 
-func inUseOf(status *v1alpha1.IPPoolStatus) string {
-	return fmt.Sprintf("all %d addresses are in use: %d bound, %d warm, %d quarantined, %d retained",
-		status.Total, status.Bound, status.Warm, status.Quarantined, status.Retained)
+func outside(t counts, problem error) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionOutside, Status: metav1.ConditionFalse, Reason: reasonNone}
+	switch {
+	case problem != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reasonInvalid, "what the pool hands out cannot be read"
+	case len(t.outside) > 0:
+		c.Status, c.Reason = metav1.ConditionTrue, reasonAddressInUse
+		c.Message = "not handed out again once they are free: " + condition.Leases(t.outside)
+	}
+	return c
+}
+
+// kinds says how many leases there are in which state: "3 Bound, 1 Retained".
+func kinds(status v1alpha1.IPPoolStatus) string {
+	var parts []string
+	for _, k := range []struct {
+		n     int64
+		state v1alpha1.LeaseState
+	}{
+		{status.Bound, v1alpha1.StateBound},
+		{status.Warm, v1alpha1.StateWarm},
+		{status.Quarantined, v1alpha1.StateQuarantined},
+		{status.Retained, v1alpha1.StateRetained},
+	} {
+		if k.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", k.n, k.state))
+		}
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
 }

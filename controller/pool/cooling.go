@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// defaultCooldown is a pool's cooldown where it sets none.
-const defaultCooldown = 30 * time.Second
-
 // cooling remembers addresses that were freed a moment ago. It lives in memory:
 // a new leader starts without, so for one cooldown after a fail-over the bitmap
 // shows such addresses free. That costs nothing but warm neighbour caches, since

@@ -6,44 +6,84 @@ import (
 )
 
 const (
-	// minInterval is the shortest time between two publications of one pool.
+	// minInterval is the shortest time between two looks at one pool.
 	minInterval = time.Second
 	// fanOut bounds, in bytes per second, what one pool's publications cost the
 	// API server: each goes to every agent.
 	fanOut = 1 << 20
+	// recordSize is what a pool weighs on the wire beside its bitmap, in bytes.
+	recordSize = 3 << 10
+	// urgentAhead is for how many publications an urgent one goes ahead of the
+	// pace. Those after it make up for that, so that a pool whose state flaps
+	// costs no more than any other.
+	urgentAhead = 4
 )
 
-// interval is the time between two publications of a status of so many bytes.
+// interval is the time that a publication with a bitmap of so many bytes uses up.
 func interval(bytes, agents int) time.Duration {
-	cost := time.Duration(bytes) * time.Duration(agents) * time.Second / fanOut
+	cost := time.Duration(recordSize+bytes) * time.Duration(agents) * time.Second / fanOut
 	return max(minInterval, cost)
 }
 
-// pace holds publications back. Safe for concurrent use.
+// pace holds looks at pools, and publications, back. Safe for concurrent use.
 type pace struct {
-	mu   sync.Mutex
-	next map[string]time.Time
+	mu    sync.Mutex
+	pools map[string]*turns
 }
 
-func newPace() *pace { return &pace{next: map[string]time.Time{}} }
+// turns are when a pool's next look, publication and urgent publication may be.
+type turns struct{ look, ordinary, urgent time.Time }
 
-// wait returns how long a pool's next publication has to wait; 0 is not at all.
-func (p *pace) wait(pool string, now time.Time) time.Duration {
+func newPace() *pace { return &pace{pools: map[string]*turns{}} }
+
+// look returns how long the next look at a pool has to wait. 0 is not at all,
+// and the look is noted.
+func (p *pace) look(pool string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(0, p.next[pool].Sub(now))
+	t := p.of(pool)
+	if now.Before(t.look) {
+		return t.look.Sub(now)
+	}
+	t.look = now.Add(minInterval)
+	return 0
 }
 
-// published notes a publication of so many bytes to so many agents.
+// wait returns how long a pool's next publication has to wait; 0 is not at all.
+func (p *pace) wait(pool string, urgent bool, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.of(pool)
+	if urgent {
+		return max(0, t.urgent.Sub(now))
+	}
+	return max(0, t.ordinary.Sub(now))
+}
+
+// published notes a publication with a bitmap of so many bytes to so many agents.
 func (p *pace) published(pool string, bytes, agents int, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next[pool] = now.Add(interval(bytes, agents))
+	t, cost := p.of(pool), interval(bytes, agents)
+	if t.ordinary.Before(now) {
+		t.ordinary = now
+	}
+	t.ordinary = t.ordinary.Add(cost)
+	t.urgent = t.ordinary.Add(-urgentAhead * cost)
 }
 
 // forget drops a pool that is gone.
 func (p *pace) forget(pool string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.next, pool)
+	delete(p.pools, pool)
+}
+
+func (p *pace) of(pool string) *turns {
+	t := p.pools[pool]
+	if t == nil {
+		t = &turns{}
+		p.pools[pool] = t
+	}
+	return t
 }

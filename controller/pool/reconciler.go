@@ -3,22 +3,24 @@ package pool
 import (
 	"context"
 	"fmt"
-	"time"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/condition"
 	"github.com/fenceline/fenceline/controller/metrics"
 )
 
@@ -69,7 +71,8 @@ func (r *Reconciler) keep(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.Resu
 			return ctrl.Result{}, fmt.Errorf("add finalizer to pool %s: %w", pool.Name, err)
 		}
 	}
-	if wait := r.pace.wait(pool.Name, r.Clock.Now()); wait > 0 {
+	// A burst of leases is one look.
+	if wait := r.pace.look(pool.Name, r.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	return r.publish(ctx, pool)
@@ -103,34 +106,46 @@ func (r *Reconciler) release(ctx context.Context, pool *v1alpha1.IPPool) (done b
 	return true, nil
 }
 
-// publish writes the status if it has changed, and comes back when the next
-// address has cooled down.
+// publish writes the status if it has changed and its turn has come, and comes
+// back when it has, or when the next address has cooled down.
 func (r *Reconciler) publish(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.Result, error) {
 	now := r.Clock.Now()
-	cooling, nextOver := r.cooling.of(pool.Name, cooldownOf(pool), now)
+	cooling, nextOver := r.cooling.of(pool.Name, pool.Cooldown(), now)
 	facts, err := r.facts(ctx, pool)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	facts.Cooling, facts.Now = cooling, metav1.NewTime(now)
-	status, quarantined := Status(facts)
-	r.Metrics.SetPool(pool.Name, status, quarantined)
+	report := NewReport(facts)
+	r.Metrics.SetPool(pool.Name, metrics.Pool(report))
 
 	result := ctrl.Result{}
 	if !nextOver.IsZero() {
 		result.RequeueAfter = nextOver.Sub(now)
 	}
 	old := pool.Status
-	if equality.Semantic.DeepEqual(old, status) {
+	if equality.Semantic.DeepEqual(old, report.Status) {
 		return result, nil
 	}
-	pool.Status = status
+	if wait := r.pace.wait(pool.Name, isUrgent(old, report.Status), now); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	pool.Status = report.Status
 	if err := r.Client.Status().Update(ctx, pool); err != nil {
 		return ctrl.Result{}, fmt.Errorf("publish status of pool %s: %w", pool.Name, err)
 	}
-	r.pace.published(pool.Name, len(status.InUse), facts.Shares, now)
-	r.tell(pool, old.Conditions)
+	r.pace.published(pool.Name, len(report.Status.InUse), facts.Agents, now)
+	for _, e := range condition.Events(old.Conditions, report.Status.Conditions, reasonDeleting, reasonDisabled) {
+		r.Events.Eventf(pool, nil, e.Type, e.Reason, "Publish", "%s", e.Note)
+	}
 	return result, nil
+}
+
+// isUrgent says whether somebody waits for the change: a node for the Warm
+// leases of others, a person for what became of an edit.
+func isUrgent(was, is v1alpha1.IPPoolStatus) bool {
+	return was.Scarce != is.Scarce || was.ObservedGeneration != is.ObservedGeneration ||
+		slices.ContainsFunc(is.Conditions, func(c metav1.Condition) bool { return condition.HasChanged(was.Conditions, c) })
 }
 
 func (r *Reconciler) facts(ctx context.Context, pool *v1alpha1.IPPool) (Facts, error) {
@@ -143,35 +158,35 @@ func (r *Reconciler) facts(ctx context.Context, pool *v1alpha1.IPPool) (Facts, e
 	if err := r.Client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
 		return Facts{}, fmt.Errorf("list pools: %w", err)
 	}
+	var reservations v1alpha1.ReservedIPList
+	if err := r.Client.List(ctx, &reservations, client.UnsafeDisableDeepCopy); err != nil {
+		return Facts{}, fmt.Errorf("list reservations: %w", err)
+	}
 	pods, err := agents.List(ctx, r.Client, r.Namespace)
 	if err != nil {
 		return Facts{}, err
 	}
-	return Facts{Pool: pool, Leases: leases.Items, Others: pools.Items, Agents: len(pods), Shares: agents.Shares(pods)}, nil
+	labelsOf, err := r.nodeLabels(ctx, pool)
+	if err != nil {
+		return Facts{}, err
+	}
+	return Facts{
+		Pool: pool, Leases: leases.Items, Others: pools.Items, Reserved: ipam.ReservedSet(reservations.Items),
+		Agents: len(pods), Shares: agents.Shares(pods), Served: served(pool, pods, labelsOf),
+	}, nil
 }
 
-// tell makes an event of each condition that has changed for the worse or back.
-func (r *Reconciler) tell(pool *v1alpha1.IPPool, old []metav1.Condition) {
-	for _, c := range pool.Status.Conditions {
-		was := meta.FindStatusCondition(old, c.Type)
-		good := (c.Type == v1alpha1.ConditionReady) == (c.Status == metav1.ConditionTrue)
-		if was == nil && good {
-			continue
+// nodeLabels returns a function that tells the labels of a node, where the pool asks for them.
+func (r *Reconciler) nodeLabels(ctx context.Context, pool *v1alpha1.IPPool) (func(string) labels.Set, error) {
+	byName := map[string]labels.Set{}
+	if asksForLabels(pool) {
+		var nodes corev1.NodeList
+		if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("list nodes: %w", err)
 		}
-		if was != nil && was.Status == c.Status && was.Reason == c.Reason {
-			continue
+		for i := range nodes.Items {
+			byName[nodes.Items[i].Name] = nodes.Items[i].Labels
 		}
-		kind := corev1.EventTypeWarning
-		if good {
-			kind = corev1.EventTypeNormal
-		}
-		r.Events.Eventf(pool, nil, kind, c.Type+string(c.Status), "Publish", "%s: %s", c.Reason, c.Message)
 	}
-}
-
-func cooldownOf(pool *v1alpha1.IPPool) time.Duration {
-	if r := pool.Spec.Reclaim; r != nil && r.Cooldown != nil {
-		return r.Cooldown.Duration
-	}
-	return defaultCooldown
+	return func(node string) labels.Set { return byName[node] }, nil
 }

@@ -21,58 +21,93 @@ type Facts struct {
 	Cooling []netip.Addr
 	// Others are the other pools of the cluster.
 	Others []v1alpha1.IPPool
+	// Reserved are the addresses that no pool hands out.
+	Reserved ipam.Set
 	// Agents that there are, and Shares into which they divide a pool.
 	Agents, Shares int
-	Now            metav1.Time
+	// Served is on how many nodes an agent may keep Warm leases of the pool.
+	Served int
+	Now    metav1.Time
 }
 
-// Status makes the status of a pool, and counts its Quarantined leases by
-// reason. Conditions that stay as they were keep their time of transition.
-func Status(f Facts) (v1alpha1.IPPoolStatus, map[v1alpha1.LeaseReason]int64) {
-	status := v1alpha1.IPPoolStatus{
+// Report is what there is to say of a pool.
+type Report struct {
+	// Status with conditions; those that stay as they were keep their time of transition.
+	Status v1alpha1.IPPoolStatus
+	// Quarantined counts the Quarantined leases by reason.
+	Quarantined map[v1alpha1.LeaseReason]int64
+	// Outside is how many leases hold addresses that the pool does not hand out.
+	Outside int64
+	// Free is how many addresses of the pool have no lease, or a Warm one.
+	Free int64
+}
+
+// NewReport makes the report on a pool.
+func NewReport(f Facts) Report {
+	offered, problem := ipam.Addresses(f.Pool)
+	if problem == nil {
+		problem = ipam.Validate(f.Pool)
+	}
+	set := offered.Minus(f.Reserved)
+	t := tally(f.Leases, set, problem == nil)
+
+	r := Report{Quarantined: t.quarantined, Outside: int64(len(t.outside))}
+	r.Status = v1alpha1.IPPoolStatus{
 		ObservedGeneration: f.Pool.Generation,
-		Agents:             int64(f.Agents),
-		Shares:             int64(f.Shares),
+		Total:              clamp(set.Len()),
+		Used:               int64(len(f.Leases)),
+		Bound:              t.states[v1alpha1.StateBound],
+		Warm:               t.states[v1alpha1.StateWarm],
+		Quarantined:        t.states[v1alpha1.StateQuarantined],
+		Retained:           t.states[v1alpha1.StateRetained],
+		// Minus twice, because the length of a large set has no difference.
+		Reserved: clamp(offered.Minus(set).Len()),
+		InUse:    inUse(f),
+		Agents:   int64(f.Agents),
+		Shares:   int64(f.Shares),
 	}
-	for _, c := range f.Pool.Status.Conditions {
-		status.Conditions = append(status.Conditions, *c.DeepCopy())
-	}
-	quarantined, unguarded := count(&status, f.Leases)
-	set, err := ipam.Addresses(f.Pool)
-	if err == nil {
-		err = ipam.Validate(f.Pool)
-	}
-	status.Total = clamp(set.Len())
-	status.InUse = inUse(f)
-	status.Scarce = isScarce(&status, f.Pool)
-
-	overlap := overlapOf(f.Pool, f.Others)
-	setConditions(&status, f, err, overlap, unguarded)
-	return status, quarantined
+	r.Free = max(0, r.Status.Total-t.taken)
+	r.Status.Scarce = isScarce(f, r.Free, r.Status.Total)
+	r.Status.Conditions = conditions(f, t, r, problem, overlapOf(f.Pool, set, f.Others))
+	return r
 }
 
-// count counts the leases by state, Quarantined ones by reason, and Bound ones without a guard.
-func count(status *v1alpha1.IPPoolStatus, leases []v1alpha1.IPLease) (quarantined map[v1alpha1.LeaseReason]int64, unguarded int) {
-	quarantined = map[v1alpha1.LeaseReason]int64{}
+// counts are the leases of a pool by what they mean for it.
+type counts struct {
+	states      map[v1alpha1.LeaseState]int64
+	quarantined map[v1alpha1.LeaseReason]int64
+	// unguarded are Bound leases whose holder cannot be fenced.
+	unguarded int64
+	// taken is how many addresses of the pool have a lease that keeps them from
+	// an ADD: any but Warm, which is given up to whoever needs it.
+	taken int64
+	// outside are the leases whose address the pool does not hand out.
+	outside []*v1alpha1.IPLease
+}
+
+// tally counts the leases. A pool that is not valid hands nothing out, which
+// says nothing about its leases.
+func tally(leases []v1alpha1.IPLease, set ipam.Set, valid bool) counts {
+	t := counts{states: map[v1alpha1.LeaseState]int64{}, quarantined: map[v1alpha1.LeaseReason]int64{}}
 	for i := range leases {
 		spec := &leases[i].Spec
-		status.Used++
-		switch spec.State {
-		case v1alpha1.StateBound:
-			status.Bound++
-			if spec.Holder != nil && !spec.Holder.Guarded {
-				unguarded++
-			}
-		case v1alpha1.StateWarm:
-			status.Warm++
-		case v1alpha1.StateQuarantined:
-			status.Quarantined++
-			quarantined[spec.Reason]++
-		case v1alpha1.StateRetained:
-			status.Retained++
+		t.states[spec.State]++
+		switch {
+		case spec.State == v1alpha1.StateQuarantined:
+			t.quarantined[spec.Reason]++
+		case spec.State == v1alpha1.StateBound && spec.Holder != nil && !spec.Holder.Guarded:
+			t.unguarded++
+		}
+		// The API server refuses leases whose address is none.
+		a, err := netip.ParseAddr(spec.Address)
+		switch inside := err == nil && set.Contains(a); {
+		case !inside && valid:
+			t.outside = append(t.outside, &leases[i])
+		case inside && spec.State != v1alpha1.StateWarm:
+			t.taken++
 		}
 	}
-	return quarantined, unguarded
+	return t
 }
 
 // inUse marks the addresses with a lease and those that cool down.
@@ -88,7 +123,6 @@ func inUse(f Facts) string {
 		}
 	}
 	for i := range f.Leases {
-		// The API server refuses leases whose address is none.
 		if a, err := netip.ParseAddr(f.Leases[i].Spec.Address); err == nil {
 			mark(a)
 		}
@@ -97,18 +131,6 @@ func inUse(f Facts) string {
 		mark(a)
 	}
 	return ipam.EncodeBitmap(bitmap)
-}
-
-// isScarce says whether Warm leases on one node may keep another from an
-// address: fewer addresses are left, Warm ones among them, than all agents
-// together would keep ready. Warm ones count as left, or giving them up would
-// end the scarcity and bring them back.
-func isScarce(status *v1alpha1.IPPoolStatus, pool *v1alpha1.IPPool) bool {
-	if pool.Spec.Warm == nil || *pool.Spec.Warm == 0 {
-		return false
-	}
-	left := status.Total - (status.Used - status.Warm)
-	return left < status.Agents**pool.Spec.Warm
 }
 
 func clamp(n uint64) int64 {

@@ -32,6 +32,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.IPLease{}, r.leaseEvents()).
 		// Another pool may overlap, or may not any more.
 		Watches(&v1alpha1.IPPool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsByLabels), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.Pod{}, all, builder.WithPredicates(agents.InNamespace(r.Namespace), indexChanges())).
 		Complete(r)
 }
@@ -68,15 +70,26 @@ func indexChanges() predicate.Predicate {
 }
 
 func (r *Reconciler) allPools(ctx context.Context, _ client.Object) []reconcile.Request {
+	return r.pools(ctx, func(*v1alpha1.IPPool) bool { return true })
+}
+
+// poolsByLabels returns the pools that look at the labels of nodes.
+func (r *Reconciler) poolsByLabels(ctx context.Context, _ client.Object) []reconcile.Request {
+	return r.pools(ctx, asksForLabels)
+}
+
+func (r *Reconciler) pools(ctx context.Context, want func(*v1alpha1.IPPool) bool) []reconcile.Request {
 	var pools v1alpha1.IPPoolList
 	if err := r.Client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
 		// The cache only fails while it stops; the next leader publishes all pools.
 		log.FromContext(ctx).Error(err, "list pools")
 		return nil
 	}
-	requests := make([]reconcile.Request, len(pools.Items))
+	var requests []reconcile.Request
 	for i := range pools.Items {
-		requests[i].Name = pools.Items[i].Name
+		if want(&pools.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: pools.Items[i].Name}})
+		}
 	}
 	return requests
 }

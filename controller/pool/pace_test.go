@@ -1,0 +1,111 @@
+package pool
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+func TestPublicationsArePaced(t *testing.T) {
+	for _, row := range []struct {
+		name          string
+		bytes, agents int
+		want          time.Duration
+	}{
+		{"a small pool once a second", 44, 10, time.Second},
+		{"without agents once a second", 1 << 20, 0, time.Second},
+		{"a /24 for 5000 agents: the record weighs more than its bitmap", 44, 5000, 14858 * time.Millisecond},
+		{"a /16 for 1000 agents", 10923, 1000, 13347 * time.Millisecond},
+		{"1 MB to one agent", 1<<20 - recordSize, 1, time.Second},
+	} {
+		if got := interval(row.bytes, row.agents).Round(time.Millisecond); got != row.want {
+			t.Errorf("%s: every %s, want %s", row.name, got, row.want)
+		}
+	}
+}
+
+func TestLooksArePaced(t *testing.T) {
+	p := newPace()
+	at := func(ms int) time.Time { return noon().Add(time.Duration(ms) * time.Millisecond) }
+	if got := p.look("blue", at(0)); got != 0 {
+		t.Errorf("the first look waits %s", got)
+	}
+	if got := p.look("blue", at(400)); got != 600*time.Millisecond {
+		t.Errorf("the second look waits %s, want 600ms", got)
+	}
+	if got := p.look("green", at(400)); got != 0 {
+		t.Errorf("another pool waits %s", got)
+	}
+	if got := p.look("blue", at(1000)); got != 0 {
+		t.Errorf("a look after a second waits %s", got)
+	}
+}
+
+// TestUrgentPublicationsGoAhead: a pool whose publications cost 10 s each.
+func TestUrgentPublicationsGoAhead(t *testing.T) {
+	const agents, bytes = 1000, 10<<20/1000 - recordSize
+	cost := interval(bytes, agents).Round(100 * time.Millisecond)
+	if cost != 10*time.Second {
+		t.Fatalf("a publication costs %s", cost)
+	}
+	p := newPace()
+	p.published("blue", bytes, agents, noon().Time)
+	if got := p.wait("blue", false, noon().Time).Round(100 * time.Millisecond); got != cost {
+		t.Errorf("an ordinary publication waits %s, want %s", got, cost)
+	}
+	second := func(n int) time.Time { return noon().Add(time.Duration(n) * time.Second) }
+	for n := 1; n <= 4; n++ {
+		if got := p.wait("blue", true, second(n)); got != 0 {
+			t.Fatalf("urgent publication %d waits %s", n, got)
+		}
+		p.published("blue", bytes, agents, second(n))
+	}
+	// Five publications in 5 s: a state that flaps goes on at the pace.
+	if got := p.wait("blue", true, second(5)).Round(100 * time.Millisecond); got != 5*time.Second {
+		t.Errorf("one more urgent publication waits %s, want 5s", got)
+	}
+	if got := p.wait("blue", false, second(5)).Round(100 * time.Millisecond); got != 45*time.Second {
+		t.Errorf("an ordinary publication waits %s, want 45s", got)
+	}
+	// What is not used up is not saved.
+	p.published("blue", bytes, agents, second(3600))
+	if got := p.wait("blue", false, second(3600)).Round(100 * time.Millisecond); got != cost {
+		t.Errorf("an hour later an ordinary publication waits %s, want %s", got, cost)
+	}
+}
+
+func TestWhatIsUrgent(t *testing.T) {
+	status := func(edit func(*v1alpha1.IPPoolStatus)) v1alpha1.IPPoolStatus {
+		s := v1alpha1.IPPoolStatus{ObservedGeneration: 1, Used: 3, InUse: "Bw==", Conditions: []metav1.Condition{
+			{Type: "Exhausted", Status: "False", Reason: "AddressLeft", ObservedGeneration: 1},
+		}}
+		edit(&s)
+		return s
+	}
+	for _, row := range []struct {
+		name string
+		edit func(*v1alpha1.IPPoolStatus)
+		want bool
+	}{
+		{"nothing", func(*v1alpha1.IPPoolStatus) {}, false},
+		{"counts and bitmap are not", func(s *v1alpha1.IPPoolStatus) { s.Used, s.InUse = 4, "Dw==" }, false},
+		{"an agent more is not", func(s *v1alpha1.IPPoolStatus) { s.Agents, s.Shares = 4, 4 }, false},
+		{"another message is not", func(s *v1alpha1.IPPoolStatus) { s.Conditions[0].Message = "another" }, false},
+		{"scarce: another node's last request waits for it", func(s *v1alpha1.IPPoolStatus) { s.Scarce = true }, true},
+		{"exhausted", func(s *v1alpha1.IPPoolStatus) { s.Conditions[0].Status = "True" }, true},
+		{"another reason", func(s *v1alpha1.IPPoolStatus) { s.Conditions[0].Reason = "None" }, true},
+		{"a condition more", func(s *v1alpha1.IPPoolStatus) {
+			s.Conditions = append(s.Conditions, metav1.Condition{Type: "Outside", Status: "False"})
+		}, true},
+		{"an edit of the pool", func(s *v1alpha1.IPPoolStatus) { s.ObservedGeneration = 2 }, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := isUrgent(status(func(*v1alpha1.IPPoolStatus) {}), status(row.edit)); got != row.want {
+				t.Errorf("urgent %v, want %v", got, row.want)
+			}
+		})
+	}
+}
