@@ -155,7 +155,7 @@ type dispute struct {
 // disputes tells whether another holder's lease is so new here that its node
 // may not have heard our pod yet.
 func (h *Holders) disputes(d dispute, l *v1alpha1.IPLease) bool {
-	if l == nil || l.Spec.State != v1alpha1.StateBound {
+	if l == nil || l.Spec.State != v1alpha1.StateBound && l.Spec.State != v1alpha1.StateWarm {
 		return false
 	}
 	since, known := h.disputed[d]

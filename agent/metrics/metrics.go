@@ -1,5 +1,6 @@
 // Package metrics counts what the agent does with addresses. Labels are
-// bounded: pool, source, verdict and verb, never MAC or pod (R13).
+// bounded: pool, source, verdict, verb, condition, result and reason, never MAC
+// or pod (R13).
 package metrics
 
 import (
@@ -13,6 +14,9 @@ type Agent struct {
 	conflicts     *prometheus.CounterVec
 	verifications *prometheus.CounterVec
 	apiErrors     *prometheus.CounterVec
+	warmLeases    *prometheus.GaugeVec
+	warmTaken     *prometheus.CounterVec
+	warmLost      *prometheus.CounterVec
 }
 
 // New registers the counters.
@@ -26,7 +30,13 @@ func New(r prometheus.Registerer) *Agent {
 		conflicts:     counter("conflicts_total", "Second speakers for an address, by pool and by what met them.", "pool", "source"),
 		verifications: counter("verifications_total", "Verifications of addresses taken by force, by verdict.", "verdict"),
 		apiErrors:     counter("api_errors_total", "Calls to the API server that failed, by verb.", "verb"),
+		warmLeases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "fenceline", Name: "warm_leases", Help: "Warm leases of this node, by pool and by whether they can be bound at once.",
+		}, []string{"pool", "condition"}),
+		warmTaken: counter("warm_adds_total", "ADDs that a Warm lease could have served, by whether one did.", "pool", "result"),
+		warmLost:  counter("warm_lost_total", "Warm leases that had to be proven again or were given up, by reason.", "pool", "reason"),
 	}
+	r.MustRegister(a.warmLeases)
 	// A rate over a series that begins with its first event misses that event.
 	for _, v := range []segment.Verdict{segment.Fenced, segment.Silent, segment.Answered, segment.Unknown} {
 		a.verifications.WithLabelValues(string(v))
@@ -47,3 +57,26 @@ func (a *Agent) Verification(v segment.Verdict) { a.verifications.WithLabelValue
 
 // APIError counts a failed call.
 func (a *Agent) APIError(verb string, _ error) { a.apiErrors.WithLabelValues(verb).Inc() }
+
+// WarmLeases tells how many Warm leases of a pool there are. A pool without any
+// is forgotten.
+func (a *Agent) WarmLeases(pool string, ready, unproven int) {
+	if ready+unproven == 0 {
+		a.warmLeases.DeletePartialMatch(prometheus.Labels{"pool": pool})
+		return
+	}
+	a.warmLeases.WithLabelValues(pool, "ready").Set(float64(ready))
+	a.warmLeases.WithLabelValues(pool, "unproven").Set(float64(unproven))
+}
+
+// WarmTaken counts an ADD that asked for a Warm lease.
+func (a *Agent) WarmTaken(pool string, got bool) {
+	result := "miss"
+	if got {
+		result = "hit"
+	}
+	a.warmTaken.WithLabelValues(pool, result).Inc()
+}
+
+// WarmLost counts a Warm lease that is not ready any more, but for ADDs.
+func (a *Agent) WarmLost(pool, reason string) { a.warmLost.WithLabelValues(pool, reason).Inc() }

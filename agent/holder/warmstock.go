@@ -1,0 +1,35 @@
+package holder
+
+import (
+	"net/netip"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Warm is the stock of this node's Warm leases. *warm.Keeper implements it.
+type Warm interface {
+	// Take keeps a lease from everybody else until PutBack or Ended.
+	Take(WarmWish) (WarmLease, bool)
+	// PutBack gives back a lease that was not written.
+	PutBack(WarmLease)
+	// Ended tells that a lease is Warm no more.
+	Ended(WarmLease)
+	// Used tells that a pod of this node got an address of a pool on a parent.
+	Used(pool, parent string)
+}
+
+// WarmWish says which Warm leases will do.
+type WarmWish struct {
+	Pool, Parent string
+	// Addr, if it is valid, is the only address that will do.
+	Addr netip.Addr
+	// Any: a lease that is not ready will do as well.
+	Any bool
+}
+
+// WarmLease is a Warm lease that was taken from the stock.
+type WarmLease struct {
+	*v1alpha1.IPLease
+	// Ready: its address was proven free on the wished parent, and watched since.
+	Ready bool
+}

@@ -1,0 +1,111 @@
+package warm
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// view is what the cache shows.
+type view struct {
+	facts Facts
+	// candidates are the pools, for those who allocate from them.
+	candidates map[string]ipam.Candidate
+	// leases are the Warm leases of this node by name.
+	leases map[string]*v1alpha1.IPLease
+}
+
+// look reads the cache.
+func (k *Keeper) look(ctx context.Context) (view, error) {
+	v := view{
+		facts:      Facts{Now: k.Clock.Now(), Pools: map[string]Pool{}},
+		candidates: map[string]ipam.Candidate{}, leases: map[string]*v1alpha1.IPLease{},
+	}
+	node := &corev1.Node{}
+	if err := k.Client.Get(ctx, client.ObjectKey{Name: k.Node}, node); err != nil {
+		return v, fmt.Errorf("read node %s: %w", k.Node, err)
+	}
+	v.facts.Cordoned = node.Spec.Unschedulable
+	reservations, pools, leases := &v1alpha1.ReservedIPList{}, &v1alpha1.IPPoolList{}, &v1alpha1.IPLeaseList{}
+	for _, list := range []client.ObjectList{reservations, pools, leases} {
+		if err := k.Client.List(ctx, list); err != nil {
+			return v, fmt.Errorf("list %T: %w", list, err)
+		}
+	}
+	reserved := ipam.ReservedSet(reservations.Items)
+	for i := range pools.Items {
+		pool := &pools.Items[i]
+		candidate, closed := ipam.OnNode(pool, k.Node, node.Labels, reserved)
+		v.facts.Pools[pool.Name] = poolOf(candidate, closed)
+		v.candidates[pool.Name] = candidate
+	}
+	for i := range leases.Items {
+		if l := &leases.Items[i]; l.Spec.State == v1alpha1.StateWarm && l.Spec.NodeName == k.Node {
+			v.leases[l.Name] = l
+		}
+	}
+	v.facts.Pairs = k.pairFacts(pools.Items)
+	return v, nil
+}
+
+// poolOf is what matters of a pool.
+func poolOf(c ipam.Candidate, closed *ipam.Rejection) Pool {
+	p := Pool{
+		Warm:   int(ptr.Deref(c.Pool.Spec.Warm, 0)),
+		Scarce: c.Pool.Status.Scarce, Total: c.Pool.Status.Total, Used: c.Pool.Status.Used, Agents: c.Pool.Status.Agents,
+		Has: c.Set.Contains,
+	}
+	if closed == nil {
+		return p
+	}
+	switch closed.Reason {
+	case ipam.Deleting:
+		p.Deleting = true
+	case ipam.Disabled:
+		p.Disabled = true
+	case ipam.NodeName, ipam.NodeAffinity:
+		p.Elsewhere = true
+	case ipam.Invalid:
+		// What it may hand out is not known.
+		p.NotReady, p.Has = true, func(netip.Addr) bool { return true }
+	default:
+		p.NotReady = true
+	}
+	return p
+}
+
+// pairFacts are the pairs that pods have used, and those that the pools name.
+func (k *Keeper) pairFacts(pools []v1alpha1.IPPool) []PairFact {
+	used := k.pairs.all()
+	known := map[Pair]*PairFact{}
+	for pair, at := range used {
+		known[pair] = &PairFact{Pair: pair, Used: at}
+	}
+	for i := range pools {
+		for _, parent := range pools[i].Spec.Parents {
+			pair := Pair{pools[i].Name, parent}
+			if known[pair] == nil {
+				known[pair] = &PairFact{Pair: pair}
+			}
+			known[pair].Named = true
+		}
+	}
+	facts := make([]PairFact, 0, len(known))
+	for _, f := range known {
+		_, f.Exists = k.Parent(f.Parent)
+		facts = append(facts, *f)
+	}
+	slices.SortFunc(facts, func(a, b PairFact) int {
+		return strings.Compare(a.Pool+" "+a.Parent, b.Pool+" "+b.Parent)
+	})
+	return facts
+}

@@ -1,0 +1,159 @@
+package warm
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+const (
+	// lookEvery is how often the facts are looked at although nothing has told
+	// of a change: pairs go out of use, parents come and go.
+	lookEvery = 30 * time.Second
+	// retryFirst and retryMost bound the back-off of what failed.
+	retryFirst = time.Second
+	retryMost  = 30 * time.Second
+)
+
+// Watch proves one address and watches it. *segment.LongWatch implements it.
+type Watch interface {
+	Prove(context.Context, segment.Timing) (segment.Doubt, segment.Answer, error)
+	Wait(context.Context) (segment.Doubt, segment.Answer, error)
+	Doubt() (segment.Doubt, segment.Answer, error)
+	End() error
+}
+
+// Leases is what the keeper needs of *lease.Store.
+type Leases interface {
+	ThrowOut(context.Context, *v1alpha1.IPLease, lease.Evidence) (*v1alpha1.IPLease, error)
+	Delete(context.Context, *v1alpha1.IPLease) error
+}
+
+// Allocator chooses addresses. *allocate.Allocator implements it.
+type Allocator interface {
+	OnDemand(context.Context, allocate.Wish) (*v1alpha1.IPLease, *v1alpha1.IPPool, error)
+	Freed(pool string, addr netip.Addr)
+}
+
+// Metrics counts Warm leases. Its methods may be called concurrently.
+type Metrics interface {
+	// WarmLeases is how many there are, by pool; a pool without any is forgotten.
+	WarmLeases(pool string, ready, unproven int)
+	// WarmTaken counts ADDs that asked for one, and whether they got one.
+	WarmTaken(pool string, got bool)
+	// WarmLost counts proofs that were voided and leases that were given up.
+	WarmLost(pool, reason string)
+	Conflict(pool string, source segment.Source)
+}
+
+// Options of a Keeper. All are required but Timing.
+type Options struct {
+	Node string
+	// Client reads from the agent's filtered caches.
+	Client    client.Reader
+	Leases    Leases
+	Allocator Allocator
+	Journal   Journal
+	// Parent finds an interface of this node by its name.
+	Parent func(name string) (index int, exists bool)
+	// Watch begins to watch an address on a parent.
+	Watch func(parent int, addr netip.Addr, p segment.ProbeParams) (Watch, error)
+	// Held tells whether a pod of this node holds an address on a parent, with
+	// which MAC; Sighted, whether somebody was just heard to speak for it.
+	Held    func(parent int, addr netip.Addr) (net.HardwareAddr, bool)
+	Sighted func(parent int, addr netip.Addr) bool
+	// Share is this agent's place among the agents.
+	Share func() ipam.Share
+	// Timing of the probes; nil means that of the standards.
+	Timing func(netip.Addr) segment.Timing
+
+	Metrics Metrics
+	Events  events.EventRecorder
+	Log     logr.Logger
+	Clock   clock.Clock
+}
+
+// Keeper keeps the Warm leases of this node. Safe for concurrent use.
+type Keeper struct {
+	Options
+	pairs *pairs
+	// wake is full when something may have changed since the keeper looked.
+	wake chan struct{}
+
+	mu    sync.Mutex
+	items map[string]*item
+	// counted are the pools that WarmLeases was told of.
+	counted map[string]bool
+}
+
+// New returns a Keeper that goes on with the pairs of the journal. Its leases
+// are looked after while Run runs.
+func New(o Options) *Keeper {
+	if o.Timing == nil {
+		o.Timing = segment.TimingFor
+	}
+	return &Keeper{
+		Options: o, pairs: newPairs(o.Journal.Pairs()), wake: make(chan struct{}, 1),
+		items: map[string]*item{}, counted: map[string]bool{},
+	}
+}
+
+// Wake tells that a pool, a lease, the node or a reservation has changed.
+func (k *Keeper) Wake() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps what Plan wants to be kept, until ctx ends. The leases stay, for
+// the next agent to prove anew. Call it once.
+func (k *Keeper) Run(ctx context.Context) error {
+	var attending sync.WaitGroup
+	defer attending.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	retry, told := retryFirst, ""
+	for {
+		wait := lookEvery
+		if err := k.pass(ctx, &attending); err == nil {
+			retry, told = retryFirst, ""
+		} else {
+			wait, retry = retry, min(2*retry, retryMost)
+			// The same sentence each time would bury the others.
+			if why := err.Error(); why != told && ctx.Err() == nil {
+				told = why
+				k.Log.Info("Warm leases are not as they should be; it is tried again", "why", why)
+			}
+		}
+		timer := k.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-k.wake:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// Used tells that a pod of this node was given an address of a pool on a parent.
+func (k *Keeper) Used(pool, parent string) {
+	if k.pairs.use(Pair{pool, parent}, k.Clock.Now()) {
+		k.Wake()
+	}
+}

@@ -1,0 +1,128 @@
+package warm
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	noon  = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	eth1  = Pair{"v4", "eth1"}
+	eth2  = Pair{"v4", "eth2"}
+	other = Pair{"other", "eth1"}
+)
+
+// facts are those of a node with a pool that wants two addresses and has room,
+// used a moment ago by a pod on eth1.
+func facts(change ...func(*Facts)) Facts {
+	f := Facts{
+		Now:   noon,
+		Pools: map[string]Pool{"v4": {Warm: 2, Total: 100, Used: 10, Agents: 3, Has: all}},
+		Pairs: []PairFact{{Pair: eth1, Exists: true, Used: noon.Add(-time.Minute)}},
+	}
+	for _, c := range change {
+		c(&f)
+	}
+	return f
+}
+
+func all(netip.Addr) bool { return true }
+
+// has gives the node a Warm lease of v4 on eth1.
+func has(name string, c Condition, change ...func(*LeaseFact)) func(*Facts) {
+	return func(f *Facts) {
+		l := LeaseFact{Name: name, Addr: netip.MustParseAddr(name), Pair: eth1, Condition: c}
+		for _, do := range change {
+			do(&l)
+		}
+		f.Leases = append(f.Leases, l)
+	}
+}
+
+func on(p Pair) func(*LeaseFact) { return func(l *LeaseFact) { l.Pair = p } }
+
+func pool(change func(*Pool)) func(*Facts) {
+	return func(f *Facts) {
+		p := f.Pools["v4"]
+		change(&p)
+		f.Pools["v4"] = p
+	}
+}
+
+func pair(change func(*PairFact)) func(*Facts) {
+	return func(f *Facts) { change(&f.Pairs[0]) }
+}
+
+func shed(name string, why Reason) Step {
+	return Step{Do: Shed, Lease: name, Pair: eth1, Reason: why}
+}
+func attend(name string) Step { return Step{Do: Attend, Lease: name, Pair: eth1} }
+func create(p Pair) Step      { return Step{Do: Create, Pair: p} }
+
+func TestPlan(t *testing.T) {
+	one, two := has("10.0.0.1", Ready), has("10.0.0.2", Ready)
+	for _, c := range []struct {
+		rule string
+		of   Facts
+		want []Step
+	}{
+		// What is kept.
+		{"a pair that a pod used gets what its pool wants", facts(), []Step{create(eth1), create(eth1)}},
+		{"what is ready counts", facts(one), []Step{create(eth1)}},
+		{"what is being proven counts", facts(has("10.0.0.1", Unproven)), []Step{create(eth1)}},
+		{"what an ADD has taken counts until it is bound", facts(has("10.0.0.1", Taken), two), nil},
+		{"enough is enough", facts(one, two), nil},
+		{"a lease of an agent before this one is proven again and counts", facts(has("10.0.0.1", Unknown)), []Step{attend("10.0.0.1"), create(eth1)}},
+		{"each parent gets its own", facts(func(f *Facts) { f.Pairs = append(f.Pairs, PairFact{Pair: eth2, Exists: true, Used: noon}) }, one),
+			[]Step{create(eth1), create(eth2), create(eth2)}},
+		{"a pool that wants none gets none", facts(pool(func(p *Pool) { p.Warm = 0 })), nil},
+		{"a pair that the pool names needs no pod", facts(pair(func(p *PairFact) { p.Used, p.Named = time.Time{}, true })), []Step{create(eth1), create(eth1)}},
+		{"a pair of a pool that is gone gets none", facts(pair(func(p *PairFact) { p.Pair = other })), nil},
+
+		// What is too many.
+		{"of too many those are kept that are ready", facts(has("10.0.0.1", Unproven), two, has("10.0.0.3", Ready)), []Step{shed("10.0.0.1", Surplus)}},
+		{"a pool that wants fewer gets the others back", facts(one, two, pool(func(p *Pool) { p.Warm = 1 })), []Step{shed("10.0.0.2", Surplus)}},
+		{"a pool that wants none any more gets all back", facts(one, two, pool(func(p *Pool) { p.Warm = 0 })),
+			[]Step{shed("10.0.0.1", Surplus), shed("10.0.0.2", Surplus)}},
+		{"what an ADD has taken is not given up", facts(has("10.0.0.1", Taken), pool(func(p *Pool) { p.Warm = 0 })), nil},
+
+		// Pairs that are not used.
+		{"a pair that no pod has used for an hour is given up", facts(one, pair(func(p *PairFact) { p.Used = noon.Add(-time.Hour) })), []Step{shed("10.0.0.1", Unused)}},
+		{"not a moment before", facts(one, two, pair(func(p *PairFact) { p.Used = noon.Add(-time.Hour + time.Second) })), nil},
+		{"a pair that was never learnt is given up", facts(func(f *Facts) { f.Pairs = nil }, has("10.0.0.1", Unknown)), []Step{shed("10.0.0.1", Unused)}},
+		{"a pair whose parent is gone is given up", facts(one, pair(func(p *PairFact) { p.Exists = false })), []Step{shed("10.0.0.1", Unused)}},
+		{"also if the pool names it", facts(one, pair(func(p *PairFact) { p.Exists, p.Named = false, true })), []Step{shed("10.0.0.1", Unused)}},
+
+		// Who needs an address more.
+		{"a scarce pool gets all back and gives none", facts(one, pool(func(p *Pool) { p.Scarce = true })), []Step{shed("10.0.0.1", Scarce)}},
+		{"a full pool gets all back, whether it is called scarce or not", facts(one, pool(func(p *Pool) { p.Used = 100 })), []Step{shed("10.0.0.1", Scarce)}},
+		{"a pool that nobody has counted yet gives none and gets none back", facts(one, pool(func(p *Pool) { p.Total, p.Used = 0, 0 })), nil},
+		{"none is made where fewer would be left than all agents keep ready", facts(pool(func(p *Pool) { p.Used = 94 })), nil},
+		{"one is made where as many would be left", facts(pool(func(p *Pool) { p.Used = 93 })), []Step{create(eth1)}},
+		{"an agent that nobody has counted yet counts itself", facts(pool(func(p *Pool) { p.Agents, p.Used = 0, 97 })), []Step{create(eth1)}},
+		{"the parents of a pool share what is left", facts(pool(func(p *Pool) { p.Used = 91 }),
+			func(f *Facts) { f.Pairs = append(f.Pairs, PairFact{Pair: eth2, Exists: true, Used: noon}) }), []Step{create(eth1), create(eth1), create(eth2)}},
+		{"what is there is kept where none is made", facts(one, pool(func(p *Pool) { p.Used = 95 })), nil},
+
+		// Where no pod will come from.
+		{"a cordoned node gives all back", facts(one, func(f *Facts) { f.Cordoned = true }), []Step{shed("10.0.0.1", Cordoned)}},
+		{"a disabled pool gets all back", facts(one, pool(func(p *Pool) { p.Disabled = true })), []Step{shed("10.0.0.1", PoolDisabled)}},
+		{"a pool that is being deleted gets all back", facts(one, pool(func(p *Pool) { p.Deleting = true })), []Step{shed("10.0.0.1", PoolGone)}},
+		{"a pool that is gone gets all back", facts(has("10.0.0.1", Ready, on(other))), []Step{
+			{Do: Shed, Lease: "10.0.0.1", Pair: other, Reason: PoolGone}, create(eth1), create(eth1)}},
+		{"a pool for other nodes gets all back", facts(one, pool(func(p *Pool) { p.Elsewhere = true })), []Step{shed("10.0.0.1", NotThisNode)}},
+		{"a pool that is not Ready gives none, and what is there is kept", facts(one, pool(func(p *Pool) { p.NotReady = true })), nil},
+		{"an address that left the pool, or was reserved, is given up and another made", facts(one, two,
+			pool(func(p *Pool) { p.Has = func(a netip.Addr) bool { return a != netip.MustParseAddr("10.0.0.1") } })),
+			[]Step{shed("10.0.0.1", NotInPool), create(eth1)}},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, Plan(c.of)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
