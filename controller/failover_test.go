@@ -120,10 +120,10 @@ func (w world) build() string {
 }
 
 // start starts a controller that is killed with the test at the latest.
-func (w world) start(program, kubeconfig string) *exec.Cmd {
+func (w world) start(program, kubeconfig string, flags ...string) *exec.Cmd {
 	w.Helper()
-	cmd := exec.Command(program, "--namespace", system, "--metrics-address", "127.0.0.1:0",
-		"--health-address", "127.0.0.1:0", "--extra-grace", extraGrace.String())
+	cmd := exec.Command(program, append(flags, "--namespace", system, "--metrics-address", "127.0.0.1:0",
+		"--health-address", "127.0.0.1:0", "--extra-grace", extraGrace.String())...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	log := &bytes.Buffer{}
 	cmd.Stderr = log
@@ -219,4 +219,54 @@ func (w world) kubeconfig(config *rest.Config) string {
 		w.Fatal(err)
 	}
 	return file
+}
+
+// TestTwoControllersAtOnce runs two that both believe to be the leader, as after
+// a pause of one of them. The preconditions of their writes decide.
+func TestTwoControllersAtOnce(t *testing.T) {
+	w, server := newWorld(t)
+	w.readyNode("n1")
+	w.pool("leaked", "10.31.0.0/16")
+	gone := w.podObject("default", "leaked-0", "n1")
+	gone.UID = "11111111-0000-4000-8000-000000000000"
+	names := addresses("10.31.1.0", leaked/5)
+	kept := addresses("10.31.2.0", leaked/5)
+	for i := range names {
+		w.bound("leaked", names[i], gone)
+		w.retained("leaked", kept[i], "nobodys", i)
+	}
+	program := w.build()
+	kubeconfig := w.kubeconfig(w.chartRights(server))
+	both := []*exec.Cmd{
+		w.start(program, kubeconfig, "--leader-elect=false"), w.start(program, kubeconfig, "--leader-elect=false"),
+	}
+	w.eventually("all reclaims", func() error {
+		if n := w.quarantined(); n != len(names) {
+			return fmt.Errorf("%d of %d leases are quarantined", n, len(names))
+		}
+		return nil
+	})
+	for _, name := range kept {
+		w.waitGone(name)
+	}
+	log := ""
+	for _, controller := range both {
+		if err := controller.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := controller.Wait(); err != nil {
+			t.Errorf("the controller ended with %v", err)
+		}
+		log += controller.Stderr.(*bytes.Buffer).String()
+	}
+	for i := range names {
+		if l := w.lease(names[i]); l.Generation != 2 || l.Spec.Previous == nil || l.Spec.Previous.Node != "n1" {
+			t.Errorf("lease %s was written %d times, previous %+v", l.Name, l.Generation-1, l.Spec.Previous)
+		}
+		for _, address := range []string{names[i], kept[i]} {
+			if n := strings.Count(log, `"address":"`+address+`"`); n != 1 {
+				t.Errorf("%d audit lines tell of %s, want 1", n, address)
+			}
+		}
+	}
 }

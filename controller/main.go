@@ -6,6 +6,8 @@
 //	apiGroups          resources             verbs
 //	fenceline.io       ippools               get, list, watch, update
 //	fenceline.io       ippools/status        update
+//	fenceline.io       reservedips           get, list, watch
+//	fenceline.io       reservedips/status    update
 //	fenceline.io       ipleases              get, list, watch, update, delete
 //	""                 pods                  get, list, watch, delete
 //	""                 nodes                 get, list, watch
@@ -37,6 +39,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
@@ -67,7 +70,7 @@ func run(ctx context.Context, o options, logger logr.Logger) error {
 	if err != nil {
 		return fmt.Errorf("find the cluster: %w", err)
 	}
-	mgr, err := newManager(ctx, config, o, logger)
+	mgr, err := newManager(ctx, config, o, logger, clock.RealClock{})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -23,6 +24,8 @@ import (
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/pool"
 	"github.com/fenceline/fenceline/controller/reclaim"
+	"github.com/fenceline/fenceline/controller/reserved"
+	"github.com/fenceline/fenceline/controller/servertime"
 )
 
 const (
@@ -32,8 +35,8 @@ const (
 	shutdownGrace = 5 * time.Second
 )
 
-// newManager returns the manager with everything the controller does.
-func newManager(ctx context.Context, config *rest.Config, o options, logger logr.Logger) (ctrl.Manager, error) {
+// newManager returns the manager with everything the controller does. own is this machine's clock.
+func newManager(ctx context.Context, config *rest.Config, o options, logger logr.Logger, own clock.WithTicker) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("register the types of Kubernetes: %w", err)
@@ -50,6 +53,8 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	// The API server's priority and fairness is the limit, not this side.
 	config.QPS = -1
 	config.Wrap(m.Transport)
+	now := servertime.New(own)
+	config.Wrap(now.Transport)
 
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                  scheme,
@@ -63,6 +68,8 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 		// Nothing runs after Start returns, so the Lease can be given up at once.
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       ptr.To(shutdownGrace),
+		// A process may run one manager after another, whose controllers have the same names.
+		Controller: ctrlconfig.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the manager: %w", err)
@@ -70,7 +77,7 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	if err := cache.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
-	if err := addControllers(mgr, m, o); err != nil {
+	if err := addControllers(mgr, m, o, now); err != nil {
 		return nil, err
 	}
 	for probe, add := range map[string]func(string, healthz.Checker) error{
@@ -84,11 +91,11 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	return mgr, nil
 }
 
-func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options) error {
+func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.WithTicker) error {
 	recorder := mgr.GetEventRecorder(name)
 	reclaims := &reclaim.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Audit: mgr.GetLogger(),
-		Clock: clock.RealClock{}, Namespace: o.namespace, Defaults: o.reclaim,
+		Clock: now, Namespace: o.namespace, Defaults: o.reclaim,
 	}
 	if err := reclaims.SetupWithManager(mgr, o.auditPeriod); err != nil {
 		return fmt.Errorf("set up reclaim: %w", err)
@@ -99,6 +106,10 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options) error {
 	}
 	if err := pools.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up pools: %w", err)
+	}
+	reservations := &reserved.Reconciler{Client: mgr.GetClient(), Events: recorder, Clock: clock.RealClock{}}
+	if err := reservations.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up reservations: %w", err)
 	}
 	indexes := &agents.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
 	if err := indexes.SetupWithManager(mgr); err != nil {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,7 +25,7 @@ func TestController(t *testing.T) {
 	w, server := newWorld(t)
 	w.readyNode("n1")
 	w.readyNode("n2")
-	w.runController(server, policy())
+	w.runController(server.Admin(), policy(), clock.RealClock{})
 	t.Run("together", func(t *testing.T) {
 		for name, test := range map[string]func(world){
 			"a pod Terminating past deletionTimestamp and extraGrace loses its address": terminating,
@@ -39,6 +40,18 @@ func TestController(t *testing.T) {
 			"a retained lease ends when its StatefulSet is scaled in":                   scaledIn,
 			"a retained lease ends with its StatefulSet":                                statefulSetGone,
 			"a lease without pool says so":                                              withoutPool,
+			"a lease outside its pool says so":                                          outsidePool,
+			"an evicted pod without container statuses loses its address":               evicted,
+			"a static pod is known by its config hash":                                  staticPod,
+			"a pod of a silent node is deleted after nodeDown's time":                   nodeDownAfter,
+			"a pool keeps what the cluster would take from a silent node":               nodeDownNever,
+			"the template's annotations decide, and can be changed":                     templateChanged,
+			"a template that cannot be read ends no retention, and says so":             templateUnreadable,
+			"a retention for a time ends when it is over":                               lastingRetention,
+			"the pool's limit ends a retention":                                         cappedRetention,
+			"ordinals.start moves what a StatefulSet wants":                             ordinalsStart,
+			"a retained lease is counted, and freed by its deletion":                    freedByHand,
+			"two StatefulSets that share a pool go quickly down and up":                 downAndUp,
 			"status and bitmap are published":                                           published,
 			"an invalid pool is not ready":                                              invalidPool,
 			"overlapping pools say so":                                                  overlapping,
@@ -96,7 +109,7 @@ func forceDeleted(w world) {
 	deleted := time.Now()
 	w.deletePod(pod, client.GracePeriodSeconds(0))
 
-	w.waitQuarantined("10.2.0.2", v1alpha1.ReasonPodGone)
+	w.waitQuarantined("10.2.0.2", v1alpha1.ReasonPodDeleted)
 	if waited := time.Since(deleted); waited < extraGrace {
 		w.Errorf("taken after %s: the agent's DEL has %s", waited, extraGrace)
 	}
@@ -179,7 +192,7 @@ func silentNode(w world) {
 	w.runningPod("silent-0", "n1")
 	w.bound("silent", "10.7.0.2", pod, func(h *v1alpha1.Holder) { h.OwnerKind, h.OwnerName = "StatefulSet", "silent" })
 
-	lease := w.waitQuarantined("10.7.0.2", v1alpha1.ReasonPodReplaced)
+	lease := w.waitQuarantined("10.7.0.2", v1alpha1.ReasonNodeUnreachable)
 	if lease.Spec.NodeName != "n2" {
 		w.Errorf("%s verifies, want n2, which has a lease of the pool", lease.Spec.NodeName)
 	}
@@ -207,7 +220,7 @@ func unguarded(w world) {
 		w.Errorf("the lease is %s", l.Spec.State)
 	}
 	w.setReady("vfio", corev1.ConditionTrue)
-	w.waitQuarantined("10.8.0.2", v1alpha1.ReasonPodGone)
+	w.waitQuarantined("10.8.0.2", v1alpha1.ReasonPodDeleted)
 }
 
 func reassigned(w world) {
@@ -216,7 +229,7 @@ func reassigned(w world) {
 	w.bound("reassigned", "10.9.0.2", pod)
 	w.bound("reassigned", "10.9.0.3", w.runningPod("reassigned-1", "n2"))
 	w.deletePod(pod, client.GracePeriodSeconds(0))
-	first := w.waitQuarantined("10.9.0.2", v1alpha1.ReasonPodGone)
+	first := w.waitQuarantined("10.9.0.2", v1alpha1.ReasonPodDeleted)
 	if first.Spec.NodeName != "n1" {
 		w.Fatalf("%s verifies first, want n1", first.Spec.NodeName)
 	}
@@ -234,8 +247,8 @@ func reassigned(w world) {
 func scaledIn(w world) {
 	w.pool("scaled", "10.10.0.0/24")
 	set := w.statefulSet("scaled", 2)
-	w.retained("scaled", "10.10.0.2", "scaled", 0, v1alpha1.RetainWhileOwned)
-	w.retained("scaled", "10.10.0.3", "scaled", 1, v1alpha1.RetainWhileOwned)
+	w.retained("scaled", "10.10.0.2", "scaled", 0)
+	w.retained("scaled", "10.10.0.3", "scaled", 1)
 	change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To[int32](1) })
 	w.waitGone("10.10.0.3")
 	if w.lease("10.10.0.2") == nil {
@@ -246,8 +259,8 @@ func scaledIn(w world) {
 func statefulSetGone(w world) {
 	w.pool("gone", "10.11.0.0/24")
 	set := w.statefulSet("gone", 1)
-	w.retained("gone", "10.11.0.2", "gone", 0, v1alpha1.RetainWhileOwned)
-	w.retained("gone", "10.11.0.3", "gone", 5, v1alpha1.RetainForever)
+	w.retained("gone", "10.11.0.2", "gone", 0)
+	w.retained("gone", "10.11.0.3", "gone", 0, forever)
 	if err := w.client.Delete(w.ctx, set); err != nil {
 		w.Fatal(err)
 	}
@@ -259,10 +272,9 @@ func statefulSetGone(w world) {
 
 func withoutPool(w world) {
 	lease := w.bound("nowhere", "10.12.0.2", w.runningPod("nowhere-0", "n1"))
-	w.eventually("a message", func() error {
-		if m := w.lease(lease.Name).Spec.Message; !strings.Contains(m, "pool nowhere does not exist") {
-			return fmt.Errorf("it says %q", m)
-		}
-		return nil
-	})
+	w.waitMessage(lease.Name, v1alpha1.ReasonPoolGone, "pool nowhere does not exist")
+	w.waitEvent("default", "PoolGone", lease.Name, "ends with its holder")
+	if l := w.lease(lease.Name); l.Spec.State != v1alpha1.StateBound {
+		w.Errorf("the lease of a pod that runs is %s", l.Spec.State)
+	}
 }

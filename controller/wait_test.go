@@ -1,4 +1,4 @@
-//go:build api
+//go:build api || bench
 
 package main
 
@@ -10,6 +10,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
 func (w world) waitGone(lease string) {
@@ -17,6 +19,21 @@ func (w world) waitGone(lease string) {
 	w.eventually("end of lease "+lease, func() error {
 		if l := w.lease(lease); l != nil {
 			return fmt.Errorf("it is %s", l.Spec.State)
+		}
+		return nil
+	})
+}
+
+// waitMessage waits until the lease carries the reason, and a message with the words.
+func (w world) waitMessage(name string, reason v1alpha1.LeaseReason, words string) {
+	w.Helper()
+	w.eventually("message on lease "+name, func() error {
+		l := w.lease(name)
+		if l == nil {
+			return errors.New("the lease is gone")
+		}
+		if l.Spec.Reason != reason || !strings.Contains(l.Spec.Message, words) {
+			return fmt.Errorf("it says %s: %q", l.Spec.Reason, l.Spec.Message)
 		}
 		return nil
 	})

@@ -1,4 +1,4 @@
-//go:build api
+//go:build api || bench
 
 package main
 
@@ -14,15 +14,19 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
@@ -72,15 +76,17 @@ func policy() reclaim.Policy {
 
 // runController runs the controller in this process until the test ends, or
 // until the function that it returns is called.
-func (w world) runController(server *apiserver.Server, policy reclaim.Policy) (stop func()) {
+func (w world) runController(config *rest.Config, policy reclaim.Policy, own clock.WithTicker) (stop func()) {
 	w.Helper()
 	logger := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ctrl.SetLogger(logger)
+	// One controller after another registers the same metrics.
+	ctrlmetrics.Registry = prometheus.NewRegistry()
 	ctx, cancel := context.WithCancel(context.Background())
-	mgr, err := newManager(ctx, server.Admin(), options{
+	mgr, err := newManager(ctx, config, options{
 		namespace: system, metricsAddress: "0", healthAddress: "0", auditPeriod: time.Hour,
 		reclaim: policy,
-	}, logger)
+	}, logger, own)
 	if err != nil {
 		cancel()
 		w.Fatal(err)
@@ -244,7 +250,7 @@ func (w world) bound(pool, address string, pod *corev1.Pod, edits ...func(*v1alp
 }
 
 // retained makes the lease of a StatefulSet's pod that is kept for its name.
-func (w world) retained(pool, address, set string, ordinal int, policy v1alpha1.RetentionPolicy) {
+func (w world) retained(pool, address, set string, ordinal int, edits ...func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease {
 	w.Helper()
 	lease := &v1alpha1.IPLease{
 		ObjectMeta: metav1.ObjectMeta{Name: address},
@@ -253,13 +259,26 @@ func (w world) retained(pool, address, set string, ordinal int, policy v1alpha1.
 			Holder: &v1alpha1.Holder{
 				Namespace: "default", Pod: fmt.Sprintf("%s-%d", set, ordinal), OwnerKind: "StatefulSet", OwnerName: set,
 			},
-			Retention: &v1alpha1.LeaseRetention{Policy: policy},
 		},
 	}
+	for _, edit := range edits {
+		edit(&lease.Spec)
+	}
 	w.create(lease)
+	return lease
 }
 
-func (w world) statefulSet(name string, replicas int32) *appsv1.StatefulSet {
+func forever(s *v1alpha1.IPLeaseSpec) {
+	s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever}
+}
+
+func lasting(d time.Duration) func(*v1alpha1.IPLeaseSpec) {
+	return func(s *v1alpha1.IPLeaseSpec) {
+		s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainFor, Duration: &metav1.Duration{Duration: d}}
+	}
+}
+
+func (w world) statefulSet(name string, replicas int32, edits ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 	w.Helper()
 	labels := map[string]string{"app": name}
 	set := &appsv1.StatefulSet{
@@ -271,6 +290,9 @@ func (w world) statefulSet(name string, replicas int32) *appsv1.StatefulSet {
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
 			},
 		},
+	}
+	for _, edit := range edits {
+		edit(set)
 	}
 	w.create(set)
 	return set

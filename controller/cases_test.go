@@ -1,0 +1,120 @@
+//go:build api
+
+package main
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+func outsidePool(w world) {
+	pool := w.pool("outside", "10.13.0.0/24")
+	lease := w.bound("outside", "10.13.0.2", w.runningPod("outside-0", "n1"))
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.13.0.100"} })
+	w.waitMessage(lease.Name, v1alpha1.ReasonOutsidePool, "not one of pool outside any more")
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.IPs = nil })
+	w.waitMessage(lease.Name, "", "")
+	if l := w.lease(lease.Name); l.Spec.State != v1alpha1.StateBound || l.Spec.Message != "" {
+		w.Errorf("the lease is %s and says %q", l.Spec.State, l.Spec.Message)
+	}
+}
+
+// evicted is what kubelet and the eviction API leave of a pod that never started.
+func evicted(w world) {
+	w.pool("evicted", "10.14.0.0/24")
+	pod := w.runningPod("evicted-0", "n1")
+	w.bound("evicted", "10.14.0.2", pod)
+	w.setPodStatus(pod, func(s *corev1.PodStatus) {
+		s.Phase, s.Reason, s.ContainerStatuses = corev1.PodFailed, "Evicted", nil
+		s.Conditions = []corev1.PodCondition{{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
+		}}
+	})
+	failed := time.Now().Truncate(time.Second)
+	w.waitQuarantined("10.14.0.2", v1alpha1.ReasonPodFinished)
+	if waited := time.Since(failed); waited < extraGrace+time.Second {
+		w.Errorf("taken after %s: the pod has its own grace of 1 s and %s", waited, extraGrace)
+	}
+	w.waitMetric("fenceline_reclaims_total reason=PodFinished", func(v float64) bool { return v >= 1 })
+}
+
+// staticPod: the runtime knows the pod by its manifest's hash, the API server its mirror by a UID.
+func staticPod(w world) {
+	w.pool("static", "10.15.0.0/24")
+	const hash = "0cc175b9c0f1b6a831c399e269772661"
+	mirror := w.podObject("default", "static-n1", "n1")
+	mirror.Annotations = map[string]string{"kubernetes.io/config.hash": hash}
+	w.create(mirror)
+	w.bound("static", "10.15.0.2", mirror, func(h *v1alpha1.Holder) { h.PodUID = hash })
+	// A lease of another pod that is due shows that this one was looked at, too.
+	w.bound("static", "10.15.0.3", mirror, func(h *v1alpha1.Holder) { h.PodUID = "11111111-0000-4000-8000-000000000000" })
+	w.waitQuarantined("10.15.0.3", v1alpha1.ReasonPodReplaced)
+	if l := w.lease("10.15.0.2"); l.Spec.State != v1alpha1.StateBound {
+		w.Errorf("the static pod's lease is %s (%s)", l.Spec.State, l.Spec.Reason)
+	}
+	w.setPodStatus(mirror, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
+	w.waitQuarantined("10.15.0.2", v1alpha1.ReasonPodFinished)
+}
+
+// nodeDownAfter is rule R12 on a node of which nobody says that it is off.
+func nodeDownAfter(w world) {
+	const after = 2 * time.Second
+	pool := w.pool("after", "10.16.0.0/24")
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = "After 2s" })
+	w.readyNode("falls")
+	pod := w.runningPod("after-0", "falls")
+	w.bound("after", "10.16.0.2", pod)
+	down := time.Now().Truncate(time.Second)
+	w.setReady("falls", corev1.ConditionUnknown)
+
+	var deleted *metav1.Time
+	w.eventually("deletion of the pod", func() error {
+		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+			return err
+		}
+		if l := w.lease("10.16.0.2"); pod.DeletionTimestamp == nil && l.Spec.State != v1alpha1.StateBound {
+			w.Fatalf("the address was taken from a pod that Kubernetes believes %s", pod.Status.Phase)
+		}
+		if deleted = pod.DeletionTimestamp; deleted == nil {
+			return fmt.Errorf("it is %s", pod.Status.Phase)
+		}
+		return nil
+	})
+	if waited := time.Since(down); waited < after {
+		w.Errorf("deleted %s after the node fell silent, want %s", waited, after)
+	}
+	if ptr.Deref(pod.DeletionGracePeriodSeconds, 0) == 0 {
+		w.Error("the pod was deleted without grace although it may be alive")
+	}
+	w.waitEvent("default", "DeletedForReclaim", pod.Name, "10.16.0.2", "NodeUnreachable")
+	lease := w.waitQuarantined("10.16.0.2", v1alpha1.ReasonNodeUnreachable)
+	if now := time.Now(); now.Before(deleted.Add(extraGrace)) {
+		w.Errorf("taken %s before the pod's end", deleted.Add(extraGrace).Sub(now))
+	}
+	if lease.Spec.NodeName == "falls" {
+		w.Error("a node that is silent verifies")
+	}
+}
+
+func nodeDownNever(w world) {
+	pool := w.pool("never", "10.17.0.0/24")
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = v1alpha1.NodeDownNever })
+	w.readyNode("sleeps")
+	pod := w.runningPod("never-0", "sleeps")
+	w.bound("never", "10.17.0.2", pod)
+	w.setReady("sleeps", corev1.ConditionUnknown)
+	w.deletePod(pod)
+	w.waitMessage("10.17.0.2", "", "reclaim.nodeDown is Never")
+	if l := w.lease("10.17.0.2"); l.Spec.State != v1alpha1.StateBound {
+		w.Errorf("the lease is %s", l.Spec.State)
+	}
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = "" })
+	w.waitQuarantined("10.17.0.2", v1alpha1.ReasonNodeUnreachable)
+}

@@ -1,0 +1,187 @@
+//go:build api
+
+package main
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+const ipRetention = v1alpha1.AnnotationPrefix + v1alpha1.AnnotationIPRetention
+
+// annotated gives the pods' template an annotation.
+func annotated(key, value string) func(*appsv1.StatefulSet) {
+	return func(s *appsv1.StatefulSet) { s.Spec.Template.Annotations = map[string]string{key: value} }
+}
+
+// barrier waits until the controller has ended the retention of a lease that is
+// due, so that whatever was due before has been looked at.
+func (w world) barrier(pool, address string) {
+	w.Helper()
+	w.retained(pool, address, "nobodys", 0)
+	w.waitGone(address)
+}
+
+func templateChanged(w world) {
+	w.pool("template", "10.50.0.0/24")
+	set := w.statefulSet("template", 1, annotated(v1alpha1.LegacyAnnotationPrefix+v1alpha1.AnnotationStaticIP, "true"))
+	// What the lease recorded does not count while the StatefulSet exists.
+	w.retained("template", "10.50.0.2", "template", 7, lasting(0))
+	w.retained("template", "10.50.0.3", "template", 0, lasting(0))
+	w.barrier("template", "10.50.0.9")
+	if w.lease("10.50.0.2") == nil {
+		w.Fatal("freed although the template says static-ip")
+	}
+	change(w, set, annotated(ipRetention, "48"))
+	w.waitMessage("10.50.0.2", "", "kept until")
+	change(w, set, annotated(ipRetention, "0"))
+	w.waitGone("10.50.0.2")
+	if w.lease("10.50.0.3") == nil {
+		w.Error("freed although the StatefulSet wants the pod")
+	}
+}
+
+func templateUnreadable(w world) {
+	w.pool("nonsense", "10.51.0.0/24")
+	set := w.statefulSet("nonsense", 0, annotated(ipRetention, "two days"))
+	w.retained("nonsense", "10.51.0.2", "nonsense", 0)
+	w.waitMessage("10.51.0.2", "", `StatefulSet default/nonsense: annotation ipam.fenceline.io/ip-retention is "two days"`)
+	change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Template.Annotations = nil })
+	w.waitGone("10.51.0.2")
+}
+
+func lastingRetention(w world) {
+	const kept = 3 * time.Second
+	w.pool("lasting", "10.52.0.0/24")
+	// Kubernetes keeps whole seconds.
+	since := time.Now().Truncate(time.Second)
+	w.retained("lasting", "10.52.0.2", "lasting", 0, lasting(kept))
+	w.waitMessage("10.52.0.2", "", "kept until "+since.Add(kept).UTC().Format(time.RFC3339)[:15])
+	w.waitGone("10.52.0.2")
+	if waited := time.Since(since); waited < kept {
+		w.Errorf("freed after %s, want %s", waited, kept)
+	}
+	w.waitEvent("default", "RetentionEnded", "10.52.0.2", "StatefulSet default/lasting does not exist")
+}
+
+func cappedRetention(w world) {
+	pool := w.pool("capped", "10.53.0.0/24")
+	since := func(age time.Duration) func(*v1alpha1.IPLeaseSpec) {
+		return func(s *v1alpha1.IPLeaseSpec) { s.Since = metav1.NewTime(time.Now().Add(-age)) }
+	}
+	w.retained("capped", "10.53.0.2", "capped", 0, forever, since(2*time.Minute))
+	w.retained("capped", "10.53.0.3", "capped", 1, forever, since(0))
+	w.barrier("capped", "10.53.0.9")
+	if w.lease("10.53.0.2") == nil {
+		w.Fatal("freed without a limit")
+	}
+	change(w, pool, func(p *v1alpha1.IPPool) {
+		p.Spec.Retention = &v1alpha1.PoolRetention{Max: &metav1.Duration{Duration: time.Minute}}
+	})
+	w.waitGone("10.53.0.2")
+	w.waitMessage("10.53.0.3", "", "the pool retains no address longer than 1m0s")
+}
+
+func ordinalsStart(w world) {
+	w.pool("ordinals", "10.54.0.0/24")
+	set := w.statefulSet("ordinals", 2, func(s *appsv1.StatefulSet) {
+		s.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 5}
+		s.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+	})
+	for ordinal := 4; ordinal <= 7; ordinal++ {
+		w.retained("ordinals", fmt.Sprintf("10.54.0.%d", ordinal), "ordinals", ordinal)
+	}
+	w.waitGone("10.54.0.4")
+	w.waitGone("10.54.0.7")
+	change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Ordinals.Start = 6 })
+	w.waitGone("10.54.0.5")
+	if w.lease("10.54.0.6") == nil {
+		w.Error("freed although both ranges want the ordinal")
+	}
+}
+
+func freedByHand(w world) {
+	w.pool("byhand", "10.55.0.0/24")
+	lease := w.retained("byhand", "10.55.0.2", "byhand", 0, forever)
+	const series = "fenceline_pool_leases pool=byhand state=Retained"
+	w.waitMetric(series, func(v float64) bool { return v == 1 })
+	if err := w.client.Delete(w.ctx, lease); err != nil {
+		w.Fatal(err)
+	}
+	w.waitMetric(series, func(v float64) bool { return v == 0 })
+	w.eventually("status of the pool", func() error {
+		pool := &v1alpha1.IPPool{}
+		if err := w.client.Get(w.ctx, client.ObjectKey{Name: "byhand"}, pool); err != nil {
+			return err
+		}
+		if pool.Status.Retained != 0 || pool.Status.Used != 0 {
+			return fmt.Errorf("%d used, %d retained", pool.Status.Used, pool.Status.Retained)
+		}
+		return nil
+	})
+}
+
+// downAndUp: while the controller ends what one StatefulSet does not want any
+// more, it is scaled out again, and agents take the leases over that are left.
+// Whoever comes second loses, and no lease that is Bound is ever ended.
+func downAndUp(w world) {
+	const replicas, rounds = 8, 4
+	w.pool("shared", "10.56.0.0/24")
+	sets := []*appsv1.StatefulSet{w.statefulSet("down", replicas), w.statefulSet("up", replicas)}
+	scale := func(set *appsv1.StatefulSet, n int32) {
+		change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To(n) })
+	}
+	pods := map[string]*corev1.Pod{}
+	for _, set := range sets {
+		for ordinal := range replicas {
+			name := fmt.Sprintf("%s-%d", set.Name, ordinal)
+			pods[name] = w.runningPod(name, "n1")
+		}
+	}
+	for round := range rounds {
+		var agents sync.WaitGroup
+		bound := make([]*v1alpha1.IPLease, len(sets)*replicas)
+		for i, set := range sets {
+			scale(set, 0)
+			for ordinal := range replicas {
+				n := i*replicas + ordinal
+				lease := w.retained("shared", fmt.Sprintf("10.56.0.%d", 1+round*len(bound)+n), set.Name, ordinal)
+				agents.Go(func() { bound[n] = w.takeOver(lease, pods[lease.Spec.Holder.Pod]) })
+			}
+			scale(set, replicas)
+		}
+		agents.Wait()
+		taken := 0
+		for _, mine := range bound {
+			if mine == nil {
+				continue
+			}
+			taken++
+			if now := w.lease(mine.Name); now == nil || now.UID != mine.UID || now.Spec.State != v1alpha1.StateBound {
+				w.Errorf("lease %s was taken over and is now %+v", mine.Name, now)
+			}
+		}
+		w.Logf("round %d: %d of %d leases were taken over before their retention ended", round, taken, len(bound))
+	}
+}
+
+// takeOver binds a Retained lease as the agent of its pod's new node does. It
+// returns nil if the controller was faster.
+func (w world) takeOver(lease *v1alpha1.IPLease, pod *corev1.Pod) *v1alpha1.IPLease {
+	next := lease.DeepCopy()
+	next.Spec.State, next.Spec.NodeName, next.Spec.Session = v1alpha1.StateBound, "n1", "node/boot"
+	next.Spec.Holder.PodUID, next.Spec.Holder.ContainerID = string(pod.UID), "c"
+	if err := w.client.Update(w.ctx, next); err != nil {
+		return nil // somebody else wrote or deleted it
+	}
+	return next
+}

@@ -1,0 +1,69 @@
+// Package servertime tells the time by the API server's clock. When a pod is due
+// is judged by times that the API server wrote; a controller whose own clock is
+// off would take addresses within a pod's grace, or long after it.
+package servertime
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// tolerance is the difference that means nothing: the header has a resolution of
+// a second, and time servers of both sides may differ a little.
+const tolerance = 3 * time.Second
+
+// Clock is a clock set right by the API server's answers. Only Now and Since are;
+// tickers and timers measure durations. Safe for concurrent use.
+type Clock struct {
+	clock.WithTicker
+	// ahead is by how much the API server's clock is ahead of this one, in nanoseconds.
+	ahead atomic.Int64
+}
+
+// New returns a Clock that is right until an answer says otherwise.
+func New(own clock.WithTicker) *Clock { return &Clock{WithTicker: own} }
+
+// Now is the API server's time.
+func (c *Clock) Now() time.Time { return c.WithTicker.Now().Add(time.Duration(c.ahead.Load())) }
+
+// Since is the time that has passed by the API server's clock.
+func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// Transport reads the API server's clock off each answer.
+func (c *Clock) Transport(next http.RoundTripper) http.RoundTripper {
+	return transport{c, next}
+}
+
+type transport struct {
+	clock *Clock
+	next  http.RoundTripper
+}
+
+// RoundTrip passes request and answer as they are.
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	asked := t.clock.WithTicker.Now()
+	response, err := t.next.RoundTrip(request)
+	if err == nil {
+		t.clock.learn(response.Header.Get("Date"), asked)
+	}
+	return response, err
+}
+
+// learn sets the clock by a Date header (RFC 9110, section 6.6.1), which was
+// written some time after the request. One that is missing or that nobody can
+// read changes nothing.
+func (c *Clock) learn(date string, asked time.Time) {
+	server, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	answered := c.WithTicker.Now()
+	if server.After(asked.Add(-tolerance)) && server.Before(answered.Add(tolerance)) {
+		c.ahead.Store(0)
+		return
+	}
+	c.ahead.Store(int64(server.Sub(answered)))
+}

@@ -1,0 +1,159 @@
+//go:build api
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/reclaim"
+)
+
+// TestSwitchedOffThenAwayThenOn runs three controllers after one another: one
+// that may take nothing, none at all while the cluster changes, and one that
+// finds everything at its start, although no watch told it of any change.
+func TestSwitchedOffThenAwayThenOn(t *testing.T) {
+	w, server := newWorld(t)
+	w.readyNode("n1")
+	w.readyNode("n2")
+	w.readyNode("leaves")
+
+	w.pool("off", "10.40.0.0/24")
+	gone := w.podObject("default", "gone-0", "n1")
+	gone.UID = "11111111-0000-4000-8000-000000000000"
+	w.bound("off", "10.40.0.2", gone)
+	w.retained("off", "10.40.0.3", "nobodys", 0)
+	running := w.runningPod("running-0", "n1")
+	w.bound("off", "10.40.0.4", running)
+	leaving := w.runningPod("leaving-0", "leaves")
+	w.bound("off", "10.40.0.5", leaving)
+	set := w.statefulSet("web", 1)
+	w.retained("off", "10.40.0.6", "web", 0)
+	set2 := w.bound("off", "10.40.0.7", gone)
+	change(w, set2, func(l *v1alpha1.IPLease) {
+		l.Spec.State, l.Spec.Reason, l.Spec.NodeName = v1alpha1.StateQuarantined, v1alpha1.ReasonPodGone, "nobody"
+		l.Spec.Previous = &v1alpha1.PreviousHolder{Node: "n1"}
+	})
+
+	off := policy()
+	off.Enabled = false
+	stop := w.runController(server.Admin(), off, clock.RealClock{})
+	w.waitMessage("10.40.0.2", "", "due, but reclaim is switched off: pod default/gone-0 does not exist")
+	w.waitMessage("10.40.0.3", "", "due, but reclaim is switched off: StatefulSet default/nobodys does not exist")
+	w.waitEvent("default", "ReclaimOff", "10.40.0.2", "PodGone")
+	w.waitEvent("default", "ReclaimOff", "10.40.0.3", "RetentionEnded")
+	w.waitEvent("default", "ReclaimOff", "off", "reclaim is switched off")
+	w.waitMetric("fenceline_reclaim_enabled", func(v float64) bool { return v == 0 })
+	w.waitMetric("fenceline_reclaims_withheld_total reason=PodGone", func(v float64) bool { return v == 1 })
+	w.eventually("a verifier of what is Quarantined already", func() error {
+		if node := w.lease("10.40.0.7").Spec.NodeName; node == "nobody" {
+			return fmt.Errorf("it is %s", node)
+		}
+		return nil
+	})
+	if l := w.lease("10.40.0.2"); l.Spec.State != v1alpha1.StateBound {
+		t.Errorf("with reclaim switched off, the lease is %s", l.Spec.State)
+	}
+	stop()
+
+	w.deletePod(running, client.GracePeriodSeconds(0))
+	w.deletePod(leaving, client.GracePeriodSeconds(0))
+	if err := w.client.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "leaves"}}); err != nil {
+		t.Fatal(err)
+	}
+	change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To[int32](0) })
+
+	w.runController(server.Admin(), policy(), clock.RealClock{})
+	w.waitQuarantined("10.40.0.2", v1alpha1.ReasonPodGone)
+	w.waitGone("10.40.0.3")
+	w.waitQuarantined("10.40.0.4", v1alpha1.ReasonPodGone)
+	w.waitQuarantined("10.40.0.5", v1alpha1.ReasonNodeGone)
+	w.waitGone("10.40.0.6")
+	w.waitMetric("fenceline_reclaim_enabled", func(v float64) bool { return v == 1 })
+}
+
+// TestFormsOfNodeDownAtTheAPIServer: what the CRD accepts is what the controller reads.
+func TestFormsOfNodeDownAtTheAPIServer(t *testing.T) {
+	w, server := newWorld(t)
+	for text, accepted := range map[v1alpha1.NodeDownPolicy]bool{
+		"": true, "Never": true, "AfterTerminating": true, "After 2m": true, "After 1h30m": true, "After 0s": true,
+		"never": false, "After": false, "After 5": false, "After -1s": false, "After 2d": false, "After  2m": false, "2m": false,
+	} {
+		pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{GenerateName: "form-"}, Spec: v1alpha1.IPPoolSpec{
+			Subnet: "10.41.0.0/24", Reclaim: &v1alpha1.Reclaim{NodeDown: text},
+		}}
+		err := w.client.Create(w.ctx, pool, client.DryRunAll)
+		if (err == nil) != accepted || (err != nil && !strings.Contains(err.Error(), "nodeDown "+string(text)+" is none of Never")) {
+			t.Errorf("%q: %v, want accepted %v", text, err, accepted)
+		}
+		if _, parsed := reclaim.ParseNodeDown(text); text != "" && (parsed == nil) != accepted {
+			t.Errorf("%q: the controller says %v, the API server %v", text, parsed, err)
+		}
+		if pool.Spec.Reclaim.NodeDown != text {
+			t.Errorf("%q became %q: a default would hide the cluster's", text, pool.Spec.Reclaim.NodeDown)
+		}
+	}
+
+	// The cluster's Never holds where a pool says nothing.
+	w.readyNode("n1")
+	w.readyNode("cut")
+	w.pool("silent", "10.42.0.0/24")
+	takes := w.pool("takes", "10.43.0.0/24")
+	change(w, takes, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = v1alpha1.NodeDownAfterTerminating })
+	for i, pool := range []string{"silent", "takes"} {
+		pod := w.runningPod(pool+"-0", "cut")
+		w.bound(pool, fmt.Sprintf("10.%d.0.2", 42+i), pod)
+		w.deletePod(pod, client.GracePeriodSeconds(0))
+	}
+	w.setReady("cut", corev1.ConditionUnknown)
+	never := policy()
+	never.NodeDown = reclaim.NodeDown{}
+	w.runController(server.Admin(), never, clock.RealClock{})
+	w.waitQuarantined("10.43.0.2", v1alpha1.ReasonNodeUnreachable)
+	w.waitMessage("10.42.0.2", "", "reclaim.nodeDown is Never")
+}
+
+// skewed is a machine's clock that is off.
+type skewed struct {
+	clock.WithTicker
+	by time.Duration
+}
+
+func (s skewed) Now() time.Time                  { return s.WithTicker.Now().Add(s.by) }
+func (s skewed) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
+
+func TestAControllerWhoseClockIsOffByAnHour(t *testing.T) {
+	w, server := newWorld(t)
+	w.readyNode("n1")
+	w.pool("clock", "10.44.0.0/24")
+	for i, by := range []time.Duration{time.Hour, -time.Hour} {
+		stop := w.runController(server.Admin(), policy(), skewed{clock.RealClock{}, by})
+		address := fmt.Sprintf("10.44.0.%d", 2+i)
+		pod := w.podObject("default", fmt.Sprintf("clock-%d", i), "n1")
+		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3)
+		w.create(pod)
+		w.bound("clock", address, pod)
+		w.deletePod(pod)
+		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+			t.Fatal(err)
+		}
+		due := pod.DeletionTimestamp.Add(extraGrace)
+		w.waitQuarantined(address, v1alpha1.ReasonPodTerminating)
+		if now := time.Now(); now.Before(due.Add(-time.Second)) {
+			t.Errorf("with a clock off by %s, the address was taken %s too early", by, due.Sub(now))
+		} else {
+			t.Logf("with a clock off by %s, the address was taken %s after it was due", by, now.Sub(due).Round(time.Millisecond))
+		}
+		stop()
+	}
+}
