@@ -155,7 +155,7 @@ func (k *Keeper) writeThrowOut(ctx context.Context, i *item, mode v1alpha1.Confl
 		return err
 	}
 	k.Metrics.Conflict(l.Spec.Pool, answer.Source)
-	k.audit(audit.Conflict, l, "Warm: speaker "+answer.MAC.String())
+	k.audit(audit.Conflict, l, answer.MAC.String(), "Warm: it was kept ready")
 	k.Events.Eventf(l, nil, corev1.EventTypeWarning, "AddressConflict", "Warm",
 		"%s was kept ready, and %s speaks for it; another address is kept instead", l.Spec.Address, answer.MAC)
 	return nil

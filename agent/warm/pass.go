@@ -117,7 +117,7 @@ func (k *Keeper) shed(ctx context.Context, shown *v1alpha1.IPLease, s Step) erro
 // freed tells of a lease that was deleted.
 func (k *Keeper) freed(l *v1alpha1.IPLease, why string) {
 	k.Metrics.WarmLost(l.Spec.Pool, why)
-	k.audit(audit.Free, l, "Warm: "+why)
+	k.audit(audit.Free, l, "", "Warm: "+why)
 	if addr, err := netip.ParseAddr(l.Spec.Address); err == nil {
 		k.Allocator.Freed(l.Spec.Pool, addr)
 	}
@@ -153,8 +153,8 @@ func (k *Keeper) forget(name string) {
 	delete(k.items, name)
 }
 
-func (k *Keeper) audit(kind audit.Kind, l *v1alpha1.IPLease, reason string) {
-	r := audit.Record{Pool: l.Spec.Pool, Node: k.Node, Reason: reason}
+func (k *Keeper) audit(kind audit.Kind, l *v1alpha1.IPLease, mac, reason string) {
+	r := audit.Record{Pool: l.Spec.Pool, Node: k.Node, MAC: mac, Reason: reason}
 	// Both come from the API server; what cannot be parsed stays empty.
 	r.Address, _ = netip.ParseAddr(l.Spec.Address)
 	r.Token, _ = lease.Token(l)

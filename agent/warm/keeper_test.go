@@ -1,0 +1,356 @@
+package warm
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+const (
+	warm2 = "10.0.0.2 Warm"
+	warm3 = "10.0.0.3 Warm"
+	warm4 = "10.0.0.4 Warm"
+)
+
+func TestAUsedPairIsWarmOnceItsAddressesAreProven(t *testing.T) {
+	inBubble(t, func(_ *testing.T, r *rig) {
+		r.pass(time.Minute)
+		r.want()
+		r.keeper.Used("v4", "eth1")
+		r.pass(proofTakes - time.Second)
+		r.want(warm2, warm3)
+		r.ready()
+		if r.gauge != [2]int{0, 2} {
+			r.t.Errorf("gauge %v", r.gauge)
+		}
+		r.pass(2 * time.Second)
+		r.ready("10.0.0.2", "10.0.0.3")
+		if r.gauge != [2]int{2, 0} {
+			r.t.Errorf("gauge %v", r.gauge)
+		}
+		if s := r.lease("10.0.0.2").Spec; s.NodeName != thisNode || s.Session != thisSession || s.Parent != "eth1" || s.Holder != nil {
+			r.t.Errorf("made %+v", s)
+		}
+		r.pass(30 * time.Minute)
+		r.ready("10.0.0.2", "10.0.0.3")
+		r.pass(30 * time.Minute)
+		r.want()
+		if !slices.Equal(r.lost, []string{string(Unused), string(Unused)}) {
+			r.t.Errorf("lost %v", r.lost)
+		}
+	})
+}
+
+func TestAPairThatThePoolNamesIsWarmWithoutAPod(t *testing.T) {
+	inBubble(t, func(_ *testing.T, r *rig) {
+		r.pass(proofTakes + time.Second)
+		r.ready("10.0.0.2", "10.0.0.3")
+		r.pass(2 * time.Hour)
+		r.ready("10.0.0.2", "10.0.0.3")
+	}, v4(func(p *v1alpha1.IPPool) { p.Spec.Parents = []string{"eth1", "nowhere"} }))
+}
+
+func TestABoundAddressIsReplaced(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.warmed()
+		l, ok := r.keeper.Take(holder.WarmWish{Pool: "v4", Parent: "eth1"})
+		if !ok || !l.Ready || l.Name != "10.0.0.2" {
+			t.Fatalf("took %+v, %v", l, ok)
+		}
+		r.wake()
+		r.want(warm2, warm3) // taken, and counted
+		r.ready("10.0.0.3")
+		store := lease.NewStore(lease.Options{Client: r.api, Reader: r.api, Node: thisNode, Session: thisSession, Clock: r.keeper.Clock})
+		bound, err := store.BindWarm(t.Context(), l.IPLease, lease.Request{Pool: "v4", Addr: netip.MustParseAddr("10.0.0.2"), Holder: v1alpha1.Holder{Namespace: "shop", Pod: "web", ContainerID: "c"}})
+		if err != nil || bound.UID != l.UID {
+			t.Fatal(bound, err)
+		}
+		r.keeper.Ended(l)
+		r.pass(proofTakes + time.Second)
+		r.want("10.0.0.2 Bound", warm3, warm4)
+		r.ready("10.0.0.3", "10.0.0.4")
+		if len(r.lost) != 0 || r.taken[true] == 0 {
+			t.Errorf("lost %v, taken %v", r.lost, r.taken)
+		}
+	})
+}
+
+func TestASightingThrowsAnAddressOut(t *testing.T) {
+	for name, quietly := range map[string][]bool{"told by an event": nil, "found by the ADD that takes it": {true}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.warmed()
+				r.hear("10.0.0.2", segment.DoubtSpoken, quietly...)
+				r.ready("10.0.0.3")
+				if quietly != nil {
+					r.hear("10.0.0.2", segment.DoubtSpoken) // the watcher looks as well
+				}
+				r.want("10.0.0.2 Quarantined", warm3, warm4)
+				s := r.lease("10.0.0.2").Spec
+				if s.Reason != v1alpha1.ReasonConflict || s.Conflict.MAC != hostMAC.String() || s.Conflict.Source != "observer" || s.NodeName != thisNode {
+					t.Errorf("set aside %+v", s)
+				}
+				r.pass(proofTakes + time.Second)
+				r.ready("10.0.0.3", "10.0.0.4")
+				if r.conflicts != 1 || !slices.Equal(r.lost, []string{"Conflict"}) {
+					t.Errorf("%d conflicts, lost %v", r.conflicts, r.lost)
+				}
+			})
+		})
+	}
+}
+
+func TestAnAnswerToTheProofThrowsAnAddressOut(t *testing.T) {
+	inBubble(t, func(_ *testing.T, r *rig) {
+		r.keeper.Used("v4", "eth1")
+		r.pass(time.Second)
+		r.hear("10.0.0.2", segment.DoubtSpoken)
+		r.pass(proofTakes)
+		r.want("10.0.0.2 Quarantined", warm3, warm4)
+		r.ready("10.0.0.3")
+	})
+}
+
+func TestInModeObserveASpeakerIsReportedAndTheAddressGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.warmed()
+		r.hear("10.0.0.2", segment.DoubtSpoken)
+		r.pass(proofTakes + time.Second)
+		r.want(warm3, warm4)
+		if r.conflicts != 1 {
+			t.Errorf("%d conflicts", r.conflicts)
+		}
+	}, v4(func(p *v1alpha1.IPPool) {
+		p.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}
+	}))
+}
+
+func TestAVoidedProofIsMadeAgainBeforeTheAddressIsGiven(t *testing.T) {
+	for _, doubt := range []segment.Doubt{segment.DoubtCarrier, segment.DoubtObserver} {
+		t.Run(string(doubt), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.warmed()
+				r.hear("10.0.0.2", doubt)
+				r.ready("10.0.0.3")
+				r.pass(time.Minute)
+				r.ready("10.0.0.3")
+				r.hear("10.0.0.2", segment.DoubtNone)
+				r.ready("10.0.0.3") // not before a whole proof
+				r.pass(2*proofTakes + 2*time.Second)
+				r.ready("10.0.0.2", "10.0.0.3")
+				r.want(warm2, warm3)
+				if r.proofs("10.0.0.2") < 3 || !slices.Equal(r.lost, []string{string(doubt)}) {
+					t.Errorf("%d proofs, lost %v", r.proofs("10.0.0.2"), r.lost)
+				}
+			})
+		})
+	}
+}
+
+func TestLeasesAreGivenUp(t *testing.T) {
+	for reason, change := range map[Reason]func(*v1alpha1.IPPool){
+		Scarce:       func(p *v1alpha1.IPPool) { p.Status.Scarce = true },
+		PoolDisabled: func(p *v1alpha1.IPPool) { p.Spec.Disable = new(true) },
+		NotThisNode:  func(p *v1alpha1.IPPool) { p.Spec.NodeName = []string{"n2"} },
+		Surplus:      func(p *v1alpha1.IPPool) { p.Spec.Warm = new(int64(0)) },
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.warmed()
+				r.changePool(change)
+				r.want()
+				r.ready()
+				if !slices.Equal(r.lost, []string{string(reason), string(reason)}) || r.gauge != [2]int{} {
+					t.Errorf("lost %v, gauge %v", r.lost, r.gauge)
+				}
+			})
+		})
+	}
+	t.Run(string(Cordoned), func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			r.warmed()
+			node := &corev1.Node{}
+			if err := r.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, node); err != nil {
+				t.Fatal(err)
+			}
+			node.Spec.Unschedulable = true
+			if err := r.api.Update(t.Context(), node); err != nil {
+				t.Fatal(err)
+			}
+			r.wake()
+			r.want()
+		})
+	})
+	t.Run("reserved", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			r.warmed()
+			err := r.api.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.0.0.2"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.wake()
+			r.want(warm3, warm4)
+		})
+	})
+	t.Run("the parent is gone", func(_ *testing.T) {
+		inBubble(t, func(_ *testing.T, r *rig) {
+			r.warmed()
+			delete(r.parents, "eth1")
+			r.wake()
+			r.want()
+		})
+	})
+}
+
+func TestALeaseThatAnADDHasTakenIsLeftToIt(t *testing.T) {
+	for name, happens := range map[string]func(*rig){
+		"somebody speaks": func(r *rig) { r.hear("10.0.0.2", segment.DoubtSpoken) },
+		"scarce":          func(r *rig) { r.changePool(func(p *v1alpha1.IPPool) { p.Status.Scarce = true }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.warmed()
+				l, _ := r.keeper.Take(holder.WarmWish{Pool: "v4", Parent: "eth1"})
+				happens(r)
+				r.pass(time.Second)
+				if r.leases()[l.Name] != v1alpha1.StateWarm {
+					t.Fatalf("it is %v", r.leases())
+				}
+				r.keeper.PutBack(l)
+				r.wake()
+				r.pass(time.Second)
+				if r.leases()[l.Name] == v1alpha1.StateWarm {
+					t.Errorf("it is %v after it was put back", r.leases())
+				}
+			})
+		})
+	}
+}
+
+func TestAnAgentThatStartsProvesWhatItFindsAgain(t *testing.T) {
+	for name, session := range map[string]string{"in the same session": thisSession, "after a reboot": "node-1/boot-2"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(_ *testing.T, r *rig) {
+				r.warmed()
+				r.restart(session)
+				r.pass(time.Second)
+				r.ready()
+				r.pass(proofTakes)
+				r.ready("10.0.0.2", "10.0.0.3")
+				r.want(warm2, warm3)
+			})
+		})
+	}
+	t.Run("and gives up what nothing wants any more", func(t *testing.T) {
+		inBubble(t, func(_ *testing.T, r *rig) {
+			r.warmed()
+			r.book.pairs = nil
+			r.restart(thisSession)
+			r.pass(time.Second)
+			r.want()
+		})
+	})
+}
+
+func TestOthersLeasesAreLeftAlone(t *testing.T) {
+	other := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.50"}, Spec: v1alpha1.IPLeaseSpec{
+		Address: "10.0.0.50", Pool: "v4", State: v1alpha1.StateWarm, NodeName: "n2", Parent: "eth1",
+	}}
+	inBubble(t, func(_ *testing.T, r *rig) {
+		r.warmed()
+		r.changePool(func(p *v1alpha1.IPPool) { p.Status.Scarce = true })
+		r.want("10.0.0.50 Warm")
+	}, other)
+}
+
+func TestWhileTheAPIServerIsAwayNothingIsForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.warmed()
+		r.set(func() { r.away = true })
+		r.hear("10.0.0.2", segment.DoubtSpoken)
+		r.pass(time.Minute)
+		r.ready("10.0.0.3") // what was proven stays so
+		r.want(warm2, warm3)
+		r.set(func() { r.away = false })
+		r.pass(retryMost + proofTakes + time.Second)
+		// The failed tries went on to other addresses.
+		if r.leases()["10.0.0.2"] != v1alpha1.StateQuarantined || len(r.leases()) != 3 || r.gauge != [2]int{2, 0} {
+			t.Errorf("leases %v, gauge %v", r.leases(), r.gauge)
+		}
+		if len(r.writes) > 20 {
+			t.Errorf("%d writes: %v", len(r.writes), r.writes)
+		}
+	})
+}
+
+// A pod of this node whose record was lost holds the address, so that nobody
+// hears its frames as a stranger's.
+func TestAnAddressThatAPodHereHoldsIsThrownOutWithThePodsMAC(t *testing.T) {
+	podMAC := hostMAC[:5:5]
+	podMAC = append(podMAC, 9)
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.warmed()
+		r.held[netip.MustParseAddr("10.0.0.2")] = podMAC
+		r.hear("10.0.0.2", segment.DoubtHeld)
+		if s := r.lease("10.0.0.2").Spec; s.State != v1alpha1.StateQuarantined || s.Conflict.MAC != podMAC.String() {
+			t.Errorf("set aside %+v", s)
+		}
+		r.hear("10.0.0.3", segment.DoubtHeld) // by an interface that is going
+		r.pass(time.Minute)
+		if s := r.lease("10.0.0.3").Spec; s.State != v1alpha1.StateWarm {
+			t.Errorf("left %+v", s)
+		}
+		r.hear("10.0.0.3", segment.DoubtNone)
+		r.pass(2*proofTakes + 2*time.Second)
+		r.ready("10.0.0.3", "10.0.0.4")
+	})
+}
+
+func TestAnADDThatWouldGetNoneMayHaveOneThatIsNotReady(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.warmed()
+		r.hear("10.0.0.2", segment.DoubtCarrier)
+		for want, wish := range map[string]holder.WarmWish{
+			"10.0.0.3 ready":     {Pool: "v4", Parent: "eth1", Any: true},
+			"10.0.0.2 not ready": {Pool: "v4", Parent: "eth1", Any: true, Addr: netip.MustParseAddr("10.0.0.2")},
+			"10.0.0.3 not ready": {Pool: "v4", Parent: "eth2", Any: true, Addr: netip.MustParseAddr("10.0.0.3")},
+		} {
+			l, ok := r.keeper.Take(wish)
+			got := l.Name + map[bool]string{true: " ready", false: " not ready"}[l.Ready]
+			if !ok || got != want {
+				t.Errorf("took %s, %v, want %s", got, ok, want)
+			}
+			r.keeper.PutBack(l)
+		}
+		if _, ok := r.keeper.Take(holder.WarmWish{Pool: "other", Parent: "eth1", Any: true}); ok {
+			t.Error("took a lease of another pool")
+		}
+	})
+}
+
+func TestPairsAreJournalledSeldom(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		for range 60 {
+			r.keeper.Used("v4", "eth1")
+			r.pass(10 * time.Second)
+			r.wake()
+		}
+		if r.book.writes > 2 || len(r.book.pairs) != 1 || r.book.pairs[0].Parent != "eth1" {
+			t.Errorf("%d writes, journalled %v", r.book.writes, r.book.pairs)
+		}
+		r.pass(2 * time.Hour)
+		if len(r.book.pairs) != 0 {
+			t.Errorf("journalled %v", r.book.pairs)
+		}
+	})
+}
