@@ -16,18 +16,20 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// memory is the API server's part in memory: one lease per address.
+// memory is the API server's part in memory: one lease per network and address.
 type memory struct {
 	mu             sync.Mutex
-	leases         map[netip.Addr]string // address → pool
+	leases         map[string]string // name → pool
 	creates, lists int
+	// history is told of each lease and its end in their order; nil is allowed.
+	history *history
 	// onList and onCreate are called, unlocked, before the call takes effect.
 	onList   func()
 	onCreate func(netip.Addr) error
 }
 
 func newMemory(pool string, taken ...string) *memory {
-	m := &memory{leases: map[netip.Addr]string{}}
+	m := &memory{leases: map[string]string{}}
 	m.lease(pool, taken...)
 	return m
 }
@@ -36,14 +38,20 @@ func (m *memory) lease(pool string, addrs ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, a := range addrs {
-		m.leases[netip.MustParseAddr(a)] = pool
+		m.leases[nameOf(netip.MustParseAddr(a))] = pool
 	}
 }
 
-func (m *memory) free(addr netip.Addr) {
+// nameOf names a lease in the network of the pools that candidate makes.
+func nameOf(addr netip.Addr) string { return v1alpha1.LeaseName("red", addr) }
+
+func (m *memory) free(addr netip.Addr) { m.delete(nameOf(addr)) }
+
+func (m *memory) delete(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.leases, addr)
+	delete(m.leases, name)
+	m.history.add(name, -1)
 }
 
 func (m *memory) Create(ctx context.Context, r lease.Request) (*v1alpha1.IPLease, error) {
@@ -56,11 +64,13 @@ func (m *memory) Create(ctx context.Context, r lease.Request) (*v1alpha1.IPLease
 	defer m.mu.Unlock()
 	m.creates++
 	l := &v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Address: r.Addr.String(), Pool: r.Pool}}
-	if pool, ok := m.leases[r.Addr]; ok {
+	l.Name = v1alpha1.LeaseName(r.Network, r.Addr)
+	if pool, ok := m.leases[l.Name]; ok {
 		l.Spec.Pool = pool
 		return nil, &lease.TakenError{Lease: l}
 	}
-	m.leases[r.Addr] = r.Pool
+	m.leases[l.Name] = r.Pool
+	m.history.add(l.Name, +1)
 	return l, nil
 }
 
@@ -72,10 +82,15 @@ func (m *memory) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struc
 	defer m.mu.Unlock()
 	m.lists++
 	taken := map[netip.Addr]struct{}{}
-	for addr, p := range m.leases {
-		if p == pool {
-			taken[addr] = struct{}{}
+	for name, p := range m.leases {
+		if p != pool {
+			continue
 		}
+		_, addr, err := v1alpha1.ParseLeaseName(name)
+		if err != nil {
+			return nil, err
+		}
+		taken[addr] = struct{}{}
 	}
 	return taken, nil
 }

@@ -50,7 +50,8 @@ type search struct {
 	Wish
 	// tried are addresses that ended in a conflict.
 	tried map[netip.Addr]struct{}
-	// elsewhere are addresses leased through pools that overlap the searched ones.
+	// elsewhere are addresses met since the last list that are leased through
+	// pools that overlap the searched one.
 	elsewhere map[netip.Addr]struct{}
 	exhausted []ipam.Rejection
 }
@@ -121,6 +122,7 @@ func (s *search) byTruth(ctx context.Context, c ipam.Candidate, cooling bool) (*
 		if err != nil {
 			return nil, nil, err
 		}
+		clear(s.elsewhere)
 		view := s.view(c)
 		view.Cooling, view.Exact = cooling, true
 		view.Taken = func(addr netip.Addr) bool { return s.metOrTried(addr) || seen.has(addr) }
