@@ -52,7 +52,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	defer book.Close()
 	for _, damaged := range book.Corrupt() {
-		log.Error(damaged, "an entry of the journal is set aside; its pod keeps its address until it is deleted")
+		log.Error(damaged, "a file of the journal is set aside: after a loss of power the leases of the last boot are as well, otherwise a pod keeps its address until it is deleted")
 	}
 	kernel, err := bpf.Open(bpf.Options{Dir: s.bpfDir})
 	if err != nil {
@@ -84,6 +84,7 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	defer a.segments.Close()
+	defer a.holders.Wait()
 	return mgr.Start(ctx)
 }
 

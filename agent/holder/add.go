@@ -2,7 +2,6 @@ package holder
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -32,6 +32,9 @@ type adding struct {
 	entry journal.Entry
 	// replaced is the slot that an earlier ADD has left on the very same interface.
 	replaced uint32
+	// staging brings word of the guard that is on its way; guarded tells that it enforces.
+	staging <-chan error
+	guarded bool
 	// bound is what the interface has got so far, in the order of the families.
 	bound []boundAddress
 }
@@ -50,6 +53,9 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	}
 	defer h.attachments.lock(attachment{r.ContainerID, r.Interface})()
 
+	if err := h.reach(ctx); err != nil {
+		return nil, err
+	}
 	a, err := h.begin(ctx, r)
 	if err != nil {
 		return nil, err
@@ -65,6 +71,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 		return nil, err
 	}
 	if err := a.bind(ctx, choice, kept); err != nil {
+		h.away.Store(lease.IsUnavailable(err))
 		a.refused(err)
 		a.undo()
 		return nil, refusal(err)
@@ -72,6 +79,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	for _, b := range a.bound {
 		a.announce(b)
 	}
+	h.tasks.Go(func() { h.afterAdd(a.entry) })
 	return answer(choice, a.bound)
 }
 
@@ -113,17 +121,17 @@ func (h *Holders) begin(ctx context.Context, r agentapi.AddRequest) (*adding, er
 	}, nil
 }
 
-// bind guards the interface and gets one address of each family.
+// bind gets one address of each family, and guards the interface beside that.
 func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept []v1alpha1.IPLease) error {
-	if err := a.guard(); err != nil {
-		return fmt.Errorf("guard %s of pod %s/%s: %w", a.entry.Interface, a.entry.PodNamespace, a.entry.PodName, err)
-	}
 	for _, family := range choice.Families {
 		b, err := a.bindFamily(ctx, family, kept)
 		if err != nil {
 			return err
 		}
 		a.bound = append(a.bound, b)
+	}
+	if err := a.guard(); err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("the runtime gave up: %w", context.Cause(ctx))
@@ -136,38 +144,6 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept []v1alpha1.I
 		a.h.audit(audit.Grant, &a.entry, b.address, "")
 	}
 	return nil
-}
-
-// guard takes a slot and attaches its guard. The interface is down while IPAM
-// runs: the guard is there before the first frame.
-func (a *adding) guard() error {
-	for {
-		slot, err := a.h.slots.take()
-		if err != nil {
-			return err
-		}
-		a.entry.Slot = slot
-		if err := a.h.Journal.Put(a.entry); err != nil {
-			return err
-		}
-		err = a.h.Kernel.AttachGuard(bpf.Guard{
-			Slot: slot, Segment: a.link.ParentIndex, NetNS: a.entry.NetNS, Interface: a.entry.Interface,
-		})
-		if errors.Is(err, bpf.ErrPinned) {
-			// A guard that outlived its entry in the journal: the sweep gives the slot back.
-			a.h.slots.leave(slot)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		break
-	}
-	if a.replaced == 0 {
-		return nil
-	}
-	// The dead slot of the earlier ADD would keep the interface mute.
-	return a.h.Kernel.DetachGuard(a.replaced)
 }
 
 // bindFamily takes over the address that is kept for this pod, or gets a free one.
@@ -183,6 +159,8 @@ func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept []v1alpha1.
 func (a *adding) undo() {
 	ctx, cancel := context.WithTimeout(a.h.background, undoTimeout)
 	defer cancel()
+	// Whether or not the guard came to be: it is killed.
+	_ = a.awaitGuard()
 	if err := a.h.release(ctx, a.entry); err != nil {
 		a.h.later(attachmentOf(&a.entry), "undo of an ADD", err)
 	}
@@ -193,8 +171,12 @@ func (a *adding) refused(err error) {
 	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", shortened(err))
 }
 
-// install lets the slot speak for an address, with the lease's token.
+// install lets the slot speak for an address, with the lease's token, once it
+// is guarded.
 func (a *adding) install(pool *v1alpha1.IPPool, address journal.Address) (segment.Claim, error) {
+	if err := a.guard(); err != nil {
+		return segment.Claim{}, err
+	}
 	c := segment.Claim{
 		Addr: address.Addr, Network: a.h.network(address.Network), Token: address.Token,
 		Mode: pool.ConflictMode(),

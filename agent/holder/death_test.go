@@ -12,12 +12,14 @@ import (
 
 var errDead = errors.New("the agent is dead")
 
-// death ends an agent before its n-th effect: from then on nothing that it
-// does has any.
+// death ends an agent before its n-th effect, or before the first of a name:
+// from then on nothing that it does has any.
 type death struct {
 	mu sync.Mutex
 	// left counts down to the end; negative: never.
 	left int
+	// before is the effect that the agent does not live to see.
+	before string
 	// did is what had an effect, in order.
 	did []string
 }
@@ -25,6 +27,9 @@ type death struct {
 func (d *death) step(what string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if what == d.before {
+		d.left = 0
+	}
 	if d.left == 0 {
 		return errDead
 	}
@@ -63,11 +68,11 @@ func (m mortalJournal) Remove(containerID, ifname string) error {
 	return m.Journal.Remove(containerID, ifname)
 }
 
-func (m mortalKernel) AttachGuard(g bpf.Guard) error {
+func (m mortalKernel) StageGuard(g bpf.Guard) error {
 	if err := m.step("guard"); err != nil {
 		return err
 	}
-	return m.Kernel.AttachGuard(g)
+	return m.Kernel.StageGuard(g)
 }
 
 func (m mortalKernel) KillSlot(slot uint32) error {

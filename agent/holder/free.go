@@ -66,7 +66,7 @@ func (a *adding) create(ctx context.Context, f ipam.Family, sighted func(*v1alph
 		Before: func(_ context.Context, pool *v1alpha1.IPPool, addr netip.Addr) error {
 			// The intent is on disk before the lease exists: a crash in between leaks nothing.
 			a.entry.Addresses = append(a.entry.Addresses[:intents], addressOf(pool, addr, keepsItsName(&a.who)))
-			return a.h.Journal.Put(a.entry)
+			return a.intend()
 		},
 		Try: func(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) (allocate.Outcome, error) {
 			token, err := lease.Token(l)
@@ -82,14 +82,20 @@ func (a *adding) create(ctx context.Context, f ipam.Family, sighted func(*v1alph
 			return outcome, err
 		},
 	})
-	if none := (*ipam.NoPoolError)(nil); errors.As(err, &none) {
-		// Every create was answered: the last intent is somebody else's address.
-		a.entry.Addresses = a.entry.Addresses[:intents]
-	}
 	if err != nil {
+		a.dropIntent(intents, err)
 		return boundAddress{}, err
 	}
 	return boundAddress{pool: pool, address: a.entry.Addresses[intents]}, nil
+}
+
+// dropIntent forgets the intent at index i of a search that failed, unless a
+// lease was created for it, or may have been: what nobody was asked for needs
+// no API server to be undone.
+func (a *adding) dropIntent(i int, err error) {
+	if len(a.entry.Addresses) > i && a.entry.Addresses[i].LeaseUID == "" && !errors.Is(err, lease.ErrUncertain) {
+		a.entry.Addresses = a.entry.Addresses[:i]
+	}
 }
 
 func addressOf(pool *v1alpha1.IPPool, addr netip.Addr, static bool) journal.Address {

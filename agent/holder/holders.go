@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -25,7 +26,9 @@ import (
 
 // Kernel is what binding needs of *bpf.Kernel.
 type Kernel interface {
-	AttachGuard(bpf.Guard) error
+	PrepareGuard(bpf.Guard) error
+	StageGuard(bpf.Guard) error
+	PinGuard(bpf.Guard) error
 	DetachGuard(slot uint32) error
 	GuardAttached(slot uint32) (bool, error)
 	SweepGuards() ([]uint32, error)
@@ -126,7 +129,12 @@ type Holders struct {
 	attachments locks[attachment]
 	leases      locks[string]
 	slots       slots
+	stock       stock
 	pending     *pending
+
+	// pinning keeps the moves of guards apart; unpinned are those that failed.
+	pinning  sync.Mutex
+	unpinned *pending
 
 	// installing orders the installs and the removals of kernel leases: a sweep
 	// must not remove what a new holder has installed in between.
@@ -134,17 +142,31 @@ type Holders struct {
 	// disputed is since when another holder's lease was seen for an address held
 	// here. It belongs to the worker.
 	disputed map[dispute]time.Time
-	// background outlives a call; undo runs in it.
+	// lastBoot is what leases tell of the time before it.
+	lastBoot lastBoot
+	// away is set while the last word of the API server to an ADD was none.
+	away atomic.Bool
+	// background outlives a call; undo runs in it, and tasks are what ADDs have
+	// left to be done.
 	background context.Context
+	tasks      sync.WaitGroup
 }
 
 // New returns Holders over what the journal holds. Restore and Run bring them
 // to life; undo of an ADD and what Run does end with ctx.
 func New(ctx context.Context, o Options) *Holders {
-	h := &Holders{Options: o, pending: newPending(), disputed: map[dispute]time.Time{}, background: ctx}
+	h := &Holders{
+		Options: o, pending: newPending(), unpinned: newPending(),
+		disputed: map[dispute]time.Time{}, background: ctx,
+	}
 	h.slots.next = firstSlot
+	h.stock = stock{slots: &h.slots, prepare: o.Kernel.PrepareGuard}
 	return h
 }
+
+// Wait returns once everything that ADDs have left to be done is done. No ADD
+// may be under way.
+func (h *Holders) Wait() { h.tasks.Wait() }
 
 // Bound returns the entries whose interfaces hold addresses now.
 func (h *Holders) Bound() []journal.Entry {

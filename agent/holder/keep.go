@@ -45,8 +45,12 @@ func (a *adding) keptLeases(ctx context.Context) ([]v1alpha1.IPLease, error) {
 	return kept, nil
 }
 
-// hasOlderSandbox tells whether the journal knows another container of the same pod.
+// hasOlderSandbox tells whether the journal knows another container of the same
+// pod, or a lease from before the last boot does.
 func (a *adding) hasOlderSandbox() bool {
+	if a.h.lastBoot.has(a.who.PodUID, a.who.Interface) {
+		return true
+	}
 	for _, e := range a.h.Journal.All() {
 		if e.PodUID == a.entry.PodUID && e.Interface == a.entry.Interface && e.ContainerID != a.entry.ContainerID {
 			return true
@@ -115,7 +119,7 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 	h := a.h
 	mustProve := lease.NeedsVerification(&old.Spec, h.Session) && pool.ConflictMode() == v1alpha1.ModeEnforce
 	a.entry.Addresses = append(a.entry.Addresses, address)
-	if err := h.Journal.Put(a.entry); err != nil {
+	if err := a.intend(); err != nil {
 		return boundAddress{}, err
 	}
 	held := &a.entry.Addresses[len(a.entry.Addresses)-1]

@@ -2,6 +2,7 @@ package holder
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,8 +180,8 @@ func TestTheUndoOfATakeOverEndsTheOlderSandboxFirst(t *testing.T) {
 	r.add(older)
 	newer := older
 	newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
-	r.death.did, r.death.left = nil, 4
-	if err := add(r, newer); err == nil || r.death.did[3] != "update 10.0.0.2" {
+	r.death.did, r.death.before = nil, "kill"
+	if err := add(r, newer); err == nil || !slices.Contains(r.death.did, "update 10.0.0.2") {
 		t.Fatalf("died after %v, %v", r.death.did, err)
 	}
 	r.restart()

@@ -19,18 +19,34 @@ type memKernel struct {
 	// not exist any more.
 	guards map[uint32]string
 	gone   map[string]bool
+	// pinned are the slots whose guards were made to last.
+	pinned   map[uint32]bool
+	pinFails error
 }
 
 func newMemKernel() *memKernel {
 	return &memKernel{
 		leases: map[bpf.Key]bpf.Lease{}, claims: map[bpf.Key]uint64{}, dead: map[uint32]bool{},
-		guards: map[uint32]string{}, gone: map[string]bool{},
+		guards: map[uint32]string{}, gone: map[string]bool{}, pinned: map[uint32]bool{},
 	}
 }
 
 func (k *memKernel) Now() time.Duration { return time.Hour }
 
-func (k *memKernel) AttachGuard(g bpf.Guard) error {
+func (k *memKernel) PrepareGuard(bpf.Guard) error { return nil }
+
+// PinGuard remembers that it was called; a staged guard judges as well.
+func (k *memKernel) PinGuard(g bpf.Guard) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.pinFails != nil {
+		return k.pinFails
+	}
+	k.pinned[g.Slot] = true
+	return nil
+}
+
+func (k *memKernel) StageGuard(g bpf.Guard) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	device := g.NetNS + " " + g.Interface

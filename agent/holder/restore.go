@@ -44,7 +44,7 @@ func (h *Holders) restore(e *journal.Entry) error {
 		if e.Slot == 0 {
 			return nil
 		}
-		return h.Kernel.KillSlot(e.Slot)
+		return errors.Join(h.Kernel.KillSlot(e.Slot), h.restorePins(e))
 	}
 	var errs []error
 	if _, err := h.OpenSegment(e.ParentIndex); err != nil {
@@ -52,11 +52,12 @@ func (h *Holders) restore(e *journal.Entry) error {
 	}
 	attached, err := h.Kernel.GuardAttached(e.Slot)
 	if err == nil && !attached {
-		err = h.Kernel.AttachGuard(bpf.Guard{Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface})
+		err = h.Kernel.StageGuard(guardOf(e))
 	}
 	if err != nil {
 		errs = append(errs, fmt.Errorf("guard %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err))
 	}
+	errs = append(errs, h.restorePins(e))
 	for _, address := range e.Addresses {
 		// A newer token is that of a newer sandbox of the same pod.
 		if err := h.install(e, address); err != nil && !errors.Is(err, bpf.ErrOlderToken) {
@@ -64,4 +65,13 @@ func (h *Holders) restore(e *journal.Entry) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// restorePins finishes what an agent that died had left of a guard's move.
+func (h *Holders) restorePins(e *journal.Entry) error {
+	err := h.Kernel.PinGuard(guardOf(e))
+	if err != nil {
+		h.unpinned.add(attachmentOf(e))
+	}
+	return err
 }

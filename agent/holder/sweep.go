@@ -15,6 +15,9 @@ const sweepPeriod = 5 * time.Second
 
 // RunSweeps sweeps from time to time until ctx ends.
 func (h *Holders) RunSweeps(ctx context.Context) error {
+	for _, parent := range h.parents() {
+		h.prepare(parent)
+	}
 	for {
 		timer := h.Clock.NewTimer(sweepPeriod)
 		select {
@@ -25,6 +28,9 @@ func (h *Holders) RunSweeps(ctx context.Context) error {
 		}
 		if err := h.Sweep(); err != nil {
 			h.Log.Error(err, "sweep guards of devices that are gone")
+		}
+		if err := h.pinAgain(); err != nil {
+			h.Log.Error(err, "pin guards that enforce already")
 		}
 		if err := h.saveRotations(); err != nil {
 			h.Log.Error(err, "the order of addresses begins anew after a restart")

@@ -68,6 +68,9 @@ func (h *Holders) Run(ctx context.Context) error {
 			h.suspect(ctx)
 		}
 		left, err := h.resume(ctx, patience)
+		if lost := h.setAsideLastBoot(ctx); lost != nil {
+			left, err = left+1, errors.Join(err, lost)
+		}
 		if left == 0 {
 			wait, retry, patience, told = auditPeriod, retryFirst, firstPatience, ""
 			continue

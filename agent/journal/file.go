@@ -17,34 +17,44 @@ type envelope struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// store replaces a file by rename, so that it holds the old value or the new
-// one whenever the machine stops, and syncs the directory. replaced tells
-// that the new value is visible, even if the last sync failed.
-func store(path string, value any) (replaced bool, err error) {
+// replace replaces a file by rename, so that it holds the old value or the new
+// one whenever this process ends. After a loss of power it may hold either, or
+// be cut short.
+func replace(path string, value any) error {
+	return write(path, value, func(*os.File) error { return nil })
+}
+
+// store is replace for what must outlive the machine's end as well: the file
+// holds the old value or the new one then, and the new one once store returned.
+func store(path string, value any) error {
+	if err := write(path, value, (*os.File).Sync); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func write(path string, value any, settle func(*os.File) error) (err error) {
 	data, err := encode(value)
 	if err != nil {
-		return false, err
+		return err
 	}
 	temp, err := os.CreateTemp(filepath.Dir(path), tempPattern)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer func() {
-		if !replaced {
+		if err != nil {
 			err = errors.Join(err, os.Remove(temp.Name()))
 		}
 	}()
 	_, err = temp.Write(data)
 	if err == nil {
-		err = temp.Sync()
+		err = settle(temp)
 	}
 	if err = errors.Join(err, temp.Close()); err != nil {
-		return false, err
+		return err
 	}
-	if err := os.Rename(temp.Name(), path); err != nil {
-		return false, err
-	}
-	return true, syncDir(filepath.Dir(path))
+	return os.Rename(temp.Name(), path)
 }
 
 // load reads what store wrote. An error that is no *os.PathError means that the file is corrupt.

@@ -31,7 +31,7 @@ func (j *Journal) PutIdentity(id Identity) error {
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	if _, err := store(path, id); err != nil {
+	if err := store(path, id); err != nil {
 		return fmt.Errorf("journal the identity of node %s: %w", id.Node, err)
 	}
 	j.mu.Lock()

@@ -27,7 +27,7 @@ type Journal struct {
 	corrupt []*CorruptError
 
 	// writers order the writes to one file; files are spread over them, so
-	// that the fsyncs of several pods run side by side.
+	// that those of several pods run side by side.
 	writers [16]sync.Mutex
 	seed    maphash.Seed
 
@@ -66,7 +66,9 @@ func (j *Journal) Close() error { return j.lock.Close() }
 func (j *Journal) Corrupt() []*CorruptError { return j.corrupt }
 
 // Put writes an entry, in place of an older one of the same container and
-// interface. It is on disk when Put returns without an error.
+// interface. It outlives this process when Put returns without an error. It
+// does not wait for the disk: after the end of the machine its pods have ended
+// and their leases are another session's, with an entry or without.
 func (j *Journal) Put(e Entry) error {
 	k := key{e.ContainerID, e.Interface}
 	path, err := j.path(k)
@@ -78,16 +80,12 @@ func (j *Journal) Put(e Entry) error {
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	replaced, err := store(path, e)
-	if replaced {
-		// Even where the directory could not be synced: this is what the file says now.
-		j.mu.Lock()
-		j.entries[k] = e
-		j.mu.Unlock()
-	}
-	if err != nil {
+	if err := replace(path, e); err != nil {
 		return fmt.Errorf("journal %s of container %s: %w", e.Interface, e.ContainerID, err)
 	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries[k] = e
 	return nil
 }
 
@@ -105,11 +103,8 @@ func (j *Journal) Remove(containerID, ifname string) error {
 		return fmt.Errorf("journal: forget %s of container %s: %w", ifname, containerID, err)
 	}
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	delete(j.entries, k)
-	j.mu.Unlock()
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("journal: forget %s of container %s: %w", ifname, containerID, err)
-	}
 	return nil
 }
 
@@ -148,7 +143,7 @@ func (j *Journal) PutRotations(last map[string]netip.Addr) error {
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	if _, err := store(path, last); err != nil {
+	if err := store(path, last); err != nil {
 		return fmt.Errorf("journal rotations: %w", err)
 	}
 	j.mu.Lock()

@@ -33,7 +33,7 @@ func (j *Journal) PutPairs(pairs []Pair) error {
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	if _, err := store(path, pairs); err != nil {
+	if err := store(path, pairs); err != nil {
 		return fmt.Errorf("journal pairs of pool and parent: %w", err)
 	}
 	j.mu.Lock()

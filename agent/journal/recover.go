@@ -74,8 +74,7 @@ func (j *Journal) readEntries() error {
 		}
 		j.entries[key{e.ContainerID, e.Interface}] = e
 	}
-	// A rename that was seen before the crash may not have been synced.
-	return syncDir(dir)
+	return nil
 }
 
 // named checks that a file holds the entry that its name says.

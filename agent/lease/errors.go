@@ -61,7 +61,11 @@ func IsUnavailable(err error) bool {
 }
 
 // uncertain marks an error after which nobody knows whether a write happened.
+// Who got no connection has written nothing.
 func uncertain(err error) error {
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+		return err
+	}
 	if IsUnavailable(err) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%w: %w", ErrUncertain, err)
 	}

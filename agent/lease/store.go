@@ -72,7 +72,7 @@ func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error
 		case errors.Is(getErr, ErrGone):
 			// Freed in between: it may be ours yet.
 		case getErr != nil:
-			return nil, fmt.Errorf("create lease %s: %w", name, getErr)
+			return nil, fmt.Errorf("create lease %s: %w", name, uncertain(getErr))
 		case s.heldBy(present, r.Holder.ContainerID, r.Holder.Interface):
 			return present, nil
 		default:

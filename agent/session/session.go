@@ -34,12 +34,16 @@ func ID(nodeUID types.UID, bootID string) string {
 // are the same all the while.
 func Continue(now string, journalled []string) string {
 	for _, s := range journalled {
-		if boot(s) == boot(now) {
+		if SameBoot(s, now) {
 			return s
 		}
 	}
 	return now
 }
+
+// SameBoot tells whether two sessions of a node are of one boot, so that what
+// the one has started may still run in the other.
+func SameBoot(a, b string) bool { return boot(a) == boot(b) }
 
 // boot is the boot ID of a session.
 func boot(session string) string {

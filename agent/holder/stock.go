@@ -1,0 +1,74 @@
+package holder
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// stockSize is how many guards are loaded ahead for each parent that pods use.
+// A burst of more pods than that loads the others on the spot.
+const stockSize = 8
+
+// stock hands out slots whose guards are loaded already, which the verifier
+// takes tens of milliseconds for. Safe for concurrent use.
+type stock struct {
+	slots   *slots
+	prepare func(bpf.Guard) error
+
+	// filling is held while guards are being loaded: one after the other.
+	filling sync.Mutex
+
+	mu    sync.Mutex
+	ready map[int][]uint32
+}
+
+// take returns a slot for an interface on a parent.
+func (s *stock) take(parent int) (uint32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ready := s.ready[parent]
+	if len(ready) == 0 {
+		return s.slots.take()
+	}
+	s.ready[parent] = ready[1:]
+	return ready[0], nil
+}
+
+// fill loads guards for a parent until there are stockSize, or ctx ends. A call
+// beside another one has nothing to do.
+func (s *stock) fill(ctx context.Context, parent int) error {
+	if !s.filling.TryLock() {
+		return nil
+	}
+	defer s.filling.Unlock()
+	for ctx.Err() == nil && s.missing(parent) {
+		slot, err := s.slots.take()
+		if err != nil {
+			return err
+		}
+		if err := s.prepare(bpf.Guard{Slot: slot, Segment: parent}); err != nil {
+			s.slots.free(slot)
+			return fmt.Errorf("load guards ahead: %w", err)
+		}
+		s.add(parent, slot)
+	}
+	return nil
+}
+
+func (s *stock) missing(parent int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ready[parent]) < stockSize
+}
+
+func (s *stock) add(parent int, slot uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ready == nil {
+		s.ready = map[int][]uint32{}
+	}
+	s.ready[parent] = append(s.ready[parent], slot)
+}
