@@ -6,8 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -280,3 +285,227 @@ type realClock struct{}
 
 func (realClock) Now() time.Time                  { return time.Now() }
 func (realClock) Since(t time.Time) time.Duration { return time.Since(t) }
+
+// freed ends leases of this node.
+func freed(m *memory, a *Allocator, pool string, addrs ...string) {
+	for _, addr := range addrs {
+		m.free(netip.MustParseAddr(addr))
+		a.Freed(pool, netip.MustParseAddr(addr))
+	}
+}
+
+func TestThePoolSaysHowLongAnAddressCoolsDown(t *testing.T) {
+	m := newMemory("a")
+	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	a := New(Options{Leases: m, Clock: clock, Last: map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.9")}})
+	w := wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.4"))
+	w.Family.Pools[0].Pool.Spec.Reclaim = &v1alpha1.Reclaim{Cooldown: &metav1.Duration{Duration: time.Hour}}
+	var got []string
+	for range 2 {
+		got = append(got, get(t, a, w))
+	}
+	freed(m, a, "a", got...)
+	got = append(got, get(t, a, w))
+	clock.SetTime(time.Unix(0, 0).Add(time.Hour - time.Second))
+	got = append(got, get(t, a, w), get(t, a, w))
+	if want := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.1"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	clock.SetTime(time.Unix(0, 0).Add(2 * time.Hour))
+	freed(m, a, "a", "10.0.0.1", "10.0.0.4", "10.0.0.3")
+	clock.SetTime(time.Unix(0, 0).Add(3 * time.Hour))
+	// The rotation goes on at 10.0.0.2; the last one freed waits for another.
+	if got := []string{get(t, a, w), get(t, a, w)}; !slices.Equal(got, []string{"10.0.0.4", "10.0.0.1"}) {
+		t.Errorf("after the cooldown: %v", got)
+	}
+}
+
+func TestABackupGoesBeforeWhatCoolsDown(t *testing.T) {
+	m := newMemory("a", "10.0.0.1", "10.0.0.2")
+	// Another node has freed 10.0.0.2, which the controller's bitmap still marks.
+	w := wishFor(candidate(t, "a", []string{"10.0.0.1", "10.0.0.2"}, "10.0.0.1-10.0.0.2"), candidate(t, "b", nil, "10.0.0.9"))
+	a := agent(m, nil)
+	freed(m, a, "a", "10.0.0.1")
+	m.free(netip.MustParseAddr("10.0.0.2"))
+	for _, want := range []string{"10.0.0.9", "10.0.0.1", "10.0.0.2"} {
+		if got := get(t, a, w); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestAListDoesNotEndTheCooldown(t *testing.T) {
+	// The bitmap knows nothing of nine leases, and one address cools down on
+	// another node: after the collisions a list shows both to be free.
+	m := newMemory("a")
+	for n := 1; n <= 9; n++ {
+		m.lease("a", fmt.Sprintf("10.0.0.%d", n))
+	}
+	w := wishFor(candidate(t, "a", []string{"10.0.0.10"}, "10.0.0.1-10.0.0.11"))
+	w.Sighted = func(_ *v1alpha1.IPPool, addr netip.Addr) bool {
+		return addr.String() == "10.0.0.11" && m.creates < maxCollisions // gone by then
+	}
+	for _, want := range []string{"10.0.0.11", "10.0.0.10"} {
+		a := agent(m, map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.11")})
+		if got := get(t, a, w); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// TestCallsShareAList: what waits while a list is under way shares the next
+// one, which begins after all of them have asked.
+func TestCallsShareAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("a", "10.0.0.1")
+		gate := make(chan struct{})
+		m.onList = func() { <-gate }
+		a := agent(m, nil)
+		w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1"))
+		var wg sync.WaitGroup
+		ask := func() {
+			wg.Go(func() {
+				if _, _, err := a.OnDemand(t.Context(), w); !isExhausted(err) {
+					t.Errorf("got %v", err)
+				}
+			})
+			synctest.Wait()
+		}
+		ask()
+		for range 4 {
+			ask()
+		}
+		close(gate)
+		wg.Wait()
+		if m.lists != 2 {
+			t.Errorf("%d lists for 5 calls", m.lists)
+		}
+	})
+}
+
+func TestAnAddressFreedAfterAListBeganIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("a", "10.0.0.1")
+		// The API server answers late: what it answers is from before.
+		a := agent(m, nil)
+		gate, late := make(chan struct{}), &lateLists{memory: m}
+		late.gate = gate
+		a.leases = late
+		w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1"))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, _, err := a.OnDemand(t.Context(), w); !isExhausted(err) {
+				t.Errorf("the first: %v", err)
+			}
+		})
+		synctest.Wait()
+		m.free(netip.MustParseAddr("10.0.0.1"))
+		wg.Go(func() {
+			if l, _, err := a.OnDemand(t.Context(), w); err != nil {
+				t.Errorf("the second, who asked later: %v, %v", l, err)
+			}
+		})
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+	})
+}
+
+// lateLists answers a list with what it was when asked, once the gate is open.
+type lateLists struct {
+	*memory
+	gate chan struct{}
+}
+
+func (l *lateLists) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error) {
+	taken, err := l.memory.TakenIn(ctx, pool)
+	<-l.gate
+	return taken, err
+}
+
+func TestACallerThatLeavesDoesNotEndTheListOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("a", "10.0.0.1")
+		gate := make(chan struct{})
+		m.onList = func() { <-gate }
+		a := agent(m, nil)
+		w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1"))
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, _, err := a.OnDemand(ctx, w); !errors.Is(err, context.Canceled) {
+				t.Errorf("who left: %v", err)
+			}
+		})
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		wg.Go(func() {
+			if _, _, err := a.OnDemand(t.Context(), w); !isExhausted(err) {
+				t.Errorf("who stayed: %v", err)
+			}
+		})
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+	})
+}
+
+func isExhausted(err error) bool {
+	none := (*ipam.NoPoolError)(nil)
+	return errors.As(err, &none) && none.Exhausted()
+}
+
+// TestWorkersOfANodeDivideWhatAListShows: no two of them try one address.
+func TestWorkersOfANodeDivideWhatAListShows(t *testing.T) {
+	const workers = 5
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("a")
+		var marked []string
+		for n := range workers {
+			marked = append(marked, fmt.Sprintf("10.0.0.%d", n+1))
+		}
+		// The bitmap marks all of them, wrongly: only a list shows the truth.
+		w := wishFor(candidate(t, "a", marked, fmt.Sprintf("10.0.0.1-10.0.0.%d", workers)))
+		gate := make(chan struct{})
+		w.Before = func(context.Context, *v1alpha1.IPPool, netip.Addr) error { <-gate; return nil }
+		a := agent(m, nil)
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				if _, _, err := a.OnDemand(t.Context(), w); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+		if m.creates != workers {
+			t.Errorf("%d creates for %d addresses", m.creates, workers)
+		}
+	})
+}
+
+func TestTheLastAddressIsTriedThoughAnotherCallTriesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("a")
+		w := wishFor(candidate(t, "a", nil, "10.0.0.1"))
+		gate := make(chan struct{})
+		fails := w
+		fails.Before = func(context.Context, *v1alpha1.IPPool, netip.Addr) error { <-gate; return errors.New("disk full") }
+		a := agent(m, nil)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, _, err := a.OnDemand(t.Context(), fails); err == nil {
+				t.Error("the first got the address")
+			}
+		})
+		synctest.Wait()
+		if got := get(t, a, w); got != "10.0.0.1" {
+			t.Errorf("got %s", got)
+		}
+		close(gate)
+		wg.Wait()
+	})
+}
