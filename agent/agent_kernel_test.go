@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -41,6 +40,8 @@ type machine struct {
 	parent string
 	node   *corev1.Node
 	pods   int
+	// asker asks for what it does not get.
+	asker agentapi.AddRequest
 }
 
 // start runs the agent until the test ends.
@@ -114,7 +115,7 @@ func namespace(name string) *corev1.Namespace {
 }
 
 // sandbox makes a pod with a network namespace and a macvlan in it.
-func (m *machine) sandbox() agentapi.AddRequest {
+func (m *machine) sandbox(change ...func(*corev1.Pod)) agentapi.AddRequest {
 	t := m.t
 	t.Helper()
 	m.pods++
@@ -122,21 +123,17 @@ func (m *machine) sandbox() agentapi.AddRequest {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{
 		NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "none"}},
 	}}
+	for _, c := range change {
+		c(pod)
+	}
 	check(t, m.Create(t.Context(), pod))
 	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), name))
 	check(t, err)
 	t.Cleanup(func() { check(t, ns.Delete()) })
-	parent, err := net.InterfaceByName(m.parent)
-	check(t, err)
-	f, err := os.Open(ns.Path())
-	check(t, err)
-	defer f.Close()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.ParentIndex, attrs.Namespace = "eth0", parent.Index, netlink.NsFd(f.Fd())
-	check(t, netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+	m.link(t, ns.Path(), "eth0")
 	return agentapi.AddRequest{
 		Attachment: agentapi.Attachment{ContainerID: name, Interface: "eth0"}, NetNS: ns.Path(),
-		Pod:     agentapi.Pod{Namespace: "shop", Name: name, UID: string(pod.UID)},
+		Pod:     agentapi.Pod{Namespace: pod.Namespace, Name: name, UID: string(pod.UID)},
 		Network: agentapi.Network{Name: "underlay", Type: "macvlan"},
 	}
 }
@@ -244,6 +241,8 @@ func TestTheAgent(t *testing.T) {
 		})
 		t.Log(m.lease(netip.MustParseAddr(l.Name)).Spec.Message)
 	})
+
+	t.Run("every rule of choosing", m.rules)
 
 	t.Run("carries out a DEL soon after the API server's return", func(t *testing.T) {
 		r := m.sandbox()
