@@ -24,6 +24,7 @@ import (
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/pool"
 	"github.com/fenceline/fenceline/controller/reclaim"
+	"github.com/fenceline/fenceline/controller/reserved"
 	"github.com/fenceline/fenceline/controller/servertime"
 )
 
@@ -105,6 +106,10 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 	}
 	if err := pools.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up pools: %w", err)
+	}
+	reservations := &reserved.Reconciler{Client: mgr.GetClient(), Events: recorder, Clock: clock.RealClock{}}
+	if err := reservations.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up reservations: %w", err)
 	}
 	indexes := &agents.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
 	if err := indexes.SetupWithManager(mgr); err != nil {

@@ -1,0 +1,95 @@
+package reserved
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+func set(t testing.TB, entries ...string) ipam.Set {
+	t.Helper()
+	s, err := ipam.ParseSet(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestMatch(t *testing.T) {
+	sets := []ipam.Set{set(t, "10.1.0.0/30"), set(t, "10.1.0.2-10.1.0.9", "fd00::1"), set(t, "10.9.0.0/16")}
+	union := set(t, "10.1.0.0-10.1.0.9", "fd00::1", "10.9.0.0/16")
+	var leases []v1alpha1.IPLease
+	for i, a := range []string{"10.1.0.1", "10.1.0.2", "10.1.0.9", "10.1.0.10", "fd00::1", "fd00::2", ""} {
+		leases = append(leases, bound(a, i))
+	}
+	want := [][]string{{"10.1.0.1", "10.1.0.2"}, {"10.1.0.2", "10.1.0.9", "fd00::1"}, nil}
+	for i, found := range match(sets, union, leases) {
+		var got []string
+		for _, l := range found {
+			got = append(got, l.Spec.Address)
+		}
+		if !slices.Equal(got, want[i]) {
+			t.Errorf("reservation %d: %v, want %v", i, got, want[i])
+		}
+	}
+}
+
+func TestLeasesThatWake(t *testing.T) {
+	r := &Reconciler{}
+	wakes := r.leaseOfReserved()
+	reserved, other := bound("10.1.0.1", 0), bound("10.2.0.1", 0)
+	if wakes.Create(event.CreateEvent{Object: &reserved}) {
+		t.Error("before the first pass, which looks at all leases, one wakes")
+	}
+	watched := set(t, "10.1.0.0/24")
+	r.watched.Store(&watched)
+
+	moved := bound("10.1.0.1", 1)
+	said := reserved
+	said.Spec.Message = "another"
+	for _, row := range []struct {
+		name      string
+		got, want bool
+	}{
+		{"a lease of a reserved address comes", wakes.Create(event.CreateEvent{Object: &reserved}), true},
+		{"it ends", wakes.Delete(event.DeleteEvent{Object: &reserved}), true},
+		{"another pod has it", wakes.Update(event.UpdateEvent{ObjectOld: &reserved, ObjectNew: &moved}), true},
+		{"what nobody is told of changes", wakes.Update(event.UpdateEvent{ObjectOld: &reserved, ObjectNew: &said}), false},
+		{"a lease of another address comes", wakes.Create(event.CreateEvent{Object: &other}), false},
+		{"and ends", wakes.Delete(event.DeleteEvent{Object: &other}), false},
+	} {
+		if row.got != row.want {
+			t.Errorf("%s: wakes %v", row.name, row.got)
+		}
+	}
+}
+
+// BenchmarkPass is one pass over 50 000 leases with 100 reservations of ten
+// ranges each, which hold every tenth lease.
+func BenchmarkPass(b *testing.B) {
+	leases := make([]v1alpha1.IPLease, 0, 50000)
+	for i := range cap(leases) {
+		leases = append(leases, bound(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), i))
+	}
+	var all []v1alpha1.ReservedIP
+	for i := range 100 {
+		var ips []string
+		for j := range 10 {
+			at := (i*10 + j) * 50
+			ips = append(ips, fmt.Sprintf("10.0.%d.%d-10.0.%d.%d", at>>8&255, at&255, (at+4)>>8&255, (at+4)&255))
+		}
+		all = append(all, *reservation(ips...))
+	}
+	for b.Loop() {
+		sets := make([]ipam.Set, len(all))
+		for i := range all {
+			sets[i], _ = ipam.ReservedBy(&all[i])
+		}
+		match(sets, ipam.ReservedSet(all), leases)
+	}
+}

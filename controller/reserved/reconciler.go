@@ -1,0 +1,115 @@
+package reserved
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/condition"
+)
+
+// interval is the shortest time between two passes over all leases.
+const interval = time.Second
+
+// Reconciler publishes the status of all reservations together: a lease belongs
+// to as many of them as have its address, and one pass over the leases serves all.
+type Reconciler struct {
+	Client client.Client
+	Events events.EventRecorder
+	Clock  clock.PassiveClock
+
+	// watched are all reserved addresses as of the last pass; nil before the
+	// first. Leases of other addresses wake nobody.
+	watched atomic.Pointer[ipam.Set]
+	// next is when the next pass may be. Passes do not run at the same time.
+	next time.Time
+}
+
+// Reconcile publishes what has changed.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	now := r.Clock.Now()
+	if wait := r.next.Sub(now); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	r.next = now.Add(interval)
+
+	var reservations v1alpha1.ReservedIPList
+	if err := r.Client.List(ctx, &reservations); err != nil {
+		return ctrl.Result{}, fmt.Errorf("list reservations: %w", err)
+	}
+	facts, err := r.facts(ctx, reservations.Items, metav1.NewTime(now))
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	var errs []error
+	stale := false
+	for _, f := range facts {
+		err := r.publish(ctx, f)
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			// It has changed since it was read: look again, after its event.
+			stale = true
+			continue
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return ctrl.Result{}, err
+	}
+	if stale {
+		return ctrl.Result{RequeueAfter: interval}, nil
+	}
+	return ctrl.Result{}, nil
+}
+
+// facts looks at the leases after the watch knows what to look for: a lease
+// that comes in between is seen by the one or by the other.
+func (r *Reconciler) facts(ctx context.Context, reservations []v1alpha1.ReservedIP, now metav1.Time) ([]Facts, error) {
+	all := ipam.ReservedSet(reservations)
+	r.watched.Store(&all)
+	if len(reservations) == 0 {
+		return nil, nil
+	}
+	var leases v1alpha1.IPLeaseList
+	if err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list leases: %w", err)
+	}
+	facts := make([]Facts, len(reservations))
+	sets := make([]ipam.Set, len(reservations))
+	for i := range reservations {
+		facts[i] = Facts{Reservation: &reservations[i], Now: now}
+		sets[i], facts[i].Invalid = ipam.ReservedBy(&reservations[i])
+	}
+	for i, found := range match(sets, all, leases.Items) {
+		facts[i].Leases = found
+	}
+	return facts, nil
+}
+
+// publish writes a status that has changed.
+func (r *Reconciler) publish(ctx context.Context, f Facts) error {
+	status := Status(f)
+	old := f.Reservation.Status
+	if equality.Semantic.DeepEqual(old, status) {
+		return nil
+	}
+	f.Reservation.Status = status
+	if err := r.Client.Status().Update(ctx, f.Reservation); err != nil {
+		return fmt.Errorf("publish status of reservation %s: %w", f.Reservation.Name, err)
+	}
+	for _, e := range condition.Events(old.Conditions, status.Conditions) {
+		r.Events.Eventf(f.Reservation, nil, e.Type, e.Reason, "Publish", "%s", e.Note)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+// Package reserved publishes the status of ReservedIPs: what cannot be read, and
+// who still has an address that is to be kept back. Agents read the reservations
+// themselves; a lease that stands is left alone until it ends.
+package reserved
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/condition"
+)
+
+// Reasons of conditions.
+const (
+	reasonReady        = "Ready"
+	reasonInvalid      = "Invalid"
+	reasonAddressInUse = "AddressInUse"
+	reasonNone         = "None"
+)
+
+// Facts are what a status is made of.
+type Facts struct {
+	Reservation *v1alpha1.ReservedIP
+	// Invalid joins a problem for every entry that cannot be read.
+	Invalid error
+	// Leases of reserved addresses, in any pool and network.
+	Leases []*v1alpha1.IPLease
+	Now    metav1.Time
+}
+
+// Status makes the status of a reservation. Conditions that stay as they were
+// keep their time of transition.
+func Status(f Facts) v1alpha1.ReservedIPStatus {
+	r := f.Reservation
+	return v1alpha1.ReservedIPStatus{
+		ObservedGeneration: r.Generation,
+		InUse:              int64(len(f.Leases)),
+		Conditions:         condition.Set(r.Status.Conditions, r.Generation, f.Now, ready(f.Invalid), inUse(f.Leases)),
+	}
+}
+
+func ready(invalid error) metav1.Condition {
+	if invalid == nil {
+		return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonReady}
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonInvalid,
+		Message: "the other entries are reserved: " + condition.Problems(invalid),
+	}
+}
+
+func inUse(leases []*v1alpha1.IPLease) metav1.Condition {
+	if len(leases) == 0 {
+		return metav1.Condition{Type: v1alpha1.ConditionInUse, Status: metav1.ConditionFalse, Reason: reasonNone}
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionInUse, Status: metav1.ConditionTrue, Reason: reasonAddressInUse,
+		Message: "reserved once they are free: " + condition.Leases(leases),
+	}
+}
