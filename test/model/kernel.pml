@@ -1,0 +1,80 @@
+/* What the programs in bpf/ do, and what the wire does to frames. */
+
+inline kill(m) {
+	if
+	:: slot[m] == ALIVE -> slot[m] = DEAD; greatest[m] = 0
+	:: else
+	fi
+}
+
+/* agent/holder/kill.go killSpeakers */
+inline kill_speakers(m) {
+	if
+#ifdef SPARES_INTENT
+	:: installed[m] == 0 /* has not spoken yet, says the code */
+#endif
+	:: else -> kill(m)
+	fi
+}
+
+/* An ADD that stalls before its probe can be named as predecessor: open. */
+#ifdef CLAIMED_UNPROBED
+#define BY_VERIFIER 0
+#else
+#define BY_VERIFIER (said == asked)
+#endif
+
+/* bpf/fence.h fence_raise: a newer claim fences. */
+inline raise(m) {
+	if
+#ifdef ANY_CLAIM_FENCES
+	:: slot[m] == ALIVE && installed[m] && said < installed[m] -> greatest[m] = VERSIONS
+#endif
+#ifdef NO_CLAIM_FENCES
+	:: slot[m] == ALIVE
+#endif
+	:: slot[m] == ALIVE && installed[m] && said > installed[m] && said > greatest[m] ->
+		SEEN(FENCE_BY_CLAIM);
+		assert(P6_living_pod || m != 0 || !wanted[0] || links || BY_VERIFIER);
+		greatest[m] = said
+	:: else
+	fi
+}
+
+/* bpf/ingress.h ingress_claim, and agent/segment/defence.go: somebody's claim arrives. */
+inline hear_claim(m) {
+	raise(m);
+	if
+	:: runs[m] && HOLDING(m) && VOICE(m) && said < installed[m] ->
+		SEEN(DEFENCE);
+		claimed[m] = installed[m]
+	:: else
+	fi
+}
+
+/* bpf/lease.go InstallLease: only a newer token, and the greatest claim stays (R9). */
+inline install(m) {
+	before = FENCED(m);
+	if
+	:: said > installed[m] -> installed[m] = said
+	:: else
+	fi;
+#ifdef WITHOUT_R9
+	greatest[m] = 0;
+#endif
+	/* Who was fenced gets its voice back only where nobody else has one. */
+	assert(P4_acked_is_fenced || !before || !VOICE(m) || !OTHER_VOICE(m))
+}
+
+/* A frame needs both links when it arrives. */
+#define CLAIM_OF(s) \
+	:: d_step { !ended && s != m && claimed[s] && up[s] && HEARS(m) -> said = claimed[s]; hear_claim(m) }
+
+proctype Wire(byte m) {
+end:	do
+	CLAIM_OF(0)
+	CLAIM_OF(1)
+	CLAIM_OF(2)
+	:: d_step { !ended && asked && asked_by != m && up[asked_by] && HEARS(m) -> said = asked; hear_claim(m) }
+	od
+}

@@ -1,0 +1,149 @@
+//go:build model
+
+package model
+
+import "testing"
+
+const (
+	oneSpeaker       = "P1_one_speaker"
+	greaterTokenWins = "P2_greater_token_wins"
+	proven           = "P3_proven"
+	ackedIsFenced    = "P4_acked_is_fenced"
+	notStuck         = "P5_not_stuck"
+	livingPod        = "P6_living_pod"
+	record           = "P7_record"
+	answeredUnfenced = "P8_answered_unfenced"
+	situation        = "seen"
+)
+
+// With all rules in force no property can be violated, whatever breaks.
+func TestTheProtocolIsSafe(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		defines []string
+	}{
+		{"while links are cut and go deaf", []string{"VERSIONS=5", "LINKS=2"}},
+		{"while agents crash at any step", []string{"VERSIONS=6", "CRASHES=1"}},
+		{"while agents crash and links are cut", []string{"VERSIONS=4", "LINKS=1", "CRASHES=2"}},
+		{"while machines start anew or are imaged again", []string{"VERSIONS=5", "LINKS=1", "LIVES=1"}},
+		{"while leases are deleted by hand", []string{"VERSIONS=5", "LINKS=1", "DELETIONS=1"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := search{defines: test.defines, bits: 29, optimize: 2}.check(t)
+			t.Log(f)
+			if f.violated != "" {
+				t.Errorf("%s is violated by\n%s", f.violated, f.trace)
+			}
+			if f.hash < fullHash {
+				t.Errorf("hash factor %.0f: states may be left out, use more bits", f.hash)
+			}
+		})
+	}
+}
+
+// Each rule is needed: without it the checker finds a way to break a property.
+func TestEveryRuleIsNeeded(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		defines  []string
+		violated string
+	}{
+		{"R2: a deaf listener's silence is Unknown", []string{"VERSIONS=4", "LINKS=1", "WITHOUT_R2"}, proven},
+		{"R3: holders repeat their claims", []string{"VERSIONS=4", "LINKS=1", "WITHOUT_R3"}, oneSpeaker},
+		{"R4: from free, a claim follows silence", []string{"VERSIONS=4", "DELETIONS=1", "WITHOUT_R4"}, livingPod},
+		{"R6: fence before free", []string{"VERSIONS=4", "WITHOUT_R6"}, proven},
+		{"R7: a GET by name decides", []string{"VERSIONS=4", "LINKS=1", "WITHOUT_R7_GET"}, record},
+		{"R7: what was fenced here is not created again", []string{"VERSIONS=6", "LINKS=1", "DELETIONS=2", "WITHOUT_R7_FENCED"}, ackedIsFenced},
+		{"R8: another session's holder is verified", []string{"VERSIONS=4", "LIVES=1", "WITHOUT_R8"}, proven},
+		{"R9: the greatest claim is never lowered", []string{"VERSIONS=5", "CRASHES=1", "WITHOUT_R9"}, ackedIsFenced},
+		{"only a newer claim fences", []string{"VERSIONS=4", "LINKS=1", "ANY_CLAIM_FENCES"}, greaterTokenWins},
+		{"a newer claim fences", []string{"VERSIONS=2", "NO_CLAIM_FENCES"}, notStuck},
+		{"R10: confirmed before answered", []string{"VERSIONS=4", "WITHOUT_R10"}, answeredUnfenced},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			expect(t, test.defines, test.violated)
+		})
+	}
+}
+
+// Where the code is weaker than the protocol that is proved above. A row goes
+// from here to the rules when the code follows.
+func TestOpenFindings(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		defines  []string
+		violated string
+	}{
+		{"an ack of any zombie counts as the last holder's", []string{"VERSIONS=5", "LINKS=2", "ANY_ACK"}, proven},
+		{"a verifier spares its own node's ADD that has not installed", []string{"VERSIONS=4", "SPARES_INTENT"}, ackedIsFenced},
+		{"a claim between the decision to create again and its install is lost", []string{"VERSIONS=6", "LINKS=1", "DELETIONS=2", "ONE_LOOK"}, ackedIsFenced},
+		{"evidence of hearing outlives the hearing", []string{"VERSIONS=4", "LINKS=1", "OLD_EVIDENCE"}, proven},
+		{"a verifier claims for a predecessor that has never probed", []string{"VERSIONS=5", "DELETIONS=1", "CLAIMED_UNPROBED"}, livingPod},
+		{"an ADD from free that stalls is answered when its lease is gone", []string{"VERSIONS=4", "STALLED_ADD"}, proven},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			expect(t, test.defines, test.violated)
+		})
+	}
+}
+
+// A model in which nothing happens is safe too: each situation is reached.
+func TestEverySituationIsReachable(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		seek    string
+		defines []string
+	}{
+		{"a claim fences", "FENCE_BY_CLAIM", nil},
+		{"an ack is heard", "ACK_HEARD", nil},
+		{"an ack is lost, and silence decides", "ACK_LOST", nil},
+		{"a holder behind a cut link is taken for silent", "SILENT_BET", []string{"LINKS=1"}},
+		{"a link heals, and both owners live", "HEALED_WITH_TWO", []string{"LINKS=1"}},
+		{"a holder defends its address", "DEFENCE", nil},
+		{"a newer claim comes before an ADD is confirmed", "NOT_CONFIRMED", nil},
+		{"a verifier frees", "FREED_BY_VERIFIER", nil},
+		{"another verifier is asked", "REASSIGNED", nil},
+		{"an ADD gets a free address", "ADD_FROM_FREE", nil},
+		{"an ADD meets a living pod without a lease", "ADD_ANSWERED", []string{"DELETIONS=1"}},
+		{"an ADD takes a quarantined address over", "ADD_TAKEN_OVER", nil},
+		{"a holder yields to another", "YIELDED", []string{"LINKS=1"}},
+		{"a lost lease is created again", "LEASE_RECREATED", []string{"DELETIONS=1"}},
+		{"a machine meets a lease of its earlier life", "SESSION_ENDED", []string{"LIVES=1"}},
+		{"a crash after the lease was created", "CRASHED+CREATED", []string{"CRASHES=1"}},
+		{"a crash after the claim", "CRASHED+CLAIMED", []string{"CRASHES=1"}},
+		{"a crash after a take-over was written", "CRASHED+TAKEN", []string{"CRASHES=1"}},
+		{"a crash while a take-over is verified", "CRASHED+PROVES", []string{"CRASHES=1"}},
+		{"a crash before a take-over is confirmed", "CRASHED+PROVEN", []string{"CRASHES=1"}},
+		{"a crash of a holder", "CRASHED+HOLDS", []string{"CRASHES=1"}},
+		{"a crash before a lost lease is created again", "CRASHED+RECREATES", []string{"CRASHES=1", "DELETIONS=1"}},
+		{"a crash after a lost lease was created again", "CRASHED+RECREATED", []string{"CRASHES=1", "DELETIONS=1"}},
+		{"a crash between fence and free", "CRASHED+RELEASES", []string{"CRASHES=1"}},
+		{"a crash of a verifier without a pod", "CRASHED+IDLE", []string{"CRASHES=1"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			expect(t, append(test.defines, "VERSIONS=5", "SEEK="+test.seek), situation)
+		})
+	}
+}
+
+// expect wants the checker to violate exactly this property.
+func expect(t *testing.T, defines []string, violated string) {
+	t.Helper()
+	f := search{defines: defines, bits: 27}.check(t)
+	t.Logf("%s found: %s", violated, f)
+	switch f.violated {
+	case violated:
+	case "":
+		t.Errorf("nothing is violated, want %s", violated)
+	default:
+		t.Errorf("%s is violated, want %s, by\n%s", f.violated, violated, f.trace)
+	}
+}

@@ -1,0 +1,101 @@
+/* What there is. Everything else derives from it, so that the space stays small. */
+
+#define MACHINES 3
+#define NOBODY 3
+#ifndef VERSIONS
+#define VERSIONS 7 /* writes that give a version, and so a token */
+#endif
+/* How often at most what breaks. */
+#ifndef LINKS
+#define LINKS 0 /* a link is cut, or goes deaf; it heals at any time */
+#endif
+#ifndef CRASHES
+#define CRASHES 0 /* an agent dies; it comes back at any time */
+#endif
+#ifndef LIVES
+#define LIVES 0 /* a machine starts anew, or another one bears its name */
+#endif
+#ifndef DELETIONS
+#define DELETIONS 0 /* somebody deletes the lease of a running pod */
+#endif
+
+/* The record, as the API server has it. A write carries the version that it was
+ * judged by: on an old view it is no write. */
+#define FREE 0
+#define BOUND 1
+#define QUARANTINED 2
+#define CONFLICT 3 /* Quarantined{Conflict}: no holder, no predecessor */
+byte lease_state;
+byte lease_version; /* of the last write, 0: free */
+byte version;       /* the store's */
+byte lease_by;      /* BOUND: the machine of the holder; otherwise the verifier */
+bit lease_boot;     /* BOUND: the holder's session is this life of it */
+byte previous;      /* who may still speak */
+bit previous_boot;
+bit asserted;       /* previous is said to be gone */
+byte conflict;      /* CONFLICT: who answered */
+
+/* The kernel of a machine, which lives on without an agent. */
+#define NONE 0
+#define ALIVE 1
+#define DEAD 2
+byte slot[MACHINES];
+byte installed[MACHINES]; /* token of the lease, 0: not held here */
+byte greatest[MACHINES];  /* greatest claim heard while the slot lived */
+bit boot[MACHINES];       /* which life of the machine this is */
+
+/* Its agent, and the pod. */
+#define IDLE 0
+#define CREATED 1    /* ADD: the lease is written */
+#define CLAIMED 2    /* ADD: guarded, probed, claimed */
+#define TAKEN 3      /* ADD, take-over: the lease is written */
+#define PROVES 4     /* ADD, take-over: claimed, and probing */
+#define PROVEN 5     /* ADD, take-over: safe */
+#define HOLDS 6      /* ADD was answered, and the journal knows */
+#define RECREATES 7  /* has decided to create the lost lease again */
+#define RECREATED 8  /* has done so */
+#define UNFENCED 9   /* DEL without R6 */
+#define RELEASES 10  /* DEL or undo: killed, the lease is still to be freed */
+#define DONE 11
+byte at[MACHINES];
+byte token[MACHINES];     /* of its lease, as the journal has it */
+bit runs[MACHINES];       /* the agent lives */
+bit wanted[MACHINES];     /* Kubernetes wants the pod; never again once it does not */
+byte asks[MACHINES];      /* version that its verifier works on, 0: none */
+bit judged[MACHINES];     /* and found safe, but has not written yet */
+
+/* The underlay. A frame that was sent may arrive at any time, again and again, or never. */
+byte claimed[MACHINES];   /* newest claim of a holder */
+byte asked, asked_by;     /* newest claim of a verifier */
+bit up[MACHINES];         /* the link carries */
+bit deaf[MACHINES];       /* it sends, but does not hear */
+
+byte links, crashes, lives, deletions; /* that have happened */
+bit renamed;              /* machine 2 bears machine 0's name, which lives on somewhere */
+bit ended;                /* Settle has judged */
+
+#define HOLDING(m) (at[m] == HOLDS || at[m] == RECREATES || at[m] == RECREATED)
+#define FENCED(m) (greatest[m] > installed[m])
+#define VOICE(m) ((HOLDING(m) || at[m] == UNFENCED) && slot[m] == ALIVE && !FENCED(m))
+#define HEARS(m) (up[m] && !deaf[m])
+#define ANSWERS(s, m) (s != m && VOICE(s) && HEARS(s) && HEARS(m))
+#define ANSWERED(m) (ANSWERS(0, m) || ANSWERS(1, m) || ANSWERS(2, m))
+#define ON_AIR(s, m) (s != NOBODY && s != m && VOICE(s) && HEARS(s))
+#define OTHER_VOICE(m) ((m != 0 && VOICE(0)) || (m != 1 && VOICE(1)) || (m != 2 && VOICE(2)))
+#define HELD_BY(m) (lease_state == BOUND && lease_by == m)
+#define MORE_VERSIONS (version < VERSIONS)
+#define NEXT_VERSION version++; lease_version = version
+
+/* For use within one step. */
+hidden byte verdict, said, count, best, before, other;
+
+/* Names of the properties, for assertions; always 0. */
+hidden byte P1_one_speaker, P2_greater_token_wins, P3_proven, P4_acked_is_fenced;
+hidden byte P5_not_stuck, P6_living_pod, P7_record, P8_answered_unfenced;
+
+/* SEEN(n) marks a situation. With -DSEEK=n the checker has to find it. */
+#ifndef SEEK
+#define SEEK 0
+#endif
+hidden byte seen;
+#define SEEN(n) assert(seen || SEEK != n)

@@ -1,0 +1,107 @@
+/* Verification: agent/segment/verify.go, judge.go. */
+#define IS_FENCED 1
+#define IS_SILENT 2
+#define IS_ANSWERED 3
+#define IS_UNKNOWN 4
+#define SAFE (verdict == IS_FENCED || verdict == IS_SILENT)
+
+#define STRANGER_ANSWERS(m) \
+	((ANSWERS(0, m) && previous != 0) || (ANSWERS(1, m) && previous != 1) || (ANSWERS(2, m) && previous != 2))
+
+/* An ack can come, or not, from a kernel that has heard the claim and whose slot
+ * lives. The code takes any for the last holder's (ANY_ACK). */
+#ifdef ANY_ACK
+#define IS_AN_ACK(s) 1
+#else
+#define IS_AN_ACK(s) (s == previous)
+#endif
+#define MAY_ACK(s, m) (s != m && IS_AN_ACK(s) && slot[s] == ALIVE && FENCED(s) && greatest[s] >= said && up[s] && HEARS(m))
+
+/* R2: a claim of another machine can have come in. With OLD_EVIDENCE it may
+ * have done so before the links were as they are now: within two minutes. */
+#define SPOKE(s, m) (s != m && (claimed[s] || (asked && asked_by == s)) && (up[s] && HEARS(m) || MAY_BE_OLD))
+#ifdef OLD_EVIDENCE
+#define MAY_BE_OLD 1
+#else
+#define MAY_BE_OLD 0
+#endif
+#define MAY_HAVE_HEARD(m) (SPOKE(0, m) || SPOKE(1, m) || SPOKE(2, m))
+
+/* agent/holder/kill.go endedHere (R8) */
+#ifdef WITHOUT_R8
+#define ENDED_HERE(m) (m == previous || (renamed && m == 2 && previous == 0))
+#else
+#define ENDED_HERE(m) (m == previous && boot[m] == previous_boot)
+#endif
+
+/*
+ * Three probe rounds and the judgement on claim said are one moment: of three
+ * probes one gets through where the link carries, and no link changes meanwhile.
+ * by is whose ack it was.
+ */
+inline judge(m) {
+	if
+	:: STRANGER_ANSWERS(m) -> verdict = IS_ANSWERED
+	:: !STRANGER_ANSWERS(m) && lease_state != CONFLICT && MAY_ACK(0, m) -> verdict = IS_FENCED
+	:: !STRANGER_ANSWERS(m) && lease_state != CONFLICT && MAY_ACK(1, m) -> verdict = IS_FENCED
+	:: !STRANGER_ANSWERS(m) && lease_state != CONFLICT && MAY_ACK(2, m) -> verdict = IS_FENCED
+	:: !STRANGER_ANSWERS(m) && ENDED_HERE(m) -> verdict = IS_FENCED
+	:: !STRANGER_ANSWERS(m) && !ENDED_HERE(m) && ANSWERED(m) -> verdict = IS_ANSWERED
+	:: !ANSWERED(m) && !ENDED_HERE(m) ->
+		if
+		:: installed[m] != 0 && installed[m] < said -> verdict = IS_UNKNOWN
+#ifdef WITHOUT_R2
+		:: else -> verdict = IS_SILENT
+#else
+		:: !(installed[m] != 0 && installed[m] < said) && (asserted || MAY_HAVE_HEARD(m)) -> verdict = IS_SILENT
+		:: !(installed[m] != 0 && installed[m] < said) && !asserted -> verdict = IS_UNKNOWN
+#endif
+		fi
+	fi;
+	/* What a safe verdict must mean, by the truth that no machine sees. */
+	assert(P3_proven || !SAFE || !(lease_state == CONFLICT && ON_AIR(conflict, m) || lease_state != CONFLICT && ON_AIR(previous, m)));
+	assert(P4_acked_is_fenced || verdict != IS_FENCED || previous == NOBODY || !VOICE(previous));
+	if
+	:: verdict == IS_FENCED && !ENDED_HERE(m) -> SEEN(ACK_HEARD)
+	:: verdict == IS_SILENT && previous != NOBODY && VOICE(previous) -> SEEN(SILENT_BET)
+	:: verdict == IS_SILENT && previous != NOBODY && slot[previous] == ALIVE && FENCED(previous) -> SEEN(ACK_LOST)
+	:: else
+	fi
+}
+
+/* The claim for version said goes out, and fences a local zombie on its way
+ * (bpf/segment.c egress_claim). */
+inline ask(m) {
+	if
+	:: up[m] -> asked = said; asked_by = m
+	:: else
+	fi;
+	raise(m)
+}
+
+/* agent/verify/verifier.go */
+#define VERIFIES(m) (lease_by == m && (lease_state == QUARANTINED || lease_state == CONFLICT))
+#define AS_READ(m) (VERIFIES(m) && lease_version == asks[m])
+
+proctype Verifier(byte m) {
+end:	do
+	:: d_step { ACTS(m) && VERIFIES(m) && asks[m] != lease_version ->
+		asks[m] = lease_version; judged[m] = 0;
+		if
+		:: lease_state == QUARANTINED -> said = asks[m]; kill_speakers(m); ask(m)
+		:: else /* nobody to claim against (R4) */
+		fi }
+	:: d_step { ACTS(m) && AS_READ(m) && !judged[m] ->
+		said = asks[m];
+		judge(m);
+		if
+		:: SAFE -> judged[m] = 1
+		:: !SAFE && lease_state == QUARANTINED -> ask(m) /* and again */
+		:: else
+		fi }
+	:: d_step { ACTS(m) && AS_READ(m) && judged[m] ->
+		SEEN(FREED_BY_VERIFIER);
+		asks[m] = 0; judged[m] = 0; set_free() }
+	:: d_step { ACTS(m) && asks[m] && !AS_READ(m) -> asks[m] = 0; judged[m] = 0 }
+	od
+}
