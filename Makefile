@@ -17,8 +17,8 @@ count := $(GO) run ./test/cmd/count
 cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
-tags := kernel,api,cluster,bench
-suites := unit kernel api cluster
+tags := model,kernel,api,cluster,bench
+suites := unit model kernel api cluster
 
 ##@ See it
 
@@ -57,6 +57,10 @@ test: packages ## Run all suites, quick ones first, and add up their counts
 .PHONY: test-unit
 test-unit: packages ## Run what needs neither root nor a rig, with the race detector
 	@CGO_ENABLED=1 $(count) run unit -race ./...
+
+.PHONY: test-model
+test-model: packages ## Check the model of lease, claim, ack and token, and that it needs every rule
+	@$(count) run -tag model -show model
 
 .PHONY: test-kernel
 test-kernel: packages ## Run what needs namespaces and BPF (root)
