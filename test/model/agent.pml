@@ -37,6 +37,18 @@ inline free_own(m) {
 	fi
 }
 
+/* Where the lease was taken again meanwhile, whatever it finds: Confirm will tell. */
+#define PROVED_BY(m, what) \
+	:: d_step { ACTS(m) && at[m] == PROVES -> \
+		if \
+		:: HELD_BY(m) -> said = token[m]; luck = what; judge(m) \
+		:: else -> verdict = IS_UNKNOWN \
+		fi; \
+		if \
+		:: SAFE -> at[m] = PROVEN \
+		:: else -> kill(m); at[m] = RELEASES \
+		fi }
+
 proctype Agent(byte m) {
 end:	do
 	:: d_step { MAY_ADD(m) && lease_state == FREE && MORE_VERSIONS ->
@@ -77,15 +89,9 @@ end:	do
 		bind(m); slot[m] = ALIVE; wanted[m] = 1; at[m] = TAKEN }
 	:: d_step { ACTS(m) && at[m] == TAKEN ->
 		said = token[m]; install(m); ask(m); at[m] = PROVES }
-	:: d_step { ACTS(m) && at[m] == PROVES ->
-		if
-		:: HELD_BY(m) -> said = token[m]; judge(m)
-		:: else -> verdict = IS_UNKNOWN /* taken again: whatever it finds, Confirm will tell */
-		fi;
-		if
-		:: SAFE -> at[m] = PROVEN
-		:: else -> kill(m); at[m] = RELEASES
-		fi }
+	PROVED_BY(m, NOTHING_ARRIVES)
+	PROVED_BY(m, CLAIMS_ARRIVE)
+	PROVED_BY(m, ACKS_ARRIVE)
 	:: d_step { ACTS(m) && at[m] == PROVEN ->
 		if
 		:: HELD_BY(m) && !FENCED(m) && slot[m] == ALIVE ->

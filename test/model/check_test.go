@@ -137,7 +137,7 @@ func read(out string) (found, error) {
 var (
 	stepLine  = regexp.MustCompile(`^\s*(\d+):\s+proc\s+\d+ \((\w+):\d+\) (\S+:\d+)`)
 	valueLine = regexp.MustCompile(`^\s+(\w+(?:\[\d\])?) = (\d+)$`)
-	scratch   = regexp.MustCompile(`^(said|before|other|count|best|seen|P\d_\w+)`)
+	scratch   = regexp.MustCompile(`^(said|luck|before|other|count|best|seen|P\d_\w+)`)
 )
 
 // trace shortens spin's account of a run to one line for each step: who, where

@@ -81,6 +81,17 @@ end:	do
 		assert(P1_one_speaker || count <= 1);
 		assert(P2_greater_token_wins || best == 0 || before);
 
+		/* A verifier that others can be heard by comes to an end. */
+		if
+		:: lease_state == QUARANTINED && HEARS(lease_by) ->
+			m = lease_by; said = lease_version;
+			kill(m);
+			all_hear(m);
+			luck = ACKS_ARRIVE; judge(m);
+			assert(P5_not_stuck || SAFE || !MAY_HAVE_HEARD(m) || installed[m] != 0)
+		:: else
+		fi;
+
 		/* Who can ask the API server, asks (R7). */
 		m = 0;
 		do
@@ -95,17 +106,6 @@ end:	do
 			m++
 		:: else -> break
 		od;
-
-		/* A verifier that others can be heard by comes to an end. */
-		if
-		:: lease_state == QUARANTINED && HEARS(lease_by) ->
-			m = lease_by; said = lease_version;
-			kill(m);
-			all_hear(m);
-			judge(m);
-			assert(P5_not_stuck || SAFE || !MAY_HAVE_HEARD(m) || installed[m] != 0)
-		:: else
-		fi;
 		seen = 0;
 		wipe() }
 	od

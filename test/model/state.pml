@@ -87,7 +87,7 @@ bit ended;                /* Settle has judged */
 #define NEXT_VERSION version++; lease_version = version
 
 /* For use within one step. */
-hidden byte verdict, said, count, best, before, other;
+hidden byte verdict, luck, said, count, best, before, other;
 
 /* Names of the properties, for assertions; always 0. */
 hidden byte P1_one_speaker, P2_greater_token_wins, P3_proven, P4_acked_is_fenced;

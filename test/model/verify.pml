@@ -34,6 +34,11 @@
 #define ENDED_HERE(m) (m == previous && boot[m] == previous_boot)
 #endif
 
+/* What of it does arrive: each judgement is made three times. */
+#define NOTHING_ARRIVES 0
+#define CLAIMS_ARRIVE 1
+#define ACKS_ARRIVE 2
+
 /*
  * Three probe rounds and the judgement on claim said are one moment: of three
  * probes one gets through where the link carries, and no link changes meanwhile.
@@ -42,20 +47,20 @@
 inline judge(m) {
 	if
 	:: STRANGER_ANSWERS(m) -> verdict = IS_ANSWERED
-	:: !STRANGER_ANSWERS(m) && lease_state != CONFLICT && MAY_ACK(0, m) -> verdict = IS_FENCED
-	:: !STRANGER_ANSWERS(m) && lease_state != CONFLICT && MAY_ACK(1, m) -> verdict = IS_FENCED
-	:: !STRANGER_ANSWERS(m) && lease_state != CONFLICT && MAY_ACK(2, m) -> verdict = IS_FENCED
-	:: !STRANGER_ANSWERS(m) && ENDED_HERE(m) -> verdict = IS_FENCED
-	:: !STRANGER_ANSWERS(m) && !ENDED_HERE(m) && ANSWERED(m) -> verdict = IS_ANSWERED
-	:: !ANSWERED(m) && !ENDED_HERE(m) ->
+	:: else ->
 		if
-		:: installed[m] != 0 && installed[m] < said -> verdict = IS_UNKNOWN
+		:: ENDED_HERE(m) || (luck == ACKS_ARRIVE && lease_state != CONFLICT && (MAY_ACK(0, m) || MAY_ACK(1, m) || MAY_ACK(2, m))) ->
+			verdict = IS_FENCED
+		:: else ->
+			if
+			:: ANSWERED(m) -> verdict = IS_ANSWERED
+			:: !ANSWERED(m) && installed[m] != 0 && installed[m] < said -> verdict = IS_UNKNOWN
 #ifdef WITHOUT_R2
-		:: else -> verdict = IS_SILENT
+			:: else -> verdict = IS_SILENT
 #else
-		:: !(installed[m] != 0 && installed[m] < said) && (asserted || MAY_HAVE_HEARD(m)) -> verdict = IS_SILENT
-		:: !(installed[m] != 0 && installed[m] < said) && !asserted -> verdict = IS_UNKNOWN
+			:: else -> verdict = (asserted || (luck != NOTHING_ARRIVES && MAY_HAVE_HEARD(m)) -> IS_SILENT : IS_UNKNOWN)
 #endif
+			fi
 		fi
 	fi;
 	/* What a safe verdict must mean, by the truth that no machine sees. */
@@ -83,6 +88,16 @@ inline ask(m) {
 #define VERIFIES(m) (lease_by == m && (lease_state == QUARANTINED || lease_state == CONFLICT))
 #define AS_READ(m) (VERIFIES(m) && lease_version == asks[m])
 
+#define JUDGES(m, what) \
+	:: d_step { ACTS(m) && AS_READ(m) && !judged[m] -> \
+		said = asks[m]; luck = what; \
+		judge(m); \
+		if \
+		:: SAFE -> judged[m] = 1 \
+		:: !SAFE && lease_state == QUARANTINED -> ask(m) /* and again */ \
+		:: else \
+		fi }
+
 proctype Verifier(byte m) {
 end:	do
 	:: d_step { ACTS(m) && VERIFIES(m) && asks[m] != lease_version ->
@@ -91,14 +106,9 @@ end:	do
 		:: lease_state == QUARANTINED -> said = asks[m]; kill_speakers(m); ask(m)
 		:: else /* nobody to claim against (R4) */
 		fi }
-	:: d_step { ACTS(m) && AS_READ(m) && !judged[m] ->
-		said = asks[m];
-		judge(m);
-		if
-		:: SAFE -> judged[m] = 1
-		:: !SAFE && lease_state == QUARANTINED -> ask(m) /* and again */
-		:: else
-		fi }
+	JUDGES(m, NOTHING_ARRIVES)
+	JUDGES(m, CLAIMS_ARRIVE)
+	JUDGES(m, ACKS_ARRIVE)
 	:: d_step { ACTS(m) && AS_READ(m) && judged[m] ->
 		SEEN(FREED_BY_VERIFIER);
 		asks[m] = 0; judged[m] = 0; set_free() }
