@@ -78,6 +78,9 @@ func (m *memory) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struc
 	if m.onList != nil {
 		m.onList()
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lists++
