@@ -35,7 +35,7 @@ func (j judgement) candidates(ipv6 bool) []*v1alpha1.IPPool {
 
 // serves tells whether a pool may give the interface something new at all.
 func (j judgement) serves(p *v1alpha1.IPPool) bool {
-	return open(p) && meant(p, j.Request, j.definition) && len(allowed(p, j.reserved)) > 0
+	return open(p) && meant(p, j.Request, j.definition) && len(j.allows[p.Name]) > 0
 }
 
 // granted returns what is wrong with the leases that the interface got.
@@ -52,7 +52,7 @@ func (j judgement) granted(leases []*v1alpha1.IPLease) error {
 			return fmt.Errorf("%s is of pool %s, which is not asked for", addr, l.Spec.Pool)
 		}
 		p := j.candidates(addr.Is6())[i]
-		if !j.serves(p) || !slices.Contains(allowed(p, j.reserved), addr) {
+		if !j.serves(p) || !slices.Contains(j.allows[p.Name], addr) {
 			return fmt.Errorf("pool %s does not allow %s", p.Name, addr)
 		}
 		if l.Name != v1alpha1.LeaseName(p.Spec.Network, addr) {
@@ -133,8 +133,8 @@ func (j judgement) noPool(none *ipam.NoPoolError) error {
 // overlaps another no list shows all of it at one moment: there each address
 // must have been leased at some.
 func (j judgement) exhausted(p *v1alpha1.IPPool) error {
-	leases := leasesOf(p, allowed(p, j.reserved))
-	if !overlaps(p, j.pools) {
+	leases := leasesOf(p, j.allows[p.Name])
+	if !j.shared[p.Name] {
 		if !j.history.everAllTaken(leases, j.from, j.to) {
 			return fmt.Errorf("pool %s always had an address free", p.Name)
 		}
@@ -154,7 +154,7 @@ func (j judgement) notAsRequested(addr netip.Addr) error {
 		return nil
 	}
 	for _, p := range j.candidates(addr.Is6()) {
-		if j.serves(p) && slices.Contains(allowed(p, j.reserved), addr) {
+		if j.serves(p) && slices.Contains(j.allows[p.Name], addr) {
 			return fmt.Errorf("pool %s allows %s", p.Name, addr)
 		}
 	}

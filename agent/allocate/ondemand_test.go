@@ -454,6 +454,25 @@ func TestACallerThatLeavesDoesNotEndTheListOfOthers(t *testing.T) {
 	})
 }
 
+func TestWhatAnOverlappingPoolHeldIsAskedForAgain(t *testing.T) {
+	m := newMemory("a")
+	m.lease("overlapping", "10.0.0.1")
+	// While another node takes the one address, the other is freed.
+	m.onCreate = func(addr netip.Addr) error {
+		if addr.String() == "10.0.0.2" {
+			m.lease("a", "10.0.0.2")
+			m.free(netip.MustParseAddr("10.0.0.1"))
+		}
+		return nil
+	}
+	a := agent(m, nil)
+	a.Freed("a", netip.MustParseAddr("10.0.0.1"))
+	a.Freed("a", netip.MustParseAddr("10.0.0.2"))
+	if got := get(t, a, wishFor(candidate(t, "a", []string{"10.0.0.1", "10.0.0.2"}, "10.0.0.1-10.0.0.2"))); got != "10.0.0.1" {
+		t.Errorf("got %s", got)
+	}
+}
+
 func isExhausted(err error) bool {
 	none := (*ipam.NoPoolError)(nil)
 	return errors.As(err, &none) && none.Exhausted()

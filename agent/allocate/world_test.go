@@ -21,6 +21,9 @@ type world struct {
 	pools    []v1alpha1.IPPool
 	reserved []string
 	history  *history
+	// allows is what each pool may hand out, shared tells which of them overlap another.
+	allows map[string][]netip.Addr
+	shared map[string]bool
 }
 
 // ask is the request of one interface of a pod, with what the test knows of it
@@ -44,12 +47,16 @@ const unknownPool = "nowhere"
 
 func newWorld(seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
-	w := &world{seed: seed, history: &history{}}
+	w := &world{seed: seed, history: &history{}, allows: map[string][]netip.Addr{}, shared: map[string]bool{}}
 	for range r.IntN(3) {
 		w.reserved = append(w.reserved, entryOf(r, pick(r, append(subnetsV4, subnetsV6...))))
 	}
 	for i := range 1 + r.IntN(5) {
 		w.pools = append(w.pools, randomPool(r, i))
+	}
+	for i := range w.pools {
+		p := &w.pools[i]
+		w.allows[p.Name], w.shared[p.Name] = allowed(p, w.reserved), overlaps(p, w.pools)
 	}
 	return w
 }
