@@ -84,7 +84,7 @@ end:	do
 		/* A verifier that others can be heard by comes to an end. */
 		if
 		:: lease_state == QUARANTINED && HEARS(lease_by) ->
-			m = lease_by; said = lease_version;
+			m = lease_by; said = lease_version; asked = said; asked_by = m;
 			kill(m);
 			all_hear(m);
 			luck = ACKS_ARRIVE; judge(m);
