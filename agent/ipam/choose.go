@@ -16,7 +16,7 @@ import (
 // The error joins, for each family that cannot be served, a *NoPoolError, an
 // *AnnotationError or a *RequestedError. The result points into pools.
 func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved Set) (Choice, error) {
-	s, err := listen(req)
+	s, err := readPod(req)
 	if err != nil {
 		return Choice{}, err
 	}

@@ -19,9 +19,9 @@ type said struct {
 	routes       podRoutes
 }
 
-// listen reads the annotations that hold for all sources of pools. What is
+// readPod reads the annotations that hold for all sources of pools. What is
 // wrong with one is told even where another source names the pools.
-func listen(req Request) (said, error) {
+func readPod(req Request) (said, error) {
 	all, err := attachments(req.Pod)
 	if err != nil {
 		return said{}, err
