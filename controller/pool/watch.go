@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -20,12 +21,17 @@ import (
 	"github.com/fenceline/fenceline/controller/agents"
 )
 
+// workers look at as many pools at a time.
+const workers = 4
+
 // SetupWithManager registers the reconciler and its watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.cooling, r.pace = newCooling(), newPace()
 	all := handler.EnqueueRequestsFromMapFunc(r.allPools)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("pool").
+		// One large pool does not hold up what another one's node waits for.
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		// Its own status does not wake a pool; the generation changes with the
 		// spec and with the deletion.
 		For(&v1alpha1.IPPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).

@@ -1,0 +1,100 @@
+//go:build api
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// TestFailOverOfPools kills the leader between an edit and what follows from it.
+// The controllers are real processes that have no more rights than the chart gives.
+func TestFailOverOfPools(t *testing.T) {
+	w, server := newWorld(t)
+	w.readyNode("n1")
+	program := w.build()
+	kubeconfig := w.kubeconfig(w.chartRights(server))
+	first := w.start(program, kubeconfig)
+	w.eventually("a leader", func() error { _, err := w.leader(); return err })
+	second := w.start(program, kubeconfig)
+	leader, err := w.leader()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	pool, leaving := w.pool("edited", "10.50.0.0/24"), w.pool("leaving", "10.51.0.0/24")
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Cooldown = &metav1.Duration{Duration: time.Hour} })
+	pod := w.runningPod("pod-0", "n1")
+	stays, ends, last := w.bound("edited", "10.50.0.9", pod), w.bound("edited", "10.50.0.10", pod), w.bound("leaving", "10.51.0.9", pod)
+	cooled := w.bound("edited", "10.50.0.20", pod)
+	w.reserve("routers", "10.50.0.10")
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.50.0.9"} })
+	w.remove(leaving)
+	w.waitStatus("edited", "names both leases outside", says("Outside", "True/AddressInUse", "10.50.0.9 ", "10.50.0.10 "))
+	w.waitReservation("routers", "InUse", "True/AddressInUse", 1)
+	w.waitStatus("leaving", "waits", is("Ready", "False/Deleting"))
+	w.remove(cooled)
+	w.waitStatus("edited", "an address cools down", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Used == 2 && slices.Equal(marks(s.InUse), []uint64{9, 10, 20})
+	})
+
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Wait(); err == nil {
+		t.Error("the leader ended by itself")
+	}
+	// Nobody sees these end.
+	w.remove(ends)
+	w.remove(last)
+	w.eventually("another leader", func() error {
+		now, err := w.leader()
+		if err == nil && now == leader {
+			err = fmt.Errorf("it is still %s", leader)
+		}
+		return err
+	})
+	w.waitStatus("edited", "names the lease that stays, has forgotten what cools down", func(s v1alpha1.IPPoolStatus) bool {
+		c := meta.FindStatusCondition(s.Conditions, "Outside")
+		return says("Outside", "True/AddressInUse", "10.50.0.9 ")(s) && !strings.Contains(c.Message, "10.50.0.10 ") &&
+			s.Used == 1 && s.Reserved == 1 && slices.Equal(marks(s.InUse), []uint64{9})
+	})
+	w.waitReservation("routers", "InUse", "False/None", 0)
+	w.eventually("end of the pool whose last lease nobody saw end", func() error {
+		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(leaving), leaving)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		} else if err == nil {
+			return fmt.Errorf("its status is %+v", leaving.Status)
+		}
+		return nil
+	})
+	if l := w.lease(stays.Name); l == nil || l.UID != stays.UID || l.Spec.State != v1alpha1.StateBound {
+		t.Errorf("the lease outside is %+v", l)
+	}
+	if err := second.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Wait(); err != nil {
+		t.Errorf("the controller ended with %v", err)
+	}
+	for _, cmd := range []*exec.Cmd{first, second} {
+		for line := range strings.Lines(cmd.Stderr.(*bytes.Buffer).String()) {
+			if strings.Contains(line, "forbidden") {
+				t.Errorf("the chart gives too few rights: %s", line)
+			}
+		}
+	}
+}
