@@ -60,7 +60,7 @@ test-unit: packages ## Run what needs neither root nor a rig, with the race dete
 
 .PHONY: test-model
 test-model: packages ## Check the model of lease, claim, ack and token, and that it needs every rule
-	@$(count) run -tag model -show model
+	@$(count) run -tag model -show model -timeout=30m
 
 .PHONY: test-kernel
 test-kernel: packages ## Run what needs namespaces and BPF (root)

@@ -13,7 +13,9 @@
 #define LOST(m) (lease_state == FREE)
 #define FOUND_OUR_POD(m) (lease_state == CONFLICT && conflict == m)
 #ifdef WITHOUT_R7_FENCED
+#ifndef ONE_LOOK
 #define ONE_LOOK
+#endif
 #define MAY_RECREATE(m) (wanted[m] && (LOST(m) || FOUND_OUR_POD(m)))
 #else
 #define MAY_RECREATE(m) (wanted[m] && !FENCED(m) && (LOST(m) || FOUND_OUR_POD(m)))

@@ -23,7 +23,7 @@ const (
 	// table counts as complete: spin's own advice.
 	fullHash = 100.0
 	// patience bounds one check. The largest takes a minute of an idle core.
-	patience = 10 * time.Minute
+	patience = 15 * time.Minute
 )
 
 // search is one call of the model checker.

@@ -28,6 +28,7 @@ func TestTheProtocolIsSafe(t *testing.T) {
 		{"while agents crash and links are cut", []string{"VERSIONS=4", "LINKS=1", "CRASHES=2"}},
 		{"while machines start anew or are imaged again", []string{"VERSIONS=5", "LINKS=1", "LIVES=1"}},
 		{"while leases are deleted by hand", []string{"VERSIONS=5", "LINKS=1", "DELETIONS=1"}},
+		{"as coded, in all that is judged after links have healed", []string{"VERSIONS=5", "LINKS=1", "AS_CODED"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

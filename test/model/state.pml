@@ -89,9 +89,19 @@ bit ended;                /* Settle has judged */
 /* For use within one step. */
 hidden byte verdict, luck, said, count, best, before, other;
 
-/* Names of the properties, for assertions; always 0. */
-hidden byte P1_one_speaker, P2_greater_token_wins, P3_proven, P4_acked_is_fenced;
-hidden byte P5_not_stuck, P6_living_pod, P7_record, P8_answered_unfenced;
+/* Names of the properties, for assertions; 0, or 1 where it is not asked for. */
+#ifdef AS_CODED
+#define ANY_ACK
+#define SPARES_INTENT
+#define ONE_LOOK
+#define OLD_EVIDENCE
+#define NOT_ASKED = 1
+#else
+#define NOT_ASKED
+#endif
+hidden byte P3_proven NOT_ASKED;
+hidden byte P4_acked_is_fenced NOT_ASKED;
+hidden byte P1_one_speaker, P2_greater_token_wins, P5_not_stuck, P6_living_pod, P7_record, P8_answered_unfenced;
 
 /* SEEN(n) marks a situation. With -DSEEK=n the checker has to find it. */
 #ifndef SEEK
