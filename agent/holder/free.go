@@ -57,12 +57,14 @@ func (a *adding) tryFree(ctx context.Context, f ipam.Family) (boundAddress, erro
 func (a *adding) create(ctx context.Context, f ipam.Family, sighted func(*v1alpha1.IPPool, netip.Addr) bool) (boundAddress, error) {
 	intents := len(a.entry.Addresses)
 	_, pool, err := a.h.Allocator.OnDemand(ctx, allocate.Wish{
-		Family:  f,
-		Parent:  a.link.Parent,
-		Holder:  a.who,
-		Share:   a.h.Share(),
-		Sighted: sighted,
-		Taken:   a.heldHere(),
+		Family: f,
+		Parent: a.link.Parent,
+		Holder: a.who,
+		// For the time when the pod is gone, and its StatefulSet with it.
+		Retention: recordedRetention(a.pod),
+		Share:     a.h.Share(),
+		Sighted:   sighted,
+		Taken:     a.heldHere(),
 		Before: func(_ context.Context, pool *v1alpha1.IPPool, addr netip.Addr) error {
 			// The intent is on disk before the lease exists: a crash in between leaks nothing.
 			a.entry.Addresses = append(a.entry.Addresses[:intents], addressOf(pool, addr, keepsItsName(&a.who)))

@@ -190,7 +190,7 @@ func (a *adding) writeTakeOver(ctx context.Context, pool *v1alpha1.IPPool, old *
 	defer a.h.leases.lock(old.Name)()
 	l, err := a.h.Leases.TakeOver(ctx, old, lease.Request{
 		Pool: pool.Name, Network: pool.Spec.Network, Addr: held.Addr, Parent: a.link.Parent, Holder: a.who,
-		Retention: old.Spec.Retention,
+		Retention: recordedRetention(a.pod),
 	})
 	if err != nil {
 		return nil, segment.Claim{}, err

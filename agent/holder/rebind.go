@@ -42,7 +42,8 @@ func (h *Holders) rebind(ctx context.Context, e journal.Entry, address journal.A
 	}
 	request := lease.Request{
 		Pool: address.Pool, Network: address.Network, Addr: address.Addr, Parent: e.Parent,
-		Holder: holderOf(pod, agentAttachment(&e), Link{MAC: mac}),
+		Holder:    holderOf(pod, agentAttachment(&e), Link{MAC: mac}),
+		Retention: recordedRetention(pod),
 	}
 	var l *v1alpha1.IPLease
 	if found == nil {

@@ -67,6 +67,9 @@ func runtimeUID(pod *corev1.Pod) string {
 
 // choose asks the rules which pools may serve an interface that keeps some addresses.
 func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1.Pod, kept []v1alpha1.IPLease) (ipam.Choice, error) {
+	if _, err := retentionOf(pod); err != nil {
+		return ipam.Choice{}, err
+	}
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	if err := h.Client.Get(ctx, types.NamespacedName{Name: pod.Namespace}, ns); err != nil {

@@ -59,9 +59,6 @@ func TakeOver(r Request, o Owner) Transition {
 		next := Bind(r, o)
 		next.Address, next.Pool = old.Address, old.Pool
 		next.Conflict = old.Conflict
-		if next.Retention == nil {
-			next.Retention = old.Retention
-		}
 		if NeedsVerification(&old, o.Session) {
 			next.Previous = lastHolder(old)
 		}
