@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // testRights asks RBAC for what each account needs, and for what none may have.
@@ -15,7 +17,35 @@ func (e *env) testRights(t *testing.T) {
 		allowed                                      bool
 	}
 	const ours = "fenceline.io"
+	const viewer, keeper = "viewer", "keeper"
+	for user, role := range map[string]string{viewer: "fenceline-view", keeper: "fenceline-admin"} {
+		e.create(t, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: user},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+		})
+	}
 	for _, r := range []right{
+		{agentUser, "get", ours, "reservedips", "", "", true},
+		{agentUser, "list", ours, "reservedips", "", "", true},
+		{agentUser, "watch", ours, "reservedips", "", "", true},
+		{agentUser, "update", ours, "reservedips", "", "", false},
+		{agentUser, "update", ours, "reservedips/status", "", "", false},
+		{agentUser, "delete", ours, "reservedips", "", "", false},
+		{controllerUser, "watch", ours, "reservedips", "", "", true},
+		{controllerUser, "update", ours, "reservedips/status", "", "", true},
+		{controllerUser, "create", ours, "reservedips", "", "", false},
+		{controllerUser, "update", ours, "reservedips", "", "", false},
+		{controllerUser, "delete", ours, "reservedips", "", "", false},
+		{viewer, "watch", ours, "reservedips", "", "", true},
+		{viewer, "list", ours, "ippools", "", "", true},
+		{viewer, "create", ours, "reservedips", "", "", false},
+		{viewer, "delete", ours, "reservedips", "", "", false},
+		{keeper, "create", ours, "reservedips", "", "", true},
+		{keeper, "patch", ours, "reservedips", "", "", true},
+		{keeper, "deletecollection", ours, "reservedips", "", "", true},
+		{keeper, "update", ours, "reservedips/status", "", "", false},
+
 		{agentUser, "watch", ours, "ippools", "", "", true},
 		{agentUser, "create", ours, "ipleases", "", "", true},
 		{agentUser, "get", "", "secrets", namespace, "fenceline-claim-key", true},
