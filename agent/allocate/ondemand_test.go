@@ -336,20 +336,32 @@ func TestABackupGoesBeforeWhatCoolsDown(t *testing.T) {
 
 func TestAListDoesNotEndTheCooldown(t *testing.T) {
 	// The bitmap knows nothing of nine leases, and one address cools down on
-	// another node: after the collisions a list shows both to be free.
+	// another node: after the collisions a list shows that it is free.
 	m := newMemory("a")
 	for n := 1; n <= 9; n++ {
 		m.lease("a", fmt.Sprintf("10.0.0.%d", n))
 	}
-	w := wishFor(candidate(t, "a", []string{"10.0.0.10"}, "10.0.0.1-10.0.0.11"))
-	w.Sighted = func(_ *v1alpha1.IPPool, addr netip.Addr) bool {
-		return addr.String() == "10.0.0.11" && m.creates < maxCollisions // gone by then
-	}
-	for _, want := range []string{"10.0.0.11", "10.0.0.10"} {
-		a := agent(m, map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.11")})
+	w := wishFor(candidate(t, "a", []string{"10.0.0.10"}, "10.0.0.1-10.0.0.10"), candidate(t, "b", nil, "10.0.0.20"))
+	a := agent(m, nil)
+	for _, want := range []string{"10.0.0.20", "10.0.0.10"} {
 		if got := get(t, a, w); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
+	}
+}
+
+func TestAnAddressFreedDuringTheLastProbeIsFound(t *testing.T) {
+	m := newMemory("a", "10.0.0.1")
+	w := wishFor(candidate(t, "a", []string{"10.0.0.1", "10.0.0.2"}, "10.0.0.1-10.0.0.2"))
+	w.Try = func(_ context.Context, _ *v1alpha1.IPPool, l *v1alpha1.IPLease) (Outcome, error) {
+		if l.Spec.Address == "10.0.0.1" {
+			return Granted, nil
+		}
+		m.free(netip.MustParseAddr("10.0.0.1"))
+		return Conflict, nil
+	}
+	if got := get(t, agent(m, nil), w); got != "10.0.0.1" {
+		t.Errorf("got %s", got)
 	}
 }
 
