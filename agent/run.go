@@ -154,13 +154,15 @@ func (a *agent) assemble(ctx context.Context) error {
 		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
 		Node: a.node, Session: a.session, Clock: clock.RealClock{}, CountError: a.counters.APIError,
 	})
+	allocator := allocate.New(allocate.Options{
+		Leases: a.store, Clock: clock.RealClock{}, Last: a.journal.Rotations(),
+	})
+	keeper := a.newKeeper(allocator)
 	a.holders = holder.New(ctx, holder.Options{
 		Node: a.node, Session: a.session, Cluster: a.cluster,
 		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
 		Leases: a.store, Journal: a.journal, Kernel: a.kernel,
-		Allocator: allocate.New(allocate.Options{
-			Leases: a.store, Clock: clock.RealClock{}, Last: a.journal.Rotations(),
-		}),
+		Allocator: allocator, Warm: keeper,
 		OpenSegment: func(parent int) (holder.Segment, error) { return a.segments.Open(parent) },
 		FindLink:    findLink,
 		Share:       a.share, OthersShare: a.othersShare,
@@ -192,10 +194,12 @@ func (a *agent) assemble(ctx context.Context) error {
 		watchKey(a.mgr, a.kernel, a.segments, a.log),
 		watchQuarantine(a.mgr, verifier),
 		watchLeases(a.mgr, a.holders),
+		watchWarm(a.mgr, keeper),
 		a.mgr.Add(manager.RunnableFunc(a.keepAttached)),
 		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.holders.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.holders.RunSweeps)),
+		a.mgr.Add(manager.RunnableFunc(keeper.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.recordConflicts)),
 		a.mgr.Add(server),
 		a.mgr.Add(manager.RunnableFunc(a.installConflist)),

@@ -43,6 +43,8 @@ type adding struct {
 type boundAddress struct {
 	pool    *v1alpha1.IPPool
 	address journal.Address
+	// unclaimed is the claim that is left for after the answer.
+	unclaimed *segment.Claim
 }
 
 // Add gives a new pod interface its addresses, all or none of them. When ctx
@@ -151,7 +153,7 @@ func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept []v1alpha1.
 	if l := keptFor(kept, f); l != nil {
 		return a.takeOver(ctx, f, l)
 	}
-	return a.bindFree(ctx, f)
+	return a.bindNew(ctx, f)
 }
 
 // undo is a DEL of what was done so far. A release that fails is journalled
@@ -212,6 +214,10 @@ func (h *Holders) network(name string) uint64 { return claim.Network(h.Cluster, 
 
 // announce tells the segment of the new holder once the link is up.
 func (a *adding) announce(b boundAddress) {
+	if b.unclaimed != nil {
+		a.h.tasks.Go(func() { a.claimLate(b) })
+		return
+	}
 	a.seg.Announce(segment.Announcement{
 		NetNS: a.entry.NetNS, Interface: a.entry.Interface, MAC: a.link.MAC, Addr: b.address.Addr,
 		Slot: a.entry.Slot, Mode: b.pool.ConflictMode(),

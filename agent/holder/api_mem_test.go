@@ -30,6 +30,8 @@ type memAPI struct {
 	away    bool
 	// before sees each call on a lease; its error is the answer.
 	before func(verb, name string) error
+	// after sees each update of a lease that was written; its error is the answer.
+	after func(name string) error
 	// freed sees each lease that is deleted or retained, as it was before.
 	freed func(*v1alpha1.IPLease)
 	calls map[string]int
@@ -126,6 +128,8 @@ func (f leaseFields) Get(field string) string {
 	switch field {
 	case "spec.pool":
 		return f.Spec.Pool
+	case "spec.state":
+		return string(f.Spec.State)
 	case "spec.holder.namespace":
 		if f.Spec.Holder != nil {
 			return f.Spec.Holder.Namespace
@@ -176,6 +180,9 @@ func (m *memAPI) Update(_ context.Context, o client.Object, _ ...client.UpdateOp
 		m.freed(present.(*v1alpha1.IPLease))
 	}
 	m.store(key, o)
+	if m.after != nil {
+		return m.after(o.GetName())
+	}
 	return nil
 }
 

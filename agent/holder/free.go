@@ -21,23 +21,34 @@ import (
 const (
 	// freshSighting is how long a sighting speaks against an address without a probe.
 	freshSighting = 30 * time.Second
-	// exhaustedRetry is how often an ADD looks again whether a quarantine has ended.
-	exhaustedRetry = 500 * time.Millisecond
+	// exhaustedFirst and exhaustedMost are how soon an ADD looks again whether a
+	// full pool has got an address back.
+	exhaustedFirst = 250 * time.Millisecond
+	exhaustedMost  = 2 * time.Second
 	// answerMargin is kept back of an ADD's deadline for the answer.
 	answerMargin = 3 * time.Second
 )
 
-// bindFree gets a free address. A pool that is full only because addresses
-// are in quarantine is waited for, since the runtime's own retry is slow.
+// bindFree gets a free address. A pool that is full only because leases in it
+// are Warm or being verified is waited for, since the runtime's own retry is slow.
 func (a *adding) bindFree(ctx context.Context, f ipam.Family) (boundAddress, error) {
-	for {
+	for wait := exhaustedFirst; ; wait = min(2*wait, exhaustedMost) {
 		b, err := a.tryFree(ctx, f)
 		var none *ipam.NoPoolError
-		if !errors.As(err, &none) || !none.Exhausted() || !a.h.quarantineEnds(ctx, f) {
+		if !errors.As(err, &none) || !none.Exhausted() {
 			return b, err
 		}
-		if !a.h.waitFor(ctx, exhaustedRetry) {
+		if b, ok, err := a.bindLast(ctx, f); ok || err != nil {
 			return b, err
+		}
+		coming, comingErr := a.h.comingFree(ctx, f)
+		switch {
+		case comingErr != nil:
+			return boundAddress{}, comingErr
+		case coming == 0:
+			return boundAddress{}, err
+		case !a.h.waitFor(ctx, wait):
+			return boundAddress{}, crowded(err, coming)
 		}
 	}
 }
@@ -189,17 +200,6 @@ func (a *adding) heldHere() func(*v1alpha1.IPPool, netip.Addr) bool {
 func (a *adding) sighted(_ *v1alpha1.IPPool, addr netip.Addr) bool {
 	s, ok, err := a.h.Kernel.Sighting(bpf.Key{Segment: uint32(a.link.ParentIndex), Addr: addr})
 	return err == nil && ok && s.LastSeen != 0 && a.h.Kernel.Now()-s.LastSeen < freshSighting
-}
-
-// quarantineEnds tells whether waiting may bring an address back.
-func (h *Holders) quarantineEnds(ctx context.Context, f ipam.Family) bool {
-	for _, c := range f.Pools {
-		pool := &v1alpha1.IPPool{}
-		if err := h.Client.Get(ctx, clientKey(c.Pool.Name), pool); err == nil && pool.Status.Quarantined > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // waitFor waits d, unless the call's deadline is too close for it.

@@ -64,6 +64,8 @@ type Leases interface {
 	Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error)
 	TakeBack(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
 	OfPod(ctx context.Context, namespace, pod string) ([]v1alpha1.IPLease, error)
+	BindWarm(ctx context.Context, warm *v1alpha1.IPLease, r lease.Request) (*v1alpha1.IPLease, error)
+	ComingFree(ctx context.Context, pool string) (int, error)
 }
 
 // Journal is what outlives this process. *journal.Journal implements it.
@@ -102,6 +104,7 @@ type Options struct {
 
 	Leases    Leases
 	Allocator *allocate.Allocator
+	Warm      Warm
 	Journal   Journal
 	Kernel    Kernel
 	// OpenSegment returns the segment of a parent, opening it at first use.

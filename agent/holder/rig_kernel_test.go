@@ -113,6 +113,7 @@ func (m *machine) start() {
 		Allocator: allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{
 			"v4": netip.MustParseAddr("10.0.0.1"),
 		}}),
+		Warm:    newMemWarm(),
 		Journal: mortalJournal{book, m.death}, Kernel: mortalKernel{k, m.death},
 		OpenSegment: func(parent int) (Segment, error) { return segments.Open(parent) },
 		OthersShare: func() bool { return true },

@@ -39,6 +39,7 @@ type rig struct {
 	api    *memAPI
 	kernel *memKernel
 	wire   *memWire
+	warm   *memWarm
 	death  *death
 	book   *journal.Journal
 	// session is the node's present life.
@@ -49,7 +50,7 @@ type rig struct {
 func newRig(t *testing.T, pools ...*v1alpha1.IPPool) *rig {
 	t.Helper()
 	k := newMemKernel()
-	r := &rig{t: t, dir: t.TempDir(), api: newMemAPI(), kernel: k, wire: newMemWire(k), session: thisSession}
+	r := &rig{t: t, dir: t.TempDir(), api: newMemAPI(), kernel: k, wire: newMemWire(k), warm: newMemWarm(), session: thisSession}
 	r.api.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	r.api.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode}})
 	for _, p := range pools {
@@ -88,6 +89,7 @@ func (r *rig) start() {
 		Allocator: allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{
 			"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1"),
 		}}),
+		Warm:        r.warm,
 		Journal:     mortalJournal{r.book, r.death},
 		Kernel:      mortalKernel{r.kernel, r.death},
 		OpenSegment: func(int) (Segment, error) { return r.wire, nil },

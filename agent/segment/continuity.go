@@ -43,8 +43,8 @@ func (s *Segment) continuity() (continuity, error) {
 // carrierLosses reads how often the parent has lost its carrier since it was
 // made. A loss between two looks at the carrier itself would be missed.
 func (w *parentWire) carrierLosses() (uint32, error) {
-	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_ACK)
-	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: w.counts}}
+	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: w.counts}
 	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	message.Index = int32(w.index)
 	request.AddData(message)
@@ -68,10 +68,10 @@ func (w *parentWire) carrierLosses() (uint32, error) {
 
 // openCounts opens the socket for carrierLosses, in the calling thread's
 // network namespace.
-func openCounts() (*nl.NetlinkSocket, error) {
+func openCounts() (*nl.SocketHandle, error) {
 	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink socket: %w", err)
 	}
-	return s, nil
+	return &nl.SocketHandle{Socket: s}, nil
 }

@@ -51,6 +51,7 @@ type LongWatch struct {
 	mu      sync.Mutex
 	answers *answers
 	answer  Answer
+	proving bool
 	proven  bool
 	since   continuity
 }
@@ -97,7 +98,11 @@ func (w *LongWatch) Prove(ctx context.Context, t Timing) (Doubt, Answer, error) 
 	w.mu.Lock()
 	w.proven = true
 	w.mu.Unlock()
-	return w.Doubt()
+	doubt, answer, err := w.Doubt()
+	w.mu.Lock()
+	w.proving = false
+	w.mu.Unlock()
+	return doubt, answer, err
 }
 
 // errDoubtful ends a probing that has become pointless.
@@ -111,7 +116,7 @@ func (w *LongWatch) begin() error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.proven, w.since, w.answer = false, since, Answer{}
+	w.proving, w.proven, w.since, w.answer = true, false, since, Answer{}
 	w.answers = newAnswers(w.params, w.seg.set.kernel.Now())
 	return nil
 }
@@ -261,7 +266,7 @@ func (w *LongWatch) take(h hit) bool {
 	}
 	if w.answers.take(h) && !w.answer.Conflict {
 		w.answer = Answer{Conflict: true, MAC: h.mac.hardware(), Kind: h.kind, At: h.at, Source: SourceObserver}
-		if !w.proven {
+		if w.proving {
 			w.answer.Source = SourceProbe
 		}
 	}

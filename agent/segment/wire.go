@@ -43,7 +43,7 @@ type parentWire struct {
 	nl     *netlink.Handle
 	probes *packet.Conn // marked bpf.ProbeMark
 	claims *packet.Conn
-	counts *nl.NetlinkSocket
+	counts *nl.SocketHandle
 }
 
 func openWire(parent int) (_ wire, err error) {

@@ -1,0 +1,162 @@
+//go:build kernel
+
+package segment
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// quick are times that a test can wait for.
+var quick = Timing{Wait: 20 * time.Millisecond, Num: 3, Min: 20 * time.Millisecond, Max: 40 * time.Millisecond, Listen: 40 * time.Millisecond}
+
+// watchLong proves an address on a node and watches it.
+func (n *node) watchLong(addr netip.Addr, want Doubt) *LongWatch {
+	t := n.rig.t
+	t.Helper()
+	w := must(n.seg.WatchLong(addr, ProbeParams{}))(t)
+	t.Cleanup(func() { check(t, w.End()) })
+	n.proveAgain(w, want)
+	return w
+}
+
+// proveAgain proves an address and returns who spoke for it.
+func (n *node) proveAgain(w *LongWatch, want Doubt) Answer {
+	t := n.rig.t
+	t.Helper()
+	var doubt Doubt
+	var answer Answer
+	check(t, n.ns.Do(func() (err error) {
+		doubt, answer, err = w.Prove(t.Context(), quick)
+		return err
+	}))
+	equal(t, "doubt after the proof", doubt, want)
+	return answer
+}
+
+// waitFor returns how long it took until a doubt arose.
+func (n *node) waitFor(w *LongWatch, want Doubt) (Answer, time.Duration) {
+	t := n.rig.t
+	t.Helper()
+	start := time.Now()
+	var doubt Doubt
+	var answer Answer
+	check(t, n.ns.Do(func() (err error) {
+		doubt, answer, err = w.Wait(t.Context())
+		return err
+	}))
+	equal(t, "doubt", doubt, want)
+	return answer, time.Since(start)
+}
+
+func (n *node) doubt(w *LongWatch) Doubt {
+	t := n.rig.t
+	t.Helper()
+	var doubt Doubt
+	check(t, n.ns.Do(func() (err error) {
+		doubt, _, err = w.Doubt()
+		return err
+	}))
+	return doubt
+}
+
+func TestAHostThatAppearsLaterVoidsTheProof(t *testing.T) {
+	for name, appears := range map[string]func(t *testing.T, h, client *host, addr netip.Addr){
+		"by an announcement": func(t *testing.T, h, _ *host, addr netip.Addr) { h.announce(t, addr) },
+		"by an answer to somebody else": func(t *testing.T, h, client *host, addr netip.Addr) {
+			check(t, h.ns.AddAddr("p0", prefix(addr)))
+			if addr.Is6() {
+				// The answer to a solicitation goes to who asked; the host's own
+				// solicitation is what the segment hears.
+				reaches(h.ns, netip.MustParseAddr("fd99::51"))
+				return
+			}
+			if !reaches(client.ns, addr) {
+				t.Error("the host does not answer")
+			}
+			reaches(h.ns, netip.MustParseAddr("10.99.0.51"))
+			reaches(h.ns, netip.MustParseAddr("10.99.0.77")) // nobody: it asks the whole segment
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			families(t, func(t *testing.T, addr netip.Addr) {
+				r := newRig(t)
+				n := r.addNode("node1")
+				client := r.addHost("client", netip.MustParseAddr("10.99.0.51"), netip.MustParseAddr("fd99::51"))
+				h := r.addHost("host")
+				w := n.watchLong(addr, DoubtNone)
+				equal(t, "doubt", n.doubt(w), DoubtNone)
+				go appears(t, h, client, addr)
+				answer, took := n.waitFor(w, DoubtSpoken)
+				equal(t, "MAC", answer.MAC.String(), h.mac.String())
+				equal(t, "source", answer.Source, SourceObserver)
+				t.Logf("known %s after the host appeared", took)
+			})
+		})
+	}
+}
+
+func TestAHostThatIsThereIsFoundByTheProof(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		h := r.addHost("host", addr)
+		w := n.watchLong(addr, DoubtSpoken)
+		answer := n.proveAgain(w, DoubtSpoken)
+		equal(t, "MAC", answer.MAC.String(), h.mac.String())
+		equal(t, "source", answer.Source, SourceProbe)
+	})
+}
+
+func TestALostCarrierVoidsTheProofHoweverShort(t *testing.T) {
+	r := newRig(t)
+	n := r.addNode("node1")
+	w := n.watchLong(rig4, DoubtNone)
+	check(t, r.network.SetUp(n.port, false))
+	check(t, r.network.SetUp(n.port, true))
+	eventually(t, "the carrier is back", 5*time.Second, func() bool { return isUp(t, n.ns, "p0") && isUp(t, r.network, n.port) })
+	equal(t, "doubt", n.doubt(w), DoubtCarrier)
+	equal(t, "doubt until it is proven again", n.doubt(w), DoubtUnproven)
+	n.proveAgain(w, DoubtNone)
+
+	check(t, r.network.SetUp(n.port, false))
+	equal(t, "doubt without carrier", n.doubt(w), DoubtCarrier)
+	n.proveAgain(w, DoubtCarrier)
+}
+
+func TestAnObserverThatWasAwayVoidsTheProof(t *testing.T) {
+	r := newRig(t)
+	n := r.addNode("node1")
+	w := n.watchLong(rig4, DoubtNone)
+	check(t, n.ns.Do(func() error { // as every ADD does
+		_, err := n.set.Open(n.parent)
+		return err
+	}))
+	equal(t, "doubt after an ADD", n.doubt(w), DoubtNone)
+
+	check(t, n.kernel.DetachObserver(n.parent))
+	equal(t, "doubt without the observer", n.doubt(w), DoubtObserver)
+	check(t, n.ns.Do(func() error {
+		_, err := n.set.Open(n.parent)
+		return err
+	}))
+	n.proveAgain(w, DoubtNone)
+	check(t, n.kernel.DetachObserver(n.parent))
+	check(t, n.ns.Do(func() error {
+		_, err := n.set.Open(n.parent)
+		return err
+	}))
+	equal(t, "doubt with the observer back", n.doubt(w), DoubtObserver)
+}
+
+func TestTheHolderThatIsGivenTheAddressIsNoSpeaker(t *testing.T) {
+	r := newRig(t)
+	n := r.addNode("node1")
+	w := n.watchLong(rig4, DoubtNone)
+	p := n.addPod("pod", rig4, 100)
+	check(t, w.End())
+	l, held, err := n.kernel.Lease(p.key())
+	check(t, err)
+	equal(t, "held", held && l.Slot == p.slot, true)
+}
