@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -116,10 +114,8 @@ func (h *Holders) earlier(podUID string, of agentapi.Attachment, pools []v1alpha
 			subnets[pools[i].Name] = subnet
 		}
 	}
-	entries := h.Journal.All()
-	slices.SortStableFunc(entries, func(a, b journal.Entry) int { return a.Created.Compare(b.Created) })
 	var found []ipam.Interface
-	for _, e := range entries {
+	for _, e := range h.Journal.All() {
 		if e.PodUID != podUID || e.ContainerID != of.ContainerID || e.Interface == of.Interface {
 			continue
 		}
