@@ -13,9 +13,6 @@ import (
 // FencelineNamespace is the namespace that Fenceline is installed in.
 const FencelineNamespace = "fenceline-system"
 
-// fencelineConfig is what the chart calls its network configuration.
-const fencelineConfig = "90-fenceline.conflist"
-
 // InstallFenceline builds Fenceline's images, imports them on every node, and
 // installs or upgrades the chart as its README says. Values are arguments of
 // helm's --set.

@@ -30,9 +30,9 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "", c.binary(thirdparty.Kubernetes, "kubectl"), args...)
 }
 
-// Apply makes or changes the objects of a manifest as administrator.
-func (c *Cluster) Apply(ctx context.Context, manifest string) error {
-	_, err := c.run(ctx, manifest, c.binary(thirdparty.Kubernetes, "kubectl"), "apply", "--filename=-")
+// kubectlWith runs kubectl with an input.
+func (c *Cluster) kubectlWith(ctx context.Context, input string, args ...string) error {
+	_, err := c.run(ctx, input, c.binary(thirdparty.Kubernetes, "kubectl"), args...)
 	return err
 }
 

@@ -5,9 +5,11 @@ import (
 	"context"
 	_ "embed" // the manifest
 	"encoding/json"
+	"errors"
 	"fmt"
-	"path"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
@@ -24,38 +26,69 @@ const (
 	multusAccount  = "multus"
 	multusResource = "network-attachment-definitions.k8s.cni.cncf.io"
 
-	// Paths in a node.
-	cniPlugins = "/opt/cni/bin"
-	cniConfigs = "/etc/cni/net.d"
+	// Paths in a node. The configuration is the first of all by name, so that the
+	// runtime takes it.
+	multusPlugin  = "/opt/cni/bin/multus"
+	multusAccess  = "/etc/cni/net.d/multus.d/multus.kubeconfig"
+	multusConfig  = "/etc/cni/net.d/00-multus.conflist"
+	multusLog     = "/var/log/multus.log"
+	fencelineFile = "/etc/cni/net.d/90-fenceline.conflist" // as the chart calls it
+
+	// statusLimit is more than the five seconds between two questions of kubelet
+	// for the state of the network.
+	statusLimit = time.Minute
 )
 
 // InstallMultus puts Multus before Fenceline, which stays the network of every
 // pod's eth0; the annotation k8s.v1.cni.cncf.io/networks adds more interfaces.
-// It is the thin plugin: there is no daemon. It is installed first, since it
-// would not know what to delete of a pod that came before it; nodes become Ready
-// with Fenceline.
-func (c *Cluster) InstallMultus(ctx context.Context) error {
-	c.progress("installing Multus")
-	if err := c.Apply(ctx, multusManifest); err != nil {
-		return fmt.Errorf("install Multus: %w", err)
+// It is the thin plugin: there is no daemon. There must be no pod with an
+// interface of its own yet, of which Multus would not know what to delete.
+func (c *Cluster) InstallMultus(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("install Multus: %w", err)
+		}
+	}()
+	builder, err := thirdparty.NewBuilder(c.Options.Progress)
+	if err != nil {
+		return err
+	}
+	binaries, err := builder.Dir(ctx, thirdparty.Multus)
+	if err != nil {
+		return err
+	}
+	if err := c.kubectlWith(ctx, multusManifest, "apply", "--filename=-"); err != nil {
+		return err
 	}
 	if _, err := c.Kubectl(ctx, "wait", "crd/"+multusResource, "--for=condition=Established", "--timeout=30s"); err != nil {
-		return fmt.Errorf("install Multus: %w", err)
+		return err
 	}
 	access, err := c.multusKubeconfig(ctx)
 	if err != nil {
-		return fmt.Errorf("install Multus: %w", err)
+		return err
 	}
-	config, err := multusConfig()
+	config, err := multusConflist()
 	if err != nil {
-		return fmt.Errorf("install Multus: %w", err)
+		return err
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, n := range c.nodes {
-		group.Go(func() error { return n.installMultus(groupCtx, access, config) })
+		group.Go(func() error { return n.installMultus(groupCtx, filepath.Join(binaries, "multus"), access, config) })
 	}
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("install Multus: %w", err)
+	return group.Wait()
+}
+
+// RemoveMultus undoes InstallMultus, as far as that has come. Pods must have no
+// interfaces of Multus any more.
+func (c *Cluster) RemoveMultus(ctx context.Context) error {
+	var errs []error
+	for _, n := range c.nodes {
+		_, err := n.Exec(ctx, "rm", "--force", multusConfig, multusAccess, multusPlugin, multusLog)
+		errs = append(errs, err)
+	}
+	errs = append(errs, c.kubectlWith(ctx, multusManifest, "delete", "--filename=-", "--ignore-not-found"))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove Multus: %w", err)
 	}
 	return nil
 }
@@ -81,28 +114,44 @@ func (c *Cluster) multusKubeconfig(ctx context.Context) ([]byte, error) {
 	})
 }
 
-// multusConfig is the first of all configurations by name, so that the runtime
-// takes it. STATUS needs 1.1.0, and tells of the pod network below.
-func multusConfig() ([]byte, error) {
+// multusConflist has version 1.1.0, with which the runtime asks for STATUS.
+func multusConflist() ([]byte, error) {
 	return json.MarshalIndent(map[string]any{
 		"cniVersion": "1.1.0", "name": "multus",
 		"plugins": []any{map[string]any{
-			"type": "multus", "kubeconfig": multusAccess(), "clusterNetwork": path.Join(cniConfigs, fencelineConfig),
+			"type": "multus", "kubeconfig": multusAccess, "clusterNetwork": fencelineFile,
+			"logFile": multusLog, "logLevel": "debug", "logToStderr": false,
 		}},
 	}, "", "  ")
 }
 
-func multusAccess() string { return path.Join(cniConfigs, "multus.d", "multus.kubeconfig") }
-
-// installMultus writes the configuration last: with it the runtime begins.
-func (n *Node) installMultus(ctx context.Context, access, config []byte) error {
-	if _, err := n.Exec(ctx, "install", n.cluster.binary(thirdparty.Multus, "multus"), path.Join(cniPlugins, "multus")); err != nil {
+// installMultus returns when the runtime uses the plugin: it has asked for its
+// STATUS.
+func (n *Node) installMultus(ctx context.Context, plugin string, access, config []byte) error {
+	if _, err := n.Exec(ctx, "install", plugin, multusPlugin); err != nil {
 		return err
 	}
-	if err := n.write(ctx, multusAccess(), access); err != nil {
+	if err := n.write(ctx, multusAccess, access); err != nil {
 		return err
 	}
-	return n.write(ctx, path.Join(cniConfigs, "00-multus.conflist"), config)
+	if err := n.write(ctx, multusConfig, config); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusLimit)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := n.Exec(ctx, "grep", "--quiet", "CmdStatus", multusLog)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the runtime of %s to use Multus: %w", n.Name(), err)
+		case <-tick.C:
+		}
+	}
 }
 
 // write makes a file in the node, with its directory, all at once.

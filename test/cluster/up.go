@@ -96,9 +96,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{
-		thirdparty.Kubernetes, thirdparty.Etcd, thirdparty.Containerd, thirdparty.CNIPlugins, thirdparty.Multus, thirdparty.Helm,
-	} {
+	for _, name := range []string{thirdparty.Kubernetes, thirdparty.Etcd, thirdparty.Containerd, thirdparty.CNIPlugins, thirdparty.Helm} {
 		if c.state.Binaries[name], err = builder.Dir(ctx, name); err != nil {
 			return err
 		}

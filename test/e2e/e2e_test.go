@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
@@ -64,21 +65,11 @@ func open(t *testing.T) *scenario.Stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := install(ctx, c); err != nil {
+	if err := errors.Join(c.InstallFenceline(ctx, images.DefaultVersion), c.WaitReady(ctx)); err != nil {
 		dump(ctx, t, stage, "install")
 		t.Fatal(err)
 	}
 	return stage
-}
-
-func install(ctx context.Context, c *cluster.Cluster) error {
-	if err := c.InstallMultus(ctx); err != nil {
-		return err
-	}
-	if err := c.InstallFenceline(ctx, images.DefaultVersion); err != nil {
-		return err
-	}
-	return c.WaitReady(ctx)
 }
 
 // dump writes down what may explain a failure, and prints the end of it.

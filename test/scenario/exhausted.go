@@ -137,8 +137,8 @@ func (a *act) passed(ctx context.Context, w *witness, old []passing, stayed, suc
 			return err
 		}
 		p.new = mac
-		if name, err := greeting(ctx, w.host, p.addr); err != nil || name != successors[n].Name {
-			return fmt.Errorf("%q answers for %s of pod %s: %w", name, p.addr, successors[n].Name, err)
+		if err := w.hears(ctx, successors[n]); err != nil {
+			return err
 		}
 		if err := p.onlyNewAfter(w.capture.Frames(), p.free); err != nil {
 			return err

@@ -71,9 +71,16 @@ func playMultus(ctx context.Context, a *act) error {
 	return nil
 }
 
-// stageAttachments makes two definitions without a pool, and two that name a
+// stageAttachments installs Multus for the length of the scenario, since its thin
+// plugin fails the ADD of any pod whose object it cannot read within 250 ms. It
+// makes two definitions without a pool, and two that name a
 // pool which is meant for one of them.
 func (a *act) stageAttachments(ctx context.Context, restricted string) error {
+	a.after("remove Multus", a.RemoveMultus)
+	if err := a.InstallMultus(ctx); err != nil {
+		return err
+	}
+	a.story.Say("Multus is installed before Fenceline, which stays the network of eth0.")
 	if err := a.makePool(ctx, 8, nil); err != nil {
 		return err
 	}

@@ -103,9 +103,10 @@ func reachEachOther(ctx context.Context, pods []*cluster.Pod) (int, error) {
 }
 
 // ask connects from a pod to an address by HTTP and returns the name that the
-// pod there says.
+// pod there says, which may listen a moment later than it runs.
 func ask(ctx context.Context, from *cluster.Pod, addr netip.Addr) (string, error) {
-	said, err := from.Exec(ctx, "curl", "--silent", "--show-error", "--max-time", "3", "http://"+netip.AddrPortFrom(addr, httpPort).String())
+	said, err := from.Exec(ctx, "curl", "--silent", "--show-error", "--max-time", "10", "--connect-timeout", "3",
+		"--retry", "9", "--retry-delay", "1", "--retry-connrefused", "http://"+netip.AddrPortFrom(addr, httpPort).String())
 	if err != nil {
 		return "", err
 	}

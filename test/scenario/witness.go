@@ -64,6 +64,18 @@ func (w *witness) alive(ctx context.Context, pod *cluster.Pod) error {
 	return nil
 }
 
+// hears waits until the pod answers TCP: it may listen a moment later than it
+// runs.
+func (w *witness) hears(ctx context.Context, pod *cluster.Pod) error {
+	return eventually(ctx, clientLimit, "an answer of pod "+pod.Name, func(ctx context.Context) error {
+		name, err := greeting(ctx, w.host, addressOf(pod))
+		if err == nil && name != pod.Name {
+			err = fmt.Errorf("pod %s answered", name)
+		}
+		return err
+	})
+}
+
 // answersARP returns an error unless somebody answers a request for the address.
 func (w *witness) answersARP(ctx context.Context, addr netip.Addr) error {
 	_, err := w.host.Exec(ctx, "arping", "-q", "-f", "-c", "3", "-w", "3", "-I", "eth0", addr.String())

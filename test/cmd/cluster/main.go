@@ -1,6 +1,7 @@
 // Cluster starts, uses and ends the cluster of package test/cluster.
 //
 //	cluster [-prefix P] up [-nodes N] [-cni host-local] [-proxy] [-fenceline VERSION]
+//	cluster [-prefix P] install VERSION               build and install Fenceline, or another version of it
 //	cluster [-prefix P] down
 //	cluster [-prefix P] env                           print shell settings for kubectl and helm
 //	cluster [-prefix P] exec NODE COMMAND...          run a command inside a node
@@ -47,7 +48,7 @@ func (s exitError) Error() string { return fmt.Sprintf("exit status %d", int(s))
 
 func run(ctx context.Context, prefix string, args []string) error {
 	if len(args) == 0 {
-		return errors.New("a verb is missing: up, down, env, exec, pod, cut, heal, import or capture")
+		return errors.New("a verb is missing: up, install, down, env, exec, pod, cut, heal, import or capture")
 	}
 	verb, args := args[0], args[1:]
 	switch verb {
@@ -61,6 +62,8 @@ func run(ctx context.Context, prefix string, args []string) error {
 		return err
 	}
 	switch verb {
+	case "install":
+		return install(ctx, c, args)
 	case "env":
 		printEnvironment(c)
 		return nil
@@ -90,7 +93,7 @@ func up(ctx context.Context, prefix string, args []string) error {
 	flags.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
 	flags.TextVar(&o.Management, "management", netip.MustParsePrefix("172.30.0.0/24"), "management network, so that several clusters can run")
 	flags.BoolVar(&o.KubeProxy, "proxy", false, "run kube-proxy")
-	version := flags.String("fenceline", "", "build and install Fenceline as that version, and Multus; implies -proxy")
+	version := flags.String("fenceline", "", "build and install Fenceline as that version; implies -proxy")
 	cni := flags.String("cni", "", `"host-local": macvlan without Fenceline; empty: no network until one is configured`)
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -108,15 +111,21 @@ func up(ctx context.Context, prefix string, args []string) error {
 		return err
 	}
 	if *version != "" {
-		if err := c.InstallMultus(ctx); err != nil {
-			return err
-		}
 		if err := c.InstallFenceline(ctx, *version); err != nil {
 			return err
 		}
 	}
 	printEnvironment(c)
 	return nil
+}
+
+// install is for whoever has changed the code: a new version is rolled out.
+func install(ctx context.Context, c *cluster.Cluster, args []string) error {
+	if len(args) != 1 {
+		return errors.New("usage: install VERSION")
+	}
+	c.Options.Progress = os.Stderr
+	return c.InstallFenceline(ctx, args[0])
 }
 
 func printEnvironment(c *cluster.Cluster) {

@@ -84,9 +84,6 @@ func (s *show) playFromNothing(ctx context.Context, version string, chosen []sce
 
 // install does what the README says.
 func (s *show) install(ctx context.Context, c *cluster.Cluster, version string) error {
-	if err := c.InstallMultus(ctx); err != nil {
-		return err
-	}
 	s.story.Say("helm upgrade --install fenceline charts/fenceline --namespace %s --create-namespace --wait", cluster.FencelineNamespace)
 	started := time.Now()
 	if err := c.InstallFenceline(ctx, version); err != nil {
@@ -95,7 +92,7 @@ func (s *show) install(ctx context.Context, c *cluster.Cluster, version string) 
 	if err := c.WaitReady(ctx); err != nil {
 		return err
 	}
-	s.story.Say("Installed after %s, and all nodes are Ready: Fenceline is the network of their pods, Multus adds interfaces where a pod asks for them.", time.Since(started).Round(time.Second))
+	s.story.Say("Installed after %s, and all nodes are Ready: Fenceline is their only network.", time.Since(started).Round(time.Second))
 	output, err := c.Kubectl(ctx, "get", "nodes,pods", "--all-namespaces", "--output=wide")
 	if err != nil {
 		return err
