@@ -20,72 +20,107 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// addsPerPool is how many ADDs each pool serves. All pods stay, so that the node
-// ends with 120 of them, a little more than a kubelet runs by default.
-const addsPerPool = 40
+// addPace is how far ADDs are apart, as those of a node's pods usually are. The
+// tail of one, above all the move of its guard, is over before the next.
+const addPace = 120 * time.Millisecond
 
 // addPools differ in what an ADD waits for. Off leaves out more than the probe;
 // what the probe alone costs is between Off and Observe.
 var addPools = []struct {
+	name  string
 	mode  v1alpha1.ConflictMode
+	warm  int64
+	adds  int
 	waits string
 }{
-	{v1alpha1.ModeOff, "neither probe nor claim"},
-	{v1alpha1.ModeObserve, "the probe, 3 × 50 ms, without a claim"},
-	{v1alpha1.ModeEnforce, "the probe, 3 × 50 ms, and the claim, 30 ms (default)"},
+	{"off", v1alpha1.ModeOff, 0, 120, "the create, on demand"},
+	{"warm", v1alpha1.ModeEnforce, 130, 120, "the update of a Warm lease (default mode)"},
+	{"observe", v1alpha1.ModeObserve, 0, 20, "the create and the probe, 3 × 50 ms"},
+	{"enforce", v1alpha1.ModeEnforce, 0, 20, "the create, the probe and the claim, 30 ms (default mode)"},
 }
 
 // How long an ADD takes, from the plugin's request on the socket to its answer:
-// the whole agent, a real API server and kernel, macvlan interfaces. Creates of
-// equal leases by the same API server take turns with the ADDs, so that the
-// ratios stand whatever the machine. The plugin's own start is measured
-// by BenchmarkExec.
+// the whole agent, a real API server and kernel, macvlan interfaces. Creates
+// and updates of equal leases by the same API server take turns with the ADDs,
+// so that the ratios stand whatever the machine. The plugin's own start is
+// measured by BenchmarkExec.
 func TestLatencyOfADD(t *testing.T) {
 	logToFile(t)
 	m := start(t)
 	requests := make([][]agentapi.AddRequest, len(addPools))
 	for i, p := range addPools {
-		m.addPool(i, p.mode)
-		for range addsPerPool + 1 {
+		m.addPool(i)
+		for range p.adds + 1 {
 			r := m.sandbox()
-			r.Network.DefaultIPv4IPPool = []string{addPoolName(p.mode)}
+			r.Network.DefaultIPv4IPPool = []string{p.name}
 			requests[i] = append(requests[i], r)
 		}
 	}
 
-	// The first of each is not measured: connections open, and the API server
-	// takes seconds for the first create of a kind.
-	raw := []time.Duration{m.rawCreate(0)}
-	adds := make([][]time.Duration, len(addPools))
+	// The first of each is not measured: connections open, guards are loaded
+	// ahead, and the API server takes seconds for the first create of a kind.
+	m.rawUpdate(m.rawCreate(0, nil), nil)
 	for i, p := range addPools {
-		m.eventually("the agent serves pool "+addPoolName(p.mode), 10*time.Second, func() bool {
+		m.eventually("the agent serves pool "+p.name, 20*time.Second, func() bool {
 			_, err := m.agent.Add(t.Context(), requests[i][0])
 			return err == nil
 		})
-	}
-	raw = raw[:0]
-	for n := 1; n <= addsPerPool; n++ {
-		raw = append(raw, m.rawCreate(n))
-		for i := range addPools {
-			adds[i] = append(adds[i], m.timedAdd(requests[i][n]))
+		if p.warm > 0 {
+			m.eventually("the addresses are ready", 3*time.Minute, func() bool { return m.ready(p.name) >= p.adds })
 		}
 	}
-	t.Log(latencyTable(raw, adds))
+	var creates, updates []time.Duration
+	adds := make([][]time.Duration, len(addPools))
+	pace := time.NewTicker(addPace)
+	defer pace.Stop()
+	for n := 1; ; n++ {
+		left := false
+		for i, p := range addPools {
+			if n > p.adds {
+				continue
+			}
+			left = true
+			<-pace.C
+			adds[i] = append(adds[i], m.timedAdd(requests[i][n]))
+		}
+		if !left {
+			break
+		}
+		<-pace.C
+		m.rawUpdate(m.rawCreate(n, &creates), &updates)
+	}
+	t.Log(latencyTable(creates, updates, adds))
 }
 
-func addPoolName(mode v1alpha1.ConflictMode) string { return "add-" + strings.ToLower(string(mode)) }
-
 // addPool makes a pool of a subnet of its own that has room for all ADDs.
-func (m *machine) addPool(i int, mode v1alpha1.ConflictMode) {
+func (m *machine) addPool(i int) {
 	m.t.Helper()
+	p := addPools[i]
 	pool := &v1alpha1.IPPool{
-		ObjectMeta: metav1.ObjectMeta{Name: addPoolName(mode)},
+		ObjectMeta: metav1.ObjectMeta{Name: p.name},
 		Spec: v1alpha1.IPPoolSpec{
-			Subnet:            fmt.Sprintf("10.%d.0.0/24", 70+i),
-			ConflictDetection: &v1alpha1.ConflictDetection{Mode: mode},
+			Subnet:            fmt.Sprintf("10.%d.0.0/22", 70+i),
+			ConflictDetection: &v1alpha1.ConflictDetection{Mode: p.mode},
+			Warm:              &p.warm,
 		},
 	}
 	check(m.t, m.Create(m.t.Context(), pool))
+	// As the controller would.
+	pool.Status.Agents, pool.Status.Shares, pool.Status.Total = 1, 1, 1021
+	check(m.t, m.Status().Update(m.t.Context(), pool))
+}
+
+// ready counts the Warm leases of a pool.
+func (m *machine) ready(pool string) (n int) {
+	m.t.Helper()
+	leases := &v1alpha1.IPLeaseList{}
+	check(m.t, m.List(m.t.Context(), leases))
+	for _, l := range leases.Items {
+		if l.Spec.Pool == pool && l.Spec.State == v1alpha1.StateWarm {
+			n++
+		}
+	}
+	return n
 }
 
 func (m *machine) timedAdd(r agentapi.AddRequest) time.Duration {
@@ -98,7 +133,7 @@ func (m *machine) timedAdd(r agentapi.AddRequest) time.Duration {
 }
 
 // rawCreate creates a lease as large as that of an ADD.
-func (m *machine) rawCreate(i int) time.Duration {
+func (m *machine) rawCreate(i int, took *[]time.Duration) *v1alpha1.IPLease {
 	m.t.Helper()
 	addr := netip.AddrFrom4([4]byte{10, 69, 0, byte(i + 1)})
 	l := &v1alpha1.IPLease{
@@ -112,29 +147,46 @@ func (m *machine) rawCreate(i int) time.Duration {
 			lease.Owner{Node: "nobody", Session: string(m.node.UID) + "/boot", Now: time.Now()}),
 	}
 	start := time.Now()
-	err := m.Create(m.t.Context(), l)
-	took := time.Since(start)
-	check(m.t, err)
-	return took
+	check(m.t, m.Create(m.t.Context(), l))
+	if took != nil {
+		*took = append(*took, time.Since(start))
+	}
+	return l
 }
 
-func latencyTable(raw []time.Duration, adds [][]time.Duration) string {
+// rawUpdate updates a lease once.
+func (m *machine) rawUpdate(l *v1alpha1.IPLease, took *[]time.Duration) {
+	m.t.Helper()
+	l.Spec.Message = "updated"
+	start := time.Now()
+	check(m.t, m.Update(m.t.Context(), l))
+	if took != nil {
+		*took = append(*took, time.Since(start))
+	}
+}
+
+// latencyTable compares ADDs with what a client pays for the same write.
+func latencyTable(creates, updates []time.Duration, adds [][]time.Duration) string {
 	var table strings.Builder
-	fmt.Fprintf(&table, "%d of each, in turns; the slowest stands for p99; × is the ratio to raw\n", addsPerPool)
-	fmt.Fprintf(&table, "%-22s %9s %7s %9s %7s   %s\n", "", "p50", "×", "p99", "×", "an ADD waits for")
-	slices.Sort(raw)
+	slices.Sort(creates)
+	slices.Sort(updates)
+	fmt.Fprintf(&table, "in turns, %s apart; × is the ratio to the raw write\n", addPace)
+	fmt.Fprintf(&table, "%-22s %4s %9s %8s %8s %9s %8s %8s %9s   %s\n", "", "n",
+		"p50", "× create", "× update", "p99", "× create", "× update", "slowest", "an ADD waits for")
 	row := func(name string, took []time.Duration, waits string) {
 		slices.Sort(took)
-		fmt.Fprintf(&table, "%-22s", name)
+		fmt.Fprintf(&table, "%-22s %4d", name, len(took))
 		for _, p := range []int{50, 99} {
 			d := percentile(took, p)
-			fmt.Fprintf(&table, " %6.1f ms %7.1f", d.Seconds()*1000, float64(d)/float64(percentile(raw, p)))
+			fmt.Fprintf(&table, " %6.1f ms %8.2f %8.2f", d.Seconds()*1000,
+				float64(d)/float64(percentile(creates, p)), float64(d)/float64(percentile(updates, p)))
 		}
-		fmt.Fprintf(&table, "   %s\n", waits)
+		fmt.Fprintf(&table, " %6.1f ms   %s\n", took[len(took)-1].Seconds()*1000, waits)
 	}
-	row("raw create of a lease", raw, "")
+	row("raw create of a lease", creates, "")
+	row("raw update of a lease", updates, "")
 	for i, p := range addPools {
-		row("ADD in mode "+string(p.mode), adds[i], p.waits)
+		row(fmt.Sprintf("ADD, pool %s", p.name), adds[i], p.waits)
 	}
 	return table.String()
 }
