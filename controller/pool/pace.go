@@ -9,8 +9,8 @@ const (
 	// minInterval is the shortest time between two looks at one pool.
 	minInterval = time.Second
 	// fanOut bounds, in bytes per second, what one pool's publications cost the
-	// API server: each goes to every agent.
-	fanOut = 1 << 20
+	// API server, for each goes to every agent; totalFanOut what those of all cost.
+	fanOut, totalFanOut = 1 << 20, 32 << 20
 	// recordSize is what a pool weighs on the wire beside its bitmap, in bytes.
 	recordSize = 3 << 10
 	// urgentAhead is for how many publications an urgent one goes ahead of the
@@ -19,9 +19,11 @@ const (
 	urgentAhead = 4
 )
 
-// interval is the time that a publication with a bitmap of so many bytes uses up.
-func interval(bytes, agents int) time.Duration {
-	cost := time.Duration(recordSize+bytes) * time.Duration(agents) * time.Second / fanOut
+// interval is the time that a publication with a bitmap of so many bytes uses
+// up, while so many pools have something to publish.
+func interval(bytes, agents, pools int) time.Duration {
+	share := min(fanOut, totalFanOut/max(1, pools))
+	cost := time.Duration(recordSize+bytes) * time.Duration(agents) * time.Second / time.Duration(share)
 	return max(minInterval, cost)
 }
 
@@ -64,7 +66,7 @@ func (p *pace) wait(pool string, urgent bool, now time.Time) time.Duration {
 func (p *pace) published(pool string, bytes, agents int, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t, cost := p.of(pool), interval(bytes, agents)
+	t, cost := p.of(pool), interval(bytes, agents, p.busy(now))
 	if t.ordinary.Before(now) {
 		t.ordinary = now
 	}
@@ -77,6 +79,17 @@ func (p *pace) forget(pool string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pools, pool)
+}
+
+// busy counts the pools that have published of late and wait for their turn.
+func (p *pace) busy(now time.Time) int {
+	n := 0
+	for _, t := range p.pools {
+		if now.Before(t.ordinary) {
+			n++
+		}
+	}
+	return n
 }
 
 func (p *pace) of(pool string) *turns {

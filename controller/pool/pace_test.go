@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,17 +12,20 @@ import (
 
 func TestPublicationsArePaced(t *testing.T) {
 	for _, row := range []struct {
-		name          string
-		bytes, agents int
-		want          time.Duration
+		name                 string
+		bytes, agents, pools int
+		want                 time.Duration
 	}{
-		{"a small pool once a second", 44, 10, time.Second},
-		{"without agents once a second", 1 << 20, 0, time.Second},
-		{"a /24 for 5000 agents: the record weighs more than its bitmap", 44, 5000, 14858 * time.Millisecond},
-		{"a /16 for 1000 agents", 10923, 1000, 13347 * time.Millisecond},
-		{"1 MB to one agent", 1<<20 - recordSize, 1, time.Second},
+		{"a small pool once a second", 44, 10, 1, time.Second},
+		{"without agents once a second", 1 << 20, 0, 1, time.Second},
+		{"a /24 for 5000 agents: the record weighs more than its bitmap", 44, 5000, 1, 14858 * time.Millisecond},
+		{"a /16 for 1000 agents", 10923, 1000, 1, 13347 * time.Millisecond},
+		{"1 MB to one agent", 1<<20 - recordSize, 1, 1, time.Second},
+		{"as one of 32 pools that change", 44, 5000, 32, 14858 * time.Millisecond},
+		{"as one of 320 pools that change: all together publish 32 MB a second", 44, 5000, 320, 148583 * time.Millisecond},
+		{"many pools of a small cluster once a second", 44, 30, 320, time.Second},
 	} {
-		if got := interval(row.bytes, row.agents).Round(time.Millisecond); got != row.want {
+		if got := interval(row.bytes, row.agents, row.pools).Round(time.Millisecond); got != row.want {
 			t.Errorf("%s: every %s, want %s", row.name, got, row.want)
 		}
 	}
@@ -47,7 +51,7 @@ func TestLooksArePaced(t *testing.T) {
 // TestUrgentPublicationsGoAhead: a pool whose publications cost 10 s each.
 func TestUrgentPublicationsGoAhead(t *testing.T) {
 	const agents, bytes = 1000, 10<<20/1000 - recordSize
-	cost := interval(bytes, agents).Round(100 * time.Millisecond)
+	cost := interval(bytes, agents, 1).Round(100 * time.Millisecond)
 	if cost != 10*time.Second {
 		t.Fatalf("a publication costs %s", cost)
 	}
@@ -74,6 +78,22 @@ func TestUrgentPublicationsGoAhead(t *testing.T) {
 	p.published("blue", bytes, agents, second(3600))
 	if got := p.wait("blue", false, second(3600)).Round(100 * time.Millisecond); got != cost {
 		t.Errorf("an hour later an ordinary publication waits %s, want %s", got, cost)
+	}
+}
+
+func TestBusyPoolsShareThePace(t *testing.T) {
+	p := newPace()
+	for i := range 64 {
+		p.published(strconv.Itoa(i), 44, 5000, noon().Time)
+	}
+	p.published("blue", 44, 5000, noon().Time)
+	if got := p.wait("blue", false, noon().Time).Round(time.Second); got != 30*time.Second {
+		t.Errorf("one of 65 busy pools waits %s, want twice the 15s of a single one", got)
+	}
+	// The others have had their turn and are quiet since.
+	p.published("green", 44, 5000, noon().Add(time.Hour))
+	if got := p.wait("green", false, noon().Add(time.Hour)).Round(time.Second); got != 15*time.Second {
+		t.Errorf("a single busy pool waits %s, want 15s", got)
 	}
 }
 
