@@ -47,6 +47,12 @@ type machine struct {
 // start runs the agent until the test ends.
 func start(t *testing.T) *machine {
 	t.Helper()
+	return startAs(t, run)
+}
+
+// startAs runs an agent in some way until the test ends.
+func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("kernel tests need root")
 	}
@@ -243,6 +249,8 @@ func TestTheAgent(t *testing.T) {
 	})
 
 	t.Run("every rule of choosing", m.rules)
+
+	t.Run("keeps addresses ready", m.warmAddresses)
 
 	t.Run("carries out a DEL soon after the API server's return", func(t *testing.T) {
 		r := m.sandbox()

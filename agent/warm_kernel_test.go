@@ -1,0 +1,195 @@
+//go:build kernel
+
+package main
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/arp"
+	"github.com/mdlayher/ethernet"
+	"github.com/mdlayher/packet"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+const (
+	// proofTakes is the longest that RFC 5227 gives the probes of an address,
+	// and some time for the machine.
+	proofTakes = 20 * time.Second
+	// probeWait is what an ADD waits for an address that is not ready.
+	probeWait = 150 * time.Millisecond
+)
+
+// warmAddresses are the Warm leases of the agent, from the first ADD of a pool on.
+func (m *machine) warmAddresses(t *testing.T) {
+	ctx := t.Context()
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "warm"}, Spec: v1alpha1.IPPoolSpec{
+		Subnet: "10.68.0.0/24", Warm: new(int64(2)),
+	}}
+	check(t, m.Create(ctx, pool))
+	pool.Status.Total, pool.Status.Agents = 254, 1
+	check(t, m.Status().Update(ctx, pool))
+	first := m.fromPool(pool)
+	m.eventually("the agent serves the pool", 10*time.Second, func() bool {
+		_, err := m.agent.Add(ctx, first)
+		return err == nil
+	})
+
+	t.Run("binds one by one write, and waits for nothing", func(*testing.T) {
+		quickest := time.Hour
+		for range 3 {
+			before := m.ready(pool)
+			request := m.fromPool(pool)
+			start := time.Now()
+			answer, err := m.agent.Add(ctx, request)
+			took := time.Since(start)
+			check(m.t, err)
+			l := m.lease(answer.IPs[0].Address.Addr())
+			was, ok := before[l.Name]
+			switch {
+			case !ok || was.UID != l.UID:
+				t.Fatalf("ADD got %s, ready were %v", l.Name, before)
+			case l.Spec.State != v1alpha1.StateBound || l.Spec.Holder.ContainerID != request.ContainerID:
+				t.Fatalf("bound %+v", l.Spec)
+			case l.Generation != was.Generation+1:
+				t.Fatalf("%d writes, want one", l.Generation-was.Generation)
+			}
+			quickest = min(quickest, took)
+			check(t, m.agent.Check(ctx, agentapi.CheckRequest{Attachment: request.Attachment}))
+		}
+		t.Logf("the quickest ADD took %s", quickest)
+		if quickest >= probeWait {
+			t.Errorf("the quickest ADD took %s, a probe takes %s", quickest, probeWait)
+		}
+	})
+
+	t.Run("is asked for by its address", func(t *testing.T) {
+		for name := range m.ready(pool) {
+			request := m.fromPool(pool)
+			request.IPs = []netip.Addr{netip.MustParseAddr(name)}
+			if l := m.add(request); l.Name != name {
+				t.Errorf("got %s", l.Name)
+			}
+			return
+		}
+	})
+
+	t.Run("throws one out for which a foreign host speaks", func(t *testing.T) {
+		for name := range m.ready(pool) {
+			mac := m.speak(netip.MustParseAddr(name))
+			m.eventually("the lease is set aside", 5*time.Second, func() bool {
+				s := m.lease(netip.MustParseAddr(name)).Spec
+				return s.State == v1alpha1.StateQuarantined && s.Reason == v1alpha1.ReasonConflict && s.Conflict.MAC == mac.String()
+			})
+			if _, ready := m.ready(pool)[name]; ready {
+				t.Error("it is ready again")
+			}
+			return
+		}
+	})
+
+	t.Run("gives all up when the pool is scarce, and when the node is cordoned", func(t *testing.T) {
+		m.ready(pool)
+		check(t, m.Get(ctx, client.ObjectKeyFromObject(pool), pool))
+		pool.Status.Scarce = true
+		check(t, m.Status().Update(ctx, pool))
+		m.eventually("the pool has them back", 5*time.Second, func() bool { return len(m.warmLeases(pool)) == 0 })
+		pool.Status.Scarce = false
+		check(t, m.Status().Update(ctx, pool))
+		m.ready(pool)
+		m.cordon(true)
+		m.eventually("the pool has them back", 5*time.Second, func() bool { return len(m.warmLeases(pool)) == 0 })
+		m.cordon(false)
+	})
+}
+
+// fromPool makes a pod that asks for an address of a pool.
+func (m *machine) fromPool(pool *v1alpha1.IPPool) agentapi.AddRequest {
+	m.t.Helper()
+	r := m.sandbox()
+	r.Network.DefaultIPv4IPPool = []string{pool.Name}
+	return r
+}
+
+// ready waits until as many leases are ready as the pool wants, and returns them.
+func (m *machine) ready(pool *v1alpha1.IPPool) map[string]v1alpha1.IPLease {
+	m.t.Helper()
+	var leases map[string]v1alpha1.IPLease
+	m.eventually("the pool's addresses are ready", proofTakes, func() bool {
+		leases = m.warmLeases(pool)
+		return int64(len(leases)) == *pool.Spec.Warm && gauge(m.t, pool.Name, "ready") == float64(*pool.Spec.Warm)
+	})
+	return leases
+}
+
+func (m *machine) warmLeases(pool *v1alpha1.IPPool) map[string]v1alpha1.IPLease {
+	m.t.Helper()
+	list := &v1alpha1.IPLeaseList{}
+	check(m.t, m.List(m.t.Context(), list, client.MatchingFields{"spec.pool": pool.Name, "spec.state": string(v1alpha1.StateWarm)}))
+	leases := map[string]v1alpha1.IPLease{}
+	for _, l := range list.Items {
+		leases[l.Name] = l
+	}
+	return leases
+}
+
+// gauge reads fenceline_warm_leases.
+func gauge(t *testing.T, pool, condition string) float64 {
+	t.Helper()
+	families, err := ctrlmetrics.Registry.Gather()
+	check(t, err)
+	for _, f := range families {
+		if f.GetName() != "fenceline_warm_leases" {
+			continue
+		}
+		for _, metric := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range metric.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["pool"] == pool && labels["condition"] == condition {
+				return metric.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// speak is a foreign host on the other end of the parent, which announces an
+// address (RFC 5227 section 3).
+func (m *machine) speak(addr netip.Addr) net.HardwareAddr {
+	t := m.t
+	t.Helper()
+	host, err := net.InterfaceByName(m.parent + "p")
+	check(t, err)
+	announcement, err := arp.NewPacket(arp.OperationRequest, host.HardwareAddr, addr, make(net.HardwareAddr, 6), addr)
+	check(t, err)
+	payload, err := announcement.MarshalBinary()
+	check(t, err)
+	frame, err := (&ethernet.Frame{
+		Destination: ethernet.Broadcast, Source: host.HardwareAddr, EtherType: ethernet.EtherTypeARP, Payload: payload,
+	}).MarshalBinary()
+	check(t, err)
+	conn, err := packet.Listen(host, packet.Raw, 0, nil)
+	check(t, err)
+	defer conn.Close()
+	_, err = conn.WriteTo(frame, &packet.Addr{HardwareAddr: ethernet.Broadcast})
+	check(t, err)
+	return host.HardwareAddr
+}
+
+func (m *machine) cordon(cordoned bool) {
+	m.t.Helper()
+	node := &corev1.Node{}
+	check(m.t, m.Get(m.t.Context(), client.ObjectKeyFromObject(m.node), node))
+	node.Spec.Unschedulable = cordoned
+	check(m.t, m.Update(m.t.Context(), node))
+}
