@@ -66,7 +66,7 @@ func TestLatencyOfADD(t *testing.T) {
 			return err == nil
 		})
 		if p.warm > 0 {
-			m.eventually("the addresses are ready", 3*time.Minute, func() bool { return m.ready(p.name) >= p.adds })
+			m.eventually("the addresses are ready", 3*time.Minute, func() bool { return m.readyIn(p.name) >= p.adds })
 		}
 	}
 	var creates, updates []time.Duration
@@ -110,8 +110,8 @@ func (m *machine) addPool(i int) {
 	check(m.t, m.Status().Update(m.t.Context(), pool))
 }
 
-// ready counts the Warm leases of a pool.
-func (m *machine) ready(pool string) (n int) {
+// readyIn counts the Warm leases of a pool.
+func (m *machine) readyIn(pool string) (n int) {
 	m.t.Helper()
 	leases := &v1alpha1.IPLeaseList{}
 	check(m.t, m.List(m.t.Context(), leases))

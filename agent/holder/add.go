@@ -62,12 +62,13 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if err != nil {
 		return nil, err
 	}
-	kept, err := a.keptLeases(ctx)
-	if err != nil {
-		a.refused(err)
-		return nil, refusal(err)
+	// The kernel is asked about the interface while the rules are.
+	located := make(chan error, 1)
+	go func() { located <- a.locate() }()
+	choice, kept, err := a.choose(ctx, r)
+	if err := <-located; err != nil {
+		return nil, err
 	}
-	choice, err := h.choose(ctx, r, a.pod, kept)
 	if err != nil {
 		a.refused(err)
 		return nil, err
@@ -85,19 +86,11 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	return answer(choice, a.bound)
 }
 
-// begin finds out who asks, through which segment.
+// begin finds out who asks.
 func (h *Holders) begin(ctx context.Context, r agentapi.AddRequest) (*adding, error) {
 	pod, err := h.pod(ctx, r.Pod)
 	if err != nil {
 		return nil, err
-	}
-	link, err := h.FindLink(r.NetNS, r.Interface)
-	if err != nil {
-		return nil, fmt.Errorf("find interface %s of pod %s/%s: %w", r.Interface, pod.Namespace, pod.Name, err)
-	}
-	seg, err := h.OpenSegment(link.ParentIndex)
-	if err != nil {
-		return nil, fmt.Errorf("open the segment of %s: %w", link.Parent, err)
 	}
 	var replaced uint32
 	if old, ok := h.Journal.Get(r.ContainerID, r.Interface); ok {
@@ -111,16 +104,40 @@ func (h *Holders) begin(ctx context.Context, r agentapi.AddRequest) (*adding, er
 	}
 	return &adding{
 		replaced: replaced,
-		h:        h, pod: pod, link: link, seg: seg,
-		who: holderOf(pod, r.Attachment, link),
+		h:        h, pod: pod,
+		who: holderOf(pod, r.Attachment, Link{}),
 		entry: journal.Entry{
 			ContainerID: r.ContainerID, Interface: r.Interface, NetNS: r.NetNS, Network: r.Network.Name,
 			PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: runtimeUID(pod),
-			Phase: journal.Intent, Session: h.Session,
-			Parent: link.Parent, ParentIndex: link.ParentIndex, MAC: link.MAC.String(),
-			Created: h.Clock.Now(),
+			Phase: journal.Intent, Session: h.Session, Created: h.Clock.Now(),
 		},
 	}, nil
+}
+
+// locate finds the interface and the segment that it reaches. Nothing else of
+// the ADD may look at them before it has returned.
+func (a *adding) locate() error {
+	link, err := a.h.FindLink(a.entry.NetNS, a.entry.Interface)
+	if err != nil {
+		return fmt.Errorf("find interface %s of pod %s/%s: %w", a.entry.Interface, a.entry.PodNamespace, a.entry.PodName, err)
+	}
+	a.seg, err = a.h.OpenSegment(link.ParentIndex)
+	if err != nil {
+		return fmt.Errorf("open the segment of %s: %w", link.Parent, err)
+	}
+	a.link = link
+	a.entry.Parent, a.entry.ParentIndex, a.entry.MAC = link.Parent, link.ParentIndex, link.MAC.String()
+	a.who.MAC = a.entry.MAC
+	return nil
+}
+
+// choose asks the rules, and who keeps an address for this pod.
+func (a *adding) choose(ctx context.Context, r agentapi.AddRequest) (choice ipam.Choice, kept []v1alpha1.IPLease, err error) {
+	if kept, err = a.keptLeases(ctx); err != nil {
+		return choice, nil, refusal(err)
+	}
+	choice, err = a.h.choose(ctx, r, a.pod, kept)
+	return choice, kept, err
 }
 
 // bind gets one address of each family, and guards the interface beside that.

@@ -2,11 +2,13 @@ package journal
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,6 +58,56 @@ func TestAnEntryCutShortAnywhereIsSetAside(t *testing.T) {
 	for n := range len(data) {
 		j := open(t, disk(t, "new@eth0.json", data[:n]))
 		wantSetAside(t, j, "new@eth0.json", fmt.Sprintf("cut at byte %d", n), data[:n])
+	}
+}
+
+func TestAnAddedValueCutShortAnywhereLeavesTheOneBefore(t *testing.T) {
+	before, after := entry("new"), entry("new")
+	after.Phase = Releasing
+	first, second := written(t, before), written(t, after)
+	for n := range len(second) + 1 {
+		dir := disk(t, "new@eth0.json", append(slices.Clone(first), second[:n]...))
+		j := open(t, dir)
+		want := before.Phase
+		if n == len(second) {
+			want = after.Phase
+		}
+		if e, ok := j.Get("new", "eth0"); !ok || e.Phase != want || len(j.Corrupt()) > 0 {
+			t.Fatalf("cut at byte %d: %v %s, corrupt %v", n, ok, e.Phase, j.Corrupt())
+		}
+		put(t, j, after)
+		j = reopen(t, j, dir)
+		if e, ok := j.Get("new", "eth0"); !ok || e.Phase != after.Phase {
+			t.Fatalf("cut at byte %d, and written again: %v %s", n, ok, e.Phase)
+		}
+		j.Close()
+	}
+}
+
+func TestAnAddedValueThatIsCorruptIsSetAside(t *testing.T) {
+	data := append(written(t, entry("new")), written(t, entry("new"))...)
+	data[len(data)-20] ^= 1
+	wantSetAside(t, open(t, disk(t, "new@eth0.json", data)), "new@eth0.json", "flipped", data)
+}
+
+func TestAFileDoesNotGrowForEver(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	e := entry("new")
+	for n := range 5 * maxExtended {
+		e.Slot = uint32(n)
+		put(t, j, e)
+		data, err := os.ReadFile(filepath.Join(dir, entriesDir, "new@eth0.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if values := bytes.Count(data, []byte("\n")); values > maxExtended+1 {
+			t.Fatalf("%d values in one file", values)
+		}
+	}
+	j = reopen(t, j, dir)
+	if got, _ := j.Get("new", "eth0"); got.Slot != e.Slot {
+		t.Errorf("slot %d, want %d", got.Slot, e.Slot)
 	}
 }
 

@@ -24,6 +24,21 @@ func replace(path string, value any) error {
 	return write(path, value, func(*os.File) error { return nil })
 }
 
+// extend adds a newer value to a file that replace has written: a tenth of its
+// time. Until it returns the file holds the older value.
+func extend(path string, value any) (err error) {
+	data, err := encode(value)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
 // store is replace for what must outlive the machine's end as well: the file
 // holds the old value or the new one then, and the new one once store returned.
 func store(path string, value any) error {
@@ -64,6 +79,23 @@ func load(path string, value any) error {
 		return err
 	}
 	return decode(data, value)
+}
+
+// loadNewest reads what replace and extend wrote. cut tells that the last write
+// did not finish, so that the value is the one before.
+func loadNewest(path string, value any) (cut bool, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return false, err
+	}
+	whole := bytes.LastIndexByte(data, '\n') + 1
+	if whole > 0 && whole < len(data) {
+		data, cut = data[:whole], true
+	}
+	if n := len(data); n > 0 {
+		data = data[bytes.LastIndexByte(data[:n-1], '\n')+1:]
+	}
+	return cut, decode(data, value)
 }
 
 func encode(value any) ([]byte, error) {

@@ -31,8 +31,12 @@ type Journal struct {
 	writers [16]sync.Mutex
 	seed    maphash.Seed
 
-	mu        sync.RWMutex
-	entries   map[key]Entry
+	mu      sync.RWMutex
+	entries map[key]Entry
+	// sorted is what All returns; nil when an entry has changed since.
+	sorted []Entry
+	// extended counts the values that were added to a file.
+	extended  map[key]int
 	rotations map[string]netip.Addr
 	identity  Identity
 	pairs     []Pair
@@ -52,7 +56,7 @@ func Open(dir string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]Entry{}}
+	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]Entry{}, extended: map[key]int{}}
 	if err := errors.Join(j.readEntries(), j.readRotations(), j.readIdentity(), j.readPairs()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open journal: %w", err), lock.Close())
 	}
@@ -80,13 +84,37 @@ func (j *Journal) Put(e Entry) error {
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	if err := replace(path, e); err != nil {
+	if err := j.write(path, k, e); err != nil {
 		return fmt.Errorf("journal %s of container %s: %w", e.Interface, e.ContainerID, err)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.entries[k] = e
+	j.sorted = nil
 	return nil
+}
+
+// maxExtended is how many values are added to a file before it begins anew.
+const maxExtended = 16
+
+// write writes an entry to its file, which the caller has locked.
+func (j *Journal) write(path string, k key, e Entry) error {
+	j.mu.RLock()
+	_, exists := j.entries[k]
+	n := j.extended[k]
+	j.mu.RUnlock()
+	write := extend
+	if n++; !exists || n > maxExtended {
+		write, n = replace, 0
+	}
+	err := write(path, e)
+	if err != nil {
+		n = maxExtended // what it may have left is replaced by the next
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.extended[k] = n
+	return err
 }
 
 // Remove forgets an entry. An entry that does not exist is success.
@@ -105,6 +133,8 @@ func (j *Journal) Remove(containerID, ifname string) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.entries, k)
+	delete(j.extended, k)
+	j.sorted = nil
 	return nil
 }
 
@@ -119,14 +149,17 @@ func (j *Journal) Get(containerID, ifname string) (Entry, bool) {
 // All returns all entries, oldest first. The caller must not change their
 // Addresses in place.
 func (j *Journal) All() []Entry {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(j.entries), func(a, b Entry) int {
-		if order := a.Created.Compare(b.Created); order != 0 {
-			return order
-		}
-		return strings.Compare(a.ContainerID+a.Interface, b.ContainerID+b.Interface)
-	})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.sorted == nil {
+		j.sorted = slices.SortedFunc(maps.Values(j.entries), func(a, b Entry) int {
+			if order := a.Created.Compare(b.Created); order != 0 {
+				return order
+			}
+			return strings.Compare(a.ContainerID+a.Interface, b.ContainerID+b.Interface)
+		})
+	}
+	return slices.Clone(j.sorted)
 }
 
 // Rotations returns for each pool the address that this node handed out last.

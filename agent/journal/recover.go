@@ -62,9 +62,13 @@ func (j *Journal) readEntries() error {
 		}
 		path := filepath.Join(dir, f.Name())
 		var e Entry
-		err := load(path, &e)
+		cut, err := loadNewest(path, &e)
 		if err == nil {
 			err = named(f.Name(), e)
+		}
+		if err == nil && cut {
+			// Nothing may be added behind half a value.
+			err = replace(path, e)
 		}
 		if err != nil {
 			if err := j.setAside(path, err); err != nil {

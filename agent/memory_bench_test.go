@@ -1,0 +1,163 @@
+//go:build bench && kernel
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+const (
+	ownPods      = 110
+	foreignPods  = 20_000
+	pooled       = 10_000
+	poolsOfNode  = 5
+	foreignNode  = "n2"
+	memoryCalls  = 32
+	memorySettle = 10 * time.Second
+)
+
+// What an agent's process needs with a full node's pods and 10 000 addresses in
+// its pools, and what it needs more when other nodes have 20 000 pods with
+// leases in the same pools: nothing, its caches hold its own node's.
+func TestMemoryOfTheAgent(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "agent")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	t.Log(string(out))
+	check(t, err)
+	ctrl.SetLogger(logr.Discard())
+	var pid atomic.Int64
+	m := startAs(t, func(ctx context.Context, s settings) error { return runProcess(ctx, binary, s, &pid) })
+	table := []string{fmt.Sprintf("%-64s %9s %9s %9s %9s", "MB, after "+memorySettle.String()+" without a change", "RSS", "anon", "file", "PSS")}
+	row := func(what string) {
+		time.Sleep(memorySettle) // the heap follows its use
+		r := residentOf(t, int(pid.Load()))
+		table = append(table, fmt.Sprintf("%-64s %9.1f %9.1f %9.1f %9.1f", what, r.rss, r.anon, r.file, r.pss))
+	}
+	row("an agent with nothing to do")
+	for i := range poolsOfNode {
+		pool := &v1alpha1.IPPool{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many-%d", i)},
+			Spec: v1alpha1.IPPoolSpec{
+				Subnet: fmt.Sprintf("10.%d.0.0/16", 80+i), IPs: []string{fmt.Sprintf("10.%d.0.1-10.%d.7.208", 80+i, 80+i)},
+				ConflictDetection: &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeOff},
+			},
+		}
+		check(t, m.Create(t.Context(), pool))
+	}
+	for range ownPods {
+		r := m.sandbox()
+		r.Network.DefaultIPv4IPPool = []string{"many-0"}
+		m.eventually("an ADD", 20*time.Second, func() bool {
+			_, err := m.agent.Add(t.Context(), r)
+			return err == nil
+		})
+	}
+	row(fmt.Sprintf("%d pods, %d addresses in %d pools", ownPods, pooled, poolsOfNode))
+	m.foreign()
+	row(fmt.Sprintf("and %d pods with leases of another node", foreignPods))
+	t.Log("\n" + strings.Join(table, "\n"))
+}
+
+// runProcess runs the agent's binary, as the image has it, until ctx ends.
+func runProcess(ctx context.Context, binary string, s settings, pid *atomic.Int64) error {
+	agent := exec.CommandContext(ctx, binary, "--node-name", s.node, "--namespace", s.namespace, "--pod-name", s.pod,
+		"--state-dir", s.stateDir, "--socket", s.socket, "--bpf-dir", s.bpfDir,
+		"--metrics-address", s.metricsAddress, "--health-address", s.healthAddress, "--log-level", slog.LevelWarn.String())
+	agent.Stderr = os.Stderr
+	agent.Cancel = func() error { return agent.Process.Signal(syscall.SIGTERM) }
+	if err := agent.Start(); err != nil {
+		return err
+	}
+	pid.Store(int64(agent.Process.Pid))
+	err := agent.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("the agent ended: %w", err)
+}
+
+// foreign makes pods of another node, and leases that they hold.
+func (m *machine) foreign() {
+	m.t.Helper()
+	group, ctx := errgroup.WithContext(m.t.Context())
+	group.SetLimit(memoryCalls)
+	for n := range foreignPods {
+		group.Go(func() error {
+			name := fmt.Sprintf("foreign-%d", n)
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{
+				NodeName: foreignNode, Containers: []corev1.Container{{Name: "c", Image: "none"}},
+			}}
+			if err := m.Create(ctx, pod); err != nil {
+				return err
+			}
+			addr := fmt.Sprintf("10.%d.%d.%d", 80+n%poolsOfNode, 128+n/poolsOfNode/250, 1+n/poolsOfNode%250)
+			return m.Create(ctx, &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: addr}, Spec: v1alpha1.IPLeaseSpec{
+				Address: addr, Pool: fmt.Sprintf("many-%d", n%poolsOfNode), Parent: m.parent,
+				State: v1alpha1.StateBound, NodeName: foreignNode, Session: "n2/boot",
+				Holder: &v1alpha1.Holder{
+					Namespace: "shop", Pod: name, PodUID: string(pod.UID), Interface: "eth0", ContainerID: name,
+					MAC: "02:00:00:00:00:01", Guarded: true,
+				},
+			}})
+		})
+	}
+	check(m.t, group.Wait())
+	// The agent still hears its own node's: its caches are not behind.
+	r := m.sandbox()
+	r.Network.DefaultIPv4IPPool = []string{"many-0"}
+	_, err := m.agent.Add(m.t.Context(), r)
+	check(m.t, err)
+	check(m.t, m.agent.Del(m.t.Context(), agentapi.DelRequest{Attachment: r.Attachment}))
+}
+
+// resident is the memory of a process in MB.
+type resident struct{ rss, anon, file, pss float64 }
+
+func residentOf(t *testing.T, pid int) resident {
+	t.Helper()
+	status := memoryFields(t, fmt.Sprintf("/proc/%d/status", pid))
+	rollup := memoryFields(t, fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	return resident{status["VmRSS"], status["RssAnon"], status["RssFile"], rollup["Pss"]}
+}
+
+// memoryFields reads the lines "Name:   123 kB" of a file of /proc, in MB.
+func memoryFields(t *testing.T, path string) map[string]float64 {
+	t.Helper()
+	f, err := os.Open(path)
+	check(t, err)
+	defer f.Close()
+	fields := map[string]float64{}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		name, rest, _ := strings.Cut(lines.Text(), ":")
+		text, ok := strings.CutSuffix(strings.TrimSpace(rest), " kB")
+		if kB, err := strconv.ParseFloat(text, 64); ok && err == nil {
+			fields[name] = kB / 1000
+		}
+	}
+	check(t, lines.Err())
+	return fields
+}
