@@ -4,6 +4,7 @@
 #define FENCELINE_CLAIM_H
 
 #include "addr.h"
+#include "mac.h"
 #include "siphash.h"
 
 #define CLAIM_MAGIC_V1 bpf_htonl(0x464c4331) /* "FLC1" */
@@ -71,6 +72,22 @@ static __noinline int claim_verify(const struct claim *c)
 			return i;
 	}
 	return CLAIM_NO_KEY;
+}
+
+/*
+ * Every holder that is fenced could answer, also one from whom the address was
+ * taken long ago. The claim names the holder whose ack would prove something,
+ * by the low 31 bits of its MAC, above CLAIM_ACK; 0 asks whoever holds the
+ * address.
+ */
+static __always_inline bool claim_asks(const struct claim *c,
+				       const struct mac *holder)
+{
+	__u32 low = (__u32)bpf_ntohs(holder->part[1]) << 16 |
+		    bpf_ntohs(holder->part[2]);
+	__u32 asked = bpf_ntohl(c->flags) >> 1;
+
+	return !asked || asked == (low & (~0U >> 1));
 }
 
 static __always_inline bool claim_sign(struct claim *c, __u32 index)

@@ -179,6 +179,19 @@ func TestReplaysAndRandomTagsDoNothing(t *testing.T) {
 	equal(t, "acked", b.state(addr4).AckedToken, 0)
 }
 
+func TestAClaimThatAsksAnotherHolderFencesWithoutAnAck(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	asking := func(token uint64, holder net.HardwareAddr) []byte {
+		return signed(t, claim.Frame{Flags: claim.Asks(holder), Network: network, Addr: addr4, Token: token}, keyA)
+	}
+	b.expect(WhereObserverIngress, asking(200, otherMAC), drop, ResultFenced)
+	equal(t, "fenced", b.fenced(addr4), true)
+	b.expect(WhereObserverIngress, asking(200, podMAC), redirect, ResultAgain, ResultAckSent)
+	// Without a MAC on record whoever holds the address is asked.
+	b.expect(WhereObserverIngress, asking(300, nil), redirect, ResultFenced, ResultAckSent)
+}
+
 func TestAnOlderClaimIsReportedForDefenceAtALimitedRate(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)

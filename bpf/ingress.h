@@ -71,9 +71,10 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 	hearing_note(&c.macs.from, parent, bpf_ktime_get_boot_ns());
 	/*
 	 * A dead slot spoke for the address once; who was given it since may
-	 * be elsewhere, alive and deaf, and an ack would stand for him.
+	 * be elsewhere, alive and deaf, and an ack would stand for him. So
+	 * would that of a zombie who held it before the one who is meant.
 	 */
-	if (dead)
+	if (dead || !claim_asks(&c.claim, &l->mac))
 		return verdict;
 	return ack_send(skb, &c, key, own, where, verdict);
 }

@@ -40,6 +40,17 @@ type Flags uint32
 // FlagAck marks the reply of a kernel that fenced the address.
 const FlagAck Flags = 1 << 0
 
+// Asks returns the flags of a claim that only the holder of that MAC is to
+// acknowledge: by its low 31 bits, in bits 1 to 31. All who hold the address are
+// fenced, but the ack of one from whom it was taken earlier proves nothing of
+// the last one. Without a 48-bit MAC, whoever holds the address acknowledges.
+func Asks(holder net.HardwareAddr) Flags {
+	if len(holder) != 6 {
+		return 0
+	}
+	return Flags(binary.BigEndian.Uint32(holder[2:]) << 1)
+}
+
 // Frame is a claim, or with FlagAck an ack: "on this network, the address
 // belongs to the holder of this token".
 type Frame struct {

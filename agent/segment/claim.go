@@ -95,7 +95,7 @@ func (s *Segment) sendClaim(ctx context.Context, c Claim) error {
 	if len(c.PreviousMAC) > 0 {
 		to = append(to, c.PreviousMAC)
 	}
-	frame := claim.Frame{Network: c.Network, Addr: c.Addr, Token: c.Token}
+	frame := claim.Frame{Flags: claim.Asks(c.PreviousMAC), Network: c.Network, Addr: c.Addr, Token: c.Token}
 	for _, key := range keys {
 		for _, dst := range to {
 			b, err := frame.Ethernet(dst, l.mac, key)

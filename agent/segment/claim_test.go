@@ -23,7 +23,7 @@ func TestClaimGoesOutThreeTimesToAllAndToThePreviousHolder(t *testing.T) {
 		frames := a.list(isClaim)
 		equal(t, "claims", len(frames), 6)
 		for i, f := range frames {
-			equal(t, "frame", *f.claim, claim.Frame{Network: 42, Addr: addr4, Token: 1000})
+			equal(t, "frame", *f.claim, claim.Frame{Flags: claim.Asks(holderMAC), Network: 42, Addr: addr4, Token: 1000})
 			equal(t, "marked for reflection", f.marked, false)
 			equal(t, "time", f.after, time.Duration(i/2)*claimGap)
 			equal(t, "by broadcast", broadcast(f.dst), i%2 == 0)

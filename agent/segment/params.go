@@ -69,7 +69,8 @@ type Claim struct {
 	Addr    netip.Addr
 	Network uint64
 	Token   uint64
-	// PreviousMAC, if known, gets each claim by unicast too: past storm control and ARP suppression.
+	// PreviousMAC, if known, gets each claim by unicast too, past storm control
+	// and ARP suppression, and its holder alone acknowledges.
 	PreviousMAC net.HardwareAddr
 	// Mode of the pool; only Enforce (or empty) claims.
 	Mode v1alpha1.ConflictMode
