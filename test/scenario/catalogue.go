@@ -9,6 +9,7 @@ func All() []Scenario {
 		{Name: "multus", Promise: "Every interface of a pod has an address of its own, from pools meant for it", play: playMultus},
 		{Name: "exhausted", Promise: "Pods that find a pool full are told so, and get what others give back", play: playExhausted},
 		{Name: "edited", Promise: "Whatever is done to a pool, its pods keep their addresses", play: playEdited},
+		{Name: "warm", Promise: "Addresses that are kept ready are watched, and given up before a pod goes without", play: playWarm},
 		{Name: "zombie", Promise: "The address of a pod on a cut-off node serves another pod, and the zombie is silent", play: playZombie},
 		{Name: "dead-agent", Promise: "The same with the agent of the cut-off node killed", play: playDeadAgent},
 		{Name: "statefulset", Promise: "A StatefulSet's pod takes its address along, and the zombie is silent", play: playStatefulSet},

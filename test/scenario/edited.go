@@ -88,7 +88,7 @@ func (e *edited) stage(ctx context.Context) error {
 			return err
 		}
 	}
-	if e.pod, err = e.runPod(ctx, "old", e.Node(1), nil); err != nil {
+	if e.pod, err = e.runPod(ctx, "old", e.Node(1), patient); err != nil {
 		return err
 	}
 	l, err := e.lease(ctx, addressOf(e.pod))
@@ -106,10 +106,19 @@ func (e *edited) stage(ctx context.Context) error {
 	return e.pings.waitFor(ctx, 20, time.Now())
 }
 
+// patient lets a pod stay for as long as Kubernetes does by itself where its node
+// is not ready, which it is while its agent is away. Here that is two seconds.
+func patient(pod *corev1.Pod) {
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
+		Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists,
+		Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300),
+	})
+}
+
 // serves: a new pod beside the old one gets an address of that pool, as it is now.
 func (e *edited) serves(ctx context.Context, name, pool, told string) error {
 	e.story.Say("%s", told)
-	pod, err := e.runPod(ctx, name, e.pod.Node, nil)
+	pod, err := e.runPod(ctx, name, e.pod.Node, patient)
 	if err != nil {
 		return err
 	}
