@@ -64,6 +64,6 @@ func newAgent(t testing.TB, held int, objects ...client.Object) *agent {
 		a.log = testr.New(t)
 	}
 	a.store = lease.NewStore(lease.Options{Client: c, Reader: c, Node: "n1", Session: "s", Clock: clock.RealClock{}})
-	a.holders = holder.New(t.Context(), holder.Options{Node: "n1", Session: "s", Journal: book})
+	a.holders = holder.New(t.Context(), holder.Options{Node: "n1", Session: "s", Journal: book, Kernel: struct{ holder.Kernel }{}})
 	return a
 }

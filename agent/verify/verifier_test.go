@@ -22,6 +22,11 @@ var (
 func TestAVerificationSettlesItsLease(t *testing.T) {
 	outOfService := func(s *v1alpha1.IPLeaseSpec) { s.Previous.Reason = v1alpha1.ReasonOutOfService }
 	nodeGone := func(s *v1alpha1.IPLeaseSpec) { s.Reason = v1alpha1.ReasonNodeGone }
+	// What the controller makes of a Warm lease of a node that is gone: nobody ever held it.
+	keptReady := func(s *v1alpha1.IPLeaseSpec) {
+		s.Reason, s.Holder = v1alpha1.ReasonNodeGone, nil
+		s.Previous = &v1alpha1.PreviousHolder{Node: "n2", Session: "s", Reason: v1alpha1.ReasonNodeGone}
+	}
 	for _, test := range []struct {
 		name     string
 		lease    *v1alpha1.IPLease
@@ -38,6 +43,8 @@ func TestAVerificationSettlesItsLease(t *testing.T) {
 		{"the slot of this node is dead", quarantined(), true, deaf, "", ""},
 		{"the node is out of service", quarantined(outOfService), false, deaf, "", ""},
 		{"the node is gone", quarantined(nodeGone), false, deaf, "", ""},
+		{"kept ready by a node that is gone", quarantined(keptReady), false, deaf, "", ""},
+		{"kept ready by a node that is gone, and somebody speaks", quarantined(keptReady), false, answered, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict},
 		{"of a StatefulSet, fenced", quarantined(static), false, acked, v1alpha1.StateRetained, ""},
 		{"of a StatefulSet, deaf", quarantined(static), false, deaf, v1alpha1.StateQuarantined, v1alpha1.ReasonPodTerminating},
 		{"a stranger that has left", quarantined(stranger), false, silent, "", ""},
