@@ -54,6 +54,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 		return h.addChained(r)
 	}
 	defer h.attachments.lock(attachment{r.ContainerID, r.Interface})()
+	defer h.overtaken.forget(attachment{r.ContainerID, r.Interface})
 
 	if err := h.reach(ctx); err != nil {
 		return nil, err
@@ -62,12 +63,19 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if err != nil {
 		return nil, err
 	}
-	// The kernel is asked about the interface while the rules are.
-	located := make(chan error, 1)
-	go func() { located <- a.locate() }()
-	choice, kept, err := a.choose(ctx, r)
-	if err := <-located; err != nil {
-		return nil, err
+	// The rules are asked while the kernel is, in the calling thread's namespace.
+	var choice ipam.Choice
+	var kept []v1alpha1.IPLease
+	chosen := make(chan error, 1)
+	go func() {
+		var err error
+		choice, kept, err = a.choose(ctx, r)
+		chosen <- err
+	}()
+	located := a.locate()
+	err = <-chosen
+	if located != nil {
+		return nil, located
 	}
 	if err != nil {
 		a.refused(err)
@@ -154,6 +162,11 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept []v1alpha1.I
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("the runtime gave up: %w", context.Cause(ctx))
+	}
+	if a.h.overtaken.has(attachmentOf(&a.entry)) {
+		return agentapi.Errorf(agentapi.CodeTryAgainLater,
+			"the address was taken back while ADD was under way, since pod %s/%s was gone; the next try chooses anew",
+			a.entry.PodNamespace, a.entry.PodName)
 	}
 	a.entry.Phase = journal.Bound
 	if err := a.h.Journal.Put(a.entry); err != nil {

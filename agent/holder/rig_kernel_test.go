@@ -130,6 +130,7 @@ func (m *machine) start() {
 	m.stop = func() {
 		cancel()
 		running.Wait()
+		m.Wait()
 		check(t, segments.Close())
 		check(t, k.Close())
 		check(t, book.Close())
