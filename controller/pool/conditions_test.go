@@ -207,6 +207,14 @@ func TestEveryStatusIsAccepted(t *testing.T) {
 	}
 }
 
+func TestAPoolThatCannotBeReadHasNoLeaseOutside(t *testing.T) {
+	pool := edited(subnetPool("blue", "fd00:6::/64", 1), func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"fd00:6::20-fd00:6::10"} })
+	r := NewReport(Facts{Pool: &pool, Leases: leasesFrom("fd00:6::15", 3, v1alpha1.StateBound), Now: noon()})
+	if r.Outside != 0 || r.Status.Used != 3 {
+		t.Errorf("%d of %d leases are outside of nobody knows what", r.Outside, r.Status.Used)
+	}
+}
+
 func TestReservedAddressesAreCounted(t *testing.T) {
 	for _, row := range []struct {
 		name            string
