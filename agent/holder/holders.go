@@ -134,6 +134,7 @@ type Holders struct {
 	slots       slots
 	stock       stock
 	pending     *pending
+	overtaken   overtaken
 
 	// pinning keeps the moves of guards apart; unpinned are those that failed.
 	pinning  sync.Mutex

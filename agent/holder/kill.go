@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 )
@@ -25,9 +26,16 @@ func (h *Holders) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLe
 func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
 	for _, e := range h.Journal.All() {
 		for _, address := range e.Addresses {
-			// Without a token it has not spoken yet: a take-over that is under way.
-			if address.LeaseName != l.Name || address.Token == 0 || e.Slot == 0 || e.Slot == own || e.Session != h.Session {
+			if address.LeaseName != l.Name || e.Slot == 0 || e.Slot == own || e.Session != h.Session {
 				continue
+			}
+			if address.Token == 0 {
+				// It has not spoken yet. A take-over that is under way is spared, but
+				// not the ADD of the very holder: it may be about to speak.
+				if !isHolder(&l.Spec, &e) {
+					continue
+				}
+				h.overtaken.add(attachmentOf(&e))
 			}
 			if err := h.Kernel.KillSlot(e.Slot); err != nil {
 				return fmt.Errorf("kill slot %d, whose entry holds %s: %w", e.Slot, address.Addr, err)
@@ -51,6 +59,11 @@ func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
 		}
 	}
 	return nil
+}
+
+// isHolder tells whether an entry is of the container that a lease names.
+func isHolder(s *v1alpha1.IPLeaseSpec, e *journal.Entry) bool {
+	return s.Holder != nil && s.Holder.ContainerID == e.ContainerID && s.Holder.Interface == e.Interface
 }
 
 // endedHere tells whether the last holder of a lease was bound by this session.

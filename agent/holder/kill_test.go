@@ -1,10 +1,13 @@
 package holder
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
 func ofThisNode(s *v1alpha1.IPLeaseSpec) { s.Previous.Node, s.Previous.Session = thisNode, thisSession }
@@ -54,4 +57,36 @@ func TestAVerifierKillsNobodyElse(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAVerifierKillsTheADDOfTheVeryHolder(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	r.api.put(held("10.0.0.2", quarantined(v1alpha1.ReasonPodGone)))
+	const slot = 77
+	e := journal.Entry{
+		Session: thisSession, ContainerID: "c0", Interface: "eth0", Phase: journal.Intent, Slot: slot,
+		Addresses: []journal.Address{{Addr: two, Pool: "v4", LeaseName: "10.0.0.2"}},
+	}
+	if err := r.book.Put(e); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.KillHolder(t.Context(), "10.0.0.2"); err != nil {
+		t.Fatal(err)
+	}
+	if !r.kernel.isDead(slot) || !r.overtaken.has(attachmentOf(&e)) {
+		t.Error("the ADD goes on, and is about to speak")
+	}
+}
+
+func TestAnADDThatAVerifierHasOvertakenIsNotAnswered(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	web := r.pod("web", "u1")
+	r.wire.onClaim = func(segment.Claim) { r.overtaken.add(attachment{web.ContainerID, web.Interface}) }
+	_, err := r.Add(t.Context(), web)
+	if e, typed := errors.AsType[*agentapi.Error](err); !typed || e.Code != agentapi.CodeTryAgainLater {
+		t.Errorf("got %v", err)
+	}
+	r.want()
+	r.wire.onClaim = nil
+	r.add(web)
 }

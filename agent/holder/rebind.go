@@ -75,6 +75,15 @@ func (h *Holders) adopt(e *journal.Entry, name string, l *v1alpha1.IPLease) erro
 		if address.LeaseName != name {
 			continue
 		}
+		// A claim may have come since the decision. The new token would unfence
+		// the address; asked again, the decision is another one.
+		fenced, err := h.Kernel.Fenced(keyOf(e, address))
+		if err != nil {
+			return fmt.Errorf("see whether %s is fenced: %w", address.Addr, err)
+		}
+		if fenced {
+			return fmt.Errorf("%w: a claim for %s was heard", errOutrun, address.Addr)
+		}
 		h.audit(audit.Grant, e, address, "the lease was lost while the pod ran")
 		if err := h.install(e, address); err != nil {
 			return err
