@@ -11,7 +11,7 @@ inline kill(m) {
 inline kill_speakers(m) {
 	if
 #ifdef SPARES_INTENT
-	:: installed[m] == 0 /* has not spoken yet, says the code */
+	:: installed[m] == 0 /* has not spoken yet */
 #endif
 	:: else -> kill(m)
 	fi

@@ -91,9 +91,6 @@ hidden byte verdict, luck, said, count, best, before, other;
 
 /* Names of the properties, for assertions; 0, or 1 where it is not asked for. */
 #ifdef AS_CODED
-#define ANY_ACK
-#define SPARES_INTENT
-#define ONE_LOOK
 #define OLD_EVIDENCE
 #define NOT_ASKED = 1
 #else

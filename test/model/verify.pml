@@ -9,7 +9,7 @@
 	((ANSWERS(0, m) && previous != 0) || (ANSWERS(1, m) && previous != 1) || (ANSWERS(2, m) && previous != 2))
 
 /* An ack can come, or not, from a kernel that has heard the claim and whose slot
- * lives. The code takes any for the last holder's (ANY_ACK). */
+ * lives. The claim names the last holder, whose kernel alone acknowledges. */
 #ifdef ANY_ACK
 #define IS_AN_ACK(s) 1
 #else
