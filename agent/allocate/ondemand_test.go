@@ -492,7 +492,7 @@ func isExhausted(err error) bool {
 
 // TestWorkersOfANodeDivideWhatAListShows: no two of them try one address.
 func TestWorkersOfANodeDivideWhatAListShows(t *testing.T) {
-	const workers = 5
+	const workers = 20
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory("a")
 		var marked []string
