@@ -3,7 +3,6 @@ package scenario
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -20,10 +19,10 @@ import (
 const (
 	// warmStock is how many addresses each node keeps ready.
 	warmStock = 2
-	// warmPool has room for a pod and the stock of each of three nodes and one
-	// conflict, and leaves so much free that stocks are filled up: agents leave
-	// others as much as all of them together keep ready.
-	warmPool = 3 + 2*3*warmStock + 1
+	// warmPool has room for four pods, the stocks of three nodes and one conflict,
+	// and leaves so much free that stocks are filled up: agents leave others as much
+	// as all of them together keep ready.
+	warmPool = 4 + 2*3*warmStock + 1
 	// warmLimit is how long stocks may take to fill. An address is verified with
 	// the timing of RFC 5227, which is up to seven seconds.
 	warmLimit = time.Minute
@@ -55,7 +54,7 @@ func playWarm(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	a.figures.add("all stocks full, after the first pods were Running", time.Since(started))
+	a.figures.add("all stocks proven, after the first pods were Running", time.Since(started))
 	if err := a.show(ctx, "get", "fllease"); err != nil {
 		return err
 	}
@@ -63,10 +62,17 @@ func playWarm(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	return a.givenUp(ctx, pods, host)
+	if stock, err = a.stocked(ctx); err != nil {
+		return err
+	}
+	if err := a.servedFromStock(ctx, stock); err != nil {
+		return err
+	}
+	return a.givenUp(ctx, host)
 }
 
-// stocked waits until every node has its stock, and returns the addresses.
+// stocked waits until every node has its stock, with a proof for each address, and
+// returns the addresses.
 func (a *act) stocked(ctx context.Context) (map[string][]netip.Addr, error) {
 	var stock map[string][]netip.Addr
 	err := eventually(ctx, warmLimit, fmt.Sprintf("%d Warm leases on every node", warmStock), func(ctx context.Context) error {
@@ -88,6 +94,13 @@ func (a *act) stocked(ctx context.Context) (map[string][]netip.Addr, error) {
 			if len(stock[n.Name()]) != warmStock {
 				return fmt.Errorf("there are %s", brief(leases))
 			}
+			proven, err := agents(ctx, []*cluster.Node{n}, "fenceline_warm_leases", map[string]string{"pool": a.namespace, "condition": "ready"})
+			if err != nil {
+				return err
+			}
+			if proven != warmStock {
+				return fmt.Errorf("%v of %s are proven", proven, n.Name())
+			}
 		}
 		return nil
 	})
@@ -95,7 +108,7 @@ func (a *act) stocked(ctx context.Context) (map[string][]netip.Addr, error) {
 }
 
 // takesWarm: a foreign host begins to use an address that is kept ready. It is set
-// aside, with the host's MAC, and the stock is filled up again.
+// aside, with the host's MAC.
 func (a *act) takesWarm(ctx context.Context, c *chronicle, addr, pod netip.Addr) (*cluster.Host, error) {
 	host, err := a.foreignHost("printer", netip.PrefixFrom(addr, underlay.Bits()))
 	if err != nil {
@@ -116,27 +129,30 @@ func (a *act) takesWarm(ctx context.Context, c *chronicle, addr, pod netip.Addr)
 	a.figures.add("Warm address thrown out, after a foreign host spoke", conflict.at.Sub(spoke))
 	a.story.Say("A printer that nobody registered begins to use %s, which %s keeps ready. After %s that is on record, with its MAC %s.",
 		addr, a.Node(1).Name(), round(conflict.at.Sub(spoke)), host.MAC)
-	_, err = a.stocked(ctx)
-	return host, err
+	return host, nil
+}
+
+// servedFromStock: the next pod of a node gets an address that the node has kept
+// ready, and the stock is filled up again.
+func (a *act) servedFromStock(ctx context.Context, stock map[string][]netip.Addr) error {
+	node := a.Node(2)
+	pod, err := a.runPod(ctx, "next", node, nil)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(stock[node.Name()], addressOf(pod)) {
+		return fmt.Errorf("pod next has %s, which is none of %v, that %s kept ready", addressOf(pod), stock[node.Name()], node.Name())
+	}
+	a.story.Say("The next pod on %s gets %s, which was ready.", node.Name(), addressOf(pod))
+	return nil
 }
 
 // givenUp: the pool is narrowed to what is in use or kept ready. Pods of one node
 // get all that is kept ready, most of it elsewhere, and none is told that the pool
 // is exhausted.
-func (a *act) givenUp(ctx context.Context, pods []*cluster.Pod, host *cluster.Host) error {
-	stock, err := a.stocked(ctx)
+func (a *act) givenUp(ctx context.Context, host *cluster.Host) error {
+	ready, left, err := a.narrow(ctx)
 	if err != nil {
-		return err
-	}
-	var left []string
-	for _, addr := range slices.Concat(slices.Collect(maps.Values(stock))...) {
-		left = append(left, addr.String())
-	}
-	ready := len(left)
-	for _, p := range pods {
-		left = append(left, addressOf(p).String())
-	}
-	if err := a.editPool(ctx, a.namespace, func(s *v1alpha1.IPPoolSpec) { s.IPs = left }); err != nil {
 		return err
 	}
 	before, err := exhausted(ctx, a)
@@ -149,7 +165,8 @@ func (a *act) givenUp(ctx context.Context, pods []*cluster.Pod, host *cluster.Ho
 			return err
 		}
 	}
-	if pods, err = a.running(ctx, len(left), everyPod); err != nil {
+	pods, err := a.running(ctx, left, everyPod)
+	if err != nil {
 		return err
 	}
 	a.figures.add(fmt.Sprintf("%d pods on one node, with the stocks of three", ready), time.Since(started))
@@ -176,6 +193,30 @@ func (a *act) givenUp(ctx context.Context, pods []*cluster.Pod, host *cluster.Ho
 	}
 	a.story.Say("The pool shrinks to what is in use or kept ready. %d pods start on %s at once, and get the stocks of all nodes; no ADD was refused.", ready, node.Name())
 	return nil
+}
+
+// narrow leaves no address in the pool that is free, and returns how many are kept
+// ready, and how many there are with those in use.
+func (a *act) narrow(ctx context.Context) (ready, all int, err error) {
+	stock, err := a.stocked(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	pods, err := a.running(ctx, len(a.Nodes())+1, everyPod)
+	if err != nil {
+		return 0, 0, err
+	}
+	var left []string
+	for _, addrs := range stock {
+		for _, addr := range addrs {
+			left = append(left, addr.String())
+		}
+	}
+	ready = len(left)
+	for _, p := range pods {
+		left = append(left, addressOf(p).String())
+	}
+	return ready, len(left), a.editPool(ctx, a.namespace, func(s *v1alpha1.IPPoolSpec) { s.IPs = left })
 }
 
 // nobodyWasRefused: no pod of the scenario was told that there is no address.
