@@ -66,7 +66,7 @@ func TestLatencyOfADD(t *testing.T) {
 			return err == nil
 		})
 		if p.warm > 0 {
-			m.eventually("the addresses are ready", 3*time.Minute, func() bool { return m.readyIn(p.name) >= p.adds })
+			m.eventually("the addresses are ready", 3*time.Minute, func() bool { return gauge(t, p.name, "ready") == float64(p.warm) })
 		}
 	}
 	var creates, updates []time.Duration
@@ -108,19 +108,6 @@ func (m *machine) addPool(i int) {
 	// As the controller would.
 	pool.Status.Agents, pool.Status.Shares, pool.Status.Total = 1, 1, 1021
 	check(m.t, m.Status().Update(m.t.Context(), pool))
-}
-
-// readyIn counts the Warm leases of a pool.
-func (m *machine) readyIn(pool string) (n int) {
-	m.t.Helper()
-	leases := &v1alpha1.IPLeaseList{}
-	check(m.t, m.List(m.t.Context(), leases))
-	for _, l := range leases.Items {
-		if l.Spec.Pool == pool && l.Spec.State == v1alpha1.StateWarm {
-			n++
-		}
-	}
-	return n
 }
 
 func (m *machine) timedAdd(r agentapi.AddRequest) time.Duration {
