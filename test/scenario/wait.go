@@ -17,13 +17,14 @@ func eventually(ctx context.Context, limit time.Duration, what string, condition
 	defer cancel()
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
+	end := time.Now().Add(limit)
 	var last error
 	for {
 		err := condition(ctx)
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil || last == nil {
+		if last == nil || ctx.Err() == nil && time.Until(end) > askEvery {
 			last = err // later ones only say that time is over
 		}
 		select {
