@@ -1,0 +1,94 @@
+package allocate
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// freed ends leases of this node.
+func freed(m *memory, a *Allocator, pool string, addrs ...string) {
+	for _, addr := range addrs {
+		m.free(netip.MustParseAddr(addr))
+		a.Freed(pool, netip.MustParseAddr(addr))
+	}
+}
+
+func TestThePoolSaysHowLongAnAddressCoolsDown(t *testing.T) {
+	m := newMemory("a")
+	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	a := New(Options{Leases: m, Clock: clock, Last: map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.9")}})
+	w := wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.4"))
+	w.Family.Pools[0].Pool.Spec.Reclaim = &v1alpha1.Reclaim{Cooldown: &metav1.Duration{Duration: time.Hour}}
+	var got []string
+	for range 2 {
+		got = append(got, get(t, a, w))
+	}
+	freed(m, a, "a", got...)
+	got = append(got, get(t, a, w))
+	clock.SetTime(time.Unix(0, 0).Add(time.Hour - time.Second))
+	got = append(got, get(t, a, w), get(t, a, w))
+	if want := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.1"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	clock.SetTime(time.Unix(0, 0).Add(2 * time.Hour))
+	freed(m, a, "a", "10.0.0.1", "10.0.0.4", "10.0.0.3")
+	clock.SetTime(time.Unix(0, 0).Add(3 * time.Hour))
+	// The rotation goes on at 10.0.0.2; the last one freed waits for another.
+	if got := []string{get(t, a, w), get(t, a, w)}; !slices.Equal(got, []string{"10.0.0.4", "10.0.0.1"}) {
+		t.Errorf("after the cooldown: %v", got)
+	}
+}
+
+func TestABackupGoesBeforeWhatCoolsDown(t *testing.T) {
+	m := newMemory("a", "10.0.0.1", "10.0.0.2")
+	// Another node has freed 10.0.0.2, which the controller's bitmap still marks.
+	w := wishFor(candidate(t, "a", []string{"10.0.0.1", "10.0.0.2"}, "10.0.0.1-10.0.0.2"), candidate(t, "b", nil, "10.0.0.9"))
+	a := agent(m, nil)
+	freed(m, a, "a", "10.0.0.1")
+	m.free(netip.MustParseAddr("10.0.0.2"))
+	for _, want := range []string{"10.0.0.9", "10.0.0.1", "10.0.0.2"} {
+		if got := get(t, a, w); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestAListDoesNotEndTheCooldown(t *testing.T) {
+	// The bitmap knows nothing of nine leases, and one address cools down on
+	// another node: after the collisions a list shows that it is free.
+	m := newMemory("a")
+	for n := 1; n <= 9; n++ {
+		m.lease("a", fmt.Sprintf("10.0.0.%d", n))
+	}
+	w := wishFor(candidate(t, "a", []string{"10.0.0.10"}, "10.0.0.1-10.0.0.10"), candidate(t, "b", nil, "10.0.0.20"))
+	a := agent(m, nil)
+	for _, want := range []string{"10.0.0.20", "10.0.0.10"} {
+		if got := get(t, a, w); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestAnAddressFreedDuringTheLastProbeIsFound(t *testing.T) {
+	m := newMemory("a", "10.0.0.1")
+	w := wishFor(candidate(t, "a", []string{"10.0.0.1", "10.0.0.2"}, "10.0.0.1-10.0.0.2"))
+	w.Try = func(_ context.Context, _ *v1alpha1.IPPool, l *v1alpha1.IPLease) (Outcome, error) {
+		if l.Spec.Address == "10.0.0.1" {
+			return Granted, nil
+		}
+		m.free(netip.MustParseAddr("10.0.0.1"))
+		return Conflict, nil
+	}
+	if got := get(t, agent(m, nil), w); got != "10.0.0.1" {
+		t.Errorf("got %s", got)
+	}
+}

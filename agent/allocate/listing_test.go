@@ -1,0 +1,193 @@
+package allocate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// TestCallsShareAList: what waits while a list is under way shares the next
+// one, which begins after all of them have asked.
+func TestCallsShareAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("a", "10.0.0.1")
+		gate := make(chan struct{})
+		m.onList = func() { <-gate }
+		a := agent(m, nil)
+		w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1"))
+		var wg sync.WaitGroup
+		ask := func() {
+			wg.Go(func() {
+				if _, _, err := a.OnDemand(t.Context(), w); !isExhausted(err) {
+					t.Errorf("got %v", err)
+				}
+			})
+			synctest.Wait()
+		}
+		ask()
+		for range 4 {
+			ask()
+		}
+		close(gate)
+		wg.Wait()
+		if m.lists != 2 {
+			t.Errorf("%d lists for 5 calls", m.lists)
+		}
+	})
+}
+
+func TestAnAddressFreedAfterAListBeganIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("a", "10.0.0.1")
+		// The API server answers late: what it answers is from before.
+		a := agent(m, nil)
+		gate, late := make(chan struct{}), &lateLists{memory: m}
+		late.gate = gate
+		a.leases = late
+		w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1"))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, _, err := a.OnDemand(t.Context(), w); !isExhausted(err) {
+				t.Errorf("the first: %v", err)
+			}
+		})
+		synctest.Wait()
+		m.free(netip.MustParseAddr("10.0.0.1"))
+		wg.Go(func() {
+			if l, _, err := a.OnDemand(t.Context(), w); err != nil {
+				t.Errorf("the second, who asked later: %v, %v", l, err)
+			}
+		})
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+	})
+}
+
+// lateLists answers a list with what it was when asked, once the gate is open.
+type lateLists struct {
+	*memory
+	gate chan struct{}
+}
+
+func (l *lateLists) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error) {
+	taken, err := l.memory.TakenIn(ctx, pool)
+	<-l.gate
+	return taken, err
+}
+
+func TestACallerThatLeavesDoesNotEndTheListOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("a", "10.0.0.1")
+		gate := make(chan struct{})
+		m.onList = func() { <-gate }
+		a := agent(m, nil)
+		w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1"))
+		var wg sync.WaitGroup
+		ask := func(ctx context.Context, as func(error) bool) {
+			wg.Go(func() {
+				if _, _, err := a.OnDemand(ctx, w); !as(err) {
+					t.Errorf("got %v", err)
+				}
+			})
+			synctest.Wait()
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		ask(t.Context(), isExhausted)
+		// The list of who leaves is the next one, which another call waits for as well.
+		ask(ctx, func(err error) bool { return errors.Is(err, context.Canceled) })
+		ask(t.Context(), isExhausted)
+		leave()
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+		if m.lists != 2 {
+			t.Errorf("%d lists", m.lists)
+		}
+	})
+}
+
+func TestWhatAnOverlappingPoolHeldIsAskedForAgain(t *testing.T) {
+	m := newMemory("a")
+	m.lease("overlapping", "10.0.0.1")
+	// While another node takes the one address, the other is freed.
+	m.onCreate = func(addr netip.Addr) error {
+		if addr.String() == "10.0.0.2" {
+			m.lease("a", "10.0.0.2")
+			m.free(netip.MustParseAddr("10.0.0.1"))
+		}
+		return nil
+	}
+	a := agent(m, nil)
+	a.Freed("a", netip.MustParseAddr("10.0.0.1"))
+	a.Freed("a", netip.MustParseAddr("10.0.0.2"))
+	if got := get(t, a, wishFor(candidate(t, "a", []string{"10.0.0.1", "10.0.0.2"}, "10.0.0.1-10.0.0.2"))); got != "10.0.0.1" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func isExhausted(err error) bool {
+	none := (*ipam.NoPoolError)(nil)
+	return errors.As(err, &none) && none.Exhausted()
+}
+
+// TestWorkersOfANodeDivideWhatAListShows: no two of them try one address.
+func TestWorkersOfANodeDivideWhatAListShows(t *testing.T) {
+	const workers = 20
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("a")
+		var marked []string
+		for n := range workers {
+			marked = append(marked, fmt.Sprintf("10.0.0.%d", n+1))
+		}
+		// The bitmap marks all of them, wrongly: only a list shows the truth.
+		w := wishFor(candidate(t, "a", marked, fmt.Sprintf("10.0.0.1-10.0.0.%d", workers)))
+		gate := make(chan struct{})
+		w.Before = func(context.Context, *v1alpha1.IPPool, netip.Addr) error { <-gate; return nil }
+		a := agent(m, nil)
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				if _, _, err := a.OnDemand(t.Context(), w); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+		if m.creates != workers {
+			t.Errorf("%d creates for %d addresses", m.creates, workers)
+		}
+	})
+}
+
+func TestTheLastAddressIsTriedThoughAnotherCallTriesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("a")
+		w := wishFor(candidate(t, "a", nil, "10.0.0.1"))
+		gate := make(chan struct{})
+		fails := w
+		fails.Before = func(context.Context, *v1alpha1.IPPool, netip.Addr) error { <-gate; return errors.New("disk full") }
+		a := agent(m, nil)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, _, err := a.OnDemand(t.Context(), fails); err == nil {
+				t.Error("the first got the address")
+			}
+		})
+		synctest.Wait()
+		if got := get(t, a, w); got != "10.0.0.1" {
+			t.Errorf("got %s", got)
+		}
+		close(gate)
+		wg.Wait()
+	})
+}
