@@ -354,3 +354,17 @@ func TestPairsAreJournalledSeldom(t *testing.T) {
 		}
 	})
 }
+
+// An ADD may take a lease between the look at the facts and the step.
+func TestAStepThatComesTooLateLeavesATakenLeaseAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.warmed()
+		l, _ := r.keeper.Take(holder.WarmWish{Pool: "v4", Parent: "eth1"})
+		if err := r.keeper.shed(t.Context(), l.IPLease, Step{Do: Shed, Lease: l.Name, Pair: eth1, Reason: Scarce}); err != nil {
+			t.Fatal(err)
+		}
+		r.want(warm2, warm3)
+		r.keeper.PutBack(l)
+		r.ready("10.0.0.2", "10.0.0.3")
+	})
+}
