@@ -2,7 +2,6 @@ package reclaim
 
 import (
 	"context"
-	"runtime"
 	"testing"
 	"time"
 
@@ -204,33 +203,5 @@ func TestRemarks(t *testing.T) {
 				t.Errorf("remark %q, want %q", got, row.want)
 			}
 		})
-	}
-}
-
-func TestTheAuditLooksAtEveryLeaseOncePerPeriod(t *testing.T) {
-	first, second := leaseObject(), leaseObject()
-	second.Name, second.UID, second.Spec.Address = "10.6.0.11", "other-uid", "10.6.0.11"
-	b := between(t, objects(first, second), nil)
-	woken := make(chan string)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() {
-		ended <- b.reconciler.audit(ctx, 10*time.Minute, func(_ context.Context, l *v1alpha1.IPLease) error {
-			woken <- l.Name
-			return nil
-		})
-	}()
-	for range 2 {
-		for !b.clock.HasWaiters() {
-			runtime.Gosched() // until the audit has its ticker
-		}
-		b.clock.Step(10 * time.Minute)
-		if got := map[string]bool{<-woken: true, <-woken: true}; len(got) != 2 {
-			t.Errorf("woken: %v", got)
-		}
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
