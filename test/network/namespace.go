@@ -16,9 +16,6 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// namedDir is where iproute2 keeps named network namespaces.
-const namedDir = "/run/netns"
-
 // Namespace is a network namespace. Its methods may be called at the
 // same time from several goroutines.
 type Namespace struct {
@@ -31,6 +28,9 @@ type Namespace struct {
 // Create makes a namespace with its loopback interface up. It fails if the
 // name is taken.
 func Create(name string) (*Namespace, error) {
+	if err := shareNamedDir(); err != nil {
+		return nil, fmt.Errorf("create network namespace %s: %w", name, err)
+	}
 	err := onOwnThread(func() error {
 		h, err := netns.NewNamed(name)
 		if err != nil {
