@@ -34,7 +34,7 @@ var addPools = []struct {
 	waits string
 }{
 	{"off", v1alpha1.ModeOff, 0, 120, "the create, on demand"},
-	{"warm", v1alpha1.ModeEnforce, 130, 120, "the update of a Warm lease (default mode)"},
+	{"warm", v1alpha1.ModeEnforce, 64, 60, "the update of a Warm lease (default mode)"},
 	{"observe", v1alpha1.ModeObserve, 0, 20, "the create and the probe, 3 × 50 ms"},
 	{"enforce", v1alpha1.ModeEnforce, 0, 20, "the create, the probe and the claim, 30 ms (default mode)"},
 }
@@ -106,7 +106,8 @@ func (m *machine) addPool(i int) {
 	}
 	check(m.t, m.Create(m.t.Context(), pool))
 	// As the controller would.
-	pool.Status.Agents, pool.Status.Shares, pool.Status.Total = 1, 1, 1021
+	pool.Status.Agents, pool.Status.Served, pool.Status.Shares = 1, 1, 1
+	pool.Status.Total, pool.Status.Free = 1021, 1021
 	check(m.t, m.Status().Update(m.t.Context(), pool))
 }
 
