@@ -35,7 +35,7 @@ func (m *machine) warmAddresses(t *testing.T) {
 		Subnet: "10.68.0.0/24", Warm: new(int64(2)),
 	}}
 	check(t, m.Create(ctx, pool))
-	pool.Status.Total, pool.Status.Agents = 254, 1
+	pool.Status.Total, pool.Status.Free, pool.Status.Agents, pool.Status.Served = 254, 254, 1, 1
 	check(t, m.Status().Update(ctx, pool))
 	first := m.fromPool(pool)
 	m.eventually("the agent serves the pool", 10*time.Second, func() bool {

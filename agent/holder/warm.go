@@ -37,12 +37,14 @@ func (a *adding) bindReady(ctx context.Context, f ipam.Family) (b boundAddress, 
 			continue
 		}
 		if f.Requested.IsValid() || ptr.Deref(c.Pool.Spec.Warm, 0) > 0 {
-			wish := WarmWish{Pool: c.Pool.Name, Parent: a.link.Parent, Addr: f.Requested, Any: f.Requested.IsValid()}
+			wish := a.warmWish(c)
+			wish.Addr, wish.Any = f.Requested, f.Requested.IsValid()
 			if b, ok, err = a.bindWarm(ctx, c.Pool, wish); ok || err != nil {
 				return b, ok, err
 			}
 		}
-		if s := &c.Pool.Status; s.Used < s.Total {
+		// A pool that the controller has not counted yet does not look full.
+		if s := &c.Pool.Status; s.Free > 0 || s.Total == 0 {
 			break
 		}
 	}
@@ -56,11 +58,17 @@ func (a *adding) bindLast(ctx context.Context, f ipam.Family) (b boundAddress, o
 		if c.Closed != nil {
 			continue
 		}
-		if b, ok, err = a.bindWarm(ctx, c.Pool, WarmWish{Pool: c.Pool.Name, Parent: a.link.Parent, Any: true}); ok || err != nil {
+		wish := a.warmWish(c)
+		wish.Any = true
+		if b, ok, err = a.bindWarm(ctx, c.Pool, wish); ok || err != nil {
 			break
 		}
 	}
 	return b, ok, err
+}
+
+func (a *adding) warmWish(c ipam.Candidate) WarmWish {
+	return WarmWish{Pool: c.Pool.Name, Parent: a.link.Parent, Mode: c.Pool.ConflictMode(), Has: c.Set.Contains}
 }
 
 // bindWarm binds one of the Warm leases that will do; ok is false when there is

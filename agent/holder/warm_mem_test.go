@@ -89,7 +89,7 @@ func warmed(p *v1alpha1.IPPool) *v1alpha1.IPPool {
 
 // counted gives a pool the status that the controller publishes.
 func counted(p *v1alpha1.IPPool, total, used int64) *v1alpha1.IPPool {
-	p.Status.Total, p.Status.Used = total, used
+	p.Status.Total, p.Status.Used, p.Status.Free = total, used, total-used
 	return p
 }
 

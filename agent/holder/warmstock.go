@@ -21,6 +21,10 @@ type Warm interface {
 // WarmWish says which Warm leases will do.
 type WarmWish struct {
 	Pool, Parent string
+	// Mode of the pool: what was proven by another one is not ready.
+	Mode v1alpha1.ConflictMode
+	// Has tells whether the pool hands an address out.
+	Has func(netip.Addr) bool
 	// Addr, if it is valid, is the only address that will do.
 	Addr netip.Addr
 	// Any: a lease that is not ready will do as well.

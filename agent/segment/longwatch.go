@@ -88,10 +88,14 @@ func (w *LongWatch) Prove(ctx context.Context, t Timing) (Doubt, Answer, error) 
 		w.proven = true
 		return DoubtNone, Answer{}, nil
 	}
-	if err := w.begin(); err != nil {
+	doubt, err := w.begin()
+	if err != nil {
 		return DoubtUnproven, Answer{}, w.wrap(err)
 	}
-	err := w.probe(ctx, t)
+	if doubt != DoubtNone {
+		return doubt, Answer{}, nil
+	}
+	err = w.probe(ctx, t)
 	if err != nil && !errors.Is(err, errDoubtful) {
 		return DoubtUnproven, Answer{}, w.wrap(err)
 	}
@@ -108,17 +112,23 @@ func (w *LongWatch) Prove(ctx context.Context, t Timing) (Doubt, Answer, error) 
 // errDoubtful ends a probing that has become pointless.
 var errDoubtful = errors.New("the address is in doubt")
 
-// begin notes what the proof will stand on.
-func (w *LongWatch) begin() error {
+// begin notes what the proof will stand on. Probes into a link without carrier,
+// or that nobody listens for, would prove nothing when it comes back.
+func (w *LongWatch) begin() (Doubt, error) {
 	since, err := w.seg.continuity()
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return DoubtUnproven, err
+	case !since.observed():
+		return DoubtObserver, nil
+	case !since.carrier:
+		return DoubtCarrier, nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.proving, w.proven, w.since, w.answer = true, false, since, Answer{}
 	w.answers = newAnswers(w.params, w.seg.set.kernel.Now())
-	return nil
+	return DoubtNone, nil
 }
 
 // probe sends the probes and listens in between.

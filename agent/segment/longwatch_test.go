@@ -91,6 +91,30 @@ func TestProbesAtLeisureKeepTheTimesOfTheStandards(t *testing.T) {
 	}
 }
 
+// Nobody hears probes that go into a dead link, whoever may be behind it.
+func TestNothingIsProvenWithoutCarrierOrObserver(t *testing.T) {
+	for rule, c := range map[string]struct {
+		off, on func(*air)
+		want    Doubt
+	}{
+		"the carrier comes back while it is proven": {
+			func(a *air) { a.setCarrier(false) }, func(a *air) { a.setCarrier(true) }, DoubtCarrier},
+		"there is no observer": {
+			func(a *air) { _ = a.kernel.DetachObserver(parent) }, func(*air) {}, DoubtObserver},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, _, w := quiet(t, ProbeParams{})
+				c.off(a)
+				time.AfterFunc(time.Second, func() { c.on(a) })
+				w.prove(t, c.want)
+				equal(t, "probes", len(a.list(isProbe)), 0)
+				synctest.Wait()
+			})
+		})
+	}
+}
+
 func TestASpeakerDuringTheProofEndsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, w := quiet(t, ProbeParams{})

@@ -23,19 +23,22 @@ const (
 
 // attend proves a lease's address, again whenever a doubt arises, until
 // somebody speaks for it or ctx ends.
-func (k *Keeper) attend(ctx context.Context, i *item, params segment.ProbeParams) {
+func (k *Keeper) attend(ctx context.Context, i *item) {
 	defer k.endWatch(i)
 	retry, told := retryFirst, ""
 	for ctx.Err() == nil {
-		doubt, answer, err := k.prove(ctx, i, params)
+		round, params := k.beginRound(ctx, i)
+		doubt, answer, err := k.prove(round, i, params)
 		if err == nil && doubt == segment.DoubtNone {
 			retry, told = retryFirst, ""
-			doubt, answer, err = k.stayReady(ctx, i)
+			doubt, answer, err = k.stayReady(round, i)
 		}
 		wait := parentRetry
 		switch {
 		case ctx.Err() != nil:
 			return
+		case round.Err() != nil:
+			wait = 0 // the pool wants it proven another way
 		case err != nil:
 			wait, retry = retry, min(2*retry, retryMost)
 			if why := err.Error(); why != told {
@@ -46,8 +49,23 @@ func (k *Keeper) attend(ctx context.Context, i *item, params segment.ProbeParams
 			k.throwOut(ctx, i, params.Mode, answer)
 			return
 		}
+		// The next try watches anew: the kernel's entry, or the parent, may be another one.
+		k.endWatch(i)
 		k.sleep(ctx, wait)
 	}
+}
+
+// beginRound returns what one proof goes by, and a context that ends when the
+// pool wants another one.
+func (k *Keeper) beginRound(ctx context.Context, i *item) (context.Context, segment.ProbeParams) {
+	round, renew := context.WithCancel(ctx)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if i.renew != nil {
+		i.renew() // the round before
+	}
+	i.renew = renew
+	return round, i.params
 }
 
 // prove watches the address, if it is not watched yet, and proves it.
@@ -70,8 +88,8 @@ func (k *Keeper) prove(ctx context.Context, i *item, params segment.ProbeParams)
 
 // stayReady lets ADDs take the lease until a doubt arises.
 func (k *Keeper) stayReady(ctx context.Context, i *item) (segment.Doubt, segment.Answer, error) {
-	k.setProven(i, true)
-	defer k.setProven(i, false)
+	k.setProven(i, func() bool { return ctx.Err() == nil })
+	defer k.setProven(i, func() bool { return false })
 	doubt, answer, err := i.watch.Wait(ctx)
 	if ctx.Err() == nil && err == nil {
 		k.Metrics.WarmLost(i.pair.Pool, string(doubt))
@@ -79,9 +97,10 @@ func (k *Keeper) stayReady(ctx context.Context, i *item) (segment.Doubt, segment
 	return doubt, answer, err
 }
 
-func (k *Keeper) setProven(i *item, proven bool) {
+// setProven asks under the lock whether the proof counts still.
+func (k *Keeper) setProven(i *item, counts func() bool) {
 	k.mu.Lock()
-	i.proven = proven
+	i.proven = counts()
 	k.mu.Unlock()
 	k.count()
 }

@@ -61,7 +61,9 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 func poolOf(c ipam.Candidate, closed *ipam.Rejection) Pool {
 	p := Pool{
 		Warm:   int(ptr.Deref(c.Pool.Spec.Warm, 0)),
-		Scarce: c.Pool.Status.Scarce, Total: c.Pool.Status.Total, Used: c.Pool.Status.Used, Agents: c.Pool.Status.Agents,
+		Scarce: c.Pool.Status.Scarce,
+		// A pool of no addresses need not be told from one that is not counted.
+		Counted: c.Pool.Status.Total > 0, Free: c.Pool.Status.Free, Agents: c.Pool.Status.Served,
 		Has: c.Set.Contains,
 	}
 	if closed == nil {

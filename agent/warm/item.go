@@ -3,9 +3,13 @@ package warm
 import (
 	"context"
 	"net/netip"
+	"reflect"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -19,6 +23,9 @@ type item struct {
 	pair Pair
 	addr netip.Addr
 	made time.Time
+	// params that the address is proven by; renew ends a proof by older ones.
+	params segment.ProbeParams
+	renew  context.CancelFunc
 	// lease as last read or written.
 	lease *v1alpha1.IPLease
 	// seen: the cache has shown the lease.
@@ -36,10 +43,10 @@ type item struct {
 }
 
 // newItem begins an item.
-func newItem(l *v1alpha1.IPLease, now time.Time, stop context.CancelFunc) *item {
+func newItem(l *v1alpha1.IPLease, params segment.ProbeParams, now time.Time, stop context.CancelFunc) *item {
 	addr, _ := netip.ParseAddr(l.Spec.Address) // the API server refuses leases whose address is none
 	return &item{
-		name: l.Name, pair: Pair{l.Spec.Pool, l.Spec.Parent}, addr: addr, made: now, lease: l, stop: stop,
+		name: l.Name, pair: Pair{l.Spec.Pool, l.Spec.Parent}, addr: addr, params: params, made: now, lease: l, stop: stop,
 	}
 }
 
@@ -65,6 +72,17 @@ func (i *item) gone(shown *v1alpha1.IPLease, now time.Time) bool {
 	return i.seen || now.Sub(i.made) > unseenLife
 }
 
+// wants has the address proven anew if the pool wants that done another way.
+func (i *item) wants(params segment.ProbeParams) {
+	if reflect.DeepEqual(i.params, params) {
+		return
+	}
+	i.params, i.proven = params, false
+	if i.renew != nil {
+		i.renew()
+	}
+}
+
 // refresh takes up what the cache shows of the lease.
 func (i *item) refresh(shown *v1alpha1.IPLease) {
 	i.seen = true
@@ -79,7 +97,7 @@ func (i *item) refresh(shown *v1alpha1.IPLease) {
 
 // reconcile compares the items with what the cache shows, forgets those that
 // have ended, and returns the leases as Plan needs them.
-func (k *Keeper) reconcile(shown map[string]*v1alpha1.IPLease) []LeaseFact {
+func (k *Keeper) reconcile(shown map[string]*v1alpha1.IPLease, pools map[string]ipam.Candidate) []LeaseFact {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.Clock.Now()
@@ -92,6 +110,9 @@ func (k *Keeper) reconcile(shown map[string]*v1alpha1.IPLease) []LeaseFact {
 		}
 		if l := shown[name]; l != nil {
 			i.refresh(l)
+		}
+		if c, exists := pools[i.pair.Pool]; exists {
+			i.wants(holder.ProbeParams(c.Pool))
 		}
 		if !i.done {
 			facts = append(facts, LeaseFact{Name: name, Addr: i.addr, Pair: i.pair, Condition: i.condition()})

@@ -63,7 +63,7 @@ func TestAPairThatThePoolNamesIsWarmWithoutAPod(t *testing.T) {
 func TestABoundAddressIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.warmed()
-		l, ok := r.keeper.Take(holder.WarmWish{Pool: "v4", Parent: "eth1"})
+		l, ok := r.keeper.Take(wishV4())
 		if !ok || !l.Ready || l.Name != "10.0.0.2" {
 			t.Fatalf("took %+v, %v", l, ok)
 		}
@@ -220,7 +220,7 @@ func TestALeaseThatAnADDHasTakenIsLeftToIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				r.warmed()
-				l, _ := r.keeper.Take(holder.WarmWish{Pool: "v4", Parent: "eth1"})
+				l, _ := r.keeper.Take(wishV4())
 				happens(r)
 				r.pass(time.Second)
 				if r.leases()[l.Name] != v1alpha1.StateWarm {
@@ -321,9 +321,9 @@ func TestAnADDThatWouldGetNoneMayHaveOneThatIsNotReady(t *testing.T) {
 		r.warmed()
 		r.hear("10.0.0.2", segment.DoubtCarrier)
 		for want, wish := range map[string]holder.WarmWish{
-			"10.0.0.3 ready":     {Pool: "v4", Parent: "eth1", Any: true},
-			"10.0.0.2 not ready": {Pool: "v4", Parent: "eth1", Any: true, Addr: netip.MustParseAddr("10.0.0.2")},
-			"10.0.0.3 not ready": {Pool: "v4", Parent: "eth2", Any: true, Addr: netip.MustParseAddr("10.0.0.3")},
+			"10.0.0.3 ready":     {Pool: "v4", Parent: "eth1", Mode: v1alpha1.ModeEnforce, Has: all, Any: true},
+			"10.0.0.2 not ready": {Pool: "v4", Parent: "eth1", Mode: v1alpha1.ModeEnforce, Has: all, Any: true, Addr: netip.MustParseAddr("10.0.0.2")},
+			"10.0.0.3 not ready": {Pool: "v4", Parent: "eth2", Mode: v1alpha1.ModeEnforce, Has: all, Any: true, Addr: netip.MustParseAddr("10.0.0.3")},
 		} {
 			l, ok := r.keeper.Take(wish)
 			got := l.Name + map[bool]string{true: " ready", false: " not ready"}[l.Ready]
@@ -332,9 +332,32 @@ func TestAnADDThatWouldGetNoneMayHaveOneThatIsNotReady(t *testing.T) {
 			}
 			r.keeper.PutBack(l)
 		}
-		if _, ok := r.keeper.Take(holder.WarmWish{Pool: "other", Parent: "eth1", Any: true}); ok {
+		if _, ok := r.keeper.Take(holder.WarmWish{Pool: "other", Parent: "eth1", Has: all, Any: true}); ok {
 			t.Error("took a lease of another pool")
 		}
+	})
+}
+
+func TestWhatAPoolWantsProvenAnotherWayIsProvenAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.warmed()
+		strict := wishV4()
+		strict.Mode = v1alpha1.ModeObserve
+		if _, ok := r.keeper.Take(strict); ok {
+			t.Error("took what was proven in another mode")
+		}
+		elsewhere := wishV4()
+		elsewhere.Has = func(netip.Addr) bool { return false }
+		if _, ok := r.keeper.Take(elsewhere); ok {
+			t.Error("took what the pool does not hand out")
+		}
+		r.changePool(func(p *v1alpha1.IPPool) {
+			p.Spec.ConflictDetection = &v1alpha1.ConflictDetection{IgnoreMACs: []string{"02:00:00:00:00:77"}}
+		})
+		r.wake()
+		r.ready()
+		r.pass(2 * proofTakes)
+		r.ready("10.0.0.2", "10.0.0.3")
 	})
 }
 
@@ -359,7 +382,7 @@ func TestPairsAreJournalledSeldom(t *testing.T) {
 func TestAStepThatComesTooLateLeavesATakenLeaseAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.warmed()
-		l, _ := r.keeper.Take(holder.WarmWish{Pool: "v4", Parent: "eth1"})
+		l, _ := r.keeper.Take(wishV4())
 		if err := r.keeper.shed(t.Context(), l.IPLease, Step{Do: Shed, Lease: l.Name, Pair: eth1, Reason: Scarce}); err != nil {
 			t.Fatal(err)
 		}

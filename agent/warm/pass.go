@@ -11,6 +11,7 @@ import (
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -22,7 +23,7 @@ func (k *Keeper) pass(ctx context.Context, attending *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	v.facts.Leases = k.reconcile(v.leases)
+	v.facts.Leases = k.reconcile(v.leases, v.candidates)
 	var errs []error
 	if err := k.pairs.save(k.Journal, v.facts.Now); err != nil {
 		errs = append(errs, err)
@@ -87,12 +88,11 @@ func (k *Keeper) create(ctx context.Context, pair Pair, c ipam.Candidate) (*v1al
 // keep begins to look after a lease.
 func (k *Keeper) keep(ctx context.Context, l *v1alpha1.IPLease, v view, attending *sync.WaitGroup) {
 	ctx, stop := context.WithCancel(ctx)
-	i := newItem(l, k.Clock.Now(), stop)
+	i := newItem(l, holder.ProbeParams(v.candidates[l.Spec.Pool].Pool), k.Clock.Now(), stop)
 	k.mu.Lock()
 	k.items[l.Name] = i
 	k.mu.Unlock()
-	params := holder.ProbeParams(v.candidates[l.Spec.Pool].Pool)
-	attending.Go(func() { k.attend(ctx, i, params) })
+	attending.Go(func() { k.attend(ctx, i) })
 }
 
 // shed gives a lease up. Nobody has spoken for its address, and who tries to
@@ -133,7 +133,7 @@ func (k *Keeper) withdraw(name string, shown *v1alpha1.IPLease) (*v1alpha1.IPLea
 		if shown == nil {
 			return nil, false
 		}
-		i = newItem(shown, k.Clock.Now(), func() {})
+		i = newItem(shown, segment.ProbeParams{}, k.Clock.Now(), func() {})
 		i.seen, i.done = true, true
 		k.items[name] = i
 		return shown, true

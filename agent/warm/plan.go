@@ -29,8 +29,10 @@ type Pool struct {
 	Deleting, Disabled, Elsewhere, NotReady bool
 	// Scarce: the controller asks for Warm leases to be given up.
 	Scarce bool
-	// Total and Used addresses, and Agents, as the controller has counted them.
-	Total, Used, Agents int64
+	// Counted: the controller has. Free addresses have no lease, and Agents are on
+	// nodes that the pool allows.
+	Counted      bool
+	Free, Agents int64
 	// Has tells whether the pool may hand out an address now.
 	Has func(netip.Addr) bool
 }
@@ -189,10 +191,10 @@ func (p PairFact) wanted(now time.Time) bool {
 // spare is how many Warm leases may be made so that as many addresses are left
 // free as all agents together keep ready. They decide by the same count and
 // know nothing of each other, so that is what they may take at once.
-func (p Pool) spare() int64 { return p.Total - p.Used - max(p.Agents, 1)*int64(p.Warm) }
+func (p Pool) spare() int64 { return p.Free - max(p.Agents, 1)*int64(p.Warm) }
 
 // full tells whether no address is free, so that Warm ones are what somebody waits for.
-func (p Pool) full() bool { return p.Used > 0 && p.Used >= p.Total }
+func (p Pool) full() bool { return p.Counted && p.Free == 0 }
 
 // byWorth sorts leases so that of too many the best are kept: those taken, then
 // those ready.

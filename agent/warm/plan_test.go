@@ -20,7 +20,7 @@ var (
 func facts(change ...func(*Facts)) Facts {
 	f := Facts{
 		Now:   noon,
-		Pools: map[string]Pool{"v4": {Warm: 2, Total: 100, Used: 10, Agents: 3, Has: all}},
+		Pools: map[string]Pool{"v4": {Warm: 2, Counted: true, Free: 90, Agents: 3, Has: all}},
 		Pairs: []PairFact{{Pair: eth1, Exists: true, Used: noon.Add(-time.Minute)}},
 	}
 	for _, c := range change {
@@ -98,14 +98,14 @@ func TestPlan(t *testing.T) {
 
 		// Who needs an address more.
 		{"a scarce pool gets all back and gives none", facts(one, pool(func(p *Pool) { p.Scarce = true })), []Step{shed("10.0.0.1", Scarce)}},
-		{"a full pool gets all back, whether it is called scarce or not", facts(one, pool(func(p *Pool) { p.Used = 100 })), []Step{shed("10.0.0.1", Scarce)}},
-		{"a pool that nobody has counted yet gives none and gets none back", facts(one, pool(func(p *Pool) { p.Total, p.Used = 0, 0 })), nil},
-		{"none is made where fewer would be left than all agents keep ready", facts(pool(func(p *Pool) { p.Used = 94 })), nil},
-		{"one is made where as many would be left", facts(pool(func(p *Pool) { p.Used = 93 })), []Step{create(eth1)}},
-		{"an agent that nobody has counted yet counts itself", facts(pool(func(p *Pool) { p.Agents, p.Used = 0, 97 })), []Step{create(eth1)}},
-		{"the parents of a pool share what is left", facts(pool(func(p *Pool) { p.Used = 91 }),
+		{"a full pool gets all back, whether it is called scarce or not", facts(one, pool(func(p *Pool) { p.Free = 0 })), []Step{shed("10.0.0.1", Scarce)}},
+		{"a pool that nobody has counted yet gives none and gets none back", facts(one, pool(func(p *Pool) { p.Counted, p.Free = false, 0 })), nil},
+		{"none is made where fewer would be left than all agents keep ready", facts(pool(func(p *Pool) { p.Free = 6 })), nil},
+		{"one is made where as many would be left", facts(pool(func(p *Pool) { p.Free = 7 })), []Step{create(eth1)}},
+		{"an agent that nobody has counted yet counts itself", facts(pool(func(p *Pool) { p.Agents, p.Free = 0, 3 })), []Step{create(eth1)}},
+		{"the parents of a pool share what is left", facts(pool(func(p *Pool) { p.Free = 9 }),
 			func(f *Facts) { f.Pairs = append(f.Pairs, PairFact{Pair: eth2, Exists: true, Used: noon}) }), []Step{create(eth1), create(eth1), create(eth2)}},
-		{"what is there is kept where none is made", facts(one, pool(func(p *Pool) { p.Used = 95 })), nil},
+		{"what is there is kept where none is made", facts(one, pool(func(p *Pool) { p.Free = 5 })), nil},
 
 		// Where no pod will come from.
 		{"a cordoned node gives all back", facts(one, func(f *Facts) { f.Cordoned = true }), []Step{shed("10.0.0.1", Cordoned)}},

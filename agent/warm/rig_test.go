@@ -162,8 +162,11 @@ func (r *rig) watch(_ int, addr netip.Addr, _ segment.ProbeParams) (Watch, error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := &memWatch{changed: make(chan struct{}, 1)}
-	if before := r.watches[addr]; before != nil && !before.ended {
-		r.t.Errorf("%s is watched twice", addr)
+	if before := r.watches[addr]; before != nil {
+		if !before.ended {
+			r.t.Errorf("%s is watched twice", addr)
+		}
+		w.doubt, w.proofs = before.doubt, before.proofs
 	}
 	r.watches[addr] = w
 	return w, nil
@@ -275,7 +278,7 @@ func v4(change ...func(*v1alpha1.IPPool)) *v1alpha1.IPPool {
 	p := &v1alpha1.IPPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "v4"},
 		Spec:       v1alpha1.IPPoolSpec{Subnet: "10.0.0.0/24", IPs: []string{"10.0.0.2-10.0.0.101"}, Warm: new(int64(2))},
-		Status:     v1alpha1.IPPoolStatus{Total: 100, Agents: 3},
+		Status:     v1alpha1.IPPoolStatus{Total: 100, Free: 100, Agents: 3, Served: 3},
 	}
 	for _, c := range change {
 		c(p)
@@ -351,8 +354,14 @@ func (r *rig) ready(want ...string) {
 	r.t.Helper()
 	got := []string{}
 	var taken []holder.WarmLease
+	p := &v1alpha1.IPPool{}
+	if err := r.api.Get(r.t.Context(), client.ObjectKey{Name: "v4"}, p); err != nil {
+		r.t.Fatal(err)
+	}
+	wish := wishV4()
+	wish.Mode = p.ConflictMode()
 	for {
-		l, ok := r.keeper.Take(holder.WarmWish{Pool: "v4", Parent: "eth1"})
+		l, ok := r.keeper.Take(wish)
 		if !ok {
 			break
 		}
@@ -374,4 +383,9 @@ func (r *rig) warmed() {
 	r.keeper.Used("v4", "eth1")
 	r.pass(proofTakes + time.Second)
 	r.ready("10.0.0.2", "10.0.0.3")
+}
+
+// wishV4 is the wish of an ADD on eth1 for a lease of pool v4.
+func wishV4() holder.WarmWish {
+	return holder.WarmWish{Pool: "v4", Parent: "eth1", Mode: v1alpha1.ModeEnforce, Has: all}
 }

@@ -60,7 +60,7 @@ func (k *Keeper) pick(w holder.WarmWish, tried map[*item]bool) (*item, holder.Wa
 }
 
 func fits(w holder.WarmWish, i *item) bool {
-	if i.pair.Pool != w.Pool || w.Addr.IsValid() && w.Addr != i.addr {
+	if i.pair.Pool != w.Pool || w.Addr.IsValid() && w.Addr != i.addr || !w.Has(i.addr) {
 		return false
 	}
 	return w.Any || rank(w, i) == 0
@@ -68,7 +68,7 @@ func fits(w holder.WarmWish, i *item) bool {
 
 // rank is 0 for a lease that can be bound at once.
 func rank(w holder.WarmWish, i *item) int {
-	if i.proven && i.pair.Parent == w.Parent {
+	if i.proven && i.pair.Parent == w.Parent && i.params.Mode == w.Mode {
 		return 0
 	}
 	return 1

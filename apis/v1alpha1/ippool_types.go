@@ -89,7 +89,8 @@ type IPPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",messageExpression="'gateway ' + self + ' is no address'"
 	Gateway *string `json:"gateway,omitempty"`
-	// vlan selects the tagged segment of the parent on which addresses are probed. 0 is untagged.
+	// vlan is the tag that the network's CNI plugin sets, for people: addresses are
+	// probed on the parent of the pod's interface, such as eth1.5, with its tag.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -190,7 +191,7 @@ type Route struct {
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="'dst ' + self + ' is no CIDR'"
 	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",messageExpression="'dst ' + self + ' has host bits set'"
 	Dst string `json:"dst"`
-	// gw is the next hop; empty means on link.
+	// gw is the next hop; empty means the pool's gateway, or on link without one.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=39
@@ -286,6 +287,10 @@ type IPPoolStatus struct {
 	// used is the number of leases in any state.
 	// +optional
 	Used int64 `json:"used,omitempty"`
+	// free is the number of addresses that the pool can hand out and nobody has a
+	// lease of.
+	// +optional
+	Free int64 `json:"free,omitempty"`
 	// bound, warm, quarantined and retained count the leases by state.
 	// +optional
 	Bound int64 `json:"bound,omitempty"`
@@ -305,6 +310,9 @@ type IPPoolStatus struct {
 	// agents is how many node agents there are, with an index or without.
 	// +optional
 	Agents int64 `json:"agents,omitempty"`
+	// served is how many of them are on nodes that the pool allows.
+	// +optional
+	Served int64 `json:"served,omitempty"`
 	// shares is into how many parts agents divide the pool, at least one for each index of an agent's pod.
 	// +optional
 	Shares int64 `json:"shares,omitempty"`

@@ -3,12 +3,12 @@ package pool
 import (
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // isScarce says whether Warm leases on one node may keep another from an
@@ -39,7 +39,7 @@ func asksForLabels(pool *v1alpha1.IPPool) bool {
 
 // served counts the agents on nodes that the pool allows: nodeName, else
 // nodeAffinity, as agents read it. labelsOf tells the labels of a node.
-func served(pool *v1alpha1.IPPool, agents []corev1.Pod, labelsOf func(node string) labels.Set) int {
+func served(pool *v1alpha1.IPPool, agents []podview.Pod, labelsOf func(node string) labels.Set) int {
 	spec := &pool.Spec
 	selector, err := metav1.LabelSelectorAsSelector(spec.NodeAffinity)
 	if spec.NodeAffinity == nil || err != nil {

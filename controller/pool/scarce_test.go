@@ -3,12 +3,12 @@ package pool
 import (
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 func TestScarcity(t *testing.T) {
@@ -93,9 +93,9 @@ func TestScarcityDoesNotFlap(t *testing.T) {
 }
 
 func TestServedNodes(t *testing.T) {
-	var agents []corev1.Pod
+	var agents []podview.Pod
 	for _, node := range []string{"n1", "n2", "n3"} {
-		agents = append(agents, corev1.Pod{Spec: corev1.PodSpec{NodeName: node}})
+		agents = append(agents, podview.Pod{Spec: podview.Spec{NodeName: node}})
 	}
 	racks := map[string]labels.Set{"n1": {"rack": "a"}, "n2": {"rack": "b"}}
 	rack := func(name string) *metav1.LabelSelector {

@@ -64,9 +64,11 @@ func NewReport(f Facts) Report {
 		Reserved: clamp(offered.Minus(set).Len()),
 		InUse:    inUse(f),
 		Agents:   int64(f.Agents),
+		Served:   int64(f.Served),
 		Shares:   int64(f.Shares),
 	}
 	r.Free = max(0, r.Status.Total-t.taken)
+	r.Status.Free = max(0, r.Free-t.warm)
 	r.Status.Scarce = isScarce(f, r.Free, r.Status.Total)
 	r.Status.Conditions = conditions(f, t, r, problem, overlapOf(f.Pool, set, f.Others))
 	return r
@@ -79,8 +81,8 @@ type counts struct {
 	// unguarded are Bound leases whose holder cannot be fenced.
 	unguarded int64
 	// taken is how many addresses of the pool have a lease that keeps them from
-	// an ADD: any but Warm, which is given up to whoever needs it.
-	taken int64
+	// an ADD: any but Warm, which is given up to whoever needs it. warm counts these.
+	taken, warm int64
 	// outside are the leases whose address the pool does not hand out.
 	outside []*v1alpha1.IPLease
 }
@@ -103,7 +105,9 @@ func tally(leases []v1alpha1.IPLease, set ipam.Set, valid bool) counts {
 		switch inside := err == nil && set.Contains(a); {
 		case !inside && valid:
 			t.outside = append(t.outside, &leases[i])
-		case inside && spec.State != v1alpha1.StateWarm:
+		case inside && spec.State == v1alpha1.StateWarm:
+			t.warm++
+		case inside:
 			t.taken++
 		}
 	}

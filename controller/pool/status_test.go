@@ -52,13 +52,14 @@ func TestStatusCountsAndMarks(t *testing.T) {
 		},
 		Cooling: []netip.Addr{netip.MustParseAddr("10.6.0.77")},
 		Agents:  2,
+		Served:  1,
 		Shares:  3,
 		Now:     noon(),
 	})
 	status := r.Status
 
 	want := v1alpha1.IPPoolStatus{
-		ObservedGeneration: 3, Total: 253, Used: 6, Bound: 2, Warm: 1, Quarantined: 1, Retained: 2, Agents: 2, Shares: 3,
+		ObservedGeneration: 3, Total: 253, Used: 6, Free: 248, Bound: 2, Warm: 1, Quarantined: 1, Retained: 2, Agents: 2, Served: 1, Shares: 3,
 	}
 	got := status
 	got.InUse, got.Conditions = "", nil

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // workers look at as many pools at a time.
@@ -40,7 +41,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.IPPool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsByLabels), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Watches(&corev1.Pod{}, all, builder.WithPredicates(agents.InNamespace(r.Namespace), indexChanges())).
+		Watches(&podview.Pod{}, all, builder.WithPredicates(agents.InNamespace(r.Namespace), indexChanges())).
 		Complete(r)
 }
 
