@@ -44,7 +44,7 @@ images: ## Build images/*.tar without a container engine
 generate: packages ## Write all generated files again
 	$(GO) generate ./bpf/...
 	PATH="$$($(thirdparty) dir controller-gen):$$PATH"; \
-	  controller-gen object paths=./apis/... && \
+	  controller-gen object paths=./apis/... paths=./controller/podview/... && \
 	  controller-gen crd paths=./apis/... output:crd:dir=charts/fenceline/files/crds
 
 ##@ Test
@@ -112,7 +112,7 @@ lint-chart:
 
 .PHONY: verify
 verify: generate ## Fail if generated files are not those in git
-	git diff --exit-code -- bpf apis charts/fenceline/files
+	git diff --exit-code -- bpf apis charts/fenceline/files controller/podview
 
 .PHONY: packages
 packages: # Debian packages; quick when they are there

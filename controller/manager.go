@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -17,7 +16,6 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/claimkey"
@@ -37,12 +35,9 @@ const (
 
 // newManager returns the manager with everything the controller does. own is this machine's clock.
 func newManager(ctx context.Context, config *rest.Config, o options, logger logr.Logger, own clock.WithTicker) (ctrl.Manager, error) {
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("register the types of Kubernetes: %w", err)
-	}
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("register the types of Fenceline: %w", err)
+	scheme, err := cache.Scheme()
+	if err != nil {
+		return nil, err
 	}
 	m, err := metrics.New(ctrlmetrics.Registry)
 	if err != nil {
@@ -50,6 +45,8 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	}
 	config = rest.CopyConfig(config)
 	config.UserAgent = name
+	// A podview.Pod cannot be read from protobuf.
+	config.ContentType = runtime.ContentTypeJSON
 	// The API server's priority and fairness is the limit, not this side.
 	config.QPS = -1
 	config.Wrap(m.Transport)

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // Labels of the agents' pods.
@@ -17,12 +19,12 @@ const (
 )
 
 // IsAgent says whether a pod in Fenceline's namespace is an agent.
-func IsAgent(pod *corev1.Pod) bool {
+func IsAgent(pod *podview.Pod) bool {
 	return pod.Labels[nameLabel] == nameValue && pod.Labels[componentLabel] == componentValue
 }
 
 // IsAlive says whether an agent works: it is Ready and not being deleted.
-func IsAlive(pod *corev1.Pod) bool {
+func IsAlive(pod *podview.Pod) bool {
 	if pod.DeletionTimestamp != nil {
 		return false
 	}
@@ -36,8 +38,8 @@ func IsAlive(pod *corev1.Pod) bool {
 
 // List returns the agents' pods in the namespace. The caller must not change
 // them, for they may be the cache's own.
-func List(ctx context.Context, reader client.Reader, namespace string) ([]corev1.Pod, error) {
-	var pods corev1.PodList
+func List(ctx context.Context, reader client.Reader, namespace string) ([]podview.Pod, error) {
+	var pods podview.PodList
 	err := reader.List(ctx, &pods, client.InNamespace(namespace), client.UnsafeDisableDeepCopy,
 		client.MatchingLabels{nameLabel: nameValue, componentLabel: componentValue})
 	if err != nil {

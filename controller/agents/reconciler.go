@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // Reconciler writes the index of each agent into an annotation of its pod.
@@ -34,14 +34,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("agents").
-		Watches(&corev1.Pod{}, all, builder.WithPredicates(InNamespace(r.Namespace))).
+		Watches(&podview.Pod{}, all, builder.WithPredicates(InNamespace(r.Namespace))).
 		Complete(r)
 }
 
 // InNamespace passes events of agents' pods in the namespace.
 func InNamespace(namespace string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
-		pod, ok := o.(*corev1.Pod)
+		pod, ok := o.(*podview.Pod)
 		return ok && pod.Namespace == namespace && IsAgent(pod)
 	})
 }
@@ -65,7 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 // write patches, because the cache does not hold the whole pod. uid and
 // resourceVersion in the patch make the API server refuse it for any other
 // version of the pod than the one that was judged.
-func (r *Reconciler) write(ctx context.Context, pod *corev1.Pod, index int) error {
+func (r *Reconciler) write(ctx context.Context, pod *podview.Pod, index int) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             pod.UID,
 		"resourceVersion": pod.ResourceVersion,
@@ -74,7 +74,7 @@ func (r *Reconciler) write(ctx context.Context, pod *corev1.Pod, index int) erro
 	if err != nil {
 		return fmt.Errorf("encode index of agent %s: %w", pod.Name, err)
 	}
-	target := &corev1.Pod{}
+	target := &podview.Pod{}
 	target.Namespace, target.Name = pod.Namespace, pod.Name
 	err = r.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {

@@ -21,7 +21,7 @@ const (
 	LeasesByPool = "pool"
 	// LeasesByPoolNode: "<pool>/<node>", which tells who is on a pool's segment.
 	LeasesByPoolNode = "pool.node"
-	// LeasesByState: the state.
+	// LeasesByState: the state, if that is Quarantined; nobody asks for all the others.
 	LeasesByState = "state"
 )
 
@@ -39,7 +39,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		LeasesByNode:     nodeKeys,
 		LeasesByPool:     func(s *v1alpha1.IPLeaseSpec) []string { return []string{s.Pool} },
 		LeasesByPoolNode: poolNodeKeys,
-		LeasesByState:    func(s *v1alpha1.IPLeaseSpec) []string { return []string{string(s.State)} },
+		LeasesByState:    stateKeys,
 	} {
 		err := indexer.IndexField(ctx, &v1alpha1.IPLease{}, name, func(o client.Object) []string {
 			return keys(&o.(*v1alpha1.IPLease).Spec)
@@ -49,6 +49,13 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		}
 	}
 	return nil
+}
+
+func stateKeys(s *v1alpha1.IPLeaseSpec) []string {
+	if s.State != v1alpha1.StateQuarantined {
+		return nil
+	}
+	return []string{string(s.State)}
 }
 
 func podKeys(s *v1alpha1.IPLeaseSpec) []string {

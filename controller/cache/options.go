@@ -7,6 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // Options of the manager's cache. It holds every pod, lease, pool, node and
@@ -15,9 +18,10 @@ func Options() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:         {Transform: slimPod},
+			&podview.Pod{}:        {Transform: slimPod},
 			&corev1.Node{}:        {Transform: slimNode},
 			&appsv1.StatefulSet{}: {Transform: slimStatefulSet},
+			&v1alpha1.IPLease{}:   {Transform: slimLease},
 		},
 	}
 }

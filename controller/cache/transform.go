@@ -2,6 +2,7 @@ package cache
 
 import (
 	"time"
+	"unique"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // configHash is the annotation that identifies a static pod.
@@ -32,28 +34,58 @@ func slimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	}
 }
 
-func slimPod(o any) (any, error) {
-	pod, ok := o.(*corev1.Pod)
+// slimLease keeps the whole spec, because a lease is written back from the cache.
+// What many leases have in common is kept once.
+func slimLease(o any) (any, error) {
+	lease, ok := o.(*v1alpha1.IPLease)
 	if !ok {
 		return o, nil
 	}
-	slim := &corev1.Pod{
+	lease.ManagedFields = nil
+	spec := &lease.Spec
+	share(&spec.Pool, &spec.Parent, &spec.NodeName, &spec.Session)
+	share(&spec.State)
+	share(&spec.Reason)
+	if spec.Address == lease.Name {
+		spec.Address = lease.Name
+	}
+	if h := spec.Holder; h != nil {
+		share(&h.Namespace, &h.Interface, &h.OwnerKind, &h.OwnerName)
+	}
+	return lease, nil
+}
+
+// share lets equal strings have one place in memory.
+func share[T ~string](of ...*T) {
+	for _, s := range of {
+		*s = unique.Make(*s).Value()
+	}
+}
+
+func slimPod(o any) (any, error) {
+	pod, ok := o.(*podview.Pod)
+	if !ok {
+		return o, nil
+	}
+	slim := &podview.Pod{
 		ObjectMeta: slimMeta(pod.ObjectMeta),
-		Spec: corev1.PodSpec{
-			NodeName:                      pod.Spec.NodeName,
+		Spec: podview.Spec{
 			HostNetwork:                   pod.Spec.HostNetwork,
 			TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds,
 		},
-		Status: corev1.PodStatus{Phase: pod.Status.Phase},
+		Status: podview.Status{Phase: pod.Status.Phase},
 	}
 	if hash, ok := pod.Annotations[configHash]; ok {
 		slim.Annotations = map[string]string{configHash: hash}
 	}
 	if agents.IsAgent(pod) {
 		slim.Labels = pod.Labels
+		slim.Spec.NodeName = pod.Spec.NodeName
 		slim.Annotations = map[string]string{v1alpha1.AnnotationAgentIndex: pod.Annotations[v1alpha1.AnnotationAgentIndex]}
 		slim.Status.Conditions = slimConditions(pod.Status.Conditions)
 	}
+	share(&slim.Namespace)
+	share(&slim.Status.Phase)
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		slim.Status.Conditions = slimConditions(pod.Status.Conditions)
 		slim.Status.ContainerStatuses = lastFinished(pod)
@@ -70,7 +102,7 @@ func slimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 }
 
 // lastFinished keeps one container status, that of the container that finished last.
-func lastFinished(pod *corev1.Pod) []corev1.ContainerStatus {
+func lastFinished(pod *podview.Pod) []corev1.ContainerStatus {
 	var at time.Time
 	for _, statuses := range [][]corev1.ContainerStatus{
 		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // Reasons of events.
@@ -72,14 +73,14 @@ func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (
 	}
 	next := nextAfter(verifiers, f.Lease.Spec.NodeName)
 	if next == "" {
-		n.passedOn(f.Now)
-		return ctrl.Result{RequeueAfter: backoff(verifierPatience, n.changes)}, nil
+		n.assignment.passedOn(f.Now)
+		return ctrl.Result{RequeueAfter: backoff(verifierPatience, n.assignment.changes)}, nil
 	}
 	written, err := r.update(ctx, f.Lease, reassigned(f.Lease.Spec, next))
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	n.passedOn(f.Now)
+	n.assignment.passedOn(f.Now)
 	r.Events.Eventf(written, nil, corev1.EventTypeNormal, eventReassigned, "Verify", "%s; %s verifies", a.Why, next)
 	return ctrl.Result{}, nil
 }
@@ -87,7 +88,7 @@ func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (
 // deletePod deletes the pod that was judged, by its UID, so that no Service
 // offers its address any more (R12). The address is taken in a later look.
 func (r *Reconciler) deletePod(ctx context.Context, f Facts, a Action) error {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.Pod.Object.Namespace, Name: f.Pod.Object.Name, UID: f.Pod.Object.UID}}
+	pod := &podview.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.Pod.Object.Namespace, Name: f.Pod.Object.Name, UID: f.Pod.Object.UID}}
 	options := []client.DeleteOption{client.Preconditions{UID: ptr.To(pod.UID)}}
 	if a.Force {
 		options = append(options, client.GracePeriodSeconds(0))
@@ -153,11 +154,11 @@ func (r *Reconciler) withhold(ctx context.Context, lease *v1alpha1.IPLease, pool
 }
 
 // holderPod names the pod of a holder, which may not exist any more, for events.
-func holderPod(holder *v1alpha1.Holder) *corev1.Pod {
+func holderPod(holder *v1alpha1.Holder) *podview.Pod {
 	if holder == nil || holder.Pod == "" {
 		return nil
 	}
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	return &podview.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: holder.Namespace, Name: holder.Pod, UID: types.UID(holder.PodUID),
 	}}
 }

@@ -2,7 +2,6 @@ package reclaim
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -11,9 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -25,6 +22,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 const namespace = "fenceline-system"
@@ -85,8 +83,8 @@ func between(t *testing.T, cached, live []client.Object) *bench {
 
 func view(t *testing.T, objects []client.Object) *fake.ClientBuilder {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	scheme, err := cache.Scheme()
+	if err != nil {
 		t.Fatal(err)
 	}
 	builder := fake.NewClientBuilder().WithScheme(scheme)
@@ -151,7 +149,7 @@ func leaseObject(changes ...change) *v1alpha1.IPLease {
 	return lease
 }
 
-func podObject(changes ...change) *corev1.Pod {
+func podObject(changes ...change) *podview.Pod {
 	p := facts(changes...).Pod.Object
 	if p.DeletionTimestamp != nil {
 		p.Finalizers = []string{"test/keep"} // the fake client refuses deletion without
@@ -166,11 +164,11 @@ func poolObject() *v1alpha1.IPPool {
 func agentOn(name string) []client.Object {
 	n := node(corev1.ConditionTrue)
 	n.Name = name
-	return []client.Object{n, &corev1.Pod{
+	return []client.Object{n, &podview.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "agent-" + name, Labels: map[string]string{
 			"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": "agent"}},
-		Spec:   corev1.PodSpec{NodeName: name, HostNetwork: true},
-		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		Spec:   podview.Spec{NodeName: name, HostNetwork: true},
+		Status: podview.Status{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 	}}
 }
 

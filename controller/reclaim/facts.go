@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/controller/retention"
 )
 
@@ -27,7 +28,7 @@ func (v View[T]) Absent() bool { return v.Known && v.Object == nil }
 type Facts struct {
 	Lease *v1alpha1.IPLease
 	// Pod is the pod of the holder's namespace and name, whatever its UID.
-	Pod View[corev1.Pod]
+	Pod View[podview.Pod]
 	// PodSeen: an earlier look found the holder's own pod.
 	PodSeen bool
 	// Node is the holder's node; of a Quarantined lease the node it was taken from.

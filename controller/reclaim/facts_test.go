@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // The world of the tables: pod default/web-0 with UID holderUID on node n1 holds
@@ -45,7 +46,7 @@ func facts(changes ...change) Facts {
 				},
 			},
 		},
-		Pod:    View[corev1.Pod]{Known: true, Object: pod(holderUID)},
+		Pod:    View[podview.Pod]{Known: true, Object: pod(holderUID)},
 		Node:   View[corev1.Node]{Known: true, Object: node(corev1.ConditionTrue)},
 		Policy: clusterPolicy(),
 		Now:    noon(),
@@ -56,14 +57,14 @@ func facts(changes ...change) Facts {
 	return f
 }
 
-func pod(uid string) *corev1.Pod {
-	return &corev1.Pod{
+func pod(uid string) *podview.Pod {
+	return &podview.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: "web-0", UID: types.UID(uid),
 			CreationTimestamp: metav1.NewTime(ago(time.Hour)),
 		},
-		Spec:   corev1.PodSpec{NodeName: "n1", TerminationGracePeriodSeconds: ptr.To[int64](30)},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		Spec:   podview.Spec{NodeName: "n1", TerminationGracePeriodSeconds: ptr.To[int64](30)},
+		Status: podview.Status{Phase: corev1.PodRunning},
 	}
 }
 
@@ -93,7 +94,7 @@ func podForceDeleted(deletion time.Time) change {
 }
 
 func podGoneSince(t time.Time) change {
-	return func(f *Facts) { f.Pod = View[corev1.Pod]{Known: true, AbsentSince: t} }
+	return func(f *Facts) { f.Pod = View[podview.Pod]{Known: true, AbsentSince: t} }
 }
 
 // podSeen: an earlier look has found the holder's own pod.
@@ -106,7 +107,7 @@ func podDeletedAt(t time.Time) change {
 	}
 }
 
-func podUnknown(f *Facts) { f.Pod = View[corev1.Pod]{} }
+func podUnknown(f *Facts) { f.Pod = View[podview.Pod]{} }
 
 func podReplacedAt(t time.Time) change {
 	return func(f *Facts) {
@@ -127,7 +128,6 @@ func podFinished(phase corev1.PodPhase, at time.Time) change {
 func podEvicted(at time.Time) change {
 	return func(f *Facts) {
 		f.Pod.Object.Status.Phase = corev1.PodFailed
-		f.Pod.Object.Status.Reason = "Evicted"
 		f.Pod.Object.Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at),
 		}}
@@ -211,7 +211,7 @@ func asCached(t *testing.T, f Facts) Facts {
 	t.Helper()
 	for kind, by := range cache.Options().ByObject {
 		switch kind.(type) {
-		case *corev1.Pod:
+		case *podview.Pod:
 			f.Pod.Object = slimmed(t, by.Transform, f.Pod.Object)
 		case *corev1.Node:
 			f.Node.Object = slimmed(t, by.Transform, f.Node.Object)

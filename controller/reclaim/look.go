@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/controller/retention"
 )
 
@@ -84,16 +85,16 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 	return f, err
 }
 
-func (r *Reconciler) lookAtPod(ctx context.Context, reader client.Reader, f Facts, n *note) (View[corev1.Pod], error) {
+func (r *Reconciler) lookAtPod(ctx context.Context, reader client.Reader, f Facts, n *note) (View[podview.Pod], error) {
 	holder := f.Lease.Spec.Holder
 	if holder == nil || holder.Pod == "" {
-		return View[corev1.Pod]{}, nil
+		return View[podview.Pod]{}, nil
 	}
-	pod, err := read[corev1.Pod](ctx, reader, holder.Namespace, holder.Pod)
+	pod, err := read[podview.Pod](ctx, reader, holder.Namespace, holder.Pod)
 	if err != nil {
-		return View[corev1.Pod]{}, err
+		return View[podview.Pod]{}, err
 	}
-	return View[corev1.Pod]{Known: true, Object: pod, AbsentSince: absentSince(&n.podAbsentSince, pod != nil, f.Now)}, nil
+	return View[podview.Pod]{Known: true, Object: pod, AbsentSince: absentSince(&n.podAbsentSince, pod != nil, f.Now)}, nil
 }
 
 func (r *Reconciler) lookAtNode(ctx context.Context, reader client.Reader, name string, f Facts, n *note) (View[corev1.Node], error) {
@@ -108,7 +109,7 @@ func (r *Reconciler) lookAtNode(ctx context.Context, reader client.Reader, name 
 }
 
 func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, n *note) (Verifier, error) {
-	v := Verifier{AskedAt: n.askedAt, Changes: n.changes}
+	v := Verifier{AskedAt: n.assignment.askedAt, Changes: n.assignment.changes}
 	if name == "" {
 		return v, nil
 	}

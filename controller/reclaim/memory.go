@@ -4,10 +4,10 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // memory is what the reconciler remembers of leases between two looks. A new
@@ -18,8 +18,8 @@ type memory struct {
 	notes map[string]*note
 }
 
-// note is about one lease. The work queue hands a lease to one worker at a
-// time, so a note has one user.
+// note is about one lease, of which there may be many, so it is kept small. The
+// work queue hands a lease to one worker at a time, so a note has one user.
 type note struct {
 	uid types.UID
 	// podAbsentSince and nodeAbsentSince are when the absence was first seen; zero while present.
@@ -28,7 +28,12 @@ type note struct {
 	podSeen string
 	// withheld is for what the lease was last found due while reclaim was switched off.
 	withheld v1alpha1.LeaseReason
+	// assignment is nil while the lease is not Quarantined.
+	assignment *assignment
+}
 
+// assignment is the verifier of a Quarantined lease.
+type assignment struct {
 	// quarantinedAt and verifier tell one assignment from the next.
 	quarantinedAt time.Time
 	verifier      string
@@ -47,18 +52,22 @@ func (m *memory) about(lease *v1alpha1.IPLease, now time.Time) *note {
 		n = &note{uid: lease.UID}
 		m.notes[lease.Name] = n
 	}
-	if lease.Spec.State != v1alpha1.StateQuarantined {
-		n.quarantinedAt, n.verifier = time.Time{}, ""
-		return n
-	}
-	if since := lease.Spec.Since.Time; !since.Equal(n.quarantinedAt) || n.askedAt.IsZero() {
-		n.quarantinedAt, n.verifier, n.changes = since, lease.Spec.NodeName, 0
-		n.askedAt = now
-	}
-	if n.verifier != lease.Spec.NodeName {
-		n.verifier, n.askedAt = lease.Spec.NodeName, now
-	}
+	n.assignment = n.assignment.of(lease, now)
 	return n
+}
+
+// of brings an assignment up to date with its lease.
+func (a *assignment) of(lease *v1alpha1.IPLease, now time.Time) *assignment {
+	if lease.Spec.State != v1alpha1.StateQuarantined {
+		return nil
+	}
+	if since := lease.Spec.Since.Time; a == nil || !since.Equal(a.quarantinedAt) {
+		return &assignment{quarantinedAt: since, verifier: lease.Spec.NodeName, askedAt: now}
+	}
+	if a.verifier != lease.Spec.NodeName {
+		a.verifier, a.askedAt = lease.Spec.NodeName, now
+	}
+	return a
 }
 
 // forget drops the note about a lease that is gone.
@@ -70,13 +79,13 @@ func (m *memory) forget(name string) {
 
 // passedOn notes that the verifier's time was over: the next one has longer to
 // answer Unknown.
-func (n *note) passedOn(now time.Time) {
-	n.changes++
-	n.askedAt = now
+func (a *assignment) passedOn(now time.Time) {
+	a.changes++
+	a.askedAt = now
 }
 
 // saw says whether the holder's own pod was there at this look or at an earlier one.
-func (n *note) saw(pod *corev1.Pod, holder *v1alpha1.Holder) bool {
+func (n *note) saw(pod *podview.Pod, holder *v1alpha1.Holder) bool {
 	if holder == nil || holder.PodUID == "" {
 		return false
 	}

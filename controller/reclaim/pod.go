@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // configHash is the annotation of a static pod's mirror pod that carries the
@@ -14,7 +16,7 @@ const configHash = "kubernetes.io/config.hash"
 const defaultGrace = 30 * time.Second
 
 // isHolder says whether the pod is the one whose UID a lease recorded.
-func isHolder(pod *corev1.Pod, uid string) bool {
+func isHolder(pod *podview.Pod, uid string) bool {
 	return string(pod.UID) == uid || pod.Annotations[configHash] == uid
 }
 
@@ -29,21 +31,21 @@ func isStaticUID(uid string) bool {
 	return true
 }
 
-func isFinished(pod *corev1.Pod) bool {
+func isFinished(pod *podview.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-func isTerminating(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }
+func isTerminating(pod *podview.Pod) bool { return pod.DeletionTimestamp != nil }
 
 // isForceDeleted says whether the pod was deleted without grace, and is kept by finalizers only.
-func isForceDeleted(pod *corev1.Pod) bool {
+func isForceDeleted(pod *podview.Pod) bool {
 	return isTerminating(pod) && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
 // finishedAt is the latest moment that a finished pod's status tells of. An
 // evicted pod may have no container statuses, then its conditions tell; a pod
 // that was never started tells nothing but its creation.
-func finishedAt(pod *corev1.Pod) time.Time {
+func finishedAt(pod *podview.Pod) time.Time {
 	at := pod.CreationTimestamp.Time
 	later := func(t time.Time) {
 		if t.After(at) {
@@ -65,7 +67,7 @@ func finishedAt(pod *corev1.Pod) time.Time {
 	return at
 }
 
-func gracePeriod(pod *corev1.Pod) time.Duration {
+func gracePeriod(pod *podview.Pod) time.Duration {
 	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		return time.Duration(*s) * time.Second
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -22,7 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/test/apiserver"
 )
 
@@ -48,12 +51,22 @@ func freeze(t *testing.T, server *apiserver.Server, before func(frozen), objects
 	if err != nil {
 		t.Fatal(err)
 	}
+	ours, err := cache.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := rest.CopyConfig(server.Admin())
+	config.ContentType = runtime.ContentTypeJSON
+	own, err := client.NewWithWatch(config, client.Options{Scheme: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
 	f := frozen{T: t, api: api, attempts: new(int)}
 	for _, o := range objects {
 		f.create(o)
 	}
 	last := func() { *f.attempts++; before(f) }
-	writes := interceptor.NewClient(api, interceptor.Funcs{
+	writes := interceptor.NewClient(own, interceptor.Funcs{
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			last()
 			return c.Update(ctx, o, opts...)
@@ -70,8 +83,9 @@ func freeze(t *testing.T, server *apiserver.Server, before func(frozen), objects
 	// With a pool there is nothing to remark, so the first write is the one that matters.
 	cached := view(t, append(objects, poolObject())).Build()
 	f.reconciler = &Reconciler{
-		Client: split{writes, cached}, Live: api, Events: events.NewFakeRecorder(100), Metrics: m,
-		Clock: clocktesting.NewFakeClock(time.Now().Add(time.Hour)), Namespace: namespace, memory: newMemory(),
+		Client: split{writes, cached}, Live: own, Events: events.NewFakeRecorder(100), Metrics: m,
+		Clock: clocktesting.NewFakeClock(time.Now().Add(time.Hour)), Namespace: namespace, Defaults: clusterPolicy(),
+		memory: newMemory(),
 	}
 	return f
 }
@@ -216,8 +230,8 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 	})
 }
 
-func cachedPod(pod *corev1.Pod) *corev1.Pod {
-	slim := pod.DeepCopy()
+func cachedPod(pod *corev1.Pod) *podview.Pod {
+	slim := &podview.Pod{ObjectMeta: *pod.ObjectMeta.DeepCopy(), Status: podview.Status{Phase: pod.Status.Phase}}
 	slim.ResourceVersion = "" // a fake client makes its own
 	return slim
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // workers is how many leases are looked at at the same time. A reclaim is a live
@@ -47,7 +48,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("reclaim").
 		For(&v1alpha1.IPLease{}).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfPod), builder.WithPredicates(podChanges())).
+		Watches(&podview.Pod{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfPod), builder.WithPredicates(podChanges())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfNode), builder.WithPredicates(nodeChanges())).
 		Watches(&appsv1.StatefulSet{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfStatefulSet)).
 		Watches(&v1alpha1.IPPool{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfPool),
@@ -60,7 +61,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 // podChanges passes what Decide looks at in a pod, and in an agent's pod.
 func podChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		was, is := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+		was, is := e.ObjectOld.(*podview.Pod), e.ObjectNew.(*podview.Pod)
 		return was.UID != is.UID || was.Status.Phase != is.Status.Phase ||
 			!was.DeletionTimestamp.Equal(is.DeletionTimestamp) || isForceDeleted(was) != isForceDeleted(is) ||
 			(agents.IsAgent(is) && agents.IsAlive(was) != agents.IsAlive(is))
@@ -76,7 +77,7 @@ func nodeChanges() predicate.Predicate {
 }
 
 func (r *Reconciler) leasesOfPod(ctx context.Context, o client.Object) []reconcile.Request {
-	pod := o.(*corev1.Pod)
+	pod := o.(*podview.Pod)
 	if pod.Namespace == r.Namespace && agents.IsAgent(pod) {
 		// A verifier has come or gone.
 		return r.leases(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined))

@@ -1,0 +1,29 @@
+package cache
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
+)
+
+// Scheme returns the types that the controller reads and writes. A v1 Pod is a
+// podview.Pod there.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion,
+		&podview.Pod{}, &podview.PodList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Secret{}, &corev1.SecretList{})
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	if err := appsv1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register the types of Kubernetes: %w", err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register the types of Fenceline: %w", err)
+	}
+	return scheme, nil
+}
