@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -137,6 +138,8 @@ type agent struct {
 	store    *lease.Store
 	holders  *holder.Holders
 	events   events.EventRecorder
+	// heard: the caches were synced once.
+	heard atomic.Bool
 	// conflicts wait to be recorded on their leases.
 	conflicts chan conflict
 }
@@ -216,9 +219,12 @@ const syncedWithin = 500 * time.Millisecond
 func (a *agent) status(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, syncedWithin)
 	defer cancel()
-	if !a.mgr.GetCache().WaitForCacheSync(ctx) {
+	// Once is enough: the first ADD may start another watch, and a runtime that is
+	// told to wait for it calls the whole node not Ready.
+	if !a.heard.Load() && !a.mgr.GetCache().WaitForCacheSync(ctx) {
 		return errors.New("the API server has not been heard since the agent started")
 	}
+	a.heard.Store(true)
 	if !a.segments.HasKey() {
 		return errors.New("there is no claim key yet; is the controller running?")
 	}
