@@ -51,6 +51,7 @@ type air struct {
 	frames  []sent
 	carrier bool
 	losses  uint32 // of the carrier
+	jitter  float64
 	// onProbe and onClaim are the hosts on the segment; unicast tells that the
 	// frame went to one MAC only.
 	onProbe func(addr netip.Addr, dst net.HardwareAddr)
@@ -68,7 +69,7 @@ func newAir(t *testing.T, c Config) (*air, *Segment) {
 	set := New(c)
 	set.openWire = func(int) (wire, error) { return a, nil }
 	set.openPort = func(string, string) (port, error) { return &airPort{a}, nil }
-	set.jitter = func() float64 { return 0 }
+	set.jitter = a.jitters
 	set.SetKeys(a.keys...)
 	ctx, cancel := context.WithCancel(t.Context())
 	var run sync.WaitGroup
@@ -95,6 +96,18 @@ func (a *air) link() (link, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return link{name: "eth0", mac: parentMAC, carrier: a.carrier}, nil
+}
+
+func (a *air) jitters() float64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.jitter
+}
+
+func (a *air) setJitter(j float64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.jitter = j
 }
 
 func (a *air) setCarrier(on bool) {

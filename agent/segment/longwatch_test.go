@@ -65,7 +65,7 @@ func TestProbesAtLeisureKeepTheTimesOfTheStandards(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, seg := newAir(t, Config{})
-				seg.set.jitter = func() float64 { return c.jitter }
+				a.setJitter(c.jitter)
 				w, err := seg.WatchLong(c.addr, ProbeParams{})
 				if err != nil {
 					t.Fatal(err)

@@ -30,13 +30,13 @@ func TestAUsedPairIsWarmOnceItsAddressesAreProven(t *testing.T) {
 		r.pass(proofTakes - time.Second)
 		r.want(warm2, warm3)
 		r.ready()
-		if r.gauge != [2]int{0, 2} {
-			r.t.Errorf("gauge %v", r.gauge)
+		if r.told().gauge != [2]int{0, 2} {
+			r.t.Errorf("gauge %v", r.told().gauge)
 		}
 		r.pass(2 * time.Second)
 		r.ready("10.0.0.2", "10.0.0.3")
-		if r.gauge != [2]int{2, 0} {
-			r.t.Errorf("gauge %v", r.gauge)
+		if r.told().gauge != [2]int{2, 0} {
+			r.t.Errorf("gauge %v", r.told().gauge)
 		}
 		if s := r.lease("10.0.0.2").Spec; s.NodeName != thisNode || s.Session != thisSession || s.Parent != "eth1" || s.Holder != nil {
 			r.t.Errorf("made %+v", s)
@@ -45,8 +45,8 @@ func TestAUsedPairIsWarmOnceItsAddressesAreProven(t *testing.T) {
 		r.ready("10.0.0.2", "10.0.0.3")
 		r.pass(30 * time.Minute)
 		r.want()
-		if !slices.Equal(r.lost, []string{string(Unused), string(Unused)}) {
-			r.t.Errorf("lost %v", r.lost)
+		if !slices.Equal(r.told().lost, []string{string(Unused), string(Unused)}) {
+			r.t.Errorf("lost %v", r.told().lost)
 		}
 	})
 }
@@ -79,8 +79,8 @@ func TestABoundAddressIsReplaced(t *testing.T) {
 		r.pass(proofTakes + time.Second)
 		r.want("10.0.0.2 Bound", warm3, warm4)
 		r.ready("10.0.0.3", "10.0.0.4")
-		if len(r.lost) != 0 || r.taken[true] == 0 {
-			t.Errorf("lost %v, taken %v", r.lost, r.taken)
+		if len(r.told().lost) != 0 || r.told().taken[true] == 0 {
+			t.Errorf("lost %v, taken %v", r.told().lost, r.told().taken)
 		}
 	})
 }
@@ -102,8 +102,8 @@ func TestASightingThrowsAnAddressOut(t *testing.T) {
 				}
 				r.pass(proofTakes + time.Second)
 				r.ready("10.0.0.3", "10.0.0.4")
-				if r.conflicts != 1 || !slices.Equal(r.lost, []string{"Conflict"}) {
-					t.Errorf("%d conflicts, lost %v", r.conflicts, r.lost)
+				if r.told().conflicts != 1 || !slices.Equal(r.told().lost, []string{"Conflict"}) {
+					t.Errorf("%d conflicts, lost %v", r.told().conflicts, r.told().lost)
 				}
 			})
 		})
@@ -127,8 +127,8 @@ func TestInModeObserveASpeakerIsReportedAndTheAddressGivenUp(t *testing.T) {
 		r.hear("10.0.0.2", segment.DoubtSpoken)
 		r.pass(proofTakes + time.Second)
 		r.want(warm3, warm4)
-		if r.conflicts != 1 {
-			t.Errorf("%d conflicts", r.conflicts)
+		if r.told().conflicts != 1 {
+			t.Errorf("%d conflicts", r.told().conflicts)
 		}
 	}, v4(func(p *v1alpha1.IPPool) {
 		p.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}
@@ -149,8 +149,8 @@ func TestAVoidedProofIsMadeAgainBeforeTheAddressIsGiven(t *testing.T) {
 				r.pass(2*proofTakes + 2*time.Second)
 				r.ready("10.0.0.2", "10.0.0.3")
 				r.want(warm2, warm3)
-				if r.proofs("10.0.0.2") < 3 || !slices.Equal(r.lost, []string{string(doubt)}) {
-					t.Errorf("%d proofs, lost %v", r.proofs("10.0.0.2"), r.lost)
+				if r.proofs("10.0.0.2") < 3 || !slices.Equal(r.told().lost, []string{string(doubt)}) {
+					t.Errorf("%d proofs, lost %v", r.proofs("10.0.0.2"), r.told().lost)
 				}
 			})
 		})
@@ -170,8 +170,8 @@ func TestLeasesAreGivenUp(t *testing.T) {
 				r.changePool(change)
 				r.want()
 				r.ready()
-				if !slices.Equal(r.lost, []string{string(reason), string(reason)}) || r.gauge != [2]int{} {
-					t.Errorf("lost %v, gauge %v", r.lost, r.gauge)
+				if !slices.Equal(r.told().lost, []string{string(reason), string(reason)}) || r.told().gauge != [2]int{} {
+					t.Errorf("lost %v, gauge %v", r.told().lost, r.told().gauge)
 				}
 			})
 		})
@@ -254,7 +254,7 @@ func TestAnAgentThatStartsProvesWhatItFindsAgain(t *testing.T) {
 	t.Run("and gives up what nothing wants any more", func(t *testing.T) {
 		inBubble(t, func(_ *testing.T, r *rig) {
 			r.warmed()
-			r.book.pairs = nil
+			_ = r.book.PutPairs(nil)
 			r.restart(thisSession)
 			r.pass(time.Second)
 			r.want()
@@ -284,8 +284,8 @@ func TestWhileTheAPIServerIsAwayNothingIsForgotten(t *testing.T) {
 		r.set(func() { r.away = false })
 		r.pass(retryMost + proofTakes + time.Second)
 		// The failed tries went on to other addresses.
-		if r.leases()["10.0.0.2"] != v1alpha1.StateQuarantined || len(r.leases()) != 3 || r.gauge != [2]int{2, 0} {
-			t.Errorf("leases %v, gauge %v", r.leases(), r.gauge)
+		if r.leases()["10.0.0.2"] != v1alpha1.StateQuarantined || len(r.leases()) != 3 || r.told().gauge != [2]int{2, 0} {
+			t.Errorf("leases %v, gauge %v", r.leases(), r.told().gauge)
 		}
 		if len(r.writes) > 20 {
 			t.Errorf("%d writes: %v", len(r.writes), r.writes)
@@ -368,12 +368,12 @@ func TestPairsAreJournalledSeldom(t *testing.T) {
 			r.pass(10 * time.Second)
 			r.wake()
 		}
-		if r.book.writes > 2 || len(r.book.pairs) != 1 || r.book.pairs[0].Parent != "eth1" {
-			t.Errorf("%d writes, journalled %v", r.book.writes, r.book.pairs)
+		if r.book.written() > 2 || len(r.book.Pairs()) != 1 || r.book.Pairs()[0].Parent != "eth1" {
+			t.Errorf("%d writes, journalled %v", r.book.written(), r.book.Pairs())
 		}
 		r.pass(2 * time.Hour)
-		if len(r.book.pairs) != 0 {
-			t.Errorf("journalled %v", r.book.pairs)
+		if len(r.book.Pairs()) != 0 {
+			t.Errorf("journalled %v", r.book.Pairs())
 		}
 	})
 }

@@ -3,6 +3,7 @@ package warm
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -57,11 +58,8 @@ type rig struct {
 	held    map[netip.Addr]net.HardwareAddr
 	away    bool
 	writes  []string
-	// lost and conflicts are what the metrics were told; leases the present gauge.
-	lost      []string
-	conflicts int
-	gauge     [2]int
-	taken     map[bool]int
+	// metrics are what the keeper has told; read them by told.
+	metrics metrics
 }
 
 // inBubble runs a test with a rig whose keeper runs.
@@ -86,7 +84,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, book: &book{}, watches: map[netip.Addr]*memWatch{}, parents: map[string]int{"eth1": 7},
-		held: map[netip.Addr]net.HardwareAddr{}, taken: map[bool]int{},
+		held: map[netip.Addr]net.HardwareAddr{}, metrics: metrics{taken: map[bool]int{}},
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -249,11 +247,13 @@ func (r *rig) proofs(addr string) int {
 
 // The rig is the keeper's metrics.
 func (r *rig) WarmLeases(_ string, ready, unproven int) {
-	r.set(func() { r.gauge = [2]int{ready, unproven} })
+	r.set(func() { r.metrics.gauge = [2]int{ready, unproven} })
 }
-func (r *rig) WarmTaken(_ string, got bool)    { r.set(func() { r.taken[got]++ }) }
-func (r *rig) WarmLost(_, reason string)       { r.set(func() { r.lost = append(r.lost, reason) }) }
-func (r *rig) Conflict(string, segment.Source) { r.set(func() { r.conflicts++ }) }
+func (r *rig) WarmTaken(_ string, got bool) { r.set(func() { r.metrics.taken[got]++ }) }
+func (r *rig) WarmLost(_, reason string) {
+	r.set(func() { r.metrics.lost = append(r.metrics.lost, reason) })
+}
+func (r *rig) Conflict(string, segment.Source) { r.set(func() { r.metrics.conflicts++ }) }
 
 func (r *rig) set(fn func()) {
 	r.mu.Lock()
@@ -261,17 +261,47 @@ func (r *rig) set(fn func()) {
 	fn()
 }
 
+// metrics are counted by lease; gauge is of ready ones and others.
+type metrics struct {
+	lost      []string
+	conflicts int
+	gauge     [2]int
+	taken     map[bool]int
+}
+
+// told returns what the metrics were told up to now.
+func (r *rig) told() metrics {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.metrics
+	m.lost, m.taken = slices.Clone(m.lost), maps.Clone(m.taken)
+	return m
+}
+
 // book is a journal in memory.
 type book struct {
+	mu     sync.Mutex
 	pairs  []journal.Pair
 	writes int
 }
 
-func (b *book) Pairs() []journal.Pair { return b.pairs }
+func (b *book) Pairs() []journal.Pair {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pairs
+}
 
 func (b *book) PutPairs(p []journal.Pair) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.pairs, b.writes = p, b.writes+1
 	return nil
+}
+
+func (b *book) written() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.writes
 }
 
 func v4(change ...func(*v1alpha1.IPPool)) *v1alpha1.IPPool {
