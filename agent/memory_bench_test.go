@@ -92,11 +92,10 @@ func runProcess(ctx context.Context, binary string, s settings, pid *atomic.Int6
 		return err
 	}
 	pid.Store(int64(agent.Process.Pid))
-	err := agent.Wait()
-	if ctx.Err() != nil {
-		return nil
+	if err := agent.Wait(); ctx.Err() == nil {
+		return fmt.Errorf("the agent ended: %w", err)
 	}
-	return fmt.Errorf("the agent ended: %w", err)
+	return nil
 }
 
 // foreign makes pods of another node, and leases that they hold.

@@ -30,12 +30,3 @@ func inNetNS(path string, fn func() error) error {
 	}()
 	return <-done
 }
-
-// netnsInode tells the calling thread's network namespace from others that live at the same time.
-func netnsInode() (uint32, error) {
-	var st unix.Stat_t
-	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
-		return 0, fmt.Errorf("identify network namespace: %w", err)
-	}
-	return uint32(st.Ino), nil
-}

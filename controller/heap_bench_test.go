@@ -115,11 +115,11 @@ func (w world) crowd(t *testing.T, config *rest.Config, n int) http.Handler {
 	}
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport, proxy.FlushInterval = rest, -1
-	serve := func(kind, version string, make func(int) any) http.HandlerFunc {
+	serve := func(kind, version string, object func(int) any) http.HandlerFunc {
 		return func(answer http.ResponseWriter, request *http.Request) {
 			answer.Header().Set("Content-Type", "application/json")
 			if request.URL.Query().Get("watch") == "" {
-				writeList(answer, kind, version, n, make)
+				writeList(answer, kind, version, n, object)
 				return
 			}
 			if request.URL.Query().Get("sendInitialEvents") == "true" {
@@ -140,13 +140,13 @@ func (w world) crowd(t *testing.T, config *rest.Config, n int) http.Handler {
 	return mux
 }
 
-func writeList(to io.Writer, kind, version string, n int, make func(int) any) {
+func writeList(to io.Writer, kind, version string, n int, object func(int) any) {
 	fmt.Fprintf(to, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1000000"},"items":[`, kind, version)
 	for i := range n {
 		if i > 0 {
 			fmt.Fprint(to, ",")
 		}
-		if err := json.NewEncoder(to).Encode(make(i)); err != nil {
+		if err := json.NewEncoder(to).Encode(object(i)); err != nil {
 			return // the client has gone
 		}
 	}
@@ -162,7 +162,7 @@ func written(by string) []metav1.ManagedFieldsEntry {
 	fields := `{"f:spec":{` + strings.Repeat(`"f:address":{},`, 30) + `"f:pool":{}}}`
 	return []metav1.ManagedFieldsEntry{{
 		Manager: by, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: ptr.To(metav1.Now()),
-		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)},
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
 	}}
 }
 

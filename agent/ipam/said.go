@@ -30,7 +30,7 @@ func readPod(req Request) (said, error) {
 	if s.at < 0 {
 		// Made by somebody who says nothing about it, after those that are known.
 		s.at = len(all)
-		s.attachments = append(all, attachment{iface: req.Interface})
+		s.attachments = append(s.attachments, attachment{iface: req.Interface})
 	}
 	if s.interfaces, s.interfacesAt, err = readInterfaces(req, annotationPools); err != nil {
 		return said{}, err

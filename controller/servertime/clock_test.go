@@ -18,7 +18,7 @@ func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
 	if a == "nothing" {
 		return nil, errors.New("connection refused")
 	}
-	return &http.Response{Header: http.Header{"Date": {string(a)}}}, nil
+	return &http.Response{Header: http.Header{"Date": {string(a)}}, Body: http.NoBody}, nil
 }
 
 func TestTheClockFollowsTheAPIServer(t *testing.T) {
@@ -46,6 +46,9 @@ func TestTheClockFollowsTheAPIServer(t *testing.T) {
 					t.Fatal(err)
 				}
 				response, err := clock.Transport(answer).RoundTrip(request)
+				if err == nil {
+					response.Body.Close()
+				}
 				if (err != nil) != (answer == "nothing") || (err == nil && response.Header.Get("Date") != string(answer)) {
 					t.Errorf("the answer was changed: %v, %v", response, err)
 				}

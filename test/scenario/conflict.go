@@ -91,7 +91,7 @@ func (a *act) setAside(ctx context.Context, c *chronicle, pod *cluster.Pod, had,
 	if spec.Reason != v1alpha1.ReasonConflict || spec.Conflict == nil || spec.Conflict.MAC != host.MAC.String() {
 		return fmt.Errorf("%s does not name the foreign host %s: %+v", conflict, host.MAC, ptr.Deref(spec.Conflict, v1alpha1.Conflict{}))
 	}
-	event, err := a.event(ctx, "Pod", pod.Name, "AddressConflict", host.MAC.String())
+	event, err := a.event(ctx, pod.Name, "AddressConflict", host.MAC.String())
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func (a *act) allOrNothing(ctx context.Context, six string) error {
 		return err
 	}
 	why := fmt.Sprintf("pool %s: it is exhausted, of its %d addresses %d have a lease", six, dualPods, dualPods)
-	event, err := a.event(ctx, "Pod", waiting[0], "AddressRefused", why)
+	event, err := a.event(ctx, waiting[0], "AddressRefused", why)
 	if err != nil {
 		return err
 	}

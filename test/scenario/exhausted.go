@@ -109,7 +109,7 @@ func (a *act) isFull(ctx context.Context) ([]string, error) {
 	}
 	why := fmt.Sprintf("pool %s: it is exhausted, of its %d addresses %d have a lease", a.namespace, fullPool, fullPool)
 	for _, name := range waiting {
-		event, err := a.event(ctx, "Pod", name, "AddressRefused", why)
+		event, err := a.event(ctx, name, "AddressRefused", why)
 		if err != nil {
 			return nil, err
 		}

@@ -139,10 +139,10 @@ func (a *act) addressEach(ctx context.Context, pod *cluster.Pod, interfaces []ne
 // strangerIsRefused: people are told why, by both who know.
 func (a *act) strangerIsRefused(ctx context.Context, restricted string) error {
 	why := fmt.Sprintf("pool %s: its multusName [%s/storage] does not list the attachment %s/stranger", restricted, a.namespace, a.namespace)
-	if _, err := a.event(ctx, "Pod", "stranger", "FailedCreatePodSandBox", why); err != nil {
+	if _, err := a.event(ctx, "stranger", "FailedCreatePodSandBox", why); err != nil {
 		return err
 	}
-	event, err := a.event(ctx, "Pod", "stranger", "AddressRefused", why)
+	event, err := a.event(ctx, "stranger", "AddressRefused", why)
 	if err != nil {
 		return err
 	}
