@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -58,7 +60,8 @@ func (h *Holders) setAsideLastBoot(ctx context.Context) error {
 			continue
 		}
 		h.lastBoot.add(l.Spec.Holder)
-		if _, journalled := h.Journal.Get(l.Spec.Holder.ContainerID, l.Spec.Holder.Interface); journalled {
+		e, _ := h.Journal.Get(l.Spec.Holder.ContainerID, l.Spec.Holder.Interface)
+		if slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return a.LeaseName == l.Name }) {
 			continue // its entry is released
 		}
 		_, err := h.Leases.Quarantine(ctx, l, v1alpha1.ReasonPodGone, "bound before the last boot of the node")

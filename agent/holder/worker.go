@@ -1,8 +1,10 @@
 package holder
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/journal"
@@ -87,13 +89,26 @@ func (h *Holders) Run(ctx context.Context) error {
 	}
 }
 
-// resume resumes what is pending, oldest first, with patience for each. It
+// worth orders phases by who is resumed first.
+func worth(p journal.Phase) int {
+	if p == journal.Bound {
+		return 1
+	}
+	return 0
+}
+
+// resume resumes what is pending, with patience for each: first what gives
+// addresses back, for which others wait, and of that the oldest first. It
 // returns how many entries are left, and why the first of them is. While the
 // API server is away one call fails for all.
 func (h *Holders) resume(ctx context.Context, patience time.Duration) (left int, first error) {
 	todo := h.pending.take()
 	away := false
-	for _, e := range h.Journal.All() {
+	entries := h.Journal.All()
+	slices.SortStableFunc(entries, func(a, b journal.Entry) int {
+		return cmp.Compare(worth(a.Phase), worth(b.Phase))
+	})
+	for _, e := range entries {
 		a := attachmentOf(&e)
 		if !todo[a] {
 			continue
