@@ -96,8 +96,7 @@ func terminating(w world) {
 	if h := lease.Spec.Holder; h == nil || h.Pod != pod.Name {
 		w.Errorf("the holder's identity was lost: %+v", h)
 	}
-	w.waitEvent(pod.Namespace, "AddressReclaimed", pod.Name, "10.1.0.2", string(pod.UID), "PodTerminating")
-	w.waitEvent("default", "AddressReclaimed", lease.Name, "n1 verifies")
+	w.waitEvent(pod.Namespace, "AddressReclaimed", pod.Name, "10.1.0.2", string(pod.UID), "PodTerminating", "n1 verifies")
 	w.waitMetric("fenceline_reclaims_total reason=PodTerminating", func(v float64) bool { return v >= 1 })
 	w.waitMetric("fenceline_quarantined_addresses pool=terminating reason=PodTerminating", func(v float64) bool { return v == 1 })
 }

@@ -18,6 +18,8 @@ type takenSpan struct {
 	mu          sync.Mutex
 	first, last time.Time
 	n           int
+	// requests of the controller by method, watches among them.
+	requests map[string]int
 }
 
 func (s *takenSpan) transport(next http.RoundTripper) http.RoundTripper {
@@ -30,6 +32,7 @@ type spanTripper struct {
 }
 
 func (s spanTripper) RoundTrip(request *http.Request) (*http.Response, error) {
+	s.span.sent(request.Method)
 	asked := time.Now()
 	response, err := s.next.RoundTrip(request)
 	if err == nil && request.Method == http.MethodPut && response.StatusCode == http.StatusOK && strings.Contains(request.URL.Path, "/ipleases/") {
@@ -46,6 +49,15 @@ func (s *takenSpan) note(asked, answered time.Time) {
 	}
 	s.n++
 	s.last = answered
+}
+
+func (s *takenSpan) sent(method string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.requests == nil {
+		s.requests = map[string]int{}
+	}
+	s.requests[method]++
 }
 
 func (s *takenSpan) count() int {

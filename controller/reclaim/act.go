@@ -48,20 +48,30 @@ func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
 	if err != nil {
 		return err
 	}
-	r.Events.Eventf(written, nil, corev1.EventTypeWarning, eventReclaimed, "Quarantine",
-		"%s: %s; %s verifies", a.Reason, a.Why, spec.NodeName)
 	if f.Lease.Spec.State == v1alpha1.StateQuarantined {
-		return nil // the address was taken, and counted, before
+		// The address was taken, and counted, before.
+		r.Events.Eventf(written, nil, corev1.EventTypeWarning, eventReclaimed, "Quarantine", "%s: %s; %s verifies", a.Reason, a.Why, spec.NodeName)
+		return nil
 	}
 	r.Metrics.Reclaimed(a.Reason)
-	record := recordOf(written, f.Lease.Spec.NodeName, string(a.Reason))
-	audit.Log(r.Audit, audit.Reclaim, record)
+	audit.Log(r.Audit, audit.Reclaim, recordOf(written, f.Lease.Spec.NodeName, string(a.Reason)))
+	// One event: thousands may be due at once. The lease tells the rest itself.
+	regarding, related := client.Object(written), client.Object(nil)
 	if pod := holderPod(spec.Holder); pod != nil {
-		r.Events.Eventf(pod, written, corev1.EventTypeWarning, eventReclaimed, "Quarantine",
-			"address %s of pool %s was taken from pod %s/%s (%s) on node %s: %s: %s",
-			spec.Address, spec.Pool, pod.Namespace, pod.Name, pod.UID, f.Lease.Spec.NodeName, a.Reason, a.Why)
+		regarding, related = pod, written
 	}
+	r.Events.Eventf(regarding, related, corev1.EventTypeWarning, eventReclaimed, "Quarantine",
+		"address %s of pool %s was taken from %s on node %s: %s: %s; %s verifies",
+		spec.Address, spec.Pool, describe(spec.Holder), f.Lease.Spec.NodeName, a.Reason, a.Why, spec.NodeName)
 	return nil
+}
+
+// describe names a holder for people.
+func describe(holder *v1alpha1.Holder) string {
+	if holder == nil || holder.Pod == "" {
+		return "nobody"
+	}
+	return fmt.Sprintf("pod %s/%s (%s)", holder.Namespace, holder.Pod, holder.PodUID)
 }
 
 // reassign asks the next candidate. Where there is no other, the one that was

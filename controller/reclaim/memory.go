@@ -22,8 +22,8 @@ type memory struct {
 // work queue hands a lease to one worker at a time, so a note has one user.
 type note struct {
 	uid types.UID
-	// podAbsentSince and nodeAbsentSince are when the absence was first seen; zero while present.
-	podAbsentSince, nodeAbsentSince time.Time
+	// podAbsentSince and nodeAbsentSince are when the absence was first seen; nil while present.
+	podAbsentSince, nodeAbsentSince *time.Time
 	// podSeen is the recorded UID of the holder whose pod was seen; empty before.
 	podSeen string
 	// withheld is for what the lease was last found due while reclaim was switched off.
@@ -95,13 +95,14 @@ func (n *note) saw(pod *podview.Pod, holder *v1alpha1.Holder) bool {
 	return n.podSeen == holder.PodUID
 }
 
-// absentSince keeps the time at which an absence was first seen.
-func absentSince(absent *time.Time, present bool, now time.Time) time.Time {
-	switch {
-	case present:
-		*absent = time.Time{}
-	case absent.IsZero():
-		*absent = now
+// absentSince keeps the time at which an absence was first seen. It is zero while present.
+func absentSince(absent **time.Time, present bool, now time.Time) time.Time {
+	if present {
+		*absent = nil
+		return time.Time{}
 	}
-	return *absent
+	if *absent == nil {
+		*absent = &now
+	}
+	return **absent
 }
