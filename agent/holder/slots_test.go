@@ -1,7 +1,9 @@
 package holder
 
 import (
+	"context"
 	"errors"
+	"net/netip"
 	"testing"
 
 	"github.com/fenceline/fenceline/bpf"
@@ -103,12 +105,14 @@ func TestAGuardThatTheJournalForgotCostsNoADD(t *testing.T) {
 
 func TestTheOrderOfAddressesOutlivesTheAgent(t *testing.T) {
 	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
-	r.add(r.pod("web", "u1"))
-	if err := r.saveRotations(); err != nil {
+	first := netip.MustParseAddr(r.add(r.pod("web", "u1"))[0])
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := r.RunSweeps(ended); err != nil {
 		t.Fatal(err)
 	}
 	r.restart()
-	if last := r.book.Rotations()["v4"]; last != two {
-		t.Errorf("goes on after %v", last)
+	if last := r.book.Rotations()["v4"]; last != first {
+		t.Errorf("goes on after %v, not after %s", last, first)
 	}
 }

@@ -13,7 +13,8 @@ import (
 // sweepPeriod is how often guards of devices that are gone are swept.
 const sweepPeriod = 5 * time.Second
 
-// RunSweeps sweeps from time to time until ctx ends.
+// RunSweeps sweeps from time to time until ctx ends. The order of addresses is
+// journalled at the end too.
 func (h *Holders) RunSweeps(ctx context.Context) error {
 	for _, parent := range h.parents() {
 		h.prepare(parent)
@@ -23,7 +24,7 @@ func (h *Holders) RunSweeps(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil
+			return h.saveRotations()
 		case <-timer.C():
 		}
 		if err := h.Sweep(); err != nil {
