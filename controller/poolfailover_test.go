@@ -41,6 +41,8 @@ func TestFailOverOfPools(t *testing.T) {
 	cooled := w.bound("edited", "10.50.0.20", pod)
 	w.reserve("routers", "10.50.0.10")
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.50.0.9"} })
+	// Only then does it have the finalizer that keeps it.
+	w.waitStatus("leaving", "is served", is("Ready", "True/Ready"))
 	w.remove(leaving)
 	w.waitStatus("edited", "names both leases outside", says("Outside", "True/AddressInUse", "10.50.0.9 ", "10.50.0.10 "))
 	w.waitReservation("routers", "InUse", "True/AddressInUse", 1)
