@@ -22,8 +22,9 @@ type stagedGuard struct {
 	programs pair
 }
 
-// StageGuard makes the slot alive and puts its guard on one pod interface. It enforces on return; PinGuard makes it
-// last. Calling it for an interface with pinned links replaces their programs in place.
+// StageGuard makes the slot alive, unless it was killed and not detached since, and puts its guard on one pod
+// interface. It enforces on return; PinGuard makes it last. Calling it for an interface with pinned links replaces
+// their programs in place.
 //
 // It returns ErrPinned when the slot guards another living device, ErrNoDevice when there is none.
 func (k *Kernel) StageGuard(g Guard) error {
@@ -64,8 +65,13 @@ func (k *Kernel) stageGuard(g Guard) (err error) {
 	if err := k.leaveStage(g.Slot, dev); err != nil {
 		return err
 	}
-	// The slot lives before its first frame can be judged; a failure puts everything back.
-	if err := k.changeSlot(g.Slot, g.record(dev.netns)); err != nil {
+	// The slot lives before its first frame can be judged; a failure puts everything back. One that was killed
+	// stays dead until it is detached: after a crash its guard is put back, not its voice.
+	record := g.record(dev.netns)
+	if before.Status == slotDead {
+		record.Status = slotDead
+	}
+	if err := k.changeSlot(g.Slot, record); err != nil {
 		return err
 	}
 	if err := k.putPrograms(g.Slot, dev, programs, present); err != nil {
@@ -250,23 +256,16 @@ func (k *Kernel) stagedSlots() []uint32 {
 
 // stageLives tells whether the slot is staged on a living device.
 func (k *Kernel) stageLives(slot uint32) (bool, error) {
-	s, ok := k.stage(slot)
-	if !ok {
-		return false, nil
-	}
-	dev, err := reopenDevice(s.NetNS, s.netns, s.index)
-	if err != nil {
-		if isGone(err) {
-			err = nil
-		}
-		return false, err
-	}
-	dev.close()
-	return true, nil
+	return k.onStage(slot, func(*device) (bool, error) { return true, nil })
 }
 
 // stageEnforces tells whether the slot is staged on a living device and has both its filters still.
 func (k *Kernel) stageEnforces(slot uint32) (bool, error) {
+	return k.onStage(slot, func(dev *device) (bool, error) { return dev.filtered(slot) })
+}
+
+// onStage asks the living device that the slot is staged on; false when there is none.
+func (k *Kernel) onStage(slot uint32, ask func(*device) (bool, error)) (bool, error) {
 	s, ok := k.stage(slot)
 	if !ok {
 		return false, nil
@@ -279,5 +278,5 @@ func (k *Kernel) stageEnforces(slot uint32) (bool, error) {
 		return false, err
 	}
 	defer dev.close()
-	return dev.filtered(slot)
+	return ask(dev)
 }

@@ -255,6 +255,21 @@ func TestDetachingAStagedGuard(t *testing.T) {
 	r.sits("a slot that was freed", nil, nil)
 }
 
+// An agent that died before the move has left nothing but the slot: whoever was killed does not come back to life.
+func TestAGuardThatIsStagedAgainKeepsItsSlotDead(t *testing.T) {
+	r := stagedRig(t, Options{})
+	must(t, r.KillSlot(1))
+	must(t, r.StageGuard(r.guard()))
+	dead, err := r.SlotDead(1)
+	must(t, err)
+	equal(t, "dead", dead, true)
+	must(t, r.DetachGuard(1))
+	must(t, r.StageGuard(r.guard()))
+	dead, err = r.SlotDead(1)
+	must(t, err)
+	equal(t, "dead after it was detached", dead, false)
+}
+
 // An ADD that is repeated has two slots on one interface for a moment: the dead one goes, the new one stays.
 func TestTwoSlotsStagedOnOneDeviceAreApart(t *testing.T) {
 	r := stagedRig(t, Options{})
