@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"strings"
 	"syscall"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,15 +79,17 @@ func (p *Pod) Command(ctx context.Context, name string, args ...string) (*exec.C
 }
 
 // Exec runs a command of this machine in the pod's network namespace and
-// returns what it printed.
+// returns its standard output; the error has what it printed beside.
 func (p *Pod) Exec(ctx context.Context, name string, args ...string) (string, error) {
 	cmd, err := p.Command(ctx, name, args...)
 	if err != nil {
 		return "", err
 	}
-	output, err := cmd.CombinedOutput()
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	output, err := cmd.Output()
 	if err != nil {
-		return string(output), fmt.Errorf("run %s %v in pod %s/%s: %w: %s", name, args, p.Namespace, p.Name, err, output)
+		return string(output), fmt.Errorf("run %s %v in pod %s/%s: %w: %s", name, args, p.Namespace, p.Name, err, stderr.String())
 	}
 	return string(output), nil
 }
