@@ -23,6 +23,7 @@ type settings struct {
 	metricsAddress, healthAddress string
 	logLevel                      slog.Level
 	mountBPFFS                    string
+	remove                        bool
 }
 
 func main() {
@@ -44,6 +45,9 @@ func command() *cobra.Command {
 			if s.mountBPFFS != "" {
 				return bpffs.Mount(s.mountBPFFS)
 			}
+			if s.remove {
+				return remover(c.Context(), s)
+			}
 			return run(c.Context(), s)
 		},
 	}
@@ -62,5 +66,6 @@ func command() *cobra.Command {
 	f.StringVar(&s.healthAddress, "health-address", "127.0.0.1:9476", "address of /healthz and /readyz")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.StringVar(&s.mountBPFFS, "mount-bpffs", "", "mount a bpffs at this path if there is none, and exit")
+	f.BoolVar(&s.remove, "remove", false, "take Fenceline off this node, for uninstalling, and answer /healthz when that is done")
 	return c
 }

@@ -25,6 +25,15 @@
 //
 // pods delete serves rule R12; pods patch writes the agents' indexes. The claim
 // key can be created but not read.
+//
+// With "uninstall begin" or "uninstall finish" it takes Fenceline out of the
+// cluster instead. While the chart is being uninstalled it may also, in its own
+// namespace:
+//
+//	apiGroups   resources     verbs
+//	apps        deployments   delete   (name fenceline-controller)
+//	apps        daemonsets    delete   (name fenceline-agent)
+//	apps        daemonsets    get      (name fenceline-remove)
 package main
 
 import (
@@ -38,13 +47,14 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 func main() {
-	o, err := parse(os.Args[1:])
+	work, level, err := command(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -52,24 +62,40 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	logger := logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: o.logLevel}))
+	logger := logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, o, logger); err != nil {
-		logger.Error(err, "the controller ends")
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		err = fmt.Errorf("find the cluster: %w", err)
+	} else {
+		err = work(ctx, config, logger)
+	}
+	if err != nil {
+		logger.Error(err, "ended")
 		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, o options, logger logr.Logger) error {
-	config, err := ctrl.GetConfig()
-	if err != nil {
-		return fmt.Errorf("find the cluster: %w", err)
+// command reads the command line without the program's name.
+func command(args []string) (work func(context.Context, *rest.Config, logr.Logger) error, level slog.Level, err error) {
+	if len(args) > 0 && args[0] == uninstallCommand {
+		o, err := parseUninstall(args[1:])
+		return func(ctx context.Context, config *rest.Config, logger logr.Logger) error {
+			return runUninstall(ctx, o, config, logger)
+		}, slog.LevelInfo, err
 	}
+	o, err := parse(args)
+	return func(ctx context.Context, config *rest.Config, logger logr.Logger) error {
+		return run(ctx, o, config, logger)
+	}, o.logLevel, err
+}
+
+func run(ctx context.Context, o options, config *rest.Config, logger logr.Logger) error {
 	mgr, err := newManager(ctx, config, o, logger, clock.RealClock{})
 	if err != nil {
 		return err

@@ -169,3 +169,24 @@ func TestAMissingDirectoryIsNamed(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestOnlyOurConfigurationIsRemovedAndThePluginStays(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"90-fenceline.conflist": conflist, "10-other.conflist": `{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"bridge"}]}`,
+		tempPrefix + "1": "half", PluginName: "plugin",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]bool{"90-fenceline.conflist": true, "10-other.conflist": false, "none.conflist": false} {
+		if changed, err := RemoveConflist(dir, name); err != nil || changed != want {
+			t.Errorf("%s: changed %v, %v; want %v", name, changed, err, want)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 || entries[0].Name() != "10-other.conflist" || entries[1].Name() != PluginName {
+		t.Errorf("left %v, %v", entries, err)
+	}
+}

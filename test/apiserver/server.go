@@ -1,6 +1,6 @@
 // Package apiserver runs etcd and kube-apiserver on loopback, for tests whose
 // subject is what a real API server does: validation, admission, preconditions,
-// watches. No controllers run.
+// watches. No controllers run, unless a test starts them.
 package apiserver
 
 import (
@@ -27,6 +27,9 @@ import (
 // VersionVariable is the environment variable that chooses the kube-apiserver:
 // "oldest" for the oldest supported minor, otherwise the newest.
 const VersionVariable = "FENCELINE_TEST_KUBERNETES"
+
+// noNodeMonitor: no kubelet renews a Lease, so nodes stay as the test says.
+const noNodeMonitor = 24 * time.Hour
 
 // stopLimit is how long the processes may take to end.
 const stopLimit = 30 * time.Second
@@ -89,7 +92,7 @@ func Start(ctx context.Context) (_ *Server, err error) {
 // configure chooses binaries, ports and a directory.
 func configure(ctx context.Context) (controlplane.Config, error) {
 	config := controlplane.Config{
-		Command: exec.CommandContext, WithoutControllers: true,
+		Command: exec.CommandContext, WithoutControllers: true, NodeMonitorGrace: noNodeMonitor,
 		Address: netip.MustParseAddr("127.0.0.1"), Services: netip.MustParsePrefix("10.96.0.0/16"),
 	}
 	builder, err := thirdparty.NewBuilder(os.Stderr)
@@ -104,6 +107,10 @@ func configure(ctx context.Context) (controlplane.Config, error) {
 		kubernetes = thirdparty.KubernetesOldest
 	}
 	if config.APIServerDir, err = builder.Dir(ctx, kubernetes); err != nil {
+		return config, err
+	}
+	// The controllers are the newest: the rig builds no others.
+	if config.KubernetesDir, err = builder.Dir(ctx, thirdparty.Kubernetes); err != nil {
 		return config, err
 	}
 	for _, port := range []*int{&config.Port, &config.EtcdClientPort, &config.EtcdPeerPort} {
@@ -142,6 +149,10 @@ func (s *Server) StopAPIServer(ctx context.Context) error { return s.controlPlan
 // StartAPIServer starts kube-apiserver again, at the same address and with the
 // same keys, and returns when it is ready.
 func (s *Server) StartAPIServer(ctx context.Context) error { return s.controlPlane.StartAPIServer(ctx) }
+
+// StartControllerManager starts the controllers of Kubernetes, for tests of what
+// they do with what Fenceline does. They end with the server.
+func (s *Server) StartControllerManager() error { return s.controlPlane.StartControllerManager() }
 
 // CPU returns how much CPU time kube-apiserver has used since it was started.
 func (s *Server) CPU() (time.Duration, error) { return s.controlPlane.APIServerCPU() }

@@ -60,7 +60,7 @@ func (p *ControlPlane) Start(ctx context.Context) error {
 	if p.Config.WithoutControllers {
 		return nil
 	}
-	if err := p.start(controllerManager, p.Config.KubernetesDir, p.Config.controllerManagerArguments()); err != nil {
+	if err := p.StartControllerManager(); err != nil {
 		return err
 	}
 	return p.start(scheduler, p.Config.KubernetesDir, p.Config.schedulerArguments())

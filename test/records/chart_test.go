@@ -49,7 +49,7 @@ func (e *env) testChart(t *testing.T) {
 		l := bound("", "10.1.0.1", forced)
 		e.create(t, l)
 		for _, args := range [][]string{
-			{"uninstall", "fenceline", "--namespace", namespace},
+			{"uninstall", "fenceline", "--no-hooks", "--namespace", namespace},
 			{"install", "fenceline", chart(t), "--namespace", namespace, "--create-namespace"},
 		} {
 			e.helm(t, args...)
@@ -59,7 +59,7 @@ func (e *env) testChart(t *testing.T) {
 		}
 	})
 	t.Run("leaves nothing in the way of a CRD's deletion when it is uninstalled", func(t *testing.T) {
-		e.helm(t, "uninstall", "fenceline", "--namespace", namespace)
+		e.helm(t, "uninstall", "fenceline", "--no-hooks", "--namespace", namespace)
 		e.eventually(t, "delete the CRD", func() error {
 			crd := &apiextensionsv1.CustomResourceDefinition{}
 			crd.Name = "ipleases.fenceline.io"

@@ -89,6 +89,9 @@ func (e *env) testRights(t *testing.T) {
 		{controllerUser, "patch", "", "pods", "default", "", false},
 		{controllerUser, "update", "coordination.k8s.io", "leases", namespace, "other", false},
 		{controllerUser, "update", "", "nodes", "", "n1", false},
+		// Only while the chart is being uninstalled.
+		{controllerUser, "delete", "apps", "daemonsets", namespace, "fenceline-agent", false},
+		{controllerUser, "delete", "apps", "deployments", namespace, "fenceline-controller", false},
 	} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: r.user,

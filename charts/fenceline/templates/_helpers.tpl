@@ -19,6 +19,25 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}{{ end }}
 {{- end -}}
 
+{{- /* What an agent's container may do on its node */ -}}
+{{- define "fenceline.agentSecurity" -}}
+runAsUser: 0
+readOnlyRootFilesystem: true
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+  add: {{ concat .Values.agent.capabilities .Values.agent.extraCapabilities | toYaml | nindent 4 }}
+{{- with .Values.agent.seccompProfile }}
+seccompProfile: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.agent.appArmorProfile }}
+appArmorProfile: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.agent.seLinuxOptions }}
+seLinuxOptions: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- /* The user names of both service accounts, as CEL sees them */ -}}
 {{- define "fenceline.agentUser" -}}
 system:serviceaccount:{{ .Release.Namespace }}:fenceline-agent

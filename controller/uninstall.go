@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/uninstall"
+)
+
+// uninstallCommand is the first argument of a run that uninstalls instead of
+// controlling; "begin" or "finish" is the last one.
+const uninstallCommand = "uninstall"
+
+// uninstallOptions are the command line after uninstallCommand.
+type uninstallOptions struct {
+	namespace string
+	force     bool
+	finish    bool
+}
+
+func parseUninstall(args []string) (uninstallOptions, error) {
+	var o uninstallOptions
+	flags := flag.NewFlagSet(name+" "+uninstallCommand, flag.ContinueOnError)
+	flags.StringVar(&o.namespace, "namespace", "fenceline-system", "`namespace` of Fenceline")
+	flags.BoolVar(&o.force, "force", false, "delete the leases that exist instead of refusing")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	switch step := flags.Arg(0); {
+	case flags.NArg() != 1 || step != "begin" && step != "finish":
+		return o, fmt.Errorf("uninstall takes begin or finish, not %q", flags.Args())
+	default:
+		o.finish = step == "finish"
+	}
+	return o, nil
+}
+
+func runUninstall(ctx context.Context, o uninstallOptions, config *rest.Config, log logr.Logger) error {
+	scheme, err := cache.Scheme()
+	if err != nil {
+		return err
+	}
+	config = rest.CopyConfig(config)
+	config.UserAgent = name
+	// A podview.Pod cannot be read from protobuf.
+	config.ContentType = runtime.ContentTypeJSON
+	api, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	u := uninstall.Uninstall{Client: api, Namespace: o.namespace, Force: o.force, Log: log}
+	if o.finish {
+		return u.Finish(ctx)
+	}
+	return u.Begin(ctx)
+}

@@ -1,0 +1,103 @@
+package uninstall
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/apis/audit"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/podview"
+)
+
+// ErrLeasesExist says that addresses are in use or kept.
+var ErrLeasesExist = errors.New("leases exist")
+
+// refusal says why Fenceline may not be uninstalled, and what ends the leases of
+// each state; nil if there are none.
+func refusal(leases []v1alpha1.IPLease) error {
+	n := map[v1alpha1.LeaseState]int{}
+	for i := range leases {
+		n[leases[i].Spec.State]++
+	}
+	var parts []string
+	for _, state := range []struct {
+		name v1alpha1.LeaseState
+		end  string
+	}{
+		{v1alpha1.StateBound, "delete their pods"},
+		{v1alpha1.StateRetained, "delete the leases that nobody needs"},
+		{v1alpha1.StateQuarantined, "wait for their verification, their messages say for what"},
+		{v1alpha1.StateWarm, "set spec.warm of their pools to 0"},
+	} {
+		if n[state.name] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s (%s)", n[state.name], state.name, state.end))
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s; to remove them all, whoever uses the addresses: "+
+		"helm upgrade with --reuse-values --set uninstall.force=true, then helm uninstall again", ErrLeasesExist, strings.Join(parts, ", "))
+}
+
+// running names the pods that have not ended, but for those on silent nodes.
+func running(pods []podview.Pod, silent map[string]bool) string {
+	var names []string
+	for i := range pods {
+		if !silent[pods[i].Spec.NodeName] {
+			names = append(names, pods[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// unfinished says on what the removers have still to do their work. A remover is
+// Ready when it has; those on silent nodes are not waited for.
+func unfinished(set *appsv1.DaemonSet, pods []podview.Pod, silent map[string]bool) string {
+	wanted := int(set.Status.DesiredNumberScheduled)
+	if set.Status.ObservedGeneration < set.Generation || len(pods) < wanted {
+		return fmt.Sprintf("removers on %d nodes, there are %d", wanted, len(pods))
+	}
+	var nodes []string
+	for i := range pods {
+		if !silent[pods[i].Spec.NodeName] && !agents.IsAlive(&pods[i]) {
+			nodes = append(nodes, pods[i].Spec.NodeName)
+		}
+	}
+	if len(nodes) == 0 {
+		return ""
+	}
+	slices.Sort(nodes)
+	return "nodes " + strings.Join(nodes, ", ")
+}
+
+func isReady(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// audited writes the audit line of a lease that was deleted (R14).
+func audited(log logr.Logger, lease *v1alpha1.IPLease) {
+	record := audit.Record{Pool: lease.Spec.Pool, Node: lease.Spec.NodeName, Reason: "Uninstalled"}
+	// Name and resourceVersion come from the API server; what cannot be parsed stays empty.
+	record.Address, _ = netip.ParseAddr(lease.Spec.Address)
+	record.Token, _ = strconv.ParseUint(lease.ResourceVersion, 10, 64)
+	if h := lease.Spec.Holder; h != nil {
+		record.Namespace, record.Pod, record.PodUID, record.MAC = h.Namespace, h.Pod, h.PodUID, h.MAC
+	}
+	audit.Log(log, audit.Free, record)
+}

@@ -1,0 +1,127 @@
+//go:build api
+
+package uninstall
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// nodeNames are the nodes that there are. The kubelet is Ready on all but the last.
+var nodeNames = []string{"n1", "n2", "off"}
+
+// kubelet is what a kubelet and a scheduler do for Fenceline's pods: the steps
+// of the uninstallation run, as the program and with the rights that the chart
+// names; every other pod is said to be Ready, and ends when it is deleted.
+type kubelet struct {
+	*cluster
+	// ran are the pods whose program was run.
+	ran sync.Map
+}
+
+func (k *kubelet) run(ctx context.Context) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var pods corev1.PodList
+		if err := k.api.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+			continue // the test has ended, or the next look succeeds
+		}
+		for i := range pods.Items {
+			if err := k.sync(ctx, &pods.Items[i]); client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
+				k.t.Logf("pod %s: %v", pods.Items[i].Name, err)
+			}
+		}
+	}
+}
+
+func (k *kubelet) sync(ctx context.Context, pod *corev1.Pod) error {
+	switch {
+	case pod.Spec.NodeName == "":
+		return k.api.SubResource("binding").Create(ctx, pod, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: placed(pod)}})
+	case pod.Spec.NodeName == "off":
+		return nil
+	case pod.DeletionTimestamp != nil:
+		return k.api.Delete(ctx, pod, client.GracePeriodSeconds(0))
+	case pod.Status.Phase != corev1.PodPending:
+		return nil
+	case pod.Labels["app.kubernetes.io/component"] == "uninstall":
+		return k.runProgram(ctx, pod)
+	default:
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+		return k.api.Status().Update(ctx, pod)
+	}
+}
+
+// placed is where a DaemonSet wants its pod; others go to the first node.
+func placed(pod *corev1.Pod) string {
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			for _, field := range term.MatchFields {
+				if field.Key == "metadata.name" {
+					return field.Values[0]
+				}
+			}
+		}
+	}
+	return nodeNames[0]
+}
+
+// runProgram runs the pod's container in the background and reports its end.
+func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
+	if _, ran := k.ran.LoadOrStore(pod.UID, true); ran {
+		return nil
+	}
+	container := pod.Spec.Containers[0]
+	args := make([]string, len(container.Args))
+	for i, arg := range container.Args {
+		args[i] = strings.ReplaceAll(arg, "$(POD_NAMESPACE)", namespace)
+	}
+	access, err := k.server.ServiceAccount(ctx, namespace, pod.Spec.ServiceAccountName, nil)
+	if err != nil {
+		return err
+	}
+	kubeconfig := k.t.TempDir() + "/kubeconfig"
+	err = clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {
+			Server: access.Host, CertificateAuthorityData: access.CAData, CertificateAuthority: access.CAFile,
+		}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"c": {Token: access.BearerToken}},
+		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "c"}},
+		CurrentContext: "c",
+	}, kubeconfig)
+	if err != nil {
+		return err
+	}
+	k.programs.Go(func() {
+		cmd := exec.CommandContext(ctx, k.program, args...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+		log := &bytes.Buffer{}
+		cmd.Stderr = log
+		pod.Status.Phase = corev1.PodSucceeded
+		if err := cmd.Run(); err != nil {
+			pod.Status.Phase = corev1.PodFailed
+		}
+		k.say(container.Args[len(container.Args)-1], log.String())
+		if err := k.api.Status().Update(ctx, pod); err != nil && ctx.Err() == nil {
+			k.t.Errorf("report the end of %s: %v", pod.Name, err)
+		}
+	})
+	return nil
+}

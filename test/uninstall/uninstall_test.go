@@ -1,0 +1,125 @@
+//go:build api
+
+package uninstall
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// pool makes a pool with the finalizer that the controller gives it.
+func (c *cluster) pool() *v1alpha1.IPPool {
+	c.t.Helper()
+	pool := &v1alpha1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "blue", Finalizers: []string{v1alpha1.FinalizerPool}},
+		Spec:       v1alpha1.IPPoolSpec{Subnet: "10.6.0.0/24"},
+	}
+	c.create(pool)
+	return pool
+}
+
+// lease makes a lease by force, as nobody but an agent may.
+func (c *cluster) lease(address string, state v1alpha1.LeaseState, node string) *v1alpha1.IPLease {
+	c.t.Helper()
+	lease := &v1alpha1.IPLease{
+		ObjectMeta: metav1.ObjectMeta{Name: address, Annotations: map[string]string{v1alpha1.AnnotationForceDelete: ""}},
+		Spec: v1alpha1.IPLeaseSpec{
+			Address: address, Pool: "blue", State: state, Since: metav1.Now(), NodeName: node, Session: "node/boot",
+			Holder: &v1alpha1.Holder{Namespace: "default", Pod: "web-0", PodUID: "11111111-0000-4000-8000-000000000000", Interface: "eth0"},
+		},
+	}
+	c.create(lease)
+	return lease
+}
+
+// finalizers of the pool.
+func (c *cluster) finalizers() int {
+	c.t.Helper()
+	pool := &v1alpha1.IPPool{}
+	if err := c.api.Get(c.t.Context(), client.ObjectKey{Name: "blue"}, pool); err != nil {
+		c.t.Fatal(err)
+	}
+	return len(pool.Finalizers)
+}
+
+func TestUninstall(t *testing.T) {
+	c := newCluster(t)
+	c.install()
+	c.pool()
+	bound := c.lease("10.6.0.2", v1alpha1.StateBound, "n1")
+	c.lease("10.6.0.3", v1alpha1.StateRetained, "")
+	before := c.installed()
+
+	t.Run("is refused while leases exist, and changes nothing", func(t *testing.T) {
+		out, err := c.helm("uninstall", "fenceline")
+		if err == nil || !strings.Contains(out, "fenceline-uninstall-begin") {
+			t.Fatalf("helm said %v:\n%s", err, out)
+		}
+		t.Logf("helm says:\n%s", out)
+		for _, words := range []string{"leases exist", "1 Bound (delete their pods)", "1 Retained", "uninstall.force=true"} {
+			if said := c.log("begin"); !strings.Contains(said, words) {
+				t.Errorf("the step does not say %q: %s", words, said)
+			}
+		}
+		if after := c.installed(); !maps.Equal(before, after) {
+			t.Errorf("there was %v, there is %v", before, after)
+		}
+		if c.leases() != 2 || c.finalizers() != 1 {
+			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
+		}
+	})
+	t.Run("without its hooks leaves leases and pools, and an installation goes on from them", func(t *testing.T) {
+		c.mustHelm("uninstall", "fenceline", "--no-hooks")
+		if left := c.installed(); len(left) != 0 {
+			t.Errorf("there is still %v", left)
+		}
+		if c.leases() != 2 || c.finalizers() != 1 {
+			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
+		}
+		c.install()
+		now := &v1alpha1.IPLease{}
+		if err := c.api.Get(t.Context(), client.ObjectKeyFromObject(bound), now); err != nil || now.UID != bound.UID {
+			t.Errorf("the lease is another one: %v", err)
+		}
+	})
+	t.Run("by force removes leases and finalizers", func(t *testing.T) {
+		c.mustHelm("upgrade", "fenceline", "../../charts/fenceline", "--reuse-values", "--set", "uninstall.force=true")
+		if c.leases() != 2 {
+			t.Error("the upgrade alone removes leases")
+		}
+		c.mustHelm("uninstall", "fenceline")
+		if left := c.installed(); len(left) != 0 {
+			t.Errorf("there is still %v", left)
+		}
+		if c.leases() != 0 || c.finalizers() != 0 {
+			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
+		}
+		said := c.log("finish")
+		for _, words := range []string{`"node":"off"`, `"msg":"free","logger":"audit","address":"10.6.0.2"`, `"reason":"Uninstalled"`} {
+			if !strings.Contains(said, words) {
+				t.Errorf("the step does not say %q: %s", words, said)
+			}
+		}
+	})
+	t.Run("without leases needs no force, and lets the pools go", func(t *testing.T) {
+		pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+		if err := c.api.Delete(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		c.install()
+		c.pool()
+		c.mustHelm("uninstall", "fenceline")
+		if left := c.installed(); len(left) != 0 {
+			t.Errorf("there is still %v", left)
+		}
+		if n := c.finalizers(); n != 0 {
+			t.Errorf("the pool has %d finalizers", n)
+		}
+	})
+}
