@@ -21,7 +21,7 @@ const deafLimit = segment.HearingWindow + 30*time.Second
 // others can neither fence the zombie nor hear it; nor would they hear anybody
 // else, and that is what tells them that the silence means nothing.
 func playDeaf(ctx context.Context, a *act) error {
-	a.after("join the underlay", func(context.Context) error { return a.JoinUnderlay() })
+	a.after("join the underlay", a.JoinUnderlay)
 	if err := a.SplitUnderlay(); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func playDeaf(ctx context.Context, a *act) error {
 	if err := z.staysSetAside(ctx); err != nil {
 		return err
 	}
-	if err := a.JoinUnderlay(); err != nil {
+	if err := a.JoinUnderlay(ctx); err != nil {
 		return err
 	}
 	healed := time.Now()

@@ -142,6 +142,16 @@ func (z *zombie) isZombie(ctx context.Context) error {
 // reissued waits until the address has a new holder, which is running, and
 // returns it.
 func (z *zombie) reissued(ctx context.Context) (*cluster.Pod, error) {
+	successor, err := z.successor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	z.figures.add("address with a new pod, from the cut", time.Since(z.cut))
+	return successor, nil
+}
+
+// successor waits for the new holder of the address.
+func (z *zombie) successor(ctx context.Context) (*cluster.Pod, error) {
 	bound, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Bound to another pod", func(e entry) bool {
 		return isBoundToOther(e, z.pod.UID)
 	})
@@ -156,7 +166,6 @@ func (z *zombie) reissued(ctx context.Context) (*cluster.Pod, error) {
 	if pods[0].Node.Name() == z.pod.Node.Name() {
 		return nil, fmt.Errorf("the new holder %s is on the zombie's node", pods[0].Name)
 	}
-	z.figures.add("address with a new pod, from the cut", time.Since(z.cut))
 	return pods[0], nil
 }
 

@@ -1,0 +1,46 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// filterTable is the table of packet filters in the switch's namespace that hold
+// what is wrong with the underlay.
+const filterTable = "bridge underlay"
+
+// SplitOff keeps a node from hearing anybody on the underlay and from being
+// heard, foreign hosts included; its carrier stays. The capture still sees all it
+// sends. JoinUnderlay undoes it.
+func (c *Cluster) SplitOff(ctx context.Context, n *Node) error {
+	port := underlayPort(n.Name())
+	return c.filter(ctx, fmt.Sprintf("iifname %q drop", port), fmt.Sprintf("oifname %q drop", port))
+}
+
+// LoseFrames has the underlay lose so many of each hundred frames, of a frame to
+// many each copy by itself. JoinUnderlay undoes it.
+func (c *Cluster) LoseFrames(ctx context.Context, percent int) error {
+	return c.filter(ctx, fmt.Sprintf("iifname %q numgen random mod 100 < %d drop", underlayPort("*"), percent))
+}
+
+// filter replaces the rules for frames that the switches forward; each rule names
+// ports of the underlay.
+func (c *Cluster) filter(ctx context.Context, rules ...string) error {
+	var script strings.Builder
+	// A table is deleted only where it exists, so it is made first.
+	fmt.Fprintf(&script, "table %s\ndelete table %s\n", filterTable, filterTable)
+	if len(rules) > 0 {
+		fmt.Fprintf(&script, "table %s {\nchain forward {\ntype filter hook forward priority 0\n", filterTable)
+		for _, rule := range rules {
+			script.WriteString(rule + "\n")
+		}
+		script.WriteString("}\n}\n")
+	}
+	cmd := c.wires.sw.Command(ctx, "nft", "--file", "-")
+	cmd.Stdin = strings.NewReader(script.String())
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("filter the underlay by %q: %w: %s", rules, err, output)
+	}
+	return nil
+}

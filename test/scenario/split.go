@@ -1,0 +1,218 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+const (
+	// loudLimit is how long two owners may hear each other if one speaks.
+	loudLimit = 100 * time.Millisecond
+	// quietLimit is how long they may be there if both are quiet: the longest time
+	// between two claims of a holder, and a second until it is looked at.
+	quietLimit = 75*time.Second + time.Second
+)
+
+// playSplit: two owners of an address that could not hear each other come
+// together, and the newer token wins.
+//
+// The zombie's node is alone on its part of the underlay. The others hear each
+// other, so that the silence of the zombie counts, and its addresses are given to
+// new pods while it lives. One pair of owners is loud, one is quiet.
+func playSplit(ctx context.Context, a *act) error {
+	loud, quiet, err := a.stageTwo(ctx)
+	if err != nil {
+		return err
+	}
+	if err := loud.cutOff(ctx); err != nil {
+		return err
+	}
+	quiet.cut = loud.cut
+	a.after("join the underlay", a.JoinUnderlay)
+	if err := a.SplitOff(ctx, loud.pod.Node); err != nil {
+		return err
+	}
+	a.story.Say("The underlay falls apart as well: %s is alone on its part of it, and has carrier.", loud.pod.Node.Name())
+	loudNew, err := loud.reissued(ctx)
+	if err != nil {
+		return err
+	}
+	quietNew, err := quiet.successor(ctx)
+	if err != nil {
+		return err
+	}
+	if err := loud.twoOwners(ctx, loudNew, quiet); err != nil {
+		return err
+	}
+	if err := quiet.announcedAll(ctx, quietNew); err != nil {
+		return err
+	}
+	asked := time.Now()
+	if err := a.JoinUnderlay(ctx); err != nil {
+		return err
+	}
+	a.story.Say("The underlay is whole again.")
+	if err := loud.newerWins(ctx, loudNew, asked, time.Now()); err != nil {
+		return err
+	}
+	if err := quiet.newerWinsQuietly(ctx, quietNew, asked); err != nil {
+		return err
+	}
+	return loud.comesHome(ctx, loudNew)
+}
+
+// stageTwo makes a full pool with two pods on each node. Of those on the node that
+// will be cut the first is loud: it insists on its address, and a client uses it.
+// Nobody speaks for or to the other one.
+func (a *act) stageTwo(ctx context.Context) (loud, quiet *zombie, err error) {
+	size := 2 * len(a.Nodes())
+	if err := a.makePool(ctx, size, nil); err != nil {
+		return nil, nil, err
+	}
+	node, err := a.victim(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := a.deploy(ctx, size); err != nil {
+		return nil, nil, err
+	}
+	pods, err := a.running(ctx, size, everyPod)
+	if err != nil {
+		return nil, nil, err
+	}
+	pods = slices.DeleteFunc(pods, func(p *cluster.Pod) bool { return p.Node.Name() != node.Name() })
+	if len(pods) != 2 {
+		return nil, nil, fmt.Errorf("%d pods are on %s, not 2", len(pods), node.Name())
+	}
+	a.story.Say("A pool of %d addresses, all in use. On %s are %s with %s, and %s with %s, which nobody uses.",
+		size, node.Name(), pods[0].Name, addressOf(pods[0]), pods[1].Name, addressOf(pods[1]))
+	if loud, err = a.zombieOf(ctx, pods[0]); err != nil {
+		return nil, nil, err
+	}
+	quiet = &zombie{act: a, pod: pods[1], addr: addressOf(pods[1]), chronicle: loud.chronicle, witness: loud.witness}
+	quiet.mac, err = pods[1].MAC()
+	return loud, quiet, err
+}
+
+// twoOwners makes sure that there are two: the switch takes frames of both for the
+// same address, and no claim has been acknowledged.
+func (z *zombie) twoOwners(ctx context.Context, successor *cluster.Pod, quiet *zombie) error {
+	since := time.Now()
+	if err := z.hearsOnly(ctx, successor, since); err != nil {
+		return err
+	}
+	if err := z.bothSpeak(ctx, successor, since); err != nil {
+		return err
+	}
+	for _, other := range []*zombie{z, quiet} {
+		acks := capture.Of(capture.About(capture.After(z.capture.Frames(), z.cut), other.addr), "ack")
+		if len(acks) > 0 {
+			return fmt.Errorf("%s was to be taken by silence, and there is %s", other.addr, acks[0])
+		}
+		if !other.pod.Alive() {
+			return fmt.Errorf("the zombie %s has died", other.pod.Name)
+		}
+	}
+	z.story.Say("Verdict Silent, as the other nodes hear each other: each of the two addresses has two owners now, who cannot hear each other.")
+	return nil
+}
+
+// newerWins: from the first frame of the old owner that crosses, two owners are
+// there for loudLimit at most. joined is when everything crossed for sure; asked
+// is before anything did.
+func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, joined time.Time) error {
+	change, err := z.changeTo(successor)
+	if err != nil {
+		return err
+	}
+	if err := z.hearsOnly(ctx, successor, joined.Add(loudLimit)); err != nil {
+		return err
+	}
+	p, err := change.passageOf(z.capture.Frames(), asked)
+	if err != nil {
+		return err
+	}
+	if took := p.ack.Time.Sub(joined); took > loudLimit {
+		return fmt.Errorf("the older owner of %s was fenced %s after the underlay was whole", z.addr, took)
+	}
+	crossed := capture.From(capture.SpokenFor(capture.After(z.capture.Frames(), asked), z.addr), z.mac)
+	if len(crossed) == 0 {
+		return fmt.Errorf("the older owner of %s was quiet, so its silence proves nothing", z.addr)
+	}
+	if z.crier.refused.Load() == 0 {
+		return fmt.Errorf("the kernel refused no frame of the zombie %s", z.pod.Name)
+	}
+	z.figures.add("first crossing frame to the fence, loud", p.ack.Time.Sub(crossed[0].Time))
+	z.figures.add("claim to ack", p.ack.Time.Sub(p.claim.Time))
+	z.story.Say("%s after the first frame of the older owner, the newer one has fenced it, by a claim of %s.", round(p.ack.Time.Sub(crossed[0].Time)), p.claim.Port)
+	return nil
+}
+
+// newerWinsQuietly: where both owners are quiet, a claim that one of them repeats
+// brings the matter up within the claim period (R3). An older claim is answered by
+// the newer one, which asks its sender for an ack and gets none from the zombie's
+// kernel; so the zombie's silence is judged.
+func (z *zombie) newerWinsQuietly(ctx context.Context, successor *cluster.Pod, asked time.Time) error {
+	limited, cancel := context.WithDeadline(ctx, asked.Add(quietLimit))
+	defer cancel()
+	port := "ul-" + successor.Node.Name()
+	claim, err := z.capture.Wait(limited, func(f capture.Frame) bool {
+		return f.Time.After(asked) && f.Kind == "claim" && f.Target == z.addr && f.Port == port
+	})
+	if err != nil {
+		return fmt.Errorf("nobody claimed %s from its older, quiet owner within %s: %w", z.addr, quietLimit, err)
+	}
+	change, err := z.changeTo(successor)
+	if err != nil {
+		return err
+	}
+	spoken := capture.SpokenFor(capture.After(z.capture.Frames(), asked), z.addr)
+	if len(spoken) > 0 && spoken[0].Time.Before(claim.Time) {
+		return errors.New("the owners were to be quiet: " + spoken[0].String())
+	}
+	if err := z.answersARP(ctx, z.addr); err != nil {
+		return err
+	}
+	if err := z.hears(ctx, successor); err != nil {
+		return err
+	}
+	if err := change.onlyNewAfter(z.capture.Frames(), claim.Time.Add(inFlight)); err != nil {
+		return err
+	}
+	if !z.pod.Alive() {
+		return fmt.Errorf("the zombie %s has died, so its silence proves nothing", z.pod.Name)
+	}
+	took := claim.Time.Sub(asked)
+	z.figures.add("underlay whole to the fence, both quiet", took)
+	z.story.Say("The two that said nothing: after %s a claim was repeated, the newer token has won, and only pod %s answers.", round(took), successor.Name)
+	return nil
+}
+
+// announcedAll waits until the last announcement of a new holder is out, which
+// would bring the matter up.
+func (z *zombie) announcedAll(ctx context.Context, successor *cluster.Pod) error {
+	const lastAfter = 1900 * time.Millisecond // two seconds after the first one
+	mac, err := successor.MAC()
+	if err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, eventLimit)
+	defer cancel()
+	var first time.Time
+	_, err = z.capture.Wait(limited, func(f capture.Frame) bool {
+		if !slices.Contains(f.Speaks, z.addr) || f.Source.String() != mac.String() {
+			return false
+		}
+		if first.IsZero() {
+			first = f.Time
+		}
+		return f.Time.Sub(first) > lastAfter
+	})
+	return err
+}
