@@ -37,6 +37,7 @@ type machine struct {
 	t      *testing.T
 	server *apiserver.Server
 	agent  *agentapi.Client
+	socket string
 	parent string
 	node   *corev1.Node
 	pods   int
@@ -63,17 +64,7 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	m.Client, err = client.New(m.server.Admin(), client.Options{Scheme: scheme})
 	check(t, err)
 
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = m.parent
-	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: m.parent + "p"}))
-	for _, name := range []string{m.parent + "p", m.parent} {
-		link, err := netlink.LinkByName(name)
-		check(t, err)
-		check(t, netlink.LinkSetUp(link))
-		if name == m.parent {
-			t.Cleanup(func() { check(t, netlink.LinkDel(link)) })
-		}
-	}
+	cable(t, m.parent)
 
 	dir, bpffs := t.TempDir(), t.TempDir()
 	check(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
@@ -111,9 +102,25 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 		check(t, err)
 		check(t, k.Remove())
 	})
-	m.agent = agentapi.NewClient(socket)
+	m.agent, m.socket = agentapi.NewClient(socket), socket
 	m.eventually("the agent serves", 30*time.Second, func() bool { return m.agent.Status(t.Context()) == nil })
 	return m
+}
+
+// cable makes a parent; its other end is called the same with a p.
+func cable(t *testing.T, parent string) {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = parent
+	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: parent + "p"}))
+	for _, name := range []string{parent + "p", parent} {
+		link, err := netlink.LinkByName(name)
+		check(t, err)
+		check(t, netlink.LinkSetUp(link))
+		if name == parent {
+			t.Cleanup(func() { check(t, netlink.LinkDel(link)) })
+		}
+	}
 }
 
 func namespace(name string) *corev1.Namespace {
@@ -122,6 +129,14 @@ func namespace(name string) *corev1.Namespace {
 
 // sandbox makes a pod with a network namespace and a macvlan in it.
 func (m *machine) sandbox(change ...func(*corev1.Pod)) agentapi.AddRequest {
+	m.t.Helper()
+	r, _ := m.unplugged(change...)
+	m.link(m.t, r.NetNS, r.Interface)
+	return r
+}
+
+// unplugged makes a pod with an empty network namespace.
+func (m *machine) unplugged(change ...func(*corev1.Pod)) (agentapi.AddRequest, *network.Namespace) {
 	t := m.t
 	t.Helper()
 	m.pods++
@@ -136,12 +151,11 @@ func (m *machine) sandbox(change ...func(*corev1.Pod)) agentapi.AddRequest {
 	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), name))
 	check(t, err)
 	t.Cleanup(func() { check(t, ns.Delete()) })
-	m.link(t, ns.Path(), "eth0")
 	return agentapi.AddRequest{
 		Attachment: agentapi.Attachment{ContainerID: name, Interface: "eth0"}, NetNS: ns.Path(),
 		Pod:     agentapi.Pod{Namespace: pod.Namespace, Name: name, UID: string(pod.UID)},
 		Network: agentapi.Network{Name: "underlay", Type: "macvlan"},
-	}
+	}, ns
 }
 
 // add calls ADD and returns the lease.

@@ -4,11 +4,8 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
-	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,8 +20,13 @@ func (m *machine) rules(t *testing.T) {
 	check(t, m.Update(ctx, m.node))
 	bank := namespace("bank")
 	bank.Labels = map[string]string{"tier": "gold"}
-	bank.Annotations = map[string]string{"ipam.fenceline.io/default-ipv4-ippool": `["of-bank"]`}
+	bank.Annotations = map[string]string{"ipam.fenceline.io/default-ipv4-ippool": `["of-bank"]`, "ipam.fenceline.io/default-ipv6-ippool": `["of-bank-6"]`}
 	check(t, m.Create(ctx, bank))
+	old := namespace("old")
+	old.Annotations = map[string]string{
+		"ipam.spidernet.io/defaultv4ippool": `["of-old"]`, "ipam.spidernet.io/defaultv6ippool": `["of-old-6"]`,
+	}
+	check(t, m.Create(ctx, old))
 
 	t.Run("sources", m.sources)
 	t.Run("filters", m.filters)
@@ -36,32 +38,57 @@ func (m *machine) rules(t *testing.T) {
 	t.Run("several interfaces", m.severalInterfaces)
 	t.Run("exhaustion and recovery", m.exhaustion)
 	t.Run("a pool is edited", m.edits)
+	t.Run("pools that overlap", m.overlapping)
+	t.Run("cooldown", m.cooldown)
+	t.Run("routes", m.routes)
+	t.Run("VLANs", m.vlans)
 }
 
 func (m *machine) sources(t *testing.T) {
 	for i, name := range []string{"of-ippools", "of-ippool", "of-bank", "of-config", "pattern-1"} {
 		m.pool(t, name, 1+i)
 	}
+	m.pool(t, "of-old", 6)
+	m.pool(t, "of-bank-6", 0, v6("fd70:3::/64"))
+	m.pool(t, "of-old-6", 0, v6("fd70:6::/64"))
+	m.pool(t, "of-config-6", 0, v6("fd70:4::/64"))
 	each := saying("ipam.fenceline.io/ippools", `[{"interface":"net1","ipv4":["of-bank"]},{"interface":"eth0","ipv4":["of-ippools"]}]`)
 	config := func(r agentapi.AddRequest) agentapi.AddRequest {
 		r.Network.DefaultIPv4IPPool = []string{"of-config"}
 		return r
 	}
+	config6 := func(r agentapi.AddRequest) agentapi.AddRequest {
+		r.Network.DefaultIPv6IPPool = []string{"of-config-6"}
+		return config(r)
+	}
+	ordered := saying("ipam.spidernet.io/ippools", `[{"ipv4":["of-ippools"]},{"ipv4":["of-ippool"]}]`)
+	reached := saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"10.70.2.1"}]`)
 	for _, c := range []struct {
 		rule    string
 		request agentapi.AddRequest
-		want    string
+		want    []string
 	}{
-		{"ippools", config(m.sandbox(each, from("of-ippool"), in("bank"))), "10.70.1."},
-		{"ippool", config(m.sandbox(from("of-ippool"), in("bank"))), "10.70.2."},
-		{"the namespace", config(m.sandbox(in("bank"))), "10.70.3."},
-		{"the CNI configuration", config(m.sandbox()), "10.70.4."},
-		{"spec.default", m.sandbox(), "10.66.0."},
-		{"the other prefix", m.sandbox(saying("ipam.spidernet.io/ippool", `{"ipv4":["of-ippool"]}`)), "10.70.2."},
-		{"a pattern", m.sandbox(from("pattern-?")), "10.70.5."},
-		{"the backup", m.sandbox(from("of-ippools", "of-ippool"), saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"10.70.2.1"}]`)), "10.70.2."},
+		{"ippools", config(m.sandbox(each, from("of-ippool"), in("bank"))), []string{"10.70.1."}},
+		{"ippools, by order", m.sandbox(ordered), []string{"10.70.1."}},
+		{"ippool", config(m.sandbox(from("of-ippool"), in("bank"))), []string{"10.70.2."}},
+		{"the namespace, for both families", config6(m.sandbox(in("bank"))), []string{"10.70.3.", "fd70:3::"}},
+		{"the namespace, by the older names", config6(m.sandbox(in("old"))), []string{"10.70.6.", "fd70:6::"}},
+		{"the CNI configuration", config(m.sandbox()), []string{"10.70.4."}},
+		{"the CNI configuration, for both families", config6(m.sandbox()), []string{"10.70.4.", "fd70:4::"}},
+		{"spec.default", m.sandbox(), []string{"10.66.0."}},
+		{"the other prefix", m.sandbox(saying("ipam.spidernet.io/ippool", `{"ipv4":["of-ippool"]}`)), []string{"10.70.2."}},
+		{"ours before the other prefix", m.sandbox(saying("ipam.spidernet.io/ippool", `{"ipv4":["of-config"]}`), from("of-ippool")), []string{"10.70.2."}},
+		{"a pattern with *", m.sandbox(from("*tern-1")), []string{"10.70.5."}},
+		{"a pattern with ?", m.sandbox(from("pattern-?")), []string{"10.70.5."}},
+		{"a pattern with []", m.sandbox(from("pattern-[12]")), []string{"10.70.5."}},
+		{"the primary before the backup", m.sandbox(from("of-ippools", "of-ippool")), []string{"10.70.1."}},
+		{"the backup", m.sandbox(from("of-ippools", "of-ippool"), reached), []string{"10.70.2."}},
 	} {
-		t.Run(c.rule, func(t *testing.T) { m.gets(t, c.request, c.want) })
+		t.Run(c.rule, func(t *testing.T) {
+			if got := m.gets(t, c.request, c.want...); len(got.IPs) != len(c.want) {
+				t.Errorf("got %v", got.IPs)
+			}
+		})
 	}
 	t.Run("a subnet is refused in this version", func(t *testing.T) {
 		m.refuses(t, m.sandbox(saying("ipam.fenceline.io/subnet", `{"ipv4":["s"]}`)), agentapi.CodeInvalidNetworkConfig, "IPSubnet is not available in this version")
@@ -70,9 +97,6 @@ func (m *machine) sources(t *testing.T) {
 
 func (m *machine) filters(t *testing.T) {
 	yes := true
-	selector := func(k, v string) *metav1.LabelSelector {
-		return &metav1.LabelSelector{MatchLabels: map[string]string{k: v}}
-	}
 	check(t, m.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "filters"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.70.31.0/24"}}}))
 	for i, c := range []struct {
 		rule   string
@@ -127,168 +151,4 @@ func (m *machine) filters(t *testing.T) {
 			m.refuses(t, r, code, "pool "+name+": "+c.reason)
 		})
 	}
-}
-
-func (m *machine) sorting(t *testing.T) {
-	m.pool(t, "sort-plain", 40)
-	m.pool(t, "sort-namespace", 41, func(p *v1alpha1.IPPool) { p.Spec.NamespaceName, p.Spec.NodeName = []string{"shop"}, []string{"n1"} })
-	m.pool(t, "sort-pod", 42, func(p *v1alpha1.IPPool) {
-		p.Spec.PodAffinity = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-	})
-	m.gets(t, m.sandbox(from("sort-plain", "sort-namespace", "sort-pod"), labelled), "10.70.42.")
-	m.gets(t, m.sandbox(from("sort-plain", "sort-namespace")), "10.70.41.")
-}
-
-func (m *machine) badInput(t *testing.T) {
-	m.pool(t, "bad", 50)
-	for _, c := range []struct {
-		rule string
-		pod  func(*corev1.Pod)
-		says string
-	}{
-		{"no JSON", saying("ipam.fenceline.io/ippool", "bad"), `annotation ipam.fenceline.io/ippool of pod`},
-		{"a misspelt field", saying("ipam.fenceline.io/ippool", `{"ipv4pool":["bad"]}`), `unknown field "ipv4pool"`},
-		{"an unknown pool", from("bad", "worse"), "there is no pool worse"},
-		{"the wrong family", saying("ipam.fenceline.io/ippool", `{"ipv6":["bad"]}`), "is of the other family"},
-		{"a pool named twice", from("bad", "bad"), "pool bad is named twice"},
-		{"an interface named twice", saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["bad"]},{"interface":"eth0","ipv4":["bad"]}]`), "interface eth0 is named twice"},
-		{"an empty list", saying("ipam.fenceline.io/ippools", "[]"), "the list has 0 entries"},
-		{"a huge value", saying("ipam.fenceline.io/ippool", strings.Repeat("x", 100_000)), "annotation ipam.fenceline.io/ippool of pod"},
-		{"routes that are none", saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"router"}]`), `"router" is not an IP address`},
-		{"a gateway that nothing reaches", saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"192.168.1.1"}]`), "gw 192.168.1.1 is in the subnet of none of the pools"},
-		{"an interface that is not there", func(p *corev1.Pod) {
-			saying("k8s.v1.cni.cncf.io/networks", "lan")(p)
-			saying("ipam.fenceline.io/default-route-nic", "etho")(p)
-		}, "the pod has no interface etho"},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			m.refuses(t, m.sandbox(from("bad"), c.pod), agentapi.CodeInvalidNetworkConfig, c.says)
-		})
-	}
-}
-
-func (m *machine) reservations(t *testing.T) {
-	m.pool(t, "reserved", 60, func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.70.60.2-10.70.60.3"} })
-	user := m.sandbox(from("reserved"))
-	used := m.gets(t, user, "10.70.60.").IPs[0].Address.Addr()
-	check(t, m.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "used"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{used.String()}}}))
-
-	m.asked(t, "reserved", used.String(), func(answer string) bool { return strings.Contains(answer, "it is reserved") })
-	asks := m.sandbox(from("reserved"))
-	asks.IPs = []netip.Addr{used}
-	m.refuses(t, asks, agentapi.CodeAddressRefused, used.String(), "it is reserved")
-	check(t, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: user.Attachment}))
-	if l := m.lease(used); l == nil || l.Spec.State != v1alpha1.StateBound {
-		t.Errorf("the address in use is %+v", l)
-	}
-	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: user.Attachment}))
-	for range 3 {
-		r := m.sandbox(from("reserved"))
-		if got := m.gets(t, r).IPs[0].Address.Addr(); got == used {
-			t.Errorf("%s is reserved and was handed out", got)
-		}
-		check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: r.Attachment}))
-	}
-}
-
-func (m *machine) requested(t *testing.T) {
-	gateway := "10.70.61.1"
-	m.pool(t, "asked", 61, func(p *v1alpha1.IPPool) { p.Spec.Gateway, p.Spec.ExcludeIPs = &gateway, []string{"10.70.61.9"} })
-	asking := func(addr string) agentapi.AddRequest {
-		r := m.sandbox(from("asked"))
-		r.IPs = []netip.Addr{netip.MustParseAddr(addr)}
-		return r
-	}
-	answer := m.gets(t, asking("10.70.61.5"), "10.70.61.5")
-	if len(answer.Routes) != 1 || answer.Routes[0].Dst.String() != "0.0.0.0/0" || answer.IPs[0].Gateway.String() != gateway {
-		t.Errorf("answer %+v", answer)
-	}
-	for addr, problem := range map[string]string{
-		"10.70.61.1": "it is the gateway of pool asked", "10.70.61.9": "it is excluded from pool asked",
-		"10.70.61.99": "it is outside of the ips of pool asked", "10.9.9.9": "it is in none of the pools [asked]", "10.70.61.5": "10.70.61.5",
-	} {
-		m.refuses(t, asking(addr), agentapi.CodeAddressRefused, addr, problem)
-	}
-}
-
-func (m *machine) dualStack(t *testing.T) {
-	m.pool(t, "dual-4", 62)
-	m.pool(t, "dual-6", 0, func(p *v1alpha1.IPPool) { p.Spec.Subnet, p.Spec.IPs = "fd70::/64", []string{"fd70::2"} })
-	both := saying("ipam.fenceline.io/ippool", `{"ipv4":["dual-4"],"ipv6":["dual-6"]}`)
-	m.gets(t, m.sandbox(both), "10.70.62.", "fd70::2")
-	m.refuses(t, m.sandbox(both), agentapi.CodeExhausted, "no IPv6 address", "pool dual-6: it is exhausted")
-}
-
-func (m *machine) severalInterfaces(t *testing.T) {
-	gateway := "10.70.63.1"
-	m.pool(t, "two", 63, func(p *v1alpha1.IPPool) { p.Spec.Gateway = &gateway })
-	first := m.sandbox(from("two"), saying("k8s.v1.cni.cncf.io/networks", "lan"))
-	a := m.gets(t, first, "10.70.63.")
-	b := m.gets(t, m.also(t, first, "net1"), "10.70.63.")
-	if a.IPs[0].Address == b.IPs[0].Address {
-		t.Errorf("both interfaces have %s", a.IPs[0].Address)
-	}
-	if len(a.Routes) != 1 || len(b.Routes) != 0 {
-		t.Errorf("default routes %v and %v", a.Routes, b.Routes)
-	}
-
-	m.pool(t, "lan-only", 64, func(p *v1alpha1.IPPool) { p.Spec.MultusName, p.Spec.IPs = []string{"shop/lan"}, []string{"10.70.64.2"} })
-	pools := saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["two"]},{"interface":"net1","ipv4":["lan-only"]}]`)
-	networks, nic := saying("k8s.v1.cni.cncf.io/networks", `[{"name":"lan"}]`), saying("ipam.fenceline.io/default-route-nic", "net1")
-	second := m.sandbox(pools, networks, nic)
-	if r := m.gets(t, second, "10.70.63.").Routes; len(r) != 0 {
-		t.Errorf("eth0 has %v", r)
-	}
-	m.gets(t, m.also(t, second, "net1"), "10.70.64.2")
-	// The second interface of the next pod finds nothing; its first one holds one address whatever it tries.
-	third := m.sandbox(pools, networks, nic)
-	held := m.gets(t, third, "10.70.63.").IPs
-	net1 := m.also(t, third, "net1")
-	for range 3 {
-		m.refuses(t, net1, agentapi.CodeExhausted, "pool lan-only: it is exhausted")
-	}
-	if l := m.lease(held[0].Address.Addr()); l == nil || l.Spec.Holder.ContainerID != third.ContainerID {
-		t.Errorf("the lease of the first interface is %+v", l)
-	}
-}
-
-func (m *machine) exhaustion(t *testing.T) {
-	m.pool(t, "one", 65, func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.70.65.2"} })
-	first, second := m.sandbox(from("one")), m.sandbox(from("one"))
-	m.gets(t, first, "10.70.65.2")
-	m.refuses(t, second, agentapi.CodeExhausted, "pool one: it is exhausted")
-	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: first.Attachment}))
-	// It cools down, and nothing else is free.
-	m.gets(t, second, "10.70.65.2")
-}
-
-func (m *machine) edits(t *testing.T) {
-	p := m.pool(t, "edited", 66)
-	change := func(c func(*v1alpha1.IPPoolSpec)) {
-		t.Helper()
-		check(t, m.Get(t.Context(), types.NamespacedName{Name: p.Name}, p))
-		c(&p.Spec)
-		check(t, m.Update(t.Context(), p))
-	}
-	user := m.sandbox(from("edited"))
-	used := m.gets(t, user, "10.70.66.").IPs[0].Address.Addr()
-	stays := func(when string) {
-		t.Helper()
-		l := m.lease(used)
-		if err := m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: user.Attachment}); err != nil || l == nil || l.Spec.State != v1alpha1.StateBound {
-			t.Errorf("%s: lease %+v, CHECK %v", when, l, err)
-		}
-	}
-	yes := true
-	change(func(s *v1alpha1.IPPoolSpec) { s.Disable = &yes })
-	m.refuses(t, m.sandbox(from("edited")), agentapi.CodeNoPool, "pool edited: it is disabled")
-	stays("disabled")
-	change(func(s *v1alpha1.IPPoolSpec) { s.Disable, s.IPs = nil, []string{"10.70.66.99"} })
-	m.gets(t, m.sandbox(from("edited")), "10.70.66.99")
-	stays("outside of ips")
-	m.refuses(t, m.sandbox(from("edited")), agentapi.CodeExhausted, "pool edited: it is exhausted")
-	// A newer sandbox of the pod keeps the address, which is in no pool any more.
-	newer := m.sandbox()
-	newer.Pod = user.Pod
-	m.gets(t, newer, used.String())
 }

@@ -43,6 +43,11 @@ func (m *machine) pool(t *testing.T, name string, n int, change ...func(*v1alpha
 	return p
 }
 
+// v6 makes a pool one of IPv6.
+func v6(subnet string, ips ...string) func(*v1alpha1.IPPool) {
+	return func(p *v1alpha1.IPPool) { p.Spec.Subnet, p.Spec.IPs = subnet, ips }
+}
+
 // asked waits until the agent answers as expected who asks for an address that
 // is not to be had. A pod's events would tell the first answer only.
 func (m *machine) asked(t *testing.T, pool, addr string, expected func(string) bool) {

@@ -1,0 +1,188 @@
+//go:build kernel
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/mdlayher/arp"
+	"github.com/mdlayher/packet"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/network"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// plugins are the reference macvlan plugin, which calls the plugin, which calls
+// the agent.
+type plugins struct {
+	*machine
+	cni *libcni.CNIConfig
+}
+
+func (m *machine) plugins(t *testing.T) plugins {
+	t.Helper()
+	builder, err := thirdparty.NewBuilder(t.Output())
+	check(t, err)
+	reference, err := builder.Dir(t.Context(), thirdparty.CNIPlugins)
+	check(t, err)
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "fenceline"), "../cni").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build the plugin: %v\n%s", err, out)
+	}
+	return plugins{m, libcni.NewCNIConfigWithCacheDir([]string{dir, reference}, t.TempDir(), nil)}
+}
+
+// add makes an interface of a pod on a parent, and takes it away at the end.
+func (p plugins) add(t *testing.T, pod agentapi.AddRequest, iface, parent string) *types100.Result {
+	t.Helper()
+	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"underlay","plugins":[
+		{"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q}}]}`,
+		parent, p.socket, filepath.Join(filepath.Dir(p.socket), "spool")))
+	check(t, err)
+	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: iface, Args: [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
+	}}
+	answer, err := p.cni.AddNetworkList(t.Context(), list, attachment)
+	check(t, err)
+	t.Cleanup(func() { check(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
+	result, err := types100.NewResultFromResult(answer)
+	check(t, err)
+	return result
+}
+
+// routes looks at the pod's own table, after the plugins that write it.
+func (m *machine) routes(t *testing.T) {
+	real := m.plugins(t)
+	gateway := func(addr string) func(*v1alpha1.IPPool) {
+		return func(p *v1alpha1.IPPool) { p.Spec.Gateway = &addr }
+	}
+	m.pool(t, "routed", 80, gateway("10.70.80.1"), func(p *v1alpha1.IPPool) {
+		p.Spec.Routes = []v1alpha1.Route{{Dst: "10.8.0.0/16", Gw: "10.70.80.254"}, {Dst: "10.9.0.0/16"}}
+	})
+	m.pool(t, "routed-too", 81, gateway("10.70.81.1"), func(p *v1alpha1.IPPool) {
+		p.Spec.Routes = []v1alpha1.Route{{Dst: "172.20.0.0/16"}}
+	})
+	m.pool(t, "routed-6", 0, v6("fd70:80::/64"), gateway("fd70:80::1"))
+	pools := func(first string) string {
+		return `[{"interface":"eth0","ipv4":["routed"],"ipv6":["routed-6"]` + first + `},{"interface":"net1","ipv4":["routed-too"]}]`
+	}
+	nothing := func(*corev1.Pod) {}
+	const ofPools = "10.8.0.0/16 10.70.80.254 eth0, 10.9.0.0/16 10.70.80.1 eth0, 172.20.0.0/16 10.70.81.1 net1"
+	for _, c := range []struct {
+		rule    string
+		ippools string
+		asks    func(*corev1.Pod)
+		want    string
+	}{
+		{"of the pools, and one default route of a family", pools(""), nothing,
+			"0.0.0.0/0 10.70.80.1 eth0, " + ofPools + ", ::/0 fd70:80::1 eth0"},
+		{"cleangateway", pools(`,"cleangateway":true`), nothing,
+			"0.0.0.0/0 10.70.81.1 net1, " + ofPools},
+		{"default-route-nic", pools(""), saying("ipam.fenceline.io/default-route-nic", "net1"),
+			"0.0.0.0/0 10.70.81.1 net1, " + ofPools},
+		{"of the pod, in place of the pool's and through the interface with the gateway", pools(""),
+			saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"10.70.80.7"},{"dst":"10.10.0.0/16","gw":"10.70.81.7"}]`),
+			"0.0.0.0/0 10.70.80.1 eth0, 10.10.0.0/16 10.70.81.7 net1, 10.8.0.0/16 10.70.80.7 eth0, 10.9.0.0/16 10.70.80.1 eth0, 172.20.0.0/16 10.70.81.1 net1, ::/0 fd70:80::1 eth0"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			pod, ns := m.unplugged(saying("ipam.fenceline.io/ippools", c.ippools), saying("k8s.v1.cni.cncf.io/networks", "lan"),
+				c.asks)
+			real.add(t, pod, "eth0", m.parent)
+			real.add(t, pod, "net1", m.parent)
+			if got := gateways(t, ns); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+// gateways lists the routes with a gateway as "destination gateway interface".
+func gateways(t *testing.T, ns *network.Namespace) string {
+	t.Helper()
+	var found []string
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := ns.Links().RouteList(nil, family)
+		check(t, err)
+		for _, r := range routes {
+			if r.Gw == nil {
+				continue
+			}
+			link, err := ns.Links().LinkByIndex(r.LinkIndex)
+			check(t, err)
+			found = append(found, r.Dst.String()+" "+r.Gw.String()+" "+link.Attrs().Name)
+		}
+	}
+	slices.Sort(found)
+	return strings.Join(found, ", ")
+}
+
+// vlans shows that probes leave through the interface that the pod's link hangs
+// on, untagged by us, whatever spec.vlan says. The second parent stands for a
+// VLAN's interface, which tags by itself.
+func (m *machine) vlans(t *testing.T) {
+	real := m.plugins(t)
+	other := m.parent + "v"
+	cable(t, other)
+	five := int64(5)
+	m.pool(t, "vlan", 82, func(p *v1alpha1.IPPool) { p.Spec.Vlan = &five })
+	for _, parents := range [][2]string{{m.parent, other}, {other, m.parent}} {
+		here, elsewhere := listen(t, parents[0]+"p"), listen(t, parents[1]+"p")
+		pod, _ := m.unplugged(from("vlan"))
+		addr, _ := netip.AddrFromSlice(real.add(t, pod, "eth0", parents[0]).IPs[0].Address.IP.To4())
+		if !probed(t, here, addr) {
+			t.Errorf("%s was not probed, untagged, on the parent", addr)
+		}
+		if probed(t, elsewhere, addr) {
+			t.Errorf("%s was probed on another parent", addr)
+		}
+	}
+}
+
+// listen receives untagged ARP frames.
+func listen(t *testing.T, iface string) *packet.Conn {
+	t.Helper()
+	link, err := net.InterfaceByName(iface)
+	check(t, err)
+	conn, err := packet.Listen(link, packet.Datagram, unix.ETH_P_ARP, nil)
+	check(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// probed tells whether an ARP probe for an address has come; those of an ADD
+// that has been answered are there already.
+func probed(t *testing.T, conn *packet.Conn, addr netip.Addr) bool {
+	t.Helper()
+	check(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+	payload := make([]byte, 128)
+	for {
+		n, _, err := conn.ReadFrom(payload)
+		if os.IsTimeout(err) {
+			return false
+		}
+		check(t, err)
+		frame := arp.Packet{}
+		check(t, frame.UnmarshalBinary(payload[:n]))
+		if frame.SenderIP.IsUnspecified() && frame.TargetIP == addr {
+			return true
+		}
+	}
+}
