@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -19,24 +20,34 @@ type judgement struct {
 	from, to int
 }
 
-// wants tells whether the interface is to have an address of a family.
-func (j judgement) wants(ipv6 bool) bool {
-	return slices.ContainsFunc(j.candidates(ipv6), func(p *v1alpha1.IPPool) bool {
-		return !j.implied || meant(p, j.Request, j.definition)
-	})
+// names are what stands in the list of a family.
+func (j judgement) names(ipv6 bool) []string {
+	if ipv6 {
+		return j.v6
+	}
+	return j.v4
 }
 
 func (j judgement) candidates(ipv6 bool) []*v1alpha1.IPPool {
-	if ipv6 {
-		return named(j.pools, j.v6, true)
-	}
-	return named(j.pools, j.v4, false)
+	return named(j.pools, j.names(ipv6), ipv6)
 }
 
-// serves tells whether a pool may give the interface something new at all.
-func (j judgement) serves(p *v1alpha1.IPPool) bool {
-	return open(p) && meant(p, j.Request, j.definition) && len(j.allows[p.Name]) > 0
+// wants tells whether the interface is to have an address of a family.
+func (j judgement) wants(ipv6 bool) bool {
+	if !j.implied {
+		return len(j.names(ipv6)) > 0
+	}
+	return slices.ContainsFunc(j.candidates(ipv6), func(p *v1alpha1.IPPool) bool {
+		return len(notMeant(p, j.Request, j.definition)) == 0
+	})
 }
+
+// why returns the reasons for which a pool may not give the interface something new.
+func (j judgement) why(p *v1alpha1.IPPool) []ipam.Reason {
+	return append(notMeant(p, j.Request, j.definition), closed(p, j.allowsAll[p.Name], j.allows[p.Name])...)
+}
+
+func (j judgement) serves(p *v1alpha1.IPPool) bool { return len(j.why(p)) == 0 }
 
 // granted returns what is wrong with the leases that the interface got.
 func (j judgement) granted(leases []*v1alpha1.IPLease) error {
@@ -52,8 +63,13 @@ func (j judgement) granted(leases []*v1alpha1.IPLease) error {
 			return fmt.Errorf("%s is of pool %s, which is not asked for", addr, l.Spec.Pool)
 		}
 		p := j.candidates(addr.Is6())[i]
-		if !j.serves(p) || !slices.Contains(j.allows[p.Name], addr) {
+		switch mine := slices.Contains(j.kept, l); {
+		case !mine && (!j.serves(p) || !slices.Contains(j.allows[p.Name], addr)):
 			return fmt.Errorf("pool %s does not allow %s", p.Name, addr)
+		case mine && len(notMeant(p, j.Request, j.definition)) > 0:
+			return fmt.Errorf("%s is kept, and its pool %s is not meant for the pod", addr, p.Name)
+		case !mine && j.keeps(addr.Is6()):
+			return fmt.Errorf("%s is new, and another one is kept for the pod", addr)
 		}
 		if l.Name != v1alpha1.LeaseName(p.Spec.Network, addr) {
 			return fmt.Errorf("the lease of %s is called %s", addr, l.Name)
@@ -88,15 +104,17 @@ func (j judgement) refused(err error) error {
 	case errors.As(err, &none):
 		return j.noPool(none)
 	case errors.As(err, &requested):
-		return j.notAsRequested(requested.Addr)
+		return j.notAsRequested(requested)
+	case errors.Is(err, errElsewhere):
+		return j.keptElsewhere()
 	case errors.As(err, &taken):
 		if !j.history.everAllTaken([]string{taken.Lease.Name}, j.from, j.to) {
 			return fmt.Errorf("%s was free all the time", taken.Lease.Name)
 		}
 		return nil
 	case errors.As(err, &said):
-		if !j.unknown {
-			return errors.New("the annotations name no unknown pool")
+		if !slices.ContainsFunc(j.mistakes, func(m string) bool { return strings.Contains(said.Err.Error(), m) }) {
+			return fmt.Errorf("the mistakes in the annotations are %q", j.mistakes)
 		}
 		return nil
 	}
@@ -115,8 +133,8 @@ func (j judgement) noPool(none *ipam.NoPoolError) error {
 		case !ok || r.Reason == "" || r.Detail == "":
 			return fmt.Errorf("pool %s was left out without a reason", p.Name)
 		case !j.serves(p):
-			if r.Reason == ipam.Exhausted {
-				return fmt.Errorf("pool %s is called exhausted, and may not serve at all", p.Name)
+			if why := j.why(p); !slices.Contains(why, r.Reason) {
+				return fmt.Errorf("pool %s was left out for %s, and not for one of %v", p.Name, r.Reason, why)
 			}
 		case r.Reason != ipam.Exhausted:
 			return fmt.Errorf("pool %s may serve, and was left out for %s", p.Name, r.Reason)
@@ -148,17 +166,56 @@ func (j judgement) exhausted(p *v1alpha1.IPPool) error {
 	return nil
 }
 
-// notAsRequested demands that no pool could give the address that was asked for.
-func (j judgement) notAsRequested(addr netip.Addr) error {
-	if isStranger(addr) || !j.wants(addr.Is6()) {
-		return nil
-	}
-	for _, p := range j.candidates(addr.Is6()) {
-		if j.serves(p) && slices.Contains(j.allows[p.Name], addr) {
-			return fmt.Errorf("pool %s allows %s", p.Name, addr)
+// notAsRequested demands that what was told of the address is true of a pool
+// that serves, or that there is none that could have it.
+func (j judgement) notAsRequested(e *ipam.RequestedError) error {
+	says := []string{"no pool of its family is chosen"}
+	if j.wants(e.Addr.Is6()) {
+		says = nil
+		isAny := false
+		for _, p := range j.candidates(e.Addr.Is6()) {
+			if !j.serves(p) {
+				continue
+			}
+			isAny = isAny || netip.MustParsePrefix(p.Spec.Subnet).Contains(e.Addr)
+			says = append(says, withheld(p, e.Addr, j.reserved)...)
+			if slices.Contains(j.allows[p.Name], e.Addr) {
+				// This pool would give it: nothing but somebody who uses it will do.
+				says = nil
+				break
+			}
+		}
+		if !isAny {
+			says = append(says, "it is in none of the pools ")
 		}
 	}
+	if isStranger(e.Addr) {
+		says = append(says, "somebody else answers for it")
+	}
+	if !slices.ContainsFunc(says, func(s string) bool { return strings.HasPrefix(e.Problem, s) }) {
+		return fmt.Errorf("%s is refused, and true would be one of %q", e.Addr, says)
+	}
 	return nil
+}
+
+// keeps tells whether an address of a family is kept for the interface.
+func (j judgement) keeps(ipv6 bool) bool {
+	return slices.ContainsFunc(j.kept, func(l *v1alpha1.IPLease) bool {
+		return netip.MustParseAddr(l.Spec.Address).Is6() == ipv6
+	})
+}
+
+// keptElsewhere demands a kept address whose pool was not asked for, or is not
+// meant for the pod.
+func (j judgement) keptElsewhere() error {
+	for _, l := range j.kept {
+		ipv6 := netip.MustParseAddr(l.Spec.Address).Is6()
+		i := slices.IndexFunc(j.candidates(ipv6), func(p *v1alpha1.IPPool) bool { return p.Name == l.Spec.Pool })
+		if i < 0 || len(notMeant(j.candidates(ipv6)[i], j.Request, j.definition)) > 0 {
+			return nil
+		}
+	}
+	return errors.New("the pools of all kept addresses serve the pod")
 }
 
 // isStranger tells whether somebody without a lease answers for an address.

@@ -21,20 +21,8 @@ const oracleLimit = 64
 
 // allowed returns the addresses that a pool may hand out.
 func allowed(p *v1alpha1.IPPool, reserved []string) []netip.Addr {
-	subnet := netip.MustParsePrefix(p.Spec.Subnet)
-	var all []netip.Addr
-	for a := subnet.Addr(); subnet.Contains(a) && len(all) < oracleLimit; a = a.Next() {
-		all = append(all, a)
-	}
-	hosts := all
-	if subnet.Addr().BitLen()-subnet.Bits() >= 2 {
-		hosts = hosts[1:]
-		if subnet.Addr().Is4() {
-			hosts = hosts[:len(hosts)-1]
-		}
-	}
 	var left []netip.Addr
-	for _, a := range hosts {
+	for _, a := range hosts(netip.MustParsePrefix(p.Spec.Subnet)) {
 		isGateway := p.Spec.Gateway != nil && *p.Spec.Gateway == a.String()
 		offered := len(p.Spec.IPs) == 0 || within(a, p.Spec.IPs)
 		if offered && !isGateway && !within(a, p.Spec.ExcludeIPs) && !within(a, reserved) {
@@ -42,6 +30,20 @@ func allowed(p *v1alpha1.IPPool, reserved []string) []netip.Addr {
 		}
 	}
 	return left
+}
+
+// hosts returns the first addresses of a subnet that a host may have.
+func hosts(subnet netip.Prefix) (all []netip.Addr) {
+	for a := subnet.Addr(); subnet.Contains(a) && len(all) < oracleLimit; a = a.Next() {
+		all = append(all, a)
+	}
+	if subnet.Addr().BitLen()-subnet.Bits() >= 2 {
+		all = all[1:]
+		if subnet.Addr().Is4() {
+			all = all[:len(all)-1]
+		}
+	}
+	return all
 }
 
 // within tells whether one of the entries covers an address.
@@ -58,18 +60,37 @@ func within(a netip.Addr, entries []string) bool {
 	})
 }
 
-// meant tells whether the affinities of a pool admit a request.
-func meant(p *v1alpha1.IPPool, req ipam.Request, definition string) bool {
-	named := func(names []string, name string, selector *metav1.LabelSelector, labels map[string]string) bool {
-		if len(names) > 0 {
-			return slices.Contains(names, name)
-		}
-		return selected(selector, labels)
+// notMeant are the affinities of a pool that do not admit a request.
+func notMeant(p *v1alpha1.IPPool, req ipam.Request, definition string) []ipam.Reason {
+	why := notOnNode(p, req.NodeName, req.NodeLabels)
+	why = append(why, unlessNamed(p.Spec.NamespaceName, req.Pod.Namespace, ipam.NamespaceName)...)
+	if len(p.Spec.NamespaceName) == 0 {
+		why = append(why, unlessSelected(p.Spec.NamespaceAffinity, req.NamespaceLabels, ipam.NamespaceAffinity)...)
 	}
-	return named(p.Spec.NodeName, req.NodeName, p.Spec.NodeAffinity, req.NodeLabels) &&
-		named(p.Spec.NamespaceName, req.Pod.Namespace, p.Spec.NamespaceAffinity, req.NamespaceLabels) &&
-		selected(p.Spec.PodAffinity, req.Pod.Labels) &&
-		(len(p.Spec.MultusName) == 0 || slices.Contains(p.Spec.MultusName, definition))
+	why = append(why, unlessSelected(p.Spec.PodAffinity, req.Pod.Labels, ipam.PodAffinity)...)
+	return append(why, unlessNamed(p.Spec.MultusName, definition, ipam.MultusName)...)
+}
+
+// notOnNode are those that look at the node alone.
+func notOnNode(p *v1alpha1.IPPool, node string, labels map[string]string) []ipam.Reason {
+	if len(p.Spec.NodeName) > 0 {
+		return unlessNamed(p.Spec.NodeName, node, ipam.NodeName)
+	}
+	return unlessSelected(p.Spec.NodeAffinity, labels, ipam.NodeAffinity)
+}
+
+func unlessNamed(names []string, name string, why ipam.Reason) []ipam.Reason {
+	if len(names) == 0 || slices.Contains(names, name) {
+		return nil
+	}
+	return []ipam.Reason{why}
+}
+
+func unlessSelected(s *metav1.LabelSelector, labels map[string]string, why ipam.Reason) []ipam.Reason {
+	if selected(s, labels) {
+		return nil
+	}
+	return []ipam.Reason{why}
 }
 
 func selected(s *metav1.LabelSelector, labels map[string]string) bool {
@@ -84,15 +105,52 @@ func selected(s *metav1.LabelSelector, labels map[string]string) bool {
 	return true
 }
 
-// open tells whether a pool hands out anything new.
-func open(p *v1alpha1.IPPool) bool {
-	disabled := p.Spec.Disable != nil && *p.Spec.Disable
+// closed is why a pool hands out nothing new; all is what it might hand out if
+// nothing were reserved, and left is what of it is not.
+func closed(p *v1alpha1.IPPool, all, left []netip.Addr) (why []ipam.Reason) {
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionFalse {
-			return false
+			why = append(why, ipam.NotReady)
 		}
 	}
-	return p.DeletionTimestamp == nil && !disabled
+	if p.DeletionTimestamp != nil {
+		why = append(why, ipam.Deleting)
+	}
+	if p.Spec.Disable != nil && *p.Spec.Disable {
+		why = append(why, ipam.Disabled)
+	}
+	switch {
+	case len(all) == 0:
+		why = append(why, ipam.AllExcluded)
+	case len(left) == 0:
+		why = append(why, ipam.AllReserved)
+	}
+	return why
+}
+
+// withheld is what people may be told about an address of its subnet that a
+// pool does not hand out.
+func withheld(p *v1alpha1.IPPool, a netip.Addr, reserved []string) (says []string) {
+	subnet := netip.MustParsePrefix(p.Spec.Subnet)
+	if !subnet.Contains(a) {
+		return nil
+	}
+	if p.Spec.Gateway != nil && *p.Spec.Gateway == a.String() {
+		says = append(says, "it is the gateway of pool "+p.Name)
+	}
+	if !slices.Contains(hosts(subnet), a) {
+		says = append(says, "no host may have this address of the subnet "+p.Spec.Subnet)
+	}
+	if within(a, p.Spec.ExcludeIPs) {
+		says = append(says, "it is excluded from pool "+p.Name)
+	}
+	if len(p.Spec.IPs) > 0 && !within(a, p.Spec.IPs) {
+		says = append(says, "it is outside of the ips of pool "+p.Name)
+	}
+	if within(a, reserved) {
+		says = append(says, "it is reserved")
+	}
+	return says
 }
 
 // named returns the pools of one family that names and patterns stand for.

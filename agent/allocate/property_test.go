@@ -1,11 +1,8 @@
 package allocate
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"runtime"
 	"strconv"
@@ -19,9 +16,10 @@ import (
 // seedVariable is the environment variable that repeats one seed of the property.
 const seedVariable = "FENCELINE_TEST_SEED"
 
-// TestProperty: for random pools, affinities, pods and concurrent agents no two
-// live leases share an address, every refusal has a true reason, and an
-// address is found whenever one is allowed.
+// TestProperty: for random pools, reservations, affinities, pods and concurrent
+// agents, beside Warm and Retained leases, no two live leases share an address,
+// every reason of every refusal is true, and an address is found whenever one
+// is allowed.
 func TestProperty(t *testing.T) {
 	var all tally
 	for _, seed := range seeds() {
@@ -54,17 +52,31 @@ func seeds() []uint64 {
 	return all
 }
 
-// tally is how interfaces fared.
-type tally struct{ served, refused, exhausted int }
-
-func (a *tally) add(b tally) {
-	a.served, a.refused, a.exhausted = a.served+b.served, a.refused+b.refused, a.exhausted+b.exhausted
+// tally is how interfaces fared: of those served, how many with an address that
+// was Warm or Retained before, and how often which reason was told.
+type tally struct {
+	served, warm, kept, refused int
+	reasons                     map[ipam.Reason]int
 }
 
-// check demands that all three were met often enough to mean something.
+func (a *tally) add(b tally) {
+	a.served, a.warm, a.kept, a.refused = a.served+b.served, a.warm+b.warm, a.kept+b.kept, a.refused+b.refused
+	for reason, n := range b.reasons {
+		a.tell(reason, n)
+	}
+}
+
+func (a *tally) tell(reason ipam.Reason, n int) {
+	if a.reasons == nil {
+		a.reasons = map[ipam.Reason]int{}
+	}
+	a.reasons[reason] += n
+}
+
+// check demands that all was met often enough to mean something.
 func (a *tally) check(t *testing.T) {
-	t.Logf("%d interfaces served, %d refused, %d of them for exhaustion", a.served, a.refused, a.exhausted)
-	if a.served < 50 || a.refused < 50 || a.exhausted < 10 {
+	t.Logf("%d interfaces served, %d of them by Warm and %d by Retained leases, %d refused: %v", a.served, a.warm, a.kept, a.refused, a.reasons)
+	if a.served < 50 || a.warm < 10 || a.kept < 5 || a.refused < 50 || a.reasons[ipam.Exhausted] < 10 || len(a.reasons) < 8 {
 		t.Errorf("the random worlds have become too easy or too hard")
 	}
 }
@@ -77,20 +89,22 @@ func (w *world) run(t *testing.T, agents, workers, pods int, connect func(int) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	var mu sync.Mutex
-	var sum tally
-	live := map[string]string{}
+	all := &ledger{live: map[string]string{}}
 	var wg sync.WaitGroup
 	for index := range agents {
 		leases, end := connect(index)
 		a := New(Options{Leases: leases, Clock: realClock{}})
+		stock := &stock{}
 		for worker := range workers {
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(w.seed, uint64(index*workers+worker)))
-				p := tenant{world: w, t: t, a: a, end: end, reserved: reserved, mu: &mu, sum: &sum, live: live}
-				p.share = ipam.Share{Index: r.IntN(agents), Count: agents}
+				p := tenant{
+					world: w, ledger: all, t: t, a: a, end: end, stock: stock, reserved: reserved,
+					node: fmt.Sprintf("n%d", index), share: ipam.Share{Index: r.IntN(agents), Count: agents},
+				}
 				for i := range pods {
-					p.start(r, fmt.Sprintf("n%d", index), fmt.Sprintf("pod-%d-%d-%d", index, worker, i))
+					p.keepWarm(r)
+					p.start(r, fmt.Sprintf("pod-%d-%d-%d", index, worker, i))
 					runtime.Gosched()
 					if len(p.held) > 2 || len(p.held) > 0 && chance(r, 30) {
 						p.stop(r)
@@ -103,121 +117,5 @@ func (w *world) run(t *testing.T, agents, workers, pods int, connect func(int) (
 		}
 	}
 	wg.Wait()
-	return sum
-}
-
-// tenant is one worker of an agent with the interfaces of its pods.
-type tenant struct {
-	*world
-	t        *testing.T
-	a        *Allocator
-	end      func(*v1alpha1.IPLease) error
-	reserved ipam.Set
-	share    ipam.Share
-	held     [][]*v1alpha1.IPLease
-
-	mu   *sync.Mutex
-	sum  *tally
-	live map[string]string // lease → interface
-}
-
-// start asks for the addresses of each interface of a new pod.
-func (p *tenant) start(r *rand.Rand, node, name string) {
-	for _, ask := range p.pod(r, node, name) {
-		j := judgement{world: p.world, ask: ask, from: p.history.now()}
-		leases, err := p.add(r, ask)
-		j.to = p.history.now()
-		var wrong error
-		if err == nil {
-			wrong = j.granted(leases)
-		} else {
-			wrong = j.refused(err)
-		}
-		if wrong != nil {
-			p.t.Errorf("seed %d, %s %s: %v, but: %v", p.seed, name, ask.Interface, err, wrong)
-		}
-		p.count(err)
-		for _, l := range leases {
-			p.hold(l, name+" "+ask.Interface)
-		}
-		if err != nil {
-			p.release(r, leases) // all or nothing
-		} else {
-			p.held = append(p.held, leases)
-		}
-	}
-}
-
-// add gets what an interface asks for; with an error, what it got until then.
-func (p *tenant) add(r *rand.Rand, ask ask) (leases []*v1alpha1.IPLease, err error) {
-	choice, err := ipam.ChoosePools(ask.Request, p.pools, p.reserved)
-	if err != nil {
-		return nil, err
-	}
-	lies := r.Uint64()
-	for _, f := range choice.Families {
-		l, _, err := p.a.OnDemand(p.t.Context(), Wish{
-			Family: f, Share: p.share,
-			Holder: v1alpha1.Holder{Namespace: ask.Pod.Namespace, Pod: ask.Pod.Name, ContainerID: ask.Pod.Name, Interface: ask.Interface},
-			// A hint that is wrong about a quarter of the addresses.
-			Taken: func(_ *v1alpha1.IPPool, a netip.Addr) bool {
-				return (lies>>(a.AsSlice()[len(a.AsSlice())-1]%32))&3 == 0
-			},
-			Try: func(_ context.Context, _ *v1alpha1.IPPool, l *v1alpha1.IPLease) (Outcome, error) {
-				if isStranger(netip.MustParseAddr(l.Spec.Address)) {
-					return Conflict, nil // its lease stays, set aside
-				}
-				return Granted, nil
-			},
-		})
-		if err != nil {
-			return leases, err
-		}
-		leases = append(leases, l)
-	}
-	return leases, nil
-}
-
-func (p *tenant) hold(l *v1alpha1.IPLease, who string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if other, ok := p.live[l.Name]; ok {
-		p.t.Errorf("seed %d: %s got %s of %s", p.seed, who, l.Name, other)
-	}
-	p.live[l.Name] = who
-}
-
-// stop ends one of the interfaces.
-func (p *tenant) stop(r *rand.Rand) {
-	i := r.IntN(len(p.held))
-	p.release(r, p.held[i])
-	p.held = append(p.held[:i], p.held[i+1:]...)
-}
-
-func (p *tenant) release(r *rand.Rand, leases []*v1alpha1.IPLease) {
-	for _, l := range leases {
-		p.mu.Lock()
-		delete(p.live, l.Name)
-		p.mu.Unlock()
-		if err := p.end(l); err != nil {
-			p.t.Error(err)
-		}
-		// Some leases end without their node's doing.
-		if chance(r, 80) {
-			p.a.Freed(l.Spec.Pool, netip.MustParseAddr(l.Spec.Address))
-		}
-	}
-}
-
-func (p *tenant) count(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err == nil {
-		p.sum.served++
-		return
-	}
-	p.sum.refused++
-	if none := (*ipam.NoPoolError)(nil); errors.As(err, &none) && none.Exhausted() {
-		p.sum.exhausted++
-	}
+	return all.sum
 }

@@ -21,9 +21,10 @@ type world struct {
 	pools    []v1alpha1.IPPool
 	reserved []string
 	history  *history
-	// allows is what each pool may hand out, shared tells which of them overlap another.
-	allows map[string][]netip.Addr
-	shared map[string]bool
+	// allowsAll is what each pool might hand out if nothing were reserved, and
+	// allows what it may; shared tells which of them overlap another.
+	allowsAll, allows map[string][]netip.Addr
+	shared            map[string]bool
 }
 
 // ask is the request of one interface of a pod, with what the test knows of it
@@ -33,9 +34,11 @@ type ask struct {
 	v4, v6 []string
 	// implied: the pools offer themselves, a family is wanted where one is meant for the pod.
 	implied bool
-	// unknown: an annotation names a pool that does not exist.
-	unknown    bool
+	// mistakes are what may be told of the annotation that names the pools.
+	mistakes   []string
 	definition string
+	// kept are the leases that are kept for the interface.
+	kept []*v1alpha1.IPLease
 }
 
 var (
@@ -47,7 +50,7 @@ const unknownPool = "nowhere"
 
 func newWorld(seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
-	w := &world{seed: seed, history: &history{}, allows: map[string][]netip.Addr{}, shared: map[string]bool{}}
+	w := &world{seed: seed, history: &history{}, allowsAll: map[string][]netip.Addr{}, allows: map[string][]netip.Addr{}, shared: map[string]bool{}}
 	for range r.IntN(3) {
 		w.reserved = append(w.reserved, entryOf(r, pick(r, append(subnetsV4, subnetsV6...))))
 	}
@@ -56,6 +59,7 @@ func newWorld(seed uint64) *world {
 	}
 	for i := range w.pools {
 		p := &w.pools[i]
+		w.allowsAll[p.Name] = allowed(p, nil)
 		w.allows[p.Name], w.shared[p.Name] = allowed(p, w.reserved), overlaps(p, w.pools)
 	}
 	return w
@@ -136,19 +140,19 @@ func (w *world) pod(r *rand.Rand, node, name string) []ask {
 		if at > source && chance(r, 50) {
 			continue
 		}
-		v4, v6, unknown := w.names(r)
+		v4, v6, mistakes := w.names(r)
 		switch at {
 		case 0:
 			// An entry for each interface, by name or by order.
 			var entries []map[string]any
 			for i := range asks {
-				v4, v6, unknown := w.names(r)
+				v4, v6, mistakes := w.names(r)
 				entry := map[string]any{"ipv4": v4, "ipv6": v6}
 				if chance(r, 50) {
 					entry["interface"] = interfaceOf(i)
 				}
 				entries = append(entries, entry)
-				asks[i] = ask{v4: v4, v6: v6, unknown: unknown}
+				asks[i] = ask{v4: v4, v6: v6, mistakes: mistakes}
 			}
 			pod.Annotations["ipam.fenceline.io/ippools"] = text(entries)
 			continue
@@ -162,11 +166,11 @@ func (w *world) pod(r *rand.Rand, node, name string) []ask {
 				namespace["ipam.spidernet.io/defaultv6ippool"] = text(v6)
 			}
 		case 3:
-			config, unknown = ipam.ConfigPools{V4: v4, V6: v6}, false
+			config, mistakes = ipam.ConfigPools{V4: v4, V6: v6}, nil
 		}
 		if at == source {
 			for i := range asks {
-				asks[i] = ask{v4: v4, v6: v6, unknown: unknown}
+				asks[i] = ask{v4: v4, v6: v6, mistakes: mistakes}
 			}
 		}
 	}
@@ -177,7 +181,7 @@ func (w *world) pod(r *rand.Rand, node, name string) []ask {
 		asks[i].definition = definitions[i]
 		asks[i].Request = ipam.Request{
 			Pod: pod, NamespaceLabels: map[string]string{"kind": pick(r, []string{"x", "y"})}, NamespaceAnnotations: namespace,
-			NodeName: node, NodeLabels: map[string]string{"kind": map[string]string{"n0": "x"}[node]},
+			NodeName: node, NodeLabels: labelsOf(node),
 			Interface: interfaceOf(i), ConfigPools: config,
 		}
 		for before := range i {
@@ -190,8 +194,9 @@ func (w *world) pod(r *rand.Rand, node, name string) []ask {
 	return asks
 }
 
-// names returns the names of some pools of one family or both, or patterns.
-func (w *world) names(r *rand.Rand) (v4, v6 []string, unknown bool) {
+// names returns the names of some pools of one family or both, or patterns; and
+// what is wrong with them, if an annotation says so.
+func (w *world) names(r *rand.Rand) (v4, v6 []string, mistakes []string) {
 	all := map[string][]string{"v4": nil, "v6": nil}
 	for _, p := range w.pools {
 		if family := p.Name[:2]; chance(r, 60) {
@@ -204,10 +209,13 @@ func (w *world) names(r *rand.Rand) (v4, v6 []string, unknown bool) {
 			all[family] = append(names, family+"-*")
 		}
 	}
-	if chance(r, 3) || len(all["v4"])+len(all["v6"]) == 0 {
-		all["v4"], unknown = append(all["v4"], unknownPool), true
+	if stray := pick(r, w.pools).Name; chance(r, 3) && stray[:2] == "v6" {
+		all["v4"], mistakes = append(all["v4"], stray), append(mistakes, "pool "+stray+": its subnet")
 	}
-	return all["v4"], all["v6"], unknown
+	if chance(r, 3) || len(all["v4"])+len(all["v6"]) == 0 {
+		all["v4"], mistakes = append(all["v4"], unknownPool), append(mistakes, "there is no pool "+unknownPool)
+	}
+	return all["v4"], all["v6"], mistakes
 }
 
 func (w *world) defaults() (names []string) {
@@ -217,6 +225,10 @@ func (w *world) defaults() (names []string) {
 		}
 	}
 	return names
+}
+
+func labelsOf(node string) map[string]string {
+	return map[string]string{"kind": map[string]string{"n0": "x"}[node]}
 }
 
 func interfaceOf(i int) string { return []string{"eth0", "net1", "net2"}[i] }
