@@ -95,6 +95,7 @@ func (h *Holders) pin(e journal.Entry) {
 	}
 	if err := h.Kernel.PinGuard(guardOf(&e)); err != nil {
 		h.unpinned.add(attachmentOf(&e))
+		h.Metrics.PinFailed()
 		h.Log.Error(err, "a guard is not pinned yet: it enforces, but the pod could take it away; it is tried again")
 		h.warn(&e, "GuardNotPinned", "the guard of %s enforces, but could not be made to last yet; it is tried again", e.Interface)
 	}
@@ -127,6 +128,7 @@ func (h *Holders) pinAgain() error {
 		}
 		if err := h.Kernel.PinGuard(guardOf(&e)); err != nil {
 			h.unpinned.add(a)
+			h.Metrics.PinFailed()
 			errs = append(errs, err)
 		}
 	}

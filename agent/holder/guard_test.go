@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/journal"
@@ -54,9 +55,19 @@ func TestAnInterfaceThatGoesDuringItsADDLeavesNothing(t *testing.T) {
 	}
 }
 
+// countedPins counts the guards that could not be pinned.
+type countedPins struct {
+	Metrics
+	n *atomic.Int32
+}
+
+func (c countedPins) PinFailed() { c.n.Add(1) }
+
 func TestAGuardIsPinnedAfterTheAnswerAndAgainUntilItHolds(t *testing.T) {
 	r := newRig(t, v4("10.0.0.2"))
 	r.kernel.pinFails = errors.New("no")
+	failures := countedPins{Metrics: r.Metrics, n: new(atomic.Int32)}
+	r.Metrics = failures
 	web := r.pod("web", "u1")
 	r.add(web)
 	r.Wait()
@@ -68,6 +79,9 @@ func TestAGuardIsPinnedAfterTheAnswerAndAgainUntilItHolds(t *testing.T) {
 	}
 	if err := r.pinAgain(); err == nil {
 		t.Error("it was not tried again")
+	}
+	if n := failures.n.Load(); n != 2 {
+		t.Errorf("%d failures were counted, want 2", n)
 	}
 	r.kernel.pinFails = nil
 	if err := r.pinAgain(); err != nil || !r.kernel.pinned[r.slotOf(web)] {

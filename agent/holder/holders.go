@@ -90,6 +90,7 @@ type Link struct {
 type Metrics interface {
 	Conflict(pool string, source segment.Source)
 	Verification(verdict segment.Verdict)
+	PinFailed()
 }
 
 // Options of Holders. All are required.

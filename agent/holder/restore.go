@@ -72,6 +72,7 @@ func (h *Holders) restorePins(e *journal.Entry) error {
 	err := h.Kernel.PinGuard(guardOf(e))
 	if err != nil {
 		h.unpinned.add(attachmentOf(e))
+		h.Metrics.PinFailed()
 	}
 	return err
 }

@@ -136,6 +136,7 @@ type noMetrics struct{}
 
 func (noMetrics) Conflict(string, segment.Source) {}
 func (noMetrics) Verification(segment.Verdict)    {}
+func (noMetrics) PinFailed()                      {}
 
 func macOf(netns string) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(len(netns)), netns[len(netns)-1]}

@@ -201,6 +201,10 @@ func TestEveryRejectionHasItsReason(t *testing.T) {
 		{"multusName", v4("a").attachments("kube-system/sriov"), MultusName, "its multusName [kube-system/sriov] does not list the attachment kube-system/macvlan"},
 		{"all excluded", v4("a").ips("10.0.0.9").without("10.0.0.0/28"), AllExcluded, "all its addresses are excluded"},
 		{"all reserved", v4("a").ips("10.0.0.200"), AllReserved, "all its addresses are reserved"},
+		{"all excluded, and the controller has seen it", v4("a").ips("10.0.0.9").without("10.0.0.0/28").notReady("AllExcluded", "no address"),
+			AllExcluded, "all its addresses are excluded"},
+		{"all reserved, and the controller has seen it", v4("a").ips("10.0.0.200").notReady("AllReserved", "no address"),
+			AllReserved, "all its addresses are reserved"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			_, err := ChoosePools(requestOf(inConfig([]string{"a"}, nil)), objects(c.pool), setOf(t, "10.0.0.200"))

@@ -51,13 +51,14 @@ func closedFor(pool *v1alpha1.IPPool, all, set Set) *Rejection {
 		return &Rejection{pool.Name, Deleting, "it is being deleted"}
 	case pool.Spec.Disable != nil && *pool.Spec.Disable:
 		return &Rejection{pool.Name, Disabled, "it is disabled"}
-	case ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == pool.Generation:
-		// What one pool alone does not show, such as an overlap, the controller has found.
-		return &Rejection{pool.Name, NotReady, fmt.Sprintf("it is not Ready (%s: %s)", ready.Reason, ready.Message)}
+	// The controller says this too, later: the pool is not Ready by it.
 	case all.Len() == 0:
 		return &Rejection{pool.Name, AllExcluded, "all its addresses are excluded"}
 	case set.Len() == 0:
 		return &Rejection{pool.Name, AllReserved, "all its addresses are reserved"}
+	case ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == pool.Generation:
+		// What one pool alone does not show, such as an overlap, the controller has found.
+		return &Rejection{pool.Name, NotReady, fmt.Sprintf("it is not Ready (%s: %s)", ready.Reason, ready.Message)}
 	}
 	return nil
 }

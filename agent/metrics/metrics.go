@@ -14,6 +14,7 @@ type Agent struct {
 	conflicts     *prometheus.CounterVec
 	verifications *prometheus.CounterVec
 	apiErrors     *prometheus.CounterVec
+	pinFailures   prometheus.Counter
 	warmLeases    *prometheus.GaugeVec
 	warmTaken     *prometheus.CounterVec
 	warmLost      *prometheus.CounterVec
@@ -36,7 +37,11 @@ func New(r prometheus.Registerer) *Agent {
 		warmTaken: counter("warm_adds_total", "ADDs that a Warm lease could have served, by whether one did.", "pool", "result"),
 		warmLost:  counter("warm_lost_total", "Warm leases that had to be proven again or were given up, by reason.", "pool", "reason"),
 	}
-	r.MustRegister(a.warmLeases)
+	a.pinFailures = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "fenceline", Name: "guard_pin_failures_total",
+		Help: "Guards that could not be made to outlive their agent; each is tried again.",
+	})
+	r.MustRegister(a.warmLeases, a.pinFailures)
 	// A rate over a series that begins with its first event misses that event.
 	for _, v := range []segment.Verdict{segment.Fenced, segment.Silent, segment.Answered, segment.Unknown} {
 		a.verifications.WithLabelValues(string(v))
@@ -57,6 +62,9 @@ func (a *Agent) Verification(v segment.Verdict) { a.verifications.WithLabelValue
 
 // APIError counts a failed call.
 func (a *Agent) APIError(verb string, _ error) { a.apiErrors.WithLabelValues(verb).Inc() }
+
+// PinFailed counts a guard that could not be pinned, at each try.
+func (a *Agent) PinFailed() { a.pinFailures.Inc() }
 
 // WarmLeases tells how many Warm leases of a pool there are. A pool without any
 // is forgotten.

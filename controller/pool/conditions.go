@@ -50,12 +50,12 @@ func ready(f Facts, r Report, problem error, o overlap) metav1.Condition {
 		return no(reasonDisabled, "spec.disable stops new allocations; addresses in use stay")
 	case problem != nil:
 		return no(reasonInvalid, condition.Problems(problem))
-	case len(o.behind) > 0:
-		return no(reasonOverlapping, "older pools have some of the addresses: "+condition.Few(o.behind, ", "))
 	case r.Status.Total == 0 && r.Status.Reserved > 0:
 		return no(reasonAllReserved, "ReservedIPs keep back every address")
 	case r.Status.Total == 0:
 		return no(reasonAllExcluded, "gateway and excludeIPs leave no address to hand out")
+	case len(o.behind) > 0:
+		return no(reasonOverlapping, "older pools have some of the addresses: "+condition.Few(o.behind, ", "))
 	}
 	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonReady}
 }
