@@ -26,6 +26,7 @@ const (
 	Kubernetes       = "kubernetes"
 	KubernetesOldest = "kubernetes-oldest" // kube-apiserver of the oldest supported minor
 	Etcd             = "etcd"
+	EtcdTools        = "etcdtools" // etcdctl and etcdutl
 	Containerd       = "containerd"
 	CNIPlugins       = "cniplugins"
 	Multus           = "multus" // the thin plugin
@@ -42,6 +43,7 @@ func components() map[string]Component {
 		{Name: Kubernetes, Module: "k8s.io/kubernetes", linkFlags: kubernetesVersion},
 		{Name: KubernetesOldest, Module: "k8s.io/kubernetes", linkFlags: kubernetesVersion},
 		{Name: Etcd, Module: "go.etcd.io/etcd/server/v3", Package: "go.etcd.io/etcd/server/v3", Binary: "etcd"},
+		{Name: EtcdTools, Module: "go.etcd.io/etcd/etcdutl/v3"},
 		{Name: Containerd, Module: "github.com/containerd/containerd/v2",
 			linkFlags: variable("github.com/containerd/containerd/v2/version.Version")},
 		{Name: CNIPlugins, Module: "github.com/containernetworking/plugins"},

@@ -1,0 +1,132 @@
+package nodes
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// leasesPath is where leases are written.
+const leasesPath = "/apis/fenceline.io/v1alpha1/ipleases"
+
+// errShut closes a connection whose other side is away.
+var errShut = errors.New("the API server is out of reach")
+
+// apiDoor is what a node reaches the API server through.
+type apiDoor struct {
+	server *http.Server
+	url    string
+	shut   atomic.Bool
+	see    func(Moment) error
+}
+
+// openAPIDoor listens in the node's namespace. Whoever calls there is the
+// administrator.
+func openAPIDoor(ns *network.Namespace, admin *rest.Config, see func(Moment) error) (*apiDoor, error) {
+	d := &apiDoor{see: see}
+	var l net.Listener
+	err := ns.Do(func() (err error) {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen for calls of the API server in %s: %w", ns.Name, err)
+	}
+	target, err := url.Parse(admin.Host)
+	if err != nil {
+		return nil, fmt.Errorf("address of the API server: %w", err)
+	}
+	transport, err := rest.TransportFor(admin)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	silent := log.New(io.Discard, "", 0)
+	proxy := &httputil.ReverseProxy{
+		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:      transport,
+		FlushInterval:  -1, // watches
+		ModifyResponse: func(r *http.Response) error { return d.answered(r) },
+		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		ErrorLog:       silent,
+	}
+	d.url = "http://" + l.Addr().String()
+	d.server = &http.Server{ErrorLog: silent, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if d.shut.Load() || d.sent(r) != nil {
+			panic(http.ErrAbortHandler) // closes the connection without an answer
+		}
+		proxy.ServeHTTP(w, r)
+	})}
+	go func() { _ = d.server.Serve(l) }()
+	return d, nil
+}
+
+// sent sees what is on its way to the API server.
+func (d *apiDoor) sent(r *http.Request) error {
+	switch method := ofLease(r); {
+	case method == http.MethodGet && r.URL.Path != leasesPath:
+		return d.see(GetSent)
+	case method == http.MethodPost:
+		return d.see(CreateSent)
+	case method == http.MethodPut:
+		return d.see(UpdateSent)
+	case method == http.MethodDelete:
+		return d.see(DeleteSent)
+	}
+	return nil
+}
+
+// answered sees what the API server has done.
+func (d *apiDoor) answered(r *http.Response) error {
+	if d.shut.Load() {
+		return errShut
+	}
+	if r.StatusCode >= http.StatusMultipleChoices {
+		return nil
+	}
+	switch ofLease(r.Request) {
+	case http.MethodPost:
+		return d.see(CreateDone)
+	case http.MethodPut:
+		return d.see(UpdateDone)
+	case http.MethodDelete:
+		return d.see(DeleteDone)
+	}
+	return nil
+}
+
+// ofLease returns the method of a call that is about a lease.
+func ofLease(r *http.Request) string {
+	if !strings.HasPrefix(r.URL.Path, leasesPath) {
+		return ""
+	}
+	return r.Method
+}
+
+// writeKubeconfig writes how the door is reached.
+func (d *apiDoor) writeKubeconfig(path string) error {
+	config := clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: d.url}},
+		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test"}},
+		CurrentContext: "test",
+	}
+	data, err := clientcmd.Write(config)
+	if err != nil {
+		return fmt.Errorf("encode a kubeconfig: %w", err)
+	}
+	return os.WriteFile(path, data, 0o600)
+}

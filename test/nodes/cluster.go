@@ -1,0 +1,244 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+const (
+	// System is Fenceline's namespace, Shop that of the pods.
+	System = "fenceline-system"
+	Shop   = "shop"
+	// Limit is for anything that should come to pass.
+	Limit = 30 * time.Second
+)
+
+// Cluster is an API server and nodes. It ends with its test.
+type Cluster struct {
+	client.Client
+	Server *apiserver.Server
+	Nodes  []*Node
+	// Frames are what has entered the switch.
+	Frames *capture.Capture
+
+	t   testing.TB
+	rig *namespaces.Rig
+	bin string // the programs under test
+
+	mu     sync.Mutex
+	made   int // sandboxes, for their names
+	living map[*Sandbox]bool
+}
+
+// New starts an API server, some nodes and their agents.
+func New(t testing.TB, count int) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, rig: namespaces.New(t, count), Server: apiserver.New(t), bin: t.TempDir(), living: map[*Sandbox]bool{}}
+	scheme := runtime.NewScheme()
+	c.check(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	var err error
+	c.Client, err = client.New(c.Server.Admin(), client.Options{Scheme: scheme})
+	c.check(err)
+	c.build()
+	c.rig.UsePlugins(c.bin)
+	for _, o := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: System}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Shop}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: System, Name: "fenceline-claim-key"},
+			Data: map[string][]byte{"current": []byte("0123456789abcdef")}},
+	} {
+		c.check(c.Create(t.Context(), o))
+	}
+	c.Frames = c.rig.Capture()
+	for number := 1; number <= count; number++ {
+		n := c.newNode(number)
+		c.register(n)
+		c.check(n.StartAgent())
+		c.Nodes = append(c.Nodes, n)
+	}
+	go c.watchWire()
+	ctx, cancel := context.WithTimeout(t.Context(), Limit)
+	defer cancel()
+	for _, n := range c.Nodes {
+		c.check(n.AwaitAgent(ctx))
+	}
+	return c
+}
+
+// build builds the programs as they are shipped.
+func (c *Cluster) build() {
+	c.t.Helper()
+	root, err := thirdparty.Root()
+	c.check(err)
+	for name, pkg := range map[string]string{"agent": "agent", "controller": "controller", "fenceline": "cni"} {
+		build := exec.CommandContext(c.t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(c.bin, name), "./"+pkg)
+		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			c.t.Fatalf("build %s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// register makes the objects by which a cluster knows a node and its agent.
+func (c *Cluster) register(n *Node) {
+	c.t.Helper()
+	ctx := c.t.Context()
+	n.Object = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+	c.check(c.Create(ctx, n.Object))
+	n.Object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}
+	c.check(c.Status().Update(ctx, n.Object))
+	agent := podOn(n.Name, "agent-"+n.Name)
+	agent.Namespace = System
+	agent.Labels = map[string]string{"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": "agent"}
+	c.check(c.Create(ctx, agent))
+	agent.Status.Phase = corev1.PodRunning
+	agent.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	c.check(c.Status().Update(ctx, agent))
+}
+
+// Pool makes a default pool; nobody tells the agents how many they are but this.
+func (c *Cluster) Pool(name, subnet, ips string) *v1alpha1.IPPool {
+	c.t.Helper()
+	yes := true
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{
+		Subnet: subnet, IPs: []string{ips}, Default: &yes,
+	}}
+	c.check(c.Create(c.t.Context(), pool))
+	pool.Status.Agents = int64(len(c.Nodes))
+	c.check(c.Status().Update(c.t.Context(), pool))
+	return pool
+}
+
+// Host plugs a host without Fenceline into the switch.
+func (c *Cluster) Host(addr netip.Prefix) *namespaces.Host { return c.rig.Host(addr, nil) }
+
+// watchWire tells the nodes' bystanders what the switch receives from them.
+func (c *Cluster) watchWire() {
+	for seen := 0; ; {
+		frames := c.Frames.Frames()
+		for _, f := range frames[seen:] {
+			for _, n := range c.Nodes {
+				if f.Port == "ul-"+n.Name {
+					n.sawFrame(f)
+				}
+			}
+		}
+		seen = len(frames)
+		if c.Frames.WaitMore(c.t.Context(), seen) != nil {
+			return
+		}
+	}
+}
+
+func (n *Node) sawFrame(f capture.Frame) {
+	switch {
+	case f.Kind == "ARP probe":
+		_ = n.see(Probed)
+	case f.Kind == "claim":
+		_ = n.see(Claimed)
+	case strings.HasPrefix(f.Kind, "ARP") && len(f.Speaks) > 0:
+		_ = n.see(Announced)
+	}
+}
+
+// Living are the sandboxes whose ADD has succeeded and whose DEL has not begun.
+func (c *Cluster) Living() []*Sandbox {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []*Sandbox
+	for s := range c.living {
+		all = append(all, s)
+	}
+	return all
+}
+
+// LeasesAreLiving compares the leases with the living sandboxes, and what the
+// nodes keep. Leases in one of the states given belong to nobody.
+func (c *Cluster) LeasesAreLiving(ctx context.Context, besides ...v1alpha1.LeaseState) error {
+	leases := &v1alpha1.IPLeaseList{}
+	if err := c.List(ctx, leases); err != nil {
+		return err
+	}
+	living := c.Living()
+	held := map[string]*Sandbox{}
+	for _, s := range living {
+		if other := held[s.Addr.String()]; other != nil {
+			return fmt.Errorf("%s is both %s's and %s's", s.Addr, s.ContainerID, other.ContainerID)
+		}
+		held[s.Addr.String()] = s
+	}
+	var errs []error
+	for i := range leases.Items {
+		l := &leases.Items[i]
+		s := held[l.Spec.Address]
+		delete(held, l.Spec.Address)
+		switch {
+		case s == nil && !isOneOf(l.Spec.State, besides):
+			errs = append(errs, fmt.Errorf("lease %s is left: %s %s, %+v", l.Name, l.Spec.State, l.Spec.Reason, l.Spec.Holder))
+		case s != nil && (l.Spec.State != v1alpha1.StateBound || l.Spec.Holder == nil || l.Spec.Holder.ContainerID != s.ContainerID):
+			errs = append(errs, fmt.Errorf("%s lives with %s, whose lease is %s %s of %+v", s.ContainerID, s.Addr, l.Spec.State, l.Spec.Reason, l.Spec.Holder))
+		}
+	}
+	for addr, s := range held {
+		errs = append(errs, fmt.Errorf("%s lives with %s, which has no lease", s.ContainerID, addr))
+	}
+	for _, n := range c.Nodes {
+		errs = append(errs, n.Leftovers(living))
+	}
+	return errors.Join(errs...)
+}
+
+func isOneOf(state v1alpha1.LeaseState, all []v1alpha1.LeaseState) bool {
+	for _, s := range all {
+		if s == state {
+			return true
+		}
+	}
+	return false
+}
+
+// Eventually waits until nothing is wrong any more.
+func (c *Cluster) Eventually(t testing.TB, what string, wrong func() error) {
+	t.Helper()
+	deadline := time.Now().Add(Limit)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := wrong()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s: %v", Limit, what, err)
+		}
+		<-tick.C
+	}
+}
+
+func (c *Cluster) check(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}

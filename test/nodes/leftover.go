@@ -1,0 +1,102 @@
+package nodes
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Entries reads the agent's journal from outside, by container.
+func (n *Node) Entries() (map[string]journal.Entry, error) {
+	entries := map[string]journal.Entry{}
+	files, err := filepath.Glob(filepath.Join(n.state(), "journal", "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // forgotten meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+		var written struct {
+			Value journal.Entry `json:"value"`
+		}
+		if err := json.Unmarshal(lines[len(lines)-1], &written); err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		entries[written.Value.ContainerID] = written.Value
+	}
+	return entries, nil
+}
+
+// Guards lists the pinned guards.
+func (n *Node) Guards() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(n.pins(), "guards"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// Leftovers tells what the node keeps of sandboxes that do not live: entries of
+// the journal and calls in the spool.
+func (n *Node) Leftovers(living []*Sandbox) error {
+	entries, err := n.Entries()
+	if err != nil {
+		return err
+	}
+	var left []string
+	for _, s := range living {
+		if s.node != n {
+			continue
+		}
+		e, ok := entries[s.ContainerID]
+		if !ok || e.Phase != journal.Bound || len(e.Addresses) != 1 || e.Addresses[0].Addr != s.Addr {
+			left = append(left, fmt.Sprintf("the journal says %+v of %s, which has %s", e, s.ContainerID, s.Addr))
+		}
+		delete(entries, s.ContainerID)
+	}
+	for _, e := range entries {
+		left = append(left, fmt.Sprintf("an entry in phase %s of %s", e.Phase, e.ContainerID))
+	}
+	spooled, err := n.spool().List()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, a := range spooled {
+		left = append(left, "a spooled DEL of "+a.ContainerID)
+	}
+	if len(left) > 0 {
+		slices.Sort(left)
+		return fmt.Errorf("%s keeps %s", n.Name, strings.Join(left, "; "))
+	}
+	return nil
+}
+
+// removePins ends what outlives the agent.
+func (n *Node) removePins() error {
+	return n.Do(func() error {
+		k, err := bpf.Open(bpf.Options{Dir: n.pins()})
+		if err != nil {
+			return err
+		}
+		return k.Remove()
+	})
+}

@@ -1,0 +1,132 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/cni/spool"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/process"
+)
+
+// logTail is how much of an agent's log is shown, in bytes.
+const logTail = 16 << 10
+
+// Node is a machine with an agent.
+type Node struct {
+	*namespaces.Node
+	bystander
+	Name   string
+	Object *corev1.Node
+
+	cluster *Cluster
+	dir     string // of state and sockets
+	bpffs   string
+	api     *apiDoor
+	calls   *socketDoor
+	agent   process.Process
+}
+
+// newNode makes a node whose agent does not run yet.
+func (c *Cluster) newNode(number int) *Node {
+	c.t.Helper()
+	n := &Node{Node: c.rig.Node(number), Name: fmt.Sprintf("n%d", number), cluster: c, dir: c.shortDir(), bpffs: c.t.TempDir()}
+	c.check(unix.Mount("bpf", n.bpffs, "bpf", 0, ""))
+	c.t.Cleanup(func() { c.check(unix.Unmount(n.bpffs, unix.MNT_DETACH)) })
+	c.check(os.MkdirAll(n.state(), 0o700))
+	var err error
+	n.api, err = openAPIDoor(n.Namespace, c.Server.Admin(), n.see)
+	c.check(err)
+	c.t.Cleanup(func() { n.api.server.Close() })
+	c.check(n.api.writeKubeconfig(n.kubeconfig()))
+	n.calls, err = openSocketDoor(n.socket(), n.agentSocket(), n.see)
+	c.check(err)
+	c.t.Cleanup(func() { n.calls.listener.Close() })
+	c.t.Cleanup(func() { c.check(n.removePins()) })
+	c.t.Cleanup(func() { c.check(n.agent.Kill(context.Background())) })
+	c.t.Cleanup(func() {
+		if c.t.Failed() {
+			n.showLog()
+		}
+	})
+	return n
+}
+
+// shortDir makes a directory whose path leaves room for the name of a socket.
+func (c *Cluster) shortDir() string {
+	c.t.Helper()
+	dir, err := os.MkdirTemp("", "flt")
+	c.check(err)
+	c.t.Cleanup(func() { c.check(os.RemoveAll(dir)) })
+	return dir
+}
+
+func (n *Node) state() string       { return filepath.Join(n.dir, "state") }
+func (n *Node) socket() string      { return filepath.Join(n.dir, "door.sock") }
+func (n *Node) agentSocket() string { return filepath.Join(n.dir, "agent.sock") }
+func (n *Node) kubeconfig() string  { return filepath.Join(n.dir, "kubeconfig") }
+func (n *Node) log() string         { return filepath.Join(n.dir, "agent.log") }
+func (n *Node) pins() string        { return filepath.Join(n.bpffs, "fenceline") }
+func (n *Node) spool() spool.Dir    { return spool.Dir(filepath.Join(n.state(), "spool")) }
+
+// StartAgent starts the agent; see AwaitAgent.
+func (n *Node) StartAgent() error {
+	cmd := n.Command(context.Background(), filepath.Join(n.cluster.bin, "agent"),
+		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-"+n.Name,
+		"--state-dir", n.state(), "--socket", n.agentSocket(), "--bpf-dir", n.pins())
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+n.kubeconfig())
+	var err error
+	n.agent, err = process.Start("agent of "+n.Name, cmd, n.log())
+	return err
+}
+
+// KillAgent ends the agent as kill -9 does.
+func (n *Node) KillAgent() error { return n.agent.Kill(context.Background()) }
+
+// AwaitAgent returns once ADD is served. An agent that has ended is started
+// again, as by a kubelet: one that was killed may hold its lock for a moment longer.
+func (n *Node) AwaitAgent(ctx context.Context) error {
+	client := agentapi.NewClient(n.agentSocket())
+	err := errors.New("not asked")
+	for tick := time.NewTicker(10 * time.Millisecond); err != nil; <-tick.C {
+		if ctx.Err() != nil {
+			// Its log will say what it does instead.
+			return errors.Join(fmt.Errorf("wait for the agent of %s: %w", n.Name, err), n.agent.Signal(syscall.SIGQUIT))
+		}
+		if !n.agent.Alive() {
+			if err := n.StartAgent(); err != nil {
+				return err
+			}
+		}
+		err = client.Status(ctx)
+	}
+	return nil
+}
+
+// CloseConnections closes every connection between plugins and the agent.
+func (n *Node) CloseConnections() { n.calls.closeAll() }
+
+// KillPlugins kills every plugin that waits for an answer, as kill -9 does.
+func (n *Node) KillPlugins() error { return n.calls.killPlugins() }
+
+// ShutAPI puts the API server out of the agent's reach, and back.
+func (n *Node) ShutAPI(shut bool) { n.api.shut.Store(shut) }
+
+// showLog prints the end of the agent's log.
+func (n *Node) showLog() {
+	data, err := os.ReadFile(n.log())
+	if err != nil {
+		n.cluster.t.Log(err)
+		return
+	}
+	n.cluster.t.Logf("log of the agent of %s:\n%s", n.Name, data[max(0, len(data)-logTail):])
+}

@@ -1,0 +1,205 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/containernetworking/cni/libcni"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// NewPod makes a pod on a node, without any sandbox. Change may be nil.
+func (n *Node) NewPod(ctx context.Context, name string, change func(*corev1.Pod)) (*corev1.Pod, error) {
+	pod := podOn(n.Name, name)
+	if change != nil {
+		change(pod)
+	}
+	if err := n.cluster.Create(ctx, pod); err != nil {
+		return nil, fmt.Errorf("make pod %s: %w", name, err)
+	}
+	return pod, nil
+}
+
+func podOn(node, name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Shop, Name: name}, Spec: corev1.PodSpec{
+		NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}},
+	}}
+}
+
+// ForgetPod deletes a pod as a kubelet does at its end, or somebody by force.
+func (c *Cluster) ForgetPod(ctx context.Context, pod *corev1.Pod) error {
+	err := c.Delete(ctx, pod.DeepCopy(), client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+	return client.IgnoreNotFound(err)
+}
+
+// Sandbox is a network namespace that is a pod's on a node.
+type Sandbox struct {
+	*network.Namespace
+	ContainerID string
+	Pod         *corev1.Pod
+	// Addr and MAC are those of the last ADD that succeeded.
+	Addr netip.Addr
+	MAC  net.HardwareAddr
+
+	node    *Node
+	config  *libcni.NetworkConfigList
+	args    *libcni.RuntimeConf
+	removed bool
+}
+
+// NewSandbox makes an empty sandbox for a pod.
+func (n *Node) NewSandbox(pod *corev1.Pod) (*Sandbox, error) {
+	c := n.cluster
+	c.mu.Lock()
+	c.made++
+	name := fmt.Sprintf("flt-%d-sandbox-%d", os.Getpid(), c.made)
+	c.mu.Unlock()
+	config, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{
+		"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q}}]}`,
+		namespaces.Parent, n.socket(), n.spool()))
+	if err != nil {
+		return nil, err
+	}
+	ns, err := network.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sandbox{Namespace: ns, ContainerID: name, Pod: pod, node: n, config: config}
+	s.args = &libcni.RuntimeConf{ContainerID: name, NetNS: ns.Path(), IfName: namespaces.PodInterface, Args: [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Namespace}, {"K8S_POD_NAME", pod.Name}, {"K8S_POD_UID", string(pod.UID)},
+	}}
+	c.t.Cleanup(func() { c.check(s.Remove()) })
+	return s, nil
+}
+
+// Node is where the sandbox is.
+func (s *Sandbox) Node() *Node { return s.node }
+
+// Add sends ADD.
+func (s *Sandbox) Add(ctx context.Context) error {
+	err := s.node.CNI(func(cni *libcni.CNIConfig) error {
+		answer, err := cni.AddNetworkList(ctx, s.config, s.args)
+		if err != nil {
+			return err
+		}
+		result, err := current.NewResultFromResult(answer)
+		if err != nil {
+			return err
+		}
+		if len(result.IPs) != 1 {
+			return fmt.Errorf("result with addresses %v", result.IPs)
+		}
+		addr, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
+		s.Addr = addr.Unmap()
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("add %s: %w", s.ContainerID, err)
+	}
+	if s.MAC, err = s.Namespace.MAC(namespaces.PodInterface); err != nil {
+		return err
+	}
+	c := s.node.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.living[s] = true
+	return nil
+}
+
+// Del sends DEL.
+func (s *Sandbox) Del(ctx context.Context) error {
+	c := s.node.cluster
+	c.mu.Lock()
+	delete(c.living, s)
+	c.mu.Unlock()
+	err := s.node.CNI(func(cni *libcni.CNIConfig) error { return cni.DelNetworkList(ctx, s.config, s.args) })
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", s.ContainerID, err)
+	}
+	return nil
+}
+
+// Lives tells whether an ADD has succeeded and no DEL has begun.
+func (s *Sandbox) Lives() bool {
+	c := s.node.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.living[s]
+}
+
+// Guarded tells whether a guard enforces on the sandbox's interface: its first
+// filters, or its pinned links.
+func (s *Sandbox) Guarded() (bool, error) {
+	links := s.Links()
+	link, err := links.LinkByName(namespaces.PodInterface)
+	if err != nil {
+		return false, fmt.Errorf("look for the interface of %s: %w", s.ContainerID, err)
+	}
+	filters, err := links.FilterList(link, netlink.HANDLE_MIN_EGRESS)
+	if err != nil || len(filters) > 0 {
+		return len(filters) > 0, err
+	}
+	entries, err := s.node.Entries()
+	if err != nil {
+		return false, err
+	}
+	guards, err := s.node.Guards()
+	return slices.Contains(guards, strconv.Itoa(int(entries[s.ContainerID].Slot))), err
+}
+
+// End is what a kubelet does with a sandbox: DEL until it succeeds, then the
+// network namespace goes.
+func (s *Sandbox) End(ctx context.Context) error {
+	for s.Del(ctx) != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("end %s: %w", s.ContainerID, s.Del(context.WithoutCancel(ctx)))
+		}
+	}
+	return s.Remove()
+}
+
+// Remove removes the network namespace, also without a DEL.
+func (s *Sandbox) Remove() error {
+	if s.removed {
+		return nil
+	}
+	s.removed = true
+	c := s.node.cluster
+	c.mu.Lock()
+	delete(c.living, s)
+	c.mu.Unlock()
+	return s.Namespace.Delete()
+}
+
+// Begin is what a kubelet does with a pod: a new sandbox and ADD, and another
+// one if that fails, until ctx ends.
+func (n *Node) Begin(ctx context.Context, pod *corev1.Pod) (*Sandbox, error) {
+	for {
+		s, err := n.NewSandbox(pod)
+		if err != nil {
+			return nil, err
+		}
+		if err = s.Add(ctx); err == nil {
+			return s, nil
+		}
+		if ctx.Err() != nil {
+			return nil, errors.Join(err, s.Remove())
+		}
+		if err := s.End(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
