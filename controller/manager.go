@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/claimkey"
+	"github.com/fenceline/fenceline/controller/eventpace"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/pool"
 	"github.com/fenceline/fenceline/controller/reclaim"
@@ -50,6 +51,7 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	// The API server's priority and fairness is the limit, not this side.
 	config.QPS = -1
 	config.Wrap(m.Transport)
+	config.Wrap(eventpace.Transport())
 	now := servertime.New(own)
 	config.Wrap(now.Transport)
 

@@ -3,14 +3,19 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
+	"os"
+	"runtime"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/apiserver"
 )
 
 // takenSpan notes when the controller wrote its first and its last lease.
@@ -80,4 +85,25 @@ func (w world) quarantinedLeases() int {
 		w.Fatal(err)
 	}
 	return len(leases.Items)
+}
+
+// cpu is the CPU time that the API server has used.
+func (w world) cpu(server *apiserver.Server) time.Duration {
+	w.Helper()
+	used, err := server.CPU()
+	if err != nil {
+		w.Fatal(err)
+	}
+	return used
+}
+
+// load is how many processes of this machine want a CPU, of the last minute:
+// figures of a machine with more than it has CPUs say little.
+func load(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s on %d CPUs", strings.Fields(string(text))[0], runtime.NumCPU())
 }

@@ -21,7 +21,7 @@ func RemoveConflist(dir, name string) (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("remove the CNI configuration: %w", err)
 	}
-	if validate(name, content) != nil {
+	if ours := validate(name, content) == nil; !ours {
 		return false, nil
 	}
 	if err := errors.Join(os.Remove(path), sweep(dir)); err != nil {
