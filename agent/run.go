@@ -173,7 +173,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
 	})
 	verifier := verify.New(verify.Options{
-		Node: a.node, Cluster: a.cluster,
+		Node: a.node, Session: a.session, Cluster: a.cluster,
 		Client: a.mgr.GetClient(), Leases: a.store, Holders: a.holders,
 		OpenSegment: a.segmentOf, OthersShare: a.othersShare,
 		Verified: a.counters.Verification, Conflict: a.counters.Conflict,

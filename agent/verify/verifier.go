@@ -45,8 +45,9 @@ type Holders interface {
 
 // Options of a Verifier. All are required.
 type Options struct {
-	// Node is the name of this node, Cluster the UID of the kube-system namespace.
-	Node, Cluster string
+	// Node is the name of this node, Session the life of it, Cluster the UID of
+	// the kube-system namespace.
+	Node, Session, Cluster string
 
 	// Client reads from the cache.
 	Client  client.Client
@@ -196,7 +197,9 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	verification := segment.Verification{
 		Claim:    segment.Claim{Addr: addr, Network: claim.Network(v.Cluster, network), Token: token, PreviousMAC: previousMAC(l)},
 		Probe:    holder.ProbeParams(pool),
-		SlotDead: dead, Asserted: holder.Asserted(&l.Spec), OthersShare: v.OthersShare(), Guessed: guessed,
+		SlotDead: dead, Asserted: holder.Asserted(&l.Spec), OthersShare: v.OthersShare(),
+		// What this node set aside itself at an ADD names the parent that the ADD was about.
+		Guessed: guessed && l.Spec.Session != v.Session,
 	}
 	if way == bySilence {
 		verification.Claim.Mode = v1alpha1.ModeObserve
