@@ -123,6 +123,9 @@ func (j judgement) refused(err error) error {
 
 // noPool demands a true reason for each pool that was asked for.
 func (j judgement) noPool(none *ipam.NoPoolError) error {
+	if j.keeps(none.IPv6) && j.keptElsewhere() != nil {
+		return errors.New("an address is kept for the pod, and its pool may be closed")
+	}
 	reasons := map[string]ipam.Rejection{}
 	for _, r := range none.Rejected {
 		reasons[r.Pool] = r

@@ -93,6 +93,9 @@ func (w *world) run(t *testing.T, agents, workers, pods int, connect func(int) (
 	var wg sync.WaitGroup
 	for index := range agents {
 		leases, end := connect(index)
+		if index == 0 {
+			w.retainBefore(t, leases, all)
+		}
 		a := New(Options{Leases: leases, Clock: realClock{}})
 		stock := &stock{}
 		for worker := range workers {
