@@ -51,6 +51,9 @@ func (j judgement) serves(p *v1alpha1.IPPool) bool { return len(j.why(p)) == 0 }
 
 // granted returns what is wrong with the leases that the interface got.
 func (j judgement) granted(leases []*v1alpha1.IPLease) error {
+	if len(j.mistakes) > 0 {
+		return fmt.Errorf("the mistakes in the annotations are %q", j.mistakes)
+	}
 	got := map[bool]bool{}
 	for _, l := range leases {
 		addr := netip.MustParseAddr(l.Spec.Address)
@@ -129,6 +132,15 @@ func (j judgement) noPool(none *ipam.NoPoolError) error {
 	reasons := map[string]ipam.Rejection{}
 	for _, r := range none.Rejected {
 		reasons[r.Pool] = r
+	}
+	for _, name := range j.names(none.IPv6) {
+		i := slices.IndexFunc(j.pools, func(p v1alpha1.IPPool) bool { return p.Name == name })
+		switch r, ok := reasons[name]; {
+		case i < 0 && ok && r.Reason != ipam.NotFound:
+			return fmt.Errorf("%s is no pool, and was left out for %s", name, r.Reason)
+		case i >= 0 && !j.implied && netip.MustParsePrefix(j.pools[i].Spec.Subnet).Addr().Is6() != none.IPv6 && r.Reason != ipam.WrongFamily:
+			return fmt.Errorf("pool %s is of the other family, and was left out for %q", name, r.Reason)
+		}
 	}
 	for _, p := range j.candidates(none.IPv6) {
 		r, ok := reasons[p.Name]
