@@ -200,7 +200,7 @@ func (a *adding) undo() {
 
 // refused tells people of the pod why it got no address.
 func (a *adding) refused(err error) {
-	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", shortened(err))
+	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", note(err))
 }
 
 // install lets the slot speak for an address, with the lease's token, once it

@@ -2,7 +2,6 @@ package holder
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -36,16 +35,4 @@ func refusal(err error) error {
 		return agentapi.Errorf(agentapi.CodeTryAgainLater, "%w; the next try chooses anew", err)
 	}
 	return unavailable(err)
-}
-
-// maxNote is the length of an event's note that the API server accepts.
-const maxNote = 1024
-
-// shortened is what of an error fits into an event.
-func shortened(err error) string {
-	text := err.Error()
-	if len(text) <= maxNote {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxNote-3], "") + "..."
 }

@@ -44,19 +44,45 @@ type NoPoolError struct {
 }
 
 func (e *NoPoolError) Error() string {
+	head, clauses := e.parts()
+	return head + strings.Join(clauses, "; ")
+}
+
+// Within is Error in n bytes at most, where that is long enough to say
+// anything: candidates that do not fit are counted, those that do are told
+// with all of their reason.
+func (e *NoPoolError) Within(n int) string {
+	if text := e.Error(); len(text) <= n {
+		return text
+	}
+	head, clauses := e.parts()
+	const rest = "… and %d more"
+	left := n - len(head) - len(fmt.Sprintf(rest, len(clauses)))
+	var told []string
+	for _, clause := range clauses {
+		if size := len(clause) + len("; "); size <= left {
+			told = append(told, clause)
+			left -= size
+		}
+	}
+	return head + strings.Join(append(told, fmt.Sprintf(rest, len(clauses)-len(told))), "; ")
+}
+
+// parts are what is told first, and a clause for each candidate.
+func (e *NoPoolError) parts() (head string, clauses []string) {
 	family := "IPv4"
 	if e.IPv6 {
 		family = "IPv6"
 	}
 	if e.Source == "" {
 		return fmt.Sprintf("no pool for %s: no annotation of the pod or its namespace and no CNI configuration names one, "+
-			"and no pool has spec.default", e.Interface)
+			"and no pool has spec.default", e.Interface), nil
 	}
-	clauses := make([]string, len(e.Rejected))
+	clauses = make([]string, len(e.Rejected))
 	for i, r := range e.Rejected {
 		clauses[i] = fmt.Sprintf("pool %s: %s", r.Pool, r.Detail)
 	}
-	return fmt.Sprintf("no %s address for %s from the pools of %s: %s", family, e.Interface, e.Source, strings.Join(clauses, "; "))
+	return fmt.Sprintf("no %s address for %s from the pools of %s: ", family, e.Interface, e.Source), clauses
 }
 
 // Exhausted tells whether a pool that fits the pod was ruled out only because

@@ -1,0 +1,57 @@
+package holder
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+)
+
+// maxNote is the length of an event's note that the API server accepts, in bytes.
+const maxNote = 1024
+
+// note is what of an error fits into an event. Of many candidates some are
+// counted, so that the others keep all of their reason; the runtime gets the
+// whole error.
+func note(err error) string {
+	text := err.Error()
+	if len(text) <= maxNote {
+		return text
+	}
+	families := noPoolErrors(err)
+	left := maxNote - len(text)
+	for _, none := range families {
+		left += len(none.Error())
+	}
+	// The shortest first: what it does not need is the others'.
+	for i, none := range families {
+		told := none.Within(left / (len(families) - i))
+		text = strings.Replace(text, none.Error(), told, 1)
+		left -= len(told)
+	}
+	if len(text) <= maxNote {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxNote-3], "") + "..."
+}
+
+// noPoolErrors returns those that an error wraps, the shortest first.
+func noPoolErrors(err error) []*ipam.NoPoolError {
+	var found []*ipam.NoPoolError
+	switch e := err.(type) {
+	case *ipam.NoPoolError:
+		return []*ipam.NoPoolError{e}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			found = append(found, noPoolErrors(inner)...)
+		}
+	default:
+		if inner := errors.Unwrap(err); inner != nil {
+			return noPoolErrors(inner)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b *ipam.NoPoolError) int { return cmp.Compare(len(a.Error()), len(b.Error())) })
+	return found
+}
