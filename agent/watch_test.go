@@ -1,8 +1,16 @@
 package main
 
 import (
+	"os"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -17,5 +25,96 @@ func TestTheNetworksOfPoolsAreToldOnce(t *testing.T) {
 	}
 	if got := networks("c", nil); got == nil || len(got) != 0 {
 		t.Errorf("without pools: %x", got)
+	}
+}
+
+// watches is what the agent of node n1 watches. The documents say the same.
+var watches = []struct {
+	kind, documented string
+	object           client.Object
+	only             string // namespace and field selector; empty: all of them
+}{
+	{"IPPool", "pools", &v1alpha1.IPPool{}, ""},
+	{"ReservedIP", "reservations", &v1alpha1.ReservedIP{}, ""},
+	{"IPLease", "leases of its own node (field selector)", &v1alpha1.IPLease{}, "spec.nodeName=n1"},
+	{"Pod", "pods of its own node (field selector)", &corev1.Pod{}, "spec.nodeName=n1"},
+	{"Namespace", "namespaces' metadata", &corev1.Namespace{}, ""},
+	{"Node", "its own Node", &corev1.Node{}, "metadata.name=n1"},
+	{"Secret", "the claim key", &corev1.Secret{}, "fenceline-system: metadata.name=fenceline-claim-key"},
+}
+
+func TestAnAgentWatchesItsOwnNodeOnly(t *testing.T) {
+	options := watched(settings{node: "n1", namespace: "fenceline-system"})
+	if len(options.DefaultNamespaces) > 0 || options.DefaultFieldSelector != nil || options.DefaultLabelSelector != nil {
+		t.Errorf("restrictions for every kind: %+v", options)
+	}
+	got := map[string]string{}
+	for object, by := range options.ByObject {
+		got[reflect.TypeOf(object).Elem().Name()] = restriction(by)
+	}
+	want := map[string]string{}
+	for _, w := range watches {
+		if w.only != "" {
+			want[w.kind] = w.only
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func restriction(by cache.ByObject) string {
+	var all []string
+	if by.Field != nil {
+		all = append(all, by.Field.String())
+	}
+	if by.Label != nil {
+		all = append(all, by.Label.String())
+	}
+	for namespace, config := range by.Namespaces {
+		if config.FieldSelector != nil {
+			namespace += ": " + config.FieldSelector.String()
+		}
+		all = append(all, namespace)
+	}
+	return strings.Join(all, ", ")
+}
+
+// A kind without a mapping can be neither watched nor read.
+func TestAnAgentCanReachNoOtherKind(t *testing.T) {
+	api, err := newAPIServer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reached := map[schema.GroupKind]bool{}
+	for kind := range api.scheme.AllKnownTypes() {
+		if _, err := kinds().RESTMapping(kind.GroupKind(), kind.Version); err == nil {
+			reached[kind.GroupKind()] = true
+		}
+	}
+	for _, w := range watches {
+		of, _, err := api.scheme.ObjectKinds(w.object)
+		if err != nil || len(of) != 1 || !reached[of[0].GroupKind()] {
+			t.Errorf("%s (%v) cannot be watched: %v", w.kind, of, err)
+			continue
+		}
+		delete(reached, of[0].GroupKind())
+	}
+	if len(reached) > 0 {
+		t.Errorf("others can: %v", reached)
+	}
+}
+
+func TestTheDesignSaysWhatAnAgentWatches(t *testing.T) {
+	text, err := os.ReadFile("../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, w := range watches {
+		want = append(want, w.documented)
+	}
+	if row := "| agent | " + strings.Join(want, "; ") + " |"; !strings.Contains(string(text), row) {
+		t.Errorf("the table of watches has no row that begins %q", row)
 	}
 }
