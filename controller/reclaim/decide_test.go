@@ -49,6 +49,7 @@ func TestBoundLease(t *testing.T) {
 		{"no address is taken when the record names no holder", facts(holderMissing, podGoneSince(ago(time.Hour))), tell(v1alpha1.ReasonNoHolder)},
 		{"no address is taken when the record names no UID and a pod of that name exists", facts(uidMissing, nodeGoneSince(ago(time.Hour))), tell(v1alpha1.ReasonNoHolder)},
 		{"a record without UID ends when no pod of that name exists", facts(uidMissing, podGoneSince(ago(6*time.Minute))), take(v1alpha1.ReasonPodGone)},
+		{"a record without UID may be a static pod's", facts(uidMissing, podGoneSince(ago(time.Minute))), waitUntil(hence(4*time.Minute + 5*s))},
 		{"no address is taken in an unknown state", facts(inState("Borrowed"), podGoneSince(ago(time.Hour))), leaveAlone()},
 
 		// Terminating: deletionTimestamp includes the pod's grace, extraGrace comes on top.
@@ -78,6 +79,7 @@ func TestBoundLease(t *testing.T) {
 		// Replaced.
 		{"a pod replaced a moment ago is left to the agent's DEL", facts(podReplacedAt(ago(1 * s))), waitUntil(hence(4 * s))},
 		{"a pod replaced by one with another UID loses its address", facts(podReplacedAt(ago(5 * s))), take(v1alpha1.ReasonPodReplaced)},
+		{"a static pod that was replaced has no mirror pod to wait for", facts(podStatic, podReplacedAt(ago(5*s))), take(v1alpha1.ReasonPodReplaced)},
 		{"the replacement's own deletion does not matter", facts(podReplacedAt(ago(5*s)), podTerminatingSince(hence(time.Hour))), take(v1alpha1.ReasonPodReplaced)},
 		{"a replacement on the host's network does not matter", facts(podReplacedAt(ago(5*s)), podOnHostNetwork), take(v1alpha1.ReasonPodReplaced)},
 
