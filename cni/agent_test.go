@@ -27,7 +27,21 @@ type fakeAgent struct {
 
 func listen(t testing.TB, n node, a answers) *fakeAgent {
 	t.Helper()
-	agent := &fakeAgent{requests: map[string][]byte{}}
+	agent, stop := serve(t, n, a)
+	t.Cleanup(stop)
+	return agent
+}
+
+// listenUntil listens until stop is called.
+func listenUntil(t testing.TB, n node, a answers) (stop func()) {
+	t.Helper()
+	_, stop = serve(t, n, a)
+	return stop
+}
+
+func serve(t testing.TB, n node, a answers) (agent *fakeAgent, stop func()) {
+	t.Helper()
+	agent = &fakeAgent{requests: map[string][]byte{}}
 	l, err := net.Listen("unix", n.socket())
 	if err != nil {
 		t.Fatal(err)
@@ -48,8 +62,7 @@ func listen(t testing.TB, n node, a answers) *fakeAgent {
 		}
 	})}
 	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { server.Close() })
-	return agent
+	return agent, func() { server.Close() }
 }
 
 func (a *fakeAgent) request(path string) []byte {

@@ -1,7 +1,8 @@
 // Fenceline is the CNI plugin: the IPAM of macvlan, ipvlan, sriov and
 // host-device when they delegate to it, and a guard for their interfaces when
-// chained after them. It holds no state and takes no decision; it carries the
-// runtime's call to the agent and the answer back (package agentapi).
+// chained after them. It takes no decision, and remembers nothing but since when
+// STATUS fails; it carries the runtime's call to the agent and the answer back
+// (package agentapi).
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 type plugin struct {
 	stdout io.Writer
 	stderr io.Writer
+	now    func() (moment, error)
 }
 
 // cniVersions are the versions of the specification that the plugin speaks. 0.3.1
@@ -25,7 +27,7 @@ func cniVersions() version.PluginInfo {
 }
 
 func main() {
-	p := plugin{stdout: os.Stdout, stderr: os.Stderr}
+	p := plugin{stdout: os.Stdout, stderr: os.Stderr, now: thisMoment}
 	skel.PluginMainFuncs(skel.CNIFuncs{
 		Add:    p.verb("ADD", p.add),
 		Del:    p.verb("DEL", p.del),

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -43,9 +44,12 @@ type ipamConf struct {
 	DefaultIPv6IPPool []string `json:"default_ipv6_ippool"`
 	Socket            string   `json:"socket"`
 	Spool             string   `json:"spool"`
+	StatusGrace       *string  `json:"status_grace"`
+	// grace is StatusGrace, or its default.
+	grace time.Duration
 }
 
-// parseNetConf decodes and checks a configuration and fills in the default paths.
+// parseNetConf decodes and checks a configuration and fills in the defaults.
 func parseNetConf(stdin []byte) (*netConf, error) {
 	c := &netConf{}
 	if err := json.Unmarshal(stdin, c); err != nil {
@@ -56,6 +60,13 @@ func parseNetConf(stdin []byte) (*netConf, error) {
 	}
 	if c.IPAM.Spool == "" {
 		c.IPAM.Spool = agentapi.DefaultSpool
+	}
+	c.IPAM.grace = defaultGrace
+	if text := c.IPAM.StatusGrace; text != nil {
+		var err error
+		if c.IPAM.grace, err = time.ParseDuration(*text); err != nil || c.IPAM.grace < 0 {
+			return nil, invalid(`"ipam.status_grace" is %q: write a duration such as "30s", or "0s" for none`, *text)
+		}
 	}
 	return c, c.validate()
 }

@@ -46,6 +46,14 @@ func TestAConfigurationIsDelegatedChainedOrRefused(t *testing.T) {
 			conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","spool":"spool"}}`,
 			code: 7, says: []string{`"ipam.spool"`, "absolute"},
 		},
+		"a grace that is no duration": {
+			conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","status_grace":"60"}}`,
+			code: 7, says: []string{`"ipam.status_grace"`, `"60"`, `"30s"`},
+		},
+		"a negative grace": {
+			conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","status_grace":"-1s"}}`,
+			code: 7, says: []string{`"-1s"`},
+		},
 		"a pool without a name": {
 			conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","default_ipv6_ippool":["a",""]}}`,
 			code: 7, says: []string{`"ipam.default_ipv6_ippool"`, "remove"},

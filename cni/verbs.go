@@ -99,9 +99,45 @@ func (p plugin) gc(ctx context.Context, c *call) error {
 	return c.client().GC(ctx, agentapi.GCRequest{Network: c.conf.Name, Valid: valid})
 }
 
-// status asks whether ADD would be served.
+// status asks whether ADD would be served. Of an agent that has served in this
+// boot and is away it says so only after some time.
 func (p plugin) status(ctx context.Context, c *call) error {
-	return c.client().Status(ctx)
+	err := c.client().Status(ctx)
+	if err != nil && !isAbsence(err) {
+		return err
+	}
+	forgiven, trouble := p.remember(c, err == nil)
+	if trouble != nil {
+		// Without its memory STATUS tells what is.
+		fmt.Fprintf(p.stderr, "fenceline STATUS%s: %v\n", c.subject(), trouble)
+		return err
+	}
+	if err != nil && forgiven {
+		fmt.Fprintf(p.stderr, "fenceline STATUS%s: %v; this is told as an error once it has lasted for %s\n", c.subject(), err, c.conf.IPAM.grace)
+		return nil
+	}
+	return err
+}
+
+// remember notes whether the agent serves, and tells whether it is forgiven that it does not.
+func (p plugin) remember(c *call, serves bool) (forgiven bool, err error) {
+	now, err := p.now()
+	if err != nil {
+		return false, err
+	}
+	file := standingOf(c.conf.IPAM.Socket)
+	was, err := file.read()
+	if err != nil {
+		return false, err
+	}
+	next := standing{Boot: now.boot}
+	if !serves {
+		next, forgiven = was.afterFailure(now, c.conf.IPAM.grace)
+	}
+	if next == was {
+		return forgiven, nil
+	}
+	return forgiven, file.write(next)
 }
 
 // print writes a result in the version that the configuration asks for.

@@ -60,7 +60,7 @@ func args(stdin []byte) *skel.CmdArgs {
 // run calls a verb as skel would, and returns what went to stdout.
 func run(verb string, a *skel.CmdArgs) (string, error) {
 	var out bytes.Buffer
-	p := plugin{stdout: &out, stderr: &bytes.Buffer{}}
+	p := plugin{stdout: &out, stderr: &bytes.Buffer{}, now: thisMoment}
 	verbs := map[string]func(context.Context, *call) error{
 		"ADD": p.add, "DEL": p.del, "CHECK": p.check, "GC": p.gc, "STATUS": p.status,
 	}

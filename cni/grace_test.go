@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+func TestWhenAFailedSTATUSIsForgiven(t *testing.T) {
+	at := func(up time.Duration) *time.Duration { return &up }
+	const boot, grace = "b", time.Minute
+	for _, c := range []struct {
+		rule  string
+		was   standing
+		now   moment
+		grace time.Duration
+		want  bool
+		since *time.Duration
+	}{
+		{"not of an agent that was never seen to serve", standing{}, moment{boot, time.Hour}, grace, false, nil},
+		{"not of one that served in the boot before", standing{Boot: "a"}, moment{boot, time.Hour}, grace, false, nil},
+		{"not of one that was away in the boot before", standing{Boot: "a", FailsSince: at(time.Hour)}, moment{boot, time.Hour}, grace, false, at(time.Hour)},
+		{"the first time after it served, from when on the time counts", standing{Boot: boot}, moment{boot, time.Hour}, grace, true, at(time.Hour)},
+		{"again within the grace", standing{Boot: boot, FailsSince: at(time.Hour)}, moment{boot, time.Hour + grace - 1}, grace, true, at(time.Hour)},
+		{"not when the grace is over", standing{Boot: boot, FailsSince: at(time.Hour)}, moment{boot, time.Hour + grace}, grace, false, at(time.Hour)},
+		{"not without a grace", standing{Boot: boot}, moment{boot, time.Hour}, 0, false, nil},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			next, got := c.was.afterFailure(c.now, c.grace)
+			if got != c.want || next.Boot != c.was.Boot {
+				t.Errorf("forgiven %v, next %+v", got, next)
+			}
+			if (next.FailsSince == nil) != (c.since == nil) || c.since != nil && *next.FailsSince != *c.since {
+				t.Errorf("fails since %v", next.FailsSince)
+			}
+		})
+	}
+}
+
+// status is a STATUS at a moment, each by a process of its own.
+type status struct {
+	node
+	now  moment
+	conf string // more of ipam
+	said string // on stderr
+}
+
+func (s *status) call(t *testing.T) error {
+	t.Helper()
+	var stderr bytes.Buffer
+	p := plugin{stdout: &bytes.Buffer{}, stderr: &stderr, now: func() (moment, error) { return s.now, nil }}
+	conf := strings.Replace(string(s.node.conf("macvlan", "1.1.0", "")), `"socket"`, s.conf+`"socket"`, 1)
+	err := p.verb("STATUS", p.status)(&skel.CmdArgs{StdinData: []byte(conf)})
+	s.said = stderr.String()
+	return err
+}
+
+func TestSTATUSForgivesAnAgentThatStartsAgain(t *testing.T) {
+	s := &status{node: newNode(t), now: moment{"b", time.Hour}}
+	wantCNI(t, s.call(t), 50)
+	serving := listenUntil(t, s.node, answers{})
+	if err := s.call(t); err != nil {
+		t.Fatalf("while it serves: %v", err)
+	}
+	serving()
+	for _, after := range []time.Duration{0, 5 * time.Second, 54 * time.Second} {
+		s.now.up += after
+		if err := s.call(t); err != nil {
+			t.Fatalf("after %s: %v", s.now.up-time.Hour, err)
+		}
+		if !strings.Contains(s.said, s.socket()) || !strings.Contains(s.said, "1m0s") {
+			t.Errorf("it says %q", s.said)
+		}
+	}
+	// Starting, it answers that it does not serve yet: that is the same absence.
+	starting := listenUntil(t, s.node, answers{err: agentapi.Errorf(agentapi.CodeNotAvailable, "not yet")})
+	if err := s.call(t); err != nil {
+		t.Fatalf("while it starts: %v", err)
+	}
+	s.now.up += time.Second
+	wantCNI(t, s.call(t), 50, "not yet")
+	starting()
+	wantCNI(t, s.call(t), 50)
+
+	// It serves, and the next absence counts anew.
+	serving = listenUntil(t, s.node, answers{})
+	if err := s.call(t); err != nil {
+		t.Fatal(err)
+	}
+	serving()
+	if err := s.call(t); err != nil {
+		t.Errorf("the next absence: %v", err)
+	}
+	s.now = moment{"c", time.Second}
+	wantCNI(t, s.call(t), 50)
+}
+
+func TestSTATUSForgivesNoImpairedEnforcementAndNoFault(t *testing.T) {
+	for _, code := range []uint{agentapi.CodeLimited, agentapi.CodeInternal} {
+		s := &status{node: newNode(t), now: moment{"b", time.Hour}}
+		serving := listenUntil(t, s.node, answers{})
+		if err := s.call(t); err != nil {
+			t.Fatal(err)
+		}
+		serving()
+		listen(t, s.node, answers{err: agentapi.Errorf(code, "no programs")})
+		wantCNI(t, s.call(t), code, "no programs")
+	}
+}
+
+func TestTheGraceCanBeSwitchedOff(t *testing.T) {
+	s := &status{node: newNode(t), now: moment{"b", time.Hour}, conf: `"status_grace":"0s",`}
+	serving := listenUntil(t, s.node, answers{})
+	if err := s.call(t); err != nil {
+		t.Fatal(err)
+	}
+	serving()
+	wantCNI(t, s.call(t), 50)
+}
+
+// What STATUS cannot remember it does not forgive, and what serves is not called broken for it.
+func TestSTATUSWithoutItsMemory(t *testing.T) {
+	s := &status{node: newNode(t), now: moment{"b", time.Hour}}
+	file := string(standingOf(s.socket()))
+	if err := os.MkdirAll(filepath.Join(file, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	serving := listenUntil(t, s.node, answers{})
+	if err := s.call(t); err != nil || !strings.Contains(s.said, file) {
+		t.Errorf("%v, and it says %q", err, s.said)
+	}
+	serving()
+	wantCNI(t, s.call(t), 50)
+	if err := os.RemoveAll(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("{cut"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantCNI(t, s.call(t), 50)
+}
+
+func TestTheMomentIsOfThisBoot(t *testing.T) {
+	first, err := thisMoment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := thisMoment()
+	if err != nil || len(first.boot) != 36 || second.boot != first.boot || first.up <= 0 || second.up < first.up {
+		t.Errorf("%+v, then %+v, %v", first, second, err)
+	}
+}
