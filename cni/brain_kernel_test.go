@@ -82,6 +82,8 @@ func (b *brain) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddRe
 	}, nil
 }
 
+func (b *brain) Answered(agentapi.Attachment) {}
+
 func (b *brain) Del(_ context.Context, r agentapi.DelRequest) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -55,6 +55,40 @@ func TestRequestAndAnswerOfAnADDArriveWhole(t *testing.T) {
 	}
 }
 
+func TestWhatIsLeftForAfterTheAnswerKeepsNobodyWaiting(t *testing.T) {
+	begun, done := make(chan agentapi.Attachment, 1), make(chan struct{})
+	r := start(t, &brain{answered: func(a agentapi.Attachment) {
+		begun <- a
+		<-done
+	}})
+	defer close(done)
+	if _, err := r.Add(t.Context(), agentapi.AddRequest{Attachment: attachment("abc")}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-begun; got != attachment("abc") {
+		t.Errorf("it is done for %v", got)
+	}
+}
+
+func TestNothingIsLeftOfAnADDThatGaveNothing(t *testing.T) {
+	var refuse error
+	b := &brain{
+		answered: func(a agentapi.Attachment) { t.Errorf("something is done for %v", a) },
+		add:      func(context.Context, agentapi.AddRequest) (*agentapi.AddResponse, error) { return &agentapi.AddResponse{}, refuse },
+	}
+	r := start(t, b)
+	if _, err := r.Add(t.Context(), agentapi.AddRequest{Attachment: attachment("chained"), Chained: true}); err != nil {
+		t.Fatal(err)
+	}
+	refuse = errors.New("no")
+	if _, err := r.Add(t.Context(), agentapi.AddRequest{Attachment: attachment("refused")}); err == nil {
+		t.Fatal("it was to be refused")
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestErrorsReachTheRuntimeWithTheirCode(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error

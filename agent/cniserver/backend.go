@@ -16,6 +16,8 @@ type Backend interface {
 	// Add gives addresses to an interface, or guards them when the request is
 	// chained. When ctx ends it undoes what it has done and returns an error.
 	Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error)
+	// Answered is called once the answer of an Add that gave addresses is written.
+	Answered(agentapi.Attachment)
 	// Del fences and frees whatever the attachment holds. Holding nothing is
 	// success. It returns nil once the call cannot be lost any more: carried out
 	// or journalled. Its ctx ends by deadline only, never because the plugin left.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -16,19 +17,22 @@ const maxRequest = 1 << 20
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+agentapi.PathAdd, serve(s, "ADD", s.add))
-	mux.HandleFunc("POST "+agentapi.PathDel, serve(s, "DEL", s.del))
-	mux.HandleFunc("POST "+agentapi.PathCheck, serve(s, "CHECK", s.check))
-	mux.HandleFunc("POST "+agentapi.PathGC, serve(s, "GC", s.gc))
-	mux.HandleFunc("GET "+agentapi.PathStatus, serve(s, "STATUS", s.status))
+	mux.HandleFunc("POST "+agentapi.PathAdd, serve(s, "ADD", s.add, s.added))
+	mux.HandleFunc("POST "+agentapi.PathDel, serve(s, "DEL", s.del, nil))
+	mux.HandleFunc("POST "+agentapi.PathCheck, serve(s, "CHECK", s.check, nil))
+	mux.HandleFunc("POST "+agentapi.PathGC, serve(s, "GC", s.gc, nil))
+	mux.HandleFunc("GET "+agentapi.PathStatus, serve(s, "STATUS", s.status, nil))
 	return mux
 }
 
 // nothing is a request without body, or an answer without one.
 type nothing struct{}
 
-// serve makes a handler of a verb: decode, run, measure, answer.
-func serve[Request, Answer any](s *Server, verb string, run func(context.Context, Request) (Answer, error)) http.HandlerFunc {
+// serve makes a handler of a verb: decode, run, measure, answer. What is to be
+// done after the answer to a success may be nil.
+func serve[Request, Answer any](
+	s *Server, verb string, run func(context.Context, Request) (Answer, error), after func(Request),
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		begin := s.clock.Now()
 		request, err := decode[Request](w, r)
@@ -52,6 +56,11 @@ func serve[Request, Answer any](s *Server, verb string, run func(context.Context
 			return
 		}
 		writeJSON(w, http.StatusOK, answer)
+		if after != nil {
+			// What comes after must not keep the plugin waiting.
+			_ = http.NewResponseController(w).Flush()
+			after(request)
+		}
 	}
 }
 
@@ -92,11 +101,20 @@ func subject(request any) []any {
 	}
 }
 
+// writeJSON answers a call. The plugin need not wait for the connection's end
+// to know that the answer is whole.
 func writeJSON(w http.ResponseWriter, status int, body any) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		// Both kinds of body are plain structures of ours.
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
 	// A plugin that is gone cannot be told so; the runtime's DEL settles it.
-	_ = json.NewEncoder(w).Encode(body)
+	_, _ = w.Write(text)
 }
 
 // asError finds the CNI code for what a verb returned.

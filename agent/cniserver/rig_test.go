@@ -25,6 +25,8 @@ type brain struct {
 	del    func(context.Context, agentapi.DelRequest) error
 	check  func(context.Context, agentapi.CheckRequest) error
 	status func(context.Context) error
+	// answered is nil where nothing is left for after the answer.
+	answered func(agentapi.Attachment)
 
 	mu   sync.Mutex
 	dels []agentapi.DelRequest
@@ -36,6 +38,12 @@ func (b *brain) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddRe
 		return &agentapi.AddResponse{}, nil
 	}
 	return b.add(ctx, r)
+}
+
+func (b *brain) Answered(a agentapi.Attachment) {
+	if b.answered != nil {
+		b.answered(a)
+	}
 }
 
 func (b *brain) Del(ctx context.Context, r agentapi.DelRequest) error {

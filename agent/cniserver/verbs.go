@@ -31,6 +31,13 @@ func (s *Server) add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddR
 	return answer, nil
 }
 
+// added tells the backend that the plugin has its addresses. A chained ADD gave none.
+func (s *Server) added(r agentapi.AddRequest) {
+	if !r.Chained {
+		s.backend.Answered(r.Attachment)
+	}
+}
+
 // undo takes back an Add that succeeded after its context had ended: nobody
 // will hear of the addresses.
 func (s *Server) undo(ctx context.Context, r agentapi.AddRequest) error {

@@ -48,7 +48,8 @@ type boundAddress struct {
 }
 
 // Add gives a new pod interface its addresses, all or none of them. When ctx
-// ends first, whatever was done is undone.
+// ends first, whatever was done is undone. Once the plugin has the answer,
+// Answered is to be called.
 func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	if r.Chained {
 		return h.addChained(r)
@@ -87,10 +88,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 		a.undo()
 		return nil, refusal(err)
 	}
-	for _, b := range a.bound {
-		a.announce(b)
-	}
-	h.tasks.Go(func() { h.afterAdd(a.entry) })
+	h.unanswered.put(a)
 	return answer(choice, a.bound)
 }
 

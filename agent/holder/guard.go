@@ -77,12 +77,6 @@ func (a *adding) awaitGuard() error {
 	return err
 }
 
-// afterAdd does what an ADD need not wait for.
-func (h *Holders) afterAdd(e journal.Entry) {
-	h.pin(e)
-	h.prepare(e.ParentIndex)
-}
-
 // pin makes an entry's guard last, off the path of its ADD. What fails is tried
 // again by the sweeps; the guard enforces meanwhile.
 func (h *Holders) pin(e journal.Entry) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,6 +137,7 @@ type Holders struct {
 	stock       stock
 	pending     *pending
 	overtaken   overtaken
+	unanswered  unanswered
 
 	// pinning keeps the moves of guards apart; unpinned are those that failed.
 	pinning  sync.Mutex
@@ -175,13 +177,9 @@ func (h *Holders) Wait() { h.tasks.Wait() }
 
 // Bound returns the entries whose interfaces hold addresses now.
 func (h *Holders) Bound() []journal.Entry {
-	var bound []journal.Entry
-	for _, e := range h.Journal.All() {
-		if e.Phase == journal.Bound && e.Session == h.Session {
-			bound = append(bound, e)
-		}
-	}
-	return bound
+	return slices.DeleteFunc(h.Journal.All(), func(e journal.Entry) bool {
+		return e.Phase != journal.Bound || e.Session != h.Session
+	})
 }
 
 // Holder returns who holds an address here, if somebody does.

@@ -29,6 +29,7 @@ func (h *Holders) Del(ctx context.Context, r agentapi.DelRequest) error {
 // letGo releases an attachment, now or later.
 func (h *Holders) letGo(ctx context.Context, a attachment) error {
 	defer h.attachments.lock(a)()
+	h.unanswered.take(a)
 	e, ok := h.Journal.Get(a.containerID, a.ifname)
 	if !ok {
 		return nil

@@ -216,7 +216,9 @@ func (g *guest) add() error {
 	defer cancel()
 	var answer *agentapi.AddResponse
 	err := g.machine.node.Do(func() (err error) {
-		answer, err = g.machine.Add(ctx, g.request)
+		if answer, err = g.machine.Add(ctx, g.request); err == nil {
+			g.machine.Answered(g.request.Attachment)
+		}
 		return err
 	})
 	if err != nil {

@@ -105,6 +105,15 @@ func (r *rig) start() {
 	}
 }
 
+// Add is an ADD whose answer reaches the plugin.
+func (r *rig) Add(ctx context.Context, request agentapi.AddRequest) (*agentapi.AddResponse, error) {
+	answer, err := r.Holders.Add(ctx, request)
+	if err == nil {
+		r.Answered(request.Attachment)
+	}
+	return answer, err
+}
+
 // restart ends the agent and starts another one.
 func (r *rig) restart() {
 	r.t.Helper()

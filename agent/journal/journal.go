@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -33,7 +34,7 @@ type Journal struct {
 
 	mu      sync.RWMutex
 	entries map[key]Entry
-	// sorted is what All returns; nil when an entry has changed since.
+	// sorted are the entries in the order of All.
 	sorted []Entry
 	// extended counts the values that were added to a file.
 	extended  map[key]int
@@ -89,8 +90,8 @@ func (j *Journal) Put(e Entry) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.entries[k] = e
-	j.sorted = nil
+	j.forget(k)
+	j.remember(k, e)
 	return nil
 }
 
@@ -132,9 +133,8 @@ func (j *Journal) Remove(containerID, ifname string) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	delete(j.entries, k)
+	j.forget(k)
 	delete(j.extended, k)
-	j.sorted = nil
 	return nil
 }
 
@@ -149,17 +149,32 @@ func (j *Journal) Get(containerID, ifname string) (Entry, bool) {
 // All returns all entries, oldest first. The caller must not change their
 // Addresses in place.
 func (j *Journal) All() []Entry {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.sorted == nil {
-		j.sorted = slices.SortedFunc(maps.Values(j.entries), func(a, b Entry) int {
-			if order := a.Created.Compare(b.Created); order != 0 {
-				return order
-			}
-			return strings.Compare(a.ContainerID+a.Interface, b.ContainerID+b.Interface)
-		})
-	}
+	j.mu.RLock()
+	defer j.mu.RUnlock()
 	return slices.Clone(j.sorted)
+}
+
+// remember and forget keep the entries and their order; the caller holds mu, or
+// nobody else has the journal yet.
+func (j *Journal) remember(k key, e Entry) {
+	j.entries[k] = e
+	at, _ := slices.BinarySearchFunc(j.sorted, e, byAge)
+	j.sorted = slices.Insert(j.sorted, at, e)
+}
+
+func (j *Journal) forget(k key) {
+	e, ok := j.entries[k]
+	if !ok {
+		return
+	}
+	delete(j.entries, k)
+	at, _ := slices.BinarySearchFunc(j.sorted, e, byAge)
+	j.sorted = slices.Delete(j.sorted, at, at+1)
+}
+
+func byAge(a, b Entry) int {
+	return cmp.Or(a.Created.Compare(b.Created),
+		strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.Interface, b.Interface))
 }
 
 // Rotations returns for each pool the address that this node handed out last.

@@ -1,0 +1,66 @@
+package holder
+
+import (
+	"sync"
+	"time"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// pinDelay is how long after the answer a guard is pinned. Until then the
+// plugin sets the interface up, which takes the lock of all network devices
+// that a pin holds for tens of milliseconds.
+const pinDelay = 30 * time.Millisecond
+
+// unanswered are the ADDs that have succeeded and whose answer is on its way.
+// Safe for concurrent use.
+type unanswered struct {
+	mu  sync.Mutex
+	all map[attachment]*adding
+}
+
+func (u *unanswered) put(a *adding) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.all == nil {
+		u.all = map[attachment]*adding{}
+	}
+	u.all[attachmentOf(&a.entry)] = a
+}
+
+// take returns an ADD once, or nil.
+func (u *unanswered) take(a attachment) *adding {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	add := u.all[a]
+	delete(u.all, a)
+	return add
+}
+
+// Answered begins what an ADD has left for after its answer: the claim of an
+// address that was Warm, the announcement, the pin of the guard. An agent that
+// ends before makes up for it when it starts again.
+func (h *Holders) Answered(of agentapi.Attachment) {
+	a := h.unanswered.take(attachment{of.ContainerID, of.Interface})
+	if a == nil {
+		return
+	}
+	for _, b := range a.bound {
+		a.announce(b)
+	}
+	h.tasks.Go(func() {
+		h.rest(pinDelay)
+		h.pin(a.entry)
+		h.prepare(a.entry.ParentIndex)
+	})
+}
+
+// rest waits, unless the agent ends.
+func (h *Holders) rest(d time.Duration) {
+	t := h.Clock.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-h.background.Done():
+	case <-t.C():
+	}
+}
