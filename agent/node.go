@@ -50,8 +50,8 @@ func (b *backend) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 }
 
 // findLink finds a pod's interface and the parent that it hangs on.
-func findLink(netns, ifname string) (holder.Link, error) {
-	i, err := pod.Find(netns, ifname)
+func (a *agent) findLink(netns, ifname string) (holder.Link, error) {
+	i, err := a.links.Find(netns, ifname)
 	switch {
 	case errors.Is(err, pod.ErrNoParent):
 		return holder.Link{}, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig,

@@ -26,6 +26,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/metrics"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/agent/verify"
@@ -61,6 +62,12 @@ func run(ctx context.Context, s settings) error {
 	}
 	defer kernel.Close()
 
+	links, err := pod.NewFinder()
+	if err != nil {
+		return err
+	}
+	defer links.Close()
+
 	api, err := findAPIServer()
 	if err != nil {
 		return err
@@ -77,7 +84,7 @@ func run(ctx context.Context, s settings) error {
 		return fmt.Errorf("add the confirmation of the identity: %w", err)
 	}
 	a := &agent{
-		settings: s, identity: id, log: log, mgr: mgr, kernel: kernel, journal: book,
+		settings: s, identity: id, log: log, mgr: mgr, kernel: kernel, journal: book, links: links,
 		counters: metrics.New(ctrlmetrics.Registry), events: mgr.GetEventRecorder("fenceline-agent"),
 		conflicts: make(chan conflict, conflictBacklog),
 	}
@@ -132,6 +139,7 @@ type agent struct {
 	mgr      manager.Manager
 	kernel   *bpf.Kernel
 	journal  *journal.Journal
+	links    *pod.Finder
 	counters *metrics.Agent
 
 	segments *segment.Segments
@@ -167,7 +175,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		Leases: a.store, Journal: a.journal, Kernel: a.kernel,
 		Allocator: allocator, Warm: keeper,
 		OpenSegment: func(parent int) (holder.Segment, error) { return a.segments.Open(parent) },
-		FindLink:    findLink,
+		FindLink:    a.findLink,
 		Share:       a.share, OthersShare: a.othersShare,
 		Events:  a.events,
 		Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -47,9 +48,13 @@ func (b *brain) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddRe
 		return nil, ctx.Err()
 	}
 	var link pod.Interface
-	err := b.node.Do(func() (err error) {
-		link, err = pod.Find(r.NetNS, r.Interface)
-		return err
+	err := b.node.Do(func() error {
+		links, err := pod.NewFinder()
+		if err != nil {
+			return err
+		}
+		link, err = links.Find(r.NetNS, r.Interface)
+		return errors.Join(err, links.Close())
 	})
 	if err != nil {
 		return nil, err

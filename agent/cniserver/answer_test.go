@@ -74,7 +74,9 @@ func TestNothingIsLeftOfAnADDThatGaveNothing(t *testing.T) {
 	var refuse error
 	b := &brain{
 		answered: func(a agentapi.Attachment) { t.Errorf("something is done for %v", a) },
-		add:      func(context.Context, agentapi.AddRequest) (*agentapi.AddResponse, error) { return &agentapi.AddResponse{}, refuse },
+		add: func(context.Context, agentapi.AddRequest) (*agentapi.AddResponse, error) {
+			return &agentapi.AddResponse{}, refuse
+		},
 	}
 	r := start(t, b)
 	if _, err := r.Add(t.Context(), agentapi.AddRequest{Attachment: attachment("chained"), Chained: true}); err != nil {

@@ -103,6 +103,11 @@ func (m *machine) start() {
 	segments := segment.New(segment.Config{Kernel: k, Log: testr.New(t), Holdings: func() []segment.Holding { return m.holdings() },
 		OnFenced: func(f segment.Fence) { m.Fenced(f.Key) }})
 	segments.SetKeys(claim.Key(key))
+	var links *pod.Finder
+	check(t, m.node.Do(func() (err error) {
+		links, err = pod.NewFinder()
+		return err
+	}))
 	m.death = &death{left: -1}
 	api := mortalAPI{m.u.api, m.death}
 	session := "uid-" + m.name + "/boot"
@@ -118,7 +123,7 @@ func (m *machine) start() {
 		OpenSegment: func(parent int) (Segment, error) { return segments.Open(parent) },
 		OthersShare: func() bool { return true },
 		FindLink: func(netns, ifname string) (Link, error) {
-			i, err := pod.Find(netns, ifname)
+			i, err := links.Find(netns, ifname)
 			return Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index}, err
 		},
 		Share:  func() ipam.Share { return ipam.Share{Count: 1} },
@@ -132,6 +137,7 @@ func (m *machine) start() {
 		running.Wait()
 		m.Wait()
 		check(t, segments.Close())
+		check(t, links.Close())
 		check(t, k.Close())
 		check(t, book.Close())
 		m.stop = nil

@@ -42,31 +42,51 @@ type Parent struct {
 	Name  string
 }
 
-// Find looks at the interface called name in the namespace at path. The node's
-// namespace is the one of the calling thread.
+// Finder looks at pods' interfaces from the node's network namespace. Safe for
+// concurrent use.
+type Finder struct {
+	host  netns.NsHandle
+	links *netlink.Handle
+}
+
+// NewFinder returns a Finder of the calling thread's network namespace.
+func NewFinder() (*Finder, error) {
+	host, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("open the node's network namespace: %w", err)
+	}
+	links, err := netlink.NewHandleAt(host, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket on the node: %w", errors.Join(err, host.Close()))
+	}
+	return &Finder{host, links}, nil
+}
+
+// Close gives up what the Finder holds of the namespace.
+func (f *Finder) Close() error {
+	f.links.Close()
+	return f.host.Close()
+}
+
+// Find looks at the interface called name in the namespace at path.
 //
 // The error wraps one of the package's errors where the reason is one of
 // theirs. With ErrNoParent and ErrForeignParent the rest of the Interface is valid.
-func Find(path, name string) (Interface, error) {
-	i, err := find(path, name)
+func (f *Finder) Find(path, name string) (Interface, error) {
+	i, err := f.find(path, name)
 	if err != nil {
 		return i, fmt.Errorf("find interface %s in %s: %w", name, path, err)
 	}
 	return i, nil
 }
 
-func find(path, name string) (Interface, error) {
-	host, err := netns.Get()
-	if err != nil {
-		return Interface{}, fmt.Errorf("open the node's network namespace: %w", err)
-	}
-	defer host.Close()
+func (f *Finder) find(path, name string) (Interface, error) {
 	inside, err := open(path)
 	if err != nil {
 		return Interface{}, err
 	}
 	defer inside.Close()
-	if inside.Equal(host) {
+	if inside.Equal(f.host) {
 		return Interface{}, ErrHostNetNS
 	}
 	links, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
@@ -89,7 +109,7 @@ func find(path, name string) (Interface, error) {
 		Kind:  kind(link),
 		Up:    attrs.RawFlags&unix.IFF_UP != 0,
 	}
-	found.Parent, err = parent(links, host, link)
+	found.Parent, err = f.parent(links, link)
 	return found, err
 }
 
@@ -112,7 +132,7 @@ func open(path string) (netns.NsHandle, error) {
 // parent resolves IFLA_LINK. The number alone does not tell in which namespace
 // it counts; IFLA_LINK_NETNSID does, as an ID that the pod's namespace has for
 // the other one. It is absent when both ends are in the same namespace.
-func parent(links *netlink.Handle, host netns.NsHandle, link netlink.Link) (Parent, error) {
+func (f *Finder) parent(links *netlink.Handle, link netlink.Link) (Parent, error) {
 	attrs := link.Attrs()
 	if !hasParent(kind(link)) || attrs.ParentIndex == 0 {
 		return Parent{}, fmt.Errorf("%w: kind %q", ErrNoParent, link.Type())
@@ -120,19 +140,14 @@ func parent(links *netlink.Handle, host netns.NsHandle, link netlink.Link) (Pare
 	if attrs.NetNsID < 0 {
 		return Parent{}, fmt.Errorf("%w: it is in the pod's", ErrForeignParent)
 	}
-	hostID, err := links.GetNetNsIdByFd(int(host))
+	hostID, err := links.GetNetNsIdByFd(int(f.host))
 	if err != nil {
 		return Parent{}, fmt.Errorf("ask for the ID of the node's network namespace: %w", err)
 	}
 	if attrs.NetNsID != hostID {
 		return Parent{}, fmt.Errorf("%w: it is in the one with ID %d, the node's has %d", ErrForeignParent, attrs.NetNsID, hostID)
 	}
-	outside, err := netlink.NewHandleAt(host, unix.NETLINK_ROUTE)
-	if err != nil {
-		return Parent{}, fmt.Errorf("open a netlink socket on the node: %w", err)
-	}
-	defer outside.Close()
-	p, err := outside.LinkByIndex(attrs.ParentIndex)
+	p, err := f.links.LinkByIndex(attrs.ParentIndex)
 	if err != nil {
 		return Parent{}, fmt.Errorf("read the parent, ifindex %d: %w", attrs.ParentIndex, err)
 	}

@@ -71,12 +71,16 @@ func attrs(name string, parent int) netlink.LinkAttrs {
 func bridge(name string) *netlink.Bridge { return &netlink.Bridge{LinkAttrs: attrs(name, 0)} }
 
 // findFrom looks from a namespace as the agent on that node does.
-func findFrom(node *network.Namespace, path, name string) (i Interface, err error) {
+func findFrom(node *network.Namespace, path, name string) (i Interface, findErr error) {
 	failed := node.Do(func() error {
-		i, err = Find(path, name)
-		return nil
+		finder, err := NewFinder()
+		if err != nil {
+			return err
+		}
+		i, findErr = finder.Find(path, name)
+		return finder.Close()
 	})
-	return i, errors.Join(failed, err)
+	return i, errors.Join(failed, findErr)
 }
 
 func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
