@@ -23,6 +23,9 @@ const (
 	// lookEvery is how often the facts are looked at although nothing has told
 	// of a change: pairs go out of use, parents come and go.
 	lookEvery = 30 * time.Second
+	// gather is how long the keeper waits for what comes together: the pods of a
+	// roll-out come first, the leases that replace theirs later.
+	gather = 500 * time.Millisecond
 	// retryFirst and retryMost bound the back-off of what failed.
 	retryFirst = time.Second
 	retryMost  = 30 * time.Second
@@ -139,15 +142,26 @@ func (k *Keeper) Run(ctx context.Context) error {
 				k.Log.Info("Warm leases are not as they should be; it is tried again", "why", why)
 			}
 		}
-		timer := k.Clock.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-k.wake:
-		case <-timer.C():
+		if k.rest(ctx, wait, k.wake) {
+			k.rest(ctx, gather, nil)
 		}
-		timer.Stop()
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// rest waits, or tells that it was woken. It ends with ctx.
+func (k *Keeper) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) (woken bool) {
+	timer := k.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-wake:
+		return true
+	case <-timer.C():
+		return false
 	}
 }
 

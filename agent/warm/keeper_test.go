@@ -95,6 +95,8 @@ func TestASightingThrowsAnAddressOut(t *testing.T) {
 				if quietly != nil {
 					r.hear("10.0.0.2", segment.DoubtSpoken) // the watcher looks as well
 				}
+				r.want("10.0.0.2 Quarantined", warm3)
+				r.pass(gather)
 				r.want("10.0.0.2 Quarantined", warm3, warm4)
 				s := r.lease("10.0.0.2").Spec
 				if s.Reason != v1alpha1.ReasonConflict || s.Conflict.MAC != hostMAC.String() || s.Conflict.Source != "observer" || s.NodeName != thisNode {

@@ -334,7 +334,7 @@ func (r *rig) changePool(change func(*v1alpha1.IPPool)) {
 func (r *rig) wake() {
 	synctest.Wait()
 	r.keeper.Wake()
-	synctest.Wait()
+	r.pass(gather)
 }
 
 // pass lets time pass.
