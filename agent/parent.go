@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/verify"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
 )
 
 // attachPeriod is how often it is seen to that observers are at the head of
@@ -46,7 +48,8 @@ func parents(pool *v1alpha1.IPPool, holders *holder.Holders) []string {
 	return names
 }
 
-// keepAttached puts observers back that were taken off, or lost their place.
+// keepAttached puts observers back that were taken off, or lost their place,
+// and forgets parents that are gone.
 func (a *agent) keepAttached(ctx context.Context) error {
 	ticker := time.NewTicker(attachPeriod)
 	defer ticker.Stop()
@@ -57,7 +60,12 @@ func (a *agent) keepAttached(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		for _, s := range a.segments.All() {
-			if _, err := a.segments.Open(s.Parent()); err != nil {
+			_, err := a.segments.Open(s.Parent())
+			if errors.Is(err, bpf.ErrNoDevice) {
+				a.log.Info("a parent is gone", "parent", s.Name())
+				err = a.segments.Forget(s.Parent())
+			}
+			if err != nil {
 				a.log.Info("an observer could not be put back", "parent", s.Name(), "why", err.Error())
 			}
 		}

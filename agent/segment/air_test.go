@@ -50,6 +50,7 @@ type air struct {
 	mu      sync.Mutex
 	frames  []sent
 	carrier bool
+	gone    bool   // the parent's device
 	losses  uint32 // of the carrier
 	jitter  float64
 	// onProbe and onClaim are the hosts on the segment; unicast tells that the
@@ -95,6 +96,9 @@ func newAir(t *testing.T, c Config) (*air, *Segment) {
 func (a *air) link() (link, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.gone {
+		return link{}, bpf.ErrNoDevice
+	}
 	return link{name: "eth0", mac: parentMAC, carrier: a.carrier}, nil
 }
 

@@ -262,6 +262,24 @@ func TestDeafnessMetric(t *testing.T) {
 	}
 }
 
+func TestAParentThatIsGoneSpoilsNoScrape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, seg := newAir(t, Config{})
+		a.gone = true
+		r := prometheus.NewPedanticRegistry()
+		r.MustRegister(seg.set.Collector())
+		families, err := r.Gather()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "fenceline_segment_deaf" {
+				t.Errorf("it still has %v", f.GetMetric())
+			}
+		}
+	})
+}
+
 // gauge scrapes the collector of seg and returns the value of a gauge.
 func gauge(t *testing.T, seg *Segment, name string) float64 {
 	t.Helper()

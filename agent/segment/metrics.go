@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,6 +85,9 @@ func (c *Collector) collectKernel(ch chan<- prometheus.Metric) {
 
 func (c *Collector) collectSegment(ch chan<- prometheus.Metric, seg *Segment) {
 	h, err := seg.Hearing()
+	if errors.Is(err, bpf.ErrNoDevice) {
+		return // it went with its pods' interfaces, and is forgotten soon
+	}
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(c.deaf, err)
 		return

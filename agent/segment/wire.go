@@ -94,6 +94,9 @@ func setMark(c syscall.Conn, mark uint32) error {
 
 func (w *parentWire) link() (link, error) {
 	l, err := w.nl.LinkByIndex(w.index)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return link{}, fmt.Errorf("read parent %d: %w", w.index, bpf.ErrNoDevice)
+	}
 	if err != nil {
 		return link{}, fmt.Errorf("read parent %d: %w", w.index, err)
 	}
