@@ -92,6 +92,8 @@ type fault struct {
 	strike func(*nodes.Node) error
 	// at tells where it can happen.
 	at func(verb, step) bool
+	// isUndone: the agent lives, and knows that nobody hears its answer.
+	isUndone bool
 }
 
 var errCut = errors.New("cut")
@@ -99,12 +101,12 @@ var errCut = errors.New("cut")
 func faults() []fault {
 	waits := func(_ verb, s step) bool { return s.at != nodes.Announced }
 	return []fault{
-		{"the agent is killed", (*nodes.Node).KillAgent, func(verb, step) bool { return true }},
-		{"the plugin is killed", (*nodes.Node).KillPlugins, waits},
+		{"the agent is killed", (*nodes.Node).KillAgent, func(verb, step) bool { return true }, false},
+		{"the plugin is killed", (*nodes.Node).KillPlugins, waits, true},
 		{"the connection is closed", func(n *nodes.Node) error { n.CloseConnections(); return nil }, func(v verb, s step) bool {
 			return !v.kept && waits(v, s) // to the agent it is the same as the plugin's end
-		}},
-		{"the connection to the API server is closed", func(*nodes.Node) error { return errCut }, func(_ verb, s step) bool { return ofAPI(s) }},
+		}, true},
+		{"the connection to the API server is closed", func(*nodes.Node) error { return errCut }, func(_ verb, s step) bool { return ofAPI(s) }, true},
 	}
 }
 
@@ -168,6 +170,9 @@ func (w *walk) play(v verb, s step, f fault) {
 		pod = w.again(ctx, pod)
 	}
 	sandbox := w.broken(ctx, v, s, f, pod)
+	if f.isUndone && !v.isDel && s.at != nodes.AddAnswered {
+		w.Eventually(t, "the ADD is undone without a DEL", func() error { return w.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
+	}
 	if !sandbox.Lives() {
 		// The ADD has failed, or this is about DEL: the runtime sends DEL until it succeeds.
 		check(t, sandbox.End(ctx))
