@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/fenceline/fenceline/apis/revision"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -27,8 +28,9 @@ const syncPatience = 30 * 24 * time.Hour
 
 // apiServer is how the agent reaches the API server.
 type apiServer struct {
-	config *rest.Config
-	scheme *runtime.Scheme
+	config      *rest.Config
+	scheme      *runtime.Scheme
+	connections *revision.Connections
 }
 
 // findAPIServer asks nobody, so that it succeeds while the server is away.
@@ -46,7 +48,9 @@ func newAPIServer(server *rest.Config) (apiServer, error) {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return apiServer{}, fmt.Errorf("build the scheme: %w", err)
 	}
-	return apiServer{server, scheme}, nil
+	connections := revision.NewConnections()
+	server.Dial = connections.Dial
+	return apiServer{server, scheme, connections}, nil
 }
 
 // kinds maps what the agent reads and writes to its resources. The API server

@@ -91,6 +91,9 @@ func run(ctx context.Context, s settings) error {
 	if err := a.assemble(ctx); err != nil {
 		return err
 	}
+	if err := mgr.Add(a.watchStore(api.connections)); err != nil {
+		return fmt.Errorf("add the watch of the store: %w", err)
+	}
 	defer a.segments.Close()
 	defer a.holders.Wait()
 	return mgr.Start(ctx)
@@ -150,6 +153,8 @@ type agent struct {
 	heard atomic.Bool
 	// conflicts wait to be recorded on their leases.
 	conflicts chan conflict
+	// wentBack: it was told that the store went back. It belongs to the watch of the store.
+	wentBack bool
 }
 
 // assemble builds the parts, takes up what the last run left, and hands all to

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -16,6 +17,8 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/fenceline/fenceline/apis/revision"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/claimkey"
@@ -55,6 +58,9 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	now := servertime.New(own)
 	config.Wrap(now.Transport)
 
+	connections := revision.NewConnections()
+	config.Dial = connections.Dial
+
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                  scheme,
 		Logger:                  logger,
@@ -79,6 +85,9 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	if err := addControllers(mgr, m, o, now); err != nil {
 		return nil, err
 	}
+	if err := mgr.Add(watchStore(mgr, connections)); err != nil {
+		return nil, fmt.Errorf("add the watch of the store: %w", err)
+	}
 	for probe, add := range map[string]func(string, healthz.Checker) error{
 		"healthz": mgr.AddHealthzCheck,
 		"readyz":  mgr.AddReadyzCheck,
@@ -88,6 +97,18 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 		}
 	}
 	return mgr, nil
+}
+
+// watchStore ends the controller when the API server's store went back: its
+// caches are of a time that never was. Leases are too many to be looked through;
+// pools are written soon after them.
+func watchStore(mgr ctrl.Manager, connections *revision.Connections) *revision.Watch {
+	return &revision.Watch{
+		Reader: mgr.GetAPIReader(), Connections: connections, Clock: clock.RealClock{}, Log: mgr.GetLogger(),
+		Cached: func(ctx context.Context) (uint64, error) {
+			return revision.Greatest(ctx, mgr.GetClient(), &v1alpha1.IPPoolList{}, &corev1.NodeList{})
+		},
+	}
 }
 
 func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.WithTicker) error {

@@ -95,6 +95,7 @@ func (m *memAPI) List(_ context.Context, into client.ObjectList, opts ...client.
 	}
 	var o client.ListOptions
 	o.ApplyOptions(opts)
+	into.SetResourceVersion(strconv.Itoa(m.version))
 	for _, object := range m.objects {
 		switch object := object.(type) {
 		case *v1alpha1.IPPool:

@@ -66,6 +66,8 @@ type Leases interface {
 	TakeBack(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
 	OfPod(ctx context.Context, namespace, pod string) ([]v1alpha1.IPLease, error)
 	BindWarm(ctx context.Context, warm *v1alpha1.IPLease, r lease.Request) (*v1alpha1.IPLease, error)
+	WentBack(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error)
+	Renew(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
 	ComingFree(ctx context.Context, pool string) (int, error)
 }
 

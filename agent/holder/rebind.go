@@ -17,6 +17,9 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
+// leaseLost is why an address is granted a second time.
+const leaseLost = "the lease was lost while the pod ran"
+
 // errOutrun says that somebody wrote the lease first: what is there now decides.
 var errOutrun = errors.New("the lease changed meanwhile")
 
@@ -58,15 +61,24 @@ func (h *Holders) rebind(ctx context.Context, e journal.Entry, address journal.A
 		return err
 	}
 	h.warn(&e, "LeaseRecreated", "the lease of %s was gone while the pod ran; it is recorded again", address.Addr)
-	return h.adopt(&e, address.LeaseName, l)
+	if err := h.adopt(&e, address.LeaseName, l, leaseLost); err != nil {
+		return err
+	}
+	return h.keepUp(ctx, &e, address, l)
 }
 
 // adopt journals and installs the UID and token of a lease that was written for
-// an entry that holds the address already.
-func (h *Holders) adopt(e *journal.Entry, name string, l *v1alpha1.IPLease) error {
+// an entry that holds the address already. A greater token stays: the store went
+// back behind it, and claims of that time must find it (R9).
+func (h *Holders) adopt(e *journal.Entry, name string, l *v1alpha1.IPLease, why string) error {
 	token, err := lease.Token(l)
 	if err != nil {
 		return err
+	}
+	for _, address := range e.Addresses {
+		if address.LeaseName == name {
+			token = max(token, address.Token)
+		}
 	}
 	if err := h.record(e, name, string(l.UID), token); err != nil {
 		return err
@@ -84,7 +96,7 @@ func (h *Holders) adopt(e *journal.Entry, name string, l *v1alpha1.IPLease) erro
 		if fenced {
 			return fmt.Errorf("%w: a claim for %s was heard", errOutrun, address.Addr)
 		}
-		h.audit(audit.Grant, e, address, "the lease was lost while the pod ran")
+		h.audit(audit.Grant, e, address, why)
 		if err := h.install(e, address); err != nil {
 			return err
 		}

@@ -82,9 +82,9 @@ func (h *Holders) resumeAddress(ctx context.Context, a attachment, name string) 
 	switch action {
 	case lease.GoOn:
 		if address.LeaseUID == "" {
-			return false, h.adopt(&e, name, l)
+			return false, h.adopt(&e, name, l, leaseLost)
 		}
-		return false, nil
+		return false, h.keepUp(ctx, &e, address, l)
 	case lease.Recreate, lease.Rebind:
 		return false, h.rebind(ctx, e, address, l)
 	case lease.FenceAndAsk:

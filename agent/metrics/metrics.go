@@ -15,6 +15,7 @@ type Agent struct {
 	verifications *prometheus.CounterVec
 	apiErrors     *prometheus.CounterVec
 	pinFailures   prometheus.Counter
+	tokensAhead   prometheus.Gauge
 	warmLeases    *prometheus.GaugeVec
 	warmTaken     *prometheus.CounterVec
 	warmLost      *prometheus.CounterVec
@@ -41,7 +42,11 @@ func New(r prometheus.Registerer) *Agent {
 		Namespace: "fenceline", Name: "guard_pin_failures_total",
 		Help: "Guards that could not be made to outlive their agent; each is tried again.",
 	})
-	r.MustRegister(a.warmLeases, a.pinFailures)
+	a.tokensAhead = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "store_went_back_addresses",
+		Help: "Addresses held here whose tokens the API server's store has not reached since it went back.",
+	})
+	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead)
 	// A rate over a series that begins with its first event misses that event.
 	for _, v := range []segment.Verdict{segment.Fenced, segment.Silent, segment.Answered, segment.Unknown} {
 		a.verifications.WithLabelValues(string(v))
@@ -65,6 +70,9 @@ func (a *Agent) APIError(verb string, _ error) { a.apiErrors.WithLabelValues(ver
 
 // PinFailed counts a guard that could not be pinned, at each try.
 func (a *Agent) PinFailed() { a.pinFailures.Inc() }
+
+// TokensAhead tells how many addresses have tokens that the store has not reached.
+func (a *Agent) TokensAhead(addresses int) { a.tokensAhead.Set(float64(addresses)) }
 
 // WarmLeases tells how many Warm leases of a pool there are. A pool without any
 // is forgotten.

@@ -56,6 +56,9 @@ const (
 	ReasonOutsidePool LeaseReason = "OutsidePool"
 	// ReasonNoHolder: the record does not tell whose the address is.
 	ReasonNoHolder LeaseReason = "NoHolder"
+	// ReasonStoreWentBack: the holder's token is greater than any that the API
+	// server's store can give since it was restored, so nobody can fence it.
+	ReasonStoreWentBack LeaseReason = "StoreWentBack"
 )
 
 // Holder is the pod interface that a lease is bound to.

@@ -335,6 +335,9 @@ const (
 	// ConditionOutside: leases hold addresses that the pool does not hand out
 	// any more, because ips, excludeIPs, gateway or a reservation has changed.
 	ConditionOutside = "Outside"
+	// ConditionStoreWentBack: the API server's store was restored without
+	// --bump-revision, and holders cannot be fenced until it has come as far again.
+	ConditionStoreWentBack = "StoreWentBack"
 )
 
 // IPPool is a set of addresses of one subnet with gateway, routes and affinities.

@@ -28,13 +28,14 @@ const (
 	reasonNotGuarded   = "HolderWithoutGuard"
 	reasonAllGuarded   = "AllHoldersGuarded"
 	reasonAddressInUse = "AddressInUse"
+	reasonTokensAhead  = "TokensAhead"
 	reasonNone         = "None"
 )
 
 // conditions returns the pool's conditions as they are now.
 func conditions(f Facts, t counts, r Report, problem error, o overlap) []metav1.Condition {
 	return condition.Set(f.Pool.Status.Conditions, f.Pool.Generation, f.Now,
-		ready(f, r, problem, o), overlapping(o), exhausted(t, r), unfenced(t), outside(t, problem))
+		ready(f, r, problem, o), overlapping(o), exhausted(t, r), unfenced(t), outside(t, problem), wentBack(t))
 }
 
 // ready names the first reason for which nothing is allocated, in the order in
@@ -103,6 +104,16 @@ func unfenced(t counts) metav1.Condition {
 	return metav1.Condition{
 		Type: v1alpha1.ConditionUnfenced, Status: metav1.ConditionTrue, Reason: reasonNotGuarded,
 		Message: "some holders have no guard: their addresses cannot be fenced, only probed",
+	}
+}
+
+func wentBack(t counts) metav1.Condition {
+	if t.ahead == 0 {
+		return metav1.Condition{Type: v1alpha1.ConditionStoreWentBack, Status: metav1.ConditionFalse, Reason: reasonNone}
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionStoreWentBack, Status: metav1.ConditionTrue, Reason: reasonTokensAhead,
+		Message: "the store was restored without --bump-revision: holders have tokens that it has not reached, and cannot be taken from by force; restore it again with that flag",
 	}
 }
 

@@ -54,6 +54,8 @@ func TestConditions(t *testing.T) {
 			p.Spec.Gateway, p.Spec.IPs = ptr.To(address), []string{ips}
 		})
 	}
+	ahead := lease("10.6.0.2", bound)
+	ahead.Spec.Reason = v1alpha1.ReasonStoreWentBack
 	unguarded := lease("10.6.0.2", bound)
 	unguarded.Spec.Holder.Guarded = false
 	one := []v1alpha1.IPLease{lease("10.6.0.5", bound)}
@@ -67,13 +69,14 @@ func TestConditions(t *testing.T) {
 		want     map[string]string // condition type to "status/reason"
 	}{
 		{"a good pool", plain, nil, nil, nil, map[string]string{"Ready": "True/Ready", "Overlapping": "False/None",
-			"Exhausted": "False/AddressLeft", "Unfenced": "False/AllHoldersGuarded", "Outside": "False/None"}},
+			"Exhausted": "False/AddressLeft", "Unfenced": "False/AllHoldersGuarded", "Outside": "False/None", "StoreWentBack": "False/None"}},
 		{"an IPv6 range that ends before it starts", reversed, nil, nil, nil, map[string]string{"Ready": "False/Invalid"}},
 		{"nothing left to hand out", excluded, nil, nil, nil, map[string]string{"Ready": "False/AllExcluded", "Exhausted": "False/None"}},
 		{"being deleted", deleting, nil, nil, nil, map[string]string{"Ready": "False/Deleting"}},
 		{"disabled", disabled, nil, nil, nil, map[string]string{"Ready": "False/Disabled"}},
 		{"disabled, and an older pool has some of the addresses", disabled, nil, []v1alpha1.IPPool{older}, nil,
 			map[string]string{"Ready": "False/Disabled", "Overlapping": "True/SharedAddresses"}},
+		{"the store went back behind a holder", plain, []v1alpha1.IPLease{ahead}, nil, nil, map[string]string{"StoreWentBack": "True/TokensAhead"}},
 		{"a holder without guard", plain, []v1alpha1.IPLease{unguarded}, nil, nil, map[string]string{"Unfenced": "True/HolderWithoutGuard"}},
 
 		{"every address in use, in whatever state", plain,

@@ -80,6 +80,8 @@ type counts struct {
 	quarantined map[v1alpha1.LeaseReason]int64
 	// unguarded are Bound leases whose holder cannot be fenced.
 	unguarded int64
+	// ahead are Bound leases whose holder cannot be fenced because the store went back.
+	ahead int64
 	// taken is how many addresses of the pool have a lease that keeps them from
 	// an ADD: any but Warm, which is given up to whoever needs it. warm counts these.
 	taken, warm int64
@@ -94,6 +96,9 @@ func tally(leases []v1alpha1.IPLease, set ipam.Set, valid bool) counts {
 	for i := range leases {
 		spec := &leases[i].Spec
 		t.states[spec.State]++
+		if spec.State == v1alpha1.StateBound && spec.Reason == v1alpha1.ReasonStoreWentBack {
+			t.ahead++
+		}
 		switch {
 		case spec.State == v1alpha1.StateQuarantined:
 			t.quarantined[spec.Reason]++

@@ -58,6 +58,9 @@ func decideBound(f Facts) Action {
 	}
 	pod := f.Pod.Object
 	switch {
+	case spec.Reason == v1alpha1.ReasonStoreWentBack && !stateOf(f.Node).asserted():
+		// Any claim of now would be older than the holder's.
+		return none("the store went back, and the holder cannot be fenced")
 	case pod != nil && spec.Holder.PodUID == "":
 		// Any pod of that name may be the holder.
 		return Action{Kind: None, Tell: true, Reason: v1alpha1.ReasonNoHolder, Why: "the record names no UID, and a pod of that name exists"}

@@ -50,6 +50,8 @@ func TestBoundLease(t *testing.T) {
 		{"no address is taken when the record names no UID and a pod of that name exists", facts(uidMissing, nodeGoneSince(ago(time.Hour))), tell(v1alpha1.ReasonNoHolder)},
 		{"a record without UID ends when no pod of that name exists", facts(uidMissing, podGoneSince(ago(6*time.Minute))), take(v1alpha1.ReasonPodGone)},
 		{"a record without UID may be a static pod's", facts(uidMissing, podGoneSince(ago(time.Minute))), waitUntil(hence(4*time.Minute + 5*s))},
+		{"no address is taken while the store is behind the holder's token", facts(storeWentBack, podGoneSince(ago(time.Hour))), leaveAlone()},
+		{"a machine that is gone needs no fence", facts(storeWentBack, nodeGoneSince(ago(time.Hour)), podGoneSince(ago(time.Hour))), take(v1alpha1.ReasonNodeGone)},
 		{"no address is taken in an unknown state", facts(inState("Borrowed"), podGoneSince(ago(time.Hour))), leaveAlone()},
 
 		// Terminating: deletionTimestamp includes the pod's grace, extraGrace comes on top.

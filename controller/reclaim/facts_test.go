@@ -174,6 +174,8 @@ func inState(s v1alpha1.LeaseState) change { return func(f *Facts) { f.Lease.Spe
 
 func holderMissing(f *Facts) { f.Lease.Spec.Holder = nil }
 
+func storeWentBack(f *Facts) { f.Lease.Spec.Reason = v1alpha1.ReasonStoreWentBack }
+
 func uidMissing(f *Facts) { f.Lease.Spec.Holder.PodUID = "" }
 
 func terminatingOff(f *Facts) { f.Policy.Terminating = false }

@@ -92,21 +92,34 @@ type fault struct {
 	strike func(*nodes.Node) error
 	// at tells where it can happen.
 	at func(verb, step) bool
-	// isUndone: the agent lives, and knows that nobody hears its answer.
-	isUndone bool
+	// undone tells who undoes an ADD before its DEL.
+	undone undoer
 }
+
+// undoer is who undoes an ADD whose answer nobody hears.
+type undoer int
+
+const (
+	byNobody undoer = iota
+	byTheAgent
+	byTheNext
+)
+
+// answered tells whether an ADD has been answered, as far as the agent knows.
+func answered(s step) bool { return s.at == nodes.AddAnswered || s.at == nodes.Announced }
 
 var errCut = errors.New("cut")
 
 func faults() []fault {
 	waits := func(_ verb, s step) bool { return s.at != nodes.Announced }
 	return []fault{
-		{"the agent is killed", (*nodes.Node).KillAgent, func(verb, step) bool { return true }, false},
-		{"the plugin is killed", (*nodes.Node).KillPlugins, waits, true},
+		{"the agent is killed", (*nodes.Node).KillAgent, func(v verb, _ step) bool { return !v.kept || v.isDel }, byNobody},
+		{"the agent is killed and starts again before the DEL", (*nodes.Node).KillAgent, func(v verb, _ step) bool { return !v.isDel }, byTheNext},
+		{"the plugin is killed", (*nodes.Node).KillPlugins, waits, byTheAgent},
 		{"the connection is closed", func(n *nodes.Node) error { n.CloseConnections(); return nil }, func(v verb, s step) bool {
 			return !v.kept && waits(v, s) // to the agent it is the same as the plugin's end
-		}, true},
-		{"the connection to the API server is closed", func(*nodes.Node) error { return errCut }, func(_ verb, s step) bool { return ofAPI(s) }, true},
+		}, byTheAgent},
+		{"the connection to the API server is closed", func(*nodes.Node) error { return errCut }, func(_ verb, s step) bool { return ofAPI(s) }, byTheAgent},
 	}
 }
 
@@ -170,7 +183,10 @@ func (w *walk) play(v verb, s step, f fault) {
 		pod = w.again(ctx, pod)
 	}
 	sandbox := w.broken(ctx, v, s, f, pod)
-	if f.isUndone && !v.isDel && s.at != nodes.AddAnswered {
+	if f.undone == byTheNext {
+		check(t, w.n.AwaitAgent(ctx))
+	}
+	if f.undone != byNobody && !v.isDel && !answered(s) {
 		w.Eventually(t, "the ADD is undone without a DEL", func() error { return w.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
 	}
 	if !sandbox.Lives() {
