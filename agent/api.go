@@ -40,16 +40,16 @@ func findAPIServer() (apiServer, error) {
 		return apiServer{}, fmt.Errorf("find the API server: %w", err)
 	}
 	server.QPS = -1 // priority and fairness is the server's business, see the FlowSchema
-	return newAPIServer(server)
+	connections := revision.NewConnections()
+	server.Dial = connections.Dial
+	return newAPIServer(server, connections)
 }
 
-func newAPIServer(server *rest.Config) (apiServer, error) {
+func newAPIServer(server *rest.Config, connections *revision.Connections) (apiServer, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return apiServer{}, fmt.Errorf("build the scheme: %w", err)
 	}
-	connections := revision.NewConnections()
-	server.Dial = connections.Dial
 	return apiServer{server, scheme, connections}, nil
 }
 

@@ -194,6 +194,9 @@ func (w *walk) play(v verb, s step, f fault) {
 		check(t, sandbox.End(ctx))
 	}
 	check(t, w.n.AwaitAgent(ctx))
+	if v.isDel {
+		w.Eventually(t, "the DEL is carried out", func() error { return w.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
+	}
 	if !sandbox.Lives() {
 		var err error
 		sandbox, err = w.n.Begin(ctx, pod)
