@@ -44,6 +44,8 @@ func TestController(t *testing.T) {
 			"an evicted pod without container statuses loses its address":               evicted,
 			"a static pod is known by its config hash":                                  staticPod,
 			"a pod of a silent node is deleted after nodeDown's time":                   nodeDownAfter,
+			"a StatefulSet's pod goes on without the machine that lost its power":       poweredOff,
+			"a pod that runs behind a cut management network keeps its address":         cutOff,
 			"a pool keeps what the cluster would take from a silent node":               nodeDownNever,
 			"the template's annotations decide, and can be changed":                     templateChanged,
 			"a template that cannot be read ends no retention, and says so":             templateUnreadable,

@@ -117,8 +117,17 @@ func TestAKeptAddressWhosePoolDoesNotServeTheNodeIsSaidSo(t *testing.T) {
 	p.Spec.NodeName = []string{"n2"}
 	r.api.put(p)
 	r.api.put(held("10.0.0.2", retained))
-	r.refused(agentapi.CodeNoPool, r.pod("web-0", "u1", ofStatefulSet))
+	web := r.pod("web-0", "u1", ofStatefulSet)
+	const says = "10.0.0.2 is kept for pod shop/web-0, but its pool v4 does not serve the pod on node n1"
+	if text := r.refused(agentapi.CodeNoPool, web); !strings.Contains(text, says) || !strings.Contains(text, "delete lease 10.0.0.2 to give the address up") {
+		t.Errorf("it says %q", text)
+	}
 	r.want("10.0.0.2 Retained")
+	// Only who gives the address up gets another one.
+	r.api.drop(held("10.0.0.2"))
+	if got := r.add(web); got[0] != "10.1.0.2" {
+		t.Errorf("got %v", got)
+	}
 }
 
 func TestANewerSandboxOfAPodBindsItsAddressAgain(t *testing.T) {

@@ -80,6 +80,35 @@ func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 	}
 }
 
+// A machine that was installed anew under the same name: another Node UID,
+// another boot ID, an empty directory. What it held is another session's, so its
+// StatefulSet's pod gets the address back only on proof (R8).
+func TestAMachineThatWasReImagedHasToProveItsOldAddresses(t *testing.T) {
+	for verdict, state := range map[segment.Verdict]string{segment.Silent: "Bound", segment.Unknown: "Quarantined"} {
+		t.Run(string(verdict), func(t *testing.T) {
+			r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+			r.add(r.pod("web-0", "u1", ofStatefulSet))
+			r.reboot(os.Remove)
+			r.dir, r.session = t.TempDir(), "node-2/boot-7"
+			r.restart()
+			if err := r.setAsideLastBoot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if p := r.lease("10.0.0.2", v1alpha1.StateQuarantined).Spec.Previous; p == nil || p.Session != thisSession {
+				t.Errorf("previous %+v", p)
+			}
+			r.wire.verdicts[two] = verdict
+			web := r.pod("web-0", "u2", ofStatefulSet)
+			if state == "Bound" {
+				r.add(web)
+			} else {
+				r.refused(agentapi.CodeTryAgainLater, web)
+			}
+			r.want("10.0.0.2 " + state)
+		})
+	}
+}
+
 func TestWhichLeasesWithoutAnEntryAreSetAsideAtTheStart(t *testing.T) {
 	ours := func(change ...func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease {
 		return held("10.0.0.2", append([]func(*v1alpha1.IPLeaseSpec){func(s *v1alpha1.IPLeaseSpec) {
