@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"k8s.io/utils/ptr"
 
@@ -15,6 +16,10 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
+
+// claimTimeout bounds a claim after the answer: tens of milliseconds, unless
+// the parent's pacer is crowded.
+const claimTimeout = 2 * time.Second
 
 // bindNew gets an address that is kept for nobody: one that is ready, or else a free one.
 func (a *adding) bindNew(ctx context.Context, f ipam.Family) (boundAddress, error) {
@@ -137,7 +142,10 @@ func (a *adding) speak(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.I
 // claimLate claims an address after the answer, and announces it only if nobody
 // has a newer claim (R10). The runtime has not brought the link up yet.
 func (a *adding) claimLate(b boundAddress) {
-	err := a.seg.ClaimAndConfirm(a.h.background, *b.unclaimed)
+	// An agent that ends answers the ADDs that it has begun, and claims for them.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.h.background), claimTimeout)
+	defer cancel()
+	err := a.seg.ClaimAndConfirm(ctx, *b.unclaimed)
 	switch {
 	case err == nil:
 		b.unclaimed = nil

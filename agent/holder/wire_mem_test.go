@@ -52,7 +52,10 @@ func (w *memWire) Probe(ctx context.Context, addr netip.Addr, p segment.ProbePar
 	return segment.Answer{Conflict: answered, MAC: mac, Source: segment.SourceProbe}, ctx.Err()
 }
 
-func (w *memWire) ClaimAndConfirm(_ context.Context, c segment.Claim) error {
+func (w *memWire) ClaimAndConfirm(ctx context.Context, c segment.Claim) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if c.Mode != v1alpha1.ModeEnforce {
 		return nil
 	}

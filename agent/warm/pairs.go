@@ -49,24 +49,30 @@ func (p *pairs) all() map[Pair]time.Time {
 }
 
 // save journals the pairs if the journal is too far behind, and forgets those
-// that are not kept warm any more.
+// that are not kept warm any more. No use waits for the disk.
 func (p *pairs) save(j Journal, now time.Time) error {
+	next, behind := p.beside(j.Pairs(), now)
+	if !behind {
+		return nil
+	}
+	return j.PutPairs(next)
+}
+
+// beside compares the pairs with those that are written.
+func (p *pairs) beside(journalled []journal.Pair, now time.Time) (next []journal.Pair, behind bool) {
+	written := map[Pair]time.Time{}
+	for _, w := range journalled {
+		written[Pair{w.Pool, w.Parent}] = w.Used
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.used, func(_ Pair, used time.Time) bool { return now.Sub(used) >= pairLife })
-	written := map[Pair]time.Time{}
-	for _, w := range j.Pairs() {
-		written[Pair{w.Pool, w.Parent}] = w.Used
-	}
-	behind := len(written) != len(p.used)
-	next := make([]journal.Pair, 0, len(p.used))
+	behind = len(written) != len(p.used)
+	next = make([]journal.Pair, 0, len(p.used))
 	for pair, used := range p.used {
 		last, known := written[pair]
 		behind = behind || !known || used.Sub(last) >= journalEvery
 		next = append(next, journal.Pair{Pool: pair.Pool, Parent: pair.Parent, Used: used})
 	}
-	if !behind {
-		return nil
-	}
-	return j.PutPairs(next)
+	return next, behind
 }
