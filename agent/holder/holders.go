@@ -151,6 +151,9 @@ type Holders struct {
 	// disputed is since when another holder's lease was seen for an address held
 	// here. It belongs to the worker.
 	disputed map[dispute]time.Time
+	// withoutEntry are leases that the journal did not know at the last audit, by
+	// name with their version. It belongs to the worker.
+	withoutEntry map[string]string
 	// lastBoot is what leases tell of the time before it.
 	lastBoot lastBoot
 	// away is set while the last word of the API server to an ADD was none.

@@ -68,6 +68,9 @@ func (h *Holders) Run(ctx context.Context) error {
 		if h.Clock.Since(audited) >= auditPeriod {
 			audited = h.Clock.Now()
 			h.suspect(ctx)
+			if err := h.freeWithoutEntry(ctx); err != nil {
+				h.Log.Info("leases without an entry in the journal wait for the next audit", "why", err.Error())
+			}
 		}
 		left, err := h.resume(ctx, patience)
 		if lost := h.setAsideLastBoot(ctx); lost != nil {
