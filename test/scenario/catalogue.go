@@ -7,6 +7,7 @@ func All() []Scenario {
 		{Name: "conflict", Promise: "An address that a foreign host uses is not handed out, and comes back", play: playConflict},
 		{Name: "dual-stack", Promise: "Every pod has an address of both families, or of none", play: playDual},
 		{Name: "multus", Promise: "Every interface of a pod has an address of its own, from pools meant for it", play: playMultus},
+		{Name: "latecomer", Promise: "A pod defends its address against a foreign host, and nobody gets it after the pod until that host has left", play: badDay(playLatecomer)},
 		{Name: "exhausted", Promise: "Pods that find a pool full are told so, and get what others give back", play: playExhausted},
 		{Name: "edited", Promise: "Whatever is done to a pool, its pods keep their addresses", play: playEdited},
 		{Name: "warm", Promise: "Addresses that are kept ready are watched, and given up before a pod goes without", play: playWarm},

@@ -15,11 +15,16 @@ const eventLimit = 20 * time.Second
 
 // event waits for an event about a pod whose message has the text.
 func (a *act) event(ctx context.Context, pod, reason, text string) (*corev1.Event, error) {
+	return a.eventOf(ctx, "Pod", pod, reason, text)
+}
+
+// eventOf waits for an event about an object whose message has the text.
+func (a *act) eventOf(ctx context.Context, kind, name, reason, text string) (*corev1.Event, error) {
 	var found *corev1.Event
-	what := fmt.Sprintf("event %s of pod %s with %q", reason, pod, text)
+	what := fmt.Sprintf("event %s of %s %s with %q", reason, kind, name, text)
 	err := eventually(ctx, eventLimit, what, func(ctx context.Context) error {
 		events := &corev1.EventList{}
-		if err := a.api.List(ctx, events, client.MatchingFields{"involvedObject.kind": "Pod", "involvedObject.name": pod}); err != nil {
+		if err := a.api.List(ctx, events, client.MatchingFields{"involvedObject.kind": kind, "involvedObject.name": name}); err != nil {
 			return err
 		}
 		var seen []string

@@ -1,0 +1,230 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+const (
+	// defenceLimit is how long an agent may take to answer a second speaker on a
+	// busy machine.
+	defenceLimit = 250 * time.Millisecond
+	// firstReprobe is when a conflicting address is probed again.
+	firstReprobe = 10 * time.Second
+)
+
+// latecomer is a foreign host that takes an address after a pod has got it.
+type latecomer struct {
+	*act
+	chronicle *chronicle
+	capture   *capture.Capture
+	pod       *cluster.Pod
+	addr      netip.Addr
+	host      *cluster.Host
+}
+
+// playLatecomer: the pod defends its address; once it has gone, the address is
+// nobody's until the foreign host has left.
+func playLatecomer(ctx context.Context, a *act) error {
+	l, err := a.stageLatecomer(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.defends(ctx); err != nil {
+		return err
+	}
+	if err := l.boundTo(ctx, l.addr, l.pod.UID); err != nil {
+		return err
+	}
+	if err := l.goes(ctx); err != nil {
+		return err
+	}
+	if err := l.probedAgain(ctx); err != nil {
+		return err
+	}
+	if err := l.nobodyElse(); err != nil {
+		return err
+	}
+	if err := l.comesBack(ctx, l.chronicle, l.host); err != nil {
+		return err
+	}
+	free := time.Now()
+	next, err := l.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == "next" })
+	if err != nil {
+		return err
+	}
+	if err := speaksAlone(capture.After(l.capture.Frames(), free), next[0]); err != nil {
+		return err
+	}
+	l.story.Say("Pod next, which waited, gets %s.", addressOf(next[0]))
+	return nil
+}
+
+func (a *act) stageLatecomer(ctx context.Context) (*latecomer, error) {
+	if err := a.makePool(ctx, 2, nil); err != nil {
+		return nil, err
+	}
+	l := &latecomer{act: a}
+	// Whom other nodes hear, so that the silence of others counts (R2).
+	_, err := a.runPod(ctx, "neighbour", a.Node(3), nil)
+	if err != nil {
+		return nil, err
+	}
+	if l.chronicle, err = a.keepChronicle(ctx, a.namespace); err != nil {
+		return nil, err
+	}
+	if l.capture, err = a.Capture(); err != nil {
+		return nil, err
+	}
+	a.after("end the capture", func(context.Context) error { _, err := l.capture.Stop(); return err })
+	if l.pod, err = a.runPod(ctx, "old", a.Node(1), nil); err != nil {
+		return nil, err
+	}
+	l.addr = addressOf(l.pod)
+	a.story.Say("Pod old has %s; the other address of the pool is in use as well.", l.addr)
+	return l, nil
+}
+
+// defends: the foreign host is on record with its first frame, and is answered
+// with a claim and the pod's announcement.
+func (l *latecomer) defends(ctx context.Context) error {
+	before, err := l.conflicts(ctx)
+	if err != nil {
+		return err
+	}
+	if l.host, err = l.foreignHost("printer", netip.PrefixFrom(l.addr, underlay.Bits())); err != nil {
+		return err
+	}
+	spoke := time.Now()
+	// More than once, as its port of the switch may forward a moment later than it
+	// is plugged in.
+	if _, err := l.host.Exec(ctx, "arping", "-q", "-U", "-c", "3", "-I", "eth0", l.addr.String()); err != nil {
+		return err
+	}
+	recorded, err := l.chronicle.wait(ctx, eventLimit, l.addr, spoke, "Bound with a conflict", func(e entry) bool { return e.Spec.Conflict != nil })
+	if err != nil {
+		return err
+	}
+	if c := recorded.Spec.Conflict; recorded.Spec.State != v1alpha1.StateBound || c.MAC != l.host.MAC.String() || c.Count != 1 || c.FirstSeen.IsZero() {
+		return fmt.Errorf("%s was to stay Bound and to name %s once: %+v", recorded, l.host.MAC, c)
+	}
+	if err := l.answered(spoke); err != nil {
+		return err
+	}
+	if _, err := l.eventOf(ctx, "IPLease", recorded.Name, "AddressConflict", l.host.MAC.String()); err != nil {
+		return err
+	}
+	after, err := l.conflicts(ctx)
+	if err != nil {
+		return err
+	}
+	if after-before != 1 {
+		return fmt.Errorf("%v conflicts were counted, not one", after-before)
+	}
+	l.story.Say("A printer that nobody registered announces the same address by %s. Lease, event, metric and audit log tell of it, and the pod keeps the address.", l.host.MAC)
+	return nil
+}
+
+// answered judges the defence on the wire.
+func (l *latecomer) answered(since time.Time) error {
+	mac, err := l.pod.MAC()
+	if err != nil {
+		return err
+	}
+	frames := capture.After(l.capture.Frames(), since)
+	claims := capture.Of(capture.About(frames, l.addr), "claim")
+	if len(claims) == 0 {
+		return fmt.Errorf("%s was not claimed from the foreign host", l.addr)
+	}
+	defence := claims[0]
+	if announced := capture.From(capture.SpokenFor(capture.After(frames, defence.Time), l.addr), mac); len(announced) == 0 {
+		return fmt.Errorf("%s was not announced after the claim %s", l.addr, defence)
+	}
+	intruding := capture.From(capture.SpokenFor(frames, l.addr), l.host.MAC)
+	intruding = slices.DeleteFunc(intruding, func(f capture.Frame) bool { return f.Time.After(defence.Time) })
+	if len(intruding) == 0 {
+		return errors.New("there was a claim before the foreign host spoke: " + defence.String())
+	}
+	took := defence.Time.Sub(intruding[len(intruding)-1].Time)
+	if took > defenceLimit {
+		return fmt.Errorf("%s was defended %s after the foreign host spoke", l.addr, took)
+	}
+	l.figures.add("foreign frame to the defence", took)
+	return nil
+}
+
+// conflicts counts those that the agent of the pod's node has seen.
+func (l *latecomer) conflicts(ctx context.Context) (float64, error) {
+	return agents(ctx, []*cluster.Node{l.pod.Node}, "fenceline_conflicts_total", map[string]string{"pool": l.namespace})
+}
+
+// goes ends the pod while the foreign host stays: the next one is not given the
+// address.
+func (l *latecomer) goes(ctx context.Context) error {
+	deleted := time.Now()
+	if err := l.deletePod(ctx, l.pod, false); err != nil {
+		return err
+	}
+	if _, err := l.chronicle.wait(ctx, podLimit, l.addr, deleted, "deleted", func(e entry) bool { return e.gone }); err != nil {
+		return err
+	}
+	if err := l.startPod(ctx, "next", l.Node(2), nil); err != nil {
+		return err
+	}
+	event, err := l.event(ctx, "next", "AddressConflict", l.host.MAC.String())
+	if err != nil {
+		return err
+	}
+	l.story.Say("Pod old ends, the printer stays. Pod next waits, and its event says: %q", event.Message)
+	return nil
+}
+
+// probedAgain: the record tells of each sight, and between two probes there is the
+// back-off.
+func (l *latecomer) probedAgain(ctx context.Context) error {
+	again, err := l.chronicle.wait(ctx, eventLimit, l.addr, time.Time{}, "seen again", func(e entry) bool {
+		c := e.Spec.Conflict
+		return isQuarantined(e) && c != nil && c.LastSeen.Sub(c.FirstSeen.Time) >= firstReprobe-time.Second
+	})
+	if err != nil {
+		return err
+	}
+	// The ADD and the verifier that the lease is given to have seen it at once.
+	const atOnce = 2
+	c := again.Spec.Conflict
+	if c.MAC != l.host.MAC.String() || c.Count < atOnce || c.Count > atOnce+1 {
+		return fmt.Errorf("%s was to name %s, and to be probed again once: %+v", again, l.host.MAC, c)
+	}
+	if err := l.show(ctx, "get", "fllease", "-o", "wide"); err != nil {
+		return err
+	}
+	l.story.Say("It is probed again after %s. The record says: %s, first seen %s, last seen %s, %d times.",
+		firstReprobe, c.MAC, c.FirstSeen.Format(time.TimeOnly), c.LastSeen.Format(time.TimeOnly), c.Count)
+	return nil
+}
+
+// nobodyElse: since the pod's lease was gone, the foreign host alone has used the
+// address.
+func (l *latecomer) nobodyElse() error {
+	entries, _ := l.chronicle.of(l.addr)
+	for _, e := range entries {
+		if e.gone {
+			speakers := capture.Speakers(capture.After(l.capture.Frames(), e.at), l.addr)
+			if len(speakers) > 1 || len(speakers) == 1 && speakers[0] != l.host.MAC.String() {
+				return fmt.Errorf("%v speak for %s, not only the foreign host %s", speakers, l.addr, l.host.MAC)
+			}
+			return nil
+		}
+	}
+	return errors.New("the lease of pod old was never deleted")
+}
