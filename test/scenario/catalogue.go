@@ -17,6 +17,7 @@ func All() []Scenario {
 		{Name: "observe", Promise: "In mode Observe the same story has two speakers", play: playObserve},
 		{Name: "deaf", Promise: "Silence that a deaf listener hears frees no address", play: playDeaf},
 		{Name: "split", Promise: "Two owners that a split underlay has made become one as soon as they can hear each other", play: badDay(playSplit)},
+		{Name: "flapping", Promise: "A management network that comes and goes takes no address from a pod that stays", play: badDay(playFlapping)},
 		{Name: "frozen", Promise: "The address of a pod that is frozen in its deletion serves another pod", play: playFrozen},
 		{Name: "shim", Promise: "The address of a pod whose containerd-shim hangs serves another pod", play: playShim},
 		{Name: "stubborn", Promise: "The address of a pod that was deleted by force and lives on serves another pod", play: playStubborn},

@@ -22,8 +22,11 @@ func selector() *metav1.LabelSelector {
 
 // deploy makes a Deployment whose pods are on as many nodes as there are live
 // ones.
-func (a *act) deploy(ctx context.Context, replicas int) error {
+func (a *act) deploy(ctx context.Context, replicas int, changes ...func(*corev1.PodTemplateSpec)) error {
 	template := a.template(selector().MatchLabels)
+	for _, change := range changes {
+		change(&template)
+	}
 	template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
 		LabelSelector: selector(),

@@ -1,0 +1,202 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+const (
+	// longCut is longer than Kubernetes, which here gives a node up after 8 s and
+	// its pods after 2 s more, leaves the pods that do not tolerate it where they are.
+	longCut = 30 * time.Second
+	// A cable that is loose.
+	flaps    = 5
+	flapDown = 1500 * time.Millisecond
+	flapUp   = time.Second
+)
+
+// flapping is a node whose management network comes and goes.
+type flapping struct {
+	*act
+	*witness
+	node      *cluster.Node
+	chronicle *chronicle
+	// patient are the pods of a Deployment that Kubernetes leaves on the node, and
+	// leases those of their addresses; loyal is the pod of a StatefulSet there that
+	// Kubernetes gives up.
+	patient []*cluster.Pod
+	leases  map[netip.Addr]types.UID
+	loyal   *cluster.Pod
+}
+
+// playFlapping: the management cable of a node is out for half a minute, and then
+// loose. Pods that stay keep their addresses and do not notice; one that is
+// given up is fenced and comes back with its address.
+func playFlapping(ctx context.Context, a *act) error {
+	f, err := a.stageFlapping(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	a.after("heal the management network of "+f.node.Name(), func(ctx context.Context) error {
+		return errors.Join(f.node.HealManagement(), a.WaitReady(ctx))
+	})
+	if err := f.cutFor(ctx, longCut); err != nil {
+		return err
+	}
+	a.story.Say("The management cable of %s was out for %s.", f.node.Name(), longCut)
+	for range flaps {
+		if err := a.lasts(ctx, flapUp); err != nil {
+			return err
+		}
+		if err := f.cutFor(ctx, flapDown); err != nil {
+			return err
+		}
+	}
+	healed := time.Now()
+	a.story.Say("It was loose as well: out %d times for %s.", flaps, flapDown)
+	if err := a.WaitReady(ctx); err != nil {
+		return err
+	}
+	if err := f.comesBackItself(ctx); err != nil {
+		return err
+	}
+	a.figures.add("the pod that was given up runs again, after the link was back", time.Since(healed))
+	return f.noticedNothing(ctx, began)
+}
+
+// stageFlapping makes the pods, two of the Deployment on each node, and a client
+// that uses each of these.
+func (a *act) stageFlapping(ctx context.Context) (*flapping, error) {
+	size := 2 * len(a.Nodes())
+	if err := a.makePool(ctx, 2*size, nil); err != nil {
+		return nil, err
+	}
+	f := &flapping{act: a, leases: map[netip.Addr]types.UID{}}
+	var err error
+	if f.node, err = a.victim(ctx); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(a.deploy(ctx, size, staying), a.deploySet(ctx, f.node)); err != nil {
+		return nil, err
+	}
+	if f.patient, err = a.running(ctx, size+1, everyPod); err != nil {
+		return nil, err
+	}
+	isLoyal := func(p *cluster.Pod) bool { return p.Name == workload+"-0" }
+	f.loyal = f.patient[slices.IndexFunc(f.patient, isLoyal)]
+	f.patient = slices.DeleteFunc(f.patient, isLoyal)
+	var addrs []netip.Addr
+	for _, p := range f.patient {
+		l, err := a.lease(ctx, addressOf(p))
+		if err != nil {
+			return nil, err
+		}
+		f.leases[addressOf(p)] = l.UID
+		addrs = append(addrs, addressOf(p))
+	}
+	if f.loyal.Node.Name() != f.node.Name() {
+		return nil, fmt.Errorf("pod %s is on %s, not on %s", f.loyal.Name, f.loyal.Node.Name(), f.node.Name())
+	}
+	if f.chronicle, err = a.keepChronicle(ctx, a.namespace); err != nil {
+		return nil, err
+	}
+	if f.witness, err = a.watch(addrs...); err != nil {
+		return nil, err
+	}
+	if _, err := a.cry(f.loyal); err != nil {
+		return nil, err
+	}
+	a.story.Say("%d pods of a Deployment tolerate that a node is away, pod %s of a StatefulSet on %s does not. All are in use.", size, f.loyal.Name, f.node.Name())
+	return f, f.pings.waitFor(ctx, 20*len(addrs), time.Now())
+}
+
+// staying lets a pod stay where it is for as long as Kubernetes does by itself.
+// Here that is two seconds.
+func staying(template *corev1.PodTemplateSpec) {
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		template.Spec.Tolerations = append(template.Spec.Tolerations, corev1.Toleration{
+			Key: taint, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300),
+		})
+	}
+}
+
+// cutFor pulls the cable and plugs it in again.
+func (f *flapping) cutFor(ctx context.Context, d time.Duration) error {
+	if err := f.node.CutManagement(); err != nil {
+		return err
+	}
+	return errors.Join(f.lasts(ctx, d), f.node.HealManagement())
+}
+
+// lasts is how long a fault lasts, or is away.
+func (a *act) lasts(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// comesBackItself: the pod that was given up lost its address, and its successor
+// of the same name has it.
+func (f *flapping) comesBackItself(ctx context.Context) error {
+	addr := addressOf(f.loyal)
+	if _, err := f.chronicle.wait(ctx, time.Second, addr, time.Time{}, "Quarantined", isQuarantined); err != nil {
+		return err
+	}
+	successor, err := f.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == f.loyal.Name && string(p.UID) != f.loyal.UID })
+	if err != nil {
+		return err
+	}
+	if addressOf(successor[0]) != addr {
+		return fmt.Errorf("pod %s had %s, and comes back with %s", f.loyal.Name, addr, addressOf(successor[0]))
+	}
+	f.story.Say("Pod %s was given up by Kubernetes, fenced, and is back with %s.", f.loyal.Name, addr)
+	return nil
+}
+
+// noticedNothing: the pods that stayed have the leases that they had, no ping to
+// them was lost, and every address had one speaker at a time.
+func (f *flapping) noticedNothing(ctx context.Context, began time.Time) error {
+	if _, err := f.running(ctx, len(f.patient)+1, everyPod); err != nil {
+		return err
+	}
+	for _, p := range f.patient {
+		if err := f.boundTo(ctx, addressOf(p), p.UID); err != nil {
+			return err
+		}
+		l, err := f.lease(ctx, addressOf(p))
+		if err != nil {
+			return err
+		}
+		if l.UID != f.leases[addressOf(p)] || l.Spec.State != v1alpha1.StateBound {
+			return fmt.Errorf("the lease of %s was lost and made again", addressOf(p))
+		}
+	}
+	if err := f.pings.waitFor(ctx, 20*len(f.patient), time.Now()); err != nil {
+		return err
+	}
+	pings := f.pings.all()
+	if lost := lostSince(pings, began, time.Now()); lost > 0 {
+		return fmt.Errorf("%d pings to living pods were lost", lost)
+	}
+	f.figures.add("pings to the pods that stayed, none lost", len(pings))
+	f.story.Say("The others have the leases that they had, and none of %d pings was lost.", len(pings))
+	return takeTurns(f.capture.Frames(), f.addresses())
+}
