@@ -7,6 +7,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/verify"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -46,6 +48,14 @@ func parents(pool *v1alpha1.IPPool, holders *holder.Holders) []string {
 		}
 	}
 	return names
+}
+
+// parentExists tells whether this node has an interface of an index. What
+// cannot be asked exists.
+func parentExists(index int) bool {
+	_, err := netlink.LinkByIndex(index)
+	_, missing := errors.AsType[netlink.LinkNotFoundError](err)
+	return !missing
 }
 
 // keepAttached puts observers back that were taken off, or lost their place,

@@ -31,6 +31,15 @@ func (k *Kernel) PrepareGuard(g Guard) error {
 	return nil
 }
 
+// DropGuard unloads what PrepareGuard has loaded for a slot, unless StageGuard has taken it.
+func (k *Kernel) DropGuard(slot uint32) {
+	k.mu.Lock()
+	p := k.stock[slot]
+	delete(k.stock, slot)
+	k.mu.Unlock()
+	p.programs.close()
+}
+
 // takePrepared returns the programs of a guard, loaded ahead or now. They are the caller's to close.
 func (k *Kernel) takePrepared(g Guard) (pair, error) {
 	record := g.record(0)

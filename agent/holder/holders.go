@@ -28,6 +28,7 @@ import (
 // Kernel is what binding needs of *bpf.Kernel.
 type Kernel interface {
 	PrepareGuard(bpf.Guard) error
+	DropGuard(slot uint32)
 	StageGuard(bpf.Guard) error
 	PinGuard(bpf.Guard) error
 	DetachGuard(slot uint32) error
@@ -113,6 +114,8 @@ type Options struct {
 	Kernel    Kernel
 	// OpenSegment returns the segment of a parent, opening it at first use.
 	OpenSegment func(parent int) (Segment, error)
+	// ParentExists tells whether the node has an interface of that index.
+	ParentExists func(parent int) bool
 	// FindLink finds a pod's interface in its network namespace.
 	FindLink func(netns, ifname string) (Link, error)
 	// Share is this agent's place among the agents.
@@ -172,7 +175,7 @@ func New(ctx context.Context, o Options) *Holders {
 		disputed: map[dispute]time.Time{}, background: ctx,
 	}
 	h.slots.next = firstSlot
-	h.stock = stock{slots: &h.slots, prepare: o.Kernel.PrepareGuard}
+	h.stock = stock{slots: &h.slots, prepare: o.Kernel.PrepareGuard, drop: o.Kernel.DropGuard}
 	return h
 }
 

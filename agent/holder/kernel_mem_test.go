@@ -35,6 +35,8 @@ func (k *memKernel) Now() time.Duration { return time.Hour }
 
 func (k *memKernel) PrepareGuard(bpf.Guard) error { return nil }
 
+func (k *memKernel) DropGuard(uint32) {}
+
 // PinGuard remembers that it was called; a staged guard judges as well.
 func (k *memKernel) PinGuard(g bpf.Guard) error {
 	k.mu.Lock()

@@ -89,11 +89,12 @@ func (r *rig) start() {
 		Allocator: allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{
 			"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1"),
 		}}),
-		Warm:        r.warm,
-		Journal:     mortalJournal{r.book, r.death},
-		Kernel:      mortalKernel{r.kernel, r.death},
-		OpenSegment: func(int) (Segment, error) { return r.wire, nil },
-		OthersShare: func() bool { return true },
+		Warm:         r.warm,
+		Journal:      mortalJournal{r.book, r.death},
+		Kernel:       mortalKernel{r.kernel, r.death},
+		OpenSegment:  func(int) (Segment, error) { return r.wire, nil },
+		OthersShare:  func() bool { return true },
+		ParentExists: func(parent int) bool { return parent == parentIndex },
 		FindLink: func(netns, _ string) (Link, error) {
 			return Link{MAC: macOf(netns), Parent: "eth1", ParentIndex: parentIndex}, nil
 		},

@@ -17,6 +17,7 @@ const stockSize = 8
 type stock struct {
 	slots   *slots
 	prepare func(bpf.Guard) error
+	drop    func(slot uint32)
 
 	// filling is held while guards are being loaded: one after the other.
 	filling sync.Mutex
@@ -71,4 +72,25 @@ func (s *stock) add(parent int, slot uint32) {
 		s.ready = map[int][]uint32{}
 	}
 	s.ready[parent] = append(s.ready[parent], slot)
+}
+
+// sweep gives up what is loaded for parents that do not exist any more. A
+// parent that is made anew has another index.
+func (s *stock) sweep(exists func(parent int) bool) {
+	for _, slot := range s.withdraw(exists) {
+		s.drop(slot)
+		s.slots.free(slot)
+	}
+}
+
+func (s *stock) withdraw(exists func(parent int) bool) (all []uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for parent, ready := range s.ready {
+		if !exists(parent) {
+			all = append(all, ready...)
+			delete(s.ready, parent)
+		}
+	}
+	return all
 }

@@ -54,6 +54,35 @@ func TestASlotIsTakenWhoseGuardIsLoaded(t *testing.T) {
 	}
 }
 
+func TestTheStockOfAParentThatIsGoneIsGivenBack(t *testing.T) {
+	s, loaded := newStock()
+	var dropped []uint32
+	s.drop = func(slot uint32) { dropped = append(dropped, slot) }
+	for _, parent := range []int{1, 2} {
+		if err := s.fill(t.Context(), parent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		s.sweep(func(parent int) bool { return parent == 2 })
+	}
+	var want []uint32
+	for _, g := range *loaded {
+		if g.Segment == 1 {
+			want = append(want, g.Slot)
+		}
+	}
+	if slices.Sort(dropped); !slices.Equal(dropped, want) {
+		t.Errorf("dropped %v, want %v", dropped, want)
+	}
+	if len(s.slots.used) != stockSize {
+		t.Errorf("%d slots are in use, want %d", len(s.slots.used), stockSize)
+	}
+	if slot, err := s.take(2); err != nil || !slices.Contains(*loaded, bpf.Guard{Slot: slot, Segment: 2}) {
+		t.Errorf("slot %d, %v", slot, err)
+	}
+}
+
 func TestASlotWhoseGuardCannotBeLoadedIsNotLost(t *testing.T) {
 	s, _ := newStock()
 	fails := errors.New("no memory")

@@ -27,6 +27,7 @@ func (h *Holders) RunSweeps(ctx context.Context) error {
 			return h.saveRotations()
 		case <-timer.C():
 		}
+		h.stock.sweep(h.ParentExists)
 		if err := h.Sweep(); err != nil {
 			h.Log.Error(err, "sweep guards of devices that are gone")
 		}
