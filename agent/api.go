@@ -28,9 +28,9 @@ const syncPatience = 30 * 24 * time.Hour
 
 // apiServer is how the agent reaches the API server.
 type apiServer struct {
-	config      *rest.Config
-	scheme      *runtime.Scheme
-	connections *revision.Connections
+	config  *rest.Config
+	scheme  *runtime.Scheme
+	outages *revision.Outages
 }
 
 // findAPIServer asks nobody, so that it succeeds while the server is away.
@@ -40,17 +40,17 @@ func findAPIServer() (apiServer, error) {
 		return apiServer{}, fmt.Errorf("find the API server: %w", err)
 	}
 	server.QPS = -1 // priority and fairness is the server's business, see the FlowSchema
-	connections := revision.NewConnections()
-	server.Dial = connections.Dial
-	return newAPIServer(server, connections)
+	outages := revision.NewOutages()
+	server.Wrap(outages.Transport)
+	return newAPIServer(server, outages)
 }
 
-func newAPIServer(server *rest.Config, connections *revision.Connections) (apiServer, error) {
+func newAPIServer(server *rest.Config, outages *revision.Outages) (apiServer, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return apiServer{}, fmt.Errorf("build the scheme: %w", err)
 	}
-	return apiServer{server, scheme, connections}, nil
+	return apiServer{server, scheme, outages}, nil
 }
 
 // kinds maps what the agent reads and writes to its resources. The API server

@@ -91,7 +91,7 @@ func run(ctx context.Context, s settings) error {
 	if err := a.assemble(ctx); err != nil {
 		return err
 	}
-	if err := mgr.Add(a.watchStore(api.connections)); err != nil {
+	if err := mgr.Add(a.watchStore(api.outages)); err != nil {
 		return fmt.Errorf("add the watch of the store: %w", err)
 	}
 	defer a.segments.Close()

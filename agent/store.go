@@ -13,9 +13,9 @@ import (
 
 // watchStore ends the agent when the API server's store went back: its caches
 // are of a time that never was, and the next agent asks for every lease (R7).
-func (a *agent) watchStore(connections *revision.Connections) *revision.Watch {
+func (a *agent) watchStore(outages *revision.Outages) *revision.Watch {
 	return &revision.Watch{
-		Reader: a.mgr.GetAPIReader(), Connections: connections, Live: a.storeIsAt,
+		Reader: a.mgr.GetAPIReader(), Outages: outages, Live: a.storeIsAt,
 		Cached: func(ctx context.Context) (uint64, error) {
 			return revision.Greatest(ctx, a.mgr.GetClient(), &v1alpha1.IPLeaseList{}, &v1alpha1.IPPoolList{}, &corev1.PodList{})
 		},
@@ -34,11 +34,15 @@ func (a *agent) storeIsAt(live uint64) {
 		}
 	}
 	a.counters.TokensAhead(ahead)
-	if ahead == 0 || a.wentBack {
-		a.wentBack = ahead > 0
+	switch {
+	case ahead > 0 && a.wentBack:
+		return
+	case ahead == 0 && a.wentBack:
+		a.holders.LookAgain() // their leases can be written anew
+	}
+	if a.wentBack = ahead > 0; !a.wentBack {
 		return
 	}
-	a.wentBack = true
 	a.log.Error(nil, "the store went back: addresses held here have tokens that it has not reached", "addresses", ahead, "revision", live)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.node}}
 	node.APIVersion, node.Kind = "v1", "Node"

@@ -58,8 +58,8 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	now := servertime.New(own)
 	config.Wrap(now.Transport)
 
-	connections := revision.NewConnections()
-	config.Dial = connections.Dial
+	outages := revision.NewOutages()
+	config.Wrap(outages.Transport)
 
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                  scheme,
@@ -85,7 +85,7 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	if err := addControllers(mgr, m, o, now); err != nil {
 		return nil, err
 	}
-	if err := mgr.Add(watchStore(mgr, connections)); err != nil {
+	if err := mgr.Add(watchStore(mgr, outages)); err != nil {
 		return nil, fmt.Errorf("add the watch of the store: %w", err)
 	}
 	for probe, add := range map[string]func(string, healthz.Checker) error{
@@ -102,9 +102,9 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 // watchStore ends the controller when the API server's store went back: its
 // caches are of a time that never was. Leases are too many to be looked through;
 // pools are written soon after them.
-func watchStore(mgr ctrl.Manager, connections *revision.Connections) *revision.Watch {
+func watchStore(mgr ctrl.Manager, outages *revision.Outages) *revision.Watch {
 	return &revision.Watch{
-		Reader: mgr.GetAPIReader(), Connections: connections, Clock: clock.RealClock{}, Log: mgr.GetLogger(),
+		Reader: mgr.GetAPIReader(), Outages: outages, Clock: clock.RealClock{}, Log: mgr.GetLogger(),
 		Cached: func(ctx context.Context) (uint64, error) {
 			return revision.Greatest(ctx, mgr.GetClient(), &v1alpha1.IPPoolList{}, &corev1.NodeList{})
 		},

@@ -39,6 +39,13 @@ func (h *Holders) Changed(name string) {
 	}
 }
 
+// LookAgain has every lease looked at, when there is reason to trust no watch.
+func (h *Holders) LookAgain() {
+	for _, e := range h.Journal.All() {
+		h.pending.add(attachmentOf(&e))
+	}
+}
+
 // Fenced tells that a newer claim was heard for an address held here.
 func (h *Holders) Fenced(key bpf.Key) {
 	if e, _, ok := h.Holder(key); ok {
@@ -49,9 +56,7 @@ func (h *Holders) Fenced(key bpf.Key) {
 // Run resumes the whole journal, and from then on what is pending: at once, and
 // again until it succeeds. It returns when ctx ends. Call it once.
 func (h *Holders) Run(ctx context.Context) error {
-	for _, e := range h.Journal.All() {
-		h.pending.add(attachmentOf(&e))
-	}
+	h.LookAgain()
 	var wait time.Duration
 	retry, patience, told := retryFirst, firstPatience, ""
 	audited := h.Clock.Now()

@@ -2,7 +2,6 @@ package revision
 
 import (
 	"context"
-	"net"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,8 +27,8 @@ type Watch struct {
 	Reader client.Reader
 	// Cached returns the greatest revision among what the caches hold.
 	Cached func(context.Context) (uint64, error)
-	// Connections tell when the API server may be another one.
-	Connections *Connections
+	// Outages tell when the API server may hold something else.
+	Outages *Outages
 	// Live is told how far the store has come, whenever it was asked; it may be nil.
 	Live  func(uint64)
 	Clock clock.Clock
@@ -39,7 +38,7 @@ type Watch struct {
 // NeedLeaderElection makes a manager watch also while it does not lead.
 func (*Watch) NeedLeaderElection() bool { return false }
 
-// Start asks the store at every new connection, and from time to time, until
+// Start asks the store after every outage, and from time to time, until
 // ctx ends. It returns a *WentBackError if the store went back.
 func (w *Watch) Start(ctx context.Context) error {
 	var known uint64
@@ -64,7 +63,7 @@ func (w *Watch) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-timer.C():
-		case <-w.Connections.made:
+		case <-w.Outages.over:
 		}
 		timer.Stop()
 	}
@@ -79,27 +78,4 @@ func (w *Watch) ask(ctx context.Context) (live, cached uint64, err error) {
 	}
 	live, err = Live(ctx, w.Reader)
 	return live, cached, err
-}
-
-// Connections tells of new connections. A store does not go back under a
-// connection that lasts: its API server has to be started anew.
-type Connections struct {
-	dialer net.Dialer
-	made   chan struct{}
-}
-
-// NewConnections returns the connections of one process.
-func NewConnections() *Connections { return &Connections{made: make(chan struct{}, 1)} }
-
-// Dial connects; it is the Dial of a rest.Config.
-func (c *Connections) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := c.dialer.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case c.made <- struct{}{}:
-	default:
-	}
-	return conn, nil
 }

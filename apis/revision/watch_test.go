@@ -3,7 +3,7 @@ package revision
 import (
 	"context"
 	"errors"
-	"net"
+	"net/http"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -30,19 +30,19 @@ func (s *store) List(_ context.Context, list client.ObjectList, _ ...client.List
 
 // rig is a watch that runs.
 type rig struct {
-	store  *store
-	cached atomic.Uint64
-	asked  chan uint64
-	ended  chan error
-	clock  *testclock.FakeClock
-	conns  *Connections
+	store   *store
+	cached  atomic.Uint64
+	asked   chan uint64
+	ended   chan error
+	clock   *testclock.FakeClock
+	outages *Outages
 }
 
 func start(t *testing.T, live uint64) *rig {
 	r := &rig{store: &store{}, asked: make(chan uint64, 8), ended: make(chan error, 1),
-		clock: testclock.NewFakeClock(time.Now()), conns: NewConnections()}
+		clock: testclock.NewFakeClock(time.Now()), outages: NewOutages()}
 	r.store.live.Store(live)
-	w := &Watch{Reader: r.store, Clock: r.clock, Connections: r.conns,
+	w := &Watch{Reader: r.store, Clock: r.clock, Outages: r.outages,
 		Cached: func(context.Context) (uint64, error) { return r.cached.Load(), nil },
 		Live:   func(live uint64) { r.asked <- live },
 	}
@@ -80,19 +80,29 @@ func (r *rig) ends(t *testing.T, known, live uint64) {
 	}
 }
 
-// connect makes the store be asked at once.
-func (r *rig) connect(t *testing.T) {
+// answer passes one answer of the API server through the transport.
+func (r *rig) answer(t *testing.T, status int, failure error) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	through := r.outages.Transport(transport(func(*http.Request) (*http.Response, error) {
+		if failure != nil {
+			return nil, failure
+		}
+		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
+	}))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	c, err := r.conns.Dial(t.Context(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+	if response, err := through.RoundTrip(request); err == nil {
+		response.Body.Close()
 	}
-	c.Close()
+}
+
+// outage is one that ends.
+func (r *rig) outage(t *testing.T) {
+	t.Helper()
+	r.answer(t, 0, errors.New("connection refused"))
+	r.answer(t, http.StatusOK, nil)
 }
 
 func TestAProcessGoesOnWhileTheStoreGoesForward(t *testing.T) {
@@ -100,15 +110,15 @@ func TestAProcessGoesOnWhileTheStoreGoesForward(t *testing.T) {
 	for _, live := range []uint64{100, 101, 1_000_000_000} {
 		r.store.live.Store(live)
 		r.cached.Store(live)
-		r.connect(t)
+		r.outage(t)
 		r.hears(t, live)
 	}
 }
 
-func TestAProcessEndsAtTheFirstConnectionToAStoreThatWentBack(t *testing.T) {
+func TestAProcessEndsAfterTheOutageInWhichTheStoreWentBack(t *testing.T) {
 	r := start(t, 100)
 	r.store.live.Store(99)
-	r.connect(t)
+	r.outage(t)
 	r.ends(t, 100, 99)
 }
 
@@ -116,7 +126,7 @@ func TestAProcessEndsWhenItsCachesHoldWhatTheStoreHasLost(t *testing.T) {
 	r := start(t, 100)
 	r.cached.Store(150) // read since the store was asked
 	r.store.live.Store(120)
-	r.connect(t)
+	r.outage(t)
 	r.ends(t, 150, 120)
 }
 
@@ -134,4 +144,25 @@ func TestTheStoreIsAskedFromTimeToTimeAndAgainSoonWhileItIsAway(t *testing.T) {
 	r.store.away.Store(false)
 	step(retry)
 	r.hears(t, 100)
+}
+
+func TestAnOutageIsOverWithTheFirstAnswer(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		answer func(*rig, *testing.T)
+		over   bool
+	}{
+		{"answers only", func(r *rig, t *testing.T) { r.answer(t, 200, nil); r.answer(t, 404, nil); r.answer(t, 409, nil) }, false},
+		{"no connection, then an answer", func(r *rig, t *testing.T) { r.outage(t) }, true},
+		{"no server behind a proxy, then an answer", func(r *rig, t *testing.T) { r.answer(t, 503, nil); r.answer(t, 200, nil) }, true},
+		{"no answer yet", func(r *rig, t *testing.T) { r.answer(t, 503, nil) }, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := &rig{outages: NewOutages()}
+			row.answer(r, t)
+			if got := len(r.outages.over) == 1; got != row.over {
+				t.Errorf("over: %v", got)
+			}
+		})
+	}
 }

@@ -3,18 +3,21 @@ package controlplane
 import (
 	"fmt"
 	"net/netip"
-	"path/filepath"
 )
 
-const frontProxyClient = "front-proxy-client"
+const (
+	frontProxyClient = "front-proxy-client"
+	// etcdName is the only member's.
+	etcdName = "test"
+)
 
 // etcdArguments: no fsync, because the data dies with the cluster.
 func (c Config) etcdArguments() []string {
 	client, peer := c.etcdURL(c.EtcdClientPort), c.etcdURL(c.EtcdPeerPort)
 	return []string{
-		"--name=test", "--data-dir=" + filepath.Join(c.Dir, "etcd"), "--unsafe-no-fsync",
+		"--name=" + etcdName, "--data-dir=" + c.etcdData(), "--unsafe-no-fsync",
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=test=" + peer,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=" + etcdName + "=" + peer,
 	}
 }
 

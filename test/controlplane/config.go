@@ -45,6 +45,7 @@ func (c Config) URL() string {
 	return "https://" + netip.AddrPortFrom(c.Address, uint16(c.Port)).String()
 }
 
+func (c Config) etcdData() string        { return filepath.Join(c.Dir, "etcd") }
 func (c Config) keys() string            { return filepath.Join(c.Dir, "keys") }
 func (c Config) key(name string) string  { return filepath.Join(c.keys(), name) }
 func (c Config) log(name string) string  { return filepath.Join(c.Dir, "log", name+".log") }

@@ -61,8 +61,14 @@ func openAPIDoor(ns *network.Namespace, admin *rest.Config, see func(Moment) err
 		Transport:      transport,
 		FlushInterval:  -1, // watches
 		ModifyResponse: func(r *http.Response) error { return d.answered(r) },
-		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-		ErrorLog:       silent,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+				w.WriteHeader(http.StatusServiceUnavailable) // as a load balancer without a server
+				return
+			}
+			panic(http.ErrAbortHandler)
+		},
+		ErrorLog: silent,
 	}
 	d.url = "http://" + l.Addr().String()
 	d.server = &http.Server{ErrorLog: silent, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/test/apiserver"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/process"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -45,6 +46,8 @@ type Cluster struct {
 	t   testing.TB
 	rig *namespaces.Rig
 	bin string // the programs under test
+
+	controller process.Process
 
 	mu     sync.Mutex
 	made   int // sandboxes, for their names

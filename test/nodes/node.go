@@ -55,7 +55,7 @@ func (c *Cluster) newNode(number int) *Node {
 	c.t.Cleanup(func() { c.check(n.agent.Kill(context.Background())) })
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
-			n.showLog()
+			c.showLog("the agent of "+n.Name, n.log())
 		}
 	})
 	return n
@@ -89,6 +89,14 @@ func (n *Node) StartAgent() error {
 	return err
 }
 
+// ReviveAgent starts an agent that has ended, as a kubelet does.
+func (n *Node) ReviveAgent() error {
+	if n.agent.Alive() {
+		return nil
+	}
+	return n.StartAgent()
+}
+
 // KillAgent ends the agent as kill -9 does.
 func (n *Node) KillAgent() error { return n.agent.Kill(context.Background()) }
 
@@ -102,10 +110,8 @@ func (n *Node) AwaitAgent(ctx context.Context) error {
 			// Its log will say what it does instead.
 			return errors.Join(fmt.Errorf("wait for the agent of %s: %w", n.Name, err), n.agent.Signal(syscall.SIGQUIT))
 		}
-		if !n.agent.Alive() {
-			if err := n.StartAgent(); err != nil {
-				return err
-			}
+		if err := n.ReviveAgent(); err != nil {
+			return err
 		}
 		err = client.Status(ctx)
 	}
@@ -121,12 +127,12 @@ func (n *Node) KillPlugins() error { return n.calls.killPlugins() }
 // ShutAPI puts the API server out of the agent's reach, and back.
 func (n *Node) ShutAPI(shut bool) { n.api.shut.Store(shut) }
 
-// showLog prints the end of the agent's log.
-func (n *Node) showLog() {
-	data, err := os.ReadFile(n.log())
+// showLog prints the end of a program's log.
+func (c *Cluster) showLog(program, file string) {
+	data, err := os.ReadFile(file)
 	if err != nil {
-		n.cluster.t.Log(err)
+		c.t.Log(err)
 		return
 	}
-	n.cluster.t.Logf("log of the agent of %s:\n%s", n.Name, data[max(0, len(data)-logTail):])
+	c.t.Logf("log of %s:\n%s", program, data[max(0, len(data)-logTail):])
 }

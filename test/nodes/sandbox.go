@@ -33,6 +33,16 @@ func (n *Node) NewPod(ctx context.Context, name string, change func(*corev1.Pod)
 	return pod, nil
 }
 
+// NodeOf returns the node of a pod.
+func (c *Cluster) NodeOf(pod *corev1.Pod) *Node {
+	for _, n := range c.Nodes {
+		if n.Name == pod.Spec.NodeName {
+			return n
+		}
+	}
+	return nil
+}
+
 func podOn(node, name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Shop, Name: name}, Spec: corev1.PodSpec{
 		NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}},

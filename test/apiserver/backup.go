@@ -1,0 +1,38 @@
+package apiserver
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// Backup saves what the server's etcd holds and returns the file, which goes
+// with the server.
+func (s *Server) Backup(ctx context.Context) (string, error) {
+	tools, err := etcdTools(ctx)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(s.dir, "backup.db")
+	return file, s.controlPlane.Backup(ctx, tools, file)
+}
+
+// Restore stops the server, replaces what it holds by a backup with flags of
+// etcdutl snapshot restore, and starts it again.
+func (s *Server) Restore(ctx context.Context, file string, flags ...string) error {
+	tools, err := etcdTools(ctx)
+	if err != nil {
+		return err
+	}
+	return s.controlPlane.Restore(ctx, tools, file, flags...)
+}
+
+func etcdTools(ctx context.Context) (string, error) {
+	builder, err := thirdparty.NewBuilder(os.Stderr)
+	if err != nil {
+		return "", err
+	}
+	return builder.Dir(ctx, thirdparty.EtcdTools)
+}

@@ -1,0 +1,105 @@
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+// atOnce is how many calls of the plugin run at a time.
+const atOnce = 8
+
+// crowd makes pods that have no sandbox yet, in turns on the nodes.
+func crowd(t *testing.T, c *nodes.Cluster, name string, size int) []*corev1.Pod {
+	t.Helper()
+	pods := make([]*corev1.Pod, size)
+	var err error
+	for i := range pods {
+		pods[i], err = c.Nodes[i%len(c.Nodes)].NewPod(t.Context(), fmt.Sprintf("%s-%d", name, i), nil)
+		check(t, err)
+	}
+	return pods
+}
+
+// begin gives each pod a sandbox with an address.
+func begin(ctx context.Context, t *testing.T, c *nodes.Cluster, pods []*corev1.Pod) []*nodes.Sandbox {
+	t.Helper()
+	sandboxes := make([]*nodes.Sandbox, len(pods))
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for i, pod := range pods {
+		g.Go(func() (err error) {
+			sandboxes[i], err = c.NodeOf(pod).Begin(ctx, pod)
+			return err
+		})
+	}
+	check(t, g.Wait())
+	return sandboxes
+}
+
+// each does something with all sandboxes, some at a time.
+func each(t *testing.T, sandboxes []*nodes.Sandbox, do func(*nodes.Sandbox) error) {
+	t.Helper()
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for _, s := range sandboxes {
+		g.Go(func() error { return do(s) })
+	}
+	check(t, g.Wait())
+}
+
+// Pods end while the API server is away: no DEL fails, and with its return every
+// lease ends, whatever became of the agent meanwhile.
+func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
+	const size = 50
+	c := nodes.New(t, 1)
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.61")
+	n := c.Nodes[0]
+	for _, v := range []struct {
+		name string
+		// half happens when half of the pods have ended, all when all have.
+		half, all func() error
+	}{
+		{"the agent lives on", func() error { return nil }, func() error { return nil }},
+		{"the agent is killed and starts again meanwhile", n.KillAgent, n.StartAgent},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 4*nodes.Limit)
+			defer cancel()
+			pods := crowd(t, c, fmt.Sprintf("pod-%d", len(v.name)), size)
+			sandboxes := begin(ctx, t, c, pods)
+			check(t, c.LeasesAreLiving(ctx))
+
+			check(t, c.Server.StopAPIServer(ctx))
+			away := time.Now()
+			end := func(s *nodes.Sandbox) error {
+				if err := s.Del(ctx); err != nil {
+					return err
+				}
+				return s.Remove()
+			}
+			each(t, sandboxes[:size/2], end)
+			check(t, v.half())
+			each(t, sandboxes[size/2:], end)
+			check(t, v.all())
+			t.Logf("%d DELs were answered within %s", size, time.Since(away).Round(time.Millisecond))
+			// Each is on disk: with the agent or with the plugin.
+			if err := n.Leftovers(nil); err == nil {
+				t.Error("nobody remembers the DELs")
+			}
+			check(t, c.Server.StartAPIServer(ctx))
+			back := time.Now()
+			c.Eventually(t, "every lease is gone", func() error { return c.LeasesAreLiving(ctx) })
+			t.Logf("%d leases were gone %s after the API server's return", size, time.Since(back).Round(time.Millisecond))
+			check(t, n.AwaitAgent(ctx))
+		})
+	}
+}
