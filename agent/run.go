@@ -179,9 +179,10 @@ func (a *agent) assemble(ctx context.Context) error {
 		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
 		Leases: a.store, Journal: a.journal, Kernel: a.kernel,
 		Allocator: allocator, Warm: keeper,
-		OpenSegment: func(parent int) (holder.Segment, error) { return a.segments.Open(parent) },
-		FindLink:    a.findLink,
-		Share:       a.share, OthersShare: a.othersShare,
+		OpenSegment:  func(parent int) (holder.Segment, error) { return a.segments.Open(parent) },
+		ParentExists: parentExists,
+		FindLink:     a.findLink,
+		Share:        a.share, OthersShare: a.othersShare,
 		Events:  a.events,
 		Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
 	})
