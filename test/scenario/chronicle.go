@@ -87,6 +87,33 @@ func (c *chronicle) of(addr netip.Addr) ([]entry, <-chan struct{}) {
 	return found, c.added
 }
 
+// all returns what was written up to now, and a channel that is closed when there
+// is more.
+func (c *chronicle) all() ([]entry, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.entries[:len(c.entries):len(c.entries)], c.added
+}
+
+// until waits until the whole of the entries matches, and returns them.
+func (c *chronicle) until(ctx context.Context, limit time.Duration, what string, match func([]entry) bool) ([]entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		entries, more := c.all()
+		if match(entries) {
+			return entries, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waited %s for %s: %s", limit, what, lastOf(entries))
+		case <-c.done:
+			return nil, fmt.Errorf("wait for %s: the watch has ended; %s", what, lastOf(entries))
+		case <-more:
+		}
+	}
+}
+
 // wait returns the first entry of an address, not older than since, that matches.
 func (c *chronicle) wait(ctx context.Context, limit time.Duration, addr netip.Addr, since time.Time, what string, match func(entry) bool) (entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
