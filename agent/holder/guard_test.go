@@ -55,6 +55,20 @@ func TestAnInterfaceThatGoesDuringItsADDLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestNothingIsWrittenForAnInterfaceWhoseSegmentCannotBeOpened(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	r.OpenSegment = func(int) (Segment, error) { return nil, bpf.ErrNoDevice }
+	if _, err := r.Add(t.Context(), r.pod("web", "u1")); !errors.Is(err, bpf.ErrNoDevice) || !strings.Contains(err.Error(), "eth1") {
+		t.Errorf("got %v", err)
+	}
+	if n := r.api.calls["create"]; n > 0 {
+		t.Errorf("%d leases were created", n)
+	}
+	if left := r.Journal.All(); len(left) > 0 {
+		t.Errorf("journal %v", left)
+	}
+}
+
 // countedPins counts the guards that could not be pinned.
 type countedPins struct {
 	Metrics

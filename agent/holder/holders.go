@@ -112,7 +112,8 @@ type Options struct {
 	Warm      Warm
 	Journal   Journal
 	Kernel    Kernel
-	// OpenSegment returns the segment of a parent, opening it at first use.
+	// OpenSegment returns the segment of a parent, opening it at first use. It is
+	// called from any thread.
 	OpenSegment func(parent int) (Segment, error)
 	// ParentExists tells whether the node has an interface of that index.
 	ParentExists func(parent int) bool

@@ -4,6 +4,7 @@ package holder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -120,7 +121,13 @@ func (m *machine) start() {
 		}}),
 		Warm:    newMemWarm(),
 		Journal: mortalJournal{book, m.death}, Kernel: mortalKernel{k, m.death},
-		OpenSegment: func(parent int) (Segment, error) { return segments.Open(parent) },
+		OpenSegment: func(parent int) (seg Segment, err error) {
+			failed := m.node.Do(func() error {
+				seg, err = segments.Open(parent)
+				return nil
+			})
+			return seg, errors.Join(failed, err)
+		},
 		OthersShare: func() bool { return true },
 		FindLink: func(netns, ifname string) (Link, error) {
 			i, err := links.Find(netns, ifname)
