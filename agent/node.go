@@ -108,7 +108,7 @@ func (a *agent) othersShare() bool {
 func (a *agent) holdings() []segment.Holding {
 	var held []segment.Holding
 	modes := map[string]*v1alpha1.IPPool{}
-	for _, e := range a.holders.Bound() {
+	for e := range a.holders.Bound() {
 		mac, err := net.ParseMAC(e.MAC)
 		if err != nil {
 			continue

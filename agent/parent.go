@@ -40,7 +40,7 @@ func (a *agent) segmentOf(pool *v1alpha1.IPPool, last string) (seg verify.Segmen
 // those that the pool names, and those that pods of this node use.
 func parents(pool *v1alpha1.IPPool, holders *holder.Holders) []string {
 	names := append([]string{}, pool.Spec.Parents...)
-	for _, e := range holders.Bound() {
+	for e := range holders.Bound() {
 		for _, address := range e.Addresses {
 			if address.Pool == pool.Name {
 				names = append(names, e.Parent)

@@ -26,7 +26,7 @@ func (a *agent) watchStore(outages *revision.Outages) *revision.Watch {
 // storeIsAt tells people of holders whose tokens are ahead of the store, once.
 func (a *agent) storeIsAt(live uint64) {
 	ahead := 0
-	for _, e := range a.holders.Bound() {
+	for e := range a.holders.Bound() {
 		for _, address := range e.Addresses {
 			if address.Token > live {
 				ahead++

@@ -186,7 +186,7 @@ func (a *adding) setAside(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha
 // hint that spares a living pod without a record the collision.
 func (a *adding) heldHere() func(*v1alpha1.IPPool, netip.Addr) bool {
 	held := map[netip.Addr]bool{}
-	for _, e := range a.h.Bound() {
+	for e := range a.h.Bound() {
 		for _, address := range e.Addresses {
 			if e.ParentIndex == a.entry.ParentIndex {
 				held[address.Addr] = true

@@ -109,7 +109,7 @@ func (h *Holders) prepare(parent int) {
 // parents are those that interfaces of this node hang on.
 func (h *Holders) parents() []int {
 	var all []int
-	for _, e := range h.Bound() {
+	for e := range h.Bound() {
 		all = append(all, e.ParentIndex)
 	}
 	slices.Sort(all)

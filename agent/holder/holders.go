@@ -2,9 +2,9 @@ package holder
 
 import (
 	"context"
+	"iter"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,7 +77,7 @@ type Journal interface {
 	Put(journal.Entry) error
 	Remove(containerID, ifname string) error
 	Get(containerID, ifname string) (journal.Entry, bool)
-	All() []journal.Entry
+	All() []journal.Entry // not to be changed
 	Rotations() map[string]netip.Addr
 	PutRotations(map[string]netip.Addr) error
 }
@@ -184,19 +184,25 @@ func New(ctx context.Context, o Options) *Holders {
 // may be under way.
 func (h *Holders) Wait() { h.tasks.Wait() }
 
-// Bound returns the entries whose interfaces hold addresses now.
-func (h *Holders) Bound() []journal.Entry {
-	return slices.DeleteFunc(h.Journal.All(), func(e journal.Entry) bool {
-		return e.Phase != journal.Bound || e.Session != h.Session
-	})
+// Bound yields the entries whose interfaces hold addresses now. They are not to
+// be changed.
+func (h *Holders) Bound() iter.Seq[*journal.Entry] {
+	return func(yield func(*journal.Entry) bool) {
+		all := h.Journal.All()
+		for i := range all {
+			if e := &all[i]; e.Phase == journal.Bound && e.Session == h.Session && !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // Holder returns who holds an address here, if somebody does.
 func (h *Holders) Holder(key bpf.Key) (journal.Entry, journal.Address, bool) {
-	for _, e := range h.Bound() {
+	for e := range h.Bound() {
 		for _, address := range e.Addresses {
-			if keyOf(&e, address) == key {
-				return e, address, true
+			if keyOf(e, address) == key {
+				return *e, address, true
 			}
 		}
 	}

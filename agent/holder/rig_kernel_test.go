@@ -152,7 +152,7 @@ func (m *machine) start() {
 }
 
 func (m *machine) holdings() (held []segment.Holding) {
-	for _, e := range m.Bound() {
+	for e := range m.Bound() {
 		mac, _ := net.ParseMAC(e.MAC)
 		for _, a := range e.Addresses {
 			held = append(held, segment.Holding{Parent: e.ParentIndex, Addr: a.Addr, Network: m.network(a.Network),

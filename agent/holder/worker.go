@@ -112,7 +112,7 @@ func worth(p journal.Phase) int {
 func (h *Holders) resume(ctx context.Context, patience time.Duration) (left int, first error) {
 	todo := h.pending.take()
 	away := false
-	entries := h.Journal.All()
+	entries := slices.Clone(h.Journal.All())
 	slices.SortStableFunc(entries, func(a, b journal.Entry) int {
 		return cmp.Compare(worth(a.Phase), worth(b.Phase))
 	})

@@ -34,7 +34,8 @@ type Journal struct {
 
 	mu      sync.RWMutex
 	entries map[key]Entry
-	// sorted are the entries in the order of All.
+	// sorted are the entries in the order of All. It is replaced, never changed:
+	// each ADD reads it several times.
 	sorted []Entry
 	// extended counts the values that were added to a file.
 	extended  map[key]int
@@ -90,7 +91,6 @@ func (j *Journal) Put(e Entry) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.forget(k)
 	j.remember(k, e)
 	return nil
 }
@@ -146,30 +146,36 @@ func (j *Journal) Get(containerID, ifname string) (Entry, bool) {
 	return e, ok
 }
 
-// All returns all entries, oldest first. The caller must not change their
-// Addresses in place.
+// All returns all entries, oldest first. The caller must not change them.
 func (j *Journal) All() []Entry {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	return slices.Clone(j.sorted)
+	return j.sorted
 }
 
 // remember and forget keep the entries and their order; the caller holds mu, or
 // nobody else has the journal yet.
 func (j *Journal) remember(k key, e Entry) {
+	others := j.without(k)
+	at, _ := slices.BinarySearchFunc(others, e, byAge)
+	j.sorted = slices.Insert(others, at, e)
 	j.entries[k] = e
-	at, _ := slices.BinarySearchFunc(j.sorted, e, byAge)
-	j.sorted = slices.Insert(j.sorted, at, e)
 }
 
 func (j *Journal) forget(k key) {
+	j.sorted = j.without(k)
+	delete(j.entries, k)
+}
+
+// without copies the others in their order, with room for one more.
+func (j *Journal) without(k key) []Entry {
+	others := make([]Entry, 0, len(j.sorted)+1)
 	e, ok := j.entries[k]
 	if !ok {
-		return
+		return append(others, j.sorted...)
 	}
-	delete(j.entries, k)
 	at, _ := slices.BinarySearchFunc(j.sorted, e, byAge)
-	j.sorted = slices.Delete(j.sorted, at, at+1)
+	return append(append(others, j.sorted[:at]...), j.sorted[at+1:]...)
 }
 
 func byAge(a, b Entry) int {
