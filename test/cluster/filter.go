@@ -18,10 +18,16 @@ func (c *Cluster) SplitOff(ctx context.Context, n *Node) error {
 	return c.filter(ctx, fmt.Sprintf("iifname %q drop", port), fmt.Sprintf("oifname %q drop", port))
 }
 
-// LoseFrames has the underlay lose so many of each hundred frames, of a frame to
-// many each copy by itself. JoinUnderlay undoes it.
-func (c *Cluster) LoseFrames(ctx context.Context, percent int) error {
-	return c.filter(ctx, fmt.Sprintf("iifname %q numgen random mod 100 < %d drop", underlayPort("*"), percent))
+// LoseFrames has the cables of nodes to the underlay lose so many of each hundred
+// frames, in both directions. JoinUnderlay undoes it.
+func (c *Cluster) LoseFrames(ctx context.Context, percent map[*Node]int) error {
+	var rules []string
+	for n, p := range percent {
+		for _, direction := range []string{"iifname", "oifname"} {
+			rules = append(rules, fmt.Sprintf("%s %q numgen random mod 100 < %d drop", direction, underlayPort(n.Name()), p))
+		}
+	}
+	return c.filter(ctx, rules...)
 }
 
 // filter replaces the rules for frames that the switches forward; each rule names
