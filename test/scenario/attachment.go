@@ -35,6 +35,11 @@ func attach(definitions ...string) func(*corev1.Pod) {
 // pools, or from those that offer themselves if none is named. Several interfaces
 // of a pod are on one subnet here: sbr lets each answer by itself.
 func (a *act) define(ctx context.Context, name string, pools ...string) error {
+	return a.defineWith(ctx, name, nil, pools...)
+}
+
+// defineWith defines one with capabilities, which are what its pods may ask for.
+func (a *act) defineWith(ctx context.Context, name string, capabilities map[string]any, pools ...string) error {
 	ipam := map[string]any{"type": "fenceline"}
 	if len(pools) > 0 {
 		ipam["default_ipv4_ippool"] = pools
@@ -42,7 +47,7 @@ func (a *act) define(ctx context.Context, name string, pools ...string) error {
 	config, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0", "name": name,
 		"plugins": []any{
-			map[string]any{"type": "macvlan", "master": cluster.UnderlayInterface, "mode": "bridge", "ipam": ipam},
+			map[string]any{"type": "macvlan", "master": cluster.UnderlayInterface, "mode": "bridge", "ipam": ipam, "capabilities": capabilities},
 			map[string]any{"type": "sbr"},
 		},
 	})

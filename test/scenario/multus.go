@@ -13,7 +13,7 @@ import (
 // playMultus: every interface of a pod has an address of its own, also where two
 // are on one pool, and a pool serves the attachments it is meant for.
 func playMultus(ctx context.Context, a *act) error {
-	restricted := a.namespace + "-storage"
+	restricted, requested := a.namespace+"-storage", a.namespace+"-requested"
 	if err := a.stageAttachments(ctx, restricted); err != nil {
 		return err
 	}
@@ -64,7 +64,10 @@ func playMultus(ctx context.Context, a *act) error {
 	}
 	a.figures.add("interfaces reached from another node", len(interfaces))
 	a.story.Say("A pod on another node reaches each of them, and only the interface itself speaks for its address.")
-	if err := a.nothingIsLeft(ctx, a.namespace, restricted); err != nil {
+	if err := a.requests(ctx, requested); err != nil {
+		return err
+	}
+	if err := a.nothingIsLeft(ctx, a.namespace, restricted, requested); err != nil {
 		return err
 	}
 	a.story.Say("The pods end, and no lease is left.")

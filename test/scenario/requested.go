@@ -1,0 +1,84 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// attachAt asks for one more interface with a certain address.
+func attachAt(definition string, addr netip.Addr) (func(*corev1.Pod), error) {
+	text, err := json.Marshal([]any{map[string]any{"name": definition, "ips": []netip.Addr{addr}}})
+	return attach(string(text)), err
+}
+
+// requests: an attachment that asks for a certain address by the capability ips
+// gets it, and is told why it cannot have one that is taken, or outside of its
+// pool.
+func (a *act) requests(ctx context.Context, pool string) error {
+	first, count := 120, 2
+	if err := a.addPool(ctx, pool, v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(first, count)}); err != nil {
+		return err
+	}
+	if err := a.defineWith(ctx, "requested", map[string]any{"ips": true}, pool); err != nil {
+		return err
+	}
+	wanted, outside := a.address(first+1), a.address(first+count)
+	change, err := attachAt("requested", wanted)
+	if err != nil {
+		return err
+	}
+	pod, err := a.runPod(ctx, "asking", a.Node(1), change)
+	if err != nil {
+		return err
+	}
+	interfaces, err := a.interfaces(ctx, pod)
+	if err != nil {
+		return err
+	}
+	if len(interfaces) != 2 || interfaces[1].addr != wanted {
+		return fmt.Errorf("pod asking was to get %s as its second address: %v", wanted, interfaces)
+	}
+	if err := a.boundTo(ctx, wanted, pod.UID); err != nil {
+		return err
+	}
+	a.story.Say("Pod asking asked Multus for %s on %s, and has it.", wanted, interfaces[1].name)
+	for _, refused := range []struct {
+		pod  string
+		addr netip.Addr
+		why  string
+	}{
+		{"late", wanted, fmt.Sprintf("address %s", wanted)},
+		{"astray", outside, fmt.Sprintf("requested address %s for pod %s/astray interface net1: it is outside of the ips of pool %s", outside, a.namespace, pool)},
+	} {
+		if err := a.isRefused(ctx, refused.pod, refused.addr, refused.why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isRefused: people are told why a pod cannot have an address, by both who know.
+func (a *act) isRefused(ctx context.Context, pod string, addr netip.Addr, why string) error {
+	change, err := attachAt("requested", addr)
+	if err != nil {
+		return err
+	}
+	if err := a.startPod(ctx, pod, a.Node(2), change); err != nil {
+		return err
+	}
+	if _, err := a.event(ctx, pod, "FailedCreatePodSandBox", why); err != nil {
+		return err
+	}
+	event, err := a.event(ctx, pod, "AddressRefused", why)
+	if err != nil {
+		return err
+	}
+	a.story.Say("Pod %s asked for %s and waits. Its event says: %q", pod, addr, event.Message)
+	return nil
+}
