@@ -15,6 +15,9 @@ import (
 
 func (m *machine) badInput(t *testing.T) {
 	m.pool(t, "bad", 50)
+	bad := namespace("bad")
+	bad.Annotations = map[string]string{"ipam.fenceline.io/default-ipv4-ippool": "bad"}
+	check(t, m.Create(t.Context(), bad))
 	for _, c := range []struct {
 		rule string
 		pod  func(*corev1.Pod)
@@ -30,15 +33,21 @@ func (m *machine) badInput(t *testing.T) {
 		{"a huge value", saying("ipam.fenceline.io/ippool", strings.Repeat("x", 100_000)), "annotation ipam.fenceline.io/ippool of pod"},
 		{"routes that are none", saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"router"}]`), `"router" is not an IP address`},
 		{"a gateway that nothing reaches", saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"192.168.1.1"}]`), "gw 192.168.1.1 is in the subnet of none of the pools"},
+		{"broken networks", saying("k8s.v1.cni.cncf.io/networks", "[{"), "annotation k8s.v1.cni.cncf.io/networks of pod"},
+		{"a retention that is no duration", saying("ipam.fenceline.io/ip-retention", "2d"), `annotation ipam.fenceline.io/ip-retention is "2d"`},
 		{"an interface that is not there", func(p *corev1.Pod) {
 			saying("k8s.v1.cni.cncf.io/networks", "lan")(p)
 			saying("ipam.fenceline.io/default-route-nic", "etho")(p)
 		}, "the pod has no interface etho"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			m.refuses(t, m.sandbox(from("bad"), c.pod), agentapi.CodeInvalidNetworkConfig, c.says)
+			m.refuses(t, m.sandbox(from("bad"), c.pod), agentapi.CodeInvalidNetworkConfig, c.says, "annotation ", "expected ")
 		})
 	}
+	t.Run("of a namespace", func(t *testing.T) {
+		m.refuses(t, m.sandbox(in("bad")), agentapi.CodeInvalidNetworkConfig,
+			`annotation ipam.fenceline.io/default-ipv4-ippool of namespace bad is "bad"`, "expected ")
+	})
 }
 
 func (m *machine) requested(t *testing.T) {

@@ -2,6 +2,7 @@ package holder
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -34,6 +35,19 @@ func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
 		{"an empty list", pools("[]"), nil, 7, []string{"annotation ipam.fenceline.io/ippools", "0 entries"}},
 		{"a huge value", pool(strings.Repeat("x", 200_000)), nil, 7, []string{"annotation ipam.fenceline.io/ippool", "xxx…", "expected the form"}},
 		{"a subnet, which nobody serves", annotated("ipam.fenceline.io/subnet", `{"ipv4":["s"]}`), nil, 7, []string{"IPSubnet is not available in this version"}},
+		{"more than JSON", pool(`{"ipv4":["v4"]} x`), nil, 7, []string{"more follows after the JSON value"}},
+		{"JSON of another form", pool(`["v4"]`), nil, 7, []string{"not the JSON expected"}},
+		{"nothing", pool(`{}`), nil, 7, []string{"it names nothing"}},
+		{"an empty name", pool(`{"ipv4":["v4",""]}`), nil, 7, []string{"a pool's name is empty"}},
+		{"a pattern that is none", pool(`{"ipv4":["v["]}`), nil, 7, []string{`"v[" is no valid pattern`}},
+		{"the other prefix", annotated("ipam.spidernet.io/ippool", "v4"), nil, 7, []string{"annotation ipam.spidernet.io/ippool of pod shop/web"}},
+		{"a route without a gateway", routes(`[{"dst":"10.8.0.0/16"}]`), nil, 7, []string{"entry 0 has no gw"}},
+		{"a route named twice", routes(`[{"dst":"10.8.0.0/16","gw":"10.0.0.1"},{"dst":"10.8.0.0/16","gw":"10.0.0.2"}]`), nil, 7, []string{"10.8.0.0/16 is named twice"}},
+		{"two networks for one interface", annotated("k8s.v1.cni.cncf.io/networks", "a@net1,b@net1"), nil, 7, []string{"two networks make the interface net1"}},
+		{"two default networks", annotated("v1.multus-cni.io/default-network", "a,b"), nil, 7, []string{"it names 2 networks"}},
+		{"a retention that is no duration", annotated("ipam.fenceline.io/ip-retention", "2d"), nil, 7, []string{"expected forever, a duration such as 48h, or a number of hours"}},
+		{"a huge retention", annotated("ipam.fenceline.io/ip-retention", strings.Repeat("x", 200_000)), nil, 7, []string{"expected forever"}},
+		{"a fixed address neither wanted nor not", annotated("ipam.fenceline.io/static-ip", "maybe"), nil, 7, []string{"expected true or false"}},
 		{"routes that are none", routes(`[{"dst":"10.8.0.0/16","gw":"router"}]`), nil, 7, []string{"annotation ipam.fenceline.io/routes", `"router" is not an IP address`, `expected the form [{"dst": "10.0.0.0/16", "gw": "192.168.1.1"}]`}},
 		{"a route of a family that the pod does not get", routes(`[{"dst":"fd08::/16","gw":"fd00::1"}]`), nil, 7, []string{"gets no address of this family"}},
 		{"an interface for the default route that is empty", annotated("ipam.fenceline.io/default-route-nic", ""), nil, 7, []string{"it names no interface", "expected the form eth0"}},
@@ -62,7 +76,11 @@ func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
 			if len(events) != 1 || !strings.HasPrefix(events[0], "Warning AddressRefused ") {
 				t.Fatalf("events %q", events)
 			}
-			for _, part := range c.says {
+			says := c.says
+			if c.code == agentapi.CodeInvalidNetworkConfig {
+				says = append(says, ofAnnotation(c.pod)...)
+			}
+			for _, part := range says {
 				if !strings.Contains(text, part) {
 					t.Errorf("the error %q does not say %q", text, part)
 				}
@@ -76,6 +94,19 @@ func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
 			r.wantNothing()
 		})
 	}
+}
+
+// ofAnnotation is what must be told of the one annotation that a pod was given:
+// its name, its value or the beginning of it, and the form expected.
+func ofAnnotation(annotate func(*corev1.Pod)) []string {
+	pod := &corev1.Pod{}
+	annotate(pod)
+	says := []string{"expected "}
+	for key, value := range pod.Annotations {
+		quoted := strconv.Quote(value[:min(len(value), 200)])
+		says = append(says, "annotation "+key, "is "+quoted[:len(quoted)-1])
+	}
+	return says
 }
 
 func TestBadInputOfANamespace(t *testing.T) {

@@ -74,12 +74,6 @@ func keptFor(kept []v1alpha1.IPLease, f ipam.Family) *v1alpha1.IPLease {
 // while the address is still bound elsewhere, and fails rather than hand out a
 // different one.
 func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLease) (boundAddress, error) {
-	pool := poolOf(f, l)
-	if pool == nil {
-		return boundAddress{}, agentapi.Errorf(agentapi.CodeNoPool,
-			"%s is kept for pod %s/%s, but its pool %s does not serve the pod on node %s%s; delete lease %s to give the address up",
-			l.Spec.Address, a.who.Namespace, a.who.Pod, l.Spec.Pool, a.h.Node, rejectionOf(f, l), l.Name)
-	}
 	addr, err := netip.ParseAddr(l.Spec.Address)
 	if err != nil {
 		return boundAddress{}, fmt.Errorf("address of lease %s: %w", l.Name, err)
@@ -87,6 +81,12 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 	if f.Requested.IsValid() && f.Requested != addr {
 		return boundAddress{}, &ipam.RequestedError{Addr: f.Requested, Interface: f.Interface,
 			Problem: fmt.Sprintf("%s is kept for the pod; delete lease %s to give it up", addr, l.Name)}
+	}
+	pool := poolOf(f, l)
+	if pool == nil {
+		return boundAddress{}, agentapi.Errorf(agentapi.CodeNoPool,
+			"%s is kept for pod %s/%s, but its pool %s does not serve the pod on node %s%s; delete lease %s to give the address up",
+			l.Spec.Address, a.who.Namespace, a.who.Pod, l.Spec.Pool, a.h.Node, rejectionOf(f, l), l.Name)
 	}
 	for a.boundElsewhere(l) {
 		if !a.h.waitFor(ctx, keptRetry) {

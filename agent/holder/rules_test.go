@@ -150,12 +150,14 @@ func TestAClosedPoolGivesNoNewAddressInPlaceOfAKeptOne(t *testing.T) {
 }
 
 func TestAnotherAddressThanTheKeptOneIsAskedFor(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+	r := newRig(t, v4("10.0.0.2-10.0.0.9"), pool("v4-too", "10.1.0.0/24", v1alpha1.ModeEnforce))
 	r.api.put(held("10.0.0.2", retained))
 	web := r.pod("web-0", "u1", ofStatefulSet)
-	web.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.5")}
-	if text := r.refused(agentapi.CodeAddressRefused, web); !strings.Contains(text, "10.0.0.5") || !strings.Contains(text, "10.0.0.2 is kept for the pod") {
-		t.Error(text)
+	for _, addr := range []string{"10.0.0.5", "10.1.0.5"} {
+		web.IPs = []netip.Addr{netip.MustParseAddr(addr)}
+		if text := r.refused(agentapi.CodeAddressRefused, web); !strings.Contains(text, addr) || !strings.Contains(text, "10.0.0.2 is kept for the pod") {
+			t.Error(text)
+		}
 	}
 	r.want("10.0.0.2 Retained")
 	web.IPs = []netip.Addr{two}

@@ -30,11 +30,11 @@ func ParseRetention(annotations map[string]string) (*LeaseRetention, error) {
 	switch static {
 	case "", "true", "false":
 	default:
-		return nil, fmt.Errorf("annotation %s is %q, expected true or false", staticKey, static)
+		return nil, fmt.Errorf("annotation %s is %.256q, expected true or false", staticKey, static)
 	}
 	switch {
 	case static == "false" && retention != "":
-		return nil, fmt.Errorf("annotation %s is %q, but %s is false: remove one of them", key, retention, staticKey)
+		return nil, fmt.Errorf("annotation %s is %.256q, but %s is false: remove one of them", key, retention, staticKey)
 	case retention == "forever", retention == "" && static == "true":
 		return &LeaseRetention{Policy: RetainForever}, nil
 	case retention == "":
@@ -42,7 +42,7 @@ func ParseRetention(annotations map[string]string) (*LeaseRetention, error) {
 	}
 	d, err := parseDuration(retention)
 	if err != nil {
-		return nil, fmt.Errorf("annotation %s is %q, expected forever, a duration such as 48h, or a number of hours: %w", key, retention, err)
+		return nil, fmt.Errorf("annotation %s is %.256q, expected forever, a duration such as 48h, or a number of hours: %w", key, retention, err)
 	}
 	return &LeaseRetention{Policy: RetainFor, Duration: &metav1.Duration{Duration: d}}, nil
 }
