@@ -14,6 +14,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -33,17 +34,17 @@ var addPools = []struct {
 	adds  int
 	waits string
 }{
-	{"off", v1alpha1.ModeOff, 0, 120, "the create, on demand"},
-	{"warm", v1alpha1.ModeEnforce, 64, 60, "the update of a Warm lease (default mode)"},
+	{"off", v1alpha1.ModeOff, 0, 120, "the create, on demand; goal 1.2 and 1.4 × create"},
+	{"warm", v1alpha1.ModeEnforce, 64, 60, "the update of a Warm lease (default mode); goal 1.3 and 1.5 × update"},
 	{"observe", v1alpha1.ModeObserve, 0, 20, "the create and the probe, 3 × 50 ms"},
 	{"enforce", v1alpha1.ModeEnforce, 0, 20, "the create, the probe and the claim, 30 ms (default mode)"},
 }
 
-// How long an ADD takes, from the plugin's request on the socket to its answer:
-// the whole agent, a real API server and kernel, macvlan interfaces. Creates
-// and updates of equal leases by the same API server take turns with the ADDs,
-// so that the ratios stand whatever the machine. The plugin's own start is
-// measured by BenchmarkExec.
+// How long an ADD takes: in the agent, as its metric counts it, and with the way
+// over the socket and back. The whole agent, a real API server and kernel, and
+// macvlan interfaces take part. Creates and updates of equal leases by the same
+// API server take turns with the ADDs, so that the ratios stand whatever the
+// machine. The plugin's own start is measured by TestTimeOfTheProcess.
 func TestLatencyOfADD(t *testing.T) {
 	logToFile(t)
 	m := start(t)
@@ -70,7 +71,7 @@ func TestLatencyOfADD(t *testing.T) {
 		}
 	}
 	var creates, updates []time.Duration
-	adds := make([][]time.Duration, len(addPools))
+	adds := make([]addTimes, len(addPools))
 	pace := time.NewTicker(addPace)
 	defer pace.Stop()
 	for n := 1; ; n++ {
@@ -81,7 +82,7 @@ func TestLatencyOfADD(t *testing.T) {
 			}
 			left = true
 			<-pace.C
-			adds[i] = append(adds[i], m.timedAdd(requests[i][n]))
+			m.timedAdd(requests[i][n], &adds[i])
 		}
 		if !left {
 			break
@@ -111,13 +112,37 @@ func (m *machine) addPool(i int) {
 	check(m.t, m.Status().Update(m.t.Context(), pool))
 }
 
-func (m *machine) timedAdd(r agentapi.AddRequest) time.Duration {
+// addTimes are how long ADDs took, as the plugin sees it and as the agent does.
+type addTimes struct{ plugin, agent []time.Duration }
+
+func (m *machine) timedAdd(r agentapi.AddRequest, took *addTimes) {
 	m.t.Helper()
+	before := m.timeInADDs()
 	start := time.Now()
 	_, err := m.agent.Add(m.t.Context(), r)
-	took := time.Since(start)
+	took.plugin = append(took.plugin, time.Since(start))
 	check(m.t, err)
-	return took
+	took.agent = append(took.agent, m.timeInADDs()-before)
+}
+
+// timeInADDs is how long all ADDs together have taken the agent.
+func (m *machine) timeInADDs() time.Duration {
+	m.t.Helper()
+	families, err := ctrlmetrics.Registry.Gather()
+	check(m.t, err)
+	for _, f := range families {
+		if f.GetName() != "fenceline_cni_duration_seconds" {
+			continue
+		}
+		for _, metric := range f.GetMetric() {
+			for _, l := range metric.GetLabel() {
+				if l.GetValue() == "ADD" {
+					return time.Duration(metric.GetHistogram().GetSampleSum() * float64(time.Second))
+				}
+			}
+		}
+	}
+	return 0
 }
 
 // rawCreate creates a lease as large as that of an ADD.
@@ -154,16 +179,16 @@ func (m *machine) rawUpdate(l *v1alpha1.IPLease, took *[]time.Duration) {
 }
 
 // latencyTable compares ADDs with what a client pays for the same write.
-func latencyTable(creates, updates []time.Duration, adds [][]time.Duration) string {
+func latencyTable(creates, updates []time.Duration, adds []addTimes) string {
 	var table strings.Builder
 	slices.Sort(creates)
 	slices.Sort(updates)
 	fmt.Fprintf(&table, "in turns, %s apart; × is the ratio to the raw write\n", addPace)
-	fmt.Fprintf(&table, "%-22s %4s %9s %8s %8s %9s %8s %8s %9s   %s\n", "", "n",
+	fmt.Fprintf(&table, "%-26s %4s %9s %8s %8s %9s %8s %8s %9s   %s\n", "", "n",
 		"p50", "× create", "× update", "p99", "× create", "× update", "slowest", "an ADD waits for")
 	row := func(name string, took []time.Duration, waits string) {
 		slices.Sort(took)
-		fmt.Fprintf(&table, "%-22s %4d", name, len(took))
+		fmt.Fprintf(&table, "%-26s %4d", name, len(took))
 		for _, p := range []int{50, 99} {
 			d := percentile(took, p)
 			fmt.Fprintf(&table, " %6.1f ms %8.2f %8.2f", d.Seconds()*1000,
@@ -174,7 +199,8 @@ func latencyTable(creates, updates []time.Duration, adds [][]time.Duration) stri
 	row("raw create of a lease", creates, "")
 	row("raw update of a lease", updates, "")
 	for i, p := range addPools {
-		row(fmt.Sprintf("ADD, pool %s", p.name), adds[i], p.waits)
+		row(fmt.Sprintf("ADD, pool %s", p.name), adds[i].agent, p.waits)
+		row("    and over the socket", adds[i].plugin, "")
 	}
 	return table.String()
 }

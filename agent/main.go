@@ -48,6 +48,7 @@ func command() *cobra.Command {
 			if s.remove {
 				return remover(c.Context(), s)
 			}
+			saveMemory()
 			return run(c.Context(), s)
 		},
 	}

@@ -219,6 +219,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		a.mgr.Add(manager.RunnableFunc(keeper.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.recordConflicts)),
 		a.mgr.Add(server),
+		a.mgr.Add(manager.RunnableFunc(a.shed)),
 		a.mgr.Add(manager.RunnableFunc(a.installConflist)),
 		a.mgr.AddHealthzCheck("alive", func(*http.Request) error { return nil }),
 		a.mgr.AddReadyzCheck("add", func(r *http.Request) error { return a.status(r.Context()) }),

@@ -8,42 +8,60 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 )
 
-// BenchmarkExec measures what a runtime pays for one call of an IPAM plugin: from
-// exec to exit, ADD and DEL, with an agent that answers at once, beside host-local.
-// What the agent itself takes is measured at the agent.
-func BenchmarkExec(b *testing.B) {
-	dir := binaries(b)
-	n := newNode(b)
-	listen(b, n, answers{add: dualStack()})
+// execRounds is how often each plugin is called with each verb.
+const execRounds = 200
+
+// What a runtime pays for one call of an IPAM plugin, from exec to exit: ADD and
+// DEL with an agent that answers at once, in turns with host-local. What the
+// agent itself takes is measured at the agent.
+func TestTimeOfTheProcess(t *testing.T) {
+	dir := binaries(t)
+	n := newNode(t)
+	listen(t, n, answers{add: dualStack()})
 	configurations := map[string][]byte{
 		pluginType: n.conf("macvlan", "1.1.0", ""),
 		"host-local": fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"underlay","type":"macvlan","ipam":{"type":"host-local",
 			"dataDir":%q,"ranges":[[{"subnet":"10.0.0.0/8"}],[{"subnet":"2001:db8::/64"}]]}}`, filepath.Join(n.dir, "host-local")),
 	}
-	for _, name := range []string{"host-local", pluginType} {
-		b.Run(name, func(b *testing.B) {
-			for i := 0; b.Loop(); i++ {
-				for _, verb := range []string{"ADD", "DEL"} {
-					plugin := exec.CommandContext(b.Context(), filepath.Join(dir, name))
-					plugin.Env = []string{
-						"CNI_COMMAND=" + verb, fmt.Sprintf("CNI_CONTAINERID=c%d", i), "CNI_IFNAME=eth0",
-						"CNI_PATH=" + dir, "CNI_NETNS=/run/netns/none", "CNI_ARGS=" + podArgs,
-					}
-					plugin.Stdin = bytes.NewReader(configurations[name])
-					if out, err := plugin.Output(); err != nil {
-						b.Fatalf("%s %s: %v\n%s", name, verb, err, out)
-					}
+	took := map[string][]time.Duration{}
+	for i := range execRounds {
+		for name, configuration := range configurations {
+			for _, verb := range []string{"ADD", "DEL"} {
+				plugin := exec.CommandContext(t.Context(), filepath.Join(dir, name))
+				plugin.Env = []string{
+					"CNI_COMMAND=" + verb, fmt.Sprintf("CNI_CONTAINERID=c%d", i), "CNI_IFNAME=eth0",
+					"CNI_PATH=" + dir, "CNI_NETNS=/run/netns/none", "CNI_ARGS=" + podArgs,
+				}
+				plugin.Stdin = bytes.NewReader(configuration)
+				start := time.Now()
+				out, err := plugin.Output()
+				took[name] = append(took[name], time.Since(start))
+				if err != nil {
+					t.Fatalf("%s %s: %v\n%s", name, verb, err, out)
 				}
 			}
-			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(2*b.N), "µs/call")
-			info, err := os.Stat(filepath.Join(dir, name))
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportMetric(float64(info.Size())/1e6, "MB")
-		})
+		}
 	}
+	var table strings.Builder
+	fmt.Fprintf(&table, "\n%-12s %6s %9s %9s %8s   (goal: p50 ≤ 1.5 × host-local)\n", "", "calls", "p50", "p99", "MB")
+	median := map[string]float64{}
+	for _, name := range []string{"host-local", pluginType} {
+		all := took[name]
+		slices.Sort(all)
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		median[name] = all[len(all)/2].Seconds() * 1000
+		fmt.Fprintf(&table, "%-12s %6d %6.1f ms %6.1f ms %8.1f\n", name, len(all), median[name],
+			all[len(all)*99/100].Seconds()*1000, float64(info.Size())/1e6)
+	}
+	fmt.Fprintf(&table, "%s / host-local, p50: %.2f", pluginType, median[pluginType]/median["host-local"])
+	t.Log(table.String())
 }
