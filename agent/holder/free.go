@@ -23,7 +23,7 @@ const (
 	freshSighting = 30 * time.Second
 	// exhaustedFirst and exhaustedMost are how soon an ADD looks again whether a
 	// full pool has got an address back.
-	exhaustedFirst = 250 * time.Millisecond
+	exhaustedFirst = 50 * time.Millisecond
 	exhaustedMost  = 2 * time.Second
 	// answerMargin is kept back of an ADD's deadline for the answer.
 	answerMargin = 3 * time.Second
@@ -32,6 +32,7 @@ const (
 // bindFree gets a free address. A pool that is full only because leases in it
 // are Warm or being verified is waited for, since the runtime's own retry is slow.
 func (a *adding) bindFree(ctx context.Context, f ipam.Family) (boundAddress, error) {
+	missed := false
 	for wait := exhaustedFirst; ; wait = min(2*wait, exhaustedMost) {
 		b, err := a.tryFree(ctx, f)
 		var none *ipam.NoPoolError
@@ -45,8 +46,11 @@ func (a *adding) bindFree(ctx context.Context, f ipam.Family) (boundAddress, err
 		switch {
 		case comingErr != nil:
 			return boundAddress{}, comingErr
-		case coming == 0:
+		case coming == 0 && missed:
 			return boundAddress{}, err
+		case coming == 0:
+			// What was coming may have come between the try and the count.
+			missed = true
 		case !a.h.waitFor(ctx, wait):
 			return boundAddress{}, crowded(err, coming)
 		}

@@ -220,6 +220,17 @@ func TestALaterPoolsReadyAddressWaitsForTheEarlierPoolToLookFull(t *testing.T) {
 	}
 }
 
+// freedBeforeCounted has a lease end just before somebody counts what is coming.
+type freedBeforeCounted struct {
+	Leases
+	free func()
+}
+
+func (f freedBeforeCounted) ComingFree(ctx context.Context, pool string) (int, error) {
+	f.free()
+	return f.Leases.ComingFree(ctx, pool)
+}
+
 func TestAFullPoolIsWaitedForWhileOthersKeepAddressesReady(t *testing.T) {
 	other := func(s *v1alpha1.IPLeaseSpec) { s.State, s.Holder = v1alpha1.StateWarm, nil }
 	t.Run("until one is given up", func(t *testing.T) {
@@ -233,6 +244,15 @@ func TestAFullPoolIsWaitedForWhileOthersKeepAddressesReady(t *testing.T) {
 		if _, err := r.Add(ctx, r.pod("web-0", "u1")); err != nil {
 			t.Fatal(err)
 		}
+		r.want("10.0.0.2 Bound")
+	})
+	t.Run("and one that is freed before it is counted is not missed", func(t *testing.T) {
+		r := newRig(t, v4("10.0.0.2"))
+		l := held("10.0.0.2", quarantined(v1alpha1.ReasonPodGone))
+		r.api.put(l)
+		r.api.freed = nil
+		r.Leases = freedBeforeCounted{r.Leases, func() { r.api.drop(l) }}
+		r.add(r.pod("web-0", "u1"))
 		r.want("10.0.0.2 Bound")
 	})
 	t.Run("and is not called exhausted at the deadline", func(t *testing.T) {

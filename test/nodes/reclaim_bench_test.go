@@ -1,0 +1,194 @@
+//go:build bench
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/process"
+)
+
+const (
+	liveRounds, cutRounds = 100, 20
+	// probeWindow is what a verification of a holder that is silent takes: three
+	// rounds of 50 ms.
+	probeWindow = 150 * time.Millisecond
+	// onlyAddress is all that the pool of the reclaims has.
+	onlyAddress = "10.90.0.2"
+)
+
+// TestTimeOfAReclaim prints how long an address is out of use that is taken by
+// force: from the moment it is due until it is free, and until the pod that
+// waited for it has its answer. Controller, agents and plugin are processes;
+// the pool has one address.
+func TestTimeOfAReclaim(t *testing.T) {
+	c := New(t, 3)
+	startController(t, c)
+	// Whoever verifies hears others only by what they claim.
+	c.Pool("others", "10.91.0.0/24", "10.91.0.2-10.91.0.9")
+	for _, n := range c.Nodes {
+		pod, err := n.NewPod(t.Context(), "other-"+n.Name, nil)
+		c.check(err)
+		_, err = n.Begin(t.Context(), pod)
+		c.check(err)
+	}
+	only := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "only"}, Spec: v1alpha1.IPPoolSpec{
+		Subnet: "10.90.0.0/24", IPs: []string{onlyAddress}, Parents: []string{namespaces.Parent},
+		Reclaim: &v1alpha1.Reclaim{ExtraGrace: &metav1.Duration{}, Cooldown: &metav1.Duration{}},
+	}}
+	c.check(c.Create(t.Context(), only))
+
+	watcher, err := client.NewWithWatch(c.Server.Admin(), client.Options{Scheme: c.Scheme()})
+	c.check(err)
+	r := &reclaims{Cluster: c, watcher: watcher}
+	r.measure(t, "a live node, whose DEL never came", liveRounds, reclaim{})
+	// The agents are dead as well, whose return takes less time than a lost watch's.
+	r.measure(t, "a cut node, whose kernel acknowledges", cutRounds, reclaim{fall: (*Node).KillAgent, rise: (*Node).StartAgent})
+	r.measure(t, "a node without power", cutRounds, reclaim{
+		fall: func(n *Node) error { return errors.Join(n.KillAgent(), n.CutUnderlay()) },
+		rise: func(n *Node) error { return errors.Join(n.HealUnderlay(), n.StartAgent()) },
+	})
+	load, err := os.ReadFile("/proc/loadavg")
+	c.check(err)
+	t.Logf("the machine's load is %s on %d CPUs; a probe window is %s", strings.Fields(string(load))[0], runtime.NumCPU(), probeWindow)
+}
+
+// startController starts the controller as the chart does, without a leader's Lease.
+func startController(t *testing.T, c *Cluster) {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "controller.log")
+	cmd := exec.Command(filepath.Join(c.bin, "controller"), "--namespace", System, "--leader-elect=false",
+		"--metrics-address", "127.0.0.1:0", "--health-address", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Server.Kubeconfig())
+	controller, err := process.Start("controller", cmd, log)
+	c.check(err)
+	t.Cleanup(func() { c.check(controller.Kill(context.Background())) })
+}
+
+// reclaim is what happens to the node of the holder; nil: nothing.
+type reclaim struct {
+	fall, rise func(*Node) error
+}
+
+// reclaims takes the only address from one pod after the other.
+type reclaims struct {
+	*Cluster
+	watcher client.WithWatch
+	pods    int
+}
+
+// span are the durations of one part of all rounds.
+type span []time.Duration
+
+func (s span) String() string {
+	slices.Sort(s)
+	at := func(share float64) time.Duration { return s[int(share*float64(len(s)-1))].Round(time.Millisecond) }
+	return fmt.Sprintf("p50 %s, p99 %s", at(0.5), at(0.99))
+}
+
+func (r *reclaims) measure(t *testing.T, name string, rounds int, how reclaim) {
+	t.Helper()
+	var quarantine, free, served, freeAfter, servedAfter span
+	for range rounds {
+		m := r.round(t, how)
+		quarantine, free, served = append(quarantine, m.quarantined.Sub(m.due)), append(free, m.freed.Sub(m.due)), append(served, m.served.Sub(m.due))
+		freeAfter, servedAfter = append(freeAfter, m.freed.Sub(m.quarantined)), append(servedAfter, m.served.Sub(m.quarantined))
+	}
+	t.Logf("%s, %d rounds: due to quarantined %s; due to free %s; due to served %s; quarantined to free %s; quarantined to served %s",
+		name, rounds, quarantine, free, served, freeAfter, servedAfter)
+}
+
+// moments of one round.
+type moments struct{ due, quarantined, freed, served time.Time }
+
+func (r *reclaims) pod(t *testing.T, n *Node) *corev1.Pod {
+	t.Helper()
+	r.pods++
+	pod, err := n.NewPod(t.Context(), fmt.Sprintf("p%d", r.pods), func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"ipam.fenceline.io/ippool": `{"ipv4":["only"]}`}
+		p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
+	})
+	r.check(err)
+	return pod
+}
+
+func (r *reclaims) round(t *testing.T, how reclaim) moments {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*Limit)
+	defer cancel()
+	victim, successors := r.Nodes[0], r.Nodes[1]
+	old, err := victim.Begin(ctx, r.pod(t, victim))
+	r.check(err)
+	next, err := successors.NewSandbox(r.pod(t, successors))
+	r.check(err)
+	if how.fall != nil {
+		r.check(how.fall(victim))
+		r.ready(t, victim, corev1.ConditionUnknown)
+	}
+
+	var m moments
+	leases, err := r.watcher.Watch(ctx, &v1alpha1.IPLeaseList{}, client.MatchingFields{"metadata.name": onlyAddress})
+	r.check(err)
+	defer leases.Stop()
+	m.due = time.Now()
+	r.check(r.ForgetPod(ctx, old.Pod))
+	served := make(chan error, 1)
+	for m.freed.IsZero() {
+		event, ok := <-leases.ResultChan()
+		if !ok {
+			lease := &v1alpha1.IPLease{}
+			r.check(r.Get(t.Context(), client.ObjectKey{Name: onlyAddress}, lease))
+			t.Fatalf("it was due at %s and is not free: %s %s, node %s: %s",
+				m.due, lease.Spec.State, lease.Spec.Reason, lease.Spec.NodeName, lease.Spec.Message)
+		}
+		lease := event.Object.(*v1alpha1.IPLease)
+		switch {
+		case event.Type == apiwatch.Deleted:
+			m.freed = time.Now()
+		case lease.Spec.State == v1alpha1.StateQuarantined && m.quarantined.IsZero():
+			m.quarantined = time.Now()
+			go func() {
+				err := next.Add(ctx)
+				m.served = time.Now()
+				served <- err
+			}()
+		}
+	}
+	r.check(<-served)
+
+	r.check(next.End(ctx))
+	r.check(r.ForgetPod(ctx, next.Pod))
+	if how.rise != nil {
+		r.check(how.rise(victim))
+		r.check(victim.AwaitAgent(ctx))
+		r.ready(t, victim, corev1.ConditionTrue)
+	}
+	r.check(old.End(ctx))
+	return m
+}
+
+// ready says of a node what its heartbeats would.
+func (r *reclaims) ready(t *testing.T, n *Node, status corev1.ConditionStatus) {
+	t.Helper()
+	r.check(r.Get(t.Context(), client.ObjectKeyFromObject(n.Object), n.Object))
+	n.Object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now()}}
+	r.check(r.Status().Update(t.Context(), n.Object))
+}
