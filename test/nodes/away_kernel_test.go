@@ -101,5 +101,8 @@ func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
 			t.Logf("%d leases were gone %s after the API server's return", size, time.Since(back).Round(time.Millisecond))
 			check(t, n.AwaitAgent(ctx))
 		})
+		if t.Failed() {
+			return
+		}
 	}
 }

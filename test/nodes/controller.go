@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/fenceline/fenceline/test/process"
 )
@@ -14,11 +15,9 @@ import (
 func (c *Cluster) StartController() {
 	c.t.Helper()
 	c.check(c.startController())
-	c.t.Cleanup(func() { c.check(c.controller.Kill(context.Background())) })
 	c.t.Cleanup(func() {
-		if c.t.Failed() {
-			c.showLog("controller", c.controllerLog())
-		}
+		c.check(c.controller.Kill(context.Background()))
+		c.closeLog("the controller", c.controllerLog())
 	})
 }
 
@@ -29,6 +28,32 @@ func (c *Cluster) startController() error {
 	var err error
 	c.controller, err = process.Start("controller", cmd, c.controllerLog())
 	return err
+}
+
+// Supervise starts a node's agent again whenever it ends, until stop is called.
+func (c *Cluster) Supervise(n *Node) (stop func()) {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.supervise(ctx) }()
+	return func() {
+		cancel()
+		c.check(<-done)
+	}
+}
+
+func (n *Node) supervise(ctx context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := n.ReviveAgent(); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // Revive starts what has ended by itself, as kubelets do.

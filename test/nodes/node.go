@@ -1,11 +1,13 @@
 package nodes
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -33,7 +35,9 @@ type Node struct {
 	bpffs   string
 	api     *apiDoor
 	calls   *socketDoor
-	agent   process.Process
+
+	starting sync.Mutex
+	agent    process.Process
 }
 
 // newNode makes a node whose agent does not run yet.
@@ -52,12 +56,8 @@ func (c *Cluster) newNode(number int) *Node {
 	c.check(err)
 	c.t.Cleanup(func() { n.calls.listener.Close() })
 	c.t.Cleanup(func() { c.check(n.removePins()) })
-	c.t.Cleanup(func() { c.check(n.agent.Kill(context.Background())) })
-	c.t.Cleanup(func() {
-		if c.t.Failed() {
-			c.showLog("the agent of "+n.Name, n.log())
-		}
-	})
+	c.t.Cleanup(func() { c.check(n.KillAgent()) })
+	c.t.Cleanup(func() { c.closeLog("the agent of "+n.Name, n.log()) })
 	return n
 }
 
@@ -80,6 +80,12 @@ func (n *Node) spool() spool.Dir    { return spool.Dir(filepath.Join(n.state(), 
 
 // StartAgent starts the agent; see AwaitAgent.
 func (n *Node) StartAgent() error {
+	n.starting.Lock()
+	defer n.starting.Unlock()
+	return n.startAgent()
+}
+
+func (n *Node) startAgent() error {
 	cmd := n.Command(context.Background(), filepath.Join(n.cluster.bin, "agent"),
 		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-"+n.Name,
 		"--state-dir", n.state(), "--socket", n.agentSocket(), "--bpf-dir", n.pins())
@@ -91,14 +97,20 @@ func (n *Node) StartAgent() error {
 
 // ReviveAgent starts an agent that has ended, as a kubelet does.
 func (n *Node) ReviveAgent() error {
+	n.starting.Lock()
+	defer n.starting.Unlock()
 	if n.agent.Alive() {
 		return nil
 	}
-	return n.StartAgent()
+	return n.startAgent()
 }
 
 // KillAgent ends the agent as kill -9 does.
-func (n *Node) KillAgent() error { return n.agent.Kill(context.Background()) }
+func (n *Node) KillAgent() error {
+	n.starting.Lock()
+	defer n.starting.Unlock()
+	return n.agent.Kill(context.Background())
+}
 
 // AwaitAgent returns once ADD is served. An agent that has ended is started
 // again, as by a kubelet: one that was killed may hold its lock for a moment longer.
@@ -127,12 +139,18 @@ func (n *Node) KillPlugins() error { return n.calls.killPlugins() }
 // ShutAPI puts the API server out of the agent's reach, and back.
 func (n *Node) ShutAPI(shut bool) { n.api.shut.Store(shut) }
 
-// showLog prints the end of a program's log.
-func (c *Cluster) showLog(program, file string) {
+// closeLog looks at the log of a program that has ended: it must not have
+// panicked, and if the test has failed, its end is shown.
+func (c *Cluster) closeLog(program, file string) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		c.t.Log(err)
+		c.t.Error(err)
 		return
 	}
-	c.t.Logf("log of %s:\n%s", program, data[max(0, len(data)-logTail):])
+	if _, panicked, found := bytes.Cut(data, []byte("panic: ")); found {
+		c.t.Errorf("%s panicked: %.2000s", program, panicked)
+	}
+	if c.t.Failed() {
+		c.t.Logf("log of %s:\n%s", program, data[max(0, len(data)-logTail):])
+	}
 }

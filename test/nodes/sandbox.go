@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -60,9 +61,10 @@ type Sandbox struct {
 	*network.Namespace
 	ContainerID string
 	Pod         *corev1.Pod
-	// Addr and MAC are those of the last ADD that succeeded.
-	Addr netip.Addr
-	MAC  net.HardwareAddr
+	// Addr and MAC are those of the last ADD that succeeded, which was Since then.
+	Addr  netip.Addr
+	MAC   net.HardwareAddr
+	Since time.Time
 
 	node    *Node
 	config  *libcni.NetworkConfigList
@@ -125,16 +127,22 @@ func (s *Sandbox) Add(ctx context.Context) error {
 	c := s.node.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.living[s] = true
+	c.living[s], s.Since = true, time.Now()
 	return nil
+}
+
+// Abandon tells that the sandbox has no right to its address any more, although
+// it runs on.
+func (s *Sandbox) Abandon() {
+	c := s.node.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.living, s)
 }
 
 // Del sends DEL.
 func (s *Sandbox) Del(ctx context.Context) error {
-	c := s.node.cluster
-	c.mu.Lock()
-	delete(c.living, s)
-	c.mu.Unlock()
+	s.Abandon()
 	err := s.node.CNI(func(cni *libcni.CNIConfig) error { return cni.DelNetworkList(ctx, s.config, s.args) })
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", s.ContainerID, err)
@@ -173,12 +181,15 @@ func (s *Sandbox) Guarded() (bool, error) {
 // End is what a kubelet does with a sandbox: DEL until it succeeds, then the
 // network namespace goes.
 func (s *Sandbox) End(ctx context.Context) error {
-	for s.Del(ctx) != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("end %s: %w", s.ContainerID, s.Del(context.WithoutCancel(ctx)))
+	for {
+		err := s.Del(ctx)
+		if err == nil {
+			return s.Remove()
+		}
+		if !pause(ctx) {
+			return fmt.Errorf("end %s: %w", s.ContainerID, err)
 		}
 	}
-	return s.Remove()
 }
 
 // Remove removes the network namespace, also without a DEL.
@@ -187,10 +198,7 @@ func (s *Sandbox) Remove() error {
 		return nil
 	}
 	s.removed = true
-	c := s.node.cluster
-	c.mu.Lock()
-	delete(c.living, s)
-	c.mu.Unlock()
+	s.Abandon()
 	return s.Namespace.Delete()
 }
 
@@ -205,11 +213,21 @@ func (n *Node) Begin(ctx context.Context, pod *corev1.Pod) (*Sandbox, error) {
 		if err = s.Add(ctx); err == nil {
 			return s, nil
 		}
-		if ctx.Err() != nil {
-			return nil, errors.Join(err, s.Remove())
+		if ended := s.End(ctx); ended != nil || !pause(ctx) {
+			return nil, errors.Join(err, ended, s.Remove())
 		}
-		if err := s.End(ctx); err != nil {
-			return nil, err
-		}
+	}
+}
+
+// pause is what a kubelet waits before it tries again, in short. It tells
+// whether there is time for another try.
+func pause(ctx context.Context) bool {
+	t := time.NewTimer(50 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
 	}
 }

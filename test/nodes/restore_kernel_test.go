@@ -1,0 +1,221 @@
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+const (
+	// allocated are the addresses that are handed out after the backup.
+	allocated = 100
+	// settled are those of before; some of them end after it.
+	settled, ended = 10, 4
+	// strangers ask for addresses while leases are missing.
+	strangers = 6
+)
+
+// etcd is restored from a backup taken before 100 allocations. No living pod
+// loses its address, nobody else gets it, also while its lease is missing, and
+// what ended after the backup is freed. Where the operator has left out the
+// flags of the restore, everybody says so, until it is made good.
+func TestABackupOfEtcdFromBeforeAHundredAllocationsIsRestored(t *testing.T) {
+	c := nodes.New(t, 2)
+	r := &restore{Cluster: c, pool: c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.140"), host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))}
+	c.StartController()
+	flags := []string{"--bump-revision", "1000000000", "--mark-compacted"}
+	t.Run("with the flags of the manual", func(t *testing.T) {
+		r.begin(t)
+		r.play(r.backup(), flags...)
+		r.tells(false)
+		r.force(r.later[0])
+		r.wellAgain("a pod that was deleted by force has lost its address")
+		r.end()
+	})
+	if t.Failed() {
+		return
+	}
+	t.Run("without", func(t *testing.T) {
+		r.begin(t)
+		// As if the backup were from very many writes ago.
+		file := r.backup()
+		check(t, c.Server.Restore(r.ctx, file, "--bump-revision", "500000000", "--mark-compacted"))
+		r.wellAgain("the leases are those of the living")
+		r.play(file)
+		r.tells(true)
+		// Who was bound before the backup can be fenced, others not.
+		behind := r.later[0]
+		check(t, c.ForgetPod(r.ctx, behind.Pod))
+		r.force(r.earlier[0])
+		r.wellAgain("a pod of before the backup that was deleted by force has lost its address")
+		r.tells(true)
+
+		check(t, c.Server.Restore(r.ctx, r.backup(), flags...))
+		behind.Abandon()
+		r.wellAgain("the store has come as far again, and the pod that was deleted by force has lost its address")
+		r.tells(false)
+		r.end()
+	})
+}
+
+// restore is what is restored.
+type restore struct {
+	*nodes.Cluster
+	t              *testing.T
+	ctx            context.Context
+	pool           *v1alpha1.IPPool
+	host           *namespaces.Host
+	rounds         int
+	pods           []*corev1.Pod // that get their addresses after the backup
+	earlier, later []*nodes.Sandbox
+}
+
+// begin has pods that hold addresses already.
+func (r *restore) begin(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 6*nodes.Limit)
+	t.Cleanup(cancel)
+	r.t, r.ctx = t, ctx
+	r.rounds++
+	r.earlier = begin(ctx, t, r.Cluster, crowd(t, r.Cluster, fmt.Sprintf("earlier-%d", r.rounds), settled))
+	r.pods = crowd(t, r.Cluster, fmt.Sprintf("later-%d", r.rounds), allocated)
+}
+
+func (r *restore) backup() string {
+	r.t.Helper()
+	file, err := r.Server.Backup(r.ctx)
+	check(r.t, err)
+	return file
+}
+
+// play lets life go on after a backup, and restores it.
+func (r *restore) play(file string, flags ...string) {
+	t, ctx := r.t, r.ctx
+	r.later = begin(ctx, t, r.Cluster, r.pods)
+	gone := r.earlier[:ended]
+	each(t, gone, func(s *nodes.Sandbox) error { return s.End(ctx) })
+	r.earlier = r.earlier[ended:]
+	check(t, r.LeasesAreLiving(ctx))
+
+	// The leases of this node's pods stay missing for as long as its agent is away.
+	silent, other := r.Nodes[0], r.Nodes[1]
+	check(t, silent.KillAgent())
+	check(t, r.Server.Restore(ctx, file, flags...))
+	stop := r.Supervise(other)
+	for i := range strangers {
+		pod, err := other.NewPod(ctx, fmt.Sprintf("stranger-%d-%d", r.rounds, i), nil)
+		check(t, err)
+		s, err := other.Begin(ctx, pod)
+		check(t, err)
+		r.later = append(r.later, s)
+	}
+	stop()
+	if missing := r.missing(silent); missing == 0 {
+		t.Error("no lease was missing while strangers asked for addresses")
+	}
+	check(t, silent.AwaitAgent(ctx))
+	for _, s := range gone {
+		check(t, r.ForgetPod(ctx, s.Pod)) // which the backup knows as Running
+	}
+	r.wellAgain("the leases are those of the living")
+	each(t, r.Living(), func(s *nodes.Sandbox) error {
+		return r.host.Command(ctx, "ping", "-q", "-c", "1", "-W", "5", s.Addr.String()).Run()
+	})
+	r.judge()
+}
+
+// missing counts the living pods of a node without a lease.
+func (r *restore) missing(n *nodes.Node) int {
+	missing := 0
+	for _, s := range r.Living() {
+		l := &v1alpha1.IPLease{}
+		err := r.Get(r.ctx, client.ObjectKey{Name: s.Addr.String()}, l)
+		check(r.t, client.IgnoreNotFound(err))
+		if s.Node() == n && err != nil {
+			missing++
+		}
+	}
+	return missing
+}
+
+// judge looks for a second speaker among all frames since a pod lives.
+func (r *restore) judge() {
+	r.t.Helper()
+	frames := r.Frames.Frames()
+	for _, s := range r.Living() {
+		for _, f := range capture.SpokenFor(capture.After(frames, s.Since), s.Addr) {
+			if f.Source.String() != s.MAC.String() {
+				r.t.Errorf("%s, which is that of %s, was spoken for by %s", s.Addr, s.MAC, f)
+			}
+		}
+	}
+}
+
+// wellAgain waits until the leases are those of the living; what ends by itself starts again.
+func (r *restore) wellAgain(what string) {
+	r.t.Helper()
+	since := time.Now()
+	r.Eventually(r.t, what, func() error { return errors.Join(r.Revive(), r.LeasesAreLiving(r.ctx)) })
+	r.t.Logf("%s: %s", what, time.Since(since).Round(time.Millisecond))
+}
+
+// force deletes a pod whose node does not notice.
+func (r *restore) force(s *nodes.Sandbox) {
+	r.t.Helper()
+	check(r.t, r.ForgetPod(r.ctx, s.Pod))
+	s.Abandon()
+}
+
+// tells compares what everybody says of the store.
+func (r *restore) tells(wentBack bool) {
+	r.t.Helper()
+	r.Eventually(r.t, fmt.Sprintf("the store went back: %v", wentBack), func() error {
+		for _, s := range r.later[:allocated] {
+			l := &v1alpha1.IPLease{}
+			if err := r.Get(r.ctx, client.ObjectKey{Name: s.Addr.String()}, l); client.IgnoreNotFound(err) != nil {
+				return err
+			} else if err == nil && (l.Spec.Reason == v1alpha1.ReasonStoreWentBack) != wentBack {
+				return fmt.Errorf("lease %s says %q: %s", l.Name, l.Spec.Reason, l.Spec.Message)
+			}
+		}
+		if err := r.Get(r.ctx, client.ObjectKeyFromObject(r.pool), r.pool); err != nil {
+			return err
+		}
+		if got := meta.IsStatusConditionTrue(r.pool.Status.Conditions, v1alpha1.ConditionStoreWentBack); got != wentBack {
+			return fmt.Errorf("the pool says %v", got)
+		}
+		told := &eventsv1.EventList{}
+		if err := r.List(r.ctx, told); err != nil || !wentBack {
+			return err
+		}
+		for _, n := range r.Nodes {
+			if !slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool {
+				return e.Reason == string(v1alpha1.ReasonStoreWentBack) && e.Regarding.Kind == "Node" && e.Regarding.Name == n.Name
+			}) {
+				return fmt.Errorf("no event of node %s tells it", n.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// end ends all pods.
+func (r *restore) end() {
+	each(r.t, r.Living(), func(s *nodes.Sandbox) error { return errors.Join(s.End(r.ctx), r.ForgetPod(r.ctx, s.Pod)) })
+	r.wellAgain("all is given back")
+}
