@@ -70,7 +70,7 @@ func (p plugins) add(t *testing.T, pod agentapi.AddRequest, iface, parent string
 
 // routes looks at the pod's own table, after the plugins that write it.
 func (m *machine) routes(t *testing.T) {
-	real := m.plugins(t)
+	macvlan := m.plugins(t)
 	gateway := func(addr string) func(*v1alpha1.IPPool) {
 		return func(p *v1alpha1.IPPool) { p.Spec.Gateway = &addr }
 	}
@@ -105,8 +105,8 @@ func (m *machine) routes(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			pod, ns := m.unplugged(saying("ipam.fenceline.io/ippools", c.ippools), saying("k8s.v1.cni.cncf.io/networks", "lan"),
 				c.asks)
-			real.add(t, pod, "eth0", m.parent)
-			real.add(t, pod, "net1", m.parent)
+			macvlan.add(t, pod, "eth0", m.parent)
+			macvlan.add(t, pod, "net1", m.parent)
 			if got := gateways(t, ns); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
@@ -138,7 +138,7 @@ func gateways(t *testing.T, ns *network.Namespace) string {
 // on, untagged by us, whatever spec.vlan says. The second parent stands for a
 // VLAN's interface, which tags by itself.
 func (m *machine) vlans(t *testing.T) {
-	real := m.plugins(t)
+	macvlan := m.plugins(t)
 	other := m.parent + "v"
 	cable(t, other)
 	five := int64(5)
@@ -146,7 +146,7 @@ func (m *machine) vlans(t *testing.T) {
 	for _, parents := range [][2]string{{m.parent, other}, {other, m.parent}} {
 		here, elsewhere := listen(t, parents[0]+"p"), listen(t, parents[1]+"p")
 		pod, _ := m.unplugged(from("vlan"))
-		addr, _ := netip.AddrFromSlice(real.add(t, pod, "eth0", parents[0]).IPs[0].Address.IP.To4())
+		addr, _ := netip.AddrFromSlice(macvlan.add(t, pod, "eth0", parents[0]).IPs[0].Address.IP.To4())
 		if !probed(t, here, addr) {
 			t.Errorf("%s was not probed, untagged, on the parent", addr)
 		}

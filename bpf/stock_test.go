@@ -34,7 +34,7 @@ func TestAGuardPreparedAheadIsTheOneThatIsStaged(t *testing.T) {
 	}
 	must(t, r.PrepareGuard(Guard{Slot: 2, Segment: r.parent}))
 	r.DropGuard(2)
-	r.DropGuard(2) // twice is fine
+	r.DropGuard(2)                                       // twice is fine
 	equal(t, "prepared after dropping", len(r.stock), 1) // slot 3, out of order
 	if err := r.PrepareGuard(Guard{Slot: MaxSlot + 1}); !errors.Is(err, ErrSlot) {
 		t.Errorf("got %v, want %v", err, ErrSlot)

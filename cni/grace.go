@@ -77,7 +77,7 @@ func (f standingFile) read() (standing, error) {
 	}
 	var s standing
 	if json.Unmarshal(text, &s) != nil {
-		return standing{}, nil
+		s = standing{}
 	}
 	return s, nil
 }

@@ -39,18 +39,16 @@ func note(err error) string {
 
 // noPoolErrors returns those that an error wraps, the shortest first.
 func noPoolErrors(err error) []*ipam.NoPoolError {
+	var several interface{ Unwrap() []error }
+	if !errors.As(err, &several) {
+		if none := (*ipam.NoPoolError)(nil); errors.As(err, &none) {
+			return []*ipam.NoPoolError{none}
+		}
+		return nil
+	}
 	var found []*ipam.NoPoolError
-	switch e := err.(type) {
-	case *ipam.NoPoolError:
-		return []*ipam.NoPoolError{e}
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			found = append(found, noPoolErrors(inner)...)
-		}
-	default:
-		if inner := errors.Unwrap(err); inner != nil {
-			return noPoolErrors(inner)
-		}
+	for _, inner := range several.Unwrap() {
+		found = append(found, noPoolErrors(inner)...)
 	}
 	slices.SortStableFunc(found, func(a, b *ipam.NoPoolError) int { return cmp.Compare(len(a.Error()), len(b.Error())) })
 	return found
