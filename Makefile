@@ -64,6 +64,7 @@ test-model: packages ## Check the model of lease, claim, ack and token, and that
 
 .PHONY: test-kernel
 test-kernel: packages ## Run what needs namespaces and BPF (root)
+	@$(thirdparty) build etcd etcdtools kubernetes cniplugins
 	@$(count) run -tag kernel kernel
 
 .PHONY: test-api
@@ -78,6 +79,13 @@ test-api: packages ## Run what needs a real API server, at the newest and the ol
 test-cluster: packages ## Run what needs real kubelets and an underlay (root)
 	@$(thirdparty) build etcd kubernetes containerd cniplugins multus helm
 	@$(count) run -tag cluster cluster -timeout=40m
+
+# LIFECYCLES and, to see the same faults again, SEED.
+.PHONY: soak
+soak: packages ## Let 2000 pods come and go while everything fails at random (root)
+	@$(thirdparty) build etcd kubernetes cniplugins
+	FENCELINE_SOAK_LIFECYCLES=$(or $(LIFECYCLES),2000) FENCELINE_SOAK_SEED=$(SEED) \
+	  $(GO) test -tags kernel -count=1 -timeout=90m -v -run '^TestSoak$$' ./test/soak
 
 .PHONY: bench
 bench: packages ## Measure

@@ -61,10 +61,11 @@ type Sandbox struct {
 	*network.Namespace
 	ContainerID string
 	Pod         *corev1.Pod
-	// Addr and MAC are those of the last ADD that succeeded, which was Since then.
-	Addr  netip.Addr
-	MAC   net.HardwareAddr
-	Since time.Time
+	// Addr and MAC are those of the ADD that succeeded. The address is the
+	// sandbox's from Since until it is given up, or may be taken.
+	Addr         netip.Addr
+	MAC          net.HardwareAddr
+	Since, Until time.Time
 
 	node    *Node
 	config  *libcni.NetworkConfigList
@@ -137,6 +138,9 @@ func (s *Sandbox) Abandon() {
 	c := s.node.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.living[s] {
+		s.Until = time.Now()
+	}
 	delete(c.living, s)
 }
 
