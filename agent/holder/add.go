@@ -56,6 +56,8 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if r.Chained {
 		return h.addChained(r)
 	}
+	h.underWay.Add(1)
+	defer h.underWay.Add(-1)
 	defer h.attachments.lock(attachment{r.ContainerID, r.Interface})()
 	defer h.overtaken.forget(attachment{r.ContainerID, r.Interface})
 

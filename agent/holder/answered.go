@@ -12,6 +12,9 @@ import (
 // that a pin holds for tens of milliseconds.
 const pinDelay = 30 * time.Millisecond
 
+// pinLatest is how long pins wait for the end of ADDs that are under way.
+const pinLatest = time.Second
+
 // unanswered are the ADDs that have succeeded and whose answer is on its way.
 // Safe for concurrent use.
 type unanswered struct {
@@ -53,6 +56,13 @@ func (h *Holders) Answered(of agentapi.Attachment) {
 		h.pin(a.entry)
 		h.prepare(a.entry.ParentIndex)
 	})
+}
+
+// waitForADDs waits until none is under way, or d has passed.
+func (h *Holders) waitForADDs(d time.Duration) {
+	for end := h.Clock.Now().Add(d); h.underWay.Load() > 0 && h.Clock.Now().Before(end); {
+		h.rest(pinDelay)
+	}
 }
 
 // rest waits, unless the agent ends.

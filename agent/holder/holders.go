@@ -160,6 +160,8 @@ type Holders struct {
 	withoutEntry map[string]string
 	// lastBoot is what leases tell of the time before it.
 	lastBoot lastBoot
+	// underWay counts the ADDs that have not ended yet.
+	underWay atomic.Int32
 	// away is set while the last word of the API server to an ADD was none.
 	away atomic.Bool
 	// background outlives a call; undo runs in it, and tasks are what ADDs have

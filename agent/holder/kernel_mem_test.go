@@ -48,6 +48,12 @@ func (k *memKernel) PinGuard(g bpf.Guard) error {
 	return nil
 }
 
+func (k *memKernel) isPinned(slot uint32) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pinned[slot]
+}
+
 func (k *memKernel) StageGuard(g bpf.Guard) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
