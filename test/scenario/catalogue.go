@@ -19,7 +19,7 @@ func All() []Scenario {
 		{Name: "split", Promise: "Two owners that a split underlay has made become one as soon as they can hear each other", play: badDay(playSplit)},
 		{Name: "flapping", Promise: "A management network that comes and goes takes no address from a pod that stays", play: badDay(playFlapping)},
 		{Name: "restarts", Promise: "Whatever part of the cluster is restarted under load, no address is doubled or lost", play: badDay(playRestarts)},
-		{Name: "failover", Promise: "A controller that is killed or paused in the middle of many reclaims does no lease twice or never", play: badDay(playFailover)},
+		{Name: "failover", Promise: "Controllers that fail over in the middle of many reclaims, or work beside each other, free each address once", play: badDay(playFailover)},
 		{Name: "lossy", Promise: "Also on cables that lose frames an address has one speaker at a time", play: badDay(playLossy)},
 		{Name: "frozen", Promise: "The address of a pod that is frozen in its deletion serves another pod", play: playFrozen},
 		{Name: "shim", Promise: "The address of a pod whose containerd-shim hangs serves another pod", play: playShim},

@@ -42,7 +42,9 @@ func (c *churn) run(ctx context.Context) {
 	for n := 1; ctx.Err() == nil; n++ {
 		err := eventually(ctx, rollLimit, "a roll to begin", func(ctx context.Context) error { return c.begin(ctx, n) })
 		if err == nil {
-			err = eventually(ctx, rollLimit, "a roll to end", c.rolledOut)
+			err = eventually(ctx, rollLimit, "a roll to end", func(ctx context.Context) error {
+				return c.rolledOut(ctx, client.ObjectKey{Namespace: c.namespace, Name: workload})
+			})
 		}
 		if err == nil {
 			c.rolls.Add(1)
@@ -55,20 +57,6 @@ func (c *churn) begin(ctx context.Context, n int) error {
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: workload}}
 	return c.api.Patch(ctx, deployment, client.RawPatch("application/merge-patch+json",
 		fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"roll":"%d"}}}}}`, n)))
-}
-
-// rolledOut returns an error until all pods are of the present template and no
-// others are left.
-func (c *churn) rolledOut(ctx context.Context) error {
-	d := &appsv1.Deployment{}
-	if err := c.api.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: workload}, d); err != nil {
-		return err
-	}
-	s := &d.Status
-	if s.ObservedGeneration < d.Generation || s.UpdatedReplicas < *d.Spec.Replicas || s.Replicas > s.UpdatedReplicas || s.AvailableReplicas < s.UpdatedReplicas {
-		return fmt.Errorf("of %d pods %d are new and %d available", s.Replicas, s.UpdatedReplicas, s.AvailableReplicas)
-	}
-	return nil
 }
 
 // goesOn waits until all pods have been replaced from the beginning to the end

@@ -2,15 +2,13 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
-	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/ptr"
@@ -29,7 +27,7 @@ const (
 )
 
 // playFailover: of two controllers the leader is killed in the middle of many
-// reclaims, and then paused until there is another one, so that two are at it.
+// reclaims; then two are at work at once.
 func playFailover(ctx context.Context, a *act) error {
 	if err := a.makePool(ctx, firstLeaked-firstHost, nil); err != nil {
 		return err
@@ -45,9 +43,6 @@ func playFailover(ctx context.Context, a *act) error {
 	if err := a.editPool(ctx, a.namespace, func(s *v1alpha1.IPPoolSpec) { s.IPs = all }); err != nil {
 		return err
 	}
-	if err := a.twoControllers(ctx); err != nil {
-		return err
-	}
 	chronicle, err := a.keepChronicle(ctx, a.namespace)
 	if err != nil {
 		return err
@@ -57,19 +52,16 @@ func playFailover(ctx context.Context, a *act) error {
 		return err
 	}
 	began := time.Now()
-	for n, fault := range []struct {
-		what string
-		do   func(context.Context, *leader) error
-	}{
-		{"killed", func(ctx context.Context, l *leader) error { return l.node.Kill(ctx, controllerProgram) }},
-		{"paused until there is another one, so that two are at work", a.pause},
-	} {
-		from := firstLeaked + n*leakedLeases
-		if err := a.failOver(ctx, chronicle, from, fault.what, fault.do); err != nil {
-			return err
-		}
+	if err := a.runTwoControllers(ctx); err != nil {
+		return err
 	}
-	if err := a.reclaimedOnce(ctx, chronicle); err != nil {
+	if err := a.killLeader(ctx, chronicle); err != nil {
+		return err
+	}
+	if err := a.runTwoControllers(ctx, "--leader-elect=false"); err != nil {
+		return err
+	}
+	if err := a.twoAtWork(ctx, chronicle); err != nil {
 		return err
 	}
 	if lost := lostSince(w.pings.all(), began, time.Now()); lost > 0 {
@@ -78,40 +70,54 @@ func playFailover(ctx context.Context, a *act) error {
 	return takeTurns(w.capture.Frames(), a.addresses())
 }
 
-// failOver leaks leases, disturbs the leader in the middle of their reclaim, and
-// waits until another one has brought it to its end.
-func (a *act) failOver(ctx context.Context, c *chronicle, from int, what string, disturb func(context.Context, *leader) error) error {
-	l, err := a.leader(ctx)
+// killLeader leaks leases, kills the leader in the middle of their reclaim, and
+// waits until the other controller has brought it to its end.
+func (a *act) killLeader(ctx context.Context, c *chronicle) error {
+	first, err := a.leader(ctx)
 	if err != nil {
 		return err
 	}
-	if err := a.leak(ctx, from, leakedLeases); err != nil {
+	from, err := a.leak(ctx, 0)
+	if err != nil {
 		return err
 	}
-	ofThese := func(entries []entry) ledger { return ledgerOf(entries).from(a.address(from)) }
 	entries, err := c.until(ctx, reclaimLimit, "a quarter of the reclaims", func(all []entry) bool {
-		return ofThese(all).quarantined() >= leakedLeases/4
+		return ledgerOf(all).from(from).quarantined() >= leakedLeases/4
 	})
 	if err != nil {
 		return err
 	}
-	done := ofThese(entries).quarantined()
-	at := time.Now()
-	if err := disturb(ctx, l); err != nil {
+	done, at := ledgerOf(entries).from(from).quarantined(), time.Now()
+	if err := first.node.Kill(ctx, controllerProgram); err != nil {
 		return err
 	}
-	a.story.Say("%d leases of pods that are gone are due. After %d reclaims the leader, on %s, is %s.", leakedLeases, done, l.node.Name(), what)
-	if _, err := c.until(ctx, reclaimLimit, "the end of all leaked leases", func(all []entry) bool { return ofThese(all).freed() == leakedLeases }); err != nil {
+	a.story.Say("%d leases of pods that are gone are due. After %d reclaims the leader, on %s, is killed.", leakedLeases, done, first.node.Name())
+	if err := a.reclaimedOnce(ctx, c, from); err != nil {
 		return err
 	}
 	next, err := a.leader(ctx)
 	if err != nil {
 		return err
 	}
-	if next.identity == l.identity {
-		return fmt.Errorf("%s is still the leader", l.identity)
+	if next.identity == first.identity {
+		return fmt.Errorf("%s is still the leader", first.identity)
 	}
-	a.figures.add("all addresses free, after the leader was "+strings.Fields(what)[0], time.Since(at))
+	a.figures.add("all addresses free, after the leader was killed", time.Since(at))
+	return nil
+}
+
+// twoAtWork leaks leases that two controllers find due at the same time.
+func (a *act) twoAtWork(ctx context.Context, c *chronicle) error {
+	from, err := a.leak(ctx, leakedLeases)
+	if err != nil {
+		return err
+	}
+	at := time.Now()
+	a.story.Say("Two controllers think that they are the leader, and %d more leases are due.", leakedLeases)
+	if err := a.reclaimedOnce(ctx, c, from); err != nil {
+		return err
+	}
+	a.figures.add("all addresses free, with two controllers at work", time.Since(at))
 	return nil
 }
 
@@ -135,62 +141,39 @@ func (a *act) leader(ctx context.Context) (*leader, error) {
 	return l, err
 }
 
-// pause stops the leader until another one has its Lease.
-func (a *act) pause(ctx context.Context, l *leader) error {
-	resume := func(context.Context) error {
-		_, err := l.node.Signal(controllerProgram, syscall.SIGCONT)
+// runTwoControllers runs two with more flags, for the length of the scenario.
+func (a *act) runTwoControllers(ctx context.Context, flags ...string) error {
+	d := &appsv1.Deployment{}
+	if err := a.api.Get(ctx, client.ObjectKey{Namespace: cluster.FencelineNamespace, Name: controllerName}, d); err != nil {
 		return err
 	}
-	a.after("let the controller go on", resume)
-	if _, err := l.node.Signal(controllerProgram, syscall.SIGSTOP); err != nil {
-		return err
-	}
-	err := eventually(ctx, reclaimLimit, "another leader", func(ctx context.Context) error {
-		now, err := a.leader(ctx)
-		if err == nil && now.identity == l.identity {
-			err = errors.New("it is still " + l.identity)
-		}
-		return err
-	})
-	return errors.Join(err, resume(ctx))
+	before := d.Spec.DeepCopy()
+	a.after("run the controllers as before", func(ctx context.Context) error { return a.runControllers(ctx, before) })
+	d.Spec.Replicas = ptr.To[int32](2)
+	container := &d.Spec.Template.Spec.Containers[0]
+	container.Args = append(container.Args, flags...)
+	return a.runControllers(ctx, &d.Spec)
 }
 
-// twoControllers runs two for the length of the scenario.
-func (a *act) twoControllers(ctx context.Context) error {
-	a.after("run one controller", func(ctx context.Context) error { return a.runControllers(ctx, 1) })
-	return a.runControllers(ctx, 2)
-}
-
-func (a *act) runControllers(ctx context.Context, count int32) error {
-	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.FencelineNamespace, Name: controllerName}}
-	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, count))
-	if err := a.api.Patch(ctx, deployment, patch); err != nil {
-		return fmt.Errorf("run %d controllers: %w", count, err)
+func (a *act) runControllers(ctx context.Context, spec *appsv1.DeploymentSpec) error {
+	d := &appsv1.Deployment{}
+	key := client.ObjectKey{Namespace: cluster.FencelineNamespace, Name: controllerName}
+	if err := a.api.Get(ctx, key, d); err != nil {
+		return err
 	}
-	return eventually(ctx, podLimit, fmt.Sprintf("%d controllers", count), func(ctx context.Context) error {
-		pods := &corev1.PodList{}
-		err := a.api.List(ctx, pods, client.InNamespace(cluster.FencelineNamespace), client.MatchingLabels{"app.kubernetes.io/component": "controller"})
-		if err != nil {
-			return err
-		}
-		ready := 0
-		for i := range pods.Items {
-			if isReady(&pods.Items[i]) {
-				ready++
-			}
-		}
-		if len(pods.Items) != int(count) || ready != int(count) {
-			return fmt.Errorf("there are %s", names(pods.Items))
-		}
-		return nil
-	})
+	d.Spec = *spec
+	if err := a.api.Update(ctx, d); err != nil {
+		return fmt.Errorf("run %d controllers: %w", *spec.Replicas, err)
+	}
+	return eventually(ctx, podLimit, fmt.Sprintf("%d controllers", *spec.Replicas), func(ctx context.Context) error { return a.rolledOut(ctx, key) })
 }
 
 // leak writes leases of pods that never were, as nodes would leave them behind
-// whose DEL never came.
-func (a *act) leak(ctx context.Context, from, count int) error {
-	for n := range count {
-		addr := a.address(from + n)
+// whose DEL never came. It skips so many addresses, and returns the first.
+func (a *act) leak(ctx context.Context, skip int) (netip.Addr, error) {
+	first := firstLeaked + skip
+	for n := range leakedLeases {
+		addr, pod := a.address(first+n), fmt.Sprintf("leaked-%d", first+n)
 		l := &v1alpha1.IPLease{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: v1alpha1.LeaseName("", addr), Annotations: map[string]string{v1alpha1.AnnotationForceDelete: "scenario"},
@@ -199,15 +182,14 @@ func (a *act) leak(ctx context.Context, from, count int) error {
 				Address: addr.String(), Pool: a.namespace, Parent: cluster.UnderlayInterface, State: v1alpha1.StateBound,
 				NodeName: a.Node(1 + n%len(a.Nodes())).Name(), Since: metav1.Now(),
 				Holder: &v1alpha1.Holder{
-					Namespace: a.namespace, Pod: fmt.Sprintf("leaked-%d", from+n), PodUID: string(uuid.NewUUID()),
-					Interface: cluster.PodInterface, ContainerID: fmt.Sprintf("leaked-%d", from+n),
-					MAC: fmt.Sprintf("02:00:00:00:00:%02x", from+n), Guarded: true,
+					Namespace: a.namespace, Pod: pod, PodUID: string(uuid.NewUUID()), Interface: cluster.PodInterface, ContainerID: pod,
+					MAC: fmt.Sprintf("02:00:00:00:00:%02x", first+n), Guarded: true,
 				},
 			},
 		}
 		if err := a.api.Create(ctx, l); err != nil {
-			return fmt.Errorf("leak the lease of %s: %w", addr, err)
+			return addr, fmt.Errorf("leak the lease of %s: %w", addr, err)
 		}
 	}
-	return nil
+	return a.address(first), nil
 }

@@ -75,6 +75,20 @@ func (a *act) scale(ctx context.Context, replicas int) error {
 	return nil
 }
 
+// rolledOut returns an error until all pods of a Deployment are available and of
+// the present template, and no others are left.
+func (a *act) rolledOut(ctx context.Context, name client.ObjectKey) error {
+	d := &appsv1.Deployment{}
+	if err := a.api.Get(ctx, name, d); err != nil {
+		return err
+	}
+	s := &d.Status
+	if s.ObservedGeneration < d.Generation || s.UpdatedReplicas != *d.Spec.Replicas || s.Replicas > s.UpdatedReplicas || s.AvailableReplicas < s.UpdatedReplicas {
+		return fmt.Errorf("of %d pods %d are new and %d available", s.Replicas, s.UpdatedReplicas, s.AvailableReplicas)
+	}
+	return nil
+}
+
 // podOn returns the pod of the list that is on the node.
 func podOn(node *cluster.Node, pods []*cluster.Pod) (*cluster.Pod, error) {
 	for _, p := range pods {
