@@ -134,7 +134,9 @@ func (r *reclaims) round(t *testing.T, how reclaim) moments {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Limit)
 	defer cancel()
-	victim, successors := r.Nodes[0], r.Nodes[1]
+	// The lease's name chooses n2 to verify. Successors there would be its
+	// installed predecessors, which it could not hear answer until they are swept.
+	victim, successors := r.Nodes[0], r.Nodes[2]
 	old, err := victim.Begin(ctx, r.pod(t, victim))
 	r.check(err)
 	next, err := successors.NewSandbox(r.pod(t, successors))

@@ -26,6 +26,7 @@ func All() []Scenario {
 		{Name: "stubborn", Promise: "The address of a pod that was deleted by force and lives on serves another pod", play: playStubborn},
 		{Name: "delete", Promise: "After an ordinary deletion no frame follows the lease", play: playDelete},
 		{Name: "lost", Promise: "Leases deleted by hand come back, and nobody loses a frame or gets an address twice", play: playLost},
+		{Name: "uninstall", Promise: "Fenceline is not uninstalled while leases exist, and by force leaves no lease and nothing on any node", play: playUninstall},
 	}
 	for i := range all {
 		all[i].number = i + 1

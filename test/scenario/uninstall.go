@@ -1,0 +1,119 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/cluster"
+	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// playUninstall: helm uninstall says why it does nothing while a pod has an
+// address. By force it takes Fenceline off every node, and the pod runs on.
+// Afterwards Fenceline is installed again.
+func playUninstall(ctx context.Context, a *act) error {
+	if err := a.makePool(ctx, len(a.Nodes()), nil); err != nil {
+		return err
+	}
+	node, err := a.victim(ctx)
+	if err != nil {
+		return err
+	}
+	pod, err := a.runPod(ctx, "web", node, nil)
+	if err != nil {
+		return err
+	}
+	if err := a.isRefusedToUninstall(ctx); err != nil {
+		return err
+	}
+	// It ends before the pool and the pod, which need it.
+	a.after("install Fenceline again", func(ctx context.Context) error {
+		return errors.Join(a.InstallFenceline(ctx, images.DefaultVersion), a.WaitReady(ctx))
+	})
+	if err := a.uninstallByForce(ctx); err != nil {
+		return err
+	}
+	for _, n := range a.Nodes() {
+		if err := isWithoutFenceline(ctx, n); err != nil {
+			return err
+		}
+	}
+	leases, err := a.leases(ctx, a.namespace)
+	if err != nil {
+		return err
+	}
+	if len(leases) > 0 {
+		return fmt.Errorf("%d leases are left", len(leases))
+	}
+	pool := &v1alpha1.IPPool{}
+	if err := a.api.Get(ctx, client.ObjectKey{Name: a.namespace}, pool); err != nil {
+		return err
+	}
+	if len(pool.Finalizers) > 0 {
+		return fmt.Errorf("the pool waits for %v", pool.Finalizers)
+	}
+	if _, err := a.running(ctx, 1, everyPod); err != nil {
+		return err
+	}
+	a.story.Say("No lease, no finalizer, no network configuration and nothing pinned is left. Pod %s still has %s.", pod.Name, addressOf(pod))
+	return nil
+}
+
+// isRefusedToUninstall expects that helm does nothing, and says why.
+func (a *act) isRefusedToUninstall(ctx context.Context) error {
+	output, err := a.Helm(ctx, "uninstall", "fenceline", "--namespace", cluster.FencelineNamespace)
+	if err == nil {
+		return fmt.Errorf("Fenceline was uninstalled while a lease existed: %s", output)
+	}
+	for _, words := range []string{"leases exist: 1 Bound (delete their pods)", "uninstall.force=true"} {
+		if !strings.Contains(output, words) {
+			return fmt.Errorf("helm does not say %q: %s", words, output)
+		}
+	}
+	a.story.Show("helm uninstall fenceline", output)
+	for _, n := range a.Nodes() {
+		if _, err := a.agentPod(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *act) uninstallByForce(ctx context.Context) error {
+	root, err := thirdparty.Root()
+	if err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"upgrade", "fenceline", filepath.Join(root, "charts", "fenceline"), "--reuse-values", "--set", "uninstall.force=true"},
+		{"uninstall", "fenceline"},
+	} {
+		began := time.Now()
+		if _, err := a.Helm(ctx, append(args, "--namespace", cluster.FencelineNamespace)...); err != nil {
+			return err
+		}
+		a.figures.add("helm "+args[0], time.Since(began))
+	}
+	return nil
+}
+
+// isWithoutFenceline looks for what agents put on a node. The plugin stays, for
+// the DEL of pods.
+func isWithoutFenceline(ctx context.Context, n *cluster.Node) error {
+	for _, test := range []string{
+		"! -e /sys/fs/bpf/fenceline", "! -e /etc/cni/net.d/90-fenceline.conflist", "! -e /var/lib/fenceline/journal", "-e /opt/cni/bin/fenceline",
+	} {
+		if output, err := n.Exec(ctx, "sh", "-c", "[ "+test+" ]"); err != nil {
+			return fmt.Errorf("%s is not so on %s: %w: %s", test, n.Name(), err, output)
+		}
+	}
+	return nil
+}
