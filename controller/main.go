@@ -34,6 +34,7 @@
 //	apps        deployments   delete   (name fenceline-controller)
 //	apps        daemonsets    delete   (name fenceline-agent)
 //	apps        daemonsets    get      (name fenceline-remove)
+//	""          namespaces    get, patch   (its own)
 package main
 
 import (
@@ -54,7 +55,7 @@ import (
 )
 
 func main() {
-	work, level, err := command(os.Args[1:])
+	p, err := command(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -62,7 +63,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	logger := logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	logger := logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: p.level}))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 
@@ -72,27 +73,43 @@ func main() {
 	if err != nil {
 		err = fmt.Errorf("find the cluster: %w", err)
 	} else {
-		err = work(ctx, config, logger)
+		err = p.run(ctx, config, logger)
 	}
 	if err != nil {
-		logger.Error(err, "ended")
+		p.fail(logger, err)
 		stop()
 		os.Exit(1)
 	}
 }
 
+// program is what a command line asks for.
+type program struct {
+	run   func(context.Context, *rest.Config, logr.Logger) error
+	level slog.Level
+	// fail tells why the run has failed.
+	fail func(logr.Logger, error)
+}
+
 // command reads the command line without the program's name.
-func command(args []string) (work func(context.Context, *rest.Config, logr.Logger) error, level slog.Level, err error) {
+func command(args []string) (program, error) {
 	if len(args) > 0 && args[0] == uninstallCommand {
 		o, err := parseUninstall(args[1:])
-		return func(ctx context.Context, config *rest.Config, logger logr.Logger) error {
-			return runUninstall(ctx, o, config, logger)
-		}, slog.LevelInfo, err
+		return program{
+			run: func(ctx context.Context, config *rest.Config, logger logr.Logger) error {
+				return runUninstall(ctx, o, config, logger)
+			},
+			// Helm shows it to a person.
+			fail: func(_ logr.Logger, err error) { fmt.Fprintln(os.Stderr, err) },
+		}, err
 	}
 	o, err := parse(args)
-	return func(ctx context.Context, config *rest.Config, logger logr.Logger) error {
-		return run(ctx, o, config, logger)
-	}, o.logLevel, err
+	return program{
+		run: func(ctx context.Context, config *rest.Config, logger logr.Logger) error {
+			return run(ctx, o, config, logger)
+		},
+		level: o.logLevel,
+		fail:  func(logger logr.Logger, err error) { logger.Error(err, "the controller ends") },
+	}, err
 }
 
 func run(ctx context.Context, o options, config *rest.Config, logger logr.Logger) error {

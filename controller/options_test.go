@@ -40,3 +40,17 @@ func TestCommandLine(t *testing.T) {
 		t.Errorf("-h: %v", err)
 	}
 }
+
+func TestCommandLineOfTheUninstallation(t *testing.T) {
+	for step, finish := range map[string]bool{"begin": false, "finish": true} {
+		o, err := parseUninstall([]string{"--namespace=net", step})
+		if want := (uninstallOptions{namespace: "net", finish: finish}); err != nil || o != want {
+			t.Errorf("%s: %+v (%v), want %+v", step, o, err, want)
+		}
+	}
+	for _, args := range [][]string{nil, {"start"}, {"begin", "finish"}, {"--force", "begin"}} {
+		if _, err := command(append([]string{uninstallCommand}, args...)); err == nil {
+			t.Errorf("%v was accepted", args)
+		}
+	}
+}

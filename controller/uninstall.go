@@ -21,7 +21,6 @@ const uninstallCommand = "uninstall"
 // uninstallOptions are the command line after uninstallCommand.
 type uninstallOptions struct {
 	namespace string
-	force     bool
 	finish    bool
 }
 
@@ -29,7 +28,6 @@ func parseUninstall(args []string) (uninstallOptions, error) {
 	var o uninstallOptions
 	flags := flag.NewFlagSet(name+" "+uninstallCommand, flag.ContinueOnError)
 	flags.StringVar(&o.namespace, "namespace", "fenceline-system", "`namespace` of Fenceline")
-	flags.BoolVar(&o.force, "force", false, "delete the leases that exist instead of refusing")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -55,7 +53,7 @@ func runUninstall(ctx context.Context, o uninstallOptions, config *rest.Config, 
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
-	u := uninstall.Uninstall{Client: api, Namespace: o.namespace, Force: o.force, Log: log}
+	u := uninstall.Uninstall{Client: api, Namespace: o.namespace, Log: log}
 	if o.finish {
 		return u.Finish(ctx)
 	}

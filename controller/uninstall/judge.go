@@ -23,7 +23,7 @@ var ErrLeasesExist = errors.New("leases exist")
 
 // refusal says why Fenceline may not be uninstalled, and what ends the leases of
 // each state; nil if there are none.
-func refusal(leases []v1alpha1.IPLease) error {
+func refusal(leases []v1alpha1.IPLease, namespace string) error {
 	n := map[v1alpha1.LeaseState]int{}
 	for i := range leases {
 		n[leases[i].Spec.State]++
@@ -45,8 +45,8 @@ func refusal(leases []v1alpha1.IPLease) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s; to remove them all, whoever uses the addresses: "+
-		"helm upgrade with --reuse-values --set uninstall.force=true, then helm uninstall again", ErrLeasesExist, strings.Join(parts, ", "))
+	return fmt.Errorf("%w: %s; to remove them all, whoever uses the addresses: kubectl annotate namespace %s %s=, then uninstall again",
+		ErrLeasesExist, strings.Join(parts, ", "), namespace, v1alpha1.AnnotationForceDelete)
 }
 
 // running names the pods that have not ended, but for those on silent nodes.

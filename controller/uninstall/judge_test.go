@@ -32,7 +32,7 @@ func TestRefusal(t *testing.T) {
 		"all of them, those in use come first": {in(v1alpha1.StateRetained, v1alpha1.StateBound, v1alpha1.StateBound), "2 Bound (delete their pods), 1 Retained"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := refusal(c.leases)
+			err := refusal(c.leases, "fenceline-system")
 			switch {
 			case c.says == "" && err != nil:
 				t.Errorf("refused: %v", err)

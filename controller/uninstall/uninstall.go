@@ -34,11 +34,10 @@ const (
 type Uninstall struct {
 	// Client reads from the API server itself.
 	Client client.Client
-	// Namespace of Fenceline.
+	// Namespace of Fenceline. Its annotation fenceline.io/force-delete has the
+	// leases that exist deleted.
 	Namespace string
-	// Force deletes the leases that exist, instead of refusing.
-	Force bool
-	Log   logr.Logger
+	Log       logr.Logger
 }
 
 // Begin refuses while leases exist, unless it is forced. Then it deletes the
@@ -46,8 +45,14 @@ type Uninstall struct {
 // again what their pods hold, and returns when none of them runs on a node that
 // is Ready. It returns ErrLeasesExist.
 func (u Uninstall) Begin(ctx context.Context) error {
-	if err := u.refuse(ctx); err != nil {
+	forced, err := u.forced(ctx)
+	if err != nil {
 		return err
+	}
+	if !forced {
+		if err := u.refuse(ctx); err != nil {
+			return err
+		}
 	}
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: u.Namespace, Name: name} }
 	for _, o := range []client.Object{
@@ -90,7 +95,11 @@ func (u Uninstall) Finish(ctx context.Context) error {
 	for node := range silent {
 		u.Log.Info("the node is not Ready, and keeps what is on it", "node", node)
 	}
-	if u.Force {
+	forced, err := u.forced(ctx)
+	if err != nil {
+		return err
+	}
+	if forced {
 		if err := u.deleteLeases(ctx); err != nil {
 			return err
 		}
@@ -98,7 +107,45 @@ func (u Uninstall) Finish(ctx context.Context) error {
 	if err := u.refuse(ctx); err != nil {
 		return err
 	}
-	return u.freePools(ctx)
+	if err := u.freePools(ctx); err != nil || !forced {
+		return err
+	}
+	return u.endForce(ctx)
+}
+
+// forced says whether somebody wants the leases deleted, whoever uses their
+// addresses. The word stands on the namespace: it has to outlive the agents, and
+// a release whose uninstallation was refused takes no new values.
+func (u Uninstall) forced(ctx context.Context) (bool, error) {
+	ns, err := u.namespace(ctx)
+	if err != nil {
+		return false, err
+	}
+	_, forced := ns.Annotations[v1alpha1.AnnotationForceDelete]
+	return forced, nil
+}
+
+// endForce takes the word back, so that the next installation is not under it.
+func (u Uninstall) endForce(ctx context.Context) error {
+	ns, err := u.namespace(ctx)
+	if err != nil {
+		return err
+	}
+	before := ns.DeepCopy()
+	delete(ns.Annotations, v1alpha1.AnnotationForceDelete)
+	if err := u.Client.Patch(ctx, ns, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("remove the annotation %s of namespace %s: %w", v1alpha1.AnnotationForceDelete, u.Namespace, err)
+	}
+	return nil
+}
+
+func (u Uninstall) namespace(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := u.Client.Get(ctx, client.ObjectKey{Name: u.Namespace}, ns); err != nil {
+		return nil, fmt.Errorf("read namespace %s: %w", u.Namespace, err)
+	}
+	return ns, nil
 }
 
 // until looks until there is nothing to wait for. An API server that does not
@@ -126,14 +173,11 @@ func (u Uninstall) until(ctx context.Context, what string, look func(context.Con
 }
 
 func (u Uninstall) refuse(ctx context.Context) error {
-	if u.Force {
-		return nil
-	}
 	leases, err := u.leases(ctx)
 	if err != nil {
 		return err
 	}
-	return refusal(leases)
+	return refusal(leases, u.Namespace)
 }
 
 func (u Uninstall) leases(ctx context.Context) ([]v1alpha1.IPLease, error) {

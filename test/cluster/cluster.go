@@ -140,6 +140,9 @@ func (c *Cluster) binary(component, name string) string {
 
 // progress tells of a step that has been done.
 func (c *Cluster) progress(format string, args ...any) {
+	if c.Options.Progress == nil {
+		return // a cluster that another process has started
+	}
 	fmt.Fprintf(c.Options.Progress, format+"\n", args...)
 }
 

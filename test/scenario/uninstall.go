@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/cluster"
 	"github.com/fenceline/fenceline/test/images"
-	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 // playUninstall: helm uninstall says why it does nothing while a pod has an
@@ -73,7 +71,7 @@ func (a *act) isRefusedToUninstall(ctx context.Context) error {
 	if err == nil {
 		return fmt.Errorf("Fenceline was uninstalled while a lease existed: %s", output)
 	}
-	for _, words := range []string{"leases exist: 1 Bound (delete their pods)", "uninstall.force=true"} {
+	for _, words := range []string{"leases exist: 1 Bound (delete their pods)", "fenceline.io/force-delete="} {
 		if !strings.Contains(output, words) {
 			return fmt.Errorf("helm does not say %q: %s", words, output)
 		}
@@ -88,20 +86,16 @@ func (a *act) isRefusedToUninstall(ctx context.Context) error {
 }
 
 func (a *act) uninstallByForce(ctx context.Context) error {
-	root, err := thirdparty.Root()
+	if err := a.show(ctx, "annotate", "namespace", cluster.FencelineNamespace, v1alpha1.AnnotationForceDelete+"="); err != nil {
+		return err
+	}
+	began := time.Now()
+	output, err := a.Helm(ctx, "uninstall", "fenceline", "--namespace", cluster.FencelineNamespace)
 	if err != nil {
 		return err
 	}
-	for _, args := range [][]string{
-		{"upgrade", "fenceline", filepath.Join(root, "charts", "fenceline"), "--reuse-values", "--set", "uninstall.force=true"},
-		{"uninstall", "fenceline"},
-	} {
-		began := time.Now()
-		if _, err := a.Helm(ctx, append(args, "--namespace", cluster.FencelineNamespace)...); err != nil {
-			return err
-		}
-		a.figures.add("helm "+args[0], time.Since(began))
-	}
+	a.figures.add("helm uninstall", time.Since(began))
+	a.story.Show("helm uninstall fenceline", output)
 	return nil
 }
 

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -38,6 +40,26 @@ func (c *cluster) lease(address string, state v1alpha1.LeaseState, node string) 
 	return lease
 }
 
+// force is what a person does who wants the leases gone.
+func (c *cluster) force() {
+	c.t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"fenceline.io/force-delete":""}}}`))
+	if err := c.api.Patch(c.t.Context(), ns, patch); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) isForced() bool {
+	c.t.Helper()
+	ns := &corev1.Namespace{}
+	if err := c.api.Get(c.t.Context(), client.ObjectKey{Name: namespace}, ns); err != nil {
+		c.t.Fatal(err)
+	}
+	_, forced := ns.Annotations[v1alpha1.AnnotationForceDelete]
+	return forced
+}
+
 // finalizers of the pool.
 func (c *cluster) finalizers() int {
 	c.t.Helper()
@@ -62,7 +84,7 @@ func TestUninstall(t *testing.T) {
 			t.Fatalf("helm said %v:\n%s", err, out)
 		}
 		t.Logf("helm says:\n%s", out)
-		for _, words := range []string{"leases exist", "1 Bound (delete their pods)", "1 Retained", "uninstall.force=true"} {
+		for _, words := range []string{"leases exist", "1 Bound (delete their pods)", "1 Retained", "kubectl annotate namespace fenceline-system fenceline.io/force-delete="} {
 			if said := c.log("begin"); !strings.Contains(said, words) {
 				t.Errorf("the step does not say %q: %s", words, said)
 			}
@@ -73,6 +95,10 @@ func TestUninstall(t *testing.T) {
 		if c.leases() != 2 || c.finalizers() != 1 {
 			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
 		}
+	})
+	t.Run("that was refused is taken back by a rollback", func(t *testing.T) {
+		c.mustHelm("rollback", "fenceline", "1")
+		c.mustHelm("upgrade", "fenceline", "../../charts/fenceline")
 	})
 	t.Run("without its hooks leaves leases and pools, and an installation goes on from them", func(t *testing.T) {
 		c.mustHelm("uninstall", "fenceline", "--no-hooks")
@@ -89,11 +115,14 @@ func TestUninstall(t *testing.T) {
 		}
 	})
 	t.Run("by force removes leases and finalizers", func(t *testing.T) {
-		c.mustHelm("upgrade", "fenceline", "../../charts/fenceline", "--reuse-values", "--set", "uninstall.force=true")
-		if c.leases() != 2 {
-			t.Error("the upgrade alone removes leases")
+		if _, err := c.helm("uninstall", "fenceline"); err == nil {
+			t.Fatal("uninstalled without force")
 		}
+		c.force()
 		c.mustHelm("uninstall", "fenceline")
+		if c.isForced() {
+			t.Error("the next installation will be under force")
+		}
 		if left := c.installed(); len(left) != 0 {
 			t.Errorf("there is still %v", left)
 		}
