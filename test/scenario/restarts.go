@@ -68,7 +68,7 @@ func playRestarts(ctx context.Context, a *act) error {
 	}
 	load.end()
 	a.figures.add("times that all pods were replaced", load.rolls.Load())
-	return a.passedAround(ctx, w, old, began)
+	return a.passedAround(ctx, w, began)
 }
 
 // part is what can be restarted.
@@ -102,7 +102,7 @@ func (a *act) parts(node *cluster.Node) []part {
 
 // passedAround: pod old did not notice, and each address has had one speaker at a
 // time, though many have had it.
-func (a *act) passedAround(ctx context.Context, w *witness, old *cluster.Pod, began time.Time) error {
+func (a *act) passedAround(ctx context.Context, w *witness, began time.Time) error {
 	if err := w.pings.waitFor(ctx, 20, time.Now()); err != nil {
 		return err
 	}
