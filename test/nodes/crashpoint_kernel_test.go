@@ -105,8 +105,12 @@ const (
 	byTheNext
 )
 
-// answered tells whether an ADD has been answered, as far as the agent knows.
-func answered(s step) bool { return s.at == nodes.AddAnswered || s.at == nodes.Announced }
+// answered tells whether the agent may believe that its answer is heard: a
+// plugin's end takes a moment to be noticed, and nothing is waited for after the
+// confirmation of a take-over.
+func answered(s step) bool {
+	return s.at == nodes.AddAnswered || s.at == nodes.Announced || s.at == nodes.UpdateDone && s.nth == 2
+}
 
 var errCut = errors.New("cut")
 
