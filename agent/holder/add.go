@@ -206,7 +206,7 @@ func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept []v1alpha1.
 // undo is a DEL of what was done so far. A release that fails is journalled
 // and left to the worker: it is no error of the ADD.
 func (a *adding) undo() {
-	ctx, cancel := context.WithTimeout(a.h.background, undoTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.h.background), undoTimeout)
 	defer cancel()
 	// Whether or not the guard came to be: it is killed.
 	_ = a.awaitGuard()
