@@ -63,8 +63,8 @@ func watchQuarantine(mgr ctrl.Manager, v *verify.Verifier) error {
 func watchLeases(mgr ctrl.Manager, h *holder.Holders) error {
 	changes := predicate.Funcs{
 		// A lease that is new here was created by an ADD of this node, or was
-		// assigned to it to be verified. An ADD that gave it up does not know it.
-		CreateFunc: func(e event.CreateEvent) bool { return isQuarantined(e.Object) || isStray(h, e.Object) },
+		// assigned to it to be verified.
+		CreateFunc: func(e event.CreateEvent) bool { return isQuarantined(e.Object) },
 	}
 	return builder.ControllerManagedBy(mgr).Named("holders").
 		For(&v1alpha1.IPLease{}, builder.WithPredicates(changes)).
@@ -72,11 +72,6 @@ func watchLeases(mgr ctrl.Manager, h *holder.Holders) error {
 			h.Changed(r.Name)
 			return reconcile.Result{}, nil
 		}))
-}
-
-func isStray(h *holder.Holders, o client.Object) bool {
-	l, ok := o.(*v1alpha1.IPLease)
-	return ok && h.Stray(l)
 }
 
 func isQuarantined(o client.Object) bool {

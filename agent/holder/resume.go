@@ -38,13 +38,13 @@ func (h *Holders) resumeEntry(ctx context.Context, a attachment, patience time.D
 		return errBusy
 	}
 	defer unlock()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	e, ok := h.Journal.Get(a.containerID, a.ifname)
 	if !ok {
 		maps.DeleteFunc(h.disputed, func(d dispute, _ time.Time) bool { return d.attachment == a })
-		return h.freeStrays(ctx, a)
+		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	if e.Phase != journal.Bound || e.Session != h.Session {
 		return h.release(ctx, e)
 	}

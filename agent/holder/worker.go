@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -31,10 +30,6 @@ const (
 // Changed tells that a watch saw the lease of that name change or go. The watch
 // decides nothing: a GET does (R7).
 func (h *Holders) Changed(name string) {
-	l := &v1alpha1.IPLease{}
-	if err := h.Client.Get(h.background, clientKey(name), l); err == nil {
-		h.suspectStray(l)
-	}
 	for _, e := range h.Journal.All() {
 		for _, address := range e.Addresses {
 			if address.LeaseName == name {
@@ -115,8 +110,17 @@ func worth(p journal.Phase) int {
 // returns how many entries are left, and why the first of them is. While the
 // API server is away one call fails for all.
 func (h *Holders) resume(ctx context.Context, patience time.Duration) (left int, first error) {
+	todo := h.pending.take()
 	away := false
-	for _, a := range h.inOrder(h.pending.take()) {
+	entries := slices.Clone(h.Journal.All())
+	slices.SortStableFunc(entries, func(a, b journal.Entry) int {
+		return cmp.Compare(worth(a.Phase), worth(b.Phase))
+	})
+	for _, e := range entries {
+		a := attachmentOf(&e)
+		if !todo[a] {
+			continue
+		}
 		if !away {
 			err := h.resumeEntry(ctx, a, patience)
 			if err == nil {
@@ -133,26 +137,8 @@ func (h *Holders) resume(ctx context.Context, patience time.Duration) (left int,
 	return left, first
 }
 
-// inOrder puts attachments into the order in which they are resumed: those
-// without an entry, of which only a stray lease can be left, come first.
-func (h *Holders) inOrder(todo map[attachment]bool) []attachment {
-	entries := slices.Clone(h.Journal.All())
-	slices.SortStableFunc(entries, func(a, b journal.Entry) int {
-		return cmp.Compare(worth(a.Phase), worth(b.Phase))
-	})
-	var known []attachment
-	for _, e := range entries {
-		if a := attachmentOf(&e); todo[a] {
-			known = append(known, a)
-			delete(todo, a)
-		}
-	}
-	return append(slices.Collect(maps.Keys(todo)), known...)
-}
-
 // suspect makes pending what the cache does not show as ours.
 func (h *Holders) suspect(ctx context.Context) {
-	h.suspectStrays(ctx)
 	for _, e := range h.Journal.All() {
 		if e.Phase != journal.Bound || e.Session != h.Session || !h.looksHeld(ctx, &e) {
 			h.pending.add(attachmentOf(&e))
