@@ -42,12 +42,10 @@ func (*Watch) NeedLeaderElection() bool { return false }
 // ctx ends. It returns a *WentBackError if the store went back.
 func (w *Watch) Start(ctx context.Context) error {
 	var known uint64
-	for {
+	for ctx.Err() == nil {
 		wait := period
 		live, cached, err := w.ask(ctx)
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case err != nil:
 			w.Log.V(1).Info("the store does not say how far it has come", "why", err.Error())
 			wait = retry
@@ -67,6 +65,7 @@ func (w *Watch) Start(ctx context.Context) error {
 		}
 		timer.Stop()
 	}
+	return nil
 }
 
 // ask looks into the caches first: what is read from them later may be newer than the answer.
