@@ -5,7 +5,6 @@ package soak
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -31,8 +30,9 @@ const (
 	kubelets = 6
 	// patience is how long a pod may wait for its address, and the end for the last lease.
 	patience = 2 * time.Minute
-	// poolFirst and poolSize are what pods share.
-	poolFirst, poolSize = "10.66.0.32", 32
+	// poolFirst, poolLast and poolSize are what pods share: so few addresses that
+	// each is wanted again at once.
+	poolFirst, poolLast, poolSize = "10.66.0.32", "10.66.0.43", 12
 )
 
 // soak is one run.
@@ -52,7 +52,7 @@ func TestSoak(t *testing.T) {
 	count, seed := number(t, countVariable, defaultCount), number(t, seedVariable, time.Now().UnixNano())
 	t.Logf("%s=%d %s=%d", countVariable, count, seedVariable, seed)
 	c := nodes.New(t, machines)
-	c.Pool("v4", "10.66.0.0/24", fmt.Sprintf("%s/27", poolFirst))
+	c.Pool("v4", "10.66.0.0/24", poolFirst+"-"+poolLast)
 	c.StartController()
 	s := &soak{Cluster: c, t: t, ctx: t.Context(), host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))}
 	began := time.Now()
