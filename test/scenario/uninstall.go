@@ -69,7 +69,7 @@ func playUninstall(ctx context.Context, a *act) error {
 func (a *act) isRefusedToUninstall(ctx context.Context) error {
 	output, err := a.Helm(ctx, "uninstall", "fenceline", "--namespace", cluster.FencelineNamespace)
 	if err == nil {
-		return fmt.Errorf("Fenceline was uninstalled while a lease existed: %s", output)
+		return fmt.Errorf("helm uninstalled Fenceline while a lease existed: %s", output)
 	}
 	for _, words := range []string{"leases exist: 1 Bound (delete their pods)", "fenceline.io/force-delete="} {
 		if !strings.Contains(output, words) {
