@@ -68,19 +68,11 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if err != nil {
 		return nil, err
 	}
-	// The rules are asked while the kernel is, in the calling thread's namespace.
-	var choice ipam.Choice
-	var kept []v1alpha1.IPLease
-	chosen := make(chan error, 1)
-	go func() {
-		var err error
-		choice, kept, err = a.choose(ctx, r)
-		chosen <- err
-	}()
+	// The kernel is asked while the rules are.
 	located := a.locate()
-	err = <-chosen
-	if located != nil {
-		return nil, located
+	choice, kept, err := a.choose(ctx, r)
+	if err := <-located; err != nil {
+		return nil, err
 	}
 	if err != nil {
 		a.refused(err)
@@ -124,9 +116,24 @@ func (h *Holders) begin(ctx context.Context, r agentapi.AddRequest) (*adding, er
 	}, nil
 }
 
-// locate finds the interface, and has the segment that it reaches opened.
-// Nothing else of the ADD may look at the interface before it has returned.
-func (a *adding) locate() error {
+// locate has the interface found, and then the segment that it reaches opened.
+// Nothing else of the ADD may look at the interface before the answer is there.
+func (a *adding) locate() <-chan error {
+	located := make(chan error, 1)
+	a.opening = make(chan error, 1)
+	go func() {
+		err := a.find()
+		located <- err
+		if err == nil {
+			a.seg, err = a.h.OpenSegment(a.link.ParentIndex)
+			a.opening <- err
+		}
+	}()
+	return located
+}
+
+// find finds the interface.
+func (a *adding) find() error {
 	link, err := a.h.FindLink(a.entry.NetNS, a.entry.Interface)
 	if err != nil {
 		return fmt.Errorf("find interface %s of pod %s/%s: %w", a.entry.Interface, a.entry.PodNamespace, a.entry.PodName, err)
@@ -134,12 +141,6 @@ func (a *adding) locate() error {
 	a.link = link
 	a.entry.Parent, a.entry.ParentIndex, a.entry.MAC = link.Parent, link.ParentIndex, link.MAC.String()
 	a.who.MAC = a.entry.MAC
-	a.opening = make(chan error, 1)
-	go func() {
-		var err error
-		a.seg, err = a.h.OpenSegment(link.ParentIndex)
-		a.opening <- err
-	}()
 	return nil
 }
 

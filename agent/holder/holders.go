@@ -117,7 +117,8 @@ type Options struct {
 	OpenSegment func(parent int) (Segment, error)
 	// ParentExists tells whether the node has an interface of that index.
 	ParentExists func(parent int) bool
-	// FindLink finds a pod's interface in its network namespace.
+	// FindLink finds a pod's interface in its network namespace. It is called from
+	// any thread.
 	FindLink func(netns, ifname string) (Link, error)
 	// Share is this agent's place among the agents.
 	Share func() ipam.Share
