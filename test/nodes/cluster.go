@@ -31,8 +31,9 @@ const (
 	// System is Fenceline's namespace, Shop that of the pods.
 	System = "fenceline-system"
 	Shop   = "shop"
-	// Limit is for anything that should come to pass.
-	Limit = 30 * time.Second
+	// Limit is for anything that should come to pass. Watches are made anew up to
+	// a minute after the last of several outages.
+	Limit = 90 * time.Second
 )
 
 // Cluster is an API server and nodes. It ends with its test.
