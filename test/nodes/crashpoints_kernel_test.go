@@ -1,0 +1,127 @@
+//go:build kernel
+
+package nodes_test
+
+import (
+	"errors"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+// step is a point of a verb at which something may break.
+type step struct {
+	name string
+	// at is the moment, the nth of its kind, at which a bystander knows that the verb is there.
+	at  nodes.Moment
+	nth int
+	// journal is what the journal holds of the sandbox by then.
+	journal journal.Phase
+	// guarded: the guard enforces by then; it is waited for where it is on its way beside.
+	guarded bool
+}
+
+// verb is a call of the plugin with its steps in order.
+type verb struct {
+	name string
+	// kept: the pod keeps its name and its address.
+	kept  bool
+	isDel bool
+	steps []step
+}
+
+const none journal.Phase = ""
+
+// verbs are the crash points.
+func verbs() []verb {
+	return []verb{
+		{name: "ADD", steps: []step{
+			{"the call arrives", nodes.AddCalled, 1, none, false},
+			{"the intent is journalled", nodes.CreateSent, 1, journal.Intent, false},
+			{"the guard enforces", nodes.CreateSent, 1, journal.Intent, true},
+			{"the lease is created and the agent does not know", nodes.CreateDone, 1, journal.Intent, false},
+			{"the address is probed", nodes.Probed, 1, journal.Intent, true},
+			{"the address is claimed", nodes.Claimed, 1, journal.Intent, true},
+			{"the binding is journalled and the answer written", nodes.AddAnswered, 1, journal.Bound, true},
+			{"the pod speaks", nodes.Announced, 1, journal.Bound, true},
+		}},
+		{name: "ADD of a kept address", kept: true, steps: []step{
+			{"the call arrives", nodes.AddCalled, 1, none, false},
+			{"the intent is journalled", nodes.UpdateSent, 1, journal.Intent, false},
+			{"the lease is taken over and the agent does not know", nodes.UpdateDone, 1, journal.Intent, false},
+			{"the address is claimed", nodes.Claimed, 1, journal.Intent, true},
+			{"the address is probed", nodes.Probed, 1, journal.Intent, true},
+			{"the take-over is about to be confirmed", nodes.UpdateSent, 2, journal.Intent, true},
+			{"the take-over is confirmed and the agent does not know", nodes.UpdateDone, 2, journal.Intent, true},
+			{"the binding is journalled and the answer written", nodes.AddAnswered, 1, journal.Bound, true},
+		}},
+		{name: "DEL", isDel: true, steps: []step{
+			{"the call arrives", nodes.DelCalled, 1, journal.Bound, true},
+			{"the release is journalled", nodes.GetSent, 1, journal.Releasing, true},
+			{"the lease is about to be deleted", nodes.DeleteSent, 1, journal.Releasing, true},
+			{"the lease is deleted and the agent does not know", nodes.DeleteDone, 1, journal.Releasing, true},
+			{"the entry is forgotten and the answer written", nodes.DelAnswered, 1, none, false},
+		}},
+		{name: "DEL of a kept address", kept: true, isDel: true, steps: []step{
+			{"the call arrives", nodes.DelCalled, 1, journal.Bound, true},
+			{"the release is journalled", nodes.GetSent, 1, journal.Releasing, true},
+			{"the lease is about to be Retained", nodes.UpdateSent, 1, journal.Releasing, true},
+			{"the lease is Retained and the agent does not know", nodes.UpdateDone, 1, journal.Releasing, true},
+			{"the entry is forgotten and the answer written", nodes.DelAnswered, 1, none, false},
+		}},
+	}
+}
+
+// fault is something that breaks at a step.
+type fault struct {
+	name string
+	// strike breaks it; an error closes the connection on which the step was seen.
+	strike func(*nodes.Node) error
+	// at tells where it can happen.
+	at func(verb, step) bool
+	// undone tells who undoes an ADD before its DEL.
+	undone undoer
+}
+
+// undoer is who undoes an ADD whose answer nobody hears.
+type undoer int
+
+const (
+	byNobody undoer = iota
+	byTheAgent
+	byTheNext
+)
+
+// answered tells whether the agent may believe that its answer is heard: a
+// plugin's end takes a moment to be noticed, and nothing is waited for after the
+// confirmation of a take-over.
+func answered(s step) bool {
+	return s.at == nodes.AddAnswered || s.at == nodes.Announced || s.at == nodes.UpdateDone && s.nth == 2
+}
+
+var errCut = errors.New("cut")
+
+func faults() []fault {
+	waits := func(_ verb, s step) bool { return s.at != nodes.Announced }
+	return []fault{
+		{"the agent is killed", (*nodes.Node).KillAgent, func(v verb, _ step) bool { return !v.kept || v.isDel }, byNobody},
+		{"the agent is killed and starts again before the DEL", (*nodes.Node).KillAgent, func(v verb, _ step) bool { return !v.isDel }, byTheNext},
+		{"the plugin is killed", (*nodes.Node).KillPlugins, waits, byTheAgent},
+		{"the connection is closed", func(n *nodes.Node) error { n.CloseConnections(); return nil }, func(v verb, s step) bool {
+			return !v.kept && waits(v, s) // to the agent it is the same as the plugin's end
+		}, byTheAgent},
+		{"the connection to the API server is closed", func(*nodes.Node) error { return errCut }, func(_ verb, s step) bool { return ofAPI(s) }, byTheAgent},
+	}
+}
+
+func ofAPI(s step) bool {
+	switch s.at {
+	case nodes.GetSent, nodes.CreateSent, nodes.CreateDone, nodes.UpdateSent, nodes.UpdateDone, nodes.DeleteSent, nodes.DeleteDone:
+		return true
+	}
+	return false
+}
+
+func isSent(m nodes.Moment) bool {
+	return m == nodes.CreateSent || m == nodes.UpdateSent || m == nodes.DeleteSent
+}
