@@ -24,14 +24,12 @@ const undoTimeout = 5 * time.Second
 
 // adding is one ADD on its way.
 type adding struct {
-	h    *Holders
-	pod  *corev1.Pod
-	link Link
-	// seg is there once opening has brought word of it: after the first intent.
-	seg     Segment
-	opening chan error
-	who     v1alpha1.Holder
-	entry   journal.Entry
+	h     *Holders
+	pod   *corev1.Pod
+	link  Link
+	seg   Segment
+	who   v1alpha1.Holder
+	entry journal.Entry
 	// replaced is the slot that an earlier ADD has left on the very same interface.
 	replaced uint32
 	// staging brings word of the guard that is on its way; guarded tells that it enforces.
@@ -68,12 +66,11 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if err != nil {
 		return nil, err
 	}
-	// The kernel is asked while the rules are.
-	located := a.locate()
-	choice, kept, err := a.choose(ctx, r)
-	if err := <-located; err != nil {
+	// One after the other: to wake another thread takes as long as they do.
+	if err := a.locate(); err != nil {
 		return nil, err
 	}
+	choice, kept, err := a.choose(ctx, r)
 	if err != nil {
 		a.refused(err)
 		return nil, err
@@ -116,44 +113,19 @@ func (h *Holders) begin(ctx context.Context, r agentapi.AddRequest) (*adding, er
 	}, nil
 }
 
-// locate has the interface found, and then the segment that it reaches opened.
-// Nothing else of the ADD may look at the interface before the answer is there.
-func (a *adding) locate() <-chan error {
-	located := make(chan error, 1)
-	a.opening = make(chan error, 1)
-	go func() {
-		err := a.find()
-		located <- err
-		if err == nil {
-			a.seg, err = a.h.OpenSegment(a.link.ParentIndex)
-			a.opening <- err
-		}
-	}()
-	return located
-}
-
-// find finds the interface.
-func (a *adding) find() error {
+// locate finds the interface, and opens the segment that it reaches.
+func (a *adding) locate() error {
 	link, err := a.h.FindLink(a.entry.NetNS, a.entry.Interface)
 	if err != nil {
 		return fmt.Errorf("find interface %s of pod %s/%s: %w", a.entry.Interface, a.entry.PodNamespace, a.entry.PodName, err)
 	}
+	a.seg, err = a.h.OpenSegment(link.ParentIndex)
+	if err != nil {
+		return fmt.Errorf("open the segment of %s: %w", link.Parent, err)
+	}
 	a.link = link
 	a.entry.Parent, a.entry.ParentIndex, a.entry.MAC = link.Parent, link.ParentIndex, link.MAC.String()
 	a.who.MAC = a.entry.MAC
-	return nil
-}
-
-// opened waits until the segment is open.
-func (a *adding) opened() error {
-	if a.opening == nil {
-		return nil
-	}
-	err := <-a.opening
-	a.opening = nil
-	if err != nil {
-		return fmt.Errorf("open the segment of %s: %w", a.link.Parent, err)
-	}
 	return nil
 }
 

@@ -16,8 +16,7 @@ func guardOf(e *journal.Entry) bpf.Guard {
 
 // intend journals what is about to be written, before it is, and has the guard
 // put on the interface meanwhile. The interface is down while IPAM runs: the
-// guard is there before the first frame. Nothing is written for an interface
-// whose segment cannot be opened.
+// guard is there before the first frame.
 func (a *adding) intend() error {
 	if a.entry.Slot == 0 {
 		slot, err := a.h.stock.take(a.entry.ParentIndex)
@@ -27,9 +26,6 @@ func (a *adding) intend() error {
 		a.entry.Slot = slot
 	}
 	if err := a.h.Journal.Put(a.entry); err != nil {
-		return err
-	}
-	if err := a.opened(); err != nil {
 		return err
 	}
 	if a.staging == nil && !a.guarded {

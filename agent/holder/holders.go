@@ -112,13 +112,11 @@ type Options struct {
 	Warm      Warm
 	Journal   Journal
 	Kernel    Kernel
-	// OpenSegment returns the segment of a parent, opening it at first use. It is
-	// called from any thread.
+	// OpenSegment returns the segment of a parent, opening it at first use.
 	OpenSegment func(parent int) (Segment, error)
 	// ParentExists tells whether the node has an interface of that index.
 	ParentExists func(parent int) bool
-	// FindLink finds a pod's interface in its network namespace. It is called from
-	// any thread.
+	// FindLink finds a pod's interface in its network namespace.
 	FindLink func(netns, ifname string) (Link, error)
 	// Share is this agent's place among the agents.
 	Share func() ipam.Share

@@ -4,7 +4,6 @@ package holder
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -121,13 +120,7 @@ func (m *machine) start() {
 		}}),
 		Warm:    newMemWarm(),
 		Journal: mortalJournal{book, m.death}, Kernel: mortalKernel{k, m.death},
-		OpenSegment: func(parent int) (seg Segment, err error) {
-			failed := m.node.Do(func() error {
-				seg, err = segments.Open(parent)
-				return nil
-			})
-			return seg, errors.Join(failed, err)
-		},
+		OpenSegment: func(parent int) (Segment, error) { return segments.Open(parent) },
 		OthersShare: func() bool { return true },
 		FindLink: func(netns, ifname string) (Link, error) {
 			i, err := links.Find(netns, ifname)
