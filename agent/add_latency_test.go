@@ -42,8 +42,8 @@ var addPools = []struct {
 
 // How long an ADD takes: in the agent, as its metric counts it, and with the way
 // over the socket and back. The whole agent, a real API server and kernel, and
-// macvlan interfaces take part. Creates and updates of equal leases by the same
-// API server take turns with the ADDs, so that the ratios stand whatever the
+// macvlan interfaces take part. The same writes of a client that does nothing
+// else take turns with the ADDs, so that the ratios stand whatever the
 // machine. The plugin's own start is measured by TestTimeOfTheProcess.
 func TestLatencyOfADD(t *testing.T) {
 	logToFile(t)
@@ -60,7 +60,7 @@ func TestLatencyOfADD(t *testing.T) {
 
 	// The first of each is not measured: connections open, guards are loaded
 	// ahead, and the API server takes seconds for the first create of a kind.
-	m.rawUpdate(m.rawCreate(0, nil), nil)
+	m.rawWrites(0, new([]time.Duration), new([]time.Duration))
 	for i, p := range addPools {
 		m.eventually("the agent serves pool "+p.name, 20*time.Second, func() bool {
 			_, err := m.agent.Add(t.Context(), requests[i][0])
@@ -88,7 +88,7 @@ func TestLatencyOfADD(t *testing.T) {
 			break
 		}
 		<-pace.C
-		m.rawUpdate(m.rawCreate(n, &creates), &updates)
+		m.rawWrites(n, &creates, &updates)
 	}
 	t.Log(latencyTable(creates, updates, adds))
 }
@@ -145,37 +145,39 @@ func (m *machine) timeInADDs() time.Duration {
 	return 0
 }
 
-// rawCreate creates a lease as large as that of an ADD.
-func (m *machine) rawCreate(i int, took *[]time.Duration) *v1alpha1.IPLease {
+// rawWrites are the writes of two ADDs, by a client that does nothing else: one
+// creates a lease, the other binds a Warm one.
+func (m *machine) rawWrites(n int, creates, updates *[]time.Duration) {
 	m.t.Helper()
-	addr := netip.AddrFrom4([4]byte{10, 69, 0, byte(i + 1)})
-	l := &v1alpha1.IPLease{
-		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseName("", addr)},
-		Spec: lease.Bind(
-			lease.Request{Pool: "raw", Addr: addr, Parent: m.parent, Holder: v1alpha1.Holder{
+	// Of no node: the agent would take them for some that it has lost.
+	nobody := lease.Owner{Node: "nobody", Session: string(m.node.UID) + "/boot", Now: time.Now()}
+	request := func(third byte) lease.Request {
+		return lease.Request{
+			Pool: "raw", Addr: netip.AddrFrom4([4]byte{10, 69, third, byte(n + 1)}), Parent: m.parent,
+			Holder: v1alpha1.Holder{
 				Namespace: "shop", Pod: "pod-1", PodUID: string(m.node.UID),
 				ContainerID: "pod-1", Interface: "eth0", MAC: "02:00:00:00:00:01", Guarded: true,
-			}},
-			// Of no node: the agent would take it for one that it has lost.
-			lease.Owner{Node: "nobody", Session: string(m.node.UID) + "/boot", Now: time.Now()}),
+			},
+		}
 	}
-	start := time.Now()
-	check(m.t, m.Create(m.t.Context(), l))
-	if took != nil {
+	leaseOf := func(r lease.Request, spec v1alpha1.IPLeaseSpec) *v1alpha1.IPLease {
+		return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseName("", r.Addr)}, Spec: spec}
+	}
+	timed := func(took *[]time.Duration, write func() error) {
+		start := time.Now()
+		check(m.t, write())
 		*took = append(*took, time.Since(start))
 	}
-	return l
-}
 
-// rawUpdate updates a lease once.
-func (m *machine) rawUpdate(l *v1alpha1.IPLease, took *[]time.Duration) {
-	m.t.Helper()
-	l.Spec.Message = "updated"
-	start := time.Now()
-	check(m.t, m.Update(m.t.Context(), l))
-	if took != nil {
-		*took = append(*took, time.Since(start))
-	}
+	bound, warm := request(0), request(1)
+	l := leaseOf(bound, lease.Bind(bound, nobody))
+	timed(creates, func() error { return m.Create(m.t.Context(), l) })
+	l = leaseOf(warm, lease.Warm(warm, nobody))
+	check(m.t, m.Create(m.t.Context(), l))
+	var err error
+	l.Spec, err = lease.BindWarm(warm, nobody)(l.Spec)
+	check(m.t, err)
+	timed(updates, func() error { return m.Update(m.t.Context(), l) })
 }
 
 // latencyTable compares ADDs with what a client pays for the same write.
@@ -196,8 +198,8 @@ func latencyTable(creates, updates []time.Duration, adds []addTimes) string {
 		}
 		fmt.Fprintf(&table, " %6.1f ms   %s\n", took[len(took)-1].Seconds()*1000, waits)
 	}
-	row("raw create of a lease", creates, "")
-	row("raw update of a lease", updates, "")
+	row("raw create, Bound", creates, "")
+	row("raw update, Warm to Bound", updates, "")
 	for i, p := range addPools {
 		row(fmt.Sprintf("ADD, pool %s", p.name), adds[i].agent, p.waits)
 		row("    and over the socket", adds[i].plugin, "")
