@@ -194,25 +194,22 @@ func (z *zombie) newerWinsQuietly(ctx context.Context, successor *cluster.Pod, a
 	return nil
 }
 
-// announcedAll waits until the last announcement of a new holder is out, which
-// would bring the matter up.
+// announcedAll waits until a new holder has said all that it says unasked: its
+// kernel and its agent announce it twice each, two seconds apart (RFC 5227).
 func (z *zombie) announcedAll(ctx context.Context, successor *cluster.Pod) error {
-	const lastAfter = 1900 * time.Millisecond // two seconds after the first one
+	const silence = 2500 * time.Millisecond
 	mac, err := successor.MAC()
 	if err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, eventLimit)
-	defer cancel()
-	var first time.Time
-	_, err = z.capture.Wait(limited, func(f capture.Frame) bool {
-		if !slices.Contains(f.Speaks, z.addr) || f.Source.String() != mac.String() {
-			return false
+	return eventually(ctx, eventLimit, "silence of the new owner of "+z.addr.String(), func(context.Context) error {
+		spoken := capture.From(capture.SpokenFor(z.capture.Frames(), z.addr), mac)
+		if len(spoken) == 0 {
+			return errors.New("it was not announced yet")
 		}
-		if first.IsZero() {
-			first = f.Time
+		if last := spoken[len(spoken)-1]; time.Since(last.Time) < silence {
+			return errors.New("it spoke just now: " + last.String())
 		}
-		return f.Time.Sub(first) > lastAfter
+		return nil
 	})
-	return err
 }
