@@ -70,10 +70,11 @@ test-kernel: packages ## Run what needs namespaces and BPF (root)
 .PHONY: test-api
 test-api: packages ## Run what needs a real API server, at the newest and the oldest supported minor
 	@$(thirdparty) build etcd kubernetes kubernetes-oldest helm prometheus
-	@status=0; \
+	@mkdir -p "$(COUNT_DIR)"; status=0; \
+	  FENCELINE_TEST_KUBERNETES=oldest $(count) run -tag api api-oldest >"$(COUNT_DIR)/api-oldest.log" 2>&1 & oldest=$$!; \
 	  $(count) run -tag api api || status=1; \
-	  FENCELINE_TEST_KUBERNETES=oldest $(count) run -tag api api-oldest || status=1; \
-	  exit $$status
+	  wait $$oldest || status=1; \
+	  cat "$(COUNT_DIR)/api-oldest.log"; exit $$status
 
 .PHONY: test-cluster
 test-cluster: packages ## Run what needs real kubelets and an underlay (root)
