@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -38,34 +39,54 @@ func (a *agent) shed(ctx context.Context) error {
 	return nil
 }
 
-// dropExecutable takes the pages of this process's executable that cannot have
-// been written to out of its memory. What is needed again comes back from the
-// page cache.
+// dropExecutable takes the pages of this process's executable out of its memory;
+// what is needed again comes back from the page cache. A mapping in which a page
+// was written to, by a relocation or a probe of somebody's, stays as it is: that
+// page would come back without it.
 func dropExecutable() error {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return fmt.Errorf("find the executable: %w", err)
 	}
-	maps, err := os.Open("/proc/self/maps")
+	maps, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return fmt.Errorf("read the mappings: %w", err)
 	}
 	defer maps.Close()
+	unwritten, err := unwrittenMappings(maps, exe)
+	if err != nil {
+		return fmt.Errorf("read the mappings: %w", err)
+	}
 	var errs []error
-	lines := bufio.NewScanner(maps)
-	for lines.Scan() {
-		// address perms offset dev inode pathname (proc_pid_maps(5))
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 6 || fields[5] != exe || fields[1] != "r-xp" && fields[1] != "r--p" {
-			continue
-		}
-		var begin, end uintptr
-		if _, err := fmt.Sscanf(fields[0], "%x-%x", &begin, &end); err != nil {
-			return fmt.Errorf("read the mapping %s: %w", fields[0], err)
-		}
-		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, begin, end-begin, unix.MADV_DONTNEED); errno != 0 {
-			errs = append(errs, fmt.Errorf("drop the mapping %s: %w", fields[0], errno))
+	for _, m := range unwritten {
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.begin, m.end-m.begin, unix.MADV_DONTNEED); errno != 0 {
+			errs = append(errs, fmt.Errorf("drop the mapping %x-%x: %w", m.begin, m.end, errno))
 		}
 	}
-	return errors.Join(append(errs, lines.Err())...)
+	return errors.Join(errs...)
+}
+
+// mapping is a range of addresses; end is the first one behind it.
+type mapping struct{ begin, end uintptr }
+
+// unwrittenMappings reads which read-only mappings of a file have no page of
+// their own, from text as in /proc/PID/smaps (proc_pid_smaps(5)).
+func unwrittenMappings(smaps io.Reader, file string) (found []mapping, err error) {
+	var m mapping
+	ofFile := false
+	lines := bufio.NewScanner(smaps)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		switch {
+		case len(fields) == 0:
+		case !strings.HasSuffix(fields[0], ":"): // address perms offset dev inode pathname
+			if _, err := fmt.Sscanf(fields[0], "%x-%x", &m.begin, &m.end); err != nil {
+				return nil, fmt.Errorf("mapping %s: %w", fields[0], err)
+			}
+			ofFile = len(fields) == 6 && fields[5] == file && (fields[1] == "r-xp" || fields[1] == "r--p")
+		case fields[0] == "Anonymous:" && ofFile && len(fields) == 3 && fields[1] == "0":
+			found = append(found, m)
+		}
+	}
+	return found, lines.Err()
 }

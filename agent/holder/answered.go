@@ -12,7 +12,8 @@ import (
 // that a pin holds for tens of milliseconds.
 const pinDelay = 30 * time.Millisecond
 
-// pinLatest is how long pins wait for the end of ADDs that are under way.
+// pinLatest is how long a pin waits for the end of ADDs that are under way: one
+// that waits for a full pool takes many seconds.
 const pinLatest = time.Second
 
 // unanswered are the ADDs that have succeeded and whose answer is on its way.
@@ -53,14 +54,17 @@ func (h *Holders) Answered(of agentapi.Attachment) {
 	}
 	h.tasks.Go(func() {
 		h.rest(pinDelay)
+		// Before it takes its turn, so that many pins wait together.
+		h.waitForADDs(pinLatest)
 		h.pin(a.entry)
 		h.prepare(a.entry.ParentIndex)
 	})
 }
 
-// waitForADDs waits until none is under way, or d has passed.
+// waitForADDs waits until none is under way, d has passed, or the agent ends.
 func (h *Holders) waitForADDs(d time.Duration) {
-	for end := h.Clock.Now().Add(d); h.underWay.Load() > 0 && h.Clock.Now().Before(end); {
+	end := h.Clock.Now().Add(d)
+	for h.underWay.Load() > 0 && h.background.Err() == nil && h.Clock.Now().Before(end) {
 		h.rest(pinDelay)
 	}
 }

@@ -84,7 +84,6 @@ func (h *Holders) pin(e journal.Entry) {
 	// milliseconds, and an ADD needs it in between.
 	h.pinning.Lock()
 	defer h.pinning.Unlock()
-	h.waitForADDs(pinLatest)
 	if h.background.Err() != nil {
 		return // the next agent finishes it
 	}

@@ -134,8 +134,12 @@ func TestTheStoreIsAskedFromTimeToTimeAndAgainSoonWhileItIsAway(t *testing.T) {
 	r := start(t, 100)
 	r.store.away.Store(true)
 	step := func(d time.Duration) {
-		for !r.clock.HasWaiters() {
-			time.Sleep(time.Millisecond)
+		look := time.NewTicker(time.Millisecond)
+		defer look.Stop()
+		for deadline := time.Now().Add(10 * time.Second); !r.clock.HasWaiters(); <-look.C {
+			if time.Now().After(deadline) {
+				t.Fatal("the watch does not wait")
+			}
 		}
 		r.clock.Step(d)
 	}

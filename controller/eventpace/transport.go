@@ -1,6 +1,7 @@
 // Package eventpace keeps events from competing with what they tell of. Every
 // reclaim has an event, so thousands at once would take a third of the API
-// server's time; they wait instead, and none is lost.
+// server's time; they wait instead. Those that still wait when the controller
+// ends are lost: lease, metric and audit line tell of the reclaim as well.
 package eventpace
 
 import (

@@ -155,7 +155,9 @@ func (c *cluster) install() {
 func (c *cluster) eventually(what string, condition func() error) {
 	c.t.Helper()
 	deadline := time.Now().Add(limit)
-	for {
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for ; ; <-look.C {
 		err := condition()
 		if err == nil {
 			return
@@ -163,7 +165,6 @@ func (c *cluster) eventually(what string, condition func() error) {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("%s: not within %s: %v", what, limit, err)
 		}
-		time.Sleep(50 * time.Millisecond) // between two looks
 	}
 }
 
