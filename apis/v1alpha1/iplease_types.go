@@ -167,17 +167,19 @@ type LeaseRetention struct {
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
+// For each field that a rule reads, the API server copies the schemas of all fields
+// beside it: the rules of IPLeaseSpec and IPLease begin with what is mostly true.
+
 // IPLeaseSpec is all of a lease: there is no status, so that every transition is one write.
 //
-// +kubebuilder:validation:XValidation:rule="!(self.state in ['Bound', 'Warm']) || self.?nodeName.orValue(\"\").size() > 0",fieldPath=".nodeName",messageExpression="'nodeName must be set in state ' + self.state"
+// +kubebuilder:validation:XValidation:rule="self.?nodeName.orValue(\"\").size() > 0 || !(self.state in ['Bound', 'Warm'])",fieldPath=".nodeName",messageExpression="'nodeName must be set in state ' + self.state"
 // +kubebuilder:validation:XValidation:rule="!(self.state in ['Bound', 'Retained']) || (self.?holder.?__namespace__.hasValue() && self.?holder.?pod.hasValue())",fieldPath=".holder",messageExpression="'holder must name namespace and pod in state ' + self.state"
 // +kubebuilder:validation:XValidation:rule="self.state != 'Quarantined' || self.?reason.orValue(\"\").size() > 0",fieldPath=".reason",message="reason must be set in state Quarantined"
 type IPLeaseSpec struct {
 	// address in canonical text form (RFC 5952 for IPv6). Immutable, tied to the name.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self)",messageExpression="'address ' + self + ' is no address'"
-	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip.isCanonical(self)",messageExpression="'address ' + self + ' is not in canonical form (RFC 5952)'"
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="'address ' + self + (isIP(self) ? ' is not in canonical form (RFC 5952)' : ' is no address')"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="address is immutable"
 	Address string `json:"address"`
 	// pool that the address was chosen from.
@@ -223,8 +225,7 @@ type IPLeaseSpec struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=fllease
 // +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
-// +kubebuilder:validation:XValidation:rule="!isIP(self.spec.address) || self.spec.address.contains(':') || self.metadata.name == self.spec.address || (self.metadata.name.endsWith('.' + self.spec.address) && self.metadata.name.matches('^[a-z]([-a-z0-9]{0,29}[a-z0-9])?[.][0-9]+[.][0-9]+[.][0-9]+[.][0-9]+$'))",fieldPath=".spec.address",messageExpression="'name and address must agree: the lease of address ' + self.spec.address + ' is named ' + self.spec.address + ' or network.' + self.spec.address"
-// +kubebuilder:validation:XValidation:rule="!self.spec.address.contains(':') || !isIP(self.spec.address) || (self.metadata.name.matches('^([a-z]([-a-z0-9]{0,29}[a-z0-9])?[.])?([0-9a-f]{4}-){7}[0-9a-f]{4}$') && ip(self.metadata.name.substring(self.metadata.name.size() - 39).replace('-', ':')) == ip(self.spec.address))",fieldPath=".spec.address",messageExpression="'name and address must agree: the lease of address ' + self.spec.address + ' is named after all its 32 digits, with - for :, or network. and these'"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.address || !isIP(self.spec.address) || (self.spec.address.contains(':') ? (self.metadata.name.matches('^([a-z]([-a-z0-9]{0,29}[a-z0-9])?[.])?([0-9a-f]{4}-){7}[0-9a-f]{4}$') && ip(self.metadata.name.substring(self.metadata.name.size() - 39).replace('-', ':')) == ip(self.spec.address)) : (self.metadata.name.endsWith('.' + self.spec.address) && self.metadata.name.matches('^[a-z]([-a-z0-9]{0,29}[a-z0-9])?[.][0-9]+[.][0-9]+[.][0-9]+[.][0-9]+$')))",fieldPath=".spec.address",messageExpression="'name and address must agree: the lease of address ' + self.spec.address + (self.spec.address.contains(':') ? ' is named after all its 32 digits, with - for :, or network. and these' : ' is named ' + self.spec.address + ' or network.' + self.spec.address)"
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
 // +kubebuilder:selectablefield:JSONPath=`.spec.state`
 // +kubebuilder:selectablefield:JSONPath=`.spec.pool`
