@@ -113,24 +113,33 @@ func configure(ctx context.Context) (controlplane.Config, error) {
 	if config.KubernetesDir, err = builder.Dir(ctx, thirdparty.Kubernetes); err != nil {
 		return config, err
 	}
-	for _, port := range []*int{&config.Port, &config.EtcdClientPort, &config.EtcdPeerPort} {
-		if *port, err = freePort(); err != nil {
-			return config, err
-		}
+	ports, err := freePorts(3)
+	if err != nil {
+		return config, err
 	}
+	config.Port, config.EtcdClientPort, config.EtcdPeerPort = ports[0], ports[1], ports[2]
 	config.Dir, err = makeDir(ctx)
 	return config, err
 }
 
-// freePort returns a port that nobody listens on. Another process could take it
-// before the server does; the server then fails to start and says so.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+// freePorts returns ports that nobody listens on, below those that the kernel
+// gives to connections (net.ipv4.ip_local_port_range): while a server is stopped
+// no connection takes its port, and no client connects to itself. Each process
+// begins to look elsewhere. Another one could still take a port before the
+// server does; the server then fails to start and says so.
+func freePorts(n int) ([]int, error) {
+	const first, last = 12000, 30000
+	var found []int
+	for port := first + os.Getpid()*16%(last-first); len(found) < n; port++ {
+		if port > last {
+			return nil, fmt.Errorf("find %d free ports: only %d up to %d", n, len(found), last)
+		}
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			defer l.Close()
+			found = append(found, port)
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return found, nil
 }
 
 // Stop ends the server and removes its data.

@@ -146,7 +146,7 @@ func (p *ControlPlane) waitReady(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		err := ready(ctx, client.Discovery().RESTClient())
 		if err == nil {
 			return nil
 		}
@@ -161,6 +161,17 @@ func (p *ControlPlane) waitReady(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// ready asks whether the API server is ready, and whether it has made the
+// namespaces that it makes itself, which comes a moment later.
+func ready(ctx context.Context, client rest.Interface) error {
+	for _, path := range []string{"/readyz", "/api/v1/namespaces/kube-system", "/api/v1/namespaces/default"} {
+		if _, err := client.Get().AbsPath(path).DoRaw(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lastLog returns the end of a component's log, for error messages.
