@@ -76,10 +76,11 @@ func nodeDownAfter(w world) {
 
 	var deleted *metav1.Time
 	w.eventually("deletion of the pod", func() error {
+		l := w.lease("10.16.0.2") // before the pod, which is deleted first
 		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 			return err
 		}
-		if l := w.lease("10.16.0.2"); pod.DeletionTimestamp == nil && l.Spec.State != v1alpha1.StateBound {
+		if pod.DeletionTimestamp == nil && l.Spec.State != v1alpha1.StateBound {
 			w.Fatalf("the address was taken from a pod that Kubernetes believes %s", pod.Status.Phase)
 		}
 		if deleted = pod.DeletionTimestamp; deleted == nil {

@@ -36,6 +36,12 @@ func (w world) waitStatus(pool, what string, right func(v1alpha1.IPPoolStatus) b
 	})
 }
 
+// waitBound waits until the controller has seen n Bound leases of the pool.
+func (w world) waitBound(pool string, n int64) {
+	w.Helper()
+	w.waitStatus(pool, fmt.Sprintf("%d Bound leases", n), func(s v1alpha1.IPPoolStatus) bool { return s.Bound == n })
+}
+
 // marks returns the offsets that the bitmap marks.
 func marks(inUse string) []uint64 {
 	bitmap, err := ipam.DecodeBitmap(inUse)

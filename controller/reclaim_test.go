@@ -146,8 +146,8 @@ func nodeGone(w world) {
 	w.readyNode("leaving")
 	pod := w.runningPod("nodegone-0", "leaving")
 	w.bound("nodegone", "10.5.0.2", pod)
-	other := w.runningPod("nodegone-1", "n2")
-	w.bound("nodegone", "10.5.0.3", other)
+	w.bound("nodegone", "10.5.0.3", w.runningPod("nodegone-1", "n2"))
+	w.waitBound("nodegone", 2)
 
 	// What a cloud's controller and the pod garbage collector do.
 	if err := w.client.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "leaving"}}); err != nil {
@@ -187,6 +187,7 @@ func silentNode(w world) {
 	w.pool("silent", "10.7.0.0/24")
 	w.readyNode("cut")
 	w.bound("silent", "10.7.0.3", w.runningPod("silent-1", "n2"))
+	w.waitBound("silent", 1)
 	pod := w.runningPod("silent-0", "cut")
 	w.setReady("cut", corev1.ConditionUnknown)
 	w.deletePod(pod, client.GracePeriodSeconds(0))

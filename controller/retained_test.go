@@ -60,13 +60,13 @@ func templateUnreadable(w world) {
 }
 
 func lastingRetention(w world) {
-	const kept = 3 * time.Second
 	w.pool("lasting", "10.52.0.0/24")
-	// Kubernetes keeps whole seconds.
-	since := time.Now().Truncate(time.Second)
-	w.retained("lasting", "10.52.0.2", "lasting", 0, lasting(kept))
-	w.waitMessage("10.52.0.2", "", "kept until "+since.Add(kept).UTC().Format(time.RFC3339)[:15])
-	w.waitGone("10.52.0.2")
+	lease := w.retained("lasting", "10.52.0.2", "lasting", 0, lasting(time.Hour))
+	since := lease.Spec.Since.Truncate(time.Second) // as Kubernetes keeps it
+	w.waitMessage(lease.Name, "", "kept until "+since.Add(time.Hour).UTC().Format(time.RFC3339))
+	kept := (time.Since(since) + 3*time.Second).Truncate(time.Second)
+	change(w, lease, func(l *v1alpha1.IPLease) { lasting(kept)(&l.Spec) })
+	w.waitGone(lease.Name)
 	if waited := time.Since(since); waited < kept {
 		w.Errorf("freed after %s, want %s", waited, kept)
 	}

@@ -35,7 +35,7 @@ const (
 	// extraGrace of the controller under test.
 	extraGrace = time.Second
 	// limit for anything that should come to pass.
-	limit = 30 * time.Second
+	limit = 2 * time.Minute
 )
 
 // world is a cluster without kubelets and without controllers but ours: nodes,

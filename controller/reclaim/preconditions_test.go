@@ -200,15 +200,8 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 					Containers: []corev1.Container{{Name: "main", Image: "none"}}},
 			}
 		}
-		// The namespace default is made by the API server itself, a moment after it is ready.
 		f := freeze(t, server, func(frozen) {})
-		deadline := time.Now().Add(30 * time.Second)
-		for err := f.api.Create(context.Background(), account); err != nil; err = f.api.Create(context.Background(), account) {
-			if time.Now().After(deadline) {
-				t.Fatal(err)
-			}
-			<-time.After(20 * time.Millisecond)
-		}
+		f.create(account)
 		old := instance()
 		f.create(old)
 		second := instance()
