@@ -32,7 +32,7 @@ func TestWithTheControllersOfKubernetes(t *testing.T) {
 	w.readyNode("n2")
 	w.runController(server.Admin(), policy(), clock.RealClock{})
 	for name, test := range map[string]func(world){
-		"no EndpointSlice offers an address that was given to another pod":  endpointSlices,
+		"no EndpointSlice offers an address that was given to another pod":  func(w world) { endpointSlices(w, server) },
 		"StatefulSets that go quickly down and up keep all their addresses": statefulSets,
 	} {
 		t.Run(name, func(t *testing.T) { test(w.in(t)) })

@@ -12,6 +12,7 @@
 //	""                 pods                  get, list, watch, delete
 //	""                 nodes                 get, list, watch
 //	apps               statefulsets          get, list, watch
+//	discovery.k8s.io   endpointslices        list
 //	events.k8s.io      events                create, patch
 //
 // In its own namespace:
@@ -23,7 +24,7 @@
 //	coordination.k8s.io  leases      get, update       (name fenceline-controller)
 //	""                   events      create, patch     (leader election)
 //
-// pods delete serves rule R12; pods patch writes the agents' indexes. The claim
+// pods delete and endpointslices list serve rule R12; pods patch writes the agents' indexes. The claim
 // key can be created but not read.
 //
 // With "uninstall begin" or "uninstall finish" it takes Fenceline out of the

@@ -65,9 +65,9 @@ func decideBound(f Facts) Action {
 		// Any pod of that name may be the holder.
 		return Action{Kind: None, Tell: true, Reason: v1alpha1.ReasonNoHolder, Why: "the record names no UID, and a pod of that name exists"}
 	case pod != nil && isHolder(pod, spec.Holder.PodUID):
-		return decidePresent(f)
+		return afterOffer(f, decidePresent(f))
 	default:
-		return decideLost(f)
+		return afterOffer(f, decideLost(f))
 	}
 }
 
@@ -91,8 +91,7 @@ func decidePresent(f Facts) Action {
 }
 
 // decideAsserted is for pods that exist on a machine that somebody says is off.
-// They are deleted as Kubernetes' garbage collector would, at once: no
-// EndpointSlice may go on offering the address.
+// They are deleted as Kubernetes' garbage collector would, at once.
 func decideAsserted(f Facts, node nodeState) Action {
 	pod := f.Pod.Object
 	why := fmt.Sprintf("node %s is out of service", f.Lease.Spec.NodeName)

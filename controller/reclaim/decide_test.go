@@ -125,6 +125,16 @@ func TestBoundLease(t *testing.T) {
 		{"node gone: a pod that is gone loses its address at once", facts(nodeGoneSince(ago(0)), podGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},
 		{"node gone: a replaced pod loses its address at once", facts(nodeGoneSince(ago(0)), podReplacedAt(ago(0))), take(v1alpha1.ReasonNodeGone)},
 		{"node gone: a finished pod is finished", facts(nodeGoneSince(ago(0)), podFinished(corev1.PodSucceeded, ago(time.Hour))), take(v1alpha1.ReasonPodFinished)},
+
+		// A Service still offers the address as the pod's.
+		{"an offer is left to be withdrawn: gone", facts(nodeNotReady, podGoneSince(ago(0)), offeredSince(ago(0))), waitUntil(hence(offerPauseMin))},
+		{"an offer is left to be withdrawn: terminating", facts(nodeNotReady, podTerminatingSince(ago(5*s)), offeredSince(ago(0))), waitUntil(hence(offerPauseMin))},
+		{"an offer is left to be withdrawn: replaced", facts(nodeNotReady, podReplacedAt(ago(0)), offeredSince(ago(0))), waitUntil(hence(offerPauseMin))},
+		{"an offer is left to be withdrawn: out of service", facts(nodeNotReady, nodeTainted, podGoneSince(ago(0)), offeredSince(ago(0))), waitUntil(hence(offerPauseMin))},
+		{"an offer is left to be withdrawn: kept by finalizers only", facts(nodeGoneSince(ago(0)), podForceDeleted(ago(0)), offeredSince(ago(0))), waitUntil(hence(offerPauseMin))},
+		{"the pause grows with the wait", facts(nodeGoneSince(ago(0)), podGoneSince(ago(0)), offeredSince(ago(3*s))), waitUntil(hence(3 * s))},
+		{"an offer that stays is told", facts(nodeGoneSince(ago(0)), podGoneSince(ago(0)), offeredSince(ago(time.Hour))), Action{Kind: Wait, Until: hence(offerPauseMax), Tell: true}},
+		{"an offer does not keep a running pod from being deleted", facts(nodeNotReady, nodeTainted, offeredSince(ago(0))), deletePod(v1alpha1.ReasonOutOfService, true)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			expect(t, Decide(row.when), row.then)

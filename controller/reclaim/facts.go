@@ -33,6 +33,8 @@ type Facts struct {
 	PodSeen bool
 	// Node is the holder's node; of a Quarantined lease the node it was taken from.
 	Node View[corev1.Node]
+	// Offer is asked of the API server only, before an address is taken from a node that is not Ready.
+	Offer Offer
 	// Verifier is asked of Quarantined leases only.
 	Verifier Verifier
 	// Owner is asked of Retained leases only.

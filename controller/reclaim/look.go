@@ -79,6 +79,11 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 			return f, err
 		}
 	}
+	if mayBeOffered(f) {
+		if f.Offer, err = r.lookAtOffer(ctx, f, n); err != nil {
+			return f, err
+		}
+	}
 	if f.Owner.Known {
 		f.Owner, err = lookAtOwner(ctx, r.Live, f.Lease.Spec.Holder)
 	}
@@ -94,7 +99,7 @@ func (r *Reconciler) lookAtPod(ctx context.Context, reader client.Reader, f Fact
 	if err != nil {
 		return View[podview.Pod]{}, err
 	}
-	return View[podview.Pod]{Known: true, Object: pod, AbsentSince: absentSince(&n.podAbsentSince, pod != nil, f.Now)}, nil
+	return View[podview.Pod]{Known: true, Object: pod, AbsentSince: firstSeen(&n.podAbsentSince, pod == nil, f.Now)}, nil
 }
 
 func (r *Reconciler) lookAtNode(ctx context.Context, reader client.Reader, name string, f Facts, n *note) (View[corev1.Node], error) {
@@ -105,7 +110,7 @@ func (r *Reconciler) lookAtNode(ctx context.Context, reader client.Reader, name 
 	if err != nil {
 		return View[corev1.Node]{}, err
 	}
-	return View[corev1.Node]{Known: true, Object: node, AbsentSince: absentSince(&n.nodeAbsentSince, node != nil, f.Now)}, nil
+	return View[corev1.Node]{Known: true, Object: node, AbsentSince: firstSeen(&n.nodeAbsentSince, node == nil, f.Now)}, nil
 }
 
 func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, n *note) (Verifier, error) {

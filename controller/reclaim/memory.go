@@ -24,6 +24,8 @@ type note struct {
 	uid types.UID
 	// podAbsentSince and nodeAbsentSince are when the absence was first seen; nil while present.
 	podAbsentSince, nodeAbsentSince *time.Time
+	// offeredSince is when a Service was first seen to offer the address of a pod that is gone.
+	offeredSince *time.Time
 	// podSeen is the recorded UID of the holder whose pod was seen; empty before.
 	podSeen string
 	// withheld is for what the lease was last found due while reclaim was switched off.
@@ -95,14 +97,15 @@ func (n *note) saw(pod *podview.Pod, holder *v1alpha1.Holder) bool {
 	return n.podSeen == holder.PodUID
 }
 
-// absentSince keeps the time at which an absence was first seen. It is zero while present.
-func absentSince(absent **time.Time, present bool, now time.Time) time.Time {
-	if present {
-		*absent = nil
+// firstSeen keeps the time at which something was first seen. It is zero where
+// it is not seen now.
+func firstSeen(first **time.Time, seen bool, now time.Time) time.Time {
+	if !seen {
+		*first = nil
 		return time.Time{}
 	}
-	if *absent == nil {
-		*absent = &now
+	if *first == nil {
+		*first = &now
 	}
-	return **absent
+	return **first
 }

@@ -69,7 +69,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			return ctrl.Result{}, fmt.Errorf("look at lease %s again: %w", lease.Name, err)
 		}
 		confirmed := Decide(facts)
-		if !confirmed.SameAs(action) {
+		if !confirmed.SameAs(action) && confirmed.Kind != Wait {
 			log.FromContext(ctx).V(1).Info("the live view disagrees", "lease", lease.Name,
 				"cached", action.Why, "live", confirmed.Why)
 			return ctrl.Result{RequeueAfter: disagreement}, nil

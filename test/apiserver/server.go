@@ -163,6 +163,12 @@ func (s *Server) StartAPIServer(ctx context.Context) error { return s.controlPla
 // they do with what Fenceline does. They end with the server.
 func (s *Server) StartControllerManager() error { return s.controlPlane.StartControllerManager() }
 
+// StopControllerManager ends the controllers of Kubernetes; what they have
+// written stays as it is until they are started again.
+func (s *Server) StopControllerManager(ctx context.Context) error {
+	return s.controlPlane.StopControllerManager(ctx)
+}
+
 // CPU returns how much CPU time kube-apiserver has used since it was started.
 func (s *Server) CPU() (time.Duration, error) { return s.controlPlane.APIServerCPU() }
 

@@ -1,0 +1,127 @@
+package reclaim
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// offeredSince: a live read has found the address in an EndpointSlice since then.
+func offeredSince(t time.Time) change {
+	return func(f *Facts) { f.Offer = Offer{Slice: "default/web-x", Since: t} }
+}
+
+// endpointSlice offers 10.6.0.10 as pod web-0's.
+func endpointSlice(changes ...func(*discoveryv1.Endpoint)) *discoveryv1.EndpointSlice {
+	e := discoveryv1.Endpoint{
+		Addresses:  []string{"10.6.0.10"},
+		Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+		TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web-0", UID: holderUID},
+	}
+	for _, c := range changes {
+		c(&e)
+	}
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-x", Labels: map[string]string{discoveryv1.LabelManagedBy: sliceManager}},
+		Endpoints:  []discoveryv1.Endpoint{e},
+	}
+}
+
+func TestIsOffered(t *testing.T) {
+	ready := func(is *bool) func(*discoveryv1.Endpoint) {
+		return func(e *discoveryv1.Endpoint) { e.Conditions.Ready = is }
+	}
+	for _, row := range []struct {
+		name string
+		when func(*discoveryv1.Endpoint)
+		then bool
+	}{
+		{"a ready endpoint", ready(ptr.To(true)), true},
+		{"one that is not", ready(ptr.To(false)), false},
+		{"one of which it is not said", ready(nil), true},
+		{"terminating, and published all the same", func(e *discoveryv1.Endpoint) { e.Conditions.Terminating = ptr.To(true) }, true},
+		{"another pod's", func(e *discoveryv1.Endpoint) { e.TargetRef.Name = "web-1" }, false},
+		{"of something else", func(e *discoveryv1.Endpoint) { e.TargetRef.Kind = "Node" }, false},
+		{"nobody's", func(e *discoveryv1.Endpoint) { e.TargetRef = nil }, false},
+		{"the pod's address on another network", func(e *discoveryv1.Endpoint) { e.Addresses = []string{"10.244.1.7"} }, false},
+		{"the pod's by the UID of its mirror pod", func(e *discoveryv1.Endpoint) { e.TargetRef.UID = otherUID }, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := isOffered(endpointSlice(row.when), "web-0", netip.MustParseAddr("10.6.0.10")); got != row.then {
+				t.Errorf("offered: %v, want %v", got, row.then)
+			}
+		})
+	}
+}
+
+// TestNoAddressIsTakenWhileItIsOffered is the second half of rule R12. The pod
+// is gone, and so is its node; EndpointSlices lag behind.
+func TestNoAddressIsTakenWhileItIsOffered(t *testing.T) {
+	gone := objects(poolObject(), leaseObject(), agentOn("n2"))
+	b := between(t, gone, objects(gone, endpointSlice()))
+	for range 3 {
+		result, err := b.look()
+		if err != nil || result.RequeueAfter != offerPauseMin {
+			t.Fatalf("looks again after %s (%v), want %s", result.RequeueAfter, err, offerPauseMin)
+		}
+	}
+	b.wantUntouched()
+	if message := b.lease().Spec.Message; message != "" {
+		t.Errorf("the usual lag is told on the lease: %q", message)
+	}
+	b.clock.Step(offerTold)
+	if result, err := b.look(); err != nil || result.RequeueAfter != offerPauseMax {
+		t.Fatalf("looks again after %s (%v), want %s", result.RequeueAfter, err, offerPauseMax)
+	}
+	b.wantUntouched()
+	if message := b.lease().Spec.Message; !strings.Contains(message, "EndpointSlice default/web-x still offers the address") {
+		t.Errorf("the lease says %q", message)
+	}
+
+	told := b.lease()
+	withdrawn := between(t, objects(poolObject(), told, agentOn("n2")), objects(poolObject(), told, agentOn("n2"), endpointSlice(func(e *discoveryv1.Endpoint) {
+		e.Conditions = discoveryv1.EndpointConditions{Ready: ptr.To(false), Terminating: ptr.To(true)}
+	})))
+	withdrawn.lookUntilDue()
+	if got := withdrawn.lease().Spec; got.State != v1alpha1.StateQuarantined || got.Reason != v1alpha1.ReasonNodeGone {
+		t.Errorf("lease is %s (%s), want Quarantined (NodeGone)", got.State, got.Reason)
+	}
+}
+
+// TestOnlyKubernetesOwnOffersCount: what others write may stay for ever.
+func TestOnlyKubernetesOwnOffersCount(t *testing.T) {
+	other := endpointSlice()
+	other.Labels[discoveryv1.LabelManagedBy] = "somebody.example.com"
+	gone := objects(poolObject(), leaseObject(), agentOn("n2"))
+	b := between(t, gone, objects(gone, other))
+	b.lookUntilDue()
+	if got := b.lease().Spec.State; got != v1alpha1.StateQuarantined {
+		t.Errorf("lease is %s, want Quarantined", got)
+	}
+}
+
+func TestNoAddressIsTakenWhenOffersCannotBeRead(t *testing.T) {
+	gone := objects(poolObject(), leaseObject(), agentOn("n2"))
+	b := between(t, gone, gone)
+	b.reconciler.Live = interceptor.NewClient(b.live.(client.WithWatch), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "", nil)
+		},
+	})
+	if _, err := b.look(); err == nil || !strings.Contains(err.Error(), "list the EndpointSlices of namespace default") {
+		t.Errorf("the look ended with %v", err)
+	}
+	b.wantUntouched()
+}
