@@ -74,6 +74,7 @@ func (e *env) testRights(t *testing.T) {
 		{controllerUser, "delete", ours, "ipleases", "", "", true},
 		{controllerUser, "delete", "", "pods", "default", "p", true},
 		{controllerUser, "watch", "apps", "statefulsets", "", "", true},
+		{controllerUser, "list", "discovery.k8s.io", "endpointslices", "default", "", true},
 		{controllerUser, "create", "", "secrets", namespace, "", true},
 		{controllerUser, "patch", "", "pods", namespace, "", true},
 		{controllerUser, "create", "coordination.k8s.io", "leases", namespace, "", true},
@@ -89,6 +90,7 @@ func (e *env) testRights(t *testing.T) {
 		{controllerUser, "patch", "", "pods", "default", "", false},
 		{controllerUser, "update", "coordination.k8s.io", "leases", namespace, "other", false},
 		{controllerUser, "update", "", "nodes", "", "n1", false},
+		{controllerUser, "update", "discovery.k8s.io", "endpointslices", "default", "", false},
 		// Only while the chart is being uninstalled.
 		{controllerUser, "delete", "apps", "daemonsets", namespace, "fenceline-agent", false},
 		{controllerUser, "delete", "apps", "deployments", namespace, "fenceline-controller", false},
