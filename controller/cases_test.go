@@ -119,3 +119,18 @@ func nodeDownNever(w world) {
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = "" })
 	w.waitQuarantined("10.17.0.2", v1alpha1.ReasonNodeUnreachable)
 }
+
+// warmOnSilentNode: nobody uses the address, and the agent that would give it up
+// for others may not hear of them.
+func warmOnSilentNode(w world) {
+	pool := w.pool("ready", "10.18.0.0/24")
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = "After 1s" })
+	w.readyNode("mute")
+	w.create(&v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "10.18.0.2"}, Spec: v1alpha1.IPLeaseSpec{
+		Address: "10.18.0.2", Pool: pool.Name, Parent: "eth0", State: v1alpha1.StateWarm, Since: metav1.Now(), NodeName: "mute", Session: "node/boot",
+	}})
+	w.setReady("mute", corev1.ConditionUnknown)
+	if lease := w.waitQuarantined("10.18.0.2", v1alpha1.ReasonNodeUnreachable); lease.Spec.NodeName == "mute" {
+		w.Error("a node that is silent verifies")
+	}
+}

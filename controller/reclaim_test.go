@@ -47,6 +47,7 @@ func TestController(t *testing.T) {
 			"a StatefulSet's pod goes on without the machine that lost its power":       poweredOff,
 			"a pod that runs behind a cut management network keeps its address":         cutOff,
 			"a pool keeps what the cluster would take from a silent node":               nodeDownNever,
+			"a Warm lease does not outlast its node's silence":                          warmOnSilentNode,
 			"the template's annotations decide, and can be changed":                     templateChanged,
 			"a template that cannot be read ends no retention, and says so":             templateUnreadable,
 			"a retention for a time ends when it is over":                               lastingRetention,

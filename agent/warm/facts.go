@@ -34,7 +34,7 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 	if err := k.Client.Get(ctx, client.ObjectKey{Name: k.Node}, node); err != nil {
 		return v, fmt.Errorf("read node %s: %w", k.Node, err)
 	}
-	v.facts.Cordoned = node.Spec.Unschedulable
+	v.facts.Cordoned, v.facts.Down = node.Spec.Unschedulable, isDown(node)
 	reservations, pools, leases := &v1alpha1.ReservedIPList{}, &v1alpha1.IPPoolList{}, &v1alpha1.IPLeaseList{}
 	for _, list := range []client.ObjectList{reservations, pools, leases} {
 		if err := k.Client.List(ctx, list); err != nil {
@@ -55,6 +55,13 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 	}
 	v.facts.Pairs = k.pairFacts(pools.Items)
 	return v, nil
+}
+
+// isDown tells whether the node says that it is not Ready, or somebody does.
+func isDown(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	})
 }
 
 // poolOf is what matters of a pool.

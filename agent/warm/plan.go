@@ -15,9 +15,12 @@ type Facts struct {
 	Now time.Time
 	// Cordoned: no pod will be started on this node.
 	Cordoned bool
-	Pools    map[string]Pool
-	Pairs    []PairFact
-	Leases   []LeaseFact
+	// Down: the node is not Ready. The controller takes its leases after a while
+	// (reclaim.nodeDown), so none is made.
+	Down   bool
+	Pools  map[string]Pool
+	Pairs  []PairFact
+	Leases []LeaseFact
 }
 
 // Pool is what is known of a pool.
@@ -175,7 +178,7 @@ func (f Facts) shed(l LeaseFact) Reason {
 // fills tells whether leases may be made for a pair.
 func (f Facts) fills(p PairFact) bool {
 	pool, exists := f.Pools[p.Pool]
-	return exists && !f.Cordoned && !pool.Deleting && !pool.Disabled && !pool.Elsewhere && !pool.NotReady &&
+	return exists && !f.Cordoned && !f.Down && !pool.Deleting && !pool.Disabled && !pool.Elsewhere && !pool.NotReady &&
 		!pool.Scarce && p.wanted(f.Now)
 }
 

@@ -108,6 +108,7 @@ func TestPlan(t *testing.T) {
 		{"what is there is kept where none is made", facts(one, pool(func(p *Pool) { p.Free = 5 })), nil},
 
 		// Where no pod will come from.
+		{"a node that is not Ready keeps what it has, and makes no more", facts(one, func(f *Facts) { f.Down = true }), nil},
 		{"a cordoned node gives all back", facts(one, func(f *Facts) { f.Cordoned = true }), []Step{shed("10.0.0.1", Cordoned)}},
 		{"a disabled pool gets all back", facts(one, pool(func(p *Pool) { p.Disabled = true })), []Step{shed("10.0.0.1", PoolDisabled)}},
 		{"a pool that is being deleted gets all back", facts(one, pool(func(p *Pool) { p.Deleting = true })), []Step{shed("10.0.0.1", PoolGone)}},

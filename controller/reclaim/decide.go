@@ -16,6 +16,9 @@ const (
 	// mirrorGrace covers the time in which a kubelet makes a static pod's lost
 	// mirror pod again: its pod lives on without any object.
 	mirrorGrace = 5 * time.Minute
+	// warmGrace is how long a Warm lease outlasts its node's silence where a pod
+	// would until it is Terminating: the toleration that Kubernetes gives to pods.
+	warmGrace = 5 * time.Minute
 )
 
 // Decide says what to do with a lease. It never asks for the address of a pod
@@ -176,14 +179,28 @@ func decideLost(f Facts) Action {
 	return quarantineAt(f.Now, latest(lostAt, spec.Since.Time).Add(grace), reason, why)
 }
 
-// decideWarm: only its own agent ends a Warm lease, so only a node that is gone
-// gives it into other hands.
+// decideWarm: its own agent ends a Warm lease. Where that may not hear of it,
+// the lease is taken, or a pool could be exhausted by what nobody uses.
 func decideWarm(f Facts) Action {
-	if !f.Node.Absent() || f.Lease.Spec.NodeName == "" {
-		return none("its own agent ends a Warm lease")
+	spec := &f.Lease.Spec
+	if !f.Node.Known || spec.NodeName == "" {
+		return none("the node could not be read")
 	}
-	return Action{Kind: Quarantine, Reason: v1alpha1.ReasonNodeGone,
-		Why: fmt.Sprintf("node %s does not exist", f.Lease.Spec.NodeName)}
+	node := stateOf(f.Node)
+	switch {
+	case node == nodeReady:
+		return none("its own agent ends a Warm lease")
+	case node.asserted():
+		return Action{Kind: Quarantine, Reason: node.reason(), Why: fmt.Sprintf("node %s is gone or out of service", spec.NodeName)}
+	case !f.Policy.NodeDown.Take:
+		return none(fmt.Sprintf("node %s is not Ready, and reclaim.nodeDown is %s", spec.NodeName, f.Policy.NodeDown))
+	}
+	grace := warmGrace
+	if f.Policy.NodeDown.DeletePods {
+		grace = f.Policy.NodeDown.After
+	}
+	return quarantineAt(f.Now, silentSince(f.Node.Object).Add(grace), node.reason(),
+		fmt.Sprintf("node %s, which kept the address ready, is not Ready", spec.NodeName))
 }
 
 func decideRetained(f Facts) Action {

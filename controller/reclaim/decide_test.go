@@ -152,7 +152,13 @@ func TestWarmLease(t *testing.T) {
 		then Action
 	}{
 		{"its own agent ends it", facts(warm, podUnknown), leaveAlone()},
-		{"a silent node keeps it", facts(warm, podUnknown, nodeNotReady), leaveAlone()},
+		{"a silent node keeps it as long as it would a pod by default", facts(warm, podUnknown, nodeNotReady), waitUntil(hence(4 * time.Minute))},
+		{"and loses it then", facts(warm, podUnknown, nodeNotReady, at(hence(4*time.Minute))), take(v1alpha1.ReasonNodeUnreachable)},
+		{"nodeDown After: it keeps it for that time", facts(warm, podUnknown, nodeNotReady, nodeDown("After 2m")), waitUntil(hence(time.Minute))},
+		{"nodeDown After: and loses it then", facts(warm, podUnknown, nodeNotReady, nodeDown("After 1m")), take(v1alpha1.ReasonNodeUnreachable)},
+		{"nodeDown Never: it keeps it", facts(warm, podUnknown, nodeNotReady, nodeDown(v1alpha1.NodeDownNever), at(hence(time.Hour))), leaveAlone()},
+		{"a node out of service loses it at once", facts(warm, podUnknown, nodeNotReady, nodeTainted, nodeDown(v1alpha1.NodeDownNever)), take(v1alpha1.ReasonOutOfService)},
+		{"the taint on a Ready node says nothing", facts(warm, podUnknown, nodeTainted), leaveAlone()},
 		{"an unknown node keeps it", facts(warm, podUnknown, nodeUnknown), leaveAlone()},
 		{"a node that is gone loses it", facts(warm, podUnknown, nodeGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},
 	} {

@@ -168,6 +168,9 @@ func boundAt(t time.Time) change {
 	return func(f *Facts) { f.Lease.Spec.Since = metav1.NewTime(t) }
 }
 
+// at looks later.
+func at(t time.Time) change { return func(f *Facts) { f.Now = t } }
+
 func unguarded(f *Facts) { f.Lease.Spec.Holder.Guarded = false }
 
 func inState(s v1alpha1.LeaseState) change { return func(f *Facts) { f.Lease.Spec.State = s } }
