@@ -103,7 +103,7 @@ func (w *world) run(t *testing.T, agents, workers, pods int, connect func(int) (
 				r := rand.New(rand.NewPCG(w.seed, uint64(index*workers+worker)))
 				p := tenant{
 					world: w, ledger: all, t: t, a: a, end: end, stock: stock, reserved: reserved,
-					node: fmt.Sprintf("n%d", index), share: ipam.Share{Index: r.IntN(agents), Count: agents},
+					node: fmt.Sprintf("n%d", index), name: fmt.Sprintf("%d-%d", index, worker), share: ipam.Share{Index: r.IntN(agents), Count: agents},
 				}
 				for i := range pods {
 					p.keepWarm(r)

@@ -40,6 +40,10 @@ type tenant struct {
 	node     string
 	share    ipam.Share
 	held     []interfaceOfPod
+	// name is the tenant's; container is that of the pod that it started last.
+	// Pods of one name may live at the same time, if one is of a name that is kept.
+	name, container string
+	started         int
 }
 
 // start asks for the addresses of each interface of a new pod, which may have
@@ -51,6 +55,8 @@ func (p *tenant) start(r *rand.Rand, name string) {
 			name = kept.pod
 		}
 	}
+	p.started++
+	p.container = fmt.Sprintf("%s-%s-%d", name, p.name, p.started)
 	for _, ask := range p.pod(r, p.node, name) {
 		if ask.Interface == kept.iface {
 			ask.keep(kept.leases)
@@ -122,7 +128,7 @@ func (p *tenant) bind(r *rand.Rand, ask ask, f ipam.Family, who string) (*v1alph
 			return l, nil
 		}
 		l, _, err := p.a.OnDemand(p.t.Context(), p.wish(r, f, v1alpha1.Holder{
-			Namespace: ask.Pod.Namespace, Pod: ask.Pod.Name, ContainerID: ask.Pod.Name, Interface: ask.Interface,
+			Namespace: ask.Pod.Namespace, Pod: ask.Pod.Name, ContainerID: p.container, Interface: ask.Interface,
 		}))
 		if err == nil {
 			p.hold(l, who, "")
