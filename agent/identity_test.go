@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/testr"
@@ -89,14 +90,16 @@ func TestWhoANodeIs(t *testing.T) {
 		{"it is away, and another node was told: wait", server{away: 2}, &ofAnother, nodeOne, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			i := asking(t, &test.server, test.told, thisCluster()...)
-			got, sure, err := i.identify(t.Context())
-			if err != nil || got != test.want || sure != test.sure {
-				t.Fatalf("is %+v, sure %v, %v", got, sure, err)
-			}
-			if remembered, _ := i.memory.Identity(); remembered != test.want {
-				t.Errorf("remembers %+v", remembered)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				i := asking(t, &test.server, test.told, thisCluster()...)
+				got, sure, err := i.identify(t.Context())
+				if err != nil || got != test.want || sure != test.sure {
+					t.Fatalf("is %+v, sure %v, %v", got, sure, err)
+				}
+				if remembered, _ := i.memory.Identity(); remembered != test.want {
+					t.Errorf("remembers %+v", remembered)
+				}
+			})
 		})
 	}
 }
@@ -156,7 +159,8 @@ func TestTheSessionGoesOnAsTheJournalSays(t *testing.T) {
 }
 
 func TestALivenessProbeIsAnsweredWhileTheAPIServerIsAwaitedAndItsPortGivenUpThen(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	// Not 127.0.0.1, from whose ports others connect meanwhile.
+	free, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		t.Fatal(err)
 	}
