@@ -216,7 +216,7 @@ func (l *eventLog) add(e Event) {
 // next waits for the next event and takes it.
 func (l *eventLog) next() Event {
 	l.t.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		l.mu.Lock()
 		if len(l.all) > 0 {
@@ -229,7 +229,7 @@ func (l *eventLog) next() Event {
 		select {
 		case <-l.more:
 		case <-deadline:
-			l.t.Fatal("no event in 5 s")
+			l.t.Fatal("no event in a minute")
 		}
 	}
 }

@@ -57,10 +57,10 @@ func (s *socket) send(frame []byte) {
 }
 
 // until returns the frames received up to the first one that ends the wait, which is not among them; ok is false
-// when it does not come within 2 s.
+// when it does not come within a minute.
 func (s *socket) until(end func(frame []byte) bool) (frames [][]byte, ok bool) {
 	s.t.Helper()
-	must(s.t, s.SetReadDeadline(time.Now().Add(2*time.Second)))
+	must(s.t, s.SetReadDeadline(time.Now().Add(time.Minute)))
 	for {
 		buf := make([]byte, 2048)
 		n, _, err := s.ReadFrom(buf)
@@ -80,7 +80,7 @@ func (s *socket) expect(what string, match func(frame []byte) bool) []byte {
 	s.t.Helper()
 	var found []byte
 	if _, ok := s.until(func(f []byte) bool { found = f; return match(f) }); !ok {
-		s.t.Fatalf("no %s within 2 s", what)
+		s.t.Fatalf("no %s within a minute", what)
 	}
 	return found
 }
