@@ -46,6 +46,7 @@ func (f frame) speaksFor(addr netip.Addr) bool {
 type capture struct {
 	mu     sync.Mutex
 	frames []frame
+	since  time.Time
 }
 
 // startCapture captures what the machine behind a port sends, until the test ends.
@@ -110,13 +111,13 @@ func stamp(oob []byte) time.Time {
 	return time.Time{}
 }
 
-// list returns the captured frames that match.
+// list returns the frames that match, of those that came since the last reset.
 func (c *capture) list(match func(frame) bool) []frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []frame
 	for _, f := range c.frames {
-		if match(f) {
+		if !f.at.Before(c.since) && match(f) {
 			out = append(out, f)
 		}
 	}
@@ -128,9 +129,9 @@ func from(mac net.HardwareAddr, addr netip.Addr) func(frame) bool {
 	return func(f frame) bool { return bytes.Equal(f.src(), mac) && f.speaksFor(addr) }
 }
 
-// reset forgets what was captured.
+// reset forgets what has come up to now, also what nobody has read yet.
 func (c *capture) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.frames = nil
+	c.frames, c.since = nil, time.Now()
 }

@@ -31,7 +31,7 @@ func TestFiguresAnnouncingZombie(t *testing.T) {
 	defer stopZombie()
 
 	stopOwner := owner.announceEvery(t, time.Second)
-	before := client.connects(t, span)
+	before := client.connects(t, span, time.Second)
 	stopOwner()
 	t.Logf("before the claim, %s: %s", span, before)
 	if before.misrouted == 0 || before.macChanges == 0 {
@@ -40,10 +40,10 @@ func TestFiguresAnnouncingZombie(t *testing.T) {
 
 	check(t, n1.seg.ClaimAndConfirm(t.Context(), owner.takeover(200).Claim))
 	check(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
-	eventually(t, "the client knows the owner", time.Second, func() bool {
+	eventually(t, "the client knows the owner", patience, func() bool {
 		return client.neighbour(t, rig4).String() == owner.mac.String()
 	})
-	after := client.connects(t, span)
+	after := client.connects(t, span, patience)
 	t.Logf("after it, %s: %s", span, after)
 	equal(t, "connects that reached the zombie", after.misrouted, 0)
 	equal(t, "failed connects", after.failed, 0)
@@ -111,8 +111,9 @@ func (c tally) String() string {
 	return fmt.Sprintf("%d of %d connects reached the zombie, %d failed, %d MAC changes", c.misrouted, c.connects, c.failed, c.macChanges)
 }
 
-// connects connects to the address about 48 times a second for d.
-func (h *host) connects(t *testing.T, d time.Duration) (c tally) {
+// connects connects to the address about 48 times a second for d. Each waits
+// for its answer as long as the host is patient.
+func (h *host) connects(t *testing.T, d, patient time.Duration) (c tally) {
 	t.Helper()
 	changes := h.countMACChanges(t)
 	check(t, h.ns.Do(func() error {
@@ -120,7 +121,7 @@ func (h *host) connects(t *testing.T, d time.Duration) (c tally) {
 		defer tick.Stop()
 		for end := time.Now().Add(d); time.Now().Before(end); <-tick.C {
 			c.connects++
-			switch whoAnswers(netip.AddrPortFrom(rig4, 80)) {
+			switch whoAnswers(netip.AddrPortFrom(rig4, 80), patient) {
 			case 'o':
 			case 'z':
 				c.misrouted++
@@ -134,13 +135,13 @@ func (h *host) connects(t *testing.T, d time.Duration) (c tally) {
 	return c
 }
 
-func whoAnswers(to netip.AddrPort) byte {
-	conn, err := net.DialTimeout("tcp4", to.String(), time.Second)
+func whoAnswers(to netip.AddrPort, patient time.Duration) byte {
+	conn, err := net.DialTimeout("tcp4", to.String(), patient)
 	if err != nil {
 		return 0
 	}
 	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
 		return 0
 	}
 	var b [1]byte

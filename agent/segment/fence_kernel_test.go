@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -28,7 +29,7 @@ func TestFiguresClaimToFence(t *testing.T) {
 			n1, n2 := r.addNode("node1"), r.addNode("node2")
 			client := r.addHost("client")
 			zombie := n2.addPod("zombie", rig4, 1)
-			seen := startCapture(t, r.network, n2.port)
+			seen, claims := startCapture(t, r.network, n2.port), startCapture(t, r.network, n1.port)
 			watch := must(n1.set.watches.start(n1.seg.key(rig4)))(t)
 			kernel := n2.kernel
 			if !alive {
@@ -46,14 +47,17 @@ func TestFiguresClaimToFence(t *testing.T) {
 				token := uint64(10 * (i + 1))
 				check(t, kernel.InstallLease(zombie.key(), bpf.Lease{Token: token, Network: rigNetwork, Slot: zombie.slot, MAC: zombie.mac}))
 				seen.reset()
-				eventually(t, "the zombie answers", time.Second, func() bool { return len(seen.list(from(zombie.mac, rig4))) > 3 })
+				claims.reset()
+				eventually(t, "the zombie answers", patience, func() bool { return len(seen.list(from(zombie.mac, rig4))) > 3 })
 				check(t, n1.seg.claimOnce(t.Context(), Claim{Addr: rig4, Network: rigNetwork, Token: token + 1}))
 				sent[i] = clock.boot
 				awaitAck(t, watch, token+1)
 				// The load goes on; what the zombie still says would be seen.
 				time.Sleep(10 * time.Millisecond)
-				frames := seen.list(from(zombie.mac, rig4))
-				last = append(last, max(0, frames[len(frames)-1].at.Sub(clock.wall)))
+				// By the kernel's times: this process may have slept on its way.
+				eventually(t, "the claim was captured", patience, func() bool { return len(claims.list(claiming(token+1))) > 0 })
+				frames, left := seen.list(from(zombie.mac, rig4)), claims.list(claiming(token+1))
+				last = append(last, max(0, frames[len(frames)-1].at.Sub(left[0].at)))
 			}
 			stop()
 			check(t, watch.end())
@@ -61,7 +65,7 @@ func TestFiguresClaimToFence(t *testing.T) {
 				check(t, kernel.Close())
 				n2.start() // takes the pins up, and reads what nobody has read
 			}
-			eventually(t, "all fences are reported", 5*time.Second, func() bool { return len(n2.fencedAt()) >= rounds })
+			eventually(t, "all fences are reported", patience, func() bool { return len(n2.fencedAt()) >= rounds })
 			fence, ack := since(sent, n2.fencedAt()), since(sent, n1.ackedAt())
 			after := 0
 			for _, d := range last {
@@ -83,17 +87,24 @@ type sendClock struct {
 	wire
 	kernel *bpf.Kernel
 	boot   time.Duration
-	wall   time.Time
 }
 
 func (c *sendClock) send(frame []byte) error {
-	c.boot, c.wall = c.kernel.Now(), time.Now()
+	c.boot = c.kernel.Now()
 	return c.wire.send(frame)
+}
+
+// claiming matches claims with a token.
+func claiming(token uint64) func(frame) bool {
+	return func(f frame) bool {
+		c, err := claim.Unmarshal(f.data[14:], testKey)
+		return err == nil && c.Token == token && c.Flags&claim.FlagAck == 0
+	}
 }
 
 func awaitAck(t *testing.T, w *watch, token uint64) {
 	t.Helper()
-	timeout := time.After(time.Second)
+	timeout := time.After(patience)
 	for {
 		select {
 		case ev := <-w.events:

@@ -34,9 +34,9 @@ func TestOfTwoHoldersTheNewerTokenWins(t *testing.T) {
 			pods := []*pod{older, newer}
 			p, token := pods[first], uint64(100*(first+1))
 			check(t, p.node.seg.claimOnce(t.Context(), p.holding(token).claim()))
-			eventually(t, "the older holder is fenced", time.Second, func() bool { return older.node.isFenced(older) })
+			eventually(t, "the older holder is fenced", patience, func() bool { return older.node.isFenced(older) })
 			equal(t, "the newer holder is fenced", newer.node.isFenced(newer), false)
-			eventually(t, "its agent is told", time.Second, func() bool {
+			eventually(t, "its agent is told", patience, func() bool {
 				older.node.mu.Lock()
 				defer older.node.mu.Unlock()
 				return len(older.node.fences) == 1 && older.node.fences[0].Token == 200
@@ -78,7 +78,7 @@ func TestHealedSplitIsSettledByTheFirstRepeatedClaim(t *testing.T) {
 	equal(t, "fenced during the split", zombie.node.isFenced(zombie), false)
 	r.setForwarding(zombie.node.port, true)
 	owner.node.set.repeatClaim(t.Context(), owner.holding(200))
-	eventually(t, "the zombie is fenced", time.Second, func() bool { return zombie.node.isFenced(zombie) })
+	eventually(t, "the zombie is fenced", patience, func() bool { return zombie.node.isFenced(zombie) })
 	zombie.node.set.repeatClaim(t.Context(), zombie.holding(100))
 	equal(t, "claims of a fenced holder", zombie.node.set.stats.claimsSent.Load(), 0)
 }
@@ -91,7 +91,7 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 		p.hold(100)
 		seen := startCapture(t, r.network, p.node.port)
 		h.announce(t, addr)
-		eventually(t, "the pod announces itself", 2*time.Second, func() bool {
+		eventually(t, "the pod announces itself", patience, func() bool {
 			return len(seen.list(from(p.mac, addr))) > 0
 		})
 		met := p.node.met()
@@ -107,7 +107,7 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 
 		h.announce(t, addr)
 		h.announce(t, addr)
-		eventually(t, "the kernel saw it again", time.Second, func() bool {
+		eventually(t, "the kernel saw it again", patience, func() bool {
 			return must(p.state())(t).Hits >= 3
 		})
 		equal(t, "reports within ten seconds", len(p.node.met()), 1)
@@ -132,16 +132,10 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // it must not speak while the link is down
 		equal(t, "frames while the link is down", len(seen.list(spoken)), 0)
 		check(t, p.ns.SetUp("eth0", true))
-		eventually(t, "four announcements", 4*time.Second, func() bool {
-			return len(seen.list(spoken)) >= 4*perRound
+		eventually(t, "all announcements", patience, func() bool {
+			return len(seen.list(spoken)) >= len(announceAt())*perRound
 		})
-		frames := seen.list(spoken)
-		for i, want := range announceAt() {
-			got := frames[i*perRound].at.Sub(frames[0].at)
-			if got < want-5*time.Millisecond || got > want+200*time.Millisecond {
-				t.Errorf("announcement %d came after %s, want %s", i, got, want)
-			}
-		}
+		equal(t, "announcements", len(seen.list(spoken)), len(announceAt())*perRound) // when they come is holder_test's
 	})
 }
 
@@ -150,14 +144,14 @@ func TestAnnouncementMovesTheClientsNeighbour(t *testing.T) {
 		r := newRig(t)
 		p := r.addNode("node1").addPod("pod", addr, 100)
 		client := r.addHost("client", netip.MustParseAddr("10.99.0.51"), netip.MustParseAddr("fd99::51"))
-		eventually(t, "client reaches the pod", 5*time.Second, func() bool { return reaches(client.ns, addr) })
+		eventually(t, "client reaches the pod", patience, func() bool { return reaches(client.ns, addr) })
 		other := r.addHost("other")
 		other.announce(t, addr)
-		eventually(t, "the client believes the foreign host", time.Second, func() bool {
+		eventually(t, "the client believes the foreign host", patience, func() bool {
 			return client.neighbour(t, addr).String() == other.mac.String()
 		})
 		check(t, p.node.seg.announce(t.Context(), p.holding(100).announcement(), announceAt()[:1]))
-		eventually(t, "the client believes the pod again", time.Second, func() bool {
+		eventually(t, "the client believes the pod again", patience, func() bool {
 			return client.neighbour(t, addr).String() == p.mac.String()
 		})
 	})

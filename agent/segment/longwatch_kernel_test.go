@@ -4,6 +4,7 @@ package segment
 
 import (
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 )
@@ -72,9 +73,7 @@ func TestAHostThatAppearsLaterVoidsTheProof(t *testing.T) {
 				reaches(h.ns, netip.MustParseAddr("fd99::51"))
 				return
 			}
-			if !reaches(client.ns, addr) {
-				t.Error("the host does not answer")
-			}
+			eventually(t, "the host answers", patience, func() bool { return reaches(client.ns, addr) })
 			reaches(h.ns, netip.MustParseAddr("10.99.0.51"))
 			reaches(h.ns, netip.MustParseAddr("10.99.0.77")) // nobody: it asks the whole segment
 		},
@@ -87,8 +86,10 @@ func TestAHostThatAppearsLaterVoidsTheProof(t *testing.T) {
 				h := r.addHost("host")
 				w := n.watchLong(addr, DoubtNone)
 				equal(t, "doubt", n.doubt(w), DoubtNone)
-				go appears(t, h, client, addr)
+				var appearing sync.WaitGroup
+				appearing.Go(func() { appears(t, h, client, addr) })
 				answer, took := n.waitFor(w, DoubtSpoken)
+				appearing.Wait()
 				equal(t, "MAC", answer.MAC.String(), h.mac.String())
 				equal(t, "source", answer.Source, SourceObserver)
 				t.Logf("known %s after the host appeared", took)
@@ -115,7 +116,7 @@ func TestALostCarrierVoidsTheProofHoweverShort(t *testing.T) {
 	w := n.watchLong(rig4, DoubtNone)
 	check(t, r.network.SetUp(n.port, false))
 	check(t, r.network.SetUp(n.port, true))
-	eventually(t, "the carrier is back", 5*time.Second, func() bool { return isUp(t, n.ns, "p0") && isUp(t, r.network, n.port) })
+	eventually(t, "the carrier is back", patience, func() bool { return isUp(t, n.ns, "p0") && isUp(t, r.network, n.port) })
 	equal(t, "doubt", n.doubt(w), DoubtCarrier)
 	equal(t, "doubt until it is proven again", n.doubt(w), DoubtUnproven)
 	n.proveAgain(w, DoubtNone)

@@ -92,7 +92,7 @@ func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
 	}))
 	check(r.t, ns.Plug("p0", mac, r.network, port, bridge))
 	// A port forwards once the kernel's link watch has seen its carrier.
-	eventually(r.t, "port "+port+" is up", 5*time.Second, func() bool {
+	eventually(r.t, "port "+port+" is up", patience, func() bool {
 		return isUp(r.t, r.network, port) && isUp(r.t, ns, "p0")
 	})
 	return port, mac
@@ -216,6 +216,9 @@ func check(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// patience is how long anything may take on a busy machine.
+const patience = time.Minute
 
 // eventually waits until ok, at most for d.
 func eventually(t *testing.T, what string, d time.Duration, ok func() bool) {
