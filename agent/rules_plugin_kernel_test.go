@@ -147,10 +147,10 @@ func (m *machine) vlans(t *testing.T) {
 		here, elsewhere := listen(t, parents[0]+"p"), listen(t, parents[1]+"p")
 		pod, _ := m.unplugged(from("vlan"))
 		addr, _ := netip.AddrFromSlice(macvlan.add(t, pod, "eth0", parents[0]).IPs[0].Address.IP.To4())
-		if !probed(t, here, addr) {
+		if !probed(t, here, addr, seen) {
 			t.Errorf("%s was not probed, untagged, on the parent", addr)
 		}
-		if probed(t, elsewhere, addr) {
+		if probed(t, elsewhere, addr, 100*time.Millisecond) {
 			t.Errorf("%s was probed on another parent", addr)
 		}
 	}
@@ -167,11 +167,10 @@ func listen(t *testing.T, iface string) *packet.Conn {
 	return conn
 }
 
-// probed tells whether an ARP probe for an address has come; those of an ADD
-// that has been answered are there already.
-func probed(t *testing.T, conn *packet.Conn, addr netip.Addr) bool {
+// probed tells whether an ARP probe for an address has come, or comes within d.
+func probed(t *testing.T, conn *packet.Conn, addr netip.Addr, d time.Duration) bool {
 	t.Helper()
-	check(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+	check(t, conn.SetReadDeadline(time.Now().Add(d)))
 	payload := make([]byte, 128)
 	for {
 		n, _, err := conn.ReadFrom(payload)

@@ -23,8 +23,9 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// seen is how long the agent's caches may take to see what a test has written.
-const seen = 10 * time.Second
+// seen is how long the agent may take to see what a test has written, and to
+// act upon it, on a busy machine.
+const seen = time.Minute
 
 // pool makes a pool of the subnet 10.70.<n>.0/24 and returns it.
 func (m *machine) pool(t *testing.T, name string, n int, change ...func(*v1alpha1.IPPool)) *v1alpha1.IPPool {

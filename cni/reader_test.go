@@ -27,8 +27,8 @@ func TestACallEndsWhenNobodyReadsItsResult(t *testing.T) {
 	r.Close()
 	select {
 	case <-ctx.Done():
-	case <-time.After(10 * time.Second):
-		t.Fatal("10 s after its reader left the call goes on")
+	case <-time.After(time.Minute):
+		t.Fatal("a minute after its reader left the call goes on")
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, errUnread) {
 		t.Errorf("it ended by %v", cause)

@@ -160,26 +160,29 @@ func hasLink(ns *network.Namespace, name string) bool {
 	return !missing
 }
 
+// patience is how long anything may take on a busy machine.
+const patience = time.Minute
+
 // eventually polls a condition that no channel tells.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !condition() {
 		if time.Now().After(deadline) {
-			t.Fatalf("after 10 s it is still not true that %s", what)
+			t.Fatalf("after %s it is still not true that %s", patience, what)
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// within receives, or fails the test after 10 s.
+// within receives, or fails the test.
 func within[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(10 * time.Second):
-		t.Fatalf("after 10 s still no %s", what)
+	case <-time.After(patience):
+		t.Fatalf("after %s still no %s", patience, what)
 		panic("not reached")
 	}
 }

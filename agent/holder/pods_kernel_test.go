@@ -46,20 +46,26 @@ func TestAfterADELNoFrameFollowsTheLeasesEnd(t *testing.T) {
 	check(t, a.add())
 	frames := u.Capture()
 	freed := make(chan time.Time, 1)
-	u.api.freed = func(*v1alpha1.IPLease) { freed <- time.Now() }
+	slot := a.machine.slot(a)
+	u.api.freed = func(*v1alpha1.IPLease) {
+		freed <- time.Now()
+		if dead, err := a.machine.Kernel.(mortalKernel).Kernel.(*bpf.Kernel).SlotDead(slot); err != nil || !dead {
+			t.Errorf("the lease ends before its slot (%v)", err)
+		}
+	}
 	// 500 questions a second while the pod is deleted, whose interface lives on.
-	ping := host.Command(t.Context(), "ping", "-q", "-i", "0.002", "-w", "2", a.addr.String())
+	ping := host.Command(t.Context(), "ping", "-q", "-i", "0.002", a.addr.String())
 	check(t, ping.Start())
 	spoken := func() []capture.Frame { return capture.From(capture.SpokenFor(frames.Frames(), a.addr), a.mac) }
 	u.eventually("the pod answers", func() bool { return len(spoken()) > 20 })
 	a.del()
-	_ = ping.Wait() // the answers end, so it fails
-	at := <-freed
+	// Where two cores carry two machines, a frame that has passed the guard may be on its way.
+	at := (<-freed).Add(20 * time.Millisecond)
+	u.eventually("it is asked after the lease's end", func() bool { return len(capture.After(capture.From(frames.Frames(), host.MAC), at)) > 100 })
+	check(t, ping.Process.Kill())
+	_ = ping.Wait() // says that it was killed
 	if late := capture.After(spoken(), at); len(late) > 0 {
 		t.Errorf("%d frames after the lease's end, the first %s later: %v", len(late), late[0].Time.Sub(at), late[0])
-	}
-	if asked := capture.After(capture.From(frames.Frames(), host.MAC), at); len(asked) < 20 {
-		t.Errorf("only %d questions after the lease's end: the test proves nothing", len(asked))
 	}
 	if len(u.api.leases()) != 0 {
 		t.Errorf("leases %v", u.api.leases())
