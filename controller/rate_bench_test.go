@@ -23,7 +23,7 @@ const (
 	// server that does nothing else, and no live read before.
 	peerRate = 48.0
 	// rawWorkers is how many requests the raw writes have under way, as reclaim has.
-	rawWorkers = 16
+	rawWorkers = 32
 )
 
 // TestReclaimRate leaks leases while no controller runs, and prints how fast one

@@ -76,8 +76,9 @@ func between(t *testing.T, cached, live []client.Object) *bench {
 	}
 	b.reconciler = &Reconciler{
 		Client: split{b.live, b.cached}, Live: b.live, Events: events.NewFakeRecorder(100), Metrics: m,
-		Clock: b.clock, Namespace: namespace, Defaults: clusterPolicy(), memory: newMemory(),
+		Clock: b.clock, Namespace: namespace, Defaults: clusterPolicy(),
 	}
+	b.reconciler.begin()
 	return b
 }
 

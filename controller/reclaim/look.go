@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,25 +36,25 @@ func read[T any, P interface {
 // look gathers the facts about a lease through the cache.
 func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, n *note) (Facts, error) {
 	f := Facts{Lease: lease, Policy: PolicyOf(pool, r.Defaults), Now: r.Clock.Now()}
-	spec := &lease.Spec
+	spec, known := &lease.Spec, cached{r.Client}
 	var err error
 	switch spec.State {
 	case v1alpha1.StateBound:
-		if f.Pod, err = r.lookAtPod(ctx, r.Client, f, n); err == nil {
+		if f.Pod, err = lookAtPod(ctx, known, f, n); err == nil {
 			f.PodSeen = n.saw(f.Pod.Object, spec.Holder)
-			f.Node, err = r.lookAtNode(ctx, r.Client, spec.NodeName, f, n)
+			f.Node, err = lookAtNode(ctx, known, spec.NodeName, f, n)
 		}
 	case v1alpha1.StateWarm:
-		f.Node, err = r.lookAtNode(ctx, r.Client, spec.NodeName, f, n)
+		f.Node, err = lookAtNode(ctx, known, spec.NodeName, f, n)
 	case v1alpha1.StateQuarantined:
 		if p := spec.Previous; p != nil {
-			f.Node, err = r.lookAtNode(ctx, r.Client, p.Node, f, n)
+			f.Node, err = lookAtNode(ctx, known, p.Node, f, n)
 		}
 		if err == nil {
 			f.Verifier, err = r.lookAtVerifier(ctx, spec.NodeName, n)
 		}
 	case v1alpha1.StateRetained:
-		f.Owner, err = lookAtOwner(ctx, r.Client, spec.Holder)
+		f.Owner, err = lookAtOwner(ctx, known, spec.Holder)
 	}
 	return f, err
 }
@@ -66,7 +65,7 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 	f.Now = r.Clock.Now()
 	var err error
 	if f.Pod.Known {
-		if f.Pod, err = r.lookAtPod(ctx, r.Live, f, n); err != nil {
+		if f.Pod, err = lookAtPod(ctx, r.live, f, n); err != nil {
 			return f, err
 		}
 	}
@@ -75,7 +74,7 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 		if p := f.Lease.Spec.Previous; f.Lease.Spec.State == v1alpha1.StateQuarantined && p != nil {
 			name = p.Node
 		}
-		if f.Node, err = r.lookAtNode(ctx, r.Live, name, f, n); err != nil {
+		if f.Node, err = lookAtNode(ctx, r.live, name, f, n); err != nil {
 			return f, err
 		}
 	}
@@ -85,28 +84,28 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 		}
 	}
 	if f.Owner.Known {
-		f.Owner, err = lookAtOwner(ctx, r.Live, f.Lease.Spec.Holder)
+		f.Owner, err = lookAtOwner(ctx, r.live, f.Lease.Spec.Holder)
 	}
 	return f, err
 }
 
-func (r *Reconciler) lookAtPod(ctx context.Context, reader client.Reader, f Facts, n *note) (View[podview.Pod], error) {
+func lookAtPod(ctx context.Context, w witnesses, f Facts, n *note) (View[podview.Pod], error) {
 	holder := f.Lease.Spec.Holder
 	if holder == nil || holder.Pod == "" {
 		return View[podview.Pod]{}, nil
 	}
-	pod, err := read[podview.Pod](ctx, reader, holder.Namespace, holder.Pod)
+	pod, err := w.pod(ctx, holder.Namespace, holder.Pod)
 	if err != nil {
 		return View[podview.Pod]{}, err
 	}
 	return View[podview.Pod]{Known: true, Object: pod, AbsentSince: firstSeen(&n.podAbsentSince, pod == nil, f.Now)}, nil
 }
 
-func (r *Reconciler) lookAtNode(ctx context.Context, reader client.Reader, name string, f Facts, n *note) (View[corev1.Node], error) {
+func lookAtNode(ctx context.Context, w witnesses, name string, f Facts, n *note) (View[corev1.Node], error) {
 	if name == "" {
 		return View[corev1.Node]{}, nil
 	}
-	node, err := read[corev1.Node](ctx, reader, "", name)
+	node, err := w.node(ctx, name)
 	if err != nil {
 		return View[corev1.Node]{}, err
 	}
@@ -138,11 +137,11 @@ func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, n *note) (
 	return v, nil
 }
 
-func lookAtOwner(ctx context.Context, reader client.Reader, holder *v1alpha1.Holder) (retention.Owner, error) {
+func lookAtOwner(ctx context.Context, w witnesses, holder *v1alpha1.Holder) (retention.Owner, error) {
 	if holder == nil || holder.OwnerKind != "StatefulSet" || holder.OwnerName == "" {
 		return retention.Owner{}, nil
 	}
-	set, err := read[appsv1.StatefulSet](ctx, reader, holder.Namespace, holder.OwnerName)
+	set, err := w.statefulSet(ctx, holder.Namespace, holder.OwnerName)
 	if err != nil {
 		return retention.Owner{}, err
 	}

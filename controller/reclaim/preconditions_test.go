@@ -85,8 +85,8 @@ func freeze(t *testing.T, server *apiserver.Server, before func(frozen), objects
 	f.reconciler = &Reconciler{
 		Client: split{writes, cached}, Live: own, Events: events.NewFakeRecorder(100), Metrics: m,
 		Clock: clocktesting.NewFakeClock(time.Now().Add(time.Hour)), Namespace: namespace, Defaults: clusterPolicy(),
-		memory: newMemory(),
 	}
+	f.reconciler.begin()
 	return f
 }
 

@@ -40,6 +40,13 @@ type Reconciler struct {
 	Defaults Policy
 
 	memory *memory
+	live   live
+}
+
+// begin makes what the reconciler needs for itself.
+func (r *Reconciler) begin() {
+	r.memory = newMemory()
+	r.live = liveWitnesses(r.Live, r.Client)
 }
 
 // Reconcile looks at a lease through the cache. What would take an address, end

@@ -68,6 +68,7 @@ func TestNothingIsReclaimedWhenTheLiveReadFails(t *testing.T) {
 			return apierrors.NewServerTimeout(corev1.Resource("pods"), "get", 1)
 		},
 	})
+	b.reconciler.begin()
 	if _, err := b.look(); err != nil {
 		t.Fatal(err)
 	}

@@ -27,11 +27,11 @@ import (
 
 // workers is how many leases are looked at at the same time. A reclaim is a live
 // read and a write, so it waits for the API server most of its time.
-const workers = 16
+const workers = 32
 
 // SetupWithManager registers the reconciler, its watches and its audit.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duration) error {
-	r.memory = newMemory()
+	r.begin()
 	audited := make(chan event.TypedGenericEvent[*v1alpha1.IPLease])
 	wake := func(ctx context.Context, lease *v1alpha1.IPLease) error {
 		select {
