@@ -223,6 +223,28 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 	})
 }
 
+// TestATakenLeaseHasNoTrackedFields: the API server would compare each field of
+// each write with who wrote it last.
+func TestATakenLeaseHasNoTrackedFields(t *testing.T) {
+	f := freeze(t, apiserver.New(t), func(frozen) {}, freshLease("10.6.0.5", func(*v1alpha1.IPLeaseSpec) {}))
+	if tracked := f.lease("10.6.0.5").ManagedFields; len(tracked) == 0 {
+		t.Fatal("the API server tracks none in any case")
+	}
+	f.look("10.6.0.5")
+	taken := f.lease("10.6.0.5")
+	if taken.Spec.State != v1alpha1.StateQuarantined || len(taken.ManagedFields) > 0 {
+		t.Errorf("lease is %s, with tracked fields %v", taken.Spec.State, taken.ManagedFields)
+	}
+	// The next writer need not know.
+	taken.Spec.Message = "fenced"
+	if err := f.api.Update(context.Background(), taken); err != nil {
+		t.Fatal(err)
+	}
+	if tracked := f.lease("10.6.0.5").ManagedFields; len(tracked) > 0 {
+		t.Errorf("the next write brought them back: %v", tracked)
+	}
+}
+
 func cachedPod(pod *corev1.Pod) *podview.Pod {
 	slim := &podview.Pod{ObjectMeta: *pod.ObjectMeta.DeepCopy(), Status: podview.Status{Phase: pod.Status.Phase}}
 	slim.ResourceVersion = "" // a fake client makes its own
