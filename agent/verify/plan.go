@@ -55,6 +55,16 @@ func finding(v segment.Verdict) lease.Finding {
 	return lease.FindingUnknown
 }
 
+// untilFirst is how long a lease that was never looked at here is left alone:
+// whoever set it aside for a conflict has just heard the answer. A clock that
+// differs from theirs makes it no longer.
+func untilFirst(s *v1alpha1.IPLeaseSpec, now time.Time) time.Duration {
+	if s.Reason != v1alpha1.ReasonConflict || s.Conflict == nil {
+		return 0
+	}
+	return min(s.Conflict.LastSeen.Add(conflictFirst).Sub(now), conflictFirst)
+}
+
 // backoff is how long to wait before a lease is looked at again, which was
 // looked at tries times with this finding.
 func backoff(f lease.Finding, tries int) time.Duration {

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -70,5 +72,29 @@ func TestTheSentenceAboutADeafParentStaysTheSame(t *testing.T) {
 	}
 	if a, b := deaf(3*time.Minute), deaf(time.Hour); a != b {
 		t.Errorf("%q, then %q", a, b)
+	}
+}
+
+func TestAFreshConflictIsLeftAlone(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	conflict := func(seen time.Time) *v1alpha1.IPLeaseSpec {
+		return &v1alpha1.IPLeaseSpec{Reason: v1alpha1.ReasonConflict, Conflict: &v1alpha1.Conflict{LastSeen: metav1.NewTime(seen)}}
+	}
+	for _, row := range []struct {
+		name string
+		of   *v1alpha1.IPLeaseSpec
+		want time.Duration
+	}{
+		{"for as long as between the first two looks", conflict(now), conflictFirst},
+		{"less when it was met a while ago", conflict(now.Add(-4 * time.Second)), 6 * time.Second},
+		{"not at all after a restart of the agent", conflict(now.Add(-time.Hour)), conflictFirst - time.Hour},
+		{"no longer because somebody's clock is ahead", conflict(now.Add(time.Hour)), conflictFirst},
+		{"another reason is looked at at once", &v1alpha1.IPLeaseSpec{Reason: v1alpha1.ReasonPodGone}, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := untilFirst(row.of, now); got != row.want {
+				t.Errorf("left alone for %s, want %s", got, row.want)
+			}
+		})
 	}
 }

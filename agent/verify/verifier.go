@@ -262,7 +262,10 @@ func (v *Verifier) tooEarly(l *v1alpha1.IPLease) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t, ok := v.tries[l.Name]
-	if !ok || t.version != l.ResourceVersion {
+	switch {
+	case !ok:
+		return untilFirst(&l.Spec, v.Clock.Now())
+	case t.version != l.ResourceVersion:
 		return 0
 	}
 	return t.due.Sub(v.Clock.Now())

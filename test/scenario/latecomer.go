@@ -199,11 +199,9 @@ func (l *latecomer) probedAgain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The ADD and the verifier that the lease is given to have seen it at once.
-	const atOnce = 2
 	c := again.Spec.Conflict
-	if c.MAC != l.host.MAC.String() || c.Count < atOnce || c.Count > atOnce+1 {
-		return fmt.Errorf("%s was to name %s, and to be probed again once: %+v", again, l.host.MAC, c)
+	if c.MAC != l.host.MAC.String() || c.Count != 2 {
+		return fmt.Errorf("%s was to name %s, seen by the ADD and by one probe since: %+v", again, l.host.MAC, c)
 	}
 	if err := l.show(ctx, "get", "fllease", "-o", "wide"); err != nil {
 		return err
