@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -19,6 +20,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fenceline/fenceline/apis/revision"
+	"github.com/fenceline/fenceline/apis/servertime"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -31,6 +33,8 @@ type apiServer struct {
 	config  *rest.Config
 	scheme  *runtime.Scheme
 	outages *revision.Outages
+	// now is the server's time, which is what records carry.
+	now *servertime.Clock
 }
 
 // findAPIServer asks nobody, so that it succeeds while the server is away.
@@ -42,15 +46,17 @@ func findAPIServer() (apiServer, error) {
 	server.QPS = -1 // priority and fairness is the server's business, see the FlowSchema
 	outages := revision.NewOutages()
 	server.Wrap(outages.Transport)
-	return newAPIServer(server, outages)
+	now := servertime.New(clock.RealClock{})
+	server.Wrap(now.Transport)
+	return newAPIServer(server, outages, now)
 }
 
-func newAPIServer(server *rest.Config, outages *revision.Outages) (apiServer, error) {
+func newAPIServer(server *rest.Config, outages *revision.Outages, now *servertime.Clock) (apiServer, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return apiServer{}, fmt.Errorf("build the scheme: %w", err)
 	}
-	return apiServer{server, scheme, outages}, nil
+	return apiServer{server, scheme, outages, now}, nil
 }
 
 // kinds maps what the agent reads and writes to its resources. The API server

@@ -12,7 +12,7 @@ import (
 
 // It must not ask which resources there are.
 func TestTheManagerIsMadeWhileTheAPIServerIsAway(t *testing.T) {
-	api, err := newAPIServer(&rest.Config{Host: "http://127.0.0.1:1"}, nil) // nobody listens
+	api, err := newAPIServer(&rest.Config{Host: "http://127.0.0.1:1"}, nil, nil) // nobody listens
 	if err != nil {
 		t.Fatal(err)
 	}

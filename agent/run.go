@@ -84,7 +84,7 @@ func run(ctx context.Context, s settings) error {
 		return fmt.Errorf("add the confirmation of the identity: %w", err)
 	}
 	a := &agent{
-		settings: s, identity: id, log: log, mgr: mgr, kernel: kernel, journal: book, links: links,
+		settings: s, identity: id, log: log, mgr: mgr, now: api.now, kernel: kernel, journal: book, links: links,
 		counters: metrics.New(ctrlmetrics.Registry), events: mgr.GetEventRecorder("fenceline-agent"),
 		conflicts: make(chan conflict, conflictBacklog),
 	}
@@ -140,6 +140,7 @@ type agent struct {
 	identity
 	log      logr.Logger
 	mgr      manager.Manager
+	now      clock.Clock // the API server's
 	kernel   *bpf.Kernel
 	journal  *journal.Journal
 	links    *pod.Finder
@@ -168,7 +169,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	})
 	a.store = lease.NewStore(lease.Options{
 		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
-		Node: a.node, Session: a.session, Clock: clock.RealClock{}, CountError: a.counters.APIError,
+		Node: a.node, Session: a.session, Clock: a.now, CountError: a.counters.APIError,
 	})
 	allocator := allocate.New(allocate.Options{
 		Leases: a.store, Clock: clock.RealClock{}, Last: a.journal.Rotations(),

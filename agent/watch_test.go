@@ -82,7 +82,7 @@ func restriction(by cache.ByObject) string {
 
 // A kind without a mapping can be neither watched nor read.
 func TestAnAgentCanReachNoOtherKind(t *testing.T) {
-	api, err := newAPIServer(nil, nil)
+	api, err := newAPIServer(nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

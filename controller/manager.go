@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fenceline/fenceline/apis/revision"
+	"github.com/fenceline/fenceline/apis/servertime"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
@@ -27,7 +28,6 @@ import (
 	"github.com/fenceline/fenceline/controller/pool"
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/controller/reserved"
-	"github.com/fenceline/fenceline/controller/servertime"
 )
 
 const (

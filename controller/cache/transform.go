@@ -129,7 +129,8 @@ func slimNode(o any) (any, error) {
 	slim := &corev1.Node{ObjectMeta: slimMeta(node.ObjectMeta)}
 	slim.Labels = node.Labels
 	for _, t := range node.Spec.Taints {
-		if t.Key == corev1.TaintNodeOutOfService {
+		switch t.Key {
+		case corev1.TaintNodeOutOfService, corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable:
 			slim.Spec.Taints = append(slim.Spec.Taints, t)
 		}
 	}

@@ -81,7 +81,7 @@ func decidePresent(f Facts) Action {
 	case pod.Spec.HostNetwork:
 		return none("the pod is on the host's network")
 	case isFinished(pod):
-		due := finishedAt(pod).Add(gracePeriod(pod)).Add(f.Policy.ExtraGrace)
+		due := f.finishedAt().Add(gracePeriod(pod)).Add(f.Policy.ExtraGrace)
 		return quarantineAt(f.Now, due, v1alpha1.ReasonPodFinished,
 			fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, pod.Status.Phase))
 	case node.asserted():
@@ -119,7 +119,7 @@ func decideRunning(f Facts, node nodeState) Action {
 		return none("the pod is alive")
 	}
 	why := fmt.Sprintf("pod %s/%s is on node %s, which is not Ready", pod.Namespace, pod.Name, f.Lease.Spec.NodeName)
-	if due := silentSince(f.Node.Object).Add(policy.NodeDown.After); f.Now.Before(due) {
+	if due := silentSince(f.Node.Object, f.Now).Add(policy.NodeDown.After); f.Now.Before(due) {
 		return Action{Kind: Wait, Until: due, Why: why}
 	}
 	return Action{Kind: DeletePod, Reason: node.reason(), Why: why}
@@ -133,7 +133,7 @@ func decideTerminating(f Facts, node nodeState) Action {
 	due := pod.DeletionTimestamp.Add(f.Policy.ExtraGrace)
 	if node == nodeSilent {
 		reason, why = node.reason(), fmt.Sprintf("%s on node %s, which is not Ready", why, f.Lease.Spec.NodeName)
-		due = latest(due, silentSince(f.Node.Object).Add(f.Policy.NodeDown.After))
+		due = latest(due, silentSince(f.Node.Object, f.Now).Add(f.Policy.NodeDown.After))
 	}
 	switch {
 	case f.Now.Before(due):
@@ -167,7 +167,7 @@ func decideLost(f Facts) Action {
 		return noneFromSilent(f)
 	case node == nodeSilent:
 		// Nobody is there who could carry a DEL out: no extraGrace to wait for.
-		return quarantineAt(f.Now, silentSince(f.Node.Object).Add(f.Policy.NodeDown.After), node.reason(),
+		return quarantineAt(f.Now, silentSince(f.Node.Object, f.Now).Add(f.Policy.NodeDown.After), node.reason(),
 			fmt.Sprintf("%s, and its node %s is not Ready", why, spec.NodeName))
 	}
 	// The node works: its DEL has extraGrace from the loss on, and an ADD that
@@ -199,7 +199,7 @@ func decideWarm(f Facts) Action {
 	if f.Policy.NodeDown.DeletePods {
 		grace = f.Policy.NodeDown.After
 	}
-	return quarantineAt(f.Now, silentSince(f.Node.Object).Add(grace), node.reason(),
+	return quarantineAt(f.Now, silentSince(f.Node.Object, f.Now).Add(grace), node.reason(),
 		fmt.Sprintf("node %s, which kept the address ready, is not Ready", spec.NodeName))
 }
 

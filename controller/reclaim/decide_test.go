@@ -68,6 +68,9 @@ func TestBoundLease(t *testing.T) {
 		{"a failed pod past its grace loses its address", facts(podFinished(corev1.PodFailed, ago(35*s))), take(v1alpha1.ReasonPodFinished)},
 		{"an evicted pod has no container statuses, its conditions tell the time", facts(podEvicted(ago(30 * s))), waitUntil(hence(5 * s))},
 		{"a finished pod does not wait for its silent node", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podFinished(corev1.PodFailed, ago(time.Minute))), take(v1alpha1.ReasonPodFinished)},
+		{"a node's clock is ahead: a pod has finished when it was seen to be", facts(podFinished(corev1.PodSucceeded, hence(time.Hour)), finishedSeen(ago(34*s))), waitUntil(hence(1 * s))},
+		{"a node's clock is ahead: its finished pod loses its address in time", facts(podFinished(corev1.PodSucceeded, hence(time.Hour)), finishedSeen(ago(35*s))), take(v1alpha1.ReasonPodFinished)},
+		{"a pod that was seen late had finished before", facts(podFinished(corev1.PodSucceeded, ago(35*s)), finishedSeen(ago(0))), take(v1alpha1.ReasonPodFinished)},
 
 		// Gone.
 		{"a pod that has just vanished is left to the agent's DEL", facts(podGoneSince(ago(1 * s))), waitUntil(hence(4 * s))},
@@ -108,6 +111,10 @@ func TestBoundLease(t *testing.T) {
 		{"nodeDown After: a pod that was deleted first has its own grace", facts(nodeNotReady, nodeDown("After 1m"), podTerminatingSince(hence(30*s))), waitUntil(hence(35 * s))},
 		{"nodeDown After: gone, and that time is not over", facts(nodeNotReady, nodeDown("After 2m"), podGoneSince(ago(time.Hour))), waitUntil(hence(time.Minute))},
 		{"nodeDown After: gone, and it is over", facts(nodeNotReady, nodeDown("After 1m"), podGoneSince(ago(0))), take(v1alpha1.ReasonNodeUnreachable)},
+		{"nodeDown After: the control plane's taint tells since when", facts(nodeReportsNotReady(ago(time.Hour)), nodeSilentTaint(corev1.TaintNodeNotReady, ago(time.Minute)), nodeDown("After 2m")), waitUntil(hence(time.Minute))},
+		{"nodeDown After: and that of a node that reports no more", facts(nodeNotReady, nodeSilentTaint(corev1.TaintNodeUnreachable, ago(90*s)), nodeDown("After 2m")), waitUntil(hence(30 * s))},
+		{"nodeDown After: a node's own report has the time of its clock, and counts from now", facts(nodeReportsNotReady(ago(time.Hour)), nodeDown("After 2m")), waitUntil(hence(2 * time.Minute))},
+		{"a node's report from the future delays nothing", facts(nodeReportsNotReady(hence(time.Hour)), podTerminatingSince(ago(5*s))), take(v1alpha1.ReasonNodeUnreachable)},
 		{"nodeDown After: no pod is deleted whose address could not be taken", facts(nodeNotReady, nodeDown("After 1m"), terminatingOff), leaveAlone()},
 		{"nodeDown After: not without a guard", facts(nodeNotReady, nodeDown("After 1m"), unguarded), leaveAlone()},
 		{"nodeDown After: not on a Ready node", facts(nodeDown("After 1m")), leaveAlone()},

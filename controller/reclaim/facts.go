@@ -31,6 +31,8 @@ type Facts struct {
 	Pod View[podview.Pod]
 	// PodSeen: an earlier look found the holder's own pod.
 	PodSeen bool
+	// FinishedSeen is when the holder's pod was first seen to be finished; zero while it is not.
+	FinishedSeen time.Time
 	// Node is the holder's node; of a Quarantined lease the node it was taken from.
 	Node View[corev1.Node]
 	// Offer is asked of the API server only, before an address is taken from a node that is not Ready.

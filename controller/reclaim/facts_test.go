@@ -125,6 +125,8 @@ func podFinished(phase corev1.PodPhase, at time.Time) change {
 	}
 }
 
+func finishedSeen(at time.Time) change { return func(f *Facts) { f.FinishedSeen = at } }
+
 func podEvicted(at time.Time) change {
 	return func(f *Facts) {
 		f.Pod.Object.Status.Phase = corev1.PodFailed
@@ -148,6 +150,24 @@ func podStatic(f *Facts) {
 // Changes of the node.
 
 func nodeNotReady(f *Facts) { f.Node.Object = node(corev1.ConditionUnknown) }
+
+// nodeReportsNotReady is a node's own word, by its own clock.
+func nodeReportsNotReady(at time.Time) change {
+	return func(f *Facts) {
+		f.Node.Object = node(corev1.ConditionFalse)
+		f.Node.Object.Status.Conditions[0].LastTransitionTime = metav1.NewTime(at)
+	}
+}
+
+// nodeSilentTaint is the control plane's.
+func nodeSilentTaint(key string, at time.Time) change {
+	return func(f *Facts) {
+		added := metav1.NewTime(at)
+		f.Node.Object.Spec.Taints = append(f.Node.Object.Spec.Taints,
+			corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule, TimeAdded: &metav1.Time{}},
+			corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute, TimeAdded: &added})
+	}
+}
 
 func nodeNeverReported(f *Facts) { f.Node.Object.Status.Conditions = nil }
 

@@ -42,6 +42,7 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1
 	case v1alpha1.StateBound:
 		if f.Pod, err = lookAtPod(ctx, known, f, n); err == nil {
 			f.PodSeen = n.saw(f.Pod.Object, spec.Holder)
+			f.FinishedSeen = n.sawFinished(f.Pod.Object, f.Now)
 			f.Node, err = lookAtNode(ctx, known, spec.NodeName, f, n)
 		}
 	case v1alpha1.StateWarm:

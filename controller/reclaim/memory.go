@@ -26,6 +26,8 @@ type note struct {
 	podAbsentSince, nodeAbsentSince *time.Time
 	// offeredSince is when a Service was first seen to offer the address of a pod that is gone.
 	offeredSince *time.Time
+	// finishedSince is when the pod was first seen to be finished; nil while it is not.
+	finishedSince *time.Time
 	// podSeen is the recorded UID of the holder whose pod was seen; empty before.
 	podSeen string
 	// withheld is for what the lease was last found due while reclaim was switched off.
@@ -95,6 +97,12 @@ func (n *note) saw(pod *podview.Pod, holder *v1alpha1.Holder) bool {
 		n.podSeen = holder.PodUID
 	}
 	return n.podSeen == holder.PodUID
+}
+
+// sawFinished keeps the time at which the pod was first seen to be finished. It is
+// zero while it is not.
+func (n *note) sawFinished(pod *podview.Pod, now time.Time) time.Time {
+	return firstSeen(&n.finishedSince, pod != nil && isFinished(pod), now)
 }
 
 // firstSeen keeps the time at which something was first seen. It is zero where

@@ -2,6 +2,9 @@ package reclaim
 
 import (
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
@@ -39,5 +42,27 @@ func TestWhoWasSeen(t *testing.T) {
 				t.Errorf("seen: %v, want %v", seen, row.want)
 			}
 		})
+	}
+}
+
+// TestSinceWhenAPodIsFinished: the first look that found it so tells.
+func TestSinceWhenAPodIsFinished(t *testing.T) {
+	running, finished := pod(holderUID), pod(holderUID)
+	finished.Status.Phase = corev1.PodSucceeded
+	n := &note{}
+	for i, look := range []struct {
+		pod  *podview.Pod
+		at   time.Time
+		want time.Time
+	}{
+		{running, ago(9 * time.Second), time.Time{}},
+		{finished, ago(8 * time.Second), ago(8 * time.Second)},
+		{finished, ago(7 * time.Second), ago(8 * time.Second)},
+		{nil, ago(6 * time.Second), time.Time{}},
+		{finished, ago(5 * time.Second), ago(5 * time.Second)},
+	} {
+		if got := n.sawFinished(look.pod, look.at); !got.Equal(look.want) {
+			t.Errorf("look %d: since %s, want %s", i, got, look.want)
+		}
 	}
 }

@@ -65,13 +65,26 @@ func readyCondition(node *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// silentSince is when the node stopped being Ready; a node that never reported
-// is as old as its object.
-func silentSince(node *corev1.Node) time.Time {
-	if c := readyCondition(node); c != nil {
-		return c.LastTransitionTime.Time
+// silentSince is when the node stopped being Ready, by the clock of the control
+// plane: its taint tells, and before that the condition that it writes of a node
+// that reports no more. What a node itself reports has the time of its own clock,
+// so until the taint is there it counts from now. A node that never reported is as
+// old as its object.
+func silentSince(node *corev1.Node, now time.Time) time.Time {
+	for _, t := range node.Spec.Taints {
+		isSilent := t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable
+		if isSilent && t.Effect == corev1.TaintEffectNoExecute && t.TimeAdded != nil {
+			return t.TimeAdded.Time
+		}
 	}
-	return node.CreationTimestamp.Time
+	switch c := readyCondition(node); {
+	case c == nil:
+		return node.CreationTimestamp.Time
+	case c.Status == corev1.ConditionUnknown:
+		return c.LastTransitionTime.Time
+	default:
+		return now
+	}
 }
 
 func isOutOfService(node *corev1.Node) bool {

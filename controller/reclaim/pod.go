@@ -67,6 +67,16 @@ func finishedAt(pod *podview.Pod) time.Time {
 	return at
 }
 
+// finishedAt is when the pod had finished. What its status tells has the time of
+// its node's clock; no pod has finished after it was seen to be.
+func (f Facts) finishedAt() time.Time {
+	at := finishedAt(f.Pod.Object)
+	if seen := f.FinishedSeen; !seen.IsZero() && seen.Before(at) {
+		return seen
+	}
+	return at
+}
+
 func gracePeriod(pod *podview.Pod) time.Duration {
 	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		return time.Duration(*s) * time.Second

@@ -1,6 +1,7 @@
-// Package servertime tells the time by the API server's clock. When a pod is due
-// is judged by times that the API server wrote; a controller whose own clock is
-// off would take addresses within a pod's grace, or long after it.
+// Package servertime tells the time by the API server's clock. When something is
+// due is judged by times that the API server, agents and the controller wrote,
+// each on a machine whose own clock may be off: addresses would be taken within a
+// pod's grace, or an hour after it, and kept addresses freed at once.
 package servertime
 
 import (

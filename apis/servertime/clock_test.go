@@ -8,7 +8,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/fenceline/fenceline/controller/servertime"
+	"github.com/fenceline/fenceline/apis/servertime"
 )
 
 // answering is an API server that says what time it is.
