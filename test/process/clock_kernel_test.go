@@ -1,0 +1,80 @@
+//go:build kernel
+
+package process
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// clockVariable makes this test's program one that tells the time.
+const clockVariable = "FENCELINE_TEST_TELL_TIME"
+
+// tellTime prints its clock, and how long it has been running by the other clock.
+func tellTime() {
+	started := time.Now()
+	for {
+		fmt.Println(time.Now().UnixMilli(), time.Since(started).Milliseconds())
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestAProcessHasAClockOfItsOwn(t *testing.T) {
+	if os.Getenv(clockVariable) != "" {
+		tellTime()
+	}
+	for _, by := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestAProcessHasAClockOfItsOwn$")
+			cmd.Env = append(os.Environ(), clockVariable+"=1")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			p, err := Find("teller", cmd.Process.Pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := p.Kill(context.Background()); err != nil {
+					t.Error(err)
+				}
+				_ = cmd.Wait() // it was killed
+			}()
+			lines := bufio.NewScanner(out)
+			told := func() (ahead time.Duration, running time.Duration) {
+				if !lines.Scan() {
+					t.Fatalf("it says nothing any more: %v", lines.Err())
+				}
+				var clock, monotonic int64
+				if _, err := fmt.Sscan(lines.Text(), &clock, &monotonic); err != nil {
+					t.Fatal(err)
+				}
+				return time.Until(time.UnixMilli(clock)), time.Duration(monotonic) * time.Millisecond
+			}
+			if ahead, _ := told(); ahead.Abs() > time.Minute {
+				t.Fatalf("before, it is %s ahead", ahead)
+			}
+			if err := p.ShiftClock(t.Context(), by); err != nil {
+				t.Fatal(err)
+			}
+			for { // what it said earlier comes first
+				ahead, running := told()
+				if running > time.Minute {
+					t.Fatalf("its other clock went %s ahead", running)
+				}
+				if (ahead - by).Abs() < time.Minute {
+					break
+				}
+			}
+		})
+	}
+}
