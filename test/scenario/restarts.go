@@ -56,14 +56,9 @@ func playRestarts(ctx context.Context, a *act) error {
 	load := a.roll()
 	a.story.Say("Pod old lives on %s. All %d pods of a Deployment are replaced again and again.", node.Name(), rollingPods)
 	for _, part := range a.parts(node) {
-		if err := part.restart(ctx); err != nil {
+		if err := a.outlive(ctx, part, node, load); err != nil {
 			return fmt.Errorf("restart %s: %w", part.name, err)
 		}
-		back := time.Now()
-		if err := load.goesOn(ctx); err != nil {
-			return fmt.Errorf("after %s was restarted: %w", part.name, err)
-		}
-		a.figures.add("all pods replaced once more, after the restart of "+part.name, time.Since(back))
 		a.story.Say("%s has ended without a word and is started again. All pods have been replaced since.", part.name)
 	}
 	load.end()
@@ -73,19 +68,42 @@ func playRestarts(ctx context.Context, a *act) error {
 
 // part is what can be restarted.
 type part struct {
-	name    string
+	name string
+	// ours: without it the node is Ready all the same.
+	ours    bool
 	restart func(context.Context) error
+}
+
+// outlive restarts a part and waits until the load has gone on.
+func (a *act) outlive(ctx context.Context, p part, node *cluster.Node, load *churn) error {
+	stayed := func(context.Context) error { return nil }
+	if p.ours {
+		ready, err := a.readinessOf(ctx, node)
+		if err != nil {
+			return err
+		}
+		stayed = ready.stayed
+	}
+	if err := p.restart(ctx); err != nil {
+		return err
+	}
+	back := time.Now()
+	if err := load.goesOn(ctx); err != nil {
+		return err
+	}
+	a.figures.add("all pods replaced once more, after the restart of "+p.name, time.Since(back))
+	return stayed(ctx)
 }
 
 func (a *act) parts(node *cluster.Node) []part {
 	daemon := func(name string) part {
-		return part{name + " of " + node.Name(), func(ctx context.Context) error {
+		return part{name + " of " + node.Name(), false, func(ctx context.Context) error {
 			return errors.Join(node.Kill(ctx, name), node.StartDaemon(ctx, name))
 		}}
 	}
 	return []part{
-		{"the agent of " + node.Name(), func(ctx context.Context) error { return node.Kill(ctx, agentProgram) }},
-		{"the controller", func(ctx context.Context) error {
+		{"the agent of " + node.Name(), true, func(ctx context.Context) error { return node.Kill(ctx, agentProgram) }},
+		{"the controller", true, func(ctx context.Context) error {
 			on, err := a.controllerNode(ctx)
 			if err != nil {
 				return err
@@ -94,7 +112,7 @@ func (a *act) parts(node *cluster.Node) []part {
 		}},
 		daemon(machine.Kubelet),
 		daemon(machine.Containerd),
-		{"the API server", func(ctx context.Context) error {
+		{"the API server", false, func(ctx context.Context) error {
 			return errors.Join(a.StopAPIServer(ctx), a.StartAPIServer(ctx))
 		}},
 	}

@@ -1,0 +1,112 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+// markOfReader is an annotation of a Node by which a reader of its changes knows
+// how far it has read.
+const markOfReader = "scenario/mark"
+
+// readiness reads every change of a node from one resourceVersion on, without a
+// gap. Not safe for concurrent use.
+type readiness struct {
+	*act
+	node    *cluster.Node
+	changes watch.Interface
+}
+
+// readinessOf begins to read, and expects that the node is Ready by then.
+func (a *act) readinessOf(ctx context.Context, node *cluster.Node) (*readiness, error) {
+	object := &corev1.Node{}
+	if err := a.api.Get(ctx, client.ObjectKey{Name: node.Name()}, object); err != nil {
+		return nil, fmt.Errorf("read node %s: %w", node.Name(), err)
+	}
+	if err := isNodeReady(object); err != nil {
+		return nil, err
+	}
+	w, err := a.api.Watch(context.WithoutCancel(ctx), &corev1.NodeList{}, &client.ListOptions{
+		Raw: &metav1.ListOptions{FieldSelector: "metadata.name=" + node.Name(), ResourceVersion: object.ResourceVersion},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch node %s: %w", node.Name(), err)
+	}
+	r := &readiness{act: a, node: node, changes: w}
+	a.after("stop the watch of node "+node.Name(), func(ctx context.Context) error { w.Stop(); return r.mark(ctx, nil) })
+	return r, nil
+}
+
+// stayed returns an error if the node was not Ready at some time since the last
+// that was read.
+func (r *readiness) stayed(ctx context.Context) error {
+	text := time.Now().Format(time.RFC3339Nano)
+	if err := r.mark(ctx, &text); err != nil {
+		return err
+	}
+	var left error
+	_, err := r.until(ctx, eventLimit, "the mark "+text, func(n *corev1.Node) bool {
+		if left == nil {
+			left = isNodeReady(n)
+		}
+		return n.Annotations[markOfReader] == text
+	})
+	return errors.Join(left, err)
+}
+
+// mark sets the mark, or takes it away.
+func (r *readiness) mark(ctx context.Context, text *string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{markOfReader: text}}})
+	if err != nil {
+		return err
+	}
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.node.Name()}}
+	if err := r.api.Patch(ctx, object, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+		return fmt.Errorf("mark node %s: %w", r.node.Name(), err)
+	}
+	return nil
+}
+
+// until reads on to the first change that matches.
+func (r *readiness) until(ctx context.Context, limit time.Duration, what string, match func(*corev1.Node) bool) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var last *corev1.Node
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waited %s for %s of node %s; the last change that was read is %v", limit, what, r.node.Name(), last)
+		case event, ok := <-r.changes.ResultChan():
+			n, isNode := event.Object.(*corev1.Node)
+			if !ok || !isNode {
+				return nil, fmt.Errorf("wait for %s of node %s: the watch has ended: %v", what, r.node.Name(), event.Object)
+			}
+			if last = n; match(n) {
+				return n, nil
+			}
+		}
+	}
+}
+
+// isNodeReady returns an error with the condition unless the node is Ready.
+func isNodeReady(n *corev1.Node) error {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+		if c.Type == corev1.NodeReady {
+			return fmt.Errorf("node %s is Ready=%s at resourceVersion %s: %s", n.Name, c.Status, n.ResourceVersion, c.Message)
+		}
+	}
+	return fmt.Errorf("node %s has no condition Ready at resourceVersion %s", n.Name, n.ResourceVersion)
+}
