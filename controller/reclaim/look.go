@@ -80,7 +80,7 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 		}
 	}
 	if mayBeOffered(f) {
-		if f.Offer, err = r.lookAtOffer(ctx, f, n); err != nil {
+		if f.Offer, err = lookAtOffer(ctx, r.live, f, n); err != nil {
 			return f, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -36,23 +37,23 @@ type Offer struct {
 	Since time.Time
 }
 
-// isOffered says whether clients of a Service are sent to the address as the
-// pod's. A pod that is terminating is not ready, unless its Service publishes
-// what is not.
-func isOffered(slice *discoveryv1.EndpointSlice, pod string, address netip.Addr) bool {
-	for i := range slice.Endpoints {
-		e := &slice.Endpoints[i]
+// endpoint is a pod at an address.
+type endpoint struct {
+	pod     string
+	address netip.Addr
+}
+
+// isOffered says whether an EndpointSlice sends clients of a Service there. A pod
+// that is terminating is not ready, unless its Service publishes what is not.
+func (e endpoint) isOffered(slice *discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(slice.Endpoints, func(o discoveryv1.Endpoint) bool {
 		// Ready that is not said is true (EndpointConditions).
-		if !ptr.Deref(e.Conditions.Ready, true) || e.TargetRef == nil || e.TargetRef.Kind != "Pod" || e.TargetRef.Name != pod {
-			continue
-		}
-		for _, text := range e.Addresses {
-			if a, err := netip.ParseAddr(text); err == nil && a == address {
-				return true
-			}
-		}
-	}
-	return false
+		return ptr.Deref(o.Conditions.Ready, true) && o.TargetRef != nil && o.TargetRef.Kind == "Pod" && o.TargetRef.Name == e.pod &&
+			slices.ContainsFunc(o.Addresses, func(text string) bool {
+				address, err := netip.ParseAddr(text)
+				return err == nil && address == e.address
+			})
+	})
 }
 
 // afterOffer makes an address wait that would be taken while a Service offers
@@ -81,29 +82,40 @@ func mayBeOffered(f Facts) bool {
 }
 
 // lookAtOffer asks the API server for an offer of the lease's address.
-func (r *Reconciler) lookAtOffer(ctx context.Context, f Facts, n *note) (Offer, error) {
-	holder := f.Lease.Spec.Holder
+func lookAtOffer(ctx context.Context, l live, f Facts, n *note) (Offer, error) {
 	address, err := netip.ParseAddr(f.Lease.Spec.Address)
 	if err != nil {
 		return Offer{}, fmt.Errorf("parse the address of lease %s: %w", f.Lease.Name, err)
 	}
-	var found string
-	for token := ""; found == ""; {
-		var page discoveryv1.EndpointSliceList
-		err := r.Live.List(ctx, &page, client.InNamespace(holder.Namespace), client.Limit(slicesPerPage), client.Continue(token),
+	slice, err := l.offer(ctx, f.Lease.Spec.Holder.Namespace, endpoint{f.Lease.Spec.Holder.Pod, address})
+	if err != nil {
+		return Offer{}, err
+	}
+	return Offer{Slice: slice, Since: firstSeen(&n.offeredSince, slice != "", f.Now)}, nil
+}
+
+// sliceReader reads the EndpointSlices of a namespace.
+type sliceReader struct{ server client.Reader }
+
+// read names for each endpoint an EndpointSlice that offers it, or none.
+func (r sliceReader) read(ctx context.Context, namespace string, asked []endpoint) ([]answer[string], error) {
+	answers := make([]answer[string], len(asked))
+	for page := ""; ; {
+		var found discoveryv1.EndpointSliceList
+		err := r.server.List(ctx, &found, client.InNamespace(namespace), client.Limit(slicesPerPage), client.Continue(page),
 			client.MatchingLabels{discoveryv1.LabelManagedBy: sliceManager})
 		if err != nil {
-			return Offer{}, fmt.Errorf("list the EndpointSlices of namespace %s: %w", holder.Namespace, err)
+			return nil, fmt.Errorf("list the EndpointSlices of namespace %s: %w", namespace, err)
 		}
-		for i := range page.Items {
-			if isOffered(&page.Items[i], holder.Pod, address) {
-				found = page.Items[i].Namespace + "/" + page.Items[i].Name
-				break
+		for i := range found.Items {
+			for j, e := range asked {
+				if e.isOffered(&found.Items[i]) {
+					answers[j].value = namespace + "/" + found.Items[i].Name
+				}
 			}
 		}
-		if token = page.Continue; token == "" {
-			break
+		if page = found.Continue; page == "" {
+			return answers, nil
 		}
 	}
-	return Offer{Slice: found, Since: firstSeen(&n.offeredSince, found != "", f.Now)}, nil
 }

@@ -59,7 +59,7 @@ func TestIsOffered(t *testing.T) {
 		{"the pod's by the UID of its mirror pod", func(e *discoveryv1.Endpoint) { e.TargetRef.UID = otherUID }, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := isOffered(endpointSlice(row.when), "web-0", netip.MustParseAddr("10.6.0.10")); got != row.then {
+			if got := (endpoint{"web-0", netip.MustParseAddr("10.6.0.10")}).isOffered(endpointSlice(row.when)); got != row.then {
 				t.Errorf("offered: %v, want %v", got, row.then)
 			}
 		})
@@ -120,6 +120,7 @@ func TestNoAddressIsTakenWhenOffersCannotBeRead(t *testing.T) {
 			return apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "", nil)
 		},
 	})
+	b.reconciler.begin()
 	if _, err := b.look(); err == nil || !strings.Contains(err.Error(), "list the EndpointSlices of namespace default") {
 		t.Errorf("the look ended with %v", err)
 	}

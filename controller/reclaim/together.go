@@ -11,14 +11,14 @@ import (
 // read answers only those who asked before it began, so each learns what was
 // true after its question; who asks meanwhile waits for the next. Safe for
 // concurrent use.
-type together[T any] struct {
+type together[Q comparable, T any] struct {
 	// read answers all questions about a subject, in their order, or none.
-	read func(ctx context.Context, subject string, questions []string) ([]answer[T], error)
+	read func(ctx context.Context, subject string, questions []Q) ([]answer[T], error)
 
 	mu sync.Mutex
 	// next holds the group that a subject's next read answers, or nil, for each
 	// subject that is being read.
-	next map[string]*group[T]
+	next map[string]*group[Q, T]
 }
 
 // answer to one question.
@@ -28,31 +28,31 @@ type answer[T any] struct {
 }
 
 // group of those whom one read answers.
-type group[T any] struct {
+type group[Q comparable, T any] struct {
 	// ctx ends when nobody waits any more.
 	ctx     context.Context
 	cancel  context.CancelFunc
 	waiting int
-	asked   []string
+	asked   []Q
 	// done is closed when answers or err are there.
 	done    chan struct{}
 	answers []answer[T]
 	err     error
 }
 
-func readTogether[T any](read func(context.Context, string, []string) ([]answer[T], error)) *together[T] {
-	return &together[T]{read: read, next: map[string]*group[T]{}}
+func readTogether[Q comparable, T any](read func(context.Context, string, []Q) ([]answer[T], error)) *together[Q, T] {
+	return &together[Q, T]{read: read, next: map[string]*group[Q, T]{}}
 }
 
 // ask returns what a read that begins after the call says.
-func (t *together[T]) ask(ctx context.Context, subject, question string) (T, error) {
+func (t *together[Q, T]) ask(ctx context.Context, subject string, question Q) (T, error) {
 	var none T
 	g, i := t.join(ctx, subject, question)
 	select {
 	case <-g.done:
 	case <-ctx.Done():
 		t.leave(g)
-		return none, fmt.Errorf("wait for the live read about %s of %s: %w", question, subject, ctx.Err())
+		return none, fmt.Errorf("wait for the live read about %v of %s: %w", question, subject, ctx.Err())
 	}
 	if g.err != nil {
 		return none, g.err
@@ -61,12 +61,12 @@ func (t *together[T]) ask(ctx context.Context, subject, question string) (T, err
 }
 
 // join puts a question to the group of a subject's next read, and returns its place there.
-func (t *together[T]) join(ctx context.Context, subject, question string) (*group[T], int) {
+func (t *together[Q, T]) join(ctx context.Context, subject string, question Q) (*group[Q, T], int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g, reading := t.next[subject]
 	if g == nil || g.ctx.Err() != nil {
-		g = &group[T]{done: make(chan struct{})}
+		g = &group[Q, T]{done: make(chan struct{})}
 		// The read goes on for the others when the first of them leaves.
 		g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		t.next[subject] = g
@@ -84,7 +84,7 @@ func (t *together[T]) join(ctx context.Context, subject, question string) (*grou
 }
 
 // leave gives an answer up that nobody waits for any more.
-func (t *together[T]) leave(g *group[T]) {
+func (t *together[Q, T]) leave(g *group[Q, T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if g.waiting--; g.waiting == 0 {
@@ -93,7 +93,7 @@ func (t *together[T]) leave(g *group[T]) {
 }
 
 // readOn reads about a subject until nobody asks any more.
-func (t *together[T]) readOn(subject string) {
+func (t *together[Q, T]) readOn(subject string) {
 	for {
 		g := t.begin(subject)
 		if g == nil {
@@ -106,7 +106,7 @@ func (t *together[T]) readOn(subject string) {
 }
 
 // begin closes the group that waits. It is nil, and nobody reads, where nobody asked.
-func (t *together[T]) begin(subject string) *group[T] {
+func (t *together[Q, T]) begin(subject string) *group[Q, T] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.next[subject]

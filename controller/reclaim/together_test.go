@@ -11,7 +11,7 @@ import (
 
 // slowReads answer each question with the number of the read, once let go.
 type slowReads struct {
-	*together[int]
+	*together[string, int]
 	letGo chan error
 	// asked are the questions of each read that has begun.
 	asked [][]string

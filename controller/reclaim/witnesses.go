@@ -46,9 +46,10 @@ func (c cached) statefulSet(ctx context.Context, namespace, name string) (*appsv
 // live are witnesses as the API server has them, read after they were asked for
 // (R11). Leases that are due together share reads.
 type live struct {
-	pods  *together[*podview.Pod]
-	nodes *together[*corev1.Node]
-	sets  *together[*appsv1.StatefulSet]
+	pods   *together[string, *podview.Pod]
+	nodes  *together[string, *corev1.Node]
+	sets   *together[string, *appsv1.StatefulSet]
+	offers *together[endpoint, string]
 }
 
 // liveWitnesses asks server, the API server itself, and the cache for how many
@@ -66,6 +67,7 @@ func liveWitnesses(server, cache client.Reader) live {
 				return read[appsv1.StatefulSet](ctx, server, namespace, name)
 			}), nil
 		}),
+		offers: readTogether(sliceReader{server}.read),
 	}
 }
 
@@ -79,6 +81,11 @@ func (l live) node(ctx context.Context, name string) (*corev1.Node, error) {
 
 func (l live) statefulSet(ctx context.Context, namespace, name string) (*appsv1.StatefulSet, error) {
 	return l.sets.ask(ctx, namespace, name)
+}
+
+// offer names an EndpointSlice that offers an endpoint, or none.
+func (l live) offer(ctx context.Context, namespace string, e endpoint) (slice string, err error) {
+	return l.offers.ask(ctx, namespace, e)
 }
 
 // podReader reads the pods of a namespace.
