@@ -65,14 +65,14 @@ test-model: packages ## Check the model of lease, claim, ack and token, and that
 .PHONY: test-kernel
 test-kernel: packages ## Run what needs namespaces and BPF (root)
 	@$(thirdparty) build etcd etcdtools kubernetes cniplugins
-	@$(count) run -tag kernel kernel
+	@$(count) run -tag kernel kernel -timeout=30m
 
 .PHONY: test-api
 test-api: packages ## Run what needs a real API server, at the newest and the oldest supported minor
 	@$(thirdparty) build etcd kubernetes kubernetes-oldest helm prometheus
 	@mkdir -p "$(COUNT_DIR)"; status=0; \
-	  FENCELINE_TEST_KUBERNETES=oldest $(count) run -tag api api-oldest >"$(COUNT_DIR)/api-oldest.log" 2>&1 & oldest=$$!; \
-	  $(count) run -tag api api || status=1; \
+	  FENCELINE_TEST_KUBERNETES=oldest $(count) run -tag api api-oldest -timeout=30m >"$(COUNT_DIR)/api-oldest.log" 2>&1 & oldest=$$!; \
+	  $(count) run -tag api api -timeout=30m || status=1; \
 	  wait $$oldest || status=1; \
 	  cat "$(COUNT_DIR)/api-oldest.log"; exit $$status
 

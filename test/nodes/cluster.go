@@ -33,7 +33,7 @@ const (
 	Shop   = "shop"
 	// Limit is for anything that should come to pass. Watches are made anew up to
 	// a minute after the last of several outages.
-	Limit = 90 * time.Second
+	Limit = 3 * time.Minute
 )
 
 // Cluster is an API server and nodes. It ends with its test.

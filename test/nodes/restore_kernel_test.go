@@ -134,7 +134,7 @@ func (r *restore) play(file string, flags ...string) {
 	}
 	r.wellAgain("the leases are those of the living")
 	each(t, r.Living(), func(s *nodes.Sandbox) error {
-		return r.host.Command(ctx, "ping", "-q", "-c", "1", "-W", "5", s.Addr.String()).Run()
+		return r.host.Command(ctx, "ping", "-q", "-i", "0.2", "-c", "1", "-w", "30", s.Addr.String()).Run()
 	})
 	r.judge()
 }
