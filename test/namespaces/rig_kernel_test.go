@@ -25,9 +25,11 @@ func macvlan(t *testing.T, addr string) string {
 	}]}`
 }
 
-func ping(ctx context.Context, t *testing.T, from *network.Namespace, to netip.Addr) bool {
+// answers asks for a second, or until there is an answer if one is wanted.
+func answers(ctx context.Context, t *testing.T, from *network.Namespace, to netip.Addr, wanted bool) bool {
 	t.Helper()
-	return from.Command(ctx, "ping", "-q", "-c", "1", "-W", "1", to.String()).Run() == nil
+	patience := map[bool]string{false: "1", true: "30"}[wanted]
+	return from.Command(ctx, "ping", "-q", "-i", "0.2", "-c", "1", "-w", patience, to.String()).Run() == nil
 }
 
 func TestPodsOfTheReferencePluginAndForeignHostsShareTheUnderlay(t *testing.T) {
@@ -45,7 +47,7 @@ func TestPodsOfTheReferencePluginAndForeignHostsShareTheUnderlay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, to := range []netip.Addr{b.IPs[0], host.Addr} {
-		if !ping(ctx, t, a.Namespace, to) {
+		if !answers(ctx, t, a.Namespace, to, true) {
 			t.Errorf("%s does not answer %s", to, a.IPs[0])
 		}
 	}
@@ -55,7 +57,7 @@ func TestPodsOfTheReferencePluginAndForeignHostsShareTheUnderlay(t *testing.T) {
 	if err := a.Del(ctx); err != nil {
 		t.Error(err)
 	}
-	if ping(ctx, t, host.Namespace, a.IPs[0]) {
+	if answers(ctx, t, host.Namespace, a.IPs[0], false) {
 		t.Error("a deleted pod answers")
 	}
 	seen, err := frames.Stop()
@@ -84,7 +86,7 @@ func TestACutCableSilencesANode(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
 		}
-		if got := ping(ctx, t, host.Namespace, pod.IPs[0]); got != step.want {
+		if got := answers(ctx, t, host.Namespace, pod.IPs[0], step.want); got != step.want {
 			t.Errorf("answer %v, want %v", got, step.want)
 		}
 	}
