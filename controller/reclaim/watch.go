@@ -26,8 +26,9 @@ import (
 )
 
 // workers is how many leases are looked at at the same time. A reclaim is a live
-// read and a write, so it waits for the API server most of its time.
-const workers = 32
+// read and a write, so it waits for the API server most of its time. The more wait,
+// the more share a read; that server's queues are fair between users.
+const workers = 64
 
 // SetupWithManager registers the reconciler, its watches and its audit.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duration) error {

@@ -8,15 +8,19 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
 const (
-	// podsPerRead is how many pods of a list cost what the read of one pod costs.
-	podsPerRead = 8
-	// podsPerPage bounds what a list of pods takes in memory.
+	// readsPerList is how many reads of one pod cost as much as a list of none.
+	readsPerList = 2
+	// podsPerRead is how many pods of a list, of which it has the metadata, cost as
+	// much as a read of one pod.
+	podsPerRead = 25
+	// podsPerPage bounds what a list takes in memory.
 	podsPerPage = 500
 )
 
@@ -88,20 +92,33 @@ func (l live) offer(ctx context.Context, namespace string, e endpoint) (slice st
 	return l.offers.ask(ctx, namespace, e)
 }
 
-// podReader reads the pods of a namespace.
+// podReader reads pods of a namespace.
 type podReader struct{ server, cache client.Reader }
 
+// read asks whether the pods that are not in the cache exist, all of them at
+// once where that is cheaper, and reads the others one by one.
 func (r podReader) read(ctx context.Context, namespace string, names []string) ([]answer[*podview.Pod], error) {
-	if r.listIsCheaper(ctx, namespace, len(names)) {
-		return r.list(ctx, namespace, names)
+	var absent map[string]bool
+	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		pod, err := read[podview.Pod](ctx, r.cache, namespace, name)
+		return err != nil || pod != nil
+	})
+	if r.listIsCheaper(ctx, namespace, len(missing)) {
+		var err error
+		if absent, err = r.absent(ctx, namespace, missing); err != nil {
+			return nil, err
+		}
 	}
 	return eachOf(names, func(name string) (*podview.Pod, error) {
+		if absent[name] {
+			return nil, nil
+		}
 		return read[podview.Pod](ctx, r.server, namespace, name)
 	}), nil
 }
 
-func (r podReader) listIsCheaper(ctx context.Context, namespace string, asked int) bool {
-	limit := listLimit(asked)
+func (r podReader) listIsCheaper(ctx context.Context, namespace string, missing int) bool {
+	limit := listLimit(missing)
 	if limit == 0 {
 		return false
 	}
@@ -110,30 +127,31 @@ func (r podReader) listIsCheaper(ctx context.Context, namespace string, asked in
 	return err == nil && len(known.Items) <= limit
 }
 
-// listLimit is how many pods a namespace may have for one list to cost less than
-// a read of each pod that is asked for.
-func listLimit(asked int) int {
-	return max(0, asked-1) * podsPerRead
+// listLimit is how many pods a namespace may have for one list of it to cost less
+// than a read of each pod that is missing.
+func listLimit(missing int) int {
+	return max(0, missing-readsPerList) * podsPerRead
 }
 
-// list reads all pods of a namespace and keeps those that are asked for. All
-// pages tell of one moment after the first was asked for.
-func (r podReader) list(ctx context.Context, namespace string, names []string) ([]answer[*podview.Pod], error) {
-	answers := make([]answer[*podview.Pod], len(names))
+// absent returns those of the names that no pod of the namespace has. All pages
+// tell of one moment after the first was asked for.
+func (r podReader) absent(ctx context.Context, namespace string, names []string) (map[string]bool, error) {
+	absent := make(map[string]bool, len(names))
+	for _, name := range names {
+		absent[name] = true
+	}
 	for page := ""; ; {
-		var pods podview.PodList
-		err := r.server.List(ctx, &pods, client.InNamespace(namespace), client.Limit(podsPerPage), client.Continue(page))
+		pods := &metav1.PartialObjectMetadataList{}
+		pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+		err := r.server.List(ctx, pods, client.InNamespace(namespace), client.Limit(podsPerPage), client.Continue(page))
 		if err != nil {
-			return nil, fmt.Errorf("list the pods of namespace %s, to read %d of them: %w", namespace, len(names), err)
+			return nil, fmt.Errorf("list the pods of namespace %s, of which %d are missing: %w", namespace, len(names), err)
 		}
 		for i := range pods.Items {
-			if asked := slices.Index(names, pods.Items[i].Name); asked >= 0 {
-				pod := pods.Items[i] // of its own, so that the page can go
-				answers[asked].value = &pod
-			}
+			delete(absent, pods.Items[i].Name)
 		}
 		if page = pods.Continue; page == "" {
-			return answers, nil
+			return absent, nil
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,17 +25,18 @@ import (
 
 func TestListLimit(t *testing.T) {
 	for _, row := range []struct {
-		name        string
-		asked, want int
+		name          string
+		missing, want int
 	}{
-		{"nobody asks", 0, 0},
-		{"one pod is read by itself, however few there are", 1, 0},
-		{"two: as many as one more read costs", 2, podsPerRead},
-		{"all workers", workers, (workers - 1) * podsPerRead},
+		{"none is missing", 0, 0},
+		{"one missing pod is read by itself, however few there are", 1, 0},
+		{"two: to read both costs what an empty list does", 2, 0},
+		{"three: as many as one read costs", 3, podsPerRead},
+		{"all workers", workers, (workers - 2) * podsPerRead},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := listLimit(row.asked); got != row.want {
-				t.Errorf("up to %d pods are listed for %d that are asked for, want %d", got, row.asked, row.want)
+			if got := listLimit(row.missing); got != row.want {
+				t.Errorf("up to %d pods are listed for %d that are missing, want %d", got, row.missing, row.want)
 			}
 		})
 	}
@@ -79,8 +81,9 @@ func (c *counted) List(ctx context.Context, l client.ObjectList, opts ...client.
 	if options.Continue != "" && c.fail != nil {
 		return c.fail
 	}
-	var all podview.PodList
-	if err := c.Reader.List(ctx, &all, client.InNamespace(options.Namespace)); err != nil {
+	all := &metav1.PartialObjectMetadataList{}
+	all.SetGroupVersionKind(l.GetObjectKind().GroupVersionKind())
+	if err := c.Reader.List(ctx, all, client.InNamespace(options.Namespace)); err != nil {
 		return err
 	}
 	from := 0
@@ -90,7 +93,7 @@ func (c *counted) List(ctx context.Context, l client.ObjectList, opts ...client.
 		}
 	}
 	to := min(from+fewPods, len(all.Items))
-	page := l.(*podview.PodList)
+	page := l.(*metav1.PartialObjectMetadataList)
 	page.Items = all.Items[from:to]
 	if to < len(all.Items) {
 		page.Continue = fmt.Sprint(to)
@@ -98,41 +101,54 @@ func (c *counted) List(ctx context.Context, l client.ObjectList, opts ...client.
 	return nil
 }
 
-func TestPodsAreListedWhereThatIsCheaper(t *testing.T) {
+func TestMissingPodsAreLookedForInAListWhereThatIsCheaper(t *testing.T) {
 	for _, row := range []struct {
-		name         string
-		asked, there int
-		list         bool
+		name string
+		// missing are asked for and not in the cache, known are all that it has, of
+		// which some are asked for as well; late came since.
+		missing, known, asked, late int
+		list                        bool
 	}{
-		{"one pod of an empty namespace", 1, 0, false},
-		{"many pods of an empty namespace", 5, 0, true},
-		{"two pods of a few", 2, podsPerRead, true},
-		{"two pods of some more", 2, podsPerRead + 1, false},
-		{"many pods of many", 5, 4 * podsPerRead, true},
-		{"many pods of too many", 5, 4*podsPerRead + 1, false},
+		{"one of an empty namespace", 1, 0, 0, 0, false},
+		{"two of an empty namespace", 2, 0, 0, 0, false},
+		{"three of an empty namespace", 3, 0, 0, 0, true},
+		{"three of a few pods", 3, podsPerRead, 0, 0, true},
+		{"three of some more pods", 3, podsPerRead + 1, 0, 0, false},
+		{"many of many pods", 6, 4 * podsPerRead, 0, 0, true},
+		{"many of too many pods", 6, 4*podsPerRead + 1, 0, 0, false},
+		{"known pods are read, not looked for", 0, 10, 10, 0, false},
+		{"known pods do not make a list cheaper", 2, 10, 10, 0, false},
+		{"known pods are read beside the list", 3, 10, 10, 0, true},
+		{"pods that the cache does not know yet are read after the list", 5, 10, 0, 2, true},
+		{"pods that the cache does not know yet are read", 2, 0, 0, 1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			world := view(t, append(pods("default", row.there), pods("other", 100)...)).Build()
+			known, others := pods("default", row.known), pods("other", 100)
+			late := pods("default", row.known+row.late)
+			cache, world := view(t, append(known, others...)).Build(), view(t, append(late, others...)).Build()
 			server := &counted{Reader: world}
-			names := make([]string, row.asked)
-			for i := range names {
-				names[i] = fmt.Sprintf("web-%d", 2*i) // not all exist
+			var names []string
+			for i := range row.asked {
+				names = append(names, known[i].GetName())
 			}
-			answers, err := podReader{server, world}.read(t.Context(), "default", names)
+			for i := range row.missing {
+				names = append(names, fmt.Sprintf("web-%d", row.known+i))
+			}
+			answers, err := podReader{server, cache}.read(t.Context(), "default", names)
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantReads := row.asked
+			reads := row.asked + row.missing
 			if row.list {
-				wantReads = 0
+				reads = row.asked + row.late
 			}
-			if row.list != (len(server.lists) > 0) || len(server.gets) != wantReads {
-				t.Errorf("lists %v, reads %v", server.lists, server.gets)
+			if row.list != (len(server.lists) > 0) || len(server.gets) != reads {
+				t.Errorf("%d pages, and reads %v, want %d", len(server.lists), server.gets, reads)
 			}
 			for i, name := range names {
-				want := 2*i < row.there
-				if got := answers[i].value; answers[i].err != nil || (got != nil) != want || (want && got.Name != name) {
-					t.Errorf("pod %s, there: %t; got %+v", name, want, answers[i])
+				there := i < row.asked+row.late
+				if got := answers[i].value; answers[i].err != nil || (got != nil) != there || (there && (got.Name != name || got.Namespace != "default")) {
+					t.Errorf("pod %s, there: %t; got %+v", name, there, answers[i])
 				}
 			}
 		})
@@ -140,14 +156,14 @@ func TestPodsAreListedWhereThatIsCheaper(t *testing.T) {
 }
 
 func TestAListThatFailsHalfWayTellsNothing(t *testing.T) {
-	world := view(t, pods("default", 2*fewPods)).Build()
+	there := pods("default", 2*fewPods)
+	cache, world := view(t, nil).Build(), view(t, there).Build()
 	server := &counted{Reader: world, fail: apierrors.NewResourceExpired("too old")}
-	names := []string{"web-0", "web-1", "gone"}
-	answers, err := podReader{server, world}.read(t.Context(), "default", names)
+	answers, err := podReader{server, cache}.read(t.Context(), "default", []string{"web-0", "web-1", "web-9"})
 	if answers != nil || !apierrors.IsResourceExpired(err) {
 		t.Fatalf("got %v, %v", answers, err)
 	}
-	if want := "list the pods of namespace default, to read 3 of them"; !strings.Contains(err.Error(), want) {
+	if want := "list the pods of namespace default, of which 3 are missing"; !strings.Contains(err.Error(), want) {
 		t.Errorf("the error %q does not say %q", err, want)
 	}
 	if want := []string{"default/", "default/3"}; !slices.Equal(server.lists, want) {
@@ -253,7 +269,7 @@ func TestAFailedListTakesNothing(t *testing.T) {
 		synctest.Wait()
 		for i, name := range d.names[1:] {
 			err := d.results[i+1]
-			if want := "look at lease " + name + " again: list the pods of namespace default, to read 3 of them: refused"; err == nil || err.Error() != want {
+			if want := "look at lease " + name + " again: list the pods of namespace default, of which 3 are missing: refused"; err == nil || err.Error() != want {
 				t.Errorf("lease %d: %v, want %s", i+1, err, want)
 			}
 			if got := d.read(name).Spec.State; got != v1alpha1.StateBound {
