@@ -16,9 +16,9 @@ import (
 const (
 	// rate is how many events are written per second when there are many. Each
 	// takes about 2 ms of the API server's CPU.
-	rate = 25
+	rate = 10
 	// burst is how many go out at once, which is all of them on an ordinary day.
-	burst = 100
+	burst = 50
 )
 
 // Transport returns a wrapper of round trippers that share one pace.
