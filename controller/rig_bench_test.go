@@ -3,15 +3,22 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -95,6 +102,52 @@ func (w world) cpu(server *apiserver.Server) time.Duration {
 		w.Fatal(err)
 	}
 	return used
+}
+
+// ownCPU is the CPU time that this process has used.
+func ownCPU(t *testing.T) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// tokenOf returns the access of a ServiceAccount that may do everything. A token
+// is what the controller has; to verify an administrator's certificate takes the
+// API server longer.
+func (w world) tokenOf(server *apiserver.Server, name string) *rest.Config {
+	w.Helper()
+	w.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name}})
+	w.create(&rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: name}},
+	})
+	config, err := server.ServiceAccount(w.ctx, system, name, nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	// The binding takes effect a moment later.
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"},
+	}}
+	access, err := client.New(config, client.Options{Scheme: w.client.Scheme()})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.eventually("the rights of "+name, func() error {
+		asked := review.DeepCopy()
+		if err := access.Create(w.ctx, asked); err != nil {
+			return err
+		}
+		if !asked.Status.Allowed {
+			return errors.New(asked.Status.Reason)
+		}
+		return nil
+	})
+	return config
 }
 
 // load is how many processes of this machine want a CPU, of the last minute:
