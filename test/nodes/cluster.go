@@ -48,7 +48,8 @@ type Cluster struct {
 	rig *namespaces.Rig
 	bin string // the programs under test
 
-	controller process.Process
+	controller      process.Process
+	controllerClock time.Duration // by how much it is ahead
 
 	mu     sync.Mutex
 	made   int // sandboxes, for their names

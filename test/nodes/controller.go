@@ -26,8 +26,10 @@ func (c *Cluster) startController() error {
 		"--metrics-address", "0", "--health-address", "0", "--extra-grace", "1s")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Server.Kubeconfig())
 	var err error
-	c.controller, err = process.Start("controller", cmd, c.controllerLog())
-	return err
+	if c.controller, err = process.Start("controller", cmd, c.controllerLog()); err != nil || c.controllerClock == 0 {
+		return err
+	}
+	return setClock(c.controller, cmd.Path, c.controllerClock)
 }
 
 // Supervise starts a node's agent again whenever it ends, until stop is called.

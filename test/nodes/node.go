@@ -38,6 +38,7 @@ type Node struct {
 
 	starting sync.Mutex
 	agent    process.Process
+	clock    time.Duration // by how much it is ahead
 }
 
 // newNode makes a node whose agent does not run yet.
@@ -86,13 +87,16 @@ func (n *Node) StartAgent() error {
 }
 
 func (n *Node) startAgent() error {
-	cmd := n.Command(context.Background(), filepath.Join(n.cluster.bin, "agent"),
+	program := filepath.Join(n.cluster.bin, "agent")
+	cmd := n.Command(context.Background(), program,
 		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-"+n.Name,
 		"--state-dir", n.state(), "--socket", n.agentSocket(), "--bpf-dir", n.pins())
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+n.kubeconfig())
 	var err error
-	n.agent, err = process.Start("agent of "+n.Name, cmd, n.log())
-	return err
+	if n.agent, err = process.Start("agent of "+n.Name, cmd, n.log()); err != nil || n.clock == 0 {
+		return err
+	}
+	return setClock(n.agent, program, n.clock)
 }
 
 // ReviveAgent starts an agent that has ended, as a kubelet does.

@@ -1,0 +1,222 @@
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+const (
+	// kept is how long a kept address outlives its pod. Records have whole seconds,
+	// and a server whose clock is off by less than three counts as right.
+	kept, keptAtLeast = 8 * time.Second, 4 * time.Second
+	// extraGrace is that of the rig's controller, mildness that of a pod's deletion.
+	extraGrace, mildness = time.Second, 2 * time.Second
+	// agreement is how far the times of records may be off.
+	agreement = time.Minute
+)
+
+// The clock of one node is an hour ahead, that of another an hour behind, and so
+// is the controller's. Addresses are given, taken and freed as ever: nothing
+// before its time, nothing long after it.
+func TestClocksThatAreAnHourOff(t *testing.T) {
+	c := nodes.New(t, 3)
+	ahead, behind := c.Nodes[0], c.Nodes[1]
+	check(t, errors.Join(ahead.SetClock(time.Hour), behind.SetClock(-time.Hour)))
+	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.60")
+	pool.Spec.Warm, pool.Spec.Parents = ptr.To[int64](1), []string{namespaces.Parent}
+	check(t, c.Update(t.Context(), pool))
+	c.StartController()
+	o := &off{Cluster: c, host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))}
+	for _, row := range []struct {
+		controller time.Duration
+		lost       *nodes.Node
+	}{{time.Hour, behind}, {-time.Hour, ahead}} {
+		check(t, c.SetControllerClock(row.controller))
+		t.Run(fmt.Sprintf("the controller's is off by %s", row.controller), func(t *testing.T) { o.play(t, row.lost) })
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// off is a cluster whose clocks are.
+type off struct {
+	*nodes.Cluster
+	t    *testing.T
+	ctx  context.Context
+	host *namespaces.Host
+	pods int
+}
+
+func (o *off) play(t *testing.T, lost *nodes.Node) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*nodes.Limit)
+	defer cancel()
+	o.t, o.ctx = t, ctx
+	var dues []due
+	for _, n := range o.Nodes {
+		dues = append(dues, o.keep(n), o.leak(n), o.terminate(n), o.finish(n))
+	}
+	for _, d := range dues {
+		o.await(d)
+		o.end(d.s)
+	}
+	o.lose(lost)
+	o.Eventually(t, "all is given back", func() error { return o.LeasesAreLiving(ctx, v1alpha1.StateWarm) })
+}
+
+// due is an address that somebody loses.
+type due struct {
+	why  string
+	s    *nodes.Sandbox
+	name string // of the lease
+	uid  string
+	// early is the moment before which it is too early.
+	early time.Time
+	// until is the state that ends.
+	until v1alpha1.LeaseState
+}
+
+// begin has a pod live on a node, and looks at the time on its lease.
+func (o *off) begin(n *nodes.Node, change func(*corev1.Pod)) (*nodes.Sandbox, *v1alpha1.IPLease) {
+	o.t.Helper()
+	o.pods++
+	pod, err := n.NewPod(o.ctx, fmt.Sprintf("pod-%d", o.pods), func(pod *corev1.Pod) {
+		pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(mildness / time.Second))
+		if change != nil {
+			change(pod)
+		}
+	})
+	check(o.t, err)
+	s, err := n.Begin(o.ctx, pod)
+	check(o.t, err)
+	l := &v1alpha1.IPLease{}
+	check(o.t, o.Get(o.ctx, client.ObjectKey{Name: s.Addr.String()}, l))
+	if age := time.Since(l.Spec.Since.Time); age.Abs() > agreement {
+		o.t.Errorf("the lease of %s on %s is %s old, by what it says", s.ContainerID, n.Name, age)
+	}
+	return s, l
+}
+
+// keep ends a pod whose address outlives it for a time.
+func (o *off) keep(n *nodes.Node) due {
+	o.t.Helper()
+	s, l := o.begin(n, func(pod *corev1.Pod) {
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "pod", UID: "u", Controller: ptr.To(true)}}
+		pod.Annotations = map[string]string{"ipam.fenceline.io/ip-retention": kept.String()}
+	})
+	early := time.Now().Add(keptAtLeast)
+	check(o.t, errors.Join(s.End(o.ctx), o.ForgetPod(o.ctx, s.Pod)))
+	return due{"an address that is kept for " + kept.String(), s, l.Name, string(l.UID), early, v1alpha1.StateRetained}
+}
+
+// leak deletes a pod whose node does not notice.
+func (o *off) leak(n *nodes.Node) due {
+	o.t.Helper()
+	s, l := o.begin(n, nil)
+	early := time.Now().Add(extraGrace)
+	check(o.t, o.ForgetPod(o.ctx, s.Pod))
+	return due{"the address of a pod that is gone", s, l.Name, string(l.UID), early, v1alpha1.StateBound}
+}
+
+// terminate deletes a pod that does not end.
+func (o *off) terminate(n *nodes.Node) due {
+	o.t.Helper()
+	s, l := o.begin(n, nil)
+	check(o.t, o.Delete(o.ctx, s.Pod.DeepCopy()))
+	check(o.t, o.Get(o.ctx, client.ObjectKeyFromObject(s.Pod), s.Pod))
+	return due{"the address of a pod that does not end", s, l.Name, string(l.UID), s.Pod.DeletionTimestamp.Add(extraGrace), v1alpha1.StateBound}
+}
+
+// finish has a pod end by itself, at a time by its node's clock. How much too
+// early a clock that is behind makes it nobody knows: the pod is silent.
+func (o *off) finish(n *nodes.Node) due {
+	o.t.Helper()
+	s, l := o.begin(n, nil)
+	s.Pod.Status.Phase = corev1.PodSucceeded
+	s.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(time.Now().Add(n.Clock()))},
+	}}}
+	check(o.t, o.Status().Update(o.ctx, s.Pod))
+	return due{"the address of a pod that has finished", s, l.Name, string(l.UID), time.Time{}, v1alpha1.StateBound}
+}
+
+// await waits until an address has been taken.
+func (o *off) await(d due) {
+	o.t.Helper()
+	n := d.s.Node()
+	o.Eventually(o.t, fmt.Sprintf("%s on %s is taken", d.why, n.Name), func() error {
+		l := &v1alpha1.IPLease{}
+		err := o.Get(o.ctx, client.ObjectKey{Name: d.name}, l)
+		if err == nil && string(l.UID) == d.uid && l.Spec.State == d.until {
+			return fmt.Errorf("it is %s since %s: %s", l.Spec.State, l.Spec.Since, l.Spec.Message)
+		}
+		return client.IgnoreNotFound(err)
+	})
+	d.s.Abandon()
+	if early := time.Until(d.early); early > 0 {
+		o.t.Errorf("%s on %s was taken %s too early", d.why, n.Name, early)
+	}
+}
+
+// end does what a kubelet does with a pod, in the end.
+func (o *off) end(s *nodes.Sandbox) {
+	o.t.Helper()
+	check(o.t, errors.Join(s.End(o.ctx), o.ForgetPod(o.ctx, s.Pod)))
+}
+
+// lose has a node fall silent with a pod that lives on, whose address goes to
+// another node, and come back.
+func (o *off) lose(n *nodes.Node) {
+	o.t.Helper()
+	zombie, l := o.begin(n, nil)
+	check(o.t, n.KillAgent())
+	o.report(n, corev1.ConditionUnknown)
+	check(o.t, o.ForgetPod(o.ctx, zombie.Pod))
+	o.await(due{"the address of a zombie", zombie, l.Name, string(l.UID), time.Time{}, v1alpha1.StateBound})
+	o.Eventually(o.t, "it is free or serves again", func() error {
+		err := o.Get(o.ctx, client.ObjectKey{Name: l.Name}, l)
+		if err == nil && l.Spec.State == v1alpha1.StateQuarantined {
+			return fmt.Errorf("it is Quarantined, %s: %s", l.Spec.Reason, l.Spec.Message)
+		}
+		return client.IgnoreNotFound(err)
+	})
+	if o.answers(zombie.Addr) {
+		o.t.Errorf("%s answers, whose holder is a zombie", zombie.Addr)
+	}
+	check(o.t, errors.Join(n.StartAgent(), n.AwaitAgent(o.ctx)))
+	o.report(n, corev1.ConditionTrue)
+	o.end(zombie)
+	again, _ := o.begin(n, nil)
+	if !o.answers(again.Addr) {
+		o.t.Errorf("%s does not answer, which lives on a node that is back", again.Addr)
+	}
+	o.end(again)
+}
+
+// answers tells whether a host of the segment reaches an address.
+func (o *off) answers(addr netip.Addr) bool {
+	return o.host.Command(o.ctx, "ping", "-q", "-c", "3", "-i", "0.2", "-W", "1", addr.String()).Run() == nil
+}
+
+// report says of a node what the control plane does.
+func (o *off) report(n *nodes.Node, status corev1.ConditionStatus) {
+	o.t.Helper()
+	check(o.t, o.Get(o.ctx, client.ObjectKeyFromObject(n.Object), n.Object))
+	n.Object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now()}}
+	check(o.t, o.Status().Update(o.ctx, n.Object))
+}
