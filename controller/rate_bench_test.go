@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,11 +34,15 @@ func TestReclaimRate(t *testing.T) {
 	w, server := newWorld(t)
 	w.readyNode("n1")
 	w.pool("leaked", "10.0.0.0/8")
-	gone := w.podObject("default", "leaked-0", "n1")
-	gone.UID = "11111111-0000-4000-8000-000000000000"
+	// Each had a pod of its own.
+	gone := func(i int) *corev1.Pod {
+		pod := w.podObject("default", fmt.Sprintf("leaked-%d", i), "n1")
+		pod.UID = types.UID(fmt.Sprintf("11111111-0000-4000-8000-%012d", i))
+		return pod
+	}
 	raw := make([]*v1alpha1.IPLease, leakedAtOnce)
 	w.inParallel(leakedAtOnce, func(i int) {
-		raw[i] = w.bound("leaked", fmt.Sprintf("10.1.%d.%d", i/250, i%250+1), gone)
+		raw[i] = w.bound("leaked", fmt.Sprintf("10.1.%d.%d", i/250, i%250+1), gone(i))
 	})
 	config := w.tokenOf(server, "controller")
 	own, err := client.New(config, client.Options{Scheme: w.client.Scheme()})
@@ -52,7 +57,7 @@ func TestReclaimRate(t *testing.T) {
 	}
 	both := w.measure(server, func(i int) {
 		pod := &corev1.Pod{}
-		if err := client.IgnoreNotFound(own.Get(w.ctx, client.ObjectKeyFromObject(gone), pod)); err != nil {
+		if err := client.IgnoreNotFound(own.Get(w.ctx, client.ObjectKeyFromObject(gone(i)), pod)); err != nil {
 			w.Error(err)
 		}
 		put(i, "raw GET and PUT")
