@@ -4,6 +4,7 @@ package records
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -36,7 +38,7 @@ const (
 )
 
 // effective is how long the API server may take until it enforces a new policy.
-const effective = 30 * time.Second
+const effective = 2 * time.Minute
 
 // env is an API server on which the chart is installed, and who talks to it.
 type env struct {
@@ -188,7 +190,31 @@ func (e *env) person(t *testing.T, where string) client.Client {
 	case "in-default":
 		e.create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: deleter.Name, Namespace: "default"}, RoleRef: deleter, Subjects: subjects})
 	}
-	return e.as(t, where, nil)
+	who := e.as(t, where, nil)
+	e.mayDelete(t, who, authorizationv1.ResourceAttributes{Group: v1alpha1.GroupName, Resource: "ipleases"})
+	switch where {
+	case "everywhere":
+		e.mayDelete(t, who, authorizationv1.ResourceAttributes{Resource: "pods"})
+	case "in-default":
+		e.mayDelete(t, who, authorizationv1.ResourceAttributes{Resource: "pods", Namespace: "default"})
+	}
+	return who
+}
+
+// mayDelete waits until the API server's caches have seen a right.
+func (e *env) mayDelete(t *testing.T, who client.Client, what authorizationv1.ResourceAttributes) {
+	t.Helper()
+	what.Verb = "delete"
+	e.eventually(t, "the right to delete "+what.Resource, func() error {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what}}
+		if err := who.Create(t.Context(), review); err != nil {
+			return err
+		}
+		if !review.Status.Allowed {
+			return fmt.Errorf("it is not given: %s", review.Status.Reason)
+		}
+		return nil
+	})
 }
 
 // create makes an object as administrator, and removes it when the test has ended.

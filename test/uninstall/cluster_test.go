@@ -29,7 +29,7 @@ import (
 const (
 	namespace = "fenceline-system"
 	// limit for anything that should come to pass.
-	limit = time.Minute
+	limit = 3 * time.Minute
 )
 
 // cluster is a cluster without machines.

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -114,12 +115,20 @@ func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 		log := &bytes.Buffer{}
 		cmd.Stderr = log
-		pod.Status.Phase = corev1.PodSucceeded
+		phase := corev1.PodSucceeded
 		if err := cmd.Run(); err != nil {
-			pod.Status.Phase = corev1.PodFailed
+			phase = corev1.PodFailed
 		}
 		k.say(container.Args[len(container.Args)-1], log.String())
-		if err := k.api.Status().Update(ctx, pod); err != nil && ctx.Err() == nil {
+		// The controllers of Kubernetes may have written the pod meanwhile.
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			if err := k.api.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+				return err
+			}
+			pod.Status.Phase = phase
+			return k.api.Status().Update(ctx, pod)
+		})
+		if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
 			k.t.Errorf("report the end of %s: %v", pod.Name, err)
 		}
 	})
