@@ -19,9 +19,9 @@ type envelope struct {
 
 // replace replaces a file by rename, so that it holds the old value or the new
 // one whenever this process ends. After a loss of power it may hold either, or
-// be cut short.
-func replace(path string, value any) error {
-	return write(path, value, func(*os.File) error { return nil })
+// be cut short. The empty file temp is written, or a new one if there is none.
+func replace(path string, value any, temp *os.File) error {
+	return write(path, value, temp, func(*os.File) error { return nil })
 }
 
 // extend adds a newer value to a file that replace has written: a tenth of its
@@ -42,27 +42,27 @@ func extend(path string, value any) (err error) {
 // store is replace for what must outlive the machine's end as well: the file
 // holds the old value or the new one then, and the new one once store returned.
 func store(path string, value any) error {
-	if err := write(path, value, (*os.File).Sync); err != nil {
+	if err := write(path, value, nil, (*os.File).Sync); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
 }
 
-func write(path string, value any, settle func(*os.File) error) (err error) {
-	data, err := encode(value)
-	if err != nil {
-		return err
-	}
-	temp, err := os.CreateTemp(filepath.Dir(path), tempPattern)
-	if err != nil {
-		return err
+func write(path string, value any, temp *os.File, settle func(*os.File) error) (err error) {
+	if temp == nil {
+		if temp, err = os.CreateTemp(filepath.Dir(path), tempPattern); err != nil {
+			return err
+		}
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.Remove(temp.Name()))
 		}
 	}()
-	_, err = temp.Write(data)
+	data, err := encode(value)
+	if err == nil {
+		_, err = temp.Write(data)
+	}
 	if err == nil {
 		err = settle(temp)
 	}
@@ -103,8 +103,8 @@ func encode(value any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := json.Marshal(envelope{checksum(raw), raw})
-	return append(data, '\n'), err
+	// As an envelope is encoded, which would look at each byte again.
+	return fmt.Appendf(nil, `{"crc32c":%d,"value":%s}`+"\n", checksum(raw), raw), nil
 }
 
 func decode(data []byte, value any) error {

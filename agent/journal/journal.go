@@ -31,6 +31,7 @@ type Journal struct {
 	// that those of several pods run side by side.
 	writers [16]sync.Mutex
 	seed    maphash.Seed
+	spares  spares
 
 	mu      sync.RWMutex
 	entries map[key]Entry
@@ -66,7 +67,16 @@ func Open(dir string) (*Journal, error) {
 }
 
 // Close gives the lock up. The journal must not be used afterwards.
-func (j *Journal) Close() error { return j.lock.Close() }
+func (j *Journal) Close() error { return errors.Join(j.spares.close(), j.lock.Close()) }
+
+// Prepare makes the files ahead that the next entries begin in, which takes
+// longer than to write them. What it has not made, Put makes.
+func (j *Journal) Prepare() error {
+	if err := j.spares.fill(filepath.Join(j.dir, entriesDir)); err != nil {
+		return fmt.Errorf("make files for the journal ahead: %w", err)
+	}
+	return nil
+}
 
 // Corrupt returns the files that Open set aside.
 func (j *Journal) Corrupt() []*CorruptError { return j.corrupt }
@@ -104,11 +114,13 @@ func (j *Journal) write(path string, k key, e Entry) error {
 	_, exists := j.entries[k]
 	n := j.extended[k]
 	j.mu.RUnlock()
-	write := extend
-	if n++; !exists || n > maxExtended {
-		write, n = replace, 0
+	var err error
+	if n++; exists && n <= maxExtended {
+		err = extend(path, e)
+	} else {
+		n = 0
+		err = replace(path, e, j.spares.take())
 	}
-	err := write(path, e)
 	if err != nil {
 		n = maxExtended // what it may have left is replaced by the next
 	}

@@ -68,7 +68,7 @@ func (j *Journal) readEntries() error {
 		}
 		if err == nil && cut {
 			// Nothing may be added behind half a value.
-			err = replace(path, e)
+			err = replace(path, e, nil)
 		}
 		if err != nil {
 			if err := j.setAside(path, err); err != nil {
