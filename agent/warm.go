@@ -71,8 +71,9 @@ func watchWarm(mgr ctrl.Manager, k *warm.Keeper) error {
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{}}
 	})
-	b := builder.ControllerManagedBy(mgr).Named("warm")
-	for _, o := range []client.Object{&v1alpha1.IPPool{}, &v1alpha1.IPLease{}, &v1alpha1.ReservedIP{}, &corev1.Node{}} {
+	b := builder.ControllerManagedBy(mgr).Named("warm").
+		Watches(&v1alpha1.IPLease{}, one, builder.WithPredicates(about(v1alpha1.StateWarm)))
+	for _, o := range []client.Object{&v1alpha1.IPPool{}, &v1alpha1.ReservedIP{}, &corev1.Node{}} {
 		b = b.Watches(o, one)
 	}
 	return b.Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {

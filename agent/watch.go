@@ -52,7 +52,7 @@ func watched(s settings) cache.Options {
 // watchQuarantine lets the verifier work on the Quarantined leases of this node.
 func watchQuarantine(mgr ctrl.Manager, v *verify.Verifier) error {
 	return builder.ControllerManagedBy(mgr).Named("verify").
-		For(&v1alpha1.IPLease{}).
+		For(&v1alpha1.IPLease{}, builder.WithPredicates(about(v1alpha1.StateQuarantined))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallelVerifications}).
 		Complete(v)
 }
@@ -61,22 +61,38 @@ func watchQuarantine(mgr ctrl.Manager, v *verify.Verifier) error {
 // it. After an outage of the API server the first list tells what changed
 // meanwhile. It is apart from the verifications, which take their time.
 func watchLeases(mgr ctrl.Manager, h *holder.Holders) error {
-	changes := predicate.Funcs{
-		// A lease that is new here was created by an ADD of this node, or was
-		// assigned to it to be verified.
-		CreateFunc: func(e event.CreateEvent) bool { return isQuarantined(e.Object) },
-	}
 	return builder.ControllerManagedBy(mgr).Named("holders").
-		For(&v1alpha1.IPLease{}, builder.WithPredicates(changes)).
+		For(&v1alpha1.IPLease{}, builder.WithPredicates(madeByOthers())).
 		Complete(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
 			h.Changed(r.Name)
 			return reconcile.Result{}, nil
 		}))
 }
 
-func isQuarantined(o client.Object) bool {
+// madeByOthers passes what was not written by an ADD of this node. A lease that
+// is new here was created by one, or was assigned to this node to be verified.
+func madeByOthers() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return isIn(v1alpha1.StateQuarantined, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !isIn(v1alpha1.StateWarm, e.ObjectOld) || !isIn(v1alpha1.StateBound, e.ObjectNew) ||
+				e.ObjectOld.GetUID() != e.ObjectNew.GetUID()
+		},
+	}
+}
+
+// about passes what happens to leases that are or were in a state.
+func about(state v1alpha1.LeaseState) predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return isIn(state, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return isIn(state, e.ObjectOld) || isIn(state, e.ObjectNew) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return isIn(state, e.Object) },
+	}
+}
+
+func isIn(state v1alpha1.LeaseState, o client.Object) bool {
 	l, ok := o.(*v1alpha1.IPLease)
-	return ok && l.Spec.State == v1alpha1.StateQuarantined
+	return ok && l.Spec.State == state
 }
 
 // watchPools tells the kernel which networks are this cluster's. It runs

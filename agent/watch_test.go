@@ -8,13 +8,61 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
+
+func TestWhichChangesOfLeasesWakeWhom(t *testing.T) {
+	in := func(state v1alpha1.LeaseState, uid types.UID) client.Object {
+		return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{UID: uid}, Spec: v1alpha1.IPLeaseSpec{State: state}}
+	}
+	bound, warm, quarantined := in(v1alpha1.StateBound, "1"), in(v1alpha1.StateWarm, "1"), in(v1alpha1.StateQuarantined, "1")
+	for name, c := range map[string]struct {
+		old, new                  client.Object
+		holders, verifier, keeper bool
+	}{
+		"created by an ADD":                      {nil, bound, false, false, false},
+		"made ready":                             {nil, warm, false, false, true},
+		"assigned to be verified":                {nil, quarantined, true, true, false},
+		"bound by an ADD":                        {warm, bound, false, false, true},
+		"bound, but not the one that was ready":  {warm, in(v1alpha1.StateBound, "2"), true, false, true},
+		"edited while it is bound":               {bound, bound, true, false, false},
+		"taken from its pod":                     {bound, quarantined, true, true, false},
+		"taken over by its pod":                  {quarantined, bound, true, true, false},
+		"ready, and thrown out":                  {warm, quarantined, true, true, true},
+		"bound, and deleted or no longer ours":   {bound, nil, true, false, false},
+		"ready, and deleted or no longer ours":   {warm, nil, true, false, true},
+		"settled, so that it is no longer there": {quarantined, nil, true, true, false},
+	} {
+		for who, w := range map[string]struct {
+			predicate.Predicate
+			want bool
+		}{
+			"holders": {madeByOthers(), c.holders}, "verifier": {about(v1alpha1.StateQuarantined), c.verifier}, "keeper": {about(v1alpha1.StateWarm), c.keeper},
+		} {
+			got := false
+			switch {
+			case c.old == nil:
+				got = w.Create(event.CreateEvent{Object: c.new})
+			case c.new == nil:
+				got = w.Delete(event.DeleteEvent{Object: c.old})
+			default:
+				got = w.Update(event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.new})
+			}
+			if got != w.want {
+				t.Errorf("%s: the %s is told %v, want %v", name, who, got, w.want)
+			}
+		}
+	}
+}
 
 func TestTheNetworksOfPoolsAreToldOnce(t *testing.T) {
 	pools := make([]v1alpha1.IPPool, 3)
