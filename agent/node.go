@@ -72,7 +72,7 @@ func (a *agent) findLink(netns, ifname string) (holder.Link, error) {
 // count of agents on the pools. Not knowing them costs collisions only.
 func (a *agent) share() ipam.Share {
 	self := &corev1.Pod{}
-	if err := a.mgr.GetClient().Get(context.Background(), client.ObjectKey{Namespace: a.namespace, Name: a.pod}, self); err != nil {
+	if err := a.mgr.GetClient().Get(context.Background(), client.ObjectKey{Namespace: a.namespace, Name: a.pod}, self, client.UnsafeDisableDeepCopy); err != nil {
 		return ipam.Share{}
 	}
 	index, err := strconv.Atoi(self.Annotations[v1alpha1.AnnotationAgentIndex])
@@ -87,7 +87,7 @@ func (a *agent) share() ipam.Share {
 // pools; 0 when the controller has not said yet.
 func (a *agent) agents() (agents, shares int) {
 	pools := &v1alpha1.IPPoolList{}
-	if err := a.mgr.GetClient().List(context.Background(), pools); err != nil {
+	if err := a.mgr.GetClient().List(context.Background(), pools, client.UnsafeDisableDeepCopy); err != nil {
 		return 0, 0
 	}
 	for i := range pools.Items {

@@ -63,26 +63,27 @@ func runtimeUID(pod *corev1.Pod) string {
 	return string(pod.UID)
 }
 
-// choose asks the rules which pools may serve an interface that keeps some addresses.
+// choose asks the rules which pools may serve an interface that keeps some
+// addresses. What it reads is the cache's own: nobody changes it.
 func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1.Pod, kept []v1alpha1.IPLease) (ipam.Choice, error) {
 	if _, err := retentionOf(pod); err != nil {
 		return ipam.Choice{}, err
 	}
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := h.Client.Get(ctx, types.NamespacedName{Name: pod.Namespace}, ns); err != nil {
+	if err := h.Client.Get(ctx, types.NamespacedName{Name: pod.Namespace}, ns, client.UnsafeDisableDeepCopy); err != nil {
 		return ipam.Choice{}, unavailable(fmt.Errorf("read namespace %s: %w", pod.Namespace, err))
 	}
 	node := &corev1.Node{}
-	if err := h.Client.Get(ctx, types.NamespacedName{Name: h.Node}, node); err != nil {
+	if err := h.Client.Get(ctx, types.NamespacedName{Name: h.Node}, node, client.UnsafeDisableDeepCopy); err != nil {
 		return ipam.Choice{}, unavailable(fmt.Errorf("read node %s: %w", h.Node, err))
 	}
 	pools := &v1alpha1.IPPoolList{}
-	if err := h.Client.List(ctx, pools); err != nil {
+	if err := h.Client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return ipam.Choice{}, unavailable(fmt.Errorf("list pools: %w", err))
 	}
 	reservations := &v1alpha1.ReservedIPList{}
-	if err := h.Client.List(ctx, reservations); err != nil {
+	if err := h.Client.List(ctx, reservations, client.UnsafeDisableDeepCopy); err != nil {
 		return ipam.Choice{}, unavailable(fmt.Errorf("list reservations: %w", err))
 	}
 	choice, err := ipam.ChoosePools(ipam.Request{

@@ -24,7 +24,7 @@ type view struct {
 	leases map[string]*v1alpha1.IPLease
 }
 
-// look reads the cache.
+// look reads the cache. What it returns is the cache's own: nobody changes it.
 func (k *Keeper) look(ctx context.Context) (view, error) {
 	v := view{
 		facts:      Facts{Now: k.Clock.Now(), Pools: map[string]Pool{}},
@@ -37,7 +37,7 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 	v.facts.Cordoned, v.facts.Down = node.Spec.Unschedulable, isDown(node)
 	reservations, pools, leases := &v1alpha1.ReservedIPList{}, &v1alpha1.IPPoolList{}, &v1alpha1.IPLeaseList{}
 	for _, list := range []client.ObjectList{reservations, pools, leases} {
-		if err := k.Client.List(ctx, list); err != nil {
+		if err := k.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return v, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
