@@ -50,6 +50,14 @@ func parents(pool *v1alpha1.IPPool, holders *holder.Holders) []string {
 	return names
 }
 
+// openSegment opens the segment behind a parent at first use.
+func (a *agent) openSegment(parent int) (holder.Segment, error) {
+	if seg, ok := a.segments.Get(parent); ok {
+		return seg, nil
+	}
+	return a.segments.Open(parent)
+}
+
 // parentExists tells whether this node has an interface of an index. What
 // cannot be asked exists.
 func parentExists(index int) bool {

@@ -180,7 +180,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
 		Leases: a.store, Journal: a.journal, Kernel: a.kernel,
 		Allocator: allocator, Warm: keeper,
-		OpenSegment:  func(parent int) (holder.Segment, error) { return a.segments.Open(parent) },
+		OpenSegment:  a.openSegment,
 		ParentExists: parentExists,
 		FindLink:     a.findLink,
 		Share:        a.share, OthersShare: a.othersShare,

@@ -15,8 +15,8 @@ func guardOf(e *journal.Entry) bpf.Guard {
 }
 
 // intend journals what is about to be written, before it is, and has the guard
-// put on the interface meanwhile. The interface is down while IPAM runs: the
-// guard is there before the first frame.
+// put on the interface meanwhile, and the observer looked after. The interface
+// is down while IPAM runs: the guard is there before the first frame.
 func (a *adding) intend() error {
 	if a.entry.Slot == 0 {
 		slot, err := a.h.stock.take(a.entry.ParentIndex)
@@ -29,9 +29,15 @@ func (a *adding) intend() error {
 		return err
 	}
 	if a.staging == nil && !a.guarded {
-		staging, guard := make(chan error, 1), guardOf(&a.entry)
+		staging, guard, seg := make(chan error, 1), guardOf(&a.entry), a.seg
 		a.staging = staging
-		go func() { staging <- a.h.Kernel.StageGuard(guard) }()
+		go func() {
+			err := a.h.Kernel.StageGuard(guard)
+			if err == nil {
+				err = seg.Observe()
+			}
+			staging <- err
+		}()
 	}
 	return nil
 }
@@ -95,8 +101,12 @@ func (h *Holders) pin(e journal.Entry) {
 	}
 }
 
-// prepare has guards loaded for the next interfaces on a parent.
+// prepare has guards loaded for the next interfaces on a parent, and files made
+// for their entries.
 func (h *Holders) prepare(parent int) {
+	if err := h.Journal.Prepare(); err != nil {
+		h.Log.Error(err, "the next ADD makes the file of its entry itself")
+	}
 	if err := h.stock.fill(h.background, parent); err != nil {
 		h.Log.Error(err, "the next ADD loads its guard itself")
 	}

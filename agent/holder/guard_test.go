@@ -69,6 +69,21 @@ func TestNothingIsWrittenForAnInterfaceWhoseSegmentCannotBeOpened(t *testing.T) 
 	}
 }
 
+func TestAnADDFailsWhoseObserverCannotBePutBack(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	r.wire.observe = bpf.ErrNoDevice
+	if _, err := r.Add(t.Context(), r.pod("web", "u1")); !errors.Is(err, bpf.ErrNoDevice) {
+		t.Errorf("got %v", err)
+	}
+	if len(r.wire.did) > 0 {
+		t.Errorf("unobserved: %v", r.wire.did)
+	}
+	r.want()
+	if left := r.Journal.All(); len(left) > 0 {
+		t.Errorf("journal %v", left)
+	}
+}
+
 // countedPins counts the guards that could not be pinned.
 type countedPins struct {
 	Metrics

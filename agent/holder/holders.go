@@ -50,6 +50,8 @@ type Segment interface {
 	ClaimAndConfirm(context.Context, segment.Claim) error
 	Verify(context.Context, segment.Verification) (segment.Verdict, segment.Evidence, error)
 	Announce(segment.Announcement)
+	// Observe puts the observer back that somebody has taken off, or out of its place.
+	Observe() error
 }
 
 // Leases is what binding needs of *lease.Store.
@@ -75,6 +77,7 @@ type Leases interface {
 // Journal is what outlives this process. *journal.Journal implements it.
 type Journal interface {
 	Put(journal.Entry) error
+	Prepare() error
 	Remove(containerID, ifname string) error
 	Get(containerID, ifname string) (journal.Entry, bool)
 	All() []journal.Entry // not to be changed
@@ -112,7 +115,8 @@ type Options struct {
 	Warm      Warm
 	Journal   Journal
 	Kernel    Kernel
-	// OpenSegment returns the segment of a parent, opening it at first use.
+	// OpenSegment returns the segment of a parent, opening it at first use. The
+	// observer of one that is open is Observe's.
 	OpenSegment func(parent int) (Segment, error)
 	// ParentExists tells whether the node has an interface of that index.
 	ParentExists func(parent int) bool

@@ -90,6 +90,14 @@ func (u *underlay) machine(n int) *machine {
 	return m
 }
 
+// segmentOf is a segment of one of the nodes that this process is.
+type segmentOf struct {
+	*segment.Segment
+	node *namespaces.Node
+}
+
+func (s segmentOf) Observe() error { return s.node.Do(s.Segment.Observe) }
+
 func (m *machine) start() {
 	t := m.u.t
 	t.Helper()
@@ -120,7 +128,10 @@ func (m *machine) start() {
 		}}),
 		Warm:    newMemWarm(),
 		Journal: mortalJournal{book, m.death}, Kernel: mortalKernel{k, m.death},
-		OpenSegment: func(parent int) (Segment, error) { return segments.Open(parent) },
+		OpenSegment: func(parent int) (Segment, error) {
+			seg, err := segments.Open(parent)
+			return segmentOf{seg, m.node}, err
+		},
 		OthersShare: func() bool { return true },
 		FindLink: func(netns, ifname string) (Link, error) {
 			i, err := links.Find(netns, ifname)

@@ -85,7 +85,7 @@ func (a *adding) bindWarm(ctx context.Context, pool *v1alpha1.IPPool, wish WarmW
 		if !ok {
 			return boundAddress{}, false, nil
 		}
-		l, err := a.writeBinding(ctx, pool, w)
+		l, doubt, err := a.writeBinding(ctx, pool, w)
 		if errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone) {
 			a.h.Warm.Ended(w)
 			a.entry.Addresses = a.entry.Addresses[:intents]
@@ -96,7 +96,7 @@ func (a *adding) bindWarm(ctx context.Context, pool *v1alpha1.IPPool, wish WarmW
 			a.h.Warm.PutBack(w)
 			return boundAddress{}, false, err
 		}
-		b, outcome, err := a.speak(ctx, pool, l, w.Ready)
+		b, outcome, err := a.speak(ctx, pool, l, doubt)
 		a.h.Warm.Ended(w)
 		if err == nil && outcome == allocate.Conflict {
 			a.entry.Addresses = a.entry.Addresses[:intents]
@@ -106,32 +106,52 @@ func (a *adding) bindWarm(ctx context.Context, pool *v1alpha1.IPPool, wish WarmW
 	}
 }
 
-// writeBinding makes a Warm lease this pod's: one write, journalled before.
-func (a *adding) writeBinding(ctx context.Context, pool *v1alpha1.IPPool, w WarmLease) (*v1alpha1.IPLease, error) {
+// doubt is what has come up against an address while its lease was bound.
+type doubt struct {
+	segment.Doubt
+	who segment.Answer
+}
+
+// writeBinding makes a Warm lease this pod's: one write, journalled before. The
+// kernel is asked beside it whether the address is as proven as it was.
+func (a *adding) writeBinding(ctx context.Context, pool *v1alpha1.IPPool, w WarmLease) (*v1alpha1.IPLease, doubt, error) {
 	addr, err := netip.ParseAddr(w.Spec.Address)
 	if err != nil {
-		return nil, fmt.Errorf("address of lease %s: %w", w.Name, err)
+		return nil, doubt{}, fmt.Errorf("address of lease %s: %w", w.Name, err)
 	}
 	a.entry.Addresses = append(a.entry.Addresses, addressOf(pool, addr, keepsItsName(&a.who)))
 	if err := a.intend(); err != nil {
-		return nil, err
+		return nil, doubt{}, err
 	}
-	return a.h.Leases.BindWarm(ctx, w.IPLease, lease.Request{
+	doubts := make(chan doubt, 1)
+	go func() {
+		found := doubt{Doubt: segment.DoubtUnproven}
+		if w.Ready {
+			found.Doubt, found.who = a.h.Warm.Doubt(w)
+		}
+		doubts <- found
+	}()
+	l, err := a.h.Leases.BindWarm(ctx, w.IPLease, lease.Request{
 		Pool: pool.Name, Network: pool.Spec.Network, Addr: addr, Parent: a.link.Parent, Holder: a.who,
 		Retention: recordedRetention(a.pod),
 	})
+	return l, <-doubts, err
 }
 
-// speak lets the pod speak for a lease that was Warm a moment ago. An address
-// that was not ready is proven first, as one that was free (R4).
-func (a *adding) speak(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, ready bool) (boundAddress, allocate.Outcome, error) {
+// speak lets the pod speak for a lease that was Warm a moment ago. An address in
+// doubt is proven first, as one that was free (R4).
+func (a *adding) speak(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, d doubt) (boundAddress, allocate.Outcome, error) {
 	token, err := lease.Token(l)
 	if err != nil {
 		return boundAddress{}, allocate.Conflict, err
 	}
 	held := &a.entry.Addresses[len(a.entry.Addresses)-1]
 	held.LeaseUID, held.Token = string(l.UID), token
-	if !ready {
+	switch {
+	case d.Doubt == segment.DoubtSpoken && pool.ConflictMode() != v1alpha1.ModeObserve:
+		outcome, err := a.setAside(ctx, pool, l, *held, d.who.MAC.String(), d.who.Source)
+		return boundAddress{}, outcome, err
+	case d.Doubt != segment.DoubtNone:
 		outcome, err := a.prove(ctx, pool, l, *held)
 		return boundAddress{pool: pool, address: *held}, outcome, err
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -17,6 +18,8 @@ type memWarm struct {
 	taken map[string]bool
 	ended []string
 	used  []string
+	// doubts have come up since the leases were taken, by name.
+	doubts map[string]segment.Doubt
 }
 
 func newMemWarm() *memWarm { return &memWarm{taken: map[string]bool{}} }
@@ -35,6 +38,16 @@ func (w *memWarm) Take(wish WarmWish) (WarmLease, bool) {
 		}
 	}
 	return WarmLease{}, false
+}
+
+func (w *memWarm) Doubt(l WarmLease) (segment.Doubt, segment.Answer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	answer := segment.Answer{}
+	if w.doubts[l.Name] == segment.DoubtSpoken {
+		answer = segment.Answer{Conflict: true, MAC: stranger, Source: segment.SourceObserver}
+	}
+	return w.doubts[l.Name], answer
 }
 
 func (w *memWarm) PutBack(l WarmLease) {

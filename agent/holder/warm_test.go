@@ -202,6 +202,44 @@ func TestAnAddressThatWasNotReadyIsSetAsideWhenSomebodyAnswers(t *testing.T) {
 	}
 }
 
+func TestAnAddressThatCameIntoDoubtIsNotHandedOutUnproven(t *testing.T) {
+	for name, c := range map[string]struct {
+		doubt segment.Doubt
+		mode  v1alpha1.ConflictMode
+		given string
+		sent  []string
+		left  []string
+	}{
+		"the parent lost its carrier: probed": {
+			segment.DoubtCarrier, v1alpha1.ModeEnforce, "10.0.0.7",
+			[]string{"probe 10.0.0.7", "claim 10.0.0.7", "announce 10.0.0.7"}, []string{"10.0.0.7 Bound", "10.0.0.8 Warm"},
+		},
+		"somebody speaks: set aside, and another given": {
+			segment.DoubtSpoken, v1alpha1.ModeEnforce, "10.0.0.8",
+			[]string{"claim 10.0.0.8", "announce 10.0.0.8"}, []string{"10.0.0.7 Quarantined", "10.0.0.8 Bound"},
+		},
+		"somebody speaks, in mode Observe: probed": {
+			segment.DoubtSpoken, v1alpha1.ModeObserve, "10.0.0.7",
+			[]string{"probe 10.0.0.7", "announce 10.0.0.7"}, []string{"10.0.0.7 Bound", "10.0.0.8 Warm"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, warmed(pool("v4", "10.0.0.0/24", c.mode, "10.0.0.2-10.0.0.9")))
+			r.warmLease("10.0.0.7", true)
+			r.warmLease("10.0.0.8", true)
+			r.warm.doubts = map[string]segment.Doubt{"10.0.0.7": c.doubt}
+			if got := r.add(r.pod("web-0", "u1")); !slices.Equal(got, []string{c.given}) {
+				t.Errorf("got %v, want %s", got, c.given)
+			}
+			r.eventually("it is announced", func() bool { return r.wire.took("announce " + c.given) })
+			if !slices.Equal(r.wire.did, c.sent) {
+				t.Errorf("sent %v, want %v", r.wire.did, c.sent)
+			}
+			r.want(c.left...)
+		})
+	}
+}
+
 func TestALaterPoolsReadyAddressWaitsForTheEarlierPoolToLookFull(t *testing.T) {
 	for name, c := range map[string]struct {
 		total, used int64

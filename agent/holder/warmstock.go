@@ -3,6 +3,7 @@ package holder
 import (
 	"net/netip"
 
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -10,6 +11,9 @@ import (
 type Warm interface {
 	// Take keeps a lease from everybody else until PutBack or Ended.
 	Take(WarmWish) (WarmLease, bool)
+	// Doubt is what has come up since against a lease that was taken as ready, by
+	// the kernel's word; DoubtNone if nothing has. Of DoubtSpoken it says who.
+	Doubt(WarmLease) (segment.Doubt, segment.Answer)
 	// PutBack gives back a lease that was not written.
 	PutBack(WarmLease)
 	// Ended tells that a lease is Warm no more.
@@ -34,6 +38,7 @@ type WarmWish struct {
 // WarmLease is a Warm lease that was taken from the stock.
 type WarmLease struct {
 	*v1alpha1.IPLease
-	// Ready: its address was proven free on the wished parent, and watched since.
+	// Ready: its address was proven free on the wished parent, and watched since. The
+	// watcher may be late by a moment, Doubt is not.
 	Ready bool
 }

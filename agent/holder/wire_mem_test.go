@@ -29,6 +29,8 @@ type memWire struct {
 	verification segment.Verification
 	// probers is how many verifications meet another one, which only asks.
 	probers int
+	// observe is why the observer cannot be put back.
+	observe error
 }
 
 func newMemWire(k *memKernel) *memWire {
@@ -88,6 +90,8 @@ func (w *memWire) Verify(_ context.Context, v segment.Verification) (segment.Ver
 	}
 	return segment.Judge(e), e, nil
 }
+
+func (w *memWire) Observe() error { return w.observe }
 
 func (w *memWire) Announce(a segment.Announcement) { w.note("announce", a.Addr) }
 

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/fenceline/fenceline/agent/claim"
@@ -28,6 +29,15 @@ func (s *Segment) key(addr netip.Addr) bpf.Key {
 }
 
 func (s *Segments) keys() []claim.Key { return *s.claimKeys.Load() }
+
+// Observe puts the observer back where it had gone, or where others had got
+// ahead of it. The parent is one of the calling thread's network namespace.
+func (s *Segment) Observe() error {
+	if err := s.set.kernel.AttachObserver(s.parent); err != nil {
+		return fmt.Errorf("observe %s: %w", s.name, err)
+	}
+	return nil
+}
 
 // Hearing is what a segment can be trusted to hear, for metrics.
 type Hearing struct {

@@ -379,7 +379,7 @@ func (r *rig) want(want ...string) {
 	}
 }
 
-// ready expects what an ADD on eth1 could take, and puts it back.
+// ready expects what an ADD on eth1 could take without a doubt, and puts it back.
 func (r *rig) ready(want ...string) {
 	r.t.Helper()
 	got := []string{}
@@ -396,7 +396,9 @@ func (r *rig) ready(want ...string) {
 			break
 		}
 		taken = append(taken, l)
-		got = append(got, l.Name)
+		if doubt, _ := r.keeper.Doubt(l); doubt == segment.DoubtNone {
+			got = append(got, l.Name)
+		}
 	}
 	for _, l := range taken {
 		r.keeper.PutBack(l)

@@ -8,8 +8,8 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 )
 
-// Take implements holder.Warm. What it returns was proven, and nobody has
-// spoken for it up to this moment, unless the wish allows for others.
+// Take implements holder.Warm: of the leases that are ready on the parent it
+// takes the oldest, unless the wish allows for others.
 func (k *Keeper) Take(w holder.WarmWish) (holder.WarmLease, bool) {
 	got, ok := k.take(w)
 	if !w.Any {
@@ -19,44 +19,40 @@ func (k *Keeper) Take(w holder.WarmWish) (holder.WarmLease, bool) {
 }
 
 func (k *Keeper) take(w holder.WarmWish) (holder.WarmLease, bool) {
-	tried := map[*item]bool{}
-	for {
-		i, got, watch := k.pick(w, tried)
-		if i == nil {
-			return holder.WarmLease{}, false
-		}
-		if got.Ready {
-			// The watcher may be late by a moment, the kernel is not.
-			doubt, _, err := watch.Doubt()
-			got.Ready = err == nil && doubt == segment.DoubtNone
-		}
-		if got.Ready || w.Any {
-			return got, true
-		}
-		tried[i] = true
-		k.untake(i)
-	}
-}
-
-// pick takes the best lease for a wish that was not tried yet: of those that
-// are ready on the parent the oldest.
-func (k *Keeper) pick(w holder.WarmWish, tried map[*item]bool) (*item, holder.WarmLease, Watch) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var fit []*item
 	for _, i := range k.items {
-		if !i.taken && !i.done && !tried[i] && fits(w, i) {
+		if !i.taken && !i.done && fits(w, i) {
 			fit = append(fit, i)
 		}
 	}
 	if len(fit) == 0 {
-		return nil, holder.WarmLease{}, nil
+		return holder.WarmLease{}, false
 	}
 	best := slices.MinFunc(fit, func(a, b *item) int {
 		return cmp.Or(rank(w, a)-rank(w, b), a.made.Compare(b.made), a.addr.Compare(b.addr))
 	})
 	best.taken = true
-	return best, holder.WarmLease{IPLease: best.lease, Ready: rank(w, best) == 0}, best.watch
+	return holder.WarmLease{IPLease: best.lease, Ready: rank(w, best) == 0}, true
+}
+
+// Doubt implements holder.Warm. The watcher may be late, the kernel is not.
+func (k *Keeper) Doubt(l holder.WarmLease) (segment.Doubt, segment.Answer) {
+	k.mu.Lock()
+	var watch Watch
+	if i := k.items[l.Name]; i != nil {
+		watch = i.watch
+	}
+	k.mu.Unlock()
+	if watch == nil {
+		return segment.DoubtUnproven, segment.Answer{}
+	}
+	doubt, answer, err := watch.Doubt()
+	if err != nil {
+		return segment.DoubtUnproven, segment.Answer{}
+	}
+	return doubt, answer
 }
 
 func fits(w holder.WarmWish, i *item) bool {
