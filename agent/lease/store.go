@@ -137,6 +137,7 @@ func (s *Store) Update(ctx context.Context, l *v1alpha1.IPLease, t Transition) (
 			return nil, fmt.Errorf("update lease %s: %w", l.Name, err)
 		}
 		next.Spec = spec
+		next.EndTracking()
 		conflict = s.counted("update", s.o.Client.Update(ctx, next))
 		switch {
 		case conflict == nil:

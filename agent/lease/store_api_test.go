@@ -178,6 +178,9 @@ func (w *world) testEdits(t *testing.T) {
 	if err != nil || noted.Spec.Conflict.Count != 1 || noted.Annotations["somebody"] == "" {
 		t.Fatalf("record a conflict on an edited lease: %+v, %v", noted, err)
 	}
+	if written, err := w.n1.Get(t.Context(), l.Name); err != nil || len(written.ManagedFields) > 0 {
+		t.Errorf("the API server still tracks who writes which field: %v, %v", written.ManagedFields, err)
+	}
 	// l is older than both writes.
 	if err := w.n1.Delete(t.Context(), l); err != nil {
 		t.Errorf("delete an edited lease: %v", err)
