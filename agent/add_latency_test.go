@@ -62,7 +62,7 @@ func TestLatencyOfADD(t *testing.T) {
 	// ahead, and the API server takes seconds for the first create of a kind.
 	pace := time.NewTicker(addPace)
 	defer pace.Stop()
-	m.rawWrites(0, pace.C, new([]time.Duration), new([]time.Duration))
+	m.rawWrites(0, pace.C, new(rawTimes))
 	for i, p := range addPools {
 		m.eventually("the agent serves pool "+p.name, 20*time.Second, func() bool {
 			_, err := m.agent.Add(t.Context(), requests[i][0])
@@ -72,7 +72,7 @@ func TestLatencyOfADD(t *testing.T) {
 			m.eventually("the addresses are ready", 3*time.Minute, func() bool { return gauge(t, p.name, "ready") == float64(p.warm) })
 		}
 	}
-	var creates, updates []time.Duration
+	var raw rawTimes
 	adds := make([]addTimes, len(addPools))
 	for n := 1; ; n++ {
 		left := false
@@ -87,9 +87,9 @@ func TestLatencyOfADD(t *testing.T) {
 		if !left {
 			break
 		}
-		m.rawWrites(n, pace.C, &creates, &updates)
+		m.rawWrites(n, pace.C, &raw)
 	}
-	t.Log(latencyTable(creates, updates, adds))
+	t.Log(latencyTable(raw, adds))
 }
 
 // addPool makes a pool of a subnet of its own that has room for all ADDs.
@@ -144,10 +144,14 @@ func (m *machine) timeInADDs() time.Duration {
 	return 0
 }
 
-// rawWrites are the writes of two ADDs, by a client that does nothing else: one
-// creates a lease, the other binds a Warm one. Each finds machine and API server
+// rawTimes are how long raw writes took: creates, and updates with and without
+// the API server's tracking of fields, which an ADD ends.
+type rawTimes struct{ creates, updates, untracked []time.Duration }
+
+// rawWrites are the writes of ADDs, by a client that does nothing else: one
+// creates a lease, the others bind a Warm one. Each finds machine and API server
 // as much at rest as an ADD does.
-func (m *machine) rawWrites(n int, pace <-chan time.Time, creates, updates *[]time.Duration) {
+func (m *machine) rawWrites(n int, pace <-chan time.Time, took *rawTimes) {
 	m.t.Helper()
 	// Of no node: the agent would take them for some that it has lost.
 	nobody := lease.Owner{Node: "nobody", Session: string(m.node.UID) + "/boot", Now: time.Now()}
@@ -170,22 +174,27 @@ func (m *machine) rawWrites(n int, pace <-chan time.Time, creates, updates *[]ti
 		*took = append(*took, time.Since(start))
 	}
 
-	bound, warm := request(0), request(1)
+	bound := request(0)
 	l := leaseOf(bound, lease.Bind(bound, nobody))
-	timed(creates, func() error { return m.Create(m.t.Context(), l) })
-	l = leaseOf(warm, lease.Warm(warm, nobody))
-	check(m.t, m.Create(m.t.Context(), l))
-	var err error
-	l.Spec, err = lease.BindWarm(warm, nobody)(l.Spec)
-	check(m.t, err)
-	timed(updates, func() error { return m.Update(m.t.Context(), l) })
+	timed(&took.creates, func() error { return m.Create(m.t.Context(), l) })
+	bind := func(warm lease.Request, took *[]time.Duration, prepare func(*v1alpha1.IPLease)) {
+		l := leaseOf(warm, lease.Warm(warm, nobody))
+		check(m.t, m.Create(m.t.Context(), l))
+		var err error
+		l.Spec, err = lease.BindWarm(warm, nobody)(l.Spec)
+		check(m.t, err)
+		prepare(l)
+		timed(took, func() error { return m.Update(m.t.Context(), l) })
+	}
+	bind(request(1), &took.updates, func(*v1alpha1.IPLease) {})
+	bind(request(2), &took.untracked, (*v1alpha1.IPLease).EndTracking)
 }
 
 // latencyTable compares ADDs with what a client pays for the same write.
-func latencyTable(creates, updates []time.Duration, adds []addTimes) string {
+func latencyTable(raw rawTimes, adds []addTimes) string {
 	var table strings.Builder
-	slices.Sort(creates)
-	slices.Sort(updates)
+	slices.Sort(raw.creates)
+	slices.Sort(raw.updates)
 	fmt.Fprintf(&table, "in turns, %s apart; × is the ratio to the raw write\n", addPace)
 	fmt.Fprintf(&table, "%-26s %4s %9s %8s %8s %9s %8s %8s %9s   %s\n", "", "n",
 		"p50", "× create", "× update", "p99", "× create", "× update", "slowest", "an ADD waits for")
@@ -195,12 +204,13 @@ func latencyTable(creates, updates []time.Duration, adds []addTimes) string {
 		for _, p := range []int{50, 99} {
 			d := percentile(took, p)
 			fmt.Fprintf(&table, " %6.1f ms %8.2f %8.2f", d.Seconds()*1000,
-				float64(d)/float64(percentile(creates, p)), float64(d)/float64(percentile(updates, p)))
+				float64(d)/float64(percentile(raw.creates, p)), float64(d)/float64(percentile(raw.updates, p)))
 		}
 		fmt.Fprintf(&table, " %6.1f ms   %s\n", took[len(took)-1].Seconds()*1000, waits)
 	}
-	row("raw create, Bound", creates, "")
-	row("raw update, Warm to Bound", updates, "")
+	row("raw create, Bound", raw.creates, "")
+	row("raw update, Warm to Bound", raw.updates, "")
+	row("    and no fields tracked", raw.untracked, "")
 	for i, p := range addPools {
 		row(fmt.Sprintf("ADD, pool %s", p.name), adds[i].agent, p.waits)
 		row("    and over the socket", adds[i].plugin, "")
