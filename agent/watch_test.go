@@ -48,7 +48,7 @@ func TestWhichChangesOfLeasesWakeWhom(t *testing.T) {
 		}{
 			"holders": {madeByOthers(), c.holders}, "verifier": {about(v1alpha1.StateQuarantined), c.verifier}, "keeper": {about(v1alpha1.StateWarm), c.keeper},
 		} {
-			got := false
+			var got bool
 			switch {
 			case c.old == nil:
 				got = w.Create(event.CreateEvent{Object: c.new})
