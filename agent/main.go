@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,6 +28,10 @@ type settings struct {
 }
 
 func main() {
+	// Threads that have entered a pod's network namespace end with their goroutine.
+	// The main thread cannot end, and would keep the namespace and its links alive:
+	// nothing else is to run on it.
+	runtime.LockOSThread()
 	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, "fenceline-agent:", err)
 		os.Exit(1)

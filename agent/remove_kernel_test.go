@@ -49,7 +49,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	kernel, err := bpf.Open(bpf.Options{Dir: s.bpfDir})
 	check(t, err)
 	check(t, kernel.AttachObserver(parent.Attrs().Index))
-	check(t, kernel.AttachGuard(bpf.Guard{Slot: 1, Interface: attrs.Name + "p", NetNS: "/proc/self/ns/net", Segment: parent.Attrs().Index}))
+	check(t, kernel.AttachGuard(bpf.Guard{Slot: 1, Interface: attrs.Name + "p", NetNS: "/proc/thread-self/ns/net", Segment: parent.Attrs().Index}))
 	check(t, kernel.Close())
 	book, err := journal.Open(s.stateDir)
 	check(t, err)

@@ -55,6 +55,21 @@ func (n *Node) Guards() ([]string, error) {
 	return names, err
 }
 
+// Visits tells which network namespaces other than the node's the agent's threads
+// are in: each is kept alive, with the links of a pod that has ended.
+func (n *Node) Visits() ([]string, error) {
+	var home string
+	err := n.Do(func() (err error) {
+		home, err = os.Readlink("/proc/thread-self/ns/net")
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	visited, err := n.agent.NetworkNamespaces()
+	return slices.DeleteFunc(visited, func(name string) bool { return name == home }), err
+}
+
 // Leftovers tells what the node keeps of sandboxes that do not live: entries of
 // the journal and calls in the spool.
 func (n *Node) Leftovers(living []*Sandbox) error {

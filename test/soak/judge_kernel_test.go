@@ -61,7 +61,7 @@ func (s *soak) leaks() []string {
 	}
 }
 
-// left are leases, entries, spooled calls and guards of pods that have ended.
+// left are leases, entries, spooled calls, guards and namespaces of pods that have ended.
 func (s *soak) left() []string {
 	var left []string
 	if err := s.LeasesAreLiving(s.ctx); err != nil {
@@ -71,6 +71,10 @@ func (s *soak) left() []string {
 		guards, err := n.Guards()
 		if err != nil || len(guards) > 0 {
 			left = append(left, fmt.Sprintf("%s keeps the guards %v (%v)", n.Name, guards, err))
+		}
+		visits, err := n.Visits()
+		if err != nil || len(visits) > 0 {
+			left = append(left, fmt.Sprintf("threads of the agent of %s stay in %v (%v)", n.Name, visits, err))
 		}
 	}
 	return left
