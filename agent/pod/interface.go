@@ -46,7 +46,7 @@ type Parent struct {
 // concurrent use.
 type Finder struct {
 	host  netns.NsHandle
-	links *socket
+	links *netlink.Handle
 }
 
 // NewFinder returns a Finder of the calling thread's network namespace.
@@ -55,7 +55,7 @@ func NewFinder() (*Finder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the node's network namespace: %w", err)
 	}
-	links, err := openSocket(host, host)
+	links, err := netlink.NewHandleAt(host, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket on the node: %w", errors.Join(err, host.Close()))
 	}
@@ -64,7 +64,8 @@ func NewFinder() (*Finder, error) {
 
 // Close gives up what the Finder holds of the namespace.
 func (f *Finder) Close() error {
-	return errors.Join(f.links.close(), f.host.Close())
+	f.links.Close()
+	return f.host.Close()
 }
 
 // Find looks at the interface called name in the namespace at path.
@@ -88,13 +89,13 @@ func (f *Finder) find(path, name string) (Interface, error) {
 	if inside.Equal(f.host) {
 		return Interface{}, ErrHostNetNS
 	}
-	links, err := openSocket(inside, f.host)
+	links, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
 	if err != nil {
 		return Interface{}, fmt.Errorf("open a netlink socket in it: %w", err)
 	}
-	defer links.close()
-	link, err := links.link(name, 0)
-	if errors.Is(err, unix.ENODEV) {
+	defer links.Close()
+	link, err := links.LinkByName(name)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
 		return Interface{}, ErrNoInterface
 	}
 	if err != nil {
@@ -131,7 +132,7 @@ func open(path string) (netns.NsHandle, error) {
 // parent resolves IFLA_LINK. The number alone does not tell in which namespace
 // it counts; IFLA_LINK_NETNSID does, as an ID that the pod's namespace has for
 // the other one. It is absent when both ends are in the same namespace.
-func (f *Finder) parent(links *socket, link netlink.Link) (Parent, error) {
+func (f *Finder) parent(links *netlink.Handle, link netlink.Link) (Parent, error) {
 	attrs := link.Attrs()
 	if !hasParent(kind(link)) || attrs.ParentIndex == 0 {
 		return Parent{}, fmt.Errorf("%w: kind %q", ErrNoParent, link.Type())
@@ -139,14 +140,14 @@ func (f *Finder) parent(links *socket, link netlink.Link) (Parent, error) {
 	if attrs.NetNsID < 0 {
 		return Parent{}, fmt.Errorf("%w: it is in the pod's", ErrForeignParent)
 	}
-	hostID, err := links.netnsID(f.host)
+	hostID, err := links.GetNetNsIdByFd(int(f.host))
 	if err != nil {
 		return Parent{}, fmt.Errorf("ask for the ID of the node's network namespace: %w", err)
 	}
 	if attrs.NetNsID != hostID {
 		return Parent{}, fmt.Errorf("%w: it is in the one with ID %d, the node's has %d", ErrForeignParent, attrs.NetNsID, hostID)
 	}
-	p, err := f.links.link("", attrs.ParentIndex)
+	p, err := f.links.LinkByIndex(attrs.ParentIndex)
 	if err != nil {
 		return Parent{}, fmt.Errorf("read the parent, ifindex %d: %w", attrs.ParentIndex, err)
 	}
