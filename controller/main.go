@@ -24,8 +24,8 @@
 //	coordination.k8s.io  leases      get, update       (name fenceline-controller)
 //	""                   events      create, patch     (leader election)
 //
-// pods delete and endpointslices list serve rule R12; pods patch writes the agents' indexes. The claim
-// key can be created but not read.
+// pods delete and endpointslices list serve rule R12; pods patch writes the
+// agents' indexes. The claim key can be created but not read.
 //
 // With "uninstall begin" or "uninstall finish" it takes Fenceline out of the
 // cluster instead. While the chart is being uninstalled it may also, in its own
