@@ -25,6 +25,11 @@ const (
 	scheduler         = "kube-scheduler"
 )
 
+// collect has Go programs collect garbage when their heap is five times what
+// lives in it, not twice. A small API server has little that lives: at Go's own
+// setting a fifth of its CPU time is collecting, unlike in a real cluster.
+const collect = "GOGC=400"
+
 // readyLimit is how long an API server may take to be ready on a busy machine.
 const readyLimit = 3 * time.Minute
 
@@ -111,6 +116,7 @@ func (p *ControlPlane) start(name, dir string, args []string) error {
 	}
 	// The process outlives every context: it ends by Stop alone.
 	cmd := p.Config.Command(context.Background(), filepath.Join(dir, name), args...)
+	cmd.Env = append(cmd.Environ(), collect)
 	proc, err := process.Start(name, cmd, p.Config.log(name))
 	if err != nil {
 		return err
