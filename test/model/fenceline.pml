@@ -15,6 +15,7 @@
 #include "verify.pml"
 #include "agent.pml"
 #include "world.pml"
+#include "backup.pml"
 #include "settle.pml"
 
 /* A pod of machine 0 was given the address long ago; 1 and 2 are empty. */
@@ -29,6 +30,6 @@ init {
 		run Agent(0); run Agent(1); run Agent(2);
 		run Verifier(0); run Verifier(1); run Verifier(2);
 		run Wire(0); run Wire(1); run Wire(2);
-		run Controller(); run Faults(); run Settle();
+		run Controller(); run Faults(); run Backup(); run Settle();
 	}
 }

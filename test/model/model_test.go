@@ -28,6 +28,7 @@ func TestTheProtocolIsSafe(t *testing.T) {
 		{"while agents crash and links are cut", []string{"VERSIONS=4", "LINKS=1", "CRASHES=2"}},
 		{"while machines start anew or are imaged again", []string{"VERSIONS=5", "LINKS=1", "LIVES=1"}},
 		{"while leases are deleted by hand", []string{"VERSIONS=5", "LINKS=1", "DELETIONS=1"}},
+		{"while the store goes back to a backup", []string{"VERSIONS=4", "LINKS=1", "RESTORES=1"}},
 		{"as coded, in all that is judged after links have healed", []string{"VERSIONS=5", "LINKS=1", "AS_CODED"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -64,6 +65,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"a newer claim fences", []string{"VERSIONS=2", "NO_CLAIM_FENCES"}, notStuck},
 		{"R10: confirmed before answered", []string{"VERSIONS=4", "WITHOUT_R10"}, answeredUnfenced},
 		{"only the holder that the claim names acknowledges", []string{"VERSIONS=5", "LINKS=2", "ANY_ACK"}, proven},
+		{"a restored store gives no version again", []string{"VERSIONS=4", "LINKS=1", "RESTORES=1", "WITHOUT_BUMP"}, ackedIsFenced},
 		{"a verifier ends its own node's ADD that has not installed", []string{"VERSIONS=4", "SPARES_INTENT"}, ackedIsFenced},
 		{"created again, an address is asked for claims once more before the install", []string{"VERSIONS=6", "LINKS=1", "DELETIONS=2", "ONE_LOOK"}, ackedIsFenced},
 	} {
@@ -117,6 +119,7 @@ func TestEverySituationIsReachable(t *testing.T) {
 		{"a holder yields to another", "YIELDED", []string{"LINKS=1"}},
 		{"a lost lease is created again", "LEASE_RECREATED", []string{"DELETIONS=1"}},
 		{"a machine meets a lease of its earlier life", "SESSION_ENDED", []string{"LIVES=1"}},
+		{"the store goes back to a backup", "STORE_WENT_BACK", []string{"RESTORES=1"}},
 		{"a crash after the lease was created", "CRASHED+CREATED", []string{"CRASHES=1"}},
 		{"a crash after the claim", "CRASHED+CLAIMED", []string{"CRASHES=1"}},
 		{"a crash after a take-over was written", "CRASHED+TAKEN", []string{"CRASHES=1"}},

@@ -19,8 +19,8 @@ inline all_hear(s) {
 
 /* One state for all that is over. */
 inline wipe() {
-	set_free();
-	version = 0; links = 0; crashes = 0; lives = 0; deletions = 0; renamed = 0; asked = 0; asked_by = 0; m = 0;
+	set_free(); forget_backup();
+	version = 0; links = 0; crashes = 0; lives = 0; deletions = 0; renamed = 0; restores = 0; asked = 0; asked_by = 0; m = 0;
 	do
 	:: m < MACHINES ->
 		slot[m] = NONE; installed[m] = 0; greatest[m] = 0; boot[m] = 0;
@@ -31,6 +31,9 @@ inline wipe() {
 	od;
 	m = 0
 }
+
+/* Who got the address after the backup answers until it asks, too. */
+#define LATER_POD restores
 
 proctype Settle() {
 	byte m;
@@ -88,7 +91,7 @@ end:	do
 			kill(m);
 			all_hear(m);
 			luck = ACKS_ARRIVE; judge(m);
-			assert(P5_not_stuck || SAFE || !MAY_HAVE_HEARD(m) || installed[m] != 0)
+			assert(P5_not_stuck || SAFE || !MAY_HAVE_HEARD(m) || installed[m] != 0 || verdict == IS_ANSWERED && LATER_POD)
 		:: else
 		fi;
 

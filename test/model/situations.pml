@@ -14,4 +14,5 @@
 #define LEASE_RECREATED 13
 #define REASSIGNED 14
 #define HEALED_WITH_TWO 15
+#define STORE_WENT_BACK 16
 #define CRASHED 20 /* + where */

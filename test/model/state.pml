@@ -18,6 +18,9 @@
 #ifndef DELETIONS
 #define DELETIONS 0 /* somebody deletes the lease of a running pod */
 #endif
+#ifndef RESTORES
+#define RESTORES 0 /* the store goes back to a backup, which was made at any time */
+#endif
 
 /* The record, as the API server has it. A write carries the version that it was
  * judged by: on an old view it is no write. */
