@@ -185,11 +185,12 @@ func (r *restore) force(s *nodes.Sandbox) {
 func (r *restore) tells(wentBack bool) {
 	r.t.Helper()
 	r.Eventually(r.t, fmt.Sprintf("the store went back: %v", wentBack), func() error {
-		for _, s := range r.later[:allocated] {
-			l := &v1alpha1.IPLease{}
-			if err := r.Get(r.ctx, client.ObjectKey{Name: s.Addr.String()}, l); client.IgnoreNotFound(err) != nil {
-				return err
-			} else if err == nil && (l.Spec.Reason == v1alpha1.ReasonStoreWentBack) != wentBack {
+		leases := &v1alpha1.IPLeaseList{}
+		if err := r.List(r.ctx, leases); err != nil {
+			return err
+		}
+		for _, l := range leases.Items {
+			if r.isLater(l.Name) && (l.Spec.Reason == v1alpha1.ReasonStoreWentBack) != wentBack {
 				return fmt.Errorf("lease %s says %q: %s", l.Name, l.Spec.Reason, l.Spec.Message)
 			}
 		}
@@ -212,6 +213,11 @@ func (r *restore) tells(wentBack bool) {
 		}
 		return nil
 	})
+}
+
+// isLater tells whether a lease is of an address that was handed out after the backup.
+func (r *restore) isLater(lease string) bool {
+	return slices.ContainsFunc(r.later[:allocated], func(s *nodes.Sandbox) bool { return s.Addr.String() == lease })
 }
 
 // end ends all pods.
