@@ -256,6 +256,11 @@ func writeUntilKilled(t *testing.T, dir string) {
 	j := open(t, dir)
 	for n := 0; ; n++ {
 		id := fmt.Sprintf("c%d", n)
+		if n%5 == 0 {
+			if err := j.Prepare(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		put(t, j, entry(id))
 		fmt.Println("put", id)
 		if n%3 == 0 {

@@ -19,51 +19,51 @@ type envelope struct {
 
 // replace replaces a file by rename, so that it holds the old value or the new
 // one whenever this process ends. After a loss of power it may hold either, or
-// be cut short. The empty file temp is written, or a new one if there is none.
-func replace(path string, value any, temp *os.File) error {
-	return write(path, value, temp, func(*os.File) error { return nil })
+// be cut short.
+func replace(path string, value any) error {
+	return write(path, value, func(*os.File) error { return nil })
 }
 
 // extend adds a newer value to a file that replace has written: a tenth of its
 // time. Until it returns the file holds the older value.
-func extend(path string, value any) (err error) {
-	data, err := encode(value)
-	if err != nil {
-		return err
-	}
+func extend(path string, value any) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
+	return errors.Join(add(f, value), f.Close())
+}
+
+// add writes a value behind those that an open file holds.
+func add(f *os.File, value any) error {
+	data, err := encode(value)
+	if err != nil {
+		return err
+	}
 	_, err = f.Write(data)
-	return errors.Join(err, f.Close())
+	return err
 }
 
 // store is replace for what must outlive the machine's end as well: the file
 // holds the old value or the new one then, and the new one once store returned.
 func store(path string, value any) error {
-	if err := write(path, value, nil, (*os.File).Sync); err != nil {
+	if err := write(path, value, (*os.File).Sync); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
 }
 
-func write(path string, value any, temp *os.File, settle func(*os.File) error) (err error) {
-	if temp == nil {
-		if temp, err = os.CreateTemp(filepath.Dir(path), tempPattern); err != nil {
-			return err
-		}
+func write(path string, value any, settle func(*os.File) error) (err error) {
+	temp, err := os.CreateTemp(filepath.Dir(path), tempPattern)
+	if err != nil {
+		return err
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.Remove(temp.Name()))
 		}
 	}()
-	data, err := encode(value)
-	if err == nil {
-		_, err = temp.Write(data)
-	}
-	if err == nil {
+	if err = add(temp, value); err == nil {
 		err = settle(temp)
 	}
 	if err = errors.Join(err, temp.Close()); err != nil {
@@ -81,13 +81,18 @@ func load(path string, value any) error {
 	return decode(data, value)
 }
 
-// loadNewest reads what replace and extend wrote. cut tells that the last write
-// did not finish, so that the value is the one before.
+// loadNewest reads what replace and extend wrote, as decodeNewest does.
 func loadNewest(path string, value any) (cut bool, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return false, err
 	}
+	return decodeNewest(data, value)
+}
+
+// decodeNewest finds the last value. cut tells that the last write did not
+// finish, so that the value is the one before.
+func decodeNewest(data []byte, value any) (cut bool, err error) {
 	whole := bytes.LastIndexByte(data, '\n') + 1
 	if whole > 0 && whole < len(data) {
 		data, cut = data[:whole], true

@@ -39,7 +39,9 @@ type Journal struct {
 	// each ADD reads it several times.
 	sorted []Entry
 	// extended counts the values that were added to a file.
-	extended  map[key]int
+	extended map[key]int
+	// unnamed are the files, open still, of entries that began in a spare one.
+	unnamed   map[key]*os.File
 	rotations map[string]netip.Addr
 	identity  Identity
 	pairs     []Pair
@@ -59,7 +61,7 @@ func Open(dir string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]Entry{}, extended: map[key]int{}}
+	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]Entry{}, extended: map[key]int{}, unnamed: map[key]*os.File{}}
 	if err := errors.Join(j.readEntries(), j.readRotations(), j.readIdentity(), j.readPairs()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open journal: %w", err), lock.Close())
 	}
@@ -67,11 +69,15 @@ func Open(dir string) (*Journal, error) {
 }
 
 // Close gives the lock up. The journal must not be used afterwards.
-func (j *Journal) Close() error { return errors.Join(j.spares.close(), j.lock.Close()) }
+func (j *Journal) Close() error { return errors.Join(j.nameAll(), j.spares.close(), j.lock.Close()) }
 
 // Prepare makes the files ahead that the next entries begin in, which takes
-// longer than to write them. What it has not made, Put makes.
+// longer than to write them, and names those that entries have begun in. What
+// it has not made, Put makes.
 func (j *Journal) Prepare() error {
+	if err := j.nameAll(); err != nil {
+		return fmt.Errorf("name files of the journal: %w", err)
+	}
 	if err := j.spares.fill(filepath.Join(j.dir, entriesDir)); err != nil {
 		return fmt.Errorf("make files for the journal ahead: %w", err)
 	}
@@ -113,13 +119,17 @@ func (j *Journal) write(path string, k key, e Entry) error {
 	j.mu.RLock()
 	_, exists := j.entries[k]
 	n := j.extended[k]
+	unnamed := j.unnamed[k]
 	j.mu.RUnlock()
 	var err error
-	if n++; exists && n <= maxExtended {
+	switch n++; {
+	case unnamed != nil && n <= maxExtended:
+		err = add(unnamed, e)
+	case exists && n <= maxExtended:
 		err = extend(path, e)
-	} else {
+	default:
 		n = 0
-		err = replace(path, e, j.spares.take())
+		err = j.anew(path, k, e)
 	}
 	if err != nil {
 		n = maxExtended // what it may have left is replaced by the next
@@ -128,6 +138,19 @@ func (j *Journal) write(path string, k key, e Entry) error {
 	defer j.mu.Unlock()
 	j.extended[k] = n
 	return err
+}
+
+// anew begins the file of an entry, or begins it again.
+func (j *Journal) anew(path string, k key, e Entry) error {
+	if err := j.name(k, path); err != nil {
+		return err
+	}
+	if _, exists := j.Get(k.containerID, k.ifname); !exists {
+		if spare := j.spares.take(); spare != nil {
+			return j.begin(k, spare, e)
+		}
+	}
+	return replace(path, e)
 }
 
 // Remove forgets an entry. An entry that does not exist is success.
@@ -140,13 +163,24 @@ func (j *Journal) Remove(containerID, ifname string) error {
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := j.removeFile(k, path); err != nil {
 		return fmt.Errorf("journal: forget %s of container %s: %w", ifname, containerID, err)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.forget(k)
 	delete(j.extended, k)
+	return nil
+}
+
+// removeFile removes an entry's file, whether or not it has its name.
+func (j *Journal) removeFile(k key, path string) error {
+	if err := j.name(k, path); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	return nil
 }
 

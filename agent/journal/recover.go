@@ -49,7 +49,7 @@ func sweep(dir string) error {
 // readEntries reads the entries and sets corrupt ones aside.
 func (j *Journal) readEntries() error {
 	dir := filepath.Join(j.dir, entriesDir)
-	if err := sweep(dir); err != nil {
+	if err := errors.Join(sweep(dir), j.adopt(dir)); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(dir)
@@ -68,7 +68,7 @@ func (j *Journal) readEntries() error {
 		}
 		if err == nil && cut {
 			// Nothing may be added behind half a value.
-			err = replace(path, e, nil)
+			err = replace(path, e)
 		}
 		if err != nil {
 			if err := j.setAside(path, err); err != nil {

@@ -9,9 +9,7 @@ import (
 // sparesMade is how many files are made ahead, for a burst of pods.
 const sparesMade = 8
 
-// spares are empty files that entries will be written to. Those that a process
-// leaves are swept by the next as writes that did not return. Safe for
-// concurrent use.
+// spares are empty files that entries will begin in. Safe for concurrent use.
 type spares struct {
 	// filling is held while files are made: none is once close has returned.
 	filling sync.Mutex
@@ -38,7 +36,7 @@ func (s *spares) fill(dir string) error {
 	s.filling.Lock()
 	defer s.filling.Unlock()
 	for s.missing() {
-		f, err := os.CreateTemp(dir, tempPattern)
+		f, err := os.CreateTemp(dir, unnamedPattern)
 		if err != nil {
 			return err
 		}
