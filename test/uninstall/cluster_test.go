@@ -45,6 +45,8 @@ type cluster struct {
 	mu sync.Mutex
 	// said is what the steps have logged.
 	said map[string]string
+	// meanwhile happens before the next finish.
+	meanwhile func() error
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -61,7 +63,7 @@ func newCluster(t *testing.T) *cluster {
 	if err := server.StartControllerManager(); err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, server: server, program: filepath.Join(t.TempDir(), "controller"), said: map[string]string{}}
+	c := &cluster{t: t, server: server, program: filepath.Join(t.TempDir(), "controller"), said: map[string]string{}, meanwhile: nothing}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -140,6 +142,11 @@ func (c *cluster) mustHelm(args ...string) {
 func (c *cluster) install() {
 	c.t.Helper()
 	c.mustHelm("install", "fenceline", "../../charts/fenceline", "--create-namespace")
+	c.awaitAgents()
+}
+
+func (c *cluster) awaitAgents() {
+	c.t.Helper()
 	c.eventually("agents", func() error {
 		set := &appsv1.DaemonSet{}
 		if err := c.api.Get(c.t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-agent"}, set); err != nil {
@@ -166,6 +173,24 @@ func (c *cluster) eventually(what string, condition func() error) {
 			c.t.Fatalf("%s: not within %s: %v", what, limit, err)
 		}
 	}
+}
+
+func nothing() error { return nil }
+
+// beforeFinish has something happen between the steps of the next uninstallation.
+func (c *cluster) beforeFinish(do func() error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.meanwhile = do
+}
+
+// between does what was to happen, once.
+func (c *cluster) between() error {
+	c.mu.Lock()
+	do := c.meanwhile
+	c.meanwhile = nothing
+	c.mu.Unlock()
+	return do()
 }
 
 func (c *cluster) say(step, log string) {

@@ -90,6 +90,12 @@ func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	}
 	container := pod.Spec.Containers[0]
+	step := container.Args[len(container.Args)-1]
+	if step == "finish" {
+		if err := k.between(); err != nil {
+			return err
+		}
+	}
 	args := make([]string, len(container.Args))
 	for i, arg := range container.Args {
 		args[i] = strings.ReplaceAll(arg, "$(POD_NAMESPACE)", namespace)
@@ -119,7 +125,7 @@ func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
 		if err := cmd.Run(); err != nil {
 			phase = corev1.PodFailed
 		}
-		k.say(container.Args[len(container.Args)-1], log.String())
+		k.say(step, log.String())
 		// The controllers of Kubernetes may have written the pod meanwhile.
 		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 			if err := k.api.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {

@@ -26,18 +26,15 @@ func (c *cluster) pool() *v1alpha1.IPPool {
 	return pool
 }
 
-// lease makes a lease by force, as nobody but an agent may.
-func (c *cluster) lease(address string, state v1alpha1.LeaseState, node string) *v1alpha1.IPLease {
-	c.t.Helper()
-	lease := &v1alpha1.IPLease{
+// newLease is what nobody but an agent may make without force.
+func newLease(address string, state v1alpha1.LeaseState, node string) *v1alpha1.IPLease {
+	return &v1alpha1.IPLease{
 		ObjectMeta: metav1.ObjectMeta{Name: address, Annotations: map[string]string{v1alpha1.AnnotationForceDelete: ""}},
 		Spec: v1alpha1.IPLeaseSpec{
 			Address: address, Pool: "blue", State: state, Since: metav1.Now(), NodeName: node, Session: "node/boot",
 			Holder: &v1alpha1.Holder{Namespace: "default", Pod: "web-0", PodUID: "11111111-0000-4000-8000-000000000000", Interface: "eth0"},
 		},
 	}
-	c.create(lease)
-	return lease
 }
 
 // force is what a person does who wants the leases gone.
@@ -74,8 +71,9 @@ func TestUninstall(t *testing.T) {
 	c := newCluster(t)
 	c.install()
 	c.pool()
-	bound := c.lease("10.6.0.2", v1alpha1.StateBound, "n1")
-	c.lease("10.6.0.3", v1alpha1.StateRetained, "")
+	bound := newLease("10.6.0.2", v1alpha1.StateBound, "n1")
+	c.create(bound)
+	c.create(newLease("10.6.0.3", v1alpha1.StateRetained, ""))
 	before := c.installed()
 
 	t.Run("is refused while leases exist, and changes nothing", func(t *testing.T) {
@@ -136,13 +134,35 @@ func TestUninstall(t *testing.T) {
 			}
 		}
 	})
-	t.Run("without leases needs no force, and lets the pools go", func(t *testing.T) {
+	t.Run("is refused when a pod gets an address on the way, and a rollback brings back what has ended", func(t *testing.T) {
 		pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
 		if err := c.api.Delete(t.Context(), pool); err != nil {
 			t.Fatal(err)
 		}
 		c.install()
 		c.pool()
+		late := newLease("10.6.0.4", v1alpha1.StateBound, "n1")
+		c.beforeFinish(func() error { return c.api.Create(t.Context(), late) })
+		out, err := c.helm("uninstall", "fenceline")
+		if err == nil || !strings.Contains(out, "fenceline-uninstall-finish") {
+			t.Fatalf("helm said %v:\n%s", err, out)
+		}
+		if said := c.log("finish"); !strings.Contains(said, "leases exist: 1 Bound") {
+			t.Errorf("the step does not say why: %s", said)
+		}
+		if c.leases() != 1 || c.finalizers() != 1 {
+			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
+		}
+		c.mustHelm("rollback", "fenceline", "1")
+		c.awaitAgents()
+		if after := c.installed(); !maps.Equal(before, after) {
+			t.Errorf("there was %v, there is %v", before, after)
+		}
+		if err := c.api.Delete(t.Context(), late); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("without leases needs no force, and lets the pools go", func(t *testing.T) {
 		c.mustHelm("uninstall", "fenceline")
 		if left := c.installed(); len(left) != 0 {
 			t.Errorf("there is still %v", left)
