@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,12 +24,14 @@ const annotationConfigHash = "kubernetes.io/config.hash"
 func apiUID(uid string) types.UID { return types.UID(uid) }
 
 // pod returns the pod of a call. The runtime may be ahead of the cache, and a
-// name may have come back with another UID: then the API server is asked.
+// name may have come back with another UID: then the API server is asked. What
+// the cache has is its own: nobody changes it.
 func (h *Holders) pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) {
 	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-	pod := &corev1.Pod{}
 	for _, reader := range []client.Reader{h.Client, h.Reader} {
-		err := reader.Get(ctx, name, pod)
+		// A new one for each: the answer of the API server would be decoded into the cache's.
+		pod := &corev1.Pod{}
+		err := reader.Get(ctx, name, pod, client.UnsafeDisableDeepCopy)
 		switch {
 		case err == nil && isUID(pod, p.UID):
 			return pod, nil
@@ -109,12 +112,6 @@ func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1
 
 // earlier returns the interfaces that this sandbox of the pod has already.
 func (h *Holders) earlier(podUID string, of agentapi.Attachment, pools []v1alpha1.IPPool) []ipam.Interface {
-	subnets := map[string]netip.Prefix{}
-	for i := range pools {
-		if subnet, err := ipam.Subnet(&pools[i]); err == nil {
-			subnets[pools[i].Name] = subnet
-		}
-	}
 	var found []ipam.Interface
 	for _, e := range h.Journal.All() {
 		if e.PodUID != podUID || e.ContainerID != of.ContainerID || e.Interface == of.Interface {
@@ -122,13 +119,23 @@ func (h *Holders) earlier(podUID string, of agentapi.Attachment, pools []v1alpha
 		}
 		i := ipam.Interface{Name: e.Interface}
 		for _, address := range e.Addresses {
-			if subnet, ok := subnets[address.Pool]; ok {
+			if subnet, ok := subnetOf(address.Pool, pools); ok {
 				i.Subnets = append(i.Subnets, subnet)
 			}
 		}
 		found = append(found, i)
 	}
 	return found
+}
+
+// subnetOf is the subnet of the pool of a name, if there is one.
+func subnetOf(pool string, pools []v1alpha1.IPPool) (netip.Prefix, bool) {
+	i := slices.IndexFunc(pools, func(p v1alpha1.IPPool) bool { return p.Name == pool })
+	if i < 0 {
+		return netip.Prefix{}, false
+	}
+	subnet, err := ipam.Subnet(&pools[i])
+	return subnet, err == nil
 }
 
 // keptOf returns the addresses of leases.

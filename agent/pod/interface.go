@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -45,8 +46,9 @@ type Parent struct {
 // Finder looks at pods' interfaces from the node's network namespace. Safe for
 // concurrent use.
 type Finder struct {
-	host  netns.NsHandle
-	links *netlink.Handle
+	host netns.NsHandle
+	// names is a socket of the node's namespace that takes ioctls.
+	names *os.File
 }
 
 // NewFinder returns a Finder of the calling thread's network namespace.
@@ -55,18 +57,15 @@ func NewFinder() (*Finder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the node's network namespace: %w", err)
 	}
-	links, err := netlink.NewHandleAt(host, unix.NETLINK_ROUTE)
+	names, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open a netlink socket on the node: %w", errors.Join(err, host.Close()))
+		return nil, fmt.Errorf("open a socket on the node: %w", errors.Join(err, host.Close()))
 	}
-	return &Finder{host, links}, nil
+	return &Finder{host, os.NewFile(uintptr(names), "names of the node's links")}, nil
 }
 
 // Close gives up what the Finder holds of the namespace.
-func (f *Finder) Close() error {
-	f.links.Close()
-	return f.host.Close()
-}
+func (f *Finder) Close() error { return errors.Join(f.names.Close(), f.host.Close()) }
 
 // Find looks at the interface called name in the namespace at path.
 //
@@ -94,6 +93,12 @@ func (f *Finder) find(path, name string) (Interface, error) {
 		return Interface{}, fmt.Errorf("open a netlink socket in it: %w", err)
 	}
 	defer links.Close()
+	// Before the link: the library leaves the acknowledgement of that question in
+	// the socket, which the next one would have to read.
+	hostID, err := links.GetNetNsIdByFd(int(f.host))
+	if err != nil {
+		return Interface{}, fmt.Errorf("ask for the ID of the node's network namespace: %w", err)
+	}
 	link, err := links.LinkByName(name)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
 		return Interface{}, ErrNoInterface
@@ -109,7 +114,7 @@ func (f *Finder) find(path, name string) (Interface, error) {
 		Kind:  kind(link),
 		Up:    attrs.RawFlags&unix.IFF_UP != 0,
 	}
-	found.Parent, err = f.parent(links, link)
+	found.Parent, err = f.parent(link, hostID)
 	return found, err
 }
 
@@ -131,8 +136,9 @@ func open(path string) (netns.NsHandle, error) {
 
 // parent resolves IFLA_LINK. The number alone does not tell in which namespace
 // it counts; IFLA_LINK_NETNSID does, as an ID that the pod's namespace has for
-// the other one. It is absent when both ends are in the same namespace.
-func (f *Finder) parent(links *netlink.Handle, link netlink.Link) (Parent, error) {
+// the other one, hostID for the node's. It is absent when both ends are in the
+// same namespace.
+func (f *Finder) parent(link netlink.Link, hostID int) (Parent, error) {
 	attrs := link.Attrs()
 	if !hasParent(kind(link)) || attrs.ParentIndex == 0 {
 		return Parent{}, fmt.Errorf("%w: kind %q", ErrNoParent, link.Type())
@@ -140,18 +146,25 @@ func (f *Finder) parent(links *netlink.Handle, link netlink.Link) (Parent, error
 	if attrs.NetNsID < 0 {
 		return Parent{}, fmt.Errorf("%w: it is in the pod's", ErrForeignParent)
 	}
-	hostID, err := links.GetNetNsIdByFd(int(f.host))
-	if err != nil {
-		return Parent{}, fmt.Errorf("ask for the ID of the node's network namespace: %w", err)
-	}
 	if attrs.NetNsID != hostID {
 		return Parent{}, fmt.Errorf("%w: it is in the one with ID %d, the node's has %d", ErrForeignParent, attrs.NetNsID, hostID)
 	}
-	p, err := f.links.LinkByIndex(attrs.ParentIndex)
+	name, err := f.name(attrs.ParentIndex)
 	if err != nil {
-		return Parent{}, fmt.Errorf("read the parent, ifindex %d: %w", attrs.ParentIndex, err)
+		return Parent{}, fmt.Errorf("read the name of the parent, ifindex %d: %w", attrs.ParentIndex, err)
 	}
-	return Parent{Index: p.Attrs().Index, Name: p.Attrs().Name}, nil
+	return Parent{Index: attrs.ParentIndex, Name: name}, nil
+}
+
+// name asks for the name alone (netdevice(7)): all that netlink tells of a link
+// takes several times as long.
+func (f *Finder) name(index int) (string, error) {
+	var request unix.Ifreq
+	request.SetUint32(uint32(index))
+	if err := unix.IoctlIfreq(int(f.names.Fd()), unix.SIOCGIFNAME, &request); err != nil {
+		return "", err
+	}
+	return request.Name(), nil
 }
 
 // kind is empty for devices that the kernel has no kind for; netlink calls them "device".
