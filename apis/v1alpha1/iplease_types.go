@@ -18,10 +18,11 @@ const (
 	StateRetained LeaseState = "Retained"
 )
 
-// LeaseReason says why a lease is in its state.
+// LeaseReason says why a lease is in its state, in one word in CamelCase: it is a
+// label of metrics.
 //
 // +kubebuilder:validation:MaxLength=64
-// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Z][A-Za-z]*)?$')",message="reason must be one word in CamelCase: it is a label of metrics"
+// +kubebuilder:validation:Pattern=`^([A-Z][A-Za-z]*)?$`
 type LeaseReason string
 
 // Reasons of Quarantined leases.
@@ -82,7 +83,7 @@ type Holder struct {
 	ContainerID string `json:"containerID,omitempty"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=17
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9a-f]{2}:){5}[0-9a-f]{2}$')",messageExpression="'mac ' + self + ' is no MAC address such as 02:00:00:00:00:01'"
+	// +kubebuilder:validation:Pattern=`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`
 	MAC string `json:"mac,omitempty"`
 	// guarded is false where no guard program can enforce a fence (vfio, DPDK).
 	// +optional
@@ -109,7 +110,7 @@ type PreviousHolder struct {
 	PodUID string `json:"podUID,omitempty"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=17
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9a-f]{2}:){5}[0-9a-f]{2}$')",messageExpression="'mac ' + self + ' is no MAC address such as 02:00:00:00:00:01'"
+	// +kubebuilder:validation:Pattern=`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`
 	MAC string `json:"mac,omitempty"`
 	// +optional
 	Guarded bool `json:"guarded,omitempty"`
@@ -123,7 +124,7 @@ type PreviousHolder struct {
 type Conflict struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=17
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9a-f]{2}:){5}[0-9a-f]{2}$')",messageExpression="'mac ' + self + ' is no MAC address such as 02:00:00:00:00:01'"
+	// +kubebuilder:validation:Pattern=`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`
 	MAC string `json:"mac,omitempty"`
 	// source of the evidence: probe, observer or guard.
 	// +optional
@@ -163,24 +164,23 @@ type LeaseRetention struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'duration ' + self + ' is no duration such as 30m or 48h'"
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$`
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
-// For each field that a rule reads, the API server copies the schemas of all fields
-// beside it: the rules of IPLeaseSpec and IPLease begin with what is mostly true.
+// A lease is written thousands of times for once that somebody reads why the API
+// server refuses it. What a pattern can say is no rule; what cannot change is looked
+// at when the lease is made; and for each field that a rule reads the API server copies the
+// schemas of all fields beside it, so the rule of IPLeaseSpec reads few in each state.
 
 // IPLeaseSpec is all of a lease: there is no status, so that every transition is one write.
 //
-// +kubebuilder:validation:XValidation:rule="self.?nodeName.orValue(\"\").size() > 0 || !(self.state in ['Bound', 'Warm'])",fieldPath=".nodeName",messageExpression="'nodeName must be set in state ' + self.state"
-// +kubebuilder:validation:XValidation:rule="!(self.state in ['Bound', 'Retained']) || (self.?holder.?__namespace__.hasValue() && self.?holder.?pod.hasValue())",fieldPath=".holder",messageExpression="'holder must name namespace and pod in state ' + self.state"
-// +kubebuilder:validation:XValidation:rule="self.state != 'Quarantined' || self.?reason.orValue(\"\").size() > 0",fieldPath=".reason",message="reason must be set in state Quarantined"
+// +kubebuilder:validation:XValidation:rule="self.state == 'Quarantined' ? self.?reason.orValue('').size() > 0 : (self.state == 'Retained' || self.?nodeName.orValue('').size() > 0) && (self.state == 'Warm' || (self.?holder.?__namespace__.hasValue() && self.?holder.?pod.hasValue()))",messageExpression="self.state == 'Quarantined' ? 'reason must be set in state Quarantined' : self.state != 'Retained' && self.?nodeName.orValue('').size() == 0 ? 'nodeName must be set in state ' + self.state : 'holder must name namespace and pod in state ' + self.state"
 type IPLeaseSpec struct {
 	// address in canonical text form (RFC 5952 for IPv6). Immutable, tied to the name.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="'address ' + self + (isIP(self) ? ' is not in canonical form (RFC 5952)' : ' is no address')"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="address is immutable"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() ? self == oldSelf.value() : isIP(self) && ip.isCanonical(self)",optionalOldSelf=true,messageExpression="!isIP(self) ? 'address ' + self + ' is no address' : ip.isCanonical(self) ? 'address is immutable' : 'address ' + self + ' is not in canonical form (RFC 5952)'"
 	Address string `json:"address"`
 	// pool that the address was chosen from.
 	// +kubebuilder:validation:MinLength=1
@@ -225,7 +225,7 @@ type IPLeaseSpec struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=fllease
 // +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.address || !isIP(self.spec.address) || (self.spec.address.contains(':') ? (self.metadata.name.matches('^([a-z]([-a-z0-9]{0,29}[a-z0-9])?[.])?([0-9a-f]{4}-){7}[0-9a-f]{4}$') && ip(self.metadata.name.substring(self.metadata.name.size() - 39).replace('-', ':')) == ip(self.spec.address)) : (self.metadata.name.endsWith('.' + self.spec.address) && self.metadata.name.matches('^[a-z]([-a-z0-9]{0,29}[a-z0-9])?[.][0-9]+[.][0-9]+[.][0-9]+[.][0-9]+$')))",fieldPath=".spec.address",messageExpression="'name and address must agree: the lease of address ' + self.spec.address + (self.spec.address.contains(':') ? ' is named after all its 32 digits, with - for :, or network. and these' : ' is named ' + self.spec.address + ' or network.' + self.spec.address)"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.metadata.name == self.spec.address || !isIP(self.spec.address) || (self.spec.address.contains(':') ? (self.metadata.name.matches('^([a-z]([-a-z0-9]{0,29}[a-z0-9])?[.])?([0-9a-f]{4}-){7}[0-9a-f]{4}$') && ip(self.metadata.name.substring(self.metadata.name.size() - 39).replace('-', ':')) == ip(self.spec.address)) : (self.metadata.name.endsWith('.' + self.spec.address) && self.metadata.name.matches('^[a-z]([-a-z0-9]{0,29}[a-z0-9])?[.][0-9]+[.][0-9]+[.][0-9]+[.][0-9]+$')))",optionalOldSelf=true,fieldPath=".spec.address",messageExpression="'name and address must agree: the lease of address ' + self.spec.address + (self.spec.address.contains(':') ? ' is named after all its 32 digits, with - for :, or network. and these' : ' is named ' + self.spec.address + ' or network.' + self.spec.address)"
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
 // +kubebuilder:selectablefield:JSONPath=`.spec.state`
 // +kubebuilder:selectablefield:JSONPath=`.spec.pool`
