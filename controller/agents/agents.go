@@ -18,6 +18,17 @@ const (
 	componentLabel, componentValue = "app.kubernetes.io/component", "agent"
 )
 
+// ByNode is the name of the cache's index over the agents' pods by node.
+const ByNode = "agent.node"
+
+// NodeKeys are the keys of ByNode. Other pods have none.
+func NodeKeys(pod *podview.Pod) []string {
+	if !IsAgent(pod) || pod.Spec.NodeName == "" {
+		return nil
+	}
+	return []string{pod.Spec.NodeName}
+}
+
 // IsAgent says whether a pod in Fenceline's namespace is an agent.
 func IsAgent(pod *podview.Pod) bool {
 	return pod.Labels[nameLabel] == nameValue && pod.Labels[componentLabel] == componentValue
@@ -34,6 +45,22 @@ func IsAlive(pod *podview.Pod) bool {
 		}
 	}
 	return false
+}
+
+// WorksOn says whether an agent in the namespace works on the node. The reader has
+// the index ByNode.
+func WorksOn(ctx context.Context, reader client.Reader, namespace, node string) (bool, error) {
+	var pods podview.PodList
+	err := reader.List(ctx, &pods, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.MatchingFields{ByNode: node})
+	if err != nil {
+		return false, fmt.Errorf("list agents of node %s in namespace %s: %w", node, namespace, err)
+	}
+	for i := range pods.Items {
+		if IsAlive(&pods.Items[i]) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // List returns the agents' pods in the namespace. The caller must not change

@@ -7,6 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // Names of the indexes over leases.
@@ -47,6 +49,12 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		if err != nil {
 			return fmt.Errorf("index leases by %s: %w", name, err)
 		}
+	}
+	err := indexer.IndexField(ctx, &podview.Pod{}, agents.ByNode, func(o client.Object) []string {
+		return agents.NodeKeys(o.(*podview.Pod))
+	})
+	if err != nil {
+		return fmt.Errorf("index agents by node: %w", err)
 	}
 	return nil
 }

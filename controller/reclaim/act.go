@@ -40,11 +40,11 @@ func (r *Reconciler) update(ctx context.Context, lease *v1alpha1.IPLease, spec v
 }
 
 func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
-	verifiers, err := r.verifiers(ctx, f.Lease)
+	verifier, err := r.firstVerifier(ctx, f.Lease)
 	if err != nil {
 		return err
 	}
-	spec := quarantined(f.Lease.Spec, a.Reason, firstOf(verifiers), f.Now)
+	spec := quarantined(f.Lease.Spec, a.Reason, verifier, f.Now)
 	written, err := r.update(ctx, f.Lease, spec)
 	if err != nil {
 		return err

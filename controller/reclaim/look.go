@@ -3,6 +3,8 @@ package reclaim
 import (
 	"context"
 	"fmt"
+	"iter"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/controller/retention"
 )
@@ -126,16 +129,8 @@ func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, n *note) (
 	if node == nil || !isReady(node) {
 		return v, nil
 	}
-	pods, err := agents.List(ctx, r.Client, r.Namespace)
-	if err != nil {
-		return v, err
-	}
-	for i := range pods {
-		if pods[i].Spec.NodeName == name && agents.IsAlive(&pods[i]) {
-			v.Alive = true
-		}
-	}
-	return v, nil
+	v.Alive, err = agents.WorksOn(ctx, r.Client, r.Namespace, name)
+	return v, err
 }
 
 func lookAtOwner(ctx context.Context, w witnesses, holder *v1alpha1.Holder) (retention.Owner, error) {
@@ -163,24 +158,60 @@ func lookAtOwner(ctx context.Context, w witnesses, holder *v1alpha1.Holder) (ret
 	return owner, nil
 }
 
-// aliveNodes returns the nodes that are Ready and have an agent that is.
-func (r *Reconciler) aliveNodes(ctx context.Context) ([]string, error) {
+// firstVerifier returns the best node to verify a lease, or "" if there is none.
+// The holder's own is found without a look at all others: the leases of many
+// holders may be due at once.
+func (r *Reconciler) firstVerifier(ctx context.Context, lease *v1alpha1.IPLease) (string, error) {
+	own := holderNode(&lease.Spec)
+	if r.isAlive(ctx, own) {
+		return own, nil
+	}
+	all, err := r.verifiers(ctx, lease)
+	if err != nil {
+		return "", err
+	}
+	return firstOf(all), nil
+}
+
+// verifiers returns the nodes that may verify a lease, best first.
+func (r *Reconciler) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (iter.Seq[string], error) {
 	pods, err := agents.List(ctx, r.Client, r.Namespace)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("choose a verifier for lease %s: %w", lease.Name, err)
 	}
-	var alive []string
+	var nodes []string
 	for i := range pods {
-		if !agents.IsAlive(&pods[i]) {
-			continue
-		}
-		node, err := read[corev1.Node](ctx, r.Client, "", pods[i].Spec.NodeName)
-		if err != nil {
-			return nil, err
-		}
-		if node != nil && isReady(node) {
-			alive = append(alive, node.Name)
+		if node := pods[i].Spec.NodeName; node != "" {
+			nodes = append(nodes, node)
 		}
 	}
-	return alive, nil
+	// While an agent is replaced its node has two.
+	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
+	isAlive := func(node string) bool { return r.isAlive(ctx, node) }
+	return candidates(lease.Name, holderNode(&lease.Spec), nodes, isAlive, func(node string) bool {
+		var found v1alpha1.IPLeaseList
+		err := r.Client.List(ctx, &found, client.Limit(1), client.UnsafeDisableDeepCopy,
+			client.MatchingFields{cache.LeasesByPoolNode: cache.PoolNodeKey(lease.Spec.Pool, node)})
+		return err == nil && len(found.Items) > 0
+	}), nil
+}
+
+// holderNode is the node of a lease's holder, or of the one it was taken from.
+func holderNode(spec *v1alpha1.IPLeaseSpec) string {
+	if p := spec.Previous; p != nil && p.Node != "" {
+		return p.Node
+	}
+	return spec.NodeName
+}
+
+// isAlive says whether a node is Ready and has an agent that is. One that cannot be
+// read is not asked.
+func (r *Reconciler) isAlive(ctx context.Context, name string) bool {
+	node, err := read[corev1.Node](ctx, r.Client, "", name)
+	if err != nil || node == nil || !isReady(node) {
+		return false
+	}
+	works, err := agents.WorksOn(ctx, r.Client, r.Namespace, name)
+	return err == nil && works
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -16,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/metrics"
 )
 
@@ -112,24 +110,6 @@ func (r *Reconciler) do(ctx context.Context, f Facts, a Action, pool *v1alpha1.I
 		}
 		return ctrl.Result{}, err
 	}
-}
-
-// verifiers returns the nodes that may verify a lease, best first.
-func (r *Reconciler) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (iter.Seq[string], error) {
-	own := lease.Spec.NodeName
-	if p := lease.Spec.Previous; p != nil && p.Node != "" {
-		own = p.Node
-	}
-	alive, err := r.aliveNodes(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("choose a verifier for lease %s: %w", lease.Name, err)
-	}
-	return candidates(lease.Name, own, alive, func(node string) bool {
-		var found v1alpha1.IPLeaseList
-		err := r.Client.List(ctx, &found, client.Limit(1), client.UnsafeDisableDeepCopy,
-			client.MatchingFields{cache.LeasesByPoolNode: cache.PoolNodeKey(lease.Spec.Pool, node)})
-		return err == nil && len(found.Items) > 0
-	}), nil
 }
 
 // audit sends every lease of the cache through wake, to find what no event told

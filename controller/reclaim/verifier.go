@@ -7,31 +7,31 @@ import (
 	"slices"
 )
 
-// candidates yields the nodes that may verify a lease, best first: own, the node
-// of the previous holder, if it is among the alive ones (it kills the slot, which
-// is positive proof); then those that have leases of the same pool and so are on
-// the segment; then the others, of which some may reach it. Equals are in an order
-// that differs from lease to lease, so that many leases spread over many nodes,
-// and is the same at each call.
+// candidates yields those of the nodes that may verify a lease, best first: own, the
+// node of the previous holder (it kills the slot, which is positive proof); then
+// those that have leases of the same pool and so are on the segment; then the
+// others, of which some may reach it. Equals are in an order that differs from
+// lease to lease, so that many leases spread over many nodes, and is the same at
+// each call.
 //
-// onSegment is asked as late as possible, because it costs a look-up.
-func candidates(lease, own string, alive []string, onSegment func(node string) bool) iter.Seq[string] {
+// isAlive and onSegment are asked as late as possible, because each costs a look-up.
+func candidates(lease, own string, nodes []string, isAlive, onSegment func(node string) bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		if slices.Contains(alive, own) && !yield(own) {
+		if slices.Contains(nodes, own) && isAlive(own) && !yield(own) {
 			return
 		}
 		var others []string
-		for _, node := range spread(lease, alive) {
+		for _, node := range spread(lease, nodes) {
 			switch {
 			case node == own:
 			case !onSegment(node):
 				others = append(others, node)
-			case !yield(node):
+			case isAlive(node) && !yield(node):
 				return
 			}
 		}
 		for _, node := range others {
-			if !yield(node) {
+			if isAlive(node) && !yield(node) {
 				return
 			}
 		}

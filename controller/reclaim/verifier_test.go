@@ -6,12 +6,14 @@ import (
 	"testing"
 )
 
+func anywhere(string) bool { return true }
+
+func on(nodes ...string) func(string) bool {
+	return func(n string) bool { return slices.Contains(nodes, n) }
+}
+
 func TestVerifiers(t *testing.T) {
-	anywhere := func(string) bool { return true }
 	nowhere := func(string) bool { return false }
-	on := func(nodes ...string) func(string) bool {
-		return func(n string) bool { return slices.Contains(nodes, n) }
-	}
 	for _, row := range []struct {
 		name      string
 		own       string
@@ -25,7 +27,7 @@ func TestVerifiers(t *testing.T) {
 		{"nobody", "n1", nil, anywhere, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := firstOf(candidates("10.6.0.10", row.own, row.alive, row.onSegment)); got != row.want {
+			if got := firstOf(candidates("10.6.0.10", row.own, []string{"n1", "n2", "n3", "n4"}, on(row.alive...), row.onSegment)); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}
 		})
@@ -35,7 +37,7 @@ func TestVerifiers(t *testing.T) {
 func TestVerifiersAreAskedInTurn(t *testing.T) {
 	alive := []string{"n1", "n2", "n3", "n4", "n5"}
 	onSegment := func(n string) bool { return n == "n2" || n == "n4" }
-	all := candidates("10.6.0.10", "n1", alive, onSegment)
+	all := candidates("10.6.0.10", "n1", append(alive, "n6"), on(alive...), onSegment)
 
 	order := slices.Collect(all)
 	if order[0] != "n1" || !onSegment(order[1]) || !onSegment(order[2]) || len(order) != len(alive) {
@@ -51,7 +53,7 @@ func TestVerifiersAreAskedInTurn(t *testing.T) {
 	if got := nextAfter(all, "gone"); got != "n1" {
 		t.Errorf("after a node that is gone: %s, want n1", got)
 	}
-	if got := nextAfter(candidates("10.6.0.10", "n1", []string{"n1"}, onSegment), "n1"); got != "" {
+	if got := nextAfter(candidates("10.6.0.10", "n1", []string{"n1"}, anywhere, onSegment), "n1"); got != "" {
 		t.Errorf("with one candidate: %q, want none other", got)
 	}
 }
@@ -61,8 +63,8 @@ func TestLeasesSpreadOverVerifiers(t *testing.T) {
 	chosen := map[string]int{}
 	for i := range 1000 {
 		lease := fmt.Sprintf("10.6.%d.%d", i/250, i%250)
-		first := firstOf(candidates(lease, "", alive, func(string) bool { return true }))
-		if again := firstOf(candidates(lease, "", []string{"n3", "n1", "n0", "n2"}, func(string) bool { return true })); again != first {
+		first := firstOf(candidates(lease, "", alive, anywhere, anywhere))
+		if again := firstOf(candidates(lease, "", []string{"n3", "n1", "n0", "n2"}, anywhere, anywhere)); again != first {
 			t.Fatalf("%s: %s, then %s", lease, first, again)
 		}
 		chosen[first]++
