@@ -42,7 +42,7 @@ func (s *Segment) Claim(ctx context.Context, c Claim) error {
 				return fmt.Errorf("claim %s on %s: %w", c.Addr, s.name, err)
 			}
 		}
-		if err := s.claimOnce(ctx, c); err != nil {
+		if err := s.claimOnce(ctx, c, c.PreviousMAC); err != nil {
 			return err
 		}
 	}
@@ -73,16 +73,17 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// claimOnce sends one claim to all and to the previous holder, under each key.
-func (s *Segment) claimOnce(ctx context.Context, c Claim) error {
-	err := s.sendClaim(ctx, c)
+// claimOnce sends one claim to all, and to one station by unicast if that is known,
+// under each key.
+func (s *Segment) claimOnce(ctx context.Context, c Claim, station net.HardwareAddr) error {
+	err := s.sendClaim(ctx, c, station)
 	if err != nil {
 		return fmt.Errorf("claim %s on %s: %w", c.Addr, s.name, err)
 	}
 	return nil
 }
 
-func (s *Segment) sendClaim(ctx context.Context, c Claim) error {
+func (s *Segment) sendClaim(ctx context.Context, c Claim, station net.HardwareAddr) error {
 	keys := s.set.keys()
 	if len(keys) == 0 {
 		return ErrNoKey
@@ -92,8 +93,8 @@ func (s *Segment) sendClaim(ctx context.Context, c Claim) error {
 		return err
 	}
 	to := []net.HardwareAddr{ethernet.Broadcast}
-	if len(c.PreviousMAC) > 0 {
-		to = append(to, c.PreviousMAC)
+	if len(station) > 0 {
+		to = append(to, station)
 	}
 	frame := claim.Frame{Flags: claim.Asks(c.PreviousMAC), Network: c.Network, Addr: c.Addr, Token: c.Token}
 	for _, key := range keys {

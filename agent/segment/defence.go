@@ -3,7 +3,6 @@ package segment
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"time"
 
@@ -42,15 +41,19 @@ func (s *Segments) meetConflict(ev bpf.Event) {
 	defend := open && claims(h.Mode)
 	s.onConflict(Conflict{Holding: h, MAC: ev.MAC, Source: sourceOf(ev.Where), Kind: ev.Kind, At: ev.At, Defended: defend})
 	if defend {
-		s.background(func(ctx context.Context) { seg.defend(ctx, h, ev.MAC) })
+		s.background(func(ctx context.Context) { seg.defend(ctx, h, ev) })
 	}
 }
 
-// defend claims once, to all and to the second speaker, and announces.
-func (s *Segment) defend(ctx context.Context, h Holding, second net.HardwareAddr) {
+// defend claims once, to all and to the second speaker, and announces. A frame of
+// the speaker's own has the MAC that is to acknowledge; an older claim comes
+// from its parent, whose MAC no holder has, so whoever holds the address is asked.
+func (s *Segment) defend(ctx context.Context, h Holding, second bpf.Event) {
 	c := h.claim()
-	c.PreviousMAC = second
-	err := s.claimOnce(ctx, c)
+	if second.Type != bpf.EventOldClaim {
+		c.PreviousMAC = second.MAC
+	}
+	err := s.claimOnce(ctx, c, second.MAC)
 	if err == nil {
 		err = s.announce(ctx, h.announcement(), []time.Duration{0})
 	}

@@ -33,7 +33,7 @@ func TestOfTwoHoldersTheNewerTokenWins(t *testing.T) {
 			newer.hold(200)
 			pods := []*pod{older, newer}
 			p, token := pods[first], uint64(100*(first+1))
-			check(t, p.node.seg.claimOnce(t.Context(), p.holding(token).claim()))
+			check(t, p.node.seg.claimOnce(t.Context(), p.holding(token).claim(), nil))
 			eventually(t, "the older holder is fenced", patience, func() bool { return older.node.isFenced(older) })
 			equal(t, "the newer holder is fenced", newer.node.isFenced(newer), false)
 			eventually(t, "its agent is told", patience, func() bool {

@@ -40,7 +40,7 @@ func (s *Segments) repeatClaim(ctx context.Context, h Holding) {
 	}
 	silent, err := s.mustBeSilent(h.key(), h.Slot)
 	if err == nil && !silent {
-		err = seg.claimOnce(ctx, h.claim())
+		err = seg.claimOnce(ctx, h.claim(), nil)
 	}
 	if err != nil && ctx.Err() == nil {
 		s.log.Info("claim not repeated", "address", h.Addr.String(), "parent", seg.name, "reason", err.Error())

@@ -104,7 +104,7 @@ func (p *probing) claimRound(ctx context.Context, c Claim) error {
 	end := p.now() + p.gap()
 	for i := range claimCount {
 		if p.token != 0 {
-			if err := p.seg.claimOnce(ctx, c); err != nil {
+			if err := p.seg.claimOnce(ctx, c, c.PreviousMAC); err != nil {
 				return err
 			}
 		}
