@@ -1,7 +1,8 @@
-// Package eventpace keeps events from competing with what they tell of. Every
-// reclaim has an event, so thousands at once would take a third of the API
-// server's time; they wait instead. Those that still wait when the controller
-// ends are lost: lease, metric and audit line tell of the reclaim as well.
+// Package eventpace keeps events from competing with what they tell of: thousands
+// at once would take a third of the API server's time, so they wait instead. Those
+// that still wait when the controller ends are lost; leases, metrics and audit lines
+// tell the same. Reclaims, of which there may be most, are told of in sum before
+// they would wait (controller/reclaim).
 package eventpace
 
 import (

@@ -22,6 +22,7 @@ import (
 // Reasons of events.
 const (
 	eventReclaimed      = "AddressReclaimed"
+	eventReclaimedMore  = "AddressesReclaimed"
 	eventPodDeleted     = "DeletedForReclaim"
 	eventReassigned     = "VerifierChanged"
 	eventRetentionEnded = "RetentionEnded"
@@ -56,7 +57,10 @@ func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
 	}
 	r.Metrics.Reclaimed(a.Reason)
 	audit.Log(r.Audit, audit.Reclaim, recordOf(written, f.Lease.Spec.NodeName, string(a.Reason)))
-	// One event: thousands may be due at once. The lease tells the rest itself.
+	if !r.digest.take(cause{spec.Pool, f.Lease.Spec.NodeName, a.Reason}) {
+		return nil
+	}
+	// One event: the lease tells the rest itself.
 	regarding, related := client.Object(written), client.Object(nil)
 	if pod := holderPod(spec.Holder); pod != nil {
 		regarding, related = pod, written

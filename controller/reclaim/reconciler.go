@@ -39,12 +39,14 @@ type Reconciler struct {
 
 	memory *memory
 	live   live
+	digest *digest
 }
 
 // begin makes what the reconciler needs for itself.
 func (r *Reconciler) begin() {
 	r.memory = newMemory()
 	r.live = liveWitnesses(r.Live, r.Client)
+	r.digest = newDigest(r.Clock)
 }
 
 // Reconcile looks at a lease through the cache. What would take an address, end

@@ -2,6 +2,8 @@ package reclaim
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -42,9 +44,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 			return ctx.Err()
 		}
 	}
-	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.audit(ctx, auditPeriod, wake) }))
+	err := errors.Join(
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.audit(ctx, auditPeriod, wake) })),
+		mgr.Add(manager.RunnableFunc(r.tellSums)))
 	if err != nil {
-		return err
+		return fmt.Errorf("add the audit and the digest: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("reclaim").
