@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/fenceline/fenceline/test/cluster"
 	"github.com/fenceline/fenceline/test/images"
 	"github.com/fenceline/fenceline/test/scenario"
@@ -21,40 +23,65 @@ import (
 )
 
 const (
-	prefix = "fle2e"
+	// clusters play at the same time: a scenario waits for more than half of its
+	// time, for kubelets mostly.
+	clusters = 2
 	// playLimit is more than any scenario takes on a busy machine.
 	playLimit = 10 * time.Minute
 	// tail is how much of each file of a dump is printed.
 	tail = 3000
 )
 
-// TestScenarios plays them in the order of the story: each leaves the cluster as
-// it found it.
+// TestScenarios plays them in the order of the story, each on the cluster that
+// is ready for one: it leaves the cluster as it found it.
 func TestScenarios(t *testing.T) {
-	stage := open(t)
-	for _, s := range scenario.All() {
-		t.Run(s.Name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), playLimit)
-			defer cancel()
-			t.Log(s.Promise)
-			figures, err := s.Play(ctx, stage, scenario.NewStory(t.Output()), func(ctx context.Context, _ error) { dump(ctx, t, stage, s.Name) })
-			t.Logf("figures of %s:\n%s", s.Name, figures)
+	all := scenario.All()
+	next := make(chan scenario.Scenario, len(all))
+	for _, s := range all {
+		next <- s
+	}
+	close(next)
+	var playing errgroup.Group
+	for number := range clusters {
+		playing.Go(func() error {
+			stage, err := open(t, number)
 			if err != nil {
-				t.Error(err)
+				return err
 			}
+			for s := range next {
+				t.Run(s.Name, func(t *testing.T) { play(t, s, stage) })
+			}
+			return nil
 		})
+	}
+	if err := playing.Wait(); err != nil {
+		t.Error(err)
+	}
+	if len(next) > 0 {
+		t.Errorf("%d scenarios were not played", len(next))
+	}
+}
+
+func play(t *testing.T, s scenario.Scenario, stage *scenario.Stage) {
+	ctx, cancel := context.WithTimeout(t.Context(), playLimit)
+	defer cancel()
+	t.Logf("%s, on cluster %s", s.Promise, stage.Options.Prefix)
+	figures, err := s.Play(ctx, stage, scenario.NewStory(t.Output()), func(ctx context.Context, _ error) { dump(ctx, t, stage, s.Name) })
+	t.Logf("figures of %s:\n%s", s.Name, figures)
+	if err != nil {
+		t.Error(err)
 	}
 }
 
 // open starts a cluster with Fenceline, for the length of the test.
-func open(t *testing.T) *scenario.Stage {
-	t.Helper()
-	ctx := t.Context()
+func open(t *testing.T, number int) (*scenario.Stage, error) {
+	ctx, prefix := t.Context(), fmt.Sprintf("fle2e%d", number)
 	c, err := cluster.Up(ctx, cluster.Options{
-		Prefix: prefix, Management: netip.MustParsePrefix("172.30.2.0/24"), KubeProxy: true, Progress: t.Output(),
+		Prefix: prefix, Management: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, byte(2 + number), 0}), 24),
+		KubeProxy: true, Progress: t.Output(),
 	})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	t.Cleanup(func() {
 		if err := c.Down(context.Background()); err != nil {
@@ -63,13 +90,13 @@ func open(t *testing.T) *scenario.Stage {
 	})
 	stage, err := scenario.Open(c)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if err := errors.Join(c.InstallFenceline(ctx, images.DefaultVersion), c.WaitReady(ctx)); err != nil {
-		dump(ctx, t, stage, "install")
-		t.Fatal(err)
+		dump(ctx, t, stage, prefix)
+		return nil, fmt.Errorf("install Fenceline on cluster %s: %w", prefix, err)
 	}
-	return stage
+	return stage, nil
 }
 
 // dump writes down what may explain a failure, and prints the end of it.

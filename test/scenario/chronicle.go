@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -39,13 +42,24 @@ func (e entry) String() string {
 	return describe(&e.IPLease)
 }
 
-// keepChronicle begins to write, with the leases that exist.
+// keepChronicle begins to write, with the leases that exist. A watch that the API
+// server ends is taken up where it was.
 func (a *act) keepChronicle(ctx context.Context, pool string) (*chronicle, error) {
-	w, err := a.api.Watch(context.WithoutCancel(ctx), &v1alpha1.IPLeaseList{}, client.MatchingFields{"spec.pool": pool})
+	leases, ofPool := &v1alpha1.IPLeaseList{}, client.MatchingFields{"spec.pool": pool}
+	if err := a.api.List(ctx, leases, ofPool); err != nil {
+		return nil, fmt.Errorf("list the leases of pool %s: %w", pool, err)
+	}
+	again := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		return a.api.Watch(ctx, &v1alpha1.IPLeaseList{}, ofPool, &client.ListOptions{Raw: &o})
+	}}
+	w, err := watchtools.NewRetryWatcherWithContext(context.WithoutCancel(ctx), leases.ResourceVersion, again)
 	if err != nil {
 		return nil, fmt.Errorf("watch the leases of pool %s: %w", pool, err)
 	}
 	c := &chronicle{stop: w, done: make(chan struct{}), added: make(chan struct{})}
+	for i := range leases.Items {
+		c.add(entry{at: time.Now(), IPLease: leases.Items[i]})
+	}
 	go c.write(w)
 	a.after("close the chronicle", func(context.Context) error { c.close(); return nil })
 	return c, nil

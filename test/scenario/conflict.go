@@ -19,10 +19,11 @@ const returnLimit = 60 * time.Second
 
 // playConflict: an address that somebody else uses is not handed out.
 //
-// The pool has two addresses. One pod has had the first, which cools down; the
-// next pod is sure to be offered the second, which a foreign host uses.
+// The pool has three addresses. A neighbour has one, another pod has had the
+// second, which cools down; the next pod is sure to be offered the third, which a
+// foreign host uses.
 func playConflict(ctx context.Context, a *act) error {
-	err := a.makePool(ctx, 2, func(s *v1alpha1.IPPoolSpec) {
+	err := a.makePool(ctx, 3, func(s *v1alpha1.IPPoolSpec) {
 		s.Reclaim = &v1alpha1.Reclaim{Cooldown: &metav1.Duration{Duration: 10 * time.Minute}}
 	})
 	if err != nil {
@@ -37,15 +38,20 @@ func playConflict(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
+	// Whom this node hears, so that the silence of others counts (R2).
+	neighbour, err := a.runPod(ctx, "neighbour", a.Node(3), nil)
+	if err != nil {
+		return err
+	}
 	had, used := addressOf(first), a.address(firstHost)
-	if had == used {
-		used = a.address(firstHost + 1)
+	for used == had || used == addressOf(neighbour) {
+		used = used.Next()
 	}
 	host, err := a.foreignHost("printer", netip.PrefixFrom(used, underlay.Bits()))
 	if err != nil {
 		return err
 	}
-	a.story.Say("A pool of two addresses. Pod first has %s; a printer that nobody registered uses the other one, %s, by MAC %s.", had, used, host.MAC)
+	a.story.Say("A pool of three addresses. A neighbour has one, pod first has %s; a printer that nobody registered uses the last one, %s, by MAC %s.", had, used, host.MAC)
 	if err := a.deletePod(ctx, first, false); err != nil {
 		return err
 	}
