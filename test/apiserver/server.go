@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -124,13 +125,13 @@ func configure(ctx context.Context) (controlplane.Config, error) {
 
 // freePorts returns ports that nobody listens on, below those that the kernel
 // gives to connections (net.ipv4.ip_local_port_range): while a server is stopped
-// no connection takes its port, and no client connects to itself. Each process
+// no connection takes its port, and no client connects to itself. Each call
 // begins to look elsewhere. Another one could still take a port before the
 // server does; the server then fails to start and says so.
 func freePorts(n int) ([]int, error) {
 	const first, last = 12000, 30000
 	var found []int
-	for port := first + os.Getpid()*16%(last-first); len(found) < n; port++ {
+	for port := first + rand.IntN(last-first); len(found) < n; port++ {
 		if port > last {
 			return nil, fmt.Errorf("find %d free ports: only %d up to %d", n, len(found), last)
 		}

@@ -11,7 +11,9 @@ package namespaces
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -66,8 +68,8 @@ func New(t testing.TB, nodes int) *Rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Rig{t: t, prefix: freePrefix(t), plugins: []string{plugins}, cache: t.TempDir()}
-	r.sw = r.namespace("sw")
+	r := &Rig{t: t, plugins: []string{plugins}, cache: t.TempDir()}
+	r.begin()
 	if err := r.sw.AddBridge(bridge); err != nil {
 		t.Fatal(err)
 	}
@@ -80,20 +82,24 @@ func New(t testing.TB, nodes int) *Rig {
 	return r
 }
 
-// freePrefix begins the names of this rig's namespaces; a test process may use
-// several rigs, one after the other or at once.
-func freePrefix(t testing.TB) string {
-	t.Helper()
-	for i := 0; ; i++ {
-		prefix := fmt.Sprintf("flt-%d-%d-", os.Getpid(), i)
-		taken, err := network.Names(prefix)
+// begin makes the namespace of the switch, which takes the prefix for the names
+// of all others: a test process may use several rigs, one after the other or at once.
+func (r *Rig) begin() {
+	r.t.Helper()
+	for i := 0; r.sw == nil; i++ {
+		r.prefix = fmt.Sprintf("flt-%d-%d-", os.Getpid(), i)
+		taken, err := network.Names(r.prefix)
 		if err != nil {
-			t.Fatal(err)
+			r.t.Fatal(err)
 		}
-		if len(taken) == 0 {
-			return prefix
+		if len(taken) > 0 {
+			continue
+		}
+		if r.sw, err = network.Create(r.prefix + "sw"); err != nil && !errors.Is(err, fs.ErrExist) {
+			r.t.Fatal(err)
 		}
 	}
+	r.endWithTest(r.sw)
 }
 
 // namespace makes a namespace that ends with the test.
@@ -103,12 +109,16 @@ func (r *Rig) namespace(name string) *network.Namespace {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.endWithTest(ns)
+	return ns
+}
+
+func (r *Rig) endWithTest(ns *network.Namespace) {
 	r.t.Cleanup(func() {
 		if err := ns.Delete(); err != nil {
 			r.t.Error(err)
 		}
 	})
-	return ns
 }
 
 func (r *Rig) plug(ns *network.Namespace, iface, owner string, mac net.HardwareAddr) {
