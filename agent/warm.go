@@ -29,6 +29,8 @@ func (a *agent) newKeeper(allocator *allocate.Allocator) *warm.Keeper {
 	return warm.New(warm.Options{
 		Node: a.node, Client: a.mgr.GetClient(), Leases: a.store, Allocator: allocator, Journal: a.journal,
 		Parent: parentIndex, Watch: a.watchLong, Held: a.heldHere, Sighted: a.sighted, Share: a.share,
+		// The holders are made after the keeper.
+		GiveWay: func() { a.holders.GiveWay() },
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 }

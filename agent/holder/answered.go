@@ -12,9 +12,9 @@ import (
 // that a pin holds for tens of milliseconds.
 const pinDelay = 30 * time.Millisecond
 
-// pinLatest is how long a pin waits for the end of ADDs that are under way: one
-// that waits for a full pool takes many seconds.
-const pinLatest = time.Second
+// giveWayLatest is how long others wait for the end of ADDs that are under way:
+// one that waits for a full pool takes many seconds.
+const giveWayLatest = time.Second
 
 // unanswered are the ADDs that have succeeded and whose answer is on its way.
 // Safe for concurrent use.
@@ -55,11 +55,15 @@ func (h *Holders) Answered(of agentapi.Attachment) {
 	h.tasks.Go(func() {
 		h.rest(pinDelay)
 		// Before it takes its turn, so that many pins wait together.
-		h.waitForADDs(pinLatest)
+		h.GiveWay()
 		h.pin(a.entry)
 		h.prepare(a.entry.ParentIndex)
 	})
 }
+
+// GiveWay leaves machine and API server to the ADDs that are under way: it waits
+// until none is, a second at the most.
+func (h *Holders) GiveWay() { h.waitForADDs(giveWayLatest) }
 
 // waitForADDs waits until none is under way, d has passed, or the agent ends.
 func (h *Holders) waitForADDs(d time.Duration) {

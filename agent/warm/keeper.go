@@ -80,6 +80,8 @@ type Options struct {
 	Sighted func(parent int, addr netip.Addr) bool
 	// Share is this agent's place among the agents.
 	Share func() ipam.Share
+	// GiveWay waits while ADDs are under way, for a while.
+	GiveWay func()
 	// Timing of the probes; nil means that of the standards.
 	Timing func(netip.Addr) segment.Timing
 

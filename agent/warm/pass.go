@@ -47,6 +47,9 @@ func (k *Keeper) do(ctx context.Context, s Step, v view, attending *sync.WaitGro
 	case Attend:
 		k.keep(ctx, v.leases[s.Lease], v, attending)
 	case Create:
+		// An ADD that meets this write at the API server takes longer for it. What is
+		// shed does not wait: an ADD may be waiting for it.
+		k.GiveWay()
 		l, err := k.create(ctx, s.Pair, v.candidates[s.Pair.Pool])
 		if err != nil || l == nil {
 			return err

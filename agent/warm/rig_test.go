@@ -57,6 +57,7 @@ type rig struct {
 	parents map[string]int
 	held    map[netip.Addr]net.HardwareAddr
 	away    bool
+	adds    chan struct{}
 	writes  []string
 	// metrics are what the keeper has told; read them by told.
 	metrics metrics
@@ -119,6 +120,16 @@ func (r *rig) write(verb string, o client.Object, do func() error) error {
 	return do()
 }
 
+// giveWay waits until ADDs that are under way, if any are, have ended.
+func (r *rig) giveWay() {
+	r.mu.Lock()
+	adds := r.adds
+	r.mu.Unlock()
+	if adds != nil {
+		<-adds
+	}
+}
+
 // start starts an agent.
 func (r *rig) start() { r.startIn(thisSession, r.api) }
 
@@ -135,6 +146,7 @@ func (r *rig) startIn(session string, cache client.Reader) {
 		Held:    func(_ int, addr netip.Addr) (net.HardwareAddr, bool) { mac, ok := r.held[addr]; return mac, ok },
 		Sighted: func(int, netip.Addr) bool { return false },
 		Share:   func() ipam.Share { return ipam.Share{Count: 1} },
+		GiveWay: r.giveWay,
 		Metrics: r, Events: events.NewFakeRecorder(1000), Log: testr.New(r.t), Clock: clock.RealClock{},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
