@@ -17,7 +17,7 @@ count := $(GO) run ./test/cmd/count
 cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
-tags := model,kernel,api,cluster,bench
+tags := model,kernel,api,cluster,bench,guest
 suites := unit model kernel api cluster
 
 ##@ See it
@@ -80,6 +80,19 @@ test-api: packages ## Run what needs a real API server, at the newest and the ol
 test-cluster: packages ## Run what needs real kubelets and an underlay (root)
 	@$(thirdparty) build etcd kubernetes containerd cniplugins multus helm
 	@$(count) run -tag cluster cluster -timeout=40m
+
+# KERNELS and, for a single test, RUN. Kernels before 6.6 have no tcx, and tests that need it are not built for them.
+KERNELS ?= 5.10 6.1 6.12 newest
+guest := $(CURDIR)/.cache/guest
+guest-packages := ./bpf ./agent/segment
+.PHONY: test-guest
+test-guest: packages ## Run the kernel's part on other kernels, in emulated machines, with VLANs and ipvlan
+	@$(thirdparty) build qemu $(KERNELS:%=linux-%)
+	@CGO_ENABLED=0 $(GO) build -o $(guest) ./test/cmd/guest
+	@status=0; for kernel in $(KERNELS); do \
+	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
+	  CGO_ENABLED=0 $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') $(guest-packages) || status=1; \
+	done; exit $$status
 
 # LIFECYCLES and, to see the same faults again, SEED.
 .PHONY: soak

@@ -43,10 +43,13 @@ func NewBuilder(progress io.Writer) (*Builder, error) {
 	return &Builder{Modules: filepath.Join(root, "test", "thirdparty", "modules"), Cache: cache, Progress: progress}, nil
 }
 
-// Dir returns the directory that holds the component's binaries, and builds
-// them first if they are not there. Processes that ask at the same time wait
+// Dir returns the directory that holds the component's files, and builds or
+// fetches them first if they are not there. Processes that ask at the same time wait
 // for each other.
 func (b *Builder) Dir(ctx context.Context, name string) (string, error) {
+	if u, ok := findUnpacked(name); ok {
+		return b.unpackedDir(ctx, u)
+	}
 	c, err := find(name)
 	if err != nil {
 		return "", err

@@ -68,6 +68,9 @@ func Names() []string {
 	for name := range components() {
 		names = append(names, name)
 	}
+	for _, u := range unpackedComponents() {
+		names = append(names, u.name)
+	}
 	sort.Strings(names)
 	return names
 }

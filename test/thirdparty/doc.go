@@ -9,6 +9,8 @@
 //	${FENCELINE_CACHE:-$HOME/.cache/fenceline}/<name>-<version>-<go version>/
 //
 // and is built again only when the version, the sums or the build flags change.
+// QEMU and the kernels of its guests are packages of other suites, which are
+// unpacked into the cache and not installed.
 // The package uses the standard library alone, so that it runs first on a fresh
 // machine.
 package thirdparty

@@ -20,6 +20,7 @@ func packages() []string {
 		"iptables", "nftables", "conntrack", "kmod", // kube-proxy and kubelet
 		"mount", "procps",
 		"iputils-arping", "iputils-ping", "ndisc6", "tcpdump", "curl", "jq", // peers and observers in tests
+		"xz-utils", "zstd", // how kernels and their modules are packed
 		"gcc", "libc6-dev", // the race detector
 		"spin",                                   // the model checker
 		"clang-14", "llvm-14", "clang-format-14", // BPF objects: byte-reproducible for one clang version

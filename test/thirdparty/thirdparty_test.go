@@ -39,3 +39,31 @@ func TestNotInstalledKeepsWhatDpkgDoesNotReportAsInstalled(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+func TestDependenciesOfKeepsThoseWithAPrefix(t *testing.T) {
+	record := "Package: linux-image-7\nDepends: kmod, linux-binary-7 (= 7.2-1), linux-base (>= 4.3) | other,\nRecommends: linux-modules-x\n"
+	want := []string{"linux-binary-7"}
+	if got := dependenciesOf(record, []string{"linux-binary-", "linux-modules-"}); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestWhatIsUnpackedIsFoundByItsName(t *testing.T) {
+	b := &Builder{Cache: t.TempDir()}
+	u, _ := findUnpacked(Kernel61)
+	for _, name := range []string{"linux-6.12-6.12.95-1", "linux-6.1-6.1.99-1", "linux-6.1-cut-short"} {
+		dir := filepath.Join(b.Cache, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if name == "linux-6.1-cut-short" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, builtMark), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if dir, ok := b.present(u); !ok || filepath.Base(dir) != "linux-6.1-6.1.99-1" {
+		t.Errorf("got %q, %v", dir, ok)
+	}
+}

@@ -1,0 +1,102 @@
+// Guest runs a test binary on another kernel, in place of go test:
+//
+//	CGO_ENABLED=0 go build -o guest ./test/cmd/guest
+//	CGO_ENABLED=0 go test -tags kernel,guest -exec "$PWD/guest -kernel 5.10" -run TestX ./bpf
+//
+// It exits as the binary does, or with 125 when the guest gave no verdict. The binary finds what lies in its
+// package's testdata, and nothing else of this machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fenceline/fenceline/test/guest"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// noVerdict is the exit code when the binary has none.
+const noVerdict = 125
+
+func main() {
+	if guest.IsInit() {
+		guest.Init()
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT)
+	defer stop()
+	code, err := run(ctx, os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "guest:", err)
+		code = noVerdict
+	}
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string) (int, error) {
+	flags := flag.NewFlagSet("guest", flag.ContinueOnError)
+	kernel := flags.String("kernel", "newest", "one of 5.10, 6.1, 6.12, newest")
+	modules := flags.String("modules", "macvlan,ipvlan,8021q,veth,bridge,sch_ingress,cls_bpf,nfnetlink,xfrm_user", "modules to load, by comma")
+	devices := flags.String("devices", "", "further arguments of QEMU, by space")
+	limit := flags.Duration("timeout", 10*time.Minute, "after which the guest is switched off")
+	console := flags.Bool("console", false, "print what the kernel prints")
+	if err := flags.Parse(args); err != nil {
+		return 0, err
+	}
+	if flags.NArg() == 0 {
+		return 0, errors.New("a program is missing")
+	}
+	g, err := describe(ctx, *kernel, flags.Args())
+	if err != nil {
+		return 0, err
+	}
+	g.Modules, g.Devices = strings.Split(*modules, ","), strings.Fields(*devices)
+	if *console {
+		g.Console = os.Stderr
+	}
+	ctx, cancel := context.WithTimeout(ctx, *limit)
+	defer cancel()
+	return g.Run(ctx)
+}
+
+// describe returns the guest that runs a program of this machine where it would run here.
+func describe(ctx context.Context, kernel string, command []string) (g guest.Guest, err error) {
+	b, err := thirdparty.NewBuilder(os.Stderr)
+	if err != nil {
+		return g, err
+	}
+	if g.QEMU, err = b.Dir(ctx, thirdparty.QEMU); err != nil {
+		return g, err
+	}
+	if g.Kernel, err = b.Dir(ctx, "linux-"+kernel); err != nil {
+		return g, err
+	}
+	if g.Init, err = os.Executable(); err != nil {
+		return g, err
+	}
+	if g.Program, err = filepath.Abs(command[0]); err != nil {
+		return g, err
+	}
+	if g.Dir, err = os.Getwd(); err != nil {
+		return g, err
+	}
+	g.Args, g.Files = command[1:], []string{g.Program}
+	if data := filepath.Join(g.Dir, "testdata"); exists(data) {
+		g.Files = append(g.Files, data)
+	}
+	g.Output, g.Console = os.Stdout, io.Discard
+	return g, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

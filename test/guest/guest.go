@@ -1,0 +1,132 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// ErrNoVerdict says that the guest ended, or was ended, before its program did: a panic, a hang, a QEMU that did not
+// start. The error's text has the end of the console.
+var ErrNoVerdict = errors.New("the guest gave no verdict")
+
+// Guest describes one guest and the one program that it runs.
+type Guest struct {
+	// QEMU and Kernel are the directories that test/thirdparty has unpacked them to.
+	QEMU, Kernel string
+	// Init is a static program that calls Init when it is process 1.
+	Init string
+	// Modules are loaded before the program starts, with those that they depend on.
+	Modules []string
+	// Files are copied into the guest, to the same paths. Directories with all that is in them.
+	Files []string
+	// Program is the path of one of Files, Args what follows it, Dir where it runs.
+	Program string
+	Args    []string
+	Dir     string
+	// Devices are further arguments of QEMU.
+	Devices []string
+	// Output receives what the program prints, Console what the kernel does.
+	Output, Console io.Writer
+}
+
+// The guest's memory in MiB, and its processors: two, so that things may happen at the same time.
+const (
+	memory     = 768
+	processors = 2
+)
+
+// consoleTail is how much of the console an error shows, in bytes.
+const consoleTail = 4096
+
+// Run boots the guest, waits until it is off and returns its program's exit code. It returns ErrNoVerdict when there
+// is none, also because ctx is done. QEMU ends with the thread that called Run.
+func (g Guest) Run(ctx context.Context) (code int, err error) {
+	work, err := os.MkdirTemp("", "flt-guest-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	initrd := filepath.Join(work, "initrd")
+	if err := g.writeInitrd(initrd); err != nil {
+		return 0, fmt.Errorf("make the guest's files: %w", err)
+	}
+	kernel, err := bootable(g.Kernel)
+	if err != nil {
+		return 0, fmt.Errorf("make the kernel bootable: %w", err)
+	}
+	console, status := &tail{max: consoleTail}, &tail{max: consoleTail}
+	err = g.boot(ctx, kernel, initrd, io.MultiWriter(g.Console, console), status)
+	if verdict, ok := strings.CutSuffix(string(status.kept), "\n"); ok && err == nil {
+		if code, err := strconv.Atoi(verdict); err == nil {
+			return code, nil
+		}
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	return 0, fmt.Errorf("%w: %w; its console ends\n%s", ErrNoVerdict, orEnded(err), console.kept)
+}
+
+// orEnded names the reason of a guest that went off by itself.
+func orEnded(err error) error {
+	if err == nil {
+		return errors.New("it went off")
+	}
+	return err
+}
+
+// boot runs QEMU to its end.
+func (g Guest) boot(ctx context.Context, kernel, initrd string, console, status io.Writer) error {
+	// The parent's death is the thread's that has started the child.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, filepath.Join(g.QEMU, "usr/bin/qemu-system-x86_64"), g.arguments(kernel, initrd)...)
+	lib := filepath.Join(g.QEMU, "usr/lib/x86_64-linux-gnu")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+lib+":"+filepath.Join(g.QEMU, "lib/x86_64-linux-gnu"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = g.Output, &complaints
+	lines, err := extraLines(cmd, console, status)
+	if err != nil {
+		return err
+	}
+	if err := lines.run(cmd); err != nil {
+		return fmt.Errorf("run QEMU: %w\n%s", errors.Join(ctx.Err(), err), complaints.Bytes())
+	}
+	return nil
+}
+
+func (g Guest) arguments(kernel, initrd string) []string {
+	args := []string{
+		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64", // the emulated one has no surprises
+		"-smp", strconv.Itoa(processors), "-m", strconv.Itoa(memory),
+		"-kernel", kernel, "-initrd", initrd, "-append", strings.Join(kernelParameters(), " "),
+		// In the order of the guest's serial lines: console, output, status.
+		"-chardev", "file,id=console,path=/dev/fd/3", "-serial", "chardev:console",
+		"-chardev", "stdio,id=output,signal=off", "-serial", "chardev:output",
+		"-chardev", "file,id=status,path=/dev/fd/4", "-serial", "chardev:status",
+	}
+	for _, dir := range []string{"qemu", "seabios"} {
+		args = append(args, "-L", filepath.Join(g.QEMU, "usr/share", dir))
+	}
+	return append(args, g.Devices...)
+}
+
+// kernelParameters make a panic end the guest, and leave out what only takes time when the processor is emulated.
+func kernelParameters() []string {
+	return []string{
+		"console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr", "audit=0", "apparmor=0",
+		"cryptomgr.notests", "random.trust_cpu=on", "no_timer_check", "tsc=unstable",
+	}
+}

@@ -1,0 +1,135 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cavaliergopher/cpio"
+)
+
+func TestAGuestGivesNoVerdictUnlessItsStatusIsAWholeLine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		machine string // what stands for QEMU
+		code    int
+		none    bool
+	}{
+		"a program that passed":           {machine: "echo 0 >&4", code: 0},
+		"a program that failed":           {machine: "echo 1 >&4", code: 1},
+		"a panic":                         {machine: "echo Kernel panic >&3", none: true},
+		"a verdict cut short":             {machine: "printf 1 >&4", none: true},
+		"a QEMU that complains":           {machine: "echo 0 >&4; exit 1", none: true},
+		"a guest that hangs":              {machine: "exec sleep 600", none: true},
+		"a hang after something was said": {machine: "echo Kernel panic >&3; exec sleep 600", none: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := imitation(t, "#!/bin/sh\n"+tc.machine+"\n")
+			ctx := t.Context()
+			if strings.Contains(tc.machine, "sleep") {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, 100*time.Millisecond)
+				defer cancel()
+			}
+			code, err := g.Run(ctx)
+			if errors.Is(err, ErrNoVerdict) != tc.none || !tc.none && err != nil {
+				t.Fatalf("got %v", err)
+			}
+			if code != tc.code {
+				t.Errorf("code %d, want %d", code, tc.code)
+			}
+			if strings.Contains(tc.machine, "panic") && !strings.Contains(err.Error(), "Kernel panic") {
+				t.Errorf("the console is not in %q", err)
+			}
+		})
+	}
+}
+
+// imitation is a guest whose QEMU is a script.
+func imitation(t *testing.T, script string) Guest {
+	t.Helper()
+	g := Guest{QEMU: t.TempDir(), Kernel: t.TempDir(), Output: io.Discard, Console: io.Discard, Dir: "/work"}
+	g.Init = filepath.Join(t.TempDir(), "init")
+	for path, text := range map[string]string{
+		filepath.Join(g.QEMU, "usr/bin/qemu-system-x86_64"): script,
+		filepath.Join(g.Kernel, "vmlinux"):                  elfMagic,
+		g.Init:                                              "init",
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g
+}
+
+func TestTheInitrdHasEachDirectoryOnceAndBeforeWhatIsInIt(t *testing.T) {
+	g := imitation(t, "")
+	g.Files = []string{g.Init}
+	path := filepath.Join(t.TempDir(), "initrd")
+	if err := g.writeInitrd(path); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for r := cpio.NewReader(bytes.NewReader(data)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(names, h.Name) {
+			t.Errorf("%s comes twice", h.Name)
+		}
+		if dir := filepath.Dir(h.Name); dir != "/" && !slices.Contains(names, dir) {
+			t.Errorf("%s comes before %s", h.Name, dir)
+		}
+		names = append(names, h.Name)
+	}
+	for _, want := range []string{initPath, taskPath, "/work", "/proc", g.Init} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is not among %v", want, names)
+		}
+	}
+}
+
+func TestTheELFFileOfABzImage(t *testing.T) {
+	payload := elfMagic + " and the rest"
+	for name, tc := range map[string]struct {
+		sectors byte
+		length  int
+		ok      bool
+	}{
+		"one sector of setup":           {1, len(payload), true},
+		"none stands for four":          {0, len(payload), true},
+		"a payload that exceeds it all": {1, 1 << 20, false},
+		"a payload that is no ELF file": {2, len(payload), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			image := make([]byte, 8*sector)
+			image[setupSectors] = tc.sectors
+			binary.LittleEndian.PutUint32(image[payloadOffset:], 16)
+			binary.LittleEndian.PutUint32(image[payloadLength:], uint32(tc.length))
+			setup := map[byte]int{0: 5, 1: 2, 2: 2}[tc.sectors]
+			copy(image[setup*sector+16:], payload)
+			elf, err := unpackKernel(image)
+			if (err == nil) != tc.ok || tc.ok && string(elf) != payload {
+				t.Errorf("got %q, %v", elf, err)
+			}
+		})
+	}
+}

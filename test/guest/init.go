@@ -1,0 +1,153 @@
+package guest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Serial lines of the guest. The kernel's own console is the first.
+const (
+	outputLine = "/dev/ttyS1"
+	statusLine = "/dev/ttyS2"
+)
+
+// mount is a file system of the kernel's that programs expect.
+type mount struct{ dir, kind string }
+
+func mounts() []mount {
+	return []mount{
+		{"/proc", "proc"}, {"/sys", "sysfs"}, {"/dev", "devtmpfs"}, {"/sys/fs/bpf", "bpf"},
+	}
+}
+
+// mountPoints are those that the kernel does not make itself.
+func mountPoints() []string { return []string{"/proc", "/sys", "/dev", "/tmp", "/run"} }
+
+// IsInit tells whether this process is the first one of a guest.
+func IsInit() bool {
+	_, err := os.Stat(taskPath)
+	return os.Getpid() == 1 && err == nil
+}
+
+// Init is a guest's life: it runs the program, tells how that has ended, and switches the guest off. It does not
+// return. Where it fails itself it ends without a verdict, and the console says why.
+func Init() {
+	if err := live(); err != nil {
+		fmt.Fprintln(os.Stderr, "guest:", err)
+	}
+	unix.Sync()
+	err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	panic(fmt.Sprintf("guest: power off: %v", err)) // which ends the guest as well
+}
+
+func live() error {
+	for _, m := range mounts() {
+		if err := unix.Mount(m.kind, m.dir, m.kind, 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("mount %s: %w", m.dir, err)
+		}
+	}
+	text, err := os.ReadFile(taskPath)
+	if err != nil {
+		return err
+	}
+	var t task
+	if err := json.Unmarshal(text, &t); err != nil {
+		return fmt.Errorf("read %s: %w", taskPath, err)
+	}
+	for _, path := range t.Modules {
+		if err := load(path); err != nil {
+			return fmt.Errorf("load %s: %w", path, err)
+		}
+	}
+	// As on any machine: what a test run gives to a device goes to this one.
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find the loopback device: %w", err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("raise the loopback device: %w", err)
+	}
+	code, err := t.run()
+	if err != nil {
+		return err
+	}
+	return tell(code)
+}
+
+func load(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return nil
+}
+
+// killed is the exit code of a program that a signal has ended.
+const killed = 128
+
+// run returns the program's exit code.
+func (t task) run() (code int, err error) {
+	output, err := openRaw(outputLine)
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.Command(t.Program, t.Args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = t.Dir, output, output
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp"}
+	err = cmd.Run()
+	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
+		return 0, fmt.Errorf("run %s: %w", t.Program, err)
+	}
+	code = cmd.ProcessState.ExitCode()
+	if code < 0 { // by a signal
+		code = killed
+	}
+	return code, drained(output)
+}
+
+// tell writes the verdict.
+func tell(code int) error {
+	status, err := openRaw(statusLine)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(status, code); err != nil {
+		return fmt.Errorf("tell the exit code: %w", err)
+	}
+	return drained(status)
+}
+
+// openRaw opens a serial line that carries bytes as they are.
+func openRaw(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the settings of %s: %w", path, err)
+	}
+	settings.Oflag &^= unix.OPOST // or each line would end in a carriage return
+	if err := unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, settings); err != nil {
+		return nil, fmt.Errorf("set %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// drained waits until a serial line has sent all that was written.
+func drained(f *os.File) error {
+	if err := unix.IoctlSetInt(int(f.Fd()), unix.TCSBRK, 1); err != nil {
+		return fmt.Errorf("drain %s: %w", f.Name(), err)
+	}
+	return f.Close()
+}

@@ -1,0 +1,112 @@
+package guest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Offsets into a bzImage, Documentation/arch/x86/boot.rst.
+const (
+	setupSectors  = 0x1f1 // one byte, 0 stands for 4
+	payloadOffset = 0x248 // 32 bits, from the end of the setup
+	payloadLength = 0x24c
+	sector        = 512
+)
+
+const elfMagic = "\x7fELF"
+
+// bootable returns the path of the kernel as an ELF file, which QEMU enters directly (PVH): to unpack a bzImage in
+// an emulated processor takes longer than all the rest of the boot. It is kept beside the package's own file.
+func bootable(dir string) (string, error) {
+	path := filepath.Join(dir, "vmlinux")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	image, err := findKernel(dir)
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(image)
+	if err != nil {
+		return "", err
+	}
+	elf, err := unpackKernel(data)
+	if err != nil {
+		return "", fmt.Errorf("unpack %s: %w", image, err)
+	}
+	next, err := os.CreateTemp(dir, "vmlinux-")
+	if err != nil {
+		return "", err
+	}
+	_, err = next.Write(elf)
+	if err := errors.Join(err, next.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(next.Name()))
+	}
+	return path, os.Rename(next.Name(), path)
+}
+
+// findKernel looks where packages put their kernel: in /boot, or since 7.x beside its modules.
+func findKernel(dir string) (string, error) {
+	for _, pattern := range []string{"boot/vmlinuz-*", "usr/lib/modules/*/vmlinuz"} {
+		if found, err := filepath.Glob(filepath.Join(dir, pattern)); err != nil || len(found) > 0 {
+			return found[0], err
+		}
+	}
+	return "", fmt.Errorf("no kernel below %s", dir)
+}
+
+// unpackKernel returns the ELF file that a bzImage carries.
+func unpackKernel(image []byte) ([]byte, error) {
+	if len(image) < payloadLength+4 {
+		return nil, fmt.Errorf("%d bytes are no kernel", len(image))
+	}
+	sectors := int(image[setupSectors])
+	if sectors == 0 {
+		sectors = 4
+	}
+	from := (sectors+1)*sector + int(binary.LittleEndian.Uint32(image[payloadOffset:]))
+	to := from + int(binary.LittleEndian.Uint32(image[payloadLength:]))
+	if from > to || to > len(image) {
+		return nil, fmt.Errorf("its payload, %d to %d, exceeds %d bytes", from, to, len(image))
+	}
+	// The length of what was packed follows it, at which the tools take offence. What they wrote is whole.
+	elf, err := decompress(image[from:to])
+	if !bytes.HasPrefix(elf, []byte(elfMagic)) {
+		return nil, fmt.Errorf("its payload is no ELF file: %w", err)
+	}
+	return elf, nil
+}
+
+// decompress unpacks what begins like the output of xz, zstd or gzip, and returns anything else as it is.
+func decompress(packed []byte) ([]byte, error) {
+	tool := packer(packed)
+	if tool == "" {
+		return packed, nil
+	}
+	cmd := exec.Command(tool, "--decompress", "--stdout")
+	cmd.Stdin = bytes.NewReader(packed)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", tool, err, strings.TrimSpace(stderr.String()))
+	}
+	return out, err
+}
+
+func packer(data []byte) string {
+	for _, p := range []struct{ magic, tool string }{
+		{"\xfd7zXZ\x00", "xz"}, {"\x28\xb5\x2f\xfd", "zstd"}, {"\x1f\x8b", "gzip"},
+	} {
+		if bytes.HasPrefix(data, []byte(p.magic)) {
+			return p.tool
+		}
+	}
+	return ""
+}

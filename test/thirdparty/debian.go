@@ -1,0 +1,253 @@
+package thirdparty
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Names of the components that are Debian packages of other suites than the machine's. They are unpacked into the
+// cache and not installed: a kernel cannot be, and QEMU would bring hundreds of packages.
+const (
+	QEMU         = "qemu" // from the backports: the release's own cannot emulate SR-IOV
+	KernelOldest = "linux-5.10"
+	Kernel61     = "linux-6.1"
+	Kernel612    = "linux-6.12"
+	KernelNewest = "linux-newest"
+)
+
+// unpacked is a component that comes as Debian packages.
+type unpacked struct {
+	name, suite string
+	// names returns the packages to fetch, the one whose version counts first.
+	names func(context.Context, apt) ([]string, error)
+}
+
+func unpackedComponents() []unpacked {
+	return []unpacked{
+		{QEMU, "bookworm-backports", qemuPackages},
+		{KernelOldest, "bullseye", kernelPackages},
+		{Kernel61, "bookworm", kernelPackages},
+		{Kernel612, "bookworm-backports", kernelPackages},
+		{KernelNewest, "sid", kernelPackages},
+	}
+}
+
+func findUnpacked(name string) (unpacked, bool) {
+	all := unpackedComponents()
+	i := slices.IndexFunc(all, func(u unpacked) bool { return u.name == name })
+	if i < 0 {
+		return unpacked{}, false
+	}
+	return all[i], true
+}
+
+// unpackedDir returns the directory of a component's files, <name>-<version>. What is there is not looked for anew:
+// who wants the suite's newest version removes the directory.
+func (b *Builder) unpackedDir(ctx context.Context, u unpacked) (string, error) {
+	if dir, ok := b.present(u); ok {
+		return dir, nil
+	}
+	unlock, err := lock(filepath.Join(b.Cache, u.name+".lock"))
+	if err != nil {
+		return "", fmt.Errorf("fetch %s: %w", u.name, err)
+	}
+	defer unlock()
+	if dir, ok := b.present(u); ok { // by whoever held the lock
+		return dir, nil
+	}
+	started := time.Now()
+	fmt.Fprintf(b.Progress, "fetching %s\n", u.name)
+	dir, err := b.fetch(ctx, u)
+	if err != nil {
+		return "", fmt.Errorf("fetch %s: %w", u.name, err)
+	}
+	fmt.Fprintf(b.Progress, "fetching %s: %s in %s\n", u.name, filepath.Base(dir), time.Since(started).Round(time.Second))
+	return dir, nil
+}
+
+func (b *Builder) present(u unpacked) (string, bool) {
+	marks, err := filepath.Glob(filepath.Join(b.Cache, u.name+"-*", builtMark))
+	if err != nil || len(marks) == 0 {
+		return "", false
+	}
+	return filepath.Dir(slices.Max(marks)), true
+}
+
+// fetch unpacks beside the final directory and renames, as builds do.
+func (b *Builder) fetch(ctx context.Context, u unpacked) (_ string, err error) {
+	work, err := os.MkdirTemp(b.Cache, u.name+".tmp-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	a, err := newAPT(ctx, filepath.Join(work, "apt"), u.suite)
+	if err != nil {
+		return "", err
+	}
+	names, err := u.names(ctx, a)
+	if err != nil {
+		return "", err
+	}
+	root := filepath.Join(work, "root")
+	version, err := a.unpack(ctx, root, names)
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(root, builtMark), []byte(version), 0o644); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(b.Cache, u.name+"-"+version)
+	if err := os.RemoveAll(dir); err != nil {
+		return "", err
+	}
+	return dir, os.Rename(root, dir)
+}
+
+// qemuPackages is QEMU with all it needs that this machine lacks.
+func qemuPackages(ctx context.Context, a apt) ([]string, error) {
+	const qemu = "qemu-system-x86"
+	plan, err := a.run(ctx, "apt-get", "install", "--simulate", "--no-install-recommends", "-t", a.suite, qemu)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{qemu}
+	for line := range strings.Lines(plan) { // "Inst name (version …)"
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "Inst" && f[1] != qemu {
+			names = append(names, f[1])
+		}
+	}
+	return names, nil
+}
+
+// kernelPackages is the suite's newest kernel. Since 7.x its image and its modules are packages of their own.
+func kernelPackages(ctx context.Context, a apt) ([]string, error) {
+	images, err := a.dependencies(ctx, "linux-image-amd64", "linux-image-")
+	if err != nil {
+		return nil, err
+	}
+	if len(images) != 1 {
+		return nil, fmt.Errorf("the kernel of %s is one of %v", a.suite, images)
+	}
+	parts, err := a.dependencies(ctx, images[0], "linux-binary-", "linux-modules-")
+	return append(images, parts...), err
+}
+
+// apt is a package index of its own, so that nothing of the machine's changes.
+type apt struct {
+	dir, suite string
+	options    []string
+}
+
+func newAPT(ctx context.Context, dir, suite string) (apt, error) {
+	a := apt{dir: dir, suite: suite}
+	for _, d := range []string{"lists/partial", "cache/archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return a, err
+		}
+	}
+	mirror, err := mirror(ctx)
+	if err != nil {
+		return a, err
+	}
+	// QEMU's own dependencies come from the release.
+	var sources strings.Builder
+	for _, s := range slices.Compact([]string{suite, strings.TrimSuffix(suite, "-backports")}) {
+		fmt.Fprintf(&sources, "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", mirror, s)
+	}
+	list := filepath.Join(dir, "sources.list")
+	if err := os.WriteFile(list, []byte(sources.String()), 0o644); err != nil {
+		return a, err
+	}
+	for _, option := range []string{
+		"Dir::State::Lists=" + filepath.Join(dir, "lists"), "Dir::Cache=" + filepath.Join(dir, "cache"),
+		"Dir::Etc::SourceList=" + list, "Dir::Etc::SourceParts=/dev/null",
+		"Dir::Etc::Preferences=/dev/null", "Dir::Etc::PreferencesParts=/dev/null",
+		"APT::Sandbox::User=root", "Debug::NoLocking=1", "Acquire::Languages=none",
+	} {
+		a.options = append(a.options, "-o", option)
+	}
+	_, err = a.run(ctx, "apt-get", "update", "-q")
+	return a, err
+}
+
+// mirror is where this machine's own packages come from.
+func mirror(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask apt for its mirrors: %w", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if uri := strings.TrimSpace(line); strings.HasSuffix(uri, "/debian/") {
+			return uri, nil
+		}
+	}
+	return "", errors.New("no mirror of Debian among the sources of apt")
+}
+
+// run returns what a command of apt's prints.
+func (a apt) run(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, append(slices.Clone(a.options), args...)...)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr, cmd.Dir = &stdout, &stderr, a.dir
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, lastLines(stderr.String(), 30))
+	}
+	return stdout.String(), nil
+}
+
+// dependencies are those of a package whose name begins with one of the prefixes.
+func (a apt) dependencies(ctx context.Context, name string, prefixes ...string) ([]string, error) {
+	record, err := a.run(ctx, "apt-cache", "show", "--no-all-versions", name+"/"+a.suite)
+	if err != nil {
+		return nil, err
+	}
+	return dependenciesOf(record, prefixes), nil
+}
+
+func dependenciesOf(record string, prefixes []string) []string {
+	var names []string
+	for line := range strings.Lines(record) {
+		list, ok := strings.CutPrefix(line, "Depends:")
+		if !ok {
+			continue
+		}
+		for one := range strings.SplitSeq(list, ",") {
+			name, _, _ := strings.Cut(strings.TrimSpace(one), " ")
+			if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// unpack fetches packages of the suite, unpacks them under root and returns the version of the first.
+func (a apt) unpack(ctx context.Context, root string, names []string) (version string, err error) {
+	if _, err := a.run(ctx, "apt-get", append([]string{"download", "-q", "-t", a.suite}, names...)...); err != nil {
+		return "", err
+	}
+	for i, name := range names {
+		name, _, _ := strings.Cut(name, ":")
+		files, err := filepath.Glob(filepath.Join(a.dir, name+"_*.deb"))
+		if err != nil {
+			return "", err
+		}
+		if len(files) != 1 {
+			return "", fmt.Errorf("package %s came as %d files", name, len(files))
+		}
+		if output, err := exec.CommandContext(ctx, "dpkg-deb", "-x", files[0], root).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("unpack %s: %w\n%s", name, err, output)
+		}
+		if i == 0 {
+			version = strings.Split(filepath.Base(files[0]), "_")[1]
+		}
+	}
+	return version, nil
+}
