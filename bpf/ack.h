@@ -60,9 +60,9 @@ static __always_inline void ack_receive(const struct claimed *c,
 	count(where, ACK);
 	now = bpf_ktime_get_boot_ns();
 	hearing_note(&c->macs.from, parent, now);
-	if (state_raise(&st->acked, c->token) == RAISED)
+	if (state_raise(st, &st->acked, c->token) == RAISED)
 		st->ack_event_ns = now;
-	else if (!event_is_due(&st->ack_event_ns, now, where))
+	else if (!event_is_due(st, &st->ack_event_ns, now, where))
 		return;
 	st->acked_by = speaker_of(&c->macs.from, 0);
 	fence_event(c, l, EVENT_ACK, now, where);

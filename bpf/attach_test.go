@@ -4,14 +4,9 @@ package bpf
 
 import (
 	"errors"
-	"os"
 	"testing"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 func (r *rig) attached() bool {
@@ -19,46 +14,6 @@ func (r *rig) attached() bool {
 	ok, err := r.GuardAttached(1)
 	must(r.t, err)
 	return ok
-}
-
-// programs are the IDs of the programs on the guard's links.
-func (r *rig) programs() map[string]ebpf.ProgramID {
-	r.t.Helper()
-	ids := map[string]ebpf.ProgramID{}
-	for _, d := range directions {
-		l, err := link.LoadPinnedLink(r.Kernel.dir.guard(1).path(d), nil)
-		must(r.t, err)
-		info, err := l.Info()
-		must(r.t, err)
-		must(r.t, l.Close())
-		ids[d.name] = info.Program
-	}
-	return ids
-}
-
-func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
-	r := newRig(t)
-	before := r.programs()
-	g := r.guard()
-	g.SourceGuard = true
-	must(t, r.AttachGuard(g))
-	after := r.programs()
-	for _, d := range directions {
-		if before[d.name] == after[d.name] {
-			t.Errorf("%s program was not replaced", d.name)
-		}
-	}
-	s, err := r.slot(1)
-	must(t, err)
-	equal(t, "flags", s.Flags, slotSourceGuard)
-}
-
-func TestATornPairIsCompleted(t *testing.T) {
-	r := newRig(t)
-	must(t, os.Remove(r.Kernel.dir.guard(1).path(directions[1])))
-	equal(t, "attached", r.attached(), false)
-	must(t, r.AttachGuard(r.guard()))
-	equal(t, "attached", r.attached(), true)
 }
 
 func TestASlotGuardsOneLivingDevice(t *testing.T) {
@@ -129,9 +84,9 @@ func TestSweepFreesTheSlotsOfGoneDevices(t *testing.T) {
 	must(t, err)
 	equal(t, "swept", len(swept), 1)
 	equal(t, "slot", swept[0], 1)
-	pinned, err := r.Kernel.dir.guards()
+	guarded, err := r.guarded()
 	must(t, err)
-	equal(t, "pinned", len(pinned), 1)
+	equal(t, "guarded", len(guarded), 1)
 	dead, err := r.SlotDead(1)
 	must(t, err)
 	equal(t, "dead", dead, false)
@@ -147,139 +102,6 @@ func TestAGuardStaysOnADeviceThatIsRenamedOrBounced(t *testing.T) {
 		return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "net1"), netlink.LinkSetUp(l))
 	})
 	equal(t, "attached", r.attached(), true)
-}
-
-// The zombie talks all the time while the agent restarts again and again: not one frame may leave.
-func TestReopeningLeavesNoGap(t *testing.T) {
-	r := newRig(t)
-	s := r.ext.socket("p0", allProtocols)
-	r.claim(s, 200)
-	s.expect("ack", protocol(etherClaim))
-	r.node.do(func() error { return r.DetachObserver(r.parent) }) // the guard alone
-	before := r.programs()
-	must(t, r.Close())
-
-	zombie, frame := r.pod.socket("eth0", unix.ETH_P_IP), eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(addr4, far4))
-	stop, stopped := make(chan struct{}), make(chan int)
-	go func() {
-		sent := 0
-		for ; ; sent++ {
-			select {
-			case <-stop:
-				stopped <- sent
-				return
-			default:
-				zombie.send(frame)
-			}
-		}
-	}()
-	for range 20 {
-		k, err := Open(Options{Dir: r.dir})
-		must(t, err)
-		must(t, k.Close())
-	}
-	close(stop)
-	if sent := <-stopped; sent < 1000 {
-		t.Errorf("only %d frames sent", sent)
-	}
-	zombie.send(eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(nobody4, far4)))
-	frames, ok := s.until(ipFrom(nobody4))
-	equal(t, "marker came", ok, true)
-	equal(t, "zombie's frames came", contains(frames, ipFrom(addr4)), false)
-	r.Kernel = openKernel(t, r.dir)
-	for name, id := range r.programs() {
-		if id == before[name] {
-			t.Errorf("%s program was not replaced", name)
-		}
-	}
-}
-
-func TestAnUpgradeKeepsFencesAndDeadSlotsWithProgramsAttached(t *testing.T) {
-	w := newWire(t)
-	node, ext := w.plug("node"), w.plug("ext")
-	dir := bpffs(t)
-	old, err := open(Options{Dir: dir}, older(t, func(maps map[string]*ebpf.MapSpec) {
-		for _, name := range []string{observerMapLeases, observerMapStates, observerMapSlots, observerMapParents, observerMapNetworks} {
-			maps[name].MaxEntries = 64
-		}
-	}))
-	must(t, err)
-	must(t, old.SetKeys(&keyA, nil))
-	must(t, old.SetNetworks([]uint64{network}))
-	r := &rig{t: t, Kernel: old, dir: dir, node: node, ext: ext, parent: node.index("p0")}
-	r.key = Key{Segment: uint32(r.parent), Addr: addr4}
-	r.observe()
-	r.pod = node.pod("p0", "pod")
-	must(t, r.AttachGuard(r.guard()))
-	must(t, r.InstallLease(r.key, r.lease(100)))
-	s := ext.socket("p0", allProtocols)
-	r.claim(s, 200)
-	s.expect("ack", protocol(etherClaim))
-	must(t, old.Close())
-
-	r.Kernel = openKernel(t, dir)
-	fenced, err := r.Fenced(r.key)
-	must(t, err)
-	equal(t, "fenced", fenced, true)
-	r.claim(s, 300) // the new programs raise the new map
-	s.expect("ack", protocol(etherClaim))
-	st, _, err := r.State(r.key)
-	must(t, err)
-	equal(t, "max", st.MaxToken, 300)
-	must(t, r.KillSlot(1)) // and read the new slots
-	equal(t, "attached", r.attached(), true)
-	r.pod.up("eth0")
-	moved, err := r.Counters()
-	must(t, err)
-	r.pod.socket("eth0", unix.ETH_P_IP).send(eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(nobody4, far4)))
-	after, err := r.Counters()
-	must(t, err)
-	dead := Counter{WhereGuardEgress, ResultDropDead}
-	if after[dead] == moved[dead] {
-		t.Error("the guard does not read the new slots")
-	}
-}
-
-func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
-	r := newRig(t)
-	attached := func() bool {
-		t.Helper()
-		var all map[int]bool
-		r.node.do(func() (err error) { all, err = r.ObserversAttached(); return err })
-		equal(t, "observers", len(all), 1)
-		return all[r.parent]
-	}
-	equal(t, "attached", attached(), true)
-
-	rude, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // TCX_PASS: nobody behind sees a frame
-	})
-	must(t, err)
-	defer rude.Close()
-	var l link.Link
-	r.node.do(func() (err error) {
-		l, err = link.AttachTCX(link.TCXOptions{
-			Interface: r.parent, Program: rude, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
-		})
-		return err
-	})
-	defer l.Close()
-	equal(t, "attached behind another", attached(), false)
-	r.observe()
-	equal(t, "attached again", attached(), true)
-	s := r.ext.socket("p0", allProtocols)
-	r.claim(s, 200)
-	s.expect("ack", protocol(etherClaim))
-
-	for range 2 {
-		r.node.do(func() error { return r.DetachObserver(r.parent) })
-	}
-	r.node.do(func() error {
-		all, err := r.ObserversAttached()
-		equal(t, "observers after detaching", len(all), 0)
-		return err
-	})
 }
 
 func TestObserverOfAParentThatIsGone(t *testing.T) {

@@ -84,7 +84,7 @@ func (s *mapSet) finish(k *Kernel) error {
 	return k.settle()
 }
 
-// mergeStates raises the maxima in the new map to those of the old, by the kernel's own compare-and-swap: the new
+// mergeStates raises the maxima in the new map to those of the old, under the kernel's own lock: the new
 // programs raise them at the same time.
 func (k *Kernel) mergeStates(old *ebpf.Map) error {
 	spec := k.code.observer.Copy()

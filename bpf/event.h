@@ -4,10 +4,10 @@
 #define FENCELINE_EVENT_H
 
 #include "counter.h"
-#include "lease.h"
+#include "state.h"
 
 #define EVENTS_BYTES	  (1 << 18)
-#define EVENT_INTERVAL_NS 100000000ULL /* 10 per second, address and type */
+#define EVENT_INTERVAL_NS 100000000LL /* 10 per second, address and type */
 
 /* Keep in sync with event.go. */
 enum event_type {
@@ -32,17 +32,27 @@ struct {
 	__uint(max_entries, EVENTS_BYTES);
 } events SEC(".maps");
 
-/* True once per interval; counts the rest. */
-static __always_inline bool event_is_due(__u64 *last, __u64 now,
-					 enum where where)
+static __always_inline bool event_has_aged(__u64 last, __u64 now)
 {
-	__u64 old = *(volatile __u64 *)last;
+	return !last || (__s64)(now - last) >= EVENT_INTERVAL_NS;
+}
 
-	if ((!old || now - old >= EVENT_INTERVAL_NS) &&
-	    __sync_val_compare_and_swap(last, old, now) == old)
-		return true;
-	count(where, SUPPRESSED);
-	return false;
+/* True once per interval; counts the rest. *last is one of the state's. */
+static __always_inline bool event_is_due(struct state *st, __u64 *last,
+					 __u64 now, enum where where)
+{
+	bool due = false;
+
+	if (event_has_aged(*(volatile __u64 *)last, now)) {
+		bpf_spin_lock(&st->lock);
+		due = event_has_aged(*last, now);
+		if (due)
+			*last = now;
+		bpf_spin_unlock(&st->lock);
+	}
+	if (!due)
+		count(where, SUPPRESSED);
+	return due;
 }
 
 static __always_inline void event_send(const struct event *e)

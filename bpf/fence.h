@@ -94,18 +94,14 @@ static __always_inline int fence_raise(const struct claimed *c,
 	st = state_of(&c->key);
 	if (!st)
 		return CLAIM_NO_KEY;
-	switch (state_raise(&st->max, c->token)) {
-	case RAISED:
-		gate_open();
-		count(where, CLAIM_FENCED);
-		fence_event(c, l, EVENT_FENCED, bpf_ktime_get_boot_ns(), where);
-		return key;
-	case PASSED:
+	if (state_raise(st, &st->max, c->token) == PASSED) {
 		count(where, CLAIM_AGAIN);
 		return key;
-	default:
-		return CLAIM_NO_KEY;
 	}
+	gate_open();
+	count(where, CLAIM_FENCED);
+	fence_event(c, l, EVENT_FENCED, bpf_ktime_get_boot_ns(), where);
+	return key;
 }
 
 #endif

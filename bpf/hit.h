@@ -54,7 +54,7 @@ static __always_inline void hit_record(const struct lease_key *key,
 		last = &st->hit_event_ns;
 	}
 	count(where, HIT);
-	if (event_is_due(last, now, where))
+	if (event_is_due(st, last, now, where))
 		hit_event(key, l, by, now, where);
 }
 

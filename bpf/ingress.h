@@ -22,7 +22,7 @@ static __always_inline void ingress_old(const struct claimed *c,
 	count(where, CLAIM_OLD);
 	now = bpf_ktime_get_boot_ns();
 	hearing_note(&c->macs.from, parent, now);
-	if (st && event_is_due(&st->old_event_ns, now, where))
+	if (st && event_is_due(st, &st->old_event_ns, now, where))
 		fence_event(c, l, EVENT_OLD_CLAIM, now, where);
 }
 

@@ -20,7 +20,7 @@ const ProbeMark uint32 = 0x464c5031
 type Options struct {
 	// Dir holds the pins. It is created when missing and must be on a bpffs, which must outlive the process.
 	Dir string
-	// NoTCX leaves guards on a clsact qdisc, as on kernels before 6.6, which have no tcx.
+	// NoTCX leaves guards and observers on a clsact qdisc, as on kernels before 6.6, which have no tcx.
 	NoTCX bool
 }
 
@@ -132,6 +132,15 @@ func (k *Kernel) removePins() error {
 	pairs, err := k.dir.pairs()
 	if err != nil {
 		return err
+	}
+	parents, err := k.dir.observers()
+	if err != nil {
+		return err
+	}
+	for _, parent := range parents {
+		if err := k.removeObserverFilters(int(parent)); err != nil {
+			return err
+		}
 	}
 	for _, pins := range pairs {
 		if err := pins.remove(); err != nil {

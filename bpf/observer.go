@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -28,6 +29,18 @@ func (k *Kernel) attachObserver(parent int) error {
 	if err := k.describeParent(parent); err != nil {
 		return err
 	}
+	if k.noTCX.Load() {
+		return k.observeByFilters(parent)
+	}
+	err := k.observeByLinks(parent)
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		k.noTCX.Store(true)
+		return k.observeByFilters(parent)
+	}
+	return err
+}
+
+func (k *Kernel) observeByLinks(parent int) error {
 	pins := k.dir.observer(parent)
 	gone, err := pins.gone()
 	if err != nil {
@@ -123,7 +136,7 @@ func (p pinPair) first(d direction, ifindex int) (bool, error) {
 func (k *Kernel) DetachObserver(parent int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err := k.dir.observer(parent).remove()
+	err := errors.Join(k.removeObserverFilters(parent), k.dir.observer(parent).remove())
 	for _, m := range []*ebpf.Map{k.maps.Parents, k.maps.Hearing} {
 		if e := m.Delete(uint32(parent)); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
 			err = errors.Join(err, e)
@@ -144,13 +157,23 @@ func (k *Kernel) ObserversAttached() (map[int]bool, error) {
 	}
 	attached := map[int]bool{}
 	for _, parent := range parents {
-		whole := true
-		for _, d := range directions {
-			first, err := k.dir.observer(int(parent)).first(d, int(parent))
-			// A parent that cannot be asked, because it was moved away for instance, is not observed; the others are.
-			whole = whole && first && err == nil
-		}
-		attached[int(parent)] = whole
+		// A parent that cannot be asked, because it was moved away for instance, is not observed; the others are.
+		attached[int(parent)] = k.observes(int(parent))
 	}
 	return attached, nil
+}
+
+// observes tells whether both of the observer's programs are the first to see the parent's frames.
+func (k *Kernel) observes(parent int) bool {
+	if k.noTCX.Load() {
+		ids, err := firstFilters(parent)
+		return err == nil && !slices.Contains(ids[:], 0)
+	}
+	for _, d := range directions {
+		first, err := k.dir.observer(parent).first(d, parent)
+		if err != nil || !first {
+			return false
+		}
+	}
+	return true
 }

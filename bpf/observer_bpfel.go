@@ -96,6 +96,11 @@ type observerState struct {
 	ProbeEventNs uint64
 	OldEventNs   uint64
 	AckEventNs   uint64
+	Lock         struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Pad uint32
 }
 
 // Names of all BPF objects in the ELF.

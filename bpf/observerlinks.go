@@ -12,6 +12,13 @@ import (
 // number again: who finds the same ones twice knows that no frame has passed unseen in between, since whoever takes
 // the observer off, or hides frames from it, makes AttachObserver attach anew.
 func (k *Kernel) ObserverLinks(parent int) ([2]uint32, error) {
+	if k.noTCX.Load() {
+		ids, err := firstFilters(parent)
+		if err != nil {
+			return ids, fmt.Errorf("number the observer of ifindex %d: %w", parent, err)
+		}
+		return ids, nil
+	}
 	var ids [2]uint32
 	for i, d := range directions {
 		id, err := k.dir.observer(parent).link(d)

@@ -2,7 +2,8 @@ package bpf
 
 import "fmt"
 
-// reload puts this version's programs into every link that a process before has pinned and whose device lives.
+// reload puts this version's programs into every link that a process before has pinned, and into every observer's
+// filter, whose device lives.
 // A pair that was torn by a crash keeps its half; the next attach completes it.
 func (k *Kernel) reload() error {
 	slots, err := k.dir.guards()
@@ -26,6 +27,9 @@ func (k *Kernel) reload() error {
 	for _, parent := range parents {
 		load := func() (pair, error) { return k.loadObserverPair(parent) }
 		if err := reloadPair(k.dir.observer(int(parent)), load); err != nil {
+			return fmt.Errorf("reload observer of segment %d: %w", parent, err)
+		}
+		if err := k.reloadObserverFilters(int(parent)); err != nil {
 			return fmt.Errorf("reload observer of segment %d: %w", parent, err)
 		}
 	}

@@ -49,7 +49,12 @@ func newKernel(t testing.TB) *Kernel {
 
 func openKernel(t testing.TB, dir string) *Kernel {
 	t.Helper()
-	k, err := Open(Options{Dir: dir})
+	return openKernelWith(t, Options{Dir: dir})
+}
+
+func openKernelWith(t testing.TB, o Options) *Kernel {
+	t.Helper()
+	k, err := Open(o)
 	must(t, err)
 	t.Cleanup(func() {
 		if err := k.Remove(); err != nil && !errors.Is(err, os.ErrClosed) {

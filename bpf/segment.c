@@ -199,9 +199,10 @@ int state_merge(struct __sk_buff *skb)
 			       sizeof(key)))
 		return DROP;
 	st = state_of(&key);
-	if (!st || state_raise(&st->max, tokens.max) == MISSED ||
-	    state_raise(&st->acked, tokens.acked) == MISSED)
+	if (!st)
 		return DROP;
+	state_raise(st, &st->max, tokens.max);
+	state_raise(st, &st->acked, tokens.acked);
 	gate_open();
 	return PASS;
 }

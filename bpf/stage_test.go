@@ -1,4 +1,4 @@
-//go:build kernel
+//go:build kernel && !notcx
 
 package bpf
 
@@ -319,7 +319,7 @@ func TestOthersFiltersStay(t *testing.T) {
 	programs, err := r.loadGuardPair(1, r.guard().record(0))
 	must(t, err)
 	defer programs.close()
-	other := dev.filter(directions[0], 7, programs[directions[0].name].FD())
+	other := dev.filter(directions[0], guardFilter, 7, programs[directions[0].name].FD())
 	other.Name = "somebody's"
 	must(t, dev.links.FilterAdd(other))
 	must(t, r.PinGuard(r.guard()))

@@ -6,9 +6,6 @@
 #include "gate.h"
 #include "lease.h"
 
-/* Enough for every other CPU to be in our way at once, many times over. */
-#define RAISE_TRIES 64
-
 /* Times are CLOCK_BOOTTIME in nanoseconds, 0 for never. */
 struct state {
 	__u64 max;	/* greatest token of a valid claim */
@@ -18,6 +15,10 @@ struct state {
 	__u64 probe_ns, probe_by, probes;
 	/* When each sort of event was last sent, for its rate limit. */
 	__u64 hit_event_ns, probe_event_ns, old_event_ns, ack_event_ns;
+	/* Of who compares and writes; kernels before 5.12 cannot do both at
+	 * once. Last, and ignored by who reads. */
+	struct bpf_spin_lock lock;
+	__u32 pad;
 };
 
 /* Created with the lease, so that a full map cannot swallow a fence. */
@@ -36,24 +37,21 @@ static __always_inline struct state *state_of(const struct lease_key *key)
 enum raise {
 	RAISED, /* by us */
 	PASSED, /* was as great already */
-	MISSED, /* too much company; the claim is sent again anyway */
 };
 
-/* Raises *max to token; it never falls, whoever else is at it. */
-static __always_inline enum raise state_raise(__u64 *max, __u64 token)
+/* Raises one of the state's tokens; it never falls, whoever else is at it. */
+static __always_inline enum raise state_raise(struct state *st, __u64 *max,
+					      __u64 token)
 {
-	__u64 seen = *(volatile __u64 *)max;
+	enum raise raise = PASSED;
 
-	for (int i = 0; i < RAISE_TRIES; i++) {
-		__u64 old = seen;
-
-		if (old >= token)
-			return PASSED;
-		seen = __sync_val_compare_and_swap(max, old, token);
-		if (seen == old)
-			return RAISED;
+	bpf_spin_lock(&st->lock);
+	if (*max < token) {
+		*(volatile __u64 *)max = token; /* whole, for who reads */
+		raise = RAISED;
 	}
-	return MISSED;
+	bpf_spin_unlock(&st->lock);
+	return raise;
 }
 
 /*

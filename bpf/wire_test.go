@@ -25,9 +25,15 @@ type rig struct {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
+	return newRigWith(t, Options{})
+}
+
+func newRigWith(t testing.TB, o Options) *rig {
+	t.Helper()
 	w := newWire(t)
 	r := &rig{t: t, dir: bpffs(t), wire: w, node: w.plug("node"), ext: w.plug("ext")}
-	r.Kernel = openKernel(t, r.dir)
+	o.Dir = r.dir
+	r.Kernel = openKernelWith(t, o)
 	r.events = readEvents(t, r.Kernel)
 	r.parent = r.node.index("p0")
 	r.key = Key{Segment: uint32(r.parent), Addr: addr4}

@@ -1,0 +1,123 @@
+//go:build kernel
+
+package bpf
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+)
+
+// What kernels before 6.6 do, shown on every kernel.
+
+// acks tells that a claim fences the pod's address and is acknowledged.
+func (r *rig) acks(token uint64) {
+	r.t.Helper()
+	s := r.ext.socket("p0", allProtocols)
+	r.claim(s, token)
+	s.expect("ack", protocol(etherClaim))
+}
+
+// observed tells whether the parent's observer is the first in both directions, and its numbers.
+func (r *rig) observed() (attached bool, ids [2]uint32) {
+	r.t.Helper()
+	r.node.do(func() error {
+		all, err := r.ObserversAttached()
+		if err != nil {
+			return err
+		}
+		attached = all[r.parent]
+		ids, err = r.ObserverLinks(r.parent)
+		return err
+	})
+	return attached, ids
+}
+
+func TestWithoutTCXAnObserverOutlivesItsAgent(t *testing.T) {
+	r := newRigWith(t, Options{NoTCX: true})
+	attached, before := r.observed()
+	equal(t, "attached", attached, true)
+	r.observe()
+	if _, again := r.observed(); again != before {
+		t.Errorf("attached again: %v, before %v", again, before)
+	}
+	must(t, r.Close())
+	s := r.ext.socket("p0", allProtocols)
+	r.acks(200)
+	equal(t, "the zombie answers", r.answers(s), false)
+	r.Kernel = openKernelWith(t, Options{Dir: r.dir, NoTCX: true})
+	fenced, err := r.Fenced(r.key)
+	must(t, err)
+	equal(t, "fenced when the agent is back", fenced, true)
+
+	for range 2 {
+		r.node.do(func() error { return r.DetachObserver(r.parent) })
+		attached, ids := r.observed()
+		equal(t, "attached after detaching", attached, false)
+		equal(t, "numbers after detaching", ids, [2]uint32{})
+	}
+}
+
+func TestWithoutTCXAnObserverTakesTheHeadBack(t *testing.T) {
+	r := newRigWith(t, Options{NoTCX: true})
+	_, before := r.observed()
+	rude, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // nobody behind sees a frame
+	})
+	must(t, err)
+	defer rude.Close()
+	r.node.do(func() error {
+		dev, err := openParent(r.parent)
+		if err != nil {
+			return err
+		}
+		defer dev.close()
+		return dev.putFilter(dev.filter(directions[1], "rude", 77, rude.FD()))
+	})
+	attached, _ := r.observed()
+	equal(t, "attached behind another", attached, false)
+	r.observe()
+	attached, after := r.observed()
+	equal(t, "attached again", attached, true)
+	equal(t, "egress stays", after[0], before[0])
+	if after[1] == before[1] {
+		t.Error("ingress, which was hidden, has the same number")
+	}
+	r.acks(200)
+}
+
+func TestWithoutTCXAnUpgradeReplacesTheObserversPrograms(t *testing.T) {
+	r := newRigWith(t, Options{NoTCX: true})
+	_, before := r.observed()
+	r.acks(200)
+	must(t, r.Close())
+	r.node.do(func() (err error) {
+		r.Kernel, err = Open(Options{Dir: r.dir, NoTCX: true})
+		return err
+	})
+	t.Cleanup(func() { must(t, r.Close()) })
+	attached, after := r.observed()
+	equal(t, "attached", attached, true)
+	for i := range directions {
+		if before[i] == after[i] {
+			t.Errorf("%s program was not replaced", directions[i].name)
+		}
+	}
+	r.acks(300)
+}
+
+func TestWithoutTCXRemovingLeavesNoFilter(t *testing.T) {
+	r := newRigWith(t, Options{NoTCX: true})
+	r.node.do(func() error {
+		if err := r.Remove(); err != nil {
+			return err
+		}
+		return onParent(r.parent, func(_ *device, d direction, filters []netlink.Filter) error {
+			equal(t, d.name+" filters", len(filters), 0)
+			return nil
+		})
+	})
+}
