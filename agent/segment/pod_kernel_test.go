@@ -31,21 +31,36 @@ func (n *node) addPod(name string, addr netip.Addr, token uint64) *pod {
 	as := addr.As16()
 	p.mac = net.HardwareAddr{2, 0, 0, n.mac[5], byte(n.slots), as[15]}
 	n.addMacvlan(p.ns, p.mac)
-	check(t, n.kernel.AttachGuard(bpf.Guard{Slot: p.slot, Segment: n.parent, NetNS: p.ns.Path(), Interface: "eth0"}))
-	p.lease(token)
-	check(t, p.ns.SetUp("eth0", true))
-	check(t, p.ns.AddAddr("eth0", prefix(addr)))
+	p.start(token)
 	return p
 }
 
+// start guards the pod's interface, installs its lease and gives it its address.
+func (p *pod) start(token uint64) {
+	t := p.node.rig.t
+	t.Helper()
+	check(t, p.node.kernel.AttachGuard(bpf.Guard{Slot: p.slot, Segment: p.node.parent, NetNS: p.ns.Path(), Interface: "eth0"}))
+	p.lease(token)
+	check(t, p.ns.SetUp("eth0", true))
+	check(t, p.ns.AddAddr("eth0", prefix(p.addr)))
+}
+
 func (n *node) addMacvlan(to *network.Namespace, mac net.HardwareAddr) {
+	n.rig.t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.HardwareAddr = mac
+	n.addChild(to, &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
+}
+
+// addChild makes an interface on the parent the namespace's eth0.
+func (n *node) addChild(to *network.Namespace, link netlink.Link) {
 	t := n.rig.t
 	t.Helper()
 	fd := must(netns.GetFromPath(to.Path()))(t)
 	defer fd.Close()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.ParentIndex, attrs.HardwareAddr, attrs.Namespace = "eth0", n.parent, mac, netlink.NsFd(fd)
-	check(t, n.ns.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+	attrs := link.Attrs()
+	attrs.Name, attrs.ParentIndex, attrs.Namespace = "eth0", n.parent, netlink.NsFd(fd)
+	check(t, n.ns.Links().LinkAdd(link))
 }
 
 func (p *pod) key() bpf.Key { return bpf.Key{Segment: uint32(p.node.parent), Addr: p.addr} }

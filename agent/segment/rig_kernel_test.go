@@ -106,16 +106,30 @@ func isUp(t *testing.T, ns *network.Namespace, name string) bool {
 // addNode connects a node and starts its agent.
 func (r *rig) addNode(name string) *node {
 	r.t.Helper()
+	n := r.connect(name)
+	n.join("p0")
+	return n
+}
+
+// connect connects a machine that is to be a node.
+func (r *rig) connect(name string) *node {
+	r.t.Helper()
 	n := &node{rig: r, name: name, ns: r.namespace(name), pins: filepath.Join(r.bpffs, name)}
 	n.port, n.mac = r.plug(n.ns)
-	n.parent = must(n.ns.Index("p0"))(r.t)
-	n.start()
-	r.t.Cleanup(func() {
-		n.kill()
-		k := must(bpf.Open(bpf.Options{Dir: n.pins}))(r.t)
-		check(r.t, k.Remove())
-	})
 	return n
+}
+
+// join makes an interface the node's parent and starts its agent.
+func (n *node) join(parent string) {
+	t := n.rig.t
+	t.Helper()
+	n.parent = must(n.ns.Index(parent))(t)
+	n.start()
+	t.Cleanup(func() {
+		n.kill()
+		k := must(bpf.Open(bpf.Options{Dir: n.pins}))(t)
+		check(t, k.Remove())
+	})
 }
 
 // start starts the node's agent.

@@ -1,0 +1,187 @@
+//go:build kernel && guest
+
+package segment
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// What follows needs modules that not every machine has: 8021q and ipvlan.
+
+const rigVLAN = 5
+
+// addVLAN adds the subinterface p0.5 to a machine and lifts it.
+func (r *rig) addVLAN(ns *network.Namespace) string {
+	r.t.Helper()
+	const name = "p0.5"
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.ParentIndex = name, must(ns.Index("p0"))(r.t)
+	check(r.t, ns.Links().LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: rigVLAN}))
+	check(r.t, ns.SetUp(name, true))
+	eventually(r.t, name+" is up", patience, func() bool { return isUp(r.t, ns, name) })
+	return name
+}
+
+// addVLANNode connects a node whose parent is a VLAN subinterface.
+func (r *rig) addVLANNode(name string) *node {
+	r.t.Helper()
+	n := r.connect(name)
+	n.join(r.addVLAN(n.ns))
+	return n
+}
+
+// addVLANHost connects a foreign host that owns the given addresses in the VLAN.
+func (r *rig) addVLANHost(name string, addrs ...netip.Addr) *host {
+	r.t.Helper()
+	h := r.addHost(name)
+	vlan := r.addVLAN(h.ns)
+	check(r.t, h.ns.Do(func() error { // or it would answer outside of the VLAN for its address in it
+		return os.WriteFile("/proc/sys/net/ipv4/conf/all/arp_ignore", []byte("1"), 0)
+	}))
+	for _, a := range addrs {
+		check(r.t, h.ns.AddAddr(vlan, prefix(a)))
+	}
+	return h
+}
+
+var (
+	client4 = netip.MustParseAddr("10.99.0.51")
+	client6 = netip.MustParseAddr("fd99::51")
+)
+
+func TestAProbeInAVLANMeetsWhoIsInItAndNobodyElse(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addVLANNode("node1")
+		r.addHost("outside", addr)
+		equal(t, "conflict with a host outside of the VLAN", n.probe(addr, params50).Conflict, false)
+		inside := r.addVLANHost("inside", addr)
+		answer := n.probe(addr, params50)
+		equal(t, "conflict with a host in the VLAN", answer.Conflict, true)
+		equal(t, "MAC", answer.MAC.String(), inside.mac.String())
+	})
+}
+
+func TestAProbeOutsideAVLANMeetsNobodyInIt(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		r.addVLANHost("inside", addr)
+		equal(t, "conflict", n.probe(addr, params50).Conflict, false)
+	})
+}
+
+func TestAClaimInAVLANFencesAndIsAcked(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n1, n2 := r.addVLANNode("node1"), r.addVLANNode("node2")
+		client := r.addVLANHost("client", client4, client6)
+		zombie := n2.addPod("zombie", addr, 100)
+		eventually(t, "the zombie answers before the claim", patience, func() bool { return reaches(client.ns, addr) })
+
+		outside := r.addNode("node3")
+		verdict, _ := outside.verify(zombie.takeover(300))
+		equal(t, "verdict of a node outside of the VLAN", verdict, Unknown)
+		equal(t, "fenced by a claim from outside", must(n2.kernel.Fenced(zombie.key()))(t), false)
+
+		verdict, e := n1.verify(zombie.takeover(200))
+		equal(t, "verdict", verdict, Fenced)
+		equal(t, "acked by", e.AckMAC.String(), n2.mac.String())
+		equal(t, "fenced", must(n2.kernel.Fenced(zombie.key()))(t), true)
+		equal(t, "a client reaches the zombie", reachesAnew(t, client, "p0.5", addr), false)
+	})
+}
+
+// reachesAnew is reaches after the host has forgotten its neighbours.
+func reachesAnew(t *testing.T, h *host, iface string, addr netip.Addr) bool {
+	t.Helper()
+	link := must(h.ns.Links().LinkByName(iface))(t)
+	check(t, h.ns.Links().LinkSetARPOff(link)) // drops all that was learnt
+	check(t, h.ns.Links().LinkSetARPOn(link))
+	return reaches(h.ns, addr)
+}
+
+// addIPVLANPod starts a pod whose interface shares the parent's MAC.
+func (n *node) addIPVLANPod(name string, addr netip.Addr, token uint64) *pod {
+	t := n.rig.t
+	t.Helper()
+	n.slots++
+	p := &pod{node: n, ns: n.rig.namespace(name), addr: addr, slot: n.slots, mac: n.mac}
+	n.addChild(p.ns, &netlink.IPVlan{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.IPVLAN_MODE_L2})
+	p.start(token)
+	return p
+}
+
+func TestAClaimFencesAnIPVLANPodAndSparesItsSibling(t *testing.T) {
+	for name, second := range map[string]netip.Addr{"IPv4": netip.MustParseAddr("10.99.0.60"), "IPv6": netip.MustParseAddr("fd99::60")} {
+		t.Run(name, func(t *testing.T) {
+			addr := rig4
+			if second.Is6() {
+				addr = rig6
+			}
+			r := newRig(t)
+			n1, n2 := r.addNode("node1"), r.addNode("node2")
+			client := r.addHost("client", client4, client6)
+			zombie, sibling := n2.addIPVLANPod("zombie", addr, 100), n2.addIPVLANPod("sibling", second, 110)
+			for _, a := range []netip.Addr{addr, second} {
+				eventually(t, a.String()+" answers before the claim", patience, func() bool { return reaches(client.ns, a) })
+			}
+
+			verdict, e := n1.verify(zombie.takeover(200))
+			equal(t, "verdict", verdict, Fenced)
+			equal(t, "acked by", e.AckMAC.String(), n2.mac.String())
+			equal(t, "a client reaches the zombie", reachesAnew(t, client, "p0", addr), false)
+			equal(t, "the zombie reaches the client", reaches(zombie.ns, client.addr(addr)), false)
+			equal(t, "a client reaches the sibling", reachesAnew(t, client, "p0", second), true)
+			equal(t, "the sibling's slot", must(n2.kernel.Fenced(sibling.key()))(t), false)
+
+			zombie.lease(300)
+			equal(t, "a client reaches it by a newer lease", reachesAnew(t, client, "p0", addr), true)
+		})
+	}
+}
+
+// addr is the client's of the same family.
+func (h *host) addr(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return client4
+	}
+	return client6
+}
+
+func TestAProbeMeetsAnIPVLANPodOfThisNodeAndOfAnother(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n1, n2 := r.addNode("node1"), r.addNode("node2")
+		n2.addIPVLANPod("pod", addr, 100)
+		for name, n := range map[string]*node{"another node": n1, "its own node": n2} {
+			answer := n.probe(addr, params50)
+			equal(t, "conflict seen by "+name, answer.Conflict, true)
+			equal(t, "MAC seen by "+name, answer.MAC.String(), n2.mac.String())
+		}
+	})
+}
+
+// An ipvlan pod's MAC is its parent's: no guard can tell it by that, and the address alone decides.
+func TestAnIPVLANPodMayNotSpeakForItsSibling(t *testing.T) {
+	r := newRig(t)
+	n := r.addNode("node1")
+	client := r.addHost("client", client4)
+	n.addIPVLANPod("pod", rig4, 100)
+	thief := n.addIPVLANPod("thief", netip.MustParseAddr("10.99.0.60"), 110)
+	seen := startCapture(t, r.network, n.port)
+	p := must(openPort(thief.ns.Path(), "eth0"))(t)
+	defer func() { check(t, p.close()) }()
+	for _, f := range must(announceFrames(net.HardwareAddr(n.mac), rig4))(t) {
+		check(t, p.send(f))
+	}
+	equal(t, "the thief reaches the client by its own address", reaches(thief.ns, client.addr(rig4)), true)
+	equal(t, "frames for the sibling's address", len(seen.list(from(n.mac, rig4))), 0)
+}
