@@ -108,6 +108,7 @@ func forceDeleted(w world) {
 	w.pool("forced", "10.2.0.0/24")
 	pod := w.runningPod("forced-0", "n1")
 	w.bound("forced", "10.2.0.2", pod)
+	w.waitBound("forced", 1) // a controller that has not seen both says PodGone
 	deleted := time.Now()
 	w.deletePod(pod, client.GracePeriodSeconds(0))
 
