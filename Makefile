@@ -91,7 +91,7 @@ test-guest: packages ## Run the kernel's part on other kernels, in emulated mach
 	@CGO_ENABLED=0 $(GO) build -o $(guest) ./test/cmd/guest
 	@status=0; for kernel in $(KERNELS); do \
 	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
-	  CGO_ENABLED=0 $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') $(guest-packages) || status=1; \
+	  CGO_ENABLED=0 $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') $(guest-packages) || status=1; \
 	done; exit $$status
 
 # LIFECYCLES and, to see the same faults again, SEED.

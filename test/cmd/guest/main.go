@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	kernel := flags.String("kernel", "newest", "one of 5.10, 6.1, 6.12, newest")
 	modules := flags.String("modules", "macvlan,ipvlan,8021q,veth,bridge,sch_ingress,cls_bpf,nfnetlink,xfrm_user", "modules to load, by comma")
 	devices := flags.String("devices", "", "further arguments of QEMU, by space")
-	limit := flags.Duration("timeout", 10*time.Minute, "after which the guest is switched off")
+	limit := flags.Duration("timeout", 30*time.Minute, "after which the guest is switched off")
 	console := flags.Bool("console", false, "print what the kernel prints")
 	if err := flags.Parse(args); err != nil {
 		return 0, err
