@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/claim"
@@ -176,23 +177,32 @@ func TestRenewingALeaseLosesNoFence(t *testing.T) {
 func TestConcurrentClaimsLeaveTheGreatest(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
+	const rounds, workers = 2000, 2
+	// In each round all begin at the same time, so that they meet between looking and writing.
+	var begin, end [rounds]atomic.Int32
 	var wg sync.WaitGroup
-	frame := func(token uint64) []byte {
-		return signed(t, claim.Frame{Network: network, Addr: addr4, Token: token}, keyA)
-	}
-	const workers, each = 8, 500
-	for w := range uint64(workers) {
+	for w := range workers {
 		wg.Go(func() {
-			for i := range uint64(each) {
-				if _, _, err := b.observer["ingress"].Test(frame(101 + i*workers + w)); err != nil {
+			for i := range rounds {
+				f := claim.Frame{Network: network, Addr: addr4, Token: uint64(101 + i*workers + w)}
+				frame := signed(t, f, keyA)
+				for begin[i].Add(1); begin[i].Load() < workers; {
+				}
+				if _, _, err := b.observer["ingress"].Test(frame); err != nil {
 					t.Error(err)
-					return
+				}
+				if end[i].Add(1) == workers {
+					s, _, err := b.State(key(addr4))
+					if greatest := uint64(100 + (i+1)*workers); err != nil || s.MaxToken != greatest {
+						t.Errorf("round %d: max %d, %v; want %d", i, s.MaxToken, err, greatest)
+					}
+				}
+				for end[i].Load() < workers {
 				}
 			}
 		})
 	}
 	wg.Wait()
-	equal(t, "max", b.state(addr4).MaxToken, 100+workers*each)
 }
 
 func TestKeysRotateWithoutAGap(t *testing.T) {
