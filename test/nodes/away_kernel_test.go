@@ -60,6 +60,7 @@ func each(t *testing.T, sandboxes []*nodes.Sandbox, do func(*nodes.Sandbox) erro
 // lease ends, whatever became of the agent meanwhile.
 func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
 	const size = 50
+	t.Parallel()
 	c := nodes.New(t, 1)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.61")
 	n := c.Nodes[0]

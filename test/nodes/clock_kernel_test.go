@@ -34,6 +34,7 @@ const (
 // is the controller's. Addresses are given, taken and freed as ever: nothing
 // before its time, nothing long after it.
 func TestClocksThatAreAnHourOff(t *testing.T) {
+	t.Parallel()
 	c := nodes.New(t, 3)
 	ahead, behind := c.Nodes[0], c.Nodes[1]
 	check(t, errors.Join(ahead.SetClock(time.Hour), behind.SetClock(-time.Hour)))

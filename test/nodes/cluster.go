@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -91,13 +92,14 @@ func New(t testing.TB, count int) *Cluster {
 	return c
 }
 
-// build builds the programs as they are shipped.
+// build builds the programs as they are shipped. What go run has linked once it
+// finds again, where go build would link anew.
 func (c *Cluster) build() {
 	c.t.Helper()
 	root, err := thirdparty.Root()
 	c.check(err)
 	for name, pkg := range map[string]string{"agent": "agent", "controller": "controller", "fenceline": "cni"} {
-		build := exec.CommandContext(c.t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(c.bin, name), "./"+pkg)
+		build := exec.CommandContext(c.t.Context(), "go", "run", "-trimpath", "-ldflags=-s -w", "-exec=cp", "./"+pkg, filepath.Join(c.bin, name))
 		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			c.t.Fatalf("build %s: %v\n%s", name, err, out)
@@ -181,11 +183,20 @@ func (c *Cluster) Living() []*Sandbox {
 // LeasesAreLiving compares the leases with the living sandboxes, and what the
 // nodes keep. Leases in one of the states given belong to nobody.
 func (c *Cluster) LeasesAreLiving(ctx context.Context, besides ...v1alpha1.LeaseState) error {
+	return c.areLiving(ctx, c.Nodes, nil, besides)
+}
+
+// LeasesAreLiving does the same for a pool that this node alone serves.
+func (n *Node) LeasesAreLiving(ctx context.Context, pool string, besides ...v1alpha1.LeaseState) error {
+	return n.cluster.areLiving(ctx, []*Node{n}, client.MatchingFields{"spec.pool": pool}, besides)
+}
+
+func (c *Cluster) areLiving(ctx context.Context, nodes []*Node, which client.MatchingFields, besides []v1alpha1.LeaseState) error {
 	leases := &v1alpha1.IPLeaseList{}
-	if err := c.List(ctx, leases); err != nil {
+	if err := c.List(ctx, leases, which); err != nil {
 		return err
 	}
-	living := c.Living()
+	living := slices.DeleteFunc(c.Living(), func(s *Sandbox) bool { return !slices.Contains(nodes, s.node) })
 	held := map[string]*Sandbox{}
 	for _, s := range living {
 		if other := held[s.Addr.String()]; other != nil {
@@ -199,7 +210,7 @@ func (c *Cluster) LeasesAreLiving(ctx context.Context, besides ...v1alpha1.Lease
 		s := held[l.Spec.Address]
 		delete(held, l.Spec.Address)
 		switch {
-		case s == nil && !isOneOf(l.Spec.State, besides):
+		case s == nil && !slices.Contains(besides, l.Spec.State):
 			errs = append(errs, fmt.Errorf("lease %s is left: %s %s, %+v", l.Name, l.Spec.State, l.Spec.Reason, l.Spec.Holder))
 		case s != nil && (l.Spec.State != v1alpha1.StateBound || l.Spec.Holder == nil || l.Spec.Holder.ContainerID != s.ContainerID):
 			errs = append(errs, fmt.Errorf("%s lives with %s, whose lease is %s %s of %+v", s.ContainerID, s.Addr, l.Spec.State, l.Spec.Reason, l.Spec.Holder))
@@ -208,19 +219,10 @@ func (c *Cluster) LeasesAreLiving(ctx context.Context, besides ...v1alpha1.Lease
 	for addr, s := range held {
 		errs = append(errs, fmt.Errorf("%s lives with %s, which has no lease", s.ContainerID, addr))
 	}
-	for _, n := range c.Nodes {
+	for _, n := range nodes {
 		errs = append(errs, n.Leftovers(living))
 	}
 	return errors.Join(errs...)
-}
-
-func isOneOf(state v1alpha1.LeaseState, all []v1alpha1.LeaseState) bool {
-	for _, s := range all {
-		if s == state {
-			return true
-		}
-	}
-	return false
 }
 
 // Eventually waits until nothing is wrong any more.

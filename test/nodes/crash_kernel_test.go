@@ -25,6 +25,7 @@ import (
 // kubelets do, the leases are those of the living pods, nothing is left over, and
 // nobody else speaks for their addresses.
 func TestNothingIsLostWhereverADDAndDELBreakOff(t *testing.T) {
+	t.Parallel()
 	c := nodes.New(t, 1)
 	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	w := &walk{Cluster: c, n: c.Nodes[0], host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))}
@@ -76,7 +77,7 @@ func (w *walk) play(v verb, s step, f fault) {
 	if f.undone == byTheNext {
 		check(t, w.n.AwaitAgent(ctx))
 	}
-	if f.undone != byNobody && !v.isDel && !answered(s) {
+	if f.undone != byNobody && !v.isDel && !answered(v, s) {
 		w.Eventually(t, "the ADD is undone without a DEL", func() error { return w.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
 	}
 	if !sandbox.Lives() {
@@ -145,7 +146,7 @@ func (w *walk) stands(ctx context.Context, s step, sandbox *nodes.Sandbox) error
 		if guarded {
 			break
 		}
-		if s.at != nodes.CreateSent {
+		if !s.isFirstWrite() {
 			return errors.New("the interface is not guarded")
 		}
 	}

@@ -24,13 +24,18 @@ type step struct {
 // verb is a call of the plugin with its steps in order.
 type verb struct {
 	name string
-	// kept: the pod keeps its name and its address.
-	kept  bool
-	isDel bool
-	steps []step
+	// kept: the pod keeps its name and its address. warm: a Warm lease is ready.
+	kept, warm bool
+	isDel      bool
+	steps      []step
 }
 
 const none journal.Phase = ""
+
+// isFirstWrite tells whether the guard may be on its way beside.
+func (s step) isFirstWrite() bool {
+	return s.nth == 1 && (s.at == nodes.CreateSent || s.at == nodes.UpdateSent)
+}
 
 // verbs are the crash points.
 func verbs() []verb {
@@ -94,21 +99,23 @@ const (
 
 // answered tells whether the agent may believe that its answer is heard: a
 // plugin's end takes a moment to be noticed, and nothing is waited for after the
-// confirmation of a take-over.
-func answered(s step) bool {
-	return s.at == nodes.AddAnswered || s.at == nodes.Announced || s.at == nodes.UpdateDone && s.nth == 2
+// confirmation of a take-over. A Warm address is claimed after the answer.
+func answered(v verb, s step) bool {
+	return s.at == nodes.AddAnswered || s.at == nodes.Announced || s.at == nodes.UpdateDone && s.nth == 2 || v.warm && s.at == nodes.Claimed
 }
+
+const pluginKilled = "the plugin is killed"
 
 var errCut = errors.New("cut")
 
 func faults() []fault {
-	waits := func(_ verb, s step) bool { return s.at != nodes.Announced }
+	waits := func(v verb, s step) bool { return s.at != nodes.Announced && !(v.warm && s.at == nodes.Claimed) }
 	return []fault{
 		{"the agent is killed", (*nodes.Node).KillAgent, func(v verb, _ step) bool { return !v.kept || v.isDel }, byNobody},
 		{"the agent is killed and starts again before the DEL", (*nodes.Node).KillAgent, func(v verb, _ step) bool { return !v.isDel }, byTheNext},
-		{"the plugin is killed", (*nodes.Node).KillPlugins, waits, byTheAgent},
+		{pluginKilled, (*nodes.Node).KillPlugins, waits, byTheAgent},
 		{"the connection is closed", func(n *nodes.Node) error { n.CloseConnections(); return nil }, func(v verb, s step) bool {
-			return !v.kept && waits(v, s) // to the agent it is the same as the plugin's end
+			return !v.kept && !v.warm && waits(v, s) // to the agent it is the same as the plugin's end
 		}, byTheAgent},
 		{"the connection to the API server is closed", func(*nodes.Node) error { return errCut }, func(_ verb, s step) bool { return ofAPI(s) }, byTheAgent},
 	}

@@ -18,28 +18,43 @@ import (
 // Entries reads the agent's journal from outside, by container.
 func (n *Node) Entries() (map[string]journal.Entry, error) {
 	entries := map[string]journal.Entry{}
-	files, err := filepath.Glob(filepath.Join(n.state(), "journal", "*.json"))
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // forgotten meanwhile
-		}
+	// A file gets its name in time: who looks in this order misses none.
+	for _, pattern := range []string{".entry-*.new", "*.json"} {
+		files, err := filepath.Glob(filepath.Join(n.state(), "journal", pattern))
 		if err != nil {
 			return nil, err
 		}
-		lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
-		var written struct {
-			Value journal.Entry `json:"value"`
+		for _, file := range files {
+			if err := readEntry(file, entries); err != nil {
+				return nil, err
+			}
 		}
-		if err := json.Unmarshal(lines[len(lines)-1], &written); err != nil {
-			return nil, fmt.Errorf("read %s: %w", file, err)
-		}
-		entries[written.Value.ContainerID] = written.Value
 	}
 	return entries, nil
+}
+
+// readEntry adds the newest value of a file, if it holds one.
+func readEntry(file string, entries map[string]journal.Entry) error {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // forgotten or named meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	whole := data[:bytes.LastIndexByte(data, '\n')+1]
+	if len(whole) == 0 {
+		return nil // made ahead
+	}
+	lines := bytes.Split(bytes.TrimSpace(whole), []byte("\n"))
+	var written struct {
+		Value journal.Entry `json:"value"`
+	}
+	if err := json.Unmarshal(lines[len(lines)-1], &written); err != nil {
+		return fmt.Errorf("read %s: %w", file, err)
+	}
+	entries[written.Value.ContainerID] = written.Value
+	return nil
 }
 
 // Guards lists the pinned guards.

@@ -36,6 +36,7 @@ const (
 // what ended after the backup is freed. Where the operator has left out the
 // flags of the restore, everybody says so, until it is made good.
 func TestABackupOfEtcdFromBeforeAHundredAllocationsIsRestored(t *testing.T) {
+	t.Parallel()
 	c := nodes.New(t, 2)
 	r := &restore{Cluster: c, pool: c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.140"), host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))}
 	c.StartController()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -78,7 +77,7 @@ func (n *Node) NewSandbox(pod *corev1.Pod) (*Sandbox, error) {
 	c := n.cluster
 	c.mu.Lock()
 	c.made++
-	name := fmt.Sprintf("flt-%d-sandbox-%d", os.Getpid(), c.made)
+	name := fmt.Sprintf("%s-sandbox-%d", n.Namespace.Name, c.made)
 	c.mu.Unlock()
 	config, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{
 		"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q}}]}`,

@@ -1,0 +1,63 @@
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// metricsAddress is where the agent tells its metrics, in the node's namespace.
+const metricsAddress = "127.0.0.1:9474"
+
+// Stock returns the Warm leases of a pool that this node alone serves.
+func (n *Node) Stock(ctx context.Context, pool string) ([]v1alpha1.IPLease, error) {
+	leases := &v1alpha1.IPLeaseList{}
+	err := n.cluster.List(ctx, leases, client.MatchingFields{"spec.pool": pool, "spec.state": string(v1alpha1.StateWarm)})
+	return leases.Items, err
+}
+
+// Ready counts the Warm leases of a pool whose addresses the agent has proven.
+func (n *Node) Ready(ctx context.Context, pool string) (int, error) {
+	caller := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.dial}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := caller.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("read the metrics of the agent of %s: %w", n.Name, err)
+	}
+	defer response.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		return 0, fmt.Errorf("read the metrics of the agent of %s: %w", n.Name, err)
+	}
+	ready := 0
+	for _, m := range families["fenceline_warm_leases"].GetMetric() {
+		labels := map[string]string{}
+		for _, l := range m.GetLabel() {
+			labels[l.GetName()] = l.GetValue()
+		}
+		if labels["pool"] == pool && labels["condition"] == "ready" {
+			ready += int(m.GetGauge().GetValue())
+		}
+	}
+	return ready, nil
+}
+
+// dial connects to what listens in the node's namespace.
+func (n *Node) dial(ctx context.Context, network, address string) (c net.Conn, err error) {
+	err = n.Do(func() error {
+		c, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	return c, err
+}

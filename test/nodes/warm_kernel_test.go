@@ -1,0 +1,247 @@
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+const (
+	// beside is how many nodes walk at a time: to prove a Warm address takes seconds.
+	beside = 4
+	// warmSize is so small that an address which is lost is soon missed: one is kept
+	// ready, one is a pod's, and one may be that of its sandbox before.
+	warmSize = 3
+	// podsEach is more than one node's walk has pods: their names are its own.
+	podsEach = 1000
+)
+
+// bindsWarm is an ADD that finds a Warm lease ready.
+func bindsWarm() verb {
+	return verb{name: "ADD of a Warm lease", warm: true, steps: []step{
+		{"the intent is journalled", nodes.UpdateSent, 1, journal.Intent, false},
+		{"the guard enforces", nodes.UpdateSent, 1, journal.Intent, true},
+		{"the lease is bound and the agent does not know", nodes.UpdateDone, 1, journal.Intent, false},
+		{"the binding is journalled and the answer written", nodes.AddAnswered, 1, journal.Bound, true},
+		{"the address is claimed", nodes.Claimed, 1, journal.Bound, true},
+	}}
+}
+
+// stocking is a step of making a Warm lease, or of giving one up.
+type stocking struct {
+	name string
+	at   nodes.Moment
+	// scarce: the pool asks for its Warm leases.
+	scarce bool
+}
+
+func stockings() []stocking {
+	return []stocking{
+		{"a Warm lease is about to be made", nodes.CreateSent, false},
+		{"a Warm lease is made and the agent does not know", nodes.CreateDone, false},
+		{"a Warm lease is being proven", nodes.Probed, false},
+		{"a Warm lease is about to be given up", nodes.DeleteSent, true},
+		{"a Warm lease is given up and the agent does not know", nodes.DeleteDone, true},
+	}
+}
+
+// row is one thing that breaks at one step.
+type row struct {
+	name string
+	play func(*lane)
+}
+
+func warmRows() []row {
+	var rows []row
+	binds := bindsWarm()
+	for _, s := range binds.steps {
+		for _, f := range faults() {
+			if f.at(binds, s) {
+				rows = append(rows, row{fmt.Sprintf("%s, %s, %s", binds.name, s.name, f.name), func(l *lane) { l.bind(binds, s, neverSent(s, f)) }})
+			}
+		}
+	}
+	killed := fault{name: "the agent is killed", strike: (*nodes.Node).KillAgent}
+	closed := fault{name: "the connection to the API server is closed", strike: func(*nodes.Node) error { return errCut }}
+	for _, s := range stockings() {
+		for _, f := range []fault{killed, closed} {
+			at := step{at: s.at}
+			if f.name == killed.name || ofAPI(at) {
+				rows = append(rows, row{s.name + ", " + f.name, func(l *lane) { l.stock(s, neverSent(at, f)) }})
+			}
+		}
+	}
+	return rows
+}
+
+// neverSent has a call that is about to be sent never arrive.
+func neverSent(s step, f fault) fault {
+	if !isSent(s.at) {
+		return f
+	}
+	strike := f.strike
+	f.strike = func(n *nodes.Node) error { return errors.Join(strike(n), errCut) }
+	return f
+}
+
+// As TestNothingIsLostWhereverADDAndDELBreakOff, with addresses that are kept ready.
+func TestNothingIsLostWhereverAWarmLeaseBreaksOff(t *testing.T) {
+	t.Parallel()
+	c := nodes.New(t, beside)
+	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
+	all := warmRows()
+	next := make(chan row, len(all))
+	for _, r := range all {
+		next <- r
+	}
+	close(next)
+	var walking sync.WaitGroup
+	for i, n := range c.Nodes {
+		l := &lane{walk: &walk{Cluster: c, n: n, host: host, pods: i * podsEach}, pool: warmPool(t, c, n, i)}
+		walking.Go(func() {
+			for r := range next {
+				if !t.Run(r.name, func(t *testing.T) { r.play(l.in(t)) }) {
+					return // the rows share the node
+				}
+			}
+		})
+	}
+	walking.Wait()
+	if len(next) > 0 {
+		t.Errorf("%d rows were not played", len(next))
+	}
+}
+
+// warmPool makes a pool for one node, which keeps one of its addresses ready.
+func warmPool(t *testing.T, c *nodes.Cluster, n *nodes.Node, number int) *v1alpha1.IPPool {
+	t.Helper()
+	first := netip.AddrFrom4([4]byte{10, 66, 0, byte(16 + number*warmSize)})
+	pool := c.Pool("warm-"+n.Name, "10.66.0.0/24", fmt.Sprintf("%s-%s", first, first.Next()))
+	pool.Spec.Warm, pool.Spec.Parents, pool.Spec.NodeName = ptr.To[int64](1), []string{namespaces.Parent}, []string{n.Name}
+	check(t, c.Update(t.Context(), pool))
+	pool.Status.Total, pool.Status.Free, pool.Status.Agents, pool.Status.Served = warmSize, warmSize, 1, 1
+	check(t, c.Status().Update(t.Context(), pool))
+	return pool
+}
+
+// lane is the way of one node.
+type lane struct {
+	*walk
+	pool *v1alpha1.IPPool
+}
+
+func (l *lane) in(t *testing.T) *lane {
+	l.walk.in(t)
+	return l
+}
+
+// bind has one thing break while a pod is given what is ready.
+func (l *lane) bind(v verb, s step, f fault) {
+	t := l.t
+	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
+	defer cancel()
+	l.stocked(ctx)
+	pod := l.pod(ctx, false)
+	sandbox := l.broken(ctx, v, s, f, pod)
+	if f.undone == byTheNext {
+		check(t, l.n.AwaitAgent(ctx))
+	}
+	// Nothing is waited for between the binding and the answer.
+	answers := answered(v, s) || s.at == nodes.UpdateDone && f.name == pluginKilled
+	if f.undone != byNobody && !answers {
+		l.given(ctx, "the ADD is undone without a DEL")
+	}
+	if !sandbox.Lives() {
+		check(t, sandbox.End(ctx))
+	}
+	check(t, l.n.AwaitAgent(ctx))
+	if !sandbox.Lives() {
+		var err error
+		sandbox, err = l.n.Begin(ctx, pod)
+		check(t, err)
+	}
+	l.given(ctx, "the leases are those of the living")
+	l.speaksAlone(ctx, sandbox)
+	check(t, sandbox.End(ctx))
+	check(t, l.ForgetPod(ctx, pod))
+	l.given(ctx, "all is given back")
+}
+
+// stock has one thing break while a Warm lease is made or given up.
+func (l *lane) stock(s stocking, f fault) {
+	t := l.t
+	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
+	defer cancel()
+	l.settle(ctx, !s.scarce)
+	met := l.n.At(s.at, 1, func() error { return f.strike(l.n) })
+	l.ask(ctx, s.scarce)
+	select {
+	case <-met:
+	case <-ctx.Done():
+		t.Fatal("the step has not come")
+	}
+	check(t, l.n.AwaitAgent(ctx))
+	l.settle(ctx, s.scarce)
+	l.settle(ctx, false)
+	sandbox, err := l.n.Begin(ctx, l.pod(ctx, false))
+	check(t, err)
+	l.given(ctx, "the leases are those of the living")
+	l.speaksAlone(ctx, sandbox)
+	check(t, sandbox.End(ctx))
+	check(t, l.ForgetPod(ctx, sandbox.Pod))
+	l.given(ctx, "all is given back")
+}
+
+// given waits until the leases are those of the living, and Warm ones.
+func (l *lane) given(ctx context.Context, what string) {
+	l.t.Helper()
+	l.Eventually(l.t, what, func() error { return l.n.LeasesAreLiving(ctx, l.pool.Name, v1alpha1.StateWarm) })
+}
+
+// settle asks for Warm leases or lets them be, and waits until it is so.
+func (l *lane) settle(ctx context.Context, scarce bool) {
+	l.t.Helper()
+	l.ask(ctx, scarce)
+	if !scarce {
+		l.stocked(ctx)
+		return
+	}
+	l.Eventually(l.t, "every Warm lease is given up", func() error { return l.n.LeasesAreLiving(ctx, l.pool.Name) })
+}
+
+// ask says whether the pool asks for its Warm leases.
+func (l *lane) ask(ctx context.Context, scarce bool) {
+	l.t.Helper()
+	check(l.t, l.Get(ctx, client.ObjectKeyFromObject(l.pool), l.pool))
+	l.pool.Status.Scarce = scarce
+	check(l.t, l.Status().Update(ctx, l.pool))
+}
+
+// stocked waits until there is one Warm lease, and it is ready.
+func (l *lane) stocked(ctx context.Context) {
+	l.t.Helper()
+	l.Eventually(l.t, "one address is ready", func() error {
+		stock, err := l.n.Stock(ctx, l.pool.Name)
+		if err != nil {
+			return err
+		}
+		ready, err := l.n.Ready(ctx, l.pool.Name)
+		if err == nil && (len(stock) != 1 || ready != 1) {
+			err = fmt.Errorf("there are %d Warm leases, %d are ready", len(stock), ready)
+		}
+		return err
+	})
+}
