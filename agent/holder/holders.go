@@ -35,6 +35,7 @@ type Kernel interface {
 	GuardAttached(slot uint32) (bool, error)
 	SweepGuards() ([]uint32, error)
 	KillSlot(slot uint32) error
+	SlotDead(slot uint32) (bool, error)
 	InstallLease(bpf.Key, bpf.Lease) error
 	RemoveLease(bpf.Key) error
 	Lease(bpf.Key) (bpf.Lease, bool, error)

@@ -64,8 +64,8 @@ func (k *memKernel) StageGuard(g bpf.Guard) error {
 	case pinned && on != device && !k.gone[on]:
 		return bpf.ErrPinned
 	}
+	// A slot that was killed stays dead until it is detached.
 	k.guards[g.Slot] = device
-	delete(k.dead, g.Slot)
 	return nil
 }
 
@@ -105,6 +105,12 @@ func (k *memKernel) KillSlot(slot uint32) error {
 	}
 	k.dead[slot] = true
 	return nil
+}
+
+func (k *memKernel) SlotDead(slot uint32) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.dead[slot], nil
 }
 
 func (k *memKernel) InstallLease(key bpf.Key, l bpf.Lease) error {

@@ -32,9 +32,29 @@ func (h *Holders) Restore() error {
 		if l.Slot != 0 && !known[l.Slot] {
 			h.slots.keep(l.Slot)
 			h.slots.leave(l.Slot)
+			known[l.Slot] = true
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, h.leaveDead(known))...)
+}
+
+// leaveDead keeps slots from new pods that were killed and that nothing else
+// tells of: what spoke by one may live, and whoever got one would be mute.
+func (h *Holders) leaveDead(known map[uint32]bool) error {
+	for slot := uint32(firstSlot); slot <= bpf.MaxSlot; slot++ {
+		if known[slot] {
+			continue
+		}
+		dead, err := h.Kernel.SlotDead(slot)
+		if err != nil {
+			return fmt.Errorf("look for slots that were killed: %w", err)
+		}
+		if dead {
+			h.slots.keep(slot)
+			h.slots.leave(slot)
+		}
+	}
+	return nil
 }
 
 // restore takes up one entry of this session.

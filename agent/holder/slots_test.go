@@ -76,6 +76,32 @@ func TestASweepWaitsForTheDevice(t *testing.T) {
 	}
 }
 
+// A new pod would be as mute as the old one, whose address the kernel may have
+// under another slot, or watch for a Warm lease.
+func TestASlotThatWasKilledIsNobodysUntilItIsSweptAlsoAfterARestart(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+	old := r.pod("old", "u1")
+	r.add(old)
+	slot := r.slotOf(old)
+	r.del(old)
+	if err := r.kernel.RemoveLease(key("10.0.0.2")); err != nil {
+		t.Fatal(err)
+	}
+	r.kernel.unplug(old.NetNS, old.Interface)
+	r.restart()
+	young := r.pod("new", "u2")
+	addr := r.add(young)[0]
+	if r.slotOf(young) == slot || !r.speaks(young, addr) {
+		t.Errorf("the pod got slot %d, which was killed", slot)
+	}
+	if err := r.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if dead, _ := r.kernel.SlotDead(slot); dead || r.slots.used[slot] {
+		t.Error("the slot was not given back")
+	}
+}
+
 func TestASweepLeavesTheLeaseOfANewHolder(t *testing.T) {
 	r := newRig(t, v4("10.0.0.2"))
 	old := r.pod("old", "u1")

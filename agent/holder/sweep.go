@@ -75,6 +75,10 @@ func (h *Holders) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 			return err
 		}
 	}
+	// What is left of it is that it was killed.
+	if err := h.Kernel.DetachGuard(slot); err != nil {
+		return fmt.Errorf("detach the guard of slot %d: %w", slot, err)
+	}
 	h.slots.free(slot)
 	return nil
 }
