@@ -175,7 +175,7 @@ type LeaseRetention struct {
 
 // IPLeaseSpec is all of a lease: there is no status, so that every transition is one write.
 //
-// +kubebuilder:validation:XValidation:rule="self.state == 'Quarantined' ? self.?reason.orValue('').size() > 0 : (self.state == 'Retained' || self.?nodeName.orValue('').size() > 0) && (self.state == 'Warm' || (self.?holder.?__namespace__.hasValue() && self.?holder.?pod.hasValue()))",messageExpression="self.state == 'Quarantined' ? 'reason must be set in state Quarantined' : self.state != 'Retained' && self.?nodeName.orValue('').size() == 0 ? 'nodeName must be set in state ' + self.state : 'holder must name namespace and pod in state ' + self.state"
+// +kubebuilder:validation:XValidation:rule=`self.state == 'Quarantined' ? self.?reason.orValue("").size() > 0 : (self.state == 'Retained' || self.?nodeName.orValue("").size() > 0) && (self.state == 'Warm' || (self.?holder.?__namespace__.hasValue() && self.?holder.?pod.hasValue()))`,messageExpression=`self.state == 'Quarantined' ? 'reason must be set in state Quarantined' : self.state != 'Retained' && self.?nodeName.orValue("").size() == 0 ? 'nodeName must be set in state ' + self.state : 'holder must name namespace and pod in state ' + self.state`
 type IPLeaseSpec struct {
 	// address in canonical text form (RFC 5952 for IPv6). Immutable, tied to the name.
 	// +kubebuilder:validation:MinLength=1

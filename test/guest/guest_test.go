@@ -86,7 +86,7 @@ func TestTheInitrdHasEachDirectoryOnceAndBeforeWhatIsInIt(t *testing.T) {
 	var names []string
 	for r := cpio.NewReader(bytes.NewReader(data)); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
