@@ -125,7 +125,10 @@ func (e *env) testLeasesRefused(t *testing.T) {
 		"the previous MAC is none":                 {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Previous = &v1alpha1.PreviousHolder{MAC: "x"} })), "spec.previous.mac in body should match"},
 		"the conflicting MAC is none":              {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Conflict = &v1alpha1.Conflict{MAC: "x"} })), "spec.conflict.mac in body should match"},
 		"a conflict of an unknown source":          {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Conflict = &v1alpha1.Conflict{Source: "rumour"} })), `spec.conflict.source: Unsupported value: "rumour"`},
-		"an unknown retention":                     {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Retention = &v1alpha1.LeaseRetention{Policy: "Never"} })), `spec.retention.policy: Unsupported value: "Never"`},
+		"a negative retention": {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) {
+			s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainFor, Duration: &metav1.Duration{Duration: -time.Hour}}
+		})), "spec.retention.duration in body should match"},
+		"an unknown retention": {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Retention = &v1alpha1.LeaseRetention{Policy: "Never"} })), `spec.retention.policy: Unsupported value: "Never"`},
 		"a duration of a retention without end": {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) {
 			s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever, Duration: &metav1.Duration{Duration: time.Hour}}
 		})), "duration belongs to policy For, and to no other"},
