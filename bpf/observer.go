@@ -132,7 +132,8 @@ func (p pinPair) first(d direction, ifindex int) (bool, error) {
 	return len(chain.Programs) > 0 && chain.Programs[0].ID == info.Program, nil
 }
 
-// DetachObserver takes the observer off; a parent without one, or gone, is no error.
+// DetachObserver takes the observer off a parent in the calling thread's network namespace; one without an observer,
+// or gone, is no error.
 func (k *Kernel) DetachObserver(parent int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

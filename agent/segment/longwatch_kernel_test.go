@@ -126,6 +126,12 @@ func TestALostCarrierVoidsTheProofHoweverShort(t *testing.T) {
 	n.proveAgain(w, DoubtCarrier)
 }
 
+// detachObserver is called on the node, as its filters are where tcx is missing.
+func (n *node) detachObserver() {
+	n.rig.t.Helper()
+	check(n.rig.t, n.ns.Do(func() error { return n.kernel.DetachObserver(n.parent) }))
+}
+
 func TestAnObserverThatWasAwayVoidsTheProof(t *testing.T) {
 	r := newRig(t)
 	n := r.addNode("node1")
@@ -136,14 +142,14 @@ func TestAnObserverThatWasAwayVoidsTheProof(t *testing.T) {
 	}))
 	equal(t, "doubt after an ADD", n.doubt(w), DoubtNone)
 
-	check(t, n.kernel.DetachObserver(n.parent))
+	n.detachObserver()
 	equal(t, "doubt without the observer", n.doubt(w), DoubtObserver)
 	check(t, n.ns.Do(func() error {
 		_, err := n.set.Open(n.parent)
 		return err
 	}))
 	n.proveAgain(w, DoubtNone)
-	check(t, n.kernel.DetachObserver(n.parent))
+	n.detachObserver()
 	check(t, n.ns.Do(func() error {
 		_, err := n.set.Open(n.parent)
 		return err

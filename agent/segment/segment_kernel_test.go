@@ -232,7 +232,7 @@ func TestVerdictOfADeafNodeIsUnknownUntilTheSegmentHeals(t *testing.T) {
 	verdict, _ = n1.verify(zombie.takeover(200))
 	equal(t, "verdict after healing", verdict, Fenced)
 
-	check(t, n1.kernel.DetachObserver(n1.parent))
+	n1.detachObserver()
 	verdict, _ = n1.verify(zombie.takeover(200))
 	equal(t, "R2: verdict without observer", verdict, Unknown)
 }
