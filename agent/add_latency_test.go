@@ -23,7 +23,7 @@ import (
 
 // addPace is how far ADDs are apart, as those of a node's pods usually are. The
 // tail of one, above all the move of its guard, is over before the next.
-const addPace = 120 * time.Millisecond
+const addPace = 200 * time.Millisecond
 
 // addPools differ in what an ADD waits for. Off leaves out more than the probe;
 // what the probe alone costs is between Off and Observe.
