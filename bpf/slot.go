@@ -16,7 +16,7 @@ const (
 )
 
 // KillSlot makes the slot's guard drop every frame from now on, in both directions, and the parent's observer what
-// gets around the guard. It holds until StageGuard gives the slot to somebody.
+// gets around the guard. It holds until the guard is detached.
 func (k *Kernel) KillSlot(slot uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -41,7 +41,7 @@ func (k *Kernel) killSlot(slot uint32) error {
 	return k.openGate()
 }
 
-// SlotDead reports whether the slot was killed and not given away again.
+// SlotDead reports whether the slot was killed and its guard not detached since.
 func (k *Kernel) SlotDead(slot uint32) (bool, error) {
 	if err := checkSlot(slot); err != nil {
 		return false, fmt.Errorf("slot %d: %w", slot, err)

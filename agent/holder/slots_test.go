@@ -102,6 +102,26 @@ func TestASlotThatWasKilledIsNobodysUntilItIsSweptAlsoAfterARestart(t *testing.T
 	}
 }
 
+// Its device may live: the process that knew has ended, and its pin never came.
+func TestASlotThatWasKilledStaysDeadWhereNobodyKnowsItsDevice(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+	old := r.pod("old", "u1")
+	r.add(old)
+	slot := r.slotOf(old)
+	r.del(old)
+	delete(r.kernel.guards, slot)
+	r.restart()
+	if err := r.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if dead, _ := r.kernel.SlotDead(slot); !dead || !r.slots.used[slot] {
+		t.Errorf("dead %v, kept from others %v", dead, r.slots.used[slot])
+	}
+	if _, ok := r.kernel.leases[key("10.0.0.2")]; !ok {
+		t.Error("the parent's observer does not know any more whose address it was")
+	}
+}
+
 func TestASweepLeavesTheLeaseOfANewHolder(t *testing.T) {
 	r := newRig(t, v4("10.0.0.2"))
 	old := r.pod("old", "u1")

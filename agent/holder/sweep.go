@@ -61,10 +61,16 @@ func (h *Holders) Sweep() error {
 	return errors.Join(errs...)
 }
 
-// sweepSlot frees a slot, unless its device still lives and may try to speak.
+// sweepSlot frees a slot, unless its device still lives and may try to speak. One
+// that was killed is so marked until SweepGuards has seen its device gone: to wipe
+// the mark would let a device speak whose guard was torn, or which was guarded by a
+// process before and whose pin never came; to give the slot away would mute a pod.
 func (h *Holders) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 	attached, err := h.Kernel.GuardAttached(slot)
 	if err != nil || attached {
+		return err
+	}
+	if dead, err := h.Kernel.SlotDead(slot); err != nil || dead {
 		return err
 	}
 	for key, l := range leases {
@@ -74,10 +80,6 @@ func (h *Holders) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 		if err := h.uninstall(key, slot); err != nil {
 			return err
 		}
-	}
-	// What is left of it is that it was killed.
-	if err := h.Kernel.DetachGuard(slot); err != nil {
-		return fmt.Errorf("detach the guard of slot %d: %w", slot, err)
 	}
 	h.slots.free(slot)
 	return nil
