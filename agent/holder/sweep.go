@@ -70,9 +70,6 @@ func (h *Holders) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 	if err != nil || attached {
 		return err
 	}
-	if dead, err := h.Kernel.SlotDead(slot); err != nil || dead {
-		return err
-	}
 	for key, l := range leases {
 		if l.Slot != slot {
 			continue
@@ -80,6 +77,9 @@ func (h *Holders) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 		if err := h.uninstall(key, slot); err != nil {
 			return err
 		}
+	}
+	if dead, err := h.Kernel.SlotDead(slot); err != nil || dead {
+		return err
 	}
 	h.slots.free(slot)
 	return nil
