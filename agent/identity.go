@@ -40,7 +40,7 @@ type identity struct {
 
 // identityOf is who a node is in this boot, which goes on with what its journal
 // was written in.
-func identityOf(id journal.Identity, bootID string, entries []journal.Entry) identity {
+func identityOf(id journal.Identity, bootID string, entries []*journal.Entry) identity {
 	var sessions []string
 	for _, e := range entries {
 		sessions = append(sessions, e.Session)

@@ -149,7 +149,7 @@ func TestTheEndOfTheAgentEndsTheAsking(t *testing.T) {
 }
 
 func TestTheSessionGoesOnAsTheJournalSays(t *testing.T) {
-	entries := []journal.Entry{{Session: "older/boot-1"}, {Session: "older/boot-2"}}
+	entries := []*journal.Entry{{Session: "older/boot-1"}, {Session: "older/boot-2"}}
 	if got := identityOf(nodeOne, "boot-2", entries); got != (identity{session: "older/boot-2", cluster: "cluster-uid"}) {
 		t.Errorf("after the Node object was made again: %+v", got)
 	}

@@ -73,7 +73,7 @@ func (h *Holders) GC(ctx context.Context, r agentapi.GCRequest) error {
 	}
 	var errs []error
 	for _, e := range h.Journal.All() {
-		if a := attachmentOf(&e); e.Network == r.Network && !valid[a] {
+		if a := attachmentOf(e); e.Network == r.Network && !valid[a] {
 			errs = append(errs, h.letGo(ctx, a))
 		}
 	}

@@ -90,7 +90,7 @@ func TestAnAgentThatDiesAtAnyStepLeaksNothingAndFreesNothingUnproven(t *testing.
 				r.livingHoldersAreTheLeases(where)
 				// The runtime ends every sandbox, also those whose ADD failed.
 				for _, e := range r.Journal.All() {
-					r.del(agentapi.AddRequest{Attachment: agentAttachment(&e)})
+					r.del(agentapi.AddRequest{Attachment: agentAttachment(e)})
 				}
 				r.del(request)
 				r.settle()
@@ -128,7 +128,7 @@ func (r *rig) livingHoldersAreTheLeases(where string) {
 		}
 		for _, address := range e.Addresses {
 			living[address.LeaseName] = true
-			if l := r.api.leases()[address.LeaseName]; l == nil || !holds(l, thisNode, &e) || string(l.UID) != address.LeaseUID {
+			if l := r.api.leases()[address.LeaseName]; l == nil || !holds(l, thisNode, e) || string(l.UID) != address.LeaseUID {
 				r.t.Errorf("%s: %s holds %s without a lease: %+v", where, e.ContainerID, address.Addr, l)
 			}
 		}

@@ -81,7 +81,9 @@ type Journal interface {
 	Prepare() error
 	Remove(containerID, ifname string) error
 	Get(containerID, ifname string) (journal.Entry, bool)
-	All() []journal.Entry // not to be changed
+	// What All and OfPod return is not to be changed.
+	All() []*journal.Entry
+	OfPod(podUID string) []*journal.Entry
 	Rotations() map[string]netip.Addr
 	PutRotations(map[string]netip.Addr) error
 }
@@ -194,9 +196,8 @@ func (h *Holders) Wait() { h.tasks.Wait() }
 // be changed.
 func (h *Holders) Bound() iter.Seq[*journal.Entry] {
 	return func(yield func(*journal.Entry) bool) {
-		all := h.Journal.All()
-		for i := range all {
-			if e := &all[i]; e.Phase == journal.Bound && e.Session == h.Session && !yield(e) {
+		for _, e := range h.Journal.All() {
+			if e.Phase == journal.Bound && e.Session == h.Session && !yield(e) {
 				return
 			}
 		}

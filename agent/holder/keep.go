@@ -51,8 +51,8 @@ func (a *adding) hasOlderSandbox() bool {
 	if a.h.lastBoot.has(a.who.PodUID, a.who.Interface) {
 		return true
 	}
-	for _, e := range a.h.Journal.All() {
-		if e.PodUID == a.entry.PodUID && e.Interface == a.entry.Interface && e.ContainerID != a.entry.ContainerID {
+	for _, e := range a.h.Journal.OfPod(a.entry.PodUID) {
+		if e.Interface == a.entry.Interface && e.ContainerID != a.entry.ContainerID {
 			return true
 		}
 	}

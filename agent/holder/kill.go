@@ -32,10 +32,10 @@ func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
 			if address.Token == 0 {
 				// It has not spoken yet. A take-over that is under way is spared, but
 				// not the ADD of the very holder: it may be about to speak.
-				if !isHolder(&l.Spec, &e) {
+				if !isHolder(&l.Spec, e) {
 					continue
 				}
-				h.overtaken.add(attachmentOf(&e))
+				h.overtaken.add(attachmentOf(e))
 			}
 			if err := h.Kernel.KillSlot(e.Slot); err != nil {
 				return fmt.Errorf("kill slot %d, whose entry holds %s: %w", e.Slot, address.Addr, err)

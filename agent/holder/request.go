@@ -113,8 +113,8 @@ func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1
 // earlier returns the interfaces that this sandbox of the pod has already.
 func (h *Holders) earlier(podUID string, of agentapi.Attachment, pools []v1alpha1.IPPool) []ipam.Interface {
 	var found []ipam.Interface
-	for _, e := range h.Journal.All() {
-		if e.PodUID != podUID || e.ContainerID != of.ContainerID || e.Interface == of.Interface {
+	for _, e := range h.Journal.OfPod(podUID) {
+		if e.ContainerID != of.ContainerID || e.Interface == of.Interface {
 			continue
 		}
 		i := ipam.Interface{Name: e.Interface}

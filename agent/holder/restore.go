@@ -21,7 +21,7 @@ func (h *Holders) Restore() error {
 			known[e.Slot] = true
 		}
 		if e.Session == h.Session {
-			errs = append(errs, h.restore(&e))
+			errs = append(errs, h.restore(e))
 		}
 	}
 	leases, err := h.Kernel.Leases()

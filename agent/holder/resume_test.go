@@ -180,7 +180,7 @@ func TestOneCallFailsForAllWhileTheAPIServerIsAway(t *testing.T) {
 	}
 	r.restart()
 	for _, e := range r.Journal.All() {
-		r.pending.add(attachmentOf(&e))
+		r.pending.add(attachmentOf(e))
 	}
 	r.api.setAway(true)
 	before := r.api.calls["get"]

@@ -171,7 +171,7 @@ func (m *machine) resumeAll() {
 	m.u.t.Helper()
 	m.u.eventually("the journal of "+m.name+" is resumed", func() bool {
 		for _, e := range m.Journal.All() {
-			m.pending.add(attachmentOf(&e))
+			m.pending.add(attachmentOf(e))
 		}
 		left := 0
 		check(m.u.t, m.node.Do(func() error {

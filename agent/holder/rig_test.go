@@ -129,7 +129,7 @@ func (r *rig) settle() {
 	r.t.Helper()
 	for range 20 {
 		for _, e := range r.Journal.All() {
-			r.pending.add(attachmentOf(&e))
+			r.pending.add(attachmentOf(e))
 		}
 		if left, _ := r.resume(r.t.Context(), askTimeout); left == 0 {
 			return

@@ -314,7 +314,7 @@ func TestAPodWhoseAddressWasMadeWarmIsLeftAloneForAMoment(t *testing.T) {
 	r.api.drop(r.lease("10.0.0.2", v1alpha1.StateBound))
 	l := r.warmLease("10.0.0.2", false)
 	for _, e := range r.Journal.All() {
-		r.pending.add(attachmentOf(&e))
+		r.pending.add(attachmentOf(e))
 	}
 	if left, err := r.resume(t.Context(), askTimeout); left != 1 || !r.speaks(request, "10.0.0.2") {
 		t.Fatalf("%d entries left (%v), the pod speaks: %v", left, err, r.speaks(request, "10.0.0.2"))

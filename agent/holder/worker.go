@@ -33,7 +33,7 @@ func (h *Holders) Changed(name string) {
 	for _, e := range h.Journal.All() {
 		for _, address := range e.Addresses {
 			if address.LeaseName == name {
-				h.pending.add(attachmentOf(&e))
+				h.pending.add(attachmentOf(e))
 			}
 		}
 	}
@@ -42,7 +42,7 @@ func (h *Holders) Changed(name string) {
 // LookAgain has every lease looked at, when there is reason to trust no watch.
 func (h *Holders) LookAgain() {
 	for _, e := range h.Journal.All() {
-		h.pending.add(attachmentOf(&e))
+		h.pending.add(attachmentOf(e))
 	}
 }
 
@@ -113,11 +113,11 @@ func (h *Holders) resume(ctx context.Context, patience time.Duration) (left int,
 	todo := h.pending.take()
 	away := false
 	entries := slices.Clone(h.Journal.All())
-	slices.SortStableFunc(entries, func(a, b journal.Entry) int {
+	slices.SortStableFunc(entries, func(a, b *journal.Entry) int {
 		return cmp.Compare(worth(a.Phase), worth(b.Phase))
 	})
 	for _, e := range entries {
-		a := attachmentOf(&e)
+		a := attachmentOf(e)
 		if !todo[a] {
 			continue
 		}
@@ -140,8 +140,8 @@ func (h *Holders) resume(ctx context.Context, patience time.Duration) (left int,
 // suspect makes pending what the cache does not show as ours.
 func (h *Holders) suspect(ctx context.Context) {
 	for _, e := range h.Journal.All() {
-		if e.Phase != journal.Bound || e.Session != h.Session || !h.looksHeld(ctx, &e) {
-			h.pending.add(attachmentOf(&e))
+		if e.Phase != journal.Bound || e.Session != h.Session || !h.looksHeld(ctx, e) {
+			h.pending.add(attachmentOf(e))
 		}
 	}
 }

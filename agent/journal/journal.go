@@ -34,10 +34,10 @@ type Journal struct {
 	spares  spares
 
 	mu      sync.RWMutex
-	entries map[key]Entry
-	// sorted are the entries in the order of All. It is replaced, never changed:
-	// each ADD reads it several times.
-	sorted []Entry
+	entries map[key]*Entry
+	// sorted are the entries in the order of All. It is replaced, never changed,
+	// and so is an entry: an ADD, which writes several, copies none of the others.
+	sorted []*Entry
 	// extended counts the values that were added to a file.
 	extended map[key]int
 	// unnamed are the files, open still, of entries that began in a spare one.
@@ -61,7 +61,7 @@ func Open(dir string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]Entry{}, extended: map[key]int{}, unnamed: map[key]*os.File{}}
+	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]*Entry{}, extended: map[key]int{}, unnamed: map[key]*os.File{}}
 	if err := errors.Join(j.readEntries(), j.readRotations(), j.readIdentity(), j.readPairs()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open journal: %w", err), lock.Close())
 	}
@@ -107,7 +107,7 @@ func (j *Journal) Put(e Entry) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.remember(k, e)
+	j.remember(k, &e)
 	return nil
 }
 
@@ -188,20 +188,34 @@ func (j *Journal) removeFile(k key, path string) error {
 func (j *Journal) Get(containerID, ifname string) (Entry, bool) {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	e, ok := j.entries[key{containerID, ifname}]
-	return e, ok
+	if e, ok := j.entries[key{containerID, ifname}]; ok {
+		return *e, true
+	}
+	return Entry{}, false
 }
 
 // All returns all entries, oldest first. The caller must not change them.
-func (j *Journal) All() []Entry {
+func (j *Journal) All() []*Entry {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	return j.sorted
 }
 
+// OfPod returns the entries of a pod's interfaces, oldest first. The caller must
+// not change them.
+func (j *Journal) OfPod(podUID string) []*Entry {
+	var found []*Entry
+	for _, e := range j.All() {
+		if e.PodUID == podUID {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
 // remember and forget keep the entries and their order; the caller holds mu, or
 // nobody else has the journal yet.
-func (j *Journal) remember(k key, e Entry) {
+func (j *Journal) remember(k key, e *Entry) {
 	others := j.without(k)
 	at, _ := slices.BinarySearchFunc(others, e, byAge)
 	j.sorted = slices.Insert(others, at, e)
@@ -214,8 +228,8 @@ func (j *Journal) forget(k key) {
 }
 
 // without copies the others in their order, with room for one more.
-func (j *Journal) without(k key) []Entry {
-	others := make([]Entry, 0, len(j.sorted)+1)
+func (j *Journal) without(k key) []*Entry {
+	others := make([]*Entry, 0, len(j.sorted)+1)
 	e, ok := j.entries[k]
 	if !ok {
 		return append(others, j.sorted...)
@@ -224,7 +238,7 @@ func (j *Journal) without(k key) []Entry {
 	return append(append(others, j.sorted[:at]...), j.sorted[at+1:]...)
 }
 
-func byAge(a, b Entry) int {
+func byAge(a, b *Entry) int {
 	return cmp.Or(a.Created.Compare(b.Created),
 		strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.Interface, b.Interface))
 }

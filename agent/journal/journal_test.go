@@ -70,11 +70,53 @@ func TestEntriesSurviveARestart(t *testing.T) {
 	}
 
 	j = reopen(t, j, dir)
-	if diff := cmp.Diff([]Entry{second, first}, j.All(), compareAddr); diff != "" {
+	if diff := cmp.Diff([]*Entry{&second, &first}, j.All(), compareAddr); diff != "" {
 		t.Errorf("entries, oldest first (-want +got):\n%s", diff)
 	}
 	if _, ok := j.Get("ccc", "eth0"); ok {
 		t.Error("a removed entry came back")
+	}
+}
+
+func TestAllIsOfOneMoment(t *testing.T) {
+	j := open(t, t.TempDir())
+	first, changed, second := entry("aaa"), entry("aaa"), entry("bbb")
+	changed.Phase = Releasing
+	put(t, j, first)
+	before := j.All()
+	put(t, j, changed)
+	put(t, j, second)
+	after := j.All()
+	if err := j.Remove("aaa", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]*Entry{&first}, before, compareAddr); diff != "" {
+		t.Errorf("before the changes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]*Entry{&changed, &second}, after, compareAddr); diff != "" {
+		t.Errorf("before the removal (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]*Entry{&second}, j.All(), compareAddr); diff != "" {
+		t.Errorf("in the end (-want +got):\n%s", diff)
+	}
+}
+
+func TestThePodOfEntries(t *testing.T) {
+	j := open(t, t.TempDir())
+	second, first, other := entry("aaa"), entry("bbb"), entry("ccc")
+	first.Created = second.Created.Add(-time.Second)
+	other.PodUID = "another"
+	for _, e := range []Entry{second, first, other} {
+		put(t, j, e)
+	}
+	if diff := cmp.Diff([]*Entry{&first, &second}, j.OfPod(first.PodUID), compareAddr); diff != "" {
+		t.Errorf("oldest first (-want +got):\n%s", diff)
+	}
+	if err := j.Remove("aaa", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if got := j.OfPod(first.PodUID); len(got) != 1 || got[0].ContainerID != "bbb" {
+		t.Errorf("after the removal: %v", got)
 	}
 }
 

@@ -76,7 +76,7 @@ func (j *Journal) readEntries() error {
 			}
 			continue
 		}
-		j.remember(key{e.ContainerID, e.Interface}, e)
+		j.remember(key{e.ContainerID, e.Interface}, &e)
 	}
 	return nil
 }
