@@ -86,11 +86,12 @@ type buildPlan struct {
 	digest  string // of everything that decides the result
 	target  string // argument of go build
 	binary  string // name of the only binary; "" for all tools
+	tags    string
 	ldflags string
 }
 
 func (b *Builder) plan(c Component) (buildPlan, error) {
-	p := buildPlan{source: filepath.Join(b.Modules, c.Name), target: "tool", binary: c.Binary}
+	p := buildPlan{source: filepath.Join(b.Modules, c.Name), target: "tool", binary: c.Binary, tags: c.Tags}
 	gomod, err := os.ReadFile(filepath.Join(p.source, "go.mod"))
 	if err != nil {
 		return p, err
@@ -111,7 +112,11 @@ func (b *Builder) plan(c Component) (buildPlan, error) {
 	}
 	p.dir = filepath.Join(b.Cache, c.Name+"-"+p.version+"-"+runtime.Version())
 	sum := sha256.New()
-	for _, part := range []string{string(gomod), string(gosum), p.target, p.binary, p.ldflags} {
+	parts := []string{string(gomod), string(gosum), p.target, p.binary, p.ldflags}
+	if p.tags != "" {
+		parts = append(parts, p.tags)
+	}
+	for _, part := range parts {
 		fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}
 	p.digest = hex.EncodeToString(sum.Sum(nil))
@@ -139,7 +144,7 @@ func (p buildPlan) run(ctx context.Context) (err error) {
 	if p.binary != "" {
 		out = filepath.Join(work, p.binary)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", p.ldflags, "-o", out, p.target)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", p.tags, "-ldflags", p.ldflags, "-o", out, p.target)
 	cmd.Dir = p.source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly")
 	if output, err := cmd.CombinedOutput(); err != nil {
