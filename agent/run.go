@@ -177,7 +177,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	keeper := a.newKeeper(allocator)
 	a.holders = holder.New(ctx, holder.Options{
 		Node: a.node, Session: a.session, Cluster: a.cluster,
-		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
+		Cache: a.mgr.GetCache(), Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
 		Leases: a.store, Journal: a.journal, Kernel: a.kernel,
 		Allocator: allocator, Warm: keeper,
 		OpenSegment:  a.openSegment,
@@ -189,7 +189,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	})
 	verifier := verify.New(verify.Options{
 		Node: a.node, Session: a.session, Cluster: a.cluster,
-		Client: a.mgr.GetClient(), Leases: a.store, Holders: a.holders,
+		Cache: a.mgr.GetCache(), Leases: a.store, Holders: a.holders,
 		OpenSegment: a.segmentOf, OthersShare: a.othersShare,
 		Verified: a.counters.Verification, Conflict: a.counters.Conflict,
 		Events: a.events, Log: a.log, Clock: clock.RealClock{},

@@ -27,7 +27,7 @@ const freshSighting = 30 * time.Second
 // newKeeper makes the keeper of this node's Warm leases.
 func (a *agent) newKeeper(allocator *allocate.Allocator) *warm.Keeper {
 	return warm.New(warm.Options{
-		Node: a.node, Client: a.mgr.GetClient(), Leases: a.store, Allocator: allocator, Journal: a.journal,
+		Node: a.node, Cache: a.mgr.GetCache(), Leases: a.store, Allocator: allocator, Journal: a.journal,
 		Parent: parentIndex, Watch: a.watchLong, Held: a.heldHere, Sighted: a.sighted, Share: a.share,
 		// The holders are made after the keeper.
 		GiveWay: func() { a.holders.GiveWay() },

@@ -256,7 +256,7 @@ func (n noPods) Get(ctx context.Context, name types.NamespacedName, o client.Obj
 }
 
 // undeletable fails to delete.
-type undeletable struct{ client.Client }
+type undeletable struct{ client.Writer }
 
 func (undeletable) Delete(context.Context, client.Object, ...client.DeleteOption) error {
 	return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("not now"))

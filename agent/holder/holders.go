@@ -109,8 +109,9 @@ type Options struct {
 	// of the kube-system namespace.
 	Node, Session, Cluster string
 
-	// Client reads from the agent's filtered caches and writes; Reader reads past them.
-	Client client.Client
+	// Cache reads from the agent's filtered caches, Reader past them; Client writes.
+	Cache  client.Reader
+	Client client.Writer
 	Reader client.Reader
 
 	Leases    Leases

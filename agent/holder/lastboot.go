@@ -50,7 +50,7 @@ func (h *Holders) setAsideLastBoot(ctx context.Context) error {
 		return nil
 	}
 	leases := &v1alpha1.IPLeaseList{}
-	if err := h.Client.List(ctx, leases); err != nil {
+	if err := h.Cache.List(ctx, leases); err != nil {
 		return fmt.Errorf("list the leases of this node: %w", err)
 	}
 	var errs []error

@@ -28,7 +28,7 @@ func apiUID(uid string) types.UID { return types.UID(uid) }
 // the cache has is its own: nobody changes it.
 func (h *Holders) pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) {
 	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-	for _, reader := range []client.Reader{h.Client, h.Reader} {
+	for _, reader := range []client.Reader{h.Cache, h.Reader} {
 		// A new one for each: the answer of the API server would be decoded into the cache's.
 		pod := &corev1.Pod{}
 		err := reader.Get(ctx, name, pod, client.UnsafeDisableDeepCopy)
@@ -74,19 +74,19 @@ func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1
 	}
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := h.Client.Get(ctx, types.NamespacedName{Name: pod.Namespace}, ns, client.UnsafeDisableDeepCopy); err != nil {
+	if err := h.Cache.Get(ctx, types.NamespacedName{Name: pod.Namespace}, ns, client.UnsafeDisableDeepCopy); err != nil {
 		return ipam.Choice{}, unavailable(fmt.Errorf("read namespace %s: %w", pod.Namespace, err))
 	}
 	node := &corev1.Node{}
-	if err := h.Client.Get(ctx, types.NamespacedName{Name: h.Node}, node, client.UnsafeDisableDeepCopy); err != nil {
+	if err := h.Cache.Get(ctx, types.NamespacedName{Name: h.Node}, node, client.UnsafeDisableDeepCopy); err != nil {
 		return ipam.Choice{}, unavailable(fmt.Errorf("read node %s: %w", h.Node, err))
 	}
 	pools := &v1alpha1.IPPoolList{}
-	if err := h.Client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+	if err := h.Cache.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return ipam.Choice{}, unavailable(fmt.Errorf("list pools: %w", err))
 	}
 	reservations := &v1alpha1.ReservedIPList{}
-	if err := h.Client.List(ctx, reservations, client.UnsafeDisableDeepCopy); err != nil {
+	if err := h.Cache.List(ctx, reservations, client.UnsafeDisableDeepCopy); err != nil {
 		return ipam.Choice{}, unavailable(fmt.Errorf("list reservations: %w", err))
 	}
 	choice, err := ipam.ChoosePools(ipam.Request{

@@ -14,7 +14,7 @@ import (
 
 // podCache hands out what it holds, as a cache does that is asked not to copy.
 type podCache struct {
-	client.Client
+	client.Reader
 	pod corev1.Pod
 }
 
@@ -37,7 +37,7 @@ func TestTheAPIServersPodLeavesTheCachesAsItIs(t *testing.T) {
 	cached := &podCache{}
 	cached.pod.UID, cached.pod.Labels = "old", map[string]string{"app": "web"}
 	h := &Holders{Options: Options{
-		Client: cached,
+		Cache:  cached,
 		Reader: podServer{answer: `{"metadata":{"uid":"new","labels":{"app":"db","more":"yes"}}}`},
 	}}
 	pod, err := h.pod(t.Context(), agentapi.Pod{Namespace: "shop", Name: "web-0", UID: "new"})

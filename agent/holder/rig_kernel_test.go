@@ -122,7 +122,7 @@ func (m *machine) start() {
 	store := lease.NewStore(lease.Options{Client: api, Reader: api, Node: m.name, Session: session, Clock: clock.RealClock{}})
 	ctx, cancel := context.WithCancel(context.Background())
 	m.Holders = New(ctx, Options{
-		Node: m.name, Session: session, Cluster: "cluster", Client: api, Reader: api, Leases: store,
+		Node: m.name, Session: session, Cluster: "cluster", Cache: api, Client: api, Reader: api, Leases: store,
 		Allocator: allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{
 			"v4": netip.MustParseAddr("10.0.0.1"),
 		}}),

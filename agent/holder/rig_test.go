@@ -84,7 +84,7 @@ func (r *rig) start() {
 	store := lease.NewStore(lease.Options{Client: api, Reader: api, Node: thisNode, Session: r.session, Clock: clock.RealClock{}})
 	r.Holders = New(r.t.Context(), Options{
 		Node: thisNode, Session: r.session, Cluster: "cluster",
-		Client: api, Reader: api, Leases: store,
+		Cache: api, Client: api, Reader: api, Leases: store,
 		// The rotation begins at .2, so that tests know who gets what.
 		Allocator: allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{
 			"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1"),

@@ -19,7 +19,7 @@ import (
 // to the worker.
 func (h *Holders) freeWithoutEntry(ctx context.Context) error {
 	leases := &v1alpha1.IPLeaseList{}
-	if err := h.Client.List(ctx, leases); err != nil {
+	if err := h.Cache.List(ctx, leases); err != nil {
 		return fmt.Errorf("list the leases of this node: %w", err)
 	}
 	var errs []error

@@ -149,7 +149,7 @@ func (h *Holders) suspect(ctx context.Context) {
 func (h *Holders) looksHeld(ctx context.Context, e *journal.Entry) bool {
 	for _, address := range e.Addresses {
 		l := &v1alpha1.IPLease{}
-		err := h.Client.Get(ctx, clientKey(address.LeaseName), l)
+		err := h.Cache.Get(ctx, clientKey(address.LeaseName), l)
 		if err != nil || !holds(l, h.Node, e) || l.Spec.Session != h.Session || string(l.UID) != address.LeaseUID ||
 			lease.IsBehind(l, address.Token) {
 			return false

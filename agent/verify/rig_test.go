@@ -52,7 +52,7 @@ func newRig(t *testing.T, l *v1alpha1.IPLease) *rig {
 	r := &rig{t: t, clock: clocktesting.NewFakeClock(start), lease: l, events: events.NewFakeRecorder(100),
 		pool: &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}}, before: func() {}}
 	r.Verifier = New(Options{
-		Node: "n1", Session: "node-uid/boot-id", Cluster: "cluster", Client: memory{rig: r}, Leases: memory{rig: r}, Holders: memory{rig: r},
+		Node: "n1", Session: "node-uid/boot-id", Cluster: "cluster", Cache: memory{rig: r}, Leases: memory{rig: r}, Holders: memory{rig: r},
 		OpenSegment: func(_ *v1alpha1.IPPool, parent string) (Segment, bool, error) {
 			r.parent = parent
 			return memory{rig: r}, r.guessed, r.opened

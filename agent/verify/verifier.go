@@ -49,8 +49,8 @@ type Options struct {
 	// the kube-system namespace.
 	Node, Session, Cluster string
 
-	// Client reads from the cache.
-	Client  client.Client
+	// Cache reads from the agent's filtered caches.
+	Cache   client.Reader
 	Leases  Leases
 	Holders Holders
 	// OpenSegment returns the segment on which this node reaches a pool's
@@ -92,7 +92,7 @@ func New(o Options) *Verifier { return &Verifier{Options: o, tries: map[string]a
 // Reconcile verifies one lease, if it is Quarantined and assigned to this node.
 func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	cached := &v1alpha1.IPLease{}
-	if err := v.Client.Get(ctx, r.NamespacedName, cached); err != nil {
+	if err := v.Cache.Get(ctx, r.NamespacedName, cached); err != nil {
 		v.forget(r.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -134,7 +134,7 @@ func (v *Verifier) mine(l *v1alpha1.IPLease) bool {
 // verify looks for proof and settles the lease by what it finds.
 func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (reconcile.Result, error) {
 	pool := &v1alpha1.IPPool{}
-	err := v.Client.Get(ctx, client.ObjectKey{Name: l.Spec.Pool}, pool)
+	err := v.Cache.Get(ctx, client.ObjectKey{Name: l.Spec.Pool}, pool)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return reconcile.Result{}, err
 	}

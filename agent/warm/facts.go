@@ -31,13 +31,13 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 		candidates: map[string]ipam.Candidate{}, leases: map[string]*v1alpha1.IPLease{},
 	}
 	node := &corev1.Node{}
-	if err := k.Client.Get(ctx, client.ObjectKey{Name: k.Node}, node); err != nil {
+	if err := k.Cache.Get(ctx, client.ObjectKey{Name: k.Node}, node); err != nil {
 		return v, fmt.Errorf("read node %s: %w", k.Node, err)
 	}
 	v.facts.Cordoned, v.facts.Down = node.Spec.Unschedulable, isDown(node)
 	reservations, pools, leases := &v1alpha1.ReservedIPList{}, &v1alpha1.IPPoolList{}, &v1alpha1.IPLeaseList{}
 	for _, list := range []client.ObjectList{reservations, pools, leases} {
-		if err := k.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		if err := k.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return v, fmt.Errorf("list %T: %w", list, err)
 		}
 	}

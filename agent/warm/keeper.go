@@ -65,8 +65,8 @@ type Metrics interface {
 // Options of a Keeper. All are required but Timing.
 type Options struct {
 	Node string
-	// Client reads from the agent's filtered caches.
-	Client    client.Reader
+	// Cache reads from the agent's filtered caches.
+	Cache     client.Reader
 	Leases    Leases
 	Allocator Allocator
 	Journal   Journal

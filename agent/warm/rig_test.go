@@ -136,7 +136,7 @@ func (r *rig) start() { r.startIn(thisSession, r.api) }
 func (r *rig) startIn(session string, cache client.Reader) {
 	store := lease.NewStore(lease.Options{Client: r.api, Reader: r.api, Node: thisNode, Session: session, Clock: clock.RealClock{}})
 	r.keeper = New(Options{
-		Node: thisNode, Client: cache, Leases: store, Journal: r.book,
+		Node: thisNode, Cache: cache, Leases: store, Journal: r.book,
 		Allocator: allocate.New(allocate.Options{
 			Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1")},
 			Rand: func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
