@@ -173,41 +173,6 @@ func TestWarmLease(t *testing.T) {
 	}
 }
 
-func TestQuarantinedLease(t *testing.T) {
-	const gone, conflict = v1alpha1.ReasonPodGone, v1alpha1.ReasonConflict
-	reassign := Action{Kind: Reassign}
-	for _, row := range []struct {
-		name string
-		when Facts
-		then Action
-	}{
-		{"a verifier has 5 s", facts(quarantinedFor(gone, ago(4*s))), waitUntil(hence(1 * s))},
-		{"a verifier without progress for 5 s is changed", facts(quarantinedFor(gone, ago(5*s))), reassign},
-		{"the second verifier has 10 s, and so on", facts(quarantinedFor(gone, ago(4*s)), verifierAnswered("", 1)), waitUntil(hence(6 * s))},
-		{"a verifier that is not alive is changed at once", facts(quarantinedFor(gone, ago(0)), verifierDead), reassign},
-		{"a verifier whose node is gone is changed at once", facts(quarantinedFor(gone, ago(0)), verifierGone), reassign},
-		{"Unknown is an answer: another verifier after 10 s", facts(quarantinedFor(gone, ago(9*s)), verifierAnswered("hears nobody", 0)), waitUntil(hence(1 * s))},
-		{"Unknown again: the pause doubles", facts(quarantinedFor(gone, ago(10*s)), verifierAnswered("hears nobody", 2)), waitUntil(hence(30 * s))},
-		{"Unknown for ever: the pause ends at 10 min", facts(quarantinedFor(gone, ago(10*time.Minute)), verifierAnswered("hears nobody", 40)), reassign},
-		{"Unverified is verified like any other", facts(quarantinedFor(v1alpha1.ReasonUnverified, ago(5*s))), reassign},
-
-		{"the holder's node goes out of service meanwhile: the word is passed on", facts(quarantinedFor(gone, ago(0)), nodeNotReady, nodeTainted), take(v1alpha1.ReasonOutOfService)},
-		{"the holder's node is deleted meanwhile: the word is passed on", facts(quarantinedFor(gone, ago(0)), nodeGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},
-		{"the word is passed on once", facts(quarantinedFor(v1alpha1.ReasonNodeGone, ago(0)), nodeGoneSince(ago(0))), waitUntil(hence(5 * s))},
-		{"a node that could not be read is no word", facts(quarantinedFor(gone, ago(0)), nodeUnknown), waitUntil(hence(5 * s))},
-
-		{"a conflict stays with its node, which probes again", facts(quarantinedFor(conflict, ago(time.Hour))), leaveAlone()},
-		{"a conflict moves when its node is gone", facts(quarantinedFor(conflict, ago(0)), verifierGone), reassign},
-		{"a conflict outlasts a node that is away for a while", facts(quarantinedFor(conflict, ago(9*time.Minute)), verifierDead), waitUntil(hence(time.Minute))},
-		{"a conflict moves when its node stays away", facts(quarantinedFor(conflict, ago(10*time.Minute)), verifierDead), reassign},
-		{"a conflict that the previous holder may have made ends with its machine", facts(quarantinedFor(conflict, ago(0)), nodeGoneSince(ago(time.Hour))), take(v1alpha1.ReasonNodeGone)},
-		{"a conflict with a stranger, met at ADD, is no matter of any machine", facts(quarantinedFor(conflict, ago(0)), nodeGoneSince(ago(time.Hour)),
-			func(f *Facts) { f.Lease.Spec.Previous = nil }), leaveAlone()},
-	} {
-		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
-	}
-}
-
 func TestRetainedLease(t *testing.T) {
 	retained := func(set retention.Owner, asked *v1alpha1.LeaseRetention) Facts {
 		return facts(inState(v1alpha1.StateRetained), podGoneSince(ago(time.Hour)), func(f *Facts) {

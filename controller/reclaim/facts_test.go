@@ -224,6 +224,11 @@ func verifierAnswered(message string, changes int) change {
 	return func(f *Facts) { f.Lease.Spec.Message, f.Verifier.Changes = message, changes }
 }
 
+// otherHeard: the other speaker of a conflict was last heard at that time.
+func otherHeard(at time.Time) change {
+	return func(f *Facts) { f.Lease.Spec.Conflict = &v1alpha1.Conflict{LastSeen: metav1.NewTime(at)} }
+}
+
 func verifierDead(f *Facts) { f.Verifier.Alive = false }
 
 func verifierGone(f *Facts) {

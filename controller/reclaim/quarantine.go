@@ -17,6 +17,9 @@ const (
 	// maxBackoff is where both end, which double with each change of the
 	// verifier: nobody is served by many who cannot tell being asked all the time.
 	maxBackoff = 10 * time.Minute
+	// conflictPatience is how long the other speaker of a conflict may go unheard by a
+	// node that does not free the address: one that hears it notes so every 10 min.
+	conflictPatience = 2 * maxBackoff
 )
 
 // decideQuarantined looks after the verification: whether somebody is on it, and
@@ -45,17 +48,22 @@ func decideQuarantined(f Facts) Action {
 }
 
 // decideConflict: the node that met the conflict probes again and again with its
-// own back-off. Only a node that is gone, or away for longer than that back-off
-// lasts, gives the lease into other hands.
+// own back-off. It gives the lease into other hands only if it is gone, away for
+// longer than that back-off lasts, or deaf: one that hears neither the other
+// speaker nor anybody else could not tell when that one has left.
 func decideConflict(f Facts) Action {
-	if f.Lease.Spec.NodeName == "" || f.Verifier.Node.Absent() {
-		return Action{Kind: Reassign, Why: fmt.Sprintf("node %q, which met the conflict, does not exist", f.Lease.Spec.NodeName)}
-	}
-	if f.Verifier.Alive || !f.Verifier.Node.Known {
+	spec, verifier := &f.Lease.Spec, f.Verifier
+	since, patience, why := verifier.AskedAt, maxBackoff, fmt.Sprintf("node %s, which met the conflict, is not there", spec.NodeName)
+	switch {
+	case spec.NodeName == "" || verifier.Node.Absent():
+		return Action{Kind: Reassign, Why: fmt.Sprintf("node %q, which met the conflict, does not exist", spec.NodeName)}
+	case !verifier.Node.Known, verifier.Alive && spec.Conflict == nil:
 		return none("its node probes again")
+	case verifier.Alive:
+		since, patience = latest(since, spec.Conflict.LastSeen.Time), conflictPatience
+		why = fmt.Sprintf("node %s probes again, and cannot tell whether the other speaker has left", spec.NodeName)
 	}
-	why := fmt.Sprintf("node %s, which met the conflict, is not there", f.Lease.Spec.NodeName)
-	if due := f.Verifier.AskedAt.Add(maxBackoff); f.Now.Before(due) {
+	if due := since.Add(patience); f.Now.Before(due) {
 		return Action{Kind: Wait, Until: due, Why: why}
 	}
 	return Action{Kind: Reassign, Why: why}
