@@ -24,6 +24,7 @@ func TestAStatefulSetPodTakesItsAddressOver(t *testing.T) {
 	gone := func(s *v1alpha1.IPLeaseSpec) {
 		s.Previous.Reason, s.Reason = v1alpha1.ReasonNodeGone, v1alpha1.ReasonUnverified
 	}
+	successorGone := func(s *v1alpha1.IPLeaseSpec) { s.Reason = v1alpha1.ReasonNodeGone }
 	aside := quarantined(v1alpha1.ReasonPodTerminating)
 	for _, test := range []struct {
 		name    string
@@ -40,6 +41,7 @@ func TestAStatefulSetPodTakesItsAddressOver(t *testing.T) {
 		{"quarantined and answered", held("10.0.0.2", aside), segment.Answered, false},
 		{"quarantined, of this session", held("10.0.0.2", aside, byNode), segment.Unknown, true},
 		{"quarantined, of this node's last boot (R8)", held("10.0.0.2", aside, rebooted), segment.Unknown, false},
+		{"quarantined, and only the end of another take-over's node asserted", held("10.0.0.2", aside, successorGone), segment.Unknown, false},
 		{"unverified, and the node's end asserted before", held("10.0.0.2", aside, gone), segment.Unknown, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -10,9 +10,10 @@ func HasPredecessor(s *v1alpha1.IPLeaseSpec) bool {
 }
 
 // Asserted tells whether Kubernetes or a person vouches for the last holder's
-// end. What was said of it stays in previous when the reason changes.
+// end. Only previous tells: the lease's own reason may be about another machine, on
+// which a take-over was not confirmed, or about a conflict that came later.
 func Asserted(s *v1alpha1.IPLeaseSpec) bool {
-	return isAssertion(s.Reason) || s.Previous != nil && isAssertion(s.Previous.Reason)
+	return s.Previous != nil && isAssertion(s.Previous.Reason)
 }
 
 func isAssertion(r v1alpha1.LeaseReason) bool {

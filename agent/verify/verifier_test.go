@@ -21,7 +21,11 @@ var (
 
 func TestAVerificationSettlesItsLease(t *testing.T) {
 	outOfService := func(s *v1alpha1.IPLeaseSpec) { s.Previous.Reason = v1alpha1.ReasonOutOfService }
-	nodeGone := func(s *v1alpha1.IPLeaseSpec) { s.Reason = v1alpha1.ReasonNodeGone }
+	nodeGone := func(s *v1alpha1.IPLeaseSpec) {
+		s.Reason, s.Previous.Reason = v1alpha1.ReasonNodeGone, v1alpha1.ReasonNodeGone
+	}
+	// What the controller makes of a take-over that was not confirmed, on a node that is gone.
+	successorGone := func(s *v1alpha1.IPLeaseSpec) { s.Reason = v1alpha1.ReasonNodeGone }
 	// What the controller makes of a Warm lease of a node that is gone: nobody ever held it.
 	keptReady := func(s *v1alpha1.IPLeaseSpec) {
 		s.Reason, s.Holder = v1alpha1.ReasonNodeGone, nil
@@ -43,6 +47,7 @@ func TestAVerificationSettlesItsLease(t *testing.T) {
 		{"the slot of this node is dead", quarantined(), true, deaf, "", ""},
 		{"the node is out of service", quarantined(outOfService), false, deaf, "", ""},
 		{"the node is gone", quarantined(nodeGone), false, deaf, "", ""},
+		{"the node of a successor is gone, which has not spoken", quarantined(successorGone), false, deaf, v1alpha1.StateQuarantined, v1alpha1.ReasonNodeGone},
 		{"kept ready by a node that is gone", quarantined(keptReady), false, deaf, "", ""},
 		{"kept ready by a node that is gone, and somebody speaks", quarantined(keptReady), false, answered, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict},
 		{"of a StatefulSet, fenced", quarantined(static), false, acked, v1alpha1.StateRetained, ""},

@@ -99,7 +99,9 @@ func backoff(pause time.Duration, changes int) time.Duration {
 // quarantined returns the spec of a lease that is taken from its holder. The
 // holder stays on record: it names the pod, for people and so that the next pod
 // of a StatefulSet finds its address. previous tells the verifier whom to fence;
-// one that is recorded already was never proven safe, so it stays.
+// one that is recorded already was never proven safe, so it stays. So does what is
+// known of it where a take-over was not confirmed: the reason is then its successor's,
+// which has not spoken yet, and the end of that one's machine proves nothing.
 func quarantined(old v1alpha1.IPLeaseSpec, reason v1alpha1.LeaseReason, verifier string, now time.Time) v1alpha1.IPLeaseSpec {
 	spec := *old.DeepCopy()
 	if spec.Previous == nil {
@@ -108,8 +110,9 @@ func quarantined(old v1alpha1.IPLeaseSpec, reason v1alpha1.LeaseReason, verifier
 			spec.Previous.PodUID, spec.Previous.MAC, spec.Previous.Guarded = h.PodUID, h.MAC, h.Guarded
 		}
 	}
-	spec.Previous.Reason = reason
-	spec.Previous.Since = metav1.NewTime(now)
+	if old.Previous == nil || old.State == v1alpha1.StateQuarantined {
+		spec.Previous.Reason, spec.Previous.Since = reason, metav1.NewTime(now)
+	}
 	spec.State = v1alpha1.StateQuarantined
 	spec.Reason = reason
 	spec.Since = metav1.NewTime(now)

@@ -84,6 +84,25 @@ func TestQuarantineForAnotherReasonKeepsThePreviousHolder(t *testing.T) {
 	}
 }
 
+// A take-over that was not confirmed has not spoken: who may still speak is the one before.
+func TestTheEndOfASuccessorsMachineProvesNothing(t *testing.T) {
+	taken := quarantined(facts().Lease.Spec, v1alpha1.ReasonNodeUnreachable, "n2", ago(time.Minute))
+	previous := taken.Previous.DeepCopy()
+	taken.State, taken.Reason, taken.NodeName, taken.Session = v1alpha1.StateBound, "", "n2", "node-2/boot-id"
+
+	again := quarantined(taken, v1alpha1.ReasonNodeGone, "n3", noon())
+	if diff := cmp.Diff(previous, again.Previous); diff != "" {
+		t.Errorf("what is known of the previous holder, on n1 (-want +got):\n%s", diff)
+	}
+	if again.Reason != v1alpha1.ReasonNodeGone || !again.Since.Time.Equal(noon()) {
+		t.Errorf("reason %s since %s", again.Reason, again.Since)
+	}
+	// The end of its own machine does, whenever it comes.
+	ended := facts(nodeGoneSince(ago(0)))
+	ended.Lease.Spec = again
+	expect(t, Decide(ended), take(v1alpha1.ReasonNodeGone))
+}
+
 func TestQuarantineWithoutAVerifierStaysWithTheNode(t *testing.T) {
 	if got := quarantined(facts().Lease.Spec, v1alpha1.ReasonPodGone, "", noon()).NodeName; got != "n1" {
 		t.Errorf("node %q, want n1", got)
