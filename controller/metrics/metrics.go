@@ -14,7 +14,7 @@ import (
 type Metrics struct {
 	reclaims    *prometheus.CounterVec
 	withheld    *prometheus.CounterVec
-	enabled     prometheus.Gauge
+	enabled     *prometheus.GaugeVec
 	quarantined *prometheus.GaugeVec
 	addresses   *prometheus.GaugeVec
 	free        *prometheus.GaugeVec
@@ -35,10 +35,10 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 			Name: "fenceline_reclaims_withheld_total",
 			Help: "Leases that were due and left as they are because reclaim is switched off, by reason.",
 		}, []string{"reason"}),
-		enabled: prometheus.NewGauge(prometheus.GaugeOpts{
+		enabled: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fenceline_reclaim_enabled",
 			Help: "1 while addresses are taken back, 0 while reclaim is switched off.",
-		}),
+		}, nil),
 		quarantined: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fenceline_quarantined_addresses",
 			Help: "Addresses set aside until their last holder is fenced, gone or proven silent.",
@@ -104,10 +104,12 @@ func (m *Metrics) Withheld(reason v1alpha1.LeaseReason) {
 	m.withheld.WithLabelValues(string(reason)).Inc()
 }
 
-// SetReclaimEnabled tells whether addresses are taken back.
+// SetReclaimEnabled tells whether addresses are taken back. Who does not lead has
+// nothing to tell: 0 would say that somebody has switched reclaim off.
 func (m *Metrics) SetReclaimEnabled(enabled bool) {
-	m.enabled.Set(0)
+	value := 0.0
 	if enabled {
-		m.enabled.Set(1)
+		value = 1
 	}
+	m.enabled.WithLabelValues().Set(value)
 }

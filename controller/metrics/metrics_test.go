@@ -49,6 +49,24 @@ func TestPoolGaugesEndWithThePool(t *testing.T) {
 	}
 }
 
+func TestOnlyTheLeaderTellsWhetherReclaimIsOn(t *testing.T) {
+	const name = "fenceline_reclaim_enabled"
+	registry := prometheus.NewPedanticRegistry()
+	m, err := metrics.New(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value, there := series(t, registry)[name]; there {
+		t.Errorf("a controller that stands by exports %v", value)
+	}
+	for enabled, want := range map[bool]float64{false: 0, true: 1} {
+		m.SetReclaimEnabled(enabled)
+		if value, there := series(t, registry)[name]; !there || value != want {
+			t.Errorf("enabled %v: %v (present: %v)", enabled, value, there)
+		}
+	}
+}
+
 // series returns the values of all series, keyed "name label=value label=value".
 func series(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
