@@ -55,16 +55,23 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // learn sets the clock by a Date header (RFC 9110, section 6.6.1), which was
 // written some time after the request. One that is missing or that nobody can
-// read changes nothing.
+// read changes nothing, and neither does one that may be right by the clock as it
+// is: the longer an answer took, the less it tells.
 func (c *Clock) learn(date string, asked time.Time) {
 	server, err := http.ParseTime(date)
 	if err != nil {
 		return
 	}
 	answered := c.WithTicker.Now()
-	if server.After(asked.Add(-tolerance)) && server.Before(answered.Add(tolerance)) {
-		c.ahead.Store(0)
-		return
+	mayBe := func(ahead time.Duration) bool {
+		own := server.Add(-ahead)
+		return own.After(asked.Add(-tolerance)) && own.Before(answered.Add(tolerance))
 	}
-	c.ahead.Store(int64(server.Sub(answered)))
+	switch {
+	case mayBe(time.Duration(c.ahead.Load())):
+	case mayBe(0):
+		c.ahead.Store(0)
+	default:
+		c.ahead.Store(int64(server.Sub(answered)))
+	}
 }

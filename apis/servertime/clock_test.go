@@ -62,3 +62,34 @@ func TestTheClockFollowsTheAPIServer(t *testing.T) {
 		})
 	}
 }
+
+// roundTrip is an API server that takes its time.
+type roundTrip func() (*http.Response, error)
+
+func (f roundTrip) RoundTrip(*http.Request) (*http.Response, error) { return f() }
+
+// TestASlowAnswerTellsLittle: it may have been written at any time since the
+// request, so that an own clock that is off by less seems right.
+func TestASlowAnswerTellsLittle(t *testing.T) {
+	const ahead, took = 20 * time.Second, 30 * time.Second
+	own := clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
+	clock := servertime.New(own)
+	for _, wait := range []time.Duration{0, took} {
+		request, err := http.NewRequest(http.MethodGet, "http://server/api", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := clock.Transport(roundTrip(func() (*http.Response, error) {
+			own.Step(wait)
+			date := own.Now().Add(-ahead).Format(http.TimeFormat)
+			return &http.Response{Header: http.Header{"Date": {date}}, Body: http.NoBody}, nil
+		})).RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if got, want := clock.Now(), own.Now().Add(-ahead); !got.Equal(want) {
+			t.Errorf("after an answer that took %s it is %v, want %v", wait, got, want)
+		}
+	}
+}
