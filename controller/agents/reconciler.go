@@ -12,12 +12,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/controller/retry"
 )
 
 // Reconciler writes the index of each agent into an annotation of its pod.
@@ -34,6 +36,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("agents").
+		WithOptions(controller.Options{RateLimiter: retry.Limiter()}).
 		Watches(&podview.Pod{}, all, builder.WithPredicates(InNamespace(r.Namespace))).
 		Complete(r)
 }

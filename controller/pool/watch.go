@@ -20,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/controller/retry"
 )
 
 // workers look at as many pools at a time.
@@ -32,7 +33,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("pool").
 		// One large pool does not hold up what another one's node waits for.
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: retry.Limiter()}).
 		// Its own status does not wake a pool; the generation changes with the
 		// spec and with the deletion.
 		For(&v1alpha1.IPPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).

@@ -1,0 +1,27 @@
+package retry_test
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fenceline/fenceline/controller/retry"
+)
+
+func TestWhatWaitedForTheAPIServerIsLookedAtSoonAfterItsReturn(t *testing.T) {
+	limiter := retry.Limiter()
+	request := reconcile.Request{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}}
+	var outage, pause time.Duration
+	for outage < time.Hour {
+		pause = limiter.When(request)
+		outage += pause
+	}
+	if pause > 5*time.Second {
+		t.Errorf("after an outage of %s the next look comes up to %s late", outage, pause)
+	}
+	if limiter.Forget(request); limiter.When(request) > 10*time.Millisecond {
+		t.Error("a first failure waits for longer than a lost race takes")
+	}
+}
