@@ -3,6 +3,10 @@
 package records
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 // testChart comes last, since it uninstalls.
@@ -33,6 +38,12 @@ func (e *env) testChart(t *testing.T) {
 			if s := c.SecurityContext; s.Privileged != nil && *s.Privileged || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
 				t.Errorf("container %s: %+v", c.Name, s)
 			}
+		}
+	})
+	t.Run("refuses a network configuration that is no JSON", func(t *testing.T) {
+		out, err := e.tryHelm(t, "template", "fenceline", chart(t), "--set", "cni.conflist.content=macvlan on eth1")
+		if err == nil || !strings.Contains(out, "fenceline.conflist") {
+			t.Errorf("%v, helm said: %s", err, out)
 		}
 	})
 	t.Run("upgrades over itself", func(t *testing.T) {
@@ -66,4 +77,42 @@ func (e *env) testChart(t *testing.T) {
 			return client.IgnoreNotFound(e.admin.Delete(t.Context(), crd))
 		})
 	})
+}
+
+// helm runs helm as administrator and returns what it prints.
+func (e *env) helm(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := e.tryHelm(t, args...)
+	if err != nil {
+		t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func (e *env) tryHelm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	builder, err := thirdparty.NewBuilder(os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := builder.Dir(t.Context(), thirdparty.Helm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "helm"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.server.Kubeconfig(),
+		"HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// chart returns the directory of the chart.
+func chart(t *testing.T) string {
+	t.Helper()
+	root, err := thirdparty.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root, "charts", "fenceline")
 }

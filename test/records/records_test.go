@@ -5,9 +5,6 @@ package records
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +24,6 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/apiserver"
-	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 const (
@@ -284,35 +280,3 @@ func (e *env) eventually(t *testing.T, what string, try func() error) {
 
 // objectKey is the key of an object that stands in no namespace.
 func objectKey(name string) client.ObjectKey { return client.ObjectKey{Name: name} }
-
-// helm runs helm as administrator and returns what it prints.
-func (e *env) helm(t *testing.T, args ...string) string {
-	t.Helper()
-	builder, err := thirdparty.NewBuilder(os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := builder.Dir(t.Context(), thirdparty.Helm)
-	if err != nil {
-		t.Fatal(err)
-	}
-	home := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "helm"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.server.Kubeconfig(),
-		"HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-// chart returns the directory of the chart.
-func chart(t *testing.T) string {
-	t.Helper()
-	root, err := thirdparty.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(root, "charts", "fenceline")
-}

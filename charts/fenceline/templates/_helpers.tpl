@@ -50,7 +50,7 @@ system:serviceaccount:{{ .Release.Namespace }}:fenceline-controller
 {{- define "fenceline.conflist" -}}
 {{- with .Values.cni.conflist -}}
 {{- if .content -}}
-{{ .content | fromJson | toPrettyJson }}
+{{ .content | mustFromJson | toPrettyJson }}
 {{- else -}}
 {{- $ipam := dict "type" "fenceline" -}}
 {{- with .pools.ipv4 }}{{ $_ := set $ipam "default_ipv4_ippool" . }}{{ end -}}
