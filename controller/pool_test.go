@@ -64,6 +64,15 @@ func is(condition, statusAndReason string) func(v1alpha1.IPPoolStatus) bool {
 	}
 }
 
+// says wants a condition to be "status/reason" with all the words.
+func says(condition, statusAndReason string, words ...string) func(v1alpha1.IPPoolStatus) bool {
+	return func(s v1alpha1.IPPoolStatus) bool {
+		c := meta.FindStatusCondition(s.Conditions, condition)
+		return is(condition, statusAndReason)(s) &&
+			!slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(c.Message, word) })
+	}
+}
+
 func published(w world) {
 	pool := w.pool("published", "10.20.0.0/24")
 	cooldown := func(d time.Duration) {
