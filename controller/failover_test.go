@@ -20,8 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -37,17 +35,7 @@ const leaked = 300
 func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
 	w, server := newWorld(t)
 	w.readyNode("n1")
-	program := w.build()
-	kubeconfig := w.kubeconfig(w.chartRights(server))
-
-	first := w.start(program, kubeconfig)
-	w.eventually("a leader", func() error { _, err := w.leader(); return err })
-	second := w.start(program, kubeconfig)
-	leader, err := w.leader()
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	p := w.startPair(server)
 	w.pool("leaked", "10.30.0.0/16")
 	gone := w.podObject("default", "leaked-0", "n1")
 	gone.UID = "11111111-0000-4000-8000-000000000000"
@@ -61,21 +49,10 @@ func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
 		}
 		return nil
 	})
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Wait(); err == nil {
-		t.Error("the leader ended by itself")
-	}
+	p.killLeader()
 	t.Logf("the leader was killed after %d of %d reclaims", w.quarantined(), leaked)
 
-	w.eventually("another leader", func() error {
-		now, err := w.leader()
-		if err == nil && now == leader {
-			err = fmt.Errorf("it is still %s", leader)
-		}
-		return err
-	})
+	p.waitSuccessor()
 	w.eventually("all reclaims", func() error {
 		if n := w.quarantined(); n != leaked {
 			return fmt.Errorf("%d of %d leases are quarantined", n, leaked)
@@ -90,22 +67,9 @@ func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
 		}
 	}
 
-	// An orderly end gives the Lease up, so the next leader does not wait for it to run out.
-	if err := second.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := second.Wait(); err != nil {
-		t.Errorf("the controller ended with %v", err)
-	}
+	p.endSuccessor()
 	if now, err := w.leader(); err == nil {
 		t.Errorf("%s has ended and is still the leader", now)
-	}
-	for _, log := range []*bytes.Buffer{first.Stderr.(*bytes.Buffer), second.Stderr.(*bytes.Buffer)} {
-		for line := range strings.Lines(log.String()) {
-			if strings.Contains(line, "forbidden") {
-				t.Errorf("the chart gives too few rights: %s", line)
-			}
-		}
 	}
 }
 
@@ -207,15 +171,7 @@ func (w world) chartRights(server *apiserver.Server) *rest.Config {
 func (w world) kubeconfig(config *rest.Config) string {
 	w.Helper()
 	file := filepath.Join(w.TempDir(), "kubeconfig")
-	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{"test": {
-			Server: config.Host, CertificateAuthorityData: config.CAData, CertificateAuthority: config.CAFile,
-		}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"test": {Token: config.BearerToken}},
-		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: "test"}},
-		CurrentContext: "test",
-	}, file)
-	if err != nil {
+	if err := apiserver.WriteKubeconfig(config, file); err != nil {
 		w.Fatal(err)
 	}
 	return file

@@ -3,12 +3,9 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,15 +21,7 @@ import (
 func TestFailOverOfPools(t *testing.T) {
 	w, server := newWorld(t)
 	w.readyNode("n1")
-	program := w.build()
-	kubeconfig := w.kubeconfig(w.chartRights(server))
-	first := w.start(program, kubeconfig)
-	w.eventually("a leader", func() error { _, err := w.leader(); return err })
-	second := w.start(program, kubeconfig)
-	leader, err := w.leader()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := w.startPair(server)
 
 	pool, leaving := w.pool("edited", "10.50.0.0/24"), w.pool("leaving", "10.51.0.0/24")
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Cooldown = &metav1.Duration{Duration: time.Hour} })
@@ -52,22 +41,11 @@ func TestFailOverOfPools(t *testing.T) {
 		return s.Used == 2 && slices.Equal(marks(s.InUse), []uint64{9, 10, 20})
 	})
 
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Wait(); err == nil {
-		t.Error("the leader ended by itself")
-	}
+	p.killLeader()
 	// Nobody sees these end.
 	w.remove(ends)
 	w.remove(last)
-	w.eventually("another leader", func() error {
-		now, err := w.leader()
-		if err == nil && now == leader {
-			err = fmt.Errorf("it is still %s", leader)
-		}
-		return err
-	})
+	p.waitSuccessor()
 	w.waitStatus("edited", "names the lease that stays, has forgotten what cools down", func(s v1alpha1.IPPoolStatus) bool {
 		c := meta.FindStatusCondition(s.Conditions, "Outside")
 		return says("Outside", "True/AddressInUse", "10.50.0.9 ")(s) && !strings.Contains(c.Message, "10.50.0.10 ") &&
@@ -86,17 +64,5 @@ func TestFailOverOfPools(t *testing.T) {
 	if l := w.lease(stays.Name); l == nil || l.UID != stays.UID || l.Spec.State != v1alpha1.StateBound {
 		t.Errorf("the lease outside is %+v", l)
 	}
-	if err := second.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := second.Wait(); err != nil {
-		t.Errorf("the controller ended with %v", err)
-	}
-	for _, cmd := range []*exec.Cmd{first, second} {
-		for line := range strings.Lines(cmd.Stderr.(*bytes.Buffer).String()) {
-			if strings.Contains(line, "forbidden") {
-				t.Errorf("the chart gives too few rights: %s", line)
-			}
-		}
-	}
+	p.endSuccessor()
 }

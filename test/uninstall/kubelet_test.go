@@ -12,10 +12,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/test/apiserver"
 )
 
 // nodeNames are the nodes that there are. The kubelet is Ready on all but the last.
@@ -105,15 +105,7 @@ func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	kubeconfig := k.t.TempDir() + "/kubeconfig"
-	err = clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{"c": {
-			Server: access.Host, CertificateAuthorityData: access.CAData, CertificateAuthority: access.CAFile,
-		}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"c": {Token: access.BearerToken}},
-		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "c"}},
-		CurrentContext: "c",
-	}, kubeconfig)
-	if err != nil {
+	if err := apiserver.WriteKubeconfig(access, kubeconfig); err != nil {
 		return err
 	}
 	k.programs.Go(func() {
