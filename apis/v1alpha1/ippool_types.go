@@ -319,7 +319,7 @@ type IPPoolStatus struct {
 	// reserved is the number of addresses of the pool that a ReservedIP keeps back.
 	// +optional
 	Reserved int64 `json:"reserved,omitempty"`
-	// conditions: Ready, Overlapping, Exhausted, Unfenced, Outside.
+	// conditions: Ready, Overlapping, Exhausted, Unfenced, Outside, StoreWentBack.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
