@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,6 +104,7 @@ func TestErrorsReachTheRuntimeWithTheirCode(t *testing.T) {
 			code: agentapi.CodeExhausted, msg: "pool p is full: add addresses to it; 10 of 10",
 		},
 		"any other error is internal":        {err: errors.New("boom"), code: agentapi.CodeInternal, msg: "boom"},
+		"a full disk is the node's":          {err: &fs.PathError{Op: "write", Path: "entry", Err: syscall.ENOSPC}, code: agentapi.CodeIOFailure, msg: "no space left"},
 		"a deadline inside means: try again": {err: fmt.Errorf("get lease: %w", context.DeadlineExceeded), code: agentapi.CodeTryAgainLater, msg: "get lease"},
 	} {
 		t.Run(name, func(t *testing.T) {

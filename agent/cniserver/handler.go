@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"syscall"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -117,6 +118,12 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(text)
 }
 
+// isErrno tells whether the node's kernel refused something, as a full disk does.
+func isErrno(err error) bool {
+	_, ok := errors.AsType[syscall.Errno](err)
+	return ok
+}
+
 // asError finds the CNI code for what a verb returned.
 func asError(verb string, err error) *agentapi.Error {
 	e, typed := errors.AsType[*agentapi.Error](err)
@@ -126,6 +133,8 @@ func asError(verb string, err error) *agentapi.Error {
 		e = agentapi.Errorf(agentapi.CodeTryAgainLater, "the call was cancelled: %w", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		e = agentapi.Errorf(agentapi.CodeTryAgainLater, "the call took too long: %w; the agent's log says what it waited for", err)
+	case isErrno(err):
+		e = agentapi.Errorf(agentapi.CodeIOFailure, "%w", err)
 	default:
 		e = agentapi.Errorf(agentapi.CodeInternal, "%w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -33,6 +34,9 @@ func refusal(err error) error {
 		errors.Is(err, lease.ErrNotMine), errors.Is(err, lease.ErrGone), errors.Is(err, lease.ErrState):
 		// Another node was faster, or has not seen yet what this one has.
 		return agentapi.Errorf(agentapi.CodeTryAgainLater, "%w; the next try chooses anew", err)
+	case errors.Is(err, bpf.ErrNoDevice):
+		return agentapi.Errorf(agentapi.CodeTryAgainLater,
+			"%w; the sandbox or its parent went meanwhile, the runtime's next try makes a new one", err)
 	}
 	return unavailable(err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -54,10 +55,20 @@ func IsUnavailable(err error) bool {
 			apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err) ||
 			apierrors.IsUnexpectedServerError(err) || status.Status().Code >= 500
 	}
-	var netErr net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) ||
+	return errors.Is(err, context.DeadlineExceeded) || isOfConnection(err) ||
 		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) ||
 		utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err)
+}
+
+// isOfConnection tells whether an error is one of a network connection. An errno
+// alone looks like one, and is a full disk's as well.
+func isOfConnection(err error) bool {
+	var netErr net.Error
+	if !errors.As(err, &netErr) {
+		return false
+	}
+	_, alone := any(netErr).(syscall.Errno)
+	return !alone
 }
 
 // uncertain marks an error after which nobody knows whether a write happened.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,6 +46,9 @@ func TestWhichErrorsMeanTryAgainLater(t *testing.T) {
 		"409 conflict":                     {apierrors.NewConflict(leases, "x", errors.New("changed")), false},
 		"422 invalid":                      {apierrors.NewInvalid(schema.GroupKind{Kind: "IPLease"}, "x", nil), false},
 		"a lease that is taken":            {&TakenError{&v1alpha1.IPLease{}}, false},
+		"a full disk":                      {&fs.PathError{Op: "write", Path: "entry", Err: syscall.ENOSPC}, false},
+		"a link that is down":              {os.NewSyscallError("sendto", syscall.ENETDOWN), false},
+		"an errno":                         {syscall.EPERM, false},
 		"something else":                   {errors.New("no such transition"), false},
 		"an unanswered write":              {uncertain(overURL(syscall.ECONNRESET)), true},
 		"a refused write is not uncertain": {uncertain(apierrors.NewForbidden(leases, "x", nil)), false},

@@ -107,9 +107,13 @@ func (w *parentWire) link() (link, error) {
 func (w *parentWire) sendProbe(frame []byte) error { return transmit(w.probes, frame) }
 func (w *parentWire) send(frame []byte) error      { return transmit(w.claims, frame) }
 
-// transmit sends a frame to its own destination address.
+// transmit sends a frame to its own destination address. Its error is no
+// *net.OpError: who asks the API server takes one for its absence.
 func transmit(c *packet.Conn, frame []byte) error {
 	_, err := c.WriteTo(frame, &packet.Addr{HardwareAddr: net.HardwareAddr(frame[:6])})
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
 	return err
 }
 
