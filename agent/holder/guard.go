@@ -26,6 +26,7 @@ func (a *adding) intend() error {
 		a.entry.Slot = slot
 	}
 	if err := a.h.Journal.Put(a.entry); err != nil {
+		a.returnSlot()
 		return err
 	}
 	if a.staging == nil && !a.guarded {
@@ -40,6 +41,15 @@ func (a *adding) intend() error {
 		}()
 	}
 	return nil
+}
+
+// returnSlot gives a slot back that no guard was put on an interface with. Killed
+// by the undo it would be nobody's for ever: no sweep ever sees its device gone.
+func (a *adding) returnSlot() {
+	if a.staging == nil && !a.guarded {
+		a.h.stock.add(a.entry.ParentIndex, a.entry.Slot)
+		a.entry.Slot = 0
+	}
 }
 
 // guard waits until the guard enforces. Nothing is installed, probed or
