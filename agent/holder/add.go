@@ -159,6 +159,11 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept []v1alpha1.I
 			a.entry.PodNamespace, a.entry.PodName)
 	}
 	a.entry.Phase = journal.Bound
+	// Not before: what may not be proven free is not to become Retained, for whose
+	// next ADD claims before it probes.
+	for i := range a.entry.Addresses {
+		a.entry.Addresses[i].Static = keepsItsName(&a.who)
+	}
 	if err := a.h.Journal.Put(a.entry); err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (a *adding) create(ctx context.Context, f ipam.Family, sighted func(*v1alph
 		Taken:     a.heldHere(),
 		Before: func(_ context.Context, pool *v1alpha1.IPPool, addr netip.Addr) error {
 			// The intent is on disk before the lease exists: a crash in between leaks nothing.
-			a.entry.Addresses = append(a.entry.Addresses[:intents], addressOf(pool, addr, keepsItsName(&a.who)))
+			a.entry.Addresses = append(a.entry.Addresses[:intents], addressOf(pool, addr))
 			return a.intend()
 		},
 		Try: func(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) (allocate.Outcome, error) {
@@ -115,10 +115,9 @@ func (a *adding) dropIntent(i int, err error) {
 	}
 }
 
-func addressOf(pool *v1alpha1.IPPool, addr netip.Addr, static bool) journal.Address {
+func addressOf(pool *v1alpha1.IPPool, addr netip.Addr) journal.Address {
 	return journal.Address{
-		Addr: addr, Pool: pool.Name, Network: pool.Spec.Network,
-		LeaseName: v1alpha1.LeaseName(pool.Spec.Network, addr), Static: static,
+		Addr: addr, Pool: pool.Name, Network: pool.Spec.Network, LeaseName: v1alpha1.LeaseName(pool.Spec.Network, addr),
 	}
 }
 

@@ -104,7 +104,9 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 			return boundAddress{}, err
 		}
 	}
-	return a.take(ctx, pool, l, addressOf(pool, addr, keepsItsName(&a.who)))
+	address := addressOf(pool, addr)
+	address.Static = keepsItsName(&a.who)
+	return a.take(ctx, pool, l, address)
 }
 
 // boundElsewhere tells whether only the controller can end the present binding.

@@ -113,6 +113,13 @@ func (h *Holders) freeAddress(ctx context.Context, e *journal.Entry, address jou
 		return nil
 	}
 	if e.Phase == journal.Intent {
+		living, ok, err := h.stranger(e, address)
+		if err != nil {
+			return err
+		}
+		if ok {
+			return h.leaveTo(ctx, &living, l)
+		}
 		// A crash may have come between the take-over's write and the end of an
 		// older sandbox, which would speak on for an address that is free.
 		if err := h.killSpeakers(l, 0); err != nil {

@@ -119,7 +119,7 @@ func (a *adding) writeBinding(ctx context.Context, pool *v1alpha1.IPPool, w Warm
 	if err != nil {
 		return nil, doubt{}, fmt.Errorf("address of lease %s: %w", w.Name, err)
 	}
-	a.entry.Addresses = append(a.entry.Addresses, addressOf(pool, addr, keepsItsName(&a.who)))
+	a.entry.Addresses = append(a.entry.Addresses, addressOf(pool, addr))
 	if err := a.intend(); err != nil {
 		return nil, doubt{}, err
 	}

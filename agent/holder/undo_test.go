@@ -1,0 +1,66 @@
+package holder
+
+import (
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// R4: who speaks for it may be a pod whose record was lost, and who follows its
+// name to a Retained address claims before it probes.
+func TestAnAddressThatIsUndoneBeforeItsProofIsNotKeptForAName(t *testing.T) {
+	for name, c := range map[string]struct {
+		setup func(*rig)
+		// updates are written before the API server goes away.
+		updates int
+	}{
+		"on demand": {func(r *rig) { r.wire.answers[two] = stranger }, 0},
+		"Warm": {func(r *rig) {
+			l := r.warmLease("10.0.0.2", true)
+			r.warm.doubts = map[string]segment.Doubt{l.Name: segment.DoubtSpoken}
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, warmed(v4("10.0.0.2")))
+			c.setup(r)
+			left := c.updates
+			r.api.before = func(verb, _ string) error {
+				if verb != "update" {
+					return nil
+				}
+				if left--; left >= 0 {
+					return nil
+				}
+				return &netError{}
+			}
+			r.refused(agentapi.CodeTryAgainLater, r.pod("web-0", "u1", ofStatefulSet))
+			r.api.before = nil
+			r.settle()
+			r.want()
+		})
+	}
+}
+
+// The pod's record is lost, and no other address is left: an ADD gets its lease,
+// meets the pod, and cannot write that down.
+func TestTheUndoOfAnADDEndsNoPodWhoseRecordWasLost(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	old := r.pod("old", "u1")
+	r.add(old)
+	r.api.drop(held("10.0.0.2"))
+	r.api.before = func(verb, _ string) error {
+		if verb == "update" {
+			return &netError{}
+		}
+		return nil
+	}
+	r.refused(agentapi.CodeTryAgainLater, r.pod("new", "u2"))
+	r.api.before = nil
+	r.settle()
+	r.want("10.0.0.2 Bound")
+	if !r.speaks(old, "10.0.0.2") {
+		t.Error("the living pod is mute")
+	}
+	r.holdsWhatTheJournalSays(old)
+}
