@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 func (r *rig) attached() bool {
@@ -114,4 +115,23 @@ func TestObserverOfAParentThatIsGone(t *testing.T) {
 	})
 	must(t, r.Close())
 	r.Kernel = openKernel(t, r.dir) // a dead pin is no obstacle
+}
+
+// A node that is out of files must not give up hearing a segment for it.
+func TestAParentThatCannotBeAskedIsNotGone(t *testing.T) {
+	r := newRig(t)
+	r.node.do(func() error {
+		var files unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+			return err
+		}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: files.Max}); err != nil {
+			return err
+		}
+		err := r.AttachObserver(r.parent)
+		if err == nil || errors.Is(err, ErrNoDevice) {
+			t.Errorf("got %v", err)
+		}
+		return unix.Setrlimit(unix.RLIMIT_NOFILE, &files)
+	})
 }

@@ -77,7 +77,7 @@ func (k *Kernel) observeByLinks(parent int) error {
 func (k *Kernel) describeParent(parent int) error {
 	dev, err := netlink.LinkByIndex(parent)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoDevice, err)
+		return noDevice(fmt.Errorf("look up the parent: %w", err))
 	}
 	var p observerParent
 	p.Mac.Part = macLayout(dev.Attrs().HardwareAddr)
