@@ -36,18 +36,22 @@ func openDevice(path, name string) (*device, error) {
 
 // reopenDevice opens a device that was open before, whatever it is called now. It returns ErrNoDevice when it is gone.
 func reopenDevice(path string, inode uint32, index int) (*device, error) {
-	d, err := openNetNS(path)
+	ns, present, err := netnsAt(path)
 	if err != nil {
 		return nil, err
 	}
-	if d.netns != inode {
-		err = fmt.Errorf("%w: %s is another namespace by now", ErrNoDevice, path)
-	} else if _, err = d.links.LinkByIndex(index); err != nil {
-		err = noDevice(fmt.Errorf("look up ifindex %d: %w", index, err))
+	defer ns.Close()
+	// Before anything is asked of it: a runtime may leave a file behind that is no namespace any more.
+	if present != inode {
+		return nil, fmt.Errorf("%w: %s is another namespace by now, or none", ErrNoDevice, path)
 	}
+	d, err := openIn(ns, present)
 	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if _, err := d.links.LinkByIndex(index); err != nil {
 		d.close()
-		return nil, err
+		return nil, noDevice(fmt.Errorf("look up ifindex %d: %w", index, err))
 	}
 	d.index = index
 	return d, nil
@@ -55,27 +59,42 @@ func reopenDevice(path string, inode uint32, index int) (*device, error) {
 
 // openNetNS opens a namespace, without a device.
 func openNetNS(path string) (*device, error) {
-	ns, err := netnsAt(path)
+	ns, inode, err := netnsAt(path)
 	if err != nil {
-		return nil, noDevice(fmt.Errorf("open network namespace: %w", err))
+		return nil, err
 	}
 	defer ns.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(ns), &st); err != nil {
-		return nil, fmt.Errorf("identify network namespace: %w", err)
-	}
-	links, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	d, err := openIn(ns, inode)
 	if err != nil {
-		return nil, fmt.Errorf("open a netlink socket in %s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &device{links: links, netns: uint32(st.Ino)}, nil
+	return d, nil
 }
 
-func netnsAt(path string) (namespace.NsHandle, error) {
-	if path == "" {
-		return namespace.Get()
+// openIn opens the socket for requests in a namespace.
+func openIn(ns namespace.NsHandle, inode uint32) (*device, error) {
+	links, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket in the network namespace: %w", err)
 	}
-	return namespace.GetFromPath(path)
+	return &device{links: links, netns: inode}, nil
+}
+
+// netnsAt opens what is at path, "" being the calling thread's namespace, and tells its inode.
+func netnsAt(path string) (ns namespace.NsHandle, inode uint32, err error) {
+	if path == "" {
+		ns, err = namespace.Get()
+	} else {
+		ns, err = namespace.GetFromPath(path)
+	}
+	if err != nil {
+		return ns, 0, noDevice(fmt.Errorf("open network namespace: %w", err))
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(ns), &st); err != nil {
+		return ns, 0, fmt.Errorf("identify network namespace: %w", errors.Join(err, ns.Close()))
+	}
+	return ns, uint32(st.Ino), nil
 }
 
 // noDevice makes the errors that mean it ErrNoDevice.

@@ -83,7 +83,7 @@ func (k *Kernel) GuardAttached(slot uint32) (bool, error) {
 	return attached, nil
 }
 
-// SweepGuards unpins guards whose device is gone, frees their slots and returns them.
+// SweepGuards unpins guards whose device is gone, frees their slots and returns them, also beside an error of others.
 func (k *Kernel) SweepGuards() ([]uint32, error) {
 	k.mu.Lock()
 	slots, err := k.guarded()
@@ -92,10 +92,11 @@ func (k *Kernel) SweepGuards() ([]uint32, error) {
 		return nil, fmt.Errorf("sweep guards: %w", err)
 	}
 	var swept []uint32
+	var errs []error
 	for _, slot := range slots {
 		gone, err := k.sweepGuard(slot)
 		if err != nil {
-			return swept, fmt.Errorf("sweep guard of slot %d: %w", slot, err)
+			errs = append(errs, fmt.Errorf("sweep guard of slot %d: %w", slot, err))
 		}
 		if gone {
 			swept = append(swept, slot)
@@ -103,20 +104,30 @@ func (k *Kernel) SweepGuards() ([]uint32, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return swept, k.settle()
+	return swept, errors.Join(append(errs, k.settle())...)
 }
 
 func (k *Kernel) sweepGuard(slot uint32) (gone bool, err error) {
 	defer k.guards.lock(slot)()
-	gone, err = k.dir.guard(slot).gone()
+	pins := k.dir.guard(slot)
+	gone, err = pins.gone()
 	if err != nil || !gone {
 		return false, err
 	}
-	staged, err := k.stageLives(slot)
-	if err != nil || staged {
+	if _, staged := k.stage(slot); staged {
+		gone, err = k.stageGone(slot)
+	} else {
+		// A process that ended in the middle of a pin may leave a directory without
+		// links, and filters on a device that lives: nobody knows.
+		gone, err = pins.pinned()
+	}
+	if err != nil || !gone {
 		return false, err
 	}
-	return true, k.detachGuard(slot)
+	if err := k.detachGuard(slot); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // guarded are the slots that guard a device, or did when it was there. It needs mu.

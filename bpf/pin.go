@@ -133,6 +133,17 @@ func (p pinPair) gone() (bool, error) {
 	return true, nil
 }
 
+// pinned reports whether a link of the pair is pinned, wherever it sits.
+func (p pinPair) pinned() (bool, error) {
+	for _, d := range directions {
+		_, ok, err := p.device(d)
+		if err != nil || ok {
+			return ok, err
+		}
+	}
+	return false, nil
+}
+
 // remove detaches and unpins both links. Removing twice is fine.
 func (p pinPair) remove() error {
 	for _, d := range directions {

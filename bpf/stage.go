@@ -259,6 +259,12 @@ func (k *Kernel) stageLives(slot uint32) (bool, error) {
 	return k.onStage(slot, func(*device) (bool, error) { return true, nil })
 }
 
+// stageGone tells whether the device is gone that the slot is staged on.
+func (k *Kernel) stageGone(slot uint32) (bool, error) {
+	lives, err := k.stageLives(slot)
+	return err == nil && !lives, err
+}
+
 // stageEnforces tells whether the slot is staged on a living device and has both its filters still.
 func (k *Kernel) stageEnforces(slot uint32) (bool, error) {
 	return k.onStage(slot, func(dev *device) (bool, error) { return dev.filtered(slot) })

@@ -214,8 +214,9 @@ func (r *rig) pins(slot uint32) pinPair { return r.Kernel.dir.guard(slot) }
 
 func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 	for name, tc := range map[string]func(r *rig){
-		"the device":    func(r *rig) { r.pod.deleteLink("eth0") },
-		"the namespace": func(r *rig) { r.pod.remove() },
+		"the device":                      func(r *rig) { r.pod.deleteLink("eth0") },
+		"the namespace":                   func(r *rig) { r.pod.remove() },
+		"the namespace, but for its file": func(r *rig) { must(r.t, unix.Unmount(r.pod.path, unix.MNT_DETACH)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := stagedRig(t, Options{})

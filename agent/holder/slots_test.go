@@ -159,3 +159,21 @@ func TestTheOrderOfAddressesOutlivesTheAgent(t *testing.T) {
 		t.Errorf("goes on after %v, not after %s", last, first)
 	}
 }
+
+// unswept has a guard that it cannot sweep.
+type unswept struct{ Kernel }
+
+func (unswept) SweepGuards() ([]uint32, error) { return nil, errors.New("a pin cannot be read") }
+
+func TestAGuardThatCannotBeSweptKeepsNoOtherSlot(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	slot, err := r.slots.take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.slots.leave(slot)
+	r.Kernel = unswept{r.Kernel}
+	if err := r.Sweep(); err == nil || r.slots.used[slot] {
+		t.Errorf("kept %v, %v", r.slots.used[slot], err)
+	}
+}

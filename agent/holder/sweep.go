@@ -43,18 +43,17 @@ func (h *Holders) RunSweeps(ctx context.Context) error {
 // Sweep gives slots back whose entry and device are gone, with what the kernel
 // holds for them.
 func (h *Holders) Sweep() error {
-	if _, err := h.Kernel.SweepGuards(); err != nil {
-		return err
-	}
+	_, err := h.Kernel.SweepGuards()
 	leaving := h.slots.leaving()
 	if len(leaving) == 0 {
-		return nil
+		return err
 	}
+	// One guard that cannot be swept keeps no other slot.
+	errs := []error{err}
 	leases, err := h.Kernel.Leases()
 	if err != nil {
-		return fmt.Errorf("read the kernel's leases: %w", err)
+		return errors.Join(append(errs, fmt.Errorf("read the kernel's leases: %w", err))...)
 	}
-	var errs []error
 	for _, slot := range leaving {
 		errs = append(errs, h.sweepSlot(slot, leases))
 	}
