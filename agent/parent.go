@@ -66,8 +66,7 @@ func parentExists(index int) bool {
 	return !missing
 }
 
-// keepAttached puts observers back that were taken off, or lost their place,
-// and forgets parents that are gone.
+// keepAttached sees to the parents from time to time until ctx ends.
 func (a *agent) keepAttached(ctx context.Context) error {
 	ticker := time.NewTicker(attachPeriod)
 	defer ticker.Stop()
@@ -77,15 +76,32 @@ func (a *agent) keepAttached(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		for _, s := range a.segments.All() {
-			_, err := a.segments.Open(s.Parent())
-			if errors.Is(err, bpf.ErrNoDevice) {
-				a.log.Info("a parent is gone", "parent", s.Name())
-				err = a.segments.Forget(s.Parent())
+		a.attachAll()
+	}
+}
+
+// attachAll puts observers back that were taken off, or lost their place, opens
+// the parents of pods again that could not be opened, lest nobody repeat their
+// claims (R3), and forgets parents that are gone.
+func (a *agent) attachAll() {
+	names := map[int]string{}
+	for e := range a.holders.Bound() {
+		names[e.ParentIndex] = e.Parent
+	}
+	for _, s := range a.segments.All() {
+		names[s.Parent()] = s.Name()
+	}
+	for parent, name := range names {
+		_, err := a.segments.Open(parent)
+		if errors.Is(err, bpf.ErrNoDevice) {
+			if _, open := a.segments.Get(parent); !open {
+				continue // that was told when it went, and its pods' interfaces with it
 			}
-			if err != nil {
-				a.log.Info("an observer could not be put back", "parent", s.Name(), "why", err.Error())
-			}
+			a.log.Info("a parent is gone", "parent", name)
+			err = a.segments.Forget(parent)
+		}
+		if err != nil {
+			a.log.Info("an observer could not be put back", "parent", name, "why", err.Error())
 		}
 	}
 }
