@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
@@ -108,6 +110,11 @@ func withClock(c clock.WithTicker) option { return func(o *Options) { o.Clock = 
 func withCallTimeout(d time.Duration) option { return func(o *Options) { o.CallTimeout = d } }
 
 func withSpool(d spool.Dir) option { return func(o *Options) { o.Spool = string(d) } }
+
+// withoutWatch is a node that is out of inotify instances.
+func withoutWatch(o *Options) {
+	o.watch = func(string) (*fsnotify.Watcher, error) { return nil, syscall.EMFILE }
+}
 
 // start runs a server. Its socket is in a directory with a short name: a unix
 // socket's path holds 108 bytes at most.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -33,6 +34,9 @@ type Options struct {
 	Log     logr.Logger
 	// Clock drives SpoolPeriod and measures durations; by default the real one.
 	Clock clock.WithTicker
+
+	// watch is a seam for tests of nodes that cannot watch a directory.
+	watch func(dir string) (*fsnotify.Watcher, error)
 }
 
 // Server serves the plugin API. Make it with New and run it once.
@@ -46,6 +50,7 @@ type Server struct {
 	log         logr.Logger
 	clock       clock.WithTicker
 	lanes       *lanes
+	watch       func(dir string) (*fsnotify.Watcher, error)
 }
 
 // New returns a server that does not listen yet.
@@ -60,6 +65,7 @@ func New(o Options) (*Server, error) {
 		log:         o.Log,
 		clock:       o.Clock,
 		lanes:       newLanes(),
+		watch:       o.watch,
 	}
 	if s.path == "" {
 		s.path = agentapi.DefaultSocket
@@ -72,6 +78,9 @@ func New(o Options) (*Server, error) {
 	}
 	if s.spoolPeriod == 0 {
 		s.spoolPeriod = 30 * time.Second
+	}
+	if s.watch == nil {
+		s.watch = watchDir
 	}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}

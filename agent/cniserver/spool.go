@@ -23,13 +23,14 @@ func (s *Server) watchSpool(ctx context.Context) error {
 	if err := os.MkdirAll(string(s.spool), 0o700); err != nil {
 		return fmt.Errorf("make the spool: %w", err)
 	}
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch the spool: %w", err)
-	}
-	defer w.Close()
-	if err := w.Add(string(s.spool)); err != nil {
-		return fmt.Errorf("watch the spool %s: %w", s.spool, err)
+	w, err := s.watch(string(s.spool))
+	if err == nil {
+		defer w.Close()
+	} else {
+		// As on a node that is out of inotify instances. The periodic look has to do:
+		// without this agent nobody would carry anything out.
+		s.log.Error(err, "spooled DEL calls are found by a periodic look only")
+		w = &fsnotify.Watcher{} // it tells of nothing
 	}
 	tick := s.clock.NewTicker(s.spoolPeriod)
 	defer tick.Stop()
@@ -51,6 +52,18 @@ func (s *Server) watchSpool(ctx context.Context) error {
 			s.drain(ctx)
 		}
 	}
+}
+
+// watchDir tells what happens in a directory.
+func watchDir(dir string) (*fsnotify.Watcher, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", dir, err)
+	}
+	if err := w.Add(dir); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", dir, errors.Join(err, w.Close()))
+	}
+	return w, nil
 }
 
 // drain carries out every call that is in the spool now.

@@ -154,3 +154,16 @@ func TestADELOfTheRuntimeSettlesTheSpooledOneUnlessItIsChained(t *testing.T) {
 		}
 	}
 }
+
+func TestANodeThatCannotWatchItsSpoolLooksFromTimeToTime(t *testing.T) {
+	c := testclock.NewFakeClock(time.Now())
+	r := start(t, &brain{}, withClock(c), withoutWatch)
+	eventually(t, "the period runs", c.HasWaiters)
+	if err := r.spool.Put(delOf("abc")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the next period carries it out", func() bool {
+		c.Step(30 * time.Second)
+		return r.spoolIsEmpty()
+	})
+}
