@@ -140,7 +140,8 @@ func (a *agent) poolOnce(seen map[string]*v1alpha1.IPPool, name string) *v1alpha
 }
 
 // installConflist makes the node's network known to the runtime, once ADD can
-// be served. It is written again whenever it has changed or gone.
+// be served. It is written again whenever it has changed or gone. A directory
+// that refuses it ends no agent: the pods that are there need theirs.
 func (a *agent) installConflist(ctx context.Context) error {
 	if a.conflist == "" {
 		<-ctx.Done()
@@ -150,11 +151,21 @@ func (a *agent) installConflist(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the network configuration: %w", err)
 	}
+	told := ""
 	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		if !a.serves(ctx) {
 			return false, nil
 		}
 		_, err := install.Conflist(a.confDir, filepath.Base(a.conflist), content)
-		return false, err
+		if err == nil || errors.Is(err, install.ErrNotConflist) {
+			told = ""
+			return false, err
+		}
+		// The same sentence each second would bury the others.
+		if why := err.Error(); why != told {
+			told = why
+			a.log.Error(err, "the runtime does not know the network yet; it is tried again")
+		}
+		return false, nil
 	})
 }
