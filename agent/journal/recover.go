@@ -66,17 +66,19 @@ func (j *Journal) readEntries() error {
 		if err == nil {
 			err = named(f.Name(), e)
 		}
-		if err == nil && cut {
-			// Nothing may be added behind half a value.
-			err = replace(path, e)
-		}
 		if err != nil {
 			if err := j.setAside(path, err); err != nil {
 				return err
 			}
 			continue
 		}
-		j.remember(key{e.ContainerID, e.Interface}, &e)
+		k := key{e.ContainerID, e.Interface}
+		if cut {
+			// Nothing may be added behind half a value: the next one begins the file
+			// anew. Not now, since the disk may still be full that cut it.
+			j.extended[k] = maxExtended
+		}
+		j.remember(k, &e)
 	}
 	return nil
 }
