@@ -230,13 +230,7 @@ func (v *Verifier) tell(l *v1alpha1.IPLease, pool *v1alpha1.IPPool, verdict segm
 }
 
 func (v *Verifier) audit(kind audit.Kind, l *v1alpha1.IPLease, reason string) {
-	r := audit.Record{Pool: l.Spec.Pool, Node: v.Node, Reason: reason}
-	r.Address, _ = netip.ParseAddr(l.Spec.Address)
-	r.Token, _ = lease.Token(l)
-	if h := l.Spec.Holder; h != nil {
-		r.Namespace, r.Pod, r.PodUID, r.MAC = h.Namespace, h.Pod, h.PodUID, h.MAC
-	}
-	audit.Log(v.Log, kind, r)
+	audit.Log(v.Log, kind, audit.Of(l, v.Node, reason))
 }
 
 // previousMAC returns the MAC of the last holder, or nil when it is not recorded.

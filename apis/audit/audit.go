@@ -5,8 +5,11 @@ package audit
 
 import (
 	"net/netip"
+	"strconv"
 
 	"github.com/go-logr/logr"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
 // Kind is what happened to an address.
@@ -33,6 +36,18 @@ type Record struct {
 	MAC       string
 	Token     uint64
 	Reason    string
+}
+
+// Of is about a lease as it was written last, on or by a node. What of it cannot
+// be read stays empty: name and resourceVersion come from the API server.
+func Of(lease *v1alpha1.IPLease, node, reason string) Record {
+	r := Record{Pool: lease.Spec.Pool, Node: node, Reason: reason}
+	r.Address, _ = netip.ParseAddr(lease.Spec.Address)
+	r.Token, _ = strconv.ParseUint(lease.ResourceVersion, 10, 64)
+	if h := lease.Spec.Holder; h != nil {
+		r.Namespace, r.Pod, r.PodUID, r.MAC = h.Namespace, h.Pod, h.PodUID, h.MAC
+	}
+	return r
 }
 
 // Log writes one audit line. Safe for concurrent use.

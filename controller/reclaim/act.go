@@ -3,8 +3,6 @@ package reclaim
 import (
 	"context"
 	"fmt"
-	"net/netip"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,7 +54,8 @@ func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
 		return nil
 	}
 	r.Metrics.Reclaimed(a.Reason)
-	audit.Log(r.Audit, audit.Reclaim, recordOf(written, f.Lease.Spec.NodeName, string(a.Reason)))
+	// The lease no longer names the node of its holder.
+	audit.Log(r.Audit, audit.Reclaim, audit.Of(written, f.Lease.Spec.NodeName, string(a.Reason)))
 	if !r.digest.take(cause{spec.Pool, f.Lease.Spec.NodeName, a.Reason}) {
 		return nil
 	}
@@ -124,7 +123,7 @@ func (r *Reconciler) endRetention(ctx context.Context, f Facts, a Action) error 
 	if err != nil {
 		return fmt.Errorf("end retention of lease %s: %w", f.Lease.Name, err)
 	}
-	audit.Log(r.Audit, audit.Free, recordOf(f.Lease, f.Lease.Spec.NodeName, eventRetentionEnded))
+	audit.Log(r.Audit, audit.Free, audit.Of(f.Lease, f.Lease.Spec.NodeName, eventRetentionEnded))
 	r.Events.Eventf(f.Lease, nil, corev1.EventTypeNormal, eventRetentionEnded, "Free", "%s", a.Why)
 	return nil
 }
@@ -176,17 +175,4 @@ func holderPod(holder *v1alpha1.Holder) *podview.Pod {
 	return &podview.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: holder.Namespace, Name: holder.Pod, UID: types.UID(holder.PodUID),
 	}}
-}
-
-// recordOf is the audit line of a lease, as it was written. node is the
-// holder's, which the lease no longer names.
-func recordOf(lease *v1alpha1.IPLease, node, reason string) audit.Record {
-	record := audit.Record{Pool: lease.Spec.Pool, Node: node, Reason: reason}
-	// Name and resourceVersion come from the API server; what cannot be parsed stays empty.
-	record.Address, _ = netip.ParseAddr(lease.Spec.Address)
-	record.Token, _ = strconv.ParseUint(lease.ResourceVersion, 10, 64)
-	if h := lease.Spec.Holder; h != nil {
-		record.Namespace, record.Pod, record.PodUID, record.MAC = h.Namespace, h.Pod, h.PodUID, h.MAC
-	}
-	return record
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/controller/retry"
 )
 
 // workers is how many leases are looked at at the same time. A reclaim is a live
@@ -59,7 +60,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 		Watches(&v1alpha1.IPPool{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfPool),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Channel(audited, &handler.TypedEnqueueRequestForObject[*v1alpha1.IPLease]{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: retry.Limiter()}).
 		Complete(r)
 }
 

@@ -3,16 +3,12 @@ package uninstall
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/podview"
@@ -88,16 +84,4 @@ func isReady(node *corev1.Node) bool {
 		}
 	}
 	return false
-}
-
-// audited writes the audit line of a lease that was deleted (R14).
-func audited(log logr.Logger, lease *v1alpha1.IPLease) {
-	record := audit.Record{Pool: lease.Spec.Pool, Node: lease.Spec.NodeName, Reason: "Uninstalled"}
-	// Name and resourceVersion come from the API server; what cannot be parsed stays empty.
-	record.Address, _ = netip.ParseAddr(lease.Spec.Address)
-	record.Token, _ = strconv.ParseUint(lease.ResourceVersion, 10, 64)
-	if h := lease.Spec.Holder; h != nil {
-		record.Namespace, record.Pod, record.PodUID, record.MAC = h.Namespace, h.Pod, h.PodUID, h.MAC
-	}
-	audit.Log(log, audit.Free, record)
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
 )
@@ -198,7 +199,7 @@ func (u Uninstall) deleteLeases(ctx context.Context) error {
 		if err := client.IgnoreNotFound(u.Client.Delete(ctx, &leases[i])); err != nil {
 			return fmt.Errorf("delete lease %s: %w", leases[i].Name, err)
 		}
-		audited(u.Log, &leases[i])
+		audit.Log(u.Log, audit.Free, audit.Of(&leases[i], leases[i].Spec.NodeName, "Uninstalled"))
 	}
 	return nil
 }
