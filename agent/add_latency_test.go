@@ -65,7 +65,8 @@ func TestLatencyOfADD(t *testing.T) {
 			return
 		}
 	}
-	t.Log(b.table())
+	t.Log("all\n" + b.table(func(sample) bool { return true }))
+	t.Log("without those during which the host took CPU time away from this machine\n" + b.table(func(s sample) bool { return !s.stolen }))
 }
 
 // addBench is a machine whose ADDs take turns with raw writes.
@@ -74,17 +75,26 @@ type addBench struct {
 	pace <-chan time.Time
 	// raw is the address of the last raw lease.
 	raw netip.Addr
+	// spent is how long all ADDs together have taken the agent.
+	spent time.Duration
 	// adds are of each pool.
 	adds []addTimes
 	rawTimes
 }
 
-// addTimes are how long ADDs took, as the plugin sees it and as the agent does.
-type addTimes struct{ plugin, agent []time.Duration }
+// sample is how long something took, and whether the host of this machine took
+// CPU time away from it meanwhile, which nothing here can help.
+type sample struct {
+	took   time.Duration
+	stolen bool
+}
 
-// rawTimes are how long raw writes took: creates, and updates with and without
-// the API server's tracking of fields, which an ADD ends.
-type rawTimes struct{ creates, updates, untracked []time.Duration }
+// addTimes are ADDs, as the plugin sees them and as the agent does.
+type addTimes struct{ plugin, agent []sample }
+
+// rawTimes are raw writes: creates, and updates with and without the API
+// server's tracking of fields, which an ADD ends.
+type rawTimes struct{ creates, updates, untracked []sample }
 
 // shift lets pods come one after the other, and go at its end.
 func (b *addBench) shift(t *testing.T) {
@@ -111,6 +121,7 @@ func (b *addBench) shift(t *testing.T) {
 			b.eventually("the addresses are ready", 3*time.Minute, func() bool { return gauge(t, p.name, "ready") == float64(p.warm) })
 		}
 	}
+	b.spent = b.timeInADDs()
 	for n := 1; ; n++ {
 		left := false
 		for i, p := range addPools {
@@ -118,7 +129,6 @@ func (b *addBench) shift(t *testing.T) {
 				continue
 			}
 			left = true
-			<-b.pace
 			b.timedAdd(requests[i][n], &b.adds[i])
 		}
 		if !left {
@@ -152,14 +162,38 @@ func (m *machine) addPool(i int) {
 	check(m.t, m.Status().Update(m.t.Context(), pool))
 }
 
-func (m *machine) timedAdd(r agentapi.AddRequest, took *addTimes) {
-	m.t.Helper()
-	before := m.timeInADDs()
+// timed does something when its turn has come.
+func (b *addBench) timed(do func() error) sample {
+	b.t.Helper()
+	<-b.pace
+	stolen := stolenTime(b.t)
 	start := time.Now()
-	_, err := m.agent.Add(m.t.Context(), r)
-	took.plugin = append(took.plugin, time.Since(start))
-	check(m.t, err)
-	took.agent = append(took.agent, m.timeInADDs()-before)
+	err := do()
+	took := time.Since(start)
+	check(b.t, err)
+	return sample{took, stolenTime(b.t) != stolen}
+}
+
+func (b *addBench) timedAdd(r agentapi.AddRequest, took *addTimes) {
+	b.t.Helper()
+	plugin := b.timed(func() error {
+		_, err := b.agent.Add(b.t.Context(), r)
+		return err
+	})
+	spent := b.timeInADDs()
+	took.plugin = append(took.plugin, plugin)
+	took.agent = append(took.agent, sample{spent - b.spent, plugin.stolen})
+	b.spent = spent
+}
+
+// stolenTime is how much CPU time the host has taken from this machine since
+// its start, in ticks (proc_stat(5), "steal").
+func stolenTime(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/stat")
+	check(t, err)
+	// cpu user nice system idle iowait irq softirq steal
+	return strings.Fields(string(text))[8]
 }
 
 // timeInADDs is how long all ADDs together have taken the agent.
@@ -202,44 +236,45 @@ func (b *addBench) rawWrites(took *rawTimes) {
 	leaseOf := func(r lease.Request, spec v1alpha1.IPLeaseSpec) *v1alpha1.IPLease {
 		return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseName("", r.Addr)}, Spec: spec}
 	}
-	timed := func(took *[]time.Duration, write func() error) {
-		<-b.pace
-		start := time.Now()
-		check(b.t, write())
-		*took = append(*took, time.Since(start))
-	}
-
 	bound := request()
 	l := leaseOf(bound, lease.Bind(bound, nobody))
-	timed(&took.creates, func() error { return b.Create(b.t.Context(), l) })
-	bind := func(warm lease.Request, took *[]time.Duration, prepare func(*v1alpha1.IPLease)) {
+	took.creates = append(took.creates, b.timed(func() error { return b.Create(b.t.Context(), l) }))
+	bind := func(warm lease.Request, prepare func(*v1alpha1.IPLease)) sample {
 		l := leaseOf(warm, lease.Warm(warm, nobody))
 		check(b.t, b.Create(b.t.Context(), l))
 		var err error
 		l.Spec, err = lease.BindWarm(warm, nobody)(l.Spec)
 		check(b.t, err)
 		prepare(l)
-		timed(took, func() error { return b.Update(b.t.Context(), l) })
+		return b.timed(func() error { return b.Update(b.t.Context(), l) })
 	}
-	bind(request(), &took.updates, func(*v1alpha1.IPLease) {})
-	bind(request(), &took.untracked, (*v1alpha1.IPLease).EndTracking)
+	took.updates = append(took.updates, bind(request(), func(*v1alpha1.IPLease) {}))
+	took.untracked = append(took.untracked, bind(request(), (*v1alpha1.IPLease).EndTracking))
 }
 
-// table compares ADDs with what a client pays for the same write.
-func (b *addBench) table() string {
+// table compares ADDs with what a client pays for the same write, of the samples that count.
+func (b *addBench) table(counts func(sample) bool) string {
 	var table strings.Builder
-	slices.Sort(b.creates)
-	slices.Sort(b.updates)
+	sorted := func(samples []sample) (all []time.Duration) {
+		for _, s := range samples {
+			if counts(s) {
+				all = append(all, s.took)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	creates, updates := sorted(b.creates), sorted(b.updates)
 	fmt.Fprintf(&table, "in turns, %s apart; × is the ratio to the raw write\n", addPace)
 	fmt.Fprintf(&table, "%-26s %4s %9s %8s %8s %9s %8s %8s %9s   %s\n", "", "n",
 		"p50", "× create", "× update", "p99", "× create", "× update", "slowest", "an ADD waits for")
-	row := func(name string, took []time.Duration, waits string) {
-		slices.Sort(took)
+	row := func(name string, samples []sample, waits string) {
+		took := sorted(samples)
 		fmt.Fprintf(&table, "%-26s %4d", name, len(took))
 		for _, p := range []int{50, 99} {
 			d := percentile(took, p)
 			fmt.Fprintf(&table, " %6.1f ms %8.2f %8.2f", d.Seconds()*1000,
-				float64(d)/float64(percentile(b.creates, p)), float64(d)/float64(percentile(b.updates, p)))
+				float64(d)/float64(percentile(creates, p)), float64(d)/float64(percentile(updates, p)))
 		}
 		fmt.Fprintf(&table, " %6.1f ms   %s\n", took[len(took)-1].Seconds()*1000, waits)
 	}

@@ -183,6 +183,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		OpenSegment:  a.openSegment,
 		ParentExists: parentExists,
 		FindLink:     a.findLink,
+		Sighted:      a.sighted,
 		Share:        a.share, OthersShare: a.othersShare,
 		Events:  a.events,
 		Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},

@@ -21,7 +21,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// freshSighting is how long a sighting keeps an address from being made Warm.
+// freshSighting is how long a sighting speaks against an address without a probe.
 const freshSighting = 30 * time.Second
 
 // newKeeper makes the keeper of this node's Warm leases.
@@ -64,8 +64,7 @@ func (a *agent) heldHere(parent int, addr netip.Addr) (net.HardwareAddr, bool) {
 
 // sighted tells whether somebody was just heard to speak for an address.
 func (a *agent) sighted(parent int, addr netip.Addr) bool {
-	s, ok, err := a.kernel.Sighting(bpf.Key{Segment: uint32(parent), Addr: addr})
-	return err == nil && ok && s.LastSeen != 0 && a.kernel.Now()-s.LastSeen < freshSighting
+	return a.kernel.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, freshSighting)
 }
 
 // watchWarm wakes the keeper when something changes that it goes by.

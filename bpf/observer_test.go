@@ -5,6 +5,7 @@ package bpf
 import (
 	"net"
 	"testing"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/claim"
 )
@@ -62,6 +63,16 @@ func TestAProbeDoesNotHideWhoAnswered(t *testing.T) {
 	must(t, err)
 	equal(t, "speaker", s.MAC.String(), remoteMAC.String())
 	equal(t, "prober", s.ProbeMAC.String(), podMAC.String())
+}
+
+func TestHowLongAgoSomebodySpoke(t *testing.T) {
+	b := newBench(t, setup{})
+	b.run(WhereObserverIngress, arpProbe(remoteMAC, addr4))
+	b.run(WhereObserverIngress, arpFrame(remoteMAC, far4, addr4))
+	equal(t, "spoke within an hour", b.SightedWithin(key(far4), time.Hour), true)
+	equal(t, "spoke within no time", b.SightedWithin(key(far4), 0), false)
+	equal(t, "only asked", b.SightedWithin(key(addr4), time.Hour), false)
+	equal(t, "never seen", b.SightedWithin(key(far6), time.Hour), false)
 }
 
 func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {

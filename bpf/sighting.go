@@ -26,3 +26,10 @@ func (k *Kernel) Sighting(key Key) (Sighting, bool, error) {
 	}
 	return s.sighting(), ok, nil
 }
+
+// SightedWithin tells whether somebody spoke for an address less than d ago. Who only asked for it did not speak, and
+// what cannot be read is as good as forgotten.
+func (k *Kernel) SightedWithin(key Key, d time.Duration) bool {
+	s, ok, err := k.Sighting(key)
+	return err == nil && ok && s.LastSeen != 0 && k.Now()-s.LastSeen < d
+}

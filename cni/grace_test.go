@@ -102,17 +102,15 @@ func TestSTATUSForgivesAnAgentThatStartsAgain(t *testing.T) {
 	wantCNI(t, s.call(t), 50)
 }
 
-func TestSTATUSForgivesNoImpairedEnforcementAndNoFault(t *testing.T) {
-	for _, code := range []uint{agentapi.CodeLimited, agentapi.CodeInternal} {
-		s := &status{node: newNode(t), now: moment{"b", time.Hour}}
-		serving := listenUntil(t, s.node, answers{})
-		if err := s.call(t); err != nil {
-			t.Fatal(err)
-		}
-		serving()
-		listen(t, s.node, answers{err: agentapi.Errorf(code, "no programs")})
-		wantCNI(t, s.call(t), code, "no programs")
+func TestSTATUSForgivesNoFault(t *testing.T) {
+	s := &status{node: newNode(t), now: moment{"b", time.Hour}}
+	serving := listenUntil(t, s.node, answers{})
+	if err := s.call(t); err != nil {
+		t.Fatal(err)
 	}
+	serving()
+	listen(t, s.node, answers{err: agentapi.Errorf(agentapi.CodeInternal, "no programs")})
+	wantCNI(t, s.call(t), agentapi.CodeInternal, "no programs")
 }
 
 func TestTheGraceCanBeSwitchedOff(t *testing.T) {

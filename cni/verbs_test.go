@@ -179,7 +179,7 @@ func TestADELNeedsNothingOfCNIARGS(t *testing.T) {
 
 func TestTheAgentsErrorsKeepCodeMessageAndDetails(t *testing.T) {
 	n := newNode(t)
-	listen(t, n, answers{err: agentapi.Errorf(agentapi.CodeNoPool, "no pool is left for default/web-0").WithDetails("p1: disabled\np2: exhausted")})
+	listen(t, n, answers{err: &agentapi.Error{Code: agentapi.CodeNoPool, Msg: "no pool is left for default/web-0", Details: "p1: disabled\np2: exhausted"}})
 	_, err := run("ADD", args(n.conf("macvlan", "1.1.0", "")))
 	wantCNI(t, err, 100, "ADD of eth0 in pod default/web-0: no pool is left for default/web-0", "p2: exhausted")
 }

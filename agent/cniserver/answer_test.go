@@ -100,8 +100,8 @@ func TestErrorsReachTheRuntimeWithTheirCode(t *testing.T) {
 		msg  string
 	}{
 		"a typed error, wrapped": {
-			err:  fmt.Errorf("add: %w", agentapi.Errorf(agentapi.CodeExhausted, "pool p is full: add addresses to it").WithDetails("10 of 10")),
-			code: agentapi.CodeExhausted, msg: "pool p is full: add addresses to it; 10 of 10",
+			err:  fmt.Errorf("add: %w", agentapi.Errorf(agentapi.CodeExhausted, "pool p is full: add addresses to it")),
+			code: agentapi.CodeExhausted, msg: "pool p is full: add addresses to it",
 		},
 		"any other error is internal":        {err: errors.New("boom"), code: agentapi.CodeInternal, msg: "boom"},
 		"a full disk is the node's":          {err: &fs.PathError{Op: "write", Path: "entry", Err: syscall.ENOSPC}, code: agentapi.CodeIOFailure, msg: "no space left"},
@@ -118,7 +118,7 @@ func TestErrorsReachTheRuntimeWithTheirCode(t *testing.T) {
 	}
 }
 
-func TestSTATUSHasTheTwoCodesOfTheSpecification(t *testing.T) {
+func TestSTATUSHasTheCodeOfTheSpecification(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		code uint
@@ -126,7 +126,6 @@ func TestSTATUSHasTheTwoCodesOfTheSpecification(t *testing.T) {
 		"caches not synced":      {agentapi.Errorf(agentapi.CodeTryAgainLater, "caches"), agentapi.CodeNotAvailable},
 		"an error without code":  {errors.New("boom"), agentapi.CodeNotAvailable},
 		"no BPF file system":     {agentapi.Errorf(agentapi.CodeNotAvailable, "bpffs"), agentapi.CodeNotAvailable},
-		"programs not attached":  {agentapi.Errorf(agentapi.CodeLimited, "observer"), agentapi.CodeLimited},
 		"ready, nothing to tell": {nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

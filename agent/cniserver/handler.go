@@ -138,8 +138,8 @@ func asError(verb string, err error) *agentapi.Error {
 	default:
 		e = agentapi.Errorf(agentapi.CodeInternal, "%w", err)
 	}
-	if verb == "STATUS" && e.Code != agentapi.CodeLimited {
-		// The specification knows two codes for "not ready".
+	if verb == "STATUS" {
+		// The specification's for "not ready".
 		c := *e
 		c.Code = agentapi.CodeNotAvailable
 		return &c

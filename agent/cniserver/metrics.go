@@ -53,7 +53,7 @@ func outcomeOf(client context.Context, err error) outcome {
 		return outcomeError
 	}
 	switch e.Code {
-	case agentapi.CodeTryAgainLater, agentapi.CodeNotAvailable, agentapi.CodeLimited:
+	case agentapi.CodeTryAgainLater, agentapi.CodeNotAvailable:
 		return outcomeRetry
 	case agentapi.CodeExhausted:
 		return outcomeExhausted

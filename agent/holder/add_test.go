@@ -137,7 +137,7 @@ func TestEveryAddressInUse(t *testing.T) {
 func TestAnAddressThatWasOnlySightedDoesNotLeaveAnIntentOfAnothersLease(t *testing.T) {
 	r := newRig(t, v4("10.0.0.2-10.0.0.3"))
 	r.api.put(held("10.0.0.2"))
-	r.Kernel = sighting{r.Kernel, key("10.0.0.3")}
+	r.Sighted = func(_ int, addr netip.Addr) bool { return addr == key("10.0.0.3").Addr }
 	web := r.pod("web", "u1")
 	if got := r.add(web); got[0] != "10.0.0.3" {
 		t.Fatalf("got %v", got)

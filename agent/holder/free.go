@@ -15,12 +15,9 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/bpf"
 )
 
 const (
-	// freshSighting is how long a sighting speaks against an address without a probe.
-	freshSighting = 30 * time.Second
 	// exhaustedFirst and exhaustedMost are how soon an ADD looks again whether a
 	// full pool has got an address back.
 	exhaustedFirst = 50 * time.Millisecond
@@ -60,7 +57,7 @@ func (a *adding) bindFree(ctx context.Context, f ipam.Family) (boundAddress, err
 // tryFree gets an address that nobody was heard to use lately, or, where there
 // is none, one whose speaker may have ended since: the probe decides.
 func (a *adding) tryFree(ctx context.Context, f ipam.Family) (boundAddress, error) {
-	b, err := a.create(ctx, f, a.sighted)
+	b, err := a.create(ctx, f, func(_ *v1alpha1.IPPool, addr netip.Addr) bool { return a.h.Sighted(a.link.ParentIndex, addr) })
 	var none *ipam.NoPoolError
 	if errors.As(err, &none) && none.Exhausted() {
 		return a.create(ctx, f, nil)
@@ -181,7 +178,7 @@ func (a *adding) setAside(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha
 	if err := h.uninstall(keyOf(&a.entry, address), a.entry.Slot); err != nil {
 		return allocate.Conflict, err
 	}
-	_, err := h.Leases.QuarantineConflict(ctx, l, lease.Evidence{MAC: mac, Source: string(source)}, false)
+	_, err := h.Leases.QuarantineConflict(ctx, l, lease.Evidence{MAC: mac, Source: string(source)})
 	return allocate.Conflict, err
 }
 
@@ -197,12 +194,6 @@ func (a *adding) heldHere() func(*v1alpha1.IPPool, netip.Addr) bool {
 		}
 	}
 	return func(_ *v1alpha1.IPPool, addr netip.Addr) bool { return held[addr] }
-}
-
-// sighted tells whether somebody was just heard to speak for an address.
-func (a *adding) sighted(_ *v1alpha1.IPPool, addr netip.Addr) bool {
-	s, ok, err := a.h.Kernel.Sighting(bpf.Key{Segment: uint32(a.link.ParentIndex), Addr: addr})
-	return err == nil && ok && s.LastSeen != 0 && a.h.Kernel.Now()-s.LastSeen < freshSighting
 }
 
 // waitFor waits d, unless the call's deadline is too close for it.

@@ -41,8 +41,6 @@ type Kernel interface {
 	Lease(bpf.Key) (bpf.Lease, bool, error)
 	Leases() (map[bpf.Key]bpf.Lease, error)
 	Fenced(bpf.Key) (bool, error)
-	Sighting(bpf.Key) (bpf.Sighting, bool, error)
-	Now() time.Duration
 }
 
 // Segment is the wire behind one parent. *segment.Segment implements it.
@@ -62,7 +60,7 @@ type Leases interface {
 	TakeOver(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
 	Confirm(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
 	Unverified(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error)
-	QuarantineConflict(ctx context.Context, l *v1alpha1.IPLease, e lease.Evidence, keepHolder bool) (*v1alpha1.IPLease, error)
+	QuarantineConflict(ctx context.Context, l *v1alpha1.IPLease, e lease.Evidence) (*v1alpha1.IPLease, error)
 	RecordConflict(context.Context, *v1alpha1.IPLease, lease.Evidence) (*v1alpha1.IPLease, error)
 	Retain(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
 	Delete(context.Context, *v1alpha1.IPLease) error
@@ -126,6 +124,8 @@ type Options struct {
 	ParentExists func(parent int) bool
 	// FindLink finds a pod's interface in its network namespace.
 	FindLink func(netns, ifname string) (Link, error)
+	// Sighted tells whether somebody was just heard to speak for an address.
+	Sighted func(parent int, addr netip.Addr) bool
 	// Share is this agent's place among the agents.
 	Share func() ipam.Share
 	// OthersShare tells whether other agents exist, which could be heard.

@@ -3,7 +3,6 @@ package holder
 import (
 	"maps"
 	"sync"
-	"time"
 
 	"github.com/fenceline/fenceline/bpf"
 )
@@ -30,8 +29,6 @@ func newMemKernel() *memKernel {
 		guards: map[uint32]string{}, gone: map[string]bool{}, pinned: map[uint32]bool{},
 	}
 }
-
-func (k *memKernel) Now() time.Duration { return time.Hour }
 
 func (k *memKernel) PrepareGuard(bpf.Guard) error { return nil }
 
@@ -149,8 +146,6 @@ func (k *memKernel) Fenced(key bpf.Key) (bool, error) {
 	l := k.leases[key]
 	return l.Slot != 0 && k.claims[key] > l.Token, nil
 }
-
-func (k *memKernel) Sighting(bpf.Key) (bpf.Sighting, bool, error) { return bpf.Sighting{}, false, nil }
 
 // claimed is a valid claim of another node.
 func (k *memKernel) claimed(key bpf.Key, token uint64) {

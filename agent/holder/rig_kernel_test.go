@@ -132,6 +132,9 @@ func (m *machine) start() {
 			seg, err := segments.Open(parent)
 			return segmentOf{seg, m.node}, err
 		},
+		Sighted: func(parent int, addr netip.Addr) bool {
+			return k.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, time.Minute)
+		},
 		OthersShare: func() bool { return true },
 		FindLink: func(netns, ifname string) (Link, error) {
 			i, err := links.Find(netns, ifname)

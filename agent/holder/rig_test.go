@@ -93,6 +93,7 @@ func (r *rig) start() {
 		Journal:      mortalJournal{r.book, r.death},
 		Kernel:       mortalKernel{r.kernel, r.death},
 		OpenSegment:  func(int) (Segment, error) { return r.wire, nil },
+		Sighted:      func(int, netip.Addr) bool { return false },
 		OthersShare:  func() bool { return true },
 		ParentExists: func(parent int) bool { return parent == parentIndex },
 		FindLink: func(netns, _ string) (Link, error) {

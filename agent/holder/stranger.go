@@ -33,7 +33,7 @@ func (h *Holders) stranger(e *journal.Entry, address journal.Address) (living jo
 // leaveTo sets a lease aside for the pod that speaks for its address, which takes
 // it back: to free the lease would end the pod, whose slots are killed first (R4).
 func (h *Holders) leaveTo(ctx context.Context, living *journal.Entry, l *v1alpha1.IPLease) error {
-	_, err := h.Leases.QuarantineConflict(ctx, l, lease.Evidence{MAC: living.MAC, Source: string(segment.SourceProbe)}, false)
+	_, err := h.Leases.QuarantineConflict(ctx, l, lease.Evidence{MAC: living.MAC, Source: string(segment.SourceProbe)})
 	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
 		return nil
 	}

@@ -115,16 +115,6 @@ func (w *memWire) times(what string) (n int) {
 
 var stranger = net.HardwareAddr{2, 0xbd, 0, 0, 0, 1}
 
-// sighting is a kernel that has just heard somebody speak for an address.
-type sighting struct {
-	Kernel
-	of bpf.Key
-}
-
-func (s sighting) Sighting(key bpf.Key) (bpf.Sighting, bool, error) {
-	return bpf.Sighting{MAC: stranger, LastSeen: s.Now()}, key == s.of, nil
-}
-
 // awayLeases cannot list: lists carry no name to fail by.
 type awayLeases struct{ Leases }
 

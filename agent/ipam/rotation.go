@@ -92,7 +92,7 @@ func (r *Rotation) Pick(v View) (netip.Addr, bool) {
 	defer r.mu.Unlock()
 	r.forget(v.Cooldown)
 
-	fresh := func(a netip.Addr) bool { return v.allows(a) && !r.isPicked(a) && !r.hinted(v, a) && !r.cools(a) }
+	fresh := func(a netip.Addr) bool { return !r.isPicked(a) && !r.hinted(v, a) && !r.cools(a) && v.allows(a) }
 	addr, ok := r.inShare(v, fresh)
 	if ok {
 		r.last = addr
@@ -103,7 +103,7 @@ func (r *Rotation) Pick(v View) (netip.Addr, bool) {
 		addr, ok = r.longestFreed(v)
 	}
 	if !ok && v.Cooling && v.Exact {
-		addr, ok = r.anywhere(v.Set, func(a netip.Addr) bool { return v.allows(a) && !r.isPicked(a) })
+		addr, ok = r.anywhere(v.Set, func(a netip.Addr) bool { return !r.isPicked(a) && v.allows(a) })
 	}
 	if !ok && v.Cooling && v.Exact {
 		addr, ok = r.anywhere(v.Set, v.allows)
@@ -114,7 +114,8 @@ func (r *Rotation) Pick(v View) (netip.Addr, bool) {
 	return addr, ok
 }
 
-// allows tells whether an address is neither taken nor sighted.
+// allows tells whether an address is neither taken nor sighted. A sighting is the
+// dearest to know: the kernel is asked about what all else speaks for.
 func (v View) allows(a netip.Addr) bool {
 	return !(v.Taken != nil && v.Taken(a)) && !(v.Sighted != nil && v.Sighted(a))
 }

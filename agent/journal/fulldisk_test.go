@@ -1,28 +1,33 @@
 package journal
 
 import (
+	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"syscall"
 	"testing"
 )
 
+// onFullDisk names the directory to a process whose files cannot grow.
+const onFullDisk = "FENCELINE_TEST_FULL_DISK"
+
 // The disk is still full that has cut a value short: pods need their agent all the same.
 func TestAJournalWithACutValueOpensOnAFullDisk(t *testing.T) {
 	before, after := entry("new"), entry("new")
 	after.Phase = Releasing
+	if dir := os.Getenv(onFullDisk); dir != "" {
+		openOnFullDisk(t, dir, before, after)
+		return
+	}
 	first, second := written(t, before), written(t, after)
 	dir := disk(t, "new@eth0.json", append(slices.Clone(first), second[:len(second)/2]...))
-	full(t, func() {
-		j := open(t, dir)
-		if e, ok := j.Get("new", "eth0"); !ok || e.Phase != before.Phase {
-			t.Errorf("%v %s", ok, e.Phase)
-		}
-		if err := j.Put(after); err == nil {
-			t.Error("a full disk took a value")
-		}
-		j.Close()
-	})
+	// A process of its own: the limit would be that of the other tests' files as well.
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), onFullDisk+"="+dir)
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	j := open(t, dir)
 	put(t, j, after)
 	if e, ok := reopen(t, j, dir).Get("new", "eth0"); !ok || e.Phase != after.Phase {
@@ -30,22 +35,16 @@ func TestAJournalWithACutValueOpensOnAFullDisk(t *testing.T) {
 	}
 }
 
-// full runs fn while no file of this process may grow.
-func full(t *testing.T, fn func()) {
-	t.Helper()
+func openOnFullDisk(t *testing.T, dir string, before, after Entry) {
 	signal.Ignore(syscall.SIGXFSZ)
-	defer signal.Reset(syscall.SIGXFSZ)
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
-		t.Fatal(err)
+	j := open(t, dir)
+	if e, ok := j.Get("new", "eth0"); !ok || e.Phase != before.Phase {
+		t.Errorf("%v %s", ok, e.Phase)
 	}
-	defer func() {
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-			t.Error(err)
-		}
-	}()
-	fn()
+	if err := j.Put(after); err == nil {
+		t.Error("a full disk took a value")
+	}
 }

@@ -54,10 +54,9 @@ func (s *Store) Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1al
 }
 
 // QuarantineConflict sets a lease aside for whose address somebody else
-// answered during ADD. keepHolder is for static addresses, which wait for
-// their pod.
-func (s *Store) QuarantineConflict(ctx context.Context, l *v1alpha1.IPLease, e Evidence, keepHolder bool) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, QuarantineConflict(s.o.Clock.Now(), e, keepHolder))
+// answered during ADD.
+func (s *Store) QuarantineConflict(ctx context.Context, l *v1alpha1.IPLease, e Evidence) (*v1alpha1.IPLease, error) {
+	return s.Update(ctx, l, QuarantineConflict(s.o.Clock.Now(), e))
 }
 
 // RecordConflict notes on a Bound lease that somebody else speaks for the address.

@@ -244,7 +244,7 @@ func (w *world) testTakeOverTwice(t *testing.T) {
 
 func (w *world) testConflict(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.7.1", "c1")
-	aside, err := w.n1.QuarantineConflict(t.Context(), l, stranger, false)
+	aside, err := w.n1.QuarantineConflict(t.Context(), l, stranger)
 	if err != nil || aside.Spec.Holder != nil || aside.Spec.NodeName != "n1" {
 		t.Fatalf("set aside: %+v, %v", aside, err)
 	}

@@ -141,14 +141,12 @@ func Quarantine(now time.Time, reason v1alpha1.LeaseReason, message string) Tran
 
 // QuarantineConflict sets a lease aside for whose address somebody else
 // answered during ADD. The pod goes on to another address, so the lease has no
-// holder from then on; a static address keeps it (keepHolder) and waits.
-func QuarantineConflict(now time.Time, e Evidence, keepHolder bool) Transition {
+// holder from then on.
+func QuarantineConflict(now time.Time, e Evidence) Transition {
 	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, conflictMessage(e), now)
 		s.Conflict = note(s.Conflict, e, now)
-		if !keepHolder {
-			s.Holder, s.Retention = nil, nil
-		}
+		s.Holder, s.Retention = nil, nil
 	})
 }
 

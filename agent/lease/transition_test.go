@@ -154,9 +154,8 @@ func TestTransitions(t *testing.T) {
 			}), nil},
 		{"only a Bound lease is set aside", Quarantine(now, v1alpha1.ReasonPodGone, ""), retained, spec{}, ErrState},
 
-		{"a conflict at ADD sets the address aside for nobody", QuarantineConflict(now, stranger, false), mine, with(mine, aside, nobody), nil},
-		{"a static address goes on waiting for its pod", QuarantineConflict(now, stranger, true), mine, with(mine, aside), nil},
-		{"only a Bound lease meets a conflict at ADD", QuarantineConflict(now, stranger, false), retained, spec{}, ErrState},
+		{"a conflict at ADD sets the address aside for nobody", QuarantineConflict(now, stranger), mine, with(mine, aside, nobody), nil},
+		{"only a Bound lease meets a conflict at ADD", QuarantineConflict(now, stranger), retained, spec{}, ErrState},
 
 		{"a later conflict leaves the lease Bound", RecordConflict(now, stranger), mine, with(mine, func(s *spec) {
 			s.Conflict, s.Message = conflict, "0a:00:00:00:00:09 speaks for the address (probe)"

@@ -12,7 +12,6 @@ import (
 // by one goroutine at a time.
 type Kernel interface {
 	AttachObserver(parent int) error
-	DetachObserver(parent int) error
 	ObserversAttached() (map[int]bool, error)
 	ObserverLinks(parent int) ([2]uint32, error)
 

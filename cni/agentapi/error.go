@@ -20,9 +20,6 @@ const (
 	CodeTryAgainLater uint = 11
 	// CodeNotAvailable: STATUS only. ADD cannot be served.
 	CodeNotAvailable uint = 50
-	// CodeLimited: STATUS only. ADD cannot be served, and the enforcement for
-	// running pods is impaired as well (programs missing).
-	CodeLimited uint = 51
 	// CodeInternal: a fault of Fenceline that has no better code.
 	CodeInternal uint = 999
 )
@@ -70,13 +67,6 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.cause }
 
-// WithDetails returns a copy of e with the details set.
-func (e *Error) WithDetails(details string) *Error {
-	c := *e
-	c.Details = details
-	return &c
-}
-
 // HTTPStatus returns the HTTP status under which the error travels. Clients
 // decide by Code alone.
 func (e *Error) HTTPStatus() int {
@@ -85,7 +75,7 @@ func (e *Error) HTTPStatus() int {
 		return http.StatusBadRequest
 	case CodeNoPool, CodeExhausted, CodeAddressRefused, CodeNotHeld:
 		return http.StatusConflict
-	case CodeTryAgainLater, CodeNotAvailable, CodeLimited:
+	case CodeTryAgainLater, CodeNotAvailable:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError
