@@ -45,6 +45,8 @@ const (
 	ReasonNodeGone LeaseReason = "NodeGone"
 	// ReasonOutOfService: the holder's node carries the out-of-service taint.
 	ReasonOutOfService LeaseReason = "OutOfService"
+	// ReasonAgentGone: the node that kept the address Warm has no agent that works.
+	ReasonAgentGone LeaseReason = "AgentGone"
 	// ReasonUnverified: a take-over could not prove the previous holder fenced or silent.
 	ReasonUnverified LeaseReason = "Unverified"
 )

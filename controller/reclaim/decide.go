@@ -16,8 +16,9 @@ const (
 	// mirrorGrace covers the time in which a kubelet makes a static pod's lost
 	// mirror pod again: its pod lives on without any object.
 	mirrorGrace = 5 * time.Minute
-	// warmGrace is how long a Warm lease outlasts its node's silence where a pod
-	// would until it is Terminating: the toleration that Kubernetes gives to pods.
+	// warmGrace is how long a Warm lease outlasts its node's agent, and its node's
+	// silence where a pod would until it is Terminating: the toleration that
+	// Kubernetes gives to pods.
 	warmGrace = 5 * time.Minute
 )
 
@@ -188,8 +189,11 @@ func decideWarm(f Facts) Action {
 	}
 	node := stateOf(f.Node)
 	switch {
-	case node == nodeReady:
+	case node == nodeReady && f.AgentAbsentSince.IsZero():
 		return none("its own agent ends a Warm lease")
+	case node == nodeReady:
+		return quarantineAt(f.Now, f.AgentAbsentSince.Add(warmGrace), v1alpha1.ReasonAgentGone,
+			fmt.Sprintf("node %s, which kept the address ready, has no agent that works", spec.NodeName))
 	case node.asserted():
 		return Action{Kind: Quarantine, Reason: node.reason(), Why: fmt.Sprintf("node %s is gone or out of service", spec.NodeName)}
 	case !f.Policy.NodeDown.Take:

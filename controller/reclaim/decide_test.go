@@ -159,6 +159,9 @@ func TestWarmLease(t *testing.T) {
 		then Action
 	}{
 		{"its own agent ends it", facts(warm, podUnknown), leaveAlone()},
+		{"a node whose agent is replaced keeps it", facts(warm, podUnknown, agentGoneSince(ago(time.Minute))), waitUntil(hence(4 * time.Minute))},
+		{"a node without an agent loses it", facts(warm, podUnknown, agentGoneSince(ago(5*time.Minute)), nodeDown(v1alpha1.NodeDownNever)), take(v1alpha1.ReasonAgentGone)},
+		{"a silent node's agent says nothing", facts(warm, podUnknown, nodeNotReady, agentGoneSince(ago(time.Hour))), waitUntil(hence(4 * time.Minute))},
 		{"a silent node keeps it as long as it would a pod by default", facts(warm, podUnknown, nodeNotReady), waitUntil(hence(4 * time.Minute))},
 		{"and loses it then", facts(warm, podUnknown, nodeNotReady, at(hence(4*time.Minute))), take(v1alpha1.ReasonNodeUnreachable)},
 		{"nodeDown After: it keeps it for that time", facts(warm, podUnknown, nodeNotReady, nodeDown("After 2m")), waitUntil(hence(time.Minute))},

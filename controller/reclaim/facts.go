@@ -39,6 +39,9 @@ type Facts struct {
 	Offer Offer
 	// Verifier is asked of Quarantined leases only.
 	Verifier Verifier
+	// AgentAbsentSince is when the node of a Warm lease was first seen without an
+	// agent that works; zero while it has one, and of other leases.
+	AgentAbsentSince time.Time
 	// Owner is asked of Retained leases only.
 	Owner  retention.Owner
 	Policy Policy

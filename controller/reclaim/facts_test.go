@@ -149,6 +149,8 @@ func podStatic(f *Facts) {
 
 // Changes of the node.
 
+func agentGoneSince(t time.Time) change { return func(f *Facts) { f.AgentAbsentSince = t } }
+
 func nodeNotReady(f *Facts) { f.Node.Object = node(corev1.ConditionUnknown) }
 
 // nodeReportsNotReady is a node's own word, by its own clock.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,7 +50,9 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1
 			f.Node, err = lookAtNode(ctx, known, spec.NodeName, f, n)
 		}
 	case v1alpha1.StateWarm:
-		f.Node, err = lookAtNode(ctx, known, spec.NodeName, f, n)
+		if f.Node, err = lookAtNode(ctx, known, spec.NodeName, f, n); err == nil {
+			f.AgentAbsentSince, err = r.lookForAgent(ctx, spec.NodeName, f, n)
+		}
 	case v1alpha1.StateQuarantined:
 		if p := spec.Previous; p != nil {
 			f.Node, err = lookAtNode(ctx, known, p.Node, f, n)
@@ -63,8 +66,9 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1
 	return f, err
 }
 
-// lookAgain reads the witnesses of a decision from the API server itself (R11).
-// A node that the cache shows Ready is no witness: nothing hangs on its absence.
+// lookAgain reads the witnesses of a decision from the API server itself (R11):
+// the node as well where the cache shows it Ready, since what is asked of the
+// others hangs on that (R12).
 func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, error) {
 	f.Now = r.Clock.Now()
 	var err error
@@ -73,7 +77,7 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 			return f, err
 		}
 	}
-	if f.Node.Known && stateOf(f.Node) != nodeReady {
+	if f.Node.Known {
 		name := f.Lease.Spec.NodeName
 		if p := f.Lease.Spec.Previous; f.Lease.Spec.State == v1alpha1.StateQuarantined && p != nil {
 			name = p.Node
@@ -114,6 +118,16 @@ func lookAtNode(ctx context.Context, w witnesses, name string, f Facts, n *note)
 		return View[corev1.Node]{}, err
 	}
 	return View[corev1.Node]{Known: true, Object: node, AbsentSince: firstSeen(&n.nodeAbsentSince, node == nil, f.Now)}, nil
+}
+
+// lookForAgent asks the cache alone: an agent that comes back makes another
+// address Warm, and binds none that was taken.
+func (r *Reconciler) lookForAgent(ctx context.Context, node string, f Facts, n *note) (time.Time, error) {
+	works, err := agents.WorksOn(ctx, r.Client, r.Namespace, node)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return firstSeen(&n.agentAbsentSince, !works, f.Now), nil
 }
 
 func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, n *note) (Verifier, error) {

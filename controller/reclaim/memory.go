@@ -24,6 +24,8 @@ type note struct {
 	uid types.UID
 	// podAbsentSince and nodeAbsentSince are when the absence was first seen; nil while present.
 	podAbsentSince, nodeAbsentSince *time.Time
+	// agentAbsentSince is when a Warm lease's node was first seen without an agent that works.
+	agentAbsentSince *time.Time
 	// offeredSince is when a Service was first seen to offer the address of a pod that is gone.
 	offeredSince *time.Time
 	// finishedSince is when the pod was first seen to be finished; nil while it is not.

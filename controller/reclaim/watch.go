@@ -85,8 +85,9 @@ func nodeChanges() predicate.Predicate {
 func (r *Reconciler) leasesOfPod(ctx context.Context, o client.Object) []reconcile.Request {
 	pod := o.(*podview.Pod)
 	if pod.Namespace == r.Namespace && agents.IsAgent(pod) {
-		// A verifier has come or gone.
-		return r.leases(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined))
+		// A verifier has come or gone, and who keeps Warm leases of its node.
+		return append(r.leases(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined)),
+			r.leases(ctx, cache.LeasesByNode, pod.Spec.NodeName)...)
 	}
 	return r.leases(ctx, cache.LeasesByPod, cache.PodKey(pod.Namespace, pod.Name))
 }
