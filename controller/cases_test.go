@@ -134,3 +134,46 @@ func warmOnSilentNode(w world) {
 		w.Error("a node that is silent verifies")
 	}
 }
+
+// neverWas is what a node leaves behind that lost its DEL, and the controller never saw the pod.
+func neverWas(w world) {
+	w.pool("never-was", "10.19.0.0/24")
+	gone := w.podObject("default", "never-was-0", "n1")
+	gone.UID = "11111111-0000-4000-8000-000000000000"
+	w.bound("never-was", "10.19.0.2", gone)
+	w.waitQuarantined("10.19.0.2", v1alpha1.ReasonPodGone)
+}
+
+// onHostNetwork: the record must be a mistake, for such a pod has no address of its own.
+func onHostNetwork(w world) {
+	w.pool("host", "10.24.0.0/24")
+	pod := w.podObject("default", "host-0", "n1")
+	pod.Spec.HostNetwork = true
+	w.create(pod)
+	lease := w.bound("host", "10.24.0.2", pod)
+	w.setPodStatus(pod, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
+	// Another pod's ends in the same way.
+	other := w.runningPod("host-1", "n1")
+	w.bound("host", "10.24.0.3", other)
+	w.setPodStatus(other, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
+	w.waitQuarantined("10.24.0.3", v1alpha1.ReasonPodFinished)
+	w.barrier("host", "10.24.0.9")
+	if l := w.lease(lease.Name); l == nil || l.ResourceVersion != lease.ResourceVersion {
+		w.Errorf("the lease of a pod on the host's network became %+v", l)
+	}
+}
+
+// terminatingOff: a pool may leave what stays Terminating where it is.
+func terminatingOff(w world) {
+	pool := w.pool("patient", "10.25.0.0/24")
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Terminating = ptr.To(false) })
+	pod := w.runningPod("patient-0", "n1")
+	w.bound("patient", "10.25.0.2", pod)
+	w.deletePod(pod)
+	w.waitMessage("10.25.0.2", "", "is still Terminating, and reclaim.terminating is false")
+	if l := w.lease("10.25.0.2"); l.Spec.State != v1alpha1.StateBound {
+		w.Errorf("the lease is %s", l.Spec.State)
+	}
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Terminating = nil })
+	w.waitQuarantined("10.25.0.2", v1alpha1.ReasonPodTerminating)
+}

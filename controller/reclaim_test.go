@@ -25,7 +25,8 @@ func TestController(t *testing.T) {
 	w, server := newWorld(t)
 	w.readyNode("n1")
 	w.readyNode("n2")
-	w.runController(server.Admin(), policy(), clock.RealClock{})
+	said := &auditLog{}
+	w.runLogging(server.Admin(), policy(), clock.RealClock{}, said)
 	t.Run("together", func(t *testing.T) {
 		for name, test := range map[string]func(world){
 			"a pod Terminating past deletionTimestamp and extraGrace loses its address": terminating,
@@ -48,6 +49,9 @@ func TestController(t *testing.T) {
 			"a pod that runs behind a cut management network keeps its address":         cutOff,
 			"a pool keeps what the cluster would take from a silent node":               nodeDownNever,
 			"a Warm lease does not outlast its node's silence":                          warmOnSilentNode,
+			"a pod that nobody has ever seen loses its address":                         neverWas,
+			"a pod on the host's network is never touched":                              onHostNetwork,
+			"a pool keeps what stays Terminating":                                       terminatingOff,
 			"the template's annotations decide, and can be changed":                     templateChanged,
 			"a template that cannot be read ends no retention, and says so":             templateUnreadable,
 			"a retention for a time ends when it is over":                               lastingRetention,
@@ -68,6 +72,7 @@ func TestController(t *testing.T) {
 			})
 		}
 	})
+	t.Run("then each reason has been told by event, metric and audit line", func(t *testing.T) { w.in(t).reasonsAreTold(said) })
 }
 
 func terminating(w world) {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -75,7 +76,17 @@ func policy() reclaim.Policy {
 // until the function that it returns is called.
 func (w world) runController(config *rest.Config, policy reclaim.Policy, own clock.WithTicker) (stop func()) {
 	w.Helper()
-	logger := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return w.runLogging(config, policy, own, nil)
+}
+
+// runLogging does the same; unless it is nil, log gets what the controller says.
+func (w world) runLogging(config *rest.Config, policy reclaim.Policy, own clock.WithTicker, log io.Writer) (stop func()) {
+	w.Helper()
+	var said slog.Handler = slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})
+	if log != nil {
+		said = slog.NewMultiHandler(said, slog.NewJSONHandler(log, nil))
+	}
+	logger := logr.FromSlogHandler(said)
 	ctrl.SetLogger(logger)
 	// One controller after another registers the same metrics.
 	ctrlmetrics.Registry = prometheus.NewRegistry()
