@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +55,21 @@ func (e *env) testChart(t *testing.T) {
 		}
 		if n := len(agents.Spec.Template.Spec.InitContainers); n != 0 {
 			t.Errorf("%d init containers after bpffs.mount=false", n)
+		}
+	})
+	t.Run("gives the controller what the values say of reclaim", func(t *testing.T) {
+		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--reuse-values",
+			"--set", "reclaim.enabled=false,reclaim.terminating=false,reclaim.extraGrace=1m,reclaim.nodeDown=After 2m")
+		controller := &appsv1.Deployment{}
+		if err := e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-controller"}, controller); err != nil {
+			t.Fatal(err)
+		}
+		args := controller.Spec.Template.Spec.Containers[0].Args
+		// The controller's own test of its command line reads the same.
+		for _, want := range []string{"--reclaim=false", "--terminating=false", "--extra-grace=1m", "--node-down=After 2m"} {
+			if !slices.Contains(args, want) {
+				t.Errorf("the controller is started with %q, without %s", args, want)
+			}
 		}
 	})
 	t.Run("leaves the records when it is uninstalled, and finds them again", func(t *testing.T) {
