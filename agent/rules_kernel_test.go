@@ -39,6 +39,7 @@ func (m *machine) rules(t *testing.T) {
 	t.Run("exhaustion and recovery", m.exhaustion)
 	t.Run("a pool is edited", m.edits)
 	t.Run("pools that overlap", m.overlapping)
+	t.Run("addresses that stay with their name", m.names)
 	t.Run("cooldown", m.cooldown)
 	t.Run("routes", m.routes)
 	t.Run("VLANs", m.vlans)
@@ -151,4 +152,11 @@ func (m *machine) filters(t *testing.T) {
 			m.refuses(t, r, code, "pool "+name+": "+c.reason)
 		})
 	}
+	t.Run("all candidates are listed, those of the other family too", func(t *testing.T) {
+		m.pool(t, "filter-family", 0, v6("fd70:16::/64"))
+		r := m.sandbox()
+		r.Network.DefaultIPv4IPPool = []string{"filter-0", "filter-family", "filter-3", "nowhere", "none-*"}
+		m.refuses(t, r, agentapi.CodeNoPool, "pool filter-0: it is disabled; pool filter-family: its subnet fd70:16::/64 is of the other family; "+
+			"pool filter-3: its nodeName [n2] does not list node n1; pool nowhere: it does not exist; pool none-*: no IPv4 pool matches this pattern")
+	})
 }

@@ -233,12 +233,15 @@ func poolOf(f ipam.Family, l *v1alpha1.IPLease) *v1alpha1.IPPool {
 	return nil
 }
 
-// rejectionOf says why the rules ruled the pool of a lease out, if they did.
+// rejectionOf says why the pool of a lease does not serve: the rules ruled it out, or nobody names it.
 func rejectionOf(f ipam.Family, l *v1alpha1.IPLease) string {
 	for _, r := range f.Rejected {
 		if r.Pool == l.Spec.Pool {
 			return ": " + r.Detail
 		}
 	}
-	return ""
+	if f.Requested.IsValid() {
+		return "" // only the pool of that address is left of those that are named
+	}
+	return ": it is none of the pools of " + f.Source
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -114,21 +116,34 @@ func TestAnAddressBoundElsewhereIsWaitedFor(t *testing.T) {
 }
 
 func TestAKeptAddressWhosePoolDoesNotServeTheNodeIsSaidSo(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2"), pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
-	p := v4("10.0.0.2")
-	p.Spec.NodeName = []string{"n2"}
-	r.api.put(p)
-	r.api.put(held("10.0.0.2", retained))
-	web := r.pod("web-0", "u1", ofStatefulSet)
-	const says = "10.0.0.2 is kept for pod shop/web-0, but its pool v4 does not serve the pod on node n1"
-	if text := r.refused(agentapi.CodeNoPool, web); !strings.Contains(text, says) || !strings.Contains(text, "delete lease 10.0.0.2 to give the address up") {
-		t.Errorf("it says %q", text)
-	}
-	r.want("10.0.0.2 Retained")
-	// Only who gives the address up gets another one.
-	r.api.drop(held("10.0.0.2"))
-	if got := r.add(web); got[0] != "10.1.0.2" {
-		t.Errorf("got %v", got)
+	elsewhere := v4("10.0.0.2")
+	elsewhere.Spec.NodeName = []string{"n2"}
+	for _, row := range []struct {
+		name string
+		pool *v1alpha1.IPPool
+		pod  func(*corev1.Pod)
+		says string
+	}{
+		{"it is for another node", elsewhere, func(*corev1.Pod) {}, "its nodeName [n2] does not list node n1"},
+		{"the pod names another one", v4("10.0.0.2"), annotated("ipam.fenceline.io/ippool", `{"ipv4":["other"]}`),
+			"it is none of the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t, row.pool, pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
+			r.api.put(held("10.0.0.2", retained))
+			web := r.pod("web-0", "u1", ofStatefulSet, row.pod)
+			says := "10.0.0.2 is kept for pod shop/web-0, but its pool v4 does not serve the pod on node n1: " + row.says +
+				"; delete lease 10.0.0.2 to give the address up"
+			if text := r.refused(agentapi.CodeNoPool, web); !strings.Contains(text, says) {
+				t.Errorf("it says %q, want %q", text, says)
+			}
+			r.want("10.0.0.2 Retained")
+			// Only who gives the address up gets another one.
+			r.api.drop(held("10.0.0.2"))
+			if got := r.add(web); got[0] != "10.1.0.2" {
+				t.Errorf("got %v", got)
+			}
+		})
 	}
 }
 
