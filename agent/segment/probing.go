@@ -46,6 +46,8 @@ type probing struct {
 	// token of the claim whose ack is waited for; 0: none.
 	token uint64
 	acked bool
+	// ackedBefore is the token of the last ack before the probe.
+	ackedBefore uint64
 	// ackMAC is the parent from which the ack came.
 	ackMAC net.HardwareAddr
 	// passAck: an ack has been noted and does not end the listening any more.
@@ -66,10 +68,14 @@ func (s *Segment) newProbing(addr netip.Addr, params ProbeParams) (*probing, err
 	if err != nil {
 		return nil, err
 	}
+	before, _, err := s.set.kernel.State(w.key)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read state of %s: %w", w.key, err), w.end())
+	}
 	params = params.withDefaults()
 	return &probing{
 		seg: s, addr: addr, src: l.mac, params: params,
-		watch: w, answers: newAnswers(params, start),
+		watch: w, answers: newAnswers(params, start), ackedBefore: before.AckedToken,
 	}, nil
 }
 
@@ -170,7 +176,9 @@ func (p *probing) take(ev bpf.Event) {
 	case bpf.EventHit:
 		p.hit(newHit(ev.MAC, ev.Kind, ev.At))
 	case bpf.EventAck:
-		p.ack(ev.Token, ev.MAC)
+		if ev.At >= p.answers.start {
+			p.ack(ev.Token, ev.MAC)
+		}
 	}
 }
 
@@ -184,7 +192,11 @@ func (p *probing) readState() error {
 	}
 	p.hit(newHit(st.HitMAC, st.HitKind, st.LastHit))
 	p.hit(newHit(st.ProbeMAC, st.ProbeKind, st.LastProbe))
-	p.ack(st.AckedToken, st.AckMAC)
+	// After a restore the store gives tokens again that are smaller than one that
+	// was acknowledged: only an event tells of their acks.
+	if p.ackedBefore <= p.token {
+		p.ack(st.AckedToken, st.AckMAC)
+	}
 	return nil
 }
 
