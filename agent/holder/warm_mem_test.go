@@ -50,6 +50,13 @@ func (w *memWarm) Doubt(l WarmLease) (segment.Doubt, segment.Answer) {
 	return w.doubts[l.Name], answer
 }
 
+// hear raises a doubt about a lease.
+func (w *memWarm) hear(name string, d segment.Doubt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.doubts = map[string]segment.Doubt{name: d}
+}
+
 func (w *memWarm) PutBack(l WarmLease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
