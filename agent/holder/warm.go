@@ -78,7 +78,10 @@ func (a *adding) bindLast(ctx context.Context, f ipam.Family) (b boundAddress, o
 }
 
 func (a *adding) warmWish(c ipam.Candidate) WarmWish {
-	return WarmWish{Pool: c.Pool.Name, Parent: a.link.Parent, Mode: c.Pool.ConflictMode(), Has: c.Set.Contains}
+	return WarmWish{
+		Pool: c.Pool.Name, Parent: a.link.Parent, ParentIndex: a.link.ParentIndex,
+		Mode: c.Pool.ConflictMode(), Has: c.Set.Contains,
+	}
 }
 
 // bindWarm binds one of the Warm leases that will do; ok is false when there is

@@ -25,6 +25,8 @@ type Warm interface {
 // WarmWish says which Warm leases will do.
 type WarmWish struct {
 	Pool, Parent string
+	// ParentIndex is the parent's ifindex: another one may have its name by now.
+	ParentIndex int
 	// Mode of the pool: what was proven by another one is not ready.
 	Mode v1alpha1.ConflictMode
 	// Has tells whether the pool hands an address out.

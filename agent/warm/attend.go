@@ -80,7 +80,7 @@ func (k *Keeper) prove(ctx context.Context, i *item, params segment.ProbeParams)
 			return segment.DoubtUnproven, segment.Answer{}, err
 		}
 		k.mu.Lock()
-		i.watch = w
+		i.watch, i.parent = w, parent
 		k.mu.Unlock()
 	}
 	return i.watch.Prove(ctx, k.Timing(i.addr))

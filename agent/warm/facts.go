@@ -22,13 +22,15 @@ type view struct {
 	candidates map[string]ipam.Candidate
 	// leases are the Warm leases of this node by name.
 	leases map[string]*v1alpha1.IPLease
+	// parents are the interfaces of the pairs, those that exist, by name.
+	parents map[string]int
 }
 
 // look reads the cache. What it returns is the cache's own: nobody changes it.
 func (k *Keeper) look(ctx context.Context) (view, error) {
 	v := view{
 		facts:      Facts{Now: k.Clock.Now(), Pools: map[string]Pool{}},
-		candidates: map[string]ipam.Candidate{}, leases: map[string]*v1alpha1.IPLease{},
+		candidates: map[string]ipam.Candidate{}, leases: map[string]*v1alpha1.IPLease{}, parents: map[string]int{},
 	}
 	node := &corev1.Node{}
 	if err := k.Cache.Get(ctx, client.ObjectKey{Name: k.Node}, node); err != nil {
@@ -53,7 +55,7 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 			v.leases[l.Name] = l
 		}
 	}
-	v.facts.Pairs = k.pairFacts(pools.Items)
+	v.facts.Pairs = k.pairFacts(pools.Items, v.parents)
 	return v, nil
 }
 
@@ -92,8 +94,9 @@ func poolOf(c ipam.Candidate, closed *ipam.Rejection) Pool {
 	return p
 }
 
-// pairFacts are the pairs that pods have used, and those that the pools name.
-func (k *Keeper) pairFacts(pools []v1alpha1.IPPool) []PairFact {
+// pairFacts are the pairs that pods have used, and those that the pools name. It
+// notes which parents exist.
+func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) []PairFact {
 	used := k.pairs.all()
 	known := map[Pair]*PairFact{}
 	for pair, at := range used {
@@ -110,7 +113,10 @@ func (k *Keeper) pairFacts(pools []v1alpha1.IPPool) []PairFact {
 	}
 	facts := make([]PairFact, 0, len(known))
 	for _, f := range known {
-		_, f.Exists = k.Parent(f.Parent)
+		var index int
+		if index, f.Exists = k.Parent(f.Parent); f.Exists {
+			parents[f.Parent] = index
+		}
 		facts = append(facts, *f)
 	}
 	slices.SortFunc(facts, func(a, b PairFact) int {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/agent/holder"
-	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -33,6 +32,8 @@ type item struct {
 	// watch is nil until the address is watched.
 	watch  Watch
 	proven bool
+	// parent is the ifindex on which it is watched, or was at last.
+	parent int
 	// taken by an ADD.
 	taken bool
 	// done: the lease was bound, thrown out or given up. The item stays until the
@@ -77,7 +78,19 @@ func (i *item) wants(params segment.ProbeParams) {
 	if reflect.DeepEqual(i.params, params) {
 		return
 	}
-	i.params, i.proven = params, false
+	i.params = params
+	i.proveAnew()
+}
+
+// follows has the address proven anew if another interface has the parent's name.
+func (i *item) follows(parent int) {
+	if i.watch != nil && i.parent != parent {
+		i.proveAnew()
+	}
+}
+
+func (i *item) proveAnew() {
+	i.proven = false
 	if i.renew != nil {
 		i.renew()
 	}
@@ -97,7 +110,8 @@ func (i *item) refresh(shown *v1alpha1.IPLease) {
 
 // reconcile compares the items with what the cache shows, forgets those that
 // have ended, and returns the leases as Plan needs them.
-func (k *Keeper) reconcile(shown map[string]*v1alpha1.IPLease, pools map[string]ipam.Candidate) []LeaseFact {
+func (k *Keeper) reconcile(v view) []LeaseFact {
+	shown, pools := v.leases, v.candidates
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.Clock.Now()
@@ -113,6 +127,9 @@ func (k *Keeper) reconcile(shown map[string]*v1alpha1.IPLease, pools map[string]
 		}
 		if c, exists := pools[i.pair.Pool]; exists {
 			i.wants(holder.ProbeParams(c.Pool))
+		}
+		if parent, exists := v.parents[i.pair.Parent]; exists {
+			i.follows(parent)
 		}
 		if !i.done {
 			facts = append(facts, LeaseFact{Name: name, Addr: i.addr, Pair: i.pair, Condition: i.condition()})

@@ -323,8 +323,8 @@ func TestAnADDThatWouldGetNoneMayHaveOneThatIsNotReady(t *testing.T) {
 		r.warmed()
 		r.hear("10.0.0.2", segment.DoubtCarrier)
 		for want, wish := range map[string]holder.WarmWish{
-			"10.0.0.3 ready":     {Pool: "v4", Parent: "eth1", Mode: v1alpha1.ModeEnforce, Has: all, Any: true},
-			"10.0.0.2 not ready": {Pool: "v4", Parent: "eth1", Mode: v1alpha1.ModeEnforce, Has: all, Any: true, Addr: netip.MustParseAddr("10.0.0.2")},
+			"10.0.0.3 ready":     {Pool: "v4", Parent: "eth1", ParentIndex: 7, Mode: v1alpha1.ModeEnforce, Has: all, Any: true},
+			"10.0.0.2 not ready": {Pool: "v4", Parent: "eth1", ParentIndex: 7, Mode: v1alpha1.ModeEnforce, Has: all, Any: true, Addr: netip.MustParseAddr("10.0.0.2")},
 			"10.0.0.3 not ready": {Pool: "v4", Parent: "eth2", Mode: v1alpha1.ModeEnforce, Has: all, Any: true, Addr: netip.MustParseAddr("10.0.0.3")},
 		} {
 			l, ok := r.keeper.Take(wish)

@@ -23,7 +23,7 @@ func (k *Keeper) pass(ctx context.Context, attending *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	v.facts.Leases = k.reconcile(v.leases, v.candidates)
+	v.facts.Leases = k.reconcile(v)
 	var errs []error
 	if err := k.pairs.save(k.Journal, v.facts.Now); err != nil {
 		errs = append(errs, err)

@@ -431,5 +431,5 @@ func (r *rig) warmed() {
 
 // wishV4 is the wish of an ADD on eth1 for a lease of pool v4.
 func wishV4() holder.WarmWish {
-	return holder.WarmWish{Pool: "v4", Parent: "eth1", Mode: v1alpha1.ModeEnforce, Has: all}
+	return holder.WarmWish{Pool: "v4", Parent: "eth1", ParentIndex: 7, Mode: v1alpha1.ModeEnforce, Has: all}
 }

@@ -64,7 +64,7 @@ func fits(w holder.WarmWish, i *item) bool {
 
 // rank is 0 for a lease that can be bound at once.
 func rank(w holder.WarmWish, i *item) int {
-	if i.proven && i.pair.Parent == w.Parent && i.params.Mode == w.Mode {
+	if i.proven && i.pair.Parent == w.Parent && i.parent == w.ParentIndex && i.params.Mode == w.Mode {
 		return 0
 	}
 	return 1
