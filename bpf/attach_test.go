@@ -117,6 +117,32 @@ func TestObserverOfAParentThatIsGone(t *testing.T) {
 	r.Kernel = openKernel(t, r.dir) // a dead pin is no obstacle
 }
 
+func TestParentsThatAreGoneLeaveRoomForOthers(t *testing.T) {
+	r := newRig(t)
+	const gone = 1 << 20 // no ifindex here is so great
+	for i := range r.code.observer.Maps[observerMapParents].MaxEntries - 1 {
+		must(t, r.maps.Parents.Put(gone+i, observerParent{}))
+		must(t, r.maps.Hearing.Put(gone+i, uint64(1)))
+	}
+	r.node.do(func() error {
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "p1"}, PeerName: "p2"})
+	})
+	second := r.node.index("p1")
+	r.node.do(func() error { return r.AttachObserver(second) })
+	r.node.do(func() error {
+		all, err := r.ObserversAttached()
+		equal(t, "the first is observed", all[r.parent], true)
+		equal(t, "the second is observed", all[second], true)
+		return err
+	})
+	for _, segment := range []uint32{gone, uint32(r.parent), uint32(second)} {
+		var p observerParent
+		known, err := lookup(r.maps.Parents, segment, &p)
+		must(t, err)
+		equal(t, "known", known, segment != gone)
+	}
+}
+
 // A node that is out of files must not give up hearing a segment for it.
 func TestAParentThatCannotBeAskedIsNotGone(t *testing.T) {
 	r := newRig(t)

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // parentBridgePort is a flag of the parents map. Keep in sync with segment.h.
@@ -88,7 +89,14 @@ func (k *Kernel) describeParent(parent int) error {
 	if bridged {
 		p.Flags |= parentBridgePort
 	}
-	if err := k.maps.Parents.Put(uint32(parent), p); err != nil {
+	err = k.maps.Parents.Put(uint32(parent), p)
+	if errors.Is(err, unix.E2BIG) {
+		if err := k.forgetParents(); err != nil {
+			return err
+		}
+		err = k.maps.Parents.Put(uint32(parent), p)
+	}
+	if err != nil {
 		return fmt.Errorf("describe parent: %w", err)
 	}
 	err = k.maps.Hearing.Update(uint32(parent), uint64(0), ebpf.UpdateNoExist)
@@ -137,16 +145,20 @@ func (p pinPair) first(d direction, ifindex int) (bool, error) {
 func (k *Kernel) DetachObserver(parent int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.detachObserver(parent); err != nil {
+		return fmt.Errorf("detach observer from ifindex %d: %w", parent, err)
+	}
+	return nil
+}
+
+func (k *Kernel) detachObserver(parent int) error {
 	err := errors.Join(k.removeObserverFilters(parent), k.dir.observer(parent).remove())
 	for _, m := range []*ebpf.Map{k.maps.Parents, k.maps.Hearing} {
 		if e := m.Delete(uint32(parent)); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
 			err = errors.Join(err, e)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("detach observer from ifindex %d: %w", parent, err)
-	}
-	return nil
+	return err
 }
 
 // ObserversAttached lists the parents that were given an observer, and whether both of its programs still sit at
