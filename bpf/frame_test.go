@@ -154,6 +154,14 @@ func dadFrame(by net.HardwareAddr, target netip.Addr) []byte {
 	return eth(broadcast, by, etherIPv6, ipv6(none6, far6, nextICMPv6, ns(target)))
 }
 
+// routed is an untagged IPv6 frame as it comes over a router.
+func routed(frame []byte) []byte {
+	const hopLimit = 14 + 7
+	f := slices.Clone(frame)
+	f[hopLimit] = 254
+	return f
+}
+
 const (
 	network      = uint64(0x1122334455667788)
 	otherNetwork = uint64(0x8877665544332211)

@@ -98,7 +98,7 @@ static __always_inline int guard_egress_ipv6(struct __sk_buff *skb,
 		return drop(GUARD_EGRESS, DROP_MALFORMED);
 	source = ip.source;
 	if (nd_may_follow(ip.next) || addr_is_mapped(&source))
-		return guard_egress_speech(ipv6_parse(skb, f, &s), &s);
+		return guard_egress_speech(ipv6_parse(skb, f, &s, false), &s);
 	return guard_egress_from(&source);
 }
 
@@ -211,7 +211,7 @@ int guard_ingress(struct __sk_buff *skb)
 		clarity = arp_parse(skb, &f, &s);
 	else if (f.proto == bpf_htons(ETH_P_IPV6) &&
 		 (open || ipv6_may_be_nd(skb, &f)))
-		clarity = ipv6_parse(skb, &f, &s);
+		clarity = ipv6_parse(skb, &f, &s, true);
 	else if (f.proto == bpf_htons(ETH_P_IP) && open)
 		clarity = ipv4_parse(skb, &f, &s);
 	else

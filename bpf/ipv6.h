@@ -10,6 +10,9 @@
 #define IPV6_NEXT   6
 #define IPV6_TARGET 24
 
+/* RFC 4861, 7.1: a router would have lowered it. */
+#define ND_HOP_LIMIT 255
+
 struct ipv6 {
 	__u8 next, limit;
 	struct addr source;
@@ -33,9 +36,14 @@ static __always_inline bool ipv6_read(struct __sk_buff *skb,
 	return frame_payload(skb, f, IPV6_NEXT, ip, sizeof(*ip));
 }
 
-/* The speaker's MAC is for the caller to add, unless the ND in it names one. */
-static __always_inline enum clarity
-ipv6_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
+/*
+ * The speaker's MAC is for the caller to add, unless the ND in it names one. ND
+ * that came over a router is data to who hears it: anybody can send that.
+ * What is said here is judged whether or not others would listen.
+ */
+static __always_inline enum clarity ipv6_parse(struct __sk_buff *skb,
+					       const struct frame *f,
+					       struct speech *s, bool heard)
 {
 	struct ipv6 ip;
 
@@ -47,7 +55,7 @@ ipv6_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
 	s->kind = KIND_IP;
 	if (addr_is_mapped(&s->sender))
 		return UNCLEAR;
-	if (!nd_may_follow(ip.next))
+	if (!nd_may_follow(ip.next) || (heard && ip.limit != ND_HOP_LIMIT))
 		return CLEAR;
 	return nd_parse(skb, f->l3 + IPV6_HLEN, ip.next, s);
 }

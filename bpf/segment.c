@@ -57,7 +57,7 @@ int observer_ingress(struct __sk_buff *skb)
 	if (f.proto == bpf_htons(ETH_P_ARP))
 		clarity = arp_parse(skb, &f, &s);
 	else if (f.proto == bpf_htons(ETH_P_IPV6) && ipv6_may_be_nd(skb, &f))
-		clarity = ipv6_parse(skb, &f, &s);
+		clarity = ipv6_parse(skb, &f, &s, true);
 	else
 		return PASS;
 	if (clarity == CLEAR && s.kind != KIND_IP)
@@ -154,7 +154,7 @@ int observer_egress(struct __sk_buff *skb)
 		clarity = arp_parse(skb, &f, &s);
 	else if (f.proto == bpf_htons(ETH_P_IPV6) &&
 		 (open || ipv6_may_be_nd(skb, &f)))
-		clarity = ipv6_parse(skb, &f, &s);
+		clarity = ipv6_parse(skb, &f, &s, false);
 	else if (f.proto == bpf_htons(ETH_P_IP) && open)
 		clarity = ipv4_parse(skb, &f, &s);
 	else
