@@ -23,6 +23,7 @@ const (
 	guardMapKeys          = "keys"
 	guardMapLeases        = "leases"
 	guardMapNetworks      = "networks"
+	guardMapOwnMacs       = "own_macs"
 	guardMapParents       = "parents"
 	guardMapSlots         = "slots"
 	guardMapStates        = "states"
@@ -91,6 +92,7 @@ type guardMapSpecs struct {
 	Keys     *ebpf.MapSpec `ebpf:"keys"`
 	Leases   *ebpf.MapSpec `ebpf:"leases"`
 	Networks *ebpf.MapSpec `ebpf:"networks"`
+	OwnMacs  *ebpf.MapSpec `ebpf:"own_macs"`
 	Parents  *ebpf.MapSpec `ebpf:"parents"`
 	Slots    *ebpf.MapSpec `ebpf:"slots"`
 	States   *ebpf.MapSpec `ebpf:"states"`
@@ -133,6 +135,7 @@ type guardMaps struct {
 	Keys     *ebpf.Map `ebpf:"keys"`
 	Leases   *ebpf.Map `ebpf:"leases"`
 	Networks *ebpf.Map `ebpf:"networks"`
+	OwnMacs  *ebpf.Map `ebpf:"own_macs"`
 	Parents  *ebpf.Map `ebpf:"parents"`
 	Slots    *ebpf.Map `ebpf:"slots"`
 	States   *ebpf.Map `ebpf:"states"`
@@ -147,6 +150,7 @@ func (m *guardMaps) Close() error {
 		m.Keys,
 		m.Leases,
 		m.Networks,
+		m.OwnMacs,
 		m.Parents,
 		m.Slots,
 		m.States,

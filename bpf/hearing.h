@@ -14,13 +14,19 @@ static __always_inline bool hearing_is_echo(const struct mac *from,
 	return parent && mac_equal(from, &parent->mac);
 }
 
+/* What another parent of this node sends may come in, and is no other's. */
+static __always_inline bool hearing_is_own(const struct mac *from)
+{
+	return bpf_map_lookup_elem(&own_macs, from);
+}
+
 /* An authentic frame was heard at now. */
 static __always_inline void hearing_note(const struct mac *from,
 					 const struct parent *parent, __u64 now)
 {
 	__u64 *heard = segment_hearing();
 
-	if (heard && !hearing_is_echo(from, parent))
+	if (heard && !hearing_is_echo(from, parent) && !hearing_is_own(from))
 		*heard = now;
 }
 
@@ -37,7 +43,7 @@ static __always_inline void hearing_check(const struct claim *c,
 	__u64 *heard = segment_hearing();
 
 	if (!heard || now - *heard < HEARING_INTERVAL_NS ||
-	    hearing_is_echo(from, parent))
+	    hearing_is_echo(from, parent) || hearing_is_own(from))
 		return;
 	if (claim_verify(c) == CLAIM_NO_KEY)
 		count(where, CLAIM_FORGED);

@@ -91,6 +91,9 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 	if err := set.finish(k); err != nil {
 		return nil, err
 	}
+	if err := k.tellMACs(); err != nil {
+		return nil, err
+	}
 	return k, nil
 }
 

@@ -104,8 +104,8 @@ func (s *mapSet) typed() *observerMaps {
 	return &observerMaps{
 		Counters: m[observerMapCounters], Events: m[observerMapEvents], Gate: m[observerMapGate],
 		Hearing: m[observerMapHearing], Keys: m[observerMapKeys], Leases: m[observerMapLeases],
-		Networks: m[observerMapNetworks], Parents: m[observerMapParents], Sightings: m[observerMapSightings],
-		Slots: m[observerMapSlots], States: m[observerMapStates],
+		Networks: m[observerMapNetworks], OwnMacs: m[observerMapOwnMacs], Parents: m[observerMapParents],
+		Sightings: m[observerMapSightings], Slots: m[observerMapSlots], States: m[observerMapStates],
 	}
 }
 
@@ -114,7 +114,7 @@ func (m *observerMaps) shared() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		observerMapCounters: m.Counters, observerMapEvents: m.Events, observerMapGate: m.Gate,
 		observerMapHearing: m.Hearing, observerMapKeys: m.Keys, observerMapLeases: m.Leases,
-		observerMapNetworks: m.Networks, observerMapParents: m.Parents, observerMapSightings: m.Sightings,
-		observerMapSlots: m.Slots, observerMapStates: m.States,
+		observerMapNetworks: m.Networks, observerMapOwnMacs: m.OwnMacs, observerMapParents: m.Parents,
+		observerMapSightings: m.Sightings, observerMapSlots: m.Slots, observerMapStates: m.States,
 	}
 }

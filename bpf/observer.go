@@ -89,6 +89,11 @@ func (k *Kernel) describeParent(parent int) error {
 	if bridged {
 		p.Flags |= parentBridgePort
 	}
+	var before observerParent
+	known, err := lookup(k.maps.Parents, uint32(parent), &before)
+	if err != nil {
+		return fmt.Errorf("read parent: %w", err)
+	}
 	err = k.maps.Parents.Put(uint32(parent), p)
 	if errors.Is(err, unix.E2BIG) {
 		if err := k.forgetParents(); err != nil {
@@ -98,6 +103,11 @@ func (k *Kernel) describeParent(parent int) error {
 	}
 	if err != nil {
 		return fmt.Errorf("describe parent: %w", err)
+	}
+	if !known || before != p {
+		if err := k.tellMACs(); err != nil {
+			return err
+		}
 	}
 	err = k.maps.Hearing.Update(uint32(parent), uint64(0), ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
@@ -145,7 +155,7 @@ func (p pinPair) first(d direction, ifindex int) (bool, error) {
 func (k *Kernel) DetachObserver(parent int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.detachObserver(parent); err != nil {
+	if err := errors.Join(k.detachObserver(parent), k.tellMACs()); err != nil {
 		return fmt.Errorf("detach observer from ifindex %d: %w", parent, err)
 	}
 	return nil

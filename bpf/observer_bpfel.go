@@ -40,11 +40,8 @@ type observerLease struct {
 	Network uint64
 	Slot    uint32
 	Flags   uint32
-	Mac     struct {
-		_    structs.HostLayout
-		Part [3]uint16
-	}
-	Pad uint16
+	Mac     observerMac
+	Pad     uint16
 }
 
 type observerLeaseKey struct {
@@ -56,12 +53,14 @@ type observerLeaseKey struct {
 	}
 }
 
+type observerMac struct {
+	_    structs.HostLayout
+	Part [3]uint16
+}
+
 type observerParent struct {
-	_   structs.HostLayout
-	Mac struct {
-		_    structs.HostLayout
-		Part [3]uint16
-	}
+	_     structs.HostLayout
+	Mac   observerMac
 	Flags uint16
 }
 
@@ -114,6 +113,7 @@ const (
 	observerMapKeys             = "keys"
 	observerMapLeases           = "leases"
 	observerMapNetworks         = "networks"
+	observerMapOwnMacs          = "own_macs"
 	observerMapParents          = "parents"
 	observerMapSightings        = "sightings"
 	observerMapSlots            = "slots"
@@ -183,6 +183,7 @@ type observerMapSpecs struct {
 	Keys      *ebpf.MapSpec `ebpf:"keys"`
 	Leases    *ebpf.MapSpec `ebpf:"leases"`
 	Networks  *ebpf.MapSpec `ebpf:"networks"`
+	OwnMacs   *ebpf.MapSpec `ebpf:"own_macs"`
 	Parents   *ebpf.MapSpec `ebpf:"parents"`
 	Sightings *ebpf.MapSpec `ebpf:"sightings"`
 	Slots     *ebpf.MapSpec `ebpf:"slots"`
@@ -224,6 +225,7 @@ type observerMaps struct {
 	Keys      *ebpf.Map `ebpf:"keys"`
 	Leases    *ebpf.Map `ebpf:"leases"`
 	Networks  *ebpf.Map `ebpf:"networks"`
+	OwnMacs   *ebpf.Map `ebpf:"own_macs"`
 	Parents   *ebpf.Map `ebpf:"parents"`
 	Sightings *ebpf.Map `ebpf:"sightings"`
 	Slots     *ebpf.Map `ebpf:"slots"`
@@ -239,6 +241,7 @@ func (m *observerMaps) Close() error {
 		m.Keys,
 		m.Leases,
 		m.Networks,
+		m.OwnMacs,
 		m.Parents,
 		m.Sightings,
 		m.Slots,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 )
 
@@ -51,4 +52,40 @@ func (k *Kernel) parentGone(parent int) (bool, error) {
 		return true, nil
 	}
 	return false, err
+}
+
+// tellMACs tells the programs which MACs this node's parents have: two of one segment hear each other, which proves
+// nothing of other nodes (R2).
+func (k *Kernel) tellMACs() error {
+	parents, err := k.parents()
+	if err != nil {
+		return err
+	}
+	wanted := map[[3]uint16]bool{}
+	for _, p := range parents {
+		wanted[p.Mac.Part] = true
+	}
+	var stale [][3]uint16
+	var mac [3]uint16
+	var unused uint8
+	it := k.maps.OwnMacs.Iterate()
+	for it.Next(&mac, &unused) {
+		if !wanted[mac] {
+			stale = append(stale, mac)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("list MACs of parents: %w", err)
+	}
+	for _, mac := range stale {
+		if err := k.maps.OwnMacs.Delete(mac); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove a parent's MAC: %w", err)
+		}
+	}
+	for mac := range wanted {
+		if err := k.maps.OwnMacs.Put(mac, uint8(1)); err != nil {
+			return fmt.Errorf("add a parent's MAC: %w", err)
+		}
+	}
+	return nil
 }

@@ -26,6 +26,14 @@ struct {
 	__type(value, struct parent);
 } parents SEC(".maps");
 
+/* The MACs of all parents. Written by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SEGMENTS_MAX);
+	__type(key, struct mac);
+	__type(value, __u8);
+} own_macs SEC(".maps");
+
 /*
  * Written by the kernel: when a valid claim or ack from another node was last
  * heard, CLOCK_BOOTTIME in ns. R2: without it, silence proves nothing.
