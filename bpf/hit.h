@@ -23,6 +23,35 @@ static __always_inline void hit_event(const struct lease_key *key,
 	event_send(&e);
 }
 
+/* How many are told of within an interval, beside the first. */
+#define HIT_NEWS_MAX 8
+
+/*
+ * Once per interval, like the others, but somebody else than the last one is
+ * news: a proxy that answers first must not hide who answers behind it.
+ */
+static __always_inline bool hit_is_due(struct state *st, __u64 *last, bool news,
+				       __u64 now, enum where where)
+{
+	bool due = false;
+
+	if (news || event_has_aged(*(volatile __u64 *)last, now)) {
+		bpf_spin_lock(&st->lock);
+		if (event_has_aged(*last, now)) {
+			*last = now;
+			st->news = 0;
+			due = true;
+		} else if (news && st->news < HIT_NEWS_MAX) {
+			st->news++;
+			due = true;
+		}
+		bpf_spin_unlock(&st->lock);
+	}
+	if (!due)
+		count(where, SUPPRESSED);
+	return due;
+}
+
 /*
  * An address that was fenced here has a new holder, and its frames are no news:
  * an agent that defended it would fight the rightful owner. A watched one is
@@ -36,6 +65,7 @@ static __always_inline void hit_record(const struct lease_key *key,
 	__u64 by = speaker_of(&s->mac, s->kind);
 	struct state *st;
 	__u64 *last;
+	bool news;
 
 	if (!lease_is_foreign(l, &s->mac))
 		return;
@@ -43,18 +73,20 @@ static __always_inline void hit_record(const struct lease_key *key,
 	if (!st || (lease_is_held(l) && st->max > l->token))
 		return;
 	if (speech_is_tentative(s)) {
+		news = st->probe_by != by;
 		st->probe_by = by;
 		st->probe_ns = now;
 		__sync_fetch_and_add(&st->probes, 1);
 		last = &st->probe_event_ns;
 	} else {
+		news = st->hit_by != by;
 		st->hit_by = by;
 		st->hit_ns = now;
 		__sync_fetch_and_add(&st->hits, 1);
 		last = &st->hit_event_ns;
 	}
 	count(where, HIT);
-	if (event_is_due(st, last, now, where))
+	if (hit_is_due(st, last, news, now, where))
 		hit_event(key, l, by, now, where);
 }
 

@@ -99,7 +99,7 @@ type observerState struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Pad uint32
+	News uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -18,7 +18,7 @@ struct state {
 	/* Of who compares and writes; kernels before 5.12 cannot do both at
 	 * once. Last, and ignored by who reads. */
 	struct bpf_spin_lock lock;
-	__u32 pad;
+	__u32 news; /* hits told of although their time had not come */
 };
 
 /* Created with the lease, so that a full map cannot swallow a fence. */
