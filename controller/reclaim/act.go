@@ -147,17 +147,19 @@ func (r *Reconciler) remark(ctx context.Context, lease *v1alpha1.IPLease, said r
 // nothing is done because reclaim is switched off.
 func (r *Reconciler) withhold(ctx context.Context, lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, a Action, n *note) {
 	if !a.Withheld {
-		n.withheld = ""
+		if n.rare != nil {
+			n.rare.withheld = ""
+		}
 		return
 	}
 	reason := a.Reason
 	if reason == "" {
 		reason = eventRetentionEnded
 	}
-	if n.withheld == reason {
+	if n.rarely().withheld == reason {
 		return
 	}
-	n.withheld = reason
+	n.rare.withheld = reason
 	r.Metrics.Withheld(reason)
 	log.FromContext(ctx).Info("not reclaimed", "lease", lease.Name, "reason", reason, "why", a.Why)
 	r.Events.Eventf(lease, nil, corev1.EventTypeWarning, eventWithheld, "Withhold", "%s: %s", reason, a.Why)

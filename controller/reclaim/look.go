@@ -127,7 +127,7 @@ func (r *Reconciler) lookForAgent(ctx context.Context, node string, f Facts, n *
 	if err != nil {
 		return time.Time{}, err
 	}
-	return firstSeen(&n.agentAbsentSince, !works, f.Now), nil
+	return firstSeen(&n.rarely().agentAbsentSince, !works, f.Now), nil
 }
 
 func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, n *note) (Verifier, error) {

@@ -24,18 +24,32 @@ type note struct {
 	uid types.UID
 	// podAbsentSince and nodeAbsentSince are when the absence was first seen; nil while present.
 	podAbsentSince, nodeAbsentSince *time.Time
-	// agentAbsentSince is when a Warm lease's node was first seen without an agent that works.
-	agentAbsentSince *time.Time
-	// offeredSince is when a Service was first seen to offer the address of a pod that is gone.
-	offeredSince *time.Time
 	// finishedSince is when the pod was first seen to be finished; nil while it is not.
 	finishedSince *time.Time
 	// podSeen is the recorded UID of the holder whose pod was seen; empty before.
 	podSeen string
-	// withheld is for what the lease was last found due while reclaim was switched off.
-	withheld v1alpha1.LeaseReason
 	// assignment is nil while the lease is not Quarantined.
 	assignment *assignment
+	// rare is nil until something of it is known.
+	rare *rareNote
+}
+
+// rareNote is what most leases have none of.
+type rareNote struct {
+	// agentAbsentSince is when a Warm lease's node was first seen without an agent that works.
+	agentAbsentSince *time.Time
+	// offeredSince is when a Service was first seen to offer the address of a pod that is gone.
+	offeredSince *time.Time
+	// withheld is for what the lease was last found due while reclaim was switched off.
+	withheld v1alpha1.LeaseReason
+}
+
+// rarely returns what is rare about a lease, to be written.
+func (n *note) rarely() *rareNote {
+	if n.rare == nil {
+		n.rare = &rareNote{}
+	}
+	return n.rare
 }
 
 // assignment is the verifier of a Quarantined lease.

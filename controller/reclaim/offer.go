@@ -91,7 +91,7 @@ func lookAtOffer(ctx context.Context, l live, f Facts, n *note) (Offer, error) {
 	if err != nil {
 		return Offer{}, err
 	}
-	return Offer{Slice: slice, Since: firstSeen(&n.offeredSince, slice != "", f.Now)}, nil
+	return Offer{Slice: slice, Since: firstSeen(&n.rarely().offeredSince, slice != "", f.Now)}, nil
 }
 
 // sliceReader reads the EndpointSlices of a namespace.
