@@ -58,8 +58,9 @@ func (n *Namespace) SetUp(name string, up bool) error {
 	return nil
 }
 
-// AddAddr gives the interface an address with its prefix length. IPv6
-// addresses are usable at once, without duplicate address detection.
+// AddAddr gives the interface an address with its prefix length. An IPv6 address
+// skips duplicate address detection, and is answered for on return if the
+// interface is up.
 func (n *Namespace) AddAddr(name string, addr netip.Prefix) error {
 	link, err := n.link(name)
 	if err != nil {
@@ -71,6 +72,9 @@ func (n *Namespace) AddAddr(name string, addr netip.Prefix) error {
 	}
 	if err := n.links.AddrReplace(link, a); err != nil {
 		return fmt.Errorf("add %s to %s in %s: %w", addr, name, n.Name, err)
+	}
+	if addr.Addr().Is6() && link.Attrs().Flags&net.FlagUp != 0 {
+		return n.awaitSolicited(name, addr.Addr())
 	}
 	return nil
 }
