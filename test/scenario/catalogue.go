@@ -14,6 +14,7 @@ func All() []Scenario {
 		{Name: "zombie", Promise: "The address of a pod on a cut-off node serves another pod, and the zombie is silent", play: badDay(playZombie)},
 		{Name: "dead-agent", Promise: "The same with the agent of the cut-off node killed", play: badDay(playDeadAgent)},
 		{Name: "statefulset", Promise: "A StatefulSet's pod takes its address along, and the zombie is silent", play: badDay(playStatefulSet)},
+		{Name: "names", Promise: "Pods of a StatefulSet keep their addresses over restart, update and reschedule, and after a scale-in for as long as they are to", play: badDay(playNames)},
 		{Name: "observe", Promise: "In mode Observe the same story has two speakers", play: playObserve},
 		{Name: "deaf", Promise: "Silence that a deaf listener hears frees no address", play: badDay(playDeaf)},
 		{Name: "split", Promise: "Two owners that a split underlay has made become one as soon as they can hear each other", play: badDay(playSplit)},
