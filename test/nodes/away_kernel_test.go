@@ -106,4 +106,5 @@ func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
 			return
 		}
 	}
+	check(t, c.SpeakersAreHolders())
 }

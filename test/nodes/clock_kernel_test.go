@@ -53,6 +53,7 @@ func TestClocksThatAreAnHourOff(t *testing.T) {
 			return
 		}
 	}
+	check(t, c.SpeakersAreHolders())
 }
 
 // off is a cluster whose clocks are.

@@ -55,6 +55,7 @@ type Cluster struct {
 	mu     sync.Mutex
 	made   int // sandboxes, for their names
 	living map[*Sandbox]bool
+	had    []*Sandbox // whose ADD has succeeded
 }
 
 // New starts an API server, some nodes and their agents.

@@ -29,6 +29,7 @@ func TestNothingIsLostWhereverADDAndDELBreakOff(t *testing.T) {
 	c := nodes.New(t, 1)
 	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	w := &walk{Cluster: c, n: c.Nodes[0], host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))}
+	t.Run("first, addresses go round over restarts of the agent", func(t *testing.T) { w.in(t).rotate() })
 	for _, v := range verbs() {
 		for _, s := range v.steps {
 			for _, f := range faults() {
@@ -172,6 +173,27 @@ func (w *walk) speaksAlone(ctx context.Context, s *nodes.Sandbox) {
 	frames := capture.After(w.Frames.Frames(), asked)
 	if speakers := capture.Speakers(frames, s.Addr); len(speakers) != 1 || speakers[0] != s.MAC.String() {
 		w.t.Errorf("%v speak for %s, which is that of %s", speakers, s.Addr, s.MAC)
+	}
+}
+
+// rotate gives each pod the address after that of the pod before.
+func (w *walk) rotate() {
+	t := w.t
+	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
+	defer cancel()
+	first, last := netip.MustParseAddr("10.66.0.2"), netip.MustParseAddr("10.66.0.9")
+	var want netip.Addr
+	for range 4 {
+		pod := w.pod(ctx, false)
+		s, err := w.n.Begin(ctx, pod)
+		check(t, err)
+		if want.IsValid() && s.Addr != want {
+			t.Errorf("%s follows, want %s", s.Addr, want)
+		}
+		if want = s.Addr.Next(); s.Addr == last {
+			want = first
+		}
+		check(t, errors.Join(s.End(ctx), w.ForgetPod(ctx, pod), w.n.StopAgent(), w.n.AwaitAgent(ctx)))
 	}
 }
 

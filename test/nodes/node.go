@@ -116,6 +116,13 @@ func (n *Node) KillAgent() error {
 	return n.agent.Kill(context.Background())
 }
 
+// StopAgent ends the agent as a kubelet does.
+func (n *Node) StopAgent() error {
+	n.starting.Lock()
+	defer n.starting.Unlock()
+	return n.agent.Stop(context.Background(), Limit)
+}
+
 // AwaitAgent returns once ADD is served. An agent that has ended is started
 // again, as by a kubelet: one that was killed may hold its lock for a moment longer.
 func (n *Node) AwaitAgent(ctx context.Context) error {

@@ -128,6 +128,7 @@ func (s *Sandbox) Add(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.living[s], s.Since = true, time.Now()
+	c.had = append(c.had, s)
 	return nil
 }
 

@@ -1,0 +1,176 @@
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+const (
+	// leakedAtOnce are the leases whose pods have ended without a DEL, leakers how
+	// many are written at a time.
+	leakedAtOnce, leakers = 2000, 32
+	// alive pods keep their addresses, zombies run on and lose theirs, and late ones
+	// find a pool that is full.
+	alive, zombies, late = 8, 8, 16
+)
+
+// 2 000 leases are due at once and fill their pool. All are given back, those of
+// pods that still speak too; the living keep theirs, and who waited gets one.
+func TestTwoThousandLeakedLeasesAreGivenBack(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*nodes.Limit)
+	defer cancel()
+	c := nodes.New(t, 2)
+	first, last := netip.MustParseAddr("10.64.0.2"), netip.MustParseAddr("10.64.7.225")
+	c.Pool("v4", "10.64.0.0/20", fmt.Sprintf("%s-%s", first, last))
+	l := &leak{Cluster: c, host: c.Host(netip.MustParsePrefix("10.64.0.1/20"))}
+	begin(ctx, t, c, crowd(t, c, "alive", alive))
+	l.zombies = begin(ctx, t, c, crowd(t, c, "zombie", zombies))
+	check(t, l.fill(ctx, first, last))
+	hush := l.speak(ctx, t)
+	each(t, l.zombies, func(z *nodes.Sandbox) error { return c.ForgetPod(ctx, z.Pod) })
+	for _, z := range l.zombies {
+		z.Abandon()
+	}
+	waiting := crowd(t, c, "late", late)
+
+	c.StartController()
+	due := time.Now()
+	begin(ctx, t, c, waiting)
+	t.Logf("%d pods that found the pool full have addresses after %s", late, time.Since(due).Round(time.Millisecond))
+	c.Eventually(t, "no lease is left but those of the living", func() error { return l.onlyLiving(ctx) })
+	free := time.Now()
+	t.Logf("%d addresses were free after %s", leakedAtOnce+zombies, free.Sub(due).Round(time.Millisecond))
+
+	l.areMute(ctx, t, free)
+	hush()
+	each(t, l.zombies, func(z *nodes.Sandbox) error { return z.End(ctx) })
+	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
+	each(t, c.Living(), func(s *nodes.Sandbox) error {
+		return l.host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", s.Addr.String()).Run()
+	})
+	check(t, c.SpeakersAreHolders())
+	each(t, c.Living(), func(s *nodes.Sandbox) error { return errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)) })
+	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
+}
+
+// leak is a pool full of leases that nobody ends.
+type leak struct {
+	*nodes.Cluster
+	host    *namespaces.Host
+	zombies []*nodes.Sandbox
+}
+
+// fill writes the lease of a pod that never was for each address without one, as
+// the nodes would have left it: every other one in an earlier boot.
+func (l *leak) fill(ctx context.Context, first, last netip.Addr) error {
+	there := &v1alpha1.IPLeaseList{}
+	if err := l.List(ctx, there); err != nil {
+		return err
+	}
+	taken := map[string]bool{}
+	for _, lease := range there.Items {
+		taken[lease.Spec.Address] = true
+	}
+	var g errgroup.Group
+	g.SetLimit(leakers)
+	count := 0
+	for addr := first; !last.Less(addr); addr = addr.Next() {
+		if !taken[addr.String()] {
+			lease := leaked(&there.Items[count/2%len(there.Items)], addr, count)
+			count++
+			g.Go(func() error { return l.Create(ctx, lease) })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if count != leakedAtOnce {
+		return fmt.Errorf("%d leases were written, want %d", count, leakedAtOnce)
+	}
+	return nil
+}
+
+// leaked is the lease of another address and pod of the same node.
+func leaked(like *v1alpha1.IPLease, addr netip.Addr, number int) *v1alpha1.IPLease {
+	spec := like.Spec.DeepCopy()
+	spec.Address, spec.Since = addr.String(), metav1.Now()
+	h := spec.Holder
+	h.Pod, h.PodUID = fmt.Sprintf("leaked-%d", number), string(uuid.NewUUID())
+	h.ContainerID, h.MAC = h.Pod, fmt.Sprintf("02:00:00:01:%02x:%02x", number>>8, number&0xff)
+	if number%2 == 0 {
+		spec.Session += "-before"
+	}
+	return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseName("", addr)}, Spec: *spec}
+}
+
+// speak has all zombies insist on their addresses until hush is called.
+func (l *leak) speak(ctx context.Context, t *testing.T) (hush func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	var pings sync.WaitGroup
+	for _, z := range l.zombies {
+		pings.Go(func() { _ = l.ping(ctx, z, "-i", "0.05").Run() }) // until it is killed
+	}
+	hush = func() { cancel(); pings.Wait() }
+	t.Cleanup(hush)
+	return hush
+}
+
+func (l *leak) ping(ctx context.Context, z *nodes.Sandbox, how ...string) *exec.Cmd {
+	return z.Command(ctx, "ping", append([]string{"-q", l.host.Addr.String()}, how...)...)
+}
+
+// onlyLiving counts the leases.
+func (l *leak) onlyLiving(ctx context.Context) error {
+	want := len(l.Living())
+	leases := &v1alpha1.IPLeaseList{}
+	if err := l.List(ctx, leases, client.Limit(int64(want+1))); err != nil {
+		return err
+	}
+	if len(leases.Items) == want {
+		return nil
+	}
+	odd := leases.Items[0].Spec
+	return fmt.Errorf("%d leases or more for %d living pods; %s is %s %s: %s", len(leases.Items), want, odd.Address, odd.State, odd.Reason, odd.Message)
+}
+
+// areMute has the zombies try once more: nothing of them may be seen since their
+// addresses are free.
+func (l *leak) areMute(ctx context.Context, t *testing.T, free time.Time) {
+	t.Helper()
+	each(t, l.zombies, func(z *nodes.Sandbox) error {
+		if l.ping(ctx, z, "-c", "2", "-i", "0.1", "-W", "1").Run() == nil {
+			return fmt.Errorf("%s is answered, whose address was taken", z.ContainerID)
+		}
+		return nil
+	})
+	frames := l.Frames.Frames()
+	for _, z := range l.zombies {
+		spoken := capture.From(capture.SpokenFor(frames, z.Addr), z.MAC)
+		if len(spoken) == 0 {
+			t.Errorf("%s was silent all the time, so its silence proves nothing", z.ContainerID)
+		}
+		for _, f := range capture.After(spoken, free) {
+			t.Errorf("%s was free, and its last holder spoke: %s", z.Addr, f)
+		}
+	}
+}
