@@ -18,11 +18,11 @@ import (
 func TestTheParentsOfAPoolBestFirst(t *testing.T) {
 	a := newAgent(t, 1)
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}, Spec: v1alpha1.IPPoolSpec{Parents: []string{"bond0"}}}
-	if got := parents(pool, a.holders); !slices.Equal(got, []string{"bond0", "eth1"}) {
+	if got := a.parents(pool); !slices.Equal(got, []string{"bond0", "eth1"}) {
 		t.Errorf("got %v", got)
 	}
 	other := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
-	if got := parents(other, a.holders); len(got) != 0 {
+	if got := a.parents(other); len(got) != 0 {
 		t.Errorf("of a pool without pods here: %v", got)
 	}
 	if _, _, err := a.segmentOf(other, ""); err == nil || !strings.Contains(err.Error(), "spec.parents") {

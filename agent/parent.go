@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -23,7 +24,7 @@ const attachPeriod = 10 * time.Second
 // the pool nor a pod here tells, the parent is guessed by the name that it has
 // on the last holder's node: an ack may come from there, but silence proves nothing.
 func (a *agent) segmentOf(pool *v1alpha1.IPPool, last string) (seg verify.Segment, guessed bool, err error) {
-	for _, name := range parents(pool, a.holders) {
+	for _, name := range a.parents(pool) {
 		if link, err := net.InterfaceByName(name); err == nil {
 			seg, err := a.segments.Open(link.Index)
 			return seg, false, err
@@ -33,14 +34,14 @@ func (a *agent) segmentOf(pool *v1alpha1.IPPool, last string) (seg verify.Segmen
 		seg, err := a.segments.Open(link.Index)
 		return seg, true, err
 	}
-	return nil, false, fmt.Errorf("node %s knows no parent of pool %q: name it in the pool's spec.parents", a.node, pool.Name)
+	return nil, false, fmt.Errorf("node %s knows no parent of pool %q: name it in the pool's spec.parents; with a spec.vlan the node needs an interface of it", a.node, pool.Name)
 }
 
 // parents returns the names of the interfaces that reach a pool, best first:
 // those that the pool names, and those that pods of this node use.
-func parents(pool *v1alpha1.IPPool, holders *holder.Holders) []string {
-	names := append([]string{}, pool.Spec.Parents...)
-	for e := range holders.Bound() {
+func (a *agent) parents(pool *v1alpha1.IPPool) []string {
+	names := slices.Clone(a.named(pool))
+	for e := range a.holders.Bound() {
 		for _, address := range e.Addresses {
 			if address.Pool == pool.Name {
 				names = append(names, e.Parent)

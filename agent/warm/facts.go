@@ -103,7 +103,7 @@ func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) []Pa
 		known[pair] = &PairFact{Pair: pair, Used: at}
 	}
 	for i := range pools {
-		for _, parent := range pools[i].Spec.Parents {
+		for _, parent := range k.Named(&pools[i]) {
 			pair := Pair{pools[i].Name, parent}
 			if known[pair] == nil {
 				known[pair] = &PairFact{Pair: pair}

@@ -70,6 +70,8 @@ type Options struct {
 	Leases    Leases
 	Allocator Allocator
 	Journal   Journal
+	// Named returns the interfaces of this node that a pool names, which need not exist.
+	Named func(*v1alpha1.IPPool) []string
 	// Parent finds an interface of this node by its name.
 	Parent func(name string) (index int, exists bool)
 	// Watch begins to watch an address on a parent.

@@ -141,6 +141,7 @@ func (r *rig) startIn(session string, cache client.Reader) {
 			Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1")},
 			Rand: func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
 		}),
+		Named:   func(pool *v1alpha1.IPPool) []string { return pool.Spec.Parents },
 		Parent:  func(name string) (int, bool) { index, ok := r.parents[name]; return index, ok },
 		Watch:   r.watch,
 		Held:    func(_ int, addr netip.Addr) (net.HardwareAddr, bool) { mac, ok := r.held[addr]; return mac, ok },

@@ -89,8 +89,9 @@ type IPPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",messageExpression="'gateway ' + self + ' is no address'"
 	Gateway *string `json:"gateway,omitempty"`
-	// vlan is the tag that the network's CNI plugin sets, for people: addresses are
-	// probed on the parent of the pod's interface, such as eth1.5, with its tag.
+	// vlan is the tag that the network's CNI plugin sets. Fenceline sets none: what
+	// parents names is then the interface that the VLAN's hangs on, or that one
+	// itself. A pod's own address is always probed on the parent of its interface.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0

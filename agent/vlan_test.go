@@ -1,0 +1,48 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+func TestWhichInterfaceCarriesAVLAN(t *testing.T) {
+	link := func(name string, index int) netlink.LinkAttrs { return netlink.LinkAttrs{Name: name, Index: index} }
+	vlan := func(name string, index, parent, id int) netlink.Link {
+		attrs := link(name, index)
+		attrs.ParentIndex = parent
+		return &netlink.Vlan{LinkAttrs: attrs, VlanId: id}
+	}
+	links := []netlink.Link{
+		&netlink.Device{LinkAttrs: link("eth0", 2)}, vlan("storage", 5, 3, 5), vlan("eth1.6", 6, 3, 6),
+		&netlink.Device{LinkAttrs: link("eth1", 3)}, vlan("eth0.5", 7, 2, 5), vlan("eth1.6.5", 8, 6, 5),
+	}
+	for _, row := range []struct {
+		name, parent string
+		vlan         int
+		want         string
+	}{
+		{"one that hangs on the parent, whatever its name", "eth1", 5, "storage"},
+		{"that of the parent, not of another", "eth0", 5, "eth0.5"},
+		{"the parent itself, if it is of that VLAN", "eth1.6", 6, "eth1.6"},
+		{"a tag within a tag", "eth1.6", 5, "eth1.6.5"},
+		{"not the bare parent", "eth0", 6, ""},
+		{"a parent that this node does not have", "eth2", 5, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got, ok := onVLAN(links, row.parent, row.vlan); got != row.want || ok != (row.want != "") {
+				t.Errorf("got %q, %v", got, ok)
+			}
+		})
+	}
+}
+
+func TestAPoolWithoutVLANIsReachedOnWhatItNames(t *testing.T) {
+	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Parents: []string{"eth1", "eth2"}}}
+	if got := new(agent).named(pool); !slices.Equal(got, pool.Spec.Parents) {
+		t.Errorf("got %v", got)
+	}
+}
