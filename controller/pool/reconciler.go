@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -38,6 +39,7 @@ type Reconciler struct {
 
 	cooling *cooling
 	pace    *pace
+	fewer   *fewer
 }
 
 // Reconcile keeps finalizer and status of a pool.
@@ -47,6 +49,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if apierrors.IsNotFound(err) {
 		r.cooling.forget(request.Name)
 		r.pace.forget(request.Name)
+		r.fewer.forget(request.Name)
 		r.Metrics.ForgetPool(request.Name)
 		return ctrl.Result{}, nil
 	}
@@ -116,12 +119,14 @@ func (r *Reconciler) publish(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.R
 		return ctrl.Result{}, err
 	}
 	facts.Cooling, facts.Now = cooling, metav1.NewTime(now)
+	var untilFewer time.Duration
+	facts.Agents, untilFewer = r.fewer.agents(pool.Name, int(pool.Status.Agents), facts.Agents, now)
 	report := NewReport(facts)
 	r.Metrics.SetPool(pool.Name, metrics.Pool(report))
 
-	result := ctrl.Result{}
-	if !nextOver.IsZero() {
-		result.RequeueAfter = nextOver.Sub(now)
+	result := ctrl.Result{RequeueAfter: untilFewer}
+	if over := nextOver.Sub(now); !nextOver.IsZero() && (untilFewer == 0 || over < untilFewer) {
+		result.RequeueAfter = over
 	}
 	old := pool.Status
 	if equality.Semantic.DeepEqual(old, report.Status) {

@@ -28,7 +28,7 @@ const workers = 4
 
 // SetupWithManager registers the reconciler and its watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.cooling, r.pace = newCooling(), newPace()
+	r.cooling, r.pace, r.fewer = newCooling(), newPace(), newFewer()
 	all := handler.EnqueueRequestsFromMapFunc(r.allPools)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("pool").

@@ -1,0 +1,77 @@
+package pool
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/controller/podview"
+)
+
+// indexer hands the cache's indexes to a fake client.
+type indexer struct{ *fake.ClientBuilder }
+
+func (i indexer) IndexField(_ context.Context, o client.Object, name string, keys client.IndexerFunc) error {
+	i.WithIndex(o, name, keys)
+	return nil
+}
+
+// An agent that is replaced must not tell the only other one that nobody is
+// there to be heard.
+func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
+	scheme, err := cache.Scheme()
+	check(t, err)
+	agent := func(name string) *podview.Pod {
+		return &podview.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: name, Labels: map[string]string{
+				"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": "agent"}},
+			Spec: podview.Spec{NodeName: name},
+		}
+	}
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.6.0.0/24"}}
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool, agent("n1"), agent("n2")).WithStatusSubresource(pool)
+	check(t, cache.AddIndexes(t.Context(), indexer{builder}))
+	c := builder.Build()
+	m, err := metrics.New(prometheus.NewRegistry())
+	check(t, err)
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	r := &Reconciler{
+		Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: m, Clock: clock, Namespace: "system",
+		cooling: newCooling(), pace: newPace(), fewer: newFewer(),
+	}
+	look := func(after time.Duration, want int64) ctrl.Result {
+		t.Helper()
+		clock.SetTime(clock.Now().Add(after))
+		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(pool)})
+		check(t, err)
+		check(t, c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
+		if pool.Status.Agents != want {
+			t.Errorf("the pool tells of %d agents, want %d", pool.Status.Agents, want)
+		}
+		return result
+	}
+	look(0, 2)
+	check(t, c.Delete(t.Context(), agent("n2")))
+	if result := look(time.Minute, 2); result.RequeueAfter != fewerGrace {
+		t.Errorf("the next look is in %s", result.RequeueAfter)
+	}
+	look(fewerGrace, 1)
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
