@@ -52,24 +52,25 @@ func (k *Kernel) loadGuardPair(number uint32, s observerSlot) (pair, error) {
 		"segment":      s.Segment,
 		"verify":       s.Flags&slotVerify != 0,
 		"source_guard": s.Flags&slotSourceGuard != 0,
-	}, k.maps.shared(), map[string]string{"ingress": "guard_ingress", "egress": "guard_egress"})
+	}, k.maps.shared(), map[string]string{"ingress": "guard_ingress", "egress": "guard_egress"}, guardName(number))
 }
 
 // loadObserverPair loads the observer of one parent.
 func (k *Kernel) loadObserverPair(parent uint32) (pair, error) {
 	return loadPair(k.code.observer, map[string]any{"segment": parent}, k.maps.shared(),
-		map[string]string{"ingress": observerProgObserverIngress, "egress": observerProgObserverEgress})
+		map[string]string{"ingress": observerProgObserverIngress, "egress": observerProgObserverEgress}, observerName)
 }
 
-// loadPair loads both programs of a device, at the same time: most of it is the verifier's work.
+// loadPair loads both programs of a device, at the same time: most of it is the verifier's work. Their name in the
+// kernel is called.
 func loadPair(spec *ebpf.CollectionSpec, constants map[string]any, shared map[string]*ebpf.Map,
-	names map[string]string) (pair, error) {
+	names map[string]string, called string) (pair, error) {
 	var mu sync.Mutex
 	var group errgroup.Group
 	p := pair{}
 	for direction, name := range names {
 		group.Go(func() error {
-			program, err := loadOne(spec, constants, shared, name)
+			program, err := loadOne(spec, constants, shared, name, called)
 			if err != nil {
 				return fmt.Errorf("load %s: %w", name, err)
 			}
@@ -87,7 +88,8 @@ func loadPair(spec *ebpf.CollectionSpec, constants map[string]any, shared map[st
 }
 
 // loadOne loads one of a collection's programs with its constants and the shared maps.
-func loadOne(spec *ebpf.CollectionSpec, constants map[string]any, shared map[string]*ebpf.Map, name string) (*ebpf.Program, error) {
+func loadOne(spec *ebpf.CollectionSpec, constants map[string]any, shared map[string]*ebpf.Map,
+	name, called string) (*ebpf.Program, error) {
 	spec = spec.Copy()
 	for name, value := range constants {
 		if err := spec.Variables[name].Set(value); err != nil {
@@ -95,6 +97,7 @@ func loadOne(spec *ebpf.CollectionSpec, constants map[string]any, shared map[str
 		}
 	}
 	spec.Programs = map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}
+	spec.Programs[name].Name = called
 	replacements := map[string]*ebpf.Map{}
 	for name := range spec.Maps {
 		if m, ok := shared[name]; ok {

@@ -67,7 +67,13 @@ func (k *Kernel) detachGuard(slot uint32) error {
 	if err := k.dir.guard(slot).remove(); err != nil {
 		return err
 	}
-	return k.changeSlot(slot, observerSlot{})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.putSlot(slot, observerSlot{}); err != nil {
+		return err
+	}
+	delete(k.inherited, slot)
+	return nil
 }
 
 // GuardAttached reports whether both programs of the slot sit on a living device. It waits for a move of this slot.
@@ -91,10 +97,11 @@ func (k *Kernel) SweepGuards() ([]uint32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sweep guards: %w", err)
 	}
+	loaded := sync.OnceValues(k.loadedGuards) // few sweeps have to know
 	var swept []uint32
 	var errs []error
 	for _, slot := range slots {
-		gone, err := k.sweepGuard(slot)
+		gone, err := k.sweepGuard(slot, loaded)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sweep guard of slot %d: %w", slot, err))
 		}
@@ -107,7 +114,7 @@ func (k *Kernel) SweepGuards() ([]uint32, error) {
 	return swept, errors.Join(append(errs, k.settle())...)
 }
 
-func (k *Kernel) sweepGuard(slot uint32) (gone bool, err error) {
+func (k *Kernel) sweepGuard(slot uint32, loaded func() (map[uint32]bool, error)) (gone bool, err error) {
 	defer k.guards.lock(slot)()
 	pins := k.dir.guard(slot)
 	gone, err = pins.gone()
@@ -116,10 +123,11 @@ func (k *Kernel) sweepGuard(slot uint32) (gone bool, err error) {
 	}
 	if _, staged := k.stage(slot); staged {
 		gone, err = k.stageGone(slot)
-	} else {
-		// A process that ended in the middle of a pin may leave a directory without
-		// links, and filters on a device that lives: nobody knows.
-		gone, err = pins.pinned()
+	} else if gone, err = pins.pinned(); err == nil && !gone {
+		// A process has ended in the middle: there may be filters on a device that lives.
+		var present map[uint32]bool
+		present, err = loaded()
+		gone = !present[slot]
 	}
 	if err != nil || !gone {
 		return false, err
@@ -136,7 +144,7 @@ func (k *Kernel) guarded() ([]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
-	slots = slices.AppendSeq(slots, maps.Keys(k.staged))
+	slots = slices.AppendSeq(slices.AppendSeq(slots, maps.Keys(k.staged)), maps.Keys(k.inherited))
 	slices.Sort(slots)
 	return slices.Compact(slots), nil
 }

@@ -39,7 +39,9 @@ type Kernel struct {
 	mu     sync.Mutex // writes to maps of user space, to the pins of observers, and what follows
 	staged map[uint32]stagedGuard
 	stock  map[uint32]preparedGuard
-	closed bool
+	// inherited are the slots that were in use before this process, until they are detached.
+	inherited map[uint32]bool
+	closed    bool
 }
 
 // Open creates the maps, or takes up the pins of a process before: then it also puts this version's programs into
@@ -69,7 +71,10 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("lift the memlock limit: %w", err)
 	}
-	k := &Kernel{dir: pinDir(o.Dir), code: c, staged: map[uint32]stagedGuard{}, stock: map[uint32]preparedGuard{}}
+	k := &Kernel{
+		dir: pinDir(o.Dir), code: c,
+		staged: map[uint32]stagedGuard{}, stock: map[uint32]preparedGuard{}, inherited: map[uint32]bool{},
+	}
 	k.noTCX.Store(o.NoTCX)
 	set, err := openMaps(k.dir, c.maps())
 	if err != nil {
@@ -84,6 +89,9 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 		return nil, err
 	}
 	k.maps = set.typed()
+	if err := k.inherit(); err != nil {
+		return nil, err
+	}
 	if err := k.reload(); err != nil {
 		return nil, err
 	}

@@ -86,18 +86,19 @@ func TestMapsOfAnotherVersionAreCarriedOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := bpffs(t)
-			before, err := open(Options{Dir: dir}, older(t, change))
+			set, err := openMaps(pinDir(dir), older(t, change).maps())
 			must(t, err)
+			before := set.typed()
 			pad := func(b []byte, m *ebpf.Map) []byte { return append(b, make([]byte, int(m.ValueSize())-len(b))...) }
 			put := func(m *ebpf.Map, key, value any) {
 				t.Helper()
 				raw := marshal(t, value)
 				must(t, m.Put(key, pad(raw, m)))
 			}
-			put(before.maps.Leases, key(addr4).layout(), Lease{Token: 100, Network: network, Slot: 1, MAC: podMAC}.layout())
-			put(before.maps.States, key(addr4).layout(), observerState{Max: 200, Acked: 50})
-			put(before.maps.Slots, uint32(3), observerSlot{Status: slotDead, Segment: 9})
-			must(t, before.Close())
+			put(before.Leases, key(addr4).layout(), Lease{Token: 100, Network: network, Slot: 1, MAC: podMAC}.layout())
+			put(before.States, key(addr4).layout(), observerState{Max: 200, Acked: 50})
+			put(before.Slots, uint32(3), observerSlot{Status: slotDead, Segment: 9})
+			set.close()
 
 			k := openKernel(t, dir)
 			fenced, err := k.Fenced(key(addr4))

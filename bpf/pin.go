@@ -94,19 +94,21 @@ type pinPair string
 
 func (p pinPair) path(d direction) string { return filepath.Join(string(p), d.name) }
 
-// device is the ifindex that the pinned link sits on: 0 when the device is gone, ok false when nothing is pinned.
-func (p pinPair) device(d direction) (ifindex uint32, ok bool, err error) {
-	l, err := link.LoadPinnedLink(p.path(d), nil)
+func (p pinPair) device(d direction) (ifindex uint32, ok bool, err error) { return deviceOf(p.path(d)) }
+
+// deviceOf is the ifindex that a pinned link sits on: 0 when the device is gone, ok false when nothing is pinned.
+func deviceOf(path string) (ifindex uint32, ok bool, err error) {
+	l, err := link.LoadPinnedLink(path, nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, false, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("open pinned link %s: %w", p.path(d), err)
+		return 0, false, fmt.Errorf("open pinned link %s: %w", path, err)
 	}
 	defer l.Close()
 	info, err := l.Info()
 	if err != nil {
-		return 0, false, fmt.Errorf("query pinned link %s: %w", p.path(d), err)
+		return 0, false, fmt.Errorf("query pinned link %s: %w", path, err)
 	}
 	return info.TCX().Ifindex, true, nil
 }
@@ -122,10 +124,10 @@ func (p pinPair) attached() (bool, error) {
 	return true, nil
 }
 
-// gone reports whether no link of the pair sits on a living device any more.
+// gone reports whether no link of the pair sits on a living device any more, nor one that was to take its place.
 func (p pinPair) gone() (bool, error) {
-	for _, d := range directions {
-		ifindex, ok, err := p.device(d)
+	for _, path := range p.paths() {
+		ifindex, ok, err := deviceOf(path)
 		if err != nil || (ok && ifindex != 0) {
 			return false, err
 		}
@@ -133,10 +135,10 @@ func (p pinPair) gone() (bool, error) {
 	return true, nil
 }
 
-// pinned reports whether a link of the pair is pinned, wherever it sits.
+// pinned reports whether a link of the pair is pinned, or one that was to take its place, wherever it sits.
 func (p pinPair) pinned() (bool, error) {
-	for _, d := range directions {
-		_, ok, err := p.device(d)
+	for _, path := range p.paths() {
+		_, ok, err := deviceOf(path)
 		if err != nil || ok {
 			return ok, err
 		}
@@ -144,10 +146,18 @@ func (p pinPair) pinned() (bool, error) {
 	return false, nil
 }
 
-// remove detaches and unpins both links. Removing twice is fine.
-func (p pinPair) remove() error {
+// paths are all that may be pinned.
+func (p pinPair) paths() (all []string) {
 	for _, d := range directions {
-		if err := p.detach(d); err != nil {
+		all = append(all, p.path(d), p.path(d)+nextSuffix)
+	}
+	return all
+}
+
+// remove detaches and unpins both links, and what was to take their place. Removing twice is fine.
+func (p pinPair) remove() error {
+	for _, path := range p.paths() {
+		if err := detach(path); err != nil {
 			return err
 		}
 	}
@@ -157,18 +167,18 @@ func (p pinPair) remove() error {
 	return nil
 }
 
-// detach takes the pinned link off its device at once: unpinning alone does so some time later.
-func (p pinPair) detach(d direction) error {
-	l, err := link.LoadPinnedLink(p.path(d), nil)
+// detach takes a pinned link off its device at once: unpinning alone does so some time later.
+func detach(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("open pinned link %s: %w", p.path(d), err)
+		return fmt.Errorf("open pinned link %s: %w", path, err)
 	}
 	defer l.Close()
 	if err := l.Detach(); err != nil {
-		return fmt.Errorf("detach %s: %w", p.path(d), err)
+		return fmt.Errorf("detach %s: %w", path, err)
 	}
 	return nil
 }
@@ -193,7 +203,7 @@ func (p pinPair) attach(d direction, ifindex int, prog *ebpf.Program) error {
 	if err := l.Pin(next); err != nil {
 		return fmt.Errorf("pin %s: %w", next, err)
 	}
-	if err := p.detach(d); err != nil {
+	if err := detach(p.path(d)); err != nil {
 		return err
 	}
 	if err := os.Rename(next, p.path(d)); err != nil {

@@ -174,7 +174,7 @@ func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
 		"between the two links": {func(r *rig) {
 			must(r.t, r.PinGuard(r.guard()))
 			r.restage()
-			must(r.t, r.pins(1).detach(directions[1]))
+			must(r.t, detach(r.pins(1).path(directions[1])))
 			must(r.t, os.Remove(r.pins(1).path(directions[1])))
 		}},
 		"before the filters were removed": {func(r *rig) {
