@@ -10,14 +10,22 @@ import (
 // it is alone, it would take silence for proof without having heard anybody (R2).
 const fewerGrace = 10 * time.Minute
 
-// fewer remembers since when there are fewer agents than pools say. A new leader
+// fewer remembers the pools that say more agents than there are. A new leader
 // begins anew, so it says so later, never earlier. Safe for concurrent use.
 type fewer struct {
 	mu    sync.Mutex
-	since map[string]time.Time
+	pools map[string]*shortfall
 }
 
-func newFewer() *fewer { return &fewer{since: map[string]time.Time{}} }
+// shortfall begins with the first look that counts fewer agents than a pool said.
+type shortfall struct {
+	said  int
+	since time.Time
+	// most were counted at once since then: one that has gone later has its own time.
+	most int
+}
+
+func newFewer() *fewer { return &fewer{pools: map[string]*shortfall{}} }
 
 // agents returns how many a pool is to tell of, which said so many at last, and
 // how long until that may be fewer; 0 where nothing is to be waited for.
@@ -25,23 +33,29 @@ func (f *fewer) agents(pool string, said, counted int, now time.Time) (agents in
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if counted >= said {
-		delete(f.since, pool)
+		delete(f.pools, pool)
 		return counted, 0
 	}
-	since, seen := f.since[pool]
-	if !seen {
-		since = now
-		f.since[pool] = since
+	s := f.pools[pool]
+	// What the pool said before was written since, maybe without a look in between.
+	if s == nil || s.said != said {
+		s = &shortfall{said: said, since: now}
+		f.pools[pool] = s
 	}
-	if wait = since.Add(fewerGrace).Sub(now); wait > 0 {
+	s.most = max(s.most, counted)
+	if wait := s.since.Add(fewerGrace).Sub(now); wait > 0 {
 		return said, wait
 	}
-	return counted, 0
+	if counted < s.most {
+		// The time of the others begins once this is written.
+		return s.most, minInterval
+	}
+	return s.most, 0
 }
 
 // forget drops a pool that is gone.
 func (f *fewer) forget(pool string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.since, pool)
+	delete(f.pools, pool)
 }

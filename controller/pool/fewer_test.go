@@ -35,3 +35,40 @@ func TestFewerAgentsAreToldOfOnceTheyAreNotMerelyReplaced(t *testing.T) {
 		t.Errorf("a pool that was made anew waits %s", wait)
 	}
 }
+
+// One that is gone for good must not let the next that is replaced be told of at once.
+func TestEachAgentThatIsGoneHasTheWholeTimeToComeBack(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		steps []count
+	}{
+		{"nobody looked at the pool between", []count{
+			{0, 3, 2, 3, fewerGrace}, {fewerGrace, 3, 2, 2, 0},
+			{time.Hour, 2, 1, 2, fewerGrace}, {time.Minute, 2, 2, 2, 0},
+		}},
+		{"as the time of the other ends", []count{
+			{0, 3, 2, 3, fewerGrace}, {fewerGrace - time.Second, 3, 1, 3, time.Second},
+			{time.Second, 3, 1, 2, minInterval}, {minInterval, 2, 1, 2, fewerGrace}, {fewerGrace, 2, 1, 1, 0},
+		}},
+		{"which is not written yet", []count{
+			{0, 3, 2, 3, fewerGrace}, {fewerGrace, 3, 2, 2, 0}, {time.Second, 3, 1, 2, minInterval},
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f, now := newFewer(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			for i, s := range row.steps {
+				now = now.Add(s.after)
+				if agents, wait := f.agents("blue", s.said, s.counted, now); agents != s.agents || wait != s.wait {
+					t.Fatalf("step %d: %d agents, wait %s; want %d, %s", i, agents, wait, s.agents, s.wait)
+				}
+			}
+		})
+	}
+}
+
+// count is what a look finds after a while, and what comes of it.
+type count struct {
+	after                 time.Duration
+	said, counted, agents int
+	wait                  time.Duration
+}
