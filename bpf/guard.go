@@ -72,7 +72,7 @@ func (k *Kernel) detachGuard(slot uint32) error {
 	if err := k.putSlot(slot, observerSlot{}); err != nil {
 		return err
 	}
-	delete(k.inherited, slot)
+	delete(k.untold, slot)
 	return nil
 }
 
@@ -91,9 +91,7 @@ func (k *Kernel) GuardAttached(slot uint32) (bool, error) {
 
 // SweepGuards unpins guards whose device is gone, frees their slots and returns them, also beside an error of others.
 func (k *Kernel) SweepGuards() ([]uint32, error) {
-	k.mu.Lock()
-	slots, err := k.guarded()
-	k.mu.Unlock()
+	slots, err := k.sweepable()
 	if err != nil {
 		return nil, fmt.Errorf("sweep guards: %w", err)
 	}
@@ -144,9 +142,20 @@ func (k *Kernel) guarded() ([]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
-	slots = slices.AppendSeq(slices.AppendSeq(slots, maps.Keys(k.staged)), maps.Keys(k.inherited))
+	return sorted(slices.AppendSeq(slots, maps.Keys(k.staged))), nil
+}
+
+// sweepable are those, and the slots of which nothing else may tell.
+func (k *Kernel) sweepable() ([]uint32, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	slots, err := k.guarded()
+	return sorted(slices.AppendSeq(slots, maps.Keys(k.untold))), err
+}
+
+func sorted(slots []uint32) []uint32 {
 	slices.Sort(slots)
-	return slices.Compact(slots), nil
+	return slices.Compact(slots)
 }
 
 // slotLocks is a lock for each slot. Two slots may share one: it is held for tens of milliseconds at most.

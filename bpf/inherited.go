@@ -11,8 +11,8 @@ import (
 )
 
 // A process that ends in the middle of something leaves slots in use of which nothing tells the device: filters, or
-// not even these, and no pinned link. The kernel knows whether they still guard one: what sits on a living device
-// holds its program.
+// not even these, and no pinned link; and one may be killed whose guard never came, or was swept before. The kernel
+// knows whether they still guard one: what sits on a living device holds its program.
 
 // inherit lists the slots that a process before has left in use.
 func (k *Kernel) inherit() error {
@@ -24,7 +24,7 @@ func (k *Kernel) inherit() error {
 			return err
 		}
 		if s.Status != slotFree {
-			k.inherited[slot] = true
+			k.untold[slot] = true
 		}
 	}
 	return nil

@@ -39,9 +39,10 @@ type Kernel struct {
 	mu     sync.Mutex // writes to maps of user space, to the pins of observers, and what follows
 	staged map[uint32]stagedGuard
 	stock  map[uint32]preparedGuard
-	// inherited are the slots that were in use before this process, until they are detached.
-	inherited map[uint32]bool
-	closed    bool
+	// untold are the slots that were in use before this process, or were killed, until they are detached: it may be
+	// that nothing else tells of them.
+	untold map[uint32]bool
+	closed bool
 }
 
 // Open creates the maps, or takes up the pins of a process before: then it also puts this version's programs into
@@ -73,7 +74,7 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 	}
 	k := &Kernel{
 		dir: pinDir(o.Dir), code: c,
-		staged: map[uint32]stagedGuard{}, stock: map[uint32]preparedGuard{}, inherited: map[uint32]bool{},
+		staged: map[uint32]stagedGuard{}, stock: map[uint32]preparedGuard{}, untold: map[uint32]bool{},
 	}
 	k.noTCX.Store(o.NoTCX)
 	set, err := openMaps(k.dir, c.maps())

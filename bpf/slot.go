@@ -38,6 +38,7 @@ func (k *Kernel) killSlot(slot uint32) error {
 	if err := k.putSlot(slot, s); err != nil {
 		return err
 	}
+	k.untold[slot] = true // until a sweep finds that it guards nothing
 	return k.openGate()
 }
 

@@ -98,3 +98,40 @@ func (r *rig) sweepsIn(limit time.Duration) (swept []uint32) {
 	}
 	return swept
 }
+
+// A DEL kills whatever slot its entry names, also where nothing guards a device by it: a slot is lost that no sweep sees.
+func TestASlotThatIsKilledWithoutAGuardIsSwept(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		before func(*rig)
+	}{
+		{"its device went, and was swept", func(r *rig) {
+			r.pod.deleteLink("eth0")
+			swept, err := r.SweepGuards()
+			must(r.t, err)
+			if !slices.Equal(swept, []uint32{1}) {
+				r.t.Fatalf("swept %v", swept)
+			}
+		}},
+		{"its device went before the guard came", func(r *rig) {
+			must(r.t, r.DetachGuard(1))
+			r.pod.deleteLink("eth0")
+			if err := r.StageGuard(r.guard()); !errors.Is(err, ErrNoDevice) {
+				r.t.Fatalf("got %v", err)
+			}
+		}},
+		{"no guard was ever asked for", func(r *rig) { must(r.t, r.DetachGuard(1)) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t)
+			tc.before(r)
+			must(t, r.KillSlot(1))
+			if swept := r.sweepsIn(2 * time.Second); !slices.Equal(swept, []uint32{1}) {
+				t.Errorf("swept %v", swept)
+			}
+			dead, err := r.SlotDead(1)
+			must(t, err)
+			equal(t, "dead", dead, false)
+		})
+	}
+}

@@ -15,9 +15,10 @@ type memKernel struct {
 	claims map[bpf.Key]uint64
 	dead   map[uint32]bool
 	// guards are the devices that the slots sit on; gone are devices that do
-	// not exist any more.
+	// not exist any more. lost are guards of which nothing tells the device.
 	guards map[uint32]string
 	gone   map[string]bool
+	lost   map[uint32]bool
 	// pinned are the slots whose guards were made to last.
 	pinned   map[uint32]bool
 	pinFails error
@@ -26,7 +27,7 @@ type memKernel struct {
 func newMemKernel() *memKernel {
 	return &memKernel{
 		leases: map[bpf.Key]bpf.Lease{}, claims: map[bpf.Key]uint64{}, dead: map[uint32]bool{},
-		guards: map[uint32]string{}, gone: map[string]bool{}, pinned: map[uint32]bool{},
+		guards: map[uint32]string{}, gone: map[string]bool{}, lost: map[uint32]bool{}, pinned: map[uint32]bool{},
 	}
 }
 
@@ -87,6 +88,12 @@ func (k *memKernel) SweepGuards() (swept []uint32, err error) {
 	for slot, device := range k.guards {
 		if k.gone[device] {
 			delete(k.guards, slot)
+			delete(k.dead, slot)
+			swept = append(swept, slot)
+		}
+	}
+	for slot := range k.dead {
+		if _, guards := k.guards[slot]; !guards && !k.lost[slot] {
 			delete(k.dead, slot)
 			swept = append(swept, slot)
 		}

@@ -102,6 +102,25 @@ func TestASlotThatWasKilledIsNobodysUntilItIsSweptAlsoAfterARestart(t *testing.T
 	}
 }
 
+// A burst of them would leave no slot to anybody until the agent is started again.
+func TestASlotWhoseDeviceWentBeforeItsEntryIsGivenBack(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+	swept, unguarded := r.pod("swept", "u1"), r.pod("unguarded", "u2")
+	r.add(swept)
+	r.kernel.unplug(swept.NetNS, swept.Interface)
+	if err := r.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	r.del(swept)
+	r.kernel.unplug(unguarded.NetNS, unguarded.Interface)
+	if _, err := r.Add(t.Context(), unguarded); !errors.Is(err, bpf.ErrNoDevice) {
+		t.Fatalf("got %v", err)
+	}
+	if err := r.Sweep(); err != nil || len(r.slots.used) > 0 {
+		t.Errorf("slots %v are kept, %v", r.slots.used, err)
+	}
+}
+
 // Its device may live: the process that knew has ended, and its pin never came.
 func TestASlotThatWasKilledStaysDeadWhereNobodyKnowsItsDevice(t *testing.T) {
 	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
@@ -110,6 +129,7 @@ func TestASlotThatWasKilledStaysDeadWhereNobodyKnowsItsDevice(t *testing.T) {
 	slot := r.slotOf(old)
 	r.del(old)
 	delete(r.kernel.guards, slot)
+	r.kernel.lost[slot] = true
 	r.restart()
 	if err := r.Sweep(); err != nil {
 		t.Fatal(err)
