@@ -98,6 +98,9 @@ func (j *Journal) Put(e Entry) error {
 		return err
 	}
 	e.Addresses = slices.Clone(e.Addresses)
+	// As it will be read: beside entries without a monotonic reading one with it has no
+	// order once the clock was set, and is not found again.
+	e.Created = e.Created.Round(0)
 
 	w := j.writer(path)
 	w.Lock()
