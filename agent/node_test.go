@@ -18,12 +18,12 @@ import (
 func TestTheParentsOfAPoolBestFirst(t *testing.T) {
 	a := newAgent(t, 1)
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}, Spec: v1alpha1.IPPoolSpec{Parents: []string{"bond0"}}}
-	if got := a.parents(pool); !slices.Equal(got, []string{"bond0", "eth1"}) {
-		t.Errorf("got %v", got)
+	if got, err := a.parents(pool); err != nil || !slices.Equal(got, []string{"bond0", "eth1"}) {
+		t.Errorf("got %v, %v", got, err)
 	}
 	other := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
-	if got := a.parents(other); len(got) != 0 {
-		t.Errorf("of a pool without pods here: %v", got)
+	if got, err := a.parents(other); err != nil || len(got) != 0 {
+		t.Errorf("of a pool without pods here: %v, %v", got, err)
 	}
 	if _, _, err := a.segmentOf(other, ""); err == nil || !strings.Contains(err.Error(), "spec.parents") {
 		t.Errorf("no parent at all: %v", err)

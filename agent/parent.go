@@ -24,11 +24,15 @@ const attachPeriod = 10 * time.Second
 // the pool nor a pod here tells, the parent is guessed by the name that it has
 // on the last holder's node: an ack may come from there, but silence proves nothing.
 func (a *agent) segmentOf(pool *v1alpha1.IPPool, last string) (seg verify.Segment, guessed bool, err error) {
-	for _, name := range a.parents(pool) {
+	names, unknown := a.parents(pool)
+	for _, name := range names {
 		if link, err := net.InterfaceByName(name); err == nil {
 			seg, err := a.segments.Open(link.Index)
 			return seg, false, err
 		}
+	}
+	if unknown != nil {
+		return nil, false, unknown
 	}
 	if link, err := net.InterfaceByName(last); err == nil {
 		seg, err := a.segments.Open(link.Index)
@@ -38,9 +42,11 @@ func (a *agent) segmentOf(pool *v1alpha1.IPPool, last string) (seg verify.Segmen
 }
 
 // parents returns the names of the interfaces that reach a pool, best first:
-// those that the pool names, and those that pods of this node use.
-func (a *agent) parents(pool *v1alpha1.IPPool) []string {
-	names := slices.Clone(a.named(pool))
+// those that the pool names, and those that pods of this node use: alone, with
+// an error, where the others cannot be told now.
+func (a *agent) parents(pool *v1alpha1.IPPool) ([]string, error) {
+	named, err := namedHere(pool)
+	names := slices.Clone(named)
 	for e := range a.holders.Bound() {
 		for _, address := range e.Addresses {
 			if address.Pool == pool.Name {
@@ -48,7 +54,7 @@ func (a *agent) parents(pool *v1alpha1.IPPool) []string {
 			}
 		}
 	}
-	return names
+	return names, err
 }
 
 // openSegment opens the segment behind a parent at first use.

@@ -1,32 +1,47 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/vishvananda/netlink"
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
+// listTries is how often the interfaces are listed until no change interrupts the list.
+const listTries = 10
+
 // named returns the interfaces of this node on which a pool is reached by what
 // it says itself: its parents, or where it has a VLAN those of that VLAN on them.
-func (a *agent) named(pool *v1alpha1.IPPool) []string {
+// It fails where that cannot be told now: what is not known is not absent.
+func named(pool *v1alpha1.IPPool, list func() ([]netlink.Link, error)) ([]string, error) {
 	vlan := ptr.Deref(pool.Spec.Vlan, 0)
 	if vlan == 0 || len(pool.Spec.Parents) == 0 {
-		return pool.Spec.Parents
+		return pool.Spec.Parents, nil
 	}
-	links, err := netlink.LinkList()
-	if err != nil {
-		a.log.Error(err, "the interfaces of a VLAN are not known now", "pool", pool.Name)
-		return nil
-	}
-	var names []string
-	for _, parent := range pool.Spec.Parents {
-		if name, ok := onVLAN(links, parent, int(vlan)); ok {
-			names = append(names, name)
+	var err error
+	for range listTries {
+		var links []netlink.Link
+		links, err = list()
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+		var names []string
+		for _, parent := range pool.Spec.Parents {
+			if name, ok := onVLAN(links, parent, int(vlan)); ok {
+				names = append(names, name)
+			}
+		}
+		if err == nil || len(names) == len(pool.Spec.Parents) {
+			return names, nil
 		}
 	}
-	return names
+	return nil, fmt.Errorf("list the interfaces of VLAN %d for pool %s: %w", vlan, pool.Name, err)
 }
+
+func namedHere(pool *v1alpha1.IPPool) ([]string, error) { return named(pool, netlink.LinkList) }
 
 // onVLAN finds the interface whose frames carry a VLAN on a parent: the parent
 // itself if it is one of that VLAN, or one that hangs on it. Frames of the bare

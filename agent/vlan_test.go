@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -42,7 +44,44 @@ func TestWhichInterfaceCarriesAVLAN(t *testing.T) {
 
 func TestAPoolWithoutVLANIsReachedOnWhatItNames(t *testing.T) {
 	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Parents: []string{"eth1", "eth2"}}}
-	if got := new(agent).named(pool); !slices.Equal(got, pool.Spec.Parents) {
-		t.Errorf("got %v", got)
+	if got, err := named(pool, nil); err != nil || !slices.Equal(got, pool.Spec.Parents) {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// Each pod that comes or goes interrupts the kernel's list: what is missing from
+// it may be there.
+func TestAVLANIsNotGoneBecauseTheListOfInterfacesWasInterrupted(t *testing.T) {
+	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Parents: []string{"eth1"}, Vlan: ptr.To[int64](5)}}
+	whole := []netlink.Link{
+		&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth1", Index: 3}},
+		&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "eth1.5", Index: 5, ParentIndex: 3}, VlanId: 5},
+	}
+	const always = 1 << 20
+	for _, row := range []struct {
+		name     string
+		links    []netlink.Link
+		err      error
+		failures int
+		want     []string
+		known    bool
+	}{
+		{"once", nil, netlink.ErrDumpInterrupted, 1, []string{"eth1.5"}, true},
+		{"and it is on it all the same", whole, netlink.ErrDumpInterrupted, always, []string{"eth1.5"}, true},
+		{"each time", nil, netlink.ErrDumpInterrupted, always, nil, false},
+		{"there is none", nil, unix.EMFILE, always, nil, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			lists := 0
+			got, err := named(pool, func() ([]netlink.Link, error) {
+				if lists++; lists <= row.failures {
+					return row.links, row.err
+				}
+				return whole, nil
+			})
+			if !slices.Equal(got, row.want) || (err == nil) != row.known {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
 	}
 }

@@ -28,7 +28,7 @@ const freshSighting = 30 * time.Second
 func (a *agent) newKeeper(allocator *allocate.Allocator) *warm.Keeper {
 	return warm.New(warm.Options{
 		Node: a.node, Cache: a.mgr.GetCache(), Leases: a.store, Allocator: allocator, Journal: a.journal,
-		Named: a.named, Parent: parentIndex, Watch: a.watchLong, Held: a.heldHere, Sighted: a.sighted, Share: a.share,
+		Named: namedHere, Parent: parentIndex, Watch: a.watchLong, Held: a.heldHere, Sighted: a.sighted, Share: a.share,
 		// The holders are made after the keeper.
 		GiveWay: func() { a.holders.GiveWay() },
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},

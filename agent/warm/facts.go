@@ -55,8 +55,9 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 			v.leases[l.Name] = l
 		}
 	}
-	v.facts.Pairs = k.pairFacts(pools.Items, v.parents)
-	return v, nil
+	var err error
+	v.facts.Pairs, err = k.pairFacts(pools.Items, v.parents)
+	return v, err
 }
 
 // isDown tells whether the node says that it is not Ready, or somebody does.
@@ -96,14 +97,18 @@ func poolOf(c ipam.Candidate, closed *ipam.Rejection) Pool {
 
 // pairFacts are the pairs that pods have used, and those that the pools name. It
 // notes which parents exist.
-func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) []PairFact {
+func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) ([]PairFact, error) {
 	used := k.pairs.all()
 	known := map[Pair]*PairFact{}
 	for pair, at := range used {
 		known[pair] = &PairFact{Pair: pair, Used: at}
 	}
 	for i := range pools {
-		for _, parent := range k.Named(&pools[i]) {
+		named, err := k.Named(&pools[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, parent := range named {
 			pair := Pair{pools[i].Name, parent}
 			if known[pair] == nil {
 				known[pair] = &PairFact{Pair: pair}
@@ -122,5 +127,5 @@ func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) []Pa
 	slices.SortFunc(facts, func(a, b PairFact) int {
 		return strings.Compare(a.Pool+" "+a.Parent, b.Pool+" "+b.Parent)
 	})
-	return facts
+	return facts, nil
 }

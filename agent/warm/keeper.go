@@ -70,8 +70,9 @@ type Options struct {
 	Leases    Leases
 	Allocator Allocator
 	Journal   Journal
-	// Named returns the interfaces of this node that a pool names, which need not exist.
-	Named func(*v1alpha1.IPPool) []string
+	// Named returns the interfaces of this node that a pool names, which need not
+	// exist. It fails where that cannot be told now.
+	Named func(*v1alpha1.IPPool) ([]string, error)
 	// Parent finds an interface of this node by its name.
 	Parent func(name string) (index int, exists bool)
 	// Watch begins to watch an address on a parent.

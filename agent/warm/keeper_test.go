@@ -1,6 +1,7 @@
 package warm
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -58,6 +59,17 @@ func TestAPairThatThePoolNamesIsWarmWithoutAPod(t *testing.T) {
 		r.pass(2 * time.Hour)
 		r.ready("10.0.0.2", "10.0.0.3")
 	}, v4(func(p *v1alpha1.IPPool) { p.Spec.Parents = []string{"eth1", "nowhere"} }))
+}
+
+func TestWhileNobodyKnowsWhatThePoolNamesNothingIsGivenUp(t *testing.T) {
+	inBubble(t, func(_ *testing.T, r *rig) {
+		r.pass(proofTakes + time.Second)
+		r.set(func() { r.unnamed = errors.New("interrupted") })
+		r.wake()
+		r.pass(time.Minute)
+		r.ready("10.0.0.2", "10.0.0.3")
+		r.want(warm2, warm3)
+	}, v4(func(p *v1alpha1.IPPool) { p.Spec.Parents = []string{"eth1"} }))
 }
 
 func TestABoundAddressIsReplaced(t *testing.T) {

@@ -57,6 +57,8 @@ type rig struct {
 	parents map[string]int
 	held    map[netip.Addr]net.HardwareAddr
 	away    bool
+	// unnamed: what pools name cannot be told now.
+	unnamed error
 	adds    chan struct{}
 	writes  []string
 	// metrics are what the keeper has told; read them by told.
@@ -141,7 +143,7 @@ func (r *rig) startIn(session string, cache client.Reader) {
 			Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1")},
 			Rand: func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
 		}),
-		Named:   func(pool *v1alpha1.IPPool) []string { return pool.Spec.Parents },
+		Named:   r.named,
 		Parent:  func(name string) (int, bool) { index, ok := r.parents[name]; return index, ok },
 		Watch:   r.watch,
 		Held:    func(_ int, addr netip.Addr) (net.HardwareAddr, bool) { mac, ok := r.held[addr]; return mac, ok },
@@ -167,6 +169,15 @@ func (r *rig) startIn(session string, cache client.Reader) {
 func (r *rig) restart(session string) {
 	r.stop()
 	r.startIn(session, r.api)
+}
+
+func (r *rig) named(pool *v1alpha1.IPPool) ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unnamed != nil {
+		return nil, r.unnamed
+	}
+	return pool.Spec.Parents, nil
 }
 
 func (r *rig) watch(_ int, addr netip.Addr, _ segment.ProbeParams) (Watch, error) {
