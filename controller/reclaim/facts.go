@@ -54,6 +54,8 @@ type Verifier struct {
 	Node View[corev1.Node]
 	// Alive: the node is Ready and so is its agent.
 	Alive bool
+	// AwaySince is when it was first seen not to be alive; zero while it is.
+	AwaySince time.Time
 	// AskedAt is when the lease was first seen with this verifier.
 	AskedAt time.Time
 	// Changes counts how often the verifier was changed in this quarantine.

@@ -233,6 +233,10 @@ func otherHeard(at time.Time) change {
 
 func verifierDead(f *Facts) { f.Verifier.Alive = false }
 
+func verifierAway(since time.Time) change {
+	return func(f *Facts) { f.Verifier.Alive, f.Verifier.AwaySince = false, since }
+}
+
 func verifierGone(f *Facts) {
 	f.Verifier.Alive = false
 	f.Verifier.Node = View[corev1.Node]{Known: true, AbsentSince: ago(time.Minute)}

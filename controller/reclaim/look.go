@@ -58,7 +58,7 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1
 			f.Node, err = lookAtNode(ctx, known, p.Node, f, n)
 		}
 		if err == nil {
-			f.Verifier, err = r.lookAtVerifier(ctx, spec.NodeName, n)
+			f.Verifier, err = r.lookAtVerifier(ctx, spec.NodeName, f, n)
 		}
 	case v1alpha1.StateRetained:
 		f.Owner, err = lookAtOwner(ctx, known, spec.Holder)
@@ -130,7 +130,7 @@ func (r *Reconciler) lookForAgent(ctx context.Context, node string, f Facts, n *
 	return firstSeen(&n.rarely().agentAbsentSince, !works, f.Now), nil
 }
 
-func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, n *note) (Verifier, error) {
+func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, f Facts, n *note) (Verifier, error) {
 	v := Verifier{AskedAt: n.assignment.askedAt, Changes: n.assignment.changes}
 	if name == "" {
 		return v, nil
@@ -140,11 +140,13 @@ func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, n *note) (
 		return v, err
 	}
 	v.Node = View[corev1.Node]{Known: true, Object: node}
-	if node == nil || !isReady(node) {
-		return v, nil
+	if node != nil && isReady(node) {
+		if v.Alive, err = agents.WorksOn(ctx, r.Client, r.Namespace, name); err != nil {
+			return v, err
+		}
 	}
-	v.Alive, err = agents.WorksOn(ctx, r.Client, r.Namespace, name)
-	return v, err
+	v.AwaySince = firstSeen(&n.assignment.awaySince, !v.Alive, f.Now)
+	return v, nil
 }
 
 func lookAtOwner(ctx context.Context, w witnesses, holder *v1alpha1.Holder) (retention.Owner, error) {

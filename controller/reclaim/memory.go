@@ -58,7 +58,9 @@ type assignment struct {
 	quarantinedAt time.Time
 	verifier      string
 	askedAt       time.Time
-	changes       int
+	// awaySince is when the verifier was first seen not to be alive; nil while it is.
+	awaySince *time.Time
+	changes   int
 }
 
 func newMemory() *memory { return &memory{notes: map[string]*note{}} }
@@ -85,7 +87,7 @@ func (a *assignment) of(lease *v1alpha1.IPLease, now time.Time) *assignment {
 		return &assignment{quarantinedAt: since, verifier: lease.Spec.NodeName, askedAt: now}
 	}
 	if a.verifier != lease.Spec.NodeName {
-		a.verifier, a.askedAt = lease.Spec.NodeName, now
+		a.verifier, a.askedAt, a.awaySince = lease.Spec.NodeName, now, nil
 	}
 	return a
 }

@@ -53,14 +53,14 @@ func decideQuarantined(f Facts) Action {
 // speaker nor anybody else could not tell when that one has left.
 func decideConflict(f Facts) Action {
 	spec, verifier := &f.Lease.Spec, f.Verifier
-	since, patience, why := verifier.AskedAt, maxBackoff, fmt.Sprintf("node %s, which met the conflict, is not there", spec.NodeName)
+	since, patience, why := verifier.AwaySince, maxBackoff, fmt.Sprintf("node %s, which met the conflict, is not there", spec.NodeName)
 	switch {
 	case spec.NodeName == "" || verifier.Node.Absent():
 		return Action{Kind: Reassign, Why: fmt.Sprintf("node %q, which met the conflict, does not exist", spec.NodeName)}
 	case !verifier.Node.Known, verifier.Alive && spec.Conflict == nil:
 		return none("its node probes again")
 	case verifier.Alive:
-		since, patience = latest(since, spec.Conflict.LastSeen.Time), conflictPatience
+		since, patience = latest(verifier.AskedAt, spec.Conflict.LastSeen.Time), conflictPatience
 		why = fmt.Sprintf("node %s probes again, and cannot tell whether the other speaker has left", spec.NodeName)
 	}
 	if due := since.Add(patience); f.Now.Before(due) {

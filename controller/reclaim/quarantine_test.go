@@ -35,8 +35,8 @@ func TestQuarantinedLease(t *testing.T) {
 
 		{"a conflict stays with its node, which probes again", facts(quarantinedFor(conflict, ago(time.Hour))), leaveAlone()},
 		{"a conflict moves when its node is gone", facts(quarantinedFor(conflict, ago(0)), verifierGone), reassign},
-		{"a conflict outlasts a node that is away for a while", facts(quarantinedFor(conflict, ago(9*time.Minute)), verifierDead), waitUntil(hence(time.Minute))},
-		{"a conflict moves when its node stays away", facts(quarantinedFor(conflict, ago(10*time.Minute)), verifierDead), reassign},
+		{"a conflict outlasts a node that is away for a while", facts(quarantinedFor(conflict, ago(time.Hour)), verifierAway(ago(9*time.Minute))), waitUntil(hence(time.Minute))},
+		{"a conflict moves when its node stays away", facts(quarantinedFor(conflict, ago(time.Hour)), verifierAway(ago(10*time.Minute))), reassign},
 		{"a conflict stays with its node while that hears the other", facts(quarantinedFor(conflict, ago(time.Hour)), otherHeard(ago(19*time.Minute))), waitUntil(hence(time.Minute))},
 		{"a conflict moves when its node neither hears the other nor can tell that it has left", facts(quarantinedFor(conflict, ago(time.Hour)), otherHeard(ago(20*time.Minute))), reassign},
 		{"a conflict's next node has as long", facts(quarantinedFor(conflict, ago(19*time.Minute)), otherHeard(ago(time.Hour))), waitUntil(hence(time.Minute))},

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // TestNothingIsReclaimedOnOneObservation is rule R11: each row's cached view
@@ -164,6 +165,28 @@ func TestVerifierGoesOnWithoutAnother(t *testing.T) {
 	b.lookUntilDue()
 	if got := b.lease(); got.Spec.NodeName != "n1" || got.ResourceVersion != before {
 		t.Errorf("the only verifier was changed to %s", got.Spec.NodeName)
+	}
+}
+
+// An agent that is replaced is back long before its conflicts are probed again.
+func TestAConflictOutlastsTheReplacementOfItsNodesAgent(t *testing.T) {
+	met := leaseObject(quarantinedFor(v1alpha1.ReasonConflict, noon()))
+	met.Spec.NodeName = "n1"
+	world := objects(poolObject(), met, agentOn("n1"), agentOn("n2"))
+	b := between(t, world, world)
+	if result, err := b.look(); err != nil || !result.IsZero() {
+		t.Fatalf("while its node probes: %+v, %v", result, err)
+	}
+	b.clock.Step(time.Hour)
+	if err := b.cached.Delete(t.Context(), agentPod("n1", func(*podview.Pod) {})); err != nil {
+		t.Fatal(err)
+	}
+	if result, err := b.look(); err != nil || result.RequeueAfter != maxBackoff || b.lease().Spec.NodeName != "n1" {
+		t.Errorf("as its agent goes: %+v, %v, the lease is with %s", result, err, b.lease().Spec.NodeName)
+	}
+	b.clock.Step(maxBackoff)
+	if _, err := b.look(); err != nil || b.lease().Spec.NodeName != "n2" {
+		t.Errorf("as it stays away: %v, the lease is with %s", err, b.lease().Spec.NodeName)
 	}
 }
 
