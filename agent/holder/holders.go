@@ -162,6 +162,8 @@ type Holders struct {
 	// disputed is since when another holder's lease was seen for an address held
 	// here. It belongs to the worker.
 	disputed map[dispute]time.Time
+	// unresumed is how often an entry has failed for all. It belongs to the worker.
+	unresumed map[attachment]int
 	// withoutEntry are leases that the journal did not know at the last audit, by
 	// name with their version. It belongs to the worker.
 	withoutEntry map[string]string
@@ -182,7 +184,7 @@ type Holders struct {
 func New(ctx context.Context, o Options) *Holders {
 	h := &Holders{
 		Options: o, pending: newPending(), unpinned: newPending(),
-		disputed: map[dispute]time.Time{}, background: ctx,
+		disputed: map[dispute]time.Time{}, unresumed: map[attachment]int{}, background: ctx,
 	}
 	h.slots.next = firstSlot
 	h.stock = stock{slots: &h.slots, prepare: o.Kernel.PrepareGuard, drop: o.Kernel.DropGuard}

@@ -108,13 +108,14 @@ func worth(p journal.Phase) int {
 // resume resumes what is pending, with patience for each: first what gives
 // addresses back, for which others wait, and of that the oldest first. It
 // returns how many entries are left, and why the first of them is. While the
-// API server is away one call fails for all.
+// API server is away one call fails for all; another one the next time, since
+// what looks like that may be about one pod, as a webhook that does not answer is.
 func (h *Holders) resume(ctx context.Context, patience time.Duration) (left int, first error) {
 	todo := h.pending.take()
 	away := false
 	entries := slices.Clone(h.Journal.All())
 	slices.SortStableFunc(entries, func(a, b *journal.Entry) int {
-		return cmp.Compare(worth(a.Phase), worth(b.Phase))
+		return cmp.Or(cmp.Compare(h.unresumed[attachmentOf(a)], h.unresumed[attachmentOf(b)]), cmp.Compare(worth(a.Phase), worth(b.Phase)))
 	})
 	for _, e := range entries {
 		a := attachmentOf(e)
@@ -124,15 +125,21 @@ func (h *Holders) resume(ctx context.Context, patience time.Duration) (left int,
 		if !away {
 			err := h.resumeEntry(ctx, a, patience)
 			if err == nil {
+				delete(h.unresumed, a)
 				continue
 			}
 			if first == nil || errors.Is(first, errBusy) {
 				first = err
 			}
-			away = lease.IsUnavailable(err)
+			if away = lease.IsUnavailable(err); away {
+				h.unresumed[a]++
+			}
 		}
 		h.pending.putBack(a)
 		left++
+	}
+	if left == 0 {
+		clear(h.unresumed)
 	}
 	return left, first
 }

@@ -1,8 +1,13 @@
 package holder
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/journal"
 )
@@ -30,5 +35,40 @@ func TestWhatGivesAddressesBackIsResumedFirst(t *testing.T) {
 	}
 	if len(asked) == 0 || asked[0] != given {
 		t.Errorf("asked for %v, want %s first", asked, given)
+	}
+}
+
+// unhooked deletes no pod of one name, since a webhook does not answer for it.
+type unhooked struct {
+	client.Writer
+	pod string
+}
+
+func (u unhooked) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	if o.GetName() == u.pod {
+		return apierrors.NewInternalError(errors.New("failed calling webhook"))
+	}
+	return u.Writer.Delete(ctx, o, opts...)
+}
+
+// What looks as if the API server were away may be about one pod only.
+func TestAnEntryThatCannotBeResumedKeepsNoOtherFromIt(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2-10.0.0.3"))
+	stuck, lost := r.pod("stuck", "u1"), r.pod("lost", "u2")
+	r.Client = unhooked{r.Client, "stuck"}
+	r.add(stuck)
+	r.add(lost)
+	for _, addr := range []string{"10.0.0.2", "10.0.0.3"} {
+		r.kernel.claimed(key(addr), 1<<40)
+		r.replace(held(addr))
+	}
+	r.LookAgain()
+	for range 3 {
+		if left, err := r.resume(t.Context(), time.Second); left == 0 || err == nil {
+			t.Fatalf("%d left, %v", left, err)
+		}
+	}
+	if _, entry := r.Journal.Get(lost.ContainerID, lost.Interface); entry {
+		t.Error("it was never resumed")
 	}
 }
