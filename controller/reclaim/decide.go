@@ -161,6 +161,10 @@ func decideLost(f Facts) Action {
 	case f.PodSeen:
 		reason, why = v1alpha1.ReasonPodDeleted, fmt.Sprintf("pod %s/%s was deleted", spec.Holder.Namespace, spec.Holder.Pod)
 	}
+	var grace time.Duration
+	if pod == nil && isStaticUID(spec.Holder.PodUID) {
+		grace = mirrorGrace
+	}
 	switch {
 	case node.asserted():
 		return Action{Kind: Quarantine, Reason: node.reason(), Why: why + ", and its node is gone or out of service"}
@@ -168,16 +172,15 @@ func decideLost(f Facts) Action {
 		return noneFromSilent(f)
 	case node == nodeSilent:
 		// Nobody is there who could carry a DEL out: no extraGrace to wait for.
-		return quarantineAt(f.Now, silentSince(f.Node.Object, f.Now).Add(f.Policy.NodeDown.After), node.reason(),
-			fmt.Sprintf("%s, and its node %s is not Ready", why, spec.NodeName))
+		due := silentSince(f.Node.Object, f.Now).Add(f.Policy.NodeDown.After)
+		if grace > 0 {
+			due = latest(due, lostAt.Add(grace))
+		}
+		return quarantineAt(f.Now, due, node.reason(), fmt.Sprintf("%s, and its node %s is not Ready", why, spec.NodeName))
 	}
 	// The node works: its DEL has extraGrace from the loss on, and an ADD that
 	// has just bound the lease has it too.
-	grace := f.Policy.ExtraGrace
-	if pod == nil && isStaticUID(spec.Holder.PodUID) {
-		grace += mirrorGrace
-	}
-	return quarantineAt(f.Now, latest(lostAt, spec.Since.Time).Add(grace), reason, why)
+	return quarantineAt(f.Now, latest(lostAt, spec.Since.Time).Add(f.Policy.ExtraGrace+grace), reason, why)
 }
 
 // decideWarm: its own agent ends a Warm lease. Where that may not hear of it,

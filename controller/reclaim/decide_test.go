@@ -96,6 +96,8 @@ func TestBoundLease(t *testing.T) {
 		{"a silent node has no DEL to wait for: gone", facts(nodeNotReady, podGoneSince(ago(0))), take(v1alpha1.ReasonNodeUnreachable)},
 		{"a silent node has no DEL to wait for: deleted", facts(nodeNotReady, podDeletedAt(ago(0))), take(v1alpha1.ReasonNodeUnreachable)},
 		{"a silent node has no DEL to wait for: replaced", facts(nodeNotReady, podReplacedAt(ago(0))), take(v1alpha1.ReasonNodeUnreachable)},
+		{"a silent node cannot make a static pod's mirror pod again, but may be back soon", facts(nodeNotReady, podGoneSince(ago(time.Minute)), podStatic), waitUntil(hence(4 * time.Minute))},
+		{"a silent node's static pod without mirror pod for long is gone", facts(nodeNotReady, podGoneSince(ago(5*time.Minute)), podStatic), take(v1alpha1.ReasonNodeUnreachable)},
 		{"nodeDown Never: terminating", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podTerminatingSince(ago(time.Hour))), tell("")},
 		{"nodeDown Never: gone", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(time.Hour))), tell("")},
 		{"nodeDown Never rules over silent nodes only", facts(nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(time.Hour))), take(v1alpha1.ReasonPodGone)},
