@@ -119,10 +119,12 @@ func (k *Kernel) sweepGuard(slot uint32, loaded func() (map[uint32]bool, error))
 	if err != nil || !gone {
 		return false, err
 	}
-	if _, staged := k.stage(slot); staged {
-		gone, err = k.stageGone(slot)
-	} else if gone, err = pins.pinned(); err == nil && !gone {
-		// A process has ended in the middle: there may be filters on a device that lives.
+	if gone, err = k.stageGone(slot); err != nil || !gone {
+		return false, err
+	}
+	if gone, err = pins.pinned(); err == nil && !gone {
+		// A process has ended in the middle, or a namespace has lost its name only: there may be filters on a device
+		// that lives.
 		var present map[uint32]bool
 		present, err = loaded()
 		gone = !present[slot]

@@ -39,8 +39,8 @@ type Kernel struct {
 	mu     sync.Mutex // writes to maps of user space, to the pins of observers, and what follows
 	staged map[uint32]stagedGuard
 	stock  map[uint32]preparedGuard
-	// untold are the slots that were in use before this process, or were killed, until they are detached: it may be
-	// that nothing else tells of them.
+	// untold are the slots that were in use before this process, were killed, or have lost their stage, until they are
+	// detached: it may be that nothing else tells of them.
 	untold map[uint32]bool
 	closed bool
 }

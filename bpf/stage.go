@@ -259,10 +259,18 @@ func (k *Kernel) stageLives(slot uint32) (bool, error) {
 	return k.onStage(slot, func(*device) (bool, error) { return true, nil })
 }
 
-// stageGone tells whether the device is gone that the slot is staged on.
+// stageGone tells whether the slot is not staged, or its device cannot be found. Then it lets go of the programs: the
+// kernel has them for as long as the device lives.
 func (k *Kernel) stageGone(slot uint32) (bool, error) {
 	lives, err := k.stageLives(slot)
-	return err == nil && !lives, err
+	if err != nil || lives {
+		return false, err
+	}
+	k.forgetStage(slot)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.untold[slot] = true
+	return true, nil
 }
 
 // stageEnforces tells whether the slot is staged on a living device and has both its filters still.

@@ -4,12 +4,14 @@ package bpf
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 func TestAGuardThatCannotBeSweptKeepsNoOther(t *testing.T) {
@@ -133,5 +135,28 @@ func TestASlotThatIsKilledWithoutAGuardIsSwept(t *testing.T) {
 			must(t, err)
 			equal(t, "dead", dead, false)
 		})
+	}
+}
+
+// A process that does not end keeps its namespace, and the device in it, when the runtime has removed the name.
+func TestAStagedGuardWhoseNamespaceHasLostItsNameIsNotSwept(t *testing.T) {
+	r := stagedRig(t, Options{NoTCX: true})
+	must(t, r.KillSlot(1))
+	must(t, r.RemoveLease(r.key))
+	process, err := os.Open(r.pod.path)
+	must(t, err)
+	defer process.Close()
+	r.pod.remove()
+	if swept := r.sweepsIn(500 * time.Millisecond); len(swept) > 0 {
+		t.Errorf("swept %v while the device lives", swept)
+	}
+	must(t, os.WriteFile(r.pod.path, nil, 0o400))
+	must(t, unix.Mount(fmt.Sprintf("/proc/self/fd/%d", process.Fd()), r.pod.path, "", unix.MS_BIND, ""))
+	guarded, other := r.leaks()
+	equal(t, "anything leaks", guarded || other, false)
+
+	r.pod.deleteLink("eth0")
+	if swept := r.sweepsIn(10 * time.Second); !slices.Equal(swept, []uint32{1}) {
+		t.Errorf("swept %v once the device is gone", swept)
 	}
 }
