@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
@@ -24,37 +23,40 @@ const attachPeriod = 10 * time.Second
 // the pool nor a pod here tells, the parent is guessed by the name that it has
 // on the last holder's node: an ack may come from there, but silence proves nothing.
 func (a *agent) segmentOf(pool *v1alpha1.IPPool, last string) (seg verify.Segment, guessed bool, err error) {
-	names, unknown := a.parents(pool)
-	for _, name := range names {
-		if link, err := net.InterfaceByName(name); err == nil {
-			seg, err := a.segments.Open(link.Index)
-			return seg, false, err
-		}
+	parents, unknown := a.parents(pool)
+	if len(parents) > 0 {
+		seg, err := a.segments.Open(parents[0])
+		return seg, false, err
 	}
 	if unknown != nil {
 		return nil, false, unknown
 	}
-	if link, err := net.InterfaceByName(last); err == nil {
-		seg, err := a.segments.Open(link.Index)
+	if index, exists := parentIndex(last); exists {
+		seg, err := a.segments.Open(index)
 		return seg, true, err
 	}
 	return nil, false, fmt.Errorf("node %s knows no parent of pool %q: name it in the pool's spec.parents; with a spec.vlan the node needs an interface of it", a.node, pool.Name)
 }
 
-// parents returns the names of the interfaces that reach a pool, best first:
-// those that the pool names, and those that pods of this node use: alone, with
-// an error, where the others cannot be told now.
-func (a *agent) parents(pool *v1alpha1.IPPool) ([]string, error) {
+// parents returns the interfaces that reach a pool, best first: those that the
+// pool names, and those that pods of this node hang on, whatever they are called
+// by now: alone, with an error, where the others cannot be told now.
+func (a *agent) parents(pool *v1alpha1.IPPool) ([]int, error) {
 	named, err := namedHere(pool)
-	names := slices.Clone(named)
+	var parents []int
+	for _, name := range named {
+		if index, exists := parentIndex(name); exists {
+			parents = append(parents, index)
+		}
+	}
 	for e := range a.holders.Bound() {
 		for _, address := range e.Addresses {
-			if address.Pool == pool.Name {
-				names = append(names, e.Parent)
+			if address.Pool == pool.Name && !slices.Contains(parents, e.ParentIndex) && parentExists(e.ParentIndex) {
+				parents = append(parents, e.ParentIndex)
 			}
 		}
 	}
-	return names, err
+	return parents, err
 }
 
 // openSegment opens the segment behind a parent at first use.
