@@ -45,11 +45,12 @@ func (m *machine) names(t *testing.T) {
 	pod = m.again(t, pod, ofStatefulSet, both)
 	m.refuses(t, pod, agentapi.CodeNoPool, says+"its nodeName [n2] does not list node n1"+deleteIt)
 	stays("on a node that the pool does not serve", v1alpha1.StateRetained)
+	// The user has changed the annotation; the controller frees what is left behind.
 	pod = m.again(t, pod, ofStatefulSet, from("other"))
-	m.refuses(t, pod, agentapi.CodeNoPool, says+"it is none of the pools of annotation ipam.fenceline.io/ippool of pod shop/"+pod.Pod.Name+deleteIt)
+	next := m.gets(t, pod, "10.70.84.").IPs[0].Address.Addr().String()
 	stays("with another pool in the annotation", v1alpha1.StateRetained)
-	check(t, m.Delete(t.Context(), m.lease(addr)))
-	m.gets(t, pod, "10.70.84.")
+	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: pod.Attachment}))
+	m.gets(t, m.again(t, pod, ofStatefulSet, from("other")), next)
 
 	t.Run("a name that does not come back keeps nothing", func(t *testing.T) {
 		bare := m.sandbox(from("other"), saying(v1alpha1.AnnotationPrefix+v1alpha1.AnnotationStaticIP, "true"))

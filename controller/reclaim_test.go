@@ -58,6 +58,7 @@ func TestController(t *testing.T) {
 			"the pool's limit ends a retention":                                         cappedRetention,
 			"ordinals.start moves what a StatefulSet wants":                             ordinalsStart,
 			"a retained lease is counted, and freed by its deletion":                    freedByHand,
+			"a retained lease ends when the next pod of its name has another address":   succeeded,
 			"two StatefulSets that share a pool go quickly down and up":                 downAndUp,
 			"status and bitmap are published":                                           published,
 			"an invalid pool is not ready":                                              invalidPool,

@@ -130,6 +130,36 @@ func freedByHand(w world) {
 	})
 }
 
+// succeeded: the annotation of a StatefulSet's template has left a pool, so that
+// the next pod has got an address of another.
+func succeeded(w world) {
+	w.pool("left", "10.98.0.0/24")
+	w.pool("moved-to", "10.99.0.0/24")
+	w.statefulSet("moved", 1)
+	eth0 := func(s *v1alpha1.IPLeaseSpec) { s.Holder.Interface = "eth0" }
+	net1 := func(s *v1alpha1.IPLeaseSpec) { s.Holder.Interface = "net1" }
+	early := w.retained("left", "10.98.0.2", "moved", 0, eth0, forever)
+	other := w.retained("left", "10.98.0.3", "moved", 0, net1, forever)
+	w.barrier("left", "10.98.0.9")
+	if w.lease(early.Name) == nil {
+		w.Fatal("freed although the StatefulSet wants the pod")
+	}
+	pod := w.runningPod("moved-0", "n1")
+	now := w.retained("moved-to", "10.99.0.2", "moved", 0, eth0)
+	if w.takeOver(now, pod) == nil {
+		w.Fatal("the lease is not there")
+	}
+	w.waitGone(early.Name)
+	w.waitEvent("default", "RetentionEnded", early.Name, "pod default/moved-0 has 10.99.0.2 on interface eth0 by now")
+	// One that was being verified meanwhile.
+	late := w.retained("left", "10.98.0.4", "moved", 0, eth0, forever)
+	w.waitGone(late.Name)
+	w.barrier("left", "10.98.0.9")
+	if w.lease(other.Name) == nil || w.lease(now.Name) == nil {
+		w.Error("what another interface has, or the new address, was freed")
+	}
+}
+
 // downAndUp: while the controller ends what one StatefulSet does not want any
 // more, it is scaled out again, and agents take the leases over that are left.
 // Whoever comes second loses, and no lease that is Bound is ever ended.
@@ -168,6 +198,11 @@ func downAndUp(w world) {
 			taken++
 			if now := w.lease(mine.Name); now == nil || now.UID != mine.UID || now.Spec.State != v1alpha1.StateBound {
 				w.Errorf("lease %s was taken over and is now %+v", mine.Name, now)
+			}
+		}
+		for _, mine := range bound {
+			if mine != nil && w.client.Delete(w.ctx, mine) != nil {
+				w.Errorf("lease %s could not be deleted", mine.Name)
 			}
 		}
 		w.Logf("round %d: %d of %d leases were taken over before their retention ended", round, taken, len(bound))

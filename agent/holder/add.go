@@ -173,12 +173,18 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept []v1alpha1.I
 	return nil
 }
 
-// bindFamily takes over the address that is kept for this pod, or gets a free one.
+// bindFamily takes over the address that is kept for this pod, or gets a free one
+// where none is, or the pod's annotation asks for one of another pool.
 func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept []v1alpha1.IPLease) (boundAddress, error) {
-	if l := keptFor(kept, f); l != nil {
+	l, left := keptFor(kept, f)
+	if l != nil {
 		return a.takeOver(ctx, f, l)
 	}
-	return a.bindNew(ctx, f)
+	b, err := a.bindNew(ctx, f)
+	if err == nil {
+		a.tellLeft(left, b, f.Source)
+	}
+	return b, err
 }
 
 // undo is a DEL of what was done so far. A release that fails is journalled
@@ -196,6 +202,14 @@ func (a *adding) undo() {
 // refused tells people of the pod why it got no address.
 func (a *adding) refused(err error) {
 	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", note(err))
+}
+
+// tellLeft tells people of the pod which addresses it had before it asked for others.
+func (a *adding) tellLeft(left []v1alpha1.IPLease, b boundAddress, source string) {
+	for _, l := range left {
+		a.h.Events.Eventf(a.pod, nil, corev1.EventTypeNormal, "AddressLeft", "Bind",
+			"%s takes the place of %s: pool %s is none of the pools of %s any more", b.address.Addr, l.Spec.Address, l.Spec.Pool, source)
+	}
 }
 
 // install lets the slot speak for an address, with the lease's token, once it

@@ -59,15 +59,21 @@ func (a *adding) hasOlderSandbox() bool {
 	return false
 }
 
-// keptFor returns the kept lease of a family, or nil.
-func keptFor(kept []v1alpha1.IPLease, f ipam.Family) *v1alpha1.IPLease {
+// keptFor returns the kept lease of a family, or nil, and those that the pod's
+// annotation has left behind: it names other pools. The controller frees these
+// once the pod has its new address.
+func keptFor(kept []v1alpha1.IPLease, f ipam.Family) (l *v1alpha1.IPLease, left []v1alpha1.IPLease) {
 	for i := range kept {
 		addr, err := netip.ParseAddr(kept[i].Spec.Address)
-		if err == nil && addr.Is6() == f.IPv6 {
-			return &kept[i]
+		switch {
+		case err != nil || addr.Is6() != f.IPv6:
+		case f.Left(kept[i].Spec.Pool):
+			left = append(left, kept[i])
+		case l == nil:
+			l = &kept[i]
 		}
 	}
-	return nil
+	return l, left
 }
 
 // takeOver binds the address that is kept for this pod, and no other: it waits

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -121,17 +122,20 @@ func TestAKeptAddressWhosePoolDoesNotServeTheNodeIsSaidSo(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		pool *v1alpha1.IPPool
-		pod  func(*corev1.Pod)
-		says string
+		// pod and namespace are their annotations.
+		pod, namespace map[string]string
+		says           string
 	}{
-		{"it is for another node", elsewhere, func(*corev1.Pod) {}, "its nodeName [n2] does not list node n1"},
-		{"the pod names another one", v4("10.0.0.2"), annotated("ipam.fenceline.io/ippool", `{"ipv4":["other"]}`),
-			"it is none of the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0"},
+		{"it is for another node", elsewhere, nil, nil, "its nodeName [n2] does not list node n1"},
+		{"it is for another node, and the pod names it", elsewhere, namingPools("v4", "other"), nil, "its nodeName [n2] does not list node n1"},
+		{"the namespace names another one", v4("10.0.0.2"), nil, map[string]string{"ipam.fenceline.io/default-ipv4-ippool": `["other"]`},
+			"it is none of the pools of the annotations of namespace shop"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := newRig(t, row.pool, pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
+			r.api.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: row.namespace}})
 			r.api.put(held("10.0.0.2", retained))
-			web := r.pod("web-0", "u1", ofStatefulSet, row.pod)
+			web := r.pod("web-0", "u1", ofStatefulSet, func(p *corev1.Pod) { p.Annotations = row.pod })
 			says := "10.0.0.2 is kept for pod shop/web-0, but its pool v4 does not serve the pod on node n1: " + row.says +
 				"; delete lease 10.0.0.2 to give the address up"
 			if text := r.refused(agentapi.CodeNoPool, web); !strings.Contains(text, says) {
@@ -142,6 +146,42 @@ func TestAKeptAddressWhosePoolDoesNotServeTheNodeIsSaidSo(t *testing.T) {
 			r.api.drop(held("10.0.0.2"))
 			if got := r.add(web); got[0] != "10.1.0.2" {
 				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func namingPools(names ...string) map[string]string {
+	return map[string]string{"ipam.fenceline.io/ippool": `{"ipv4":["` + strings.Join(names, `","`) + `"]}`}
+}
+
+// Who writes other pools into the pods' template has changed his mind about the address.
+func TestAPodWhoseAnnotationHasLeftAPoolGetsAnAddressOfAnother(t *testing.T) {
+	other := pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2")
+	for _, row := range []struct {
+		name  string
+		lease *v1alpha1.IPLease
+		kept  string // with the new address
+	}{
+		{"retained", held("10.0.0.2", retained), "10.0.0.2 Retained"},
+		{"quarantined", held("10.0.0.2", quarantined(v1alpha1.ReasonPodTerminating)), "10.0.0.2 Quarantined"},
+		{"bound to the pod before, on a node that is cut off", held("10.0.0.2"), "10.0.0.2 Bound"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t, v4("10.0.0.2"), other)
+			r.api.put(row.lease)
+			web := r.pod("web-0", "u1", ofStatefulSet, func(p *corev1.Pod) { p.Annotations = namingPools("other") })
+			if got := r.add(web); got[0] != "10.1.0.2" {
+				t.Fatalf("got %v", got)
+			}
+			r.want(row.kept, "10.1.0.2 Bound") // its end is the controller's
+			const says = "Normal AddressLeft 10.1.0.2 takes the place of 10.0.0.2: pool v4 is none of the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0 any more"
+			if told := r.told(); !slices.Contains(told, says) {
+				t.Errorf("events %q, want %q", told, says)
+			}
+			r.del(web)
+			if got := r.add(r.pod("web-0", "u2", ofStatefulSet, func(p *corev1.Pod) { p.Annotations = namingPools("other") })); got[0] != "10.1.0.2" {
+				t.Errorf("the next pod got %v", got)
 			}
 		})
 	}

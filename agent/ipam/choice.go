@@ -23,6 +23,10 @@ type Family struct {
 	Pools []Candidate
 	// Rejected are the candidates that were ruled out.
 	Rejected []Rejection
+	// PodNamed tells that an annotation of the pod itself names the pools, and
+	// Candidates are all of them then, also those that were ruled out.
+	PodNamed   bool
+	Candidates []string
 	// Requested is the address asked for, or the zero value. It is in Pools[0],
 	// which is then the only one.
 	Requested netip.Addr
@@ -44,6 +48,10 @@ type Candidate struct {
 	// Closed is why the pool gives nothing new, and only what is kept for the pod.
 	Closed *Rejection
 }
+
+// Left tells whether the pod's own annotation names pools, and not this one: who
+// wrote it asks for an address of another pool.
+func (f Family) Left(pool string) bool { return f.PodNamed && !slices.Contains(f.Candidates, pool) }
 
 // Open returns the family with the pools that give new addresses only. The
 // error is a *NoPoolError when there are none.

@@ -75,7 +75,7 @@ func (c chooser) family(ipv6 bool) (Family, error) {
 	if len(names) == 0 {
 		return Family{}, nil
 	}
-	f := Family{IPv6: ipv6, Source: c.names.source, Interface: c.req.describe()}
+	f := Family{IPv6: ipv6, Source: c.names.source, Interface: c.req.describe(), PodNamed: c.names.ofPod}
 	seen := map[string]bool{}
 	for _, name := range names {
 		found := c.lookUp(name, ipv6)
@@ -90,6 +90,7 @@ func (c chooser) family(ipv6 bool) (Family, error) {
 				continue
 			}
 			seen[pool.Name] = true
+			f.Candidates = append(f.Candidates, pool.Name)
 			candidate, rejection := c.filter(pool, ipv6)
 			switch {
 			case rejection == nil:

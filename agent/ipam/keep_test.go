@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -69,5 +70,39 @@ func TestOpenLeavesClosedPoolsOut(t *testing.T) {
 	}
 	if len(got.Families[0].Rejected) != 0 {
 		t.Error("the family itself was changed")
+	}
+}
+
+func TestWhoHasLeftAPool(t *testing.T) {
+	const ippool, ippools = "ipam.fenceline.io/ippool", "ipam.spidernet.io/ippools"
+	for _, c := range []struct {
+		rule   string
+		change []func(*Request)
+		want   bool
+	}{
+		{"the pod names another", []func(*Request){onPod(ippool, `{"ipv4":["b"]}`)}, true},
+		{"the pod names another for the interface", []func(*Request){onPod(ippools, `[{"interface":"eth0","ipv4":["b"]}]`)}, true},
+		{"the pod names another, and an address of it", []func(*Request){onPod(ippool, `{"ipv4":["b"]}`), asking("10.0.0.7")}, true},
+		{"the pod names it as a backup", []func(*Request){onPod(ippool, `{"ipv4":["b","a"]}`)}, false},
+		{"the pod names it beside the one whose address it asks for", []func(*Request){onPod(ippool, `{"ipv4":["a","b"]}`), asking("10.0.0.7")}, false},
+		{"the pod names it by a pattern", []func(*Request){onPod(ippool, `{"ipv4":["?"]}`)}, false},
+		{"the pod names it, and it is ruled out", []func(*Request){onPod(ippool, `{"ipv4":["elsewhere","b"]}`)}, false},
+		{"the namespace names another", []func(*Request){onNamespace("ipam.fenceline.io/default-ipv4-ippool", `["b"]`)}, false},
+		{"the configuration names another", []func(*Request){inConfig([]string{"b"}, nil)}, false},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			pools := objects(v4("a").ips("10.0.0.2"), v4("b").ips("10.0.0.7"), v4("elsewhere").nodes("n2"))
+			got, err := ChoosePools(requestOf(c.change...), pools, Set{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, pool := got.Families[0], "a"
+			if strings.Contains(c.rule, "ruled out") {
+				pool = "elsewhere"
+			}
+			if left := f.Left(pool); left != c.want {
+				t.Errorf("left pool %s: %t", pool, left)
+			}
+		})
 	}
 }

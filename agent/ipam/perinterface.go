@@ -59,7 +59,7 @@ func namedFor(req Request, a annotation, entries []perInterface) (named, error) 
 	if i < 0 {
 		return named{}, nil
 	}
-	n := named{source: describeAnnotation(a), v4: entries[i].V4, v6: entries[i].V6, at4: &a, at6: &a}
+	n := named{source: describeAnnotation(a), v4: entries[i].V4, v6: entries[i].V6, at4: &a, at6: &a, ofPod: true}
 	return n, checkNames(n)
 }
 
@@ -72,7 +72,7 @@ func namedForAll(a annotation) (named, error) {
 	if err := a.decode(&names); err != nil {
 		return named{}, err
 	}
-	n := named{source: describeAnnotation(a), v4: names.V4, v6: names.V6, at4: &a, at6: &a}
+	n := named{source: describeAnnotation(a), v4: names.V4, v6: names.V6, at4: &a, at6: &a, ofPod: true}
 	if n.empty() {
 		return named{}, a.wrong("it names nothing")
 	}

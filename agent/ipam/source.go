@@ -14,6 +14,8 @@ type named struct {
 	// at is the annotation per family that the names stand in; nil where an
 	// unknown or unfit pool is no mistake of the pod's or namespace's owner.
 	at4, at6 *annotation
+	// ofPod is set where an annotation of the pod itself is the source.
+	ofPod bool
 	// implied is set where pools offer themselves (spec.default): a family is
 	// then wanted only by the pods that its pools are meant for.
 	implied bool

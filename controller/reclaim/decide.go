@@ -211,6 +211,10 @@ func decideWarm(f Facts) Action {
 }
 
 func decideRetained(f Facts) Action {
+	if s := f.Successor; s != nil {
+		return Action{Kind: EndRetention, Why: fmt.Sprintf("pod %s/%s has %s on interface %s by now",
+			s.Spec.Holder.Namespace, s.Spec.Holder.Pod, s.Spec.Address, s.Spec.Holder.Interface)}
+	}
 	end := retention.Of(&f.Lease.Spec, f.Owner, f.Policy.RetentionLimit, f.Now)
 	switch {
 	case end.At.IsZero():

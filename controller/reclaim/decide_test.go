@@ -191,6 +191,10 @@ func TestRetainedLease(t *testing.T) {
 	lasting := func(d time.Duration) *v1alpha1.LeaseRetention {
 		return &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainFor, Duration: &metav1.Duration{Duration: d}}
 	}
+	succeeded := func(f Facts) Facts {
+		f.Successor = f.Lease.DeepCopy()
+		return f
+	}
 	unreadable := scale(0)
 	unreadable.Unreadable = "annotation x is y"
 	for _, row := range []struct {
@@ -205,6 +209,7 @@ func TestRetainedLease(t *testing.T) {
 		{"is kept until its time, and says so", retained(retention.Owner{Known: true}, lasting(time.Minute+s)), Action{Kind: Wait, Until: hence(s), Tell: true}},
 		{"ends when its time has come", retained(retention.Owner{Known: true}, lasting(time.Minute)), Action{Kind: EndRetention}},
 		{"is kept when the template asks for nonsense, and says so", retained(unreadable, nil), tell("")},
+		{"ends when the pod has another address, whatever is wanted", succeeded(retained(scale(1), lasting(time.Hour))), Action{Kind: EndRetention}},
 	} {
 		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
 	}

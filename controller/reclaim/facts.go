@@ -43,9 +43,12 @@ type Facts struct {
 	// agent that works; zero while it has one, and of other leases.
 	AgentAbsentSince time.Time
 	// Owner is asked of Retained leases only.
-	Owner  retention.Owner
-	Policy Policy
-	Now    time.Time
+	Owner retention.Owner
+	// Successor is the lease that the next pod of a Retained lease's name has got
+	// instead, for the same interface; nil if there is none.
+	Successor *v1alpha1.IPLease
+	Policy    Policy
+	Now       time.Time
 }
 
 // Verifier is the state of the node that a Quarantined lease is assigned to.

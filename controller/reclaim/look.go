@@ -61,7 +61,9 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1
 			f.Verifier, err = r.lookAtVerifier(ctx, spec.NodeName, f, n)
 		}
 	case v1alpha1.StateRetained:
-		f.Owner, err = lookAtOwner(ctx, known, spec.Holder)
+		if f.Owner, err = lookAtOwner(ctx, known, spec.Holder); err == nil {
+			f.Successor, err = r.successor(ctx, lease)
+		}
 	}
 	return f, err
 }
@@ -92,7 +94,12 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 		}
 	}
 	if f.Owner.Known {
-		f.Owner, err = lookAtOwner(ctx, r.live, f.Lease.Spec.Holder)
+		if f.Owner, err = lookAtOwner(ctx, r.live, f.Lease.Spec.Holder); err != nil {
+			return f, err
+		}
+	}
+	if f.Successor != nil {
+		f.Successor, err = successorNow(ctx, r.live, f)
 	}
 	return f, err
 }

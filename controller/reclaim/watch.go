@@ -54,6 +54,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("reclaim").
 		For(&v1alpha1.IPLease{}).
+		Watches(&v1alpha1.IPLease{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfName), builder.WithPredicates(successions())).
 		Watches(&podview.Pod{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfPod), builder.WithPredicates(podChanges())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfNode), builder.WithPredicates(nodeChanges())).
 		Watches(&appsv1.StatefulSet{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfStatefulSet)).
@@ -80,6 +81,12 @@ func nodeChanges() predicate.Predicate {
 		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
 		return was.UID != is.UID || isReady(was) != isReady(is) || isOutOfService(was) != isOutOfService(is)
 	}}
+}
+
+// leasesOfName are those that a lease may succeed.
+func (r *Reconciler) leasesOfName(ctx context.Context, o client.Object) []reconcile.Request {
+	holder := o.(*v1alpha1.IPLease).Spec.Holder
+	return r.leases(ctx, cache.LeasesByPod, cache.PodKey(holder.Namespace, holder.Pod))
 }
 
 func (r *Reconciler) leasesOfPod(ctx context.Context, o client.Object) []reconcile.Request {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
@@ -53,6 +54,7 @@ type live struct {
 	pods   *together[string, *podview.Pod]
 	nodes  *together[string, *corev1.Node]
 	sets   *together[string, *appsv1.StatefulSet]
+	leases *together[string, *v1alpha1.IPLease]
 	offers *together[endpoint, string]
 }
 
@@ -71,6 +73,10 @@ func liveWitnesses(server, cache client.Reader) live {
 				return read[appsv1.StatefulSet](ctx, server, namespace, name)
 			}), nil
 		}),
+		leases: readTogether(func(ctx context.Context, name string, _ []string) ([]answer[*v1alpha1.IPLease], error) {
+			lease, err := read[v1alpha1.IPLease](ctx, server, "", name)
+			return []answer[*v1alpha1.IPLease]{{lease, err}}, nil
+		}),
 		offers: readTogether(sliceReader{server}.read),
 	}
 }
@@ -85,6 +91,10 @@ func (l live) node(ctx context.Context, name string) (*corev1.Node, error) {
 
 func (l live) statefulSet(ctx context.Context, namespace, name string) (*appsv1.StatefulSet, error) {
 	return l.sets.ask(ctx, namespace, name)
+}
+
+func (l live) lease(ctx context.Context, name string) (*v1alpha1.IPLease, error) {
+	return l.leases.ask(ctx, name, name)
 }
 
 // offer names an EndpointSlice that offers an endpoint, or none.

@@ -1,0 +1,46 @@
+package reclaim
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+func TestSucceeds(t *testing.T) {
+	of := func(address string, state v1alpha1.LeaseState) *v1alpha1.IPLease {
+		return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: address}, Spec: v1alpha1.IPLeaseSpec{
+			Address: address, State: state, Holder: &v1alpha1.Holder{
+				Namespace: "shop", Pod: "web-0", Interface: "eth0", OwnerKind: "StatefulSet", OwnerName: "web",
+			},
+		}}
+	}
+	kept := of("10.0.0.2", v1alpha1.StateRetained)
+	for _, row := range []struct {
+		name   string
+		change func(*v1alpha1.IPLease)
+		want   bool
+	}{
+		{"the next pod of the name has another address", func(*v1alpha1.IPLease) {}, true},
+		{"it is the very lease", func(l *v1alpha1.IPLease) { l.Name = kept.Name }, false},
+		{"its take-over is not confirmed", func(l *v1alpha1.IPLease) { l.Spec.Previous = &v1alpha1.PreviousHolder{} }, false},
+		{"it is Retained too", func(l *v1alpha1.IPLease) { l.Spec.State = v1alpha1.StateRetained }, false},
+		{"it is being deleted", func(l *v1alpha1.IPLease) { l.DeletionTimestamp = &metav1.Time{} }, false},
+		{"it names nobody", func(l *v1alpha1.IPLease) { l.Spec.Holder = nil }, false},
+		{"it is of the other family", func(l *v1alpha1.IPLease) { l.Name, l.Spec.Address = "fd00--2", "fd00::2" }, false},
+		{"it is for another interface", func(l *v1alpha1.IPLease) { l.Spec.Holder.Interface = "net1" }, false},
+		{"it is of another namespace", func(l *v1alpha1.IPLease) { l.Spec.Holder.Namespace = "bank" }, false},
+		{"it is another pod's", func(l *v1alpha1.IPLease) { l.Spec.Holder.Pod = "web-1" }, false},
+		{"it is of another StatefulSet", func(l *v1alpha1.IPLease) { l.Spec.Holder.OwnerName = "web2" }, false},
+		{"it is a bare pod's of that name", func(l *v1alpha1.IPLease) { l.Spec.Holder.OwnerKind, l.Spec.Holder.OwnerName = "", "" }, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := of("10.1.0.2", v1alpha1.StateBound)
+			row.change(l)
+			if got := succeeds(l, kept); got != row.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
