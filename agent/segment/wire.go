@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/mdlayher/packet"
 	"github.com/vishvananda/netlink"
@@ -107,10 +108,23 @@ func (w *parentWire) link() (link, error) {
 func (w *parentWire) sendProbe(frame []byte) error { return transmit(w.probes, frame) }
 func (w *parentWire) send(frame []byte) error      { return transmit(w.claims, frame) }
 
-// transmit sends a frame to its own destination address. Its error is no
-// *net.OpError: who asks the API server takes one for its absence.
+// sendPatience is how long a frame waits for room in its socket, which has some
+// for hundreds: a link that empties its queue does so within milliseconds.
+const sendPatience = 200 * time.Millisecond
+
+// errStuck: see sendPatience.
+var errStuck = errors.New("the link takes no frames")
+
+// transmit sends a frame to its own destination address. Its error is none of a
+// connection: who asks the API server takes one for its absence.
 func transmit(c *packet.Conn, frame []byte) error {
-	_, err := c.WriteTo(frame, &packet.Addr{HardwareAddr: net.HardwareAddr(frame[:6])})
+	err := c.SetWriteDeadline(time.Now().Add(sendPatience))
+	if err == nil {
+		_, err = c.WriteTo(frame, &packet.Addr{HardwareAddr: net.HardwareAddr(frame[:6])})
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errStuck
+	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
