@@ -30,6 +30,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/agent/verify"
+	"github.com/fenceline/fenceline/apis/event"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -85,7 +86,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	a := &agent{
 		settings: s, identity: id, log: log, mgr: mgr, now: api.now, kernel: kernel, journal: book, links: links,
-		counters: metrics.New(ctrlmetrics.Registry), events: mgr.GetEventRecorder("fenceline-agent"),
+		counters: metrics.New(ctrlmetrics.Registry), events: event.Recorder{To: mgr.GetEventRecorder("fenceline-agent")},
 		conflicts: make(chan conflict, conflictBacklog),
 	}
 	if err := a.assemble(ctx); err != nil {

@@ -17,6 +17,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/fenceline/fenceline/apis/event"
 	"github.com/fenceline/fenceline/apis/revision"
 	"github.com/fenceline/fenceline/apis/servertime"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -112,7 +113,7 @@ func watchStore(mgr ctrl.Manager, outages *revision.Outages) *revision.Watch {
 }
 
 func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.WithTicker) error {
-	recorder := mgr.GetEventRecorder(name)
+	recorder := event.Recorder{To: mgr.GetEventRecorder(name)}
 	reclaims := &reclaim.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Audit: mgr.GetLogger(),
 		Clock: now, Namespace: o.namespace, Defaults: o.reclaim,

@@ -52,6 +52,7 @@ func TestController(t *testing.T) {
 			"a pod that nobody has ever seen loses its address":                         neverWas,
 			"a pod on the host's network is never touched":                              onHostNetwork,
 			"a pool keeps what stays Terminating":                                       terminatingOff,
+			"an event is told whatever names it has":                                    longNames,
 			"the template's annotations decide, and can be changed":                     templateChanged,
 			"a template that cannot be read ends no retention, and says so":             templateUnreadable,
 			"a retention for a time ends when it is over":                               lastingRetention,

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fenceline/fenceline/apis/event"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -88,7 +89,7 @@ func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
 					t.Errorf("the event %q does not say %q", events[0], part)
 				}
 			}
-			if len(events[0]) > maxNote+100 {
+			if len(events[0]) > event.MaxNote+100 {
 				t.Errorf("an event of %d bytes", len(events[0]))
 			}
 			r.wantNothing()

@@ -7,21 +7,19 @@ import (
 	"strings"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/event"
 )
-
-// maxNote is the length of an event's note that the API server accepts, in bytes.
-const maxNote = 1024
 
 // note is what of an error fits into an event. Of many candidates some are
 // counted, so that the others keep all of their reason; the runtime gets the
 // whole error.
 func note(err error) string {
 	text := err.Error()
-	if len(text) <= maxNote {
+	if len(text) <= event.MaxNote {
 		return text
 	}
 	families := noPoolErrors(err)
-	left := maxNote - len(text)
+	left := event.MaxNote - len(text)
 	for _, none := range families {
 		left += len(none.Error())
 	}
@@ -31,10 +29,7 @@ func note(err error) string {
 		text = strings.Replace(text, none.Error(), told, 1)
 		left -= len(told)
 	}
-	if len(text) <= maxNote {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxNote-3], "") + "..."
+	return event.Cut(text)
 }
 
 // noPoolErrors returns those that an error wraps, the shortest first.

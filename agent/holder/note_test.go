@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/event"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -43,7 +44,7 @@ func TestAnEventTellsWholeCandidates(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got := note(c.err)
-			if len(got) > maxNote {
+			if len(got) > event.MaxNote {
 				t.Errorf("%d bytes", len(got))
 			}
 			rest := got
@@ -70,8 +71,8 @@ func TestAnEventTellsWholeCandidates(t *testing.T) {
 }
 
 func TestAnErrorOfAnotherKindIsCutAtALetter(t *testing.T) {
-	got := note(errors.New(strings.Repeat("ä", maxNote)))
-	if len(got) > maxNote || strings.Trim(got, "ä") != "..." {
+	got := note(errors.New(strings.Repeat("ä", event.MaxNote)))
+	if len(got) > event.MaxNote || strings.Trim(got, "ä") != "..." {
 		t.Errorf("%d bytes, %q", len(got), got[len(got)-10:])
 	}
 }

@@ -1,7 +1,7 @@
 // Package condition makes and words the conditions of records, and the events
 // that tell of their changes. Everything is bounded: a condition's message holds
-// 32768 characters and an event's note 1024 bytes; what is longer the API server
-// refuses, and the whole status with it.
+// 32768 characters; what is longer the API server refuses, and the whole status
+// with it.
 package condition
 
 import (
@@ -14,9 +14,6 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
-
-// noteLimit is the longest note of an event, in bytes.
-const noteLimit = 1024
 
 // Set returns the conditions of a record with those of now among them. One whose
 // status stays keeps its time of transition.
@@ -49,20 +46,11 @@ func Events(was, is []metav1.Condition, askedFor ...string) []Event {
 		if c.Status == metav1.ConditionUnknown || isNew && good || !HasChanged(was, c) {
 			continue
 		}
-		e := Event{Type: corev1.EventTypeWarning, Reason: c.Type + string(c.Status), Note: note(c.Reason + ": " + c.Message)}
+		e := Event{Type: corev1.EventTypeWarning, Reason: c.Type + string(c.Status), Note: strings.TrimSuffix(c.Reason+": "+c.Message, ": ")}
 		if good || slices.Contains(askedFor, c.Reason) {
 			e.Type = corev1.EventTypeNormal
 		}
 		events = append(events, e)
 	}
 	return events
-}
-
-// note cuts a text to what fits into an event.
-func note(text string) string {
-	text = strings.TrimSuffix(text, ": ")
-	if len(text) <= noteLimit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:noteLimit-3], "") + "..."
 }
