@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,5 +48,34 @@ func TestADirectoryThatTakesNoConflistEndsNoAgent(t *testing.T) {
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestADirectoryThatTakesNoPluginEndsNoAgent(t *testing.T) {
+	a := newAgent(t, 0)
+	a.heard.Store(true)
+	a.segments = segment.New(segment.Config{})
+	a.segments.SetKeys(claim.Key{})
+	dir := t.TempDir()
+	a.plugin, a.binDir = filepath.Join(dir, "plugin"), filepath.Join(dir, "bin")
+	if err := os.WriteFile(a.plugin, []byte("#!"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// It goes on to the next thing that it needs.
+	locked := settings{node: "n1", namespace: "n", plugin: a.plugin, binDir: a.binDir, stateDir: filepath.Join(a.plugin, "state")}
+	if err := run(t.Context(), locked); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("the agent ends: %v", err)
+	}
+	if err := a.status(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("ADD is served without the plugin: %v", err)
+	}
+	if err := os.Mkdir(a.binDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.status(t.Context()); err != nil {
+		t.Errorf("ADD is not served: %v", err)
+	}
+	if got, err := os.ReadFile(filepath.Join(a.binDir, "fenceline")); err != nil || string(got) != "#!" {
+		t.Errorf("installed %q, %v", got, err)
 	}
 }

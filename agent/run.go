@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,7 +46,7 @@ func run(ctx context.Context, s settings) error {
 
 	if s.plugin != "" {
 		if _, err := install.Plugin(s.plugin, s.binDir); err != nil {
-			return err
+			log.Error(err, "the runtime has the plugin of before, or none; it is tried again")
 		}
 	}
 	// The lock comes before the pins: one agent at a time owns them.
@@ -153,6 +154,9 @@ type agent struct {
 	events   events.EventRecorder
 	// heard: the caches were synced once.
 	heard atomic.Bool
+	// plugged: the plugin is installed. plugging is held while it is being.
+	plugged  atomic.Bool
+	plugging sync.Mutex
 	// conflicts wait to be recorded on their leases.
 	conflicts chan conflict
 	// wentBack: it was told that the store went back. It belongs to the watch of the store.
@@ -246,6 +250,21 @@ func (a *agent) status(ctx context.Context) error {
 	if !a.segments.HasKey() {
 		return errors.New("there is no claim key yet; is the controller running?")
 	}
+	return a.installPlugin()
+}
+
+// installPlugin installs the plugin once. A directory that refuses it ends no
+// agent: the pods that are there need theirs.
+func (a *agent) installPlugin() error {
+	if a.plugin == "" || a.plugged.Load() {
+		return nil
+	}
+	a.plugging.Lock()
+	defer a.plugging.Unlock()
+	if _, err := install.Plugin(a.plugin, a.binDir); err != nil {
+		return err
+	}
+	a.plugged.Store(true)
 	return nil
 }
 
