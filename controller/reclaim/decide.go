@@ -211,7 +211,8 @@ func decideWarm(f Facts) Action {
 }
 
 func decideRetained(f Facts) Action {
-	if s := f.Successor; s != nil {
+	// A lease that an earlier pod of the name has left behind may be Bound as well.
+	if s := f.Successor; s != nil && f.Pod.Object != nil && isHolder(f.Pod.Object, s.Spec.Holder.PodUID) {
 		return Action{Kind: EndRetention, Why: fmt.Sprintf("pod %s/%s has %s on interface %s by now",
 			s.Spec.Holder.Namespace, s.Spec.Holder.Pod, s.Spec.Address, s.Spec.Holder.Interface)}
 	}

@@ -192,7 +192,7 @@ func TestRetainedLease(t *testing.T) {
 		return &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainFor, Duration: &metav1.Duration{Duration: d}}
 	}
 	succeeded := func(f Facts) Facts {
-		f.Successor = f.Lease.DeepCopy()
+		f.Successor, f.Pod.Object = f.Lease.DeepCopy(), pod(holderUID)
 		return f
 	}
 	unreadable := scale(0)

@@ -45,7 +45,7 @@ type Facts struct {
 	// Owner is asked of Retained leases only.
 	Owner retention.Owner
 	// Successor is the lease that the next pod of a Retained lease's name has got
-	// instead, for the same interface; nil if there is none.
+	// instead, for the same interface; nil if there is none. Pod is known with it.
 	Successor *v1alpha1.IPLease
 	Policy    Policy
 	Now       time.Time

@@ -64,6 +64,9 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1
 		if f.Owner, err = lookAtOwner(ctx, known, spec.Holder); err == nil {
 			f.Successor, err = r.successor(ctx, lease)
 		}
+		if err == nil && f.Successor != nil {
+			f.Pod, err = lookAtPod(ctx, known, f, n)
+		}
 	}
 	return f, err
 }

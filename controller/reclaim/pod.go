@@ -15,9 +15,10 @@ const configHash = "kubernetes.io/config.hash"
 // defaultGrace is the terminationGracePeriodSeconds of a pod that names none.
 const defaultGrace = 30 * time.Second
 
-// isHolder says whether the pod is the one whose UID a lease recorded.
+// isHolder says whether the pod is the one whose UID a lease recorded. One that was
+// not recorded is nobody's.
 func isHolder(pod *podview.Pod, uid string) bool {
-	return string(pod.UID) == uid || pod.Annotations[configHash] == uid
+	return uid != "" && (string(pod.UID) == uid || pod.Annotations[configHash] == uid)
 }
 
 // isStaticUID tells the UID of a static pod (a hash) from the API server's (RFC

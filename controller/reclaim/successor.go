@@ -15,7 +15,7 @@ import (
 
 // A pod has one address of a family on an interface. Where the next pod of a name
 // has got another one, since its annotation names other pools now, nobody comes
-// for the one before.
+// for the one before. Whether that pod is there Decide asks.
 
 // isSettled tells whether a lease is a StatefulSet pod's for good: one that was
 // taken over is so once that is confirmed.

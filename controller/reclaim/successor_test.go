@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -40,6 +41,34 @@ func TestSucceeds(t *testing.T) {
 			row.change(l)
 			if got := succeeds(l, kept); got != row.want {
 				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+// TestOnlyAPodThatIsThereSucceeds: a lease that an earlier pod has left behind, on
+// a node that says nothing, is Bound as well.
+func TestOnlyAPodThatIsThereSucceeds(t *testing.T) {
+	kept := leaseObject(inState(v1alpha1.StateRetained), ownedByWeb)
+	kept.Spec.Holder.PodUID = "uid of a pod that has ended"
+	other := leaseObject(ownedByWeb)
+	other.Name, other.Spec.Address = "10.7.0.10", "10.7.0.10"
+	world := objects(poolObject(), statefulSet(1), kept, other)
+	for _, row := range []struct {
+		name         string
+		cached, live []client.Object
+		ends         bool
+	}{
+		{"the other lease's pod is there", objects(podObject()), objects(podObject()), true},
+		{"it is not", nil, nil, false},
+		{"it is there in the cache only", objects(podObject()), nil, false},
+		{"another one is there", objects(podObject(podReplacedAt(ago(0)))), objects(podObject(podReplacedAt(ago(0)))), false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := between(t, objects(world, row.cached), objects(world, row.live))
+			b.lookUntilDue()
+			if ended := b.lease() == nil; ended != row.ends {
+				t.Errorf("ended: %t", ended)
 			}
 		})
 	}
