@@ -203,6 +203,10 @@ func poolRoutes(pool *v1alpha1.IPPool, subnet netip.Prefix) ([]Route, error) {
 		if err == nil && route.Dst.Addr().BitLen() != subnet.Addr().BitLen() {
 			err = fmt.Errorf("dst %s is not of the family of the subnet %s", route.Dst, subnet)
 		}
+		// The kernel refuses such a route, and the plugin that sets it the whole pod.
+		if err == nil && route.Gateway.IsValid() && !reaches(subnet, route.Gateway) {
+			err = fmt.Errorf("gw %s is not inside the subnet %s", route.Gateway, subnet)
+		}
 		if err != nil {
 			errs = append(errs, &SpecError{fmt.Sprintf("spec.routes[%d]", i), err})
 			continue
