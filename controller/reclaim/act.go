@@ -86,6 +86,10 @@ func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (
 		return ctrl.Result{}, err
 	}
 	next := nextAfter(verifiers, f.Lease.Spec.NodeName)
+	if next == "" && !f.Verifier.Alive {
+		// Its own event tells of a node or an agent that comes.
+		return ctrl.Result{RequeueAfter: maxBackoff}, nil
+	}
 	if next == "" {
 		n.assignment.passedOn(f.Now)
 		return ctrl.Result{RequeueAfter: backoff(verifierPatience, n.assignment.changes)}, nil
@@ -94,7 +98,10 @@ func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	n.assignment.passedOn(f.Now)
+	// Who was not there had no time that could be over.
+	if f.Verifier.Alive {
+		n.assignment.passedOn(f.Now)
+	}
 	r.Events.Eventf(written, nil, corev1.EventTypeNormal, eventReassigned, "Verify", "%s; %s verifies", a.Why, next)
 	return ctrl.Result{}, nil
 }

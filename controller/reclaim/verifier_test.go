@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
 func anywhere(string) bool { return true }
@@ -73,5 +77,36 @@ func TestLeasesSpreadOverVerifiers(t *testing.T) {
 		if chosen[n] < 150 || chosen[n] > 350 {
 			t.Errorf("1000 leases over 4 nodes: %v", chosen)
 		}
+	}
+}
+
+// TestPatienceIsOfThoseWhoWereAsked: while nobody is there who could verify, each
+// event of a node or an agent has every Quarantined lease looked at.
+func TestPatienceIsOfThoseWhoWereAsked(t *testing.T) {
+	lease := leaseObject(quarantinedFor(v1alpha1.ReasonPodGone, ago(0)))
+	b := between(t, nil, objects(poolObject(), lease))
+	b.reconciler.Client = b.live
+	look := func() ctrl.Result {
+		t.Helper()
+		result, err := b.look()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	for range 10 {
+		look()
+	}
+	for _, o := range objects(agentOn("n3"), agentOn("n4")) {
+		if err := b.live.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	first := b.lease().Spec.NodeName
+	b.clock.Step(look().RequeueAfter)
+	look()
+	if waited := b.clock.Now().Sub(noon()); waited != verifierPatience || b.lease().Spec.NodeName == first {
+		t.Errorf("%s was asked, after %s %s is", first, waited, b.lease().Spec.NodeName)
 	}
 }
