@@ -126,6 +126,10 @@ func (e *env) testRecordsPolicy(t *testing.T) {
 			}
 		})
 	}
+	t.Run("all at once", func(t *testing.T) {
+		err := e.admin.DeleteAllOf(t.Context(), &apiextensionsv1.CustomResourceDefinition{}, client.DryRunAll)
+		e.refused(t, err, "forgets who holds which address")
+	})
 	t.Run("other CRDs are left alone", func(t *testing.T) {
 		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "others.example.com"}}
 		if err := e.admin.Delete(t.Context(), crd); !apierrors.IsNotFound(err) {
