@@ -42,7 +42,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.IPPool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsByLabels), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Watches(&podview.Pod{}, all, builder.WithPredicates(agents.InNamespace(r.Namespace), indexChanges())).
+		Watches(&podview.Pod{}, all, builder.WithPredicates(agents.InNamespace(r.Namespace), agentChanges())).
 		Complete(r)
 }
 
@@ -69,11 +69,12 @@ func (r *Reconciler) leaseEvents() handler.EventHandler {
 	}
 }
 
-// indexChanges passes agents that come, go or get their index.
-func indexChanges() predicate.Predicate {
+// agentChanges passes agents that come, go, or get their index or their node.
+func agentChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationAgentIndex] !=
-			e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationAgentIndex]
+		was, is := e.ObjectOld.(*podview.Pod), e.ObjectNew.(*podview.Pod)
+		return was.Annotations[v1alpha1.AnnotationAgentIndex] != is.Annotations[v1alpha1.AnnotationAgentIndex] ||
+			was.Spec.NodeName != is.Spec.NodeName
 	}}
 }
 
