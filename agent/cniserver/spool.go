@@ -23,6 +23,9 @@ func (s *Server) watchSpool(ctx context.Context) error {
 	if err := os.MkdirAll(string(s.spool), 0o700); err != nil {
 		return fmt.Errorf("make the spool: %w", err)
 	}
+	if err := s.spool.Sweep(s.clock.Now()); err != nil {
+		s.log.Error(err, "what killed plugins left in the spool stays")
+	}
 	w, err := s.watch(string(s.spool))
 	if err == nil {
 		defer w.Close()

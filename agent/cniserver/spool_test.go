@@ -167,3 +167,22 @@ func TestANodeThatCannotWatchItsSpoolLooksFromTimeToTime(t *testing.T) {
 		return r.spoolIsEmpty()
 	})
 }
+
+func TestWhatAKilledPluginLeftInTheSpoolIsRemoved(t *testing.T) {
+	d := spool.Dir(t.TempDir())
+	old, young := filepath.Join(string(d), ".put-1"), filepath.Join(string(d), ".put-2")
+	for path, age := range map[string]time.Duration{old: 2 * time.Hour, young: 0} {
+		written := time.Now().Add(-age)
+		if err := errors.Join(os.WriteFile(path, []byte("{"), 0o600), os.Chtimes(path, written, written)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(t, &brain{}, withSpool(d))
+	eventually(t, "the old file is gone", func() bool {
+		_, err := os.Stat(old)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	if _, err := os.Stat(young); err != nil {
+		t.Errorf("a plugin may still write it: %v", err)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -25,6 +26,9 @@ const (
 	separator = "@"
 	// tempPrefix hides a file that is still being written.
 	tempPrefix = "."
+	unfinished = tempPrefix + "put-"
+	// abandoned is the age of an unfinished file that no plugin writes any more.
+	abandoned = time.Hour
 )
 
 // ErrMalformed says that a file in the spool is not a DEL call of the
@@ -53,7 +57,7 @@ func (d Dir) Put(r agentapi.DelRequest) (err error) {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return fmt.Errorf("make the spool: %w", err)
 	}
-	f, err := os.CreateTemp(string(d), tempPrefix+"put-*")
+	f, err := os.CreateTemp(string(d), unfinished+"*")
 	if err != nil {
 		return fmt.Errorf("spool DEL of %s: %w", name, err)
 	}
@@ -132,6 +136,23 @@ func (d Dir) Remove(a agentapi.Attachment) error {
 		return fmt.Errorf("remove spooled DEL: %w", err)
 	}
 	return nil
+}
+
+// Sweep removes what plugins left that were killed while they wrote.
+func (d Dir) Sweep(now time.Time) error {
+	entries, err := os.ReadDir(string(d))
+	if err != nil {
+		return fmt.Errorf("sweep the spool: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !strings.HasPrefix(e.Name(), unfinished) || now.Sub(info.ModTime()) < abandoned {
+			continue // also if it was finished in between
+		}
+		errs = append(errs, os.Remove(d.path(e.Name())))
+	}
+	return errors.Join(errs...)
 }
 
 func (d Dir) path(name string) string { return filepath.Join(string(d), name) }
