@@ -65,6 +65,12 @@ func (p plugin) del(ctx context.Context, c *call) error {
 	if err == nil {
 		return nil
 	}
+	// Chained, it frees nothing: the DEL of the interface's IPAM does, and follows.
+	// One file is both of theirs, and the agent might remove that one for this.
+	if request.Chained {
+		fmt.Fprintf(p.stderr, "fenceline DEL%s: %v; chained, nothing is left to be done\n", c.subject(), err)
+		return nil
+	}
 	if full := spool.Dir(c.conf.IPAM.Spool).Put(request); full != nil {
 		return agentapi.Errorf(agentapi.CodeIOFailure,
 			"%w; and it could not be spooled for later: %w; the address stays in use until DEL is repeated", err, full)

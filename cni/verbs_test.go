@@ -144,6 +144,18 @@ func TestWhileTheAgentIsAway(t *testing.T) {
 	})
 }
 
+// What it left would be removed while the DEL of the interface's IPAM, the one
+// that frees, takes its place.
+func TestAChainedDELIsNotSpooled(t *testing.T) {
+	n := newNode(t)
+	if out, err := run("DEL", args(n.conf("fenceline", "1.1.0", prevResult))); err != nil || out != "" {
+		t.Fatalf("%q, %v", out, err)
+	}
+	if list, err := n.spool().List(); err != nil || len(list) != 0 {
+		t.Errorf("spool: %v, %v", list, err)
+	}
+}
+
 func TestADELThatTheAgentCannotDoIsSpooled(t *testing.T) {
 	n := newNode(t)
 	listen(t, n, answers{err: agentapi.Errorf(agentapi.CodeInternal, "the disk is full")})

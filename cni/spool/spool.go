@@ -40,15 +40,11 @@ var ErrMalformed = errors.New("malformed spool file")
 type Dir string
 
 // Put stores a call. When it returns nil the call survives a crash of the
-// machine. The DEL of an attachment's IPAM is stored in place of the chained
-// one, never the other way round: it is the one that frees.
+// machine. A chained DEL, which frees nothing, is none to store.
 func (d Dir) Put(r agentapi.DelRequest) (err error) {
 	name, err := fileName(r.Attachment)
 	if err != nil {
 		return err
-	}
-	if _, err := os.Stat(d.path(name)); r.Chained && err == nil {
-		return nil
 	}
 	text, err := json.Marshal(r)
 	if err != nil {

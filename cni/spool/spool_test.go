@@ -61,21 +61,6 @@ func TestARepeatedDELReplacesItself(t *testing.T) {
 	}
 }
 
-func TestAChainedDELDoesNotReplaceTheOneThatFrees(t *testing.T) {
-	d := Dir(t.TempDir())
-	chained := del("abc", "eth0")
-	chained.Chained = true
-	for i, r := range []agentapi.DelRequest{chained, del("abc", "eth0"), chained} {
-		if err := d.Put(r); err != nil {
-			t.Fatal(err)
-		}
-		got, _, err := d.Get(r.Attachment)
-		if err != nil || got.Chained != (i == 0) {
-			t.Errorf("after %d calls: %+v, %v", i+1, got, err)
-		}
-	}
-}
-
 func TestASpoolThatDoesNotExistIsEmpty(t *testing.T) {
 	list, err := Dir(filepath.Join(t.TempDir(), "none")).List()
 	if err != nil || len(list) != 0 {
