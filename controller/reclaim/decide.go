@@ -166,6 +166,9 @@ func decideLost(f Facts) Action {
 		grace = mirrorGrace
 	}
 	switch {
+	case node == nodeGone && grace > 0 && f.Now.Before(f.Node.AbsentSince.Add(orphanGrace)):
+		// The Node object owned the mirror pod, and its pod may live as well as any other's.
+		return Action{Kind: Wait, Until: f.Node.AbsentSince.Add(orphanGrace), Why: why + ", and neither does its node"}
 	case node.asserted():
 		return Action{Kind: Quarantine, Reason: node.reason(), Why: why + ", and its node is gone or out of service"}
 	case node == nodeSilent && !f.Policy.takesFromSilent(spec.Holder):

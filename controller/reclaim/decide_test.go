@@ -133,6 +133,9 @@ func TestBoundLease(t *testing.T) {
 		{"node gone: then the pod is deleted first", facts(nodeGoneSince(ago(40 * s))), deletePod(v1alpha1.ReasonNodeGone, true)},
 		{"node gone: a pod that is gone loses its address at once", facts(nodeGoneSince(ago(0)), podGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},
 		{"node gone: a replaced pod loses its address at once", facts(nodeGoneSince(ago(0)), podReplacedAt(ago(0))), take(v1alpha1.ReasonNodeGone)},
+		{"node gone: a static pod has that time as well, its mirror pod went with the node's object", facts(nodeGoneSince(ago(39*s)), podGoneSince(ago(38*s)), podStatic), waitUntil(hence(s))},
+		{"node gone: then the static pod loses its address", facts(nodeGoneSince(ago(40*s)), podGoneSince(ago(39*s)), podStatic), take(v1alpha1.ReasonNodeGone)},
+		{"out of service: a static pod without mirror pod loses its address at once", facts(nodeNotReady, nodeTainted, podGoneSince(ago(0)), podStatic), take(v1alpha1.ReasonOutOfService)},
 		{"node gone: a finished pod is finished", facts(nodeGoneSince(ago(0)), podFinished(corev1.PodSucceeded, ago(time.Hour))), take(v1alpha1.ReasonPodFinished)},
 
 		// A Service still offers the address as the pod's.
