@@ -56,7 +56,9 @@ func onVLAN(links []netlink.Link, parent string, vlan int) (name string, ok bool
 	for _, l := range links {
 		attrs := l.Attrs()
 		v, is := l.(*netlink.Vlan)
-		if is && index != 0 && v.VlanId == vlan && (attrs.Name == parent || attrs.ParentIndex == index) {
+		// Of one that was moved here, the parent's index is another namespace's.
+		hangsOn := attrs.ParentIndex == index && attrs.NetNsID < 0
+		if is && index != 0 && v.VlanId == vlan && (attrs.Name == parent || hangsOn) {
 			return attrs.Name, true
 		}
 	}

@@ -12,15 +12,21 @@ import (
 )
 
 func TestWhichInterfaceCarriesAVLAN(t *testing.T) {
-	link := func(name string, index int) netlink.LinkAttrs { return netlink.LinkAttrs{Name: name, Index: index} }
+	link := func(name string, index int) netlink.LinkAttrs {
+		return netlink.LinkAttrs{Name: name, Index: index, NetNsID: -1}
+	}
 	vlan := func(name string, index, parent, id int) netlink.Link {
 		attrs := link(name, index)
 		attrs.ParentIndex = parent
 		return &netlink.Vlan{LinkAttrs: attrs, VlanId: id}
 	}
+	// Its parent's index counts in the namespace that it was moved here from.
+	moved := vlan("moved", 9, 3, 7)
+	moved.Attrs().NetNsID = 0
 	links := []netlink.Link{
 		&netlink.Device{LinkAttrs: link("eth0", 2)}, vlan("storage", 5, 3, 5), vlan("eth1.6", 6, 3, 6),
 		&netlink.Device{LinkAttrs: link("eth1", 3)}, vlan("eth0.5", 7, 2, 5), vlan("eth1.6.5", 8, 6, 5),
+		moved,
 	}
 	for _, row := range []struct {
 		name, parent string
@@ -33,6 +39,8 @@ func TestWhichInterfaceCarriesAVLAN(t *testing.T) {
 		{"a tag within a tag", "eth1.6", 5, "eth1.6.5"},
 		{"not the bare parent", "eth0", 6, ""},
 		{"a parent that this node does not have", "eth2", 5, ""},
+		{"not one whose parent is in another namespace", "eth1", 7, ""},
+		{"unless it is named itself", "moved", 7, "moved"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if got, ok := onVLAN(links, row.parent, row.vlan); got != row.want || ok != (row.want != "") {
@@ -55,7 +63,7 @@ func TestAVLANIsNotGoneBecauseTheListOfInterfacesWasInterrupted(t *testing.T) {
 	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Parents: []string{"eth1"}, Vlan: ptr.To[int64](5)}}
 	whole := []netlink.Link{
 		&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth1", Index: 3}},
-		&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "eth1.5", Index: 5, ParentIndex: 3}, VlanId: 5},
+		&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "eth1.5", Index: 5, ParentIndex: 3, NetNsID: -1}, VlanId: 5},
 	}
 	const always = 1 << 20
 	for _, row := range []struct {
