@@ -60,7 +60,8 @@ func parseDuration(text string) (time.Duration, error) {
 	case d > MaxRetention:
 		return 0, fmt.Errorf("it is longer than %.0fh, which is what forever is for", MaxRetention.Hours())
 	}
-	return d, nil
+	// A lease has room for no more, as Go writes it.
+	return d.Round(time.Second), nil
 }
 
 // lookUp returns an annotation with its full name. Ours wins over the other

@@ -39,6 +39,8 @@ func TestRetentionThatAnnotationsAskFor(t *testing.T) {
 		{"0 keeps nothing that the StatefulSet does not own", annotations{retention: "0"}, lasting(0)},
 		{"a bare number is hours", annotations{retention: "36"}, lasting(36 * time.Hour)},
 		{"minutes", annotations{retention: "1h30m"}, lasting(90 * time.Minute)},
+		{"fractions of a second are nothing that a lease could record", annotations{retention: "333.33333333h"}, lasting(333*time.Hour + 20*time.Minute)},
+		{"nor are microseconds", annotations{retention: "100us"}, lasting(0)},
 		{"the longest duration", annotations{retention: "87600"}, lasting(v1alpha1.MaxRetention)},
 		{"the other prefix is understood", annotations{otherStatic: "true", otherRetention: "2"}, lasting(2 * time.Hour)},
 		{"ours wins", annotations{retention: "1", otherRetention: "2"}, lasting(time.Hour)},

@@ -59,6 +59,16 @@ func spec(change func(*v1alpha1.IPLeaseSpec)) func(*v1alpha1.IPLease) {
 	return func(l *v1alpha1.IPLease) { change(&l.Spec) }
 }
 
+// asks has the retention that an annotation asks for.
+func asks(t *testing.T, retention string) func(*v1alpha1.IPLease) {
+	t.Helper()
+	asked, err := v1alpha1.ParseRetention(map[string]string{v1alpha1.AnnotationPrefix + v1alpha1.AnnotationIPRetention: retention})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec(func(s *v1alpha1.IPLeaseSpec) { s.Retention = asked })
+}
+
 func (e *env) testLeasesAccepted(t *testing.T) {
 	for name, l := range map[string]*v1alpha1.IPLease{
 		"IPv4":                     bound("", "10.1.0.1"),
@@ -69,8 +79,10 @@ func (e *env) testLeasesAccepted(t *testing.T) {
 		"Warm, without a holder":   bound("", "10.1.0.1", in(v1alpha1.StateWarm), spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder = nil })),
 		"Quarantined, without holder and node": bound("", "10.1.0.1", in(v1alpha1.StateQuarantined), because(v1alpha1.ReasonConflict),
 			spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder, s.NodeName = nil, "" })),
-		"Retained, without a node":      bound("", "10.1.0.1", in(v1alpha1.StateRetained), on("")),
-		"a holder without MAC or guard": bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.MAC, s.Holder.Guarded = "", false })),
+		"Retained, without a node":                bound("", "10.1.0.1", in(v1alpha1.StateRetained), on("")),
+		"a holder without MAC or guard":           bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.MAC, s.Holder.Guarded = "", false })),
+		"a retention that is a fraction of hours": bound("", "10.1.0.1", asks(t, "333.33333333h")),
+		"a retention of no time at all":           bound("", "10.1.0.1", asks(t, "100us")),
 		"everything set": bound("", "10.1.0.1", in(v1alpha1.StateQuarantined), because(v1alpha1.ReasonPodGone), spec(func(s *v1alpha1.IPLeaseSpec) {
 			now := metav1.Now()
 			s.Since, s.Message = now, strings.Repeat("long ", 400)
