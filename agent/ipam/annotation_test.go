@@ -26,6 +26,7 @@ func TestAnnotationsThatCannotBeUsed(t *testing.T) {
 		{"null", ippools, `null`, "the list has 0 entries, expected 1 to 256"},
 		{"an entry without pools", ippools, `[{"interface":"eth0","ipv4":["a"]},{"interface":"net1"}]`, "entry 1 names nothing"},
 		{"an interface named twice", ippools, `[{"interface":"eth0","ipv4":["a"]},{"interface":"eth0","ipv4":["b"]}]`, "interface eth0 is named twice"},
+		{"an interface by no name that one can have", ippools, `[{"interface":"eth0 ","ipv4":["a"]}]`, `"eth0 " is no name of an interface`},
 		{"an object in place of the list", ippools, `{"ipv4":["a"]}`, "not the JSON expected"},
 		{"a bare name on a namespace", ns, `a`, "not the JSON expected"},
 		{"no pool on a namespace", ns, `[]`, "it names nothing"},

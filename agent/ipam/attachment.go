@@ -21,6 +21,8 @@ const (
 const (
 	// firstInterface is what the runtimes of Kubernetes call a pod's first interface.
 	firstInterface = "eth0"
+	// longestInterface is the length that the kernel allows (IFNAMSIZ).
+	longestInterface = 15
 	// multusNamespace is where Multus looks for a default network that names no
 	// namespace, unless it is configured otherwise.
 	multusNamespace = "kube-system"

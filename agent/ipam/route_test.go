@@ -142,6 +142,8 @@ func TestRoutesThatCannotBeUsed(t *testing.T) {
 		{"a gateway in no subnet", routesAnnotation, `[{"dst":"10.8.0.0/16","gw":"10.5.0.2"}]`, "gw 10.5.0.2 is in the subnet of none of the pools [a] of pod shop/web-0 interface eth0"},
 		{"more than anybody writes", routesAnnotation, "[" + strings.Repeat(`{"dst":"10.8.0.0/16","gw":"10.0.0.2"},`, 256) + `{"dst":"10.8.0.0/16","gw":"10.0.0.2"}]`, "it has 257 entries, more than 256"},
 		{"no interface", nicAnnotation, "", "it names no interface"},
+		{"no name of an interface", nicAnnotation, `"eth0"`, `"\"eth0\"" is no name of an interface`},
+		{"a name that is too long", nicAnnotation, "an-interface-net", `"an-interface-net" is no name of an interface`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			_, err := ChoosePools(requestOf(onPod(c.annotation, c.value), inConfig([]string{"a"}, nil)), objects(v4("a")), Set{})

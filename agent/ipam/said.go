@@ -3,6 +3,7 @@ package ipam
 import (
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // said is what the pod's annotations say about the interface of a request,
@@ -53,8 +54,11 @@ func (s said) definition() string { return s.attachments[s.at].definition }
 func (s said) last() bool { return s.at == len(s.attachments)-1 }
 
 // know refuses an interface that the pod does not have. Where it does not name
-// its interfaces nobody knows them before they come.
+// its interfaces nobody knows them before they come, but for those that cannot.
 func (s said) know(a annotation, req Request, iface string) error {
+	if len(iface) > longestInterface || strings.ContainsFunc(iface, unfitForInterface) {
+		return a.wrong("%q is no name of an interface", iface)
+	}
 	known := make([]string, 0, len(s.attachments)+len(req.Earlier))
 	for _, other := range s.attachments {
 		known = append(known, other.iface)
@@ -67,6 +71,10 @@ func (s said) know(a annotation, req Request, iface string) error {
 	}
 	return a.wrong("the pod has no interface %s, its annotations tell of %s", iface, strings.Join(known, ", "))
 }
+
+// unfitForInterface tells what the kernel allows in no name, or what somebody
+// has quoted whose value is not JSON.
+func unfitForInterface(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`/:"`, r) }
 
 // clean tells whether the entry of an interface in ippools asks for no default
 // route through it. Without a name an entry counts by order, which only tells
