@@ -47,6 +47,14 @@ func (e *env) testChart(t *testing.T) {
 			t.Errorf("%v, helm said: %s", err, out)
 		}
 	})
+	t.Run("asks no plugin but macvlan for macvlan's mode", func(t *testing.T) {
+		for kind, want := range map[string]bool{"macvlan": true, "ipvlan": false} {
+			out := e.helm(t, "template", "fenceline", chart(t), "--set", "cni.conflist.type="+kind)
+			if got := strings.Contains(out, `"mode": "bridge"`); got != want {
+				t.Errorf("%s: mode bridge %v", kind, got)
+			}
+		}
+	})
 	t.Run("upgrades over itself", func(t *testing.T) {
 		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "bpffs.mount=false", "--set", "cni.conflist.master=eth1")
 		agents := &appsv1.DaemonSet{}

@@ -57,7 +57,7 @@ system:serviceaccount:{{ .Release.Namespace }}:fenceline-controller
 {{- with .pools.ipv6 }}{{ $_ := set $ipam "default_ipv6_ippool" . }}{{ end -}}
 {{- $plugin := dict "type" .type "ipam" $ipam -}}
 {{- with .master }}{{ $_ := set $plugin "master" . }}{{ end -}}
-{{- with .mode }}{{ $_ := set $plugin "mode" . }}{{ end -}}
+{{- with .mode | default (ternary "bridge" "" (eq .type "macvlan")) }}{{ $_ := set $plugin "mode" . }}{{ end -}}
 {{- with .mtu }}{{ $_ := set $plugin "mtu" (int .) }}{{ end -}}
 {{- $plugins := list $plugin -}}
 {{- if .chained }}{{ $plugins = append $plugins (dict "type" "fenceline") }}{{ end -}}
