@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -113,6 +114,17 @@ func invalidPool(w world) {
 	}})
 	w.waitStatus("reversed", "not ready", is("Ready", "False/Invalid"))
 	w.waitEvent("default", "ReadyFalse", "reversed", "spec.ips[0]")
+}
+
+// otherDurations: who writes a pool writes its durations anew, as Go has them.
+func otherDurations(w world) {
+	pool := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"subnet": "10.29.0.0/24", "reclaim": map[string]any{"extraGrace": "0.1ms"}, "retention": map[string]any{"max": "12345.678912h"},
+	}}}
+	pool.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind("IPPool"))
+	pool.SetName("durations")
+	w.create(pool)
+	w.waitStatus("durations", "ready", is("Ready", "True/Ready"))
 }
 
 func overlapping(w world) {

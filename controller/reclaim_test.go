@@ -63,6 +63,7 @@ func TestController(t *testing.T) {
 			"two StatefulSets that share a pool go quickly down and up":                 downAndUp,
 			"status and bitmap are published":                                           published,
 			"an invalid pool is not ready":                                              invalidPool,
+			"a pool keeps durations that Go writes otherwise":                           otherDurations,
 			"overlapping pools say so":                                                  overlapping,
 			"a pool is deleted after its last lease":                                    finalizer,
 			"agents have indexes":                                                       indexes,

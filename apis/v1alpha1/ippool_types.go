@@ -218,9 +218,9 @@ type ConflictDetection struct {
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'interval ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$') || (duration(self) >= duration('10ms') && duration(self) <= duration('2s'))",messageExpression="'interval ' + self + ' is not between 10ms and 2s'"
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$')",messageExpression="'interval ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$') || (duration(self) >= duration('10ms') && duration(self) <= duration('2s'))",messageExpression="'interval ' + self + ' is not between 10ms and 2s'"
 	// +kubebuilder:default="50ms"
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// ignoreMACs lists proxies whose answers are no conflict.
@@ -245,9 +245,9 @@ type Reclaim struct {
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'extraGrace ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$') || (duration(self) >= duration('0s') && duration(self) <= duration('24h'))",messageExpression="'extraGrace ' + self + ' is not between 0s and 24h'"
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$')",messageExpression="'extraGrace ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$') || (duration(self) >= duration('0s') && duration(self) <= duration('24h'))",messageExpression="'extraGrace ' + self + ' is not between 0s and 24h'"
 	ExtraGrace *metav1.Duration `json:"extraGrace,omitempty"`
 	// nodeDown says when an address is taken from a node that is down; empty
 	// means reclaim.nodeDown of the chart.
@@ -258,9 +258,9 @@ type Reclaim struct {
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'cooldown ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$') || (duration(self) >= duration('0s') && duration(self) <= duration('24h'))",messageExpression="'cooldown ' + self + ' is not between 0s and 24h'"
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$')",messageExpression="'cooldown ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$') || (duration(self) >= duration('0s') && duration(self) <= duration('24h'))",messageExpression="'cooldown ' + self + ' is not between 0s and 24h'"
 	// +kubebuilder:default="30s"
 	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
 }
@@ -271,9 +271,9 @@ type PoolRetention struct {
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$')",messageExpression="'max ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$') || (duration(self) >= duration('1m') && duration(self) <= duration('87600h'))",messageExpression="'max ' + self + ' is not between 1m and 87600h'"
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$')",messageExpression="'max ' + self + ' is no duration such as 50ms, 5s or 1h30m'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$') || (duration(self) >= duration('1m') && duration(self) <= duration('87600h'))",messageExpression="'max ' + self + ' is not between 1m and 87600h'"
 	Max *metav1.Duration `json:"max,omitempty"`
 }
 

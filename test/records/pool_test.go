@@ -42,6 +42,10 @@ func (e *env) testPoolsAccepted(t *testing.T) {
 			"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"interval": "1.5s"},
 			"reclaim": map[string]any{"extraGrace": "1m0s", "cooldown": "0s"}, "retention": map[string]any{"max": "8760h0m0s"},
 		},
+		"durations of fractions as Go writes them": {
+			"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"interval": "50.000000001ms"},
+			"reclaim": map[string]any{"extraGrace": "100µs", "cooldown": "1m59.123456789s"}, "retention": map[string]any{"max": "12345h40m44.0832s"},
+		},
 		"every mode of detection": {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"mode": "Off", "probes": int64(10)}},
 		"a MAC in either case":    {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"ignoreMACs": list("02:00:00:00:00:0a", "02:00:00:00:00:0B")}},
 		"a network":               {"subnet": "10.1.0.0/24", "network": "lab-2"},
