@@ -161,19 +161,27 @@ func TestLeasesOfTheLastBootAreSetAsideOnceTheAPIServerIsBack(t *testing.T) {
 }
 
 // The kubelet makes a new sandbox for a pod that outlived the boot: it gets its
-// address back, proven, also where the journal has lost it.
+// address back, proven, whether the journal has lost it or has released it.
 func TestAPodOfTheLastBootGetsItsAddressBack(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
-	web := r.pod("web", "u1")
-	r.add(web)
-	r.reboot(os.Remove)
-	if err := r.setAsideLastBoot(t.Context()); err != nil {
-		t.Fatal(err)
+	for name, damage := range map[string]func(file string) error{
+		"lost with the power":       os.Remove,
+		"released before it starts": func(string) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+			web := r.pod("web", "u1")
+			r.add(web)
+			r.reboot(damage)
+			r.settle()
+			if err := r.setAsideLastBoot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r.wire.verdicts[two] = segment.Silent
+			web.ContainerID, web.NetNS = "c-again", "/netns/c-again"
+			if got := r.add(web); got[0] != "10.0.0.2" {
+				t.Errorf("got %v", got)
+			}
+			r.want("10.0.0.2 Bound")
+		})
 	}
-	r.wire.verdicts[two] = segment.Silent
-	web.ContainerID, web.NetNS = "c-again", "/netns/c-again"
-	if got := r.add(web); got[0] != "10.0.0.2" {
-		t.Errorf("got %v", got)
-	}
-	r.want("10.0.0.2 Bound")
 }

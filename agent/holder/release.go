@@ -141,6 +141,10 @@ func (h *Holders) freeAddress(ctx context.Context, e *journal.Entry, address jou
 // end writes the end of a lease whose holder is fenced, and returns what that
 // means for the audit.
 func (h *Holders) end(ctx context.Context, l *v1alpha1.IPLease, address journal.Address) (what audit.Kind, why string, err error) {
+	if h.isOfLastBoot(&l.Spec) {
+		// From here on neither the journal nor a Bound lease tells the next sandbox of it.
+		h.lastBoot.add(l.Spec.Holder)
+	}
 	switch {
 	case l.Spec.Previous != nil:
 		why = "the take-over was given up before the last holder was proven silent"
