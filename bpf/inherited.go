@@ -30,6 +30,34 @@ func (k *Kernel) inherit() error {
 	return nil
 }
 
+// findStage is the stage that a process before has left, with programs if links are missing.
+func (k *Kernel) findStage(g Guard, record observerSlot) (stagedGuard, error) {
+	dev, err := openDevice(g.NetNS, g.Interface)
+	if err != nil {
+		return stagedGuard{}, err
+	}
+	defer dev.close()
+	if dev.netns != record.Netns {
+		return stagedGuard{}, fmt.Errorf("%w: %s is another namespace by now", ErrNoDevice, g.NetNS)
+	}
+	s := stagedGuard{Guard: g, netns: dev.netns, index: dev.index}
+	attached, err := k.dir.guard(g.Slot).attached()
+	if err == nil && !attached && !k.noTCX.Load() {
+		s.programs, err = k.loadGuardPair(g.Slot, record)
+	}
+	return s, err
+}
+
+// takeUp knows a guard from now on that a process before has staged, where it stays staged: its filters go with its slot.
+func (k *Kernel) takeUp(s stagedGuard) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, known := k.staged[s.Slot]; !known {
+		s.programs = nil // the kernel has them
+		k.staged[s.Slot] = s
+	}
+}
+
 // The names of programs in the kernel, of 15 bytes at most: of a guard's both, with the slot, and of an observer's.
 const (
 	guardPrefix  = "guard_"

@@ -135,7 +135,7 @@ func (k *Kernel) PinGuard(g Guard) error {
 }
 
 func (k *Kernel) pinGuard(g Guard) error {
-	if err := checkSlot(g.Slot); err != nil || k.noTCX.Load() {
+	if err := checkSlot(g.Slot); err != nil {
 		return err
 	}
 	defer k.guards.lock(g.Slot)()
@@ -150,6 +150,10 @@ func (k *Kernel) pinGuard(g Guard) error {
 		}
 		defer s.programs.close()
 	}
+	if k.noTCX.Load() {
+		k.takeUp(s)
+		return nil
+	}
 	dev, err := reopenDevice(s.NetNS, s.netns, s.index)
 	if err != nil {
 		return err
@@ -158,6 +162,7 @@ func (k *Kernel) pinGuard(g Guard) error {
 	err = inNetNS(s.NetNS, func() error { return k.attachLinks(s) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		k.noTCX.Store(true)
+		k.takeUp(s)
 		return k.dir.guard(g.Slot).remove()
 	}
 	if err != nil {
@@ -168,24 +173,6 @@ func (k *Kernel) pinGuard(g Guard) error {
 	}
 	k.forgetStage(g.Slot)
 	return nil
-}
-
-// findStage is the stage that a process before has left, with programs if links are missing.
-func (k *Kernel) findStage(g Guard, record observerSlot) (stagedGuard, error) {
-	dev, err := openDevice(g.NetNS, g.Interface)
-	if err != nil {
-		return stagedGuard{}, err
-	}
-	defer dev.close()
-	if dev.netns != record.Netns {
-		return stagedGuard{}, fmt.Errorf("%w: %s is another namespace by now", ErrNoDevice, g.NetNS)
-	}
-	s := stagedGuard{Guard: g, netns: dev.netns, index: dev.index}
-	attached, err := k.dir.guard(g.Slot).attached()
-	if err == nil && !attached {
-		s.programs, err = k.loadGuardPair(g.Slot, record)
-	}
-	return s, err
 }
 
 // attachLinks runs in the pod's network namespace.
