@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -66,6 +67,9 @@ func openWire(parent int) (_ wire, err error) {
 	if err = setMark(w.probes, bpf.ProbeMark); err != nil {
 		return nil, fmt.Errorf("mark probe socket: %w", err)
 	}
+	if err = joinAllNodes(w.probes, parent); err != nil {
+		return nil, fmt.Errorf("join the group of all nodes: %w", err)
+	}
 	if w.claims, err = openPacket(parent); err != nil {
 		return nil, err
 	}
@@ -89,6 +93,22 @@ func setMark(c syscall.Conn, mark uint32) error {
 	var serr error
 	err = raw.Control(func(fd uintptr) {
 		serr = os.NewSyscallError("setsockopt SO_MARK", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark)))
+	})
+	return errors.Join(err, serr)
+}
+
+// joinAllNodes has the adapter hand up what is sent to all nodes, for as long as the socket is open: so those answer
+// who are probed for an IPv6 address, and a parent whose own IPv6 is disabled is in no group.
+func joinAllNodes(c syscall.Conn, parent int) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	group := unix.PacketMreq{Ifindex: int32(parent), Type: unix.PACKET_MR_MULTICAST, Alen: 6}
+	copy(group.Address[:], multicastMAC(netip.IPv6LinkLocalAllNodes()))
+	var serr error
+	err = raw.Control(func(fd uintptr) {
+		serr = os.NewSyscallError("setsockopt PACKET_ADD_MEMBERSHIP", unix.SetsockoptPacketMreq(int(fd), unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &group))
 	})
 	return errors.Join(err, serr)
 }
