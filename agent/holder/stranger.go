@@ -11,12 +11,14 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// stranger is another pod of this node that speaks for an address whose ADD is
-// undone: its record was lost, or the ADD could not have had the lease.
+// stranger is another pod of this node, or another interface of the pod, that
+// speaks for an address whose ADD is undone: its record was lost, or the ADD could
+// not have had the lease.
 func (h *Holders) stranger(e *journal.Entry, address journal.Address) (living journal.Entry, ok bool, err error) {
 	key := keyOf(e, address)
 	living, _, held := h.Holder(key)
-	if !held || living.PodNamespace == e.PodNamespace && living.PodName == e.PodName {
+	// An older sandbox of the same interface is none.
+	if !held || living.PodNamespace == e.PodNamespace && living.PodName == e.PodName && living.Interface == e.Interface {
 		return living, false, nil
 	}
 	dead, err := h.Kernel.SlotDead(living.Slot)

@@ -64,3 +64,27 @@ func TestTheUndoOfAnADDEndsNoPodWhoseRecordWasLost(t *testing.T) {
 	}
 	r.holdsWhatTheJournalSays(old)
 }
+
+// The other interface's record is lost, and this one's ADD asked for its address.
+func TestTheUndoOfAnADDEndsNoOtherInterfaceOfThePod(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"))
+	eth0 := r.pod("web", "u1")
+	r.add(eth0)
+	r.api.drop(held("10.0.0.2"))
+	r.api.before = func(verb, _ string) error {
+		if verb == "update" {
+			return &netError{}
+		}
+		return nil
+	}
+	eth1 := eth0
+	eth1.Interface = "eth1"
+	r.refused(agentapi.CodeTryAgainLater, eth1)
+	r.api.before = nil
+	r.settle()
+	r.want("10.0.0.2 Bound")
+	if !r.speaks(eth0, "10.0.0.2") {
+		t.Error("the living interface is mute")
+	}
+	r.holdsWhatTheJournalSays(eth0)
+}
