@@ -66,6 +66,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if err != nil {
 		return nil, err
 	}
+	h.overtaken.begin(attachmentOf(&a.entry))
 	// One after the other: to wake another thread takes as long as they do.
 	if err := a.locate(); err != nil {
 		return nil, err

@@ -29,14 +29,12 @@ func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
 			if address.LeaseName != l.Name || e.Slot == 0 || e.Slot == own || e.Session != h.Session {
 				continue
 			}
-			if address.Token == 0 {
-				// It has not spoken yet. A take-over that is under way is spared, but
-				// not the ADD of the very holder: it may be about to speak.
-				if !isHolder(&l.Spec, e) {
-					continue
-				}
-				h.overtaken.add(attachmentOf(e))
+			// It has not spoken yet. A take-over that is under way is spared, but
+			// not the ADD of the very holder: it may be about to speak.
+			if address.Token == 0 && !isHolder(&l.Spec, e) {
+				continue
 			}
+			h.overtaken.add(attachmentOf(e))
 			if err := h.Kernel.KillSlot(e.Slot); err != nil {
 				return fmt.Errorf("kill slot %d, whose entry holds %s: %w", e.Slot, address.Addr, err)
 			}

@@ -2,6 +2,7 @@ package holder
 
 import (
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/journal"
@@ -70,6 +71,7 @@ func TestAVerifierKillsTheADDOfTheVeryHolder(t *testing.T) {
 	if err := r.book.Put(e); err != nil {
 		t.Fatal(err)
 	}
+	r.overtaken.begin(attachmentOf(&e))
 	if _, _, err := r.KillHolder(t.Context(), "10.0.0.2"); err != nil {
 		t.Fatal(err)
 	}
@@ -88,5 +90,37 @@ func TestAnADDThatAVerifierHasOvertakenIsNotAnswered(t *testing.T) {
 	}
 	r.want()
 	r.wire.onClaim = nil
+	r.add(web)
+}
+
+// The first family is bound, and its lease quarantined while the second is sought.
+func TestAnADDWhoseFirstFamilyIsKilledMeanwhileIsNotAnswered(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"), pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2"))
+	var once sync.Once
+	r.wire.onClaim = func(c segment.Claim) {
+		if !c.Addr.Is6() {
+			return
+		}
+		once.Do(func() {
+			l := r.api.leases()["10.0.0.2"]
+			quarantined(v1alpha1.ReasonPodGone)(&l.Spec)
+			r.replace(l)
+			if _, _, err := r.KillHolder(t.Context(), "10.0.0.2"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	r.refused(agentapi.CodeTryAgainLater, r.pod("web", "u1"))
+}
+
+// What an earlier ADD has left, and the agent's death, is no word about this one.
+func TestAnADDThatIsRepeatedAfterACrashIsNotOvertakenByItsOwnUndo(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+	web := r.pod("web", "u1")
+	r.death.before = "install 10.0.0.2"
+	if _, err := r.Add(t.Context(), web); err == nil {
+		t.Fatal("ADD succeeds")
+	}
+	r.restart()
 	r.add(web)
 }
