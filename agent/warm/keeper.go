@@ -100,6 +100,8 @@ type Keeper struct {
 	pairs *pairs
 	// wake is full when something may have changed since the keeper looked.
 	wake chan struct{}
+	// unanswered is how often a step was not answered. It belongs to Run.
+	unanswered map[Step]int
 
 	mu    sync.Mutex
 	items map[string]*item
@@ -114,7 +116,7 @@ func New(o Options) *Keeper {
 		o.Timing = segment.TimingFor
 	}
 	return &Keeper{
-		Options: o, pairs: newPairs(o.Journal.Pairs()), wake: make(chan struct{}, 1),
+		Options: o, pairs: newPairs(o.Journal.Pairs()), wake: make(chan struct{}, 1), unanswered: map[Step]int{},
 		items: map[string]*item{}, counted: map[string]bool{},
 	}
 }

@@ -1,10 +1,12 @@
 package warm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/fenceline/fenceline/agent/allocate"
@@ -28,13 +30,21 @@ func (k *Keeper) pass(ctx context.Context, attending *sync.WaitGroup) error {
 	if err := k.pairs.save(k.Journal, v.facts.Now); err != nil {
 		errs = append(errs, err)
 	}
-	for _, s := range Plan(v.facts) {
+	steps := Plan(v.facts)
+	slices.SortStableFunc(steps, func(a, b Step) int { return cmp.Compare(k.unanswered[a], k.unanswered[b]) })
+	for _, s := range steps {
 		if err := k.do(ctx, s, v, attending); err != nil {
 			errs = append(errs, err)
 			if lease.IsUnavailable(err) {
-				break // the next step would wait as long
+				// The next step would wait as long. The next pass begins with others:
+				// what looks like that may be about one lease.
+				k.unanswered[s]++
+				break
 			}
 		}
+	}
+	if len(errs) == 0 {
+		clear(k.unanswered)
 	}
 	k.count()
 	return errors.Join(errs...)

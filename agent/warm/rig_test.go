@@ -57,6 +57,8 @@ type rig struct {
 	parents map[string]int
 	held    map[netip.Addr]net.HardwareAddr
 	away    bool
+	// stuck is the write that the API server never answers.
+	stuck string
 	// unnamed: what pools name cannot be told now.
 	unnamed error
 	adds    chan struct{}
@@ -113,7 +115,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 
 func (r *rig) write(verb string, o client.Object, do func() error) error {
 	r.mu.Lock()
-	away := r.away
+	away := r.away || verb+" "+o.GetName() == r.stuck
 	r.writes = append(r.writes, verb+" "+o.GetName())
 	r.mu.Unlock()
 	if away {
