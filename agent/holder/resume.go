@@ -88,7 +88,7 @@ func (h *Holders) resumeAddress(ctx context.Context, a attachment, name string) 
 	case lease.Recreate, lease.Rebind:
 		return false, h.rebind(ctx, e, address, l)
 	case lease.FenceAndAsk:
-		return false, errors.Join(errUndecided, h.Kernel.KillSlot(e.Slot))
+		return false, errors.Join(errUndecided, h.mute(&e))
 	case lease.FenceAndDeletePod:
 		return true, h.yield(ctx, e, address)
 	case lease.Fence, lease.Release, lease.SetAside:
@@ -111,13 +111,26 @@ func (h *Holders) entryOf(a attachment, name string) (journal.Entry, journal.Add
 // yield gives up under a pod that is still wanted. The entry goes last: it is
 // what remembers the pod until it is deleted.
 func (h *Holders) yield(ctx context.Context, e journal.Entry, address journal.Address) error {
-	if err := h.Kernel.KillSlot(e.Slot); err != nil {
-		return fmt.Errorf("kill slot %d of container %s: %w", e.Slot, e.ContainerID, err)
+	if err := h.mute(&e); err != nil {
+		return err
 	}
 	if err := h.deletePod(ctx, &e, address); err != nil {
 		return err
 	}
 	return h.release(ctx, e)
+}
+
+// mute kills an entry's slot, and writes down that there is no way back: the lease
+// may be free again before Kubernetes could be asked about the pod.
+func (h *Holders) mute(e *journal.Entry) error {
+	if err := h.Kernel.KillSlot(e.Slot); err != nil {
+		return fmt.Errorf("kill slot %d of container %s: %w", e.Slot, e.ContainerID, err)
+	}
+	if e.Mute {
+		return nil
+	}
+	e.Mute = true
+	return h.Journal.Put(*e)
 }
 
 // decide gathers what the decision needs. The pod is asked about only where it
@@ -127,6 +140,7 @@ func (h *Holders) decide(ctx context.Context, e *journal.Entry, address journal.
 	if err != nil {
 		return lease.Wait, fmt.Errorf("see whether %s is fenced: %w", address.Addr, err)
 	}
+	fenced = fenced || e.Mute
 	known := lease.Known{
 		Phase: lease.PhaseBound, ContainerID: e.ContainerID, Interface: e.Interface,
 		PodUID: e.PodUID, MAC: e.MAC, LeaseUID: address.LeaseUID, EntrySession: e.Session,

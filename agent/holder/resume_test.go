@@ -3,12 +3,14 @@ package holder
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -249,4 +251,42 @@ func TestRestoreTakesUpTheOthersWhereOneInterfaceIsGone(t *testing.T) {
 	r.want("10.0.0.2 Bound", "10.0.0.3 Bound")
 	r.del(gone)
 	r.want("10.0.0.3 Bound")
+}
+
+// The slot is killed before the pod is gone. Recorded again, once its address is
+// free, the pod would stay Ready and mute.
+func TestAPodThatWasMutedIsNotRecordedAgain(t *testing.T) {
+	for name, fails := range map[string]func(*rig){
+		"it could not be asked about":  func(r *rig) { r.Reader = noPods{r.api} },
+		"it could not be deleted":      func(r *rig) { r.Client = noDeletes{r.api} },
+		"and its agent has died since": func(r *rig) { r.Client = noDeletes{r.api} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, v4("10.0.0.2"))
+			web := r.pod("web", "u1")
+			r.add(web)
+			r.replace(held("10.0.0.2", quarantined(v1alpha1.ReasonPodGone)))
+			fails(r)
+			r.pending.add(attachment{web.ContainerID, web.Interface})
+			if left, err := r.resume(t.Context(), askTimeout); left != 1 || err == nil {
+				t.Errorf("left %d, %v", left, err)
+			}
+			r.api.drop(held("10.0.0.2")) // verified, and free
+			if r.Reader, r.Client = r.api, r.api; strings.Contains(name, "died") {
+				r.restart()
+			}
+			r.settle()
+			if _, podExists := r.api.objects[keyFor(podOf("web"), clientObjectKey("web"))]; podExists {
+				t.Errorf("the pod stays, speaks: %v", r.speaks(web, "10.0.0.2"))
+			}
+			r.want()
+		})
+	}
+}
+
+// noDeletes is an API server that deletes no pod.
+type noDeletes struct{ *memAPI }
+
+func (noDeletes) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+	return &netError{}
 }

@@ -31,6 +31,8 @@ type Entry struct {
 	Session string `json:"session,omitempty"`
 	// Slot of the guard, 0 where there is none.
 	Slot uint32 `json:"slot,omitempty"`
+	// Mute: the slot was killed under a pod that is to be deleted if it is still wanted.
+	Mute bool `json:"mute,omitempty"`
 	// Parent is the name and ParentIndex the ifindex of the parent at ADD.
 	Parent      string    `json:"parent,omitempty"`
 	ParentIndex int       `json:"parentIndex,omitempty"`
