@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -14,10 +15,31 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
+// A node that is out of files must not give up what it keeps ready for it.
+func TestAnInterfaceThatCannotBeLookedForIsNotGone(t *testing.T) {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: files.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, exists, err := parentIndex("lo")
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if err == nil {
+		t.Errorf("exists: %v", exists)
+	}
+	if _, exists, err := parentIndex("nowhere"); exists || err != nil {
+		t.Errorf("of none: %v, %v", exists, err)
+	}
+}
+
 func TestTheParentsOfAPoolBestFirst(t *testing.T) {
 	a := newAgent(t, 1)
-	lo, exists := parentIndex("lo")
-	if !exists {
+	lo, exists, err := parentIndex("lo")
+	if err != nil || !exists {
 		t.Fatal("there is no lo")
 	}
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}, Spec: v1alpha1.IPPoolSpec{Parents: []string{"none", "lo"}}}

@@ -31,7 +31,11 @@ func (a *agent) segmentOf(pool *v1alpha1.IPPool, last string) (seg verify.Segmen
 	if unknown != nil {
 		return nil, false, unknown
 	}
-	if index, exists := parentIndex(last); exists {
+	index, exists, err := parentIndex(last)
+	if err != nil {
+		return nil, false, err
+	}
+	if exists {
 		seg, err := a.segments.Open(index)
 		return seg, true, err
 	}
@@ -45,9 +49,11 @@ func (a *agent) parents(pool *v1alpha1.IPPool) ([]int, error) {
 	named, err := namedHere(pool)
 	var parents []int
 	for _, name := range named {
-		if index, exists := parentIndex(name); exists {
+		index, exists, unknown := parentIndex(name)
+		if exists {
 			parents = append(parents, index)
 		}
+		err = errors.Join(err, unknown)
 	}
 	for e := range a.holders.Bound() {
 		for _, address := range e.Addresses {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -35,13 +38,17 @@ func (a *agent) newKeeper(allocator *allocate.Allocator) *warm.Keeper {
 	})
 }
 
-// parentIndex finds an interface of this node by its name.
-func parentIndex(name string) (index int, exists bool) {
-	link, err := net.InterfaceByName(name)
-	if err != nil {
-		return 0, false
+// parentIndex finds an interface of this node by its name, which is no other one
+// that it has beside. It fails where that cannot be told now.
+func parentIndex(name string) (index int, exists bool, err error) {
+	link, err := netlink.LinkByName(name)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return 0, false, nil
 	}
-	return link.Index, true
+	if err != nil {
+		return 0, false, fmt.Errorf("look for interface %s: %w", name, err)
+	}
+	return link.Attrs().Index, link.Attrs().Name == name, nil
 }
 
 func (a *agent) watchLong(parent int, addr netip.Addr, p segment.ProbeParams) (warm.Watch, error) {

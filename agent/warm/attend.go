@@ -71,7 +71,10 @@ func (k *Keeper) beginRound(ctx context.Context, i *item) (context.Context, segm
 // prove watches the address, if it is not watched yet, and proves it.
 func (k *Keeper) prove(ctx context.Context, i *item, params segment.ProbeParams) (segment.Doubt, segment.Answer, error) {
 	if i.watch == nil {
-		parent, exists := k.Parent(i.pair.Parent)
+		parent, exists, err := k.Parent(i.pair.Parent)
+		if err != nil {
+			return segment.DoubtUnproven, segment.Answer{}, err
+		}
 		if !exists {
 			return segment.DoubtUnproven, segment.Answer{}, fmt.Errorf("there is no interface %s", i.pair.Parent)
 		}
@@ -112,8 +115,8 @@ func (k *Keeper) spoken(i *item, doubt segment.Doubt, answer *segment.Answer) bo
 	if doubt != segment.DoubtHeld {
 		return doubt == segment.DoubtSpoken
 	}
-	parent, exists := k.Parent(i.pair.Parent)
-	if !exists {
+	parent, exists, err := k.Parent(i.pair.Parent)
+	if err != nil || !exists {
 		return false
 	}
 	mac, held := k.Held(parent, i.addr)

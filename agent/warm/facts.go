@@ -118,8 +118,11 @@ func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) ([]P
 	}
 	facts := make([]PairFact, 0, len(known))
 	for _, f := range known {
-		var index int
-		if index, f.Exists = k.Parent(f.Parent); f.Exists {
+		index, exists, err := k.Parent(f.Parent)
+		if err != nil {
+			return nil, err
+		}
+		if f.Exists = exists; exists {
 			parents[f.Parent] = index
 		}
 		facts = append(facts, *f)

@@ -73,8 +73,8 @@ type Options struct {
 	// Named returns the interfaces of this node that a pool names, which need not
 	// exist. It fails where that cannot be told now.
 	Named func(*v1alpha1.IPPool) ([]string, error)
-	// Parent finds an interface of this node by its name.
-	Parent func(name string) (index int, exists bool)
+	// Parent finds an interface of this node by its name. It fails as Named does.
+	Parent func(name string) (index int, exists bool, err error)
 	// Watch begins to watch an address on a parent.
 	Watch func(parent int, addr netip.Addr, p segment.ProbeParams) (Watch, error)
 	// Held tells whether a pod of this node holds an address on a parent, with

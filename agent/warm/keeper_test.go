@@ -72,6 +72,17 @@ func TestWhileNobodyKnowsWhatThePoolNamesNothingIsGivenUp(t *testing.T) {
 	}, v4(func(p *v1alpha1.IPPool) { p.Spec.Parents = []string{"eth1"} }))
 }
 
+func TestWhileInterfacesCannotBeLookedForNothingIsGivenUp(t *testing.T) {
+	inBubble(t, func(_ *testing.T, r *rig) {
+		r.warmed()
+		r.set(func() { r.unseen = errors.New("too many open files") })
+		r.wake()
+		r.pass(time.Minute)
+		r.ready("10.0.0.2", "10.0.0.3")
+		r.want(warm2, warm3)
+	})
+}
+
 func TestABoundAddressIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.warmed()

@@ -72,9 +72,9 @@ func (k *Keeper) do(ctx context.Context, s Step, v view, attending *sync.WaitGro
 // create makes a Warm lease for a pair. It returns nil when the pool has
 // nothing to give: the count that the plan went by is a moment old.
 func (k *Keeper) create(ctx context.Context, pair Pair, c ipam.Candidate) (*v1alpha1.IPLease, error) {
-	parent, exists := k.Parent(pair.Parent)
-	if !exists {
-		return nil, nil
+	parent, exists, err := k.Parent(pair.Parent)
+	if err != nil || !exists {
+		return nil, err
 	}
 	l, _, err := k.Allocator.OnDemand(ctx, allocate.Wish{
 		Family:  ipam.Family{IPv6: c.Subnet.Addr().Is6(), Source: "spec.warm of the pool", Interface: "node " + k.Node, Pools: []ipam.Candidate{c}},

@@ -61,8 +61,10 @@ type rig struct {
 	stuck string
 	// unnamed: what pools name cannot be told now.
 	unnamed error
-	adds    chan struct{}
-	writes  []string
+	// unseen: interfaces cannot be looked for now.
+	unseen error
+	adds   chan struct{}
+	writes []string
 	// metrics are what the keeper has told; read them by told.
 	metrics metrics
 }
@@ -146,7 +148,7 @@ func (r *rig) startIn(session string, cache client.Reader) {
 			Rand: func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
 		}),
 		Named:   r.named,
-		Parent:  func(name string) (int, bool) { index, ok := r.parents[name]; return index, ok },
+		Parent:  r.parent,
 		Watch:   r.watch,
 		Held:    func(_ int, addr netip.Addr) (net.HardwareAddr, bool) { mac, ok := r.held[addr]; return mac, ok },
 		Sighted: func(int, netip.Addr) bool { return false },
@@ -171,6 +173,13 @@ func (r *rig) startIn(session string, cache client.Reader) {
 func (r *rig) restart(session string) {
 	r.stop()
 	r.startIn(session, r.api)
+}
+
+func (r *rig) parent(name string) (int, bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	index, ok := r.parents[name]
+	return index, ok && r.unseen == nil, r.unseen
 }
 
 func (r *rig) named(pool *v1alpha1.IPPool) ([]string, error) {
