@@ -256,3 +256,26 @@ func TestTheUndoOfATakeOverEndsTheOlderSandboxFirst(t *testing.T) {
 	}
 	r.want() // the rig has watched that nobody may speak for it
 }
+
+// The worker sees that the first has gone to the newer sandbox while the second is
+// still the older one's.
+func TestANewerSandboxBindsBothItsAddressesAgain(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2-10.0.0.9"), pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2-fd00::9"))
+	older := r.pod("web", "u1")
+	r.add(older)
+	newer := older
+	newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
+	r.wire.onClaim = func(c segment.Claim) {
+		if c.Addr == two {
+			r.pending.add(attachment{older.ContainerID, older.Interface})
+			_, _ = r.resume(t.Context(), askTimeout)
+		}
+	}
+	if got := r.add(newer); !slices.Equal(got, []string{"10.0.0.2", "fd00::2"}) {
+		t.Errorf("got %v", got)
+	}
+	r.settle()
+	if _, there := r.Journal.Get(older.ContainerID, older.Interface); there {
+		t.Error("the older sandbox stays in the journal")
+	}
+}

@@ -46,7 +46,7 @@ func (h *Holders) resumeEntry(ctx context.Context, a attachment, patience time.D
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if e.Phase != journal.Bound || e.Session != h.Session {
-		return h.release(ctx, e)
+		return h.releaseAfterNewer(ctx, e)
 	}
 	for _, address := range e.Addresses {
 		gone, err := h.resumeAddress(ctx, a, address.LeaseName)
@@ -92,9 +92,23 @@ func (h *Holders) resumeAddress(ctx context.Context, a attachment, name string) 
 	case lease.FenceAndDeletePod:
 		return true, h.yield(ctx, e, address)
 	case lease.Fence, lease.Release, lease.SetAside:
-		return true, h.release(ctx, e)
+		return true, h.releaseAfterNewer(ctx, e)
 	}
 	return false, errUndecided
+}
+
+// releaseAfterNewer releases an entry once no newer sandbox of its pod is on the
+// way, which takes its addresses over one by one. Fenced it is at once.
+func (h *Holders) releaseAfterNewer(ctx context.Context, e journal.Entry) error {
+	if err := h.fence(&e); err != nil {
+		return err
+	}
+	for _, other := range h.Journal.OfPod(e.PodUID) {
+		if other.Phase == journal.Intent && other.Interface == e.Interface && other.Created.After(e.Created) {
+			return errBusy
+		}
+	}
+	return h.free(ctx, e)
 }
 
 // entryOf reads an entry and its address by the name of the lease.
