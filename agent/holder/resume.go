@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,12 +104,17 @@ func (h *Holders) releaseAfterNewer(ctx context.Context, e journal.Entry) error 
 	if err := h.fence(&e); err != nil {
 		return err
 	}
-	for _, other := range h.Journal.OfPod(e.PodUID) {
-		if other.Phase == journal.Intent && other.Interface == e.Interface && other.Created.After(e.Created) {
-			return errBusy
-		}
+	if h.hasNewer(&e, journal.Intent) {
+		return errBusy
 	}
 	return h.free(ctx, e)
+}
+
+// hasNewer tells whether a newer sandbox of an entry's pod is in a phase.
+func (h *Holders) hasNewer(e *journal.Entry, p journal.Phase) bool {
+	return slices.ContainsFunc(h.Journal.OfPod(e.PodUID), func(other *journal.Entry) bool {
+		return other.Phase == p && other.Interface == e.Interface && other.Created.After(e.Created)
+	})
 }
 
 // entryOf reads an entry and its address by the name of the lease.
@@ -194,8 +200,12 @@ func (h *Holders) disputes(d dispute, l *v1alpha1.IPLease) bool {
 	return h.Clock.Since(since) < disputePatience
 }
 
-// podState asks the API server what it wants of an entry's pod.
+// podState asks the API server what it wants of an entry's pod. A pod that has a
+// newer sandbox does not live from this one.
 func (h *Holders) podState(ctx context.Context, e *journal.Entry) lease.PodState {
+	if h.hasNewer(e, journal.Bound) || h.hasNewer(e, journal.Intent) {
+		return lease.PodUnwanted
+	}
 	pod := &corev1.Pod{}
 	err := h.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -87,4 +88,40 @@ func TestTheUndoOfAnADDEndsNoOtherInterfaceOfThePod(t *testing.T) {
 		t.Error("the living interface is mute")
 	}
 	r.holdsWhatTheJournalSays(eth0)
+}
+
+// The take-over by a newer sandbox is undone, which frees the address, and the next
+// sandbox has another one by the time the first is resumed.
+func TestAPodIsNotDeletedForWhatAnOlderSandboxHasLost(t *testing.T) {
+	for name, happens := range map[string]func(*rig){
+		"to nobody":           func(*rig) {},
+		"to another node's":   func(r *rig) { r.api.put(held("10.0.0.2")) },
+		"and set aside since": func(r *rig) { r.api.put(held("10.0.0.2", quarantined(v1alpha1.ReasonPodGone))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+			older := r.pod("web", "u1")
+			r.add(older)
+			failed, newer := older, older
+			failed.ContainerID, failed.NetNS = "c-failed", "/netns/c-failed"
+			newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
+			r.wire.onClaim = func(c segment.Claim) { r.kernel.claimed(key("10.0.0.2"), c.Token+1) }
+			r.refused(agentapi.CodeTryAgainLater, failed)
+			r.del(failed)
+			r.wire.onClaim = nil
+			happens(r)
+			got := r.add(newer)
+			r.settle()
+			if _, podExists := r.api.objects[keyFor(podOf("web"), clientObjectKey("web"))]; !podExists {
+				t.Error("the pod is deleted")
+			}
+			if !r.speaks(newer, got[0]) {
+				t.Error("the newer sandbox is mute")
+			}
+			r.holdsWhatTheJournalSays(newer)
+			if _, there := r.Journal.Get(older.ContainerID, older.Interface); there {
+				t.Error("the older sandbox stays in the journal")
+			}
+		})
+	}
 }
