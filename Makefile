@@ -118,6 +118,7 @@ lint-format:
 
 lint-vet:
 	$(GO) vet -tags $(tags) ./...
+	$(GO) vet -tags kernel,guest,notcx $(guest-packages)
 
 lint-staticcheck:
 	"$$($(thirdparty) dir staticcheck)/staticcheck" -tags $(tags) ./...

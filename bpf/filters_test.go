@@ -121,23 +121,3 @@ func TestWithoutTCXRemovingLeavesNoFilter(t *testing.T) {
 		})
 	})
 }
-
-// An ADD is repeated on the interface for which an agent died in the middle of it: its dead guard goes, or it would
-// drop what the next one lets pass.
-func TestWithoutTCXAStageOfAnAgentBeforeIsDetached(t *testing.T) {
-	r := stagedRig(t, Options{NoTCX: true})
-	must(t, r.Close())
-	var err error
-	r.Kernel, err = Open(Options{Dir: r.dir, NoTCX: true})
-	must(t, err)
-	must(t, r.KillSlot(1))
-	must(t, r.PinGuard(r.guard()))
-	second := r.guard()
-	second.Slot = 2
-	must(t, r.StageGuard(second))
-	must(t, r.InstallLease(r.key, Lease{Token: 300, Network: network, Slot: 2, MAC: r.pod.mac("eth0")}))
-	must(t, r.DetachGuard(1))
-	r.sits("the first", nil, nil)
-	guarded, _ := r.leaks()
-	equal(t, "the address of the second comes", guarded, true)
-}
