@@ -61,7 +61,8 @@ func (a *adding) hasOlderSandbox() bool {
 
 // keptFor returns the kept lease of a family, or nil, and those that the pod's
 // annotation has left behind: it names other pools. The controller frees these
-// once the pod has its new address.
+// once the pod has its new address. One of several that was left behind earlier
+// may still be quarantined: it gives way to one whose pool serves.
 func keptFor(kept []v1alpha1.IPLease, f ipam.Family) (l *v1alpha1.IPLease, left []v1alpha1.IPLease) {
 	for i := range kept {
 		addr, err := netip.ParseAddr(kept[i].Spec.Address)
@@ -69,7 +70,7 @@ func keptFor(kept []v1alpha1.IPLease, f ipam.Family) (l *v1alpha1.IPLease, left 
 		case err != nil || addr.Is6() != f.IPv6:
 		case f.Left(kept[i].Spec.Pool):
 			left = append(left, kept[i])
-		case l == nil:
+		case l == nil, poolOf(f, l) == nil && poolOf(f, &kept[i]) != nil:
 			l = &kept[i]
 		}
 	}

@@ -279,3 +279,16 @@ func TestANewerSandboxBindsBothItsAddressesAgain(t *testing.T) {
 		t.Error("the older sandbox stays in the journal")
 	}
 }
+
+// The annotation that had the pod leave the pool is gone, and the lease is not freed yet.
+func TestOfTwoKeptAddressesTheOneThatServesIsTaken(t *testing.T) {
+	r := newRig(t, v4("10.0.0.2"), pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
+	r.api.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "shop", Annotations: map[string]string{"ipam.fenceline.io/default-ipv4-ippool": `["other"]`},
+	}})
+	r.api.put(held("10.0.0.2", quarantined(v1alpha1.ReasonPodGone)))
+	r.api.put(held("10.1.0.2", retained, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "other" }))
+	if got := r.add(r.pod("web-0", "u1", ofStatefulSet)); got[0] != "10.1.0.2" {
+		t.Errorf("got %v", got)
+	}
+}
