@@ -4,7 +4,11 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -71,5 +75,27 @@ func TestOnlyAPodThatIsThereSucceeds(t *testing.T) {
 				t.Errorf("ended: %t", ended)
 			}
 		})
+	}
+}
+
+// Both leases of an update are mapped, and a Warm one that is bound had no holder.
+func TestAWarmLeaseThatIsBoundMaySucceed(t *testing.T) {
+	kept := leaseObject(inState(v1alpha1.StateRetained), ownedByWeb)
+	warm, bound := kept.DeepCopy(), kept.DeepCopy()
+	warm.Spec.State, warm.Spec.Holder = v1alpha1.StateWarm, nil
+	bound.Spec.State = v1alpha1.StateBound
+	update := event.UpdateEvent{ObjectOld: warm, ObjectNew: bound}
+	if !successions().Update(update) {
+		t.Error("it is none")
+	}
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	b := between(t, objects(kept), nil)
+	handler.EnqueueRequestsFromMapFunc(b.reconciler.leasesOfName).Update(t.Context(), update, queue)
+	if queue.Len() != 1 {
+		t.Fatalf("%d leases are woken", queue.Len())
+	}
+	if woken, _ := queue.Get(); woken.Name != kept.Name {
+		t.Errorf("woken is %s", woken.Name)
 	}
 }

@@ -86,6 +86,9 @@ func nodeChanges() predicate.Predicate {
 // leasesOfName are those that a lease may succeed.
 func (r *Reconciler) leasesOfName(ctx context.Context, o client.Object) []reconcile.Request {
 	holder := o.(*v1alpha1.IPLease).Spec.Holder
+	if holder == nil {
+		return nil // an update maps the lease before it too, which may have been Warm
+	}
 	return r.leases(ctx, cache.LeasesByPod, cache.PodKey(holder.Namespace, holder.Pod))
 }
 
