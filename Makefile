@@ -1,5 +1,5 @@
-# Everything runs on a Debian machine with Go, git, make and root; the first
-# target that needs more installs or builds it. `make help` lists the targets.
+# Everything runs on a Debian machine with Go, git, make and root. The first target that needs a
+# package or a third-party program installs or builds it. `make help` lists the targets.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -9,7 +9,7 @@ GO ?= go
 VERSION ?= 0.1.0
 
 export GOTOOLCHAIN := local
-# Where suites leave their counts for the total of `make test`.
+# The directory of the suites' counts, which `make test` adds up.
 export COUNT_DIR := $(CURDIR)/.cache/counts
 
 thirdparty := $(GO) run ./test/cmd/thirdparty
@@ -23,11 +23,11 @@ suites := unit model kernel api cluster
 ##@ See it
 
 .PHONY: demo
-demo: packages ## Tell the story on a real cluster, from nothing
+demo: packages ## Start a real cluster, show the promises on it, and remove it
 	$(GO) run ./test/cmd/demo -version $(VERSION)
 
 .PHONY: cluster-up
-cluster-up: packages ## Leave a cluster with Fenceline installed and print its KUBECONFIG
+cluster-up: packages ## Start a cluster with Fenceline installed, and print its KUBECONFIG
 	$(cluster) up -fenceline $(VERSION)
 
 .PHONY: cluster-down
@@ -41,7 +41,7 @@ images: ## Build images/*.tar without a container engine
 	$(GO) run ./test/cmd/images -version $(VERSION) -out images
 
 .PHONY: generate
-generate: packages ## Write all generated files again
+generate: packages ## Write all generated files
 	$(GO) generate ./bpf/...
 	PATH="$$($(thirdparty) dir controller-gen):$$PATH"; \
 	  controller-gen object paths=./apis/... paths=./controller/podview/... && \
@@ -50,25 +50,25 @@ generate: packages ## Write all generated files again
 ##@ Test
 
 .PHONY: test
-test: packages ## Run all suites, quick ones first, and add up their counts
+test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(count) reset
-	@for suite in $(suites); do $(MAKE) --no-print-directory test-$$suite || true; done; $(count) total
+	@for suite in $(suites); do $(MAKE) --no-print-directory test-$$suite || true; done; $(count) total $(suites) api-oldest
 
 .PHONY: test-unit
-test-unit: packages ## Run what needs neither root nor a rig, with the race detector
+test-unit: packages ## Run the tests that need neither root nor a rig, with the race detector
 	@CGO_ENABLED=1 $(count) run unit -race ./...
 
 .PHONY: test-model
-test-model: packages ## Check the model of lease, claim, ack and token, and that it needs every rule
+test-model: packages ## Check the model of lease, claim, ack and token, and that each of its rules is needed
 	@$(count) run -tag model -show model -timeout=30m
 
 .PHONY: test-kernel
-test-kernel: packages ## Run what needs namespaces and BPF (root)
+test-kernel: packages ## Run the tests that need namespaces and BPF (root)
 	@$(thirdparty) build etcd etcdtools kubernetes cniplugins
 	@$(count) run -tag kernel kernel -timeout=30m
 
 .PHONY: test-api
-test-api: packages ## Run what needs a real API server, at the newest and the oldest supported minor
+test-api: packages ## Run the tests that need a real API server, at the newest and the oldest supported minor
 	@$(thirdparty) build etcd kubernetes kubernetes-oldest helm prometheus
 	@mkdir -p "$(COUNT_DIR)"; status=0; \
 	  FENCELINE_TEST_KUBERNETES=oldest $(count) run -tag api api-oldest -timeout=30m >"$(COUNT_DIR)/api-oldest.log" 2>&1 & oldest=$$!; \
@@ -77,16 +77,17 @@ test-api: packages ## Run what needs a real API server, at the newest and the ol
 	  cat "$(COUNT_DIR)/api-oldest.log"; exit $$status
 
 .PHONY: test-cluster
-test-cluster: packages ## Run what needs real kubelets and an underlay (root)
+test-cluster: packages ## Run the tests that need real kubelets and an underlay (root)
 	@$(thirdparty) build etcd kubernetes containerd cniplugins multus helm
 	@$(count) run -tag cluster cluster -timeout=40m
 
-# KERNELS and, for a single test, RUN. Kernels before 6.6 have no tcx, and tests that need it are not built for them.
+# Variables: KERNELS, and RUN for a single test. Kernels before 6.6 have no tcx: the tag notcx leaves
+# out the tests that need it.
 KERNELS ?= 5.10 6.1 6.12 newest
 guest := $(CURDIR)/.cache/guest
 guest-packages := ./bpf ./agent/segment
 .PHONY: test-guest
-test-guest: packages ## Run the kernel's part on other kernels, in emulated machines, with VLANs and ipvlan
+test-guest: packages ## Run the tests of bpf and agent/segment on other kernels, in emulated machines
 	@$(thirdparty) build qemu $(KERNELS:%=linux-%)
 	@CGO_ENABLED=0 $(GO) build -o $(guest) ./test/cmd/guest
 	@status=0; for kernel in $(KERNELS); do \
@@ -94,27 +95,31 @@ test-guest: packages ## Run the kernel's part on other kernels, in emulated mach
 	  CGO_ENABLED=0 $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') $(guest-packages) || status=1; \
 	done; exit $$status
 
-# LIFECYCLES and, to see the same faults again, SEED.
+# Variables: LIFECYCLES, and SEED to repeat the faults of an earlier run.
 .PHONY: soak
-soak: packages ## Let 2000 pods come and go while everything fails at random (root)
+soak: packages ## Start and end 2000 pods while components fail at random (root)
 	@$(thirdparty) build etcd kubernetes cniplugins
 	FENCELINE_SOAK_LIFECYCLES=$(or $(LIFECYCLES),2000) FENCELINE_SOAK_SEED=$(SEED) \
 	  $(GO) test -tags kernel -count=1 -timeout=90m -v -run '^TestSoak$$' ./test/soak
 
 .PHONY: bench
-bench: packages ## Measure
+bench: packages ## Run the benchmarks (root)
 	@$(thirdparty) build etcd kubernetes
 	@$(count) run -tag bench -with kernel -show bench -benchtime=1s -timeout=30m
 
 ##@ Check
 
-lints := lint-format lint-vet lint-staticcheck lint-golangci lint-bpf lint-chart
+lints := lint-format lint-licence lint-vet lint-staticcheck lint-golangci lint-bpf lint-chart
 
 .PHONY: lint $(lints)
-lint: $(lints) ## Check format, style, chart and alert rules (-k: all of them, whatever fails)
+lint: $(lints) ## Check format, licences, style, chart and alert rules (-k: all, although one fails)
 
 lint-format:
 	@files="$$(git ls-files '*.go' | xargs gofmt -l)"; test -z "$$files" || { echo "gofmt: $$files"; exit 1; }
+
+lint-licence:
+	@files="$$(git ls-files '*.go' | xargs grep -L -e '^// SPDX-License-Identifier: Apache-2.0$$' -e '^// Code generated')"; \
+	  test -z "$$files" || { echo "no SPDX-License-Identifier: $$files"; exit 1; }
 
 lint-vet:
 	$(GO) vet -tags $(tags) ./...
@@ -134,11 +139,11 @@ lint-chart:
 	"$$($(thirdparty) dir prometheus)/promtool" check rules charts/fenceline/files/alerts.yaml
 
 .PHONY: verify
-verify: generate ## Fail if generated files are not those in git
+verify: generate ## Check that the generated files are those in git
 	git diff --exit-code -- bpf apis charts/fenceline/files controller/podview
 
 .PHONY: packages
-packages: # Debian packages; quick when they are there
+packages: # Debian packages; quick when all are installed
 	@$(thirdparty) packages
 
 .PHONY: help

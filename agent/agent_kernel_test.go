@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package main
@@ -22,6 +24,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/keyring"
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -78,7 +81,7 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	}}
 	for _, o := range []client.Object{
 		m.node, pool, namespace("fenceline-system"), namespace("shop"),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "fenceline-system", Name: claimKeySecret},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "fenceline-system", Name: keyring.Secret},
 			Data: map[string][]byte{"current": []byte("0123456789abcdef")}},
 	} {
 		check(t, m.Create(t.Context(), o))
@@ -274,7 +277,7 @@ func TestTheAgent(t *testing.T) {
 		check(t, m.agent.Del(ctx, agentapi.DelRequest{Attachment: r.Attachment}))
 		check(t, m.server.StartAPIServer(ctx))
 		back := time.Now()
-		// How soon it is tried is the worker's test (agent/holder).
+		// How soon it is tried is the worker's test (agent/recovery).
 		m.eventually("the address is free", seen, func() bool { return m.lease(netip.MustParseAddr(l.Name)) == nil })
 		t.Logf("%s after the API server was ready", time.Since(back))
 	})

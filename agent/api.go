@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -7,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -19,31 +20,33 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/fenceline/fenceline/apis/revision"
-	"github.com/fenceline/fenceline/apis/servertime"
+	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/revision"
+	"github.com/fenceline/fenceline/internal/servertime"
 )
 
-// syncPatience is how long the watches wait for an API server that is away. An
-// agent that ends and starts again serves no DEL meanwhile, and is no nearer to it.
+// syncPatience is how long the watches wait for an API server that is unreachable. A restart of the
+// agent would not help, and would interrupt DEL.
 const syncPatience = 30 * 24 * time.Hour
 
-// apiServer is how the agent reaches the API server.
+// apiServer is the agent's way to the API server.
 type apiServer struct {
 	config  *rest.Config
 	scheme  *runtime.Scheme
 	outages *revision.Outages
-	// now is the server's time, which is what records carry.
+	// now is the server's clock. Records have its time.
 	now *servertime.Clock
 }
 
-// findAPIServer asks nobody, so that it succeeds while the server is away.
+// findAPIServer reads the configuration of the client. It sends no request, so
+// it succeeds while the server is unreachable.
 func findAPIServer() (apiServer, error) {
 	server, err := ctrl.GetConfig()
 	if err != nil {
 		return apiServer{}, fmt.Errorf("find the API server: %w", err)
 	}
-	server.QPS = -1 // priority and fairness is the server's business, see the FlowSchema
+	server.QPS = -1 // the server limits requests by priority and fairness, see the FlowSchema
 	outages := revision.NewOutages()
 	server.Wrap(outages.Transport)
 	now := servertime.New(clock.RealClock{})
@@ -59,38 +62,22 @@ func newAPIServer(server *rest.Config, outages *revision.Outages, now *servertim
 	return apiServer{server, scheme, outages, now}, nil
 }
 
-// kinds maps what the agent reads and writes to its resources. The API server
-// is not asked for it: it may be away when the agent starts, and a call that
-// discovers resources heeds no deadline.
-func kinds() meta.RESTMapper {
-	m := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"IPPool", "IPLease", "ReservedIP"} {
-		m.Add(v1alpha1.GroupVersion().WithKind(kind), meta.RESTScopeRoot)
-	}
-	for _, kind := range []string{"Node", "Namespace"} {
-		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeRoot)
-	}
-	for _, kind := range []string{"Pod", "Secret"} {
-		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
-	}
-	return m
-}
-
-// reader reads past any cache.
+// reader returns a client that reads past any cache.
 func (a apiServer) reader() (client.Reader, error) {
-	c, err := client.New(a.config, client.Options{Scheme: a.scheme, Mapper: kinds()})
+	c, err := client.New(a.config, client.Options{Scheme: a.scheme, Mapper: watch.Kinds()})
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
 	return c, nil
 }
 
+// manager returns a manager that watches what this node needs.
 func (a apiServer) manager(s settings, log logr.Logger) (manager.Manager, error) {
 	mgr, err := ctrl.NewManager(a.config, ctrl.Options{
 		Scheme:                 a.scheme,
-		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return kinds(), nil },
+		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return watch.Kinds(), nil },
 		Logger:                 log,
-		Cache:                  watched(s),
+		Cache:                  watch.Cache(s.node, s.namespace),
 		Controller:             config.Controller{CacheSyncTimeout: syncPatience},
 		Metrics:                metricsserver.Options{BindAddress: s.metricsAddress},
 		HealthProbeBindAddress: s.healthAddress,

@@ -1,13 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
 	"testing"
 
 	"github.com/go-logr/logr/testr"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
 // It must not ask which resources there are.
@@ -21,19 +20,5 @@ func TestTheManagerIsMadeWhileTheAPIServerIsAway(t *testing.T) {
 	}
 	if _, err := api.reader(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestTheResourcesOfWhatTheAgentWrites(t *testing.T) {
-	for kind, want := range map[schema.GroupVersionKind]string{
-		v1alpha1.GroupVersion().WithKind("IPLease"): "ipleases",
-		v1alpha1.GroupVersion().WithKind("IPPool"):  "ippools",
-		{Version: "v1", Kind: "Pod"}:                "pods",
-		{Version: "v1", Kind: "Namespace"}:          "namespaces",
-	} {
-		m, err := kinds().RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil || m.Resource.Resource != want {
-			t.Errorf("%s: %v, %v", kind, m, err)
-		}
 	}
 }

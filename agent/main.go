@@ -1,17 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The agent runs on every node: it serves the CNI plugin, binds pods to
 // addresses, guards them, and verifies addresses that were taken by force.
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/fenceline/fenceline/agent/bpffs"
+	"github.com/fenceline/fenceline/agent/footprint"
+	"github.com/fenceline/fenceline/agent/health"
+	"github.com/fenceline/fenceline/agent/remove"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -28,9 +35,9 @@ type settings struct {
 }
 
 func main() {
-	// Threads that have entered a pod's network namespace end with their goroutine.
-	// The main thread cannot end, and would keep the namespace and its links alive:
-	// nothing else is to run on it.
+	// A thread that has entered a pod's network namespace ends with its goroutine.
+	// The main thread cannot end and would keep the namespace and its links alive:
+	// no other goroutine may run on it.
 	runtime.LockOSThread()
 	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, "fenceline-agent:", err)
@@ -42,7 +49,7 @@ func command() *cobra.Command {
 	var s settings
 	c := &cobra.Command{
 		Use:           "agent",
-		Short:         "Gives pods on underlay networks their addresses and sees to it that each has one speaker.",
+		Short:         "Gives pods on underlay networks their addresses and ensures that each address has one speaker.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -51,27 +58,46 @@ func command() *cobra.Command {
 				return bpffs.Mount(s.mountBPFFS)
 			}
 			if s.remove {
-				return remover(c.Context(), s)
+				return removeAndWait(c.Context(), s)
 			}
-			saveMemory()
+			footprint.SetGC()
 			return run(c.Context(), s)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&s.node, "node-name", os.Getenv("NODE_NAME"), "name of this node")
 	f.StringVar(&s.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of Fenceline, which holds the claim key")
-	f.StringVar(&s.pod, "pod-name", os.Getenv("POD_NAME"), "name of this agent's pod, which carries its index")
-	f.StringVar(&s.stateDir, "state-dir", "/var/lib/fenceline", "directory of journal and spool")
+	f.StringVar(&s.pod, "pod-name", os.Getenv("POD_NAME"), "name of this agent's pod, whose annotation holds the agent's index")
+	f.StringVar(&s.stateDir, "state-dir", "/var/lib/fenceline", "directory of the journal and the spool")
 	f.StringVar(&s.socket, "socket", agentapi.DefaultSocket, "unix socket that the plugin calls")
 	f.StringVar(&s.bpfDir, "bpf-dir", "/sys/fs/bpf/fenceline", "directory of pins on the host's bpffs")
 	f.StringVar(&s.plugin, "cni-plugin", "", "plugin binary to install; empty installs none")
-	f.StringVar(&s.binDir, "cni-bin-dir", "/opt/cni/bin", "where the plugin is installed")
+	f.StringVar(&s.binDir, "cni-bin-dir", "/opt/cni/bin", "directory in which the plugin is installed")
 	f.StringVar(&s.conflist, "cni-conflist", "", "network configuration to install once ADD can be served; empty installs none")
-	f.StringVar(&s.confDir, "cni-conf-dir", "/etc/cni/net.d", "where the network configuration is installed")
+	f.StringVar(&s.confDir, "cni-conf-dir", "/etc/cni/net.d", "directory in which the network configuration is installed")
 	f.StringVar(&s.metricsAddress, "metrics-address", ":9474", "address of /metrics")
 	f.StringVar(&s.healthAddress, "health-address", "127.0.0.1:9476", "address of /healthz and /readyz")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
-	f.StringVar(&s.mountBPFFS, "mount-bpffs", "", "mount a bpffs at this path if there is none, and exit")
-	f.BoolVar(&s.remove, "remove", false, "take Fenceline off this node, for uninstalling, and answer /healthz when that is done")
+	f.StringVar(&s.mountBPFFS, "mount-bpffs", "", "mount a bpffs at this path, unless there is one, and exit")
+	f.BoolVar(&s.remove, "remove", false, "remove Fenceline from this node, as part of an uninstallation, and answer /healthz when that is done")
 	return c
+}
+
+// removeAndWait removes Fenceline from the node and then answers liveness probes
+// until ctx ends: an answer reports that the node is done.
+func removeAndWait(ctx context.Context, s settings) error {
+	o := remove.Options{StateDir: s.stateDir, BPFDir: s.bpfDir, ConfDir: s.confDir}
+	if s.conflist != "" {
+		o.Conflist = filepath.Base(s.conflist)
+	}
+	if err := remove.Node(o); err != nil {
+		return err
+	}
+	stop, err := health.AnswerAlive(s.healthAddress, newLogger(s.logLevel))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	<-ctx.Done()
+	return nil
 }

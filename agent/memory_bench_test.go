@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build bench && kernel
 
 package main
@@ -24,7 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -71,11 +73,11 @@ func TestMemoryOfTheAgent(t *testing.T) {
 		// As the controller would: every other address is in use.
 		pool.Status.Agents, pool.Status.Served, pool.Status.Shares = 1, 1, 1
 		pool.Status.Total, pool.Status.Free = pooled/poolsOfNode, pooled/poolsOfNode/2
-		inUse := ipam.Bitmap{}
+		inUse := poolset.Bitmap{}
 		for offset := range uint64(pooled / poolsOfNode / 2) {
 			inUse = inUse.Mark(1 + 2*offset)
 		}
-		pool.Status.InUse = ipam.EncodeBitmap(inUse)
+		pool.Status.InUse = poolset.EncodeBitmap(inUse)
 		check(t, m.Status().Update(t.Context(), pool))
 	}
 	for range ownPods {

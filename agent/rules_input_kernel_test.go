@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package main
@@ -32,7 +34,7 @@ func (m *machine) badInput(t *testing.T) {
 		{"an empty list", saying("ipam.fenceline.io/ippools", "[]"), "the list has 0 entries"},
 		{"a huge value", saying("ipam.fenceline.io/ippool", strings.Repeat("x", 100_000)), "annotation ipam.fenceline.io/ippool of pod"},
 		{"routes that are none", saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"router"}]`), `"router" is not an IP address`},
-		{"a gateway that nothing reaches", saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"192.168.1.1"}]`), "gw 192.168.1.1 is in the subnet of none of the pools"},
+		{"a gateway that nothing reaches", saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"192.168.1.1"}]`), "gw 192.168.1.1 is outside the subnets of the pools"},
 		{"broken networks", saying("k8s.v1.cni.cncf.io/networks", "[{"), "annotation k8s.v1.cni.cncf.io/networks of pod"},
 		{"a retention that is no duration", saying("ipam.fenceline.io/ip-retention", "2d"), `annotation ipam.fenceline.io/ip-retention is "2d"`},
 		{"an interface that is not there", func(p *corev1.Pod) {
@@ -65,7 +67,7 @@ func (m *machine) requested(t *testing.T) {
 	}
 	for addr, problem := range map[string]string{
 		"10.70.61.1": "it is the gateway of pool asked", "10.70.61.9": "it is excluded from pool asked",
-		"10.70.61.99": "it is outside of the ips of pool asked", "10.9.9.9": "it is in none of the pools [asked]",
+		"10.70.61.99": "it is outside of the ips of pool asked", "10.9.9.9": "it is outside of the pools [asked]",
 		"10.70.61.5": "is taken: Bound for pod shop/" + first.Pod.Name + " on node n1",
 	} {
 		m.refuses(t, asking(addr), agentapi.CodeAddressRefused, addr, problem)

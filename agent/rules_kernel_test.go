@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package main
@@ -126,7 +128,7 @@ func (m *machine) filters(t *testing.T) {
 		{"multusName, met", func(p *v1alpha1.IPPool) { p.Spec.MultusName = []string{"kube-system/macvlan"} }, ""},
 		{"all excluded", func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{p.Spec.Subnet} }, "all its addresses are excluded"},
 		{"all reserved", func(p *v1alpha1.IPPool) { p.Spec.Subnet, p.Spec.IPs = "10.70.31.0/24", nil }, "all its addresses are reserved"},
-		{"exhausted", func(p *v1alpha1.IPPool) { p.Spec.Subnet, p.Spec.IPs = "10.70.32.0/24", []string{"10.70.32.2"} }, "it is exhausted, of its 1 addresses 1 have a lease"},
+		{"exhausted", func(p *v1alpha1.IPPool) { p.Spec.Subnet, p.Spec.IPs = "10.70.32.0/24", []string{"10.70.32.2"} }, "it is exhausted, 1 of its 1 addresses have a lease"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			name := fmt.Sprintf("filter-%d", i)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package main
@@ -38,7 +40,7 @@ func (m *machine) names(t *testing.T) {
 	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: pod.Attachment}))
 
 	says := addr.String() + " is kept for pod shop/" + pod.Pod.Name + ", but its pool kept does not serve the pod on node n1: "
-	deleteIt := "; delete lease " + addr.String() + " to give the address up"
+	deleteIt := "; delete lease " + addr.String() + " to release the address"
 	check(t, m.Get(t.Context(), types.NamespacedName{Name: kept.Name}, kept))
 	kept.Spec.NodeName = []string{"n2"}
 	check(t, m.Update(t.Context(), kept))
@@ -54,7 +56,7 @@ func (m *machine) names(t *testing.T) {
 
 	t.Run("a name that does not come back keeps nothing", func(t *testing.T) {
 		bare := m.sandbox(from("other"), saying(v1alpha1.AnnotationPrefix+v1alpha1.AnnotationStaticIP, "true"))
-		m.refuses(t, bare, agentapi.CodeInvalidNetworkConfig, "asks for a fixed address", "nobody makes it again", "use a StatefulSet")
+		m.refuses(t, bare, agentapi.CodeInvalidNetworkConfig, "asks for a fixed address", "no controller creates it again", "use a StatefulSet")
 	})
 }
 

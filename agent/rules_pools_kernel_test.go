@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package main
@@ -88,7 +90,7 @@ func (m *machine) overlapping(t *testing.T) {
 	m.pool(t, "overlaps", 67, shared)
 	m.pool(t, "overlapped", 67, shared)
 	m.gets(t, m.sandbox(from("overlaps")), "10.70.67.2")
-	m.refuses(t, m.sandbox(from("overlapped")), agentapi.CodeExhausted, "pool overlapped: it is exhausted, of its 1 addresses 1 have a lease")
+	m.refuses(t, m.sandbox(from("overlapped")), agentapi.CodeExhausted, "pool overlapped: it is exhausted, 1 of its 1 addresses have a lease")
 }
 
 // The rotation alone would give the address freed first: it is the one after
@@ -107,7 +109,7 @@ func (m *machine) cooldown(t *testing.T) {
 			addr := func(host int) string { return fmt.Sprintf("10.70.%d.%d", n, host) }
 			p := m.pool(t, fmt.Sprintf("cooldown-%d", i), n, func(p *v1alpha1.IPPool) {
 				p.Spec.IPs = []string{addr(2), addr(4), addr(6)}
-				p.Spec.Reclaim = &v1alpha1.Reclaim{Cooldown: &metav1.Duration{Duration: c.cooldown}}
+				p.Spec.Reclaim = &v1alpha1.Reclaim{Cooldown: &v1alpha1.Duration{Duration: c.cooldown}}
 			})
 			first, second := m.sandbox(from(p.Name)), m.sandbox(from(p.Name))
 			freed := m.gets(t, first).IPs[0].Address.Addr()

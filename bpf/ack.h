@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Acks: a fenced kernel's answer to a claim. */
+/* Acks: the reply of a kernel that has fenced the address of a claim. */
 #ifndef FENCELINE_ACK_H
 #define FENCELINE_ACK_H
 
@@ -15,10 +15,10 @@ static __always_inline bool ack_store(struct __sk_buff *skb, __u32 l3,
 }
 
 /*
- * Turns the claim into its ack and sends it back out. The source is own, never
- * the zombie's MAC, which switches must forget. key is the one that the claim
- * fits: during a rotation its sender may know no other. Where the frame is not
- * ours to consume, a copy goes out and the claim is put back.
+ * Turns the claim into its ack and sends it back out. The source MAC is own,
+ * never the zombie's, which switches must forget. key is the key of the claim:
+ * during a rotation the sender may not know the other one. On verdict PASS a
+ * clone goes out, and the frame becomes the claim again.
  */
 static __always_inline int ack_send(struct __sk_buff *skb,
 				    const struct claimed *c, int key,
@@ -28,7 +28,7 @@ static __always_inline int ack_send(struct __sk_buff *skb,
 	struct frame_macs macs = { .to = c->macs.from, .from = *own };
 	struct claim ack = c->claim;
 
-	ack.flags |= CLAIM_ACK;
+	ack.flags |= bpf_htonl(CLAIM_FLAG_ACK);
 	if (!claim_sign(&ack, key))
 		return verdict;
 	if (!ack_store(skb, c->l3, &macs, &ack))
@@ -40,7 +40,7 @@ static __always_inline int ack_send(struct __sk_buff *skb,
 	return ack_store(skb, c->l3, &c->macs, &c->claim) ? PASS : DROP;
 }
 
-/* An ack: proof that the address is fenced elsewhere, for a claim of ours. */
+/* An ack proves that another kernel has fenced the address of our claim. */
 static __always_inline void ack_receive(const struct claimed *c,
 					const struct parent *parent,
 					enum where where)

@@ -16,7 +16,7 @@ static __always_inline struct addr addr_of_v4(__be32 v4)
 	return (struct addr){ .word = { 0, 0, ADDR_MAPPED, v4 } };
 }
 
-/* Only ever found in an IPv6 header by mistake or with intent. */
+/* No honest IPv6 header contains such an address. */
 static __always_inline bool addr_is_mapped(const struct addr *a)
 {
 	return !(a->word[0] | a->word[1]) && a->word[2] == ADDR_MAPPED;
@@ -29,13 +29,13 @@ static __always_inline bool addr_is_unspecified(const struct addr *a)
 	       (!a->word[2] || a->word[2] == ADDR_MAPPED);
 }
 
-/* fe80::/10: never leased, every interface speaks for its own. */
+/* fe80::/10: never leased, each interface has its own. */
 static __always_inline bool addr_is_link_local(const struct addr *a)
 {
 	return (a->word[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
 }
 
-/* Addresses that nobody leases and anybody may send from. */
+/* Addresses that are never leased. Every pod may send from them. */
 static __always_inline bool addr_is_exempt(const struct addr *a)
 {
 	return addr_is_unspecified(a) || addr_is_link_local(a);

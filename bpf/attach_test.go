@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package bpf
@@ -20,13 +22,13 @@ func (r *rig) attached() bool {
 func TestASlotGuardsOneLivingDevice(t *testing.T) {
 	r := newRig(t)
 	elsewhere := Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
-	if err := r.AttachGuard(elsewhere); !errors.Is(err, ErrPinned) {
+	if err := attachGuard(r.Kernel, elsewhere); !errors.Is(err, ErrPinned) {
 		t.Errorf("got %v, want %v", err, ErrPinned)
 	}
 	equal(t, "first one attached", r.attached(), true)
 	r.pod.deleteLink("eth0")
 	equal(t, "attached to a device gone", r.attached(), false)
-	must(t, r.AttachGuard(elsewhere))
+	must(t, attachGuard(r.Kernel, elsewhere))
 	equal(t, "attached", r.attached(), true)
 }
 
@@ -37,8 +39,8 @@ func TestEqualIfindexesOfTwoPodsAreToldApart(t *testing.T) {
 	if twin, pod := netns.index("lo"), r.pod.index("lo"); twin != pod {
 		t.Fatalf("lo has ifindex %d and %d", twin, pod)
 	}
-	must(t, r.AttachGuard(Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "lo"}))
-	err := r.AttachGuard(Guard{Slot: 2, Segment: r.parent, NetNS: netns.path, Interface: "lo"})
+	must(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "lo"}))
+	err := attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: netns.path, Interface: "lo"})
 	if !errors.Is(err, ErrPinned) {
 		t.Errorf("got %v, want %v", err, ErrPinned)
 	}
@@ -46,7 +48,7 @@ func TestEqualIfindexesOfTwoPodsAreToldApart(t *testing.T) {
 
 func TestAttachingToNoDevice(t *testing.T) {
 	r := newRig(t)
-	err := r.AttachGuard(Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "eth7"})
+	err := attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "eth7"})
 	if !errors.Is(err, ErrNoDevice) {
 		t.Errorf("guard: got %v, want %v", err, ErrNoDevice)
 	}
@@ -75,7 +77,7 @@ func TestDetachingAGuardWorksTwice(t *testing.T) {
 
 func TestSweepFreesTheSlotsOfGoneDevices(t *testing.T) {
 	r := newRig(t)
-	must(t, r.AttachGuard(Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	must(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 	must(t, r.KillSlot(1))
 	swept, err := r.SweepGuards()
 	must(t, err)

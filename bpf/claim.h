@@ -7,11 +7,17 @@
 #include "mac.h"
 #include "siphash.h"
 
-#define CLAIM_MAGIC_V1 bpf_htonl(0x464c4331) /* "FLC1" */
-#define CLAIM_ACK      bpf_htonl(1 << 0)
-#define CLAIM_KEYS     2 /* current, previous */
-#define CLAIM_NO_KEY   (-1)
-#define NETWORKS_MAX   256
+/*
+ * The wire format, in host order. Keep in sync with agent/claim: a test
+ * compares struct claim and these numbers with its codec, through the object's
+ * BTF.
+ */
+enum claim_wire {
+	CLAIM_ETHERTYPE = 0x88b5, /* IEEE 802 local experimental ethertype 1 */
+	CLAIM_MAGIC_V1 = 0x464c4331, /* "FLC1", the digit is the version */
+	CLAIM_FLAG_ACK = 1 << 0,
+	CLAIM_ASKED_SHIFT = 1, /* see claim_asks() */
+};
 
 struct claim {
 	__be32 magic;
@@ -19,11 +25,15 @@ struct claim {
 	__be64 network;
 	struct addr addr;
 	__be64 token;
-	__u64 tag; /* over all that stands before it */
+	__u64 tag; /* SipHash of all fields above, little endian */
 } __attribute__((aligned(8)));
 
 _Static_assert(__builtin_offsetof(struct claim, tag) == SIPHASH_BYTES,
-	       "the tag covers all of the claim");
+	       "the tag covers all other fields");
+
+#define CLAIM_KEYS   2 /* current, previous */
+#define CLAIM_NO_KEY (-1)
+#define NETWORKS_MAX 256
 
 struct claim_key {
 	struct siphash_key siphash;
@@ -37,13 +47,18 @@ struct {
 	__type(value, struct claim_key);
 } keys SEC(".maps");
 
-/* Networks of this cluster; the value is of no interest. */
+/* The networks of this cluster; the value is not used. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, NETWORKS_MAX);
 	__type(key, __u64);
 	__type(value, __u8);
 } networks SEC(".maps");
+
+static __always_inline bool claim_is_ack(const struct claim *c)
+{
+	return c->flags & bpf_htonl(CLAIM_FLAG_ACK);
+}
 
 static __always_inline bool claim_is_ours(const struct claim *c)
 {
@@ -52,14 +67,14 @@ static __always_inline bool claim_is_ours(const struct claim *c)
 	return bpf_map_lookup_elem(&networks, &network);
 }
 
-/* Not inlined: once in the program is enough, and the verifier's too. */
+/* Not inlined: one copy makes the program smaller and quicker to verify. */
 static __noinline __u64 claim_tag(const struct claim *c,
 				  const struct siphash_key *key)
 {
 	return siphash(key, (const __u64 *)c);
 }
 
-/* Which key the tag fits, so that an ack can use the same; or CLAIM_NO_KEY. */
+/* Returns the key that the tag fits, for the ack to use, or CLAIM_NO_KEY. */
 static __noinline int claim_verify(const struct claim *c)
 {
 	for (__u32 i = 0; i < CLAIM_KEYS; i++) {
@@ -75,19 +90,18 @@ static __noinline int claim_verify(const struct claim *c)
 }
 
 /*
- * Every holder that is fenced could answer, also one from whom the address was
- * taken long ago. The claim names the holder whose ack would prove something,
- * by the low 31 bits of its MAC, above CLAIM_ACK; 0 asks whoever holds the
- * address.
+ * A claim fences every holder of the address, but only the ack of the last one
+ * proves anything. The claim names that holder by the low 31 bits of its MAC,
+ * in the flags above CLAIM_FLAG_ACK. 0 asks every holder.
  */
 static __always_inline bool claim_asks(const struct claim *c,
 				       const struct mac *holder)
 {
 	__u32 low = (__u32)bpf_ntohs(holder->part[1]) << 16 |
 		    bpf_ntohs(holder->part[2]);
-	__u32 asked = bpf_ntohl(c->flags) >> 1;
+	__u32 asked = bpf_ntohl(c->flags) >> CLAIM_ASKED_SHIFT;
 
-	return !asked || asked == (low & (~0U >> 1));
+	return !asked || asked == (low & (~0U >> CLAIM_ASKED_SHIFT));
 }
 
 static __always_inline bool claim_sign(struct claim *c, __u32 index)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package bpf
@@ -274,7 +276,7 @@ func TestTheEventBufferMayOverflowAFenceMayNot(t *testing.T) {
 	must(t, k.SetNetworks([]uint64{network}))
 	observer, err := k.loadObserverPair(testSegment)
 	must(t, err)
-	t.Cleanup(observer.close)
+	t.Cleanup(observer.Close)
 	b.Kernel, b.observer = k, observer
 	for range n {
 		addr = addr.Next()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -7,9 +9,11 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// code is the compiled programs and maps of this version.
+// code holds the compiled programs and the maps of this version.
 type code struct {
 	guard, observer *ebpf.CollectionSpec
 }
@@ -26,48 +30,39 @@ func loadCode() (*code, error) {
 	return &code{guard: guard, observer: observer}, nil
 }
 
-// rodata holds the constants of a load, in a map of its own.
+// rodata is the map of the constants. Each load has its own.
 const rodata = ".rodata"
 
-// maps are those that all programs share; the observer has every one of them.
+// maps returns the maps that all programs share. The observer uses all of them.
 func (c *code) maps() map[string]*ebpf.MapSpec {
 	shared := maps.Clone(c.observer.Maps)
 	delete(shared, rodata)
 	return shared
 }
 
-// pair is the programs of one device, by direction name.
-type pair map[string]*ebpf.Program
-
-func (p pair) close() {
-	for _, prog := range p {
-		prog.Close()
-	}
-}
-
-// loadGuardPair loads the guard of one pod interface, with its constants folded in by the verifier.
-func (k *Kernel) loadGuardPair(number uint32, s observerSlot) (pair, error) {
-	return loadPair(k.code.guard, map[string]any{
+// loadGuardPair loads the guard of one pod interface. The verifier folds its constants.
+func (gs *guards) loadGuardPair(number uint32, s observerSlot) (attach.Programs, error) {
+	return loadPair(gs.code.guard, map[string]any{
 		"slot":         number,
 		"segment":      s.Segment,
 		"verify":       s.Flags&slotVerify != 0,
 		"source_guard": s.Flags&slotSourceGuard != 0,
-	}, k.maps.shared(), map[string]string{"ingress": "guard_ingress", "egress": "guard_egress"}, guardName(number))
+	}, gs.tables.maps.shared(), map[string]string{"ingress": "guard_ingress", "egress": "guard_egress"}, guardName(number))
 }
 
 // loadObserverPair loads the observer of one parent.
-func (k *Kernel) loadObserverPair(parent uint32) (pair, error) {
-	return loadPair(k.code.observer, map[string]any{"segment": parent}, k.maps.shared(),
+func (o *observers) loadObserverPair(parent uint32) (attach.Programs, error) {
+	return loadPair(o.code.observer, map[string]any{"segment": parent}, o.tables.maps.shared(),
 		map[string]string{"ingress": observerProgObserverIngress, "egress": observerProgObserverEgress}, observerName)
 }
 
-// loadPair loads both programs of a device, at the same time: most of it is the verifier's work. Their name in the
-// kernel is called.
+// loadPair loads both programs of a device in parallel, since the verifier takes most of the time.
+// The argument called is the name of both programs in the kernel.
 func loadPair(spec *ebpf.CollectionSpec, constants map[string]any, shared map[string]*ebpf.Map,
-	names map[string]string, called string) (pair, error) {
+	names map[string]string, called string) (attach.Programs, error) {
 	var mu sync.Mutex
 	var group errgroup.Group
-	p := pair{}
+	p := attach.Programs{}
 	for direction, name := range names {
 		group.Go(func() error {
 			program, err := loadOne(spec, constants, shared, name, called)
@@ -81,7 +76,7 @@ func loadPair(spec *ebpf.CollectionSpec, constants map[string]any, shared map[st
 		})
 	}
 	if err := group.Wait(); err != nil {
-		p.close()
+		p.Close()
 		return nil, err
 	}
 	return p, nil

@@ -1,17 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import "fmt"
 
-// Counter names one count of the kernel programs: which program, and what became of the frame.
+// Counter identifies one count of the kernel programs: the program and the result for the frame.
 type Counter struct {
 	Where  Where
 	Result Result
 }
 
-// String is "<where>/<result>"; both halves are fit for metric labels.
+// String returns "<where>/<result>". Both halves are valid metric labels.
 func (c Counter) String() string { return c.Where.String() + "/" + c.Result.String() }
 
-// Result is what became of a frame.
+// Result is the result of a program for a frame.
 type Result uint16
 
 // Results of claims and acks.
@@ -20,12 +22,12 @@ const (
 	ResultShort      Result = 1  // shorter than a claim
 	ResultMagic      Result = 2  // another protocol or wire version
 	ResultForeign    Result = 3  // another cluster's network
-	ResultNotHeld    Result = 4  // nobody here holds the address
+	ResultNotHeld    Result = 4  // no pod of this node holds the address
 	ResultForged     Result = 5  // wrong tag
 	ResultOld        Result = 6  // authentic, older than the lease
 	ResultEqual      Result = 7  // carries the lease's own token
-	ResultFenced     Result = 8  // raised the greatest token: the address is fenced from here on
-	ResultAgain      Result = 9  // authentic, newer than the lease, the address was fenced already
+	ResultFenced     Result = 8  // raised the greatest token: the address is now fenced
+	ResultAgain      Result = 9  // authentic, newer than the lease, but the address was already fenced
 	ResultAckSent    Result = 10 // claim turned into an ack
 	ResultAck        Result = 11 // authentic ack for a claim of this node
 	ResultAckUnasked Result = 12 // ack for an address this node neither holds nor watches
@@ -39,15 +41,15 @@ const (
 	ResultDropSlot      Result = 18 // source is leased to another slot
 	ResultDropMAC       Result = 19 // ARP or ND for a held address from another MAC
 	ResultDropUnleased  Result = 20 // source guard: the source is not leased to this slot
-	ResultDropMalformed Result = 21 // cannot be told who the frame speaks for
+	ResultDropMalformed Result = 21 // the frame's address cannot be determined
 )
 
 // Results of listening.
 const (
-	ResultHit        Result = 24 // somebody else spoke for a leased or watched address
-	ResultSighting   Result = 25 // recorded who speaks for an address
-	ResultReflected  Result = 26 // own probe sent back to the parent's children
-	ResultSuppressed Result = 27 // event held back by the rate limit
+	ResultHit        Result = 24 // a foreign MAC used a leased or watched address
+	ResultSighting   Result = 25 // recorded the speaker of an address
+	ResultReflected  Result = 26 // own probe reflected to the parent's children
+	ResultSuppressed Result = 27 // event suppressed by the rate limit
 	ResultEventLost  Result = 28 // event lost, ring buffer full
 )
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Counters: what became of each frame that mattered. */
+/* Counters: what the programs did with the frames that they judged. */
 #ifndef FENCELINE_COUNTER_H
 #define FENCELINE_COUNTER_H
 
@@ -14,7 +14,7 @@ enum where {
 	WHERE_MAX,
 };
 
-/* Keep in sync with counter.go, which says what each means. */
+/* Keep in sync with counter.go, which documents them. */
 enum result {
 	CLAIM = 0,
 	CLAIM_SHORT = 1,
@@ -64,7 +64,7 @@ static __always_inline void count(enum where where, enum result result)
 		(*n)++;
 }
 
-/* Counts why, then drops. */
+/* Counts the reason and returns DROP. */
 static __always_inline int drop(enum where where, enum result why)
 {
 	count(where, why);

@@ -1,12 +1,17 @@
-// Package bpf loads, attaches and pins Fenceline's kernel programs and gives Go access to their maps.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bpf loads, attaches and pins Fenceline's kernel programs and gives Go access to their
+// maps.
 //
-// Guards sit on a pod's interface, observers on a segment's parent. Both keep enforcing from their pins on the
-// host's bpffs when the process that loaded them is gone. All times are CLOCK_BOOTTIME, as offsets from boot.
+// A guard runs on a pod's interface, an observer on a segment's parent. Their pins on the host's
+// bpffs keep them enforcing after the process that loaded them has ended. All times are
+// CLOCK_BOOTTIME, as offsets from boot.
 //
-// Two maps hold what is known of an address, split by writer: leases is written by this package only, state by
-// the kernel only (this package creates and removes its entries). An address is fenced while the greatest token
-// claimed for it on the wire exceeds the token of its lease.
+// Two maps hold the facts about an address, one for each writer: only this package writes leases,
+// only the kernel writes states (this package creates and removes the entries). An address is
+// fenced while the greatest token claimed on the wire exceeds the token of its lease.
 //
-// Keep in sync: the structs of lease.h, state.h, slot.h, sighting.h and event.h with their Go counterparts
-// (bpf2go generates those from BTF; `make generate`), and claim.h with the frame codec of agent/claim.
+// Keep in sync: the structs of lease.h, state.h, slot.h, sighting.h and event.h with their Go
+// counterparts (bpf2go generates those from BTF; `make generate`), and claim.h with the codec of
+// agent/claim (a test compares them).
 package bpf

@@ -1,20 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/bpf/mapset"
+)
 
 var (
-	// ErrNotBPFFS is returned by Open when the pin directory is not on a BPF file system.
+	// ErrNotBPFFS is returned by Open if the pin directory is not on a BPF file system.
 	ErrNotBPFFS = errors.New("not on a bpffs")
-	// ErrPinned is returned by StageGuard and AttachGuard when the slot guards another living device.
+	// ErrPinned is returned by StageGuard if the slot guards another living device.
 	ErrPinned = errors.New("slot has a living guard on another device")
-	// ErrSchema is returned by Open when a pinned map of another version cannot be carried over.
-	ErrSchema = errors.New("pinned map has an incompatible layout")
-	// ErrOlderToken is returned by InstallLease when the present lease has a greater token.
+	// ErrSchema is returned by Open if the entries of a pinned map of another version cannot be
+	// carried over.
+	ErrSchema = mapset.ErrSchema
+	// ErrOlderToken is returned by InstallLease if the present lease has a greater token.
 	ErrOlderToken = errors.New("a lease with a newer token is installed")
-	// ErrHeld is returned by InstallLease when a watch (slot 0) would replace a lease that is held.
+	// ErrHeld is returned by InstallLease if a watch (slot 0) would replace a held lease.
 	ErrHeld = errors.New("the address is held here")
-	// ErrNoDevice is returned when an interface to attach to does not exist.
-	ErrNoDevice = errors.New("no such device")
+	// ErrNoDevice is returned if the interface or its network namespace does not exist.
+	ErrNoDevice = attach.ErrNoDevice
 	// ErrSlot is returned for slot 0 and for slots greater than MaxSlot.
 	ErrSlot = errors.New("slot out of range")
 )

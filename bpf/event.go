@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -6,18 +8,21 @@ import (
 	"time"
 )
 
-// EventType says what an Event reports.
+// EventType is the kind of an Event.
 type EventType uint16
 
-// Types of events. Each is rate-limited per address in the kernel; State keeps what the limit swallows.
+// Types of events. The kernel limits the rate of each per address. State also counts the suppressed
+// events.
 const (
-	// EventHit: a watched or held address is spoken for by a MAC that is not the lease's.
+	// EventHit: a MAC that is not the lease's uses a watched or held address.
 	EventHit EventType = 1
-	// EventFenced: a claim has fenced an address held here. Never suppressed, once per greater token.
+	// EventFenced: a claim has fenced an address held here. Never suppressed, once per greater
+	// token.
 	EventFenced EventType = 2
 	// EventAck: another kernel has acknowledged a claim of this node with Token.
 	EventAck EventType = 3
-	// EventOldClaim: an authentic claim with an older token for an address held here; answer with our own.
+	// EventOldClaim: an authentic claim with an older token for an address held here. The agent
+	// answers with its own.
 	EventOldClaim EventType = 4
 )
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Events: what the agent should know at once. They may be lost, fences not. */
+/* Events for the agent. An event may be lost, a fence never is. */
 #ifndef FENCELINE_EVENT_H
 #define FENCELINE_EVENT_H
 
@@ -7,7 +7,7 @@
 #include "state.h"
 
 #define EVENTS_BYTES	  (1 << 18)
-#define EVENT_INTERVAL_NS 100000000LL /* 10 per second, address and type */
+#define EVENT_INTERVAL_NS 100000000LL /* per address and type */
 
 /* Keep in sync with event.go. */
 enum event_type {
@@ -37,7 +37,7 @@ static __always_inline bool event_has_aged(__u64 last, __u64 now)
 	return !last || (__s64)(now - last) >= EVENT_INTERVAL_NS;
 }
 
-/* True once per interval; counts the rest. *last is one of the state's. */
+/* True once per interval; counts the others. last is a field of st. */
 static __always_inline bool event_is_due(struct state *st, __u64 *last,
 					 __u64 now, enum where where)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Fencing: what an authentic, newer claim does to an address held here. */
+/* Fencing: the effect of an authentic, newer claim on an address held here. */
 #ifndef FENCELINE_FENCE_H
 #define FENCELINE_FENCE_H
 
@@ -9,13 +9,13 @@
 #include "speaker.h"
 #include "state.h"
 
-/* One claim frame of our network, and what it concerns. */
+/* A claim or ack of one of our networks, as it was received. */
 struct claimed {
 	struct claim claim;
 	struct lease_key key;
 	__u64 token;
 	struct frame_macs macs;
-	__u32 l3; /* where it begins in the frame */
+	__u32 l3; /* offset of the claim in the frame */
 };
 
 static __always_inline void fence_event(const struct claimed *c,
@@ -36,7 +36,7 @@ static __always_inline void fence_event(const struct claimed *c,
 	event_send(&e);
 }
 
-/* Reads the frame; false, and counted, if it is not a claim of our networks. */
+/* Returns false and counts why if the frame is no claim of our networks. */
 static __always_inline bool fence_read(struct __sk_buff *skb,
 				       const struct frame *f, struct claimed *c,
 				       enum where where)
@@ -46,7 +46,7 @@ static __always_inline bool fence_read(struct __sk_buff *skb,
 		count(where, CLAIM_SHORT);
 		return false;
 	}
-	if (c->claim.magic != CLAIM_MAGIC_V1) {
+	if (c->claim.magic != bpf_htonl(CLAIM_MAGIC_V1)) {
 		count(where, CLAIM_MAGIC);
 		return false;
 	}
@@ -61,14 +61,15 @@ static __always_inline bool fence_read(struct __sk_buff *skb,
 	return true;
 }
 
-/* A watch is for whatever network; a holder's is its pool's. */
+/* A watch accepts every network, a held lease only that of its pool. */
 static __always_inline bool lease_is_in(const struct lease *l,
 					const struct claim *c)
 {
 	return !lease_is_held(l) || l->network == bpf_be64_to_cpu(c->network);
 }
 
-/* Watched addresses are not held: a claim for one is no fence. */
+/* Returns the lease that the claim may fence. Watched addresses are not held.
+ */
 static __always_inline const struct lease *fence_lease(const struct claimed *c)
 {
 	const struct lease *l = lease_of(&c->key);
@@ -77,9 +78,9 @@ static __always_inline const struct lease *fence_lease(const struct claimed *c)
 }
 
 /*
- * Fences the address if the tag is right. Returns the key that it fits when the
- * address is fenced from here on, or CLAIM_NO_KEY. Raise first, then look
- * whether it was fenced before: a still newer claim must count as well.
+ * Fences the address if the tag is right. Returns the key that the tag fits, or
+ * CLAIM_NO_KEY if the address is not fenced. The token is raised
+ * even if the address is fenced already: this claim may be newer still.
  */
 static __always_inline int fence_raise(const struct claimed *c,
 				       const struct lease *l, enum where where)

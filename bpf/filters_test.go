@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package bpf
@@ -8,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
 // What kernels before 6.6 do, shown on every kernel.
@@ -20,7 +24,7 @@ func (r *rig) acks(token uint64) {
 	s.expect("ack", protocol(etherClaim))
 }
 
-// observed tells whether the parent's observer is the first in both directions, and its numbers.
+// observed reports whether the parent's observer is the first in both directions, and its numbers.
 func (r *rig) observed() (attached bool, ids [2]uint32) {
 	r.t.Helper()
 	r.node.do(func() error {
@@ -53,7 +57,7 @@ func TestWithoutTCXAnObserverOutlivesItsAgent(t *testing.T) {
 	equal(t, "fenced when the agent is back", fenced, true)
 
 	for range 2 {
-		r.node.do(func() error { return r.DetachObserver(r.parent) })
+		r.unobserve(r.parent)
 		attached, ids := r.observed()
 		equal(t, "attached after detaching", attached, false)
 		equal(t, "numbers after detaching", ids, [2]uint32{})
@@ -70,12 +74,12 @@ func TestWithoutTCXAnObserverTakesTheHeadBack(t *testing.T) {
 	must(t, err)
 	defer rude.Close()
 	r.node.do(func() error {
-		dev, err := openParent(r.parent)
+		dev, err := attach.OpenParent(r.parent)
 		if err != nil {
 			return err
 		}
-		defer dev.close()
-		return dev.putFilter(dev.filter(directions[1], "rude", 77, rude.FD()))
+		defer dev.Close()
+		return dev.PutFilter(dev.Filter(attach.Directions[1], "rude", 77, rude.FD()))
 	})
 	attached, _ := r.observed()
 	equal(t, "attached behind another", attached, false)
@@ -101,9 +105,9 @@ func TestWithoutTCXAnUpgradeReplacesTheObserversPrograms(t *testing.T) {
 	t.Cleanup(func() { must(t, r.Close()) })
 	attached, after := r.observed()
 	equal(t, "attached", attached, true)
-	for i := range directions {
+	for i := range attach.Directions {
 		if before[i] == after[i] {
-			t.Errorf("%s program was not replaced", directions[i].name)
+			t.Errorf("%s program was not replaced", attach.Directions[i].Name)
 		}
 	}
 	r.acks(300)
@@ -115,8 +119,8 @@ func TestWithoutTCXRemovingLeavesNoFilter(t *testing.T) {
 		if err := r.Remove(); err != nil {
 			return err
 		}
-		return onParent(r.parent, func(_ *device, d direction, filters []netlink.Filter) error {
-			equal(t, d.name+" filters", len(filters), 0)
+		return attach.OnParent(r.parent, func(_ *attach.Device, d attach.Direction, filters []netlink.Filter) error {
+			equal(t, d.Name+" filters", len(filters), 0)
 			return nil
 		})
 	})

@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* An Ethernet frame as tc sees it, and safe ways to read it. */
+/* Ethernet frames as tc sees them. */
 #ifndef FENCELINE_FRAME_H
 #define FENCELINE_FRAME_H
 
 #include "kernel.h"
 #include "mac.h"
 
-#ifndef ETH_P_CLAIM
-#define ETH_P_CLAIM 0x88B5 /* IEEE 802 local experimental ethertype 1 */
-#endif
-
 #define VLAN_VID_MASK 0x0fff
 #define VLAN_TAGS_MAX 2
 
 struct frame {
-	__be16 proto; /* ethertype behind the tags */
-	__u32 l3;     /* where the payload begins */
-	bool tagged;  /* a VLAN identifier other than 0: another segment's */
+	__be16 proto; /* ethertype after the VLAN tags */
+	__u32 l3;     /* offset of the payload */
+	bool tagged;  /* VLAN ID is not 0: another segment */
 };
 
 struct frame_macs {
@@ -24,8 +20,8 @@ struct frame_macs {
 };
 
 /*
- * Loaded by hand: from plain C clang keeps a zero-extended copy ("w2 = w2"),
- * after which the verifier takes the pointer for a number.
+ * In assembly, because clang zero-extends a copy of the pointer ("w2 = w2") at
+ * -mcpu=v3, and the verifier takes the copy for a scalar.
  */
 static __always_inline void *frame_start(const struct __sk_buff *skb)
 {
@@ -50,9 +46,8 @@ static __always_inline void *frame_end(const struct __sk_buff *skb)
 }
 
 /*
- * Copies len bytes at a constant offset to a 2-aligned place. Directly where
- * the linear part reaches that far, by helper where a driver left the bytes in
- * a fragment.
+ * Copies len bytes at a constant offset to a 2-aligned destination: directly
+ * from the linear part, or by helper if a driver left the bytes in a fragment.
  */
 static __always_inline bool frame_read(struct __sk_buff *skb, const __u32 off,
 				       void *to, const __u32 len)
@@ -66,7 +61,7 @@ static __always_inline bool frame_read(struct __sk_buff *skb, const __u32 off,
 	return true;
 }
 
-/* The same at an offset into the payload, which tags may have moved. */
+/* The same for an offset into the payload, which VLAN tags shift. */
 static __always_inline bool frame_payload(struct __sk_buff *skb,
 					  const struct frame *f,
 					  const __u32 off, void *to,
@@ -83,7 +78,7 @@ static __always_inline bool frame_is_vlan(__be16 proto)
 	       proto == bpf_htons(ETH_P_8021AD);
 }
 
-/* A frame that was opened has both. */
+/* For a frame that frame_open() accepted, which has both MACs. */
 static __always_inline struct frame_macs frame_macs_of(struct __sk_buff *skb)
 {
 	struct frame_macs macs = {};
@@ -93,9 +88,9 @@ static __always_inline struct frame_macs frame_macs_of(struct __sk_buff *skb)
 }
 
 /*
- * Finds the ethertype and steps over VLAN tags. The ethertype comes from
- * the frame itself: skb->protocol is whatever a raw socket says it is. VID 0 is
- * a priority, not a VLAN (IEEE 802.1Q, 9.6): such a frame counts as untagged.
+ * Skips VLAN tags and reads the ethertype. It comes from the frame itself: a
+ * raw socket may set skb->protocol to any value. VLAN ID 0 is a priority tag
+ * (IEEE 802.1Q, 9.6): such a frame counts as untagged.
  */
 static __always_inline bool frame_open(struct __sk_buff *skb, struct frame *f)
 {

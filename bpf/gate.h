@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The gate: shut while nothing is fenced, so that data passes unlooked-up. */
+/* The gate: while it is shut, data passes without any lookup of a lease. */
 #ifndef FENCELINE_GATE_H
 #define FENCELINE_GATE_H
 
 #include "kernel.h"
 
 /*
- * Two counts, each with one writer: the kernel counts fences, user space writes
- * the count it saw before it found nothing fenced. They are equal only if no
- * fence came in between, so shutting the gate cannot lose one. User space opens
- * it by settling on a count that is never reached.
+ * The gate is shut while both counts are equal. Each has one writer. The kernel
+ * counts fences in GATE_RAISED. User space reads that count, checks that
+ * nothing is fenced, and writes the count to GATE_SETTLED. A fence in between
+ * makes them differ, so none is lost. To open the gate, user space writes a
+ * count that the kernel never reaches.
  */
 enum gate_count {
 	GATE_RAISED,
@@ -33,7 +34,7 @@ static __always_inline bool gate_is_open(void)
 	return !r || !s || *r != *s;
 }
 
-/* After the greatest token was raised, never before. */
+/* Call it after the token was raised, never before. */
 static __always_inline void gate_open(void)
 {
 	__u32 raised = GATE_RAISED;

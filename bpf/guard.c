@@ -2,8 +2,8 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Guard: the two programs on a pod's interface. They keep the pod to what the
- * leases say, whether an agent is there or not.
+ * Guard: the two programs on a pod's interface. They enforce the leases, with
+ * or without a running agent.
  */
 #include "arp.h"
 #include "hit.h"
@@ -17,10 +17,10 @@ char __license[] SEC("license") = "Dual BSD/GPL";
 
 /* Set when the programs are loaded for one pod interface. */
 volatile const __u32 slot = 0;
-volatile const bool verify = false;	  /* no observer sees what we see */
+volatile const bool verify = false; /* a VF: no observer sees its frames */
 volatile const bool source_guard = false; /* only leased sources may leave */
 
-/* Why this guard's pod may not use the address, or ALLOWED. */
+/* Returns why this guard's pod may not use the address, or ALLOWED. */
 static __always_inline enum result guard_objection(const struct addr *a)
 {
 	struct lease_key key = lease_key_of(a);
@@ -37,8 +37,8 @@ static __always_inline enum result guard_objection(const struct addr *a)
 }
 
 /*
- * A pod sends no claims. The only frame of this type that may leave is the ack
- * that our own ingress made on a VF, and nobody else can make its tag.
+ * A pod must not send claims. The only frame of this type that may leave is the
+ * ack of our own ingress program on a VF. Its tag proves where it comes from.
  */
 static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 					      const struct frame *f)
@@ -46,7 +46,7 @@ static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 	struct claim c;
 
 	if (verify && !bpf_skb_load_bytes(skb, f->l3, &c, sizeof(c)) &&
-	    c.magic == CLAIM_MAGIC_V1 && c.flags & CLAIM_ACK &&
+	    c.magic == bpf_htonl(CLAIM_MAGIC_V1) && claim_is_ack(&c) &&
 	    claim_verify(&c) != CLAIM_NO_KEY)
 		return PASS;
 	return drop(GUARD_EGRESS, CLAIM_FROM_POD);
@@ -59,7 +59,7 @@ static __always_inline int guard_egress_from(const struct addr *source)
 	return objection == ALLOWED ? PASS : drop(GUARD_EGRESS, objection);
 }
 
-/* What speaks for the link itself: sender and subject must both be right. */
+/* ARP and ND: the pod must be allowed to use both sender and subject. */
 static __always_inline int guard_egress_speech(enum clarity clarity,
 					       const struct speech *s)
 {
@@ -111,8 +111,8 @@ static __always_inline int guard_egress_arp(struct __sk_buff *skb,
 }
 
 /*
- * VLAN tags do not hide an address here: a switch may treat the tag of its
- * native VLAN as none.
+ * Tagged frames are checked too: a switch may treat the tag of its native VLAN
+ * as no tag.
  */
 SEC("tc")
 int guard_egress(struct __sk_buff *skb)
@@ -121,11 +121,11 @@ int guard_egress(struct __sk_buff *skb)
 
 	if (!frame_open(skb, &f))
 		return drop(GUARD_EGRESS, DROP_MALFORMED);
-	if (f.proto == bpf_htons(ETH_P_CLAIM))
+	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
 		return guard_egress_claim(skb, &f);
 	if (slot_is_dead(slot))
 		return drop(GUARD_EGRESS, DROP_DEAD);
-	/* Only the agent probes, and never from here. */
+	/* Only the agent sends probes, and never from a pod's interface. */
 	if (skb->mark == PROBE_MARK)
 		skb->mark = 0;
 	if (f.proto == bpf_htons(ETH_P_IP))
@@ -138,10 +138,10 @@ int guard_egress(struct __sk_buff *skb)
 }
 
 /*
- * ARP and ND speak for the link itself, so their MAC must be the holder's. A
- * foreign MAC for our own address is a conflict to report; for a sibling's it
- * must not reach our neighbour table. Tentative frames are the observer's to
- * record, or ours where there is none: never both, two probes are a conflict.
+ * The MAC in ARP and ND must be the holder's. A foreign MAC for our own address
+ * is a conflict and is reported. For a sibling's address it is dropped, to keep
+ * it out of our neighbour table. The observer records tentative frames, or this
+ * program does on a VF. It must not be both: two probes count as a conflict.
  */
 static __always_inline enum result guard_hears(const struct speech *s)
 {
@@ -156,7 +156,8 @@ static __always_inline enum result guard_hears(const struct speech *s)
 				   GUARD_INGRESS);
 		return ALLOWED;
 	}
-	/* A sibling that may not speak any more has a successor elsewhere. */
+	/* The address of a dead or fenced sibling has a new holder elsewhere.
+	 */
 	if (speech_is_tentative(s) || l->flags & LEASE_SHARED_MAC ||
 	    slot_is_dead(l->slot) || state_is_fenced(&key, l))
 		return ALLOWED;
@@ -164,9 +165,9 @@ static __always_inline enum result guard_hears(const struct speech *s)
 }
 
 /*
- * While something is fenced: nothing for our own fenced address, nothing from a
- * sibling's. The new holder elsewhere speaks for it with another MAC, and
- * siblings must hear that.
+ * Runs while an address is fenced. Drops frames to our own fenced address and
+ * frames from a fenced sibling. The new holder elsewhere uses another MAC, and
+ * its frames must reach us.
  */
 static __always_inline enum result guard_fences(const struct speech *s)
 {
@@ -199,7 +200,7 @@ int guard_ingress(struct __sk_buff *skb)
 		return drop(GUARD_INGRESS, DROP_MALFORMED);
 	if (f.tagged)
 		return PASS;
-	if (f.proto == bpf_htons(ETH_P_CLAIM)) {
+	if (f.proto == bpf_htons(CLAIM_ETHERTYPE)) {
 		if (!verify)
 			return DROP;
 		verdict = ingress_claim(skb, &f, GUARD_INGRESS);
@@ -217,7 +218,7 @@ int guard_ingress(struct __sk_buff *skb)
 	else
 		return PASS;
 	if (clarity != CLEAR)
-		return PASS; /* the pod's own stack drops what is broken */
+		return PASS; /* the pod's own stack drops broken frames */
 
 	if (s.kind != KIND_IP)
 		objection = guard_hears(&s);

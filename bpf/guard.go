@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -6,6 +8,9 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
 // Guard describes the two programs on one pod interface.
@@ -14,14 +19,30 @@ type Guard struct {
 	Slot uint32
 	// Segment is the ifindex of the parent in the host's network namespace.
 	Segment int
-	// NetNS is the path of the network namespace of Interface; "" is the calling thread's.
+	// NetNS is the path of Interface's network namespace; "" is the calling thread's.
 	NetNS string
 	// Interface is the pod's device, by name.
 	Interface string
-	// Verify makes the guard check claims itself: on an SR-IOV VF no observer sees them.
+	// Verify makes the guard verify claims. On an SR-IOV VF no observer sees them.
 	Verify bool
 	// SourceGuard drops frames from addresses that are not leased to this slot.
 	SourceGuard bool
+}
+
+// guards are the programs on the interfaces of pods. The type loads them ahead, attaches them, and sweeps
+// the guards of devices that no longer exist.
+type guards struct {
+	dir    pinDir
+	code   *code
+	noTCX  *atomic.Bool
+	tables *tables
+	stages *stages
+	// locks serialises work on the guard of one slot, which may wait for the kernel. A slot's lock
+	// is taken before tables.mu.
+	locks slotLocks
+
+	stock  map[uint32]preparedGuard // the programs that were loaded ahead, by slot
+	closed bool
 }
 
 func (g Guard) record(netns uint32) observerSlot {
@@ -35,53 +56,45 @@ func (g Guard) record(netns uint32) observerSlot {
 	return s
 }
 
-// AttachGuard is StageGuard and PinGuard in one: it loads a guard for one pod interface, puts it at the head of both
-// chains, pins it and makes the slot alive. Calling it again for the same interface replaces the programs in place;
-// pins of a device that is gone are replaced.
-func (k *Kernel) AttachGuard(g Guard) error {
-	if err := k.StageGuard(g); err != nil {
-		return err
-	}
-	return k.PinGuard(g)
-}
-
-// DetachGuard takes the guard off its device and frees the slot; a slot without guard is no error. The device must
-// be down, gone or the pod's no more: from here on it speaks for whatever it likes.
-func (k *Kernel) DetachGuard(slot uint32) error {
+// DetachGuard removes the guard from its device and frees the slot. A slot without a guard is no
+// error. The device must be down, deleted or no longer the pod's, since nothing restricts it after
+// the call.
+func (gs *guards) DetachGuard(slot uint32) error {
 	if err := checkSlot(slot); err != nil {
 		return fmt.Errorf("detach guard of slot %d: %w", slot, err)
 	}
-	defer k.guards.lock(slot)()
-	if err := k.detachGuard(slot); err != nil {
+	defer gs.locks.lock(slot)()
+	if err := gs.detachGuard(slot); err != nil {
 		return fmt.Errorf("detach guard of slot %d: %w", slot, err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.settle()
+	gs.tables.mu.Lock()
+	defer gs.tables.mu.Unlock()
+	return gs.tables.settle()
 }
 
-func (k *Kernel) detachGuard(slot uint32) error {
-	if err := k.removeStage(slot); err != nil {
+func (gs *guards) detachGuard(slot uint32) error {
+	if err := gs.stages.remove(slot); err != nil {
 		return err
 	}
-	if err := k.dir.guard(slot).remove(); err != nil {
+	if err := gs.dir.guard(slot).Remove(); err != nil {
 		return err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.putSlot(slot, observerSlot{}); err != nil {
+	gs.tables.mu.Lock()
+	defer gs.tables.mu.Unlock()
+	if err := gs.tables.putSlot(slot, observerSlot{}); err != nil {
 		return err
 	}
-	delete(k.untold, slot)
+	delete(gs.stages.unrecorded, slot)
 	return nil
 }
 
-// GuardAttached reports whether both programs of the slot sit on a living device. It waits for a move of this slot.
-func (k *Kernel) GuardAttached(slot uint32) (bool, error) {
-	defer k.guards.lock(slot)()
-	attached, err := k.dir.guard(slot).attached()
+// GuardAttached reports whether both programs of the slot are attached to an existing device. It
+// waits while PinGuard moves this slot.
+func (gs *guards) GuardAttached(slot uint32) (bool, error) {
+	defer gs.locks.lock(slot)()
+	attached, err := gs.dir.guard(slot).Attached()
 	if err == nil && !attached {
-		attached, err = k.stageEnforces(slot)
+		attached, err = gs.stages.enforces(slot)
 	}
 	if err != nil {
 		return false, fmt.Errorf("check guard of slot %d: %w", slot, err)
@@ -89,17 +102,18 @@ func (k *Kernel) GuardAttached(slot uint32) (bool, error) {
 	return attached, nil
 }
 
-// SweepGuards unpins guards whose device is gone, frees their slots and returns them, also beside an error of others.
-func (k *Kernel) SweepGuards() ([]uint32, error) {
-	slots, err := k.sweepable()
+// SweepGuards unpins guards whose device does not exist any more, frees their slots and returns
+// them. It returns the freed slots also with an error about other slots.
+func (gs *guards) SweepGuards() ([]uint32, error) {
+	slots, err := gs.sweepable()
 	if err != nil {
 		return nil, fmt.Errorf("sweep guards: %w", err)
 	}
-	loaded := sync.OnceValues(k.loadedGuards) // few sweeps have to know
+	loaded := sync.OnceValues(gs.loadedGuards) // few sweeps need it
 	var swept []uint32
 	var errs []error
 	for _, slot := range slots {
-		gone, err := k.sweepGuard(slot, loaded)
+		gone, err := gs.sweepGuard(slot, loaded)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sweep guard of slot %d: %w", slot, err))
 		}
@@ -107,24 +121,24 @@ func (k *Kernel) SweepGuards() ([]uint32, error) {
 			swept = append(swept, slot)
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return swept, errors.Join(append(errs, k.settle())...)
+	gs.tables.mu.Lock()
+	defer gs.tables.mu.Unlock()
+	return swept, errors.Join(append(errs, gs.tables.settle())...)
 }
 
-func (k *Kernel) sweepGuard(slot uint32, loaded func() (map[uint32]bool, error)) (gone bool, err error) {
-	defer k.guards.lock(slot)()
-	pins := k.dir.guard(slot)
-	gone, err = pins.gone()
+func (gs *guards) sweepGuard(slot uint32, loaded func() (map[uint32]bool, error)) (gone bool, err error) {
+	defer gs.locks.lock(slot)()
+	pins := gs.dir.guard(slot)
+	gone, err = pins.Gone()
 	if err != nil || !gone {
 		return false, err
 	}
-	if gone, err = k.stageGone(slot); err != nil || !gone {
+	if gone, err = gs.stages.gone(slot); err != nil || !gone {
 		return false, err
 	}
-	if gone, err = pins.pinned(); err == nil && !gone {
-		// A process has ended in the middle, or a namespace has lost its name only: there may be filters on a device
-		// that lives.
+	if gone, err = pins.Pinned(); err == nil && !gone {
+		// A process may have ended before it pinned links, or the namespace has lost only its name:
+		// the device may still exist and have filters.
 		var present map[uint32]bool
 		present, err = loaded()
 		gone = !present[slot]
@@ -132,27 +146,28 @@ func (k *Kernel) sweepGuard(slot uint32, loaded func() (map[uint32]bool, error))
 	if err != nil || !gone {
 		return false, err
 	}
-	if err := k.detachGuard(slot); err != nil {
+	if err := gs.detachGuard(slot); err != nil {
 		return false, err
 	}
 	return true, nil
 }
 
-// guarded are the slots that guard a device, or did when it was there. It needs mu.
-func (k *Kernel) guarded() ([]uint32, error) {
-	slots, err := k.dir.guards()
+// guarded returns the slots with pins or a stage, whether or not their device still exists. It
+// needs mu.
+func (gs *guards) guarded() ([]uint32, error) {
+	slots, err := gs.dir.guards()
 	if err != nil {
 		return nil, err
 	}
-	return sorted(slices.AppendSeq(slots, maps.Keys(k.staged))), nil
+	return sorted(slices.AppendSeq(slots, maps.Keys(gs.stages.staged))), nil
 }
 
-// sweepable are those, and the slots of which nothing else may tell.
-func (k *Kernel) sweepable() ([]uint32, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	slots, err := k.guarded()
-	return sorted(slices.AppendSeq(slots, maps.Keys(k.untold))), err
+// sweepable returns the guarded and the unrecorded slots.
+func (gs *guards) sweepable() ([]uint32, error) {
+	gs.tables.mu.Lock()
+	defer gs.tables.mu.Unlock()
+	slots, err := gs.guarded()
+	return sorted(slices.AppendSeq(slots, maps.Keys(gs.stages.unrecorded))), err
 }
 
 func sorted(slots []uint32) []uint32 {
@@ -160,29 +175,30 @@ func sorted(slots []uint32) []uint32 {
 	return slices.Compact(slots)
 }
 
-// slotLocks is a lock for each slot. Two slots may share one: it is held for tens of milliseconds at most.
+// slotLocks has a lock for each slot. Two slots may share one, since it is held for tens of
+// milliseconds at most.
 type slotLocks [256]sync.Mutex
 
-// lock returns the function that unlocks.
+// lock locks a slot and returns the function that unlocks it.
 func (l *slotLocks) lock(slot uint32) (unlock func()) {
 	one := &l[slot%uint32(len(l))]
 	one.Lock()
 	return one.Unlock
 }
 
-// guarding tells which directions of the device are guarded by pinned links already, and unpins what was left of a
-// device gone.
-func guarding(pins pinPair, ifindex int, sameNetNS bool) (map[string]bool, error) {
-	gone, err := pins.gone()
+// guarding returns the directions in which pinned links already guard the device. It unpins the
+// links of a device that does not exist any more.
+func guarding(pins attach.Pins, ifindex int, sameNetNS bool) (map[string]bool, error) {
+	gone, err := pins.Gone()
 	if err != nil {
 		return nil, err
 	}
 	if gone {
-		return nil, pins.remove()
+		return nil, pins.Remove()
 	}
 	present := map[string]bool{}
-	for _, d := range directions {
-		on, ok, err := pins.device(d)
+	for _, d := range attach.Directions {
+		on, ok, err := pins.On(d)
 		if err != nil {
 			return nil, err
 		}
@@ -192,10 +208,7 @@ func guarding(pins pinPair, ifindex int, sameNetNS bool) (map[string]bool, error
 		if on != uint32(ifindex) || !sameNetNS {
 			return nil, fmt.Errorf("pinned on ifindex %d: %w", on, ErrPinned)
 		}
-		present[d.name] = true
+		present[d.Name] = true
 	}
 	return present, nil
 }
-
-// isGone tells whether an error of working on a device means that there is nothing to work on any more.
-func isGone(err error) bool { return errors.Is(noDevice(err), ErrNoDevice) }

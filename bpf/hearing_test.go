@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package bpf
@@ -7,8 +9,9 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/agent/claim"
 )
 
 // both has the node reach the segment through a second parent.
@@ -56,7 +59,7 @@ func TestTwoParentsOfANodeOnOneSegmentAreNoEvidenceForEachOther(t *testing.T) {
 	r.Kernel = openKernel(t, r.dir)
 	tell()
 	equal(t, "heard it after a restart", heard(), false)
-	r.node.do(func() error { return r.DetachObserver(second) })
+	r.unobserve(second)
 	tell()
 	equal(t, "heard what is no parent any more", heard(), true)
 }

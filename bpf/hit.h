@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Hits: somebody else speaks for an address that is leased or watched here. */
+/* Hits: a foreign MAC uses an address that is leased or watched here. */
 #ifndef FENCELINE_HIT_H
 #define FENCELINE_HIT_H
 
@@ -23,12 +23,12 @@ static __always_inline void hit_event(const struct lease_key *key,
 	event_send(&e);
 }
 
-/* How many are told of within an interval, beside the first. */
+/* Events for new speakers within one interval, besides the first. */
 #define HIT_NEWS_MAX 8
 
 /*
- * Once per interval, like the others, but somebody else than the last one is
- * news: a proxy that answers first must not hide who answers behind it.
+ * Like event_is_due(), and also true for a new speaker, HIT_NEWS_MAX times per
+ * interval: a proxy that answers first must not hide another host's answer.
  */
 static __always_inline bool hit_is_due(struct state *st, __u64 *last, bool news,
 				       __u64 now, enum where where)
@@ -53,9 +53,9 @@ static __always_inline bool hit_is_due(struct state *st, __u64 *last, bool news,
 }
 
 /*
- * An address that was fenced here has a new holder, and its frames are no news:
- * an agent that defended it would fight the rightful owner. A watched one is
- * never fenced, whatever was claimed for it before.
+ * Frames from the new holder of an address that is fenced here are no hits: the
+ * agent must not defend the address against its rightful holder. A watched
+ * address counts as not fenced, whatever was claimed before.
  */
 static __always_inline void hit_record(const struct lease_key *key,
 				       const struct lease *l,

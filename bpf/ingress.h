@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A claim or ack that comes in: on a parent, or on a VF that nobody watches. */
+/* Claims and acks on ingress of a parent, or of a VF, which has no observer. */
 #ifndef FENCELINE_INGRESS_H
 #define FENCELINE_INGRESS_H
 
 #include "ack.h"
 #include "slot.h"
 
-/* Somebody claims with an older token what is held here: the agent answers. */
+/* A claim older than the lease held here. The agent replies with its own. */
 static __always_inline void ingress_old(const struct claimed *c,
 					const struct lease *l,
 					const struct parent *parent,
@@ -27,8 +27,9 @@ static __always_inline void ingress_old(const struct claimed *c,
 }
 
 /*
- * Cheapest checks first: most claims on a segment are other nodes' and end at
- * the look-up. A VF has no parent to answer from and uses its own MAC.
+ * Cheapest checks first: most claims on a segment concern other nodes and end
+ * at the lookup of the lease. A VF sends the ack from its own MAC, not a
+ * parent's.
  */
 static __always_inline int
 ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
@@ -45,7 +46,7 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 		return PASS;
 	if (parent && parent->flags & PARENT_BRIDGE_PORT)
 		verdict = PASS;
-	if (c.claim.flags & CLAIM_ACK) {
+	if (claim_is_ack(&c.claim)) {
 		ack_receive(&c, parent, where);
 		return verdict;
 	}
@@ -70,9 +71,10 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 		return verdict;
 	hearing_note(&c.macs.from, parent, bpf_ktime_get_boot_ns());
 	/*
-	 * A dead slot spoke for the address once; who was given it since may
-	 * be elsewhere, alive and deaf, and an ack would stand for him. So
-	 * would that of a zombie who held it before the one who is meant.
+	 * The address of a dead slot may have had a later holder elsewhere,
+	 * which is alive and did not hear the claim. An ack from here would
+	 * pass for that holder's. The same holds for every zombie that is not
+	 * the holder named in the claim.
 	 */
 	if (dead || !claim_asks(&c.claim, &l->mac))
 		return verdict;

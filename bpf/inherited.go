@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -8,57 +10,51 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// A process that ends in the middle of something leaves slots in use of which nothing tells the device: filters, or
-// not even these, and no pinned link; and one may be killed whose guard never came, or was swept before. The kernel
-// knows whether they still guard one: what sits on a living device holds its program.
+// A process may end after it has marked a slot as used and before it has pinned links: then the
+// slot has filters at most, and no record of its device. A slot may also be killed before its guard
+// is attached or after it was swept. If no pin and no process records a slot, ask the kernel
+// whether its program is still loaded: an attached program stays loaded.
 
-// inherit lists the slots that a process before has left in use.
-func (k *Kernel) inherit() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for slot := uint32(1); slot < k.maps.Slots.MaxEntries(); slot++ {
-		s, err := k.slot(slot)
+// inherit marks the slots that an earlier process has left in use as unrecorded.
+func (gs *guards) inherit() error {
+	gs.tables.mu.Lock()
+	defer gs.tables.mu.Unlock()
+	for slot := uint32(1); slot < gs.tables.maps.Slots.MaxEntries(); slot++ {
+		s, err := gs.tables.slot(slot)
 		if err != nil {
 			return err
 		}
 		if s.Status != slotFree {
-			k.untold[slot] = true
+			gs.stages.unrecorded[slot] = true
 		}
 	}
 	return nil
 }
 
-// findStage is the stage that a process before has left, with programs if links are missing.
-func (k *Kernel) findStage(g Guard, record observerSlot) (stagedGuard, error) {
-	dev, err := openDevice(g.NetNS, g.Interface)
+// findStage returns the stage that an earlier process has left, with programs if links are missing.
+func (gs *guards) findStage(g Guard, record observerSlot) (stagedGuard, error) {
+	dev, err := attach.OpenDevice(g.NetNS, g.Interface)
 	if err != nil {
 		return stagedGuard{}, err
 	}
-	defer dev.close()
-	if dev.netns != record.Netns {
-		return stagedGuard{}, fmt.Errorf("%w: %s is another namespace by now", ErrNoDevice, g.NetNS)
+	defer dev.Close()
+	if dev.NetNS != record.Netns {
+		return stagedGuard{}, fmt.Errorf("%w: %s is not the guard's network namespace any more", ErrNoDevice, g.NetNS)
 	}
-	s := stagedGuard{Guard: g, netns: dev.netns, index: dev.index}
-	attached, err := k.dir.guard(g.Slot).attached()
-	if err == nil && !attached && !k.noTCX.Load() {
-		s.programs, err = k.loadGuardPair(g.Slot, record)
+	s := stagedGuard{Guard: g, netns: dev.NetNS, index: dev.Index}
+	attached, err := gs.dir.guard(g.Slot).Attached()
+	if err == nil && !attached && !gs.noTCX.Load() {
+		s.programs, err = gs.loadGuardPair(g.Slot, record)
 	}
 	return s, err
 }
 
-// takeUp knows a guard from now on that a process before has staged, where it stays staged: its filters go with its slot.
-func (k *Kernel) takeUp(s stagedGuard) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if _, known := k.staged[s.Slot]; !known {
-		s.programs = nil // the kernel has them
-		k.staged[s.Slot] = s
-	}
-}
-
-// The names of programs in the kernel, of 15 bytes at most: of a guard's both, with the slot, and of an observer's.
+// The names of programs in the kernel, at most 15 bytes. Both programs of a guard have the same
+// name, with the slot.
 const (
 	guardPrefix  = "guard_"
 	observerName = "observer"
@@ -66,9 +62,9 @@ const (
 
 func guardName(slot uint32) string { return guardPrefix + strconv.FormatUint(uint64(slot), 10) }
 
-// loadedGuards are the slots whose programs the kernel holds, whoever has loaded them.
-func (k *Kernel) loadedGuards() (map[uint32]bool, error) {
-	shared, err := k.sharedIDs()
+// loadedGuards returns the slots whose programs are loaded, by this process or another.
+func (gs *guards) loadedGuards() (map[uint32]bool, error) {
+	shared, err := gs.sharedIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +87,11 @@ func (k *Kernel) loadedGuards() (map[uint32]bool, error) {
 	}
 }
 
-// sharedIDs are the numbers of the maps that all programs share. After a change of their layout older programs
-// still share those that have kept it.
-func (k *Kernel) sharedIDs() (map[ebpf.MapID]bool, error) {
+// sharedIDs returns the IDs of the maps that all programs share. After a change of layouts, older
+// programs still share the unchanged maps.
+func (gs *guards) sharedIDs() (map[ebpf.MapID]bool, error) {
 	ids := map[ebpf.MapID]bool{}
-	for name, m := range k.maps.shared() {
+	for name, m := range gs.tables.maps.shared() {
 		info, err := m.Info()
 		if err != nil {
 			return nil, fmt.Errorf("query map %s: %w", name, err)
@@ -107,7 +103,8 @@ func (k *Kernel) sharedIDs() (map[ebpf.MapID]bool, error) {
 	return ids, nil
 }
 
-// guardOf tells whose guard a program is, if it is one and uses our maps. A program that has gone is nobody's.
+// guardOf returns the slot of a guard's program; ours is false for other programs, for guards that
+// do not use our maps, and for a program that is no longer loaded.
 func guardOf(id ebpf.ProgramID, shared map[ebpf.MapID]bool) (slot uint32, ours bool, err error) {
 	program, err := ebpf.NewProgramFromID(id)
 	if errors.Is(err, os.ErrNotExist) {
@@ -127,7 +124,7 @@ func guardOf(id ebpf.ProgramID, shared map[ebpf.MapID]bool) (slot uint32, ours b
 	}
 	n, err := strconv.ParseUint(number, 10, 32)
 	if err != nil {
-		return 0, false, nil // somebody else's
+		return 0, false, nil // not a guard of ours
 	}
 	used, _ := info.MapIDs()
 	for _, m := range used {

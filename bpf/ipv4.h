@@ -7,10 +7,7 @@
 
 #define IPV4_SOURCE 12
 
-/*
- * The two addresses end the fixed header, so that reading the last byte proves
- * it whole.
- */
+/* The end of the fixed header: a successful read proves the header complete. */
 struct ipv4_addrs {
 	__be32 source, target;
 };
@@ -21,7 +18,7 @@ ipv4_read(struct __sk_buff *skb, const struct frame *f, struct ipv4_addrs *ip)
 	return frame_payload(skb, f, IPV4_SOURCE, ip, sizeof(*ip));
 }
 
-/* The speaker's MAC is for the caller to add, where it matters. */
+/* Does not set s->mac. */
 static __always_inline enum clarity
 ipv4_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
 {

@@ -10,7 +10,7 @@
 #define IPV6_NEXT   6
 #define IPV6_TARGET 24
 
-/* RFC 4861, 7.1: a router would have lowered it. */
+/* RFC 4861, 7.1: proves that no router forwarded the packet. */
 #define ND_HOP_LIMIT 255
 
 struct ipv6 {
@@ -18,7 +18,7 @@ struct ipv6 {
 	struct addr source;
 } __attribute__((packed, aligned(2)));
 
-/* Whether the packet may be more than data; true for a truncated one. */
+/* Reports whether the packet may contain ND; true for a truncated packet. */
 static __always_inline bool ipv6_may_be_nd(struct __sk_buff *skb,
 					   const struct frame *f)
 {
@@ -37,9 +37,9 @@ static __always_inline bool ipv6_read(struct __sk_buff *skb,
 }
 
 /*
- * The speaker's MAC is for the caller to add, unless the ND in it names one. ND
- * that came over a router is data to who hears it: anybody can send that.
- * What is said here is judged whether or not others would listen.
+ * Sets s->mac only if the packet is ND with a target link-layer address. heard:
+ * the packet was received. Received ND with another hop limit counts as data,
+ * because hosts ignore it. Sent ND is parsed with any hop limit.
  */
 static __always_inline enum clarity ipv6_parse(struct __sk_buff *skb,
 					       const struct frame *f,

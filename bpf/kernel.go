@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -10,45 +12,45 @@ import (
 
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf/mapset"
 )
 
-// ProbeMark is the SO_MARK of this node's own probes: the observer sends them back to the parent's own children,
-// which would not hear them otherwise, and counts them as nobody's. Keep in sync with probe.h.
+// ProbeMark is the SO_MARK of this node's own probes. The observer reflects them to the parent's
+// own children, which would not receive them otherwise, and does not record them as sightings. Keep
+// in sync with probe.h.
 const ProbeMark uint32 = 0x464c5031
 
-// Options say where the kernel's part lives.
+// Options of Open.
 type Options struct {
-	// Dir holds the pins. It is created when missing and must be on a bpffs, which must outlive the process.
+	// Dir holds the pins. Open creates it if it is missing. It must be on a bpffs that outlives the
+	// process.
 	Dir string
-	// NoTCX leaves guards and observers on a clsact qdisc, as on kernels before 6.6, which have no tcx.
+	// NoTCX keeps guards and observers in filters of a clsact qdisc, as on kernels before 6.6,
+	// which have no tcx.
 	NoTCX bool
 }
 
-// Kernel is the open set of maps and attached programs of this node. Its methods may be called concurrently, but
-// only one process at a time may have a directory open: the kernel orders frames, not agents.
+// Kernel is the open set of maps and attached programs of this node. Its methods may be called
+// concurrently. Only one process at a time may have a directory open.
 type Kernel struct {
-	dir  pinDir
-	maps *observerMaps
-	code *code
+	dir   pinDir
+	code  *code
+	noTCX atomic.Bool
 
 	reading sync.Mutex // the ring buffer has one reader
-	// guards order what is done to the guard of one slot, which may wait for the kernel. They are taken before mu.
-	guards slotLocks
-	noTCX  atomic.Bool
 
-	mu     sync.Mutex // writes to maps of user space, to the pins of observers, and what follows
-	staged map[uint32]stagedGuard
-	stock  map[uint32]preparedGuard
-	// untold are the slots that were in use before this process, were killed, or have lost their stage, until they are
-	// detached: it may be that nothing else tells of them.
-	untold map[uint32]bool
-	closed bool
+	*tables
+	*guards
+	*observers
 }
 
-// Open creates the maps, or takes up the pins of a process before: then it also puts this version's programs into
-// every living link, without a frame unguarded, and carries the maps over where their layout has changed.
+// Open creates the maps, or opens the pins of an earlier process. In that case it also replaces the
+// programs of every attached link by this version's, with no frame unguarded in between, and
+// carries entries over to maps whose layout has changed.
 //
-// It returns ErrNotBPFFS when the directory would not keep a pin, ErrSchema when a map cannot be carried over.
+// It returns ErrNotBPFFS if the directory is not on a bpffs, ErrSchema if the entries of a map
+// cannot be carried over.
 func Open(o Options) (*Kernel, error) {
 	c, err := loadCode()
 	if err != nil {
@@ -72,32 +74,29 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("lift the memlock limit: %w", err)
 	}
-	k := &Kernel{
-		dir: pinDir(o.Dir), code: c,
-		staged: map[uint32]stagedGuard{}, stock: map[uint32]preparedGuard{}, untold: map[uint32]bool{},
-	}
+	k := assemble(pinDir(o.Dir), c)
 	k.noTCX.Store(o.NoTCX)
-	set, err := openMaps(k.dir, c.maps())
+	set, err := mapset.Open(k.dir.maps(), c.maps())
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			set.close()
+			set.Close()
 		}
 	}()
-	if err := set.carry(); err != nil {
+	if err := set.Carry(forgotten); err != nil {
 		return nil, err
 	}
-	k.maps = set.typed()
+	k.maps = typed(set.Current)
 	if err := k.inherit(); err != nil {
 		return nil, err
 	}
 	if err := k.reload(); err != nil {
 		return nil, err
 	}
-	// The old programs have raised the old maxima until this moment.
-	if err := set.finish(k); err != nil {
+	// The old programs have raised the old maxima until now.
+	if err := k.finish(set); err != nil {
 		return nil, err
 	}
 	if err := k.tellMACs(); err != nil {
@@ -106,7 +105,20 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 	return k, nil
 }
 
-// Close closes the file descriptors. Pins and enforcement stay.
+func assemble(dir pinDir, c *code) *Kernel {
+	k := &Kernel{dir: dir, code: c}
+	k.tables = &tables{}
+	k.guards = &guards{
+		dir: dir, code: c, noTCX: &k.noTCX, tables: k.tables,
+		stages: &stages{tables: k.tables, staged: map[uint32]stagedGuard{}, unrecorded: map[uint32]bool{}},
+		stock:  map[uint32]preparedGuard{},
+	}
+	k.observers = &observers{dir: dir, code: c, noTCX: &k.noTCX, tables: k.tables}
+	k.tables.guardedSlots = k.guards.guarded
+	return k
+}
+
+// Close closes all file descriptors. Pins stay and programs go on enforcing.
 func (k *Kernel) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -114,22 +126,23 @@ func (k *Kernel) Close() error {
 	return k.maps.Close()
 }
 
-// closePrograms forgets what was loaded ahead or is staged. Filters keep their programs.
-func (k *Kernel) closePrograms() {
-	for slot, p := range k.stock {
-		p.programs.close()
-		delete(k.stock, slot)
+// closePrograms closes the programs that were loaded ahead or are staged. Filters hold their
+// programs. It needs mu.
+func (gs *guards) closePrograms() {
+	for slot, p := range gs.stock {
+		p.programs.Close()
+		delete(gs.stock, slot)
 	}
-	for slot, s := range k.staged {
-		s.programs.close()
-		delete(k.staged, slot)
+	for slot, s := range gs.stages.staged {
+		s.programs.Close()
+		delete(gs.stages.staged, slot)
 	}
-	k.closed = true
+	gs.closed = true
 }
 
-// Remove detaches every guard and observer, forgets all leases, and closes k: for uninstalling.
+// Remove detaches every guard and observer, removes all maps and closes k, for an uninstall.
 func (k *Kernel) Remove() error {
-	staged := k.removeStages()
+	staged := k.stages.removeAll()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	errs := []error{staged, k.removePins(), k.maps.Close()}
@@ -155,7 +168,7 @@ func (k *Kernel) removePins() error {
 		}
 	}
 	for _, pins := range pairs {
-		if err := pins.remove(); err != nil {
+		if err := pins.Remove(); err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What every other header builds on: the kernel's types and BPF helpers. */
+/* The kernel's types and BPF helpers, for all other headers. */
 #ifndef FENCELINE_KERNEL_H
 #define FENCELINE_KERNEL_H
 
@@ -16,7 +16,7 @@ enum {
 
 /*
  * Verdicts: TCX_NEXT and TCX_DROP, the same numbers as TC_ACT_UNSPEC and
- * TC_ACT_SHOT. PASS lets the programs behind ours see the frame as well.
+ * TC_ACT_SHOT. After PASS the later programs of the chain see the frame too.
  */
 enum verdict {
 	PASS = -1,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package bpf
@@ -9,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/fenceline/fenceline/bpf/mapset"
 )
 
 func TestOpenWantsABPFFS(t *testing.T) {
@@ -51,7 +55,7 @@ func TestSlotsOutOfRangeAreRefused(t *testing.T) {
 		for name, err := range map[string]error{
 			"kill":   k.KillSlot(slot),
 			"detach": k.DetachGuard(slot),
-			"attach": k.AttachGuard(Guard{Slot: slot, Interface: "lo"}),
+			"attach": attachGuard(k, Guard{Slot: slot, Interface: "lo"}),
 		} {
 			if !errors.Is(err, ErrSlot) {
 				t.Errorf("%s slot %d: got %v, want %v", name, slot, err, ErrSlot)
@@ -86,9 +90,9 @@ func TestMapsOfAnotherVersionAreCarriedOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := bpffs(t)
-			set, err := openMaps(pinDir(dir), older(t, change).maps())
+			set, err := mapset.Open(pinDir(dir).maps(), older(t, change).maps())
 			must(t, err)
-			before := set.typed()
+			before := typed(set.Current)
 			pad := func(b []byte, m *ebpf.Map) []byte { return append(b, make([]byte, int(m.ValueSize())-len(b))...) }
 			put := func(m *ebpf.Map, key, value any) {
 				t.Helper()
@@ -98,7 +102,7 @@ func TestMapsOfAnotherVersionAreCarriedOver(t *testing.T) {
 			put(before.Leases, key(addr4).layout(), Lease{Token: 100, Network: network, Slot: 1, MAC: podMAC}.layout())
 			put(before.States, key(addr4).layout(), observerState{Max: 200, Acked: 50})
 			put(before.Slots, uint32(3), observerSlot{Status: slotDead, Segment: 9})
-			set.close()
+			set.Close()
 
 			k := openKernel(t, dir)
 			fenced, err := k.Fenced(key(addr4))
@@ -119,7 +123,7 @@ func TestMapsOfAnotherVersionAreCarriedOver(t *testing.T) {
 }
 
 // upgrading stands between the two halves of an upgrade: the new maps are filled, the old programs still at work.
-func upgrading(t *testing.T, dir string) *mapSet {
+func upgrading(t *testing.T, dir string) *mapset.Set {
 	t.Helper()
 	before, err := open(Options{Dir: dir}, older(t, func(maps map[string]*ebpf.MapSpec) {
 		maps[observerMapStates].MaxEntries = 64
@@ -129,10 +133,10 @@ func upgrading(t *testing.T, dir string) *mapSet {
 	must(t, before.Close())
 	c, err := loadCode()
 	must(t, err)
-	set, err := openMaps(pinDir(dir), c.maps())
+	set, err := mapset.Open(pinDir(dir).maps(), c.maps())
 	must(t, err)
-	must(t, set.carry())
-	must(t, set.old[observerMapStates].Put(key(addr4).layout(), observerState{Max: 300})) // the kernel's doing
+	must(t, set.Carry(forgotten))
+	must(t, set.Old[observerMapStates].Put(key(addr4).layout(), observerState{Max: 300})) // the kernel's doing
 	return set
 }
 
@@ -141,8 +145,9 @@ func TestAFenceDuringAnUpgradeIsNotLost(t *testing.T) {
 	set := upgrading(t, dir)
 	c, err := loadCode()
 	must(t, err)
-	k := &Kernel{dir: pinDir(dir), code: c, maps: set.typed()}
-	must(t, set.finish(k))
+	k := assemble(pinDir(dir), c)
+	k.maps = typed(set.Current)
+	must(t, k.finish(set))
 	t.Cleanup(func() { must(t, k.Remove()) })
 	fenced, err := k.Fenced(key(addr4))
 	must(t, err)
@@ -151,7 +156,7 @@ func TestAFenceDuringAnUpgradeIsNotLost(t *testing.T) {
 
 func TestAnUpgradeCutShortIsTakenUpAgain(t *testing.T) {
 	dir := bpffs(t)
-	upgrading(t, dir).close()
+	upgrading(t, dir).Close()
 	k := openKernel(t, dir)
 	fenced, err := k.Fenced(key(addr4))
 	must(t, err)

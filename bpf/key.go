@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -11,7 +13,8 @@ import (
 // ClaimKey is the SipHash key that authenticates claims and acks.
 type ClaimKey [16]byte
 
-// Indexes into the keys map: acks use the key that their claim fits, so the order only decides what is tried first.
+// Indexes into the keys map. An ack uses the key of its claim, so the order only decides which key
+// is tried first.
 const (
 	keyCurrent  uint32 = 0
 	keyPrevious uint32 = 1
@@ -27,35 +30,36 @@ func (k *ClaimKey) layout() (l observerClaimKey) {
 	return l
 }
 
-// SetKeys sets the keys that claims may be signed with; nil is none. Previous comes first, so that a rotation,
-// which makes the current key the previous one, leaves no moment without it.
-func (k *Kernel) SetKeys(current, previous *ClaimKey) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.maps.Keys.Put(keyPrevious, previous.layout()); err != nil {
+// SetKeys sets the keys that authenticate claims; nil means no key. It writes previous first: a
+// rotation makes the current key the previous one, and that key must stay valid throughout.
+func (t *tables) SetKeys(current, previous *ClaimKey) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.maps.Keys.Put(keyPrevious, previous.layout()); err != nil {
 		return fmt.Errorf("set previous claim key: %w", err)
 	}
-	if err := k.maps.Keys.Put(keyCurrent, current.layout()); err != nil {
+	if err := t.maps.Keys.Put(keyCurrent, current.layout()); err != nil {
 		return fmt.Errorf("set current claim key: %w", err)
 	}
 	return nil
 }
 
-// SetNetworks sets the networks of this cluster. Claims of others pass untouched.
-func (k *Kernel) SetNetworks(networks []uint64) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// SetNetworks sets the networks of this cluster. The programs pass claims of other networks
+// unchanged.
+func (t *tables) SetNetworks(networks []uint64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	wanted := map[uint64]bool{}
 	for _, n := range networks {
 		wanted[n] = true
-		if err := k.maps.Networks.Put(n, uint8(1)); err != nil {
+		if err := t.maps.Networks.Put(n, uint8(1)); err != nil {
 			return fmt.Errorf("add network %016x: %w", n, err)
 		}
 	}
 	var stale []uint64
 	var n uint64
 	var unused uint8
-	it := k.maps.Networks.Iterate()
+	it := t.maps.Networks.Iterate()
 	for it.Next(&n, &unused) {
 		if !wanted[n] {
 			stale = append(stale, n)
@@ -65,7 +69,7 @@ func (k *Kernel) SetNetworks(networks []uint64) error {
 		return fmt.Errorf("list networks: %w", err)
 	}
 	for _, n := range stale {
-		if err := k.maps.Networks.Delete(n); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := t.maps.Networks.Delete(n); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("remove network %016x: %w", n, err)
 		}
 	}

@@ -1,11 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import "fmt"
 
-// Kind is the sort of frame by which somebody spoke for an address.
+// Kind is the kind of frame that used an address.
 type Kind uint16
 
-// Kinds of frames. KindARPProbe and KindDAD are tentative: the sender asks whether the address is in use.
+// Kinds of frames. KindARPProbe and KindDAD are tentative: the sender asks whether the address is
+// in use.
 const (
 	KindARP      Kind = 1 // ARP request, reply or announcement whose sender is the address (RFC 826, RFC 5227)
 	KindARPProbe Kind = 2 // ARP probe: sender 0.0.0.0, target the address (RFC 5227 section 2.1.1)
@@ -15,7 +18,7 @@ const (
 	KindIP       Kind = 6 // IP packet sent from the address
 )
 
-// Tentative reports whether a frame of this kind only asks for the address.
+// Tentative reports whether a frame of this kind only probes the address.
 func (k Kind) Tentative() bool { return k == KindARPProbe || k == KindDAD }
 
 func (k Kind) String() string {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -7,7 +9,8 @@ import (
 	"time"
 )
 
-// Conversions between the kernel's layout and Go's. Addresses and MACs are bytes in wire order on both sides.
+// Conversions between the kernel's layout and Go's. Addresses and MACs are bytes in wire order on
+// both sides.
 
 func (k Key) layout() observerLeaseKey {
 	l := observerLeaseKey{Segment: k.Segment}
@@ -26,7 +29,7 @@ func (l observerLeaseKey) key() Key {
 	return Key{Segment: l.Segment, Addr: netip.AddrFrom16(addr).Unmap()}
 }
 
-// macLayout takes 6 bytes, or none for no MAC.
+// macLayout converts a MAC of 6 bytes, or an empty one to the zero MAC.
 func macLayout(mac net.HardwareAddr) (part [3]uint16) {
 	var b [6]byte
 	copy(b[:], mac)
@@ -36,7 +39,7 @@ func macLayout(mac net.HardwareAddr) (part [3]uint16) {
 	return part
 }
 
-// macOf is nil for the zero MAC.
+// macOf returns nil for the zero MAC.
 func macOf(part [3]uint16) net.HardwareAddr {
 	if part == ([3]uint16{}) {
 		return nil
@@ -48,7 +51,7 @@ func macOf(part [3]uint16) net.HardwareAddr {
 	return mac
 }
 
-// speaker undoes speaker.h; the MAC is nil when nobody spoke.
+// speaker splits the word of speaker.h. The MAC is nil if there was no speaker.
 func speaker(whole uint64) (net.HardwareAddr, Kind) {
 	if whole == 0 {
 		return nil, 0

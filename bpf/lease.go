@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -9,7 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Key names a lease in the kernel: an address on one segment. Equal addresses on unconnected parents are apart.
+// Key identifies a lease in the kernel: an address on one segment. The same address on an
+// unconnected parent is another key.
 type Key struct {
 	// Segment is the ifindex of the parent.
 	Segment uint32
@@ -19,24 +22,27 @@ type Key struct {
 
 func (k Key) String() string { return fmt.Sprintf("%s on segment %d", k.Addr, k.Segment) }
 
-// Lease is what the kernel has to know of a lease: who may speak for its address, and since which token.
+// Lease is the kernel's part of a lease: the slot that may use the address, and the token.
 type Lease struct {
 	// Token is the fencing token. Claims with a greater one fence the address.
 	Token uint64
-	// Network is the cluster-wide network the address belongs to; claims of another network do not concern it.
+	// Network is the number of the address's network. Claims of other networks do not concern the
+	// lease.
 	Network uint64
-	// Slot is the guard that may speak for the address; 0 means watched, not held here.
+	// Slot is the slot of the holder's guard; 0 means watched, not held here.
 	Slot uint32
-	// MAC is the holder's, 6 bytes; empty for a watched address, so that every speaker is a hit.
+	// MAC is the holder's, 6 bytes. It is empty for a watched address, so that every speaker is a
+	// hit.
 	MAC net.HardwareAddr
-	// Flags refine the checks.
+	// Flags change the checks.
 	Flags LeaseFlags
 }
 
-// LeaseFlags refine how the kernel treats a lease.
+// LeaseFlags change how the kernel treats a lease.
 type LeaseFlags uint32
 
-// FlagSharedMAC says that old and new holder share one MAC, so a MAC tells nobody apart. Keep in sync with lease.h.
+// FlagSharedMAC marks a lease whose old and new holder have the same MAC. The MAC then identifies
+// neither of them. Keep in sync with lease.h.
 const FlagSharedMAC LeaseFlags = 1 << 0
 
 func (l Lease) held() bool { return l.Slot != 0 }
@@ -46,13 +52,15 @@ func (l Lease) check() error {
 		return fmt.Errorf("slot %d: %w", l.Slot, ErrSlot)
 	}
 	if n := len(l.MAC); n != 6 && (l.held() || n != 0) {
-		return fmt.Errorf("MAC %s of %d bytes", l.MAC, n)
+		return fmt.Errorf("MAC %q has %d bytes, need 6", l.MAC, n)
 	}
 	return nil
 }
 
-// succeeds is R9's share in user space: only a newer token replaces a lease, and a watch never replaces a holder,
-// whose fence would go with it. The same token may be installed again, after a restart or when Warm becomes Bound.
+// succeeds returns an error if l may not replace the present lease. It is the part of R9 in user
+// space: no older token replaces a lease, and a watch never replaces a holder, since that would end
+// its fence. The same token may be installed again, after a restart or when a Warm lease becomes
+// Bound.
 func (l Lease) succeeds(present Lease) error {
 	if !l.held() && present.held() {
 		return fmt.Errorf("slot %d: %w", present.Slot, ErrHeld)
@@ -63,27 +71,27 @@ func (l Lease) succeeds(present Lease) error {
 	return nil
 }
 
-// InstallLease makes a lease known to the kernel, in place of an older one. Its state is created first and never
-// reset, so a claim heard before keeps the address fenced unless l is newer.
+// InstallLease writes a lease into the kernel's map and replaces an older one. It creates the state
+// first and never resets it: an earlier claim keeps the address fenced unless l is newer.
 //
-// It returns ErrOlderToken or ErrHeld, and changes nothing, when l may not replace the present lease.
-func (k *Kernel) InstallLease(key Key, l Lease) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.installLease(key, l); err != nil {
+// If l may not replace the present lease, it returns ErrOlderToken or ErrHeld and changes nothing.
+func (t *tables) InstallLease(key Key, l Lease) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.installLease(key, l); err != nil {
 		return fmt.Errorf("install lease of %s: %w", key, err)
 	}
 	return nil
 }
 
-func (k *Kernel) installLease(key Key, l Lease) error {
+func (t *tables) installLease(key Key, l Lease) error {
 	if !key.Addr.IsValid() || key.Addr.Zone() != "" {
-		return fmt.Errorf("address %q is not one that can be leased", key.Addr)
+		return fmt.Errorf("address %q cannot be leased: invalid or with a zone", key.Addr)
 	}
 	if err := l.check(); err != nil {
 		return err
 	}
-	present, ok, err := k.Lease(key)
+	present, ok, err := t.Lease(key)
 	if err != nil {
 		return err
 	}
@@ -92,64 +100,65 @@ func (k *Kernel) installLease(key Key, l Lease) error {
 			return err
 		}
 	}
-	if err := k.createState(key); err != nil {
+	if err := t.createState(key); err != nil {
 		return err
 	}
-	if err := k.openGateIfClaimed(key, l); err != nil {
+	if err := t.openGateIfClaimed(key, l); err != nil {
 		return err
 	}
-	if err := k.maps.Leases.Put(key.layout(), l.layout()); err != nil {
+	if err := t.maps.Leases.Put(key.layout(), l.layout()); err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}
-	return k.settle()
+	return t.settle()
 }
 
-// RemoveWatch ends a watch. An address that is leased by now, or not watched, stays as it is.
-func (k *Kernel) RemoveWatch(key Key) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	present, ok, err := k.Lease(key)
+// RemoveWatch removes a watch. It does nothing if the address is held or not watched.
+func (t *tables) RemoveWatch(key Key) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	present, ok, err := t.Lease(key)
 	if err != nil || !ok || present.Slot != 0 {
 		return err
 	}
-	return k.removeLease(key)
+	return t.removeLease(key)
 }
 
-// RemoveLease forgets a lease or a watch; one that is not there is no error. The state goes with it unless a claim
-// was heard: that memory keeps a stale lease from coming back unfenced.
-func (k *Kernel) RemoveLease(key Key) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.removeLease(key)
+// RemoveLease removes a lease or a watch. A missing one is no error. It removes the state too,
+// unless the kernel has heard a claim: the remembered claim fences a stale lease that is installed
+// again.
+func (t *tables) RemoveLease(key Key) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.removeLease(key)
 }
 
-func (k *Kernel) removeLease(key Key) error {
-	err := k.maps.Leases.Delete(key.layout())
+func (t *tables) removeLease(key Key) error {
+	err := t.maps.Leases.Delete(key.layout())
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove lease of %s: %w", key, err)
 	}
-	if err := k.forgetState(key); err != nil {
+	if err := t.forgetState(key); err != nil {
 		return fmt.Errorf("remove state of %s: %w", key, err)
 	}
-	return k.settle()
+	return t.settle()
 }
 
-// Lease returns the installed lease, and whether there is one.
-func (k *Kernel) Lease(key Key) (Lease, bool, error) {
+// Lease returns the installed lease or watch; ok is false if there is none.
+func (t *tables) Lease(key Key) (Lease, bool, error) {
 	var l observerLease
-	ok, err := lookup(k.maps.Leases, key.layout(), &l)
+	ok, err := lookup(t.maps.Leases, key.layout(), &l)
 	if err != nil {
 		return Lease{}, false, fmt.Errorf("read lease of %s: %w", key, err)
 	}
 	return l.lease(), ok, nil
 }
 
-// Leases returns all installed leases and watches. What changes meanwhile may be missing.
-func (k *Kernel) Leases() (map[Key]Lease, error) {
+// Leases returns all installed leases and watches. Concurrent changes may be missing.
+func (t *tables) Leases() (map[Key]Lease, error) {
 	leases := map[Key]Lease{}
 	var key observerLeaseKey
 	var l observerLease
-	it := k.maps.Leases.Iterate()
+	it := t.maps.Leases.Iterate()
 	for it.Next(&key, &l) {
 		leases[key.key()] = l.lease()
 	}
@@ -159,7 +168,7 @@ func (k *Kernel) Leases() (map[Key]Lease, error) {
 	return leases, nil
 }
 
-// lookup reads one entry; ok is false when there is none.
+// lookup reads one entry; ok is false if there is none.
 func lookup(m *ebpf.Map, key, value any) (ok bool, err error) {
 	err = m.Lookup(key, value)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Leases: who may speak for an address. Written by user space only. */
+/* Leases: which slot may use an address. Written by user space only. */
 #ifndef FENCELINE_LEASE_H
 #define FENCELINE_LEASE_H
 
@@ -19,13 +19,13 @@ struct lease_key {
 struct lease {
 	__u64 token;
 	__u64 network;
-	__u32 slot; /* who may speak for it; 0: watched, not held here */
+	__u32 slot; /* the holder; 0: watched, not held here */
 	__u32 flags;
-	struct mac mac; /* the holder's; zero when watched */
+	struct mac mac; /* the holder's; zero if watched */
 	__u16 pad;
 };
 
-/* Old and new holder have one MAC: it tells nobody apart. */
+/* Old and new holder have the same MAC, so it does not identify either. */
 #define LEASE_SHARED_MAC (1 << 0)
 
 struct {
@@ -50,7 +50,7 @@ static __always_inline bool lease_is_held(const struct lease *l)
 	return l->slot;
 }
 
-/* Whether the MAC is one that no holder of this lease uses. */
+/* Reports whether the MAC is not the holder's. */
 static __always_inline bool lease_is_foreign(const struct lease *l,
 					     const struct mac *mac)
 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel && !notcx
 
 package bpf
@@ -10,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
 // What follows needs tcx, so kernels from 6.6 on.
@@ -18,13 +22,13 @@ import (
 func (r *rig) programs() map[string]ebpf.ProgramID {
 	r.t.Helper()
 	ids := map[string]ebpf.ProgramID{}
-	for _, d := range directions {
-		l, err := link.LoadPinnedLink(r.Kernel.dir.guard(1).path(d), nil)
+	for _, d := range attach.Directions {
+		l, err := link.LoadPinnedLink(r.Kernel.dir.guard(1).Path(d), nil)
 		must(r.t, err)
 		info, err := l.Info()
 		must(r.t, err)
 		must(r.t, l.Close())
-		ids[d.name] = info.Program
+		ids[d.Name] = info.Program
 	}
 	return ids
 }
@@ -34,11 +38,11 @@ func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
 	before := r.programs()
 	g := r.guard()
 	g.SourceGuard = true
-	must(t, r.AttachGuard(g))
+	must(t, attachGuard(r.Kernel, g))
 	after := r.programs()
-	for _, d := range directions {
-		if before[d.name] == after[d.name] {
-			t.Errorf("%s program was not replaced", d.name)
+	for _, d := range attach.Directions {
+		if before[d.Name] == after[d.Name] {
+			t.Errorf("%s program was not replaced", d.Name)
 		}
 	}
 	s, err := r.slot(1)
@@ -48,9 +52,9 @@ func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
 
 func TestATornPairIsCompleted(t *testing.T) {
 	r := newRig(t)
-	must(t, os.Remove(r.Kernel.dir.guard(1).path(directions[1])))
+	must(t, os.Remove(r.Kernel.dir.guard(1).Path(attach.Directions[1])))
 	equal(t, "attached", r.attached(), false)
-	must(t, r.AttachGuard(r.guard()))
+	must(t, attachGuard(r.Kernel, r.guard()))
 	equal(t, "attached", r.attached(), true)
 }
 
@@ -60,7 +64,7 @@ func TestReopeningLeavesNoGap(t *testing.T) {
 	s := r.ext.socket("p0", allProtocols)
 	r.claim(s, 200)
 	s.expect("ack", protocol(etherClaim))
-	r.node.do(func() error { return r.DetachObserver(r.parent) }) // the guard alone
+	r.unobserve(r.parent) // the guard alone
 	before := r.programs()
 	must(t, r.Close())
 
@@ -115,7 +119,7 @@ func TestAnUpgradeKeepsFencesAndDeadSlotsWithProgramsAttached(t *testing.T) {
 	r.key = Key{Segment: uint32(r.parent), Addr: addr4}
 	r.observe()
 	r.pod = node.pod("p0", "pod")
-	must(t, r.AttachGuard(r.guard()))
+	must(t, attachGuard(r.Kernel, r.guard()))
 	must(t, r.InstallLease(r.key, r.lease(100)))
 	s := ext.socket("p0", allProtocols)
 	r.claim(s, 200)
@@ -178,7 +182,7 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 	s.expect("ack", protocol(etherClaim))
 
 	for range 2 {
-		r.node.do(func() error { return r.DetachObserver(r.parent) })
+		r.unobserve(r.parent)
 	}
 	r.node.do(func() error {
 		all, err := r.ObserversAttached()

@@ -15,7 +15,7 @@
 
 #define FRAGMENT_OFFSET bpf_htons(0xfff8)
 
-/* RFC 8504, 5.3 lets hosts limit what they accept; nobody sends eight. */
+/* RFC 8504, 5.3 lets hosts limit the chain. No real packet has eight. */
 #define EXTENSIONS_MAX	     8
 
 #define ND_FIRST	     133 /* router solicitation */
@@ -47,7 +47,7 @@ static __always_inline bool nd_is_type(__u8 type)
 	return type >= ND_FIRST && type <= ND_LAST;
 }
 
-/* Next headers that may stand before neighbour discovery. */
+/* Next headers that may precede ND. */
 static __always_inline bool nd_may_follow(__u8 next)
 {
 	return next == NEXT_ICMPV6 || next == NEXT_HOP || next == NEXT_DEST ||
@@ -55,7 +55,7 @@ static __always_inline bool nd_may_follow(__u8 next)
 	       next == NEXT_AUTH;
 }
 
-/* Turns the speech of a packet into that of the NS or NA at off. */
+/* Updates the speech of the packet by the NS or NA at off. */
 static __always_inline enum clarity nd_read(struct __sk_buff *skb, __u32 off,
 					    struct speech *s)
 {
@@ -84,8 +84,8 @@ static __always_inline enum clarity nd_read(struct __sk_buff *skb, __u32 off,
 }
 
 /*
- * Walks the header chain from off to neighbour discovery. Anything a host would
- * accept and we cannot follow is UNCLEAR; plain data stays CLEAR.
+ * Follows the header chain from off to ND. A chain that a host would accept and
+ * this walk cannot follow is UNCLEAR. Other packets stay CLEAR.
  */
 static __noinline enum clarity nd_parse(struct __sk_buff *skb, __u32 off,
 					__u8 next, struct speech *s)
@@ -100,15 +100,15 @@ static __noinline enum clarity nd_parse(struct __sk_buff *skb, __u32 off,
 		if (bpf_skb_load_bytes(skb, off, &ext, sizeof(ext)))
 			return UNCLEAR;
 		switch (next) {
-		case NEXT_ICMPV6:     /* its type stands where ext.next is */
-			if (fragment) /* RFC 6980 forbids it, not all obey */
+		case NEXT_ICMPV6:     /* its type is at ext.next */
+			if (fragment) /* against RFC 6980 */
 				return nd_is_type(ext.next) ? UNCLEAR : CLEAR;
 			if (ext.next != ND_NS && ext.next != ND_NA)
 				return CLEAR;
 			return nd_read(skb, off, s);
 		case NEXT_FRAGMENT:
 			if (ext.fragment & FRAGMENT_OFFSET)
-				return CLEAR; /* the first part was judged */
+				return CLEAR; /* first fragment was judged */
 			fragment = true;
 			off += 8;
 			break;

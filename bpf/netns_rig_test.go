@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package bpf
@@ -14,6 +16,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
 // netns is a named network namespace of one test.
@@ -67,7 +71,7 @@ func (ns *netns) remove() {
 // do runs fn in the namespace.
 func (ns *netns) do(fn func() error) {
 	ns.t.Helper()
-	must(ns.t, inNetNS(ns.path, fn))
+	must(ns.t, attach.InNetNS(ns.path, fn))
 }
 
 // onThread runs fn on a thread of its own that ends with it.

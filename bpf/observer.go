@@ -1,60 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// parentBridgePort is a flag of the parents map. Keep in sync with segment.h.
+// parentBridgePort is a flag of the parents map. Keep in sync with parent.h.
 const parentBridgePort uint16 = 1 << 0
 
-// AttachObserver puts the observer on the parent with this ifindex, which must be in the calling thread's network
-// namespace, at the head of both chains. Calling it again refreshes what the programs know of the parent, completes
-// a torn pair and takes the head back. It returns ErrNoDevice when there is no such interface.
-func (k *Kernel) AttachObserver(parent int) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.attachObserver(parent); err != nil {
+// observers are the programs on the parents of this node.
+type observers struct {
+	dir    pinDir
+	code   *code
+	noTCX  *atomic.Bool
+	tables *tables
+}
+
+// AttachObserver attaches the observer to the parent with this ifindex in the calling thread's
+// network namespace, at the head of both chains. Another call updates the parent's description,
+// attaches a missing program and moves the observer back to the head. It returns ErrNoDevice if
+// there is no such interface.
+func (o *observers) AttachObserver(parent int) error {
+	o.tables.mu.Lock()
+	defer o.tables.mu.Unlock()
+	if err := o.attachObserver(parent); err != nil {
 		return fmt.Errorf("attach observer to ifindex %d: %w", parent, err)
 	}
 	return nil
 }
 
-func (k *Kernel) attachObserver(parent int) error {
-	if err := k.describeParent(parent); err != nil {
+func (o *observers) attachObserver(parent int) error {
+	if err := o.describeParent(parent); err != nil {
 		return err
 	}
-	if k.noTCX.Load() {
-		return k.observeByFilters(parent)
+	if o.noTCX.Load() {
+		return o.observeByFilters(parent)
 	}
-	err := k.observeByLinks(parent)
+	err := o.observeByLinks(parent)
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		k.noTCX.Store(true)
-		return k.observeByFilters(parent)
+		o.noTCX.Store(true)
+		return o.observeByFilters(parent)
 	}
 	return err
 }
 
-func (k *Kernel) observeByLinks(parent int) error {
-	pins := k.dir.observer(parent)
-	gone, err := pins.gone()
+func (o *observers) observeByLinks(parent int) error {
+	pins := o.dir.observer(parent)
+	gone, err := pins.Gone()
 	if err != nil {
 		return err
 	}
-	if gone { // ifindexes are used again
-		if err := pins.remove(); err != nil {
+	if gone { // the kernel reuses ifindexes
+		if err := pins.Remove(); err != nil {
 			return err
 		}
 	}
-	var programs pair
-	for _, d := range directions {
-		first, err := pins.first(d, parent)
+	var programs attach.Programs
+	for _, d := range attach.Directions {
+		first, err := pins.First(d, parent)
 		if err != nil {
 			return err
 		}
@@ -62,23 +75,24 @@ func (k *Kernel) observeByLinks(parent int) error {
 			continue
 		}
 		if programs == nil {
-			if programs, err = k.loadObserverPair(uint32(parent)); err != nil {
+			if programs, err = o.loadObserverPair(uint32(parent)); err != nil {
 				return err
 			}
-			defer programs.close()
+			defer programs.Close()
 		}
-		if err := pins.attach(d, parent, programs[d.name]); err != nil {
+		if err := pins.Attach(d, parent, programs[d.Name]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// describeParent tells the programs the parent's MAC and whether it is a bridge port, before the first frame.
-func (k *Kernel) describeParent(parent int) error {
+// describeParent writes the parent's MAC and whether it is a bridge port for the programs, before
+// the first frame.
+func (o *observers) describeParent(parent int) error {
 	dev, err := netlink.LinkByIndex(parent)
 	if err != nil {
-		return noDevice(fmt.Errorf("look up the parent: %w", err))
+		return attach.NoDevice(fmt.Errorf("look up the parent: %w", err))
 	}
 	var p observerParent
 	p.Mac.Part = macLayout(dev.Attrs().HardwareAddr)
@@ -90,26 +104,26 @@ func (k *Kernel) describeParent(parent int) error {
 		p.Flags |= parentBridgePort
 	}
 	var before observerParent
-	known, err := lookup(k.maps.Parents, uint32(parent), &before)
+	known, err := lookup(o.tables.maps.Parents, uint32(parent), &before)
 	if err != nil {
 		return fmt.Errorf("read parent: %w", err)
 	}
-	err = k.maps.Parents.Put(uint32(parent), p)
+	err = o.tables.maps.Parents.Put(uint32(parent), p)
 	if errors.Is(err, unix.E2BIG) {
-		if err := k.forgetParents(); err != nil {
+		if err := o.forgetParents(); err != nil {
 			return err
 		}
-		err = k.maps.Parents.Put(uint32(parent), p)
+		err = o.tables.maps.Parents.Put(uint32(parent), p)
 	}
 	if err != nil {
 		return fmt.Errorf("describe parent: %w", err)
 	}
 	if !known || before != p {
-		if err := k.tellMACs(); err != nil {
+		if err := o.tellMACs(); err != nil {
 			return err
 		}
 	}
-	err = k.maps.Hearing.Update(uint32(parent), uint64(0), ebpf.UpdateNoExist)
+	err = o.tables.maps.Hearing.Update(uint32(parent), uint64(0), ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("create hearing: %w", err)
 	}
@@ -128,42 +142,11 @@ func isBridgePort(dev netlink.Link) (bool, error) {
 	return master.Type() == "bridge" || master.Type() == "openvswitch", nil
 }
 
-// first reports whether the pinned link is the first of the device's chain, so that nobody hides frames from it.
-func (p pinPair) first(d direction, ifindex int) (bool, error) {
-	on, ok, err := p.device(d)
-	if err != nil || !ok || on != uint32(ifindex) {
-		return false, err
-	}
-	l, err := link.LoadPinnedLink(p.path(d), nil)
-	if err != nil {
-		return false, fmt.Errorf("open pinned link %s: %w", p.path(d), err)
-	}
-	defer l.Close()
-	info, err := l.Info()
-	if err != nil {
-		return false, fmt.Errorf("query pinned link %s: %w", p.path(d), err)
-	}
-	chain, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: d.attach})
-	if err != nil {
-		return false, fmt.Errorf("query %s chain of ifindex %d: %w", d.name, ifindex, err)
-	}
-	return len(chain.Programs) > 0 && chain.Programs[0].ID == info.Program, nil
-}
-
-// DetachObserver takes the observer off a parent in the calling thread's network namespace; one without an observer,
-// or gone, is no error.
-func (k *Kernel) DetachObserver(parent int) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := errors.Join(k.detachObserver(parent), k.tellMACs()); err != nil {
-		return fmt.Errorf("detach observer from ifindex %d: %w", parent, err)
-	}
-	return nil
-}
-
-func (k *Kernel) detachObserver(parent int) error {
-	err := errors.Join(k.removeObserverFilters(parent), k.dir.observer(parent).remove())
-	for _, m := range []*ebpf.Map{k.maps.Parents, k.maps.Hearing} {
+// detachObserver takes the observer off a parent and forgets the parent. A missing observer is no
+// error. It needs mu.
+func (o *observers) detachObserver(parent int) error {
+	err := errors.Join(o.removeObserverFilters(parent), o.dir.observer(parent).Remove())
+	for _, m := range []*ebpf.Map{o.tables.maps.Parents, o.tables.maps.Hearing} {
 		if e := m.Delete(uint32(parent)); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
 			err = errors.Join(err, e)
 		}
@@ -171,29 +154,32 @@ func (k *Kernel) detachObserver(parent int) error {
 	return err
 }
 
-// ObserversAttached lists the parents that were given an observer, and whether both of its programs still sit at
-// the head of a living device's chains. Parents are looked for in the calling thread's network namespace.
-func (k *Kernel) ObserversAttached() (map[int]bool, error) {
-	parents, err := k.dir.observers()
+// ObserversAttached returns the parents to which an observer was attached, and whether both of its
+// programs are still at the head of an existing device's chains. It looks for parents in the
+// calling thread's network namespace.
+func (o *observers) ObserversAttached() (map[int]bool, error) {
+	parents, err := o.dir.observers()
 	if err != nil {
 		return nil, err
 	}
 	attached := map[int]bool{}
 	for _, parent := range parents {
-		// A parent that cannot be asked, because it was moved away for instance, is not observed; the others are.
-		attached[int(parent)] = k.observes(int(parent))
+		// A parent that cannot be queried, for instance because it was moved, counts as not
+		// observed.
+		attached[int(parent)] = o.observes(int(parent))
 	}
 	return attached, nil
 }
 
-// observes tells whether both of the observer's programs are the first to see the parent's frames.
-func (k *Kernel) observes(parent int) bool {
-	if k.noTCX.Load() {
-		ids, err := firstFilters(parent)
+// observes reports whether both of the observer's programs are the first to see the parent's
+// frames.
+func (o *observers) observes(parent int) bool {
+	if o.noTCX.Load() {
+		ids, err := attach.FirstFilters(parent)
 		return err == nil && !slices.Contains(ids[:], 0)
 	}
-	for _, d := range directions {
-		first, err := k.dir.observer(parent).first(d, parent)
+	for _, d := range attach.Directions {
+		first, err := o.dir.observer(parent).First(d, parent)
 		if err != nil || !first {
 			return false
 		}

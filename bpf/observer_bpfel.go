@@ -121,6 +121,7 @@ const (
 	observerProgObserverEgress  = "observer_egress"
 	observerProgObserverIngress = "observer_ingress"
 	observerProgStateMerge      = "state_merge"
+	observerVarClaimWireBtf     = "claim_wire_btf"
 	observerVarEventBtf         = "event_btf"
 	observerVarSegment          = "segment"
 )
@@ -194,8 +195,9 @@ type observerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerVariableSpecs struct {
-	EventBtf *ebpf.VariableSpec `ebpf:"event_btf"`
-	Segment  *ebpf.VariableSpec `ebpf:"segment"`
+	ClaimWireBtf *ebpf.VariableSpec `ebpf:"claim_wire_btf"`
+	EventBtf     *ebpf.VariableSpec `ebpf:"event_btf"`
+	Segment      *ebpf.VariableSpec `ebpf:"segment"`
 }
 
 // observerObjects contains all objects after they have been loaded into the kernel.
@@ -253,8 +255,9 @@ func (m *observerMaps) Close() error {
 //
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerVariables struct {
-	EventBtf *ebpf.Variable `ebpf:"event_btf"`
-	Segment  *ebpf.Variable `ebpf:"segment"`
+	ClaimWireBtf *ebpf.Variable `ebpf:"claim_wire_btf"`
+	EventBtf     *ebpf.Variable `ebpf:"event_btf"`
+	Segment      *ebpf.Variable `ebpf:"segment"`
 }
 
 // observerPrograms contains all programs after they have been loaded into the kernel.

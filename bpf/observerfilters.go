@@ -1,147 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
-	"errors"
-	"fmt"
 	"os"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// Kernels before 6.6 have no tcx. There an observer sits in filters of a clsact qdisc, like a staged guard; but nobody
-// else is in the host's namespace and a parent does not move, so they last as long as the parent does. They outlive
-// the agent without a pin: the parent's directory is empty, and tells that there is an observer.
+// Kernels before 6.6 have no tcx. There an observer is in filters of a clsact qdisc, like a staged
+// guard. No pod has access to the host's namespace and a parent does not move, so the filters last
+// as long as the parent, and outlive the agent without a pin. The parent's empty pin directory
+// records that it has an observer.
 
-// openParent opens a parent in the calling thread's network namespace.
-func openParent(index int) (*device, error) {
-	d, err := openNetNS("")
-	if err != nil {
-		return nil, err
-	}
-	d.index = index
-	return d, nil
-}
-
-// observeByFilters puts the observer before all other filters, where it is not there already.
-func (k *Kernel) observeByFilters(parent int) error {
-	dev, err := openParent(parent)
+// observeByFilters puts the observer before all other filters, in each direction in which it is not
+// there already.
+func (o *observers) observeByFilters(parent int) error {
+	dev, err := attach.OpenParent(parent)
 	if err != nil {
 		return err
 	}
-	defer dev.close()
-	if err := os.MkdirAll(string(k.dir.observer(parent)), 0o700); err != nil {
+	defer dev.Close()
+	if err := os.MkdirAll(string(o.dir.observer(parent)), 0o700); err != nil {
 		return err
 	}
-	if err := dev.addClsact(); err != nil {
+	if err := dev.AddClsact(); err != nil {
 		return err
 	}
-	var programs pair
-	defer func() { programs.close() }()
-	for _, d := range directions {
-		filters, err := dev.filters(d)
+	var programs attach.Programs
+	defer func() { programs.Close() }()
+	for _, d := range attach.Directions {
+		filters, err := dev.Filters(d)
 		if err != nil {
 			return err
 		}
-		if len(filters) > 0 && isOurs(filters[0], observerFilter) {
+		if len(filters) > 0 && attach.IsNamed(filters[0], attach.ObserverFilter) {
 			continue
 		}
 		if programs == nil {
-			if programs, err = k.loadObserverPair(uint32(parent)); err != nil {
+			if programs, err = o.loadObserverPair(uint32(parent)); err != nil {
 				return err
 			}
 		}
-		// The new one is before the others from its first frame on; only then the old one goes.
-		if err := dev.putFilter(dev.filter(d, observerFilter, unusedHandle(filters), programs[d.name].FD())); err != nil {
+		// The new filter runs before the others from its first frame on. Remove the old one after
+		// that.
+		if err := dev.PutFilter(dev.Filter(d, attach.ObserverFilter, attach.UnusedHandle(filters), programs[d.Name].FD())); err != nil {
 			return err
 		}
-		if err := dev.removeObserverFilters(d, filters); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func unusedHandle(filters []netlink.Filter) uint32 {
-	var greatest uint32
-	for _, f := range filters {
-		greatest = max(greatest, f.Attrs().Handle)
-	}
-	return greatest + 1
-}
-
-// removeObserverFilters removes the observer's among these filters.
-func (d *device) removeObserverFilters(dir direction, filters []netlink.Filter) error {
-	for _, f := range filters {
-		if !isOurs(f, observerFilter) {
-			continue
-		}
-		if err := d.removeFilter(dir, observerFilter, f.Attrs().Handle); err != nil {
+		if err := dev.RemoveObserverFilters(d, filters); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// removeObserverFilters takes the observer's filters off a parent; one that is gone, or has none, is no error.
-func (k *Kernel) removeObserverFilters(parent int) error {
-	return onParent(parent, func(dev *device, d direction, filters []netlink.Filter) error {
-		return dev.removeObserverFilters(d, filters)
+// removeObserverFilters removes the observer's filters from a parent. A missing parent or filter is
+// no error.
+func (o *observers) removeObserverFilters(parent int) error {
+	return attach.OnParent(parent, func(dev *attach.Device, d attach.Direction, filters []netlink.Filter) error {
+		return dev.RemoveObserverFilters(d, filters)
 	})
 }
 
-// reloadObserverFilters puts this version's programs into the observer's filters, in place.
-func (k *Kernel) reloadObserverFilters(parent int) error {
-	var programs pair
-	defer func() { programs.close() }()
-	return onParent(parent, func(dev *device, d direction, filters []netlink.Filter) (err error) {
+// reloadObserverFilters replaces the programs of the observer's filters by this version's, in
+// place.
+func (o *observers) reloadObserverFilters(parent int) error {
+	var programs attach.Programs
+	defer func() { programs.Close() }()
+	return attach.OnParent(parent, func(dev *attach.Device, d attach.Direction, filters []netlink.Filter) (err error) {
 		for _, f := range filters {
-			if !isOurs(f, observerFilter) {
+			if !attach.IsNamed(f, attach.ObserverFilter) {
 				continue
 			}
 			if programs == nil {
-				if programs, err = k.loadObserverPair(uint32(parent)); err != nil {
+				if programs, err = o.loadObserverPair(uint32(parent)); err != nil {
 					return err
 				}
 			}
-			if err := dev.putFilter(dev.filter(d, observerFilter, f.Attrs().Handle, programs[d.name].FD())); err != nil {
+			if err := dev.PutFilter(dev.Filter(d, attach.ObserverFilter, f.Attrs().Handle, programs[d.Name].FD())); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-}
-
-// firstFilters are the numbers of the observer's programs, 0 where another filter, or none, is the first.
-func firstFilters(parent int) (ids [len(directions)]uint32, err error) {
-	i := 0
-	err = onParent(parent, func(_ *device, _ direction, filters []netlink.Filter) error {
-		if len(filters) > 0 && isOurs(filters[0], observerFilter) {
-			ids[i] = uint32(filters[0].(*netlink.BpfFilter).Id)
-		}
-		i++
-		return nil
-	})
-	return ids, err
-}
-
-// onParent visits the filters of each direction of a parent that lives.
-func onParent(parent int, visit func(*device, direction, []netlink.Filter) error) error {
-	dev, err := openParent(parent)
-	if err != nil {
-		return err
-	}
-	defer dev.close()
-	for _, d := range directions {
-		filters, err := dev.filters(d)
-		if err == nil {
-			err = visit(dev, d, filters)
-		}
-		if errors.Is(err, ErrNoDevice) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("filters of ifindex %d: %w", parent, err)
-		}
-	}
-	return nil
 }

@@ -1,51 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
-	"errors"
 	"fmt"
-	"os"
 
-	"github.com/cilium/ebpf/link"
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// ObserverLinks numbers the two attachments of a parent's observer, 0 where there is none. The kernel never uses a
-// number again: who finds the same ones twice knows that no frame has passed unseen in between, since whoever takes
-// the observer off, or hides frames from it, makes AttachObserver attach anew.
-func (k *Kernel) ObserverLinks(parent int) ([2]uint32, error) {
-	if k.noTCX.Load() {
-		ids, err := firstFilters(parent)
+// ObserverLinks returns the kernel's IDs of the two attachments of a parent's observer, 0 for a
+// missing one. The kernel never reuses an ID. If two calls return the same IDs, the observer saw
+// every frame in between: after the observer was removed, or another program hid frames from it,
+// AttachObserver makes a new attachment.
+func (o *observers) ObserverLinks(parent int) ([2]uint32, error) {
+	if o.noTCX.Load() {
+		ids, err := attach.FirstFilters(parent)
 		if err != nil {
-			return ids, fmt.Errorf("number the observer of ifindex %d: %w", parent, err)
+			return ids, fmt.Errorf("read the attachments of the observer of ifindex %d: %w", parent, err)
 		}
 		return ids, nil
 	}
 	var ids [2]uint32
-	for i, d := range directions {
-		id, err := k.dir.observer(parent).link(d)
+	for i, d := range attach.Directions {
+		id, err := o.dir.observer(parent).LinkID(d)
 		if err != nil {
-			return [2]uint32{}, fmt.Errorf("number the observer of ifindex %d: %w", parent, err)
+			return [2]uint32{}, fmt.Errorf("read the attachments of the observer of ifindex %d: %w", parent, err)
 		}
 		ids[i] = id
 	}
 	return ids, nil
-}
-
-// link is the kernel's number of a pinned link, 0 if nothing is pinned or the device is gone.
-func (p pinPair) link(d direction) (uint32, error) {
-	l, err := link.LoadPinnedLink(p.path(d), nil)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("open pinned link %s: %w", p.path(d), err)
-	}
-	defer l.Close()
-	info, err := l.Info()
-	if err != nil {
-		return 0, fmt.Errorf("query pinned link %s: %w", p.path(d), err)
-	}
-	if info.TCX().Ifindex == 0 {
-		return 0, nil
-	}
-	return uint32(info.ID), nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -6,14 +8,16 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// parents lists what the programs know of parents, by ifindex. It needs mu.
-func (k *Kernel) parents() (map[int]observerParent, error) {
+// parents returns the descriptions of parents in the map, by ifindex. It needs mu.
+func (o *observers) parents() (map[int]observerParent, error) {
 	all := map[int]observerParent{}
 	var parent uint32
 	var p observerParent
-	it := k.maps.Parents.Iterate()
+	it := o.tables.maps.Parents.Iterate()
 	for it.Next(&parent, &p) {
 		all[int(parent)] = p
 	}
@@ -23,16 +27,17 @@ func (k *Kernel) parents() (map[int]observerParent, error) {
 	return all, nil
 }
 
-// forgetParents makes room: a parent that goes leaves what is known of it, and has another ifindex when it is made anew.
-func (k *Kernel) forgetParents() error {
-	all, err := k.parents()
+// forgetParents removes the descriptions of deleted parents from the map. Otherwise they would fill
+// the map, since each new device gets another ifindex.
+func (o *observers) forgetParents() error {
+	all, err := o.parents()
 	if err != nil {
 		return err
 	}
 	for parent := range all {
-		gone, err := k.parentGone(parent)
+		gone, err := o.parentGone(parent)
 		if err == nil && gone {
-			err = k.detachObserver(parent)
+			err = o.detachObserver(parent)
 		}
 		if err != nil {
 			return fmt.Errorf("forget the parent with ifindex %d: %w", parent, err)
@@ -41,23 +46,24 @@ func (k *Kernel) forgetParents() error {
 	return nil
 }
 
-// parentGone tells whether a parent is. One that was moved to another namespace keeps its links, and its pods.
-func (k *Kernel) parentGone(parent int) (bool, error) {
-	gone, err := k.dir.observer(parent).gone()
+// parentGone reports whether a parent was deleted. A parent that was moved to another namespace
+// keeps its links and its pods.
+func (o *observers) parentGone(parent int) (bool, error) {
+	gone, err := o.dir.observer(parent).Gone()
 	if err != nil || !gone {
 		return false, err
 	}
 	_, err = netlink.LinkByIndex(parent)
-	if err = noDevice(err); errors.Is(err, ErrNoDevice) {
+	if err = attach.NoDevice(err); errors.Is(err, ErrNoDevice) {
 		return true, nil
 	}
 	return false, err
 }
 
-// tellMACs tells the programs which MACs this node's parents have: two of one segment hear each other, which proves
-// nothing of other nodes (R2).
-func (k *Kernel) tellMACs() error {
-	parents, err := k.parents()
+// tellMACs writes the MACs of this node's parents into a map for the programs. Two parents on one
+// segment hear each other, which proves nothing about other nodes (R2).
+func (o *observers) tellMACs() error {
+	parents, err := o.parents()
 	if err != nil {
 		return err
 	}
@@ -68,7 +74,7 @@ func (k *Kernel) tellMACs() error {
 	var stale [][3]uint16
 	var mac [3]uint16
 	var unused uint8
-	it := k.maps.OwnMacs.Iterate()
+	it := o.tables.maps.OwnMacs.Iterate()
 	for it.Next(&mac, &unused) {
 		if !wanted[mac] {
 			stale = append(stale, mac)
@@ -78,12 +84,12 @@ func (k *Kernel) tellMACs() error {
 		return fmt.Errorf("list MACs of parents: %w", err)
 	}
 	for _, mac := range stale {
-		if err := k.maps.OwnMacs.Delete(mac); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := o.tables.maps.OwnMacs.Delete(mac); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("remove a parent's MAC: %w", err)
 		}
 	}
 	for mac := range wanted {
-		if err := k.maps.OwnMacs.Put(mac, uint8(1)); err != nil {
+		if err := o.tables.maps.OwnMacs.Put(mac, uint8(1)); err != nil {
 			return fmt.Errorf("add a parent's MAC: %w", err)
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -10,8 +12,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// ReadEvents calls fn with each event, in order, until ctx ends, and returns ctx's error. A second reader waits for
-// the first. Events of the time without reader are kept as far as the buffer goes.
+// ReadEvents calls fn with each event, in order, until ctx ends, and returns ctx's error. A second
+// reader waits for the first. While there is no reader, the buffer keeps events until it is full.
 func (k *Kernel) ReadEvents(ctx context.Context, fn func(Event)) error {
 	k.reading.Lock()
 	defer k.reading.Unlock()

@@ -1,10 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
-import "fmt"
+import (
+	"fmt"
 
-// reload puts this version's programs into every link that a process before has pinned, and into every observer's
-// filter, whose device lives.
-// A pair that was torn by a crash keeps its half; the next attach completes it.
+	"github.com/fenceline/fenceline/bpf/attach"
+)
+
+// reload puts this version's programs into every link that an earlier process has pinned, and into
+// every observer's filter, if the device exists. If a crash has left only one half of a pair, the
+// other half is missing until the next attach.
 func (k *Kernel) reload() error {
 	slots, err := k.dir.guards()
 	if err != nil {
@@ -15,7 +21,7 @@ func (k *Kernel) reload() error {
 		if err != nil {
 			return err
 		}
-		load := func() (pair, error) { return k.loadGuardPair(slot, s) }
+		load := func() (attach.Programs, error) { return k.loadGuardPair(slot, s) }
 		if err := reloadPair(k.dir.guard(slot), load); err != nil {
 			return fmt.Errorf("reload guard of slot %d: %w", slot, err)
 		}
@@ -25,7 +31,7 @@ func (k *Kernel) reload() error {
 		return err
 	}
 	for _, parent := range parents {
-		load := func() (pair, error) { return k.loadObserverPair(parent) }
+		load := func() (attach.Programs, error) { return k.loadObserverPair(parent) }
 		if err := reloadPair(k.dir.observer(int(parent)), load); err != nil {
 			return fmt.Errorf("reload observer of segment %d: %w", parent, err)
 		}
@@ -36,8 +42,8 @@ func (k *Kernel) reload() error {
 	return nil
 }
 
-func reloadPair(pins pinPair, load func() (pair, error)) error {
-	gone, err := pins.gone()
+func reloadPair(pins attach.Pins, load func() (attach.Programs, error)) error {
+	gone, err := pins.Gone()
 	if err != nil || gone {
 		return err
 	}
@@ -45,18 +51,18 @@ func reloadPair(pins pinPair, load func() (pair, error)) error {
 	if err != nil {
 		return err
 	}
-	defer programs.close()
-	for _, d := range directions {
-		ifindex, ok, err := pins.device(d)
+	defer programs.Close()
+	for _, d := range attach.Directions {
+		ifindex, ok, err := pins.On(d)
 		if err != nil {
 			return err
 		}
 		if !ok || ifindex == 0 {
 			continue
 		}
-		if err := pins.replace(d, programs[d.name]); err != nil {
-			if gone, e := pins.gone(); e == nil && gone {
-				return nil // the device went while we were at it
+		if err := pins.Replace(d, programs[d.Name]); err != nil {
+			if gone, e := pins.Gone(); e == nil && gone {
+				return nil // the device was deleted meanwhile
 			}
 			return err
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package bpf
@@ -14,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
 // Verdicts as the kernel returns them.
@@ -80,12 +84,20 @@ func equal[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
+// attachGuard puts a guard on its interface to stay.
+func attachGuard(k *Kernel, g Guard) error {
+	if err := k.StageGuard(g); err != nil {
+		return err
+	}
+	return k.PinGuard(g)
+}
+
 // bench is one kernel with the programs of one segment and of slot 1, run without any device.
 type bench struct {
 	*Kernel
 	t        testing.TB
-	observer pair
-	guard    pair
+	observer attach.Programs
+	guard    attach.Programs
 	events   *eventLog
 }
 
@@ -109,7 +121,7 @@ func newBench(t testing.TB, s setup) *bench {
 	must(t, err)
 	observer, err := k.loadObserverPair(testSegment)
 	must(t, err)
-	t.Cleanup(func() { guard.close(); observer.close() })
+	t.Cleanup(func() { guard.Close(); observer.Close() })
 	return &bench{Kernel: k, t: t, guard: guard, observer: observer, events: readEvents(t, k)}
 }
 

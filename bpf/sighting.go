@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -6,30 +8,32 @@ import (
 	"time"
 )
 
-// Sighting is who was last seen speaking for an address on a segment: a hint, the kernel forgets the oldest.
+// Sighting is the last speaker of an address on a segment. It is a hint: the kernel forgets the
+// oldest.
 type Sighting struct {
-	// MAC spoke for the address at LastSeen, by a frame of Kind; zero LastSeen: nobody did.
+	// MAC used the address at LastSeen, in a frame of Kind; LastSeen 0: there was no speaker.
 	MAC      net.HardwareAddr
 	LastSeen time.Duration
 	Kind     Kind
-	// ProbeMAC asked for the address at LastProbe (ARP probe, DAD), kept apart as it need not own it.
+	// ProbeMAC probed the address at LastProbe (ARP probe, DAD). It need not use the address.
 	ProbeMAC  net.HardwareAddr
 	LastProbe time.Duration
 }
 
-// Sighting returns who was last seen with an address, and whether anybody was.
-func (k *Kernel) Sighting(key Key) (Sighting, bool, error) {
+// Sighting returns the last speaker and the last prober of an address; the bool is false if there
+// was neither.
+func (t *tables) Sighting(key Key) (Sighting, bool, error) {
 	var s observerSighting
-	ok, err := lookup(k.maps.Sightings, key.layout(), &s)
+	ok, err := lookup(t.maps.Sightings, key.layout(), &s)
 	if err != nil {
 		return Sighting{}, false, fmt.Errorf("read sighting of %s: %w", key, err)
 	}
 	return s.sighting(), ok, nil
 }
 
-// SightedWithin tells whether somebody spoke for an address less than d ago. Who only asked for it did not speak, and
-// what cannot be read is as good as forgotten.
-func (k *Kernel) SightedWithin(key Key, d time.Duration) bool {
-	s, ok, err := k.Sighting(key)
-	return err == nil && ok && s.LastSeen != 0 && k.Now()-s.LastSeen < d
+// SightedWithin reports whether a host used an address less than d ago. A probe does not count as
+// use. If the map cannot be read, it returns false.
+func (t *tables) SightedWithin(key Key, d time.Duration) bool {
+	s, ok, err := t.Sighting(key)
+	return err == nil && ok && s.LastSeen != 0 && t.Now()-s.LastSeen < d
 }

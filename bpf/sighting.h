@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Sightings: who was last seen speaking for an address. Hints, not proof. */
+/* Sightings: the last speaker of each address. Hints, not proof. */
 #ifndef FENCELINE_SIGHTING_H
 #define FENCELINE_SIGHTING_H
 
@@ -8,7 +8,7 @@
 
 #define SIGHTINGS_MAX 16384
 
-/* CLOCK_BOOTTIME in ns. Probes apart: who asks is not who answers. */
+/* Times are CLOCK_BOOTTIME in ns. A prober does not use the address yet. */
 struct sighting {
 	__u64 ns, by;
 	__u64 probe_ns, probe_by;

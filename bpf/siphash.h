@@ -44,7 +44,7 @@ static __always_inline void siphash_absorb(struct siphash *s, __u64 word)
 	s->v0 ^= word;
 }
 
-/* Words are read in the host's order: this build is for little endian. */
+/* Words are in host order: the object is for little-endian hosts. */
 static __always_inline __u64 siphash(const struct siphash_key *key,
 				     const __u64 word[SIPHASH_WORDS])
 {

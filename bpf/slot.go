@@ -1,6 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // MaxSlot is the greatest slot; the lowest is 1. Keep in sync with slot.h.
 const MaxSlot = 1<<14 - 1
@@ -15,39 +19,39 @@ const (
 	slotSourceGuard uint32 = 1 << 1
 )
 
-// KillSlot makes the slot's guard drop every frame from now on, in both directions, and the parent's observer what
-// gets around the guard. It holds until the guard is detached.
-func (k *Kernel) KillSlot(slot uint32) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := k.killSlot(slot); err != nil {
+// KillSlot makes the slot's guard drop every frame in both directions, and the parent's observer
+// every frame that bypasses the guard. It holds until the guard is detached.
+func (gs *guards) KillSlot(slot uint32) error {
+	gs.tables.mu.Lock()
+	defer gs.tables.mu.Unlock()
+	if err := gs.killSlot(slot); err != nil {
 		return fmt.Errorf("kill slot %d: %w", slot, err)
 	}
 	return nil
 }
 
-func (k *Kernel) killSlot(slot uint32) error {
+func (gs *guards) killSlot(slot uint32) error {
 	if err := checkSlot(slot); err != nil {
 		return err
 	}
-	s, err := k.slot(slot)
+	s, err := gs.tables.slot(slot)
 	if err != nil {
 		return err
 	}
 	s.Status = slotDead
-	if err := k.putSlot(slot, s); err != nil {
+	if err := gs.tables.putSlot(slot, s); err != nil {
 		return err
 	}
-	k.untold[slot] = true // until a sweep finds that it guards nothing
-	return k.openGate()
+	gs.stages.unrecorded[slot] = true // until a sweep finds that no guard of it is loaded
+	return gs.tables.openGate()
 }
 
-// SlotDead reports whether the slot was killed and its guard not detached since.
-func (k *Kernel) SlotDead(slot uint32) (bool, error) {
+// SlotDead reports whether the slot was killed and not detached since.
+func (t *tables) SlotDead(slot uint32) (bool, error) {
 	if err := checkSlot(slot); err != nil {
 		return false, fmt.Errorf("slot %d: %w", slot, err)
 	}
-	s, err := k.slot(slot)
+	s, err := t.slot(slot)
 	return s.Status == slotDead, err
 }
 
@@ -58,22 +62,22 @@ func checkSlot(slot uint32) error {
 	return nil
 }
 
-func (k *Kernel) slot(slot uint32) (s observerSlot, err error) {
-	if err := k.maps.Slots.Lookup(slot, &s); err != nil {
+func (t *tables) slot(slot uint32) (s observerSlot, err error) {
+	if err := t.maps.Slots.Lookup(slot, &s); err != nil {
 		return s, fmt.Errorf("read slot %d: %w", slot, err)
 	}
 	return s, nil
 }
 
-// changeSlot is putSlot for who does not hold mu.
-func (k *Kernel) changeSlot(slot uint32, s observerSlot) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.putSlot(slot, s)
+// changeSlot is putSlot for callers that do not hold mu.
+func (t *tables) changeSlot(slot uint32, s observerSlot) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.putSlot(slot, s)
 }
 
-func (k *Kernel) putSlot(slot uint32, s observerSlot) error {
-	if err := k.maps.Slots.Put(slot, s); err != nil {
+func (t *tables) putSlot(slot uint32, s observerSlot) error {
+	if err := t.maps.Slots.Put(slot, s); err != nil {
 		return fmt.Errorf("write slot %d: %w", slot, err)
 	}
 	return nil

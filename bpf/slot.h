@@ -13,12 +13,12 @@ enum slot_status {
 	SLOT_DEAD,
 };
 
-/* All that is needed to load the guard's programs again. */
+/* The parameters for loading the guard's programs again. */
 struct slot {
 	__u32 status;
 	__u32 segment;
 	__u32 flags;
-	__u32 netns; /* inode, to tell equal ifindexes apart */
+	__u32 netns; /* inode: ifindexes are unique only within it */
 };
 
 #define SLOT_VERIFY	  (1 << 0)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel && !notcx
 
 package bpf
@@ -12,6 +14,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
 // stagedRig is a rig whose guard is staged and not pinned. Its address is fenced, and its observer is off: what a
@@ -29,17 +33,17 @@ func stagedRig(t *testing.T, o Options) *rig {
 	s := r.ext.socket("p0", allProtocols)
 	r.claim(s, 200)
 	s.expect("ack", protocol(etherClaim))
-	r.node.do(func() error { return r.DetachObserver(r.parent) })
+	r.unobserve(r.parent)
 	must(t, r.StageGuard(r.guard()))
 	return r
 }
 
 // on opens the guard's device.
-func (r *rig) on() *device {
+func (r *rig) on() *attach.Device {
 	r.t.Helper()
-	dev, err := openDevice(r.pod.path, "eth0")
+	dev, err := attach.OpenDevice(r.pod.path, "eth0")
 	must(r.t, err)
-	r.t.Cleanup(dev.close)
+	r.t.Cleanup(dev.Close)
 	return dev
 }
 
@@ -47,11 +51,11 @@ func (r *rig) on() *device {
 func (r *rig) filters(slot uint32) (all []string) {
 	r.t.Helper()
 	dev := r.on()
-	for _, d := range directions {
-		present, err := dev.hasFilter(d, slot)
+	for _, d := range attach.Directions {
+		present, err := dev.HasFilter(d, slot)
 		must(r.t, err)
 		if present {
-			all = append(all, d.name)
+			all = append(all, d.Name)
 		}
 	}
 	return all
@@ -65,13 +69,13 @@ func (r *rig) links() (all []string) {
 		if err != nil {
 			return err
 		}
-		for _, d := range directions {
-			chain, err := link.QueryPrograms(link.QueryOptions{Target: index.Attrs().Index, Attach: d.attach})
+		for _, d := range attach.Directions {
+			chain, err := link.QueryPrograms(link.QueryOptions{Target: index.Attrs().Index, Attach: d.Hook})
 			if err != nil {
 				return err
 			}
 			if len(chain.Programs) > 0 {
-				all = append(all, d.name)
+				all = append(all, d.Name)
 			}
 		}
 		return nil
@@ -151,9 +155,9 @@ func TestNoFramePassesWhileAGuardMoves(t *testing.T) {
 		programs, err := r.loadGuardPair(1, r.guard().record(0))
 		must(t, err)
 		dev := r.on()
-		must(t, dev.addFilters(1, programs))
-		must(t, r.pins(1).remove())
-		programs.close()
+		must(t, dev.AddFilters(1, programs))
+		must(t, r.pins(1).Remove())
+		programs.Close()
 	}
 	close(stop)
 	sent := <-stopped
@@ -175,8 +179,8 @@ func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
 		"between the two links": {func(r *rig) {
 			must(r.t, r.PinGuard(r.guard()))
 			r.restage()
-			must(r.t, detach(r.pins(1).path(directions[1])))
-			must(r.t, os.Remove(r.pins(1).path(directions[1])))
+			must(r.t, attach.Detach(r.pins(1).Path(attach.Directions[1])))
+			must(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
 		}},
 		"before the filters were removed": {func(r *rig) {
 			must(r.t, r.PinGuard(r.guard()))
@@ -207,11 +211,11 @@ func (r *rig) restage() {
 	r.t.Helper()
 	programs, err := r.loadGuardPair(1, r.guard().record(0))
 	must(r.t, err)
-	defer programs.close()
-	must(r.t, r.on().addFilters(1, programs))
+	defer programs.Close()
+	must(r.t, r.on().AddFilters(1, programs))
 }
 
-func (r *rig) pins(slot uint32) pinPair { return r.Kernel.dir.guard(slot) }
+func (r *rig) pins(slot uint32) attach.Pins { return r.Kernel.dir.guard(slot) }
 
 func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 	for name, tc := range map[string]func(r *rig){
@@ -287,7 +291,7 @@ func TestTwoSlotsStagedOnOneDeviceAreApart(t *testing.T) {
 func TestWithoutTCXAGuardStaysStaged(t *testing.T) {
 	r := stagedRig(t, Options{NoTCX: true})
 	must(t, r.PinGuard(r.guard()))
-	must(t, r.AttachGuard(r.guard()))
+	must(t, attachGuard(r.Kernel, r.guard()))
 	r.sits("attached", both, nil)
 	equal(t, "attached", r.attached(), true)
 	guarded, other := r.leaks()
@@ -298,11 +302,13 @@ func TestWithoutTCXAGuardStaysStaged(t *testing.T) {
 	equal(t, "swept while alive", len(swept), 0)
 
 	dev := r.on()
-	must(t, dev.links.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: dev.index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}}))
+	must(t, attach.InNetNS(r.pod.path, func() error {
+		return netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: dev.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+		}})
+	}))
 	equal(t, "attached without its qdisc", r.attached(), false)
-	must(t, r.AttachGuard(r.guard()))
+	must(t, attachGuard(r.Kernel, r.guard()))
 	equal(t, "attached again", r.attached(), true)
 
 	// The next agent may have tcx: the kernel was upgraded, or the option is gone.
@@ -318,13 +324,13 @@ func TestOthersFiltersStay(t *testing.T) {
 	dev := r.on()
 	programs, err := r.loadGuardPair(1, r.guard().record(0))
 	must(t, err)
-	defer programs.close()
-	other := dev.filter(directions[0], guardFilter, 7, programs[directions[0].name].FD())
+	defer programs.Close()
+	other := dev.Filter(attach.Directions[0], attach.GuardFilter, 7, programs[attach.Directions[0].Name].FD())
 	other.Name = "somebody's"
-	must(t, dev.links.FilterAdd(other))
+	must(t, attach.InNetNS(r.pod.path, func() error { return netlink.FilterAdd(other) }))
 	must(t, r.PinGuard(r.guard()))
 	r.sits("moved", nil, both)
-	left, err := dev.links.FilterList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: dev.index}}, netlink.HANDLE_MIN_EGRESS)
+	left, err := dev.Filters(attach.Directions[0])
 	must(t, err)
 	equal(t, "filters left", len(left), 1)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
 import (
@@ -10,55 +12,60 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is what the kernel has learnt from the wire about one leased or watched address.
+// State is what the kernel has heard on the wire about one leased or watched address.
 type State struct {
-	// MaxToken is the greatest token that a valid claim carried; the address is fenced while it exceeds the lease's.
+	// MaxToken is the greatest token of a valid claim. The address is fenced while it exceeds the
+	// lease's token.
 	MaxToken uint64
-	// AckedToken is the greatest token another kernel has acknowledged, AckMAC the parent it answered from.
+	// AckedToken is the greatest token that another kernel has acknowledged, AckMAC the MAC of that
+	// node's parent.
 	AckedToken uint64
 	AckMAC     net.HardwareAddr
-	// LastHit is when somebody else last spoke for the address (0: never), HitMAC who, HitKind how, Hits how often.
+	// LastHit is the time at which a foreign MAC last used the address (0: never). HitMAC is that
+	// MAC, HitKind is the kind of the frame, and Hits is the number of such frames.
 	LastHit time.Duration
 	HitMAC  net.HardwareAddr
 	HitKind Kind
 	Hits    uint64
-	// LastProbe, ProbeMAC, ProbeKind and Probes say the same of tentative frames (ARP probe, DAD): asking for an
-	// address is not speaking for it, and a device that tracks hosts probes too.
+	// LastProbe, ProbeMAC, ProbeKind and Probes are the same for tentative frames (ARP probe, DAD).
+	// A probe does not use the address, and devices that track hosts probe too.
 	LastProbe time.Duration
 	ProbeMAC  net.HardwareAddr
 	ProbeKind Kind
 	Probes    uint64
 }
 
-// State returns what the kernel knows of an address, and whether it follows it at all.
-func (k *Kernel) State(key Key) (State, bool, error) {
+// State returns the state of an address; the bool is false if the address is neither leased nor
+// watched.
+func (t *tables) State(key Key) (State, bool, error) {
 	var s observerState
-	ok, err := lookup(k.maps.States, key.layout(), &s)
+	ok, err := lookup(t.maps.States, key.layout(), &s)
 	if err != nil {
 		return State{}, false, fmt.Errorf("read state of %s: %w", key, err)
 	}
 	return s.state(), ok, nil
 }
 
-// Fenced reports whether a claim newer than the lease was heard. An address that nobody holds here is not fenced.
-func (k *Kernel) Fenced(key Key) (bool, error) {
-	l, ok, err := k.Lease(key)
+// Fenced reports whether the kernel has heard a claim newer than the lease. An address that is not
+// held here is not fenced.
+func (t *tables) Fenced(key Key) (bool, error) {
+	l, ok, err := t.Lease(key)
 	if err != nil || !ok || !l.held() {
 		return false, err
 	}
-	s, _, err := k.State(key)
+	s, _, err := t.State(key)
 	return s.MaxToken > l.Token, err
 }
 
-// createState makes room for the wire's word on an address before anybody can say it. When the map is full, the
-// memory of addresses that nobody leases here any more gives way.
-func (k *Kernel) createState(key Key) error {
-	err := k.maps.States.Update(key.layout(), observerState{}, ebpf.UpdateNoExist)
+// createState creates the entry of an address before the kernel has anything to record. If the map
+// is full, it deletes the entries of addresses that are no longer leased here.
+func (t *tables) createState(key Key) error {
+	err := t.maps.States.Update(key.layout(), observerState{}, ebpf.UpdateNoExist)
 	if errors.Is(err, unix.E2BIG) {
-		if err := k.pruneStates(); err != nil {
+		if err := t.pruneStates(); err != nil {
 			return err
 		}
-		err = k.maps.States.Update(key.layout(), observerState{}, ebpf.UpdateNoExist)
+		err = t.maps.States.Update(key.layout(), observerState{}, ebpf.UpdateNoExist)
 	}
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("create state: %w", err)
@@ -66,30 +73,30 @@ func (k *Kernel) createState(key Key) error {
 	return nil
 }
 
-// forgetState removes a state that holds no claim.
-func (k *Kernel) forgetState(key Key) error {
-	s, ok, err := k.State(key)
+// forgetState deletes a state without a claim.
+func (t *tables) forgetState(key Key) error {
+	s, ok, err := t.State(key)
 	if err != nil || !ok || s.MaxToken != 0 {
 		return err
 	}
-	return k.deleteState(key)
+	return t.deleteState(key)
 }
 
-func (k *Kernel) deleteState(key Key) error {
-	err := k.maps.States.Delete(key.layout())
+func (t *tables) deleteState(key Key) error {
+	err := t.maps.States.Delete(key.layout())
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
 	return nil
 }
 
-func (k *Kernel) pruneStates() error {
+func (t *tables) pruneStates() error {
 	var orphans []Key
 	var key observerLeaseKey
 	var s observerState
-	it := k.maps.States.Iterate()
+	it := t.maps.States.Iterate()
 	for it.Next(&key, &s) {
-		_, leased, err := k.Lease(key.key())
+		_, leased, err := t.Lease(key.key())
 		if err != nil {
 			return err
 		}
@@ -101,7 +108,7 @@ func (k *Kernel) pruneStates() error {
 		return fmt.Errorf("list states: %w", err)
 	}
 	for _, key := range orphans {
-		if err := k.deleteState(key); err != nil {
+		if err := t.deleteState(key); err != nil {
 			return fmt.Errorf("prune state of %s: %w", key, err)
 		}
 	}

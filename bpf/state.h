@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* State: what the wire said of a leased address. Written by the kernel only. */
+/* State: what the kernel has heard of a leased address. Only it writes this. */
 #ifndef FENCELINE_STATE_H
 #define FENCELINE_STATE_H
 
@@ -15,13 +15,15 @@ struct state {
 	__u64 probe_ns, probe_by, probes;
 	/* When each sort of event was last sent, for its rate limit. */
 	__u64 hit_event_ns, probe_event_ns, old_event_ns, ack_event_ns;
-	/* Of who compares and writes; kernels before 5.12 cannot do both at
-	 * once. Last, and ignored by who reads. */
+	/*
+	 * For compare-and-write: BPF has no cmpxchg before Linux 5.12. Readers
+	 * do not take it.
+	 */
 	struct bpf_spin_lock lock;
-	__u32 news; /* hits told of although their time had not come */
+	__u32 news; /* early events of new speakers, see hit.h */
 };
 
-/* Created with the lease, so that a full map cannot swallow a fence. */
+/* User space creates the entry with the lease: a full map loses no fence. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, LEASES_MAX);
@@ -35,11 +37,11 @@ static __always_inline struct state *state_of(const struct lease_key *key)
 }
 
 enum raise {
-	RAISED, /* by us */
-	PASSED, /* was as great already */
+	RAISED, /* by this call */
+	PASSED, /* was at least as great already */
 };
 
-/* Raises one of the state's tokens; it never falls, whoever else is at it. */
+/* Raises max, a token of st. Concurrent calls never lower it. */
 static __always_inline enum raise state_raise(struct state *st, __u64 *max,
 					      __u64 token)
 {
@@ -47,7 +49,8 @@ static __always_inline enum raise state_raise(struct state *st, __u64 *max,
 
 	bpf_spin_lock(&st->lock);
 	if (*max < token) {
-		*(volatile __u64 *)max = token; /* whole, for who reads */
+		*(volatile __u64 *)max =
+			token; /* one store: readers take no lock */
 		raise = RAISED;
 	}
 	bpf_spin_unlock(&st->lock);
@@ -55,8 +58,8 @@ static __always_inline enum raise state_raise(struct state *st, __u64 *max,
 }
 
 /*
- * R9: fenced while a claim is newer than the lease, so only a newer lease ends
- * it. Nothing is looked up while the gate is shut.
+ * R9: an address is fenced while the greatest claim is newer than the lease, so
+ * only a newer lease ends it. A shut gate saves the lookup.
  */
 static __always_inline bool state_is_fenced(const struct lease_key *key,
 					    const struct lease *l)

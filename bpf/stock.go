@@ -1,55 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bpf
 
-import "fmt"
+import (
+	"fmt"
 
-// preparedGuard is a pair of programs that was loaded before anybody asked for it.
+	"github.com/fenceline/fenceline/bpf/attach"
+)
+
+// preparedGuard is a pair of programs that was loaded ahead.
 type preparedGuard struct {
 	record   observerSlot
-	programs pair
+	programs attach.Programs
 }
 
-// PrepareGuard loads the programs of a guard ahead, which takes the verifier tens of milliseconds, and keeps them
-// until StageGuard takes them or the kernel is closed. Only Slot, Segment and the two options matter. Preparing a
-// slot again replaces what was prepared.
-func (k *Kernel) PrepareGuard(g Guard) error {
+// PrepareGuard loads the programs of a guard ahead, since the verifier takes tens of milliseconds.
+// It keeps them until StageGuard, DropGuard or Close. It uses only Slot, Segment, Verify and
+// SourceGuard. Another call for the slot replaces the programs.
+func (gs *guards) PrepareGuard(g Guard) error {
 	if err := checkSlot(g.Slot); err != nil {
 		return fmt.Errorf("prepare guard of slot %d: %w", g.Slot, err)
 	}
 	record := g.record(0)
-	programs, err := k.loadGuardPair(g.Slot, record)
+	programs, err := gs.loadGuardPair(g.Slot, record)
 	if err != nil {
 		return fmt.Errorf("prepare guard of slot %d: %w", g.Slot, err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed {
-		programs.close()
+	gs.tables.mu.Lock()
+	defer gs.tables.mu.Unlock()
+	if gs.closed {
+		programs.Close()
 		return nil
 	}
-	k.stock[g.Slot].programs.close()
-	k.stock[g.Slot] = preparedGuard{record, programs}
+	gs.stock[g.Slot].programs.Close()
+	gs.stock[g.Slot] = preparedGuard{record, programs}
 	return nil
 }
 
-// DropGuard unloads what PrepareGuard has loaded for a slot, unless StageGuard has taken it.
-func (k *Kernel) DropGuard(slot uint32) {
-	k.mu.Lock()
-	p := k.stock[slot]
-	delete(k.stock, slot)
-	k.mu.Unlock()
-	p.programs.close()
+// DropGuard unloads the programs that PrepareGuard has loaded for a slot, unless StageGuard has
+// taken them.
+func (gs *guards) DropGuard(slot uint32) {
+	gs.tables.mu.Lock()
+	p := gs.stock[slot]
+	delete(gs.stock, slot)
+	gs.tables.mu.Unlock()
+	p.programs.Close()
 }
 
-// takePrepared returns the programs of a guard, loaded ahead or now. They are the caller's to close.
-func (k *Kernel) takePrepared(g Guard) (pair, error) {
+// takePrepared returns the programs of a guard, loaded ahead or now. The caller closes them.
+func (gs *guards) takePrepared(g Guard) (attach.Programs, error) {
 	record := g.record(0)
-	k.mu.Lock()
-	p, ok := k.stock[g.Slot]
-	delete(k.stock, g.Slot)
-	k.mu.Unlock()
+	gs.tables.mu.Lock()
+	p, ok := gs.stock[g.Slot]
+	delete(gs.stock, g.Slot)
+	gs.tables.mu.Unlock()
 	if ok && p.record == record {
 		return p.programs, nil
 	}
-	p.programs.close()
-	return k.loadGuardPair(g.Slot, record)
+	p.programs.Close()
+	return gs.loadGuardPair(g.Slot, record)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package bpf
@@ -27,7 +29,7 @@ func TestAGuardPreparedAheadIsTheOneThatIsStaged(t *testing.T) {
 			must(t, r.PrepareGuard(tc.prepared)) // twice is fine
 			prepared := programID(t, r.stock[tc.prepared.Slot].programs["egress"])
 			must(t, r.StageGuard(on(tc.wanted)))
-			staged := programID(t, r.staged[2].programs["egress"])
+			staged := programID(t, r.stages.staged[2].programs["egress"])
 			equal(t, "prepared programs are used", staged == prepared, tc.used)
 			must(t, r.DetachGuard(2))
 		})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel && !notcx
 
 package bpf
@@ -12,12 +14,14 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
 func TestAGuardThatCannotBeSweptKeepsNoOther(t *testing.T) {
 	r := newRig(t)
-	must(t, r.AttachGuard(Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
-	foreign := r.Kernel.dir.guard(1).path(directions[0])
+	must(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	foreign := r.Kernel.dir.guard(1).Path(attach.Directions[0])
 	must(t, os.Remove(foreign))
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	must(t, err)
@@ -42,13 +46,13 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 		{"before the first link has its name", func(r *rig) {
 			must(r.t, r.PinGuard(r.guard()))
 			r.restage()
-			must(r.t, os.Remove(r.pins(1).path(directions[1])))
-			must(r.t, os.Rename(r.pins(1).path(directions[0]), r.pins(1).path(directions[0])+nextSuffix))
+			must(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
+			must(r.t, os.Rename(r.pins(1).Path(attach.Directions[0]), r.pins(1).Path(attach.Directions[0])+attach.NextSuffix))
 		}},
 		{"before the second link", func(r *rig) {
 			must(r.t, r.PinGuard(r.guard()))
 			r.restage()
-			must(r.t, os.Remove(r.pins(1).path(directions[1])))
+			must(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

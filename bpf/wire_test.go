@@ -1,13 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package bpf
 
 import (
+	"errors"
 	"net"
 	"testing"
 
-	"github.com/fenceline/fenceline/agent/claim"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/agent/claim"
 )
 
 // rig is a node with one observed parent, a pod that holds addr4 on it, and a stranger on the wire.
@@ -39,7 +43,7 @@ func newRigWith(t testing.TB, o Options) *rig {
 	r.key = Key{Segment: uint32(r.parent), Addr: addr4}
 	r.observe()
 	r.pod = r.node.pod("p0", "pod")
-	must(t, r.AttachGuard(r.guard()))
+	must(t, attachGuard(r.Kernel, r.guard()))
 	must(t, r.InstallLease(r.key, r.lease(100)))
 	r.pod.up("eth0")
 	r.pod.addAddr("eth0", addr4)
@@ -52,6 +56,16 @@ func newRigWith(t testing.TB, o Options) *rig {
 func (r *rig) observe() {
 	r.t.Helper()
 	r.node.do(func() error { return r.AttachObserver(r.parent) })
+}
+
+// unobserve takes the observer off a parent.
+func (r *rig) unobserve(parent int) {
+	r.t.Helper()
+	r.node.do(func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return errors.Join(r.detachObserver(parent), r.tellMACs())
+	})
 }
 
 func (r *rig) guard() Guard {
@@ -211,7 +225,7 @@ func TestARawSocketEscapesTheGuardButNotTheParent(t *testing.T) {
 			r.claim(s, 200)
 			s.expect("ack", protocol(etherClaim))
 			if !tc.observed {
-				r.node.do(func() error { return r.DetachObserver(r.parent) })
+				r.unobserve(r.parent)
 			}
 			zombie := r.pod.socket("eth0", unix.ETH_P_IP)
 			if tc.bypass {
@@ -234,7 +248,7 @@ func TestASocketThatLiesAboutItsProtocolIsReadByItsFrame(t *testing.T) {
 	s := r.ext.socket("p0", allProtocols)
 	r.claim(s, 200)
 	s.expect("ack", protocol(etherClaim))
-	r.node.do(func() error { return r.DetachObserver(r.parent) })
+	r.unobserve(r.parent)
 	liar := r.pod.socket("eth0", unix.ETH_P_LOOP)
 	liar.send(arpFrame(r.pod.mac("eth0"), addr4, far4))
 	liar.send(arpFrame(r.pod.mac("eth0"), nobody4, far4))
@@ -246,10 +260,10 @@ func TestASocketThatLiesAboutItsProtocolIsReadByItsFrame(t *testing.T) {
 // As on a VF: nobody on the node sees the frame but the guard, whose ack leaves through the pod's own interface.
 func TestAVerifyingGuardFencesAndAcksWithoutAnObserver(t *testing.T) {
 	r := newRig(t)
-	r.node.do(func() error { return r.DetachObserver(r.parent) })
+	r.unobserve(r.parent)
 	g := r.guard()
 	g.Verify = true
-	must(t, r.AttachGuard(g))
+	must(t, attachGuard(r.Kernel, g))
 	s := r.ext.socket("p0", allProtocols)
 	equal(t, "answers before", r.answers(s), true)
 	r.claim(s, 200)

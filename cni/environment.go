@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -6,13 +8,14 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// environment is what the plugin reads of CNI_ARGS.
+// environment holds the values of CNI_ARGS that the plugin uses.
 type environment struct {
 	pod agentapi.Pod
 	ips []string
 }
 
-// parseEnvironment reads CNI_ARGS, "K=V;K2=V2". Unknown keys are for other plugins.
+// parseEnvironment reads CNI_ARGS, "K=V;K2=V2". It ignores unknown keys, which are for other
+// plugins.
 func parseEnvironment(args string) (environment, error) {
 	var env environment
 	for pair := range strings.SplitSeq(args, ";") {
@@ -21,7 +24,7 @@ func parseEnvironment(args string) (environment, error) {
 		}
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return environment{}, agentapi.Errorf(agentapi.CodeInvalidEnvironment,
+			return environment{}, badEnvironment.errorf(
 				"CNI_ARGS holds %q, which is not KEY=VALUE", pair)
 		}
 		switch key {
@@ -38,7 +41,7 @@ func parseEnvironment(args string) (environment, error) {
 	return env, nil
 }
 
-// requirePod refuses a call that names no pod: a lease needs a holder.
+// requirePod returns an error if the call names no pod: a lease needs a holder.
 func (e environment) requirePod() error {
 	var missing []string
 	if e.pod.Namespace == "" {
@@ -50,7 +53,7 @@ func (e environment) requirePod() error {
 	if missing == nil {
 		return nil
 	}
-	return agentapi.Errorf(agentapi.CodeInvalidEnvironment,
+	return badEnvironment.errorf(
 		"CNI_ARGS lacks %s: the runtime of a Kubernetes node sets it; by hand, export CNI_ARGS='K8S_POD_NAMESPACE=…;K8S_POD_NAME=…;K8S_POD_UID=…'",
 		strings.Join(missing, " and "))
 }

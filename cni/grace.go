@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,13 +17,12 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// defaultGrace is how long an agent may be away before STATUS fails. A runtime
-// to which STATUS fails calls the whole node not Ready at once, and Services
-// drop its pods, which run on all the while: an update of the agent is no
-// reason for that.
+// defaultGrace is how long STATUS succeeds without an answer of the agent. When STATUS fails, the
+// runtime reports the node as not Ready at once, and Services drop its pods, which still run. An
+// update of the agent must not cause that.
 const defaultGrace = time.Minute
 
-// moment is a time of one boot, told by a clock that nobody sets.
+// moment is a time of one boot, by a clock that cannot be set.
 type moment struct {
 	boot string
 	// up is the time since the boot, in nanoseconds in JSON, sleep included
@@ -29,17 +30,17 @@ type moment struct {
 	up time.Duration
 }
 
-// standing is what STATUS remembers of the agent from call to call.
+// standing is the state of STATUS between calls.
 type standing struct {
-	// Boot is the one in which the agent has served ADD; empty: it never has.
+	// Boot is the ID of the boot in which the agent was last ready for ADD; empty: it never was.
 	Boot string `json:"boot,omitempty"`
-	// FailsSince is when it was first seen not to serve since then.
+	// FailsSince is the time of the first failure since the agent was last ready.
 	FailsSince *time.Duration `json:"failsSince,omitempty"`
 }
 
-// afterFailure decides whether STATUS may still succeed. It may for some time
-// in the boot in which the agent has served: before that, nothing runs that an
-// error would hurt.
+// afterFailure decides whether STATUS still succeeds after a failure. It does so for the time
+// grace, in the boot in which the agent was ready. Before the agent was ready, no pod runs that a
+// failure of STATUS would harm.
 func (s standing) afterFailure(now moment, grace time.Duration) (next standing, forgiven bool) {
 	switch {
 	case s.Boot != now.boot || grace <= 0:
@@ -50,30 +51,31 @@ func (s standing) afterFailure(now moment, grace time.Duration) (next standing, 
 	return s, now.up-*s.FailsSince < grace
 }
 
-// isAbsence tells whether an error of STATUS may be that of an agent that is
-// starting again. Impaired enforcement is not.
+// isAbsence reports whether the cause of an error of STATUS may be a restart of the agent. Impaired
+// enforcement is another cause.
 func isAbsence(err error) bool {
 	if e, ok := errors.AsType[*agentapi.Error](err); ok {
 		return e.Code == agentapi.CodeNotAvailable
 	}
-	_, ok := errors.AsType[*agentapi.AwayError](err)
+	_, ok := errors.AsType[*agentapi.NoAnswerError](err)
 	return ok
 }
 
-// standingFile keeps a standing beside the agent's socket, in a directory that
-// a boot empties.
+// standingFile is the path of the file that holds a standing. It is next to the agent's socket, in
+// a directory that is empty after a boot.
 type standingFile string
 
 func standingOf(socket string) standingFile { return standingFile(socket + ".status") }
 
-// read returns what was written last; nothing if that is missing or damaged.
+// read returns the standing that was written last, and the zero standing if the file is missing or
+// damaged.
 func (f standingFile) read() (standing, error) {
 	text, err := os.ReadFile(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
 		return standing{}, nil
 	}
 	if err != nil {
-		return standing{}, fmt.Errorf("read since when STATUS fails: %w", err)
+		return standing{}, fmt.Errorf("read the state of STATUS: %w", err)
 	}
 	var s standing
 	if json.Unmarshal(text, &s) != nil {
@@ -86,18 +88,18 @@ func (f standingFile) read() (standing, error) {
 func (f standingFile) write(s standing) error {
 	text, err := json.Marshal(s)
 	if err != nil {
-		return fmt.Errorf("encode since when STATUS fails: %w", err)
+		return fmt.Errorf("encode the state of STATUS: %w", err)
 	}
 	temp, err := os.CreateTemp(filepath.Dir(string(f)), ".status-*")
 	if err != nil {
-		return fmt.Errorf("note since when STATUS fails: %w", err)
+		return fmt.Errorf("write the state of STATUS: %w", err)
 	}
 	_, err = temp.Write(text)
 	if err = errors.Join(err, temp.Close()); err == nil {
 		err = os.Rename(temp.Name(), string(f))
 	}
 	if err != nil {
-		return fmt.Errorf("note since when STATUS fails: %w", errors.Join(err, os.Remove(temp.Name())))
+		return fmt.Errorf("write the state of STATUS: %w", errors.Join(err, os.Remove(temp.Name())))
 	}
 	return nil
 }

@@ -1,8 +1,9 @@
-// Fenceline is the CNI plugin: the IPAM of macvlan, ipvlan, sriov and
-// host-device when they delegate to it, and a guard for their interfaces when
-// chained after them. It takes no decision, and remembers nothing but since when
-// STATUS fails; it carries the runtime's call to the agent and the answer back
-// (package agentapi).
+// SPDX-License-Identifier: Apache-2.0
+
+// Fenceline is the CNI plugin. It is the IPAM plugin to which macvlan, ipvlan, sriov and
+// host-device delegate. Chained after them, it has their interfaces guarded. The plugin sends the
+// runtime's call to the agent and prints the answer (package agentapi). It makes no decision. Its
+// only state is the time since which STATUS fails.
 package main
 
 import (
@@ -13,15 +14,15 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// plugin carries out one call. The writers are those of the process, except in tests.
+// plugin carries out one call. Tests replace the writers and the clock.
 type plugin struct {
 	stdout io.Writer
 	stderr io.Writer
 	now    func() (moment, error)
 }
 
-// cniVersions are the versions of the specification that the plugin speaks. 0.3.1
-// is the oldest in which a result has several addresses and a chain has results.
+// cniVersions returns the versions of the CNI specification that the plugin supports. Version 0.3.1
+// is the oldest in which a result has several addresses and a chain passes results on.
 func cniVersions() version.PluginInfo {
 	return version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -18,8 +20,8 @@ import (
 // pluginType is the name of the plugin in configurations, and of its binary.
 const pluginType = "fenceline"
 
-// netConf is the network configuration as the runtime, or the delegating
-// plugin, passes it on stdin. Fields of other plugins are ignored.
+// netConf is the network configuration that the runtime, or the delegating plugin, passes on stdin.
+// Fields of other plugins are ignored.
 type netConf struct {
 	types.PluginConf
 	Master string   `json:"master"`
@@ -33,11 +35,11 @@ type netConf struct {
 	RuntimeConfig struct {
 		IPs []string `json:"ips"`
 	} `json:"runtimeConfig"`
-	// OldAttachments is what CNI 1.1 called cni.dev/valid-attachments before a correction.
+	// OldAttachments is the name of cni.dev/valid-attachments in drafts of CNI 1.1.
 	OldAttachments []types.GCAttachment `json:"cni.dev/attachments"`
 }
 
-// ipamConf is the "ipam" part. Chained, it may be there without a type, for the paths.
+// ipamConf is the "ipam" part. A chained configuration may set it without a type, for the paths.
 type ipamConf struct {
 	Type              string   `json:"type"`
 	DefaultIPv4IPPool []string `json:"default_ipv4_ippool"`
@@ -53,7 +55,7 @@ type ipamConf struct {
 func parseNetConf(stdin []byte) (*netConf, error) {
 	c := &netConf{}
 	if err := json.Unmarshal(stdin, c); err != nil {
-		return nil, agentapi.Errorf(agentapi.CodeDecodingFailure, "decode the network configuration: %w", err)
+		return nil, undecodable.errorf("decode the network configuration: %w; correct the JSON of the CNI configuration", err)
 	}
 	if c.IPAM.Socket == "" {
 		c.IPAM.Socket = agentapi.DefaultSocket
@@ -65,7 +67,7 @@ func parseNetConf(stdin []byte) (*netConf, error) {
 	if text := c.IPAM.StatusGrace; text != nil {
 		var err error
 		if c.IPAM.grace, err = time.ParseDuration(*text); err != nil || c.IPAM.grace < 0 {
-			return nil, invalid(`"ipam.status_grace" is %q: write a duration such as "30s", or "0s" for none`, *text)
+			return nil, badConfig.errorf(`"ipam.status_grace" is %q: write a duration such as "30s", or "0s" for none`, *text)
 		}
 	}
 	return c, c.validate()
@@ -74,13 +76,13 @@ func parseNetConf(stdin []byte) (*netConf, error) {
 func (c *netConf) validate() error {
 	switch {
 	case c.Type == pluginType && c.IPAM.Type != "":
-		return invalid(`"type" is %q and "ipam.type" is %q: chained, fenceline gives no addresses; remove "ipam.type" here, or name it under the plugin that makes the interface`, c.Type, c.IPAM.Type)
+		return badConfig.errorf(`"type" is %q and "ipam.type" is %q: a chained fenceline returns no addresses; remove "ipam.type" here, or name it under the plugin that makes the interface`, c.Type, c.IPAM.Type)
 	case c.Type != pluginType && c.IPAM.Type != pluginType:
-		return invalid(`neither "type" (%q) nor "ipam.type" (%q) is %q: set "ipam": {"type": %[3]q} to get addresses, or chain {"type": %[3]q}`, c.Type, c.IPAM.Type, pluginType)
+		return badConfig.errorf(`neither "type" (%q) nor "ipam.type" (%q) is %q: set "ipam": {"type": %[3]q} to get addresses, or chain {"type": %[3]q}`, c.Type, c.IPAM.Type, pluginType)
 	case !filepath.IsAbs(c.IPAM.Socket):
-		return invalid(`"ipam.socket" is %q: set an absolute path, or leave it out for %s`, c.IPAM.Socket, agentapi.DefaultSocket)
+		return badConfig.errorf(`"ipam.socket" is %q: set an absolute path, or remove it to use %s`, c.IPAM.Socket, agentapi.DefaultSocket)
 	case !filepath.IsAbs(c.IPAM.Spool):
-		return invalid(`"ipam.spool" is %q: set an absolute path, or leave it out for %s`, c.IPAM.Spool, agentapi.DefaultSpool)
+		return badConfig.errorf(`"ipam.spool" is %q: set an absolute path, or remove it to use %s`, c.IPAM.Spool, agentapi.DefaultSpool)
 	}
 	for _, list := range []struct {
 		key   string
@@ -90,13 +92,13 @@ func (c *netConf) validate() error {
 		{"default_ipv6_ippool", c.IPAM.DefaultIPv6IPPool},
 	} {
 		if slices.Contains(list.pools, "") {
-			return invalid(`"ipam.%s" is %q: a name in it is empty; remove it`, list.key, list.pools)
+			return badConfig.errorf(`"ipam.%s" is %q: a pool name is empty; remove it`, list.key, list.pools)
 		}
 	}
 	return nil
 }
 
-// chained says that another plugin has made and configured the interface.
+// chained reports whether another plugin has created and configured the interface.
 func (c *netConf) chained() bool { return c.Type == pluginType }
 
 func (c *netConf) network() agentapi.Network {
@@ -109,9 +111,8 @@ func (c *netConf) network() agentapi.Network {
 	}
 }
 
-// requestedIPs gathers the requested addresses from all places where CNI's
-// conventions put them, in the order in which they were found. A prefix length
-// is accepted and ignored: the subnet is the pool's to know.
+// requestedIPs returns the requested addresses from all places that the CNI conventions name, in
+// the order of these places. It ignores prefix lengths: the pool knows its subnet.
 func (c *netConf) requestedIPs(env environment) ([]netip.Addr, error) {
 	var found []netip.Addr
 	for _, source := range []struct {
@@ -126,7 +127,7 @@ func (c *netConf) requestedIPs(env environment) ([]netip.Addr, error) {
 			bare, _, _ := strings.Cut(text, "/")
 			addr, err := netip.ParseAddr(bare)
 			if err != nil || addr.Zone() != "" {
-				return nil, invalid("%s holds %q, which is no address: write it as 192.0.2.7 or 192.0.2.7/24", source.key, text)
+				return nil, badConfig.errorf("%s holds %q, which is not an address: write it as 192.0.2.7 or 192.0.2.7/24", source.key, text)
 			}
 			if addr = addr.Unmap(); !slices.Contains(found, addr) {
 				found = append(found, addr)
@@ -139,35 +140,31 @@ func (c *netConf) requestedIPs(env environment) ([]netip.Addr, error) {
 // previous decodes prevResult.
 func (c *netConf) previous() (*types100.Result, error) {
 	if c.RawPrevResult == nil {
-		return nil, invalid(`there is no "prevResult": chain fenceline after the plugin that makes the interface, not before it`)
+		return nil, badConfig.errorf(`there is no "prevResult": chain fenceline after the plugin that makes the interface, not before it`)
 	}
 	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
-		return nil, agentapi.Errorf(agentapi.CodeDecodingFailure, "decode prevResult: %w", err)
+		return nil, undecodable.errorf(`decode "prevResult" of the plugin before fenceline: %w`, err)
 	}
 	r, err := types100.NewResultFromResult(c.PrevResult)
 	if err != nil {
-		return nil, agentapi.Errorf(agentapi.CodeDecodingFailure, "convert prevResult: %w", err)
+		return nil, undecodable.errorf(`convert "prevResult" of the plugin before fenceline: %w`, err)
 	}
 	return r, nil
 }
 
-// validAttachments returns the attachments that a GC must leave. A missing list
-// is refused: read as an empty one it would take the addresses of every pod.
+// validAttachments returns the attachments that a GC must keep. A missing list is an error: read as
+// an empty list, it would release the addresses of all pods.
 func (c *netConf) validAttachments() ([]agentapi.Attachment, error) {
 	list := c.ValidAttachments
 	if list == nil {
 		list = c.OldAttachments
 	}
 	if list == nil {
-		return nil, invalid(`GC without "cni.dev/valid-attachments": nothing is released; the runtime must list the attachments that are still valid`)
+		return nil, badConfig.errorf(`"cni.dev/valid-attachments" is missing, so nothing is released: the runtime must list the attachments that are still valid`)
 	}
 	valid := make([]agentapi.Attachment, 0, len(list))
 	for _, a := range list {
 		valid = append(valid, agentapi.Attachment{ContainerID: a.ContainerID, Interface: a.IfName})
 	}
 	return valid, nil
-}
-
-func invalid(format string, args ...any) *agentapi.Error {
-	return agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, format, args...)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errUnread is the cause with which a call ends whose result nobody waits for.
-var errUnread = errors.New("nobody reads the result any more: the calling plugin or the runtime is gone")
+// errUnread is the cause with which a call ends when its result has no reader.
+var errUnread = errors.New("the calling plugin or the runtime has ended and no longer reads the result")
 
-// whileRead returns a context that ends when the other end of the pipe out is
-// closed. A runtime that gives up kills the plugin that it called, and that one
-// takes no IPAM plugin with it; without this the agent would go on working for
-// nobody. It costs one thread for the rest of the process.
+// whileRead returns a context that ends when the reading end of the pipe out is closed. After a
+// timeout a runtime kills the plugin that it called, but not the IPAM plugin below. Without this
+// context the agent would go on with a call that has no caller. It costs one thread for the rest of
+// the process.
 func whileRead(ctx context.Context, out *os.File) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	fd := int32(out.Fd())
 	go func() {
-		// No event is asked for, so poll returns for what it reports unasked:
-		// POLLERR, which the writing end gets when the reading end closes.
+		// Without requested events poll reports only POLLERR and POLLHUP. The writing end of a pipe
+		// gets POLLERR when the reading end is closed (poll(2)).
 		fds := []unix.PollFd{{Fd: fd}}
 		for {
 			_, err := unix.Poll(fds, -1)
@@ -29,7 +31,7 @@ func whileRead(ctx context.Context, out *os.File) context.Context {
 			case err == nil:
 				cancel(errUnread)
 				return
-			default: // then the agent's deadline has to do
+			default: // the agent's deadline ends the call
 				return
 			}
 		}

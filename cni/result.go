@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -10,31 +12,31 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// result makes of the agent's answer the abbreviated result of an IPAM plugin:
-// no interfaces, and no interface in its ips (CNI specification, section 5).
+// result returns the agent's answer as the abbreviated result of an IPAM plugin. It has no
+// interfaces, and its ips name none (CNI specification, section 5).
 func result(answer *agentapi.AddResponse) (*types100.Result, error) {
 	if len(answer.IPs) == 0 {
-		return nil, agentapi.Errorf(agentapi.CodeInternal, "the agent answered without an address")
+		return nil, badAnswer.errorf("read the agent's answer: it has no address; are plugin and agent of the same release?")
 	}
 	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion}
 	for _, ip := range answer.IPs {
 		if !ip.Address.IsValid() {
-			return nil, agentapi.Errorf(agentapi.CodeInternal, "the agent answered with an invalid address")
+			return nil, badAnswer.errorf("read the agent's answer: an address is missing; are plugin and agent of the same release?")
 		}
 		r.IPs = append(r.IPs, &types100.IPConfig{Address: ipNet(ip.Address), Gateway: netIP(ip.Gateway)})
 	}
 	for _, route := range answer.Routes {
 		if !route.Dst.IsValid() {
-			return nil, agentapi.Errorf(agentapi.CodeInternal, "the agent answered with a route to nowhere")
+			return nil, badAnswer.errorf("read the agent's answer: a route has no destination; are plugin and agent of the same release?")
 		}
 		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(route.Dst.Masked()), GW: netIP(route.GW)})
 	}
 	return r, nil
 }
 
-// configured lists the addresses that the result gives to the interface of that
-// name inside the container. An address that names no interface is counted in:
-// version 0.3.1 results of some plugins leave the index out.
+// configured returns the addresses of the interface with that name inside the container. It
+// includes addresses that name no interface: some plugins leave the index out of version 0.3.1
+// results.
 func configured(r *types100.Result, ifname string) []agentapi.ConfiguredAddress {
 	var found []agentapi.ConfiguredAddress
 	for _, ip := range r.IPs {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package main
@@ -15,6 +17,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/agent/cniserver"
@@ -65,7 +68,8 @@ func namespace(t *testing.T, role string) *network.Namespace {
 func (m *machine) startAgent(t *testing.T) (stop func()) {
 	t.Helper()
 	s, err := cniserver.New(cniserver.Options{
-		Backend: m.brain, Socket: m.socket(), Spool: string(m.spool()), Log: testr.New(t),
+		Backend: m.brain, Socket: m.socket(), Spool: string(m.spool()),
+		Metrics: prometheus.NewRegistry(), Log: testr.New(t),
 	})
 	if err != nil {
 		t.Fatal(err)

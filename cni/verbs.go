@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -10,8 +12,8 @@ import (
 	"github.com/fenceline/fenceline/cni/spool"
 )
 
-// add gets addresses for a new interface. Chained, it has the leased ones among
-// its addresses guarded and passes prevResult on.
+// add gets addresses for a new interface. A chained call has the interface guarded instead, and
+// passes prevResult on.
 func (p plugin) add(ctx context.Context, c *call) error {
 	if err := c.env.requirePod(); err != nil {
 		return err
@@ -49,10 +51,9 @@ func (p plugin) add(ctx context.Context, c *call) error {
 	return p.print(previous, c.conf.CNIVersion)
 }
 
-// del gives back what the attachment holds. It never fails because the agent
-// is away or in trouble: the runtime would keep the pod, and the delegating
-// plugin the link, which is what still speaks for the address. Without an
-// answer the call waits in the spool until the agent carries it out.
+// del releases the addresses of the attachment. An error of the agent does not fail it: the runtime
+// would keep the pod, and the delegating plugin the link, which still uses the address. Instead the
+// call waits in the spool until the agent carries it out.
 func (p plugin) del(ctx context.Context, c *call) error {
 	request := agentapi.DelRequest{
 		Attachment: c.attachment(),
@@ -65,22 +66,22 @@ func (p plugin) del(ctx context.Context, c *call) error {
 	if err == nil {
 		return nil
 	}
-	// Chained, it frees nothing: the DEL of the interface's IPAM does, and follows.
-	// One file is both of theirs, and the agent might remove that one for this.
+	// A chained DEL frees nothing. The DEL that frees follows from the plugin of the interface. Both
+	// calls have the same file name in the spool. If this call were spooled, the agent might remove
+	// the file of the other call with it.
 	if request.Chained {
-		fmt.Fprintf(p.stderr, "fenceline DEL%s: %v; chained, nothing is left to be done\n", c.subject(), err)
+		fmt.Fprintf(p.stderr, "fenceline DEL%s: %v; a chained DEL frees nothing, so no further DEL is needed\n", c.subject(), err)
 		return nil
 	}
 	if full := spool.Dir(c.conf.IPAM.Spool).Put(request); full != nil {
-		return agentapi.Errorf(agentapi.CodeIOFailure,
-			"%w; and it could not be spooled for later: %w; the address stays in use until DEL is repeated", err, full)
+		return ioFailure.errorf("%w; %w; the address stays in use until the runtime repeats DEL", err, full)
 	}
-	fmt.Fprintf(p.stderr, "fenceline DEL%s: %v; spooled in %s, the agent will carry it out\n",
+	fmt.Fprintf(p.stderr, "fenceline DEL%s: %v; the call waits in %s until the agent carries it out\n",
 		c.subject(), err, c.conf.IPAM.Spool)
 	return nil
 }
 
-// check asks whether the attachment still holds what prevResult says.
+// check checks that the attachment still holds the addresses of prevResult.
 func (p plugin) check(ctx context.Context, c *call) error {
 	previous, err := c.conf.previous()
 	if err != nil {
@@ -96,7 +97,7 @@ func (p plugin) check(ctx context.Context, c *call) error {
 	})
 }
 
-// gc gives back what attachments of the network hold that the runtime does not know any more.
+// gc releases the addresses of the network's attachments that the runtime no longer knows.
 func (p plugin) gc(ctx context.Context, c *call) error {
 	valid, err := c.conf.validAttachments()
 	if err != nil {
@@ -105,8 +106,8 @@ func (p plugin) gc(ctx context.Context, c *call) error {
 	return c.client().GC(ctx, agentapi.GCRequest{Network: c.conf.Name, Valid: valid})
 }
 
-// status asks whether ADD would be served. Of an agent that has served in this
-// boot and is away it says so only after some time.
+// status checks that the agent is ready for ADD. If the agent was ready in this boot, status fails
+// only after some time without an answer.
 func (p plugin) status(ctx context.Context, c *call) error {
 	err := c.client().Status(ctx)
 	if err != nil && !isAbsence(err) {
@@ -114,18 +115,18 @@ func (p plugin) status(ctx context.Context, c *call) error {
 	}
 	forgiven, trouble := p.remember(c, err == nil)
 	if trouble != nil {
-		// Without its memory STATUS tells what is.
+		// Without its state STATUS reports the failure at once.
 		fmt.Fprintf(p.stderr, "fenceline STATUS%s: %v\n", c.subject(), trouble)
 		return err
 	}
 	if err != nil && forgiven {
-		fmt.Fprintf(p.stderr, "fenceline STATUS%s: %v; this is told as an error once it has lasted for %s\n", c.subject(), err, c.conf.IPAM.grace)
+		fmt.Fprintf(p.stderr, "fenceline STATUS%s: %v; STATUS fails once this has lasted for %s\n", c.subject(), err, c.conf.IPAM.grace)
 		return nil
 	}
 	return err
 }
 
-// remember notes whether the agent serves, and tells whether it is forgiven that it does not.
+// remember writes the new standing, and reports whether a failure is still forgiven.
 func (p plugin) remember(c *call, serves bool) (forgiven bool, err error) {
 	now, err := p.now()
 	if err != nil {
@@ -146,14 +147,14 @@ func (p plugin) remember(c *call, serves bool) (forgiven bool, err error) {
 	return forgiven, file.write(next)
 }
 
-// print writes a result in the version that the configuration asks for.
+// print writes a result in the version of the configuration.
 func (p plugin) print(r *types100.Result, version string) error {
 	converted, err := r.GetAsVersion(version)
 	if err != nil {
 		return fmt.Errorf("convert the result to CNI version %s: %w", version, err)
 	}
 	if err := converted.PrintTo(p.stdout); err != nil {
-		return agentapi.Errorf(agentapi.CodeIOFailure, "write the result: %w", err)
+		return ioFailure.errorf("write the result to stdout: %w", err)
 	}
 	return nil
 }

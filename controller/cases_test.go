@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package main
@@ -18,7 +20,7 @@ func outsidePool(w world) {
 	pool := w.pool("outside", "10.13.0.0/24")
 	lease := w.bound("outside", "10.13.0.2", w.runningPod("outside-0", "n1"))
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.13.0.100"} })
-	w.waitMessage(lease.Name, v1alpha1.ReasonOutsidePool, "not one of pool outside any more")
+	w.waitMessage(lease.Name, v1alpha1.ReasonOutsidePool, "pool outside no longer has the address")
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.IPs = nil })
 	w.waitMessage(lease.Name, "", "")
 	if l := w.lease(lease.Name); l.Spec.State != v1alpha1.StateBound || l.Spec.Message != "" {

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/allocate"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -29,7 +31,7 @@ func (w world) drain(node, pool string) []string {
 		Pod:      ipam.Pod{Namespace: "default", Name: "drain-" + pool, UID: "1"},
 		NodeName: node, Interface: "eth0", ConfigPools: ipam.ConfigPools{V4: []string{pool}},
 	}
-	choice, err := ipam.ChoosePools(request, all.Items, ipam.ReservedSet(reservations.Items))
+	choice, err := ipam.ChoosePools(request, all.Items, poolset.ReservedSet(reservations.Items))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -50,13 +52,10 @@ func (w world) drainFamily(pod *corev1.Pod, family ipam.Family) []string {
 	allocator := allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}})
 	var got []string
 	for i := 0; ; i++ {
-		l, _, err := allocator.OnDemand(w.ctx, allocate.Wish{
+		l, err := allocator.First(w.ctx, allocate.Wish{
 			Family: family,
 			Holder: v1alpha1.Holder{
 				Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), ContainerID: fmt.Sprintf("%s-%d", node, i), Guarded: true,
-			},
-			Try: func(context.Context, *v1alpha1.IPPool, *v1alpha1.IPLease) (allocate.Outcome, error) {
-				return allocate.Granted, nil
 			},
 		})
 		if none := (*ipam.NoPoolError)(nil); errors.As(err, &none) {

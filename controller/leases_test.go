@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api || bench
 
 package main
@@ -24,7 +26,7 @@ func (w world) pool(name, subnet string) *v1alpha1.IPPool {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.IPPoolSpec{
 			Subnet:  subnet,
-			Reclaim: &v1alpha1.Reclaim{ExtraGrace: &metav1.Duration{Duration: extraGrace}, Cooldown: &metav1.Duration{Duration: 3 * time.Second}},
+			Reclaim: &v1alpha1.Reclaim{ExtraGrace: &v1alpha1.Duration{Duration: extraGrace}, Cooldown: &v1alpha1.Duration{Duration: 3 * time.Second}},
 		},
 	}
 	w.create(pool)

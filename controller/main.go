@@ -1,7 +1,9 @@
-// The Fenceline controller reclaims addresses, ends retention, assigns
-// verifiers and publishes the status of pools. It sends no frame.
+// SPDX-License-Identifier: Apache-2.0
+
+// The Fenceline controller reclaims addresses, ends retention, assigns verifiers and publishes the
+// status of pools. It sends no frame.
 //
-// What it may do at the Kubernetes API. Cluster-wide:
+// It has these rights at the Kubernetes API. Cluster-wide:
 //
 //	apiGroups          resources             verbs
 //	fenceline.io       ippools               get, list, watch, update
@@ -24,12 +26,11 @@
 //	coordination.k8s.io  leases      get, update       (name fenceline-controller)
 //	""                   events      create, patch     (leader election)
 //
-// pods delete and endpointslices list serve rule R12; pods patch writes the
-// agents' indexes. The claim key can be created but not read.
+// Rule R12 needs pods delete and endpointslices list. pods patch writes the agents' indexes. The
+// controller can create the claim key but not read it.
 //
-// With "uninstall begin" or "uninstall finish" it takes Fenceline out of the
-// cluster instead. While the chart is being uninstalled it may also, in its own
-// namespace:
+// With the arguments "uninstall begin" or "uninstall finish" it removes Fenceline from the cluster.
+// While the chart is being uninstalled, it also has these rights in its own namespace:
 //
 //	apiGroups   resources     verbs
 //	apps        deployments   delete   (name fenceline-controller)
@@ -72,7 +73,7 @@ func main() {
 	defer stop()
 	config, err := ctrl.GetConfig()
 	if err != nil {
-		err = fmt.Errorf("find the cluster: %w", err)
+		err = fmt.Errorf("read the kubeconfig of the cluster: %w", err)
 	} else {
 		err = p.run(ctx, config, logger)
 	}
@@ -83,15 +84,15 @@ func main() {
 	}
 }
 
-// program is what a command line asks for.
+// program is the action of a command line.
 type program struct {
 	run   func(context.Context, *rest.Config, logr.Logger) error
 	level slog.Level
-	// fail tells why the run has failed.
+	// fail reports why the run failed.
 	fail func(logr.Logger, error)
 }
 
-// command reads the command line without the program's name.
+// command parses the arguments, without the program's name.
 func command(args []string) (program, error) {
 	if len(args) > 0 && args[0] == uninstallCommand {
 		o, err := parseUninstall(args[1:])
@@ -99,7 +100,7 @@ func command(args []string) (program, error) {
 			run: func(ctx context.Context, config *rest.Config, logger logr.Logger) error {
 				return runUninstall(ctx, o, config, logger)
 			},
-			// Helm shows it to a person.
+			// Helm shows this text to the operator.
 			fail: func(_ logr.Logger, err error) { fmt.Fprintln(os.Stderr, err) },
 		}, err
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -17,9 +19,6 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/fenceline/fenceline/apis/event"
-	"github.com/fenceline/fenceline/apis/revision"
-	"github.com/fenceline/fenceline/apis/servertime"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
@@ -29,16 +28,19 @@ import (
 	"github.com/fenceline/fenceline/controller/pool"
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/controller/reserved"
+	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/revision"
+	"github.com/fenceline/fenceline/internal/servertime"
 )
 
 const (
 	name = "fenceline-controller"
-	// shutdownGrace is what a reconciler under way has to come to its end, well
-	// within the pod's own grace; the leader's Lease is given up after it.
+	// shutdownGrace is the time for running reconciles to end. It is well within the pod's grace
+	// period. The leader's Lease is released after it.
 	shutdownGrace = 5 * time.Second
 )
 
-// newManager returns the manager with everything the controller does. own is this machine's clock.
+// newManager returns the manager with all controllers. own is this machine's clock.
 func newManager(ctx context.Context, config *rest.Config, o options, logger logr.Logger, own clock.WithTicker) (ctrl.Manager, error) {
 	scheme, err := cache.Scheme()
 	if err != nil {
@@ -52,10 +54,9 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	config.UserAgent = name
 	// A podview.Pod cannot be read from protobuf.
 	config.ContentType = runtime.ContentTypeJSON
-	// The API server's priority and fairness is the limit, not this side.
+	// The API server's priority and fairness limits the requests, not this client.
 	config.QPS = -1
 	config.Wrap(m.Transport)
-	config.Wrap(eventpace.Transport())
 	now := servertime.New(own)
 	config.Wrap(now.Transport)
 
@@ -71,10 +72,10 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 		LeaderElection:          o.leaderElect,
 		LeaderElectionID:        name,
 		LeaderElectionNamespace: o.namespace,
-		// Nothing runs after Start returns, so the Lease can be given up at once.
+		// Nothing runs after Start returns, so the Lease can be released at once.
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       ptr.To(shutdownGrace),
-		// A process may run one manager after another, whose controllers have the same names.
+		// Tests run several managers in one process. Their controllers have the same names.
 		Controller: ctrlconfig.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
@@ -100,9 +101,9 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	return mgr, nil
 }
 
-// watchStore ends the controller when the API server's store went back: its
-// caches are of a time that never was. Leases are too many to be looked through;
-// pools are written soon after them.
+// watchStore ends the controller if the API server's store went back, because the caches then hold
+// objects that no longer exist. It compares pools and nodes. Leases are too many to compare, and each
+// change of leases is followed by a write of their pool.
 func watchStore(mgr ctrl.Manager, outages *revision.Outages) *revision.Watch {
 	return &revision.Watch{
 		Reader: mgr.GetAPIReader(), Outages: outages, Clock: clock.RealClock{}, Log: mgr.GetLogger(),
@@ -113,7 +114,7 @@ func watchStore(mgr ctrl.Manager, outages *revision.Outages) *revision.Watch {
 }
 
 func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.WithTicker) error {
-	recorder := event.Recorder{To: mgr.GetEventRecorder(name)}
+	recorder := event.Recorder{To: eventpace.New(mgr.GetEventRecorder(name), clock.RealClock{}, mgr.GetLogger())}
 	reclaims := &reclaim.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Audit: mgr.GetLogger(),
 		Clock: now, Namespace: o.namespace, Defaults: o.reclaim,

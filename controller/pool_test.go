@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package main
@@ -18,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -45,7 +47,7 @@ func (w world) waitBound(pool string, n int64) {
 
 // marks returns the offsets that the bitmap marks.
 func marks(inUse string) []uint64 {
-	bitmap, err := ipam.DecodeBitmap(inUse)
+	bitmap, err := poolset.DecodeBitmap(inUse)
 	if err != nil {
 		return nil
 	}
@@ -77,7 +79,7 @@ func says(condition, statusAndReason string, words ...string) func(v1alpha1.IPPo
 func published(w world) {
 	pool := w.pool("published", "10.20.0.0/24")
 	cooldown := func(d time.Duration) {
-		change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Cooldown = &metav1.Duration{Duration: d} })
+		change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Cooldown = &v1alpha1.Duration{Duration: d} })
 	}
 	cooldown(time.Hour)
 	w.waitStatus("published", "254 free addresses", func(s v1alpha1.IPPoolStatus) bool {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package main
@@ -10,7 +12,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -24,7 +25,7 @@ func TestFailOverOfPools(t *testing.T) {
 	p := w.startPair(server)
 
 	pool, leaving := w.pool("edited", "10.50.0.0/24"), w.pool("leaving", "10.51.0.0/24")
-	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Cooldown = &metav1.Duration{Duration: time.Hour} })
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Cooldown = &v1alpha1.Duration{Duration: time.Hour} })
 	pod := w.runningPod("pod-0", "n1")
 	stays, ends, last := w.bound("edited", "10.50.0.9", pod), w.bound("edited", "10.50.0.10", pod), w.bound("leaving", "10.51.0.9", pod)
 	cooled := w.bound("edited", "10.50.0.20", pod)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package main
@@ -12,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -28,7 +31,7 @@ func sharedByPools(w world) {
 	pods := []*corev1.Pod{w.runningPod("shared-a-0", "n1"), w.runningPod("shared-b-0", "n2")}
 	given := make([][]string, len(pools))
 	w.together(len(pools), func(i int) {
-		set, err := ipam.Addresses(pools[i])
+		set, err := poolset.Addresses(pools[i])
 		if err != nil {
 			w.Error(err)
 			return

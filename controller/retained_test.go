@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package main
@@ -85,7 +87,7 @@ func cappedRetention(w world) {
 		w.Fatal("freed without a limit")
 	}
 	change(w, pool, func(p *v1alpha1.IPPool) {
-		p.Spec.Retention = &v1alpha1.PoolRetention{Max: &metav1.Duration{Duration: time.Minute}}
+		p.Spec.Retention = &v1alpha1.PoolRetention{Max: &v1alpha1.Duration{Duration: time.Minute}}
 	})
 	w.waitGone("10.53.0.2")
 	w.waitMessage("10.53.0.3", "", "the pool retains no address longer than 1m0s")
@@ -150,7 +152,7 @@ func succeeded(w world) {
 		w.Fatal("the lease is not there")
 	}
 	w.waitGone(early.Name)
-	w.waitEvent("default", "RetentionEnded", early.Name, "pod default/moved-0 has 10.99.0.2 on interface eth0 by now")
+	w.waitEvent("default", "RetentionEnded", early.Name, "pod default/moved-0 now has 10.99.0.2 on interface eth0")
 	// One that was being verified meanwhile.
 	late := w.retained("left", "10.98.0.4", "moved", 0, eth0, forever)
 	w.waitGone(late.Name)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,11 +16,11 @@ import (
 	"github.com/fenceline/fenceline/controller/uninstall"
 )
 
-// uninstallCommand is the first argument of a run that uninstalls instead of
-// controlling; "begin" or "finish" is the last one.
+// uninstallCommand is the first argument of a run that uninstalls Fenceline. The last argument is
+// "begin" or "finish".
 const uninstallCommand = "uninstall"
 
-// uninstallOptions are the command line after uninstallCommand.
+// uninstallOptions holds the arguments after uninstallCommand.
 type uninstallOptions struct {
 	namespace string
 	finish    bool
@@ -33,7 +35,7 @@ func parseUninstall(args []string) (uninstallOptions, error) {
 	}
 	switch step := flags.Arg(0); {
 	case flags.NArg() != 1 || step != "begin" && step != "finish":
-		return o, fmt.Errorf("uninstall takes begin or finish, not %q", flags.Args())
+		return o, fmt.Errorf("uninstall: unexpected arguments %q, want begin or finish", flags.Args())
 	default:
 		o.finish = step == "finish"
 	}

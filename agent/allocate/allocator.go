@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allocate
 
 import (
@@ -19,17 +21,7 @@ type Leases interface {
 	TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error)
 }
 
-// Outcome is what became of a lease just created.
-type Outcome int
-
-const (
-	// Granted: the address is the pod's.
-	Granted Outcome = iota
-	// Conflict: somebody spoke for it; another address is tried.
-	Conflict
-)
-
-// Wish is what one interface needs of one family.
+// Wish describes the address that one interface needs of one family.
 type Wish struct {
 	Family ipam.Family
 	// Parent, Holder and Retention are written into the lease.
@@ -39,19 +31,14 @@ type Wish struct {
 	Share     ipam.Share
 	// Sighted and Taken are hints, as in ipam.View; nil is allowed.
 	Sighted, Taken func(*v1alpha1.IPPool, netip.Addr) bool
-	// Before is called before each create, to journal the intent; nil is allowed.
-	Before func(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr) error
-	// Try guards, probes and claims the address of a lease just created. The
-	// lease is Try's from the call on, whatever it returns: on Conflict it has
-	// set it aside, on an error it has freed it or will.
-	Try func(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) (Outcome, error)
 }
 
 // Options of an Allocator.
 type Options struct {
 	Leases Leases
 	Clock  clock.PassiveClock
-	// Last is where the rotations go on, by pool: what Last returned before a restart.
+	// Last has the address after which each rotation continues, by pool. It is the result of the
+	// method Last before a restart.
 	Last map[string]netip.Addr
 	// Rand gives each rotation its own source; nil seeds them at random.
 	Rand func() *rand.Rand
@@ -64,12 +51,12 @@ type Allocator struct {
 	rand   func() *rand.Rand
 
 	mu sync.Mutex
-	// last is where rotations go on that have not been used since the start.
+	// last has the addresses after which rotations continue that were not used since the start.
 	last  map[string]netip.Addr
 	pools map[string]*place
 }
 
-// place is this node in one pool.
+// place is the state of this node in one pool.
 type place struct {
 	*ipam.Rotation
 	*lister
@@ -90,11 +77,11 @@ func New(o Options) *Allocator {
 	return a
 }
 
-// Freed tells that this node has deleted the lease of an address, so that it
+// Freed reports that this node has deleted the lease of an address: the address
 // cools down.
 func (a *Allocator) Freed(pool string, addr netip.Addr) { a.in(pool).Freed(addr) }
 
-// Last returns where the rotations stand, by pool, for the journal.
+// Last returns the last address of each rotation, by pool, for the journal.
 func (a *Allocator) Last() map[string]netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()

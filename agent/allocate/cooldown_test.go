@@ -1,14 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allocate
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -27,7 +27,7 @@ func TestThePoolSaysHowLongAnAddressCoolsDown(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	a := New(Options{Leases: m, Clock: clock, Last: map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.9")}})
 	w := wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.4"))
-	w.Family.Pools[0].Pool.Spec.Reclaim = &v1alpha1.Reclaim{Cooldown: &metav1.Duration{Duration: time.Hour}}
+	w.Family.Pools[0].Pool.Spec.Reclaim = &v1alpha1.Reclaim{Cooldown: &v1alpha1.Duration{Duration: time.Hour}}
 	var got []string
 	for range 2 {
 		got = append(got, get(t, a, w))
@@ -81,12 +81,12 @@ func TestAListDoesNotEndTheCooldown(t *testing.T) {
 func TestAnAddressFreedDuringTheLastProbeIsFound(t *testing.T) {
 	m := newMemory("a", "10.0.0.1")
 	w := wishFor(candidate(t, "a", []string{"10.0.0.1", "10.0.0.2"}, "10.0.0.1-10.0.0.2"))
-	w.Try = func(_ context.Context, _ *v1alpha1.IPPool, l *v1alpha1.IPLease) (Outcome, error) {
+	w.try = func(l *v1alpha1.IPLease) (bool, error) {
 		if l.Spec.Address == "10.0.0.1" {
-			return Granted, nil
+			return false, nil
 		}
 		m.free(netip.MustParseAddr("10.0.0.1"))
-		return Conflict, nil
+		return true, nil
 	}
 	if got := get(t, agent(m, nil), w); got != "10.0.0.1" {
 		t.Errorf("got %s", got)

@@ -1,5 +1,7 @@
-// Package allocate finds a free address by creating its lease. It joins the
-// order of package ipam with the truth of package lease: hints first, which
-// cost nothing, and where they fail the API server's list of leases, so that
-// "exhausted" is said only when it is true.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package allocate finds free addresses. It yields candidates in the order of package
+// ipam, and its caller creates their leases. Hints come first, since they cost nothing.
+// If they fail, the API server's list of leases decides, so that a pool is reported as
+// exhausted only when it is.
 package allocate

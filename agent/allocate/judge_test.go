@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allocate
 
 import (
@@ -201,11 +203,11 @@ func (j judgement) notAsRequested(e *ipam.RequestedError) error {
 			}
 		}
 		if !isAny {
-			says = append(says, "it is in none of the pools ")
+			says = append(says, "it is outside of the pools ")
 		}
 	}
 	if isStranger(e.Addr) {
-		says = append(says, "somebody else answers for it")
+		says = append(says, "another host answers for it")
 	}
 	if !slices.ContainsFunc(says, func(s string) bool { return strings.HasPrefix(e.Problem, s) }) {
 		return fmt.Errorf("%s is refused, and true would be one of %q", e.Addr, says)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allocate
 
 import (
@@ -9,19 +11,19 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 )
 
-// listTimeout bounds a list: those who wait for it have deadlines of their own.
+// listTimeout bounds a list. The callers that wait for it have their own deadlines.
 const listTimeout = 10 * time.Second
 
-// lister lists the leases of one pool. A list costs the API server about ten
-// creates, so that all calls of this node share it that ask before it begins.
+// lister lists the leases of one pool. A list costs the API server about as much as ten creates, so
+// the calls of this node share a list. A call gets the first list that begins after the call.
 type lister struct {
 	leases Leases
 	pool   string
 	shared singleflight.Group
-	// turn is held by the one list under way.
+	// turn is full while a list is under way.
 	turn chan struct{}
 }
 
@@ -29,14 +31,14 @@ func newLister(leases Leases, pool string) *lister {
 	return &lister{leases: leases, pool: pool, turn: make(chan struct{}, 1)}
 }
 
-// list returns the truth of one moment after the call.
+// list returns the leases as they are at one moment after the call.
 func (l *lister) list(ctx context.Context) (*listing, error) {
 	// The list outlives the caller that began it: others wait for it as well.
 	background := context.WithoutCancel(ctx)
 	result := l.shared.DoChan(l.pool, func() (any, error) {
 		l.turn <- struct{}{}
 		defer func() { <-l.turn }()
-		l.shared.Forget(l.pool) // who asks from now on gets the next list
+		l.shared.Forget(l.pool) // later calls get the next list
 		ctx, cancel := context.WithTimeout(background, listTimeout)
 		defer cancel()
 		taken, err := l.leases.TakenIn(ctx, l.pool)
@@ -53,15 +55,15 @@ func (l *lister) list(ctx context.Context) (*listing, error) {
 	}
 }
 
-// listing is what a list has shown, and what its readers have learnt since.
-// Safe for concurrent use.
+// listing has the result of a list, and the leases that its readers have found since. Safe for
+// concurrent use.
 type listing struct {
 	mu    sync.Mutex
 	taken map[netip.Addr]struct{}
 	added bool
 }
 
-// has tells whether an address had a lease then, or got one since.
+// has reports whether an address had a lease then, or got one since.
 func (l *listing) has(addr netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +72,7 @@ func (l *listing) has(addr netip.Addr) bool {
 }
 
 // count returns how many addresses of a set have a lease.
-func (l *listing) count(set ipam.Set) uint64 {
+func (l *listing) count(set poolset.Set) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := uint64(0)
@@ -89,8 +91,7 @@ func (l *listing) add(addr netip.Addr) {
 	l.taken[addr], l.added = struct{}{}, true
 }
 
-// outrun tells whether anything was added: what the listing shows now was then
-// never true at one moment.
+// outrun reports whether a lease was added. The listing is then no longer the state at one moment.
 func (l *listing) outrun() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allocate
 
 import (
@@ -10,7 +12,6 @@ import (
 	"testing/synctest"
 
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
 // TestCallsShareAList: what waits while a list is under way shares the next
@@ -25,7 +26,7 @@ func TestCallsShareAList(t *testing.T) {
 		var wg sync.WaitGroup
 		ask := func() {
 			wg.Go(func() {
-				if _, _, err := a.OnDemand(t.Context(), w); !isExhausted(err) {
+				if _, _, err := onDemand(t.Context(), a, w); !isExhausted(err) {
 					t.Errorf("got %v", err)
 				}
 			})
@@ -54,14 +55,14 @@ func TestAnAddressFreedAfterAListBeganIsFound(t *testing.T) {
 		w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1"))
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if _, _, err := a.OnDemand(t.Context(), w); !isExhausted(err) {
+			if _, _, err := onDemand(t.Context(), a, w); !isExhausted(err) {
 				t.Errorf("the first: %v", err)
 			}
 		})
 		synctest.Wait()
 		m.free(netip.MustParseAddr("10.0.0.1"))
 		wg.Go(func() {
-			if l, _, err := a.OnDemand(t.Context(), w); err != nil {
+			if l, _, err := onDemand(t.Context(), a, w); err != nil {
 				t.Errorf("the second, who asked later: %v, %v", l, err)
 			}
 		})
@@ -93,7 +94,7 @@ func TestACallerThatLeavesDoesNotEndTheListOfOthers(t *testing.T) {
 		var wg sync.WaitGroup
 		ask := func(ctx context.Context, as func(error) bool) {
 			wg.Go(func() {
-				if _, _, err := a.OnDemand(ctx, w); !as(err) {
+				if _, _, err := onDemand(ctx, a, w); !as(err) {
 					t.Errorf("got %v", err)
 				}
 			})
@@ -150,12 +151,12 @@ func TestWorkersOfANodeDivideWhatAListShows(t *testing.T) {
 		// The bitmap marks all of them, wrongly: only a list shows the truth.
 		w := wishFor(candidate(t, "a", marked, fmt.Sprintf("10.0.0.1-10.0.0.%d", workers)))
 		gate := make(chan struct{})
-		w.Before = func(context.Context, *v1alpha1.IPPool, netip.Addr) error { <-gate; return nil }
+		w.before = func() error { <-gate; return nil }
 		a := agent(m, nil)
 		var wg sync.WaitGroup
 		for range workers {
 			wg.Go(func() {
-				if _, _, err := a.OnDemand(t.Context(), w); err != nil {
+				if _, _, err := onDemand(t.Context(), a, w); err != nil {
 					t.Error(err)
 				}
 			})
@@ -175,11 +176,11 @@ func TestTheLastAddressIsTriedThoughAnotherCallTriesIt(t *testing.T) {
 		w := wishFor(candidate(t, "a", nil, "10.0.0.1"))
 		gate := make(chan struct{})
 		fails := w
-		fails.Before = func(context.Context, *v1alpha1.IPPool, netip.Addr) error { <-gate; return errors.New("disk full") }
+		fails.before = func() error { <-gate; return errors.New("disk full") }
 		a := agent(m, nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if _, _, err := a.OnDemand(t.Context(), fails); err == nil {
+			if _, _, err := onDemand(t.Context(), a, fails); err == nil {
 				t.Error("the first got the address")
 			}
 		})

@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allocate
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -115,33 +119,66 @@ func agent(leases Leases, last map[string]netip.Addr) *Allocator {
 // candidate is a pool of 10.0.0.0/24 that marks addresses as in use.
 func candidate(t testing.TB, name string, inUse []string, entries ...string) ipam.Candidate {
 	t.Helper()
-	set, err := ipam.ParseSet(entries)
+	set, err := poolset.Parse(entries)
 	if err != nil {
 		t.Fatal(err)
 	}
 	subnet := netip.MustParsePrefix("10.0.0.0/24")
-	var bits ipam.Bitmap
+	var bits poolset.Bitmap
 	for _, a := range inUse {
-		offset, _ := ipam.Offset(subnet, netip.MustParseAddr(a))
+		offset, _ := poolset.Offset(subnet, netip.MustParseAddr(a))
 		bits = bits.Mark(offset)
 	}
 	return ipam.Candidate{
 		Pool: &v1alpha1.IPPool{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       v1alpha1.IPPoolSpec{Network: "red"},
-			Status:     v1alpha1.IPPoolStatus{InUse: ipam.EncodeBitmap(bits)},
+			Status:     v1alpha1.IPPoolStatus{InUse: poolset.EncodeBitmap(bits)},
 		},
 		Subnet: subnet, Set: set,
 	}
 }
 
+// trial is a wish, and what its caller does with the candidates.
+type trial struct {
+	Wish
+	// before comes before each create, try after it; nil is allowed.
+	before func() error
+	try    func(*v1alpha1.IPLease) (conflict bool, err error)
+}
+
+// onDemand takes candidates as an ADD does, until one stands the trial.
+func onDemand(ctx context.Context, a *Allocator, t trial) (*v1alpha1.IPLease, *v1alpha1.IPPool, error) {
+	for c, err := range a.Candidates(ctx, t.Wish) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if t.before != nil {
+			if err := t.before(); err != nil {
+				return nil, nil, err
+			}
+		}
+		l, err := c.Lease(ctx)
+		if errors.Is(err, lease.ErrTaken) {
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if t.try == nil {
+			return l, c.Pool, nil
+		}
+		if conflict, err := t.try(l); err != nil || !conflict {
+			return l, c.Pool, err
+		}
+	}
+	return nil, nil, errors.New("the candidates ended without an error")
+}
+
 // wishFor asks for an address of the first pool that has one; whoever gets one keeps it.
-func wishFor(pools ...ipam.Candidate) Wish {
-	return Wish{
+func wishFor(pools ...ipam.Candidate) trial {
+	return trial{Wish: Wish{
 		Family: ipam.Family{Source: "the CNI configuration", Interface: "pod shop/web-0 interface eth0", Pools: pools},
 		Holder: v1alpha1.Holder{Namespace: "shop", Pod: "web-0", ContainerID: "c1", Interface: "eth0"},
-		Try: func(context.Context, *v1alpha1.IPPool, *v1alpha1.IPLease) (Outcome, error) {
-			return Granted, nil
-		},
-	}
+	}}
 }

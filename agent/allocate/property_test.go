@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allocate
 
 import (
@@ -10,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -85,7 +88,7 @@ func (a *tally) check(t *testing.T) {
 // take them away again, all at the same time. connect returns an agent's access.
 func (w *world) run(t *testing.T, agents, workers, pods int, connect func(int) (Leases, func(*v1alpha1.IPLease) error)) tally {
 	t.Helper()
-	reserved, err := ipam.ParseSet(w.reserved)
+	reserved, err := poolset.Parse(w.reserved)
 	if err != nil {
 		t.Fatal(err)
 	}

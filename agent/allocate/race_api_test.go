@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package allocate
@@ -12,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/apiserver"
 )
@@ -43,13 +46,13 @@ func TestTwoNodesRaceForTheLastAddresses(t *testing.T) {
 			other = occupy(t, nodes[r.IntN(2)], last[r.IntN(2)])
 		}
 		// The bitmap is right, wrong in any way, or empty.
-		var bits ipam.Bitmap
+		var bits poolset.Bitmap
 		for offset := range uint64(6) {
 			if r.IntN(2) == 0 {
 				bits = bits.Mark(offset)
 			}
 		}
-		pool.Pool.Status.InUse = ipam.EncodeBitmap(bits)
+		pool.Pool.Status.InUse = poolset.EncodeBitmap(bits)
 
 		got, errs := raceOnce(t, nodes, pool, round)
 		addrs := map[string]int{}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build bench
 
 package allocate
@@ -14,6 +16,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -23,20 +26,20 @@ func wide(b *testing.B, full int) ipam.Candidate {
 	c := candidate(b, "wide", nil, "10.0.0.1-10.0.7.208")
 	c.Subnet = netip.MustParsePrefix("10.0.0.0/16")
 	c.Pool.Spec.Network = ""
-	var bits ipam.Bitmap
+	var bits poolset.Bitmap
 	for i := range c.Set.Len() {
-		if offset, _ := ipam.Offset(c.Subnet, c.Set.At(i)); int(i*37%100) < full {
+		if offset, _ := poolset.Offset(c.Subnet, c.Set.At(i)); int(i*37%100) < full {
 			bits = bits.Mark(offset)
 		}
 	}
-	c.Pool.Status.InUse = ipam.EncodeBitmap(bits)
+	c.Pool.Status.InUse = poolset.EncodeBitmap(bits)
 	return c
 }
 
 // occupyMarked creates the leases that the bitmap shows.
 func occupyMarked(b *testing.B, nodes []*node, pool ipam.Candidate) {
 	b.Helper()
-	bits, err := ipam.DecodeBitmap(pool.Pool.Status.InUse)
+	bits, err := poolset.DecodeBitmap(pool.Pool.Status.InUse)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -44,7 +47,7 @@ func occupyMarked(b *testing.B, nodes []*node, pool ipam.Candidate) {
 	on := make([][]int, len(nodes))
 	for i := range pool.Set.Len() {
 		addr := pool.Set.At(i)
-		if offset, _ := ipam.Offset(pool.Subnet, addr); bits.Has(offset) {
+		if offset, _ := poolset.Offset(pool.Subnet, addr); bits.Has(offset) {
 			at := len(marked) % len(nodes)
 			on[at] = append(on[at], len(marked))
 			marked = append(marked, addr)

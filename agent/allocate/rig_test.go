@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api || bench
 
 package allocate
@@ -87,6 +89,6 @@ func (n *node) allocate(ctx context.Context, container string, pool ipam.Candida
 	w := wishFor(pool)
 	w.Share = n.share
 	w.Holder.ContainerID = container
-	l, _, err := n.OnDemand(ctx, w)
+	l, _, err := onDemand(ctx, n.Allocator, w)
 	return l, err
 }

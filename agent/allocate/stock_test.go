@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allocate
 
 import (
@@ -90,7 +92,7 @@ func (p *tenant) keepWarm(r *rand.Rand) {
 		p.t.Errorf("seed %d: pool %s is kept warm on %s in spite of %v", p.seed, pool.Name, p.node, why)
 	}
 	f := ipam.Family{IPv6: c.Subnet.Addr().Is6(), Source: "spec.warm of the pool", Interface: "node " + p.node, Pools: []ipam.Candidate{c}}
-	l, _, err := p.a.OnDemand(p.t.Context(), p.wish(r, f, v1alpha1.Holder{}))
+	l, _, err := onDemand(p.t.Context(), p.a, p.wish(r, f, v1alpha1.Holder{}))
 	j.to = p.history.now()
 	if err != nil {
 		none := (*ipam.NoPoolError)(nil)

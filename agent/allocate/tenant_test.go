@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allocate
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -36,7 +38,7 @@ type tenant struct {
 	a        *Allocator
 	end      func(*v1alpha1.IPLease) error
 	stock    *stock
-	reserved ipam.Set
+	reserved poolset.Set
 	node     string
 	share    ipam.Share
 	held     []interfaceOfPod
@@ -127,7 +129,7 @@ func (p *tenant) bind(r *rand.Rand, ask ask, f ipam.Family, who string) (*v1alph
 			p.hold(l, who, warmOf(p.node))
 			return l, nil
 		}
-		l, _, err := p.a.OnDemand(p.t.Context(), p.wish(r, f, v1alpha1.Holder{
+		l, _, err := onDemand(p.t.Context(), p.a, p.wish(r, f, v1alpha1.Holder{
 			Namespace: ask.Pod.Namespace, Pod: ask.Pod.Name, ContainerID: p.container, Interface: ask.Interface,
 		}))
 		if err == nil {
@@ -140,21 +142,17 @@ func (p *tenant) bind(r *rand.Rand, ask ask, f ipam.Family, who string) (*v1alph
 	}
 }
 
-func (p *tenant) wish(r *rand.Rand, f ipam.Family, holder v1alpha1.Holder) Wish {
+func (p *tenant) wish(r *rand.Rand, f ipam.Family, holder v1alpha1.Holder) trial {
 	lies := r.Uint64()
-	return Wish{
+	return trial{Wish: Wish{
 		Family: f, Share: p.share, Holder: holder,
 		// A hint that is wrong about a quarter of the addresses.
 		Taken: func(_ *v1alpha1.IPPool, a netip.Addr) bool {
 			return (lies>>(a.AsSlice()[len(a.AsSlice())-1]%32))&3 == 0
 		},
-		Try: func(_ context.Context, _ *v1alpha1.IPPool, l *v1alpha1.IPLease) (Outcome, error) {
-			if isStranger(netip.MustParseAddr(l.Spec.Address)) {
-				return Conflict, nil // its lease stays, set aside
-			}
-			return Granted, nil
-		},
-	}
+	}, try: func(l *v1alpha1.IPLease) (bool, error) {
+		return isStranger(l.Spec.Addr()), nil // a conflict's lease stays, quarantined
+	}}
 }
 
 // stop ends one of the interfaces; the addresses of some are kept for their names.

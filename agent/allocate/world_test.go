@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allocate
 
 import (
@@ -112,7 +114,7 @@ func randomPool(r *rand.Rand, i int) v1alpha1.IPPool {
 		}
 	}
 	if chance(r, 50) {
-		s.Reclaim = &v1alpha1.Reclaim{Cooldown: &metav1.Duration{Duration: pick(r, []time.Duration{0, time.Millisecond, time.Hour})}}
+		s.Reclaim = &v1alpha1.Reclaim{Cooldown: &v1alpha1.Duration{Duration: pick(r, []time.Duration{0, time.Millisecond, time.Hour})}}
 	}
 	// The bitmap may say anything.
 	bits := make([]byte, r.IntN(9))

@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
-// Package bpffs makes the file system that BPF maps and links are pinned on.
+// Package bpffs mounts the file system on which BPF maps and links are pinned.
 package bpffs
 
 import (
@@ -10,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount mounts a BPF file system at dir unless there is one. In a container dir
-// must be mounted with Bidirectional propagation, or the host does not get it,
-// and what is pinned there dies with the container.
+// Mount mounts a BPF file system at dir unless there is one. In a container, dir
+// must be mounted with Bidirectional propagation. Otherwise the host does not see
+// the file system, and its pins end with the container.
 func Mount(dir string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {

@@ -1,21 +1,23 @@
-// Package claim is the codec of the claim frame, by which a node tells a
-// segment that an address belongs to a fencing token, and of the ack, by which
-// the kernel that obeyed says so.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package claim is the codec of the claim frame and of the ack. A claim tells a segment that an
+// address belongs to a fencing token. An ack is the reply of the kernel that has fenced the
+// address.
 //
-// The payload follows the Ethernet header (ethertype 0x88B5, IEEE Std 802
-// local experimental 1) and has 48 bytes, so that the frame of 62 bytes is
-// longer than the Ethernet minimum and is never padded:
+// The payload follows the Ethernet header (ethertype 0x88B5, IEEE Std 802 local experimental 1) and
+// has 48 bytes. The frame of 62 bytes is longer than the Ethernet minimum and is never padded:
 //
 //	offset  bytes  field
 //	     0      4  magic "FLC1"; the digit is the wire version
-//	     4      4  flags, big endian; bit 0: ack
+//	     4      4  flags, big endian: bit 0 ack; bits 1 to 31 the low 31 bits
+//	               of the MAC whose ack is asked for, 0 for any
 //	     8      8  network, big endian
 //	    16     16  address; IPv4 as IPv4-mapped IPv6 (RFC 4291, section 2.5.5.2)
 //	    32      8  fencing token, big endian
 //	    40      8  SipHash-2-4 over bytes 0 to 39, little endian
 //
-// The same layout stands in bpf/ as a C struct: change both together, with a
-// new wire version.
+// bpf/claim.h has the same layout as a C struct, and a test in bpf compares the two. Change both
+// together, with a new wire version.
 //
 // All functions are pure and may be called concurrently.
 package claim

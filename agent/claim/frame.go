@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package claim
 
 import (
@@ -24,26 +26,27 @@ const (
 	tagOffset      = 40
 )
 
-// Errors of Unmarshal, in the order in which a payload is checked.
+// Errors of Unmarshal, in the order of its checks.
 var (
 	ErrShort = errors.New("claim frame is too short")
 	ErrMagic = errors.New("not a claim frame of wire version 1")
-	ErrTag   = errors.New("claim frame fits no claim key")
+	ErrTag   = errors.New("tag of the claim frame fits no claim key")
 )
 
 // Key is a claim key: the 128-bit SipHash key that the nodes of a cluster share.
 type Key [16]byte
 
-// Flags of a frame. Unknown bits are carried as they are.
+// Flags of a frame: bit 0 is FlagAck, Asks documents bits 1 to 31.
 type Flags uint32
 
-// FlagAck marks the reply of a kernel that fenced the address.
+// FlagAck marks an ack, the reply of a kernel that has fenced the address. An ack keeps the other
+// flags of its claim.
 const FlagAck Flags = 1 << 0
 
-// Asks returns the flags of a claim that only the holder of that MAC is to
-// acknowledge: by its low 31 bits, in bits 1 to 31. All who hold the address are
-// fenced, but the ack of one from whom it was taken earlier proves nothing of
-// the last one. Without a 48-bit MAC, whoever holds the address acknowledges.
+// Asks returns the flags of a claim that asks one holder for its ack: bits 1 to 31 are the low 31
+// bits of the holder's MAC. The claim fences every holder of the address, but only the ack of the
+// last holder proves anything. If holder is not a 48-bit MAC, Asks returns 0, and every holder
+// acknowledges.
 func Asks(holder net.HardwareAddr) Flags {
 	if len(holder) != 6 {
 		return 0
@@ -51,8 +54,8 @@ func Asks(holder net.HardwareAddr) Flags {
 	return Flags(binary.BigEndian.Uint32(holder[2:]) << 1)
 }
 
-// Frame is a claim, or with FlagAck an ack: "on this network, the address
-// belongs to the holder of this token".
+// Frame is a claim, or with FlagAck an ack: "on this network, the address belongs to the holder of
+// this token".
 type Frame struct {
 	Flags   Flags
 	Network uint64
@@ -60,8 +63,7 @@ type Frame struct {
 	Token   uint64
 }
 
-// Marshal returns the payload, signed with key. The zone of an IPv6 address is
-// not carried.
+// Marshal returns the payload, signed with key. It drops the zone of an IPv6 address.
 func (f Frame) Marshal(key Key) [Len]byte {
 	var b [Len]byte
 	copy(b[0:4], magic)
@@ -74,11 +76,11 @@ func (f Frame) Marshal(key Key) [Len]byte {
 	return b
 }
 
-// Ethernet returns the untagged frame that carries the claim from src to dst.
-// Both must be 48-bit addresses.
+// Ethernet returns the untagged frame that carries the claim from src to dst. Both must be 48-bit
+// MACs.
 func (f Frame) Ethernet(dst, src net.HardwareAddr, key Key) ([]byte, error) {
 	if len(dst) != 6 || len(src) != 6 {
-		return nil, fmt.Errorf("claim for %s from %q to %q: not an Ethernet address", f.Addr, src, dst)
+		return nil, fmt.Errorf("build claim frame for %s from %q to %q: need 48-bit MACs", f.Addr, src, dst)
 	}
 	b := make([]byte, 0, EthernetLen)
 	b = append(b, dst...)
@@ -88,8 +90,9 @@ func (f Frame) Ethernet(dst, src net.HardwareAddr, key Key) ([]byte, error) {
 	return append(b, payload[:]...), nil
 }
 
-// Unmarshal decodes a payload whose tag fits one of keys. Bytes behind the
-// payload are padding and ignored. IPv4-mapped addresses come back as IPv4.
+// Unmarshal decodes a payload whose tag fits one of keys. It ignores bytes after the payload, which
+// are padding, and returns an IPv4-mapped address as IPv4. Its errors wrap ErrShort, ErrMagic or
+// ErrTag.
 func Unmarshal(b []byte, keys ...Key) (Frame, error) {
 	if len(b) < Len {
 		return Frame{}, fmt.Errorf("%w: %d of %d bytes", ErrShort, len(b), Len)
@@ -108,7 +111,7 @@ func Unmarshal(b []byte, keys ...Key) (Frame, error) {
 	}, nil
 }
 
-// signed tells whether the tag of b fits one of keys.
+// signed reports whether the tag of b fits one of keys.
 func signed(b []byte, keys []Key) bool {
 	for _, key := range keys {
 		var want [8]byte

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cniserver
 
 import (
@@ -14,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -93,6 +97,9 @@ func TestNothingIsLeftOfAnADDThatGaveNothing(t *testing.T) {
 	}
 }
 
+// full is an error of the rules.
+var full = &ipam.NoPoolError{Rejected: []ipam.Rejection{{Pool: "p", Reason: ipam.Exhausted, Detail: "it is full"}}}
+
 func TestErrorsReachTheRuntimeWithTheirCode(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -100,8 +107,8 @@ func TestErrorsReachTheRuntimeWithTheirCode(t *testing.T) {
 		msg  string
 	}{
 		"a typed error, wrapped": {
-			err:  fmt.Errorf("add: %w", agentapi.Errorf(agentapi.CodeExhausted, "pool p is full: add addresses to it")),
-			code: agentapi.CodeExhausted, msg: "pool p is full: add addresses to it",
+			err:  fmt.Errorf("add: %w", full),
+			code: agentapi.CodeExhausted, msg: "enlarge a pool",
 		},
 		"any other error is internal":        {err: errors.New("boom"), code: agentapi.CodeInternal, msg: "boom"},
 		"a full disk is the node's":          {err: &fs.PathError{Op: "write", Path: "entry", Err: syscall.ENOSPC}, code: agentapi.CodeIOFailure, msg: "no space left"},
@@ -123,9 +130,9 @@ func TestSTATUSHasTheCodeOfTheSpecification(t *testing.T) {
 		err  error
 		code uint
 	}{
-		"caches not synced":      {agentapi.Errorf(agentapi.CodeTryAgainLater, "caches"), agentapi.CodeNotAvailable},
+		"caches not synced":      {refusal.New(refusal.TryAgain, "caches"), agentapi.CodeNotAvailable},
 		"an error without code":  {errors.New("boom"), agentapi.CodeNotAvailable},
-		"no BPF file system":     {agentapi.Errorf(agentapi.CodeNotAvailable, "bpffs"), agentapi.CodeNotAvailable},
+		"no BPF file system":     {refusal.New(refusal.NotReady, "bpffs"), agentapi.CodeNotAvailable},
 		"ready, nothing to tell": {nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -185,10 +192,10 @@ func TestARequestThatIsNoJSONIsADecodingFailure(t *testing.T) {
 func TestEachCallIsMeasuredByVerbAndResult(t *testing.T) {
 	r := start(t, &brain{
 		add: func(context.Context, agentapi.AddRequest) (*agentapi.AddResponse, error) {
-			return nil, agentapi.Errorf(agentapi.CodeExhausted, "full")
+			return nil, full
 		},
 		check: func(context.Context, agentapi.CheckRequest) error {
-			return agentapi.Errorf(agentapi.CodeNotHeld, "gone")
+			return refusal.New(refusal.NotHeld, "gone")
 		},
 		status: func(context.Context) error { return errors.New("boom") },
 	})

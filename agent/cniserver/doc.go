@@ -1,8 +1,9 @@
-// Package cniserver serves the CNI plugin on the agent's unix socket and
-// carries out the DEL calls that plugins spooled while no agent was there.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cniserver serves the CNI plugin on the agent's unix socket. It also carries out the DEL
+// calls that plugins spooled while no agent answered.
 //
-// It knows the protocol and nothing of addresses; those are the Backend's. For
-// each attachment it makes one call at a time, and to every call it gives an
-// end: a deadline, the plugin's disconnection, or a DEL, for which whatever else
-// runs for the attachment makes way.
+// It implements the protocol. The Backend handles the addresses. For each attachment the server
+// runs one call at a time. Every call ends: by its deadline, when the plugin disconnects, or by a
+// DEL, which cancels the other calls of its attachment.
 package cniserver

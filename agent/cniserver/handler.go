@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cniserver
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
-	"syscall"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -26,11 +27,11 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// nothing is a request without body, or an answer without one.
+// nothing is a request or an answer without a body.
 type nothing struct{}
 
-// serve makes a handler of a verb: decode, run, measure, answer. What is to be
-// done after the answer to a success may be nil.
+// serve returns the handler of a verb: it decodes the request, runs the verb, measures it and
+// answers. The argument after is a function to call when a success is answered, or nil.
 func serve[Request, Answer any](
 	s *Server, verb string, run func(context.Context, Request) (Answer, error), after func(Request),
 ) http.HandlerFunc {
@@ -46,7 +47,7 @@ func serve[Request, Answer any](
 		s.durations.WithLabelValues(verb, string(outcome)).Observe(took.Seconds())
 		log := s.log.WithValues("verb", verb, "result", outcome, "took", took).WithValues(subject(request)...)
 		if err != nil {
-			e := asError(verb, err)
+			e := cniError(verb, err)
 			log.Info("CNI call failed", "code", e.Code, "error", err.Error())
 			writeJSON(w, e.HTTPStatus(), e)
 			return
@@ -58,32 +59,31 @@ func serve[Request, Answer any](
 		}
 		writeJSON(w, http.StatusOK, answer)
 		if after != nil {
-			// What comes after must not keep the plugin waiting.
+			// The plugin must not wait for the function after.
 			_ = http.NewResponseController(w).Flush()
 			after(request)
 		}
 	}
 }
 
-// decode reads the whole body: only after that does net/http watch the
-// connection and end the context when the plugin goes away.
+// decode reads the whole body. After that net/http watches the connection, and cancels the context
+// when the plugin disconnects.
 func decode[Request any](w http.ResponseWriter, r *http.Request) (Request, error) {
 	var request Request
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
-		return request, agentapi.Errorf(agentapi.CodeIOFailure, "read the request: %w", err)
+		return request, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	if _, empty := any(request).(nothing); empty {
 		return request, nil
 	}
 	if err := json.Unmarshal(text, &request); err != nil {
-		return request, agentapi.Errorf(agentapi.CodeDecodingFailure,
-			"decode the plugin's request: %w; are plugin and agent of the same release?", err)
+		return request, fmt.Errorf("%w: %w", errUndecodable, err)
 	}
 	return request, nil
 }
 
-// subject says in the log whom a request was about.
+// subject returns the subject of a request, for the log.
 func subject(request any) []any {
 	about := func(a agentapi.Attachment, p agentapi.Pod) []any {
 		return []any{"container", a.ContainerID, "interface", a.Interface, "namespace", p.Namespace, "pod", p.Name, "uid", p.UID}
@@ -102,47 +102,18 @@ func subject(request any) []any {
 	}
 }
 
-// writeJSON answers a call. The plugin need not wait for the connection's end
-// to know that the answer is whole.
+// writeJSON answers a call. It sets Content-Length, so the plugin knows the end of the answer
+// without waiting for the end of the connection.
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	text, err := json.Marshal(body)
 	if err != nil {
-		// Both kinds of body are plain structures of ours.
+		// This is unreachable: both kinds of body are plain structures.
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
-	// A plugin that is gone cannot be told so; the runtime's DEL settles it.
+	// If the plugin has disconnected, the runtime's DEL releases the addresses.
 	_, _ = w.Write(text)
-}
-
-// isErrno tells whether the node's kernel refused something, as a full disk does.
-func isErrno(err error) bool {
-	_, ok := errors.AsType[syscall.Errno](err)
-	return ok
-}
-
-// asError finds the CNI code for what a verb returned.
-func asError(verb string, err error) *agentapi.Error {
-	e, typed := errors.AsType[*agentapi.Error](err)
-	switch {
-	case typed:
-	case errors.Is(err, errSuperseded), errors.Is(err, context.Canceled):
-		e = agentapi.Errorf(agentapi.CodeTryAgainLater, "the call was cancelled: %w", err)
-	case errors.Is(err, context.DeadlineExceeded):
-		e = agentapi.Errorf(agentapi.CodeTryAgainLater, "the call took too long: %w; the agent's log says what it waited for", err)
-	case isErrno(err):
-		e = agentapi.Errorf(agentapi.CodeIOFailure, "%w", err)
-	default:
-		e = agentapi.Errorf(agentapi.CodeInternal, "%w", err)
-	}
-	if verb == "STATUS" {
-		// The specification's for "not ready".
-		c := *e
-		c.Code = agentapi.CodeNotAvailable
-		return &c
-	}
-	return e
 }

@@ -1,27 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cniserver
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// errSuperseded is the cause with which a DEL ends the calls that are in its way.
-var errSuperseded = errors.New("a DEL of the same interface arrived")
-
-// manners say what a call does when a DEL enters its lane.
+// manners is the behaviour of a call when a DEL enters its lane.
 type manners bool
 
 const (
 	// yields: its context ends.
 	yields manners = true
-	// insists: it goes on. Only a DEL does, and it makes those that yield do so.
+	// insists: it goes on. Only a DEL insists. It cancels the calls that yield.
 	insists manners = false
 )
 
-// lanes lets one call at a time through for each attachment.
+// lanes runs one call at a time for each attachment.
 type lanes struct {
 	mu       sync.Mutex
 	occupied map[agentapi.Attachment]*lane
@@ -29,13 +27,13 @@ type lanes struct {
 
 // lane exists while a call runs or waits in it.
 type lane struct {
-	// turn is full while a call runs.
+	// turn holds an element while a call runs.
 	turn chan struct{}
-	// calls are those that run or wait, each with the way to end it.
+	// calls are the calls that run or wait.
 	calls map[*lap]struct{}
 }
 
-// lap is the stay of one call in its lane.
+// lap is one call in its lane. end cancels its context.
 type lap struct {
 	manners manners
 	end     context.CancelCauseFunc
@@ -43,9 +41,9 @@ type lap struct {
 
 func newLanes() *lanes { return &lanes{occupied: map[agentapi.Attachment]*lane{}} }
 
-// enter waits until no other call runs for the attachment. It returns the
-// context for the call and a function that leaves the lane, to be called once.
-// When ctx ends first, or a DEL overtakes, the error is the cause.
+// enter waits until no other call runs for the attachment. It returns the context of the call, and
+// a function that leaves the lane; the caller calls it once. If ctx ends or a DEL arrives during
+// the wait, it returns the cause as error.
 func (l *lanes) enter(ctx context.Context, a agentapi.Attachment, m manners) (context.Context, func(), error) {
 	ctx, end := context.WithCancelCause(ctx)
 	own := &lap{manners: m, end: end}

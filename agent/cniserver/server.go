@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cniserver
 
 import (
@@ -18,24 +20,24 @@ import (
 	"github.com/fenceline/fenceline/cni/spool"
 )
 
-// Options of a Server. Backend is required.
+// Options of a Server. Only CallTimeout, SpoolPeriod and Clock have defaults.
 type Options struct {
 	Backend Backend
-	// Socket is the path to listen on; by default agentapi.DefaultSocket.
+	// Socket is the path to listen on.
 	Socket string
-	// Spool is the directory that plugins leave DEL calls in; by default agentapi.DefaultSpool.
+	// Spool is the directory in which plugins leave DEL calls.
 	Spool string
 	// CallTimeout ends a call; by default agentapi.CallTimeout.
 	CallTimeout time.Duration
-	// SpoolPeriod is how often spooled calls that failed are tried again; by default 30 s.
+	// SpoolPeriod is the time between two tries of a spooled call; by default 30 s.
 	SpoolPeriod time.Duration
-	// Metrics takes the duration histogram; nil leaves it out.
+	// Metrics gets the histogram of durations.
 	Metrics prometheus.Registerer
 	Log     logr.Logger
 	// Clock drives SpoolPeriod and measures durations; by default the real one.
 	Clock clock.WithTicker
 
-	// watch is a seam for tests of nodes that cannot watch a directory.
+	// watch replaces watchDir in tests of nodes that cannot watch a directory.
 	watch func(dir string) (*fsnotify.Watcher, error)
 }
 
@@ -67,12 +69,6 @@ func New(o Options) (*Server, error) {
 		lanes:       newLanes(),
 		watch:       o.watch,
 	}
-	if s.path == "" {
-		s.path = agentapi.DefaultSocket
-	}
-	if s.spool == "" {
-		s.spool = agentapi.DefaultSpool
-	}
 	if s.callTimeout == 0 {
 		s.callTimeout = agentapi.CallTimeout
 	}
@@ -85,17 +81,15 @@ func New(o Options) (*Server, error) {
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
-	if o.Metrics != nil {
-		if err := o.Metrics.Register(s.durations); err != nil {
-			return nil, fmt.Errorf("register the CNI metrics: %w", err)
-		}
+	if err := o.Metrics.Register(s.durations); err != nil {
+		return nil, fmt.Errorf("register the CNI metrics: %w", err)
 	}
 	return s, nil
 }
 
-// Start serves until ctx ends. Then it takes no more calls, waits for those
-// that run, and returns; whatever outlives CallTimeout is cancelled. It has the
-// form of a controller-runtime Runnable: start it when the caches are synced.
+// Start serves until ctx ends. Then it accepts no more calls, waits for the running ones, and
+// returns. It cancels a call that runs for more than CallTimeout after the end of ctx. Start is a
+// controller-runtime Runnable: start it when the caches are synced.
 func (s *Server) Start(ctx context.Context) error {
 	l, err := listen(s.path)
 	if err != nil {
@@ -122,7 +116,7 @@ func (s *Server) Start(ctx context.Context) error {
 		grace, cancel := context.WithTimeout(calls, s.callTimeout)
 		defer cancel()
 		if err := h.Shutdown(grace); err != nil {
-			s.log.Error(err, "calls of the CNI plugin outlived their time and are cancelled")
+			s.log.Error(err, "calls of the CNI plugin still run after their deadline; cancelling them")
 			cancelCalls()
 			return h.Close()
 		}

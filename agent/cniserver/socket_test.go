@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cniserver
 
 import (
@@ -27,8 +29,8 @@ func TestTheSocketIsForRootOnlyAndGoesWithItsServer(t *testing.T) {
 		t.Errorf("after the end: %v", err)
 	}
 	_, err = r.Add(t.Context(), addOf("abc"))
-	if _, away := errors.AsType[*agentapi.AwayError](err); !away {
-		t.Errorf("a call without agent: %T %v, want an AwayError", err, err)
+	if _, away := errors.AsType[*agentapi.NoAnswerError](err); !away {
+		t.Errorf("a call without agent: %T %v, want an NoAnswerError", err, err)
 	}
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cniserver
 
 import (
@@ -13,51 +15,51 @@ import (
 	"github.com/fenceline/fenceline/cni/spool"
 )
 
-// spoolWorkers bounds how many spooled calls run at once, so that an agent that
-// returns after a long absence does not flood the API server.
+// spoolWorkers is the largest number of spooled calls that run at once. After a long outage the
+// agent must not flood the API server.
 const spoolWorkers = 4
 
-// watchSpool carries out spooled calls until ctx ends: those that are there
-// now, new ones when they appear, and periodically those that failed.
+// watchSpool carries out spooled calls until ctx ends: the present ones, new ones when they appear,
+// and failed ones again every spoolPeriod.
 func (s *Server) watchSpool(ctx context.Context) error {
 	if err := os.MkdirAll(string(s.spool), 0o700); err != nil {
-		return fmt.Errorf("make the spool: %w", err)
+		return fmt.Errorf("create the spool: %w", err)
 	}
 	if err := s.spool.Sweep(s.clock.Now()); err != nil {
-		s.log.Error(err, "what killed plugins left in the spool stays")
+		s.log.Error(err, "cannot remove the unfinished files of killed plugins from the spool")
 	}
 	w, err := s.watch(string(s.spool))
 	if err == nil {
 		defer w.Close()
 	} else {
-		// As on a node that is out of inotify instances. The periodic look has to do:
-		// without this agent nobody would carry anything out.
-		s.log.Error(err, "spooled DEL calls are found by a periodic look only")
-		w = &fsnotify.Watcher{} // it tells of nothing
+		// For example, the node is out of inotify instances. The agent must start in this case too:
+		// the periodic look finds the calls.
+		s.log.Error(err, "cannot watch the spool; a periodic look finds spooled DEL calls", "period", s.spoolPeriod)
+		w = &fsnotify.Watcher{} // it has no events
 	}
 	tick := s.clock.NewTicker(s.spoolPeriod)
 	defer tick.Stop()
-	// The watch is on before the first look, so that no file falls between them.
+	// The watch begins before the first look, so that no file is missed in between.
 	s.drain(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case e := <-w.Events:
-			// Our own removals are events too.
+			// The server's own removals are events too.
 			if e.Has(fsnotify.Create) {
 				s.drain(ctx)
 			}
 		case err := <-w.Errors:
-			// The periodic look finds what an overflowing queue lost.
-			s.log.Error(err, "watch the spool")
+			// The queue of events may have overflowed. The periodic look finds the calls.
+			s.log.Error(err, "the watch of the spool may have lost events")
 		case <-tick.C():
 			s.drain(ctx)
 		}
 	}
 }
 
-// watchDir tells what happens in a directory.
+// watchDir watches a directory.
 func watchDir(dir string) (*fsnotify.Watcher, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -73,7 +75,7 @@ func watchDir(dir string) (*fsnotify.Watcher, error) {
 func (s *Server) drain(ctx context.Context) {
 	waiting, err := s.spool.List()
 	if err != nil {
-		s.log.Error(err, "spooled DEL calls wait")
+		s.log.Error(err, "cannot read the spool; spooled DEL calls wait")
 		return
 	}
 	var g errgroup.Group
@@ -84,7 +86,8 @@ func (s *Server) drain(ctx context.Context) {
 		}
 		g.Go(func() error {
 			if err := s.carryOutInLane(ctx, a); err != nil {
-				s.log.Error(err, "a spooled DEL waits for another try", "container", a.ContainerID, "interface", a.Interface)
+				s.log.Error(err, "cannot carry out a spooled DEL; trying again",
+					"container", a.ContainerID, "interface", a.Interface)
 			}
 			return nil
 		})
@@ -92,28 +95,26 @@ func (s *Server) drain(ctx context.Context) {
 	_ = g.Wait()
 }
 
-// carryOutInLane waits for its turn as a call that yields: a DEL of the runtime
-// that arrives meanwhile does the same work.
+// carryOutInLane waits for its turn. It yields to a DEL of the runtime, which does the same work.
 func (s *Server) carryOutInLane(ctx context.Context, a agentapi.Attachment) error {
 	ctx, cancel := context.WithTimeout(ctx, s.callTimeout)
 	defer cancel()
 	ctx, leave, err := s.lanes.enter(ctx, a, yields)
 	if err != nil {
-		return fmt.Errorf("wait for an earlier call: %w", err)
+		return fmt.Errorf("wait for an earlier call of the same interface: %w", err)
 	}
 	defer leave()
 	return s.carryOut(ctx, a)
 }
 
-// carryOut does the spooled DEL of the attachment, if there is one, and removes
-// it on success. The caller is in the lane of the attachment. Like any DEL it
-// ends by its deadline only.
+// carryOut carries out the spooled DEL of the attachment, if there is one, and then removes it. The
+// caller is in the lane of the attachment. Like any DEL it ends by its deadline only.
 func (s *Server) carryOut(ctx context.Context, a agentapi.Attachment) error {
 	r, ok, err := s.spool.Get(a)
 	switch {
 	case errors.Is(err, spool.ErrMalformed):
-		// The name tells the attachment, and the attachment is all that a DEL needs.
-		s.log.Error(err, "carried out by its name alone")
+		// The file name contains the attachment, and a DEL needs nothing else.
+		s.log.Error(err, "a spooled DEL is carried out by its file name")
 		r = agentapi.DelRequest{Attachment: a}
 	case err != nil:
 		return err
@@ -123,7 +124,7 @@ func (s *Server) carryOut(ctx context.Context, a agentapi.Attachment) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.callTimeout)
 	defer cancel()
 	if err := s.backend.Del(ctx, r); err != nil {
-		return fmt.Errorf("carry out a spooled DEL: %w", err)
+		return fmt.Errorf("carry out the spooled DEL of %s in container %s: %w", a.Interface, a.ContainerID, err)
 	}
 	s.log.V(1).Info("carried out a spooled DEL", "container", a.ContainerID, "interface", a.Interface,
 		"namespace", r.Pod.Namespace, "pod", r.Pod.Name)

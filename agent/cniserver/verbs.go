@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cniserver
 
 import (
@@ -5,21 +7,22 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// add runs in the lane of its attachment. A DEL that waits in the spool goes
-// first: carried out later, it would free what this call is about to give.
+// add runs in the lane of its attachment. It carries out a spooled DEL first. A later DEL would
+// free the addresses that this call returns.
 func (s *Server) add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.callTimeout)
 	defer cancel()
 	ctx, leave, err := s.lanes.enter(ctx, r.Attachment, yields)
 	if err != nil {
-		return nil, fmt.Errorf("wait for an earlier call: %w", err)
+		return nil, refusal.New(refusal.Queued, "wait for an earlier call of the same interface: %w", err)
 	}
 	defer leave()
 	if err := s.carryOut(ctx, r.Attachment); err != nil {
-		return nil, agentapi.Errorf(agentapi.CodeTryAgainLater, "an earlier DEL comes first and failed: %w", err)
+		return nil, fmt.Errorf("%w: %w", errEarlierDEL, err)
 	}
 	answer, err := s.backend.Add(ctx, r)
 	if err != nil {
@@ -31,15 +34,15 @@ func (s *Server) add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddR
 	return answer, nil
 }
 
-// added tells the backend that the plugin has its addresses. A chained ADD gave none.
+// added notifies the backend that the plugin has its addresses. A chained ADD returned none.
 func (s *Server) added(r agentapi.AddRequest) {
 	if !r.Chained {
 		s.backend.Answered(r.Attachment)
 	}
 }
 
-// undo takes back an Add that succeeded after its context had ended: nobody
-// will hear of the addresses.
+// undo releases the addresses of an Add that succeeded after its context had ended: the plugin
+// never gets them.
 func (s *Server) undo(ctx context.Context, r agentapi.AddRequest) error {
 	cause := context.Cause(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.callTimeout)
@@ -48,30 +51,30 @@ func (s *Server) undo(ctx context.Context, r agentapi.AddRequest) error {
 		Attachment: r.Attachment, NetNS: r.NetNS, Pod: r.Pod, Network: r.Network, Chained: r.Chained,
 	})
 	if err != nil {
-		return fmt.Errorf("undo the ADD (%w): %w; the runtime's DEL will repeat it", cause, err)
+		return fmt.Errorf("undo the ADD (%w): %w; the runtime's DEL repeats the undo", cause, err)
 	}
-	return fmt.Errorf("undone: %w", cause)
+	return fmt.Errorf("the ADD was undone: %w", cause)
 }
 
-// del goes on when the plugin leaves: the runtime may take that for done.
+// del goes on when the plugin disconnects: the runtime may never repeat the call.
 func (s *Server) del(ctx context.Context, r agentapi.DelRequest) (nothing, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.callTimeout)
 	defer cancel()
 	ctx, leave, err := s.lanes.enter(ctx, r.Attachment, insists)
 	if err != nil {
-		return nothing{}, fmt.Errorf("wait for an earlier call: %w", err)
+		return nothing{}, refusal.New(refusal.Queued, "wait for an earlier call of the same interface: %w", err)
 	}
 	defer leave()
 	if err := s.backend.Del(ctx, r); err != nil {
 		return nothing{}, describe(ctx, err)
 	}
-	// A DEL that waits in the spool has been done with this one, unless this is
-	// the chained one, which frees nothing.
+	// This call has done the work of a spooled DEL. A chained DEL frees nothing.
 	if r.Chained {
 		return nothing{}, nil
 	}
 	if err := s.spool.Remove(r.Attachment); err != nil {
-		s.log.Error(err, "a spooled DEL will be repeated", "container", r.ContainerID, "interface", r.Interface)
+		s.log.Error(err, "cannot remove a spooled DEL that is done; it will be repeated",
+			"container", r.ContainerID, "interface", r.Interface)
 	}
 	return nothing{}, nil
 }
@@ -81,19 +84,18 @@ func (s *Server) check(ctx context.Context, r agentapi.CheckRequest) (nothing, e
 	defer cancel()
 	ctx, leave, err := s.lanes.enter(ctx, r.Attachment, yields)
 	if err != nil {
-		return nothing{}, fmt.Errorf("wait for an earlier call: %w", err)
+		return nothing{}, refusal.New(refusal.Queued, "wait for an earlier call of the same interface: %w", err)
 	}
 	defer leave()
 	return nothing{}, describe(ctx, s.backend.Check(ctx, r))
 }
 
-// gc takes no lane: CNI forbids runtimes to make other calls during a GC.
+// gc takes no lane: the CNI specification forbids other calls during a GC.
 func (s *Server) gc(ctx context.Context, r agentapi.GCRequest) (nothing, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.callTimeout)
 	defer cancel()
 	if r.Valid == nil {
-		return nothing{}, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig,
-			"GC of network %s without the list of valid attachments: nothing is released", r.Network)
+		return nothing{}, fmt.Errorf("GC of network %s: %w", r.Network, errNoList)
 	}
 	return nothing{}, describe(ctx, s.backend.GC(ctx, r))
 }
@@ -104,8 +106,7 @@ func (s *Server) status(ctx context.Context, _ nothing) (nothing, error) {
 	return nothing{}, describe(ctx, s.backend.Status(ctx))
 }
 
-// describe adds to an error why the call was ended, if it was: what comes from
-// deep inside does not tell.
+// describe adds the cause of the end of ctx, if it has ended. The error may not contain the cause.
 func describe(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if err == nil || cause == nil || errors.Is(err, cause) {

@@ -1,39 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package holder
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// pinDelay is how long after the answer a guard is pinned. Until then the
-// plugin sets the interface up, which takes the lock of all network devices
-// that a pin holds for tens of milliseconds.
+// pinDelay is the time from the answer to the pin of the guard. In this time the plugin sets the
+// interface up, and needs the lock of all network devices for that. A pin holds that lock for tens
+// of milliseconds.
 const pinDelay = 30 * time.Millisecond
 
-// giveWayLatest is how long others wait for the end of ADDs that are under way:
-// one that waits for a full pool takes many seconds.
-const giveWayLatest = time.Second
+// claimTimeout bounds a claim after the answer. It takes tens of milliseconds, and
+// longer if the parent's pacer is busy.
+const claimTimeout = 2 * time.Second
 
-// unanswered are the ADDs that have succeeded and whose answer is on its way.
+// unanswered are the ADDs that have succeeded and whose answer is being sent.
 // Safe for concurrent use.
 type unanswered struct {
 	mu  sync.Mutex
-	all map[attachment]*adding
+	all map[agentapi.Attachment]*adding
 }
 
 func (u *unanswered) put(a *adding) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.all == nil {
-		u.all = map[attachment]*adding{}
+		u.all = map[agentapi.Attachment]*adding{}
 	}
-	u.all[attachmentOf(&a.entry)] = a
+	u.all[a.request.Attachment] = a
 }
 
 // take returns an ADD once, or nil.
-func (u *unanswered) take(a attachment) *adding {
+func (u *unanswered) take(a agentapi.Attachment) *adding {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	add := u.all[a]
@@ -41,11 +47,11 @@ func (u *unanswered) take(a attachment) *adding {
 	return add
 }
 
-// Answered begins what an ADD has left for after its answer: the claim of an
-// address that was Warm, the announcement, the pin of the guard. An agent that
-// ends before makes up for it when it starts again.
+// Answered begins the steps that an ADD leaves for the time after its answer: the claim of an
+// address that was Warm, the announcement, and the pin of the guard. If the agent ends first, the
+// next agent does them.
 func (h *Holders) Answered(of agentapi.Attachment) {
-	a := h.unanswered.take(attachment{of.ContainerID, of.Interface})
+	a := h.unanswered.take(of)
 	if a == nil {
 		return
 	}
@@ -53,32 +59,42 @@ func (h *Holders) Answered(of agentapi.Attachment) {
 		a.announce(b)
 	}
 	h.tasks.Go(func() {
-		h.rest(pinDelay)
-		// Before it takes its turn, so that many pins wait together.
+		pause(h.background, h.Clock, pinDelay)
+		// Wait before the turn of this pin, so that many pins wait at the same time.
 		h.GiveWay()
-		h.pin(a.entry)
-		h.prepare(a.entry.ParentIndex)
+		h.Guards.Pin(h.background, a.entry(journal.Bound))
+		h.Guards.Prepare(h.background, a.link.ParentIndex)
 	})
 }
 
-// GiveWay leaves machine and API server to the ADDs that are under way: it waits
-// until none is, a second at the most.
-func (h *Holders) GiveWay() { h.waitForADDs(giveWayLatest) }
-
-// waitForADDs waits until none is under way, d has passed, or the agent ends.
-func (h *Holders) waitForADDs(d time.Duration) {
-	end := h.Clock.Now().Add(d)
-	for h.underWay.Load() > 0 && h.background.Err() == nil && h.Clock.Now().Before(end) {
-		h.rest(pinDelay)
+// announce announces the new holder to the segment once the link is up.
+func (a *adding) announce(b boundAddress) {
+	if b.unclaimed != nil {
+		a.h.tasks.Go(func() { a.claimLate(b) })
+		return
 	}
+	a.seg.Announce(segment.Announcement{
+		NetNS: a.request.NetNS, Interface: a.request.Interface, MAC: a.link.MAC, Addr: b.address.Addr,
+		Slot: a.slot, Mode: b.pool.ConflictMode(),
+	})
 }
 
-// rest waits, unless the agent ends.
-func (h *Holders) rest(d time.Duration) {
-	t := h.Clock.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-h.background.Done():
-	case <-t.C():
+// claimLate claims an address after the answer, and announces it only if no newer
+// claim exists (R10). The runtime has not set the link up yet.
+func (a *adding) claimLate(b boundAddress) {
+	// When the agent ends, it still answers its ADDs and claims their addresses.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.h.background), claimTimeout)
+	defer cancel()
+	err := a.seg.ClaimAndConfirm(ctx, *b.unclaimed)
+	switch {
+	case err == nil:
+		b.unclaimed = nil
+		a.announce(b)
+	case errors.Is(err, segment.ErrFenced):
+		// A GET decides, as for every fence (R7).
+		a.h.Pending.Add(a.request.Attachment)
+	default:
+		// The claim is repeated within a minute (R3), and the pod announces itself.
+		a.h.Log.Info("an address is in use, but not claimed yet", "address", b.address.Addr, "why", err.Error())
 	}
 }

@@ -1,8 +1,9 @@
-package holder
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"syscall"
@@ -11,8 +12,10 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
 )
 
 // unreached is the error of a call that found no API server.
@@ -32,12 +35,12 @@ func (d *deaf) Get(context.Context, client.ObjectKey, client.Object, ...client.G
 // A runtime goes on trying for as long as an outage lasts, each time with a
 // new sandbox: more often than there are slots.
 func TestADDsOfALongOutageTakeNothing(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	r.Events = events.NewFakeRecorder(2 * bpf.MaxSlot)
-	web := r.pod("web", "u1")
+	web := r.Pod("web", "u1")
 	present, away := r.Reader, &deaf{}
 	r.Reader = away
-	r.api.before = func(string, string) error { return unreached }
+	r.API.Before = func(string, string) error { return unreached }
 	for n := range bpf.MaxSlot + 10 {
 		web.ContainerID = fmt.Sprintf("c%d", n)
 		if _, err := r.Add(t.Context(), web); !isCode(err, agentapi.CodeTryAgainLater) {
@@ -47,28 +50,27 @@ func TestADDsOfALongOutageTakeNothing(t *testing.T) {
 			t.Fatalf("journal %v", left)
 		}
 	}
-	if len(r.slots.used) > 1 || r.calls("create") > 1 || away.asked != bpf.MaxSlot+9 {
-		t.Errorf("%d slots are in use, %d creates, %d questions", len(r.slots.used), r.calls("create"), away.asked)
+	if free := len(r.FreeSlots()); free < bpf.MaxSlot-1 || r.Calls("create") > 1 || away.asked != bpf.MaxSlot+9 {
+		t.Errorf("%d slots are free, %d creates, %d questions", free, r.Calls("create"), away.asked)
 	}
-	r.Reader, r.api.before = present, nil
-	r.add(web)
+	r.Reader, r.API.Before = present, nil
+	r.MustAdd(web)
 }
 
 func isCode(err error, code uint) bool {
-	e, typed := errors.AsType[*agentapi.Error](err)
-	return typed && e.Code == code
+	return err != nil && refusal.Answer(err).Code == code
 }
 
 // What was never sent needs no API server to be undone.
 func TestAnADDThatReachedNobodyIsForgottenAtOnce(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2"))
-	r.api.before = func(verb, _ string) error {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.API.Before = func(verb, _ string) error {
 		if verb != "create" {
 			t.Errorf("%s of a lease that nobody has created", verb)
 		}
 		return unreached
 	}
-	r.refused(agentapi.CodeTryAgainLater, r.pod("web", "u1"))
+	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u1"))
 	if left := r.Journal.All(); len(left) > 0 {
 		t.Errorf("journal %v", left)
 	}

@@ -1,4 +1,6 @@
-package holder
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
 
 import (
 	"net/netip"
@@ -9,14 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fenceline/fenceline/apis/event"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/test/fakenode"
 )
 
 func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
-	pool := func(v string) func(*corev1.Pod) { return annotated("ipam.fenceline.io/ippool", v) }
-	pools := func(v string) func(*corev1.Pod) { return annotated("ipam.fenceline.io/ippools", v) }
-	routes := func(v string) func(*corev1.Pod) { return annotated("ipam.fenceline.io/routes", v) }
+	pool := func(v string) func(*corev1.Pod) { return fakenode.Annotated("ipam.fenceline.io/ippool", v) }
+	pools := func(v string) func(*corev1.Pod) { return fakenode.Annotated("ipam.fenceline.io/ippools", v) }
+	routes := func(v string) func(*corev1.Pod) { return fakenode.Annotated("ipam.fenceline.io/routes", v) }
 	asking := func(addr string) func(*agentapi.AddRequest) {
 		return func(r *agentapi.AddRequest) { r.IPs = []netip.Addr{netip.MustParseAddr(addr)} }
 	}
@@ -35,45 +38,45 @@ func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
 		{"an interface named twice", pools(`[{"interface":"eth0","ipv4":["v4"]},{"interface":"eth0","ipv4":["v4"]}]`), nil, 7, []string{"interface eth0 is named twice"}},
 		{"an empty list", pools("[]"), nil, 7, []string{"annotation ipam.fenceline.io/ippools", "0 entries"}},
 		{"a huge value", pool(strings.Repeat("x", 200_000)), nil, 7, []string{"annotation ipam.fenceline.io/ippool", "xxx…", "expected the form"}},
-		{"a subnet, which nobody serves", annotated("ipam.fenceline.io/subnet", `{"ipv4":["s"]}`), nil, 7, []string{"IPSubnet is not available in this version"}},
+		{"a subnet, which nobody serves", fakenode.Annotated("ipam.fenceline.io/subnet", `{"ipv4":["s"]}`), nil, 7, []string{"IPSubnet is not available in this version"}},
 		{"more than JSON", pool(`{"ipv4":["v4"]} x`), nil, 7, []string{"more follows after the JSON value"}},
 		{"JSON of another form", pool(`["v4"]`), nil, 7, []string{"not the JSON expected"}},
 		{"nothing", pool(`{}`), nil, 7, []string{"it names nothing"}},
 		{"an empty name", pool(`{"ipv4":["v4",""]}`), nil, 7, []string{"a pool's name is empty"}},
-		{"a pattern that is none", pool(`{"ipv4":["v["]}`), nil, 7, []string{`"v[" is no valid pattern`}},
-		{"the other prefix", annotated("ipam.spidernet.io/ippool", "v4"), nil, 7, []string{"annotation ipam.spidernet.io/ippool of pod shop/web"}},
+		{"a pattern that is none", pool(`{"ipv4":["v["]}`), nil, 7, []string{`"v[" is not a valid pattern`}},
+		{"the other prefix", fakenode.Annotated("ipam.spidernet.io/ippool", "v4"), nil, 7, []string{"annotation ipam.spidernet.io/ippool of pod shop/web"}},
 		{"a route without a gateway", routes(`[{"dst":"10.8.0.0/16"}]`), nil, 7, []string{"entry 0 has no gw"}},
 		{"a route named twice", routes(`[{"dst":"10.8.0.0/16","gw":"10.0.0.1"},{"dst":"10.8.0.0/16","gw":"10.0.0.2"}]`), nil, 7, []string{"10.8.0.0/16 is named twice"}},
-		{"two networks for one interface", annotated("k8s.v1.cni.cncf.io/networks", "a@net1,b@net1"), nil, 7, []string{"two networks make the interface net1"}},
-		{"two default networks", annotated("v1.multus-cni.io/default-network", "a,b"), nil, 7, []string{"it names 2 networks"}},
-		{"a retention that is no duration", annotated("ipam.fenceline.io/ip-retention", "2d"), nil, 7, []string{"expected forever, a duration such as 48h, or a number of hours"}},
-		{"a huge retention", annotated("ipam.fenceline.io/ip-retention", strings.Repeat("x", 200_000)), nil, 7, []string{"expected forever"}},
-		{"a fixed address neither wanted nor not", annotated("ipam.fenceline.io/static-ip", "maybe"), nil, 7, []string{"expected true or false"}},
+		{"two networks for one interface", fakenode.Annotated("k8s.v1.cni.cncf.io/networks", "a@net1,b@net1"), nil, 7, []string{"two networks make the interface net1"}},
+		{"two default networks", fakenode.Annotated("v1.multus-cni.io/default-network", "a,b"), nil, 7, []string{"it names 2 networks"}},
+		{"a retention that is no duration", fakenode.Annotated("ipam.fenceline.io/ip-retention", "2d"), nil, 7, []string{"expected forever, a duration such as 48h, or a number of hours"}},
+		{"a huge retention", fakenode.Annotated("ipam.fenceline.io/ip-retention", strings.Repeat("x", 200_000)), nil, 7, []string{"expected forever"}},
+		{"a fixed address neither wanted nor not", fakenode.Annotated("ipam.fenceline.io/static-ip", "maybe"), nil, 7, []string{"expected true or false"}},
 		{"routes that are none", routes(`[{"dst":"10.8.0.0/16","gw":"router"}]`), nil, 7, []string{"annotation ipam.fenceline.io/routes", `"router" is not an IP address`, `expected the form [{"dst": "10.0.0.0/16", "gw": "192.168.1.1"}]`}},
 		{"a route of a family that the pod does not get", routes(`[{"dst":"fd08::/16","gw":"fd00::1"}]`), nil, 7, []string{"gets no address of this family"}},
-		{"an interface for the default route that is empty", annotated("ipam.fenceline.io/default-route-nic", ""), nil, 7, []string{"it names no interface", "expected the form eth0"}},
-		{"broken networks", annotated("k8s.v1.cni.cncf.io/networks", "[{"), nil, 7, []string{"annotation k8s.v1.cni.cncf.io/networks", "expected the form"}},
+		{"an interface for the default route that is empty", fakenode.Annotated("ipam.fenceline.io/default-route-nic", ""), nil, 7, []string{"it names no interface", "expected the form eth0"}},
+		{"broken networks", fakenode.Annotated("k8s.v1.cni.cncf.io/networks", "[{"), nil, 7, []string{"annotation k8s.v1.cni.cncf.io/networks", "expected the form"}},
 		{"an unknown pool in the CNI configuration", nil, func(r *agentapi.AddRequest) { r.Network.DefaultIPv4IPPool = []string{"x"} }, 100, []string{"pool x: it does not exist"}},
 		{"the gateway is asked for", nil, asking("10.0.0.1"), 102, []string{"10.0.0.1", "it is the gateway of pool v4"}},
 		{"an excluded address is asked for", nil, asking("10.0.0.9"), 102, []string{"10.0.0.9", "it is excluded from pool v4"}},
 		{"a reserved address is asked for", nil, asking("10.0.0.8"), 102, []string{"10.0.0.8", "it is reserved"}},
-		{"an address of no pool is asked for", nil, asking("10.7.0.1"), 102, []string{"10.7.0.1", "it is in none of the pools [v4]"}},
+		{"an address of no pool is asked for", nil, asking("10.7.0.1"), 102, []string{"10.7.0.1", "it is outside of the pools [v4]"}},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			p := v4("10.0.0.2-10.0.0.9")
+			p := fakenode.V4("10.0.0.2-10.0.0.9")
 			gateway := "10.0.0.1"
 			p.Spec.Gateway, p.Spec.ExcludeIPs = &gateway, []string{"10.0.0.9"}
-			r := newRig(t, p)
-			r.reserve("10.0.0.8")
+			r := fakenode.New(t, p)
+			reserve(r, "10.0.0.8")
 			if c.pod == nil {
 				c.pod = func(*corev1.Pod) {}
 			}
-			request := r.pod("web", "u1", c.pod)
+			request := r.Pod("web", "u1", c.pod)
 			if c.add != nil {
 				c.add(&request)
 			}
-			text := r.refused(c.code, request)
-			events := r.told()
+			text := r.Refused(c.code, request)
+			events := r.Told()
 			if len(events) != 1 || !strings.HasPrefix(events[0], "Warning AddressRefused ") {
 				t.Fatalf("events %q", events)
 			}
@@ -92,7 +95,7 @@ func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
 			if len(events[0]) > event.MaxNote+100 {
 				t.Errorf("an event of %d bytes", len(events[0]))
 			}
-			r.wantNothing()
+			r.WantNothing()
 		})
 	}
 }
@@ -111,12 +114,12 @@ func ofAnnotation(annotate func(*corev1.Pod)) []string {
 }
 
 func TestBadInputOfANamespace(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2"))
-	r.api.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{"ipam.fenceline.io/default-ipv4-ippool": "v4"}}})
-	text := r.refused(agentapi.CodeInvalidNetworkConfig, r.pod("web", "u1"))
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{"ipam.fenceline.io/default-ipv4-ippool": "v4"}}})
+	text := r.Refused(agentapi.CodeInvalidNetworkConfig, r.Pod("web", "u1"))
 	const want = `annotation ipam.fenceline.io/default-ipv4-ippool of namespace shop is "v4"`
-	if events := r.told(); !strings.Contains(text, want) || len(events) != 1 || !strings.Contains(events[0], want) {
+	if events := r.Told(); !strings.Contains(text, want) || len(events) != 1 || !strings.Contains(events[0], want) {
 		t.Errorf("error %q, events %q", text, events)
 	}
-	r.wantNothing()
+	r.WantNothing()
 }

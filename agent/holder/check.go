@@ -1,20 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package holder
 
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-func agentAttachment(e *journal.Entry) agentapi.Attachment {
-	return agentapi.Attachment{ContainerID: e.ContainerID, Interface: e.Interface}
-}
-
-// addChained sees to it that an interface which another plugin configured is
-// guarded: the addresses leased by IPAM ADD of the same interface are.
+// addChained checks that an interface of another plugin is guarded. The IPAM ADD of the same
+// interface has leased its addresses.
 func (h *Holders) addChained(r agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	if err := h.checkHeld(r.Attachment, r.Configured); err != nil {
 		return nil, err
@@ -22,7 +20,7 @@ func (h *Holders) addChained(r agentapi.AddRequest) (*agentapi.AddResponse, erro
 	return &agentapi.AddResponse{}, nil
 }
 
-// Check tells whether an attachment still holds its addresses and is guarded.
+// Check returns an error unless an attachment holds its addresses and is guarded.
 func (h *Holders) Check(_ context.Context, r agentapi.CheckRequest) error {
 	return h.checkHeld(r.Attachment, r.Configured)
 }
@@ -30,26 +28,26 @@ func (h *Holders) Check(_ context.Context, r agentapi.CheckRequest) error {
 func (h *Holders) checkHeld(a agentapi.Attachment, configured []agentapi.ConfiguredAddress) error {
 	e, ok := h.Journal.Get(a.ContainerID, a.Interface)
 	if !ok || e.Phase != journal.Bound {
-		return agentapi.Errorf(agentapi.CodeNotHeld,
+		return refusal.New(refusal.NotHeld,
 			"interface %s of container %s holds no address of Fenceline; is its ipam type fenceline?", a.Interface, a.ContainerID)
 	}
-	attached, err := h.Kernel.GuardAttached(e.Slot)
+	attached, err := h.Guards.Attached(&e)
 	if err != nil {
-		return fmt.Errorf("look for the guard of %s: %w", a.Interface, err)
+		return err
 	}
 	if !attached {
-		return agentapi.Errorf(agentapi.CodeNotHeld, "interface %s of container %s is not guarded", a.Interface, a.ContainerID)
+		return refusal.New(refusal.NotHeld, "interface %s of container %s is not guarded", a.Interface, a.ContainerID)
 	}
 	for _, address := range e.Addresses {
-		fenced, err := h.Kernel.Fenced(keyOf(&e, address))
+		fenced, err := h.Guards.Fenced(&e, address)
 		if err != nil {
-			return fmt.Errorf("see whether %s is fenced: %w", address.Addr, err)
+			return err
 		}
 		if fenced {
-			return agentapi.Errorf(agentapi.CodeNotHeld, "%s was taken from interface %s of container %s and is fenced", address.Addr, a.Interface, a.ContainerID)
+			return refusal.New(refusal.NotHeld, "%s was taken from interface %s of container %s and is fenced", address.Addr, a.Interface, a.ContainerID)
 		}
 		if len(configured) > 0 && !isConfigured(configured, address) {
-			return agentapi.Errorf(agentapi.CodeNotHeld,
+			return refusal.New(refusal.NotHeld,
 				"%s is leased to interface %s of container %s and not configured there", address.Addr, a.Interface, a.ContainerID)
 		}
 	}
@@ -65,15 +63,15 @@ func isConfigured(configured []agentapi.ConfiguredAddress, address journal.Addre
 	return false
 }
 
-// GC releases every attachment of a network that the runtime does not know any more.
+// GC releases every attachment of a network that the runtime no longer knows.
 func (h *Holders) GC(ctx context.Context, r agentapi.GCRequest) error {
-	valid := make(map[attachment]bool, len(r.Valid))
+	valid := make(map[agentapi.Attachment]bool, len(r.Valid))
 	for _, a := range r.Valid {
-		valid[attachment{a.ContainerID, a.Interface}] = true
+		valid[a] = true
 	}
 	var errs []error
 	for _, e := range h.Journal.All() {
-		if a := attachmentOf(e); e.Network == r.Network && !valid[a] {
+		if a := e.Attachment(); e.Network == r.Network && !valid[a] {
 			errs = append(errs, h.letGo(ctx, a))
 		}
 	}

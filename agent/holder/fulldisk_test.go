@@ -1,4 +1,6 @@
-package holder
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
 
 import (
 	"errors"
@@ -7,11 +9,15 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
 )
 
 // fullDisk takes no entry any more.
-type fullDisk struct{ Journal }
+type fullDisk struct{ holder.Journal }
 
 func (fullDisk) Put(journal.Entry) error {
 	return &fs.PathError{Op: "write", Path: "entry", Err: syscall.ENOSPC}
@@ -19,8 +25,8 @@ func (fullDisk) Put(journal.Entry) error {
 
 // A runtime tries again and again: each try would cost a slot until the next boot.
 func TestAFullDiskCostsNoSlotsAndIsNotTheAPIServers(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2"))
-	web := r.pod("web", "u1")
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
 	book := r.Journal
 	r.Journal = fullDisk{book}
 	for range 3 {
@@ -29,47 +35,38 @@ func TestAFullDiskCostsNoSlotsAndIsNotTheAPIServers(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	if r.away.Load() {
+	if r.TakesAPIServerForAway() {
 		t.Error("the API server is taken for away")
 	}
-	r.want()
+	r.Want()
 	r.Journal = book
-	if err := r.Sweep(); err != nil {
+	if err := r.Guards.Sweep(); err != nil {
 		t.Fatal(err)
 	}
-	if left := r.slots.leaving(); len(left) > 0 || len(r.slots.used) != 1 {
-		t.Errorf("slots %v are nobody's and %v are kept from others", left, r.slots.used)
+	if free := len(r.FreeSlots()); free < bpf.MaxSlot-1 {
+		t.Errorf("%d slots are free", free)
 	}
-	if got := r.add(web); !r.speaks(web, got[0]) {
+	if got := r.MustAdd(web); !r.Speaks(web, got[0]) {
 		t.Error("the pod is mute")
 	}
 }
 
-// brokenFile cannot forget the entry of one container.
-type brokenFile struct {
-	Journal
-	container string
-}
-
-func (b brokenFile) Remove(containerID, ifname string) error {
-	if containerID == b.container {
-		return &fs.PathError{Op: "remove", Path: containerID, Err: syscall.EIO}
+// A node frees its disk by ending pods.
+func TestADELOnAFullDiskFreesNowOrFails(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
+	one, two := r.Pod("one", "u1"), r.Pod("two", "u2")
+	r.MustAdd(one)
+	r.MustAdd(two)
+	r.Journal = fullDisk{r.Journal}
+	r.MustDel(one)
+	r.API.SetAway(true)
+	if err := r.Del(t.Context(), agentapi.DelRequest{Attachment: two.Attachment}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("neither freed nor recorded: %v", err)
 	}
-	return b.Journal.Remove(containerID, ifname)
-}
-
-func TestAnEntryThatTheDiskKeepsDelaysNoOther(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2-10.0.0.3"))
-	one, two := r.pod("one", "u1"), r.pod("two", "u2")
-	r.add(one)
-	r.add(two)
-	r.api.setAway(true)
-	r.del(one)
-	r.del(two)
-	r.api.setAway(false)
-	r.Journal = brokenFile{r.Journal, one.ContainerID}
-	if left, err := r.resume(t.Context(), askTimeout); left != 1 || !errors.Is(err, syscall.EIO) {
-		t.Errorf("%d are left, %v", left, err)
+	if left := r.Journal.All(); len(left) != 1 || left[0].ContainerID != two.ContainerID {
+		t.Errorf("entries: %v", left)
 	}
-	r.want()
+	r.API.SetAway(false)
+	r.MustDel(two)
+	r.Want()
 }

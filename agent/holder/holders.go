@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package holder
 
 import (
@@ -7,56 +9,36 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// Kernel is what binding needs of *bpf.Kernel.
-type Kernel interface {
-	PrepareGuard(bpf.Guard) error
-	DropGuard(slot uint32)
-	StageGuard(bpf.Guard) error
-	PinGuard(bpf.Guard) error
-	DetachGuard(slot uint32) error
-	GuardAttached(slot uint32) (bool, error)
-	SweepGuards() ([]uint32, error)
-	KillSlot(slot uint32) error
-	SlotDead(slot uint32) (bool, error)
-	InstallLease(bpf.Key, bpf.Lease) error
-	RemoveLease(bpf.Key) error
-	Lease(bpf.Key) (bpf.Lease, bool, error)
-	Leases() (map[bpf.Key]bpf.Lease, error)
-	Fenced(bpf.Key) (bool, error)
-}
-
-// Segment is the wire behind one parent. *segment.Segment implements it.
+// Segment is the network segment behind one parent. *segment.Segment implements it.
 type Segment interface {
 	Probe(context.Context, netip.Addr, segment.ProbeParams) (segment.Answer, error)
 	ClaimAndConfirm(context.Context, segment.Claim) error
 	Verify(context.Context, segment.Verification) (segment.Verdict, segment.Evidence, error)
 	Announce(segment.Announcement)
-	// Observe puts the observer back that somebody has taken off, or out of its place.
+	// Observe attaches the observer again if it was detached or lost its place.
 	Observe() error
 }
 
-// Leases is what binding needs of *lease.Store.
+// Leases is the part of *lease.Store that holders need.
 type Leases interface {
 	Get(ctx context.Context, name string) (*v1alpha1.IPLease, error)
-	Create(context.Context, lease.Request) (*v1alpha1.IPLease, error)
 	TakeOver(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
 	Confirm(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
 	Unverified(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error)
@@ -65,25 +47,19 @@ type Leases interface {
 	Retain(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
 	Delete(context.Context, *v1alpha1.IPLease) error
 	Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error)
-	TakeBack(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
 	OfPod(ctx context.Context, namespace, pod string) ([]v1alpha1.IPLease, error)
 	BindWarm(ctx context.Context, warm *v1alpha1.IPLease, r lease.Request) (*v1alpha1.IPLease, error)
-	WentBack(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error)
-	Renew(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
 	ComingFree(ctx context.Context, pool string) (int, error)
 }
 
-// Journal is what outlives this process. *journal.Journal implements it.
+// Journal records the attachments on disk. *journal.Journal implements it.
 type Journal interface {
 	Put(journal.Entry) error
-	Prepare() error
 	Remove(containerID, ifname string) error
 	Get(containerID, ifname string) (journal.Entry, bool)
-	// What All and OfPod return is not to be changed.
+	// The entries that All and OfPod return are read-only.
 	All() []*journal.Entry
 	OfPod(podUID string) []*journal.Entry
-	Rotations() map[string]netip.Addr
-	PutRotations(map[string]netip.Addr) error
 }
 
 // Link is a pod's interface as ADD finds it.
@@ -98,7 +74,6 @@ type Link struct {
 type Metrics interface {
 	Conflict(pool string, source segment.Source)
 	Verification(verdict segment.Verdict)
-	PinFailed()
 }
 
 // Options of Holders. All are required.
@@ -107,28 +82,25 @@ type Options struct {
 	// of the kube-system namespace.
 	Node, Session, Cluster string
 
-	// Cache reads from the agent's filtered caches, Reader past them; Client writes.
+	// Cache reads from the agent's filtered caches, Reader past them.
 	Cache  client.Reader
-	Client client.Writer
 	Reader client.Reader
 
 	Leases    Leases
 	Allocator *allocate.Allocator
 	Warm      Warm
 	Journal   Journal
-	Kernel    Kernel
-	// OpenSegment returns the segment of a parent, opening it at first use. The
-	// observer of one that is open is Observe's.
+	Guards    *guards.Guards
+	// OpenSegment returns the segment of a parent, and opens it at first use. It does not check the
+	// observer of an open segment; Observe does.
 	OpenSegment func(parent int) (Segment, error)
-	// ParentExists tells whether the node has an interface of that index.
-	ParentExists func(parent int) bool
 	// FindLink finds a pod's interface in its network namespace.
 	FindLink func(netns, ifname string) (Link, error)
-	// Sighted tells whether somebody was just heard to speak for an address.
+	// Sighted reports whether another host that uses the address was heard a moment ago.
 	Sighted func(parent int, addr netip.Addr) bool
-	// Share is this agent's place among the agents.
+	// Share returns this agent's part of every pool.
 	Share func() ipam.Share
-	// OthersShare tells whether other agents exist, which could be heard.
+	// OthersShare reports whether there are other agents that this agent may hear.
 	OthersShare func() bool
 
 	Events  events.EventRecorder
@@ -142,61 +114,38 @@ type Options struct {
 type Holders struct {
 	Options
 
-	// attachments keeps the plugin's calls and the worker apart. leases keeps a
-	// take-over and a verification of one lease apart; it is taken second.
-	attachments locks[attachment]
+	// Pending are the attachments that recovery has to resume.
+	Pending *Pending
+
+	// attachments serializes the plugin's calls and recovery for one attachment.
+	// leases serializes a take-over and a verification of one lease; it is taken second.
+	attachments locks[agentapi.Attachment]
 	leases      locks[string]
-	slots       slots
-	stock       stock
-	pending     *pending
 	overtaken   overtaken
 	unanswered  unanswered
+	underWay    underWay
 
-	// pinning keeps the moves of guards apart; unpinned are those that failed.
-	pinning  sync.Mutex
-	unpinned *pending
-
-	// installing orders the installs and the removals of kernel leases: a sweep
-	// must not remove what a new holder has installed in between.
-	installing sync.Mutex
-	// disputed is since when another holder's lease was seen for an address held
-	// here. It belongs to the worker.
-	disputed map[dispute]time.Time
-	// unresumed is how often an entry has failed for all. It belongs to the worker.
-	unresumed map[attachment]int
-	// withoutEntry are leases that the journal did not know at the last audit, by
-	// name with their version. It belongs to the worker.
-	withoutEntry map[string]string
-	// lastBoot is what leases tell of the time before it.
+	// lastBoot has the interfaces that had an address before the last boot.
 	lastBoot lastBoot
-	// underWay counts the ADDs that have not ended yet.
-	underWay atomic.Int32
-	// away is set while the last word of the API server to an ADD was none.
+	// away is set while the last ADD could not reach the API server.
 	away atomic.Bool
-	// background outlives a call; undo runs in it, and tasks are what ADDs have
-	// left to be done.
+	// background outlives a call; undo runs in it. tasks are the steps that ADDs
+	// leave for the time after their answer.
 	background context.Context
 	tasks      sync.WaitGroup
 }
 
-// New returns Holders over what the journal holds. Restore and Run bring them
-// to life; undo of an ADD and what Run does end with ctx.
+// New returns the Holders that the journal records. The undo of an ADD and the steps
+// after an answer end with ctx.
 func New(ctx context.Context, o Options) *Holders {
-	h := &Holders{
-		Options: o, pending: newPending(), unpinned: newPending(),
-		disputed: map[dispute]time.Time{}, unresumed: map[attachment]int{}, background: ctx,
-	}
-	h.slots.next = firstSlot
-	h.stock = stock{slots: &h.slots, prepare: o.Kernel.PrepareGuard, drop: o.Kernel.DropGuard}
-	return h
+	return &Holders{Options: o, Pending: newPending(), background: ctx}
 }
 
-// Wait returns once everything that ADDs have left to be done is done. No ADD
-// may be under way.
+// Wait returns once the steps after the answers of all ADDs are done. No ADD may be
+// under way.
 func (h *Holders) Wait() { h.tasks.Wait() }
 
-// Bound yields the entries whose interfaces hold addresses now. They are not to
-// be changed.
+// Bound yields the entries whose interfaces hold addresses now. They are read-only.
 func (h *Holders) Bound() iter.Seq[*journal.Entry] {
 	return func(yield func(*journal.Entry) bool) {
 		for _, e := range h.Journal.All() {
@@ -207,11 +156,11 @@ func (h *Holders) Bound() iter.Seq[*journal.Entry] {
 	}
 }
 
-// Holder returns who holds an address here, if somebody does.
+// Holder returns the entry that holds an address on this node, if there is one.
 func (h *Holders) Holder(key bpf.Key) (journal.Entry, journal.Address, bool) {
 	for e := range h.Bound() {
 		for _, address := range e.Addresses {
-			if keyOf(e, address) == key {
+			if guards.Key(e, address) == key {
 				return *e, address, true
 			}
 		}
@@ -219,16 +168,15 @@ func (h *Holders) Holder(key bpf.Key) (journal.Entry, journal.Address, bool) {
 	return journal.Entry{}, journal.Address{}, false
 }
 
-// warn makes an event of a pod, also of one that the cache does not hold any more.
-func (h *Holders) warn(e *journal.Entry, reason, note string, args ...any) {
-	h.Events.Eventf(podReference(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, reason, "Bind", note, args...)
+// Fenced handles a newer claim for an address held here: recovery reads the lease.
+func (h *Holders) Fenced(key bpf.Key) {
+	if e, _, ok := h.Holder(key); ok {
+		h.Pending.Add(e.Attachment())
+	}
 }
 
-// podReference names a pod for an event.
-func podReference(namespace, name, uid string) runtime.Object {
-	p := &corev1.Pod{}
-	p.APIVersion, p.Kind = "v1", "Pod"
-	p.Namespace, p.Name = namespace, name
-	p.UID = apiUID(uid)
-	return p
+// TryLock blocks the plugin's calls for an attachment until unlock. ok is false while
+// a call is under way.
+func (h *Holders) TryLock(a agentapi.Attachment) (unlock func(), ok bool) {
+	return h.attachments.tryLock(a)
 }

@@ -1,18 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package holder
 
-import (
-	"sync"
+import "sync"
 
-	"github.com/fenceline/fenceline/agent/journal"
-)
-
-// attachment names one interface of one container.
-type attachment struct{ containerID, ifname string }
-
-func attachmentOf(e *journal.Entry) attachment { return attachment{e.ContainerID, e.Interface} }
-
-// locks has a lock for each key that somebody holds or waits for. The zero
-// value is ready for use.
+// locks has a lock for each key that is locked or waited for. The zero value is
+// ready for use.
 type locks[K comparable] struct {
 	mu   sync.Mutex
 	held map[K]*heldLock
@@ -30,7 +23,7 @@ func (l *locks[K]) lock(k K) (unlock func()) {
 	return func() { l.unlock(k, one) }
 }
 
-// tryLock does not wait: ok is false while somebody else has the lock.
+// tryLock does not wait: ok is false while the key is locked.
 func (l *locks[K]) tryLock(k K) (unlock func(), ok bool) {
 	one := l.join(k)
 	if !one.TryLock() {

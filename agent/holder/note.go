@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package holder
 
 import (
@@ -7,12 +9,12 @@ import (
 	"strings"
 
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/apis/event"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
-// note is what of an error fits into an event. Of many candidates some are
-// counted, so that the others keep all of their reason; the runtime gets the
-// whole error.
+// note shortens an error so that it fits into an event. It counts some of many
+// candidates, so that the others keep their whole reason. The runtime gets the whole
+// error.
 func note(err error) string {
 	text := err.Error()
 	if len(text) <= event.MaxNote {
@@ -23,7 +25,7 @@ func note(err error) string {
 	for _, none := range families {
 		left += len(none.Error())
 	}
-	// The shortest first: what it does not need is the others'.
+	// The shortest first: the others can use the bytes that it does not need.
 	for i, none := range families {
 		told := none.Within(left / (len(families) - i))
 		text = strings.Replace(text, none.Error(), told, 1)
@@ -32,7 +34,7 @@ func note(err error) string {
 	return event.Cut(text)
 }
 
-// noPoolErrors returns those that an error wraps, the shortest first.
+// noPoolErrors returns the NoPoolErrors that an error wraps, the shortest first.
 func noPoolErrors(err error) []*ipam.NoPoolError {
 	var several interface{ Unwrap() []error }
 	if !errors.As(err, &several) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package holder
 
 import (
@@ -7,9 +9,8 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/apis/event"
-	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 // ruledOut is an error of some candidates, each with a reason of some bytes.
@@ -39,7 +40,7 @@ func TestAnEventTellsWholeCandidates(t *testing.T) {
 		{"one that is too long is counted, not cut", uneven, []string{"pool p0: 0 is", "pool p2: 2 is"}, "; … and 1 more"},
 		{"both families, the short one wholly", errors.Join(short, long),
 			[]string{"no IPv4 address", "pool p1: 1 is", "no IPv6 address", "pool p0: 0 is", "pool p8: 8 is"}, "; … and 91 more"},
-		{"what to do stays", agentapi.Errorf(agentapi.CodeNoPool, "%w; see kubectl get flpool", long),
+		{"what to do stays", refusal.Answer(long),
 			[]string{"no IPv6 address", "pool p0: 0 is"}, "more; see kubectl get flpool"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -74,25 +75,5 @@ func TestAnErrorOfAnotherKindIsCutAtALetter(t *testing.T) {
 	got := note(errors.New(strings.Repeat("ä", event.MaxNote)))
 	if len(got) > event.MaxNote || strings.Trim(got, "ä") != "..." {
 		t.Errorf("%d bytes, %q", len(got), got[len(got)-10:])
-	}
-}
-
-func TestTheRuntimeIsToldEveryCandidate(t *testing.T) {
-	yes := true
-	pools := make([]*v1alpha1.IPPool, 40)
-	for i := range pools {
-		pools[i] = pool(fmt.Sprintf("p%02d", i), fmt.Sprintf("10.%d.0.0/24", i), v1alpha1.ModeEnforce)
-		pools[i].Spec.Disable, pools[i].Spec.Default = &yes, &yes
-	}
-	r := newRig(t, pools...)
-	text := r.refused(agentapi.CodeNoPool, r.pod("web", "u1"))
-	for _, p := range pools {
-		if !strings.Contains(text, "pool "+p.Name+": it is disabled") {
-			t.Errorf("the error says nothing of %s", p.Name)
-		}
-	}
-	events := r.told()
-	if len(events) != 1 || !strings.HasSuffix(events[0], "more; see kubectl get flpool") || !strings.Contains(events[0], "pool p05: it is disabled") {
-		t.Errorf("events %q", events)
 	}
 }

@@ -1,27 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package holder
 
-import "sync"
+import (
+	"sync"
 
-// overtaken are the ADDs under way, and which of them a verifier of this node has
-// taken the lease of, because Kubernetes wants their pods no more. Their guards may
-// come to life after that, so they must not answer. Safe for concurrent use.
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// overtaken has the ADDs under way. The value is true if a verifier of this node took the lease,
+// because Kubernetes no longer wants the pod. Such an ADD must not answer: its guard may be
+// attached after the verifier has killed the slots. Safe for concurrent use.
 type overtaken struct {
 	mu  sync.Mutex
-	all map[attachment]bool
+	all map[agentapi.Attachment]bool
 }
 
-// begin makes an ADD known. What was killed before it is no word about it.
-func (o *overtaken) begin(a attachment) {
+// begin adds an ADD. Earlier kills do not count.
+func (o *overtaken) begin(a agentapi.Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.all == nil {
-		o.all = map[attachment]bool{}
+		o.all = map[agentapi.Attachment]bool{}
 	}
 	o.all[a] = false
 }
 
-// add overtakes an ADD, if one is under way.
-func (o *overtaken) add(a attachment) {
+// add marks an ADD as overtaken, if one is under way.
+func (o *overtaken) add(a agentapi.Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if _, underWay := o.all[a]; underWay {
@@ -29,14 +35,14 @@ func (o *overtaken) add(a attachment) {
 	}
 }
 
-func (o *overtaken) has(a attachment) bool {
+func (o *overtaken) has(a agentapi.Attachment) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.all[a]
 }
 
-// forget ends what begin began, with the ADD.
-func (o *overtaken) forget(a attachment) {
+// forget removes an ADD that has ended.
+func (o *overtaken) forget(a agentapi.Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.all, a)

@@ -1,48 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package holder
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// ProbeParams says how a pool wants its addresses probed. MACs to ignore that
-// are none are left out; the CRD refuses them.
-func ProbeParams(pool *v1alpha1.IPPool) segment.ProbeParams {
-	p := segment.ProbeParams{Mode: pool.ConflictMode(), Rounds: pool.ProbeRounds(), Interval: pool.ProbeInterval()}
-	if c := pool.Spec.ConflictDetection; c != nil {
-		for _, text := range c.IgnoreMACs {
-			if mac, err := net.ParseMAC(text); err == nil {
-				p.Ignore = append(p.Ignore, mac)
-			}
-		}
-	}
-	return p
-}
-
-func parseMAC(text string) (net.HardwareAddr, error) {
-	mac, err := net.ParseMAC(text)
-	if err != nil {
-		return nil, fmt.Errorf("recorded MAC: %w", err)
-	}
-	return mac, nil
-}
-
-func clientKey(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
-
-// answer is what the runtime configures: the addresses with their gateways,
-// and the routes.
+// answer returns the addresses with their gateways, and the routes, for the runtime to configure.
 func answer(choice ipam.Choice, bound []boundAddress) (*agentapi.AddResponse, error) {
 	var r agentapi.AddResponse
 	for i, b := range bound {
-		subnet, err := ipam.Subnet(b.pool)
+		subnet, err := poolset.Subnet(b.pool)
 		if err != nil {
 			return nil, fmt.Errorf("pool %s: %w", b.pool.Name, err)
 		}

@@ -1,34 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package holder
 
-import "sync"
+import (
+	"sync"
 
-// pending are the attachments whose leases have to be looked at. Safe for
-// concurrent use.
-type pending struct {
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// Pending are the attachments that recovery has to resume. Safe for concurrent use.
+type Pending struct {
 	mu      sync.Mutex
-	waiting map[attachment]bool
+	waiting map[agentapi.Attachment]bool
 	// wake is full when something was added since the worker looked.
 	wake chan struct{}
 }
 
-func newPending() *pending {
-	return &pending{waiting: map[attachment]bool{}, wake: make(chan struct{}, 1)}
+func newPending() *Pending {
+	return &Pending{waiting: map[agentapi.Attachment]bool{}, wake: make(chan struct{}, 1)}
 }
 
-// add wakes the worker for some attachments.
-func (p *pending) add(all ...attachment) {
+// Wake returns the channel that receives after each Add.
+func (p *Pending) Wake() <-chan struct{} { return p.wake }
+
+// Add adds attachments and wakes the worker.
+func (p *Pending) Add(all ...agentapi.Attachment) {
 	if len(all) == 0 {
 		return
 	}
-	p.putBack(all...)
+	p.PutBack(all...)
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// putBack leaves attachments to the worker's next look.
-func (p *pending) putBack(all ...attachment) {
+// PutBack adds attachments for the worker's next look, without waking it.
+func (p *Pending) PutBack(all ...agentapi.Attachment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range all {
@@ -36,11 +44,11 @@ func (p *pending) putBack(all ...attachment) {
 	}
 }
 
-// take empties the set.
-func (p *pending) take() map[attachment]bool {
+// Take empties the set and returns what it held.
+func (p *Pending) Take() map[agentapi.Attachment]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	taken := p.waiting
-	p.waiting = map[attachment]bool{}
+	p.waiting = map[agentapi.Attachment]bool{}
 	return taken
 }

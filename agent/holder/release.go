@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package holder
 
 import (
@@ -8,64 +10,71 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/audit"
 )
 
-// askTimeout bounds how long a DEL, or a try of the worker, waits for the
-// API server: a connection that went dead without a word blocks for much longer.
-const askTimeout = 5 * time.Second
+// AskTimeout bounds how long a DEL, or a try of the worker, waits for the API server.
+// A connection that died silently would block for much longer.
+const AskTimeout = 5 * time.Second
 
-// Del fences and frees what an attachment holds. It returns nil once the
-// release is on disk: with the API server away the worker carries it out later.
+// Del fences and frees the addresses of an attachment. It returns nil once the release is on disk:
+// if the API server is unreachable, the worker carries it out later.
 func (h *Holders) Del(ctx context.Context, r agentapi.DelRequest) error {
 	if r.Chained {
 		return nil // the IPAM DEL of the same interface does the work
 	}
-	return h.letGo(ctx, attachment{r.ContainerID, r.Interface})
+	return h.letGo(ctx, r.Attachment)
 }
 
 // letGo releases an attachment, now or later.
-func (h *Holders) letGo(ctx context.Context, a attachment) error {
+func (h *Holders) letGo(ctx context.Context, a agentapi.Attachment) error {
 	defer h.attachments.lock(a)()
 	h.unanswered.take(a)
-	e, ok := h.Journal.Get(a.containerID, a.ifname)
+	e, ok := h.Journal.Get(a.ContainerID, a.Interface)
 	if !ok {
 		return nil
 	}
-	if err := h.fence(&e); err != nil {
-		return err
+	phase := e.Phase
+	fenced := h.Fence(&e)
+	if fenced != nil && e.Phase == phase {
+		return fenced // the slot could not be killed
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
-	if err := h.free(ctx, e); err != nil {
+	err := h.Free(ctx, e)
+	if err != nil && fenced != nil {
+		return errors.Join(fenced, err)
+	}
+	if err != nil {
 		h.later(a, "release", err)
 	}
+	// A full disk cannot record the release, but must not stop a DEL: the leases are freed.
 	return nil
 }
 
-// later leaves to the worker what is journalled and cannot be done now.
-func (h *Holders) later(a attachment, what string, err error) {
+// later leaves a journalled release to the worker.
+func (h *Holders) later(a agentapi.Attachment, what string, err error) {
 	h.Log.Info(what+" is journalled and carried out later",
-		"container", a.containerID, "interface", a.ifname, "why", err.Error())
-	h.pending.add(a)
+		"container", a.ContainerID, "interface", a.Interface, "why", err.Error())
+	h.Pending.Add(a)
 }
 
-// release fences an entry and frees its leases.
-func (h *Holders) release(ctx context.Context, e journal.Entry) error {
-	if err := h.fence(&e); err != nil {
+// Release fences an entry and frees its leases.
+func (h *Holders) Release(ctx context.Context, e journal.Entry) error {
+	if err := h.Fence(&e); err != nil {
 		return err
 	}
-	return h.free(ctx, e)
+	return h.Free(ctx, e)
 }
 
-// fence kills the entry's slot and writes down that it is to be freed, in this
-// order: an address is never free while its holder can speak (R6).
-func (h *Holders) fence(e *journal.Entry) error {
+// Fence kills the entry's slot and then journals that the entry is to be freed. The
+// order matters: an address is never free while its holder can use it (R6).
+func (h *Holders) Fence(e *journal.Entry) error {
 	if e.Slot != 0 {
-		if err := h.Kernel.KillSlot(e.Slot); err != nil {
-			return fmt.Errorf("kill slot %d of container %s: %w", e.Slot, e.ContainerID, err)
+		if err := h.Guards.Kill(e); err != nil {
+			return err
 		}
 	}
 	if e.Phase == journal.Bound {
@@ -75,9 +84,9 @@ func (h *Holders) fence(e *journal.Entry) error {
 	return nil
 }
 
-// free ends the leases of a fenced entry and forgets it. What cannot be ended
-// now stays in the journal.
-func (h *Holders) free(ctx context.Context, e journal.Entry) error {
+// Free ends the leases of a fenced entry and removes the entry. Leases that cannot be
+// ended now stay in the journal.
+func (h *Holders) Free(ctx context.Context, e journal.Entry) error {
 	var errs []error
 	var left []journal.Address
 	for _, address := range e.Addresses {
@@ -94,14 +103,14 @@ func (h *Holders) free(ctx context.Context, e journal.Entry) error {
 		return err
 	}
 	if e.Slot != 0 {
-		h.slots.leave(e.Slot)
+		h.Guards.Leave(e.Slot)
 	}
 	return nil
 }
 
-// freeAddress ends one lease: deleted, Retained for a pod that keeps its name,
-// or set aside where a take-over was never proven. A lease that is somebody
-// else's by now is none of ours to end.
+// freeAddress ends one lease: it deletes the lease, retains it for a pod that keeps its
+// name, or quarantines it if a take-over was never proven. A lease that has another
+// holder by now is left alone.
 func (h *Holders) freeAddress(ctx context.Context, e *journal.Entry, address journal.Address) error {
 	l, err := h.Leases.Get(ctx, address.LeaseName)
 	switch {
@@ -109,7 +118,7 @@ func (h *Holders) freeAddress(ctx context.Context, e *journal.Entry, address jou
 		return nil
 	case err != nil:
 		return err
-	case !holds(l, h.Node, e):
+	case !Holds(l, h.Node, e):
 		return nil
 	}
 	if e.Phase == journal.Intent {
@@ -120,12 +129,18 @@ func (h *Holders) freeAddress(ctx context.Context, e *journal.Entry, address jou
 		if ok {
 			return h.leaveTo(ctx, &living, l)
 		}
-		// A crash may have come between the take-over's write and the end of an
-		// older sandbox, which would speak on for an address that is free.
+		// The agent may have died between the write of a take-over and the kill of an
+		// older sandbox. That sandbox would go on using a free address.
 		if err := h.killSpeakers(l, 0); err != nil {
 			return err
 		}
 	}
+	return h.End(ctx, l, e, address)
+}
+
+// End ends a lease whose holder is fenced. A lease that is gone, or has another
+// holder by now, is left alone.
+func (h *Holders) End(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entry, address journal.Address) error {
 	what, why, err := h.end(ctx, l, address)
 	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
 		return nil
@@ -133,21 +148,21 @@ func (h *Holders) freeAddress(ctx context.Context, e *journal.Entry, address jou
 	if err != nil {
 		return err
 	}
-	h.audit(what, e, address, why)
+	h.Audit(what, e, address, why)
 	h.Allocator.Freed(address.Pool, address.Addr)
 	return nil
 }
 
-// end writes the end of a lease whose holder is fenced, and returns what that
-// means for the audit.
+// end writes the end of a lease whose holder is fenced. It returns the audit's kind
+// and reason.
 func (h *Holders) end(ctx context.Context, l *v1alpha1.IPLease, address journal.Address) (what audit.Kind, why string, err error) {
-	if h.isOfLastBoot(&l.Spec) {
-		// From here on neither the journal nor a Bound lease tells the next sandbox of it.
+	if h.IsOfLastBoot(&l.Spec) {
+		// From here on, only lastBoot records the address for the next sandbox.
 		h.lastBoot.add(l.Spec.Holder)
 	}
 	switch {
 	case l.Spec.Previous != nil:
-		why = "the take-over was given up before the last holder was proven silent"
+		why = "the take-over was cancelled before the last holder was proven silent"
 		_, err = h.Leases.Unverified(ctx, l, why)
 		return audit.Reclaim, why, err
 	case l.Spec.Session != h.Session:
@@ -162,8 +177,8 @@ func (h *Holders) end(ctx context.Context, l *v1alpha1.IPLease, address journal.
 	return audit.Free, "released", h.Leases.Delete(ctx, l)
 }
 
-// holds tells whether a lease is bound to an entry's container.
-func holds(l *v1alpha1.IPLease, node string, e *journal.Entry) bool {
+// Holds reports whether a lease is bound to an entry's container.
+func Holds(l *v1alpha1.IPLease, node string, e *journal.Entry) bool {
 	holder := l.Spec.Holder
 	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == node &&
 		holder != nil && holder.ContainerID == e.ContainerID && holder.Interface == e.Interface

@@ -1,82 +1,86 @@
-package holder
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
 )
 
 func TestR6ADELFencesThenFrees(t *testing.T) {
-	r := newRig(t, dual()...)
-	web := r.pod("web", "u1")
-	r.add(web)
-	slot := r.slotOf(web)
-	r.death.did = nil
-	r.del(web)
+	r := fakenode.New(t, fakenode.Dual()...)
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	slot := r.SlotOf(web)
+	r.Death.Did = nil
+	r.MustDel(web)
 	want := []string{"kill", "journal Releasing", "delete 10.0.0.2", "delete fd00-0000-0000-0000-0000-0000-0000-0002", "journal Remove"}
-	if !slices.Equal(r.death.did, want) {
-		t.Errorf("effects %v, want %v", r.death.did, want)
+	if !slices.Equal(r.Death.Did, want) {
+		t.Errorf("effects %v, want %v", r.Death.Did, want)
 	}
-	if !r.kernel.isDead(slot) {
+	if !r.Kernel.IsDead(slot) {
 		t.Error("the slot lives")
 	}
-	r.want()
-	r.del(web) // nothing is left: no error
+	r.Want()
+	r.MustDel(web) // nothing is left: no error
 }
 
 func TestADELOfAStatefulSetPodKeepsItsAddress(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
-	web := r.pod("web-0", "u1", ofStatefulSet)
-	r.add(web)
-	r.del(web)
-	l := r.lease("10.0.0.2", v1alpha1.StateRetained)
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
+	r.MustAdd(web)
+	r.MustDel(web)
+	l := r.Lease("10.0.0.2", v1alpha1.StateRetained)
 	if l.Spec.Holder.Pod != "web-0" || l.Spec.Holder.ContainerID != "" {
 		t.Errorf("lease %+v", l.Spec.Holder)
 	}
 }
 
 func TestADELIsCarriedOutOnceTheAPIServerIsBack(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2"))
-	web := r.pod("web", "u1")
-	r.add(web)
-	slot := r.slotOf(web)
-	r.api.setAway(true)
-	r.del(web)
-	if !r.kernel.isDead(slot) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	slot := r.SlotOf(web)
+	r.API.SetAway(true)
+	r.MustDel(web)
+	if !r.Kernel.IsDead(slot) {
 		t.Error("the slot lives")
 	}
 	if e, ok := r.Journal.Get(web.ContainerID, web.Interface); !ok || e.Phase != journal.Releasing {
 		t.Errorf("journal %v", e)
 	}
-	r.restart()
-	if left, err := r.resume(t.Context(), askTimeout); left != 0 || err != nil {
+	r.Restart()
+	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 0 || err != nil {
 		t.Errorf("nothing was pending, got %d, %v", left, err)
 	}
-	r.api.setAway(false)
-	r.want("10.0.0.2 Bound")
-	r.settle()
-	r.want()
+	r.API.SetAway(false)
+	r.Want("10.0.0.2 Bound")
+	r.Settle()
+	r.Want()
 }
 
 func TestADELLeavesALeaseThatIsSomebodyElsesNow(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.IPLeaseSpec){
-		"quarantined":           quarantined(v1alpha1.ReasonPodTerminating),
+		"quarantined":           fakenode.Quarantined(v1alpha1.ReasonPodTerminating),
 		"bound on another node": func(*v1alpha1.IPLeaseSpec) {},
-		"another container's":   func(s *v1alpha1.IPLeaseSpec) { s.NodeName, s.Session = thisNode, thisSession },
+		"another container's":   func(s *v1alpha1.IPLeaseSpec) { s.NodeName, s.Session = fakenode.ThisNode, fakenode.ThisSession },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, v4("10.0.0.2"))
-			web := r.pod("web", "u1")
-			r.add(web)
-			r.api.drop(held("10.0.0.2"))
-			r.api.put(held("10.0.0.2", change))
-			want := r.names()
-			r.del(web)
-			r.want(want...)
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			web := r.Pod("web", "u1")
+			r.MustAdd(web)
+			r.API.Drop(fakenode.Held("10.0.0.2"))
+			r.API.Put(fakenode.Held("10.0.0.2", change))
+			want := r.Names()
+			r.MustDel(web)
+			r.Want(want...)
 			if len(r.Journal.All()) != 0 {
 				t.Errorf("journal %v", r.Journal.All())
 			}
@@ -85,14 +89,14 @@ func TestADELLeavesALeaseThatIsSomebodyElsesNow(t *testing.T) {
 }
 
 func TestR8ALeaseOfAnotherSessionIsSetAside(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2"))
-	web := r.pod("web", "u1")
-	r.add(web)
-	r.session = "node-1/boot-2"
-	r.restart()
-	r.settle()
-	l := r.lease("10.0.0.2", v1alpha1.StateQuarantined)
-	if p := l.Spec.Previous; p == nil || p.Node != thisNode || p.Session != thisSession {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.Life = "node-1/boot-2"
+	r.Restart()
+	r.Settle()
+	l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
+	if p := l.Spec.Previous; p == nil || p.Node != fakenode.ThisNode || p.Session != fakenode.ThisSession {
 		t.Errorf("previous %+v", l.Spec.Previous)
 	}
 	if _, dead, err := r.KillHolder(t.Context(), "10.0.0.2"); dead || err != nil {
@@ -101,16 +105,16 @@ func TestR8ALeaseOfAnotherSessionIsSetAside(t *testing.T) {
 }
 
 func TestKillHolderProvesAHolderOfThisSessionDead(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2"))
-	web := r.pod("web", "u1")
-	r.add(web)
-	l := r.lease("10.0.0.2", v1alpha1.StateBound)
-	if _, dead, _ := r.KillHolder(t.Context(), l.Name); dead || r.kernel.isDead(r.slotOf(web)) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	if _, dead, _ := r.KillHolder(t.Context(), l.Name); dead || r.Kernel.IsDead(r.SlotOf(web)) {
 		t.Fatal("a Bound lease's holder was killed")
 	}
-	quarantined(v1alpha1.ReasonPodTerminating)(&l.Spec)
-	r.api.put(l)
-	if _, dead, err := r.KillHolder(t.Context(), l.Name); !dead || err != nil || !r.kernel.isDead(r.slotOf(web)) {
+	fakenode.Quarantined(v1alpha1.ReasonPodTerminating)(&l.Spec)
+	r.API.Put(l)
+	if _, dead, err := r.KillHolder(t.Context(), l.Name); !dead || err != nil || !r.Kernel.IsDead(r.SlotOf(web)) {
 		t.Errorf("dead %v, %v", dead, err)
 	}
 }
@@ -118,49 +122,49 @@ func TestKillHolderProvesAHolderOfThisSessionDead(t *testing.T) {
 // A lease that was set aside because a stranger answered names nobody: the
 // stranger may be this node's own pod, whose record was lost (R4).
 func TestKillHolderSparesAPodThatIsTheStrangerOfAConflict(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2"))
-	web := r.pod("web", "u1")
-	r.add(web)
-	r.api.drop(held("10.0.0.2"))
-	r.api.put(held("10.0.0.2", func(s *v1alpha1.IPLeaseSpec) {
-		s.State, s.Reason, s.Holder, s.NodeName = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, nil, thisNode
-		s.Conflict = &v1alpha1.Conflict{MAC: macOf(web.NetNS).String(), Source: "probe"}
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.API.Drop(fakenode.Held("10.0.0.2"))
+	r.API.Put(fakenode.Held("10.0.0.2", func(s *v1alpha1.IPLeaseSpec) {
+		s.State, s.Reason, s.Holder, s.NodeName = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, nil, fakenode.ThisNode
+		s.Conflict = &v1alpha1.Conflict{MAC: fakenode.MacOf(web.NetNS).String(), Source: "probe"}
 	}))
-	if _, dead, err := r.KillHolder(t.Context(), "10.0.0.2"); dead || err != nil || !r.speaks(web, "10.0.0.2") {
-		t.Errorf("dead %v, %v, speaks %v", dead, err, r.speaks(web, "10.0.0.2"))
+	if _, dead, err := r.KillHolder(t.Context(), "10.0.0.2"); dead || err != nil || !r.Speaks(web, "10.0.0.2") {
+		t.Errorf("dead %v, %v, speaks %v", dead, err, r.Speaks(web, "10.0.0.2"))
 	}
 }
 
 func TestGCReleasesWhatTheRuntimeOfANetworkDoesNotKnow(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
-	valid, lost, other := r.pod("a", "u1"), r.pod("b", "u2"), r.pod("c", "u3")
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	valid, lost, other := r.Pod("a", "u1"), r.Pod("b", "u2"), r.Pod("c", "u3")
 	other.Network.Name = "other"
 	for _, request := range []agentapi.AddRequest{valid, lost, other} {
-		r.add(request)
+		r.MustAdd(request)
 	}
 	if err := r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{valid.Attachment}}); err != nil {
 		t.Fatal(err)
 	}
-	r.want("10.0.0.2 Bound", "10.0.0.4 Bound")
+	r.Want("10.0.0.2 Bound", "10.0.0.4 Bound")
 }
 
 func TestCHECKTellsWhatIsNotHeld(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2"))
-	web := r.pod("web", "u1")
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
 	check := func() error { return r.Check(t.Context(), agentapi.CheckRequest{Attachment: web.Attachment}) }
 	if err := check(); err == nil {
 		t.Error("an attachment without addresses is held")
 	}
-	r.add(web)
+	r.MustAdd(web)
 	if err := check(); err != nil {
 		t.Error(err)
 	}
-	r.kernel.claimed(key("10.0.0.2"), 1<<40)
+	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
 	if err := check(); err == nil || !strings.Contains(err.Error(), "fenced") {
 		t.Errorf("fenced: %v", err)
 	}
-	delete(r.kernel.claims, key("10.0.0.2"))
-	if err := r.kernel.DetachGuard(r.slotOf(web)); err != nil {
+	delete(r.Kernel.Claims, fakenode.Key("10.0.0.2"))
+	if err := r.Kernel.DetachGuard(r.SlotOf(web)); err != nil {
 		t.Fatal(err)
 	}
 	if err := check(); err == nil || !strings.Contains(err.Error(), "guarded") {

@@ -1,4 +1,6 @@
-package holder
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
 
 import (
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
 )
 
 const (
@@ -30,24 +33,24 @@ func TestAFixedAddressIsRefusedWhereTheNameDoesNotComeBack(t *testing.T) {
 		pod  []func(*corev1.Pod)
 		says string
 	}{
-		{"a Deployment's pod", []func(*corev1.Pod){ownedBy("ReplicaSet", "web-7d4b9"), annotated(staticIP, "true")}, "its ReplicaSet web-7d4b9 makes pods of new names"},
-		{"a Job's pod", []func(*corev1.Pod){ownedBy("Job", "import"), annotated(ipRetention, "48h")}, "its Job import makes pods of new names"},
-		{"a DaemonSet's pod", []func(*corev1.Pod){ownedBy("DaemonSet", "probe"), annotated(staticIP, "true")}, "its DaemonSet probe makes pods of new names"},
-		{"a bare pod", []func(*corev1.Pod){annotated(staticIP, "true")}, "nobody makes it again"},
-		{"the other prefix", []func(*corev1.Pod){annotated("ipam.spidernet.io/ip-retention", "0")}, "nobody makes it again"},
-		{"a value that cannot be read, on a StatefulSet's pod", []func(*corev1.Pod){ofStatefulSet, annotated(ipRetention, "2d")},
+		{"a Deployment's pod", []func(*corev1.Pod){ownedBy("ReplicaSet", "web-7d4b9"), fakenode.Annotated(staticIP, "true")}, "its ReplicaSet web-7d4b9 makes pods of new names"},
+		{"a Job's pod", []func(*corev1.Pod){ownedBy("Job", "import"), fakenode.Annotated(ipRetention, "48h")}, "its Job import makes pods of new names"},
+		{"a DaemonSet's pod", []func(*corev1.Pod){ownedBy("DaemonSet", "probe"), fakenode.Annotated(staticIP, "true")}, "its DaemonSet probe makes pods of new names"},
+		{"a bare pod", []func(*corev1.Pod){fakenode.Annotated(staticIP, "true")}, "no controller creates it again"},
+		{"the other prefix", []func(*corev1.Pod){fakenode.Annotated("ipam.spidernet.io/ip-retention", "0")}, "no controller creates it again"},
+		{"a value that cannot be read, on a StatefulSet's pod", []func(*corev1.Pod){fakenode.OfStatefulSet, fakenode.Annotated(ipRetention, "2d")},
 			`pod shop/web-0: annotation ipam.fenceline.io/ip-retention is "2d"`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := newRig(t, v4("10.0.0.2"))
-			said := r.refused(agentapi.CodeInvalidNetworkConfig, r.pod("web-0", "u", row.pod...))
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			said := r.Refused(agentapi.CodeInvalidNetworkConfig, r.Pod("web-0", "u", row.pod...))
 			if !strings.Contains(said, row.says) {
 				t.Errorf("it says %q, want %q", said, row.says)
 			}
 			if !strings.Contains(row.says, "2d") && !strings.Contains(said, "use a StatefulSet") {
 				t.Errorf("it says %q, and not what to use", said)
 			}
-			r.want()
+			r.Want()
 		})
 	}
 }
@@ -58,16 +61,16 @@ func TestALeaseRecordsWhatThePodAsksFor(t *testing.T) {
 		pod  []func(*corev1.Pod)
 		want string
 	}{
-		{"a StatefulSet's pod that asks for nothing", []func(*corev1.Pod){ofStatefulSet}, "nothing"},
-		{"a Deployment's pod that says so", []func(*corev1.Pod){ownedBy("ReplicaSet", "web-7d4b9"), annotated(staticIP, "false")}, "nothing"},
-		{"for ever", []func(*corev1.Pod){ofStatefulSet, annotated(staticIP, "true")}, "Forever"},
-		{"for a time", []func(*corev1.Pod){ofStatefulSet, annotated(ipRetention, "48")}, "For 48h0m0s"},
+		{"a StatefulSet's pod that asks for nothing", []func(*corev1.Pod){fakenode.OfStatefulSet}, "nothing"},
+		{"a Deployment's pod that says so", []func(*corev1.Pod){ownedBy("ReplicaSet", "web-7d4b9"), fakenode.Annotated(staticIP, "false")}, "nothing"},
+		{"for ever", []func(*corev1.Pod){fakenode.OfStatefulSet, fakenode.Annotated(staticIP, "true")}, "Forever"},
+		{"for a time", []func(*corev1.Pod){fakenode.OfStatefulSet, fakenode.Annotated(ipRetention, "48")}, "For 48h0m0s"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := newRig(t, v4("10.0.0.2"))
-			web := r.pod("web-0", "u", row.pod...)
-			r.add(web)
-			if got := describe(r.lease("10.0.0.2", v1alpha1.StateBound).Spec.Retention); got != row.want {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			web := r.Pod("web-0", "u", row.pod...)
+			r.MustAdd(web)
+			if got := describe(r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Retention); got != row.want {
 				t.Errorf("the lease asks for %s, want %s", got, row.want)
 			}
 		})
@@ -81,19 +84,19 @@ func TestATakeOverRecordsWhatTheNewPodAsksFor(t *testing.T) {
 		was, now func(*corev1.Pod)
 		want     string
 	}{
-		{"more", func(*corev1.Pod) {}, annotated(staticIP, "true"), "Forever"},
-		{"something else", annotated(staticIP, "true"), annotated(ipRetention, "1h"), "For 1h0m0s"},
-		{"nothing any more", annotated(staticIP, "true"), func(*corev1.Pod) {}, "nothing"},
+		{"more", func(*corev1.Pod) {}, fakenode.Annotated(staticIP, "true"), "Forever"},
+		{"something else", fakenode.Annotated(staticIP, "true"), fakenode.Annotated(ipRetention, "1h"), "For 1h0m0s"},
+		{"nothing any more", fakenode.Annotated(staticIP, "true"), func(*corev1.Pod) {}, "nothing"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := newRig(t, v4("10.0.0.2"))
-			first := r.pod("web-0", "u1", ofStatefulSet, row.was)
-			r.add(first)
-			r.del(first)
-			r.lease("10.0.0.2", v1alpha1.StateRetained)
-			r.end(first)
-			r.add(r.pod("web-0", "u2", ofStatefulSet, row.now))
-			if got := describe(r.lease("10.0.0.2", v1alpha1.StateBound).Spec.Retention); got != row.want {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			first := r.Pod("web-0", "u1", fakenode.OfStatefulSet, row.was)
+			r.MustAdd(first)
+			r.MustDel(first)
+			r.Lease("10.0.0.2", v1alpha1.StateRetained)
+			r.End(first)
+			r.MustAdd(r.Pod("web-0", "u2", fakenode.OfStatefulSet, row.now))
+			if got := describe(r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Retention); got != row.want {
 				t.Errorf("the lease asks for %s, want %s", got, row.want)
 			}
 		})

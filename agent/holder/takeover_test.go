@@ -1,13 +1,17 @@
-package holder
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
 
 import (
 	"context"
 	"errors"
 	"testing"
 
+	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
 )
 
 // Who only asks for the address may be the verifier of the quarantine that the
@@ -28,18 +32,18 @@ func TestATakeOverThatMeetsAProberVerifiesOnceMore(t *testing.T) {
 		{"one that speaks", 0, segment.Answered, 1, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRig(t, v4("10.0.0.2"))
-			r.api.put(held("10.0.0.2", quarantined(v1alpha1.ReasonPodTerminating)))
-			r.wire.probers, r.wire.verdicts[two] = test.probers, test.verdict
-			web := r.pod("web-0", "u1", ofStatefulSet)
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodTerminating)))
+			r.Wire.Probers, r.Wire.Verdicts[fakenode.Two] = test.probers, test.verdict
+			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
 			if test.safe {
-				r.add(web)
-				r.want("10.0.0.2 Bound")
+				r.MustAdd(web)
+				r.Want("10.0.0.2 Bound")
 			} else {
-				r.refused(agentapi.CodeTryAgainLater, web)
-				r.want("10.0.0.2 Quarantined")
+				r.Refused(agentapi.CodeTryAgainLater, web)
+				r.Want("10.0.0.2 Quarantined")
 			}
-			if looks := r.wire.times("verify 10.0.0.2"); looks != test.looks {
+			if looks := r.Wire.Times("verify 10.0.0.2"); looks != test.looks {
 				t.Errorf("verified %d times, want %d", looks, test.looks)
 			}
 		})
@@ -47,7 +51,7 @@ func TestATakeOverThatMeetsAProberVerifiesOnceMore(t *testing.T) {
 }
 
 // brokenWire cannot verify.
-type brokenWire struct{ *memWire }
+type brokenWire struct{ *fakenode.Wire }
 
 func (brokenWire) Verify(context.Context, segment.Verification) (segment.Verdict, segment.Evidence, error) {
 	return segment.Unknown, segment.Evidence{}, errors.New("the parent is down")
@@ -58,27 +62,27 @@ func (brokenWire) Verify(context.Context, segment.Verification) (segment.Verdict
 func TestAFailedTakeOverOfAProvenAddressLeavesItRetained(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		fails func(*rig)
+		fails func(*fakenode.Node)
 		state string
 	}{
-		{"it could not be verified", func(r *rig) {
-			r.OpenSegment = func(int) (Segment, error) { return brokenWire{r.wire}, nil }
+		{"it could not be verified", func(r *fakenode.Node) {
+			r.OpenSegment = func(int) (holder.Segment, error) { return brokenWire{r.Wire}, nil }
 		}, "Retained"},
-		{"it was fenced before it spoke", func(r *rig) {
-			r.wire.onClaim = func(c segment.Claim) { r.kernel.claimed(key("10.0.0.2"), c.Token+1) }
+		{"it was fenced before it spoke", func(r *fakenode.Node) {
+			r.Wire.OnClaim = func(c segment.Claim) { r.Kernel.Claimed(fakenode.Key("10.0.0.2"), c.Token+1) }
 		}, "Retained"},
-		{"somebody answered", func(r *rig) { r.wire.verdicts[two] = segment.Answered }, "Quarantined"},
+		{"somebody answered", func(r *fakenode.Node) { r.Wire.Verdicts[fakenode.Two] = segment.Answered }, "Quarantined"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRig(t, v4("10.0.0.2"))
-			r.api.put(held("10.0.0.2", retained))
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
 			test.fails(r)
-			if err := add(r, r.pod("web-0", "u1", ofStatefulSet)); err == nil {
+			if err := fakenode.TryAdd(r, r.Pod("web-0", "u1", fakenode.OfStatefulSet)); err == nil {
 				t.Fatal("ADD succeeds")
 			}
-			r.settle()
-			r.want("10.0.0.2 " + test.state)
-			l := r.api.leases()["10.0.0.2"]
+			r.Settle()
+			r.Want("10.0.0.2 " + test.state)
+			l := r.API.Leases()["10.0.0.2"]
 			if proven := test.state == "Retained"; proven == (l.Spec.Reason == v1alpha1.ReasonUnverified) {
 				t.Errorf("reason %q", l.Spec.Reason)
 			}

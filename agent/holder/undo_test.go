@@ -1,4 +1,6 @@
-package holder
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
 
 import (
 	"testing"
@@ -6,39 +8,40 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
 )
 
 // R4: who speaks for it may be a pod whose record was lost, and who follows its
 // name to a Retained address claims before it probes.
 func TestAnAddressThatIsUndoneBeforeItsProofIsNotKeptForAName(t *testing.T) {
 	for name, c := range map[string]struct {
-		setup func(*rig)
+		setup func(*fakenode.Node)
 		// updates are written before the API server goes away.
 		updates int
 	}{
-		"on demand": {func(r *rig) { r.wire.answers[two] = stranger }, 0},
-		"Warm": {func(r *rig) {
-			l := r.warmLease("10.0.0.2", true)
-			r.warm.doubts = map[string]segment.Doubt{l.Name: segment.DoubtSpoken}
+		"on demand": {func(r *fakenode.Node) { r.Wire.Answers[fakenode.Two] = fakenode.Stranger }, 0},
+		"Warm": {func(r *fakenode.Node) {
+			l := r.WarmLease("10.0.0.2", true)
+			r.Warm.Doubts = map[string]segment.Doubt{l.Name: segment.DoubtSpoken}
 		}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, warmed(v4("10.0.0.2")))
+			r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2")))
 			c.setup(r)
 			left := c.updates
-			r.api.before = func(verb, _ string) error {
+			r.API.Before = func(verb, _ string) error {
 				if verb != "update" {
 					return nil
 				}
 				if left--; left >= 0 {
 					return nil
 				}
-				return &netError{}
+				return &fakenode.NetError{}
 			}
-			r.refused(agentapi.CodeTryAgainLater, r.pod("web-0", "u1", ofStatefulSet))
-			r.api.before = nil
-			r.settle()
-			r.want()
+			r.Refused(agentapi.CodeTryAgainLater, r.Pod("web-0", "u1", fakenode.OfStatefulSet))
+			r.API.Before = nil
+			r.Settle()
+			r.Want()
 		})
 	}
 }
@@ -46,79 +49,81 @@ func TestAnAddressThatIsUndoneBeforeItsProofIsNotKeptForAName(t *testing.T) {
 // The pod's record is lost, and no other address is left: an ADD gets its lease,
 // meets the pod, and cannot write that down.
 func TestTheUndoOfAnADDEndsNoPodWhoseRecordWasLost(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2"))
-	old := r.pod("old", "u1")
-	r.add(old)
-	r.api.drop(held("10.0.0.2"))
-	r.api.before = func(verb, _ string) error {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	old := r.Pod("old", "u1")
+	r.MustAdd(old)
+	r.API.Drop(fakenode.Held("10.0.0.2"))
+	r.API.Before = func(verb, _ string) error {
 		if verb == "update" {
-			return &netError{}
+			return &fakenode.NetError{}
 		}
 		return nil
 	}
-	r.refused(agentapi.CodeTryAgainLater, r.pod("new", "u2"))
-	r.api.before = nil
-	r.settle()
-	r.want("10.0.0.2 Bound")
-	if !r.speaks(old, "10.0.0.2") {
+	r.Refused(agentapi.CodeTryAgainLater, r.Pod("new", "u2"))
+	r.API.Before = nil
+	r.Settle()
+	r.Want("10.0.0.2 Bound")
+	if !r.Speaks(old, "10.0.0.2") {
 		t.Error("the living pod is mute")
 	}
-	r.holdsWhatTheJournalSays(old)
+	r.HoldsWhatTheJournalSays(old)
 }
 
 // The other interface's record is lost, and this one's ADD asked for its address.
 func TestTheUndoOfAnADDEndsNoOtherInterfaceOfThePod(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2"))
-	eth0 := r.pod("web", "u1")
-	r.add(eth0)
-	r.api.drop(held("10.0.0.2"))
-	r.api.before = func(verb, _ string) error {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	eth0 := r.Pod("web", "u1")
+	r.MustAdd(eth0)
+	r.API.Drop(fakenode.Held("10.0.0.2"))
+	r.API.Before = func(verb, _ string) error {
 		if verb == "update" {
-			return &netError{}
+			return &fakenode.NetError{}
 		}
 		return nil
 	}
 	eth1 := eth0
 	eth1.Interface = "eth1"
-	r.refused(agentapi.CodeTryAgainLater, eth1)
-	r.api.before = nil
-	r.settle()
-	r.want("10.0.0.2 Bound")
-	if !r.speaks(eth0, "10.0.0.2") {
+	r.Refused(agentapi.CodeTryAgainLater, eth1)
+	r.API.Before = nil
+	r.Settle()
+	r.Want("10.0.0.2 Bound")
+	if !r.Speaks(eth0, "10.0.0.2") {
 		t.Error("the living interface is mute")
 	}
-	r.holdsWhatTheJournalSays(eth0)
+	r.HoldsWhatTheJournalSays(eth0)
 }
 
 // The take-over by a newer sandbox is undone, which frees the address, and the next
 // sandbox has another one by the time the first is resumed.
 func TestAPodIsNotDeletedForWhatAnOlderSandboxHasLost(t *testing.T) {
-	for name, happens := range map[string]func(*rig){
-		"to nobody":           func(*rig) {},
-		"to another node's":   func(r *rig) { r.api.put(held("10.0.0.2")) },
-		"and set aside since": func(r *rig) { r.api.put(held("10.0.0.2", quarantined(v1alpha1.ReasonPodGone))) },
+	for name, happens := range map[string]func(*fakenode.Node){
+		"to nobody":         func(*fakenode.Node) {},
+		"to another node's": func(r *fakenode.Node) { r.API.Put(fakenode.Held("10.0.0.2")) },
+		"and set aside since": func(r *fakenode.Node) {
+			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, v4("10.0.0.2-10.0.0.9"))
-			older := r.pod("web", "u1")
-			r.add(older)
+			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+			older := r.Pod("web", "u1")
+			r.MustAdd(older)
 			failed, newer := older, older
 			failed.ContainerID, failed.NetNS = "c-failed", "/netns/c-failed"
 			newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
-			r.wire.onClaim = func(c segment.Claim) { r.kernel.claimed(key("10.0.0.2"), c.Token+1) }
-			r.refused(agentapi.CodeTryAgainLater, failed)
-			r.del(failed)
-			r.wire.onClaim = nil
+			r.Wire.OnClaim = func(c segment.Claim) { r.Kernel.Claimed(fakenode.Key("10.0.0.2"), c.Token+1) }
+			r.Refused(agentapi.CodeTryAgainLater, failed)
+			r.MustDel(failed)
+			r.Wire.OnClaim = nil
 			happens(r)
-			got := r.add(newer)
-			r.settle()
-			if _, podExists := r.api.objects[keyFor(podOf("web"), clientObjectKey("web"))]; !podExists {
+			got := r.MustAdd(newer)
+			r.Settle()
+			if _, podExists := r.API.Objects[fakenode.KeyFor(fakenode.PodOf("web"), fakenode.ClientObjectKey("web"))]; !podExists {
 				t.Error("the pod is deleted")
 			}
-			if !r.speaks(newer, got[0]) {
+			if !r.Speaks(newer, got[0]) {
 				t.Error("the newer sandbox is mute")
 			}
-			r.holdsWhatTheJournalSays(newer)
+			r.HoldsWhatTheJournalSays(newer)
 			if _, there := r.Journal.Get(older.ContainerID, older.Interface); there {
 				t.Error("the older sandbox stays in the journal")
 			}

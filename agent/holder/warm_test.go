@@ -1,4 +1,6 @@
-package holder
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
 
 import (
 	"context"
@@ -8,72 +10,77 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
 )
 
 func TestAReadyAddressIsBoundByOneWriteAndClaimedAfterTheAnswer(t *testing.T) {
-	r := newRig(t, warmed(v4("10.0.0.2-10.0.0.9")))
-	l := r.warmLease("10.0.0.7", true)
+	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
+	l := r.WarmLease("10.0.0.7", true)
 	answered := make(chan struct{})
-	r.wire.onClaim = func(segment.Claim) { <-answered }
-	request := r.pod("web-0", "u1")
-	creates, updates := countCalls(t, r, func() {
-		if got := r.add(request); !slices.Equal(got, []string{"10.0.0.7"}) {
+	r.Wire.OnClaim = func(segment.Claim) { <-answered }
+	request := r.Pod("web-0", "u1")
+	creates, updates := fakenode.CountCalls(t, r, func() {
+		if got := r.MustAdd(request); !slices.Equal(got, []string{"10.0.0.7"}) {
 			t.Fatalf("got %v", got)
 		}
 	})
 	if creates != 0 || updates != 1 {
 		t.Errorf("%d creates and %d updates, want one update", creates, updates)
 	}
-	if r.wire.took("probe 10.0.0.7") || r.wire.took("announce 10.0.0.7") {
-		t.Errorf("before the answer: %v", r.wire.did)
+	if r.Wire.Took("probe 10.0.0.7") || r.Wire.Took("announce 10.0.0.7") {
+		t.Errorf("before the answer: %v", r.Wire.Did)
 	}
 	close(answered)
-	r.eventually("it is announced after the claim", func() bool { return r.wire.took("announce 10.0.0.7") })
-	bound := r.lease(l.Name, v1alpha1.StateBound)
+	r.Eventually("it is announced after the claim", func() bool { return r.Wire.Took("announce 10.0.0.7") })
+	bound := r.Lease(l.Name, v1alpha1.StateBound)
 	if bound.UID != l.UID || bound.Spec.Holder.ContainerID != request.ContainerID {
 		t.Errorf("bound %+v", bound)
 	}
 	token, _ := lease.Token(bound)
-	if installed, _, _ := r.kernel.Lease(key("10.0.0.7")); installed.Token != token || !r.speaks(request, "10.0.0.7") {
+	if installed, _, _ := r.Kernel.Lease(fakenode.Key("10.0.0.7")); installed.Token != token || !r.Speaks(request, "10.0.0.7") {
 		t.Errorf("installed %+v, want token %d", installed, token)
 	}
-	if r.warm.inStock(l.Name) || !slices.Equal(r.warm.used, []string{"v4 on eth1"}) {
-		t.Errorf("ended %v, used %v", r.warm.ended, r.warm.used)
+	if r.Warm.InStock(l.Name) || !slices.Equal(r.Warm.Pairs, []string{"v4 on eth1"}) {
+		t.Errorf("ended %v, used %v", r.Warm.Gone, r.Warm.Pairs)
 	}
-	r.del(request)
-	r.want()
+	r.MustDel(request)
+	r.Want()
 }
 
 func TestAPairIsLearntFromAnADDWithoutAWarmLease(t *testing.T) {
-	r := newRig(t, warmed(v4("10.0.0.2-10.0.0.9")))
-	r.add(r.pod("web-0", "u1"))
-	if !slices.Equal(r.warm.used, []string{"v4 on eth1"}) {
-		t.Errorf("used %v", r.warm.used)
+	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
+	r.MustAdd(r.Pod("web-0", "u1"))
+	if !slices.Equal(r.Warm.Pairs, []string{"v4 on eth1"}) {
+		t.Errorf("used %v", r.Warm.Pairs)
 	}
 }
 
 func TestAFenceHeardByTheLateClaimEndsThePod(t *testing.T) {
-	r := newRig(t, warmed(v4("10.0.0.2-10.0.0.9")))
-	r.warmLease("10.0.0.7", true)
-	r.wire.onClaim = func(c segment.Claim) { r.kernel.claimed(key("10.0.0.7"), c.Token+1) }
-	request := r.pod("web-0", "u1")
-	r.add(request)
-	r.eventually("the worker is told", func() bool {
-		r.pending.mu.Lock()
-		defer r.pending.mu.Unlock()
-		return len(r.pending.waiting) > 0
+	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
+	r.WarmLease("10.0.0.7", true)
+	r.Wire.OnClaim = func(c segment.Claim) { r.Kernel.Claimed(fakenode.Key("10.0.0.7"), c.Token+1) }
+	request := r.Pod("web-0", "u1")
+	r.MustAdd(request)
+	r.Eventually("the worker is told", func() bool {
+		select {
+		case <-r.Pending.Wake():
+			return true
+		default:
+			return false
+		}
 	})
-	if r.wire.took("announce 10.0.0.7") {
+	if r.Wire.Took("announce 10.0.0.7") {
 		t.Error("R10: a fenced address was announced")
 	}
-	r.settle()
-	if r.speaks(request, "10.0.0.7") {
+	r.Settle()
+	if r.Speaks(request, "10.0.0.7") {
 		t.Error("the slot still speaks")
 	}
 }
@@ -81,51 +88,51 @@ func TestAFenceHeardByTheLateClaimEndsThePod(t *testing.T) {
 func TestWhatBecomesOfABindingThatFails(t *testing.T) {
 	for rule, c := range map[string]struct {
 		// happens to the Warm lease before the write, or to the write.
-		happens func(r *rig, l *v1alpha1.IPLease)
+		happens func(r *fakenode.Node, l *v1alpha1.IPLease)
 		code    uint // 0: another address is given
 		inStock bool
 		left    []string
 	}{
-		"R5: the API server is away": {func(r *rig, _ *v1alpha1.IPLease) {
-			r.api.before = func(verb, _ string) error {
+		"R5: the API server is away": {func(r *fakenode.Node, _ *v1alpha1.IPLease) {
+			r.API.Before = func(verb, _ string) error {
 				if verb == "update" {
-					return &netError{}
+					return &fakenode.NetError{}
 				}
 				return nil
 			}
 		}, agentapi.CodeTryAgainLater, true, []string{"10.0.0.7 Warm"}},
-		"the answer is lost": {func(r *rig, _ *v1alpha1.IPLease) {
-			r.api.after = func(string) error {
-				r.api.after = nil
-				return &netError{}
+		"the answer is lost": {func(r *fakenode.Node, _ *v1alpha1.IPLease) {
+			r.API.After = func(string) error {
+				r.API.After = nil
+				return &fakenode.NetError{}
 			}
 		}, agentapi.CodeTryAgainLater, true, nil},
-		"somebody has quarantined it": {func(r *rig, l *v1alpha1.IPLease) {
+		"somebody has quarantined it": {func(r *fakenode.Node, l *v1alpha1.IPLease) {
 			l = l.DeepCopy()
 			l.Spec.State, l.Spec.Reason = v1alpha1.StateQuarantined, v1alpha1.ReasonNodeGone
-			r.api.put(l)
+			r.API.Put(l)
 		}, 0, false, []string{"10.0.0.2 Bound", "10.0.0.7 Quarantined"}},
-		"somebody has deleted it": {func(r *rig, l *v1alpha1.IPLease) { r.api.drop(l) }, 0, false, []string{"10.0.0.2 Bound"}},
-		"somebody has remarked on it": {func(r *rig, l *v1alpha1.IPLease) {
+		"somebody has deleted it": {func(r *fakenode.Node, l *v1alpha1.IPLease) { r.API.Drop(l) }, 0, false, []string{"10.0.0.2 Bound"}},
+		"somebody has remarked on it": {func(r *fakenode.Node, l *v1alpha1.IPLease) {
 			l = l.DeepCopy()
 			l.Spec.Message = "x"
-			r.api.put(l)
+			r.API.Put(l)
 		}, 0, false, []string{"10.0.0.7 Bound"}},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			r := newRig(t, warmed(v4("10.0.0.2-10.0.0.9")))
-			l := r.warmLease("10.0.0.7", true)
-			request := r.pod("web-0", "u1")
+			r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
+			l := r.WarmLease("10.0.0.7", true)
+			request := r.Pod("web-0", "u1")
 			c.happens(r, l)
 			if c.code != 0 {
-				r.refused(c.code, request)
+				r.Refused(c.code, request)
 			} else {
-				r.add(request)
+				r.MustAdd(request)
 			}
-			r.api.before = nil
-			r.settle()
-			r.want(c.left...)
-			if r.warm.inStock(l.Name) != c.inStock {
+			r.API.Before = nil
+			r.Settle()
+			r.Want(c.left...)
+			if r.Warm.InStock(l.Name) != c.inStock {
 				t.Errorf("in stock: %v", !c.inStock)
 			}
 			if _, ok := r.Journal.Get(request.ContainerID, "eth0"); ok != (c.code == 0) {
@@ -136,14 +143,14 @@ func TestWhatBecomesOfABindingThatFails(t *testing.T) {
 }
 
 func TestTheNextReadyAddressIsTakenWhenOneWasEnded(t *testing.T) {
-	r := newRig(t, warmed(v4("10.0.0.2-10.0.0.9")))
-	first := r.warmLease("10.0.0.7", true)
-	r.warmLease("10.0.0.8", true)
-	r.api.drop(first)
-	if got := r.add(r.pod("web-0", "u1")); !slices.Equal(got, []string{"10.0.0.8"}) {
+	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
+	first := r.WarmLease("10.0.0.7", true)
+	r.WarmLease("10.0.0.8", true)
+	r.API.Drop(first)
+	if got := r.MustAdd(r.Pod("web-0", "u1")); !slices.Equal(got, []string{"10.0.0.8"}) {
 		t.Errorf("got %v", got)
 	}
-	r.want("10.0.0.8 Bound")
+	r.Want("10.0.0.8 Bound")
 }
 
 func TestWhichAddressesAreTaken(t *testing.T) {
@@ -156,35 +163,35 @@ func TestWhichAddressesAreTaken(t *testing.T) {
 		want    string
 		probed  bool
 	}{
-		"one that is ready": {warmed(v4("10.0.0.2-10.0.0.9")), true, nil, "", "10.0.0.7", false},
-		"not one that is being proven, while others are free":              {warmed(v4("10.0.0.2-10.0.0.9")), false, nil, "", "10.0.0.2", true},
-		"not one of another parent":                                        {warmed(v4("10.0.0.2-10.0.0.9")), true, elsewhere, "", "10.0.0.2", true},
-		"one that is being proven, proven here, rather than none":          {warmed(v4("10.0.0.7")), false, nil, "", "10.0.0.7", true},
-		"one of another parent, proven on this one, rather than none":      {warmed(v4("10.0.0.7")), true, elsewhere, "", "10.0.0.7", true},
-		"one of a pool that wants none any more, rather than none":         {v4("10.0.0.7"), true, nil, "", "10.0.0.7", false},
-		"one that is asked for":                                            {warmed(v4("10.0.0.2-10.0.0.9")), true, nil, "10.0.0.7", "10.0.0.7", false},
-		"one that is asked for, and being proven":                          {warmed(v4("10.0.0.2-10.0.0.9")), false, nil, "10.0.0.7", "10.0.0.7", true},
-		"one that is asked for, of a pool that wants none any more":        {v4("10.0.0.2-10.0.0.9"), true, nil, "10.0.0.7", "10.0.0.7", false},
-		"not one that is ready when another is asked for, which is probed": {warmed(v4("10.0.0.2-10.0.0.9")), true, nil, "10.0.0.5", "10.0.0.5", true},
+		"one that is ready": {fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")), true, nil, "", "10.0.0.7", false},
+		"not one that is being proven, while others are free":              {fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")), false, nil, "", "10.0.0.2", true},
+		"not one of another parent":                                        {fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")), true, elsewhere, "", "10.0.0.2", true},
+		"one that is being proven, proven here, rather than none":          {fakenode.Warmed(fakenode.V4("10.0.0.7")), false, nil, "", "10.0.0.7", true},
+		"one of another parent, proven on this one, rather than none":      {fakenode.Warmed(fakenode.V4("10.0.0.7")), true, elsewhere, "", "10.0.0.7", true},
+		"one of a pool that wants none any more, rather than none":         {fakenode.V4("10.0.0.7"), true, nil, "", "10.0.0.7", false},
+		"one that is asked for":                                            {fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")), true, nil, "10.0.0.7", "10.0.0.7", false},
+		"one that is asked for, and being proven":                          {fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")), false, nil, "10.0.0.7", "10.0.0.7", true},
+		"one that is asked for, of a pool that wants none any more":        {fakenode.V4("10.0.0.2-10.0.0.9"), true, nil, "10.0.0.7", "10.0.0.7", false},
+		"not one that is ready when another is asked for, which is probed": {fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")), true, nil, "10.0.0.5", "10.0.0.5", true},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			r := newRig(t, c.pool)
+			r := fakenode.New(t, c.pool)
 			change := c.change
 			if change == nil {
 				change = func(*v1alpha1.IPLeaseSpec) {}
 			}
-			r.warmLease("10.0.0.7", c.ready, change)
-			request := r.pod("web-0", "u1")
+			r.WarmLease("10.0.0.7", c.ready, change)
+			request := r.Pod("web-0", "u1")
 			if c.request != "" {
 				request.IPs = []netip.Addr{netip.MustParseAddr(c.request)}
 			}
-			if got := r.add(request); !slices.Equal(got, []string{c.want}) {
+			if got := r.MustAdd(request); !slices.Equal(got, []string{c.want}) {
 				t.Fatalf("got %v", got)
 			}
-			if r.wire.took("probe "+c.want) != c.probed {
+			if r.Wire.Took("probe "+c.want) != c.probed {
 				t.Errorf("probed: %v", !c.probed)
 			}
-			if l := r.lease(c.want, v1alpha1.StateBound); l.Spec.Parent != "eth1" {
+			if l := r.Lease(c.want, v1alpha1.StateBound); l.Spec.Parent != "eth1" {
 				t.Errorf("parent %s", l.Spec.Parent)
 			}
 		})
@@ -192,12 +199,12 @@ func TestWhichAddressesAreTaken(t *testing.T) {
 }
 
 func TestAnAddressThatWasNotReadyIsSetAsideWhenSomebodyAnswers(t *testing.T) {
-	r := newRig(t, warmed(v4("10.0.0.7")))
-	r.warmLease("10.0.0.7", false)
-	r.wire.answers[netip.MustParseAddr("10.0.0.7")] = stranger
-	r.refused(agentapi.CodeExhausted, r.pod("web-0", "u1"))
-	l := r.lease("10.0.0.7", v1alpha1.StateQuarantined)
-	if l.Spec.Reason != v1alpha1.ReasonConflict || l.Spec.Conflict.MAC != stranger.String() || l.Spec.Holder != nil {
+	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.7")))
+	r.WarmLease("10.0.0.7", false)
+	r.Wire.Answers[netip.MustParseAddr("10.0.0.7")] = fakenode.Stranger
+	r.Refused(agentapi.CodeExhausted, r.Pod("web-0", "u1"))
+	l := r.Lease("10.0.0.7", v1alpha1.StateQuarantined)
+	if l.Spec.Reason != v1alpha1.ReasonConflict || l.Spec.Conflict.MAC != fakenode.Stranger.String() || l.Spec.Holder != nil {
 		t.Errorf("left %+v", l.Spec)
 	}
 }
@@ -224,18 +231,18 @@ func TestAnAddressThatCameIntoDoubtIsNotHandedOutUnproven(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, warmed(pool("v4", "10.0.0.0/24", c.mode, "10.0.0.2-10.0.0.9")))
-			r.warmLease("10.0.0.7", true)
-			r.warmLease("10.0.0.8", true)
-			r.warm.doubts = map[string]segment.Doubt{"10.0.0.7": c.doubt}
-			if got := r.add(r.pod("web-0", "u1")); !slices.Equal(got, []string{c.given}) {
+			r := fakenode.New(t, fakenode.Warmed(fakenode.Pool("v4", "10.0.0.0/24", c.mode, "10.0.0.2-10.0.0.9")))
+			r.WarmLease("10.0.0.7", true)
+			r.WarmLease("10.0.0.8", true)
+			r.Warm.Doubts = map[string]segment.Doubt{"10.0.0.7": c.doubt}
+			if got := r.MustAdd(r.Pod("web-0", "u1")); !slices.Equal(got, []string{c.given}) {
 				t.Errorf("got %v, want %s", got, c.given)
 			}
-			r.eventually("it is announced", func() bool { return r.wire.took("announce " + c.given) })
-			if !slices.Equal(r.wire.did, c.sent) {
-				t.Errorf("sent %v, want %v", r.wire.did, c.sent)
+			r.Eventually("it is announced", func() bool { return r.Wire.Took("announce " + c.given) })
+			if !slices.Equal(r.Wire.Did, c.sent) {
+				t.Errorf("sent %v, want %v", r.Wire.Did, c.sent)
 			}
-			r.want(c.left...)
+			r.Want(c.left...)
 		})
 	}
 }
@@ -246,11 +253,11 @@ func TestALaterPoolsReadyAddressWaitsForTheEarlierPoolToLookFull(t *testing.T) {
 		want        string
 	}{"is free": {8, 7, "10.0.0.2"}, "is full": {8, 8, "10.1.0.7"}, "is not counted yet": {0, 0, "10.0.0.2"}} {
 		t.Run("the first pool "+name, func(t *testing.T) {
-			first := counted(warmed(pool("a", "10.0.0.0/24", v1alpha1.ModeEnforce, "10.0.0.2-10.0.0.9")), c.total, c.used)
-			second := warmed(pool("b", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2-10.1.0.9"))
-			r := newRig(t, first, second)
-			r.warmLease("10.1.0.7", true, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "b" })
-			got := r.add(r.pod("web-0", "u1"))
+			first := fakenode.Counted(fakenode.Warmed(fakenode.Pool("a", "10.0.0.0/24", v1alpha1.ModeEnforce, "10.0.0.2-10.0.0.9")), c.total, c.used)
+			second := fakenode.Warmed(fakenode.Pool("b", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2-10.1.0.9"))
+			r := fakenode.New(t, first, second)
+			r.WarmLease("10.1.0.7", true, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "b" })
+			got := r.MustAdd(r.Pod("web-0", "u1"))
 			if c.used == 8 && !slices.Equal(got, []string{c.want}) || c.used != 8 && got[0][:5] != c.want[:5] {
 				t.Errorf("got %v", got)
 			}
@@ -260,7 +267,7 @@ func TestALaterPoolsReadyAddressWaitsForTheEarlierPoolToLookFull(t *testing.T) {
 
 // freedBeforeCounted has a lease end just before somebody counts what is coming.
 type freedBeforeCounted struct {
-	Leases
+	holder.Leases
 	free func()
 }
 
@@ -272,58 +279,58 @@ func (f freedBeforeCounted) ComingFree(ctx context.Context, pool string) (int, e
 func TestAFullPoolIsWaitedForWhileOthersKeepAddressesReady(t *testing.T) {
 	other := func(s *v1alpha1.IPLeaseSpec) { s.State, s.Holder = v1alpha1.StateWarm, nil }
 	t.Run("until one is given up", func(t *testing.T) {
-		r := newRig(t, v4("10.0.0.2"))
-		l := held("10.0.0.2", other)
-		r.api.put(l)
-		r.api.freed = nil
-		time.AfterFunc(100*time.Millisecond, func() { r.api.drop(l) })
+		r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+		l := fakenode.Held("10.0.0.2", other)
+		r.API.Put(l)
+		r.API.Freed = nil
+		time.AfterFunc(100*time.Millisecond, func() { r.API.Drop(l) })
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		if _, err := r.Add(ctx, r.pod("web-0", "u1")); err != nil {
+		if _, err := r.Add(ctx, r.Pod("web-0", "u1")); err != nil {
 			t.Fatal(err)
 		}
-		r.want("10.0.0.2 Bound")
+		r.Want("10.0.0.2 Bound")
 	})
 	t.Run("and one that is freed before it is counted is not missed", func(t *testing.T) {
-		r := newRig(t, v4("10.0.0.2"))
-		l := held("10.0.0.2", quarantined(v1alpha1.ReasonPodGone))
-		r.api.put(l)
-		r.api.freed = nil
-		r.Leases = freedBeforeCounted{r.Leases, func() { r.api.drop(l) }}
-		r.add(r.pod("web-0", "u1"))
-		r.want("10.0.0.2 Bound")
+		r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+		l := fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone))
+		r.API.Put(l)
+		r.API.Freed = nil
+		r.Leases = freedBeforeCounted{r.Leases, func() { r.API.Drop(l) }}
+		r.MustAdd(r.Pod("web-0", "u1"))
+		r.Want("10.0.0.2 Bound")
 	})
 	t.Run("and is not called exhausted at the deadline", func(t *testing.T) {
-		r := newRig(t, v4("10.0.0.2"))
-		r.api.put(held("10.0.0.2", other))
-		r.refused(agentapi.CodeTryAgainLater, r.pod("web-0", "u1"))
+		r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+		r.API.Put(fakenode.Held("10.0.0.2", other))
+		r.Refused(agentapi.CodeTryAgainLater, r.Pod("web-0", "u1"))
 	})
 	t.Run("one that is full of pods is exhausted", func(t *testing.T) {
-		r := newRig(t, v4("10.0.0.2"))
-		r.api.put(held("10.0.0.2"))
-		r.refused(agentapi.CodeExhausted, r.pod("web-0", "u1"))
+		r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+		r.API.Put(fakenode.Held("10.0.0.2"))
+		r.Refused(agentapi.CodeExhausted, r.Pod("web-0", "u1"))
 	})
 }
 
 // A living pod's record is lost, and this node, or another, has made the
 // address Warm before the pod is heard. It gives way once it hears the pod.
 func TestAPodWhoseAddressWasMadeWarmIsLeftAloneForAMoment(t *testing.T) {
-	r := newRig(t, v4("10.0.0.2-10.0.0.9"))
-	request := r.pod("web-0", "u1")
-	r.add(request)
-	r.api.drop(r.lease("10.0.0.2", v1alpha1.StateBound))
-	l := r.warmLease("10.0.0.2", false)
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	request := r.Pod("web-0", "u1")
+	r.MustAdd(request)
+	r.API.Drop(r.Lease("10.0.0.2", v1alpha1.StateBound))
+	l := r.WarmLease("10.0.0.2", false)
 	for _, e := range r.Journal.All() {
-		r.pending.add(attachmentOf(e))
+		r.Pending.Add(e.Attachment())
 	}
-	if left, err := r.resume(t.Context(), askTimeout); left != 1 || !r.speaks(request, "10.0.0.2") {
-		t.Fatalf("%d entries left (%v), the pod speaks: %v", left, err, r.speaks(request, "10.0.0.2"))
+	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 1 || !r.Speaks(request, "10.0.0.2") {
+		t.Fatalf("%d entries left (%v), the pod speaks: %v", left, err, r.Speaks(request, "10.0.0.2"))
 	}
 	// The probe of the Warm lease was answered.
-	l.Spec, _ = lease.ThrowOut(time.Now(), lease.Evidence{MAC: macOf(request.NetNS).String(), Source: "probe"})(l.Spec)
-	r.api.put(l)
-	r.settle()
-	if bound := r.lease("10.0.0.2", v1alpha1.StateBound); bound.Spec.Holder.ContainerID != request.ContainerID || !r.speaks(request, "10.0.0.2") {
+	l.Spec, _ = lease.ThrowOut(time.Now(), lease.Evidence{MAC: fakenode.MacOf(request.NetNS).String(), Source: "probe"})(l.Spec)
+	r.API.Put(l)
+	r.Settle()
+	if bound := r.Lease("10.0.0.2", v1alpha1.StateBound); bound.Spec.Holder.ContainerID != request.ContainerID || !r.Speaks(request, "10.0.0.2") {
 		t.Errorf("bound %+v", bound.Spec)
 	}
 }
@@ -333,22 +340,22 @@ func TestAPodWhoseAddressWasMadeWarmIsLeftAloneForAMoment(t *testing.T) {
 func TestABindingThatIsCutShortAnywhereLosesNothing(t *testing.T) {
 	for step := range 20 {
 		t.Run(fmt.Sprintf("after %d writes", step), func(t *testing.T) {
-			r := newRig(t, warmed(v4("10.0.0.2-10.0.0.9")))
-			l := r.warmLease("10.0.0.7", true)
-			request := r.pod("web-0", "u1")
-			r.death.left = step
+			r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
+			l := r.WarmLease("10.0.0.7", true)
+			request := r.Pod("web-0", "u1")
+			r.Death.Left = step
 			_, err := r.Add(t.Context(), request)
 			if err == nil {
 				return
 			}
-			r.restart()
-			r.settle()
-			for _, left := range r.api.leases() {
+			r.Restart()
+			r.Settle()
+			for _, left := range r.API.Leases() {
 				if left.Name != l.Name || left.Spec.State != v1alpha1.StateWarm {
 					t.Errorf("left %s %+v", left.Name, left.Spec)
 				}
 			}
-			if slots := r.kernel.speakers(bpf.Key{Segment: parentIndex, Addr: netip.MustParseAddr("10.0.0.7")}); len(slots) > 0 {
+			if slots := r.Kernel.Speakers(bpf.Key{Segment: fakenode.ParentIndex, Addr: netip.MustParseAddr("10.0.0.7")}); len(slots) > 0 {
 				t.Errorf("slot %v speaks", slots)
 			}
 			if e, ok := r.Journal.Get(request.ContainerID, "eth0"); ok && e.Phase != journal.Releasing {

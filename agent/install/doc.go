@@ -1,8 +1,9 @@
-// Package install puts the CNI plugin and its network configuration into the
+// SPDX-License-Identifier: Apache-2.0
+
+// Package install installs the CNI plugin and its network configuration in the
 // node's directories.
 //
-// A runtime may look at any moment, so a file appears by rename and is whole
-// from then on. Nothing is ever removed: pods that run need the plugin for
-// their DEL, and the runtime keeps the node ready by the configuration, also
-// while the agent is being replaced.
+// A runtime may read at any moment, so a file appears complete, by rename. An agent
+// that ends removes no file: running pods need the plugin for their DEL, and the
+// configuration keeps the node ready while the agent is replaced.
 package install

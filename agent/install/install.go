@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package install
 
 import (
@@ -8,14 +10,15 @@ import (
 	"path/filepath"
 )
 
-// PluginName is the file name of the plugin: runtimes find it by the type in the configuration.
+// PluginName is the file name of the plugin. Runtimes find the plugin by the type in
+// the configuration.
 const PluginName = "fenceline"
 
-// ErrNotConflist says that a text is not a configuration that a runtime would load.
+// ErrNotConflist: a runtime would not load the text as a configuration.
 var ErrNotConflist = errors.New("not a CNI network configuration list")
 
-// Plugin installs the plugin at source into the node's directory of plugins,
-// and reports whether another one, or none, was there. One agent at a time may call it.
+// Plugin installs the plugin at source in the node's directory of plugins, and reports whether the
+// directory has changed. Only one agent may call it at a time.
 func Plugin(source, dir string) (changed bool, err error) {
 	content, err := os.ReadFile(source)
 	if err != nil {
@@ -28,15 +31,14 @@ func Plugin(source, dir string) (changed bool, err error) {
 	return changed, nil
 }
 
-// Conflist installs a network configuration under the name into the node's
-// directory of configurations, and reports whether it was not already there.
-// The node becomes ready by it, so call it when ADD can be served: when the
-// caches are synced. One agent at a time may call it.
+// Conflist installs a network configuration under the name in the node's directory
+// of configurations, and reports whether the directory has changed. It makes the
+// node ready, so call it when ADD can be served. One agent at a time may call it.
 func Conflist(dir, name string, content []byte) (changed bool, err error) {
 	if err := validate(name, content); err != nil {
 		return false, fmt.Errorf("install the CNI configuration %s: %w", name, err)
 	}
-	// Configurations may hold secrets of other plugins; only the runtime reads them.
+	// Configurations may hold secrets of other plugins. Only the runtime reads them.
 	changed, err = replace(dir, name, content, 0o600)
 	if err != nil {
 		return false, fmt.Errorf("install the CNI configuration: %w", err)
@@ -44,8 +46,8 @@ func Conflist(dir, name string, content []byte) (changed bool, err error) {
 	return changed, nil
 }
 
-// validate refuses what would leave the node without network, or take its
-// addresses from somewhere else.
+// validate refuses a configuration that would leave the node without network, or
+// that takes addresses from another IPAM.
 func validate(name string, content []byte) error {
 	if filepath.Base(name) != name || filepath.Ext(name) != ".conflist" {
 		return fmt.Errorf("%w: name it like 10-fenceline.conflist", ErrNotConflist)

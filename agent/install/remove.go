@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package install
 
 import (
@@ -8,10 +10,9 @@ import (
 	"path/filepath"
 )
 
-// RemoveConflist removes a network configuration that Conflist has installed,
-// and reports whether it was there. One that does not use the plugin is
-// somebody else's, and stays. The plugin stays always: pods that run need it for
-// their DEL.
+// RemoveConflist removes a network configuration that Conflist has installed, and reports whether
+// the configuration was there. A configuration that does not use the plugin stays. The plugin
+// always stays: running pods need it for their DEL.
 func RemoveConflist(dir, name string) (changed bool, err error) {
 	path := filepath.Join(dir, name)
 	content, err := os.ReadFile(path)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package install
 
 import (
@@ -9,12 +11,12 @@ import (
 	"path/filepath"
 )
 
-// tempPrefix begins the names of unfinished files. Runtimes look for names
-// that end in .conf, .conflist or .json; these do not.
+// tempPrefix begins the names of unfinished files. Runtimes ignore them, since their
+// names do not end in .conf, .conflist or .json.
 const tempPrefix = ".fenceline-install-"
 
-// replace makes dir/name hold the content with the mode, and reports whether it
-// did not already. A process that runs the old file keeps it.
+// replace writes the content to dir/name with the mode, and reports whether the file
+// has changed. A process that runs the old file keeps it.
 func replace(dir, name string, content []byte, mode fs.FileMode) (changed bool, err error) {
 	path := filepath.Join(dir, name)
 	same, err := holds(path, content, mode)
@@ -26,7 +28,7 @@ func replace(dir, name string, content []byte, mode fs.FileMode) (changed bool, 
 	}
 	f, err := os.CreateTemp(dir, tempPrefix+"*")
 	if err != nil {
-		return false, fmt.Errorf("make a file beside %s: %w", path, err)
+		return false, fmt.Errorf("create a temporary file for %s: %w", path, err)
 	}
 	defer func() {
 		if err != nil {
@@ -40,7 +42,7 @@ func replace(dir, name string, content []byte, mode fs.FileMode) (changed bool, 
 	if err := f.Chmod(mode); err != nil {
 		return false, fmt.Errorf("set the mode of %s: %w", path, err)
 	}
-	// Without it, a machine that loses power may come back with an empty file.
+	// Without the sync, a loss of power may leave an empty file.
 	if err := f.Sync(); err != nil {
 		return false, fmt.Errorf("sync %s: %w", path, err)
 	}
@@ -48,21 +50,21 @@ func replace(dir, name string, content []byte, mode fs.FileMode) (changed bool, 
 		return false, fmt.Errorf("close %s: %w", path, err)
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
-		return false, fmt.Errorf("put %s in its place: %w", path, err)
+		return false, fmt.Errorf("rename the temporary file to %s: %w", path, err)
 	}
 	return true, syncDir(dir)
 }
 
-// holds reports whether the file is already as it should be.
+// holds reports whether the file already has the content and the mode.
 func holds(path string, content []byte, mode fs.FileMode) (bool, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("look at %s: %w", path, err)
+		return false, fmt.Errorf("read the attributes of %s: %w", path, err)
 	case info.IsDir():
-		return false, fmt.Errorf("look at %s: it is a directory", path)
+		return false, fmt.Errorf("replace %s: it is a directory", path)
 	case !info.Mode().IsRegular(), info.Mode().Perm() != mode, info.Size() != int64(len(content)):
 		return false, nil
 	}
@@ -73,7 +75,7 @@ func holds(path string, content []byte, mode fs.FileMode) (bool, error) {
 	return bytes.Equal(present, content), nil
 }
 
-// sweep removes what an agent left that was killed in the middle.
+// sweep removes the unfinished files of an agent that was killed.
 func sweep(dir string) error {
 	left, err := filepath.Glob(filepath.Join(dir, tempPrefix+"*"))
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -44,14 +46,15 @@ func (e *AnnotationError) Error() string {
 	return fmt.Sprintf("annotation %s of %s is %q: %v; expected the form %s", e.Annotation, e.On, value, e.Err, e.Expected)
 }
 
-// Unwrap returns what is wrong with the value.
+// Unwrap returns the problem of the value.
 func (e *AnnotationError) Unwrap() error { return e.Err }
 
 // annotation is one annotation as found on an object.
 type annotation struct{ on, key, value, expected string }
 
-// find returns the first annotation of the given names; with our prefix
-// before the other, whatever the names' order.
+// find returns the first annotation that has one of the names. An annotation with our prefix takes
+// precedence over one with the other prefix. Among annotations with the same prefix, the order of
+// names decides.
 func find(on string, all map[string]string, expected string, names ...string) (annotation, bool) {
 	for _, prefix := range []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} {
 		for _, name := range names {
@@ -63,7 +66,7 @@ func find(on string, all map[string]string, expected string, names ...string) (a
 	return annotation{}, false
 }
 
-// wrong reports a problem of the annotation's value.
+// wrong returns an AnnotationError for the annotation.
 func (a annotation) wrong(format string, args ...any) error {
 	return &AnnotationError{a.on, a.key, a.value, a.expected, fmt.Errorf(format, args...)}
 }

@@ -1,9 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/apis/poolset"
 )
 
 func TestAnnotationsThatCannotBeUsed(t *testing.T) {
@@ -19,14 +23,14 @@ func TestAnnotationsThatCannotBeUsed(t *testing.T) {
 		{"no pool", ippool, `{}`, "it names nothing"},
 		{"an empty name", ippool, `{"ipv4":[""]}`, "a pool's name is empty"},
 		{"a pool named twice", ippool, `{"ipv4":["a","b","a"]}`, "pool a is named twice"},
-		{"a broken pattern", ippool, `{"ipv4":["a["]}`, `"a[" is no valid pattern`},
+		{"a broken pattern", ippool, `{"ipv4":["a["]}`, `"a[" is not a valid pattern`},
 		{"an unknown pool", ippool, `{"ipv4":["a","x"]}`, "there is no pool x"},
 		{"a pool of the other family", ippool, `{"ipv4":["c"]}`, "pool c: its subnet fd00::/64 is of the other family"},
 		{"an empty list of interfaces", ippools, `[]`, "the list has 0 entries, expected 1 to 256"},
 		{"null", ippools, `null`, "the list has 0 entries, expected 1 to 256"},
 		{"an entry without pools", ippools, `[{"interface":"eth0","ipv4":["a"]},{"interface":"net1"}]`, "entry 1 names nothing"},
 		{"an interface named twice", ippools, `[{"interface":"eth0","ipv4":["a"]},{"interface":"eth0","ipv4":["b"]}]`, "interface eth0 is named twice"},
-		{"an interface by no name that one can have", ippools, `[{"interface":"eth0 ","ipv4":["a"]}]`, `"eth0 " is no name of an interface`},
+		{"an interface by no name that one can have", ippools, `[{"interface":"eth0 ","ipv4":["a"]}]`, `"eth0 " is not the name of an interface`},
 		{"an object in place of the list", ippools, `{"ipv4":["a"]}`, "not the JSON expected"},
 		{"a bare name on a namespace", ns, `a`, "not the JSON expected"},
 		{"no pool on a namespace", ns, `[]`, "it names nothing"},
@@ -41,7 +45,7 @@ func TestAnnotationsThatCannotBeUsed(t *testing.T) {
 				change, on = onNamespace(c.annotation, c.value), "namespace shop"
 			}
 			// A good source below must not be used in its place.
-			_, err := ChoosePools(requestOf(change, inConfig([]string{"b"}, nil)), objects(v4("a"), v4("b"), v6("c")), Set{})
+			_, err := ChoosePools(requestOf(change, inConfig([]string{"b"}, nil)), objects(v4("a"), v4("b"), v6("c")), poolset.Set{})
 			bad := (*AnnotationError)(nil)
 			if !errors.As(err, &bad) {
 				t.Fatalf("got %v, want an AnnotationError", err)
@@ -60,14 +64,14 @@ func TestAnnotationsThatCannotBeUsed(t *testing.T) {
 
 func TestAMalformedAnnotationOfOursIsNotReplacedByTheOtherPrefix(t *testing.T) {
 	_, err := ChoosePools(requestOf(onPod("ipam.fenceline.io/ippool", "{"), onPod("ipam.spidernet.io/ippool", `{"ipv4":["a"]}`)),
-		objects(v4("a")), Set{})
+		objects(v4("a")), poolset.Set{})
 	if err == nil {
 		t.Error("no error")
 	}
 }
 
 func TestALongValueIsCutInTheError(t *testing.T) {
-	_, err := ChoosePools(requestOf(onPod("ipam.fenceline.io/ippool", strings.Repeat("x", 5000))), nil, Set{})
+	_, err := ChoosePools(requestOf(onPod("ipam.fenceline.io/ippool", strings.Repeat("x", 5000))), nil, poolset.Set{})
 	if err == nil || len(err.Error()) > 700 {
 		t.Errorf("%d bytes of error", len(err.Error()))
 	}

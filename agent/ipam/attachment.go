@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -8,9 +10,9 @@ import (
 	"strings"
 )
 
-// Annotations that Multus reads. It makes the interfaces in this order: that of
-// the cluster's network, then one for each network, named net1, net2 … by its
-// place where it asks for no name.
+// Annotations that Multus reads. Multus creates the interface of the cluster's network first, then
+// one for each network in the list. A network without an interface name gets net1, net2 … after its
+// place in the list.
 const (
 	annotationDefaultNetwork = "v1.multus-cni.io/default-network"
 	annotationNetworks       = "k8s.v1.cni.cncf.io/networks"
@@ -19,14 +21,14 @@ const (
 )
 
 const (
-	// firstInterface is what the runtimes of Kubernetes call a pod's first interface.
+	// firstInterface is the name that container runtimes give to the first interface of a pod.
 	firstInterface = "eth0"
-	// longestInterface is the length that the kernel allows (IFNAMSIZ).
+	// longestInterface is the greatest length of an interface name in the kernel (IFNAMSIZ - 1).
 	longestInterface = 15
-	// multusNamespace is where Multus looks for a default network that names no
-	// namespace, unless it is configured otherwise.
+	// multusNamespace is the namespace of a default network that names none. It is the default
+	// of Multus's own configuration.
 	multusNamespace = "kube-system"
-	// maxEntries is how many entries of a list in an annotation are looked at.
+	// maxEntries is the greatest number of entries of a list in an annotation.
 	maxEntries = 256
 )
 
@@ -34,8 +36,8 @@ const (
 // ("namespace/name") that it is made from; empty for the cluster's own network.
 type attachment struct{ iface, definition string }
 
-// attachments returns the interfaces that the pod's annotations tell of, in
-// the order in which Multus makes them. The first is always there.
+// attachments returns the interfaces that the pod's annotations name, in the order in which Multus
+// creates them. The first interface is always in the result.
 func attachments(pod Pod) ([]attachment, error) {
 	all := []attachment{{iface: firstInterface}}
 	if a, ok := findExactly(pod, annotationDefaultNetwork); ok {
@@ -76,14 +78,14 @@ func place(all []attachment, iface string) int {
 	return slices.IndexFunc(all, func(a attachment) bool { return a.iface == iface })
 }
 
-// findExactly returns an annotation that is not ours, under its own name.
+// findExactly returns the annotation of another project by its full name.
 func findExactly(pod Pod, key string) (annotation, bool) {
 	value, ok := pod.Annotations[key]
 	return annotation{pod.describe(), key, value, networksForm}, ok
 }
 
-// parseNetworks reads both forms of a network selection. It is no stricter than
-// Multus, which has accepted the value if there are several interfaces.
+// parseNetworks reads both forms of a network selection. It must not be stricter than Multus, which
+// has already accepted the value if the pod has several interfaces.
 func parseNetworks(a annotation, namespace string) ([]attachment, error) {
 	parse := parseNetworkNames
 	if strings.ContainsAny(a.value, `[{"`) {
@@ -96,8 +98,7 @@ func parseNetworks(a annotation, namespace string) ([]attachment, error) {
 	return networks, err
 }
 
-// parseNetworkList reads the JSON form. Fields that do not matter here are
-// those of other plugins.
+// parseNetworkList reads the JSON form. It ignores the fields that only other plugins read.
 func parseNetworkList(a annotation, namespace string) ([]attachment, error) {
 	var list []*struct {
 		Name         string `json:"name"`

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -5,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/apis/poolset"
 )
 
 const (
@@ -102,13 +106,13 @@ func TestMultusName(t *testing.T) {
 		{"an interface of which the pod says nothing has none", requestOf(candidates, on("lan7")), "v4: any"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			got, err := ChoosePools(c.request, pools, Set{})
+			got, err := ChoosePools(c.request, pools, poolset.Set{})
 			if err != nil || names(got) != c.want {
 				t.Errorf("got %q, %v, want %q", names(got), err, c.want)
 			}
 		})
 	}
-	_, err := ChoosePools(requestOf(inConfig([]string{"lan"}, nil), on("lan7")), pools, Set{})
+	_, err := ChoosePools(requestOf(inConfig([]string{"lan"}, nil), on("lan7")), pools, poolset.Set{})
 	const want = "pool lan: its multusName [infra/lan] does not list interface lan7, which no annotation of the pod attaches"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
@@ -129,14 +133,14 @@ func TestAnInterfaceThatThePodDoesNotHave(t *testing.T) {
 		{"in default-route-nic, of a pod that does not name its interfaces", "ipam.fenceline.io/default-route-nic", "lan7", inConfig([]string{"a"}, nil), false},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			_, err := ChoosePools(requestOf(c.networks, onPod(c.annotation, c.value), inConfig([]string{"a"}, nil)), objects(v4("a")), Set{})
+			_, err := ChoosePools(requestOf(c.networks, onPod(c.annotation, c.value), inConfig([]string{"a"}, nil)), objects(v4("a")), poolset.Set{})
 			if !c.refused {
 				if err != nil {
 					t.Error(err)
 				}
 				return
 			}
-			want := fmt.Sprintf("annotation %s of pod shop/web-0 is %q: the pod has no interface etho, its annotations tell of eth0, net1", c.annotation, c.value)
+			want := fmt.Sprintf("annotation %s of pod shop/web-0 is %q: the pod has no interface etho, its annotations name eth0, net1", c.annotation, c.value)
 			if err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}

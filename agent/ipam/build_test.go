@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -6,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -22,7 +25,6 @@ func v6(name string) *poolOf { return pool(name, "fd00::/64") }
 func (p *poolOf) ips(entries ...string) *poolOf     { p.Spec.IPs = entries; return p }
 func (p *poolOf) without(entries ...string) *poolOf { p.Spec.ExcludeIPs = entries; return p }
 func (p *poolOf) gateway(addr string) *poolOf       { p.Spec.Gateway = &addr; return p }
-func (p *poolOf) ipVersion(v int64) *poolOf         { p.Spec.IPVersion = &v; return p }
 func (p *poolOf) asDefault() *poolOf                { p.Spec.Default = ptr(true); return p }
 func (p *poolOf) disabled() *poolOf                 { p.Spec.Disable = ptr(true); return p }
 func (p *poolOf) notReady(reason, message string) *poolOf {
@@ -114,9 +116,9 @@ func annotate(all *map[string]string, name, value string) {
 	(*all)[name] = value
 }
 
-func setOf(t *testing.T, entries ...string) Set {
+func setOf(t *testing.T, entries ...string) poolset.Set {
 	t.Helper()
-	s, err := ParseSet(entries)
+	s, err := poolset.Parse(entries)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,60 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
 	"net/netip"
 	"slices"
 
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Choice is where the addresses of one interface may come from.
+// Choice is the pools from which one interface may get its addresses.
 type Choice struct {
-	// Families are the families that the interface gets one address of each,
-	// IPv4 first: all of them or none.
+	// Families has an element for each address family, IPv4 first. The interface gets one
+	// address of each family, or none at all.
 	Families []Family
 }
 
-// Family is the answer for one address family.
+// Family is the part of a Choice for one address family.
 type Family struct {
 	IPv6 bool
-	// Source says who named the pools, for people.
+	// Source names the annotation or configuration that lists the pools. It is for people.
 	Source string
 	// Pools in the order in which they are tried; never empty.
 	Pools []Candidate
 	// Rejected are the candidates that were ruled out.
 	Rejected []Rejection
-	// PodNamed tells that an annotation of the pod itself names the pools, and
-	// Candidates are all of them then, also those that were ruled out.
+	// PodNamed reports that an annotation of the pod itself names the pools. Candidates are all
+	// pools that Source names, including the rejected ones.
 	PodNamed   bool
 	Candidates []string
-	// Requested is the address asked for, or the zero value. It is in Pools[0],
-	// which is then the only one.
+	// Requested is the address that CNI or Multus requests, or the zero value. If it is set,
+	// Pools has exactly one element, the pool of the address.
 	Requested netip.Addr
-	// Interface is what the address is for, for people: "pod ns/name interface eth0".
+	// Interface names the interface for people: "pod ns/name interface eth0".
 	Interface string
-	// Default tells whether the gateway of the pool is the pod's default route of
-	// this family. Routes are those that the pod asks for, through addresses of
-	// the subnet of any of the pools.
+	// Default reports whether the gateway of the pool is the pod's default route of this family.
+	// Routes are the routes of the pod's annotation whose next hop is in the subnets of Pools.
 	Default bool
-	Routes  []Route
+	Routes  []poolset.Route
 }
 
-// Candidate is a pool with what it may hand out here.
+// Candidate is a pool and the addresses that it may hand out to the interface.
 type Candidate struct {
 	Pool   *v1alpha1.IPPool
 	Subnet netip.Prefix
-	// Set is Addresses without the reserved ones. It is empty where Closed is set.
-	Set Set
-	// Closed is why the pool gives nothing new, and only what is kept for the pod.
+	// Set is poolset.Addresses without the reserved addresses.
+	Set poolset.Set
+	// Closed is the reason for which the pool hands out no new address, or nil. Such a pool is a
+	// candidate only if it has an address that is kept for the interface.
 	Closed *Rejection
 }
 
-// Left tells whether the pod's own annotation names pools, and not this one: who
-// wrote it asks for an address of another pool.
+// Left reports whether an annotation of the pod itself names pools, and the given pool is not one of
+// them. The author of the annotation then wants an address of another pool.
 func (f Family) Left(pool string) bool { return f.PodNamed && !slices.Contains(f.Candidates, pool) }
 
-// Open returns the family with the pools that give new addresses only. The
-// error is a *NoPoolError when there are none.
+// Open returns the family with only those pools that hand out new addresses. If there is no such
+// pool, the error is a *NoPoolError.
 func (f Family) Open() (Family, error) {
 	var pools []Candidate
 	rejected := slices.Clone(f.Rejected)

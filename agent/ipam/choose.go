@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -6,16 +8,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// ChoosePools finds the pools for one interface: candidates from the first
-// source that names any, filtered, and sorted by how closely they are meant
-// for this pod. Addresses of reserved are not handed out.
+// ChoosePools returns the pools for one interface. It takes the candidates from the first source that
+// names a pool, rejects those that cannot serve, and sorts the others: a pool with a closer match to
+// this pod comes first. No address of reserved is in the result.
 //
-// The error joins, for each family that cannot be served, a *NoPoolError, an
-// *AnnotationError or a *RequestedError. The result points into pools.
-func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved Set) (Choice, error) {
+// The error joins a *NoPoolError, an *AnnotationError or a *RequestedError for each family that
+// cannot be served. The result points into pools.
+func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved poolset.Set) (Choice, error) {
 	s, err := readPod(req)
 	if err != nil {
 		return Choice{}, err
@@ -61,12 +64,12 @@ type chooser struct {
 	req      Request
 	said     said
 	pools    []*v1alpha1.IPPool
-	reserved Set
+	reserved poolset.Set
 	names    named
 }
 
-// family filters and sorts the candidates of one family. Without any it
-// returns an empty Family.
+// family filters and sorts the candidates of one family. Without candidates it returns an empty
+// Family and no error.
 func (c chooser) family(ipv6 bool) (Family, error) {
 	names, at := c.names.v4, c.names.at4
 	if ipv6 {
@@ -111,8 +114,8 @@ func (c chooser) family(ipv6 bool) (Family, error) {
 	return f, nil
 }
 
-// lookUp returns the pool of that name, or the pools of the family that
-// match a pattern, by name.
+// lookUp returns the pool with the given name. For a pattern it returns the pools of the family that
+// match, sorted by name.
 func (c chooser) lookUp(name string, ipv6 bool) []*v1alpha1.IPPool {
 	var found []*v1alpha1.IPPool
 	for _, p := range c.pools {
@@ -133,8 +136,7 @@ func (c chooser) none(ipv6 bool, rejected []Rejection) error {
 	return &NoPoolError{IPv6: ipv6, Interface: c.req.describe(), Source: c.names.source, Rejected: rejected}
 }
 
-// closeness ranks how closely a pool is meant for particular pods; the first
-// element that differs decides.
+// closeness ranks how narrowly a pool selects pods. The first element that differs decides.
 func closeness(s *v1alpha1.IPPoolSpec) []int {
 	return []int{
 		rank(false, isSet(s.PodAffinity)),
@@ -155,7 +157,7 @@ func rank(names, selector bool) int {
 	return 0
 }
 
-// meantForOthers tells whether all pools were ruled out by their affinities.
+// meantForOthers reports whether the affinities rejected every pool.
 func meantForOthers(rejected []Rejection) bool {
 	affinities := []Reason{NodeName, NodeAffinity, NamespaceName, NamespaceAffinity, PodAffinity, MultusName}
 	return !slices.ContainsFunc(rejected, func(r Rejection) bool { return !slices.Contains(affinities, r.Reason) })
@@ -166,7 +168,7 @@ func missing(name string, ipv6 bool) Rejection {
 	case !isPattern(name):
 		return Rejection{name, NotFound, "it does not exist"}
 	case !isValid(name):
-		return Rejection{name, NotFound, "it is no valid pattern"}
+		return Rejection{name, NotFound, "it is not a valid pattern"}
 	case ipv6:
 		return Rejection{name, NotFound, "no IPv6 pool matches this pattern"}
 	}

@@ -1,9 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/apis/poolset"
 )
 
 // names returns the pools of a choice as "v4: a b; v6: c".
@@ -33,7 +37,7 @@ func runChoices(t *testing.T, cases []choiceCase) {
 	t.Helper()
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {
-			got, err := ChoosePools(c.request, objects(c.pools...), Set{})
+			got, err := ChoosePools(c.request, objects(c.pools...), poolset.Set{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -144,7 +148,7 @@ func TestSorting(t *testing.T) {
 		}(), v4("b"), "v4: b a"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			got, err := ChoosePools(requestOf(inConfig([]string{"b", "a"}, nil)), objects(c.b, c.a), Set{})
+			got, err := ChoosePools(requestOf(inConfig([]string{"b", "a"}, nil)), objects(c.b, c.a), poolset.Set{})
 			if err != nil || names(got) != c.want {
 				t.Errorf("got %q, %v, want %q", names(got), err, c.want)
 			}
@@ -170,7 +174,7 @@ func TestFamilies(t *testing.T) {
 				"pool b: it is disabled"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			_, err := ChoosePools(c.request, objects(c.pools...), Set{})
+			_, err := ChoosePools(c.request, objects(c.pools...), poolset.Set{})
 			if err == nil || err.Error() != c.want {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
@@ -241,7 +245,7 @@ func TestNoPoolErrorListsEveryCandidate(t *testing.T) {
 				"pool y*: no IPv4 pool matches this pattern"},
 		{"also what is no pattern", requestOf(inConfig([]string{"a["}, nil)),
 			"no IPv4 address for pod shop/web-0 interface eth0 from the pools of the CNI configuration: " +
-				"pool a[: it is no valid pattern"},
+				"pool a[: it is not a valid pattern"},
 		{"of the annotation", requestOf(onPod("ipam.fenceline.io/ippool", `{"ipv4":["a"]}`)),
 			"no IPv4 address for pod shop/web-0 interface eth0 from the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0: " +
 				"pool a: it is disabled"},
@@ -250,7 +254,7 @@ func TestNoPoolErrorListsEveryCandidate(t *testing.T) {
 				"and no pool has spec.default"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			_, err := ChoosePools(c.request, pools, Set{})
+			_, err := ChoosePools(c.request, pools, poolset.Set{})
 			if err == nil || err.Error() != c.want {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
@@ -264,6 +268,6 @@ func TestReservedAddressesAreNotHandedOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.Families[0].Pools[0].Set; got.Len() != 2 || got.Contains(setOf(t, "10.0.0.5").At(0)) {
-		t.Errorf("got %v", got.spans)
+		t.Errorf("got %v", got)
 	}
 }

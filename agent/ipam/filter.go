@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -9,11 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// filter tells whether a pool may serve the request, or why not. Whether
-// addresses are left is not asked here: only the API server knows.
+// filter returns the candidate for a pool that may serve the request, or the reason why it cannot. It
+// does not check whether an address is free, which only the API server knows.
 func (c chooser) filter(pool *v1alpha1.IPPool, ipv6 bool) (Candidate, *Rejection) {
 	reject := func(reason Reason, format string, args ...any) (Candidate, *Rejection) {
 		return Candidate{}, &Rejection{pool.Name, reason, fmt.Sprintf(format, args...)}
@@ -22,15 +25,15 @@ func (c chooser) filter(pool *v1alpha1.IPPool, ipv6 bool) (Candidate, *Rejection
 	if isIPv6(pool) != ipv6 {
 		return reject(WrongFamily, "its subnet %s is of the other family", spec.Subnet)
 	}
-	if err := Validate(pool); err != nil {
+	if err := poolset.Validate(pool); err != nil {
 		return reject(Invalid, "it is invalid (%s)", strings.ReplaceAll(err.Error(), "\n", ", "))
 	}
 	if reason, detail := c.unmet(spec); reason != "" {
 		return reject(reason, "%s", detail)
 	}
-	// Validate has seen both.
-	subnet, _ := Subnet(pool)
-	all, _ := Addresses(pool)
+	// Validate has checked both.
+	subnet, _ := poolset.Subnet(pool)
+	all, _ := poolset.Addresses(pool)
 	set := all.Minus(c.reserved)
 	closed := closedFor(pool, all, set)
 	switch {
@@ -42,29 +45,28 @@ func (c chooser) filter(pool *v1alpha1.IPPool, ipv6 bool) (Candidate, *Rejection
 	return Candidate{}, closed
 }
 
-// closedFor tells why a pool hands out nothing new, which takes no address
-// from anybody, or returns nil. set is all without the reserved addresses.
-func closedFor(pool *v1alpha1.IPPool, all, set Set) *Rejection {
+// closedFor returns why a pool hands out no new address, or nil. left is all without the reserved
+// addresses. The pool is valid.
+func closedFor(pool *v1alpha1.IPPool, all, left poolset.Set) *Rejection {
+	details := map[poolset.Reason]string{
+		poolset.Deleting:    "it is being deleted",
+		poolset.Disabled:    "it is disabled",
+		poolset.AllExcluded: "all its addresses are excluded",
+		poolset.AllReserved: "all its addresses are reserved",
+	}
+	if reason := poolset.Closed(pool, nil, all, left); reason != "" {
+		return &Rejection{pool.Name, Reason(reason), details[reason]}
+	}
+	// The controller compares pools with each other, so only it finds an overlap.
 	ready := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionReady)
-	switch {
-	case pool.DeletionTimestamp != nil:
-		return &Rejection{pool.Name, Deleting, "it is being deleted"}
-	case pool.Spec.Disable != nil && *pool.Spec.Disable:
-		return &Rejection{pool.Name, Disabled, "it is disabled"}
-	// The controller says this too, later: the pool is not Ready by it.
-	case all.Len() == 0:
-		return &Rejection{pool.Name, AllExcluded, "all its addresses are excluded"}
-	case set.Len() == 0:
-		return &Rejection{pool.Name, AllReserved, "all its addresses are reserved"}
-	case ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == pool.Generation:
-		// What one pool alone does not show, such as an overlap, the controller has found.
+	if ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == pool.Generation {
 		return &Rejection{pool.Name, NotReady, fmt.Sprintf("it is not Ready (%s: %s)", ready.Reason, ready.Message)}
 	}
 	return nil
 }
 
-// unmet returns the first affinity of the pool that the request does not
-// meet. A list of names goes before the selector beside it.
+// unmet returns the first affinity of the pool that the request does not match. If a list of names is
+// set, the selector for the same objects is ignored.
 func (c chooser) unmet(spec *v1alpha1.IPPoolSpec) (Reason, string) {
 	req := c.req
 	const unlisted = "its %s %v does not list %s"
@@ -98,7 +100,7 @@ func (c chooser) unmet(spec *v1alpha1.IPPoolSpec) (Reason, string) {
 	return "", ""
 }
 
-// matches tells whether a selector, already validated, matches; an unset one does.
+// matches reports whether a validated selector matches the labels. An unset selector matches.
 func matches(s *metav1.LabelSelector, of map[string]string) (text string, ok bool) {
 	if !isSet(s) {
 		return "", true
@@ -110,7 +112,7 @@ func matches(s *metav1.LabelSelector, of map[string]string) (text string, ok boo
 	return selector.String(), selector.Matches(labels.Set(of))
 }
 
-// isSet tells whether a selector restricts anything.
+// isSet reports whether a selector has a requirement.
 func isSet(s *metav1.LabelSelector) bool {
 	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0
 }

@@ -1,8 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
 	"errors"
 	"testing"
+
+	"github.com/fenceline/fenceline/apis/poolset"
 )
 
 // Whatever people write into an annotation: an answer, or an error that names
@@ -26,8 +30,8 @@ func FuzzAnnotations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key byte, value, iface string) {
 		name := keys[int(key)%len(keys)]
 		for _, change := range []func(*Request){onPod(name, value), onNamespace(name, value)} {
-			request := requestOf(change, fromSubnets, onInterface(iface, has("eth0", "10.0.0.0/24")), inConfig([]string{"a"}, nil))
-			choice, err := ChoosePools(request, pools, Set{})
+			request := requestOf(change, onInterface(iface, has("eth0", "10.0.0.0/24")), inConfig([]string{"a"}, nil))
+			choice, err := ChoosePools(request, pools, poolset.Set{})
 			if err != nil {
 				bad, none := (*AnnotationError)(nil), (*NoPoolError)(nil)
 				if !errors.As(err, &bad) && !errors.As(err, &none) || len(err.Error()) > 64<<10 {

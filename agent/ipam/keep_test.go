@@ -1,9 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/apis/poolset"
 )
 
 func TestAKeptAddressStaysWhateverBecomesOfItsPool(t *testing.T) {
@@ -52,7 +56,7 @@ func TestAKeptAddressStaysWhateverBecomesOfItsPool(t *testing.T) {
 		"another attachment": v4("a").attachments("x/y"), "nobody, because it is invalid": v4("a").ips("x"),
 	} {
 		t.Run("but not in a pool for "+rule, func(t *testing.T) {
-			if got, err := ChoosePools(requestOf(kept...), objects(p), Set{}); err == nil {
+			if got, err := ChoosePools(requestOf(kept...), objects(p), poolset.Set{}); err == nil {
 				t.Errorf("got %q", names(got))
 			}
 		})
@@ -60,7 +64,7 @@ func TestAKeptAddressStaysWhateverBecomesOfItsPool(t *testing.T) {
 }
 
 func TestOpenLeavesClosedPoolsOut(t *testing.T) {
-	got, err := ChoosePools(requestOf(inConfig([]string{"a", "b"}, nil), keeping("10.0.0.5", "a")), objects(v4("a").disabled(), v4("b")), Set{})
+	got, err := ChoosePools(requestOf(inConfig([]string{"a", "b"}, nil), keeping("10.0.0.5", "a")), objects(v4("a").disabled(), v4("b")), poolset.Set{})
 	if err != nil || names(got) != "v4: a b" {
 		t.Fatalf("got %q, %v", names(got), err)
 	}
@@ -92,7 +96,7 @@ func TestWhoHasLeftAPool(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			pools := objects(v4("a").ips("10.0.0.2"), v4("b").ips("10.0.0.7"), v4("elsewhere").nodes("n2"))
-			got, err := ChoosePools(requestOf(c.change...), pools, Set{})
+			got, err := ChoosePools(requestOf(c.change...), pools, poolset.Set{})
 			if err != nil {
 				t.Fatal(err)
 			}

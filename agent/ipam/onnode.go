@@ -1,21 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
 	"slices"
 
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// OnNode returns what a pool may hand out on a node, whoever asks, and why it
-// hands out nothing new, if it does not. The set is filled in all the same,
-// unless the pool is invalid.
-func OnNode(pool *v1alpha1.IPPool, node string, labels map[string]string, reserved Set) (Candidate, *Rejection) {
-	if err := Validate(pool); err != nil {
+// OnNode returns the addresses that a pool may hand out on a node to any pod. If the pool hands out no
+// new address there, the Rejection is the reason. The candidate has its set in that case too, unless
+// the pool is invalid.
+func OnNode(pool *v1alpha1.IPPool, node string, labels map[string]string, reserved poolset.Set) (Candidate, *Rejection) {
+	if err := poolset.Validate(pool); err != nil {
 		return Candidate{Pool: pool}, &Rejection{pool.Name, Invalid, err.Error()}
 	}
-	// Validate has seen both.
-	subnet, _ := Subnet(pool)
-	all, _ := Addresses(pool)
+	// Validate has checked both.
+	subnet, _ := poolset.Subnet(pool)
+	all, _ := poolset.Addresses(pool)
 	c := Candidate{Pool: pool, Subnet: subnet, Set: all.Minus(reserved)}
 	if len(pool.Spec.NodeName) > 0 {
 		if !slices.Contains(pool.Spec.NodeName, node) {

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
-// perInterface is one entry of an annotation that names pools, or subnets, for
-// each interface.
+// perInterface is one entry of the annotation ippools, which names pools for each interface.
 type perInterface struct {
 	Interface    string   `json:"interface"`
 	V4           []string `json:"ipv4"`
@@ -9,13 +10,9 @@ type perInterface struct {
 	CleanGateway bool     `json:"cleangateway"`
 }
 
-// readInterfaces reads such an annotation. Without it there are no entries.
-func readInterfaces(req Request, name string) ([]perInterface, annotation, error) {
-	form := poolsForm
-	if name == annotationSubnets {
-		form = subnetsForm
-	}
-	a, ok := find(req.Pod.describe(), req.Pod.Annotations, form, name)
+// readInterfaces reads the annotation ippools. Without it there are no entries.
+func readInterfaces(req Request) ([]perInterface, annotation, error) {
+	a, ok := find(req.Pod.describe(), req.Pod.Annotations, poolsForm, annotationPools)
 	if !ok {
 		return nil, annotation{}, nil
 	}
@@ -39,8 +36,8 @@ func readInterfaces(req Request, name string) ([]perInterface, annotation, error
 	return entries, a, nil
 }
 
-// entryOf returns the index of the entry for an interface, by its name or else
-// by order, or -1.
+// entryOf returns the index of the entry for an interface, or -1. An entry with the interface's
+// name takes precedence over an entry without a name at the given index.
 func entryOf(entries []perInterface, iface string, index int) int {
 	for i, e := range entries {
 		if e.Interface == iface {
@@ -53,7 +50,7 @@ func entryOf(entries []perInterface, iface string, index int) int {
 	return -1
 }
 
-// namedFor returns what the entry of the request's interface names.
+// namedFor returns the pools that the entry of the request's interface names.
 func namedFor(req Request, a annotation, entries []perInterface) (named, error) {
 	i := entryOf(entries, req.Interface, len(req.Earlier))
 	if i < 0 {
@@ -63,7 +60,7 @@ func namedFor(req Request, a annotation, entries []perInterface) (named, error) 
 	return n, checkNames(n)
 }
 
-// namedForAll returns what an annotation names for every interface.
+// namedForAll returns the pools that an annotation names for every interface.
 func namedForAll(a annotation) (named, error) {
 	var names struct {
 		V4 []string `json:"ipv4"`

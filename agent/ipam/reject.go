@@ -1,20 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/fenceline/fenceline/apis/poolset"
 )
 
-// Reason is why a pool cannot serve a request; bounded, for metrics.
+// Reason is the reason why a pool cannot serve a request. There are few reasons, so that a reason
+// may be a label of metrics.
 type Reason string
 
 // The reasons.
 const (
 	NotFound          Reason = "NotFound"
-	Deleting          Reason = "Deleting"
-	Disabled          Reason = "Disabled"
+	Deleting                 = Reason(poolset.Deleting)
+	Disabled                 = Reason(poolset.Disabled)
 	WrongFamily       Reason = "WrongFamily"
-	Invalid           Reason = "Invalid"
+	Invalid                  = Reason(poolset.Invalid)
 	NotReady          Reason = "NotReady"
 	NodeName          Reason = "NodeName"
 	NodeAffinity      Reason = "NodeAffinity"
@@ -22,24 +27,24 @@ const (
 	NamespaceAffinity Reason = "NamespaceAffinity"
 	PodAffinity       Reason = "PodAffinity"
 	MultusName        Reason = "MultusName"
-	AllExcluded       Reason = "AllExcluded"
-	AllReserved       Reason = "AllReserved"
+	AllExcluded              = Reason(poolset.AllExcluded)
+	AllReserved              = Reason(poolset.AllReserved)
 	NoNextHop         Reason = "NoNextHop"
 	Exhausted         Reason = "Exhausted"
 )
 
-// Rejection is a pool that was ruled out.
+// Rejection is a pool that cannot serve a request, with the reason.
 type Rejection struct {
 	Pool   string // name, or the pattern that matches no pool
 	Reason Reason
 	Detail string // a clause for people: "it is disabled"
 }
 
-// NoPoolError says that no pool can serve a family, and for each candidate why.
+// NoPoolError is the error of a family that no pool can serve. It has the reason for each candidate.
 type NoPoolError struct {
 	IPv6      bool
 	Interface string // "pod ns/name interface eth0"
-	Source    string // who named the candidates; empty when nobody named any
+	Source    string // the source that names the candidates; empty if no source names any
 	Rejected  []Rejection
 }
 
@@ -48,9 +53,8 @@ func (e *NoPoolError) Error() string {
 	return head + strings.Join(clauses, "; ")
 }
 
-// Within is Error in n bytes at most, where that is long enough to say
-// anything: candidates that do not fit are counted, those that do are told
-// with all of their reason.
+// Within returns the text of Error in at most n bytes, if n has room for its beginning. Each candidate
+// is in the text with its whole reason, or is only counted if it does not fit.
 func (e *NoPoolError) Within(n int) string {
 	if text := e.Error(); len(text) <= n {
 		return text
@@ -58,17 +62,17 @@ func (e *NoPoolError) Within(n int) string {
 	head, clauses := e.parts()
 	const rest = "… and %d more"
 	left := n - len(head) - len(fmt.Sprintf(rest, len(clauses)))
-	var told []string
+	var fitting []string
 	for _, clause := range clauses {
 		if size := len(clause) + len("; "); size <= left {
-			told = append(told, clause)
+			fitting = append(fitting, clause)
 			left -= size
 		}
 	}
-	return head + strings.Join(append(told, fmt.Sprintf(rest, len(clauses)-len(told))), "; ")
+	return head + strings.Join(append(fitting, fmt.Sprintf(rest, len(clauses)-len(fitting))), "; ")
 }
 
-// parts are what is told first, and a clause for each candidate.
+// parts returns the beginning of the text, and a clause for each candidate.
 func (e *NoPoolError) parts() (head string, clauses []string) {
 	family := "IPv4"
 	if e.IPv6 {
@@ -85,8 +89,7 @@ func (e *NoPoolError) parts() (head string, clauses []string) {
 	return fmt.Sprintf("no %s address for %s from the pools of %s: ", family, e.Interface, e.Source), clauses
 }
 
-// Exhausted tells whether a pool that fits the pod was ruled out only because
-// no address in it is free.
+// Exhausted reports whether a pool was rejected only because none of its addresses is free.
 func (e *NoPoolError) Exhausted() bool {
 	for _, r := range e.Rejected {
 		if r.Reason == Exhausted {

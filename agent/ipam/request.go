@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -5,7 +7,7 @@ import (
 	"slices"
 )
 
-// Pod is what the rules look at in a pod.
+// Pod is the part of a pod that the rules read.
 type Pod struct {
 	Namespace, Name, UID string
 	Labels, Annotations  map[string]string
@@ -14,7 +16,7 @@ type Pod struct {
 // ConfigPools are the pools that the CNI configuration names, per family.
 type ConfigPools struct{ V4, V6 []string }
 
-// Request asks for the addresses of one interface of a pod.
+// Request is a request for the addresses of one interface of a pod.
 type Request struct {
 	Pod                  Pod
 	NamespaceLabels      map[string]string
@@ -23,17 +25,14 @@ type Request struct {
 	NodeLabels           map[string]string
 	// Interface is the name in the pod, such as eth0.
 	Interface string
-	// Earlier are the interfaces that have addresses of Fenceline in this
-	// sandbox of the pod already, in their order.
+	// Earlier are the interfaces in this sandbox of the pod that already have addresses of
+	// Fenceline, in the order of their ADDs.
 	Earlier     []Interface
 	ConfigPools ConfigPools
-	// Subnets makes pools of the subnets that the pod names; nil where IPSubnet
-	// is not available, and such a pod is refused.
-	Subnets SubnetPools
-	// Kept are the addresses that are this interface's already: those of its
-	// name, or of an older sandbox of the pod.
+	// Kept are the addresses that already belong to this interface: those retained for the name
+	// of the pod, and those of an older sandbox.
 	Kept []Kept
-	// IPs are the addresses asked for by CNI or Multus, at most one per family.
+	// IPs are the addresses that CNI or Multus requests, at most one per family.
 	IPs []netip.Addr
 }
 
@@ -43,7 +42,7 @@ type Interface struct {
 	Subnets []netip.Prefix
 }
 
-// Kept is an address of a pool that stays with the pod whatever becomes of the pool.
+// Kept is an address that stays with the pod, even if its pool is changed, disabled or deleted.
 type Kept struct {
 	Addr netip.Addr
 	Pool string
@@ -51,7 +50,7 @@ type Kept struct {
 
 func (r Request) describe() string { return r.Pod.describe() + " interface " + r.Interface }
 
-// keeps tells whether an address of the pool is this interface's already.
+// keeps reports whether an address of the pool already belongs to this interface.
 func (r Request) keeps(pool string) bool {
 	return slices.ContainsFunc(r.Kept, func(k Kept) bool { return k.Pool == pool })
 }

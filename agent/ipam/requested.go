@@ -1,12 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/fenceline/fenceline/apis/poolset"
 )
 
-// RequestedError says why an address that was asked for cannot be given.
+// RequestedError is the error of a requested address that the interface cannot get.
 type RequestedError struct {
 	Addr      netip.Addr
 	Interface string // "pod ns/name interface eth0"
@@ -17,8 +21,8 @@ func (e *RequestedError) Error() string {
 	return fmt.Sprintf("requested address %s for %s: %s", e.Addr, e.Interface, e.Problem)
 }
 
-// honour narrows the families of a choice to the requested addresses. An
-// address that one of the pools may not hand out is an error.
+// honour restricts the families of a choice to the requested addresses. An address that no pool may
+// hand out is an error.
 func (c chooser) honour(choice *Choice) error {
 	for _, addr := range c.req.IPs {
 		addr = addr.Unmap()
@@ -44,7 +48,7 @@ func (c chooser) honour(choice *Choice) error {
 		}
 		if !f.Requested.IsValid() {
 			if problem == "" {
-				problem = "it is in none of the pools " + poolNames(f.Pools)
+				problem = "it is outside of the pools " + poolNames(f.Pools)
 			}
 			return wrong("%s", problem)
 		}
@@ -52,21 +56,21 @@ func (c chooser) honour(choice *Choice) error {
 	return nil
 }
 
-// withheld says why a pool does not hand out an address of its subnet.
+// withheld returns the reason why a pool does not hand out an address of its subnet.
 func (c chooser) withheld(from Candidate, addr netip.Addr) string {
 	spec := &from.Pool.Spec
 	if spec.Gateway != nil && *spec.Gateway != "" {
-		if gateway, err := parseAddr(*spec.Gateway); err == nil && gateway == addr {
+		if gateway, err := netip.ParseAddr(*spec.Gateway); err == nil && gateway == addr {
 			return "it is the gateway of pool " + from.Pool.Name
 		}
 	}
-	if newSet(hostless(from.Subnet)).Contains(addr) {
+	if poolset.Hostless(from.Subnet).Contains(addr) {
 		return "no host may have this address of the subnet " + from.Subnet.String()
 	}
-	if excluded, err := ParseSet(spec.ExcludeIPs); err == nil && excluded.Contains(addr) {
+	if excluded, err := poolset.Parse(spec.ExcludeIPs); err == nil && excluded.Contains(addr) {
 		return "it is excluded from pool " + from.Pool.Name
 	}
-	switch all, err := Addresses(from.Pool); {
+	switch all, err := poolset.Addresses(from.Pool); {
 	case err != nil || !all.Contains(addr):
 	case c.reserved.Contains(addr):
 		return "it is reserved"

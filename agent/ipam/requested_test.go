@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -33,7 +35,7 @@ func TestRequestedAddresses(t *testing.T) {
 		{"inside the subnet but outside of ips", requestOf(both, asking("10.0.0.40")),
 			"requested address 10.0.0.40 for pod shop/web-0 interface eth0: it is outside of the ips of pool a"},
 		{"outside of every subnet", requestOf(both, asking("10.9.0.1")),
-			"requested address 10.9.0.1 for pod shop/web-0 interface eth0: it is in none of the pools [a b]"},
+			"requested address 10.9.0.1 for pod shop/web-0 interface eth0: it is outside of the pools [a b]"},
 		{"kept for the pod, though it is reserved now", requestOf(both, asking("10.0.0.19"), keeping("10.0.0.19", "a")), "v4: a; v6: c"},
 		{"kept for the pod by another pool than the one that holds it", requestOf(inConfig([]string{"a"}, nil), asking("10.0.0.19"), keeping("10.0.0.19", "b")),
 			"requested address 10.0.0.19 for pod shop/web-0 interface eth0: it is reserved"},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -7,59 +9,61 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/apis/poolset"
 )
 
 const (
-	// remember is how long a lease just met counts as in use although the
-	// bitmap, which is published about once a second, does not show it yet.
+	// remember is the time for which an address counts as in use after this node found its lease.
+	// The bitmap is published about once a second, so it shows the lease later.
 	remember = 10 * time.Second
-	// shareScan bounds the walk through the own share, in addresses looked at.
+	// shareScan is the greatest number of addresses that one walk through the own share visits.
 	shareScan = 1 << 16
-	// restScan bounds the walk through the rest. No store holds so many
-	// leases, so one of as many addresses is free.
+	// restScan is the greatest number of addresses that one walk through the rest visits. No API
+	// server stores so many leases, so one of so many addresses is free.
 	restScan = 1 << 24
 )
 
-// View is what is known about a pool when an address is picked. All of it
-// but Set is a hint, unless Exact is set.
+// View is the knowledge about a pool with which Pick chooses an address. Set is exact. The other
+// fields are hints, unless Exact is set.
 type View struct {
-	// Set may be handed out; Subnet is what the offsets of InUse count from.
-	Set    Set
+	// Set has the addresses that may be handed out. The offsets of InUse begin at the first address
+	// of Subnet.
+	Set    poolset.Set
 	Subnet netip.Prefix
-	// InUse marks what had a lease, or cooled down, when it was published.
-	InUse Bitmap
+	// InUse marks the addresses that had a lease, or cooled down, when the bitmap was published.
+	InUse poolset.Bitmap
 	Share Share
-	// Cooldown is how long an address freed here is left alone.
+	// Cooldown is the time for which an address that this node freed is not picked.
 	Cooldown time.Duration
-	// Cooling allows what cools down.
+	// Cooling allows addresses that cool down.
 	Cooling bool
-	// Sighted tells that somebody was heard to speak for an address. Such an
-	// address is never picked. Nil means that nobody was heard.
+	// Sighted reports whether a frame showed that another host uses the address. Such an address
+	// is never picked. Nil means that there are no sightings.
 	Sighted func(netip.Addr) bool
-	// Taken tells that an address is known to have a lease, or was tried
-	// already for this interface. Nil means that nothing is known.
+	// Taken reports whether the address is known to have a lease, or was already tried for this
+	// interface. Nil means that nothing is known.
 	Taken func(netip.Addr) bool
-	// Exact says that Taken is the truth. What has no lease although InUse or
-	// the Rotation's memory shows one was freed a moment ago, and cools down.
+	// Exact reports that Taken knows every lease. If InUse or the Rotation shows a lease that Taken
+	// does not know, the address was freed a moment ago and cools down.
 	Exact bool
 }
 
-// Rotation is the place of this node in one pool. As host-local's round robin
-// does, it goes on after the address handed out last, so that an address just
-// freed, whose old holder may still be going down, is the last to come back.
-// Safe for concurrent use.
+// Rotation is the position of this node in one pool. Like the round robin of the host-local plugin,
+// it continues after the address that was handed out last. An address that was just freed is
+// therefore handed out last, when its old holder is down. A Rotation is safe for concurrent use.
 type Rotation struct {
 	clock clock.PassiveClock
 
 	mu   sync.Mutex
 	rand *rand.Rand
 	last netip.Addr
-	// picked are proposals not settled yet.
+	// picked are the proposals for which Settle was not called yet.
 	picked map[netip.Addr]struct{}
-	// leased are addresses with a lease, by when it was met.
+	// leased has the time at which this node found the lease of an address.
 	leased map[netip.Addr]time.Time
-	// freed are the addresses that cool down, oldest first; the last of them
-	// stays until another is freed, however short the cooldown.
+	// freed are the addresses that cool down, oldest first. The last one stays until another address
+	// is freed, even if the cooldown is over.
 	freed []cooling
 }
 
@@ -68,8 +72,8 @@ type cooling struct {
 	at   time.Time
 }
 
-// NewRotation starts after last, or at random where last is the zero value.
-// The Rotation owns r from then on.
+// NewRotation returns a Rotation that continues after last, or begins at a random address if last is the
+// zero value. The Rotation owns r.
 func NewRotation(last netip.Addr, r *rand.Rand, c clock.PassiveClock) *Rotation {
 	return &Rotation{
 		clock: c, rand: r, last: last,
@@ -78,15 +82,15 @@ func NewRotation(last netip.Addr, r *rand.Rand, c clock.PassiveClock) *Rotation 
 	}
 }
 
-// Pick proposes an address, and keeps concurrent calls from proposing it until
-// Settle. It is the first of:
-//  1. of the own share, in rotating order, what nothing is known against;
-//  2. of the rest, at random, since all nodes meet there, the same;
-//  3. if Cooling, what was freed here, longest ago first;
-//  4. if Cooling and Exact, what else has no lease, at random;
-//  5. likewise, what a concurrent call tries: it may fail.
+// Pick proposes an address. Concurrent calls do not propose it again before Settle. An address is fresh
+// if no lease, no cooldown, no sighting and no other call is known for it. Pick returns the first of:
+//  1. a fresh address of the own share, in rotating order;
+//  2. a fresh address of the whole set, at random, because there the nodes compete;
+//  3. if Cooling, the address that this node freed longest ago;
+//  4. if Cooling and Exact, any address without a lease, at random;
+//  5. if Cooling and Exact, an address that a concurrent call tries, because that call may fail.
 //
-// It is false when there is none.
+// Pick returns false if there is no such address.
 func (r *Rotation) Pick(v View) (netip.Addr, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,14 +118,14 @@ func (r *Rotation) Pick(v View) (netip.Addr, bool) {
 	return addr, ok
 }
 
-// allows tells whether an address is neither taken nor sighted. A sighting is the
-// dearest to know: the kernel is asked about what all else speaks for.
+// allows reports whether an address is neither taken nor sighted. Sighted is called last, because it
+// is a system call.
 func (v View) allows(a netip.Addr) bool {
 	return !(v.Taken != nil && v.Taken(a)) && !(v.Sighted != nil && v.Sighted(a))
 }
 
-// Settle ends what Pick began. leased says that the address has a lease now,
-// whoever's.
+// Settle ends the proposal of an address by Pick. leased reports that the address now has a lease, of
+// this node or of another one.
 func (r *Rotation) Settle(addr netip.Addr, leased bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,14 +145,15 @@ func (r *Rotation) Freed(addr netip.Addr) {
 	r.freed = append(r.freed, cooling{addr, r.clock.Now()})
 }
 
-// Last returns the address that the rotation goes on after; the zero value before the first.
+// Last returns the address after which the rotation continues. It is the zero value before the first
+// Pick.
 func (r *Rotation) Last() netip.Addr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
 }
 
-// inShare walks the own share, starting after the last address handed out.
+// inShare returns the first fitting address of the own share after the last address handed out.
 func (r *Rotation) inShare(v View, fits func(netip.Addr) bool) (netip.Addr, bool) {
 	n := v.Set.Len()
 	if n == 0 {
@@ -175,9 +180,10 @@ func (r *Rotation) inShare(v View, fits func(netip.Addr) bool) (netip.Addr, bool
 	return netip.Addr{}, false
 }
 
-// anywhere walks a set from a random place in random strides, which have no
-// factor in common with its length and so meet each address once.
-func (r *Rotation) anywhere(set Set, fits func(netip.Addr) bool) (netip.Addr, bool) {
+// anywhere returns a fitting address of a set. It begins at a random address and walks in random
+// strides. A stride has no common factor with the length of the set, so the walk visits each address
+// once.
+func (r *Rotation) anywhere(set poolset.Set, fits func(netip.Addr) bool) (netip.Addr, bool) {
 	n := set.Len()
 	if n == 0 {
 		return netip.Addr{}, false
@@ -199,7 +205,7 @@ func (r *Rotation) anywhere(set Set, fits func(netip.Addr) bool) (netip.Addr, bo
 	return netip.Addr{}, false
 }
 
-// longestFreed returns the first of what was freed here.
+// longestFreed returns the allowed address that this node freed longest ago.
 func (r *Rotation) longestFreed(v View) (netip.Addr, bool) {
 	for _, c := range r.freed {
 		if v.Set.Contains(c.addr) && v.allows(c.addr) && !r.isPicked(c.addr) {
@@ -214,12 +220,12 @@ func (r *Rotation) isPicked(addr netip.Addr) bool {
 	return ok
 }
 
-// hinted tells whether the bitmap, or a lease just met, speaks against an address.
+// hinted reports whether the bitmap marks an address, or this node found its lease a moment ago.
 func (r *Rotation) hinted(v View, addr netip.Addr) bool {
 	if _, ok := r.leased[addr]; ok {
 		return true
 	}
-	offset, ok := Offset(v.Subnet, addr)
+	offset, ok := poolset.Offset(v.Subnet, addr)
 	return ok && v.InUse.Has(offset)
 }
 
@@ -242,7 +248,7 @@ func (r *Rotation) thaw(addr netip.Addr) {
 	}
 }
 
-// forget drops what is too old to matter.
+// forget removes the addresses whose time is over.
 func (r *Rotation) forget(cooldown time.Duration) {
 	now := r.clock.Now()
 	for len(r.freed) > 1 && now.Sub(r.freed[0].at) >= cooldown {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -9,6 +11,8 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/apis/poolset"
 )
 
 // bench is a rotation over a pool, with a clock that stands until stepped.
@@ -57,7 +61,7 @@ func (b *bench) want(addrs ...string) {
 
 func (b *bench) mark(addrs ...string) {
 	for _, a := range addrs {
-		offset, _ := Offset(b.view.Subnet, netip.MustParseAddr(a))
+		offset, _ := poolset.Offset(b.view.Subnet, netip.MustParseAddr(a))
 		b.view.InUse = b.view.InUse.Mark(offset)
 	}
 }

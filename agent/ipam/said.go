@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -6,22 +8,22 @@ import (
 	"unicode"
 )
 
-// said is what the pod's annotations say about the interface of a request,
-// apart from the pools.
+// said is the content of the pod's annotations for the interface of a request: the interfaces, the
+// entries of ippools and the routes.
 type said struct {
-	// attachments are the pod's interfaces in their order; at is the place of the
-	// one of the request among them. named tells whether the pod names them itself.
+	// attachments are the pod's interfaces in their order, and at is the index of the request's
+	// interface. named reports whether the pod's annotations name the interfaces.
 	attachments []attachment
 	at          int
 	named       bool
-	// interfaces are the entries of the annotation ippools, at is which it is.
+	// interfaces are the entries of the annotation interfacesAt, which is ippools.
 	interfaces   []perInterface
 	interfacesAt annotation
 	routes       podRoutes
 }
 
-// readPod reads the annotations that hold for all sources of pools. What is
-// wrong with one is told even where another source names the pools.
+// readPod reads the annotations that matter for every source of pools. It returns the error of a bad
+// annotation even if another source names the pools.
 func readPod(req Request) (said, error) {
 	all, err := attachments(req.Pod)
 	if err != nil {
@@ -29,11 +31,11 @@ func readPod(req Request) (said, error) {
 	}
 	s := said{attachments: all, named: len(all) > 1, at: place(all, req.Interface)}
 	if s.at < 0 {
-		// Made by somebody who says nothing about it, after those that are known.
+		// The annotations do not name this interface, so it comes after the others.
 		s.at = len(all)
 		s.attachments = append(s.attachments, attachment{iface: req.Interface})
 	}
-	if s.interfaces, s.interfacesAt, err = readInterfaces(req, annotationPools); err != nil {
+	if s.interfaces, s.interfacesAt, err = readInterfaces(req); err != nil {
 		return said{}, err
 	}
 	for _, e := range s.interfaces {
@@ -50,14 +52,14 @@ func readPod(req Request) (said, error) {
 // definition is the NetworkAttachmentDefinition of the request's interface.
 func (s said) definition() string { return s.attachments[s.at].definition }
 
-// last tells whether no interface follows, as far as the pod tells.
+// last reports whether this is the last interface that the annotations name.
 func (s said) last() bool { return s.at == len(s.attachments)-1 }
 
-// know refuses an interface that the pod does not have. Where it does not name
-// its interfaces nobody knows them before they come, but for those that cannot.
+// know returns an error if the pod cannot have the interface. If the annotations do not name the
+// interfaces, know accepts every name that the kernel accepts.
 func (s said) know(a annotation, req Request, iface string) error {
 	if len(iface) > longestInterface || strings.ContainsFunc(iface, unfitForInterface) {
-		return a.wrong("%q is no name of an interface", iface)
+		return a.wrong("%q is not the name of an interface", iface)
 	}
 	known := make([]string, 0, len(s.attachments)+len(req.Earlier))
 	for _, other := range s.attachments {
@@ -69,16 +71,16 @@ func (s said) know(a annotation, req Request, iface string) error {
 	if !s.named || slices.Contains(known, iface) {
 		return nil
 	}
-	return a.wrong("the pod has no interface %s, its annotations tell of %s", iface, strings.Join(known, ", "))
+	return a.wrong("the pod has no interface %s, its annotations name %s", iface, strings.Join(known, ", "))
 }
 
-// unfitForInterface tells what the kernel allows in no name, or what somebody
-// has quoted whose value is not JSON.
+// unfitForInterface reports whether an interface name cannot have the character. The kernel refuses
+// white space, "/" and ":". A quotation mark shows that the user quoted a value that is not JSON.
 func unfitForInterface(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`/:"`, r) }
 
-// clean tells whether the entry of an interface in ippools asks for no default
-// route through it. Without a name an entry counts by order, which only tells
-// something of an interface before this one if Fenceline serves them all.
+// clean reports whether the entry of an interface in ippools has cleangateway, so that no default route
+// goes through the interface. An entry without a name counts by order. The order is known for an
+// earlier interface only if Fenceline serves all interfaces before this one.
 func (s said) clean(i int, req Request) bool {
 	index := -1
 	switch {

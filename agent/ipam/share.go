@@ -1,23 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
-import "net/netip"
+import (
+	"encoding/binary"
+	"net/netip"
+)
 
-// Share is the part of every pool that this node tries first: the addresses
-// that hash to Index among Count agents. Agents with different indexes do
-// not meet until a share is used up. A Share is a hint: wrong indexes cost
-// collisions, never duplicates.
+// Share is the part of every pool that this node tries first: the addresses whose hash is Index modulo
+// Count. Agents with different indexes try different addresses until a share is used up. A Share is a
+// hint: a wrong index costs a failed create, and never leads to a duplicate address.
 type Share struct{ Index, Count int }
 
-// Has tells whether an address belongs to the share. All agents must agree on it.
+// Has reports whether an address belongs to the share. All agents must use the same hash.
 func (s Share) Has(a netip.Addr) bool {
 	if s.Count < 2 {
 		return true
 	}
-	hi, lo := halves(a)
+	b := a.As16()
+	hi, lo := binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
 	return mix(hi^mix(lo))%uint64(s.Count) == uint64(s.Index)
 }
 
-// mix is the finalizer of MurmurHash3: neighbouring addresses land far apart.
+// mix is the finalizer of MurmurHash3: neighbouring addresses get very different hashes.
 func mix(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipam
 
 import (
@@ -7,26 +9,29 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// named is what one source says: pool names or patterns in the user's order.
+// named is the pool names or patterns of one source, in the order in which the user wrote them.
 type named struct {
 	source string
 	v4, v6 []string
-	// at is the annotation per family that the names stand in; nil where an
-	// unknown or unfit pool is no mistake of the pod's or namespace's owner.
+	// at4 and at6 are the annotations that have the names of each family. They are nil for a source
+	// that is no annotation. An unknown pool is then not a mistake in the pod or the namespace.
 	at4, at6 *annotation
-	// ofPod is set where an annotation of the pod itself is the source.
+	// ofPod reports that an annotation of the pod itself is the source.
 	ofPod bool
-	// implied is set where pools offer themselves (spec.default): a family is
-	// then wanted only by the pods that its pools are meant for.
+	// implied reports that the source is spec.default of the pools. A pod then needs a family only if
+	// a pool of this family selects the pod.
 	implied bool
 }
 
 func (n named) empty() bool { return len(n.v4) == 0 && len(n.v6) == 0 }
 
-// findNames asks the sources from the highest to the lowest; the first that
-// names a pool of any family wins, for both families.
+// findNames reads the sources from the highest to the lowest. The first source that names a pool of any
+// family decides for both families.
 func findNames(req Request, pools []v1alpha1.IPPool, s said) (named, error) {
-	sources := []func(Request, said) (named, error){subnetPools, podPools, podPool, namespacePools, configPools}
+	if err := refuseSubnets(req.Pod); err != nil {
+		return named{}, err
+	}
+	sources := []func(Request, said) (named, error){podPools, podPool, namespacePools, configPools}
 	for _, read := range sources {
 		if n, err := read(req, s); err != nil || !n.empty() {
 			return n, err
@@ -40,13 +45,13 @@ const (
 	poolForm  = `{"ipv4": ["pool-a", "pool-b"], "ipv6": ["pool-c"]}`
 )
 
-// podPools takes the entry of the annotation ippools for the interface. A pod
-// may leave interfaces out of it.
+// podPools reads the interface's entry of the annotation ippools. The annotation need not have an entry
+// for every interface.
 func podPools(req Request, s said) (named, error) {
 	return namedFor(req, s.interfacesAt, s.interfaces)
 }
 
-// podPool reads the annotation ippool, which holds for all interfaces.
+// podPool reads the annotation ippool, which is for every interface.
 func podPool(req Request, _ said) (named, error) {
 	a, ok := find(req.Pod.describe(), req.Pod.Annotations, poolForm, annotationPool)
 	if !ok {
@@ -106,7 +111,8 @@ func defaultPools(pools []v1alpha1.IPPool) named {
 	return n
 }
 
-// checkNames refuses what no set of pools could make sense of.
+// checkNames returns an error for names that are wrong independently of the existing pools: too
+// many names, an empty or repeated name, and an invalid pattern.
 func checkNames(n named) error {
 	for _, f := range []struct {
 		names []string
@@ -125,23 +131,23 @@ func checkNames(n named) error {
 			}
 			seen[name] = true
 			if !isValid(name) {
-				return f.at.wrong("%q is no valid pattern", name)
+				return f.at.wrong("%q is not a valid pattern", name)
 			}
 		}
 	}
 	return nil
 }
 
-// isValid tells whether a name can be matched.
+// isValid reports whether a name is a valid pattern.
 func isValid(name string) bool {
 	_, err := path.Match(name, "")
 	return err == nil
 }
 
-// isPattern tells a pattern from a pool's name.
+// isPattern reports whether a name is a pattern.
 func isPattern(name string) bool { return strings.ContainsAny(name, "*?[") }
 
-// isIPv6 tells the family of a pool, also of one with an invalid subnet.
+// isIPv6 reports whether a pool is of IPv6. The subnet may be invalid.
 func isIPv6(p *v1alpha1.IPPool) bool { return strings.Contains(p.Spec.Subnet, ":") }
 
 func describeAnnotation(a annotation) string { return "annotation " + a.key + " of " + a.on }

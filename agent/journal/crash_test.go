@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package journal
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -61,6 +62,7 @@ func TestAnEntryCutShortAnywhereIsSetAside(t *testing.T) {
 	}
 }
 
+// Earlier releases appended values to a file.
 func TestAnAddedValueCutShortAnywhereLeavesTheOneBefore(t *testing.T) {
 	before, after := entry("new"), entry("new")
 	after.Phase = Releasing
@@ -90,24 +92,41 @@ func TestAnAddedValueThatIsCorruptIsSetAside(t *testing.T) {
 	wantSetAside(t, open(t, disk(t, "new@eth0.json", data)), "new@eth0.json", "flipped", data)
 }
 
-func TestAFileDoesNotGrowForEver(t *testing.T) {
-	dir := t.TempDir()
-	j := open(t, dir)
-	e := entry("new")
-	for n := range 5 * maxExtended {
-		e.Slot = uint32(n)
-		put(t, j, e)
-		data, err := os.ReadFile(filepath.Join(dir, entriesDir, "new@eth0.json"))
-		if err != nil {
-			t.Fatal(err)
+// Earlier releases began an entry in a file without a name.
+func TestAnEntryWithoutANameCountsFromItsFirstWholeValueOn(t *testing.T) {
+	before, after := entry("new"), entry("new")
+	after.Phase = Releasing
+	first, second := written(t, before), written(t, after)
+	both := append(slices.Clone(first), second...)
+	for n := range len(both) + 1 {
+		dir := disk(t, ".entry-123.new", both[:n])
+		want := Phase("")
+		switch {
+		case n == len(both):
+			want = after.Phase
+		case n >= len(first):
+			want = before.Phase
 		}
-		if values := bytes.Count(data, []byte("\n")); values > maxExtended+1 {
-			t.Fatalf("%d values in one file", values)
+		for _, opened := range []string{"first", "again"} {
+			j := open(t, dir)
+			if e, ok := j.Get("new", "eth0"); ok != (want != "") || e.Phase != want || len(j.Corrupt()) != 0 {
+				t.Fatalf("cut at byte %d, opened %s: %v %s, want %q; corrupt %v", n, opened, ok, e.Phase, want, j.Corrupt())
+			}
+			j.Close()
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, entriesDir, unnamedPattern)); len(left) > 0 {
+			t.Fatalf("cut at byte %d: %v are left", n, left)
 		}
 	}
-	j = reopen(t, j, dir)
-	if got, _ := j.Get("new", "eth0"); got.Slot != e.Slot {
-		t.Errorf("slot %d, want %d", got.Slot, e.Slot)
+}
+
+func TestAnEntryWithoutANameThatIsCorruptIsSetAside(t *testing.T) {
+	data := written(t, entry("new"))
+	data[len(data)-20] ^= 1
+	dir := disk(t, ".entry-123.new", data)
+	wantSetAside(t, open(t, dir), ".entry-123.new", "flipped", data)
+	if j := open(t, dir); len(j.Corrupt()) != 0 {
+		t.Errorf("the file that was set aside is read again: %v", j.Corrupt())
 	}
 }
 
@@ -220,11 +239,11 @@ func TestWhatPutReturnedFromSurvivesAKill(t *testing.T) {
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
-		acknowledged := map[string]bool{}
+		acknowledged := map[string]string{}
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
 			verb, id, _ := strings.Cut(lines.Text(), " ")
-			acknowledged[id] = verb == "put"
+			acknowledged[id] = verb
 			if len(acknowledged) == 20+7*round {
 				if err := child.Process.Kill(); err != nil {
 					t.Fatal(err)
@@ -238,31 +257,32 @@ func TestWhatPutReturnedFromSurvivesAKill(t *testing.T) {
 			t.Errorf("corrupt: %v", j.Corrupt())
 		}
 		last := len(acknowledged) - 1
-		for id, there := range acknowledged {
+		for id, verb := range acknowledged {
 			// The verb after the last acknowledged one may have taken effect.
 			if id == fmt.Sprintf("c%d", last) {
 				continue
 			}
-			if _, ok := j.Get(id, "eth0"); ok != there {
-				t.Errorf("round %d: entry %s there: %v, acknowledged: %v", round, id, ok, there)
+			// All others were put and bound, and every third was removed.
+			e, ok := j.Get(id, "eth0")
+			if want := verb == "bound"; ok != want || ok && e.Phase != Bound {
+				t.Errorf("round %d: entry %s there: %v in phase %q, acknowledged: %s", round, id, ok, e.Phase, verb)
 			}
 		}
 		j.Close()
 	}
 }
 
-// writeUntilKilled says after each write what it has done.
+// writeUntilKilled reports each write once it has returned.
 func writeUntilKilled(t *testing.T, dir string) {
 	j := open(t, dir)
 	for n := 0; ; n++ {
 		id := fmt.Sprintf("c%d", n)
-		if n%5 == 0 {
-			if err := j.Prepare(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		put(t, j, entry(id))
+		e := entry(id)
+		e.Phase = Intent
+		put(t, j, e)
 		fmt.Println("put", id)
+		put(t, j, entry(id))
+		fmt.Println("bound", id)
 		if n%3 == 0 {
 			if err := j.Remove(id, "eth0"); err != nil {
 				t.Fatal(err)

@@ -1,5 +1,7 @@
-// Package journal is what a node agent remembers across crashes: one file for
-// each pod interface that was or is being given addresses. Nothing is lost
-// that Put or Remove has returned from, however the agent ends. The end of the
-// machine may lose the last entries: their pods have ended with it.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package journal stores the agent's record of each attachment on disk, one file for each pod
+// interface that has addresses or is getting them. Once Put or Remove has returned, its effect
+// survives the end of the agent, also by a kill. The end of the machine may take the last entries;
+// their pods end with the machine.
 package journal

@@ -1,39 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package journal
 
 import (
 	"net/netip"
 	"time"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// Phase is how far an ADD or a DEL has come.
+// Phase is the progress of an ADD or a DEL.
 type Phase string
 
-// The phases. An ADD writes Intent before the first lease is created and
-// Bound before it answers; a DEL writes Releasing before it frees.
+// The phases. An ADD writes Intent before it creates the first lease, and Bound before it answers.
+// A DEL writes Releasing before it frees a lease.
 const (
 	Intent    Phase = "Intent"
 	Bound     Phase = "Bound"
 	Releasing Phase = "Releasing"
 )
 
-// Entry is one interface of a pod sandbox.
+// Entry records one interface of a pod sandbox.
 type Entry struct {
 	ContainerID string `json:"containerID"`
 	Interface   string `json:"interface"`
 	NetNS       string `json:"netns,omitempty"`
-	// Network is the name in the CNI configuration, for GC.
+	// Network is the name of the network in the CNI configuration. GC selects entries by it.
 	Network      string `json:"network,omitempty"`
 	PodNamespace string `json:"podNamespace,omitempty"`
 	PodName      string `json:"podName,omitempty"`
 	PodUID       string `json:"podUID,omitempty"`
 	Phase        Phase  `json:"phase"`
-	// Session that the entry was written in: "<Node UID>/<boot ID>".
+	// Session in which the entry was written: "<Node UID>/<boot ID>".
 	Session string `json:"session,omitempty"`
-	// Slot of the guard, 0 where there is none.
+	// Slot of the guard, 0 if there is no guard.
 	Slot uint32 `json:"slot,omitempty"`
-	// Mute: the slot was killed under a pod that is to be deleted if it is still wanted.
+	// Mute: the slot was killed under a running pod. The pod is to be deleted if Kubernetes still
+	// wants it.
 	Mute bool `json:"mute,omitempty"`
-	// Parent is the name and ParentIndex the ifindex of the parent at ADD.
+	// Parent is the name, and ParentIndex the ifindex, that the parent had at ADD.
 	Parent      string    `json:"parent,omitempty"`
 	ParentIndex int       `json:"parentIndex,omitempty"`
 	MAC         string    `json:"mac,omitempty"`
@@ -47,9 +52,14 @@ type Address struct {
 	Pool      string     `json:"pool"`
 	Network   string     `json:"network,omitempty"`
 	LeaseName string     `json:"leaseName"`
-	// LeaseUID and Token are empty until the create has been answered.
+	// LeaseUID and Token are empty until the API server has answered the create.
 	LeaseUID string `json:"leaseUID,omitempty"`
 	Token    uint64 `json:"token,omitempty"`
-	// Static addresses are retained, not freed, by DEL.
+	// Static: DEL retains the address instead of freeing it.
 	Static bool `json:"static,omitempty"`
+}
+
+// Attachment returns the key of an entry in the journal.
+func (e *Entry) Attachment() agentapi.Attachment {
+	return agentapi.Attachment{ContainerID: e.ContainerID, Interface: e.Interface}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package journal
 
 import (
@@ -6,12 +8,12 @@ import (
 	"path/filepath"
 )
 
-// Erase removes what the journal has written, for uninstalling. The lock stays,
-// and so does what others keep beside the journal. Nothing but Close may follow.
+// Erase removes the files of the journal, for uninstalling. The lock file and files of others in
+// the directory stay. Only Close may be called afterwards.
 func (j *Journal) Erase() error {
 	for _, name := range []string{entriesDir, rotationsFile, pairsFile, identityFile} {
 		if err := os.RemoveAll(filepath.Join(j.dir, name)); err != nil {
-			return fmt.Errorf("erase the journal: %w", err)
+			return fmt.Errorf("erase the journal in %s: %w", j.dir, err)
 		}
 	}
 	return nil

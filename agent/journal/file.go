@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package journal
 
 import (
@@ -10,42 +12,21 @@ import (
 	"path/filepath"
 )
 
-// envelope is what a file holds: a value and the CRC-32C of its bytes. JSON
-// alone would read a flipped bit in an address as another address.
+// envelope is the content of a file: a value and the CRC-32C of its bytes. Without the checksum,
+// JSON would read a flipped bit in an address as another address.
 type envelope struct {
 	CRC   uint32          `json:"crc32c"`
 	Value json.RawMessage `json:"value"`
 }
 
-// replace replaces a file by rename, so that it holds the old value or the new
-// one whenever this process ends. After a loss of power it may hold either, or
-// be cut short.
+// replace replaces a file by rename: when this process ends at any step, the file holds the old
+// value or the new one. After a loss of power the file may hold either value, or be cut short.
 func replace(path string, value any) error {
 	return write(path, value, func(*os.File) error { return nil })
 }
 
-// extend adds a newer value to a file that replace has written: a tenth of its
-// time. Until it returns the file holds the older value.
-func extend(path string, value any) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(add(f, value), f.Close())
-}
-
-// add writes a value behind those that an open file holds.
-func add(f *os.File, value any) error {
-	data, err := encode(value)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return err
-}
-
-// store is replace for what must outlive the machine's end as well: the file
-// holds the old value or the new one then, and the new one once store returned.
+// store is replace for values that must survive a loss of power: the file holds the old value or
+// the new one, and the new one once store has returned.
 func store(path string, value any) error {
 	if err := write(path, value, (*os.File).Sync); err != nil {
 		return err
@@ -54,6 +35,10 @@ func store(path string, value any) error {
 }
 
 func write(path string, value any, settle func(*os.File) error) (err error) {
+	data, err := encode(value)
+	if err != nil {
+		return err
+	}
 	temp, err := os.CreateTemp(filepath.Dir(path), tempPattern)
 	if err != nil {
 		return err
@@ -63,7 +48,7 @@ func write(path string, value any, settle func(*os.File) error) (err error) {
 			err = errors.Join(err, os.Remove(temp.Name()))
 		}
 	}()
-	if err = add(temp, value); err == nil {
+	if _, err = temp.Write(data); err == nil {
 		err = settle(temp)
 	}
 	if err = errors.Join(err, temp.Close()); err != nil {
@@ -72,7 +57,8 @@ func write(path string, value any, settle func(*os.File) error) (err error) {
 	return os.Rename(temp.Name(), path)
 }
 
-// load reads what store wrote. An error that is no *os.PathError means that the file is corrupt.
+// load reads a file that replace or store wrote. Any error except an *fs.PathError means that the
+// file is corrupt.
 func load(path string, value any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -81,56 +67,36 @@ func load(path string, value any) error {
 	return decode(data, value)
 }
 
-// loadNewest reads what replace and extend wrote, as decodeNewest does.
-func loadNewest(path string, value any) (cut bool, err error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return false, err
-	}
-	return decodeNewest(data, value)
-}
-
-// decodeNewest finds the last value. cut tells that the last write did not
-// finish, so that the value is the one before.
-func decodeNewest(data []byte, value any) (cut bool, err error) {
-	whole := bytes.LastIndexByte(data, '\n') + 1
-	if whole > 0 && whole < len(data) {
-		data, cut = data[:whole], true
-	}
-	if n := len(data); n > 0 {
-		data = data[bytes.LastIndexByte(data[:n-1], '\n')+1:]
-	}
-	return cut, decode(data, value)
-}
-
 func encode(value any) ([]byte, error) {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return nil, err
 	}
-	// As an envelope is encoded, which would look at each byte again.
+	// The JSON of an envelope. Marshalling an envelope would validate each byte of raw again.
 	return fmt.Appendf(nil, `{"crc32c":%d,"value":%s}`+"\n", checksum(raw), raw), nil
 }
 
+// decode reads the last value in data. Earlier releases appended values, one on each line, and may
+// have ended within a value. Then the value before it counts.
 func decode(data []byte, value any) error {
-	// A file cut short at its very end has lost the newline only; that too is
-	// a write that did not finish.
-	if !bytes.HasSuffix(data, []byte("\n")) {
+	data = data[:bytes.LastIndexByte(data, '\n')+1]
+	if len(data) == 0 {
 		return errors.New("the file is cut short")
 	}
+	data = data[bytes.LastIndexByte(data[:len(data)-1], '\n')+1:]
 	var e envelope
 	if err := json.Unmarshal(data, &e); err != nil {
 		return err
 	}
 	if sum := checksum(e.Value); sum != e.CRC {
-		return fmt.Errorf("checksum is %#x, the file says %#x", sum, e.CRC)
+		return fmt.Errorf("the checksum of the value is %#x, the file records %#x", sum, e.CRC)
 	}
 	return json.Unmarshal(e.Value, value)
 }
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-// syncDir makes renames and removals in a directory last.
+// syncDir makes renames and removals in a directory survive a loss of power.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package journal
 
 import (
@@ -9,30 +11,30 @@ import (
 
 const identityFile = "identity.json"
 
-// Identity is who this node is to the cluster, as the API server last said.
+// Identity identifies this node and its cluster, as last read from the API server.
 type Identity struct {
-	// Node is the name that the UIDs were asked for.
+	// Node is the name of the Node object with the UID NodeUID.
 	Node    string `json:"node"`
 	NodeUID string `json:"nodeUID"`
 	// Cluster is the UID of the kube-system namespace.
 	Cluster string `json:"cluster"`
 }
 
-// Identity returns what PutIdentity wrote last, if it wrote.
+// Identity returns the identity that PutIdentity wrote last, and false if there is none.
 func (j *Journal) Identity() (Identity, bool) {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	return j.identity, j.identity != Identity{}
 }
 
-// PutIdentity writes what Identity returns, also after a restart.
+// PutIdentity writes the identity to disk. It survives a loss of power.
 func (j *Journal) PutIdentity(id Identity) error {
 	path := filepath.Join(j.dir, identityFile)
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
 	if err := store(path, id); err != nil {
-		return fmt.Errorf("journal the identity of node %s: %w", id.Node, err)
+		return fmt.Errorf("write the identity of node %s: %w", id.Node, err)
 	}
 	j.mu.Lock()
 	j.identity = id
@@ -40,7 +42,7 @@ func (j *Journal) PutIdentity(id Identity) error {
 	return nil
 }
 
-// readIdentity reads who the node was. Without the file the API server tells.
+// readIdentity reads the identity. Without the file the agent asks the API server.
 func (j *Journal) readIdentity() error {
 	path := filepath.Join(j.dir, identityFile)
 	err := load(path, &j.identity)

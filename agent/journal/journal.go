@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package journal
 
 import (
@@ -27,21 +29,16 @@ type Journal struct {
 	lock    *os.File
 	corrupt []*CorruptError
 
-	// writers order the writes to one file; files are spread over them, so
-	// that those of several pods run side by side.
+	// writers serialise the writes to one file. Files are spread over them by a hash, so that
+	// the files of several pods are written at the same time.
 	writers [16]sync.Mutex
 	seed    maphash.Seed
-	spares  spares
 
 	mu      sync.RWMutex
 	entries map[key]*Entry
-	// sorted are the entries in the order of All. It is replaced, never changed,
-	// and so is an entry: an ADD, which writes several, copies none of the others.
-	sorted []*Entry
-	// extended counts the values that were added to a file.
-	extended map[key]int
-	// unnamed are the files, open still, of entries that began in a spare one.
-	unnamed   map[key]*os.File
+	// sorted holds the entries in the order of All. The slice and its entries are replaced, never
+	// changed: readers keep a consistent view, and an ADD copies no entry of another pod.
+	sorted    []*Entry
 	rotations map[string]netip.Addr
 	identity  Identity
 	pairs     []Pair
@@ -49,48 +46,36 @@ type Journal struct {
 
 type key struct{ containerID, ifname string }
 
-// Open locks the agent's directory (agent.lock) and reads the entries
-// (journal/), the rotations (rotations.json) and the node's identity
-// (identity.json) below it. It returns ErrLocked while another process has it
-// open. Corrupt files are set aside and do not fail Open; see Corrupt.
+// Open locks the agent's directory (agent.lock) and reads the entries (journal/), the rotations
+// (rotations.json), the node's identity (identity.json) and the pairs (pairs.json) below it. It
+// returns ErrLocked while another process holds the lock. Corrupt files are renamed and do not fail
+// Open; see Corrupt.
 func Open(dir string) (*Journal, error) {
 	if err := os.MkdirAll(filepath.Join(dir, entriesDir), 0o700); err != nil {
-		return nil, fmt.Errorf("open journal: %w", err)
+		return nil, fmt.Errorf("open the journal in %s: %w", dir, err)
 	}
 	lock, err := acquire(filepath.Join(dir, lockFile))
 	if err != nil {
-		return nil, fmt.Errorf("open journal: %w", err)
+		return nil, fmt.Errorf("open the journal in %s: %w", dir, err)
 	}
-	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]*Entry{}, extended: map[key]int{}, unnamed: map[key]*os.File{}}
+	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]*Entry{}}
 	if err := errors.Join(j.readEntries(), j.readRotations(), j.readIdentity(), j.readPairs()); err != nil {
-		return nil, errors.Join(fmt.Errorf("open journal: %w", err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("open the journal in %s: %w", dir, err), lock.Close())
 	}
 	return j, nil
 }
 
-// Close gives the lock up. The journal must not be used afterwards.
-func (j *Journal) Close() error { return errors.Join(j.nameAll(), j.spares.close(), j.lock.Close()) }
+// Close releases the lock. The journal must not be used afterwards.
+func (j *Journal) Close() error { return j.lock.Close() }
 
-// Prepare makes the files ahead that the next entries begin in, which takes
-// longer than to write them, and names those that entries have begun in. What
-// it has not made, Put makes.
-func (j *Journal) Prepare() error {
-	if err := j.nameAll(); err != nil {
-		return fmt.Errorf("name files of the journal: %w", err)
-	}
-	if err := j.spares.fill(filepath.Join(j.dir, entriesDir)); err != nil {
-		return fmt.Errorf("make files for the journal ahead: %w", err)
-	}
-	return nil
-}
-
-// Corrupt returns the files that Open set aside.
+// Corrupt returns the files that Open renamed because it could not read them.
 func (j *Journal) Corrupt() []*CorruptError { return j.corrupt }
 
-// Put writes an entry, in place of an older one of the same container and
-// interface. It outlives this process when Put returns without an error. It
-// does not wait for the disk: after the end of the machine its pods have ended
-// and their leases are another session's, with an entry or without.
+// Put writes an entry. It replaces an older entry of the same container and interface. Once Put has
+// returned without an error, the entry survives the end of this process.
+//
+// Put does not wait for the disk, so a loss of power may take the entry. The pod of the entry ends
+// with the machine, and its leases then belong to an earlier session, with or without an entry.
 func (j *Journal) Put(e Entry) error {
 	k := key{e.ContainerID, e.Interface}
 	path, err := j.path(k)
@@ -98,15 +83,15 @@ func (j *Journal) Put(e Entry) error {
 		return err
 	}
 	e.Addresses = slices.Clone(e.Addresses)
-	// As it will be read: beside entries without a monotonic reading one with it has no
-	// order once the clock was set, and is not found again.
+	// Files hold no monotonic clock reading. Without this, entries from before a restart and entries
+	// of this process have no common order after someone has set the clock.
 	e.Created = e.Created.Round(0)
 
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	if err := j.write(path, k, e); err != nil {
-		return fmt.Errorf("journal %s of container %s: %w", e.Interface, e.ContainerID, err)
+	if err := replace(path, e); err != nil {
+		return fmt.Errorf("write the journal entry of %s in container %s: %w", e.Interface, e.ContainerID, err)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -114,49 +99,7 @@ func (j *Journal) Put(e Entry) error {
 	return nil
 }
 
-// maxExtended is how many values are added to a file before it begins anew.
-const maxExtended = 16
-
-// write writes an entry to its file, which the caller has locked.
-func (j *Journal) write(path string, k key, e Entry) error {
-	j.mu.RLock()
-	_, exists := j.entries[k]
-	n := j.extended[k]
-	unnamed := j.unnamed[k]
-	j.mu.RUnlock()
-	var err error
-	switch n++; {
-	case unnamed != nil && n <= maxExtended:
-		err = add(unnamed, e)
-	case exists && n <= maxExtended:
-		err = extend(path, e)
-	default:
-		n = 0
-		err = j.anew(path, k, e)
-	}
-	if err != nil {
-		n = maxExtended // what it may have left is replaced by the next
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.extended[k] = n
-	return err
-}
-
-// anew begins the file of an entry, or begins it again.
-func (j *Journal) anew(path string, k key, e Entry) error {
-	if err := j.name(k, path); err != nil {
-		return err
-	}
-	if _, exists := j.Get(k.containerID, k.ifname); !exists {
-		if spare := j.spares.take(); spare != nil {
-			return j.begin(k, spare, e)
-		}
-	}
-	return replace(path, e)
-}
-
-// Remove forgets an entry. An entry that does not exist is success.
+// Remove removes an entry. It succeeds if there is none.
 func (j *Journal) Remove(containerID, ifname string) error {
 	k := key{containerID, ifname}
 	path, err := j.path(k)
@@ -166,24 +109,12 @@ func (j *Journal) Remove(containerID, ifname string) error {
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	if err := j.removeFile(k, path); err != nil {
-		return fmt.Errorf("journal: forget %s of container %s: %w", ifname, containerID, err)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the journal entry of %s in container %s: %w", ifname, containerID, err)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.forget(k)
-	delete(j.extended, k)
-	return nil
-}
-
-// removeFile removes an entry's file, whether or not it has its name.
-func (j *Journal) removeFile(k key, path string) error {
-	if err := j.name(k, path); err != nil {
-		return err
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	return nil
 }
 
@@ -204,8 +135,7 @@ func (j *Journal) All() []*Entry {
 	return j.sorted
 }
 
-// OfPod returns the entries of a pod's interfaces, oldest first. The caller must
-// not change them.
+// OfPod returns the entries of a pod's interfaces, oldest first. The caller must not change them.
 func (j *Journal) OfPod(podUID string) []*Entry {
 	var found []*Entry
 	for _, e := range j.All() {
@@ -216,8 +146,7 @@ func (j *Journal) OfPod(podUID string) []*Entry {
 	return found
 }
 
-// remember and forget keep the entries and their order; the caller holds mu, or
-// nobody else has the journal yet.
+// remember adds or replaces an entry. The caller of remember or forget holds mu, or is Open.
 func (j *Journal) remember(k key, e *Entry) {
 	others := j.without(k)
 	at, _ := slices.BinarySearchFunc(others, e, byAge)
@@ -230,7 +159,7 @@ func (j *Journal) forget(k key) {
 	delete(j.entries, k)
 }
 
-// without copies the others in their order, with room for one more.
+// without returns a copy of sorted that lacks one entry and has room for one more.
 func (j *Journal) without(k key) []*Entry {
 	others := make([]*Entry, 0, len(j.sorted)+1)
 	e, ok := j.entries[k]
@@ -246,14 +175,14 @@ func byAge(a, b *Entry) int {
 		strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.Interface, b.Interface))
 }
 
-// Rotations returns for each pool the address that this node handed out last.
+// Rotations returns, by pool, the address that this node handed out last.
 func (j *Journal) Rotations() map[string]netip.Addr {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	return maps.Clone(j.rotations)
 }
 
-// PutRotations writes what Rotations returns, also after a restart.
+// PutRotations writes the rotations to disk. They survive a loss of power.
 func (j *Journal) PutRotations(last map[string]netip.Addr) error {
 	last = maps.Clone(last)
 	path := filepath.Join(j.dir, rotationsFile)
@@ -261,7 +190,7 @@ func (j *Journal) PutRotations(last map[string]netip.Addr) error {
 	w.Lock()
 	defer w.Unlock()
 	if err := store(path, last); err != nil {
-		return fmt.Errorf("journal rotations: %w", err)
+		return fmt.Errorf("write the rotations of the pools: %w", err)
 	}
 	j.mu.Lock()
 	j.rotations = last
@@ -269,19 +198,20 @@ func (j *Journal) PutRotations(last map[string]netip.Addr) error {
 	return nil
 }
 
-// path names the file of an entry. A container ID holds no "@" (CNI spec,
-// section 2), so the name tells both parts.
+// path returns the path of an entry's file. A container ID holds no "@" (CNI specification,
+// section 2), so the name determines both parts.
 func (j *Journal) path(k key) (string, error) {
 	if !validName(k.containerID) || strings.Contains(k.containerID, "@") {
-		return "", fmt.Errorf("journal: %q is no container ID", k.containerID)
+		return "", fmt.Errorf("find the journal entry of container %q: this is not a valid container ID", k.containerID)
 	}
 	if !validName(k.ifname) {
-		return "", fmt.Errorf("journal: %q is no interface name", k.ifname)
+		return "", fmt.Errorf("find the journal entry of interface %q: this is not a valid interface name", k.ifname)
 	}
 	return filepath.Join(j.dir, entriesDir, k.containerID+"@"+k.ifname+entrySuffix), nil
 }
 
-// validName refuses what would leave the directory or be taken for a temporary file.
+// validName reports whether a file of that name is in the directory itself and is not a temporary
+// file.
 func validName(s string) bool {
 	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\x00")
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package journal
 
 import (
@@ -7,10 +9,10 @@ import (
 	"syscall"
 )
 
-// ErrLocked says that another agent runs in the same directory.
-var ErrLocked = errors.New("another agent holds the lock")
+// ErrLocked means that another agent uses the same directory.
+var ErrLocked = errors.New("another agent of this node holds the lock; this one can start after the other has ended")
 
-// acquire takes an exclusive lock that ends with the process, however it ends.
+// acquire takes an exclusive lock. The kernel releases it when the process ends, also by a kill.
 func acquire(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

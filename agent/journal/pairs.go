@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package journal
 
 import (
@@ -11,22 +13,22 @@ import (
 
 const pairsFile = "pairs.json"
 
-// Pair is a pool and the parent on which a pod of this node got an address of it.
+// Pair is a pool and a parent. A pod of this node got an address of the pool on the parent.
 type Pair struct {
 	Pool   string `json:"pool"`
 	Parent string `json:"parent"`
-	// Used is when the last such pod was given one.
+	// Used is the time at which the last such pod got its address.
 	Used time.Time `json:"used"`
 }
 
-// Pairs returns what PutPairs wrote last.
+// Pairs returns the pairs that PutPairs wrote last.
 func (j *Journal) Pairs() []Pair {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	return slices.Clone(j.pairs)
 }
 
-// PutPairs writes what Pairs returns, also after a restart.
+// PutPairs writes the pairs to disk. They survive a loss of power.
 func (j *Journal) PutPairs(pairs []Pair) error {
 	pairs = slices.Clone(pairs)
 	path := filepath.Join(j.dir, pairsFile)
@@ -34,7 +36,7 @@ func (j *Journal) PutPairs(pairs []Pair) error {
 	w.Lock()
 	defer w.Unlock()
 	if err := store(path, pairs); err != nil {
-		return fmt.Errorf("journal pairs of pool and parent: %w", err)
+		return fmt.Errorf("write the pairs of pool and parent: %w", err)
 	}
 	j.mu.Lock()
 	j.pairs = pairs
@@ -42,7 +44,7 @@ func (j *Journal) PutPairs(pairs []Pair) error {
 	return nil
 }
 
-// readPairs reads which pairs were in use. Without the file the next ADDs teach them.
+// readPairs reads the pairs. Without the file the next ADDs record them again.
 func (j *Journal) readPairs() error {
 	path := filepath.Join(j.dir, pairsFile)
 	err := load(path, &j.pairs)

@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,27 +15,29 @@ import (
 
 const (
 	entrySuffix = ".json"
-	// tempPattern is of files that are being written.
-	tempPattern   = ".write-*"
-	corruptSuffix = ".corrupt"
+	// tempPattern matches files that are being written.
+	tempPattern = ".write-*"
+	// unnamedPattern matches files in which earlier releases began an entry, before a rename gave
+	// the file the name of the entry.
+	unnamedPattern = ".entry-*.new"
+	corruptSuffix  = ".corrupt"
 )
 
-// CorruptError names a file that could not be read. It was set aside under
-// the name in Kept, for people to look at.
+// CorruptError describes a file that could not be read. The file was renamed to Kept, where people
+// can look at it.
 type CorruptError struct {
 	File, Kept string
 	Err        error
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("journal file %s is corrupt, kept as %s: %v", e.File, e.Kept, e.Err)
+	return fmt.Sprintf("read journal file %s: %v; the file was kept as %s: look at it, then remove it", e.File, e.Err, e.Kept)
 }
 
-// Unwrap returns what is wrong with the file.
+// Unwrap returns the error of the read.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// sweep drops the files of a directory whose write did not return, so that
-// nobody relies on them.
+// sweep removes temporary files. Their writes never returned, so no caller relies on them.
 func sweep(dir string) error {
 	unfinished, err := filepath.Glob(filepath.Join(dir, tempPattern))
 	if err != nil {
@@ -46,10 +51,44 @@ func sweep(dir string) error {
 	return nil
 }
 
-// readEntries reads the entries and sets corrupt ones aside.
+// nameUnnamed renames the unnamed files of an earlier release after the entries in them. A file
+// without one whole value holds no entry: its first write never returned.
+func (j *Journal) nameUnnamed(dir string) error {
+	unnamed, err := filepath.Glob(filepath.Join(dir, unnamedPattern))
+	if err != nil {
+		return err
+	}
+	for _, path := range unnamed {
+		if err := j.nameFile(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *Journal) nameFile(unnamed string) error {
+	data, err := os.ReadFile(unnamed)
+	if err != nil {
+		return err
+	}
+	if !bytes.Contains(data, []byte("\n")) {
+		return os.Remove(unnamed)
+	}
+	var e Entry
+	if err := decode(data, &e); err != nil {
+		return j.setAside(unnamed, err)
+	}
+	path, err := j.path(key{e.ContainerID, e.Interface})
+	if err != nil {
+		return j.setAside(unnamed, err)
+	}
+	return os.Rename(unnamed, path)
+}
+
+// readEntries reads the entries and renames corrupt files.
 func (j *Journal) readEntries() error {
 	dir := filepath.Join(j.dir, entriesDir)
-	if err := errors.Join(sweep(dir), j.adopt(dir)); err != nil {
+	if err := errors.Join(sweep(dir), j.nameUnnamed(dir)); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(dir)
@@ -62,7 +101,7 @@ func (j *Journal) readEntries() error {
 		}
 		path := filepath.Join(dir, f.Name())
 		var e Entry
-		cut, err := loadNewest(path, &e)
+		err := load(path, &e)
 		if err == nil {
 			err = named(f.Name(), e)
 		}
@@ -72,26 +111,20 @@ func (j *Journal) readEntries() error {
 			}
 			continue
 		}
-		k := key{e.ContainerID, e.Interface}
-		if cut {
-			// Nothing may be added behind half a value: the next one begins the file
-			// anew. Not now, since the disk may still be full that cut it.
-			j.extended[k] = maxExtended
-		}
-		j.remember(k, &e)
+		j.remember(key{e.ContainerID, e.Interface}, &e)
 	}
 	return nil
 }
 
-// named checks that a file holds the entry that its name says.
+// named checks that a file holds the entry that its name determines.
 func named(file string, e Entry) error {
 	if want := e.ContainerID + "@" + e.Interface + entrySuffix; file != want {
-		return fmt.Errorf("it holds %s of container %s", e.Interface, e.ContainerID)
+		return fmt.Errorf("the file holds the entry of %s in container %s", e.Interface, e.ContainerID)
 	}
 	return nil
 }
 
-// readRotations reads where the rotations stood. Without the file they begin anew.
+// readRotations reads the rotations. Without the file they start again.
 func (j *Journal) readRotations() error {
 	if err := sweep(j.dir); err != nil {
 		return err
@@ -109,8 +142,8 @@ func (j *Journal) readRotations() error {
 	return j.setAside(path, err)
 }
 
-// setAside renames a corrupt file to a name that is not read. An error of the
-// file system is no corruption and is returned as it is.
+// setAside renames a corrupt file to a name that is not read. It returns an error of the file
+// system unchanged: the file may be intact.
 func (j *Journal) setAside(path string, cause error) error {
 	if pathErr := (*fs.PathError)(nil); errors.As(cause, &pathErr) {
 		return cause

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
@@ -10,9 +12,9 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// ComingFree counts the leases of a pool that are expected to end within
-// seconds, so that an exhausted pool is worth waiting for. Bound and Retained
-// leases, which are most of a full pool, do not travel. Read past any cache.
+// ComingFree counts the leases of a pool that are expected to end within seconds:
+// an ADD waits for them if the pool is exhausted. It reads past any cache. Bound
+// and Retained leases, which are most of a full pool, are not transferred.
 func (s *Store) ComingFree(ctx context.Context, pool string) (int, error) {
 	var list v1alpha1.IPLeaseList
 	err := s.o.Reader.List(ctx, &list, client.MatchingFieldsSelector{Selector: fields.AndSelectors(
@@ -21,7 +23,7 @@ func (s *Store) ComingFree(ctx context.Context, pool string) (int, error) {
 		fields.OneTermNotEqualSelector("spec.state", string(v1alpha1.StateRetained)),
 	)})
 	if err := s.counted("list", err); err != nil {
-		return 0, fmt.Errorf("list leases of pool %s that may end: %w", pool, err)
+		return 0, fmt.Errorf("list the leases of pool %s that come free soon: %w", pool, err)
 	}
 	coming := 0
 	for i := range list.Items {
@@ -32,9 +34,9 @@ func (s *Store) ComingFree(ctx context.Context, pool string) (int, error) {
 	return coming, nil
 }
 
-// comesFree tells whether a lease is expected to end within seconds: its node
-// gives a Warm one up for who needs it, and a verification frees a Quarantined
-// one, unless it is kept for its pod's name. Another speaker may stay for ever.
+// comesFree reports whether a lease is expected to end within seconds. Its node releases a Warm
+// lease when another node needs the address. A verification frees a Quarantined lease that is not
+// kept for its pod's name, unless its reason is a conflict: the other speaker may stay forever.
 func comesFree(s *v1alpha1.IPLeaseSpec) bool {
 	switch s.State {
 	case v1alpha1.StateWarm:

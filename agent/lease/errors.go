@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
@@ -14,10 +16,11 @@ import (
 )
 
 var (
-	// ErrTaken: the address has a lease that is not this container's. The
-	// error is a *TakenError, which holds that lease.
+	// ErrTaken: the address has a lease that is not this container's. The error is
+	// a *TakenError, which holds that lease.
 	ErrTaken = errors.New("address is taken")
-	// ErrNotMine: the lease has another holder, state, node or session than the one the caller knows.
+	// ErrNotMine: the lease has a different holder, state, node or session from the one that the
+	// caller knows.
 	ErrNotMine = errors.New("lease is not mine any more")
 	// ErrGone: there is no such lease.
 	ErrGone = errors.New("lease is gone")
@@ -27,11 +30,11 @@ var (
 	ErrUncertain = errors.New("write may have happened")
 	// ErrIdentity: the lease is kept for another pod.
 	ErrIdentity = errors.New("lease is kept for another pod")
-	// ErrState: the transition is not one of those of the lease's state.
+	// ErrState: the lease's state does not allow the transition.
 	ErrState = errors.New("no such transition from this state")
 )
 
-// TakenError says whose the address is.
+// TakenError holds the lease of an address that is taken.
 type TakenError struct{ Lease *v1alpha1.IPLease }
 
 func (e *TakenError) Error() string {
@@ -41,15 +44,14 @@ func (e *TakenError) Error() string {
 // Is makes errors.Is(err, ErrTaken) true.
 func (e *TakenError) Is(target error) bool { return target == ErrTaken }
 
-// IsUnavailable tells whether an error means that the API server cannot be
-// asked now, so that trying again later may help (CNI code 11), as opposed to
-// an answer.
+// IsUnavailable reports whether an error means that the API server is unavailable now, so that a
+// later try may succeed (CNI code 11). An answer of the API server is not such an error.
 func IsUnavailable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
 	}
-	// A status is an answer; of these only the ones that speak of the server itself count.
-	// 401 is among them: a bound token is rotated under a running agent.
+	// A status is an answer. Only a status about the server itself means that it is unavailable. 401
+	// is one of them, since a bound token is rotated while the agent runs.
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
 			apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err) ||
@@ -60,8 +62,8 @@ func IsUnavailable(err error) bool {
 		utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err)
 }
 
-// isOfConnection tells whether an error is one of a network connection. An errno
-// alone looks like one, and is a full disk's as well.
+// isOfConnection reports whether an error comes from a network connection. A bare
+// errno implements net.Error too, but may come from a full disk.
 func isOfConnection(err error) bool {
 	var netErr net.Error
 	if !errors.As(err, &netErr) {
@@ -71,8 +73,8 @@ func isOfConnection(err error) bool {
 	return !alone
 }
 
-// uncertain marks an error after which nobody knows whether a write happened.
-// Who got no connection has written nothing.
+// uncertain marks an error after which the write may have happened. A failed dial
+// has written nothing.
 func uncertain(err error) error {
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return err

@@ -1,12 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import "github.com/fenceline/fenceline/apis/v1alpha1"
 
-// PodState is what Kubernetes wants of a pod, read live and by UID.
+// PodState is the wish of Kubernetes for a pod, read live and by UID.
 type PodState int
 
 const (
-	// PodUnknown: it could not be asked. The zero value.
+	// PodUnknown: Kubernetes did not answer. The zero value.
 	PodUnknown PodState = iota
 	// PodWanted: the pod lives with this UID and is neither terminating nor finished.
 	PodWanted
@@ -14,72 +16,53 @@ const (
 	PodUnwanted
 )
 
-// Phase is how far an ADD or DEL had come according to the journal.
-type Phase int
-
-const (
-	// PhaseIntent: an ADD that was not answered.
-	PhaseIntent Phase = iota
-	// PhaseBound: an ADD that was answered.
-	PhaseBound
-	// PhaseReleasing: a DEL that was not finished.
-	PhaseReleasing
-)
-
-// Known is what this node remembers of an address, and what it finds.
+// Known is the node's record of an answered ADD of this session, with the facts
+// that it finds now.
 type Known struct {
-	Phase                  Phase
 	ContainerID, Interface string
 	PodUID, MAC            string
-	LeaseUID               string // empty where the answer to the create was lost
-	// EntrySession is the session that the journal entry was written in.
-	EntrySession string
+	// LeaseUID is empty if the answer to the create was lost.
+	LeaseUID string
 	// Node and Session of this agent.
 	Node, Session string
 	Pod           PodState
-	// Fenced tells that a newer claim for the address was ever heard here.
+	// Fenced reports whether a newer claim for the address was ever heard here.
 	Fenced bool
 }
 
-// Action is what to do about an address after a restart or a reconnect.
+// Action is the step to take for an address after a restart or a reconnect.
 type Action int
 
 const (
-	// Wait: nothing can be decided yet; leave everything as it is. The zero value.
+	// Wait: the decision needs a fact that is not known yet; change nothing. The zero value.
 	Wait Action = iota
 	// GoOn: the lease is this container's.
 	GoOn
-	// Fence: kill the slot and forget the address; the lease is none of ours.
-	Fence
-	// FenceAndDeletePod: Fence, and delete the pod (uid precondition, event),
-	// since it would stay Ready and mute.
-	FenceAndDeletePod
-	// FenceAndAsk: kill the slot at once, and decide about the pod when
-	// Kubernetes can be asked.
-	FenceAndAsk
-	// Release: fence, then free or retain the lease, as DEL does.
+	// Release: kill the slot and release the address as DEL does. A lease that is
+	// not this container's stays as it is, and a lease that was bound in another
+	// session is quarantined, so that only a verification frees it (R8).
 	Release
-	// Recreate the lease for the living pod, having cleared the lease's UID in
-	// the journal: it will have another.
-	Recreate
-	// Rebind the lease: another node created it while there was none, and set
-	// it aside because our pod answered its probe.
+	// FenceAndDeletePod: kill the slot and delete the pod (uid precondition, event),
+	// since it would stay Ready without network.
+	FenceAndDeletePod
+	// FenceAndAsk: kill the slot at once, and decide about the pod once the API server answers.
+	FenceAndAsk
+	// Rebind: write the lease for the living pod again, with a new UID. Either
+	// there is no lease, or another node created one meanwhile and quarantined it
+	// because our pod answered its probe.
 	Rebind
-	// SetAside: quarantine the lease and forget the address. It was bound in
-	// another session, so only a verification may free it (R8).
-	SetAside
 )
 
 func (a Action) String() string {
-	names := [...]string{"Wait", "GoOn", "Fence", "FenceAndDeletePod", "FenceAndAsk", "Release", "Recreate", "Rebind", "SetAside"}
+	names := [...]string{"Wait", "GoOn", "Release", "FenceAndDeletePod", "FenceAndAsk", "Rebind"}
 	if a < 0 || int(a) >= len(names) {
 		return "Action?"
 	}
 	return names[a]
 }
 
-// Resume decides about an address that this node remembers by the lease as a
-// GET by name found it (R7), nil when there is none.
+// Resume decides about an address of a pod of this session by the lease that a
+// GET by name returned (R7); l is nil if there is none.
 func Resume(k Known, l *v1alpha1.IPLease) Action {
 	switch {
 	case l == nil:
@@ -87,46 +70,36 @@ func Resume(k Known, l *v1alpha1.IPLease) Action {
 	case !k.holds(l):
 		return resumeLost(k, l)
 	case l.Spec.Session != k.Session:
-		return SetAside
-	case k.Phase != PhaseBound:
 		return Release
 	case k.Fenced:
-		// The wire says that somebody was given the address, the record that
-		// nobody was: the store went back. A newer token than ours is about.
+		// A newer claim was heard, but the record still names this pod: the store
+		// went back. A token that is newer than ours exists.
 		return k.yield()
 	}
 	return GoOn
 }
 
-// resumeWithout decides when there is no lease: deleted by hand, or by our
-// own DEL, or never created.
+// resumeWithout decides without a lease: a person deleted it.
 func resumeWithout(k Known) Action {
-	if k.Phase != PhaseBound || k.EntrySession != k.Session {
-		return Fence
-	}
 	if k.Fenced {
 		return k.yield()
 	}
 	switch k.Pod {
 	case PodWanted:
-		return Recreate
+		return Rebind
 	case PodUnwanted:
-		return Fence
+		return Release
 	}
 	return Wait
 }
 
-// resumeLost decides when the lease is not this container's.
+// resumeLost decides about a lease that is not this container's.
 func resumeLost(k Known, l *v1alpha1.IPLease) Action {
-	if k.Phase != PhaseBound || k.EntrySession != k.Session {
-		// No pod lives from this entry, so none has to go.
-		return Fence
-	}
-	// A newer sandbox of the same pod has re-bound the address: the pod is well.
+	// A newer sandbox of the same pod has the address: the pod keeps its network.
 	if k.passedOn(l) {
-		return Fence
+		return Release
 	}
-	if !k.Fenced && spokenForBy(&l.Spec, k.MAC) {
+	if !k.Fenced && quarantinedFor(&l.Spec, k.MAC) {
 		switch k.Pod {
 		case PodWanted:
 			return Rebind
@@ -137,20 +110,21 @@ func resumeLost(k Known, l *v1alpha1.IPLease) Action {
 	return k.yield()
 }
 
-// passedOn tells whether the lease is Bound here to another sandbox of the same pod.
+// passedOn reports whether the lease is Bound here to another sandbox of the same pod.
 func (k Known) passedOn(l *v1alpha1.IPLease) bool {
 	h := l.Spec.Holder
 	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == k.Node && l.Spec.Session == k.Session &&
 		h != nil && h.ContainerID != k.ContainerID && h.Interface == k.Interface && h.PodUID != "" && h.PodUID == k.PodUID
 }
 
-// spokenForBy tells whether a lease was set aside because this MAC answered.
-func spokenForBy(s *v1alpha1.IPLeaseSpec, mac string) bool {
+// quarantinedFor reports whether a lease was quarantined because this MAC
+// answered a probe.
+func quarantinedFor(s *v1alpha1.IPLeaseSpec, mac string) bool {
 	return s.State == v1alpha1.StateQuarantined && s.Reason == v1alpha1.ReasonConflict &&
 		s.Holder == nil && s.Conflict != nil && s.Conflict.MAC != "" && s.Conflict.MAC == mac
 }
 
-// holds tells whether the lease is still the remembered container's.
+// holds reports whether the lease is still the container's.
 func (k Known) holds(l *v1alpha1.IPLease) bool {
 	h := l.Spec.Holder
 	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == k.Node &&
@@ -158,7 +132,7 @@ func (k Known) holds(l *v1alpha1.IPLease) bool {
 		(k.LeaseUID == "" || k.LeaseUID == string(l.UID))
 }
 
-// yield gives an address up under a pod that may still be wanted.
+// yield takes the address from a pod that may still be wanted.
 func (k Known) yield() Action {
 	switch k.Pod {
 	case PodWanted:
@@ -166,12 +140,12 @@ func (k Known) yield() Action {
 	case PodUnknown:
 		return FenceAndAsk
 	}
-	return Fence
+	return Release
 }
 
-// NeedsVerification tells whether the last holder of a lease must be proven
+// NeedsVerification reports whether the last holder of a lease must be proven
 // fenced, gone or silent before the address is bound or freed in a session
-// (R1, R8). A Retained lease was proven when it became so.
+// (R1, R8). A Retained lease was proven when it became Retained.
 func NeedsVerification(s *v1alpha1.IPLeaseSpec, session string) bool {
 	switch s.State {
 	case v1alpha1.StateRetained:

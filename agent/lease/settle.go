@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
@@ -7,19 +9,20 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Finding is what a verification means for the record.
+// Finding is the meaning of a verdict for the lease.
 type Finding int
 
 const (
-	// FindingUnknown: not safe, and nobody answered. The zero value.
+	// FindingUnknown: there was no answer, but the address is not proven safe. The
+	// zero value.
 	FindingUnknown Finding = iota
 	// FindingSafe: the previous holder is fenced, gone or proven silent.
 	FindingSafe
-	// FindingAnswered: somebody speaks for the address.
+	// FindingAnswered: another host uses the address.
 	FindingAnswered
 )
 
-// Settlement is what becomes of a Quarantined lease.
+// Settlement is the step to take for a Quarantined lease.
 type Settlement int
 
 const (
@@ -31,7 +34,7 @@ const (
 	Hold
 )
 
-// Settle decides what a verification of a Quarantined lease leads to.
+// Settle decides about a Quarantined lease by the finding of its verification.
 func Settle(s v1alpha1.IPLeaseSpec, f Finding, e Evidence, now time.Time) (Settlement, v1alpha1.IPLeaseSpec, error) {
 	if s.State != v1alpha1.StateQuarantined {
 		return Keep, s, fmt.Errorf("settle: %w: %s", ErrState, describe(&s))
@@ -55,7 +58,7 @@ func Settle(s v1alpha1.IPLeaseSpec, f Finding, e Evidence, now time.Time) (Settl
 	return Keep, s, nil
 }
 
-// IsStatic tells whether an address is kept for its pod's name when the pod goes.
+// IsStatic reports whether an address is kept for its pod's name when the pod ends.
 func IsStatic(s *v1alpha1.IPLeaseSpec) bool {
 	return s.Holder != nil && (s.Retention != nil || s.Holder.OwnerKind == "StatefulSet")
 }

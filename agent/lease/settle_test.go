@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
@@ -18,7 +20,7 @@ func TestWhatAVerificationLeadsTo(t *testing.T) {
 	})
 	answered := func(s *spec) {
 		s.Reason, s.Since, s.Conflict = v1alpha1.ReasonConflict, metav1.NewTime(now), conflict
-		s.Message = "0a:00:00:00:00:09 speaks for the address (probe)"
+		s.Message = "0a:00:00:00:00:09 uses the address too (probe)"
 	}
 	inConflict := with(quarantined, answered, func(s *spec) {
 		s.Since = metav1.NewTime(before)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
@@ -12,9 +14,9 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// TakeOver binds a lease that is kept for the request's pod; see the
-// transition of that name. A lease that is this container's already is
-// returned, since an earlier try has succeeded unnoticed.
+// TakeOver binds a lease that is kept for the request's pod; see the transition of
+// that name. If the lease is this container's already, an earlier try succeeded,
+// and TakeOver returns it.
 func (s *Store) TakeOver(ctx context.Context, old *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
 	taken, err := s.Update(ctx, old, TakeOver(r, s.owner()))
 	if !errors.Is(err, ErrNotMine) {
@@ -27,7 +29,8 @@ func (s *Store) TakeOver(ctx context.Context, old *v1alpha1.IPLease, r Request) 
 	return nil, err
 }
 
-// TakeBack binds a lease that another node set aside because the request's own pod answered.
+// TakeBack binds a lease that another node quarantined because the request's own
+// pod answered its probe.
 func (s *Store) TakeBack(ctx context.Context, old *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
 	return s.Update(ctx, old, TakeBack(r, s.owner()))
 }
@@ -37,7 +40,7 @@ func (s *Store) Confirm(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPL
 	return s.Update(ctx, l, Confirm())
 }
 
-// Unverified sets a lease aside again whose take-over found no proof.
+// Unverified quarantines a lease again because its take-over found no proof.
 func (s *Store) Unverified(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error) {
 	return s.Update(ctx, l, Unverified(s.o.Clock.Now(), message))
 }
@@ -48,24 +51,24 @@ func (s *Store) Retain(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLe
 	return s.Update(ctx, l, Retain(s.o.Clock.Now()))
 }
 
-// Quarantine sets a Bound lease aside until its holder is proven fenced, gone or silent.
+// Quarantine quarantines a Bound lease until its holder is proven fenced, gone or silent.
 func (s *Store) Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error) {
 	return s.Update(ctx, l, Quarantine(s.o.Clock.Now(), reason, message))
 }
 
-// QuarantineConflict sets a lease aside for whose address somebody else
-// answered during ADD.
+// QuarantineConflict quarantines a lease because another host answered the probe
+// of its ADD.
 func (s *Store) QuarantineConflict(ctx context.Context, l *v1alpha1.IPLease, e Evidence) (*v1alpha1.IPLease, error) {
 	return s.Update(ctx, l, QuarantineConflict(s.o.Clock.Now(), e))
 }
 
-// RecordConflict notes on a Bound lease that somebody else speaks for the address.
+// RecordConflict records on a Bound lease that another host uses the address too.
 func (s *Store) RecordConflict(ctx context.Context, l *v1alpha1.IPLease, e Evidence) (*v1alpha1.IPLease, error) {
 	return s.Update(ctx, l, RecordConflict(s.o.Clock.Now(), e))
 }
 
-// Settle carries out what a verification of a Quarantined lease found. The
-// lease returned is nil when the address was freed.
+// Settle writes the finding of a verification to a Quarantined lease. The returned
+// lease is nil if the address was freed.
 func (s *Store) Settle(ctx context.Context, l *v1alpha1.IPLease, f Finding, e Evidence) (*v1alpha1.IPLease, error) {
 	now := s.o.Clock.Now()
 	what, _, err := Settle(*l.Spec.DeepCopy(), f, e, now)
@@ -81,9 +84,9 @@ func (s *Store) Settle(ctx context.Context, l *v1alpha1.IPLease, f Finding, e Ev
 	})
 }
 
-// OfPod returns the leases of all pods of that name, whatever their uid,
-// session and state: static addresses to take over, and those of an older
-// sandbox. Read past any cache.
+// OfPod returns the leases of all pods of that name, of any uid, session and
+// state: static addresses to take over, and the addresses of an older sandbox. It
+// reads past any cache.
 func (s *Store) OfPod(ctx context.Context, namespace, pod string) ([]v1alpha1.IPLease, error) {
 	var list v1alpha1.IPLeaseList
 	err := s.o.Reader.List(ctx, &list, client.MatchingFields{"spec.holder.namespace": namespace})
@@ -99,8 +102,8 @@ func (s *Store) OfPod(ctx context.Context, namespace, pod string) ([]v1alpha1.IP
 	return own, nil
 }
 
-// TakenIn returns the addresses of a pool that have a lease in any state: the
-// truth of one moment after the call. Only names travel.
+// TakenIn returns the addresses of a pool that have a lease in any state, at one
+// moment after the call. Only names are transferred.
 func (s *Store) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind("IPLeaseList"))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
@@ -14,21 +16,21 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// attempts bounds how often a write that lost a race is tried again. Each
-// further one needs another writer to come in between.
+// attempts bounds the tries of a write that loses races. Each further try needs
+// another writer in between.
 const attempts = 5
 
 // Options of a Store. All but CountError are required.
 type Options struct {
-	// Client writes. Reader reads past any cache: the truth.
+	// Client writes. Reader reads past any cache, and so always the present state.
 	Client client.Client
 	Reader client.Reader
 	// Node and Session ("<Node UID>/<boot ID>") are written into leases as their owner.
 	Node, Session string
 	Clock         clock.PassiveClock
-	// CountError is told of each failed call to the API server, by verb:
-	// create, update, delete, get or list. AlreadyExists, NotFound and
-	// Conflict are answers, not failures.
+	// CountError counts each failed call to the API server, by verb: create,
+	// update, delete, get or list. AlreadyExists, NotFound and Conflict are
+	// answers, not failures.
 	CountError func(verb string, err error)
 }
 
@@ -39,22 +41,22 @@ type Store struct{ o Options }
 // NewStore returns a Store.
 func NewStore(o Options) *Store { return &Store{o} }
 
-// Request is the wish for one address.
+// Request asks for one address.
 type Request struct {
 	Pool, Network string
 	Addr          netip.Addr
 	// Parent is the name of the interface on this node whose segment carries the address.
 	Parent string
-	// Holder is empty where the address is to be kept ready: the lease is created Warm.
+	// Holder is empty if the address is to be kept ready: the lease is created Warm.
 	Holder v1alpha1.Holder
-	// Retention is copied into the lease, for the controller to act upon once it is Retained.
+	// Retention is copied into the lease. The controller follows it once the lease is Retained.
 	Retention *v1alpha1.LeaseRetention
 }
 
-// Create binds a free address, or keeps it ready. An address with a lease is a *TakenError,
-// unless that lease is this node's, of this session and container: then it is
-// returned, since an earlier try has succeeded unnoticed.
-// When the answer is lost, the error is ErrUncertain.
+// Create binds a free address, or keeps it ready. If the address has a lease, the
+// error is a *TakenError. If that lease is of this node, session and container, an
+// earlier try succeeded, and Create returns it. If the answer is lost, the error
+// is ErrUncertain.
 func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error) {
 	name := v1alpha1.LeaseName(r.Network, r.Addr)
 	var err error
@@ -66,11 +68,11 @@ func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error
 		if !apierrors.IsAlreadyExists(err) {
 			return nil, fmt.Errorf("create lease %s: %w", name, uncertain(err))
 		}
-		// The name is the lock; whose it is decides.
+		// The name is the lock. The holder of the lease decides.
 		present, getErr := s.Get(ctx, name)
 		switch {
 		case errors.Is(getErr, ErrGone):
-			// Freed in between: it may be ours yet.
+			// Freed in between: the next try may create it.
 		case getErr != nil:
 			return nil, fmt.Errorf("create lease %s: %w", name, uncertain(getErr))
 		case s.heldBy(present, r.Holder.ContainerID, r.Holder.Interface):
@@ -82,7 +84,7 @@ func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error
 	return nil, fmt.Errorf("create lease %s: %w", name, err)
 }
 
-// Get reads a lease by name, past any cache. ErrGone when there is none.
+// Get reads a lease by name, past any cache. It returns ErrGone if there is none.
 func (s *Store) Get(ctx context.Context, name string) (*v1alpha1.IPLease, error) {
 	l := &v1alpha1.IPLease{}
 	err := s.counted("get", s.o.Reader.Get(ctx, client.ObjectKey{Name: name}, l))
@@ -95,10 +97,9 @@ func (s *Store) Get(ctx context.Context, name string) (*v1alpha1.IPLease, error)
 	return l, nil
 }
 
-// Delete frees the address of a lease as last read. A lease that is gone is
-// success. ErrNotMine when it changed hands since; edits that leave node,
-// session, state and container as they were do not matter. The caller has
-// fenced the holder (R6).
+// Delete frees the address of a lease as last read. It succeeds if the lease is
+// gone, and returns ErrNotMine if its node, session, state or container has
+// changed since; other edits do not matter. The caller has fenced the holder (R6).
 func (s *Store) Delete(ctx context.Context, l *v1alpha1.IPLease) error {
 	present := l
 	var conflict error
@@ -123,10 +124,10 @@ func (s *Store) Delete(ctx context.Context, l *v1alpha1.IPLease) error {
 	return fmt.Errorf("delete lease %s: changed %d times meanwhile: %w", l.Name, attempts, conflict)
 }
 
-// Update writes what a transition makes of a lease as last read, and returns
-// the lease as written; l is left alone. ErrNotMine and ErrGone as the words
-// say; edits that leave node, session, state and container as they were do
-// not matter, the transition is then applied to the newer spec.
+// Update applies a transition to a lease as last read and returns the lease as
+// written; it does not change l. It returns ErrGone if the lease is gone, and
+// ErrNotMine if its node, session, state or container has changed since. After
+// other edits it applies the transition to the newer spec.
 func (s *Store) Update(ctx context.Context, l *v1alpha1.IPLease, t Transition) (*v1alpha1.IPLease, error) {
 	present := l
 	var conflict error
@@ -154,7 +155,7 @@ func (s *Store) Update(ctx context.Context, l *v1alpha1.IPLease, t Transition) (
 	return nil, fmt.Errorf("update lease %s: changed %d times meanwhile: %w", l.Name, attempts, conflict)
 }
 
-// reread returns the lease as it is now if it is in the same hands as l.
+// reread returns the lease as it is now if only edits have happened to it since l.
 func (s *Store) reread(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
 	present, err := s.Get(ctx, l.Name)
 	if err != nil {
@@ -166,7 +167,8 @@ func (s *Store) reread(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLe
 	return present, nil
 }
 
-// sameHands tells whether nothing happened to a lease but edits.
+// sameHands reports whether only edits happened to a lease: same node, session,
+// state and container.
 func sameHands(a, b *v1alpha1.IPLease) bool {
 	return a.UID == b.UID && a.Spec.State == b.Spec.State && a.Spec.NodeName == b.Spec.NodeName &&
 		a.Spec.Session == b.Spec.Session && containerID(a) == containerID(b)
@@ -179,7 +181,7 @@ func containerID(l *v1alpha1.IPLease) string {
 	return l.Spec.Holder.ContainerID
 }
 
-// heldBy tells whether a lease is Bound to a container of this node and session.
+// heldBy reports whether a lease is Bound to a container of this node and session.
 func (s *Store) heldBy(l *v1alpha1.IPLease, container, ifname string) bool {
 	h := l.Spec.Holder
 	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == s.o.Node && l.Spec.Session == s.o.Session &&
@@ -188,7 +190,7 @@ func (s *Store) heldBy(l *v1alpha1.IPLease, container, ifname string) bool {
 
 func (s *Store) owner() Owner { return Owner{s.o.Node, s.o.Session, s.o.Clock.Now()} }
 
-// counted reports failed calls; answers are none.
+// counted counts a failed call. An answer is not a failure.
 func (s *Store) counted(verb string, err error) error {
 	if err != nil && s.o.CountError != nil &&
 		!apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

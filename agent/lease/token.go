@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
@@ -7,9 +9,9 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Token returns the fencing token of a lease as Create, TakeOver or, for a
-// verifier, Get returned it: the resourceVersion as a number, which grows with
-// every write (KEP-5504). Later writes do not change the holder's token.
+// Token returns the fencing token of a lease as returned by Create, TakeOver or,
+// for a verifier, Get: the resourceVersion as a number, which grows with every
+// write (KEP-5504). Later writes do not change the holder's token.
 func Token(l *v1alpha1.IPLease) (uint64, error) {
 	token, err := strconv.ParseUint(l.ResourceVersion, 10, 64)
 	if err != nil {

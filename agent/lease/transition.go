@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
@@ -9,28 +11,28 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Transition makes the next spec of a lease from the present one. It may be
-// called again with a newer spec when a write lost a race, and returns ErrState
-// or ErrIdentity where the lease does not allow it.
+// Transition returns the next spec of a lease for the present one. It is called
+// again with a newer spec if the write loses a race. It returns ErrState or
+// ErrIdentity if the lease does not allow the transition.
 type Transition func(v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error)
 
-// Owner is who a lease belongs to, and since when.
+// Owner is the node and session that a lease belongs to, and the time of the write.
 type Owner struct {
 	Node, Session string
 	Now           time.Time
 }
 
-// Evidence is what was heard on the wire.
+// Evidence is the result of a probe or of a sighting.
 type Evidence struct {
-	// MAC that spoke for the address, empty when nobody did.
+	// MAC of the other speaker, empty if there is none.
 	MAC string
 	// Source is probe, observer or guard.
 	Source string
-	// Message for people, such as why a verdict is Unknown.
+	// Message explains the evidence to people, such as why a verdict is Unknown.
 	Message string
 }
 
-// Bind is the first spec of a lease.
+// Bind returns the first spec of a Bound lease.
 func Bind(r Request, o Owner) v1alpha1.IPLeaseSpec {
 	holder := r.Holder
 	return v1alpha1.IPLeaseSpec{
@@ -49,8 +51,8 @@ func Bind(r Request, o Owner) v1alpha1.IPLeaseSpec {
 // TakeOver binds a lease that is kept for the request's pod: Retained,
 // Quarantined, or Bound on this node to an older sandbox of it.
 //
-// previous names the last holder where it must be proven fenced, gone or
-// silent before the address is used, and stays until Confirm.
+// If the last holder must be proven fenced, gone or silent before the address is
+// used, spec.previous names it until Confirm.
 func TakeOver(r Request, o Owner) Transition {
 	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
 		if err := mayTakeOver(old, r.Holder, o); err != nil {
@@ -84,12 +86,12 @@ func mayTakeOver(old v1alpha1.IPLeaseSpec, h v1alpha1.Holder, o Owner) error {
 	return fmt.Errorf("%w: %s", ErrState, describe(&old))
 }
 
-// TakeBack binds a lease that another node had to set aside because the
-// request's own pod answered the probe: the record was lost while the pod ran.
-// Nothing has to be proven, the pod is the one speaker.
+// TakeBack binds a lease that another node quarantined because the request's own
+// pod answered the probe: the record was lost while the pod ran. No proof is
+// needed, since the pod is the one speaker.
 func TakeBack(r Request, o Owner) Transition {
 	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
-		if !spokenForBy(&old, r.Holder.MAC) {
+		if !quarantinedFor(&old, r.Holder.MAC) {
 			return old, fmt.Errorf("%w: %s", ErrState, describe(&old))
 		}
 		next := Bind(r, o)
@@ -98,7 +100,7 @@ func TakeBack(r Request, o Owner) Transition {
 	}
 }
 
-// Confirm ends a take-over whose verification found it safe.
+// Confirm ends a take-over after its verification found the address safe.
 func Confirm() Transition {
 	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		s.Previous, s.Conflict = nil, nil
@@ -106,16 +108,16 @@ func Confirm() Transition {
 	})
 }
 
-// Unverified sets a lease aside again whose take-over found no proof. It goes
-// on waiting for its pod, and this node goes on verifying it.
+// Unverified quarantines a lease again because its take-over found no proof. It
+// stays kept for its pod, and this node continues the verification.
 func Unverified(now time.Time, message string) Transition {
 	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, message, now)
 	})
 }
 
-// Retain keeps an address for the pod's name: after a DEL, whose fence proved
-// it free, or after a verification.
+// Retain keeps an address for the pod's name, after a verification or after a
+// DEL, whose fence is the proof.
 func Retain(now time.Time) Transition {
 	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
 		if old.Holder == nil || (old.State != v1alpha1.StateBound && old.State != v1alpha1.StateQuarantined) {
@@ -123,13 +125,13 @@ func Retain(now time.Time) Transition {
 		}
 		enter(&old, v1alpha1.StateRetained, "", "", now)
 		old.Previous, old.Conflict = nil, nil
-		// The sandbox is gone; the MAC stays, for what is still in flight from it.
+		// The sandbox is gone. The MAC stays, since late frames may still carry it.
 		old.Holder.ContainerID = ""
 		return old, nil
 	}
 }
 
-// Quarantine sets a Bound lease aside until its holder is proven fenced, gone or silent.
+// Quarantine quarantines a Bound lease until its holder is proven fenced, gone or silent.
 func Quarantine(now time.Time, reason v1alpha1.LeaseReason, message string) Transition {
 	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		previous := lastHolder(*s)
@@ -139,9 +141,8 @@ func Quarantine(now time.Time, reason v1alpha1.LeaseReason, message string) Tran
 	})
 }
 
-// QuarantineConflict sets a lease aside for whose address somebody else
-// answered during ADD. The pod goes on to another address, so the lease has no
-// holder from then on.
+// QuarantineConflict quarantines a lease because another host answered the probe of its ADD. The
+// pod gets another address, so the lease no longer has a holder.
 func QuarantineConflict(now time.Time, e Evidence) Transition {
 	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, conflictMessage(e), now)
@@ -150,8 +151,8 @@ func QuarantineConflict(now time.Time, e Evidence) Transition {
 	})
 }
 
-// RecordConflict notes on a Bound lease that somebody else speaks for the
-// address; its holder keeps it.
+// RecordConflict records on a Bound lease that another host uses the address too.
+// Its holder keeps it.
 func RecordConflict(now time.Time, e Evidence) Transition {
 	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		s.Conflict = note(s.Conflict, e, now)
@@ -170,14 +171,14 @@ func fromBound(change func(*v1alpha1.IPLeaseSpec)) Transition {
 	}
 }
 
-// enter begins a state.
+// enter puts a spec into a state.
 func enter(s *v1alpha1.IPLeaseSpec, state v1alpha1.LeaseState, reason v1alpha1.LeaseReason, message string, now time.Time) {
 	s.State, s.Reason, s.Message = state, reason, message
 	s.Since = metav1.NewTime(now)
 }
 
-// lastHolder returns who may still speak for the address. While a lease is
-// Quarantined its nodeName is the verifier, so a previous that was recorded goes first.
+// lastHolder returns the holder that may still use the address. The nodeName of a
+// Quarantined lease is its verifier, so a recorded spec.previous is preferred.
 func lastHolder(s v1alpha1.IPLeaseSpec) *v1alpha1.PreviousHolder {
 	if s.Previous != nil {
 		return s.Previous.DeepCopy()
@@ -192,7 +193,7 @@ func lastHolder(s v1alpha1.IPLeaseSpec) *v1alpha1.PreviousHolder {
 	return p
 }
 
-// note counts one more observation of a conflict.
+// note returns the conflict with one more observation.
 func note(c *v1alpha1.Conflict, e Evidence, now time.Time) *v1alpha1.Conflict {
 	next := v1alpha1.Conflict{FirstSeen: metav1.NewTime(now)}
 	if c != nil {
@@ -208,10 +209,10 @@ func conflictMessage(e Evidence) string {
 	if e.Message != "" {
 		return e.Message
 	}
-	return fmt.Sprintf("%s speaks for the address (%s)", e.MAC, e.Source)
+	return fmt.Sprintf("%s uses the address too (%s)", e.MAC, e.Source)
 }
 
-// describe says for people in which state a lease is, and whose.
+// describe returns the state of a lease and its holder, for error texts.
 func describe(s *v1alpha1.IPLeaseSpec) string {
 	text := string(s.State)
 	if s.Reason != "" {

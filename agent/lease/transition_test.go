@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
@@ -62,8 +64,8 @@ var (
 	})
 	retained = with(other, func(s *spec) { s.State, s.Holder.ContainerID = v1alpha1.StateRetained, "" })
 	conflict = &v1alpha1.Conflict{MAC: "0a:00:00:00:00:09", Source: "probe", FirstSeen: metav1.NewTime(now), LastSeen: metav1.NewTime(now), Count: 1}
-	// setAsideElsewhere is what another node makes of an address that it created a lease for and found answered.
-	setAsideElsewhere = with(other, nobody, func(s *spec) {
+	// quarantinedElsewhere is what another node makes of an address that it created a lease for and found answered.
+	quarantinedElsewhere = with(other, nobody, func(s *spec) {
 		s.State, s.Reason, s.Conflict = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, conflict
 	})
 	stranger = Evidence{MAC: "0a:00:00:00:00:09", Source: "probe"}
@@ -92,7 +94,7 @@ func TestTransitions(t *testing.T) {
 	})
 	aside := func(s *spec) {
 		s.State, s.Reason, s.Since = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, metav1.NewTime(now)
-		s.Message, s.Conflict = "0a:00:00:00:00:09 speaks for the address (probe)", conflict
+		s.Message, s.Conflict = "0a:00:00:00:00:09 uses the address too (probe)", conflict
 	}
 	for _, c := range []struct {
 		rule string
@@ -126,11 +128,11 @@ func TestTransitions(t *testing.T) {
 		{"not what is Bound to another pod of that name", takeOver, with(mine, otherUID), spec{}, ErrState},
 		{"not what is Warm", takeOver, with(mine, warm), spec{}, ErrIdentity},
 
-		{"a pod's address is taken back that was set aside because it answered", TakeBack(answering, me), setAsideElsewhere,
+		{"a pod's address is taken back that was set aside because it answered", TakeBack(answering, me), quarantinedElsewhere,
 			with(boundAnew, func(s *spec) { s.Holder.MAC = conflict.MAC }), nil},
-		{"not where another answered", TakeBack(request("c1"), me), setAsideElsewhere, spec{}, ErrState},
+		{"not where another answered", TakeBack(request("c1"), me), quarantinedElsewhere, spec{}, ErrState},
 		{"not where it waits for a pod", TakeBack(answering, me), with(quarantined, func(s *spec) { s.Reason, s.Conflict = v1alpha1.ReasonConflict, conflict }), spec{}, ErrState},
-		{"not where it was set aside for another reason", TakeBack(answering, me), with(setAsideElsewhere, func(s *spec) { s.Reason = v1alpha1.ReasonPodGone }), spec{}, ErrState},
+		{"not where it was set aside for another reason", TakeBack(answering, me), with(quarantinedElsewhere, func(s *spec) { s.Reason = v1alpha1.ReasonPodGone }), spec{}, ErrState},
 
 		{"a verified take-over is confirmed", Confirm(), with(boundAnew, previous(*quarantined.Previous), func(s *spec) { s.Conflict = conflict }), boundAnew, nil},
 		{"only a Bound lease is confirmed", Confirm(), quarantined, spec{}, ErrState},
@@ -158,7 +160,7 @@ func TestTransitions(t *testing.T) {
 		{"only a Bound lease meets a conflict at ADD", QuarantineConflict(now, stranger), retained, spec{}, ErrState},
 
 		{"a later conflict leaves the lease Bound", RecordConflict(now, stranger), mine, with(mine, func(s *spec) {
-			s.Conflict, s.Message = conflict, "0a:00:00:00:00:09 speaks for the address (probe)"
+			s.Conflict, s.Message = conflict, "0a:00:00:00:00:09 uses the address too (probe)"
 		}), nil},
 		{"a conflict seen again counts, from when it was first seen", RecordConflict(now, Evidence{MAC: "0b", Source: "guard", Message: "m"}),
 			with(mine, func(s *spec) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
@@ -11,7 +13,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// first is the first spec of the lease that a request is for.
+// first returns the first spec of the lease for a request.
 func first(r Request, o Owner) v1alpha1.IPLeaseSpec {
 	if r.Holder == (v1alpha1.Holder{}) {
 		return Warm(r, o)
@@ -19,7 +21,7 @@ func first(r Request, o Owner) v1alpha1.IPLeaseSpec {
 	return Bind(r, o)
 }
 
-// Warm is the first spec of a lease that is kept ready: nobody holds it.
+// Warm returns the first spec of a lease that is kept ready. It has no holder.
 func Warm(r Request, o Owner) v1alpha1.IPLeaseSpec {
 	return v1alpha1.IPLeaseSpec{
 		Address:  r.Addr.String(),
@@ -32,9 +34,8 @@ func Warm(r Request, o Owner) v1alpha1.IPLeaseSpec {
 	}
 }
 
-// BindWarm binds a Warm lease of this node. Nobody has spoken for the address
-// since it became Warm, so nothing has to be proven of a last holder; that it
-// was verified in this session is the caller's knowledge.
+// BindWarm binds a Warm lease of this node. A Warm lease has no last holder, so nothing needs
+// proof. The caller knows that the address was proven in this session.
 func BindWarm(r Request, o Owner) Transition {
 	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
 		if old.State != v1alpha1.StateWarm || old.NodeName != o.Node {
@@ -46,7 +47,7 @@ func BindWarm(r Request, o Owner) Transition {
 	}
 }
 
-// ThrowOut sets a Warm lease aside for whose address somebody else speaks.
+// ThrowOut quarantines a Warm lease whose address another host uses.
 func ThrowOut(now time.Time, e Evidence) Transition {
 	return func(s v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
 		if s.State != v1alpha1.StateWarm {
@@ -58,9 +59,9 @@ func ThrowOut(now time.Time, e Evidence) Transition {
 	}
 }
 
-// BindWarm binds a Warm lease as last read; see the transition of that name. A
-// lease that is this container's already is returned, since an earlier try has
-// succeeded unnoticed. When the answer is lost, the error is ErrUncertain.
+// BindWarm binds a Warm lease as last read; see the transition of that name. If
+// the lease is this container's already, an earlier try succeeded, and BindWarm
+// returns it. If the answer is lost, the error is ErrUncertain.
 func (s *Store) BindWarm(ctx context.Context, warm *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
 	bound, err := s.Update(ctx, warm, BindWarm(r, s.owner()))
 	if !errors.Is(err, ErrNotMine) {
@@ -73,7 +74,7 @@ func (s *Store) BindWarm(ctx context.Context, warm *v1alpha1.IPLease, r Request)
 	return nil, err
 }
 
-// ThrowOut sets a Warm lease aside for whose address somebody else speaks.
+// ThrowOut quarantines a Warm lease whose address another host uses.
 func (s *Store) ThrowOut(ctx context.Context, l *v1alpha1.IPLease, e Evidence) (*v1alpha1.IPLease, error) {
 	return s.Update(ctx, l, ThrowOut(s.o.Clock.Now(), e))
 }

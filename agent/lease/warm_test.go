@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
@@ -33,7 +35,7 @@ func TestTransitionsOfWarmLeases(t *testing.T) {
 
 		{"a Warm lease for whose address somebody speaks is set aside, with its MAC", throwOut, kept, with(kept, func(s *spec) {
 			s.State, s.Reason, s.Since = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, metav1.NewTime(now)
-			s.Message, s.Conflict = "0a:00:00:00:00:09 speaks for the address (probe)", conflict
+			s.Message, s.Conflict = "0a:00:00:00:00:09 uses the address too (probe)", conflict
 		}), nil},
 		{"a Bound one is not", throwOut, mine, spec{}, ErrState},
 		{"nor one that waits for proof", throwOut, quarantined, spec{}, ErrState},

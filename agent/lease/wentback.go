@@ -1,65 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lease
 
 import (
 	"context"
 	"time"
 
-	"github.com/fenceline/fenceline/apis/revision"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/revision"
 )
 
-// Standing is how the token of a holder compares with the store that holds its lease.
+// Standing is the result of comparing the token of a holder with the store that holds its lease.
 type Standing int
 
 const (
-	// InStep: the lease was written with the token, or later. The zero value.
+	// InStep: the write that gave the token, or a later one, wrote the lease. The zero value.
 	InStep Standing = iota
-	// Ahead: the store went back behind the token, and the lease does not say so yet.
+	// Ahead: the store went back behind the token, and the lease does not report it yet.
 	Ahead
-	// AheadAndTold: it says so already.
+	// AheadAndTold: the store went back, and the lease reports it.
 	AheadAndTold
-	// CaughtUp: the store has come as far again. Written anew, the lease gives a
-	// token of this store.
+	// CaughtUp: the store has reached the token again. A new write of the lease
+	// gives a token of this store.
 	CaughtUp
 )
 
-// StandingOf compares the token that a holder has in the kernel with its lease,
-// and with how far the store has come.
+// StandingOf compares the token that a holder has in the kernel with its lease
+// and with the store's revision, live.
 func StandingOf(l *v1alpha1.IPLease, token, live uint64) Standing {
-	switch told := l.Spec.Reason == v1alpha1.ReasonStoreWentBack; {
+	switch reported := l.Spec.Reason == v1alpha1.ReasonStoreWentBack; {
 	case !IsBehind(l, token):
 		return InStep
 	case live >= token:
 		return CaughtUp
-	case told:
+	case reported:
 		return AheadAndTold
 	}
 	return Ahead
 }
 
-// IsBehind tells whether a lease is older than the token of its holder, or was so when it was looked at last.
+// IsBehind reports whether a lease is older than the token of its holder, or was older at the last
+// look.
 func IsBehind(l *v1alpha1.IPLease, token uint64) bool {
 	return l.Spec.Reason == v1alpha1.ReasonStoreWentBack || revision.Of(l) < token
 }
 
-// WentBack says on a Bound lease that its holder cannot be fenced.
+// WentBack records on a Bound lease that its holder cannot be fenced.
 func WentBack(message string) Transition {
 	return fromBound(func(s *v1alpha1.IPLeaseSpec) { s.Reason, s.Message = v1alpha1.ReasonStoreWentBack, message })
 }
 
-// Renew binds a lease to its holder anew, for a newer token.
+// Renew binds a lease to its holder again, which gives a newer token.
 func Renew(now time.Time) Transition {
 	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		enter(s, v1alpha1.StateBound, "", "", now)
 	})
 }
 
-// WentBack says on a lease that its holder's token is ahead of the store.
+// WentBack records on a lease that its holder's token is ahead of the store.
 func (s *Store) WentBack(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error) {
 	return s.Update(ctx, l, WentBack(message))
 }
 
-// Renew writes the lease of a holder anew, once the store is ahead of its token.
+// Renew writes the lease of a holder again, once the store is ahead of its token.
 func (s *Store) Renew(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
 	return s.Update(ctx, l, Renew(s.o.Clock.Now()))
 }

@@ -1,6 +1,7 @@
-// Package metrics counts what the agent does with addresses. Labels are
-// bounded: pool, source, verdict, verb, condition, result and reason, never MAC
-// or pod (R13).
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics counts the agent's work on addresses. Labels are bounded: pool,
+// source, verdict, verb, condition, result and reason, never MAC or pod (R13).
 package metrics
 
 import (
@@ -29,25 +30,25 @@ func New(r prometheus.Registerer) *Agent {
 		return c
 	}
 	a := &Agent{
-		conflicts:     counter("conflicts_total", "Second speakers for an address, by pool and by what met them.", "pool", "source"),
+		conflicts:     counter("conflicts_total", "Second speakers for an address, by pool and by the part that detected them.", "pool", "source"),
 		verifications: counter("verifications_total", "Verifications of addresses taken by force, by verdict.", "verdict"),
 		apiErrors:     counter("api_errors_total", "Calls to the API server that failed, by verb.", "verb"),
 		warmLeases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "fenceline", Name: "warm_leases", Help: "Warm leases of this node, by pool and by whether they can be bound at once.",
+			Namespace: "fenceline", Name: "warm_leases", Help: "Warm leases of this node, by pool and by condition. An ADD can bind a ready lease at once.",
 		}, []string{"pool", "condition"}),
-		warmTaken: counter("warm_adds_total", "ADDs that a Warm lease could have served, by whether one did.", "pool", "result"),
-		warmLost:  counter("warm_lost_total", "Warm leases that had to be proven again or were given up, by reason.", "pool", "reason"),
+		warmTaken: counter("warm_adds_total", "ADDs that a Warm lease could have served, by pool and result.", "pool", "result"),
+		warmLost:  counter("warm_lost_total", "Warm leases that had to be proven again or were released, by pool and reason.", "pool", "reason"),
 	}
 	a.pinFailures = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "fenceline", Name: "guard_pin_failures_total",
-		Help: "Guards that could not be made to outlive their agent; each is tried again.",
+		Help: "Guards that enforce but could not be pinned, so a process in their pod could remove them. Each is tried again.",
 	})
 	a.tokensAhead = prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: "fenceline", Name: "store_went_back_addresses",
-		Help: "Addresses held here whose tokens the API server's store has not reached since it went back.",
+		Help: "Addresses of this node whose tokens the API server's store has not reached since it went back.",
 	})
 	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead)
-	// A rate over a series that begins with its first event misses that event.
+	// If a series begins with its first event, a rate over it misses that event.
 	for _, v := range []segment.Verdict{segment.Fenced, segment.Silent, segment.Answered, segment.Unknown} {
 		a.verifications.WithLabelValues(string(v))
 	}
@@ -71,11 +72,11 @@ func (a *Agent) APIError(verb string, _ error) { a.apiErrors.WithLabelValues(ver
 // PinFailed counts a guard that could not be pinned, at each try.
 func (a *Agent) PinFailed() { a.pinFailures.Inc() }
 
-// TokensAhead tells how many addresses have tokens that the store has not reached.
+// TokensAhead sets the number of addresses whose tokens the store has not reached.
 func (a *Agent) TokensAhead(addresses int) { a.tokensAhead.Set(float64(addresses)) }
 
-// WarmLeases tells how many Warm leases of a pool there are. A pool without any
-// is forgotten.
+// WarmLeases sets the number of Warm leases of a pool. The series of a pool without any
+// is deleted.
 func (a *Agent) WarmLeases(pool string, ready, unproven int) {
 	if ready+unproven == 0 {
 		a.warmLeases.DeletePartialMatch(prometheus.Labels{"pool": pool})
@@ -94,5 +95,5 @@ func (a *Agent) WarmTaken(pool string, got bool) {
 	a.warmTaken.WithLabelValues(pool, result).Inc()
 }
 
-// WarmLost counts a Warm lease that is not ready any more, but for ADDs.
+// WarmLost counts a Warm lease that is no longer ready, other than taken by an ADD.
 func (a *Agent) WarmLost(pool, reason string) { a.warmLost.WithLabelValues(pool, reason).Inc() }

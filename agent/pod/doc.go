@@ -1,6 +1,8 @@
-// Package pod finds out what a pod's interface is: its MAC, its kind, and the
-// parent on the node that it hangs on, from which its segment follows.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pod reads the facts of a pod's interface: its MAC, its kind and its
+// parent on the node, which names its segment.
 //
-// It only looks. Everything goes through netlink sockets that were opened in
-// the namespace in question; no goroutine changes its own.
+// The package changes nothing. It uses netlink sockets that were opened in the
+// pod's namespace; no goroutine enters another namespace.
 package pod

@@ -1,20 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import "errors"
 
 var (
-	// ErrNoNetNS says that there is nothing at the path of the namespace: the sandbox is gone.
+	// ErrNoNetNS: the path of the namespace does not exist, since the sandbox is gone.
 	ErrNoNetNS = errors.New("network namespace does not exist")
-	// ErrNotNetNS says that the path leads to something that is no network namespace.
+	// ErrNotNetNS: the path leads to something else.
 	ErrNotNetNS = errors.New("not a network namespace")
-	// ErrHostNetNS says that the path leads to the node's own namespace, where
-	// nothing may be guarded.
+	// ErrHostNetNS: the path leads to the node's own namespace, in which no interface
+	// may be guarded.
 	ErrHostNetNS = errors.New("the node's own network namespace")
-	// ErrNoInterface says that the namespace holds no interface of that name (yet, or any more).
+	// ErrNoInterface: the namespace has no interface of that name, not yet or no longer.
 	ErrNoInterface = errors.New("interface does not exist")
-	// ErrNoParent says that an interface of this kind hangs on no parent.
+	// ErrNoParent: an interface of this kind has no parent.
 	ErrNoParent = errors.New("interface has no parent")
-	// ErrForeignParent says that the parent is not in the node's namespace, so
-	// that no observer of the agent is on it.
+	// ErrForeignParent: the parent is not in the node's namespace, so the agent has
+	// no observer on it.
 	ErrForeignParent = errors.New("parent is not in the node's network namespace")
 )

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
@@ -15,25 +17,25 @@ import (
 // Kind is the kernel's name for a kind of link (IFLA_INFO_KIND).
 type Kind string
 
-// Kinds whose parent is found. The kernel has no name for a device of its own,
-// such as an SR-IOV VF.
+// Kinds of links that have a parent. The kernel has no name for the kind of a
+// physical device, such as an SR-IOV VF.
 const (
 	MACVLAN Kind = "macvlan"
 	MACVTAP Kind = "macvtap"
 	IPVLAN  Kind = "ipvlan"
 )
 
-// Interface is a pod's interface at the time of the look.
+// Interface is a pod's interface at one moment.
 type Interface struct {
 	Name string
 	// Index is the ifindex in the pod's namespace.
 	Index int
 	MAC   net.HardwareAddr
 	Kind  Kind
-	// Up is the administrative state (IFF_UP). It is false when the IPAM of the
-	// plugin that made the interface runs.
+	// Up is the administrative state (IFF_UP). It is false while the plugin that made
+	// the interface calls its IPAM plugin.
 	Up bool
-	// Parent is the link that the interface hangs on, in the node's namespace.
+	// Parent is the interface's parent in the node's namespace.
 	Parent Parent
 }
 
@@ -43,11 +45,11 @@ type Parent struct {
 	Name  string
 }
 
-// Finder looks at pods' interfaces from the node's network namespace. Safe for
+// Finder reads pods' interfaces from the node's network namespace. Safe for
 // concurrent use.
 type Finder struct {
 	host netns.NsHandle
-	// names is a socket of the node's namespace that takes ioctls.
+	// names is a socket of the node's namespace, for ioctls.
 	names *os.File
 }
 
@@ -64,13 +66,13 @@ func NewFinder() (*Finder, error) {
 	return &Finder{host, os.NewFile(uintptr(names), "names of the node's links")}, nil
 }
 
-// Close gives up what the Finder holds of the namespace.
+// Close closes the Finder's descriptors.
 func (f *Finder) Close() error { return errors.Join(f.names.Close(), f.host.Close()) }
 
-// Find looks at the interface called name in the namespace at path.
+// Find reads the interface called name in the namespace at path.
 //
-// The error wraps one of the package's errors where the reason is one of
-// theirs. With ErrNoParent and ErrForeignParent the rest of the Interface is valid.
+// The error wraps one of the package's errors if one applies. With ErrNoParent and
+// ErrForeignParent the rest of the Interface is valid.
 func (f *Finder) Find(path, name string) (Interface, error) {
 	i, err := f.find(path, name)
 	if err != nil {
@@ -93,8 +95,8 @@ func (f *Finder) find(path, name string) (Interface, error) {
 		return Interface{}, fmt.Errorf("open a netlink socket in it: %w", err)
 	}
 	defer links.Close()
-	// Before the link: the library leaves the acknowledgement of that question in
-	// the socket, which the next one would have to read.
+	// Ask for the ID before the link: the library leaves the acknowledgement of this
+	// request in the socket, and the next request of this kind would read it.
 	hostID, err := links.GetNetNsIdByFd(int(f.host))
 	if err != nil {
 		return Interface{}, fmt.Errorf("ask for the ID of the node's network namespace: %w", err)
@@ -118,7 +120,7 @@ func (f *Finder) find(path, name string) (Interface, error) {
 	return found, err
 }
 
-// open opens a namespace and makes sure that it is one, of the network.
+// open opens a namespace and checks that it is a network namespace.
 func open(path string) (netns.NsHandle, error) {
 	h, err := netns.GetFromPath(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,10 +136,9 @@ func open(path string) (netns.NsHandle, error) {
 	return h, nil
 }
 
-// parent resolves IFLA_LINK. The number alone does not tell in which namespace
-// it counts; IFLA_LINK_NETNSID does, as an ID that the pod's namespace has for
-// the other one, hostID for the node's. It is absent when both ends are in the
-// same namespace.
+// parent resolves IFLA_LINK, an index in the namespace that IFLA_LINK_NETNSID
+// names. That ID is valid in the pod's namespace, where hostID is the node's. It
+// is absent if both ends are in the same namespace.
 func (f *Finder) parent(link netlink.Link, hostID int) (Parent, error) {
 	attrs := link.Attrs()
 	if !hasParent(kind(link)) || attrs.ParentIndex == 0 {
@@ -156,8 +157,8 @@ func (f *Finder) parent(link netlink.Link, hostID int) (Parent, error) {
 	return Parent{Index: attrs.ParentIndex, Name: name}, nil
 }
 
-// name asks for the name alone (netdevice(7)): all that netlink tells of a link
-// takes several times as long.
+// name returns the name of a link (netdevice(7)). A netlink request, which returns
+// all attributes, takes several times as long.
 func (f *Finder) name(index int) (string, error) {
 	var request unix.Ifreq
 	request.SetUint32(uint32(index))
@@ -167,7 +168,8 @@ func (f *Finder) name(index int) (string, error) {
 	return request.Name(), nil
 }
 
-// kind is empty for devices that the kernel has no kind for; netlink calls them "device".
+// kind returns the kind of a link. It is empty for a physical device, which netlink
+// calls "device".
 func kind(link netlink.Link) Kind {
 	if link.Type() == "device" {
 		return ""

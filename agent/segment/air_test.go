@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -10,9 +12,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ethernet"
+	"github.com/mdlayher/ndp"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -68,8 +73,8 @@ func newAir(t *testing.T, c Config) (*air, *Segment) {
 	a := &air{t: t, kernel: newMemKernel(), born: time.Now(), carrier: true, keys: []claim.Key{testKey}}
 	c.Kernel, c.Log = a.kernel, testr.New(t)
 	set := New(c)
-	set.openWire = func(int) (wire, error) { return a, nil }
-	set.openPort = func(string, string) (port, error) { return &airPort{a}, nil }
+	set.openParent = func(int) (parentWire, error) { return a, nil }
+	set.openPort = func(string, string) (podPort, error) { return &airPort{a}, nil }
 	set.jitter = a.jitters
 	set.SetKeys(a.keys...)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -93,13 +98,13 @@ func newAir(t *testing.T, c Config) (*air, *Segment) {
 	return a, seg
 }
 
-func (a *air) link() (link, error) {
+func (a *air) Link() (wire.Link, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.gone {
-		return link{}, bpf.ErrNoDevice
+		return wire.Link{}, bpf.ErrNoDevice
 	}
-	return link{name: "eth0", mac: parentMAC, carrier: a.carrier}, nil
+	return wire.Link{Name: "eth0", MAC: parentMAC, Carrier: a.carrier}, nil
 }
 
 func (a *air) jitters() float64 {
@@ -123,15 +128,15 @@ func (a *air) setCarrier(on bool) {
 	a.carrier = on
 }
 
-func (a *air) carrierLosses() (uint32, error) {
+func (a *air) CarrierLosses() (uint32, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.losses, nil
 }
 
-func (a *air) close() error                 { return nil }
-func (a *air) sendProbe(frame []byte) error { return a.record(frame, true, false) }
-func (a *air) send(frame []byte) error      { return a.record(frame, false, false) }
+func (a *air) Close() error                 { return nil }
+func (a *air) SendProbe(frame []byte) error { return a.record(frame, true, false) }
+func (a *air) Send(frame []byte) error      { return a.record(frame, false, false) }
 
 func (a *air) record(frame []byte, marked, port bool) error {
 	s := sent{after: time.Since(a.born), dst: net.HardwareAddr(frame[:6]), marked: marked, port: port}
@@ -180,7 +185,7 @@ func isAnnouncement(s sent) bool { return s.port }
 // airPort is a pod's interface on the air.
 type airPort struct{ air *air }
 
-func (p *airPort) waitUp(ctx context.Context) error {
+func (p *airPort) WaitUp(ctx context.Context) error {
 	if p.air.portUp == nil {
 		return nil
 	}
@@ -192,10 +197,54 @@ func (p *airPort) waitUp(ctx context.Context) error {
 	}
 }
 
-func (p *airPort) send(frame []byte) error { return p.air.record(frame, false, true) }
-func (p *airPort) close() error            { return nil }
+func (p *airPort) Send(frame []byte) error { return p.air.record(frame, false, true) }
+func (p *airPort) Close() error            { return nil }
 
 func key(addr netip.Addr) bpf.Key { return bpf.Key{Segment: parent, Addr: addr} }
 
 // broadcast tells whether dst reaches more than one host.
 func broadcast(dst net.HardwareAddr) bool { return dst[0]&1 == 1 }
+
+// ipv6HeaderLen is the length of the header without extensions.
+const ipv6HeaderLen = 40
+
+// probedAddr returns the target if frame is an ARP probe or a neighbour solicitation from ::.
+func probedAddr(frame []byte) (netip.Addr, bool) {
+	var f ethernet.Frame
+	if f.UnmarshalBinary(frame) != nil {
+		return netip.Addr{}, false
+	}
+	switch f.EtherType {
+	case ethernet.EtherTypeARP:
+		var p arp.Packet
+		if p.UnmarshalBinary(f.Payload) != nil || !p.SenderIP.IsUnspecified() {
+			return netip.Addr{}, false
+		}
+		return p.TargetIP, true
+	case ethernet.EtherTypeIPv6:
+		m, err := ndp.ParseMessage(f.Payload[ipv6HeaderLen:])
+		ns, ok := m.(*ndp.NeighborSolicitation)
+		if err != nil || !ok {
+			return netip.Addr{}, false
+		}
+		return ns.TargetAddress, true
+	}
+	return netip.Addr{}, false
+}
+
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -6,26 +8,29 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// linkUpDeadline is how long an announcement waits for the pod's link: CNI
-// plugins bring it up after the address was given out, at the latest within an
-// ADD of 20 s.
+// linkUpDeadline is how long an announcement waits for the pod's link. CNI plugins set it up after
+// IPAM ADD has answered, and an ADD takes at most 20 s.
 const linkUpDeadline = 30 * time.Second
 
-// announceAt are the times of the announcements after the link is up. The
-// first two cross queues that still hold frames of a predecessor; the last
-// reaches neighbours behind ports that began to forward late.
+// errLinkDown ends the wait of an announcement for the pod's link.
+var errLinkDown = errors.New("link did not come up in time")
+
+// announceAt returns the times of the announcements after the link is up. The early ones correct
+// neighbours that got late frames of a predecessor from queues. The last one reaches neighbours
+// behind switch ports that begin to forward late.
 func announceAt() []time.Duration {
 	return []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second}
 }
 
-// Announce tells the segment of a new holder by gratuitous ARP (RFC 5227
-// section 2.3) or unsolicited neighbour advertisement (RFC 4861 section 7.2.6),
-// four times, from the holder's own interface, once its link is up. It returns
-// at once; what goes wrong later is logged. It stops when the address is fenced
-// or its slot is dead. Safe for concurrent use.
+// Announce announces a new holder to the segment by gratuitous ARP (RFC 5227 section 2.3) or
+// unsolicited neighbour advertisement (RFC 4861 section 7.2.6). It sends four times from the
+// holder's own interface, after the link is up, and stops when the address is fenced or its slot is
+// dead. It returns at once and logs later errors. In mode Off it does nothing. Safe for concurrent
+// use.
 func (s *Segment) Announce(a Announcement) {
 	if !speaks(a.Mode) {
 		return
@@ -44,7 +49,7 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 			err = fmt.Errorf("announce %s from %s: %w", a.Addr, a.Interface, err)
 		}
 	}()
-	frames, err := announceFrames(a.MAC, a.Addr)
+	frames, err := wire.AnnounceFrames(a.MAC, a.Addr)
 	if err != nil {
 		return err
 	}
@@ -52,10 +57,10 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, port.close()) }()
+	defer func() { err = errors.Join(err, port.Close()) }()
 	up, cancel := context.WithTimeoutCause(ctx, linkUpDeadline, errLinkDown)
 	defer cancel()
-	if err := port.waitUp(up); err != nil {
+	if err := port.WaitUp(up); err != nil {
 		return err
 	}
 	start := s.set.clock.Now()
@@ -67,7 +72,7 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 			return err
 		}
 		for _, f := range frames {
-			if err := port.send(f); err != nil {
+			if err := port.Send(f); err != nil {
 				return fmt.Errorf("send: %w", err)
 			}
 		}
@@ -75,19 +80,19 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 	return nil
 }
 
-// mustBeSilent tells whether the holder of key has lost its right to speak: the
-// address is fenced or the slot is dead. Slot 0 is not checked.
+// mustBeSilent reports whether the holder must no longer send from the address: the address is
+// fenced or the slot is dead. Slot 0 is not checked.
 func (s *Segments) mustBeSilent(key bpf.Key, slot uint32) (bool, error) {
 	fenced, err := s.kernel.Fenced(key)
 	if err != nil {
-		return false, fmt.Errorf("see whether %s is fenced: %w", key, err)
+		return false, fmt.Errorf("check whether %s is fenced: %w", key, err)
 	}
 	if fenced || slot == 0 {
 		return fenced, nil
 	}
 	dead, err := s.kernel.SlotDead(slot)
 	if err != nil {
-		return false, fmt.Errorf("see whether slot %d is dead: %w", slot, err)
+		return false, fmt.Errorf("check whether slot %d is dead: %w", slot, err)
 	}
 	return dead, nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -9,30 +11,30 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// answers decides which of the frames heard during a probe are a conflict. It
-// has no effects and no clock; all times are boot times.
+// answers decides which frames heard during a probe are a conflict. It has no effects and no clock.
+// All times are boot times.
 type answers struct {
 	ignore   []net.HardwareAddr
 	previous net.HardwareAddr // empty: not known
-	// start of the probe; older hits are history.
+	// start of the probe; older hits do not count.
 	start time.Duration
-	// settled is when the late frames of the previous holder are through.
+	// settled is the time after which no more late frames of the previous holder are expected.
 	settled time.Duration
-	// lastTwo is when the last but one round was sent; 0: not yet.
+	// lastTwo is the time at which the first of the last two rounds was sent; 0: not yet.
 	lastTwo time.Duration
-	// confirming is when the unicast probe to previous was sent; 0: not yet.
+	// confirming is the time at which the unicast probe to previous was sent; 0: not yet.
 	confirming time.Duration
-	// fenced: the previous holder is known to be fenced, its frames are late ones.
+	// fenced: the previous holder is known to be fenced, so its frames are late frames.
 	fenced bool
 
-	// suspect: the previous holder seems to answer in the last two rounds.
+	// suspect: the previous holder's MAC has answered in the last two rounds.
 	suspect bool
 
 	seen  map[hit]bool
 	asked map[macAddr]int
 }
 
-// hit is one frame by which somebody else spoke for the address, or asked for it.
+// hit is one frame by which a foreign MAC used or probed the address.
 type hit struct {
 	mac  macAddr
 	kind bpf.Kind
@@ -61,8 +63,8 @@ func newAnswers(p ProbeParams, start time.Duration) *answers {
 	}
 }
 
-// take notes a hit and tells whether it is a conflict. The same hit may come
-// twice, as event and as state.
+// take records a hit and reports whether it is a conflict. It counts a hit once, although the hit
+// may come both as an event and as state.
 func (a *answers) take(h hit) bool {
 	mac := h.mac.hardware()
 	if h.at < a.start || contains(a.ignore, mac) || a.seen[h] {
@@ -70,8 +72,8 @@ func (a *answers) take(h hit) bool {
 	}
 	a.seen[h] = true
 	if h.kind.Tentative() {
-		// Somebody else probes: a conflict too (RFC 5227 section 2.1.1, RFC 4862
-		// section 5.4.3), but switches that track devices probe, once.
+		// A foreign probe is a conflict too (RFC 5227 section 2.1.1, RFC 4862 section 5.4.3). The
+		// first probe does not count, because switches that track devices send one probe.
 		a.asked[h.mac]++
 		return a.asked[h.mac] >= 2
 	}
@@ -84,9 +86,9 @@ func (a *answers) take(h hit) bool {
 	return a.takePrevious(h.at)
 }
 
-// takePrevious weighs a frame of the previous holder's MAC: late before the
-// last two rounds, then perhaps a switch that answers in its place, and a
-// conflict once it answered the unicast probe.
+// takePrevious reports whether a frame of the previous holder's MAC is a conflict. Before the last
+// two rounds it is a late frame. In the last two rounds a switch may have answered for that MAC, so
+// it is only suspect. An answer to the unicast probe is a conflict.
 func (a *answers) takePrevious(at time.Duration) bool {
 	switch {
 	case a.fenced:
@@ -102,5 +104,5 @@ func contains(macs []net.HardwareAddr, mac net.HardwareAddr) bool {
 	return slices.ContainsFunc(macs, func(m net.HardwareAddr) bool { return bytes.Equal(m, mac) })
 }
 
-// sameMAC tells whether both are the same, known MAC.
+// sameMAC reports whether a and b are the same, non-empty MAC.
 func sameMAC(a, b net.HardwareAddr) bool { return len(a) > 0 && bytes.Equal(a, b) }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -13,25 +15,24 @@ import (
 )
 
 const (
-	// claimCount claims are sent, claimGap apart: one lost frame loses no fence.
+	// claimCount claims are sent, claimGap apart, so that one lost frame does not prevent a fence.
 	claimCount = 3
 	claimGap   = 5 * time.Millisecond
-	// counterClaimWait is how long another holder's kernel and agent have to
-	// answer a claim with a newer one before the address is announced (R10).
+	// counterClaimWait is how long a node with a newer token may take to answer the claim with its
+	// own, before this node announces the address (R10).
 	counterClaimWait = 20 * time.Millisecond
 )
 
 var (
-	// ErrNoKey is returned by claims while no claim key is set.
+	// ErrNoKey is returned by methods that claim while no claim key is set.
 	ErrNoKey = errors.New("no claim key is set")
-	// ErrFenced is returned when a newer claim has fenced an address held here.
+	// ErrFenced is returned if a newer claim has fenced an address held here.
 	ErrFenced = errors.New("a newer claim has fenced the address")
 )
 
-// Claim tells the segment three times that the address belongs to the token, by
-// broadcast and by unicast to the previous holder. The caller has installed its
-// own lease in the kernel and killed local slots before. In the modes Observe
-// and Off it does nothing. Safe for concurrent use.
+// Claim claims the address for the token three times, by broadcast and by unicast to the previous
+// holder. The caller must have installed its own lease in the kernel and killed the slots of
+// earlier local holders. In the modes Observe and Off it does nothing. Safe for concurrent use.
 func (s *Segment) Claim(ctx context.Context, c Claim) error {
 	if !claims(c.Mode) {
 		return nil
@@ -49,10 +50,9 @@ func (s *Segment) Claim(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// ClaimAndConfirm claims, leaves 20 ms for a newer claim to come back, and
-// returns an error that wraps ErrFenced if one did (R10). Only after nil may
-// the address be announced. The lease is installed in the kernel. In the modes
-// Observe and Off, in which nobody claims, it returns at once.
+// ClaimAndConfirm claims like Claim and waits 20 ms for a newer claim. Its error wraps ErrFenced if
+// a newer claim came (R10). The caller may announce the address only after nil. In the modes
+// Observe and Off it returns at once.
 func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	if !claims(c.Mode) {
 		return nil
@@ -65,7 +65,7 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	}
 	fenced, err := s.set.kernel.Fenced(s.key(c.Addr))
 	if err != nil {
-		return fmt.Errorf("see whether %s is fenced: %w", c.Addr, err)
+		return fmt.Errorf("check whether %s is fenced: %w", c.Addr, err)
 	}
 	if fenced {
 		return fmt.Errorf("claim %s on %s with token %d: %w", c.Addr, s.name, c.Token, ErrFenced)
@@ -73,8 +73,8 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// claimOnce sends one claim to all, and to one station by unicast if that is known,
-// under each key.
+// claimOnce sends one claim under each key by broadcast, and by unicast to station if that is not
+// empty.
 func (s *Segment) claimOnce(ctx context.Context, c Claim, station net.HardwareAddr) error {
 	err := s.sendClaim(ctx, c, station)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Segment) sendClaim(ctx context.Context, c Claim, station net.HardwareAd
 	if len(keys) == 0 {
 		return ErrNoKey
 	}
-	l, err := s.wire.link()
+	l, err := s.wire.Link()
 	if err != nil {
 		return err
 	}
@@ -99,11 +99,11 @@ func (s *Segment) sendClaim(ctx context.Context, c Claim, station net.HardwareAd
 	frame := claim.Frame{Flags: claim.Asks(c.PreviousMAC), Network: c.Network, Addr: c.Addr, Token: c.Token}
 	for _, key := range keys {
 		for _, dst := range to {
-			b, err := frame.Ethernet(dst, l.mac, key)
+			b, err := frame.Ethernet(dst, l.MAC, key)
 			if err != nil {
 				return err
 			}
-			if err := s.pacer.do(ctx, func() error { return s.wire.send(b) }); err != nil {
+			if err := s.pacer.do(ctx, func() error { return s.wire.Send(b) }); err != nil {
 				return fmt.Errorf("send to %s: %w", dst, err)
 			}
 			s.set.stats.claimsSent.Add(1)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package segment
@@ -15,6 +17,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/agent/wire"
 )
 
 // Figures: what a client sees of a zombie that announces itself every 100 ms,
@@ -80,8 +84,8 @@ func serve(t *testing.T, p *pod, name byte) {
 // announceEvery makes the pod's own process send gratuitous ARP.
 func (p *pod) announceEvery(t *testing.T, d time.Duration) (stop func()) {
 	t.Helper()
-	out := must(openPort(p.ns.Path(), "eth0"))(t)
-	frames := must(announceFrames(p.mac, p.addr))(t)
+	out := must(wire.OpenPort(p.ns.Path(), "eth0"))(t)
+	frames := must(wire.AnnounceFrames(p.mac, p.addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
 	run.Go(func() {
@@ -91,7 +95,7 @@ func (p *pod) announceEvery(t *testing.T, d time.Duration) (stop func()) {
 			<-tick.C
 			for _, f := range frames {
 				// A fenced pod's socket gets ENOBUFS.
-				if err := out.send(f); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				if err := out.Send(f); err != nil && !errors.Is(err, unix.ENOBUFS) {
 					t.Errorf("zombie announces: %v", err)
 				}
 			}
@@ -100,7 +104,7 @@ func (p *pod) announceEvery(t *testing.T, d time.Duration) (stop func()) {
 	return func() {
 		cancel()
 		run.Wait()
-		check(t, out.close())
+		check(t, out.Close())
 	}
 }
 

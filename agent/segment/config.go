@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -11,16 +13,16 @@ type Config struct {
 	// Clock of schedules and rate limits; nil means the real one.
 	Clock clock.Clock
 	Log   logr.Logger
-	// Holdings returns the addresses that pods of this node hold at present:
-	// their claims are repeated and defended. Nil means none. It is called about
-	// once a second and upon conflicts, concurrently.
+	// Holdings returns the addresses that pods of this node hold now. Segments repeats their claims
+	// and defends them. It calls Holdings about once a second and for each conflict, concurrently.
+	// Nil means no holdings.
 	Holdings func() []Holding
-	// OthersShare tells whether another node has the segment of a parent, so that
-	// there is somebody to be heard; it decides the deafness metric. Nil means yes.
+	// OthersShare reports whether another node shares the parent's segment and could be heard. The
+	// metric of deafness uses it. Nil means yes.
 	OthersShare func(parent int) bool
-	// OnFenced is told of each address held here that a newer claim fenced, and
-	// OnConflict of each second speaker, at most every 10 s per address. Both are
-	// called from the event loop and must not block. Nil means nobody cares.
+	// OnFenced is called for each address held here that a newer claim has fenced, OnConflict for
+	// each second speaker, at most every 10 s per address. The event loop calls both, so they must
+	// not block. Nil means no call.
 	OnFenced   func(Fence)
 	OnConflict func(Conflict)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -9,20 +11,19 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// defendInterval is the least time between two defences of an address, and
-// between two reports of its conflicts (RFC 5227 section 2.4, DEFEND_INTERVAL).
-// Unlike there, no repetition makes this node give up: of two claims the
-// greater token wins for good, and the kernel of the other obeys.
+// defendInterval is the least time between two defences of an address, and between two reports of
+// its conflicts (RFC 5227 section 2.4, DEFEND_INTERVAL). Unlike in RFC 5227, this node never gives
+// the address up after repeated conflicts: the greater token wins, and the kernel of the other node
+// fences its holder.
 const defendInterval = 10 * time.Second
 
-// meetConflict reports a second speaker for an address held here and answers
-// it, if the pool enforces, with the holder's own claim and an announcement: at
-// once the first time, then at most every defendInterval. The limit is asked
-// before anything else, so that a flood costs little.
+// meetConflict reports a second speaker for an address held here. If the pool enforces, it answers
+// with the holder's own claim and an announcement: at once the first time, then at most once per
+// defendInterval. It checks that limit first, so that a flood costs little.
 func (s *Segments) meetConflict(ev bpf.Event) {
 	now := s.clock.Now()
 	if ev.Kind.Tentative() || !s.conflicts.ready(ev.Key, now) {
-		return // who only asks does not speak, and the holder itself answers
+		return // a probe does not use the address, and the holder itself answers the probe
 	}
 	h, ok := s.holding(ev.Key)
 	if !ok || contains(h.Ignore, ev.MAC) {
@@ -30,11 +31,11 @@ func (s *Segments) meetConflict(ev bpf.Event) {
 	}
 	silent, err := s.mustBeSilent(ev.Key, h.Slot)
 	if err != nil {
-		s.log.Error(err, "conflict not judged", "address", h.Addr.String())
+		s.log.Error(err, "cannot judge a conflict", "address", h.Addr.String())
 		return
 	}
 	if silent {
-		return // the second speaker is the rightful one
+		return // the second speaker is the rightful holder
 	}
 	s.conflicts.note(ev.Key, now)
 	seg, open := s.Get(h.Parent)
@@ -45,9 +46,9 @@ func (s *Segments) meetConflict(ev bpf.Event) {
 	}
 }
 
-// defend claims once, to all and to the second speaker, and announces. A frame of
-// the speaker's own has the MAC that is to acknowledge; an older claim comes
-// from its parent, whose MAC no holder has, so whoever holds the address is asked.
+// defend claims once, by broadcast and by unicast to the second speaker, and announces. A frame of
+// the speaker itself has the holder's MAC, whose ack is asked for. An older claim comes from a
+// parent. The MAC of a parent is not the MAC of a holder, so every holder is asked.
 func (s *Segment) defend(ctx context.Context, h Holding, second bpf.Event) {
 	c := h.claim()
 	if second.Type != bpf.EventOldClaim {
@@ -62,7 +63,7 @@ func (s *Segment) defend(ctx context.Context, h Holding, second bpf.Event) {
 	}
 }
 
-// holding finds the holding of key.
+// holding returns the holding of key.
 func (s *Segments) holding(key bpf.Key) (Holding, bool) {
 	all := s.holdings()
 	i := slices.IndexFunc(all, func(h Holding) bool { return h.key() == key })

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package segment
@@ -38,7 +40,7 @@ func TestFiguresClaimToFence(t *testing.T) {
 				kernel = must(bpf.Open(bpf.Options{Dir: n2.pins}))(t)
 			}
 			stop := client.arpLoad(t, rig4)
-			clock := &sendClock{wire: n1.seg.wire, kernel: n1.kernel}
+			clock := &sendClock{parentWire: n1.seg.wire, kernel: n1.kernel}
 			n1.seg.wire = clock
 			sent := make([]time.Duration, rounds) // boot time
 			var last durations
@@ -84,14 +86,14 @@ func TestFiguresClaimToFence(t *testing.T) {
 
 // sendClock notes when the last frame was handed to the kernel.
 type sendClock struct {
-	wire
+	parentWire
 	kernel *bpf.Kernel
 	boot   time.Duration
 }
 
-func (c *sendClock) send(frame []byte) error {
+func (c *sendClock) Send(frame []byte) error {
 	c.boot = c.kernel.Now()
-	return c.wire.send(frame)
+	return c.parentWire.Send(frame)
 }
 
 // claiming matches claims with a token.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package segment
@@ -14,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -66,10 +69,10 @@ func family(addr netip.Addr) int {
 // announce makes a host speak for addr with its own MAC.
 func (h *host) announce(t *testing.T, addr netip.Addr) {
 	t.Helper()
-	p := must(openPort(h.ns.Path(), "p0"))(t)
-	defer func() { check(t, p.close()) }()
-	for _, f := range must(announceFrames(h.mac, addr))(t) {
-		check(t, p.send(f))
+	p := must(wire.OpenPort(h.ns.Path(), "p0"))(t)
+	defer func() { check(t, p.Close()) }()
+	for _, f := range must(wire.AnnounceFrames(h.mac, addr))(t) {
+		check(t, p.Send(f))
 	}
 }
 
@@ -87,8 +90,8 @@ func (h *host) neighbour(t *testing.T, addr netip.Addr) net.HardwareAddr {
 // arpLoad makes a host ask for addr about a thousand times a second.
 func (h *host) arpLoad(t *testing.T, addr netip.Addr) (stop func()) {
 	t.Helper()
-	p := must(openPort(h.ns.Path(), "p0"))(t)
-	question := must(probeFrame(h.mac, nil, addr))(t)
+	p := must(wire.OpenPort(h.ns.Path(), "p0"))(t)
+	question := must(wire.ProbeFrame(h.mac, nil, addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var load sync.WaitGroup
 	load.Go(func() {
@@ -96,7 +99,7 @@ func (h *host) arpLoad(t *testing.T, addr netip.Addr) (stop func()) {
 		defer tick.Stop()
 		for ctx.Err() == nil {
 			<-tick.C
-			if err := p.send(question); err != nil {
+			if err := p.Send(question); err != nil {
 				t.Errorf("ARP load: %v", err)
 				return
 			}
@@ -105,6 +108,6 @@ func (h *host) arpLoad(t *testing.T, addr netip.Addr) (stop func()) {
 	return func() {
 		cancel()
 		load.Wait()
-		check(t, p.close())
+		check(t, p.Close())
 	}
 }

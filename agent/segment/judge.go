@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -6,13 +8,13 @@ import (
 	"time"
 )
 
-// HearingWindow is how long a valid claim or ack of another node proves that
-// this parent hears others. Holders repeat their claims about once a minute
-// (R3), so that one lost frame does not make a parent deaf.
+// HearingWindow is how long a valid claim or ack of another node proves that this parent hears
+// other nodes. Holders repeat their claims about once a minute (R3), so that one lost frame does
+// not make a parent deaf.
 const HearingWindow = 2 * time.Minute
 
-// MinRounds is the least number of unanswered probe rounds that count as
-// silence (RFC 5227 section 1.1, PROBE_NUM).
+// MinRounds is the least number of unanswered probe rounds for a verdict Silent (RFC 5227 section
+// 1.1, PROBE_NUM).
 const MinRounds = 3
 
 // Verdict is the outcome of a verification.
@@ -21,60 +23,63 @@ type Verdict string
 const (
 	// Fenced: the previous holder's kernel drops every frame from the address. Safe.
 	Fenced Verdict = "Fenced"
-	// Silent: nobody speaks for the address, and somebody would have been heard. Safe.
+	// Silent: no host uses the address, and the node would have heard one. Safe.
 	Silent Verdict = "Silent"
-	// Answered: somebody speaks for the address: a conflict.
+	// Answered: another host uses the address: a conflict.
 	Answered Verdict = "Answered"
-	// Unknown: nothing was heard, and that proves nothing. Not safe.
+	// Unknown: the node heard nothing, which proves nothing. Not safe.
 	Unknown Verdict = "Unknown"
 )
 
-// Safe tells whether the address may be handed out (R1).
+// Safe reports whether the address may be handed out (R1).
 func (v Verdict) Safe() bool { return v == Fenced || v == Silent }
 
-// Evidence is all that a verification learnt; Judge makes a verdict of it.
+// Evidence is the result of a verification. Judge returns the verdict on it.
 type Evidence struct {
-	// SlotDead: the previous holder's slot on this very node is dead. The caller's knowledge.
+	// SlotDead: the previous holder's slot on this node is dead. The caller knows this.
 	SlotDead bool
-	// Asserted: the previous holder's end is asserted by Kubernetes: its node is gone or out of service. The caller's knowledge.
+	// Asserted: Kubernetes asserts the end of the previous holder: its Node object is gone or out
+	// of service. The caller knows this.
 	Asserted bool
-	// OthersShare: another node has this segment, so that there is somebody to be heard. The caller's knowledge.
+	// OthersShare: another node shares this segment and could be heard. The caller knows this.
 	OthersShare bool
-	// Guessed: no pool and no pod vouches for it that this parent carries the address. The caller's knowledge.
+	// Guessed: neither a pool nor a pod shows that this parent carries the address. The caller
+	// knows this.
 	Guessed bool
 
-	// HeldHere: an older lease of the address is still installed on this very
-	// node, so that an ack could be heard, and nobody who speaks for the address.
+	// HeldHere: an older lease of the address is still installed on this node. The kernel reports
+	// acks then, but no speaker.
 	HeldHere bool
 
 	// Carrier and Observed: the parent had carrier and the observer was attached, before and after.
 	Carrier, Observed bool
 	// Claimed: at least one claim left this node. False in mode Observe.
 	Claimed bool
-	// Acked: an authenticated ack for the claimed token or a newer one came, from the parent AckMAC.
+	// Acked: an authenticated ack for the claimed token or a newer one came from the parent AckMAC.
 	Acked  bool
 	AckMAC net.HardwareAddr
-	// Answer is the conflict that was heard, if any.
+	// Answer is the conflict, if there was one.
 	Answer Answer
 	// ByPrevious: the conflict's MAC is the previous holder's.
 	ByPrevious bool
 	// Unanswered is the number of whole probe rounds without an answer that counts.
 	Unanswered int
-	// Heard: a valid claim or ack of another node came in on this parent, HeardAgo before the end.
+	// Heard: a valid claim or ack of another node came in on this parent, HeardAgo before the end
+	// of the verification.
 	Heard    bool
 	HeardAgo time.Duration
 }
 
-// Judge decides, by the rules R1 and R2. The rows, in order:
+// Judge returns the verdict, by the rules R1 and R2. The first row that applies decides:
 //
 //	a stranger answered                       Answered, fenced or not: a fence silences its holder only
 //	acked, or the slot here is dead           Fenced; frames of the previous holder are late ones
 //	the previous holder answered              Answered: it is alive and unguarded, or did not hear the claim
-//	no carrier, or no observer                Unknown: nothing could be heard
-//	an older lease is installed here          Unknown: nobody else could be heard
-//	fewer than three unanswered rounds        Unknown: nobody listened for long enough
+//	no carrier, or no observer                Unknown: the node could hear nothing
+//	an older lease is installed here          Unknown: the kernel reports no speaker
+//	fewer than three unanswered rounds        Unknown: the node did not listen for long enough
 //	the previous holder's end is asserted     Silent
-//	no other node shares the segment          Silent: there is nobody to hear
+//	no other node shares the segment          Silent: there is no node to hear
 //	the parent was guessed                    Unknown: the previous holder may be on another segment
 //	another node was heard within 2 minutes   Silent
 //	otherwise                                 Unknown: a deaf listener (R2)
@@ -94,10 +99,10 @@ func Judge(e Evidence) Verdict {
 	return Unknown
 }
 
-// hearing tells whether the parent is known to hear other nodes.
+// hearing reports whether the parent is known to hear other nodes.
 func (e Evidence) hearing() bool { return e.Heard && e.HeardAgo <= HearingWindow }
 
-// String explains the verdict in one sentence for conditions and messages.
+// String returns one sentence that explains the verdict, for conditions and messages.
 func (e Evidence) String() string {
 	switch Judge(e) {
 	case Fenced:
@@ -117,17 +122,17 @@ func (e Evidence) String() string {
 	case !e.Carrier:
 		return "the parent has no carrier"
 	case e.HeldHere:
-		return "an earlier holder's lease is still installed on this node, so that nobody who answers is heard"
+		return "an earlier holder's lease is still installed on this node, so no answer could be heard"
 	case !e.Observed:
 		return "the observer is not attached to the parent"
 	case e.Unanswered < MinRounds:
 		return fmt.Sprintf("only %d of %d probe rounds were completed", e.Unanswered, MinRounds)
 	case e.Guessed:
-		return "nobody answered, but nothing says that this parent carries the pool: name it in the pool's spec.parents"
+		return "no host answered, but nothing shows that this parent carries the pool: name it in the pool's spec.parents"
 	case e.Heard:
-		return fmt.Sprintf("nobody answered, but no other node was heard on the parent for %s", e.HeardAgo.Round(time.Second))
+		return fmt.Sprintf("no host answered, but no other node was heard on the parent for %s", e.HeardAgo.Round(time.Second))
 	}
-	return "nobody answered, but no other node has ever been heard on the parent"
+	return "no host answered, but no other node has ever been heard on the parent"
 }
 
 func (e Evidence) whySilenceCounts() string {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -7,9 +9,8 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Kernel is what this package needs of the kernel programs and their maps.
-// *bpf.Kernel implements it. Its methods are called concurrently, ReadEvents
-// by one goroutine at a time.
+// Kernel is the access to the kernel programs and their maps: *bpf.Kernel, or one in memory in
+// tests. Its methods are called concurrently, ReadEvents by one goroutine at a time.
 type Kernel interface {
 	AttachObserver(parent int) error
 	ObserversAttached() (map[int]bool, error)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -56,7 +58,7 @@ func (k *memKernel) AttachObserver(parent int) error {
 	return nil
 }
 
-func (k *memKernel) DetachObserver(parent int) error {
+func (k *memKernel) detachObserver(parent int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.observers, parent)

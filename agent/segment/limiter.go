@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -7,8 +9,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// limiter lets a deed be done for an address at once the first time, and then
-// once per interval. Safe for concurrent use.
+// limiter limits an action for each address to once per interval. Safe for concurrent use.
 type limiter struct {
 	every time.Duration
 
@@ -21,7 +22,7 @@ func newLimiter(every time.Duration) *limiter {
 	return &limiter{every: every, last: make(map[bpf.Key]time.Time)}
 }
 
-// ready tells whether the deed may be done at now.
+// ready reports whether the action is allowed at now.
 func (l *limiter) ready(key bpf.Key, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -29,7 +30,7 @@ func (l *limiter) ready(key bpf.Key, now time.Time) bool {
 	return !ok || now.Sub(last) >= l.every
 }
 
-// note that the deed is done at now.
+// note records that the action is done at now.
 func (l *limiter) note(key bpf.Key, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,8 +38,8 @@ func (l *limiter) note(key bpf.Key, now time.Time) {
 	l.last[key] = now
 }
 
-// sweep forgets, once per interval, what no longer limits anything: the map
-// stays as small as the number of addresses met in two intervals.
+// sweep deletes expired entries once per interval. The map has no more entries than addresses noted
+// in two intervals.
 func (l *limiter) sweep(now time.Time) {
 	if now.Sub(l.swept) < l.every {
 		return

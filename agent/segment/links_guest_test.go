@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel && guest
 
 package segment
@@ -11,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -186,11 +189,11 @@ func TestAnIPVLANPodMayNotSpeakForItsSibling(t *testing.T) {
 	n.addIPVLANPod("pod", rig4, 100)
 	thief := n.addIPVLANPod("thief", netip.MustParseAddr("10.99.0.60"), 110)
 	seen := startCapture(t, r.network, n.port)
-	p := must(openPort(thief.ns.Path(), "eth0"))(t)
-	defer func() { check(t, p.close()) }()
-	for _, f := range must(announceFrames(n.mac, rig4))(t) {
+	p := must(wire.OpenPort(thief.ns.Path(), "eth0"))(t)
+	defer func() { check(t, p.Close()) }()
+	for _, f := range must(wire.AnnounceFrames(n.mac, rig4))(t) {
 		// Which is how a raw socket is told that its frame was dropped on the spot.
-		if err := p.send(f); !errors.Is(err, unix.ENOBUFS) {
+		if err := p.Send(f); !errors.Is(err, unix.ENOBUFS) {
 			t.Errorf("send for the sibling's address: got %v, want %v", err, unix.ENOBUFS)
 		}
 	}

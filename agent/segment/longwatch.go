@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -8,45 +10,45 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/bpf"
 )
 
 const (
-	// lookInterval is how often a LongWatch looks for what no event has told.
+	// lookInterval is how often a LongWatch reads the kernel's state, since events may be lost.
 	lookInterval = 5 * time.Second
-	// askingWindow is within which two probes of one host count as its wish to
-	// use the address. Devices that track hosts probe once in a longer time.
+	// askingWindow is the time within which two probes of one host count as a conflict. Devices
+	// that track hosts probe less often.
 	askingWindow = 10 * time.Second
 )
 
-// Doubt is why an address may not be taken for free any more, although nobody
-// holds it. It is a metric label.
+// Doubt is the reason for which an address without holder no longer counts as free. It is a metric
+// label.
 type Doubt string
 
 // The doubts.
 const (
-	// DoubtNone: it was proven, and nobody has spoken for it since.
+	// DoubtNone: it was proven free, and no host has used it since.
 	DoubtNone Doubt = ""
 	// DoubtUnproven: Prove has not succeeded since the last doubt.
 	DoubtUnproven Doubt = "Unproven"
-	// DoubtSpoken: somebody speaks for it.
+	// DoubtSpoken: another host uses it.
 	DoubtSpoken Doubt = "Conflict"
-	// DoubtCarrier: the parent has no carrier, or had none meanwhile.
+	// DoubtCarrier: the parent has no carrier, or lost it since the proof.
 	DoubtCarrier Doubt = "Carrier"
-	// DoubtObserver: the observer is not attached, or was not meanwhile.
+	// DoubtObserver: the observer is not attached, or was detached since the proof.
 	DoubtObserver Doubt = "Observer"
-	// DoubtHeld: a pod's interface of this node holds it, so that its own frames are not reported.
+	// DoubtHeld: a pod of this node holds it, and the kernel does not report that pod's frames.
 	DoubtHeld Doubt = "Held"
 )
 
-// LongWatch proves that nobody uses an address and watches it from then on, for
-// as long as nobody is given it. Safe for concurrent use, but for Prove and
-// Wait, of which one runs at a time.
+// LongWatch proves that no host uses an address and watches it until a pod gets it. Safe for
+// concurrent use, except that only one Prove or Wait may run at a time.
 type LongWatch struct {
 	seg    *Segment
 	addr   netip.Addr
 	params ProbeParams
-	watch  *watch // nil in mode Off, which listens to nobody
+	watch  *watch // nil in mode Off, which does not listen
 
 	mu      sync.Mutex
 	answers *answers
@@ -56,7 +58,7 @@ type LongWatch struct {
 	since   continuity
 }
 
-// WatchLong begins to watch an address. The caller ends the watch.
+// WatchLong starts to watch an address. The caller must call End.
 func (s *Segment) WatchLong(addr netip.Addr, params ProbeParams) (*LongWatch, error) {
 	w := &LongWatch{seg: s, addr: addr, params: params}
 	if !speaks(params.Mode) {
@@ -70,7 +72,7 @@ func (s *Segment) WatchLong(addr netip.Addr, params ProbeParams) (*LongWatch, er
 	return w, nil
 }
 
-// End stops watching. An address that was given to a pod meanwhile is the pod's.
+// End stops the watch. It leaves the lease of a pod that has got the address meanwhile.
 func (w *LongWatch) End() error {
 	if w.watch == nil {
 		return nil
@@ -78,9 +80,9 @@ func (w *LongWatch) End() error {
 	return w.watch.end()
 }
 
-// Prove probes the address at leisure, as RFC 5227 section 2.1.1 and RFC 4862
-// section 5.4 do, and returns the doubt that is left. It forgets what was heard
-// before.
+// Prove probes the address with the times of t and returns the doubt that is left, with the answer
+// for DoubtSpoken. It forgets earlier frames. TimingFor returns the times of RFC 5227 section 2.1.1
+// and RFC 4862 section 5.4.
 func (w *LongWatch) Prove(ctx context.Context, t Timing) (Doubt, Answer, error) {
 	if w.watch == nil {
 		w.mu.Lock()
@@ -109,11 +111,11 @@ func (w *LongWatch) Prove(ctx context.Context, t Timing) (Doubt, Answer, error) 
 	return doubt, answer, err
 }
 
-// errDoubtful ends a probing that has become pointless.
+// errDoubtful ends probing early.
 var errDoubtful = errors.New("the address is in doubt")
 
-// begin notes what the proof will stand on. Probes into a link without carrier,
-// or that nobody listens for, would prove nothing when it comes back.
+// begin records the continuity on which the proof relies. It returns a doubt if the link has no
+// carrier or no observer: probes would prove nothing.
 func (w *LongWatch) begin() (Doubt, error) {
 	since, err := w.seg.continuity()
 	switch {
@@ -153,21 +155,21 @@ func (w *LongWatch) probe(ctx context.Context, t Timing) error {
 }
 
 func (w *LongWatch) send(ctx context.Context) error {
-	l, err := w.seg.wire.link()
+	l, err := w.seg.wire.Link()
 	if err != nil {
 		return err
 	}
-	frame, err := probeFrame(l.mac, nil, w.addr)
+	frame, err := wire.ProbeFrame(l.MAC, nil, w.addr)
 	if err != nil {
 		return err
 	}
-	if err := w.seg.pacer.do(ctx, func() error { return w.seg.wire.sendProbe(frame) }); err != nil {
+	if err := w.seg.pacer.do(ctx, func() error { return w.seg.wire.SendProbe(frame) }); err != nil {
 		return fmt.Errorf("send probe: %w", err)
 	}
 	return nil
 }
 
-// listen takes what the kernel reports for d; errDoubtful ends it early.
+// listen handles the kernel's events for d. It returns errDoubtful at the first conflict.
 func (w *LongWatch) listen(ctx context.Context, d time.Duration) error {
 	t := w.seg.set.clock.NewTimer(d)
 	defer t.Stop()
@@ -185,7 +187,7 @@ func (w *LongWatch) listen(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// drain takes the events that wait; the state keeps only the last frame.
+// drain handles the pending events, since the state keeps only the last frame.
 func (w *LongWatch) drain() {
 	for {
 		select {
@@ -197,12 +199,12 @@ func (w *LongWatch) drain() {
 	}
 }
 
-// hear takes an event, and tells whether somebody speaks for the address.
+// hear handles an event and reports whether there is a conflict.
 func (w *LongWatch) hear(ev bpf.Event) bool {
 	return ev.Type == bpf.EventHit && w.take(newHit(ev.MAC, ev.Kind, ev.At))
 }
 
-// Wait returns the first doubt about an address that was proven.
+// Wait waits for the first doubt about a proven address and returns it.
 func (w *LongWatch) Wait(ctx context.Context) (Doubt, Answer, error) {
 	for {
 		doubt, answer, err := w.Doubt()
@@ -219,7 +221,9 @@ func (w *LongWatch) Wait(ctx context.Context) (Doubt, Answer, error) {
 	}
 }
 
-// Doubt reads from the kernel whether the address is as proven as it was.
+// Doubt reads from the kernel whether the proof still holds, and returns the doubt if it does not.
+// A doubt voids the proof: Prove must run again.
+
 func (w *LongWatch) Doubt() (Doubt, Answer, error) {
 	if w.watch == nil {
 		w.mu.Lock()
@@ -266,12 +270,12 @@ func (w *LongWatch) Doubt() (Doubt, Answer, error) {
 	return DoubtNone, Answer{}, nil
 }
 
-// take notes who speaks, and tells whether somebody does.
+// take records a hit and reports whether there is a conflict.
 func (w *LongWatch) take(h hit) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if h.kind.Tentative() && h.at > w.answers.start+askingWindow {
-		// What was asked long ago is forgotten, so that the watch does not grow.
+		// Forget old probes, so that the watch does not grow.
 		w.answers = newAnswers(w.params, h.at)
 	}
 	if w.answers.take(h) && !w.answer.Conflict {

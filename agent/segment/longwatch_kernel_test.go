@@ -1,12 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package segment
 
 import (
+	"errors"
 	"net/netip"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 )
 
 // quick are times that a test can wait for.
@@ -126,10 +134,21 @@ func TestALostCarrierVoidsTheProofHoweverShort(t *testing.T) {
 	n.proveAgain(w, DoubtCarrier)
 }
 
-// detachObserver is called on the node, as its filters are where tcx is missing.
+// detachObserver takes the observer off the parent, as a stranger would: its pinned links, or, where tcx is missing, the
+// qdisc with its filters.
 func (n *node) detachObserver() {
-	n.rig.t.Helper()
-	check(n.rig.t, n.ns.Do(func() error { return n.kernel.DetachObserver(n.parent) }))
+	t := n.rig.t
+	t.Helper()
+	pins := must(filepath.Glob(filepath.Join(n.pins, "observers", strconv.Itoa(n.parent), "*")))(t)
+	for _, pin := range pins {
+		l := must(link.LoadPinnedLink(pin, nil))(t)
+		check(t, errors.Join(l.Detach(), l.Unpin(), l.Close()))
+	}
+	if len(pins) == 0 {
+		check(t, n.ns.Links().QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: n.parent, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+		}}))
+	}
 }
 
 func TestAnObserverThatWasAwayVoidsTheProof(t *testing.T) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -100,7 +102,7 @@ func TestNothingIsProvenWithoutCarrierOrObserver(t *testing.T) {
 		"the carrier comes back while it is proven": {
 			func(a *air) { a.setCarrier(false) }, func(a *air) { a.setCarrier(true) }, DoubtCarrier},
 		"there is no observer": {
-			func(a *air) { _ = a.kernel.DetachObserver(parent) }, func(*air) {}, DoubtObserver},
+			func(a *air) { _ = a.kernel.detachObserver(parent) }, func(*air) {}, DoubtObserver},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -154,9 +156,9 @@ func TestWhatVoidsAProof(t *testing.T) {
 		"not a proxy that the pool ignores":                      {func(a *air, _ *Segment) { a.kernel.speak(key(addr4), holderMAC, bpf.KindARP) }, DoubtNone},
 		"a parent without carrier":                               {func(a *air, _ *Segment) { a.setCarrier(false) }, DoubtCarrier},
 		"a carrier that was lost and came back, however quickly": {func(a *air, _ *Segment) { a.setCarrier(false); a.setCarrier(true) }, DoubtCarrier},
-		"an observer that was taken off":                         {func(a *air, _ *Segment) { _ = a.kernel.DetachObserver(parent) }, DoubtObserver},
+		"an observer that was taken off":                         {func(a *air, _ *Segment) { _ = a.kernel.detachObserver(parent) }, DoubtObserver},
 		"an observer that was put back by the next ADD": {func(a *air, s *Segment) {
-			_ = a.kernel.DetachObserver(parent)
+			_ = a.kernel.detachObserver(parent)
 			_, _ = s.set.Open(parent)
 		}, DoubtObserver},
 		"a watch that is gone from the kernel": {func(a *air, _ *Segment) { _ = a.kernel.RemoveWatch(key(addr4)) }, DoubtObserver},
@@ -191,7 +193,7 @@ func TestWhatVoidsAProof(t *testing.T) {
 func TestAProofWithoutCarrierOrObserverIsNone(t *testing.T) {
 	for want, lose := range map[Doubt]func(*air){
 		DoubtCarrier:  func(a *air) { a.setCarrier(false) },
-		DoubtObserver: func(a *air) { _ = a.kernel.DetachObserver(parent) },
+		DoubtObserver: func(a *air) { _ = a.kernel.detachObserver(parent) },
 	} {
 		t.Run(string(want), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -9,20 +11,20 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// stats are counted by all segments together. Safe for concurrent use.
+// stats are the counts of all segments together. Safe for concurrent use.
 type stats struct {
 	claimsSent atomic.Uint64
 }
 
-// claimResults are the results that a received claim can have; the label
-// result of fenceline_claims_received_total has no other values (R13).
+// claimResults are the results of a received claim. The label result of
+// fenceline_claims_received_total has no other values (R13).
 var claimResults = []bpf.Result{
 	bpf.ResultShort, bpf.ResultMagic, bpf.ResultForeign, bpf.ResultNotHeld, bpf.ResultForged,
 	bpf.ResultOld, bpf.ResultEqual, bpf.ResultFenced, bpf.ResultAgain, bpf.ResultFromPod,
 }
 
-// Collector exports what this node did and heard on the wire. It reads the
-// kernel's counters when scraped, which survive a restart of the agent.
+// Collector exports the metrics of all segments. At each scrape it reads the kernel's counters,
+// which survive a restart of the agent.
 type Collector struct {
 	set *Segments
 
@@ -31,7 +33,7 @@ type Collector struct {
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// Collector returns the collector of all segments; register it once.
+// Collector returns the collector of all segments. Register it once.
 func (s *Segments) Collector() *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("fenceline_"+name, help, labels, nil)
@@ -39,9 +41,9 @@ func (s *Segments) Collector() *Collector {
 	return &Collector{
 		set:            s,
 		claimsSent:     desc("claims_sent_total", "Claim frames sent by this node's agent."),
-		claimsReceived: desc("claims_received_total", "Claim frames of other nodes by what became of them.", "result"),
-		acksSent:       desc("acks_sent_total", "Claims that this node's kernel obeyed and acknowledged."),
-		acksReceived:   desc("acks_received_total", "Authenticated acks for claims of this node."),
+		claimsReceived: desc("claims_received_total", "Claim frames received from other nodes, by result.", "result"),
+		acksSent:       desc("acks_sent_total", "Claims for which this node's kernel fenced the address and sent an ack."),
+		acksReceived:   desc("acks_received_total", "Authentic acks for claims of this node."),
 		dropped:        desc("fence_dropped_frames_total", "Frames dropped because their address is fenced."),
 		deaf:           desc("segment_deaf", "1 if silence on this parent proves nothing: no carrier, no observer, or no other node heard for two minutes.", "parent"),
 		attached:       desc("programs_attached", "1 if the observer is attached to this parent.", "parent"),
@@ -55,8 +57,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. A value that cannot be read makes
-// the scrape report the error.
+// Collect implements prometheus.Collector. If a value cannot be read, the scrape reports the error.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.claimsSent, prometheus.CounterValue, float64(c.set.stats.claimsSent.Load()))
 	c.collectKernel(ch)
@@ -86,7 +87,7 @@ func (c *Collector) collectKernel(ch chan<- prometheus.Metric) {
 func (c *Collector) collectSegment(ch chan<- prometheus.Metric, seg *Segment) {
 	h, err := seg.Hearing()
 	if errors.Is(err, bpf.ErrNoDevice) {
-		return // it went with its pods' interfaces, and is forgotten soon
+		return // the parent was deleted; the agent forgets the segment soon
 	}
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(c.deaf, err)

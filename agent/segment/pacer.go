@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -7,19 +9,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// framesPerMillisecond is the most that all probes and claims of a segment send
-// together. Faster bursts overflow the broadcast queues of macvlan, and a lost
-// probe reads as a free address.
+// framesPerMillisecond is the limit for all probes and claims of a segment together. Faster bursts
+// overflow the broadcast queues of macvlan, and after a lost probe an address looks free.
 const framesPerMillisecond = 256
 
-// pacer sends one frame at a time, and never more than framesPerMillisecond
-// in any span of one millisecond. Safe for concurrent use; those who wait are
-// served in no particular order.
+// pacer sends one frame at a time, and never more than framesPerMillisecond within one millisecond.
+// Safe for concurrent use. It serves waiting callers in no particular order.
 type pacer struct {
 	clock clock.Clock
-	// turn holds the one token that allows to send.
+	// turn holds one token. The goroutine that takes it may send.
 	turn chan struct{}
-	// sent are the times of the last frames, oldest at next. Guarded by turn.
+	// sent are the times of the last frames, with the oldest at next. Guarded by turn.
 	sent [framesPerMillisecond]time.Time
 	next int
 }

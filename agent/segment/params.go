@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -9,31 +11,30 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// SettleAfterClaim is how long frames that a holder queued before its fence may
-// still arrive (macvlan broadcast queues, switches): such frames are no conflict.
+// SettleAfterClaim is how long late frames may arrive that a holder queued before its fence
+// (macvlan broadcast queues, switches). Such frames are no conflict.
 const SettleAfterClaim = 100 * time.Millisecond
 
-// DefaultInterval separates probe rounds where the pool does not say.
+// DefaultInterval is the time between probe rounds if the pool does not set one.
 const DefaultInterval = 50 * time.Millisecond
 
-// ProbeParams say how to probe and whose answers do not count.
+// ProbeParams are the parameters of a probe.
 type ProbeParams struct {
-	// Mode of the pool; Off probes nothing. Empty means Enforce.
+	// Mode of the pool. Off does not probe, empty means Enforce.
 	Mode v1alpha1.ConflictMode
-	// Rounds to send; less than MinRounds means MinRounds.
+	// Rounds to send, at least MinRounds.
 	Rounds int
-	// Interval from one round to the next, and from the last one to the end; 0 means DefaultInterval.
+	// Interval after each round. 0 means DefaultInterval.
 	Interval time.Duration
 	// Ignore lists proxies: MACs whose answers are no conflict.
 	Ignore []net.HardwareAddr
-	// PreviousMAC is the MAC of the address's ended holder, if it is known. ARP
-	// suppression in switches goes on answering for it, so its answer counts
-	// only in the last two rounds and if it answers a unicast probe as well.
+	// PreviousMAC is the MAC of the previous holder, if it is known. ARP suppression in switches
+	// may still answer for it. Its answer counts only in the last two rounds, and only if it also
+	// answers a unicast probe.
 	PreviousMAC net.HardwareAddr
-	// Settle is how long after the start the previous holder's frames may still
-	// arrive late: SettleAfterClaim right after a claim, otherwise 0. The last
-	// two rounds are sent after it. If PreviousMAC is not known, nobody's
-	// answer counts before.
+	// Settle is how long after the start late frames of the previous holder may arrive:
+	// SettleAfterClaim right after a claim, otherwise 0. The last two rounds come after it. If
+	// PreviousMAC is not known, no earlier answer counts.
 	Settle time.Duration
 }
 
@@ -45,7 +46,7 @@ func (p ProbeParams) withDefaults() ProbeParams {
 	return p
 }
 
-// Source says which part of Fenceline met a conflict; it is a metric label.
+// Source is the part of Fenceline that found a conflict. It is a metric label.
 type Source string
 
 // The sources of conflicts.
@@ -55,7 +56,7 @@ const (
 	SourceGuard    Source = "guard"
 )
 
-// Answer is what a probe heard. Conflict false: nobody spoke for the address.
+// Answer is the result of a probe. If Conflict is false, no host used the address.
 type Answer struct {
 	Conflict bool
 	MAC      net.HardwareAddr
@@ -64,38 +65,38 @@ type Answer struct {
 	Source   Source
 }
 
-// Claim says that an address belongs to the holder of a token.
+// Claim states that an address belongs to the holder of a token.
 type Claim struct {
 	Addr    netip.Addr
 	Network uint64
 	Token   uint64
-	// PreviousMAC, if known, gets each claim by unicast too, past storm control
-	// and ARP suppression, and its holder alone acknowledges.
+	// PreviousMAC is the previous holder's, if it is known. It gets each claim by unicast too,
+	// which passes storm control and ARP suppression, and only that holder acknowledges.
 	PreviousMAC net.HardwareAddr
-	// Mode of the pool; only Enforce (or empty) claims.
+	// Mode of the pool. Only Enforce, or empty, claims.
 	Mode v1alpha1.ConflictMode
 }
 
-// Verification asks for a verdict on an address that was taken from a holder.
+// Verification has the parameters of Verify.
 type Verification struct {
-	// Claim to make; its token is newer than the previous holder's.
+	// Claim to send. Its token is newer than the previous holder's.
 	Claim Claim
-	// Probe parameters; Mode, PreviousMAC and Settle are taken from the claim.
+	// Probe parameters. Verify sets Mode, PreviousMAC and Settle from the claim.
 	Probe ProbeParams
 	// SlotDead, Asserted, OthersShare and Guessed are the caller's evidence, see Evidence.
 	SlotDead, Asserted, OthersShare, Guessed bool
 }
 
-// Announcement tells a segment of a new holder, from the holder's own interface.
+// Announcement has the parameters of Announce.
 type Announcement struct {
-	// NetNS is the path of the network namespace of Interface; "" is the agent's own.
+	// NetNS is the path of Interface's network namespace; "" is the agent's own.
 	NetNS     string
 	Interface string
 	MAC       net.HardwareAddr
 	Addr      netip.Addr
-	// Slot of the interface's guard: a dead slot is not announced.
+	// Slot of the interface's guard. A dead slot is not announced; 0 is not checked.
 	Slot uint32
-	// Mode of the pool; Off announces nothing.
+	// Mode of the pool. Off announces nothing.
 	Mode v1alpha1.ConflictMode
 }
 
@@ -111,7 +112,7 @@ type Holding struct {
 	NetNS     string
 	Interface string
 	Mode      v1alpha1.ConflictMode
-	// Ignore lists proxies: MACs that may speak for the address without conflict.
+	// Ignore lists proxies: MACs that may use the address without conflict.
 	Ignore []net.HardwareAddr
 }
 
@@ -125,10 +126,10 @@ func (h Holding) announcement() Announcement {
 	return Announcement{NetNS: h.NetNS, Interface: h.Interface, MAC: h.MAC, Addr: h.Addr, Slot: h.Slot, Mode: h.Mode}
 }
 
-// Fence reports that a newer claim fenced an address held here.
+// Fence reports that a newer claim has fenced an address held here.
 type Fence struct {
 	Key bpf.Key
-	// Token of the claim and Mine, of the lease it beat.
+	// Token is the token of the claim, Mine the token of the fenced lease.
 	Token, Mine uint64
 	// MAC of the claim's sender.
 	MAC net.HardwareAddr
@@ -140,15 +141,15 @@ type Conflict struct {
 	Holding Holding
 	MAC     net.HardwareAddr
 	Source  Source
-	// Kind of the frame; 0 if the second speaker is another node's claim with an older token.
+	// Kind of the frame, 0 for an older claim of another node.
 	Kind bpf.Kind
 	At   time.Duration // boot time
 	// Defended: this node answers with its claim and an announcement.
 	Defended bool
 }
 
-// claims tells whether a pool of mode m sends claims and defends its holders.
+// claims reports whether a pool of mode m sends claims and defends its holders.
 func claims(m v1alpha1.ConflictMode) bool { return m == v1alpha1.ModeEnforce || m == "" }
 
-// speaks tells whether a pool of mode m sends frames at all.
+// speaks reports whether a pool of mode m sends any frames.
 func speaks(m v1alpha1.ConflictMode) bool { return m != v1alpha1.ModeOff }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package segment
@@ -39,7 +41,9 @@ func (n *node) addPod(name string, addr netip.Addr, token uint64) *pod {
 func (p *pod) start(token uint64) {
 	t := p.node.rig.t
 	t.Helper()
-	check(t, p.node.kernel.AttachGuard(bpf.Guard{Slot: p.slot, Segment: p.node.parent, NetNS: p.ns.Path(), Interface: "eth0"}))
+	guard := bpf.Guard{Slot: p.slot, Segment: p.node.parent, NetNS: p.ns.Path(), Interface: "eth0"}
+	check(t, p.node.kernel.StageGuard(guard))
+	check(t, p.node.kernel.PinGuard(guard))
 	p.lease(token)
 	check(t, p.ns.SetUp("eth0", true))
 	check(t, p.ns.AddAddr("eth0", prefix(p.addr)))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -8,16 +10,16 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Probe asks the segment whether anybody uses addr and returns at the first
-// conflict, or after all rounds. It hears through the observer: remote hosts
-// and local siblings alike. If the address's lease is not installed in the
-// kernel, it is watched while the probe lasts.
+// Probe probes addr and returns at the first conflict, or after all rounds. The observer reports
+// remote hosts and local siblings. If no lease of the address is installed in the kernel, Probe
+// watches the address meanwhile.
 //
-// Probe does not judge silence: on a deaf parent it hears nobody. Safe for
-// concurrent use; all probes of a segment share its pace.
+// Probe does not judge silence: on a deaf parent it hears no host. Safe for concurrent use. All
+// probes of a segment share one pacer.
 func (s *Segment) Probe(ctx context.Context, addr netip.Addr, params ProbeParams) (_ Answer, err error) {
 	if !speaks(params.Mode) {
 		return Answer{}, nil
@@ -33,8 +35,8 @@ func (s *Segment) Probe(ctx context.Context, addr netip.Addr, params ProbeParams
 	return p.answer, nil
 }
 
-// probing is one address being probed: it sends rounds and listens in between.
-// It belongs to one goroutine.
+// probing is the state of one probe, which sends rounds and listens after each. It belongs to one
+// goroutine.
 type probing struct {
 	seg     *Segment
 	addr    netip.Addr
@@ -43,23 +45,23 @@ type probing struct {
 	watch   *watch
 	answers *answers
 
-	// token of the claim whose ack is waited for; 0: none.
+	// token of the claim whose ack is expected; 0: none.
 	token uint64
 	acked bool
 	// ackedBefore is the token of the last ack before the probe.
 	ackedBefore uint64
 	// ackMAC is the parent from which the ack came.
 	ackMAC net.HardwareAddr
-	// passAck: an ack has been noted and does not end the listening any more.
+	// passAck: an ack does not end listening any more.
 	passAck bool
 
 	answer     Answer
 	unanswered int
 }
 
-// newProbing starts to watch addr. The caller ends the watch.
+// newProbing starts to watch addr. The caller must end the watch.
 func (s *Segment) newProbing(addr netip.Addr, params ProbeParams) (*probing, error) {
-	l, err := s.wire.link()
+	l, err := s.wire.Link()
 	if err != nil {
 		return nil, err
 	}
@@ -74,14 +76,14 @@ func (s *Segment) newProbing(addr netip.Addr, params ProbeParams) (*probing, err
 	}
 	params = params.withDefaults()
 	return &probing{
-		seg: s, addr: addr, src: l.mac, params: params,
+		seg: s, addr: addr, src: l.MAC, params: params,
 		watch: w, answers: newAnswers(params, start), ackedBefore: before.AckedToken,
 	}, nil
 }
 
-// rounds sends the rounds from number first on, and listens after each. The
-// last two are sent when the previous holder's late frames are through; if it
-// answers them, one unicast probe decides whether it does so itself.
+// rounds sends the rounds from number first on and listens after each. It sends the last two when
+// no more late frames of the previous holder are expected. If the holder's MAC answers those, a
+// unicast probe shows whether the holder itself answers.
 func (p *probing) rounds(ctx context.Context, first int) error {
 	for i := first; i < p.params.Rounds; i++ {
 		if i == p.params.Rounds-2 {
@@ -89,7 +91,7 @@ func (p *probing) rounds(ctx context.Context, first int) error {
 				return err
 			}
 			p.answers.lastTwo = p.now()
-			// Storm control and ARP suppression may keep broadcasts from the previous holder.
+			// Storm control and ARP suppression may withhold broadcasts from the previous holder.
 			if err := p.sendTo(ctx, p.params.PreviousMAC); err != nil {
 				return err
 			}
@@ -122,12 +124,12 @@ func (p *probing) round(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// gap is the interval with jitter, so that probes of several nodes do not fall into step.
+// gap returns the interval with jitter, so that several nodes do not probe at the same times.
 func (p *probing) gap() time.Duration {
 	return p.params.Interval + time.Duration(p.seg.set.jitter()*float64(p.params.Interval)/8)
 }
 
-// sendTo sends one probe to mac alone, if there is one.
+// sendTo sends one unicast probe to mac, unless that is empty.
 func (p *probing) sendTo(ctx context.Context, mac net.HardwareAddr) error {
 	if len(mac) == 0 {
 		return nil
@@ -136,19 +138,19 @@ func (p *probing) sendTo(ctx context.Context, mac net.HardwareAddr) error {
 }
 
 func (p *probing) send(ctx context.Context, dst net.HardwareAddr) error {
-	frame, err := probeFrame(p.src, dst, p.addr)
+	frame, err := wire.ProbeFrame(p.src, dst, p.addr)
 	if err != nil {
 		return err
 	}
-	err = p.seg.pacer.do(ctx, func() error { return p.seg.wire.sendProbe(frame) })
+	err = p.seg.pacer.do(ctx, func() error { return p.seg.wire.SendProbe(frame) })
 	if err != nil {
 		return fmt.Errorf("send probe: %w", err)
 	}
 	return nil
 }
 
-// listen takes what the kernel reports for d, or until over. At the end it
-// reads the kernel's state too, because events may be lost.
+// listen handles the kernel's events for d, or until over. At the end it also reads the kernel's
+// state, because events may be lost.
 func (p *probing) listen(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -168,7 +170,7 @@ func (p *probing) listen(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// over tells whether listening has become pointless.
+// over reports whether the result is known.
 func (p *probing) over() bool { return p.answer.Conflict || p.acked && !p.passAck }
 
 func (p *probing) take(ev bpf.Event) {
@@ -192,8 +194,8 @@ func (p *probing) readState() error {
 	}
 	p.hit(newHit(st.HitMAC, st.HitKind, st.LastHit))
 	p.hit(newHit(st.ProbeMAC, st.ProbeKind, st.LastProbe))
-	// After a restore the store gives tokens again that are smaller than one that
-	// was acknowledged: only an event tells of their acks.
+	// After a restore from a backup, a token may be less than a token that was acknowledged before
+	// the restore. The state does not show acks of such tokens, only events do.
 	if p.ackedBefore <= p.token {
 		p.ack(st.AckedToken, st.AckMAC)
 	}

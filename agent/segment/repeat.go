@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -8,14 +10,14 @@ import (
 )
 
 const (
-	// repeatInterval is the mean time between two claims of a holder (R3). With
-	// its jitter of a quarter, one claim in HearingWindow may be lost.
+	// repeatInterval is the mean time between two claims of a holder (R3). Even with the jitter of
+	// a quarter, one claim within HearingWindow may be lost.
 	repeatInterval = time.Minute
-	// repeatTick is how often the schedule is looked at.
+	// repeatTick is how often repeat checks the schedule.
 	repeatTick = time.Second
 )
 
-// repeat claims every address held here again, about once a minute, until ctx ends (R3).
+// repeat claims every address held here about once a minute, until ctx ends (R3).
 func (s *Segments) repeat(ctx context.Context) {
 	due := make(schedule)
 	for {
@@ -31,8 +33,8 @@ func (s *Segments) repeat(ctx context.Context) {
 	}
 }
 
-// repeatClaim sends one claim for a holding that may still speak: a fenced
-// holder's claim would only make the new holder defend itself.
+// repeatClaim sends one claim for a holding, unless it is fenced or its slot is dead: such a claim
+// would only make the new holder defend itself.
 func (s *Segments) repeatClaim(ctx context.Context, h Holding) {
 	seg, ok := s.Get(h.Parent)
 	if !ok {
@@ -43,18 +45,18 @@ func (s *Segments) repeatClaim(ctx context.Context, h Holding) {
 		err = seg.claimOnce(ctx, h.claim(), nil)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Info("claim not repeated", "address", h.Addr.String(), "parent", seg.name, "reason", err.Error())
+		s.log.Info("cannot repeat a claim", "address", h.Addr.String(), "parent", seg.name, "reason", err.Error())
 	}
 }
 
-// schedule holds when each holding is to be claimed again. It has no clock and
-// no effects, and belongs to one goroutine.
+// schedule holds the time of the next claim for each holding. It has no clock and no effects, and
+// belongs to one goroutine.
 type schedule map[bpf.Key]time.Time
 
-// next returns the holdings that are due and plans their next claim; jitter
-// returns 0 to 1. A new holding is due within one interval: its first claims
-// were sent when it was bound, or the agent has just started and others wait
-// for evidence. What is no longer held is forgotten.
+// next returns the holdings that are due and plans their next claim; jitter returns 0 to 1. A new
+// holding is due within one interval: either its first claims were sent when it was bound, or the
+// agent has just started, and other nodes need the evidence. next forgets addresses that are no
+// longer held.
 func (s schedule) next(now time.Time, held []Holding, jitter func() float64) []Holding {
 	var due []Holding
 	present := make(map[bpf.Key]bool, len(held))

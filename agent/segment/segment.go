@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -14,14 +16,14 @@ type Segment struct {
 	set    *Segments
 	parent int
 	name   string
-	wire   wire
+	wire   parentWire
 	pacer  *pacer
 }
 
-// Parent is the ifindex of the parent, and the segment number of kernel keys.
+// Parent returns the ifindex of the parent, which is the segment of kernel keys.
 func (s *Segment) Parent() int { return s.parent }
 
-// Name of the parent when the segment was opened.
+// Name returns the parent's name at the time of Open.
 func (s *Segment) Name() string { return s.name }
 
 func (s *Segment) key(addr netip.Addr) bpf.Key {
@@ -30,8 +32,8 @@ func (s *Segment) key(addr netip.Addr) bpf.Key {
 
 func (s *Segments) keys() []claim.Key { return *s.claimKeys.Load() }
 
-// Observe puts the observer back where it had gone, or where others had got
-// ahead of it. The parent is one of the calling thread's network namespace.
+// Observe attaches the observer again if it was removed or is no longer the first program. The
+// parent must be in the calling thread's network namespace.
 func (s *Segment) Observe() error {
 	if err := s.set.kernel.AttachObserver(s.parent); err != nil {
 		return fmt.Errorf("observe %s: %w", s.name, err)
@@ -39,7 +41,7 @@ func (s *Segment) Observe() error {
 	return nil
 }
 
-// Hearing is what a segment can be trusted to hear, for metrics.
+// Hearing is the evidence that a segment hears other nodes, for metrics.
 type Hearing struct {
 	// Carrier and Observed: the parent has carrier, and the observer is attached.
 	Carrier, Observed bool
@@ -47,7 +49,7 @@ type Hearing struct {
 	Others bool
 }
 
-// Hearing reads the present state from the kernel.
+// Hearing reads the current state from the kernel.
 func (s *Segment) Hearing() (Hearing, error) {
 	carrier, observed, err := s.hears()
 	if err != nil {
@@ -60,8 +62,8 @@ func (s *Segment) Hearing() (Hearing, error) {
 	return Hearing{Carrier: carrier, Observed: observed, Others: heard && ago <= HearingWindow}, nil
 }
 
-// Deaf tells whether silence on the segment proves nothing, given that another
-// node shares it or not.
+// Deaf reports whether silence on the segment proves nothing. othersShare: another node shares the
+// segment.
 func (h Hearing) Deaf(othersShare bool) bool {
 	return !h.Carrier || !h.Observed || othersShare && !h.Others
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -12,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -30,54 +33,53 @@ type Segments struct {
 	claimKeys atomic.Pointer[[]claim.Key]
 	stats     stats
 
-	// openWire, openPort and jitter (0 to 1) are seams for tests without a network.
-	openWire func(parent int) (wire, error)
-	openPort func(netNS, iface string) (port, error)
-	jitter   func() float64
+	// openParent, openPort and jitter (0 to 1) are replaced by tests without a network.
+	openParent func(parent int) (parentWire, error)
+	openPort   func(netNS, iface string) (podPort, error)
+	jitter     func() float64
 
-	// life ends with Close; tasks are what runs off its callers' paths.
+	// life ends with Close. tasks are the background goroutines.
 	life  context.Context
 	end   context.CancelCauseFunc
 	tasks sync.WaitGroup
 
-	// opening serialises Open, which may take the kernel a while; mu guards open.
+	// opening serialises Open, in which the kernel may take long. mu guards open.
 	opening sync.Mutex
 	mu      sync.Mutex
 	open    map[int]*Segment
 }
 
-// errClosed ends everything that still runs when Segments is closed.
+// errClosed is the cause that ends background goroutines at Close.
 var errClosed = errors.New("segments are closed")
 
-// New returns an empty set. Claims fail with ErrNoKey until SetKeys, and events
-// are handled while Run runs.
+// New returns an empty set. Claims fail with ErrNoKey until SetKeys. Events are handled while Run
+// runs.
 func New(c Config) *Segments {
 	c = c.withDefaults()
 	s := &Segments{
 		kernel: c.Kernel, clock: c.Clock, log: c.Log,
 		holdings: c.Holdings, othersShare: c.OthersShare, onFenced: c.OnFenced, onConflict: c.OnConflict,
-		watches:   newWatches(c.Kernel),
-		conflicts: newLimiter(defendInterval),
-		openWire:  openWire,
-		openPort:  openPort,
-		jitter:    rand.Float64,
-		open:      make(map[int]*Segment),
+		watches:    newWatches(c.Kernel),
+		conflicts:  newLimiter(defendInterval),
+		openParent: func(parent int) (parentWire, error) { return wire.OpenParent(parent) },
+		openPort:   func(netNS, iface string) (podPort, error) { return wire.OpenPort(netNS, iface) },
+		jitter:     rand.Float64,
+		open:       make(map[int]*Segment),
 	}
 	s.SetKeys()
 	s.life, s.end = context.WithCancelCause(context.Background())
 	return s
 }
 
-// SetKeys replaces the claim keys. While two exist (rotation), each claim goes
-// out under both.
+// SetKeys replaces the claim keys. With two keys, during a rotation, each claim is sent under both.
 func (s *Segments) SetKeys(keys ...claim.Key) { s.claimKeys.Store(&keys) }
 
-// HasKey tells whether claims can be signed.
+// HasKey reports whether claims can be signed.
 func (s *Segments) HasKey() bool { return len(s.keys()) > 0 }
 
-// Open attaches the observer to a parent and opens its sockets, in the calling
-// thread's network namespace. A segment that is open already is returned as it
-// is, with the observer re-attached if it had gone.
+// Open attaches the observer to a parent and opens its sockets, in the calling thread's network
+// namespace. If the segment is open already, Open returns it and attaches the observer again if
+// that is missing.
 func (s *Segments) Open(parent int) (*Segment, error) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -90,15 +92,15 @@ func (s *Segments) Open(parent int) (*Segment, error) {
 	if seg, ok := s.Get(parent); ok {
 		return seg, nil
 	}
-	w, err := s.openWire(parent)
+	w, err := s.openParent(parent)
 	if err != nil {
 		return nil, fmt.Errorf("open segment of parent %d: %w", parent, err)
 	}
-	l, err := w.link()
+	l, err := w.Link()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open segment of parent %d: %w", parent, err), w.close())
+		return nil, errors.Join(fmt.Errorf("open segment of parent %d: %w", parent, err), w.Close())
 	}
-	seg := &Segment{set: s, parent: parent, name: l.name, wire: w, pacer: newPacer(s.clock)}
+	seg := &Segment{set: s, parent: parent, name: l.Name, wire: w, pacer: newPacer(s.clock)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[parent] = seg
@@ -124,8 +126,8 @@ func (s *Segments) All() []*Segment {
 	return all
 }
 
-// Forget closes the sockets of a parent, for instance because its device is
-// gone. The observer stays attached. Forgetting an unknown parent is no error.
+// Forget closes the sockets of a parent, for instance because its device was deleted. The observer
+// stays attached. An unknown parent is no error.
 func (s *Segments) Forget(parent int) error {
 	s.mu.Lock()
 	seg, ok := s.open[parent]
@@ -134,14 +136,14 @@ func (s *Segments) Forget(parent int) error {
 	if !ok {
 		return nil
 	}
-	if err := seg.wire.close(); err != nil {
+	if err := seg.wire.Close(); err != nil {
 		return fmt.Errorf("close segment of %s: %w", seg.name, err)
 	}
 	return nil
 }
 
-// Close ends announcements and defences that are under way and closes all
-// sockets. Observers stay attached and go on enforcing.
+// Close ends running announcements and defences and closes all sockets. Observers stay attached and
+// go on enforcing.
 func (s *Segments) Close() error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -156,8 +158,8 @@ func (s *Segments) Close() error {
 	return errors.Join(errs...)
 }
 
-// background runs fn off its caller's path, unless the set is closed. fn ends
-// with its context.
+// background runs fn in a goroutine, unless the set is closed. fn must return when its context
+// ends.
 func (s *Segments) background(fn func(context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,8 +168,8 @@ func (s *Segments) background(fn func(context.Context)) {
 	}
 }
 
-// Run handles kernel events and repeats claims until ctx ends or events can no
-// longer be read. Call it once.
+// Run handles kernel events and repeats claims until ctx ends or events cannot be read any more.
+// Call it once.
 func (s *Segments) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel && !guest
 
 package segment
@@ -26,7 +28,7 @@ func TestALinkThatTakesNoFramesKeepsNobodyWaiting(t *testing.T) {
 	frame := must(claim.Frame{Network: rigNetwork, Addr: netip.MustParseAddr("10.99.0.51")}.Ethernet(ethernet.Broadcast, n.mac, testKey))(t)
 	for range 2000 {
 		sent := make(chan error, 1)
-		go func() { sent <- n.seg.wire.send(frame) }()
+		go func() { sent <- n.seg.wire.Send(frame) }()
 		select {
 		case err := <-sent:
 			if err == nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -5,7 +7,7 @@ import (
 	"time"
 )
 
-// Timing is when the probes of an address are sent that nobody waits for.
+// Timing is the schedule of the probes in Prove, off the path of an ADD.
 type Timing struct {
 	// Wait bounds the random time before the first probe.
 	Wait time.Duration
@@ -13,7 +15,7 @@ type Timing struct {
 	Num int
 	// Min and Max bound the random time between two probes.
 	Min, Max time.Duration
-	// Listen is how long answers to the last probe are waited for.
+	// Listen is the time for answers after the last probe.
 	Listen time.Duration
 }
 
@@ -29,13 +31,13 @@ const (
 // The times of RFC 4862, section 5.4, and RFC 4861, section 10.
 const (
 	maxRtrSolicitationDelay = time.Second // MAX_RTR_SOLICITATION_DELAY
-	// dupAddrDetectTransmits is 1 by default. One lost frame must not make an
-	// address free.
+	// dupAddrDetectTransmits is 1 by default. It is 3 here, so that an address does not look free
+	// after one lost frame.
 	dupAddrDetectTransmits = 3
 	retransTimer           = time.Second // RETRANS_TIMER
 )
 
-// TimingFor returns the times that the standards give to the address's family.
+// TimingFor returns the times of RFC 5227 for IPv4, of RFC 4862 for IPv6.
 func TimingFor(addr netip.Addr) Timing {
 	if addr.Is4() {
 		return Timing{Wait: probeWait, Num: probeNum, Min: probeMin, Max: probeMax, Listen: announceWait}
@@ -46,7 +48,7 @@ func TimingFor(addr netip.Addr) Timing {
 	}
 }
 
-// between is a random time from least to most; jitter is 0 to 1.
+// between returns the time between least and most at jitter, which is 0 to 1.
 func between(least, most time.Duration, jitter float64) time.Duration {
 	return least + scale(most-least, jitter)
 }

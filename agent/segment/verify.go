@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -7,18 +9,15 @@ import (
 	"time"
 )
 
-// Verify finds out whether an address that was taken from a holder may be
-// handed out again. It claims the address, waits for an ack and probes, and
-// returns the verdict of Judge with the evidence.
+// Verify checks whether an address that was taken from a holder may be handed out again. It claims
+// the address, waits for an ack and probes, and returns the verdict of Judge with the evidence.
 //
-// An ack ends it early, but not at once: the ack proves that one holder is
-// fenced, and says nothing of a stranger who took the address meanwhile. So one
-// more probe round is sent after it. In that round the previous holder's MAC
-// counts as late frames only; if its MAC is not known, the round waits until
-// late frames are through.
+// After an ack it sends one more probe round and ends. The ack proves that one holder is fenced,
+// but a stranger may have taken the address meanwhile. In that round, frames of the previous
+// holder's MAC count as late frames. If that MAC is not known, the round waits until no more late
+// frames are expected.
 //
-// An error means that the attempt failed, not the address; the verdict is
-// Unknown then. Safe for concurrent use.
+// An error means that the attempt failed. The verdict is Unknown then. Safe for concurrent use.
 func (s *Segment) Verify(ctx context.Context, v Verification) (Verdict, Evidence, error) {
 	e, err := s.gather(ctx, v)
 	if err != nil {
@@ -53,7 +52,7 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	}
 	e.Answer = p.answer
 	e.ByPrevious = p.answer.Conflict && sameMAC(p.answer.MAC, v.Claim.PreviousMAC)
-	// Silence that began before the cable was pulled is none.
+	// If the carrier was lost meanwhile, silence proves nothing.
 	if e.Carrier, e.Observed, err = s.hears(); err != nil {
 		return e, err
 	}
@@ -61,7 +60,7 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	return e, err
 }
 
-// probeParams are the parameters of the probe that goes with the claim.
+// probeParams returns the parameters of the probe with the claim.
 func (v Verification) probeParams() ProbeParams {
 	p := v.Probe
 	p.Mode = v.Claim.Mode
@@ -72,9 +71,9 @@ func (v Verification) probeParams() ProbeParams {
 	return p
 }
 
-// heldHere tells whether an older lease of the address is installed on this
-// node: the previous holder's, or one that is not swept yet. Acks are heard
-// then, but the kernel reports nobody who speaks for an address that it fences.
+// heldHere reports whether an older lease of the address is installed on this node: the previous
+// holder's lease, or a lease that is not swept yet. The kernel reports acks then, but no speaker of
+// an address that it fences.
 func (p *probing) heldHere(c Claim) bool {
 	return p.watch.held.Slot != 0 && p.watch.held.Token < c.Token
 }
@@ -98,8 +97,8 @@ func (p *probing) verify(ctx context.Context, v Verification) error {
 	return p.strangerRound(ctx)
 }
 
-// claimRound sends the claims and the first probe round, claim first: a holder
-// that hears both is fenced before it can answer.
+// claimRound sends the claims and the first probe round. The claim comes first: a holder that hears
+// both is fenced before it can answer.
 func (p *probing) claimRound(ctx context.Context, c Claim) error {
 	end := p.now() + p.gap()
 	for i := range claimCount {
@@ -126,8 +125,8 @@ func (p *probing) claimRound(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// strangerRound probes once more after the previous holder was fenced, for
-// somebody else who speaks for the address.
+// strangerRound probes once more after the previous holder was fenced, to find another host that
+// uses the address.
 func (p *probing) strangerRound(ctx context.Context) error {
 	p.passAck = true
 	p.answers.fenced = true
@@ -139,9 +138,9 @@ func (p *probing) strangerRound(ctx context.Context) error {
 	return p.round(ctx, p.params.Interval)
 }
 
-// hears tells whether the parent has carrier and the observer is attached.
+// hears reports whether the parent has carrier and the observer is attached.
 func (s *Segment) hears() (carrier, observed bool, err error) {
-	l, err := s.wire.link()
+	l, err := s.wire.Link()
 	if err != nil {
 		return false, false, err
 	}
@@ -149,10 +148,11 @@ func (s *Segment) hears() (carrier, observed bool, err error) {
 	if err != nil {
 		return false, false, fmt.Errorf("check observers: %w", err)
 	}
-	return l.carrier, attached[s.parent], nil
+	return l.Carrier, attached[s.parent], nil
 }
 
-// heardAgo is how long ago a valid claim or ack of another node came in.
+// heardAgo returns how long ago a valid claim or ack of another node came in, and false if none has
+// ever come in.
 func (s *Segment) heardAgo() (time.Duration, bool, error) {
 	at, ok, err := s.set.kernel.Heard(uint32(s.parent))
 	if err != nil {

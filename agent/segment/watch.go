@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package segment
 
 import (
@@ -8,12 +10,12 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// watchEvents is how many events a watch keeps for a busy listener. What does
-// not fit is still in the kernel's state.
+// watchEvents is how many events a watch keeps for a busy listener. The kernel's state keeps the
+// last event that does not fit.
 const watchEvents = 64
 
-// watches hands kernel events to those who wait for them, and keeps an entry
-// for each watched address in the kernel. Safe for concurrent use.
+// watches passes kernel events to the watches of their address, and keeps an entry in the kernel
+// for each watched address. Safe for concurrent use.
 type watches struct {
 	kernel Kernel
 
@@ -21,20 +23,21 @@ type watches struct {
 	byKey map[bpf.Key]*watched
 }
 
-// watched is one address that somebody here waits for.
+// watched is one address with its watches.
 type watched struct {
 	watches map[*watch]struct{}
-	// ours: the kernel's entry is a watch, perhaps of an agent before this one, and goes with the last of these.
+	// ours: the kernel's entry is a watch, perhaps of an earlier agent. It is removed with the last
+	// of watches.
 	ours bool
 }
 
-// watch receives the events of one address until it is ended.
+// watch receives the events of one address until end.
 type watch struct {
 	set    *watches
 	key    bpf.Key
 	events chan bpf.Event
 	// held is the lease that was installed for the address when the watch
-	// began; Slot 0: nobody here held it.
+	// began; Slot 0: it was not held here.
 	held bpf.Lease
 }
 
@@ -42,18 +45,17 @@ func newWatches(k Kernel) *watches {
 	return &watches{kernel: k, byKey: make(map[bpf.Key]*watched)}
 }
 
-// start makes the kernel report every speaker for key, and acks of claims for
-// it. If the address is held here, the lease's own entry serves, and the
-// holder's frames are no hits.
+// start makes the kernel report every speaker of key, and acks of claims for it. If the address is
+// held here, the entry of the lease is used, and the holder's frames are no hits.
 func (s *watches) start(key bpf.Key) (*watch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	present, installed, err := s.kernel.Lease(key)
 	if err != nil {
-		return nil, fmt.Errorf("look for the lease of %s: %w", key, err)
+		return nil, fmt.Errorf("watch %s: %w", key, err)
 	}
 	if !installed {
-		// A lease that was installed this moment is in the way, and serves as well.
+		// A lease may have been installed meanwhile. The watch uses the entry of that lease.
 		err := s.kernel.InstallLease(key, bpf.Lease{})
 		if err != nil && !errors.Is(err, bpf.ErrHeld) {
 			return nil, fmt.Errorf("watch %s: %w", key, err)
@@ -67,9 +69,8 @@ func (s *watches) start(key bpf.Key) (*watch, error) {
 	return w, nil
 }
 
-// end stops the watch; its channel gets no more events. The entry in the kernel
-// is removed with the last watch, unless it has become a lease by then. Ending
-// twice is no error.
+// end stops the watch: its channel gets no more events. The last watch removes the entry in the
+// kernel, unless that is a lease by then. A second end is no error.
 func (w *watch) end() error {
 	s := w.set
 	s.mu.Lock()
@@ -86,14 +87,14 @@ func (w *watch) end() error {
 	if !at.ours {
 		return nil
 	}
-	// The address may have been leased meanwhile; then the entry is the lease's.
+	// If the address was leased meanwhile, RemoveWatch leaves the lease.
 	if err := s.kernel.RemoveWatch(w.key); err != nil {
 		return fmt.Errorf("stop watching %s: %w", w.key, err)
 	}
 	return nil
 }
 
-// deliver hands ev to those who watch its address. It never blocks.
+// deliver passes ev to the watches of its address. It never blocks.
 func (s *watches) deliver(ev bpf.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

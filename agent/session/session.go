@@ -1,4 +1,7 @@
-// Package session tells which life of which machine this is.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package session identifies the machine and its boot, and with them the leases
+// that this life of the node wrote.
 package session
 
 import (
@@ -21,17 +24,16 @@ func BootID() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// ID returns the session of a node in one boot. A machine that was re-imaged
-// under the same name registers with another UID, and one that rebooted has
-// another boot ID: neither is the session that wrote its old leases (R8).
+// ID returns the session of a node in one boot. A machine that was re-imaged under the same name
+// registers with another UID, and a machine that rebooted has another boot ID: both machines then
+// have a new session, and their old leases have the old one (R8).
 func ID(nodeUID types.UID, bootID string) string {
 	return string(nodeUID) + "/" + bootID
 }
 
-// Continue returns the session that this life goes on under: the one that the
-// node's own journal was written in, if that was in the same boot. A Node
-// object that was deleted and registered again has another UID, and its pods
-// are the same all the while.
+// Continue returns the session that this life continues: the session of the node's
+// journal if it is of the same boot, otherwise now. A Node object that was deleted
+// and registered again has another UID, but its pods are still the same.
 func Continue(now string, journalled []string) string {
 	for _, s := range journalled {
 		if SameBoot(s, now) {
@@ -41,11 +43,11 @@ func Continue(now string, journalled []string) string {
 	return now
 }
 
-// SameBoot tells whether two sessions of a node are of one boot, so that what
-// the one has started may still run in the other.
+// SameBoot reports whether two sessions of a node are of the same boot. Pods of one session may
+// then still run in the other.
 func SameBoot(a, b string) bool { return boot(a) == boot(b) }
 
-// boot is the boot ID of a session.
+// boot returns the boot ID of a session.
 func boot(session string) string {
 	_, id, _ := strings.Cut(session, "/")
 	return id

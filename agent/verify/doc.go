@@ -1,4 +1,5 @@
-// Package verify works off the Quarantined leases that are assigned to this
-// node: it finds out whether the last holder is fenced, gone or silent, and
-// frees the address only then (R1).
+// SPDX-License-Identifier: Apache-2.0
+
+// Package verify verifies the Quarantined leases that are assigned to this node.
+// It frees an address only after its last holder is proven fenced, gone or silent (R1).
 package verify

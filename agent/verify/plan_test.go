@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package verify
 
 import (
@@ -55,7 +57,7 @@ func TestTheBackOffDoublesAndEnds(t *testing.T) {
 	} {
 		last := time.Duration(0)
 		for tries := 1; tries <= 100; tries++ {
-			wait := backoff(test.finding, tries)
+			wait := pause(test.finding, tries)
 			want := min(test.most, max(test.first, 2*last))
 			if wait != want {
 				t.Fatalf("finding %d, try %d: %s, want %s", test.finding, tries, wait, want)

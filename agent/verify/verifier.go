@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package verify
 
 import (
@@ -5,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -18,11 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fenceline/fenceline/agent/claim"
-	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/audit"
 )
 
 // Segment is the wire behind one parent. *segment.Segment implements it.
@@ -30,16 +30,16 @@ type Segment interface {
 	Verify(context.Context, segment.Verification) (segment.Verdict, segment.Evidence, error)
 }
 
-// Leases is what a verifier needs of *lease.Store.
+// Leases is the part of *lease.Store that a verifier needs.
 type Leases interface {
 	Settle(context.Context, *v1alpha1.IPLease, lease.Finding, lease.Evidence) (*v1alpha1.IPLease, error)
 }
 
-// Holders is what this node itself knows of last holders. *holder.Holders implements it.
+// Holders kills the slots of last holders on this node. *holder.Holders implements it.
 type Holders interface {
-	// KillHolder reads a lease past the cache and, if it is Quarantined, kills
-	// every slot of this node that speaks for its address. dead tells that the
-	// last holder was one of this session, and so is proven silenced.
+	// KillHolder reads a lease past the cache and, if it is Quarantined, kills every
+	// slot of this node that has its address. dead reports whether the last holder
+	// was a pod of this session, which is then proven fenced.
 	KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error)
 }
 
@@ -53,14 +53,14 @@ type Options struct {
 	Cache   client.Reader
 	Leases  Leases
 	Holders Holders
-	// OpenSegment returns the segment on which this node reaches a pool's
-	// addresses. last is the parent on the last holder's node; guessed tells
-	// that nothing but its name speaks for the segment.
+	// OpenSegment returns the segment on which this node reaches a pool's addresses.
+	// last is the name of the parent on the last holder's node. guessed reports
+	// whether the segment was chosen by this name alone.
 	OpenSegment func(pool *v1alpha1.IPPool, last string) (s Segment, guessed bool, err error)
-	// OthersShare tells whether other agents exist, which could be heard.
+	// OthersShare reports whether there are other agents that this agent may hear.
 	OthersShare func() bool
 
-	// Verified counts verdicts, Conflicts answers.
+	// Verified counts verdicts, Conflict counts answers.
 	Verified func(segment.Verdict)
 	Conflict func(pool string, source segment.Source)
 	Events   events.EventRecorder
@@ -80,9 +80,10 @@ type Verifier struct {
 type attempts struct {
 	finding lease.Finding
 	count   int
-	// due is when the lease may be looked at again, whatever wakes us.
+	// due is the earliest time of the next look, unless the lease was changed.
 	due time.Time
-	// version is what the last look was at: a change by somebody else is looked at at once.
+	// version is the resourceVersion at the last look. After another writer's change
+	// the next look comes at once.
 	version string
 }
 
@@ -117,8 +118,8 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	return v.verify(ctx, l, dead)
 }
 
-// later tries again soon where the API server is away: the queue's own back-off
-// would grow far beyond its return.
+// later tries again soon if the API server is unavailable: the back-off of the queue would last
+// much longer than the outage.
 func (v *Verifier) later(name string, err error) (reconcile.Result, error) {
 	if !lease.IsUnavailable(err) {
 		return reconcile.Result{}, fmt.Errorf("verify lease %s: %w", name, err)
@@ -131,7 +132,7 @@ func (v *Verifier) mine(l *v1alpha1.IPLease) bool {
 	return l.Spec.State == v1alpha1.StateQuarantined && l.Spec.NodeName == v.Node
 }
 
-// verify looks for proof and settles the lease by what it finds.
+// verify looks for proof and settles the lease by the finding.
 func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (reconcile.Result, error) {
 	pool := &v1alpha1.IPPool{}
 	err := v.Cache.Get(ctx, client.ObjectKey{Name: l.Spec.Pool}, pool)
@@ -143,11 +144,11 @@ func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (
 		return reconcile.Result{}, fmt.Errorf("verify lease %s: %w", l.Name, context.Cause(ctx))
 	}
 	if err != nil {
-		v.Log.Info("the verification failed and is tried again", "lease", l.Name, "why", err.Error())
+		v.Log.Info("the verification failed; the agent tries again", "lease", l.Name, "why", err.Error())
 		evidence.Message = err.Error()
 	}
 	v.Verified(verdict)
-	v.tell(l, pool, verdict, evidence)
+	v.report(l, pool, verdict, evidence)
 
 	f := finding(verdict)
 	if f == lease.FindingUnknown && l.Spec.Message == evidence.Message {
@@ -156,7 +157,7 @@ func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (
 	settled, err := v.Leases.Settle(ctx, l, f, evidence)
 	switch {
 	case errors.Is(err, lease.ErrGone), errors.Is(err, lease.ErrNotMine):
-		v.forget(l.Name) // assigned to somebody else meanwhile, or taken over by its pod
+		v.forget(l.Name) // meanwhile assigned to another node, or taken over by its pod
 		return reconcile.Result{}, nil
 	case err != nil:
 		return v.later(l.Name, fmt.Errorf("settle as %s: %w", verdict, err))
@@ -168,15 +169,11 @@ func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (
 	return reconcile.Result{RequeueAfter: v.again(settled, f)}, nil
 }
 
-// judge gathers the evidence on the way that the plan chooses.
+// judge gathers the evidence in the way that plan chooses.
 func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, pool *v1alpha1.IPPool) (segment.Verdict, lease.Evidence, error) {
 	way := plan(&l.Spec, pool.ConflictMode())
 	if way == byTrust {
-		return segment.Silent, lease.Evidence{Message: "the pool does not wait in quarantine"}, nil
-	}
-	addr, err := netip.ParseAddr(l.Spec.Address)
-	if err != nil {
-		return segment.Unknown, lease.Evidence{}, fmt.Errorf("address of lease %s: %w", l.Name, err)
+		return segment.Silent, lease.Evidence{Message: "addresses of this pool do not wait in quarantine"}, nil
 	}
 	token, err := lease.Token(l)
 	if err != nil {
@@ -184,7 +181,7 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	}
 	seg, guessed, err := v.OpenSegment(pool, l.Spec.Parent)
 	if err != nil && dead {
-		// Its parent may be gone with it; the dead slot is proof without any wire.
+		// The parent may be gone too. The dead slot is proof without a probe.
 		return segment.Fenced, lease.Evidence{Message: segment.Evidence{SlotDead: true}.String()}, nil
 	}
 	if err != nil {
@@ -195,10 +192,10 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 		return segment.Unknown, lease.Evidence{}, err
 	}
 	verification := segment.Verification{
-		Claim:    segment.Claim{Addr: addr, Network: claim.Network(v.Cluster, network), Token: token, PreviousMAC: previousMAC(l)},
-		Probe:    holder.ProbeParams(pool),
-		SlotDead: dead, Asserted: holder.Asserted(&l.Spec), OthersShare: v.OthersShare(),
-		// What this node set aside itself at an ADD names the parent that the ADD was about.
+		Claim:    segment.Claim{Addr: l.Spec.Addr(), Network: claim.Network(v.Cluster, network), Token: token, PreviousMAC: previousMAC(l)},
+		Probe:    segment.ParamsOf(pool),
+		SlotDead: dead, Asserted: lease.Asserted(&l.Spec), OthersShare: v.OthersShare(),
+		// A lease that this node quarantined at an ADD names the parent of that ADD.
 		Guessed: guessed && l.Spec.Session != v.Session,
 	}
 	if way == bySilence {
@@ -212,8 +209,8 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	return verdict, found, err
 }
 
-// tell makes an event, a metric and an audit line of what matters to people.
-func (v *Verifier) tell(l *v1alpha1.IPLease, pool *v1alpha1.IPPool, verdict segment.Verdict, e lease.Evidence) {
+// report makes an event, a metric and an audit line of a verdict.
+func (v *Verifier) report(l *v1alpha1.IPLease, pool *v1alpha1.IPPool, verdict segment.Verdict, e lease.Evidence) {
 	switch verdict {
 	case segment.Fenced:
 		v.audit(audit.Fence, l, e.Message)
@@ -251,7 +248,8 @@ func (v *Verifier) forget(name string) {
 	delete(v.tries, name)
 }
 
-// tooEarly returns how long a lease that nobody else has changed is left alone.
+// tooEarly returns the wait until the next look at a lease that no other writer
+// has changed.
 func (v *Verifier) tooEarly(l *v1alpha1.IPLease) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -265,7 +263,7 @@ func (v *Verifier) tooEarly(l *v1alpha1.IPLease) time.Duration {
 	return t.due.Sub(v.Clock.Now())
 }
 
-// again notes a finding and returns when to look again.
+// again counts a finding and returns the wait before the next look.
 func (v *Verifier) again(l *v1alpha1.IPLease, f lease.Finding) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -274,7 +272,7 @@ func (v *Verifier) again(l *v1alpha1.IPLease, f lease.Finding) time.Duration {
 		t = attempts{finding: f}
 	}
 	t.count++
-	wait := backoff(f, t.count)
+	wait := pause(f, t.count)
 	t.due, t.version = v.Clock.Now().Add(wait), l.ResourceVersion
 	v.tries[l.Name] = t
 	return wait

@@ -1,8 +1,10 @@
-// Package warm keeps addresses ready on this node before a pod asks for them:
-// leased, proven free with the times of RFC 5227, and watched from then on. An
-// ADD then needs one write and no waiting.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package warm keeps addresses ready on this node before a pod needs them: leased, proven free with
+// the timing of RFC 5227 or RFC 4862, and watched after that. An ADD then needs one write and waits
+// for no probe.
 //
-// What to keep is decided by Plan, a pure function. While it is Ready, nobody but
-// this node ends its Warm leases, and it gives them up before anybody has to go without: a
-// Warm lease is never the cause of an exhausted pool.
+// Plan, a pure function, decides which leases to keep. While this node is Ready, only its own agent
+// ends its Warm leases. The agent releases them before a pod would find its pool full: a Warm lease
+// never exhausts a pool.
 package warm

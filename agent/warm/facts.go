@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package warm
 
 import (
@@ -12,21 +14,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// view is what the cache shows.
+// view is the state of the caches and of the node's interfaces at one time.
 type view struct {
 	facts Facts
-	// candidates are the pools, for those who allocate from them.
+	// candidates are the pools, by name, for the allocator.
 	candidates map[string]ipam.Candidate
-	// leases are the Warm leases of this node by name.
+	// leases are the Warm leases of this node, by name.
 	leases map[string]*v1alpha1.IPLease
-	// parents are the interfaces of the pairs, those that exist, by name.
+	// parents are the interface indexes of the existing parents, by name.
 	parents map[string]int
 }
 
-// look reads the cache. What it returns is the cache's own: nobody changes it.
+// look reads the caches. The objects that it returns belong to the cache and must not be changed.
 func (k *Keeper) look(ctx context.Context) (view, error) {
 	v := view{
 		facts:      Facts{Now: k.Clock.Now(), Pools: map[string]Pool{}},
@@ -43,7 +46,7 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 			return v, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
-	reserved := ipam.ReservedSet(reservations.Items)
+	reserved := poolset.ReservedSet(reservations.Items)
 	for i := range pools.Items {
 		pool := &pools.Items[i]
 		candidate, closed := ipam.OnNode(pool, k.Node, node.Labels, reserved)
@@ -60,19 +63,19 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 	return v, err
 }
 
-// isDown tells whether the node says that it is not Ready, or somebody does.
+// isDown reports whether the node's condition Ready is False or Unknown.
 func isDown(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 	})
 }
 
-// poolOf is what matters of a pool.
+// poolOf returns the facts about a pool.
 func poolOf(c ipam.Candidate, closed *ipam.Rejection) Pool {
 	p := Pool{
 		Warm:   int(ptr.Deref(c.Pool.Spec.Warm, 0)),
 		Scarce: c.Pool.Status.Scarce,
-		// A pool of no addresses need not be told from one that is not counted.
+		// A pool without addresses is treated like a pool that the controller has not counted yet.
 		Counted: c.Pool.Status.Total > 0, Free: c.Pool.Status.Free, Agents: c.Pool.Status.Served,
 		Has: c.Set.Contains,
 	}
@@ -87,7 +90,7 @@ func poolOf(c ipam.Candidate, closed *ipam.Rejection) Pool {
 	case ipam.NodeName, ipam.NodeAffinity:
 		p.Elsewhere = true
 	case ipam.Invalid:
-		// What it may hand out is not known.
+		// The addresses of the pool are unknown.
 		p.NotReady, p.Has = true, func(netip.Addr) bool { return true }
 	default:
 		p.NotReady = true
@@ -95,8 +98,8 @@ func poolOf(c ipam.Candidate, closed *ipam.Rejection) Pool {
 	return p
 }
 
-// pairFacts are the pairs that pods have used, and those that the pools name. It
-// notes which parents exist.
+// pairFacts returns the pairs that pods have used and the pairs that pools name. It adds the
+// existing parents to parents.
 func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) ([]PairFact, error) {
 	used := k.pairs.all()
 	known := map[Pair]*PairFact{}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package warm
 
 import (
@@ -6,23 +8,22 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// unseenLife is how long the cache may take to show a lease that was just created.
+// unseenLife is the longest time that the cache may take to show a lease after its create.
 const unseenLife = time.Minute
 
-// item is a Warm lease that is looked after here. The keeper's lock guards it.
+// item is a Warm lease that an attendance proves and watches. The keeper's lock guards it.
 type item struct {
 	// name, pair and addr do not change.
 	name string
 	pair Pair
 	addr netip.Addr
 	made time.Time
-	// params that the address is proven by; renew ends a proof by older ones.
+	// params of the proof. renew ends a proof that used older ones.
 	params segment.ProbeParams
 	renew  context.CancelFunc
 	// lease as last read or written.
@@ -32,22 +33,20 @@ type item struct {
 	// watch is nil until the address is watched.
 	watch  Watch
 	proven bool
-	// parent is the ifindex on which it is watched, or was at last.
+	// parent is the ifindex of the present watch, or of the last one.
 	parent int
 	// taken by an ADD.
 	taken bool
-	// done: the lease was bound, thrown out or given up. The item stays until the
-	// cache has seen that too, lest the lease be taken for an unknown one.
+	// done: the lease was bound, quarantined or released. The item stays until the cache shows
+	// that: otherwise the cached lease would look like one of an earlier agent.
 	done bool
 	// stop ends the attendance.
 	stop context.CancelFunc
 }
 
-// newItem begins an item.
 func newItem(l *v1alpha1.IPLease, params segment.ProbeParams, now time.Time, stop context.CancelFunc) *item {
-	addr, _ := netip.ParseAddr(l.Spec.Address) // the API server refuses leases whose address is none
 	return &item{
-		name: l.Name, pair: Pair{l.Spec.Pool, l.Spec.Parent}, addr: addr, params: params, made: now, lease: l, stop: stop,
+		name: l.Name, pair: Pair{l.Spec.Pool, l.Spec.Parent}, addr: l.Spec.Addr(), params: params, made: now, lease: l, stop: stop,
 	}
 }
 
@@ -61,20 +60,20 @@ func (i *item) condition() Condition {
 	return Unproven
 }
 
-// gone tells whether the lease has ended, given what the cache shows under its
-// name: nil when it shows no Warm lease.
+// gone reports whether the lease has ended. shown is the Warm lease of that name in the cache, nil
+// if the cache holds none.
 func (i *item) gone(shown *v1alpha1.IPLease, now time.Time) bool {
 	switch {
 	case shown != nil:
 		return shown.UID != i.lease.UID
 	case i.taken:
-		return false // the ADD says what became of it
+		return false // the ADD calls PutBack or Ended
 	}
 	return i.seen || now.Sub(i.made) > unseenLife
 }
 
-// wants has the address proven anew if the pool wants that done another way.
-func (i *item) wants(params segment.ProbeParams) {
+// setParams starts a new proof if the pool's probe parameters have changed.
+func (i *item) setParams(params segment.ProbeParams) {
 	if reflect.DeepEqual(i.params, params) {
 		return
 	}
@@ -82,8 +81,8 @@ func (i *item) wants(params segment.ProbeParams) {
 	i.proveAnew()
 }
 
-// follows has the address proven anew if another interface has the parent's name.
-func (i *item) follows(parent int) {
+// setParent starts a new proof if another interface has the parent's name now.
+func (i *item) setParent(parent int) {
 	if i.watch != nil && i.parent != parent {
 		i.proveAnew()
 	}
@@ -96,7 +95,7 @@ func (i *item) proveAnew() {
 	}
 }
 
-// refresh takes up what the cache shows of the lease.
+// refresh takes the cached lease if it is newer.
 func (i *item) refresh(shown *v1alpha1.IPLease) {
 	i.seen = true
 	if i.taken {
@@ -108,8 +107,8 @@ func (i *item) refresh(shown *v1alpha1.IPLease) {
 	}
 }
 
-// reconcile compares the items with what the cache shows, forgets those that
-// have ended, and returns the leases as Plan needs them.
+// reconcile compares the items with the cached leases and forgets the items that have ended. It
+// returns the leases for Plan.
 func (k *Keeper) reconcile(v view) []LeaseFact {
 	shown, pools := v.leases, v.candidates
 	k.mu.Lock()
@@ -126,28 +125,24 @@ func (k *Keeper) reconcile(v view) []LeaseFact {
 			i.refresh(l)
 		}
 		if c, exists := pools[i.pair.Pool]; exists {
-			i.wants(holder.ProbeParams(c.Pool))
+			i.setParams(segment.ParamsOf(c.Pool))
 		}
 		if parent, exists := v.parents[i.pair.Parent]; exists {
-			i.follows(parent)
+			i.setParent(parent)
 		}
 		if !i.done {
 			facts = append(facts, LeaseFact{Name: name, Addr: i.addr, Pair: i.pair, Condition: i.condition()})
 		}
 	}
 	for name, l := range shown {
-		if k.items[name] != nil {
-			continue
-		}
-		// The API server refuses leases whose address is none.
-		if addr, err := netip.ParseAddr(l.Spec.Address); err == nil {
-			facts = append(facts, LeaseFact{Name: name, Addr: addr, Pair: Pair{l.Spec.Pool, l.Spec.Parent}})
+		if k.items[name] == nil {
+			facts = append(facts, LeaseFact{Name: name, Addr: l.Spec.Addr(), Pair: Pair{l.Spec.Pool, l.Spec.Parent}})
 		}
 	}
 	return facts
 }
 
-// count tells how many leases there are.
+// count sets the gauges of Warm leases.
 func (k *Keeper) count() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package warm
 
 import (
@@ -17,16 +19,17 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/backoff"
 )
 
 const (
-	// lookEvery is how often the facts are looked at although nothing has told
-	// of a change: pairs go out of use, parents come and go.
+	// lookEvery is the longest time between two looks. No event reports that a pair has gone out of
+	// use, or that a parent has appeared or gone.
 	lookEvery = 30 * time.Second
-	// gather is how long the keeper waits for what comes together: the pods of a
-	// roll-out come first, the leases that replace theirs later.
+	// gather is the pause before a look after an event. Changes come in groups, and in a roll-out
+	// new pods take Warm leases before the keeper replaces these leases.
 	gather = 500 * time.Millisecond
-	// retryFirst and retryMost bound the back-off of what failed.
+	// retryFirst and retryMost are the first and the longest wait before a retry.
 	retryFirst = time.Second
 	retryMost  = 30 * time.Second
 )
@@ -39,54 +42,40 @@ type Watch interface {
 	End() error
 }
 
-// Leases is what the keeper needs of *lease.Store.
-type Leases interface {
-	ThrowOut(context.Context, *v1alpha1.IPLease, lease.Evidence) (*v1alpha1.IPLease, error)
-	Delete(context.Context, *v1alpha1.IPLease) error
-}
-
-// Allocator chooses addresses. *allocate.Allocator implements it.
-type Allocator interface {
-	OnDemand(context.Context, allocate.Wish) (*v1alpha1.IPLease, *v1alpha1.IPPool, error)
-	Freed(pool string, addr netip.Addr)
-}
-
 // Metrics counts Warm leases. Its methods may be called concurrently.
 type Metrics interface {
-	// WarmLeases is how many there are, by pool; a pool without any is forgotten.
+	// WarmLeases sets the numbers of leases of a pool. Both 0 removes the pool.
 	WarmLeases(pool string, ready, unproven int)
-	// WarmTaken counts ADDs that asked for one, and whether they got one.
+	// WarmTaken counts ADDs that needed a ready lease, by success.
 	WarmTaken(pool string, got bool)
-	// WarmLost counts proofs that were voided and leases that were given up.
+	// WarmLost counts proofs that were voided and leases that were released.
 	WarmLost(pool, reason string)
 	Conflict(pool string, source segment.Source)
 }
 
-// Options of a Keeper. All are required but Timing.
+// Options of a Keeper. All are required.
 type Options struct {
 	Node string
 	// Cache reads from the agent's filtered caches.
 	Cache     client.Reader
-	Leases    Leases
-	Allocator Allocator
+	Leases    *lease.Store
+	Allocator *allocate.Allocator
 	Journal   Journal
-	// Named returns the interfaces of this node that a pool names, which need not
-	// exist. It fails where that cannot be told now.
+	// Named returns the parents that a pool names for this node. The interfaces need not exist. It
+	// fails if the names are unknown at present.
 	Named func(*v1alpha1.IPPool) ([]string, error)
-	// Parent finds an interface of this node by its name. It fails as Named does.
+	// Parent finds an interface of this node by its name. It fails if the kernel cannot be asked.
 	Parent func(name string) (index int, exists bool, err error)
-	// Watch begins to watch an address on a parent.
+	// Watch starts to watch an address on a parent.
 	Watch func(parent int, addr netip.Addr, p segment.ProbeParams) (Watch, error)
-	// Held tells whether a pod of this node holds an address on a parent, with
-	// which MAC; Sighted, whether somebody was just heard to speak for it.
-	Held    func(parent int, addr netip.Addr) (net.HardwareAddr, bool)
+	// Held reports whether a pod of this node has an address on a parent, and the pod's MAC.
+	Held func(parent int, addr netip.Addr) (net.HardwareAddr, bool)
+	// Sighted reports whether a recent frame shows that an address is in use.
 	Sighted func(parent int, addr netip.Addr) bool
-	// Share is this agent's place among the agents.
+	// Share returns the share of each pool that this agent prefers.
 	Share func() ipam.Share
-	// GiveWay waits while ADDs are under way, for a while.
+	// GiveWay waits until no ADD is under way, for a limited time.
 	GiveWay func()
-	// Timing of the probes; nil means that of the standards.
-	Timing func(netip.Addr) segment.Timing
 
 	Metrics Metrics
 	Events  events.EventRecorder
@@ -98,30 +87,28 @@ type Options struct {
 type Keeper struct {
 	Options
 	pairs *pairs
-	// wake is full when something may have changed since the keeper looked.
+	// wake holds an element if facts may have changed since the last look.
 	wake chan struct{}
-	// unanswered is how often a step was not answered. It belongs to Run.
+	// unanswered counts the failures of a step while the API server was unavailable. Only Run uses
+	// it.
 	unanswered map[Step]int
 
 	mu    sync.Mutex
 	items map[string]*item
-	// counted are the pools that WarmLeases was told of.
+	// counted are the pools whose numbers of Warm leases were given to WarmLeases.
 	counted map[string]bool
 }
 
-// New returns a Keeper that goes on with the pairs of the journal. Its leases
-// are looked after while Run runs.
+// New returns a Keeper with the pairs of the journal. It keeps leases while Run runs.
 func New(o Options) *Keeper {
-	if o.Timing == nil {
-		o.Timing = segment.TimingFor
-	}
 	return &Keeper{
 		Options: o, pairs: newPairs(o.Journal.Pairs()), wake: make(chan struct{}, 1), unanswered: map[Step]int{},
 		items: map[string]*item{}, counted: map[string]bool{},
 	}
 }
 
-// Wake tells that a pool, a lease, the node or a reservation has changed.
+// Wake makes the keeper look again soon. Call it after a change of a pool, a lease, the node or a
+// reservation.
 func (k *Keeper) Wake() {
 	select {
 	case k.wake <- struct{}{}:
@@ -129,24 +116,22 @@ func (k *Keeper) Wake() {
 	}
 }
 
-// Run keeps what Plan wants to be kept, until ctx ends. The leases stay, for
-// the next agent to prove anew. Call it once.
+// Run carries out Plan until ctx ends. The leases stay: the next agent proves them again. Call it
+// once.
 func (k *Keeper) Run(ctx context.Context) error {
 	var attending sync.WaitGroup
 	defer attending.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	retry, told := retryFirst, ""
+	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
 	for {
 		wait := lookEvery
 		if err := k.pass(ctx, &attending); err == nil {
-			retry, told = retryFirst, ""
+			tries.Reset()
 		} else {
-			wait, retry = retry, min(2*retry, retryMost)
-			// The same sentence each time would bury the others.
-			if why := err.Error(); why != told && ctx.Err() == nil {
-				told = why
-				k.Log.Info("Warm leases are not as they should be; it is tried again", "why", why)
+			wait = tries.Next()
+			if ctx.Err() == nil && tries.IsNew(err) {
+				k.Log.Info("cannot create or release Warm leases as planned; trying again", "why", err.Error())
 			}
 		}
 		if k.rest(ctx, wait, k.wake) {
@@ -158,7 +143,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// rest waits, or tells that it was woken. It ends with ctx.
+// rest waits for d, for wake or for the end of ctx. It reports whether wake ended the wait.
 func (k *Keeper) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) (woken bool) {
 	timer := k.Clock.NewTimer(d)
 	defer timer.Stop()
@@ -172,7 +157,7 @@ func (k *Keeper) rest(ctx context.Context, d time.Duration, wake <-chan struct{}
 	}
 }
 
-// Used tells that a pod of this node was given an address of a pool on a parent.
+// Used records that a pod of this node got an address of a pool on a parent.
 func (k *Keeper) Used(pool, parent string) {
 	if k.pairs.use(Pair{pool, parent}, k.Clock.Now()) {
 		k.Wake()

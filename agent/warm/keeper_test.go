@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package warm
 
 import (
@@ -11,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -345,7 +346,7 @@ func TestAnADDThatWouldGetNoneMayHaveOneThatIsNotReady(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.warmed()
 		r.hear("10.0.0.2", segment.DoubtCarrier)
-		for want, wish := range map[string]holder.WarmWish{
+		for want, wish := range map[string]Wish{
 			"10.0.0.3 ready":     {Pool: "v4", Parent: "eth1", ParentIndex: 7, Mode: v1alpha1.ModeEnforce, Has: all, Any: true},
 			"10.0.0.2 not ready": {Pool: "v4", Parent: "eth1", ParentIndex: 7, Mode: v1alpha1.ModeEnforce, Has: all, Any: true, Addr: netip.MustParseAddr("10.0.0.2")},
 			"10.0.0.3 not ready": {Pool: "v4", Parent: "eth2", Mode: v1alpha1.ModeEnforce, Has: all, Any: true, Addr: netip.MustParseAddr("10.0.0.3")},
@@ -357,7 +358,7 @@ func TestAnADDThatWouldGetNoneMayHaveOneThatIsNotReady(t *testing.T) {
 			}
 			r.keeper.PutBack(l)
 		}
-		if _, ok := r.keeper.Take(holder.WarmWish{Pool: "other", Parent: "eth1", Has: all, Any: true}); ok {
+		if _, ok := r.keeper.Take(Wish{Pool: "other", Parent: "eth1", Has: all, Any: true}); ok {
 			t.Error("took a lease of another pool")
 		}
 	})

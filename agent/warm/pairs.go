@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package warm
 
 import (
@@ -8,8 +10,8 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 )
 
-// journalEvery is how much older the journal may take the last use of a pair
-// to be than it is: each ADD is a use, and the disk is not to be written for each.
+// journalEvery bounds the age of the last uses in the journal. Each ADD is a use, and the agent
+// must not write to the disk for each.
 const journalEvery = 10 * time.Minute
 
 // Journal remembers the pairs across restarts. *journal.Journal implements it.
@@ -18,8 +20,7 @@ type Journal interface {
 	PutPairs([]journal.Pair) error
 }
 
-// pairs are the pairs that pods of this node use, by when they last did. Safe
-// for concurrent use.
+// pairs holds the time of the last use of each pair. Safe for concurrent use.
 type pairs struct {
 	mu   sync.Mutex
 	used map[Pair]time.Time
@@ -33,8 +34,8 @@ func newPairs(remembered []journal.Pair) *pairs {
 	return p
 }
 
-// use notes a use, and tells whether the pair is news.
-func (p *pairs) use(pair Pair, now time.Time) (news bool) {
+// use records a use. isNew reports whether the pair was not kept warm before.
+func (p *pairs) use(pair Pair, now time.Time) (isNew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last, known := p.used[pair]
@@ -48,18 +49,18 @@ func (p *pairs) all() map[Pair]time.Time {
 	return maps.Clone(p.used)
 }
 
-// save journals the pairs if the journal is too far behind, and forgets those
-// that are not kept warm any more. No use waits for the disk.
+// save writes the pairs to the journal if the journal is too far behind. It forgets the pairs that
+// are no longer kept warm. An ADD never waits for save.
 func (p *pairs) save(j Journal, now time.Time) error {
-	next, behind := p.beside(j.Pairs(), now)
+	next, behind := p.compare(j.Pairs(), now)
 	if !behind {
 		return nil
 	}
 	return j.PutPairs(next)
 }
 
-// beside compares the pairs with those that are written.
-func (p *pairs) beside(journalled []journal.Pair, now time.Time) (next []journal.Pair, behind bool) {
+// compare returns the pairs to write, and whether the journal is too far behind.
+func (p *pairs) compare(journalled []journal.Pair, now time.Time) (next []journal.Pair, behind bool) {
 	written := map[Pair]time.Time{}
 	for _, w := range journalled {
 		written[Pair{w.Pool, w.Parent}] = w.Used

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package warm
 
 import (
@@ -10,16 +12,15 @@ import (
 	"sync"
 
 	"github.com/fenceline/fenceline/agent/allocate"
-	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/audit"
 )
 
-// pass looks once and does what Plan says. Attendances that it begins run in
-// attending. What has failed is tried again by the next pass.
+// pass looks once and carries out the steps of Plan. It runs new attendances in attending. The next
+// pass repeats the steps that failed.
 func (k *Keeper) pass(ctx context.Context, attending *sync.WaitGroup) error {
 	v, err := k.look(ctx)
 	if err != nil {
@@ -36,8 +37,8 @@ func (k *Keeper) pass(ctx context.Context, attending *sync.WaitGroup) error {
 		if err := k.do(ctx, s, v, attending); err != nil {
 			errs = append(errs, err)
 			if lease.IsUnavailable(err) {
-				// The next step would wait as long. The next pass begins with others:
-				// what looks like that may be about one lease.
+				// The next step would wait for the same time, so the pass ends. The next pass begins
+				// with the other steps, because the error may concern one lease only.
 				k.unanswered[s]++
 				break
 			}
@@ -57,8 +58,8 @@ func (k *Keeper) do(ctx context.Context, s Step, v view, attending *sync.WaitGro
 	case Attend:
 		k.keep(ctx, v.leases[s.Lease], v, attending)
 	case Create:
-		// An ADD that meets this write at the API server takes longer for it. What is
-		// shed does not wait: an ADD may be waiting for it.
+		// This write would slow down an ADD at the API server. A Shed does not give way: an ADD may
+		// be waiting for its address.
 		k.GiveWay()
 		l, err := k.create(ctx, s.Pair, v.candidates[s.Pair.Pool])
 		if err != nil || l == nil {
@@ -69,14 +70,14 @@ func (k *Keeper) do(ctx context.Context, s Step, v view, attending *sync.WaitGro
 	return nil
 }
 
-// create makes a Warm lease for a pair. It returns nil when the pool has
-// nothing to give: the count that the plan went by is a moment old.
+// create creates a Warm lease for a pair. It returns nil when the pool has no free address: the
+// count in the plan may be out of date.
 func (k *Keeper) create(ctx context.Context, pair Pair, c ipam.Candidate) (*v1alpha1.IPLease, error) {
 	parent, exists, err := k.Parent(pair.Parent)
 	if err != nil || !exists {
 		return nil, err
 	}
-	l, _, err := k.Allocator.OnDemand(ctx, allocate.Wish{
+	l, err := k.Allocator.First(ctx, allocate.Wish{
 		Family:  ipam.Family{IPv6: c.Subnet.Addr().Is6(), Source: "spec.warm of the pool", Interface: "node " + k.Node, Pools: []ipam.Candidate{c}},
 		Parent:  pair.Parent,
 		Share:   k.Share(),
@@ -85,32 +86,28 @@ func (k *Keeper) create(ctx context.Context, pair Pair, c ipam.Candidate) (*v1al
 			_, held := k.Held(parent, addr)
 			return held
 		},
-		Try: func(context.Context, *v1alpha1.IPPool, *v1alpha1.IPLease) (allocate.Outcome, error) {
-			return allocate.Granted, nil
-		},
 	})
 	if none := (*ipam.NoPoolError)(nil); errors.As(err, &none) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make a Warm lease of pool %s for %s: %w", pair.Pool, pair.Parent, err)
+		return nil, fmt.Errorf("create a Warm lease of pool %s on parent %s: %w", pair.Pool, pair.Parent, err)
 	}
 	return l, nil
 }
 
-// keep begins to look after a lease.
+// keep starts an attendance of a lease.
 func (k *Keeper) keep(ctx context.Context, l *v1alpha1.IPLease, v view, attending *sync.WaitGroup) {
 	ctx, stop := context.WithCancel(ctx)
-	i := newItem(l, holder.ProbeParams(v.candidates[l.Spec.Pool].Pool), k.Clock.Now(), stop)
+	i := newItem(l, segment.ParamsOf(v.candidates[l.Spec.Pool].Pool), k.Clock.Now(), stop)
 	k.mu.Lock()
 	k.items[l.Name] = i
 	k.mu.Unlock()
-	attending.Go(func() { k.attend(ctx, i) })
+	attending.Go(func() { attendance{k, i}.run(ctx) })
 }
 
-// shed gives a lease up. Nobody has spoken for its address, and who tries to
-// bind it meanwhile finds another version of it, so that deleting it is safe
-// whichever session has made it.
+// shed releases a lease. The delete is safe, also for a lease of an earlier session: no host used
+// the address, and an ADD that binds the lease at the same time changes its resourceVersion.
 func (k *Keeper) shed(ctx context.Context, shown *v1alpha1.IPLease, s Step) error {
 	l, ok := k.withdraw(s.Lease, shown)
 	if !ok {
@@ -119,7 +116,7 @@ func (k *Keeper) shed(ctx context.Context, shown *v1alpha1.IPLease, s Step) erro
 	err := k.Leases.Delete(ctx, l)
 	if err != nil && !errors.Is(err, lease.ErrNotMine) {
 		k.forget(s.Lease)
-		return fmt.Errorf("give up a Warm lease of pool %s: %w", s.Pair.Pool, err)
+		return fmt.Errorf("release Warm lease %s of pool %s: %w", s.Lease, s.Pair.Pool, err)
 	}
 	if err == nil {
 		k.freed(l, string(s.Reason))
@@ -127,17 +124,15 @@ func (k *Keeper) shed(ctx context.Context, shown *v1alpha1.IPLease, s Step) erro
 	return nil
 }
 
-// freed tells of a lease that was deleted.
+// freed records that a lease was deleted.
 func (k *Keeper) freed(l *v1alpha1.IPLease, why string) {
 	k.Metrics.WarmLost(l.Spec.Pool, why)
 	k.audit(audit.Free, l, "", "Warm: "+why)
-	if addr, err := netip.ParseAddr(l.Spec.Address); err == nil {
-		k.Allocator.Freed(l.Spec.Pool, addr)
-	}
+	k.Allocator.Freed(l.Spec.Pool, l.Spec.Addr())
 }
 
-// withdraw keeps a lease from all ADDs from now on. It is false for one that an
-// ADD has taken, or that has ended.
+// withdraw keeps ADDs from taking a lease. It returns false if an ADD has taken the lease or the
+// lease has ended.
 func (k *Keeper) withdraw(name string, shown *v1alpha1.IPLease) (*v1alpha1.IPLease, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -159,7 +154,7 @@ func (k *Keeper) withdraw(name string, shown *v1alpha1.IPLease) (*v1alpha1.IPLea
 	return i.lease, true
 }
 
-// forget leaves a lease to the next pass, as one that nobody looks after.
+// forget removes an item. The next pass finds its lease in the cache as Unknown.
 func (k *Keeper) forget(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -167,9 +162,7 @@ func (k *Keeper) forget(name string) {
 }
 
 func (k *Keeper) audit(kind audit.Kind, l *v1alpha1.IPLease, mac, reason string) {
-	r := audit.Record{Pool: l.Spec.Pool, Node: k.Node, MAC: mac, Reason: reason}
-	// Both come from the API server; what cannot be parsed stays empty.
-	r.Address, _ = netip.ParseAddr(l.Spec.Address)
-	r.Token, _ = lease.Token(l)
+	r := audit.Record{Pool: l.Spec.Pool, Node: k.Node, Address: l.Spec.Addr(), MAC: mac, Reason: reason}
+	r.Token, _ = lease.Token(l) // the API server writes a valid one
 	audit.Log(k.Log, kind, r)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package warm
 
 import (
@@ -7,65 +9,65 @@ import (
 	"time"
 )
 
-// pairLife is how long a pair is kept warm after the last pod that used it.
+// pairLife is how long a pair is kept warm after the last pod that got an address of it.
 const pairLife = time.Hour
 
-// Facts are everything that Plan looks at.
+// Facts are the input of Plan.
 type Facts struct {
 	Now time.Time
-	// Cordoned: no pod will be started on this node.
+	// Cordoned: the scheduler starts no pod on this node.
 	Cordoned bool
-	// Down: the node is not Ready. The controller takes its leases after a while
-	// (reclaim.nodeDown), so none is made.
+	// Down: the node is not Ready. Plan creates no lease: the controller would reclaim it after a
+	// while (reclaim.nodeDown).
 	Down   bool
 	Pools  map[string]Pool
 	Pairs  []PairFact
 	Leases []LeaseFact
 }
 
-// Pool is what is known of a pool.
+// Pool is the part of a pool that Plan needs.
 type Pool struct {
-	// Warm is how many addresses each node keeps ready on each parent.
+	// Warm is the number of addresses that each node keeps ready on each parent.
 	Warm int
-	// Deleting, Disabled and Elsewhere (its affinity leaves this node out): the
-	// pool serves no pod of this node. NotReady: nothing new is allocated from it.
+	// Deleting, Disabled and Elsewhere (its affinity excludes this node): the pool serves no pod
+	// of this node. NotReady: no address is allocated from the pool.
 	Deleting, Disabled, Elsewhere, NotReady bool
-	// Scarce: the controller asks for Warm leases to be given up.
+	// Scarce: the controller asks the agents to release Warm leases.
 	Scarce bool
-	// Counted: the controller has. Free addresses have no lease, and Agents are on
-	// nodes that the pool allows.
+	// Counted: the controller has published Free and Agents. Free is the number of addresses
+	// without a lease, Agents the number of agents on nodes that the pool serves.
 	Counted      bool
 	Free, Agents int64
-	// Has tells whether the pool may hand out an address now.
+	// Has reports whether the pool may hand out an address now.
 	Has func(netip.Addr) bool
 }
 
-// Pair is a pool and a parent on which it is reached.
+// Pair is a pool and a parent that carries it.
 type Pair struct{ Pool, Parent string }
 
-// PairFact is what is known of a pair.
+// PairFact is a pair and the reasons to keep it warm.
 type PairFact struct {
 	Pair
 	// Exists: the parent is an interface of this node.
 	Exists bool
-	// Named by the pool's spec.parents.
+	// Named: the pool's spec.parents names the parent.
 	Named bool
-	// Used is when a pod of this node last got an address of the pair; zero: never.
+	// Used is the last time that a pod of this node got an address of the pair; zero: never.
 	Used time.Time
 }
 
-// Condition of a Warm lease in this process.
+// Condition is the state of a Warm lease in this process.
 type Condition int
 
 // The conditions.
 const (
-	// Unknown: nobody here looks after it: it is of an agent before this one.
+	// Unknown: an earlier agent made the lease, and this one does not attend to it yet.
 	Unknown Condition = iota
-	// Unproven: it is being proven, or waits for the parent.
+	// Unproven: the proof is under way, or waits for the parent.
 	Unproven
-	// Ready to be bound.
+	// Ready: an ADD may bind the lease.
 	Ready
-	// Taken by an ADD, which binds it or puts it back.
+	// Taken: an ADD uses the lease. It binds the lease or puts it back.
 	Taken
 )
 
@@ -77,20 +79,20 @@ type LeaseFact struct {
 	Condition Condition
 }
 
-// Do is what to do with an address.
+// Do is the kind of a Step.
 type Do string
 
-// What can be done.
+// The kinds of steps.
 const (
-	// Shed gives a Warm lease up.
+	// Shed releases a Warm lease.
 	Shed Do = "Shed"
 	// Attend proves a Warm lease and watches it.
 	Attend Do = "Attend"
-	// Create makes another Warm lease.
+	// Create creates another Warm lease.
 	Create Do = "Create"
 )
 
-// Reason says why a Warm lease is shed; it is a metric label.
+// Reason is the reason to release a Warm lease. It is the value of a metric label.
 type Reason string
 
 // The reasons.
@@ -105,7 +107,7 @@ const (
 	Surplus      Reason = "Surplus"
 )
 
-// Step is one thing to do: to the lease, or with Create to the pair.
+// Step is one action on a lease; a Create acts on a pair.
 type Step struct {
 	Do     Do
 	Lease  string
@@ -113,7 +115,7 @@ type Step struct {
 	Reason Reason
 }
 
-// Plan decides what to shed, to attend and to create, in this order.
+// Plan returns the leases to release, then the leases to attend to, then the leases to create.
 func Plan(f Facts) []Step {
 	var sheds, attends, creates []Step
 	kept := map[Pair]int{}
@@ -153,7 +155,7 @@ func Plan(f Facts) []Step {
 	return slices.Concat(sheds, attends, creates)
 }
 
-// shed returns why a lease is given up, or nothing.
+// shed returns the reason to release a lease, or "".
 func (f Facts) shed(l LeaseFact) Reason {
 	pool, exists := f.Pools[l.Pool]
 	switch {
@@ -175,14 +177,14 @@ func (f Facts) shed(l LeaseFact) Reason {
 	return ""
 }
 
-// fills tells whether leases may be made for a pair.
+// fills reports whether leases may be created for a pair.
 func (f Facts) fills(p PairFact) bool {
 	pool, exists := f.Pools[p.Pool]
 	return exists && !f.Cordoned && !f.Down && !pool.Deleting && !pool.Disabled && !pool.Elsewhere && !pool.NotReady &&
 		!pool.Scarce && p.wanted(f.Now)
 }
 
-// wanted tells whether a pair is kept warm.
+// wanted reports whether a pair is to be kept warm.
 func (f Facts) wanted(pair Pair) bool {
 	return slices.ContainsFunc(f.Pairs, func(p PairFact) bool { return p.Pair == pair && p.wanted(f.Now) })
 }
@@ -191,16 +193,16 @@ func (p PairFact) wanted(now time.Time) bool {
 	return p.Exists && (p.Named || !p.Used.IsZero() && now.Sub(p.Used) < pairLife)
 }
 
-// spare is how many Warm leases may be made so that as many addresses are left
-// free as all agents together keep ready. They decide by the same count and
-// know nothing of each other, so that is what they may take at once.
+// spare returns the number of Warm leases that may be created. It leaves as many addresses free as
+// all agents together keep ready: all agents decide at the same time by the same count, so together
+// they may take that number.
 func (p Pool) spare() int64 { return p.Free - max(p.Agents, 1)*int64(p.Warm) }
 
-// full tells whether no address is free, so that Warm ones are what somebody waits for.
+// full reports whether no address is free. ADDs then wait for Warm leases to be released.
 func (p Pool) full() bool { return p.Counted && p.Free == 0 }
 
-// byWorth sorts leases so that of too many the best are kept: those taken, then
-// those ready.
+// byWorth sorts leases by their worth: taken ones first, then ready ones. Surplus leases are
+// released from the end.
 func byWorth(leases []LeaseFact) []LeaseFact {
 	return slices.SortedFunc(slices.Values(leases), func(a, b LeaseFact) int {
 		return cmp.Or(cmp.Compare(b.Condition, a.Condition), cmp.Compare(a.Name, b.Name))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package warm
 
 import (
@@ -26,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fenceline/fenceline/agent/allocate"
-	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -418,7 +419,7 @@ func (r *rig) want(want ...string) {
 func (r *rig) ready(want ...string) {
 	r.t.Helper()
 	got := []string{}
-	var taken []holder.WarmLease
+	var taken []Stocked
 	p := &v1alpha1.IPPool{}
 	if err := r.api.Get(r.t.Context(), client.ObjectKey{Name: "v4"}, p); err != nil {
 		r.t.Fatal(err)
@@ -453,6 +454,6 @@ func (r *rig) warmed() {
 }
 
 // wishV4 is the wish of an ADD on eth1 for a lease of pool v4.
-func wishV4() holder.WarmWish {
-	return holder.WarmWish{Pool: "v4", Parent: "eth1", ParentIndex: 7, Mode: v1alpha1.ModeEnforce, Has: all}
+func wishV4() Wish {
+	return Wish{Pool: "v4", Parent: "eth1", ParentIndex: 7, Mode: v1alpha1.ModeEnforce, Has: all}
 }

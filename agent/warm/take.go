@@ -1,16 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package warm
 
 import (
 	"cmp"
 	"slices"
 
-	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/segment"
 )
 
-// Take implements holder.Warm: of the leases that are ready on the parent it
-// takes the oldest, unless the wish allows for others.
-func (k *Keeper) Take(w holder.WarmWish) (holder.WarmLease, bool) {
+// Take implements holder.Warm: it takes the oldest of the leases that are ready on the parent. With
+// w.Any it falls back to other leases of the pool.
+func (k *Keeper) Take(w Wish) (Stocked, bool) {
 	got, ok := k.take(w)
 	if !w.Any {
 		k.Metrics.WarmTaken(w.Pool, ok)
@@ -18,7 +19,7 @@ func (k *Keeper) Take(w holder.WarmWish) (holder.WarmLease, bool) {
 	return got, ok
 }
 
-func (k *Keeper) take(w holder.WarmWish) (holder.WarmLease, bool) {
+func (k *Keeper) take(w Wish) (Stocked, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var fit []*item
@@ -28,17 +29,18 @@ func (k *Keeper) take(w holder.WarmWish) (holder.WarmLease, bool) {
 		}
 	}
 	if len(fit) == 0 {
-		return holder.WarmLease{}, false
+		return Stocked{}, false
 	}
 	best := slices.MinFunc(fit, func(a, b *item) int {
 		return cmp.Or(rank(w, a)-rank(w, b), a.made.Compare(b.made), a.addr.Compare(b.addr))
 	})
 	best.taken = true
-	return holder.WarmLease{IPLease: best.lease, Ready: rank(w, best) == 0}, true
+	return Stocked{IPLease: best.lease, Ready: rank(w, best) == 0}, true
 }
 
-// Doubt implements holder.Warm. The watcher may be late, the kernel is not.
-func (k *Keeper) Doubt(l holder.WarmLease) (segment.Doubt, segment.Answer) {
+// Doubt implements holder.Warm. It reads the kernel's state, because the attendance may learn of a
+// doubt too late.
+func (k *Keeper) Doubt(l Stocked) (segment.Doubt, segment.Answer) {
 	k.mu.Lock()
 	var watch Watch
 	if i := k.items[l.Name]; i != nil {
@@ -55,15 +57,15 @@ func (k *Keeper) Doubt(l holder.WarmLease) (segment.Doubt, segment.Answer) {
 	return doubt, answer
 }
 
-func fits(w holder.WarmWish, i *item) bool {
+func fits(w Wish, i *item) bool {
 	if i.pair.Pool != w.Pool || w.Addr.IsValid() && w.Addr != i.addr || !w.Has(i.addr) {
 		return false
 	}
 	return w.Any || rank(w, i) == 0
 }
 
-// rank is 0 for a lease that can be bound at once.
-func rank(w holder.WarmWish, i *item) int {
+// rank is 0 for a lease that an ADD can bind at once, otherwise 1.
+func rank(w Wish, i *item) int {
 	if i.proven && i.pair.Parent == w.Parent && i.parent == w.ParentIndex && i.params.Mode == w.Mode {
 		return 0
 	}
@@ -71,7 +73,7 @@ func rank(w holder.WarmWish, i *item) int {
 }
 
 // PutBack implements holder.Warm.
-func (k *Keeper) PutBack(l holder.WarmLease) {
+func (k *Keeper) PutBack(l Stocked) {
 	k.mu.Lock()
 	i := k.items[l.Name]
 	k.mu.Unlock()
@@ -87,7 +89,7 @@ func (k *Keeper) untake(i *item) {
 }
 
 // Ended implements holder.Warm.
-func (k *Keeper) Ended(l holder.WarmLease) {
+func (k *Keeper) Ended(l Stocked) {
 	k.mu.Lock()
 	if i := k.items[l.Name]; i != nil {
 		i.taken, i.done = false, true

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 import "time"
@@ -6,16 +8,17 @@ import "time"
 const (
 	// DefaultProbes is PROBE_NUM of RFC 5227.
 	DefaultProbes = 3
-	// DefaultProbeInterval is shorter than RFC 5227's PROBE_MIN, since a pod's
-	// start waits for it; quarantine and defence make up for it.
+	// DefaultProbeInterval is shorter than PROBE_MIN of RFC 5227, because the start of a pod waits
+	// for the probes. Quarantine and defence compensate for it.
 	DefaultProbeInterval = 50 * time.Millisecond
-	// DefaultExtraGrace is waited on top of a Terminating pod's own grace.
+	// DefaultExtraGrace is added to the grace period of a Terminating pod.
 	DefaultExtraGrace = 5 * time.Second
-	// DefaultCooldown keeps a freed address out of use unless nothing else is free.
+	// DefaultCooldown is the time for which a freed address is not handed out, unless no other
+	// address is free.
 	DefaultCooldown = 30 * time.Second
 )
 
-// ConflictMode returns what the pool does about a second speaker.
+// ConflictMode returns the mode of the pool for a second speaker.
 func (p *IPPool) ConflictMode() ConflictMode {
 	if c := p.Spec.ConflictDetection; c != nil && c.Mode != "" {
 		return c.Mode
@@ -23,7 +26,7 @@ func (p *IPPool) ConflictMode() ConflictMode {
 	return ModeEnforce
 }
 
-// ProbeRounds returns how many probe rounds are sent.
+// ProbeRounds returns the number of probe rounds.
 func (p *IPPool) ProbeRounds() int {
 	if c := p.Spec.ConflictDetection; c != nil && c.Probes != nil {
 		return int(*c.Probes)
@@ -39,7 +42,7 @@ func (p *IPPool) ProbeInterval() time.Duration {
 	return DefaultProbeInterval
 }
 
-// Cooldown returns how long a freed address is left alone.
+// Cooldown returns the time for which a freed address is not handed out.
 func (p *IPPool) Cooldown() time.Duration {
 	if r := p.Spec.Reclaim; r != nil && r.Cooldown != nil {
 		return r.Cooldown.Duration

@@ -1,12 +1,14 @@
-// Package v1alpha1 holds the records of Fenceline: the IPPool from which
-// addresses are chosen and the IPLease that one address is in use.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1alpha1 has the records of Fenceline: the IPPool, from which addresses are chosen, the
+// IPLease, which records that one address is in use, and the ReservedIP, which keeps addresses back.
 //
-// The rules that a record must keep stand as CEL beside its fields, so that the
-// API server refuses bad input with a sentence, without webhook or certificate.
-// The estimator of the API server bounds them: lists of addresses have at most
-// 256 items of at most 95 characters (an IPv6 range), and the order of an IPv6
-// range, or an overlap of two pools, is out of reach and reported by the
-// controller as Ready=False. `make generate` writes the CRDs into the chart.
+// The rules of a field are CEL in the CRD, so the API server refuses bad input with a sentence and
+// needs no webhook. A value that several fields share has a type with the rules, in values.go. The API
+// server estimates the cost of each rule and refuses a CRD with an expensive one, so each list of
+// addresses has at most 256 entries of at most 95 characters. The controller checks the rest, such as
+// the order of a range and the overlap of pools, and reports it as Ready=False. `make generate` writes
+// the CRDs into the chart.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fenceline.io

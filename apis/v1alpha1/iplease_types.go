@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -8,18 +10,19 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type LeaseState string
 
 const (
-	// StateBound: the address belongs to holder.
+	// StateBound: the address is bound to holder.
 	StateBound LeaseState = "Bound"
-	// StateWarm: verified and kept ready by nodeName.
+	// StateWarm: the address is verified, and nodeName keeps it ready.
 	StateWarm LeaseState = "Warm"
-	// StateQuarantined: set aside until its last holder is fenced, gone or proven silent.
+	// StateQuarantined: the address is not handed out until its last holder is fenced, gone or proven
+	// silent.
 	StateQuarantined LeaseState = "Quarantined"
-	// StateRetained: kept for the StatefulSet pod named in holder.
+	// StateRetained: the address is retained for the StatefulSet pod that holder names.
 	StateRetained LeaseState = "Retained"
 )
 
-// LeaseReason says why a lease is in its state, in one word in CamelCase: it is a
-// label of metrics.
+// LeaseReason is the reason for the state of a lease: one word in CamelCase, because it is a label of
+// metrics.
 //
 // +kubebuilder:validation:MaxLength=64
 // +kubebuilder:validation:Pattern=`^([A-Z][A-Za-z]*)?$`
@@ -27,40 +30,40 @@ type LeaseReason string
 
 // Reasons of Quarantined leases.
 const (
-	// ReasonConflict: somebody else answered for the address.
+	// ReasonConflict: another host uses the address.
 	ReasonConflict LeaseReason = "Conflict"
-	// ReasonPodTerminating: the pod is Terminating past deletionTimestamp and extraGrace.
+	// ReasonPodTerminating: the pod is still Terminating at deletionTimestamp plus extraGrace.
 	ReasonPodTerminating LeaseReason = "PodTerminating"
-	// ReasonPodDeleted: the pod was deleted, and no DEL of its node followed.
+	// ReasonPodDeleted: the pod was deleted, but its node carried out no DEL.
 	ReasonPodDeleted LeaseReason = "PodDeleted"
-	// ReasonPodGone: the recorded pod does not exist, and nobody saw it go.
+	// ReasonPodGone: the recorded pod does not exist, and the controller did not see its deletion.
 	ReasonPodGone LeaseReason = "PodGone"
-	// ReasonPodReplaced: a pod of that name exists with another UID.
+	// ReasonPodReplaced: a pod with the recorded name exists, and has another UID.
 	ReasonPodReplaced LeaseReason = "PodReplaced"
 	// ReasonPodFinished: the pod Succeeded or Failed.
 	ReasonPodFinished LeaseReason = "PodFinished"
-	// ReasonNodeUnreachable: the holder's node is not Ready, and its pod is to go or gone.
+	// ReasonNodeUnreachable: the holder's node is not Ready, and its pod is Terminating or gone.
 	ReasonNodeUnreachable LeaseReason = "NodeUnreachable"
 	// ReasonNodeGone: the holder's Node object does not exist.
 	ReasonNodeGone LeaseReason = "NodeGone"
-	// ReasonOutOfService: the holder's node carries the out-of-service taint.
+	// ReasonOutOfService: the holder's node has the out-of-service taint.
 	ReasonOutOfService LeaseReason = "OutOfService"
-	// ReasonAgentGone: the node that kept the address Warm has no agent that works.
+	// ReasonAgentGone: the node that kept the address Warm has no working agent.
 	ReasonAgentGone LeaseReason = "AgentGone"
-	// ReasonUnverified: a take-over could not prove the previous holder fenced or silent.
+	// ReasonUnverified: a take-over did not prove that the previous holder is fenced or silent.
 	ReasonUnverified LeaseReason = "Unverified"
 )
 
-// Reasons of leases that stay as they are although their record is not whole.
+// Reasons of leases with an incomplete record. Such a lease stays as it is.
 const (
-	// ReasonPoolGone: the pool does not exist any more.
+	// ReasonPoolGone: the pool no longer exists.
 	ReasonPoolGone LeaseReason = "PoolGone"
-	// ReasonOutsidePool: the address is not one of the pool any more.
+	// ReasonOutsidePool: the pool no longer has the address.
 	ReasonOutsidePool LeaseReason = "OutsidePool"
-	// ReasonNoHolder: the record does not tell whose the address is.
+	// ReasonNoHolder: the record names no holder.
 	ReasonNoHolder LeaseReason = "NoHolder"
-	// ReasonStoreWentBack: the holder's token is greater than any that the API
-	// server's store can give since it was restored, so nobody can fence it.
+	// ReasonStoreWentBack: the API server's store was restored, and its tokens are now less than the
+	// holder's token. Therefore no claim can fence the holder.
 	ReasonStoreWentBack LeaseReason = "StoreWentBack"
 )
 
@@ -84,10 +87,8 @@ type Holder struct {
 	// +kubebuilder:validation:MaxLength=128
 	ContainerID string `json:"containerID,omitempty"`
 	// +optional
-	// +kubebuilder:validation:MaxLength=17
-	// +kubebuilder:validation:Pattern=`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`
-	MAC string `json:"mac,omitempty"`
-	// guarded is false where no guard program can enforce a fence (vfio, DPDK).
+	MAC MAC `json:"mac,omitempty"`
+	// guarded is false if no guard program can enforce a fence (vfio, DPDK).
 	// +optional
 	Guarded bool `json:"guarded,omitempty"`
 	// ownerKind and ownerName name the pod's controlling owner.
@@ -99,7 +100,7 @@ type Holder struct {
 	OwnerName string `json:"ownerName,omitempty"`
 }
 
-// PreviousHolder is from whom the address was taken.
+// PreviousHolder is the holder from which the address was taken.
 type PreviousHolder struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
@@ -111,9 +112,7 @@ type PreviousHolder struct {
 	// +kubebuilder:validation:MaxLength=63
 	PodUID string `json:"podUID,omitempty"`
 	// +optional
-	// +kubebuilder:validation:MaxLength=17
-	// +kubebuilder:validation:Pattern=`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`
-	MAC string `json:"mac,omitempty"`
+	MAC MAC `json:"mac,omitempty"`
 	// +optional
 	Guarded bool `json:"guarded,omitempty"`
 	// +optional
@@ -122,13 +121,11 @@ type PreviousHolder struct {
 	Since metav1.Time `json:"since,omitempty"`
 }
 
-// Conflict tells of a second speaker.
+// Conflict is the evidence of a second speaker.
 type Conflict struct {
 	// +optional
-	// +kubebuilder:validation:MaxLength=17
-	// +kubebuilder:validation:Pattern=`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`
-	MAC string `json:"mac,omitempty"`
-	// source of the evidence: probe, observer or guard.
+	MAC MAC `json:"mac,omitempty"`
+	// source is the source of the evidence: probe, observer or guard.
 	// +optional
 	// +kubebuilder:validation:Enum=probe;observer;guard
 	Source string `json:"source,omitempty"`
@@ -141,7 +138,7 @@ type Conflict struct {
 	Count int64 `json:"count,omitempty"`
 }
 
-// RetentionPolicy says how long an address is kept for a StatefulSet pod.
+// RetentionPolicy is the time for which an address is retained for a StatefulSet pod.
 //
 // +kubebuilder:validation:Enum=WhileOwned;Forever;For
 type RetentionPolicy string
@@ -151,17 +148,17 @@ const (
 	RetainWhileOwned RetentionPolicy = "WhileOwned"
 	// RetainForever: until a person deletes the lease.
 	RetainForever RetentionPolicy = "Forever"
-	// RetainFor: for duration after the pod's end, and longer while RetainWhileOwned would.
+	// RetainFor: for duration after the pod's end, and longer if RetainWhileOwned is longer.
 	RetainFor RetentionPolicy = "For"
 )
 
-// LeaseRetention is what the pod's annotations asked for when it got its
-// address. It counts once the StatefulSet is gone; until then its template does.
+// LeaseRetention is the retention in the pod's annotations at the time of ADD. It decides after the
+// StatefulSet is gone. Until then the annotations of its template decide.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.duration) == (self.policy == 'For')",fieldPath=".duration",message="duration belongs to policy For, and to no other"
 type LeaseRetention struct {
 	Policy RetentionPolicy `json:"policy"`
-	// duration for which the address is kept beyond the pod's end.
+	// duration is the time for which the address is retained after the pod's end.
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
@@ -170,45 +167,46 @@ type LeaseRetention struct {
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
-// A lease is written thousands of times for once that somebody reads why the API
-// server refuses it. What a pattern can say is no rule; what cannot change is looked
-// at when the lease is made; and for each field that a rule reads the API server copies the
-// schemas of all fields beside it, so the rule of IPLeaseSpec reads few in each state.
+// The rules of a lease are made for speed, because leases are written often. A pattern stands in place
+// of a rule where it suffices. A field that cannot change is checked only when the lease is created. For
+// each field that a rule reads, the API server copies the schemas of its neighbours, so the rule of
+// IPLeaseSpec is one rule, which reads few fields in each state.
 
-// IPLeaseSpec is all of a lease: there is no status, so that every transition is one write.
+// IPLeaseSpec is the whole record of a lease. There is no status, so that every transition is one write.
 //
 // +kubebuilder:validation:XValidation:rule=`self.state == 'Quarantined' ? self.?reason.orValue("").size() > 0 : (self.state == 'Retained' || self.?nodeName.orValue("").size() > 0) && (self.state == 'Warm' || (self.?holder.?__namespace__.hasValue() && self.?holder.?pod.hasValue()))`,messageExpression=`self.state == 'Quarantined' ? 'reason must be set in state Quarantined' : self.state != 'Retained' && self.?nodeName.orValue("").size() == 0 ? 'nodeName must be set in state ' + self.state : 'holder must name namespace and pod in state ' + self.state`
 type IPLeaseSpec struct {
-	// address in canonical text form (RFC 5952 for IPv6). Immutable, tied to the name.
+	// address is the address in canonical text form (RFC 5952 for IPv6). It must fit the name.
+	// Immutable.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() ? self == oldSelf.value() : isIP(self) && ip.isCanonical(self)",optionalOldSelf=true,messageExpression="!isIP(self) ? 'address ' + self + ' is no address' : ip.isCanonical(self) ? 'address is immutable' : 'address ' + self + ' is not in canonical form (RFC 5952)'"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() ? self == oldSelf.value() : isIP(self) && ip.isCanonical(self)",optionalOldSelf=true,messageExpression="!isIP(self) ? 'address ' + self + ' is not an IP address' : ip.isCanonical(self) ? 'address is immutable' : 'address ' + self + ' is not in canonical form (RFC 5952)'"
 	Address string `json:"address"`
-	// pool that the address was chosen from.
+	// pool is the pool from which the address was chosen. Immutable.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="pool is immutable"
 	Pool string `json:"pool"`
-	// parent interface on nodeName.
+	// parent is the parent interface on nodeName.
 	// +optional
 	// +kubebuilder:validation:MaxLength=15
 	Parent string `json:"parent,omitempty"`
-	// state of the lease.
+	// state is the state of the lease.
 	State LeaseState `json:"state"`
 	// +optional
 	Reason LeaseReason `json:"reason,omitempty"`
-	// message for people.
+	// message is a text for people.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
-	// since is when the state began.
+	// since is the time at which the state began.
 	// +optional
 	Since metav1.Time `json:"since,omitempty"`
-	// nodeName is the node of the holder, or of the verifier while Quarantined.
+	// nodeName is the node of the holder, or of the verifier in state Quarantined.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
-	// session is the Node UID and boot ID of the life that wrote the lease: "<node UID>/<boot ID>".
+	// session is the session of the node that wrote the lease: "<node UID>/<boot ID>".
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Session string `json:"session,omitempty"`
@@ -222,12 +220,13 @@ type IPLeaseSpec struct {
 	Retention *LeaseRetention `json:"retention,omitempty"`
 }
 
-// IPLease is the record that one address is in use, by whom, in which state.
+// IPLease records that one address is in use, with its holder and its state.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=fllease
 // +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
-// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.metadata.name == self.spec.address || !isIP(self.spec.address) || (self.spec.address.contains(':') ? (self.metadata.name.matches('^([a-z]([-a-z0-9]{0,29}[a-z0-9])?[.])?([0-9a-f]{4}-){7}[0-9a-f]{4}$') && ip(self.metadata.name.substring(self.metadata.name.size() - 39).replace('-', ':')) == ip(self.spec.address)) : (self.metadata.name.endsWith('.' + self.spec.address) && self.metadata.name.matches('^[a-z]([-a-z0-9]{0,29}[a-z0-9])?[.][0-9]+[.][0-9]+[.][0-9]+[.][0-9]+$')))",optionalOldSelf=true,fieldPath=".spec.address",messageExpression="'name and address must agree: the lease of address ' + self.spec.address + (self.spec.address.contains(':') ? ' is named after all its 32 digits, with - for :, or network. and these' : ' is named ' + self.spec.address + ' or network.' + self.spec.address)"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.metadata.name.matches('^([a-z]([-a-z0-9]{0,29}[a-z0-9])?[.])?([0-9]+([.][0-9]+){3}|([0-9a-f]{4}-){7}[0-9a-f]{4})$')",optionalOldSelf=true,fieldPath=".spec.address",messageExpression="'name ' + self.metadata.name + ' is neither an address nor a network, a dot and an address (IPv6 in full, with - for :)'"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.metadata.name == self.spec.address || self.metadata.name.endsWith('.' + self.spec.address) || (self.metadata.name.size() > 38 && ip(self.metadata.name.substring(self.metadata.name.size() - 39).replace('-', ':')) == ip(self.spec.address))",optionalOldSelf=true,fieldPath=".spec.address",messageExpression="'name ' + self.metadata.name + ' is not that of address ' + self.spec.address"
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
 // +kubebuilder:selectablefield:JSONPath=`.spec.state`
 // +kubebuilder:selectablefield:JSONPath=`.spec.pool`

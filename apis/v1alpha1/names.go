@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 import (
@@ -8,20 +10,20 @@ import (
 
 // Annotations, labels and finalizers.
 const (
-	// AnnotationPrefix is our prefix of pod and namespace annotations.
+	// AnnotationPrefix is the prefix of Fenceline's annotations of pods and namespaces.
 	AnnotationPrefix = "ipam.fenceline.io/"
-	// LegacyAnnotationPrefix is understood too; ours wins.
+	// LegacyAnnotationPrefix works too. An annotation with AnnotationPrefix takes precedence.
 	LegacyAnnotationPrefix = "ipam.spidernet.io/"
 	// AnnotationForceDelete lets a person delete a lease that is not Retained.
 	AnnotationForceDelete = "fenceline.io/force-delete"
-	// AnnotationAgentIndex stands on an agent's pod: its index among the agents, from 0.
+	// AnnotationAgentIndex is an annotation of an agent's pod. It is the index of the agent, from 0.
 	AnnotationAgentIndex = "fenceline.io/agent-index"
-	// FinalizerPool keeps a pool until no lease of it is left.
+	// FinalizerPool keeps a pool until its last lease is gone.
 	FinalizerPool = "fenceline.io/leases"
 )
 
-// LeaseName returns the name of the lease of an address:
-// "[<network>.]<address>", IPv6 fully expanded with "-" for ":".
+// LeaseName returns the name of the lease of an address: "[<network>.]<address>". An IPv6 address is
+// expanded, with "-" for ":".
 func LeaseName(network string, addr netip.Addr) string {
 	name := addr.Unmap().WithZone("").StringExpanded()
 	name = strings.ReplaceAll(name, ":", "-")
@@ -34,8 +36,8 @@ func LeaseName(network string, addr netip.Addr) string {
 // ParseLeaseName is the inverse of LeaseName.
 func ParseLeaseName(name string) (network string, addr netip.Addr, err error) {
 	text := name
-	// A network starts with a letter and holds no dot, an IPv4 address starts with a digit.
-	// An expanded IPv6 address may start with a letter, but holds no dot.
+	// A network starts with a letter and has no dot. An IPv4 address starts with a digit. An expanded
+	// IPv6 address may start with a letter, but has no dot.
 	if first, rest, dotted := strings.Cut(name, "."); dotted && (first[:min(1, len(first))] > "9") {
 		network, text = first, rest
 	}
@@ -47,4 +49,14 @@ func ParseLeaseName(name string) (network string, addr netip.Addr, err error) {
 		return "", netip.Addr{}, fmt.Errorf("lease name %q: %w", name, err)
 	}
 	return network, addr, nil
+}
+
+// Addr returns the address of a lease. It returns the zero Addr if the address cannot be read. The CRD
+// refuses such a lease, so only a lease that did not come from an API server can have one.
+func (s *IPLeaseSpec) Addr() netip.Addr {
+	addr, err := netip.ParseAddr(s.Address)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return addr
 }

@@ -1,35 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ReservedIPSpec lists addresses that no pool hands out.
+// ReservedIPSpec lists the addresses that no pool hands out.
 type ReservedIPSpec struct {
 	// ipVersion is 4 or 6; optional, checked against ips.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=4;6
 	IPVersion *int64 `json:"ipVersion,omitempty"`
-	// ips are "a-b" ranges, single addresses and CIDRs, of either IP version. They
-	// are reserved on every network.
+	// ips lists ranges "first-last", single addresses and CIDRs, of either IP version. They are
+	// reserved on every network.
 	//
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=256
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=95
-	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self) || (self.split('-').size() == 2 && self.split('-').all(e, isIP(e)))",messageExpression="'ips: ' + self + ' is neither an address nor a CIDR nor a range first-last'"
-	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",messageExpression="'ips: ' + self + ' has host bits set'"
-	// +kubebuilder:validation:items:XValidation:rule="self.split('-').size() != 2 || !isIP(self.split('-')[0]) || !isIP(self.split('-')[1]) || self.split('-')[0].contains(':') == self.split('-')[1].contains(':')",messageExpression="'ips: the range ' + self + ' mixes IPv4 and IPv6'"
-	// +kubebuilder:validation:items:XValidation:rule="self.contains(':') || self.split('-').size() != 2 || !isIP(self.split('-')[0]) || !isIP(self.split('-')[1]) || int(self.split('-')[0].split('.')[0]) * 16777216 + int(self.split('-')[0].split('.')[1]) * 65536 + int(self.split('-')[0].split('.')[2]) * 256 + int(self.split('-')[0].split('.')[3]) <= int(self.split('-')[1].split('.')[0]) * 16777216 + int(self.split('-')[1].split('.')[1]) * 65536 + int(self.split('-')[1].split('.')[2]) * 256 + int(self.split('-')[1].split('.')[3])",messageExpression="'ips: the range ' + self + ' ends before it starts'"
-	IPs []string `json:"ips"`
+	IPs []IPRange `json:"ips"`
 }
 
-// ReservedIPStatus is written by the controller alone.
+// ReservedIPStatus is the status of a ReservedIP. Only the controller writes it.
 type ReservedIPStatus struct {
 	// observedGeneration of the spec that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// inUse is the number of reserved addresses that have a lease still.
+	// inUse is the number of reserved addresses that still have a lease.
 	// +optional
 	InUse int64 `json:"inUse,omitempty"`
 	// conditions: Ready, InUse.
@@ -39,8 +35,8 @@ type ReservedIPStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ConditionInUse of a ReservedIP: some of its addresses have a lease; the
-// reservation takes effect for each of them when it is free.
+// ConditionInUse of a ReservedIP: some of its addresses have a lease. The reservation takes effect for
+// each of them when its lease ends.
 const ConditionInUse = "InUse"
 
 // ReservedIP keeps addresses back from every pool.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 import (
@@ -9,21 +11,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Names of the annotations that ask for a fixed address, without prefix.
+// Names, without prefix, of the annotations that request a fixed address.
 const (
 	AnnotationStaticIP    = "static-ip"
 	AnnotationIPRetention = "ip-retention"
 )
 
-// MaxRetention is the longest duration that ip-retention may name. Longer is forever.
+// MaxRetention is the longest duration of the annotation ip-retention. For a longer time, users
+// write "forever".
 const MaxRetention = 87600 * time.Hour
 
-// hours is a bare number.
+// hours matches a number without a unit.
 var hours = regexp.MustCompile(`^[0-9]{1,6}$`)
 
-// ParseRetention reads what the annotations of a pod, or of a StatefulSet's
-// template, ask for. Nil means that they ask for nothing: addresses of a
-// StatefulSet's pods are then kept while it owns their names.
+// ParseRetention reads the retention from the annotations of a pod, or of a StatefulSet's template. Nil
+// means that they have none. The address of a StatefulSet's pod is then retained while the StatefulSet
+// owns the pod's name.
 func ParseRetention(annotations map[string]string) (*LeaseRetention, error) {
 	staticKey, static := lookUp(annotations, AnnotationStaticIP)
 	key, retention := lookUp(annotations, AnnotationIPRetention)
@@ -54,18 +57,18 @@ func parseDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		return 0, errors.New("it is no duration")
+		return 0, errors.New("it is not a duration")
 	case d < 0:
 		return 0, errors.New("it is negative")
 	case d > MaxRetention:
-		return 0, fmt.Errorf("it is longer than %.0fh, which is what forever is for", MaxRetention.Hours())
+		return 0, fmt.Errorf("it is longer than %.0fh: write forever instead", MaxRetention.Hours())
 	}
-	// A lease has room for no more, as Go writes it.
+	// The field of a lease has at most 16 characters, so fractions of a second do not fit.
 	return d.Round(time.Second), nil
 }
 
-// lookUp returns an annotation with its full name. Ours wins over the other
-// prefix. An empty value is none.
+// lookUp returns the value of an annotation, with its full name. AnnotationPrefix takes precedence
+// over LegacyAnnotationPrefix. An empty value counts as no annotation.
 func lookUp(annotations map[string]string, name string) (key, value string) {
 	for _, prefix := range []string{AnnotationPrefix, LegacyAnnotationPrefix} {
 		key = prefix + name

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1_test
 
 import (
@@ -73,11 +75,11 @@ func TestAnnotationsThatAskForNoRetention(t *testing.T) {
 	}{
 		{"static-ip is neither true nor false", annotations{static: "yes"}, `ipam.fenceline.io/static-ip is "yes", expected true or false`},
 		{"a day is no unit", annotations{retention: "2d"}, `ipam.fenceline.io/ip-retention is "2d", expected forever, a duration such as 48h, or a number of hours`},
-		{"a word", annotations{retention: "never"}, "it is no duration"},
+		{"a word", annotations{retention: "never"}, "it is not a duration"},
 		{"a negative duration", annotations{retention: "-1h"}, "it is negative"},
-		{"a negative number", annotations{retention: "-1"}, "it is no duration"},
-		{"more than ten years", annotations{retention: "87601"}, "it is longer than 87600h, which is what forever is for"},
-		{"more hours than a duration holds", annotations{retention: "99999999"}, "it is no duration"},
+		{"a negative number", annotations{retention: "-1"}, "it is not a duration"},
+		{"more than ten years", annotations{retention: "87601"}, "it is longer than 87600h: write forever instead"},
+		{"more hours than a duration holds", annotations{retention: "99999999"}, "it is not a duration"},
 		{"a retention without a fixed address", annotations{static: "false", retention: "48h"}, "but ipam.fenceline.io/static-ip is false"},
 		{"the annotation is named with the prefix that it has", annotations{otherRetention: "x"}, "annotation ipam.spidernet.io/ip-retention"},
 		{"a bad one of ours is not replaced by the other prefix", annotations{retention: "x", otherRetention: "2"}, "annotation ipam.fenceline.io/ip-retention"},

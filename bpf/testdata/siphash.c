@@ -1,8 +1,7 @@
 //go:build ignore
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Gives a test the bare SipHash: key and message come in a frame, the hash goes
- * back in its place. */
+/* SipHash for a test: the frame contains key and message, and gets the hash. */
 #include "../siphash.h"
 
 char __license[] SEC("license") = "Dual BSD/GPL";

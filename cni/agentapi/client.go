@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package agentapi
 
 import (
@@ -12,18 +14,17 @@ import (
 	"net/url"
 )
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer is the largest part of an answer that is read, in bytes.
 const maxAnswer = 1 << 20
 
-// Client calls the agent. Its methods return an *Error when the agent answered
-// with one, and an *AwayError when it did not answer. They may be called
-// concurrently.
+// Client calls the agent. Its methods return an *Error if the agent answered with one, and a
+// *NoAnswerError if it did not answer. They may be called concurrently.
 type Client struct {
 	socket string
 	http   *http.Client
 }
 
-// NewClient returns a client of the agent at the unix socket. It opens nothing yet.
+// NewClient returns a client of the agent on a unix socket. Each call opens its own connection.
 func NewClient(socket string) *Client {
 	return &Client{
 		socket: socket,
@@ -34,8 +35,8 @@ func NewClient(socket string) *Client {
 					var d net.Dialer
 					return d.DialContext(ctx, "unix", socket)
 				},
-				// One process makes one call, and an idle connection would look
-				// to the agent like a plugin that is still there.
+				// A plugin process makes one call. The agent would take an idle connection for a plugin
+				// that still waits.
 				DisableKeepAlives:  true,
 				DisableCompression: true,
 			},
@@ -43,7 +44,7 @@ func NewClient(socket string) *Client {
 	}
 }
 
-// Add asks for addresses.
+// Add gets addresses for an interface, or has it guarded.
 func (c *Client) Add(ctx context.Context, r AddRequest) (*AddResponse, error) {
 	var answer AddResponse
 	if err := c.call(ctx, http.MethodPost, PathAdd, r, &answer); err != nil {
@@ -52,22 +53,22 @@ func (c *Client) Add(ctx context.Context, r AddRequest) (*AddResponse, error) {
 	return &answer, nil
 }
 
-// Del gives back what the attachment holds.
+// Del releases the addresses of an attachment.
 func (c *Client) Del(ctx context.Context, r DelRequest) error {
 	return c.call(ctx, http.MethodPost, PathDel, r, nil)
 }
 
-// Check asks whether the attachment is as it should be.
+// Check checks that an attachment holds its addresses and is guarded.
 func (c *Client) Check(ctx context.Context, r CheckRequest) error {
 	return c.call(ctx, http.MethodPost, PathCheck, r, nil)
 }
 
-// GC gives back what attachments hold that are not valid any more.
+// GC releases the addresses of attachments that are no longer valid.
 func (c *Client) GC(ctx context.Context, r GCRequest) error {
 	return c.call(ctx, http.MethodPost, PathGC, r, nil)
 }
 
-// Status asks whether the agent is ready for ADD.
+// Status checks that the agent is ready for ADD.
 func (c *Client) Status(ctx context.Context) error {
 	return c.call(ctx, http.MethodGet, PathStatus, nil, nil)
 }
@@ -81,7 +82,7 @@ func (c *Client) call(ctx context.Context, method, path string, request, answer 
 		}
 		body = bytes.NewReader(b)
 	}
-	// The host is never resolved; HTTP wants one.
+	// HTTP requires a host. It is never resolved.
 	r, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, body)
 	if err != nil {
 		return fmt.Errorf("build the request for %s: %w", path, err)
@@ -91,12 +92,12 @@ func (c *Client) call(ctx context.Context, method, path string, request, answer 
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
-		return &AwayError{Socket: c.socket, Err: cause(err)}
+		return &NoAnswerError{Socket: c.socket, Err: cause(err)}
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return &AwayError{Socket: c.socket, Err: cause(err)}
+		return &NoAnswerError{Socket: c.socket, Err: cause(err)}
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		return decodeError(path, resp.Status, text)
@@ -110,8 +111,8 @@ func (c *Client) call(ctx context.Context, method, path string, request, answer 
 	return nil
 }
 
-// decodeError reads an answer that is not a success. A body that is no Error
-// comes from something that is not the agent's API, or from another version of it.
+// decodeError decodes an answer that is not a success. If the body is no Error, the other side is
+// not the agent, or an agent of another release.
 func decodeError(path, status string, text []byte) *Error {
 	var e Error
 	if err := json.Unmarshal(text, &e); err != nil || e.Code == 0 {
@@ -120,8 +121,8 @@ func decodeError(path, status string, text []byte) *Error {
 	return &e
 }
 
-// cause drops what net/http and net put before the reason: a made-up URL and
-// the socket's path, which AwayError tells already.
+// cause removes the prefixes of net/http and net from an error: the URL, which has no real host,
+// and the path of the socket, which NoAnswerError contains already.
 func cause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

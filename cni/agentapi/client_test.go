@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package agentapi
 
 import (
@@ -34,7 +36,7 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 func TestAnAgentThatIsNotThereIsAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.sock")
 	err := NewClient(path).Status(t.Context())
-	away, ok := errors.AsType[*AwayError](err)
+	away, ok := errors.AsType[*NoAnswerError](err)
 	if !ok || away.Socket != path || !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("got %T %v", err, err)
 	}
@@ -53,7 +55,7 @@ func TestAnAgentThatDiesDuringACallIsAway(t *testing.T) {
 		conn.Close()
 	})
 	err := NewClient(path).Del(t.Context(), DelRequest{})
-	if _, ok := errors.AsType[*AwayError](err); !ok {
+	if _, ok := errors.AsType[*NoAnswerError](err); !ok {
 		t.Errorf("got %T %v", err, err)
 	}
 }
@@ -65,7 +67,7 @@ func TestACallThatIsGivenUpHadNoAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := NewClient(path).Del(ctx, DelRequest{})
-	if _, ok := errors.AsType[*AwayError](err); !ok || !errors.Is(err, context.Canceled) {
+	if _, ok := errors.AsType[*NoAnswerError](err); !ok || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %T %v", err, err)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package agentapi
 
 import (
@@ -7,34 +9,34 @@ import (
 
 // Error codes of the CNI specification (section 5, "Error") that Fenceline uses.
 const (
-	// CodeInvalidEnvironment: CNI_ARGS lacks or garbles what the call needs.
+	// CodeInvalidEnvironment: CNI_ARGS lacks a value that the call needs, or holds a malformed one.
 	CodeInvalidEnvironment uint = 4
-	// CodeIOFailure: a file or a socket failed in a way that is not the agent's absence.
+	// CodeIOFailure: an operation on a file or a socket failed, although the agent runs.
 	CodeIOFailure uint = 5
-	// CodeDecodingFailure: the configuration, or a message, is not the JSON it should be.
+	// CodeDecodingFailure: the configuration, or a message, cannot be decoded.
 	CodeDecodingFailure uint = 6
-	// CodeInvalidNetworkConfig: the configuration is readable and wrong.
+	// CodeInvalidNetworkConfig: the configuration can be decoded, but is wrong.
 	CodeInvalidNetworkConfig uint = 7
-	// CodeTryAgainLater: the same call will succeed without anybody changing
-	// anything: the agent or the API server is away, or a verification still runs.
+	// CodeTryAgainLater: the same call succeeds later without a change by people. The agent or the
+	// API server is unavailable, or a verification is under way.
 	CodeTryAgainLater uint = 11
-	// CodeNotAvailable: STATUS only. ADD cannot be served.
+	// CodeNotAvailable: STATUS only. The agent cannot serve ADD.
 	CodeNotAvailable uint = 50
-	// CodeInternal: a fault of Fenceline that has no better code.
+	// CodeInternal: all other errors.
 	CodeInternal uint = 999
 )
 
-// Fenceline's own error codes. From 100 on the specification leaves them to the plugin.
+// Fenceline's own error codes. The specification reserves codes from 100 on for plugins.
 const (
-	// CodeNoPool: no pool is left for the pod. The message lists each candidate with its reason.
+	// CodeNoPool: no pool serves the pod. The message lists each candidate with its reason.
 	CodeNoPool uint = 100
-	// CodeExhausted: pools fit, and no address in them is free. It is not
-	// CodeTryAgainLater: nothing promises that an address comes free by itself.
+	// CodeExhausted: pools serve the pod, and no address in them is free. This is not
+	// CodeTryAgainLater, because an address may never become free without a change by people.
 	CodeExhausted uint = 101
 	// CodeAddressRefused: a requested address is a gateway, outside the pools, or taken.
 	CodeAddressRefused uint = 102
-	// CodeNotHeld: CHECK found that the attachment does not hold what prevResult says,
-	// or that its guard is missing.
+	// CodeNotHeld: CHECK found that the attachment does not hold an address of prevResult, or has
+	// no guard.
 	CodeNotHeld uint = 103
 )
 
@@ -43,16 +45,16 @@ const (
 type Error struct {
 	// Code is one of the Code constants.
 	Code uint `json:"code"`
-	// Msg is one sentence: what was attempted on what, why it failed, what to do.
+	// Msg is one sentence: the attempt and its subject, the reason of the failure, the remedy.
 	Msg string `json:"msg"`
-	// Details may hold the longer story, one line for each fact.
+	// Details may hold more facts, one on each line.
 	Details string `json:"details,omitempty"`
 
 	cause error
 }
 
-// Errorf makes an Error. A %w in format keeps its operand reachable by
-// errors.Is and errors.As on this side of the socket.
+// Errorf returns an Error. On this side of the socket, errors.Is and errors.As find the operand of
+// a %w.
 func Errorf(code uint, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Msg: err.Error(), cause: err}
@@ -67,8 +69,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.cause }
 
-// HTTPStatus returns the HTTP status under which the error travels. Clients
-// decide by Code alone.
+// HTTPStatus returns the HTTP status of an answer with this error. Clients decide by Code alone.
 func (e *Error) HTTPStatus() int {
 	switch e.Code {
 	case CodeInvalidEnvironment, CodeDecodingFailure, CodeInvalidNetworkConfig:
@@ -82,16 +83,15 @@ func (e *Error) HTTPStatus() int {
 	}
 }
 
-// AwayError says that no answer came from the agent: it is not running, it
-// died during the call, or the deadline passed. Nothing is known about what
-// the agent has done.
-type AwayError struct {
+// NoAnswerError means that no answer came from the agent: the agent does not run, it ended during
+// the call, or the deadline passed. The agent may or may not have carried out the call.
+type NoAnswerError struct {
 	Socket string
 	Err    error
 }
 
-func (e *AwayError) Error() string {
+func (e *NoAnswerError) Error() string {
 	return fmt.Sprintf("no answer from the agent on %s: %v", e.Socket, e.Err)
 }
 
-func (e *AwayError) Unwrap() error { return e.Err }
+func (e *NoAnswerError) Unwrap() error { return e.Err }

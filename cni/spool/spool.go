@@ -1,9 +1,10 @@
-// Package spool keeps the DEL calls that the agent could not take. The plugin
-// puts them there while the agent is away; the agent carries them out and
-// removes them.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package spool stores the DEL calls that the agent did not answer. The plugin puts them there; the
+// agent carries them out and removes them.
 //
-// There is one file for each attachment, so a repeated DEL replaces itself. A
-// file appears by rename and is complete from then on.
+// There is one file for each attachment, so a repeated DEL replaces the earlier one. A rename makes
+// the complete file appear.
 package spool
 
 import (
@@ -21,41 +22,45 @@ import (
 
 const (
 	suffix = ".json"
-	// separator stands between container ID and interface. CNI allows it in
-	// interface names but not in container IDs, so the first one splits.
+	// separator stands between container ID and interface. CNI allows it in interface names but not
+	// in container IDs, so the first one splits.
 	separator = "@"
-	// tempPrefix hides a file that is still being written.
+	// tempPrefix begins the name of a file that is still being written.
 	tempPrefix = "."
 	unfinished = tempPrefix + "put-"
-	// abandoned is the age of an unfinished file that no plugin writes any more.
+	// abandoned is the age after which no plugin can still write an unfinished file.
 	abandoned = time.Hour
 )
 
-// ErrMalformed says that a file in the spool is not a DEL call of the
-// attachment that its name tells.
+// ErrMalformed means that a file in the spool holds no DEL call of the attachment in its name.
 var ErrMalformed = errors.New("malformed spool file")
 
 // Dir is the path of a spool. Plugin processes and the agent may use one spool
 // at the same time.
 type Dir string
 
-// Put stores a call. When it returns nil the call survives a crash of the
-// machine. A chained DEL, which frees nothing, is none to store.
+// Put stores a call. Once it has returned nil, the call survives a crash of the machine. A chained
+// DEL frees nothing and must not be stored.
 func (d Dir) Put(r agentapi.DelRequest) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("store the DEL of %s in container %s in spool %s: %w", r.Interface, r.ContainerID, d, err)
+		}
+	}()
 	name, err := fileName(r.Attachment)
 	if err != nil {
 		return err
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
-		return fmt.Errorf("encode DEL of %s: %w", name, err)
+		return err
 	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
-		return fmt.Errorf("make the spool: %w", err)
+		return err
 	}
 	f, err := os.CreateTemp(string(d), unfinished+"*")
 	if err != nil {
-		return fmt.Errorf("spool DEL of %s: %w", name, err)
+		return err
 	}
 	defer func() {
 		if err != nil {
@@ -64,29 +69,29 @@ func (d Dir) Put(r agentapi.DelRequest) (err error) {
 		}
 	}()
 	if _, err := f.Write(text); err != nil {
-		return fmt.Errorf("spool DEL of %s: %w", name, err)
+		return err
 	}
 	if err := f.Sync(); err != nil {
-		return fmt.Errorf("spool DEL of %s: %w", name, err)
+		return err
 	}
 	if err := f.Close(); err != nil {
-		return fmt.Errorf("spool DEL of %s: %w", name, err)
+		return err
 	}
 	if err := os.Rename(f.Name(), d.path(name)); err != nil {
-		return fmt.Errorf("spool DEL of %s: %w", name, err)
+		return err
 	}
 	return d.sync()
 }
 
-// List returns the attachments that have a call in the spool, in the order of
-// their names. A spool that does not exist yet is empty.
+// List returns the attachments that have a call in the spool, sorted by container ID. A spool that
+// does not exist yet is empty.
 func (d Dir) List() ([]agentapi.Attachment, error) {
 	entries, err := os.ReadDir(string(d))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the spool: %w", err)
+		return nil, fmt.Errorf("read spool %s: %w", d, err)
 	}
 	var found []agentapi.Attachment
 	for _, e := range entries {
@@ -97,8 +102,8 @@ func (d Dir) List() ([]agentapi.Attachment, error) {
 	return found, nil
 }
 
-// Get returns the call of the attachment, and false when there is none. The
-// error wraps ErrMalformed when the file does not hold what its name says.
+// Get returns the call of the attachment, and false if there is none. The error wraps ErrMalformed
+// if the file holds no call of the attachment.
 func (d Dir) Get(a agentapi.Attachment) (agentapi.DelRequest, bool, error) {
 	name, err := fileName(a)
 	if err != nil {
@@ -109,42 +114,42 @@ func (d Dir) Get(a agentapi.Attachment) (agentapi.DelRequest, bool, error) {
 		return agentapi.DelRequest{}, false, nil
 	}
 	if err != nil {
-		return agentapi.DelRequest{}, false, fmt.Errorf("read spooled DEL: %w", err)
+		return agentapi.DelRequest{}, false, fmt.Errorf("read a spooled DEL: %w", err)
 	}
 	var r agentapi.DelRequest
 	if err := json.Unmarshal(text, &r); err != nil {
 		return agentapi.DelRequest{}, false, fmt.Errorf("%w %s: %w", ErrMalformed, d.path(name), err)
 	}
 	if r.Attachment != a {
-		return agentapi.DelRequest{}, false, fmt.Errorf("%w %s: it names %s %s",
-			ErrMalformed, d.path(name), r.ContainerID, r.Interface)
+		return agentapi.DelRequest{}, false, fmt.Errorf("%w %s: it holds the DEL of %s in container %s",
+			ErrMalformed, d.path(name), r.Interface, r.ContainerID)
 	}
 	return r, true, nil
 }
 
-// Remove takes the call of the attachment out; it succeeds when there is none.
+// Remove removes the call of the attachment. It succeeds if there is none.
 func (d Dir) Remove(a agentapi.Attachment) error {
 	name, err := fileName(a)
 	if err != nil {
 		return err
 	}
 	if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove spooled DEL: %w", err)
+		return fmt.Errorf("remove a spooled DEL: %w", err)
 	}
 	return nil
 }
 
-// Sweep removes what plugins left that were killed while they wrote.
+// Sweep removes the unfinished files of plugins that were killed.
 func (d Dir) Sweep(now time.Time) error {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
-		return fmt.Errorf("sweep the spool: %w", err)
+		return fmt.Errorf("sweep spool %s: %w", d, err)
 	}
 	var errs []error
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil || !strings.HasPrefix(e.Name(), unfinished) || now.Sub(info.ModTime()) < abandoned {
-			continue // also if it was finished in between
+			continue // a file without info was finished meanwhile
 		}
 		errs = append(errs, os.Remove(d.path(e.Name())))
 	}
@@ -153,25 +158,22 @@ func (d Dir) Sweep(now time.Time) error {
 
 func (d Dir) path(name string) string { return filepath.Join(string(d), name) }
 
-// sync makes the rename durable.
+// sync makes the rename survive a crash of the machine.
 func (d Dir) sync() error {
 	f, err := os.Open(string(d))
 	if err != nil {
-		return fmt.Errorf("sync the spool: %w", err)
+		return err
 	}
 	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync the spool %s: %w", d, err)
-	}
-	return nil
+	return f.Sync()
 }
 
-// fileName refuses what would leave the directory or could not be read back.
-// skel has validated both parts already when they come from a runtime.
+// fileName returns the file name of an attachment. It refuses names that leave the directory, or
+// from which the attachment cannot be read back.
 func fileName(a agentapi.Attachment) (string, error) {
 	name := a.ContainerID + separator + a.Interface + suffix
 	if back, ok := attachment(name); !ok || back != a || strings.ContainsRune(name, filepath.Separator) {
-		return "", fmt.Errorf("attachment %q %q cannot be spooled", a.ContainerID, a.Interface)
+		return "", fmt.Errorf("name the spool file of interface %q in container %q: these are not valid CNI names", a.Interface, a.ContainerID)
 	}
 	return name, nil
 }

@@ -1,5 +1,7 @@
-// Package agents knows the node agents by their pods: which nodes have one that
-// works, and which share of every pool each of them tries first.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agents finds the node agents by their pods: the nodes with a working agent, and the share
+// of every pool that each agent tries first.
 package agents
 
 import (
@@ -21,7 +23,7 @@ const (
 // ByNode is the name of the cache's index over the agents' pods by node.
 const ByNode = "agent.node"
 
-// NodeKeys are the keys of ByNode. Other pods have none.
+// NodeKeys returns the keys of ByNode. Pods that are not agents have none.
 func NodeKeys(pod *podview.Pod) []string {
 	if !IsAgent(pod) || pod.Spec.NodeName == "" {
 		return nil
@@ -29,12 +31,12 @@ func NodeKeys(pod *podview.Pod) []string {
 	return []string{pod.Spec.NodeName}
 }
 
-// IsAgent says whether a pod in Fenceline's namespace is an agent.
+// IsAgent reports whether a pod in Fenceline's namespace is an agent.
 func IsAgent(pod *podview.Pod) bool {
 	return pod.Labels[nameLabel] == nameValue && pod.Labels[componentLabel] == componentValue
 }
 
-// IsAlive says whether an agent works: it is Ready and not being deleted.
+// IsAlive reports whether an agent works: it is Ready and not being deleted.
 func IsAlive(pod *podview.Pod) bool {
 	if pod.DeletionTimestamp != nil {
 		return false
@@ -47,8 +49,8 @@ func IsAlive(pod *podview.Pod) bool {
 	return false
 }
 
-// WorksOn says whether an agent in the namespace works on the node. The reader has
-// the index ByNode.
+// WorksOn reports whether an agent in the namespace works on the node. The reader must have the index
+// ByNode.
 func WorksOn(ctx context.Context, reader client.Reader, namespace, node string) (bool, error) {
 	var pods podview.PodList
 	err := reader.List(ctx, &pods, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.MatchingFields{ByNode: node})
@@ -63,8 +65,8 @@ func WorksOn(ctx context.Context, reader client.Reader, namespace, node string) 
 	return false, nil
 }
 
-// List returns the agents' pods in the namespace. The caller must not change
-// them, for they may be the cache's own.
+// List returns the agents' pods in the namespace. The caller must not change them, because they may
+// belong to the cache.
 func List(ctx context.Context, reader client.Reader, namespace string) ([]podview.Pod, error) {
 	var pods podview.PodList
 	err := reader.List(ctx, &pods, client.InNamespace(namespace), client.UnsafeDisableDeepCopy,

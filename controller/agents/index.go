@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package agents
 
 import (
@@ -11,16 +13,15 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// index reads an agent's index; false if it has none.
+// index returns an agent's index. It reports whether the agent has a valid one.
 func index(pod *podview.Pod) (int, bool) {
 	i, err := strconv.Atoi(pod.Annotations[v1alpha1.AnnotationAgentIndex])
 	return i, err == nil && i >= 0
 }
 
-// Assign returns the indexes that are to be written, by UID: the lowest unused
-// one for each agent without. Where two agents have the same index, the older
-// one keeps it. Indexes that stand are never moved, because with an index its
-// agent changes the share of every pool that it tries first.
+// Assign returns the indexes to write, by the UID of the pod: the lowest unused index for each agent
+// without one. If two agents have the same index, the older agent keeps it. Other indexes never
+// change, because a new index makes its agent try another share of every pool first.
 func Assign(pods []podview.Pod) map[types.UID]int {
 	byAge := make([]*podview.Pod, len(pods))
 	for i := range pods {
@@ -51,9 +52,8 @@ func Assign(pods []podview.Pod) map[types.UID]int {
 	return assigned
 }
 
-// Shares returns into how many shares the agents divide a pool: one more than
-// the highest index, so that each index has its share even when agents with
-// lower ones have left.
+// Shares returns the number of shares into which the agents divide a pool. It is one more than the
+// highest index, so each index has its share, even if agents with lower indexes have left.
 func Shares(pods []podview.Pod) int {
 	shares := 0
 	for i := range pods {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package agents
 
 import (
@@ -65,9 +67,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{}, errors.Join(errs...)
 }
 
-// write patches, because the cache does not hold the whole pod. uid and
-// resourceVersion in the patch make the API server refuse it for any other
-// version of the pod than the one that was judged.
+// write writes an index as a patch, because the cache does not hold the whole pod. With uid and
+// resourceVersion in the patch, the API server accepts it only for the version of the pod that was
+// judged.
 func (r *Reconciler) write(ctx context.Context, pod *podview.Pod, index int) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             pod.UID,
@@ -81,7 +83,7 @@ func (r *Reconciler) write(ctx context.Context, pod *podview.Pod, index int) err
 	target.Namespace, target.Name = pod.Namespace, pod.Name
 	err = r.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// The pod has changed, so another event of it is on its way.
+		// The pod has changed, so another watch event follows.
 		return nil
 	}
 	if err != nil {

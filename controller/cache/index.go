@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cache
 
 import (
@@ -11,26 +13,26 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// Names of the indexes over leases.
+// Names of the indexes of leases.
 const (
-	// LeasesByPod: "<namespace>/<name>" of the holder's pod.
+	// LeasesByPod has the keys "<namespace>/<name>" of the holder's pod.
 	LeasesByPod = "holder.pod"
-	// LeasesByOwner: "<namespace>/<name>" of the StatefulSet of a Retained lease's holder.
+	// LeasesByOwner has the keys "<namespace>/<name>" of the StatefulSet of a Retained lease's holder.
 	LeasesByOwner = "holder.owner"
-	// LeasesByNode: the nodes that matter to a lease, its own and the one it was taken from.
+	// LeasesByNode has the keys of a lease's own node and its previous holder's node.
 	LeasesByNode = "node"
-	// LeasesByPool: the pool.
+	// LeasesByPool has the pool as key.
 	LeasesByPool = "pool"
-	// LeasesByPoolNode: "<pool>/<node>", which tells who is on a pool's segment.
+	// LeasesByPoolNode has the keys "<pool>/<node>", which show the nodes on a pool's segment.
 	LeasesByPoolNode = "pool.node"
-	// LeasesByState: the state, if that is Quarantined; nobody asks for all the others.
+	// LeasesByState has the state as key. It contains only Quarantined leases.
 	LeasesByState = "state"
 )
 
-// PodKey is the key of LeasesByPod and LeasesByOwner.
+// PodKey returns the key of LeasesByPod and LeasesByOwner.
 func PodKey(namespace, name string) string { return namespace + "/" + name }
 
-// PoolNodeKey is the key of LeasesByPoolNode.
+// PoolNodeKey returns the key of LeasesByPoolNode.
 func PoolNodeKey(pool, node string) string { return pool + "/" + node }
 
 // AddIndexes registers all indexes.
@@ -91,8 +93,7 @@ func nodeKeys(s *v1alpha1.IPLeaseSpec) []string {
 	return nodes
 }
 
-// poolNodeKeys leaves Quarantined leases out: their node was asked to verify,
-// which does not prove that it is on the segment.
+// poolNodeKeys skips Quarantined leases. Their node is the verifier, which may not be on the segment.
 func poolNodeKeys(s *v1alpha1.IPLeaseSpec) []string {
 	if s.NodeName == "" || s.State == v1alpha1.StateQuarantined {
 		return nil

@@ -1,5 +1,7 @@
-// Package cache says what the controller keeps of the cluster: of which objects
-// which fields, and the indexes over leases.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cache defines the controller's cache of the cluster: the kept fields of each object, and
+// the indexes of leases.
 package cache
 
 import (
@@ -12,8 +14,8 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// Options of the manager's cache. It holds every pod, lease, pool, node and
-// StatefulSet of the cluster, so each is cut down to what is looked at.
+// Options returns the options of the manager's cache. It holds every pod, lease, pool, node and
+// StatefulSet of the cluster, so it keeps only the fields that the controller reads.
 func Options() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),

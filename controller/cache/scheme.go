@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cache
 
 import (
@@ -14,8 +16,7 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// Scheme returns the types that the controller reads and writes. A v1 Pod is a
-// podview.Pod there.
+// Scheme returns the types that the controller reads and writes. A v1 Pod has the type podview.Pod.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion,

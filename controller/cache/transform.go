@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cache
 
 import (
@@ -13,13 +15,12 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// configHash is the annotation that identifies a static pod.
+// configHash is the annotation of a static pod's UID.
 const configHash = "kubernetes.io/config.hash"
 
-// The transforms return what the controller's decisions look at, and nothing
-// else. A decision over the cached view has to come out as over the live
-// object: where a decision learns to look at a new field, its transform has to
-// let it through.
+// The transforms keep exactly the fields that the controller's decisions read. A decision from the
+// cached object must be the same as from the live object. If a decision reads a new field, add the
+// field to the transform.
 
 // slimMeta keeps the identity of an object.
 func slimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
@@ -34,8 +35,8 @@ func slimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	}
 }
 
-// slimLease keeps the whole spec, because a lease is written back from the cache.
-// What many leases have in common is kept once.
+// slimLease keeps the whole spec, because a lease is written back from the cache. Strings that many
+// leases have in common are stored once.
 func slimLease(o any) (any, error) {
 	lease, ok := o.(*v1alpha1.IPLease)
 	if !ok {
@@ -55,7 +56,7 @@ func slimLease(o any) (any, error) {
 	return lease, nil
 }
 
-// share lets equal strings have one place in memory.
+// share makes equal strings use the same memory.
 func share[T ~string](of ...*T) {
 	for _, s := range of {
 		*s = unique.Make(*s).Value()
@@ -101,7 +102,7 @@ func slimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	return slim
 }
 
-// lastFinished keeps one container status, that of the container that finished last.
+// lastFinished returns the status of the container that finished last.
 func lastFinished(pod *podview.Pod) []corev1.ContainerStatus {
 	var at time.Time
 	for _, statuses := range [][]corev1.ContainerStatus{
@@ -160,7 +161,7 @@ func slimStatefulSet(o any) (any, error) {
 	}, nil
 }
 
-// retentionAnnotations keeps what v1alpha1.ParseRetention reads.
+// retentionAnnotations returns the annotations that v1alpha1.ParseRetention reads.
 func retentionAnnotations(all map[string]string) map[string]string {
 	var kept map[string]string
 	for _, prefix := range []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} {

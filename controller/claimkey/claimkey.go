@@ -1,5 +1,6 @@
-// Package claimkey provides the cluster's claim key, with which agents
-// authenticate claims and acks.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package claimkey creates the cluster's claim key. The agents authenticate claims and acks with it.
 package claimkey
 
 import (
@@ -19,9 +20,9 @@ import (
 const (
 	// SecretName is the Secret that holds the key.
 	SecretName = "fenceline-claim-key"
-	// CurrentKey is the datum of the key in use; rotation keeps the one before as "previous".
+	// CurrentKey is the data field of the key in use. A rotation keeps the former key as "previous".
 	CurrentKey = "current"
-	// Size of a key in bytes, that of SipHash-2-4.
+	// Size is the size of a key in bytes, as SipHash-2-4 needs.
 	Size = 16
 )
 
@@ -33,7 +34,7 @@ type Provider struct {
 	Client    client.Client
 	Namespace string
 	Clock     clock.Clock
-	// Period at which it is looked whether the Secret is still there.
+	// Period is the pause between two checks that the Secret exists.
 	Period time.Duration
 }
 
@@ -43,7 +44,7 @@ func (p *Provider) Start(ctx context.Context) error {
 		pause := p.Period
 		switch created, err := p.Ensure(ctx); {
 		case err != nil:
-			log.FromContext(ctx).Error(err, "the claim key is not there")
+			log.FromContext(ctx).Error(err, "the claim key could not be created; retrying")
 			pause = retry
 		case created:
 			log.FromContext(ctx).Info("created the claim key", "secret", SecretName)
@@ -56,15 +57,13 @@ func (p *Provider) Start(ctx context.Context) error {
 	}
 }
 
-// Ensure creates the Secret and says whether it did. One that exists is left as
-// it is, whatever is in it: a key that was overwritten would leave every fence
-// between nodes with the old and nodes with the new one without effect. So it
-// only ever creates, needs no right to read the key, and may run at the same time
-// as another.
+// Ensure creates the Secret. It reports whether it did. An existing Secret stays as it is, with any
+// content: fences between nodes with the old key and nodes with a new key would have no effect. So
+// Ensure needs no right to read the key, and may run in several processes at the same time.
 func (p *Provider) Ensure(ctx context.Context) (created bool, err error) {
 	key := make([]byte, Size)
 	if _, err := rand.Read(key); err != nil {
-		return false, fmt.Errorf("draw a claim key: %w", err)
+		return false, fmt.Errorf("generate a claim key: %w", err)
 	}
 	err = p.Client.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: SecretName},

@@ -1,7 +1,8 @@
-// Package condition makes and words the conditions of records, and the events
-// that tell of their changes. Everything is bounded: a condition's message holds
-// 32768 characters; what is longer the API server refuses, and the whole status
-// with it.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package condition computes the conditions of records, their messages, and the events that report their
+// changes. All messages are bounded. The API server refuses a whole status if the message of a condition
+// has more than 32768 characters.
 package condition
 
 import (
@@ -15,10 +16,10 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Set returns the conditions of a record with those of now among them. One whose
-// status stays keeps its time of transition.
+// Set returns the conditions of a record, updated with the current ones. A condition whose status stays
+// keeps its time of transition.
 func Set(was []metav1.Condition, generation int64, at metav1.Time, now ...metav1.Condition) []metav1.Condition {
-	// SetStatusCondition changes elements, which may be the cache's own.
+	// SetStatusCondition changes elements, and the slice may belong to the cache.
 	is := slices.Clone(was)
 	for _, c := range now {
 		c.ObservedGeneration, c.LastTransitionTime = generation, at
@@ -27,17 +28,17 @@ func Set(was []metav1.Condition, generation int64, at metav1.Time, now ...metav1
 	return is
 }
 
-// HasChanged says whether a condition is new, or its status or reason another.
+// HasChanged reports whether a condition is new, or its status or reason has changed.
 func HasChanged(was []metav1.Condition, c metav1.Condition) bool {
 	old := meta.FindStatusCondition(was, c.Type)
 	return old == nil || old.Status != c.Status || old.Reason != c.Reason
 }
 
-// Event tells that a condition has changed.
+// Event is an event that reports the change of a condition.
 type Event struct{ Type, Reason, Note string }
 
-// Events returns what there is to tell of conditions that have changed for the
-// worse or back. A reason that somebody asked for is no warning.
+// Events returns an event for each condition that has become worse or better. A reason that follows from
+// a user's own request is not a warning.
 func Events(was, is []metav1.Condition, askedFor ...string) []Event {
 	var events []Event
 	for _, c := range is {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package metrics holds the controller's metrics. Labels are bounded (R13):
 // pools, states, reasons and verbs, never an address, MAC or pod.
 package metrics
@@ -10,7 +12,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Metrics of the controller. Safe for concurrent use.
+// Metrics holds the metrics of the controller. Safe for concurrent use.
 type Metrics struct {
 	reclaims    *prometheus.CounterVec
 	withheld    *prometheus.CounterVec
@@ -29,19 +31,19 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		reclaims: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fenceline_reclaims_total",
-			Help: "Addresses taken from holders that did not give them back, by reason.",
+			Help: "Addresses that the controller took from their holders, by reason.",
 		}, []string{"reason"}),
 		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fenceline_reclaims_withheld_total",
-			Help: "Leases that were due and left as they are because reclaim is switched off, by reason.",
+			Help: "Leases that were due and not taken because reclaim is switched off, by reason.",
 		}, []string{"reason"}),
 		enabled: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fenceline_reclaim_enabled",
-			Help: "1 while addresses are taken back, 0 while reclaim is switched off.",
+			Help: "1 while reclaim is switched on, 0 while it is switched off. Only the leader reports this.",
 		}, nil),
 		quarantined: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fenceline_quarantined_addresses",
-			Help: "Addresses set aside until their last holder is fenced, gone or proven silent.",
+			Help: "Addresses that are Quarantined until their previous holder is fenced, gone or proven silent.",
 		}, []string{"pool", "reason"}),
 		addresses: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fenceline_pool_addresses",
@@ -57,7 +59,7 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 		}, []string{"pool"}),
 		outside: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fenceline_pool_outside_leases",
-			Help: "Leases of addresses that their pool does not hand out any more.",
+			Help: "Leases of addresses that their pool no longer hands out.",
 		}, []string{"pool"}),
 		leases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fenceline_pool_leases",
@@ -65,7 +67,7 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 		}, []string{"pool", "state"}),
 		apiErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fenceline_api_errors_total",
-			Help: "Requests to the Kubernetes API that failed, without lost races (409) and absent objects (404).",
+			Help: "Failed requests to the Kubernetes API, without conflicts (409) and absent objects (404).",
 		}, []string{"verb"}),
 	}
 	for _, c := range []prometheus.Collector{
@@ -75,7 +77,7 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	// A counter that appears with its first event hides that event from rate().
+	// Each counter starts at 0. Otherwise rate() would miss the first increment.
 	for _, reason := range reasons() {
 		m.reclaims.WithLabelValues(string(reason))
 	}
@@ -85,7 +87,7 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// reasons are all for which a lease is Quarantined.
+// reasons returns all reasons of a Quarantined lease.
 func reasons() []v1alpha1.LeaseReason {
 	return []v1alpha1.LeaseReason{
 		v1alpha1.ReasonConflict, v1alpha1.ReasonPodTerminating, v1alpha1.ReasonPodDeleted, v1alpha1.ReasonPodGone,
@@ -104,8 +106,8 @@ func (m *Metrics) Withheld(reason v1alpha1.LeaseReason) {
 	m.withheld.WithLabelValues(string(reason)).Inc()
 }
 
-// SetReclaimEnabled tells whether addresses are taken back. Who does not lead has
-// nothing to tell: 0 would say that somebody has switched reclaim off.
+// SetReclaimEnabled sets whether reclaim is switched on. Only the leader reports this: a 0 of another
+// replica would mean that reclaim is switched off.
 func (m *Metrics) SetReclaimEnabled(enabled bool) {
 	value := 0.0
 	if enabled {

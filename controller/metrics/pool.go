@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package metrics
 
 import (
@@ -6,12 +8,12 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Pool is what the gauges of a pool tell.
+// Pool holds the values of a pool's gauges.
 type Pool struct {
 	Status v1alpha1.IPPoolStatus
 	// Quarantined counts the Quarantined leases by reason.
 	Quarantined map[v1alpha1.LeaseReason]int64
-	// Outside counts the leases of addresses that the pool does not hand out.
+	// Outside counts the leases of addresses that the pool no longer hands out.
 	Outside int64
 	// Free counts the addresses without a lease, or with a Warm one.
 	Free int64
@@ -31,8 +33,7 @@ func (m *Metrics) SetPool(pool string, p Pool) {
 	} {
 		m.leases.WithLabelValues(pool, string(state)).Set(float64(n))
 	}
-	// A reason that no lease has any more keeps its series at 0: an alert on it
-	// shall end with a sample, not with a gap.
+	// A reason without leases keeps its series at 0, so that an alert ends with a sample, not with a gap.
 	for _, reason := range reasons() {
 		m.quarantined.WithLabelValues(pool, string(reason)).Set(float64(p.Quarantined[reason]))
 	}

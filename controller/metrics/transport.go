@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package metrics
 
 import "net/http"
@@ -24,15 +26,15 @@ type transport struct {
 
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.next.RoundTrip(request)
-	// A request that its caller gave up, as at the end of a watch, did not fail.
+	// A request that its caller cancelled, as at the end of a watch, did not fail.
 	if (err != nil && request.Context().Err() == nil) || (err == nil && failed(response.StatusCode)) {
 		t.metrics.apiErrors.WithLabelValues(verb(request.Method)).Inc()
 	}
 	return response, err
 }
 
-// failed leaves out what the protocol lives with: a lost race (409), an object
-// that is gone (404), and a watch from too far back (410).
+// failed reports whether a status code is an error. Three codes are normal: a conflict (409), an
+// absent object (404), and an expired watch (410).
 func failed(code int) bool {
 	switch code {
 	case http.StatusConflict, http.StatusNotFound, http.StatusGone:
@@ -42,7 +44,7 @@ func failed(code int) bool {
 	}
 }
 
-// verb names the request as Kubernetes does.
+// verb returns the Kubernetes verb of a request.
 func verb(method string) string {
 	switch method {
 	case http.MethodGet:

@@ -1,6 +1,7 @@
-// Package podview has the part of a pod that the controller looks at, as a type of
-// its own: the empty fields of the whole type alone take more than a kilobyte of
-// each pod in the cache.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podview defines a pod type with only the fields that the controller reads. In the whole
+// type, the empty fields alone take more than 1 kB of memory for each pod in the cache.
 //
 // +kubebuilder:object:generate=true
 package podview
@@ -10,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pod is a v1 Pod without what no decision looks at. The API server must not be
-// sent one in an update, only in deletions and as the target of patches.
+// Pod is a v1 Pod with only the fields that a decision reads. Use it for reads, for deletions and as
+// the target of patches. Never send it to the API server in an update.
 //
 // +kubebuilder:object:root=true
 type Pod struct {
@@ -22,14 +23,14 @@ type Pod struct {
 	Status Status `json:"status,omitempty"`
 }
 
-// Spec is a part of corev1.PodSpec.
+// Spec is the read part of corev1.PodSpec.
 type Spec struct {
 	NodeName                      string `json:"nodeName,omitempty"`
 	HostNetwork                   bool   `json:"hostNetwork,omitempty"`
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
 }
 
-// Status is a part of corev1.PodStatus.
+// Status is the read part of corev1.PodStatus.
 type Status struct {
 	Phase      corev1.PodPhase       `json:"phase,omitempty"`
 	Conditions []corev1.PodCondition `json:"conditions,omitempty"`

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pool
 
 import (
@@ -5,21 +7,21 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/condition"
 )
 
-// Reasons of conditions. Where an agent has a word for the same, it is the same.
+// Reasons of conditions. If an agent also rejects the pool for a reason, the reason has the same
+// word as in the agent.
 const (
 	reasonReady        = "Ready"
-	reasonDeleting     = string(ipam.Deleting)
-	reasonDisabled     = string(ipam.Disabled)
-	reasonInvalid      = string(ipam.Invalid)
-	reasonAllExcluded  = string(ipam.AllExcluded)
-	reasonAllReserved  = string(ipam.AllReserved)
+	reasonDeleting     = string(poolset.Deleting)
+	reasonDisabled     = string(poolset.Disabled)
+	reasonInvalid      = string(poolset.Invalid)
+	reasonAllExcluded  = string(poolset.AllExcluded)
+	reasonAllReserved  = string(poolset.AllReserved)
 	reasonOverlapping  = "Overlapping"
 	reasonShared       = "SharedAddresses"
 	reasonGateway      = "GatewayHandedOut"
@@ -33,29 +35,30 @@ const (
 )
 
 // conditions returns the pool's conditions as they are now.
-func conditions(f Facts, t counts, r Report, problem error, o overlap) []metav1.Condition {
+func conditions(f Facts, t counts, r Report, closed poolset.Reason, problem error, o overlap) []metav1.Condition {
 	return condition.Set(f.Pool.Status.Conditions, f.Pool.Generation, f.Now,
-		ready(f, r, problem, o), overlapping(o), exhausted(t, r), unfenced(t), outside(t, problem), wentBack(t))
+		ready(r, closed, problem, o), overlapping(o), exhausted(t, r), unfenced(t), outside(t, problem), wentBack(t))
 }
 
-// ready names the first reason for which nothing is allocated, in the order in
-// which an agent finds them, so that pool and pod tell the same story.
-func ready(f Facts, r Report, problem error, o overlap) metav1.Condition {
+// ready reports the first reason for which nothing is allocated. An agent rejects the pool for the
+// same reason.
+func ready(r Report, closed poolset.Reason, problem error, o overlap) metav1.Condition {
 	no := func(reason, text string) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: text}
 	}
-	switch {
-	case f.Pool.DeletionTimestamp != nil:
+	switch closed {
+	case poolset.Deleting:
 		return no(reasonDeleting, "the pool is deleted once its leases are gone: "+kinds(r.Status))
-	case ptr.Deref(f.Pool.Spec.Disable, false):
+	case poolset.Disabled:
 		return no(reasonDisabled, "spec.disable stops new allocations; addresses in use stay")
-	case problem != nil:
+	case poolset.Invalid:
 		return no(reasonInvalid, condition.Problems(problem))
-	case r.Status.Total == 0 && r.Status.Reserved > 0:
+	case poolset.AllReserved:
 		return no(reasonAllReserved, "ReservedIPs keep back every address")
-	case r.Status.Total == 0:
+	case poolset.AllExcluded:
 		return no(reasonAllExcluded, "gateway and excludeIPs leave no address to hand out")
-	case len(o.behind) > 0:
+	}
+	if len(o.behind) > 0 {
 		return no(reasonOverlapping, "older pools have some of the addresses: "+condition.Few(o.behind, ", "))
 	}
 	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonReady}
@@ -93,7 +96,7 @@ func exhausted(t counts, r Report) metav1.Condition {
 		c.Status, c.Reason = metav1.ConditionTrue, reasonNoAddress
 		c.Message = fmt.Sprintf("all %d addresses are in use; leases: %s", t.taken, kinds(r.Status))
 	}
-	// Otherwise no numbers: a message that changes with each lease is a write with each lease.
+	// Otherwise the message has no numbers, because each change of a message is a write.
 	return c
 }
 
@@ -113,7 +116,7 @@ func wentBack(t counts) metav1.Condition {
 	}
 	return metav1.Condition{
 		Type: v1alpha1.ConditionStoreWentBack, Status: metav1.ConditionTrue, Reason: reasonTokensAhead,
-		Message: "the store was restored without --bump-revision: holders have tokens that it has not reached, and cannot be taken from by force; restore it again with that flag",
+		Message: "the store was restored without --bump-revision: holders have greater tokens than the store, so their addresses cannot be taken by force; restore it again with that flag",
 	}
 }
 
@@ -121,7 +124,7 @@ func outside(t counts, problem error) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionOutside, Status: metav1.ConditionFalse, Reason: reasonNone}
 	switch {
 	case problem != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reasonInvalid, "what the pool hands out cannot be read"
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reasonInvalid, "the addresses of the pool cannot be read"
 	case len(t.outside) > 0:
 		c.Status, c.Reason = metav1.ConditionTrue, reasonAddressInUse
 		c.Message = "not handed out again once they are free: " + condition.Leases(t.outside)
@@ -129,7 +132,7 @@ func outside(t counts, problem error) metav1.Condition {
 	return c
 }
 
-// kinds says how many leases there are in which state: "3 Bound, 1 Retained".
+// kinds returns the number of leases in each state: "3 Bound, 1 Retained".
 func kinds(status v1alpha1.IPPoolStatus) string {
 	var parts []string
 	for _, k := range []struct {

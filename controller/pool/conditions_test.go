@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pool
 
 import (
@@ -10,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -141,9 +143,9 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-func parsed(t *testing.T, entries []string) ipam.Set {
+func parsed(t *testing.T, entries []string) poolset.Set {
 	t.Helper()
-	set, err := ipam.ParseSet(entries)
+	set, err := poolset.Parse(entries)
 	if err != nil {
 		t.Fatal(err)
 	}

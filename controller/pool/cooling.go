@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pool
 
 import (
@@ -7,13 +9,13 @@ import (
 	"time"
 )
 
-// cooling remembers addresses that were freed a moment ago. It lives in memory:
-// a new leader starts without, so for one cooldown after a fail-over the bitmap
-// shows such addresses free. That costs nothing but warm neighbour caches, since
-// a freed address was fenced or proven silent before. Safe for concurrent use.
+// cooling has the addresses that were freed a moment ago. It is in memory only. For one cooldown after
+// a fail-over, the bitmap of the new leader therefore shows such addresses free. That is safe, because
+// a freed address was fenced or proven silent before; only neighbour caches may be stale. cooling is
+// safe for concurrent use.
 type cooling struct {
 	mu sync.Mutex
-	// freed is when each address of a pool was freed.
+	// freed has the time at which each address of a pool was freed.
 	freed map[string]map[netip.Addr]time.Time
 }
 
@@ -21,7 +23,7 @@ func newCooling() *cooling {
 	return &cooling{freed: map[string]map[netip.Addr]time.Time{}}
 }
 
-// add notes that an address was freed.
+// add records that an address was freed.
 func (c *cooling) add(pool string, a netip.Addr, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,8 +33,8 @@ func (c *cooling) add(pool string, a netip.Addr, now time.Time) {
 	c.freed[pool][a] = now
 }
 
-// of returns the addresses of a pool that are still within its cooldown, in
-// order, and when the next of them is over; zero if there are none.
+// of returns the sorted addresses of a pool that still cool down, and the time until the first of them
+// has cooled down. The time is zero if there are none.
 func (c *cooling) of(pool string, cooldown time.Duration, now time.Time) (addrs []netip.Addr, next time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +53,7 @@ func (c *cooling) of(pool string, cooldown time.Duration, now time.Time) (addrs 
 	return addrs, next
 }
 
-// forget drops a pool that is gone.
+// forget removes a pool that is gone.
 func (c *cooling) forget(pool string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

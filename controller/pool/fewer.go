@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pool
 
 import (
@@ -5,30 +7,30 @@ import (
 	"time"
 )
 
-// fewerGrace is how long there have to be fewer agents before a pool says so. An
-// agent that is replaced is away for a minute; where the other one were told that
-// it is alone, it would take silence for proof without having heard anybody (R2).
+// fewerGrace is the time for which there must be fewer agents before a pool publishes the lower number.
+// The replacement of an agent takes a minute. If the pool published during this minute that the other
+// agent is alone, that agent would accept silence as proof although it has heard no other agent (R2).
 const fewerGrace = 10 * time.Minute
 
-// fewer remembers the pools that say more agents than there are. A new leader
-// begins anew, so it says so later, never earlier. Safe for concurrent use.
+// fewer has the pools that publish more agents than there are. It is in memory only, so a new leader
+// publishes the lower number later, never earlier. fewer is safe for concurrent use.
 type fewer struct {
 	mu    sync.Mutex
 	pools map[string]*shortfall
 }
 
-// shortfall begins with the first look that counts fewer agents than a pool said.
+// shortfall begins with the first pass that counts fewer agents than a pool publishes.
 type shortfall struct {
 	said  int
 	since time.Time
-	// most were counted at once since then: one that has gone later has its own time.
+	// most is the greatest count since then. An agent that disappears later has its own grace.
 	most int
 }
 
 func newFewer() *fewer { return &fewer{pools: map[string]*shortfall{}} }
 
-// agents returns how many a pool is to tell of, which said so many at last, and
-// how long until that may be fewer; 0 where nothing is to be waited for.
+// agents returns the number of agents that a pool publishes, and the time until the number may be
+// lower; 0 means that there is nothing to wait for.
 func (f *fewer) agents(pool string, said, counted int, now time.Time) (agents int, wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,7 +39,7 @@ func (f *fewer) agents(pool string, said, counted int, now time.Time) (agents in
 		return counted, 0
 	}
 	s := f.pools[pool]
-	// What the pool said before was written since, maybe without a look in between.
+	// The pool has published the lower number, perhaps without a pass in between.
 	if s == nil || s.said != said {
 		s = &shortfall{said: said, since: now}
 		f.pools[pool] = s
@@ -47,13 +49,13 @@ func (f *fewer) agents(pool string, said, counted int, now time.Time) (agents in
 		return said, wait
 	}
 	if counted < s.most {
-		// The time of the others begins once this is written.
+		// The grace of the other agents begins after this write.
 		return s.most, minInterval
 	}
 	return s.most, 0
 }
 
-// forget drops a pool that is gone.
+// forget removes a pool that is gone.
 func (f *fewer) forget(pool string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,32 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pool
 
 import (
 	"net/netip"
 	"slices"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// overlap is where a pool gets into the way of others of its network.
+// overlap has the pools of a network that conflict with a pool.
 type overlap struct {
-	// with names all pools that share an address.
+	// with names all pools that have an address in common with this pool.
 	with []string
-	// behind are those of them that are older: their claim to the addresses stands.
+	// behind names the older ones of these pools. They keep the common addresses.
 	behind []string
-	// gateways names the pools whose gateway this one hands out.
+	// gateways names the pools whose gateway is an address of this pool.
 	gateways []string
-	// givers names the pools that hand out this one's gateway.
+	// givers names the pools that hand out the gateway of this pool.
 	givers []string
 }
 
-// overlapOf compares what a pool hands out with the other pools of its network.
-// Lease names keep a shared address from being given twice, but its gateway,
-// routes and affinities must not depend on luck: of two pools that share an
-// address, the younger one is not Ready. What is reserved is shared by nobody.
-func overlapOf(pool *v1alpha1.IPPool, set ipam.Set, others []v1alpha1.IPPool) overlap {
+// overlapOf compares the addresses of a pool with the other pools of its network. The lease name
+// ensures that a common address is handed out once. But the gateway, routes and affinities of that
+// address must not depend on chance, so the younger one of two pools with a common address is not
+// Ready. A reserved address is never common.
+func overlapOf(pool *v1alpha1.IPPool, set poolset.Set, others []v1alpha1.IPPool) overlap {
 	var found overlap
-	subnet, err := ipam.Subnet(pool)
+	subnet, err := poolset.Subnet(pool)
 	if err != nil {
 		return found
 	}
@@ -35,11 +37,11 @@ func overlapOf(pool *v1alpha1.IPPool, set ipam.Set, others []v1alpha1.IPPool) ov
 		if other.Name == pool.Name || other.Spec.Network != pool.Spec.Network {
 			continue
 		}
-		// Most pairs differ in the subnet already, which is cheap to see.
-		if s, err := ipam.Subnet(other); err != nil || !s.Overlaps(subnet) {
+		// Most pairs have different subnets, and this comparison is cheap.
+		if s, err := poolset.Subnet(other); err != nil || !s.Overlaps(subnet) {
 			continue
 		}
-		theirs, err := ipam.Addresses(other)
+		theirs, err := poolset.Addresses(other)
 		if err != nil {
 			continue
 		}
@@ -57,13 +59,13 @@ func overlapOf(pool *v1alpha1.IPPool, set ipam.Set, others []v1alpha1.IPPool) ov
 		}
 	}
 	for _, names := range [][]string{found.with, found.behind, found.gateways, found.givers} {
-		// The cache lists in any order, and a message that changes is a write.
+		// The order of the cache is random, and each change of a message is a write.
 		slices.Sort(names)
 	}
 	return found
 }
 
-func handsOut(set ipam.Set, gateway *string) bool {
+func handsOut(set poolset.Set, gateway *string) bool {
 	if gateway == nil {
 		return false
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pool
 
 import (
@@ -6,40 +8,39 @@ import (
 )
 
 const (
-	// minInterval is the shortest time between two looks at one pool.
+	// minInterval is the shortest time between two passes over one pool.
 	minInterval = time.Second
-	// fanOut bounds, in bytes per second, what one pool's publications cost the
-	// API server, for each goes to every agent; totalFanOut what those of all cost.
+	// fanOut is the greatest rate, in bytes per second, at which the API server sends the
+	// publications of one pool to all agents. totalFanOut is the rate for all pools together.
 	fanOut, totalFanOut = 1 << 20, 32 << 20
-	// recordSize is what a pool weighs on the wire beside its bitmap, in bytes.
+	// recordSize is the size of a pool on the wire without its bitmap, in bytes.
 	recordSize = 3 << 10
-	// urgentAhead is for how many publications an urgent one goes ahead of the
-	// pace. Those after it make up for that, so that a pool whose state flaps
-	// costs no more than any other.
+	// urgentAhead is the number of publications by which an urgent one may be early. Later
+	// publications wait for longer, so that a pool whose state flaps costs no more than another.
 	urgentAhead = 4
 )
 
-// interval is the time that a publication with a bitmap of so many bytes uses
-// up, while so many pools have something to publish.
+// interval returns the time between publications with a bitmap of the given size in bytes, while the
+// given number of pools have something to publish.
 func interval(bytes, agents, pools int) time.Duration {
 	share := min(fanOut, totalFanOut/max(1, pools))
 	cost := time.Duration(recordSize+bytes) * time.Duration(agents) * time.Second / time.Duration(share)
 	return max(minInterval, cost)
 }
 
-// pace holds looks at pools, and publications, back. Safe for concurrent use.
+// pace limits the passes over pools, and their publications. It is safe for concurrent use.
 type pace struct {
 	mu    sync.Mutex
 	pools map[string]*turns
 }
 
-// turns are when a pool's next look, publication and urgent publication may be.
+// turns has the earliest times of a pool's next pass, publication and urgent publication.
 type turns struct{ look, ordinary, urgent time.Time }
 
 func newPace() *pace { return &pace{pools: map[string]*turns{}} }
 
-// look returns how long the next look at a pool has to wait. 0 is not at all,
-// and the look is noted.
+// look returns the time for which the next pass over a pool must wait. If it is 0, the pass may begin
+// and is recorded.
 func (p *pace) look(pool string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +52,7 @@ func (p *pace) look(pool string, now time.Time) time.Duration {
 	return 0
 }
 
-// wait returns how long a pool's next publication has to wait; 0 is not at all.
+// wait returns the time for which a pool's next publication must wait.
 func (p *pace) wait(pool string, urgent bool, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +63,8 @@ func (p *pace) wait(pool string, urgent bool, now time.Time) time.Duration {
 	return max(0, t.ordinary.Sub(now))
 }
 
-// published notes a publication with a bitmap of so many bytes to so many agents.
+// published records a publication with a bitmap of the given size in bytes to the given number of
+// agents.
 func (p *pace) published(pool string, bytes, agents int, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,14 +76,14 @@ func (p *pace) published(pool string, bytes, agents int, now time.Time) {
 	t.urgent = t.ordinary.Add(-urgentAhead * cost)
 }
 
-// forget drops a pool that is gone.
+// forget removes a pool that is gone.
 func (p *pace) forget(pool string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pools, pool)
 }
 
-// busy counts the pools that have published of late and wait for their turn.
+// busy returns the number of pools that published a short time ago and wait for their turn.
 func (p *pace) busy(now time.Time) int {
 	n := 0
 	for _, t := range p.pools {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pool
 
 import (
@@ -17,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
@@ -42,7 +44,7 @@ type Reconciler struct {
 	fewer   *fewer
 }
 
-// Reconcile keeps finalizer and status of a pool.
+// Reconcile updates the finalizer and the status of a pool.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	pool := &v1alpha1.IPPool{}
 	err := r.Client.Get(ctx, request.NamespacedName, pool)
@@ -58,7 +60,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	result, err := r.keep(ctx, pool)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// The pool has changed since it was read: look again, after its event.
+		// The pool has changed since it was read. Its event starts the next pass.
 		return ctrl.Result{RequeueAfter: minInterval}, nil
 	}
 	return result, err
@@ -74,16 +76,15 @@ func (r *Reconciler) keep(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.Resu
 			return ctrl.Result{}, fmt.Errorf("add finalizer to pool %s: %w", pool.Name, err)
 		}
 	}
-	// A burst of leases is one look.
+	// One pass covers a burst of leases.
 	if wait := r.pace.look(pool.Name, r.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	return r.publish(ctx, pool)
 }
 
-// release lets a pool go that has no lease left. The cache says when to ask, and
-// the API server itself decides: a lease that the cache has not seen yet would be
-// left without a pool.
+// release removes the finalizer of a pool that has no leases. It checks the cache first, and then the
+// API server. Otherwise a lease that the cache does not have yet would lose its pool.
 func (r *Reconciler) release(ctx context.Context, pool *v1alpha1.IPPool) (done bool, err error) {
 	if !controllerutil.ContainsFinalizer(pool, v1alpha1.FinalizerPool) {
 		return true, nil
@@ -109,8 +110,8 @@ func (r *Reconciler) release(ctx context.Context, pool *v1alpha1.IPPool) (done b
 	return true, nil
 }
 
-// publish writes the status if it has changed and its turn has come, and comes
-// back when it has, or when the next address has cooled down.
+// publish writes the status if it has changed and may be published now. The result requests another pass
+// for the time at which the status may be published, or the next address has cooled down.
 func (r *Reconciler) publish(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.Result, error) {
 	now := r.Clock.Now()
 	cooling, nextOver := r.cooling.of(pool.Name, pool.Cooldown(), now)
@@ -146,8 +147,8 @@ func (r *Reconciler) publish(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.R
 	return result, nil
 }
 
-// isUrgent says whether somebody waits for the change: a node for the Warm
-// leases of others, a person for what became of an edit.
+// isUrgent reports whether a node or a person waits for the change: a node for the Warm leases of other
+// nodes, or a person for the result of an edit.
 func isUrgent(was, is v1alpha1.IPPoolStatus) bool {
 	return was.Scarce != is.Scarce || was.ObservedGeneration != is.ObservedGeneration ||
 		slices.ContainsFunc(is.Conditions, func(c metav1.Condition) bool { return condition.HasChanged(was.Conditions, c) })
@@ -176,12 +177,13 @@ func (r *Reconciler) facts(ctx context.Context, pool *v1alpha1.IPPool) (Facts, e
 		return Facts{}, err
 	}
 	return Facts{
-		Pool: pool, Leases: leases.Items, Others: pools.Items, Reserved: ipam.ReservedSet(reservations.Items),
+		Pool: pool, Leases: leases.Items, Others: pools.Items, Reserved: poolset.ReservedSet(reservations.Items),
 		Agents: len(pods), Shares: agents.Shares(pods), Served: served(pool, pods, labelsOf),
 	}, nil
 }
 
-// nodeLabels returns a function that tells the labels of a node, where the pool asks for them.
+// nodeLabels returns a function that returns the labels of a node. It lists no nodes if the pool does
+// not need labels.
 func (r *Reconciler) nodeLabels(ctx context.Context, pool *v1alpha1.IPPool) (func(string) labels.Set, error) {
 	byName := map[string]labels.Set{}
 	if asksForLabels(pool) {

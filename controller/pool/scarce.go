@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pool
 
 import (
@@ -11,16 +13,16 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// isScarce says whether Warm leases on one node may keep another from an
-// address. They cannot while as many addresses are left, Warm ones among them,
-// as all agents together keep ready: each agent finds at least its own. Warm ones
-// count as left, or giving them up would end the scarcity and bring them back.
+// isScarce reports whether the Warm leases of one node may keep another node from getting an
+// address. A pool is scarce if fewer addresses are left than all agents together keep ready. Warm
+// leases count as left. If they did not, their release would end the scarcity, and agents would
+// make them again.
 //
-// It ends with a quarter more than it began with, as far as the pool has so many,
-// so that a pod that comes and goes does not have every agent give up and probe anew.
+// A scarce pool stays scarce until a quarter more addresses are left, if the pool has so many. A single
+// pod that comes and goes then does not make every agent release its leases and probe again.
 func isScarce(f Facts, free, total int64) bool {
 	warm := ptr.Deref(f.Pool.Spec.Warm, 0)
-	// A single agent keeps nobody from an address.
+	// With a single agent, every ADD can use every Warm lease.
 	if warm == 0 || f.Served < 2 {
 		return false
 	}
@@ -32,13 +34,13 @@ func isScarce(f Facts, free, total int64) bool {
 	return free < enough
 }
 
-// asksForLabels says whether scarcity of the pool depends on the labels of nodes.
+// asksForLabels reports whether the scarcity of the pool depends on the labels of nodes.
 func asksForLabels(pool *v1alpha1.IPPool) bool {
 	return pool.Spec.NodeAffinity != nil && len(pool.Spec.NodeName) == 0 && ptr.Deref(pool.Spec.Warm, 0) > 0
 }
 
-// served counts the agents on nodes that the pool allows: nodeName, else
-// nodeAffinity, as agents read it. labelsOf tells the labels of a node.
+// served returns the number of agents on nodes that the pool allows. As for an agent, nodeName decides if
+// it is set, else nodeAffinity. labelsOf returns the labels of a node.
 func served(pool *v1alpha1.IPPool, agents []podview.Pod, labelsOf func(node string) labels.Set) int {
 	spec := &pool.Spec
 	selector, err := metav1.LabelSelectorAsSelector(spec.NodeAffinity)

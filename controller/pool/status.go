@@ -1,5 +1,7 @@
-// Package pool publishes what is known of each IPPool: counts, the bitmap of
-// addresses in use, conditions; and keeps a pool until its last lease is gone.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pool publishes the status of each IPPool: counts, the bitmap of addresses in use and
+// conditions. Its finalizer keeps a pool until the last lease is gone.
 package pool
 
 import (
@@ -8,45 +10,45 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Facts are what a status is made of.
+// Facts is the input from which the status of a pool is computed.
 type Facts struct {
 	Pool *v1alpha1.IPPool
-	// Leases of the pool.
+	// Leases are the leases of the pool.
 	Leases []v1alpha1.IPLease
-	// Cooling are addresses freed a moment ago.
+	// Cooling are the addresses that were freed a moment ago.
 	Cooling []netip.Addr
 	// Others are the other pools of the cluster.
 	Others []v1alpha1.IPPool
 	// Reserved are the addresses that no pool hands out.
-	Reserved ipam.Set
-	// Agents that there are, and Shares into which they divide a pool.
+	Reserved poolset.Set
+	// Agents is the number of agents. Shares is the number of parts into which they divide a pool.
 	Agents, Shares int
-	// Served is on how many nodes an agent may keep Warm leases of the pool.
+	// Served is the number of nodes on which an agent may keep Warm leases of the pool.
 	Served int
 	Now    metav1.Time
 }
 
-// Report is what there is to say of a pool.
+// Report is the status of a pool with the figures for metrics.
 type Report struct {
-	// Status with conditions; those that stay as they were keep their time of transition.
+	// Status is the new status. A condition whose status stays keeps its time of transition.
 	Status v1alpha1.IPPoolStatus
-	// Quarantined counts the Quarantined leases by reason.
+	// Quarantined has the number of Quarantined leases for each reason.
 	Quarantined map[v1alpha1.LeaseReason]int64
-	// Outside is how many leases hold addresses that the pool does not hand out.
+	// Outside is the number of leases with an address that the pool does not hand out.
 	Outside int64
-	// Free is how many addresses of the pool have no lease, or a Warm one.
+	// Free is the number of addresses of the pool that have no lease, or a Warm one.
 	Free int64
 }
 
-// NewReport makes the report on a pool.
+// NewReport computes the report on a pool.
 func NewReport(f Facts) Report {
-	offered, problem := ipam.Addresses(f.Pool)
+	offered, problem := poolset.Addresses(f.Pool)
 	if problem == nil {
-		problem = ipam.Validate(f.Pool)
+		problem = poolset.Validate(f.Pool)
 	}
 	set := offered.Minus(f.Reserved)
 	t := tally(f.Leases, set, problem == nil)
@@ -60,7 +62,8 @@ func NewReport(f Facts) Report {
 		Warm:               t.states[v1alpha1.StateWarm],
 		Quarantined:        t.states[v1alpha1.StateQuarantined],
 		Retained:           t.states[v1alpha1.StateRetained],
-		// Minus twice, because the length of a large set has no difference.
+		// The lengths of large sets are capped, so Minus is correct and the difference of two lengths
+		// is not.
 		Reserved: clamp(offered.Minus(set).Len()),
 		InUse:    inUse(f),
 		Agents:   int64(f.Agents),
@@ -70,28 +73,28 @@ func NewReport(f Facts) Report {
 	r.Free = max(0, r.Status.Total-t.taken)
 	r.Status.Free = max(0, r.Free-t.warm)
 	r.Status.Scarce = isScarce(f, r.Free, r.Status.Total)
-	r.Status.Conditions = conditions(f, t, r, problem, overlapOf(f.Pool, set, f.Others))
+	r.Status.Conditions = conditions(f, t, r, poolset.Closed(f.Pool, problem, offered, set), problem, overlapOf(f.Pool, set, f.Others))
 	return r
 }
 
-// counts are the leases of a pool by what they mean for it.
+// counts are the numbers of leases of a pool.
 type counts struct {
 	states      map[v1alpha1.LeaseState]int64
 	quarantined map[v1alpha1.LeaseReason]int64
-	// unguarded are Bound leases whose holder cannot be fenced.
+	// unguarded is the number of Bound leases whose holder has no guard.
 	unguarded int64
-	// ahead are Bound leases whose holder cannot be fenced because the store went back.
+	// ahead is the number of Bound leases whose holder cannot be fenced because the store went back.
 	ahead int64
-	// taken is how many addresses of the pool have a lease that keeps them from
-	// an ADD: any but Warm, which is given up to whoever needs it. warm counts these.
+	// taken is the number of addresses of the pool with a lease that is not Warm, so that no ADD can
+	// get them. warm is the number with a Warm lease, which its agent releases if the pool is scarce.
 	taken, warm int64
-	// outside are the leases whose address the pool does not hand out.
+	// outside has the leases with an address that the pool does not hand out.
 	outside []*v1alpha1.IPLease
 }
 
-// tally counts the leases. A pool that is not valid hands nothing out, which
-// says nothing about its leases.
-func tally(leases []v1alpha1.IPLease, set ipam.Set, valid bool) counts {
+// tally counts the leases. The set of an invalid pool is empty, so tally then does not compare it with
+// the leases.
+func tally(leases []v1alpha1.IPLease, set poolset.Set, valid bool) counts {
 	t := counts{states: map[v1alpha1.LeaseState]int64{}, quarantined: map[v1alpha1.LeaseReason]int64{}}
 	for i := range leases {
 		spec := &leases[i].Spec
@@ -105,9 +108,7 @@ func tally(leases []v1alpha1.IPLease, set ipam.Set, valid bool) counts {
 		case spec.State == v1alpha1.StateBound && spec.Holder != nil && !spec.Holder.Guarded:
 			t.unguarded++
 		}
-		// The API server refuses leases whose address is none.
-		a, err := netip.ParseAddr(spec.Address)
-		switch inside := err == nil && set.Contains(a); {
+		switch inside := set.Contains(spec.Addr()); {
 		case !inside && valid:
 			t.outside = append(t.outside, &leases[i])
 		case inside && spec.State == v1alpha1.StateWarm:
@@ -119,27 +120,25 @@ func tally(leases []v1alpha1.IPLease, set ipam.Set, valid bool) counts {
 	return t
 }
 
-// inUse marks the addresses with a lease and those that cool down.
+// inUse returns the bitmap of the addresses that have a lease or cool down.
 func inUse(f Facts) string {
-	subnet, err := ipam.Subnet(f.Pool)
+	subnet, err := poolset.Subnet(f.Pool)
 	if err != nil {
 		return ""
 	}
-	var bitmap ipam.Bitmap
+	var bitmap poolset.Bitmap
 	mark := func(a netip.Addr) {
-		if offset, ok := ipam.Offset(subnet, a); ok {
+		if offset, ok := poolset.Offset(subnet, a); ok {
 			bitmap = bitmap.Mark(offset)
 		}
 	}
 	for i := range f.Leases {
-		if a, err := netip.ParseAddr(f.Leases[i].Spec.Address); err == nil {
-			mark(a)
-		}
+		mark(f.Leases[i].Spec.Addr())
 	}
 	for _, a := range f.Cooling {
 		mark(a)
 	}
-	return ipam.EncodeBitmap(bitmap)
+	return poolset.EncodeBitmap(bitmap)
 }
 
 func clamp(n uint64) int64 {

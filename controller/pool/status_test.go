@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pool
 
 import (
@@ -10,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -72,7 +74,7 @@ func TestStatusCountsAndMarks(t *testing.T) {
 	if r.Free != 249 || r.Outside != 1 {
 		t.Errorf("%d free, %d outside, want all but the 4 that are bound, quarantined or retained, and 10.9.9.9", r.Free, r.Outside)
 	}
-	bitmap, err := ipam.DecodeBitmap(status.InUse)
+	bitmap, err := poolset.DecodeBitmap(status.InUse)
 	if err != nil {
 		t.Fatal(err)
 	}

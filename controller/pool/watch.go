@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pool
 
 import (
 	"context"
-	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,7 +24,7 @@ import (
 	"github.com/fenceline/fenceline/controller/retry"
 )
 
-// workers look at as many pools at a time.
+// workers is the number of pools that are reconciled at the same time.
 const workers = 4
 
 // SetupWithManager registers the reconciler and its watches.
@@ -32,13 +33,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	all := handler.EnqueueRequestsFromMapFunc(r.allPools)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("pool").
-		// One large pool does not hold up what another one's node waits for.
+		// A large pool must not delay another pool for which a node waits.
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: retry.Limiter()}).
-		// Its own status does not wake a pool; the generation changes with the
-		// spec and with the deletion.
+		// A write of the status starts no pass. The generation changes with the spec and with the
+		// deletion.
 		For(&v1alpha1.IPPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.IPLease{}, r.leaseEvents()).
-		// Another pool may overlap, or may not any more.
+		// An overlap with another pool may begin or end.
 		Watches(&v1alpha1.IPPool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsByLabels), builder.WithPredicates(predicate.LabelChangedPredicate{})).
@@ -46,7 +47,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// leaseEvents wakes the pool of a lease, and notes an address that was freed.
+// leaseEvents requests a pass over the pool of a lease, and records an address that was freed.
 func (r *Reconciler) leaseEvents() handler.EventHandler {
 	wake := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: o.(*v1alpha1.IPLease).Spec.Pool}})
@@ -60,8 +61,8 @@ func (r *Reconciler) leaseEvents() handler.EventHandler {
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			lease := e.Object.(*v1alpha1.IPLease)
-			// Nobody has spoken for a Warm address, so no neighbour remembers it.
-			if a, err := netip.ParseAddr(lease.Spec.Address); err == nil && lease.Spec.State != v1alpha1.StateWarm {
+			// No host has used a Warm address, so no neighbour cache has it.
+			if a := lease.Spec.Addr(); a.IsValid() && lease.Spec.State != v1alpha1.StateWarm {
 				r.cooling.add(lease.Spec.Pool, a, r.Clock.Now())
 			}
 			wake(lease, q)
@@ -69,7 +70,7 @@ func (r *Reconciler) leaseEvents() handler.EventHandler {
 	}
 }
 
-// agentChanges passes agents that come, go, or get their index or their node.
+// agentChanges passes the events of agents that are created or deleted, or get an index or a node.
 func agentChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*podview.Pod), e.ObjectNew.(*podview.Pod)
@@ -82,7 +83,7 @@ func (r *Reconciler) allPools(ctx context.Context, _ client.Object) []reconcile.
 	return r.pools(ctx, func(*v1alpha1.IPPool) bool { return true })
 }
 
-// poolsByLabels returns the pools that look at the labels of nodes.
+// poolsByLabels returns the pools that depend on the labels of nodes.
 func (r *Reconciler) poolsByLabels(ctx context.Context, _ client.Object) []reconcile.Request {
 	return r.pools(ctx, asksForLabels)
 }
@@ -90,7 +91,7 @@ func (r *Reconciler) poolsByLabels(ctx context.Context, _ client.Object) []recon
 func (r *Reconciler) pools(ctx context.Context, want func(*v1alpha1.IPPool) bool) []reconcile.Request {
 	var pools v1alpha1.IPPoolList
 	if err := r.Client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
-		// The cache only fails while it stops; the next leader publishes all pools.
+		// The cache fails only while it stops. The next leader publishes all pools.
 		log.FromContext(ctx).Error(err, "list pools")
 		return nil
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -12,22 +14,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/audit"
 )
 
-// Reasons of events.
+// Reasons of the events.
 const (
 	eventReclaimed      = "AddressReclaimed"
-	eventReclaimedMore  = "AddressesReclaimed"
 	eventPodDeleted     = "DeletedForReclaim"
 	eventReassigned     = "VerifierChanged"
 	eventRetentionEnded = "RetentionEnded"
 	eventWithheld       = "ReclaimOff"
 )
 
-// update writes a new spec over exactly the version of the lease that was judged.
+// update writes a new spec to exactly the version of the lease that was judged.
 func (r *Reconciler) update(ctx context.Context, lease *v1alpha1.IPLease, spec v1alpha1.IPLeaseSpec) (*v1alpha1.IPLease, error) {
 	written := lease.DeepCopy() // carries uid and resourceVersion
 	written.Spec = spec
@@ -49,17 +50,14 @@ func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
 		return err
 	}
 	if f.Lease.Spec.State == v1alpha1.StateQuarantined {
-		// The address was taken, and counted, before.
+		// The address was taken and counted earlier.
 		r.Events.Eventf(written, nil, corev1.EventTypeWarning, eventReclaimed, "Quarantine", "%s: %s; %s verifies", a.Reason, a.Why, spec.NodeName)
 		return nil
 	}
 	r.Metrics.Reclaimed(a.Reason)
-	// The lease no longer names the node of its holder.
+	// The written lease names the verifier's node, not the node of its holder.
 	audit.Log(r.Audit, audit.Reclaim, audit.Of(written, f.Lease.Spec.NodeName, string(a.Reason)))
-	if !r.digest.take(cause{spec.Pool, f.Lease.Spec.NodeName, a.Reason}) {
-		return nil
-	}
-	// One event: the lease tells the rest itself.
+	// One event is enough: the lease has the details.
 	regarding, related := client.Object(written), client.Object(nil)
 	if pod := holderPod(spec.Holder); pod != nil {
 		regarding, related = pod, written
@@ -70,16 +68,16 @@ func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
 	return nil
 }
 
-// describe names a holder for people.
+// describe returns the name of a holder for a message.
 func describe(holder *v1alpha1.Holder) string {
 	if holder == nil || holder.Pod == "" {
-		return "nobody"
+		return "no pod"
 	}
 	return fmt.Sprintf("pod %s/%s (%s)", holder.Namespace, holder.Pod, holder.PodUID)
 }
 
-// reassign asks the next candidate. Where there is no other, the one that was
-// asked goes on.
+// reassign assigns a lease to the next candidate. If there is no other candidate, the current
+// verifier goes on.
 func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (ctrl.Result, error) {
 	verifiers, err := r.verifiers(ctx, f.Lease)
 	if err != nil {
@@ -87,7 +85,7 @@ func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (
 	}
 	next := nextAfter(verifiers, f.Lease.Spec.NodeName)
 	if next == "" && !f.Verifier.Alive {
-		// Its own event tells of a node or an agent that comes.
+		// A watch event reports a node or an agent that appears.
 		return ctrl.Result{RequeueAfter: maxBackoff}, nil
 	}
 	if next == "" {
@@ -98,7 +96,7 @@ func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	// Who was not there had no time that could be over.
+	// A verifier that was not alive had no time to answer, so its turn does not count.
 	if f.Verifier.Alive {
 		n.assignment.passedOn(f.Now)
 	}
@@ -106,8 +104,8 @@ func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (
 	return ctrl.Result{}, nil
 }
 
-// deletePod deletes the pod that was judged, by its UID, so that no Service
-// offers its address any more (R12). The address is taken in a later look.
+// deletePod deletes the pod that was judged, by its UID, so that no Service offers its address
+// (R12). A later reconcile takes the address.
 func (r *Reconciler) deletePod(ctx context.Context, f Facts, a Action) error {
 	pod := &podview.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.Pod.Object.Namespace, Name: f.Pod.Object.Name, UID: f.Pod.Object.UID}}
 	options := []client.DeleteOption{client.Preconditions{UID: ptr.To(pod.UID)}}
@@ -135,7 +133,7 @@ func (r *Reconciler) endRetention(ctx context.Context, f Facts, a Action) error 
 	return nil
 }
 
-// remark writes what the controller has to say on a lease that it leaves alone.
+// remark writes a remark on a lease that the controller leaves alone.
 func (r *Reconciler) remark(ctx context.Context, lease *v1alpha1.IPLease, said remark) error {
 	spec := *lease.Spec.DeepCopy()
 	if said.reason == spec.Reason && said.message == spec.Message {
@@ -150,8 +148,7 @@ func (r *Reconciler) remark(ctx context.Context, lease *v1alpha1.IPLease, said r
 	return err
 }
 
-// withhold says, once for each lease and reason, that the lease is due and
-// nothing is done because reclaim is switched off.
+// withhold reports a lease that is due while reclaim is switched off, once for each lease and reason.
 func (r *Reconciler) withhold(ctx context.Context, lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, a Action, n *note) {
 	if !a.Withheld {
 		if n.rare != nil {
@@ -172,11 +169,11 @@ func (r *Reconciler) withhold(ctx context.Context, lease *v1alpha1.IPLease, pool
 	r.Events.Eventf(lease, nil, corev1.EventTypeWarning, eventWithheld, "Withhold", "%s: %s", reason, a.Why)
 	if pool != nil {
 		r.Events.Eventf(pool, lease, corev1.EventTypeWarning, eventWithheld, "Withhold",
-			"reclaim is switched off (reclaim.enabled of the chart): addresses that are due stay as they are, %s (%s) among them", lease.Spec.Address, reason)
+			"reclaim is switched off (reclaim.enabled of the chart): address %s is due (%s) and is not taken", lease.Spec.Address, reason)
 	}
 }
 
-// holderPod names the pod of a holder, which may not exist any more, for events.
+// holderPod returns a reference to the pod of a holder for events. The pod may no longer exist.
 func holderPod(holder *v1alpha1.Holder) *podview.Pod {
 	if holder == nil || holder.Pod == "" {
 		return nil

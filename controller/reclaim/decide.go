@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -9,21 +11,20 @@ import (
 )
 
 const (
-	// orphanGrace is how long a pod outlives its Node object before it is
-	// deleted: what the pod garbage collector of Kubernetes waits, for the case
-	// that the node registers anew.
+	// orphanGrace is how long a pod outlives its Node object before it is deleted. The pod garbage
+	// collector of Kubernetes waits as long, because the node may register again.
 	orphanGrace = 40 * time.Second
-	// mirrorGrace covers the time in which a kubelet makes a static pod's lost
-	// mirror pod again: its pod lives on without any object.
+	// mirrorGrace is the time for a kubelet to create a static pod's lost mirror pod again.
+	// Meanwhile the static pod lives on without an object.
 	mirrorGrace = 5 * time.Minute
-	// warmGrace is how long a Warm lease outlasts its node's agent, and its node's
-	// silence where a pod would until it is Terminating: the toleration that
-	// Kubernetes gives to pods.
+	// warmGrace is how long a Warm lease outlives its node's agent. With the policy AfterTerminating it
+	// is also how long the lease outlives its node's silence. It is the default toleration of pods for
+	// nodes that are not Ready, so pods become Terminating at the same time.
 	warmGrace = 5 * time.Minute
 )
 
-// Decide says what to do with a lease. It never asks for the address of a pod
-// that Kubernetes believes Running (R12), nor for any on missing data (R11).
+// Decide returns the action for a lease. It never takes the address of a pod that Kubernetes
+// considers Running (R12), and never acts on missing data (R11).
 func Decide(f Facts) Action {
 	if f.Lease.DeletionTimestamp != nil {
 		return none("the lease is being deleted")
@@ -36,15 +37,14 @@ func Decide(f Facts) Action {
 	case v1alpha1.StateRetained:
 		return ifEnabled(f.Policy, decideRetained(f))
 	case v1alpha1.StateQuarantined:
-		// Taken already: its verification goes on, whatever the switch says now.
+		// The address is taken already. Its verification goes on while reclaim is switched off.
 		return decideQuarantined(f)
 	default:
-		return none("the lease is in no known state")
+		return none("the state of the lease is unknown")
 	}
 }
 
-// ifEnabled withholds what would take an address, delete a pod or end a
-// retention while reclaim is switched off for the whole cluster.
+// ifEnabled withholds a destructive action while reclaim is switched off for the whole cluster.
 func ifEnabled(p Policy, a Action) Action {
 	if p.Enabled || !a.Destructive() {
 		return a
@@ -63,10 +63,10 @@ func decideBound(f Facts) Action {
 	pod := f.Pod.Object
 	switch {
 	case spec.Reason == v1alpha1.ReasonStoreWentBack && !stateOf(f.Node).asserted():
-		// Any claim of now would be older than the holder's.
+		// A new claim would have an older token than the holder's claim.
 		return none("the store went back, and the holder cannot be fenced")
 	case pod != nil && spec.Holder.PodUID == "":
-		// Any pod of that name may be the holder.
+		// This pod may be the holder.
 		return Action{Kind: None, Tell: true, Reason: v1alpha1.ReasonNoHolder, Why: "the record names no UID, and a pod of that name exists"}
 	case pod != nil && isHolder(pod, spec.Holder.PodUID):
 		return afterOffer(f, decidePresent(f))
@@ -75,7 +75,7 @@ func decideBound(f Facts) Action {
 	}
 }
 
-// decidePresent is for leases whose holder's pod exists.
+// decidePresent is for leases with a pod of the holder's UID.
 func decidePresent(f Facts) Action {
 	pod, node := f.Pod.Object, stateOf(f.Node)
 	switch {
@@ -94,8 +94,8 @@ func decidePresent(f Facts) Action {
 	}
 }
 
-// decideAsserted is for pods that exist on a machine that somebody says is off.
-// They are deleted as Kubernetes' garbage collector would, at once.
+// decideAsserted is for pods on a machine that is asserted to be off. They are deleted at once, as
+// Kubernetes' garbage collector does.
 func decideAsserted(f Facts, node nodeState) Action {
 	pod := f.Pod.Object
 	why := fmt.Sprintf("node %s is out of service", f.Lease.Spec.NodeName)
@@ -113,7 +113,7 @@ func decideAsserted(f Facts, node nodeState) Action {
 	return Action{Kind: DeletePod, Reason: node.reason(), Force: true, Why: why}
 }
 
-// decideRunning is for pods that Kubernetes believes Running, or about to.
+// decideRunning is for pods that Kubernetes considers Running or starting.
 func decideRunning(f Facts, node nodeState) Action {
 	pod, policy := f.Pod.Object, f.Policy
 	if node != nodeSilent || !policy.NodeDown.DeletePods || !policy.Terminating || !policy.takesFromSilent(f.Lease.Spec.Holder) {
@@ -126,7 +126,7 @@ func decideRunning(f Facts, node nodeState) Action {
 	return Action{Kind: DeletePod, Reason: node.reason(), Why: why}
 }
 
-// decideTerminating is for pods that were asked to end and are still there.
+// decideTerminating is for pods that are Terminating.
 func decideTerminating(f Facts, node nodeState) Action {
 	pod := f.Pod.Object
 	reason, why := v1alpha1.ReasonPodTerminating, fmt.Sprintf("pod %s/%s is still Terminating", pod.Namespace, pod.Name)
@@ -148,8 +148,8 @@ func decideTerminating(f Facts, node nodeState) Action {
 	}
 }
 
-// decideLost is for leases whose holder's pod is not there: no pod of that name,
-// or another one.
+// decideLost is for leases without their holder's pod: no pod has the name, or the pod of that name
+// has another UID.
 func decideLost(f Facts) Action {
 	spec, pod, node := &f.Lease.Spec, f.Pod.Object, stateOf(f.Node)
 	reason, lostAt := v1alpha1.ReasonPodGone, f.Pod.AbsentSince
@@ -167,27 +167,27 @@ func decideLost(f Facts) Action {
 	}
 	switch {
 	case node == nodeGone && grace > 0 && f.Now.Before(f.Node.AbsentSince.Add(orphanGrace)):
-		// The Node object owned the mirror pod, and its pod may live as well as any other's.
-		return Action{Kind: Wait, Until: f.Node.AbsentSince.Add(orphanGrace), Why: why + ", and neither does its node"}
+		// The Node object owned the mirror pod. The static pod may still live.
+		return Action{Kind: Wait, Until: f.Node.AbsentSince.Add(orphanGrace), Why: why + ", and its node does not exist"}
 	case node.asserted():
 		return Action{Kind: Quarantine, Reason: node.reason(), Why: why + ", and its node is gone or out of service"}
 	case node == nodeSilent && !f.Policy.takesFromSilent(spec.Holder):
 		return noneFromSilent(f)
 	case node == nodeSilent:
-		// Nobody is there who could carry a DEL out: no extraGrace to wait for.
+		// extraGrace is the time for a DEL. A silent node gets no DEL, so it gets no extraGrace.
 		due := silentSince(f.Node.Object, f.Now).Add(f.Policy.NodeDown.After)
 		if grace > 0 {
 			due = latest(due, lostAt.Add(grace))
 		}
 		return quarantineAt(f.Now, due, node.reason(), fmt.Sprintf("%s, and its node %s is not Ready", why, spec.NodeName))
 	}
-	// The node works: its DEL has extraGrace from the loss on, and an ADD that
-	// has just bound the lease has it too.
+	// The node works. Its DEL has extraGrace after the loss. An ADD that has just bound the lease has
+	// the same time.
 	return quarantineAt(f.Now, latest(lostAt, spec.Since.Time).Add(f.Policy.ExtraGrace+grace), reason, why)
 }
 
-// decideWarm: its own agent ends a Warm lease. Where that may not hear of it,
-// the lease is taken, or a pool could be exhausted by what nobody uses.
+// decideWarm is for Warm leases, which their own agent releases. If that agent may not work, the
+// controller takes the lease. Otherwise unused addresses could exhaust a pool.
 func decideWarm(f Facts) Action {
 	spec := &f.Lease.Spec
 	if !f.Node.Known || spec.NodeName == "" {
@@ -196,10 +196,10 @@ func decideWarm(f Facts) Action {
 	node := stateOf(f.Node)
 	switch {
 	case node == nodeReady && f.AgentAbsentSince.IsZero():
-		return none("its own agent ends a Warm lease")
+		return none("its own agent releases a Warm lease")
 	case node == nodeReady:
 		return quarantineAt(f.Now, f.AgentAbsentSince.Add(warmGrace), v1alpha1.ReasonAgentGone,
-			fmt.Sprintf("node %s, which kept the address ready, has no agent that works", spec.NodeName))
+			fmt.Sprintf("node %s, which kept the address ready, has no working agent", spec.NodeName))
 	case node.asserted():
 		return Action{Kind: Quarantine, Reason: node.reason(), Why: fmt.Sprintf("node %s is gone or out of service", spec.NodeName)}
 	case !f.Policy.NodeDown.Take:
@@ -214,9 +214,9 @@ func decideWarm(f Facts) Action {
 }
 
 func decideRetained(f Facts) Action {
-	// A lease that an earlier pod of the name has left behind may be Bound as well.
+	// The successor may be a Bound lease that an earlier pod of the name left behind, so the UID counts.
 	if s := f.Successor; s != nil && f.Pod.Object != nil && isHolder(f.Pod.Object, s.Spec.Holder.PodUID) {
-		return Action{Kind: EndRetention, Why: fmt.Sprintf("pod %s/%s has %s on interface %s by now",
+		return Action{Kind: EndRetention, Why: fmt.Sprintf("pod %s/%s now has %s on interface %s",
 			s.Spec.Holder.Namespace, s.Spec.Holder.Pod, s.Spec.Address, s.Spec.Holder.Interface)}
 	}
 	end := retention.Of(&f.Lease.Spec, f.Owner, f.Policy.RetentionLimit, f.Now)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -10,42 +12,42 @@ import (
 	"github.com/fenceline/fenceline/controller/retention"
 )
 
-// View is what is known of an object. The zero View knows nothing, and what is
-// not known is in use (R11).
+// View is the knowledge about an object. In the zero View the object is unknown, and an unknown
+// object counts as in use (R11).
 type View[T any] struct {
-	// Known is false where the object was not or could not be read.
+	// Known is false if the object was not read or could not be read.
 	Known bool
-	// Object is nil where the object does not exist.
+	// Object is nil if the object does not exist.
 	Object *T
 	// AbsentSince is when the absence was first seen.
 	AbsentSince time.Time
 }
 
-// Absent says whether the object is known not to exist.
+// Absent reports whether the object is known not to exist.
 func (v View[T]) Absent() bool { return v.Known && v.Object == nil }
 
-// Facts are everything that Decide looks at.
+// Facts are the input of Decide.
 type Facts struct {
 	Lease *v1alpha1.IPLease
-	// Pod is the pod of the holder's namespace and name, whatever its UID.
+	// Pod is the pod with the holder's namespace and name. Its UID may be another one.
 	Pod View[podview.Pod]
-	// PodSeen: an earlier look found the holder's own pod.
+	// PodSeen is true if this look or an earlier look found the holder's own pod.
 	PodSeen bool
-	// FinishedSeen is when the holder's pod was first seen to be finished; zero while it is not.
+	// FinishedSeen is when the holder's pod was first seen as finished. It is zero for other pods.
 	FinishedSeen time.Time
-	// Node is the holder's node; of a Quarantined lease the node it was taken from.
+	// Node is the node of the holder, or of the previous holder of a Quarantined lease.
 	Node View[corev1.Node]
-	// Offer is asked of the API server only, before an address is taken from a node that is not Ready.
+	// Offer is read only from the API server, before an address is taken from a node that is not Ready.
 	Offer Offer
-	// Verifier is asked of Quarantined leases only.
+	// Verifier is set for Quarantined leases only.
 	Verifier Verifier
-	// AgentAbsentSince is when the node of a Warm lease was first seen without an
-	// agent that works; zero while it has one, and of other leases.
+	// AgentAbsentSince is when the node of a Warm lease was first seen without a working agent. It is
+	// zero if the node has a working agent, and for other leases.
 	AgentAbsentSince time.Time
-	// Owner is asked of Retained leases only.
+	// Owner is set for Retained leases only.
 	Owner retention.Owner
-	// Successor is the lease that the next pod of a Retained lease's name has got
-	// instead, for the same interface; nil if there is none. Pod is known with it.
+	// Successor is the lease that the next pod with the name of a Retained lease's holder got instead,
+	// for the same interface. It is nil if there is none. With a Successor, Pod is known.
 	Successor *v1alpha1.IPLease
 	Policy    Policy
 	Now       time.Time
@@ -53,55 +55,55 @@ type Facts struct {
 
 // Verifier is the state of the node that a Quarantined lease is assigned to.
 type Verifier struct {
-	// Node of spec.nodeName.
+	// Node is the node named by spec.nodeName.
 	Node View[corev1.Node]
-	// Alive: the node is Ready and so is its agent.
+	// Alive is true if the node and its agent are Ready.
 	Alive bool
-	// AwaySince is when it was first seen not to be alive; zero while it is.
+	// AwaySince is when the verifier was first seen as not alive. It is zero while it is alive.
 	AwaySince time.Time
 	// AskedAt is when the lease was first seen with this verifier.
 	AskedAt time.Time
-	// Changes counts how often the verifier was changed in this quarantine.
+	// Changes is how often the verifier was changed in this quarantine.
 	Changes int
 }
 
-// Kind of an Action.
+// Kind is the kind of an Action.
 type Kind string
 
 // The kinds of actions.
 const (
-	// None: the lease is left alone.
+	// None leaves the lease alone.
 	None Kind = "None"
-	// Wait: the lease is left alone until Action.Until.
+	// Wait leaves the lease alone until Action.Until.
 	Wait Kind = "Wait"
-	// DeletePod: the pod goes first, then the facts are looked at again (R12).
+	// DeletePod deletes the pod. The address is taken in a later decision (R12).
 	DeletePod Kind = "DeletePod"
-	// Quarantine takes the address from its holder, for Action.Reason.
+	// Quarantine takes the address from its holder for Action.Reason.
 	Quarantine Kind = "Quarantine"
-	// Reassign asks another verifier.
+	// Reassign assigns another verifier.
 	Reassign Kind = "Reassign"
 	// EndRetention frees the address of a Retained lease.
 	EndRetention Kind = "EndRetention"
 )
 
-// Action is what to do with a lease.
+// Action is a decision about a lease.
 type Action struct {
 	Kind   Kind
 	Reason v1alpha1.LeaseReason
-	// Until is the time to look again, of Wait.
+	// Until is the time of the next decision, for Wait.
 	Until time.Time
-	// Force deletes the pod with a grace period of 0, of DeletePod: its node is
-	// said to be gone, so nobody is left who could use the grace.
+	// Force deletes the pod with a grace period of 0, for DeletePod. Its node is asserted to be gone,
+	// so no kubelet can end the pod within a grace period.
 	Force bool
-	// Tell puts Why on the lease, of None and Wait: people will ask why nothing is done.
+	// Tell writes Why to the lease's message, for None and Wait.
 	Tell bool
-	// Withheld: the lease is due for Reason, of None, but reclaim is switched off.
+	// Withheld is true for None if the lease is due for Reason and reclaim is switched off.
 	Withheld bool
-	// Why is a sentence for people.
+	// Why explains the decision to an operator.
 	Why string
 }
 
-// Destructive says whether the action needs to be confirmed by live reads (R11).
+// Destructive reports whether live reads must confirm the action (R11).
 func (a Action) Destructive() bool {
 	switch a.Kind {
 	case DeletePod, Quarantine, EndRetention:
@@ -111,7 +113,7 @@ func (a Action) Destructive() bool {
 	}
 }
 
-// SameAs says whether two decisions ask for the same act. Sentences and times may differ.
+// SameAs reports whether two actions do the same. Their explanations and times may differ.
 func (a Action) SameAs(b Action) bool {
 	return a.Kind == b.Kind && a.Reason == b.Reason && a.Force == b.Force
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -7,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,8 +22,8 @@ import (
 	"github.com/fenceline/fenceline/controller/retention"
 )
 
-// read returns an object, or nil if it does not exist. The object may be the
-// cache's own and must not be changed.
+// read returns an object, or nil if it does not exist. The caller must not change the object,
+// because it may belong to the cache.
 func read[T any, P interface {
 	*T
 	client.Object
@@ -37,25 +40,29 @@ func read[T any, P interface {
 	return object, nil
 }
 
-// look gathers the facts about a lease through the cache.
+func (r *Reconciler) cachedNode(ctx context.Context, name string) (*corev1.Node, error) {
+	return read[corev1.Node](ctx, r.Client, "", name)
+}
+
+// look gathers the facts about a lease from the cache.
 func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, n *note) (Facts, error) {
 	f := Facts{Lease: lease, Policy: PolicyOf(pool, r.Defaults), Now: r.Clock.Now()}
-	spec, known := &lease.Spec, cached{r.Client}
+	spec, known := &lease.Spec, r.Client
 	var err error
 	switch spec.State {
 	case v1alpha1.StateBound:
 		if f.Pod, err = lookAtPod(ctx, known, f, n); err == nil {
 			f.PodSeen = n.saw(f.Pod.Object, spec.Holder)
 			f.FinishedSeen = n.sawFinished(f.Pod.Object, f.Now)
-			f.Node, err = lookAtNode(ctx, known, spec.NodeName, f, n)
+			f.Node, err = lookAtNode(ctx, r.cachedNode, spec.NodeName, f, n)
 		}
 	case v1alpha1.StateWarm:
-		if f.Node, err = lookAtNode(ctx, known, spec.NodeName, f, n); err == nil {
+		if f.Node, err = lookAtNode(ctx, r.cachedNode, spec.NodeName, f, n); err == nil {
 			f.AgentAbsentSince, err = r.lookForAgent(ctx, spec.NodeName, f, n)
 		}
 	case v1alpha1.StateQuarantined:
 		if p := spec.Previous; p != nil {
-			f.Node, err = lookAtNode(ctx, known, p.Node, f, n)
+			f.Node, err = lookAtNode(ctx, r.cachedNode, p.Node, f, n)
 		}
 		if err == nil {
 			f.Verifier, err = r.lookAtVerifier(ctx, spec.NodeName, f, n)
@@ -71,14 +78,14 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1
 	return f, err
 }
 
-// lookAgain reads the witnesses of a decision from the API server itself (R11):
-// the node as well where the cache shows it Ready, since what is asked of the
-// others hangs on that (R12).
+// lookAgain reads the objects that a decision depends on from the API server (R11). It reads the
+// node even if the cache shows it as Ready, because the node's state decides whether the
+// EndpointSlices are needed (R12).
 func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, error) {
 	f.Now = r.Clock.Now()
 	var err error
 	if f.Pod.Known {
-		if f.Pod, err = lookAtPod(ctx, r.live, f, n); err != nil {
+		if f.Pod, err = lookAtPod(ctx, r.Live, f, n); err != nil {
 			return f, err
 		}
 	}
@@ -87,51 +94,51 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 		if p := f.Lease.Spec.Previous; f.Lease.Spec.State == v1alpha1.StateQuarantined && p != nil {
 			name = p.Node
 		}
-		if f.Node, err = lookAtNode(ctx, r.live, name, f, n); err != nil {
+		if f.Node, err = lookAtNode(ctx, r.nodes.get, name, f, n); err != nil {
 			return f, err
 		}
 	}
 	if mayBeOffered(f) {
-		if f.Offer, err = lookAtOffer(ctx, r.live, f, n); err != nil {
+		if f.Offer, err = r.lookAtOffer(ctx, f, n); err != nil {
 			return f, err
 		}
 	}
 	if f.Owner.Known {
-		if f.Owner, err = lookAtOwner(ctx, r.live, f.Lease.Spec.Holder); err != nil {
+		if f.Owner, err = lookAtOwner(ctx, r.Live, f.Lease.Spec.Holder); err != nil {
 			return f, err
 		}
 	}
 	if f.Successor != nil {
-		f.Successor, err = successorNow(ctx, r.live, f)
+		f.Successor, err = successorNow(ctx, r.Live, f)
 	}
 	return f, err
 }
 
-func lookAtPod(ctx context.Context, w witnesses, f Facts, n *note) (View[podview.Pod], error) {
+func lookAtPod(ctx context.Context, reader client.Reader, f Facts, n *note) (View[podview.Pod], error) {
 	holder := f.Lease.Spec.Holder
 	if holder == nil || holder.Pod == "" {
 		return View[podview.Pod]{}, nil
 	}
-	pod, err := w.pod(ctx, holder.Namespace, holder.Pod)
+	pod, err := read[podview.Pod](ctx, reader, holder.Namespace, holder.Pod)
 	if err != nil {
 		return View[podview.Pod]{}, err
 	}
 	return View[podview.Pod]{Known: true, Object: pod, AbsentSince: firstSeen(&n.podAbsentSince, pod == nil, f.Now)}, nil
 }
 
-func lookAtNode(ctx context.Context, w witnesses, name string, f Facts, n *note) (View[corev1.Node], error) {
+func lookAtNode(ctx context.Context, get func(context.Context, string) (*corev1.Node, error), name string, f Facts, n *note) (View[corev1.Node], error) {
 	if name == "" {
 		return View[corev1.Node]{}, nil
 	}
-	node, err := w.node(ctx, name)
+	node, err := get(ctx, name)
 	if err != nil {
 		return View[corev1.Node]{}, err
 	}
 	return View[corev1.Node]{Known: true, Object: node, AbsentSince: firstSeen(&n.nodeAbsentSince, node == nil, f.Now)}, nil
 }
 
-// lookForAgent asks the cache alone: an agent that comes back makes another
-// address Warm, and binds none that was taken.
+// lookForAgent reads only from the cache. A late answer is safe: an agent that comes back makes
+// another address Warm, and never binds an address that was taken.
 func (r *Reconciler) lookForAgent(ctx context.Context, node string, f Facts, n *note) (time.Time, error) {
 	works, err := agents.WorksOn(ctx, r.Client, r.Namespace, node)
 	if err != nil {
@@ -159,11 +166,11 @@ func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, f Facts, n
 	return v, nil
 }
 
-func lookAtOwner(ctx context.Context, w witnesses, holder *v1alpha1.Holder) (retention.Owner, error) {
+func lookAtOwner(ctx context.Context, reader client.Reader, holder *v1alpha1.Holder) (retention.Owner, error) {
 	if holder == nil || holder.OwnerKind != "StatefulSet" || holder.OwnerName == "" {
 		return retention.Owner{}, nil
 	}
-	set, err := w.statefulSet(ctx, holder.Namespace, holder.OwnerName)
+	set, err := read[appsv1.StatefulSet](ctx, reader, holder.Namespace, holder.OwnerName)
 	if err != nil {
 		return retention.Owner{}, err
 	}
@@ -184,9 +191,8 @@ func lookAtOwner(ctx context.Context, w witnesses, holder *v1alpha1.Holder) (ret
 	return owner, nil
 }
 
-// firstVerifier returns the best node to verify a lease, or "" if there is none.
-// The holder's own is found without a look at all others: the leases of many
-// holders may be due at once.
+// firstVerifier returns the best node to verify a lease, or "" if there is none. It tries the
+// holder's own node before it lists the other nodes, because many leases may be due at once.
 func (r *Reconciler) firstVerifier(ctx context.Context, lease *v1alpha1.IPLease) (string, error) {
 	own := holderNode(&lease.Spec)
 	if r.isAlive(ctx, own) {
@@ -211,7 +217,7 @@ func (r *Reconciler) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (it
 			nodes = append(nodes, node)
 		}
 	}
-	// While an agent is replaced its node has two.
+	// While an agent is replaced, its node has two agents.
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
 	isAlive := func(node string) bool { return r.isAlive(ctx, node) }
@@ -223,7 +229,7 @@ func (r *Reconciler) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (it
 	}), nil
 }
 
-// holderNode is the node of a lease's holder, or of the one it was taken from.
+// holderNode returns the node of a lease's holder, or of its previous holder.
 func holderNode(spec *v1alpha1.IPLeaseSpec) string {
 	if p := spec.Previous; p != nil && p.Node != "" {
 		return p.Node
@@ -231,8 +237,7 @@ func holderNode(spec *v1alpha1.IPLeaseSpec) string {
 	return spec.NodeName
 }
 
-// isAlive says whether a node is Ready and has an agent that is. One that cannot be
-// read is not asked.
+// isAlive reports whether a node and its agent are Ready. It is false for a node that cannot be read.
 func (r *Reconciler) isAlive(ctx context.Context, name string) bool {
 	node, err := read[corev1.Node](ctx, r.Client, "", name)
 	if err != nil || node == nil || !isReady(node) {

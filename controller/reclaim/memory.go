@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -10,41 +12,41 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// memory is what the reconciler remembers of leases between two looks. A new
-// leader starts without: its waits begin anew, so it acts later, never earlier.
+// memory holds the reconciler's notes about leases between two looks. A new leader starts without
+// notes. Its waits begin again, so it acts later, never earlier.
 // Safe for concurrent use.
 type memory struct {
 	mu    sync.Mutex
 	notes map[string]*note
 }
 
-// note is about one lease, of which there may be many, so it is kept small. The
-// work queue hands a lease to one worker at a time, so a note has one user.
+// note is the memory of one lease. There may be many leases, so it is small. The work queue gives a
+// lease to one worker at a time, so a note has one user.
 type note struct {
 	uid types.UID
 	// podAbsentSince and nodeAbsentSince are when the absence was first seen; nil while present.
 	podAbsentSince, nodeAbsentSince *time.Time
 	// finishedSince is when the pod was first seen to be finished; nil while it is not.
 	finishedSince *time.Time
-	// podSeen is the recorded UID of the holder whose pod was seen; empty before.
+	// podSeen is the recorded UID of the holder whose pod was seen; empty if none was seen.
 	podSeen string
 	// assignment is nil while the lease is not Quarantined.
 	assignment *assignment
-	// rare is nil until something of it is known.
+	// rare is nil until one of its fields is set.
 	rare *rareNote
 }
 
-// rareNote is what most leases have none of.
+// rareNote holds the notes that few leases need.
 type rareNote struct {
-	// agentAbsentSince is when a Warm lease's node was first seen without an agent that works.
+	// agentAbsentSince is when the node of a Warm lease was first seen without a working agent.
 	agentAbsentSince *time.Time
 	// offeredSince is when a Service was first seen to offer the address of a pod that is gone.
 	offeredSince *time.Time
-	// withheld is for what the lease was last found due while reclaim was switched off.
+	// withheld is the reason for which the lease was last due while reclaim was switched off.
 	withheld v1alpha1.LeaseReason
 }
 
-// rarely returns what is rare about a lease, to be written.
+// rarely returns the rare notes about a lease for writing.
 func (n *note) rarely() *rareNote {
 	if n.rare == nil {
 		n.rare = &rareNote{}
@@ -52,9 +54,9 @@ func (n *note) rarely() *rareNote {
 	return n.rare
 }
 
-// assignment is the verifier of a Quarantined lease.
+// assignment records the verifier of a Quarantined lease.
 type assignment struct {
-	// quarantinedAt and verifier tell one assignment from the next.
+	// quarantinedAt and verifier identify an assignment.
 	quarantinedAt time.Time
 	verifier      string
 	askedAt       time.Time
@@ -65,7 +67,7 @@ type assignment struct {
 
 func newMemory() *memory { return &memory{notes: map[string]*note{}} }
 
-// about returns the note about a lease, brought up to date with the lease's assignment.
+// about returns the note about a lease. Its assignment matches the lease.
 func (m *memory) about(lease *v1alpha1.IPLease, now time.Time) *note {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +80,7 @@ func (m *memory) about(lease *v1alpha1.IPLease, now time.Time) *note {
 	return n
 }
 
-// of brings an assignment up to date with its lease.
+// of returns the assignment of a lease. It returns the receiver if the verifier has not changed.
 func (a *assignment) of(lease *v1alpha1.IPLease, now time.Time) *assignment {
 	if lease.Spec.State != v1alpha1.StateQuarantined {
 		return nil
@@ -99,14 +101,13 @@ func (m *memory) forget(name string) {
 	delete(m.notes, name)
 }
 
-// passedOn notes that the verifier's time was over: the next one has longer to
-// answer Unknown.
+// passedOn records that the verifier's patience is over. The next verifier has more time.
 func (a *assignment) passedOn(now time.Time) {
 	a.changes++
 	a.askedAt = now
 }
 
-// saw says whether the holder's own pod was there at this look or at an earlier one.
+// saw reports whether the holder's own pod existed at this look or at an earlier look.
 func (n *note) saw(pod *podview.Pod, holder *v1alpha1.Holder) bool {
 	if holder == nil || holder.PodUID == "" {
 		return false
@@ -117,14 +118,13 @@ func (n *note) saw(pod *podview.Pod, holder *v1alpha1.Holder) bool {
 	return n.podSeen == holder.PodUID
 }
 
-// sawFinished keeps the time at which the pod was first seen to be finished. It is
-// zero while it is not.
+// sawFinished returns when the pod was first seen as finished. It is zero for a pod that is not finished.
 func (n *note) sawFinished(pod *podview.Pod, now time.Time) time.Time {
 	return firstSeen(&n.finishedSince, pod != nil && isFinished(pod), now)
 }
 
-// firstSeen keeps the time at which something was first seen. It is zero where
-// it is not seen now.
+// firstSeen keeps and returns the time at which a state was first seen. It is zero if the state is
+// not seen now.
 func firstSeen(first **time.Time, seen bool, now time.Time) time.Time {
 	if !seen {
 		*first = nil

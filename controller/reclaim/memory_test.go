@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -29,7 +31,7 @@ func TestWhoWasSeen(t *testing.T) {
 		{"a pod that was there", []look{{pod(holderUID), holder(holderUID)}, {nil, holder(holderUID)}}, true},
 		{"a pod that was never there", []look{{nil, holder(holderUID)}}, false},
 		{"another pod of that name", []look{{pod(otherUID), holder(holderUID)}}, false},
-		{"the lease is another holder's by now", []look{{pod(holderUID), holder(holderUID)}, {nil, holder(otherUID)}}, false},
+		{"the lease now belongs to another holder", []look{{pod(holderUID), holder(holderUID)}, {nil, holder(otherUID)}}, false},
 		{"a record without UID", []look{{pod(""), holder("")}}, false},
 		{"a record without holder", []look{{pod(holderUID), nil}}, false},
 	} {

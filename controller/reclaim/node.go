@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -8,23 +10,23 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// nodeState is what a node's object says about the machine.
+// nodeState is the state of a machine, by its Node object.
 type nodeState int
 
 const (
 	nodeReady nodeState = iota
-	// nodeSilent: not Ready. The machine may be off, or cut off with its pods alive.
+	// nodeSilent means not Ready. The machine may be off, or cut off with its pods alive.
 	nodeSilent
-	// nodeOutOfService: not Ready, and a person says that the machine is off.
+	// nodeOutOfService means not Ready, and an operator asserts that the machine is off.
 	nodeOutOfService
-	// nodeGone: there is no Node object, so somebody took the machine out of the cluster.
+	// nodeGone means that there is no Node object: the machine was taken out of the cluster.
 	nodeGone
 )
 
-// asserted says whether the machine is off by somebody's word, not just silent.
+// asserted reports whether an operator asserts that the machine is off.
 func (s nodeState) asserted() bool { return s == nodeOutOfService || s == nodeGone }
 
-// reason must not be asked of a node that is Ready.
+// reason returns the reason of a reclaim from a node in this state. The node must not be Ready.
 func (s nodeState) reason() v1alpha1.LeaseReason {
 	switch s {
 	case nodeGone:
@@ -36,7 +38,7 @@ func (s nodeState) reason() v1alpha1.LeaseReason {
 	}
 }
 
-// stateOf must not be asked of a node that is not known.
+// stateOf returns the state of a node, which must be known.
 func stateOf(node View[corev1.Node]) nodeState {
 	switch {
 	case node.Object == nil:
@@ -50,7 +52,7 @@ func stateOf(node View[corev1.Node]) nodeState {
 	}
 }
 
-// isReady says whether the node reports itself Ready.
+// isReady reports whether the node's condition Ready is true.
 func isReady(node *corev1.Node) bool {
 	c := readyCondition(node)
 	return c != nil && c.Status == corev1.ConditionTrue
@@ -65,11 +67,11 @@ func readyCondition(node *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// silentSince is when the node stopped being Ready, by the clock of the control
-// plane: its taint tells, and before that the condition that it writes of a node
-// that reports no more. What a node itself reports has the time of its own clock,
-// so until the taint is there it counts from now. A node that never reported is as
-// old as its object.
+// silentSince returns when the node stopped being Ready, by the clock of the control plane:
+//   - the time of the control plane's taint;
+//   - without the taint, the time of a Ready condition of Unknown, which the control plane writes;
+//   - now, if the node itself reports that it is not Ready, because its clock may be wrong;
+//   - the creation of the Node object, if the node never reported.
 func silentSince(node *corev1.Node, now time.Time) time.Time {
 	for _, t := range node.Spec.Taints {
 		isSilent := t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -13,25 +14,23 @@ import (
 )
 
 const (
-	// sliceManager is the label value of the EndpointSlices that Kubernetes
-	// itself makes of Services and pods. It withdraws what it offers; others may
-	// name pods for ever.
+	// sliceManager is the label value of the EndpointSlices that Kubernetes itself makes from
+	// Services and pods. Kubernetes removes pods that have gone. Other managers may keep them for ever.
 	sliceManager = "endpointslice-controller.k8s.io"
-	// slicesPerPage bounds what one answer of the API server may weigh.
+	// slicesPerPage limits the size of one answer of the API server.
 	slicesPerPage = 100
 
-	// offerPauseMin and offerPauseMax are how long an offer is left to be
-	// withdrawn between two looks. Kubernetes needs milliseconds, and minutes
-	// after many nodes have gone at once.
+	// offerPauseMin and offerPauseMax are the pauses between two looks for an offer. Kubernetes
+	// withdraws an offer within milliseconds, or within minutes after many nodes have gone at once.
 	offerPauseMin, offerPauseMax = 100 * time.Millisecond, 5 * time.Second
-	// offerTold is when people may begin to ask why nothing is done.
+	// offerTold is the age of an offer at which the lease's message reports it.
 	offerTold = 5 * time.Second
 )
 
-// Offer is a Service's offer of a lease's address as its holder's. The zero
-// Offer is none.
+// Offer means that a Service sends clients to the holder's pod at the lease's address. The zero
+// Offer means that no Service does.
 type Offer struct {
-	// Slice is the EndpointSlice, namespace/name, that was found first.
+	// Slice is the namespace/name of an EndpointSlice with the offer.
 	Slice string
 	// Since is when an offer was first seen.
 	Since time.Time
@@ -43,21 +42,8 @@ type endpoint struct {
 	address netip.Addr
 }
 
-// isOffered says whether an EndpointSlice sends clients of a Service there. A pod
-// that is terminating is not ready, unless its Service publishes what is not.
-func (e endpoint) isOffered(slice *discoveryv1.EndpointSlice) bool {
-	return slices.ContainsFunc(slice.Endpoints, func(o discoveryv1.Endpoint) bool {
-		// Ready that is not said is true (EndpointConditions).
-		return ptr.Deref(o.Conditions.Ready, true) && o.TargetRef != nil && o.TargetRef.Kind == "Pod" && o.TargetRef.Name == e.pod &&
-			slices.ContainsFunc(o.Addresses, func(text string) bool {
-				address, err := netip.ParseAddr(text)
-				return err == nil && address == e.address
-			})
-	})
-}
-
-// afterOffer makes an address wait that would be taken while a Service offers
-// it: traffic for the old pod would reach the next holder (R12).
+// afterOffer makes a quarantine wait while a Service offers the address. Otherwise traffic for the
+// old pod would reach the next holder (R12).
 func afterOffer(f Facts, a Action) Action {
 	if a.Kind != Quarantine || f.Offer.Slice == "" {
 		return a
@@ -69,53 +55,65 @@ func afterOffer(f Facts, a Action) Action {
 	}
 }
 
-// mayBeOffered says whether a Service may not know yet that the holder is gone:
-// where its node is not Ready, nothing else gives Kubernetes the time to say so.
+// mayBeOffered reports whether a Service may still offer the address of a holder that is gone. This
+// is checked only if the holder's node is not Ready. On a Ready node, the waits of Decide give
+// Kubernetes enough time.
 func mayBeOffered(f Facts) bool {
 	holder := f.Lease.Spec.Holder
 	if holder == nil || !f.Pod.Known || !f.Node.Known || stateOf(f.Node) == nodeReady {
 		return false
 	}
-	// A pod that nobody has asked to end is deleted first, whoever offers it.
+	// A pod that is not Terminating is deleted first, with or without an offer.
 	pod := f.Pod.Object
 	return pod == nil || !isHolder(pod, holder.PodUID) || isTerminating(pod)
 }
 
-// lookAtOffer asks the API server for an offer of the lease's address.
-func lookAtOffer(ctx context.Context, l live, f Facts, n *note) (Offer, error) {
-	address, err := netip.ParseAddr(f.Lease.Spec.Address)
-	if err != nil {
-		return Offer{}, fmt.Errorf("parse the address of lease %s: %w", f.Lease.Name, err)
-	}
-	slice, err := l.offer(ctx, f.Lease.Spec.Holder.Namespace, endpoint{f.Lease.Spec.Holder.Pod, address})
+// lookAtOffer reads from the API server whether a Service offers the lease's address.
+func (r *Reconciler) lookAtOffer(ctx context.Context, f Facts, n *note) (Offer, error) {
+	holder := f.Lease.Spec.Holder
+	offers, err := r.offers.get(ctx, holder.Namespace)
 	if err != nil {
 		return Offer{}, err
 	}
+	slice := offers[endpoint{holder.Pod, f.Lease.Spec.Addr()}]
 	return Offer{Slice: slice, Since: firstSeen(&n.rarely().offeredSince, slice != "", f.Now)}, nil
 }
 
-// sliceReader reads the EndpointSlices of a namespace.
-type sliceReader struct{ server client.Reader }
-
-// read names for each endpoint an EndpointSlice that offers it, or none.
-func (r sliceReader) read(ctx context.Context, namespace string, asked []endpoint) ([]answer[string], error) {
-	answers := make([]answer[string], len(asked))
+// offersIn returns the ready endpoints of a namespace, each with an EndpointSlice (namespace/name)
+// that offers it.
+func offersIn(ctx context.Context, live client.Reader, namespace string) (map[endpoint]string, error) {
+	offers := map[endpoint]string{}
 	for page := ""; ; {
 		var found discoveryv1.EndpointSliceList
-		err := r.server.List(ctx, &found, client.InNamespace(namespace), client.Limit(slicesPerPage), client.Continue(page),
+		err := live.List(ctx, &found, client.InNamespace(namespace), client.Limit(slicesPerPage), client.Continue(page),
 			client.MatchingLabels{discoveryv1.LabelManagedBy: sliceManager})
 		if err != nil {
 			return nil, fmt.Errorf("list the EndpointSlices of namespace %s: %w", namespace, err)
 		}
 		for i := range found.Items {
-			for j, e := range asked {
-				if e.isOffered(&found.Items[i]) {
-					answers[j].value = namespace + "/" + found.Items[i].Name
-				}
+			for _, e := range readyIn(&found.Items[i]) {
+				offers[e] = namespace + "/" + found.Items[i].Name
 			}
 		}
 		if page = found.Continue; page == "" {
-			return answers, nil
+			return offers, nil
 		}
 	}
+}
+
+// readyIn returns the pods to which a Service sends clients, by an EndpointSlice. A terminating pod
+// is ready only if its Service sets publishNotReadyAddresses.
+func readyIn(slice *discoveryv1.EndpointSlice) (pods []endpoint) {
+	for _, o := range slice.Endpoints {
+		// A missing ready condition means true (EndpointConditions).
+		if !ptr.Deref(o.Conditions.Ready, true) || o.TargetRef == nil || o.TargetRef.Kind != "Pod" {
+			continue
+		}
+		for _, text := range o.Addresses {
+			if address, err := netip.ParseAddr(text); err == nil {
+				pods = append(pods, endpoint{o.TargetRef.Name, address})
+			}
+		}
+	}
+	return pods
 }

@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,16 +53,17 @@ func TestIsOffered(t *testing.T) {
 	}{
 		{"a ready endpoint", ready(ptr.To(true)), true},
 		{"one that is not", ready(ptr.To(false)), false},
-		{"one of which it is not said", ready(nil), true},
-		{"terminating, and published all the same", func(e *discoveryv1.Endpoint) { e.Conditions.Terminating = ptr.To(true) }, true},
+		{"one without the condition ready", ready(nil), true},
+		{"one that is terminating and published as ready", func(e *discoveryv1.Endpoint) { e.Conditions.Terminating = ptr.To(true) }, true},
 		{"another pod's", func(e *discoveryv1.Endpoint) { e.TargetRef.Name = "web-1" }, false},
-		{"of something else", func(e *discoveryv1.Endpoint) { e.TargetRef.Kind = "Node" }, false},
-		{"nobody's", func(e *discoveryv1.Endpoint) { e.TargetRef = nil }, false},
+		{"one of another kind of object", func(e *discoveryv1.Endpoint) { e.TargetRef.Kind = "Node" }, false},
+		{"one without a target", func(e *discoveryv1.Endpoint) { e.TargetRef = nil }, false},
 		{"the pod's address on another network", func(e *discoveryv1.Endpoint) { e.Addresses = []string{"10.244.1.7"} }, false},
 		{"the pod's by the UID of its mirror pod", func(e *discoveryv1.Endpoint) { e.TargetRef.UID = otherUID }, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := (endpoint{"web-0", netip.MustParseAddr("10.6.0.10")}).isOffered(endpointSlice(row.when)); got != row.then {
+			offered := endpoint{"web-0", netip.MustParseAddr("10.6.0.10")}
+			if got := slices.Contains(readyIn(endpointSlice(row.when)), offered); got != row.then {
 				t.Errorf("offered: %v, want %v", got, row.then)
 			}
 		})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -8,21 +10,21 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// configHash is the annotation of a static pod's mirror pod that carries the
-// UID which the kubelet gives to the runtime. The mirror pod's own UID is another.
+// configHash is the annotation of a static pod's mirror pod with the UID that the kubelet gives to
+// the runtime. The mirror pod's own UID is another one.
 const configHash = "kubernetes.io/config.hash"
 
-// defaultGrace is the terminationGracePeriodSeconds of a pod that names none.
+// defaultGrace is the API's default of terminationGracePeriodSeconds.
 const defaultGrace = 30 * time.Second
 
-// isHolder says whether the pod is the one whose UID a lease recorded. One that was
-// not recorded is nobody's.
+// isHolder reports whether the pod has the UID that a lease recorded. It is false if no UID was
+// recorded.
 func isHolder(pod *podview.Pod, uid string) bool {
 	return uid != "" && (string(pod.UID) == uid || pod.Annotations[configHash] == uid)
 }
 
-// isStaticUID tells the UID of a static pod (a hash) from the API server's (RFC
-// 9562). One that was not recorded may be either.
+// isStaticUID reports whether a UID may be a static pod's. This is a hash; the API server's UIDs
+// have dashes (RFC 9562). An empty UID may be either.
 func isStaticUID(uid string) bool {
 	for _, r := range uid {
 		if r == '-' {
@@ -38,14 +40,13 @@ func isFinished(pod *podview.Pod) bool {
 
 func isTerminating(pod *podview.Pod) bool { return pod.DeletionTimestamp != nil }
 
-// isForceDeleted says whether the pod was deleted without grace, and is kept by finalizers only.
+// isForceDeleted reports whether the pod was deleted without a grace period. Only finalizers keep it.
 func isForceDeleted(pod *podview.Pod) bool {
 	return isTerminating(pod) && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
-// finishedAt is the latest moment that a finished pod's status tells of. An
-// evicted pod may have no container statuses, then its conditions tell; a pod
-// that was never started tells nothing but its creation.
+// finishedAt returns the latest time in a finished pod's status. An evicted pod may have no
+// container statuses, but it has conditions. A pod that never started has its creation time only.
 func finishedAt(pod *podview.Pod) time.Time {
 	at := pod.CreationTimestamp.Time
 	later := func(t time.Time) {
@@ -68,8 +69,8 @@ func finishedAt(pod *podview.Pod) time.Time {
 	return at
 }
 
-// finishedAt is when the pod had finished. What its status tells has the time of
-// its node's clock; no pod has finished after it was seen to be.
+// finishedAt returns when the pod finished. The status has the time of the node's clock, which may be
+// wrong, so the time at which the pod was first seen as finished is the upper limit.
 func (f Facts) finishedAt() time.Time {
 	at := finishedAt(f.Pod.Object)
 	if seen := f.FinishedSeen; !seen.IsZero() && seen.Before(at) {

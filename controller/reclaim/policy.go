@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -8,30 +10,28 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Policy is what the cluster and a pool say about reclaim.
+// Policy is the reclaim policy of the cluster and a pool.
 type Policy struct {
-	// Enabled is the cluster's switch: without it nothing is taken from anybody,
-	// and no retention ends.
+	// Enabled is the switch of the cluster. If it is false, no address is taken and no retention ends.
 	Enabled bool
 	// Terminating takes addresses of pods that stay Terminating.
 	Terminating bool
-	// ExtraGrace is waited beyond the moment at which Kubernetes expects a pod
-	// to be gone, because until then the agent's own DEL does the work.
+	// ExtraGrace is the wait after the time at which Kubernetes expects a pod to be gone. During this
+	// time the agent's own DEL frees the address.
 	ExtraGrace time.Duration
-	// NodeDown rules over holders on a node that is silent.
+	// NodeDown is the policy for holders on a silent node.
 	NodeDown NodeDown
-	// RetentionLimit caps the time that a lease stays Retained; 0 is no limit.
+	// RetentionLimit is how long a lease may stay Retained; 0 means no limit.
 	RetentionLimit time.Duration
 }
 
-// NodeDown says when the address of a holder on a silent node is taken. The
-// zero value never takes one.
+// NodeDown is the policy for addresses of holders on a silent node. The zero value takes none.
 type NodeDown struct {
-	// Take addresses of pods that are to go, or gone.
+	// Take the addresses of pods that are Terminating or gone.
 	Take bool
-	// DeletePods that are to stay as well, so that their addresses can be taken (R12).
+	// DeletePods deletes the other pods, so that their addresses can be taken (R12).
 	DeletePods bool
-	// After is how long the node must have been silent for either.
+	// After is how long the node must have been silent for both.
 	After time.Duration
 }
 
@@ -48,11 +48,11 @@ func ParseNodeDown(text v1alpha1.NodeDownPolicy) (NodeDown, error) {
 			return NodeDown{Take: true, DeletePods: true, After: d}, nil
 		}
 	}
-	return NodeDown{}, fmt.Errorf("%q is none of %s, %s and After with a duration such as After 2m",
+	return NodeDown{}, fmt.Errorf("nodeDown is %q, want %s, %s or After with a duration such as After 2m",
 		text, v1alpha1.NodeDownNever, v1alpha1.NodeDownAfterTerminating)
 }
 
-// String is what ParseNodeDown reads.
+// String returns the text that ParseNodeDown reads.
 func (n NodeDown) String() string {
 	switch {
 	case !n.Take:
@@ -64,9 +64,8 @@ func (n NodeDown) String() string {
 	}
 }
 
-// PolicyOf returns what holds for a pool: what it says itself, and the
-// cluster's defaults where it says nothing. A nil pool, one that does not exist
-// any more, has the defaults.
+// PolicyOf returns the policy of a pool: its own settings, and the defaults for settings that it
+// does not have. A nil pool, which no longer exists, has the defaults.
 func PolicyOf(pool *v1alpha1.IPPool, defaults Policy) Policy {
 	policy := defaults
 	if pool == nil {
@@ -86,14 +85,14 @@ func PolicyOf(pool *v1alpha1.IPPool, defaults Policy) Policy {
 		policy.ExtraGrace = reclaim.ExtraGrace.Duration
 	}
 	if reclaim.NodeDown != "" {
-		// What cannot be read takes nothing; the CRD refuses it.
+		// The CRD refuses an invalid text.
 		policy.NodeDown, _ = ParseNodeDown(reclaim.NodeDown)
 	}
 	return policy
 }
 
-// takesFromSilent says whether the address of a holder on a silent node may be
-// taken at all. A holder without a guard cannot be fenced, so it is waited for.
+// takesFromSilent reports whether the address of a holder on a silent node may be taken. A holder
+// without a guard cannot be fenced, so its address waits for the node.
 func (p Policy) takesFromSilent(holder *v1alpha1.Holder) bool {
 	return holder.Guarded && p.NodeDown.Take
 }

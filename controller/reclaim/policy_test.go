@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -24,18 +25,18 @@ func TestAPoolOverridesTheCluster(t *testing.T) {
 		want    Policy
 	}{
 		{"a pool that is gone has the cluster's policy", strict, nil, strict},
-		{"a pool that says nothing has it too", strict, poolThat(&v1alpha1.Reclaim{}, nil), strict},
+		{"a pool without settings has the cluster's policy", strict, poolThat(&v1alpha1.Reclaim{}, nil), strict},
 		{"terminating", strict, poolThat(&v1alpha1.Reclaim{Terminating: ptr.To(true)}, nil), Policy{Enabled: true, Terminating: true, ExtraGrace: time.Minute}},
-		{"terminating, to the contrary", clusterPolicy(), poolThat(&v1alpha1.Reclaim{Terminating: ptr.To(false)}, nil),
+		{"terminating, if the cluster has the opposite", clusterPolicy(), poolThat(&v1alpha1.Reclaim{Terminating: ptr.To(false)}, nil),
 			Policy{Enabled: true, ExtraGrace: 5 * s, NodeDown: NodeDown{Take: true}}},
-		{"extraGrace, of nothing too", strict, poolThat(&v1alpha1.Reclaim{ExtraGrace: &metav1.Duration{}}, nil), Policy{Enabled: true}},
+		{"extraGrace of 0", strict, poolThat(&v1alpha1.Reclaim{ExtraGrace: &v1alpha1.Duration{}}, nil), Policy{Enabled: true}},
 		{"nodeDown", strict, poolThat(&v1alpha1.Reclaim{NodeDown: v1alpha1.NodeDownAfterTerminating}, nil),
 			Policy{Enabled: true, ExtraGrace: time.Minute, NodeDown: NodeDown{Take: true}}},
-		{"nodeDown, to the contrary", clusterPolicy(), poolThat(&v1alpha1.Reclaim{NodeDown: v1alpha1.NodeDownNever}, nil),
+		{"nodeDown, if the cluster has the opposite", clusterPolicy(), poolThat(&v1alpha1.Reclaim{NodeDown: v1alpha1.NodeDownNever}, nil),
 			Policy{Enabled: true, Terminating: true, ExtraGrace: 5 * s}},
 		{"a nodeDown that cannot be read takes nothing", clusterPolicy(), poolThat(&v1alpha1.Reclaim{NodeDown: "After a while"}, nil),
 			Policy{Enabled: true, Terminating: true, ExtraGrace: 5 * s}},
-		{"retention.max", strict, poolThat(nil, &v1alpha1.PoolRetention{Max: &metav1.Duration{Duration: time.Hour}}),
+		{"retention.max", strict, poolThat(nil, &v1alpha1.PoolRetention{Max: &v1alpha1.Duration{Duration: time.Hour}}),
 			Policy{Enabled: true, ExtraGrace: time.Minute, RetentionLimit: time.Hour}},
 		{"no pool switches reclaim on", Policy{}, poolThat(&v1alpha1.Reclaim{Terminating: ptr.To(true)}, nil), Policy{Terminating: true}},
 	} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package reclaim
@@ -242,33 +244,6 @@ func TestATakenLeaseHasNoTrackedFields(t *testing.T) {
 	}
 	if tracked := f.lease("10.6.0.5").ManagedFields; len(tracked) > 0 {
 		t.Errorf("the next write brought them back: %v", tracked)
-	}
-}
-
-// TestMissingPodsAreLookedForAtARealAPIServer: metadata come another way than objects.
-func TestMissingPodsAreLookedForAtARealAPIServer(t *testing.T) {
-	f := freeze(t, apiserver.New(t), func(frozen) {})
-	const late = "late"
-	f.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: late}})
-	f.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: late, Name: "default"}})
-	there := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: late, Name: "web-1"},
-		Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "main", Image: "none"}}},
-	}
-	f.create(there)
-	names := []string{"web-0", "web-1", "web-2"}
-	if listLimit(len(names)) == 0 {
-		t.Fatal("nobody would list for so few")
-	}
-	answers, err := podReader{server: f.reconciler.Live, cache: view(t, nil).Build()}.read(t.Context(), late, names)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, name := range names {
-		pod := answers[i].value
-		if want := name == there.Name; answers[i].err != nil || (pod != nil) != want || (want && pod.UID != there.UID) {
-			t.Errorf("pod %s: %+v", name, answers[i])
-		}
 	}
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -10,23 +12,23 @@ import (
 )
 
 const (
-	// verifierPatience is how long the first verifier may take without an answer.
+	// verifierPatience is how long the first verifier may take to answer.
 	verifierPatience = 5 * time.Second
-	// unknownPause is how long an answer of Unknown of the first verifier stands.
+	// unknownPause is how long the first verifier stays assigned after the answer Unknown.
 	unknownPause = 10 * time.Second
-	// maxBackoff is where both end, which double with each change of the
-	// verifier: nobody is served by many who cannot tell being asked all the time.
+	// maxBackoff limits both durations, which double with each change of the verifier. Frequent
+	// changes between verifiers that cannot decide do not help.
 	maxBackoff = 10 * time.Minute
-	// conflictPatience is how long the other speaker of a conflict may go unheard by a
-	// node that does not free the address: one that hears it notes so every 10 min.
+	// conflictPatience is how long a verifier that has not heard the other speaker of a conflict stays
+	// assigned. A verifier that hears the speaker writes this to the lease every 10 min.
 	conflictPatience = 2 * maxBackoff
 )
 
-// decideQuarantined looks after the verification: whether somebody is on it, and
-// whether what is known of the previous holder's machine has changed.
+// decideQuarantined keeps the verification going. It assigns another verifier where necessary, and
+// passes on news about the previous holder's machine.
 func decideQuarantined(f Facts) Action {
 	spec := &f.Lease.Spec
-	// Also after a conflict: it may have been the previous holder who answered.
+	// This applies also after a conflict, because the previous holder may have answered the probe.
 	if a, ok := decideNewAssertion(f); ok {
 		return a
 	}
@@ -34,11 +36,11 @@ func decideQuarantined(f Facts) Action {
 		return decideConflict(f)
 	}
 	if spec.NodeName == "" || !f.Verifier.Alive {
-		return Action{Kind: Reassign, Why: fmt.Sprintf("verifier %q is not there", spec.NodeName)}
+		return Action{Kind: Reassign, Why: fmt.Sprintf("verifier %q is not alive", spec.NodeName)}
 	}
 	patience, why := backoff(verifierPatience, f.Verifier.Changes), fmt.Sprintf("verifier %s has not answered", spec.NodeName)
 	if spec.Message != "" {
-		// A verifier that cannot decide says so in the message (Unknown).
+		// A verifier that cannot decide writes its reason to the message (Unknown).
 		patience, why = backoff(unknownPause, f.Verifier.Changes), fmt.Sprintf("verifier %s: %s", spec.NodeName, spec.Message)
 	}
 	if due := f.Verifier.AskedAt.Add(patience); f.Now.Before(due) {
@@ -47,21 +49,20 @@ func decideQuarantined(f Facts) Action {
 	return Action{Kind: Reassign, Why: why}
 }
 
-// decideConflict: the node that met the conflict probes again and again with its
-// own back-off. It gives the lease into other hands only if it is gone, away for
-// longer than that back-off lasts, or deaf: one that hears neither the other
-// speaker nor anybody else could not tell when that one has left.
+// decideConflict is for conflicts. The node that found the conflict probes again with its own
+// back-off. Another verifier is assigned only if that node is gone, is not alive for longer than
+// the back-off, or is deaf. A deaf node cannot tell whether the other speaker has left.
 func decideConflict(f Facts) Action {
 	spec, verifier := &f.Lease.Spec, f.Verifier
-	since, patience, why := verifier.AwaySince, maxBackoff, fmt.Sprintf("node %s, which met the conflict, is not there", spec.NodeName)
+	since, patience, why := verifier.AwaySince, maxBackoff, fmt.Sprintf("node %s, which found the conflict, is not alive", spec.NodeName)
 	switch {
 	case spec.NodeName == "" || verifier.Node.Absent():
-		return Action{Kind: Reassign, Why: fmt.Sprintf("node %q, which met the conflict, does not exist", spec.NodeName)}
+		return Action{Kind: Reassign, Why: fmt.Sprintf("node %q, which found the conflict, does not exist", spec.NodeName)}
 	case !verifier.Node.Known, verifier.Alive && spec.Conflict == nil:
 		return none("its node probes again")
 	case verifier.Alive:
 		since, patience = latest(verifier.AskedAt, spec.Conflict.LastSeen.Time), conflictPatience
-		why = fmt.Sprintf("node %s probes again, and cannot tell whether the other speaker has left", spec.NodeName)
+		why = fmt.Sprintf("node %s cannot tell whether the other speaker has left", spec.NodeName)
 	}
 	if due := since.Add(patience); f.Now.Before(due) {
 		return Action{Kind: Wait, Until: due, Why: why}
@@ -69,8 +70,8 @@ func decideConflict(f Facts) Action {
 	return Action{Kind: Reassign, Why: why}
 }
 
-// decideNewAssertion: a machine that was only silent is now said to be off, which
-// lets a verifier take silence for proof where it could not before.
+// decideNewAssertion is for machines that were silent and are now asserted to be off. With this
+// assertion a verifier may accept silence as proof. It reports whether there is such an assertion.
 func decideNewAssertion(f Facts) (Action, bool) {
 	previous := f.Lease.Spec.Previous
 	if previous == nil || previous.Node == "" || !f.Node.Known {
@@ -88,7 +89,7 @@ func isAssertion(reason v1alpha1.LeaseReason) bool {
 	return reason == v1alpha1.ReasonNodeGone || reason == v1alpha1.ReasonOutOfService
 }
 
-// backoff doubles a pause with each change of the verifier.
+// backoff returns a pause that doubles with each change of the verifier, up to maxBackoff.
 func backoff(pause time.Duration, changes int) time.Duration {
 	for ; changes > 0 && pause < maxBackoff; changes-- {
 		pause *= 2
@@ -96,12 +97,15 @@ func backoff(pause time.Duration, changes int) time.Duration {
 	return min(pause, maxBackoff)
 }
 
-// quarantined returns the spec of a lease that is taken from its holder. The
-// holder stays on record: it names the pod, for people and so that the next pod
-// of a StatefulSet finds its address. previous tells the verifier whom to fence;
-// one that is recorded already was never proven safe, so it stays. So does what is
-// known of it where a take-over was not confirmed: the reason is then its successor's,
-// which has not spoken yet, and the end of that one's machine proves nothing.
+// quarantined returns the spec of a lease that is taken from its holder.
+//
+// The holder stays in the spec. Its pod's name is for operators, and for the next pod of a
+// StatefulSet, which finds its address by it.
+//
+// previous is the holder that the verifier must fence. A recorded previous holder stays, because it
+// was never proven safe. Its reason stays as well if the take-over by a successor was not confirmed.
+// In this case the new reason is about the successor. The successor has not spoken yet, so the end
+// of the successor's machine proves nothing.
 func quarantined(old v1alpha1.IPLeaseSpec, reason v1alpha1.LeaseReason, verifier string, now time.Time) v1alpha1.IPLeaseSpec {
 	spec := *old.DeepCopy()
 	if spec.Previous == nil {
@@ -116,13 +120,13 @@ func quarantined(old v1alpha1.IPLeaseSpec, reason v1alpha1.LeaseReason, verifier
 	spec.State = v1alpha1.StateQuarantined
 	spec.Reason = reason
 	spec.Since = metav1.NewTime(now)
-	// The session is the holder's life; nobody may act on it without verification (R8).
+	// Without the session, no agent acts on the lease without verification (R8).
 	spec.Session = ""
 	return reassigned(spec, verifier)
 }
 
-// reassigned returns the spec of a Quarantined lease with another verifier. The
-// last verifier's message goes: a message is an answer.
+// reassigned returns the spec of a Quarantined lease with another verifier. It removes the message,
+// which is the answer of the last verifier.
 func reassigned(old v1alpha1.IPLeaseSpec, verifier string) v1alpha1.IPLeaseSpec {
 	spec := *old.DeepCopy()
 	spec.Message = ""

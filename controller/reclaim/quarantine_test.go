@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -28,20 +30,20 @@ func TestQuarantinedLease(t *testing.T) {
 		{"Unknown for ever: the pause ends at 10 min", facts(quarantinedFor(gone, ago(10*time.Minute)), verifierAnswered("hears nobody", 40)), reassign},
 		{"Unverified is verified like any other", facts(quarantinedFor(v1alpha1.ReasonUnverified, ago(5*s))), reassign},
 
-		{"the holder's node goes out of service meanwhile: the word is passed on", facts(quarantinedFor(gone, ago(0)), nodeNotReady, nodeTainted), take(v1alpha1.ReasonOutOfService)},
-		{"the holder's node is deleted meanwhile: the word is passed on", facts(quarantinedFor(gone, ago(0)), nodeGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},
-		{"the word is passed on once", facts(quarantinedFor(v1alpha1.ReasonNodeGone, ago(0)), nodeGoneSince(ago(0))), waitUntil(hence(5 * s))},
-		{"a node that could not be read is no word", facts(quarantinedFor(gone, ago(0)), nodeUnknown), waitUntil(hence(5 * s))},
+		{"the holder's node goes out of service meanwhile: the assertion is passed on", facts(quarantinedFor(gone, ago(0)), nodeNotReady, nodeTainted), take(v1alpha1.ReasonOutOfService)},
+		{"the holder's node is deleted meanwhile: the assertion is passed on", facts(quarantinedFor(gone, ago(0)), nodeGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},
+		{"the assertion is passed on once", facts(quarantinedFor(v1alpha1.ReasonNodeGone, ago(0)), nodeGoneSince(ago(0))), waitUntil(hence(5 * s))},
+		{"a node that could not be read is no assertion", facts(quarantinedFor(gone, ago(0)), nodeUnknown), waitUntil(hence(5 * s))},
 
 		{"a conflict stays with its node, which probes again", facts(quarantinedFor(conflict, ago(time.Hour))), leaveAlone()},
 		{"a conflict moves when its node is gone", facts(quarantinedFor(conflict, ago(0)), verifierGone), reassign},
-		{"a conflict outlasts a node that is away for a while", facts(quarantinedFor(conflict, ago(time.Hour)), verifierAway(ago(9*time.Minute))), waitUntil(hence(time.Minute))},
-		{"a conflict moves when its node stays away", facts(quarantinedFor(conflict, ago(time.Hour)), verifierAway(ago(10*time.Minute))), reassign},
-		{"a conflict stays with its node while that hears the other", facts(quarantinedFor(conflict, ago(time.Hour)), otherHeard(ago(19*time.Minute))), waitUntil(hence(time.Minute))},
-		{"a conflict moves when its node neither hears the other nor can tell that it has left", facts(quarantinedFor(conflict, ago(time.Hour)), otherHeard(ago(20*time.Minute))), reassign},
-		{"a conflict's next node has as long", facts(quarantinedFor(conflict, ago(19*time.Minute)), otherHeard(ago(time.Hour))), waitUntil(hence(time.Minute))},
+		{"a conflict stays with a node that is not alive for a while", facts(quarantinedFor(conflict, ago(time.Hour)), verifierAway(ago(9*time.Minute))), waitUntil(hence(time.Minute))},
+		{"a conflict moves when its node is not alive for long", facts(quarantinedFor(conflict, ago(time.Hour)), verifierAway(ago(10*time.Minute))), reassign},
+		{"a conflict stays with a node that hears the other speaker", facts(quarantinedFor(conflict, ago(time.Hour)), otherHeard(ago(19*time.Minute))), waitUntil(hence(time.Minute))},
+		{"a conflict moves when its node is deaf", facts(quarantinedFor(conflict, ago(time.Hour)), otherHeard(ago(20*time.Minute))), reassign},
+		{"the next node of a conflict has as much time", facts(quarantinedFor(conflict, ago(19*time.Minute)), otherHeard(ago(time.Hour))), waitUntil(hence(time.Minute))},
 		{"a conflict that the previous holder may have made ends with its machine", facts(quarantinedFor(conflict, ago(0)), nodeGoneSince(ago(time.Hour))), take(v1alpha1.ReasonNodeGone)},
-		{"a conflict with a stranger, met at ADD, is no matter of any machine", facts(quarantinedFor(conflict, ago(0)), nodeGoneSince(ago(time.Hour)),
+		{"a conflict found at ADD has no previous machine", facts(quarantinedFor(conflict, ago(0)), nodeGoneSince(ago(time.Hour)),
 			func(f *Facts) { f.Lease.Spec.Previous = nil }), leaveAlone()},
 	} {
 		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -207,11 +209,11 @@ func TestRemarks(t *testing.T) {
 		{"nothing to say", facts(), poolObject(), remark{}},
 		{"the pool is gone", facts(), nil, remark{v1alpha1.ReasonPoolGone, noPool}},
 		{"the pool of a retained lease is gone", facts(inState(v1alpha1.StateRetained), ownedByWeb), nil,
-			remark{v1alpha1.ReasonPoolGone, "controller: pool blue does not exist; the lease ends with its retention, or when somebody deletes it"}},
+			remark{v1alpha1.ReasonPoolGone, "controller: pool blue does not exist; the lease ends with its retention, or when an operator deletes it"}},
 		{"the pool of a Warm lease is gone", facts(inState(v1alpha1.StateWarm)), nil,
-			remark{v1alpha1.ReasonPoolGone, "controller: pool blue does not exist; its agent ends the lease"}},
+			remark{v1alpha1.ReasonPoolGone, "controller: pool blue does not exist; its agent releases the lease"}},
 		{"the address has left the pool", facts(), elsewhere,
-			remark{v1alpha1.ReasonOutsidePool, "controller: the address is not one of pool blue any more; the lease ends with its holder"}},
+			remark{v1alpha1.ReasonOutsidePool, "controller: pool blue no longer has the address; the lease ends with its holder"}},
 		{"the record names no holder", facts(holderMissing), poolObject(), remark{v1alpha1.ReasonNoHolder, "controller: the record names no holder"}},
 		{"why nothing is done", facts(nodeNotReady, unguarded, podGoneSince(ago(0))), poolObject(),
 			remark{"", "controller: node n1 is not Ready, and a holder without a guard cannot be fenced"}},

@@ -1,27 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// remarkPrefix tells the controller's messages from the agents'.
+// remarkPrefix marks the controller's messages. Agents write messages without it.
 const remarkPrefix = "controller: "
 
-// remark is what the controller writes on a lease that it leaves alone.
+// remark is the reason and message of a lease that the controller leaves alone.
 type remark struct {
 	reason  v1alpha1.LeaseReason
 	message string
 }
 
-// remarkOn returns what a lease should carry which the controller leaves alone:
-// what is wrong with the record, how it ends, and why nothing is done. Where an
-// agent has written, its words stay. A Quarantined lease's are its verifier's
-// answer, so they are never touched.
+// remarkOn returns the remark of a lease that the controller leaves alone: the fault of the record,
+// how the lease ends, and why the controller does nothing. A reason or message of an agent stays.
+// The remark of a Quarantined lease never changes, because it is the verifier's answer.
 func remarkOn(lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, a Action) remark {
 	spec := &lease.Spec
 	if spec.State == v1alpha1.StateQuarantined {
@@ -35,7 +35,7 @@ func remarkOn(lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, a Action) remark {
 		sentences = append(sentences, fmt.Sprintf("pool %s does not exist; %s", spec.Pool, endOf(spec.State)))
 	case hasLeft(lease, pool):
 		said.reason = v1alpha1.ReasonOutsidePool
-		sentences = append(sentences, fmt.Sprintf("the address is not one of pool %s any more; %s", pool.Name, endOf(spec.State)))
+		sentences = append(sentences, fmt.Sprintf("pool %s no longer has the address; %s", pool.Name, endOf(spec.State)))
 	}
 	if a.Tell {
 		sentences = append(sentences, a.Why)
@@ -55,31 +55,26 @@ func remarkOn(lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, a Action) remark {
 	return said
 }
 
-// isRemark says whether a reason is the controller's remark, and not an agent's word.
+// isRemark reports whether the controller, not an agent, writes the reason.
 func isRemark(reason v1alpha1.LeaseReason) bool {
 	return reason == v1alpha1.ReasonPoolGone || reason == v1alpha1.ReasonOutsidePool || reason == v1alpha1.ReasonNoHolder
 }
 
-// endOf says what ends a lease that is cut off from its pool. Nothing is taken
-// from a living pod, and no name loses its address, because a record is damaged.
+// endOf returns the end of a lease for people, if its pool is gone or no longer has the address. A
+// damaged record takes no address from a living pod or from a name.
 func endOf(state v1alpha1.LeaseState) string {
 	switch state {
 	case v1alpha1.StateRetained:
-		return "the lease ends with its retention, or when somebody deletes it"
+		return "the lease ends with its retention, or when an operator deletes it"
 	case v1alpha1.StateWarm:
-		return "its agent ends the lease"
+		return "its agent releases the lease"
 	default:
 		return "the lease ends with its holder"
 	}
 }
 
-// hasLeft says whether the pool does not have the address any more. A pool that
-// is not valid tells nothing.
+// hasLeft reports whether the pool no longer has the address. It is false for an invalid pool.
 func hasLeft(lease *v1alpha1.IPLease, pool *v1alpha1.IPPool) bool {
-	addr, err := netip.ParseAddr(lease.Spec.Address)
-	if err != nil {
-		return false
-	}
-	set, err := ipam.Addresses(pool)
-	return err == nil && !set.Contains(addr)
+	set, err := poolset.Addresses(pool)
+	return err == nil && !set.Contains(lease.Spec.Addr())
 }

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -13,17 +14,17 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 )
 
-// A pod has one address of a family on an interface. Where the next pod of a name
-// has got another one, since its annotation names other pools now, nobody comes
-// for the one before. Whether that pod is there Decide asks.
+// A pod has one address of each IP family on an interface. If the next pod of a name has another
+// address, because its annotation now names other pools, no pod needs the kept address. Decide
+// checks whether that next pod exists.
 
-// isSettled tells whether a lease is a StatefulSet pod's for good: one that was
-// taken over is so once that is confirmed.
+// isSettled reports whether a lease belongs to a StatefulSet's pod for good. A lease that was taken
+// over is settled once the take-over is confirmed.
 func isSettled(s *v1alpha1.IPLeaseSpec) bool {
 	return s.State == v1alpha1.StateBound && s.Previous == nil && s.Holder != nil && s.Holder.OwnerKind == "StatefulSet"
 }
 
-// succeeds tells whether the next pod of the name of kept's holder has l instead.
+// succeeds reports whether the next pod with the name of kept's holder has l instead of kept.
 func succeeds(l, kept *v1alpha1.IPLease) bool {
 	if l.Name == kept.Name || l.DeletionTimestamp != nil || !isSettled(&l.Spec) || kept.Spec.Holder == nil {
 		return false
@@ -33,12 +34,9 @@ func succeeds(l, kept *v1alpha1.IPLease) bool {
 		now.OwnerKind == before.OwnerKind && now.OwnerName == before.OwnerName && isIPv6(l) == isIPv6(kept)
 }
 
-func isIPv6(l *v1alpha1.IPLease) bool {
-	addr, err := netip.ParseAddr(l.Spec.Address)
-	return err == nil && addr.Is6()
-}
+func isIPv6(l *v1alpha1.IPLease) bool { return l.Spec.Addr().Is6() }
 
-// successor asks the cache which lease succeeds a Retained one.
+// successor returns the successor of a Retained lease in the cache, or nil.
 func (r *Reconciler) successor(ctx context.Context, kept *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
 	holder := kept.Spec.Holder
 	if holder == nil {
@@ -58,16 +56,16 @@ func (r *Reconciler) successor(ctx context.Context, kept *v1alpha1.IPLease) (*v1
 	return nil, nil
 }
 
-// successorNow asks the API server whether that is still so.
-func successorNow(ctx context.Context, l live, f Facts) (*v1alpha1.IPLease, error) {
-	now, err := l.lease(ctx, f.Successor.Name)
+// successorNow returns the successor as the API server has it, or nil if it is none any longer.
+func successorNow(ctx context.Context, live client.Reader, f Facts) (*v1alpha1.IPLease, error) {
+	now, err := read[v1alpha1.IPLease](ctx, live, "", f.Successor.Name)
 	if err != nil || now == nil || !succeeds(now, f.Lease) {
 		return nil, err
 	}
 	return now, nil
 }
 
-// successions passes leases that have become a StatefulSet pod's.
+// successions passes leases that have become settled.
 func successions() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return isSettled(&e.Object.(*v1alpha1.IPLease).Spec) },

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -32,8 +34,8 @@ func TestSucceeds(t *testing.T) {
 		{"its take-over is not confirmed", func(l *v1alpha1.IPLease) { l.Spec.Previous = &v1alpha1.PreviousHolder{} }, false},
 		{"it is Retained too", func(l *v1alpha1.IPLease) { l.Spec.State = v1alpha1.StateRetained }, false},
 		{"it is being deleted", func(l *v1alpha1.IPLease) { l.DeletionTimestamp = &metav1.Time{} }, false},
-		{"it names nobody", func(l *v1alpha1.IPLease) { l.Spec.Holder = nil }, false},
-		{"it is of the other family", func(l *v1alpha1.IPLease) { l.Name, l.Spec.Address = "fd00--2", "fd00::2" }, false},
+		{"it has no holder", func(l *v1alpha1.IPLease) { l.Spec.Holder = nil }, false},
+		{"it is of the other IP family", func(l *v1alpha1.IPLease) { l.Name, l.Spec.Address = "fd00--2", "fd00::2" }, false},
 		{"it is for another interface", func(l *v1alpha1.IPLease) { l.Spec.Holder.Interface = "net1" }, false},
 		{"it is of another namespace", func(l *v1alpha1.IPLease) { l.Spec.Holder.Namespace = "bank" }, false},
 		{"it is another pod's", func(l *v1alpha1.IPLease) { l.Spec.Holder.Pod = "web-1" }, false},

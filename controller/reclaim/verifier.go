@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -7,14 +9,14 @@ import (
 	"slices"
 )
 
-// candidates yields those of the nodes that may verify a lease, best first: own, the
-// node of the previous holder (it kills the slot, which is positive proof); then
-// those that have leases of the same pool and so are on the segment; then the
-// others, of which some may reach it. Equals are in an order that differs from
-// lease to lease, so that many leases spread over many nodes, and is the same at
-// each call.
+// candidates yields the nodes that may verify a lease, best first:
+//   - own, the node of the previous holder: it kills the slot, which is positive proof;
+//   - nodes with leases of the same pool, which are on the segment;
+//   - other nodes, some of which may reach the segment.
 //
-// isAlive and onSegment are asked as late as possible, because each costs a look-up.
+// The order within a group differs from lease to lease, so that many leases spread over many nodes.
+// It is the same at each call. isAlive and onSegment are called as late as possible, because each
+// call costs a look-up.
 func candidates(lease, own string, nodes []string, isAlive, onSegment func(node string) bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if slices.Contains(nodes, own) && isAlive(own) && !yield(own) {
@@ -46,8 +48,8 @@ func firstOf(nodes iter.Seq[string]) string {
 	return ""
 }
 
-// nextAfter returns the node after current, the first one after the last, and "" if
-// there is no other than current.
+// nextAfter returns the node after current, or the first node after the last one. It returns "" if
+// current is the only node.
 func nextAfter(nodes iter.Seq[string], current string) string {
 	var first string
 	found := false
@@ -63,7 +65,7 @@ func nextAfter(nodes iter.Seq[string], current string) string {
 	return first
 }
 
-// spread sorts nodes by rendezvous hashing: a node that leaves moves only its own leases.
+// spread sorts nodes by rendezvous hashing. If a node leaves, only its own leases move.
 func spread(lease string, nodes []string) []string {
 	type ranked struct {
 		node string
@@ -87,8 +89,8 @@ func spread(lease string, nodes []string) []string {
 	return sorted
 }
 
-// mix is the finalizer of SplitMix64. FNV alone keeps names that differ in the
-// last digit close together, which would give all leases to one node.
+// mix is the finalizer of SplitMix64. FNV alone gives similar hashes to names that differ in the
+// last digit, so one node would get all leases.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

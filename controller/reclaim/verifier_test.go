@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
@@ -26,7 +28,7 @@ func TestVerifiers(t *testing.T) {
 		want      string
 	}{
 		{"the holder's own node comes first, it can kill the slot", "n1", []string{"n3", "n2", "n1"}, on("n2"), "n1"},
-		{"without it, a node on the segment", "n1", []string{"n2", "n3", "n4"}, on("n3"), "n3"},
+		{"without that node, a node on the segment", "n1", []string{"n2", "n3", "n4"}, on("n3"), "n3"},
 		{"without any on the segment, the only one that is alive", "n1", []string{"n2"}, nowhere, "n2"},
 		{"nobody", "n1", nil, anywhere, ""},
 	} {

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reclaim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -28,9 +29,9 @@ import (
 	"github.com/fenceline/fenceline/controller/retry"
 )
 
-// workers is how many leases are looked at at the same time. A reclaim is a live
-// read and a write, so it waits for the API server most of its time. The more wait,
-// the more share a read; that server's queues are fair between users.
+// workers is how many leases are reconciled at the same time. A reclaim is a live read and a write,
+// so it waits for the API server most of the time. The API server's own queues are fair to its
+// other users.
 const workers = 64
 
 // SetupWithManager registers the reconciler, its watches and its audit.
@@ -45,11 +46,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 			return ctx.Err()
 		}
 	}
-	err := errors.Join(
-		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.audit(ctx, auditPeriod, wake) })),
-		mgr.Add(manager.RunnableFunc(r.tellSums)))
+	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.audit(ctx, auditPeriod, wake) }))
 	if err != nil {
-		return fmt.Errorf("add the audit and the digest: %w", err)
+		return fmt.Errorf("add the audit of all leases: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("reclaim").
@@ -65,7 +64,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 		Complete(r)
 }
 
-// podChanges passes what Decide looks at in a pod, and in an agent's pod.
+// podChanges passes changes of the fields that Decide reads in a pod and in an agent's pod.
 func podChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*podview.Pod), e.ObjectNew.(*podview.Pod)
@@ -75,7 +74,7 @@ func podChanges() predicate.Predicate {
 	}}
 }
 
-// nodeChanges passes what Decide looks at in a node.
+// nodeChanges passes changes of the fields that Decide reads in a node.
 func nodeChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
@@ -83,11 +82,12 @@ func nodeChanges() predicate.Predicate {
 	}}
 }
 
-// leasesOfName are those that a lease may succeed.
+// leasesOfName returns the leases of the same pod name. A lease may be the successor of each of
+// them.
 func (r *Reconciler) leasesOfName(ctx context.Context, o client.Object) []reconcile.Request {
 	holder := o.(*v1alpha1.IPLease).Spec.Holder
 	if holder == nil {
-		return nil // an update maps the lease before it too, which may have been Warm
+		return nil // an update also maps the old lease, which may have been Warm
 	}
 	return r.leases(ctx, cache.LeasesByPod, cache.PodKey(holder.Namespace, holder.Pod))
 }
@@ -95,7 +95,7 @@ func (r *Reconciler) leasesOfName(ctx context.Context, o client.Object) []reconc
 func (r *Reconciler) leasesOfPod(ctx context.Context, o client.Object) []reconcile.Request {
 	pod := o.(*podview.Pod)
 	if pod.Namespace == r.Namespace && agents.IsAgent(pod) {
-		// A verifier has come or gone, and who keeps Warm leases of its node.
+		// An agent verifies Quarantined leases and keeps the Warm leases of its node.
 		return append(r.leases(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined)),
 			r.leases(ctx, cache.LeasesByNode, pod.Spec.NodeName)...)
 	}
@@ -119,7 +119,7 @@ func (r *Reconciler) leases(ctx context.Context, index, key string) []reconcile.
 	var leases v1alpha1.IPLeaseList
 	err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{index: key})
 	if err != nil {
-		// The cache only fails while it stops; the next leader looks at all leases.
+		// The cache fails only while it stops. The next leader looks at all leases.
 		log.FromContext(ctx).Error(err, "list leases", "index", index, "key", key)
 		return nil
 	}

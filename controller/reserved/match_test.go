@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reserved
 
 import (
@@ -7,13 +9,13 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-func set(t testing.TB, entries ...string) ipam.Set {
+func set(t testing.TB, entries ...string) poolset.Set {
 	t.Helper()
-	s, err := ipam.ParseSet(entries)
+	s, err := poolset.Parse(entries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +23,7 @@ func set(t testing.TB, entries ...string) ipam.Set {
 }
 
 func TestMatch(t *testing.T) {
-	sets := []ipam.Set{set(t, "10.1.0.0/30"), set(t, "10.1.0.2-10.1.0.9", "fd00::1"), set(t, "10.9.0.0/16")}
+	sets := []poolset.Set{set(t, "10.1.0.0/30"), set(t, "10.1.0.2-10.1.0.9", "fd00::1"), set(t, "10.9.0.0/16")}
 	union := set(t, "10.1.0.0-10.1.0.9", "fd00::1", "10.9.0.0/16")
 	var leases []v1alpha1.IPLease
 	for i, a := range []string{"10.1.0.1", "10.1.0.2", "10.1.0.9", "10.1.0.10", "fd00::1", "fd00::2", ""} {
@@ -86,10 +88,10 @@ func BenchmarkPass(b *testing.B) {
 		all = append(all, *reservation(ips...))
 	}
 	for b.Loop() {
-		sets := make([]ipam.Set, len(all))
+		sets := make([]poolset.Set, len(all))
 		for i := range all {
-			sets[i], _ = ipam.ReservedBy(&all[i])
+			sets[i], _ = poolset.ReservedBy(&all[i])
 		}
-		match(sets, ipam.ReservedSet(all), leases)
+		match(sets, poolset.ReservedSet(all), leases)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reserved
 
 import (
@@ -15,7 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/condition"
 )
@@ -23,21 +25,21 @@ import (
 // interval is the shortest time between two passes over all leases.
 const interval = time.Second
 
-// Reconciler publishes the status of all reservations together: a lease belongs
-// to as many of them as have its address, and one pass over the leases serves all.
+// Reconciler publishes the status of all reservations together, because one pass over the leases serves
+// all of them. A lease may have an address of several reservations.
 type Reconciler struct {
 	Client client.Client
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 
-	// watched are all reserved addresses as of the last pass; nil before the
-	// first. Leases of other addresses wake nobody.
-	watched atomic.Pointer[ipam.Set]
-	// next is when the next pass may be. Passes do not run at the same time.
+	// watched has all reserved addresses of the last pass; it is nil before the first pass. A lease
+	// of another address starts no pass.
+	watched atomic.Pointer[poolset.Set]
+	// next is the earliest time of the next pass. Passes do not run at the same time.
 	next time.Time
 }
 
-// Reconcile publishes what has changed.
+// Reconcile publishes the statuses that have changed.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	now := r.Clock.Now()
 	if wait := r.next.Sub(now); wait > 0 {
@@ -58,7 +60,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	for _, f := range facts {
 		err := r.publish(ctx, f)
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			// It has changed since it was read: look again, after its event.
+			// The reservation has changed since it was read. Its event starts the next pass.
 			stale = true
 			continue
 		}
@@ -73,10 +75,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{}, nil
 }
 
-// facts looks at the leases after the watch knows what to look for: a lease
-// that comes in between is seen by the one or by the other.
+// facts sets watched before it lists the leases. A lease that is created in between is then in the list,
+// or starts another pass.
 func (r *Reconciler) facts(ctx context.Context, reservations []v1alpha1.ReservedIP, now metav1.Time) ([]Facts, error) {
-	all := ipam.ReservedSet(reservations)
+	all := poolset.ReservedSet(reservations)
 	r.watched.Store(&all)
 	if len(reservations) == 0 {
 		return nil, nil
@@ -86,10 +88,10 @@ func (r *Reconciler) facts(ctx context.Context, reservations []v1alpha1.Reserved
 		return nil, fmt.Errorf("list leases: %w", err)
 	}
 	facts := make([]Facts, len(reservations))
-	sets := make([]ipam.Set, len(reservations))
+	sets := make([]poolset.Set, len(reservations))
 	for i := range reservations {
 		facts[i] = Facts{Reservation: &reservations[i], Now: now}
-		sets[i], facts[i].Invalid = ipam.ReservedBy(&reservations[i])
+		sets[i], facts[i].Invalid = poolset.ReservedBy(&reservations[i])
 	}
 	for i, found := range match(sets, all, leases.Items) {
 		facts[i].Leases = found
@@ -97,7 +99,7 @@ func (r *Reconciler) facts(ctx context.Context, reservations []v1alpha1.Reserved
 	return facts, nil
 }
 
-// publish writes a status that has changed.
+// publish writes the status if it has changed.
 func (r *Reconciler) publish(ctx context.Context, f Facts) error {
 	status := Status(f)
 	old := f.Reservation.Status

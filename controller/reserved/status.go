@@ -1,6 +1,8 @@
-// Package reserved publishes the status of ReservedIPs: what cannot be read, and
-// who still has an address that is to be kept back. Agents read the reservations
-// themselves; a lease that stands is left alone until it ends.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reserved publishes the status of ReservedIPs: the entries that cannot be read, and the leases
+// that still have a reserved address. Agents read the reservations themselves. A reservation takes no
+// address from its holder.
 package reserved
 
 import (
@@ -18,18 +20,18 @@ const (
 	reasonNone         = "None"
 )
 
-// Facts are what a status is made of.
+// Facts is the input from which the status of a reservation is computed.
 type Facts struct {
 	Reservation *v1alpha1.ReservedIP
 	// Invalid joins a problem for every entry that cannot be read.
 	Invalid error
-	// Leases of reserved addresses, in any pool and network.
+	// Leases are the leases of its addresses, in any pool and network.
 	Leases []*v1alpha1.IPLease
 	Now    metav1.Time
 }
 
-// Status makes the status of a reservation. Conditions that stay as they were
-// keep their time of transition.
+// Status computes the status of a reservation. A condition whose status stays keeps its time of
+// transition.
 func Status(f Facts) v1alpha1.ReservedIPStatus {
 	r := f.Reservation
 	return v1alpha1.ReservedIPStatus{

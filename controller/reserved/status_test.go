@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reserved
 
 import (
@@ -9,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -65,7 +67,7 @@ func TestStatus(t *testing.T) {
 		{"as many of them as there can be", reservation(unreadable...), nil, "False/Invalid: ... and 246 more", "False/None: "},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			_, invalid := ipam.ReservedBy(row.reservation)
+			_, invalid := poolset.ReservedBy(row.reservation)
 			status := Status(Facts{Reservation: row.reservation, Invalid: invalid, Leases: pointers(row.leases), Now: noon()})
 			if status.InUse != int64(len(row.leases)) || status.ObservedGeneration != 3 {
 				t.Errorf("%d in use, generation %d", status.InUse, status.ObservedGeneration)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package reserved
 
 import (
@@ -28,17 +30,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// leaseOfReserved passes leases of reserved addresses that come, go, or change
-// what a message says of them. Any other costs a search in the set, and no pass.
+// leaseOfReserved passes the events of leases of reserved addresses that are created or deleted, or
+// whose text in a message changes. The event of another lease costs a search in the set and no pass.
 func (r *Reconciler) leaseOfReserved() predicate.Predicate {
 	isReserved := func(o client.Object) bool {
 		watched := r.watched.Load()
 		if watched == nil {
-			// The first pass will look at all leases.
+			// The first pass lists all leases.
 			return false
 		}
-		a, ok := address(o.(*v1alpha1.IPLease))
-		return ok && watched.Contains(a)
+		return watched.Contains(o.(*v1alpha1.IPLease).Spec.Addr())
 	}
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return isReserved(e.Object) },
@@ -49,7 +50,7 @@ func (r *Reconciler) leaseOfReserved() predicate.Predicate {
 	}
 }
 
-// wording is what a message says of a lease.
+// wording is the part of a lease that appears in a message.
 func wording(o client.Object) string {
 	return condition.Leases([]*v1alpha1.IPLease{o.(*v1alpha1.IPLease)})
 }

@@ -1,5 +1,7 @@
-// Package retention decides how long the address of a StatefulSet pod is kept
-// for the next pod of the same name. It is pure: facts in, a time out.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package retention decides how long the address of a StatefulSet's pod is kept for the next pod of
+// the same name. The decision is a pure function.
 package retention
 
 import (
@@ -11,27 +13,27 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Owner is what retention asks of the StatefulSet that owns a holder. The zero
-// Owner knows nothing, and what is not known ends no retention (R11).
+// Owner is the knowledge about the StatefulSet that owns a holder. The zero Owner is unknown, and an
+// unknown owner ends no retention (R11).
 type Owner struct {
 	Known  bool
 	Exists bool
-	// The StatefulSet wants the ordinals Start <= ordinal < Start+Replicas.
+	// Start and Replicas are the ordinals that the StatefulSet wants: Start <= ordinal < Start+Replicas.
 	Start, Replicas int32
-	// Asked is what the annotations of the template ask for now, nil for nothing.
+	// Asked is the retention in the annotations of the template now; nil if there is none.
 	Asked *v1alpha1.LeaseRetention
-	// Unreadable says what is wrong with these annotations.
+	// Unreadable is the fault of these annotations; empty if they are valid.
 	Unreadable string
 }
 
-// End is when a retention ends. A zero At means that no end is in sight.
+// End is the end of a retention. With a zero At the retention has no known end.
 type End struct {
 	At  time.Time
 	Why string
 }
 
-// Of returns the end of the retention of a Retained lease. limit is the pool's
-// retention.max; 0 is no limit. An end that has come is at or before now.
+// Of returns the end of the retention of a Retained lease. limit is the pool's retention.max; 0 means
+// no limit. The retention is over if its end is at or before now.
 func Of(spec *v1alpha1.IPLeaseSpec, owner Owner, limit time.Duration, now time.Time) End {
 	end := byPolicy(spec, owner, now)
 	if limit <= 0 || spec.Since.IsZero() {
@@ -44,9 +46,9 @@ func Of(spec *v1alpha1.IPLeaseSpec, owner Owner, limit time.Duration, now time.T
 	return end
 }
 
-// byPolicy follows the template of the StatefulSet, so that a change of its
-// annotations counts at once; without a StatefulSet, what the lease recorded.
-// Whatever the policy, a name that the StatefulSet wants keeps its address.
+// byPolicy returns the end by the annotations in the StatefulSet's template, so a change of them
+// counts at once. If the StatefulSet is gone, the annotations that the lease recorded count. With
+// every policy, a name that the StatefulSet wants keeps its address.
 func byPolicy(spec *v1alpha1.IPLeaseSpec, owner Owner, now time.Time) End {
 	if spec.Holder == nil || !owner.Known {
 		return End{Why: "its StatefulSet is not known"}
@@ -69,12 +71,12 @@ func byPolicy(spec *v1alpha1.IPLeaseSpec, owner Owner, now time.Time) End {
 		return End{At: spec.Since.Add(asked.Duration.Duration),
 			Why: fmt.Sprintf("%s, and the address is kept for %s after its pod", unowned, asked.Duration.Duration)}
 	default:
-		return End{Why: "it is kept until somebody deletes the lease"}
+		return End{Why: "the address is kept until an operator deletes the lease"}
 	}
 }
 
-// whyUnowned says why the StatefulSet does not want the holder's pod, or "" if
-// it does. Known is false where the pod's name tells nothing.
+// whyUnowned returns why the StatefulSet does not want the holder's pod, or "" if it does. known is
+// false if the pod's name has no ordinal.
 func whyUnowned(holder *v1alpha1.Holder, owner Owner) (why string, known bool) {
 	if !owner.Exists {
 		return fmt.Sprintf("StatefulSet %s/%s does not exist", holder.Namespace, holder.OwnerName), true
@@ -83,7 +85,7 @@ func whyUnowned(holder *v1alpha1.Holder, owner Owner) (why string, known bool) {
 	if !ok {
 		return "", false
 	}
-	// int64, because start + replicas may exceed an int32.
+	// These are int64, because start + replicas may exceed an int32.
 	first, end := int64(owner.Start), int64(owner.Start)+int64(owner.Replicas)
 	switch {
 	case ordinal >= first && ordinal < end:
@@ -95,7 +97,7 @@ func whyUnowned(holder *v1alpha1.Holder, owner Owner) (why string, known bool) {
 	}
 }
 
-// Ordinal returns the ordinal in the name of a StatefulSet's pod.
+// Ordinal returns the ordinal in the name of a StatefulSet's pod. It reports whether there is one.
 func Ordinal(pod, statefulSet string) (int64, bool) {
 	digits, ok := strings.CutPrefix(pod, statefulSet+"-")
 	if !ok {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package retention_test
 
 import (
@@ -42,8 +44,8 @@ func TestRetentionEnds(t *testing.T) {
 		{"ends with no replicas", "web-0", nil, scale(0, 0), 0, now},
 		{"start + replicas beyond 32 bits", "web-2147483646", nil, scale(2147483646, 2147483647), 0, never},
 		{"ends when the StatefulSet is gone", "web-0", nil, gone, 0, now},
-		{"a policy that says so is the same", "web-0", &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainWhileOwned}, gone, 0, now},
-		{"a StatefulSet that nobody could read ends nothing", "web-9", nil, retention.Owner{}, 0, never},
+		{"the policy WhileOwned is the same", "web-0", &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainWhileOwned}, gone, 0, now},
+		{"a StatefulSet that could not be read ends nothing", "web-9", nil, retention.Owner{}, 0, never},
 		{"a name without ordinal ends nothing", "web-x", nil, scale(0, 1), 0, never},
 
 		// While the StatefulSet exists its template decides.

@@ -1,6 +1,8 @@
-// Package retry says how soon a look that failed is taken again. While the API
-// server is away every look fails, and a pause that doubles for ever outlasts an
-// outage by as long again: what became due meanwhile would wait for nothing.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package retry limits the pause after a failed reconcile. While the API server is unavailable,
+// every reconcile fails. A pause that doubles without a limit lasts as long as the outage, so a
+// lease that became due during the outage would wait as long again.
 package retry
 
 import (
@@ -10,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// first and most are the first pause after a failure and the longest.
+// first and most are the shortest and the longest pause after a failure.
 const first, most = 5 * time.Millisecond, 5 * time.Second
 
-// Limiter returns the pauses of one controller's looks.
+// Limiter returns the rate limiter of one controller.
 func Limiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, most)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package uninstall
 
 import (
@@ -14,11 +16,11 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// ErrLeasesExist says that addresses are in use or kept.
+// ErrLeasesExist means that addresses are in use or kept.
 var ErrLeasesExist = errors.New("leases exist")
 
-// refusal says why Fenceline may not be uninstalled, and what ends the leases of
-// each state; nil if there are none.
+// refusal returns the error that refuses to uninstall Fenceline while leases exist, or nil if there
+// are none. The error names the remedy for the leases of each state.
 func refusal(leases []v1alpha1.IPLease, namespace string) error {
 	n := map[v1alpha1.LeaseState]int{}
 	for i := range leases {
@@ -30,8 +32,8 @@ func refusal(leases []v1alpha1.IPLease, namespace string) error {
 		end  string
 	}{
 		{v1alpha1.StateBound, "delete their pods"},
-		{v1alpha1.StateRetained, "delete the leases that nobody needs"},
-		{v1alpha1.StateQuarantined, "wait for their verification, their messages say for what"},
+		{v1alpha1.StateRetained, "delete the leases that are no longer needed"},
+		{v1alpha1.StateQuarantined, "wait for their verification; spec.message gives the reason"},
 		{v1alpha1.StateWarm, "set spec.warm of their pools to 0"},
 	} {
 		if n[state.name] > 0 {
@@ -41,11 +43,11 @@ func refusal(leases []v1alpha1.IPLease, namespace string) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s; to remove them all, whoever uses the addresses: kubectl annotate namespace %s %s=, then uninstall again",
+	return fmt.Errorf("%w: %s; to delete all leases, even if pods use the addresses: kubectl annotate namespace %s %s=, then uninstall again",
 		ErrLeasesExist, strings.Join(parts, ", "), namespace, v1alpha1.AnnotationForceDelete)
 }
 
-// running names the pods that have not ended, but for those on silent nodes.
+// running returns the names of the pods that have not ended. It skips pods on silent nodes.
 func running(pods []podview.Pod, silent map[string]bool) string {
 	var names []string
 	for i := range pods {
@@ -57,12 +59,12 @@ func running(pods []podview.Pod, silent map[string]bool) string {
 	return strings.Join(names, ", ")
 }
 
-// unfinished says on what the removers have still to do their work. A remover is
-// Ready when it has; those on silent nodes are not waited for.
+// unfinished returns the nodes on which the removers have not finished, or "". A remover is Ready
+// when it has finished. Silent nodes are skipped.
 func unfinished(set *appsv1.DaemonSet, pods []podview.Pod, silent map[string]bool) string {
 	wanted := int(set.Status.DesiredNumberScheduled)
 	if set.Status.ObservedGeneration < set.Generation || len(pods) < wanted {
-		return fmt.Sprintf("removers on %d nodes, there are %d", wanted, len(pods))
+		return fmt.Sprintf("removers on %d nodes; %d exist", wanted, len(pods))
 	}
 	var nodes []string
 	for i := range pods {

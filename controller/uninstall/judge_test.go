@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package uninstall
 
 import (
@@ -26,7 +28,7 @@ func TestRefusal(t *testing.T) {
 	}{
 		"without leases nothing is refused":    {},
 		"an address in use":                    {in(v1alpha1.StateBound), "1 Bound (delete their pods);"},
-		"an address that is kept":              {in(v1alpha1.StateRetained), "1 Retained (delete the leases that nobody needs);"},
+		"an address that is kept":              {in(v1alpha1.StateRetained), "1 Retained (delete the leases that are no longer needed);"},
 		"an address that nobody has proven":    {in(v1alpha1.StateQuarantined), "1 Quarantined (wait for their verification"},
 		"an address that is ready":             {in(v1alpha1.StateWarm), "1 Warm (set spec.warm of their pools to 0);"},
 		"all of them, those in use come first": {in(v1alpha1.StateRetained, v1alpha1.StateBound, v1alpha1.StateBound), "2 Bound (delete their pods), 1 Retained"},
@@ -64,8 +66,8 @@ func TestWhatIsWaitedFor(t *testing.T) {
 	}{
 		"agents that run":                            {running([]podview.Pod{pod("n2", yes), pod("n1", no)}, silent), "pod-n1, pod-n2"},
 		"an agent of a silent node is not":           {running([]podview.Pod{pod("off", yes)}, silent), ""},
-		"removers that nobody has counted":           {unfinished(set(1, 0, 0), nil, silent), "removers on 0 nodes, there are 0"},
-		"removers that are missing":                  {unfinished(set(1, 1, 2), []podview.Pod{pod("n1", yes)}, silent), "removers on 2 nodes, there are 1"},
+		"removers that nobody has counted":           {unfinished(set(1, 0, 0), nil, silent), "removers on 0 nodes; 0 exist"},
+		"removers that are missing":                  {unfinished(set(1, 1, 2), []podview.Pod{pod("n1", yes)}, silent), "removers on 2 nodes; 1 exist"},
 		"removers that work":                         {unfinished(set(1, 1, 2), []podview.Pod{pod("n1", yes), pod("n2", no)}, silent), "nodes n2"},
 		"removers that are done":                     {unfinished(set(1, 1, 2), []podview.Pod{pod("n1", yes), pod("n2", yes)}, silent), ""},
 		"a remover of a silent node is not":          {unfinished(set(1, 1, 2), []podview.Pod{pod("n1", yes), pod("off", no)}, silent), ""},

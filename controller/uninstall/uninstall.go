@@ -1,7 +1,8 @@
-// Package uninstall takes Fenceline out of a cluster, in two steps around the
-// removers, which take it off the nodes. Begin refuses while leases exist and
-// ends what writes records; Finish waits for the removers and lets the pools
-// go. Both may be repeated.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package uninstall removes Fenceline from a cluster. Begin refuses while leases exist, and ends the
+// agents and the controller. Then the removers clean the nodes. Finish waits for the removers, and
+// removes the finalizers of the pools. Both steps may be repeated.
 package uninstall
 
 import (
@@ -17,13 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/fenceline/fenceline/apis/audit"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/audit"
 )
 
 const (
-	// pollInterval is the time between two looks at what is waited for.
+	// pollInterval is the pause between two checks of a condition.
 	pollInterval = 500 * time.Millisecond
 
 	agentSet             = "fenceline-agent"
@@ -31,20 +32,19 @@ const (
 	removerSet           = "fenceline-remove"
 )
 
-// Uninstall takes Fenceline out of one cluster.
+// Uninstall removes Fenceline from one cluster.
 type Uninstall struct {
-	// Client reads from the API server itself.
+	// Client reads from the API server, not from a cache.
 	Client client.Client
-	// Namespace of Fenceline. Its annotation fenceline.io/force-delete has the
-	// leases that exist deleted.
+	// Namespace is the namespace of Fenceline. With the annotation fenceline.io/force-delete on it, the
+	// existing leases are deleted.
 	Namespace string
 	Log       logr.Logger
 }
 
-// Begin refuses while leases exist, unless it is forced. Then it deletes the
-// controller, which would put finalizers back, and the agents, which would lease
-// again what their pods hold, and returns when none of them runs on a node that
-// is Ready. It returns ErrLeasesExist.
+// Begin returns ErrLeasesExist while leases exist, unless it is forced. It deletes the controller,
+// which would add the finalizers again, and the agents, which would create the leases of their pods
+// again. It returns when no controller or agent runs on a node that is Ready.
 func (u Uninstall) Begin(ctx context.Context) error {
 	forced, err := u.forced(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (u Uninstall) Begin(ctx context.Context) error {
 			return fmt.Errorf("delete %s: %w", o.GetName(), err)
 		}
 	}
-	return u.until(ctx, "the end of agents and controller", func(ctx context.Context) (string, error) {
+	return u.until(ctx, "the end of the agents and the controller", func(ctx context.Context) (string, error) {
 		silent, err := u.silentNodes(ctx)
 		if err != nil {
 			return "", err
@@ -74,9 +74,9 @@ func (u Uninstall) Begin(ctx context.Context) error {
 	})
 }
 
-// Finish waits until the removers have done their work on every node that is
-// Ready. Then it deletes the leases, if it is forced, and the finalizers of the
-// pools. It returns ErrLeasesExist if a pod got an address since Begin.
+// Finish waits until the removers have finished on every node that is Ready. If it is forced, it
+// deletes the leases. Then it removes the finalizers of the pools. It returns ErrLeasesExist if a pod
+// got an address after Begin.
 func (u Uninstall) Finish(ctx context.Context) error {
 	var silent map[string]bool
 	err := u.until(ctx, "the removers", func(ctx context.Context) (waitsFor string, err error) {
@@ -94,7 +94,7 @@ func (u Uninstall) Finish(ctx context.Context) error {
 		return err
 	}
 	for node := range silent {
-		u.Log.Info("the node is not Ready, and keeps what is on it", "node", node)
+		u.Log.Info("the node is not Ready, so nothing was removed from it", "node", node)
 	}
 	forced, err := u.forced(ctx)
 	if err != nil {
@@ -114,9 +114,9 @@ func (u Uninstall) Finish(ctx context.Context) error {
 	return u.endForce(ctx)
 }
 
-// forced says whether somebody wants the leases deleted, whoever uses their
-// addresses. The word stands on the namespace: it has to outlive the agents, and
-// a release whose uninstallation was refused takes no new values.
+// forced reports whether an operator wants all leases deleted, even if pods use the addresses. This
+// is an annotation of the namespace, because it must outlive the agents, and because a Helm release
+// whose uninstallation was refused accepts no new values.
 func (u Uninstall) forced(ctx context.Context) (bool, error) {
 	ns, err := u.namespace(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func (u Uninstall) forced(ctx context.Context) (bool, error) {
 	return forced, nil
 }
 
-// endForce takes the word back, so that the next installation is not under it.
+// endForce removes the annotation, so that it does not apply to the next installation.
 func (u Uninstall) endForce(ctx context.Context) error {
 	ns, err := u.namespace(ctx)
 	if err != nil {
@@ -149,8 +149,7 @@ func (u Uninstall) namespace(ctx context.Context) (*metav1.PartialObjectMetadata
 	return ns, nil
 }
 
-// until looks until there is nothing to wait for. An API server that does not
-// answer is asked again.
+// until calls look until it returns "". It repeats calls that fail.
 func (u Uninstall) until(ctx context.Context, what string, look func(context.Context) (waitsFor string, err error)) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
@@ -189,7 +188,7 @@ func (u Uninstall) leases(ctx context.Context) ([]v1alpha1.IPLease, error) {
 	return leases.Items, nil
 }
 
-// deleteLeases frees every address without a fence: nobody is left who could.
+// deleteLeases frees every address without a fence, because no agent is left that could fence.
 func (u Uninstall) deleteLeases(ctx context.Context) error {
 	leases, err := u.leases(ctx)
 	if err != nil {
@@ -204,7 +203,7 @@ func (u Uninstall) deleteLeases(ctx context.Context) error {
 	return nil
 }
 
-// freePools lets pools be deleted from now on, and those go that wait for it.
+// freePools removes the finalizers of the pools, so that they can be deleted.
 func (u Uninstall) freePools(ctx context.Context) error {
 	var pools v1alpha1.IPPoolList
 	if err := u.Client.List(ctx, &pools); err != nil {
@@ -236,7 +235,7 @@ func (u Uninstall) pods(ctx context.Context, components ...string) ([]podview.Po
 	return found, nil
 }
 
-// silentNodes are not Ready: what runs there can be neither ended nor started.
+// silentNodes returns the nodes that are not Ready. Pods there can be neither ended nor started.
 func (u Uninstall) silentNodes(ctx context.Context) (map[string]bool, error) {
 	var nodes corev1.NodeList
 	if err := u.Client.List(ctx, &nodes); err != nil {

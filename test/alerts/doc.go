@@ -1,3 +1,5 @@
-// Package alerts tests the chart's alert rules with promtool, and that the
-// metrics they and people rely on are those of docs/metrics.md.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package alerts tests the chart's alert rules with promtool. It also tests that
+// docs/metrics.md lists exactly the exported metrics.
 package alerts

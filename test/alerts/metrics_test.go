@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package alerts
 
 import (
@@ -88,7 +90,7 @@ func TestAlertsUseMetricsThatExist(t *testing.T) {
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		if _, ok := all[name]; !ok {
-			t.Errorf("an alert rule uses %s, which nobody exports", name)
+			t.Errorf("an alert rule uses %s, which no process exports", name)
 		}
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package apiserver
 
 import (
@@ -8,8 +10,7 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// Backup saves what the server's etcd holds and returns the file, which goes
-// with the server.
+// Backup saves the content of the server's etcd and returns the file, which is removed with the server.
 func (s *Server) Backup(ctx context.Context) (string, error) {
 	tools, err := etcdTools(ctx)
 	if err != nil {
@@ -19,8 +20,8 @@ func (s *Server) Backup(ctx context.Context) (string, error) {
 	return file, s.controlPlane.Backup(ctx, tools, file)
 }
 
-// Restore stops the server, replaces what it holds by a backup with flags of
-// etcdutl snapshot restore, and starts it again.
+// Restore stops the server, replaces its content by a backup, and starts it again. The flags are those
+// of etcdutl snapshot restore.
 func (s *Server) Restore(ctx context.Context, file string, flags ...string) error {
 	tools, err := etcdTools(ctx)
 	if err != nil {

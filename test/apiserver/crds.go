@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package apiserver
 
 import (
@@ -28,7 +30,7 @@ func (s *Server) InstallCRDs(ctx context.Context) error {
 	}
 	files, err := filepath.Glob(filepath.Join(root, "charts", "fenceline", "files", "crds", "*.yaml"))
 	if err == nil && len(files) == 0 {
-		err = errors.New("the chart holds none")
+		err = errors.New("the chart has no custom resources")
 	}
 	if err != nil {
 		return fmt.Errorf("install custom resources: %w", err)
@@ -74,8 +76,8 @@ func install(ctx context.Context, client apiextensions.Interface, file string) e
 	}
 }
 
-// served asks for the list itself: the condition Established comes a moment
-// before the API server answers.
+// served lists the custom resource. The condition Established would be too early: it comes before the
+// API server serves the resource.
 func served(ctx context.Context, client apiextensions.Interface, crd *apiextensionsv1.CustomResourceDefinition) error {
 	for _, version := range crd.Spec.Versions {
 		path := fmt.Sprintf("/apis/%s/%s/%s", crd.Spec.Group, version.Name, crd.Spec.Names.Plural)

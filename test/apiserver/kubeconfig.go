@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package apiserver
 
 import (
@@ -8,7 +10,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// WriteKubeconfig writes an access by token into a file, for a process to use.
+// WriteKubeconfig writes a kubeconfig with a token, for a process of a test.
 func WriteKubeconfig(access *rest.Config, file string) error {
 	const only = "only"
 	err := clientcmd.WriteToFile(clientcmdapi.Config{

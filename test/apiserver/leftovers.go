@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package apiserver
 
 import (
@@ -12,9 +14,8 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// makeDir makes the directory of a new server, named after the test process. A
-// test that was killed could not stop its server, so this first stops the
-// servers whose process is gone.
+// makeDir makes the directory of a new server, named after the test process. It first stops the
+// servers of test processes that have ended: a test that was killed could not stop its server.
 func makeDir(ctx context.Context) (string, error) {
 	cache, err := thirdparty.CacheDir()
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package apiserver runs etcd and kube-apiserver on loopback, for tests whose
-// subject is what a real API server does: validation, admission, preconditions,
-// watches. No controllers run, unless a test starts them.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apiserver runs etcd and kube-apiserver on loopback, for tests of validation, admission,
+// preconditions and watches. No controller of Kubernetes runs unless a test starts it.
 package apiserver
 
 import (
@@ -29,14 +30,14 @@ import (
 // "oldest" for the oldest supported minor, otherwise the newest.
 const VersionVariable = "FENCELINE_TEST_KUBERNETES"
 
-// noNodeMonitor: no kubelet renews a Lease, so nodes stay as the test says.
+// noNodeMonitor keeps nodes as the test sets them, although no kubelet renews a Lease.
 const noNodeMonitor = 24 * time.Hour
 
 // stopLimit is how long the processes may take to end.
 const stopLimit = 30 * time.Second
 
-// Server is a running API server. Its methods may be called at the same time,
-// except those that start and stop it.
+// Server is a running API server. Its methods are safe for concurrent use, except those that start and
+// stop it.
 type Server struct {
 	dir          string
 	controlPlane *controlplane.ControlPlane
@@ -123,11 +124,10 @@ func configure(ctx context.Context) (controlplane.Config, error) {
 	return config, err
 }
 
-// freePorts returns ports that nobody listens on, below those that the kernel
-// gives to connections (net.ipv4.ip_local_port_range): while a server is stopped
-// no connection takes its port, and no client connects to itself. Each call
-// begins to look elsewhere. Another one could still take a port before the
-// server does; the server then fails to start and says so.
+// freePorts returns ports without a listener, below the ports that the kernel gives to connections
+// (net.ipv4.ip_local_port_range). So no connection takes the port of a stopped server, and no client
+// connects to itself. Each call starts at a random port. If another process takes a port before the
+// server does, the server fails to start and reports it.
 func freePorts(n int) ([]int, error) {
 	const first, last = 12000, 30000
 	var found []int
@@ -153,24 +153,24 @@ func (s *Server) Stop() error {
 	return os.RemoveAll(s.dir)
 }
 
-// StopAPIServer ends kube-apiserver; etcd keeps the data.
+// StopAPIServer ends kube-apiserver. etcd keeps the data.
 func (s *Server) StopAPIServer(ctx context.Context) error { return s.controlPlane.StopAPIServer(ctx) }
 
 // StartAPIServer starts kube-apiserver again, at the same address and with the
 // same keys, and returns when it is ready.
 func (s *Server) StartAPIServer(ctx context.Context) error { return s.controlPlane.StartAPIServer(ctx) }
 
-// StartControllerManager starts the controllers of Kubernetes, for tests of what
-// they do with what Fenceline does. They end with the server.
+// StartControllerManager starts the controllers of Kubernetes, for tests in which they and Fenceline
+// work together. They end with the server.
 func (s *Server) StartControllerManager() error { return s.controlPlane.StartControllerManager() }
 
-// StopControllerManager ends the controllers of Kubernetes; what they have
-// written stays as it is until they are started again.
+// StopControllerManager ends the controllers of Kubernetes. Until they start again, nothing updates
+// the objects that they have written.
 func (s *Server) StopControllerManager(ctx context.Context) error {
 	return s.controlPlane.StopControllerManager(ctx)
 }
 
-// CPU returns how much CPU time kube-apiserver has used since it was started.
+// CPU returns the CPU time of kube-apiserver since its start.
 func (s *Server) CPU() (time.Duration, error) { return s.controlPlane.APIServerCPU() }
 
 // Admin returns the access of an administrator without a client-side limit.

@@ -1,5 +1,7 @@
-// Package capture records the frames that enter a switch, as the judge of who
-// spoke for an address and when.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package capture records the frames that enter a switch. From them a test judges which MAC spoke for
+// an address, and when.
 package capture
 
 import (
@@ -17,13 +19,13 @@ import (
 )
 
 const (
-	// snapLength holds every header that is decoded.
+	// snapLength is the length that is kept of each frame: enough for every decoded header.
 	snapLength = 160
-	// bufferSize lets a busy machine fall behind by some ten thousand frames.
+	// bufferSize is enough for some ten thousand frames that a busy machine has not read yet.
 	bufferSize = 32 << 20
 )
 
-// Capture is a running capture. Its methods may be called at the same time.
+// Capture is a running capture. Its methods are safe for concurrent use.
 type Capture struct {
 	sw     *network.Namespace
 	bridge string
@@ -38,8 +40,7 @@ type Capture struct {
 	err     error
 }
 
-// Start begins to record what comes in by the ports of the bridge, also by those
-// that are added later.
+// Start records the frames that enter the bridge, by its present and its later ports.
 func Start(sw *network.Namespace, bridge string) (*Capture, error) {
 	c := &Capture{sw: sw, bridge: bridge, done: make(chan struct{}), arrived: make(chan struct{}), ports: map[int]string{}}
 	if err := sw.Do(c.open); err != nil {
@@ -49,7 +50,7 @@ func Start(sw *network.Namespace, bridge string) (*Capture, error) {
 	return c, nil
 }
 
-// open makes one socket for all interfaces of the namespace.
+// open opens one socket for all interfaces of the namespace.
 func (c *Capture) open() error {
 	const allProtocols = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00 // network byte order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, allProtocols)
@@ -66,9 +67,8 @@ func (c *Capture) open() error {
 	return nil
 }
 
-// Stop ends the capture and returns all frames in the order of their arrival.
-// It is an error if the kernel had to drop a frame: what was not seen cannot
-// be judged.
+// Stop ends the capture and returns all frames in the order of their arrival. It returns an error if
+// the kernel dropped a frame, because an incomplete capture proves nothing.
 func (c *Capture) Stop() ([]Frame, error) {
 	c.stop.Do(func() {
 		c.fail(c.file.SetReadDeadline(time.Now()))
@@ -80,7 +80,7 @@ func (c *Capture) Stop() ([]Frame, error) {
 	return c.frames, c.err
 }
 
-// Frames returns what has arrived so far.
+// Frames returns the frames that have arrived so far.
 func (c *Capture) Frames() []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func (c *Capture) Wait(ctx context.Context, match func(Frame) bool) (Frame, erro
 	}
 }
 
-// WaitMore returns when more than n frames have arrived.
+// WaitMore waits until more than n frames have arrived.
 func (c *Capture) WaitMore(ctx context.Context, n int) error {
 	for {
 		c.mu.Lock()
@@ -140,7 +140,7 @@ func (c *Capture) run() {
 	c.fail(err)
 }
 
-// receiveAll takes frames until the socket has no more.
+// receiveAll reads frames until the socket has no more.
 func (c *Capture) receiveAll(fd int) {
 	data, control := make([]byte, snapLength), make([]byte, 128)
 	for {
@@ -152,7 +152,7 @@ func (c *Capture) receiveAll(fd int) {
 			return
 		}
 		if err != nil {
-			if !errors.Is(err, unix.ENETDOWN) { // a port that was pulled is no failure
+			if !errors.Is(err, unix.ENETDOWN) { // a test has pulled the cable
 				c.fail(fmt.Errorf("receive a frame: %w", err))
 				return
 			}
@@ -189,8 +189,7 @@ func (c *Capture) add(ifindex int, at time.Time, data []byte) {
 	c.arrived = make(chan struct{})
 }
 
-// port returns the name of the port, or nothing if the interface is no port of
-// the bridge.
+// port returns the name of the port, or "" if the interface is not a port of the bridge.
 func (c *Capture) port(ifindex int) (string, error) {
 	if name, ok := c.ports[ifindex]; ok {
 		return name, nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package capture
 
 import (
@@ -9,7 +11,7 @@ import (
 	"time"
 )
 
-// Ethertypes that are looked into.
+// Ethertypes that are decoded.
 const (
 	TypeIPv4  = 0x0800
 	TypeARP   = 0x0806
@@ -21,9 +23,9 @@ const (
 
 // Frame is one frame that entered the switch.
 type Frame struct {
-	// Time is the kernel's, of the arrival at the port.
+	// Time is the kernel's timestamp of the arrival at the port.
 	Time time.Time
-	// Port is the port of the switch that the frame came in by.
+	// Port is the switch port at which the frame arrived.
 	Port                string
 	Source, Destination net.HardwareAddr
 	// Type is the ethertype behind VLAN tags.
@@ -36,9 +38,9 @@ type Frame struct {
 	// Target is the address that an ARP message, a neighbour solicitation or
 	// advertisement is about.
 	Target netip.Addr
-	// Kind says what the frame is, in a word or two.
+	// Kind is a short name of the frame's type, such as "ARP probe" or "claim".
 	Kind string
-	// Payload begins behind the ethertype; long frames are cut.
+	// Payload starts after the ethertype. Long frames are truncated.
 	Payload []byte
 }
 
@@ -55,8 +57,7 @@ func (f Frame) String() string {
 	return b.String()
 }
 
-// decode reads what can be read; a frame that is cut short keeps what came
-// before the cut.
+// decode reads all fields that are present. A truncated frame keeps the fields before its end.
 func decode(data []byte) Frame {
 	var f Frame
 	if len(data) < 14 {
@@ -120,8 +121,7 @@ func (f *Frame) decodeIPv4() {
 	f.speak(netip.AddrFrom4([4]byte(f.Payload[12:16])))
 }
 
-// decodeIPv6 looks for neighbour discovery right behind the header, where
-// every sender puts it.
+// decodeIPv6 expects neighbour discovery directly after the IPv6 header, as every sender writes it.
 func (f *Frame) decodeIPv6() {
 	p := f.Payload
 	if len(p) < 40 {
@@ -145,8 +145,7 @@ func (f *Frame) decodeIPv6() {
 	}
 }
 
-// decodeClaim reads the address and the ack bit of a claim; its sender uses no
-// address as its own.
+// decodeClaim reads the address and the ack bit of a claim. A claim does not speak for an address.
 func (f *Frame) decodeClaim() {
 	p := f.Payload
 	if len(p) < 48 || string(p[:4]) != "FLC1" {

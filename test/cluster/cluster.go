@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -14,10 +16,10 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// Cluster is a running cluster. Its methods may be called at the same time,
-// except those that start or stop the same thing.
+// Cluster is a running cluster. Its methods are safe for concurrent use, except two that start or stop
+// the same component.
 type Cluster struct {
-	// Options are those that the cluster was started with, defaults filled in.
+	// Options are the options of the cluster, with defaults filled in.
 	Options Options
 
 	dir          string
@@ -49,7 +51,7 @@ func Open(prefix string) (*Cluster, error) {
 	return c, nil
 }
 
-// load reads what is written down of a cluster.
+// load reads the state file of a cluster.
 func load(prefix string) (*Cluster, error) {
 	dir, err := stateDir(prefix)
 	if err != nil {
@@ -62,7 +64,7 @@ func load(prefix string) (*Cluster, error) {
 	return &Cluster{Options: s.Options, dir: dir, state: s}, nil
 }
 
-// Node returns the node with that number, counted from 1.
+// Node returns the node with that number; the first is 1.
 func (c *Cluster) Node(n int) *Node { return c.nodes[n-1] }
 
 // Nodes returns all nodes in order.
@@ -88,7 +90,7 @@ func (c *Cluster) Import(ctx context.Context, tarball string) error {
 	return nil
 }
 
-// StopAPIServer ends kube-apiserver; everything else runs on.
+// StopAPIServer ends kube-apiserver. All other components keep running.
 func (c *Cluster) StopAPIServer(ctx context.Context) error { return c.controlPlane.StopAPIServer(ctx) }
 
 // StartAPIServer starts kube-apiserver again and returns when it is ready.
@@ -102,8 +104,8 @@ func (c *Cluster) APIServer() netip.AddrPort {
 	return netip.AddrPortFrom(c.Options.address(controlPlaneHost), apiServerPort)
 }
 
-// LogDir returns where the logs of the control plane ("") or of a node ("n1")
-// are kept until Down.
+// LogDir returns the directory of the logs of the control plane ("") or of a node ("n1"). Down removes
+// it.
 func (c *Cluster) LogDir(owner string) string {
 	if owner == "" {
 		return filepath.Join(c.dir, "control-plane", "log")
@@ -138,7 +140,7 @@ func (c *Cluster) binary(component, name string) string {
 	return filepath.Join(c.state.Binaries[component], name)
 }
 
-// progress tells of a step that has been done.
+// progress prints a step that has been completed.
 func (c *Cluster) progress(format string, args ...any) {
 	if c.Options.Progress == nil {
 		return // a cluster that another process has started

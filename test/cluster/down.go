@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -13,8 +15,8 @@ import (
 	"github.com/fenceline/fenceline/test/machine"
 )
 
-// Down ends the cluster with that prefix and removes everything of it:
-// processes, namespaces, mounts, cgroups, files. It is no error if there is none.
+// Down ends the cluster with that prefix and removes its processes, namespaces, mounts, cgroups and
+// files. It is no error if there is no such cluster.
 func Down(ctx context.Context, prefix string) error {
 	c, err := load(prefix)
 	if errors.Is(err, ErrNotUp) {
@@ -30,7 +32,7 @@ func Down(ctx context.Context, prefix string) error {
 	return c.Down(ctx)
 }
 
-// Down ends the cluster and removes everything of it.
+// Down ends the cluster and removes its processes, namespaces, mounts, cgroups and files.
 func (c *Cluster) Down(ctx context.Context) error {
 	if err := c.stop(ctx); err != nil {
 		return fmt.Errorf("cluster down: %w", err)
@@ -41,8 +43,8 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return nil
 }
 
-// attach finds the processes of a cluster that may be half started or half
-// gone; unlike Open it does not need its namespaces.
+// attach finds the processes of a cluster that may be partly started or partly removed. Unlike Open,
+// it does not need the namespaces of the cluster.
 func (c *Cluster) attach() error {
 	var err error
 	if c.controlPlane, err = controlplane.Open(c.controlPlaneConfig()); err != nil {
@@ -58,8 +60,7 @@ func (c *Cluster) attach() error {
 	return nil
 }
 
-// stop ends all processes of the cluster and removes what the kernel keeps of
-// it; files stay.
+// stop ends all processes of the cluster and removes its namespaces, mounts and cgroups. Files stay.
 func (c *Cluster) stop(ctx context.Context) error {
 	var group errgroup.Group
 	for _, n := range c.nodes {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -6,20 +8,18 @@ import (
 	"strings"
 )
 
-// filterTable is the table of packet filters in the switch's namespace that hold
-// what is wrong with the underlay.
+// filterTable is the table of packet filters in the switch's namespace that break the underlay.
 const filterTable = "bridge underlay"
 
-// SplitOff keeps a node from hearing anybody on the underlay and from being
-// heard, foreign hosts included; its carrier stays. The capture still sees all it
-// sends. JoinUnderlay undoes it.
+// SplitOff stops all frames to and from a node on the underlay, those of foreign hosts included. The
+// node keeps its carrier, and the capture still sees all frames that it sends. JoinUnderlay undoes it.
 func (c *Cluster) SplitOff(ctx context.Context, n *Node) error {
 	port := underlayPort(n.Name())
 	return c.filter(ctx, fmt.Sprintf("iifname %q drop", port), fmt.Sprintf("oifname %q drop", port))
 }
 
-// LoseFrames has the cables of nodes to the underlay lose so many of each hundred
-// frames, in both directions. JoinUnderlay undoes it.
+// LoseFrames drops a percentage of the frames on the underlay cables of nodes, in both directions.
+// JoinUnderlay undoes it.
 func (c *Cluster) LoseFrames(ctx context.Context, percent map[*Node]int) error {
 	var rules []string
 	for n, p := range percent {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -14,8 +16,8 @@ import (
 // hostInterface is a foreign host's interface on the underlay.
 const hostInterface = "eth0"
 
-// Host is a machine on the underlay that no cluster knows of. It answers ARP
-// and ICMP for its address like any Linux host.
+// Host is a machine on the underlay that is not part of the cluster. It answers ARP and ICMP for its
+// address, as any Linux host does.
 type Host struct {
 	*network.Namespace
 	Addr netip.Addr
@@ -23,7 +25,7 @@ type Host struct {
 }
 
 // ForeignHost plugs a host into the underlay. The name has at most eight
-// characters; a nil mac leaves the choice to the kernel.
+// characters; with a nil mac, the kernel chooses one.
 func (c *Cluster) ForeignHost(name string, addr netip.Prefix, mac net.HardwareAddr) (_ *Host, err error) {
 	if len(name) > 8 {
 		return nil, fmt.Errorf("plug in foreign host %s: the name has more than eight characters", name)

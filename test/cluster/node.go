@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -72,19 +74,17 @@ func (n *Node) Kill(ctx context.Context, name string) error {
 	return nil
 }
 
-// PowerOff ends every process of the node at once, and its network interfaces
-// go with it. The disk stays.
+// PowerOff removes the node's network interfaces and ends all its processes at once. The disk stays.
 func (n *Node) PowerOff(ctx context.Context) error {
-	// First, so that the kernel, which this machine's other nodes keep alive,
-	// does not answer for pods that it is still cleaning up.
+	// The interfaces go first: all nodes share one kernel, which would answer for the pods until they
+	// are removed.
 	if err := n.cluster.wires.unplugNode(n.number); err != nil {
 		return fmt.Errorf("power %s off: %w", n.Name(), err)
 	}
 	return n.Machine.PowerOff(ctx)
 }
 
-// PowerOn boots the node again after PowerOff: with the same disk, the same
-// hardware addresses and no memory.
+// PowerOn boots the node again after PowerOff, with the same disk and the same MAC addresses.
 func (n *Node) PowerOn(ctx context.Context) error {
 	if err := n.cluster.wires.plugNode(n.cluster.Options, n.number); err != nil {
 		return fmt.Errorf("power %s on: %w", n.Name(), err)

@@ -1,18 +1,19 @@
-// Package cluster runs a real Kubernetes cluster on one machine, for tests that
-// must see kubelets, a container runtime and frames on a wire.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster runs a real Kubernetes cluster on one machine, for tests that need kubelets, a
+// container runtime and frames on a wire.
 //
-// Each node is a set of namespaces (package machine). Two bridges in a namespace
-// of their own are the switches: one carries the management network, the other
-// the underlay, whose interface in every node is ul0. Cutting a node off is
-// pulling a cable at the switch: the node keeps its addresses and routes and its
-// pods live on.
+// Each node is a set of namespaces (package machine). Two bridges in a separate namespace are the
+// switches: one for the management network, one for the underlay. The underlay interface of every node
+// is ul0. To cut a node off, a test pulls a cable at the switch: the node keeps its addresses and
+// routes, and its pods keep running.
 //
 //	machine  172.30.0.1 ─┐
 //	control plane    .10 ─┼─ br-mgmt      br-ul ─┬─ ul0 of n1 (parent of macvlans)
 //	n1, n2, …  .11, .12 ─┘                       ├─ ul0 of n2 …
 //	                                             └─ foreign hosts
 //
-// A cluster outlives the process that started it, until Down.
+// A cluster outlives the process that started it. Down ends it.
 package cluster
 
 import (
@@ -37,9 +38,9 @@ type Options struct {
 	// /24. Default 172.30.0.0/24.
 	Management netip.Prefix
 	// CNIConfig returns the network configuration of the node with that number.
-	// By default there is none: nodes stay NotReady until somebody, the chart
-	// for instance, writes one to /etc/cni/net.d. The plugins macvlan,
-	// host-local and loopback are in /opt/cni/bin in any case.
+	// By default there is none: nodes stay NotReady until a configuration is written to
+	// /etc/cni/net.d, for instance by the chart. The plugins macvlan, host-local and loopback are in
+	// /opt/cni/bin in any case.
 	CNIConfig func(node int) string `json:"-"`
 	// KubeProxy runs kube-proxy on every node.
 	KubeProxy bool

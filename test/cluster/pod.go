@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -19,12 +21,11 @@ import (
 // PodInterface is the pod's interface on the underlay.
 const PodInterface = "eth0"
 
-// Pod is a pod as its node's kernel runs it. It stays usable when the API server
-// or the node's kubelet no longer know the pod: a zombie is reached in the same
-// way.
+// Pod is a pod as the kernel of its node runs it. It stays usable after the API server and the kubelet
+// have forgotten the pod, so a test reaches a zombie in the same way.
 type Pod struct {
 	Namespace, Name, UID string
-	// IPs are those in the pod's status when it was looked up.
+	// IPs are the addresses in the pod's status at the time of the look-up.
 	IPs  []netip.Addr
 	Node *Node
 }
@@ -57,8 +58,8 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name string) (*Pod, error)
 	return pod, nil
 }
 
-// Enter opens the pod's network namespace. The caller closes it; until then the
-// namespace lives on, even without the pod.
+// Enter opens the pod's network namespace. The caller closes it. Until then the namespace exists, even
+// if the pod has ended.
 func (p *Pod) Enter() (*network.Namespace, error) {
 	pids, err := p.kernel().PIDs()
 	if err != nil {
@@ -67,8 +68,8 @@ func (p *Pod) Enter() (*network.Namespace, error) {
 	return network.OfProcess(pids[0])
 }
 
-// Command returns a command of this machine that will run in the pod's network
-// namespace, but with this machine's files: arping, ping, tcpdump.
+// Command returns a command that runs in the pod's network namespace with the files of this machine,
+// such as arping, ping or tcpdump.
 func (p *Pod) Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
 	pids, err := p.kernel().PIDs()
 	if err != nil {
@@ -79,7 +80,7 @@ func (p *Pod) Command(ctx context.Context, name string, args ...string) (*exec.C
 }
 
 // Exec runs a command of this machine in the pod's network namespace and
-// returns its standard output; the error has what it printed beside.
+// returns its standard output. The error holds its standard error.
 func (p *Pod) Exec(ctx context.Context, name string, args ...string) (string, error) {
 	cmd, err := p.Command(ctx, name, args...)
 	if err != nil {
@@ -110,8 +111,8 @@ func (p *Pod) Alive() bool {
 	return err == nil
 }
 
-// Freeze stops every process of the pod in the way of the cgroup freezer: not
-// even SIGKILL ends them until Thaw. The pod's network goes on answering.
+// Freeze stops every process of the pod with the cgroup freezer: until Thaw, not even SIGKILL ends
+// them. The kernel still answers ARP and ping for the pod.
 func (p *Pod) Freeze(ctx context.Context) error { return p.kernel().Freeze(ctx) }
 
 // Thaw undoes Freeze.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -5,9 +7,8 @@ import (
 	"errors"
 )
 
-// SplitUnderlay keeps nodes from hearing each other: each is alone on the
-// underlay with the foreign hosts, and its carrier stays. The capture still sees
-// all they send.
+// SplitUnderlay stops all frames between nodes: each node is alone on the underlay with the foreign
+// hosts, and keeps its carrier. The capture still sees all frames that nodes send.
 func (c *Cluster) SplitUnderlay() error { return c.isolate(true) }
 
 // JoinUnderlay undoes SplitUnderlay, SplitOff and LoseFrames.

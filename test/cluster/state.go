@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -12,8 +14,7 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// state is what is written down of a cluster, so that another process can use
-// it and take it down.
+// state is the state file of a cluster, with which another process can use it and take it down.
 type state struct {
 	Options Options
 	// Nodes are the first processes of the nodes.
@@ -22,7 +23,7 @@ type state struct {
 	Binaries map[string]string
 }
 
-// ErrNotUp says that there is no cluster of that prefix.
+// ErrNotUp reports that there is no cluster with that prefix.
 var ErrNotUp = errors.New("no such cluster is up")
 
 // stateDir returns the directory of a cluster. Nodes have an /etc, /opt and
@@ -43,10 +44,10 @@ func stateDir(prefix string) (string, error) {
 func (s state) save(dir string) error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
-		return fmt.Errorf("write down the cluster: %w", err)
+		return fmt.Errorf("write the state of the cluster: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "cluster.json"), data, 0o644); err != nil {
-		return fmt.Errorf("write down the cluster: %w", err)
+		return fmt.Errorf("write the state of the cluster: %w", err)
 	}
 	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -19,10 +21,9 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// Up starts a cluster and returns when every node is registered, and Ready if
-// there is a CNIConfig. What an earlier cluster of the same prefix has left is
-// taken down first. Missing third-party binaries are built. On an error nothing
-// stays but the logs, and their place is in the error.
+// Up starts a cluster. It returns when every node is registered, and Ready if there is a CNIConfig. It
+// first removes the rest of an earlier cluster of the same prefix, and builds missing third-party
+// binaries. After an error only the logs stay; the error names their directory.
 func Up(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, fmt.Errorf("cluster up: %w", err)
@@ -40,7 +41,7 @@ func Up(ctx context.Context, o Options) (_ *Cluster, err error) {
 	c := &Cluster{Options: o, dir: dir, state: state{Options: o, Binaries: map[string]string{}}}
 	started := time.Now()
 	if err := c.up(ctx); err != nil {
-		// The context may be what failed; what was started must go all the same.
+		// The context may have ended; the started components must end all the same.
 		err = errors.Join(err, c.stop(context.WithoutCancel(ctx)))
 		return nil, fmt.Errorf("cluster up: %w (logs are in %s)", err, c.dir)
 	}
@@ -90,7 +91,7 @@ func (c *Cluster) up(ctx context.Context) error {
 	return c.waitUsable(ctx, c.Options.CNIConfig != nil)
 }
 
-// prepare builds all that the cluster runs.
+// prepare builds all binaries and images of the cluster.
 func (c *Cluster) prepare(ctx context.Context) error {
 	builder, err := thirdparty.NewBuilder(c.Options.Progress)
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -9,7 +11,7 @@ import (
 	"github.com/fenceline/fenceline/test/network"
 )
 
-// wires are the namespaces of a cluster and what connects them.
+// wires are the namespaces of a cluster and the cables between them.
 type wires struct {
 	sw, controlPlane *network.Namespace
 	nodes            []*network.Namespace // nodes[0] is n1
@@ -53,8 +55,8 @@ func layWires(o Options) (_ *wires, err error) {
 	return w, nil
 }
 
-// plugNode connects a node with both switches. Its hardware addresses are always
-// the same, as those of a real machine are.
+// plugNode connects a node with both switches. The node always has the same MAC addresses, as a real
+// machine does.
 func (w *wires) plugNode(o Options, n int) error {
 	ns := w.nodes[n-1]
 	if err := w.plugManagement(o, ns, NodeName(n), controlPlaneHost+n); err != nil {
@@ -63,8 +65,8 @@ func (w *wires) plugNode(o Options, n int) error {
 	if err := ns.Plug(UnderlayInterface, hardwareAddr(1, n), w.sw, underlayPort(NodeName(n)), underlayBridge); err != nil {
 		return err
 	}
-	// The default route names the underlay, so that plugins which are told no
-	// parent take it. Nobody routes there.
+	// The default route leads to the underlay, so plugins without a configured parent choose it. There
+	// is no router.
 	return ns.AddDefaultRoute(UnderlayInterface)
 }
 
@@ -123,8 +125,7 @@ func openWires(o Options) (*wires, error) {
 	return w, nil
 }
 
-// cutWires removes every namespace of the cluster, whatever of it exists. Links
-// go with their namespaces, and this machine's link with its peer.
+// cutWires removes all namespaces of the cluster that exist. The kernel removes the links with them.
 func cutWires(o Options) error {
 	names, err := network.Names(o.Prefix + "-")
 	if err != nil {

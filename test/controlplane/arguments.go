@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package controlplane
 
 import (
@@ -11,7 +13,7 @@ const (
 	etcdName = "test"
 )
 
-// etcdArguments: no fsync, because the data dies with the cluster.
+// etcdArguments returns the arguments of etcd. It needs no fsync: the data ends with the cluster.
 func (c Config) etcdArguments() []string {
 	client, peer := c.etcdURL(c.EtcdClientPort), c.etcdURL(c.EtcdPeerPort)
 	return []string{

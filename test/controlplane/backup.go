@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package controlplane
 
 import (
@@ -8,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// Backup saves what etcd holds to a file, with etcdctl of a directory.
+// Backup saves the content of etcd to a file, with etcdctl of a directory.
 func (p *ControlPlane) Backup(ctx context.Context, tools, file string) error {
 	return runTool(ctx, filepath.Join(tools, "etcdctl"), "--endpoints="+p.Config.etcdURL(p.Config.EtcdClientPort), "snapshot", "save", file)
 }

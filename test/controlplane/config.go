@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controlplane runs etcd, kube-apiserver, kube-controller-manager and
 // kube-scheduler as processes of this machine.
 package controlplane
@@ -11,7 +13,7 @@ import (
 	"time"
 )
 
-// Config says what to run, where, and how impatient it is.
+// Config describes the programs, directories, addresses and time limits of a control plane.
 type Config struct {
 	// Dir holds keys, etcd's data, logs and the list of running processes.
 	Dir string

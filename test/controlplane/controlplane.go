@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package controlplane
 
 import (
@@ -25,9 +27,9 @@ const (
 	scheduler         = "kube-scheduler"
 )
 
-// collect has Go programs collect garbage when their heap is five times what
-// lives in it, not twice. A small API server has little that lives: at Go's own
-// setting a fifth of its CPU time is collecting, unlike in a real cluster.
+// collect lets the heap of Go programs grow to five times the live data before a collection, not to
+// twice. A small API server has little live data: with Go's default it spends a fifth of its CPU time
+// on collections, unlike in a real cluster.
 const collect = "GOGC=400"
 
 // readyLimit is how long an API server may take to be ready on a busy machine.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package guest runs a program on another kernel: in a QEMU guest that emulates the processor, with the kernel and
 // the modules of a Debian package and nothing on its disk but what the program needs.
 //

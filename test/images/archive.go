@@ -1,5 +1,6 @@
-// Package images makes container images out of static binaries, without any
-// container engine.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package images builds container images from static binaries, without a container engine.
 package images
 
 import (

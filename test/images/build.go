@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package images
 
 import (
@@ -9,8 +11,7 @@ import (
 	"path/filepath"
 )
 
-// DefaultVersion is the version of images that nobody gave another one; the
-// chart's appVersion is the same.
+// DefaultVersion is the default version of images. It equals the chart's appVersion.
 const DefaultVersion = "0.1.0"
 
 // Names of the images that only tests use.
@@ -29,7 +30,7 @@ type Recipe struct {
 	Binaries map[string]string
 }
 
-// Product returns the recipes of what is installed in a cluster.
+// Product returns the recipes of the images that the chart installs.
 func Product(version string) []Recipe {
 	return []Recipe{
 		{"agent", "fenceline/agent:" + version, "/agent", map[string]string{"/agent": "./agent", "/cni": "./cni"}},
@@ -46,8 +47,8 @@ func ForTests() []Recipe {
 }
 
 // Build compiles the recipe's binaries in the project's directory root, and
-// writes the tarball to the directory out. It returns the tarball's path; a file
-// that is already right is not touched.
+// writes the tarball to the directory out. It returns the tarball's path. It does not touch a file
+// with the right content.
 func (r Recipe) Build(ctx context.Context, root, out string) (string, error) {
 	work, err := os.MkdirTemp("", "fenceline-image-")
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package machine runs a Kubernetes node as a set of namespaces of this
 // machine: network, mount, PID, UTS and IPC. The node has a writable /etc, /opt,
 // /var and /run of its own, its own BPF file system and its own cgroups, and runs

@@ -1,5 +1,5 @@
 /*
- * The agent and what the runtime asks of it: agent/holder.
+ * The agent and what the runtime asks of it: agent/holder, agent/recovery.
  *
  * No step has to be taken. An agent that stalls or cannot reach the API server
  * is one that does not take the steps that need it, for as long as it pleases:

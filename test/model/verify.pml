@@ -75,7 +75,7 @@ inline judge(m) {
 }
 
 /* The claim for version said goes out, and fences a local zombie on its way
- * (bpf/segment.c egress_claim). */
+ * (bpf/observer.c egress_claim). */
 inline ask(m) {
 	if
 	:: up[m] -> asked = said; asked_by = m

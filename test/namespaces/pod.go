@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package namespaces
 
 import (
@@ -54,8 +56,8 @@ func (n *Node) AddPod(ctx context.Context, conflist string, args ...[2]string) (
 	return p, p.Add(ctx)
 }
 
-// Add sends ADD again, as a runtime does that has lost the first answer, and
-// takes the addresses from the result.
+// Add sends ADD again, as a runtime that has lost the first answer, and reads the addresses from the
+// result.
 func (p *Pod) Add(ctx context.Context) error {
 	err := p.Node.CNI(func(cni *libcni.CNIConfig) error {
 		result, err := cni.AddNetworkList(ctx, p.config, p.args)
@@ -87,7 +89,7 @@ func (p *Pod) take(answer types.Result) error {
 	return err
 }
 
-// Del sends DEL; the namespace stays.
+// Del sends DEL. The namespace stays.
 func (p *Pod) Del(ctx context.Context) error {
 	err := p.Node.CNI(func(cni *libcni.CNIConfig) error { return cni.DelNetworkList(ctx, p.config, p.args) })
 	if err != nil {

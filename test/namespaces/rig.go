@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package namespaces is the fast rig: nodes, an underlay switch and foreign hosts
 // as network namespaces, and pods made by the reference macvlan plugin through
 // libcni. There is no Kubernetes, and set-up takes milliseconds.
@@ -35,7 +37,7 @@ const (
 	bridge = "br-ul"
 )
 
-// Rig is a network of nodes. It ends with its test.
+// Rig is a network of nodes. The end of its test removes it.
 type Rig struct {
 	t       testing.TB
 	prefix  string
@@ -131,7 +133,7 @@ func (r *Rig) plug(ns *network.Namespace, iface, owner string, mac net.HardwareA
 // port names the switch's port of a node or host, as it appears in a capture.
 func port(owner string) string { return "ul-" + owner }
 
-// Node returns the node with that number, counted from 1.
+// Node returns the node with that number; the first is 1.
 func (r *Rig) Node(n int) *Node { return r.nodes[n-1] }
 
 // CutUnderlay pulls the node's cable out of the switch.
@@ -149,8 +151,7 @@ type Host struct {
 	rig  *Rig
 }
 
-// Host plugs in a foreign host, which answers for its address. A nil mac leaves
-// the choice to the kernel.
+// Host plugs in a foreign host, which answers for its address. With a nil mac, the kernel chooses one.
 func (r *Rig) Host(addr netip.Prefix, mac net.HardwareAddr) *Host {
 	r.t.Helper()
 	name := "h" + strconv.Itoa(int(r.made.Add(1)))

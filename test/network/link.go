@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package network
 
 import (
@@ -10,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddBridge adds a bridge that floods like a dumb switch: no spanning tree, no
-// multicast snooping.
+// AddBridge adds a bridge without spanning tree and multicast snooping, as an unmanaged switch.
 func (n *Namespace) AddBridge(name string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package network builds small networks out of named network namespaces,
 // bridges and veth pairs.
 package network

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package network
 
 import (
@@ -28,7 +30,7 @@ func (n *Namespace) awaitSolicited(name string, addr netip.Addr) error {
 	}
 }
 
-// hasGroup tells whether an interface is in a multicast group, in hexadecimal.
+// hasGroup reports whether an interface is in a multicast group, in hexadecimal.
 func (n *Namespace) hasGroup(name, group string) (joined bool, err error) {
 	err = n.Do(func() error {
 		text, err := os.ReadFile("/proc/thread-self/net/igmp6")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build kernel
 
 package nodes_test
@@ -122,7 +124,7 @@ func (w *walk) broken(ctx context.Context, v verb, s step, f fault, pod *corev1.
 		}
 		err := f.strike(w.n)
 		if f.undone == byTheAgent && isSent(s.at) {
-			// What the agent gives up does not arrive after all; agent/holder tests that it may.
+			// What the agent gives up does not arrive after all; agent/recovery tests that it may.
 			err = errors.Join(err, errCut)
 		}
 		return err

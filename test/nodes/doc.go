@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodes runs the real agent, controller and plugin on the fast rig,
 // against a real API server: each agent is a process in the network namespace
 // of its node, and pods come and go by libcni and the reference macvlan plugin.

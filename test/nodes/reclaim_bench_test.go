@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build bench
 
 package nodes
@@ -52,7 +54,7 @@ func TestTimeOfAReclaim(t *testing.T) {
 	}
 	only := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "only"}, Spec: v1alpha1.IPPoolSpec{
 		Subnet: "10.90.0.0/24", IPs: []string{onlyAddress}, Parents: []string{namespaces.Parent},
-		Reclaim: &v1alpha1.Reclaim{ExtraGrace: &metav1.Duration{}, Cooldown: &metav1.Duration{}},
+		Reclaim: &v1alpha1.Reclaim{ExtraGrace: &v1alpha1.Duration{}, Cooldown: &v1alpha1.Duration{}},
 	}}
 	c.check(c.Create(t.Context(), only))
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pki issues the certificates and kubeconfigs of a test cluster.
 package pki
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package process
 
 import (
@@ -19,10 +21,9 @@ import (
 // stopLimit is how long the kernel may take to stop a process.
 const stopLimit = 20 * time.Second
 
-// ShiftClock sets the clock of this process, and of its threads to come, ahead
-// of this machine's, or behind: only CLOCK_REALTIME and only where it is asked in
-// the vDSO, as Go and libc do. Programs that the process starts have the
-// machine's clock.
+// ShiftClock shifts the clock of this process and of all its threads against the clock of the machine.
+// It shifts only CLOCK_REALTIME, and only for callers of the vDSO, such as Go and libc. Programs that
+// the process starts have the clock of the machine.
 func (p Process) ShiftClock(ctx context.Context, by time.Duration) error {
 	if err := p.shiftClock(ctx, by); err != nil {
 		return fmt.Errorf("shift the clock of %s (%d) by %s: %w", p.Name, p.PID, by, err)
@@ -65,11 +66,11 @@ func (p Process) shiftClock(ctx context.Context, by time.Duration) (err error) {
 	}
 }
 
-// clockGettime is what takes the place of the vDSO's function of that name: the
-// system call, and for CLOCK_REALTIME an addition.
+// clockGettime returns the code that replaces clock_gettime of the vDSO: the system call, and for
+// CLOCK_REALTIME an addition.
 func clockGettime(by time.Duration) ([]byte, error) {
 	if runtime.GOARCH != "amd64" {
-		return nil, fmt.Errorf("there is no code for %s", runtime.GOARCH)
+		return nil, fmt.Errorf("architecture %s is not supported", runtime.GOARCH)
 	}
 	code := []byte{
 		0xb8, 0xe4, 0x00, 0x00, 0x00, // mov eax, 228 (clock_gettime)
@@ -85,7 +86,7 @@ func clockGettime(by time.Duration) ([]byte, error) {
 	), nil
 }
 
-// findClockGettime returns where the process has the function.
+// findClockGettime returns the address of the function in the process.
 func (p Process) findClockGettime(memory *os.File) (uint64, error) {
 	maps, err := os.ReadFile(p.file("maps"))
 	if err != nil {
@@ -157,7 +158,7 @@ func (p Process) pause(ctx context.Context) error {
 	}
 }
 
-// runsIn tells whether a thread of the stopped process has been stopped in a
+// runsIn reports whether a thread of the stopped process has been stopped in a
 // range of addresses.
 func (p Process) runsIn(from, to uint64) (bool, error) {
 	within := false

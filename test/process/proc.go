@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package process
 
 import (
@@ -12,7 +14,7 @@ import (
 // clockTick is the unit of times in /proc: USER_HZ, which is 100 wherever Go runs.
 const clockTick = 10 * time.Millisecond
 
-// stat is what proc_pid_stat(5) says of a process.
+// stat holds fields of proc_pid_stat(5).
 type stat struct {
 	state   string
 	parent  int

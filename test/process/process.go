@@ -1,5 +1,6 @@
-// Package process starts programs that outlive whoever starts them, and ends
-// exactly those again.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package process starts programs that outlive their caller, and ends exactly these programs again.
 package process
 
 import (
@@ -13,8 +14,8 @@ import (
 	"time"
 )
 
-// Process identifies one life of one process: a PID alone may have been given
-// to somebody else since.
+// Process identifies one process by PID and start time: the kernel may give a PID alone to another
+// process later.
 type Process struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
@@ -22,8 +23,7 @@ type Process struct {
 	Started uint64 `json:"started"`
 }
 
-// Start starts cmd in a session of its own with its output appended to log. The
-// process lives on when the caller ends.
+// Start starts cmd in a new session and appends its output to log. The process outlives the caller.
 func Start(name string, cmd *exec.Cmd, log string) (Process, error) {
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		return Process{}, fmt.Errorf("start %s: %w", name, err)
@@ -45,7 +45,7 @@ func Start(name string, cmd *exec.Cmd, log string) (Process, error) {
 	if err != nil {
 		return Process{}, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
-	// As long as the caller lives, nothing stays behind as a zombie.
+	// While the caller lives, it reaps the process.
 	go func() { _ = cmd.Wait() }()
 	return p, nil
 }
@@ -59,13 +59,13 @@ func Find(name string, pid int) (Process, error) {
 	return Process{Name: name, PID: pid, Started: stat.started}, nil
 }
 
-// Alive reports whether this very process still runs.
+// Alive reports whether this process still runs. It ignores another process with the same PID.
 func (p Process) Alive() bool {
 	stat, err := readStat(p.PID)
 	return err == nil && stat.started == p.Started && stat.state != "Z" && stat.state != "X"
 }
 
-// CPU returns how much CPU time this very process has used, in steps of 10 ms.
+// CPU returns the CPU time of this process, in steps of 10 ms.
 func (p Process) CPU() (time.Duration, error) {
 	stat, err := readStat(p.PID)
 	if err != nil {
@@ -77,7 +77,7 @@ func (p Process) CPU() (time.Duration, error) {
 	return stat.cpu, nil
 }
 
-// Signal sends the signal to this very process; it is no error if it is gone.
+// Signal sends the signal to this process. It is no error if the process has ended.
 func (p Process) Signal(sig syscall.Signal) error {
 	if !p.Alive() {
 		return nil

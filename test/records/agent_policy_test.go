@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package records
@@ -101,7 +103,7 @@ func (e *env) testAgentPolicy(t *testing.T) {
 	agent := e.agent(t, "n1")
 	for name, a := range map[string]attempt{
 		"takes an address back for the pod that was heard":   {update, lease(heard), takenBackBy("02:00:00:00:00:07"), ""},
-		"takes none back for a pod that was not the speaker": {update, lease(heard), takenBackBy("02:00:00:00:00:08"), "waits for (none)/(none)"},
+		"takes none back for a pod that was not the speaker": {update, lease(heard), takenBackBy("02:00:00:00:00:08"), "is kept for (none)/(none)"},
 
 		"creates a Bound lease of its node": {create, lease(), nil, ""},
 		"creates a Warm lease of its node":  {create, lease(in(v1alpha1.StateWarm), withoutHolder), nil, ""},
@@ -137,18 +139,18 @@ func (e *env) testAgentPolicy(t *testing.T) {
 		"takes its own Retained lease over again":         {update, lease(retained), in(v1alpha1.StateBound), ""},
 		"takes a Quarantined lease over for the same pod": {update, lease(quarantined, on("n2")), all(on("n1"), in(v1alpha1.StateBound)), ""},
 		"takes a newer pod of the same name":              {update, lease(quarantined, on("n2")), all(on("n1"), in(v1alpha1.StateBound), spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = "v" })), ""},
-		"takes no Retained lease over for another pod":    {update, lease(retained, on("n2")), all(on("n1"), in(v1alpha1.StateBound), holderIs("default", "web-1")), "waits for default/web-0"},
-		"takes no Retained lease into another namespace":  {update, lease(retained, on("n2")), all(on("n1"), in(v1alpha1.StateBound), holderIs("prod", "web-0")), "waits for default/web-0"},
-		"takes no Quarantined lease over for another pod": {update, lease(quarantined, on("n2")), all(on("n1"), in(v1alpha1.StateBound), holderIs("default", "web-1")), "waits for default/web-0"},
-		"takes none over for another pod on its own node": {update, lease(retained), all(in(v1alpha1.StateBound), holderIs("default", "web-1")), "waits for default/web-0"},
-		"takes none over that has lost its holder":        {update, lease(quarantined, withoutHolder), all(in(v1alpha1.StateBound), func(l *v1alpha1.IPLease) { l.Spec.Holder = lease().Spec.Holder }), "waits for (none)/(none)"},
+		"takes no Retained lease over for another pod":    {update, lease(retained, on("n2")), all(on("n1"), in(v1alpha1.StateBound), holderIs("default", "web-1")), "is kept for default/web-0"},
+		"takes no Retained lease into another namespace":  {update, lease(retained, on("n2")), all(on("n1"), in(v1alpha1.StateBound), holderIs("prod", "web-0")), "is kept for default/web-0"},
+		"takes no Quarantined lease over for another pod": {update, lease(quarantined, on("n2")), all(on("n1"), in(v1alpha1.StateBound), holderIs("default", "web-1")), "is kept for default/web-0"},
+		"takes none over for another pod on its own node": {update, lease(retained), all(in(v1alpha1.StateBound), holderIs("default", "web-1")), "is kept for default/web-0"},
+		"takes none over that has lost its holder":        {update, lease(quarantined, withoutHolder), all(in(v1alpha1.StateBound), func(l *v1alpha1.IPLease) { l.Spec.Holder = lease().Spec.Holder }), "is kept for (none)/(none)"},
 		"takes over to Bound only":                        {update, lease(quarantined, on("n2")), on("n1"), "may not change a lease with spec.nodeName n2"},
 		"takes none over to Warm":                         {update, lease(quarantined, on("n2")), all(on("n1"), in(v1alpha1.StateWarm)), "may not change a lease with spec.nodeName n2"},
 		"records a conflict on a lease that it verifies":  {update, lease(quarantined), because(v1alpha1.ReasonConflict), ""},
 		"forgets the holder of a lease that it verifies":  {update, lease(quarantined), withoutHolder, ""},
 		"retains a lease that it verifies":                {update, lease(quarantined), retained, ""},
-		"retains none that it verifies for another pod":   {update, lease(quarantined), all(retained, holderIs("default", "web-1")), "waits for default/web-0"},
-		"renames the holder of none that it verifies":     {update, lease(quarantined), holderIs("default", "web-1"), "waits for default/web-0"},
+		"retains none that it verifies for another pod":   {update, lease(quarantined), all(retained, holderIs("default", "web-1")), "is kept for default/web-0"},
+		"renames the holder of none that it verifies":     {update, lease(quarantined), holderIs("default", "web-1"), "is kept for default/web-0"},
 		"makes none Warm that it verifies":                {update, lease(quarantined), in(v1alpha1.StateWarm), "spec.state Quarantined may not become Warm"},
 		"records nothing on a lease that others verify":   {update, lease(quarantined, on("n2")), because(v1alpha1.ReasonConflict), "may not write spec.nodeName n2"},
 		"makes itself verifier of none":                   {update, lease(quarantined, on("n2")), all(on("n1"), because(v1alpha1.ReasonConflict)), "may not change a lease with spec.nodeName n2"},

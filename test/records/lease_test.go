@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package records
@@ -101,25 +103,26 @@ func (e *env) testLeasesAccepted(t *testing.T) {
 }
 
 func (e *env) testLeasesRefused(t *testing.T) {
-	const disagree = "name and address must agree: the lease of address "
+	const disagree = " is not that of address "
+	const misnamed = " is neither an address nor a network, a dot and an address"
 	for name, c := range map[string]struct {
 		lease *v1alpha1.IPLease
 		want  string
 	}{
 		"the name of another address":              {bound("", "10.1.0.1", named("10.1.0.2")), disagree},
 		"a name that ends like the address":        {bound("", "0.1.0.1", named("10.1.0.1")), disagree},
-		"a network that starts with a digit":       {bound("", "10.1.0.1", named("1.10.1.0.1")), disagree},
-		"two networks":                             {bound("", "10.1.0.1", named("a.b.10.1.0.1")), disagree},
-		"a network that no pool can have":          {bound("", "10.1.0.1", named("abcdefghijklmnopqrstuvwxyzabcdef.10.1.0.1")), disagree},
+		"a network that starts with a digit":       {bound("", "10.1.0.1", named("1.10.1.0.1")), misnamed},
+		"two networks":                             {bound("", "10.1.0.1", named("a.b.10.1.0.1")), misnamed},
+		"a network that no pool can have":          {bound("", "10.1.0.1", named("abcdefghijklmnopqrstuvwxyzabcdef.10.1.0.1")), misnamed},
 		"the name of an IPv6 address":              {bound("", "10.1.0.1", named("fd00-0001-0000-0000-0000-0000-0000-0001")), disagree},
 		"IPv6: the name of another address":        {bound("", "fd00:1::1", named("fd00-0001-0000-0000-0000-0000-0000-0002")), disagree},
-		"IPv6: a name that is not expanded":        {bound("", "fd00:1::1", named("fd00-1-0-0-0-0-0-1")), disagree},
-		"IPv6: a name that is not in full":         {bound("", "fd00:1::1", named("fd00-1--1")), disagree},
-		"IPv6: two networks":                       {bound("", "fd00:1::1", named("a.b.fd00-0001-0000-0000-0000-0000-0000-0001")), disagree},
-		"IPv6: a network that starts with a digit": {bound("", "fd00:1::1", named("1.fd00-0001-0000-0000-0000-0000-0000-0001")), disagree},
+		"IPv6: a name that is not expanded":        {bound("", "fd00:1::1", named("fd00-1-0-0-0-0-0-1")), misnamed},
+		"IPv6: a name that is not in full":         {bound("", "fd00:1::1", named("fd00-1--1")), misnamed},
+		"IPv6: two networks":                       {bound("", "fd00:1::1", named("a.b.fd00-0001-0000-0000-0000-0000-0000-0001")), misnamed},
+		"IPv6: a network that starts with a digit": {bound("", "fd00:1::1", named("1.fd00-0001-0000-0000-0000-0000-0000-0001")), misnamed},
 		"IPv6: the name of an IPv4 address":        {bound("", "fd00:1::1", named("10.1.0.1")), disagree},
 		"no address":                               {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Address = "" })), "spec.address"},
-		"address is none":                          {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Address = "10.1.0.1/24" })), "address 10.1.0.1/24 is no address"},
+		"address is none":                          {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Address = "10.1.0.1/24" })), "address 10.1.0.1/24 is not an IP address"},
 		"address in capitals":                      {bound("", "fd00::a", spec(func(s *v1alpha1.IPLeaseSpec) { s.Address = "FD00::A" })), "address FD00::A is not in canonical form"},
 		"address written out":                      {bound("", "fd00::a", spec(func(s *v1alpha1.IPLeaseSpec) { s.Address = "fd00:0::a" })), "address fd00:0::a is not in canonical form"},
 		"no pool":                                  {bound("", "10.1.0.1", spec(func(s *v1alpha1.IPLeaseSpec) { s.Pool = "" })), "spec.pool"},

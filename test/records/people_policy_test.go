@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package records
@@ -26,9 +28,9 @@ func (e *env) testPeoplePolicy(t *testing.T) {
 	everywhere, inDefault, nowhere := e.person(t, "everywhere"), e.person(t, "in-default"), e.person(t, "nowhere")
 	const (
 		unasked   = "annotate the lease with fenceline.io/force-delete first"
-		noRight   = "fenceline.io/force-delete takes the right to delete pods in namespace "
-		noRights  = "fenceline.io/force-delete takes the right to delete pods in namespaces "
-		noRightAt = "fenceline.io/force-delete takes the right to delete pods in all namespaces"
+		noRight   = "fenceline.io/force-delete requires the right to delete pods in namespace "
+		noRights  = "fenceline.io/force-delete requires the right to delete pods in namespaces "
+		noRightAt = "fenceline.io/force-delete requires the right to delete pods in all namespaces"
 		cascade   = "metadata.ownerReferences"
 	)
 	for name, c := range map[string]struct {
@@ -64,7 +66,7 @@ func (e *env) testPeoplePolicy(t *testing.T) {
 			l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web-0", UID: "u"}}
 		}, cascade}},
 
-		"creates none unasked":                                {everywhere, attempt{create, lease(), nil, "needs the annotation fenceline.io/force-delete"}},
+		"creates none unasked":                                {everywhere, attempt{create, lease(), nil, "annotate it with fenceline.io/force-delete"}},
 		"creates one by force":                                {inDefault, attempt{create, lease(forced), nil, ""}},
 		"creates none by force without the right":             {nowhere, attempt{create, lease(forced), nil, noRight + "default"}},
 		"creates none without holder, right in one namespace": {inDefault, attempt{create, lease(forced, quarantined, withoutHolder), nil, noRightAt}},
@@ -107,7 +109,7 @@ func (e *env) testRecordsPolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			err := e.admin.Delete(t.Context(), crd, client.DryRunAll)
-			e.refused(t, err, "deleting "+name+" forgets who holds which address")
+			e.refused(t, err, "deleting "+name+" deletes the record of which pod holds which address")
 
 			if err := e.admin.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); err != nil {
 				t.Fatal(err)
@@ -128,7 +130,7 @@ func (e *env) testRecordsPolicy(t *testing.T) {
 	}
 	t.Run("all at once", func(t *testing.T) {
 		err := e.admin.DeleteAllOf(t.Context(), &apiextensionsv1.CustomResourceDefinition{}, client.DryRunAll)
-		e.refused(t, err, "forgets who holds which address")
+		e.refused(t, err, "deletes the record of which pod holds which address")
 	})
 	t.Run("other CRDs are left alone", func(t *testing.T) {
 		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "others.example.com"}}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build api
 
 package records
@@ -22,7 +24,7 @@ func (e *env) testReservationsAccepted(t *testing.T) {
 		"ipVersion 4":               {"ips": list("10.1.0.7", "10.1.2.0/24"), "ipVersion": int64(4)},
 		"ipVersion 6":               {"ips": list("fd00:1::5", "fd00:1::10-fd00:1::ffff"), "ipVersion": int64(6)},
 		"256 entries":               {"ips": many(256)},
-		"an IPv6 range that ends before it starts, which only the controller sees": {"ips": list("fd00::20-fd00::10")},
+		"ranges that end before they start, which the controller reports": {"ips": list("fd00::20-fd00::10", "10.1.0.20-10.1.0.3")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := e.admin.Create(t.Context(), record("ReservedIP", "reserved", spec), client.DryRunAll); err != nil {
@@ -43,24 +45,22 @@ func (e *env) testReservationsRefused(t *testing.T) {
 		"one twice":                         {fields{"ips": list("10.1.0.1", "10.1.0.1")}, "spec.ips[1]: Duplicate value"},
 		"more than 256":                     {fields{"ips": many(257)}, "spec.ips: Too many"},
 		"longer than an IPv6 range can be":  {fields{"ips": list("fd00::1-" + strings.Repeat("0", 90))}, "spec.ips[0]: Too long"},
-		"no address":                        {fields{"ips": list("ten")}, "ips: ten is neither an address nor a CIDR nor a range first-last"},
-		"half a range":                      {fields{"ips": list("10.1.0.1-")}, "ips: 10.1.0.1- is neither"},
-		"a range of three":                  {fields{"ips": list("10.1.0.1-10.1.0.2-10.1.0.3")}, "ips: 10.1.0.1-10.1.0.2-10.1.0.3 is neither"},
-		"a range of CIDRs":                  {fields{"ips": list("10.1.0.0/25-10.1.0.128/25")}, "ips: 10.1.0.0/25-10.1.0.128/25 is neither"},
-		"an IPv4 address in IPv6's clothes": {fields{"ips": list("::ffff:10.1.0.1")}, "ips: ::ffff:10.1.0.1 is neither"},
-		"a CIDR with host bits":             {fields{"ips": list("10.1.0.129/25")}, "ips: 10.1.0.129/25 has host bits set"},
-		"an IPv6 CIDR with host bits":       {fields{"ips": list("fd00::1/64")}, "ips: fd00::1/64 has host bits set"},
-		"a range of both IP versions":       {fields{"ips": list("10.1.0.1-fd00::1")}, "ips: the range 10.1.0.1-fd00::1 mixes IPv4 and IPv6"},
-		"a range that ends before":          {fields{"ips": list("10.1.0.20-10.1.0.3")}, "ips: the range 10.1.0.20-10.1.0.3 ends before it starts"},
-		"the same in the third octet":       {fields{"ips": list("10.1.10.1-10.1.9.2")}, "ends before it starts"},
-		"the same in the second octet":      {fields{"ips": list("10.10.0.1-10.9.9.2")}, "ends before it starts"},
-		"the same in the first octet":       {fields{"ips": list("10.1.0.1-9.1.9.2")}, "ends before it starts"},
+		"no address":                        {fields{"ips": list("ten")}, ": ten is neither an address nor a CIDR nor a range first-last"},
+		"half a range":                      {fields{"ips": list("10.1.0.1-")}, ": 10.1.0.1- is neither"},
+		"a range of three":                  {fields{"ips": list("10.1.0.1-10.1.0.2-10.1.0.3")}, ": 10.1.0.1-10.1.0.2-10.1.0.3 is neither"},
+		"a range of CIDRs":                  {fields{"ips": list("10.1.0.0/25-10.1.0.128/25")}, ": 10.1.0.0/25-10.1.0.128/25 is neither"},
+		"an IPv4 address in IPv6's clothes": {fields{"ips": list("::ffff:10.1.0.1")}, ": ::ffff:10.1.0.1 is neither"},
+		"a CIDR with host bits":             {fields{"ips": list("10.1.0.129/25")}, ": 10.1.0.129/25 has host bits set"},
+		"an IPv6 CIDR with host bits":       {fields{"ips": list("fd00::1/64")}, ": fd00::1/64 has host bits set"},
+		"a range of both IP versions":       {fields{"ips": list("10.1.0.1-fd00::1")}, ": the range 10.1.0.1-fd00::1 mixes IPv4 and IPv6"},
 		"ipVersion is neither 4 nor 6":      {fields{"ips": list("10.1.0.1"), "ipVersion": int64(5)}, "spec.ipVersion: Unsupported value: 5"},
 		"ipVersion 6 with IPv4":             {fields{"ips": list("fd00::1", "10.1.0.1"), "ipVersion": int64(6)}, "ips: 10.1.0.1 is not of ipVersion"},
 		"ipVersion 4 with IPv6":             {fields{"ips": list("10.1.0.1", "fd00::/64"), "ipVersion": int64(4)}, "ips: fd00::/64 is not of ipVersion"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e.refused(t, e.admin.Create(t.Context(), record("ReservedIP", "reserved", c.spec), client.DryRunAll), c.want)
+			err := e.admin.Create(t.Context(), record("ReservedIP", "reserved", c.spec), client.DryRunAll)
+			e.refused(t, err, "spec.ip")
+			e.refused(t, err, c.want)
 		})
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -61,7 +63,7 @@ func playAbsent(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	a.story.Say("The agent of %s is gone.", node.Name())
+	a.story.Say("The agent of %s has ended.", node.Name())
 	if err := ready.outlastsAbsence(ctx); err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func playAbsent(ctx context.Context, a *act) error {
 	if lost := lostSince(w.pings.all(), began, time.Now()); lost > 0 {
 		return fmt.Errorf("%d pings to pod %s were lost", lost, pod.Name)
 	}
-	a.story.Say("Pod %s lost none of %d pings.", pod.Name, len(w.pings.all()))
+	a.story.Say("Pod %s answered all %d pings.", pod.Name, len(w.pings.all()))
 	return nil
 }
 
@@ -96,7 +98,7 @@ func (r *readiness) outlastsAbsence(ctx context.Context) error {
 		return fmt.Errorf("the agent was away for %s: %w", round(time.Since(gone)), err)
 	}
 	r.figures.add("the node stayed Ready without an agent", time.Since(gone))
-	r.story.Say("Its runtime has asked for STATUS twice since, and no change of the Node tells of anything but Ready.")
+	r.story.Say("The runtime has called STATUS twice since, and each change of the Node says Ready.")
 	return nil
 }
 
@@ -132,8 +134,8 @@ func (r *readiness) tellsOfAbsence(ctx context.Context, back func(context.Contex
 			return fmt.Errorf("the condition does not say %q: %w", words, told)
 		}
 	}
-	r.figures.add("the node tells that its agent is away, from the end of the grace", time.Since(over))
-	r.story.Say("Without a grace: %s", told)
+	r.figures.add("the node reports the missing agent, from the end of the grace", time.Since(over))
+	r.story.Say("Without status_grace: %s", told)
 	if err := back(ctx); err != nil {
 		return err
 	}

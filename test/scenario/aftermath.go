@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -15,7 +17,7 @@ import (
 // wrong is right again.
 const aftermathLimit = 90 * time.Second
 
-// badDay has the aftermath of a scenario judged as well.
+// badDay adds the aftermath to a scenario.
 func badDay(play func(context.Context, *act) error) func(context.Context, *act) error {
 	return func(ctx context.Context, a *act) error {
 		if err := play(ctx, a); err != nil {
@@ -25,16 +27,16 @@ func badDay(play func(context.Context, *act) error) func(context.Context, *act) 
 	}
 }
 
-// aftermath: the leases of the scenario's pool are those of its living pods, and
-// once these have ended, there is none. So nothing was lost, given twice, leaked,
-// or left in quarantine.
+// aftermath judges that the leases of the scenario's pool are exactly those of its living pods, and
+// that none is left once these pods have ended. So no address was lost, given twice, leaked or left
+// in quarantine.
 func (a *act) aftermath(ctx context.Context) error {
 	over := time.Now()
 	err := eventually(ctx, aftermathLimit, "leases that equal the living holders", a.leasesEqualHolders)
 	if err != nil {
 		return err
 	}
-	a.figures.add("leases equal living holders, after the end", time.Since(over))
+	a.figures.add("leases equal living holders, after the scenario", time.Since(over))
 	if err := a.removeNamespace(ctx); err != nil {
 		return err
 	}
@@ -45,7 +47,7 @@ func (a *act) aftermath(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.story.Say("Afterwards the leases are those of the living pods; once these are gone there is none.")
+	a.story.Say("In the end, each lease belongs to a living pod. After the last pod, no lease is left.")
 	return nil
 }
 

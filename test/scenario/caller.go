@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -14,7 +16,7 @@ import (
 )
 
 const (
-	// callEvery is the pace of a steady client of TCP connections.
+	// callEvery is the interval of the TCP connections of a client.
 	callEvery = 25 * time.Millisecond
 	// callLimit is longer than a busy machine takes, and as long as TCP waits
 	// before it sends a SYN again.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -16,8 +18,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// chronicle writes down each state of a pool's leases, as the API server told
-// of it.
+// chronicle records each state of the leases of a pool, as the watch reports it.
 type chronicle struct {
 	stop watch.Interface
 	done chan struct{}
@@ -29,7 +30,7 @@ type chronicle struct {
 
 // entry is one write to a lease.
 type entry struct {
-	// at is when the word of it came here: never before it was written.
+	// at is the time at which the watch event arrived here, which is never before the write.
 	at   time.Time
 	gone bool
 	v1alpha1.IPLease
@@ -42,8 +43,8 @@ func (e entry) String() string {
 	return describe(&e.IPLease)
 }
 
-// keepChronicle begins to write, with the leases that exist. A watch that the API
-// server ends is taken up where it was.
+// keepChronicle starts to record, with the leases that exist. If the API server ends the watch, it
+// continues at the same resourceVersion.
 func (a *act) keepChronicle(ctx context.Context, pool string) (*chronicle, error) {
 	leases, ofPool := &v1alpha1.IPLeaseList{}, client.MatchingFields{"spec.pool": pool}
 	if err := a.api.List(ctx, leases, ofPool); err != nil {

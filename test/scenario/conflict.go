@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -6,25 +8,23 @@ import (
 	"net/netip"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// returnLimit is how long an address may stay set aside after the foreign host
-// has left: it is probed again after 10, then 20 seconds.
+// returnLimit is how long an address may stay Quarantined after the foreign host has left: it is
+// probed again after 10, then 20 seconds.
 const returnLimit = 60 * time.Second
 
-// playConflict: an address that somebody else uses is not handed out.
+// playConflict shows that an address that a foreign host uses is not given to a pod.
 //
-// The pool has three addresses. A neighbour has one, another pod has had the
-// second, which cools down; the next pod is sure to be offered the third, which a
-// foreign host uses.
+// The pool has three addresses. Pod neighbour has one. Pod first had the second, which cools down. So
+// the first candidate of the next pod is the third address, which the foreign host uses.
 func playConflict(ctx context.Context, a *act) error {
 	err := a.makePool(ctx, 3, func(s *v1alpha1.IPPoolSpec) {
-		s.Reclaim = &v1alpha1.Reclaim{Cooldown: &metav1.Duration{Duration: 10 * time.Minute}}
+		s.Reclaim = &v1alpha1.Reclaim{Cooldown: &v1alpha1.Duration{Duration: 10 * time.Minute}}
 	})
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func playConflict(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	// Whom this node hears, so that the silence of others counts (R2).
+	// This node hears the neighbour's node, so the silence of other hosts counts (R2).
 	neighbour, err := a.runPod(ctx, "neighbour", a.Node(3), nil)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func playConflict(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	a.story.Say("A pool of three addresses. A neighbour has one, pod first has %s; a printer that nobody registered uses the last one, %s, by MAC %s.", had, used, host.MAC)
+	a.story.Say("A pool of three addresses. Pod neighbour has one, and pod first has %s. A printer that Fenceline does not know uses the third one, %s, with MAC %s.", had, used, host.MAC)
 	if err := a.deletePod(ctx, first, false); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func playConflict(ctx context.Context, a *act) error {
 	if _, err := chronicle.wait(ctx, podLimit, had, started, "deleted", func(e entry) bool { return e.gone }); err != nil {
 		return err
 	}
-	a.story.Say("Pod first ends, and %s cools down. Pod second comes, and there is only the printer's address to offer.", had)
+	a.story.Say("Pod first ends, and %s cools down. Pod second starts: the first candidate is the address of the printer.", had)
 	offered := time.Now()
 	before, err := added(ctx, node)
 	if err != nil {
@@ -69,7 +69,7 @@ func playConflict(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	a.figures.add("pod with a conflict Running", time.Since(offered))
+	a.figures.add("pod Running although its first candidate had a conflict", time.Since(offered))
 	after, err := added(ctx, node)
 	if err != nil {
 		return err
@@ -83,8 +83,8 @@ func playConflict(ctx context.Context, a *act) error {
 	return a.comesBack(ctx, chronicle, host)
 }
 
-// setAside: the pod got the other address in the same ADD, and the record names
-// the foreign host.
+// setAside judges that the pod got the other address in the same ADD, and that the lease of the first
+// candidate is Quarantined and names the foreign host.
 func (a *act) setAside(ctx context.Context, c *chronicle, pod *cluster.Pod, had, used netip.Addr, host *cluster.Host) error {
 	if addressOf(pod) != had {
 		return fmt.Errorf("pod %s has %s, not %s", pod.Name, addressOf(pod), had)
@@ -104,27 +104,27 @@ func (a *act) setAside(ctx context.Context, c *chronicle, pod *cluster.Pod, had,
 	if err := a.show(ctx, "get", "fllease", "-o", "wide"); err != nil {
 		return err
 	}
-	a.story.Say("The pod has %s, from the same ADD. Its event says: %q", had, event.Message)
+	a.story.Say("The ADD found the printer, and gave %s to the pod instead. The event of the pod: %q", had, event.Message)
 	return nil
 }
 
-// comesBack: without the foreign host the address is free again.
+// comesBack switches the foreign host off, and waits until its address is free.
 func (a *act) comesBack(ctx context.Context, c *chronicle, host *cluster.Host) error {
 	if _, err := host.Exec(ctx, "ip", "link", "set", "eth0", "down"); err != nil {
 		return err
 	}
 	left := time.Now()
-	a.story.Say("The printer is switched off. Nobody tells Fenceline.")
+	a.story.Say("The printer is switched off. Fenceline has to find that out by probes.")
 	_, err := c.wait(ctx, returnLimit, host.Addr, left, "deleted", func(e entry) bool { return e.gone })
 	if err != nil {
 		return err
 	}
-	a.figures.add("address back after the foreign host left", time.Since(left))
-	a.story.Say("After %s its address is free again.", round(time.Since(left)))
+	a.figures.add("address free after the foreign host left", time.Since(left))
+	a.story.Say("After %s, the address of the printer is free again.", round(time.Since(left)))
 	return nil
 }
 
-// added counts the ADDs on a node, whatever became of them.
+// added returns the number of ADDs on a node, with any result.
 func added(ctx context.Context, node *cluster.Node) (float64, error) {
 	return agents(ctx, []*cluster.Node{node}, "fenceline_cni_duration_seconds", map[string]string{"verb": "ADD"})
 }

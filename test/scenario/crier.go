@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -14,20 +16,20 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// cryEvery is the pace of a pod that insists on its address.
+// cryEvery is the interval of the announcements of a crier.
 const cryEvery = 10 * time.Millisecond
 
-// crier sends gratuitous ARP from inside a pod, for ever: the loudest speaker
-// there can be, so that a silence proves something.
+// crier sends gratuitous ARP from inside a pod until the scenario ends. Because it never pauses, its
+// silence on the underlay proves that its frames are dropped.
 type crier struct {
 	socket int
 	stop   context.CancelFunc
 	done   chan struct{}
-	// sent counts what the kernel took, refused what it did not.
+	// sent counts the frames that the kernel accepted, refused the frames that it dropped.
 	sent, refused atomic.Int64
 }
 
-// cry lets a pod insist on its address, whatever becomes of its process.
+// cry starts a crier in a pod. It does not depend on the processes of the pod.
 func (a *act) cry(pod *cluster.Pod) (*crier, error) {
 	ns, err := pod.Enter()
 	if err != nil {

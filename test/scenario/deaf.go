@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -11,27 +13,26 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// deafLimit is how long it takes until no agent has heard another one lately,
-// and a bit.
+// deafLimit is how long the agents may take to report that they are deaf.
 const deafLimit = segment.HearingWindow + 30*time.Second
 
-// playDeaf: silence that a deaf listener hears proves nothing (R2).
+// playDeaf shows that silence on a deaf parent proves nothing (R2).
 //
-// Every node is alone on the underlay. The zombie's node is cut off, and the
-// others can neither fence the zombie nor hear it; nor would they hear anybody
-// else, and that is what tells them that the silence means nothing.
+// Each node is alone on the underlay, and the management cable of the zombie's node is cut. The other
+// nodes can neither fence the zombie nor hear it. They hear no other node either, so they know that
+// silence proves nothing.
 func playDeaf(ctx context.Context, a *act) error {
 	a.after("join the underlay", a.JoinUnderlay)
 	if err := a.SplitUnderlay(); err != nil {
 		return err
 	}
 	split := time.Now()
-	a.story.Say("The underlay falls apart: every node is alone on its part of it, and has carrier all the same.")
+	a.story.Say("The underlay is split: each node is alone on its part, and its interface still has carrier.")
 	z, err := a.stageDeployment(ctx, nil)
 	if err != nil {
 		return err
 	}
-	a.story.Say("What a node has heard counts for %s. We wait until the agents say themselves that they are deaf.", segment.HearingWindow)
+	a.story.Say("A frame of another node is evidence of hearing for %s. After that, the agents report that they are deaf.", segment.HearingWindow)
 	if err := z.othersAreDeaf(ctx); err != nil {
 		return err
 	}
@@ -46,12 +47,12 @@ func playDeaf(ctx context.Context, a *act) error {
 		return err
 	}
 	healed := time.Now()
-	a.story.Say("The underlay is whole again.")
+	a.story.Say("The underlay is one segment again.")
 	successor, err := z.reissued(ctx)
 	if err != nil {
 		return err
 	}
-	z.figures.add("address with a new pod, after the underlay was whole", time.Since(healed))
+	z.figures.add("address bound to a new pod, after the split ended", time.Since(healed))
 	if err := z.fencedFor(ctx, successor, healed); err != nil {
 		return err
 	}
@@ -75,8 +76,8 @@ func (z *zombie) othersAreDeaf(ctx context.Context) error {
 	})
 }
 
-// staysSetAside: the verdict is Unknown, again and again, the message says why,
-// and the address goes to nobody.
+// staysSetAside judges that each verdict is Unknown, that the message of the lease says why, and that
+// the address stays Quarantined.
 func (z *zombie) staysSetAside(ctx context.Context) error {
 	unknown := map[string]string{"verdict": string(segment.Unknown)}
 	before, err := agents(ctx, z.others(z.pod.Node), "fenceline_verifications_total", unknown)
@@ -119,6 +120,6 @@ func (z *zombie) staysSetAside(ctx context.Context) error {
 	if err := z.alive(ctx, z.pod); err != nil {
 		return errors.Join(errors.New("the zombie was to live on"), err)
 	}
-	z.story.Say("After %d tries it is still set aside, and the replacement waits. The zombie still serves its clients.", tries)
+	z.story.Say("After %d verifications, the address is still Quarantined, and the new pod waits. The zombie still serves its clients.", tries)
 	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -92,7 +94,7 @@ func (a *act) allOrNothing(ctx context.Context, six string) error {
 	if err != nil {
 		return err
 	}
-	why := fmt.Sprintf("pool %s: it is exhausted, of its %d addresses %d have a lease", six, dualPods, dualPods)
+	why := fmt.Sprintf("pool %s: it is exhausted, %d of its %d addresses have a lease", six, dualPods, dualPods)
 	event, err := a.event(ctx, waiting[0], "AddressRefused", why)
 	if err != nil {
 		return err
@@ -104,7 +106,7 @@ func (a *act) allOrNothing(ctx context.Context, six string) error {
 	if len(four) != dualPods {
 		return fmt.Errorf("%d pods run, and %d IPv4 addresses have a lease: %s", dualPods, len(four), brief(four))
 	}
-	a.story.Say("One pod more waits. Its event says: %q After %d tries it holds no IPv4 address.", event.Message, tries)
+	a.story.Say("One more pod waits. Its event: %q After %d tries, it holds no IPv4 address.", event.Message, tries)
 	a.story.Say("The IPv6 pool is enlarged.")
 	return a.editPool(ctx, six, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips6(firstHost, 2*dualPods) })
 }
@@ -138,7 +140,7 @@ func (a *act) bothFamilies(ctx context.Context, pods []*cluster.Pod) error {
 			}
 		}
 	}
-	a.story.Say("%d pods have an address of each family, with a lease, and answer on both.", len(pods))
+	a.story.Say("%d pods have an address of each family, each with a lease, and answer on both.", len(pods))
 	return nil
 }
 

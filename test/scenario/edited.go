@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -51,7 +53,7 @@ func playEdited(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	told := fmt.Sprintf("It is enabled again with other addresses. Its condition Outside says: %q", outside.Message)
+	told := fmt.Sprintf("The pool is enabled again, with other addresses. Its condition Outside: %q", outside.Message)
 	if err := e.serves(ctx, "narrowed", e.primary, told); err != nil {
 		return err
 	}
@@ -99,7 +101,7 @@ func (e *edited) stage(ctx context.Context) error {
 		return fmt.Errorf("the namespace names %s first, and its first pod has an address of %s", e.primary, l.Spec.Pool)
 	}
 	e.uid = l.UID
-	e.story.Say("The namespace names a primary and a backup pool. Pod old has %s of the primary one.", addressOf(e.pod))
+	e.story.Say("The namespace names a primary and a backup pool. Pod old has %s from the primary pool.", addressOf(e.pod))
 	if e.witness, err = e.watch(addressOf(e.pod)); err != nil {
 		return err
 	}
@@ -132,7 +134,7 @@ func (e *edited) serves(ctx context.Context, name, pool, told string) error {
 	if pool == e.primary && !between(addressOf(pod), e.address(50), e.address(51)) {
 		return fmt.Errorf("pod %s has %s, which is not one of the pool any more", name, addressOf(pod))
 	}
-	e.story.Say("Pod %s gets %s, of pool %s.", name, addressOf(pod), pool)
+	e.story.Say("Pod %s gets %s from pool %s.", name, addressOf(pod), pool)
 	return e.keeps(ctx)
 }
 
@@ -168,7 +170,7 @@ func (e *edited) undisturbed(ctx context.Context, began time.Time) error {
 	if err := e.keeps(ctx); err != nil {
 		return err
 	}
-	e.story.Say("Through all of it, pod old had %s, and no ping to it was lost.", addressOf(e.pod))
+	e.story.Say("Pod old kept %s all the time, and answered every ping.", addressOf(e.pod))
 	return nil
 }
 
@@ -198,7 +200,7 @@ func (e *edited) restartAgent(ctx context.Context) error {
 		return err
 	}
 	e.figures.add("agent Ready again after it was killed", time.Since(killed))
-	e.story.Say("The agent of %s is killed, and back after %s.", node.Name(), round(time.Since(killed)))
+	e.story.Say("The agent of %s is killed, and Ready again after %s.", node.Name(), round(time.Since(killed)))
 	return e.keeps(ctx)
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -74,12 +76,12 @@ func playExhausted(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	a.story.Say("%d pods end, and %s and %s are free.", len(old), old[0].addr, old[1].addr)
+	a.story.Say("%d pods are deleted, so %s and %s become free.", len(old), old[0].addr, old[1].addr)
 	successors, err := a.running(ctx, tooMany, func(p *corev1.Pod) bool { return slices.Contains(waiting, p.Name) })
 	if err != nil {
 		return err
 	}
-	a.figures.add("waiting pods Running, from the deletion of others", time.Since(deleted))
+	a.figures.add("waiting pods Running, from the deletion of other pods", time.Since(deleted))
 	after, err := exhausted(ctx, a)
 	if err != nil {
 		return err
@@ -107,13 +109,13 @@ func (a *act) isFull(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	why := fmt.Sprintf("pool %s: it is exhausted, of its %d addresses %d have a lease", a.namespace, fullPool, fullPool)
+	why := fmt.Sprintf("pool %s: it is exhausted, %d of its %d addresses have a lease", a.namespace, fullPool, fullPool)
 	for _, name := range waiting {
 		event, err := a.event(ctx, name, "AddressRefused", why)
 		if err != nil {
 			return nil, err
 		}
-		a.story.Say("Pod %s waits. Its event says: %q", name, event.Message)
+		a.story.Say("Pod %s waits. Its event: %q", name, event.Message)
 	}
 	if _, err := a.condition(ctx, a.namespace, v1alpha1.ConditionExhausted, metav1.ConditionTrue); err != nil {
 		return nil, err
@@ -152,6 +154,6 @@ func (a *act) passed(ctx context.Context, w *witness, old []passing, stayed, suc
 			return err
 		}
 	}
-	a.story.Say("The %d pods that waited have them, at their first try after that, and each address had one speaker at a time.", len(successors))
+	a.story.Say("The %d pods that waited got them at their next try. Each address had one speaker at a time.", len(successors))
 	return nil
 }

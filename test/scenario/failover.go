@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -91,7 +93,7 @@ func (a *act) killLeader(ctx context.Context, c *chronicle) error {
 	if err := first.node.Kill(ctx, controllerProgram); err != nil {
 		return err
 	}
-	a.story.Say("%d leases of pods that are gone are due. After %d reclaims the leader, on %s, is killed.", leakedLeases, done, first.node.Name())
+	a.story.Say("%d leases of pods that are gone are due. After %d reclaims, the leader on %s is killed.", leakedLeases, done, first.node.Name())
 	if err := a.reclaimedOnce(ctx, c, from); err != nil {
 		return err
 	}
@@ -113,7 +115,7 @@ func (a *act) twoAtWork(ctx context.Context, c *chronicle) error {
 		return err
 	}
 	at := time.Now()
-	a.story.Say("Two controllers think that they are the leader, and %d more leases are due.", leakedLeases)
+	a.story.Say("Two controllers work without a leader election, and %d more leases are due.", leakedLeases)
 	if err := a.reclaimedOnce(ctx, c, from); err != nil {
 		return err
 	}

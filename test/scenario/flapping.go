@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -55,7 +57,7 @@ func playFlapping(ctx context.Context, a *act) error {
 	if err := f.cutFor(ctx, longCut); err != nil {
 		return err
 	}
-	a.story.Say("The management cable of %s was out for %s.", f.node.Name(), longCut)
+	a.story.Say("The management cable of %s was unplugged for %s.", f.node.Name(), longCut)
 	for range flaps {
 		if err := a.lasts(ctx, flapUp); err != nil {
 			return err
@@ -65,14 +67,14 @@ func playFlapping(ctx context.Context, a *act) error {
 		}
 	}
 	healed := time.Now()
-	a.story.Say("It was loose as well: out %d times for %s.", flaps, flapDown)
+	a.story.Say("Then it was unplugged %d times for %s.", flaps, flapDown)
 	if err := a.WaitReady(ctx); err != nil {
 		return err
 	}
 	if err := f.comesBackItself(ctx); err != nil {
 		return err
 	}
-	a.figures.add("the pod that was given up runs again, after the link was back", time.Since(healed))
+	a.figures.add("the deleted pod runs again, after the cable was back", time.Since(healed))
 	return f.noticedNothing(ctx, began)
 }
 
@@ -118,7 +120,7 @@ func (a *act) stageFlapping(ctx context.Context) (*flapping, error) {
 	if _, err := a.cry(f.loyal); err != nil {
 		return nil, err
 	}
-	a.story.Say("%d pods of a Deployment tolerate that a node is away, pod %s of a StatefulSet on %s does not. All are in use.", size, f.loyal.Name, f.node.Name())
+	a.story.Say("%d pods of a Deployment tolerate an unreachable node. Pod %s of a StatefulSet on %s does not. Clients use all of them.", size, f.loyal.Name, f.node.Name())
 	return f, f.pings.waitFor(ctx, 20*len(addrs), time.Now())
 }
 
@@ -167,7 +169,7 @@ func (f *flapping) comesBackItself(ctx context.Context) error {
 	if addressOf(successor[0]) != addr {
 		return fmt.Errorf("pod %s had %s, and comes back with %s", f.loyal.Name, addr, addressOf(successor[0]))
 	}
-	f.story.Say("Pod %s was given up by Kubernetes, fenced, and is back with %s.", f.loyal.Name, addr)
+	f.story.Say("Kubernetes deleted pod %s, its old container was fenced, and the new one has %s.", f.loyal.Name, addr)
 	return nil
 }
 
@@ -197,6 +199,6 @@ func (f *flapping) noticedNothing(ctx context.Context, began time.Time) error {
 		return fmt.Errorf("%d pings to living pods were lost", lost)
 	}
 	f.figures.add("pings to the pods that stayed, none lost", len(pings))
-	f.story.Say("The others have the leases that they had, and none of %d pings was lost.", len(pings))
+	f.story.Say("The other pods have the same leases as before, and answered all %d pings.", len(pings))
 	return takeTurns(f.capture.Frames(), f.addresses())
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -11,24 +13,23 @@ import (
 )
 
 const (
-	// inFlight is how long a frame that left before the fence may be under way
-	// from the pod to the switch.
+	// inFlight is the longest time from the pod to the switch of a frame that left before the fence.
 	inFlight = time.Millisecond
-	// fenceLimit is how long a claim may take from the switch to the kernel of
-	// the old holder, and its ack back. On an idle machine that is 0.1 ms; here
-	// two cores are busy with a whole cluster, and soft interrupts wait.
+	// fenceLimit is the longest time of a claim from the switch to the kernel of the old holder, and
+	// of its ack back. On an idle machine it takes 0.1 ms. Here two cores carry a whole cluster, and
+	// soft interrupts wait.
 	fenceLimit = 50 * time.Millisecond
 )
 
-// change is an address that goes from one holder to another.
+// change is an address that passes from one holder to another.
 type change struct {
 	addr     netip.Addr
 	old, new net.HardwareAddr
-	// oldPort is the port of the switch that the old holder's node is behind.
+	// oldPort is the switch port of the old holder's node.
 	oldPort string
 }
 
-// passage is what the wire shows of a change that was claimed.
+// passage is the evidence on the underlay of a change with a claim.
 type passage struct {
 	// claim is the first claim for the address by another node, and ack the
 	// answer of the old holder's kernel.
@@ -39,7 +40,7 @@ type passage struct {
 	before, after int
 }
 
-// lastFrame tells when the old holder was heard last.
+// lastFrame returns the time of the old holder's last frame, relative to the claim.
 func (p passage) lastFrame() string {
 	after := p.last.Time.Sub(p.claim.Time)
 	if after > 0 {
@@ -48,8 +49,8 @@ func (p passage) lastFrame() string {
 	return fmt.Sprintf("%s before the claim", round(-after))
 }
 
-// passageOf finds the claim after since, and judges that once the old holder's
-// kernel has heard it, which its ack tells, nobody but the new holder speaks.
+// passageOf finds the first claim after since and its ack, and judges that only the new holder sends
+// from the address after the ack.
 func (c change) passageOf(frames []capture.Frame, since time.Time) (passage, error) {
 	var p passage
 	frames = capture.After(frames, since)
@@ -77,8 +78,8 @@ func (c change) passageOf(frames []capture.Frame, since time.Time) (passage, err
 	return p, c.onlyNewAfter(frames, end)
 }
 
-// onlyNewAfter returns an error if anybody but the new holder used the address
-// later than end, or the new one never did.
+// onlyNewAfter returns an error if another host than the new holder used the address later than end,
+// or if the new holder did not use it at all.
 func (c change) onlyNewAfter(frames []capture.Frame, end time.Time) error {
 	spoken := capture.SpokenFor(capture.After(frames, end), c.addr)
 	speakers := capture.Speakers(spoken, c.addr)
@@ -86,15 +87,14 @@ func (c change) onlyNewAfter(frames []capture.Frame, end time.Time) error {
 		return nil
 	}
 	if late := capture.From(spoken, c.old); len(late) > 0 {
-		return fmt.Errorf("the old holder of %s used it %d times after it was to be silent, the first time %s late: %s",
+		return fmt.Errorf("the old holder of %s used it %d times after its fence, the first time %s late: %s",
 			c.addr, len(late), late[0].Time.Sub(end), late[0])
 	}
 	return fmt.Errorf("%v speak for %s, not only its new holder %s", speakers, c.addr, c.new)
 }
 
-// onlyAnswersOf returns an error if somebody else than the pod answered a
-// client that asked after end, or if, once it had answered, a client was left
-// without an answer.
+// onlyAnswersOf judges the connections that began after end. It returns an error if another pod
+// answered one of them, or if a connection failed after the pod had answered an earlier one.
 func onlyAnswersOf(pod string, answers []answer, end time.Time) error {
 	heard := false
 	for _, a := range answers {

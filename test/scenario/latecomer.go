@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -66,7 +68,7 @@ func playLatecomer(ctx context.Context, a *act) error {
 	if err := speaksAlone(capture.After(l.capture.Frames(), free), next[0]); err != nil {
 		return err
 	}
-	l.story.Say("Pod next, which waited, gets %s.", addressOf(next[0]))
+	l.story.Say("Pod next has waited, and gets %s.", addressOf(next[0]))
 	return nil
 }
 
@@ -75,7 +77,7 @@ func (a *act) stageLatecomer(ctx context.Context) (*latecomer, error) {
 		return nil, err
 	}
 	l := &latecomer{act: a}
-	// Whom other nodes hear, so that the silence of others counts (R2).
+	// Other nodes hear this node, so the silence of other hosts counts (R2).
 	_, err := a.runPod(ctx, "neighbour", a.Node(3), nil)
 	if err != nil {
 		return nil, err
@@ -91,7 +93,7 @@ func (a *act) stageLatecomer(ctx context.Context) (*latecomer, error) {
 		return nil, err
 	}
 	l.addr = addressOf(l.pod)
-	a.story.Say("Pod old has %s; the other address of the pool is in use as well.", l.addr)
+	a.story.Say("Pod old has %s. The only other address of the pool is in use too.", l.addr)
 	return l, nil
 }
 
@@ -131,7 +133,7 @@ func (l *latecomer) defends(ctx context.Context) error {
 	if after-before != 1 {
 		return fmt.Errorf("%v conflicts were counted, not one", after-before)
 	}
-	l.story.Say("A printer that nobody registered announces the same address by %s. Lease, event, metric and audit log tell of it, and the pod keeps the address.", l.host.MAC)
+	l.story.Say("A printer that Fenceline does not know announces the same address with MAC %s. Lease, event, metric and audit log report it, and the pod keeps the address.", l.host.MAC)
 	return nil
 }
 
@@ -185,7 +187,7 @@ func (l *latecomer) goes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.story.Say("Pod old ends, the printer stays. Pod next waits, and its event says: %q", event.Message)
+	l.story.Say("Pod old is deleted, and the printer stays. Pod next waits. Its event: %q", event.Message)
 	return nil
 }
 
@@ -206,7 +208,7 @@ func (l *latecomer) probedAgain(ctx context.Context) error {
 	if err := l.show(ctx, "get", "fllease", "-o", "wide"); err != nil {
 		return err
 	}
-	l.story.Say("It is probed again after %s. The record says: %s, first seen %s, last seen %s, %d times.",
+	l.story.Say("The address is probed again after %s. The lease says: MAC %s, first seen %s, last seen %s, %d times.",
 		firstReprobe, c.MAC, c.FirstSeen.Format(time.TimeOnly), c.LastSeen.Format(time.TimeOnly), c.Count)
 	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -62,7 +64,7 @@ func (a *act) nothingIsLeft(ctx context.Context, pools ...string) error {
 	return nil
 }
 
-// brief says in a word or two what each lease is.
+// brief lists leases with their states.
 func brief(leases []v1alpha1.IPLease) string {
 	if len(leases) == 0 {
 		return "none"
@@ -74,7 +76,7 @@ func brief(leases []v1alpha1.IPLease) string {
 	return strings.Join(words, ", ")
 }
 
-// describe says what a lease is, for errors.
+// describe returns a lease with its state, node and holder, for errors.
 func describe(l *v1alpha1.IPLease) string {
 	text := fmt.Sprintf("%s %s on %s", l.Name, l.Spec.State, l.Spec.NodeName)
 	if l.Spec.Holder != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -107,7 +109,7 @@ func (a *act) reclaimedOnce(ctx context.Context, c *chronicle, from netip.Addr) 
 	if err != nil {
 		return err
 	}
-	a.story.Say("Each of the %d leases was taken once and freed once, by its record and by the audit logs.", len(leaked))
+	a.story.Say("Leases and audit logs agree: each of the %d leases was quarantined once and freed once.", len(leaked))
 	return nil
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -26,7 +28,7 @@ func playLossy(ctx context.Context, a *act) error {
 	lossy := map[*cluster.Node]int{}
 	for n, z := range zombies {
 		lossy[z.pod.Node] = losses[n]
-		a.story.Say("Of the frames from and to %s on the underlay %d %% are lost.", z.pod.Node.Name(), losses[n])
+		a.story.Say("On the underlay, %[2]d %% of the frames from and to %[1]s are lost.", z.pod.Node.Name(), losses[n])
 	}
 	a.after("join the underlay", a.JoinUnderlay)
 	if err := a.LoseFrames(ctx, lossy); err != nil {
@@ -109,7 +111,7 @@ func (a *act) cutOffAll(ctx context.Context, zombies []*zombie) error {
 			return err
 		}
 		z.cut = cut
-		a.story.Say("The management cable of %s is pulled, where pod %s has %s.", node.Name(), z.pod.Name, z.addr)
+		a.story.Say("The management cable of %s is pulled. Pod %s runs there with %s.", node.Name(), z.pod.Name, z.addr)
 	}
 	for _, z := range zombies {
 		if err := errors.Join(z.isGivenUp(ctx), z.isZombie(ctx)); err != nil {
@@ -156,8 +158,8 @@ func (z *zombie) takenWithLoss(ctx context.Context, percent int) error {
 	byOld := capture.From(capture.SpokenFor(z.capture.Frames(), z.addr), z.mac)
 	p := passage{claim: claims[0], ack: acks[0], last: byOld[len(byOld)-1]}
 	z.figures.add(fmt.Sprintf("%d %%: first claim to its ack", percent), p.ack.Time.Sub(p.claim.Time))
-	z.figures.add(fmt.Sprintf("%d %%: the zombie's last frame", percent), p.lastFrame())
-	z.story.Say("%s passes to pod %s. The zombie acknowledged %s after the first claim; its last frame came %s.",
+	z.figures.add(fmt.Sprintf("%d %%: last frame of the zombie", percent), p.lastFrame())
+	z.story.Say("%s passes to pod %s. The kernel of the zombie sent the ack %s after the first claim. The last frame of the zombie came %s.",
 		z.addr, successor.Name, round(p.ack.Time.Sub(p.claim.Time)), p.lastFrame())
 	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -43,7 +45,7 @@ func playLost(ctx context.Context, a *act) error {
 	if err := w.pings.waitFor(ctx, 20*livingPods, time.Now()); err != nil {
 		return err
 	}
-	a.story.Say("%d pods live, and each is pinged every %s. Now %d more start, and somebody deletes all leases by force.",
+	a.story.Say("%d pods run, and each gets a ping every %s. Now %d more start, and all leases are deleted by force.",
 		livingPods, pingEvery, laterPods-livingPods)
 	began := time.Now()
 	if err := a.scale(ctx, laterPods); err != nil {
@@ -135,6 +137,6 @@ func (a *act) undisturbed(w *witness, living, all []*cluster.Pod, began time.Tim
 		}
 	}
 	a.figures.add("pings to living pods answered, and lost", fmt.Sprintf("%d, 0", answered))
-	a.story.Say("All %d pods run, every lease is back, %d pings to the %d living pods were answered and none was lost.", len(all), answered, len(living))
+	a.story.Say("All %d pods run, and each lease is back. All %d pings to the first %d pods were answered.", len(all), answered, len(living))
 	return errors.Join(errs...)
 }

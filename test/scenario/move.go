@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -40,10 +42,10 @@ func (n *namesakes) moveTo(ctx context.Context, from, to string) error {
 	if l.Spec.Pool != to {
 		return fmt.Errorf("pod %s names pool %s and has %s of pool %s", name, to, l.Spec.Address, l.Spec.Pool)
 	}
-	if _, err := n.event(ctx, name, "AddressLeft", l.Spec.Address+" takes the place of "); err != nil {
+	if _, err := n.event(ctx, name, "AddressLeft", l.Spec.Address+" replaces "); err != nil {
 		return err
 	}
-	n.story.Say("The template names pool %s: %s has %s of it.", to, name, l.Spec.Address)
+	n.story.Say("The template names pool %s. %s has %s of that pool.", to, name, l.Spec.Address)
 	return eventually(ctx, eventLimit, "no lease in pool "+from, func(ctx context.Context) error {
 		left, err := n.leases(ctx, from)
 		if err == nil && len(left) > 0 {

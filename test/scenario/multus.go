@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -38,7 +40,7 @@ func playMultus(ctx context.Context, a *act) error {
 		return err
 	}
 	for _, i := range interfaces {
-		a.story.Say("Pod many has %s on %s, by %s.", i.addr, i.name, i.network)
+		a.story.Say("Pod many has %s on %s, from network %s.", i.addr, i.name, i.network)
 	}
 	if err := a.addressEach(ctx, pod, interfaces, restricted); err != nil {
 		return err
@@ -63,14 +65,14 @@ func playMultus(ctx context.Context, a *act) error {
 		}
 	}
 	a.figures.add("interfaces reached from another node", len(interfaces))
-	a.story.Say("A pod on another node reaches each of them, and only the interface itself speaks for its address.")
+	a.story.Say("A pod on another node reaches each of these addresses. Each has one speaker, its own interface.")
 	if err := a.requests(ctx, requested); err != nil {
 		return err
 	}
 	if err := a.nothingIsLeft(ctx, a.namespace, restricted, requested); err != nil {
 		return err
 	}
-	a.story.Say("The pods end, and no lease is left.")
+	a.story.Say("The pods are deleted, and no lease is left.")
 	return nil
 }
 
@@ -83,7 +85,7 @@ func (a *act) stageAttachments(ctx context.Context, restricted string) error {
 	if err := a.InstallMultus(ctx); err != nil {
 		return err
 	}
-	a.story.Say("Multus is installed before Fenceline, which stays the network of eth0.")
+	a.story.Say("Multus is installed. Fenceline remains the network of eth0.")
 	if err := a.makePool(ctx, 8, nil); err != nil {
 		return err
 	}
@@ -97,7 +99,7 @@ func (a *act) stageAttachments(ctx context.Context, restricted string) error {
 	if err != nil {
 		return err
 	}
-	a.story.Say("Networks data and backup take their addresses from pool %s, as eth0 does; storage and stranger name pool %s, whose multusName lists storage alone.",
+	a.story.Say("Networks data and backup get their addresses from pool %s, as eth0 does. Networks storage and stranger name pool %s, whose multusName lists only storage.",
 		a.namespace, restricted)
 	return nil
 }
@@ -149,6 +151,6 @@ func (a *act) strangerIsRefused(ctx context.Context, restricted string) error {
 	if err != nil {
 		return err
 	}
-	a.story.Say("Pod stranger waits. Its event says: %q", event.Message)
+	a.story.Say("Pod stranger waits. Its event: %q", event.Message)
 	return nil
 }

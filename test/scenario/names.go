@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -59,7 +61,7 @@ func playNames(ctx context.Context, a *act) error {
 		return fmt.Errorf("%d addresses had %d speakers, so nothing was shown", nameCount, holders)
 	}
 	a.figures.add("speakers for the addresses, one after the other", holders)
-	a.story.Say("%d addresses had %d speakers, each of them one at a time.", nameCount, holders)
+	a.story.Say("%d addresses had %d speakers, one at a time.", nameCount, holders)
 	return nil
 }
 
@@ -100,7 +102,7 @@ func (n *namesakes) update(ctx context.Context) error {
 		return err
 	}
 	n.figures.add(fmt.Sprintf("update of %d pods", nameCount), time.Since(began))
-	n.story.Say("The template gets the annotation static-ip. All pods were replaced, and each has the address of its name.")
+	n.story.Say("The template got the annotation static-ip, so all pods were replaced. Each new pod has the address of its name.")
 	return nil
 }
 
@@ -131,7 +133,7 @@ func (n *namesakes) reschedule(ctx context.Context) error {
 	if _, err := n.settled(ctx, nameCount); err != nil {
 		return err
 	}
-	n.story.Say("%s is cordoned and %s deleted: it starts on %s, with its address.", node.Name(), name, next[0].Node.Name())
+	n.story.Say("%s is cordoned, and %s is deleted. It starts on %s, with the same address.", node.Name(), name, next[0].Node.Name())
 	return n.cordon(ctx, node, false)
 }
 
@@ -149,7 +151,7 @@ func (n *namesakes) scaleInAndOut(ctx context.Context) error {
 	if _, err := n.settled(ctx, nameCount); err != nil {
 		return err
 	}
-	n.story.Say("After a scale-in the addresses of the pods that went are Retained; after a scale-out they are theirs again.")
+	n.story.Say("After a scale-in, the addresses of the removed pods are Retained. After a scale-out, the pods have them again.")
 	return nil
 }
 
@@ -182,7 +184,7 @@ func (n *namesakes) giveUp(ctx context.Context) error {
 	if err := n.areRetained(ctx); err != nil {
 		return err
 	}
-	n.story.Say("After another scale-in one lease is deleted by hand, and the annotation is taken away: neither address is kept any more.")
+	n.story.Say("After another scale-in, one lease is deleted by hand, and the annotation is removed. Both addresses are free.")
 	_, err := n.settled(ctx, 1)
 	return err
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -17,9 +19,9 @@ import (
 )
 
 const (
-	// pingEvery is the pace of a steady client of pings.
+	// pingEvery is the interval of the pings of a client.
 	pingEvery = 50 * time.Millisecond
-	// pingLimit is when a ping without an answer counts as lost.
+	// pingLimit is the time after which a ping without an answer counts as lost.
 	pingLimit = time.Second
 )
 

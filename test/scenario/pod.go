@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -20,7 +22,7 @@ import (
 const (
 	// podLimit is how long pods may take to run on a machine of two cores.
 	podLimit = 90 * time.Second
-	// appPort is where a pod says its name.
+	// appPort is the TCP port on which a pod answers with its name.
 	appPort = 7000
 	// podGrace is the termination grace of all pods.
 	podGrace = 1
@@ -39,7 +41,7 @@ func (a *act) template(labels map[string]string) corev1.PodTemplateSpec {
 	}
 }
 
-// startPod makes a pod on a node, or anywhere if that is nil. change may be nil.
+// startPod creates a pod on a node, or on any node if node is nil. change may be nil.
 func (a *act) startPod(ctx context.Context, name string, node *cluster.Node, change func(*corev1.Pod)) error {
 	template := a.template(map[string]string{"app": name})
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
@@ -56,7 +58,7 @@ func (a *act) startPod(ctx context.Context, name string, node *cluster.Node, cha
 	return nil
 }
 
-// runPod makes a pod and waits for it.
+// runPod creates a pod and waits until it is Ready.
 func (a *act) runPod(ctx context.Context, name string, node *cluster.Node, change func(*corev1.Pod)) (*cluster.Pod, error) {
 	if err := a.startPod(ctx, name, node, change); err != nil {
 		return nil, err
@@ -68,7 +70,7 @@ func (a *act) runPod(ctx context.Context, name string, node *cluster.Node, chang
 	return running[0], nil
 }
 
-// deletePod deletes a pod; by force it does not wait for the node.
+// deletePod deletes a pod. With force, Kubernetes removes the object without the node.
 func (a *act) deletePod(ctx context.Context, pod *cluster.Pod, force bool) error {
 	grace := client.GracePeriodSeconds(podGrace)
 	if force {
@@ -90,8 +92,7 @@ func (a *act) pods(ctx context.Context) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
-// running waits until exactly so many pods match, are Ready and are not being
-// deleted.
+// running waits until exactly count pods match, are Ready and are not Terminating, and returns them.
 func (a *act) running(ctx context.Context, count int, match func(*corev1.Pod) bool) ([]*cluster.Pod, error) {
 	var found []*cluster.Pod
 	err := eventually(ctx, podLimit, fmt.Sprintf("%d running pods", count), func(ctx context.Context) error {
@@ -126,7 +127,7 @@ func (a *act) running(ctx context.Context, count int, match func(*corev1.Pod) bo
 
 func everyPod(*corev1.Pod) bool { return true }
 
-// missing tells how far pods are, and what the last trouble with them was.
+// missing returns an error with the state of the pods and the last warning about them.
 func (a *act) missing(ctx context.Context, pods []corev1.Pod, ready int) error {
 	text := fmt.Sprintf("%d are: %s", ready, names(pods))
 	events := &corev1.EventList{}
@@ -145,7 +146,7 @@ func (a *act) missing(ctx context.Context, pods []corev1.Pod, ready int) error {
 	return errors.New(text)
 }
 
-// names lists pods with their phases.
+// names lists pods with their phases and nodes.
 func names(pods []corev1.Pod) string {
 	var list []string
 	for _, p := range pods {

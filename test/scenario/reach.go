@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -27,7 +29,7 @@ func playPods(ctx context.Context, a *act) error {
 	if err := a.makePool(ctx, 2*manyPods, nil); err != nil {
 		return err
 	}
-	a.story.Say("A pool of %d addresses, and a Deployment of %d pods on macvlan over three nodes.", 2*manyPods, manyPods)
+	a.story.Say("A pool of %d addresses, and a Deployment of %d pods with macvlan interfaces on three nodes.", 2*manyPods, manyPods)
 	started := time.Now()
 	if err := a.deploy(ctx, manyPods); err != nil {
 		return err
@@ -46,7 +48,7 @@ func playPods(ctx context.Context, a *act) error {
 	if err := a.show(ctx, "get", "fllease"); err != nil {
 		return err
 	}
-	a.story.Say("All addresses are distinct, and each has a lease that names its pod. Now every pod calls the next one on another node.")
+	a.story.Say("All addresses are distinct, and the lease of each address names its pod. Now each pod connects to a pod on each other node.")
 	reached, err := reachEachOther(ctx, pods)
 	if err != nil {
 		return err
@@ -139,7 +141,7 @@ func (a *act) metricsAgree(ctx context.Context, before float64) error {
 		if adds-before != manyPods || bound != manyPods || capacity != 2*manyPods {
 			return fmt.Errorf("agents count %v ADDs, the controller %v Bound leases of %v addresses", adds-before, bound, capacity)
 		}
-		a.story.Say("Scraped over HTTP: the agents count %v granted ADDs, the controller %v Bound leases of %v addresses.", adds-before, bound, capacity)
+		a.story.Say("The metrics agree: the agents count %v granted ADDs, the controller counts %v Bound leases of %v addresses.", adds-before, bound, capacity)
 		return a.nobodyIsBlind(ctx)
 	})
 }

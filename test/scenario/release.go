@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -25,7 +27,7 @@ func playDelete(ctx context.Context, a *act) error {
 	if err := z.pings.waitFor(ctx, 20, time.Now()); err != nil {
 		return err
 	}
-	a.story.Say("Pod old has %s, announces it every %s and is pinged every %s. It is deleted.", z.addr, cryEvery, pingEvery)
+	a.story.Say("Pod old has %s, announces it every %s, and gets a ping every %s. It is deleted.", z.addr, cryEvery, pingEvery)
 	deleted := time.Now()
 	if err := a.deletePod(ctx, pod, false); err != nil {
 		return err
@@ -49,6 +51,6 @@ func playDelete(ctx context.Context, a *act) error {
 	last := spoken[len(spoken)-1]
 	a.figures.add("last frame before the lease was gone", free.at.Sub(last.Time))
 	a.figures.add("frames of the pod until then", len(spoken))
-	a.story.Say("Its last frame left %s before its lease was gone.", round(free.at.Sub(last.Time)))
+	a.story.Say("Its last frame came %s before its lease was deleted.", round(free.at.Sub(last.Time)))
 	return nil
 }

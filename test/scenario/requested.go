@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -47,7 +49,7 @@ func (a *act) requests(ctx context.Context, pool string) error {
 	if err := a.boundTo(ctx, wanted, pod.UID); err != nil {
 		return err
 	}
-	a.story.Say("Pod asking asked Multus for %s on %s, and has it.", wanted, interfaces[1].name)
+	a.story.Say("Pod asking requests %s on %s by Multus, and gets it.", wanted, interfaces[1].name)
 	for _, refused := range []struct {
 		pod  string
 		addr netip.Addr
@@ -79,6 +81,6 @@ func (a *act) isRefused(ctx context.Context, pod string, addr netip.Addr, why st
 	if err != nil {
 		return err
 	}
-	a.story.Say("Pod %s asked for %s and waits. Its event says: %q", pod, addr, event.Message)
+	a.story.Say("Pod %s requests %s and waits. Its event: %q", pod, addr, event.Message)
 	return nil
 }

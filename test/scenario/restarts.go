@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -54,12 +56,12 @@ func playRestarts(ctx context.Context, a *act) error {
 	}
 	began := time.Now()
 	load := a.roll()
-	a.story.Say("Pod old lives on %s. All %d pods of a Deployment are replaced again and again.", node.Name(), rollingPods)
+	a.story.Say("Pod old runs on %s. All %d pods of a Deployment are replaced again and again.", node.Name(), rollingPods)
 	for _, part := range a.parts(node) {
 		if err := a.outlive(ctx, part, node, load); err != nil {
 			return fmt.Errorf("restart %s: %w", part.name, err)
 		}
-		a.story.Say("%s has ended without a word and is started again. All pods have been replaced since.", part.name)
+		a.story.Say("%s was killed and started again. All pods have been replaced since.", part.name)
 	}
 	load.end()
 	a.figures.add("times that all pods were replaced", load.rolls.Load())
@@ -145,6 +147,6 @@ func (a *act) passedAround(ctx context.Context, w *witness, began time.Time) err
 		return errors.New("no address had a second holder, so nothing was shown")
 	}
 	a.figures.add("times that an address passed to another pod", reused)
-	a.story.Say("Addresses passed from pod to pod %d times, and each had one speaker at a time. Pod old lost none of %d pings.", reused, len(pings))
+	a.story.Say("Addresses passed from pod to pod %d times, and each had one speaker at a time. Pod old answered all %d pings.", reused, len(pings))
 	return nil
 }

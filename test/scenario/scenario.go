@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -7,43 +9,41 @@ import (
 	"time"
 )
 
-// cleanupLimit is how long a scenario may take to put the cluster back in order.
+// cleanupLimit is how long the clean-up of a scenario may take.
 const cleanupLimit = 3 * time.Minute
 
 // Scenario is one promise.
 type Scenario struct {
-	// Name is for command lines and names of tests and objects.
+	// Name stands on command lines and in the names of tests and objects.
 	Name string
-	// Promise is what must be seen, in a sentence.
+	// Promise is the sentence that the scenario shows to be true.
 	Promise string
 
 	play func(context.Context, *act) error
-	// number sets the scenario's addresses apart from those of the others.
+	// number separates the addresses of the scenario from those of other scenarios.
 	number int
 }
 
-// act is one performance of a scenario.
+// act is one run of a scenario.
 type act struct {
 	*Stage
 	scenario Scenario
 	story    *Story
-	// namespace holds all objects of the performance that have one, and gives
-	// the pool its name.
+	// namespace holds all objects of the run that have one. The pool has the same name.
 	namespace string
 	figures   Figures
 	undo      []step
 }
 
-// step puts one thing back in order.
+// step undoes one change.
 type step struct {
 	what string
 	do   func(context.Context) error
 }
 
-// Play performs the scenario and puts the cluster back in order. What was
-// measured is returned even when the promise was broken. onFailure, unless it is
-// nil, is called before the cluster is put in order, while there is something
-// to look at.
+// Play runs the scenario and then undoes all that it changed in the cluster. It returns the figures
+// even if the promise was broken. After a failure it calls onFailure, unless that is nil, before the
+// clean-up, so that onFailure can read the state of the cluster.
 func (s Scenario) Play(ctx context.Context, stage *Stage, story *Story, onFailure func(context.Context, error)) (Figures, error) {
 	a := &act{Stage: stage, scenario: s, story: story, namespace: "scenario-" + s.Name}
 	started := time.Now()
@@ -58,12 +58,12 @@ func (s Scenario) Play(ctx context.Context, stage *Stage, story *Story, onFailur
 	return a.figures, errors.Join(err, a.cleanUp(ctx))
 }
 
-// after has something put back in order at the end, last one first.
+// after registers a step of the clean-up. The last step runs first.
 func (a *act) after(what string, do func(context.Context) error) {
 	a.undo = append(a.undo, step{what, do})
 }
 
-// cleanUp puts everything back in order, also when the context has ended.
+// cleanUp runs all steps, also after the context has ended.
 func (a *act) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 	defer cancel()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -38,7 +40,7 @@ func playSplit(ctx context.Context, a *act) error {
 	if err := a.SplitOff(ctx, loud.pod.Node); err != nil {
 		return err
 	}
-	a.story.Say("The underlay falls apart as well: %s is alone on its part of it, and has carrier.", loud.pod.Node.Name())
+	a.story.Say("The underlay is split as well: %s is alone on its part, and its interface still has carrier.", loud.pod.Node.Name())
 	loudNew, err := loud.reissued(ctx)
 	if err != nil {
 		return err
@@ -57,7 +59,7 @@ func playSplit(ctx context.Context, a *act) error {
 	if err := a.JoinUnderlay(ctx); err != nil {
 		return err
 	}
-	a.story.Say("The underlay is whole again.")
+	a.story.Say("The underlay is one segment again.")
 	if err := loud.newerWins(ctx, loudNew, asked, time.Now()); err != nil {
 		return err
 	}
@@ -90,7 +92,7 @@ func (a *act) stageTwo(ctx context.Context) (loud, quiet *zombie, err error) {
 	if len(pods) != 2 {
 		return nil, nil, fmt.Errorf("%d pods are on %s, not 2", len(pods), node.Name())
 	}
-	a.story.Say("A pool of %d addresses, all in use. On %s are %s with %s, and %s with %s, which nobody uses.",
+	a.story.Say("A pool of %d addresses, all in use. On %s, a client uses pod %s with %s. No client uses pod %s with %s.",
 		size, node.Name(), pods[0].Name, addressOf(pods[0]), pods[1].Name, addressOf(pods[1]))
 	if loud, err = a.zombieOf(ctx, pods[0]); err != nil {
 		return nil, nil, err
@@ -119,7 +121,7 @@ func (z *zombie) twoOwners(ctx context.Context, successor *cluster.Pod, quiet *z
 			return fmt.Errorf("the zombie %s has died", other.pod.Name)
 		}
 	}
-	z.story.Say("Verdict Silent, as the other nodes hear each other: each of the two addresses has two owners now, who cannot hear each other.")
+	z.story.Say("Verdict Silent, because the other nodes hear each other. Each of the two addresses now has two owners that cannot hear each other.")
 	return nil
 }
 
@@ -148,9 +150,9 @@ func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, j
 	if z.crier.refused.Load() == 0 {
 		return fmt.Errorf("the kernel refused no frame of the zombie %s", z.pod.Name)
 	}
-	z.figures.add("first crossing frame to the fence, loud", p.ack.Time.Sub(crossed[0].Time))
+	z.figures.add("first frame that crosses to the fence, loud", p.ack.Time.Sub(crossed[0].Time))
 	z.figures.add("claim to ack", p.ack.Time.Sub(p.claim.Time))
-	z.story.Say("%s after the first frame of the older owner, the newer one has fenced it, by a claim of %s.", round(p.ack.Time.Sub(crossed[0].Time)), p.claim.Port)
+	z.story.Say("%s after the first frame of the older owner crossed, a claim from %s fenced it.", round(p.ack.Time.Sub(crossed[0].Time)), p.claim.Port)
 	return nil
 }
 
@@ -189,8 +191,8 @@ func (z *zombie) newerWinsQuietly(ctx context.Context, successor *cluster.Pod, a
 		return fmt.Errorf("the zombie %s has died, so its silence proves nothing", z.pod.Name)
 	}
 	took := claim.Time.Sub(asked)
-	z.figures.add("underlay whole to the fence, both quiet", took)
-	z.story.Say("The two that said nothing: after %s a claim was repeated, the newer token has won, and only pod %s answers.", round(took), successor.Name)
+	z.figures.add("end of the split to the fence, both quiet", took)
+	z.story.Say("The quiet pair: after %s, a claim was repeated, and the newer token won. Only pod %s answers.", round(took), successor.Name)
 	return nil
 }
 

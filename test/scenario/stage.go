@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -7,10 +9,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/cluster"
@@ -40,8 +41,8 @@ func Open(c *cluster.Cluster) (*Stage, error) {
 	return &Stage{Cluster: c, api: api}, nil
 }
 
-// controllerNode returns where Fenceline's controller runs. No scenario cuts
-// this node off: the controller would move first, after 30 s.
+// controllerNode returns the node of the controller. No scenario cuts this node off: the controller
+// would have to move to another node first, which takes 30 s.
 func (s *Stage) controllerNode(ctx context.Context) (*cluster.Node, error) {
 	pods := &corev1.PodList{}
 	err := s.api.List(ctx, pods, client.InNamespace(cluster.FencelineNamespace),
@@ -57,7 +58,7 @@ func (s *Stage) controllerNode(ctx context.Context) (*cluster.Node, error) {
 	return nil, errors.New("look for the controller: no pod of it is Ready")
 }
 
-// victim returns a node that can be cut off.
+// victim returns a node that can be cut off: not the node of the controller.
 func (s *Stage) victim(ctx context.Context) (*cluster.Node, error) {
 	controller, err := s.controllerNode(ctx)
 	if err != nil {
@@ -71,7 +72,7 @@ func (s *Stage) victim(ctx context.Context) (*cluster.Node, error) {
 	return nil, errors.New("a single node cannot be cut off")
 }
 
-// others returns all nodes but one.
+// others returns all nodes except the given one.
 func (s *Stage) others(node *cluster.Node) []*cluster.Node {
 	var others []*cluster.Node
 	for _, n := range s.Nodes() {
@@ -82,7 +83,7 @@ func (s *Stage) others(node *cluster.Node) []*cluster.Node {
 	return others
 }
 
-// show tells of a kubectl command.
+// show runs a kubectl command and prints it with its output.
 func (a *act) show(ctx context.Context, args ...string) error {
 	output, err := a.Kubectl(ctx, args...)
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -8,22 +10,22 @@ import (
 	"time"
 )
 
-// Story tells what happens while it happens. The zero value tells nobody.
+// Story prints what happens, while it happens. The zero value prints nothing. Safe for concurrent use.
 type Story struct {
 	mu      sync.Mutex
 	out     io.Writer
 	started time.Time
 }
 
-// NewStory tells to out; times count from now on.
+// NewStory returns a story that prints to out, with times from now on.
 func NewStory(out io.Writer) *Story { return &Story{out: out, started: time.Now()} }
 
-// Say tells one sentence.
+// Say prints one sentence with the time.
 func (s *Story) Say(format string, args ...any) {
 	s.write(fmt.Sprintf("%s  %s\n", s.clock(), fmt.Sprintf(format, args...)))
 }
 
-// Show prints a command and what it printed.
+// Show prints a command and its output.
 func (s *Story) Show(command, output string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "        $ %s\n", command)
@@ -33,7 +35,7 @@ func (s *Story) Show(command, output string) {
 	s.write(b.String())
 }
 
-// clock is minutes and seconds since the beginning.
+// clock returns the minutes and seconds since the start.
 func (s *Story) clock() string {
 	seconds := int(time.Since(s.started).Seconds())
 	return fmt.Sprintf(" %2d:%02d", seconds/60, seconds%60)
@@ -45,5 +47,5 @@ func (s *Story) write(text string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = io.WriteString(s.out, text) // a story that nobody hears is no failure
+	_, _ = io.WriteString(s.out, text) // a scenario does not fail because its story cannot be printed
 }

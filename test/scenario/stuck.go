@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -14,11 +16,11 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// ailment is a way for a pod to outlive its deletion on a node that works.
+// ailment is a cause for which a pod survives its deletion on a node that works.
 type ailment struct {
 	// what is a clause about the pod.
 	what string
-	// force says that the pod is deleted without waiting for the node.
+	// force is set if the pod is deleted by force.
 	force        bool
 	change       func(*corev1.Pod)
 	befall, heal func(context.Context, *cluster.Pod) error
@@ -139,7 +141,7 @@ func (z *zombie) passesAtHome(ctx context.Context, due time.Time) error {
 	if addressOf(successor[0]) != z.addr {
 		return fmt.Errorf("pod new has %s, not %s", addressOf(successor[0]), z.addr)
 	}
-	z.figures.add("address with a new pod, from the deletion", time.Since(z.cut))
+	z.figures.add("address bound to a new pod, from the deletion", time.Since(z.cut))
 	if err := z.hearsOnly(ctx, successor[0], free.at); err != nil {
 		return err
 	}
@@ -155,7 +157,7 @@ func (z *zombie) passesAtHome(ctx context.Context, due time.Time) error {
 	}
 	byOld := capture.From(capture.SpokenFor(z.capture.Frames(), z.addr), z.mac)
 	z.figures.add("quarantine to the last frame of pod old", byOld[len(byOld)-1].Time.Sub(quarantined.at))
-	z.story.Say("Taken %s after the deletion, free %s later, and served by pod new alone. Pod old lives on, mute: %d of its frames were refused.",
+	z.story.Say("The address was quarantined %s after the deletion, and free %s later. Only pod new answers for it. Pod old still runs, but its kernel dropped %d of its frames.",
 		round(quarantined.at.Sub(z.cut)), round(free.at.Sub(quarantined.at)), z.crier.refused.Load())
 	return nil
 }
@@ -178,7 +180,7 @@ func (z *zombie) endsBeside(ctx context.Context) error {
 	return errors.Join(z.hearsOnly(ctx, successor[0], time.Now()), z.boundTo(ctx, z.addr, successor[0].UID))
 }
 
-// ignoreGone forgets that a pod could not be healed that has ended.
+// ignoreGone ignores an error about a pod that has ended.
 func ignoreGone(pod *cluster.Pod, err error) error {
 	if !pod.Alive() {
 		return nil

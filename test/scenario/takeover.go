@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -11,7 +13,7 @@ import (
 	"github.com/fenceline/fenceline/test/machine"
 )
 
-// playZombie: the address of a zombie serves the Deployment's replacement.
+// playZombie shows that the address of a zombie serves the pod that replaces it in the Deployment.
 func playZombie(ctx context.Context, a *act) error {
 	z, err := a.stageDeployment(ctx, nil)
 	if err != nil {
@@ -23,8 +25,8 @@ func playZombie(ctx context.Context, a *act) error {
 	return z.passesOn(ctx)
 }
 
-// playDeadAgent: the same while neither Kubernetes nor Fenceline runs on the
-// zombie's node, but the kernel.
+// playDeadAgent shows the same while only the kernel runs on the zombie's node: kubelet and agent are
+// dead.
 func playDeadAgent(ctx context.Context, a *act) error {
 	z, err := a.stageDeployment(ctx, nil)
 	if err != nil {
@@ -37,7 +39,7 @@ func playDeadAgent(ctx context.Context, a *act) error {
 	return z.passesOn(ctx)
 }
 
-// playStatefulSet: the address of a zombie follows its name to another node.
+// playStatefulSet shows that the address of a zombie follows its name to another node.
 func playStatefulSet(ctx context.Context, a *act) error {
 	if err := a.makePool(ctx, len(a.Nodes()), nil); err != nil {
 		return err
@@ -57,7 +59,7 @@ func playStatefulSet(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	a.story.Say("Pod %s of a StatefulSet has %s on %s.", pod.Name, addressOf(pod), node.Name())
+	a.story.Say("Pod %s of a StatefulSet has %s, on %s.", pod.Name, addressOf(pod), node.Name())
 	z, err := a.zombieOf(ctx, pod)
 	if err != nil {
 		return err
@@ -68,19 +70,19 @@ func playStatefulSet(ctx context.Context, a *act) error {
 	if err := z.deletePod(ctx, pod, true); err != nil {
 		return err
 	}
-	z.story.Say("Somebody deletes %s by force, so that it can start elsewhere, and does not know that it lives.", pod.Name)
+	z.story.Say("%s is deleted by force, so that Kubernetes starts it on another node. The old pod still runs.", pod.Name)
 	return z.passesOn(ctx)
 }
 
-// passesOn sees the address go from the zombie to its successor, and the zombie
-// come home.
+// passesOn judges that the address passes from the zombie to its successor, and that the zombie is
+// removed when its node is back.
 func (z *zombie) passesOn(ctx context.Context) error {
 	quarantined, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Quarantined", isQuarantined)
 	if err != nil {
 		return err
 	}
 	z.figures.add("address quarantined, from the cut", quarantined.at.Sub(z.cut))
-	z.story.Say("%s is set aside (%s) until its last holder is proven silent.", z.addr, quarantined.Spec.Reason)
+	z.story.Say("%s is Quarantined (%s) until its last holder is proven fenced or silent.", z.addr, quarantined.Spec.Reason)
 	successor, err := z.reissued(ctx)
 	if err != nil {
 		return err
@@ -103,14 +105,14 @@ func (z *zombie) behead(ctx context.Context) error {
 			return err
 		}
 	}
-	z.story.Say("On %s, kubelet and Fenceline's agent are killed as well. What is left is the kernel.", node.Name())
+	z.story.Say("On %s, kubelet and the agent of Fenceline are killed as well. Only the kernel is left.", node.Name())
 	return nil
 }
 
 // agentProgram is the name of the agent's binary in its image.
 const agentProgram = "agent"
 
-// isHeadless makes sure that nobody has started the agent again.
+// isHeadless checks that the agent has not been started again.
 func (z *zombie) isHeadless() error {
 	if !z.headless {
 		return nil
@@ -134,8 +136,8 @@ func (z *zombie) restoreHead(ctx context.Context) error {
 	return z.pod.Node.StartDaemon(ctx, machine.Kubelet)
 }
 
-// playObserve: in a pool that only observes, the same story has two speakers,
-// which proves that the other scenarios could see one.
+// playObserve shows that the same events in a pool of mode Observe lead to two speakers. So the other
+// scenarios would have seen a second speaker.
 func playObserve(ctx context.Context, a *act) error {
 	z, err := a.stageDeployment(ctx, func(s *v1alpha1.IPPoolSpec) {
 		s.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}
@@ -143,7 +145,7 @@ func playObserve(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	a.story.Say("The pool is in mode Observe: Fenceline reports and fences nobody.")
+	a.story.Say("The pool is in mode Observe: Fenceline reports conflicts and fences no pod.")
 	if err := z.cutOff(ctx); err != nil {
 		return err
 	}
@@ -166,12 +168,12 @@ func playObserve(ctx context.Context, a *act) error {
 	}
 	flips := capture.Flips(capture.After(frames, since), z.addr)
 	z.figures.add("MAC flips", fmt.Sprintf("%d in %s", flips, round(time.Since(since))))
-	z.story.Say("The capture sees two speakers for %s, and its MAC flips %d times in %s: so it would have seen them before.",
+	z.story.Say("The capture sees two speakers for %s, and %d MAC flips in %s. So it would have seen a second speaker in the other scenarios.",
 		z.addr, flips, round(time.Since(since)))
 	return nil
 }
 
-// bothSpeak waits until the capture has heard both for a while.
+// bothSpeak waits until the capture has enough frames of both holders.
 func (z *zombie) bothSpeak(ctx context.Context, successor *cluster.Pod, since time.Time) error {
 	change, err := z.changeTo(successor)
 	if err != nil {

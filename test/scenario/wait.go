@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -6,12 +8,11 @@ import (
 	"time"
 )
 
-// askEvery is how often a condition is asked about that cannot be waited for
-// in a better way.
+// askEvery is the interval of polling, for conditions that no event reports.
 const askEvery = 50 * time.Millisecond
 
-// eventually asks until the condition holds. While it does not, the condition
-// returns what it saw instead; the last such answer is in the error.
+// eventually polls until the condition holds. While it does not hold, the condition returns what it
+// saw instead as an error. After limit, eventually returns the last of these errors.
 func eventually(ctx context.Context, limit time.Duration, what string, condition func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -25,7 +26,7 @@ func eventually(ctx context.Context, limit time.Duration, what string, condition
 			return nil
 		}
 		if last == nil || ctx.Err() == nil && time.Until(end) > askEvery {
-			last = err // later ones only say that time is over
+			last = err // later errors only report that the context has ended
 		}
 		select {
 		case <-ctx.Done():

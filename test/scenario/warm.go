@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -48,7 +50,7 @@ func playWarm(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	a.story.Say("A pool of %d addresses, of which each node keeps %d ready. A pod runs on each node.", warmPool, warmStock)
+	a.story.Say("A pool of %d addresses, of which each node keeps %d Warm. A pod runs on each node.", warmPool, warmStock)
 	started := time.Now()
 	stock, err := a.stocked(ctx)
 	if err != nil {
@@ -126,8 +128,8 @@ func (a *act) takesWarm(ctx context.Context, c *chronicle, addr, pod netip.Addr)
 	if spec.Reason != v1alpha1.ReasonConflict || spec.Conflict == nil || spec.Conflict.MAC != host.MAC.String() {
 		return nil, fmt.Errorf("%s does not name the foreign host %s: %+v", conflict, host.MAC, ptr.Deref(spec.Conflict, v1alpha1.Conflict{}))
 	}
-	a.figures.add("Warm address thrown out, after a foreign host spoke", conflict.at.Sub(spoke))
-	a.story.Say("A printer that nobody registered begins to use %s, which %s keeps ready. After %s that is on record, with its MAC %s.",
+	a.figures.add("Warm address quarantined, after a foreign host spoke", conflict.at.Sub(spoke))
+	a.story.Say("A printer that Fenceline does not know starts to use %s, which is Warm on %s. After %s, the lease names its MAC %s.",
 		addr, a.Node(1).Name(), round(conflict.at.Sub(spoke)), host.MAC)
 	return host, nil
 }
@@ -143,7 +145,7 @@ func (a *act) servedFromStock(ctx context.Context, stock map[string][]netip.Addr
 	if !slices.Contains(stock[node.Name()], addressOf(pod)) {
 		return fmt.Errorf("pod next has %s, which is none of %v, that %s kept ready", addressOf(pod), stock[node.Name()], node.Name())
 	}
-	a.story.Say("The next pod on %s gets %s, which was ready.", node.Name(), addressOf(pod))
+	a.story.Say("The next pod on %s gets %s, which was Warm there.", node.Name(), addressOf(pod))
 	return nil
 }
 
@@ -191,7 +193,7 @@ func (a *act) givenUp(ctx context.Context, host *cluster.Host) error {
 	if err := a.nobodyWasRefused(ctx); err != nil {
 		return err
 	}
-	a.story.Say("The pool shrinks to what is in use or kept ready. %d pods start on %s at once, and get the stocks of all nodes; no ADD was refused.", ready, node.Name())
+	a.story.Say("The pool is narrowed to addresses that are in use or Warm. %d pods start on %s at once, and get the Warm addresses of all nodes. No ADD failed.", ready, node.Name())
 	return nil
 }
 

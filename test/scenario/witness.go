@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -13,8 +15,7 @@ import (
 // clientLimit is how long clients may wait for their answers.
 const clientLimit = 60 * time.Second
 
-// witness is a host on the underlay that uses an address all the time, beside
-// a capture of every frame.
+// witness is a host on the underlay that uses an address all the time, with a capture of every frame.
 type witness struct {
 	host    *cluster.Host
 	capture *capture.Capture
@@ -39,7 +40,7 @@ func (a *act) watch(addrs ...netip.Addr) (*witness, error) {
 	return w, err
 }
 
-// foreignHost plugs in a host that nobody in the cluster knows.
+// foreignHost plugs a host into the underlay that is not part of the cluster.
 func (a *act) foreignHost(name string, addr netip.Prefix) (*cluster.Host, error) {
 	host, err := a.ForeignHost(name, addr, nil)
 	if err != nil {
@@ -49,7 +50,7 @@ func (a *act) foreignHost(name string, addr netip.Prefix) (*cluster.Host, error)
 	return host, nil
 }
 
-// alive returns an error unless the pod answers ARP and TCP, as itself.
+// alive returns an error unless the pod answers ARP, and TCP with its own name.
 func (w *witness) alive(ctx context.Context, pod *cluster.Pod) error {
 	if err := w.answersARP(ctx, addressOf(pod)); err != nil {
 		return err
@@ -64,8 +65,7 @@ func (w *witness) alive(ctx context.Context, pod *cluster.Pod) error {
 	return nil
 }
 
-// hears waits until the pod answers TCP: it may listen a moment later than it
-// runs.
+// hears waits until the pod answers TCP. A pod may be Running before it listens.
 func (w *witness) hears(ctx context.Context, pod *cluster.Pod) error {
 	return eventually(ctx, clientLimit, "an answer of pod "+pod.Name, func(ctx context.Context) error {
 		name, err := greeting(ctx, w.host, addressOf(pod))
@@ -76,14 +76,14 @@ func (w *witness) hears(ctx context.Context, pod *cluster.Pod) error {
 	})
 }
 
-// answersARP returns an error unless somebody answers a request for the address.
+// answersARP returns an error unless a host answers an ARP request for the address.
 func (w *witness) answersARP(ctx context.Context, addr netip.Addr) error {
 	_, err := w.host.Exec(ctx, "arping", "-q", "-f", "-c", "3", "-w", "3", "-I", "eth0", addr.String())
 	return err
 }
 
-// hearsOnly waits until the pod has answered for a while, and judges that since
-// end nobody else has.
+// hearsOnly waits until the pod has answered for a while, and judges that no other pod has answered
+// since end.
 func (w *witness) hearsOnly(ctx context.Context, pod *cluster.Pod, end time.Time) error {
 	const enough = 20
 	now := time.Now()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -17,7 +19,7 @@ import (
 )
 
 const (
-	// awayLimit is how long Kubernetes may take to give a silent node up.
+	// awayLimit is how long Kubernetes may take to mark a silent node as unreachable.
 	awayLimit = 60 * time.Second
 	// reclaimLimit is how long an address may then take to change hands: the
 	// pod's grace, extraGrace, verification, and retries of kubelet.
@@ -26,7 +28,7 @@ const (
 	homeLimit = 2 * time.Minute
 )
 
-// zombie is a pod that lives on behind a cut management cable, and who watches it.
+// zombie is a pod that runs on behind a cut management cable, with the observers of its address.
 type zombie struct {
 	*act
 	*witness
@@ -35,14 +37,14 @@ type zombie struct {
 	addr      netip.Addr
 	chronicle *chronicle
 	crier     *crier
-	// headless says that kubelet and agent are killed once the cable is pulled.
+	// headless is set if kubelet and agent are killed after the cable is pulled.
 	headless bool
-	// cut is when the cable was pulled.
+	// cut is the time at which the cable was pulled.
 	cut time.Time
 }
 
-// stageDeployment makes a full pool: as many pods as addresses, one on each
-// node; the one on the node that will be cut becomes the zombie.
+// stageDeployment makes a full pool: as many pods as addresses, one pod on each node. The pod on the
+// node that will be cut off becomes the zombie.
 func (a *act) stageDeployment(ctx context.Context, change func(*v1alpha1.IPPoolSpec)) (*zombie, error) {
 	size := len(a.Nodes())
 	if err := a.makePool(ctx, size, change); err != nil {
@@ -63,12 +65,12 @@ func (a *act) stageDeployment(ctx context.Context, change func(*v1alpha1.IPPoolS
 	if err != nil {
 		return nil, err
 	}
-	a.story.Say("A pool of %d addresses, all in use by a Deployment with a pod on each node. On %s, pod %s has %s.",
+	a.story.Say("A pool of %d addresses. A Deployment with a pod on each node uses all of them. On %s, pod %s has %s.",
 		size, node.Name(), pod.Name, addressOf(pod))
 	return a.zombieOf(ctx, pod)
 }
 
-// zombieOf puts the witness and the crier in place.
+// zombieOf starts the witness, the crier and the chronicle of a pod.
 func (a *act) zombieOf(ctx context.Context, pod *cluster.Pod) (*zombie, error) {
 	z := &zombie{act: a, pod: pod, addr: addressOf(pod)}
 	var err error
@@ -87,8 +89,8 @@ func (a *act) zombieOf(ctx context.Context, pod *cluster.Pod) (*zombie, error) {
 	return z, nil
 }
 
-// cutOff pulls the management cable and waits until Kubernetes has given the
-// node up; then it makes sure that the zombie is one.
+// cutOff pulls the management cable, waits until Kubernetes has marked the node as unreachable, and
+// checks that the pod still runs.
 func (z *zombie) cutOff(ctx context.Context) error {
 	node := z.pod.Node
 	z.after("heal the management network of "+node.Name(), func(ctx context.Context) error {
@@ -98,7 +100,7 @@ func (z *zombie) cutOff(ctx context.Context) error {
 		return err
 	}
 	z.cut = time.Now()
-	z.story.Say("The management cable of %s is pulled. A client on the underlay uses %s all the time.", node.Name(), z.addr)
+	z.story.Say("The management cable of %s is pulled. A client on the underlay connects to %s all the time.", node.Name(), z.addr)
 	if z.headless {
 		if err := z.behead(ctx); err != nil {
 			return err
@@ -107,7 +109,7 @@ func (z *zombie) cutOff(ctx context.Context) error {
 	if err := z.isGivenUp(ctx); err != nil {
 		return err
 	}
-	z.figures.add("node given up by Kubernetes", time.Since(z.cut))
+	z.figures.add("node unreachable for Kubernetes, from the cut", time.Since(z.cut))
 	return z.isZombie(ctx)
 }
 
@@ -126,7 +128,7 @@ func (z *zombie) isGivenUp(ctx context.Context) error {
 	})
 }
 
-// isZombie makes sure that the pod is alive, before the address is taken.
+// isZombie checks that the pod runs and that its address has not been taken yet.
 func (z *zombie) isZombie(ctx context.Context) error {
 	if err := z.alive(ctx, z.pod); err != nil {
 		return fmt.Errorf("pod %s is no zombie: %w", z.pod.Name, err)
@@ -135,18 +137,17 @@ func (z *zombie) isZombie(ctx context.Context) error {
 	if last := entries[len(entries)-1]; last.gone || last.Spec.State != v1alpha1.StateBound {
 		return fmt.Errorf("the zombie was to be checked before its address was taken: %s", last)
 	}
-	z.story.Say("Kubernetes has given %s up, and the pod is a zombie: it answers ARP and TCP.", z.pod.Node.Name())
+	z.story.Say("Kubernetes marks %s as unreachable. The pod is a zombie now: it still answers ARP and TCP.", z.pod.Node.Name())
 	return nil
 }
 
-// reissued waits until the address has a new holder, which is running, and
-// returns it.
+// reissued waits until the address has a new holder that is Ready, and returns it.
 func (z *zombie) reissued(ctx context.Context) (*cluster.Pod, error) {
 	successor, err := z.successor(ctx)
 	if err != nil {
 		return nil, err
 	}
-	z.figures.add("address with a new pod, from the cut", time.Since(z.cut))
+	z.figures.add("address bound to a new pod, from the cut", time.Since(z.cut))
 	return successor, nil
 }
 
@@ -169,8 +170,8 @@ func (z *zombie) successor(ctx context.Context) (*cluster.Pod, error) {
 	return pods[0], nil
 }
 
-// fencedFor judges that the address has passed to the pod by a claim after since
-// and its ack, and that the zombie lives on, mute.
+// fencedFor judges that the address has passed to the pod by a claim after since and its ack, and
+// that the zombie still runs but sends no frame.
 func (z *zombie) fencedFor(ctx context.Context, pod *cluster.Pod, since time.Time) error {
 	change, err := z.changeTo(pod)
 	if err != nil {
@@ -183,7 +184,7 @@ func (z *zombie) fencedFor(ctx context.Context, pod *cluster.Pod, since time.Tim
 	if err := z.hearsOnly(ctx, pod, p.claim.Time); err != nil {
 		return err
 	}
-	// Once more, with all that came in while the client listened.
+	// Judge again, with the frames that arrived while the client listened.
 	if p, err = change.passageOf(z.capture.Frames(), since); err != nil {
 		return err
 	}
@@ -202,16 +203,16 @@ func (z *zombie) changeTo(pod *cluster.Pod) (change, error) {
 	return change{addr: z.addr, old: z.mac, new: mac, oldPort: "ul-" + z.pod.Node.Name()}, err
 }
 
-// tell says what the wire has shown.
+// tell prints what the capture has shown, and adds the figures.
 func (z *zombie) tell(p passage, pod *cluster.Pod) {
 	z.figures.add("claim to ack", p.ack.Time.Sub(p.claim.Time))
-	z.figures.add("the zombie's last frame", p.lastFrame())
-	z.figures.add("claim to the new pod's first answer", firstAnswered(z.pings.all(), p.claim.Time).Sub(p.claim.Time))
-	z.figures.add("frames of the zombie before, and of the new pod after the claim", fmt.Sprintf("%d, %d", p.before, p.after))
-	z.figures.add("frames that the zombie tried in vain", z.crier.refused.Load())
-	z.story.Say("On the wire: a claim by %s, an ack by %s %s later. The zombie's last frame came %s; it tried %d more.",
+	z.figures.add("last frame of the zombie", p.lastFrame())
+	z.figures.add("claim to first answer of the new pod", firstAnswered(z.pings.all(), p.claim.Time).Sub(p.claim.Time))
+	z.figures.add("frames of the zombie before the claim, of the new pod after it", fmt.Sprintf("%d, %d", p.before, p.after))
+	z.figures.add("frames of the zombie that its kernel dropped", z.crier.refused.Load())
+	z.story.Say("On the underlay: a claim from %s, and an ack from %s %s later. The last frame of the zombie came %s. Its kernel dropped %d more.",
 		p.claim.Port, p.ack.Port, round(p.ack.Time.Sub(p.claim.Time)), p.lastFrame(), z.crier.refused.Load())
-	z.story.Say("%s is served by pod %s on %s, and by nobody else: no MAC flip at the client, no wrong answer.", z.addr, pod.Name, pod.Node.Name())
+	z.story.Say("Now only pod %[2]s on %[3]s answers for %[1]s. The client saw no MAC flip and no wrong answer.", z.addr, pod.Name, pod.Node.Name())
 }
 
 // auditedFence looks for the verdict in the audit log of the live agents.
@@ -232,15 +233,15 @@ func (z *zombie) auditedFence(ctx context.Context) error {
 	})
 }
 
-// comesHome plugs the cable in again: the zombie is cleaned up, and its
-// successor does not notice.
+// comesHome plugs the cable in again, and judges that the zombie is removed and its successor is not
+// disturbed.
 func (z *zombie) comesHome(ctx context.Context, successor *cluster.Pod) error {
 	node := z.pod.Node
 	if err := errors.Join(node.HealManagement(), z.restoreHead(ctx)); err != nil {
 		return err
 	}
 	back := time.Now()
-	z.story.Say("The cable is plugged in again.")
+	z.story.Say("The management cable is plugged in again.")
 	err := eventually(ctx, homeLimit, "the end of the zombie "+z.pod.Name, func(context.Context) error {
 		if z.pod.Alive() {
 			return errors.New("it is alive")
@@ -250,7 +251,7 @@ func (z *zombie) comesHome(ctx context.Context, successor *cluster.Pod) error {
 	if err != nil {
 		return err
 	}
-	z.figures.add("zombie cleaned up after the link was back", time.Since(back))
+	z.figures.add("zombie removed, after the cable was back", time.Since(back))
 	if err := z.WaitReady(ctx); err != nil {
 		return err
 	}
@@ -270,6 +271,6 @@ func (z *zombie) comesHome(ctx context.Context, successor *cluster.Pod) error {
 	if err := z.boundTo(ctx, z.addr, successor.UID); err != nil {
 		return err
 	}
-	z.story.Say("The zombie was removed after %s; its successor was not disturbed.", round(time.Since(back)))
+	z.story.Say("The node removed the zombie after %s. The new pod lost no ping.", round(time.Since(back)))
 	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package thirdparty
 
 import (
@@ -16,8 +18,8 @@ import (
 	"time"
 )
 
-// builtMark is the file that a finished build leaves beside its binaries; it
-// holds the digest of what went in.
+// builtMark is the file that a finished build writes beside its binaries. It holds the digest of all
+// inputs.
 const builtMark = ".built"
 
 // Builder builds components into the cache.
@@ -30,7 +32,7 @@ type Builder struct {
 	Progress io.Writer
 }
 
-// NewBuilder returns a builder for the project that the working directory is in.
+// NewBuilder returns a builder for the project that contains the working directory.
 func NewBuilder(progress io.Writer) (*Builder, error) {
 	root, err := Root()
 	if err != nil {
@@ -43,9 +45,8 @@ func NewBuilder(progress io.Writer) (*Builder, error) {
 	return &Builder{Modules: filepath.Join(root, "test", "thirdparty", "modules"), Cache: cache, Progress: progress}, nil
 }
 
-// Dir returns the directory that holds the component's files, and builds or
-// fetches them first if they are not there. Processes that ask at the same time wait
-// for each other.
+// Dir returns the directory of the component's files. It first builds or fetches them if they are
+// missing. Processes that need the same component at the same time wait for each other.
 func (b *Builder) Dir(ctx context.Context, name string) (string, error) {
 	if u, ok := findUnpacked(name); ok {
 		return b.unpackedDir(ctx, u)
@@ -66,7 +67,7 @@ func (b *Builder) Dir(ctx context.Context, name string) (string, error) {
 		return "", fmt.Errorf("build %s: %w", name, err)
 	}
 	defer unlock()
-	if plan.done() { // by whoever held the lock
+	if plan.done() { // by the process that held the lock
 		return plan.dir, nil
 	}
 	started := time.Now()
@@ -128,8 +129,7 @@ func (p buildPlan) done() bool {
 	return err == nil && string(mark) == p.digest
 }
 
-// run builds beside the final directory and renames, so that an interrupted
-// build is never taken for a finished one.
+// run builds into a temporary directory and renames it, so an interrupted build never looks finished.
 func (p buildPlan) run(ctx context.Context) (err error) {
 	work, err := os.MkdirTemp(filepath.Dir(p.dir), filepath.Base(p.dir)+".tmp-")
 	if err != nil {
@@ -162,7 +162,7 @@ func (p buildPlan) run(ctx context.Context) (err error) {
 	return os.Rename(work, p.dir)
 }
 
-// lock takes an advisory lock on the file and returns what releases it.
+// lock takes an advisory lock on the file and returns the function that releases it.
 func lock(path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

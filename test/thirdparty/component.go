@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package thirdparty
 
 import (
@@ -17,9 +19,8 @@ type Component struct {
 	Package, Binary string
 	// Tags are build tags, comma separated.
 	Tags string
-	// linkFlags returns what the linker must put into the binary, because the
-	// project's own release build does: without a version kubelet and
-	// kube-apiserver refuse each other.
+	// linkFlags returns the linker flags of the project's own release build. Without a version,
+	// kubelet and kube-apiserver refuse each other.
 	linkFlags func(version string) string
 }
 
@@ -52,7 +53,7 @@ func components() map[string]Component {
 		{Name: Multus, Module: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
 			linkFlags: variable("gopkg.in/k8snetworkplumbingwg/multus-cni.v4/pkg/multus.version")},
 		{Name: Helm, Module: "helm.sh/helm/v4", linkFlags: variable("helm.sh/helm/v4/internal/version.version")},
-		// To check rules takes none of the clouds that Prometheus discovers, which are long to build.
+		// promtool checks rules without service discovery, which takes long to build.
 		{Name: Prometheus, Module: "github.com/prometheus/prometheus", Tags: "remove_all_sd"},
 		{Name: ControllerGen, Module: "sigs.k8s.io/controller-tools"},
 		{Name: Staticcheck, Module: "honnef.co/go/tools"},
@@ -91,7 +92,7 @@ func variable(path string) func(string) string {
 	return func(version string) string { return "-X " + path + "=" + version }
 }
 
-// kubernetesVersion sets what `hack/lib/version.sh` of Kubernetes sets in a release.
+// kubernetesVersion sets the variables that `hack/lib/version.sh` of Kubernetes sets in a release.
 func kubernetesVersion(version string) string {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package thirdparty
 
 import (
@@ -12,10 +14,11 @@ import (
 	"time"
 )
 
-// Names of the components that are Debian packages of other suites than the machine's. They are unpacked into the
-// cache and not installed: a kernel cannot be, and QEMU would bring hundreds of packages.
+// Names of the components that are Debian packages of suites other than the machine's. They are
+// unpacked into the cache, not installed: a kernel cannot be installed here, and QEMU would install
+// hundreds of packages.
 const (
-	QEMU         = "qemu" // from the backports: the release's own cannot emulate SR-IOV
+	QEMU         = "qemu" // from the backports, because the release's version cannot emulate SR-IOV
 	KernelOldest = "linux-5.10"
 	Kernel61     = "linux-6.1"
 	Kernel612    = "linux-6.12"
@@ -48,8 +51,8 @@ func findUnpacked(name string) (unpacked, bool) {
 	return all[i], true
 }
 
-// unpackedDir returns the directory of a component's files, <name>-<version>. What is there is not looked for anew:
-// who wants the suite's newest version removes the directory.
+// unpackedDir returns the directory of a component's files, <name>-<version>. It keeps an existing
+// directory: remove it to fetch the newest version of the suite.
 func (b *Builder) unpackedDir(ctx context.Context, u unpacked) (string, error) {
 	if dir, ok := b.present(u); ok {
 		return dir, nil
@@ -59,7 +62,7 @@ func (b *Builder) unpackedDir(ctx context.Context, u unpacked) (string, error) {
 		return "", fmt.Errorf("fetch %s: %w", u.name, err)
 	}
 	defer unlock()
-	if dir, ok := b.present(u); ok { // by whoever held the lock
+	if dir, ok := b.present(u); ok { // by the process that held the lock
 		return dir, nil
 	}
 	started := time.Now()
@@ -80,7 +83,7 @@ func (b *Builder) present(u unpacked) (string, bool) {
 	return filepath.Dir(slices.Max(marks)), true
 }
 
-// fetch unpacks beside the final directory and renames, as builds do.
+// fetch unpacks into a temporary directory and renames it, as builds do.
 func (b *Builder) fetch(ctx context.Context, u unpacked) (_ string, err error) {
 	work, err := os.MkdirTemp(b.Cache, u.name+".tmp-")
 	if err != nil {
@@ -110,7 +113,7 @@ func (b *Builder) fetch(ctx context.Context, u unpacked) (_ string, err error) {
 	return dir, os.Rename(root, dir)
 }
 
-// qemuPackages is QEMU with all it needs that this machine lacks.
+// qemuPackages returns QEMU and its dependencies that this machine lacks.
 func qemuPackages(ctx context.Context, a apt) ([]string, error) {
 	const qemu = "qemu-system-x86"
 	plan, err := a.run(ctx, "apt-get", "install", "--simulate", "--no-install-recommends", "-t", a.suite, qemu)
@@ -126,20 +129,21 @@ func qemuPackages(ctx context.Context, a apt) ([]string, error) {
 	return names, nil
 }
 
-// kernelPackages is the suite's newest kernel. Since 7.x its image and its modules are packages of their own.
+// kernelPackages returns the packages of the suite's newest kernel. Since 7.x, image and modules are
+// separate packages.
 func kernelPackages(ctx context.Context, a apt) ([]string, error) {
 	images, err := a.dependencies(ctx, "linux-image-amd64", "linux-image-")
 	if err != nil {
 		return nil, err
 	}
 	if len(images) != 1 {
-		return nil, fmt.Errorf("the kernel of %s is one of %v", a.suite, images)
+		return nil, fmt.Errorf("find the kernel of %s: packages %v, want one", a.suite, images)
 	}
 	parts, err := a.dependencies(ctx, images[0], "linux-binary-", "linux-modules-")
 	return append(images, parts...), err
 }
 
-// apt is a package index of its own, so that nothing of the machine's changes.
+// apt is a separate package index. It changes nothing of the machine's own index.
 type apt struct {
 	dir, suite string
 	options    []string
@@ -156,7 +160,7 @@ func newAPT(ctx context.Context, dir, suite string) (apt, error) {
 	if err != nil {
 		return a, err
 	}
-	// QEMU's own dependencies come from the release.
+	// The dependencies of QEMU come from the release.
 	var sources strings.Builder
 	for _, s := range slices.Compact([]string{suite, strings.TrimSuffix(suite, "-backports")}) {
 		fmt.Fprintf(&sources, "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", mirror, s)
@@ -177,21 +181,21 @@ func newAPT(ctx context.Context, dir, suite string) (apt, error) {
 	return a, err
 }
 
-// mirror is where this machine's own packages come from.
+// mirror returns the mirror of this machine's own packages.
 func mirror(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
 	if err != nil {
-		return "", fmt.Errorf("ask apt for its mirrors: %w", err)
+		return "", fmt.Errorf("read the mirrors of apt: %w", err)
 	}
 	for line := range strings.Lines(string(out)) {
 		if uri := strings.TrimSpace(line); strings.HasSuffix(uri, "/debian/") {
 			return uri, nil
 		}
 	}
-	return "", errors.New("no mirror of Debian among the sources of apt")
+	return "", errors.New("the sources of apt name no mirror of Debian")
 }
 
-// run returns what a command of apt's prints.
+// run runs a command of apt and returns its output.
 func (a apt) run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, append(slices.Clone(a.options), args...)...)
 	var stdout, stderr strings.Builder
@@ -240,7 +244,7 @@ func (a apt) unpack(ctx context.Context, root string, names []string) (version s
 			return "", err
 		}
 		if len(files) != 1 {
-			return "", fmt.Errorf("package %s came as %d files", name, len(files))
+			return "", fmt.Errorf("download of package %s: %d files, want 1", name, len(files))
 		}
 		if output, err := exec.CommandContext(ctx, "dpkg-deb", "-x", files[0], root).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("unpack %s: %w\n%s", name, err, output)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package thirdparty
 
 import (
@@ -13,7 +15,7 @@ import (
 // packages returns the Debian packages of the tests and of `make generate`.
 func packages() []string {
 	return []string{
-		"ca-certificates",                           // the Go module proxy is asked over TLS
+		"ca-certificates",                           // the Go module proxy uses TLS
 		"runc",                                      // the runtime below containerd
 		"util-linux",                                // nsenter
 		"iproute2",                                  // ip, tc, bridge
@@ -27,8 +29,8 @@ func packages() []string {
 	}
 }
 
-// InstallPackages installs the Debian packages that are missing. It changes
-// nothing and asks no package server when none is. It needs root otherwise.
+// InstallPackages installs the Debian packages that are missing, which needs root. If none is missing,
+// it changes nothing and contacts no package server.
 func InstallPackages(ctx context.Context, progress io.Writer) error {
 	missing, err := missingPackages(ctx, packages())
 	if err != nil {
@@ -54,7 +56,7 @@ func InstallPackages(ctx context.Context, progress io.Writer) error {
 	return nil
 }
 
-// missingPackages returns those of wanted that dpkg does not know as installed.
+// missingPackages returns the wanted packages that are not installed.
 func missingPackages(ctx context.Context, wanted []string) ([]string, error) {
 	args := append([]string{"-W", "-f", "${db:Status-Status} ${Package}\n"}, wanted...)
 	cmd := exec.CommandContext(ctx, "dpkg-query", args...)
@@ -62,7 +64,7 @@ func missingPackages(ctx context.Context, wanted []string) ([]string, error) {
 	cmd.Stdout = &stdout
 	// dpkg-query exits with 1 when it does not know one of the names.
 	if err := cmd.Run(); err != nil && cmd.ProcessState.ExitCode() != 1 {
-		return nil, fmt.Errorf("ask dpkg for installed packages: %w", err)
+		return nil, fmt.Errorf("list installed packages with dpkg-query: %w", err)
 	}
 	return notInstalled(stdout.String(), wanted), nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package thirdparty
 
 import (
@@ -8,7 +10,7 @@ import (
 	"strings"
 )
 
-// mainModule is how the project's go.mod begins.
+// mainModule is the first line of the project's go.mod.
 const mainModule = "module github.com/fenceline/fenceline\n"
 
 // Root returns the project's directory: the nearest one, from the working
@@ -29,7 +31,7 @@ func Root() (string, error) {
 	}
 }
 
-// CacheDir returns the directory that outlives checkouts:
+// CacheDir returns the cache directory, which all checkouts share:
 // ${FENCELINE_CACHE:-$HOME/.cache/fenceline}.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("FENCELINE_CACHE"); dir != "" {

@@ -11,7 +11,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .root.Values.image.registry }}{{ .name }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
 {{- end -}}
 
-{{- /* Environment of both binaries: the API server, where it has to be named */ -}}
+{{- /* Environment of both binaries: the API server, if the values name it */ -}}
 {{- define "fenceline.apiServer" -}}
 {{- with .Values.apiServer }}{{ if .host }}
 - {name: KUBERNETES_SERVICE_HOST, value: {{ .host | quote }}}
@@ -19,7 +19,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}{{ end }}
 {{- end -}}
 
-{{- /* What an agent's container may do on its node */ -}}
+{{- /* Security context of an agent's container */ -}}
 {{- define "fenceline.agentSecurity" -}}
 runAsUser: 0
 readOnlyRootFilesystem: true
@@ -38,7 +38,7 @@ seLinuxOptions: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{- /* The user names of both service accounts, as CEL sees them */ -}}
+{{- /* User names of both service accounts, for CEL */ -}}
 {{- define "fenceline.agentUser" -}}
 system:serviceaccount:{{ .Release.Namespace }}:fenceline-agent
 {{- end -}}

@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // App is the only program in the images of the tests.
 //
 //	pause                       as the sandbox: wait for a signal and reap
 //	app serve [-stubborn]       serve HTTP on 8080 and TCP on 7000
 //	app get URL                 print what an HTTP server answers within 3 s
 //
-// Both servers begin their answer with the host name, which is the pod's name,
-// so that a client can tell who spoke for an address.
+// The answer of both servers starts with the host name, which is the pod's name. So a client knows
+// which pod speaks for an address.
 package main
 
 import (

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -7,7 +9,7 @@ import (
 )
 
 // pause waits for SIGINT or SIGTERM. As the first process of a PID namespace it
-// reaps what other containers leave behind.
+// reaps the processes that other containers leave behind.
 func pause() {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Cluster starts, uses and ends the cluster of package test/cluster.
 //
 //	cluster [-prefix P] up [-nodes N] [-cni host-local] [-proxy] [-fenceline VERSION]
@@ -8,7 +10,7 @@
 //	cluster [-prefix P] pod NAMESPACE/NAME COMMAND... run a command in a pod's network namespace
 //	cluster [-prefix P] cut|heal management|underlay NODE
 //	cluster [-prefix P] import TARBALL...             import images on every node
-//	cluster [-prefix P] capture                       print what enters the underlay, until interrupted
+//	cluster [-prefix P] capture                       print the frames that enter the underlay, until interrupted
 package main
 
 import (
@@ -41,7 +43,7 @@ func main() {
 	}
 }
 
-// exitError is how a command ended that a person asked for and watched.
+// exitError is the exit status of a command that a person has started and watched.
 type exitError int
 
 func (s exitError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
@@ -119,7 +121,7 @@ func up(ctx context.Context, prefix string, args []string) error {
 	return nil
 }
 
-// install is for whoever has changed the code: a new version is rolled out.
+// install builds the present code as a new version and rolls it out.
 func install(ctx context.Context, c *cluster.Cluster, args []string) error {
 	if len(args) != 1 {
 		return errors.New("usage: install VERSION")

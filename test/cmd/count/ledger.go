@@ -1,15 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 )
 
-// ledger keeps the counts of each suite in a file, for the total.
+// ledger keeps the counts of each suite in a file below dir, for the total. Without a directory it
+// keeps nothing.
 type ledger struct{ dir string }
 
 func (l ledger) record(suite string, c counts) error {
@@ -29,20 +33,26 @@ func (l ledger) record(suite string, c counts) error {
 	return nil
 }
 
-func (l ledger) total() (counts, error) {
-	files, err := filepath.Glob(filepath.Join(l.dir, "*.json"))
-	if err != nil || l.dir == "" || len(files) == 0 {
-		return counts{}, errors.New("add up the suites: none was recorded in $COUNT_DIR")
+// total adds up the suites. A suite that left no counts did not run to its end, and counts as one
+// failed test.
+func (l ledger) total(out io.Writer, suites []string) (counts, error) {
+	if l.dir == "" || len(suites) == 0 {
+		return counts{}, errors.New("add up the suites: set COUNT_DIR and name the suites")
 	}
 	var sum counts
-	for _, file := range files {
-		data, err := os.ReadFile(file)
+	for _, suite := range suites {
+		data, err := os.ReadFile(filepath.Join(l.dir, suite+".json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			fmt.Fprintf(out, "%s: the suite did not run to its end\n", suite)
+			sum.Failed++
+			continue
+		}
 		if err != nil {
 			return sum, fmt.Errorf("add up the suites: %w", err)
 		}
 		var c counts
 		if err := json.Unmarshal(data, &c); err != nil {
-			return sum, fmt.Errorf("add up the suites: %s: %w", file, err)
+			return sum, fmt.Errorf("add up the suites: decode the counts of %s: %w", suite, err)
 		}
 		sum.Passed += c.Passed
 		sum.Failed += c.Failed
@@ -57,7 +67,7 @@ func (l ledger) reset() error {
 	}
 	for _, file := range files {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("forget earlier suites: %w", err)
+			return fmt.Errorf("remove the counts of earlier suites: %w", err)
 		}
 	}
 	return nil

@@ -1,17 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Count runs a test suite and closes with its counts.
 //
 //	count run [-tag TAG [-with TAG]] [-show] SUITE ARGUMENTS...   run `go test -json`, close with "SUITE: N passed, N failed"
-//	count total                                                   add up the suites that were run, close with "N passed, N failed"
-//	count reset                                                   forget earlier suites
+//	count total SUITE...                                          add up the suites, close with "N passed, N failed"
+//	count reset                                                   remove the counts of earlier suites
 //
-// With a tag, the suite is every test that is built only with it; -with sets
-// another tag for tests that need both. Without a tag, the arguments name the
-// packages. The output of what failed is printed, with -show that of everything.
+// With a tag, the suite is every test that is built only with that tag; -with sets a second tag for
+// tests that need both. Without a tag, the arguments name the packages. The output of tests that
+// fail is printed; -show prints all output.
 //
-// Only tests without subtests are counted, so that a table counts as its rows.
-// A skipped test counts as failed: a suite that silently tests less than it says
-// is worse than a red one. Counts are kept in the directory $COUNT_DIR, if it is
-// set, for the total.
+// Only tests without subtests count, so a table counts as its rows. A skipped test counts as failed:
+// a suite that silently tests less than its name promises is worse than a red one. For the total, a
+// suite that has no counts counts as failed too. The counts of each suite are a file in the
+// directory $COUNT_DIR; without that variable they are not kept.
 package main
 
 import (
@@ -32,7 +34,7 @@ func main() {
 	}
 }
 
-// errFailed says that the counts tell of a failure; they have been printed.
+// errFailed reports that a test has failed. The counts have been printed by then.
 var errFailed = errors.New("tests have failed")
 
 func run(args []string, out io.Writer) error {
@@ -48,7 +50,7 @@ func run(args []string, out io.Writer) error {
 		}
 		return s.run(out, ledger)
 	case "total":
-		total, err := ledger.total()
+		total, err := ledger.total(out, args[1:])
 		if err != nil {
 			return err
 		}

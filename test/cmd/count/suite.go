@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,7 +16,7 @@ import (
 type suite struct {
 	name string
 	tag  string
-	with string // another tag that is set
+	with string // a second tag, which selects no tests
 	show bool
 	args []string // of go test
 }
@@ -23,8 +25,8 @@ func parseSuite(args []string) (suite, error) {
 	var s suite
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	flags.StringVar(&s.tag, "tag", "", "build tag of the suite's tests")
-	flags.StringVar(&s.with, "with", "", "another build tag to set, which makes no test part of the suite")
-	flags.BoolVar(&s.show, "show", false, "print the output of tests that pass, too")
+	flags.StringVar(&s.with, "with", "", "second build tag; it selects no tests")
+	flags.BoolVar(&s.show, "show", false, "print the output of passing tests too")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -52,8 +54,7 @@ func (s suite) arguments() ([]string, error) {
 	if s.with != "" {
 		tags += "," + s.with
 	}
-	// One package at a time and nothing from the cache: these tests measure, and
-	// share the machine.
+	// One package at a time: these tests share the machine, and some measure. Nothing from the cache.
 	args := []string{"-json", "-tags", tags, "-count=1", "-p=1", "-run", pattern, "-bench", pattern, "-benchtime=1x"}
 	return append(append(args, s.args...), packages...), nil
 }
@@ -77,13 +78,13 @@ func (s suite) run(out io.Writer, ledger ledger) error {
 	if err != nil {
 		return fmt.Errorf("read the results of suite %s: %w", s.name, err)
 	}
-	// A build failure or a crash may leave no failed test behind.
+	// After a build failure or a crash there may be no failed test.
 	if err := cmd.Wait(); err != nil && counts.Failed == 0 {
 		fmt.Fprintf(out, "go test: %v\n", err)
 		counts.Failed++
 	}
 	if counts.Passed+counts.Failed == 0 {
-		fmt.Fprintln(out, "the suite holds no test")
+		fmt.Fprintln(out, "the suite has no test")
 		counts.Failed++
 	}
 	if err := ledger.record(s.name, counts); err != nil {

@@ -1,113 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
-	"bufio"
-	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
-	"go/build/constraint"
 	"go/parser"
 	"go/token"
-	"io/fs"
-	"os"
+	"io"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// tagged finds the tests and benchmarks in files below root that are built only
-// with the tag, so that a suite does not run the tests of another one again; the
-// tag with, if any, is set anyway. It returns their packages, as arguments of go
-// test, and their names.
-func tagged(root, tag, with string) (packages, names []string, err error) {
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+// tagged finds the tests and benchmarks below dir that are built only with the tag, so that a suite
+// does not repeat the tests of another one. The tag `with`, if any, is set in either case. It
+// returns the packages as arguments of go test, and the names of the tests.
+func tagged(dir, tag, with string) (packages, names []string, err error) {
+	without, err := testFiles(dir, with)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := testFiles(dir, strings.Trim(tag+","+with, ","))
+	if err != nil {
+		return nil, nil, err
+	}
+	for file, pkg := range files {
+		if _, ok := without[file]; ok {
+			continue
+		}
+		found, err := testsIn(file)
 		if err != nil {
-			return err
+			return nil, nil, fmt.Errorf("find the tests of %s: %w", file, err)
 		}
-		if d.IsDir() {
-			return skipForeign(root, path, d)
+		if len(found) > 0 {
+			packages = append(packages, pkg)
+			names = append(names, found...)
 		}
-		if !strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		found, err := testsWithTag(path, tag, with)
-		if err != nil {
-			return fmt.Errorf("look for tests with tag %s in %s: %w", tag, path, err)
-		}
-		if len(found) == 0 {
-			return nil
-		}
-		dir, err := filepath.Rel(root, filepath.Dir(path))
-		if err != nil {
-			return err
-		}
-		packages = append(packages, "./"+filepath.ToSlash(dir))
-		names = append(names, found...)
-		return nil
-	})
+	}
 	slices.Sort(packages)
 	slices.Sort(names)
-	return slices.Compact(packages), slices.Compact(names), err
+	return slices.Compact(packages), slices.Compact(names), nil
 }
 
-// skipForeign skips directories that `./...` would skip.
-func skipForeign(root, path string, d fs.DirEntry) error {
-	if path == root {
-		return nil
-	}
-	if strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_") || d.Name() == "testdata" {
-		return filepath.SkipDir
-	}
-	if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil {
-		return filepath.SkipDir
-	}
-	return nil
-}
-
-// testsWithTag returns the tests and benchmarks of a file that is built with the
-// tag and not without.
-func testsWithTag(path, tag, with string) ([]string, error) {
-	source, err := os.ReadFile(path)
+// testFiles returns the test files below dir that are built with the tags, each with its package.
+func testFiles(dir, tags string) (map[string]string, error) {
+	cmd := exec.Command("go", "list", "-tags", tags, "-json=Dir,ImportPath,TestGoFiles,XTestGoFiles", "./...")
+	cmd.Dir = dir
+	out, err := cmd.Output()
 	if err != nil {
-		return nil, err
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return nil, fmt.Errorf("list the tests with tags %q: %w", tags, err)
 	}
-	needs, err := needsTag(source, tag, with)
-	if err != nil || !needs {
-		return nil, err
+	files := map[string]string{}
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct {
+			Dir, ImportPath           string
+			TestGoFiles, XTestGoFiles []string
+		}
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return files, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("list the tests with tags %q: %w", tags, err)
+		}
+		for _, name := range append(p.TestGoFiles, p.XTestGoFiles...) {
+			files[filepath.Join(p.Dir, name)] = p.ImportPath
+		}
 	}
-	file, err := parser.ParseFile(token.NewFileSet(), path, source, parser.SkipObjectResolution)
+}
+
+// testsIn returns the names of the tests and benchmarks of a file.
+func testsIn(path string) ([]string, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for _, decl := range file.Decls {
 		f, ok := decl.(*ast.FuncDecl)
-		if !ok || f.Recv != nil {
+		if !ok || f.Recv != nil || f.Name.Name == "TestMain" {
 			continue
 		}
-		if name := f.Name.Name; name != "TestMain" && (strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Benchmark")) {
+		if name := f.Name.Name; strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Benchmark") {
 			names = append(names, name)
 		}
 	}
 	return names, nil
-}
-
-func needsTag(source []byte, tag, with string) (bool, error) {
-	for lines := bufio.NewScanner(bytes.NewReader(source)); lines.Scan(); {
-		line := lines.Text()
-		if strings.HasPrefix(line, "package ") {
-			return false, nil
-		}
-		if !constraint.IsGoBuild(line) {
-			continue
-		}
-		expr, err := constraint.Parse(line)
-		if err != nil {
-			return false, err
-		}
-		always := func(name string) bool { return name == "linux" || name == "amd64" || name == with }
-		built := expr.Eval(func(name string) bool { return name == tag || always(name) })
-		return built && !expr.Eval(always), nil
-	}
-	return false, nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -10,7 +12,8 @@ import (
 func TestTaggedFindsOnlyTestsThatNeedTheTag(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
-		"a/plain_test.go":      "package a\n\nfunc TestPlain(t *testing.T) {}\n",
+		"go.mod":               "module m\n\ngo 1.26\n",
+		"a/plain_test.go":      "package a\n\nimport \"testing\"\n\nfunc TestPlain(t *testing.T) {}\n",
 		"a/kernel_test.go":     "//go:build linux && kernel\n\npackage a\n\nfunc TestKernel(t *testing.T) {}\nfunc TestMain(m *testing.M) {}\nfunc helper() {}\n",
 		"b/api_test.go":        "//go:build api\n\npackage b\n\nfunc TestAPI(t *testing.T) {}\n",
 		"b/without_test.go":    "//go:build !kernel\n\npackage b\n\nfunc TestWithout(t *testing.T) {}\n",
@@ -31,8 +34,8 @@ func TestTaggedFindsOnlyTestsThatNeedTheTag(t *testing.T) {
 		tag, with       string
 		packages, names []string
 	}{
-		{"kernel", "", []string{"./a", "./c"}, []string{"TestEither", "TestKernel"}},
-		{"bench", "kernel", []string{"./c"}, []string{"TestBoth"}},
+		{"kernel", "", []string{"m/a", "m/c"}, []string{"TestEither", "TestKernel"}},
+		{"bench", "kernel", []string{"m/c"}, []string{"TestBoth"}},
 	} {
 		packages, names, err := tagged(root, tc.tag, tc.with)
 		if err != nil || !slices.Equal(packages, tc.packages) || !slices.Equal(names, tc.names) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -10,7 +12,7 @@ import (
 	"time"
 )
 
-// counts are the result of a suite.
+// counts are the numbers of tests of a suite, or of all suites.
 type counts struct {
 	Passed, Failed int
 }
@@ -48,8 +50,8 @@ type tallier struct {
 	failed  map[string]bool // packages in which a test has failed
 }
 
-// tally reads `go test -json` to its end. It prints a line for each package,
-// and the output of whatever failed or was skipped; or all output at once.
+// tally reads `go test -json` to its end. It prints a line for each package, and the output of each
+// test that failed or was skipped. With show it prints all output as it comes.
 func tally(stream io.Reader, out io.Writer, show bool) (counts, error) {
 	t := &tallier{
 		out: out, show: show, output: map[testID][]string{},
@@ -73,7 +75,7 @@ func tally(stream io.Reader, out io.Writer, show bool) (counts, error) {
 func (t *tallier) line(line []byte) {
 	var e event
 	if line[0] != '{' || json.Unmarshal(line, &e) != nil {
-		fmt.Fprintf(t.out, "%s", line) // not an event: a tool's own words
+		fmt.Fprintf(t.out, "%s", line) // not an event, but a message of the go command
 		return
 	}
 	id := testID{e.Package, e.Test}
@@ -85,7 +87,7 @@ func (t *tallier) line(line []byte) {
 		}
 	case "output":
 		if t.show {
-			if !strings.HasPrefix(e.Output, "=== ") { // a start; the end will be told
+			if !strings.HasPrefix(e.Output, "=== ") { // the start of a test; its end is printed
 				fmt.Fprint(t.out, e.Output)
 			}
 			return
@@ -104,9 +106,8 @@ func (t *tallier) line(line []byte) {
 	}
 }
 
-// endTest counts a test without subtests. Of one with subtests the output is
-// printed, because it may hold the reason, but only its subtests count; unless it
-// failed while all of them passed.
+// endTest counts a test without subtests. A test with subtests does not count, unless it failed
+// although all its subtests passed. Its output is printed, because it may hold the reason.
 func (t *tallier) endTest(id testID, action string) {
 	if action == "pass" {
 		if !t.parents[id] {
@@ -140,8 +141,8 @@ func (t *tallier) endPackage(e event) {
 	}
 }
 
-// endBenchmarks counts what was still running when its package passed: a
-// benchmark that succeeds has no end of its own.
+// endBenchmarks counts the benchmarks of a package that passed: `go test -json` reports no end of a
+// benchmark that succeeds.
 func (t *tallier) endBenchmarks(pkg string) {
 	for id := range t.running {
 		if id.Package == pkg {
@@ -151,7 +152,7 @@ func (t *tallier) endBenchmarks(pkg string) {
 	}
 }
 
-// unfinished prints what tests wrote that never ended.
+// unfinished prints the output of tests that did not end.
 func (t *tallier) unfinished(pkg string) {
 	for id, output := range t.output {
 		if id.Package == pkg && id.Test != "" {
@@ -160,7 +161,7 @@ func (t *tallier) unfinished(pkg string) {
 	}
 }
 
-// cutLast cuts the last element off the name of a subtest.
+// cutLast returns the name of the test that a subtest belongs to.
 func cutLast(test string) (parent string, ok bool) {
 	i := strings.LastIndexByte(test, '/')
 	if i < 0 {

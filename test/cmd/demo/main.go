@@ -1,8 +1,11 @@
-// Demo tells, on a real cluster that it starts for the purpose, what Fenceline
-// does, and closes with "N passed, N failed".
+// SPDX-License-Identifier: Apache-2.0
+
+// Demo shows on a real cluster what Fenceline promises, and closes with "N passed, N failed".
 //
-//	demo [-version V]              from nothing: a cluster, Fenceline, the story, and everything away again
-//	demo -on PREFIX [NAME...]      play scenarios on a cluster that is up, the demo's own if none is named
+//	demo [-version V] [NAME...]    start a cluster, install Fenceline, play scenarios, remove the cluster
+//	demo -on PREFIX [NAME...]      play scenarios on a cluster that is up
+//
+// Without names it plays the scenarios that fit into a few minutes.
 package main
 
 import (
@@ -18,7 +21,7 @@ import (
 )
 
 func main() {
-	version := flag.String("version", images.DefaultVersion, "version that Fenceline is built as")
+	version := flag.String("version", images.DefaultVersion, "version of the images and the chart")
 	on := flag.String("on", "", "prefix of a cluster that is up, with Fenceline installed")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,13 +17,13 @@ import (
 	"github.com/fenceline/fenceline/test/scenario"
 )
 
-// errFailed says that the counts tell of a failure; they have been printed.
+// errFailed reports that a promise was broken. The counts have been printed by then.
 var errFailed = errors.New("a promise was broken")
 
 // prefix names the demo's own cluster.
 const prefix = "fldemo"
 
-// programme is what fits into a few minutes.
+// programme names the scenarios that fit into a few minutes.
 var programme = []string{"pods", "conflict", "zombie", "statefulset", "deaf"}
 
 // choose finds scenarios by their names.
@@ -49,7 +51,7 @@ func list(all []scenario.Scenario) string {
 	return strings.Join(names, ", ")
 }
 
-// show is one performance.
+// show is one run of the demo.
 type show struct {
 	out            io.Writer
 	story          *scenario.Story
@@ -58,10 +60,9 @@ type show struct {
 
 func newShow(out io.Writer) *show { return &show{out: out, story: scenario.NewStory(out)} }
 
-// playFromNothing starts a cluster, installs Fenceline, tells the story, and
-// takes the cluster down.
+// playFromNothing starts a cluster, installs Fenceline, plays the scenarios and removes the cluster.
 func (s *show) playFromNothing(ctx context.Context, version string, chosen []scenario.Scenario) error {
-	s.heading("A cluster of three nodes on this machine, each a set of namespaces with a real kubelet and containerd")
+	s.heading("Start a cluster of three nodes on this machine: each node is a set of namespaces with a real kubelet and containerd")
 	c, err := cluster.Up(ctx, cluster.Options{
 		Prefix: prefix, Management: netip.MustParsePrefix("172.30.3.0/24"), KubeProxy: true, Progress: progress{s.story},
 	})
@@ -69,20 +70,20 @@ func (s *show) playFromNothing(ctx context.Context, version string, chosen []sce
 		s.result(err)
 		return s.verdict()
 	}
-	s.heading("Fenceline is built and installed")
+	s.heading("Build and install Fenceline")
 	installed := s.install(ctx, c, version)
 	s.result(installed)
 	if installed == nil {
 		s.playAll(ctx, c, chosen)
 	}
-	s.heading("The cluster is taken down")
+	s.heading("Remove the cluster")
 	if err := c.Down(context.WithoutCancel(ctx)); err != nil {
 		s.result(err)
 	}
 	return s.verdict()
 }
 
-// install does what the README says.
+// install follows the README.
 func (s *show) install(ctx context.Context, c *cluster.Cluster, version string) error {
 	s.story.Say("helm upgrade --install fenceline charts/fenceline --namespace %s --create-namespace --wait", cluster.FencelineNamespace)
 	started := time.Now()
@@ -92,7 +93,7 @@ func (s *show) install(ctx context.Context, c *cluster.Cluster, version string) 
 	if err := c.WaitReady(ctx); err != nil {
 		return err
 	}
-	s.story.Say("Installed after %s, and all nodes are Ready: Fenceline is their only network.", time.Since(started).Round(time.Second))
+	s.story.Say("Installed in %s. All nodes are Ready, with Fenceline as their only network.", time.Since(started).Round(time.Second))
 	output, err := c.Kubectl(ctx, "get", "nodes,pods", "--all-namespaces", "--output=wide")
 	if err != nil {
 		return err
@@ -101,7 +102,7 @@ func (s *show) install(ctx context.Context, c *cluster.Cluster, version string) 
 	return nil
 }
 
-// playOn plays on a cluster that stays.
+// playOn plays on a cluster that is up, and leaves it up.
 func (s *show) playOn(ctx context.Context, prefix string, chosen []scenario.Scenario) error {
 	c, err := cluster.Open(prefix)
 	if err != nil {
@@ -128,7 +129,7 @@ func (s *show) playAll(ctx context.Context, c *cluster.Cluster, chosen []scenari
 	}
 }
 
-// result counts what has been shown, and says how it went.
+// result counts and prints the result of one scenario or step.
 func (s *show) result(err error) {
 	if err != nil {
 		s.failed++
@@ -139,7 +140,7 @@ func (s *show) result(err error) {
 	fmt.Fprintln(s.out, "PASSED")
 }
 
-// verdict is the last line.
+// verdict prints the last line.
 func (s *show) verdict() error {
 	fmt.Fprintf(s.out, "\n%d passed, %d failed\n", s.passed, s.failed)
 	if s.failed > 0 {
@@ -148,13 +149,13 @@ func (s *show) verdict() error {
 	return nil
 }
 
-// dump writes down what may explain a failure.
+// dump saves diagnostics that may explain a failure.
 func (s *show) dump(ctx context.Context, stage *scenario.Stage, name string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	dir := filepath.Join("test-results", name)
 	if err := stage.Dump(ctx, dir); err != nil {
-		s.story.Say("Not all diagnostics could be had: %v", err)
+		s.story.Say("Some diagnostics are missing: %v", err)
 	}
 	s.story.Say("Logs, leases and events are in %s.", dir)
 }
@@ -163,7 +164,7 @@ func (s *show) heading(text string) {
 	fmt.Fprintf(s.out, "\n%s\n%s\n", text, strings.Repeat("-", len(text)))
 }
 
-// progress tells each line of the set-up.
+// progress prints each line of the set-up as a sentence of the story.
 type progress struct{ story *scenario.Story }
 
 func (p progress) Write(text []byte) (int, error) {

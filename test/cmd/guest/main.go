@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Guest runs a test binary on another kernel, in place of go test:
 //
 //	CGO_ENABLED=0 go build -o guest ./test/cmd/guest
 //	CGO_ENABLED=0 go test -tags kernel,guest -exec "$PWD/guest -kernel 5.10" -run TestX ./bpf
 //
-// It exits as the binary does, or with 125 when the guest gave no verdict. The binary finds what lies in its
-// package's testdata, and nothing else of this machine.
+// It exits with the code of the binary, or with 125 if the guest gave no verdict. The binary finds the
+// testdata of its package, and no other file of this machine.
 package main
 
 import (
@@ -24,7 +26,7 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// noVerdict is the exit code when the binary has none.
+// noVerdict is the exit code if the binary did not report one.
 const noVerdict = 125
 
 func main() {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Images builds the project's images into tarballs and prints their paths.
 //
 //	images [-version V] [-out DIR] [-tests]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Machine is the part of the cluster rig that runs inside a node.
 //
 //	machine boot CONFIG     as the first process: bring the node up and stay

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Thirdparty installs Debian packages and builds third-party binaries for the
 // tests.
 //

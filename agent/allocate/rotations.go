@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allocate
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+)
+
+// savePeriod is how often rotations are saved. They are a hint, so no ADD waits for the save.
+const savePeriod = 5 * time.Second
+
+// Rotations stores the position of each rotation. *journal.Journal implements it.
+type Rotations interface {
+	Rotations() map[string]netip.Addr
+	PutRotations(map[string]netip.Addr) error
+}
+
+// SaveRotations saves the position of each rotation, periodically and when ctx ends.
+func (a *Allocator) SaveRotations(ctx context.Context, to Rotations, c clock.Clock, log logr.Logger) error {
+	for {
+		timer := c.NewTimer(savePeriod)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return a.saveTo(to)
+		case <-timer.C():
+		}
+		if err := a.saveTo(to); err != nil {
+			log.Error(err, "the order of addresses begins anew after a restart")
+		}
+	}
+}
+
+func (a *Allocator) saveTo(to Rotations) error {
+	last := a.Last()
+	if maps.Equal(last, to.Rotations()) {
+		return nil
+	}
+	return to.PutRotations(last)
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/cniserver"
+	"github.com/fenceline/fenceline/agent/defence"
+	"github.com/fenceline/fenceline/agent/footprint"
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/health"
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/install"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/keyring"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/metrics"
+	"github.com/fenceline/fenceline/agent/parent"
+	"github.com/fenceline/fenceline/agent/peers"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/recovery"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/session"
+	"github.com/fenceline/fenceline/agent/verify"
+	"github.com/fenceline/fenceline/agent/warm"
+	"github.com/fenceline/fenceline/agent/watch"
+	"github.com/fenceline/fenceline/agent/wentback"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/revision"
+)
+
+// freshSighting is how long a sighting counts against an address without a probe.
+const freshSighting = 30 * time.Second
+
+// agent is everything that runs on a node.
+type agent struct {
+	settings
+	session.Identity
+	log       logr.Logger
+	api       apiServer
+	mgr       manager.Manager
+	kernel    *bpf.Kernel
+	journal   *journal.Journal
+	links     *pod.Finder
+	installer *install.Installer
+
+	// assemble makes the parts below.
+	counters  *metrics.Agent
+	events    events.EventRecorder
+	peers     *peers.Peers
+	segments  *segment.Segments
+	leases    *lease.Store
+	allocator *allocate.Allocator
+	keeper    *warm.Keeper
+	guards    *guards.Guards
+	holders   *holder.Holders
+	recovery  *recovery.Worker
+	defence   *defence.Defence
+	parents   *parent.Parents
+	verifier  *verify.Verifier
+	ready     *health.Ready
+}
+
+// assemble makes the parts and restores the state of the last run.
+func (a *agent) assemble(ctx context.Context) {
+	a.counters = metrics.New(ctrlmetrics.Registry)
+	a.events = event.Recorder{To: a.mgr.GetEventRecorder("fenceline-agent")}
+	a.peers = &peers.Peers{Cache: a.mgr.GetClient(), Pod: client.ObjectKey{Namespace: a.namespace, Name: a.pod}}
+	a.segments = segment.New(segment.Config{
+		Kernel: a.kernel, Log: a.log,
+		OthersShare: func(int) bool { return a.peers.Others() },
+		// These parts depend on each other in a circle: segments report to the defence, the defence
+		// asks the holders, and the holders use segments.
+		Holdings:   func() []segment.Holding { return a.defence.Holdings() },
+		OnFenced:   func(f segment.Fence) { a.defence.Fenced(f) },
+		OnConflict: func(c segment.Conflict) { a.defence.Met(c) },
+	})
+	a.leases = lease.NewStore(lease.Options{
+		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
+		Node: a.node, Session: a.Session, Clock: a.api.now, CountError: a.counters.APIError,
+	})
+	a.makeHolders(ctx)
+	a.defence = defence.New(defence.Options{
+		Node: a.node, Cluster: a.Cluster, Cache: a.mgr.GetClient(), Holders: a.holders, Leases: a.leases,
+		CountConflict: a.counters.Conflict, Events: a.events, Log: a.log,
+	})
+	a.parents = &parent.Parents{Node: a.node, Bound: a.holders.Bound, Segments: a.segments, Log: a.log}
+	a.verifier = verify.New(verify.Options{
+		Node: a.node, Session: a.Session, Cluster: a.Cluster,
+		Cache: a.mgr.GetCache(), Leases: a.leases, Holders: a.holders,
+		OpenSegment: func(pool *v1alpha1.IPPool, last string) (verify.Segment, bool, error) {
+			return a.parents.Segment(pool, last)
+		},
+		OthersShare: a.peers.Others,
+		Verified:    a.counters.Verification, Conflict: a.counters.Conflict,
+		Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	})
+	a.ready = &health.Ready{
+		CachesSynced: a.mgr.GetCache().WaitForCacheSync, HasKey: a.segments.HasKey, InstallPlugin: a.installer.EnsurePlugin,
+	}
+	if err := a.recovery.Restore(); err != nil {
+		// The interface of a pod may have gone while the agent was down. The agent serves the others.
+		a.log.Error(err, "not all attachments of the last run could be restored")
+	}
+}
+
+// makeHolders makes the holders with their guards and their recovery, and the
+// keeper of the Warm leases that their ADDs use.
+func (a *agent) makeHolders(ctx context.Context) {
+	a.guards = guards.New(guards.Options{
+		Session: a.Session, Cluster: a.Cluster, Kernel: a.kernel, Journal: a.journal, ParentExists: parent.Exists,
+		Events: a.events, Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
+	})
+	a.allocator = allocate.New(allocate.Options{
+		Leases: a.leases, Clock: clock.RealClock{}, Last: a.journal.Rotations(),
+	})
+	sighted := func(parent int, addr netip.Addr) bool {
+		return a.kernel.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, freshSighting)
+	}
+	a.keeper = warm.New(warm.Options{
+		Node: a.node, Cache: a.mgr.GetCache(), Leases: a.leases, Allocator: a.allocator, Journal: a.journal,
+		Named: parent.Named, Parent: parent.Index, Sighted: sighted, Share: a.peers.Share,
+		Watch:   a.watchLong,
+		Held:    func(parent int, addr netip.Addr) (net.HardwareAddr, bool) { return a.defence.Held(parent, addr) },
+		GiveWay: func() { a.holders.GiveWay() },
+		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	})
+	a.holders = holder.New(ctx, holder.Options{
+		Node: a.node, Session: a.Session, Cluster: a.Cluster,
+		Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(),
+		Leases: a.leases, Journal: a.journal, Guards: a.guards,
+		Allocator: a.allocator, Warm: a.keeper,
+		OpenSegment: a.openSegment,
+		FindLink:    findLink(a.links),
+		Sighted:     sighted,
+		Share:       a.peers.Share, OthersShare: a.peers.Others,
+		Events:  a.events,
+		Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
+	})
+	a.recovery = recovery.New(recovery.Options{
+		Node: a.node, Session: a.Session,
+		Cache: a.mgr.GetCache(), Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
+		Leases: a.leases, Journal: a.journal, Holders: a.holders, Guards: a.guards,
+		OpenSegment: a.openSegment,
+		Events:      a.events, Log: a.log, Clock: clock.RealClock{},
+	})
+}
+
+// openSegment returns the segment of a parent, and opens it at first use.
+func (a *agent) openSegment(parent int) (holder.Segment, error) {
+	if seg, ok := a.segments.Get(parent); ok {
+		return seg, nil
+	}
+	return a.segments.Open(parent)
+}
+
+// watchLong begins to watch an address on a parent.
+func (a *agent) watchLong(parent int, addr netip.Addr, p segment.ProbeParams) (warm.Watch, error) {
+	seg, err := a.segments.Open(parent)
+	if err != nil {
+		return nil, err
+	}
+	return seg.WatchLong(addr, p)
+}
+
+// start gives the parts to the manager, which runs them once its caches are synced.
+func (a *agent) start() error {
+	ctrlmetrics.Registry.MustRegister(a.segments.Collector())
+	server, err := cniserver.New(cniserver.Options{
+		Backend: &backend{a.holders, a.ready}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
+		Metrics: ctrlmetrics.Registry, Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		watch.Start(a.mgr, a.Cluster, watch.Watchers{
+			Verifier: a.verifier, LeaseChanged: a.recovery.Changed, WarmChanged: a.keeper.Wake,
+			SetNetworks: a.kernel.SetNetworks,
+			ClaimKey: &keyring.Reconciler{
+				Cache: a.mgr.GetClient(), SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys, Log: a.log,
+			},
+		}),
+		a.mgr.Add(manager.RunnableFunc(a.parents.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.recovery.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.guards.Run)),
+		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			return a.allocator.SaveRotations(ctx, a.journal, clock.RealClock{}, a.log)
+		})),
+		a.mgr.Add(manager.RunnableFunc(a.keeper.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.defence.Run)),
+		a.mgr.Add(server),
+		a.mgr.Add(manager.RunnableFunc(a.shed)),
+		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			return a.installer.KeepConflist(ctx, func(ctx context.Context) bool { return a.ready.Check(ctx) == nil })
+		})),
+		a.mgr.Add(a.storeWatch()),
+		a.mgr.AddHealthzCheck("alive", func(*http.Request) error { return nil }),
+		a.mgr.AddReadyzCheck("add", func(r *http.Request) error { return a.ready.Check(r.Context()) }),
+	)
+}
+
+// shed returns the memory of the start once the caches are synced.
+func (a *agent) shed(ctx context.Context) error {
+	if !a.mgr.GetCache().WaitForCacheSync(ctx) {
+		return nil
+	}
+	if err := footprint.Shed(); err != nil {
+		a.log.Info("the memory of the start could not be returned", "why", err.Error())
+	}
+	return nil
+}
+
+// storeWatch ends the agent when the API server's store went back: its caches then hold objects
+// that the store has lost, and the next agent reads every lease (R7).
+func (a *agent) storeWatch() *revision.Watch {
+	report := wentback.New(wentback.Options{
+		Node: a.node, Bound: a.holders.Bound, CaughtUp: a.recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
+		Events: a.events, Log: a.log,
+	})
+	return &revision.Watch{
+		Reader: a.mgr.GetAPIReader(), Outages: a.api.outages, Live: report.StoreIsAt,
+		Cached: func(ctx context.Context) (uint64, error) {
+			return revision.Greatest(ctx, a.mgr.GetClient(), &v1alpha1.IPLeaseList{}, &v1alpha1.IPPoolList{}, &corev1.PodList{})
+		},
+		Clock: clock.RealClock{}, Log: a.log,
+	}
+}

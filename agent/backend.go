@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+
+	"github.com/fenceline/fenceline/agent/health"
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// backend passes the calls of the plugin to the holders once the agent is ready.
+type backend struct {
+	*holder.Holders
+	ready *health.Ready
+}
+
+// Status answers the runtime's question whether ADD can be served (CNI 1.1).
+func (b *backend) Status(ctx context.Context) error {
+	if err := b.ready.Check(ctx); err != nil {
+		return refusal.New(refusal.NotReady, "the agent cannot serve ADD: %w", err)
+	}
+	return nil
+}
+
+// Add refuses an ADD early if it would fail for every pod.
+func (b *backend) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
+	if err := b.ready.Check(ctx); err != nil {
+		return nil, refusal.New(refusal.NotReady, "the agent cannot serve ADD yet: %w", err)
+	}
+	return b.Holders.Add(ctx, r)
+}
+
+// findLink returns a function that finds a pod's interface and its parent.
+func findLink(links *pod.Finder) func(netns, ifname string) (holder.Link, error) {
+	return func(netns, ifname string) (holder.Link, error) {
+		i, err := links.Find(netns, ifname)
+		if err != nil {
+			return holder.Link{}, err
+		}
+		return holder.Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index}, nil
+	}
+}

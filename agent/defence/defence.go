@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package defence connects the wire with the addresses of this node's pods. It
+// gives the segments the addresses to claim and defend, and records the fences and
+// conflicts (second speakers) that the segments report.
+package defence
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/audit"
+)
+
+// backlog is how many conflicts may wait to be recorded. A segment reports an
+// address at most every 10 s, so a conflict that does not fit is reported again.
+const backlog = 256
+
+// Options of a Defence. All are required.
+type Options struct {
+	// Node is the name of this node, Cluster the UID of the kube-system namespace.
+	Node, Cluster string
+	// Cache holds the pools.
+	Cache   client.Reader
+	Holders *holder.Holders
+	Leases  *lease.Store
+	// CountConflict counts a second speaker.
+	CountConflict func(pool string, source segment.Source)
+	Events        events.EventRecorder
+	Log           logr.Logger
+}
+
+// Defence of the addresses of this node's pods. Safe for concurrent use.
+type Defence struct {
+	Options
+	// waiting are the conflicts to be recorded on their leases.
+	waiting chan conflict
+}
+
+// New returns a Defence. It records conflicts while Run runs.
+func New(o Options) *Defence { return &Defence{Options: o, waiting: make(chan conflict, backlog)} }
+
+// Holdings returns the addresses of this node's pods, whose claims are repeated.
+func (d *Defence) Holdings() []segment.Holding {
+	var held []segment.Holding
+	pools := map[string]*v1alpha1.IPPool{}
+	for e := range d.Holders.Bound() {
+		mac, err := net.ParseMAC(e.MAC)
+		if err != nil {
+			continue
+		}
+		for _, address := range e.Addresses {
+			params := segment.ParamsOf(d.pool(pools, address.Pool))
+			held = append(held, segment.Holding{
+				Parent: e.ParentIndex, Addr: address.Addr, Network: claim.Network(d.Cluster, address.Network),
+				Token: address.Token, Slot: e.Slot, MAC: mac, NetNS: e.NetNS, Interface: e.Interface,
+				Mode: params.Mode, Ignore: params.Ignore,
+			})
+		}
+	}
+	return held
+}
+
+// pool reads a pool from the cache, once. A pool that was deleted gets the
+// defaults, which are the strictest settings.
+func (d *Defence) pool(seen map[string]*v1alpha1.IPPool, name string) *v1alpha1.IPPool {
+	if pool, ok := seen[name]; ok {
+		return pool
+	}
+	pool := &v1alpha1.IPPool{}
+	if err := d.Cache.Get(context.Background(), client.ObjectKey{Name: name}, pool); err != nil {
+		pool = &v1alpha1.IPPool{}
+	}
+	seen[name] = pool
+	return pool
+}
+
+// Held returns the MAC of the pod of this node that holds an address on a
+// parent, and reports whether there is one.
+func (d *Defence) Held(parent int, addr netip.Addr) (net.HardwareAddr, bool) {
+	e, _, held := d.Holders.Holder(bpf.Key{Segment: uint32(parent), Addr: addr})
+	if !held {
+		return nil, false
+	}
+	mac, err := net.ParseMAC(e.MAC)
+	return mac, err == nil
+}
+
+// Fenced handles a fence: a newer claim took the address from a pod of this node.
+func (d *Defence) Fenced(f segment.Fence) {
+	d.Log.Info("an address of this node is fenced", "address", f.Key.Addr, "token", f.Token, "mine", f.Mine, "by", f.MAC.String())
+	e, address, _ := d.Holders.Holder(f.Key)
+	record := d.record(&e, address, "claimed by "+f.MAC.String())
+	record.Address, record.Token = f.Key.Addr, f.Token
+	audit.Log(d.Log, audit.Fence, record)
+	d.Holders.Fenced(f.Key)
+}
+
+// record returns the audit record of an address of this node.
+func (d *Defence) record(e *journal.Entry, address journal.Address, reason string) audit.Record {
+	return audit.Record{
+		Address: address.Addr, Pool: address.Pool, Namespace: e.PodNamespace, Pod: e.PodName, PodUID: e.PodUID,
+		Node: d.Node, MAC: e.MAC, Token: address.Token, Reason: reason,
+	}
+}

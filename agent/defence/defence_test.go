@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package defence
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// newDefence is that of node n1, which holds some addresses of pool v4.
+func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
+	t.Helper()
+	book, err := journal.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { book.Close() })
+	addr := netip.MustParseAddr("10.0.0.2")
+	for i := range held {
+		err := book.Put(journal.Entry{
+			ContainerID: fmt.Sprintf("c%d", i), Interface: "eth0", Phase: journal.Bound, Session: "s", Created: time.Unix(int64(i), 0), Slot: uint32(i + 1),
+			Parent: "eth1", ParentIndex: 7, MAC: "02:00:00:00:00:01", PodNamespace: "shop", PodName: "web",
+			Addresses: []journal.Address{{Addr: addr, Pool: "v4", LeaseName: addr.String(), Token: 5}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr = addr.Next()
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	log := logr.Discard()
+	if t, ok := t.(*testing.T); ok {
+		log = testr.New(t)
+	}
+	d := New(Options{
+		Node: "n1", Cluster: "c", Cache: c,
+		Holders:       holder.New(t.Context(), holder.Options{Node: "n1", Session: "s", Journal: book}),
+		Leases:        lease.NewStore(lease.Options{Client: c, Reader: c, Node: "n1", Session: "s", Clock: clock.RealClock{}}),
+		CountConflict: func(string, segment.Source) {}, Events: events.NewFakeRecorder(10), Log: log,
+	})
+	d.waiting = make(chan conflict, 1)
+	return d
+}
+
+func second(addr string) segment.Conflict {
+	return segment.Conflict{
+		Holding: segment.Holding{Parent: 7, Addr: netip.MustParseAddr(addr)},
+		MAC:     net.HardwareAddr{2, 0xbd, 0, 0, 0, 1}, Source: segment.SourceGuard,
+	}
+}
+
+func TestASecondSpeakerIsRecordedOnTheLease(t *testing.T) {
+	l := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.2"}, Spec: v1alpha1.IPLeaseSpec{
+		Address: "10.0.0.2", State: v1alpha1.StateBound, NodeName: "n1", Session: "s",
+	}}
+	d := newDefence(t, 1, l)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- d.Run(ctx) }()
+	d.Met(second("10.0.0.2"))
+	for range 2 { // the second is taken once the first is recorded
+		d.waiting <- conflict{second("10.0.0.2"), "10.0.0.2"}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := d.Cache.Get(t.Context(), client.ObjectKeyFromObject(l), l); err != nil {
+		t.Fatal(err)
+	}
+	if c := l.Spec.Conflict; c == nil || c.MAC != "02:bd:00:00:00:01" || c.Source != "guard" {
+		t.Errorf("conflict %+v", c)
+	}
+}
+
+func TestConflictsNeverBlockTheEventLoop(t *testing.T) {
+	d := newDefence(t, 1)
+	for range 100 { // Run does not run
+		d.Met(second("10.0.0.2"))
+		d.Met(second("10.0.0.99")) // not held here
+	}
+	if len(d.waiting) != cap(d.waiting) {
+		t.Errorf("%d wait", len(d.waiting))
+	}
+}
+
+func TestHoldingsOfAPoolThatIsGoneAreDefended(t *testing.T) {
+	d := newDefence(t, 3)
+	held := d.Holdings()
+	if len(held) != 3 || held[0].Mode != v1alpha1.ModeEnforce || held[0].Token != 5 || held[0].Parent != 7 {
+		t.Errorf("holdings %+v", held)
+	}
+}
+
+// Called once a second, and for each conflict that is reported.
+func BenchmarkHoldingsOf250Pods(b *testing.B) {
+	d := newDefence(b, 250, &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}})
+	b.ReportAllocs()
+	for b.Loop() {
+		if len(d.Holdings()) != 250 {
+			b.Fatal("wrong")
+		}
+	}
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guards
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Kernel is the part of *bpf.Kernel that guards need.
+type Kernel interface {
+	PrepareGuard(bpf.Guard) error
+	DropGuard(slot uint32)
+	StageGuard(bpf.Guard) error
+	PinGuard(bpf.Guard) error
+	DetachGuard(slot uint32) error
+	GuardAttached(slot uint32) (bool, error)
+	SweepGuards() ([]uint32, error)
+	KillSlot(slot uint32) error
+	SlotDead(slot uint32) (bool, error)
+	InstallLease(bpf.Key, bpf.Lease) error
+	RemoveLease(bpf.Key) error
+	Lease(bpf.Key) (bpf.Lease, bool, error)
+	Leases() (map[bpf.Key]bpf.Lease, error)
+	Fenced(bpf.Key) (bool, error)
+}
+
+// Journal is the part of *journal.Journal that guards need.
+type Journal interface {
+	Get(containerID, ifname string) (journal.Entry, bool)
+	// All returns every entry. The caller must not change the entries.
+	All() []*journal.Entry
+}
+
+// Metrics counts guards that could not be pinned. It may be called concurrently.
+type Metrics interface {
+	PinFailed()
+}
+
+// Options of Guards. All are required.
+type Options struct {
+	// Session is the current life of this node, Cluster the UID of the kube-system
+	// namespace.
+	Session, Cluster string
+
+	Kernel  Kernel
+	Journal Journal
+	// ParentExists reports whether the node has an interface with that index.
+	ParentExists func(parent int) bool
+
+	Events  events.EventRecorder
+	Metrics Metrics
+	Log     logr.Logger
+	Clock   clock.Clock
+}
+
+// Guards are the guard programs of this node and the leases that they enforce.
+// Its methods may be called concurrently.
+type Guards struct {
+	Options
+
+	slots slots
+	stock stock
+
+	// pinning serializes the pins.
+	pinning sync.Mutex
+	// unpinned has the attachments whose guards could not be pinned as keys.
+	unpinned sync.Map
+
+	// installing orders the installs and the removals of kernel leases: a sweep
+	// must not remove what a new holder has installed in between.
+	installing sync.Mutex
+}
+
+// New returns Guards without any slot in use.
+func New(o Options) *Guards {
+	g := &Guards{Options: o}
+	g.slots.next = FirstSlot
+	g.stock = stock{
+		slots:   &g.slots,
+		prepare: func(p bpf.Guard) error { return g.Kernel.PrepareGuard(p) },
+		drop:    func(slot uint32) { g.Kernel.DropGuard(slot) },
+	}
+	return g
+}
+
+// Of describes the guard of an entry's interface.
+func Of(e *journal.Entry) bpf.Guard {
+	return bpf.Guard{Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface}
+}
+
+// Take returns a slot for an interface on a parent. It prefers a slot whose guard is already
+// loaded.
+func (g *Guards) Take(parent int) (uint32, error) { return g.stock.take(parent) }
+
+// PutBack takes back a slot from Take, if no guard with this slot was attached.
+func (g *Guards) PutBack(parent int, slot uint32) { g.stock.add(parent, slot) }
+
+// Keep marks a slot that was found after a restart as used.
+func (g *Guards) Keep(slot uint32) { g.slots.keep(slot) }
+
+// Leave marks a slot whose entry is gone. Sweep frees it when its guard is gone as well.
+func (g *Guards) Leave(slot uint32) { g.slots.leave(slot) }
+
+// Prepare loads guards for the next interfaces on a parent, until ctx ends.
+func (g *Guards) Prepare(ctx context.Context, parent int) {
+	if err := g.stock.fill(ctx, parent); err != nil {
+		g.Log.Error(err, "the next ADD loads its guard itself")
+	}
+}
+
+// Stage attaches an entry's guard. The guard enforces when Stage returns. Until Pin has succeeded,
+// the guard is in filters, which a process in the pod can remove.
+func (g *Guards) Stage(e *journal.Entry) error { return g.Kernel.StageGuard(Of(e)) }
+
+// Ensure attaches the guard of an entry unless it is attached.
+func (g *Guards) Ensure(e *journal.Entry) error {
+	attached, err := g.Attached(e)
+	if err != nil || attached {
+		return err
+	}
+	return g.Stage(e)
+}
+
+// Attached reports whether the guard of an entry is attached.
+func (g *Guards) Attached(e *journal.Entry) (bool, error) {
+	attached, err := g.Kernel.GuardAttached(e.Slot)
+	if err != nil {
+		return false, fmt.Errorf("look for the guard of %s: %w", e.Interface, err)
+	}
+	return attached, nil
+}
+
+// Detach removes a guard from its interface.
+func (g *Guards) Detach(slot uint32) error { return g.Kernel.DetachGuard(slot) }

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guards
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Key returns the kernel's key of an address of an entry.
+func Key(e *journal.Entry, address journal.Address) bpf.Key {
+	return bpf.Key{Segment: uint32(e.ParentIndex), Addr: address.Addr}
+}
+
+// Install writes an address of an entry into the kernel: from then on its slot may use the address.
+func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
+	mac, err := net.ParseMAC(e.MAC)
+	if err != nil {
+		return fmt.Errorf("recorded MAC: %w", err)
+	}
+	key := Key(e, address)
+	g.installing.Lock()
+	defer g.installing.Unlock()
+	err = g.Kernel.InstallLease(key, bpf.Lease{
+		Token: address.Token, Network: claim.Network(g.Cluster, address.Network), Slot: e.Slot, MAC: mac,
+	})
+	if err != nil {
+		return fmt.Errorf("install the lease of %s: %w", key, err)
+	}
+	return nil
+}
+
+// Uninstall removes an address from the kernel, if it still belongs to this slot.
+func (g *Guards) Uninstall(key bpf.Key, slot uint32) error {
+	g.installing.Lock()
+	defer g.installing.Unlock()
+	present, installed, err := g.Kernel.Lease(key)
+	if err != nil || !installed || present.Slot != slot {
+		return err
+	}
+	if err := g.Kernel.RemoveLease(key); err != nil {
+		return fmt.Errorf("remove the lease of %s and slot %d: %w", key, slot, err)
+	}
+	return nil
+}
+
+// Fenced reports whether a newer claim was heard for an address of an entry.
+func (g *Guards) Fenced(e *journal.Entry, address journal.Address) (bool, error) {
+	fenced, err := g.Kernel.Fenced(Key(e, address))
+	if err != nil {
+		return false, fmt.Errorf("check whether %s is fenced: %w", address.Addr, err)
+	}
+	return fenced, nil
+}
+
+// Leases returns the leases that the kernel enforces.
+func (g *Guards) Leases() (map[bpf.Key]bpf.Lease, error) {
+	leases, err := g.Kernel.Leases()
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's leases: %w", err)
+	}
+	return leases, nil
+}
+
+// MaySpeak reports whether a slot of this node may use an address, on any segment.
+func (g *Guards) MaySpeak(addr netip.Addr) (bool, error) {
+	leases, err := g.Leases()
+	if err != nil {
+		return false, err
+	}
+	for key, l := range leases {
+		if key.Addr == addr && l.Slot != 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guards
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/internal/event"
+)
+
+// Pin moves an entry's guard to pinned links, which no process in the pod can remove. It runs after
+// the answer of the ADD. If it fails, the sweeps try again, and the guard enforces meanwhile. After
+// the end of ctx it does nothing.
+func (g *Guards) Pin(ctx context.Context, e journal.Entry) {
+	// Guards are pinned one at a time: each pin holds the kernel's lock of all devices for tens of
+	// milliseconds, and an ADD needs that lock in between.
+	g.pinning.Lock()
+	defer g.pinning.Unlock()
+	if ctx.Err() != nil {
+		return // the next agent pins it
+	}
+	if err := g.tryPin(&e); err != nil {
+		g.Log.Error(err, "a guard is not pinned yet: it enforces, but the pod could remove it; the agent tries again")
+		g.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "GuardNotPinned", "Bind",
+			"the guard of %s enforces, but could not be pinned yet; the agent tries again", e.Interface)
+	}
+}
+
+// FinishPin pins the guard of an entry that an earlier agent may have half pinned.
+func (g *Guards) FinishPin(e *journal.Entry) error { return g.tryPin(e) }
+
+// tryPin pins a guard. If it fails, PinAgain tries again.
+func (g *Guards) tryPin(e *journal.Entry) error {
+	err := g.Kernel.PinGuard(Of(e))
+	if err != nil {
+		g.unpinned.Store(e.Attachment(), nil)
+		g.Metrics.PinFailed()
+	}
+	return err
+}
+
+// PinAgain pins the guards that could not be pinned before.
+func (g *Guards) PinAgain() error {
+	var errs []error
+	for _, e := range g.Journal.All() {
+		if _, missing := g.unpinned.LoadAndDelete(e.Attachment()); missing && e.Session == g.Session {
+			errs = append(errs, g.tryPin(e))
+		}
+	}
+	return errors.Join(errs...)
+}

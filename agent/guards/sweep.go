@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guards
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// sweepPeriod is how often guards of devices that are gone are swept.
+const sweepPeriod = 5 * time.Second
+
+// Run sweeps every sweepPeriod until ctx ends.
+func (g *Guards) Run(ctx context.Context) error {
+	for _, parent := range g.parents() {
+		g.Prepare(ctx, parent)
+	}
+	for {
+		timer := g.Clock.NewTimer(sweepPeriod)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		}
+		g.stock.sweep(g.ParentExists)
+		if err := g.Sweep(); err != nil {
+			g.Log.Error(err, "sweep guards of devices that are gone")
+		}
+		if err := g.PinAgain(); err != nil {
+			g.Log.Error(err, "pin guards that enforce already")
+		}
+	}
+}
+
+// parents returns the parents of the interfaces that hold addresses now.
+func (g *Guards) parents() []int {
+	var all []int
+	for _, e := range g.Journal.All() {
+		if e.Phase == journal.Bound && e.Session == g.Session {
+			all = append(all, e.ParentIndex)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Sweep frees slots whose entry and device are gone, and removes their leases from the
+// kernel.
+func (g *Guards) Sweep() error {
+	_, err := g.Kernel.SweepGuards()
+	leaving := g.slots.leaving()
+	if len(leaving) == 0 {
+		return err
+	}
+	// If one guard cannot be swept, the other slots are still freed.
+	errs := []error{err}
+	leases, err := g.Leases()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, slot := range leaving {
+		errs = append(errs, g.sweepSlot(slot, leases))
+	}
+	return errors.Join(errs...)
+}
+
+// sweepSlot frees a slot unless its device still exists and may send. A killed slot keeps its mark
+// until SweepGuards has seen that its device is gone. Without the mark, a device could send if its
+// guard was half pinned, or if an earlier process attached the guard and never pinned it. The slot
+// is not given to a new pod meanwhile, because the new pod would be mute.
+func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
+	attached, err := g.Kernel.GuardAttached(slot)
+	if err != nil || attached {
+		return err
+	}
+	for key, l := range leases {
+		if l.Slot != slot {
+			continue
+		}
+		if err := g.Uninstall(key, slot); err != nil {
+			return err
+		}
+	}
+	if dead, err := g.Kernel.SlotDead(slot); err != nil || dead {
+		return err
+	}
+	g.slots.free(slot)
+	return nil
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guards_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+func TestASweepWaitsForTheDevice(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	slot := r.SlotOf(web)
+	r.MustDel(web)
+	sweep := func() {
+		t.Helper()
+		if err := r.Guards.Sweep(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep()
+	if _, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2")); !installed || r.FreeSlots()[slot] {
+		t.Error("the dead slot was swept while its device may speak")
+	}
+	// Another agent over the same pins waits for it as well.
+	r.Restart()
+	sweep()
+	if r.FreeSlots()[slot] {
+		t.Error("the slot was forgotten by the restart")
+	}
+	r.Kernel.Unplug(web.NetNS, web.Interface)
+	sweep()
+	if _, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2")); installed || !r.FreeSlots()[slot] {
+		t.Error("the slot was not given back")
+	}
+}
+
+// A new pod would be as mute as the old one, whose address the kernel may have
+// under another slot, or watch for a Warm lease.
+func TestASlotThatWasKilledIsNobodysUntilItIsSweptAlsoAfterARestart(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	old := r.Pod("old", "u1")
+	r.MustAdd(old)
+	slot := r.SlotOf(old)
+	r.MustDel(old)
+	if err := r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")); err != nil {
+		t.Fatal(err)
+	}
+	r.Kernel.Unplug(old.NetNS, old.Interface)
+	r.Restart()
+	young := r.Pod("new", "u2")
+	addr := r.MustAdd(young)[0]
+	if r.SlotOf(young) == slot || !r.Speaks(young, addr) {
+		t.Errorf("the pod got slot %d, which was killed", slot)
+	}
+	if err := r.Guards.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if dead, _ := r.Kernel.SlotDead(slot); dead || !r.FreeSlots()[slot] {
+		t.Error("the slot was not given back")
+	}
+}
+
+// A burst of them would leave no slot to anybody until the agent is started again.
+func TestASlotWhoseDeviceWentBeforeItsEntryIsGivenBack(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	swept, unguarded := r.Pod("swept", "u1"), r.Pod("unguarded", "u2")
+	r.MustAdd(swept)
+	r.Kernel.Unplug(swept.NetNS, swept.Interface)
+	if err := r.Guards.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	r.MustDel(swept)
+	r.Kernel.Unplug(unguarded.NetNS, unguarded.Interface)
+	if _, err := r.Add(t.Context(), unguarded); !errors.Is(err, bpf.ErrNoDevice) {
+		t.Fatalf("got %v", err)
+	}
+	if err := r.Guards.Sweep(); err != nil || len(r.FreeSlots()) < bpf.MaxSlot {
+		t.Errorf("%d slots are free, %v", len(r.FreeSlots()), err)
+	}
+}
+
+// Its device may live: the process that knew has ended, and its pin never came.
+func TestASlotThatWasKilledStaysDeadWhereNobodyKnowsItsDevice(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	old := r.Pod("old", "u1")
+	r.MustAdd(old)
+	slot := r.SlotOf(old)
+	r.MustDel(old)
+	delete(r.Kernel.Guards, slot)
+	r.Kernel.Lost[slot] = true
+	r.Restart()
+	if err := r.Guards.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if dead, _ := r.Kernel.SlotDead(slot); !dead || r.FreeSlots()[slot] {
+		t.Errorf("dead %v, kept from others %v", dead, !r.FreeSlots()[slot])
+	}
+}
+
+func TestASweepLeavesTheLeaseOfANewHolder(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	old := r.Pod("old", "u1")
+	r.MustAdd(old)
+	r.MustDel(old)
+	r.Kernel.Unplug(old.NetNS, old.Interface)
+	stale, _ := r.Kernel.Leases()
+	young := r.Pod("new", "u2")
+	r.MustAdd(young)
+	if err := r.Guards.SweepSlot(1, stale); err != nil {
+		t.Fatal(err)
+	}
+	if !r.Speaks(young, "10.0.0.2") {
+		t.Error("the new holder's lease was swept")
+	}
+}
+
+func TestAGuardThatTheJournalForgotCostsNoADD(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.Kernel.Guards[1] = "/netns/elsewhere eth0"
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	if !r.Speaks(web, "10.0.0.2") {
+		t.Error("the pod is mute")
+	}
+}
+
+// unswept has a guard that it cannot sweep.
+type unswept struct{ guards.Kernel }
+
+func (unswept) SweepGuards() ([]uint32, error) { return nil, errors.New("a pin cannot be read") }
+
+func TestAGuardThatCannotBeSweptKeepsNoOtherSlot(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	slot, err := r.Guards.Take(fakenode.ParentIndex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Guards.Leave(slot)
+	r.Guards.Kernel = unswept{r.Guards.Kernel}
+	if err := r.Guards.Sweep(); err == nil || !r.FreeSlots()[slot] {
+		t.Errorf("kept %v, %v", !r.FreeSlots()[slot], err)
+	}
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/audit"
+)
+
+// adding is one ADD.
+type adding struct {
+	h       *Holders
+	request agentapi.AddRequest
+	created time.Time
+	pod     *corev1.Pod
+	link    Link
+	seg     Segment
+	who     v1alpha1.Holder
+	// slot of the guard; 0 before the first intent.
+	slot uint32
+	// replaced is the slot that an earlier ADD has left on the same interface.
+	replaced uint32
+	// staging receives the result of attaching the guard. guarded is true once the guard enforces.
+	staging <-chan error
+	guarded bool
+	// bound are the addresses that the interface has so far, in the order of the families.
+	bound []boundAddress
+	// trying is the address of the present family that the ADD tries. A lease of it may exist.
+	trying *journal.Address
+}
+
+// boundAddress is an address with the pool it came from.
+type boundAddress struct {
+	pool    *v1alpha1.IPPool
+	address journal.Address
+	// unclaimed is the claim to send after the answer.
+	unclaimed *segment.Claim
+}
+
+// entry is the journal's record of the ADD.
+func (a *adding) entry(phase journal.Phase) journal.Entry {
+	e := journal.Entry{
+		ContainerID: a.request.ContainerID, Interface: a.request.Interface,
+		NetNS: a.request.NetNS, Network: a.request.Network.Name,
+		PodNamespace: a.who.Namespace, PodName: a.who.Pod, PodUID: a.who.PodUID,
+		Phase: phase, Session: a.h.Session, Slot: a.slot, Created: a.created,
+		Parent: a.link.Parent, ParentIndex: a.link.ParentIndex, MAC: a.who.MAC,
+	}
+	for _, b := range a.bound {
+		e.Addresses = append(e.Addresses, b.address)
+	}
+	if a.trying != nil {
+		e.Addresses = append(e.Addresses, *a.trying)
+	}
+	return e
+}
+
+// record journals that the interface holds its addresses.
+func (a *adding) record() error {
+	// From here on, a DEL keeps the address for the pod's name. Before this point it must not: the
+	// next ADD of a Retained address claims before it probes, so the address must be proven.
+	for i := range a.bound {
+		a.bound[i].address.Static = lease.KeepsName(&a.who)
+	}
+	e := a.entry(journal.Bound)
+	if err := a.h.Journal.Put(e); err != nil {
+		return err
+	}
+	for _, b := range a.bound {
+		a.h.Audit(audit.Grant, &e, b.address, "")
+	}
+	return nil
+}
+
+// leased records the lease of the address that is being tried.
+func (a *adding) leased(l *v1alpha1.IPLease) error {
+	token, err := lease.Token(l)
+	if err != nil {
+		return err
+	}
+	a.trying.LeaseUID, a.trying.Token = string(l.UID), token
+	return nil
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// annotationConfigHash carries the UID that the kubelet gives to the runtime
+// for a static pod; the mirror pod's own UID is another one.
+const annotationConfigHash = "kubernetes.io/config.hash"
+
+// Of describes the holder that the lease of a pod's interface names.
+func Of(pod *corev1.Pod, a agentapi.Attachment, mac string) v1alpha1.Holder {
+	holder := v1alpha1.Holder{
+		Namespace: pod.Namespace, Pod: pod.Name, PodUID: runtimeUID(pod),
+		Interface: a.Interface, ContainerID: a.ContainerID,
+		MAC: mac, Guarded: true,
+	}
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		holder.OwnerKind, holder.OwnerName = owner.Kind, owner.Name
+	}
+	return holder
+}
+
+// IsUID reports whether the runtime's UID is the pod's. An old runtime passes none.
+func IsUID(pod *corev1.Pod, uid string) bool {
+	return uid == "" || string(pod.UID) == uid || pod.Annotations[annotationConfigHash] == uid
+}
+
+// runtimeUID returns the UID by which the runtime knows the pod. It stays the same for
+// the life of the pod: a mirror pod may be deleted and created again while its static
+// pod runs on.
+func runtimeUID(pod *corev1.Pod) string {
+	if hash := pod.Annotations[annotationConfigHash]; hash != "" {
+		return hash
+	}
+	return string(pod.UID)
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/audit"
+)
+
+// prove guards, probes and claims the address of a new lease, in this order: a host without a
+// record answers the probe, so no claim is ever sent against it (R4). ok is false if another host
+// uses the address; then the lease is quarantined.
+func (a *adding) prove(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) (b boundAddress, ok bool, err error) {
+	e := a.entry(journal.Intent)
+	if living, _, held := a.h.Holder(guards.Key(&e, *a.trying)); held {
+		// A pod of this node uses the address, and its record was lost. Installing the address for
+		// the new pod would mute that pod before it can answer.
+		return boundAddress{}, false, a.quarantine(ctx, pool, l, living.MAC, segment.SourceProbe)
+	}
+	c, err := a.install(pool)
+	if err != nil {
+		return boundAddress{}, false, err
+	}
+	heard, err := a.seg.Probe(ctx, a.trying.Addr, segment.ParamsOf(pool))
+	if err != nil {
+		return boundAddress{}, false, err
+	}
+	switch {
+	case heard.Conflict && pool.ConflictMode() != v1alpha1.ModeObserve:
+		return boundAddress{}, false, a.quarantine(ctx, pool, l, heard.MAC.String(), heard.Source)
+	case heard.Conflict:
+		if err := a.observe(ctx, pool, l, heard); err != nil {
+			return boundAddress{}, false, err
+		}
+	}
+	if err := a.seg.ClaimAndConfirm(ctx, c); err != nil {
+		return boundAddress{}, false, err
+	}
+	return boundAddress{pool: pool, address: *a.trying}, true, nil
+}
+
+// install lets the slot use the address that is being tried, with the token of its
+// lease, once the interface is guarded.
+func (a *adding) install(pool *v1alpha1.IPPool) (segment.Claim, error) {
+	if err := a.guard(); err != nil {
+		return segment.Claim{}, err
+	}
+	c := segment.Claim{
+		Addr: a.trying.Addr, Network: claim.Network(a.h.Cluster, a.trying.Network), Token: a.trying.Token,
+		Mode: pool.ConflictMode(),
+	}
+	e := a.entry(journal.Intent)
+	return c, a.h.Guards.Install(&e, *a.trying)
+}
+
+// observe reports a second speaker, and leaves the address to the pod.
+func (a *adding) observe(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, heard segment.Answer) error {
+	a.countConflict(pool, heard.MAC.String(), heard.Source)
+	a.h.Events.Eventf(a.pod, pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
+		"%s is used by %s as well; pool %s only observes", a.trying.Addr, heard.MAC, pool.Name)
+	_, err := a.h.Leases.RecordConflict(ctx, l, lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)})
+	return err
+}
+
+// quarantine quarantines the lease of an address that another host uses. The
+// kernel forgets the address first: a verifier of a Quarantined lease kills the
+// slots that may use its address, and this slot goes on with another address.
+func (a *adding) quarantine(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, mac string, source segment.Source) error {
+	a.countConflict(pool, mac, source)
+	a.h.Events.Eventf(a.pod, pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
+		"%s is used by %s; it is quarantined and another address is tried", a.trying.Addr, mac)
+	e := a.entry(journal.Intent)
+	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.trying), a.slot); err != nil {
+		return err
+	}
+	_, err := a.h.Leases.QuarantineConflict(ctx, l, lease.Evidence{MAC: mac, Source: string(source)})
+	return err
+}
+
+// countConflict counts and audits a second speaker.
+func (a *adding) countConflict(pool *v1alpha1.IPPool, mac string, source segment.Source) {
+	e := a.entry(journal.Intent)
+	a.h.Metrics.Conflict(pool.Name, source)
+	a.h.Audit(audit.Conflict, &e, *a.trying, "speaker "+mac)
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// giveWayLatest bounds the time for which other work waits for the ADDs under way. An ADD that
+// waits for a full pool takes many seconds.
+const giveWayLatest = time.Second
+
+// underWay counts the ADDs that have not ended yet. Safe for concurrent use.
+type underWay struct{ count atomic.Int32 }
+
+// begin counts an ADD until end is called.
+func (u *underWay) begin() (end func()) {
+	u.count.Add(1)
+	return func() { u.count.Add(-1) }
+}
+
+// wait returns once no ADD is under way, d has passed, or ctx has ended.
+func (u *underWay) wait(ctx context.Context, c clock.Clock, d time.Duration) {
+	end := c.Now().Add(d)
+	for u.count.Load() > 0 && ctx.Err() == nil && c.Now().Before(end) {
+		pause(ctx, c, pinDelay)
+	}
+}
+
+// GiveWay leaves the machine and the API server to the ADDs under way: it waits
+// until there is none, for at most a second.
+func (h *Holders) GiveWay() { h.underWay.wait(h.background, h.Clock, giveWayLatest) }
+
+// pause waits d, and reports whether it has passed before ctx ended.
+func pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	t := c.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C():
+		return true
+	}
+}

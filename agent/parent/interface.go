@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parent
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Exists reports whether this node has an interface with this index. If the kernel cannot be asked,
+// the interface counts as present.
+func Exists(index int) bool {
+	_, err := netlink.LinkByIndex(index)
+	_, missing := errors.AsType[netlink.LinkNotFoundError](err)
+	return !missing
+}
+
+// Index returns the index of the interface of this node that has this name. An interface does not
+// count if this is only its alternative name. The error is not nil if the kernel cannot be asked
+// now: an unknown interface is not absent.
+func Index(name string) (index int, exists bool, err error) {
+	link, err := netlink.LinkByName(name)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("look for interface %s: %w", name, err)
+	}
+	return link.Attrs().Index, link.Attrs().Name == name, nil
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parent
+
+import (
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestWhichParentsExist(t *testing.T) {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !Exists(lo.Index) {
+		t.Error("lo does not")
+	}
+	const beyond = 1<<31 - 1
+	if Exists(beyond) {
+		t.Errorf("interface %d does", beyond)
+	}
+}
+
+// A node that is out of files must not release the leases that it keeps for a parent.
+func TestAnInterfaceThatCannotBeLookedForIsNotGone(t *testing.T) {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: files.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, exists, err := Index("lo")
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if err == nil {
+		t.Errorf("exists: %v", exists)
+	}
+	if _, exists, err := Index("nowhere"); exists || err != nil {
+		t.Errorf("of none: %v, %v", exists, err)
+	}
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package parent finds the parents of this node: the interfaces on which it reaches a pool. It
+// keeps the observers on them in place.
+package parent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// attachPeriod is how often the observers are put back at the head of their parents' chains. Other
+// programs may have been attached before the observers.
+const attachPeriod = 10 * time.Second
+
+// Parents is the set of parents of this node. Safe for concurrent use.
+type Parents struct {
+	// Node is the name of this node.
+	Node string
+	// Bound yields the journal entries of the pod interfaces that hold addresses now.
+	Bound    func() iter.Seq[*journal.Entry]
+	Segments *segment.Segments
+	Log      logr.Logger
+}
+
+// Segment opens the segment on which this node reaches a pool. If neither the
+// pool nor a pod of this node names a parent, the parent is guessed by last, its
+// name on the last holder's node: an ack may come from there, but silence proves
+// nothing.
+func (p *Parents) Segment(pool *v1alpha1.IPPool, last string) (seg *segment.Segment, guessed bool, err error) {
+	parents, unknown := p.of(pool)
+	if len(parents) > 0 {
+		seg, err := p.Segments.Open(parents[0])
+		return seg, false, err
+	}
+	if unknown != nil {
+		return nil, false, unknown
+	}
+	index, exists, err := Index(last)
+	if err != nil {
+		return nil, false, err
+	}
+	if exists {
+		seg, err := p.Segments.Open(index)
+		return seg, true, err
+	}
+	return nil, false, fmt.Errorf("node %s knows no parent of pool %q: name it in the pool's spec.parents; with a spec.vlan the node needs an interface of it", p.Node, pool.Name)
+}
+
+// of returns the interfaces that reach a pool, best first: the interfaces that
+// the pool names, then the parents of this node's pods, by index, since an
+// interface may have been renamed. If the named interfaces are unknown now, the
+// error is not nil, and the parents of the pods are returned alone.
+func (p *Parents) of(pool *v1alpha1.IPPool) ([]int, error) {
+	named, err := Named(pool)
+	var parents []int
+	for _, name := range named {
+		index, exists, unknown := Index(name)
+		if exists {
+			parents = append(parents, index)
+		}
+		err = errors.Join(err, unknown)
+	}
+	for e := range p.Bound() {
+		for _, address := range e.Addresses {
+			if address.Pool == pool.Name && !slices.Contains(parents, e.ParentIndex) && Exists(e.ParentIndex) {
+				parents = append(parents, e.ParentIndex)
+			}
+		}
+	}
+	return parents, err
+}
+
+// Run keeps the observers attached until ctx ends.
+func (p *Parents) Run(ctx context.Context) error {
+	ticker := time.NewTicker(attachPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		p.attach()
+	}
+}
+
+// attach puts back the observers that were detached or lost their place. It
+// opens the parents of pods that could not be opened before, because only an
+// open segment repeats their claims (R3), and forgets parents that are gone.
+func (p *Parents) attach() {
+	names := map[int]string{}
+	for e := range p.Bound() {
+		names[e.ParentIndex] = e.Parent
+	}
+	for _, s := range p.Segments.All() {
+		names[s.Parent()] = s.Name()
+	}
+	for parent, name := range names {
+		_, err := p.Segments.Open(parent)
+		if errors.Is(err, bpf.ErrNoDevice) {
+			if _, open := p.Segments.Get(parent); !open {
+				continue // logged when it was removed; its pods' interfaces are gone with it
+			}
+			p.Log.Info("the parent was removed from the node", "parent", name)
+			err = p.Segments.Forget(parent)
+		}
+		if err != nil {
+			p.Log.Info("the observer could not be attached again", "parent", name, "why", err.Error())
+		}
+	}
+}

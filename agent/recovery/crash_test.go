@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+// story is one call that an agent may die in.
+type story struct {
+	name  string
+	setup func(*fakenode.Node) agentapi.AddRequest
+	call  func(*fakenode.Node, agentapi.AddRequest) error
+	// ends are the leases that may be there after everything was released.
+	ends [][]string
+}
+
+func remove(r *fakenode.Node, request agentapi.AddRequest) error {
+	return r.Del(r.T.Context(), fakenode.Del(request))
+}
+
+func stories() []story {
+	free := [][]string{{}}
+	return []story{
+		{"ADD", func(r *fakenode.Node) agentapi.AddRequest { return r.Pod("web", "u1") }, fakenode.TryAdd, free},
+		{"ADD with a conflict", func(r *fakenode.Node) agentapi.AddRequest {
+			r.Wire.Answers[fakenode.Two] = fakenode.Stranger
+			return r.Pod("web", "u1")
+		}, fakenode.TryAdd, [][]string{{}, {"10.0.0.2 Quarantined"}, {"10.0.0.2 Quarantined", "fd00-0000-0000-0000-0000-0000-0000-0002 Quarantined"}}},
+		{"ADD for a newer sandbox", func(r *fakenode.Node) agentapi.AddRequest {
+			older := r.Pod("web", "u1")
+			r.MustAdd(older)
+			newer := older
+			newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
+			return newer
+		}, fakenode.TryAdd, free},
+		{"ADD that takes a retained address over", func(r *fakenode.Node) agentapi.AddRequest {
+			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
+			return r.Pod("web-0", "u1", fakenode.OfStatefulSet)
+		}, fakenode.TryAdd, [][]string{{"10.0.0.2 Retained"}, {"10.0.0.2 Retained", "fd00-0000-0000-0000-0000-0000-0000-0002 Retained"}}},
+		{"ADD that takes a quarantined address over", func(r *fakenode.Node) agentapi.AddRequest {
+			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
+			r.Wire.Verdicts[fakenode.Two] = segment.Silent
+			return r.Pod("web-0", "u1", fakenode.OfStatefulSet)
+		}, fakenode.TryAdd, [][]string{
+			{"10.0.0.2 Quarantined"}, {"10.0.0.2 Retained"},
+			{"10.0.0.2 Retained", "fd00-0000-0000-0000-0000-0000-0000-0002 Retained"},
+		}},
+		{"DEL", func(r *fakenode.Node) agentapi.AddRequest {
+			web := r.Pod("web", "u1")
+			r.MustAdd(web)
+			return web
+		}, remove, free},
+		{"DEL of a pod that keeps its name", func(r *fakenode.Node) agentapi.AddRequest {
+			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
+			r.MustAdd(web)
+			return web
+		}, remove, [][]string{{"10.0.0.2 Retained", "fd00-0000-0000-0000-0000-0000-0000-0002 Retained"}}},
+	}
+}
+
+// An agent dies before each of its effects in turn. The one that starts over
+// its journal, the kernel's pins and the API has nothing leaked, nothing freed
+// that may still speak (the rig watches each write), and no living pod mute.
+func TestAnAgentThatDiesAtAnyStepLeaksNothingAndFreesNothingUnproven(t *testing.T) {
+	for _, s := range stories() {
+		t.Run(s.name, func(t *testing.T) {
+			for step := 0; ; step++ {
+				r := fakenode.New(t, fakenode.Pool("v4", "10.0.0.0/24", v1alpha1.ModeEnforce, "10.0.0.2-10.0.0.3"),
+					fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2-fd00::3"))
+				request := s.setup(r)
+				r.Death.Did, r.Death.Left = nil, step
+				err := s.call(r, request)
+				died := r.Death.Left == 0
+				where := fmt.Sprintf("after %q, %v", r.Death.Did, err)
+				r.Restart()
+				r.Settle()
+				livingHoldersAreTheLeases(r, where)
+				// The runtime ends every sandbox, also those whose ADD failed.
+				for _, e := range r.Journal.All() {
+					r.MustDel(agentapi.AddRequest{Attachment: e.Attachment()})
+				}
+				r.MustDel(request)
+				r.Settle()
+				if left := r.Journal.All(); len(left) != 0 {
+					t.Errorf("%s: journal %+v", where, left)
+				}
+				if got := r.Names(); !slices.ContainsFunc(s.ends, func(want []string) bool { return slices.Equal(got, want) }) {
+					t.Errorf("%s: leases %v, want one of %v", where, got, s.ends)
+				}
+				if t.Failed() {
+					return
+				}
+				r.Book.Close()
+				if !died {
+					if err != nil {
+						t.Errorf("without a death: %v", err)
+					}
+					t.Logf("%d deaths; %s", step, where)
+					return
+				}
+			}
+		})
+	}
+}
+
+// livingHoldersAreTheLeases compares the leases of this node with the pods that
+// were told of their addresses.
+func livingHoldersAreTheLeases(r *fakenode.Node, where string) {
+	r.T.Helper()
+	living := map[string]bool{}
+	for _, e := range r.Journal.All() {
+		if e.Phase != journal.Bound {
+			r.T.Errorf("%s: entry %+v", where, e)
+			continue
+		}
+		for _, address := range e.Addresses {
+			living[address.LeaseName] = true
+			if l := r.API.Leases()[address.LeaseName]; l == nil || !holder.Holds(l, fakenode.ThisNode, e) || string(l.UID) != address.LeaseUID {
+				r.T.Errorf("%s: %s holds %s without a lease: %+v", where, e.ContainerID, address.Addr, l)
+			}
+		}
+	}
+	for name, l := range r.API.Leases() {
+		if l.Spec.State == v1alpha1.StateBound && !living[name] {
+			r.T.Errorf("%s: %s is leaked: %+v", where, name, l.Spec.Holder)
+		}
+	}
+}
+
+// A pod whose lease is written again must survive a death in between: the new
+// lease has another UID than the journal knows.
+func TestAnAgentThatDiesWhileItRecreatesALeaseKeepsThePod(t *testing.T) {
+	for step := range 6 {
+		r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+		web := r.Pod("web", "u1")
+		r.MustAdd(web)
+		r.API.Drop(fakenode.Held("10.0.0.2"))
+		r.Death.Left = step
+		r.Recovery.Changed("10.0.0.2")
+		_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout) // it dies
+		r.Restart()
+		r.Settle()
+		r.HoldsWhatTheJournalSays(web)
+		if _, exists := r.API.Objects[fakenode.KeyFor(fakenode.PodOf("web"), fakenode.ClientObjectKey("web"))]; !exists || !r.Speaks(web, "10.0.0.2") {
+			t.Errorf("dead at step %d: pod exists %v, speaks %v", step, exists, r.Speaks(web, "10.0.0.2"))
+		}
+		r.Book.Close()
+	}
+}

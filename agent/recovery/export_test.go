@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"time"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// These are exported for tests.
+var (
+	ErrDisputed = errDisputed
+	ErrOutrun   = errOutrun
+)
+
+// RetryMost is exported for tests.
+const RetryMost = retryMost
+
+// Disputes counts what is disputed.
+func (w *Worker) Disputes() int { return len(w.disputed) }
+
+// Suspect is a part of Run.
+func (w *Worker) Suspect(ctx context.Context) { w.suspect(ctx) }
+
+// SetAsideLastBoot is a part of Run.
+func (w *Worker) SetAsideLastBoot(ctx context.Context) error { return w.setAsideLastBoot(ctx) }
+
+// FreeWithoutEntry is a part of Run.
+func (w *Worker) FreeWithoutEntry(ctx context.Context) error { return w.freeWithoutEntry(ctx) }
+
+// ResumeEntry resumes one attachment.
+func (w *Worker) ResumeEntry(ctx context.Context, a agentapi.Attachment, patience time.Duration) error {
+	return w.resumeEntry(ctx, a, patience)
+}
+
+// Rebind is a step of the resumption of an entry.
+func (w *Worker) Rebind(ctx context.Context, e journal.Entry, address journal.Address, found *v1alpha1.IPLease) error {
+	return w.rebind(ctx, e, address, found)
+}
+
+// DeletePod is a step of the resumption of an entry.
+func (w *Worker) DeletePod(ctx context.Context, e *journal.Entry, address journal.Address) error {
+	return w.deletePod(ctx, e, address)
+}

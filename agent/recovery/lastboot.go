@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// setAsideLastBoot quarantines leases that are Bound to pods of this node from before
+// its last boot and have no entry in the journal. The journal may have lost its last
+// entries with the power. The pods ended with the boot; only a verification frees their
+// addresses (R8). It reads the cache: the preconditions of the write decide.
+func (w *Worker) setAsideLastBoot(ctx context.Context) error {
+	if w.lastBootDone {
+		return nil
+	}
+	leases := &v1alpha1.IPLeaseList{}
+	if err := w.Cache.List(ctx, leases); err != nil {
+		return fmt.Errorf("list the leases of this node: %w", err)
+	}
+	var errs []error
+	for i := range leases.Items {
+		l := &leases.Items[i]
+		if !w.Holders.IsOfLastBoot(&l.Spec) {
+			continue
+		}
+		w.Holders.RememberLastBoot(l.Spec.Holder)
+		e, _ := w.Journal.Get(l.Spec.Holder.ContainerID, l.Spec.Holder.Interface)
+		if slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return a.LeaseName == l.Name }) {
+			continue // its entry is released
+		}
+		_, err := w.Leases.Quarantine(ctx, l, v1alpha1.ReasonPodGone, "bound before the last boot of the node")
+		if err != nil && !errors.Is(err, lease.ErrGone) && !errors.Is(err, lease.ErrNotMine) {
+			errs = append(errs, err)
+		}
+	}
+	w.lastBootDone = len(errs) == 0
+	return errors.Join(errs...)
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Restore restores slots, guards and segments from the journal after a restart. It makes no call to
+// the API server; Run resumes the leases. Call it before the first verification and the first ADD.
+// The error names the entries that could not be restored, such as an interface whose parent is
+// gone; all others were restored.
+func (w *Worker) Restore() error {
+	var errs []error
+	known := map[uint32]bool{}
+	for _, e := range w.Journal.All() {
+		if e.Slot != 0 {
+			w.Guards.Keep(e.Slot)
+			known[e.Slot] = true
+		}
+		if e.Session == w.Session {
+			errs = append(errs, w.restore(e))
+		}
+	}
+	leases, err := w.Guards.Leases()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, l := range leases {
+		if l.Slot != 0 && !known[l.Slot] {
+			w.Guards.Keep(l.Slot)
+			w.Guards.Leave(l.Slot)
+			known[l.Slot] = true
+		}
+	}
+	return errors.Join(append(errs, w.leaveDead(known))...)
+}
+
+// leaveDead ensures that new pods do not get killed slots without a journal entry and a kernel
+// lease. The device of such a slot may still exist, and a new pod would be mute.
+func (w *Worker) leaveDead(known map[uint32]bool) error {
+	for slot := uint32(guards.FirstSlot); slot <= bpf.MaxSlot; slot++ {
+		if known[slot] {
+			continue
+		}
+		dead, err := w.Guards.Dead(slot)
+		if err != nil {
+			return fmt.Errorf("look for slots that were killed: %w", err)
+		}
+		if dead {
+			w.Guards.Keep(slot)
+			w.Guards.Leave(slot)
+		}
+	}
+	return nil
+}
+
+// restore restores one entry of this session.
+func (w *Worker) restore(e *journal.Entry) error {
+	if e.Phase != journal.Bound {
+		// The plugin got no answer with these addresses, or a DEL has released them.
+		if e.Slot == 0 {
+			return nil
+		}
+		return errors.Join(w.Guards.Kill(e), w.Guards.FinishPin(e))
+	}
+	var errs []error
+	if _, err := w.OpenSegment(e.ParentIndex); err != nil {
+		errs = append(errs, fmt.Errorf("open the segment of %s: %w", e.Parent, err))
+	}
+	if err := w.Guards.Ensure(e); err != nil {
+		errs = append(errs, fmt.Errorf("guard %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err))
+	}
+	errs = append(errs, w.Guards.FinishPin(e))
+	for _, address := range e.Addresses {
+		// A newer token belongs to a newer sandbox of the same pod.
+		if err := w.Guards.Install(e, address); err != nil && !errors.Is(err, bpf.ErrOlderToken) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

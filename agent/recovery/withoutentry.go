@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// freeWithoutEntry ends leases that are bound here and have no entry in the journal. ADD
+// journals an intent before each write. The entry is removed once a GET has shown no
+// lease; a write whose answer was lost may take effect even later. freeWithoutEntry ends
+// the leases that two calls have seen unchanged. It belongs to Run.
+func (w *Worker) freeWithoutEntry(ctx context.Context) error {
+	leases := &v1alpha1.IPLeaseList{}
+	if err := w.Cache.List(ctx, leases); err != nil {
+		return fmt.Errorf("list the leases of this node: %w", err)
+	}
+	var errs []error
+	seen := map[string]string{}
+	for i := range leases.Items {
+		l := &leases.Items[i]
+		if !w.isWithoutEntry(l) {
+			continue
+		}
+		seen[l.Name] = l.ResourceVersion
+		if w.withoutEntry[l.Name] == l.ResourceVersion {
+			errs = append(errs, w.endWithoutEntry(ctx, l.Name, l.ResourceVersion))
+		}
+	}
+	w.withoutEntry = seen
+	return errors.Join(errs...)
+}
+
+// isWithoutEntry reports whether a lease was bound here, in this session, for an interface
+// whose entry in the journal does not name it.
+func (w *Worker) isWithoutEntry(l *v1alpha1.IPLease) bool {
+	s := &l.Spec
+	if s.State != v1alpha1.StateBound || s.NodeName != w.Node || s.Session != w.Session || s.Holder == nil {
+		return false
+	}
+	e, _ := w.Journal.Get(s.Holder.ContainerID, s.Holder.Interface)
+	return !slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return a.LeaseName == l.Name })
+}
+
+// endWithoutEntry ends a lease if a GET shows that version, and no slot may use its
+// address: the entry of a running pod may have been damaged.
+func (w *Worker) endWithoutEntry(ctx context.Context, name, version string) error {
+	ctx, cancel := context.WithTimeout(ctx, holder.AskTimeout)
+	defer cancel()
+	l, err := w.Leases.Get(ctx, name)
+	if errors.Is(err, lease.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if l.Spec.Holder == nil {
+		return nil
+	}
+	unlock, ok := w.Holders.TryLock(agentapi.Attachment{
+		ContainerID: l.Spec.Holder.ContainerID, Interface: l.Spec.Holder.Interface,
+	})
+	if !ok {
+		return nil // a call of the plugin works on it
+	}
+	defer unlock()
+	if l.ResourceVersion != version || !w.isWithoutEntry(l) {
+		return nil
+	}
+	addr := l.Spec.Addr()
+	if speaks, err := w.Guards.MaySpeak(addr); speaks || err != nil {
+		return err
+	}
+	of := l.Spec.Holder
+	address := journal.Address{Addr: addr, Pool: l.Spec.Pool, LeaseName: l.Name, Static: lease.KeepsName(of)}
+	entry := journal.Entry{PodNamespace: of.Namespace, PodName: of.Pod, PodUID: of.PodUID, MAC: of.MAC}
+	if err := w.Holders.End(ctx, l, &entry, address); err != nil {
+		return fmt.Errorf("free %s, which is bound and in no entry of the journal: %w", addr, err)
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/event"
+)
+
+const (
+	// auditPeriod is how often the journal is compared with the cached leases, in case no event has
+	// reported a difference.
+	auditPeriod = time.Minute
+	// retryFirst and retryMost bound the back-off after a failure. While the API server
+	// is unreachable, each try is one call.
+	retryFirst = 100 * time.Millisecond
+	retryMost  = time.Second
+	// firstPatience is the time for which the first try waits for the API server. A server that is
+	// just starting may accept a request and never answer it. Each try that was too short doubles
+	// it, up to holder.AskTimeout.
+	firstPatience = time.Second
+)
+
+// Leases is the part of *lease.Store that recovery needs.
+type Leases interface {
+	Get(ctx context.Context, name string) (*v1alpha1.IPLease, error)
+	Create(context.Context, lease.Request) (*v1alpha1.IPLease, error)
+	TakeBack(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
+	WentBack(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error)
+	Renew(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
+	Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error)
+}
+
+// Options of a Worker. All are required.
+type Options struct {
+	// Node is the name of this node, Session its current life.
+	Node, Session string
+
+	// Cache reads from the agent's filtered caches, Reader past them; Client writes.
+	Cache  client.Reader
+	Client client.Writer
+	Reader client.Reader
+
+	Leases  Leases
+	Journal holder.Journal
+	Holders *holder.Holders
+	Guards  *guards.Guards
+	// OpenSegment returns the segment of a parent, opening it at first use.
+	OpenSegment func(parent int) (holder.Segment, error)
+
+	Events events.EventRecorder
+	Log    logr.Logger
+	Clock  clock.Clock
+}
+
+// Worker makes journal, kernel and API server agree again. Restore, Changed
+// and LookAgain may be called concurrently with Run.
+type Worker struct {
+	Options
+
+	// disputed has the time since which another holder's lease is seen for an address held here. It
+	// belongs to Run, as all below.
+	disputed map[dispute]time.Time
+	// unresumed counts, for each entry, the passes that ended with the failure of that entry.
+	unresumed map[agentapi.Attachment]int
+	// withoutEntry are the leases without an entry at the last audit, by name with their
+	// version.
+	withoutEntry map[string]string
+	// lastBootDone: all leases from before the last boot are quarantined.
+	lastBootDone bool
+}
+
+// New returns a Worker for the entries of the journal.
+func New(o Options) *Worker {
+	return &Worker{Options: o, disputed: map[dispute]time.Time{}, unresumed: map[agentapi.Attachment]int{}}
+}
+
+// Changed handles the change or deletion of the lease of that name, which a watch has seen. The
+// watch decides nothing: a GET does (R7).
+func (w *Worker) Changed(name string) {
+	for _, e := range w.Journal.All() {
+		for _, address := range e.Addresses {
+			if address.LeaseName == name {
+				w.Holders.Pending.Add(e.Attachment())
+			}
+		}
+	}
+}
+
+// LookAgain makes every entry pending. Call it if the watches may have missed changes.
+func (w *Worker) LookAgain() {
+	for _, e := range w.Journal.All() {
+		w.Holders.Pending.Add(e.Attachment())
+	}
+}
+
+// Run resumes the whole journal, and from then on the pending entries: at once, and
+// again until it succeeds. It returns when ctx ends. Call it once.
+func (w *Worker) Run(ctx context.Context) error {
+	w.LookAgain()
+	var wait time.Duration
+	patience := firstPatience
+	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
+	audited := w.Clock.Now()
+	for {
+		timer := w.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-w.Holders.Pending.Wake():
+		case <-timer.C():
+		}
+		timer.Stop()
+		if w.Clock.Since(audited) >= auditPeriod {
+			audited = w.Clock.Now()
+			w.suspect(ctx)
+			if err := w.freeWithoutEntry(ctx); err != nil {
+				w.Log.Info("leases without an entry in the journal wait for the next audit", "why", err.Error())
+			}
+		}
+		left, err := w.Resume(ctx, patience)
+		if lost := w.setAsideLastBoot(ctx); lost != nil {
+			left, err = left+1, errors.Join(err, lost)
+		}
+		if left == 0 {
+			wait, patience = auditPeriod, firstPatience
+			tries.Reset()
+			continue
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			patience = min(2*patience, holder.AskTimeout)
+		}
+		if !errors.Is(err, errBusy) && tries.IsNew(err) {
+			w.Log.Info("entries of the journal wait to be resumed", "entries", left, "why", err.Error())
+		}
+		wait = tries.Next()
+	}
+}
+
+// worth orders the phases: an entry with a lower worth is resumed first.
+func worth(p journal.Phase) int {
+	if p == journal.Bound {
+		return 1
+	}
+	return 0
+}
+
+// Resume resumes the pending entries. For each entry it waits at most patience. Entries that free
+// addresses come first, since other pods wait for them. It returns how many entries are left, and
+// the error of the first. While the API server is unreachable, Resume ends after one failed call.
+// The next Resume begins with another entry: the failure may be about one pod only, for example
+// about a webhook that does not answer.
+func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, first error) {
+	todo := w.Holders.Pending.Take()
+	away := false
+	entries := slices.Clone(w.Journal.All())
+	slices.SortStableFunc(entries, func(a, b *journal.Entry) int {
+		return cmp.Or(cmp.Compare(w.unresumed[a.Attachment()], w.unresumed[b.Attachment()]), cmp.Compare(worth(a.Phase), worth(b.Phase)))
+	})
+	for _, e := range entries {
+		a := e.Attachment()
+		if !todo[a] {
+			continue
+		}
+		if !away {
+			err := w.resumeEntry(ctx, a, patience)
+			if err == nil {
+				delete(w.unresumed, a)
+				continue
+			}
+			if first == nil || errors.Is(first, errBusy) {
+				first = err
+			}
+			if away = lease.IsUnavailable(err); away {
+				w.unresumed[a]++
+			}
+		}
+		w.Holders.Pending.PutBack(a)
+		left++
+	}
+	if left == 0 {
+		clear(w.unresumed)
+	}
+	return left, first
+}
+
+// suspect makes an entry pending if the cache does not show its leases as held here.
+func (w *Worker) suspect(ctx context.Context) {
+	for _, e := range w.Journal.All() {
+		if e.Phase != journal.Bound || e.Session != w.Session || !w.looksHeld(ctx, e) {
+			w.Holders.Pending.Add(e.Attachment())
+		}
+	}
+}
+
+func (w *Worker) looksHeld(ctx context.Context, e *journal.Entry) bool {
+	for _, address := range e.Addresses {
+		l := &v1alpha1.IPLease{}
+		err := w.Cache.Get(ctx, client.ObjectKey{Name: address.LeaseName}, l)
+		if err != nil || !holder.Holds(l, w.Node, e) || l.Spec.Session != w.Session || string(l.UID) != address.LeaseUID ||
+			lease.IsBehind(l, address.Token) {
+			return false
+		}
+	}
+	return true
+}
+
+// warn writes a warning event about a pod. The pod need not exist any more.
+func (w *Worker) warn(e *journal.Entry, reason, note string, args ...any) {
+	w.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, reason, "Bind", note, args...)
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package refusal holds the one table that gives each error of the agent its CNI code and its
+// remedy. The code is looked up where the answer is written.
+package refusal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// Reason is the reason for the failure of a call, for errors that have no type of their own.
+type Reason int
+
+// The reasons.
+const (
+	// TryAgain: the same call may succeed without a change by people.
+	TryAgain Reason = iota + 1
+	// NotReady: the agent cannot serve ADD for any pod.
+	NotReady
+	// InvalidPod: the pod, or its annotation, asks for something that is impossible.
+	InvalidPod
+	// NoPool: no pool may serve the pod.
+	NoPool
+	// NotHeld: the attachment does not hold its addresses, or is not guarded.
+	NotHeld
+	// InvalidRequest: the runtime's request lacks a part.
+	InvalidRequest
+	// Unreadable: the plugin's request could not be read.
+	Unreadable
+	// Undecodable: the plugin's request is not the JSON that it should be.
+	Undecodable
+	// Cancelled: a DEL has cancelled the call.
+	Cancelled
+	// Queued: the call waited for an earlier call of its attachment.
+	Queued
+)
+
+// Error is an error with a reason.
+type Error struct {
+	Reason Reason
+	err    error
+}
+
+// New returns an Error. errors.Is and errors.As find the operand of a %w in format.
+func New(r Reason, format string, args ...any) error {
+	return &Error{Reason: r, err: fmt.Errorf(format, args...)}
+}
+
+func (e *Error) Error() string { return e.err.Error() }
+
+// Unwrap returns the error that New made from its format.
+func (e *Error) Unwrap() error { return e.err }
+
+// rows are the table. The first row that matches counts. %w stands for the error.
+var rows = []struct {
+	matches func(error) bool
+	code    uint
+	message string
+}{
+	{because(TryAgain), agentapi.CodeTryAgainLater, "%w"},
+	{because(NotReady), agentapi.CodeTryAgainLater, "%w"},
+	{because(InvalidPod, InvalidRequest), agentapi.CodeInvalidNetworkConfig, "%w"},
+	{because(NoPool), agentapi.CodeNoPool, "%w"},
+	{because(NotHeld), agentapi.CodeNotHeld, "%w"},
+	{because(Unreadable), agentapi.CodeIOFailure, "%w"},
+	{because(Undecodable), agentapi.CodeDecodingFailure, "%w; are plugin and agent of the same release?"},
+
+	// The rules of the pools.
+	{isExhausted, agentapi.CodeExhausted, "%w; enlarge a pool or free addresses (kubectl get fllease)"},
+	{is[*ipam.NoPoolError], agentapi.CodeNoPool, "%w; see kubectl get flpool"},
+	{is[*ipam.AnnotationError], agentapi.CodeInvalidNetworkConfig, "%w"},
+	{is[*ipam.RequestedError], agentapi.CodeAddressRefused, "%w"},
+	{wraps(lease.ErrTaken), agentapi.CodeAddressRefused, "%w"},
+
+	// The pod's interface.
+	{wraps(pod.ErrNoParent), agentapi.CodeInvalidNetworkConfig,
+		"%w; Fenceline guards interfaces of the types macvlan and ipvlan: set one as the type of the plugin that calls it"},
+	{wraps(pod.ErrForeignParent), agentapi.CodeInvalidNetworkConfig,
+		"%w; set the plugin's master to an interface of the node, and run the agent with hostNetwork"},
+	{wraps(pod.ErrNoNetNS, pod.ErrNoInterface, bpf.ErrNoDevice), agentapi.CodeTryAgainLater,
+		"%w; the sandbox or its parent was changed or deleted meanwhile, the runtime's next try makes a new sandbox"},
+
+	// Another node was faster, or does not have the same information yet.
+	{wraps(segment.ErrFenced, segment.ErrNoKey, lease.ErrNotMine, lease.ErrGone, lease.ErrState),
+		agentapi.CodeTryAgainLater, "%w; the next try chooses anew"},
+
+	// The call itself.
+	{because(Cancelled), agentapi.CodeTryAgainLater, "the call was cancelled: %w"},
+	{because(Queued), agentapi.CodeTryAgainLater, "the call took too long, or was cancelled: %w"},
+	{lease.IsUnavailable, agentapi.CodeTryAgainLater, "%w; the API server is unreachable, addresses are given once it answers"},
+	{wraps(context.Canceled), agentapi.CodeTryAgainLater, "the call was cancelled: %w"},
+	{wraps(context.DeadlineExceeded), agentapi.CodeTryAgainLater, "the call took too long: %w; the agent's log names the step"},
+	{is[syscall.Errno], agentapi.CodeIOFailure, "%w; look at the disks and the kernel log of this node"},
+	{func(error) bool { return true }, agentapi.CodeInternal, "%w"},
+}
+
+// Answer returns the plugin's answer to a call that failed.
+func Answer(err error) *agentapi.Error {
+	for _, row := range rows {
+		if row.matches(err) {
+			return agentapi.Errorf(row.code, row.message, err)
+		}
+	}
+	return nil // not reached: the last row matches every error
+}
+
+// because matches errors that have one of the reasons.
+func because(reasons ...Reason) func(error) bool {
+	return func(err error) bool {
+		e, ok := errors.AsType[*Error](err)
+		for _, r := range reasons {
+			if ok && e.Reason == r {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// wraps matches errors that wrap one of the sentinels.
+func wraps(sentinels ...error) func(error) bool {
+	return func(err error) bool {
+		for _, s := range sentinels {
+			if errors.Is(err, s) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// is matches errors that wrap an error of type T.
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
+func isExhausted(err error) bool {
+	none, ok := errors.AsType[*ipam.NoPoolError](err)
+	return ok && none.Exhausted()
+}

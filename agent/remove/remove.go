@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package remove takes Fenceline off a node.
+package remove
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/fenceline/fenceline/agent/install"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Options are the places where an agent of this node keeps its files.
+type Options struct {
+	// StateDir holds the journal, BPFDir the pins.
+	StateDir, BPFDir string
+	// Conflist is the file name of the network configuration in ConfDir, empty if
+	// the agent installs none.
+	Conflist, ConfDir string
+}
+
+// Node removes the files that agents have left on the node: the network
+// configuration, the pins and the journal. Running pods keep their interfaces
+// without a guard. The plugin and its spool stay, since the DEL of these pods
+// needs them. Node may be called again, and returns journal.ErrLocked while an
+// agent runs.
+func Node(o Options) error {
+	book, err := journal.Open(o.StateDir)
+	if err != nil {
+		return err
+	}
+	defer book.Close()
+	if o.Conflist != "" {
+		if _, err := install.RemoveConflist(o.ConfDir, o.Conflist); err != nil {
+			return err
+		}
+	}
+	if err := pins(o.BPFDir); err != nil {
+		return err
+	}
+	return book.Erase()
+}
+
+// pins detaches every program. Without a BPF file system there are no pins.
+func pins(dir string) error {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	kernel, err := bpf.Open(bpf.Options{Dir: dir})
+	if errors.Is(err, bpf.ErrNotBPFFS) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open the maps and programs in %s: %w", dir, err)
+	}
+	return errors.Join(kernel.Remove(), os.Remove(dir))
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package remove
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// attached counts the programs at both hooks of an interface.
+func attached(t *testing.T, index int) int {
+	t.Helper()
+	n := 0
+	for _, hook := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+		result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: hook})
+		check(t, err)
+		n += len(result.Programs)
+	}
+	return n
+}
+
+func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = fmt.Sprintf("fltr%d", os.Getpid())
+	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: attrs.Name + "p"}))
+	parent, err := netlink.LinkByName(attrs.Name)
+	check(t, err)
+	t.Cleanup(func() { check(t, netlink.LinkDel(parent)) })
+	bpffs := t.TempDir()
+	check(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
+	t.Cleanup(func() { check(t, unix.Unmount(bpffs, unix.MNT_DETACH)) })
+	o := Options{
+		StateDir: t.TempDir(), ConfDir: t.TempDir(), BPFDir: filepath.Join(bpffs, "fenceline"), Conflist: "90-fenceline.conflist",
+	}
+
+	// What an agent leaves that has ended.
+	kernel, err := bpf.Open(bpf.Options{Dir: o.BPFDir})
+	check(t, err)
+	check(t, kernel.AttachObserver(parent.Attrs().Index))
+	guard := bpf.Guard{Slot: 1, Interface: attrs.Name + "p", NetNS: "/proc/thread-self/ns/net", Segment: parent.Attrs().Index}
+	check(t, kernel.StageGuard(guard))
+	check(t, kernel.PinGuard(guard))
+	check(t, kernel.Close())
+	book, err := journal.Open(o.StateDir)
+	check(t, err)
+	check(t, book.Put(journal.Entry{ContainerID: "c", Interface: "eth0"}))
+	check(t, book.PutRotations(map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.2")}))
+	ours := filepath.Join(o.ConfDir, o.Conflist)
+	write := func(path, content string) string {
+		check(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		check(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	write(ours, `{"cniVersion":"1.1.0","name":"underlay","plugins":[{"type":"macvlan","ipam":{"type":"fenceline"}}]}`)
+	others := []string{
+		write(filepath.Join(o.ConfDir, "10-other.conflist"), `{}`),
+		write(filepath.Join(o.StateDir, "spool", "c@eth0.json"), `{}`),
+	}
+
+	if err := Node(o); !errors.Is(err, journal.ErrLocked) {
+		t.Fatalf("beside an agent: %v, want %v", err, journal.ErrLocked)
+	}
+	if n := attached(t, parent.Attrs().Index); n != 2 {
+		t.Fatalf("%d programs are at the parent, want the observer's 2", n)
+	}
+	check(t, book.Close())
+	for range 2 { // a remover that is started again finds nothing
+		check(t, Node(o))
+	}
+
+	for _, name := range []string{attrs.Name, attrs.Name + "p"} {
+		l, err := netlink.LinkByName(name)
+		check(t, err)
+		if n := attached(t, l.Attrs().Index); n != 0 {
+			t.Errorf("%d programs are still at %s", n, name)
+		}
+	}
+	for _, gone := range []string{o.BPFDir, ours} {
+		if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there (%v)", gone, err)
+		}
+	}
+	for _, kept := range others {
+		if _, err := os.Stat(kept); err != nil {
+			t.Errorf("what is not the agent's is gone: %v", err)
+		}
+	}
+	book, err = journal.Open(o.StateDir)
+	check(t, err)
+	defer book.Close()
+	if len(book.All()) != 0 || len(book.Rotations()) != 0 {
+		t.Errorf("the journal tells of %v and %v", book.All(), book.Rotations())
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

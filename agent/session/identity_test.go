@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/fenceline/fenceline/agent/journal"
+)
+
+// server is an API server that is away for so many calls.
+type server struct {
+	client.Reader
+	away  int
+	calls int
+	// silent: who calls while it is away waits for an answer.
+	silent bool
+}
+
+func (s *server) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	s.calls++
+	switch {
+	case s.calls > s.away:
+		return s.Reader.Get(ctx, key, o, opts...)
+	case s.silent:
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return syscall.ECONNREFUSED
+}
+
+const always = 1 << 30
+
+var nodeOne = journal.Identity{Node: "n1", NodeUID: "node-uid", Cluster: "cluster-uid"}
+
+// asking is node n1's agent, that asks a server with these objects. It has a
+// memory if the node was told before.
+func asking(t *testing.T, s *server, told *journal.Identity, objects ...client.Object) Inquiry {
+	t.Helper()
+	book, err := journal.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { book.Close() })
+	if told != nil {
+		if err := book.PutIdentity(*told); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Reader = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).Build()
+	return Inquiry{Reader: s, Memory: book, Node: "n1", Patience: 50 * time.Millisecond, Log: testr.New(t)}
+}
+
+// thisCluster is where the node is nodeOne.
+func thisCluster() []client.Object {
+	return []client.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "cluster-uid"}},
+	}
+}
+
+func TestWhoANodeIs(t *testing.T) {
+	other := journal.Identity{Node: "n1", NodeUID: "older", Cluster: "cluster-uid"}
+	ofAnother := journal.Identity{Node: "n9", NodeUID: "nine", Cluster: "cluster-uid"}
+	for _, test := range []struct {
+		name   string
+		server server
+		told   *journal.Identity
+		want   journal.Identity
+		sure   bool
+	}{
+		{"the API server tells", server{}, nil, nodeOne, true},
+		{"what it tells goes before what was told", server{}, &other, nodeOne, true},
+		{"it is away: who it was", server{away: always}, &other, other, false},
+		{"it is silent: who it was", server{away: always, silent: true}, &other, other, false},
+		{"it is away, and nothing was told: wait", server{away: 2}, nil, nodeOne, true},
+		{"it is away, and another node was told: wait", server{away: 2}, &ofAnother, nodeOne, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i := asking(t, &test.server, test.told, thisCluster()...)
+				got, sure, err := i.Ask(t.Context())
+				if err != nil || got != test.want || sure != test.sure {
+					t.Fatalf("is %+v, sure %v, %v", got, sure, err)
+				}
+				if remembered, _ := i.Memory.Identity(); remembered != test.want {
+					t.Errorf("remembers %+v", remembered)
+				}
+			})
+		})
+	}
+}
+
+// An answer, even if it is no, counts for more than the memory.
+func TestANodeThatIsNotRegisteredWaits(t *testing.T) {
+	i := asking(t, &server{}, &nodeOne)
+	ctx, stop := context.WithTimeout(t.Context(), 4*i.Patience)
+	defer stop()
+	if got, sure, err := i.Ask(ctx); err == nil {
+		t.Errorf("is %+v, sure %v", got, sure)
+	}
+}
+
+func TestWhoWasTakenForAnotherStartsAgain(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		taken journal.Identity
+		want  error
+	}{
+		{"the same", nodeOne, nil},
+		{"registered again", journal.Identity{Node: "n1", NodeUID: "older", Cluster: "cluster-uid"}, ErrAnotherIdentity},
+		{"of another cluster", journal.Identity{Node: "n1", NodeUID: "node-uid", Cluster: "older"}, ErrAnotherIdentity},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			i := asking(t, &server{away: 1}, &test.taken, thisCluster()...)
+			if err := i.Confirm(t.Context(), test.taken); !errors.Is(err, test.want) {
+				t.Errorf("got %v", err)
+			}
+			if remembered, _ := i.Memory.Identity(); remembered != nodeOne {
+				t.Errorf("remembers %+v", remembered)
+			}
+		})
+	}
+}
+
+func TestTheEndOfTheAgentEndsTheAsking(t *testing.T) {
+	i := asking(t, &server{away: always}, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := i.Confirm(ctx, nodeOne); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := i.Ask(ctx); err == nil {
+		t.Error("identified by nobody")
+	}
+}
+
+func TestTheSessionGoesOnAsTheJournalSays(t *testing.T) {
+	entries := []*journal.Entry{{Session: "older/boot-1"}, {Session: "older/boot-2"}}
+	if got := Identify(nodeOne, "boot-2", entries); got != (Identity{Session: "older/boot-2", Cluster: "cluster-uid"}) {
+		t.Errorf("after the Node object was made again: %+v", got)
+	}
+	if got := Identify(nodeOne, "boot-3", entries); got != (Identity{Session: "node-uid/boot-3", Cluster: "cluster-uid"}) {
+		t.Errorf("after a reboot: %+v", got)
+	}
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package watch restricts the objects that the agent watches, and passes each change to the part of
+// the agent that handles it.
+package watch
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/keyring"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Cache restricts the caches to the objects that a node needs, so that an agent
+// does not grow with the cluster. namespace is Fenceline's.
+func Cache(node, namespace string) cache.Options {
+	ofNode := fields.OneTermEqualSelector("spec.nodeName", node)
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:       {Field: ofNode},
+			&v1alpha1.IPLease{}: {Field: ofNode},
+			&corev1.Node{}:      {Field: fields.OneTermEqualSelector("metadata.name", node)},
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {
+				FieldSelector: fields.OneTermEqualSelector("metadata.name", keyring.Secret),
+			}}},
+		},
+	}
+}
+
+// Kinds maps the kinds that the agent reads and writes to their resources. The
+// agent does not ask the API server for them: it may be unreachable at the start,
+// and the discovery of resources has no deadline.
+func Kinds() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []string{"IPPool", "IPLease", "ReservedIP"} {
+		m.Add(v1alpha1.GroupVersion().WithKind(kind), meta.RESTScopeRoot)
+	}
+	for _, kind := range []string{"Node", "Namespace"} {
+		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeRoot)
+	}
+	for _, kind := range []string{"Pod", "Secret"} {
+		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	}
+	return m
+}

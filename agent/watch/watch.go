@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// parallelVerifications bounds the leases of a node that are verified at the same
+// time. The segment paces their frames.
+const parallelVerifications = 32
+
+// Watchers are the parts of the agent that changes wake.
+type Watchers struct {
+	// Verifier verifies a Quarantined lease of this node.
+	Verifier reconcile.Reconciler
+	// LeaseChanged handles a lease of this node that another process changed, or
+	// that left the node.
+	LeaseChanged func(name string)
+	// WarmChanged handles a change that may alter which leases are kept Warm.
+	WarmChanged func()
+	// SetNetworks gives the numbers of this cluster's networks to the kernel.
+	SetNetworks func([]uint64) error
+	// ClaimKey reads the Secret of the claim key.
+	ClaimKey reconcile.Reconciler
+}
+
+// Start has the manager run the watches. cluster is the UID of the kube-system namespace.
+func Start(mgr ctrl.Manager, cluster string, w Watchers) error {
+	return errors.Join(
+		pools(mgr, cluster, w.SetNetworks),
+		builder.ControllerManagedBy(mgr).Named("claim-key").For(&corev1.Secret{}).Complete(w.ClaimKey),
+		builder.ControllerManagedBy(mgr).Named("verify").
+			For(&v1alpha1.IPLease{}, builder.WithPredicates(about(v1alpha1.StateQuarantined))).
+			WithOptions(controller.Options{MaxConcurrentReconciles: parallelVerifications}).
+			Complete(w.Verifier),
+		leases(mgr, w.LeaseChanged),
+		warm(mgr, w.WarmChanged),
+	)
+}
+
+// leases reports each lease of this node that another process changed, or that left the node. After
+// an outage of the API server the first list reports the changes of that time. It has its own
+// queue, because the work in the verifier's queue takes long.
+func leases(mgr ctrl.Manager, changed func(name string)) error {
+	return builder.ControllerManagedBy(mgr).Named("holders").
+		For(&v1alpha1.IPLease{}, builder.WithPredicates(madeByOthers())).
+		Complete(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
+			changed(r.Name)
+			return reconcile.Result{}, nil
+		}))
+}
+
+// warm reports changes of the objects that decide which leases are kept Warm.
+func warm(mgr ctrl.Manager, changed func()) error {
+	b := builder.ControllerManagedBy(mgr).Named("warm").
+		Watches(&v1alpha1.IPLease{}, one(), builder.WithPredicates(about(v1alpha1.StateWarm)))
+	for _, o := range []client.Object{&v1alpha1.IPPool{}, &v1alpha1.ReservedIP{}, &corev1.Node{}} {
+		b = b.Watches(o, one())
+	}
+	return b.Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		changed()
+		return reconcile.Result{}, nil
+	}))
+}
+
+// pools gives the networks of all pools to the kernel whenever a pool changes.
+func pools(mgr ctrl.Manager, cluster string, set func([]uint64) error) error {
+	return builder.ControllerManagedBy(mgr).Named("networks").
+		Watches(&v1alpha1.IPPool{}, one(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			pools := &v1alpha1.IPPoolList{}
+			if err := mgr.GetClient().List(ctx, pools); err != nil {
+				return reconcile.Result{}, fmt.Errorf("list pools: %w", err)
+			}
+			return reconcile.Result{}, set(networks(cluster, pools.Items))
+		}))
+}
+
+// one maps every object to the same request, so that changes are handled together.
+func one() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{}}
+	})
+}
+
+// madeByOthers passes the changes that no ADD of this node wrote. A lease that is
+// new here either was created by an ADD, or is assigned to this node for a verification.
+func madeByOthers() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return isIn(v1alpha1.StateQuarantined, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !isIn(v1alpha1.StateWarm, e.ObjectOld) || !isIn(v1alpha1.StateBound, e.ObjectNew) ||
+				e.ObjectOld.GetUID() != e.ObjectNew.GetUID()
+		},
+	}
+}
+
+// about passes the changes of leases that are or were in a state.
+func about(state v1alpha1.LeaseState) predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return isIn(state, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return isIn(state, e.ObjectOld) || isIn(state, e.ObjectNew) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return isIn(state, e.Object) },
+	}
+}
+
+func isIn(state v1alpha1.LeaseState, o client.Object) bool {
+	l, ok := o.(*v1alpha1.IPLease)
+	return ok && l.Spec.State == state
+}
+
+// networks returns the numbers that claims of this cluster carry as their
+// network, each once.
+func networks(cluster string, pools []v1alpha1.IPPool) []uint64 {
+	seen := map[uint64]bool{}
+	all := []uint64{}
+	for i := range pools {
+		n := claim.Network(cluster, pools[i].Spec.Network)
+		if !seen[n] {
+			seen[n] = true
+			all = append(all, n)
+		}
+	}
+	return all
+}

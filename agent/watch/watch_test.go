@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"errors"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+func TestWhichChangesOfLeasesWakeWhom(t *testing.T) {
+	in := func(state v1alpha1.LeaseState, uid types.UID) client.Object {
+		return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{UID: uid}, Spec: v1alpha1.IPLeaseSpec{State: state}}
+	}
+	bound, warm, quarantined := in(v1alpha1.StateBound, "1"), in(v1alpha1.StateWarm, "1"), in(v1alpha1.StateQuarantined, "1")
+	for name, c := range map[string]struct {
+		old, new                  client.Object
+		holders, verifier, keeper bool
+	}{
+		"created by an ADD":                      {nil, bound, false, false, false},
+		"made ready":                             {nil, warm, false, false, true},
+		"assigned to be verified":                {nil, quarantined, true, true, false},
+		"bound by an ADD":                        {warm, bound, false, false, true},
+		"bound, but not the one that was ready":  {warm, in(v1alpha1.StateBound, "2"), true, false, true},
+		"edited while it is bound":               {bound, bound, true, false, false},
+		"taken from its pod":                     {bound, quarantined, true, true, false},
+		"taken over by its pod":                  {quarantined, bound, true, true, false},
+		"ready, and thrown out":                  {warm, quarantined, true, true, true},
+		"bound, and deleted or no longer ours":   {bound, nil, true, false, false},
+		"ready, and deleted or no longer ours":   {warm, nil, true, false, true},
+		"settled, so that it is no longer there": {quarantined, nil, true, true, false},
+	} {
+		for who, w := range map[string]struct {
+			predicate.Predicate
+			want bool
+		}{
+			"holders": {madeByOthers(), c.holders}, "verifier": {about(v1alpha1.StateQuarantined), c.verifier}, "keeper": {about(v1alpha1.StateWarm), c.keeper},
+		} {
+			var got bool
+			switch {
+			case c.old == nil:
+				got = w.Create(event.CreateEvent{Object: c.new})
+			case c.new == nil:
+				got = w.Delete(event.DeleteEvent{Object: c.old})
+			default:
+				got = w.Update(event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.new})
+			}
+			if got != w.want {
+				t.Errorf("%s: the %s is told %v, want %v", name, who, got, w.want)
+			}
+		}
+	}
+}
+
+func TestTheNetworksOfPoolsAreToldOnce(t *testing.T) {
+	pools := make([]v1alpha1.IPPool, 3)
+	pools[2].Spec.Network = "storage"
+	want := []uint64{claim.Network("c", ""), claim.Network("c", "storage")}
+	if got := networks("c", pools); !slices.Equal(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+	if got := networks("c", nil); got == nil || len(got) != 0 {
+		t.Errorf("without pools: %x", got)
+	}
+}
+
+// watches is what the agent of node n1 watches. The documents say the same.
+var watches = []struct {
+	kind, documented string
+	object           client.Object
+	only             string // namespace and field selector; empty: all of them
+}{
+	{"IPPool", "pools", &v1alpha1.IPPool{}, ""},
+	{"ReservedIP", "reservations", &v1alpha1.ReservedIP{}, ""},
+	{"IPLease", "leases of its own node (field selector)", &v1alpha1.IPLease{}, "spec.nodeName=n1"},
+	{"Pod", "pods of its own node (field selector)", &corev1.Pod{}, "spec.nodeName=n1"},
+	{"Namespace", "namespaces' metadata", &corev1.Namespace{}, ""},
+	{"Node", "its own Node", &corev1.Node{}, "metadata.name=n1"},
+	{"Secret", "the claim key", &corev1.Secret{}, "fenceline-system: metadata.name=fenceline-claim-key"},
+}
+
+func TestAnAgentWatchesItsOwnNodeOnly(t *testing.T) {
+	options := Cache("n1", "fenceline-system")
+	if len(options.DefaultNamespaces) > 0 || options.DefaultFieldSelector != nil || options.DefaultLabelSelector != nil {
+		t.Errorf("restrictions for every kind: %+v", options)
+	}
+	got := map[string]string{}
+	for object, by := range options.ByObject {
+		got[reflect.TypeOf(object).Elem().Name()] = restriction(by)
+	}
+	want := map[string]string{}
+	for _, w := range watches {
+		if w.only != "" {
+			want[w.kind] = w.only
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func restriction(by cache.ByObject) string {
+	var all []string
+	if by.Field != nil {
+		all = append(all, by.Field.String())
+	}
+	if by.Label != nil {
+		all = append(all, by.Label.String())
+	}
+	for namespace, config := range by.Namespaces {
+		if config.FieldSelector != nil {
+			namespace += ": " + config.FieldSelector.String()
+		}
+		all = append(all, namespace)
+	}
+	return strings.Join(all, ", ")
+}
+
+// A kind without a mapping can be neither watched nor read.
+func TestAnAgentCanReachNoOtherKind(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	reached := map[schema.GroupKind]bool{}
+	for kind := range scheme.AllKnownTypes() {
+		if _, err := Kinds().RESTMapping(kind.GroupKind(), kind.Version); err == nil {
+			reached[kind.GroupKind()] = true
+		}
+	}
+	for _, w := range watches {
+		of, _, err := scheme.ObjectKinds(w.object)
+		if err != nil || len(of) != 1 || !reached[of[0].GroupKind()] {
+			t.Errorf("%s (%v) cannot be watched: %v", w.kind, of, err)
+			continue
+		}
+		delete(reached, of[0].GroupKind())
+	}
+	if len(reached) > 0 {
+		t.Errorf("others can: %v", reached)
+	}
+}
+
+func TestTheDesignSaysWhatAnAgentWatches(t *testing.T) {
+	text, err := os.ReadFile("../../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, w := range watches {
+		want = append(want, w.documented)
+	}
+	if row := "| agent | " + strings.Join(want, "; ") + " |"; !strings.Contains(string(text), row) {
+		t.Errorf("the table of watches has no row that begins %q", row)
+	}
+}
+
+func TestTheResourcesOfWhatTheAgentWrites(t *testing.T) {
+	for kind, want := range map[schema.GroupVersionKind]string{
+		v1alpha1.GroupVersion().WithKind("IPLease"): "ipleases",
+		v1alpha1.GroupVersion().WithKind("IPPool"):  "ippools",
+		{Version: "v1", Kind: "Pod"}:                "pods",
+		{Version: "v1", Kind: "Namespace"}:          "namespaces",
+	} {
+		m, err := Kinds().RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil || m.Resource.Resource != want {
+			t.Errorf("%s: %v, %v", kind, m, err)
+		}
+	}
+}

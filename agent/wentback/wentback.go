@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wentback reports when the API server's store went back behind the
+// tokens of this node's addresses, as after a restore from a backup.
+package wentback
+
+import (
+	"iter"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Options of a Report. All are required.
+type Options struct {
+	// Node is the name of this node.
+	Node string
+	// Bound yields the journal entries of the pod interfaces that hold addresses now.
+	Bound func() iter.Seq[*journal.Entry]
+	// CaughtUp is called when the store has reached every token again, so that
+	// the leases can be written anew.
+	CaughtUp func()
+	// TokensAhead sets the metric.
+	TokensAhead func(addresses int)
+	Events      events.EventRecorder
+	Log         logr.Logger
+}
+
+// Report compares the tokens of this node's addresses with the store. One
+// goroutine may use it.
+type Report struct {
+	Options
+	// reported is set while the store is behind and an event of the node reports it.
+	reported bool
+}
+
+// New returns a Report.
+func New(o Options) *Report { return &Report{Options: o} }
+
+// StoreIsAt handles the store's revision as last read. When the store falls
+// behind a token, it makes one log line and one event.
+func (r *Report) StoreIsAt(live uint64) {
+	ahead := 0
+	for e := range r.Bound() {
+		for _, address := range e.Addresses {
+			if address.Token > live {
+				ahead++
+			}
+		}
+	}
+	r.TokensAhead(ahead)
+	switch {
+	case ahead > 0 && r.reported:
+		return
+	case ahead == 0 && r.reported:
+		r.CaughtUp()
+	}
+	if r.reported = ahead > 0; !r.reported {
+		return
+	}
+	r.Log.Error(nil, "the store went back: it has not reached the tokens of addresses of this node", "addresses", ahead, "revision", live)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.Node}}
+	node.APIVersion, node.Kind = "v1", "Node"
+	r.Events.Eventf(node, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonStoreWentBack), "Watch",
+		"the API server's store is at revision %d, behind the tokens of %d addresses of this node: they stay with their pods and cannot be taken by force; was a backup restored without --bump-revision?",
+		live, ahead)
+}

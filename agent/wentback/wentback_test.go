@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wentback
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/testr"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/fenceline/fenceline/agent/journal"
+)
+
+// The addresses have the token 5.
+func TestAnAgentReportsOnceThatTheStoreWentBackBehindItsTokens(t *testing.T) {
+	for _, row := range []struct {
+		name             string
+		held             int
+		at               []uint64
+		events, caughtUp int
+	}{
+		{"the store is where the token was given", 2, []uint64{5}, 0, 0},
+		{"the store is behind", 2, []uint64{4}, 1, 0},
+		{"no pod holds an address", 0, []uint64{4}, 0, 0},
+		{"it stays behind", 2, []uint64{3, 4}, 1, 0},
+		{"it goes back a second time", 2, []uint64{3, 6, 4}, 2, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			recorder := events.NewFakeRecorder(10)
+			ahead, caughtUp := 0, 0
+			r := New(Options{
+				Node: "n1", Bound: holding(row.held), CaughtUp: func() { caughtUp++ },
+				TokensAhead: func(n int) { ahead = n }, Events: recorder, Log: testr.New(t),
+			})
+			for _, live := range row.at {
+				r.StoreIsAt(live)
+			}
+			if len(recorder.Events) != row.events || caughtUp != row.caughtUp {
+				t.Fatalf("%d events, caught up %d times, want %d and %d", len(recorder.Events), caughtUp, row.events, row.caughtUp)
+			}
+			if want := row.held * min(1, row.events); ahead != want {
+				t.Errorf("%d tokens are ahead, want %d", ahead, want)
+			}
+			if row.events > 0 {
+				if text := <-recorder.Events; !strings.Contains(text, "StoreWentBack") || !strings.Contains(text, "2 addresses") {
+					t.Errorf("the event reports %q", text)
+				}
+			}
+		})
+	}
+}
+
+// holding is the journal of a node that holds n addresses.
+func holding(n int) func() iter.Seq[*journal.Entry] {
+	return func() iter.Seq[*journal.Entry] {
+		return slices.Values(slices.Repeat([]*journal.Entry{{Addresses: []journal.Address{{Token: 5}}}}, n))
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/mdlayher/arp"
+	"github.com/mdlayher/ethernet"
+	"github.com/mdlayher/ndp"
+)
+
+// zeroMAC is the target hardware address of probes and announcements (RFC 5227 sections 2.1.1 and
+// 2.3).
+var zeroMAC = make(net.HardwareAddr, 6)
+
+// ProbeFrame returns the frame that asks whether a host uses addr: an ARP probe (RFC 5227 section
+// 2.1.1), or a neighbour solicitation of duplicate address detection (RFC 4862 section 5.4.2). Its
+// destination is the MAC dst, or all hosts if dst is nil.
+func ProbeFrame(src, dst net.HardwareAddr, addr netip.Addr) ([]byte, error) {
+	if addr.Is4() {
+		if dst == nil {
+			dst = ethernet.Broadcast
+		}
+		return arpFrame(arp.OperationRequest, dst, arpParty{src, netip.IPv4Unspecified()}, arpParty{zeroMAC, addr})
+	}
+	group, err := ndp.SolicitedNodeMulticast(addr)
+	if err != nil {
+		return nil, fmt.Errorf("solicited-node group of %s: %w", addr, err)
+	}
+	if dst == nil {
+		dst = multicastMAC(group)
+	}
+	// The IPv6 destination is the group in a unicast frame too. A solicitation from :: to another
+	// destination is invalid (RFC 4861 section 7.1.1), a group in a unicast frame is valid (RFC
+	// 6085).
+	ns := &ndp.NeighborSolicitation{TargetAddress: addr}
+	return ndpFrame(src, dst, netip.IPv6Unspecified(), group, ns)
+}
+
+// AnnounceFrames returns the frames that announce addr at mac to all hosts: ARP announcements in
+// the request form of RFC 5227 section 2.3 and in the reply form that some stacks require, or an
+// unsolicited neighbour advertisement with override (RFC 4861 section 7.2.6).
+func AnnounceFrames(mac net.HardwareAddr, addr netip.Addr) ([][]byte, error) {
+	if addr.Is4() {
+		self := arpParty{mac, addr}
+		request, err := arpFrame(arp.OperationRequest, ethernet.Broadcast, self, arpParty{zeroMAC, addr})
+		if err != nil {
+			return nil, err
+		}
+		reply, err := arpFrame(arp.OperationReply, ethernet.Broadcast, self, arpParty{ethernet.Broadcast, addr})
+		if err != nil {
+			return nil, err
+		}
+		return [][]byte{request, reply}, nil
+	}
+	na := &ndp.NeighborAdvertisement{
+		Override:      true,
+		TargetAddress: addr,
+		Options:       []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: mac}},
+	}
+	group := netip.IPv6LinkLocalAllNodes()
+	frame, err := ndpFrame(mac, multicastMAC(group), addr, group, na)
+	if err != nil {
+		return nil, err
+	}
+	return [][]byte{frame}, nil
+}
+
+// arpParty is the sender or the target of an ARP packet.
+type arpParty struct {
+	mac  net.HardwareAddr
+	addr netip.Addr
+}
+
+func arpFrame(op arp.Operation, dst net.HardwareAddr, sender, target arpParty) ([]byte, error) {
+	p, err := arp.NewPacket(op, sender.mac, sender.addr, target.mac, target.addr)
+	if err != nil {
+		return nil, fmt.Errorf("make ARP packet for %s: %w", target.addr, err)
+	}
+	b, err := p.MarshalBinary()
+	if err != nil {
+		return nil, fmt.Errorf("marshal ARP packet for %s: %w", target.addr, err)
+	}
+	return etherFrame(sender.mac, dst, ethernet.EtherTypeARP, b)
+}
+
+const (
+	ipv6HeaderLen  = 40
+	protocolICMPv6 = 58
+	// ndHopLimit proves that no router forwarded the packet (RFC 4861 section 7.1).
+	ndHopLimit = 255
+)
+
+func ndpFrame(src, dst net.HardwareAddr, from, to netip.Addr, m ndp.Message) ([]byte, error) {
+	body, err := ndp.MarshalMessageChecksum(m, from, to)
+	if err != nil {
+		return nil, fmt.Errorf("marshal %s to %s: %w", m.Type(), to, err)
+	}
+	b := make([]byte, ipv6HeaderLen, ipv6HeaderLen+len(body))
+	b[0] = 6 << 4
+	binary.BigEndian.PutUint16(b[4:6], uint16(len(body)))
+	b[6] = protocolICMPv6
+	b[7] = ndHopLimit
+	copy(b[8:24], from.AsSlice())
+	copy(b[24:40], to.AsSlice())
+	return etherFrame(src, dst, ethernet.EtherTypeIPv6, append(b, body...))
+}
+
+func etherFrame(src, dst net.HardwareAddr, t ethernet.EtherType, payload []byte) ([]byte, error) {
+	f := ethernet.Frame{Destination: dst, Source: src, EtherType: t, Payload: payload}
+	b, err := f.MarshalBinary()
+	if err != nil {
+		return nil, fmt.Errorf("marshal Ethernet frame to %s: %w", dst, err)
+	}
+	return b, nil
+}
+
+// multicastMAC returns the Ethernet address of an IPv6 group (RFC 2464 section 7).
+func multicastMAC(group netip.Addr) net.HardwareAddr {
+	b := group.As16()
+	return net.HardwareAddr{0x33, 0x33, b[12], b[13], b[14], b[15]}
+}

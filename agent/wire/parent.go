@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/mdlayher/packet"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Parent sends frames on a segment's parent. Its sockets stay in the network namespace in which it
+// was opened. Frames go through the queueing discipline, and so through the observer.
+// PACKET_QDISC_BYPASS would bypass both. Safe for concurrent use.
+type Parent struct {
+	index  int
+	nl     *netlink.Handle
+	probes *packet.Conn // marked bpf.ProbeMark
+	claims *packet.Conn
+	counts *nl.SocketHandle
+}
+
+// Link is the state of a parent at one moment.
+type Link struct {
+	Name    string
+	MAC     net.HardwareAddr
+	Carrier bool
+}
+
+// OpenParent opens the sockets of the parent with this ifindex, in the calling thread's network
+// namespace.
+func OpenParent(parent int) (_ *Parent, err error) {
+	p := &Parent{index: parent}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	if p.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return nil, fmt.Errorf("open rtnetlink socket: %w", err)
+	}
+	if p.counts, err = openCounts(); err != nil {
+		return nil, err
+	}
+	if p.probes, err = openPacket(parent); err != nil {
+		return nil, err
+	}
+	if err = setMark(p.probes, bpf.ProbeMark); err != nil {
+		return nil, fmt.Errorf("mark probe socket: %w", err)
+	}
+	if err = joinAllNodes(p.probes, parent); err != nil {
+		return nil, fmt.Errorf("join the group of all nodes: %w", err)
+	}
+	if p.claims, err = openPacket(parent); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Link reads the parent's state. Its error wraps bpf.ErrNoDevice if the parent does not exist.
+func (p *Parent) Link() (Link, error) {
+	l, err := p.nl.LinkByIndex(p.index)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return Link{}, fmt.Errorf("read parent %d: %w", p.index, bpf.ErrNoDevice)
+	}
+	if err != nil {
+		return Link{}, fmt.Errorf("read parent %d: %w", p.index, err)
+	}
+	a := l.Attrs()
+	return Link{Name: a.Name, MAC: a.HardwareAddr, Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0}, nil
+}
+
+// SendProbe sends a frame that the observer also reflects to the parent's own children.
+func (p *Parent) SendProbe(frame []byte) error { return transmit(p.probes, frame) }
+
+// Send sends a frame.
+func (p *Parent) Send(frame []byte) error { return transmit(p.claims, frame) }
+
+// Close closes the sockets.
+func (p *Parent) Close() error {
+	var errs []error
+	for _, c := range []*packet.Conn{p.probes, p.claims} {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
+	}
+	if p.nl != nil {
+		p.nl.Close()
+	}
+	if p.counts != nil {
+		p.counts.Close()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package poolset
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestWhatAPoolMayHandOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		pool *poolOf
+		want Set
+	}{
+		"an empty ips means all hosts":                      {v4("a"), setOf(t, "10.0.0.1-10.0.0.254")},
+		"ips as ranges, addresses and CIDRs":                {v4("a").ips("10.0.0.9", "10.0.0.20-10.0.0.21", "10.0.0.64/30"), setOf(t, "10.0.0.9", "10.0.0.20-10.0.0.21", "10.0.0.64/30")},
+		"excluded addresses are not handed out":             {v4("a").ips("10.0.0.1-10.0.0.9").without("10.0.0.2", "10.0.0.8/31"), setOf(t, "10.0.0.1", "10.0.0.3-10.0.0.7")},
+		"the gateway is not handed out":                     {v4("a").ips("10.0.0.1-10.0.0.3").gateway("10.0.0.2"), setOf(t, "10.0.0.1", "10.0.0.3")},
+		"network and broadcast are not, even where listed":  {v4("a").ips("10.0.0.0/24"), setOf(t, "10.0.0.1-10.0.0.254")},
+		"the edges of a CIDR inside the subnet are hosts":   {v4("a").ips("10.0.0.64/26"), setOf(t, "10.0.0.64-10.0.0.127")},
+		"a /30 has two hosts":                               {pool("a", "10.0.0.4/30"), setOf(t, "10.0.0.5-10.0.0.6")},
+		"a /31 has two hosts and no broadcast (RFC 3021)":   {pool("a", "10.0.0.4/31"), setOf(t, "10.0.0.4-10.0.0.5")},
+		"a /32 is one host":                                 {pool("a", "10.0.0.4/32"), setOf(t, "10.0.0.4")},
+		"IPv6 leaves the subnet-router anycast address out": {pool("a", "fd00::/126"), setOf(t, "fd00::1-fd00::3")},
+		"a /127 has two hosts (RFC 6164)":                   {pool("a", "fd00::/127"), setOf(t, "fd00::-fd00::1")},
+		"everything may be excluded":                        {v4("a").ips("10.0.0.5").without("10.0.0.0/24"), Set{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Addresses(c.pool.object())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Minus(c.want).Len() != 0 || c.want.Minus(got).Len() != 0 {
+				t.Errorf("got %v, want %v", got.spans, c.want.spans)
+			}
+		})
+	}
+}
+
+func TestALargeIPv6SubnetIsNotEnumerated(t *testing.T) {
+	s, err := Addresses(pool("a", "fd00::/32").without("fd00::8000/113").gateway("fd00::1").object())
+	if err != nil || s.Len() != math.MaxUint64 {
+		t.Fatalf("%d addresses, %v", s.Len(), err)
+	}
+	if got := s.At(0).String(); got != "fd00::2" {
+		t.Errorf("the first address is %s", got)
+	}
+	if got := s.At(0x7ffe).String(); got != "fd00::1:0" {
+		t.Errorf("the first address after the excluded ones is %s", got)
+	}
+}
+
+func TestProblemsOfAPool(t *testing.T) {
+	selector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	bad := v4("a")
+	bad.Spec.NodeAffinity, bad.Spec.NamespaceAffinity, bad.Spec.PodAffinity = selector, selector, selector
+
+	for name, c := range map[string]struct {
+		pool *poolOf
+		want []string // the fields, in order
+		text string   // of the first problem
+	}{
+		"a good pool":                        {v4("a").ipVersion(4), nil, ""},
+		"a subnet that is no CIDR":           {pool("a", "10.0.0.0"), []string{"spec.subnet"}, `spec.subnet: "10.0.0.0" is not a CIDR`},
+		"a subnet with host bits":            {pool("a", "10.0.0.1/24"), []string{"spec.subnet"}, "spec.subnet: CIDR 10.0.0.1/24 has host bits set, write 10.0.0.0/24"},
+		"the other ipVersion":                {v4("a").ipVersion(6), []string{"spec.ipVersion"}, "spec.ipVersion: 6 does not fit the subnet 10.0.0.0/24"},
+		"an unknown ipVersion":               {v6("a").ipVersion(5), []string{"spec.ipVersion"}, "spec.ipVersion: 5 does not fit the subnet fd00::/64"},
+		"an IPv6 range backwards":            {v6("a").ips("fd00::1", "fd00::20-fd00::1f"), []string{"spec.ips[1]"}, "spec.ips[1]: range fd00::20-fd00::1f ends before it starts"},
+		"an IPv4 range backwards":            {v4("a").ips("10.0.0.20-10.0.0.3"), []string{"spec.ips[0]"}, "spec.ips[0]: range 10.0.0.20-10.0.0.3 ends before it starts"},
+		"the same in the third octet":        {pool("a", "10.0.0.0/8").without("10.0.10.1-10.0.9.2"), []string{"spec.excludeIPs[0]"}, "spec.excludeIPs[0]: range 10.0.10.1-10.0.9.2 ends before it starts"},
+		"the same in the second octet":       {pool("a", "10.0.0.0/8").ips("10.10.0.1-10.9.9.2"), []string{"spec.ips[0]"}, "spec.ips[0]: range 10.10.0.1-10.9.9.2 ends before it starts"},
+		"the same in the first octet":        {pool("a", "0.0.0.0/0").ips("10.1.0.1-9.1.9.2"), []string{"spec.ips[0]"}, "spec.ips[0]: range 10.1.0.1-9.1.9.2 ends before it starts"},
+		"a range that leaves the subnet":     {v4("a").ips("10.0.0.250-10.0.1.1"), []string{"spec.ips[0]"}, "spec.ips[0]: 10.0.0.250-10.0.1.1 is not inside the subnet 10.0.0.0/24"},
+		"an IPv6 address in an IPv4 pool":    {v4("a").without("fd00::1"), []string{"spec.excludeIPs[0]"}, "spec.excludeIPs[0]: fd00::1 is not inside the subnet 10.0.0.0/24"},
+		"a gateway outside of the subnet":    {v4("a").gateway("10.0.1.1"), []string{"spec.gateway"}, "spec.gateway: 10.0.1.1 is not inside the subnet 10.0.0.0/24"},
+		"a gateway that is no address":       {v4("a").gateway("router"), []string{"spec.gateway"}, `spec.gateway: "router" is not an IP address`},
+		"every problem is told":              {v4("a").ips("x").without("y").gateway("z"), []string{"spec.ips[0]", "spec.excludeIPs[0]", "spec.gateway"}, ""},
+		"selectors with an unknown operator": {bad, []string{"spec.nodeAffinity", "spec.namespaceAffinity", "spec.podAffinity"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := Validate(c.pool.object())
+			var got []string
+			var texts []string
+			for _, e := range flatten(err) {
+				problem := (*SpecError)(nil)
+				if !errors.As(e, &problem) {
+					t.Fatalf("%v is no SpecError", e)
+				}
+				got, texts = append(got, problem.Field), append(texts, e.Error())
+			}
+			if len(got) != len(c.want) {
+				t.Fatalf("problems %v, want fields %v", texts, c.want)
+			}
+			for i := range got {
+				if got[i] != c.want[i] {
+					t.Errorf("problem %d is of %s, want %s", i, got[i], c.want[i])
+				}
+			}
+			if c.text != "" && texts[0] != c.text {
+				t.Errorf("got  %s\nwant %s", texts[0], c.text)
+			}
+		})
+	}
+}
+
+// flatten returns the leaves of joined errors.
+func flatten(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, flatten(e)...)
+	}
+	return all
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package poolset
+
+import "github.com/fenceline/fenceline/apis/v1alpha1"
+
+// Reason is the reason for which a pool hands out no new address. There are few reasons, so that a
+// metric may have a reason as label. A condition of the pool and the rejection by an agent use the
+// same words.
+type Reason string
+
+// The reasons, in the order in which Closed looks for them.
+const (
+	Deleting    Reason = "Deleting"
+	Disabled    Reason = "Disabled"
+	Invalid     Reason = "Invalid"
+	AllExcluded Reason = "AllExcluded"
+	AllReserved Reason = "AllReserved"
+)
+
+// Closed returns the first reason for which a pool hands out no new address, or "" if it hands out
+// addresses. problem is the error of Validate, all the result of Addresses, and left is all without
+// the reserved addresses. No reason takes an address from its holder.
+func Closed(pool *v1alpha1.IPPool, problem error, all, left Set) Reason {
+	switch {
+	case pool.DeletionTimestamp != nil:
+		return Deleting
+	case pool.Spec.Disable != nil && *pool.Spec.Disable:
+		return Disabled
+	case problem != nil:
+		return Invalid
+	case all.Len() == 0:
+		return AllExcluded
+	case left.Len() == 0:
+		return AllReserved
+	}
+	return ""
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package poolset
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"sort"
+)
+
+// Set is an immutable set of addresses. It stores sorted spans, so an IPv6 subnet costs as little as an
+// IPv4 subnet. A Set may have addresses of both families; IPv4 comes first. The zero value is empty. A
+// Set is safe for concurrent use.
+type Set struct {
+	spans []span
+	// starts[i] is the number of addresses before spans[i], at most MaxUint64.
+	starts []uint64
+	len    uint64
+}
+
+// span is a closed interval of addresses of one family.
+type span struct{ from, to netip.Addr }
+
+// Len returns the number of addresses, or MaxUint64 when there are more.
+func (s Set) Len() uint64 { return s.len }
+
+// Contains reports whether a is in the set. A v4-mapped IPv6 address counts as IPv4.
+func (s Set) Contains(a netip.Addr) bool {
+	a = a.Unmap()
+	i := s.spanAfter(a) - 1
+	return i >= 0 && a.Compare(s.spans[i].to) <= 0
+}
+
+// At returns the address at position i in ascending order. Like a slice, it panics if i is not less
+// than Len.
+func (s Set) At(i uint64) netip.Addr {
+	if i >= s.len {
+		panic("poolset: position beyond the end of the set")
+	}
+	n := sort.Search(len(s.starts), func(n int) bool { return s.starts[n] > i }) - 1
+	return advance(s.spans[n].from, i-s.starts[n])
+}
+
+// Index is the inverse of At. It returns false for an address that is not in the set, and for an
+// address whose position does not fit into 64 bits.
+func (s Set) Index(a netip.Addr) (uint64, bool) {
+	if !s.Contains(a) {
+		return 0, false
+	}
+	r := s.Rank(a)
+	return r, r < s.len
+}
+
+// Rank returns the number of addresses of the set that are less than a, at most MaxUint64. The address
+// a need not be in the set.
+func (s Set) Rank(a netip.Addr) uint64 {
+	a = a.Unmap()
+	i := s.spanAfter(a) - 1
+	if i < 0 {
+		return 0
+	}
+	sp := s.spans[i]
+	if a.Compare(sp.to) > 0 {
+		return saturate(s.starts[i], size(sp))
+	}
+	return saturate(s.starts[i], distance(sp.from, a))
+}
+
+// Minus returns the addresses of s that are not in o.
+func (s Set) Minus(o Set) Set {
+	var left []span
+	for _, sp := range s.spans {
+		from, open := sp.from, true
+		for _, cut := range o.spans[max(0, o.spanAfter(sp.from)-1):] {
+			if cut.from.Compare(sp.to) > 0 {
+				break
+			}
+			if cut.to.Compare(from) < 0 {
+				continue
+			}
+			if cut.from.Compare(from) > 0 {
+				left = append(left, span{from, cut.from.Prev()})
+			}
+			if cut.to.Compare(sp.to) >= 0 {
+				open = false
+				break
+			}
+			from = cut.to.Next()
+		}
+		if open {
+			left = append(left, span{from, sp.to})
+		}
+	}
+	return newSet(left)
+}
+
+// Overlaps reports whether the two sets have an address in common.
+func (s Set) Overlaps(o Set) bool {
+	for i, j := 0, 0; i < len(s.spans) && j < len(o.spans); {
+		switch {
+		case s.spans[i].to.Compare(o.spans[j].from) < 0:
+			i++
+		case o.spans[j].to.Compare(s.spans[i].from) < 0:
+			j++
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// spanAfter returns the index of the first span that begins above a.
+func (s Set) spanAfter(a netip.Addr) int {
+	return sort.Search(len(s.spans), func(n int) bool { return s.spans[n].from.Compare(a) > 0 })
+}
+
+// newSet sorts and joins spans, which it may overwrite.
+func newSet(spans []span) Set {
+	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
+	var s Set
+	for _, sp := range spans {
+		if last := len(s.spans) - 1; last >= 0 && touches(s.spans[last], sp) {
+			if sp.to.Compare(s.spans[last].to) > 0 {
+				s.spans[last].to = sp.to
+			}
+			continue
+		}
+		s.spans = append(s.spans, sp)
+	}
+	s.starts = make([]uint64, len(s.spans))
+	for i, sp := range s.spans {
+		s.starts[i] = s.len
+		s.len = saturate(s.len, size(sp))
+	}
+	return s
+}
+
+// touches reports whether b overlaps a or follows it directly. b does not begin before a.
+func touches(a, b span) bool {
+	if b.from.Compare(a.to) <= 0 {
+		return true
+	}
+	return a.to.Next() == b.from
+}
+
+// size returns the number of addresses of a span, at most MaxUint64.
+func size(sp span) uint64 { return saturate(distance(sp.from, sp.to), 1) }
+
+// distance returns to − from for addresses of one family, at most MaxUint64.
+func distance(from, to netip.Addr) uint64 {
+	fromHi, fromLo := halves(from)
+	toHi, toLo := halves(to)
+	lo, borrow := bits.Sub64(toLo, fromLo, 0)
+	if hi, _ := bits.Sub64(toHi, fromHi, borrow); hi != 0 {
+		return math.MaxUint64
+	}
+	return lo
+}
+
+// advance returns the address n after a. The caller ensures that the family has such an address.
+func advance(a netip.Addr, n uint64) netip.Addr {
+	hi, lo := halves(a)
+	lo, carry := bits.Add64(lo, n, 0)
+	hi += carry
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], hi)
+	binary.BigEndian.PutUint64(b[8:], lo)
+	if a.Is4() {
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return netip.AddrFrom16(b)
+}
+
+// halves returns the address, IPv4 as v4-mapped, as two numbers.
+func halves(a netip.Addr) (hi, lo uint64) {
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+}
+
+// saturate adds without overflow.
+func saturate(a, b uint64) uint64 {
+	if sum := a + b; sum >= a {
+		return sum
+	}
+	return math.MaxUint64
+}

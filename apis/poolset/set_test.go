@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package poolset
+
+import (
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+)
+
+func TestSetsOfEntries(t *testing.T) {
+	for name, c := range map[string]struct {
+		entries []string
+		len     uint64
+		in, out []string
+		at      map[uint64]string
+	}{
+		"nothing":         {len: 0, out: []string{"10.0.0.1", "::1"}},
+		"an address":      {entries: []string{"10.0.0.7"}, len: 1, in: []string{"10.0.0.7", "::ffff:10.0.0.7"}, out: []string{"10.0.0.6", "10.0.0.8"}},
+		"a range":         {entries: []string{"10.0.0.250-10.0.1.5"}, len: 12, at: map[uint64]string{0: "10.0.0.250", 6: "10.0.1.0", 11: "10.0.1.5"}},
+		"a CIDR":          {entries: []string{"10.0.0.0/30"}, len: 4, in: []string{"10.0.0.0", "10.0.0.3"}, out: []string{"10.0.0.4"}},
+		"overlapping":     {entries: []string{"10.0.0.1-10.0.0.10", "10.0.0.5-10.0.0.7", "10.0.0.10-10.0.0.12"}, len: 12},
+		"adjacent":        {entries: []string{"10.0.0.3", "10.0.0.1-10.0.0.2"}, len: 3, at: map[uint64]string{2: "10.0.0.3"}},
+		"out of order":    {entries: []string{"10.0.0.9", "10.0.0.1"}, len: 2, at: map[uint64]string{0: "10.0.0.1", 1: "10.0.0.9"}},
+		"the last v4":     {entries: []string{"255.255.255.254-255.255.255.255", "255.255.255.255"}, len: 2},
+		"both families":   {entries: []string{"fd00::1", "10.0.0.1"}, len: 2, at: map[uint64]string{0: "10.0.0.1", 1: "fd00::1"}},
+		"an IPv6 range":   {entries: []string{"fd00::ffff-fd00::1:0"}, len: 2, at: map[uint64]string{1: "fd00::1:0"}},
+		"a /64":           {entries: []string{"fd00::/64"}, len: math.MaxUint64, in: []string{"fd00::ffff:ffff:ffff:ffff"}, out: []string{"fd00:0:0:1::"}, at: map[uint64]string{1 << 40: "fd00::100:0:0"}},
+		"a /65":           {entries: []string{"fd00::/65"}, len: 1 << 63, at: map[uint64]string{1<<63 - 1: "fd00::7fff:ffff:ffff:ffff"}},
+		"all of IPv6":     {entries: []string{"::/0"}, len: math.MaxUint64, in: []string{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"}, out: []string{"10.0.0.1"}},
+		"far apart in v6": {entries: []string{"fd00::1", "fe00::1-fe00::2"}, len: 3, at: map[uint64]string{2: "fe00::2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := setOf(t, c.entries...)
+			if s.Len() != c.len {
+				t.Errorf("length %d, want %d", s.Len(), c.len)
+			}
+			for _, a := range c.in {
+				if !s.Contains(netip.MustParseAddr(a)) {
+					t.Errorf("%s is missing", a)
+				}
+			}
+			for _, a := range c.out {
+				if s.Contains(netip.MustParseAddr(a)) {
+					t.Errorf("%s should not be in it", a)
+				}
+			}
+			for i, want := range c.at {
+				if got := s.At(i); got != netip.MustParseAddr(want) {
+					t.Errorf("address %d is %s, want %s", i, got, want)
+				}
+				if got, ok := s.Index(netip.MustParseAddr(want)); !ok || got != i {
+					t.Errorf("index of %s is %d, %v, want %d", want, got, ok, i)
+				}
+			}
+		})
+	}
+}
+
+func TestEntriesThatAreRefused(t *testing.T) {
+	for entry, want := range map[string]string{
+		"":                    `entry 0: "" is not an IP address`,
+		"10.0.0":              `entry 0: "10.0.0" is not an IP address`,
+		"10.0.0.01":           `entry 0: "10.0.0.01" is not an IP address`,
+		"::ffff:10.0.0.1":     `entry 0: "::ffff:10.0.0.1" is not an IP address`,
+		"fe80::1%eth0":        `entry 0: "fe80::1%eth0" is not an IP address`,
+		"10.0.0.1-":           `entry 0: "" is not an IP address`,
+		"10.0.0.1 - 10.0.0.2": `entry 0: "10.0.0.1 " is not an IP address`,
+		"10.0.0.1-fd00::1":    "entry 0: range 10.0.0.1-fd00::1 mixes IPv4 and IPv6",
+		"10.0.0.2-10.0.0.1":   "entry 0: range 10.0.0.2-10.0.0.1 ends before it starts",
+		"fd00::a-fd00::9":     "entry 0: range fd00::a-fd00::9 ends before it starts",
+		"10.0.0.0/33":         `entry 0: "10.0.0.0/33" is not a CIDR`,
+		"10.0.0.1/24":         "entry 0: CIDR 10.0.0.1/24 has host bits set, write 10.0.0.0/24",
+	} {
+		if _, err := Parse([]string{entry}); err == nil || err.Error() != want {
+			t.Errorf("%q: got %v, want %s", entry, err, want)
+		}
+	}
+}
+
+// TestSetsAgainstABitmap compares the set operations with the plain ones on
+// sixty-four addresses at the edges of both families.
+func TestSetsAgainstABitmap(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, base := range []string{"0.0.0.0", "10.0.0.240", "255.255.255.192", "::", "fd00::ffff:ffff:ffff:fff0", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffc0"} {
+		addrs := []netip.Addr{netip.MustParseAddr(base)}
+		for len(addrs) < 64 {
+			addrs = append(addrs, addrs[len(addrs)-1].Next())
+		}
+		for range 500 {
+			a, inA := randomSet(r, addrs)
+			b, inB := randomSet(r, addrs)
+			minus, overlap := a.Minus(b), false
+			var index uint64
+			for i, addr := range addrs {
+				want := inA[i] && !inB[i]
+				overlap = overlap || inA[i] && inB[i]
+				if a.Contains(addr) != inA[i] || minus.Contains(addr) != want {
+					t.Fatalf("%v minus %v: wrong about %s", a, b, addr)
+				}
+				if minus.Rank(addr) != index {
+					t.Fatalf("%v: rank of %s is %d, want %d", minus, addr, minus.Rank(addr), index)
+				}
+				if _, ok := minus.Index(addr); ok != want {
+					t.Fatalf("%v: index of %s: %v", minus, addr, ok)
+				}
+				if want {
+					if minus.At(index) != addr {
+						t.Fatalf("%v: address %d is %s, want %s", minus, index, minus.At(index), addr)
+					}
+					index++
+				}
+			}
+			if minus.Len() != index || a.Overlaps(b) != overlap || b.Overlaps(a) != overlap {
+				t.Fatalf("%v, %v: length %d want %d, overlap %v want %v", a, b, minus.Len(), index, a.Overlaps(b), overlap)
+			}
+		}
+	}
+}
+
+func randomSet(r *rand.Rand, addrs []netip.Addr) (Set, []bool) {
+	in := make([]bool, len(addrs))
+	var spans []span
+	for range r.IntN(6) {
+		from := r.IntN(len(addrs))
+		to := min(len(addrs)-1, from+r.IntN(12))
+		spans = append(spans, span{addrs[from], addrs[to]})
+		for i := from; i <= to; i++ {
+			in[i] = true
+		}
+	}
+	return newSet(spans), in
+}

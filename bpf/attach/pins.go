@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+)
+
+// NextSuffix marks the pin of a link that replaces another one for a moment. After a crash the next
+// process goes on from there.
+const NextSuffix = "_next"
+
+// Direction of frames through a device, with its tcx hook and its class of a clsact qdisc.
+type Direction struct {
+	Name   string
+	Hook   ebpf.AttachType
+	clsact uint32
+}
+
+// Directions are both directions. Egress comes first: to stop a pod from sending is more urgent.
+var Directions = [...]Direction{
+	{"egress", ebpf.AttachTCXEgress, netlink.HANDLE_MIN_EGRESS},
+	{"ingress", ebpf.AttachTCXIngress, netlink.HANDLE_MIN_INGRESS},
+}
+
+// Pins is the directory of the two pinned links of one device.
+type Pins string
+
+// Path returns the pin of one link.
+func (p Pins) Path(d Direction) string { return filepath.Join(string(p), d.Name) }
+
+// On returns the ifindex of one link, 0 if the device is deleted; ok is false if there is no pin.
+func (p Pins) On(d Direction) (ifindex uint32, ok bool, err error) { return deviceOf(p.Path(d)) }
+
+// deviceOf returns the ifindex of a pinned link, 0 if the device is deleted; ok is false if there
+// is no pin.
+func deviceOf(path string) (ifindex uint32, ok bool, err error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("open pinned link %s: %w", path, err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return 0, false, fmt.Errorf("query pinned link %s: %w", path, err)
+	}
+	return info.TCX().Ifindex, true, nil
+}
+
+// Attached reports whether both links are on an existing device.
+func (p Pins) Attached() (bool, error) {
+	for _, d := range Directions {
+		ifindex, ok, err := p.On(d)
+		if err != nil || !ok || ifindex == 0 {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Gone reports whether no link of the pair, and no link that was to replace one, is on an existing
+// device.
+func (p Pins) Gone() (bool, error) {
+	for _, path := range p.paths() {
+		ifindex, ok, err := deviceOf(path)
+		if err != nil || (ok && ifindex != 0) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Pinned reports whether a link of the pair, or one that was to replace it, is pinned.
+func (p Pins) Pinned() (bool, error) {
+	for _, path := range p.paths() {
+		_, ok, err := deviceOf(path)
+		if err != nil || ok {
+			return ok, err
+		}
+	}
+	return false, nil
+}
+
+// paths returns all paths of the pair that may have a pin.
+func (p Pins) paths() (all []string) {
+	for _, d := range Directions {
+		all = append(all, p.Path(d), p.Path(d)+NextSuffix)
+	}
+	return all
+}
+
+// Remove detaches and unpins both links and those that were to replace them. A missing pin is no
+// error.
+func (p Pins) Remove() error {
+	for _, path := range p.paths() {
+		if err := Detach(path); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(string(p)); err != nil {
+		return fmt.Errorf("unpin %s: %w", p, err)
+	}
+	return nil
+}
+
+// Detach removes a pinned link from its device at once. Without it, an unpinned link is detached
+// some time later.
+func Detach(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned link %s: %w", path, err)
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil {
+		return fmt.Errorf("detach %s: %w", path, err)
+	}
+	return nil
+}
+
+// Attach puts prog at the head of the device's chain, pins the link and replaces an earlier one.
+// The new link enforces and is pinned before the old one is detached.
+func (p Pins) Attach(d Direction, ifindex int, prog *ebpf.Program) error {
+	if err := os.MkdirAll(string(p), 0o700); err != nil {
+		return err
+	}
+	next := p.Path(d) + NextSuffix
+	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("unpin %s: %w", next, err)
+	}
+	l, err := link.AttachTCX(link.TCXOptions{
+		Interface: ifindex, Program: prog, Attach: d.Hook, Anchor: link.Head(),
+	})
+	if err != nil {
+		return fmt.Errorf("attach %s: %w", d.Name, err)
+	}
+	defer l.Close()
+	if err := l.Pin(next); err != nil {
+		return fmt.Errorf("pin %s: %w", next, err)
+	}
+	if err := Detach(p.Path(d)); err != nil {
+		return err
+	}
+	if err := os.Rename(next, p.Path(d)); err != nil {
+		return fmt.Errorf("pin %s: %w", p.Path(d), err)
+	}
+	return nil
+}
+
+// Replace replaces the program of the pinned link in place: no frame passes unguarded.
+func (p Pins) Replace(d Direction, prog *ebpf.Program) error {
+	l, err := link.LoadPinnedLink(p.Path(d), nil)
+	if err != nil {
+		return fmt.Errorf("open pinned link %s: %w", p.Path(d), err)
+	}
+	defer l.Close()
+	if err := l.Update(prog); err != nil {
+		return fmt.Errorf("replace program of %s: %w", p.Path(d), err)
+	}
+	return nil
+}
+
+// First reports whether the pinned link is the first of the device's chain, so that no other
+// program hides frames from it.
+func (p Pins) First(d Direction, ifindex int) (bool, error) {
+	on, ok, err := p.On(d)
+	if err != nil || !ok || on != uint32(ifindex) {
+		return false, err
+	}
+	l, err := link.LoadPinnedLink(p.Path(d), nil)
+	if err != nil {
+		return false, fmt.Errorf("open pinned link %s: %w", p.Path(d), err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return false, fmt.Errorf("query pinned link %s: %w", p.Path(d), err)
+	}
+	chain, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: d.Hook})
+	if err != nil {
+		return false, fmt.Errorf("query %s chain of ifindex %d: %w", d.Name, ifindex, err)
+	}
+	return len(chain.Programs) > 0 && chain.Programs[0].ID == info.Program, nil
+}
+
+// LinkID returns the kernel's ID of a pinned link, 0 if there is no pin or no device.
+func (p Pins) LinkID(d Direction) (uint32, error) {
+	l, err := link.LoadPinnedLink(p.Path(d), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("open pinned link %s: %w", p.Path(d), err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return 0, fmt.Errorf("query pinned link %s: %w", p.Path(d), err)
+	}
+	if info.TCX().Ifindex == 0 {
+		return 0, nil
+	}
+	return uint32(info.ID), nil
+}

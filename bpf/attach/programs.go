@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import "github.com/cilium/ebpf"
+
+// Programs holds the programs of one device, by the name of the direction.
+type Programs map[string]*ebpf.Program
+
+// Close closes all programs. Links and filters hold theirs.
+func (p Programs) Close() {
+	for _, prog := range p {
+		prog.Close()
+	}
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"encoding/binary"
+	"maps"
+	"math/bits"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/fenceline/fenceline/agent/claim"
+)
+
+// The claim's layout stands twice: in claim.h and in agent/claim. These tests compare the codec with the BTF of the
+// committed object, from which the kernel's programs are loaded.
+
+func TestTheFieldsOfAClaimAreThoseOfTheCodec(t *testing.T) {
+	var layout *btf.Struct
+	if err := observerTypes(t).TypeByName("claim", &layout); err != nil {
+		t.Fatal(err)
+	}
+	if layout.Size != claim.Len {
+		t.Errorf("the C struct has %d bytes, the codec's payload %d", layout.Size, claim.Len)
+	}
+	codec := codecFields()
+	for _, m := range layout.Members {
+		size, err := btf.Sizeof(m.Type)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []int
+		for i := range size {
+			want = append(want, int(m.Offset.Bytes())+i)
+		}
+		if got := codec[m.Name]; !slices.Equal(got, want) {
+			t.Errorf("%s: the codec has it in bytes %v, the C struct in %v", m.Name, got, want)
+		}
+		delete(codec, m.Name)
+	}
+	for name := range codec {
+		t.Errorf("%s: the C struct does not have it", name)
+	}
+}
+
+// codecFields are the offsets of the bytes of each field, by the names in claim.h: the bytes that change when all bits
+// of that field do.
+func codecFields() map[string][]int {
+	none := netip.IPv6Unspecified()
+	base := claim.Frame{Addr: none}.Marshal(claim.Key{})
+	tag := differing(base, claim.Frame{Addr: none}.Marshal(claim.Key{1}))
+	field := func(payload [claim.Len]byte) []int {
+		return slices.DeleteFunc(differing(base, payload), func(i int) bool { return slices.Contains(tag, i) })
+	}
+	all := netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
+	return map[string][]int{
+		"magic":   field([claim.Len]byte{}), // the only field that is not zero
+		"flags":   field(claim.Frame{Addr: none, Flags: ^claim.Flags(0)}.Marshal(claim.Key{})),
+		"network": field(claim.Frame{Addr: none, Network: ^uint64(0)}.Marshal(claim.Key{})),
+		"addr":    field(claim.Frame{Addr: all}.Marshal(claim.Key{})),
+		"token":   field(claim.Frame{Addr: none, Token: ^uint64(0)}.Marshal(claim.Key{})),
+		"tag":     tag,
+	}
+}
+
+// differing returns the offsets at which two payloads differ.
+func differing(a, b [claim.Len]byte) (offsets []int) {
+	for i := range a {
+		if a[i] != b[i] {
+			offsets = append(offsets, i)
+		}
+	}
+	return offsets
+}
+
+func TestTheNumbersOfAClaimAreThoseOfTheCodec(t *testing.T) {
+	var wire *btf.Enum
+	if err := observerTypes(t).TypeByName("claim_wire", &wire); err != nil {
+		t.Fatal(err)
+	}
+	inC := map[string]uint64{}
+	for _, v := range wire.Values {
+		inC[v.Name] = v.Value
+	}
+	payload := claim.Frame{Addr: netip.IPv4Unspecified()}.Marshal(claim.Key{})
+	asked := claim.Asks(net.HardwareAddr{0, 0, 0, 0, 0, 1}) // the lowest bit of a MAC
+	codec := map[string]uint64{
+		"CLAIM_ETHERTYPE":   claim.EtherType,
+		"CLAIM_MAGIC_V1":    uint64(binary.BigEndian.Uint32(payload[:])),
+		"CLAIM_FLAG_ACK":    uint64(claim.FlagAck),
+		"CLAIM_ASKED_SHIFT": uint64(bits.TrailingZeros32(uint32(asked))),
+	}
+	if !maps.Equal(inC, codec) {
+		t.Errorf("in C %#x, in the codec %#x", inC, codec)
+	}
+	// The rest of the flags is the MAC's: as many low bits as there is room for.
+	if all := claim.Asks(net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}); all != ^claim.FlagAck {
+		t.Errorf("a claim asks by the bits %#x, the ack has %#x", all, claim.FlagAck)
+	}
+}
+
+func observerTypes(t *testing.T) *btf.Spec {
+	t.Helper()
+	spec, err := loadObserver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec.Types
+}

@@ -1,0 +1,211 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Observer: the two programs on a segment's parent. They see the frames of all
+ * pods on the parent and of all hosts outside, fence claimed addresses and send
+ * acks.
+ */
+#include "arp.h"
+#include "hit.h"
+#include "ingress.h"
+#include "ipv4.h"
+#include "ipv6.h"
+#include "probe.h"
+#include "sighting.h"
+#include "slot.h"
+
+char __license[] SEC("license") = "Dual BSD/GPL";
+
+/* Keep these types in the object's BTF, for the Go side. */
+const struct event *const event_btf = 0;
+const enum claim_wire *const claim_wire_btf = 0;
+
+/* Records the speaker of an address, and a hit if the address is leased here.
+ */
+static __noinline int observe(const struct speech *s, __u32 where)
+{
+	struct lease_key key = lease_key_of(&s->subject);
+	const struct lease *l;
+	__u64 now;
+
+	if (addr_is_exempt(&s->subject))
+		return 0;
+	now = bpf_ktime_get_boot_ns();
+	count(where, SIGHTING);
+	sighting_record(&key, s, now);
+	l = lease_of(&key);
+	if (l)
+		hit_record(&key, l, s, now, where);
+	return 0;
+}
+
+SEC("tc")
+int observer_ingress(struct __sk_buff *skb)
+{
+	enum clarity clarity;
+	struct speech s;
+	struct frame f;
+
+	if (!frame_open(skb, &f) || f.tagged)
+		return PASS; /* each VLAN has an observer of its own */
+	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
+		return ingress_claim(skb, &f, OBSERVER_INGRESS);
+	if (skb->mark == PROBE_MARK) {
+		skb->mark = 0; /* our own probe, reflected to the children */
+		return PASS;
+	}
+	s.mac = frame_macs_of(skb).from;
+	if (f.proto == bpf_htons(ETH_P_ARP))
+		clarity = arp_parse(skb, &f, &s);
+	else if (f.proto == bpf_htons(ETH_P_IPV6) && ipv6_may_be_nd(skb, &f))
+		clarity = ipv6_parse(skb, &f, &s, true);
+	else
+		return PASS;
+	if (clarity == CLEAR && s.kind != KIND_IP)
+		observe(&s, OBSERVER_INGRESS);
+	return PASS;
+}
+
+/*
+ * A claim of this node does not come back to ingress, so it fences local
+ * zombies here. No ack is needed: the agent knows its own slots.
+ */
+static __always_inline int egress_claim(struct __sk_buff *skb,
+					const struct frame *f)
+{
+	const struct lease *l;
+	struct claimed c;
+
+	if (!fence_read(skb, f, &c, OBSERVER_EGRESS))
+		return PASS;
+	if (claim_is_ack(&c.claim))
+		return PASS;
+	l = fence_lease(&c);
+	if (!l)
+		count(OBSERVER_EGRESS, CLAIM_NOT_HELD);
+	else if (c.token > l->token)
+		fence_raise(&c, l, OBSERVER_EGRESS);
+	else
+		count(OBSERVER_EGRESS,
+		      c.token == l->token ? CLAIM_EQUAL : CLAIM_OLD);
+	return PASS;
+}
+
+/*
+ * Raw sockets with PACKET_QDISC_BYPASS and stacked macvlans bypass the guard.
+ * Their frames still pass this hook.
+ */
+static __always_inline enum result egress_objection(const struct addr *a)
+{
+	struct lease_key key = lease_key_of(a);
+	const struct lease *l = lease_of(&key);
+
+	if (!l || !lease_is_held(l) || addr_is_exempt(a))
+		return ALLOWED;
+	if (slot_is_dead(l->slot))
+		return DROP_DEAD;
+	return state_is_fenced(&key, l) ? DROP_FENCED : ALLOWED;
+}
+
+/*
+ * Reports whether a local pod holds the address and the MAC belongs neither to
+ * that pod nor to the parent. The node forwards with the parent's MAC.
+ */
+static __always_inline bool egress_is_pretender(const struct speech *s)
+{
+	struct lease_key key = lease_key_of(&s->subject);
+	const struct lease *l = lease_of(&key);
+	const struct parent *parent;
+
+	if (!l || !lease_is_held(l) || speech_is_tentative(s) ||
+	    l->flags & LEASE_SHARED_MAC || !lease_is_foreign(l, &s->mac))
+		return false;
+	parent = parent_own();
+	return !parent || !mac_equal(&parent->mac, &s->mac);
+}
+
+/* A macvlan parent's own frames do not reach its children otherwise. */
+static __always_inline int egress_reflect(struct __sk_buff *skb)
+{
+	const struct parent *parent = parent_own();
+
+	/* A bridge port has no such children, and its bridge would loop. */
+	if (!parent || parent->flags & PARENT_BRIDGE_PORT)
+		return PASS;
+	if (!bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS))
+		count(OBSERVER_EGRESS, REFLECTED);
+	return PASS;
+}
+
+SEC("tc")
+int observer_egress(struct __sk_buff *skb)
+{
+	enum result objection = ALLOWED;
+	bool open = gate_is_open();
+	enum clarity clarity;
+	struct speech s;
+	struct frame f;
+
+	if (!frame_open(skb, &f) || f.tagged)
+		return PASS;
+	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
+		return egress_claim(skb, &f);
+	s.mac = frame_macs_of(skb).from;
+	if (f.proto == bpf_htons(ETH_P_ARP))
+		clarity = arp_parse(skb, &f, &s);
+	else if (f.proto == bpf_htons(ETH_P_IPV6) &&
+		 (open || ipv6_may_be_nd(skb, &f)))
+		clarity = ipv6_parse(skb, &f, &s, false);
+	else if (f.proto == bpf_htons(ETH_P_IP) && open)
+		clarity = ipv4_parse(skb, &f, &s);
+	else
+		return PASS;
+	if (clarity == UNCLEAR && open)
+		return drop(OBSERVER_EGRESS, DROP_MALFORMED);
+	if (clarity != CLEAR)
+		return PASS;
+	if (skb->mark == PROBE_MARK && speech_is_tentative(&s))
+		return egress_reflect(skb);
+
+	if (open) {
+		objection = egress_objection(&s.sender);
+		if (objection == ALLOWED && speech_has_own_subject(&s))
+			objection = egress_objection(&s.subject);
+		if (objection != ALLOWED)
+			return drop(OBSERVER_EGRESS, objection);
+	}
+	if (s.kind != KIND_IP)
+		observe(&s, OBSERVER_EGRESS);
+	if (open && egress_is_pretender(&s))
+		return drop(OBSERVER_EGRESS, DROP_MAC);
+	return PASS;
+}
+
+/*
+ * User space runs this program by BPF_PROG_TEST_RUN and never attaches it. It
+ * merges one entry into the state map of a new layout. New programs raise the
+ * same entry meanwhile, so it must happen under the entry's lock. The input is
+ * an Ethernet header, both tokens and the key.
+ */
+SEC("tc")
+int state_merge(struct __sk_buff *skb)
+{
+	struct {
+		__u64 max, acked;
+	} tokens;
+	struct lease_key key;
+	struct state *st;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &tokens, sizeof(tokens)) ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(tokens), &key,
+			       sizeof(key)))
+		return DROP;
+	st = state_of(&key);
+	if (!st)
+		return DROP;
+	state_raise(st, &st->max, tokens.max);
+	state_raise(st, &st->acked, tokens.acked);
+	gate_open();
+	return PASS;
+}

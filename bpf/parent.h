@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Parents: the devices with an observer. Written by user space only. */
+#ifndef FENCELINE_PARENT_H
+#define FENCELINE_PARENT_H
+
+#include "lease.h"
+
+#define PARENTS_MAX 1024
+
+struct parent {
+	struct mac mac;
+	__u16 flags;
+};
+
+/* Keep in sync with observer.go. */
+#define PARENT_BRIDGE_PORT (1 << 0)
+
+/* By ifindex. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PARENTS_MAX);
+	__type(key, __u32);
+	__type(value, struct parent);
+} parents SEC(".maps");
+
+/* The MACs of all parents; the value is not used. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PARENTS_MAX);
+	__type(key, struct mac);
+	__type(value, __u8);
+} own_macs SEC(".maps");
+
+/* The parent of this program's segment; NULL until user space describes it. */
+static __always_inline const struct parent *parent_own(void)
+{
+	__u32 key = segment;
+
+	return bpf_map_lookup_elem(&parents, &key);
+}
+
+#endif

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/fenceline/fenceline/bpf/attach"
+)
+
+// stagedGuard is a guard in filters, without both of its pinned links.
+type stagedGuard struct {
+	Guard
+	netns    uint32
+	index    int
+	programs attach.Programs
+}
+
+// stages are the staged guards of this process, and the slots without a record.
+type stages struct {
+	tables *tables
+	staged map[uint32]stagedGuard
+	// unrecorded are the slots that were in use before this process, were killed, or have lost
+	// their stage, until they are detached: there may be no other record of them.
+	unrecorded map[uint32]bool
+}
+
+// takeUp records a guard that an earlier process has staged and that stays staged, so that
+// DetachGuard removes its filters.
+func (st *stages) takeUp(s stagedGuard) {
+	st.tables.mu.Lock()
+	defer st.tables.mu.Unlock()
+	if _, known := st.staged[s.Slot]; !known {
+		s.programs = nil // the filters hold them
+		st.staged[s.Slot] = s
+	}
+}
+
+// of returns the stage of a slot; ok is false if this process knows of none.
+func (st *stages) of(slot uint32) (stagedGuard, bool) {
+	st.tables.mu.Lock()
+	defer st.tables.mu.Unlock()
+	s, ok := st.staged[slot]
+	return s, ok
+}
+
+func (st *stages) forget(slot uint32) {
+	st.tables.mu.Lock()
+	defer st.tables.mu.Unlock()
+	st.staged[slot].programs.Close()
+	delete(st.staged, slot)
+}
+
+// remove removes the filters of a staged guard. A slot that is not staged is no error.
+func (st *stages) remove(slot uint32) error {
+	s, ok := st.of(slot)
+	if !ok {
+		return nil
+	}
+	dev, err := attach.ReopenDevice(s.NetNS, s.netns, s.index)
+	if err == nil {
+		defer dev.Close()
+		err = dev.RemoveFilters(slot)
+	}
+	if err != nil && !attach.IsGone(err) {
+		return err
+	}
+	st.forget(slot)
+	return nil
+}
+
+// removeAll removes the filters of all staged guards.
+func (st *stages) removeAll() error {
+	var errs []error
+	for _, slot := range st.slots() {
+		errs = append(errs, st.remove(slot))
+	}
+	return errors.Join(errs...)
+}
+
+func (st *stages) slots() []uint32 {
+	st.tables.mu.Lock()
+	defer st.tables.mu.Unlock()
+	return slices.Collect(maps.Keys(st.staged))
+}
+
+// lives reports whether the slot is staged on an existing device.
+func (st *stages) lives(slot uint32) (bool, error) {
+	return st.onDevice(slot, func(*attach.Device) (bool, error) { return true, nil })
+}
+
+// gone reports whether the slot is not staged or its device cannot be found. In that case it
+// closes the programs: the filters hold them while the device exists.
+func (st *stages) gone(slot uint32) (bool, error) {
+	lives, err := st.lives(slot)
+	if err != nil || lives {
+		return false, err
+	}
+	st.forget(slot)
+	st.tables.mu.Lock()
+	defer st.tables.mu.Unlock()
+	st.unrecorded[slot] = true
+	return true, nil
+}
+
+// enforces reports whether the slot is staged on an existing device that still has both
+// filters.
+func (st *stages) enforces(slot uint32) (bool, error) {
+	return st.onDevice(slot, func(dev *attach.Device) (bool, error) { return dev.Filtered(slot) })
+}
+
+// onDevice calls ask with the existing device of the slot's stage, and returns false if there is
+// none.
+func (st *stages) onDevice(slot uint32, ask func(*attach.Device) (bool, error)) (bool, error) {
+	s, ok := st.of(slot)
+	if !ok {
+		return false, nil
+	}
+	dev, err := attach.ReopenDevice(s.NetNS, s.netns, s.index)
+	if err != nil {
+		if attach.IsGone(err) {
+			err = nil
+		}
+		return false, err
+	}
+	defer dev.Close()
+	return ask(dev)
+}

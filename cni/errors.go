@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// problem is the kind of an error that the plugin itself finds. Its code is in codeOf.
+type problem int
+
+const (
+	_ problem = iota
+	// badEnvironment: CNI_ARGS lacks a value, or holds a malformed one.
+	badEnvironment
+	// badConfig: the network configuration is well-formed JSON, but wrong.
+	badConfig
+	// undecodable: the network configuration or its prevResult cannot be decoded.
+	undecodable
+	// ioFailure: a write to the spool or to stdout failed.
+	ioFailure
+	// badAnswer: the answer of the agent cannot become a result.
+	badAnswer
+)
+
+// codeOf returns the CNI code of a problem.
+func codeOf(p problem) uint {
+	switch p {
+	case badEnvironment:
+		return agentapi.CodeInvalidEnvironment
+	case badConfig:
+		return agentapi.CodeInvalidNetworkConfig
+	case undecodable:
+		return agentapi.CodeDecodingFailure
+	case ioFailure:
+		return agentapi.CodeIOFailure
+	}
+	return agentapi.CodeInternal
+}
+
+// errorf returns an error of the plugin. Its text begins with the attempt, and ends with the
+// remedy.
+func (p problem) errorf(format string, args ...any) error {
+	return agentapi.Errorf(codeOf(p), format, args...)
+}
+
+// remedyNoAnswer is the remedy when no answer came from the agent.
+const remedyNoAnswer = "the runtime repeats the call; if this goes on, look at the agent of this node: " +
+	"kubectl -n fenceline-system get pods -o wide"
+
+// cniError returns the error that skel prints. An error of the agent keeps its code. Without an
+// answer of the agent, STATUS has a code of its own in the CNI specification.
+func cniError(verb, subject string, err error) error {
+	if err == nil {
+		return nil
+	}
+	sentence := func(text string) string { return fmt.Sprintf("fenceline %s%s: %s", verb, subject, text) }
+	var (
+		decided  *agentapi.Error
+		noAnswer *agentapi.NoAnswerError
+	)
+	switch {
+	case errors.As(err, &decided):
+		return types.NewError(decided.Code, sentence(decided.Msg), decided.Details)
+	case errors.As(err, &noAnswer) && verb == "STATUS":
+		return types.NewError(agentapi.CodeNotAvailable, sentence(err.Error()), remedyNoAnswer)
+	case errors.As(err, &noAnswer):
+		return types.NewError(agentapi.CodeTryAgainLater, sentence(err.Error()), remedyNoAnswer)
+	}
+	return types.NewError(agentapi.CodeInternal, sentence(err.Error()), "")
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eventpace
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func TestEventsBeyondTheRateAreLoggedInstead(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
+	written := events.NewFakeRecorder(2 * burst)
+	var logged []string
+	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
+	recorder := New(written, clock, log)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0"}}
+	for _, step := range []struct {
+		name                     string
+		pause                    time.Duration
+		events, written, dropped int
+	}{
+		{"a burst is written", 0, burst, burst, 0},
+		{"an event after the burst is logged", 0, 1, 0, 1},
+		{"a second later some more events are written", time.Second, perSecond + 2, perSecond, 2},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			clock.Step(step.pause)
+			logged = nil
+			for range step.events {
+				recorder.Eventf(pod, nil, corev1.EventTypeWarning, "AddressReclaimed", "Quarantine", "address %s was taken", "10.6.0.10")
+			}
+			if got := len(written.Events); got != step.written {
+				t.Errorf("%d events are written, want %d", got, step.written)
+			}
+			if len(logged) != step.dropped {
+				t.Fatalf("%d events are logged, want %d", len(logged), step.dropped)
+			}
+			for _, line := range logged {
+				for _, want := range []string{"default/web-0", "AddressReclaimed", "address 10.6.0.10 was taken"} {
+					if !strings.Contains(line, want) {
+						t.Errorf("the log line %s does not contain %q", line, want)
+					}
+				}
+			}
+			for range step.written {
+				if got, want := <-written.Events, "Warning AddressReclaimed address 10.6.0.10 was taken"; got != want {
+					t.Errorf("event %q, want %q", got, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// slowReads are shared reads whose result is the number of the read. Each read ends at a call of finish.
+type slowReads struct {
+	*shared[int]
+	end chan error
+	// begun are the keys of the reads that have begun.
+	begun []string
+}
+
+func newSlowReads() *slowReads {
+	s := &slowReads{end: make(chan error)}
+	s.shared = shareReads(func(_ context.Context, key string) (int, error) {
+		s.begun = append(s.begun, key)
+		n := len(s.begun)
+		return n, <-s.end
+	})
+	return s
+}
+
+// call is one call of get.
+type call struct {
+	read int
+	err  error
+	done bool
+}
+
+// ask calls get, and returns when all callers wait.
+func (s *slowReads) ask(ctx context.Context, key string) *call {
+	c := &call{}
+	go func() {
+		c.read, c.err = s.get(ctx, key)
+		c.done = true
+	}()
+	synctest.Wait()
+	return c
+}
+
+// finish ends one read.
+func (s *slowReads) finish(err error) {
+	s.end <- err
+	synctest.Wait()
+}
+
+func (s *slowReads) wantIdle(t *testing.T) {
+	t.Helper()
+	if len(s.keys) > 0 {
+		t.Errorf("%d keys still have callers", len(s.keys))
+	}
+}
+
+// TestACallDuringAReadWaitsForTheNextRead: a read that began before the call may be older than the
+// observation that the caller confirms (R11).
+func TestACallDuringAReadWaitsForTheNextRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlowReads()
+		first := s.ask(t.Context(), "n1")
+		later := []*call{s.ask(t.Context(), "n1"), s.ask(t.Context(), "n1")}
+		if len(s.begun) != 1 {
+			t.Fatalf("%d reads of one key at the same time", len(s.begun))
+		}
+		s.finish(nil)
+		if !first.done || first.read != 1 {
+			t.Errorf("the caller of read 1 got %+v", *first)
+		}
+		for _, c := range later {
+			if c.done {
+				t.Error("read 1 answered a call that came after it began")
+			}
+		}
+		s.finish(nil)
+		for _, c := range later {
+			if !c.done || c.read != 2 || c.err != nil {
+				t.Errorf("a call during read 1 got %+v, want the result of read 2", *c)
+			}
+		}
+		s.wantIdle(t)
+	})
+}
+
+func TestReadsOfDifferentKeysDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlowReads()
+		s.ask(t.Context(), "n1")
+		s.ask(t.Context(), "n2")
+		if want := []string{"n1", "n2"}; !slices.Equal(s.begun, want) {
+			t.Errorf("reads of %v have begun, want %v", s.begun, want)
+		}
+		s.finish(nil)
+		s.finish(nil)
+		s.wantIdle(t)
+	})
+}
+
+func TestAFailedReadFailsForItsOwnCallersOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, refused := newSlowReads(), errors.New("refused")
+		first := s.ask(t.Context(), "n1")
+		waiting := []*call{s.ask(t.Context(), "n1"), s.ask(t.Context(), "n1")}
+		s.finish(nil)
+		if first.err != nil {
+			t.Errorf("read 1 got the error of read 2: %v", first.err)
+		}
+		s.finish(refused)
+		for _, c := range waiting {
+			if !c.done || !errors.Is(c.err, refused) {
+				t.Errorf("got %+v, want the error of the read", *c)
+			}
+		}
+		after := s.ask(t.Context(), "n1")
+		s.finish(nil)
+		if after.err != nil || after.read != 3 {
+			t.Errorf("a call after a failed read got %+v", *after)
+		}
+		s.wantIdle(t)
+	})
+}
+
+// The controller recovers from a panic of a reconcile and goes on. The callers that share the read
+// must not take its end for "the object does not exist".
+func TestAReadThatPanicsFailsForItsCallersAndBlocksNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := make(chan func() int)
+		s := shareReads(func(context.Context, string) (int, error) { return (<-reads)(), nil })
+		ask := func() *call {
+			c := &call{}
+			go func() {
+				defer func() {
+					_ = recover() // as a reconcile does
+					c.done = true
+				}()
+				c.read, c.err = s.get(t.Context(), "n1")
+			}()
+			synctest.Wait()
+			return c
+		}
+		before := ask()
+		ask()
+		waiting := ask()
+		reads <- func() int { return 1 }
+		synctest.Wait()
+		reads <- func() int { panic("a bug") }
+		synctest.Wait()
+		if !before.done || before.read != 1 {
+			t.Errorf("the caller of read 1 got %+v", *before)
+		}
+		if !waiting.done || waiting.err == nil {
+			t.Fatalf("the other caller of the read that panicked got %+v", *waiting)
+		}
+		after := ask()
+		reads <- func() int { return 3 }
+		synctest.Wait()
+		if !after.done || after.read != 3 || after.err != nil {
+			t.Errorf("a later call got %+v", *after)
+		}
+	})
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package audit writes the audit log: one line for each grant, free, reclaim, fence and conflict,
+// with fixed fields, because leases vanish, and an operator must be able to find the holder of an
+// address at 14:03 (R14).
+package audit
+
+import (
+	"net/netip"
+	"strconv"
+
+	"github.com/go-logr/logr"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Kind is the kind of an audit line.
+type Kind string
+
+// The kinds of audit lines.
+const (
+	Grant    Kind = "grant"
+	Free     Kind = "free"
+	Reclaim  Kind = "reclaim"
+	Fence    Kind = "fence"
+	Conflict Kind = "conflict"
+)
+
+// Record holds the fixed fields of an audit line. Unknown fields stay empty
+// and are written too, so that each line has the same columns.
+type Record struct {
+	Address   netip.Addr
+	Pool      string
+	Namespace string
+	Pod       string
+	PodUID    string
+	Node      string
+	MAC       string
+	Token     uint64
+	Reason    string
+}
+
+// Of returns the record of a lease as last read or written. node is the node of the holder, or the
+// node that acts.
+func Of(lease *v1alpha1.IPLease, node, reason string) Record {
+	r := Record{Pool: lease.Spec.Pool, Node: node, Reason: reason}
+	r.Address = lease.Spec.Addr()
+	r.Token, _ = strconv.ParseUint(lease.ResourceVersion, 10, 64)
+	if h := lease.Spec.Holder; h != nil {
+		r.Namespace, r.Pod, r.PodUID, r.MAC = h.Namespace, h.Pod, h.PodUID, h.MAC
+	}
+	return r
+}
+
+// Log writes one audit line. Safe for concurrent use.
+func Log(l logr.Logger, kind Kind, r Record) {
+	l.WithName("audit").Info(string(kind),
+		"address", r.Address.String(),
+		"pool", r.Pool,
+		"namespace", r.Namespace,
+		"pod", r.Pod,
+		"uid", r.PodUID,
+		"node", r.Node,
+		"mac", r.MAC,
+		"token", r.Token,
+		"reason", r.Reason,
+	)
+}

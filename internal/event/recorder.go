@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package event bounds the notes of events: the API server refuses an event whose
+// note is longer than 1024 bytes.
+package event
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+)
+
+// MaxNote is the length of the longest note that the API server accepts, in bytes.
+const MaxNote = 1024
+
+// Recorder shortens notes that are too long. Put the important part of a note first.
+type Recorder struct{ To events.EventRecorder }
+
+// Eventf implements events.EventRecorder.
+func (r Recorder) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
+	r.To.Eventf(regarding, related, kind, reason, action, "%s", Cut(fmt.Sprintf(note, args...)))
+}
+
+// Cut shortens a text to the length of a note.
+func Cut(text string) string {
+	if len(text) <= MaxNote {
+		return text
+	}
+	return strings.ToValidUTF8(text[:MaxNote-3], "") + "..."
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package revision
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// patience bounds one question. Without this bound, a dead connection blocks for much longer.
+	patience = 5 * time.Second
+	// period is the time between two questions while there is no outage. retry is the pause after a
+	// question without an answer.
+	period = time.Minute
+	retry  = time.Second
+)
+
+// Watch ends a process whose caches hold writes that the store has lost: a watch that
+// continues from there may stay silent until the store has reached that revision
+// again. The next process lists everything.
+type Watch struct {
+	// Reader reads past any cache.
+	Reader client.Reader
+	// Cached returns the greatest revision in the caches.
+	Cached func(context.Context) (uint64, error)
+	// Outages reports when the store may have been restored.
+	Outages *Outages
+	// Live handles each answer, the revision of the store. It may be nil.
+	Live  func(uint64)
+	Clock clock.Clock
+	Log   logr.Logger
+}
+
+// NeedLeaderElection makes a manager run the Watch also while it does not lead.
+func (*Watch) NeedLeaderElection() bool { return false }
+
+// Start asks the store after every outage, and periodically, until ctx ends. It
+// returns a *WentBackError if the store went back.
+func (w *Watch) Start(ctx context.Context) error {
+	var known uint64
+	for ctx.Err() == nil {
+		wait := period
+		live, cached, err := w.ask(ctx)
+		switch {
+		case err != nil:
+			w.Log.V(1).Info("the revision of the store could not be read; trying again", "why", err.Error())
+			wait = retry
+		case live < max(known, cached):
+			return &WentBackError{Known: max(known, cached), Live: live}
+		default:
+			known = live
+			if w.Live != nil {
+				w.Live(live)
+			}
+		}
+		timer := w.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+		case <-w.Outages.over:
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// ask reads the caches first: their objects may be newer than the answer afterwards.
+func (w *Watch) ask(ctx context.Context) (live, cached uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if cached, err = w.Cached(ctx); err != nil {
+		return 0, 0, err
+	}
+	live, err = Live(ctx, w.Reader)
+	return live, cached, err
+}

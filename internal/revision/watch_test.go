@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package revision
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// store is a store of which only the revision matters.
+type store struct {
+	client.Reader
+	live atomic.Uint64
+	away atomic.Bool
+}
+
+func (s *store) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if s.away.Load() {
+		return errors.New("away")
+	}
+	list.SetResourceVersion(strconv.FormatUint(s.live.Load(), 10))
+	return nil
+}
+
+// rig is a watch that runs.
+type rig struct {
+	store   *store
+	cached  atomic.Uint64
+	asked   chan uint64
+	ended   chan error
+	clock   *testclock.FakeClock
+	outages *Outages
+}
+
+func start(t *testing.T, live uint64) *rig {
+	r := &rig{store: &store{}, asked: make(chan uint64, 8), ended: make(chan error, 1),
+		clock: testclock.NewFakeClock(time.Now()), outages: NewOutages()}
+	r.store.live.Store(live)
+	w := &Watch{Reader: r.store, Clock: r.clock, Outages: r.outages,
+		Cached: func(context.Context) (uint64, error) { return r.cached.Load(), nil },
+		Live:   func(live uint64) { r.asked <- live },
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(stop)
+	go func() { r.ended <- w.Start(ctx) }()
+	r.hears(t, live)
+	return r
+}
+
+func (r *rig) hears(t *testing.T, want uint64) {
+	t.Helper()
+	select {
+	case got := <-r.asked:
+		if got != want {
+			t.Fatalf("heard %d, want %d", got, want)
+		}
+	case err := <-r.ended:
+		t.Fatalf("the watch ended: %v", err)
+	case <-time.After(time.Minute):
+		t.Fatal("the store was not asked")
+	}
+}
+
+func (r *rig) ends(t *testing.T, known, live uint64) {
+	t.Helper()
+	select {
+	case err := <-r.ended:
+		back, ok := errors.AsType[*WentBackError](err)
+		if !ok || *back != (WentBackError{known, live}) {
+			t.Fatalf("ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the watch goes on")
+	}
+}
+
+// answer passes one answer of the API server through the transport.
+func (r *rig) answer(t *testing.T, status int, failure error) {
+	t.Helper()
+	through := r.outages.Transport(transport(func(*http.Request) (*http.Response, error) {
+		if failure != nil {
+			return nil, failure
+		}
+		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
+	}))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response, err := through.RoundTrip(request); err == nil {
+		response.Body.Close()
+	}
+}
+
+// outage is one that ends.
+func (r *rig) outage(t *testing.T) {
+	t.Helper()
+	r.answer(t, 0, errors.New("connection refused"))
+	r.answer(t, http.StatusOK, nil)
+}
+
+func TestAProcessGoesOnWhileTheStoreGoesForward(t *testing.T) {
+	r := start(t, 100)
+	for _, live := range []uint64{100, 101, 1_000_000_000} {
+		r.store.live.Store(live)
+		r.cached.Store(live)
+		r.outage(t)
+		r.hears(t, live)
+	}
+}
+
+func TestAProcessEndsAfterTheOutageInWhichTheStoreWentBack(t *testing.T) {
+	r := start(t, 100)
+	r.store.live.Store(99)
+	r.outage(t)
+	r.ends(t, 100, 99)
+}
+
+func TestAProcessEndsWhenItsCachesHoldWhatTheStoreHasLost(t *testing.T) {
+	r := start(t, 100)
+	r.cached.Store(150) // read since the store was asked
+	r.store.live.Store(120)
+	r.outage(t)
+	r.ends(t, 150, 120)
+}
+
+func TestTheStoreIsAskedFromTimeToTimeAndAgainSoonWhileItIsAway(t *testing.T) {
+	r := start(t, 100)
+	r.store.away.Store(true)
+	step := func(d time.Duration) {
+		look := time.NewTicker(time.Millisecond)
+		defer look.Stop()
+		for deadline := time.Now().Add(time.Minute); !r.clock.HasWaiters(); <-look.C {
+			if time.Now().After(deadline) {
+				t.Fatal("the watch does not wait")
+			}
+		}
+		r.clock.Step(d)
+	}
+	step(period)
+	step(retry)
+	r.store.away.Store(false)
+	step(retry)
+	r.hears(t, 100)
+}
+
+func TestAnOutageIsOverWithTheFirstAnswer(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		answer func(*rig, *testing.T)
+		over   bool
+	}{
+		{"answers only", func(r *rig, t *testing.T) { r.answer(t, 200, nil); r.answer(t, 404, nil); r.answer(t, 409, nil) }, false},
+		{"no connection, then an answer", func(r *rig, t *testing.T) { r.outage(t) }, true},
+		{"no server behind a proxy, then an answer", func(r *rig, t *testing.T) { r.answer(t, 503, nil); r.answer(t, 200, nil) }, true},
+		{"no answer yet", func(r *rig, t *testing.T) { r.answer(t, 503, nil) }, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := &rig{outages: NewOutages()}
+			row.answer(r, t)
+			if got := len(r.outages.over) == 1; got != row.over {
+				t.Errorf("over: %v", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// maxColumns is the longest line of prose.
+const maxColumns = 100
+
+func TestLinesOfProseAreShort(t *testing.T) {
+	_, all := documents(t)
+	for _, d := range all {
+		for i, line := range d.lines {
+			if n := utf8.RuneCountInString(line); n > maxColumns && !isTable(line) && !strings.Contains(line, "://") {
+				t.Errorf("%s:%d has %d columns, want at most %d", d.path, i+1, n, maxColumns)
+			}
+		}
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+func TestLinksResolve(t *testing.T) {
+	root, all := documents(t)
+	byPath := map[string]document{}
+	for _, d := range all {
+		byPath[d.path] = d
+	}
+	for _, d := range all {
+		for _, m := range link.FindAllStringSubmatch(strings.Join(d.lines, "\n"), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			path, anchor, _ := strings.Cut(m[1], "#")
+			target := d.path
+			if path != "" {
+				target = filepath.Join(filepath.Dir(d.path), path)
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s links to %s: %v", d.path, m[1], err)
+			}
+			if to, ok := byPath[target]; anchor != "" && (!ok || !to.hasAnchor(anchor)) {
+				t.Errorf("%s links to %s, which has no such heading", d.path, m[1])
+			}
+		}
+	}
+}
+
+var (
+	// named is a path of the repository in backquotes, possibly with * or a heading.
+	named = regexp.MustCompile("`((?:agent|apis|bpf|charts|cni|controller|docs|examples|internal|test)(?:/[^`\\s]*)?)`")
+	// variable is a part of a path that stands for several names.
+	variable = regexp.MustCompile(`<[^>]*>|\b[A-Z]{2,}\b`)
+)
+
+func TestNamedPathsExist(t *testing.T) {
+	root, all := documents(t)
+	count := 0
+	for _, d := range all {
+		for _, m := range named.FindAllStringSubmatch(strings.Join(d.lines, "\n"), -1) {
+			path, _, _ := strings.Cut(m[1], "#")
+			path = variable.ReplaceAllString(path, "*")
+			found, err := filepath.Glob(filepath.Join(root, path))
+			page, _ := filepath.Glob(filepath.Join(root, path+".md"))
+			if err != nil || len(found)+len(page) == 0 {
+				t.Errorf("%s names %s, which does not exist", d.path, m[1])
+			}
+			count++
+		}
+	}
+	if count < 100 {
+		t.Fatalf("the documents name only %d paths", count)
+	}
+}
+
+// maxFiles is how many files a reader has to open to find something.
+const maxFiles = 3
+
+var (
+	file  = regexp.MustCompile("`([a-z0-9_./]+\\.(?:go|h|c|yaml))`((?: [A-Za-z_]\\w+,?)*)")
+	ident = regexp.MustCompile(`[A-Za-z_]\w+`)
+)
+
+// The tables that say where something is name a file, and after it the
+// functions and types in it.
+func TestTablesOfPlacesAreTrue(t *testing.T) {
+	root, all := documents(t)
+	for path, heading := range map[string]string{
+		"docs/design.md": "## Where to find it",
+		"docs/model.md":  "## Where it is in the code",
+	} {
+		for _, d := range all {
+			if d.path != path {
+				continue
+			}
+			rows := 0
+			for _, line := range d.section(t, heading) {
+				if !isTable(line) {
+					continue
+				}
+				places, dir := file.FindAllStringSubmatch(line, -1), ""
+				if len(places) > maxFiles {
+					t.Errorf("%s: more than %d files to open: %s", path, maxFiles, line)
+				}
+				for _, m := range places {
+					name := m[1]
+					if strings.Contains(name, "/") {
+						dir = filepath.Dir(name)
+					} else {
+						name = filepath.Join(dir, name)
+					}
+					data, err := os.ReadFile(filepath.Join(root, name))
+					if err != nil {
+						t.Errorf("%s: %v", path, err)
+						continue
+					}
+					for _, want := range ident.FindAllString(m[2], -1) {
+						if !regexp.MustCompile(`\b` + want + `\b`).Match(data) {
+							t.Errorf("%s says that %s is in %s, where it is not", path, want, name)
+						}
+					}
+					rows++
+				}
+			}
+			if rows < 10 {
+				t.Errorf("%s: only %d places below %q", path, rows, heading)
+			}
+		}
+	}
+}
+
+var (
+	testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
+	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+)
+
+func TestNamedTestsExist(t *testing.T) {
+	root, all := documents(t)
+	var exist []string
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range testFunc.FindAllStringSubmatch(string(data), -1) {
+			exist = append(exist, m[1])
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range all {
+		for _, name := range testName.FindAllString(strings.Join(d.lines, "\n"), -1) {
+			// A document may give the beginning of a name, as go test -run does.
+			if !slices.ContainsFunc(exist, func(test string) bool { return strings.HasPrefix(test, name) }) {
+				t.Errorf("%s names %s, which does not exist", d.path, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package examples
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/process"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+const (
+	system = "fenceline-system"
+	// limit is for one step that waits.
+	limit = time.Minute
+)
+
+// interfaces are the pools of each pod's interfaces, as the comments of the files promise them.
+var interfaces = map[string]map[string]string{
+	"pool.yaml":        {"eth0": "underlay"},
+	"dual-stack.yaml":  {"eth0": "dual-v4 dual-v6"},
+	"reservation.yaml": {},
+	"statefulset.yaml": {"eth0": "databases"},
+	"multus.yaml":      {"net1": "storage"},
+	"warm.yaml":        {"eth0": "functions"},
+}
+
+func TestExamples(t *testing.T) {
+	r := newRig(t)
+	files, err := filepath.Glob(filepath.Join(r.root, "examples", "*.yaml"))
+	if err != nil || len(files) != len(interfaces) {
+		t.Fatalf("%d files in examples, want %d: %v", len(files), len(interfaces), err)
+	}
+	readme, err := os.ReadFile(filepath.Join(r.root, "examples", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name := filepath.Base(file)
+		t.Run(name, func(t *testing.T) {
+			r.apply(t, file)
+			if !bytes.Contains(readme, []byte("["+name+"]("+name+")")) {
+				t.Errorf("examples/README.md does not list %s", name)
+			}
+		})
+	}
+	t.Run("all pools and reservations become Ready", r.testReady)
+	for _, file := range files {
+		name := filepath.Base(file)
+		t.Run("the pods of "+name+" get addresses of its pools", func(t *testing.T) { r.testPools(t, name, file) })
+	}
+}
+
+// rig is an API server with the controller.
+type rig struct {
+	root string
+	api  client.Client
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	root, err := thirdparty.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := apiserver.New(t)
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.New(server.Admin(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{root, api}
+	// The first document is the definition of NetworkAttachmentDefinition.
+	definition := documents(t, filepath.Join(root, "test", "cluster", "multus.yaml"))[0]
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "default"}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}}
+	for _, o := range []client.Object{definition, account, namespace} {
+		if err := api.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.eventually(t, "definitions of networks are served", func(ctx context.Context) error {
+		return api.List(ctx, &unstructured.UnstructuredList{Object: map[string]any{
+			"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinitionList",
+		}})
+	})
+	r.runController(t, server.Kubeconfig())
+	return r
+}
+
+func (r *rig) runController(t *testing.T, kubeconfig string) {
+	t.Helper()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "controller")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./controller")
+	build.Dir = r.root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the controller: %v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(context.Background(), program, "--namespace", system, "--leader-elect=false",
+		"--metrics-address", "0", "--health-address", "0")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	log := filepath.Join(dir, "controller.log")
+	controller, err := process.Start("controller", cmd, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := controller.Stop(context.Background(), 10*time.Second); err != nil {
+			t.Error(err)
+		}
+		if text, err := os.ReadFile(log); t.Failed() {
+			t.Logf("the controller's log: %v\n%s", err, text)
+		}
+	})
+}
+
+// apply creates each document of a file. The API server refuses unknown fields.
+func (r *rig) apply(t *testing.T, file string) {
+	t.Helper()
+	for _, d := range documents(t, file) {
+		if err := r.api.Create(t.Context(), d, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+			t.Errorf("create %s %s: %v", d.GetKind(), d.GetName(), err)
+		}
+		if d.GetKind() == "NetworkAttachmentDefinition" {
+			if _, err := libcni.ConfListFromBytes(configOf(d)); err != nil {
+				t.Errorf("%s %s: %v", d.GetKind(), d.GetName(), err)
+			}
+		}
+	}
+}
+
+func (r *rig) testReady(t *testing.T) {
+	r.eventually(t, "all are Ready", func(ctx context.Context) error {
+		pools, reservations := &v1alpha1.IPPoolList{}, &v1alpha1.ReservedIPList{}
+		if err := errors.Join(r.api.List(ctx, pools), r.api.List(ctx, reservations)); err != nil {
+			return err
+		}
+		if len(pools.Items) == 0 || len(reservations.Items) == 0 {
+			return fmt.Errorf("%d pools and %d reservations", len(pools.Items), len(reservations.Items))
+		}
+		var errs []error
+		for _, p := range pools.Items {
+			errs = append(errs, ready("pool "+p.Name, p.Status.Conditions))
+		}
+		for _, p := range reservations.Items {
+			errs = append(errs, ready("reservation "+p.Name, p.Status.Conditions))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+func ready(what string, conditions []metav1.Condition) error {
+	c := meta.FindStatusCondition(conditions, "Ready")
+	switch {
+	case c == nil:
+		return fmt.Errorf("%s has no condition Ready", what)
+	case c.Status != metav1.ConditionTrue:
+		return fmt.Errorf("%s: Ready is %s, %s: %s", what, c.Status, c.Reason, c.Message)
+	}
+	return nil
+}
+
+// testPools asks the agent's rules which pools the pods of a file get their addresses from.
+func (r *rig) testPools(t *testing.T, name, file string) {
+	pools, reservations := &v1alpha1.IPPoolList{}, &v1alpha1.ReservedIPList{}
+	if err := errors.Join(r.api.List(t.Context(), pools), r.api.List(t.Context(), reservations)); err != nil {
+		t.Fatal(err)
+	}
+	reserved := poolset.ReservedSet(reservations.Items)
+	pods, fromConfig := 0, ipam.ConfigPools{}
+	for _, d := range documents(t, file) {
+		if d.GetKind() == "NetworkAttachmentDefinition" {
+			fromConfig.V4 = poolsOf(t, configOf(d))
+		}
+		template := podOf(t, d)
+		if template == nil {
+			continue
+		}
+		pods++
+		if _, err := v1alpha1.ParseRetention(template.Annotations); err != nil {
+			t.Error(err)
+		}
+		for iface, want := range interfaces[name] {
+			choice, err := ipam.ChoosePools(ipam.Request{
+				Pod:      ipam.Pod{Namespace: d.GetNamespace(), Name: d.GetName(), Labels: template.Labels, Annotations: template.Annotations},
+				NodeName: "n1", Interface: iface, ConfigPools: fromConfig,
+			}, pools.Items, reserved)
+			if err != nil {
+				t.Errorf("%s %s, %s: %v", d.GetKind(), d.GetName(), iface, err)
+				continue
+			}
+			var got []string
+			for _, family := range choice.Families {
+				for _, p := range family.Pools {
+					got = append(got, p.Pool.Name)
+				}
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s %s gets %s from pools %v, want %s", d.GetKind(), d.GetName(), iface, got, want)
+			}
+		}
+	}
+	if want := len(interfaces[name]); pods != want {
+		t.Errorf("%d documents make pods, want %d", pods, want)
+	}
+}
+
+// podOf returns the pod that a document makes, or nil.
+func podOf(t *testing.T, d *unstructured.Unstructured) *metav1.ObjectMeta {
+	t.Helper()
+	pod, deployment, set, job := &corev1.Pod{}, &appsv1.Deployment{}, &appsv1.StatefulSet{}, &batchv1.Job{}
+	var into any
+	var template *metav1.ObjectMeta
+	switch d.GetKind() {
+	case "Pod":
+		into, template = pod, &pod.ObjectMeta
+	case "Deployment":
+		into, template = deployment, &deployment.Spec.Template.ObjectMeta
+	case "StatefulSet":
+		into, template = set, &set.Spec.Template.ObjectMeta
+	case "Job":
+		into, template = job, &job.Spec.Template.ObjectMeta
+	default:
+		return nil
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(d.Object, into); err != nil {
+		t.Fatal(err)
+	}
+	return template
+}
+
+func configOf(d *unstructured.Unstructured) []byte {
+	config, _, _ := unstructured.NestedString(d.Object, "spec", "config")
+	return []byte(config)
+}
+
+// poolsOf returns the pools that the first plugin's IPAM names.
+func poolsOf(t *testing.T, config []byte) []string {
+	t.Helper()
+	var list struct {
+		Plugins []struct {
+			IPAM struct {
+				Type  string   `json:"type"`
+				Pools []string `json:"default_ipv4_ippool"`
+			} `json:"ipam"`
+		} `json:"plugins"`
+	}
+	if err := yaml.Unmarshal(config, &list); err != nil || len(list.Plugins) == 0 || list.Plugins[0].IPAM.Type != "fenceline" {
+		t.Fatalf("the first plugin's IPAM is not Fenceline: %v\n%s", err, config)
+	}
+	return list.Plugins[0].IPAM.Pools
+}
+
+// documents reads a file of YAML documents. A key that stands twice is an error.
+func documents(t *testing.T, file string) []*unstructured.Unstructured {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*unstructured.Unstructured
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("read %s: %v", file, err)
+		}
+		o := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict(text, &o.Object); err != nil {
+			t.Fatalf("decode a document of %s: %v", file, err)
+		}
+		if len(o.Object) > 0 {
+			all = append(all, o)
+		}
+	}
+}
+
+func (r *rig) eventually(t *testing.T, what string, try func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	var last error
+	for {
+		err := try(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("wait until %s: %v", what, last)
+		case <-tick.C:
+		}
+	}
+}

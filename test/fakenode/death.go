@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakenode
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+var errDead = errors.New("the agent is dead")
+
+// Death ends an agent before its n-th effect, or before the first of a name:
+// from then on nothing that it does has any.
+type Death struct {
+	mu sync.Mutex
+	// left counts down to the end; negative: never.
+	Left int
+	// before is the effect that the agent does not live to see.
+	Before string
+	// did is what had an effect, in order.
+	Did []string
+}
+
+func (d *Death) step(what string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if what == d.Before {
+		d.Left = 0
+	}
+	if d.Left == 0 {
+		return errDead
+	}
+	d.Left--
+	d.Did = append(d.Did, what)
+	return nil
+}
+
+// mortal wraps what an agent acts upon.
+type (
+	MortalJournal struct {
+		*journal.Journal
+		*Death
+	}
+	MortalKernel struct {
+		guards.Kernel
+		*Death
+	}
+	MortalAPI struct {
+		*API
+		*Death
+	}
+)
+
+func (m MortalJournal) Put(e journal.Entry) error {
+	if err := m.step("journal " + string(e.Phase)); err != nil {
+		return err
+	}
+	return m.Journal.Put(e)
+}
+
+func (m MortalJournal) Remove(containerID, ifname string) error {
+	if err := m.step("journal Remove"); err != nil {
+		return err
+	}
+	return m.Journal.Remove(containerID, ifname)
+}
+
+func (m MortalKernel) StageGuard(g bpf.Guard) error {
+	if err := m.step("guard"); err != nil {
+		return err
+	}
+	return m.Kernel.StageGuard(g)
+}
+
+func (m MortalKernel) KillSlot(slot uint32) error {
+	if err := m.step("kill"); err != nil {
+		return err
+	}
+	return m.Kernel.KillSlot(slot)
+}
+
+func (m MortalKernel) InstallLease(key bpf.Key, l bpf.Lease) error {
+	if err := m.step("install " + key.Addr.String()); err != nil {
+		return err
+	}
+	return m.Kernel.InstallLease(key, l)
+}
+
+func (m MortalKernel) RemoveLease(key bpf.Key) error {
+	if err := m.step("uninstall " + key.Addr.String()); err != nil {
+		return err
+	}
+	return m.Kernel.RemoveLease(key)
+}
+
+func (m MortalAPI) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if err := m.step("create " + o.GetName()); err != nil {
+		return err
+	}
+	return m.API.Create(ctx, o, opts...)
+}
+
+func (m MortalAPI) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	if err := m.step("update " + o.GetName()); err != nil {
+		return err
+	}
+	return m.API.Update(ctx, o, opts...)
+}
+
+func (m MortalAPI) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	if err := m.step("delete " + o.GetName()); err != nil {
+		return err
+	}
+	return m.API.Delete(ctx, o, opts...)
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakenode
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// Lease expects a lease in a state and returns it.
+func (r *Node) Lease(name string, state v1alpha1.LeaseState) *v1alpha1.IPLease {
+	r.T.Helper()
+	l := r.API.Leases()[name]
+	if l == nil || l.Spec.State != state {
+		r.T.Fatalf("lease %s is %v, want %s; there are %v", name, l, state, r.Names())
+	}
+	return l
+}
+
+// Names are the leases that exist, with their states.
+func (r *Node) Names() []string {
+	names := []string{}
+	for _, l := range r.API.Leases() {
+		names = append(names, l.Name+" "+string(l.Spec.State))
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (r *Node) Want(names ...string) {
+	r.T.Helper()
+	if got := r.Names(); !slices.Equal(got, append([]string{}, names...)) {
+		r.T.Fatalf("leases %v, want %v", got, names)
+	}
+}
+
+// SlotOf is the slot of an ADD in the journal.
+func (r *Node) SlotOf(request agentapi.AddRequest) uint32 {
+	e, _ := r.Journal.Get(request.ContainerID, request.Interface)
+	return e.Slot
+}
+
+// Speaks tells whether frames of an interface for an address pass.
+func (r *Node) Speaks(request agentapi.AddRequest, addr string) bool {
+	return slices.Contains(r.Kernel.Speakers(Key(addr)), r.SlotOf(request))
+}
+
+// Eventually waits for a condition.
+func (r *Node) Eventually(what string, ok func() bool) {
+	r.T.Helper()
+	deadline := time.Now().Add(time.Minute)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			r.T.Fatalf("not within a minute: %s", what)
+		}
+		<-tick.C
+	}
+}
+
+func (r *Node) Calls(verb string) int {
+	r.API.mu.Lock()
+	defer r.API.mu.Unlock()
+	return r.API.Calls[verb]
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakenode
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// Kernel keeps the rules of package bpf in memory, where they are tested
+// against the real one. It outlives the agent, as pins do.
+type Kernel struct {
+	mu       sync.Mutex
+	Enforced map[bpf.Key]bpf.Lease
+	Claims   map[bpf.Key]uint64
+	dead     map[uint32]bool
+	// guards are the devices that the slots sit on; gone are devices that do
+	// not exist any more. lost are guards of which nothing tells the device.
+	Guards map[uint32]string
+	gone   map[string]bool
+	Lost   map[uint32]bool
+	// pinned are the slots whose guards were made to last.
+	Pinned   map[uint32]bool
+	PinFails error
+}
+
+func NewKernel() *Kernel {
+	return &Kernel{
+		Enforced: map[bpf.Key]bpf.Lease{}, Claims: map[bpf.Key]uint64{}, dead: map[uint32]bool{},
+		Guards: map[uint32]string{}, gone: map[string]bool{}, Lost: map[uint32]bool{}, Pinned: map[uint32]bool{},
+	}
+}
+
+func (k *Kernel) PrepareGuard(bpf.Guard) error { return nil }
+
+func (k *Kernel) DropGuard(uint32) {}
+
+// PinGuard remembers that it was called; a staged guard judges as well.
+func (k *Kernel) PinGuard(g bpf.Guard) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.PinFails != nil {
+		return k.PinFails
+	}
+	k.Pinned[g.Slot] = true
+	return nil
+}
+
+func (k *Kernel) IsPinned(slot uint32) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.Pinned[slot]
+}
+
+func (k *Kernel) StageGuard(g bpf.Guard) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	device := g.NetNS + " " + g.Interface
+	switch on, pinned := k.Guards[g.Slot]; {
+	case k.gone[device]:
+		return bpf.ErrNoDevice
+	case pinned && on != device && !k.gone[on]:
+		return bpf.ErrPinned
+	}
+	// A slot that was killed stays dead until it is detached.
+	k.Guards[g.Slot] = device
+	return nil
+}
+
+func (k *Kernel) DetachGuard(slot uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.Guards, slot)
+	delete(k.dead, slot)
+	return nil
+}
+
+func (k *Kernel) GuardAttached(slot uint32) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	device, ok := k.Guards[slot]
+	return ok && !k.gone[device], nil
+}
+
+func (k *Kernel) SweepGuards() (swept []uint32, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for slot, device := range k.Guards {
+		if k.gone[device] {
+			delete(k.Guards, slot)
+			delete(k.dead, slot)
+			swept = append(swept, slot)
+		}
+	}
+	for slot := range k.dead {
+		if _, guards := k.Guards[slot]; !guards && !k.Lost[slot] {
+			delete(k.dead, slot)
+			swept = append(swept, slot)
+		}
+	}
+	return swept, nil
+}
+
+func (k *Kernel) KillSlot(slot uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if slot == 0 {
+		return bpf.ErrSlot
+	}
+	k.dead[slot] = true
+	return nil
+}
+
+func (k *Kernel) SlotDead(slot uint32) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.dead[slot], nil
+}
+
+func (k *Kernel) InstallLease(key bpf.Key, l bpf.Lease) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.Enforced[key].Token > l.Token {
+		return bpf.ErrOlderToken
+	}
+	k.Enforced[key] = l
+	return nil
+}
+
+func (k *Kernel) RemoveLease(key bpf.Key) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.Enforced, key)
+	return nil
+}
+
+func (k *Kernel) Lease(key bpf.Key) (bpf.Lease, bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l, ok := k.Enforced[key]
+	return l, ok, nil
+}
+
+func (k *Kernel) Leases() (map[bpf.Key]bpf.Lease, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.Enforced), nil
+}
+
+func (k *Kernel) Fenced(key bpf.Key) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l := k.Enforced[key]
+	return l.Slot != 0 && k.Claims[key] > l.Token, nil
+}
+
+// Claimed is a valid claim of another node.
+func (k *Kernel) Claimed(key bpf.Key, token uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.Claims[key] = max(k.Claims[key], token)
+}
+
+// Speakers are the slots whose frames for an address would pass.
+func (k *Kernel) Speakers(key bpf.Key) (slots []uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l := k.Enforced[key]
+	device, guarded := k.Guards[l.Slot]
+	if guarded && !k.gone[device] && !k.dead[l.Slot] && k.Claims[key] <= l.Token {
+		slots = append(slots, l.Slot)
+	}
+	return slots
+}
+
+// IsDead tells whether a slot was killed.
+func (k *Kernel) IsDead(slot uint32) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.dead[slot]
+}
+
+// Unplug lets a device vanish.
+func (k *Kernel) Unplug(netns, ifname string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.gone[netns+" "+ifname] = true
+}
