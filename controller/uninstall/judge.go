@@ -43,7 +43,8 @@ func refusal(leases []v1alpha1.IPLease, namespace string) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s; to delete all leases, even if pods use the addresses: kubectl annotate namespace %s %s=, then uninstall again",
+	return fmt.Errorf("%w: %s; to delete all leases, even if pods use the addresses: kubectl annotate namespace %s %s=, then uninstall again; "+
+		"install another network configuration first: Kubernetes evicts the pods of a node that has none",
 		ErrLeasesExist, strings.Join(parts, ", "), namespace, v1alpha1.AnnotationForceDelete)
 }
 
@@ -79,11 +80,14 @@ func unfinished(set *appsv1.DaemonSet, pods []podview.Pod, silent map[string]boo
 	return "nodes " + strings.Join(nodes, ", ")
 }
 
-func isReady(node *corev1.Node) bool {
+// isSilent reports whether the kubelet of a node does not report. A kubelet that says that its node
+// is not Ready still ends and starts pods on the host's network. That is the state of every node
+// whose only network configuration the remover has removed.
+func isSilent(node *corev1.Node) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
+			return c.Status == corev1.ConditionUnknown
 		}
 	}
-	return false
+	return true
 }

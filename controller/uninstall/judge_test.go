@@ -32,6 +32,7 @@ func TestRefusal(t *testing.T) {
 		"an address that nobody has proven":    {in(v1alpha1.StateQuarantined), "1 Quarantined (wait for their verification"},
 		"an address that is ready":             {in(v1alpha1.StateWarm), "1 Warm (set spec.warm of their pools to 0);"},
 		"all of them, those in use come first": {in(v1alpha1.StateRetained, v1alpha1.StateBound, v1alpha1.StateBound), "2 Bound (delete their pods), 1 Retained"},
+		"the remedy warns of its effect":       {in(v1alpha1.StateBound), "install another network configuration first: Kubernetes evicts the pods of a node that has none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := refusal(c.leases, "fenceline-system")
@@ -76,6 +77,25 @@ func TestWhatIsWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if c.got != c.want {
 				t.Errorf("waits for %q, want %q", c.got, c.want)
+			}
+		})
+	}
+}
+
+func TestOnlyANodeWhoseKubeletDoesNotReportIsSilent(t *testing.T) {
+	for name, c := range map[string]struct {
+		conditions []corev1.NodeCondition
+		silent     bool
+	}{
+		"a node that is Ready":                               {[]corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}, false},
+		"a node that has lost its only network, and says so": {[]corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}, false},
+		"a node that has fallen silent":                      {[]corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}, true},
+		"a node that never reported":                         {[]corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{Status: corev1.NodeStatus{Conditions: c.conditions}}
+			if got := isSilent(node); got != c.silent {
+				t.Errorf("silent %v, want %v", got, c.silent)
 			}
 		})
 	}

@@ -44,7 +44,7 @@ type Uninstall struct {
 
 // Begin returns ErrLeasesExist while leases exist, unless it is forced. It deletes the controller,
 // which would add the finalizers again, and the agents, which would create the leases of their pods
-// again. It returns when no controller or agent runs on a node that is Ready.
+// again. It returns when no controller or agent runs on a node whose kubelet reports.
 func (u Uninstall) Begin(ctx context.Context) error {
 	forced, err := u.forced(ctx)
 	if err != nil {
@@ -74,8 +74,8 @@ func (u Uninstall) Begin(ctx context.Context) error {
 	})
 }
 
-// Finish waits until the removers have finished on every node that is Ready. If it is forced, it
-// deletes the leases. Then it removes the finalizers of the pools. It returns ErrLeasesExist if a pod
+// Finish waits until the removers have finished on every node whose kubelet reports. If it is
+// forced, it deletes the leases. Then it removes the finalizers of the pools. It returns ErrLeasesExist if a pod
 // got an address after Begin.
 func (u Uninstall) Finish(ctx context.Context) error {
 	var silent map[string]bool
@@ -94,7 +94,7 @@ func (u Uninstall) Finish(ctx context.Context) error {
 		return err
 	}
 	for node := range silent {
-		u.Log.Info("the node is not Ready, so nothing was removed from it", "node", node)
+		u.Log.Info("the kubelet of the node does not report, so nothing was removed from the node", "node", node)
 	}
 	forced, err := u.forced(ctx)
 	if err != nil {
@@ -235,7 +235,8 @@ func (u Uninstall) pods(ctx context.Context, components ...string) ([]podview.Po
 	return found, nil
 }
 
-// silentNodes returns the nodes that are not Ready. Pods there can be neither ended nor started.
+// silentNodes returns the nodes whose kubelet does not report. Pods there can be neither ended nor
+// started.
 func (u Uninstall) silentNodes(ctx context.Context) (map[string]bool, error) {
 	var nodes corev1.NodeList
 	if err := u.Client.List(ctx, &nodes); err != nil {
@@ -243,7 +244,7 @@ func (u Uninstall) silentNodes(ctx context.Context) (map[string]bool, error) {
 	}
 	silent := map[string]bool{}
 	for i := range nodes.Items {
-		if !isReady(&nodes.Items[i]) {
+		if isSilent(&nodes.Items[i]) {
 			silent[nodes.Items[i].Name] = true
 		}
 	}

@@ -108,8 +108,8 @@ func (e *edited) stage(ctx context.Context) error {
 	return e.pings.waitFor(ctx, 20, time.Now())
 }
 
-// patient lets a pod stay for as long as Kubernetes does by itself where its node
-// is not ready, which it is while its agent is away. Here that is two seconds.
+// patient lets a pod stay for as long as Kubernetes does by itself where its node is not ready, which
+// the node is while its agent is away or its network is uninstalled. Here that is two seconds.
 func patient(pod *corev1.Pod) {
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
 		Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists,

@@ -27,7 +27,9 @@ func playUninstall(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	pod, err := a.runPod(ctx, "web", node, nil)
+	// The uninstallation removes the only network configuration of the node. If the node is not Ready
+	// before the others, Kubernetes evicts the pods that do not tolerate that.
+	pod, err := a.runPod(ctx, "web", node, patient)
 	if err != nil {
 		return err
 	}
