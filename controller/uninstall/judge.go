@@ -20,7 +20,8 @@ import (
 var ErrLeasesExist = errors.New("leases exist")
 
 // refusal returns the error that refuses to uninstall Fenceline while leases exist, or nil if there
-// are none. The error names the remedy for the leases of each state.
+// are none. The error names the remedy for the leases of each state. Warm leases do not count: no pod
+// has or will get their addresses.
 func refusal(leases []v1alpha1.IPLease, namespace string) error {
 	n := map[v1alpha1.LeaseState]int{}
 	for i := range leases {
@@ -34,7 +35,6 @@ func refusal(leases []v1alpha1.IPLease, namespace string) error {
 		{v1alpha1.StateBound, "delete their pods"},
 		{v1alpha1.StateRetained, "delete the leases that are no longer needed"},
 		{v1alpha1.StateQuarantined, "wait for their verification; spec.message gives the reason"},
-		{v1alpha1.StateWarm, "set spec.warm of their pools to 0"},
 	} {
 		if n[state.name] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s (%s)", n[state.name], state.name, state.end))

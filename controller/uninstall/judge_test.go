@@ -30,7 +30,8 @@ func TestRefusal(t *testing.T) {
 		"an address in use":                    {in(v1alpha1.StateBound), "1 Bound (delete their pods);"},
 		"an address that is kept":              {in(v1alpha1.StateRetained), "1 Retained (delete the leases that are no longer needed);"},
 		"an address that nobody has proven":    {in(v1alpha1.StateQuarantined), "1 Quarantined (wait for their verification"},
-		"an address that is ready":             {in(v1alpha1.StateWarm), "1 Warm (set spec.warm of their pools to 0);"},
+		"an address that is kept ready is not": {leases: in(v1alpha1.StateWarm)},
+		"but one in use beside it":             {in(v1alpha1.StateWarm, v1alpha1.StateBound), "leases exist: 1 Bound (delete their pods);"},
 		"all of them, those in use come first": {in(v1alpha1.StateRetained, v1alpha1.StateBound, v1alpha1.StateBound), "2 Bound (delete their pods), 1 Retained"},
 		"the remedy warns of its effect":       {in(v1alpha1.StateBound), "install another network configuration first: Kubernetes evicts the pods of a node that has none"},
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -74,9 +75,9 @@ func (u Uninstall) Begin(ctx context.Context) error {
 	})
 }
 
-// Finish waits until the removers have finished on every node whose kubelet reports. If it is
-// forced, it deletes the leases. Then it removes the finalizers of the pools. It returns ErrLeasesExist if a pod
-// got an address after Begin.
+// Finish waits until the removers have finished on every node whose kubelet reports. It deletes the
+// Warm leases, and all leases if it is forced. Then it removes the finalizers of the pools. It
+// returns ErrLeasesExist if a pod got an address after Begin.
 func (u Uninstall) Finish(ctx context.Context) error {
 	var silent map[string]bool
 	err := u.until(ctx, "the removers", func(ctx context.Context) (waitsFor string, err error) {
@@ -100,10 +101,8 @@ func (u Uninstall) Finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if forced {
-		if err := u.deleteLeases(ctx); err != nil {
-			return err
-		}
+	if err := u.deleteLeases(ctx, forced); err != nil {
+		return err
 	}
 	if err := u.refuse(ctx); err != nil {
 		return err
@@ -188,15 +187,29 @@ func (u Uninstall) leases(ctx context.Context) ([]v1alpha1.IPLease, error) {
 	return leases.Items, nil
 }
 
-// deleteLeases frees every address without a fence, because no agent is left that could fence.
-func (u Uninstall) deleteLeases(ctx context.Context) error {
+// deleteLeases frees the Warm addresses, which no host uses. If it is forced, it frees every address
+// without a fence, because no agent is left that could fence.
+func (u Uninstall) deleteLeases(ctx context.Context, forced bool) error {
 	leases, err := u.leases(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range leases {
-		if err := client.IgnoreNotFound(u.Client.Delete(ctx, &leases[i])); err != nil {
-			return fmt.Errorf("delete lease %s: %w", leases[i].Name, err)
+		l := &leases[i]
+		var only client.Preconditions
+		if !forced {
+			if l.Spec.State != v1alpha1.StateWarm {
+				continue
+			}
+			// The agent of a silent node may bind it at this moment.
+			only.ResourceVersion = &l.ResourceVersion
+		}
+		err := u.Client.Delete(ctx, l, only)
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && !forced {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("delete lease %s: %w", l.Name, err)
 		}
 		audit.Log(u.Log, audit.Free, audit.Of(&leases[i], leases[i].Spec.NodeName, "Uninstalled"))
 	}

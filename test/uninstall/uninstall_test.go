@@ -164,8 +164,14 @@ func TestUninstall(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	t.Run("without leases needs no force, and lets the pools go", func(t *testing.T) {
+	t.Run("without leases of pods needs no force, and lets the pools and the Warm leases go", func(t *testing.T) {
+		warm := newLease("10.6.0.5", v1alpha1.StateWarm, "n1")
+		warm.Spec.Holder = nil
+		c.create(warm)
 		c.mustHelm("uninstall", "fenceline")
+		if n := c.leases(); n != 0 {
+			t.Errorf("%d leases", n)
+		}
 		if left := c.installed(); len(left) != 0 {
 			t.Errorf("there is still %v", left)
 		}
