@@ -141,7 +141,9 @@ func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept []v1alpha1.
 	if err != nil {
 		return boundAddress{}, err
 	}
-	a.h.Warm.Used(b.pool.Name, a.link.Parent)
+	if !f.Requested.IsValid() { // no Warm lease could have served a request for an address
+		a.h.Warm.Used(b.pool.Name, a.link.Parent)
+	}
 	a.tellLeft(left, b, f.Source)
 	return b, nil
 }

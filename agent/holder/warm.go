@@ -7,8 +7,6 @@ import (
 	"errors"
 	"time"
 
-	"k8s.io/utils/ptr"
-
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -28,7 +26,7 @@ func (s search) bindReady(ctx context.Context) (b boundAddress, ok bool, err err
 		if c.Closed != nil {
 			continue
 		}
-		if s.family.Requested.IsValid() || ptr.Deref(c.Pool.Spec.Warm, 0) > 0 {
+		if s.family.Requested.IsValid() || c.Pool.Stock() > 0 {
 			wish := s.warmWish(c)
 			wish.Addr, wish.Any = s.family.Requested, s.family.Requested.IsValid()
 			if b, ok, err = s.bindWarm(ctx, c.Pool, wish); ok || err != nil {

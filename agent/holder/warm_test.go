@@ -54,6 +54,18 @@ func TestAReadyAddressIsBoundByOneWriteAndClaimedAfterTheAnswer(t *testing.T) {
 	r.Want()
 }
 
+// A Warm lease on this node would keep the next pod that asks for that address, on another node, from
+// it.
+func TestNoPairIsLearntFromAPodThatAsksForAnAddress(t *testing.T) {
+	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
+	request := r.Pod("web-0", "u1")
+	request.IPs = []netip.Addr{fakenode.Two}
+	r.MustAdd(request)
+	if len(r.Warm.Pairs) != 0 {
+		t.Errorf("used %v", r.Warm.Pairs)
+	}
+}
+
 func TestAPairIsLearntFromAnADDWithoutAWarmLease(t *testing.T) {
 	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
 	r.MustAdd(r.Pod("web-0", "u1"))

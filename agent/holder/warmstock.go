@@ -18,6 +18,7 @@ type Warm interface {
 	PutBack(warm.Stocked)
 	// Ended reports that a lease is no longer Warm.
 	Ended(warm.Stocked)
-	// Used reports that a pod of this node got an address of a pool on a parent.
+	// Used reports that a pod of this node got an address of a pool on a parent, without a request for
+	// a particular one.
 	Used(pool, parent string)
 }

@@ -17,8 +17,10 @@ const pairsFile = "pairs.json"
 type Pair struct {
 	Pool   string `json:"pool"`
 	Parent string `json:"parent"`
-	// Used is the time at which the last such pod got its address.
-	Used time.Time `json:"used"`
+	// Used is the time at which the last such pod got its address. Before is the same of the pod
+	// before that one; zero if there was none, or if an earlier version wrote the file.
+	Used   time.Time `json:"used"`
+	Before time.Time `json:"before,omitzero"`
 }
 
 // Pairs returns the pairs that PutPairs wrote last.

@@ -18,7 +18,7 @@ func TestPairsOutliveTheAgent(t *testing.T) {
 	}
 	want := []Pair{
 		{Pool: "v4", Parent: "eth1", Used: time.Unix(1000, 0).UTC()},
-		{Pool: "v6", Parent: "eth1.100", Used: time.Unix(2000, 0).UTC()},
+		{Pool: "v6", Parent: "eth1.100", Used: time.Unix(2000, 0).UTC(), Before: time.Unix(1500, 0).UTC()},
 	}
 	if err := j.PutPairs(want); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/ipam"
@@ -73,8 +72,9 @@ func isDown(node *corev1.Node) bool {
 // poolOf returns the facts about a pool.
 func poolOf(c ipam.Candidate, closed *ipam.Rejection) Pool {
 	p := Pool{
-		Warm:   int(ptr.Deref(c.Pool.Spec.Warm, 0)),
-		Scarce: c.Pool.Status.Scarce,
+		Warm:      int(c.Pool.Stock()),
+		Automatic: c.Pool.Spec.Warm == nil,
+		Scarce:    c.Pool.Status.Scarce,
 		// A pool without addresses is treated like a pool that the controller has not counted yet.
 		Counted: c.Pool.Status.Total > 0, Free: c.Pool.Status.Free, Agents: c.Pool.Status.Served,
 		Has: c.Set.Contains,

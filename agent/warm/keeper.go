@@ -157,7 +157,8 @@ func (k *Keeper) rest(ctx context.Context, d time.Duration, wake <-chan struct{}
 	}
 }
 
-// Used records that a pod of this node got an address of a pool on a parent.
+// Used records that a pod of this node got an address of a pool on a parent, which a Warm lease could
+// have been.
 func (k *Keeper) Used(pool, parent string) {
 	if k.pairs.use(Pair{pool, parent}, k.Clock.Now()) {
 		k.Wake()

@@ -20,30 +20,45 @@ type Journal interface {
 	PutPairs([]journal.Pair) error
 }
 
-// pairs holds the time of the last use of each pair. Safe for concurrent use.
+// Uses are the times at which the last two pods got an address of a pair; zero: no such pod. Two are
+// enough, because no pair keeps more addresses ready by itself.
+type Uses struct{ Last, Before time.Time }
+
+// recent returns the number of these pods that came within pairLife.
+func (u Uses) recent(now time.Time) (pods int) {
+	for _, at := range []time.Time{u.Last, u.Before} {
+		if !at.IsZero() && now.Sub(at) < pairLife {
+			pods++
+		}
+	}
+	return pods
+}
+
+// pairs holds the last uses of each pair. Safe for concurrent use.
 type pairs struct {
 	mu   sync.Mutex
-	used map[Pair]time.Time
+	used map[Pair]Uses
 }
 
 func newPairs(remembered []journal.Pair) *pairs {
-	p := &pairs{used: map[Pair]time.Time{}}
+	p := &pairs{used: map[Pair]Uses{}}
 	for _, r := range remembered {
-		p.used[Pair{r.Pool, r.Parent}] = r.Used
+		p.used[Pair{r.Pool, r.Parent}] = Uses{r.Used, r.Before}
 	}
 	return p
 }
 
-// use records a use. isNew reports whether the pair was not kept warm before.
-func (p *pairs) use(pair Pair, now time.Time) (isNew bool) {
+// use records a use. more reports whether more addresses may be kept ready now than before.
+func (p *pairs) use(pair Pair, now time.Time) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	last, known := p.used[pair]
-	p.used[pair] = now
-	return !known || now.Sub(last) >= pairLife
+	was := p.used[pair]
+	is := Uses{Last: now, Before: was.Last}
+	p.used[pair] = is
+	return is.recent(now) > was.recent(now)
 }
 
-func (p *pairs) all() map[Pair]time.Time {
+func (p *pairs) all() map[Pair]Uses {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.used)
@@ -67,13 +82,13 @@ func (p *pairs) compare(journalled []journal.Pair, now time.Time) (next []journa
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.used, func(_ Pair, used time.Time) bool { return now.Sub(used) >= pairLife })
+	maps.DeleteFunc(p.used, func(_ Pair, u Uses) bool { return u.recent(now) == 0 })
 	behind = len(written) != len(p.used)
 	next = make([]journal.Pair, 0, len(p.used))
-	for pair, used := range p.used {
+	for pair, u := range p.used {
 		last, known := written[pair]
-		behind = behind || !known || used.Sub(last) >= journalEvery
-		next = append(next, journal.Pair{Pool: pair.Pool, Parent: pair.Parent, Used: used})
+		behind = behind || !known || u.Last.Sub(last) >= journalEvery
+		next = append(next, journal.Pair{Pool: pair.Pool, Parent: pair.Parent, Used: u.Last, Before: u.Before})
 	}
 	return next, behind
 }

@@ -29,6 +29,9 @@ type Facts struct {
 type Pool struct {
 	// Warm is the number of addresses that each node keeps ready on each parent.
 	Warm int
+	// Automatic: spec.warm is unset. Warm is the most then, and only pods make a node keep addresses
+	// ready: no more addresses than pods that came within pairLife.
+	Automatic bool
 	// Deleting, Disabled and Elsewhere (its affinity excludes this node): the pool serves no pod
 	// of this node. NotReady: no address is allocated from the pool.
 	Deleting, Disabled, Elsewhere, NotReady bool
@@ -52,8 +55,8 @@ type PairFact struct {
 	Exists bool
 	// Named: the pool's spec.parents names the parent.
 	Named bool
-	// Used is the last time that a pod of this node got an address of the pair; zero: never.
-	Used time.Time
+	// Used are the times at which pods of this node got an address of the pair.
+	Used Uses
 }
 
 // Condition is the state of a Warm lease in this process.
@@ -121,7 +124,7 @@ func Plan(f Facts) []Step {
 	kept := map[Pair]int{}
 	for _, l := range byWorth(f.Leases) {
 		reason := f.shed(l)
-		if reason == "" && kept[l.Pair] >= f.Pools[l.Pool].Warm {
+		if reason == "" && kept[l.Pair] >= f.goal(l.Pair) {
 			reason = Surplus
 		}
 		switch {
@@ -144,7 +147,7 @@ func Plan(f Facts) []Step {
 		if !f.fills(p) {
 			continue
 		}
-		for range f.Pools[p.Pool].Warm - kept[p.Pair] {
+		for range f.goal(p.Pair) - kept[p.Pair] {
 			if spare[p.Pool] <= 0 {
 				break
 			}
@@ -181,16 +184,31 @@ func (f Facts) shed(l LeaseFact) Reason {
 func (f Facts) fills(p PairFact) bool {
 	pool, exists := f.Pools[p.Pool]
 	return exists && !f.Cordoned && !f.Down && !pool.Deleting && !pool.Disabled && !pool.Elsewhere && !pool.NotReady &&
-		!pool.Scarce && p.wanted(f.Now)
+		!pool.Scarce && f.wanted(p.Pair)
 }
 
 // wanted reports whether a pair is to be kept warm.
 func (f Facts) wanted(pair Pair) bool {
-	return slices.ContainsFunc(f.Pairs, func(p PairFact) bool { return p.Pair == pair && p.wanted(f.Now) })
+	p := f.pair(pair)
+	return p.Exists && (p.Named && !f.Pools[pair.Pool].Automatic || p.Used.recent(f.Now) > 0)
 }
 
-func (p PairFact) wanted(now time.Time) bool {
-	return p.Exists && (p.Named || !p.Used.IsZero() && now.Sub(p.Used) < pairLife)
+// goal returns the number of addresses that the node keeps ready for a pair that is wanted.
+func (f Facts) goal(pair Pair) int {
+	pool := f.Pools[pair.Pool]
+	if pool.Automatic {
+		return min(pool.Warm, f.pair(pair).Used.recent(f.Now))
+	}
+	return pool.Warm
+}
+
+// pair returns the facts about a pair; without any, its interface does not exist.
+func (f Facts) pair(pair Pair) PairFact {
+	i := slices.IndexFunc(f.Pairs, func(p PairFact) bool { return p.Pair == pair })
+	if i < 0 {
+		return PairFact{Pair: pair}
+	}
+	return f.Pairs[i]
 }
 
 // spare returns the number of Warm leases that may be created. It leaves as many addresses free as

@@ -23,7 +23,7 @@ func facts(change ...func(*Facts)) Facts {
 	f := Facts{
 		Now:   noon,
 		Pools: map[string]Pool{"v4": {Warm: 2, Counted: true, Free: 90, Agents: 3, Has: all}},
-		Pairs: []PairFact{{Pair: eth1, Exists: true, Used: noon.Add(-time.Minute)}},
+		Pairs: []PairFact{{Pair: eth1, Exists: true, Used: Uses{Last: noon.Add(-time.Minute)}}},
 	}
 	for _, c := range change {
 		c(&f)
@@ -58,6 +58,21 @@ func pair(change func(*PairFact)) func(*Facts) {
 	return func(f *Facts) { change(&f.Pairs[0]) }
 }
 
+// ago are the uses by pods that came so long ago, the last one first.
+func ago(d ...time.Duration) (u Uses) {
+	u.Last = noon.Add(-d[0])
+	if len(d) > 1 {
+		u.Before = noon.Add(-d[1])
+	}
+	return u
+}
+
+// automatic is a pool that does not say how many addresses are kept ready; the controller has chosen two.
+func automatic(f *Facts) { pool(func(p *Pool) { p.Automatic = true })(f) }
+
+// used says when pods got addresses of v4 on eth1, the last one first.
+func used(d ...time.Duration) func(*Facts) { return pair(func(p *PairFact) { p.Used = ago(d...) }) }
+
 func shed(name string, why Reason) Step {
 	return Step{Do: Shed, Lease: name, Pair: eth1, Reason: why}
 }
@@ -78,11 +93,27 @@ func TestPlan(t *testing.T) {
 		{"what an ADD has taken counts until it is bound", facts(has("10.0.0.1", Taken), two), nil},
 		{"enough is enough", facts(one, two), nil},
 		{"a lease of an agent before this one is proven again and counts", facts(has("10.0.0.1", Unknown)), []Step{attend("10.0.0.1"), create(eth1)}},
-		{"each parent gets its own", facts(func(f *Facts) { f.Pairs = append(f.Pairs, PairFact{Pair: eth2, Exists: true, Used: noon}) }, one),
+		{"each parent gets its own", facts(func(f *Facts) { f.Pairs = append(f.Pairs, PairFact{Pair: eth2, Exists: true, Used: Uses{Last: noon}}) }, one),
 			[]Step{create(eth1), create(eth2), create(eth2)}},
 		{"a pool that wants none gets none", facts(pool(func(p *Pool) { p.Warm = 0 })), nil},
-		{"a pair that the pool names needs no pod", facts(pair(func(p *PairFact) { p.Used, p.Named = time.Time{}, true })), []Step{create(eth1), create(eth1)}},
+		{"a pair that the pool names needs no pod", facts(pair(func(p *PairFact) { p.Used, p.Named = Uses{}, true })), []Step{create(eth1), create(eth1)}},
 		{"a pair of a pool that is gone gets none", facts(pair(func(p *PairFact) { p.Pair = other })), nil},
+
+		// A pool that does not say how many.
+		{"the first pod of a pair makes it keep one", facts(automatic, used(time.Minute)), []Step{create(eth1)}},
+		{"the second pod makes it keep two", facts(automatic, used(time.Minute, 2*time.Minute)), []Step{create(eth1), create(eth1)}},
+		{"no pod, none", facts(automatic, pair(func(p *PairFact) { p.Used = Uses{} })), nil},
+		{"a parent that the pool names is no pod", facts(automatic, pair(func(p *PairFact) { p.Used, p.Named = Uses{}, true })), nil},
+		{"a pod that came an hour ago counts no more", facts(automatic, one, two, used(time.Minute, time.Hour)), []Step{shed("10.0.0.2", Surplus)}},
+		{"after an hour without a pod all are given up", facts(automatic, one, two, used(time.Hour, time.Hour)),
+			[]Step{shed("10.0.0.1", Unused), shed("10.0.0.2", Unused)}},
+		{"two pods keep one where the controller has chosen one", facts(automatic, two, one, used(1, 2), pool(func(p *Pool) { p.Warm = 1 })),
+			[]Step{shed("10.0.0.2", Surplus)}},
+		{"none where it has chosen none", facts(automatic, one, used(1, 2), pool(func(p *Pool) { p.Warm = 0 })), []Step{shed("10.0.0.1", Surplus)}},
+		{"each parent keeps for its own pods", facts(automatic, used(1, 2), func(f *Facts) {
+			f.Pairs = append(f.Pairs, PairFact{Pair: eth2, Exists: true, Used: ago(1)})
+		}), []Step{create(eth1), create(eth1), create(eth2)}},
+		{"a pool that says how many needs one pod", facts(used(time.Minute)), []Step{create(eth1), create(eth1)}},
 
 		// What is too many.
 		{"of too many those are kept that are ready", facts(has("10.0.0.1", Unproven), two, has("10.0.0.3", Ready)), []Step{shed("10.0.0.1", Surplus)}},
@@ -92,8 +123,8 @@ func TestPlan(t *testing.T) {
 		{"what an ADD has taken is not given up", facts(has("10.0.0.1", Taken), pool(func(p *Pool) { p.Warm = 0 })), nil},
 
 		// Pairs that are not used.
-		{"a pair that no pod has used for an hour is given up", facts(one, pair(func(p *PairFact) { p.Used = noon.Add(-time.Hour) })), []Step{shed("10.0.0.1", Unused)}},
-		{"not a moment before", facts(one, two, pair(func(p *PairFact) { p.Used = noon.Add(-time.Hour + time.Second) })), nil},
+		{"a pair that no pod has used for an hour is given up", facts(one, pair(func(p *PairFact) { p.Used = ago(time.Hour) })), []Step{shed("10.0.0.1", Unused)}},
+		{"not a moment before", facts(one, two, pair(func(p *PairFact) { p.Used = ago(time.Hour - time.Second) })), nil},
 		{"a pair that was never learnt is given up", facts(func(f *Facts) { f.Pairs = nil }, has("10.0.0.1", Unknown)), []Step{shed("10.0.0.1", Unused)}},
 		{"a pair whose parent is gone is given up", facts(one, pair(func(p *PairFact) { p.Exists = false })), []Step{shed("10.0.0.1", Unused)}},
 		{"also if the pool names it", facts(one, pair(func(p *PairFact) { p.Exists, p.Named = false, true })), []Step{shed("10.0.0.1", Unused)}},
@@ -106,7 +137,7 @@ func TestPlan(t *testing.T) {
 		{"one is made where as many would be left", facts(pool(func(p *Pool) { p.Free = 7 })), []Step{create(eth1)}},
 		{"an agent that nobody has counted yet counts itself", facts(pool(func(p *Pool) { p.Agents, p.Free = 0, 3 })), []Step{create(eth1)}},
 		{"the parents of a pool share what is left", facts(pool(func(p *Pool) { p.Free = 9 }),
-			func(f *Facts) { f.Pairs = append(f.Pairs, PairFact{Pair: eth2, Exists: true, Used: noon}) }), []Step{create(eth1), create(eth1), create(eth2)}},
+			func(f *Facts) { f.Pairs = append(f.Pairs, PairFact{Pair: eth2, Exists: true, Used: Uses{Last: noon}}) }), []Step{create(eth1), create(eth1), create(eth2)}},
 		{"what is there is kept where none is made", facts(one, pool(func(p *Pool) { p.Free = 5 })), nil},
 
 		// Where no pod will come from.

@@ -42,6 +42,14 @@ func (p *IPPool) ProbeInterval() time.Duration {
 	return DefaultProbeInterval
 }
 
+// Stock returns the number of addresses that each node may keep ready on each parent.
+func (p *IPPool) Stock() int64 {
+	if p.Spec.Warm != nil {
+		return *p.Spec.Warm
+	}
+	return p.Status.Stock
+}
+
 // Cooldown returns the time for which a freed address is not handed out.
 func (p *IPPool) Cooldown() time.Duration {
 	if r := p.Spec.Reclaim; r != nil && r.Cooldown != nil {

@@ -154,12 +154,12 @@ type IPPoolSpec struct {
 	// retention limits the time for which addresses of StatefulSet pods are retained.
 	// +optional
 	Retention *PoolRetention `json:"retention,omitempty"`
-	// warm is the number of verified addresses that each node keeps ready.
+	// warm is the number of verified addresses that each node keeps ready. Unset means automatic: up
+	// to 2 where pods come and the pool has room (status.stock). 0 means none.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
-	// +kubebuilder:default=0
 	Warm *int64 `json:"warm,omitempty"`
 }
 
@@ -274,6 +274,10 @@ type IPPoolStatus struct {
 	// scarce makes agents release their Warm leases.
 	// +optional
 	Scarce bool `json:"scarce,omitempty"`
+	// stock is the number of addresses that each node may keep ready on each parent: spec.warm, or the
+	// number that the controller has chosen because warm is unset.
+	// +optional
+	Stock int64 `json:"stock,omitempty"`
 	// agents is the number of node agents, with or without an index.
 	// +optional
 	Agents int64 `json:"agents,omitempty"`
@@ -324,6 +328,8 @@ const (
 // +kubebuilder:printcolumn:name="Gateway",type=string,priority=1,JSONPath=`.spec.gateway`
 // +kubebuilder:printcolumn:name="Network",type=string,priority=1,JSONPath=`.spec.network`
 // +kubebuilder:printcolumn:name="Retained",type=integer,priority=1,JSONPath=`.status.retained`
+// +kubebuilder:printcolumn:name="Warm",type=integer,priority=1,JSONPath=`.status.warm`
+// +kubebuilder:printcolumn:name="Stock",type=integer,priority=1,JSONPath=`.status.stock`
 // +kubebuilder:printcolumn:name="Mode",type=string,priority=1,JSONPath=`.spec.conflictDetection.mode`
 // +kubebuilder:printcolumn:name="Default",type=boolean,priority=1,JSONPath=`.spec.default`
 type IPPool struct {

@@ -34,9 +34,9 @@ func isScarce(f Facts, free, total int64) bool {
 	return free < enough
 }
 
-// asksForLabels reports whether the scarcity of the pool depends on the labels of nodes.
+// asksForLabels reports whether the scarcity or the stock of the pool depends on the labels of nodes.
 func asksForLabels(pool *v1alpha1.IPPool) bool {
-	return pool.Spec.NodeAffinity != nil && len(pool.Spec.NodeName) == 0 && ptr.Deref(pool.Spec.Warm, 0) > 0
+	return pool.Spec.NodeAffinity != nil && len(pool.Spec.NodeName) == 0 && ptr.Deref(pool.Spec.Warm, 1) > 0
 }
 
 // served returns the number of agents on nodes that the pool allows. As for an agent, nodeName decides if

@@ -73,6 +73,7 @@ func NewReport(f Facts) Report {
 	r.Free = max(0, r.Status.Total-t.taken)
 	r.Status.Free = max(0, r.Free-t.warm)
 	r.Status.Scarce = isScarce(f, r.Free, r.Status.Total)
+	r.Status.Stock = stock(f, r.Free, r.Status.Total)
 	r.Status.Conditions = conditions(f, t, r, poolset.Closed(f.Pool, problem, offered, set), problem, overlapOf(f.Pool, set, f.Others))
 	return r
 }

@@ -61,7 +61,7 @@ func TestStatusCountsAndMarks(t *testing.T) {
 	status := r.Status
 
 	want := v1alpha1.IPPoolStatus{
-		ObservedGeneration: 3, Total: 253, Used: 6, Free: 248, Bound: 2, Warm: 1, Quarantined: 1, Retained: 2, Agents: 2, Served: 1, Shares: 3,
+		ObservedGeneration: 3, Total: 253, Used: 6, Free: 248, Bound: 2, Warm: 1, Quarantined: 1, Retained: 2, Stock: 2, Agents: 2, Served: 1, Shares: 3,
 	}
 	got := status
 	got.InUse, got.Conditions = "", nil

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -42,7 +43,9 @@ func TestTwoThousandLeakedLeasesAreGivenBack(t *testing.T) {
 	defer cancel()
 	c := nodes.New(t, 2)
 	first, last := netip.MustParseAddr("10.64.0.2"), netip.MustParseAddr("10.64.7.225")
-	c.Pool("v4", "10.64.0.0/20", fmt.Sprintf("%s-%s", first, last))
+	pool := c.Pool("v4", "10.64.0.0/20", fmt.Sprintf("%s-%s", first, last))
+	pool.Spec.Warm = ptr.To[int64](0) // in the end the leases are those of the living
+	change(ctx, t, c, pool)
 	l := &leak{Cluster: c, host: c.Host(netip.MustParsePrefix("10.64.0.1/20"))}
 	begin(ctx, t, c, crowd(t, c, "alive", alive))
 	l.zombies = begin(ctx, t, c, crowd(t, c, "zombie", zombies))

@@ -113,7 +113,7 @@ func (r *restore) play(file string, flags ...string) {
 	gone := r.earlier[:ended]
 	each(t, gone, func(s *nodes.Sandbox) error { return s.End(ctx) })
 	r.earlier = r.earlier[ended:]
-	check(t, r.LeasesAreLiving(ctx))
+	check(t, r.LeasesAreLiving(ctx, v1alpha1.StateWarm))
 
 	// The leases of this node's pods stay missing for as long as its agent is away.
 	silent, other := r.Nodes[0], r.Nodes[1]
@@ -173,7 +173,7 @@ func (r *restore) judge() {
 func (r *restore) wellAgain(what string) {
 	r.t.Helper()
 	since := time.Now()
-	r.Eventually(r.t, what, func() error { return errors.Join(r.Revive(), r.LeasesAreLiving(r.ctx)) })
+	r.Eventually(r.t, what, func() error { return errors.Join(r.Revive(), r.LeasesAreLiving(r.ctx, v1alpha1.StateWarm)) })
 	r.t.Logf("%s: %s", what, time.Since(since).Round(time.Millisecond))
 }
 

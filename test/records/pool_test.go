@@ -204,15 +204,18 @@ func (e *env) testPoolDefaults(t *testing.T) {
 	}
 	detection, reclaim := pool.Spec.ConflictDetection, pool.Spec.Reclaim
 	if detection == nil || reclaim == nil || detection.Probes == nil || detection.Interval == nil ||
-		reclaim.Cooldown == nil || pool.Spec.Warm == nil {
+		reclaim.Cooldown == nil {
 		t.Fatalf("defaults are missing: %+v", pool.Spec)
 	}
 	if reclaim.Terminating != nil || reclaim.ExtraGrace != nil || reclaim.NodeDown != "" {
 		t.Errorf("reclaim is %+v: a default here would hide the one of the chart", reclaim)
 	}
-	got := fmt.Sprintln(detection.Mode, *detection.Probes, detection.Interval.Duration, reclaim.Cooldown.Duration, *pool.Spec.Warm)
-	if want := fmt.Sprintln(v1alpha1.ModeEnforce, 3, "50ms", "30s", 0); got != want {
+	got := fmt.Sprintln(detection.Mode, *detection.Probes, detection.Interval.Duration, reclaim.Cooldown.Duration)
+	if want := fmt.Sprintln(v1alpha1.ModeEnforce, 3, "50ms", "30s"); got != want {
 		t.Errorf("defaults are %s, want %s", got, want)
+	}
+	if pool.Spec.Warm != nil {
+		t.Errorf("warm is %d by default: the controller chooses the stock of a pool without it", *pool.Spec.Warm)
 	}
 }
 

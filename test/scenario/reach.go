@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,8 @@ func playPods(ctx context.Context, a *act) error {
 	return a.metricsAgree(ctx, before)
 }
 
-// distinctAndLeased: no address occurs twice, and each lease is the pod's.
+// distinctAndLeased: no address occurs twice, and each lease is the pod's, or kept ready for the next
+// one.
 func (a *act) distinctAndLeased(ctx context.Context, pods []*cluster.Pod) error {
 	owner := map[netip.Addr]string{}
 	for _, p := range pods {
@@ -74,6 +76,7 @@ func (a *act) distinctAndLeased(ctx context.Context, pods []*cluster.Pod) error 
 	if err != nil {
 		return err
 	}
+	leases = slices.DeleteFunc(leases, func(l v1alpha1.IPLease) bool { return l.Spec.State == v1alpha1.StateWarm })
 	if len(leases) != len(pods) {
 		return fmt.Errorf("%d pods have %d leases: %s", len(pods), len(leases), brief(leases))
 	}

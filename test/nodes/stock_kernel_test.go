@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+// comers is the number of pods that come to the pool, one after the other.
+const comers = 10
+
+// A pool that says nothing about Warm addresses has them from the second pod of a node on, and a pool
+// with few addresses never has any. Pods of a pool with warm: 0 take turns, so that the figures stand
+// whatever the machine.
+func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
+	defer cancel()
+	c := nodes.New(t, 1)
+	c.StartController()
+	n := c.Nodes[0]
+	unset, never, small := c.Pool("unset", "10.66.1.0/24", "10.66.1.2-10.66.1.99"),
+		c.Pool("never", "10.66.2.0/24", "10.66.2.2-10.66.2.99"), c.Pool("small", "10.66.3.0/28", "10.66.3.2-10.66.3.14")
+	never.Spec.Warm = ptr.To[int64](0)
+	change(ctx, t, c, never)
+
+	for i := range comers {
+		took := map[string]time.Duration{}
+		// The first pod comes on demand. After the second one, the node keeps two.
+		measured := i < 2 || i == comers-1
+		for _, pool := range []string{"small", "never", "unset"} {
+			if !measured && pool != "unset" {
+				continue
+			}
+			var stock []v1alpha1.IPLease
+			if measured && pool == "unset" {
+				stock = stocked(ctx, t, c, n, pool, min(i, 2))
+			}
+			sandbox := sandboxOf(ctx, t, n, pool, i)
+			begun := time.Now()
+			check(t, sandbox.Add(ctx))
+			took[pool] = time.Since(begun).Round(time.Millisecond)
+			if len(stock) > 0 && !slices.ContainsFunc(stock, func(l v1alpha1.IPLease) bool { return l.Spec.Address == sandbox.Addr.String() }) {
+				t.Errorf("pod %d got %s, which is none of the stock", i+1, sandbox.Addr)
+			}
+		}
+		if measured {
+			t.Logf("ADD of pod %d: %v", i+1, took)
+		}
+	}
+	for _, pool := range []string{"small", "never"} {
+		if stock, err := n.Stock(ctx, pool); err != nil || len(stock) > 0 {
+			t.Errorf("pool %s has the Warm leases %v, %v", pool, stock, err)
+		}
+	}
+	c.Eventually(t, "the leases are those of the living, and Warm ones", func() error { return c.LeasesAreLiving(ctx, v1alpha1.StateWarm) })
+
+	// Nothing but the pods keeps the pool.
+	for _, s := range c.Living() {
+		check(t, s.End(ctx))
+		check(t, c.ForgetPod(ctx, s.Pod))
+	}
+	for _, pool := range []*v1alpha1.IPPool{unset, never, small} {
+		check(t, c.Delete(ctx, pool))
+		c.Eventually(t, "pool "+pool.Name+" is gone", func() error {
+			err := c.Get(ctx, client.ObjectKeyFromObject(pool), pool)
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("it has the status %+v: %w", pool.Status, err)
+		})
+	}
+}
+
+// sandboxOf makes a pod of a pool, and a sandbox for it.
+func sandboxOf(ctx context.Context, t *testing.T, n *nodes.Node, pool string, number int) *nodes.Sandbox {
+	t.Helper()
+	pod, err := n.NewPod(ctx, fmt.Sprintf("%s-%d", pool, number), func(p *corev1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": fmt.Sprintf(`{"ipv4":[%q]}`, pool)}
+	})
+	check(t, err)
+	sandbox, err := n.NewSandbox(pod)
+	check(t, err)
+	return sandbox
+}
+
+// change writes the spec of a pool, whose status the controller may have written meanwhile.
+func change(ctx context.Context, t *testing.T, c *nodes.Cluster, pool *v1alpha1.IPPool) {
+	t.Helper()
+	spec := pool.Spec
+	check(t, c.Get(ctx, client.ObjectKeyFromObject(pool), pool))
+	before := pool.DeepCopy()
+	pool.Spec = spec
+	check(t, c.Patch(ctx, pool, client.MergeFrom(before)))
+}
+
+// stocked waits until a node has a number of Warm leases of a pool, all ready, and returns them.
+func stocked(ctx context.Context, t *testing.T, c *nodes.Cluster, n *nodes.Node, pool string, count int) (stock []v1alpha1.IPLease) {
+	t.Helper()
+	c.Eventually(t, fmt.Sprintf("%d addresses of pool %s are ready", count, pool), func() error {
+		var err error
+		if stock, err = n.Stock(ctx, pool); err != nil {
+			return err
+		}
+		ready, err := n.Ready(ctx, pool)
+		if err == nil && (len(stock) != count || ready != count) {
+			err = fmt.Errorf("there are %d Warm leases, %d are ready", len(stock), ready)
+		}
+		return err
+	})
+	return stock
+}
