@@ -252,11 +252,11 @@ func TestTheAgent(t *testing.T) {
 	t.Run("verifies by the name of the last holder's parent", func(t *testing.T) {
 		pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.67.0.0/24"}}
 		check(t, m.Create(ctx, pool))
-		l := foreign("10.67.0.2", m.parent)
+		l := boundElsewhere("10.67.0.2", m.parent)
 		check(t, m.Create(ctx, l))
 		m.quarantine(l, "n2", "n2/boot")
 		m.eventually("the address is free", seen, func() bool { return m.lease(netip.MustParseAddr(l.Name)) == nil })
-		l = foreign("10.67.0.3", "nowhere0")
+		l = boundElsewhere("10.67.0.3", "nowhere0")
 		check(t, m.Create(ctx, l))
 		m.quarantine(l, "n2", "n2/boot")
 		m.eventually("the lease says that no parent is known", seen, func() bool {
@@ -268,6 +268,8 @@ func TestTheAgent(t *testing.T) {
 	t.Run("every rule of choosing", m.rules)
 
 	t.Run("keeps addresses ready", m.warmAddresses)
+
+	t.Run("leaves a pool to its pods although a proxy answers for all of it", m.proxies)
 
 	t.Run("carries out a DEL after the API server's return", func(t *testing.T) {
 		r := m.sandbox()
@@ -315,7 +317,7 @@ func (m *machine) quarantine(l *v1alpha1.IPLease, node, holderSession string) {
 	check(m.t, m.Update(m.t.Context(), l))
 }
 
-func foreign(addr, parent string) *v1alpha1.IPLease {
+func boundElsewhere(addr, parent string) *v1alpha1.IPLease {
 	return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: addr}, Spec: v1alpha1.IPLeaseSpec{
 		Address: addr, Pool: "elsewhere", Parent: parent, State: v1alpha1.StateBound, NodeName: "n2", Session: session.ID("n2", "boot"),
 		Holder: &v1alpha1.Holder{Namespace: "shop", Pod: "web", PodUID: "u", Interface: "eth0", ContainerID: "c"},

@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/agent/cniserver"
 	"github.com/fenceline/fenceline/agent/defence"
 	"github.com/fenceline/fenceline/agent/footprint"
+	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/holder"
@@ -135,19 +136,20 @@ func (a *agent) makeHolders(ctx context.Context) {
 	sighted := func(parent int, addr netip.Addr) bool {
 		return a.kernel.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, freshSighting)
 	}
+	hosts := &foreign.Hosts{Recorded: a.leases.ConflictsWith, Clock: clock.RealClock{}}
 	a.keeper = warm.New(warm.Options{
 		Node: a.node, Cache: a.mgr.GetCache(), Leases: a.leases, Allocator: a.allocator, Journal: a.journal,
 		Named: parent.Named, Parent: parent.Index, Sighted: sighted, Share: a.peers.Share,
 		Watch:   a.watchLong,
 		Held:    func(parent int, addr netip.Addr) (net.HardwareAddr, bool) { return a.defence.Held(parent, addr) },
-		GiveWay: func() { a.holders.GiveWay() },
+		GiveWay: func() { a.holders.GiveWay() }, Foreign: hosts,
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	a.holders = holder.New(ctx, holder.Options{
 		Node: a.node, Session: a.Session, Cluster: a.Cluster,
 		Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(),
 		Leases: a.leases, Journal: a.journal, Guards: a.guards,
-		Allocator: a.allocator, Warm: a.keeper,
+		Allocator: a.allocator, Warm: a.keeper, Foreign: hosts,
 		OpenSegment: a.openSegment,
 		FindLink:    findLink(a.links),
 		Sighted:     sighted,

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -89,8 +90,10 @@ type Options struct {
 	Leases    Leases
 	Allocator *allocate.Allocator
 	Warm      Warm
-	Journal   Journal
-	Guards    *guards.Guards
+	// Foreign are the foreign hosts that have answered on this node.
+	Foreign *foreign.Hosts
+	Journal Journal
+	Guards  *guards.Guards
 	// OpenSegment returns the segment of a parent, and opens it at first use. It does not check the
 	// observer of an open segment; Observe does.
 	OpenSegment func(parent int) (Segment, error)

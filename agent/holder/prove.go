@@ -8,9 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
@@ -36,7 +38,7 @@ func (a *adding) prove(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.I
 	}
 	switch {
 	case heard.Conflict && pool.ConflictMode() != v1alpha1.ModeObserve:
-		return boundAddress{}, false, a.quarantine(ctx, pool, l, heard.MAC.String(), heard.Source)
+		return boundAddress{}, false, a.giveWay(ctx, pool, l, heard)
 	case heard.Conflict:
 		if err := a.observe(ctx, pool, l, heard); err != nil {
 			return boundAddress{}, false, err
@@ -69,6 +71,38 @@ func (a *adding) observe(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1
 		"%s is used by %s as well; pool %s only observes", a.trying.Addr, heard.MAC, pool.Name)
 	_, err := a.h.Leases.RecordConflict(ctx, l, lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)})
 	return err
+}
+
+// giveWay leaves the address that is being tried to the foreign host that uses it. The lease is
+// quarantined, or ends if the host answers for many addresses of the pool. An error ends the ADD,
+// and its undo frees the lease: the pod never had the address.
+func (a *adding) giveWay(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, heard segment.Answer) error {
+	mac := heard.MAC.String()
+	action, err := a.h.Foreign.Meet(ctx, a.link.ParentIndex, pool.Name, mac)
+	if err != nil {
+		return err
+	}
+	switch action {
+	case foreign.Quarantine:
+		return a.quarantine(ctx, pool, l, mac, heard.Source)
+	case foreign.PassOver:
+		return a.passOver(ctx, pool, l, mac, heard.Source)
+	}
+	a.countConflict(pool, mac, heard.Source)
+	return refusal.New(refusal.TryAgain,
+		"%s answers for more than %d addresses on parent %s, so no other address of pool %s is tried for now; "+
+			"if this host is a proxy, add it to spec.conflictDetection.ignoreMACs of the pool; if it owns the addresses, exclude them by spec.excludeIPs",
+		mac, foreign.MaxConflicts, a.link.Parent, pool.Name)
+}
+
+// passOver frees an address that is used by a host for which enough addresses are quarantined.
+func (a *adding) passOver(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, mac string, source segment.Source) error {
+	a.countConflict(pool, mac, source)
+	e := a.entry(journal.Intent)
+	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.trying), a.slot); err != nil {
+		return err
+	}
+	return a.h.End(ctx, l, &e, *a.trying)
 }
 
 // quarantine quarantines the lease of an address that another host uses. The

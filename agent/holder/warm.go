@@ -136,7 +136,7 @@ func (s search) use(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLe
 	}
 	switch {
 	case d.Doubt == segment.DoubtSpoken && pool.ConflictMode() != v1alpha1.ModeObserve:
-		return boundAddress{}, false, s.quarantine(ctx, pool, l, d.who.MAC.String(), d.who.Source)
+		return boundAddress{}, false, s.giveWay(ctx, pool, l, d.who)
 	case d.Doubt != segment.DoubtNone:
 		return s.prove(ctx, pool, l)
 	}

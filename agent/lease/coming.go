@@ -46,3 +46,20 @@ func comesFree(s *v1alpha1.IPLeaseSpec) bool {
 	}
 	return false
 }
+
+// ConflictsWith counts the addresses of a pool that are Quarantined because the host with a MAC
+// answers for them. It reads past any cache.
+func (s *Store) ConflictsWith(ctx context.Context, pool, mac string) (int, error) {
+	var list v1alpha1.IPLeaseList
+	err := s.o.Reader.List(ctx, &list, client.MatchingFields{"spec.pool": pool, "spec.state": string(v1alpha1.StateQuarantined)})
+	if err := s.counted("list", err); err != nil {
+		return 0, fmt.Errorf("list the Quarantined leases of pool %s: %w", pool, err)
+	}
+	n := 0
+	for i := range list.Items {
+		if list.Items[i].Spec.ConflictMAC() == mac {
+			n++
+		}
+	}
+	return n, nil
+}

@@ -85,6 +85,8 @@ type attempts struct {
 	// version is the resourceVersion at the last look. After another writer's change
 	// the next look comes at once.
 	version string
+	// ignored: the pool ignored the MAC of the conflict at the last look.
+	ignored bool
 }
 
 // New returns a Verifier.
@@ -101,7 +103,11 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 		v.forget(r.Name)
 		return reconcile.Result{}, nil
 	}
-	if wait := v.tooEarly(cached); wait > 0 {
+	ignored, err := v.ignores(ctx, cached)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if wait := v.tooEarly(cached, ignored); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	l, dead, err := v.Holders.KillHolder(ctx, r.Name)
@@ -152,7 +158,7 @@ func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (
 
 	f := finding(verdict)
 	if f == lease.FindingUnknown && l.Spec.Message == evidence.Message {
-		return reconcile.Result{RequeueAfter: v.again(l, f)}, nil // nothing new to write
+		return reconcile.Result{RequeueAfter: v.again(l, pool, f)}, nil // nothing new to write
 	}
 	settled, err := v.Leases.Settle(ctx, l, f, evidence)
 	switch {
@@ -166,7 +172,7 @@ func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (
 		v.audit(audit.Free, l, string(verdict))
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{RequeueAfter: v.again(settled, f)}, nil
+	return reconcile.Result{RequeueAfter: v.again(settled, pool, f)}, nil
 }
 
 // judge gathers the evidence in the way that plan chooses.
@@ -248,13 +254,22 @@ func (v *Verifier) forget(name string) {
 	delete(v.tries, name)
 }
 
-// tooEarly returns the wait until the next look at a lease that no other writer
-// has changed.
-func (v *Verifier) tooEarly(l *v1alpha1.IPLease) time.Duration {
+// ignores reports whether the pool of a lease ignores the MAC for which the lease is Quarantined.
+func (v *Verifier) ignores(ctx context.Context, l *v1alpha1.IPLease) (bool, error) {
+	pool := &v1alpha1.IPPool{}
+	err := v.Cache.Get(ctx, client.ObjectKey{Name: l.Spec.Pool}, pool)
+	return pool.IgnoresMAC(l.Spec.ConflictMAC()), client.IgnoreNotFound(err)
+}
+
+// tooEarly returns the wait until the next look at a lease that no other writer has changed. There
+// is no wait once the pool ignores the MAC for which the lease is Quarantined.
+func (v *Verifier) tooEarly(l *v1alpha1.IPLease, ignored bool) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t, ok := v.tries[l.Name]
 	switch {
+	case ignored && !t.ignored:
+		return 0
 	case !ok:
 		return untilFirst(&l.Spec, v.Clock.Now())
 	case t.version != l.ResourceVersion:
@@ -264,7 +279,7 @@ func (v *Verifier) tooEarly(l *v1alpha1.IPLease) time.Duration {
 }
 
 // again counts a finding and returns the wait before the next look.
-func (v *Verifier) again(l *v1alpha1.IPLease, f lease.Finding) time.Duration {
+func (v *Verifier) again(l *v1alpha1.IPLease, pool *v1alpha1.IPPool, f lease.Finding) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t := v.tries[l.Name]
@@ -273,7 +288,7 @@ func (v *Verifier) again(l *v1alpha1.IPLease, f lease.Finding) time.Duration {
 	}
 	t.count++
 	wait := pause(f, t.count)
-	t.due, t.version = v.Clock.Now().Add(wait), l.ResourceVersion
+	t.due, t.version, t.ignored = v.Clock.Now().Add(wait), l.ResourceVersion, pool.IgnoresMAC(l.Spec.ConflictMAC())
 	v.tries[l.Name] = t
 	return wait
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -195,6 +197,35 @@ func TestALeaseIsLeftAloneUntilItsTimeOrAChange(t *testing.T) {
 	r.look()
 	if len(r.asked) != 2 {
 		t.Errorf("%d looks", len(r.asked))
+	}
+}
+
+func TestAnAddressOfAProxyIsLookedAtOnceThePoolIgnoresIt(t *testing.T) {
+	for _, looked := range []bool{false, true} {
+		r := newRig(t, quarantined(stranger))
+		r.lease.Spec.Conflict.LastSeen = metav1.NewTime(start)
+		r.evidence = answered
+		for looked && r.look().RequeueAfter < time.Minute {
+			r.clock.Step(time.Hour)
+		}
+		before := len(r.asked)
+		if r.look(); len(r.asked) != before {
+			t.Fatal("the lease is not left alone")
+		}
+		r.pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{IgnoreMACs: []string{strangerMAC.String()}}
+		// This parent hears no other node, so the first look proves nothing, and the next one waits.
+		r.evidence = deaf
+		if again := r.look().RequeueAfter; len(r.asked) != before+1 || again != unknownFirst {
+			t.Fatalf("%d looks, again after %s", len(r.asked)-before, again)
+		}
+		if r.look(); len(r.asked) != before+1 {
+			t.Error("it is looked at without end")
+		}
+		r.clock.Step(unknownFirst)
+		r.evidence = silent
+		if r.look(); r.lease != nil {
+			t.Errorf("lease %+v", r.lease.Spec)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -55,7 +56,7 @@ func (a attendance) run(ctx context.Context) {
 				k.Log.Info("cannot prove a Warm lease; trying again", "lease", a.item.name, "why", err.Error())
 			}
 		case a.usedElsewhere(doubt, &answer):
-			a.quarantine(ctx, params.Mode, answer)
+			a.quarantine(ctx, params, answer)
 			return
 		}
 		// The next round begins a new watch, because the kernel's entry or the parent may have
@@ -136,18 +137,34 @@ func (a attendance) usedElsewhere(doubt segment.Doubt, answer *segment.Answer) b
 	return held
 }
 
-// quarantine quarantines a Warm lease whose address another host uses. In mode Observe, which has
-// no quarantine, it releases the lease.
-func (a attendance) quarantine(ctx context.Context, mode v1alpha1.ConflictMode, answer segment.Answer) {
+// quarantine quarantines a Warm lease whose address another host uses. It releases the lease in mode
+// Observe, which has no quarantine, and if that host answers for many addresses of the pool.
+func (a attendance) quarantine(ctx context.Context, params segment.ProbeParams, answer segment.Answer) {
 	k := a.keeper
 	if !a.awaitUntaken(ctx) {
 		return
 	}
-	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
+	// The decision is not repeated with the write, because the host counts as met with each decision.
+	var action foreign.Action
+	a.persist(ctx, func() (err error) {
+		action, err = k.Foreign.Meet(ctx, a.item.parent, a.item.pair.Pool, answer.MAC.String())
+		return err
+	})
+	if action != foreign.Quarantine {
+		k.pause(a.item.pair, params)
+	}
+	a.persist(ctx, func() error { return a.writeQuarantine(ctx, params.Mode, action, answer) })
+	k.Wake()
+}
+
+// persist repeats a step of a quarantine until it succeeds, the lease is no longer this node's, or
+// ctx ends.
+func (a attendance) persist(ctx context.Context, step func() error) {
+	k, tries := a.keeper, backoff.Backoff{First: retryFirst, Most: retryMost}
 	for ctx.Err() == nil {
-		err := a.writeQuarantine(ctx, mode, answer)
+		err := step()
 		if err == nil || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone) {
-			break
+			return
 		}
 		if tries.IsNew(err) {
 			k.Log.Info("cannot quarantine a Warm lease whose address another host uses; trying again",
@@ -155,7 +172,6 @@ func (a attendance) quarantine(ctx context.Context, mode v1alpha1.ConflictMode, 
 		}
 		k.rest(ctx, tries.Next(), nil)
 	}
-	k.Wake()
 }
 
 // awaitUntaken waits until no ADD uses the lease, and then withholds it from ADDs. It returns false
@@ -182,23 +198,23 @@ func (a attendance) withhold() (taken, ended bool) {
 	return a.item.taken, ended
 }
 
-func (a attendance) writeQuarantine(ctx context.Context, mode v1alpha1.ConflictMode, answer segment.Answer) error {
+func (a attendance) writeQuarantine(ctx context.Context, mode v1alpha1.ConflictMode, action foreign.Action, heard segment.Answer) error {
 	k := a.keeper
 	k.mu.Lock()
 	l := a.item.lease
 	k.mu.Unlock()
-	if mode == v1alpha1.ModeObserve {
+	if action != foreign.Quarantine || mode == v1alpha1.ModeObserve {
 		if err := k.Leases.Delete(ctx, l); err != nil {
 			return err
 		}
 		k.freed(l, string(segment.DoubtSpoken))
-	} else if _, err := k.Leases.ThrowOut(ctx, l, lease.Evidence{MAC: answer.MAC.String(), Source: string(answer.Source)}); err != nil {
+	} else if _, err := k.Leases.ThrowOut(ctx, l, lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)}); err != nil {
 		return err
 	}
-	k.Metrics.Conflict(l.Spec.Pool, answer.Source)
-	k.audit(audit.Conflict, l, answer.MAC.String(), "another host uses the address of a Warm lease")
+	k.Metrics.Conflict(l.Spec.Pool, heard.Source)
+	k.audit(audit.Conflict, l, heard.MAC.String(), "another host uses the address of a Warm lease")
 	k.Events.Eventf(l, nil, corev1.EventTypeWarning, "AddressConflict", "Warm",
-		"%s uses %s, which was kept ready for the next pod; another address is kept ready instead", answer.MAC, l.Spec.Address)
+		"%s uses %s, which was kept ready for the next pod; another address is kept ready instead", heard.MAC, l.Spec.Address)
 	return nil
 }
 

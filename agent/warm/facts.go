@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -103,10 +104,12 @@ func poolOf(c ipam.Candidate, closed *ipam.Rejection) Pool {
 func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) ([]PairFact, error) {
 	used := k.pairs.all()
 	known := map[Pair]*PairFact{}
+	params := map[string]segment.ProbeParams{}
 	for pair, at := range used {
 		known[pair] = &PairFact{Pair: pair, Used: at}
 	}
 	for i := range pools {
+		params[pools[i].Name] = segment.ParamsOf(&pools[i])
 		named, err := k.Named(&pools[i])
 		if err != nil {
 			return nil, err
@@ -128,6 +131,7 @@ func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) ([]P
 		if f.Exists = exists; exists {
 			parents[f.Parent] = index
 		}
+		f.Paused = k.isPaused(f.Pair, params[f.Pool])
 		facts = append(facts, *f)
 	}
 	slices.SortFunc(facts, func(a, b PairFact) int {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -76,6 +77,8 @@ type Options struct {
 	Share func() ipam.Share
 	// GiveWay waits until no ADD is under way, for a limited time.
 	GiveWay func()
+	// Foreign are the foreign hosts that have answered on this node.
+	Foreign *foreign.Hosts
 
 	Metrics Metrics
 	Events  events.EventRecorder
@@ -95,6 +98,8 @@ type Keeper struct {
 
 	mu    sync.Mutex
 	items map[string]*item
+	// paused are the pairs for which no lease is created, because one host answers for many addresses.
+	paused map[Pair]pause
 	// counted are the pools whose numbers of Warm leases were given to WarmLeases.
 	counted map[string]bool
 }
@@ -103,7 +108,7 @@ type Keeper struct {
 func New(o Options) *Keeper {
 	return &Keeper{
 		Options: o, pairs: newPairs(o.Journal.Pairs()), wake: make(chan struct{}, 1), unanswered: map[Step]int{},
-		items: map[string]*item{}, counted: map[string]bool{},
+		items: map[string]*item{}, paused: map[Pair]pause{}, counted: map[string]bool{},
 	}
 }
 

@@ -57,6 +57,8 @@ type PairFact struct {
 	Named bool
 	// Used are the times at which pods of this node got an address of the pair.
 	Used Uses
+	// Paused: one foreign host answers for many addresses of the pool. No lease is created for now.
+	Paused bool
 }
 
 // Condition is the state of a Warm lease in this process.
@@ -184,7 +186,7 @@ func (f Facts) shed(l LeaseFact) Reason {
 func (f Facts) fills(p PairFact) bool {
 	pool, exists := f.Pools[p.Pool]
 	return exists && !f.Cordoned && !f.Down && !pool.Deleting && !pool.Disabled && !pool.Elsewhere && !pool.NotReady &&
-		!pool.Scarce && f.wanted(p.Pair)
+		!pool.Scarce && !p.Paused && f.wanted(p.Pair)
 }
 
 // wanted reports whether a pair is to be kept warm.

@@ -142,6 +142,7 @@ func TestPlan(t *testing.T) {
 
 		// Where no pod will come from.
 		{"a node that is not Ready keeps what it has, and makes no more", facts(one, func(f *Facts) { f.Down = true }), nil},
+		{"one host answers for many addresses of the pool: the node keeps what it has", facts(one, pair(func(p *PairFact) { p.Paused = true })), nil},
 		{"a cordoned node gives all back", facts(one, func(f *Facts) { f.Cordoned = true }), []Step{shed("10.0.0.1", Cordoned)}},
 		{"a disabled pool gets all back", facts(one, pool(func(p *Pool) { p.Disabled = true })), []Step{shed("10.0.0.1", PoolDisabled)}},
 		{"a pool that is being deleted gets all back", facts(one, pool(func(p *Pool) { p.Deleting = true })), []Step{shed("10.0.0.1", PoolGone)}},

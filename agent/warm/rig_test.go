@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -64,8 +65,10 @@ type rig struct {
 	unnamed error
 	// unseen: interfaces cannot be looked for now.
 	unseen error
-	adds   chan struct{}
-	writes []string
+	// proxied: another host answers for every address.
+	proxied bool
+	adds    chan struct{}
+	writes  []string
 	// metrics are what the keeper has told; read them by told.
 	metrics metrics
 }
@@ -155,6 +158,7 @@ func (r *rig) startIn(session string, cache client.Reader) {
 		Sighted: func(int, netip.Addr) bool { return false },
 		Share:   func() ipam.Share { return ipam.Share{Count: 1} },
 		GiveWay: r.giveWay,
+		Foreign: &foreign.Hosts{Recorded: r.recorded, Clock: clock.RealClock{}},
 		Metrics: r, Events: events.NewFakeRecorder(1000), Log: testr.New(r.t), Clock: clock.RealClock{},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -168,6 +172,18 @@ func (r *rig) startIn(session string, cache client.Reader) {
 		cancel()
 		running.Wait()
 	}
+}
+
+// recorded counts the leases that are Quarantined for a MAC.
+func (r *rig) recorded(ctx context.Context, _, mac string) (n int, err error) {
+	leases := &v1alpha1.IPLeaseList{}
+	err = r.api.List(ctx, leases)
+	for i := range leases.Items {
+		if leases.Items[i].Spec.ConflictMAC() == mac {
+			n++
+		}
+	}
+	return n, err
 }
 
 // restart ends the agent and starts another one, in the same or another session.
@@ -196,6 +212,9 @@ func (r *rig) watch(_ int, addr netip.Addr, _ segment.ProbeParams) (Watch, error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := &memWatch{changed: make(chan struct{}, 1)}
+	if r.proxied {
+		w.doubt = segment.DoubtSpoken
+	}
 	if before := r.watches[addr]; before != nil {
 		if !before.ended {
 			r.t.Errorf("%s is watched twice", addr)

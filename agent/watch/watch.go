@@ -47,6 +47,8 @@ func Start(mgr ctrl.Manager, cluster string, w Watchers) error {
 		builder.ControllerManagedBy(mgr).Named("claim-key").For(&corev1.Secret{}).Complete(w.ClaimKey),
 		builder.ControllerManagedBy(mgr).Named("verify").
 			For(&v1alpha1.IPLease{}, builder.WithPredicates(about(v1alpha1.StateQuarantined))).
+			Watches(&v1alpha1.IPPool{}, handler.EnqueueRequestsFromMapFunc(ignored(mgr.GetClient())),
+				builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 			WithOptions(controller.Options{MaxConcurrentReconciles: parallelVerifications}).
 			Complete(w.Verifier),
 		leases(mgr, w.LeaseChanged),
@@ -90,6 +92,22 @@ func pools(mgr ctrl.Manager, cluster string, set func([]uint64) error) error {
 			}
 			return reconcile.Result{}, set(networks(cluster, pools.Items))
 		}))
+}
+
+// ignored maps a pool to its leases that are Quarantined for a MAC that the pool ignores.
+func ignored(leases client.Reader) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) (all []reconcile.Request) {
+		pool, list := o.(*v1alpha1.IPPool), &v1alpha1.IPLeaseList{}
+		if err := leases.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil // the cache is not synced, so the leases are new to the verifier as well
+		}
+		for i := range list.Items {
+			if l := &list.Items[i]; l.Spec.Pool == pool.Name && pool.IgnoresMAC(l.Spec.ConflictMAC()) {
+				all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(l)})
+			}
+		}
+		return all
+	}
 }
 
 // one maps every object to the same request, so that changes are handled together.

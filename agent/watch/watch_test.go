@@ -18,6 +18,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -66,6 +67,30 @@ func TestWhichChangesOfLeasesWakeWhom(t *testing.T) {
 				t.Errorf("%s: the %s is told %v, want %v", name, who, got, w.want)
 			}
 		}
+	}
+}
+
+func TestAPoolThatIgnoresAMACWakesTheVerifierForItsAddresses(t *testing.T) {
+	conflict := func(name, pool, mac string) *v1alpha1.IPLease {
+		return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPLeaseSpec{
+			Pool: pool, State: v1alpha1.StateQuarantined, Reason: v1alpha1.ReasonConflict, Conflict: &v1alpha1.Conflict{MAC: mac},
+		}}
+	}
+	bound := conflict("10.0.0.5", "v4", "02:bd:00:00:00:01")
+	bound.Spec.State = v1alpha1.StateBound
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	leases := fake.NewClientBuilder().WithScheme(scheme).WithObjects(conflict("10.0.0.2", "v4", "02:bd:00:00:00:01"),
+		conflict("10.0.0.3", "v4", "02:bd:00:00:00:02"), conflict("10.0.0.4", "other", "02:bd:00:00:00:01"), bound).Build()
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}}
+	if got := ignored(leases)(t.Context(), pool); len(got) != 0 {
+		t.Errorf("got %v", got)
+	}
+	pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{IgnoreMACs: []string{"02:bd:00:00:00:01"}}
+	if got := ignored(leases)(t.Context(), pool); len(got) != 1 || got[0].Name != "10.0.0.2" {
+		t.Errorf("got %v", got)
 	}
 }
 

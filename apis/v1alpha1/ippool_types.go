@@ -291,7 +291,7 @@ type IPPoolStatus struct {
 	// reserved is the number of addresses of the pool that a ReservedIP keeps back.
 	// +optional
 	Reserved int64 `json:"reserved,omitempty"`
-	// conditions: Ready, Overlapping, Exhausted, Unfenced, Outside, StoreWentBack.
+	// conditions: Ready, Overlapping, Exhausted, Unfenced, Outside, StoreWentBack, AnsweredByOne.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -310,6 +310,9 @@ const (
 	// ConditionStoreWentBack: the API server's store was restored without --bump-revision. Holders
 	// with a token from before cannot be fenced until the store reaches their tokens.
 	ConditionStoreWentBack = "StoreWentBack"
+	// ConditionAnsweredByOne: one foreign host answers for ManyAddresses addresses of the pool, or for
+	// more. It may be a proxy.
+	ConditionAnsweredByOne = "AnsweredByOne"
 )
 
 // IPPool is a set of addresses of one subnet with gateway, routes and affinities.

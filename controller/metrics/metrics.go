@@ -22,6 +22,7 @@ type Metrics struct {
 	free        *prometheus.GaugeVec
 	reserved    *prometheus.GaugeVec
 	outside     *prometheus.GaugeVec
+	hostsOfMany *prometheus.GaugeVec
 	leases      *prometheus.GaugeVec
 	apiErrors   *prometheus.CounterVec
 }
@@ -61,6 +62,10 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 			Name: "fenceline_pool_outside_leases",
 			Help: "Leases of addresses that their pool no longer hands out.",
 		}, []string{"pool"}),
+		hostsOfMany: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fenceline_pool_hosts_of_many_addresses",
+			Help: "Foreign hosts each of which answers for many addresses of a pool, such as proxies.",
+		}, []string{"pool"}),
 		leases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fenceline_pool_leases",
 			Help: "Leases of a pool by state.",
@@ -71,7 +76,7 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 		}, []string{"verb"}),
 	}
 	for _, c := range []prometheus.Collector{
-		m.reclaims, m.withheld, m.enabled, m.quarantined, m.addresses, m.free, m.reserved, m.outside, m.leases, m.apiErrors,
+		m.reclaims, m.withheld, m.enabled, m.quarantined, m.addresses, m.free, m.reserved, m.outside, m.hostsOfMany, m.leases, m.apiErrors,
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

@@ -25,7 +25,7 @@ func TestPoolGaugesEndWithThePool(t *testing.T) {
 		Status:      v1alpha1.IPPoolStatus{Total: 10, Bound: 3, Quarantined: 1},
 		Quarantined: map[v1alpha1.LeaseReason]int64{v1alpha1.ReasonPodGone: 1},
 	})
-	m.SetPool("blue", metrics.Pool{Status: v1alpha1.IPPoolStatus{Total: 10, Bound: 2, Reserved: 4}, Outside: 1, Free: 9})
+	m.SetPool("blue", metrics.Pool{Status: v1alpha1.IPPoolStatus{Total: 10, Bound: 2, Reserved: 4}, Outside: 1, Free: 9, HostsOfMany: 1})
 
 	got := series(t, registry)
 	for name, want := range map[string]float64{
@@ -33,6 +33,7 @@ func TestPoolGaugesEndWithThePool(t *testing.T) {
 		"fenceline_pool_free_addresses pool=blue":                     9,
 		"fenceline_pool_reserved_addresses pool=blue":                 4,
 		"fenceline_pool_outside_leases pool=blue":                     1,
+		"fenceline_pool_hosts_of_many_addresses pool=blue":            1,
 		"fenceline_pool_leases pool=blue state=Bound":                 2,
 		"fenceline_pool_leases pool=blue state=Quarantined":           0,
 		"fenceline_quarantined_addresses pool=blue reason=PodGone":    0,

@@ -17,6 +17,8 @@ type Pool struct {
 	Outside int64
 	// Free counts the addresses without a lease, or with a Warm one.
 	Free int64
+	// HostsOfMany counts the foreign hosts that answer for many addresses.
+	HostsOfMany int
 }
 
 // SetPool sets the gauges of a pool.
@@ -25,6 +27,7 @@ func (m *Metrics) SetPool(pool string, p Pool) {
 	m.free.WithLabelValues(pool).Set(float64(p.Free))
 	m.reserved.WithLabelValues(pool).Set(float64(p.Status.Reserved))
 	m.outside.WithLabelValues(pool).Set(float64(p.Outside))
+	m.hostsOfMany.WithLabelValues(pool).Set(float64(p.HostsOfMany))
 	for state, n := range map[v1alpha1.LeaseState]int64{
 		v1alpha1.StateBound:       p.Status.Bound,
 		v1alpha1.StateWarm:        p.Status.Warm,
@@ -41,7 +44,7 @@ func (m *Metrics) SetPool(pool string, p Pool) {
 
 // ForgetPool drops the gauges of a pool that is gone.
 func (m *Metrics) ForgetPool(pool string) {
-	for _, gauge := range []*prometheus.GaugeVec{m.addresses, m.free, m.reserved, m.outside, m.leases, m.quarantined} {
+	for _, gauge := range []*prometheus.GaugeVec{m.addresses, m.free, m.reserved, m.outside, m.hostsOfMany, m.leases, m.quarantined} {
 		gauge.DeletePartialMatch(prometheus.Labels{"pool": pool})
 	}
 }

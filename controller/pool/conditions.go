@@ -16,28 +16,29 @@ import (
 // Reasons of conditions. If an agent also rejects the pool for a reason, the reason has the same
 // word as in the agent.
 const (
-	reasonReady        = "Ready"
-	reasonDeleting     = string(poolset.Deleting)
-	reasonDisabled     = string(poolset.Disabled)
-	reasonInvalid      = string(poolset.Invalid)
-	reasonAllExcluded  = string(poolset.AllExcluded)
-	reasonAllReserved  = string(poolset.AllReserved)
-	reasonOverlapping  = "Overlapping"
-	reasonShared       = "SharedAddresses"
-	reasonGateway      = "GatewayHandedOut"
-	reasonNoAddress    = "NoAddress"
-	reasonAddressLeft  = "AddressLeft"
-	reasonNotGuarded   = "HolderWithoutGuard"
-	reasonAllGuarded   = "AllHoldersGuarded"
-	reasonAddressInUse = "AddressInUse"
-	reasonTokensAhead  = "TokensAhead"
-	reasonNone         = "None"
+	reasonReady         = "Ready"
+	reasonDeleting      = string(poolset.Deleting)
+	reasonDisabled      = string(poolset.Disabled)
+	reasonInvalid       = string(poolset.Invalid)
+	reasonAllExcluded   = string(poolset.AllExcluded)
+	reasonAllReserved   = string(poolset.AllReserved)
+	reasonOverlapping   = "Overlapping"
+	reasonShared        = "SharedAddresses"
+	reasonGateway       = "GatewayHandedOut"
+	reasonNoAddress     = "NoAddress"
+	reasonAddressLeft   = "AddressLeft"
+	reasonNotGuarded    = "HolderWithoutGuard"
+	reasonAllGuarded    = "AllHoldersGuarded"
+	reasonAddressInUse  = "AddressInUse"
+	reasonTokensAhead   = "TokensAhead"
+	reasonManyConflicts = "ManyConflicts"
+	reasonNone          = "None"
 )
 
 // conditions returns the pool's conditions as they are now.
 func conditions(f Facts, t counts, r Report, closed poolset.Reason, problem error, o overlap) []metav1.Condition {
 	return condition.Set(f.Pool.Status.Conditions, f.Pool.Generation, f.Now,
-		ready(r, closed, problem, o), overlapping(o), exhausted(t, r), unfenced(t), outside(t, problem), wentBack(t))
+		ready(r, closed, problem, o), overlapping(o), exhausted(t, r), unfenced(t), outside(t, problem), wentBack(t), answeredByOne(t.hostsOfMany))
 }
 
 // ready reports the first reason for which nothing is allocated. An agent rejects the pool for the

@@ -42,6 +42,8 @@ type Report struct {
 	Outside int64
 	// Free is the number of addresses of the pool that have no lease, or a Warm one.
 	Free int64
+	// HostsOfMany is the number of foreign hosts that answer for many addresses of the pool.
+	HostsOfMany int
 }
 
 // NewReport computes the report on a pool.
@@ -52,8 +54,9 @@ func NewReport(f Facts) Report {
 	}
 	set := offered.Minus(f.Reserved)
 	t := tally(f.Leases, set, problem == nil)
+	t.hostsOfMany = hostsOfMany(f.Pool, f.Leases)
 
-	r := Report{Quarantined: t.quarantined, Outside: int64(len(t.outside))}
+	r := Report{Quarantined: t.quarantined, Outside: int64(len(t.outside)), HostsOfMany: len(t.hostsOfMany)}
 	r.Status = v1alpha1.IPPoolStatus{
 		ObservedGeneration: f.Pool.Generation,
 		Total:              clamp(set.Len()),
@@ -91,6 +94,8 @@ type counts struct {
 	taken, warm int64
 	// outside has the leases with an address that the pool does not hand out.
 	outside []*v1alpha1.IPLease
+	// hostsOfMany are the MACs of the foreign hosts that answer for many addresses.
+	hostsOfMany []string
 }
 
 // tally counts the leases. The set of an invalid pool is empty, so tally then does not compare it with

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/ipam"
@@ -107,6 +108,7 @@ func (r *Node) start() {
 		ParentExists: func(parent int) bool { return parent == ParentIndex },
 		Events:       r.Recorder, Metrics: NoMetrics{}, Log: log, Clock: clock.RealClock{},
 	})
+	r.clock = &fastClock{}
 	r.Holders = holder.New(r.T.Context(), holder.Options{
 		Node: ThisNode, Session: r.Life, Cluster: "cluster",
 		Cache: api, Reader: api, Leases: store,
@@ -115,6 +117,7 @@ func (r *Node) start() {
 			"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1"),
 		}}),
 		Warm: r.Warm, Journal: book, Guards: r.Guards,
+		Foreign:     &foreign.Hosts{Recorded: store.ConflictsWith, Clock: r.clock},
 		OpenSegment: open,
 		Sighted:     func(int, netip.Addr) bool { return false },
 		OthersShare: func() bool { return true },
@@ -124,7 +127,6 @@ func (r *Node) start() {
 		Share:  func() ipam.Share { return ipam.Share{Count: 1} },
 		Events: r.Recorder, Metrics: NoMetrics{}, Log: log, Clock: clock.RealClock{},
 	})
-	r.clock = &fastClock{}
 	r.Recovery = recovery.New(recovery.Options{
 		Node: ThisNode, Session: r.Life,
 		Cache: api, Client: api, Reader: api, Leases: store,
@@ -170,7 +172,7 @@ func (r *Node) Settle() {
 	r.T.Fatalf("%d entries are never resumed: %v", left, why)
 }
 
-// Skip lets time pass for the recovery.
+// Skip lets time pass for the recovery and for the limits of foreign hosts.
 func (r *Node) Skip(d time.Duration) { r.clock.ahead.Add(int64(d)) }
 
 // fastClock is a clock that tests set ahead. Its timers are real.

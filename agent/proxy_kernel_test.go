@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package main
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/packet"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/wire"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// proxies shows the limits of agent/foreign with real frames, and an API server that knows the
+// selectors.
+func (m *machine) proxies(t *testing.T) {
+	for name, subnet := range map[string]string{"proxy-v4": "10.74.0.0/24", "proxy-v6": "fd00:74::/120"} {
+		t.Run(name, func(t *testing.T) { m.proxied(t, name, netip.MustParsePrefix(subnet)) })
+	}
+}
+
+func (m *machine) proxied(t *testing.T, name string, subnet netip.Prefix) {
+	ctx := t.Context()
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{Subnet: subnet.String()}}
+	check(t, m.Create(ctx, pool))
+	pool.Status.Agents = 1
+	check(t, m.Status().Update(ctx, pool))
+	request := func() agentapi.AddRequest {
+		r := m.sandbox()
+		if r.Network.DefaultIPv4IPPool = []string{name}; subnet.Addr().Is6() {
+			r.Network.DefaultIPv4IPPool, r.Network.DefaultIPv6IPPool = nil, []string{name}
+		}
+		return r
+	}
+	first := request()
+	m.eventually("the agent serves the pool", seen, func() bool {
+		_, err := m.agent.Add(ctx, first)
+		return err == nil
+	})
+
+	proxy := m.answerAll(t, subnet)
+	for range 3 {
+		wantCode(t, agentapi.CodeTryAgainLater, m.addError(request()))
+	}
+	leases := func() (states map[v1alpha1.LeaseState]int) {
+		list := &v1alpha1.IPLeaseList{}
+		check(t, m.List(ctx, list, client.MatchingFields{"spec.pool": name}))
+		states = map[v1alpha1.LeaseState]int{}
+		for _, l := range list.Items {
+			states[l.Spec.State]++
+		}
+		return states
+	}
+	if got := leases(); got[v1alpha1.StateQuarantined] != v1alpha1.ManyAddresses || got[v1alpha1.StateBound] != 1 {
+		t.Errorf("leases %v", got)
+	}
+
+	check(t, m.Get(ctx, client.ObjectKeyFromObject(pool), pool))
+	pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{IgnoreMACs: []string{proxy.String()}}
+	check(t, m.Update(ctx, pool))
+	named := time.Now()
+	m.eventually("the addresses are back at once", 5*time.Second, func() bool { return leases()[v1alpha1.StateQuarantined] == 0 })
+	t.Logf("%s after the pool names the proxy", time.Since(named))
+	_, err := m.agent.Add(ctx, request())
+	check(t, err)
+}
+
+// answerAll is a host on the other end of the parent that answers every probe for an address of a
+// subnet, until the test ends.
+func (m *machine) answerAll(t *testing.T, subnet netip.Prefix) net.HardwareAddr {
+	t.Helper()
+	host, err := net.InterfaceByName(m.parent + "p")
+	check(t, err)
+	const everything = 0x0003 // ETH_P_ALL
+	conn, err := packet.Listen(host, packet.Raw, everything, nil)
+	check(t, err)
+	check(t, conn.SetPromiscuous(true))
+	// Each family has a proxy of its own, because the limit of a MAC holds for all pools of a parent.
+	mac := net.HardwareAddr{0x02, 0xbd, 0, 0, 0x74, byte(subnet.Bits())}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		frame := make([]byte, 2048)
+		for {
+			n, _, err := conn.ReadFrom(frame)
+			if err != nil {
+				return
+			}
+			addr, ok := asked(frame[:n])
+			if !ok || !subnet.Contains(addr) {
+				continue
+			}
+			answers, err := wire.AnnounceFrames(mac, addr)
+			if err != nil {
+				continue
+			}
+			// An error shows as an ADD that succeeds.
+			_, _ = conn.WriteTo(answers[0], &packet.Addr{HardwareAddr: net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}})
+		}
+	}()
+	t.Cleanup(func() {
+		check(t, conn.Close())
+		<-done
+	})
+	return mac
+}
+
+// asked returns the address for which an ARP request or a neighbour solicitation asks.
+func asked(frame []byte) (netip.Addr, bool) {
+	const header, target4, type6, target6 = 14, 14 + 24, 14 + 40, 14 + 40 + 8
+	if len(frame) < target4+4 {
+		return netip.Addr{}, false
+	}
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case 0x0806:
+		if binary.BigEndian.Uint16(frame[header+6:]) != 1 {
+			return netip.Addr{}, false
+		}
+		return netip.AddrFromSlice(frame[target4 : target4+4])
+	case 0x86dd:
+		if len(frame) < target6+16 || frame[header+6] != 58 || frame[type6] != 135 {
+			return netip.Addr{}, false
+		}
+		return netip.AddrFromSlice(frame[target6 : target6+16])
+	}
+	return netip.Addr{}, false
+}
