@@ -33,6 +33,8 @@ func TestPoolsAndReservations(t *testing.T) {
 			"an address in use that leaves its pool is named, and not lost": edits,
 			"a disabled pool keeps what is in use":                          disabled,
 			"a pool that is deleted says what it waits for":                 deletion,
+			"a conflict ends when no pool hands the address out":            unwantedConflicts,
+			"a conflict with a predecessor outlasts its pool's address":     provenConflict,
 			"overlapping pools say so in both, and give no address twice":   sharedByPools,
 			"a pool that hands out another's gateway says so":               gatewayHandedOut,
 			"Warm leases are scarce below one for each agent":               scarce,

@@ -21,11 +21,12 @@ import (
 
 // Reasons of the events.
 const (
-	eventReclaimed      = "AddressReclaimed"
-	eventPodDeleted     = "DeletedForReclaim"
-	eventReassigned     = "VerifierChanged"
-	eventRetentionEnded = "RetentionEnded"
-	eventWithheld       = "ReclaimOff"
+	eventReclaimed       = "AddressReclaimed"
+	eventPodDeleted      = "DeletedForReclaim"
+	eventReassigned      = "VerifierChanged"
+	eventRetentionEnded  = "RetentionEnded"
+	eventQuarantineEnded = "QuarantineEnded"
+	eventWithheld        = "ReclaimOff"
 )
 
 // update writes a new spec to exactly the version of the lease that was judged.

@@ -41,6 +41,8 @@ type Facts struct {
 	Offer Offer
 	// Verifier is set for Quarantined leases only.
 	Verifier Verifier
+	// Givers is set only for Quarantined leases that never had a holder.
+	Givers Givers
 	// AgentAbsentSince is when the node of a Warm lease was first seen without a working agent. It is
 	// zero if the node has a working agent, and for other leases.
 	AgentAbsentSince time.Time
@@ -84,6 +86,8 @@ const (
 	Reassign Kind = "Reassign"
 	// EndRetention frees the address of a Retained lease.
 	EndRetention Kind = "EndRetention"
+	// EndQuarantine deletes a Quarantined lease that never had a holder.
+	EndQuarantine Kind = "EndQuarantine"
 )
 
 // Action is a decision about a lease.
@@ -106,7 +110,7 @@ type Action struct {
 // Destructive reports whether live reads must confirm the action (R11).
 func (a Action) Destructive() bool {
 	switch a.Kind {
-	case DeletePod, Quarantine, EndRetention:
+	case DeletePod, Quarantine, EndRetention, EndQuarantine:
 		return true
 	default:
 		return false

@@ -224,6 +224,19 @@ func quarantinedFor(reason v1alpha1.LeaseReason, asked time.Time) change {
 	}
 }
 
+// withoutHolder makes a Quarantined lease one that an ADD has found in conflict.
+func withoutHolder(f *Facts) { f.Lease.Spec.Holder, f.Lease.Spec.Previous = nil, nil }
+
+func handedOutBy(pools ...string) change {
+	return func(f *Facts) { f.Givers = Givers{Known: true, Pools: pools} }
+}
+
+// warmTaken are the facts about a lease that was Warm and was quarantined a moment ago.
+func warmTaken(reason v1alpha1.LeaseReason, changes ...change) Facts {
+	warm := func(f *Facts) { f.Lease.Spec.State, f.Lease.Spec.Holder = v1alpha1.StateWarm, nil }
+	return facts(append([]change{warm, quarantinedFor(reason, ago(0))}, changes...)...)
+}
+
 func verifierAnswered(message string, changes int) change {
 	return func(f *Facts) { f.Lease.Spec.Message, f.Verifier.Changes = message, changes }
 }

@@ -67,6 +67,11 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1
 		if err == nil {
 			f.Verifier, err = r.lookAtVerifier(ctx, spec.NodeName, f, n)
 		}
+		if err == nil && hadNoHolder(spec) {
+			var s supply
+			s, err = readSupply(ctx, known)
+			f.Givers = s.givers(lease)
+		}
 	case v1alpha1.StateRetained:
 		if f.Owner, err = lookAtOwner(ctx, known, spec.Holder); err == nil {
 			f.Successor, err = r.successor(ctx, lease)
@@ -107,6 +112,13 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 		if f.Owner, err = lookAtOwner(ctx, r.Live, f.Lease.Spec.Holder); err != nil {
 			return f, err
 		}
+	}
+	if f.Givers.Known {
+		s, err := r.supply.get(ctx, "pools and reservations")
+		if err != nil {
+			return f, err
+		}
+		f.Givers = s.givers(f.Lease)
 	}
 	if f.Successor != nil {
 		f.Successor, err = successorNow(ctx, r.Live, f)

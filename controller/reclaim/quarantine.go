@@ -28,6 +28,9 @@ const (
 // passes on news about the previous holder's machine.
 func decideQuarantined(f Facts) Action {
 	spec := &f.Lease.Spec
+	if a, ok := decideUnwanted(f); ok {
+		return a
+	}
 	// This applies also after a conflict, because the previous holder may have answered the probe.
 	if a, ok := decideNewAssertion(f); ok {
 		return a

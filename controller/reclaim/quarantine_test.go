@@ -14,7 +14,7 @@ import (
 
 func TestQuarantinedLease(t *testing.T) {
 	const gone, conflict = v1alpha1.ReasonPodGone, v1alpha1.ReasonConflict
-	reassign := Action{Kind: Reassign}
+	reassign, end := Action{Kind: Reassign}, Action{Kind: EndQuarantine}
 	for _, row := range []struct {
 		name string
 		when Facts
@@ -45,6 +45,23 @@ func TestQuarantinedLease(t *testing.T) {
 		{"a conflict that the previous holder may have made ends with its machine", facts(quarantinedFor(conflict, ago(0)), nodeGoneSince(ago(time.Hour))), take(v1alpha1.ReasonNodeGone)},
 		{"a conflict found at ADD has no previous machine", facts(quarantinedFor(conflict, ago(0)), nodeGoneSince(ago(time.Hour)),
 			func(f *Facts) { f.Lease.Spec.Previous = nil }), leaveAlone()},
+
+		{"a conflict without a holder ends when no pool hands the address out", facts(quarantinedFor(conflict, ago(0)), withoutHolder, handedOutBy()), end},
+		{"this ends also while reclaim is switched off, because it takes nothing", facts(quarantinedFor(conflict, ago(0)), withoutHolder, handedOutBy(),
+			func(f *Facts) { f.Policy.Enabled = false }), end},
+		{"while a pool hands it out, it stays", facts(quarantinedFor(conflict, ago(0)), withoutHolder, handedOutBy("green")), leaveAlone()},
+		{"while the pools could not be read, it stays", facts(quarantinedFor(conflict, ago(0)), withoutHolder), leaveAlone()},
+		{"its node is gone as well", facts(quarantinedFor(conflict, ago(0)), withoutHolder, handedOutBy(), verifierGone), end},
+		{"a conflict with a predecessor stays: a pool may be made again with the address", facts(quarantinedFor(conflict, ago(0)), handedOutBy(),
+			func(f *Facts) { f.Lease.Spec.Holder = nil }), leaveAlone()},
+		{"a predecessor of which only the MAC is known stays", facts(quarantinedFor(conflict, ago(0)), handedOutBy(),
+			func(f *Facts) { f.Lease.Spec.Holder, f.Lease.Spec.Previous.PodUID = nil, "" }), leaveAlone()},
+		{"a conflict with a name that keeps the address stays", facts(quarantinedFor(conflict, ago(0)), handedOutBy(),
+			func(f *Facts) { f.Lease.Spec.Previous = nil }), leaveAlone()},
+		{"an address that was taken from a pod stays until it is proven", facts(quarantinedFor(gone, ago(0)), handedOutBy()), waitUntil(hence(5 * s))},
+		{"an address that was Warm on a node without an agent ends", warmTaken(v1alpha1.ReasonAgentGone, handedOutBy()), end},
+		{"an address that was Warm on a silent node ends", warmTaken(v1alpha1.ReasonNodeUnreachable, handedOutBy()), end},
+		{"an address that was Warm is verified while a pool hands it out", warmTaken(v1alpha1.ReasonAgentGone, handedOutBy("blue")), waitUntil(hence(5 * s))},
 	} {
 		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
 	}

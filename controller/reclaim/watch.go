@@ -59,6 +59,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 		Watches(&appsv1.StatefulSet{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfStatefulSet)).
 		Watches(&v1alpha1.IPPool{}, handler.EnqueueRequestsFromMapFunc(r.leasesOfPool),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ReservedIP{}, handler.EnqueueRequestsFromMapFunc(r.leasesWithoutHolder),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Channel(audited, &handler.TypedEnqueueRequestForObject[*v1alpha1.IPLease]{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: retry.Limiter()}).
 		Complete(r)
@@ -112,10 +114,20 @@ func (r *Reconciler) leasesOfStatefulSet(ctx context.Context, o client.Object) [
 }
 
 func (r *Reconciler) leasesOfPool(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.leases(ctx, cache.LeasesByPool, o.GetName())
+	return append(r.leases(ctx, cache.LeasesByPool, o.GetName()), r.leasesWithoutHolder(ctx, o)...)
+}
+
+// leasesWithoutHolder returns the leases that end when no pool hands out their addresses. Each pool may
+// be the last one that does.
+func (r *Reconciler) leasesWithoutHolder(ctx context.Context, _ client.Object) []reconcile.Request {
+	return r.leasesThat(ctx, hadNoHolder, cache.LeasesByState, string(v1alpha1.StateQuarantined))
 }
 
 func (r *Reconciler) leases(ctx context.Context, index, key string) []reconcile.Request {
+	return r.leasesThat(ctx, func(*v1alpha1.IPLeaseSpec) bool { return true }, index, key)
+}
+
+func (r *Reconciler) leasesThat(ctx context.Context, want func(*v1alpha1.IPLeaseSpec) bool, index, key string) []reconcile.Request {
 	var leases v1alpha1.IPLeaseList
 	err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{index: key})
 	if err != nil {
@@ -123,9 +135,11 @@ func (r *Reconciler) leases(ctx context.Context, index, key string) []reconcile.
 		log.FromContext(ctx).Error(err, "list leases", "index", index, "key", key)
 		return nil
 	}
-	requests := make([]reconcile.Request, len(leases.Items))
+	requests := make([]reconcile.Request, 0, len(leases.Items))
 	for i := range leases.Items {
-		requests[i].NamespacedName = types.NamespacedName{Name: leases.Items[i].Name}
+		if want(&leases.Items[i].Spec) {
+			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: leases.Items[i].Name}})
+		}
 	}
 	return requests
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -80,7 +81,10 @@ func playConflict(ctx context.Context, a *act) error {
 	if err := a.setAside(ctx, chronicle, second, had, used, host); err != nil {
 		return err
 	}
-	return a.comesBack(ctx, chronicle, host)
+	if err := a.comesBack(ctx, chronicle, host); err != nil {
+		return err
+	}
+	return a.poolEnds(ctx, chronicle, host, []*cluster.Pod{neighbour, second})
 }
 
 // setAside judges that the pod got the other address in the same ADD, and that the lease of the first
@@ -121,6 +125,45 @@ func (a *act) comesBack(ctx context.Context, c *chronicle, host *cluster.Host) e
 	}
 	a.figures.add("address free after the foreign host left", time.Since(left))
 	a.story.Say("After %s, the address of the printer is free again.", round(time.Since(left)))
+	return nil
+}
+
+// poolEnds switches the foreign host on again and lets a pod meet it, so that its address is set aside.
+// Then it deletes the pods and the pool. The host stays for good, and the pool does not wait for it.
+func (a *act) poolEnds(ctx context.Context, c *chronicle, host *cluster.Host, pods []*cluster.Pod) error {
+	if _, err := host.Exec(ctx, "ip", "link", "set", "eth0", "up"); err != nil {
+		return err
+	}
+	returned := time.Now()
+	if err := a.startPod(ctx, "third", pods[1].Node, nil); err != nil {
+		return err
+	}
+	if _, err := c.wait(ctx, podLimit, host.Addr, returned, "Quarantined for a conflict", isQuarantined); err != nil {
+		return err
+	}
+	a.story.Say("The printer is back, and pod third meets it: %s is set aside again. The pods and the pool are deleted, and the printer stays.", host.Addr)
+	for _, pod := range append(pods, &cluster.Pod{Namespace: a.namespace, Name: "third"}) {
+		if err := a.deletePod(ctx, pod, false); err != nil {
+			return err
+		}
+	}
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}
+	if err := a.api.Delete(ctx, pool); err != nil {
+		return fmt.Errorf("delete pool %s: %w", pool.Name, err)
+	}
+	deleted := time.Now()
+	err := eventually(ctx, podLimit, "the end of pool "+pool.Name, func(ctx context.Context) error {
+		left, err := a.leases(ctx, pool.Name)
+		if err != nil {
+			return err
+		}
+		return a.isGone(ctx, pool, fmt.Sprintf("leases %v", brief(left)))
+	})
+	if err != nil {
+		return err
+	}
+	a.figures.add("pool gone although the foreign host stays", time.Since(deleted))
+	a.story.Say("The pool is gone after %s.", round(time.Since(deleted)))
 	return nil
 }
 
