@@ -25,15 +25,14 @@ func (c chooser) filter(pool *v1alpha1.IPPool, ipv6 bool) (Candidate, *Rejection
 	if isIPv6(pool) != ipv6 {
 		return reject(WrongFamily, "its subnet %s is of the other family", spec.Subnet)
 	}
-	if err := poolset.Validate(pool); err != nil {
-		return reject(Invalid, "it is invalid (%s)", strings.ReplaceAll(err.Error(), "\n", ", "))
+	all, err := poolset.Validate(pool)
+	if err != nil {
+		return reject(Invalid, "it is invalid (%s)", problems(err))
 	}
 	if reason, detail := c.unmet(spec); reason != "" {
 		return reject(reason, "%s", detail)
 	}
-	// Validate has checked both.
-	subnet, _ := poolset.Subnet(pool)
-	all, _ := poolset.Addresses(pool)
+	subnet, _ := poolset.Subnet(pool) // Validate has checked it
 	set := all.Minus(c.reserved)
 	closed := closedFor(pool, all, set)
 	switch {
@@ -43,6 +42,19 @@ func (c chooser) filter(pool *v1alpha1.IPPool, ipv6 bool) (Candidate, *Rejection
 		return Candidate{Pool: pool, Subnet: subnet, Closed: closed}, nil
 	}
 	return Candidate{}, closed
+}
+
+// namedProblems is how many problems of a pool an error names. A pool has up to 8192 entries.
+const namedProblems = 5
+
+// problems returns the first problems of a pool, and the number of the others.
+func problems(err error) string {
+	all := strings.Split(err.Error(), "\n")
+	text := strings.Join(all[:min(namedProblems, len(all))], ", ")
+	if rest := len(all) - namedProblems; rest > 0 {
+		text += fmt.Sprintf(" and %d more", rest)
+	}
+	return text
 }
 
 // closedFor returns why a pool hands out no new address, or nil. left is all without the reserved

@@ -13,12 +13,11 @@ import (
 // new address there, the Rejection is the reason. The candidate has its set in that case too, unless
 // the pool is invalid.
 func OnNode(pool *v1alpha1.IPPool, node string, labels map[string]string, reserved poolset.Set) (Candidate, *Rejection) {
-	if err := poolset.Validate(pool); err != nil {
+	all, err := poolset.Validate(pool)
+	if err != nil {
 		return Candidate{Pool: pool}, &Rejection{pool.Name, Invalid, err.Error()}
 	}
-	// Validate has checked both.
-	subnet, _ := poolset.Subnet(pool)
-	all, _ := poolset.Addresses(pool)
+	subnet, _ := poolset.Subnet(pool) // Validate has checked it
 	c := Candidate{Pool: pool, Subnet: subnet, Set: all.Minus(reserved)}
 	if len(pool.Spec.NodeName) > 0 {
 		if !slices.Contains(pool.Spec.NodeName, node) {

@@ -24,15 +24,15 @@ func (e *SpecError) Error() string { return e.Field + ": " + e.Err.Error() }
 // Unwrap returns the problem without the field.
 func (e *SpecError) Unwrap() error { return e.Err }
 
-// Validate returns every problem of a pool as joined SpecErrors, or nil. An agent allocates nothing from
-// a pool with a problem.
-func Validate(pool *v1alpha1.IPPool) error {
-	_, err := Addresses(pool)
+// Validate returns the result of Addresses, and every problem of the pool as joined SpecErrors, or nil.
+// An agent allocates nothing from a pool with a problem.
+func Validate(pool *v1alpha1.IPPool) (Set, error) {
+	all, err := Addresses(pool)
 	if subnet, bad := Subnet(pool); bad == nil {
 		_, wrong := Routes(pool, subnet)
 		err = errors.Join(err, wrong)
 	}
-	return errors.Join(err,
+	return all, errors.Join(err,
 		checkSelector("spec.nodeAffinity", pool.Spec.NodeAffinity),
 		checkSelector("spec.namespaceAffinity", pool.Spec.NamespaceAffinity),
 		checkSelector("spec.podAffinity", pool.Spec.PodAffinity),

@@ -81,7 +81,7 @@ func TestProblemsOfAPool(t *testing.T) {
 		"selectors with an unknown operator": {bad, []string{"spec.nodeAffinity", "spec.namespaceAffinity", "spec.podAffinity"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := Validate(c.pool.object())
+			_, err := Validate(c.pool.object())
 			var got []string
 			var texts []string
 			for _, e := range flatten(err) {

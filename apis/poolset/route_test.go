@@ -13,7 +13,7 @@ func TestRoutesOfAPoolThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			p := v4("a").routed("10.9.0.0/16 10.0.0.2", c.route)
-			if err := Validate(p.object()); err == nil || err.Error() != c.want {
+			if _, err := Validate(p.object()); err == nil || err.Error() != c.want {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
@@ -21,7 +21,7 @@ func TestRoutesOfAPoolThatCannotBeUsed(t *testing.T) {
 }
 
 func TestARouteOfAPoolMayGoThroughALinkLocalAddress(t *testing.T) {
-	if err := Validate(v6("six").routed("fd08::/16 fe80::1").object()); err != nil {
+	if _, err := Validate(v6("six").routed("fd08::/16 fe80::1").object()); err != nil {
 		t.Error(err)
 	}
 }

@@ -71,7 +71,7 @@ func (s Set) Rank(a netip.Addr) uint64 {
 
 // Minus returns the addresses of s that are not in o.
 func (s Set) Minus(o Set) Set {
-	var left []span
+	left := make([]span, 0, len(s.spans)+len(o.spans))
 	for _, sp := range s.spans {
 		from, open := sp.from, true
 		for _, cut := range o.spans[max(0, o.spanAfter(sp.from)-1):] {
@@ -120,7 +120,7 @@ func (s Set) spanAfter(a netip.Addr) int {
 // newSet sorts and joins spans, which it may overwrite.
 func newSet(spans []span) Set {
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
-	var s Set
+	s := Set{spans: spans[:0]}
 	for _, sp := range spans {
 		if last := len(s.spans) - 1; last >= 0 && touches(s.spans[last], sp) {
 			if sp.to.Compare(s.spans[last].to) > 0 {

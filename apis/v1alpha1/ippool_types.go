@@ -59,13 +59,13 @@ type IPPoolSpec struct {
 	//
 	// +optional
 	// +listType=set
-	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:MaxItems=4096
 	IPs []IPRange `json:"ips,omitempty"`
 	// excludeIPs lists addresses that the pool never hands out, in the form of ips.
 	//
 	// +optional
 	// +listType=set
-	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:MaxItems=4096
 	ExcludeIPs []IPRange `json:"excludeIPs,omitempty"`
 	// gateway is the gateway of the subnet. It is never handed out.
 	//

@@ -16,7 +16,7 @@ type ReservedIPSpec struct {
 	//
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:MaxItems=4096
 	IPs []IPRange `json:"ips"`
 }
 

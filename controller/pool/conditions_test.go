@@ -185,7 +185,7 @@ func TestMessages(t *testing.T) {
 // TestEveryStatusIsAccepted: the API server takes no message above 32768 characters.
 func TestEveryStatusIsAccepted(t *testing.T) {
 	pool := subnetPool("blue", "fd00:6::/64", 1)
-	for i := range 256 {
+	for i := range 4096 {
 		pool.Spec.IPs = append(pool.Spec.IPs, fmt.Sprintf("fd00:0006:0000:0000:0000:0000:0001:%04x-fd00:0006:0000:0000:0000:0000:0000:%04x", i, i))
 	}
 	pool.Spec.ExcludeIPs = pool.Spec.IPs

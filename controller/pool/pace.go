@@ -5,6 +5,8 @@ package pool
 import (
 	"sync"
 	"time"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
 const (
@@ -15,17 +17,27 @@ const (
 	fanOut, totalFanOut = 1 << 20, 32 << 20
 	// recordSize is the size of a pool on the wire without its bitmap, in bytes.
 	recordSize = 3 << 10
+	// entryInterval is the interval between publications for each entry of ips and excludeIPs. The API
+	// server validates all of them at each write of the status, in about 60 µs each.
+	entryInterval = 600 * time.Microsecond
 	// urgentAhead is the number of publications by which an urgent one may be early. Later
 	// publications wait for longer, so that a pool whose state flaps costs no more than another.
 	urgentAhead = 4
 )
 
-// interval returns the time between publications with a bitmap of the given size in bytes, while the
-// given number of pools have something to publish.
-func interval(bytes, agents, pools int) time.Duration {
+// size is the size of a publication: the bytes of the bitmap, and the number of entries of the pool.
+type size struct{ bytes, entries int }
+
+func sizeOf(pool *v1alpha1.IPPool) size {
+	return size{len(pool.Status.InUse), len(pool.Spec.IPs) + len(pool.Spec.ExcludeIPs)}
+}
+
+// interval returns the time between publications of the given size, while the given number of pools
+// have something to publish. An entry has 16 bytes on the wire.
+func interval(s size, agents, pools int) time.Duration {
 	share := min(fanOut, totalFanOut/max(1, pools))
-	cost := time.Duration(recordSize+bytes) * time.Duration(agents) * time.Second / time.Duration(share)
-	return max(minInterval, cost)
+	cost := time.Duration(recordSize+s.bytes+16*s.entries) * time.Duration(agents) * time.Second / time.Duration(share)
+	return max(minInterval, cost, time.Duration(s.entries)*entryInterval)
 }
 
 // pace limits the passes over pools, and their publications. It is safe for concurrent use.
@@ -63,12 +75,11 @@ func (p *pace) wait(pool string, urgent bool, now time.Time) time.Duration {
 	return max(0, t.ordinary.Sub(now))
 }
 
-// published records a publication with a bitmap of the given size in bytes to the given number of
-// agents.
-func (p *pace) published(pool string, bytes, agents int, now time.Time) {
+// published records a publication of the given size to the given number of agents.
+func (p *pace) published(pool string, s size, agents int, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t, cost := p.of(pool), interval(bytes, agents, p.busy(now))
+	t, cost := p.of(pool), interval(s, agents, p.busy(now))
 	if t.ordinary.Before(now) {
 		t.ordinary = now
 	}

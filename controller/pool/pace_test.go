@@ -17,17 +17,21 @@ func TestPublicationsArePaced(t *testing.T) {
 		name                 string
 		bytes, agents, pools int
 		want                 time.Duration
+		entries              int
 	}{
-		{"a small pool once a second", 44, 10, 1, time.Second},
-		{"without agents once a second", 1 << 20, 0, 1, time.Second},
-		{"a /24 for 5000 agents: the record weighs more than its bitmap", 44, 5000, 1, 14858 * time.Millisecond},
-		{"a /16 for 1000 agents", 10923, 1000, 1, 13347 * time.Millisecond},
-		{"1 MB to one agent", 1<<20 - recordSize, 1, 1, time.Second},
-		{"as one of 32 pools that change", 44, 5000, 32, 14858 * time.Millisecond},
-		{"as one of 320 pools that change: all together publish 32 MB a second", 44, 5000, 320, 148583 * time.Millisecond},
-		{"many pools of a small cluster once a second", 44, 30, 320, time.Second},
+		{"a small pool once a second", 44, 10, 1, time.Second, 0},
+		{"without agents once a second", 1 << 20, 0, 1, time.Second, 0},
+		{"a /24 for 5000 agents: the record weighs more than its bitmap", 44, 5000, 1, 14858 * time.Millisecond, 0},
+		{"a /16 for 1000 agents", 10923, 1000, 1, 13347 * time.Millisecond, 0},
+		{"1 MB to one agent", 1<<20 - recordSize, 1, 1, time.Second, 0},
+		{"as one of 32 pools that change", 44, 5000, 32, 14858 * time.Millisecond, 0},
+		{"as one of 320 pools that change: all together publish 32 MB a second", 44, 5000, 320, 148583 * time.Millisecond, 0},
+		{"many pools of a small cluster once a second", 44, 30, 320, time.Second, 0},
+		{"256 entries in a small cluster", 44, 10, 1, time.Second, 256},
+		{"8192 entries: the API server validates them", 44, 3, 1, 4915 * time.Millisecond, 8192},
+		{"8192 entries for 100 agents: they are sent as well", 44, 100, 1, 12797 * time.Millisecond, 8192},
 	} {
-		if got := interval(row.bytes, row.agents, row.pools).Round(time.Millisecond); got != row.want {
+		if got := interval(size{row.bytes, row.entries}, row.agents, row.pools).Round(time.Millisecond); got != row.want {
 			t.Errorf("%s: every %s, want %s", row.name, got, row.want)
 		}
 	}
@@ -53,12 +57,12 @@ func TestLooksArePaced(t *testing.T) {
 // TestUrgentPublicationsGoAhead: a pool whose publications cost 10 s each.
 func TestUrgentPublicationsGoAhead(t *testing.T) {
 	const agents, bytes = 1000, 10<<20/1000 - recordSize
-	cost := interval(bytes, agents, 1).Round(100 * time.Millisecond)
+	cost := interval(size{bytes: bytes}, agents, 1).Round(100 * time.Millisecond)
 	if cost != 10*time.Second {
 		t.Fatalf("a publication costs %s", cost)
 	}
 	p := newPace()
-	p.published("blue", bytes, agents, noon().Time)
+	p.published("blue", size{bytes: bytes}, agents, noon().Time)
 	if got := p.wait("blue", false, noon().Time).Round(100 * time.Millisecond); got != cost {
 		t.Errorf("an ordinary publication waits %s, want %s", got, cost)
 	}
@@ -67,7 +71,7 @@ func TestUrgentPublicationsGoAhead(t *testing.T) {
 		if got := p.wait("blue", true, second(n)); got != 0 {
 			t.Fatalf("urgent publication %d waits %s", n, got)
 		}
-		p.published("blue", bytes, agents, second(n))
+		p.published("blue", size{bytes: bytes}, agents, second(n))
 	}
 	// Five publications in 5 s: a state that flaps goes on at the pace.
 	if got := p.wait("blue", true, second(5)).Round(100 * time.Millisecond); got != 5*time.Second {
@@ -77,7 +81,7 @@ func TestUrgentPublicationsGoAhead(t *testing.T) {
 		t.Errorf("an ordinary publication waits %s, want 45s", got)
 	}
 	// What is not used up is not saved.
-	p.published("blue", bytes, agents, second(3600))
+	p.published("blue", size{bytes: bytes}, agents, second(3600))
 	if got := p.wait("blue", false, second(3600)).Round(100 * time.Millisecond); got != cost {
 		t.Errorf("an hour later an ordinary publication waits %s, want %s", got, cost)
 	}
@@ -86,14 +90,14 @@ func TestUrgentPublicationsGoAhead(t *testing.T) {
 func TestBusyPoolsShareThePace(t *testing.T) {
 	p := newPace()
 	for i := range 64 {
-		p.published(strconv.Itoa(i), 44, 5000, noon().Time)
+		p.published(strconv.Itoa(i), size{bytes: 44}, 5000, noon().Time)
 	}
-	p.published("blue", 44, 5000, noon().Time)
+	p.published("blue", size{bytes: 44}, 5000, noon().Time)
 	if got := p.wait("blue", false, noon().Time).Round(time.Second); got != 30*time.Second {
 		t.Errorf("one of 65 busy pools waits %s, want twice the 15s of a single one", got)
 	}
 	// The others have had their turn and are quiet since.
-	p.published("green", 44, 5000, noon().Add(time.Hour))
+	p.published("green", size{bytes: 44}, 5000, noon().Add(time.Hour))
 	if got := p.wait("green", false, noon().Add(time.Hour)).Round(time.Second); got != 15*time.Second {
 		t.Errorf("a single busy pool waits %s, want 15s", got)
 	}

@@ -140,7 +140,7 @@ func (r *Reconciler) publish(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.R
 	if err := r.Client.Status().Update(ctx, pool); err != nil {
 		return ctrl.Result{}, fmt.Errorf("publish status of pool %s: %w", pool.Name, err)
 	}
-	r.pace.published(pool.Name, len(report.Status.InUse), facts.Agents, now)
+	r.pace.published(pool.Name, sizeOf(pool), facts.Agents, now)
 	for _, e := range condition.Events(old.Conditions, report.Status.Conditions, reasonDeleting, reasonDisabled) {
 		r.Events.Eventf(pool, nil, e.Type, e.Reason, "Publish", "%s", e.Note)
 	}

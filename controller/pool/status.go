@@ -48,10 +48,7 @@ type Report struct {
 
 // NewReport computes the report on a pool.
 func NewReport(f Facts) Report {
-	offered, problem := poolset.Addresses(f.Pool)
-	if problem == nil {
-		problem = poolset.Validate(f.Pool)
-	}
+	offered, problem := poolset.Validate(f.Pool)
 	set := offered.Minus(f.Reserved)
 	t := tally(f.Leases, set, problem == nil)
 	t.hostsOfMany = hostsOfMany(f.Pool, f.Leases)

@@ -49,17 +49,12 @@ func (e *env) testPoolsAccepted(t *testing.T) {
 			"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"interval": "50.000000001ms"},
 			"reclaim": map[string]any{"extraGrace": "100µs", "cooldown": "1m59.123456789s"}, "retention": map[string]any{"max": "12345h40m44.0832s"},
 		},
-		"every mode of detection": {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"mode": "Off", "probes": int64(10)}},
-		"a MAC in either case":    {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"ignoreMACs": list("02:00:00:00:00:0a", "02:00:00:00:00:0B")}},
-		"a network":               {"subnet": "10.1.0.0/24", "network": "lab-2"},
-		"256 ranges of the widest form": {"subnet": "fd00:1::/64", "ips": func() []any {
-			var ranges []any
-			for i := range 256 {
-				a := fmt.Sprintf("fd00:0001:0000:0000:0000:0000:0000:%04x", i)
-				ranges = append(ranges, a+"-"+a)
-			}
-			return ranges
-		}()},
+		"every mode of detection":        {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"mode": "Off", "probes": int64(10)}},
+		"a MAC in either case":           {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"ignoreMACs": list("02:00:00:00:00:0a", "02:00:00:00:00:0B")}},
+		"a network":                      {"subnet": "10.1.0.0/24", "network": "lab-2"},
+		"4096 addresses":                 {"subnet": "10.0.0.0/8", "ips": many(4096), "excludeIPs": many(4096)},
+		"4096 ranges of the widest form": {"subnet": "fd00:1::/64", "ips": widest(4096), "excludeIPs": widest(4096)},
+		"4096 CIDRs of the widest form":  {"subnet": "fd00:1::/64", "ips": widestCIDRs(4096)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := e.admin.Create(t.Context(), record("IPPool", "pool", spec), client.DryRunAll); err != nil {
@@ -159,7 +154,10 @@ func (e *env) testPoolAddressesRefused(t *testing.T) {
 		"one twice":                         {"10.1.0.0/24", list("10.1.0.1", "10.1.0.1"), "[1]: Duplicate value"},
 		"longer than an IPv6 range can be":  {"fd00::/64", list("fd00:0000:0000:0000:0000:0000:0000:0001-fd00:0000:0000:0000:0000:0000:0000:0002--------------------"), "[0]: Too long"},
 		"an empty entry":                    {"10.1.0.0/24", list(""), "[0]"},
-		"more than 256":                     {"10.0.0.0/8", many(257), ": Too many"},
+		"more than 4096":                    {"10.0.0.0/8", many(4097), ": Too many"},
+		"one of 4096 is no address":         {"10.0.0.0/8", append(many(4095), "10.0.16.256"), ": 10.0.16.256 is neither"},
+		"one of 4096 lies outside":          {"10.0.0.0/8", append(many(4095), "11.0.0.1"), ": 11.0.0.1 lies outside subnet 10.0.0.0/8"},
+		"one of 4096 ranges lies outside":   {"fd00:1::/64", append(widest(4095), "fd00:1::1-fd00:1:0:1::1"), ": fd00:1::1-fd00:1:0:1::1 lies outside subnet fd00:1::/64"},
 		"an IPv4 address in IPv6's clothes": {"10.1.0.0/24", list("::ffff:10.1.0.1"), ": ::ffff:10.1.0.1 is neither"},
 	} {
 		for _, field := range []string{"ips", "excludeIPs"} {
@@ -232,6 +230,25 @@ func many(n int) []any {
 	var l []any
 	for i := range n {
 		l = append(l, fmt.Sprintf("10.0.%d.%d", i/256, i%256))
+	}
+	return l
+}
+
+// widest returns n different IPv6 ranges in the longest form.
+func widest(n int) []any {
+	var l []any
+	for i := range n {
+		a := fmt.Sprintf("fd00:0001:0000:0000:0000:0000:0000:%04x", i)
+		l = append(l, a+"-"+a)
+	}
+	return l
+}
+
+// widestCIDRs returns n different IPv6 CIDRs in the longest form.
+func widestCIDRs(n int) []any {
+	var l []any
+	for i := range n {
+		l = append(l, fmt.Sprintf("fd00:0001:0000:0000:0000:0000:%04x:0000/112", i))
 	}
 	return l
 }

@@ -51,6 +51,7 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("pools that are refused", e.testPoolsRefused)
 	t.Run("addresses of pools that are refused", e.testPoolAddressesRefused)
 	t.Run("changes of pools", e.testPoolChanges)
+	t.Run("a large pool", e.testLargePool)
 	t.Run("defaults of pools", e.testPoolDefaults)
 	t.Run("reservations that are accepted", e.testReservationsAccepted)
 	t.Run("reservations that are refused", e.testReservationsRefused)

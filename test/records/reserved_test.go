@@ -23,7 +23,8 @@ func (e *env) testReservationsAccepted(t *testing.T) {
 		"both IP versions together": {"ips": list("10.1.0.7", "fd00:1::10-fd00:1::ffff", "fd00:1:0:0:1::/80")},
 		"ipVersion 4":               {"ips": list("10.1.0.7", "10.1.2.0/24"), "ipVersion": int64(4)},
 		"ipVersion 6":               {"ips": list("fd00:1::5", "fd00:1::10-fd00:1::ffff"), "ipVersion": int64(6)},
-		"256 entries":               {"ips": many(256)},
+		"4096 entries":              {"ips": many(4096)},
+		"4096 entries of the widest form, with ipVersion":                 {"ips": widest(4096), "ipVersion": int64(6)},
 		"ranges that end before they start, which the controller reports": {"ips": list("fd00::20-fd00::10", "10.1.0.20-10.1.0.3")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +44,8 @@ func (e *env) testReservationsRefused(t *testing.T) {
 		"an empty list":                     {fields{"ips": []any{}}, "spec.ips"},
 		"an empty entry":                    {fields{"ips": list("")}, "spec.ips[0]"},
 		"one twice":                         {fields{"ips": list("10.1.0.1", "10.1.0.1")}, "spec.ips[1]: Duplicate value"},
-		"more than 256":                     {fields{"ips": many(257)}, "spec.ips: Too many"},
+		"more than 4096":                    {fields{"ips": many(4097)}, "spec.ips: Too many"},
+		"one of 4096 is no address":         {fields{"ips": append(many(4095), "10.0.16.256")}, "spec.ips[4095]: Invalid value"},
 		"longer than an IPv6 range can be":  {fields{"ips": list("fd00::1-" + strings.Repeat("0", 90))}, "spec.ips[0]: Too long"},
 		"no address":                        {fields{"ips": list("ten")}, ": ten is neither an address nor a CIDR nor a range first-last"},
 		"half a range":                      {fields{"ips": list("10.1.0.1-")}, ": 10.1.0.1- is neither"},
