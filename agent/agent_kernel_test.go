@@ -146,6 +146,8 @@ func (m *machine) unplugged(change ...func(*corev1.Pod)) (agentapi.AddRequest, *
 	name := fmt.Sprintf("pod-%d", m.pods)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{
 		NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "none"}},
+		// The DEL of a pod that is never restarted frees its address while the pod object lives.
+		RestartPolicy: corev1.RestartPolicyNever,
 	}}
 	for _, c := range change {
 		c(pod)

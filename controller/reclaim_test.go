@@ -61,6 +61,7 @@ func TestController(t *testing.T) {
 			"the pool's limit ends a retention":                                         cappedRetention,
 			"ordinals.start moves what a StatefulSet wants":                             ordinalsStart,
 			"a retained lease is counted, and freed by its deletion":                    freedByHand,
+			"an address that is kept for a pod ends with the pod":                       keptForPods,
 			"a retained lease ends when the next pod of its name has another address":   succeeded,
 			"two StatefulSets that share a pool go quickly down and up":                 downAndUp,
 			"status and bitmap are published":                                           published,

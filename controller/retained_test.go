@@ -162,6 +162,37 @@ func succeeded(w world) {
 	}
 }
 
+// keptForPods: the sandboxes of living pods have ended, and their next sandboxes get the addresses.
+func keptForPods(w world) {
+	w.pool("sandboxes", "10.57.0.0/24")
+	kept := func(address, name string) (*v1alpha1.IPLease, *corev1.Pod) {
+		pod := w.runningPod(name, "n1")
+		lease := w.bound("sandboxes", address, pod)
+		change(w, lease, func(l *v1alpha1.IPLease) {
+			l.Spec.State, l.Spec.Reason, l.Spec.Holder.ContainerID = v1alpha1.StateRetained, v1alpha1.ReasonSandboxEnded, ""
+		})
+		return lease, pod
+	}
+	living, _ := kept("10.57.0.2", "sandbox-lives")
+	for address, end := range map[string]func(*corev1.Pod){
+		"10.57.0.3": func(p *corev1.Pod) { w.deletePod(p) },
+		"10.57.0.4": func(p *corev1.Pod) { w.deletePod(p, client.GracePeriodSeconds(0)) },
+		"10.57.0.5": func(p *corev1.Pod) {
+			w.setPodStatus(p, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
+		},
+		"10.57.0.6": func(p *corev1.Pod) { w.bound("sandboxes", "10.57.0.16", p) },
+	} {
+		lease, pod := kept(address, "sandbox-"+address[len(address)-1:])
+		end(pod)
+		w.waitGone(lease.Name)
+		w.waitEvent("default", "RetentionEnded", lease.Name, "pod default/"+pod.Name)
+	}
+	w.barrier("sandboxes", "10.57.0.9")
+	if w.lease(living.Name) == nil || w.lease("10.57.0.16") == nil {
+		w.Error("freed although its pod lives")
+	}
+}
+
 // downAndUp: while the controller ends what one StatefulSet does not want any
 // more, it is scaled out again, and agents take the leases over that are left.
 // Whoever comes second loses, and no lease that is Bound is ever ended.

@@ -130,8 +130,13 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept []v1alpha1.I
 // the pod's annotation asks for another pool, it binds a Warm lease or a free address.
 func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept []v1alpha1.IPLease) (boundAddress, error) {
 	l, left := keptFor(kept, f)
-	if l != nil {
+	switch {
+	case l == nil:
+	case lease.KeepsName(&a.who) || poolOf(f, l) != nil:
 		return a.takeOver(ctx, f, l)
+	default:
+		// The pool does not serve the pod any longer. Only a name insists on its address.
+		left = append(left, *l)
 	}
 	s := search{a, f}
 	b, ok, err := s.bindReady(ctx)

@@ -74,6 +74,7 @@ func (a *adding) record() error {
 	if err := a.h.Journal.Put(e); err != nil {
 		return err
 	}
+	a.h.expected.forget(a.who.PodUID, a.who.Interface)
 	for _, b := range a.bound {
 		a.h.Audit(audit.Grant, &e, b.address, "")
 	}

@@ -46,6 +46,7 @@ type Leases interface {
 	QuarantineConflict(ctx context.Context, l *v1alpha1.IPLease, e lease.Evidence) (*v1alpha1.IPLease, error)
 	RecordConflict(context.Context, *v1alpha1.IPLease, lease.Evidence) (*v1alpha1.IPLease, error)
 	Retain(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
+	KeepForPod(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
 	Delete(context.Context, *v1alpha1.IPLease) error
 	Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error)
 	OfPod(ctx context.Context, namespace, pod string) ([]v1alpha1.IPLease, error)
@@ -128,8 +129,8 @@ type Holders struct {
 	unanswered  unanswered
 	underWay    underWay
 
-	// lastBoot has the interfaces that had an address before the last boot.
-	lastBoot lastBoot
+	// expected has the interfaces whose next sandbox may get the address of an earlier one.
+	expected expected
 	// away is set while the last ADD could not reach the API server.
 	away atomic.Bool
 	// background outlives a call; undo runs in it. tasks are the steps that ADDs

@@ -14,7 +14,7 @@ import (
 // keptLeases returns the leases that already belong to this pod: the leases of its name if it keeps
 // its name, or of an older sandbox of the same pod.
 func (a *adding) keptLeases(ctx context.Context) ([]v1alpha1.IPLease, error) {
-	if !lease.KeepsName(&a.who) && !a.hasOlderSandbox() {
+	if !lease.KeepsName(&a.who) && !a.hasOlderSandbox(ctx) {
 		return nil, nil
 	}
 	all, err := a.h.Leases.OfPod(ctx, a.who.Namespace, a.who.Pod)
@@ -34,10 +34,10 @@ func (a *adding) keptLeases(ctx context.Context) ([]v1alpha1.IPLease, error) {
 	return kept, nil
 }
 
-// hasOlderSandbox reports whether the journal, or a lease from before the last boot,
-// names another container of the same pod.
-func (a *adding) hasOlderSandbox() bool {
-	if a.h.lastBoot.has(a.who.PodUID, a.who.Interface) {
+// hasOlderSandbox reports whether the interface may have had an address in another sandbox of the
+// same pod. Only then do leases have to be searched for.
+func (a *adding) hasOlderSandbox(ctx context.Context) bool {
+	if a.h.expected.has(a.who.PodUID, a.who.Interface) || len(a.pod.Status.PodIPs) > 0 {
 		return true
 	}
 	for _, e := range a.h.Journal.OfPod(a.who.PodUID) {
@@ -45,7 +45,7 @@ func (a *adding) hasOlderSandbox() bool {
 			return true
 		}
 	}
-	return false
+	return a.h.hasLeaseOf(ctx, &a.who)
 }
 
 // keptFor returns the kept lease of a family, or nil. left are the leases of pools

@@ -141,7 +141,7 @@ func (h *Holders) freeAddress(ctx context.Context, e *journal.Entry, address jou
 // End ends a lease whose holder is fenced. A lease that is gone, or has another
 // holder by now, is left alone.
 func (h *Holders) End(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entry, address journal.Address) error {
-	what, why, err := h.end(ctx, l, address)
+	what, why, err := h.end(ctx, l, e, address)
 	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
 		return nil
 	}
@@ -155,10 +155,9 @@ func (h *Holders) End(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entry
 
 // end writes the end of a lease whose holder is fenced. It returns the audit's kind
 // and reason.
-func (h *Holders) end(ctx context.Context, l *v1alpha1.IPLease, address journal.Address) (what audit.Kind, why string, err error) {
+func (h *Holders) end(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entry, address journal.Address) (what audit.Kind, why string, err error) {
 	if h.IsOfLastBoot(&l.Spec) {
-		// From here on, only lastBoot records the address for the next sandbox.
-		h.lastBoot.add(l.Spec.Holder)
+		h.Expect(l.Spec.Holder)
 	}
 	switch {
 	case l.Spec.Previous != nil:
@@ -168,11 +167,16 @@ func (h *Holders) end(ctx context.Context, l *v1alpha1.IPLease, address journal.
 	case l.Spec.Session != h.Session:
 		// Only a verification may free what another session has bound (R8).
 		why = "bound in an earlier life of the node"
-		_, err = h.Leases.Quarantine(ctx, l, v1alpha1.ReasonPodGone, why)
+		_, err = h.Leases.Quarantine(ctx, l, v1alpha1.ReasonNodeRestarted, why)
 		return audit.Reclaim, why, err
 	case address.Static:
 		_, err = h.Leases.Retain(ctx, l)
 		return audit.Free, "retained for its name", err
+	}
+	if isProven(e, address) && h.mayReturn(ctx, e) {
+		h.Expect(l.Spec.Holder)
+		_, err = h.Leases.KeepForPod(ctx, l)
+		return audit.Free, "kept for the next sandbox of its pod", err
 	}
 	return audit.Free, "released", h.Leases.Delete(ctx, l)
 }

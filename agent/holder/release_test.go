@@ -142,6 +142,7 @@ func TestGCReleasesWhatTheRuntimeOfANetworkDoesNotKnow(t *testing.T) {
 	for _, request := range []agentapi.AddRequest{valid, lost, other} {
 		r.MustAdd(request)
 	}
+	r.Terminate(lost)
 	if err := r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{valid.Attachment}}); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 		}
 	}
 	address := addressOf(pool, addr)
-	address.Static = lease.KeepsName(&a.who)
+	address.Static, address.Kept = lease.KeepsName(&a.who), true
 	return a.take(ctx, pool, l, address)
 }
 
@@ -138,10 +138,18 @@ func (a *adding) previousMAC(old *v1alpha1.IPLease) net.HardwareAddr {
 // slots are killed.
 func (a *adding) writeTakeOver(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.IPLease) (*v1alpha1.IPLease, segment.Claim, error) {
 	defer a.h.leases.lock(old.Name)()
-	l, err := a.h.Leases.TakeOver(ctx, old, lease.Request{
+	request := lease.Request{
 		Pool: pool.Name, Network: pool.Spec.Network, Addr: a.trying.Addr, Parent: a.link.Parent, Holder: a.who,
 		Retention: RecordedRetention(a.pod),
-	})
+	}
+	l, err := a.h.Leases.TakeOver(ctx, old, request)
+	if errors.Is(err, lease.ErrNotMine) {
+		// The DEL of the older sandbox may have ended meanwhile.
+		kept, getErr := a.h.Leases.Get(ctx, old.Name)
+		if getErr == nil && kept.Spec.State == v1alpha1.StateRetained {
+			l, err = a.h.Leases.TakeOver(ctx, kept, request)
+		}
+	}
 	if err != nil {
 		return nil, segment.Claim{}, err
 	}

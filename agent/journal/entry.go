@@ -57,6 +57,9 @@ type Address struct {
 	Token    uint64 `json:"token,omitempty"`
 	// Static: DEL retains the address instead of freeing it.
 	Static bool `json:"static,omitempty"`
+	// Kept: an ADD under way has taken the address over from an earlier sandbox of its pod. Its undo
+	// keeps the address for the pod, as a DEL does.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // Attachment returns the key of an entry in the journal.

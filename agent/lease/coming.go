@@ -36,13 +36,13 @@ func (s *Store) ComingFree(ctx context.Context, pool string) (int, error) {
 
 // comesFree reports whether a lease is expected to end within seconds. Its node releases a Warm
 // lease when another node needs the address. A verification frees a Quarantined lease that is not
-// kept for its pod's name, unless its reason is a conflict: the other speaker may stay forever.
+// kept for its pod, unless its reason is a conflict: the other speaker may stay forever.
 func comesFree(s *v1alpha1.IPLeaseSpec) bool {
 	switch s.State {
 	case v1alpha1.StateWarm:
 		return true
 	case v1alpha1.StateQuarantined:
-		return s.Reason != v1alpha1.ReasonConflict && !IsStatic(s)
+		return s.Reason != v1alpha1.ReasonConflict && !IsStatic(s) && !mayReturn(s)
 	}
 	return false
 }

@@ -22,6 +22,9 @@ func TestComesFree(t *testing.T) {
 		"a Quarantined lease with a retention becomes Retained": {with(quarantined, deployment, func(s *spec) {
 			s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever}
 		}), false},
+		"a pod may get the address back after the boot of its node": {with(quarantined, deployment, func(s *spec) {
+			s.Reason = v1alpha1.ReasonNodeRestarted
+		}), false},
 		"another speaker may stay": {with(quarantined, noHolder, func(s *spec) { s.Reason = v1alpha1.ReasonConflict }), false},
 	} {
 		t.Run(rule, func(t *testing.T) {

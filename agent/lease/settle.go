@@ -30,7 +30,7 @@ const (
 	Keep Settlement = iota
 	// Free the address: delete the lease.
 	Free
-	// Hold it Retained for its pod's name, with the spec as changed.
+	// Hold it Retained for its pod, with the spec as changed.
 	Hold
 )
 
@@ -41,10 +41,15 @@ func Settle(s v1alpha1.IPLeaseSpec, f Finding, e Evidence, now time.Time) (Settl
 	}
 	switch f {
 	case FindingSafe:
-		if !IsStatic(&s) {
+		hold := Retain
+		switch {
+		case IsStatic(&s):
+		case mayReturn(&s):
+			hold = KeepForPod
+		default:
 			return Free, s, nil
 		}
-		next, err := Retain(now)(s)
+		next, err := hold(now)(s)
 		return Hold, next, err
 	case FindingAnswered:
 		if s.Reason != v1alpha1.ReasonConflict {
@@ -61,4 +66,12 @@ func Settle(s v1alpha1.IPLeaseSpec, f Finding, e Evidence, now time.Time) (Settl
 // IsStatic reports whether an address is kept for its pod's name when the pod ends.
 func IsStatic(s *v1alpha1.IPLeaseSpec) bool {
 	return s.Holder != nil && (s.Retention != nil || s.Holder.OwnerKind == "StatefulSet")
+}
+
+// mayReturn reports whether the pod of a Quarantined lease may live and get a next sandbox. Its node
+// has booted again, or its take-over was not confirmed. If the pod does not live, the controller ends
+// the lease.
+func mayReturn(s *v1alpha1.IPLeaseSpec) bool {
+	return s.Holder != nil && s.Holder.PodUID != "" &&
+		(s.Reason == v1alpha1.ReasonNodeRestarted || s.Reason == v1alpha1.ReasonUnverified)
 }

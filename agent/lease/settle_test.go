@@ -13,7 +13,7 @@ import (
 )
 
 func TestWhatAVerificationLeadsTo(t *testing.T) {
-	plain := func(s *spec) { s.Holder.OwnerKind = "ReplicaSet" }
+	because := func(r v1alpha1.LeaseReason) func(*spec) { return func(s *spec) { s.Reason = r } }
 	kept := func(s *spec) { s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever} }
 	held := with(quarantined, noPrevious, func(s *spec) {
 		s.State, s.Reason, s.Since, s.Holder.ContainerID = v1alpha1.StateRetained, "", metav1.NewTime(now), ""
@@ -39,6 +39,12 @@ func TestWhatAVerificationLeadsTo(t *testing.T) {
 		{"safe frees what has no holder", with(quarantined, nobody, kept), FindingSafe, Evidence{}, Free, with(quarantined, nobody, kept)},
 		{"safe retains a StatefulSet pod's address", quarantined, FindingSafe, Evidence{}, Hold, held},
 		{"safe retains what its pod asked to keep", with(quarantined, plain, kept), FindingSafe, Evidence{}, Hold, with(held, plain, kept)},
+		{"safe keeps the address of a pod that may get another sandbox after the boot", with(quarantined, plain, because(v1alpha1.ReasonNodeRestarted)),
+			FindingSafe, Evidence{}, Hold, with(held, sandboxEnded)},
+		{"safe keeps the address of a pod whose take-over was not confirmed", with(quarantined, plain, because(v1alpha1.ReasonUnverified)),
+			FindingSafe, Evidence{}, Hold, with(held, sandboxEnded)},
+		{"safe frees the address of a holder without UID", with(quarantined, plain, because(v1alpha1.ReasonNodeRestarted), func(s *spec) { s.Holder.PodUID = "" }),
+			FindingSafe, Evidence{}, Free, with(quarantined, plain, because(v1alpha1.ReasonNodeRestarted), func(s *spec) { s.Holder.PodUID = "" })},
 		{"an answer is a conflict, and the last holder stays on record", quarantined, FindingAnswered, stranger, Keep, with(quarantined, answered)},
 		{"a second answer counts; the conflict began with the first", inConflict, FindingAnswered, stranger, Keep, with(inConflict, func(s *spec) {
 			s.Conflict.Count, s.Conflict.LastSeen = 2, metav1.NewTime(now)

@@ -51,6 +51,12 @@ func (s *Store) Retain(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLe
 	return s.Update(ctx, l, Retain(s.o.Clock.Now()))
 }
 
+// KeepForPod keeps the address for the next sandbox of the pod after DEL. The caller has fenced the
+// holder (R6).
+func (s *Store) KeepForPod(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
+	return s.Update(ctx, l, KeepForPod(s.o.Clock.Now()))
+}
+
 // Quarantine quarantines a Bound lease until its holder is proven fenced, gone or silent.
 func (s *Store) Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error) {
 	return s.Update(ctx, l, Quarantine(s.o.Clock.Now(), reason, message))

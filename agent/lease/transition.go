@@ -68,8 +68,8 @@ func TakeOver(r Request, o Owner) Transition {
 	}
 }
 
-// mayTakeOver compares by name, since static addresses belong to names; a
-// Bound lease changes hands only between sandboxes of one pod, by its UID.
+// mayTakeOver compares by name, since static addresses belong to names. All other addresses, and
+// Bound ones, change hands only between sandboxes of one pod, by its UID.
 func mayTakeOver(old v1alpha1.IPLeaseSpec, h v1alpha1.Holder, o Owner) error {
 	if old.Holder == nil || old.Holder.Namespace != h.Namespace || old.Holder.Pod != h.Pod ||
 		(old.Holder.Interface != "" && old.Holder.Interface != h.Interface) {
@@ -77,6 +77,9 @@ func mayTakeOver(old v1alpha1.IPLeaseSpec, h v1alpha1.Holder, o Owner) error {
 	}
 	switch old.State {
 	case v1alpha1.StateRetained, v1alpha1.StateQuarantined:
+		if old.Holder.PodUID != h.PodUID && !KeepsName(&h) {
+			return fmt.Errorf("%w: %s", ErrIdentity, describe(&old))
+		}
 		return nil
 	case v1alpha1.StateBound:
 		if old.NodeName == o.Node && old.Holder.PodUID == h.PodUID {
@@ -128,6 +131,19 @@ func Retain(now time.Time) Transition {
 		// The sandbox is gone. The MAC stays, since late frames may still carry it.
 		old.Holder.ContainerID = ""
 		return old, nil
+	}
+}
+
+// KeepForPod keeps an address for the next sandbox of its holder's pod, after a verification or
+// after a DEL, whose fence is the proof.
+func KeepForPod(now time.Time) Transition {
+	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
+		next, err := Retain(now)(old)
+		if err == nil {
+			next.Reason = v1alpha1.ReasonSandboxEnded
+			next.Message = "the sandbox has ended; the next sandbox of the pod gets the address"
+		}
+		return next, err
 	}
 }
 

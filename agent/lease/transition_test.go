@@ -50,6 +50,12 @@ func boundTo(o Owner) spec {
 	}
 }
 
+// sandboxEnded is what a DEL makes of the lease of a pod that lives.
+func sandboxEnded(s *spec) {
+	plain(s)
+	s.Reason, s.Message = v1alpha1.ReasonSandboxEnded, "the sandbox has ended; the next sandbox of the pod gets the address"
+}
+
 var (
 	mine     = boundTo(Owner{"n1", "node-1/boot-1", before})
 	other    = boundTo(Owner{"n2", "node-2/boot-7", before})
@@ -75,6 +81,7 @@ func otherPod(s *spec)       { s.Holder.Pod = "web-1" }
 func otherNamespace(s *spec) { s.Holder.Namespace = "bank" }
 func otherInterface(s *spec) { s.Holder.Interface = "net1" }
 func otherUID(s *spec)       { s.Holder.PodUID = "uid-0" }
+func plain(s *spec)          { s.Holder.OwnerKind = "ReplicaSet" }
 func nobody(s *spec)         { s.Holder = nil }
 func noPrevious(s *spec)     { s.Previous = nil }
 func warm(s *spec)           { s.State, s.Holder = v1alpha1.StateWarm, nil }
@@ -87,6 +94,9 @@ var boundAnew = with(mine, func(s *spec) { s.Since, s.Holder.ContainerID = metav
 
 func TestTransitions(t *testing.T) {
 	takeOver := TakeOver(request("c1"), me)
+	plainRequest := request("c1")
+	plainRequest.Holder.OwnerKind = "ReplicaSet"
+	toPlain := TakeOver(plainRequest, me)
 	answering := request("c1")
 	answering.Holder.MAC = conflict.MAC
 	retainedNow := with(mine, func(s *spec) {
@@ -120,6 +130,9 @@ func TestTransitions(t *testing.T) {
 				MAC: "02:00:00:00:00:01", Guarded: true, Since: metav1.NewTime(before)})), nil},
 		{"an unfinished verification is not forgotten by the next sandbox", takeOver, with(mine, previous(*quarantined.Previous)),
 			with(boundAnew, previous(*quarantined.Previous)), nil},
+		{"a lease that is kept for a pod is taken over by its next sandbox", toPlain, with(retained, sandboxEnded), with(boundAnew, plain), nil},
+		{"not by another pod of that name", toPlain, with(retained, sandboxEnded, otherUID), spec{}, ErrIdentity},
+		{"not what is verified after another pod of that name", toPlain, with(quarantined, plain, otherUID), spec{}, ErrIdentity},
 		{"not of another pod", takeOver, with(retained, otherPod), spec{}, ErrIdentity},
 		{"not of another namespace", takeOver, with(retained, otherNamespace), spec{}, ErrIdentity},
 		{"not of another interface of the pod", takeOver, with(quarantined, otherInterface), spec{}, ErrIdentity},
@@ -143,6 +156,8 @@ func TestTransitions(t *testing.T) {
 		{"only a Bound lease is unverified", Unverified(now, ""), retained, spec{}, ErrState},
 
 		{"DEL retains", Retain(now), mine, retainedNow, nil},
+		{"DEL keeps the address of a pod that lives", KeepForPod(now), with(mine, plain), with(retainedNow, sandboxEnded), nil},
+		{"nothing is kept for no pod", KeepForPod(now), with(quarantined, nobody), spec{}, ErrState},
 		{"a verification retains, and what was feared is forgotten", Retain(now),
 			with(mine, aside, previous(*quarantined.Previous)), retainedNow, nil},
 		{"nothing is retained for nobody", Retain(now), with(quarantined, nobody), spec{}, ErrState},

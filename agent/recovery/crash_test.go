@@ -24,12 +24,29 @@ type story struct {
 	ends [][]string
 }
 
+// remove is the DEL of a pod that is being deleted.
 func remove(r *fakenode.Node, request agentapi.AddRequest) error {
+	r.Terminate(request)
+	return die(r, request)
+}
+
+// die is the DEL of a sandbox that has died.
+func die(r *fakenode.Node, request agentapi.AddRequest) error {
 	return r.Del(r.T.Context(), fakenode.Del(request))
 }
 
 func stories() []story {
 	free := [][]string{{}}
+	// A dead agent does not know the pod's end. The controller ends these leases.
+	kept := [][]string{{}, {"10.0.0.2 Retained", "fd00-0000-0000-0000-0000-0000-0000-0002 Retained"},
+		{"10.0.0.2 Retained"}, {"fd00-0000-0000-0000-0000-0000-0000-0002 Retained"}}
+	again := func(r *fakenode.Node) (older, newer agentapi.AddRequest) {
+		older = r.Pod("web", "u1")
+		r.MustAdd(older)
+		newer = older
+		newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
+		return older, newer
+	}
 	return []story{
 		{"ADD", func(r *fakenode.Node) agentapi.AddRequest { return r.Pod("web", "u1") }, fakenode.TryAdd, free},
 		{"ADD with a conflict", func(r *fakenode.Node) agentapi.AddRequest {
@@ -37,12 +54,18 @@ func stories() []story {
 			return r.Pod("web", "u1")
 		}, fakenode.TryAdd, [][]string{{}, {"10.0.0.2 Quarantined"}, {"10.0.0.2 Quarantined", "fd00-0000-0000-0000-0000-0000-0000-0002 Quarantined"}}},
 		{"ADD for a newer sandbox", func(r *fakenode.Node) agentapi.AddRequest {
-			older := r.Pod("web", "u1")
-			r.MustAdd(older)
-			newer := older
-			newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
+			_, newer := again(r)
 			return newer
-		}, fakenode.TryAdd, free},
+		}, fakenode.TryAdd, kept},
+		{"ADD after the DEL of an older sandbox", func(r *fakenode.Node) agentapi.AddRequest {
+			older, newer := again(r)
+			r.SandboxDies(older)
+			return newer
+		}, fakenode.TryAdd, kept},
+		{"DEL of a sandbox that has died", func(r *fakenode.Node) agentapi.AddRequest {
+			older, _ := again(r)
+			return older
+		}, die, kept},
 		{"ADD that takes a retained address over", func(r *fakenode.Node) agentapi.AddRequest {
 			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
 			return r.Pod("web-0", "u1", fakenode.OfStatefulSet)
@@ -86,6 +109,7 @@ func TestAnAgentThatDiesAtAnyStepLeaksNothingAndFreesNothingUnproven(t *testing.
 				r.Settle()
 				livingHoldersAreTheLeases(r, where)
 				// The runtime ends every sandbox, also those whose ADD failed.
+				r.Terminate(request)
 				for _, e := range r.Journal.All() {
 					r.MustDel(agentapi.AddRequest{Attachment: e.Attachment()})
 				}

@@ -31,12 +31,12 @@ func (w *Worker) setAsideLastBoot(ctx context.Context) error {
 		if !w.Holders.IsOfLastBoot(&l.Spec) {
 			continue
 		}
-		w.Holders.RememberLastBoot(l.Spec.Holder)
+		w.Holders.Expect(l.Spec.Holder)
 		e, _ := w.Journal.Get(l.Spec.Holder.ContainerID, l.Spec.Holder.Interface)
 		if slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return a.LeaseName == l.Name }) {
 			continue // its entry is released
 		}
-		_, err := w.Leases.Quarantine(ctx, l, v1alpha1.ReasonPodGone, "bound before the last boot of the node")
+		_, err := w.Leases.Quarantine(ctx, l, v1alpha1.ReasonNodeRestarted, "bound before the last boot of the node")
 		if err != nil && !errors.Is(err, lease.ErrGone) && !errors.Is(err, lease.ErrNotMine) {
 			errs = append(errs, err)
 		}

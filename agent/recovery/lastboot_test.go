@@ -6,9 +6,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -71,7 +73,7 @@ func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 					t.Fatal(err)
 				}
 				l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
-				if p := l.Spec.Previous; p == nil || p.Session != fakenode.ThisSession || l.Spec.Reason != v1alpha1.ReasonPodGone {
+				if p := l.Spec.Previous; p == nil || p.Session != fakenode.ThisSession || l.Spec.Reason != v1alpha1.ReasonNodeRestarted {
 					t.Errorf("lease %+v", l.Spec)
 				}
 				if left := r.Journal.All(); len(left) > 0 {
@@ -171,8 +173,10 @@ func TestAPodOfTheLastBootGetsItsAddressBack(t *testing.T) {
 	for name, damage := range map[string]func(file string) error{
 		"lost with the power":       os.Remove,
 		"released before it starts": func(string) error { return nil },
+		"verified before it starts": func(string) error { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
+			verified := strings.HasPrefix(name, "verified")
 			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 			web := r.Pod("web", "u1")
 			r.MustAdd(web)
@@ -182,6 +186,16 @@ func TestAPodOfTheLastBootGetsItsAddressBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Wire.Verdicts[fakenode.Two] = segment.Silent
+			if verified {
+				// The verifier is faster than the kubelet.
+				l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
+				r.API.Freed = nil // the finding is the proof
+				if _, err := r.Leases.(*lease.Store).Settle(t.Context(), l, lease.FindingSafe, lease.Evidence{}); err != nil {
+					t.Fatal(err)
+				}
+				r.Lease("10.0.0.2", v1alpha1.StateRetained)
+				r.Wire.Verdicts[fakenode.Two] = segment.Unknown // it is proven already
+			}
 			web.ContainerID, web.NetNS = "c-again", "/netns/c-again"
 			if got := r.MustAdd(web); got[0] != "10.0.0.2" {
 				t.Errorf("got %v", got)

@@ -276,9 +276,10 @@ func (g *guest) add() error {
 	return nil
 }
 
-// del calls DEL; the interface lives on, as it does under macvlan.
+// del calls DEL for a pod that is being deleted; the interface lives on, as it does under macvlan.
 func (g *guest) del() {
 	g.machine.u.t.Helper()
+	g.machine.u.api.ChangePod(g.request.Pod.Name, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
 	check(g.machine.u.t, g.machine.node.Do(func() error {
 		return g.machine.Del(context.Background(), fakenode.Del(g.request))
 	}))

@@ -26,5 +26,5 @@ func TestTheUndoOfATakeOverEndsTheOlderSandboxFirst(t *testing.T) {
 	if err := r.Recovery.ResumeEntry(t.Context(), newer.Attachment, holder.AskTimeout); err != nil {
 		t.Error(err)
 	}
-	r.Want() // the rig has watched that nobody may speak for it
+	r.Want("10.0.0.2 Retained") // the rig has watched that nobody may speak for it
 }

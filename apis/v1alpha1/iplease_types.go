@@ -17,7 +17,8 @@ const (
 	// StateQuarantined: the address is not handed out until its last holder is fenced, gone or proven
 	// silent.
 	StateQuarantined LeaseState = "Quarantined"
-	// StateRetained: the address is retained for the StatefulSet pod that holder names.
+	// StateRetained: the address is retained for the StatefulSet pod that holder names, or with the
+	// reason SandboxEnded for the next sandbox of the pod with holder.podUID.
 	StateRetained LeaseState = "Retained"
 )
 
@@ -50,9 +51,17 @@ const (
 	ReasonOutOfService LeaseReason = "OutOfService"
 	// ReasonAgentGone: the node that kept the address Warm has no working agent.
 	ReasonAgentGone LeaseReason = "AgentGone"
+	// ReasonNodeRestarted: the holder's node has booted again. If the pod still lives, its next sandbox
+	// gets the address.
+	ReasonNodeRestarted LeaseReason = "NodeRestarted"
 	// ReasonUnverified: a take-over did not prove that the previous holder is fenced or silent.
 	ReasonUnverified LeaseReason = "Unverified"
 )
+
+// ReasonSandboxEnded is the reason of a Retained lease whose pod lives: its sandbox has ended, and its
+// next sandbox gets the address. Such a lease is kept for holder.podUID, and ends with this pod.
+// A Retained lease without this reason is kept for the name of a StatefulSet's pod.
+const ReasonSandboxEnded LeaseReason = "SandboxEnded"
 
 // Reasons of leases with an incomplete record. Such a lease stays as it is.
 const (

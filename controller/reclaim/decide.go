@@ -35,6 +35,10 @@ func Decide(f Facts) Action {
 	case v1alpha1.StateWarm:
 		return ifEnabled(f.Policy, decideWarm(f))
 	case v1alpha1.StateRetained:
+		if isKeptForPod(&f.Lease.Spec) {
+			// The address has no holder, so no address is taken while reclaim is switched off.
+			return decideKeptForPod(f)
+		}
 		return ifEnabled(f.Policy, decideRetained(f))
 	case v1alpha1.StateQuarantined:
 		// The address is taken already. Its verification goes on while reclaim is switched off.
@@ -216,8 +220,7 @@ func decideWarm(f Facts) Action {
 func decideRetained(f Facts) Action {
 	// The successor may be a Bound lease that an earlier pod of the name left behind, so the UID counts.
 	if s := f.Successor; s != nil && f.Pod.Object != nil && isHolder(f.Pod.Object, s.Spec.Holder.PodUID) {
-		return Action{Kind: EndRetention, Why: fmt.Sprintf("pod %s/%s now has %s on interface %s",
-			s.Spec.Holder.Namespace, s.Spec.Holder.Pod, s.Spec.Address, s.Spec.Holder.Interface)}
+		return hasAnother(s)
 	}
 	end := retention.Of(&f.Lease.Spec, f.Owner, f.Policy.RetentionLimit, f.Now)
 	switch {
@@ -229,6 +232,37 @@ func decideRetained(f Facts) Action {
 	default:
 		return Action{Kind: EndRetention, Why: end.Why}
 	}
+}
+
+// decideKeptForPod is for addresses of sandboxes that have ended, while their pod lives. The next
+// sandbox gets the address, so the lease ends with the pod. The DEL has fenced the old sandbox.
+func decideKeptForPod(f Facts) Action {
+	holder, pod := f.Lease.Spec.Holder, f.Pod.Object
+	switch {
+	case !f.Pod.Known:
+		return none("the pod could not be read")
+	case pod == nil:
+		return endFor("pod %s/%s does not exist", holder)
+	case !isHolder(pod, holder.PodUID):
+		return endFor("pod %s/%s exists with another UID", holder)
+	case isFinished(pod):
+		return endFor("pod %s/%s has finished", holder)
+	case isTerminating(pod):
+		return endFor("pod %s/%s is Terminating", holder)
+	case f.Successor != nil:
+		return hasAnother(f.Successor)
+	}
+	return none("the pod lives, and its next sandbox gets the address")
+}
+
+func endFor(why string, holder *v1alpha1.Holder) Action {
+	return Action{Kind: EndRetention, Why: fmt.Sprintf(why, holder.Namespace, holder.Pod)}
+}
+
+// hasAnother ends the retention of an address whose pod has the address of l instead.
+func hasAnother(l *v1alpha1.IPLease) Action {
+	return Action{Kind: EndRetention, Why: fmt.Sprintf("pod %s/%s now has %s on interface %s",
+		l.Spec.Holder.Namespace, l.Spec.Holder.Pod, l.Spec.Address, l.Spec.Holder.Interface)}
 }
 
 func none(why string) Action { return Action{Kind: None, Why: why} }

@@ -220,6 +220,43 @@ func TestRetainedLease(t *testing.T) {
 	}
 }
 
+// TestLeaseKeptForAPod: the sandbox has ended, and its DEL has fenced it.
+func TestLeaseKeptForAPod(t *testing.T) {
+	kept := func(changes ...change) Facts {
+		f := facts(append([]change{inState(v1alpha1.StateRetained)}, changes...)...)
+		f.Lease.Spec.Reason = v1alpha1.ReasonSandboxEnded
+		return f
+	}
+	another := kept()
+	another.Successor = another.Lease.DeepCopy()
+	end := Action{Kind: EndRetention}
+	for _, row := range []struct {
+		name string
+		when Facts
+		then Action
+	}{
+		{"is kept while the pod lives", kept(), leaveAlone()},
+		{"is kept while the pod is Pending", kept(podPending), leaveAlone()},
+		{"is kept while the pod's node is silent", kept(nodeNotReady), leaveAlone()},
+		{"is kept if the pod could not be read", kept(podUnknown), leaveAlone()},
+		{"is kept for a static pod, which is known by its config hash", kept(podStatic), leaveAlone()},
+		{"ends with the pod, without a grace period", kept(podGoneSince(ago(0))), end},
+		{"ends when the pod is Terminating, without a grace period", kept(podTerminatingSince(hence(20 * s))), end},
+		{"ends when the pod has succeeded, without a grace period", kept(podFinished(corev1.PodSucceeded, ago(0))), end},
+		{"ends when the pod has failed, without a grace period", kept(podFinished(corev1.PodFailed, ago(0))), end},
+		{"ends when a pod of that name has another UID", kept(podReplacedAt(ago(0))), end},
+		{"ends when the pod has another address", another, end},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for _, enabled := range []bool{true, false} {
+				// No holder loses an address, so it ends also while reclaim is switched off.
+				row.when.Policy.Enabled = enabled
+				expect(t, Decide(row.when), row.then)
+			}
+		})
+	}
+}
+
 // TestSwitchedOff: with reclaim.enabled false nothing is taken, no pod deleted and
 // no retention ended; what is Quarantined already goes on.
 func TestSwitchedOff(t *testing.T) {

@@ -73,6 +73,12 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1
 			f.Givers = s.givers(lease)
 		}
 	case v1alpha1.StateRetained:
+		if isKeptForPod(spec) {
+			if f.Successor, err = r.successor(ctx, lease); err == nil {
+				f.Pod, err = lookAtPod(ctx, known, f, n)
+			}
+			return f, err
+		}
 		if f.Owner, err = lookAtOwner(ctx, known, spec.Holder); err == nil {
 			f.Successor, err = r.successor(ctx, lease)
 		}

@@ -16,22 +16,32 @@ import (
 
 // A pod has one address of each IP family on an interface. If the next pod of a name has another
 // address, because its annotation now names other pools, no pod needs the kept address. Decide
-// checks whether that next pod exists.
+// checks whether that next pod exists. The same applies to the next sandbox of a pod.
 
-// isSettled reports whether a lease belongs to a StatefulSet's pod for good. A lease that was taken
-// over is settled once the take-over is confirmed.
+// isSettled reports whether a lease belongs to a pod for good. A lease that was taken over is settled
+// once the take-over is confirmed.
 func isSettled(s *v1alpha1.IPLeaseSpec) bool {
-	return s.State == v1alpha1.StateBound && s.Previous == nil && s.Holder != nil && s.Holder.OwnerKind == "StatefulSet"
+	return s.State == v1alpha1.StateBound && s.Previous == nil && s.Holder != nil
 }
 
-// succeeds reports whether the next pod with the name of kept's holder has l instead of kept.
+// isKeptForPod reports whether a lease is kept for the next sandbox of its pod, and not for a name.
+func isKeptForPod(s *v1alpha1.IPLeaseSpec) bool {
+	return s.State == v1alpha1.StateRetained && s.Reason == v1alpha1.ReasonSandboxEnded && s.Holder != nil
+}
+
+// succeeds reports whether the pod for which kept is kept has l instead of kept.
 func succeeds(l, kept *v1alpha1.IPLease) bool {
 	if l.Name == kept.Name || l.DeletionTimestamp != nil || !isSettled(&l.Spec) || kept.Spec.Holder == nil {
 		return false
 	}
 	now, before := l.Spec.Holder, kept.Spec.Holder
-	return now.Namespace == before.Namespace && now.Pod == before.Pod && now.Interface == before.Interface &&
-		now.OwnerKind == before.OwnerKind && now.OwnerName == before.OwnerName && isIPv6(l) == isIPv6(kept)
+	if now.Namespace != before.Namespace || now.Pod != before.Pod || now.Interface != before.Interface || isIPv6(l) != isIPv6(kept) {
+		return false
+	}
+	if isKeptForPod(&kept.Spec) {
+		return now.PodUID == before.PodUID
+	}
+	return now.OwnerKind == "StatefulSet" && now.OwnerKind == before.OwnerKind && now.OwnerName == before.OwnerName
 }
 
 func isIPv6(l *v1alpha1.IPLease) bool { return l.Spec.Addr().Is6() }

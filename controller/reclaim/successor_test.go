@@ -52,6 +52,22 @@ func TestSucceeds(t *testing.T) {
 	}
 }
 
+func TestSucceedsForAPod(t *testing.T) {
+	of := func(address string, state v1alpha1.LeaseState, uid string) *v1alpha1.IPLease {
+		return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: address}, Spec: v1alpha1.IPLeaseSpec{
+			Address: address, State: state, Holder: &v1alpha1.Holder{Namespace: "shop", Pod: "web", PodUID: uid, Interface: "eth0", OwnerKind: "ReplicaSet"},
+		}}
+	}
+	kept := of("10.0.0.2", v1alpha1.StateRetained, "u1")
+	kept.Spec.Reason = v1alpha1.ReasonSandboxEnded
+	if !succeeds(of("10.1.0.2", v1alpha1.StateBound, "u1"), kept) {
+		t.Error("the next sandbox of the pod has another address, which does not count")
+	}
+	if succeeds(of("10.1.0.2", v1alpha1.StateBound, "u2"), kept) {
+		t.Error("another pod of that name counts")
+	}
+}
+
 // TestOnlyAPodThatIsThereSucceeds: a lease that an earlier pod has left behind, on
 // a node that says nothing, is Bound as well.
 func TestOnlyAPodThatIsThereSucceeds(t *testing.T) {

@@ -84,15 +84,17 @@ func nodeChanges() predicate.Predicate {
 	}}
 }
 
-// leasesOfName returns the leases of the same pod name. A lease may be the successor of each of
-// them.
+// leasesOfName returns the Retained leases of the same pod name. A lease may be the successor of each
+// of them.
 func (r *Reconciler) leasesOfName(ctx context.Context, o client.Object) []reconcile.Request {
 	holder := o.(*v1alpha1.IPLease).Spec.Holder
 	if holder == nil {
 		return nil // an update also maps the old lease, which may have been Warm
 	}
-	return r.leases(ctx, cache.LeasesByPod, cache.PodKey(holder.Namespace, holder.Pod))
+	return r.leasesThat(ctx, isRetained, cache.LeasesByPod, cache.PodKey(holder.Namespace, holder.Pod))
 }
+
+func isRetained(s *v1alpha1.IPLeaseSpec) bool { return s.State == v1alpha1.StateRetained }
 
 func (r *Reconciler) leasesOfPod(ctx context.Context, o client.Object) []reconcile.Request {
 	pod := o.(*podview.Pod)

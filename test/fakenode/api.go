@@ -246,3 +246,15 @@ func (m *API) SetAway(away bool) {
 	defer m.mu.Unlock()
 	m.Away = away
 }
+
+// ChangePod changes a pod of the namespace shop as somebody else does, if it exists.
+func (m *API) ChangePod(name string, change func(*corev1.Pod)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := KeyFor(&corev1.Pod{}, ClientObjectKey(name))
+	if found, ok := m.Objects[key]; ok {
+		pod := found.DeepCopyObject().(*corev1.Pod)
+		change(pod)
+		m.Store(key, pod)
+	}
+}

@@ -280,7 +280,20 @@ func (r *Node) Refused(code uint, request agentapi.AddRequest) string {
 	return refusal.Answer(err).Msg
 }
 
+// MustDel is the DEL of a pod that is being deleted.
 func (r *Node) MustDel(request agentapi.AddRequest) {
+	r.T.Helper()
+	r.Terminate(request)
+	r.SandboxDies(request)
+}
+
+// Terminate makes the pod of a request Terminating, if it exists.
+func (r *Node) Terminate(request agentapi.AddRequest) {
+	r.API.ChangePod(request.Pod.Name, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+}
+
+// SandboxDies is a DEL, whatever its pod does.
+func (r *Node) SandboxDies(request agentapi.AddRequest) {
 	r.T.Helper()
 	if err := r.Del(r.T.Context(), Del(request)); err != nil {
 		r.T.Fatal(err)

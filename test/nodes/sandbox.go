@@ -48,6 +48,8 @@ func (c *Cluster) NodeOf(pod *corev1.Pod) *Node {
 func podOn(node, name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Shop, Name: name}, Spec: corev1.PodSpec{
 		NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}},
+		// The DEL of a pod that is never restarted frees its address while the pod object lives.
+		RestartPolicy: corev1.RestartPolicyNever,
 	}}
 }
 

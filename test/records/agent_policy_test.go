@@ -87,6 +87,8 @@ func (e *env) testAgentPolicy(t *testing.T) {
 	lease := func(changes ...func(*v1alpha1.IPLease)) *v1alpha1.IPLease { return bound("", "10.1.0.1", changes...) }
 	quarantined := all(in(v1alpha1.StateQuarantined), because(v1alpha1.ReasonPodGone))
 	retained := in(v1alpha1.StateRetained)
+	ofDeployment := spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.OwnerKind, s.Holder.OwnerName = "ReplicaSet", "web-5d" })
+	sandboxEnded := all(retained, because(v1alpha1.ReasonSandboxEnded))
 
 	// The address of a pod whose record was lost, leased by another node, which heard the pod.
 	heard := all(in(v1alpha1.StateQuarantined), because(v1alpha1.ReasonConflict), withoutHolder, on("n2"),
@@ -139,6 +141,9 @@ func (e *env) testAgentPolicy(t *testing.T) {
 		"takes its own Retained lease over again":         {update, lease(retained), in(v1alpha1.StateBound), ""},
 		"takes a Quarantined lease over for the same pod": {update, lease(quarantined, on("n2")), all(on("n1"), in(v1alpha1.StateBound)), ""},
 		"takes a newer pod of the same name":              {update, lease(quarantined, on("n2")), all(on("n1"), in(v1alpha1.StateBound), spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = "v" })), ""},
+		"takes over for the next sandbox of the same pod": {update, lease(ofDeployment, sandboxEnded), all(in(v1alpha1.StateBound), because("")), ""},
+		"keeps its Bound lease for a pod that lives":      {update, lease(ofDeployment), sandboxEnded, ""},
+		"takes none over for another UID of that name":    {update, lease(ofDeployment, sandboxEnded), all(in(v1alpha1.StateBound), because(""), spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = "v" })), "is kept for default/web-0"},
 		"takes no Retained lease over for another pod":    {update, lease(retained, on("n2")), all(on("n1"), in(v1alpha1.StateBound), holderIs("default", "web-1")), "is kept for default/web-0"},
 		"takes no Retained lease into another namespace":  {update, lease(retained, on("n2")), all(on("n1"), in(v1alpha1.StateBound), holderIs("prod", "web-0")), "is kept for default/web-0"},
 		"takes no Quarantined lease over for another pod": {update, lease(quarantined, on("n2")), all(on("n1"), in(v1alpha1.StateBound), holderIs("default", "web-1")), "is kept for default/web-0"},

@@ -46,7 +46,11 @@ func (s *soak) lifecycle(number int, random *rand.Rand) error {
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
 	defer cancel()
 	n := s.Nodes[random.IntN(len(s.Nodes))]
-	pod, err := n.NewPod(ctx, fmt.Sprintf("pod-%d", number), nil)
+	pod, err := n.NewPod(ctx, fmt.Sprintf("pod-%d", number), func(pod *corev1.Pod) {
+		if number%2 == 0 {
+			pod.Spec.RestartPolicy = corev1.RestartPolicyAlways // its address is kept until the pod ends
+		}
+	})
 	if err != nil {
 		return err
 	}

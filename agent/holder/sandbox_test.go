@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+// controlledBy makes a pod belong to an owner of a kind.
+func controlledBy(kind string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		yes := true
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: "web", UID: "s", Controller: &yes}}
+	}
+}
+
+// static makes a pod the mirror of a static pod.
+func static(p *corev1.Pod) {
+	p.Annotations = map[string]string{"kubernetes.io/config.hash": "0a1b", corev1.MirrorPodAnnotationKey: "0a1b"}
+}
+
+// next is the ADD of another sandbox of the same pod.
+func next(r agentapi.AddRequest, container string) agentapi.AddRequest {
+	r.ContainerID, r.NetNS = container, "/netns/"+container
+	return r
+}
+
+func TestAPodWhoseSandboxDiesGetsItsAddressesBack(t *testing.T) {
+	bare := func(*corev1.Pod) {}
+	for _, pod := range []struct {
+		name   string
+		change func(*corev1.Pod)
+		uid    string
+	}{
+		{"of a Deployment", controlledBy("ReplicaSet"), "u1"},
+		{"of a DaemonSet", controlledBy("DaemonSet"), "u1"},
+		{"of a Job", controlledBy("Job"), "u1"},
+		{"of a StatefulSet", fakenode.OfStatefulSet, "u1"},
+		{"without an owner", bare, "u1"},
+		{"static", static, "0a1b"},
+	} {
+		for order, die := range map[string]func(r *fakenode.Node, old, young agentapi.AddRequest) []string{
+			"DEL, then ADD": func(r *fakenode.Node, old, young agentapi.AddRequest) []string {
+				r.SandboxDies(old)
+				r.Want("10.0.0.2 Retained", "fd00-0000-0000-0000-0000-0000-0000-0002 Retained")
+				return r.MustAdd(young)
+			},
+			"DEL, a restart of the agent, then ADD": func(r *fakenode.Node, old, young agentapi.AddRequest) []string {
+				r.SandboxDies(old)
+				r.Want("10.0.0.2 Retained", "fd00-0000-0000-0000-0000-0000-0000-0002 Retained")
+				r.Restart()
+				return r.MustAdd(young)
+			},
+			"ADD, then DEL": func(r *fakenode.Node, old, young agentapi.AddRequest) []string {
+				got := r.MustAdd(young)
+				r.SandboxDies(old)
+				return got
+			},
+		} {
+			t.Run(pod.name+": "+order, func(t *testing.T) {
+				v4, v6 := fakenode.V4("10.0.0.2-10.0.0.9"), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2-fd00::9")
+				r := fakenode.New(t, v4, v6)
+				web := r.Pod("web-0", "u1", pod.change)
+				web.Pod.UID = pod.uid
+				before := r.MustAdd(web)
+				slot := r.SlotOf(web)
+				after := die(r, web, next(web, "c2"))
+				if !slices.Equal(after, before) {
+					t.Fatalf("had %v, has %v", before, after)
+				}
+				if !r.Kernel.IsDead(slot) {
+					t.Error("the slot of the dead sandbox lives")
+				}
+				r.HoldsWhatTheJournalSays(next(web, "c2"))
+				if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Reason != "" || l.Spec.Message != "" {
+					t.Errorf("lease %+v", l.Spec)
+				}
+			})
+		}
+	}
+}
+
+// Each interface of a pod has a lease of its own.
+func TestEachInterfaceGetsItsOwnAddressBack(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	first := r.Pod("web", "u1")
+	second := first
+	second.Interface = "net1"
+	before := append(r.MustAdd(first), r.MustAdd(second)...)
+	r.SandboxDies(second)
+	r.SandboxDies(first)
+	young := next(first, "c2")
+	after := r.MustAdd(young)
+	young.Interface = "net1"
+	if after = append(after, r.MustAdd(young)...); !slices.Equal(after, before) {
+		t.Errorf("had %v, has %v", before, after)
+	}
+}
+
+func TestADELFreesTheAddressOfAPodThatGetsNoOtherSandbox(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Pod){
+		"Terminating":           func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} },
+		"Succeeded":             func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+		"Failed":                func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
+		"of another UID by now": func(p *corev1.Pod) { p.UID = "u2" },
+		"never restarted":       func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever },
+		"gone":                  nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			web := r.Pod("web", "u1")
+			r.MustAdd(web)
+			if change == nil {
+				r.API.Drop(fakenode.PodOf("web"))
+			} else {
+				r.API.ChangePod("web", change)
+			}
+			r.SandboxDies(web)
+			r.Want()
+		})
+	}
+}
+
+// deafCache cannot tell whether a pod lives.
+type deafCache struct{ client.Reader }
+
+func (c deafCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, pod := o.(*corev1.Pod); pod {
+		return errors.New("the cache is not started")
+	}
+	return c.Reader.Get(ctx, key, o, opts...)
+}
+
+func TestADELKeepsTheAddressIfThePodIsUnknown(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.Cache = deafCache{r.Cache}
+	r.SandboxDies(web)
+	if l := r.Lease("10.0.0.2", v1alpha1.StateRetained); l.Spec.Reason != v1alpha1.ReasonSandboxEnded {
+		t.Errorf("lease %+v", l.Spec)
+	}
+}
+
+// The address is that pod's: no other pod gets it, also not one of the same name.
+func TestAKeptAddressIsNoOtherPods(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.SandboxDies(web)
+	r.Refused(agentapi.CodeExhausted, r.Pod("other", "u2"))
+	r.API.Drop(fakenode.PodOf("web"))
+	r.Refused(agentapi.CodeExhausted, r.Pod("web", "u3"))
+	r.Want("10.0.0.2 Retained")
+}
+
+// The address of an ADD that is undone is not proven, unless it was kept before.
+func TestAnUndoKeepsOnlyWhatWasKept(t *testing.T) {
+	broken := func(r *fakenode.Node) {
+		r.Wire.OnClaim = func(c segment.Claim) { r.Kernel.Claimed(fakenode.Key("10.0.0.2"), c.Token+1) }
+	}
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	broken(r)
+	if err := fakenode.TryAdd(r, web); err == nil {
+		t.Fatal("ADD succeeds")
+	}
+	r.Settle()
+	r.Want()
+
+	r = fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web = r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.SandboxDies(web)
+	broken(r)
+	if err := fakenode.TryAdd(r, next(web, "c2")); err == nil {
+		t.Fatal("ADD succeeds")
+	}
+	r.Settle()
+	r.Lease("10.0.0.2", v1alpha1.StateRetained)
+}
+
+// Only a name insists on an address that its pool no longer gives on this node.
+func TestAPodLeavesAKeptAddressThatCannotLiveHere(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"), fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
+	web := r.Pod("web", "u1", fakenode.Annotated("ipam.fenceline.io/ippool", `{"ipv4":["v4","other"]}`))
+	r.MustAdd(web)
+	r.SandboxDies(web)
+	elsewhere := fakenode.V4("10.0.0.2")
+	elsewhere.Spec.NodeName = []string{"n2"}
+	r.API.Put(elsewhere)
+	if got := r.MustAdd(next(web, "c2")); got[0] != "10.1.0.2" {
+		t.Errorf("got %v", got)
+	}
+	r.Want("10.0.0.2 Retained", "10.1.0.2 Bound") // the controller ends the first one
+	if told := strings.Join(r.Told(), "\n"); !strings.Contains(told, "AddressLeft 10.1.0.2 replaces 10.0.0.2") {
+		t.Error(told)
+	}
+}
+
+// The DEL of the older sandbox may end between the reading of the lease and its take-over.
+func TestADELInTheMiddleOfTheADDOfTheNextSandbox(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	web := r.Pod("web", "u1")
+	before := r.MustAdd(web)
+	deleted := false
+	r.Leases = interrupted{r.Leases, func() {
+		if !deleted {
+			deleted = true
+			r.SandboxDies(web)
+		}
+	}}
+	if after := r.MustAdd(next(web, "c2")); !slices.Equal(after, before) {
+		t.Errorf("had %v, has %v", before, after)
+	}
+}
+
+// interrupted are leases of which something else is done before each take-over.
+type interrupted struct {
+	holder.Leases
+	before func()
+}
+
+func (i interrupted) TakeOver(ctx context.Context, l *v1alpha1.IPLease, r lease.Request) (*v1alpha1.IPLease, error) {
+	i.before()
+	return i.Leases.TakeOver(ctx, l, r)
+}
