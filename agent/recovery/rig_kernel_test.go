@@ -26,6 +26,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/allocate"
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/ipam"
@@ -143,6 +144,7 @@ func (m *machine) start() {
 	})
 	m.Holders = holder.New(ctx, holder.Options{
 		Node: m.name, Session: session, Cluster: "cluster", Cache: api, Reader: api, Leases: store,
+		Foreign: &foreign.Hosts{Recorded: store.ConflictsWith, Clock: clock.RealClock{}},
 		Allocator: allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{
 			"v4": netip.MustParseAddr("10.0.0.1"),
 		}}),
