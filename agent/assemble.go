@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -212,13 +213,26 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.defence.Run)),
 		a.mgr.Add(server),
 		a.mgr.Add(manager.RunnableFunc(a.shed)),
-		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			return a.installer.KeepConflist(ctx, func(ctx context.Context) bool { return a.ready.Check(ctx) == nil })
-		})),
+		a.mgr.Add(manager.RunnableFunc(a.keepInstalled)),
 		a.mgr.Add(a.storeWatch()),
 		a.mgr.AddHealthzCheck("alive", func(*http.Request) error { return nil }),
 		a.mgr.AddReadyzCheck("add", func(r *http.Request) error { return a.ready.Check(r.Context()) }),
 	)
+}
+
+// keepInstalled keeps the plugin and the network configuration on the node.
+func (a *agent) keepInstalled(ctx context.Context) error {
+	return a.installer.Keep(ctx, install.KeepOptions{
+		Node: a.node, Events: a.events,
+		Ready: func(ctx context.Context) bool { return a.ready.Check(ctx) == nil },
+		Runtime: func(ctx context.Context) (string, error) {
+			node := &corev1.Node{}
+			if err := a.mgr.GetClient().Get(ctx, client.ObjectKey{Name: a.node}, node, client.UnsafeDisableDeepCopy); err != nil {
+				return "", fmt.Errorf("read the container runtime of node %s: %w", a.node, err)
+			}
+			return node.Status.NodeInfo.ContainerRuntimeVersion, nil
+		},
+	})
 }
 
 // shed returns the memory of the start once the caches are synced.

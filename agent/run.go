@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -31,7 +32,9 @@ func run(ctx context.Context, s settings) error {
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 
-	installer := &install.Installer{PluginFile: s.plugin, BinDir: s.binDir, ConflistFile: s.conflist, ConfDir: s.confDir, Log: log}
+	installer := &install.Installer{
+		PluginFile: s.plugin, BinDir: s.binDir, ConflistFile: s.conflist, ConfDir: s.confDir, Log: log, Clock: clock.RealClock{},
+	}
 	if err := installer.EnsurePlugin(); err != nil {
 		log.Error(err, "the runtime has the previous plugin or none; the agent tries again")
 	}

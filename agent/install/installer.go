@@ -9,14 +9,18 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/wait"
-
-	"github.com/fenceline/fenceline/internal/backoff"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 )
+
+// keepInterval is the pause between two looks at the installed files. A look at a file that did not
+// change is one system call. It is shorter than the five seconds after which a kubelet asks for the
+// state of its network.
+const keepInterval = time.Second
 
 // Installer keeps the agent's files installed on a node. Safe for concurrent use. If a directory
 // refuses a file, the agent goes on: running pods need the agent.
@@ -28,50 +32,90 @@ type Installer struct {
 	// ConflistFile is empty, no configuration is installed.
 	ConflistFile, ConfDir string
 	Log                   logr.Logger
+	Clock                 clock.PassiveClock
 
-	mu sync.Mutex
-	// installed is set once the plugin is installed.
-	installed atomic.Bool
+	mu     sync.Mutex
+	plugin kept
+	tell   *teller
 }
 
-// EnsurePlugin installs the plugin until that has succeeded once.
+// KeepOptions are the facts and the events that Keep needs. All are required.
+type KeepOptions struct {
+	// Node is the name of this node. Its events report files that were put back.
+	Node   string
+	Events events.EventRecorder
+	// Ready reports whether ADD can be served.
+	Ready func(context.Context) bool
+	// Runtime returns the container runtime of the node, in the form of a Node's
+	// status.nodeInfo.containerRuntimeVersion.
+	Runtime func(context.Context) (string, error)
+}
+
+// EnsurePlugin installs the plugin if it is missing or differs. Otherwise it takes microseconds.
 func (i *Installer) EnsurePlugin() error {
-	if i.PluginFile == "" || i.installed.Load() {
+	if i.PluginFile == "" {
 		return nil
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if _, err := Plugin(i.PluginFile, i.BinDir); err != nil {
-		return err
-	}
-	i.installed.Store(true)
-	return nil
+	i.plugin.what, i.plugin.path = pluginSubject, filepath.Join(i.BinDir, PluginName)
+	return i.plugin.keep(i.Clock.Now(), i.tell, func() (bool, error) { return Plugin(i.PluginFile, i.BinDir) })
 }
 
-// KeepConflist installs the network configuration once ready reports that ADD can
-// be served, and again whenever it was changed or removed, until ctx ends.
-func (i *Installer) KeepConflist(ctx context.Context, ready func(context.Context) bool) error {
+// Keep installs the plugin, and installs the network configuration once ADD can be served. It
+// installs each of them again whenever the file was changed or removed, until ctx ends. It returns
+// ErrDirectoryRemoved if only a restart of the container can help.
+func (i *Installer) Keep(ctx context.Context, o KeepOptions) error {
+	i.mu.Lock()
+	i.tell = &teller{node: o.Node, events: o.Events, log: i.Log}
+	i.mu.Unlock()
+	template, err := i.template()
+	if err != nil {
+		return err
+	}
+	list := kept{what: networkSubject, path: filepath.Join(i.ConfDir, filepath.Base(i.ConflistFile))}
+	return wait.PollUntilContextCancel(ctx, keepInterval, true, func(ctx context.Context) (bool, error) {
+		if err := i.EnsurePlugin(); errors.Is(err, ErrDirectoryRemoved) {
+			return false, err
+		}
+		if i.ConflistFile == "" || !o.Ready(ctx) {
+			return false, nil
+		}
+		err := i.keepConflist(ctx, &list, template, o)
+		if errors.Is(err, ErrNotConflist) || errors.Is(err, ErrDirectoryRemoved) {
+			return false, err
+		}
+		return false, nil
+	})
+}
+
+// template reads the network configuration as the chart wrote it.
+func (i *Installer) template() ([]byte, error) {
 	if i.ConflistFile == "" {
-		<-ctx.Done()
-		return nil
+		return nil, nil
 	}
 	content, err := os.ReadFile(i.ConflistFile)
 	if err != nil {
-		return fmt.Errorf("read the network configuration: %w", err)
+		return nil, fmt.Errorf("read the network configuration: %w", err)
 	}
-	var tries backoff.Backoff
-	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		if !ready(ctx) {
-			return false, nil
+	return content, nil
+}
+
+// keepConflist installs the network configuration in the version that the runtime of the node knows.
+// An upgrade of the runtime changes the file.
+func (i *Installer) keepConflist(ctx context.Context, list *kept, template []byte, o KeepOptions) error {
+	runtime, err := o.Runtime(ctx)
+	if err != nil {
+		if list.errors.IsNew(err) {
+			i.Log.Error(err, "the version of the network configuration is not known yet; the agent tries again")
 		}
-		_, err := Conflist(i.ConfDir, filepath.Base(i.ConflistFile), content)
-		if err == nil || errors.Is(err, ErrNotConflist) {
-			tries.Reset()
-			return false, err
-		}
-		if tries.IsNew(err) {
-			i.Log.Error(err, "the runtime does not know the network yet; the agent tries again")
-		}
-		return false, nil
+		return err
+	}
+	content, version := withVersion(template, runtime)
+	if list.wants(content) && version != "" {
+		i.Log.Info("the network configuration has the CNI version that the runtime knows", "runtime", runtime, "cniVersion", version)
+	}
+	return list.keep(i.Clock.Now(), i.tell, func() (bool, error) {
+		return Conflist(i.ConfDir, filepath.Base(i.ConflistFile), content)
 	})
 }

@@ -5,71 +5,256 @@ package install
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"k8s.io/client-go/tools/events"
+	testclock "k8s.io/utils/clock/testing"
 )
 
-// Running pods need an agent, also if the runtime cannot be told of the network.
-func TestADirectoryThatTakesNoConflistEndsNoAgent(t *testing.T) {
-	dir := t.TempDir()
-	i := &Installer{ConflistFile: filepath.Join(dir, "10-fenceline.conflist"), ConfDir: filepath.Join(dir, "net.d"), Log: testr.New(t)}
-	if err := os.WriteFile(i.ConflistFile, []byte(conflist), 0o600); err != nil {
+// keeper is an installer that keeps a plugin and a network configuration in two directories.
+type keeper struct {
+	*Installer
+	t        *testing.T
+	clock    *testclock.FakePassiveClock
+	recorder *events.FakeRecorder
+	runtime  atomic.Value
+	ready    func(context.Context) bool
+}
+
+func newKeeper(t *testing.T) *keeper {
+	t.Helper()
+	k := &keeper{
+		t: t, clock: testclock.NewFakePassiveClock(time.Unix(1e9, 0)), recorder: events.NewFakeRecorder(100),
+		ready: func(context.Context) bool { return true },
+	}
+	k.runtime.Store("containerd://2.4.2")
+	source := filepath.Join(t.TempDir(), "10-fenceline.conflist")
+	if err := os.WriteFile(source, []byte(conflist), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
+	k.Installer = &Installer{
+		PluginFile: plugin(t, "v1"), BinDir: t.TempDir(), ConflistFile: source, ConfDir: t.TempDir(),
+		Log: testr.New(t), Clock: k.clock,
+	}
+	return k
+}
+
+// start starts to keep the files, and returns a function that ends it and returns its error.
+func (k *keeper) start() (end func() error) {
+	ctx, stop := context.WithCancel(k.t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- i.KeepConflist(ctx, func(context.Context) bool { return true }) }()
-	select {
-	case err := <-ended:
-		t.Fatalf("the agent ends: %v", err)
-	case <-time.After(100 * time.Millisecond):
-	}
-	if err := os.Mkdir(i.ConfDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	installed := filepath.Join(i.ConfDir, "10-fenceline.conflist")
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if got, err := os.ReadFile(installed); err == nil && string(got) == conflist {
-			break
+	go func() {
+		ended <- k.Keep(ctx, KeepOptions{
+			Node: "n1", Events: k.recorder, Ready: k.ready, Runtime: func(context.Context) (string, error) { return k.runtime.Load().(string), nil },
+		})
+	}()
+	return func() error { stop(); return <-ended }
+}
+
+func (k *keeper) pluginPath() string   { return filepath.Join(k.BinDir, "fenceline") }
+func (k *keeper) conflistPath() string { return filepath.Join(k.ConfDir, "10-fenceline.conflist") }
+
+// await waits until a file has the content.
+func (k *keeper) await(path, content string) {
+	k.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
+		got, err := os.ReadFile(path)
+		if err == nil && string(got) == content {
+			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("it is not installed a minute after its directory is there")
+			k.t.Fatalf("%s holds %q, %v; want %q", path, got, err, content)
 		}
 	}
-	stop()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+}
+
+// event returns the next event.
+func (k *keeper) event() string {
+	k.t.Helper()
+	select {
+	case e := <-k.recorder.Events:
+		return e
+	case <-time.After(time.Minute):
+		k.t.Fatal("no event reports it")
+		return ""
+	}
+}
+
+func TestAFileThatIsChangedOrRemovedIsPutBackWithOneEventOfTheNode(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"cut off": func(p string) error { return os.Truncate(p, 1) },
+		"empty":   func(p string) error { return os.Truncate(p, 0) },
+		"other bytes, same size": func(p string) error {
+			b, err := os.ReadFile(p)
+			b[0]++
+			return errors.Join(err, os.WriteFile(p, b, 0o755))
+		},
+		"replaced by rename": func(p string) error {
+			return errors.Join(os.WriteFile(p+".new", []byte("v9"), 0o755), os.Rename(p+".new", p))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKeeper(t)
+			end := k.start()
+			k.await(k.pluginPath(), "v1")
+			k.await(k.conflistPath(), conflist)
+			for _, row := range []struct{ path, content, says string }{
+				{k.pluginPath(), "v1", "Warning PluginRestored the CNI plugin " + k.pluginPath()},
+				{k.conflistPath(), conflist, "Warning NetworkRestored the network configuration " + k.conflistPath()},
+			} {
+				if err := damage(row.path); err != nil {
+					t.Fatal(err)
+				}
+				if e := k.event(); !strings.HasPrefix(e, row.says) {
+					t.Errorf("the event is %q, want %q", e, row.says)
+				}
+				k.await(row.path, row.content)
+			}
+			if err := end(); !errors.Is(err, context.Canceled) {
+				t.Errorf("ended with %v", err)
+			}
+			if n := len(k.recorder.Events); n > 0 {
+				t.Errorf("%d more events: %s", n, <-k.recorder.Events)
+			}
+		})
+	}
+}
+
+// Another program may remove the file each time.
+func TestAFileThatIsRemovedAgainAndAgainMakesOneEventInTenMinutes(t *testing.T) {
+	k := newKeeper(t)
+	k.tell = &teller{node: "n1", events: k.recorder, log: k.Log}
+	remove := func() {
+		t.Helper()
+		if err := errors.Join(k.EnsurePlugin(), os.Remove(k.pluginPath()), k.EnsurePlugin()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 50 {
+		remove()
+	}
+	if n := len(k.recorder.Events); n != 1 {
+		t.Fatalf("%d events, want 1", n)
+	}
+	<-k.recorder.Events
+	k.clock.SetTime(k.clock.Now().Add(tellInterval))
+	remove()
+	if e := k.event(); !strings.Contains(e, "50 times since the last event") {
+		t.Errorf("the event is %q", e)
+	}
+}
+
+func TestAnUnchangedPluginIsNotReadAgain(t *testing.T) {
+	k := newKeeper(t)
+	for range 2 { // the second look reads what the first has written
+		if err := k.EnsurePlugin(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(k.PluginFile); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.EnsurePlugin(); err != nil {
+		t.Errorf("the agent reads its own plugin again: %v", err)
+	}
+}
+
+// Running pods need an agent, also if the runtime cannot be told of the network.
+func TestADirectoryThatTakesNoFileEndsNoAgentAndMakesOneEvent(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	bin, conf := k.BinDir, k.ConfDir
+	k.BinDir, k.ConfDir = filepath.Join(bin, "none"), filepath.Join(conf, "none")
+	end := k.start()
+	for _, want := range []string{"Warning PluginNotInstalled", "Warning NetworkNotInstalled"} {
+		if e := k.event(); !strings.HasPrefix(e, want) || !strings.Contains(e, "no such file or directory") || !strings.Contains(e, "cni.") {
+			t.Errorf("the event is %q, want %q", e, want)
+		}
+	}
+	if err := errors.Join(os.Mkdir(k.BinDir, 0o755), os.Mkdir(k.ConfDir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	k.await(k.pluginPath(), "v1")
+	k.await(k.conflistPath(), conflist)
+	if err := end(); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
+	}
+	if n := len(k.recorder.Events); n > 0 {
+		t.Errorf("%d more events: %s", n, <-k.recorder.Events)
+	}
+}
+
+// A container sees a directory of its node that was removed as an empty one that takes no file.
+func TestADirectoryThatWasRemovedFromTheNodeEndsTheAgent(t *testing.T) {
+	for name, place := range map[string]func(k *keeper, dir string){
+		"of the plugins":        func(k *keeper, dir string) { k.BinDir = dir },
+		"of the configurations": func(k *keeper, dir string) { k.ConfDir = dir },
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKeeper(t)
+			removed, err := os.Open(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer removed.Close()
+			if err := os.Remove(removed.Name()); err != nil {
+				t.Fatal(err)
+			}
+			place(k, fmt.Sprintf("/proc/self/fd/%d", removed.Fd()))
+			err = k.Keep(t.Context(), KeepOptions{
+				Node: "n1", Events: k.recorder, Ready: k.ready, Runtime: func(context.Context) (string, error) { return "", nil },
+			})
+			if !errors.Is(err, ErrDirectoryRemoved) {
+				t.Errorf("ended with %v", err)
+			}
+			if e := k.event(); !strings.Contains(e, "the directory was removed from the node") {
+				t.Errorf("the event is %q", e)
+			}
+		})
+	}
+}
+
+// The names of temporary files are random.
+func TestTheSameProblemHasTheSameText(t *testing.T) {
+	k := newKeeper(t)
+	k.BinDir = filepath.Join(k.BinDir, "none")
+	first, second := k.EnsurePlugin(), k.EnsurePlugin()
+	if first == nil || second == nil || first.Error() != second.Error() || strings.Contains(first.Error(), tempPrefix) {
+		t.Errorf("got %v, then %v", first, second)
 	}
 }
 
 func TestNoConflistIsInstalledBeforeADDCanBeServed(t *testing.T) {
-	dir := t.TempDir()
-	i := &Installer{ConflistFile: filepath.Join(dir, "10-fenceline.conflist"), ConfDir: t.TempDir(), Log: testr.New(t)}
-	if err := os.WriteFile(i.ConflistFile, []byte(conflist), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	k := newKeeper(t)
 	ctx, stop := context.WithCancel(t.Context())
-	err := i.KeepConflist(ctx, func(context.Context) bool { stop(); return false })
-	if files, _ := os.ReadDir(i.ConfDir); len(files) > 0 || !errors.Is(err, context.Canceled) {
+	err := k.Keep(ctx, KeepOptions{Node: "n1", Events: k.recorder, Ready: func(context.Context) bool { stop(); return false }})
+	if files, _ := os.ReadDir(k.ConfDir); len(files) > 0 || !errors.Is(err, context.Canceled) {
 		t.Errorf("installed %v, %v", files, err)
 	}
 }
 
 func TestAPluginThatCannotBeInstalledIsTriedAgain(t *testing.T) {
-	dir := t.TempDir()
-	i := &Installer{PluginFile: plugin(t, "#!"), BinDir: filepath.Join(dir, "bin"), Log: testr.New(t)}
-	if err := i.EnsurePlugin(); !errors.Is(err, os.ErrNotExist) {
+	k := newKeeper(t)
+	k.BinDir = filepath.Join(k.BinDir, "bin")
+	if err := k.EnsurePlugin(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("installed without its directory: %v", err)
 	}
-	if err := os.Mkdir(i.BinDir, 0o755); err != nil {
+	if err := os.Mkdir(k.BinDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := i.EnsurePlugin(); err != nil {
+	if err := k.EnsurePlugin(); err != nil {
 		t.Errorf("not installed: %v", err)
 	}
-	wantFile(t, filepath.Join(i.BinDir, "fenceline"), "#!", 0o755)
+	wantFile(t, k.pluginPath(), "v1", 0o755)
 }

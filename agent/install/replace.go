@@ -28,7 +28,7 @@ func replace(dir, name string, content []byte, mode fs.FileMode) (changed bool, 
 	}
 	f, err := os.CreateTemp(dir, tempPrefix+"*")
 	if err != nil {
-		return false, fmt.Errorf("create a temporary file for %s: %w", path, err)
+		return false, fmt.Errorf("create a temporary file for %s: %w", path, withoutPath(err))
 	}
 	defer func() {
 		if err != nil {
@@ -37,20 +37,20 @@ func replace(dir, name string, content []byte, mode fs.FileMode) (changed bool, 
 		}
 	}()
 	if _, err := f.Write(content); err != nil {
-		return false, fmt.Errorf("write %s: %w", path, err)
+		return false, fmt.Errorf("write %s: %w", path, withoutPath(err))
 	}
 	if err := f.Chmod(mode); err != nil {
-		return false, fmt.Errorf("set the mode of %s: %w", path, err)
+		return false, fmt.Errorf("set the mode of %s: %w", path, withoutPath(err))
 	}
 	// Without the sync, a loss of power may leave an empty file.
 	if err := f.Sync(); err != nil {
-		return false, fmt.Errorf("sync %s: %w", path, err)
+		return false, fmt.Errorf("sync %s: %w", path, withoutPath(err))
 	}
 	if err := f.Close(); err != nil {
-		return false, fmt.Errorf("close %s: %w", path, err)
+		return false, fmt.Errorf("close %s: %w", path, withoutPath(err))
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
-		return false, fmt.Errorf("rename the temporary file to %s: %w", path, err)
+		return false, fmt.Errorf("rename the temporary file to %s: %w", path, withoutPath(err))
 	}
 	return true, syncDir(dir)
 }

@@ -57,6 +57,14 @@ func (e *env) testChart(t *testing.T) {
 			}
 		}
 	})
+	t.Run("names a CNI version only if the values do", func(t *testing.T) {
+		for value, want := range map[string]bool{"cni.conflist.cniVersion=": false, "cni.conflist.cniVersion=1.0.0": true} {
+			out := e.helm(t, "template", "fenceline", chart(t), "--set", value)
+			if got := strings.Contains(out, `"cniVersion": "1.0.0"`); got != want || !want && strings.Contains(out, `"cniVersion"`) {
+				t.Errorf("%s: cniVersion %v in %s", value, got, out)
+			}
+		}
+	})
 	t.Run("upgrades over itself", func(t *testing.T) {
 		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "bpffs.mount=false", "--set", "cni.conflist.master=eth1")
 		agents := &appsv1.DaemonSet{}

@@ -28,9 +28,9 @@ const (
 	noGrace = `s/"type": "fenceline"/"type": "fenceline", "status_grace": "0s"/`
 )
 
-// playAbsent: a node whose agent is away for less than ipam.status_grace stays
-// Ready. Afterwards it is not Ready and says what is missing, until the agent is
-// back. Its pods notice neither.
+// playAbsent: the agent puts back what somebody removes of its files. A node whose agent is away for
+// less than ipam.status_grace stays Ready. Afterwards it is not Ready and says what is missing,
+// until the agent is back. Its pods notice neither.
 func playAbsent(ctx context.Context, a *act) error {
 	if err := a.makePool(ctx, 2, nil); err != nil {
 		return err
@@ -55,6 +55,9 @@ func playAbsent(ctx context.Context, a *act) error {
 		return err
 	}
 	began := time.Now()
+	if err := a.filesComeBack(ctx, node); err != nil {
+		return err
+	}
 	ready, err := a.readinessOf(ctx, node)
 	if err != nil {
 		return err

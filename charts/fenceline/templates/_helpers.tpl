@@ -61,7 +61,9 @@ system:serviceaccount:{{ .Release.Namespace }}:fenceline-controller
 {{- with .mtu }}{{ $_ := set $plugin "mtu" (int .) }}{{ end -}}
 {{- $plugins := list $plugin -}}
 {{- if .chained }}{{ $plugins = append $plugins (dict "type" "fenceline") }}{{ end -}}
-{{ dict "cniVersion" .cniVersion "name" "fenceline" "plugins" $plugins | toPrettyJson }}
+{{- $list := dict "name" "fenceline" "plugins" $plugins -}}
+{{- with .cniVersion }}{{ $_ := set $list "cniVersion" . }}{{ end -}}
+{{ $list | toPrettyJson }}
 {{- end -}}
 {{- end -}}
 {{- end -}}

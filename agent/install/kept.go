@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/fenceline/fenceline/internal/backoff"
+)
+
+// ErrDirectoryRemoved: the node's directory was removed after the container had been started with
+// it. A directory that is made again under the same name is another one, which only a new start of
+// the container mounts.
+var ErrDirectoryRemoved = errors.New("the directory was removed from the node, and the agent starts again to use the directory that is there now")
+
+// kept is a file that the agent keeps on the node as the agent wrote it. One goroutine at a time may
+// use it.
+type kept struct {
+	what subject
+	path string
+
+	// seen is the file as it was before its content was last found to be right.
+	seen identity
+	// installed is set once the wanted content was installed.
+	installed bool
+	content   []byte
+
+	errors backoff.Backoff
+	// told is the time of the last event about a file that was put back, and untold counts the
+	// files that were put back since without an event.
+	told   time.Time
+	untold int
+}
+
+// identity changes with every write to a file, and with every other file of the same name.
+type identity struct {
+	inode        uint64
+	size         int64
+	mode         uint32
+	sec, nanosec int64
+}
+
+// identify returns the identity of a file, or the zero identity.
+func identify(path string) identity {
+	var stat syscall.Stat_t
+	if err := syscall.Lstat(path, &stat); err != nil {
+		return identity{}
+	}
+	return identity{stat.Ino, stat.Size, stat.Mode, stat.Ctim.Sec, stat.Ctim.Nsec}
+}
+
+// wants sets the wanted content, and reports whether the content is another one than before. The
+// next installation of it puts nothing back.
+func (k *kept) wants(content []byte) (changed bool) {
+	if k.content != nil && bytes.Equal(k.content, content) {
+		return false
+	}
+	k.content, k.seen, k.installed = content, identity{}, false
+	return true
+}
+
+// keep installs the file, unless it is the file that was seen last.
+func (k *kept) keep(now time.Time, tell *teller, install func() (bool, error)) error {
+	before := identify(k.path)
+	if k.seen != (identity{}) && before == k.seen {
+		return nil
+	}
+	changed, err := install()
+	if err != nil {
+		k.seen = identity{}
+		if isRemoved(filepath.Dir(k.path)) {
+			err = ErrDirectoryRemoved
+		}
+		tell.failed(k, err)
+		return err
+	}
+	k.errors.Reset()
+	switch {
+	case !changed:
+		k.seen = before
+	case k.installed:
+		tell.restored(k, now)
+	}
+	k.installed = true
+	return nil
+}
+
+// isRemoved reports whether a directory exists only as the mount of a directory that was removed.
+func isRemoved(dir string) bool {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Nlink == 0
+}
+
+// withoutPath removes the path from an error of a file operation. The names of temporary files are
+// random, and the same problem must have the same text each time.
+func withoutPath(err error) error {
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
+		return of.Err
+	}
+	if of, ok := errors.AsType[*os.LinkError](err); ok {
+		return of.Err
+	}
+	return err
+}
