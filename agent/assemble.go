@@ -29,10 +29,12 @@ import (
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/install"
+	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/keyring"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/metrics"
+	"github.com/fenceline/fenceline/agent/multus"
 	"github.com/fenceline/fenceline/agent/parent"
 	"github.com/fenceline/fenceline/agent/peers"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -155,6 +157,7 @@ func (a *agent) makeHolders(ctx context.Context) {
 		FindLink:    findLink(a.links),
 		Sighted:     sighted,
 		Share:       a.peers.Share, OthersShare: a.peers.Others,
+		Multus:  func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
 		Events:  a.events,
 		Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
 	})

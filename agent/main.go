@@ -28,6 +28,7 @@ type settings struct {
 	stateDir, socket, bpfDir      string
 	plugin, binDir                string
 	conflist, confDir             string
+	multusNetwork                 string
 	metricsAddress, healthAddress string
 	logLevel                      slog.Level
 	mountBPFFS                    string
@@ -75,6 +76,7 @@ func command() *cobra.Command {
 	f.StringVar(&s.binDir, "cni-bin-dir", "/opt/cni/bin", "directory in which the plugin is installed")
 	f.StringVar(&s.conflist, "cni-conflist", "", "network configuration to install once ADD can be served; empty installs none")
 	f.StringVar(&s.confDir, "cni-conf-dir", "/etc/cni/net.d", "directory in which the network configuration is installed")
+	f.StringVar(&s.multusNetwork, "multus-cluster-network", "", "NetworkAttachmentDefinition (namespace/name) of the first interface of pods; empty reads it from Multus' configuration in --cni-conf-dir")
 	f.StringVar(&s.metricsAddress, "metrics-address", ":9474", "address of /metrics")
 	f.StringVar(&s.healthAddress, "health-address", "127.0.0.1:9476", "address of /healthz and /readyz")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")

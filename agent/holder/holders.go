@@ -78,7 +78,7 @@ type Metrics interface {
 	Verification(verdict segment.Verdict)
 }
 
-// Options of Holders. All are required.
+// Options of Holders. All but Multus are required.
 type Options struct {
 	// Node is the name of this node, Session its current life, Cluster the UID
 	// of the kube-system namespace.
@@ -104,6 +104,8 @@ type Options struct {
 	Sighted func(parent int, addr netip.Addr) bool
 	// Share returns this agent's part of every pool.
 	Share func() ipam.Share
+	// Multus reads the networks that Multus gives to pods of this node. If nil, there are none.
+	Multus func() (ipam.Multus, error)
 	// OthersShare reports whether there are other agents that this agent may hear.
 	OthersShare func() bool
 

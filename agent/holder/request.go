@@ -64,6 +64,13 @@ func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1
 	if err := h.Cache.List(ctx, reservations, client.UnsafeDisableDeepCopy); err != nil {
 		return ipam.Choice{}, fmt.Errorf("list reservations: %w", err)
 	}
+	multus := ipam.Multus{}
+	if h.Multus != nil {
+		var err error
+		if multus, err = h.Multus(); err != nil {
+			return ipam.Choice{}, err
+		}
+	}
 	choice, err := ipam.ChoosePools(ipam.Request{
 		Pod: ipam.Pod{
 			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
@@ -73,6 +80,7 @@ func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1
 		NamespaceAnnotations: ns.Annotations,
 		NodeName:             h.Node,
 		NodeLabels:           node.Labels,
+		Multus:               multus,
 		Interface:            r.Interface,
 		Earlier:              earlier(h.Journal.OfPod(runtimeUID(pod)), r.Attachment, pools.Items),
 		Kept:                 keptOf(kept),

@@ -3,6 +3,7 @@
 package holder_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/fakenode"
@@ -179,6 +181,23 @@ func TestAnExhaustedInterfaceDoesNotDrainThePoolOfTheOther(t *testing.T) {
 			}
 			r.Want(want...)
 		})
+	}
+}
+
+func TestTheClusterNetworkOfMultusMeetsMultusName(t *testing.T) {
+	own := fakenode.V4("10.0.0.2-10.0.0.9")
+	own.Spec.MultusName = []string{"kube-system/macvlan"}
+	r := fakenode.New(t, own)
+	web := r.Pod("web", "u1", fakenode.Annotated("ipam.fenceline.io/ippool", `{"ipv4":["v4"]}`))
+	r.Refused(agentapi.CodeNoPool, web)
+	found := ipam.Multus{Cluster: "kube-system/macvlan"}
+	r.Holders.Multus = func() (ipam.Multus, error) { return found, nil }
+	r.MustAdd(web)
+	r.MustDel(web)
+	r.Want()
+	r.Holders.Multus = func() (ipam.Multus, error) { return ipam.Multus{}, errors.New("input/output error") }
+	if _, err := r.Add(t.Context(), web); err == nil || !strings.Contains(err.Error(), "input/output error") {
+		t.Errorf("ADD without knowing the networks: %v", err)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // Annotations that Multus reads. Multus creates the interface of the cluster's network first, then
-// one for each network in the list. A network without an interface name gets net1, net2 … after its
-// place in the list.
+// the interfaces of its own additional networks, then one for each network in the list. A network
+// without an interface name gets net1, net2 … after its place among all of them.
 const (
 	annotationDefaultNetwork = "v1.multus-cni.io/default-network"
 	annotationNetworks       = "k8s.v1.cni.cncf.io/networks"
@@ -33,15 +33,15 @@ const (
 )
 
 // attachment is one interface of a pod with the NetworkAttachmentDefinition
-// ("namespace/name") that it is made from; empty for the cluster's own network.
+// ("namespace/name") that it is made from; empty for a network that is made from a file.
 type attachment struct{ iface, definition string }
 
-// attachments returns the interfaces that the pod's annotations name, in the order in which Multus
-// creates them. The first interface is always in the result.
-func attachments(pod Pod) ([]attachment, error) {
-	all := []attachment{{iface: firstInterface}}
+// attachments returns the interfaces that Multus' configuration and the pod's annotations name, in the
+// order in which Multus creates them. The first interface is always in the result.
+func attachments(pod Pod, m Multus) ([]attachment, error) {
+	all := []attachment{{firstInterface, m.Cluster}}
 	if a, ok := findExactly(pod, annotationDefaultNetwork); ok {
-		networks, err := parseNetworks(a, multusNamespace)
+		networks, err := parseNetworks(a, cmp.Or(m.Namespace, multusNamespace))
 		if err != nil {
 			return nil, err
 		}
@@ -53,6 +53,9 @@ func attachments(pod Pod) ([]attachment, error) {
 			all[0].iface = networks[0].iface
 		}
 	}
+	for _, definition := range m.additional(pod.Namespace) {
+		all = append(all, attachment{fmt.Sprintf("net%d", len(all)), definition})
+	}
 	a, ok := findExactly(pod, annotationNetworks)
 	if !ok || a.value == "" {
 		return all, nil
@@ -61,9 +64,9 @@ func attachments(pod Pod) ([]attachment, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, n := range networks {
+	for _, n := range networks {
 		if n.iface == "" {
-			n.iface = fmt.Sprintf("net%d", i+1)
+			n.iface = fmt.Sprintf("net%d", len(all))
 		}
 		if place(all, n.iface) >= 0 {
 			return nil, a.wrong("two networks make the interface %s", n.iface)

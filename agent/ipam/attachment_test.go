@@ -44,7 +44,42 @@ func TestTheInterfacesOfAPodWithTheirDefinitions(t *testing.T) {
 			if c.network != "" {
 				annotations[multusDefault] = c.network
 			}
-			all, err := attachments(podWith(annotations))
+			all, err := attachments(podWith(annotations), Multus{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, a := range all {
+				got = append(got, a.iface+"="+a.definition)
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("got %q, want %q", strings.Join(got, " "), c.want)
+			}
+		})
+	}
+}
+
+func TestTheInterfacesThatMultusGivesToPods(t *testing.T) {
+	m := Multus{Namespace: "nets", Cluster: "nets/m", Additional: []string{"nets/s", ""}, Without: []string{"kube-system"}}
+	for _, c := range []struct {
+		rule, namespace, network, networks string
+		multus                             Multus
+		want                               string
+	}{
+		{"the cluster's network is that of eth0", "shop", "", "", m, "eth0=nets/m net1=nets/s net2="},
+		{"the pod's own networks come after the additional ones", "shop", "", "a,b@lan0", m, "eth0=nets/m net1=nets/s net2= net3=shop/a lan0=shop/b"},
+		{"a pod's own default network replaces the cluster's", "shop", "infra/x", "", m, "eth0=infra/x net1=nets/s net2="},
+		{"a default network without namespace is looked for where Multus looks", "shop", "x", "", m, "eth0=nets/x net1=nets/s net2="},
+		{"pods of the system get no additional networks", "kube-system", "", "a", m, "eth0=nets/m net1=kube-system/a"},
+		{"a cluster's network from a file has no definition", "shop", "", "a", Multus{Namespace: "nets"}, "eth0= net1=shop/a"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			pod := podWith(map[string]string{multusNetworks: c.networks})
+			pod.Namespace = c.namespace
+			if c.network != "" {
+				pod.Annotations[multusDefault] = c.network
+			}
+			all, err := attachments(pod, c.multus)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +114,7 @@ func TestNetworksThatCannotBeUsed(t *testing.T) {
 		{"a default network of no entries", multusDefault, "[]", "it names 0 networks"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			_, err := attachments(podWith(map[string]string{c.annotation: c.value}))
+			_, err := attachments(podWith(map[string]string{c.annotation: c.value}), Multus{})
 			bad := (*AnnotationError)(nil)
 			if !errors.As(err, &bad) || bad.Annotation != c.annotation || bad.Value != c.value || bad.On != "pod shop/web-0" ||
 				!strings.Contains(err.Error(), c.problem) || !strings.Contains(err.Error(), `expected the form "namespace/name@net1, …"`) {
@@ -95,6 +130,10 @@ func TestMultusName(t *testing.T) {
 	pools := objects(v4("lan").attachments("infra/lan"), v4("spare").attachments("shop/spare"),
 		v4("own").attachments("kube-system/macvlan"), v4("any"))
 	candidates := inConfig([]string{"any", "own", "spare", "lan"}, nil)
+	without := func(r *Request) { delete(r.Pod.Annotations, multusDefault) }
+	clusterNetwork := func(definition string) func(*Request) {
+		return func(r *Request) { r.Multus.Cluster = definition }
+	}
 	for _, c := range []struct {
 		rule    string
 		request Request
@@ -104,6 +143,8 @@ func TestMultusName(t *testing.T) {
 		{"the definition of an interface with a name of its own", requestOf(candidates, networks, on("ib0")), "v4: spare any"},
 		{"the definition of the default network", requestOf(candidates, networks), "v4: own any"},
 		{"an interface of which the pod says nothing has none", requestOf(candidates, on("lan7")), "v4: any"},
+		{"the definition of Multus' cluster network", requestOf(candidates, without, clusterNetwork("kube-system/macvlan")), "v4: own any"},
+		{"another cluster network", requestOf(candidates, without, clusterNetwork("kube-system/other")), "v4: any"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got, err := ChoosePools(c.request, pools, poolset.Set{})
@@ -113,7 +154,7 @@ func TestMultusName(t *testing.T) {
 		})
 	}
 	_, err := ChoosePools(requestOf(inConfig([]string{"lan"}, nil), on("lan7")), pools, poolset.Set{})
-	const want = "pool lan: its multusName [infra/lan] does not list interface lan7, which no annotation of the pod attaches"
+	const want = "pool lan: its multusName [infra/lan] does not list interface lan7, which neither an annotation of the pod nor Multus' configuration makes from a definition"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}

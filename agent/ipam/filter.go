@@ -105,7 +105,7 @@ func (c chooser) unmet(spec *v1alpha1.IPPoolSpec) (Reason, string) {
 	if definition := c.said.definition(); len(spec.MultusName) > 0 && !slices.Contains(spec.MultusName, definition) {
 		attachment := "the attachment " + definition
 		if definition == "" {
-			attachment = "interface " + req.Interface + ", which no annotation of the pod attaches"
+			attachment = "interface " + req.Interface + ", which neither an annotation of the pod nor Multus' configuration makes from a definition"
 		}
 		return MultusName, fmt.Sprintf(unlisted, "multusName", spec.MultusName, attachment)
 	}

@@ -61,7 +61,7 @@ func FuzzNetworks(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		for _, key := range []string{multusNetworks, multusDefault} {
-			all, err := attachments(podWith(map[string]string{key: value}))
+			all, err := attachments(podWith(map[string]string{key: value}), Multus{})
 			if err != nil {
 				if bad := (*AnnotationError)(nil); !errors.As(err, &bad) {
 					t.Errorf("%T", err)

@@ -16,6 +16,28 @@ type Pod struct {
 // ConfigPools are the pools that the CNI configuration names, per family.
 type ConfigPools struct{ V4, V6 []string }
 
+// Multus is the part of Multus' own configuration that gives networks to pods whose annotations name
+// none. It is empty on a node without Multus.
+type Multus struct {
+	// Namespace is the namespace of a default network that names none.
+	Namespace string
+	// Cluster is the NetworkAttachmentDefinition ("namespace/name") of the first interface, and
+	// Additional are those of the interfaces that come next. They are empty for networks that are
+	// made from files.
+	Cluster    string
+	Additional []string
+	// Without are the namespaces whose pods get no additional networks.
+	Without []string
+}
+
+// additional returns the additional networks of the pods of a namespace.
+func (m Multus) additional(namespace string) []string {
+	if slices.Contains(m.Without, namespace) {
+		return nil
+	}
+	return m.Additional
+}
+
 // Request is a request for the addresses of one interface of a pod.
 type Request struct {
 	Pod                  Pod
@@ -23,6 +45,7 @@ type Request struct {
 	NamespaceAnnotations map[string]string
 	NodeName             string
 	NodeLabels           map[string]string
+	Multus               Multus
 	// Interface is the name in the pod, such as eth0.
 	Interface string
 	// Earlier are the interfaces in this sandbox of the pod that already have addresses of

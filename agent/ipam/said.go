@@ -25,13 +25,13 @@ type said struct {
 // readPod reads the annotations that matter for every source of pools. It returns the error of a bad
 // annotation even if another source names the pools.
 func readPod(req Request) (said, error) {
-	all, err := attachments(req.Pod)
+	all, err := attachments(req.Pod, req.Multus)
 	if err != nil {
 		return said{}, err
 	}
-	s := said{attachments: all, named: len(all) > 1, at: place(all, req.Interface)}
+	s := said{attachments: all, named: len(all) > 1+len(req.Multus.additional(req.Pod.Namespace)), at: place(all, req.Interface)}
 	if s.at < 0 {
-		// The annotations do not name this interface, so it comes after the others.
+		// Neither Multus nor the annotations name this interface, so it comes after the others.
 		s.at = len(all)
 		s.attachments = append(s.attachments, attachment{iface: req.Interface})
 	}

@@ -69,7 +69,7 @@ func (c *Cluster) InstallMultus(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	config, err := multusConflist()
+	config, err := multusConflist(fencelineFile)
 	if err != nil {
 		return err
 	}
@@ -116,12 +116,25 @@ func (c *Cluster) multusKubeconfig(ctx context.Context) ([]byte, error) {
 	})
 }
 
+// SetClusterNetwork makes a network the one of every new pod's eth0 on a node, in place of
+// Fenceline's file. network is a NetworkAttachmentDefinition of namespace kube-system.
+func (c *Cluster) SetClusterNetwork(ctx context.Context, n *Node, network string) error {
+	config, err := multusConflist(network)
+	if err != nil {
+		return err
+	}
+	if err := n.write(ctx, multusConfig, config); err != nil {
+		return err
+	}
+	return n.waitForMultus(ctx, "getNetDelegate: .*, "+network+", ")
+}
+
 // multusConflist has version 1.1.0, with which the runtime asks for STATUS.
-func multusConflist() ([]byte, error) {
+func multusConflist(clusterNetwork string) ([]byte, error) {
 	return json.MarshalIndent(map[string]any{
 		"cniVersion": "1.1.0", "name": "multus",
 		"plugins": []any{map[string]any{
-			"type": "multus", "kubeconfig": multusAccess, "clusterNetwork": fencelineFile,
+			"type": "multus", "kubeconfig": multusAccess, "clusterNetwork": clusterNetwork,
 			"logFile": multusLog, "logLevel": "debug", "logToStderr": false,
 		}},
 	}, "", "  ")
@@ -139,12 +152,17 @@ func (n *Node) installMultus(ctx context.Context, plugin string, access, config 
 	if err := n.write(ctx, multusConfig, config); err != nil {
 		return err
 	}
+	return n.waitForMultus(ctx, "CmdStatus")
+}
+
+// waitForMultus returns when the log of the plugin has a line that matches.
+func (n *Node) waitForMultus(ctx context.Context, line string) error {
 	ctx, cancel := context.WithTimeout(ctx, statusLimit)
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		_, err := n.Exec(ctx, "grep", "--quiet", "CmdStatus", multusLog)
+		_, err := n.Exec(ctx, "grep", "--quiet", line, multusLog)
 		if err == nil {
 			return nil
 		}

@@ -65,6 +65,18 @@ func (e *env) testChart(t *testing.T) {
 			}
 		}
 	})
+	t.Run("tells the agents of Multus' cluster network if the values do", func(t *testing.T) {
+		const argument = "--multus-cluster-network=kube-system/macvlan"
+		for value, want := range map[string]bool{"": false, "kube-system/macvlan": true} {
+			out := e.helm(t, "template", "fenceline", chart(t), "--set", "cni.multusClusterNetwork="+value)
+			if got := strings.Contains(out, argument); got != want {
+				t.Errorf("%q: %s is there: %v", value, argument, got)
+			}
+		}
+		if out, err := e.tryHelm(t, "template", "fenceline", chart(t), "--set", "cni.multusClusterNetwork=macvlan"); err == nil {
+			t.Errorf("a definition without namespace is accepted: %s", out)
+		}
+	})
 	t.Run("upgrades over itself", func(t *testing.T) {
 		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "bpffs.mount=false", "--set", "cni.conflist.master=eth1")
 		agents := &appsv1.DaemonSet{}

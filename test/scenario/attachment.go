@@ -42,6 +42,11 @@ func (a *act) define(ctx context.Context, name string, pools ...string) error {
 
 // defineWith defines one with capabilities, which are what its pods may ask for.
 func (a *act) defineWith(ctx context.Context, name string, capabilities map[string]any, pools ...string) error {
+	return a.defineIn(ctx, a.namespace, name, capabilities, pools...)
+}
+
+// defineIn defines one in a namespace.
+func (a *act) defineIn(ctx context.Context, namespace, name string, capabilities map[string]any, pools ...string) error {
 	ipam := map[string]any{"type": "fenceline"}
 	if len(pools) > 0 {
 		ipam["default_ipv4_ippool"] = pools
@@ -58,7 +63,7 @@ func (a *act) defineWith(ctx context.Context, name string, capabilities map[stri
 	}
 	definition := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"config": string(config)}}}
 	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
-	definition.SetNamespace(a.namespace)
+	definition.SetNamespace(namespace)
 	definition.SetName(name)
 	if err := a.api.Create(ctx, definition); err != nil {
 		return fmt.Errorf("make NetworkAttachmentDefinition %s: %w", name, err)

@@ -15,7 +15,7 @@ import (
 // playMultus: every interface of a pod has an address of its own, also where two
 // are on one pool, and a pool serves the attachments it is meant for.
 func playMultus(ctx context.Context, a *act) error {
-	restricted, requested := a.namespace+"-storage", a.namespace+"-requested"
+	restricted, requested, first := a.namespace+"-storage", a.namespace+"-requested", a.namespace+"-first"
 	if err := a.stageAttachments(ctx, restricted); err != nil {
 		return err
 	}
@@ -69,7 +69,10 @@ func playMultus(ctx context.Context, a *act) error {
 	if err := a.requests(ctx, requested); err != nil {
 		return err
 	}
-	if err := a.nothingIsLeft(ctx, a.namespace, restricted, requested); err != nil {
+	if err := a.clusterNetwork(ctx, a.Node(1), first); err != nil {
+		return err
+	}
+	if err := a.nothingIsLeft(ctx, a.namespace, restricted, requested, first); err != nil {
 		return err
 	}
 	a.story.Say("The pods are deleted, and no lease is left.")
@@ -153,4 +156,36 @@ func (a *act) strangerIsRefused(ctx context.Context, restricted string) error {
 	}
 	a.story.Say("Pod stranger waits. Its event: %q", event.Message)
 	return nil
+}
+
+// clusterNetwork: a pool with the name of Multus' cluster network serves the first interface of a pod
+// without annotations.
+func (a *act) clusterNetwork(ctx context.Context, node *cluster.Node, pool string) error {
+	const namespace, name = "kube-system", "first"
+	err := a.addPool(ctx, pool, v1alpha1.IPPoolSpec{
+		Subnet: underlay.String(), IPs: a.ips(130, 1), MultusName: []string{namespace + "/" + name},
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.defineIn(ctx, namespace, name, nil, pool); err != nil {
+		return err
+	}
+	if err := a.SetClusterNetwork(ctx, node, name); err != nil {
+		return err
+	}
+	pod, err := a.runPod(ctx, "plain", node, nil)
+	if err != nil {
+		return err
+	}
+	l, err := a.lease(ctx, addressOf(pod))
+	if err != nil {
+		return err
+	}
+	if l.Spec.Pool != pool {
+		return fmt.Errorf("pod plain has %s of pool %s, not of %s", l.Name, l.Spec.Pool, pool)
+	}
+	a.story.Say("Multus' cluster network is now %s/%s. Pod plain names no network and has %s from pool %s, whose multusName lists only that definition.",
+		namespace, name, addressOf(pod), pool)
+	return a.deletePod(ctx, pod, false)
 }

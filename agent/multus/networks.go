@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package multus reads Multus' own configuration on the node: the networks that Multus gives to pods
+// whose annotations name none. A call of the plugin does not tell from which
+// NetworkAttachmentDefinition Multus took the configuration.
+package multus
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+)
+
+// defaultNamespace is the namespace in which Multus looks for networks, and the one whose pods get no
+// additional networks.
+const defaultNamespace = "kube-system"
+
+// config is the part of a network configuration that Multus reads.
+type config struct {
+	Type             string            `json:"type"`
+	ClusterNetwork   string            `json:"clusterNetwork"`
+	DefaultNetworks  []string          `json:"defaultNetworks"`
+	Delegates        []json.RawMessage `json:"delegates"`
+	MultusNamespace  string            `json:"multusNamespace"`
+	SystemNamespaces *[]string         `json:"systemNamespaces"`
+}
+
+// Networks returns the networks of the pods of a node from its directory of network configurations.
+// They are empty if the runtime does not call Multus. The directory need not exist. cluster is the
+// definition of the cluster's network, if the operator names it. The daemon of Multus may have a
+// configuration that is not on the node.
+func Networks(dir, cluster string) (ipam.Multus, error) {
+	m, err := read(dir)
+	if err == nil && cluster != "" {
+		m.Cluster = cluster
+	}
+	return m, err
+}
+
+func read(dir string) (ipam.Multus, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ipam.Multus{}, nil
+	}
+	if err != nil {
+		return ipam.Multus{}, fmt.Errorf("look for Multus' configuration: %w", err)
+	}
+	for _, e := range entries { // sorted by name, as runtimes sort them
+		if e.IsDir() || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return ipam.Multus{}, fmt.Errorf("look for Multus' configuration: %w", err)
+		}
+		if plugins := parse(content); len(plugins) > 0 {
+			return networks(plugins), nil
+		}
+	}
+	return ipam.Multus{}, nil
+}
+
+// parse returns the plugins of a file in either form, or none if a runtime would pass over the file.
+func parse(content []byte) []config {
+	var file struct {
+		config
+		Plugins []config `json:"plugins"`
+	}
+	if err := json.Unmarshal(content, &file); err != nil {
+		return nil
+	}
+	if file.Type != "" {
+		return []config{file.config}
+	}
+	return file.Plugins
+}
+
+// networks returns the networks that the first plugin of the pod network gives to each pod.
+func networks(plugins []config) ipam.Multus {
+	at := slices.IndexFunc(plugins, func(c config) bool { return strings.HasPrefix(c.Type, "multus") })
+	if at < 0 {
+		return ipam.Multus{}
+	}
+	c := plugins[at]
+	m := ipam.Multus{Namespace: cmp.Or(c.MultusNamespace, defaultNamespace)}
+	if c.ClusterNetwork == "" {
+		// The delegates are configurations, so no definition names them.
+		m.Additional = make([]string, max(len(c.Delegates)-1, 0))
+		return m
+	}
+	m.Cluster = definition(c.ClusterNetwork, m.Namespace)
+	for _, name := range c.DefaultNetworks {
+		m.Additional = append(m.Additional, definition(name, m.Namespace))
+	}
+	m.Without = []string{defaultNamespace}
+	if c.SystemNamespaces != nil {
+		m.Without = *c.SystemNamespaces
+	}
+	return m
+}
+
+// definition returns the NetworkAttachmentDefinition of a network, or "" for the path of a file or a
+// directory.
+func definition(name, namespace string) string {
+	if strings.Contains(name, "/") {
+		return ""
+	}
+	return namespace + "/" + name
+}

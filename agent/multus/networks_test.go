@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package multus
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+)
+
+func TestTheNetworksThatMultusGivesToPods(t *testing.T) {
+	const (
+		thin = `"type": "multus", "kubeconfig": "/etc/cni/net.d/multus.d/multus.kubeconfig"`
+		ours = `{"cniVersion": "1.1.0", "name": "fenceline", "plugins": [{"type": "macvlan", "ipam": {"type": "fenceline"}}]}`
+	)
+	system := []string{"kube-system"}
+	for _, c := range []struct {
+		rule  string
+		files map[string]string
+		named string
+		want  ipam.Multus
+	}{
+		{"no file", nil, "", ipam.Multus{}},
+		{"no Multus", map[string]string{"90-fenceline.conflist": ours}, "", ipam.Multus{}},
+		{"a definition", map[string]string{"00-multus.conf": `{"cniVersion": "0.3.1", "name": "multus-cni-network", ` + thin + `, "clusterNetwork": "macvlan"}`}, "",
+			ipam.Multus{Namespace: "kube-system", Cluster: "kube-system/macvlan", Without: system}},
+		{"a list", map[string]string{"00-multus.conflist": `{"name": "multus-cni-network", "plugins": [{` + thin + `, "clusterNetwork": "macvlan"}]}`}, "",
+			ipam.Multus{Namespace: "kube-system", Cluster: "kube-system/macvlan", Without: system}},
+		{"the shim of the thick plugin", map[string]string{"00-multus.conf": `{"type": "multus-shim", "clusterNetwork": "macvlan", "socketDir": "/host/run/multus/"}`}, "",
+			ipam.Multus{Namespace: "kube-system", Cluster: "kube-system/macvlan", Without: system}},
+		{"a namespace of Multus", map[string]string{"00-multus.conf": `{` + thin + `, "clusterNetwork": "macvlan", "multusNamespace": "openshift-multus"}`}, "",
+			ipam.Multus{Namespace: "openshift-multus", Cluster: "openshift-multus/macvlan", Without: system}},
+		{"the path of a file is no definition", map[string]string{"00-multus.conf": `{` + thin + `, "clusterNetwork": "/host/etc/cni/net.d/90-fenceline.conflist"}`}, "",
+			ipam.Multus{Namespace: "kube-system", Without: system}},
+		{"additional networks", map[string]string{"00-multus.conf": `{` + thin + `, "clusterNetwork": "a", "defaultNetworks": ["b", "/etc/c.conf"]}`}, "",
+			ipam.Multus{Namespace: "kube-system", Cluster: "kube-system/a", Additional: []string{"kube-system/b", ""}, Without: system}},
+		{"additional networks for pods of the system too", map[string]string{"00-multus.conf": `{` + thin + `, "clusterNetwork": "a", "defaultNetworks": ["b"], "systemNamespaces": []}`}, "",
+			ipam.Multus{Namespace: "kube-system", Cluster: "kube-system/a", Additional: []string{"kube-system/b"}, Without: []string{}}},
+		{"delegates are no definitions, and each is an interface", map[string]string{"00-multus.conf": `{` + thin + `, "delegates": [{"type": "macvlan"}, {"type": "bridge"}]}`}, "",
+			ipam.Multus{Namespace: "kube-system", Additional: []string{""}}},
+		{"the first file by name is the pod network", map[string]string{"00-fenceline.conflist": ours, "10-multus.conf": `{` + thin + `, "clusterNetwork": "macvlan"}`}, "", ipam.Multus{}},
+		{"a file that no runtime loads is passed over", map[string]string{"00-broken.conf": `{`, "01-note.txt": "x", "02-empty.conflist": `{"plugins": []}`, "10-multus.conf": `{` + thin + `, "clusterNetwork": "macvlan"}`}, "",
+			ipam.Multus{Namespace: "kube-system", Cluster: "kube-system/macvlan", Without: system}},
+		{"the operator names the network of the daemon", map[string]string{"00-multus.conf": `{"type": "multus-shim"}`}, "kube-system/macvlan",
+			ipam.Multus{Namespace: "kube-system", Cluster: "kube-system/macvlan", Additional: []string{}}},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Mkdir(filepath.Join(dir, "00-multus.d.conf"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for name, content := range c.files {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := Networks(dir, c.named)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Additional) == 0 && len(c.want.Additional) == 0 {
+				got.Additional, c.want.Additional = nil, nil
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestANodeWithoutTheDirectoryHasNoMultus(t *testing.T) {
+	if got, err := Networks(filepath.Join(t.TempDir(), "none"), ""); err != nil || !reflect.DeepEqual(got, ipam.Multus{}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
