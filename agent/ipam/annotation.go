@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -52,11 +53,38 @@ func (e *AnnotationError) Unwrap() error { return e.Err }
 // annotation is one annotation as found on an object.
 type annotation struct{ on, key, value, expected string }
 
-// find returns the first annotation that has one of the names. An annotation with our prefix takes
-// precedence over one with the other prefix. Among annotations with the same prefix, the order of
-// names decides.
+// kindOf returns the annotations that decide about the same thing as the one of a name. An annotation
+// with the other prefix is a leftover if the object has one of its kind with our prefix: it is not
+// read at all, so that it neither wins nor refuses a pod.
+func kindOf(name string) []string {
+	for _, kind := range [][]string{
+		{annotationSubnets, annotationSubnet, annotationPools, annotationPool},
+		{annotationNamespaceV4, annotationNamespaceV6, annotationNamespaceV4Old, annotationNamespaceV6Old},
+	} {
+		if slices.Contains(kind, name) {
+			return kind
+		}
+	}
+	return []string{name}
+}
+
+// hasOurs reports whether there is an annotation of a kind with our prefix.
+func hasOurs(all map[string]string, kind []string) bool {
+	return slices.ContainsFunc(kind, func(name string) bool {
+		_, ok := all[v1alpha1.AnnotationPrefix+name]
+		return ok
+	})
+}
+
+// find returns the first annotation that has one of the names, which are of one kind. An annotation
+// with our prefix takes precedence over one with the other prefix. Among annotations with the same
+// prefix, the order of names decides.
 func find(on string, all map[string]string, expected string, names ...string) (annotation, bool) {
-	for _, prefix := range []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} {
+	prefixes := []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix}
+	if hasOurs(all, kindOf(names[0])) {
+		prefixes = prefixes[:1]
+	}
+	for _, prefix := range prefixes {
 		for _, name := range names {
 			if value, ok := all[prefix+name]; ok {
 				return annotation{on, prefix + name, value, expected}, true

@@ -85,6 +85,26 @@ func TestAnnotationNames(t *testing.T) {
 	})
 }
 
+// A manifest that was moved from Spiderpool may still have its annotations.
+func TestALeftoverAnnotationNeitherWinsNorRefuses(t *testing.T) {
+	all := []*poolOf{v4("a"), v4("b"), v6("s")}
+	ours := onPod("ipam.fenceline.io/ippool", `{"ipv4":["b"]}`)
+	onOurNamespace := onNamespace("ipam.fenceline.io/default-ipv4-ippool", `["b"]`)
+	runChoices(t, []choiceCase{
+		{"ippools that names another pool", requestOf(ours, onPod("ipam.spidernet.io/ippools", `[{"interface":"eth0","ipv4":["a"]}]`)), all, "v4: b"},
+		{"ippools that is no JSON", requestOf(ours, onPod("ipam.spidernet.io/ippools", `{`)), all, "v4: b"},
+		{"ippools with an interface that the pod does not have", requestOf(ours, onPod("k8s.v1.cni.cncf.io/networks", "blue"),
+			onPod("ipam.spidernet.io/ippools", `[{"interface":"net7","ipv4":["a"]}]`)), all, "v4: b"},
+		{"subnet, which is refused alone", requestOf(ours, onPod("ipam.spidernet.io/subnet", `{"ipv4":["x"]}`)), all, "v4: b"},
+		{"ippool beside our ippools, which has no entry for the interface", requestOf(onPod("ipam.fenceline.io/ippools", `[{"interface":"net1","ipv4":["a"]}]`),
+			onPod("ipam.spidernet.io/ippool", `{"ipv4":["a"]}`), onNamespace("ipam.fenceline.io/default-ipv4-ippool", `["b"]`)), all, "v4: b"},
+		{"the other family of a namespace", requestOf(onOurNamespace, onNamespace("ipam.spidernet.io/default-ipv6-ippool", `["gone"]`)), all, "v4: b"},
+		{"an older name of a namespace that is no JSON", requestOf(onOurNamespace, onNamespace("ipam.spidernet.io/defaultv6ippool", `x`)), all, "v4: b"},
+		{"routes that are no JSON beside ours", requestOf(ours, onPod("ipam.fenceline.io/routes", `[]`), onPod("ipam.spidernet.io/routes", `x`)), all, "v4: b"},
+		{"alone on the pod, it counts", requestOf(onPod("ipam.spidernet.io/ippools", `[{"interface":"eth0","ipv4":["a"]}]`), onOurNamespace), all, "v4: a"},
+	})
+}
+
 func TestPoolsPerInterface(t *testing.T) {
 	all := []*poolOf{v4("a"), v4("b"), v4("c").asDefault()}
 	named := onPod("ipam.fenceline.io/ippools", `[{"interface":"net1","ipv4":["a"]},{"interface":"eth0","ipv4":["b"]}]`)

@@ -21,7 +21,8 @@ func TestAPodThatNamesASubnetIsRefused(t *testing.T) {
 		{"an empty list", subnets, "[]"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			request := requestOf(onPod(c.annotation, c.value), onPod("ipam.fenceline.io/ippool", `{"ipv4":["d"]}`))
+			prefix, _, _ := strings.Cut(c.annotation, "/")
+			request := requestOf(onPod(c.annotation, c.value), onPod(prefix+"/ippool", `{"ipv4":["d"]}`))
 			_, err := ChoosePools(request, objects(v4("d")), poolset.Set{})
 			bad := (*AnnotationError)(nil)
 			if !errors.As(err, &bad) || bad.Annotation != c.annotation || bad.Value != c.value || !strings.Contains(err.Error(), want) {
