@@ -24,6 +24,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -52,12 +54,13 @@ func (m *machine) plugins(t *testing.T) plugins {
 	return plugins{m, libcni.NewCNIConfigWithCacheDir([]string{dir, reference}, t.TempDir(), nil)}
 }
 
-// add makes an interface of a pod on a parent, and takes it away at the end.
-func (p plugins) add(t *testing.T, pod agentapi.AddRequest, iface, parent string) *types100.Result {
+// add makes an interface of a pod on a parent, and takes it away at the end. fields are more fields of
+// "ipam".
+func (p plugins) add(t *testing.T, pod agentapi.AddRequest, iface, parent string, fields ...string) *types100.Result {
 	t.Helper()
 	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"underlay","plugins":[
-		{"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q}}]}`,
-		parent, p.socket, filepath.Join(filepath.Dir(p.socket), "spool")))
+		{"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q%s}}]}`,
+		parent, p.socket, filepath.Join(filepath.Dir(p.socket), "spool"), strings.Join(append([]string{""}, fields...), ",")))
 	check(t, err)
 	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: iface, Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
@@ -114,6 +117,23 @@ func (m *machine) routes(t *testing.T) {
 			}
 		})
 	}
+
+	t.Run("of a configuration of another IPAM, and an event names its fields without effect", func(t *testing.T) {
+		pod, ns := m.unplugged(saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["routed"]}]`))
+		macvlan.add(t, pod, "eth0", m.parent, `"clean_gateway":true`, `"rangeStart":"10.70.80.9"`,
+			`"routes":[{"dst":"0.0.0.0/0"},{"dst":"10.11.0.0/16","gw":"10.70.80.9"}]`)
+		const want = "10.11.0.0/16 10.70.80.9 eth0, 10.8.0.0/16 10.70.80.254 eth0, 10.9.0.0/16 10.70.80.1 eth0"
+		if got := gateways(t, ns); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		m.eventually("an event of "+pod.Pod.Name, seen, func() bool {
+			list := &eventsv1.EventList{}
+			check(t, m.List(t.Context(), list, client.InNamespace(pod.Pod.Namespace)))
+			return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+				return e.Regarding.Name == pod.Pod.Name && e.Reason == "ConfigurationIgnored" && strings.Contains(e.Note, "ipam.rangeStart (use ips of a pool)")
+			})
+		})
+	})
 }
 
 // gateways lists the routes with a gateway as "destination gateway interface".

@@ -47,6 +47,11 @@ type ipamConf struct {
 	Socket            string   `json:"socket"`
 	Spool             string   `json:"spool"`
 	StatusGrace       *string  `json:"status_grace"`
+	// Routes are CNI routes. CleanGateway removes the default route. Only an ADD decodes them.
+	Routes       json.RawMessage `json:"routes"`
+	CleanGateway json.RawMessage `json:"clean_gateway"`
+	// ignored are the fields that the plugin does not read.
+	ignored []string
 	// grace is StatusGrace, or its default.
 	grace time.Duration
 }
@@ -57,6 +62,7 @@ func parseNetConf(stdin []byte) (*netConf, error) {
 	if err := json.Unmarshal(stdin, c); err != nil {
 		return nil, undecodable.errorf("decode the network configuration: %w; correct the JSON of the CNI configuration", err)
 	}
+	c.IPAM.ignored = ignoredFields(stdin)
 	if c.IPAM.Socket == "" {
 		c.IPAM.Socket = agentapi.DefaultSocket
 	}

@@ -27,6 +27,9 @@ func (p plugin) add(ctx context.Context, c *call) error {
 	}
 	if !request.Chained {
 		var err error
+		if request.Network, err = c.conf.addNetwork(); err != nil {
+			return err
+		}
 		if request.IPs, err = c.conf.requestedIPs(c.env); err != nil {
 			return err
 		}

@@ -39,6 +39,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if err != nil {
 		return nil, err
 	}
+	h.ignored.tell(h.Events, a.pod, r.Network)
 	h.overtaken.begin(r.Attachment)
 	// The steps run one after the other, because waking another thread takes as long as a step.
 	if err := a.locate(); err != nil {
@@ -56,7 +57,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 		return nil, err
 	}
 	h.unanswered.put(a)
-	return answer(choice, a.bound)
+	return answer(choice, a.bound, r.Network)
 }
 
 // begin reads the pod, and undoes an earlier ADD of the same attachment.

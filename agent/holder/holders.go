@@ -130,6 +130,7 @@ type Holders struct {
 	overtaken   overtaken
 	unanswered  unanswered
 	underWay    underWay
+	ignored     ignored
 
 	// expected has the interfaces whose next sandbox may get the address of an earlier one.
 	expected expected

@@ -12,7 +12,7 @@ import (
 )
 
 // answer returns the addresses with their gateways, and the routes, for the runtime to configure.
-func answer(choice ipam.Choice, bound []boundAddress) (*agentapi.AddResponse, error) {
+func answer(choice ipam.Choice, bound []boundAddress, n agentapi.Network) (*agentapi.AddResponse, error) {
 	var r agentapi.AddResponse
 	for i, b := range bound {
 		subnet, err := poolset.Subnet(b.pool)
@@ -27,13 +27,24 @@ func answer(choice ipam.Choice, bound []boundAddress) (*agentapi.AddResponse, er
 		}
 		r.IPs = append(r.IPs, ip)
 		// Addresses are bound in the order of the families.
-		routes, err := choice.Families[i].RoutesThrough(b.pool)
+		family := &choice.Families[i]
+		family.Default = family.Default && !n.CleanGateway
+		routes, err := family.RoutesThrough(b.pool)
 		if err != nil {
 			return nil, fmt.Errorf("pool %s: %w", b.pool.Name, err)
 		}
-		for _, route := range routes {
+		for _, route := range family.WithConfigured(routes, configuredRoutes(n)) {
 			r.Routes = append(r.Routes, agentapi.Route{Dst: route.Dst, GW: route.Gateway})
 		}
 	}
 	return &r, nil
+}
+
+// configuredRoutes returns the routes of a CNI configuration.
+func configuredRoutes(n agentapi.Network) []poolset.Route {
+	var routes []poolset.Route
+	for _, r := range n.Routes {
+		routes = append(routes, poolset.Route{Dst: r.Dst, Gateway: r.GW})
+	}
+	return routes
 }

@@ -161,6 +161,20 @@ func (f *Family) RoutesThrough(pool *v1alpha1.IPPool) ([]poolset.Route, error) {
 	return append(routes, f.Routes...), nil
 }
 
+// WithConfigured returns routes, which RoutesThrough has returned, with those of the CNI configuration.
+// A route of the pool or of the pod's annotation takes precedence over one with the same dst. A default
+// route counts only on the interface that has the pod's default route.
+func (f *Family) WithConfigured(routes, configured []poolset.Route) []poolset.Route {
+	for _, r := range configured {
+		sameDst := func(other poolset.Route) bool { return other.Dst == r.Dst }
+		if r.Dst.Addr().Is6() != f.IPv6 || r.Dst.Bits() == 0 && !f.Default || slices.ContainsFunc(routes, sameDst) {
+			continue
+		}
+		routes = append(routes, r)
+	}
+	return routes
+}
+
 func unspecified(ipv6 bool) netip.Addr {
 	if ipv6 {
 		return netip.IPv6Unspecified()

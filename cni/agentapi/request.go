@@ -63,6 +63,12 @@ type Network struct {
 	// first, then backups. The agent expands wildcards.
 	DefaultIPv4IPPool []string `json:"defaultIPv4IPPool,omitempty"`
 	DefaultIPv6IPPool []string `json:"defaultIPv6IPPool,omitempty"`
+	// Routes, CleanGateway and Ignored are set for an ADD only. Routes are added to those of the
+	// pools. With CleanGateway the interface gets no default route. Ignored are the fields of "ipam"
+	// that have no effect.
+	Routes       []Route  `json:"routes,omitempty"`
+	CleanGateway bool     `json:"cleanGateway,omitempty"`
+	Ignored      []string `json:"ignored,omitempty"`
 }
 
 // ConfiguredAddress is an address of the interface of the call in prevResult. An earlier plugin in

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+func TestFieldsWithoutEffectAreReportedOnce(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	told := func(pod string, network string, keys ...string) string {
+		request := r.Pod(pod, "u-"+pod)
+		request.Network.Name, request.Network.Ignored = network, keys
+		r.MustAdd(request)
+		return strings.Join(slices.DeleteFunc(r.Told(), func(e string) bool { return !strings.Contains(e, "ConfigurationIgnored") }), "\n")
+	}
+	want := "Warning ConfigurationIgnored the configuration of network blue has fields without effect: " +
+		"ipam.log_level (remove it), ipam.ranges (use ips of a pool)"
+	if got := told("a", "blue", "log_level", "ranges"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := told("b", "blue", "log_level", "ranges"); got != "" {
+		t.Errorf("a second pod: %q", got)
+	}
+	if got := told("c", "red", "exclude"); !strings.Contains(got, "network red") {
+		t.Errorf("another network: %q", got)
+	}
+	if got := told("d", "blue", "exclude"); !strings.Contains(got, "ipam.exclude (use excludeIPs of a pool)") {
+		t.Errorf("another configuration of the network: %q", got)
+	}
+	if got := told("e", "green"); got != "" {
+		t.Errorf("nothing is ignored: %q", got)
+	}
+}
+
+func TestRoutesOfTheConfiguration(t *testing.T) {
+	gateway := "10.0.0.1"
+	for _, row := range []struct {
+		name   string
+		clean  bool
+		routes []string
+		want   []string
+	}{
+		{"are added", false, []string{"10.8.0.0/16 10.0.0.3", "fd08::/64 "}, []string{"0.0.0.0/0 ", "10.9.0.0/16 ", "10.8.0.0/16 10.0.0.3"}},
+		{"give way to those of the pool", false, []string{"10.9.0.0/16 10.0.0.3", "0.0.0.0/0 10.0.0.3"}, []string{"0.0.0.0/0 ", "10.9.0.0/16 "}},
+		{"make no default route with clean_gateway", true, []string{"0.0.0.0/0 10.0.0.3"}, []string{"10.9.0.0/16 "}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pool := fakenode.V4("10.0.0.2")
+			pool.Spec.Gateway, pool.Spec.Routes = &gateway, []v1alpha1.Route{{Dst: "10.9.0.0/16"}}
+			r := fakenode.New(t, pool)
+			request := r.Pod("web", "u1")
+			request.Network.CleanGateway = row.clean
+			for _, text := range row.routes {
+				dst, gw, _ := strings.Cut(text, " ")
+				route := agentapi.Route{Dst: netip.MustParsePrefix(dst)}
+				if gw != "" {
+					route.GW = netip.MustParseAddr(gw)
+				}
+				request.Network.Routes = append(request.Network.Routes, route)
+			}
+			answer, err := r.Add(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, route := range answer.Routes {
+				gw := ""
+				if route.GW.IsValid() && route.GW.String() != gateway {
+					gw = route.GW.String()
+				}
+				got = append(got, fmt.Sprintf("%s %s", route.Dst, gw))
+			}
+			if !slices.Equal(got, row.want) {
+				t.Errorf("got %q, want %q", got, row.want)
+			}
+		})
+	}
+}
