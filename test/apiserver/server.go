@@ -160,6 +160,9 @@ func (s *Server) StopAPIServer(ctx context.Context) error { return s.controlPlan
 // same keys, and returns when it is ready.
 func (s *Server) StartAPIServer(ctx context.Context) error { return s.controlPlane.StartAPIServer(ctx) }
 
+// RestartEtcd kills etcd and starts it again, and returns when the API server is ready.
+func (s *Server) RestartEtcd(ctx context.Context) error { return s.controlPlane.RestartEtcd(ctx) }
+
 // StartControllerManager starts the controllers of Kubernetes, for tests in which they and Fenceline
 // work together. They end with the server.
 func (s *Server) StartControllerManager() error { return s.controlPlane.StartControllerManager() }

@@ -90,6 +90,15 @@ func (p *ControlPlane) StopAPIServer(ctx context.Context) error {
 	return p.stop(ctx, apiServer)
 }
 
+// RestartEtcd ends etcd without a word, as kill -9 does, and starts it again. kube-apiserver runs on. It
+// returns when the API server is ready.
+func (p *ControlPlane) RestartEtcd(ctx context.Context) error {
+	if err := p.running[etcd].Kill(ctx); err != nil {
+		return fmt.Errorf("kill etcd: %w", err)
+	}
+	return p.StartAPIServer(ctx)
+}
+
 // APIServerCPU returns how much CPU time kube-apiserver has used since it was started.
 func (p *ControlPlane) APIServerCPU() (time.Duration, error) { return p.running[apiServer].CPU() }
 

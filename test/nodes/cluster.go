@@ -127,6 +127,15 @@ func (c *Cluster) register(n *Node) {
 	c.check(c.Status().Update(ctx, agent))
 }
 
+// HidePlugin takes the plugin's binary away from all nodes, or gives it back.
+func (c *Cluster) HidePlugin(hidden bool) error {
+	from, to := filepath.Join(c.bin, "fenceline"), filepath.Join(c.bin, "hidden")
+	if !hidden {
+		from, to = to, from
+	}
+	return os.Rename(from, to)
+}
+
 // Pool makes a default pool; nobody tells the agents how many they are but this.
 func (c *Cluster) Pool(name, subnet, ips string) *v1alpha1.IPPool {
 	c.t.Helper()

@@ -157,7 +157,7 @@ func (w *walk) stands(ctx context.Context, s step, sandbox *nodes.Sandbox) error
 	if err != nil {
 		return err
 	}
-	if got := entries[sandbox.ContainerID].Phase; got != s.journal {
+	if got := entries[sandbox.Attachment()].Phase; got != s.journal {
 		return fmt.Errorf("the journal is in phase %q, want %q", got, s.journal)
 	}
 	return nil

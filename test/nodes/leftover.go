@@ -17,7 +17,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Entries reads the agent's journal from outside, by container.
+// Entries reads the agent's journal from outside, by container and interface.
 func (n *Node) Entries() (map[string]journal.Entry, error) {
 	entries := map[string]journal.Entry{}
 	// A file gets its name in time: who looks in this order misses none.
@@ -55,7 +55,7 @@ func readEntry(file string, entries map[string]journal.Entry) error {
 	if err := json.Unmarshal(lines[len(lines)-1], &written); err != nil {
 		return fmt.Errorf("read %s: %w", file, err)
 	}
-	entries[written.Value.ContainerID] = written.Value
+	entries[written.Value.ContainerID+"/"+written.Value.Interface] = written.Value
 	return nil
 }
 
@@ -99,11 +99,11 @@ func (n *Node) Leftovers(living []*Sandbox) error {
 		if s.node != n {
 			continue
 		}
-		e, ok := entries[s.ContainerID]
+		e, ok := entries[s.Attachment()]
 		if !ok || e.Phase != journal.Bound || len(e.Addresses) != 1 || e.Addresses[0].Addr != s.Addr {
-			left = append(left, fmt.Sprintf("the journal says %+v of %s, which has %s", e, s.ContainerID, s.Addr))
+			left = append(left, fmt.Sprintf("the journal says %+v of %s, which has %s", e, s.Attachment(), s.Addr))
 		}
-		delete(entries, s.ContainerID)
+		delete(entries, s.Attachment())
 	}
 	for _, e := range entries {
 		left = append(left, fmt.Sprintf("an entry in phase %s of %s", e.Phase, e.ContainerID))

@@ -101,6 +101,17 @@ func (n *Node) NewSandbox(pod *corev1.Pod) (*Sandbox, error) {
 	return s, nil
 }
 
+// Second is another interface of the same sandbox, by the same network configuration. The sandbox that
+// made the network namespace removes it.
+func (s *Sandbox) Second(name string) *Sandbox {
+	args := *s.args
+	args.IfName = name
+	return &Sandbox{Namespace: s.Namespace, ContainerID: s.ContainerID, Pod: s.Pod, node: s.node, config: s.config, args: &args, removed: true}
+}
+
+// Attachment names the sandbox and the interface.
+func (s *Sandbox) Attachment() string { return s.ContainerID + "/" + s.args.IfName }
+
 // Node is where the sandbox is.
 func (s *Sandbox) Node() *Node { return s.node }
 
@@ -125,7 +136,7 @@ func (s *Sandbox) Add(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("add %s: %w", s.ContainerID, err)
 	}
-	if s.MAC, err = s.Namespace.MAC(namespaces.PodInterface); err != nil {
+	if s.MAC, err = s.Namespace.MAC(s.args.IfName); err != nil {
 		return err
 	}
 	c := s.node.cluster
@@ -170,7 +181,7 @@ func (s *Sandbox) Lives() bool {
 // filters, or its pinned links.
 func (s *Sandbox) Guarded() (bool, error) {
 	links := s.Links()
-	link, err := links.LinkByName(namespaces.PodInterface)
+	link, err := links.LinkByName(s.args.IfName)
 	if err != nil {
 		return false, fmt.Errorf("look for the interface of %s: %w", s.ContainerID, err)
 	}
@@ -183,7 +194,7 @@ func (s *Sandbox) Guarded() (bool, error) {
 		return false, err
 	}
 	guards, err := s.node.Guards()
-	return slices.Contains(guards, strconv.Itoa(int(entries[s.ContainerID].Slot))), err
+	return slices.Contains(guards, strconv.Itoa(int(entries[s.Attachment()].Slot))), err
 }
 
 // End is what a kubelet does with a sandbox: DEL until it succeeds, then the
