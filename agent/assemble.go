@@ -106,11 +106,17 @@ func (a *agent) assemble(ctx context.Context) {
 		Node: a.node, Cluster: a.Cluster, Cache: a.mgr.GetClient(), Holders: a.holders, Leases: a.leases,
 		CountConflict: a.counters.Conflict, Events: a.events, Log: a.log,
 	})
-	a.parents = &parent.Parents{Node: a.node, Bound: a.holders.Bound, Segments: a.segments, Log: a.log}
+	masters, err := a.installer.Masters()
+	if err != nil {
+		a.log.Error(err, "the agent listens on a parent from its first pod on only")
+	}
+	a.parents = &parent.Parents{
+		Node: a.node, Bound: a.holders.Bound, Segments: a.segments, Configured: masters, Sightings: a.kernel, Log: a.log,
+	}
 	a.verifier = verify.New(verify.Options{
 		Node: a.node, Session: a.Session, Cluster: a.Cluster,
 		Cache: a.mgr.GetCache(), Leases: a.leases, Holders: a.holders,
-		OpenSegment: func(pool *v1alpha1.IPPool, last string) (verify.Segment, bool, error) {
+		OpenSegment: func(pool *v1alpha1.IPPool, last segment.LastHolder) (verify.Segment, bool, error) {
 			return a.parents.Segment(pool, last)
 		},
 		OthersShare: a.peers.Others,

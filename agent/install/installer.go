@@ -62,6 +62,15 @@ func (i *Installer) EnsurePlugin() error {
 	return i.plugin.keep(i.Clock.Now(), i.tell, func() (bool, error) { return Plugin(i.PluginFile, i.BinDir) })
 }
 
+// Masters returns the masters of the network configuration, see Masters.
+func (i *Installer) Masters() ([]string, error) {
+	content, err := i.template()
+	if err != nil || content == nil {
+		return nil, err
+	}
+	return Masters(content)
+}
+
 // Keep installs the plugin, and installs the network configuration once ADD can be served. It
 // installs each of them again whenever the file was changed or removed, until ctx ends. It returns
 // ErrDirectoryRemoved if only a restart of the container can help.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Exists reports whether this node has an interface with this index. If the kernel cannot be asked,
@@ -29,4 +30,26 @@ func Index(name string) (index int, exists bool, err error) {
 		return 0, false, fmt.Errorf("look for interface %s: %w", name, err)
 	}
 	return link.Attrs().Index, link.Attrs().Name == name, nil
+}
+
+// master returns the index of the interface that a CNI plugin uses as its master: the one of this
+// name, or with an empty name the one of the node's default route.
+func master(name string) (index int, exists bool, err error) {
+	if name != "" {
+		return Index(name)
+	}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		// Dst nil selects the default routes.
+		filter := &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}
+		routes, err := netlink.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE|netlink.RT_FILTER_DST)
+		if err != nil {
+			return 0, false, fmt.Errorf("look for the default route: %w", err)
+		}
+		for _, r := range routes {
+			if r.LinkIndex != 0 {
+				return r.LinkIndex, true, nil
+			}
+		}
+	}
+	return 0, false, nil
 }

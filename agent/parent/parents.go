@@ -31,23 +31,32 @@ type Parents struct {
 	// Bound yields the journal entries of the pod interfaces that hold addresses now.
 	Bound    func() iter.Seq[*journal.Entry]
 	Segments *segment.Segments
-	Log      logr.Logger
+	// Configured are the masters that the network configuration of this node names. "" is the
+	// interface of the node's default route.
+	Configured []string
+	// Sightings are the frames that the observers of this node have recorded.
+	Sightings Sightings
+	Log       logr.Logger
 }
 
-// Segment opens the segment on which this node reaches a pool. If neither the
-// pool nor a pod of this node names a parent, the parent is guessed by last, its
-// name on the last holder's node: an ack may come from there, but silence proves
-// nothing.
-func (p *Parents) Segment(pool *v1alpha1.IPPool, last string) (seg *segment.Segment, guessed bool, err error) {
+// Segment opens the segment on which this node reaches an address of a pool. The parent is, best
+// first, one on which this node has heard the last holder, one that the pool names, or one of the
+// pool's pods on this node. Otherwise the parent is guessed by its name on the last holder's node: an
+// ack may come from there, but silence proves nothing.
+func (p *Parents) Segment(pool *v1alpha1.IPPool, last segment.LastHolder) (seg *segment.Segment, guessed bool, err error) {
 	parents, unknown := p.of(pool)
-	if len(parents) > 0 {
-		seg, err := p.Segments.Open(parents[0])
+	heard, err := p.heard(last)
+	if err != nil {
+		return nil, false, err
+	}
+	if index, ok := choose(parents, heard); ok {
+		seg, err := p.Segments.Open(index)
 		return seg, false, err
 	}
 	if unknown != nil {
 		return nil, false, unknown
 	}
-	index, exists, err := Index(last)
+	index, exists, err := Index(last.Parent)
 	if err != nil {
 		return nil, false, err
 	}
@@ -55,7 +64,22 @@ func (p *Parents) Segment(pool *v1alpha1.IPPool, last string) (seg *segment.Segm
 		seg, err := p.Segments.Open(index)
 		return seg, true, err
 	}
-	return nil, false, fmt.Errorf("node %s knows no parent of pool %q: name it in the pool's spec.parents; with a spec.vlan the node needs an interface of it", p.Node, pool.Name)
+	return nil, false, fmt.Errorf("node %s knows no parent of pool %q: it has never heard the last holder, has no pod of the pool, and has no interface that the pool names or that is called %q. Name the parent in the pool's spec.parents; with a spec.vlan the node needs an interface of it", p.Node, pool.Name, last.Parent)
+}
+
+// choose returns the parent on which an address is verified: the best of those that are said to reach
+// its pool, but the last holder was heard where it was heard, whatever is said. ok is false if there
+// is none.
+func choose(said, heard []int) (index int, ok bool) {
+	for _, parent := range said {
+		if slices.Contains(heard, parent) {
+			return parent, true
+		}
+	}
+	if all := append(slices.Clone(heard), said...); len(all) > 0 {
+		return all[0], true
+	}
+	return 0, false
 }
 
 // of returns the interfaces that reach a pool, best first: the interfaces that
@@ -87,20 +111,31 @@ func (p *Parents) Run(ctx context.Context) error {
 	ticker := time.NewTicker(attachPeriod)
 	defer ticker.Stop()
 	for {
+		p.attach()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		p.attach()
 	}
 }
 
 // attach puts back the observers that were detached or lost their place. It
 // opens the parents of pods that could not be opened before, because only an
-// open segment repeats their claims (R3), and forgets parents that are gone.
+// open segment repeats their claims (R3), and forgets parents that are gone. It
+// opens the configured parents before the first pod: a node can verify only
+// addresses whose holders it has heard.
 func (p *Parents) attach() {
 	names := map[int]string{}
+	for _, name := range p.Configured {
+		index, exists, err := master(name)
+		if err != nil {
+			p.Log.Info("a parent of the network configuration could not be looked for", "parent", name, "why", err.Error())
+		}
+		if exists {
+			names[index] = name
+		}
+	}
 	for e := range p.Bound() {
 		names[e.ParentIndex] = e.Parent
 	}

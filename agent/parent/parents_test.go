@@ -5,6 +5,8 @@ package parent
 import (
 	"errors"
 	"iter"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
 )
 
 // unattachable is a kernel that attaches no observer now.
@@ -32,7 +35,7 @@ func (k *unattachable) AttachObserver(parent int) error {
 func newParents(t *testing.T, k segment.Kernel, parents ...journal.Entry) *Parents {
 	t.Helper()
 	return &Parents{
-		Node: "n1", Segments: segment.New(segment.Config{Kernel: k}), Log: testr.New(t),
+		Node: "n1", Segments: segment.New(segment.Config{Kernel: k}), Sightings: sightings{}, Log: testr.New(t),
 		Bound: func() iter.Seq[*journal.Entry] {
 			return func(yield func(*journal.Entry) bool) {
 				for _, e := range parents {
@@ -67,7 +70,7 @@ func TestTheParentsOfAPoolBestFirst(t *testing.T) {
 	if got, err := p.of(pool("other")); err != nil || len(got) != 0 {
 		t.Errorf("of a pool without pods here: %v, %v", got, err)
 	}
-	if _, _, err := p.Segment(pool("other"), ""); err == nil || !strings.Contains(err.Error(), "spec.parents") {
+	if _, _, err := p.Segment(pool("other"), segment.LastHolder{}); err == nil || !strings.Contains(err.Error(), "spec.parents") {
 		t.Errorf("no parent at all: %v", err)
 	}
 }
@@ -97,8 +100,89 @@ func TestTheParentOfAPoolsPodsIsFoundByIndexNotByName(t *testing.T) {
 	} {
 		k := &unattachable{}
 		p := newParents(t, k, journal.Entry{Parent: row.name, ParentIndex: row.index})
-		if _, guessed, err := p.Segment(pool("v4"), ""); err == nil || guessed || !slices.Equal(k.asked, row.opened) {
+		if _, guessed, err := p.Segment(pool("v4"), segment.LastHolder{}); err == nil || guessed || !slices.Equal(k.asked, row.opened) {
 			t.Errorf("%s of old: opened %v, guessed %v, %v", row.name, k.asked, guessed, err)
 		}
+	}
+}
+
+// sightings are the speakers of 10.0.0.9 on the observed parents.
+type sightings map[int]bpf.Sighting
+
+func (s sightings) ObserversAttached() (map[int]bool, error) {
+	all := map[int]bool{}
+	for parent := range s {
+		all[parent] = true
+	}
+	return all, nil
+}
+
+func (s sightings) Sighting(key bpf.Key) (bpf.Sighting, bool, error) {
+	seen, ok := s[int(key.Segment)]
+	return seen, ok && key.Addr == lost.Addr, nil
+}
+
+var (
+	lost     = segment.LastHolder{Addr: netip.MustParseAddr("10.0.0.9"), Parent: "none", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}}
+	stranger = net.HardwareAddr{2, 0, 0, 0, 0, 7}
+)
+
+// R2: the frames of the last holder show which parent leads to it. Nothing else does, except for the
+// statements of people and the pool's own pods.
+func TestTheParentOnWhichTheLastHolderWasHeard(t *testing.T) {
+	const gone = 1<<31 - 1
+	here := lo(t)
+	for _, row := range []struct {
+		name   string
+		seen   sightings
+		last   segment.LastHolder
+		opened []int
+	}{
+		{"the holder was heard", sightings{here: {MAC: lost.MAC, LastSeen: 1}}, lost, []int{here}},
+		{"another host was heard with its address", sightings{here: {MAC: stranger, LastSeen: 1}}, lost, nil},
+		{"it has only probed the address", sightings{here: {ProbeMAC: lost.MAC, LastProbe: 1}}, lost, nil},
+		{"it was heard on an interface that is gone", sightings{gone: {MAC: lost.MAC, LastSeen: 1}}, lost, nil},
+		{"its MAC is not recorded", sightings{here: {LastSeen: 1}}, segment.LastHolder{Addr: lost.Addr, Parent: "none"}, nil},
+		{"its address was heard for another one", sightings{here: {MAC: lost.MAC, LastSeen: 1}},
+			segment.LastHolder{Addr: netip.MustParseAddr("10.0.0.8"), Parent: "none", MAC: lost.MAC}, nil},
+		{"nothing was heard", nil, lost, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			k := &unattachable{}
+			p := newParents(t, k)
+			p.Sightings = row.seen
+			if _, guessed, err := p.Segment(pool("own"), row.last); err == nil || guessed || !slices.Equal(k.asked, row.opened) {
+				t.Errorf("opened %v, guessed %v, %v", k.asked, guessed, err)
+			}
+		})
+	}
+}
+
+func TestWhichParentVerifiesAnAddress(t *testing.T) {
+	for _, row := range []struct {
+		name        string
+		said, heard []int
+		want        int
+	}{
+		{"none", nil, nil, 0},
+		{"the first that is named", []int{7, 3}, nil, 7},
+		{"the one that has heard the holder, of those that are named", []int{7, 3}, []int{3}, 3},
+		{"the one that has heard the holder, although another one is named", []int{7}, []int{3}, 3},
+		{"the one that has heard the holder, and none is named", nil, []int{3, 7}, 3},
+	} {
+		if got, ok := choose(row.said, row.heard); got != row.want || ok != (row.want != 0) {
+			t.Errorf("%s: %d, %v", row.name, got, ok)
+		}
+	}
+}
+
+// A node that hears the holders of addresses from the start can verify them before it has a pod.
+func TestTheParentsOfTheNetworkConfigurationAreOpenedBeforeTheFirstPod(t *testing.T) {
+	k := &unattachable{}
+	p := newParents(t, k)
+	p.Configured = []string{"none", "lo"}
+	p.attach()
+	if !slices.Equal(k.asked, []int{lo(t)}) {
+		t.Errorf("asked for %v", k.asked)
 	}
 }

@@ -43,8 +43,8 @@ type Evidence struct {
 	Asserted bool
 	// OthersShare: another node shares this segment and could be heard. The caller knows this.
 	OthersShare bool
-	// Guessed: neither a pool nor a pod shows that this parent carries the address. The caller
-	// knows this.
+	// Guessed: nothing shows that this parent leads to the previous holder. This node has not heard
+	// it there, and neither a pool nor a pod here says so. The caller knows this.
 	Guessed bool
 
 	// HeldHere: an older lease of the address is still installed on this node. The kernel reports
@@ -128,12 +128,16 @@ func (e Evidence) String() string {
 	case e.Unanswered < MinRounds:
 		return fmt.Sprintf("only %d of %d probe rounds were completed", e.Unanswered, MinRounds)
 	case e.Guessed:
-		return "no host answered, but nothing shows that this parent carries the pool: name it in the pool's spec.parents"
+		return "no host answered, but nothing shows that this parent leads to the previous holder: this node never heard it there," +
+			" and has no pod of the pool. If the parent carries the pool, name it in the pool's spec.parents; " + ifOff
 	case e.Heard:
-		return fmt.Sprintf("no host answered, but no other node was heard on the parent for %s", e.HeardAgo.Round(time.Second))
+		return fmt.Sprintf("no host answered, but no other node was heard on the parent for %s: check its cable and VLAN; %s", e.HeardAgo.Round(time.Second), ifOff)
 	}
-	return "no host answered, but no other node has ever been heard on the parent"
+	return "no host answered, but no other node has ever been heard on the parent; " + ifOff
 }
+
+// ifOff is the remedy that no frame can replace.
+const ifOff = "if the previous holder's machine is off, taint its node node.kubernetes.io/out-of-service or delete the Node object"
 
 func (e Evidence) whySilenceCounts() string {
 	switch {

@@ -52,6 +52,8 @@ func TestJudge(t *testing.T) {
 			Silent, "no other node shares"},
 		{"R2: silence on a guessed parent may be that of another segment", func(e *Evidence) { e.Guessed = true },
 			Unknown, "name it in the pool's spec.parents"},
+		{"and a machine that is off needs no parent that is known", func(e *Evidence) { e.Guessed, e.Asserted = true, true },
+			Silent, "gone or out of service"},
 		{"an ack comes from the right one", func(e *Evidence) { e.Guessed, e.Acked = true, true },
 			Fenced, "acknowledged"},
 		{"an asserted end needs no hearing", func(e *Evidence) { e.Heard, e.Asserted = false, true },

@@ -77,6 +77,15 @@ type Claim struct {
 	Mode v1alpha1.ConflictMode
 }
 
+// LastHolder is the holder of an address that was taken, as its lease records it.
+type LastHolder struct {
+	Addr netip.Addr
+	// Parent is the name that the parent has on the holder's node.
+	Parent string
+	// MAC is empty if it is not recorded.
+	MAC net.HardwareAddr
+}
+
 // Verification has the parameters of Verify.
 type Verification struct {
 	// Claim to send. Its token is newer than the previous holder's.

@@ -40,9 +40,9 @@ type rig struct {
 	evidence segment.Evidence
 	asked    []segment.Verification
 	opened   error
-	// guessed is what OpenSegment says of the segment, parent what it was asked for.
+	// guessed is what OpenSegment says of the segment, last what it was asked for.
 	guessed  bool
-	parent   string
+	last     segment.LastHolder
 	getError error
 	// before runs before the lease is settled: what happens meanwhile.
 	before  func()
@@ -55,8 +55,8 @@ func newRig(t *testing.T, l *v1alpha1.IPLease) *rig {
 		pool: &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}}, before: func() {}}
 	r.Verifier = New(Options{
 		Node: "n1", Session: "node-uid/boot-id", Cluster: "cluster", Cache: memory{rig: r}, Leases: memory{rig: r}, Holders: memory{rig: r},
-		OpenSegment: func(_ *v1alpha1.IPPool, parent string) (Segment, bool, error) {
-			r.parent = parent
+		OpenSegment: func(_ *v1alpha1.IPPool, last segment.LastHolder) (Segment, bool, error) {
+			r.last = last
 			return memory{rig: r}, r.guessed, r.opened
 		},
 		OthersShare: func() bool { return true },

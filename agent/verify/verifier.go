@@ -53,10 +53,10 @@ type Options struct {
 	Cache   client.Reader
 	Leases  Leases
 	Holders Holders
-	// OpenSegment returns the segment on which this node reaches a pool's addresses.
-	// last is the name of the parent on the last holder's node. guessed reports
-	// whether the segment was chosen by this name alone.
-	OpenSegment func(pool *v1alpha1.IPPool, last string) (s Segment, guessed bool, err error)
+	// OpenSegment returns the segment on which this node reaches an address of a pool.
+	// guessed reports whether the segment was chosen only by the name of the parent on
+	// the last holder's node.
+	OpenSegment func(pool *v1alpha1.IPPool, last segment.LastHolder) (s Segment, guessed bool, err error)
 	// OthersShare reports whether there are other agents that this agent may hear.
 	OthersShare func() bool
 
@@ -185,7 +185,7 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	if err != nil {
 		return segment.Unknown, lease.Evidence{}, err
 	}
-	seg, guessed, err := v.OpenSegment(pool, l.Spec.Parent)
+	seg, guessed, err := v.OpenSegment(pool, segment.LastHolder{Addr: l.Spec.Addr(), Parent: l.Spec.Parent, MAC: previousMAC(l)})
 	if err != nil && dead {
 		// The parent may be gone too. The dead slot is proof without a probe.
 		return segment.Fenced, lease.Evidence{Message: segment.Evidence{SlotDead: true}.String()}, nil

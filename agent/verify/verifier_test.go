@@ -163,8 +163,8 @@ func TestR2SilenceOnAGuessedParentProvesNothing(t *testing.T) {
 			if free := r.lease == nil; free != test.free {
 				t.Errorf("free %v, asked %+v", free, r.asked[0])
 			}
-			if r.parent != "eth1" {
-				t.Errorf("the last holder's parent is said to be %q", r.parent)
+			if last := r.last; last.Parent != "eth1" || last.Addr.String() != "10.0.0.2" || last.MAC.String() != "02:00:00:00:00:01" {
+				t.Errorf("the last holder is said to be %+v", last)
 			}
 		})
 	}

@@ -2,7 +2,12 @@
 
 package v1alpha1
 
-import "time"
+import (
+	"net/netip"
+	"time"
+
+	"k8s.io/utils/ptr"
+)
 
 // Defaults of a pool's fields.
 const (
@@ -56,4 +61,14 @@ func (p *IPPool) Cooldown() time.Duration {
 		return r.Cooldown.Duration
 	}
 	return DefaultCooldown
+}
+
+// InSubnetOf reports whether two pools have the same subnet, network and VLAN. Nodes that use them
+// are probably on one segment. That is no proof: two segments that are not connected may have the
+// same subnet, as long as no address is on both.
+func (p *IPPool) InSubnetOf(other *IPPool) bool {
+	mine, err := netip.ParsePrefix(p.Spec.Subnet)
+	theirs, unreadable := netip.ParsePrefix(other.Spec.Subnet)
+	return err == nil && unreadable == nil && mine.Masked() == theirs.Masked() &&
+		p.Spec.Network == other.Spec.Network && ptr.Deref(p.Spec.Vlan, 0) == ptr.Deref(other.Spec.Vlan, 0)
 }

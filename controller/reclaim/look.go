@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -239,12 +240,44 @@ func (r *Reconciler) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (it
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
 	isAlive := func(node string) bool { return r.isAlive(ctx, node) }
-	return candidates(lease.Name, holderNode(&lease.Spec), nodes, isAlive, func(node string) bool {
+	onSegment := func(node string) bool {
 		var found v1alpha1.IPLeaseList
 		err := r.Client.List(ctx, &found, client.Limit(1), client.UnsafeDisableDeepCopy,
 			client.MatchingFields{cache.LeasesByPoolNode: cache.PoolNodeKey(lease.Spec.Pool, node)})
 		return err == nil && len(found.Items) > 0
+	}
+	inSubnet := sync.OnceValue(func() map[string]bool { return r.nodesInSubnet(ctx, lease.Spec.Pool) })
+	return candidates(lease.Name, holderNode(&lease.Spec), nodes, isAlive, onSegment, func(node string) bool {
+		return inSubnet()[node]
 	}), nil
+}
+
+// nodesInSubnet returns the nodes with leases of the pools that have the same subnet, network and
+// VLAN as a pool. They may be on its segment: they are only asked first, and prove it themselves.
+func (r *Reconciler) nodesInSubnet(ctx context.Context, name string) map[string]bool {
+	var pools v1alpha1.IPPoolList
+	pool, err := read[v1alpha1.IPPool](ctx, r.Client, "", name)
+	if err != nil || pool == nil || r.Client.List(ctx, &pools, client.UnsafeDisableDeepCopy) != nil {
+		return nil
+	}
+	nodes := map[string]bool{}
+	for i := range pools.Items {
+		other := &pools.Items[i]
+		if other.Name == name || !other.InSubnetOf(pool) {
+			continue
+		}
+		var leases v1alpha1.IPLeaseList
+		if err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{cache.LeasesByPool: other.Name}); err != nil {
+			continue
+		}
+		for j := range leases.Items {
+			// The node of a Quarantined lease is its verifier.
+			if spec := &leases.Items[j].Spec; spec.State != v1alpha1.StateQuarantined {
+				nodes[spec.NodeName] = true
+			}
+		}
+	}
+	return nodes
 }
 
 // holderNode returns the node of a lease's holder, or of its previous holder.

@@ -11,31 +11,29 @@ import (
 
 // candidates yields the nodes that may verify a lease, best first:
 //   - own, the node of the previous holder: it kills the slot, which is positive proof;
-//   - nodes with leases of the same pool, which are on the segment;
+//   - the nodes of each group in turn, for which near reports true;
 //   - other nodes, some of which may reach the segment.
 //
 // The order within a group differs from lease to lease, so that many leases spread over many nodes.
-// It is the same at each call. isAlive and onSegment are called as late as possible, because each
-// call costs a look-up.
-func candidates(lease, own string, nodes []string, isAlive, onSegment func(node string) bool) iter.Seq[string] {
+// It is the same at each call. isAlive and near are called as late as possible, because each call
+// costs a look-up.
+func candidates(lease, own string, nodes []string, isAlive func(node string) bool, near ...func(node string) bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if slices.Contains(nodes, own) && isAlive(own) && !yield(own) {
 			return
 		}
-		var others []string
-		for _, node := range spread(lease, nodes) {
-			switch {
-			case node == own:
-			case !onSegment(node):
-				others = append(others, node)
-			case isAlive(node) && !yield(node):
-				return
+		others := slices.DeleteFunc(spread(lease, nodes), func(node string) bool { return node == own })
+		for _, isNear := range append(near, func(string) bool { return true }) {
+			var rest []string
+			for _, node := range others {
+				switch {
+				case !isNear(node):
+					rest = append(rest, node)
+				case isAlive(node) && !yield(node):
+					return
+				}
 			}
-		}
-		for _, node := range others {
-			if isAlive(node) && !yield(node) {
-				return
-			}
+			others = rest
 		}
 	}
 }

@@ -25,15 +25,18 @@ func TestVerifiers(t *testing.T) {
 		own       string
 		alive     []string
 		onSegment func(string) bool
+		inSubnet  func(string) bool
 		want      string
 	}{
-		{"the holder's own node comes first, it can kill the slot", "n1", []string{"n3", "n2", "n1"}, on("n2"), "n1"},
-		{"without that node, a node on the segment", "n1", []string{"n2", "n3", "n4"}, on("n3"), "n3"},
-		{"without any on the segment, the only one that is alive", "n1", []string{"n2"}, nowhere, "n2"},
-		{"nobody", "n1", nil, anywhere, ""},
+		{"the holder's own node comes first, it can kill the slot", "n1", []string{"n3", "n2", "n1"}, on("n2"), nowhere, "n1"},
+		{"without that node, a node on the segment", "n1", []string{"n2", "n3", "n4"}, on("n3"), on("n2"), "n3"},
+		{"without any of its pool, a node with a pool of the same subnet", "n1", []string{"n2", "n3", "n4"}, nowhere, on("n2"), "n2"},
+		{"a node with a pool of the same subnet that is not alive is passed over", "n1", []string{"n3"}, nowhere, on("n2"), "n3"},
+		{"without any on the segment, the only one that is alive", "n1", []string{"n2"}, nowhere, nowhere, "n2"},
+		{"nobody", "n1", nil, anywhere, anywhere, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := firstOf(candidates("10.6.0.10", row.own, []string{"n1", "n2", "n3", "n4"}, on(row.alive...), row.onSegment)); got != row.want {
+			if got := firstOf(candidates("10.6.0.10", row.own, []string{"n1", "n2", "n3", "n4"}, on(row.alive...), row.onSegment, row.inSubnet)); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}
 		})

@@ -35,6 +35,8 @@ const (
 	HostInterface = "eth0"
 
 	bridge = "br-ul"
+	// elsewhere is a switch that is not connected with the first.
+	elsewhere = "br-else"
 )
 
 // Rig is a network of nodes. The end of its test removes it.
@@ -141,6 +143,14 @@ func (n *Node) CutUnderlay() error { return n.rig.sw.SetUp(port(n.name), false) 
 
 // HealUnderlay plugs it in again.
 func (n *Node) HealUnderlay() error { return n.rig.sw.SetUp(port(n.name), true) }
+
+// MoveElsewhere plugs the node's cable into a switch of its own. Its parent keeps its name.
+func (n *Node) MoveElsewhere() error {
+	if err := n.rig.sw.AddBridge(elsewhere); err != nil {
+		return err
+	}
+	return n.rig.sw.Replug(port(n.name), elsewhere)
+}
 
 // Host is a machine on the underlay without Fenceline.
 type Host struct {

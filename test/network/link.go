@@ -44,6 +44,22 @@ func (n *Namespace) Plug(iface string, mac net.HardwareAddr, sw *Namespace, port
 	return n.up(iface)
 }
 
+// Replug moves a port of the namespace to another of its bridges.
+func (n *Namespace) Replug(port, bridge string) error {
+	link, err := n.link(port)
+	if err != nil {
+		return err
+	}
+	br, err := n.link(bridge)
+	if err != nil {
+		return err
+	}
+	if err := n.links.LinkSetMaster(link, br); err != nil {
+		return fmt.Errorf("plug %s of %s into %s: %w", port, n.Name, bridge, err)
+	}
+	return nil
+}
+
 // SetUp raises or cuts a link of the namespace.
 func (n *Namespace) SetUp(name string, up bool) error {
 	if up {

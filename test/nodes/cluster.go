@@ -139,9 +139,26 @@ func (c *Cluster) HidePlugin(hidden bool) error {
 // Pool makes a default pool; nobody tells the agents how many they are but this.
 func (c *Cluster) Pool(name, subnet, ips string) *v1alpha1.IPPool {
 	c.t.Helper()
-	yes := true
+	return c.pool(name, subnet, ips, true)
+}
+
+// NamedPool makes a pool for the pods that name it, see Wants.
+func (c *Cluster) NamedPool(name, subnet, ips string) *v1alpha1.IPPool {
+	c.t.Helper()
+	return c.pool(name, subnet, ips, false)
+}
+
+// Wants makes a pod name a pool of IPv4.
+func Wants(pool string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": fmt.Sprintf(`{"ipv4":[%q]}`, pool)}
+	}
+}
+
+func (c *Cluster) pool(name, subnet, ips string, isDefault bool) *v1alpha1.IPPool {
+	c.t.Helper()
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{
-		Subnet: subnet, IPs: []string{ips}, Default: &yes,
+		Subnet: subnet, IPs: []string{ips}, Default: &isDefault,
 	}}
 	c.check(c.Create(c.t.Context(), pool))
 	pool.Status.Agents = int64(len(c.Nodes))

@@ -49,7 +49,7 @@ func (c *Cluster) newNode(number int) *Node {
 	n := &Node{Node: c.rig.Node(number), Name: fmt.Sprintf("n%d", number), cluster: c, dir: c.shortDir(), bpffs: c.t.TempDir()}
 	c.check(unix.Mount("bpf", n.bpffs, "bpf", 0, ""))
 	c.t.Cleanup(func() { c.check(unix.Unmount(n.bpffs, unix.MNT_DETACH)) })
-	c.check(os.MkdirAll(n.state(), 0o700))
+	c.check(errors.Join(os.MkdirAll(n.state(), 0o700), os.MkdirAll(n.confDir(), 0o700)))
 	var err error
 	n.api, err = openAPIDoor(n.Namespace, c.Server.Admin(), n.see)
 	c.check(err)
@@ -78,6 +78,8 @@ func (n *Node) socket() string      { return filepath.Join(n.dir, "door.sock") }
 func (n *Node) agentSocket() string { return filepath.Join(n.dir, "agent.sock") }
 func (n *Node) kubeconfig() string  { return filepath.Join(n.dir, "kubeconfig") }
 func (n *Node) log() string         { return filepath.Join(n.dir, "agent.log") }
+func (n *Node) conflist() string    { return filepath.Join(n.dir, "90-fenceline.conflist") }
+func (n *Node) confDir() string     { return filepath.Join(n.dir, "net.d") }
 func (n *Node) pins() string        { return filepath.Join(n.bpffs, "fenceline") }
 func (n *Node) spool() spool.Dir    { return spool.Dir(filepath.Join(n.state(), "spool")) }
 
@@ -90,9 +92,13 @@ func (n *Node) StartAgent() error {
 
 func (n *Node) startAgent() error {
 	program := filepath.Join(n.cluster.bin, "agent")
+	if err := os.WriteFile(n.conflist(), n.networkConfig(), 0o600); err != nil {
+		return err
+	}
 	cmd := n.Command(context.Background(), program,
 		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-"+n.Name,
-		"--state-dir", n.state(), "--socket", n.agentSocket(), "--bpf-dir", n.pins())
+		"--state-dir", n.state(), "--socket", n.agentSocket(), "--bpf-dir", n.pins(),
+		"--cni-conflist", n.conflist(), "--cni-conf-dir", n.confDir())
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+n.kubeconfig())
 	var err error
 	if n.agent, err = process.Start("agent of "+n.Name, cmd, n.log()); err != nil || n.clock == 0 {

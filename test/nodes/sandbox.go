@@ -76,6 +76,13 @@ type Sandbox struct {
 	removed bool
 }
 
+// networkConfig is the configuration of the node's pods.
+func (n *Node) networkConfig() []byte {
+	return fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{
+		"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q}}]}`,
+		namespaces.Parent, n.socket(), n.spool())
+}
+
 // NewSandbox makes an empty sandbox for a pod.
 func (n *Node) NewSandbox(pod *corev1.Pod) (*Sandbox, error) {
 	c := n.cluster
@@ -83,9 +90,7 @@ func (n *Node) NewSandbox(pod *corev1.Pod) (*Sandbox, error) {
 	c.made++
 	name := fmt.Sprintf("%s-sandbox-%d", n.Namespace.Name, c.made)
 	c.mu.Unlock()
-	config, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{
-		"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q}}]}`,
-		namespaces.Parent, n.socket(), n.spool()))
+	config, err := libcni.ConfListFromBytes(n.networkConfig())
 	if err != nil {
 		return nil, err
 	}

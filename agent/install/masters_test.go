@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestTheMastersOfANetworkConfiguration(t *testing.T) {
+	for _, row := range []struct {
+		name, conflist string
+		want           []string
+	}{
+		{"as the chart writes it", `{"plugins":[{"type":"macvlan","master":"eth1","ipam":{"type":"fenceline"}},{"type":"fenceline"}]}`, []string{"eth1"}},
+		{"the interface of the default route", `{"plugins":[{"type":"ipvlan","ipam":{"type":"fenceline"}}]}`, []string{""}},
+		{"another IPAM", `{"plugins":[{"type":"macvlan","master":"eth1","ipam":{"type":"host-local"}}]}`, nil},
+		{"no plugin", `{}`, nil},
+	} {
+		if got, err := Masters([]byte(row.conflist)); err != nil || !slices.Equal(got, row.want) {
+			t.Errorf("%s: %q, %v", row.name, got, err)
+		}
+	}
+	if _, err := Masters([]byte("no JSON")); err == nil {
+		t.Error("no JSON is read")
+	}
+}
