@@ -91,6 +91,7 @@ func (a *agent) assemble(ctx context.Context) {
 	a.segments = segment.New(segment.Config{
 		Kernel: a.kernel, Log: a.log,
 		OthersShare: func(int) bool { return a.peers.Others() },
+		Expected:    func(parent int) bool { return a.parents.Expected(parent) },
 		// These parts depend on each other in a circle: segments report to the defence, the defence
 		// asks the holders, and the holders use segments.
 		Holdings:   func() []segment.Holding { return a.defence.Holdings() },
@@ -112,6 +113,7 @@ func (a *agent) assemble(ctx context.Context) {
 	}
 	a.parents = &parent.Parents{
 		Node: a.node, Bound: a.holders.Bound, Segments: a.segments, Configured: masters, Sightings: a.kernel, Log: a.log,
+		Pools: a.mgr.GetClient(),
 	}
 	a.verifier = verify.New(verify.Options{
 		Node: a.node, Session: a.Session, Cluster: a.Cluster,

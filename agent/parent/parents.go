@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -31,6 +32,8 @@ type Parents struct {
 	// Bound yields the journal entries of the pod interfaces that hold addresses now.
 	Bound    func() iter.Seq[*journal.Entry]
 	Segments *segment.Segments
+	// Pools reads pools from the cache.
+	Pools client.Reader
 	// Configured are the masters that the network configuration of this node names. "" is the
 	// interface of the node's default route.
 	Configured []string

@@ -20,6 +20,9 @@ type Config struct {
 	// OthersShare reports whether another node shares the parent's segment and could be heard. The
 	// metric of deafness uses it. Nil means yes.
 	OthersShare func(parent int) bool
+	// Expected reports whether another node has an address that this node should hear on the parent.
+	// It decides whether an alert fires, not what silence proves. Default: as OthersShare.
+	Expected func(parent int) bool
 	// OnFenced is called for each address held here that a newer claim has fenced, OnConflict for
 	// each second speaker, at most every 10 s per address. The event loop calls both, so they must
 	// not block. Nil means no call.
@@ -36,6 +39,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OthersShare == nil {
 		c.OthersShare = func(int) bool { return true }
+	}
+	if c.Expected == nil {
+		c.Expected = c.OthersShare
 	}
 	if c.OnFenced == nil {
 		c.OnFenced = func(Fence) {}

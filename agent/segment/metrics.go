@@ -28,7 +28,7 @@ var claimResults = []bpf.Result{
 type Collector struct {
 	set *Segments
 
-	claimsSent, claimsReceived, acksSent, acksReceived, dropped, deaf, attached *prometheus.Desc
+	claimsSent, claimsReceived, acksSent, acksReceived, dropped, deaf, blind, attached *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -46,13 +46,14 @@ func (s *Segments) Collector() *Collector {
 		acksReceived:   desc("acks_received_total", "Authentic acks for claims of this node."),
 		dropped:        desc("fence_dropped_frames_total", "Frames dropped because their address is fenced."),
 		deaf:           desc("segment_deaf", "1 if silence on this parent proves nothing: no carrier, no observer, or no other node heard for two minutes.", "parent"),
+		blind:          desc("segment_blind", "1 if the parent has no carrier or no observer, or heard no other node for two minutes although another node has an address of the same subnet and network.", "parent"),
 		attached:       desc("programs_attached", "1 if the observer is attached to this parent.", "parent"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.claimsSent, c.claimsReceived, c.acksSent, c.acksReceived, c.dropped, c.deaf, c.attached} {
+	for _, d := range []*prometheus.Desc{c.claimsSent, c.claimsReceived, c.acksSent, c.acksReceived, c.dropped, c.deaf, c.blind, c.attached} {
 		ch <- d
 	}
 }
@@ -101,5 +102,6 @@ func (c *Collector) collectSegment(ch chan<- prometheus.Metric, seg *Segment) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, seg.name)
 	}
 	gauge(c.deaf, h.Deaf(c.set.othersShare(seg.parent)))
+	gauge(c.blind, h.Deaf(c.set.expected(seg.parent)))
 	gauge(c.attached, h.Observed)
 }

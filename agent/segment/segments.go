@@ -25,6 +25,7 @@ type Segments struct {
 	log         logr.Logger
 	holdings    func() []Holding
 	othersShare func(parent int) bool
+	expected    func(parent int) bool
 	onFenced    func(Fence)
 	onConflict  func(Conflict)
 
@@ -58,7 +59,7 @@ func New(c Config) *Segments {
 	c = c.withDefaults()
 	s := &Segments{
 		kernel: c.Kernel, clock: c.Clock, log: c.Log,
-		holdings: c.Holdings, othersShare: c.OthersShare, onFenced: c.OnFenced, onConflict: c.OnConflict,
+		holdings: c.Holdings, othersShare: c.OthersShare, expected: c.Expected, onFenced: c.OnFenced, onConflict: c.OnConflict,
 		watches:    newWatches(c.Kernel),
 		conflicts:  newLimiter(defendInterval),
 		openParent: func(parent int) (parentWire, error) { return wire.OpenParent(parent) },
