@@ -71,6 +71,15 @@ func (a apiServer) reader() (client.Reader, error) {
 	return c, nil
 }
 
+// watcher returns a client that lists and watches past any cache.
+func (a apiServer) watcher() (client.WithWatch, error) {
+	c, err := client.NewWithWatch(a.config, client.Options{Scheme: a.scheme, Mapper: watch.Kinds()})
+	if err != nil {
+		return nil, fmt.Errorf("make a client that watches: %w", err)
+	}
+	return c, nil
+}
+
 // manager returns a manager that watches what this node needs.
 func (a apiServer) manager(s settings, log logr.Logger) (manager.Manager, error) {
 	mgr, err := ctrl.NewManager(a.config, ctrl.Options{

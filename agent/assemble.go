@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -42,11 +43,13 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/agent/verify"
+	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/agent/warm"
 	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/agent/wentback"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/revision"
 )
@@ -61,6 +64,7 @@ type agent struct {
 	log       logr.Logger
 	api       apiServer
 	mgr       manager.Manager
+	watcher   client.WithWatch
 	kernel    *bpf.Kernel
 	journal   *journal.Journal
 	links     *pod.Finder
@@ -74,6 +78,7 @@ type agent struct {
 	leases    *lease.Store
 	allocator *allocate.Allocator
 	keeper    *warm.Keeper
+	waiting   *waiting.Queue
 	guards    *guards.Guards
 	holders   *holder.Holders
 	recovery  *recovery.Worker
@@ -156,13 +161,18 @@ func (a *agent) makeHolders(ctx context.Context) {
 		GiveWay: func() { a.holders.GiveWay() }, Foreign: hosts,
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
+	a.waiting = waiting.New(waiting.Options{
+		Leases: waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
+		Metrics: a.counters, Clock: clock.RealClock{}, Log: a.log, Background: ctx,
+	})
 	a.holders = holder.New(ctx, holder.Options{
 		Node: a.node, Session: a.Session, Cluster: a.Cluster,
 		Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(),
 		Leases: a.leases, Journal: a.journal, Guards: a.guards,
-		Allocator: a.allocator, Warm: a.keeper, Foreign: hosts,
+		Allocator: a.allocator, Warm: a.keeper, Waiting: a.waiting, Foreign: hosts,
 		OpenSegment: a.openSegment,
 		FindLink:    findLink(a.links),
+		Patience:    min(a.addressWait, agentapi.WaitTimeout),
 		Sighted:     sighted,
 		Share:       a.peers.Share, OthersShare: a.peers.Others,
 		Multus:  func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
@@ -207,7 +217,7 @@ func (a *agent) start() error {
 	}
 	return errors.Join(
 		watch.Start(a.mgr, a.Cluster, watch.Watchers{
-			Verifier: a.verifier, LeaseChanged: a.recovery.Changed, WarmChanged: a.keeper.Wake,
+			Verifier: a.verifier, LeaseChanged: a.recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.waiting.Changed,
 			SetNetworks: a.kernel.SetNetworks,
 			ClaimKey: &keyring.Reconciler{
 				Cache: a.mgr.GetClient(), SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys, Log: a.log,

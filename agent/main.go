@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -31,6 +32,7 @@ type settings struct {
 	multusNetwork                 string
 	metricsAddress, healthAddress string
 	logLevel                      slog.Level
+	addressWait                   time.Duration
 	mountBPFFS                    string
 	remove                        bool
 }
@@ -79,6 +81,8 @@ func command() *cobra.Command {
 	f.StringVar(&s.multusNetwork, "multus-cluster-network", "", "NetworkAttachmentDefinition (namespace/name) of the first interface of pods; empty reads it from Multus' configuration in --cni-conf-dir")
 	f.StringVar(&s.metricsAddress, "metrics-address", ":9474", "address of /metrics")
 	f.StringVar(&s.healthAddress, "health-address", "127.0.0.1:9476", "address of /healthz and /readyz")
+	f.DurationVar(&s.addressWait, "address-wait", agentapi.WaitTimeout,
+		fmt.Sprintf("how long an ADD waits for an address of a full pool, at most %s; 0: not at all", agentapi.WaitTimeout))
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.StringVar(&s.mountBPFFS, "mount-bpffs", "", "mount a bpffs at this path, unless there is one, and exit")
 	f.BoolVar(&s.remove, "remove", false, "remove Fenceline from this node, as part of an uninstallation, and answer /healthz when that is done")

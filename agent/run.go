@@ -71,11 +71,15 @@ func run(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
+	watcher, err := api.watcher()
+	if err != nil {
+		return err
+	}
 	if err := mgr.Add(confirm); err != nil {
 		return fmt.Errorf("add the confirmation of the identity: %w", err)
 	}
 	a := &agent{
-		settings: s, Identity: identity, log: log, api: api, mgr: mgr,
+		settings: s, Identity: identity, log: log, api: api, mgr: mgr, watcher: watcher,
 		kernel: kernel, journal: book, links: links, installer: installer,
 	}
 	a.assemble(ctx)

@@ -29,6 +29,9 @@ type Wish struct {
 	Holder    v1alpha1.Holder
 	Retention *v1alpha1.LeaseRetention
 	Share     ipam.Share
+	// Only is an address of the family's only pool that has just come free. If it is valid, no other
+	// address is a candidate.
+	Only netip.Addr
 	// Sighted and Taken are hints, as in ipam.View; nil is allowed.
 	Sighted, Taken func(*v1alpha1.IPPool, netip.Addr) bool
 }

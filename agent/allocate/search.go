@@ -110,6 +110,9 @@ func (s *search) run(ctx context.Context) error {
 	if s.Family.Requested.IsValid() {
 		return s.requested(ctx)
 	}
+	if s.Only.IsValid() {
+		return s.only(ctx)
+	}
 	// First search all pools by their hints, then all pools with the addresses that cool down. So a
 	// pool that looks full costs no list while another pool can serve.
 	for _, look := range []func(context.Context, ipam.Candidate) error{s.fresh, s.freedHere, s.anything} {
@@ -119,6 +122,11 @@ func (s *search) run(ctx context.Context) error {
 			}
 		}
 	}
+	return s.none()
+}
+
+// none returns the error of a search that has found the pools exhausted.
+func (s *search) none() error {
 	return &ipam.NoPoolError{
 		IPv6: s.Family.IPv6, Interface: s.Family.Interface, Source: s.Family.Source,
 		Rejected: append(append([]ipam.Rejection(nil), s.Family.Rejected...), s.exhausted...),
@@ -219,6 +227,17 @@ func (s *search) requested(ctx context.Context) error {
 		return c.err
 	}
 	return &ipam.RequestedError{Addr: addr, Interface: s.Family.Interface, Problem: "another host answers for it"}
+}
+
+// only offers the one address that is a candidate.
+func (s *search) only(ctx context.Context) error {
+	pool := s.Family.Pools[0].Pool
+	if _, err := s.offer(ctx, pool, s.Only, nil); err != nil {
+		return err
+	}
+	s.exhausted = append(s.exhausted, ipam.Rejection{Pool: pool.Name, Reason: ipam.Exhausted,
+		Detail: fmt.Sprintf("it is exhausted, %s came free and is in use again", s.Only)})
+	return s.none()
 }
 
 // offer yields an address. It returns the candidate if the caller wants another

@@ -109,7 +109,9 @@ type option func(*Options)
 
 func withClock(c clock.WithTicker) option { return func(o *Options) { o.Clock = c } }
 
-func withCallTimeout(d time.Duration) option { return func(o *Options) { o.CallTimeout = d } }
+func withCallTimeout(d time.Duration) option {
+	return func(o *Options) { o.CallTimeout, o.WaitTimeout = d, time.Nanosecond }
+}
 
 func withSpool(d spool.Dir) option { return func(o *Options) { o.Spool = string(d) } }
 

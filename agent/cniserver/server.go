@@ -20,15 +20,16 @@ import (
 	"github.com/fenceline/fenceline/cni/spool"
 )
 
-// Options of a Server. Only CallTimeout, SpoolPeriod and Clock have defaults.
+// Options of a Server. Only the timeouts, SpoolPeriod and Clock have defaults.
 type Options struct {
 	Backend Backend
 	// Socket is the path to listen on.
 	Socket string
 	// Spool is the directory in which plugins leave DEL calls.
 	Spool string
-	// CallTimeout ends a call; by default agentapi.CallTimeout.
-	CallTimeout time.Duration
+	// CallTimeout ends a call; by default agentapi.CallTimeout. An ADD may last longer by WaitTimeout,
+	// by default agentapi.WaitTimeout.
+	CallTimeout, WaitTimeout time.Duration
 	// SpoolPeriod is the time between two tries of a spooled call; by default 30 s.
 	SpoolPeriod time.Duration
 	// Metrics gets the histogram of durations.
@@ -47,6 +48,7 @@ type Server struct {
 	path        string
 	spool       spool.Dir
 	callTimeout time.Duration
+	waitTimeout time.Duration
 	spoolPeriod time.Duration
 	durations   *prometheus.HistogramVec
 	log         logr.Logger
@@ -62,6 +64,7 @@ func New(o Options) (*Server, error) {
 		path:        o.Socket,
 		spool:       spool.Dir(o.Spool),
 		callTimeout: o.CallTimeout,
+		waitTimeout: o.WaitTimeout,
 		spoolPeriod: o.SpoolPeriod,
 		durations:   newDurations(),
 		log:         o.Log,
@@ -71,6 +74,9 @@ func New(o Options) (*Server, error) {
 	}
 	if s.callTimeout == 0 {
 		s.callTimeout = agentapi.CallTimeout
+	}
+	if s.waitTimeout == 0 {
+		s.waitTimeout = agentapi.WaitTimeout
 	}
 	if s.spoolPeriod == 0 {
 		s.spoolPeriod = 30 * time.Second

@@ -12,9 +12,10 @@ import (
 )
 
 // add runs in the lane of its attachment. It carries out a spooled DEL first. A later DEL would
-// free the addresses that this call returns.
+// free the addresses that this call returns. The backend bounds its own work: most of the deadline is
+// for an ADD that waits for an address of a full pool.
 func (s *Server) add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.callTimeout+s.waitTimeout)
 	defer cancel()
 	ctx, leave, err := s.lanes.enter(ctx, r.Attachment, yields)
 	if err != nil {

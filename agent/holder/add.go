@@ -28,52 +28,81 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if r.Chained {
 		return h.addChained(r)
 	}
-	defer h.underWay.begin()()
 	defer h.attachments.lock(r.Attachment)()
 	defer h.overtaken.forget(r.Attachment)
+	q := h.enter(r)
+	for {
+		a, answer, err := h.try(ctx, q)
+		if err == nil {
+			q.place.Leave(true)
+			return answer, nil
+		}
+		if a == nil || !isExhausted(err) {
+			q.place.Leave(false)
+			return nil, err
+		}
+		if err := q.await(ctx, a, err); err != nil {
+			a.refused(err)
+			q.place.Leave(false)
+			return nil, err
+		}
+	}
+}
+
+// try is one try of an ADD, within the time of one call. If it fails, all its steps are undone. If its
+// pools are full, it also returns the try, which reports that itself for any other error.
+func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, agentapi.CallTimeout)
+	defer cancel()
+	defer h.underWay.begin()()
 
 	if err := h.reach(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	a, err := h.begin(ctx, r)
+	a, err := h.begin(ctx, q)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	h.ignored.tell(h.Events, a.pod, r.Network)
-	h.overtaken.begin(r.Attachment)
+	h.ignored.tell(h.Events, a.pod, q.request.Network)
+	h.overtaken.begin(q.request.Attachment)
 	// The steps run one after the other, because waking another thread takes as long as a step.
 	if err := a.locate(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	choice, kept, err := a.choose(ctx)
 	if err != nil {
 		a.refused(err)
-		return nil, err
+		return nil, nil, err
 	}
 	if err := a.bind(ctx, choice, kept); err != nil {
 		h.away.Store(lease.IsUnavailable(err))
-		a.refused(err)
 		a.undo()
-		return nil, err
+		if isExhausted(err) {
+			return a, nil, err
+		}
+		a.refused(err)
+		return nil, nil, err
 	}
 	h.unanswered.put(a)
-	return answer(choice, a.bound, r.Network)
+	response, err := answer(choice, a.bound, q.request.Network)
+	return a, response, err
 }
 
 // begin reads the pod, and undoes an earlier ADD of the same attachment.
-func (h *Holders) begin(ctx context.Context, r agentapi.AddRequest) (*adding, error) {
+func (h *Holders) begin(ctx context.Context, q *queued) (*adding, error) {
+	r := q.request
 	pod, err := h.pod(ctx, r.Pod)
 	if err != nil {
 		return nil, err
 	}
-	a := &adding{h: h, request: r, pod: pod, who: Of(pod, r.Attachment, ""), created: h.Clock.Now()}
+	a := &adding{h: h, request: r, queued: q, pod: pod, who: Of(pod, r.Attachment, ""), created: h.Clock.Now()}
 	if old, ok := h.Journal.Get(r.ContainerID, r.Interface); ok {
 		// The runtime repeats an ADD without a DEL.
 		if err := h.Release(ctx, old); err != nil {
 			return nil, fmt.Errorf("release the addresses of an earlier ADD: %w", err)
 		}
 		if old.NetNS == r.NetNS && old.Session == h.Session {
-			a.replaced = old.Slot
+			q.replaced = append(q.replaced, old.Slot)
 		}
 	}
 	return a, nil
@@ -106,6 +135,9 @@ func (a *adding) choose(ctx context.Context) (choice ipam.Choice, kept []v1alpha
 
 // bind binds one address of each family, and attaches the guard meanwhile.
 func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept []v1alpha1.IPLease) error {
+	if err := a.mayFind(choice, kept); err != nil {
+		return err
+	}
 	for _, family := range choice.Families {
 		b, err := a.bindFamily(ctx, family, kept)
 		if err != nil {
@@ -139,11 +171,7 @@ func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept []v1alpha1.
 		// The pool does not serve the pod any longer. Only a name insists on its address.
 		left = append(left, *l)
 	}
-	s := search{a, f}
-	b, ok, err := s.bindReady(ctx)
-	if err == nil && !ok {
-		b, err = s.bindFree(ctx)
-	}
+	b, err := search{adding: a, family: f}.find(ctx)
 	if err != nil {
 		return boundAddress{}, err
 	}

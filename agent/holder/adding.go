@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -19,6 +20,7 @@ import (
 type adding struct {
 	h       *Holders
 	request agentapi.AddRequest
+	queued  *queued
 	created time.Time
 	pod     *corev1.Pod
 	link    Link
@@ -26,13 +28,13 @@ type adding struct {
 	who     v1alpha1.Holder
 	// slot of the guard; 0 before the first intent.
 	slot uint32
-	// replaced is the slot that an earlier ADD has left on the same interface.
-	replaced uint32
 	// staging receives the result of attaching the guard. guarded is true once the guard enforces.
 	staging <-chan error
 	guarded bool
 	// bound are the addresses that the interface has so far, in the order of the families.
 	bound []boundAddress
+	// full are the pools of the family for which there was no address.
+	full []ipam.Candidate
 	// trying is the address of the present family that the ADD tries. A lease of it may exist.
 	trying *journal.Address
 }

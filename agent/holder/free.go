@@ -14,55 +14,61 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-const (
-	// exhaustedFirst and exhaustedMost bound the wait before an ADD looks again for a
-	// free address in a full pool.
-	exhaustedFirst = 50 * time.Millisecond
-	exhaustedMost  = 2 * time.Second
-	// answerMargin is the part of an ADD's deadline that is reserved for the answer.
-	answerMargin = 3 * time.Second
-)
+// answerMargin is the part of an ADD's deadline that is reserved for the answer.
+const answerMargin = 3 * time.Second
 
 // search is an ADD's search for an address of one family.
 type search struct {
 	*adding
 	family ipam.Family
+	// only is the one address that the search may find, or the zero value.
+	only netip.Addr
 }
 
-// bindFree binds a free address. If a pool is full only because of leases that are Warm or being
-// verified, it waits for them, since a retry of the runtime is slow.
-func (s search) bindFree(ctx context.Context) (boundAddress, error) {
-	missed := false
-	for wait := exhaustedFirst; ; wait = min(2*wait, exhaustedMost) {
-		// First try without the addresses that were heard recently. Then try with them, since their
-		// speakers may be gone by now: the probe decides.
-		b, err := s.tryFree(ctx, func(_ *v1alpha1.IPPool, addr netip.Addr) bool { return s.h.Sighted(s.link.ParentIndex, addr) })
-		if isExhausted(err) {
-			b, err = s.tryFree(ctx, nil)
-		}
-		if !isExhausted(err) {
-			return b, err
-		}
-		if b, ok, err := s.bindAnyWarm(ctx); ok || err != nil {
-			return b, err
-		}
-		coming, comingErr := s.comingFree(ctx)
-		switch {
-		case comingErr != nil:
-			return boundAddress{}, comingErr
-		case coming == 0 && missed:
+// find binds a free address or a Warm lease of this node. If every pool is full, it notes them.
+func (s search) find(ctx context.Context) (boundAddress, error) {
+	b, err := s.findInTurn(ctx)
+	if isExhausted(err) {
+		s.full = s.family.Pools
+	}
+	return b, err
+}
+
+func (s search) findInTurn(ctx context.Context) (boundAddress, error) {
+	if own, ok := s.offered(); ok {
+		return own.tryFree(ctx, nil)
+	}
+	if !s.family.Requested.IsValid() {
+		var err error
+		if s, err = s.inTurn(); err != nil {
 			return boundAddress{}, err
-		case coming == 0:
-			// A lease may have ended between the try and the count.
-			missed = true
-		case !waitFor(ctx, s.h.Clock, wait):
-			return boundAddress{}, crowded(err, coming)
 		}
 	}
+	b, ok, err := s.bindReady(ctx)
+	if err == nil && !ok {
+		b, err = s.bindFree(ctx)
+	}
+	return b, err
+}
+
+// bindFree binds a free address. If every pool is full, it binds any Warm lease of this node.
+func (s search) bindFree(ctx context.Context) (boundAddress, error) {
+	// First try without the addresses that were heard recently. Then try with them, since their
+	// speakers may be gone by now: the probe decides.
+	b, err := s.tryFree(ctx, func(_ *v1alpha1.IPPool, addr netip.Addr) bool { return s.h.Sighted(s.link.ParentIndex, addr) })
+	if isExhausted(err) {
+		b, err = s.tryFree(ctx, nil)
+	}
+	if !isExhausted(err) {
+		return b, err
+	}
+	if b, ok, err := s.bindAnyWarm(ctx); ok || err != nil {
+		return b, err
+	}
+	return boundAddress{}, err
 }
 
 // isExhausted reports whether an error means that every pool is full.
@@ -80,6 +86,7 @@ func (s search) tryFree(ctx context.Context, sighted func(*v1alpha1.IPPool, neti
 		// It is used after the end of the pod and its StatefulSet.
 		Retention: RecordedRetention(s.pod),
 		Share:     s.h.Share(),
+		Only:      s.only,
 		Sighted:   sighted,
 		Taken:     s.heldHere(),
 	}) {
@@ -135,23 +142,6 @@ func (s search) heldHere() func(*v1alpha1.IPPool, netip.Addr) bool {
 		}
 	}
 	return func(_ *v1alpha1.IPPool, addr netip.Addr) bool { return held[addr] }
-}
-
-// comingFree counts the leases of the family's pools that will end within seconds.
-func (s search) comingFree(ctx context.Context) (coming int, err error) {
-	for _, c := range s.family.Pools {
-		n, err := s.h.Leases.ComingFree(ctx, c.Pool.Name)
-		if err != nil {
-			return 0, err
-		}
-		coming += n
-	}
-	return coming, nil
-}
-
-// crowded returns the error of a pool that is full only for the moment.
-func crowded(err error, coming int) error {
-	return refusal.New(refusal.TryAgain, "%w; %d of these leases are kept ready by other nodes or being verified, and will end", err, coming)
 }
 
 // waitFor waits d. It returns false at once if the call's deadline is too close.

@@ -75,9 +75,11 @@ func (a *adding) guard() error {
 			err = a.awaitGuard()
 		}
 	}
-	if err == nil && a.replaced != 0 {
-		// The dead slot of the earlier ADD would keep the interface mute.
-		err = a.h.Guards.Detach(a.replaced)
+	for err == nil && len(a.queued.replaced) > 0 {
+		// The dead slot of the earlier ADD or try would keep the interface mute.
+		if err = a.h.Guards.Detach(a.queued.replaced[0]); err == nil {
+			a.queued.replaced = a.queued.replaced[1:]
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("guard %s of pod %s/%s: %w", a.who.Interface, a.who.Namespace, a.who.Pod, err)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/events"
@@ -22,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -93,6 +95,8 @@ type Options struct {
 	Warm      Warm
 	// Foreign are the foreign hosts that have answered on this node.
 	Foreign *foreign.Hosts
+	// Waiting has the ADDs that wait for an address of a full pool.
+	Waiting *waiting.Queue
 	Journal Journal
 	Guards  *guards.Guards
 	// OpenSegment returns the segment of a parent, and opens it at first use. It does not check the
@@ -102,6 +106,8 @@ type Options struct {
 	FindLink func(netns, ifname string) (Link, error)
 	// Sighted reports whether another host that uses the address was heard a moment ago.
 	Sighted func(parent int, addr netip.Addr) bool
+	// Patience is the time for which an ADD waits for an address of a full pool.
+	Patience time.Duration
 	// Share returns this agent's part of every pool.
 	Share func() ipam.Share
 	// Multus reads the networks that Multus gives to pods of this node. If nil, there are none.

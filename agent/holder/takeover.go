@@ -48,7 +48,7 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 			if f, err = f.Open(); err != nil {
 				return boundAddress{}, err
 			}
-			return search{a, f}.bindFree(ctx)
+			return search{adding: a, family: f}.find(ctx)
 		}
 		if err != nil {
 			return boundAddress{}, err

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// giveWayLatest bounds the time for which other work waits for the ADDs under way. An ADD that
-// waits for a full pool takes many seconds.
+// giveWayLatest bounds the time for which other work waits for the ADDs under way. An ADD that waits
+// for a full pool is not under way.
 const giveWayLatest = time.Second
 
 // underWay counts the ADDs that have not ended yet. Safe for concurrent use.

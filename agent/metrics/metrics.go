@@ -5,6 +5,8 @@
 package metrics
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fenceline/fenceline/agent/segment"
@@ -20,6 +22,8 @@ type Agent struct {
 	warmLeases    *prometheus.GaugeVec
 	warmTaken     *prometheus.CounterVec
 	warmLost      *prometheus.CounterVec
+	waiting       *prometheus.GaugeVec
+	waits         *prometheus.HistogramVec
 }
 
 // New registers the counters.
@@ -47,7 +51,18 @@ func New(r prometheus.Registerer) *Agent {
 		Namespace: "fenceline", Name: "store_went_back_addresses",
 		Help: "Addresses of this node whose tokens the API server's store has not reached since it went back.",
 	})
-	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead)
+	a.waiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "waiting_adds", Help: "ADDs of this node that wait for an address of a full pool, by pool.",
+	}, []string{"pool"})
+	a.waits = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "fenceline", Name: "add_wait_seconds",
+		Help:    "Time for which ADDs waited for an address of a full pool, by result: served or ended.",
+		Buckets: []float64{.1, .2, .5, 1, 2, 5, 10, 20, 30, 45, 60, 90},
+	}, []string{"result"})
+	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits)
+	for _, result := range []string{"served", "ended"} {
+		a.waits.WithLabelValues(result)
+	}
 	// If a series begins with its first event, a rate over it misses that event.
 	for _, v := range []segment.Verdict{segment.Fenced, segment.Silent, segment.Answered, segment.Unknown} {
 		a.verifications.WithLabelValues(string(v))
@@ -97,3 +112,22 @@ func (a *Agent) WarmTaken(pool string, got bool) {
 
 // WarmLost counts a Warm lease that is no longer ready, other than taken by an ADD.
 func (a *Agent) WarmLost(pool, reason string) { a.warmLost.WithLabelValues(pool, reason).Inc() }
+
+// Waiting sets the number of ADDs that wait for an address of a pool. The series of a pool without
+// any is deleted.
+func (a *Agent) Waiting(pool string, adds int) {
+	if adds == 0 {
+		a.waiting.DeleteLabelValues(pool)
+		return
+	}
+	a.waiting.WithLabelValues(pool).Set(float64(adds))
+}
+
+// Waited counts the end of a wait.
+func (a *Agent) Waited(d time.Duration, served bool) {
+	result := "ended"
+	if served {
+		result = "served"
+	}
+	a.waits.WithLabelValues(result).Observe(d.Seconds())
+}

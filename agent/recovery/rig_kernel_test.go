@@ -35,6 +35,7 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -149,6 +150,9 @@ func (m *machine) start() {
 			"v4": netip.MustParseAddr("10.0.0.1"),
 		}}),
 		Warm: fakenode.NewWarm(), Journal: journal, Guards: m.Guards,
+		Waiting: waiting.New(waiting.Options{
+			Leases: m.u.api, Rand: func() float64 { return 0 }, Metrics: &fakenode.Waits{}, Clock: clock.RealClock{}, Log: log, Background: ctx,
+		}),
 		OpenSegment: open,
 		Sighted: func(parent int, addr netip.Addr) bool {
 			return k.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, time.Minute)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +35,8 @@ type Watchers struct {
 	LeaseChanged func(name string)
 	// WarmChanged handles a change that may alter which leases are kept Warm.
 	WarmChanged func()
+	// WaitChanged handles a change that may concern the ADDs that wait for an address of a full pool.
+	WaitChanged func()
 	// SetNetworks gives the numbers of this cluster's networks to the kernel.
 	SetNetworks func([]uint64) error
 	// ClaimKey reads the Secret of the claim key.
@@ -53,6 +56,7 @@ func Start(mgr ctrl.Manager, cluster string, w Watchers) error {
 			Complete(w.Verifier),
 		leases(mgr, w.LeaseChanged),
 		warm(mgr, w.WarmChanged),
+		waits(mgr, w.WaitChanged),
 	)
 }
 
@@ -79,6 +83,40 @@ func warm(mgr ctrl.Manager, changed func()) error {
 		changed()
 		return reconcile.Result{}, nil
 	}))
+}
+
+// waits reports changes that may open a pool to the ADDs that wait, or close it, and pods that end.
+func waits(mgr ctrl.Manager, changed func()) error {
+	b := builder.ControllerManagedBy(mgr).Named("waits").
+		Watches(&v1alpha1.IPPool{}, one(), builder.WithPredicates(opensOrCloses())).
+		Watches(&v1alpha1.ReservedIP{}, one(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Node{}, one(), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&corev1.Pod{}, one(), builder.WithPredicates(ending()))
+	return b.Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		changed()
+		return reconcile.Result{}, nil
+	}))
+}
+
+// opensOrCloses passes the changes of pools that an ADD may see, other than the counts of leases.
+func opensOrCloses() predicate.Predicate {
+	ready := func(o client.Object) bool {
+		p, ok := o.(*v1alpha1.IPPool)
+		return ok && !meta.IsStatusConditionFalse(p.Status.Conditions, v1alpha1.ConditionReady)
+	}
+	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool { return ready(e.ObjectOld) != ready(e.ObjectNew) },
+	})
+}
+
+// ending passes the pods that begin to end, or are gone.
+func ending() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectOld.GetDeletionTimestamp() == nil && e.ObjectNew.GetDeletionTimestamp() != nil
+		},
+	}
 }
 
 // pools gives the networks of all pools to the kernel whenever a pool changes.

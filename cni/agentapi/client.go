@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"time"
 )
 
 // maxAnswer is the largest part of an answer that is read, in bytes.
@@ -29,7 +30,6 @@ func NewClient(socket string) *Client {
 	return &Client{
 		socket: socket,
 		http: &http.Client{
-			Timeout: ClientTimeout,
 			Transport: &http.Transport{
 				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 					var d net.Dialer
@@ -47,7 +47,7 @@ func NewClient(socket string) *Client {
 // Add gets addresses for an interface, or has it guarded.
 func (c *Client) Add(ctx context.Context, r AddRequest) (*AddResponse, error) {
 	var answer AddResponse
-	if err := c.call(ctx, http.MethodPost, PathAdd, r, &answer); err != nil {
+	if err := c.call(ctx, AddClientTimeout, http.MethodPost, PathAdd, r, &answer); err != nil {
 		return nil, err
 	}
 	return &answer, nil
@@ -55,25 +55,27 @@ func (c *Client) Add(ctx context.Context, r AddRequest) (*AddResponse, error) {
 
 // Del releases the addresses of an attachment.
 func (c *Client) Del(ctx context.Context, r DelRequest) error {
-	return c.call(ctx, http.MethodPost, PathDel, r, nil)
+	return c.call(ctx, ClientTimeout, http.MethodPost, PathDel, r, nil)
 }
 
 // Check checks that an attachment holds its addresses and is guarded.
 func (c *Client) Check(ctx context.Context, r CheckRequest) error {
-	return c.call(ctx, http.MethodPost, PathCheck, r, nil)
+	return c.call(ctx, ClientTimeout, http.MethodPost, PathCheck, r, nil)
 }
 
 // GC releases the addresses of attachments that are no longer valid.
 func (c *Client) GC(ctx context.Context, r GCRequest) error {
-	return c.call(ctx, http.MethodPost, PathGC, r, nil)
+	return c.call(ctx, ClientTimeout, http.MethodPost, PathGC, r, nil)
 }
 
 // Status checks that the agent is ready for ADD.
 func (c *Client) Status(ctx context.Context) error {
-	return c.call(ctx, http.MethodGet, PathStatus, nil, nil)
+	return c.call(ctx, ClientTimeout, http.MethodGet, PathStatus, nil, nil)
 }
 
-func (c *Client) call(ctx context.Context, method, path string, request, answer any) error {
+func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, request, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	var body io.Reader
 	if request != nil {
 		b, err := json.Marshal(request)

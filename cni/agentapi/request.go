@@ -27,9 +27,16 @@ const (
 const (
 	// CallTimeout is the longest time that the agent works on one call. Then it undoes the call.
 	CallTimeout = 20 * time.Second
-	// ClientTimeout is the longest time that the plugin waits for an answer. It is longer than
-	// CallTimeout, so that the agent's error arrives before the timeout of the plugin.
-	ClientTimeout = CallTimeout + 5*time.Second
+	// WaitTimeout is the longest time that an ADD waits for an address of a full pool. It covers the
+	// default grace of a pod that ends, 30 s, and the proof that its address is free. With CallTimeout
+	// it stays below two minutes, the default of the kubelet's runtimeRequestTimeout. The kubelet waits
+	// for a sandbox twice as long.
+	WaitTimeout = 90 * time.Second
+	// answerTime is the time that the plugin waits for the error of a call that took too long.
+	answerTime = 5 * time.Second
+	// ClientTimeout and AddClientTimeout are the longest times that the plugin waits for an answer.
+	ClientTimeout    = CallTimeout + answerTime
+	AddClientTimeout = CallTimeout + WaitTimeout + answerTime
 )
 
 // Attachment identifies one interface of one container. The CNI specification forbids a runtime to

@@ -37,10 +37,12 @@ type API struct {
 	// freed sees each lease that is deleted or retained, as it was before.
 	Freed func(*v1alpha1.IPLease)
 	Calls map[string]int
+	// follows are the watches of the leases of pools.
+	follows map[*follow]bool
 }
 
 func NewAPI() *API {
-	return &API{Version: 100, Objects: map[string]client.Object{}, Calls: map[string]int{}}
+	return &API{Version: 100, Objects: map[string]client.Object{}, Calls: map[string]int{}, follows: map[*follow]bool{}}
 }
 
 func KeyFor(o client.Object, name types.NamespacedName) string {
@@ -163,6 +165,7 @@ func (m *API) Store(key string, o client.Object) {
 		o.SetUID(types.UID("uid-" + strconv.Itoa(m.Version)))
 	}
 	m.Objects[key] = o.DeepCopyObject().(client.Object)
+	m.tell(o, true)
 }
 
 func (m *API) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
@@ -211,6 +214,7 @@ func (m *API) Delete(_ context.Context, o client.Object, opts ...client.DeleteOp
 		m.Freed(l)
 	}
 	delete(m.Objects, key)
+	m.tell(o, false)
 	return nil
 }
 
@@ -226,6 +230,7 @@ func (m *API) Drop(o client.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.Objects, KeyFor(o, client.ObjectKeyFromObject(o)))
+	m.tell(o, false)
 }
 
 // Leases returns all leases by name.
@@ -245,6 +250,12 @@ func (m *API) SetAway(away bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.Away = away
+	for f := range m.follows {
+		if away {
+			delete(m.follows, f)
+			close(f.changes)
+		}
+	}
 }
 
 // ChangePod changes a pod of the namespace shop as somebody else does, if it exists.

@@ -169,10 +169,20 @@ func (k *Kernel) Speakers(key bpf.Key) (slots []uint32) {
 	defer k.mu.Unlock()
 	l := k.Enforced[key]
 	device, guarded := k.Guards[l.Slot]
-	if guarded && !k.gone[device] && !k.dead[l.Slot] && k.Claims[key] <= l.Token {
+	if guarded && !k.gone[device] && !k.muted(device) && k.Claims[key] <= l.Token {
 		slots = append(slots, l.Slot)
 	}
 	return slots
+}
+
+// muted tells whether a guard with a dead slot is on a device, beside others or not.
+func (k *Kernel) muted(device string) bool {
+	for slot, on := range k.Guards {
+		if on == device && k.dead[slot] {
+			return true
+		}
+	}
+	return false
 }
 
 // IsDead tells whether a slot was killed.

@@ -27,6 +27,7 @@ import (
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -63,6 +64,8 @@ type Node struct {
 	// session is the node's present life.
 	Life     string
 	Recorder *events.FakeRecorder
+	Waits    *Waits
+	stop     context.CancelFunc
 }
 
 func New(t *testing.T, pools ...*v1alpha1.IPPool) *Node {
@@ -98,6 +101,9 @@ func (r *Node) start() {
 	}
 	r.Death = &Death{Left: -1}
 	r.Recorder = events.NewFakeRecorder(1000)
+	r.Waits = &Waits{}
+	ctx, stop := context.WithCancel(r.T.Context())
+	r.stop = stop
 	api := MortalAPI{r.API, r.Death}
 	store := lease.NewStore(lease.Options{Client: api, Reader: api, Node: ThisNode, Session: r.Life, Clock: clock.RealClock{}})
 	book := MortalJournal{r.Book, r.Death}
@@ -117,10 +123,14 @@ func (r *Node) start() {
 			"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1"),
 		}}),
 		Warm: r.Warm, Journal: book, Guards: r.Guards,
-		Foreign:     &foreign.Hosts{Recorded: store.ConflictsWith, Clock: r.clock},
+		Foreign: &foreign.Hosts{Recorded: store.ConflictsWith, Clock: r.clock},
+		Waiting: waiting.New(waiting.Options{
+			Leases: r.API, Rand: func() float64 { return 0 }, Metrics: r.Waits, Clock: clock.RealClock{}, Log: log, Background: ctx,
+		}),
 		OpenSegment: open,
 		Sighted:     func(int, netip.Addr) bool { return false },
 		OthersShare: func() bool { return true },
+		Patience:    agentapi.WaitTimeout,
 		FindLink: func(netns, _ string) (holder.Link, error) {
 			return holder.Link{MAC: MacOf(netns), Parent: "eth1", ParentIndex: ParentIndex}, nil
 		},
@@ -146,6 +156,9 @@ func (r *Node) Add(ctx context.Context, request agentapi.AddRequest) (*agentapi.
 	}
 	return answer, err
 }
+
+// Stop ends the waits of an agent that is stopping.
+func (r *Node) Stop() { r.stop() }
 
 // Restart ends the agent and starts another one.
 func (r *Node) Restart() {
@@ -207,6 +220,7 @@ type NoMetrics struct{}
 func (NoMetrics) Conflict(string, segment.Source) {}
 func (NoMetrics) Verification(segment.Verdict)    {}
 func (NoMetrics) PinFailed()                      {}
+func (NoMetrics) Waited(time.Duration, bool)      {}
 
 func MacOf(netns string) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(len(netns)), netns[len(netns)-1]}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/agent/waiting"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// queued is an ADD with its place in the queue for full pools.
+type queued struct {
+	h       *Holders
+	request agentapi.AddRequest
+	place   *waiting.Place
+	// offer is the address that came free, for the next try.
+	offer waiting.Offer
+	// until is the end of the wait; zero before it begins.
+	until time.Time
+	// replaced are the dead slots that an earlier ADD and earlier tries have left on the interface. They
+	// keep it mute until the next guard enforces.
+	replaced []uint32
+}
+
+// enter returns the place of an ADD. A pod of an old runtime without UID has a place by its sandbox.
+func (h *Holders) enter(r agentapi.AddRequest) *queued {
+	key := waiting.Key{PodUID: r.Pod.UID, Interface: r.Interface}
+	if key.PodUID == "" {
+		key.PodUID = r.ContainerID
+	}
+	return &queued{h: h, request: r, place: h.Waiting.Enter(key)}
+}
+
+// await waits until an address of the full pools comes free, or a pool or the pod changes. The try a
+// was undone: meanwhile there is no lease and no entry of the journal, and the interface is mute. It
+// returns an error when the ADD is to end.
+func (q *queued) await(ctx context.Context, a *adding, full error) error {
+	if err := q.leaves(a); err != nil {
+		return err
+	}
+	now := q.h.Clock.Now()
+	if q.until.IsZero() {
+		q.until = now.Add(q.h.Patience)
+		if deadline, ok := ctx.Deadline(); ok && q.until.After(deadline.Add(-answerMargin)) {
+			q.until = deadline.Add(-answerMargin)
+		}
+		if q.until.After(now) {
+			a.awaits(full, q.until.Sub(now))
+		}
+	}
+	if !q.until.After(now) {
+		return q.end(ctx, a, full, waiting.ErrLate)
+	}
+	var err error
+	if q.offer, err = q.place.Await(ctx, poolsOf(a.full), q.until); err != nil {
+		return q.end(ctx, a, full, err)
+	}
+	if !q.offer.Addr.IsValid() {
+		return q.wanted(ctx)
+	}
+	return nil
+}
+
+// leaves notes the slot of a try that was undone, if its guard is still on the interface.
+func (q *queued) leaves(a *adding) error {
+	if a.slot == 0 {
+		return nil
+	}
+	e := a.entry(journal.Intent)
+	attached, err := q.h.Guards.Attached(&e)
+	if err == nil && attached {
+		q.replaced = append(q.replaced, a.slot)
+	}
+	return err
+}
+
+// wanted returns an error if the pod is gone or ends.
+func (q *queued) wanted(ctx context.Context) error {
+	pod, err := q.h.pod(ctx, q.request.Pod)
+	if err != nil {
+		return err
+	}
+	if pod.DeletionTimestamp != nil {
+		return refusal.New(refusal.TryAgain, "pod %s/%s ends and no longer waits for an address", pod.Namespace, pod.Name)
+	}
+	return nil
+}
+
+// end returns the error of an ADD whose wait has ended without an address.
+func (q *queued) end(ctx context.Context, a *adding, full, why error) error {
+	switch {
+	case errors.Is(why, waiting.ErrCrowded):
+		return fmt.Errorf("%w; %w", full, why)
+	case errors.Is(why, waiting.ErrBlind):
+		return refusal.New(refusal.TryAgain, "%w; %w, since the API server does not answer", full, why)
+	case errors.Is(why, waiting.ErrStopping):
+		return refusal.New(refusal.TryAgain, "%w; the wait for an address ends, because %w", full, why)
+	case !errors.Is(why, waiting.ErrLate):
+		return why // the call was cancelled
+	}
+	coming, err := a.comingFree(ctx)
+	switch {
+	case err != nil:
+		return err
+	case coming > 0:
+		return refusal.New(refusal.TryAgain,
+			"%w; %d of these leases are kept ready by other nodes or being verified, and will end", full, coming)
+	}
+	return full
+}
+
+// comingFree counts the leases of the full pools that will end within seconds.
+func (a *adding) comingFree(ctx context.Context) (coming int, err error) {
+	for _, c := range a.full {
+		n, err := a.h.Leases.ComingFree(ctx, c.Pool.Name)
+		if err != nil {
+			return 0, err
+		}
+		coming += n
+	}
+	return coming, nil
+}
+
+// awaits reports in an event of the pod that it waits, and why.
+func (a *adding) awaits(full error, patience time.Duration) {
+	text := fmt.Sprintf("waits up to %s for an address: %s", patience.Round(time.Second), full)
+	ready, proving := int64(0), int64(0)
+	for _, c := range a.full {
+		ready, proving = ready+c.Pool.Status.Warm, proving+c.Pool.Status.Quarantined
+	}
+	if ready+proving > 0 {
+		text += fmt.Sprintf("; of these leases, nodes keep %d ready, and %d are in quarantine", ready, proving)
+	}
+	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressAwaited", "Bind", "%s", note(errors.New(text)))
+}
+
+// mayFind returns an error if the ADD waits for the pools of a family, and none of them has an address
+// for it now. So it takes no address of another family in vain.
+func (a *adding) mayFind(choice ipam.Choice, kept []v1alpha1.IPLease) error {
+	for _, f := range choice.Families {
+		if l, _ := keptFor(kept, f); l != nil || f.Requested.IsValid() {
+			continue
+		}
+		s := search{adding: a, family: f}
+		if _, ok := s.offered(); ok {
+			continue
+		}
+		if _, err := s.inTurn(); err != nil {
+			a.full = f.Pools
+			return err
+		}
+	}
+	return nil
+}
+
+// inTurn returns the family without the pools for which this ADD, or an earlier one of this node,
+// waits: of such a pool, an ADD gets only the address that is offered to it. If no other pool is left,
+// the error is a *ipam.NoPoolError.
+func (s search) inTurn() (search, error) {
+	var open []ipam.Candidate
+	rejected := append([]ipam.Rejection(nil), s.family.Rejected...)
+	for _, c := range s.family.Pools {
+		why, closed := s.queued.place.Closed(c.Pool.Name)
+		if !closed {
+			open = append(open, c)
+			continue
+		}
+		rejected = append(rejected, ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.Exhausted, Detail: why})
+	}
+	if len(open) == 0 {
+		return s, &ipam.NoPoolError{IPv6: s.family.IPv6, Interface: s.family.Interface, Source: s.family.Source, Rejected: rejected}
+	}
+	s.family.Pools, s.family.Rejected = open, rejected
+	return s, nil
+}
+
+// offered returns the family with the pool of the address that is offered to this ADD alone.
+func (s search) offered() (search, bool) {
+	for _, c := range s.family.Pools {
+		if c.Pool.Name == s.queued.offer.Pool && c.Set.Contains(s.queued.offer.Addr) && c.Closed == nil {
+			s.family.Pools = []ipam.Candidate{c}
+			s.only = s.queued.offer.Addr
+			return s, true
+		}
+	}
+	return s, false
+}
+
+// poolsOf returns the candidates as pools that an ADD waits for.
+func poolsOf(full []ipam.Candidate) []waiting.Pool {
+	var pools []waiting.Pool
+	for _, c := range full {
+		if c.Closed != nil {
+			continue // it has no new address
+		}
+		agents := c.Pool.Status.Served
+		if agents == 0 {
+			agents = c.Pool.Status.Agents
+		}
+		pools = append(pools, waiting.Pool{Name: c.Pool.Name, Set: c.Set, Agents: int(agents)})
+	}
+	return pools
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build bench
+
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+const (
+	waitingAgents, waitingEach = 10, 5
+	waitingReleases            = 60
+	// waitingHolders is the size of the full pool.
+	waitingHolders = 10
+	// servedHalf and servedMost bound the time from the release of an address until a waiting pod
+	// has it, for half of the releases and for 99 of 100.
+	servedHalf, servedMost = time.Second, 3 * time.Second
+)
+
+// TestTimeOfAReleaseToAWaitingPod prints how long it takes from the moment an address of a full pool is
+// free until one of the pods that wait for it on ten nodes has its answer, and how many leases the
+// agents tried to create for each.
+func TestTimeOfAReleaseToAWaitingPod(t *testing.T) {
+	c := New(t, waitingAgents)
+	pool := c.Pool("full", "10.92.0.0/24", fmt.Sprintf("10.92.0.2-10.92.0.%d", waitingHolders+1))
+	watcher, err := client.NewWithWatch(c.Server.Admin(), client.Options{Scheme: c.Scheme()})
+	c.check(err)
+	w := &waits{Cluster: c, t: t, served: make(chan *Sandbox, waitingAgents*waitingEach)}
+	var holders []*Sandbox
+	for i := range waitingHolders {
+		w.begin(c.Nodes[i%waitingAgents])
+		holders = append(holders, <-w.served)
+	}
+	for i := range waitingAgents * waitingEach {
+		w.begin(c.Nodes[i%waitingAgents])
+	}
+	w.allWait()
+	leases, err := watcher.Watch(t.Context(), &v1alpha1.IPLeaseList{}, client.MatchingFields{"spec.pool": pool.Name})
+	c.check(err)
+	defer leases.Stop()
+	var took span
+	creates := w.creates()
+	for range waitingReleases {
+		victim := holders[0]
+		holders = holders[1:]
+		go func() {
+			if err := victim.End(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		for event := range leases.ResultChan() {
+			if event.Type == apiwatch.Deleted && event.Object.(*v1alpha1.IPLease).Spec.Address == victim.Addr.String() {
+				break
+			}
+		}
+		free := time.Now()
+		next := <-w.served
+		took = append(took, next.Since.Sub(free))
+		holders = append(holders, next)
+		w.begin(next.node)
+	}
+	tries := w.creates() - creates
+	load, err := os.ReadFile("/proc/loadavg")
+	c.check(err)
+	t.Logf("%d agents with %d waiting pods each, %d releases: free to served %s; %.1f creates for each release; the machine's load is %s on %d CPUs",
+		waitingAgents, waitingEach, waitingReleases, took, float64(tries)/waitingReleases, strings.Fields(string(load))[0], runtime.NumCPU())
+	if half := took[len(took)/2]; half > servedHalf {
+		t.Errorf("half of the releases took up to %s, want %s", half, servedHalf)
+	}
+	if most := took[(len(took)-1)*99/100]; most > servedMost {
+		t.Errorf("99 of 100 releases took up to %s, want %s", most, servedMost)
+	}
+	w.stop()
+}
+
+// waits are pods that wait for an address.
+type waits struct {
+	*Cluster
+	t      *testing.T
+	pods   int
+	served chan *Sandbox
+	ends   []context.CancelFunc
+}
+
+// begin starts a pod on a node as a kubelet does.
+func (w *waits) begin(n *Node) {
+	w.t.Helper()
+	w.pods++
+	pod, err := n.NewPod(w.t.Context(), "w"+strconv.Itoa(w.pods), nil)
+	w.check(err)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	w.ends = append(w.ends, cancel)
+	go func() {
+		if s, err := n.Begin(ctx, pod); err == nil {
+			w.served <- s
+		}
+	}()
+}
+
+// allWait returns once each pod that is not served has said in an event that it waits.
+func (w *waits) allWait() {
+	w.t.Helper()
+	k, err := kubernetes.NewForConfig(w.Server.Admin())
+	w.check(err)
+	w.Eventually(w.t, "all pods wait", func() error {
+		text, err := k.EventsV1().Events(Shop).List(w.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		waiting := map[string]bool{}
+		for _, e := range text.Items {
+			if e.Reason == "AddressAwaited" {
+				waiting[e.Regarding.Name] = true
+			}
+		}
+		if len(waiting) < waitingAgents*waitingEach {
+			return fmt.Errorf("%d pods wait", len(waiting))
+		}
+		return nil
+	})
+}
+
+// creates is the number of leases that agents tried to create, by the API server's count.
+func (w *waits) creates() (n int) {
+	w.t.Helper()
+	k, err := kubernetes.NewForConfig(w.Server.Admin())
+	w.check(err)
+	text, err := k.RESTClient().Get().AbsPath("/metrics").DoRaw(w.t.Context())
+	w.check(err)
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="ipleases"`) && strings.Contains(line, `verb="POST"`) {
+			fields := strings.Fields(line)
+			f, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+			w.check(err)
+			n += int(f)
+		}
+	}
+	return n
+}
+
+// stop ends the pods that still wait.
+func (w *waits) stop() {
+	for _, end := range w.ends {
+		end()
+	}
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+const (
+	// rolledPods get new pods in a rolling update, with one spare address in the pool.
+	rolledPods = 20
+	// servedHalf and servedMost bound the time from the release of an address until a pod that waited
+	// has it, for half of the releases and for 99 of 100.
+	servedHalf, servedMost = time.Second, 3 * time.Second
+)
+
+// rollsOn: a rolling update on a pool with one spare address. Its pods wait for each other's addresses,
+// and get each of them as soon as it is free.
+func (a *act) rollsOn(ctx context.Context, c *chronicle) error {
+	err := a.editPool(ctx, a.namespace, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips(firstHost, rolledPods+1) })
+	if err != nil {
+		return err
+	}
+	if err := a.deploy(ctx, rolledPods); err != nil {
+		return err
+	}
+	if _, err := a.running(ctx, rolledPods, everyPod); err != nil {
+		return err
+	}
+	began := time.Now()
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: workload}}
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"template":{"metadata":{"annotations":{"roll":"1"}}}}}`))
+	if err := a.api.Patch(ctx, deployment, patch); err != nil {
+		return fmt.Errorf("begin a rolling update: %w", err)
+	}
+	err = eventually(ctx, rollLimit, "the rolling update to end", func(ctx context.Context) error {
+		return a.rolledOut(ctx, client.ObjectKeyFromObject(deployment))
+	})
+	if err != nil {
+		return err
+	}
+	a.figures.add(fmt.Sprintf("a rolling update of %d pods on %d addresses", rolledPods, rolledPods+1), time.Since(began))
+	entries, _ := c.all()
+	waits, err := a.waitsSince(ctx)
+	if err != nil {
+		return err
+	}
+	took := handedOn(entries, waits, began)
+	if len(took) == 0 {
+		return fmt.Errorf("no pod has waited for another pod's address")
+	}
+	half, most := took[len(took)/2], took[(len(took)-1)*99/100]
+	a.figures.add(fmt.Sprintf("of %d addresses: from free to the lease of a pod that waited, half within", len(took)), half)
+	a.figures.add("and 99 of 100 within", most)
+	a.story.Say("In a rolling update of %d pods on %d addresses, %d pods wait for an address. They have it %s (half) and %s (99 of 100) after it is free.",
+		rolledPods, rolledPods+1, len(took), round(half), round(most))
+	if half > servedHalf || most > servedMost {
+		return fmt.Errorf("addresses came free and were leased by waiting pods only after %s (half) and %s (99 of 100)", half, most)
+	}
+	return nil
+}
+
+// waitsSince returns the time at which each pod was told first that it waits.
+func (a *act) waitsSince(ctx context.Context) (map[string]time.Time, error) {
+	events := &corev1.EventList{}
+	if err := a.api.List(ctx, events, client.InNamespace(a.namespace)); err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
+	}
+	first := map[string]time.Time{}
+	for i := range events.Items {
+		e := &events.Items[i]
+		if e.Reason != "AddressAwaited" {
+			continue
+		}
+		at, told := e.EventTime.Time, first[e.InvolvedObject.Name]
+		if at.IsZero() {
+			at = e.FirstTimestamp.Time
+		}
+		if told.IsZero() || at.Before(told) {
+			first[e.InvolvedObject.Name] = at
+		}
+	}
+	return first, nil
+}
+
+// handedOn returns, in ascending order, the times from the end of a lease until a pod that waited
+// already has a lease of the address.
+func handedOn(entries []entry, waits map[string]time.Time, since time.Time) []time.Duration {
+	var took []time.Duration
+	free := map[string]time.Time{}
+	for _, e := range entries {
+		addr := e.Spec.Address
+		if e.gone {
+			free[addr] = e.at
+			continue
+		}
+		gone, ok := free[addr]
+		delete(free, addr)
+		if !ok || gone.Before(since) || e.Spec.Holder == nil {
+			continue
+		}
+		if at, waited := waits[e.Spec.Holder.Pod]; waited && at.Before(gone) {
+			took = append(took, e.at.Sub(gone))
+		}
+	}
+	slices.Sort(took)
+	return took
+}
