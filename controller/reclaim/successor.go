@@ -41,7 +41,7 @@ func succeeds(l, kept *v1alpha1.IPLease) bool {
 	if isKeptForPod(&kept.Spec) {
 		return now.PodUID == before.PodUID
 	}
-	return now.OwnerKind == "StatefulSet" && now.OwnerKind == before.OwnerKind && now.OwnerName == before.OwnerName
+	return now.OwnerKind == "StatefulSet" && before.OwnerKind == "StatefulSet" && now.OwnerName == before.OwnerName
 }
 
 func isIPv6(l *v1alpha1.IPLease) bool { return l.Spec.Addr().Is6() }
