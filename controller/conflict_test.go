@@ -53,17 +53,17 @@ func (w world) waitEnded(o client.Object) {
 // unwantedConflicts: the foreign hosts stay. Each edit ends the leases that it makes useless, and no
 // other one.
 func unwantedConflicts(w world) {
-	pool, other := w.pool("printers", "10.52.0.0/24"), w.pool("printers-too", "10.52.0.64/26")
-	excluded, reserved := w.conflict("printers", "10.52.0.10"), w.conflict("printers", "10.52.0.11")
-	gateway, left, common := w.conflict("printers", "10.52.0.1"), w.conflict("printers", "10.52.0.12"), w.conflict("printers-too", "10.52.0.70")
+	pool, other := w.pool("printers", "10.62.0.0/24"), w.pool("printers-too", "10.62.0.64/26")
+	excluded, reserved := w.conflict("printers", "10.62.0.10"), w.conflict("printers", "10.62.0.11")
+	gateway, left, common := w.conflict("printers", "10.62.0.1"), w.conflict("printers", "10.62.0.12"), w.conflict("printers-too", "10.62.0.70")
 	w.waitStatus("printers", "counts them", func(s v1alpha1.IPPoolStatus) bool { return s.Quarantined == 4 })
 
-	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.52.0.10"} })
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.62.0.10"} })
 	w.waitEnded(excluded)
-	w.waitEvent("default", "QuarantineEnded", "10.52.0.10", "no pool hands 10.52.0.10 out any more")
-	w.reserve("printers", "10.52.0.11")
+	w.waitEvent("default", "QuarantineEnded", "10.62.0.10", "no pool hands 10.62.0.10 out any more")
+	w.reserve("printers", "10.62.0.11")
 	w.waitEnded(reserved)
-	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Gateway = ptr.To("10.52.0.1") })
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Gateway = ptr.To("10.62.0.1") })
 	w.waitEnded(gateway)
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Disable = ptr.To(true) })
 	w.remove(other)
@@ -82,11 +82,11 @@ func unwantedConflicts(w world) {
 // provenConflict: the pod that had the address before may still speak. If the pool were made again, its
 // address must not be free.
 func provenConflict(w world) {
-	pool := w.pool("predecessor", "10.53.0.0/24")
-	lease := w.conflict("predecessor", "10.53.0.10", func(s *v1alpha1.IPLeaseSpec) {
+	pool := w.pool("predecessor", "10.63.0.0/24")
+	lease := w.conflict("predecessor", "10.63.0.10", func(s *v1alpha1.IPLeaseSpec) {
 		s.Previous = &v1alpha1.PreviousHolder{Node: "n2", PodUID: "gone", MAC: "02:00:00:00:00:0b", Guarded: true, Reason: v1alpha1.ReasonPodGone, Since: metav1.Now()}
 	})
-	plain := w.conflict("predecessor", "10.53.0.11")
+	plain := w.conflict("predecessor", "10.63.0.11")
 	w.remove(pool)
 	w.waitEnded(plain)
 	w.waitStatus("predecessor", "waits for proof", says("Ready", "False/Deleting", "1 Quarantined"))
