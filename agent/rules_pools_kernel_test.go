@@ -84,13 +84,13 @@ func (m *machine) edits(t *testing.T) {
 	m.gets(t, newer, used.String())
 }
 
-// Whichever pool an address is asked of, it has one lease.
+// There is no controller here, so the agent itself finds the pool that hands out a common address.
 func (m *machine) overlapping(t *testing.T) {
 	shared := func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.70.67.2"} }
-	m.pool(t, "overlaps", 67, shared)
-	m.pool(t, "overlapped", 67, shared)
-	m.gets(t, m.sandbox(from("overlaps")), "10.70.67.2")
-	m.refuses(t, m.sandbox(from("overlapped")), agentapi.CodeExhausted, "pool overlapped: it is exhausted, 1 of its 1 addresses have a lease")
+	m.pool(t, "overlap-older", 67, shared)
+	m.pool(t, "overlap-younger", 67, shared)
+	m.refuses(t, m.sandbox(from("overlap-younger")), agentapi.CodeNoPool, "pool overlap-younger: other pools hand out all its addresses")
+	m.gets(t, m.sandbox(from("overlap-older")), "10.70.67.2")
 }
 
 // The rotation alone would give the address freed first: it is the one after

@@ -45,12 +45,69 @@ func sharedByPools(w world) {
 	if len(slices.Compact(slices.Clone(both))) != len(both) || len(both) != 40 {
 		w.Errorf("%d and %d addresses, want 40 different ones together: %v", len(given[0]), len(given[1]), both)
 	}
-	for i, p := range pools {
-		other := pools[1-i].Name
-		w.waitStatus(p.Name, "overlaps "+other, says("Overlapping", "True/SharedAddresses", other))
+	w.waitStatus("shared-a", "has the addresses, for it is the older one or the first by name", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Total == 30 && is("Ready", "True/Ready")(s) &&
+			says("Overlapping", "True/SharedAddresses", "this pool hands out addresses of other pools: shared-b (10.46.0.20-10.46.0.39)")(s)
+	})
+	w.waitStatus("shared-b", "hands out the rest", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Total == 10 && is("Ready", "True/Ready")(s) &&
+			says("Overlapping", "True/SharedAddresses", "other pools hand out addresses of this pool: shared-a (10.46.0.20-10.46.0.39)")(s)
+	})
+}
+
+// extended: a typo extends the older pool over the younger pool of another team. The younger pool serves
+// as before, whatever is edited later, and the older pool serves the rest.
+func extended(w world) {
+	older := w.pool("extended-older", "10.54.0.0/24")
+	change(w, older, func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.54.0.1-10.54.0.9"} })
+	w.waitStatus(older.Name, "has nine addresses", func(s v1alpha1.IPPoolStatus) bool { return s.Total == 9 && s.ObservedGeneration == older.Generation })
+	younger := w.pool("extended-younger", "10.54.0.0/24")
+	change(w, younger, func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.54.0.20-10.54.0.29"} })
+	whole := func(s v1alpha1.IPPoolStatus) bool {
+		return s.Total == 10 && len(s.Withheld) == 0 && s.ObservedGeneration == younger.Generation && is("Ready", "True/Ready")(s)
 	}
-	w.waitStatus("shared-a", "is ready, for it is the older one or the first by name", is("Ready", "True/Ready"))
-	w.waitStatus("shared-b", "is not", says("Ready", "False/Overlapping", "shared-a"))
+	w.waitStatus(younger.Name, "has ten addresses", whole)
+
+	change(w, older, func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.54.0.1-10.54.0.24"} })
+	w.ownsNow(older, 19) // an agent that has seen the edit before the controller
+	rest := func(s v1alpha1.IPPoolStatus) bool {
+		return s.Total == 19 && s.ObservedGeneration == older.Generation && is("Ready", "True/Ready")(s) &&
+			says("Overlapping", "True/SharedAddresses", "other pools hand out addresses of this pool: extended-younger (10.54.0.20-10.54.0.24)")(s)
+	}
+	w.waitStatus(older.Name, "serves the rest", rest)
+	w.waitStatus(younger.Name, "says so, and serves as before", func(s v1alpha1.IPPoolStatus) bool {
+		return whole(s) && says("Overlapping", "True/SharedAddresses", "extended-older (10.54.0.20-10.54.0.24)")(s)
+	})
+	w.waitEvent("default", "OverlappingTrue", "extended-younger", "10.54.0.20-10.54.0.24")
+	w.ownsNow(older, 19)
+
+	change(w, younger, func(p *v1alpha1.IPPool) { p.Spec.Warm = ptr.To[int64](1) })
+	w.ownsNow(younger, 10)
+	w.waitStatus(younger.Name, "keeps its addresses after another edit", whole)
+	w.waitStatus(older.Name, "still serves the rest", rest)
+
+	w.remove(younger)
+	w.waitStatus(older.Name, "gets the addresses of the deleted pool", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Total == 24 && len(s.Withheld) == 0 && is("Overlapping", "False/None")(s)
+	})
+	w.ownsNow(older, 24)
+}
+
+// ownsNow checks the number of addresses that an agent hands out with the pools as they are.
+func (w world) ownsNow(pool *v1alpha1.IPPool, want uint64) {
+	w.Helper()
+	var pools v1alpha1.IPPoolList
+	if err := w.client.List(w.ctx, &pools); err != nil {
+		w.Fatal(err)
+	}
+	i := slices.IndexFunc(pools.Items, func(p v1alpha1.IPPool) bool { return p.Name == pool.Name })
+	all, err := poolset.Addresses(&pools.Items[i])
+	if err != nil {
+		w.Fatal(err)
+	}
+	if got := poolset.Own(&pools.Items[i], all, pools.Items); got.Len() != want {
+		w.Errorf("an agent hands out %d addresses of pool %s (%v), want %d", got.Len(), pool.Name, got.Entries(), want)
+	}
 }
 
 // together runs n functions at the same time.

@@ -36,6 +36,7 @@ func TestPoolsAndReservations(t *testing.T) {
 			"a conflict ends when no pool hands the address out":            unwantedConflicts,
 			"a conflict with a predecessor outlasts its pool's address":     provenConflict,
 			"overlapping pools say so in both, and give no address twice":   sharedByPools,
+			"an edit takes no address from another team's pool":             extended,
 			"a pool that hands out another's gateway says so":               gatewayHandedOut,
 			"Warm leases are scarce below one for each agent":               scarce,
 		} {

@@ -79,7 +79,7 @@ func (p *tenant) keepWarm(r *rand.Rand) {
 	}
 	pool := &p.pools[r.IntN(len(p.pools))]
 	labels := labelsOf(p.node)
-	c, rejection := ipam.OnNode(pool, p.node, labels, p.reserved)
+	c, rejection := ipam.OnNode(pool, p.pools, p.node, labels, p.reserved)
 	j := judgement{world: p.world, from: p.history.now()}
 	why := append(closed(pool, p.allowsAll[pool.Name], p.allows[pool.Name]), notOnNode(pool, p.node, labels)...)
 	if rejection != nil {

@@ -45,7 +45,7 @@ type Family struct {
 type Candidate struct {
 	Pool   *v1alpha1.IPPool
 	Subnet netip.Prefix
-	// Set is poolset.Addresses without the reserved addresses.
+	// Set is poolset.Own without the reserved addresses.
 	Set poolset.Set
 	// Closed is the reason for which the pool hands out no new address, or nil. Such a pool is a
 	// candidate only if it has an address that is kept for the interface.

@@ -27,7 +27,7 @@ func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved poolset.Set) (Ch
 	if err != nil {
 		return Choice{}, err
 	}
-	c := chooser{req, s, sortedByName(pools), reserved, names}
+	c := chooser{req, s, sortedByName(pools), pools, reserved, names}
 	if names.empty() {
 		return Choice{}, c.none(false, nil)
 	}
@@ -63,7 +63,8 @@ func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved poolset.Set) (Ch
 type chooser struct {
 	req      Request
 	said     said
-	pools    []*v1alpha1.IPPool
+	pools    []*v1alpha1.IPPool // by name
+	all      []v1alpha1.IPPool
 	reserved poolset.Set
 	names    named
 }

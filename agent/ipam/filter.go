@@ -33,8 +33,9 @@ func (c chooser) filter(pool *v1alpha1.IPPool, ipv6 bool) (Candidate, *Rejection
 		return reject(reason, "%s", detail)
 	}
 	subnet, _ := poolset.Subnet(pool) // Validate has checked it
-	set := all.Minus(c.reserved)
-	closed := closedFor(pool, all, set)
+	own := poolset.Own(pool, all, c.all)
+	set := own.Minus(c.reserved)
+	closed := closedFor(pool, all, own, set)
 	switch {
 	case closed == nil:
 		return Candidate{Pool: pool, Subnet: subnet, Set: set}, nil
@@ -57,19 +58,20 @@ func problems(err error) string {
 	return text
 }
 
-// closedFor returns why a pool hands out no new address, or nil. left is all without the reserved
-// addresses. The pool is valid.
-func closedFor(pool *v1alpha1.IPPool, all, left poolset.Set) *Rejection {
+// closedFor returns why a pool hands out no new address, or nil. all, own and left are those of
+// poolset.Closed. The pool is valid.
+func closedFor(pool *v1alpha1.IPPool, all, own, left poolset.Set) *Rejection {
 	details := map[poolset.Reason]string{
 		poolset.Deleting:    "it is being deleted",
 		poolset.Disabled:    "it is disabled",
 		poolset.AllExcluded: "all its addresses are excluded",
 		poolset.AllReserved: "all its addresses are reserved",
+		poolset.Overlapping: "other pools hand out all its addresses; the condition Overlapping of the pool names them",
 	}
-	if reason := poolset.Closed(pool, nil, all, left); reason != "" {
+	if reason := poolset.Closed(pool, nil, all, own, left); reason != "" {
 		return &Rejection{pool.Name, Reason(reason), details[reason]}
 	}
-	// The controller compares pools with each other, so only it finds an overlap.
+	// The controller may know a reason that an agent of this version does not.
 	ready := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == pool.Generation {
 		return &Rejection{pool.Name, NotReady, fmt.Sprintf("it is not Ready (%s: %s)", ready.Reason, ready.Message)}

@@ -11,14 +11,15 @@ import (
 
 // OnNode returns the addresses that a pool may hand out on a node to any pod. If the pool hands out no
 // new address there, the Rejection is the reason. The candidate has its set in that case too, unless
-// the pool is invalid.
-func OnNode(pool *v1alpha1.IPPool, node string, labels map[string]string, reserved poolset.Set) (Candidate, *Rejection) {
+// the pool is invalid. pools are all pools of the cluster.
+func OnNode(pool *v1alpha1.IPPool, pools []v1alpha1.IPPool, node string, labels map[string]string, reserved poolset.Set) (Candidate, *Rejection) {
 	all, err := poolset.Validate(pool)
 	if err != nil {
 		return Candidate{Pool: pool}, &Rejection{pool.Name, Invalid, err.Error()}
 	}
 	subnet, _ := poolset.Subnet(pool) // Validate has checked it
-	c := Candidate{Pool: pool, Subnet: subnet, Set: all.Minus(reserved)}
+	own := poolset.Own(pool, all, pools)
+	c := Candidate{Pool: pool, Subnet: subnet, Set: own.Minus(reserved)}
 	if len(pool.Spec.NodeName) > 0 {
 		if !slices.Contains(pool.Spec.NodeName, node) {
 			return c, &Rejection{pool.Name, NodeName, "it is for other nodes"}
@@ -26,5 +27,5 @@ func OnNode(pool *v1alpha1.IPPool, node string, labels map[string]string, reserv
 	} else if text, ok := matches(pool.Spec.NodeAffinity, labels); !ok {
 		return c, &Rejection{pool.Name, NodeAffinity, text}
 	}
-	return c, closedFor(pool, all, c.Set)
+	return c, closedFor(pool, all, own, c.Set)
 }

@@ -29,6 +29,7 @@ const (
 	MultusName        Reason = "MultusName"
 	AllExcluded              = Reason(poolset.AllExcluded)
 	AllReserved              = Reason(poolset.AllReserved)
+	Overlapping              = Reason(poolset.Overlapping)
 	NoNextHop         Reason = "NoNextHop"
 	Exhausted         Reason = "Exhausted"
 )

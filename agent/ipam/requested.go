@@ -76,6 +76,8 @@ func (c chooser) withheld(from Candidate, addr netip.Addr) string {
 		return "it is reserved"
 	case from.Closed != nil:
 		return "pool " + from.Pool.Name + ": " + from.Closed.Detail
+	case !from.Set.Contains(addr):
+		return "another pool hands it out; the condition Overlapping of pool " + from.Pool.Name + " names that pool"
 	}
 	return "it is outside of the ips of pool " + from.Pool.Name
 }

@@ -49,7 +49,7 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 	reserved := poolset.ReservedSet(reservations.Items)
 	for i := range pools.Items {
 		pool := &pools.Items[i]
-		candidate, closed := ipam.OnNode(pool, k.Node, node.Labels, reserved)
+		candidate, closed := ipam.OnNode(pool, pools.Items, k.Node, node.Labels, reserved)
 		v.facts.Pools[pool.Name] = poolOf(candidate, closed)
 		v.candidates[pool.Name] = candidate
 	}

@@ -15,13 +15,14 @@ const (
 	Disabled    Reason = "Disabled"
 	Invalid     Reason = "Invalid"
 	AllExcluded Reason = "AllExcluded"
+	Overlapping Reason = "Overlapping"
 	AllReserved Reason = "AllReserved"
 )
 
 // Closed returns the first reason for which a pool hands out no new address, or "" if it hands out
-// addresses. problem is the error of Validate, all the result of Addresses, and left is all without
-// the reserved addresses. No reason takes an address from its holder.
-func Closed(pool *v1alpha1.IPPool, problem error, all, left Set) Reason {
+// addresses. problem is the error of Validate, all the result of Addresses, own the result of Own, and
+// left is own without the reserved addresses. No reason takes an address from its holder.
+func Closed(pool *v1alpha1.IPPool, problem error, all, own, left Set) Reason {
 	switch {
 	case pool.DeletionTimestamp != nil:
 		return Deleting
@@ -31,6 +32,8 @@ func Closed(pool *v1alpha1.IPPool, problem error, all, left Set) Reason {
 		return Invalid
 	case all.Len() == 0:
 		return AllExcluded
+	case own.Len() == 0:
+		return Overlapping
 	case left.Len() == 0:
 		return AllReserved
 	}

@@ -21,7 +21,7 @@ func TestWhyAPoolHandsOutNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all, _ := Addresses(c.pool.object())
 			_, problem := Validate(c.pool.object())
-			if got := Closed(c.pool.object(), problem, all, all.Minus(c.reserved)); got != c.want {
+			if got := Closed(c.pool.object(), problem, all, all, all.Minus(c.reserved)); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})

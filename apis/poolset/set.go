@@ -97,6 +97,24 @@ func (s Set) Minus(o Set) Set {
 	return newSet(left)
 }
 
+// And returns the addresses that are in both sets.
+func (s Set) And(o Set) Set { return s.Minus(s.Minus(o)) }
+
+// Plus returns the addresses that are in one of the sets.
+func (s Set) Plus(o Set) Set { return newSet(slices.Concat(s.spans, o.spans)) }
+
+// Entries returns the set as ranges and single addresses, in ascending order. Parse reads them.
+func (s Set) Entries() []string {
+	entries := make([]string, len(s.spans))
+	for i, sp := range s.spans {
+		entries[i] = sp.from.String()
+		if sp.from != sp.to {
+			entries[i] += "-" + sp.to.String()
+		}
+	}
+	return entries
+}
+
 // Overlaps reports whether the two sets have an address in common.
 func (s Set) Overlaps(o Set) bool {
 	for i, j := 0, 0; i < len(s.spans) && j < len(o.spans); {

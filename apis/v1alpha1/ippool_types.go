@@ -291,11 +291,24 @@ type IPPoolStatus struct {
 	// reserved is the number of addresses of the pool that a ReservedIP keeps back.
 	// +optional
 	Reserved int64 `json:"reserved,omitempty"`
+	// withheld lists addresses of the pool that other pools hand out. The pool does not hand them out.
+	// +optional
+	// +listType=atomic
+	Withheld []Withheld `json:"withheld,omitempty"`
 	// conditions: Ready, Overlapping, Exhausted, Unfenced, Outside, StoreWentBack, AnsweredByOne.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Withheld is the addresses of a pool that another pool hands out.
+type Withheld struct {
+	// pool is the pool that hands out the addresses.
+	Pool string `json:"pool"`
+	// ips lists ranges "first-last" and single addresses.
+	// +listType=atomic
+	IPs []string `json:"ips"`
 }
 
 // Condition types of an IPPool.

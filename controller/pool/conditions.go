@@ -22,7 +22,8 @@ const (
 	reasonInvalid       = string(poolset.Invalid)
 	reasonAllExcluded   = string(poolset.AllExcluded)
 	reasonAllReserved   = string(poolset.AllReserved)
-	reasonOverlapping   = "Overlapping"
+	reasonOverlapping   = string(poolset.Overlapping)
+	reasonMasks         = "SubnetsDiffer"
 	reasonShared        = "SharedAddresses"
 	reasonGateway       = "GatewayHandedOut"
 	reasonNoAddress     = "NoAddress"
@@ -54,13 +55,12 @@ func ready(r Report, closed poolset.Reason, problem error, o overlap) metav1.Con
 		return no(reasonDisabled, "spec.disable stops new allocations; addresses in use stay")
 	case poolset.Invalid:
 		return no(reasonInvalid, condition.Problems(problem))
+	case poolset.Overlapping:
+		return no(reasonOverlapping, "other pools hand out all of its addresses: "+condition.Few(o.theirs, ", "))
 	case poolset.AllReserved:
 		return no(reasonAllReserved, "ReservedIPs keep back every address")
 	case poolset.AllExcluded:
 		return no(reasonAllExcluded, "gateway and excludeIPs leave no address to hand out")
-	}
-	if len(o.behind) > 0 {
-		return no(reasonOverlapping, "older pools have some of the addresses: "+condition.Few(o.behind, ", "))
 	}
 	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonReady}
 }
@@ -72,9 +72,11 @@ func overlapping(o overlap) metav1.Condition {
 		pools          []string
 		reason, clause string
 	}{
-		{o.with, reasonShared, "addresses are shared with pools: "},
+		{o.theirs, reasonShared, "other pools hand out addresses of this pool: "},
+		{o.ours, reasonShared, "this pool hands out addresses of other pools: "},
 		{o.gateways, reasonGateway, "addresses are the gateways of pools: "},
 		{o.givers, reasonGateway, "the gateway is an address of pools: "},
+		{o.masks, reasonMasks, "the subnet overlaps the other subnets of pools: "},
 	} {
 		if len(part.pools) == 0 {
 			continue

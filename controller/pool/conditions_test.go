@@ -50,6 +50,8 @@ func TestConditions(t *testing.T) {
 	excluded := blue(func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.6.0.0/29"} })
 	elsewhere := edited(older, func(p *v1alpha1.IPPool) { p.Spec.Network = "lab" })
 	apart := edited(older, func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.6.0.100-10.6.0.110"} })
+	some := edited(older, func(p *v1alpha1.IPPool) { p.Spec.Subnet, p.Spec.IPs = "10.6.0.0/24", []string{"10.6.0.4-10.6.0.200"} })
+	wide := edited(subnetPool("blue", "10.6.0.0/24", 1), func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.6.0.1-10.6.0.99"} })
 	shrunk := blue(func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.6.0.1-10.6.0.3"} })
 	gateway := func(name, address, ips string) v1alpha1.IPPool {
 		return edited(subnetPool(name, "10.6.0.0/24", 2), func(p *v1alpha1.IPPool) {
@@ -106,7 +108,15 @@ func TestConditions(t *testing.T) {
 			[]string{"10.6.0.1-10.6.0.3", "10.6.0.4", "10.6.0.5"}, map[string]string{"Ready": "False/AllReserved"}},
 		{"reserved in the other family", plain, nil, nil, []string{"::/0"}, map[string]string{"Ready": "True/Ready"}},
 
-		{"an older pool has some of the addresses", plain, nil, []v1alpha1.IPPool{older}, nil,
+		{"an older pool has some of the addresses", plain, nil, []v1alpha1.IPPool{some}, nil,
+			map[string]string{"Ready": "True/Ready", "Overlapping": "True/SharedAddresses"}},
+		{"an older pool is being deleted", plain, nil, []v1alpha1.IPPool{edited(older, func(p *v1alpha1.IPPool) { p.DeletionTimestamp = ptr.To(noon()) })}, nil,
+			map[string]string{"Ready": "True/Ready", "Overlapping": "False/None"}},
+		{"the younger pool was edited later", edited(plain, func(p *v1alpha1.IPPool) { p.Status.ObservedGeneration = p.Generation }), nil, []v1alpha1.IPPool{older}, nil,
+			map[string]string{"Ready": "True/Ready", "Overlapping": "True/SharedAddresses"}},
+		{"subnets that overlap with different masks", plain, nil, []v1alpha1.IPPool{apart}, nil,
+			map[string]string{"Ready": "True/Ready", "Overlapping": "True/SubnetsDiffer"}},
+		{"an older pool has all of the addresses", plain, nil, []v1alpha1.IPPool{older}, nil,
 			map[string]string{"Ready": "False/Overlapping", "Overlapping": "True/SharedAddresses"}},
 		{"a younger pool has some of the addresses", plain, nil, []v1alpha1.IPPool{subnetPool("younger", "10.6.0.0/24", 2)}, nil,
 			map[string]string{"Ready": "True/Ready", "Overlapping": "True/SharedAddresses"}},
@@ -114,10 +124,10 @@ func TestConditions(t *testing.T) {
 			map[string]string{"Ready": "False/Overlapping"}},
 		{"the same addresses in another network", plain, nil, []v1alpha1.IPPool{elsewhere}, nil,
 			map[string]string{"Ready": "True/Ready", "Overlapping": "False/None"}},
-		{"other addresses of the same subnet", plain, nil, []v1alpha1.IPPool{apart}, nil,
+		{"other addresses of the same subnet", wide, nil, []v1alpha1.IPPool{apart}, nil,
 			map[string]string{"Ready": "True/Ready", "Overlapping": "False/None"}},
-		{"only what is reserved is shared", plain, nil, []v1alpha1.IPPool{edited(older, func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.6.0.4-10.6.0.200"} })},
-			[]string{"10.6.0.4-10.6.0.9"}, map[string]string{"Ready": "True/Ready", "Overlapping": "False/None"}},
+		{"only what is reserved is shared", wide, nil, []v1alpha1.IPPool{some},
+			[]string{"10.6.0.4-10.6.0.99"}, map[string]string{"Ready": "True/Ready", "Overlapping": "False/None"}},
 		{"itself", plain, nil, []v1alpha1.IPPool{plain}, nil, map[string]string{"Ready": "True/Ready", "Overlapping": "False/None"}},
 
 		{"the same subnet with another gateway, other addresses", gateway("blue", "10.6.0.1", "10.6.0.10-10.6.0.20"), nil,
@@ -171,9 +181,9 @@ func TestMessages(t *testing.T) {
 	}{
 		{"Ready", inUse, "the pool is deleted once its leases are gone: 2 Bound, 1 Retained"},
 		{"Ready", nil, "the pool is deleted once its leases are gone: none"},
-		{"Outside", inUse, "not handed out again once they are free: 10.6.0.4 (pod shop/web-1), 10.6.0.5 (Retained for pod shop/web-2)"},
-		{"Overlapping", nil, "addresses are shared with pools: amber, zinc; addresses are the gateways of pools: amber; the gateway is an address of pools: amber"},
-		{"Exhausted", full, "all 2 addresses are in use; leases: 2 Bound, 1 Warm"},
+		{"Outside", inUse, "not handed out again once they are free: 10.6.0.3 (pod shop/web-0), 10.6.0.4 (pod shop/web-1), 10.6.0.5 (Retained for pod shop/web-2)"},
+		{"Overlapping", nil, "other pools hand out addresses of this pool: amber (10.6.0.3); this pool hands out addresses of other pools: zinc (10.6.0.2); addresses are the gateways of pools: amber; the gateway is an address of pools: amber"},
+		{"Exhausted", full, "all 1 addresses are in use; leases: 2 Bound, 1 Warm"},
 	} {
 		r := NewReport(Facts{Pool: &pool, Leases: row.leases, Others: []v1alpha1.IPPool{zinc, amber}, Now: noon()})
 		if c := meta.FindStatusCondition(r.Status.Conditions, row.kind); c == nil || c.Message != row.want {
@@ -191,9 +201,17 @@ func TestEveryStatusIsAccepted(t *testing.T) {
 	pool.Spec.ExcludeIPs = pool.Spec.IPs
 	var others []v1alpha1.IPPool
 	for i := range 1000 {
-		others = append(others, subnetPool(fmt.Sprintf("%s-%d", strings.Repeat("x", 240), i), "10.6.0.0/16", 0))
+		var single []string
+		for n := range 11 {
+			single = append(single, fmt.Sprintf("10.6.%d.%d", 10+i/100*11+n, 1+2*(i%100)))
+		}
+		others = append(others, edited(subnetPool(fmt.Sprintf("%s-%d", strings.Repeat("x", 240), i), "10.6.0.0/16", 0), func(p *v1alpha1.IPPool) { p.Spec.IPs = single }))
 	}
-	crowded := edited(subnetPool("green", "10.6.0.0/16", 1), func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.6.0.1"} })
+	crowded := edited(subnetPool("green", "10.6.0.0/16", 1), func(p *v1alpha1.IPPool) {
+		for i := range others {
+			p.Spec.IPs = append(p.Spec.IPs, others[i].Spec.IPs[:4]...)
+		}
+	})
 	leases := leasesFrom("10.6.0.2", 5000, v1alpha1.StateBound)
 	for i := range leases {
 		leases[i].Spec.Holder.Namespace, leases[i].Spec.Holder.Pod = strings.Repeat("n", 63), strings.Repeat("p", 253)

@@ -3,66 +3,72 @@
 package pool
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/condition"
 )
 
-// overlap has the pools of a network that conflict with a pool.
+// overlap has the pools of a network that conflict with a pool. Each list is for people.
 type overlap struct {
-	// with names all pools that have an address in common with this pool.
-	with []string
-	// behind names the older ones of these pools. They keep the common addresses.
-	behind []string
+	// theirs names the pools that hand out addresses of this pool, with these addresses.
+	theirs []string
+	// ours names the pools that do not hand out some of their addresses, because this pool does.
+	ours []string
 	// gateways names the pools whose gateway is an address of this pool.
 	gateways []string
 	// givers names the pools that hand out the gateway of this pool.
 	givers []string
+	// masks names the pools with another subnet that overlaps the subnet of this pool.
+	masks []string
 }
 
-// overlapOf compares the addresses of a pool with the other pools of its network. The lease name
-// ensures that a common address is handed out once. But the gateway, routes and affinities of that
-// address must not depend on chance, so the younger one of two pools with a common address is not
-// Ready. A reserved address is never common.
-func overlapOf(pool *v1alpha1.IPPool, set poolset.Set, others []v1alpha1.IPPool) overlap {
+// overlapOf compares a pool with the other pools of its network. set is the addresses that the pool
+// hands out. A reserved address is never common.
+func overlapOf(pool *v1alpha1.IPPool, set poolset.Set, shares []poolset.Share, f Facts) overlap {
 	var found overlap
+	for _, share := range shares {
+		if s := share.Theirs.Minus(f.Reserved); s.Len() > 0 {
+			found.theirs = append(found.theirs, named(share.Pool, s))
+		}
+		if s := share.Ours.Minus(f.Reserved); s.Len() > 0 {
+			found.ours = append(found.ours, named(share.Pool, s))
+		}
+	}
 	subnet, err := poolset.Subnet(pool)
 	if err != nil {
 		return found
 	}
-	for i := range others {
-		other := &others[i]
-		if other.Name == pool.Name || other.Spec.Network != pool.Spec.Network {
+	for i := range f.Others {
+		other := &f.Others[i]
+		s, err := poolset.Subnet(other)
+		if other.Name == pool.Name || other.Spec.Network != pool.Spec.Network || other.DeletionTimestamp != nil ||
+			err != nil || !s.Overlaps(subnet) {
 			continue
 		}
-		// Most pairs have different subnets, and this comparison is cheap.
-		if s, err := poolset.Subnet(other); err != nil || !s.Overlaps(subnet) {
-			continue
-		}
-		theirs, err := poolset.Addresses(other)
-		if err != nil {
-			continue
-		}
-		if theirs.Overlaps(set) {
-			found.with = append(found.with, other.Name)
-			if isOlder(other, pool) {
-				found.behind = append(found.behind, other.Name)
-			}
+		if s != subnet {
+			found.masks = append(found.masks, fmt.Sprintf("%s (%s)", other.Name, s))
 		}
 		if handsOut(set, other.Spec.Gateway) {
 			found.gateways = append(found.gateways, other.Name)
 		}
-		if handsOut(theirs, pool.Spec.Gateway) {
+		if theirs, err := poolset.Addresses(other); err == nil && handsOut(theirs, pool.Spec.Gateway) {
 			found.givers = append(found.givers, other.Name)
 		}
 	}
-	for _, names := range [][]string{found.with, found.behind, found.gateways, found.givers} {
+	for _, names := range [][]string{found.gateways, found.givers, found.masks} {
 		// The order of the cache is random, and each change of a message is a write.
 		slices.Sort(names)
 	}
 	return found
+}
+
+// named returns a pool with its addresses: "blue (10.6.0.4, 10.6.0.9-10.6.0.20)".
+func named(pool string, set poolset.Set) string {
+	return fmt.Sprintf("%s (%s)", pool, condition.Few(set.Entries(), ", "))
 }
 
 func handsOut(set poolset.Set, gateway *string) bool {
@@ -73,9 +79,13 @@ func handsOut(set poolset.Set, gateway *string) bool {
 	return err == nil && set.Contains(a)
 }
 
-func isOlder(a, b *v1alpha1.IPPool) bool {
-	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.Name < b.Name
+// mayOverlap reports whether two pools are of one network, and their subnets overlap. An unreadable
+// subnet may overlap. Neither network nor subnet ever changes.
+func mayOverlap(a, b *v1alpha1.IPPool) bool {
+	if a.Spec.Network != b.Spec.Network {
+		return false
 	}
-	return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	x, errX := poolset.Subnet(a)
+	y, errY := poolset.Subnet(b)
+	return errX != nil || errY != nil || x.Overlaps(y)
 }

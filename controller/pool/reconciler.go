@@ -148,9 +148,9 @@ func (r *Reconciler) publish(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.R
 }
 
 // isUrgent reports whether a node or a person waits for the change: a node for the Warm leases of other
-// nodes, or a person for the result of an edit.
+// nodes or for addresses, or a person for the result of an edit.
 func isUrgent(was, is v1alpha1.IPPoolStatus) bool {
-	return was.Scarce != is.Scarce || was.Stock != is.Stock || was.ObservedGeneration != is.ObservedGeneration ||
+	return was.Scarce != is.Scarce || !equality.Semantic.DeepEqual(was.Withheld, is.Withheld) || was.Stock != is.Stock || was.ObservedGeneration != is.ObservedGeneration ||
 		slices.ContainsFunc(is.Conditions, func(c metav1.Condition) bool { return condition.HasChanged(was.Conditions, c) })
 }
 

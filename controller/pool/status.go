@@ -49,7 +49,10 @@ type Report struct {
 // NewReport computes the report on a pool.
 func NewReport(f Facts) Report {
 	offered, problem := poolset.Validate(f.Pool)
-	set := offered.Minus(f.Reserved)
+	shares := poolset.Shares(f.Pool, offered, f.Others)
+	withheld := poolset.Record(f.Pool, shares)
+	own := offered.Minus(poolset.Withheld(withheld))
+	set := own.Minus(f.Reserved)
 	t := tally(f.Leases, set, problem == nil)
 	t.hostsOfMany = hostsOfMany(f.Pool, f.Leases)
 
@@ -64,7 +67,8 @@ func NewReport(f Facts) Report {
 		Retained:           t.states[v1alpha1.StateRetained],
 		// The lengths of large sets are capped, so Minus is correct and the difference of two lengths
 		// is not.
-		Reserved: clamp(offered.Minus(set).Len()),
+		Reserved: clamp(own.Minus(set).Len()),
+		Withheld: withheld,
 		InUse:    inUse(f),
 		Agents:   int64(f.Agents),
 		Served:   int64(f.Served),
@@ -74,7 +78,7 @@ func NewReport(f Facts) Report {
 	r.Status.Free = max(0, r.Free-t.warm)
 	r.Status.Scarce = isScarce(f, r.Free, r.Status.Total)
 	r.Status.Stock = stock(f, r.Free, r.Status.Total)
-	r.Status.Conditions = conditions(f, t, r, poolset.Closed(f.Pool, problem, offered, set), problem, overlapOf(f.Pool, set, f.Others))
+	r.Status.Conditions = conditions(f, t, r, poolset.Closed(f.Pool, problem, offered, own, set), problem, overlapOf(f.Pool, set, shares, f))
 	return r
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -40,7 +41,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.IPPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.IPLease{}, r.leaseEvents()).
 		// An overlap with another pool may begin or end.
-		Watches(&v1alpha1.IPPool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.IPPool{}, handler.EnqueueRequestsFromMapFunc(r.neighbours), builder.WithPredicates(overlapChanges())).
 		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsByLabels), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&podview.Pod{}, all, builder.WithPredicates(agents.InNamespace(r.Namespace), agentChanges())).
@@ -81,6 +82,21 @@ func agentChanges() predicate.Predicate {
 
 func (r *Reconciler) allPools(ctx context.Context, _ client.Object) []reconcile.Request {
 	return r.pools(ctx, func(*v1alpha1.IPPool) bool { return true })
+}
+
+// overlapChanges passes changes of the fields that decide which pool hands out a common address.
+func overlapChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*v1alpha1.IPPool), e.ObjectNew.(*v1alpha1.IPPool)
+		return was.Generation != is.Generation || was.Status.ObservedGeneration != is.Status.ObservedGeneration ||
+			!equality.Semantic.DeepEqual(was.Status.Withheld, is.Status.Withheld)
+	}}
+}
+
+// neighbours returns the other pools that may have an address of a pool.
+func (r *Reconciler) neighbours(ctx context.Context, o client.Object) []reconcile.Request {
+	pool := o.(*v1alpha1.IPPool)
+	return r.pools(ctx, func(other *v1alpha1.IPPool) bool { return other.Name != pool.Name && mayOverlap(pool, other) })
 }
 
 // poolsByLabels returns the pools that depend on the labels of nodes.
