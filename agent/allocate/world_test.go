@@ -161,11 +161,16 @@ func (w *world) pod(r *rand.Rand, node, name string) []ask {
 		case 1:
 			pod.Annotations["ipam.spidernet.io/ippool"] = text(map[string]any{"ipv4": v4, "ipv6": v6})
 		case 2:
+			// Beside an annotation with our prefix, one with the other prefix would not be read.
+			keys := [2]string{"ipam.fenceline.io/default-ipv4-ippool", "ipam.fenceline.io/default-ipv6-ippool"}
+			if chance(r, 50) {
+				keys = [2]string{"ipam.spidernet.io/defaultv4ippool", "ipam.spidernet.io/defaultv6ippool"}
+			}
 			if len(v4) > 0 {
-				namespace["ipam.fenceline.io/default-ipv4-ippool"] = text(v4)
+				namespace[keys[0]] = text(v4)
 			}
 			if len(v6) > 0 {
-				namespace["ipam.spidernet.io/defaultv6ippool"] = text(v6)
+				namespace[keys[1]] = text(v6)
 			}
 		case 3:
 			config, mistakes = ipam.ConfigPools{V4: v4, V6: v6}, nil
