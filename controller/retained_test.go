@@ -43,7 +43,7 @@ func templateChanged(w world) {
 	if w.lease("10.50.0.2") == nil {
 		w.Fatal("freed although the template says static-ip")
 	}
-	change(w, set, annotated(ipRetention, "48"))
+	change(w, set, annotated(v1alpha1.AliasIPRetention, "48"))
 	w.waitMessage("10.50.0.2", "", "kept until")
 	change(w, set, annotated(ipRetention, "0"))
 	w.waitGone("10.50.0.2")

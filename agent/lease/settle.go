@@ -65,7 +65,13 @@ func Settle(s v1alpha1.IPLeaseSpec, f Finding, e Evidence, now time.Time) (Settl
 
 // IsStatic reports whether an address is kept for its pod's name when the pod ends.
 func IsStatic(s *v1alpha1.IPLeaseSpec) bool {
-	return s.Holder != nil && (s.Retention != nil || s.Holder.OwnerKind == "StatefulSet")
+	switch {
+	case s.Holder == nil:
+		return false
+	case s.Retention != nil:
+		return s.Retention.Policy != v1alpha1.RetainNone
+	}
+	return KeepsName(s.Holder)
 }
 
 // mayReturn reports whether the pod of a Quarantined lease may live and get a next sandbox. Its node

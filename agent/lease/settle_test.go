@@ -15,6 +15,7 @@ import (
 func TestWhatAVerificationLeadsTo(t *testing.T) {
 	because := func(r v1alpha1.LeaseReason) func(*spec) { return func(s *spec) { s.Reason = r } }
 	kept := func(s *spec) { s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever} }
+	unkept := func(s *spec) { s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone} }
 	held := with(quarantined, noPrevious, func(s *spec) {
 		s.State, s.Reason, s.Since, s.Holder.ContainerID = v1alpha1.StateRetained, "", metav1.NewTime(now), ""
 	})
@@ -38,6 +39,7 @@ func TestWhatAVerificationLeadsTo(t *testing.T) {
 		{"safe frees the address", with(quarantined, plain), FindingSafe, Evidence{}, Free, with(quarantined, plain)},
 		{"safe frees what has no holder", with(quarantined, nobody, kept), FindingSafe, Evidence{}, Free, with(quarantined, nobody, kept)},
 		{"safe retains a StatefulSet pod's address", quarantined, FindingSafe, Evidence{}, Hold, held},
+		{"safe frees what a StatefulSet's pod does not keep", with(quarantined, unkept), FindingSafe, Evidence{}, Free, with(quarantined, unkept)},
 		{"safe retains what its pod asked to keep", with(quarantined, plain, kept), FindingSafe, Evidence{}, Hold, with(held, plain, kept)},
 		{"safe keeps the address of a pod that may get another sandbox after the boot", with(quarantined, plain, because(v1alpha1.ReasonNodeRestarted)),
 			FindingSafe, Evidence{}, Hold, with(held, sandboxEnded)},

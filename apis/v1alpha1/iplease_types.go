@@ -149,7 +149,7 @@ type Conflict struct {
 
 // RetentionPolicy is the time for which an address is retained for a StatefulSet pod.
 //
-// +kubebuilder:validation:Enum=WhileOwned;Forever;For
+// +kubebuilder:validation:Enum=WhileOwned;Forever;For;None
 type RetentionPolicy string
 
 const (
@@ -159,6 +159,8 @@ const (
 	RetainForever RetentionPolicy = "Forever"
 	// RetainFor: for duration after the pod's end, and longer if RetainWhileOwned is longer.
 	RetainFor RetentionPolicy = "For"
+	// RetainNone: the address is not kept for the name of the pod. It is free when the pod ends.
+	RetainNone RetentionPolicy = "None"
 )
 
 // LeaseRetention is the retention in the pod's annotations at the time of ADD. It decides after the

@@ -36,6 +36,22 @@ const (
 	NodeDownAfterPrefix = "After "
 )
 
+// StatefulSetMode is the treatment of the address of a StatefulSet's pod: whether it stays with the
+// name of the pod.
+//
+// +kubebuilder:validation:Enum=Prefer;Require;Off
+type StatefulSetMode string
+
+const (
+	// StatefulSetPrefer keeps the address for the next pod of the name. If the pool of the address
+	// does not serve that pod on its node, the pod gets an address of another pool.
+	StatefulSetPrefer StatefulSetMode = "Prefer"
+	// StatefulSetRequire keeps the address, and refuses a pod that cannot have it on its node.
+	StatefulSetRequire StatefulSetMode = "Require"
+	// StatefulSetOff keeps no address: the pods are treated like the pods of a Deployment.
+	StatefulSetOff StatefulSetMode = "Off"
+)
+
 // IPPoolSpec describes addresses of one subnet and selects the pods that may use them.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.ips) || self.ips.all(a, a.split('-', 2).all(e, isIP(e) ? cidr(self.subnet).containsIP(e) : !isCIDR(e) || cidr(self.subnet).containsCIDR(e)))",fieldPath=".ips",messageExpression="'ips: ' + self.ips.filter(a, !a.split('-', 2).all(e, isIP(e) ? cidr(self.subnet).containsIP(e) : !isCIDR(e) || cidr(self.subnet).containsCIDR(e)))[0] + ' lies outside subnet ' + self.subnet"
@@ -154,6 +170,12 @@ type IPPoolSpec struct {
 	// retention limits the time for which addresses of StatefulSet pods are retained.
 	// +optional
 	Retention *PoolRetention `json:"retention,omitempty"`
+	// statefulSet is Prefer, Require or Off: whether the addresses of StatefulSet pods stay with the
+	// names of the pods. The annotation static-ip of a pod takes precedence. Empty means statefulSet
+	// of the chart.
+	//
+	// +optional
+	StatefulSet StatefulSetMode `json:"statefulSet,omitempty"`
 	// warm is the number of verified addresses that each node keeps ready. Unset means automatic: up
 	// to 2 where pods come and the pool has room (status.stock). 0 means none.
 	//

@@ -15,6 +15,8 @@ import (
 const (
 	static, retention           = "ipam.fenceline.io/static-ip", "ipam.fenceline.io/ip-retention"
 	otherStatic, otherRetention = "ipam.spidernet.io/static-ip", "ipam.spidernet.io/ip-retention"
+	aliasStatic                 = "network.beta.kubernetes.io/ucloud-statefulset-static-ip"
+	aliasRetention              = "network.beta.kubernetes.io/ucloud-statefulset-ip-claim-policy"
 )
 
 type annotations = map[string]string
@@ -46,6 +48,15 @@ func TestRetentionThatAnnotationsAskFor(t *testing.T) {
 		{"the longest duration", annotations{retention: "87600"}, lasting(v1alpha1.MaxRetention)},
 		{"the other prefix is understood", annotations{otherStatic: "true", otherRetention: "2"}, lasting(2 * time.Hour)},
 		{"ours wins", annotations{retention: "1", otherRetention: "2"}, lasting(time.Hour)},
+		{"the alias: for ever", annotations{aliasStatic: "true"}, forever},
+		{"the alias: hours", annotations{aliasStatic: "true", aliasRetention: "48"}, lasting(48 * time.Hour)},
+		{"the alias: 0 hours", annotations{aliasStatic: "true", aliasRetention: "0"}, lasting(0)},
+		{"the alias of ip-retention alone", annotations{aliasRetention: "2"}, lasting(2 * time.Hour)},
+		{"ours wins over the alias", annotations{retention: "1", aliasRetention: "2"}, lasting(time.Hour)},
+		{"an annotation of lower precedence does not contradict ours: false", annotations{static: "false", aliasRetention: "2"}, lasting(nothing)},
+		{"an annotation of lower precedence does not contradict ours: a retention", annotations{retention: "1", aliasStatic: "false"}, lasting(time.Hour)},
+		{"an annotation of lower precedence does not make ours wrong: static-ip", annotations{retention: "1", aliasStatic: "yes"}, lasting(time.Hour)},
+		{"an annotation of lower precedence does not make ours wrong: ip-retention", annotations{static: "true", aliasRetention: "two"}, forever},
 		{"ours wins, one by one", annotations{static: "true", otherStatic: "false", otherRetention: "2"}, lasting(2 * time.Hour)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -74,6 +85,10 @@ func TestAnnotationsThatAskForNoRetention(t *testing.T) {
 		says string
 	}{
 		{"static-ip is neither true nor false", annotations{static: "yes"}, `ipam.fenceline.io/static-ip is "yes", expected true or false`},
+		{"the alias of static-ip is neither true nor false", annotations{aliasStatic: "1"}, `network.beta.kubernetes.io/ucloud-statefulset-static-ip is "1", expected true or false`},
+		{"the alias of ip-retention is no number of hours", annotations{aliasRetention: "48h"}, `network.beta.kubernetes.io/ucloud-statefulset-ip-claim-policy is "48h", expected a number of hours`},
+		{"the alias of ip-retention is negative", annotations{aliasStatic: "true", aliasRetention: "-1"}, `network.beta.kubernetes.io/ucloud-statefulset-ip-claim-policy is "-1", expected a number of hours`},
+		{"the aliases contradict each other", annotations{aliasStatic: "false", aliasRetention: "1"}, "ucloud-statefulset-static-ip is false: remove one of them"},
 		{"a day is no unit", annotations{retention: "2d"}, `ipam.fenceline.io/ip-retention is "2d", expected forever, a duration such as 48h, or a number of hours`},
 		{"a word", annotations{retention: "never"}, "it is not a duration"},
 		{"a negative duration", annotations{retention: "-1h"}, "it is negative"},

@@ -164,14 +164,12 @@ func slimStatefulSet(o any) (any, error) {
 // retentionAnnotations returns the annotations that v1alpha1.ParseRetention reads.
 func retentionAnnotations(all map[string]string) map[string]string {
 	var kept map[string]string
-	for _, prefix := range []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} {
-		for _, name := range []string{v1alpha1.AnnotationStaticIP, v1alpha1.AnnotationIPRetention} {
-			if value, ok := all[prefix+name]; ok {
-				if kept == nil {
-					kept = map[string]string{}
-				}
-				kept[prefix+name] = value
+	for _, key := range v1alpha1.FixedAddressAnnotations() {
+		if value, ok := all[key]; ok {
+			if kept == nil {
+				kept = map[string]string{}
 			}
+			kept[key] = value
 		}
 	}
 	return kept

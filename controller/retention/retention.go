@@ -65,7 +65,7 @@ func byPolicy(spec *v1alpha1.IPLeaseSpec, owner Owner, now time.Time) End {
 		asked = owner.Asked
 	}
 	switch {
-	case asked == nil || asked.Policy == v1alpha1.RetainWhileOwned:
+	case asked == nil || asked.Policy == v1alpha1.RetainWhileOwned || asked.Policy == v1alpha1.RetainNone:
 		return End{At: now, Why: unowned}
 	case asked.Policy == v1alpha1.RetainFor && asked.Duration != nil && !spec.Since.IsZero():
 		return End{At: spec.Since.Add(asked.Duration.Duration),

@@ -48,6 +48,8 @@ func TestRetentionEnds(t *testing.T) {
 		{"a StatefulSet that could not be read ends nothing", "web-9", nil, retention.Owner{}, 0, never},
 		{"a name without ordinal ends nothing", "web-x", nil, scale(0, 1), 0, never},
 
+		{"the policy None ends nothing that the StatefulSet wants: the next pod of the name leaves it", "web-0", &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone}, scale(0, 1), 0, never},
+
 		// While the StatefulSet exists its template decides.
 		{"the template's forever keeps what was scaled in", "web-9", nil, asking(forever, scale(0, 1)), 0, never},
 		{"the template's forever was taken away", "web-9", forever, scale(0, 1), 0, now},
@@ -62,6 +64,7 @@ func TestRetentionEnds(t *testing.T) {
 		{"the lease's forever", "web-0", forever, gone, 0, never},
 		{"the lease's duration", "web-0", for48h, gone, 0, since.Add(48 * time.Hour)},
 		{"the lease's duration is over", "web-0", lasting(time.Minute), gone, 0, since.Add(time.Minute)},
+		{"a lease that records that nothing is kept", "web-0", &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone}, gone, 0, now},
 		{"a lease that names no duration ends nothing", "web-0", &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainFor}, gone, 0, never},
 
 		// The pool caps.
