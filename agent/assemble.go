@@ -166,7 +166,7 @@ func (a *agent) makeHolders(ctx context.Context) {
 		Metrics: a.counters, Clock: clock.RealClock{}, Log: a.log, Background: ctx,
 	})
 	a.holders = holder.New(ctx, holder.Options{
-		Node: a.node, Session: a.Session, Cluster: a.Cluster,
+		Node: a.node, Session: a.Session, Cluster: a.Cluster, StatefulSet: a.statefulSet,
 		Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(),
 		Leases: a.leases, Journal: a.journal, Guards: a.guards,
 		Allocator: a.allocator, Warm: a.keeper, Waiting: a.waiting, Foreign: hosts,

@@ -20,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/agent/footprint"
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/remove"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -33,6 +34,7 @@ type settings struct {
 	metricsAddress, healthAddress string
 	logLevel                      slog.Level
 	addressWait                   time.Duration
+	statefulSet                   v1alpha1.StatefulSetMode
 	mountBPFFS                    string
 	remove                        bool
 }
@@ -83,6 +85,11 @@ func command() *cobra.Command {
 	f.StringVar(&s.healthAddress, "health-address", "127.0.0.1:9476", "address of /healthz and /readyz")
 	f.DurationVar(&s.addressWait, "address-wait", agentapi.WaitTimeout,
 		fmt.Sprintf("how long an ADD waits for an address of a full pool, at most %s; 0: not at all", agentapi.WaitTimeout))
+	s.statefulSet = v1alpha1.StatefulSetPrefer
+	f.Func("stateful-set", "Prefer, Require or Off: whether addresses of StatefulSet pods stay with their names, for pools without statefulSet (default Prefer)", func(text string) (err error) {
+		s.statefulSet, err = v1alpha1.ParseStatefulSetMode(text)
+		return err
+	})
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.StringVar(&s.mountBPFFS, "mount-bpffs", "", "mount a bpffs at this path, unless there is one, and exit")
 	f.BoolVar(&s.remove, "remove", false, "remove Fenceline from this node, as part of an uninstallation, and answer /healthz when that is done")

@@ -39,18 +39,24 @@ func (m *machine) names(t *testing.T) {
 	stays("with the next pod", v1alpha1.StateBound)
 	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: pod.Attachment}))
 
+	// No source names the pool any longer.
+	pod = m.again(t, pod, ofStatefulSet)
+	m.gets(t, pod, addr.String())
+	stays("with no annotation", v1alpha1.StateBound)
+	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: pod.Attachment}))
+
 	says := addr.String() + " is kept for pod shop/" + pod.Pod.Name + ", but its pool kept does not serve the pod on node n1: "
 	deleteIt := "; delete lease " + addr.String() + " to release the address"
 	check(t, m.Get(t.Context(), types.NamespacedName{Name: kept.Name}, kept))
 	kept.Spec.NodeName = []string{"n2"}
 	check(t, m.Update(t.Context(), kept))
-	pod = m.again(t, pod, ofStatefulSet, both)
+	pod = m.again(t, pod, ofStatefulSet, both, saying(v1alpha1.AnnotationPrefix+v1alpha1.AnnotationStaticIP, "true"))
 	m.refuses(t, pod, agentapi.CodeNoPool, says+"its nodeName [n2] does not list node n1"+deleteIt)
 	stays("on a node that the pool does not serve", v1alpha1.StateRetained)
-	// The user has changed the annotation; the controller frees what is left behind.
-	pod = m.again(t, pod, ofStatefulSet, from("other"))
+	// Without the annotation the pod leaves it; the controller frees what is left behind.
+	pod = m.again(t, pod, ofStatefulSet, both)
 	next := m.gets(t, pod, "10.70.84.").IPs[0].Address.Addr().String()
-	stays("with another pool in the annotation", v1alpha1.StateRetained)
+	stays("with an address of another pool", v1alpha1.StateRetained)
 	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: pod.Attachment}))
 	m.gets(t, m.again(t, pod, ofStatefulSet, from("other")), next)
 

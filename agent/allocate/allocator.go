@@ -24,10 +24,10 @@ type Leases interface {
 // Wish describes the address that one interface needs of one family.
 type Wish struct {
 	Family ipam.Family
-	// Parent, Holder and Retention are written into the lease.
+	// Parent, Holder and the Retention for the pool are written into the lease. Retention may be nil.
 	Parent    string
 	Holder    v1alpha1.Holder
-	Retention *v1alpha1.LeaseRetention
+	Retention func(*v1alpha1.IPPool) *v1alpha1.LeaseRetention
 	Share     ipam.Share
 	// Only is an address of the family's only pool that has just come free. If it is valid, no other
 	// address is a candidate.

@@ -34,8 +34,28 @@ func (j judgement) candidates(ipv6 bool) []*v1alpha1.IPPool {
 	return named(j.pools, j.names(ipv6), ipv6)
 }
 
+// mayHave are the candidates and the pools of kept addresses, whichever pools are named now. Only
+// the pod itself leaves a pool.
+func (j judgement) mayHave(ipv6 bool) []*v1alpha1.IPPool {
+	all := slices.Clone(j.candidates(ipv6))
+	if j.ofPod {
+		return all
+	}
+	for _, l := range j.kept {
+		for _, p := range named(j.pools, []string{l.Spec.Pool}, ipv6) {
+			if !slices.Contains(all, p) && len(notMeant(p, j.Request, j.definition)) == 0 {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
 // wants tells whether the interface is to have an address of a family.
 func (j judgement) wants(ipv6 bool) bool {
+	if len(j.mayHave(ipv6)) > len(j.candidates(ipv6)) {
+		return true
+	}
 	if !j.implied {
 		return len(j.names(ipv6)) > 0
 	}
@@ -63,11 +83,11 @@ func (j judgement) granted(leases []*v1alpha1.IPLease) error {
 			return fmt.Errorf("%s is the second address of its family", addr)
 		}
 		got[addr.Is6()] = true
-		i := slices.IndexFunc(j.candidates(addr.Is6()), func(p *v1alpha1.IPPool) bool { return p.Name == l.Spec.Pool })
+		i := slices.IndexFunc(j.mayHave(addr.Is6()), func(p *v1alpha1.IPPool) bool { return p.Name == l.Spec.Pool })
 		if i < 0 {
 			return fmt.Errorf("%s is of pool %s, which is not asked for", addr, l.Spec.Pool)
 		}
-		p := j.candidates(addr.Is6())[i]
+		p := j.mayHave(addr.Is6())[i]
 		switch mine := slices.Contains(j.kept, l); {
 		case !mine && (!j.serves(p) || !slices.Contains(j.allows[p.Name], addr)):
 			return fmt.Errorf("pool %s does not allow %s", p.Name, addr)
@@ -227,8 +247,8 @@ func (j judgement) keeps(ipv6 bool) bool {
 func (j judgement) keptElsewhere() error {
 	for _, l := range j.kept {
 		ipv6 := netip.MustParseAddr(l.Spec.Address).Is6()
-		i := slices.IndexFunc(j.candidates(ipv6), func(p *v1alpha1.IPPool) bool { return p.Name == l.Spec.Pool })
-		if i < 0 || len(notMeant(j.candidates(ipv6)[i], j.Request, j.definition)) > 0 {
+		i := slices.IndexFunc(j.mayHave(ipv6), func(p *v1alpha1.IPPool) bool { return p.Name == l.Spec.Pool })
+		if i < 0 || len(notMeant(j.mayHave(ipv6)[i], j.Request, j.definition)) > 0 {
 			return nil
 		}
 	}

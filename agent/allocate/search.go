@@ -70,10 +70,14 @@ type Candidate struct {
 // the address has a lease already.
 func (c *Candidate) Lease(ctx context.Context) (*v1alpha1.IPLease, error) {
 	s := c.search
-	l, err := s.leases.Create(ctx, lease.Request{
+	r := lease.Request{
 		Pool: c.Pool.Name, Network: c.Pool.Spec.Network, Addr: c.Addr,
-		Parent: s.Parent, Holder: s.Holder, Retention: s.Retention,
-	})
+		Parent: s.Parent, Holder: s.Holder,
+	}
+	if s.Retention != nil {
+		r.Retention = s.Retention(c.Pool)
+	}
+	l, err := s.leases.Create(ctx, r)
 	c.called, c.err = true, err
 	// This is done at once: the probes that follow take time, and other calls already find the
 	// lease.

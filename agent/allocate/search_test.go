@@ -60,10 +60,11 @@ func TestTheLeaseIsOfThePoolAndItsNetwork(t *testing.T) {
 	var got lease.Request
 	rec := recorder{newMemory("a"), &got}
 	w := wishFor(candidate(t, "a", nil, "10.0.0.1"))
-	w.Parent, w.Retention = "ens1", &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever}
+	kept := map[string]*v1alpha1.LeaseRetention{"a": {Policy: v1alpha1.RetainForever}, "b": {Policy: v1alpha1.RetainNone}}
+	w.Parent, w.Retention = "ens1", func(p *v1alpha1.IPPool) *v1alpha1.LeaseRetention { return kept[p.Name] }
 	get(t, agent(rec, nil), w)
 	if got.Pool != "a" || got.Network != "red" || got.Addr.String() != "10.0.0.1" || got.Parent != "ens1" ||
-		got.Holder != w.Holder || got.Retention != w.Retention {
+		got.Holder != w.Holder || got.Retention != kept["a"] {
 		t.Errorf("requested %+v", got)
 	}
 }

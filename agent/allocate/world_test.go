@@ -36,6 +36,8 @@ type ask struct {
 	v4, v6 []string
 	// implied: the pools offer themselves, a family is wanted where one is meant for the pod.
 	implied bool
+	// ofPod: an annotation of the pod itself names the pools.
+	ofPod bool
 	// mistakes are what may be told of the annotation that names the pools.
 	mistakes   []string
 	definition string
@@ -154,7 +156,7 @@ func (w *world) pod(r *rand.Rand, node, name string) []ask {
 					entry["interface"] = interfaceOf(i)
 				}
 				entries = append(entries, entry)
-				asks[i] = ask{v4: v4, v6: v6, mistakes: mistakes}
+				asks[i] = ask{v4: v4, v6: v6, mistakes: mistakes, ofPod: true}
 			}
 			pod.Annotations["ipam.fenceline.io/ippools"] = text(entries)
 			continue
@@ -177,7 +179,7 @@ func (w *world) pod(r *rand.Rand, node, name string) []ask {
 		}
 		if at == source {
 			for i := range asks {
-				asks[i] = ask{v4: v4, v6: v6, mistakes: mistakes}
+				asks[i] = ask{v4: v4, v6: v6, mistakes: mistakes, ofPod: source == 1}
 			}
 		}
 	}

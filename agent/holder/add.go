@@ -13,7 +13,6 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/refusal"
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
 )
@@ -123,18 +122,25 @@ func (a *adding) locate() error {
 	return nil
 }
 
-// choose returns the pools that may serve the interface, and the leases that are
-// kept for it.
-func (a *adding) choose(ctx context.Context) (choice ipam.Choice, kept []v1alpha1.IPLease, err error) {
-	if kept, err = a.keptLeases(ctx); err != nil {
-		return choice, nil, err
+// choose returns the pools that may serve the interface, and the decision about the
+// leases that are kept for it.
+func (a *adding) choose(ctx context.Context) (choice ipam.Choice, kept keptDecision, err error) {
+	if a.asked, err = fixedAddressOf(a.pod); err != nil {
+		return choice, kept, err
 	}
-	choice, err = a.h.choose(ctx, a.request, a.pod, kept)
-	return choice, kept, err
+	leases, err := a.keptLeases(ctx)
+	if err != nil {
+		return choice, kept, err
+	}
+	s, err := a.h.surroundings(ctx, a.request, a.pod)
+	if err != nil {
+		return choice, kept, err
+	}
+	return a.chooseFor(leases, s)
 }
 
 // bind binds one address of each family, and attaches the guard meanwhile.
-func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept []v1alpha1.IPLease) error {
+func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept keptDecision) error {
 	if err := a.mayFind(choice, kept); err != nil {
 		return err
 	}
@@ -159,18 +165,24 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept []v1alpha1.I
 	return a.record()
 }
 
-// bindFamily takes over the address that is kept for this pod. If none is kept, or
-// the pod's annotation asks for another pool, it binds a Warm lease or a free address.
-func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept []v1alpha1.IPLease) (boundAddress, error) {
-	l, left := keptFor(kept, f)
-	switch {
-	case l == nil:
-	case lease.KeepsName(&a.who) || poolOf(f, l) != nil:
-		return a.takeOver(ctx, f, l)
-	default:
-		// The pool does not serve the pod any longer. Only a name insists on its address.
-		left = append(left, *l)
+// bindFamily takes over the address that is kept for this pod. If none is kept, it binds a
+// Warm lease or a free address.
+func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept keptDecision) (b boundAddress, err error) {
+	l, left := kept.of(f.IPv6)
+	if l != nil {
+		b, err = a.takeOver(ctx, f, l)
+	} else {
+		b, err = a.bindOther(ctx, f)
 	}
+	if err != nil {
+		return boundAddress{}, err
+	}
+	a.tellLeft(left, b)
+	return b, nil
+}
+
+// bindOther binds a Warm lease or a free address.
+func (a *adding) bindOther(ctx context.Context, f ipam.Family) (boundAddress, error) {
 	b, err := search{adding: a, family: f}.find(ctx)
 	if err != nil {
 		return boundAddress{}, err
@@ -178,7 +190,6 @@ func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept []v1alpha1.
 	if !f.Requested.IsValid() { // no Warm lease could have served a request for an address
 		a.h.Warm.Used(b.pool.Name, a.link.Parent)
 	}
-	a.tellLeft(left, b, f.Source)
 	return b, nil
 }
 
@@ -199,12 +210,11 @@ func (a *adding) refused(err error) {
 	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", note(refusal.Answer(err)))
 }
 
-// tellLeft reports in events of the pod which addresses it had before its annotation
-// named other pools.
-func (a *adding) tellLeft(left []v1alpha1.IPLease, b boundAddress, source string) {
+// tellLeft reports in events of the pod which addresses it has left, and why.
+func (a *adding) tellLeft(left []leftLease, b boundAddress) {
 	for _, l := range left {
 		a.h.Events.Eventf(a.pod, nil, corev1.EventTypeNormal, "AddressLeft", "Bind",
-			"%s replaces %s: pool %s is no longer one of the pools of %s", b.address.Addr, l.Spec.Address, l.Spec.Pool, source)
+			"%s replaces %s: %s", b.address.Addr, l.Spec.Address, l.why)
 	}
 }
 

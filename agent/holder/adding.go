@@ -26,6 +26,8 @@ type adding struct {
 	link    Link
 	seg     Segment
 	who     v1alpha1.Holder
+	// asked is the request of the pod's annotations for an address that stays with its name.
+	asked v1alpha1.FixedAddress
 	// slot of the guard; 0 before the first intent.
 	slot uint32
 	// staging receives the result of attaching the guard. guarded is true once the guard enforces.
@@ -70,7 +72,7 @@ func (a *adding) record() error {
 	// From here on, a DEL keeps the address for the pod's name. Before this point it must not: the
 	// next ADD of a Retained address claims before it probes, so the address must be proven.
 	for i := range a.bound {
-		a.bound[i].address.Static = lease.KeepsName(&a.who)
+		a.bound[i].address.Static = a.keeps(a.bound[i].pool)
 	}
 	e := a.entry(journal.Bound)
 	if err := a.h.Journal.Put(e); err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/agent/waiting"
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -146,9 +145,9 @@ func (a *adding) awaits(full error, patience time.Duration) {
 
 // mayFind returns an error if the ADD waits for the pools of a family, and none of them has an address
 // for it now. So it takes no address of another family in vain.
-func (a *adding) mayFind(choice ipam.Choice, kept []v1alpha1.IPLease) error {
+func (a *adding) mayFind(choice ipam.Choice, kept keptDecision) error {
 	for _, f := range choice.Families {
-		if l, _ := keptFor(kept, f); l != nil || f.Requested.IsValid() {
+		if l, _ := kept.of(f.IPv6); l != nil || f.Requested.IsValid() {
 			continue
 		}
 		s := search{adding: a, family: f}

@@ -80,11 +80,10 @@ func isExhausted(err error) bool {
 // tryFree leases candidates until one passes the probe (R4).
 func (s search) tryFree(ctx context.Context, sighted func(*v1alpha1.IPPool, netip.Addr) bool) (boundAddress, error) {
 	for c, err := range s.h.Allocator.Candidates(ctx, allocate.Wish{
-		Family: s.family,
-		Parent: s.link.Parent,
-		Holder: s.who,
-		// It is used after the end of the pod and its StatefulSet.
-		Retention: RecordedRetention(s.pod),
+		Family:    s.family,
+		Parent:    s.link.Parent,
+		Holder:    s.who,
+		Retention: s.retention,
 		Share:     s.h.Share(),
 		Only:      s.only,
 		Sighted:   sighted,

@@ -85,6 +85,8 @@ type Options struct {
 	// Node is the name of this node, Session its current life, Cluster the UID
 	// of the kube-system namespace.
 	Node, Session, Cluster string
+	// StatefulSet is the treatment of the addresses of StatefulSet pods in pools that set none.
+	StatefulSet v1alpha1.StatefulSetMode
 
 	// Cache reads from the agent's filtered caches, Reader past them.
 	Cache  client.Reader

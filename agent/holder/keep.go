@@ -48,23 +48,6 @@ func (a *adding) hasOlderSandbox(ctx context.Context) bool {
 	return a.h.hasLeaseOf(ctx, &a.who)
 }
 
-// keptFor returns the kept lease of a family, or nil. left are the leases of pools
-// that the pod's annotation no longer names; the controller frees them once the pod
-// has its new address. A lease that was left earlier may still be quarantined: of
-// several leases, keptFor prefers one whose pool serves the pod.
-func keptFor(kept []v1alpha1.IPLease, f ipam.Family) (l *v1alpha1.IPLease, left []v1alpha1.IPLease) {
-	for i := range kept {
-		switch {
-		case kept[i].Spec.Addr().Is6() != f.IPv6:
-		case f.Left(kept[i].Spec.Pool):
-			left = append(left, kept[i])
-		case l == nil, poolOf(f, l) == nil && poolOf(f, &kept[i]) != nil:
-			l = &kept[i]
-		}
-	}
-	return l, left
-}
-
 func poolOf(f ipam.Family, l *v1alpha1.IPLease) *v1alpha1.IPPool {
 	for _, c := range f.Pools {
 		if c.Pool.Name == l.Spec.Pool {
@@ -74,16 +57,17 @@ func poolOf(f ipam.Family, l *v1alpha1.IPLease) *v1alpha1.IPPool {
 	return nil
 }
 
-// rejectionOf explains why the pool of a lease does not serve: the rules excluded the pool, or no
-// annotation or configuration names it.
-func rejectionOf(f ipam.Family, l *v1alpha1.IPLease) string {
-	for _, r := range f.Rejected {
-		if r.Pool == l.Spec.Pool {
-			return ": " + r.Detail
-		}
+// keeps reports whether an address of a pool is kept for the name of the pod.
+func (a *adding) keeps(pool *v1alpha1.IPPool) bool {
+	mode, _ := a.asked.Mode(pool, a.h.StatefulSet)
+	return lease.KeepsName(&a.who) && mode != v1alpha1.StatefulSetOff
+}
+
+// retention returns the retention that the lease of an address of a pool records. It is used after
+// the end of the pod and its StatefulSet.
+func (a *adding) retention(pool *v1alpha1.IPPool) *v1alpha1.LeaseRetention {
+	if lease.KeepsName(&a.who) && !a.keeps(pool) {
+		return &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone}
 	}
-	if f.Requested.IsValid() {
-		return "" // of the named pools, only the pool of that address is considered
-	}
-	return ": it is not one of the pools of " + f.Source
+	return a.asked.Retention
 }

@@ -4,6 +4,7 @@ package holder_test
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -119,36 +120,177 @@ func TestAnAddressBoundElsewhereIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAKeptAddressWhosePoolDoesNotServeTheNodeIsSaidSo(t *testing.T) {
+func TestAKeptAddressWhosePoolDoesNotServeTheNodeIsSaidSoIfItIsRequired(t *testing.T) {
 	elsewhere := fakenode.V4("10.0.0.2")
 	elsewhere.Spec.NodeName = []string{"n2"}
 	for _, row := range []struct {
 		name string
-		pool *v1alpha1.IPPool
-		// pod and namespace are their annotations.
-		pod, namespace map[string]string
-		says           string
+		pod  map[string]string
 	}{
-		{"it is for another node", elsewhere, nil, nil, "its nodeName [n2] does not list node n1"},
-		{"it is for another node, and the pod names it", elsewhere, namingPools("v4", "other"), nil, "its nodeName [n2] does not list node n1"},
-		{"the namespace names another one", fakenode.V4("10.0.0.2"), nil, map[string]string{"ipam.fenceline.io/default-ipv4-ippool": `["other"]`},
-			"it is not one of the pools of the annotations of namespace shop"},
+		{"it is for another node", map[string]string{}},
+		{"it is for another node, and the pod names it", namingPools("v4", "other")},
+		{"it is for another node, and the pod names no other", namingPools("v4")},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := fakenode.New(t, row.pool, fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
-			r.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: row.namespace}})
+			r := fakenode.New(t, elsewhere, fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
 			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
+			row.pod[staticIP] = "true"
 			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet, func(p *corev1.Pod) { p.Annotations = row.pod })
-			says := "10.0.0.2 is kept for pod shop/web-0, but its pool v4 does not serve the pod on node n1: " + row.says +
-				"; delete lease 10.0.0.2 to release the address"
+			const says = "10.0.0.2 is kept for pod shop/web-0, but its pool v4 does not serve the pod on node n1: " +
+				"its nodeName [n2] does not list node n1; delete lease 10.0.0.2 to release the address"
 			if text := r.Refused(agentapi.CodeNoPool, web); !strings.Contains(text, says) {
 				t.Errorf("it says %q, want %q", text, says)
 			}
 			r.Want("10.0.0.2 Retained")
 			// Only who gives the address up gets another one.
 			r.API.Drop(fakenode.Held("10.0.0.2"))
+			if row.name == "it is for another node, and the pod names no other" {
+				return
+			}
 			if got := r.MustAdd(web); got[0] != "10.1.0.2" {
 				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func TestAKeptAddressStaysWhicheverPoolsAreNamedNow(t *testing.T) {
+	named := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: v1alpha1.IPPoolSpec{
+		Subnet: "10.1.0.0/24", IPs: []string{"10.1.0.2"},
+	}}
+	byDefault := fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2")
+	inConfig := func(r *agentapi.AddRequest) { r.Network.DefaultIPv4IPPool = []string{"other"} }
+	for _, row := range []struct {
+		name      string
+		other     *v1alpha1.IPPool
+		namespace map[string]string
+		request   func(*agentapi.AddRequest)
+	}{
+		{"spec.default moved to another pool", byDefault, nil, nil},
+		{"spec.default was removed", named, nil, nil},
+		{"the namespace names another pool", named, map[string]string{"ipam.fenceline.io/default-ipv4-ippool": `["other"]`}, nil},
+		{"the CNI configuration names another pool", named, nil, inConfig},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			no := false
+			first := fakenode.V4("10.0.0.2")
+			first.Spec.Default = &no
+			r := fakenode.New(t, first, row.other)
+			r.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: row.namespace}})
+			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
+			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
+			if row.request != nil {
+				row.request(&web)
+			}
+			if got := r.MustAdd(web); got[0] != "10.0.0.2" {
+				t.Errorf("got %v", got)
+			}
+			r.Want("10.0.0.2 Bound")
+			if told := strings.Join(r.Told(), "\n"); strings.Contains(told, "AddressLeft") {
+				t.Errorf("events %s", told)
+			}
+		})
+	}
+}
+
+// The pools serve one node or rack each.
+func TestAPodWhoseKeptAddressCannotLiveOnTheNodeGetsAnother(t *testing.T) {
+	elsewhere := fakenode.V4("10.0.0.2")
+	elsewhere.Spec.NodeName = []string{"n2"}
+	other := fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2")
+	for _, row := range []struct {
+		name  string
+		lease *v1alpha1.IPLease
+		kept  string // with the new address
+	}{
+		{"retained", fakenode.Held("10.0.0.2", fakenode.Retained), "10.0.0.2 Retained"},
+		{"quarantined, since its node is dead", fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonNodeUnreachable)), "10.0.0.2 Quarantined"},
+		{"bound to the pod before, on a node that is cut off", fakenode.Held("10.0.0.2"), "10.0.0.2 Bound"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := fakenode.New(t, elsewhere, other)
+			r.API.Put(row.lease)
+			if got := r.MustAdd(r.Pod("web-0", "u1", fakenode.OfStatefulSet)); got[0] != "10.1.0.2" {
+				t.Fatalf("got %v", got)
+			}
+			r.Want(row.kept, "10.1.0.2 Bound") // its end is the verifier's and the controller's
+			const says = "Normal AddressLeft 10.1.0.2 replaces 10.0.0.2: pool v4 does not serve the pod on node n1: its nodeName [n2] does not list node n1"
+			if told := r.Told(); !slices.Contains(told, says) {
+				t.Errorf("events %q, want %q", told, says)
+			}
+		})
+	}
+}
+
+func TestOnlyTheFamilyThatCannotLiveOnTheNodeChanges(t *testing.T) {
+	elsewhere := fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2")
+	elsewhere.Spec.NodeName = []string{"n2"}
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), elsewhere, fakenode.Pool("v6-here", "fd01::/64", v1alpha1.ModeEnforce, "fd01::2"))
+	r.API.Put(fakenode.Held("10.0.0.5", fakenode.Retained))
+	r.API.Put(fakenode.Held("fd00::2", fakenode.Retained, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "v6" }))
+	if got := r.MustAdd(r.Pod("web-0", "u1", fakenode.OfStatefulSet)); !slices.Equal(got, []string{"10.0.0.5", "fd01::2"}) {
+		t.Errorf("got %v", got)
+	}
+	r.Want("10.0.0.5 Bound", v1alpha1.LeaseName("", netip.MustParseAddr("fd00::2"))+" Retained",
+		v1alpha1.LeaseName("", netip.MustParseAddr("fd01::2"))+" Bound")
+}
+
+// The leases of two interfaces of a pod are two names.
+func TestOnlyTheInterfaceThatCannotLiveOnTheNodeChanges(t *testing.T) {
+	elsewhere := fakenode.Pool("second", "10.2.0.0/24", v1alpha1.ModeEnforce, "10.2.0.2")
+	elsewhere.Spec.NodeName = []string{"n2"}
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), elsewhere)
+	r.API.Put(fakenode.Held("10.0.0.5", fakenode.Retained))
+	r.API.Put(fakenode.Held("10.2.0.2", fakenode.Retained, func(s *v1alpha1.IPLeaseSpec) { s.Pool, s.Holder.Interface = "second", "net1" }))
+	web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
+	if got := r.MustAdd(web); got[0] != "10.0.0.5" {
+		t.Errorf("eth0 got %v", got)
+	}
+	second := web
+	second.Interface = "net1"
+	if got := r.MustAdd(second); got[0] == "10.2.0.2" {
+		t.Errorf("net1 got %v", got)
+	}
+	r.Want("10.0.0.2 Bound", "10.0.0.5 Bound", "10.2.0.2 Retained")
+}
+
+// The kept pool has no next hop for a route that the pod asks for now.
+func TestAPodWhoseRoutesRuleOutItsKeptPoolGetsAnother(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"), fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
+	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
+	routes := fakenode.Annotated("ipam.fenceline.io/routes", `[{"dst":"10.9.0.0/16","gw":"10.1.0.1"}]`)
+	if got := r.MustAdd(r.Pod("web-0", "u1", fakenode.OfStatefulSet, routes)); got[0] != "10.1.0.2" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAPodThatKeepsNothingIsTreatedLikeOthers(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		chart v1alpha1.StatefulSetMode
+		pool  v1alpha1.StatefulSetMode
+		pod   func(*corev1.Pod)
+	}{
+		{"statefulSet of the chart is Off", v1alpha1.StatefulSetOff, "", fakenode.OfStatefulSet},
+		{"statefulSet of the pool is Off", v1alpha1.StatefulSetPrefer, v1alpha1.StatefulSetOff, fakenode.OfStatefulSet},
+		{"static-ip is false", v1alpha1.StatefulSetRequire, "", fakenode.Annotated(staticIP, "false")},
+		{"the alias of static-ip is false", v1alpha1.StatefulSetRequire, v1alpha1.StatefulSetRequire, fakenode.Annotated(v1alpha1.AliasStaticIP, "false")},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pool := fakenode.V4("10.0.0.2-10.0.0.9")
+			pool.Spec.StatefulSet = row.pool
+			r := fakenode.New(t, pool)
+			r.StatefulSet = row.chart
+			first := r.Pod("web-0", "u1", fakenode.OfStatefulSet, row.pod)
+			r.MustAdd(first)
+			if l := r.Lease("10.0.0.2", v1alpha1.StateBound); describe(l.Spec.Retention) != "None" {
+				t.Errorf("the lease records %s", describe(l.Spec.Retention))
+			}
+			r.MustDel(first)
+			r.Want() // nothing is Retained
+			r.End(first)
+			if got := r.MustAdd(r.Pod("web-0", "u2", fakenode.OfStatefulSet, row.pod)); got[0] == "10.0.0.2" {
+				t.Errorf("the next pod got %v again", got)
 			}
 		})
 	}

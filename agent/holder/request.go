@@ -15,6 +15,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -41,56 +42,105 @@ func (h *Holders) pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) 
 	return nil, refusal.New(refusal.TryAgain, "pod %s with UID %s does not exist", name, p.UID)
 }
 
-// choose applies the rules: it returns the pools that may serve an interface. The
-// objects that it reads belong to the cache and are read-only.
-func (h *Holders) choose(ctx context.Context, r agentapi.AddRequest, pod *corev1.Pod, kept []v1alpha1.IPLease) (ipam.Choice, error) {
-	if _, err := retentionOf(pod); err != nil {
-		return ipam.Choice{}, err
-	}
+// surroundings are the objects by which pools and addresses are chosen for one interface. They
+// belong to the cache and are read-only.
+type surroundings struct {
+	request  ipam.Request
+	pools    []v1alpha1.IPPool
+	reserved poolset.Set
+}
+
+func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *corev1.Pod) (surroundings, error) {
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	if err := h.Cache.Get(ctx, types.NamespacedName{Name: pod.Namespace}, ns, client.UnsafeDisableDeepCopy); err != nil {
-		return ipam.Choice{}, fmt.Errorf("read namespace %s: %w", pod.Namespace, err)
+		return surroundings{}, fmt.Errorf("read namespace %s: %w", pod.Namespace, err)
 	}
 	node := &corev1.Node{}
 	if err := h.Cache.Get(ctx, types.NamespacedName{Name: h.Node}, node, client.UnsafeDisableDeepCopy); err != nil {
-		return ipam.Choice{}, fmt.Errorf("read node %s: %w", h.Node, err)
+		return surroundings{}, fmt.Errorf("read node %s: %w", h.Node, err)
 	}
 	pools := &v1alpha1.IPPoolList{}
 	if err := h.Cache.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
-		return ipam.Choice{}, fmt.Errorf("list pools: %w", err)
+		return surroundings{}, fmt.Errorf("list pools: %w", err)
 	}
 	reservations := &v1alpha1.ReservedIPList{}
 	if err := h.Cache.List(ctx, reservations, client.UnsafeDisableDeepCopy); err != nil {
-		return ipam.Choice{}, fmt.Errorf("list reservations: %w", err)
+		return surroundings{}, fmt.Errorf("list reservations: %w", err)
 	}
 	multus := ipam.Multus{}
 	if h.Multus != nil {
 		var err error
 		if multus, err = h.Multus(); err != nil {
-			return ipam.Choice{}, err
+			return surroundings{}, err
 		}
 	}
-	choice, err := ipam.ChoosePools(ipam.Request{
-		Pod: ipam.Pod{
-			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
-			Labels: pod.Labels, Annotations: pod.Annotations,
+	return surroundings{
+		request: ipam.Request{
+			Pod: ipam.Pod{
+				Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
+				Labels: pod.Labels, Annotations: pod.Annotations,
+			},
+			NamespaceLabels:      ns.Labels,
+			NamespaceAnnotations: ns.Annotations,
+			NodeName:             h.Node,
+			NodeLabels:           node.Labels,
+			Multus:               multus,
+			Interface:            r.Interface,
+			Earlier:              earlier(h.Journal.OfPod(runtimeUID(pod)), r.Attachment, pools.Items),
+			ConfigPools:          ipam.ConfigPools{V4: r.Network.DefaultIPv4IPPool, V6: r.Network.DefaultIPv6IPPool},
+			IPs:                  r.IPs,
 		},
-		NamespaceLabels:      ns.Labels,
-		NamespaceAnnotations: ns.Annotations,
-		NodeName:             h.Node,
-		NodeLabels:           node.Labels,
-		Multus:               multus,
-		Interface:            r.Interface,
-		Earlier:              earlier(h.Journal.OfPod(runtimeUID(pod)), r.Attachment, pools.Items),
-		Kept:                 keptOf(kept),
-		ConfigPools:          ipam.ConfigPools{V4: r.Network.DefaultIPv4IPPool, V6: r.Network.DefaultIPv6IPPool},
-		IPs:                  r.IPs,
-	}, pools.Items, poolset.ReservedSet(reservations.Items))
+		pools: pools.Items, reserved: poolset.ReservedSet(reservations.Items),
+	}, nil
+}
+
+// chooseFor applies the rules: it decides about the leases of the interface, and returns the pools
+// that may serve it.
+func (a *adding) chooseFor(leases []v1alpha1.IPLease, s surroundings) (ipam.Choice, keptDecision, error) {
+	k, err := a.keeping(leases, s)
 	if err != nil {
-		return ipam.Choice{}, err
+		return ipam.Choice{}, keptDecision{}, err
 	}
-	return choice, nil
+	for {
+		kept, err := decideKept(k)
+		if err != nil {
+			return ipam.Choice{}, keptDecision{}, err
+		}
+		s.request.Kept = kept.addresses()
+		choice, err := ipam.ChoosePools(s.request, s.pools, s.reserved)
+		if err != nil {
+			return ipam.Choice{}, keptDecision{}, err
+		}
+		// The routes of the pod may have ruled out a pool. Each turn rejects one lease more.
+		if !k.reject(kept, choice) {
+			return choice, kept, nil
+		}
+	}
+}
+
+// keeping returns the input of decideKept.
+func (a *adding) keeping(leases []v1alpha1.IPLease, s surroundings) (keeping, error) {
+	k := keeping{
+		pod: a.who.Namespace + "/" + a.who.Pod, iface: s.request.Describe(), node: a.h.Node, uid: a.who.PodUID,
+		asked: a.asked, byDefault: a.h.StatefulSet, keepsName: lease.KeepsName(&a.who), requested: s.request.IPs,
+	}
+	s.request.Kept = nil
+	for i := range leases {
+		s.request.Kept = append(s.request.Kept, ipam.Kept{Addr: leases[i].Spec.Addr(), Pool: leases[i].Spec.Pool})
+	}
+	standings, err := ipam.Standings(s.request, s.pools)
+	if err != nil {
+		return keeping{}, err
+	}
+	for i := range leases {
+		l := keptLease{IPLease: &leases[i], standing: standings[i]}
+		if at := slices.IndexFunc(s.pools, func(p v1alpha1.IPPool) bool { return p.Name == l.Spec.Pool }); at >= 0 {
+			l.pool = &s.pools[at]
+		}
+		k.leases = append(k.leases, l)
+	}
+	return k, nil
 }
 
 // earlier returns the other interfaces that a sandbox of a pod has already, read from
@@ -120,13 +170,4 @@ func subnetOf(pool string, pools []v1alpha1.IPPool) (netip.Prefix, bool) {
 	}
 	subnet, err := poolset.Subnet(&pools[i])
 	return subnet, err == nil
-}
-
-// keptOf returns the addresses of leases.
-func keptOf(leases []v1alpha1.IPLease) []ipam.Kept {
-	var kept []ipam.Kept
-	for _, l := range leases {
-		kept = append(kept, ipam.Kept{Addr: l.Spec.Addr(), Pool: l.Spec.Pool})
-	}
-	return kept
 }

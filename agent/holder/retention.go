@@ -12,16 +12,16 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// retentionOf returns the retention that a pod's annotations ask for, or nil if they ask for none.
+// fixedAddressOf returns the request of a pod's annotations for an address that stays with its name.
 // It refuses a pod whose name does not come back: no other pod would ever take the kept address
 // over.
-func retentionOf(pod *corev1.Pod) (*v1alpha1.LeaseRetention, error) {
-	asked, err := v1alpha1.ParseRetention(pod.Annotations)
+func fixedAddressOf(pod *corev1.Pod) (v1alpha1.FixedAddress, error) {
+	asked, err := v1alpha1.ParseFixedAddress(pod.Annotations)
 	if err != nil {
-		return nil, refusal.New(refusal.InvalidPod, "pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return v1alpha1.FixedAddress{}, refusal.New(refusal.InvalidPod, "pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	if asked == nil {
-		return nil, nil
+	if asked.Retention == nil {
+		return asked, nil
 	}
 	owner := metav1.GetControllerOf(pod)
 	if owner != nil && owner.Kind == "StatefulSet" {
@@ -31,17 +31,22 @@ func retentionOf(pod *corev1.Pod) (*v1alpha1.LeaseRetention, error) {
 	if owner != nil {
 		whose = fmt.Sprintf("its %s %s makes pods of new names", owner.Kind, owner.Name)
 	}
-	return nil, refusal.New(refusal.InvalidPod,
-		"pod %s/%s asks for a fixed address (annotation %s%s or %s). Such an address is kept for the name of the pod, but %s: use a StatefulSet, or remove the annotation",
-		pod.Namespace, pod.Name, v1alpha1.AnnotationPrefix, v1alpha1.AnnotationStaticIP, v1alpha1.AnnotationIPRetention, whose)
+	return v1alpha1.FixedAddress{}, refusal.New(refusal.InvalidPod,
+		"pod %s/%s asks for a fixed address (annotation %s). Such an address is kept for the name of the pod, but %s: use a StatefulSet, or remove the annotation",
+		pod.Namespace, pod.Name, asked.Key, whose)
 }
 
-// RecordedRetention returns the retention for the pod's lease. It returns nil for a wrong
-// annotation: ADD has refused wrong annotations, so it was changed since.
-func RecordedRetention(pod *corev1.Pod) *v1alpha1.LeaseRetention {
-	asked, err := retentionOf(pod)
-	if err != nil {
+// RecordedRetention returns the retention for the lease of a living pod that is recorded again.
+// isStatic reports whether the address is kept for the name of the pod. A wrong annotation counts as
+// none: ADD has refused wrong annotations, so it was changed since.
+func RecordedRetention(pod *corev1.Pod, isStatic bool) *v1alpha1.LeaseRetention {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "StatefulSet" {
 		return nil
 	}
-	return asked
+	if !isStatic {
+		return &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone}
+	}
+	asked, _ := fixedAddressOf(pod)
+	return asked.Retention
 }

@@ -5,7 +5,6 @@ package holder
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
@@ -27,15 +26,10 @@ const keptRetry = 200 * time.Millisecond
 // while the address is still bound elsewhere. If it stays bound there, the ADD fails.
 func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLease) (boundAddress, error) {
 	addr := l.Spec.Addr()
-	if f.Requested.IsValid() && f.Requested != addr {
-		return boundAddress{}, &ipam.RequestedError{Addr: f.Requested, Interface: f.Interface,
-			Problem: fmt.Sprintf("%s is kept for the pod; delete lease %s to release it", addr, l.Name)}
-	}
 	pool := poolOf(f, l)
-	if pool == nil {
-		return boundAddress{}, refusal.New(refusal.NoPool,
-			"%s is kept for pod %s/%s, but its pool %s does not serve the pod on node %s%s; delete lease %s to release the address",
-			l.Spec.Address, a.who.Namespace, a.who.Pod, l.Spec.Pool, a.h.Node, rejectionOf(f, l), l.Name)
+	if pool == nil { // not reached: decideKept takes only what serves
+		return boundAddress{}, refusal.New(refusal.NoPool, "%s is kept for pod %s/%s, but its pool %s does not serve the pod",
+			addr, a.who.Namespace, a.who.Pod, l.Spec.Pool)
 	}
 	for a.boundElsewhere(l) {
 		if !waitFor(ctx, a.h.Clock, keptRetry) {
@@ -55,7 +49,7 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 		}
 	}
 	address := addressOf(pool, addr)
-	address.Static, address.Kept = lease.KeepsName(&a.who), true
+	address.Static, address.Kept = a.keeps(pool), true
 	return a.take(ctx, pool, l, address)
 }
 
@@ -140,7 +134,7 @@ func (a *adding) writeTakeOver(ctx context.Context, pool *v1alpha1.IPPool, old *
 	defer a.h.leases.lock(old.Name)()
 	request := lease.Request{
 		Pool: pool.Name, Network: pool.Spec.Network, Addr: a.trying.Addr, Parent: a.link.Parent, Holder: a.who,
-		Retention: RecordedRetention(a.pod),
+		Retention: a.retention(pool),
 	}
 	l, err := a.h.Leases.TakeOver(ctx, old, request)
 	if errors.Is(err, lease.ErrNotMine) {

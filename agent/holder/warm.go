@@ -109,7 +109,7 @@ func (s search) writeBinding(ctx context.Context, pool *v1alpha1.IPPool, w warm.
 	go func() { doubts <- s.doubt(w) }()
 	l, err := s.h.Leases.BindWarm(ctx, w.IPLease, lease.Request{
 		Pool: pool.Name, Network: pool.Spec.Network, Addr: addr, Parent: s.link.Parent, Holder: s.who,
-		Retention: RecordedRetention(s.pod),
+		Retention: s.retention(pool),
 	})
 	found := <-doubts
 	if err == nil && found.Doubt == segment.DoubtNone && s.h.Clock.Since(asked) > freshDoubt {

@@ -26,10 +26,6 @@ type Family struct {
 	Pools []Candidate
 	// Rejected are the candidates that were ruled out.
 	Rejected []Rejection
-	// PodNamed reports that an annotation of the pod itself names the pools. Candidates are all
-	// pools that Source names, including the rejected ones.
-	PodNamed   bool
-	Candidates []string
 	// Requested is the address that CNI or Multus requests, or the zero value. If it is set,
 	// Pools has exactly one element, the pool of the address.
 	Requested netip.Addr
@@ -51,10 +47,6 @@ type Candidate struct {
 	// candidate only if it has an address that is kept for the interface.
 	Closed *Rejection
 }
-
-// Left reports whether an annotation of the pod itself names pools, and the given pool is not one of
-// them. The author of the annotation then wants an address of another pool.
-func (f Family) Left(pool string) bool { return f.PodNamed && !slices.Contains(f.Candidates, pool) }
 
 // Open returns the family with only those pools that hand out new addresses. If there is no such
 // pool, the error is a *NoPoolError.

@@ -14,7 +14,8 @@ import (
 
 // ChoosePools returns the pools for one interface. It takes the candidates from the first source that
 // names a pool, rejects those that cannot serve, and sorts the others: a pool with a closer match to
-// this pod comes first. No address of reserved is in the result.
+// this pod comes first. The pools of req.Kept are candidates for these addresses also if no source
+// names them. No address of reserved is in the result.
 //
 // The error joins a *NoPoolError, an *AnnotationError or a *RequestedError for each family that
 // cannot be served. The result points into pools.
@@ -28,7 +29,7 @@ func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved poolset.Set) (Ch
 		return Choice{}, err
 	}
 	c := chooser{req, s, sortedByName(pools), pools, reserved, names}
-	if names.empty() {
+	if names.empty() && len(req.Kept) == 0 {
 		return Choice{}, c.none(false, nil)
 	}
 	var choice Choice
@@ -45,7 +46,9 @@ func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved poolset.Set) (Ch
 		}
 	}
 	if len(errs) == 0 && len(choice.Families) == 0 {
-		errs = unmeant
+		if errs = unmeant; len(errs) == 0 {
+			errs = append(errs, c.none(false, nil))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return Choice{}, err
@@ -72,14 +75,11 @@ type chooser struct {
 // family filters and sorts the candidates of one family. Without candidates it returns an empty
 // Family and no error.
 func (c chooser) family(ipv6 bool) (Family, error) {
-	names, at := c.names.v4, c.names.at4
+	names, at := c.names.of(ipv6), c.names.at4
 	if ipv6 {
-		names, at = c.names.v6, c.names.at6
+		at = c.names.at6
 	}
-	if len(names) == 0 {
-		return Family{}, nil
-	}
-	f := Family{IPv6: ipv6, Source: c.names.source, Interface: c.req.describe(), PodNamed: c.names.ofPod}
+	f := Family{IPv6: ipv6, Source: c.names.source, Interface: c.req.Describe()}
 	seen := map[string]bool{}
 	for _, name := range names {
 		found := c.lookUp(name, ipv6)
@@ -94,7 +94,6 @@ func (c chooser) family(ipv6 bool) (Family, error) {
 				continue
 			}
 			seen[pool.Name] = true
-			f.Candidates = append(f.Candidates, pool.Name)
 			candidate, rejection := c.filter(pool, ipv6)
 			switch {
 			case rejection == nil:
@@ -105,6 +104,11 @@ func (c chooser) family(ipv6 bool) (Family, error) {
 				f.Rejected = append(f.Rejected, *rejection)
 			}
 		}
+	}
+	kept, rejected := c.keptUnnamed(ipv6, seen)
+	f.Pools, f.Rejected = append(f.Pools, kept...), append(f.Rejected, rejected...)
+	if len(f.Pools) == 0 && len(names) == 0 {
+		return Family{}, nil
 	}
 	if len(f.Pools) == 0 {
 		return Family{}, c.none(ipv6, f.Rejected)
@@ -134,7 +138,7 @@ func (c chooser) lookUp(name string, ipv6 bool) []*v1alpha1.IPPool {
 }
 
 func (c chooser) none(ipv6 bool, rejected []Rejection) error {
-	return &NoPoolError{IPv6: ipv6, Interface: c.req.describe(), Source: c.names.source, Rejected: rejected}
+	return &NoPoolError{IPv6: ipv6, Interface: c.req.Describe(), Source: c.names.source, Rejected: rejected}
 }
 
 // closeness ranks how narrowly a pool selects pods. The first element that differs decides.

@@ -77,35 +77,88 @@ func TestOpenLeavesClosedPoolsOut(t *testing.T) {
 	}
 }
 
-func TestWhoHasLeftAPool(t *testing.T) {
+func TestStandingOfTheKeptAddresssPool(t *testing.T) {
 	const ippool, ippools = "ipam.fenceline.io/ippool", "ipam.spidernet.io/ippools"
+	type change = []func(*Request)
+	for _, c := range []struct {
+		rule     string
+		change   change
+		pool     *poolOf
+		named    bool
+		left     string
+		rejected Reason
+	}{
+		{"the pod names it", change{onPod(ippool, `{"ipv4":["b","a"]}`)}, v4("a"), true, "", ""},
+		{"the pod names it by a pattern", change{onPod(ippool, `{"ipv4":["?"]}`)}, v4("a"), true, "", ""},
+		{"the pod names it, and it is for another node", change{onPod(ippool, `{"ipv4":["a","b"]}`)}, v4("a").nodes("n2"), true, "", NodeName},
+		{"the pod names another", change{onPod(ippool, `{"ipv4":["b"]}`)}, v4("a"), false, "annotation ipam.fenceline.io/ippool of pod shop/web-0", ""},
+		{"the pod names another for the interface", change{onPod(ippools, `[{"interface":"eth0","ipv4":["b"]}]`)}, v4("a"), false, "annotation ipam.spidernet.io/ippools of pod shop/web-0", ""},
+		{"the pod names another, and an address of it", change{onPod(ippool, `{"ipv4":["b"]}`), asking("10.0.0.7")}, v4("a"), false, "annotation ipam.fenceline.io/ippool of pod shop/web-0", ""},
+		{"the namespace names another", change{onNamespace("ipam.fenceline.io/default-ipv4-ippool", `["b"]`)}, v4("a"), false, "", ""},
+		{"the configuration names another", change{inConfig([]string{"b"}, nil)}, v4("a"), false, "", ""},
+		{"nothing names any pool", nil, v4("a"), false, "", ""},
+		{"it is disabled", nil, v4("a").disabled(), false, "", ""},
+		{"it is being deleted", nil, v4("a").deleting(), false, "", ""},
+		{"it is not Ready", nil, v4("a").notReady("Overlapping", "b"), false, "", ""},
+		{"it is for another node", nil, v4("a").nodes("n2"), false, "", NodeName},
+		{"it is for another namespace", nil, v4("a").namespaces("bank"), false, "", NamespaceName},
+		{"it is for other pods", nil, v4("a").podsWith("app", "db"), false, "", PodAffinity},
+		{"it is for another attachment", nil, v4("a").attachments("x/y"), false, "", MultusName},
+		{"it is invalid", nil, v4("a").ips("x"), false, "", Invalid},
+		{"it does not exist", nil, v4("c"), false, "", NotFound},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			all, err := Standings(requestOf(append(c.change, keeping("10.0.0.2", "a"))...), objects(c.pool, v4("b").ips("10.0.0.7")))
+			if err != nil || len(all) != 1 {
+				t.Fatalf("got %v, %v", all, err)
+			}
+			got, reason := all[0], Reason("")
+			if got.Rejected != nil {
+				reason = got.Rejected.Reason
+			}
+			if got.Named != c.named || got.Left != c.left || reason != c.rejected {
+				t.Errorf("got %+v (%s), want named %t, left %q, rejected %q", got, reason, c.named, c.left, c.rejected)
+			}
+		})
+	}
+}
+
+func TestAKeptAddressStaysWhicheverPoolsAreNamedNow(t *testing.T) {
+	const v4Only, both = "v4: a", "v4: a; v6: s"
 	for _, c := range []struct {
 		rule   string
 		change []func(*Request)
-		want   bool
+		pools  []*poolOf
+		want   string
+		err    string
 	}{
-		{"the pod names another", []func(*Request){onPod(ippool, `{"ipv4":["b"]}`)}, true},
-		{"the pod names another for the interface", []func(*Request){onPod(ippools, `[{"interface":"eth0","ipv4":["b"]}]`)}, true},
-		{"the pod names another, and an address of it", []func(*Request){onPod(ippool, `{"ipv4":["b"]}`), asking("10.0.0.7")}, true},
-		{"the pod names it as a backup", []func(*Request){onPod(ippool, `{"ipv4":["b","a"]}`)}, false},
-		{"the pod names it beside the one whose address it asks for", []func(*Request){onPod(ippool, `{"ipv4":["a","b"]}`), asking("10.0.0.7")}, false},
-		{"the pod names it by a pattern", []func(*Request){onPod(ippool, `{"ipv4":["?"]}`)}, false},
-		{"the pod names it, and it is ruled out", []func(*Request){onPod(ippool, `{"ipv4":["elsewhere","b"]}`)}, false},
-		{"the namespace names another", []func(*Request){onNamespace("ipam.fenceline.io/default-ipv4-ippool", `["b"]`)}, false},
-		{"the configuration names another", []func(*Request){inConfig([]string{"b"}, nil)}, false},
+		{"spec.default is on another pool", nil, []*poolOf{v4("a"), v4("b").asDefault()}, "v4: b a", ""},
+		{"spec.default is on no pool", nil, []*poolOf{v4("a"), v4("b")}, v4Only, ""},
+		{"spec.default is on a pool for other nodes", nil, []*poolOf{v4("a"), v4("b").asDefault().nodes("n2")}, v4Only, ""},
+		{"spec.default is on a pool of the other family", nil, []*poolOf{v4("a"), v6("s").asDefault()}, both, ""},
+		{"the namespace names another", []func(*Request){onNamespace("ipam.fenceline.io/default-ipv4-ippool", `["b"]`)}, []*poolOf{v4("a"), v4("b")}, "v4: b a", ""},
+		{"the configuration names another", []func(*Request){inConfig([]string{"b"}, nil)}, []*poolOf{v4("a"), v4("b")}, "v4: b a", ""},
+		{"it is disabled, too", nil, []*poolOf{v4("a").disabled(), v4("b").asDefault()}, "v4: b a", ""},
+		{"but not when it does not serve the node", nil, []*poolOf{v4("a").nodes("n2"), v4("b").asDefault()}, "v4: b", ""},
+		{"but not when it does not exist", nil, []*poolOf{v4("b").asDefault()}, "v4: b", ""},
+		{"but not when the pod itself names another", []func(*Request){onPod("ipam.fenceline.io/ippool", `{"ipv4":["b"]}`)}, []*poolOf{v4("a"), v4("b")}, "v4: b", ""},
+		{"nothing is left that serves", nil, []*poolOf{v4("a").nodes("n2"), v4("b")}, "", "no pool has spec.default"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			pools := objects(v4("a").ips("10.0.0.2"), v4("b").ips("10.0.0.7"), v4("elsewhere").nodes("n2"))
-			got, err := ChoosePools(requestOf(c.change...), pools, poolset.Set{})
-			if err != nil {
-				t.Fatal(err)
+			got, err := ChoosePools(requestOf(append(c.change, keeping("10.0.0.2", "a"))...), objects(c.pools...), poolset.Set{})
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("got %q, %v", names(got), err)
+				}
+				return
 			}
-			f, pool := got.Families[0], "a"
-			if strings.Contains(c.rule, "ruled out") {
-				pool = "elsewhere"
+			if err != nil || names(got) != c.want {
+				t.Fatalf("got %q, %v, want %q", names(got), err, c.want)
 			}
-			if left := f.Left(pool); left != c.want {
-				t.Errorf("left pool %s: %t", pool, left)
+			for _, p := range got.Families[0].Pools {
+				if p.Pool.Name == "a" && (p.Closed == nil || p.Set.Len() != 0) {
+					t.Errorf("pool a hands out new addresses: %+v", p)
+				}
 			}
 		})
 	}

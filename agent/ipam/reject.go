@@ -16,6 +16,7 @@ type Reason string
 // The reasons.
 const (
 	NotFound          Reason = "NotFound"
+	NotNamed          Reason = "NotNamed"
 	Deleting                 = Reason(poolset.Deleting)
 	Disabled                 = Reason(poolset.Disabled)
 	WrongFamily       Reason = "WrongFamily"

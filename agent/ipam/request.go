@@ -53,7 +53,8 @@ type Request struct {
 	Earlier     []Interface
 	ConfigPools ConfigPools
 	// Kept are the addresses that already belong to this interface: those retained for the name
-	// of the pod, and those of an older sandbox.
+	// of the pod, and those of an older sandbox. ChoosePools gets only those that the interface is
+	// to have again.
 	Kept []Kept
 	// IPs are the addresses that CNI or Multus requests, at most one per family.
 	IPs []netip.Addr
@@ -65,13 +66,15 @@ type Interface struct {
 	Subnets []netip.Prefix
 }
 
-// Kept is an address that stays with the pod, even if its pool is changed, disabled or deleted.
+// Kept is an address that stays with the pod, even if its pool is changed, disabled or deleted, or
+// if other pools are named now.
 type Kept struct {
 	Addr netip.Addr
 	Pool string
 }
 
-func (r Request) describe() string { return r.Pod.describe() + " interface " + r.Interface }
+// Describe names the interface for people: "pod ns/name interface eth0".
+func (r Request) Describe() string { return r.Pod.describe() + " interface " + r.Interface }
 
 // keeps reports whether an address of the pool already belongs to this interface.
 func (r Request) keeps(pool string) bool {

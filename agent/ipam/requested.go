@@ -27,7 +27,7 @@ func (c chooser) honour(choice *Choice) error {
 	for _, addr := range c.req.IPs {
 		addr = addr.Unmap()
 		wrong := func(format string, args ...any) error {
-			return &RequestedError{addr, c.req.describe(), fmt.Sprintf(format, args...)}
+			return &RequestedError{addr, c.req.Describe(), fmt.Sprintf(format, args...)}
 		}
 		f := choice.family(addr.Is6())
 		if f == nil {

@@ -98,9 +98,9 @@ func (c chooser) route(choice *Choice) error {
 			continue
 		}
 		if f == nil {
-			return c.said.routes.at.wrong("gw %s: %s gets no address of this family", r.Gateway, c.req.describe())
+			return c.said.routes.at.wrong("gw %s: %s gets no address of this family", r.Gateway, c.req.Describe())
 		}
-		return c.said.routes.at.wrong("gw %s is outside the subnets of the pools %s of %s", r.Gateway, poolNames(f.Pools), c.req.describe())
+		return c.said.routes.at.wrong("gw %s is outside the subnets of the pools %s of %s", r.Gateway, poolNames(f.Pools), c.req.Describe())
 	}
 	return nil
 }

@@ -25,6 +25,14 @@ type named struct {
 
 func (n named) empty() bool { return len(n.v4) == 0 && len(n.v6) == 0 }
 
+// of returns the names of one family.
+func (n named) of(ipv6 bool) []string {
+	if ipv6 {
+		return n.v6
+	}
+	return n.v4
+}
+
 // findNames reads the sources from the highest to the lowest. The first source that names a pool of any
 // family decides for both families.
 func findNames(req Request, pools []v1alpha1.IPPool, s said) (named, error) {

@@ -45,7 +45,7 @@ func (w *Worker) rebind(ctx context.Context, e journal.Entry, address journal.Ad
 	request := lease.Request{
 		Pool: address.Pool, Network: address.Network, Addr: address.Addr, Parent: e.Parent,
 		Holder:    holder.Of(pod, e.Attachment(), e.MAC),
-		Retention: holder.RecordedRetention(pod),
+		Retention: holder.RecordedRetention(pod, address.Static),
 	}
 	var (
 		l   *v1alpha1.IPLease

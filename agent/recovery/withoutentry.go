@@ -81,7 +81,7 @@ func (w *Worker) endWithoutEntry(ctx context.Context, name, version string) erro
 		return err
 	}
 	of := l.Spec.Holder
-	address := journal.Address{Addr: addr, Pool: l.Spec.Pool, LeaseName: l.Name, Static: lease.KeepsName(of)}
+	address := journal.Address{Addr: addr, Pool: l.Spec.Pool, LeaseName: l.Name, Static: lease.IsStatic(&l.Spec)}
 	entry := journal.Entry{PodNamespace: of.Namespace, PodName: of.Pod, PodUID: of.PodUID, MAC: of.MAC}
 	if err := w.Holders.End(ctx, l, &entry, address); err != nil {
 		return fmt.Errorf("free %s, which is bound and in no entry of the journal: %w", addr, err)

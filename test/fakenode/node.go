@@ -116,7 +116,7 @@ func (r *Node) start() {
 	})
 	r.clock = &fastClock{}
 	r.Holders = holder.New(r.T.Context(), holder.Options{
-		Node: ThisNode, Session: r.Life, Cluster: "cluster",
+		Node: ThisNode, Session: r.Life, Cluster: "cluster", StatefulSet: v1alpha1.StatefulSetPrefer,
 		Cache: api, Reader: api, Leases: store,
 		// The rotation begins at .2, so that tests know who gets what.
 		Allocator: allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{

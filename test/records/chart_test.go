@@ -102,6 +102,17 @@ func (e *env) testChart(t *testing.T) {
 			}
 		}
 	})
+	t.Run("gives the agents the value of statefulSet", func(t *testing.T) {
+		for arg, want := range map[string]string{
+			"statefulSet=\"Prefer\"": "Prefer", "statefulSet=\"Require\"": "Require", "statefulSet=\"Off\"": "Off",
+			"statefulSet=false": "Off", "logLevel=\"info\"": "Prefer", "statefulSet=null": "Prefer",
+		} {
+			out := e.helm(t, "template", "fenceline", chart(t), "--set-json", arg)
+			if !strings.Contains(out, "- --stateful-set="+want+"\n") {
+				t.Errorf("%s: the agents are not started with --stateful-set=%s", arg, want)
+			}
+		}
+	})
 	t.Run("leaves the records when it is uninstalled, and finds them again", func(t *testing.T) {
 		l := bound("", "10.1.0.1", forced)
 		e.create(t, l)

@@ -119,6 +119,8 @@ func (e *env) testPoolsRefused(t *testing.T) {
 		"extraGrace of years":                       {with("reclaim", map[string]any{"extraGrace": "8760h"}), ": 8760h is not between 0s and 24h", "spec.reclaim.extraGrace"},
 		"cooldown is no duration":                   {with("reclaim", map[string]any{"cooldown": "soon"}), ": soon is not a duration", "spec.reclaim.cooldown"},
 		"cooldown of years":                         {with("reclaim", map[string]any{"cooldown": "8760h"}), ": 8760h is not between 0s and 24h", "spec.reclaim.cooldown"},
+		"an unknown statefulSet":                    {with("statefulSet", "Always"), `spec.statefulSet: Unsupported value: "Always"`, ""},
+		"statefulSet is a word without quotes":      {with("statefulSet", false), "spec.statefulSet", ""},
 		"retention.max is no duration":              {with("retention", map[string]any{"max": "48"}), ": 48 is not a duration", "spec.retention.max"},
 		"retention.max of a second":                 {with("retention", map[string]any{"max": "1s"}), ": 1s is not between 1m and 87600h", "spec.retention.max"},
 	} {

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// keeping is the input of decideKept: the leases that may be kept for one interface of a pod, and
+// the settings that decide about them.
+type keeping struct {
+	// pod ("namespace/name"), iface ("pod namespace/name interface eth0") and node are for people.
+	pod, iface, node string
+	uid              string
+	// asked is the request of the pod's annotations, and byDefault the chart's value.
+	asked     v1alpha1.FixedAddress
+	byDefault v1alpha1.StatefulSetMode
+	// keepsName is false for a pod whose name does not come back. All its leases are its own.
+	keepsName bool
+	// requested are the addresses that CNI or Multus requests.
+	requested []netip.Addr
+	leases    []keptLease
+}
+
+// keptLease is a lease of the interface in any state, except a Warm one.
+type keptLease struct {
+	*v1alpha1.IPLease
+	// pool is nil if it does not exist.
+	pool     *v1alpha1.IPPool
+	standing ipam.Standing
+}
+
+// keptDecision is the decision about the leases of a keeping.
+type keptDecision struct {
+	// take are the leases to take over, at most one of each family.
+	take []*v1alpha1.IPLease
+	// left are the leases that the pod leaves for another address. They are not touched: their end
+	// is a matter of DEL, of the verifier and of the controller (R1, R6).
+	left []leftLease
+}
+
+// leftLease is a lease that a pod has left, with the reason as a clause.
+type leftLease struct {
+	*v1alpha1.IPLease
+	why string
+}
+
+// fate is the decision about one lease.
+type fate int
+
+const (
+	// ignore: the lease is not kept for the interface.
+	ignore fate = iota
+	// take: the interface has the address, as soon as that is safe.
+	take
+	// leave: the interface gets another address.
+	leave
+	// refuse: without this address, the interface gets none.
+	refuse
+)
+
+// decideKept decides which addresses the interface has again, which ones it leaves, and whether it is
+// refused. All rules about the addresses that stay with a name stand here. Its table test is the
+// specification.
+func decideKept(k keeping) (keptDecision, error) {
+	var d keptDecision
+	var refused error
+	for _, ipv6 := range []bool{false, true} {
+		var best *keptLease
+		var strict error
+		for i := range k.leases {
+			l := &k.leases[i]
+			if l.Spec.Addr().Is6() != ipv6 {
+				continue
+			}
+			switch what, why := k.fateOf(l); {
+			case what == take && (best == nil || k.prefer(l, best) < 0):
+				best = l
+			case what == leave:
+				d.left = append(d.left, leftLease{l.IPLease, why})
+			case what == refuse:
+				strict = refusal.New(refusal.NoPool, "%s is kept for pod %s, but its %s; delete lease %s to release the address",
+					l.Spec.Address, k.pod, why, l.Name)
+			}
+		}
+		switch {
+		case best == nil:
+			refused = cmp.Or(refused, strict)
+		case k.requestsAnother(best):
+			refused = cmp.Or(refused, k.another(best))
+		default:
+			d.take = append(d.take, best.IPLease)
+		}
+	}
+	return d, refused
+}
+
+// fateOf decides about one lease as if it were the only one.
+func (k keeping) fateOf(l *keptLease) (what fate, why string) {
+	own := l.Spec.Holder.PodUID == k.uid
+	mode, by := k.asked.Mode(l.pool, k.byDefault)
+	if !k.keepsName {
+		mode = v1alpha1.StatefulSetPrefer
+	}
+	recorded := l.Spec.Retention
+	isKept := own || mode != v1alpha1.StatefulSetOff && (recorded == nil || recorded.Policy != v1alpha1.RetainNone)
+	rejected := l.standing.Rejected
+	isReusable := l.Spec.State == v1alpha1.StateRetained && l.Spec.Reason != v1alpha1.ReasonSandboxEnded
+	switch {
+	case l.standing.Left != "":
+		return leave, fmt.Sprintf("pool %s is no longer one of the pools of %s", l.Spec.Pool, l.standing.Left)
+	case !isKept && isReusable && rejected == nil && !k.requestsAnother(l):
+		// It was kept until now, and no other pod can have it.
+		return take, ""
+	case !isKept && mode == v1alpha1.StatefulSetOff:
+		return leave, by
+	case !isKept:
+		return ignore, ""
+	case rejected == nil:
+		return take, ""
+	}
+	why = fmt.Sprintf("pool %s does not serve the pod on node %s: %s", l.Spec.Pool, k.node, rejected.Detail)
+	if mode == v1alpha1.StatefulSetRequire || rejected.Reason == ipam.Invalid {
+		return refuse, why
+	}
+	return leave, why
+}
+
+// prefer orders two leases of a family that the interface could have: first the one that it can have
+// at once, then the one whose pool is named now, then the later one.
+func (k keeping) prefer(a, b *keptLease) int {
+	return cmp.Or(
+		cmp.Compare(k.distance(a), k.distance(b)),
+		cmp.Compare(btoi(b.standing.Named), btoi(a.standing.Named)),
+		b.Spec.Since.Compare(a.Spec.Since.Time),
+	)
+}
+
+// distance is the number of steps until the interface can have an address: none for a proven one, a
+// verification, or the controller's decision and a verification.
+func (k keeping) distance(l *keptLease) int {
+	switch {
+	case l.Spec.State == v1alpha1.StateQuarantined:
+		return 1
+	case l.Spec.State == v1alpha1.StateBound && l.Spec.Holder.PodUID != k.uid:
+		return 2
+	}
+	return 0
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// requestsAnother reports whether CNI or Multus requests another address of the lease's family.
+func (k keeping) requestsAnother(l *keptLease) bool {
+	addr := l.Spec.Addr()
+	return slices.ContainsFunc(k.requested, func(r netip.Addr) bool {
+		return r.Unmap().Is6() == addr.Is6() && r.Unmap() != addr
+	})
+}
+
+func (k keeping) another(l *keptLease) error {
+	i := slices.IndexFunc(k.requested, func(r netip.Addr) bool { return r.Unmap().Is6() == l.Spec.Addr().Is6() })
+	return &ipam.RequestedError{Addr: k.requested[i].Unmap(), Interface: k.iface,
+		Problem: fmt.Sprintf("%s is kept for the pod; delete lease %s to release it", l.Spec.Address, l.Name)}
+}
+
+// reject records the reasons for which a choice has ruled out the pools of leases to take over. It
+// reports whether there are any.
+func (k keeping) reject(d keptDecision, choice ipam.Choice) bool {
+	found := false
+	for _, f := range choice.Families {
+		l, _ := d.of(f.IPv6)
+		if l == nil || poolOf(f, l) != nil {
+			continue
+		}
+		for i := range k.leases {
+			at := slices.IndexFunc(f.Rejected, func(r ipam.Rejection) bool { return r.Pool == l.Spec.Pool })
+			if k.leases[i].Name == l.Name && at >= 0 {
+				k.leases[i].standing.Rejected, found = &f.Rejected[at], true
+			}
+		}
+	}
+	return found
+}
+
+// addresses returns the addresses to take over.
+func (d keptDecision) addresses() []ipam.Kept {
+	var all []ipam.Kept
+	for _, l := range d.take {
+		all = append(all, ipam.Kept{Addr: l.Spec.Addr(), Pool: l.Spec.Pool})
+	}
+	return all
+}
+
+// of returns the lease of a family to take over, or nil, and the leases of the family that are left.
+func (d keptDecision) of(ipv6 bool) (take *v1alpha1.IPLease, left []leftLease) {
+	for _, l := range d.take {
+		if l.Spec.Addr().Is6() == ipv6 {
+			take = l
+		}
+	}
+	for _, l := range d.left {
+		if l.Spec.Addr().Is6() == ipv6 {
+			left = append(left, l)
+		}
+	}
+	return take, left
+}

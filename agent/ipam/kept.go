@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"path"
+	"slices"
+
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Standing is the relation between an interface and the pool of an address that is kept for it.
+type Standing struct {
+	// Named reports that the present source of pool names names the pool.
+	Named bool
+	// Left names the annotation of the pod itself that names pools, but not this pool. The author of
+	// the annotation then wants an address of another pool. It is empty otherwise.
+	Left string
+	// Rejected is the reason for which the pool does not serve the interface, or nil. A pool that
+	// hands out no new address still serves the addresses that are kept.
+	Rejected *Rejection
+}
+
+// Standings returns the standing of each element of req.Kept. The error is that of ChoosePools for
+// an annotation that cannot be read.
+func Standings(req Request, pools []v1alpha1.IPPool) ([]Standing, error) {
+	if len(req.Kept) == 0 {
+		return nil, nil
+	}
+	s, err := readPod(req)
+	if err != nil {
+		return nil, err
+	}
+	names, err := findNames(req, pools, s)
+	if err != nil {
+		return nil, err
+	}
+	c := chooser{req, s, sortedByName(pools), pools, poolset.Set{}, names}
+	all := make([]Standing, len(req.Kept))
+	for i, k := range req.Kept {
+		all[i] = c.standing(k)
+	}
+	return all, nil
+}
+
+func (c chooser) standing(k Kept) Standing {
+	ipv6 := k.Addr.Is6()
+	st := Standing{Named: slices.ContainsFunc(c.names.of(ipv6), func(name string) bool {
+		matches, err := path.Match(name, k.Pool)
+		return name == k.Pool || err == nil && matches
+	})}
+	if c.names.ofPod && !st.Named {
+		st.Left = c.names.source
+	}
+	found := c.lookUp(k.Pool, ipv6)
+	if len(found) == 0 {
+		st.Rejected = &Rejection{k.Pool, NotFound, "it does not exist"}
+		return st
+	}
+	_, st.Rejected = c.filter(found[0], ipv6)
+	return st
+}
+
+// keptUnnamed returns the pools of the addresses that are kept for the interface, without the pools
+// in named. An address is kept although no source names its pool any longer. Only an annotation of
+// the pod itself can leave a pool. Such a pool hands out no new address.
+func (c chooser) keptUnnamed(ipv6 bool, named map[string]bool) (pools []Candidate, rejected []Rejection) {
+	if c.names.ofPod {
+		return nil, nil
+	}
+	for _, k := range c.req.Kept {
+		if k.Addr.Is6() != ipv6 || named[k.Pool] {
+			continue
+		}
+		for _, pool := range c.lookUp(k.Pool, ipv6) {
+			candidate, rejection := c.filter(pool, ipv6)
+			if rejection != nil {
+				rejected = append(rejected, *rejection)
+				continue
+			}
+			candidate.Set, candidate.Closed = poolset.Set{}, c.unnamed(pool.Name)
+			pools = append(pools, candidate)
+		}
+	}
+	return pools, rejected
+}
+
+// unnamed is the reason for which a pool hands out no new address to the interface.
+func (c chooser) unnamed(pool string) *Rejection {
+	if c.names.source == "" {
+		return &Rejection{pool, NotNamed, "no annotation or configuration names it, and it has no spec.default"}
+	}
+	return &Rejection{pool, NotNamed, "it is not one of the pools of " + c.names.source}
+}

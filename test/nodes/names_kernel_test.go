@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+// Each rack has a pool. A StatefulSet's pod keeps its address while the rack is the same, whichever
+// pools are named. On the other rack it gets an address of that rack's pool. The old address is free
+// once its last holder is proven silent, and not before.
+func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
+	defer cancel()
+	c := nodes.New(t, 3)
+	racks := []*v1alpha1.IPPool{
+		c.Pool("rack-1", "10.66.0.0/24", "10.66.0.2-10.66.0.9"), c.Pool("rack-2", "10.66.0.0/24", "10.66.0.20-10.66.0.29"),
+	}
+	w := &name{Cluster: c, t: t, ctx: ctx}
+	w.edit(racks[0], func(s *v1alpha1.IPPoolSpec) {
+		s.NodeName, s.Parents = []string{c.Nodes[0].Name}, []string{namespaces.Parent}
+	})
+	w.edit(racks[1], func(s *v1alpha1.IPPoolSpec) {
+		s.NodeName, s.Parents = []string{c.Nodes[1].Name, c.Nodes[2].Name}, []string{namespaces.Parent}
+	})
+	check(t, c.Create(ctx, setOf("web", 1)))
+	c.StartController()
+	o := &off{Cluster: c, t: t, ctx: ctx}
+	dark, light := c.Nodes[0], c.Nodes[1]
+	begin(ctx, t, c, crowd(t, c, "heard", len(c.Nodes))[1:]) // so that the silence of others counts
+
+	first := w.begin(dark)
+	w.edit(racks[0], func(s *v1alpha1.IPPoolSpec) { s.Default = nil })
+	w.end(first)
+	second := w.begin(dark)
+	if second.Addr != first.Addr {
+		t.Errorf("spec.default has moved: web-0 had %s and has %s", first.Addr, second.Addr)
+	}
+	w.edit(racks[0], func(s *v1alpha1.IPPoolSpec) { s.Default = ptr.To(true) })
+
+	// The node of the first rack loses its power.
+	check(t, errors.Join(dark.KillAgent(), dark.CutUnderlay(), second.Remove()))
+	o.report(dark, corev1.ConditionUnknown)
+	check(t, c.ForgetPod(ctx, second.Pod))
+	third := w.begin(light)
+	if !strings.HasPrefix(third.Addr.String(), "10.66.0.2") || third.Addr == second.Addr {
+		t.Errorf("web-0 has %s on the second rack", third.Addr)
+	}
+	w.told(third, fmt.Sprintf("%s replaces %s: pool rack-1 does not serve the pod on node %s", third.Addr, second.Addr, light.Name))
+	c.Eventually(t, "the address of the first rack is free", func() error { return w.isFree(second) })
+
+	// It comes back.
+	check(t, errors.Join(dark.HealUnderlay(), dark.StartAgent(), dark.AwaitAgent(ctx)))
+	o.report(dark, corev1.ConditionTrue)
+	w.end(third)
+	fourth := w.begin(dark)
+	w.told(fourth, fmt.Sprintf("%s replaces %s: pool rack-2 does not serve the pod on node %s", fourth.Addr, third.Addr, dark.Name))
+	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
+	check(t, c.SpeakersAreHolders())
+}
+
+// name is the one pod of StatefulSet web, one after the other.
+type name struct {
+	*nodes.Cluster
+	t   *testing.T
+	ctx context.Context
+}
+
+func setOf(name string, replicas int32) *appsv1.StatefulSet {
+	labels := map[string]string{"app": name}
+	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: name}, Spec: appsv1.StatefulSetSpec{
+		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+		},
+	}}
+}
+
+// begin makes the pod and its sandbox on a node.
+func (w *name) begin(n *nodes.Node) *nodes.Sandbox {
+	w.t.Helper()
+	pod, err := n.NewPod(w.ctx, "web-0", func(pod *corev1.Pod) {
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "u", Controller: ptr.To(true)}}
+	})
+	check(w.t, err)
+	s, err := n.Begin(w.ctx, pod)
+	check(w.t, err)
+	return s
+}
+
+// end ends the pod as a kubelet does.
+func (w *name) end(s *nodes.Sandbox) {
+	w.t.Helper()
+	check(w.t, s.End(w.ctx))
+	check(w.t, w.ForgetPod(w.ctx, s.Pod))
+}
+
+// edit changes a pool. The agents see it within milliseconds.
+func (w *name) edit(pool *v1alpha1.IPPool, change func(*v1alpha1.IPPoolSpec)) {
+	w.t.Helper()
+	w.Eventually(w.t, "pool "+pool.Name+" is changed", func() error {
+		if err := w.Get(w.ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
+			return err
+		}
+		change(&pool.Spec)
+		return w.Update(w.ctx, pool)
+	})
+}
+
+// told waits for the event AddressLeft of a pod.
+func (w *name) told(s *nodes.Sandbox, text string) {
+	w.t.Helper()
+	w.Eventually(w.t, "event "+text, func() error {
+		all := &eventsv1.EventList{}
+		if err := w.List(w.ctx, all, client.InNamespace(nodes.Shop)); err != nil {
+			return err
+		}
+		var notes []string
+		for _, e := range all.Items {
+			if e.Reason == "AddressLeft" && e.Regarding.UID == s.Pod.UID {
+				notes = append(notes, e.Note)
+			}
+		}
+		if !strings.Contains(strings.Join(notes, "\n"), text) {
+			return fmt.Errorf("the events are %q", notes)
+		}
+		return nil
+	})
+}
+
+// isFree returns an error while the address of a sandbox has a lease.
+func (w *name) isFree(s *nodes.Sandbox) error {
+	l := &v1alpha1.IPLease{}
+	err := w.Get(w.ctx, client.ObjectKey{Name: s.Addr.String()}, l)
+	if err == nil {
+		return fmt.Errorf("lease %s is %s %s: %s", l.Name, l.Spec.State, l.Spec.Reason, l.Spec.Message)
+	}
+	return client.IgnoreNotFound(err)
+}
