@@ -34,7 +34,7 @@ type namesakes struct {
 // playNames: the pods of a StatefulSet have the same addresses after an update and
 // on another node. After a scale-in they are kept as the template says, which may
 // be changed later, and end when their leases are deleted. A template that names
-// another pool moves them there.
+// another pool moves them there; nothing else does while their pool serves their node.
 func playNames(ctx context.Context, a *act) error {
 	n := &namesakes{act: a, had: map[string]netip.Addr{}}
 	if err := n.stage(ctx); err != nil {
@@ -44,7 +44,7 @@ func playNames(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{n.update, n.reschedule, n.scaleInAndOut, n.giveUp, n.move} {
+	for _, step := range []func(context.Context) error{n.update, n.reschedule, n.scaleInAndOut, n.giveUp, n.move, n.redirect} {
 		if err := step(ctx); err != nil {
 			return err
 		}
