@@ -18,6 +18,7 @@ const clockTick = 10 * time.Millisecond
 type stat struct {
 	state   string
 	parent  int
+	threads int
 	started uint64 // clock ticks since boot
 	cpu     time.Duration
 }
@@ -34,7 +35,13 @@ func readStat(pid int) (stat, error) {
 	return s, nil
 }
 
-// parseStat reads fields 3, 4, 14, 15 and 22. The name in field 2 may hold
+// ended reports whether all threads have ended. The first thread of a killed process may be a zombie
+// while the others still hold the files of the process, such as its listeners.
+func (s stat) ended() bool {
+	return (s.state == "Z" || s.state == "X") && s.threads <= 1
+}
+
+// parseStat reads fields 3, 4, 14, 15, 20 and 22. The name in field 2 may hold
 // spaces and parentheses.
 func parseStat(text string) (s stat, err error) {
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
@@ -43,6 +50,9 @@ func parseStat(text string) (s stat, err error) {
 	}
 	s.state = fields[0]
 	if s.parent, err = strconv.Atoi(fields[1]); err != nil {
+		return stat{}, err
+	}
+	if s.threads, err = strconv.Atoi(fields[17]); err != nil {
 		return stat{}, err
 	}
 	for _, field := range fields[11:13] { // in user mode, and in the kernel

@@ -62,7 +62,7 @@ func Find(name string, pid int) (Process, error) {
 // Alive reports whether this process still runs. It ignores another process with the same PID.
 func (p Process) Alive() bool {
 	stat, err := readStat(p.PID)
-	return err == nil && stat.started == p.Started && stat.state != "Z" && stat.state != "X"
+	return err == nil && stat.started == p.Started && !stat.ended()
 }
 
 // CPU returns the CPU time of this process, in steps of 10 ms.

@@ -67,7 +67,25 @@ func TestAReusedPIDIsNotTheProcess(t *testing.T) {
 func TestParseStatCopesWithNamesThatLookLikeFields(t *testing.T) {
 	const text = "42 (a) Z (1 2) S 7 42 42 0 -1 4194560 1 0 0 0 5 2 9 9 20 0 1 0 123456 1 1"
 	got, err := parseStat(text)
-	if want := (stat{state: "S", parent: 7, started: 123456, cpu: 70 * time.Millisecond}); err != nil || got != want {
+	if want := (stat{state: "S", parent: 7, threads: 1, started: 123456, cpu: 70 * time.Millisecond}); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
+
+func TestAProcessHasEndedWithItsLastThread(t *testing.T) {
+	for name, c := range map[string]struct {
+		stat
+		ended bool
+	}{
+		"it runs":                     {stat{state: "S", threads: 3}, false},
+		"its first thread has ended":  {stat{state: "Z", threads: 2}, false},
+		"all threads have ended":      {stat{state: "Z", threads: 1}, true},
+		"it is about to be forgotten": {stat{state: "X"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.stat.ended(); got != c.ended {
+				t.Errorf("ended %v, want %v", got, c.ended)
+			}
+		})
 	}
 }
