@@ -31,6 +31,7 @@ func All() []Scenario {
 		{Name: "stubborn", Promise: "The address of a pod that was deleted by force, and still runs, serves a new pod", play: badDay(playStubborn)},
 		{Name: "delete", Promise: "After an ordinary deletion, the pod sends no frame once its lease is gone", play: badDay(playDelete)},
 		{Name: "lost", Promise: "Leases that were deleted by hand return. No pod loses a frame, and no address is given twice", play: badDay(playLost)},
+		{Name: "own-pool", Promise: "The address of a pod with a pool of its own serves its replacement after its node has lost its power, and nobody has to name a parent", play: badDay(playOwnPool)},
 		{Name: "uninstall", Promise: "helm refuses to uninstall Fenceline while leases exist. By force, it leaves no lease and nothing on the nodes", play: playUninstall},
 	}
 	for i := range all {

@@ -49,14 +49,7 @@ func (a *act) deploy(ctx context.Context, replicas int, changes ...func(*corev1.
 // can be.
 func (a *act) deploySet(ctx context.Context, node *cluster.Node) error {
 	template := a.template(selector().MatchLabels)
-	template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
-			Weight: 100,
-			Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
-				Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node.Name()},
-			}}},
-		}},
-	}}
+	prefer(node)(&template)
 	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: workload},
 		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Selector: selector(), Template: template},
@@ -65,6 +58,20 @@ func (a *act) deploySet(ctx context.Context, node *cluster.Node) error {
 		return fmt.Errorf("make a StatefulSet: %w", err)
 	}
 	return nil
+}
+
+// prefer puts pods on the node as long as they can be there.
+func prefer(node *cluster.Node) func(*corev1.PodTemplateSpec) {
+	return func(template *corev1.PodTemplateSpec) {
+		template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+				Weight: 100,
+				Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node.Name()},
+				}}},
+			}},
+		}}
+	}
 }
 
 // scale changes the size of the Deployment.

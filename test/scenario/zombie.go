@@ -72,6 +72,18 @@ func (a *act) stageDeployment(ctx context.Context, change func(*v1alpha1.IPPoolS
 
 // zombieOf starts the witness, the crier and the chronicle of a pod.
 func (a *act) zombieOf(ctx context.Context, pod *cluster.Pod) (*zombie, error) {
+	z, err := a.watchPod(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	if z.crier, err = a.cry(pod); err != nil {
+		return nil, err
+	}
+	return z, nil
+}
+
+// watchPod starts the witness and the chronicle of a pod.
+func (a *act) watchPod(ctx context.Context, pod *cluster.Pod) (*zombie, error) {
 	z := &zombie{act: a, pod: pod, addr: addressOf(pod)}
 	var err error
 	if z.mac, err = pod.MAC(); err != nil {
@@ -81,9 +93,6 @@ func (a *act) zombieOf(ctx context.Context, pod *cluster.Pod) (*zombie, error) {
 		return nil, err
 	}
 	if z.witness, err = a.watch(z.addr); err != nil {
-		return nil, err
-	}
-	if z.crier, err = a.cry(pod); err != nil {
 		return nil, err
 	}
 	return z, nil
