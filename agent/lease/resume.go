@@ -47,9 +47,9 @@ const (
 	FenceAndDeletePod
 	// FenceAndAsk: kill the slot at once, and decide about the pod once the API server answers.
 	FenceAndAsk
-	// Rebind: write the lease for the living pod again, with a new UID. Either
-	// there is no lease, or another node created one meanwhile and quarantined it
-	// because our pod answered its probe.
+	// Rebind: write the lease for the living pod again. Either there is no lease, or
+	// another node created one meanwhile and quarantined it because our pod answered its
+	// probe, or the store went back to the Warm lease that the pod had got.
 	Rebind
 )
 
@@ -99,7 +99,7 @@ func resumeLost(k Known, l *v1alpha1.IPLease) Action {
 	if k.passedOn(l) {
 		return Release
 	}
-	if !k.Fenced && quarantinedFor(&l.Spec, k.MAC) {
+	if !k.Fenced && (quarantinedFor(&l.Spec, k.MAC) || k.keptReady(&l.Spec)) {
 		switch k.Pod {
 		case PodWanted:
 			return Rebind
@@ -122,6 +122,12 @@ func (k Known) passedOn(l *v1alpha1.IPLease) bool {
 func quarantinedFor(s *v1alpha1.IPLeaseSpec, mac string) bool {
 	return s.State == v1alpha1.StateQuarantined && s.Reason == v1alpha1.ReasonConflict &&
 		s.Holder == nil && s.Conflict != nil && s.Conflict.MAC != "" && s.Conflict.MAC == mac
+}
+
+// keptReady reports whether this node keeps the address ready in this session. The living pod is
+// the last that got the address here: the record went back to a time before that.
+func (k Known) keptReady(s *v1alpha1.IPLeaseSpec) bool {
+	return s.State == v1alpha1.StateWarm && s.NodeName == k.Node && s.Session == k.Session
 }
 
 // holds reports whether the lease is still the container's.

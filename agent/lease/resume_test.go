@@ -35,6 +35,7 @@ func TestResumeGoesByTheRecord(t *testing.T) {
 	other := leaseOf(other, "lease-2")
 	ourMAC := func(k *Known) { k.MAC = conflict.MAC }
 	answeredFor := leaseOf(quarantinedElsewhere, "lease-2")
+	warmHere := spec{Address: "10.0.0.5", State: v1alpha1.StateWarm, NodeName: me.Node, Session: me.Session}
 	newer := leaseOf(with(mine, func(s *spec) { s.Holder.ContainerID = "c1" }), "lease-1")
 
 	for _, c := range []struct {
@@ -64,6 +65,13 @@ func TestResumeGoesByTheRecord(t *testing.T) {
 		{"quarantined elsewhere, but fenced here since", known(ourMAC, fenced), answeredFor, FenceAndDeletePod},
 		{"quarantined elsewhere, and the pod is not wanted", known(ourMAC, unwanted), answeredFor, Release},
 		{"quarantined elsewhere, and Kubernetes cannot be asked", known(ourMAC, unasked), answeredFor, Wait},
+
+		{"kept ready here, as before the pod got it", known(), leaseOf(warmHere, "lease-1"), Rebind},
+		{"kept ready here, and the pod is not wanted", known(unwanted), leaseOf(warmHere, "lease-1"), Release},
+		{"kept ready here, and Kubernetes cannot be asked", known(unasked), leaseOf(warmHere, "lease-1"), Wait},
+		{"kept ready here, but fenced here since", known(fenced), leaseOf(warmHere, "lease-1"), FenceAndDeletePod},
+		{"kept ready in an earlier boot", known(), leaseOf(with(warmHere, func(s *spec) { s.Session = "s0" }), "lease-1"), FenceAndDeletePod},
+		{"kept ready by another node", known(), leaseOf(with(warmHere, func(s *spec) { s.NodeName = "n2" }), "lease-1"), FenceAndDeletePod},
 
 		{"gone, and the pod lives", known(), nil, Rebind},
 		{"gone, and the pod is not wanted", known(unwanted), nil, Release},

@@ -51,9 +51,12 @@ func (w *Worker) rebind(ctx context.Context, e journal.Entry, address journal.Ad
 		l   *v1alpha1.IPLease
 		err error
 	)
-	if found == nil {
+	switch {
+	case found == nil:
 		l, err = w.Leases.Create(ctx, request)
-	} else {
+	case found.Spec.State == v1alpha1.StateWarm:
+		l, err = w.Leases.BindWarm(ctx, found, request)
+	default:
 		l, err = w.Leases.TakeBack(ctx, found, request)
 	}
 	if errors.Is(err, lease.ErrTaken) || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone) {

@@ -48,3 +48,22 @@ func TestALostLeaseThatWasClaimedMeanwhileIsNotInstalled(t *testing.T) {
 		t.Error("unfenced")
 	}
 }
+
+// The store went back to a time at which this node kept the address ready for the next pod. That pod
+// has it.
+func TestALivingPodTakesTheWarmLeaseOfItsNode(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	r.API.Drop(l)
+	l.Spec.State, l.Spec.Holder = v1alpha1.StateWarm, nil
+	r.API.Put(l)
+	r.Settle()
+	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.PodUID != "u1" {
+		t.Errorf("lease of %+v", l.Spec.Holder)
+	}
+	if !r.Speaks(web, "10.0.0.2") {
+		t.Error("fenced")
+	}
+}
