@@ -304,14 +304,16 @@ func TestAFullPoolIsWaitedForWhileOthersKeepAddressesReady(t *testing.T) {
 	})
 }
 
-// A living pod's record is lost, and this node, or another, has made the
-// address Warm before the pod is heard. It gives way once it hears the pod.
+// A living pod's record is lost, and another node has made the address Warm before it hears the
+// pod. It gives way once it hears the pod.
 func TestAPodWhoseAddressWasMadeWarmIsLeftAloneForAMoment(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	request := r.Pod("web-0", "u1")
 	r.MustAdd(request)
 	r.API.Drop(r.Lease("10.0.0.2", v1alpha1.StateBound))
 	l := r.WarmLease("10.0.0.2", false)
+	l.Spec.NodeName, l.Spec.Session = "n2", "node-2/boot-1"
+	r.API.Put(l)
 	for _, e := range r.Journal.All() {
 		r.Pending.Add(e.Attachment())
 	}
