@@ -49,7 +49,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 }
 
 // try is one try of an ADD, within the time of one call. If it fails, all its steps are undone. If its
-// pools are full, it also returns the try, which reports that itself for any other error.
+// pools are full, it also returns the try: the caller waits, and reports the error if the wait fails.
 func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, agentapi.CallTimeout)
 	defer cancel()

@@ -300,7 +300,7 @@ func namingPools(names ...string) map[string]string {
 	return map[string]string{"ipam.fenceline.io/ippool": `{"ipv4":["` + strings.Join(names, `","`) + `"]}`}
 }
 
-// Who writes other pools into the pods' template has changed his mind about the address.
+// An annotation of the pod's template that names other pools asks for another address.
 func TestAPodWhoseAnnotationHasLeftAPoolGetsAnAddressOfAnother(t *testing.T) {
 	other := fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2")
 	for _, row := range []struct {

@@ -62,7 +62,7 @@ func (i *Installer) EnsurePlugin() error {
 	return i.plugin.keep(i.Clock.Now(), i.tell, func() (bool, error) { return Plugin(i.PluginFile, i.BinDir) })
 }
 
-// Masters returns the masters of the network configuration, see Masters.
+// Masters applies the function Masters to the network configuration that the chart wrote.
 func (i *Installer) Masters() ([]string, error) {
 	content, err := i.template()
 	if err != nil || content == nil {

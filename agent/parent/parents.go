@@ -70,9 +70,10 @@ func (p *Parents) Segment(pool *v1alpha1.IPPool, last segment.LastHolder) (seg *
 	return nil, false, fmt.Errorf("node %s knows no parent of pool %q: it has never heard the last holder, has no pod of the pool, and has no interface that the pool names or that is called %q. Name the parent in the pool's spec.parents; with a spec.vlan the node needs an interface of it", p.Node, pool.Name, last.Parent)
 }
 
-// choose returns the parent on which an address is verified: the best of those that are said to reach
-// its pool, but the last holder was heard where it was heard, whatever is said. ok is false if there
-// is none.
+// choose returns the parent on which an address is verified. said are the parents that reach its pool
+// by the pool or by the pods of this node, best first. heard are the parents on which the last holder
+// was heard. A parent of both comes first, then one of heard, then one of said. ok is false if both
+// are empty.
 func choose(said, heard []int) (index int, ok bool) {
 	for _, parent := range said {
 		if slices.Contains(heard, parent) {
