@@ -64,7 +64,7 @@ test-model: packages ## Check the model of lease, claim, ack and token, and that
 
 .PHONY: test-kernel
 test-kernel: packages ## Run the tests that need namespaces and BPF (root)
-	@$(thirdparty) build etcd etcdtools kubernetes cniplugins
+	@$(thirdparty) build etcd etcdtools kubernetes cniplugins tuning
 	@$(count) run -tag kernel kernel -timeout=30m
 
 .PHONY: test-api
@@ -98,7 +98,7 @@ test-guest: packages ## Run the tests of bpf and agent/segment on other kernels,
 # Variables: LIFECYCLES, and SEED to repeat the faults of an earlier run.
 .PHONY: soak
 soak: packages ## Start and end 2000 pods while components fail at random (root)
-	@$(thirdparty) build etcd kubernetes cniplugins
+	@$(thirdparty) build etcd kubernetes cniplugins tuning
 	FENCELINE_SOAK_LIFECYCLES=$(or $(LIFECYCLES),2000) FENCELINE_SOAK_SEED=$(SEED) \
 	  $(GO) test -tags kernel -count=1 -timeout=90m -v -run '^TestSoak$$' ./test/soak
 

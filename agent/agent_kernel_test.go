@@ -273,6 +273,8 @@ func TestTheAgent(t *testing.T) {
 
 	t.Run("leaves a pool to its pods although a proxy answers for all of it", m.proxies)
 
+	t.Run("follows the MAC that a plugin sets", m.changedMACs)
+
 	t.Run("carries out a DEL after the API server's return", func(t *testing.T) {
 		r := m.sandbox()
 		l := m.add(r)

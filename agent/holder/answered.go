@@ -65,6 +65,7 @@ func (h *Holders) Answered(of agentapi.Attachment) {
 		h.Guards.Pin(h.background, a.entry(journal.Bound))
 		h.Guards.Prepare(h.background, a.link.ParentIndex)
 	})
+	h.tasks.Go(func() { h.follow(of) })
 }
 
 // announce announces the new holder to the segment once the link is up.

@@ -12,9 +12,12 @@ import (
 )
 
 // addChained checks that an interface of another plugin is guarded. The IPAM ADD of the same
-// interface has leased its addresses.
+// interface has leased its addresses. Plugins in between may have changed the MAC.
 func (h *Holders) addChained(r agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	if err := h.checkHeld(r.Attachment, r.Configured); err != nil {
+		return nil, err
+	}
+	if err := h.settle(r.Attachment); err != nil {
 		return nil, err
 	}
 	return &agentapi.AddResponse{}, nil

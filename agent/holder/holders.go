@@ -148,17 +148,25 @@ type Holders struct {
 	// leave for the time after their answer.
 	background context.Context
 	tasks      sync.WaitGroup
+	// following is the part of background in which the MACs of new interfaces are read.
+	following    context.Context
+	endFollowing context.CancelFunc
 }
 
 // New returns the Holders that the journal records. The undo of an ADD and the steps
 // after an answer end with ctx.
 func New(ctx context.Context, o Options) *Holders {
-	return &Holders{Options: o, Pending: newPending(), background: ctx}
+	h := &Holders{Options: o, Pending: newPending(), background: ctx}
+	h.following, h.endFollowing = context.WithCancel(ctx)
+	return h
 }
 
-// Wait returns once the steps after the answers of all ADDs are done. No ADD may be
-// under way.
-func (h *Holders) Wait() { h.tasks.Wait() }
+// Wait returns once the steps after the answers of all ADDs are done. It ends the readings of MACs.
+// No ADD may be under way.
+func (h *Holders) Wait() {
+	h.endFollowing()
+	h.tasks.Wait()
+}
 
 // Bound yields the entries whose interfaces hold addresses now. They are read-only.
 func (h *Holders) Bound() iter.Seq[*journal.Entry] {

@@ -39,11 +39,13 @@ type Entry struct {
 	// wants it.
 	Mute bool `json:"mute,omitempty"`
 	// Parent is the name, and ParentIndex the ifindex, that the parent had at ADD.
-	Parent      string    `json:"parent,omitempty"`
-	ParentIndex int       `json:"parentIndex,omitempty"`
-	MAC         string    `json:"mac,omitempty"`
-	Created     time.Time `json:"created"`
-	Addresses   []Address `json:"addresses,omitempty"`
+	Parent      string `json:"parent,omitempty"`
+	ParentIndex int    `json:"parentIndex,omitempty"`
+	MAC         string `json:"mac,omitempty"`
+	// Settled: the plugins are done with the interface. Its MAC is not followed any more.
+	Settled   bool      `json:"settled,omitempty"`
+	Created   time.Time `json:"created"`
+	Addresses []Address `json:"addresses,omitempty"`
 }
 
 // Address is one address of an interface.

@@ -73,6 +73,11 @@ func (s *Store) RecordConflict(ctx context.Context, l *v1alpha1.IPLease, e Evide
 	return s.Update(ctx, l, RecordConflict(s.o.Clock.Now(), e))
 }
 
+// SetMAC records the MAC that a plugin has given to the holder's interface after IPAM.
+func (s *Store) SetMAC(ctx context.Context, l *v1alpha1.IPLease, mac string) (*v1alpha1.IPLease, error) {
+	return s.Update(ctx, l, SetMAC(mac))
+}
+
 // Settle writes the finding of a verification to a Quarantined lease. The returned
 // lease is nil if the address was freed.
 func (s *Store) Settle(ctx context.Context, l *v1alpha1.IPLease, f Finding, e Evidence) (*v1alpha1.IPLease, error) {

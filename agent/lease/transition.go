@@ -176,6 +176,11 @@ func RecordConflict(now time.Time, e Evidence) Transition {
 	})
 }
 
+// SetMAC records another MAC of the holder of a Bound lease.
+func SetMAC(mac string) Transition {
+	return fromBound(func(s *v1alpha1.IPLeaseSpec) { s.Holder.MAC = mac })
+}
+
 // fromBound restricts a transition to Bound leases.
 func fromBound(change func(*v1alpha1.IPLeaseSpec)) Transition {
 	return func(s v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {

@@ -83,5 +83,6 @@ func (w *Worker) restore(e *journal.Entry) error {
 			errs = append(errs, err)
 		}
 	}
+	w.Holders.FollowYoung(e)
 	return errors.Join(errs...)
 }

@@ -89,6 +89,12 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 		if address.LeaseUID == "" {
 			return false, w.adopt(&e, name, l, leaseLost)
 		}
+		if l.Spec.Holder.MAC != e.MAC {
+			// A plugin has changed it after IPAM, and the kernel follows already.
+			if l, err = w.Leases.SetMAC(ctx, l, e.MAC); err != nil {
+				return false, err
+			}
+		}
 		return false, w.keepUp(ctx, &e, address, l)
 	case lease.Rebind:
 		return false, w.rebind(ctx, e, address, l)

@@ -47,6 +47,7 @@ type Leases interface {
 	BindWarm(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
 	WentBack(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error)
 	Renew(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
+	SetMAC(ctx context.Context, l *v1alpha1.IPLease, mac string) (*v1alpha1.IPLease, error)
 	Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error)
 }
 

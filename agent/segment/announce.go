@@ -3,6 +3,7 @@
 package segment
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,8 +29,8 @@ func announceAt() []time.Duration {
 
 // Announce announces a new holder to the segment by gratuitous ARP (RFC 5227 section 2.3) or
 // unsolicited neighbour advertisement (RFC 4861 section 7.2.6). It sends four times from the
-// holder's own interface, after the link is up, and stops when the address is fenced or its slot is
-// dead. It returns at once and logs later errors. In mode Off it does nothing. Safe for concurrent
+// holder's own interface, after the link is up, and stops when the address is fenced, its slot is
+// dead, or a plugin has given another MAC to the interface. It returns at once and logs later errors. In mode Off it does nothing. Safe for concurrent
 // use.
 func (s *Segment) Announce(a Announcement) {
 	if !speaks(a.Mode) {
@@ -71,6 +72,9 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 		if silent, err := s.set.mustBeSilent(s.key(a.Addr), a.Slot); err != nil || silent {
 			return err
 		}
+		if other, err := s.set.hasOtherMAC(s.key(a.Addr), a); err != nil || other {
+			return err
+		}
 		for _, f := range frames {
 			if err := port.Send(f); err != nil {
 				return fmt.Errorf("send: %w", err)
@@ -78,6 +82,16 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 		}
 	}
 	return nil
+}
+
+// hasOtherMAC reports whether the holder of an announcement has another MAC by now, which is
+// announced instead.
+func (s *Segments) hasOtherMAC(key bpf.Key, a Announcement) (bool, error) {
+	l, installed, err := s.kernel.Lease(key)
+	if err != nil {
+		return false, fmt.Errorf("read the MAC of the holder of %s: %w", key, err)
+	}
+	return installed && l.Slot == a.Slot && len(l.MAC) > 0 && !bytes.Equal(l.MAC, a.MAC), nil
 }
 
 // mustBeSilent reports whether the holder must no longer send from the address: the address is

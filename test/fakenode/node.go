@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -66,6 +67,9 @@ type Node struct {
 	Recorder *events.FakeRecorder
 	Waits    *Waits
 	stop     context.CancelFunc
+	// set are the MACs that plugins or pods have set, by network namespace.
+	macs sync.Mutex
+	set  map[string]net.HardwareAddr
 }
 
 func New(t *testing.T, pools ...*v1alpha1.IPPool) *Node {
@@ -132,7 +136,7 @@ func (r *Node) start() {
 		OthersShare: func() bool { return true },
 		Patience:    agentapi.WaitTimeout,
 		FindLink: func(netns, _ string) (holder.Link, error) {
-			return holder.Link{MAC: MacOf(netns), Parent: "eth1", ParentIndex: ParentIndex}, nil
+			return holder.Link{MAC: r.macOf(netns), Parent: "eth1", ParentIndex: ParentIndex}, nil
 		},
 		Share:  func() ipam.Share { return ipam.Share{Count: 1} },
 		Events: r.Recorder, Metrics: NoMetrics{}, Log: log, Clock: clock.RealClock{},
@@ -221,6 +225,25 @@ func (NoMetrics) Conflict(string, segment.Source) {}
 func (NoMetrics) Verification(segment.Verdict)    {}
 func (NoMetrics) PinFailed()                      {}
 func (NoMetrics) Waited(time.Duration, bool)      {}
+
+// SetMAC changes the MAC of a pod's interface.
+func (r *Node) SetMAC(netns string, mac net.HardwareAddr) {
+	r.macs.Lock()
+	defer r.macs.Unlock()
+	if r.set == nil {
+		r.set = map[string]net.HardwareAddr{}
+	}
+	r.set[netns] = mac
+}
+
+func (r *Node) macOf(netns string) net.HardwareAddr {
+	r.macs.Lock()
+	defer r.macs.Unlock()
+	if mac, ok := r.set[netns]; ok {
+		return mac
+	}
+	return MacOf(netns)
+}
 
 func MacOf(netns string) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(len(netns)), netns[len(netns)-1]}

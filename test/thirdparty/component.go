@@ -32,6 +32,7 @@ const (
 	EtcdTools        = "etcdtools" // etcdctl and etcdutl
 	Containerd       = "containerd"
 	CNIPlugins       = "cniplugins"
+	CNITuning        = "tuning" // the reference plugin that changes the MAC of an interface
 	Multus           = "multus" // the thin plugin
 	Helm             = "helm"
 	Prometheus       = "prometheus" // promtool
@@ -50,6 +51,7 @@ func components() map[string]Component {
 		{Name: Containerd, Module: "github.com/containerd/containerd/v2",
 			linkFlags: variable("github.com/containerd/containerd/v2/version.Version")},
 		{Name: CNIPlugins, Module: "github.com/containernetworking/plugins"},
+		{Name: CNITuning, Module: "github.com/containernetworking/plugins"},
 		{Name: Multus, Module: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
 			linkFlags: variable("gopkg.in/k8snetworkplumbingwg/multus-cni.v4/pkg/multus.version")},
 		{Name: Helm, Module: "helm.sh/helm/v4", linkFlags: variable("helm.sh/helm/v4/internal/version.version")},

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// followMost is the longest pause between two readings of the MAC of a new interface. The pauses
+// double from pinDelay on, so the readings end after eight seconds. Plugins after IPAM may take that
+// long: macvlan waits for the duplicate address detection of IPv6.
+const followMost = 4 * time.Second
+
+// follow reads the MAC of a new interface until the plugins have set it up. A plugin after IPAM may
+// change the MAC, such as tuning. It ends with the first change, with a chained ADD, and when the
+// containers of the pod start: a change by the pod itself must not be followed.
+func (h *Holders) follow(of agentapi.Attachment) {
+	for wait := pinDelay; wait <= followMost; wait *= 2 {
+		if h.followOnce(of) || !pause(h.following, h.Clock, wait) {
+			return
+		}
+	}
+}
+
+// FollowYoung goes on with the readings of an interface that an earlier agent has answered a moment
+// ago.
+func (h *Holders) FollowYoung(e *journal.Entry) {
+	if e.Phase == journal.Bound && h.Clock.Since(e.Created) < 2*followMost {
+		of := e.Attachment()
+		h.tasks.Go(func() { h.follow(of) })
+	}
+}
+
+// followOnce takes over a MAC that a plugin has set. It reports whether no further reading is needed.
+// It locks the attachment only for a change: recovery leaves a locked attachment for later.
+func (h *Holders) followOnce(of agentapi.Attachment) (done bool) {
+	e, follows := h.followed(of)
+	if !follows {
+		return true
+	}
+	if _, changed := h.otherMAC(&e); !changed {
+		return false
+	}
+	if h.hasStarted(&e) {
+		return true
+	}
+	defer h.attachments.lock(of)()
+	e, follows = h.followed(of)
+	return !follows || h.takeMAC(&e)
+}
+
+// followed returns the entry of an attachment whose MAC is followed, if it is.
+func (h *Holders) followed(of agentapi.Attachment) (journal.Entry, bool) {
+	e, ok := h.Journal.Get(of.ContainerID, of.Interface)
+	return e, ok && e.Phase == journal.Bound && e.Session == h.Session && !e.Settled
+}
+
+// otherMAC returns the interface of an entry if its MAC has changed.
+func (h *Holders) otherMAC(e *journal.Entry) (Link, bool) {
+	link, err := h.FindLink(e.NetNS, e.Interface)
+	// The interface may be gone, and its DEL is on the way.
+	return link, err == nil && link.MAC.String() != e.MAC && link.ParentIndex == e.ParentIndex
+}
+
+// settle takes over the MAC of an interface at the end of its chain of plugins. From then on the MAC
+// is not followed.
+func (h *Holders) settle(of agentapi.Attachment) error {
+	defer h.attachments.lock(of)()
+	e, follows := h.followed(of)
+	if !follows {
+		return nil
+	}
+	h.takeMAC(&e)
+	e.Settled = true
+	return h.Journal.Put(e)
+}
+
+// takeMAC gives the present MAC of an entry's interface to the journal and the kernel, and announces
+// it. Recovery writes it to the leases, once the API server answers. It reports whether the MAC had
+// changed.
+func (h *Holders) takeMAC(e *journal.Entry) (changed bool) {
+	link, changed := h.otherMAC(e)
+	if !changed {
+		return false
+	}
+	h.Log.Info("a plugin has changed the MAC of an interface; its guard follows", "pod", e.PodNamespace+"/"+e.PodName,
+		"interface", e.Interface, "was", e.MAC, "is", link.MAC.String())
+	e.MAC = link.MAC.String()
+	// The journal is first: a restart installs its MAC.
+	errs := []error{h.Journal.Put(*e)}
+	for _, address := range e.Addresses {
+		errs = append(errs, h.Guards.Install(e, address))
+	}
+	if err := errors.Join(errs...); err != nil {
+		h.Log.Error(err, "the guard of an interface does not know its MAC yet", "interface", e.Interface, "pod", e.PodNamespace+"/"+e.PodName)
+	}
+	h.announceAgain(e, link)
+	h.Pending.Add(e.Attachment())
+	return true
+}
+
+// announceAgain announces the addresses of an entry with another MAC. The announcements of the MAC
+// before end by themselves. The claim of an address that was Warm may be on the way, so each address
+// is claimed first (R10).
+func (h *Holders) announceAgain(e *journal.Entry, link Link) {
+	seg, err := h.OpenSegment(e.ParentIndex)
+	if err != nil {
+		return // its claims are repeated within a minute (R3)
+	}
+	for _, address := range e.Addresses {
+		pool := &v1alpha1.IPPool{}
+		// A pool that is gone has the strictest mode.
+		_ = h.Cache.Get(h.background, client.ObjectKey{Name: address.Pool}, pool)
+		a := segment.Announcement{
+			NetNS: e.NetNS, Interface: e.Interface, MAC: link.MAC, Addr: address.Addr, Slot: e.Slot, Mode: pool.ConflictMode(),
+		}
+		c := segment.Claim{Addr: address.Addr, Network: claim.Network(h.Cluster, address.Network), Token: address.Token, Mode: a.Mode}
+		of := e.Attachment()
+		h.tasks.Go(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(h.background), claimTimeout)
+			defer cancel()
+			if err := seg.ClaimAndConfirm(ctx, c); err == nil {
+				seg.Announce(a)
+			} else if errors.Is(err, segment.ErrFenced) {
+				h.Pending.Add(of)
+			}
+		})
+	}
+}
+
+// hasStarted reports whether a container of an entry's pod has started. The runtime starts none before
+// the plugins are done.
+func (h *Holders) hasStarted(e *journal.Entry) bool {
+	pod := &corev1.Pod{}
+	if err := h.Cache.Get(h.background, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil || !IsUID(pod, e.PodUID) {
+		return false
+	}
+	for _, all := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, c := range all {
+			// The status may be that of an older sandbox. It counts whole seconds.
+			if c.State.Running != nil && c.State.Running.StartedAt.Add(time.Second).After(e.Created) {
+				return true
+			}
+		}
+	}
+	return false
+}

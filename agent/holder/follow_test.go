@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+var (
+	tuned = net.HardwareAddr{0x02, 0xaa, 0, 0, 0, 1}
+	faked = net.HardwareAddr{0x02, 0xaa, 0, 0, 0, 2}
+)
+
+// hasMAC reports whether kernel and journal have a MAC for the address of a pod.
+func hasMAC(r *fakenode.Node, pod agentapi.AddRequest, mac net.HardwareAddr) bool {
+	e, _ := r.Journal.Get(pod.ContainerID, pod.Interface)
+	l, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+	return e.MAC == mac.String() && installed && l.MAC.String() == mac.String()
+}
+
+// chained is the ADD of the plugin at the end of the chain.
+func chained(r *fakenode.Node, pod agentapi.AddRequest) {
+	r.T.Helper()
+	pod.Chained = true
+	if _, err := r.Holders.Add(r.T.Context(), pod); err != nil {
+		r.T.Fatal(err)
+	}
+}
+
+func TestTheMACThatAPluginSetsIsFollowed(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.SetMAC(web.NetNS, tuned)
+	r.Eventually("kernel and journal have the MAC", func() bool { return hasMAC(r, web, tuned) })
+	r.Eventually("the new MAC is announced", func() bool { return r.Wire.Times("announce 10.0.0.2") == 2 })
+	r.Settle()
+	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.MAC != tuned.String() {
+		t.Errorf("the lease has %s", l.Spec.Holder.MAC)
+	}
+	r.HoldsWhatTheJournalSays(web)
+	r.Restart()
+	if !hasMAC(r, web, tuned) {
+		t.Error("the restart has another MAC")
+	}
+}
+
+func TestTheEndOfTheChainSettlesTheMAC(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	if _, err := r.Holders.Add(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	r.SetMAC(web.NetNS, tuned)
+	chained(r, web)
+	if !hasMAC(r, web, tuned) {
+		t.Error("the guard does not know the MAC at the end of the chain")
+	}
+	// From now on it is the pod that changes the MAC, also for the readings after the answer, a
+	// restart, and a repeated ADD of the chained plugin.
+	r.SetMAC(web.NetNS, faked)
+	r.Answered(web.Attachment)
+	chained(r, web)
+	r.Wait()
+	r.Restart()
+	r.Wait()
+	if !hasMAC(r, web, tuned) {
+		t.Error("the guard follows the pod")
+	}
+}
+
+func TestTheMACOfAPodWhoseContainersRunIsNotFollowed(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	if _, err := r.Holders.Add(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	r.Pod("web", "u1", func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(time.Now().Truncate(time.Second))},
+		}}}
+	})
+	r.SetMAC(web.NetNS, faked)
+	r.Answered(web.Attachment)
+	r.Wait()
+	if !hasMAC(r, web, fakenode.MacOf(web.NetNS)) {
+		t.Error("the guard follows the pod")
+	}
+}
+
+func TestWhileTheAPIServerIsAwayTheKernelFollowsTheMAC(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	if _, err := r.Holders.Add(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	r.API.SetAway(true)
+	r.SetMAC(web.NetNS, tuned)
+	chained(r, web)
+	if !hasMAC(r, web, tuned) {
+		t.Error("the guard waits for the API server")
+	}
+	// The agent ends before the record.
+	r.Restart()
+	r.API.SetAway(false)
+	r.Settle()
+	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.MAC != tuned.String() {
+		t.Errorf("the lease has %s", l.Spec.Holder.MAC)
+	}
+}
+
+func TestAMACThatWasSetWhileTheAgentRestartedIsFollowed(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	if _, err := r.Holders.Add(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	r.Wait()
+	r.SetMAC(web.NetNS, tuned)
+	r.Restart()
+	r.Eventually("kernel and journal have the MAC", func() bool { return hasMAC(r, web, tuned) })
+}

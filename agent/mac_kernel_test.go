@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/network"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// changedMACs shows that the guard follows the MAC that a plugin sets, with the reference plugins.
+func (m *machine) changedMACs(t *testing.T) {
+	reference := m.plugins(t)
+	builder, err := thirdparty.NewBuilder(t.Output())
+	check(t, err)
+	tuning, err := builder.Dir(t.Context(), thirdparty.CNITuning)
+	check(t, err)
+	reference.cni.Path = append(reference.cni.Path, tuning)
+	m.pool(t, "macs", 85)
+	paths := fmt.Sprintf(`"socket":%q,"spool":%q`, m.socket, filepath.Join(filepath.Dir(m.socket), "spool"))
+	macvlan := func(more string) string {
+		return fmt.Sprintf(`{"type":"macvlan","master":%q,"mode":"bridge",%s"ipam":{"type":"fenceline",%s}}`, m.parent, more, paths)
+	}
+	for n, c := range []struct{ name, plugins, args string }{
+		{"by tuning, and fenceline is last", macvlan("") + `,{"type":"tuning","mac":%q},{"type":"fenceline","ipam":{` + paths + `}}`, ""},
+		{"by tuning, and fenceline is only the IPAM", macvlan("") + `,{"type":"tuning","mac":%q}`, ""},
+		{"by the configuration of macvlan", macvlan(`"mac":%q,`), ""},
+		{"by the MAC of CNI_ARGS", macvlan(""), "MAC"},
+		{"by the MAC of CNI_ARGS, for both", macvlan("") + `,{"type":"tuning","mac":%q}`, "MAC"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			mac := net.HardwareAddr{0x02, 0xaa, 0, 0, 0, byte(n + 1)}
+			config := c.plugins
+			if c.args == "" || n == 4 {
+				config = fmt.Sprintf(c.plugins, mac)
+			}
+			pod, ns := m.unplugged(saying("ipam.fenceline.io/ippool", `{"ipv4":["macs"]}`))
+			sibling, siblingNS := m.unplugged(saying("ipam.fenceline.io/ippool", `{"ipv4":["macs"]}`))
+			addr := reference.chain(t, pod, config, c.args, mac.String())
+			reference.chain(t, sibling, macvlan(""), "", "")
+			if got, err := ns.MAC("eth0"); err != nil || got.String() != mac.String() {
+				t.Fatalf("the plugins set %v, %v", got, err)
+			}
+			m.eventually("the lease names the MAC", seen, func() bool { return m.lease(addr).Spec.Holder.MAC == mac.String() })
+			m.eventually("a sibling reaches the pod", seen, func() bool { return reaches(t, siblingNS, addr, mac) })
+			check(t, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: pod.Attachment}))
+		})
+	}
+}
+
+// chain adds the interface eth0 of a pod by a list of plugins.
+func (p plugins) chain(t *testing.T, pod agentapi.AddRequest, config, arg, value string) netip.Addr {
+	t.Helper()
+	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[%s]}`, config))
+	check(t, err)
+	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: "eth0", Args: [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
+	}}
+	if arg != "" {
+		attachment.Args = append(attachment.Args, [2]string{arg, value})
+	}
+	answer, err := p.cni.AddNetworkList(t.Context(), list, attachment)
+	check(t, err)
+	t.Cleanup(func() { check(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
+	result, err := types100.NewResultFromResult(answer)
+	check(t, err)
+	addr, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
+	return addr.Unmap()
+}
+
+// reaches reports whether a namespace gets an ARP answer of an address, from a MAC.
+func reaches(t *testing.T, from *network.Namespace, addr netip.Addr, mac net.HardwareAddr) bool {
+	t.Helper()
+	check(t, from.Command(t.Context(), "ip", "neigh", "flush", "dev", "eth0").Run())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if err := from.Command(ctx, "ping", "-c", "1", "-W", "1", addr.String()).Run(); err != nil {
+		if _, failed := err.(*exec.ExitError); !failed {
+			t.Fatal(err)
+		}
+		return false
+	}
+	entries, err := from.Links().NeighList(0, netlink.FAMILY_V4)
+	check(t, err)
+	for _, e := range entries {
+		if e.IP.String() == addr.String() {
+			return e.HardwareAddr.String() == mac.String()
+		}
+	}
+	return false
+}
