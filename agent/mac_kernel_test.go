@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -90,7 +91,7 @@ func reaches(t *testing.T, from *network.Namespace, addr netip.Addr, mac net.Har
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	if err := from.Command(ctx, "ping", "-c", "1", "-W", "1", addr.String()).Run(); err != nil {
-		if _, failed := err.(*exec.ExitError); !failed {
+		if _, failed := errors.AsType[*exec.ExitError](err); !failed {
 			t.Fatal(err)
 		}
 		return false
