@@ -57,6 +57,7 @@ func TestADELOnAFullDiskFreesNowOrFails(t *testing.T) {
 	one, two := r.Pod("one", "u1"), r.Pod("two", "u2")
 	r.MustAdd(one)
 	r.MustAdd(two)
+	r.Wait() // the steps after the answers read the journal
 	r.Journal = fullDisk{r.Journal}
 	r.MustDel(one)
 	r.API.SetAway(true)

@@ -150,6 +150,7 @@ func TestADELKeepsTheAddressIfThePodIsUnknown(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
 	r.MustAdd(web)
+	r.Wait() // the steps after the answer read the cache
 	r.Cache = deafCache{r.Cache}
 	r.SandboxDies(web)
 	if l := r.Lease("10.0.0.2", v1alpha1.StateRetained); l.Spec.Reason != v1alpha1.ReasonSandboxEnded {

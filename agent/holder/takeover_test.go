@@ -66,6 +66,7 @@ func TestAFailedTakeOverOfAProvenAddressLeavesItRetained(t *testing.T) {
 		state string
 	}{
 		{"it could not be verified", func(r *fakenode.Node) {
+			r.Wait() // the steps after the answer open the segment
 			r.OpenSegment = func(int) (holder.Segment, error) { return brokenWire{r.Wire}, nil }
 		}, "Retained"},
 		{"it was fenced before it spoke", func(r *fakenode.Node) {

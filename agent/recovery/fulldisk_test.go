@@ -34,6 +34,7 @@ func TestAnEntryThatTheDiskKeepsDelaysNoOther(t *testing.T) {
 	r.MustDel(one)
 	r.MustDel(two)
 	r.API.SetAway(false)
+	r.Wait() // the steps after the answers read the journal
 	r.Journal = brokenFile{r.Journal, one.ContainerID}
 	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 1 || !errors.Is(err, syscall.EIO) {
 		t.Errorf("%d are left, %v", left, err)
