@@ -4,11 +4,16 @@ package parent
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -42,4 +47,19 @@ func (p *Parents) heard(last segment.LastHolder) ([]int, error) {
 		}
 	}
 	return parents, nil
+}
+
+// isElsewhereToo reports whether a pool of another network may have the address. Then the frames that
+// were heard may be those of the other network: with ipvlan, all pods of a node have the MAC of their
+// master, and the VLAN subinterfaces of a master share it. If the pools cannot be read, it reports
+// true.
+func (p *Parents) isElsewhereToo(pool *v1alpha1.IPPool, addr netip.Addr) bool {
+	pools := &v1alpha1.IPPoolList{}
+	if err := p.Pools.List(context.Background(), pools, client.UnsafeDisableDeepCopy); err != nil {
+		return true
+	}
+	return slices.ContainsFunc(pools.Items, func(other v1alpha1.IPPool) bool {
+		subnet, err := netip.ParsePrefix(other.Spec.Subnet)
+		return other.Spec.Network != pool.Spec.Network && (err != nil || subnet.Contains(addr))
+	})
 }

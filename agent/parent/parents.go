@@ -52,6 +52,9 @@ func (p *Parents) Segment(pool *v1alpha1.IPPool, last segment.LastHolder) (seg *
 	if err != nil {
 		return nil, false, err
 	}
+	if p.isElsewhereToo(pool, last.Addr) {
+		heard = slices.DeleteFunc(heard, func(parent int) bool { return !slices.Contains(parents, parent) })
+	}
 	if index, ok := choose(parents, heard); ok {
 		seg, err := p.Segments.Open(index)
 		return seg, false, err

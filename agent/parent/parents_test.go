@@ -3,6 +3,7 @@
 package parent
 
 import (
+	"context"
 	"errors"
 	"iter"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -35,7 +37,7 @@ func (k *unattachable) AttachObserver(parent int) error {
 func newParents(t *testing.T, k segment.Kernel, parents ...journal.Entry) *Parents {
 	t.Helper()
 	return &Parents{
-		Node: "n1", Segments: segment.New(segment.Config{Kernel: k}), Sightings: sightings{}, Log: testr.New(t),
+		Node: "n1", Segments: segment.New(segment.Config{Kernel: k}), Sightings: sightings{}, Pools: pools{}, Log: testr.New(t),
 		Bound: func() iter.Seq[*journal.Entry] {
 			return func(yield func(*journal.Entry) bool) {
 				for _, e := range parents {
@@ -47,6 +49,18 @@ func newParents(t *testing.T, k segment.Kernel, parents ...journal.Entry) *Paren
 			}
 		},
 	}
+}
+
+// pools are all pools of the cluster.
+type pools []v1alpha1.IPPool
+
+func (p pools) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errors.New("not asked for")
+}
+
+func (p pools) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	list.(*v1alpha1.IPPoolList).Items = p
+	return nil
 }
 
 func pool(name string, parents ...string) *v1alpha1.IPPool {
@@ -152,6 +166,36 @@ func TestTheParentOnWhichTheLastHolderWasHeard(t *testing.T) {
 			p := newParents(t, k)
 			p.Sightings = row.seen
 			if _, guessed, err := p.Segment(pool("own"), row.last); err == nil || guessed || !slices.Equal(k.asked, row.opened) {
+				t.Errorf("opened %v, guessed %v, %v", k.asked, guessed, err)
+			}
+		})
+	}
+}
+
+// R1: two networks may have the same addresses. With ipvlan, the pods of a node have the same MAC on
+// all its VLANs. Then frames of the other network look like those of the holder.
+func TestWhatWasHeardProvesNothingIfTwoNetworksHaveTheAddress(t *testing.T) {
+	here := lo(t)
+	for _, row := range []struct {
+		name            string
+		network, subnet string
+		parents         []string
+		opened          []int
+	}{
+		{"the other network has the address", "lab", "10.0.0.0/24", nil, nil},
+		{"and the pool names the parent", "lab", "10.0.0.0/24", []string{"lo"}, []int{here}},
+		{"it has another subnet", "lab", "10.0.1.0/24", nil, []int{here}},
+		{"its subnet is unreadable", "lab", "?", nil, nil},
+		{"it is a pool of the same network", "", "10.0.0.0/24", nil, []int{here}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			k := &unattachable{}
+			p := newParents(t, k)
+			p.Sightings = sightings{here: {MAC: lost.MAC, LastSeen: 1}}
+			other := pool("other")
+			other.Spec.Network, other.Spec.Subnet = row.network, row.subnet
+			p.Pools = pools{*other}
+			if _, guessed, err := p.Segment(pool("own", row.parents...), lost); err == nil || guessed || !slices.Equal(k.asked, row.opened) {
 				t.Errorf("opened %v, guessed %v, %v", k.asked, guessed, err)
 			}
 		})
