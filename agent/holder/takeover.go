@@ -22,8 +22,13 @@ import (
 // keptRetry is the pause before an ADD checks again whether its kept address was quarantined.
 const keptRetry = 200 * time.Millisecond
 
-// takeOver binds the address that is kept for this pod, and no other address. It waits
-// while the address is still bound elsewhere. If it stays bound there, the ADD fails.
+// errLeftToForeign ends the take-over of an address that a foreign host uses. The pod gets another
+// address.
+var errLeftToForeign = errors.New("a foreign host uses the kept address")
+
+// takeOver binds the address that is kept for this pod. It waits while the address is still bound
+// elsewhere. If it stays bound there, the ADD fails. It binds another address only if the lease has
+// ended, or if a foreign host uses the address of a pod whose name keeps none.
 func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLease) (boundAddress, error) {
 	addr := l.Spec.Addr()
 	pool := poolOf(f, l)
@@ -39,10 +44,7 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 		var err error
 		l, err = a.h.Leases.Get(ctx, l.Name)
 		if errors.Is(err, lease.ErrGone) {
-			if f, err = f.Open(); err != nil {
-				return boundAddress{}, err
-			}
-			return search{adding: a, family: f}.find(ctx)
+			return a.another(ctx, f)
 		}
 		if err != nil {
 			return boundAddress{}, err
@@ -50,7 +52,20 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 	}
 	address := addressOf(pool, addr)
 	address.Static, address.Kept = a.keeps(pool), true
-	return a.take(ctx, pool, l, address)
+	b, err := a.take(ctx, pool, l, address)
+	if errors.Is(err, errLeftToForeign) {
+		return a.another(ctx, f)
+	}
+	return b, err
+}
+
+// another binds another address than the kept one.
+func (a *adding) another(ctx context.Context, f ipam.Family) (boundAddress, error) {
+	f, err := f.Open()
+	if err != nil {
+		return boundAddress{}, err
+	}
+	return search{adding: a, family: f}.find(ctx)
 }
 
 // boundElsewhere reports whether only the controller can end the present binding.
@@ -81,11 +96,18 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 		return boundAddress{}, err
 	}
 	h.Metrics.Verification(verdict)
-	if verdict == segment.Answered && pool.ConflictMode() == v1alpha1.ModeObserve {
+	switch {
+	case verdict == segment.Answered && pool.ConflictMode() == v1alpha1.ModeObserve:
 		if err := a.observe(ctx, pool, l, evidence.Answer); err != nil {
 			return boundAddress{}, err
 		}
-	} else if verdict == segment.Answered || mustProve && !verdict.Safe() {
+	case verdict == segment.Answered && !lease.KeepsName(&a.who):
+		// Only a name insists on its address. A recorded predecessor stays in the lease (R1).
+		if err := a.quarantine(ctx, pool, l, evidence.Answer.MAC.String(), evidence.Answer.Source); err != nil {
+			return boundAddress{}, err
+		}
+		return boundAddress{}, errLeftToForeign
+	case verdict == segment.Answered || mustProve && !verdict.Safe():
 		a.giveBack(ctx, l, verdict, evidence.String())
 		return boundAddress{}, refusal.New(refusal.TryAgain,
 			"%s is kept for pod %s/%s, but its last holder is not proven silent: %s", address.Addr, a.who.Namespace, a.who.Pod, evidence)
