@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,8 +52,7 @@ func (a *act) aftermath(ctx context.Context) error {
 }
 
 // leasesEqualHolders returns an error unless each pod runs and has the lease of
-// its address, and there is no other lease, Quarantined or not. Warm leases are
-// no pod's: nodes keep them in a large pool without being asked.
+// its address, and there is no other lease, Quarantined or not.
 func (a *act) leasesEqualHolders(ctx context.Context) error {
 	pods, err := a.pods(ctx)
 	if err != nil {
@@ -64,7 +62,6 @@ func (a *act) leasesEqualHolders(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	leases = slices.DeleteFunc(leases, func(l v1alpha1.IPLease) bool { return l.Spec.State == v1alpha1.StateWarm })
 	return equal(leases, pods)
 }
 

@@ -31,7 +31,9 @@ const (
 // playFailover: of two controllers the leader is killed in the middle of many
 // reclaims; then two are at work at once.
 func playFailover(ctx context.Context, a *act) error {
-	if err := a.makePool(ctx, firstLeaked-firstHost, nil); err != nil {
+	// Once the pool is large, nodes would keep addresses ready, which are no pod's.
+	noStock := func(s *v1alpha1.IPPoolSpec) { s.Warm = ptr.To[int64](0) }
+	if err := a.makePool(ctx, firstLeaked-firstHost, noStock); err != nil {
 		return err
 	}
 	if err := a.deploy(ctx, len(a.Nodes())); err != nil {
