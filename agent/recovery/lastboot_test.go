@@ -88,7 +88,7 @@ func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 }
 
 // A machine that was installed anew under the same name: another Node UID,
-// another boot ID, an empty directory. What it held is another session's, so its
+// another boot ID, an empty directory. Its leases are of another session, so its
 // StatefulSet's pod gets the address back only on proof (R8).
 func TestAMachineThatWasReImagedHasToProveItsOldAddresses(t *testing.T) {
 	for verdict, state := range map[segment.Verdict]string{segment.Silent: "Bound", segment.Unknown: "Quarantined"} {

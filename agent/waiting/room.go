@@ -115,7 +115,7 @@ func (n news) Changed(addr netip.Addr, leased bool) {
 		return
 	}
 	delete(n.taken, addr)
-	delete(n.offered, addr) // whoever tried it did not get it, or has given it back
+	delete(n.offered, addr) // the ADD that tried it did not get it, or has given it back
 	if n.set.Contains(addr) {
 		n.vacate(addr, q.Clock.Now())
 		q.dispatch()
