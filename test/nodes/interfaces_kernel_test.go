@@ -21,6 +21,9 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
+// strikeLimit is more than a strike takes on a busy machine.
+const strikeLimit = 10 * time.Second
+
 // breakage is something that breaks once, in the middle of the calls for a pod with two interfaces.
 type breakage struct {
 	name string
@@ -64,10 +67,11 @@ func (b breakage) begin(c *nodes.Cluster, n *nodes.Node, each int) (repair func(
 	met := n.At(nodes.UpdateSent, nth, func() error { return b.strike(n) })
 	return func() error {
 		n.ShutAPI(false)
+		// The call ends with the agent, a moment before the strike has ended.
 		select {
 		case <-met:
 			return nil
-		default:
+		case <-time.After(strikeLimit):
 			return errors.New("it did not break")
 		}
 	}, nil
