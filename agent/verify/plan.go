@@ -31,13 +31,18 @@ const (
 	byWire how = iota
 	// bySilence: probe only, since no predecessor is known to claim against (R4).
 	bySilence
-	// byTrust: the addresses of the pool do not wait in quarantine.
+	// byTrust: the address does not wait in quarantine.
 	byTrust
 )
 
-// plan chooses the way. The mode of a pool that was deleted is the strictest, Enforce.
-func plan(s *v1alpha1.IPLeaseSpec, mode v1alpha1.ConflictMode) how {
+// plan chooses the way. The mode of a pool that was deleted is the strictest, Enforce. If the pool
+// ignores the only host that was heard, nothing is to be proven: the address was free before, and the
+// next ADD probes it (R4). Silence would prove nothing on a parent that hears no other node (R2).
+func plan(s *v1alpha1.IPLeaseSpec, pool *v1alpha1.IPPool) how {
+	mode := pool.ConflictMode()
 	switch {
+	case !lease.HasPredecessor(s) && pool.IgnoresMAC(s.ConflictMAC()):
+		return byTrust
 	case !lease.HasPredecessor(s) && mode != v1alpha1.ModeOff:
 		return bySilence
 	case mode == v1alpha1.ModeEnforce:

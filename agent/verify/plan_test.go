@@ -29,10 +29,34 @@ func TestTheWayOfAVerification(t *testing.T) {
 		{"a stranger after a holder", v1alpha1.ReasonConflict, previous, [3]how{byWire, byTrust, byTrust}},
 	} {
 		for i, mode := range []v1alpha1.ConflictMode{v1alpha1.ModeEnforce, v1alpha1.ModeObserve, v1alpha1.ModeOff} {
-			if got := plan(&v1alpha1.IPLeaseSpec{Reason: test.reason, Previous: test.previous}, mode); got != test.want[i] {
+			pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{ConflictDetection: &v1alpha1.ConflictDetection{Mode: mode}}}
+			if got := plan(&v1alpha1.IPLeaseSpec{Reason: test.reason, Previous: test.previous}, pool); got != test.want[i] {
 				t.Errorf("%s, %s: %d, want %d", test.name, mode, got, test.want[i])
 			}
 		}
+	}
+}
+
+func TestAnAddressOfAHostThatThePoolIgnoresDoesNotWait(t *testing.T) {
+	const proxy = "02:00:5e:00:00:01"
+	ignores := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{ConflictDetection: &v1alpha1.ConflictDetection{
+		Mode: v1alpha1.ModeEnforce, IgnoreMACs: []string{proxy},
+	}}}
+	for name, c := range map[string]struct {
+		mac      string
+		previous *v1alpha1.PreviousHolder
+		want     how
+	}{
+		"the host that answered is ignored": {proxy, nil, byTrust},
+		"another host answered":             {"02:00:5e:00:00:02", nil, bySilence},
+		"it answered after a holder (R1)":   {proxy, &v1alpha1.PreviousHolder{Node: "n2"}, byWire},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &v1alpha1.IPLeaseSpec{State: v1alpha1.StateQuarantined, Reason: v1alpha1.ReasonConflict, Previous: c.previous, Conflict: &v1alpha1.Conflict{MAC: c.mac}}
+			if got := plan(s, ignores); got != c.want {
+				t.Errorf("%d, want %d", got, c.want)
+			}
+		})
 	}
 }
 

@@ -177,9 +177,9 @@ func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (
 
 // judge gathers the evidence in the way that plan chooses.
 func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, pool *v1alpha1.IPPool) (segment.Verdict, lease.Evidence, error) {
-	way := plan(&l.Spec, pool.ConflictMode())
+	way := plan(&l.Spec, pool)
 	if way == byTrust {
-		return segment.Silent, lease.Evidence{Message: "addresses of this pool do not wait in quarantine"}, nil
+		return segment.Silent, lease.Evidence{Message: "the pool does not make this address wait in quarantine"}, nil
 	}
 	token, err := lease.Token(l)
 	if err != nil {
