@@ -5,6 +5,8 @@ package holder
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +33,7 @@ func (h *Holders) follow(of agentapi.Attachment) {
 			return
 		}
 	}
+	h.followOnce(of)
 }
 
 // FollowYoung goes on with the readings of an interface that an earlier agent has answered a moment
@@ -49,7 +52,8 @@ func (h *Holders) followOnce(of agentapi.Attachment) (done bool) {
 	if !follows {
 		return true
 	}
-	if _, changed := h.otherMAC(&e); !changed {
+	// The interface may be gone, and its DEL is on the way.
+	if _, changed, err := h.otherMAC(&e); err != nil || !changed {
 		return false
 	}
 	if h.hasStarted(&e) {
@@ -57,7 +61,14 @@ func (h *Holders) followOnce(of agentapi.Attachment) (done bool) {
 	}
 	defer h.attachments.lock(of)()
 	e, follows = h.followed(of)
-	return !follows || h.takeMAC(&e)
+	if !follows {
+		return true
+	}
+	changed, err := h.takeMAC(&e)
+	if err != nil {
+		h.Log.Error(err, "the guard of an interface does not know its MAC yet", "interface", e.Interface, "pod", e.PodNamespace+"/"+e.PodName)
+	}
+	return changed
 }
 
 // followed returns the entry of an attachment whose MAC is followed, if it is.
@@ -66,11 +77,13 @@ func (h *Holders) followed(of agentapi.Attachment) (journal.Entry, bool) {
 	return e, ok && e.Phase == journal.Bound && e.Session == h.Session && !e.Settled
 }
 
-// otherMAC returns the interface of an entry if its MAC has changed.
-func (h *Holders) otherMAC(e *journal.Entry) (Link, bool) {
-	link, err := h.FindLink(e.NetNS, e.Interface)
-	// The interface may be gone, and its DEL is on the way.
-	return link, err == nil && link.MAC.String() != e.MAC && link.ParentIndex == e.ParentIndex
+// otherMAC returns the interface of an entry, and reports whether its MAC has changed.
+func (h *Holders) otherMAC(e *journal.Entry) (link Link, changed bool, err error) {
+	link, err = h.FindLink(e.NetNS, e.Interface)
+	if err != nil {
+		return link, false, fmt.Errorf("read the MAC of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
+	}
+	return link, link.MAC.String() != e.MAC && link.ParentIndex == e.ParentIndex, nil
 }
 
 // settle takes over the MAC of an interface at the end of its chain of plugins. From then on the MAC
@@ -81,18 +94,21 @@ func (h *Holders) settle(of agentapi.Attachment) error {
 	if !follows {
 		return nil
 	}
-	h.takeMAC(&e)
+	// The runtime repeats an ADD that fails.
+	if _, err := h.takeMAC(&e); err != nil {
+		return err
+	}
 	e.Settled = true
 	return h.Journal.Put(e)
 }
 
 // takeMAC gives the present MAC of an entry's interface to the journal and the kernel, and announces
 // it. Recovery writes it to the leases, once the API server answers. It reports whether the MAC had
-// changed.
-func (h *Holders) takeMAC(e *journal.Entry) (changed bool) {
-	link, changed := h.otherMAC(e)
-	if !changed {
-		return false
+// changed. After an error, the journal or the kernel may have the old one.
+func (h *Holders) takeMAC(e *journal.Entry) (changed bool, err error) {
+	link, changed, err := h.otherMAC(e)
+	if err != nil || !changed {
+		return false, err
 	}
 	h.Log.Info("a plugin has changed the MAC of an interface; its guard follows", "pod", e.PodNamespace+"/"+e.PodName,
 		"interface", e.Interface, "was", e.MAC, "is", link.MAC.String())
@@ -102,12 +118,9 @@ func (h *Holders) takeMAC(e *journal.Entry) (changed bool) {
 	for _, address := range e.Addresses {
 		errs = append(errs, h.Guards.Install(e, address))
 	}
-	if err := errors.Join(errs...); err != nil {
-		h.Log.Error(err, "the guard of an interface does not know its MAC yet", "interface", e.Interface, "pod", e.PodNamespace+"/"+e.PodName)
-	}
 	h.announceAgain(e, link)
 	h.Pending.Add(e.Attachment())
-	return true
+	return true, errors.Join(errs...)
 }
 
 // announceAgain announces the addresses of an entry with another MAC. The announcements of the MAC
@@ -139,20 +152,31 @@ func (h *Holders) announceAgain(e *journal.Entry, link Link) {
 	}
 }
 
-// hasStarted reports whether a container of an entry's pod has started. The runtime starts none before
-// the plugins are done.
+// hasStarted reports whether a container of an entry's pod has started, also if it has ended since.
+// The runtime starts none before the plugins are done.
 func (h *Holders) hasStarted(e *journal.Entry) bool {
 	pod := &corev1.Pod{}
 	if err := h.Cache.Get(h.background, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil || !IsUID(pod, e.PodUID) {
 		return false
 	}
-	for _, all := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for _, c := range all {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		for _, state := range []corev1.ContainerState{c.State, c.LastTerminationState} {
 			// The status may be that of an older sandbox. It counts whole seconds.
-			if c.State.Running != nil && c.State.Running.StartedAt.Add(time.Second).After(e.Created) {
+			if at := startOf(state); !at.IsZero() && at.Add(time.Second).After(e.Created) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// startOf returns the time at which a container started; zero if it has not.
+func startOf(s corev1.ContainerState) time.Time {
+	switch {
+	case s.Running != nil:
+		return s.Running.StartedAt.Time
+	case s.Terminated != nil:
+		return s.Terminated.StartedAt.Time
+	}
+	return time.Time{}
 }

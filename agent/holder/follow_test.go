@@ -3,13 +3,16 @@
 package holder_test
 
 import (
+	"errors"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/fakenode"
@@ -78,22 +81,52 @@ func TestTheEndOfTheChainSettlesTheMAC(t *testing.T) {
 	}
 }
 
-func TestTheMACOfAPodWhoseContainersRunIsNotFollowed(t *testing.T) {
+func TestTheMACOfAPodWhoseContainersHaveStartedIsNotFollowed(t *testing.T) {
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: now, FinishedAt: now}}
+	for name, status := range map[string]corev1.PodStatus{
+		"one runs": {ContainerStatuses: []corev1.ContainerStatus{{
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+		}}},
+		"an init container has ended":       {InitContainerStatuses: []corev1.ContainerStatus{{State: ended}}},
+		"one has ended and is to run again": {ContainerStatuses: []corev1.ContainerStatus{{LastTerminationState: ended}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			web := r.Pod("web", "u1")
+			if _, err := r.Holders.Add(t.Context(), web); err != nil {
+				t.Fatal(err)
+			}
+			r.Pod("web", "u1", func(p *corev1.Pod) { p.Status = status })
+			r.SetMAC(web.NetNS, faked)
+			r.Answered(web.Attachment)
+			r.Wait()
+			if !hasMAC(r, web, fakenode.MacOf(web.NetNS)) {
+				t.Error("the guard follows the pod")
+			}
+		})
+	}
+}
+
+// The runtime repeats an ADD that fails. One that succeeds would leave the pod without ARP.
+func TestAChainedADDThatCannotReadTheMACFails(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
 	if _, err := r.Holders.Add(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
-	r.Pod("web", "u1", func(p *corev1.Pod) {
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
-			Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(time.Now().Truncate(time.Second))},
-		}}}
-	})
-	r.SetMAC(web.NetNS, faked)
-	r.Answered(web.Attachment)
-	r.Wait()
-	if !hasMAC(r, web, fakenode.MacOf(web.NetNS)) {
-		t.Error("the guard follows the pod")
+	r.SetMAC(web.NetNS, tuned)
+	find := r.Holders.FindLink
+	r.Holders.FindLink = func(string, string) (holder.Link, error) { return holder.Link{}, syscall.EMFILE }
+	again := web
+	again.Chained = true
+	if _, err := r.Holders.Add(t.Context(), again); !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("got %v", err)
+	}
+	r.Holders.FindLink = find
+	chained(r, web)
+	if !hasMAC(r, web, tuned) {
+		t.Error("the guard does not know the MAC")
 	}
 }
 
