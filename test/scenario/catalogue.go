@@ -6,7 +6,7 @@ package scenario
 func All() []Scenario {
 	all := []Scenario{
 		{Name: "pods", Promise: "Each pod gets its own address, and all pods reach each other", play: playPods},
-		{Name: "conflict", Promise: "An address that a foreign host uses is not given to a pod, returns to the pool later, and does not keep a pool from its deletion", play: playConflict},
+		{Name: "conflict", Promise: "An address that a foreign host uses is not given to a pod, returns to the pool later, and does not keep a pool from its deletion. A host that answers for every address costs a pool few of them", play: playConflict},
 		{Name: "dual-stack", Promise: "A pod gets an address of both families, or of none", play: playDual},
 		{Name: "multus", Promise: "Each interface of a pod gets its own address, from a pool that serves it", play: playMultus},
 		{Name: "latecomer", Promise: "A pod defends its address against a foreign host. After the pod, no pod gets the address until that host has left", play: badDay(playLatecomer)},

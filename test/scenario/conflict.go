@@ -84,7 +84,10 @@ func playConflict(ctx context.Context, a *act) error {
 	if err := a.comesBack(ctx, chronicle, host); err != nil {
 		return err
 	}
-	return a.poolEnds(ctx, chronicle, host, []*cluster.Pod{neighbour, second})
+	if err := a.poolEnds(ctx, chronicle, host, []*cluster.Pod{neighbour, second}); err != nil {
+		return err
+	}
+	return a.meetsProxy(ctx)
 }
 
 // setAside judges that the pod got the other address in the same ADD, and that the lease of the first
