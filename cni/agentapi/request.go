@@ -87,6 +87,37 @@ type ConfiguredAddress struct {
 	MAC       string `json:"mac,omitempty"`
 }
 
+// Mode says how a pod uses an interface of Fenceline.
+type Mode string
+
+// The modes.
+const (
+	// ModeAuto is ModeUnderlay for the first interface of a pod and for the other interfaces of a pod
+	// whose first interface is in mode underlay. It is ModeOverlay for all others.
+	ModeAuto Mode = "auto"
+	// ModeUnderlay: the underlay is the network of the pod. Its node and the Services are behind a host
+	// link.
+	ModeUnderlay Mode = "underlay"
+	// ModeOverlay: another network is the network of the pod. The interface serves its own addresses
+	// only.
+	ModeOverlay Mode = "overlay"
+	// ModeOff: no route, rule or host link is made.
+	ModeOff Mode = "off"
+)
+
+// Routing is the part of a chained configuration about host link and routes.
+type Routing struct {
+	// Mode is empty for ModeAuto.
+	Mode Mode `json:"mode,omitempty"`
+	// HostLink is nil for the default: the first interface of a pod in mode underlay has a host link.
+	HostLink *bool `json:"hostLink,omitempty"`
+	// HostLinkCIDRs are destinations that the pod reaches through its host link, besides its node and
+	// the Services.
+	HostLinkCIDRs []netip.Prefix `json:"hostLinkCIDRs,omitempty"`
+	// TxQueueLen is the queue length of the host link's interfaces in frames, 0 for the kernel's default.
+	TxQueueLen int `json:"txQueueLen,omitempty"`
+}
+
 // AddRequest requests addresses for a new interface. With Chained it requests a guard for the
 // leased addresses among Configured.
 type AddRequest struct {
@@ -103,6 +134,8 @@ type AddRequest struct {
 	Chained bool `json:"chained,omitempty"`
 	// Configured are the addresses of the interface in prevResult; only with Chained.
 	Configured []ConfiguredAddress `json:"configured,omitempty"`
+	// Routing is the configuration of host link and routes; only with Chained.
+	Routing Routing `json:"routing,omitzero"`
 }
 
 // AddResponse is the answer to an AddRequest. It is empty for a chained request: the plugin passes
