@@ -4,39 +4,73 @@ package main
 
 import (
 	"encoding/json"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// knownFields are the fields of "ipam" that the plugin reads.
-func knownFields() []string {
-	return []string{"type", "default_ipv4_ippool", "default_ipv6_ippool", "socket", "spool", "status_grace", "routes", "clean_gateway"}
+// knownInIPAM are the fields of "ipam" that the plugin reads. An ADD refuses those of routingConf.
+func knownInIPAM(chained bool) []string {
+	known := []string{"type", "socket", "spool", "status_grace", "mode", "hostLink", "hostLinkCIDRs", "txQueueLen"}
+	if chained {
+		return known
+	}
+	return append(known, "default_ipv4_ippool", "default_ipv6_ippool", "routes", "clean_gateway")
 }
 
-// ignoredFields returns the other fields of "ipam", sorted. Their authors may rely on them.
-func ignoredFields(stdin []byte) []string {
-	var conf struct {
-		IPAM map[string]json.RawMessage `json:"ipam"`
+// knownBeside are the fields beside "type" of a chained configuration that have an effect, or that
+// the CNI specification and its conventions define.
+func knownBeside() []string {
+	return []string{
+		"type", "ipam", "master", "mode", "hostLink", "hostLinkCIDRs", "txQueueLen",
+		"cniVersion", "cniVersions", "name", "args", "capabilities", "runtimeConfig", "dns", "prevResult", "disableCheck", "disableGC",
 	}
-	if err := json.Unmarshal(stdin, &conf); err != nil {
+}
+
+// ignoredFields returns the fields that nobody reads, sorted. Their authors may rely on them. The
+// fields beside "type" of another plugin are for that plugin.
+func ignoredFields(stdin []byte, chained bool) []string {
+	var beside map[string]json.RawMessage
+	if err := json.Unmarshal(stdin, &beside); err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(conf.IPAM)), func(key string) bool {
-		return slices.Contains(knownFields(), key)
-	})
+	var in map[string]json.RawMessage
+	if err := json.Unmarshal(beside["ipam"], &in); err != nil {
+		in = nil
+	}
+	var ignored []string
+	for key := range in {
+		if !isKnown(key, knownInIPAM(chained)) {
+			ignored = append(ignored, "ipam."+key)
+		}
+	}
+	for key := range beside {
+		if chained && !isKnown(key, knownBeside()) && !strings.HasPrefix(key, "cni.dev/") {
+			ignored = append(ignored, key)
+		}
+	}
+	slices.Sort(ignored)
+	return ignored
+}
+
+// isKnown compares as encoding/json does, without case.
+func isKnown(key string, known []string) bool {
+	return slices.ContainsFunc(known, func(other string) bool { return strings.EqualFold(key, other) })
 }
 
 // addNetwork returns the network of an ADD. Only an ADD reads fields that older versions ignored: a
 // DEL must not fail because of them.
 func (c *netConf) addNetwork() (agentapi.Network, error) {
 	n := c.network()
-	n.Ignored = c.IPAM.ignored
+	n.Ignored = c.ignored
+	if c.chained() {
+		return n, nil
+	}
 	if text := c.IPAM.CleanGateway; text != nil {
 		if err := json.Unmarshal(text, &n.CleanGateway); err != nil {
 			return n, badConfig.errorf(`"ipam.clean_gateway" is %s: write true or false`, text)

@@ -31,9 +31,9 @@ func TestFieldsOfOtherIPAMsAreHonouredOrNamed(t *testing.T) {
 		"routes": {ipam: `"routes":[{"dst":"0.0.0.0/0"},{"dst":"192.168.7.9/16","gw":"10.10.5.1"},{"dst":"fd08::/64"}]`,
 			want: agentapi.Network{Routes: []agentapi.Route{route("0.0.0.0/0", ""), route("192.168.0.0/16", "10.10.5.1"), route("fd08::/64", "")}}},
 		"no default route":        {ipam: `"clean_gateway":true`, want: agentapi.Network{CleanGateway: true}},
-		"host-local":              {ipam: `"ranges":[[{"subnet":"10.0.0.0/8"}]],"dataDir":"/run/x"`, want: agentapi.Network{Ignored: []string{"dataDir", "ranges"}}},
-		"whereabouts":             {ipam: `"range":"10.0.0.0/8","exclude":["10.0.0.1/32"]`, want: agentapi.Network{Ignored: []string{"exclude", "range"}}},
-		"Spiderpool":              {ipam: `"match_master_subnet":true,"log_level":"INFO"`, want: agentapi.Network{Ignored: []string{"log_level", "match_master_subnet"}}},
+		"host-local":              {ipam: `"ranges":[[{"subnet":"10.0.0.0/8"}]],"dataDir":"/run/x"`, want: agentapi.Network{Ignored: []string{"ipam.dataDir", "ipam.ranges"}}},
+		"whereabouts":             {ipam: `"range":"10.0.0.0/8","exclude":["10.0.0.1/32"]`, want: agentapi.Network{Ignored: []string{"ipam.exclude", "ipam.range"}}},
+		"Spiderpool":              {ipam: `"match_master_subnet":true,"log_level":"INFO"`, want: agentapi.Network{Ignored: []string{"ipam.log_level", "ipam.match_master_subnet"}}},
 		"a route that is none":    {ipam: `"routes":"10.0.0.0/8"`, says: `"ipam.routes" is "10.0.0.0/8"`},
 		"a route of two families": {ipam: `"routes":[{"dst":"10.0.0.0/8","gw":"fd00::1"}]`, says: "dst and gw must be of one family"},
 		"a word for true":         {ipam: `"clean_gateway":"yes"`, says: `"ipam.clean_gateway" is "yes": write true or false`},
@@ -58,5 +58,20 @@ func TestFieldsOfOtherIPAMsAreHonouredOrNamed(t *testing.T) {
 				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
 			}
 		})
+	}
+}
+
+// A configuration of Spiderpool's coordinator whose type was changed.
+func TestFieldsOfTheCoordinatorAreNamed(t *testing.T) {
+	conf, err := parseNetConf([]byte(`{"cniVersion":"1.0.0","name":"n","type":"fenceline","MODE":"auto","txQueueLen":0,"hostlink":true,
+		"args":{},"runtimeConfig":{},"capabilities":{},"prevResult":{},"cni.dev/valid-attachments":[],
+		"detectGateway":true,"podDefaultRouteNic":"eth0","logOptions":{},"ipam":{"socket":"/s","routes":[],"ranges":[]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := conf.addNetwork()
+	want := []string{"detectGateway", "ipam.ranges", "ipam.routes", "logOptions", "podDefaultRouteNic"}
+	if err != nil || !reflect.DeepEqual(got.Ignored, want) {
+		t.Errorf("got %q, %v, want %q", got.Ignored, err, want)
 	}
 }

@@ -24,6 +24,7 @@ const pluginType = "fenceline"
 // Fields of other plugins are ignored.
 type netConf struct {
 	types.PluginConf
+	routingConf
 	Master string   `json:"master"`
 	IPAM   ipamConf `json:"ipam"`
 	// Args and RuntimeConfig carry requested addresses by the CNI conventions.
@@ -37,6 +38,8 @@ type netConf struct {
 	} `json:"runtimeConfig"`
 	// OldAttachments is the name of cni.dev/valid-attachments in drafts of CNI 1.1.
 	OldAttachments []types.GCAttachment `json:"cni.dev/attachments"`
+	// ignored are the fields that the plugin does not read, such as ipam.ranges.
+	ignored []string
 }
 
 // ipamConf is the "ipam" part. A chained configuration may set it without a type, for the paths.
@@ -50,8 +53,8 @@ type ipamConf struct {
 	// Routes are CNI routes. CleanGateway removes the default route. Only an ADD decodes them.
 	Routes       json.RawMessage `json:"routes"`
 	CleanGateway json.RawMessage `json:"clean_gateway"`
-	// ignored are the fields that the plugin does not read.
-	ignored []string
+	// routingConf has no place here. An ADD refuses it.
+	routingConf
 	// grace is StatusGrace, or its default.
 	grace time.Duration
 }
@@ -62,7 +65,7 @@ func parseNetConf(stdin []byte) (*netConf, error) {
 	if err := json.Unmarshal(stdin, c); err != nil {
 		return nil, undecodable.errorf("decode the network configuration: %w; correct the JSON of the CNI configuration", err)
 	}
-	c.IPAM.ignored = ignoredFields(stdin)
+	c.ignored = ignoredFields(stdin, c.chained())
 	if c.IPAM.Socket == "" {
 		c.IPAM.Socket = agentapi.DefaultSocket
 	}

@@ -12,42 +12,52 @@ import (
 	"github.com/fenceline/fenceline/cni/spool"
 )
 
-// add gets addresses for a new interface. A chained call has the interface guarded instead, and
-// passes prevResult on.
+// add gets addresses for a new interface. A chained call gets none: see addChained.
 func (p plugin) add(ctx context.Context, c *call) error {
 	if err := c.env.requirePod(); err != nil {
+		return err
+	}
+	if err := c.conf.misplaced(); err != nil {
+		return err
+	}
+	network, err := c.conf.addNetwork()
+	if err != nil {
 		return err
 	}
 	request := agentapi.AddRequest{
 		Attachment: c.attachment(),
 		NetNS:      c.args.Netns,
 		Pod:        c.env.pod,
-		Network:    c.conf.network(),
+		Network:    network,
 		Chained:    c.conf.chained(),
 	}
-	if !request.Chained {
-		var err error
-		if request.Network, err = c.conf.addNetwork(); err != nil {
-			return err
-		}
-		if request.IPs, err = c.conf.requestedIPs(c.env); err != nil {
-			return err
-		}
-		answer, err := c.client().Add(ctx, request)
-		if err != nil {
-			return err
-		}
-		r, err := result(answer)
-		if err != nil {
-			return err
-		}
-		return p.print(r, c.conf.CNIVersion)
+	if request.Chained {
+		return p.addChained(ctx, c, request)
 	}
+	if request.IPs, err = c.conf.requestedIPs(c.env); err != nil {
+		return err
+	}
+	answer, err := c.client().Add(ctx, request)
+	if err != nil {
+		return err
+	}
+	r, err := result(answer)
+	if err != nil {
+		return err
+	}
+	return p.print(r, c.conf.CNIVersion)
+}
+
+// addChained has the interface of another plugin guarded and routed, and prints prevResult.
+func (p plugin) addChained(ctx context.Context, c *call, request agentapi.AddRequest) error {
 	previous, err := c.conf.previous()
 	if err != nil {
 		return err
 	}
 	request.Configured = configured(previous, c.args.IfName)
+	if request.Routing, err = c.conf.routingConf.decode(); err != nil {
+		return err
+	}
 	if _, err := c.client().Add(ctx, request); err != nil {
 		return err
 	}

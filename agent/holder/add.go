@@ -25,7 +25,7 @@ const undoTimeout = 5 * time.Second
 // all its steps. The caller calls Answered once the plugin has the answer.
 func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	if r.Chained {
-		return h.addChained(r)
+		return h.addChained(ctx, r)
 	}
 	defer h.attachments.lock(r.Attachment)()
 	defer h.overtaken.forget(r.Attachment)

@@ -13,12 +13,19 @@ import (
 
 // addChained checks that an interface of another plugin is guarded. The IPAM ADD of the same
 // interface has leased its addresses. Plugins in between may have changed the MAC.
-func (h *Holders) addChained(r agentapi.AddRequest) (*agentapi.AddResponse, error) {
+func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	if err := h.checkHeld(r.Attachment, r.Configured); err != nil {
 		return nil, err
 	}
 	if err := h.settle(r.Attachment); err != nil {
 		return nil, err
+	}
+	if len(r.Network.Ignored) > 0 {
+		pod, err := h.pod(ctx, r.Pod)
+		if err != nil {
+			return nil, err
+		}
+		h.ignored.tell(h.Events, pod, r.Network)
 	}
 	return &agentapi.AddResponse{}, nil
 }

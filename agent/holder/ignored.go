@@ -11,14 +11,11 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
-const (
-	// mostNetworks bounds the networks that are remembered.
-	mostNetworks = 256
-	// mostFields is the number of fields that an event names.
-	mostFields = 8
-)
+// mostNetworks bounds the networks that are remembered.
+const mostNetworks = 256
 
 // ignored are the networks whose configuration has fields that Fenceline does not read, and that an
 // event has reported. Safe for concurrent use.
@@ -51,21 +48,34 @@ func (i *ignored) tell(recorder events.EventRecorder, pod *corev1.Pod, n agentap
 	recorder.Eventf(pod, nil, corev1.EventTypeWarning, "ConfigurationIgnored", "Bind", "%s", ignoredNote(n))
 }
 
-// ignoredNote names the fields, and the settings that have their effect.
+// ignoredNote names the fields, and the settings that have their effect. It counts the fields that
+// an event has no room for.
 func ignoredNote(n agentapi.Network) string {
-	var parts []string
+	const more, digits = ", and %d more fields", 4
+	text := fmt.Sprintf("the configuration of network %.64s has fields without effect: ", n.Name)
 	for i, key := range n.Ignored {
-		if i == mostFields {
-			parts = append(parts, fmt.Sprintf("and %d more fields", len(n.Ignored)-i))
-			break
+		part := fmt.Sprintf("%.64s (%s)", key, insteadOf(key))
+		if i > 0 {
+			part = ", " + part
 		}
-		parts = append(parts, fmt.Sprintf("ipam.%.64s (%s)", key, insteadOf(key)))
+		if len(text)+len(part)+len(more)+digits > event.MaxNote {
+			return text + fmt.Sprintf(more, len(n.Ignored)-i)
+		}
+		text += part
 	}
-	return fmt.Sprintf("the configuration of network %.64s has fields without effect: %s", n.Name, strings.Join(parts, ", "))
+	return text
 }
 
-// insteadOf returns the setting that has the effect of a field of another IPAM.
+// insteadOf returns the setting that has the effect of a field of another plugin.
 func insteadOf(key string) string {
+	if inIPAM, ok := strings.CutPrefix(key, "ipam."); ok {
+		return insteadOfIPAM(inIPAM)
+	}
+	return insteadOfCoordinator(key)
+}
+
+// insteadOfIPAM answers for the fields of other IPAM plugins.
+func insteadOfIPAM(key string) string {
 	switch key {
 	case "ranges", "range", "rangeStart", "rangeEnd", "range_start", "range_end", "subnet", "addresses", "ipRanges":
 		return "use ips of a pool"
@@ -79,6 +89,32 @@ func insteadOf(key string) string {
 		return "use dnsConfig of the pod"
 	case "dataDir":
 		return "leases are objects of Kubernetes"
+	case "default_ipv4_ippool", "default_ipv6_ippool", "routes", "clean_gateway":
+		return "write it in the ipam of the plugin that makes the interface"
+	}
+	return "remove it"
+}
+
+// insteadOfCoordinator answers for the fields of Spiderpool's coordinator, the plugin whose place a
+// chained fenceline takes.
+func insteadOfCoordinator(key string) string {
+	switch key {
+	case "hijackCIDR", "overlayPodCIDR":
+		return "use hostLinkCIDRs"
+	case "serviceCIDR":
+		return "use cni.hostLink.serviceCIDRs of the chart"
+	case "podDefaultRouteNic", "podDefaultRouteNIC":
+		return "use the annotation default-route-nic"
+	case "podMACPrefix":
+		return "use macPolicy of a pool"
+	case "detectGateway":
+		return "use gatewayCheck of a pool"
+	case "detectIPConflict", "detectOptions":
+		return "every address is probed"
+	case "tunePodRoutes":
+		return "use mode"
+	case "hostRPFilter", "podRPFilter":
+		return "it is set for each interface"
 	}
 	return "remove it"
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -24,20 +25,57 @@ func TestFieldsWithoutEffectAreReportedOnce(t *testing.T) {
 	}
 	want := "Warning ConfigurationIgnored the configuration of network blue has fields without effect: " +
 		"ipam.log_level (remove it), ipam.ranges (use ips of a pool)"
-	if got := told("a", "blue", "log_level", "ranges"); got != want {
+	if got := told("a", "blue", "ipam.log_level", "ipam.ranges"); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := told("b", "blue", "log_level", "ranges"); got != "" {
+	if got := told("b", "blue", "ipam.log_level", "ipam.ranges"); got != "" {
 		t.Errorf("a second pod: %q", got)
 	}
-	if got := told("c", "red", "exclude"); !strings.Contains(got, "network red") {
+	if got := told("c", "red", "ipam.exclude"); !strings.Contains(got, "network red") {
 		t.Errorf("another network: %q", got)
 	}
-	if got := told("d", "blue", "exclude"); !strings.Contains(got, "ipam.exclude (use excludeIPs of a pool)") {
+	if got := told("d", "blue", "ipam.exclude"); !strings.Contains(got, "ipam.exclude (use excludeIPs of a pool)") {
 		t.Errorf("another configuration of the network: %q", got)
 	}
 	if got := told("e", "green"); got != "" {
 		t.Errorf("nothing is ignored: %q", got)
+	}
+}
+
+// A chained configuration whose type was "coordinator".
+func TestFieldsOfTheCoordinatorAreReportedWithTheirEquivalents(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	chained := web
+	chained.Chained = true
+	chained.Network.Ignored = []string{
+		"detectGateway", "detectIPConflict", "hijackCIDR", "hostRPFilter", "hostRuleTable", "overlayPodCIDR", "podDefaultRouteNic",
+		"podMACPrefix", "serviceCIDR", "tunePodRoutes", "vethLinkAddress",
+	}
+	r.Told()
+	r.MustAdd(chained)
+	told := strings.Join(r.Told(), "\n")
+	for _, want := range []string{
+		"detectGateway (use gatewayCheck of a pool)", "detectIPConflict (every address is probed)", "hijackCIDR (use hostLinkCIDRs)",
+		"hostRPFilter (it is set for each interface)", "hostRuleTable (remove it)", "overlayPodCIDR (use hostLinkCIDRs)",
+		"podDefaultRouteNic (use the annotation default-route-nic)", "podMACPrefix (use macPolicy of a pool)",
+		"serviceCIDR (use cni.hostLink.serviceCIDRs of the chart)", "tunePodRoutes (use mode)", "vethLinkAddress (remove it)",
+	} {
+		if !strings.Contains(told, want) {
+			t.Errorf("no event says %q: %q", want, told)
+		}
+	}
+	chained.Network.Ignored = nil
+	for i := range 100 {
+		chained.Network.Ignored = append(chained.Network.Ignored, fmt.Sprintf("a-field-of-some-other-plugin-%d", i))
+	}
+	r.MustAdd(chained)
+	told = strings.Join(r.Told(), "\n")
+	_, note, _ := strings.Cut(told, "ConfigurationIgnored ")
+	named := strings.Count(note, "remove it")
+	if len(note) > event.MaxNote || named < 10 || !strings.HasSuffix(note, fmt.Sprintf(", and %d more fields", 100-named)) {
+		t.Errorf("%d bytes, %d fields: %q", len(note), named, note)
 	}
 }
 

@@ -71,8 +71,8 @@ type Network struct {
 	DefaultIPv4IPPool []string `json:"defaultIPv4IPPool,omitempty"`
 	DefaultIPv6IPPool []string `json:"defaultIPv6IPPool,omitempty"`
 	// Routes, CleanGateway and Ignored are set for an ADD only. Routes are added to those of the
-	// pools. With CleanGateway the interface gets no default route. Ignored are the fields of "ipam"
-	// that have no effect.
+	// pools. With CleanGateway the interface gets no default route. Ignored are the fields of the
+	// configuration that have no effect, such as ipam.ranges.
 	Routes       []Route  `json:"routes,omitempty"`
 	CleanGateway bool     `json:"cleanGateway,omitempty"`
 	Ignored      []string `json:"ignored,omitempty"`
@@ -104,6 +104,9 @@ const (
 	// ModeOff: no route, rule or host link is made.
 	ModeOff Mode = "off"
 )
+
+// Modes returns all modes.
+func Modes() []Mode { return []Mode{ModeAuto, ModeUnderlay, ModeOverlay, ModeOff} }
 
 // Routing is the part of a chained configuration about host link and routes.
 type Routing struct {
