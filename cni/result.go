@@ -40,7 +40,7 @@ func result(answer *agentapi.AddResponse) (*types100.Result, error) {
 func configured(r *types100.Result, ifname string) []agentapi.ConfiguredAddress {
 	var found []agentapi.ConfiguredAddress
 	for _, ip := range r.IPs {
-		c := agentapi.ConfiguredAddress{Address: prefix(ip.Address)}
+		c := agentapi.ConfiguredAddress{Address: prefix(ip.Address), Gateway: addr(ip.Gateway)}
 		if ip.Interface != nil && *ip.Interface >= 0 && *ip.Interface < len(r.Interfaces) {
 			i := r.Interfaces[*ip.Interface]
 			if i.Name != ifname || i.Sandbox == "" {
@@ -61,6 +61,12 @@ func ipNet(p netip.Prefix) net.IPNet {
 
 // netIP returns nil for the zero Addr, which a result leaves out.
 func netIP(a netip.Addr) net.IP { return a.AsSlice() }
+
+// addr returns the zero Addr for no address.
+func addr(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
 
 func prefix(n net.IPNet) netip.Prefix {
 	addr, ok := netip.AddrFromSlice(n.IP)

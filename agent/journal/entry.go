@@ -46,6 +46,24 @@ type Entry struct {
 	Settled   bool      `json:"settled,omitempty"`
 	Created   time.Time `json:"created"`
 	Addresses []Address `json:"addresses,omitempty"`
+	// Routing is nil until a chained ADD has made host link and routes.
+	Routing *Routing `json:"routing,omitempty"`
+}
+
+// Routing records what a chained ADD has made for an interface, so that it can be repaired.
+type Routing struct {
+	// HostLink: there is a host link. First: its routes are those of the whole pod.
+	HostLink bool `json:"hostLink,omitempty"`
+	First    bool `json:"first,omitempty"`
+	// OwnTable: the interface has a routing table of its own.
+	OwnTable bool `json:"ownTable,omitempty"`
+	// Listed are destinations behind the host link, besides the node and the Services.
+	Listed     []netip.Prefix `json:"listed,omitempty"`
+	TxQueueLen int            `json:"txQueueLen,omitempty"`
+	// Subnets are the addresses of the interface with the length of their subnets, Gateways those of
+	// these subnets.
+	Subnets  []netip.Prefix `json:"subnets,omitempty"`
+	Gateways []netip.Addr   `json:"gateways,omitempty"`
 }
 
 // Address is one address of an interface.

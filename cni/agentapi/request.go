@@ -82,6 +82,8 @@ type Network struct {
 // the chain has set it.
 type ConfiguredAddress struct {
 	Address netip.Prefix `json:"address"`
+	// Gateway is the zero Addr if the subnet has none.
+	Gateway netip.Addr `json:"gateway,omitzero"`
 	// Interface and MAC are empty if prevResult does not contain them.
 	Interface string `json:"interface,omitempty"`
 	MAC       string `json:"mac,omitempty"`

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostlink
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+var (
+	// ErrBroken is returned by Check if a part is missing or was changed.
+	ErrBroken = errors.New("the routing of the pod is not complete")
+	// ErrGone is returned if the pod's network namespace or its interface does not exist.
+	ErrGone = errors.New("the pod's interface is gone")
+)
+
+// Guards is the part of *guards.Guards that host links need.
+type Guards interface {
+	// GuardLink makes the guard of an entry judge the frames of the node's end as well.
+	GuardLink(e *journal.Entry, ifname string) error
+	LinkGuarded(e *journal.Entry, ifname string) (bool, error)
+	Fenced(e *journal.Entry, address journal.Address) (bool, error)
+}
+
+// Options of Links. All are required.
+type Options struct {
+	// Session is the current life of the node.
+	Session string
+	Guards  Guards
+	// Entries returns the entries of the journal, which are read-only.
+	Entries func() []*journal.Entry
+	// Entry returns one entry.
+	Entry func(containerID, ifname string) (journal.Entry, bool)
+	// TryLock blocks the plugin's calls for an attachment until unlock.
+	TryLock func(agentapi.Attachment) (unlock func(), ok bool)
+	// Services returns the service CIDRs. An error means that they are unknown.
+	Services func() ([]netip.Prefix, error)
+	// NodeAddresses returns the addresses of the Node object, the preferred one of each family first.
+	NodeAddresses func() []netip.Addr
+	Log           logr.Logger
+	Clock         clock.Clock
+}
+
+// Links are the host links of a node, and the routing inside its pods. Its methods may be called
+// concurrently for different attachments.
+type Links struct {
+	Options
+
+	node   *netlink.Handle
+	nodeNS ns.NetNS
+	wake   chan struct{}
+}
+
+// New returns the Links of the calling thread's network namespace.
+func New(o Options) (*Links, error) {
+	nodeNS, err := ns.GetCurrentNS()
+	if err != nil {
+		return nil, fmt.Errorf("open the node's network namespace: %w", err)
+	}
+	node, err := netlink.NewHandle(netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open a netlink socket on the node: %w", err), nodeNS.Close())
+	}
+	return &Links{Options: o, node: node, nodeNS: nodeNS, wake: make(chan struct{}, 1)}, nil
+}
+
+// Close closes the descriptors.
+func (l *Links) Close() error {
+	l.node.Close()
+	return l.nodeNS.Close()
+}
+
+// Make makes the routing of an entry's interface, or completes it. After an error in the making of a
+// host link, there is no host link.
+func (l *Links) Make(e *journal.Entry) error {
+	if e.Routing == nil {
+		return nil
+	}
+	if err := l.make(e); err != nil {
+		return fmt.Errorf("make the routing of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
+	}
+	return nil
+}
+
+func (l *Links) make(e *journal.Entry) error {
+	p, err := openPod(e)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	plan, known, err := l.plan(e, p)
+	if err != nil {
+		return err
+	}
+	if e.Routing.HostLink {
+		created, err := l.ensureVeth(e, p)
+		if err == nil {
+			err = l.putLink(e, p, plan, known)
+		}
+		if err != nil && created {
+			return errors.Join(err, l.Remove(e))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := syncRoutes(p.links, p.own, plan.Own, true); err != nil {
+		return err
+	}
+	return syncRules(p.links, plan.Rules, ofInterface(p.own.Attrs().Index))
+}
+
+// putLink makes both sides of a host link. The node's side is last: the node sends nothing before
+// the pod can answer.
+func (l *Links) putLink(e *journal.Entry, p *pod, plan Plan, known bool) error {
+	if err := p.putLink(e, plan, known); err != nil {
+		return err
+	}
+	return l.putNodeSide(e, plan)
+}
+
+// plan makes the plan of an entry. known is false if the service CIDRs are unknown: then the plan
+// lacks their routes.
+func (l *Links) plan(e *journal.Entry, p *pod) (_ Plan, known bool, _ error) {
+	usable, err := l.usable(e)
+	if err != nil {
+		return Plan{}, false, err
+	}
+	node, err := l.nodeAddresses()
+	if err != nil {
+		return Plan{}, false, err
+	}
+	services, unknown := l.Services()
+	return Make(Facts{
+		Index: p.own.Attrs().Index, Addresses: usable, Gateways: e.Routing.Gateways,
+		HostLink: e.Routing.HostLink, First: e.Routing.First, OwnTable: e.Routing.OwnTable,
+		Node: node, Services: services, Listed: e.Routing.Listed,
+	}), unknown == nil, nil
+}
+
+// usable returns the addresses of an entry that are not fenced. The node must reach the new holder of
+// a fenced address by the underlay.
+func (l *Links) usable(e *journal.Entry) ([]netip.Prefix, error) {
+	var usable []netip.Prefix
+	for _, address := range e.Addresses {
+		fenced, err := l.Guards.Fenced(e, address)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(e.Routing.Subnets, func(s netip.Prefix) bool { return s.Addr() == address.Addr })
+		if !fenced && i >= 0 {
+			usable = append(usable, e.Routing.Subnets[i])
+		}
+	}
+	return usable, nil
+}
+
+// Remove removes the host link of an entry, and with it all state of the pod on the node. A missing
+// link is no error.
+func (l *Links) Remove(e *journal.Entry) error {
+	if e.Routing == nil || !e.Routing.HostLink {
+		return nil
+	}
+	name := NodeEnd(e.Attachment())
+	if err := l.delete(name); err != nil {
+		return fmt.Errorf("remove the host link of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
+	}
+	return nil
+}
+
+func (l *Links) delete(name string) error {
+	link, err := l.node.LinkByName(name)
+	if err == nil {
+		err = l.node.LinkDel(link)
+	}
+	if err != nil && !isMissing(err) {
+		return fmt.Errorf("delete link %s: %w", name, err)
+	}
+	return nil
+}
+
+// pod is the network namespace of a pod.
+type pod struct {
+	ns    ns.NetNS
+	links *netlink.Handle
+	// own is the interface of the entry.
+	own netlink.Link
+}
+
+// openPod opens the namespace of an entry's pod. It returns ErrGone if the interface does not exist.
+func openPod(e *journal.Entry) (_ *pod, err error) {
+	p := &pod{}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	if p.ns, err = ns.GetNS(e.NetNS); err != nil {
+		return nil, fmt.Errorf("%w: open network namespace %s: %w", ErrGone, e.NetNS, err)
+	}
+	if p.links, err = netlink.NewHandleAt(netns.NsHandle(p.ns.Fd())); err != nil {
+		return nil, fmt.Errorf("open a netlink socket in %s: %w", e.NetNS, err)
+	}
+	if p.own, err = p.links.LinkByName(e.Interface); err != nil {
+		if isMissing(err) {
+			err = fmt.Errorf("%w: %w", ErrGone, err)
+		}
+		return nil, fmt.Errorf("look up interface %s in %s: %w", e.Interface, e.NetNS, err)
+	}
+	return p, nil
+}
+
+// Close closes the descriptors.
+func (p *pod) Close() {
+	if p.links != nil {
+		p.links.Close()
+	}
+	if p.ns != nil {
+		_ = p.ns.Close() // it was only read
+	}
+}
+
+// isMissing reports whether a link does not exist.
+func isMissing(err error) bool {
+	_, missing := errors.AsType[netlink.LinkNotFoundError](err)
+	return missing || errors.Is(err, errNoDevice)
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostlink
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// The next hops of the pod's routes. No host has these addresses: a permanent neighbour entry leads
+// to the node's end. 169.254.255.0/24 is reserved (RFC 3927 section 2.1), so no host chooses the
+// IPv4 one by itself.
+var (
+	nextHop4 = netip.MustParseAddr("169.254.255.1")
+	nextHop6 = netip.MustParseAddr("fe80::fe:1")
+)
+
+// Numbers in the pod's network namespace. Those of an interface are these plus its ifindex.
+const (
+	// ownTables and replyTables are the first numbers of routing tables.
+	ownTables   = 1000
+	replyTables = 2000
+	// marks is the first mark of frames that came over a host link.
+	marks = 0x464c0000
+	// replyPriority and ownPriority are the priorities of the rules. A reply leaves as its request
+	// came, so its rule is the first one after that of the local table.
+	replyPriority = 100
+	ownPriority   = 200
+	mainTable     = 254 // RT_TABLE_MAIN
+)
+
+// Facts are the facts about one interface of a pod from which a plan is made.
+type Facts struct {
+	// Index is the ifindex of the interface in the pod.
+	Index int
+	// Addresses are the addresses of the interface that may be used, with the length of their
+	// subnet. A fenced address is not among them.
+	Addresses []netip.Prefix
+	// Gateways are the gateways of these addresses.
+	Gateways []netip.Addr
+	// HostLink: the interface has a host link.
+	HostLink bool
+	// First: the routes through the host link are those of the whole pod. Otherwise they serve only
+	// the addresses of this interface.
+	First bool
+	// OwnTable: frames from the addresses leave through this interface, whatever the routes of the
+	// pod say.
+	OwnTable bool
+	// Node are the addresses of the node, Services the service CIDRs, and Listed further
+	// destinations behind the host link.
+	Node             []netip.Addr
+	Services, Listed []netip.Prefix
+}
+
+// Plan is the routing of one interface of a pod.
+type Plan struct {
+	// Link are the routes through the pod's end of the host link, Own those through the interface.
+	Link, Own []Route
+	Rules     []Rule
+	// NextHops are the next hops that lead to the node's end.
+	NextHops []netip.Addr
+	// Mark is the mark of frames that came over the host link, 0 if there is none.
+	Mark uint32
+	// OnNode are the addresses that the node reaches through the host link.
+	OnNode []netip.Addr
+}
+
+// Route is a route of the pod.
+type Route struct {
+	Dst netip.Prefix
+	// Via is the zero Addr for a route on the link.
+	Via netip.Addr
+	// Src is the preferred source, the zero Addr if there is none.
+	Src   netip.Addr
+	Table int
+}
+
+// Rule is a rule of the pod. It selects by Mark, or by From if Mark is 0.
+type Rule struct {
+	Priority int
+	IPv6     bool
+	Mark     uint32
+	From     netip.Addr
+	Table    int
+}
+
+// Make makes the plan of an interface.
+func Make(f Facts) Plan {
+	p := Plan{}
+	if f.HostLink {
+		p.addLink(f)
+	}
+	if f.OwnTable {
+		p.addOwn(f)
+	}
+	return p
+}
+
+// addLink adds the part of the host link.
+func (p *Plan) addLink(f Facts) {
+	p.Mark = marks + uint32(f.Index)
+	table := mainTable
+	if !f.First {
+		table = ownTables + f.Index
+	}
+	destinations := f.destinations()
+	for _, src := range sources(f.Addresses) {
+		via, everything := nextHop4, netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if src.Is6() {
+			via, everything = nextHop6, netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		for _, dst := range destinations {
+			if dst.Addr().Is4() == src.Is4() {
+				p.Link = append(p.Link, Route{Dst: dst, Via: via, Src: src, Table: table})
+			}
+		}
+		p.Link = append(p.Link, Route{Dst: everything, Via: via, Table: replyTables + f.Index})
+		p.Rules = append(p.Rules, Rule{Priority: replyPriority, IPv6: src.Is6(), Mark: p.Mark, Table: replyTables + f.Index})
+		p.NextHops = append(p.NextHops, via)
+	}
+	for _, a := range f.Addresses {
+		p.OnNode = append(p.OnNode, a.Addr())
+	}
+}
+
+// destinations returns the destinations behind the host link without those that hold an address of
+// the interface alone: the local table serves these.
+func (f Facts) destinations() []netip.Prefix {
+	all := slices.Concat(f.Services, f.Listed)
+	for _, a := range f.Node {
+		all = append(all, netip.PrefixFrom(a, a.BitLen()))
+	}
+	all = slices.DeleteFunc(all, func(p netip.Prefix) bool {
+		return p.IsSingleIP() && slices.ContainsFunc(f.Addresses, func(a netip.Prefix) bool { return a.Addr() == p.Addr() })
+	})
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
+}
+
+// addOwn adds the table of the interface: its subnets, and the rest through its gateways.
+func (p *Plan) addOwn(f Facts) {
+	table := ownTables + f.Index
+	for _, a := range f.Addresses {
+		p.Rules = append(p.Rules, Rule{Priority: ownPriority, IPv6: a.Addr().Is6(), From: a.Addr(), Table: table})
+		p.Own = append(p.Own, Route{Dst: a.Masked(), Src: a.Addr(), Table: table})
+	}
+	for _, gw := range f.Gateways {
+		everything := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if gw.Is6() {
+			everything = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		p.Own = append(p.Own, Route{Dst: everything, Via: gw, Table: table})
+	}
+}
+
+// sources returns the first address of each family.
+func sources(addresses []netip.Prefix) []netip.Addr {
+	var found []netip.Addr
+	for _, a := range addresses {
+		if !slices.ContainsFunc(found, func(s netip.Addr) bool { return s.Is4() == a.Addr().Is4() }) {
+			found = append(found, a.Addr())
+		}
+	}
+	return found
+}

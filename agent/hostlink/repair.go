@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/internal/backoff"
+)
+
+// repairPeriod is how often all host links are compared with their plans, in case that nothing has
+// told of a change.
+const repairPeriod = time.Minute
+
+// retryFirst and retryMost bound the pauses after a failure.
+const (
+	retryFirst = time.Second
+	retryMost  = repairPeriod
+)
+
+// Wake makes Run repair all host links. Call it after a change of the service CIDRs, of the Node
+// object, or of a fence.
+func (l *Links) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run repairs the routing of living pods, and removes the host links of others: at once, after a
+// change of the node's addresses, after Wake, and each repairPeriod. It returns when ctx ends.
+func (l *Links) Run(ctx context.Context) error {
+	changes := make(chan netlink.AddrUpdate)
+	if err := l.subscribe(ctx, changes); err != nil {
+		l.Log.Error(err, "changes of the node's addresses are seen once a minute only")
+		changes = nil
+	}
+	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
+	for {
+		wait := repairPeriod
+		if err := l.Repair(); err != nil {
+			if wait = tries.Next(); tries.IsNew(err) {
+				l.Log.Error(err, "the routing of some pods is not complete")
+			}
+		} else {
+			tries.Reset()
+		}
+		timer := l.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case _, open := <-changes:
+			if !open {
+				changes = nil
+			}
+		case <-l.wake:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// subscribe reports changes of the node's addresses until ctx ends.
+func (l *Links) subscribe(ctx context.Context, changes chan netlink.AddrUpdate) error {
+	node := netns.NsHandle(l.nodeNS.Fd())
+	err := netlink.AddrSubscribeWithOptions(changes, ctx.Done(), netlink.AddrSubscribeOptions{
+		Namespace:     &node,
+		ErrorCallback: func(err error) { l.Log.Info("the watch of the node's addresses ended", "why", err.Error()) },
+	})
+	if err != nil {
+		return fmt.Errorf("watch the addresses of the node: %w", err)
+	}
+	return nil
+}
+
+// Repair completes the routing of living pods, and removes the host links of others. The error names
+// the pods whose routing could not be completed.
+func (l *Links) Repair() error {
+	wanted := map[string]bool{}
+	var errs []error
+	for _, e := range l.Entries() {
+		if !l.lives(e) {
+			continue
+		}
+		wanted[NodeEnd(e.Attachment())] = true
+		errs = append(errs, l.repair(e))
+	}
+	return errors.Join(append(errs, l.sweep(wanted))...)
+}
+
+// lives reports whether an entry may have a host link.
+func (l *Links) lives(e *journal.Entry) bool {
+	return e.Phase == journal.Bound && e.Session == l.Session && e.Routing != nil && !e.Mute
+}
+
+// repair completes the routing of one entry. A call of the plugin for it goes first.
+func (l *Links) repair(e *journal.Entry) error {
+	unlock, ok := l.TryLock(e.Attachment())
+	if !ok {
+		return nil // the call completes or removes it
+	}
+	defer unlock()
+	now, ok := l.Entry(e.ContainerID, e.Interface)
+	if !ok || !l.lives(&now) {
+		return nil
+	}
+	if err := l.Make(&now); err != nil && !errors.Is(err, ErrGone) {
+		return err
+	}
+	return nil
+}
+
+// sweep removes the host links that no living pod has.
+func (l *Links) sweep(wanted map[string]bool) error {
+	links, err := l.node.LinkList()
+	if err != nil {
+		return fmt.Errorf("list the interfaces of the node: %w", err)
+	}
+	var errs []error
+	for _, link := range links {
+		name := link.Attrs().Name
+		if !strings.HasPrefix(name, NodePrefix) || link.Type() != "veth" || wanted[name] || l.isWanted(name) {
+			continue
+		}
+		errs = append(errs, l.delete(name))
+	}
+	return errors.Join(errs...)
+}
+
+// isWanted reports whether an entry of the journal has the host link by now.
+func (l *Links) isWanted(name string) bool {
+	for _, e := range l.Entries() {
+		if l.lives(e) && NodeEnd(e.Attachment()) == name {
+			return true
+		}
+	}
+	return false
+}

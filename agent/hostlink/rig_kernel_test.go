@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package hostlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// rig is a node with pods on macvlan, and a router on the same switch.
+type rig struct {
+	*testing.T
+	node, router *network.Namespace
+	links        *Links
+	guards       *guards
+	entries      []*journal.Entry
+	services     []netip.Prefix
+	unknown      error
+}
+
+// guards stands in for the guards of the agent, whose programs need the agent's maps.
+type guards struct {
+	linked map[string]bool
+	fenced map[netip.Addr]bool
+	fail   error
+}
+
+func (g *guards) GuardLink(_ *journal.Entry, ifname string) error {
+	g.linked[ifname] = true
+	return g.fail
+}
+
+func (g *guards) LinkGuarded(_ *journal.Entry, ifname string) (bool, error) {
+	return g.linked[ifname], nil
+}
+
+func (g *guards) Fenced(_ *journal.Entry, a journal.Address) (bool, error) {
+	return g.fenced[a.Addr], nil
+}
+
+const (
+	nodeAddr4, nodeAddr6     = "172.30.0.11", "fd30::11"
+	routerAddr4, routerAddr6 = "10.0.0.1", "fd00::1"
+)
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{T: t, guards: &guards{linked: map[string]bool{}, fenced: map[netip.Addr]bool{}}}
+	sw := r.namespace("sw")
+	r.node, r.router = r.namespace("node"), r.namespace("router")
+	r.must(sw.AddBridge("br0"))
+	r.must(r.node.Plug("ul0", nil, sw, "p-node", "br0"))
+	r.must(r.router.Plug("eth0", nil, sw, "p-router", "br0"))
+	r.must(r.router.AddAddr("eth0", netip.MustParsePrefix(routerAddr4+"/24")))
+	r.must(r.router.AddAddr("eth0", netip.MustParsePrefix(routerAddr6+"/64")))
+	// The network of the nodes.
+	r.must(r.node.Plug("mgmt0", nil, sw, "p-mgmt", "br0"))
+	r.must(r.node.AddAddr("mgmt0", netip.MustParsePrefix(nodeAddr4+"/24")))
+	r.must(r.node.AddAddr("mgmt0", netip.MustParsePrefix(nodeAddr6+"/64")))
+	r.services = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd96::/112")}
+	r.must(r.node.Do(func() (err error) {
+		r.links, err = New(Options{
+			Session: "s", Guards: r.guards, Log: logr.Discard(), Clock: clock.RealClock{},
+			Entries: func() []*journal.Entry { return r.entries },
+			Entry: func(containerID, ifname string) (journal.Entry, bool) {
+				i := slices.IndexFunc(r.entries, func(e *journal.Entry) bool { return e.ContainerID == containerID && e.Interface == ifname })
+				if i < 0 {
+					return journal.Entry{}, false
+				}
+				return *r.entries[i], true
+			},
+			TryLock:  func(agentapi.Attachment) (func(), bool) { return func() {}, true },
+			Services: func() ([]netip.Prefix, error) { return r.services, r.unknown },
+			NodeAddresses: func() []netip.Addr {
+				return []netip.Addr{netip.MustParseAddr(nodeAddr4), netip.MustParseAddr(nodeAddr6)}
+			},
+		})
+		return err
+	}))
+	t.Cleanup(func() {
+		if err := r.links.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) namespace(role string) *network.Namespace {
+	r.Helper()
+	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role))
+	r.must(err)
+	r.Cleanup(func() {
+		if err := ns.Delete(); err != nil {
+			r.Error(err)
+		}
+	})
+	return ns
+}
+
+// pod makes a pod with macvlan interfaces, and records an entry for each of them. The first is eth0.
+func (r *rig) pod(name string, interfaces ...[]string) (*network.Namespace, []*journal.Entry) {
+	r.Helper()
+	pod := r.namespace(name)
+	var entries []*journal.Entry
+	for i, addrs := range interfaces {
+		ifname := "eth0"
+		if i > 0 {
+			ifname = fmt.Sprintf("net%d", i)
+		}
+		entries = append(entries, r.attach(pod, name, ifname, addrs...))
+	}
+	return pod, entries
+}
+
+func (r *rig) attach(pod *network.Namespace, name, ifname string, addrs ...string) *journal.Entry {
+	r.Helper()
+	parent, err := r.node.Index("ul0")
+	r.must(err)
+	r.must(pod.Do(func() error {
+		inside, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			return err
+		}
+		defer inside.Close()
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.ParentIndex, attrs.Namespace = ifname, parent, netlink.NsFd(int(inside.Fd()))
+		return r.node.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	}))
+	r.must(pod.SetUp("lo", true))
+	r.must(pod.SetUp(ifname, true))
+	mac, err := pod.MAC(ifname)
+	r.must(err)
+	e := &journal.Entry{
+		ContainerID: "c-" + name, Interface: ifname, NetNS: pod.Path(), Phase: journal.Bound, Session: "s",
+		PodNamespace: "default", PodName: name, MAC: mac.String(),
+		Routing: &journal.Routing{HostLink: ifname == "eth0", First: ifname == "eth0", OwnTable: ifname != "eth0"},
+	}
+	for _, text := range addrs {
+		p := netip.MustParsePrefix(text)
+		r.must(pod.AddAddr(ifname, p))
+		e.Addresses = append(e.Addresses, journal.Address{Addr: p.Addr()})
+		e.Routing.Subnets = append(e.Routing.Subnets, p)
+		gw := netip.MustParseAddr(routerAddr4)
+		if p.Addr().Is6() {
+			gw = netip.MustParseAddr(routerAddr6)
+		}
+		e.Routing.Gateways = append(e.Routing.Gateways, gw)
+		if ifname == "eth0" {
+			link, err := pod.Links().LinkByName(ifname)
+			r.must(err)
+			r.must(pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice()}))
+		}
+	}
+	r.entries = append(r.entries, e)
+	return e
+}
+
+// answers reports the peer's address that a TCP server at addr in one namespace saw of a client in
+// another one. It fails with the client's error.
+func answers(server, client *network.Namespace, listen, dial string) (peer netip.Addr, err error) {
+	var l net.Listener
+	if err := server.Do(func() (err error) { l, err = net.Listen("tcp", listen); return err }); err != nil {
+		return peer, err
+	}
+	defer l.Close()
+	seen := make(chan netip.Addr, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			close(seen)
+			return
+		}
+		defer c.Close()
+		a, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+		seen <- a.Addr().Unmap()
+		_, _ = c.Write([]byte("x"))
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	err = client.Do(func() error {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", dial)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if err := c.SetReadDeadline(time.Now().Add(3 * time.Second)); err != nil {
+			return err
+		}
+		_, err = c.Read(make([]byte, 1))
+		return err
+	})
+	if err != nil {
+		return peer, err
+	}
+	return <-seen, nil
+}
+
+// wantAnswers fails the test unless the server sees the client under the wanted address.
+func (r *rig) wantAnswers(server, client *network.Namespace, listen, dial, want string) {
+	r.Helper()
+	peer, err := answers(server, client, listen, dial)
+	if err != nil || peer.String() != want {
+		r.Errorf("%s to %s: the server saw %s, %v; want %s", client.Name, dial, peer, err, want)
+	}
+}
+
+// wantBroken fails the test unless Check reports ErrBroken.
+func (r *rig) wantBroken(e *journal.Entry) string {
+	r.Helper()
+	err := r.links.Check(e)
+	if !errors.Is(err, ErrBroken) {
+		r.Errorf("Check: %v, want ErrBroken", err)
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostlink
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/containernetworking/plugins/pkg/utils/sysctl"
+	"golang.org/x/sys/unix"
+)
+
+// setting is a value below /proc/sys, in the network namespace of the calling thread.
+type setting struct {
+	name, value string
+	// optional: not every kernel has it, and the host link works without it.
+	optional bool
+}
+
+// noAddress makes the kernel give an interface no link-local address (IN6_ADDR_GEN_MODE_NONE). A host
+// link needs none: its neighbours are permanent.
+const noAddress = "1"
+
+// ofNodeEnd returns the settings of the node's end. No other interface of the node is changed.
+func ofNodeEnd(name string) []setting {
+	v4, v6 := "net/ipv4/conf/"+name+"/", "net/ipv6/conf/"+name+"/"
+	return []setting{
+		{v4 + "forwarding", "1", false},
+		// Strict: a source without a route back through this link is dropped. The kernel uses the
+		// greater one of this and "all", and 1 is the least that checks.
+		{v4 + "rp_filter", "1", false},
+		{v4 + "send_redirects", "0", false},
+		{v6 + "addr_gen_mode", noAddress, true},
+		{v6 + "accept_ra", "0", true},
+		{v6 + "accept_redirects", "0", true},
+	}
+}
+
+// ofPodEnd returns the settings of the pod's end, and of the pod's own interface.
+func ofPodEnd(name, own string) []setting {
+	v4, v6 := "net/ipv4/conf/"+name+"/", "net/ipv6/conf/"+name+"/"
+	return []setting{
+		// The check of a source follows the mark, as the reply does.
+		{v4 + "src_valid_mark", "1", false},
+		{v4 + "accept_redirects", "0", false},
+		{v6 + "addr_gen_mode", noAddress, true},
+		{v6 + "accept_ra", "0", true},
+		{v6 + "accept_redirects", "0", true},
+		// A host of a listed destination may reach the pod by the underlay.
+		{"net/ipv4/conf/" + own + "/rp_filter", "2", false},
+		// Replies without a socket of their own, and accepted connections, keep the mark.
+		{"net/ipv4/fwmark_reflect", "1", false},
+		{"net/ipv4/tcp_fwmark_accept", "1", false},
+		{"net/ipv6/fwmark_reflect", "1", true},
+	}
+}
+
+// apply writes the settings that differ.
+func apply(settings []setting) error {
+	for _, s := range settings {
+		if ok, err := s.holds(); err == nil && ok {
+			continue
+		}
+		if _, err := sysctl.Sysctl(s.name, s.value); err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
+			return fmt.Errorf("set %s to %s: %w", s.name, s.value, err)
+		}
+	}
+	return nil
+}
+
+// check returns an error that names the first setting that differs.
+func check(settings []setting) error {
+	for _, s := range settings {
+		ok, err := s.holds()
+		switch {
+		case err != nil && s.optional && errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return fmt.Errorf("read %s: %w", s.name, err)
+		case !ok:
+			return fmt.Errorf("%w: %s is not %s", ErrBroken, s.name, s.value)
+		}
+	}
+	return nil
+}
+
+func (s setting) holds() (bool, error) {
+	is, err := sysctl.Sysctl(s.name)
+	return is == s.value, err
+}
+
+// UnlockSysctls makes /proc/sys writable for this process. Runtimes mount it read-only in containers
+// that are not privileged. The change stays in the mount namespace of the caller. It needs
+// CAP_SYS_ADMIN.
+func UnlockSysctls() error {
+	const dir = "/proc/sys"
+	if unix.Access(dir+"/net/ipv4/conf/default/forwarding", unix.W_OK) == nil {
+		return nil
+	}
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("make %s writable for host links: %w", dir, &os.PathError{Op: "remount", Path: dir, Err: err})
+	}
+	return nil
+}
