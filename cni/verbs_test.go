@@ -99,7 +99,7 @@ func TestAChainedADDPassesPrevResultOn(t *testing.T) {
 	wantJSON(t, agent.request(agentapi.PathAdd), `{"containerID":"abc","interface":"eth0","netns":"/run/netns/a",
 		"pod":{"namespace":"default","name":"web-0","uid":"u"},
 		"network":{"name":"underlay","type":"fenceline","master":"eth1"},"chained":true,
-		"configured":[{"address":"192.0.2.7/24","interface":"eth0","mac":"02:00:00:00:00:01"}]}`)
+		"configured":[{"address":"192.0.2.7/24","gateway":"192.0.2.1","interface":"eth0","mac":"02:00:00:00:00:01"}]}`)
 }
 
 func TestAChainedPluginAtTheHeadOfTheChainIsRefused(t *testing.T) {
