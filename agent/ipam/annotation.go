@@ -22,6 +22,8 @@ const (
 
 	annotationRoutes       = "routes"
 	annotationDefaultRoute = "default-route-nic"
+	annotationMode         = "mode"
+	annotationHostLink     = "host-link"
 
 	annotationNamespaceV4    = "default-ipv4-ippool"
 	annotationNamespaceV6    = "default-ipv6-ippool"

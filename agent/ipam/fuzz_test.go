@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
 // Whatever people write into an annotation: an answer, or an error that names
@@ -15,13 +16,14 @@ func FuzzAnnotations(f *testing.F) {
 	keys := []string{
 		"ipam.fenceline.io/ippools", "ipam.fenceline.io/ippool", "ipam.fenceline.io/subnets", "ipam.fenceline.io/subnet",
 		"ipam.fenceline.io/routes", "ipam.fenceline.io/default-route-nic", multusNetworks, multusDefault,
-		"ipam.fenceline.io/default-ipv4-ippool",
+		"ipam.fenceline.io/default-ipv4-ippool", "ipam.fenceline.io/mode", "ipam.fenceline.io/host-link",
 	}
 	for i := range keys {
 		for _, value := range []string{
 			"", "a", "null", "[]", "[null]", "{}", `["a"]`, `["a*","[","a["]`, `[{"interface":"eth0","ipv4":["a"],"cleangateway":true}]`,
 			`[{"ipv4":["*"]},{"ipv6":["c"]}]`, `{"ipv4":["a","?"],"ipv6":["c"]}`, `[{"dst":"0.0.0.0/0","gw":"10.0.0.2"}]`,
 			`[{"dst":"::/0","gw":"fe80::1"}]`, "ns/a@net1, b", `[{"name":"a","interface":"net2"},{"name":"b"}]`, "eth0", "net1",
+			"true", "off", `[{"interface":"net1","mode":"off"}]`, `[{"interface":"eth0","hostLink":true}]`,
 		} {
 			f.Add(byte(i), value, "net1")
 		}
@@ -29,6 +31,10 @@ func FuzzAnnotations(f *testing.F) {
 	pools := objects(v4("a").gateway("10.0.0.1"), v4("b").disabled(), v6("c").asDefault())
 	f.Fuzz(func(t *testing.T, key byte, value, iface string) {
 		name := keys[int(key)%len(keys)]
+		routing, err := RoutingOf(podWith(map[string]string{name: value}), iface, agentapi.Routing{})
+		if bad := (*AnnotationError)(nil); err != nil && !errors.As(err, &bad) || routing.Mode == agentapi.ModeOff && routing.HostLink != nil {
+			t.Errorf("routing %+v, %v", routing, err)
+		}
 		for _, change := range []func(*Request){onPod(name, value), onNamespace(name, value)} {
 			request := requestOf(change, onInterface(iface, has("eth0", "10.0.0.0/24")), inConfig([]string{"a"}, nil))
 			choice, err := ChoosePools(request, pools, poolset.Set{})

@@ -45,6 +45,9 @@ func readPod(req Request) (said, error) {
 			}
 		}
 	}
+	if err := s.checkRouting(req); err != nil {
+		return said{}, err
+	}
 	s.routes, err = s.readRoutes(req)
 	return s, err
 }
