@@ -78,7 +78,7 @@ test-api: packages ## Run the tests that need a real API server, at the newest a
 
 .PHONY: test-cluster
 test-cluster: packages ## Run the tests that need real kubelets and an underlay (root)
-	@$(thirdparty) build etcd kubernetes containerd cniplugins multus helm
+	@$(thirdparty) build etcd kubernetes containerd cniplugins multus coredns helm
 	@$(count) run -tag cluster cluster -timeout=40m
 
 # Variables: KERNELS, and RUN for a single test. Kernels before 6.6 have no tcx: the tag notcx leaves

@@ -95,7 +95,7 @@ func Start(ctx context.Context) (_ *Server, err error) {
 func configure(ctx context.Context) (controlplane.Config, error) {
 	config := controlplane.Config{
 		Command: exec.CommandContext, WithoutControllers: true, NodeMonitorGrace: noNodeMonitor,
-		Address: netip.MustParseAddr("127.0.0.1"), Services: netip.MustParsePrefix("10.96.0.0/16"),
+		Address: netip.MustParseAddr("127.0.0.1"), Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 	}
 	builder, err := thirdparty.NewBuilder(os.Stderr)
 	if err != nil {

@@ -129,7 +129,7 @@ func (c *Cluster) controlPlaneConfig() controlplane.Config {
 		KubernetesDir: c.state.Binaries[thirdparty.Kubernetes],
 		Address:       c.Options.address(controlPlaneHost), Port: apiServerPort,
 		EtcdClientPort: etcdClientPort, EtcdPeerPort: etcdPeerPort,
-		Services:         netip.MustParsePrefix("10.96.0.0/16"),
+		Services: c.Options.services(), PodsAreRouted: len(c.Options.Gateways) > 0,
 		NodeMonitorGrace: c.Options.NodeMonitorGrace, Toleration: c.Options.Toleration,
 	}
 }

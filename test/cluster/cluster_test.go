@@ -29,7 +29,7 @@ func TestTheRig(t *testing.T) {
 	before := takeInventory(t)
 	c, err := cluster.Up(ctx, cluster.Options{
 		Prefix: "flrig", Management: netip.MustParsePrefix("172.30.1.0/24"),
-		CNIConfig: cluster.HostLocalMacvlan, KubeProxy: true, Progress: t.Output(),
+		CNIConfig: cluster.HostLocalMacvlan, KubeProxy: cluster.Nftables, Progress: t.Output(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -32,6 +32,11 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "", c.binary(thirdparty.Kubernetes, "kubectl"), args...)
 }
 
+// Apply applies the objects of a manifest.
+func (c *Cluster) Apply(ctx context.Context, manifest string) error {
+	return c.kubectlWith(ctx, manifest, "apply", "--filename=-")
+}
+
 // kubectlWith runs kubectl with an input.
 func (c *Cluster) kubectlWith(ctx context.Context, input string, args ...string) error {
 	_, err := c.run(ctx, input, c.binary(thirdparty.Kubernetes, "kubectl"), args...)

@@ -59,7 +59,7 @@ func (c *Cluster) InstallMultus(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := c.kubectlWith(ctx, multusManifest, "apply", "--filename=-"); err != nil {
+	if err := c.Apply(ctx, multusManifest); err != nil {
 		return err
 	}
 	if _, err := c.Kubectl(ctx, "wait", "crd/"+multusResource, "--for=condition=Established", "--timeout=30s"); err != nil {

@@ -10,13 +10,16 @@
 //
 //	machine  172.30.0.1 ─┐
 //	control plane    .10 ─┼─ br-mgmt      br-ul ─┬─ ul0 of n1 (parent of macvlans)
-//	n1, n2, …  .11, .12 ─┘                       ├─ ul0 of n2 …
-//	                                             └─ foreign hosts
+//	n1, n2, …  .11, .12 ─┤                       ├─ ul0 of n2 …
+//	                     │                       ├─ foreign hosts
+//	               .254 ─┴── router (optional) ──┘
+//	                          └─ outside host
 //
 // A cluster outlives the process that started it. Down ends it.
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -42,8 +45,23 @@ type Options struct {
 	// /etc/cni/net.d, for instance by the chart. The plugins macvlan, host-local and loopback are in
 	// /opt/cni/bin in any case.
 	CNIConfig func(node int) string `json:"-"`
-	// KubeProxy runs kube-proxy on every node.
-	KubeProxy bool
+	// KubeProxy is the mode of kube-proxy on every node, Nftables or IPTables.
+	// Default: no kube-proxy.
+	KubeProxy string
+	// Gateways are the addresses of a router on the underlay, with the lengths of
+	// the subnets' prefixes; at most one of each family. The router also has a leg
+	// on the management network, and an outside host behind it. Nodes and pods
+	// reach each other through it, and nodes forward packets. Default: no router.
+	Gateways []netip.Prefix `json:",omitempty"`
+	// DualStack adds IPv6 to the management network, the nodes and the range of
+	// cluster IPs.
+	DualStack bool
+	// SingleNIC takes the nodes off the management network: their own addresses
+	// are on the underlay interface, in the subnets of the Gateways, and they reach
+	// the API server through the router.
+	SingleNIC bool
+	// DNS gives pods CoreDNS as their name server. InstallDNS starts it.
+	DNS bool
 	// Images are tarballs that every node imports before its kubelet starts;
 	// those of the tests (package images) are always there.
 	Images []string
@@ -82,25 +100,23 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Toleration == 0 {
 		o.Toleration = 2 * time.Second
 	}
+	if o.KubeProxy != "" && o.KubeProxy != Nftables && o.KubeProxy != IPTables {
+		return o, fmt.Errorf("kube-proxy has no mode %q", o.KubeProxy)
+	}
+	if o.SingleNIC && len(o.Gateways) == 0 {
+		return o, errors.New("nodes with a single interface reach the API server through a router: set Gateways")
+	}
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
 	return o, nil
 }
 
-// Addresses on the management network.
+// Modes of kube-proxy.
 const (
-	machineHost      = 1
-	controlPlaneHost = 10 // nodes follow
+	Nftables = "nftables"
+	IPTables = "iptables"
 )
-
-func (o Options) address(host int) netip.Addr {
-	a := o.Management.Masked().Addr().As4()
-	a[3] = byte(host)
-	return netip.AddrFrom4(a)
-}
-
-func (o Options) nodeAddress(n int) netip.Addr { return o.address(controlPlaneHost + n) }
 
 // Names of namespaces and links.
 func (o Options) switchName() string       { return o.Prefix + "-sw" }
@@ -111,9 +127,13 @@ func (o Options) managementLink() string   { return o.Prefix + "-mgmt" }
 func managementPort(owner string) string   { return "mgmt-" + owner }
 func underlayPort(owner string) string     { return "ul-" + owner }
 
+func (o Options) routerName() string  { return o.Prefix + "-rt" }
+func (o Options) outsideName() string { return o.Prefix + "-out" }
+
 const (
 	managementBridge = "br-mgmt"
 	underlayBridge   = "br-ul"
+	outsideBridge    = "br-out"
 	managementIface  = "mgmt0"
 	// UnderlayInterface is the node's interface on the underlay.
 	UnderlayInterface = "ul0"

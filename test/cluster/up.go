@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -112,7 +113,15 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build test/cmd/machine: %w\n%s", err, output)
 	}
-	for _, recipe := range images.ForTests() {
+	recipes := images.ForTests()
+	if c.Options.DNS {
+		dir, err := builder.Dir(ctx, thirdparty.CoreDNS)
+		if err != nil {
+			return err
+		}
+		recipes = append(recipes, images.DNS(dir))
+	}
+	for _, recipe := range recipes {
 		tarball, err := recipe.Build(ctx, root, filepath.Join(c.dir, "images"))
 		if err != nil {
 			return err
@@ -138,34 +147,43 @@ func (c *Cluster) startNode(n int, keys *controlplane.Keys) error {
 }
 
 func (c *Cluster) nodeConfig(n int, keys *controlplane.Keys) (machine.Config, error) {
-	name, address := NodeName(n), c.Options.nodeAddress(n)
+	name, addresses := NodeName(n), addrs(c.Options.nodeAddresses(n))
 	kubelet, err := keys.ClientKubeconfig(pki.Request{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}})
 	if err != nil {
 		return machine.Config{}, err
 	}
 	serving, err := keys.Issue(pki.Request{
 		CommonName: "system:node:" + name, Organization: []string{"system:nodes"},
-		Names: []string{name}, Addresses: []net.IP{address.AsSlice()},
+		Names: []string{name}, Addresses: toIPs(addresses),
 	})
 	if err != nil {
 		return machine.Config{}, err
 	}
 	config := machine.Config{
-		Name: name, Dir: c.nodeDir(n), Cgroup: c.Options.nodeName(n), Address: address,
+		Name: name, Dir: c.nodeDir(n), Cgroup: c.Options.nodeName(n), Addresses: addresses,
 		Path:       []string{c.state.Binaries[thirdparty.Kubernetes], c.state.Binaries[thirdparty.Containerd]},
 		CNIPlugins: c.state.Binaries[thirdparty.CNIPlugins],
 		PauseImage: images.PauseImage, Images: c.state.Options.Images,
 		Kubelet: kubelet, Authority: keys.Authority(), ServingCert: serving.Cert, ServingKey: serving.Key,
 		// kubelet renews after a quarter of this: twice the grace must pass in silence.
 		LeaseDuration: c.Options.NodeMonitorGrace,
+		ProxyMode:     c.Options.KubeProxy, ClusterDNS: c.Options.nameServers(),
 	}
 	if c.Options.CNIConfig != nil {
 		config.CNIConfig = c.Options.CNIConfig(n)
 	}
-	if c.Options.KubeProxy {
+	if c.Options.KubeProxy != "" {
 		if config.Proxy, err = os.ReadFile(c.controlPlane.Config.Kubeconfig("proxy")); err != nil {
 			return machine.Config{}, fmt.Errorf("read kube-proxy's kubeconfig: %w", err)
 		}
 	}
 	return config, nil
+}
+
+func toIPs(addresses []netip.Addr) []net.IP {
+	var ips []net.IP
+	for _, a := range addresses {
+		ips = append(ips, a.AsSlice())
+	}
+	return ips
 }

@@ -15,6 +15,7 @@ import (
 type wires struct {
 	sw, controlPlane *network.Namespace
 	nodes            []*network.Namespace // nodes[0] is n1
+	router, outside  *network.Namespace   // nil without Gateways
 }
 
 // layWires builds the network of a cluster from nothing.
@@ -42,6 +43,11 @@ func layWires(o Options) (_ *wires, err error) {
 	if err := w.plugManagement(o, w.controlPlane, "cp", controlPlaneHost); err != nil {
 		return nil, err
 	}
+	if len(o.Gateways) > 0 {
+		if err := w.addRouter(o); err != nil {
+			return nil, err
+		}
+	}
 	for n := 1; n <= o.Nodes; n++ {
 		ns, err := network.Create(o.nodeName(n))
 		if err != nil {
@@ -59,14 +65,22 @@ func layWires(o Options) (_ *wires, err error) {
 // machine does.
 func (w *wires) plugNode(o Options, n int) error {
 	ns := w.nodes[n-1]
-	if err := w.plugManagement(o, ns, NodeName(n), controlPlaneHost+n); err != nil {
-		return err
-	}
 	if err := ns.Plug(UnderlayInterface, hardwareAddr(1, n), w.sw, underlayPort(NodeName(n)), underlayBridge); err != nil {
 		return err
 	}
+	if o.SingleNIC {
+		return w.addressUnderlay(o, n)
+	}
+	if err := w.plugManagement(o, ns, NodeName(n), controlPlaneHost+n); err != nil {
+		return err
+	}
+	if w.router != nil {
+		if err := errors.Join(ns.Forward(), routeByRouter(o, ns)); err != nil {
+			return err
+		}
+	}
 	// The default route leads to the underlay, so plugins without a configured parent choose it. There
-	// is no router.
+	// is no router by this way.
 	return ns.AddDefaultRoute(UnderlayInterface)
 }
 
@@ -102,7 +116,12 @@ func (w *wires) plugManagement(o Options, ns *network.Namespace, owner string, h
 	if err := ns.Plug(managementIface, hardwareAddr(0, host), w.sw, managementPort(owner), managementBridge); err != nil {
 		return err
 	}
-	return ns.AddAddr(managementIface, netip.PrefixFrom(o.address(host), o.Management.Bits()))
+	for _, a := range hostIn(o.management(), host) {
+		if err := ns.AddAddr(managementIface, a); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openWires finds the namespaces of a running cluster.
@@ -114,6 +133,14 @@ func openWires(o Options) (*wires, error) {
 	}
 	if w.controlPlane, err = network.Open(o.controlPlaneName()); err != nil {
 		return nil, err
+	}
+	if len(o.Gateways) > 0 {
+		if w.router, err = network.Open(o.routerName()); err != nil {
+			return nil, err
+		}
+		if w.outside, err = network.Open(o.outsideName()); err != nil {
+			return nil, err
+		}
 	}
 	for n := 1; n <= o.Nodes; n++ {
 		ns, err := network.Open(o.nodeName(n))

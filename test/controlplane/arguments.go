@@ -5,6 +5,7 @@ package controlplane
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 const (
@@ -38,7 +39,7 @@ func (c Config) apiServerArguments() []string {
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.key("service-account.crt"), "--service-account-signing-key-file=" + c.key("service-account.key"),
-		"--service-cluster-ip-range=" + c.Services.String(),
+		"--service-cluster-ip-range=" + join(c.Services),
 		"--requestheader-client-ca-file=" + c.key("front-proxy-ca.crt"), "--requestheader-allowed-names=" + frontProxyClient,
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-username-headers=X-Remote-User",
@@ -48,12 +49,24 @@ func (c Config) apiServerArguments() []string {
 	if c.WithoutControllers {
 		args = append(args, "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none")
 	}
+	if c.PodsAreRouted {
+		args = append(args, "--enable-aggregator-routing")
+	}
 	if c.Toleration > 0 {
 		args = append(args,
 			fmt.Sprintf("--default-not-ready-toleration-seconds=%d", seconds(c.Toleration)),
 			fmt.Sprintf("--default-unreachable-toleration-seconds=%d", seconds(c.Toleration)))
 	}
 	return args
+}
+
+// join lists prefixes as flags want them.
+func join(prefixes []netip.Prefix) string {
+	var texts []string
+	for _, p := range prefixes {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, ",")
 }
 
 // clientArguments connect a controller to the API server.

@@ -29,8 +29,12 @@ type Config struct {
 	Port    int
 	// EtcdClientPort and EtcdPeerPort are on 127.0.0.1.
 	EtcdClientPort, EtcdPeerPort int
-	// Services is the range of cluster IPs; the first one is the API server's.
-	Services netip.Prefix
+	// Services are the ranges of cluster IPs, at most one of each family. The first address of the first
+	// one is the API server's.
+	Services []netip.Prefix
+	// PodsAreRouted says that the API server reaches pods by their addresses. It asks webhooks and
+	// extension servers there: kube-proxy does not run beside it.
+	PodsAreRouted bool
 
 	// WithoutControllers leaves out what controllers would have to make first,
 	// such as a ServiceAccount for every pod.

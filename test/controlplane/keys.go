@@ -88,7 +88,7 @@ func (k *Keys) writePair(name string, r pki.Request) error {
 }
 
 func (k *Keys) writeServing() error {
-	service := k.config.Services.Masked().Addr().Next()
+	service := k.config.Services[0].Masked().Addr().Next()
 	return k.writePair("apiserver", pki.Request{
 		CommonName: "kube-apiserver",
 		Names:      []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},

@@ -18,6 +18,7 @@ const DefaultVersion = "0.1.0"
 const (
 	PauseImage = "fenceline/test-pause:1"
 	AppImage   = "fenceline/test-app:1"
+	DNSImage   = "fenceline/test-coredns:1"
 )
 
 // Recipe says which binaries make an image.
@@ -28,21 +29,37 @@ type Recipe struct {
 	Entrypoint string
 	// Binaries maps paths in the image to main packages of the project.
 	Binaries map[string]string
+	// Files maps paths in the image to programs of this machine.
+	Files map[string]string
 }
 
 // Product returns the recipes of the images that the chart installs.
 func Product(version string) []Recipe {
 	return []Recipe{
-		{"agent", "fenceline/agent:" + version, "/agent", map[string]string{"/agent": "./agent", "/cni": "./cni"}},
-		{"controller", "fenceline/controller:" + version, "/controller", map[string]string{"/controller": "./controller"}},
+		{
+			Tarball: "agent", Name: "fenceline/agent:" + version, Entrypoint: "/agent",
+			Binaries: map[string]string{"/agent": "./agent", "/cni": "./cni"},
+		},
+		{
+			Tarball: "controller", Name: "fenceline/controller:" + version, Entrypoint: "/controller",
+			Binaries: map[string]string{"/controller": "./controller"},
+		},
 	}
 }
 
 // ForTests returns the recipes of the sandbox and the workload of tests.
 func ForTests() []Recipe {
 	return []Recipe{
-		{"test-pause", PauseImage, "/pause", map[string]string{"/pause": "./test/cmd/app"}},
-		{"test-app", AppImage, "/app", map[string]string{"/app": "./test/cmd/app"}},
+		{Tarball: "test-pause", Name: PauseImage, Entrypoint: "/pause", Binaries: map[string]string{"/pause": "./test/cmd/app"}},
+		{Tarball: "test-app", Name: AppImage, Entrypoint: "/app", Binaries: map[string]string{"/app": "./test/cmd/app"}},
+	}
+}
+
+// DNS returns the recipe of CoreDNS, from the directory of its program.
+func DNS(dir string) Recipe {
+	return Recipe{
+		Tarball: "test-coredns", Name: DNSImage, Entrypoint: "/coredns",
+		Files: map[string]string{"/coredns": filepath.Join(dir, "coredns")},
 	}
 }
 
@@ -62,6 +79,11 @@ func (r Recipe) Build(ctx context.Context, root, out string) (string, error) {
 			return "", fmt.Errorf("build image %s: %w", r.Name, err)
 		}
 		if img.Files[path], err = os.ReadFile(binary); err != nil {
+			return "", fmt.Errorf("build image %s: %w", r.Name, err)
+		}
+	}
+	for path, file := range r.Files {
+		if img.Files[path], err = os.ReadFile(file); err != nil {
 			return "", fmt.Errorf("build image %s: %w", r.Name, err)
 		}
 	}

@@ -22,8 +22,9 @@ type Config struct {
 	Dir string
 	// Cgroup is the node's own group below the root of every hierarchy.
 	Cgroup string
-	// Address is where the API server reaches kubelet.
-	Address netip.Addr
+	// Addresses are the node's, at most one of each family. At the first one, the API server reaches
+	// kubelet.
+	Addresses []netip.Addr
 	// Path lists the directories of third-party binaries.
 	Path []string
 	// CNIPlugins is a directory whose files are copied to /opt/cni/bin.
@@ -38,6 +39,10 @@ type Config struct {
 	// Kubelet and Proxy connect kubelet and kube-proxy to the API server. An
 	// empty Proxy means no kube-proxy.
 	Kubelet, Proxy []byte
+	// ProxyMode is kube-proxy's: nftables or iptables.
+	ProxyMode string
+	// ClusterDNS are the name servers of pods. Empty: one that does not answer.
+	ClusterDNS []netip.Addr
 	// Authority signs the API server's client certificate; ServingCert and
 	// ServingKey are kubelet's own.
 	Authority, ServingCert, ServingKey []byte

@@ -5,6 +5,7 @@ package machine
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,11 +25,11 @@ func (c Config) daemons() map[string]daemon {
 		Containerd: {Args: []string{"containerd", "--config=/etc/containerd/config.toml"}},
 		Kubelet: {Args: []string{
 			"kubelet", "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubeconfig",
-			"--hostname-override=" + c.Name, "--node-ip=" + c.Address.String(), "--v=2",
+			"--hostname-override=" + c.Name, "--node-ip=" + join(c.Addresses), "--v=2",
 		}},
 		// Conntrack limits belong to the whole machine and are left alone.
 		KubeProxy: {Args: []string{
-			"kube-proxy", "--kubeconfig=/etc/kubernetes/kube-proxy.conf", "--hostname-override=" + c.Name, "--proxy-mode=nftables",
+			"kube-proxy", "--kubeconfig=/etc/kubernetes/kube-proxy.conf", "--hostname-override=" + c.Name, "--proxy-mode=" + c.ProxyMode,
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
 			"--metrics-bind-address=127.0.0.1:10249", "--healthz-bind-address=127.0.0.1:10256",
 		}},
@@ -38,6 +39,15 @@ func (c Config) daemons() map[string]daemon {
 		all[name] = d
 	}
 	return all
+}
+
+// join lists addresses as flags want them.
+func join(addresses []netip.Addr) string {
+	var texts []string
+	for _, a := range addresses {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ",")
 }
 
 func (c Config) searchPath() string {

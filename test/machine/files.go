@@ -51,7 +51,7 @@ disabled_plugins = [
 // happens to be full, and a node's state is reported within two seconds.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-address: {{.Address}}
+address: {{index .Addresses 0}}
 authentication:
   anonymous: {enabled: false}
   webhook: {enabled: true}
@@ -67,7 +67,7 @@ failCgroupV1: false
 failSwapOn: false
 resolvConf: /etc/kubernetes/resolv.conf
 clusterDomain: cluster.local
-clusterDNS: [192.0.2.53]  # nothing answers there; without one every pod gets a warning event
+clusterDNS: [{{.NameServers}}]
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 50Mi, nodefs.available: "1%", imagefs.available: "1%"}
 nodeStatusUpdateFrequency: 2s
@@ -77,8 +77,19 @@ serializeImagePulls: false
 maxPods: 250
 `
 
+// nameServer is one where nothing answers. Without any, every pod gets a warning event.
+const nameServer = "192.0.2.53"
+
 // LeaseSeconds is for the template.
 func (c Config) LeaseSeconds() int { return int(c.LeaseDuration.Seconds()) }
+
+// NameServers is for the template.
+func (c Config) NameServers() string {
+	if len(c.ClusterDNS) == 0 {
+		return nameServer
+	}
+	return `"` + strings.ReplaceAll(join(c.ClusterDNS), ",", `", "`) + `"`
+}
 
 // writeFiles writes the configuration of the node's daemons, inside the node.
 func (c Config) writeFiles() error {
@@ -93,7 +104,7 @@ func (c Config) writeFiles() error {
 	files := map[string][]byte{
 		"/etc/containerd/config.toml":                   containerd,
 		filepath.Join(kubernetesDir, "kubelet.yaml"):    kubelet,
-		filepath.Join(kubernetesDir, "resolv.conf"):     []byte("nameserver 192.0.2.53\n"),
+		filepath.Join(kubernetesDir, "resolv.conf"):     []byte("nameserver " + nameServer + "\n"),
 		filepath.Join(kubernetesDir, "ca.crt"):          c.Authority,
 		filepath.Join(kubernetesDir, "kubelet.crt"):     c.ServingCert,
 		filepath.Join(kubernetesDir, "kubelet.key"):     c.ServingKey,

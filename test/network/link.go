@@ -111,6 +111,22 @@ func (n *Namespace) AddDefaultRoute(name string) error {
 	return nil
 }
 
+// AddRoute sends what is for dst by the router via, which must be a neighbour. An invalid dst stands
+// for everything that has no other route.
+func (n *Namespace) AddRoute(dst netip.Prefix, via netip.Addr) error {
+	if !dst.IsValid() {
+		dst = netip.PrefixFrom(via, 0).Masked()
+	}
+	route := &netlink.Route{
+		Dst: &net.IPNet{IP: dst.Addr().AsSlice(), Mask: net.CIDRMask(dst.Bits(), dst.Addr().BitLen())},
+		Gw:  via.AsSlice(),
+	}
+	if err := n.links.RouteReplace(route); err != nil {
+		return fmt.Errorf("add a route to %s by %s in %s: %w", dst, via, n.Name, err)
+	}
+	return nil
+}
+
 // MAC returns the hardware address of an interface of the namespace.
 func (n *Namespace) MAC(name string) (net.HardwareAddr, error) {
 	link, err := n.link(name)

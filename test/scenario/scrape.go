@@ -29,7 +29,7 @@ type metrics map[string]*dto.MetricFamily
 func scrape(ctx context.Context, node *cluster.Node, port uint16) (metrics, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	url := fmt.Sprintf("http://%s/metrics", netip.AddrPortFrom(node.Config.Address, port))
+	url := fmt.Sprintf("http://%s/metrics", netip.AddrPortFrom(node.Config.Addresses[0], port))
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("scrape %s: %w", url, err)

@@ -117,6 +117,13 @@ func (b *Builder) plan(c Component) (buildPlan, error) {
 	if p.tags != "" {
 		parts = append(parts, p.tags)
 	}
+	if p.target == "." {
+		program, err := os.ReadFile(filepath.Join(p.source, "main.go"))
+		if err != nil {
+			return p, err
+		}
+		parts = append(parts, string(program))
+	}
 	for _, part := range parts {
 		fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}

@@ -14,8 +14,9 @@ type Component struct {
 	Name string
 	// Module is the module whose version is the component's version.
 	Module string
-	// Package is built into one binary called Binary. When it is empty, all
-	// tools of the module are built, each under its own name.
+	// Package is built into one binary called Binary: "." is the main.go of the
+	// tool module. When it is empty, all tools of the module are built, each under
+	// its own name.
 	Package, Binary string
 	// Tags are build tags, comma separated.
 	Tags string
@@ -32,8 +33,9 @@ const (
 	EtcdTools        = "etcdtools" // etcdctl and etcdutl
 	Containerd       = "containerd"
 	CNIPlugins       = "cniplugins"
-	CNITuning        = "tuning" // the reference plugin that changes the MAC of an interface
-	Multus           = "multus" // the thin plugin
+	CNITuning        = "tuning"  // the reference plugin that changes the MAC of an interface
+	Multus           = "multus"  // the thin plugin
+	CoreDNS          = "coredns" // with the plugins of a cluster's usual configuration only
 	Helm             = "helm"
 	Prometheus       = "prometheus" // promtool
 	ControllerGen    = "controller-gen"
@@ -54,6 +56,7 @@ func components() map[string]Component {
 		{Name: CNITuning, Module: "github.com/containernetworking/plugins"},
 		{Name: Multus, Module: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
 			linkFlags: variable("gopkg.in/k8snetworkplumbingwg/multus-cni.v4/pkg/multus.version")},
+		{Name: CoreDNS, Module: "github.com/coredns/coredns", Package: ".", Binary: "coredns"},
 		{Name: Helm, Module: "helm.sh/helm/v4", linkFlags: variable("helm.sh/helm/v4/internal/version.version")},
 		// promtool checks rules without service discovery, which takes long to build.
 		{Name: Prometheus, Module: "github.com/prometheus/prometheus", Tags: "remove_all_sd"},

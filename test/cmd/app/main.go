@@ -2,18 +2,24 @@
 
 // App is the only program in the images of the tests.
 //
-//	pause                       as the sandbox: wait for a signal and reap
-//	app serve [-stubborn]       serve HTTP on 8080 and TCP on 7000
-//	app get URL                 print what an HTTP server answers within 3 s
+//	pause                     as the sandbox: wait for a signal and reap
+//	app serve [-stubborn]     serve HTTP on 8080, TCP and UDP on 7000, and gRPC health on 7001
+//	app get URL               print what an HTTP server answers
+//	app dial HOST:PORT        print the first line of a TCP server
+//	app send HOST:PORT        send a datagram and print the answer
+//	app ping ADDRESS          print the time of an ICMP echo
+//	app resolve NAME          print the addresses of a name
 //
-// The answer of both servers starts with the host name, which is the pod's name. So a client knows
-// which pod speaks for an address.
+// A client waits for 3 s at most; -timeout after its verb changes that. The answers of the servers
+// start with the host name, which is the pod's name. So a client knows which pod speaks for an
+// address. HTTP and UDP answer with the address of the client as well.
 package main
 
 import (
+	"context"
+	"errors"
+	"flag"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -34,31 +40,38 @@ func run(args []string) error {
 	if len(args) == 0 {
 		args = []string{"serve"}
 	}
-	switch verb := args[0]; {
-	case verb == "pause":
+	switch verb, rest := args[0], args[1:]; verb {
+	case "pause":
 		pause()
 		return nil
-	case verb == "serve":
-		return serve(len(args) > 1 && args[1] == "-stubborn")
-	case verb == "get" && len(args) == 2:
-		return get(args[1])
+	case "serve":
+		return serve(len(rest) > 0 && rest[0] == "-stubborn")
+	case "get":
+		return client(get, rest)
+	case "dial":
+		return client(dial, rest)
+	case "send":
+		return client(send, rest)
+	case "ping":
+		return client(ping, rest)
+	case "resolve":
+		return client(resolve, rest)
 	default:
-		return fmt.Errorf("usage: app pause | serve [-stubborn] | get URL")
+		return fmt.Errorf("no verb %q: pause, serve, get, dial, send, ping or resolve", verb)
 	}
 }
 
-func get(url string) error {
-	client := http.Client{Timeout: 3 * time.Second}
-	response, err := client.Get(url)
-	if err != nil {
+// client runs a verb with its time limit.
+func client(verb func(ctx context.Context, target string) error, args []string) error {
+	flags := flag.NewFlagSet("app", flag.ContinueOnError)
+	timeout := flags.Duration("timeout", 3*time.Second, "time limit")
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	defer response.Body.Close()
-	if _, err := io.Copy(os.Stdout, response.Body); err != nil {
-		return err
+	if flags.NArg() != 1 {
+		return errors.New("one target is needed")
 	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
-	}
-	return nil
+	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
+	defer cancel()
+	return verb(ctx, flags.Arg(0))
 }

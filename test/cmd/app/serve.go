@@ -10,11 +10,16 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
 const (
 	httpAddress = ":8080"
-	echoAddress = ":7000"
+	echoAddress = ":7000" // TCP and UDP
+	grpcAddress = ":7001"
 )
 
 // serve answers until SIGTERM. A stubborn server ignores SIGTERM, as a process
@@ -30,18 +35,28 @@ func serve(stubborn bool) error {
 	} else {
 		signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
 	}
-	listener, err := net.Listen("tcp", echoAddress)
+	streams, err := net.Listen("tcp", echoAddress)
 	if err != nil {
 		return err
 	}
-	failed := make(chan error, 2)
-	go func() { failed <- echo(listener, name) }()
+	datagrams, err := net.ListenPacket("udp", echoAddress)
+	if err != nil {
+		return err
+	}
+	calls, err := net.Listen("tcp", grpcAddress)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 4)
+	go func() { failed <- echo(streams, name) }()
+	go func() { failed <- echoDatagrams(datagrams, name) }()
+	go func() { failed <- serveHealth(calls) }()
 	go func() {
 		failed <- http.ListenAndServe(httpAddress, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "%s %s\n", name, r.RemoteAddr)
 		}))
 	}()
-	fmt.Printf("%s serves HTTP on %s and TCP on %s\n", name, httpAddress, echoAddress)
+	fmt.Printf("%s serves HTTP on %s, TCP and UDP on %s, and gRPC health on %s\n", name, httpAddress, echoAddress, grpcAddress)
 	select {
 	case err := <-failed:
 		return err
@@ -65,4 +80,23 @@ func echo(listener net.Listener, name string) error {
 			_, _ = io.Copy(conn, conn) // ends with the peer, in whatever way that ends
 		}()
 	}
+}
+
+// echoDatagrams answers each datagram with the name, its sender and its content.
+func echoDatagrams(conn net.PacketConn, name string) error {
+	content := make([]byte, 1500)
+	for {
+		n, peer, err := conn.ReadFrom(content)
+		if err != nil {
+			return err
+		}
+		_, _ = conn.WriteTo(fmt.Appendf(nil, "%s %s %s", name, peer, content[:n]), peer) // a lost datagram is no fault
+	}
+}
+
+// serveHealth answers gRPC probes of the kubelet.
+func serveHealth(listener net.Listener) error {
+	server := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+	return server.Serve(listener)
 }

@@ -2,7 +2,7 @@
 
 // Cluster starts, uses and ends the cluster of package test/cluster.
 //
-//	cluster [-prefix P] up [-nodes N] [-cni host-local] [-proxy] [-fenceline VERSION]
+//	cluster [-prefix P] up [-nodes N] [-cni host-local] [-proxy MODE] [-fenceline VERSION] [-set VALUE]... [-whole [-single-nic]]
 //	cluster [-prefix P] install VERSION               build and install Fenceline, or another version of it
 //	cluster [-prefix P] down
 //	cluster [-prefix P] env                           print shell settings for kubectl and helm
@@ -94,11 +94,21 @@ func up(ctx context.Context, prefix string, args []string) error {
 	flags := flag.NewFlagSet("up", flag.ContinueOnError)
 	flags.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
 	flags.TextVar(&o.Management, "management", netip.MustParsePrefix("172.30.0.0/24"), "management network, so that several clusters can run")
-	flags.BoolVar(&o.KubeProxy, "proxy", false, "run kube-proxy")
-	version := flags.String("fenceline", "", "build and install Fenceline as that version; implies -proxy")
+	flags.StringVar(&o.KubeProxy, "proxy", "", "run kube-proxy in that mode, nftables or iptables")
+	version := flags.String("fenceline", "", "build and install Fenceline as that version; implies -proxy nftables")
+	var values []string
+	flags.Func("set", "a `value` of the chart, as helm's --set; may be repeated", func(value string) error {
+		values = append(values, value)
+		return nil
+	})
+	whole := flags.Bool("whole", false, "a router with an outside host, IPv4 and IPv6, and CoreDNS; with -fenceline also pools for all pods")
+	flags.BoolVar(&o.SingleNIC, "single-nic", false, "put the addresses of the nodes on the underlay; needs -whole")
 	cni := flags.String("cni", "", `"host-local": macvlan without Fenceline; empty: no network until one is configured`)
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *whole {
+		o.DualStack, o.DNS, o.Gateways = true, true, cluster.Gateways()
 	}
 	switch *cni {
 	case "":
@@ -107,19 +117,50 @@ func up(ctx context.Context, prefix string, args []string) error {
 	default:
 		return fmt.Errorf("no CNI configuration %q", *cni)
 	}
-	o.KubeProxy = o.KubeProxy || *version != ""
+	if o.KubeProxy == "" && (*version != "" || *whole) {
+		o.KubeProxy = cluster.Nftables
+	}
 	c, err := cluster.Up(ctx, o)
 	if err != nil {
 		return err
 	}
 	if *version != "" {
-		if err := c.InstallFenceline(ctx, *version); err != nil {
+		if err := c.InstallFenceline(ctx, *version, values...); err != nil {
+			return err
+		}
+	}
+	if *version != "" && *whole {
+		if err := openToAllPods(ctx, c); err != nil {
 			return err
 		}
 	}
 	printEnvironment(c)
 	return nil
 }
+
+// openToAllPods makes a pool of each family for the pods of all namespaces, and starts CoreDNS.
+func openToAllPods(ctx context.Context, c *cluster.Cluster) error {
+	for i, gateway := range c.Options.Gateways {
+		first := gateway.Addr().AsSlice()
+		first[len(first)-2], first[len(first)-1] = 200, 1 // far from the addresses of nodes and scenarios
+		from, _ := netip.AddrFromSlice(first)
+		first[len(first)-1] = 250
+		to, _ := netip.AddrFromSlice(first)
+		if err := c.Apply(ctx, fmt.Sprintf(pool, i, gateway.Masked(), from, to, gateway.Addr())); err != nil {
+			return err
+		}
+	}
+	if err := c.WaitReady(ctx); err != nil {
+		return err
+	}
+	return c.InstallDNS(ctx)
+}
+
+const pool = `apiVersion: fenceline.io/v1alpha1
+kind: IPPool
+metadata: {name: everywhere-%d}
+spec: {subnet: %q, ips: ["%s-%s"], gateway: %q, default: true}
+`
 
 // install builds the present code as a new version and rolls it out.
 func install(ctx context.Context, c *cluster.Cluster, args []string) error {

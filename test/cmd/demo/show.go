@@ -64,7 +64,7 @@ func newShow(out io.Writer) *show { return &show{out: out, story: scenario.NewSt
 func (s *show) playFromNothing(ctx context.Context, version string, chosen []scenario.Scenario) error {
 	s.heading("Start a cluster of three nodes on this machine: each node is a set of namespaces with a real kubelet and containerd")
 	c, err := cluster.Up(ctx, cluster.Options{
-		Prefix: prefix, Management: netip.MustParsePrefix("172.30.3.0/24"), KubeProxy: true, Progress: progress{s.story},
+		Prefix: prefix, Management: netip.MustParsePrefix("172.30.3.0/24"), KubeProxy: cluster.Nftables, Progress: progress{s.story},
 	})
 	if err != nil {
 		s.result(err)

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import "net/netip"
+
+// Hosts on the management network. Nodes have the same numbers on the underlay if that is their only
+// network.
+const (
+	machineHost      = 1
+	controlPlaneHost = 10 // nodes follow
+	routerHost       = 254
+)
+
+// Gateways returns the addresses of a router in the subnets that package scenario uses.
+func Gateways() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("10.78.0.1/16"), netip.MustParsePrefix("fd78::1/64")}
+}
+
+// outsideNetworks are those behind the router, with the router's addresses. RFC 5737 and RFC 3849 keep
+// them for examples.
+func outsideNetworks() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("198.51.100.1/24"), netip.MustParsePrefix("2001:db8::1/64")}
+}
+
+// outsideHost is the number of the outside host there.
+const outsideHost = 10
+
+// management returns the networks between the API server and the nodes.
+func (o Options) management() []netip.Prefix {
+	networks := []netip.Prefix{o.Management.Masked()}
+	if o.DualStack {
+		six := netip.MustParseAddr("fd30::").As16()
+		six[3] = o.Management.Addr().As4()[2]
+		networks = append(networks, netip.PrefixFrom(netip.AddrFrom16(six), 64))
+	}
+	return networks
+}
+
+// address returns the IPv4 address of a host on the management network.
+func (o Options) address(host int) netip.Addr { return nth(o.Management, host) }
+
+// nodeAddresses returns the addresses of a node, with the lengths of their prefixes.
+func (o Options) nodeAddresses(n int) []netip.Prefix {
+	networks := o.management()
+	if o.SingleNIC {
+		networks = o.subnets()
+	}
+	return hostIn(networks, controlPlaneHost+n)
+}
+
+// subnets returns those of the underlay that the router serves.
+func (o Options) subnets() []netip.Prefix {
+	var subnets []netip.Prefix
+	for _, g := range o.Gateways {
+		if o.DualStack || g.Addr().Is4() {
+			subnets = append(subnets, g.Masked())
+		}
+	}
+	return subnets
+}
+
+// services returns the ranges of cluster IPs.
+func (o Options) services() []netip.Prefix {
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+	if o.DualStack {
+		ranges = append(ranges, netip.MustParsePrefix("fd96::/112"))
+	}
+	return ranges
+}
+
+// nameServers returns the cluster IPs of CoreDNS.
+func (o Options) nameServers() []netip.Addr {
+	if !o.DNS {
+		return nil
+	}
+	return addrs(hostIn(o.services(), dnsHost))
+}
+
+// hostIn returns the addresses of a host in networks, with the lengths of their prefixes.
+func hostIn(networks []netip.Prefix, host int) []netip.Prefix {
+	var found []netip.Prefix
+	for _, n := range networks {
+		found = append(found, netip.PrefixFrom(nth(n, host), n.Bits()))
+	}
+	return found
+}
+
+// nth returns the address of a network that ends with host.
+func nth(network netip.Prefix, host int) netip.Addr {
+	raw := network.Masked().Addr().AsSlice()
+	raw[len(raw)-1] = byte(host)
+	addr, _ := netip.AddrFromSlice(raw)
+	return addr
+}
+
+func addrs(prefixes []netip.Prefix) []netip.Addr {
+	var found []netip.Addr
+	for _, p := range prefixes {
+		found = append(found, p.Addr())
+	}
+	return found
+}

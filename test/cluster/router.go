@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// addRouter connects the underlay, the management network and a host that is on neither.
+func (w *wires) addRouter(o Options) (err error) {
+	if err := w.sw.AddBridge(outsideBridge); err != nil {
+		return err
+	}
+	if w.router, err = network.Create(o.routerName()); err != nil {
+		return err
+	}
+	if err := w.router.Forward(); err != nil {
+		return err
+	}
+	if err := w.plugManagement(o, w.router, "router", routerHost); err != nil {
+		return err
+	}
+	for _, leg := range []struct {
+		iface, port, bridge string
+		addresses           []netip.Prefix
+	}{
+		{UnderlayInterface, underlayPort("router"), underlayBridge, o.Gateways},
+		{hostInterface, "out-router", outsideBridge, outsideNetworks()},
+	} {
+		if err := w.router.Plug(leg.iface, nil, w.sw, leg.port, leg.bridge); err != nil {
+			return err
+		}
+		for _, a := range leg.addresses {
+			if err := w.router.AddAddr(leg.iface, a); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(routeByRouter(o, w.controlPlane), w.addOutside(o))
+}
+
+// addOutside plugs in the host behind the router.
+func (w *wires) addOutside(o Options) (err error) {
+	if w.outside, err = network.Create(o.outsideName()); err != nil {
+		return err
+	}
+	if err := w.outside.Plug(hostInterface, nil, w.sw, "out-host", outsideBridge); err != nil {
+		return err
+	}
+	for _, router := range outsideNetworks() {
+		if err := w.outside.AddAddr(hostInterface, netip.PrefixFrom(nth(router, outsideHost), router.Bits())); err != nil {
+			return err
+		}
+		if err := w.outside.AddRoute(netip.Prefix{}, router.Addr()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// routeByRouter gives a host of the management network the routes to the underlay and to the outside.
+func routeByRouter(o Options, ns *network.Namespace) error {
+	far := o.subnets()
+	for _, n := range outsideNetworks() {
+		far = append(far, n.Masked())
+	}
+	for _, router := range hostIn(o.management(), routerHost) {
+		for _, dst := range far {
+			if dst.Addr().Is4() != router.Addr().Is4() {
+				continue
+			}
+			if err := ns.AddRoute(dst, router.Addr()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// addressUnderlay makes the underlay the only network of a node.
+func (w *wires) addressUnderlay(o Options, n int) error {
+	ns := w.nodes[n-1]
+	for _, a := range o.nodeAddresses(n) {
+		if err := ns.AddAddr(UnderlayInterface, a); err != nil {
+			return err
+		}
+	}
+	for _, gateway := range o.Gateways {
+		if !o.DualStack && gateway.Addr().Is6() {
+			continue
+		}
+		if err := ns.AddRoute(netip.Prefix{}, gateway.Addr()); err != nil {
+			return err
+		}
+	}
+	return ns.Forward()
+}
+
+// Outside returns the host behind the router, with an address of each family. It is no neighbour of
+// any pod or node.
+func (c *Cluster) Outside() (*Host, []netip.Addr, error) {
+	if c.wires.outside == nil {
+		return nil, nil, fmt.Errorf("cluster %s has no router, and no outside host", c.Options.Prefix)
+	}
+	mac, err := c.wires.outside.MAC(hostInterface)
+	if err != nil {
+		return nil, nil, err
+	}
+	addresses := addrs(hostIn(outsideNetworks(), outsideHost))
+	return &Host{Namespace: c.wires.outside, Addr: addresses[0], MAC: mac}, addresses, nil
+}
