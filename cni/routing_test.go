@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -93,6 +95,41 @@ func TestARoutingThatIsWrongNeverReachesTheAgent(t *testing.T) {
 				t.Errorf("DEL: %v", err)
 			}
 		})
+	}
+}
+
+// A test of the chart holds it to these files.
+func TestTheConfigurationsOfTheChartAreUnderstood(t *testing.T) {
+	files, err := filepath.Glob("../test/records/testdata/*.conflist")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list struct{ Plugins []json.RawMessage }
+		if err := json.Unmarshal(text, &list); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for i, stdin := range list.Plugins {
+			conf, err := parseNetConf(stdin)
+			if err != nil {
+				t.Errorf("%s: plugin %d: %v", file, i, err)
+				continue
+			}
+			network, err := conf.addNetwork()
+			if err := errors.Join(err, conf.misplaced()); err != nil || len(network.Ignored) > 0 || conf.chained() != (i == 1) {
+				t.Errorf("%s: plugin %d: %v, ignored %q, chained %v", file, i, err, network.Ignored, conf.chained())
+			}
+			if !conf.chained() {
+				continue
+			}
+			if _, err := conf.routingConf.decode(); err != nil {
+				t.Errorf("%s: plugin %d: %v", file, i, err)
+			}
+		}
 	}
 }
 

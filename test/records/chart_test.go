@@ -148,6 +148,12 @@ func (e *env) helm(t *testing.T, args ...string) string {
 
 func (e *env) tryHelm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
+	return runHelm(t, e.server.Kubeconfig(), args...)
+}
+
+// runHelm returns what helm prints. Without a kubeconfig, it only renders.
+func runHelm(t *testing.T, kubeconfig string, args ...string) (string, error) {
+	t.Helper()
 	builder, err := thirdparty.NewBuilder(os.Stderr)
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +164,7 @@ func (e *env) tryHelm(t *testing.T, args ...string) (string, error) {
 	}
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "helm"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.server.Kubeconfig(),
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig,
 		"HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -54,6 +54,9 @@ func (e *env) testRights(t *testing.T) {
 		{agentUser, "watch", "", "secrets", namespace, "fenceline-claim-key", true},
 		{agentUser, "list", "", "namespaces", "", "", true},
 		{agentUser, "get", "", "nodes", "", "n1", true},
+		{agentUser, "list", "networking.k8s.io", "servicecidrs", "", "", true},
+		{agentUser, "watch", "networking.k8s.io", "servicecidrs", "", "", true},
+		{agentUser, "update", "networking.k8s.io", "servicecidrs", "", "", false},
 		{agentUser, "create", "events.k8s.io", "events", "default", "", true},
 		{agentUser, "delete", "", "pods", "default", "p", true},
 

@@ -52,18 +52,48 @@ system:serviceaccount:{{ .Release.Namespace }}:fenceline-controller
 {{- if .content -}}
 {{ .content | mustFromJson | toPrettyJson }}
 {{- else -}}
-{{- $ipam := dict "type" "fenceline" -}}
-{{- with .pools.ipv4 }}{{ $_ := set $ipam "default_ipv4_ippool" . }}{{ end -}}
-{{- with .pools.ipv6 }}{{ $_ := set $ipam "default_ipv6_ippool" . }}{{ end -}}
-{{- $plugin := dict "type" .type "ipam" $ipam -}}
-{{- with .master }}{{ $_ := set $plugin "master" . }}{{ end -}}
-{{- with .mode | default (ternary "bridge" "" (eq .type "macvlan")) }}{{ $_ := set $plugin "mode" . }}{{ end -}}
-{{- with .mtu }}{{ $_ := set $plugin "mtu" (int .) }}{{ end -}}
-{{- $plugins := list $plugin -}}
-{{- if .chained }}{{ $plugins = append $plugins (dict "type" "fenceline") }}{{ end -}}
-{{- $list := dict "name" "fenceline" "plugins" $plugins -}}
+{{- if and (eq .type "sriov") .enabled (not .deviceID) }}{{ fail "cni.conflist.type is sriov and cni.conflist.deviceID is empty: set the PCI address of a virtual function, or cni.conflist.enabled=false to let Multus choose one for each pod" }}{{ end -}}
+{{- $list := dict "name" "fenceline" "plugins" (include "fenceline.plugins" $ | mustFromJson) -}}
 {{- with .cniVersion }}{{ $_ := set $list "cniVersion" . }}{{ end -}}
 {{ $list | toPrettyJson }}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* The plugins of the network: the driver, and Fenceline chained after it. Values of an older
+build have neither hostLink, mode, deviceID nor vlan, and their chained is false */ -}}
+{{- define "fenceline.plugins" -}}
+{{- $ipam := dict "type" "fenceline" -}}
+{{- with .Values.cni.conflist -}}
+{{- with .pools.ipv4 }}{{ $_ := set $ipam "default_ipv4_ippool" . }}{{ end -}}
+{{- with .pools.ipv6 }}{{ $_ := set $ipam "default_ipv6_ippool" . }}{{ end -}}
+{{- $plugin := dict "type" .type "ipam" $ipam -}}
+{{- if eq .type "sriov" -}}
+{{- if or .master .mode .mtu }}{{ fail "cni.conflist.type is sriov, which takes no cni.conflist.master, mode or mtu: remove them" }}{{ end -}}
+{{- with .deviceID }}{{ $_ := set $plugin "deviceID" . }}{{ end -}}
+{{- with .vlan }}{{ $_ := set $plugin "vlan" (int .) }}{{ end -}}
+{{- else -}}
+{{- if or .deviceID .vlan }}{{ fail (printf "cni.conflist.deviceID and cni.conflist.vlan are for sriov, and cni.conflist.type is %s: remove them, and name a VLAN subinterface such as eth1.5 as cni.conflist.master" .type) }}{{ end -}}
+{{- if and (eq .type "ipvlan") (has .mode (list "l3" "l3s")) }}{{ fail (printf "cni.conflist.mode is %s, which has no L2 segment: set l2, or remove it" .mode) }}{{ end -}}
+{{- with .master }}{{ $_ := set $plugin "master" . }}{{ end -}}
+{{- with .mode | default (ternary "bridge" "" (eq .type "macvlan")) }}{{ $_ := set $plugin "mode" . }}{{ end -}}
+{{- with .mtu }}{{ $_ := set $plugin "mtu" (int .) }}{{ end -}}
+{{- end -}}
+{{- $plugins := list $plugin -}}
+{{- if .chained }}{{ $plugins = append $plugins (include "fenceline.chained" $ | mustFromJson) }}{{ end -}}
+{{ $plugins | toJson }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The chained plugin. What is the default stays unset, so that the agent decides */ -}}
+{{- define "fenceline.chained" -}}
+{{- $plugin := dict "type" "fenceline" -}}
+{{- $link := .Values.cni.hostLink | default dict -}}
+{{- /* YAML reads off without quotes as false. */ -}}
+{{- $mode := ternary "off" (.Values.cni.mode | default "auto") (kindIs "bool" .Values.cni.mode) -}}
+{{- if ne $mode "auto" }}{{ $_ := set $plugin "mode" $mode }}{{ end -}}
+{{- if eq (toString $link.enabled) "false" }}{{ $_ := set $plugin "hostLink" false }}{{ end -}}
+{{- with $link.extraCIDRs }}{{ $_ := set $plugin "hostLinkCIDRs" . }}{{ end -}}
+{{- with $link.txQueueLen }}{{ $_ := set $plugin "txQueueLen" (int .) }}{{ end -}}
+{{ $plugin | toJson }}
 {{- end -}}
