@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -87,12 +88,13 @@ type buildPlan struct {
 	digest  string // of everything that decides the result
 	target  string // argument of go build
 	binary  string // name of the only binary; "" for all tools
+	tests   string // argument of go test; "" for none
 	tags    string
 	ldflags string
 }
 
 func (b *Builder) plan(c Component) (buildPlan, error) {
-	p := buildPlan{source: filepath.Join(b.Modules, c.Name), target: "tool", binary: c.Binary, tags: c.Tags}
+	p := buildPlan{source: filepath.Join(b.Modules, c.Name), target: "tool", binary: c.Binary, tests: c.TestPackage, tags: c.Tags}
 	gomod, err := os.ReadFile(filepath.Join(p.source, "go.mod"))
 	if err != nil {
 		return p, err
@@ -114,8 +116,10 @@ func (b *Builder) plan(c Component) (buildPlan, error) {
 	p.dir = filepath.Join(b.Cache, c.Name+"-"+p.version+"-"+runtime.Version())
 	sum := sha256.New()
 	parts := []string{string(gomod), string(gosum), p.target, p.binary, p.ldflags}
-	if p.tags != "" {
-		parts = append(parts, p.tags)
+	for _, optional := range []string{p.tags, p.tests} {
+		if optional != "" {
+			parts = append(parts, optional)
+		}
 	}
 	if p.target == "." {
 		program, err := os.ReadFile(filepath.Join(p.source, "main.go"))
@@ -151,11 +155,13 @@ func (p buildPlan) run(ctx context.Context) (err error) {
 	if p.binary != "" {
 		out = filepath.Join(work, p.binary)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", p.tags, "-ldflags", p.ldflags, "-o", out, p.target)
-	cmd.Dir = p.source
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s in %s: %w\n%s", p.target, p.source, err, lastLines(string(output), 30))
+	if err := p.compile(ctx, p.target, "build", "-o", out); err != nil {
+		return err
+	}
+	if p.tests != "" {
+		if err := p.compile(ctx, p.tests, "test", "-c", "-o", filepath.Join(work, path.Base(p.tests)+".test")); err != nil {
+			return err
+		}
 	}
 	if err := os.WriteFile(filepath.Join(work, builtMark), []byte(p.digest), 0o644); err != nil {
 		return err
@@ -167,6 +173,18 @@ func (p buildPlan) run(ctx context.Context) (err error) {
 		return err
 	}
 	return os.Rename(work, p.dir)
+}
+
+// compile runs one command of go for a target.
+func (p buildPlan) compile(ctx context.Context, target string, command ...string) error {
+	args := append(command, "-trimpath", "-tags", p.tags, "-ldflags", p.ldflags, target)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = p.source
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s %s in %s: %w\n%s", command[0], target, p.source, err, lastLines(string(output), 30))
+	}
+	return nil
 }
 
 // lock takes an advisory lock on the file and returns the function that releases it.

@@ -18,6 +18,8 @@ type Component struct {
 	// tool module. When it is empty, all tools of the module are built, each under
 	// its own name.
 	Package, Binary string
+	// TestPackage is a package whose test binary is built as well, as <last element>.test.
+	TestPackage string
 	// Tags are build tags, comma separated.
 	Tags string
 	// linkFlags returns the linker flags of the project's own release build. Without a version,
@@ -29,6 +31,7 @@ type Component struct {
 const (
 	Kubernetes       = "kubernetes"
 	KubernetesOldest = "kubernetes-oldest" // kube-apiserver of the oldest supported minor
+	E2E              = "e2e"               // the e2e tests of Kubernetes, their server agnhost, and the command that runs them in parallel
 	Etcd             = "etcd"
 	EtcdTools        = "etcdtools" // etcdctl and etcdutl
 	Containerd       = "containerd"
@@ -48,6 +51,7 @@ func components() map[string]Component {
 	list := []Component{
 		{Name: Kubernetes, Module: "k8s.io/kubernetes", linkFlags: kubernetesVersion},
 		{Name: KubernetesOldest, Module: "k8s.io/kubernetes", linkFlags: kubernetesVersion},
+		{Name: E2E, Module: "k8s.io/kubernetes", TestPackage: "k8s.io/kubernetes/test/e2e", linkFlags: kubernetesVersion},
 		{Name: Etcd, Module: "go.etcd.io/etcd/server/v3", Package: "go.etcd.io/etcd/server/v3", Binary: "etcd"},
 		{Name: EtcdTools, Module: "go.etcd.io/etcd/etcdutl/v3"},
 		{Name: Containerd, Module: "github.com/containerd/containerd/v2",

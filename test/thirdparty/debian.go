@@ -14,15 +14,16 @@ import (
 	"time"
 )
 
-// Names of the components that are Debian packages of suites other than the machine's. They are
-// unpacked into the cache, not installed: a kernel cannot be installed here, and QEMU would install
-// hundreds of packages.
+// Names of the components that are Debian packages. They are unpacked into the cache, not installed:
+// a kernel cannot be installed here, QEMU would install hundreds of packages, and the files of
+// Userland are for images.
 const (
 	QEMU         = "qemu" // from the backports, because the release's version cannot emulate SR-IOV
 	KernelOldest = "linux-5.10"
 	Kernel61     = "linux-6.1"
 	Kernel612    = "linux-6.12"
 	KernelNewest = "linux-newest"
+	Userland     = "userland" // a root file system: shell, curl, dig, nc, and all libraries that they need
 )
 
 // unpacked is a component that comes as Debian packages.
@@ -39,6 +40,7 @@ func unpackedComponents() []unpacked {
 		{Kernel61, "bookworm", kernelPackages},
 		{Kernel612, "bookworm-backports", kernelPackages},
 		{KernelNewest, "sid", kernelPackages},
+		{Userland, "bookworm", userlandPackages},
 	}
 }
 
@@ -115,18 +117,35 @@ func (b *Builder) fetch(ctx context.Context, u unpacked) (_ string, err error) {
 
 // qemuPackages returns QEMU and its dependencies that this machine lacks.
 func qemuPackages(ctx context.Context, a apt) ([]string, error) {
-	const qemu = "qemu-system-x86"
-	plan, err := a.run(ctx, "apt-get", "install", "--simulate", "--no-install-recommends", "-t", a.suite, qemu)
+	return a.closure(ctx, []string{"qemu-system-x86"})
+}
+
+// userlandPackages returns what the commands of Kubernetes' e2e tests need in a container, with all
+// dependencies, as if this machine had no package at all.
+func userlandPackages(ctx context.Context, a apt) ([]string, error) {
+	commands := []string{"curl", "bind9-dnsutils", "netcat-openbsd", "coreutils", "dash", "grep", "hostname", "libc-bin", "mawk", "sed"}
+	return a.closure(ctx, commands, "-o", "Dir::State::status=/dev/null")
+}
+
+// closure returns the packages, the first one first, and their dependencies that are not installed.
+func (a apt) closure(ctx context.Context, packages []string, options ...string) ([]string, error) {
+	args := append([]string{"install", "--simulate", "--no-install-recommends", "-t", a.suite}, options...)
+	plan, err := a.run(ctx, "apt-get", append(args, packages...)...)
 	if err != nil {
 		return nil, err
 	}
-	names := []string{qemu}
+	return packagesOf(plan, packages[0]), nil
+}
+
+// packagesOf returns the packages of a simulated installation, the package first before all others.
+func packagesOf(plan, first string) []string {
+	names := []string{first}
 	for line := range strings.Lines(plan) { // "Inst name (version …)"
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "Inst" && f[1] != qemu {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "Inst" && f[1] != first {
 			names = append(names, f[1])
 		}
 	}
-	return names, nil
+	return names
 }
 
 // kernelPackages returns the packages of the suite's newest kernel. Since 7.x, image and modules are

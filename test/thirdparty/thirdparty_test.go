@@ -50,6 +50,29 @@ func TestDependenciesOfKeepsThoseWithAPrefix(t *testing.T) {
 	}
 }
 
+func TestPackagesOfNamesThePackageWhoseVersionCountsFirst(t *testing.T) {
+	plan := "Reading package lists...\nInst libc6 (2.36-9 Debian:12.11/stable [amd64])\nInst curl (7.88 Debian [amd64])\nConf curl (7.88)\n"
+	if got, want := packagesOf(plan, "curl"), []string{"curl", "libc6"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestThePartsOfKubernetesHaveOneVersion(t *testing.T) {
+	versions := map[string]string{}
+	for _, name := range []string{Kubernetes, E2E} {
+		data, err := os.ReadFile(filepath.Join("modules", name, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if versions[name], err = requiredVersion(string(data), components()[name].Module); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if versions[E2E] != versions[Kubernetes] {
+		t.Errorf("%v: the e2e tests must be those of the cluster", versions)
+	}
+}
+
 func TestWhatIsUnpackedIsFoundByItsName(t *testing.T) {
 	b := &Builder{Cache: t.TempDir()}
 	u, _ := findUnpacked(Kernel61)
