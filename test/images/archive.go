@@ -6,6 +6,7 @@ package images
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -22,10 +23,18 @@ import (
 // Image is one layer with files on an empty base.
 type Image struct {
 	// Name is NAME:TAG, without a registry.
-	Name       string
+	Name string
+	// Aliases are more names of the same image.
+	Aliases    []string
 	Entrypoint []string
+	// Command holds the default arguments of the entry point.
+	Command []string
+	// Path is the PATH of its processes. Default "/".
+	Path string
 	// Files maps absolute paths in the image to contents; all are executable.
 	Files map[string][]byte
+	// Links maps absolute paths in the image to the targets of symbolic links.
+	Links map[string]string
 }
 
 // config is the part of an OCI image configuration that is used here.
@@ -35,6 +44,7 @@ type config struct {
 	OS           string    `json:"os"`
 	Config       struct {
 		Entrypoint []string
+		Cmd        []string `json:",omitempty"`
 		Env        []string
 		WorkingDir string
 	} `json:"config"`
@@ -62,15 +72,15 @@ func Write(w io.Writer, img Image) error {
 	var c config
 	c.Created = time.Unix(0, 0).UTC()
 	c.Architecture, c.OS = runtime.GOARCH, "linux"
-	c.Config.Entrypoint = img.Entrypoint
-	c.Config.Env = []string{"PATH=/"}
+	c.Config.Entrypoint, c.Config.Cmd = img.Entrypoint, img.Command
+	c.Config.Env = []string{"PATH=" + cmp.Or(img.Path, "/")}
 	c.Config.WorkingDir = "/"
 	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{"sha256:" + layerDigest}
 	configJSON, err := json.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("write image %s: %w", img.Name, err)
 	}
-	m := manifest{Config: digest(configJSON) + ".json", RepoTags: []string{img.Name}, Layers: []string{layerDigest + ".tar"}}
+	m := manifest{Config: digest(configJSON) + ".json", RepoTags: append([]string{img.Name}, img.Aliases...), Layers: []string{layerDigest + ".tar"}}
 	manifestJSON, err := json.Marshal([]manifest{m})
 	if err != nil {
 		return fmt.Errorf("write image %s: %w", img.Name, err)
@@ -87,12 +97,14 @@ func Write(w io.Writer, img Image) error {
 	return archive.Close()
 }
 
-// layer returns the files as an uncompressed tar with their directories.
+// layer returns the files and links as an uncompressed tar with their directories.
 func (img Image) layer() ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	made := map[string]bool{".": true}
-	for _, file := range slices.Sorted(maps.Keys(img.Files)) {
+	paths := slices.AppendSeq(slices.Collect(maps.Keys(img.Files)), maps.Keys(img.Links))
+	slices.Sort(paths)
+	for _, file := range paths {
 		name := strings.TrimPrefix(path.Clean(file), "/")
 		var parents []string
 		for dir := path.Dir(name); !made[dir]; dir = path.Dir(dir) {
@@ -104,6 +116,13 @@ func (img Image) layer() ([]byte, error) {
 			if err := w.WriteHeader(header); err != nil {
 				return nil, err
 			}
+		}
+		if target, ok := img.Links[file]; ok {
+			header := &tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target, Mode: 0o777, ModTime: time.Unix(0, 0)}
+			if err := w.WriteHeader(header); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if err := add(w, name, 0o755, img.Files[file]); err != nil {
 			return nil, err

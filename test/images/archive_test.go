@@ -8,6 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -82,6 +85,61 @@ func TestALayerHoldsEachDirectoryOnceAndBeforeItsFiles(t *testing.T) {
 	for i := range want {
 		if order[i] != want[i] {
 			t.Fatalf("got %v, want %v", order, want)
+		}
+	}
+}
+
+func TestAnImageOfATreeHasItsLinksAndAllItsNames(t *testing.T) {
+	root := t.TempDir()
+	for _, file := range []string{"bin/dash", "usr/share/doc/page", "usr/lib/libc"} {
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, file), []byte(file), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("dash", filepath.Join(root, "bin/sh")); err != nil {
+		t.Fatal(err)
+	}
+	img := Image{Name: "a:1", Aliases: []string{"b:2"}, Command: []string{"pause"}, Path: "/usr/bin:/bin"}
+	var err error
+	if img.Files, img.Links, err = Tree(root, "/usr/share"); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := contents(t, write(t, img))
+	var manifests []manifest
+	if err := json.Unmarshal(files["manifest.json"], &manifests); err != nil {
+		t.Fatal(err)
+	}
+	if got := manifests[0].RepoTags; !slices.Equal(got, []string{"a:1", "b:2"}) {
+		t.Errorf("names %v", got)
+	}
+	var c config
+	if err := json.Unmarshal(files[manifests[0].Config], &c); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Config; !slices.Equal(got.Cmd, img.Command) || !slices.Equal(got.Env, []string{"PATH=/usr/bin:/bin"}) {
+		t.Errorf("config %+v", got)
+	}
+	_, order := contents(t, files[manifests[0].Layers[0]])
+	if want := []string{"bin/", "bin/dash", "bin/sh", "usr/", "usr/lib/", "usr/lib/libc"}; !slices.Equal(order, want) {
+		t.Errorf("got %v, want %v", order, want)
+	}
+	if target := linkTarget(t, files[manifests[0].Layers[0]], "bin/sh"); target != "dash" {
+		t.Errorf("bin/sh leads to %q", target)
+	}
+}
+
+func linkTarget(t *testing.T, layer []byte, name string) string {
+	t.Helper()
+	for r := tar.NewReader(bytes.NewReader(layer)); ; {
+		header, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header.Name == name {
+			return header.Linkname
 		}
 	}
 }

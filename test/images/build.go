@@ -50,7 +50,7 @@ func Product(version string) []Recipe {
 // ForTests returns the recipes of the sandbox and the workload of tests.
 func ForTests() []Recipe {
 	return []Recipe{
-		{Tarball: "test-pause", Name: PauseImage, Entrypoint: "/pause", Binaries: map[string]string{"/pause": "./test/cmd/app"}},
+		Pause("test-pause", PauseImage),
 		{Tarball: "test-app", Name: AppImage, Entrypoint: "/app", Binaries: map[string]string{"/app": "./test/cmd/app"}},
 	}
 }
@@ -61,6 +61,11 @@ func DNS(dir string) Recipe {
 		Tarball: "test-coredns", Name: DNSImage, Entrypoint: "/coredns",
 		Files: map[string]string{"/coredns": filepath.Join(dir, "coredns")},
 	}
+}
+
+// Pause returns the recipe of an image whose program waits until it is ended.
+func Pause(tarball, name string) Recipe {
+	return Recipe{Tarball: tarball, Name: name, Entrypoint: "/pause", Binaries: map[string]string{"/pause": "./test/cmd/app"}}
 }
 
 // Build compiles the recipe's binaries in the project's directory root, and
@@ -87,15 +92,20 @@ func (r Recipe) Build(ctx context.Context, root, out string) (string, error) {
 			return "", fmt.Errorf("build image %s: %w", r.Name, err)
 		}
 	}
+	path := filepath.Join(out, r.Tarball+".tar")
+	return path, Save(path, img)
+}
+
+// Save writes the image to a tarball. It does not touch a file with the right content.
+func Save(path string, img Image) error {
 	var tarball bytes.Buffer
 	if err := Write(&tarball, img); err != nil {
-		return "", err
+		return err
 	}
-	path := filepath.Join(out, r.Tarball+".tar")
 	if err := replace(path, tarball.Bytes()); err != nil {
-		return "", fmt.Errorf("build image %s: %w", r.Name, err)
+		return fmt.Errorf("save image %s: %w", img.Name, err)
 	}
-	return path, nil
+	return nil
 }
 
 func compile(ctx context.Context, root, pkg, binary string) error {
