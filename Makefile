@@ -95,6 +95,12 @@ test-guest: packages ## Run the tests of bpf and agent/segment on other kernels,
 	  CGO_ENABLED=0 $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') $(guest-packages) || status=1; \
 	done; exit $$status
 
+# Variables: FOCUS and SKIP, regular expressions over the names of cases; PROXY, nftables or iptables.
+.PHONY: test-conformance
+test-conformance: packages ## Run the [sig-network] conformance cases of Kubernetes on a cluster (root)
+	@$(thirdparty) build etcd kubernetes containerd cniplugins coredns helm e2e userland
+	@$(GO) run ./test/cmd/conformance $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(PROXY),-proxy $(PROXY))
+
 # Variables: LIFECYCLES, and SEED to repeat the faults of an earlier run.
 .PHONY: soak
 soak: packages ## Start and end 2000 pods while components fail at random (root)
@@ -148,4 +154,4 @@ packages: # Debian packages; quick when all are installed
 
 .PHONY: help
 help: ## List the targets
-	@awk -F':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { split($$1, target, ":"); printf "  %-14s %s\n", target[1], $$2 }' Makefile
+	@awk -F':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { split($$1, target, ":"); printf "  %-16s %s\n", target[1], $$2 }' Makefile
