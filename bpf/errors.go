@@ -14,6 +14,8 @@ var (
 	ErrNotBPFFS = errors.New("not on a bpffs")
 	// ErrPinned is returned by StageGuard if the slot guards another living device.
 	ErrPinned = errors.New("slot has a living guard on another device")
+	// ErrNoGuard is returned by GuardLink if the slot has no guard.
+	ErrNoGuard = errors.New("the slot has no guard: attach it to the pod's interface first")
 	// ErrSchema is returned by Open if the entries of a pinned map of another version cannot be
 	// carried over.
 	ErrSchema = mapset.ErrSchema

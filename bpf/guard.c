@@ -20,17 +20,40 @@ volatile const __u32 slot = 0;
 volatile const bool verify = false; /* a VF: no observer sees its frames */
 volatile const bool source_guard = false; /* only leased sources may leave */
 
+/*
+ * The filters on the node's end of a host link give their frames this class, so
+ * one pair of programs guards both interfaces of a pod. A tcx link does not set
+ * the field: an equal value by chance only makes the check stricter. Keep in
+ * sync with attach/hostlink.go.
+ */
+#define CLASS_HOST_LINK 0xf11e
+
+/* Which addresses a frame may use. */
+enum rule {
+	RULE_SHARED, /* not those of others */
+	RULE_LEASED, /* only leased ones, and those that are never leased */
+	RULE_STRICT, /* only leased ones: a host link */
+};
+
+static __always_inline enum rule guard_rule(const struct __sk_buff *skb)
+{
+	if (skb->tc_classid == CLASS_HOST_LINK)
+		return RULE_STRICT;
+	return source_guard ? RULE_LEASED : RULE_SHARED;
+}
+
 /* Returns why this guard's pod may not use the address, or ALLOWED. */
-static __always_inline enum result guard_objection(const struct addr *a)
+static __always_inline enum result guard_objection(const struct addr *a,
+						   enum rule rule)
 {
 	struct lease_key key = lease_key_of(a);
 	const struct lease *l;
 
-	if (addr_is_exempt(a))
+	if (rule != RULE_STRICT && addr_is_exempt(a))
 		return ALLOWED;
 	l = lease_of(&key);
 	if (!l || !lease_is_held(l))
-		return source_guard ? DROP_UNLEASED : ALLOWED;
+		return rule == RULE_SHARED ? ALLOWED : DROP_UNLEASED;
 	if (l->slot != slot)
 		return DROP_SLOT;
 	return state_is_fenced(&key, l) ? DROP_FENCED : ALLOWED;
@@ -52,16 +75,18 @@ static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 	return drop(GUARD_EGRESS, CLAIM_FROM_POD);
 }
 
-static __always_inline int guard_egress_from(const struct addr *source)
+static __always_inline int guard_egress_from(const struct addr *source,
+					     enum rule rule)
 {
-	enum result objection = guard_objection(source);
+	enum result objection = guard_objection(source, rule);
 
 	return objection == ALLOWED ? PASS : drop(GUARD_EGRESS, objection);
 }
 
 /* ARP and ND: the pod must be allowed to use both sender and subject. */
 static __always_inline int guard_egress_speech(enum clarity clarity,
-					       const struct speech *s)
+					       const struct speech *s,
+					       enum rule rule)
 {
 	enum result objection;
 
@@ -69,14 +94,14 @@ static __always_inline int guard_egress_speech(enum clarity clarity,
 		return drop(GUARD_EGRESS, DROP_MALFORMED);
 	if (clarity == SILENT)
 		return PASS;
-	objection = guard_objection(&s->sender);
+	objection = guard_objection(&s->sender, rule);
 	if (objection == ALLOWED && speech_has_own_subject(s))
-		objection = guard_objection(&s->subject);
+		objection = guard_objection(&s->subject, rule);
 	return objection == ALLOWED ? PASS : drop(GUARD_EGRESS, objection);
 }
 
-static __always_inline int guard_egress_ipv4(struct __sk_buff *skb,
-					     const struct frame *f)
+static __always_inline int
+guard_egress_ipv4(struct __sk_buff *skb, const struct frame *f, enum rule rule)
 {
 	struct ipv4_addrs ip;
 	struct addr source;
@@ -84,11 +109,11 @@ static __always_inline int guard_egress_ipv4(struct __sk_buff *skb,
 	if (!ipv4_read(skb, f, &ip))
 		return drop(GUARD_EGRESS, DROP_MALFORMED);
 	source = addr_of_v4(ip.source);
-	return guard_egress_from(&source);
+	return guard_egress_from(&source, rule);
 }
 
-static __always_inline int guard_egress_ipv6(struct __sk_buff *skb,
-					     const struct frame *f)
+static __always_inline int
+guard_egress_ipv6(struct __sk_buff *skb, const struct frame *f, enum rule rule)
 {
 	struct addr source;
 	struct speech s;
@@ -98,16 +123,17 @@ static __always_inline int guard_egress_ipv6(struct __sk_buff *skb,
 		return drop(GUARD_EGRESS, DROP_MALFORMED);
 	source = ip.source;
 	if (nd_may_follow(ip.next) || addr_is_mapped(&source))
-		return guard_egress_speech(ipv6_parse(skb, f, &s, false), &s);
-	return guard_egress_from(&source);
+		return guard_egress_speech(ipv6_parse(skb, f, &s, false), &s,
+					   rule);
+	return guard_egress_from(&source, rule);
 }
 
-static __always_inline int guard_egress_arp(struct __sk_buff *skb,
-					    const struct frame *f)
+static __always_inline int
+guard_egress_arp(struct __sk_buff *skb, const struct frame *f, enum rule rule)
 {
 	struct speech s;
 
-	return guard_egress_speech(arp_parse(skb, f, &s), &s);
+	return guard_egress_speech(arp_parse(skb, f, &s), &s, rule);
 }
 
 /*
@@ -117,6 +143,7 @@ static __always_inline int guard_egress_arp(struct __sk_buff *skb,
 SEC("tc")
 int guard_egress(struct __sk_buff *skb)
 {
+	enum rule rule = guard_rule(skb);
 	struct frame f;
 
 	if (!frame_open(skb, &f))
@@ -129,12 +156,13 @@ int guard_egress(struct __sk_buff *skb)
 	if (skb->mark == PROBE_MARK)
 		skb->mark = 0;
 	if (f.proto == bpf_htons(ETH_P_IP))
-		return guard_egress_ipv4(skb, &f);
+		return guard_egress_ipv4(skb, &f, rule);
 	if (f.proto == bpf_htons(ETH_P_IPV6))
-		return guard_egress_ipv6(skb, &f);
+		return guard_egress_ipv6(skb, &f, rule);
 	if (f.proto == bpf_htons(ETH_P_ARP))
-		return guard_egress_arp(skb, &f);
-	return PASS;
+		return guard_egress_arp(skb, &f, rule);
+	/* A host link carries nothing but IP. */
+	return rule == RULE_STRICT ? drop(GUARD_EGRESS, DROP_UNLEASED) : PASS;
 }
 
 /*

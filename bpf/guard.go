@@ -42,6 +42,7 @@ type guards struct {
 	locks slotLocks
 
 	stock  map[uint32]preparedGuard // the programs that were loaded ahead, by slot
+	links  map[uint32]hostLink      // the host links that have filters, by slot
 	closed bool
 }
 
@@ -58,7 +59,8 @@ func (g Guard) record(netns uint32) observerSlot {
 
 // DetachGuard removes the guard from its device and frees the slot. A slot without a guard is no
 // error. The device must be down, deleted or no longer the pod's, since nothing restricts it after
-// the call.
+// the call. If the slot still guards a host link, the slot is killed instead, and SweepGuards frees
+// it when the link is gone.
 func (gs *guards) DetachGuard(slot uint32) error {
 	if err := checkSlot(slot); err != nil {
 		return fmt.Errorf("detach guard of slot %d: %w", slot, err)
@@ -79,12 +81,20 @@ func (gs *guards) detachGuard(slot uint32) error {
 	if err := gs.dir.guard(slot).Remove(); err != nil {
 		return err
 	}
+	linked, err := gs.linked(slot)
+	if err != nil {
+		return err
+	}
 	gs.tables.mu.Lock()
 	defer gs.tables.mu.Unlock()
+	if linked {
+		return gs.killSlot(slot)
+	}
 	if err := gs.tables.putSlot(slot, observerSlot{}); err != nil {
 		return err
 	}
 	delete(gs.stages.unrecorded, slot)
+	delete(gs.links, slot)
 	return nil
 }
 
@@ -103,7 +113,8 @@ func (gs *guards) GuardAttached(slot uint32) (bool, error) {
 }
 
 // SweepGuards unpins guards whose device does not exist any more, frees their slots and returns
-// them. It returns the freed slots also with an error about other slots.
+// them. A slot waits for its host link as well, which may outlive the pod's interface. It returns
+// the freed slots also with an error about other slots.
 func (gs *guards) SweepGuards() ([]uint32, error) {
 	slots, err := gs.sweepable()
 	if err != nil {
@@ -134,6 +145,9 @@ func (gs *guards) sweepGuard(slot uint32, loaded func() (map[uint32]bool, error)
 		return false, err
 	}
 	if gone, err = gs.stages.gone(slot); err != nil || !gone {
+		return false, err
+	}
+	if linked, err := gs.linked(slot); err != nil || linked {
 		return false, err
 	}
 	if gone, err = pins.Pinned(); err == nil && !gone {

@@ -47,7 +47,8 @@ type Kernel struct {
 
 // Open creates the maps, or opens the pins of an earlier process. In that case it also replaces the
 // programs of every attached link by this version's, with no frame unguarded in between, and
-// carries entries over to maps whose layout has changed.
+// carries entries over to maps whose layout has changed. It looks for observers and host links in
+// the calling thread's network namespace.
 //
 // It returns ErrNotBPFFS if the directory is not on a bpffs, ErrSchema if the entries of a map
 // cannot be carried over.
@@ -111,7 +112,7 @@ func assemble(dir pinDir, c *code) *Kernel {
 	k.guards = &guards{
 		dir: dir, code: c, noTCX: &k.noTCX, tables: k.tables,
 		stages: &stages{tables: k.tables, staged: map[uint32]stagedGuard{}, unrecorded: map[uint32]bool{}},
-		stock:  map[uint32]preparedGuard{},
+		stock:  map[uint32]preparedGuard{}, links: map[uint32]hostLink{},
 	}
 	k.observers = &observers{dir: dir, code: c, noTCX: &k.noTCX, tables: k.tables}
 	k.tables.guardedSlots = k.guards.guarded
@@ -145,7 +146,7 @@ func (k *Kernel) Remove() error {
 	staged := k.stages.removeAll()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	errs := []error{staged, k.removePins(), k.maps.Close()}
+	errs := []error{staged, k.removeHostLinks(), k.removePins(), k.maps.Close()}
 	k.closePrograms()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove pins under %s: %w", k.dir, err)

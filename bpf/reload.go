@@ -9,7 +9,7 @@ import (
 )
 
 // reload puts this version's programs into every link that an earlier process has pinned, and into
-// every observer's filter, if the device exists. If a crash has left only one half of a pair, the
+// every filter of an observer or a host link, if the device exists. If a crash has left only one half of a pair, the
 // other half is missing until the next attach.
 func (k *Kernel) reload() error {
 	slots, err := k.dir.guards()
@@ -25,6 +25,9 @@ func (k *Kernel) reload() error {
 		if err := reloadPair(k.dir.guard(slot), load); err != nil {
 			return fmt.Errorf("reload guard of slot %d: %w", slot, err)
 		}
+	}
+	if err := k.reloadHostLinks(); err != nil {
+		return fmt.Errorf("reload the guards of host links: %w", err)
 	}
 	parents, err := k.dir.observers()
 	if err != nil {

@@ -55,6 +55,15 @@ func (t *tables) SlotDead(slot uint32) (bool, error) {
 	return s.Status == slotDead, err
 }
 
+// SlotUsed reports whether the slot was attached or killed, and not detached or swept since.
+func (t *tables) SlotUsed(slot uint32) (bool, error) {
+	if err := checkSlot(slot); err != nil {
+		return false, fmt.Errorf("slot %d: %w", slot, err)
+	}
+	s, err := t.slot(slot)
+	return s.Status != slotFree, err
+}
+
 func checkSlot(slot uint32) error {
 	if slot == 0 || slot > MaxSlot {
 		return ErrSlot

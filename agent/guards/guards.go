@@ -23,9 +23,12 @@ type Kernel interface {
 	PinGuard(bpf.Guard) error
 	DetachGuard(slot uint32) error
 	GuardAttached(slot uint32) (bool, error)
+	GuardLink(g bpf.Guard, ifname string) error
+	LinkGuarded(slot uint32, ifname string) (bool, error)
 	SweepGuards() ([]uint32, error)
 	KillSlot(slot uint32) error
 	SlotDead(slot uint32) (bool, error)
+	SlotUsed(slot uint32) (bool, error)
 	InstallLease(bpf.Key, bpf.Lease) error
 	RemoveLease(bpf.Key) error
 	Lease(bpf.Key) (bpf.Lease, bool, error)

@@ -70,10 +70,11 @@ func (g *Guards) Sweep() error {
 	return errors.Join(errs...)
 }
 
-// sweepSlot frees a slot unless its device still exists and may send. A killed slot keeps its mark
-// until SweepGuards has seen that its device is gone. Without the mark, a device could send if its
-// guard was half pinned, or if an earlier process attached the guard and never pinned it. The slot
-// is not given to a new pod meanwhile, because the new pod would be mute.
+// sweepSlot frees a slot unless its device or its host link still exists and may send. A slot keeps
+// its mark, alive or dead, until SweepGuards has seen that both are gone. Without the mark, a device
+// could send if its guard was half pinned, or if an earlier process attached the guard and never
+// pinned it. The slot is not given to a new pod meanwhile: the new pod would be mute, or the old one
+// could use the addresses of the new one.
 func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 	attached, err := g.Kernel.GuardAttached(slot)
 	if err != nil || attached {
@@ -87,7 +88,7 @@ func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 			return err
 		}
 	}
-	if dead, err := g.Kernel.SlotDead(slot); err != nil || dead {
+	if used, err := g.Kernel.SlotUsed(slot); err != nil || used {
 		return err
 	}
 	g.slots.free(slot)

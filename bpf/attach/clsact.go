@@ -106,6 +106,19 @@ func (d *Device) RemoveFilter(dir Direction, name filterName, handle uint32) err
 	return nil
 }
 
+// removeNamed removes the filters of this name from the given ones.
+func (d *Device) removeNamed(dir Direction, name filterName, filters []netlink.Filter) error {
+	for _, f := range filters {
+		if !IsNamed(f, name) {
+			continue
+		}
+		if err := d.RemoveFilter(dir, name, f.Attrs().Handle); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // HasFilter reports whether the device has the filter of a guard.
 func (d *Device) HasFilter(dir Direction, slot uint32) (bool, error) {
 	filters, err := d.Filters(dir)

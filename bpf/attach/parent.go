@@ -21,15 +21,7 @@ func OpenParent(index int) (*Device, error) {
 
 // RemoveObserverFilters removes the filters of the observer from the given ones.
 func (d *Device) RemoveObserverFilters(dir Direction, filters []netlink.Filter) error {
-	for _, f := range filters {
-		if !IsNamed(f, ObserverFilter) {
-			continue
-		}
-		if err := d.RemoveFilter(dir, ObserverFilter, f.Attrs().Handle); err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.removeNamed(dir, ObserverFilter, filters)
 }
 
 // UnusedHandle returns a handle that none of the filters has.

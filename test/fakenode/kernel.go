@@ -4,6 +4,7 @@ package fakenode
 
 import (
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/fenceline/fenceline/bpf"
@@ -20,7 +21,9 @@ type Kernel struct {
 	// not exist any more. lost are guards of which nothing tells the device.
 	Guards map[uint32]string
 	gone   map[string]bool
-	Lost   map[uint32]bool
+	// Links are the slots on the node's ends of host links, by the name of the interface.
+	Links map[string]uint32
+	Lost  map[uint32]bool
 	// pinned are the slots whose guards were made to last.
 	Pinned   map[uint32]bool
 	PinFails error
@@ -30,6 +33,7 @@ func NewKernel() *Kernel {
 	return &Kernel{
 		Enforced: map[bpf.Key]bpf.Lease{}, Claims: map[bpf.Key]uint64{}, dead: map[uint32]bool{},
 		Guards: map[uint32]string{}, gone: map[string]bool{}, Lost: map[uint32]bool{}, Pinned: map[uint32]bool{},
+		Links: map[string]uint32{},
 	}
 }
 
@@ -74,7 +78,39 @@ func (k *Kernel) DetachGuard(slot uint32) error {
 	defer k.mu.Unlock()
 	delete(k.Guards, slot)
 	delete(k.dead, slot)
+	if k.linked(slot) {
+		k.dead[slot] = true
+	}
 	return nil
+}
+
+func (k *Kernel) GuardLink(g bpf.Guard, ifname string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, guarded := k.Guards[g.Slot]; !guarded && !k.dead[g.Slot] {
+		return bpf.ErrNoGuard
+	}
+	k.Links[ifname] = g.Slot
+	return nil
+}
+
+func (k *Kernel) LinkGuarded(slot uint32, ifname string) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	on, guarded := k.Links[ifname]
+	return guarded && on == slot, nil
+}
+
+// UnplugLink lets a host link vanish.
+func (k *Kernel) UnplugLink(ifname string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.Links, ifname)
+}
+
+// linked reports whether the slot guards a host link. It needs mu.
+func (k *Kernel) linked(slot uint32) bool {
+	return slices.Contains(slices.Collect(maps.Values(k.Links)), slot)
 }
 
 func (k *Kernel) GuardAttached(slot uint32) (bool, error) {
@@ -88,14 +124,14 @@ func (k *Kernel) SweepGuards() (swept []uint32, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for slot, device := range k.Guards {
-		if k.gone[device] {
+		if k.gone[device] && !k.linked(slot) {
 			delete(k.Guards, slot)
 			delete(k.dead, slot)
 			swept = append(swept, slot)
 		}
 	}
 	for slot := range k.dead {
-		if _, guards := k.Guards[slot]; !guards && !k.Lost[slot] {
+		if _, guards := k.Guards[slot]; !guards && !k.Lost[slot] && !k.linked(slot) {
 			delete(k.dead, slot)
 			swept = append(swept, slot)
 		}
@@ -117,6 +153,13 @@ func (k *Kernel) SlotDead(slot uint32) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.dead[slot], nil
+}
+
+func (k *Kernel) SlotUsed(slot uint32) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, guards := k.Guards[slot]
+	return guards || k.dead[slot], nil
 }
 
 func (k *Kernel) InstallLease(key bpf.Key, l bpf.Lease) error {

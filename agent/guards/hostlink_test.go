@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guards_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+	if err := r.Guards.GuardLink(&e, "flh0"); err != nil {
+		t.Fatal(err)
+	}
+	if guarded, err := r.Guards.LinkGuarded(&e, "flh0"); err != nil || !guarded {
+		t.Errorf("guarded %v, %v", guarded, err)
+	}
+	if guarded, err := r.Guards.LinkGuarded(&e, "flh1"); err != nil || guarded {
+		t.Errorf("another one is guarded %v, %v", guarded, err)
+	}
+	e.Slot++
+	if err := r.Guards.GuardLink(&e, "flh1"); !errors.Is(err, bpf.ErrNoGuard) {
+		t.Errorf("got %v, want %v", err, bpf.ErrNoGuard)
+	}
+}
+
+// A pod that lost only its own interface could use the addresses of the next holder of its slot.
+func TestASlotIsNotGivenBackWhileItsHostLinkLives(t *testing.T) {
+	for name, killed := range map[string]bool{"after a DEL": true, "of an entry that is gone": false} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+			web := r.Pod("web", "u1")
+			r.MustAdd(web)
+			e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+			if err := r.Guards.GuardLink(&e, "flh0"); err != nil {
+				t.Fatal(err)
+			}
+			if killed {
+				r.MustDel(web)
+			} else {
+				r.Guards.Leave(e.Slot)
+			}
+			r.Kernel.Unplug(web.NetNS, web.Interface)
+			for _, lives := range []bool{true, false} {
+				if !lives {
+					r.Kernel.UnplugLink("flh0")
+				}
+				if err := r.Guards.Sweep(); err != nil {
+					t.Fatal(err)
+				}
+				if free := r.FreeSlots()[e.Slot]; free == lives {
+					t.Errorf("free %v while the host link lives %v", free, lives)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+)
+
+// The node's end of a host link has filters only, in both directions, before all other filters. The
+// pod has no access to the node's namespace, and the device does not move.
+
+// HostLinkFilter marks the filters on the node's end of a host link. The slot is in their class.
+const HostLinkFilter filterName = "fenceline-link"
+
+// hostLinkClass is the lower half of the class. The programs of a guard know by it that they judge
+// a host link. Keep in sync with guard.c.
+const hostLinkClass = 0xf11e
+
+func classOf(slot uint32) uint32 { return slot<<16 | hostLinkClass }
+
+// slotOf returns the slot of a host link's filter, 0 for other filters.
+func slotOf(f netlink.Filter) uint32 {
+	if own, ok := f.(*netlink.BpfFilter); ok && IsNamed(f, HostLinkFilter) && own.ClassId&0xffff == hostLinkClass {
+		return own.ClassId >> 16
+	}
+	return 0
+}
+
+// AddHostLinkFilters puts the programs of a slot's guard on the node's end of a host link, before
+// all other filters, and replaces those of any slot. The frames that leave the pod come in here, so
+// each program judges the opposite direction. The filters enforce on return, and no frame passes
+// unguarded in between.
+func (d *Device) AddHostLinkFilters(slot uint32, programs Programs) error {
+	if err := d.AddClsact(); err != nil {
+		return err
+	}
+	for i, dir := range Directions {
+		opposite := Directions[len(Directions)-1-i]
+		filters, err := d.Filters(dir)
+		if err != nil {
+			return err
+		}
+		f := d.Filter(dir, HostLinkFilter, UnusedHandle(filters), programs[opposite.Name].FD())
+		f.ClassId = classOf(slot)
+		if err := d.PutFilter(f); err != nil {
+			return err
+		}
+		if err := d.removeNamed(dir, HostLinkFilter, filters); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveHostLinkFilters removes the filters of a host link, of any slot.
+func (d *Device) RemoveHostLinkFilters() error {
+	for _, dir := range Directions {
+		filters, err := d.Filters(dir)
+		if err != nil {
+			return err
+		}
+		if err := d.removeNamed(dir, HostLinkFilter, filters); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GuardsHostLink reports whether the filters of a slot are the first ones in both directions.
+func (d *Device) GuardsHostLink(slot uint32) (bool, error) {
+	for _, dir := range Directions {
+		filters, err := d.Filters(dir)
+		if err != nil || len(filters) == 0 || slotOf(filters[0]) != slot {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// HasHostLink reports whether the device has a filter of a slot's host link, in any direction.
+func (d *Device) HasHostLink(slot uint32) (bool, error) {
+	for _, dir := range Directions {
+		filters, err := d.Filters(dir)
+		if err != nil {
+			return false, err
+		}
+		for _, f := range filters {
+			if slotOf(f) == slot {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// HostLinks returns the slots of the host links in the calling thread's network namespace, by
+// ifindex, and the inode of that namespace.
+func HostLinks() (slots map[int]uint32, netns uint32, err error) {
+	d, err := openNetNS("")
+	if err != nil {
+		return nil, 0, err
+	}
+	defer d.Close()
+	qdiscs, err := d.links.QdiscList(nil)
+	if err != nil {
+		return nil, 0, fmt.Errorf("list qdiscs: %w", err)
+	}
+	slots = map[int]uint32{}
+	for _, q := range qdiscs {
+		if q.Type() != "clsact" {
+			continue
+		}
+		on := &Device{links: d.links, Index: q.Attrs().LinkIndex}
+		for _, dir := range Directions {
+			filters, err := on.Filters(dir)
+			if err != nil && !IsGone(err) {
+				return nil, 0, fmt.Errorf("filters of ifindex %d: %w", on.Index, err)
+			}
+			for _, f := range filters {
+				if slot := slotOf(f); slot != 0 {
+					slots[on.Index] = slot
+				}
+			}
+		}
+	}
+	return slots, d.NetNS, nil
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package bpf
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/bpf/attach"
+)
+
+// Each rule holds with pinned links on the pod's interface, and with filters as on kernels before 6.6.
+func withAndWithoutTCX(t *testing.T, test func(t *testing.T, o Options)) {
+	for name, o := range map[string]Options{"pinned links": {}, "filters": {NoTCX: true}} {
+		t.Run(name, func(t *testing.T) { test(t, o) })
+	}
+}
+
+func TestOnlyLeasedAddressesOfTheSlotLeaveByTheHostLink(t *testing.T) {
+	withAndWithoutTCX(t, func(t *testing.T, o Options) {
+		r := newLinkRig(t, o)
+		to, by := r.node.mac(nodeEnd), r.pod.mac(podEnd)
+		for name, tc := range map[string]struct {
+			frame  []byte
+			passes bool
+		}{
+			"IPv4":                              {eth(to, by, etherIPv4, ipv4(addr4, far4)), true},
+			"IPv6":                              {eth(to, by, etherIPv6, ipv6(addr6, far6, nextUDP, udp())), true},
+			"ARP":                               {arpFrame(by, addr4, far4), true},
+			"IPv4 from an address of nobody":    {eth(to, by, etherIPv4, ipv4(nobody4, far4)), false},
+			"IPv4 from a sibling's address":     {eth(to, by, etherIPv4, ipv4(other4, far4)), false},
+			"IPv4 from no address":              {eth(to, by, etherIPv4, ipv4(none4, far4)), false},
+			"IPv6 from an address of nobody":    {eth(to, by, etherIPv6, ipv6(other6, far6, nextUDP, udp())), false},
+			"IPv6 from a link-local address":    {eth(to, by, etherIPv6, ipv6(local6, far6, nextUDP, udp())), false},
+			"ARP with another sender":           {arpFrame(by, nobody4, far4), false},
+			"ARP with a sibling's address":      {arpFrame(by, other4, far4), false},
+			"ARP probe":                         {arpProbe(by, nobody4), false},
+			"NA for another address":            {eth(to, by, etherIPv6, ipv6(addr6, far6, nextICMPv6, na(other6, by))), false},
+			"NA from a link-local address":      {eth(to, by, etherIPv6, ipv6(local6, far6, nextICMPv6, na(local6, by))), false},
+			"NS from another address":           {eth(to, by, etherIPv6, ipv6(other6, far6, nextICMPv6, ns(far6))), false},
+			"duplicate address detection":       {dadFrame(by, other6), false},
+			"tagged, from an address of nobody": {tagged(7, eth(to, by, etherIPv4, ipv4(nobody4, far4))), false},
+			"claim":                             {claimFrame(t, claim.Frame{Network: network, Addr: addr4, Token: 900}, broadcast, by, keyA), false},
+			"LLDP":                              {eth(to, by, 0x88cc, []byte{1}), false},
+		} {
+			if passes := r.leaves(tc.frame); passes != tc.passes {
+				t.Errorf("%s: passes %v, want %v", name, passes, tc.passes)
+			}
+		}
+	})
+}
+
+func TestAFencedAddressPassesNoHostLink(t *testing.T) {
+	withAndWithoutTCX(t, func(t *testing.T, o Options) {
+		r := newLinkRig(t, o)
+		to, by := r.node.mac(nodeEnd), r.pod.mac(podEnd)
+		out4, out6 := eth(to, by, etherIPv4, ipv4(addr4, far4)), eth(to, by, etherIPv6, ipv6(addr6, far6, nextUDP, udp()))
+		in4, in6 := eth(by, to, etherIPv4, ipv4(far4, addr4)), eth(by, to, etherIPv6, ipv6(far6, addr6, nextUDP, udp()))
+		crossing := func() (all []string) {
+			for name, passes := range map[string]bool{
+				"from IPv4": r.leaves(out4), "from IPv6": r.leaves(out6), "to IPv4": r.enters(in4), "to IPv6": r.enters(in6),
+			} {
+				if passes {
+					all = append(all, name)
+				}
+			}
+			slices.Sort(all)
+			return all
+		}
+		want := func(when string, all ...string) {
+			t.Helper()
+			if got := crossing(); !slices.Equal(got, all) {
+				t.Errorf("%s: %v pass, want %v", when, got, all)
+			}
+		}
+		want("before the fence", "from IPv4", "from IPv6", "to IPv4", "to IPv6")
+		r.acks(200) // fences addr4
+		want("when fenced", "from IPv6", "to IPv6")
+		must(t, r.InstallLease(r.key, r.lease(300)))
+		want("with a newer lease", "from IPv4", "from IPv6", "to IPv4", "to IPv6")
+		must(t, r.KillSlot(1))
+		want("when the slot is dead")
+	})
+}
+
+func TestTheHostLinkRunsThePodsOwnPrograms(t *testing.T) {
+	withAndWithoutTCX(t, func(t *testing.T, o Options) {
+		r := newLinkRig(t, o)
+		loaded := func() (n int) {
+			for id := ebpf.ProgramID(0); ; n++ {
+				var err error
+				if id, err = ebpf.ProgramGetNextID(id); err != nil {
+					return n
+				}
+			}
+		}
+		before := loaded()
+		r.guardLink(1)
+		equal(t, "programs loaded for the host link", loaded()-before, 0)
+	})
+}
+
+func TestTheGuardOfAHostLinkIsTheFirstFilterAndTheOnlyOneOfItsKind(t *testing.T) {
+	r := newLinkRig(t, Options{})
+	want := func(when string, slot uint32, guarded bool, names ...string) {
+		t.Helper()
+		equal(t, when+": guarded", r.linkGuarded(slot), guarded)
+		for _, d := range attach.Directions {
+			if got, _ := r.linkFilters(d); !slices.Equal(got, names) {
+				t.Errorf("%s: %s filters %v, want %v", when, d.Name, got, names)
+			}
+		}
+	}
+	own := string(attach.HostLinkFilter)
+	want("guarded", 1, true, own)
+	r.guardLink(1)
+	want("guarded again", 1, true, own)
+
+	rude, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // nobody behind sees a frame
+	})
+	must(t, err)
+	defer rude.Close()
+	r.onLink(func(dev *attach.Device) error {
+		return errors.Join(
+			dev.PutFilter(dev.Filter(attach.Directions[0], "rude", 77, rude.FD())),
+			dev.PutFilter(dev.Filter(attach.Directions[1], "rude", 77, rude.FD())))
+	})
+	want("behind another", 1, false, "rude", own)
+	r.guardLink(1)
+	want("first again", 1, true, own, "rude")
+
+	// An ADD that is repeated has another slot.
+	must(t, r.StageGuard(Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	r.guardLink(2)
+	want("taken over", 2, true, own, "rude")
+	equal(t, "guarded by the former slot", r.linkGuarded(1), false)
+	r.onLink(func(dev *attach.Device) error {
+		filters, err := dev.Filters(attach.Directions[0])
+		return errors.Join(err, dev.RemoveFilter(attach.Directions[0], attach.HostLinkFilter, filters[0].Attrs().Handle))
+	})
+	equal(t, "guarded with one filter", r.linkGuarded(2), false)
+}
+
+func TestGuardingNoHostLink(t *testing.T) {
+	r := newLinkRig(t, Options{})
+	r.node.do(func() error {
+		if err := r.GuardLink(Guard{Slot: 1}, "flh7"); !errors.Is(err, ErrNoDevice) {
+			t.Errorf("no interface: got %v, want %v", err, ErrNoDevice)
+		}
+		if err := r.GuardLink(Guard{Slot: 9}, nodeEnd); !errors.Is(err, ErrNoGuard) {
+			t.Errorf("no guard: got %v, want %v", err, ErrNoGuard)
+		}
+		if err := r.GuardLink(Guard{}, nodeEnd); !errors.Is(err, ErrSlot) {
+			t.Errorf("no slot: got %v, want %v", err, ErrSlot)
+		}
+		guarded, err := r.LinkGuarded(1, "flh7")
+		equal(t, "no interface is guarded", guarded, false)
+		return err
+	})
+}
+
+// The zombie talks all the time while the agent restarts and guards its host link again: not one frame may come out.
+func TestAnUpgradeReplacesTheGuardOfAHostLinkWithoutAGap(t *testing.T) {
+	withAndWithoutTCX(t, func(t *testing.T, o Options) {
+		r := newLinkRig(t, o)
+		_, before := r.linkFilters(attach.Directions[1])
+		r.acks(200)
+		s := r.node.socket(nodeEnd, unix.ETH_P_IP)
+		zombie, frame := r.pod.socket(podEnd, 0), eth(r.node.mac(nodeEnd), r.pod.mac(podEnd), etherIPv4, ipv4(addr4, far4))
+		stop, stopped := make(chan struct{}), make(chan int)
+		go func() {
+			sent := 0
+			for ; ; sent++ {
+				select {
+				case <-stop:
+					stopped <- sent
+					return
+				default:
+					zombie.send(frame)
+				}
+			}
+		}()
+		for range 3 {
+			r.reopen(o)
+			for range 20 {
+				r.guardLink(1)
+			}
+		}
+		close(stop)
+		if sent := <-stopped; sent < 1000 {
+			t.Errorf("only %d frames sent", sent)
+		}
+		equal(t, "a frame of the zombie came", s.has(frame), false)
+		_, after := r.linkFilters(attach.Directions[1])
+		if slices.Equal(before, after) {
+			t.Error("the program was not replaced")
+		}
+		equal(t, "guarded", r.linkGuarded(1), true)
+		must(t, r.InstallLease(r.key, r.lease(300)))
+		equal(t, "the new programs read the new leases", r.leaves(frame), true)
+		must(t, r.KillSlot(1))
+		equal(t, "the new programs read the new slots", r.leaves(frame), false)
+	})
+}
+
+// An upgrade replaces the programs before anything else is repaired.
+func TestOpeningReplacesTheGuardsOfHostLinks(t *testing.T) {
+	withAndWithoutTCX(t, func(t *testing.T, o Options) {
+		r := newLinkRig(t, o)
+		_, before := r.linkFilters(attach.Directions[1])
+		r.reopen(o)
+		names, after := r.linkFilters(attach.Directions[1])
+		if len(names) != 1 || slices.Equal(before, after) {
+			t.Errorf("filters %v, programs %v, before %v", names, after, before)
+		}
+	})
+}
+
+// A slot that is given to another pod would let the old pod send from the new one's addresses.
+func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
+	withAndWithoutTCX(t, func(t *testing.T, o Options) {
+		for name, before := range map[string]func(*linkRig){
+			"its interface went":                   func(r *linkRig) { r.pod.deleteLink("eth0") },
+			"it was killed and its interface went": func(r *linkRig) { must(r.t, r.KillSlot(1)); r.pod.deleteLink("eth0") },
+			"its interface went and the agent was started again": func(r *linkRig) {
+				r.pod.deleteLink("eth0")
+				r.reopen(o)
+			},
+			"it was detached": func(r *linkRig) { r.node.do(func() error { return r.DetachGuard(1) }) },
+			"it was detached and the agent was started again": func(r *linkRig) {
+				r.node.do(func() error { return r.DetachGuard(1) })
+				r.reopen(o)
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				r := newLinkRig(t, o)
+				before(r)
+				for range 2 {
+					if swept := r.sweep(); len(swept) > 0 {
+						t.Errorf("swept %v while the host link lives", swept)
+					}
+					used, err := r.SlotUsed(1)
+					must(t, err)
+					equal(t, "used", used, true)
+				}
+				// Without its leases, as the agent leaves it, nothing passes.
+				must(t, errors.Join(r.RemoveLease(r.key), r.RemoveLease(r.key6())))
+				out := eth(r.node.mac(nodeEnd), r.pod.mac(podEnd), etherIPv4, ipv4(addr4, far4))
+				equal(t, "a frame came", r.leaves(out), false)
+
+				r.pod.deleteLink(podEnd) // the veth pair goes with the pod's namespace
+				swept := map[uint32]bool{}
+				tick := time.NewTicker(10 * time.Millisecond)
+				defer tick.Stop()
+				for deadline := time.Now().Add(10 * time.Second); len(swept) == 0 && time.Now().Before(deadline); <-tick.C {
+					for _, slot := range r.sweep() {
+						swept[slot] = true
+					}
+				}
+				if !maps.Equal(swept, map[uint32]bool{1: true}) {
+					t.Errorf("swept %v once the host link is gone", swept)
+				}
+				used, err := r.SlotUsed(1)
+				must(t, err)
+				equal(t, "used once swept", used, false)
+			})
+		}
+	})
+}
+
+func TestRemovingTakesTheGuardOffHostLinks(t *testing.T) {
+	r := newLinkRig(t, Options{})
+	r.node.do(func() error { return r.Remove() })
+	for _, d := range attach.Directions {
+		if names, _ := r.linkFilters(d); len(names) > 0 {
+			t.Errorf("%s filters %v", d.Name, names)
+		}
+	}
+}
