@@ -41,6 +41,7 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/servicecidr"
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/agent/verify"
 	"github.com/fenceline/fenceline/agent/waiting"
@@ -85,6 +86,7 @@ type agent struct {
 	defence   *defence.Defence
 	parents   *parent.Parents
 	verifier  *verify.Verifier
+	services  *servicecidr.CIDRs
 	ready     *health.Ready
 }
 
@@ -93,6 +95,10 @@ func (a *agent) assemble(ctx context.Context) {
 	a.counters = metrics.New(ctrlmetrics.Registry)
 	a.events = event.Recorder{To: a.mgr.GetEventRecorder("fenceline-agent")}
 	a.peers = &peers.Peers{Cache: a.mgr.GetClient(), Pod: client.ObjectKey{Namespace: a.namespace, Name: a.pod}}
+	a.services = servicecidr.Watched(a.watcher, a.log)
+	if len(a.serviceCIDRs) > 0 {
+		a.services = servicecidr.Given(a.serviceCIDRs)
+	}
 	a.segments = segment.New(segment.Config{
 		Kernel: a.kernel, Log: a.log,
 		OthersShare: func(int) bool { return a.peers.Others() },
@@ -225,6 +231,7 @@ func (a *agent) start() error {
 		}),
 		a.mgr.Add(manager.RunnableFunc(a.parents.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.services.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.recovery.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.guards.Run)),
 		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
