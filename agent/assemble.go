@@ -29,6 +29,7 @@ import (
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -41,7 +42,6 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/servicecidr"
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/agent/verify"
 	"github.com/fenceline/fenceline/agent/waiting"
@@ -81,24 +81,20 @@ type agent struct {
 	keeper    *warm.Keeper
 	waiting   *waiting.Queue
 	guards    *guards.Guards
+	hostLinks *hostlink.Links
 	holders   *holder.Holders
 	recovery  *recovery.Worker
 	defence   *defence.Defence
 	parents   *parent.Parents
 	verifier  *verify.Verifier
-	services  *servicecidr.CIDRs
 	ready     *health.Ready
 }
 
 // assemble makes the parts and restores the state of the last run.
-func (a *agent) assemble(ctx context.Context) {
+func (a *agent) assemble(ctx context.Context) error {
 	a.counters = metrics.New(ctrlmetrics.Registry)
 	a.events = event.Recorder{To: a.mgr.GetEventRecorder("fenceline-agent")}
 	a.peers = &peers.Peers{Cache: a.mgr.GetClient(), Pod: client.ObjectKey{Namespace: a.namespace, Name: a.pod}}
-	a.services = servicecidr.Watched(a.watcher, a.log)
-	if len(a.serviceCIDRs) > 0 {
-		a.services = servicecidr.Given(a.serviceCIDRs)
-	}
 	a.segments = segment.New(segment.Config{
 		Kernel: a.kernel, Log: a.log,
 		OthersShare: func(int) bool { return a.peers.Others() },
@@ -113,7 +109,9 @@ func (a *agent) assemble(ctx context.Context) {
 		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
 		Node: a.node, Session: a.Session, Clock: a.api.now, CountError: a.counters.APIError,
 	})
-	a.makeHolders(ctx)
+	if err := a.makeHolders(ctx); err != nil {
+		return err
+	}
 	a.defence = defence.New(defence.Options{
 		Node: a.node, Cluster: a.Cluster, Cache: a.mgr.GetClient(), Holders: a.holders, Leases: a.leases,
 		CountConflict: a.counters.Conflict, Events: a.events, Log: a.log,
@@ -143,11 +141,12 @@ func (a *agent) assemble(ctx context.Context) {
 		// The interface of a pod may have gone while the agent was down. The agent serves the others.
 		a.log.Error(err, "not all attachments of the last run could be restored")
 	}
+	return nil
 }
 
 // makeHolders makes the holders with their guards and their recovery, and the
 // keeper of the Warm leases that their ADDs use.
-func (a *agent) makeHolders(ctx context.Context) {
+func (a *agent) makeHolders(ctx context.Context) (err error) {
 	a.guards = guards.New(guards.Options{
 		Session: a.Session, Cluster: a.Cluster, Kernel: a.kernel, Journal: a.journal, ParentExists: parent.Exists,
 		Events: a.events, Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
@@ -171,10 +170,19 @@ func (a *agent) makeHolders(ctx context.Context) {
 		Leases: waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
 		Metrics: a.counters, Clock: clock.RealClock{}, Log: a.log, Background: ctx,
 	})
+	a.hostLinks, err = hostlink.New(hostlink.Options{
+		Session: a.Session, Guards: a.guards, Entries: a.journal.All, Entry: a.journal.Get,
+		TryLock:  func(of agentapi.Attachment) (func(), bool) { return a.holders.TryLock(of) },
+		Services: unknownServices, NodeAddresses: a.nodeAddresses,
+		Log: a.log, Clock: clock.RealClock{},
+	})
+	if err != nil {
+		return err
+	}
 	a.holders = holder.New(ctx, holder.Options{
 		Node: a.node, Session: a.Session, Cluster: a.Cluster, StatefulSet: a.statefulSet,
 		Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(),
-		Leases: a.leases, Journal: a.journal, Guards: a.guards,
+		Leases: a.leases, Journal: a.journal, Guards: a.guards, HostLinks: a.hostLinks,
 		Allocator: a.allocator, Warm: a.keeper, Waiting: a.waiting, Foreign: hosts,
 		OpenSegment: a.openSegment,
 		FindLink:    findLink(a.links),
@@ -192,6 +200,22 @@ func (a *agent) makeHolders(ctx context.Context) {
 		OpenSegment: a.openSegment,
 		Events:      a.events, Log: a.log, Clock: clock.RealClock{},
 	})
+	return nil
+}
+
+// nodeAddresses returns the internal addresses of the Node object, in its order.
+func (a *agent) nodeAddresses() []netip.Addr {
+	node := &corev1.Node{}
+	if err := a.mgr.GetClient().Get(context.Background(), client.ObjectKey{Name: a.node}, node, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the kernel chooses the source
+	}
+	var found []netip.Addr
+	for _, address := range node.Status.Addresses {
+		if addr, err := netip.ParseAddr(address.Address); err == nil && address.Type == corev1.NodeInternalIP {
+			found = append(found, addr)
+		}
+	}
+	return found
 }
 
 // openSegment returns the segment of a parent, and opens it at first use.
@@ -231,9 +255,9 @@ func (a *agent) start() error {
 		}),
 		a.mgr.Add(manager.RunnableFunc(a.parents.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.services.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.recovery.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.guards.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
 		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			return a.allocator.SaveRotations(ctx, a.journal, clock.RealClock{}, a.log)
 		})),
@@ -288,4 +312,9 @@ func (a *agent) storeWatch() *revision.Watch {
 		},
 		Clock: clock.RealClock{}, Log: a.log,
 	}
+}
+
+// unknownServices stands in for the service CIDRs.
+func unknownServices() ([]netip.Prefix, error) {
+	return nil, errors.New("the service CIDRs are not read yet")
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fenceline/fenceline/agent/health"
+	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -82,7 +83,13 @@ func run(ctx context.Context, s settings) error {
 		settings: s, Identity: identity, log: log, api: api, mgr: mgr, watcher: watcher,
 		kernel: kernel, journal: book, links: links, installer: installer,
 	}
-	a.assemble(ctx)
+	if err := hostlink.UnlockSysctls(); err != nil {
+		log.Error(err, "pods with a host link cannot start")
+	}
+	if err := a.assemble(ctx); err != nil {
+		return err
+	}
+	defer a.hostLinks.Close()
 	defer a.segments.Close()
 	defer a.holders.Wait()
 	if err := a.start(); err != nil {

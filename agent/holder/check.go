@@ -20,6 +20,9 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 	if err := h.settle(r.Attachment); err != nil {
 		return nil, err
 	}
+	if err := h.route(ctx, r); err != nil {
+		return nil, err
+	}
 	if len(r.Network.Ignored) > 0 {
 		pod, err := h.pod(ctx, r.Pod)
 		if err != nil {
@@ -30,9 +33,18 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 	return &agentapi.AddResponse{}, nil
 }
 
-// Check returns an error unless an attachment holds its addresses and is guarded.
+// Check returns an error unless an attachment holds its addresses and is guarded, and its interface and
+// routing are complete. The plugins of the interface have set the address only when they are done, so
+// only a chained CHECK looks at them.
 func (h *Holders) Check(_ context.Context, r agentapi.CheckRequest) error {
-	return h.checkHeld(r.Attachment, r.Configured)
+	if err := h.checkHeld(r.Attachment, r.Configured); err != nil || !r.Chained {
+		return err
+	}
+	e, ok := h.Journal.Get(r.ContainerID, r.Interface)
+	if !ok {
+		return nil // a DEL has come meanwhile
+	}
+	return h.HostLinks.Check(&e)
 }
 
 func (h *Holders) checkHeld(a agentapi.Attachment, configured []agentapi.ConfiguredAddress) error {

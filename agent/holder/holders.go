@@ -101,6 +101,8 @@ type Options struct {
 	Waiting *waiting.Queue
 	Journal Journal
 	Guards  *guards.Guards
+	// HostLinks makes host links and routes.
+	HostLinks HostLinks
 	// OpenSegment returns the segment of a parent, and opens it at first use. It does not check the
 	// observer of an open segment; Observe does.
 	OpenSegment func(parent int) (Segment, error)
@@ -195,6 +197,8 @@ func (h *Holders) Holder(key bpf.Key) (journal.Entry, journal.Address, bool) {
 func (h *Holders) Fenced(key bpf.Key) {
 	if e, _, ok := h.Holder(key); ok {
 		h.Pending.Add(e.Attachment())
+		// The node must reach the new holder by the underlay.
+		h.HostLinks.Wake()
 	}
 }
 

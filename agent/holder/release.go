@@ -76,6 +76,11 @@ func (h *Holders) Fence(e *journal.Entry) error {
 		if err := h.Guards.Kill(e); err != nil {
 			return err
 		}
+		if err := h.HostLinks.Remove(e); err != nil {
+			// The dead slot drops its frames, and a repair removes it.
+			h.Log.Info("a host link is removed later", "why", err.Error())
+			h.HostLinks.Wake()
+		}
 	}
 	if e.Phase == journal.Bound {
 		e.Phase = journal.Releasing

@@ -42,6 +42,14 @@ func (h *Holders) pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) 
 	return nil, refusal.New(refusal.TryAgain, "pod %s with UID %s does not exist", name, p.UID)
 }
 
+// podOf returns the part of a pod that the choice of pools needs.
+func podOf(pod *corev1.Pod) ipam.Pod {
+	return ipam.Pod{
+		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
+		Labels: pod.Labels, Annotations: pod.Annotations,
+	}
+}
+
 // surroundings are the objects by which pools and addresses are chosen for one interface. They
 // belong to the cache and are read-only.
 type surroundings struct {
@@ -77,10 +85,7 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 	}
 	return surroundings{
 		request: ipam.Request{
-			Pod: ipam.Pod{
-				Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
-				Labels: pod.Labels, Annotations: pod.Annotations,
-			},
+			Pod:                  podOf(pod),
 			NamespaceLabels:      ns.Labels,
 			NamespaceAnnotations: ns.Annotations,
 			NodeName:             h.Node,

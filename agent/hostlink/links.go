@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/go-logr/logr"
@@ -21,6 +22,9 @@ import (
 var (
 	// ErrBroken is returned by Check if a part is missing or was changed.
 	ErrBroken = errors.New("the routing of the pod is not complete")
+	// ErrOverlap is returned if a destination behind the host link holds the subnet of the interface:
+	// the route would take the frames to its neighbours.
+	ErrOverlap = errors.New("a destination behind the host link holds the subnet of the interface")
 	// ErrGone is returned if the pod's network namespace or its interface does not exist.
 	ErrGone = errors.New("the pod's interface is gone")
 )
@@ -31,6 +35,8 @@ type Guards interface {
 	GuardLink(e *journal.Entry, ifname string) error
 	LinkGuarded(e *journal.Entry, ifname string) (bool, error)
 	Fenced(e *journal.Entry, address journal.Address) (bool, error)
+	// Dead reports whether a slot was killed.
+	Dead(slot uint32) (bool, error)
 }
 
 // Options of Links. All are required.
@@ -60,6 +66,8 @@ type Links struct {
 	node   *netlink.Handle
 	nodeNS ns.NetNS
 	wake   chan struct{}
+	// renewed: all host links of earlier agents have the guards of this one.
+	renewed atomic.Bool
 }
 
 // New returns the Links of the calling thread's network namespace.
@@ -141,18 +149,30 @@ func (l *Links) plan(e *journal.Entry, p *pod) (_ Plan, known bool, _ error) {
 	if err != nil {
 		return Plan{}, false, err
 	}
+	beyond, err := routesBeyond(p.links, p.own)
+	if err != nil {
+		return Plan{}, false, err
+	}
 	services, unknown := l.Services()
+	if err := overlap(e.Routing, services); err != nil {
+		return Plan{}, false, err
+	}
 	return Make(Facts{
-		Index: p.own.Attrs().Index, Addresses: usable, Gateways: e.Routing.Gateways,
+		Index: p.own.Attrs().Index, Addresses: usable, Gateways: e.Routing.Gateways, Routes: beyond,
 		HostLink: e.Routing.HostLink, First: e.Routing.First, OwnTable: e.Routing.OwnTable,
 		Node: node, Services: services, Listed: e.Routing.Listed,
 	}), unknown == nil, nil
 }
 
-// usable returns the addresses of an entry that are not fenced. The node must reach the new holder of
-// a fenced address by the underlay.
+// usable returns the addresses that an entry may use: not the fenced ones, and none of a dead slot. The
+// node must reach the new holder of such an address.
 func (l *Links) usable(e *journal.Entry) ([]netip.Prefix, error) {
 	var usable []netip.Prefix
+	// A newer sandbox of the pod may have the addresses by now.
+	dead, err := l.Guards.Dead(e.Slot)
+	if err != nil || dead {
+		return nil, err
+	}
 	for _, address := range e.Addresses {
 		fenced, err := l.Guards.Fenced(e, address)
 		if err != nil {

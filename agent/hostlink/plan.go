@@ -3,8 +3,11 @@
 package hostlink
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/fenceline/fenceline/agent/journal"
 )
 
 // The next hops of the pod's routes. No host has these addresses: a permanent neighbour entry leads
@@ -36,8 +39,10 @@ type Facts struct {
 	// Addresses are the addresses of the interface that may be used, with the length of their
 	// subnet. A fenced address is not among them.
 	Addresses []netip.Prefix
-	// Gateways are the gateways of these addresses.
+	// Gateways are the gateways of these addresses, and Routes the routes of the pod through the
+	// interface that lead to other hosts.
 	Gateways []netip.Addr
+	Routes   []Route
 	// HostLink: the interface has a host link.
 	HostLink bool
 	// First: the routes through the host link are those of the whole pod. Otherwise they serve only
@@ -99,22 +104,28 @@ func Make(f Facts) Plan {
 // addLink adds the part of the host link.
 func (p *Plan) addLink(f Facts) {
 	p.Mark = marks + uint32(f.Index)
-	table := mainTable
-	if !f.First {
-		table = ownTables + f.Index
+	var tables []int
+	if f.First {
+		tables = append(tables, mainTable)
+	}
+	if f.OwnTable {
+		tables = append(tables, ownTables+f.Index)
 	}
 	destinations := f.destinations()
 	for _, src := range sources(f.Addresses) {
-		via, everything := nextHop4, netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		via := nextHop4
 		if src.Is6() {
-			via, everything = nextHop6, netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+			via = nextHop6
 		}
 		for _, dst := range destinations {
-			if dst.Addr().Is4() == src.Is4() {
+			if dst.Addr().Is4() != src.Is4() {
+				continue
+			}
+			for _, table := range tables {
 				p.Link = append(p.Link, Route{Dst: dst, Via: via, Src: src, Table: table})
 			}
 		}
-		p.Link = append(p.Link, Route{Dst: everything, Via: via, Table: replyTables + f.Index})
+		p.Link = append(p.Link, Route{Dst: everything(src), Via: via, Table: replyTables + f.Index})
 		p.Rules = append(p.Rules, Rule{Priority: replyPriority, IPv6: src.Is6(), Mark: p.Mark, Table: replyTables + f.Index})
 		p.NextHops = append(p.NextHops, via)
 	}
@@ -137,20 +148,34 @@ func (f Facts) destinations() []netip.Prefix {
 	return slices.Compact(all)
 }
 
-// addOwn adds the table of the interface: its subnets, and the rest through its gateways.
+// addOwn adds the table of the interface: its subnets, its routes, and the rest through its gateways.
 func (p *Plan) addOwn(f Facts) {
 	table := ownTables + f.Index
 	for _, a := range f.Addresses {
 		p.Rules = append(p.Rules, Rule{Priority: ownPriority, IPv6: a.Addr().Is6(), From: a.Addr(), Table: table})
-		p.Own = append(p.Own, Route{Dst: a.Masked(), Src: a.Addr(), Table: table})
+		p.addOnce(Route{Dst: a.Masked(), Src: a.Addr(), Table: table})
+	}
+	for _, r := range f.Routes {
+		p.addOnce(Route{Dst: r.Dst, Via: r.Via, Table: table})
 	}
 	for _, gw := range f.Gateways {
-		everything := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-		if gw.Is6() {
-			everything = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-		}
-		p.Own = append(p.Own, Route{Dst: everything, Via: gw, Table: table})
+		p.addOnce(Route{Dst: everything(gw), Via: gw, Table: table})
 	}
+}
+
+// addOnce adds a route through the interface, unless the table has one to the destination.
+func (p *Plan) addOnce(r Route) {
+	if !slices.ContainsFunc(p.Own, func(o Route) bool { return o.Dst == r.Dst }) {
+		p.Own = append(p.Own, r)
+	}
+}
+
+// everything returns the destination of a default route of an address's family.
+func everything(a netip.Addr) netip.Prefix {
+	if a.Is6() {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
 // sources returns the first address of each family.
@@ -162,4 +187,28 @@ func sources(addresses []netip.Prefix) []netip.Addr {
 		}
 	}
 	return found
+}
+
+// overlap returns ErrOverlap if a route through the host link would take over frames to the subnet of
+// the interface.
+func overlap(r *journal.Routing, services []netip.Prefix) error {
+	if !r.HostLink {
+		return nil
+	}
+	for _, subnet := range r.Subnets {
+		subnet = subnet.Masked()
+		for _, s := range services {
+			if s.Overlaps(subnet) {
+				return fmt.Errorf("%w: service CIDR %s and subnet %s overlap; give the pool another subnet, or set \"hostLink\" to false", ErrOverlap, s, subnet)
+			}
+		}
+		for _, listed := range r.Listed {
+			// A longer prefix of the subnet itself takes over a part of it. A shorter one is fine: the
+			// route of the subnet is more specific.
+			if listed.Bits() >= subnet.Bits() && listed.Overlaps(subnet) {
+				return fmt.Errorf("%w: \"hostLinkCIDRs\" has %s, and the subnet is %s; remove it from the list", ErrOverlap, listed, subnet)
+			}
+		}
+	}
+	return nil
 }

@@ -94,7 +94,11 @@ func (l *Links) Repair() error {
 		wanted[NodeEnd(e.Attachment())] = true
 		errs = append(errs, l.repair(e))
 	}
-	return errors.Join(append(errs, l.sweep(wanted))...)
+	err := errors.Join(append(errs, l.sweep(wanted))...)
+	if err == nil {
+		l.renewed.Store(true)
+	}
+	return err
 }
 
 // lives reports whether an entry may have a host link.

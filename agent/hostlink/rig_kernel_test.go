@@ -39,6 +39,7 @@ type rig struct {
 type guards struct {
 	linked map[string]bool
 	fenced map[netip.Addr]bool
+	dead   map[uint32]bool
 	fail   error
 }
 
@@ -54,6 +55,8 @@ func (g *guards) LinkGuarded(_ *journal.Entry, ifname string) (bool, error) {
 func (g *guards) Fenced(_ *journal.Entry, a journal.Address) (bool, error) {
 	return g.fenced[a.Addr], nil
 }
+
+func (g *guards) Dead(slot uint32) (bool, error) { return g.dead[slot], nil }
 
 const (
 	nodeAddr4, nodeAddr6     = "172.30.0.11", "fd30::11"

@@ -75,6 +75,24 @@ func ownRoutes(links *netlink.Handle, link netlink.Link) ([]Route, error) {
 	return found, nil
 }
 
+// routesBeyond returns the routes of others through a link that lead to hosts beyond it, from the main
+// table.
+func routesBeyond(links *netlink.Handle, link netlink.Link) ([]Route, error) {
+	var found []Route
+	for _, family := range families {
+		routes, err := links.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+		if err != nil {
+			return nil, fmt.Errorf("list the routes through %s: %w", link.Attrs().Name, err)
+		}
+		for i := range routes {
+			if r := &routes[i]; r.Protocol != protocol && r.Protocol != unix.RTPROT_KERNEL && r.Protocol != unix.RTPROT_RA {
+				found = append(found, routeOf(r, family))
+			}
+		}
+	}
+	return found, nil
+}
+
 func routeOf(r *netlink.Route, family int) Route {
 	own := Route{Table: r.Table, Via: addrOf(r.Gw), Src: addrOf(r.Src)}
 	switch {

@@ -32,7 +32,7 @@ func (l *Links) ensureVeth(e *journal.Entry, p *pod) (created bool, err error) {
 	if err := l.nodeNS.Do(func(ns.NetNS) error { return apply(ofNodeEnd(name)) }); err != nil {
 		return created, err
 	}
-	if err := l.Guards.GuardLink(e, name); err != nil {
+	if err := l.guard(e, name); err != nil {
 		return created, err
 	}
 	if link.Attrs().Flags&unix.IFF_UP == 0 {
@@ -41,6 +41,15 @@ func (l *Links) ensureVeth(e *journal.Entry, p *pod) (created bool, err error) {
 		}
 	}
 	return created, nil
+}
+
+// guard guards the node's end. The guards of an earlier agent get the programs of this one.
+func (l *Links) guard(e *journal.Entry, name string) error {
+	guarded, err := l.Guards.LinkGuarded(e, name)
+	if err != nil || guarded && l.renewed.Load() {
+		return err
+	}
+	return l.Guards.GuardLink(e, name)
 }
 
 // addVeth adds the pair, both ends down.

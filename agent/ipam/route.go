@@ -76,6 +76,13 @@ func (s said) defaultHere(req Request) (bool, error) {
 	return true, nil
 }
 
+// DefaultRouteInterface returns the interface that the annotation default-route-nic of a pod names, ""
+// if there is none.
+func DefaultRouteInterface(p Pod) string {
+	a, _ := find(p.describe(), p.Annotations, firstInterface, annotationDefaultRoute)
+	return a.value
+}
+
 // route sets the routes of the interface. A route of the pod's annotation belongs to the first interface
 // that has the next hop in the subnet of an address, so pools with another subnet are rejected. A route
 // that belongs to no interface is an error.

@@ -160,6 +160,8 @@ func (w *Worker) mute(e *journal.Entry) error {
 		return nil
 	}
 	e.Mute = true
+	// The node reaches the new holder by the underlay.
+	w.Holders.HostLinks.Wake()
 	return w.Journal.Put(*e)
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -89,6 +90,11 @@ var rows = []struct {
 		"%w; set the plugin's master to an interface of the node, and run the agent with hostNetwork"},
 	{wraps(pod.ErrNoNetNS, pod.ErrNoInterface, bpf.ErrNoDevice), agentapi.CodeTryAgainLater,
 		"%w; the sandbox or its parent was changed or deleted meanwhile, the runtime's next try makes a new sandbox"},
+
+	// The routing of the pod.
+	{wraps(hostlink.ErrOverlap), agentapi.CodeInvalidNetworkConfig, "%w"},
+	{wraps(hostlink.ErrBroken), agentapi.CodeNotHeld, "%w; the agent mends it within a minute, and the kubelet makes a new sandbox if CHECK fails"},
+	{wraps(hostlink.ErrGone), agentapi.CodeTryAgainLater, "%w; the runtime's next try makes a new sandbox"},
 
 	// Another node was faster, or does not have the same information yet.
 	{wraps(segment.ErrFenced, segment.ErrNoKey, lease.ErrNotMine, lease.ErrGone, lease.ErrState),

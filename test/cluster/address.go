@@ -69,8 +69,11 @@ func (o Options) services() []netip.Prefix {
 	return ranges
 }
 
-// nameServers returns the cluster IPs of CoreDNS, where nothing answers before InstallDNS.
+// nameServers returns the cluster IPs of CoreDNS.
 func (o Options) nameServers() []netip.Addr {
+	if !o.DNS {
+		return nil
+	}
 	return addrs(hostIn(o.services(), dnsHost))
 }
 

@@ -91,6 +91,27 @@ func (m *API) Get(_ context.Context, name types.NamespacedName, into client.Obje
 	return nil
 }
 
+// cache is an agent's cache. It shows pods also while the API server is away.
+type cache struct {
+	client.Reader
+	api *API
+}
+
+func (c cache) Get(ctx context.Context, name types.NamespacedName, into client.Object, opts ...client.GetOption) error {
+	pod, ok := into.(*corev1.Pod)
+	if !ok {
+		return c.Reader.Get(ctx, name, into, opts...)
+	}
+	c.api.mu.Lock()
+	defer c.api.mu.Unlock()
+	found, ok := c.api.Objects[KeyFor(into, name)]
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{}, name.Name)
+	}
+	found.(*corev1.Pod).DeepCopyInto(pod)
+	return nil
+}
+
 func (m *API) List(_ context.Context, into client.ObjectList, opts ...client.ListOption) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -121,7 +121,7 @@ func (r *Node) start() {
 	r.clock = &fastClock{}
 	r.Holders = holder.New(r.T.Context(), holder.Options{
 		Node: ThisNode, Session: r.Life, Cluster: "cluster", StatefulSet: v1alpha1.StatefulSetPrefer,
-		Cache: api, Reader: api, Leases: store,
+		Cache: cache{api, r.API}, Reader: api, Leases: store,
 		// The rotation begins at .2, so that tests know who gets what.
 		Allocator: allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{
 			"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1"),
@@ -131,6 +131,7 @@ func (r *Node) start() {
 		Waiting: waiting.New(waiting.Options{
 			Leases: r.API, Rand: func() float64 { return 0 }, Metrics: r.Waits, Clock: clock.RealClock{}, Log: log, Background: ctx,
 		}),
+		HostLinks:   noHostLinks{},
 		OpenSegment: open,
 		Sighted:     func(int, netip.Addr) bool { return false },
 		OthersShare: func() bool { return true },
@@ -151,6 +152,14 @@ func (r *Node) start() {
 		r.T.Logf("restore: %v", err)
 	}
 }
+
+// noHostLinks stands in for host links: the pods of this node have no network namespace.
+type noHostLinks struct{}
+
+func (noHostLinks) Make(*journal.Entry) error   { return nil }
+func (noHostLinks) Check(*journal.Entry) error  { return nil }
+func (noHostLinks) Remove(*journal.Entry) error { return nil }
+func (noHostLinks) Wake()                       {}
 
 // Add is an ADD whose answer reaches the plugin.
 func (r *Node) Add(ctx context.Context, request agentapi.AddRequest) (*agentapi.AddResponse, error) {

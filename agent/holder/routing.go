@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// HostLinks makes the routing of pods' interfaces. *hostlink.Links implements it.
+type HostLinks interface {
+	// Make makes or completes the routing that an entry records.
+	Make(*journal.Entry) error
+	// Check names the first thing that is wrong with an entry's interface and its routing.
+	Check(*journal.Entry) error
+	// Remove removes the host link of an entry.
+	Remove(*journal.Entry) error
+	// Wake repairs all host links soon.
+	Wake()
+}
+
+// firstInterface is the name of a pod's first interface in all container runtimes.
+const firstInterface = "eth0"
+
+// routed is what the decision about the routing of an interface needs to know.
+type routed struct {
+	asked agentapi.Routing
+	// ifname is the interface, and first the routing of the pod's first interface, nil if Fenceline has
+	// made none.
+	ifname string
+	first  *journal.Routing
+	// defaultRoute is the interface that the annotation default-route-nic names, "" if there is none.
+	defaultRoute string
+	configured   []agentapi.ConfiguredAddress
+	addresses    []journal.Address
+}
+
+// decideRouting returns the routing of an interface, nil for none.
+func decideRouting(r routed) *journal.Routing {
+	mode := r.asked.Mode
+	isFirst := r.ifname == firstInterface
+	if mode == "" || mode == agentapi.ModeAuto {
+		mode = agentapi.ModeOverlay
+		if isFirst || r.first != nil && r.first.First {
+			mode = agentapi.ModeUnderlay
+		}
+	}
+	if mode == agentapi.ModeOff {
+		return nil
+	}
+	routing := &journal.Routing{
+		First:      isFirst && mode == agentapi.ModeUnderlay,
+		HostLink:   isFirst && mode == agentapi.ModeUnderlay,
+		Listed:     r.asked.HostLinkCIDRs,
+		TxQueueLen: r.asked.TxQueueLen,
+	}
+	if r.asked.HostLink != nil {
+		routing.HostLink = *r.asked.HostLink
+	}
+	// The routes of the pod are those of its first interface, unless an annotation says otherwise.
+	routing.OwnTable = !routing.First || r.defaultRoute != "" && r.defaultRoute != r.ifname
+	for _, c := range r.configured {
+		addSubnet(routing, c, r.addresses)
+	}
+	return routing
+}
+
+// addSubnet adds the subnet and the gateway of an address that Fenceline has leased.
+func addSubnet(routing *journal.Routing, c agentapi.ConfiguredAddress, leased []journal.Address) {
+	addr := c.Address.Addr().Unmap()
+	for _, address := range leased {
+		if address.Addr != addr {
+			continue
+		}
+		routing.Subnets = append(routing.Subnets, netip.PrefixFrom(addr, c.Address.Bits()))
+		if gw := c.Gateway.Unmap(); gw.IsValid() && !slices.Contains(routing.Gateways, gw) {
+			routing.Gateways = append(routing.Gateways, gw)
+		}
+	}
+}
+
+// route makes the routing of an interface at the end of its chain of plugins. The journal is first: a
+// restart completes or removes what it records. The runtime repeats an ADD that fails.
+func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
+	defer h.attachments.lock(r.Attachment)()
+	e, ok := h.Journal.Get(r.ContainerID, r.Interface)
+	if !ok || e.Phase != journal.Bound || e.Session != h.Session {
+		return nil // a DEL has come meanwhile
+	}
+	pod, err := h.pod(ctx, r.Pod)
+	if err != nil {
+		return err
+	}
+	who := podOf(pod)
+	asked, err := ipam.RoutingOf(who, r.Interface, r.Routing)
+	if err != nil {
+		return err
+	}
+	d := routed{
+		asked: asked, ifname: r.Interface, defaultRoute: ipam.DefaultRouteInterface(who),
+		configured: r.Configured, addresses: e.Addresses,
+	}
+	if first, ok := h.Journal.Get(r.ContainerID, firstInterface); ok && first.Phase == journal.Bound {
+		d.first = first.Routing
+	}
+	e.Routing = decideRouting(d)
+	if err := h.Journal.Put(e); err != nil {
+		return err
+	}
+	return h.HostLinks.Make(&e)
+}

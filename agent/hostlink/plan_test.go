@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostlink
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+func prefixes(all ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range all {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
+
+func addrs(all ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, text := range all {
+		out = append(out, netip.MustParseAddr(text))
+	}
+	return out
+}
+
+// texts returns routes as ip-route(8) writes them.
+func texts(routes []Route) []string {
+	var out []string
+	for _, r := range routes {
+		text := r.Dst.String()
+		if r.Via.IsValid() {
+			text += " via " + r.Via.String()
+		}
+		if r.Src.IsValid() {
+			text += " src " + r.Src.String()
+		}
+		switch r.Table {
+		case mainTable:
+		case ownTables + 2:
+			text += " own"
+		case replyTables + 2:
+			text += " reply"
+		default:
+			text += " ?"
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+func TestPlan(t *testing.T) {
+	base := Facts{
+		Index: 2, Addresses: prefixes("10.0.0.7/24"), Gateways: addrs("10.0.0.1"), HostLink: true, First: true,
+		Node: addrs("172.30.0.11", "fd30::11"), Services: prefixes("10.96.0.0/16", "fd96::/112"),
+	}
+	with := func(change func(*Facts)) Facts {
+		f := base
+		change(&f)
+		return f
+	}
+	for _, c := range []struct {
+		rule      string
+		facts     Facts
+		link, own []string
+		rules     []string
+	}{
+		{
+			"node and Services behind the host link", base,
+			[]string{"10.96.0.0/16 via 169.254.255.1 src 10.0.0.7", "172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply"},
+			nil, []string{"100: from all fwmark 0x464c0002 lookup 2002"},
+		},
+		{
+			"an address of the pod itself is local", with(func(f *Facts) { f.Node = append(slices.Clone(f.Node), f.Addresses[0].Addr()); f.Services = nil }),
+			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply"},
+			nil, []string{"100: from all fwmark 0x464c0002 lookup 2002"},
+		},
+		{
+			"no host link", with(func(f *Facts) { f.HostLink = false }), nil, nil, nil,
+		},
+		{
+			"a listed destination that the node has as well", with(func(f *Facts) { f.Listed = prefixes("172.30.0.11/32", "192.0.2.0/24"); f.Services = nil }),
+			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "192.0.2.0/24 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply"},
+			nil, []string{"100: from all fwmark 0x464c0002 lookup 2002"},
+		},
+		{
+			"a second interface answers by itself", with(func(f *Facts) { f.HostLink, f.First, f.OwnTable = false, false, true }), nil,
+			[]string{"10.0.0.0/24 src 10.0.0.7 own", "0.0.0.0/0 via 10.0.0.1 own"},
+			[]string{"200: from 10.0.0.7 lookup 1002"},
+		},
+		{
+			"its own default route wins over the gateway", with(func(f *Facts) {
+				f.HostLink, f.First, f.OwnTable = false, false, true
+				f.Routes = []Route{{Dst: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.0.0.3"), Table: mainTable}}
+			}), nil,
+			[]string{"10.0.0.0/24 src 10.0.0.7 own", "0.0.0.0/0 via 10.0.0.3 own"},
+			[]string{"200: from 10.0.0.7 lookup 1002"},
+		},
+		{
+			"the host link of a secondary serves its address only", with(func(f *Facts) { f.First, f.OwnTable = false, true; f.Services = nil }),
+			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7 own", "0.0.0.0/0 via 169.254.255.1 reply"},
+			[]string{"10.0.0.0/24 src 10.0.0.7 own", "0.0.0.0/0 via 10.0.0.1 own"},
+			[]string{"100: from all fwmark 0x464c0002 lookup 2002", "200: from 10.0.0.7 lookup 1002"},
+		},
+		{
+			"everything is fenced", with(func(f *Facts) { f.Addresses = nil }), nil, nil, nil,
+		},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			p := Make(c.facts)
+			if got := texts(p.Link); !slices.Equal(got, c.link) {
+				t.Errorf("through the host link:\n%q, want\n%q", got, c.link)
+			}
+			if got := texts(p.Own); !slices.Equal(got, c.own) {
+				t.Errorf("through the interface:\n%q, want\n%q", got, c.own)
+			}
+			var rules []string
+			for _, r := range p.Rules {
+				rules = append(rules, r.String())
+			}
+			if !slices.Equal(rules, c.rules) {
+				t.Errorf("rules:\n%q, want\n%q", rules, c.rules)
+			}
+		})
+	}
+}
+
+func TestOverlap(t *testing.T) {
+	for _, c := range []struct {
+		rule             string
+		subnets          []netip.Prefix
+		services, listed []netip.Prefix
+		link, refused    bool
+	}{
+		{"apart", prefixes("10.0.0.7/24"), prefixes("10.96.0.0/16"), prefixes("192.0.2.0/24"), true, false},
+		{"a service CIDR inside the subnet", prefixes("10.96.0.7/8"), prefixes("10.96.0.0/16"), nil, true, true},
+		{"the subnet inside a service CIDR", prefixes("10.96.3.7/24"), prefixes("10.96.0.0/16"), nil, true, true},
+		{"of the other family", prefixes("fd00::7/64"), prefixes("10.96.0.0/16"), nil, true, false},
+		{"without a host link", prefixes("10.96.0.7/8"), prefixes("10.96.0.0/16"), nil, false, false},
+		{"a listed destination around the subnet", prefixes("10.0.0.7/24"), nil, prefixes("10.0.0.0/8"), true, false},
+		{"the subnet itself", prefixes("10.0.0.7/24"), nil, prefixes("10.0.0.0/24"), true, true},
+		{"a part of the subnet", prefixes("10.0.0.7/24"), nil, prefixes("10.0.0.128/25"), true, true},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			err := overlap(&journal.Routing{HostLink: c.link, Subnets: c.subnets, Listed: c.listed}, c.services)
+			if errors.Is(err, ErrOverlap) != c.refused {
+				t.Errorf("%v, refused %v", err, c.refused)
+			}
+		})
+	}
+}
+
+func TestNamesFitIntoTheKernel(t *testing.T) {
+	for _, ifname := range []string{"eth0", "net1", "a-fifteen-chars"} {
+		a := agentapi.Attachment{ContainerID: "c", Interface: ifname}
+		if n, p := NodeEnd(a), PodEnd(a); len(n) > nameMax || len(p) > nameMax {
+			t.Errorf("%s: %q and %q", ifname, n, p)
+		}
+	}
+	if a, b := NodeEnd(agentapi.Attachment{ContainerID: "c", Interface: "eth0"}), NodeEnd(agentapi.Attachment{ContainerID: "c", Interface: "net1"}); a == b {
+		t.Error("two interfaces of a pod share a name")
+	}
+}
