@@ -28,6 +28,7 @@ static __always_inline int ack_send(struct __sk_buff *skb,
 	struct frame_macs macs = { .to = c->macs.from, .from = *own };
 	struct claim ack = c->claim;
 
+	ack.magic = bpf_htonl(ACK_MAGIC_V2);
 	ack.flags |= bpf_htonl(CLAIM_FLAG_ACK);
 	if (!claim_sign(&ack, key))
 		return verdict;

@@ -15,6 +15,7 @@
 enum claim_wire {
 	CLAIM_ETHERTYPE = 0x88b5, /* IEEE 802 local experimental ethertype 1 */
 	CLAIM_MAGIC_V1 = 0x464c4331, /* "FLC1", the digit is the version */
+	ACK_MAGIC_V2 = 0x464c4332,   /* "FLC2", see claim_has_magic() */
 	CLAIM_FLAG_ACK = 1 << 0,
 	CLAIM_ASKED_SHIFT = 1, /* see claim_asks() */
 };
@@ -60,6 +61,17 @@ static __always_inline bool claim_is_ack(const struct claim *c)
 	return c->flags & bpf_htonl(CLAIM_FLAG_ACK);
 }
 
+/*
+ * An ack with the digit 1 answers for the MAC of a holder. Two holders may have
+ * one MAC, so it proves nothing. The digit of a claim stays 1: an earlier
+ * kernel fences by our claims, and we fence by those of an earlier agent.
+ */
+static __always_inline bool claim_has_magic(const struct claim *c)
+{
+	return c->magic ==
+	       bpf_htonl(claim_is_ack(c) ? ACK_MAGIC_V2 : CLAIM_MAGIC_V1);
+}
+
 static __always_inline bool claim_is_ours(const struct claim *c)
 {
 	__u64 network = bpf_be64_to_cpu(c->network);
@@ -91,17 +103,14 @@ static __noinline int claim_verify(const struct claim *c)
 
 /*
  * A claim fences every holder of the address, but only the ack of the last one
- * proves anything. The claim names that holder by the low 31 bits of its MAC,
- * in the flags above CLAIM_FLAG_ACK. 0 asks every holder.
+ * proves anything. The claim names that holder by the low 31 bits of the token
+ * of its lease, in the flags above CLAIM_FLAG_ACK. 0 asks no holder.
  */
-static __always_inline bool claim_asks(const struct claim *c,
-				       const struct mac *holder)
+static __always_inline bool claim_asks(const struct claim *c, __u64 token)
 {
-	__u32 low = (__u32)bpf_ntohs(holder->part[1]) << 16 |
-		    bpf_ntohs(holder->part[2]);
 	__u32 asked = bpf_ntohl(c->flags) >> CLAIM_ASKED_SHIFT;
 
-	return !asked || asked == (low & (~0U >> CLAIM_ASKED_SHIFT));
+	return asked && asked == ((__u32)token & (~0U >> CLAIM_ASKED_SHIFT));
 }
 
 static __always_inline bool claim_sign(struct claim *c, __u32 index)

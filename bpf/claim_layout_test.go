@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"maps"
 	"math/bits"
-	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -56,10 +55,12 @@ func codecFields() map[string][]int {
 	field := func(payload [claim.Len]byte) []int {
 		return slices.DeleteFunc(differing(base, payload), func(i int) bool { return slices.Contains(tag, i) })
 	}
+	// The last bit of the flags makes the frame an ack, which changes the magic too.
+	flags := field(claim.Frame{Addr: none, Flags: ^claim.FlagAck}.Marshal(claim.Key{}))
 	all := netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
 	return map[string][]int{
 		"magic":   field([claim.Len]byte{}), // the only field that is not zero
-		"flags":   field(claim.Frame{Addr: none, Flags: ^claim.Flags(0)}.Marshal(claim.Key{})),
+		"flags":   flags,
 		"network": field(claim.Frame{Addr: none, Network: ^uint64(0)}.Marshal(claim.Key{})),
 		"addr":    field(claim.Frame{Addr: all}.Marshal(claim.Key{})),
 		"token":   field(claim.Frame{Addr: none, Token: ^uint64(0)}.Marshal(claim.Key{})),
@@ -87,18 +88,20 @@ func TestTheNumbersOfAClaimAreThoseOfTheCodec(t *testing.T) {
 		inC[v.Name] = v.Value
 	}
 	payload := claim.Frame{Addr: netip.IPv4Unspecified()}.Marshal(claim.Key{})
-	asked := claim.Asks(net.HardwareAddr{0, 0, 0, 0, 0, 1}) // the lowest bit of a MAC
+	ack := claim.Frame{Flags: claim.FlagAck, Addr: netip.IPv4Unspecified()}.Marshal(claim.Key{})
+	asked := claim.Asks(1) // the lowest bit of a token
 	codec := map[string]uint64{
 		"CLAIM_ETHERTYPE":   claim.EtherType,
 		"CLAIM_MAGIC_V1":    uint64(binary.BigEndian.Uint32(payload[:])),
+		"ACK_MAGIC_V2":      uint64(binary.BigEndian.Uint32(ack[:])),
 		"CLAIM_FLAG_ACK":    uint64(claim.FlagAck),
 		"CLAIM_ASKED_SHIFT": uint64(bits.TrailingZeros32(uint32(asked))),
 	}
 	if !maps.Equal(inC, codec) {
 		t.Errorf("in C %#x, in the codec %#x", inC, codec)
 	}
-	// The rest of the flags is the MAC's: as many low bits as there is room for.
-	if all := claim.Asks(net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}); all != ^claim.FlagAck {
+	// The rest of the flags is the token's: as many low bits as there is room for.
+	if all := claim.Asks(^uint64(0)); all != ^claim.FlagAck {
 		t.Errorf("a claim asks by the bits %#x, the ack has %#x", all, claim.FlagAck)
 	}
 }

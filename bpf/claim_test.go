@@ -12,10 +12,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/dchest/siphash"
+
 	"github.com/fenceline/fenceline/agent/claim"
 )
 
-// checkAck wants an authentic ack for addr and token, from one MAC to another.
+// checkAck wants an authentic ack of the rig's holder for addr and token, from one MAC to another.
 func checkAck(t testing.TB, frame []byte, addr netip.Addr, token uint64, to, from net.HardwareAddr, key ClaimKey) {
 	t.Helper()
 	equal(t, "length", len(frame), claim.EthernetLen)
@@ -23,7 +25,9 @@ func checkAck(t testing.TB, frame []byte, addr netip.Addr, token uint64, to, fro
 	equal(t, "source", net.HardwareAddr(frame[6:12]).String(), from.String())
 	f, err := claim.Unmarshal(frame[14:], claim.Key(key))
 	must(t, err)
-	equal(t, "ack", f, claim.Frame{Flags: claim.FlagAck, Network: network, Addr: addr, Token: token})
+	equal(t, "ack", f, claim.Frame{
+		Flags: claim.FlagAck | claim.Asks(heldToken), Network: network, Addr: addr, Token: token,
+	})
 }
 
 func TestANewerClaimFencesIsAckedAndConsumed(t *testing.T) {
@@ -72,7 +76,7 @@ func TestADeadSlotIsFencedWithoutAnAck(t *testing.T) {
 func TestAClaimUnderThePreviousKeyIsAckedUnderIt(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
-	f := claim.Frame{Network: network, Addr: addr4, Token: 200}
+	f := claim.Frame{Flags: claim.Asks(heldToken), Network: network, Addr: addr4, Token: 200}
 	verdict, out := b.run(WhereObserverIngress, claimFrame(t, f, podMAC, remoteMAC, keyB))
 	equal(t, "verdict", verdict, redirect)
 	checkAck(t, out, addr4, 200, remoteMAC, parentMAC, keyB)
@@ -181,17 +185,56 @@ func TestReplaysAndRandomTagsDoNothing(t *testing.T) {
 	equal(t, "acked", b.state(addr4).AckedToken, 0)
 }
 
+// Two holders may have the same MAC, so a claim asks by the token of the lease.
 func TestAClaimThatAsksAnotherHolderFencesWithoutAnAck(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
-	asking := func(token uint64, holder net.HardwareAddr) []byte {
+	asking := func(token, holder uint64) []byte {
 		return signed(t, claim.Frame{Flags: claim.Asks(holder), Network: network, Addr: addr4, Token: token}, keyA)
 	}
-	b.expect(WhereObserverIngress, asking(200, otherMAC), drop, ResultFenced)
+	b.expect(WhereObserverIngress, asking(200, heldToken-1), drop, ResultFenced)
 	equal(t, "fenced", b.fenced(addr4), true)
-	b.expect(WhereObserverIngress, asking(200, podMAC), redirect, ResultAgain, ResultAckSent)
-	// Without a MAC on record whoever holds the address is asked.
-	b.expect(WhereObserverIngress, asking(300, nil), redirect, ResultFenced, ResultAckSent)
+	b.expect(WhereObserverIngress, asking(200, heldToken), redirect, ResultAgain, ResultAckSent)
+	b.expect(WhereObserverIngress, asking(200, heldToken+1), drop, ResultAgain)
+	// A claim that does not know the last holder asks nobody.
+	b.expect(WhereObserverIngress, asking(300, 0), drop, ResultFenced)
+}
+
+// firstVersion is a frame as it was before claims asked by token: bits 1 to 31 of the flags named the holder by its MAC,
+// and an ack had the digit 1 too.
+func firstVersion(flags uint32, token uint64, key ClaimKey) []byte {
+	b := make([]byte, claim.Len)
+	copy(b, "FLC1")
+	binary.BigEndian.PutUint32(b[4:], flags)
+	binary.BigEndian.PutUint64(b[8:], network)
+	addr := addr4.As16()
+	copy(b[16:], addr[:])
+	binary.BigEndian.PutUint64(b[32:], token)
+	low, high := binary.LittleEndian.Uint64(key[:8]), binary.LittleEndian.Uint64(key[8:])
+	binary.LittleEndian.PutUint64(b[40:], siphash.Hash(low, high, b[:40]))
+	return eth(broadcast, remoteMAC, etherClaim, b)
+}
+
+func TestAClaimOfTheFirstVersionFencesWithoutAnAck(t *testing.T) {
+	for name, flags := range map[string]uint32{
+		"which asks this holder by its MAC": binary.BigEndian.Uint32(podMAC[2:]) << 1,
+		"which asks every holder":           0,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, setup{})
+			b.bind(addr4, 1)
+			b.expect(WhereObserverIngress, firstVersion(flags, 200, keyC), drop, ResultForged)
+			b.expect(WhereObserverIngress, firstVersion(flags, 200, keyA), drop, ResultFenced)
+			equal(t, "fenced", b.fenced(addr4), true)
+		})
+	}
+}
+
+func TestAnAckOfTheFirstVersionCountsForNothing(t *testing.T) {
+	b := newBench(t, setup{})
+	must(t, b.InstallLease(key(addr4), Lease{})) // a verifier's watch
+	b.expect(WhereObserverIngress, firstVersion(uint32(claim.FlagAck|claim.Asks(heldToken)), 200, keyA), pass, ResultMagic)
+	equal(t, "acked", b.state(addr4).AckedToken, 0)
 }
 
 func TestAnOlderClaimIsReportedForDefenceAtALimitedRate(t *testing.T) {

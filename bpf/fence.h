@@ -46,7 +46,7 @@ static __always_inline bool fence_read(struct __sk_buff *skb,
 		count(where, CLAIM_SHORT);
 		return false;
 	}
-	if (c->claim.magic != bpf_htonl(CLAIM_MAGIC_V1)) {
+	if (!claim_has_magic(&c->claim)) {
 		count(where, CLAIM_MAGIC);
 		return false;
 	}

@@ -185,9 +185,13 @@ func claimFrame(t testing.TB, f claim.Frame, dst, src net.HardwareAddr, key Clai
 	return b
 }
 
-// remoteClaim comes from another node, signed with the current key.
+// heldToken is the token of the lease that the rigs install.
+const heldToken = 100
+
+// remoteClaim comes from another node, signed with the current key, and asks the rig's holder for its ack.
 func remoteClaim(t testing.TB, addr netip.Addr, token uint64) []byte {
-	return claimFrame(t, claim.Frame{Network: network, Addr: addr, Token: token}, broadcast, remoteMAC, keyA)
+	f := claim.Frame{Flags: claim.Asks(heldToken), Network: network, Addr: addr, Token: token}
+	return claimFrame(t, f, broadcast, remoteMAC, keyA)
 }
 
 func mapped(addr netip.Addr) []byte {

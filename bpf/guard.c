@@ -69,7 +69,7 @@ static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 	struct claim c;
 
 	if (verify && !bpf_skb_load_bytes(skb, f->l3, &c, sizeof(c)) &&
-	    c.magic == bpf_htonl(CLAIM_MAGIC_V1) && claim_is_ack(&c) &&
+	    claim_is_ack(&c) && claim_has_magic(&c) &&
 	    claim_verify(&c) != CLAIM_NO_KEY)
 		return PASS;
 	return drop(GUARD_EGRESS, CLAIM_FROM_POD);
@@ -186,16 +186,16 @@ static __always_inline enum result guard_hears(const struct speech *s)
 	}
 	/* The address of a dead or fenced sibling has a new holder elsewhere.
 	 */
-	if (speech_is_tentative(s) || l->flags & LEASE_SHARED_MAC ||
-	    slot_is_dead(l->slot) || state_is_fenced(&key, l))
+	if (speech_is_tentative(s) || slot_is_dead(l->slot) ||
+	    state_is_fenced(&key, l))
 		return ALLOWED;
 	return DROP_MAC;
 }
 
 /*
  * Runs while an address is fenced. Drops frames to our own fenced address and
- * frames from a fenced sibling. The new holder elsewhere uses another MAC, and
- * its frames must reach us.
+ * frames from a fenced sibling. The frames of the new holder elsewhere must
+ * reach us: it uses another MAC, or the lease says that it may use this one.
  */
 static __always_inline enum result guard_fences(const struct speech *s)
 {

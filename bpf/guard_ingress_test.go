@@ -70,6 +70,15 @@ func TestGuardIngressTellsAZombieSiblingFromTheNewHolder(t *testing.T) {
 	}
 }
 
+func TestGuardIngressHearsTheNewHolderThatMayHaveTheMACOfAZombieSibling(t *testing.T) {
+	b := newBench(t, setup{})
+	must(t, b.InstallLease(key(other4), Lease{Token: heldToken, Network: network, Slot: 2, MAC: otherMAC, Flags: FlagSharedMAC}))
+	b.expect(WhereGuardIngress, arpFrame(remoteMAC, other4, addr4), drop, ResultDropMAC)
+	b.fence(other4)
+	b.expect(WhereGuardIngress, udpTo(addr4, otherMAC, other4), pass)
+	b.expect(WhereGuardIngress, arpFrame(otherMAC, other4, addr4), pass)
+}
+
 func TestGuardIngressDropsNeighboursThatPretendToBeASibling(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(other4, 2)

@@ -4,7 +4,10 @@
 
 package bpf
 
-import "testing"
+import (
+	"net"
+	"testing"
+)
 
 // A proxy may answer first, and another one last; who answers in between is the conflict.
 func TestWhoSpeaksBetweenOthersIsToldOf(t *testing.T) {
@@ -33,5 +36,40 @@ func TestManyWhoSpeakByTurnsDoNotFloodTheBuffer(t *testing.T) {
 	equal(t, "hits", moved[Counter{WhereObserverIngress, ResultHit}], 2*rounds)
 	if told > intervals*each {
 		t.Errorf("%d events in %d intervals", told, intervals)
+	}
+}
+
+// The interface of an ADD is down. Another node may have a holder of the address with the same MAC.
+func TestWhileTheInterfaceIsDownItsMACIsForeignToo(t *testing.T) {
+	b := newBench(t, setup{})
+	down := Lease{Token: heldToken, Network: network, Slot: 1, MAC: podMAC, Flags: FlagDown}
+	must(t, b.InstallLease(key(addr4), down))
+	b.expect(WhereObserverIngress, arpFrame(podMAC, addr4, far4), pass, ResultSighting, ResultHit)
+	equal(t, "told of", b.events.next().MAC.String(), podMAC.String())
+	b.bind(addr4, 1) // the interface comes up
+	b.expect(WhereObserverIngress, arpFrame(podMAC, addr4, far4), pass, ResultSighting)
+	equal(t, "hits", b.state(addr4).Hits, 1)
+}
+
+// The frames of a holder here must not show that a later holder with its MAC was heard.
+func TestTheSightingOfAHolderEndsWithItsLease(t *testing.T) {
+	for name, tc := range map[string]struct {
+		by    net.HardwareAddr
+		flags LeaseFlags
+		stays bool
+	}{
+		"of the holder":   {podMAC, 0, false},
+		"of another host": {remoteMAC, 0, true},
+		"of another host, while the interface was always down": {podMAC, FlagDown, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, setup{})
+			must(t, b.InstallLease(key(addr4), Lease{Token: heldToken, Network: network, Slot: 1, MAC: podMAC, Flags: tc.flags}))
+			b.run(WhereObserverEgress, arpFrame(tc.by, addr4, far4))
+			must(t, b.RemoveLease(key(addr4)))
+			_, ok, err := b.Sighting(key(addr4))
+			must(t, err)
+			equal(t, "sighting", ok, tc.stays)
+		})
 	}
 }

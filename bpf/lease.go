@@ -41,9 +41,15 @@ type Lease struct {
 // LeaseFlags change how the kernel treats a lease.
 type LeaseFlags uint32
 
-// FlagSharedMAC marks a lease whose old and new holder have the same MAC. The MAC then identifies
-// neither of them. Keep in sync with lease.h.
-const FlagSharedMAC LeaseFlags = 1 << 0
+// The flags of a lease. Keep in sync with lease.h.
+const (
+	// FlagSharedMAC: a holder of the address on another node may have the same MAC. The address may be
+	// fenced here and in use there, so frames from it reach the other pods of this node.
+	FlagSharedMAC LeaseFlags = 1 << 0
+	// FlagDown: the holder's interface is down. Every frame from the address is another host's, also
+	// one with the holder's MAC.
+	FlagDown LeaseFlags = 1 << 1
+)
 
 func (l Lease) held() bool { return l.Slot != 0 }
 
@@ -133,6 +139,9 @@ func (t *tables) RemoveLease(key Key) error {
 }
 
 func (t *tables) removeLease(key Key) error {
+	if err := t.forgetOwnSighting(key); err != nil {
+		return err
+	}
 	err := t.maps.Leases.Delete(key.layout())
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove lease of %s: %w", key, err)

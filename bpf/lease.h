@@ -25,8 +25,10 @@ struct lease {
 	__u16 pad;
 };
 
-/* Old and new holder have the same MAC, so it does not identify either. */
+/* Another node's holder of the address may have the same MAC. */
 #define LEASE_SHARED_MAC (1 << 0)
+/* The holder's interface is down: a frame with its MAC is another host's. */
+#define LEASE_DOWN (1 << 1)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -50,11 +52,11 @@ static __always_inline bool lease_is_held(const struct lease *l)
 	return l->slot;
 }
 
-/* Reports whether the MAC is not the holder's. */
+/* Reports whether a frame with this MAC is not the holder's. */
 static __always_inline bool lease_is_foreign(const struct lease *l,
 					     const struct mac *mac)
 {
-	return !mac_equal(&l->mac, mac);
+	return l->flags & LEASE_DOWN || !mac_equal(&l->mac, mac);
 }
 
 #endif

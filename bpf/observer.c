@@ -119,7 +119,7 @@ static __always_inline bool egress_is_pretender(const struct speech *s)
 	const struct parent *parent;
 
 	if (!l || !lease_is_held(l) || speech_is_tentative(s) ||
-	    l->flags & LEASE_SHARED_MAC || !lease_is_foreign(l, &s->mac))
+	    !lease_is_foreign(l, &s->mac))
 		return false;
 	parent = parent_own();
 	return !parent || !mac_equal(&parent->mac, &s->mac);

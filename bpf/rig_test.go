@@ -125,14 +125,14 @@ func newBench(t testing.TB, s setup) *bench {
 	return &bench{Kernel: k, t: t, guard: guard, observer: observer, events: readEvents(t, k)}
 }
 
-// bind installs a lease of token 100 for a pod of this node.
+// bind installs a lease of token heldToken for a pod of this node.
 func (b *bench) bind(addr netip.Addr, slot uint32) {
 	b.t.Helper()
 	m := podMAC
 	if slot != 1 {
 		m = otherMAC
 	}
-	must(b.t, b.InstallLease(key(addr), Lease{Token: 100, Network: network, Slot: slot, MAC: m}))
+	must(b.t, b.InstallLease(key(addr), Lease{Token: heldToken, Network: network, Slot: slot, MAC: m}))
 }
 
 func key(addr netip.Addr) Key { return Key{Segment: testSegment, Addr: addr} }

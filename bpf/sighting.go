@@ -3,9 +3,13 @@
 package bpf
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 // Sighting is the last speaker of an address on a segment. It is a hint: the kernel forgets the
@@ -36,4 +40,22 @@ func (t *tables) Sighting(key Key) (Sighting, bool, error) {
 func (t *tables) SightedWithin(key Key, d time.Duration) bool {
 	s, ok, err := t.Sighting(key)
 	return err == nil && ok && s.LastSeen != 0 && t.Now()-s.LastSeen < d
+}
+
+// forgetOwnSighting forgets that the holder here has used its address, when its lease ends. A later
+// holder on another node may have the same MAC, and must not pass for a speaker that this segment
+// has heard.
+func (t *tables) forgetOwnSighting(key Key) error {
+	l, ok, err := t.Lease(key)
+	if err != nil || !ok || !l.held() || l.Flags&FlagDown != 0 {
+		return err
+	}
+	s, ok, err := t.Sighting(key)
+	if err != nil || !ok || !bytes.Equal(s.MAC, l.MAC) {
+		return err
+	}
+	if err := t.maps.Sightings.Delete(key.layout()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("forget the sighting of %s: %w", key, err)
+	}
+	return nil
 }

@@ -79,7 +79,7 @@ func (r *rig) lease(token uint64) Lease {
 // claim is sent by the stranger, who is another node here.
 func (r *rig) claim(s *socket, token uint64) {
 	r.t.Helper()
-	f := claim.Frame{Network: network, Addr: addr4, Token: token}
+	f := claim.Frame{Flags: claim.Asks(heldToken), Network: network, Addr: addr4, Token: token}
 	s.send(claimFrame(r.t, f, broadcast, r.ext.mac("p0"), keyA))
 }
 
@@ -173,7 +173,7 @@ func TestABridgedParentPassesTheClaimOnAndAcks(t *testing.T) {
 	k := openKernel(t, bpffs(t))
 	r.wire.ns.do(func() error { return k.AttachObserver(port) })
 	held := Key{Segment: uint32(port), Addr: addr4}
-	must(t, k.InstallLease(held, Lease{Token: 100, Network: network, Slot: 9, MAC: otherMAC}))
+	must(t, k.InstallLease(held, Lease{Token: heldToken, Network: network, Slot: 9, MAC: otherMAC}))
 	in := r.node.socket("p0", allProtocols)
 	s := r.ext.socket("p0", allProtocols)
 	r.claim(s, 200)
@@ -181,7 +181,7 @@ func TestABridgedParentPassesTheClaimOnAndAcks(t *testing.T) {
 	passed := in.expect("claim", protocol(etherClaim))
 	f, err := claim.Unmarshal(passed[14:], claim.Key(keyA))
 	must(t, err)
-	equal(t, "flags", f.Flags, 0)
+	equal(t, "flags", f.Flags, claim.Asks(heldToken))
 	equal(t, "source", net.HardwareAddr(passed[6:12]).String(), r.ext.mac("p0").String())
 }
 

@@ -6,6 +6,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +85,10 @@ func TestController(t *testing.T) {
 func terminating(w world) {
 	w.pool("terminating", "10.1.0.0/24")
 	pod := w.runningPod("terminating-0", "n1")
-	w.bound("terminating", "10.1.0.2", pod)
+	token, err := strconv.ParseInt(w.bound("terminating", "10.1.0.2", pod).ResourceVersion, 10, 64)
+	if err != nil {
+		w.Fatal(err)
+	}
 	w.deletePod(pod)
 	if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 		w.Fatal(err)
@@ -99,7 +103,7 @@ func terminating(w world) {
 		w.Errorf("%s verifies, want n1, the holder's own node", lease.Spec.NodeName)
 	}
 	want := v1alpha1.PreviousHolder{
-		Node: "n1", Session: "node/boot", PodUID: string(pod.UID), MAC: "02:00:00:00:00:0a", Guarded: true,
+		Node: "n1", Session: "node/boot", PodUID: string(pod.UID), MAC: "02:00:00:00:00:0a", Token: token, Guarded: true,
 		Reason: v1alpha1.ReasonPodTerminating,
 	}
 	got := *lease.Spec.Previous

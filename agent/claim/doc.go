@@ -8,13 +8,17 @@
 // has 48 bytes. The frame of 62 bytes is longer than the Ethernet minimum and is never padded:
 //
 //	offset  bytes  field
-//	     0      4  magic "FLC1"; the digit is the wire version
+//	     0      4  magic "FLC1" of a claim, "FLC2" of an ack; the digit is the
+//	               wire version
 //	     4      4  flags, big endian: bit 0 ack; bits 1 to 31 the low 31 bits
-//	               of the MAC whose ack is asked for, 0 for any
+//	               of the token of the holder whose ack is asked for, 0 for none
 //	     8      8  network, big endian
 //	    16     16  address; IPv4 as IPv4-mapped IPv6 (RFC 4291, section 2.5.5.2)
 //	    32      8  fencing token, big endian
 //	    40      8  SipHash-2-4 over bytes 0 to 39, little endian
+//
+// Before, bits 1 to 31 named the holder by its MAC, 0 asked every holder, and an ack had the digit 1
+// too. Nodes of both kinds fence by each other's claims, but neither counts an ack of the other.
 //
 // bpf/claim.h has the same layout as a C struct, and a test in bpf compares the two. Change both
 // together, with a new wire version.

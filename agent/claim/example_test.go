@@ -4,7 +4,6 @@ package claim_test
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/fenceline/fenceline/agent/claim"
@@ -42,10 +41,9 @@ func ExampleUnmarshal() {
 	// Output: fd00:20::e 7 <nil>
 }
 
-// The ack of the last holder proves that it is fenced, so the claim names the last holder's MAC.
+// The ack of the last holder proves that it is fenced, so the claim names the token of its lease.
 func ExampleAsks() {
-	holder := net.HardwareAddr{0x02, 0, 0, 0, 0, 0x0a}
-	flags := claim.Asks(holder)
+	flags := claim.Asks(10)
 	fmt.Printf("%#x, ack: %t\n", uint32(flags), flags&claim.FlagAck != 0)
 	// Output: 0x14, ack: false
 }

@@ -22,14 +22,15 @@ const (
 	EthernetLen = etherHeaderLen + Len
 
 	etherHeaderLen = 14
-	magic          = "FLC1"
+	claimMagic     = "FLC1"
+	ackMagic       = "FLC2"
 	tagOffset      = 40
 )
 
 // Errors of Unmarshal, in the order of its checks.
 var (
 	ErrShort = errors.New("claim frame is too short")
-	ErrMagic = errors.New("not a claim frame of wire version 1")
+	ErrMagic = errors.New("neither a claim of wire version 1 nor an ack of wire version 2")
 	ErrTag   = errors.New("tag of the claim frame fits no claim key")
 )
 
@@ -44,14 +45,17 @@ type Flags uint32
 const FlagAck Flags = 1 << 0
 
 // Asks returns the flags of a claim that asks one holder for its ack: bits 1 to 31 are the low 31
-// bits of the holder's MAC. The claim fences every holder of the address, but only the ack of the
-// last holder proves anything. If holder is not a 48-bit MAC, Asks returns 0, and every holder
-// acknowledges.
-func Asks(holder net.HardwareAddr) Flags {
-	if len(holder) != 6 {
-		return 0
+// bits of the token of the holder's lease. The claim fences every holder of the address, but only the
+// ack of the last holder proves anything. If these bits are 0, the claim asks no holder.
+func Asks(token uint64) Flags { return Flags(uint32(token) << 1) }
+
+// magic returns the first bytes of a frame with these flags. An ack of wire version 1 answers for the
+// MAC of a holder, which is no proof, because two holders may have one MAC.
+func (f Flags) magic() string {
+	if f&FlagAck != 0 {
+		return ackMagic
 	}
-	return Flags(binary.BigEndian.Uint32(holder[2:]) << 1)
+	return claimMagic
 }
 
 // Frame is a claim, or with FlagAck an ack: "on this network, the address belongs to the holder of
@@ -66,7 +70,7 @@ type Frame struct {
 // Marshal returns the payload, signed with key. It drops the zone of an IPv6 address.
 func (f Frame) Marshal(key Key) [Len]byte {
 	var b [Len]byte
-	copy(b[0:4], magic)
+	copy(b[0:4], f.Flags.magic())
 	binary.BigEndian.PutUint32(b[4:8], uint32(f.Flags))
 	binary.BigEndian.PutUint64(b[8:16], f.Network)
 	addr := f.Addr.As16()
@@ -97,14 +101,15 @@ func Unmarshal(b []byte, keys ...Key) (Frame, error) {
 	if len(b) < Len {
 		return Frame{}, fmt.Errorf("%w: %d of %d bytes", ErrShort, len(b), Len)
 	}
-	if string(b[0:4]) != magic {
+	flags := Flags(binary.BigEndian.Uint32(b[4:8]))
+	if string(b[0:4]) != flags.magic() {
 		return Frame{}, ErrMagic
 	}
 	if !signed(b[:Len], keys) {
 		return Frame{}, ErrTag
 	}
 	return Frame{
-		Flags:   Flags(binary.BigEndian.Uint32(b[4:8])),
+		Flags:   flags,
 		Network: binary.BigEndian.Uint64(b[8:16]),
 		Addr:    netip.AddrFrom16([16]byte(b[16:32])).Unmap(),
 		Token:   binary.BigEndian.Uint64(b[32:40]),

@@ -35,12 +35,12 @@ func TestFrameOnTheWire(t *testing.T) {
 		{"claim for IPv4 carries the mapped address",
 			Frame{Network: 0x0102030405060708, Addr: netip.MustParseAddr("192.0.2.7"), Token: 0x1122},
 			"464c4331" + "00000000" + "0102030405060708" + "00000000000000000000ffffc0000207" + "0000000000001122"},
-		{"a claim asks one holder, by the low 31 bits of its MAC",
-			Frame{Flags: Asks(net.HardwareAddr{0x02, 0x42, 0xff, 0, 0, 0x05}), Network: 1, Addr: netip.MustParseAddr("192.0.2.7"), Token: 2},
+		{"a claim asks one holder, by the low 31 bits of its token",
+			Frame{Flags: Asks(0x1_ff00_0005), Network: 1, Addr: netip.MustParseAddr("192.0.2.7"), Token: 2},
 			"464c4331" + "fe00000a" + "0000000000000001" + "00000000000000000000ffffc0000207" + "0000000000000002"},
-		{"ack for IPv6 sets bit 0",
+		{"ack for IPv6 sets bit 0, and has a version of its own",
 			Frame{Flags: FlagAck, Network: 1, Addr: netip.MustParseAddr("2001:db8::7"), Token: 1<<64 - 1},
-			"464c4331" + "00000001" + "0000000000000001" + "20010db8000000000000000000000007" + "ffffffffffffffff"},
+			"464c4332" + "00000001" + "0000000000000001" + "20010db8000000000000000000000007" + "ffffffffffffffff"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := tc.frame.Marshal(keyA)
@@ -74,7 +74,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 		{"nothing", nil, []Key{keyA}, ErrShort},
 		{"a payload cut by one byte", valid[:Len-1], []Key{keyA}, ErrShort},
 		{"another wire version", flip(3), []Key{keyA}, ErrMagic},
-		{"a changed flag", flip(7), []Key{keyA}, ErrTag},
+		{"an ack of wire version 1, which answers for a MAC", flip(7), []Key{keyA}, ErrMagic},
+		{"a changed flag", flip(6), []Key{keyA}, ErrTag},
 		{"a changed network", flip(8), []Key{keyA}, ErrTag},
 		{"a changed address", flip(31), []Key{keyA}, ErrTag},
 		{"a changed token", flip(39), []Key{keyA}, ErrTag},
@@ -140,7 +141,7 @@ func FuzzUnmarshal(f *testing.F) {
 	ack := Frame{Flags: FlagAck, Network: 1, Addr: netip.MustParseAddr("2001:db8::7"), Token: 2}.Marshal(keyB)
 	f.Add(claim[:])
 	f.Add(ack[:])
-	f.Add([]byte(magic))
+	f.Add([]byte(claimMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame, err := Unmarshal(b, keyA, keyB)
 		if err != nil {

@@ -18,17 +18,20 @@ func Key(e *journal.Entry, address journal.Address) bpf.Key {
 }
 
 // Install writes an address of an entry into the kernel: from then on its slot may use the address.
+// While the entry is an intent, its interface is down: a frame with its MAC is another host's.
 func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 	mac, err := net.ParseMAC(e.MAC)
 	if err != nil {
 		return fmt.Errorf("recorded MAC: %w", err)
 	}
 	key := Key(e, address)
+	l := bpf.Lease{Token: address.Token, Network: claim.Network(g.Cluster, address.Network), Slot: e.Slot, MAC: mac}
+	if e.Phase == journal.Intent {
+		l.Flags |= bpf.FlagDown
+	}
 	g.installing.Lock()
 	defer g.installing.Unlock()
-	err = g.Kernel.InstallLease(key, bpf.Lease{
-		Token: address.Token, Network: claim.Network(g.Cluster, address.Network), Slot: e.Slot, MAC: mac,
-	})
+	err = g.Kernel.InstallLease(key, l)
 	if err != nil {
 		return fmt.Errorf("install the lease of %s: %w", key, err)
 	}

@@ -29,7 +29,7 @@ func TestADDGivesAnAddressInTheOrderOfR4(t *testing.T) {
 	}
 	// The guard comes beside the create, and before anything that it is for.
 	did := slices.DeleteFunc(slices.Clone(r.Death.Did), func(s string) bool { return s == "guard" })
-	want := []string{"journal Intent", "create 10.0.0.2", "install 10.0.0.2", "journal Bound"}
+	want := []string{"journal Intent", "create 10.0.0.2", "install 10.0.0.2", "install 10.0.0.2", "journal Bound"}
 	if guard := slices.Index(r.Death.Did, "guard"); !slices.Equal(did, want) || guard != 1 && guard != 2 {
 		t.Errorf("effects %v, want %v and the guard beside the create", r.Death.Did, want)
 	}

@@ -75,6 +75,12 @@ func (a *adding) record() error {
 		a.bound[i].address.Static = a.keeps(a.bound[i].pool)
 	}
 	e := a.entry(journal.Bound)
+	// The plugin sets the interface up after the answer.
+	for _, b := range a.bound {
+		if err := a.h.Guards.Install(&e, b.address); err != nil {
+			return err
+		}
+	}
 	if err := a.h.Journal.Put(e); err != nil {
 		return err
 	}

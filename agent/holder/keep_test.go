@@ -78,6 +78,9 @@ func TestAStatefulSetPodTakesItsAddressOver(t *testing.T) {
 			if v := r.Wire.Verification; v.Claim.PreviousMAC.String() != "02:00:00:00:02:01" || v.Claim.Token == 0 {
 				t.Errorf("claimed as %+v", v.Claim)
 			}
+			if p, token := test.lease.Spec.Previous, r.Wire.Verification.Claim.PreviousToken; p != nil && token != fakenode.LastToken {
+				t.Errorf("asks the holder with token %d", token)
+			}
 			if !r.Speaks(web, "10.0.0.2") {
 				t.Error("the pod is mute")
 			}

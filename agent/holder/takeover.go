@@ -86,7 +86,7 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 	if err != nil {
 		return boundAddress{}, err
 	}
-	c.PreviousMAC = a.previousMAC(old)
+	c.PreviousMAC, c.PreviousToken = previousMAC(old), old.LastToken()
 	verdict, evidence, err := a.verify(ctx, segment.Verification{
 		Claim: c, Probe: segment.ParamsOf(pool), SlotDead: h.endedHere(old),
 		Asserted: lease.Asserted(&old.Spec), OthersShare: h.OthersShare(),
@@ -137,14 +137,15 @@ func (a *adding) verify(ctx context.Context, v segment.Verification) (segment.Ve
 	return verdict, evidence, err
 }
 
-// previousMAC returns the MAC of the last holder, or nil if it is this interface's own.
-func (a *adding) previousMAC(old *v1alpha1.IPLease) net.HardwareAddr {
+// previousMAC returns the MAC of the last holder, or nil if it is not recorded. It may be the MAC of
+// the new interface.
+func previousMAC(old *v1alpha1.IPLease) net.HardwareAddr {
 	text := old.Spec.Holder.MAC
 	if p := old.Spec.Previous; p != nil && p.MAC != "" {
 		text = p.MAC
 	}
 	mac, err := net.ParseMAC(text)
-	if err != nil || text == a.who.MAC {
+	if err != nil {
 		return nil
 	}
 	return mac

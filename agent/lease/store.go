@@ -133,6 +133,7 @@ func (s *Store) Update(ctx context.Context, l *v1alpha1.IPLease, t Transition) (
 	var conflict error
 	for range attempts {
 		next := present.DeepCopy()
+		next.RecordToken() // a transition that binds the lease begins with a new holder
 		spec, err := t(next.Spec)
 		if err != nil {
 			return nil, fmt.Errorf("update lease %s: %w", l.Name, err)

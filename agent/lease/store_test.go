@@ -152,3 +152,51 @@ func TestAnUpdateThatLosesEveryRaceEnds(t *testing.T) {
 		t.Errorf("got %v after %d tries", err, tries)
 	}
 }
+
+// A claim asks the last holder by its token, which is the version of the write that bound the lease.
+func TestEachWriteAfterTheBindingKeepsTheTokenOfTheHolder(t *testing.T) {
+	s, _ := faulty(t, interceptor.Funcs{})
+	ctx := t.Context()
+	step := func(l *v1alpha1.IPLease, err error) *v1alpha1.IPLease {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	tokenOf := func(l *v1alpha1.IPLease) uint64 {
+		t.Helper()
+		token, err := Token(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	want := func(l *v1alpha1.IPLease, token uint64) {
+		t.Helper()
+		if got := l.LastToken(); got != token {
+			t.Errorf("version %s names token %d, want %d", l.ResourceVersion, got, token)
+		}
+	}
+	l := step(s.Create(ctx, request("c1")))
+	first := tokenOf(l)
+	want(l, first)
+	l = step(s.RecordConflict(ctx, l, stranger))
+	want(l, first)
+	l = step(s.SetMAC(ctx, l, "0a:58:0a:00:00:05"))
+	want(l, first)
+	l = step(s.Renew(ctx, l))
+	first = tokenOf(l)
+	want(l, first)
+	l = step(s.Quarantine(ctx, l, v1alpha1.ReasonUnverified, ""))
+	want(l, first)
+	l = step(s.TakeOver(ctx, l, request("c2")))
+	want(l, first) // until it is proven
+	second := tokenOf(l)
+	l = step(s.Confirm(ctx, l))
+	want(l, second)
+	l = step(s.Retain(ctx, l))
+	want(l, second)
+	l = step(s.TakeOver(ctx, l, request("c3")))
+	want(l, tokenOf(l))
+}

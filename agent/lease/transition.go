@@ -209,7 +209,7 @@ func lastHolder(s v1alpha1.IPLeaseSpec) *v1alpha1.PreviousHolder {
 		p.Node = s.NodeName
 	}
 	if s.Holder != nil {
-		p.PodUID, p.MAC, p.Guarded = s.Holder.PodUID, s.Holder.MAC, s.Holder.Guarded
+		p.PodUID, p.MAC, p.Token, p.Guarded = s.Holder.PodUID, s.Holder.MAC, s.Holder.Token, s.Holder.Guarded
 	}
 	return p
 }

@@ -54,6 +54,7 @@ func WentBack(message string) Transition {
 func Renew(now time.Time) Transition {
 	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		enter(s, v1alpha1.StateBound, "", "", now)
+		s.Holder.Token = 0 // this write gives it
 	})
 }
 

@@ -27,7 +27,7 @@ type answers struct {
 	// fenced: the previous holder is known to be fenced, so its frames are late frames.
 	fenced bool
 
-	// suspect: the previous holder's MAC has answered in the last two rounds.
+	// suspect: the previous holder's MAC has answered in the last two rounds, or since the fence.
 	suspect bool
 
 	seen  map[hit]bool
@@ -86,14 +86,19 @@ func (a *answers) take(h hit) bool {
 	return a.takePrevious(h.at)
 }
 
+// fence makes further frames of the previous holder's MAC late frames, or those of another host with
+// this MAC.
+func (a *answers) fence() { a.fenced, a.suspect, a.confirming = true, false, 0 }
+
 // takePrevious reports whether a frame of the previous holder's MAC is a conflict. Before the last
 // two rounds it is a late frame. In the last two rounds a switch may have answered for that MAC, so
-// it is only suspect. An answer to the unicast probe is a conflict.
+// it is only suspect. So is a frame after the fence. An answer to the unicast probe is a conflict.
 func (a *answers) takePrevious(at time.Duration) bool {
 	switch {
-	case a.fenced:
 	case a.confirming != 0:
 		return at >= a.confirming
+	case a.fenced:
+		a.suspect = true
 	case a.lastTwo != 0 && at >= a.lastTwo:
 		a.suspect = true
 	}

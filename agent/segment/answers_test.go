@@ -53,8 +53,11 @@ func TestAnswers(t *testing.T) {
 			prep: func(a *answers) { a.lastTwo, a.confirming = start+100*ms, start+200*ms },
 			in:   []frame{{holderMAC, bpf.KindARP, 101 * ms}, {holderMAC, bpf.KindARP, 201 * ms}}, want: true},
 		{name: "once fenced the previous holder's frames are late at any time", p: settling,
-			prep: func(a *answers) { a.fenced, a.lastTwo, a.confirming = true, start, start },
+			prep: func(a *answers) { a.lastTwo, a.confirming = start, start; a.fence() },
 			in:   []frame{{holderMAC, bpf.KindARP, 500 * ms}}},
+		{name: "but who then answers the unicast probe is another host with that MAC", p: settling,
+			prep: func(a *answers) { a.fence(); a.confirming = start + 400*ms },
+			in:   []frame{{holderMAC, bpf.KindARP, 300 * ms}, {holderMAC, bpf.KindARP, 500 * ms}}, want: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := newAnswers(tc.p, start)

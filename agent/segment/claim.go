@@ -73,8 +73,8 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// claimOnce sends one claim under each key by broadcast, and by unicast to station if that is not
-// empty.
+// claimOnce sends one claim under each key by broadcast, and by unicast to station if that is neither
+// empty nor this parent.
 func (s *Segment) claimOnce(ctx context.Context, c Claim, station net.HardwareAddr) error {
 	err := s.sendClaim(ctx, c, station)
 	if err != nil {
@@ -93,10 +93,10 @@ func (s *Segment) sendClaim(ctx context.Context, c Claim, station net.HardwareAd
 		return err
 	}
 	to := []net.HardwareAddr{ethernet.Broadcast}
-	if len(station) > 0 {
+	if len(station) > 0 && !sameMAC(station, l.MAC) {
 		to = append(to, station)
 	}
-	frame := claim.Frame{Flags: claim.Asks(c.PreviousMAC), Network: c.Network, Addr: c.Addr, Token: c.Token}
+	frame := claim.Frame{Flags: claim.Asks(c.PreviousToken), Network: c.Network, Addr: c.Addr, Token: c.Token}
 	for _, key := range keys {
 		for _, dst := range to {
 			b, err := frame.Ethernet(dst, l.MAC, key)

@@ -14,7 +14,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-var ownClaim = Claim{Addr: addr4, Network: 42, Token: 1000, PreviousMAC: holderMAC}
+var ownClaim = Claim{Addr: addr4, Network: 42, Token: 1000, PreviousToken: 900, PreviousMAC: holderMAC}
 
 func TestClaimGoesOutThreeTimesToAllAndToThePreviousHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestClaimGoesOutThreeTimesToAllAndToThePreviousHolder(t *testing.T) {
 		frames := a.list(isClaim)
 		equal(t, "claims", len(frames), 6)
 		for i, f := range frames {
-			equal(t, "frame", *f.claim, claim.Frame{Flags: claim.Asks(holderMAC), Network: 42, Addr: addr4, Token: 1000})
+			equal(t, "frame", *f.claim, claim.Frame{Flags: claim.Asks(900), Network: 42, Addr: addr4, Token: 1000})
 			equal(t, "marked for reflection", f.marked, false)
 			equal(t, "time", f.after, time.Duration(i/2)*claimGap)
 			equal(t, "by broadcast", broadcast(f.dst), i%2 == 0)

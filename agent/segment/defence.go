@@ -46,15 +46,10 @@ func (s *Segments) meetConflict(ev bpf.Event) {
 	}
 }
 
-// defend claims once, by broadcast and by unicast to the second speaker, and announces. A frame of
-// the speaker itself has the holder's MAC, whose ack is asked for. An older claim comes from a
-// parent. The MAC of a parent is not the MAC of a holder, so every holder is asked.
+// defend claims once, by broadcast and by unicast to the second speaker, and announces. It asks no
+// holder for an ack: the fence is enough.
 func (s *Segment) defend(ctx context.Context, h Holding, second bpf.Event) {
-	c := h.claim()
-	if second.Type != bpf.EventOldClaim {
-		c.PreviousMAC = second.MAC
-	}
-	err := s.claimOnce(ctx, c, second.MAC)
+	err := s.claimOnce(ctx, h.claim(), second.MAC)
 	if err == nil {
 		err = s.announce(ctx, h.announcement(), []time.Duration{0})
 	}

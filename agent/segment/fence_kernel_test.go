@@ -51,7 +51,7 @@ func TestFiguresClaimToFence(t *testing.T) {
 				seen.reset()
 				claims.reset()
 				eventually(t, "the zombie answers", patience, func() bool { return len(seen.list(from(zombie.mac, rig4))) > 3 })
-				check(t, n1.seg.claimOnce(t.Context(), Claim{Addr: rig4, Network: rigNetwork, Token: token + 1}, nil))
+				check(t, n1.seg.claimOnce(t.Context(), Claim{Addr: rig4, Network: rigNetwork, Token: token + 1, PreviousToken: token}, nil))
 				sent[i] = clock.boot
 				awaitAck(t, watch, token+1)
 				// The load goes on; what the zombie still says would be seen.

@@ -38,6 +38,16 @@ func (r *rig) addHost(name string, addrs ...netip.Addr) *host {
 	return h
 }
 
+// addHostWithMAC connects a foreign host with a given MAC.
+func (r *rig) addHostWithMAC(name string, mac net.HardwareAddr, addrs ...netip.Addr) *host {
+	r.t.Helper()
+	h := r.addHost(name, addrs...)
+	link := must(h.ns.Links().LinkByName("p0"))(r.t)
+	check(r.t, h.ns.Links().LinkSetHardwareAddr(link, mac))
+	h.mac = mac
+	return h
+}
+
 // reaches tells whether addr answers a process in ns: by refusing a connection.
 func reaches(ns *network.Namespace, addr netip.Addr) bool {
 	err := ns.Do(func() error {

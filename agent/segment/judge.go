@@ -60,7 +60,7 @@ type Evidence struct {
 	AckMAC net.HardwareAddr
 	// Answer is the conflict, if there was one.
 	Answer Answer
-	// ByPrevious: the conflict's MAC is the previous holder's.
+	// ByPrevious: the conflict's MAC is the previous holder's, and no other host is known to have it.
 	ByPrevious bool
 	// Unanswered is the number of whole probe rounds without an answer that counts.
 	Unanswered int

@@ -70,8 +70,11 @@ type Claim struct {
 	Addr    netip.Addr
 	Network uint64
 	Token   uint64
-	// PreviousMAC is the previous holder's, if it is known. It gets each claim by unicast too,
-	// which passes storm control and ARP suppression, and only that holder acknowledges.
+	// PreviousToken is the token of the previous holder's lease, if it is known. Only that holder
+	// acknowledges.
+	PreviousToken uint64
+	// PreviousMAC is the previous holder's, if it is known. It gets each claim by unicast too, which
+	// passes storm control and ARP suppression. Other hosts may have the same MAC.
 	PreviousMAC net.HardwareAddr
 	// Mode of the pool. Only Enforce, or empty, claims.
 	Mode v1alpha1.ConflictMode

@@ -22,16 +22,24 @@ type pod struct {
 	mac  net.HardwareAddr
 	addr netip.Addr
 	slot uint32
+	// token of the installed lease.
+	token uint64
 }
 
 // addPod starts a pod that holds addr by token.
 func (n *node) addPod(name string, addr netip.Addr, token uint64) *pod {
-	t := n.rig.t
-	t.Helper()
-	n.slots++
-	p := &pod{node: n, ns: n.rig.namespace(name), addr: addr, slot: n.slots}
+	n.rig.t.Helper()
 	as := addr.As16()
-	p.mac = net.HardwareAddr{2, 0, 0, n.mac[5], byte(n.slots), as[15]}
+	return n.addPodWithMAC(name, addr, token, net.HardwareAddr{2, 0, 0, n.mac[5], byte(n.slots + 1), as[15]})
+}
+
+// rigMAC is the MAC of pods that have one MAC on several nodes: it has the octets of rig4.
+var rigMAC = net.HardwareAddr{0x0a, 0x58, 10, 99, 0, 50}
+
+func (n *node) addPodWithMAC(name string, addr netip.Addr, token uint64, mac net.HardwareAddr) *pod {
+	n.rig.t.Helper()
+	n.slots++
+	p := &pod{node: n, ns: n.rig.namespace(name), addr: addr, slot: n.slots, mac: mac}
 	n.addMacvlan(p.ns, p.mac)
 	p.start(token)
 	return p
@@ -72,6 +80,7 @@ func (p *pod) key() bpf.Key { return bpf.Key{Segment: uint32(p.node.parent), Add
 // lease installs the pod's lease in the kernel.
 func (p *pod) lease(token uint64) {
 	p.node.rig.t.Helper()
+	p.token = token
 	check(p.node.rig.t, p.node.kernel.InstallLease(p.key(),
 		bpf.Lease{Token: token, Network: rigNetwork, Slot: p.slot, MAC: p.mac}))
 }
@@ -88,7 +97,7 @@ func (p *pod) hold(token uint64) {
 
 func (p *pod) takeover(token uint64) Verification {
 	return Verification{
-		Claim:       Claim{Addr: p.addr, Network: rigNetwork, Token: token, PreviousMAC: p.mac},
+		Claim:       Claim{Addr: p.addr, Network: rigNetwork, Token: token, PreviousToken: p.token, PreviousMAC: p.mac},
 		Probe:       params50,
 		OthersShare: true,
 	}

@@ -45,8 +45,10 @@ type probing struct {
 	watch   *watch
 	answers *answers
 
-	// token of the claim whose ack is expected; 0: none.
+	// token of the claim; 0: none is sent.
 	token uint64
+	// asked: the claim asks a holder for its ack.
+	asked bool
 	acked bool
 	// ackedBefore is the token of the last ack before the probe.
 	ackedBefore uint64
@@ -55,7 +57,11 @@ type probing struct {
 	// passAck: an ack does not end listening any more.
 	passAck bool
 
-	answer     Answer
+	answer Answer
+	// toSuspect: listening ends with the first suspect frame.
+	toSuspect bool
+	// twin: the answer came from another host with the MAC of the previous holder, which is fenced.
+	twin       bool
 	unanswered int
 }
 
@@ -103,6 +109,11 @@ func (p *probing) rounds(ctx context.Context, first int) error {
 	if !p.answers.suspect {
 		return nil
 	}
+	return p.confirm(ctx)
+}
+
+// confirm asks the previous holder's MAC by unicast, which a switch does not answer for it.
+func (p *probing) confirm(ctx context.Context) error {
 	p.answers.confirming = p.now()
 	if err := p.sendTo(ctx, p.params.PreviousMAC); err != nil {
 		return err
@@ -129,9 +140,9 @@ func (p *probing) gap() time.Duration {
 	return p.params.Interval + time.Duration(p.seg.set.jitter()*float64(p.params.Interval)/8)
 }
 
-// sendTo sends one unicast probe to mac, unless that is empty.
+// sendTo sends one unicast probe to mac, unless that is empty or this parent's, as with ipvlan.
 func (p *probing) sendTo(ctx context.Context, mac net.HardwareAddr) error {
-	if len(mac) == 0 {
+	if len(mac) == 0 || sameMAC(mac, p.src) {
 		return nil
 	}
 	return p.send(ctx, mac)
@@ -170,8 +181,10 @@ func (p *probing) listen(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// over reports whether the result is known.
-func (p *probing) over() bool { return p.answer.Conflict || p.acked && !p.passAck }
+// over reports whether listening ends: the result is known, or a frame for which it waits has come.
+func (p *probing) over() bool {
+	return p.answer.Conflict || p.acked && !p.passAck || p.toSuspect && p.answers.suspect
+}
 
 func (p *probing) take(ev bpf.Event) {
 	switch ev.Type {
@@ -209,7 +222,7 @@ func (p *probing) hit(h hit) {
 }
 
 func (p *probing) ack(token uint64, mac net.HardwareAddr) {
-	if p.token != 0 && token >= p.token && !p.acked {
+	if p.asked && token >= p.token && !p.acked {
 		p.acked, p.ackMAC = true, mac
 	}
 }

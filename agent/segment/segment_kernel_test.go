@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf"
 )
 
 var (
@@ -257,4 +259,63 @@ func TestVerdictFindsAStrangerBehindAFencedZombie(t *testing.T) {
 	verdict, e := n1.verify(zombie.takeover(200))
 	equal(t, "R1: verdict", verdict, Answered)
 	equal(t, "MAC", e.Answer.MAC.String(), h.mac.String())
+}
+
+// With a MAC that moves with the address, two zombies have the same one.
+func TestOfTwoZombiesWithOneMACOnlyTheAckOfTheLastHolderCounts(t *testing.T) {
+	r := newRig(t)
+	n1 := r.addNode("node1")
+	older := r.addNode("node2").addPodWithMAC("older", rig4, 100, rigMAC)
+	last := r.addNode("node3").addPodWithMAC("last", rig4, 200, rigMAC)
+	// The last holder does not hear the claim. The older one does, and would acknowledge it by its MAC.
+	r.setForwarding(last.node.port, false)
+	verdict, e := n1.verify(last.takeover(300))
+	equal(t, "acked", e.Acked, false)
+	equal(t, "R1: verdict", verdict == Fenced, false)
+	equal(t, "the older zombie is fenced", older.node.isFenced(older), true)
+	equal(t, "the last one is not", last.node.isFenced(last), false)
+
+	r.setForwarding(last.node.port, true)
+	verdict, e = n1.verify(last.takeover(301))
+	equal(t, "verdict once it hears", verdict, Fenced)
+	equal(t, "acked by", e.AckMAC.String(), last.node.mac.String())
+}
+
+// The claim of a third zombie does not reach it, but its answers reach the verifier.
+func TestVerdictFindsALivingZombieWithTheMACOfAFencedOne(t *testing.T) {
+	r := newRig(t)
+	n1 := r.addNode("node1")
+	last := r.addNode("node2").addPodWithMAC("last", rig4, 200, rigMAC)
+	unguarded := r.addHostWithMAC("host", rigMAC, rig4)
+	verdict, e := n1.verify(last.takeover(300))
+	equal(t, "acked", e.Acked, true)
+	equal(t, "verdict", verdict, Answered)
+	equal(t, "MAC", e.Answer.MAC.String(), unguarded.mac.String())
+}
+
+// The lease of an ADD is installed with the MAC of the zombie whose address it takes over.
+func TestTakeOverHearsAZombieWithItsOwnMAC(t *testing.T) {
+	for name, guarded := range map[string]bool{"which acknowledges": true, "which is not guarded": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			n1 := r.addNode("node1")
+			v := Verification{
+				Claim: Claim{Addr: rig4, Network: rigNetwork, Token: 300, PreviousToken: 200, PreviousMAC: rigMAC},
+				Probe: params50, OthersShare: true,
+			}
+			want := Fenced
+			if guarded {
+				r.addNode("node2").addPodWithMAC("zombie", rig4, 200, rigMAC)
+			} else {
+				r.addHostWithMAC("host", rigMAC, rig4)
+				want = Answered
+			}
+			ours := bpf.Lease{Token: 300, Network: rigNetwork, Slot: 9, MAC: rigMAC, Flags: bpf.FlagDown}
+			check(t, n1.kernel.InstallLease(n1.seg.key(rig4), ours))
+			verdict, e := n1.verify(v)
+			if verdict != want {
+				t.Errorf("verdict %s (%s), want %s", verdict, e, want)
+			}
+		})
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/fenceline/fenceline/agent/claim"
 )
 
 // Verify checks whether an address that was taken from a holder may be handed out again. It claims
@@ -14,8 +16,9 @@ import (
 //
 // After an ack it sends one more probe round and ends. The ack proves that one holder is fenced,
 // but a stranger may have taken the address meanwhile. In that round, frames of the previous
-// holder's MAC count as late frames. If that MAC is not known, the round waits until no more late
-// frames are expected.
+// holder's MAC count as late frames. But a stranger may have the same MAC. So if there are such
+// frames, Verify probes once more, and sends a unicast probe, which a fenced holder does not answer.
+// If the MAC is not known, the round waits until no more late frames are expected.
 //
 // An error means that the attempt failed. The verdict is Unknown then. Safe for concurrent use.
 func (s *Segment) Verify(ctx context.Context, v Verification) (Verdict, Evidence, error) {
@@ -51,7 +54,7 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 		e.Unanswered = p.unanswered
 	}
 	e.Answer = p.answer
-	e.ByPrevious = p.answer.Conflict && sameMAC(p.answer.MAC, v.Claim.PreviousMAC)
+	e.ByPrevious = p.answer.Conflict && sameMAC(p.answer.MAC, v.Claim.PreviousMAC) && !p.twin
 	// If the carrier was lost meanwhile, silence proves nothing.
 	if e.Carrier, e.Observed, err = s.hears(); err != nil {
 		return e, err
@@ -82,6 +85,7 @@ func (p *probing) heldHere(c Claim) bool {
 func (p *probing) verify(ctx context.Context, v Verification) error {
 	if claims(v.Claim.Mode) {
 		p.token = v.Claim.Token
+		p.asked = claim.Asks(v.Claim.PreviousToken) != 0
 	}
 	if err := p.claimRound(ctx, v.Claim); err != nil {
 		return err
@@ -129,13 +133,37 @@ func (p *probing) claimRound(ctx context.Context, c Claim) error {
 // uses the address.
 func (p *probing) strangerRound(ctx context.Context) error {
 	p.passAck = true
-	p.answers.fenced = true
+	p.answers.fence()
 	if len(p.params.PreviousMAC) == 0 {
 		if err := p.listen(ctx, p.answers.settled-p.now()); err != nil || p.over() {
 			return err
 		}
 	}
-	return p.round(ctx, p.params.Interval)
+	start := p.now()
+	if err := p.round(ctx, p.params.Interval); err != nil || p.over() || !p.answers.suspect {
+		return err
+	}
+	return p.findTwin(ctx, start+p.params.Settle)
+}
+
+// findTwin looks for another host with the MAC of the fenced holder, once no more late frames are
+// expected. If the MAC answers a broadcast probe, it gets a unicast probe at once: its answer has just
+// shown the switches where the host is. Only a host answers both.
+func (p *probing) findTwin(ctx context.Context, settled time.Duration) error {
+	if err := p.listen(ctx, settled-p.now()); err != nil || p.over() {
+		return err
+	}
+	p.answers.suspect, p.toSuspect = false, true
+	err := p.round(ctx, p.params.Interval)
+	p.toSuspect = false
+	if err != nil || p.over() || !p.answers.suspect {
+		return err
+	}
+	if err := p.confirm(ctx); err != nil {
+		return err
+	}
+	p.twin = p.answer.Conflict && !p.answer.Kind.Tentative()
+	return nil
 }
 
 // hears reports whether the parent has carrier and the observer is attached.

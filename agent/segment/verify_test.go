@@ -124,6 +124,47 @@ func TestVerifyLateFramesOfAFencedHolderAreNoConflict(t *testing.T) {
 	}
 }
 
+// Two nodes may have holders with the same MAC.
+func TestVerifyFindsAStrangerWithTheMACOfTheFencedHolder(t *testing.T) {
+	const answer = time.Millisecond
+	for _, tc := range []struct {
+		name     string
+		suppress bool
+		want     Verdict
+		took     time.Duration
+	}{
+		{"a host, which answers a unicast probe too", false, Answered, SettleAfterClaim + 2*answer},
+		{"a switch, which answers for the MAC, but to no unicast probe", true, Fenced, SettleAfterClaim + answer + 50*time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, verdict, e, took := verifyAir(t, verification(), func(a *air) {
+					guardedZombie(a)
+					a.onProbe = func(addr netip.Addr, dst net.HardwareAddr) {
+						if broadcast(dst) || !tc.suppress {
+							time.AfterFunc(answer, func() { a.kernel.speak(key(addr), holderMAC, bpf.KindARP) })
+						}
+					}
+				})
+				equal(t, "verdict", verdict, tc.want)
+				equal(t, "acked", e.Acked, true)
+				equal(t, "duration", took, tc.took)
+			})
+		})
+	}
+}
+
+func TestVerifyWithoutThePreviousTokenCountsNoAck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := verification()
+		v.Claim.PreviousToken = 0
+		a, verdict, e, _ := verifyAir(t, v, guardedZombie)
+		equal(t, "acked", e.Acked, false)
+		equal(t, "verdict", verdict, Silent)
+		equal(t, "asks", a.list(isClaim)[0].claim.Flags, 0)
+	})
+}
+
 func TestVerifyUnguardedHolderAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, verdict, e, _ := verifyAir(t, verification(), answering(holderMAC, bpf.KindARP))

@@ -151,7 +151,7 @@ func quarantined(change ...func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease {
 	l := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.2", UID: "u", ResourceVersion: "50"}, Spec: v1alpha1.IPLeaseSpec{
 		Address: "10.0.0.2", Pool: "v4", Parent: "eth1", State: v1alpha1.StateQuarantined, NodeName: "n1",
 		Reason: v1alpha1.ReasonPodTerminating, Holder: &v1alpha1.Holder{Namespace: "shop", Pod: "web", Interface: "eth0"},
-		Previous: &v1alpha1.PreviousHolder{Node: "n2", Session: "s", MAC: "02:00:00:00:00:01", Reason: v1alpha1.ReasonPodTerminating},
+		Previous: &v1alpha1.PreviousHolder{Node: "n2", Session: "s", MAC: "02:00:00:00:00:01", Token: 40, Reason: v1alpha1.ReasonPodTerminating},
 	}}
 	for _, c := range change {
 		c(&l.Spec)

@@ -198,7 +198,8 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 		return segment.Unknown, lease.Evidence{}, err
 	}
 	verification := segment.Verification{
-		Claim:    segment.Claim{Addr: l.Spec.Addr(), Network: claim.Network(v.Cluster, network), Token: token, PreviousMAC: previousMAC(l)},
+		Claim: segment.Claim{Addr: l.Spec.Addr(), Network: claim.Network(v.Cluster, network), Token: token,
+			PreviousMAC: previousMAC(l), PreviousToken: l.LastToken()},
 		Probe:    segment.ParamsOf(pool),
 		SlotDead: dead, Asserted: lease.Asserted(&l.Spec), OthersShare: v.OthersShare(),
 		// A lease that this node quarantined at an ADD names the parent of that ADD.

@@ -88,7 +88,7 @@ func TestR4NobodyIsClaimedAgainstWhoNeverWasAHolder(t *testing.T) {
 	r = newRig(t, quarantined())
 	r.look()
 	c := r.asked[0].Claim
-	if c.Mode != "" || c.Token != 50 || c.PreviousMAC.String() != "02:00:00:00:00:01" {
+	if c.Mode != "" || c.Token != 50 || c.PreviousMAC.String() != "02:00:00:00:00:01" || c.PreviousToken != 40 {
 		t.Errorf("a predecessor was claimed against as %+v", c)
 	}
 }

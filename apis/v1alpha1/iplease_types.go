@@ -97,6 +97,11 @@ type Holder struct {
 	ContainerID string `json:"containerID,omitempty"`
 	// +optional
 	MAC MAC `json:"mac,omitempty"`
+	// token is the fencing token. It is 0 while the write that gave it is the last one of the lease:
+	// then the resourceVersion is the token.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Token int64 `json:"token,omitempty"`
 	// guarded is false if no guard program can enforce a fence (vfio, DPDK).
 	// +optional
 	Guarded bool `json:"guarded,omitempty"`
@@ -122,6 +127,11 @@ type PreviousHolder struct {
 	PodUID string `json:"podUID,omitempty"`
 	// +optional
 	MAC MAC `json:"mac,omitempty"`
+	// token is the fencing token. The claim asks the holder with this token for its ack. If it is 0, the
+	// claim asks no holder.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Token int64 `json:"token,omitempty"`
 	// +optional
 	Guarded bool `json:"guarded,omitempty"`
 	// +optional

@@ -40,12 +40,20 @@ func (r *Reconciler) update(ctx context.Context, lease *v1alpha1.IPLease, spec v
 	return written, nil
 }
 
+// withToken returns a copy of a lease that records the token of its holder, which the next write
+// hides.
+func withToken(lease *v1alpha1.IPLease) *v1alpha1.IPLease {
+	lease = lease.DeepCopy()
+	lease.RecordToken()
+	return lease
+}
+
 func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
 	verifier, err := r.firstVerifier(ctx, f.Lease)
 	if err != nil {
 		return err
 	}
-	spec := quarantined(f.Lease.Spec, a.Reason, verifier, f.Now)
+	spec := quarantined(withToken(f.Lease).Spec, a.Reason, verifier, f.Now)
 	written, err := r.update(ctx, f.Lease, spec)
 	if err != nil {
 		return err
@@ -136,7 +144,7 @@ func (r *Reconciler) endRetention(ctx context.Context, f Facts, a Action) error 
 
 // remark writes a remark on a lease that the controller leaves alone.
 func (r *Reconciler) remark(ctx context.Context, lease *v1alpha1.IPLease, said remark) error {
-	spec := *lease.Spec.DeepCopy()
+	spec := withToken(lease).Spec
 	if said.reason == spec.Reason && said.message == spec.Message {
 		return nil
 	}

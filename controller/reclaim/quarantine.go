@@ -115,6 +115,7 @@ func quarantined(old v1alpha1.IPLeaseSpec, reason v1alpha1.LeaseReason, verifier
 		spec.Previous = &v1alpha1.PreviousHolder{Node: old.NodeName, Session: old.Session}
 		if h := old.Holder; h != nil {
 			spec.Previous.PodUID, spec.Previous.MAC, spec.Previous.Guarded = h.PodUID, h.MAC, h.Guarded
+			spec.Previous.Token = h.Token
 		}
 	}
 	if old.Previous == nil || old.State == v1alpha1.StateQuarantined {

@@ -69,6 +69,7 @@ func TestQuarantinedLease(t *testing.T) {
 
 func TestQuarantineKeepsWhatIsNeededLater(t *testing.T) {
 	old := facts().Lease.Spec
+	old.Holder.Token = 5
 	old.Message = "pool blue does not exist"
 	before := *old.DeepCopy()
 
@@ -83,7 +84,7 @@ func TestQuarantineKeepsWhatIsNeededLater(t *testing.T) {
 	want.Session = ""
 	want.Message = ""
 	want.Previous = &v1alpha1.PreviousHolder{
-		Node: "n1", Session: "node-uid/boot-id", PodUID: holderUID, MAC: "02:00:00:00:00:0a", Guarded: true,
+		Node: "n1", Session: "node-uid/boot-id", PodUID: holderUID, MAC: "02:00:00:00:00:0a", Token: 5, Guarded: true,
 		Reason: v1alpha1.ReasonPodTerminating, Since: metav1.NewTime(noon()),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -371,10 +371,13 @@ func Held(addr string, change ...func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease 
 	return l
 }
 
+// LastToken is the token of the holder of a lease that is Quarantined.
+const LastToken = 7
+
 func Quarantined(reason v1alpha1.LeaseReason) func(*v1alpha1.IPLeaseSpec) {
 	return func(s *v1alpha1.IPLeaseSpec) {
 		s.State, s.Reason = v1alpha1.StateQuarantined, reason
-		s.Previous = &v1alpha1.PreviousHolder{Node: s.NodeName, Session: s.Session, PodUID: "u0", MAC: s.Holder.MAC, Guarded: true, Reason: reason}
+		s.Previous = &v1alpha1.PreviousHolder{Node: s.NodeName, Session: s.Session, PodUID: "u0", MAC: s.Holder.MAC, Token: LastToken, Guarded: true, Reason: reason}
 		s.Session, s.NodeName = "", ThisNode
 	}
 }

@@ -5,7 +5,7 @@ inline bind(m) {
 	lease_state = BOUND; lease_by = m; lease_boot = boot[m]; token[m] = version
 }
 
-inline none_before() { previous = NOBODY; previous_boot = 0; asserted = 0; conflict = 0 }
+inline none_before() { previous = NOBODY; previous_token = 0; previous_boot = 0; asserted = 0; conflict = 0 }
 
 inline set_free() {
 	lease_state = FREE; lease_by = NOBODY; lease_boot = 0; lease_version = 0;
@@ -14,7 +14,7 @@ inline set_free() {
 
 inline set_aside(m) {
 	if
-	:: previous == NOBODY -> previous = m; previous_boot = lease_boot
+	:: previous == NOBODY -> previous = m; previous_token = lease_version; previous_boot = lease_boot
 	:: else /* it was never proven safe, and stays */
 	fi;
 	lease_state = QUARANTINED; lease_boot = 0; NEXT_VERSION

@@ -34,6 +34,7 @@ byte version;       /* the store's */
 byte lease_by;      /* BOUND: the machine of the holder; otherwise the verifier */
 bit lease_boot;     /* BOUND: the holder's session is this life of it */
 byte previous;      /* who may still speak */
+byte previous_token; /* by which a claim asks for its ack: all machines have pods of one MAC */
 bit previous_boot;
 bit asserted;       /* previous is said to be gone */
 byte conflict;      /* CONFLICT: who answered */

@@ -5,15 +5,17 @@
 #define IS_UNKNOWN 4
 #define SAFE (verdict == IS_FENCED || verdict == IS_SILENT)
 
+/* All have one MAC: after an ack, the unicast probe tells (verify.go findTwin). */
 #define STRANGER_ANSWERS(m) \
 	((ANSWERS(0, m) && previous != 0) || (ANSWERS(1, m) && previous != 1) || (ANSWERS(2, m) && previous != 2))
 
 /* An ack can come, or not, from a kernel that has heard the claim and whose slot
- * lives. The claim names the last holder, whose kernel alone acknowledges. */
+ * lives. The claim names the token of the last holder, whose kernel alone
+ * acknowledges. A MAC would name every holder (ANY_ACK). */
 #ifdef ANY_ACK
 #define IS_AN_ACK(s) 1
 #else
-#define IS_AN_ACK(s) (s == previous)
+#define IS_AN_ACK(s) (installed[s] == previous_token)
 #endif
 #define MAY_ACK(s, m) (s != m && IS_AN_ACK(s) && slot[s] == ALIVE && FENCED(s) && greatest[s] >= said && up[s] && HEARS(m))
 

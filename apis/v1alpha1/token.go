@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import "strconv"
+
+// RecordToken records the fencing token of the holder of a Bound lease, if no write has done so yet.
+// Call it before each write that does not bind the lease: afterwards the resourceVersion is not the
+// token any more.
+func (l *IPLease) RecordToken() {
+	if l.Spec.Holder != nil {
+		l.Spec.Holder.Token = l.holderToken()
+	}
+}
+
+// LastToken returns the fencing token of the last holder that may still use the address, or 0 if it
+// is not known. A write that did not record the token, such as an edit by a person, makes the result
+// a number that is no holder's token.
+func (l *IPLease) LastToken() uint64 {
+	if l.Spec.Previous != nil {
+		return uint64(l.Spec.Previous.Token)
+	}
+	return uint64(l.holderToken())
+}
+
+func (l *IPLease) holderToken() int64 {
+	switch h := l.Spec.Holder; {
+	case h == nil:
+		return 0
+	case h.Token != 0 || l.Spec.State != StateBound:
+		return h.Token
+	}
+	token, err := strconv.ParseInt(l.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return token
+}
