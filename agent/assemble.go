@@ -42,6 +42,7 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/servicecidr"
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/agent/verify"
 	"github.com/fenceline/fenceline/agent/waiting"
@@ -87,6 +88,7 @@ type agent struct {
 	defence   *defence.Defence
 	parents   *parent.Parents
 	verifier  *verify.Verifier
+	services  *servicecidr.CIDRs
 	ready     *health.Ready
 }
 
@@ -95,6 +97,10 @@ func (a *agent) assemble(ctx context.Context) error {
 	a.counters = metrics.New(ctrlmetrics.Registry)
 	a.events = event.Recorder{To: a.mgr.GetEventRecorder("fenceline-agent")}
 	a.peers = &peers.Peers{Cache: a.mgr.GetClient(), Pod: client.ObjectKey{Namespace: a.namespace, Name: a.pod}}
+	a.services = servicecidr.Watched(a.watcher, a.log)
+	if len(a.serviceCIDRs) > 0 {
+		a.services = servicecidr.Given(a.serviceCIDRs)
+	}
 	a.segments = segment.New(segment.Config{
 		Kernel: a.kernel, Log: a.log,
 		OthersShare: func(int) bool { return a.peers.Others() },
@@ -173,7 +179,7 @@ func (a *agent) makeHolders(ctx context.Context) (err error) {
 	a.hostLinks, err = hostlink.New(hostlink.Options{
 		Session: a.Session, Guards: a.guards, Entries: a.journal.All, Entry: a.journal.Get,
 		TryLock:  func(of agentapi.Attachment) (func(), bool) { return a.holders.TryLock(of) },
-		Services: unknownServices, NodeAddresses: a.nodeAddresses,
+		Services: a.services.Prefixes, NodeAddresses: a.nodeAddresses,
 		Log: a.log, Clock: clock.RealClock{},
 	})
 	if err != nil {
@@ -255,9 +261,11 @@ func (a *agent) start() error {
 		}),
 		a.mgr.Add(manager.RunnableFunc(a.parents.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.services.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.recovery.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.guards.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.followServices)),
 		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			return a.allocator.SaveRotations(ctx, a.journal, clock.RealClock{}, a.log)
 		})),
@@ -287,6 +295,18 @@ func (a *agent) keepInstalled(ctx context.Context) error {
 	})
 }
 
+// followServices repairs all host links after a change of the service CIDRs.
+func (a *agent) followServices(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.services.Changed():
+			a.hostLinks.Wake()
+		}
+	}
+}
+
 // shed returns the memory of the start once the caches are synced.
 func (a *agent) shed(ctx context.Context) error {
 	if !a.mgr.GetCache().WaitForCacheSync(ctx) {
@@ -312,9 +332,4 @@ func (a *agent) storeWatch() *revision.Watch {
 		},
 		Clock: clock.RealClock{}, Log: a.log,
 	}
-}
-
-// unknownServices stands in for the service CIDRs.
-func unknownServices() ([]netip.Prefix, error) {
-	return nil, errors.New("the service CIDRs are not read yet")
 }

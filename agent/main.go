@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/agent/footprint"
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/remove"
+	"github.com/fenceline/fenceline/agent/servicecidr"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -35,6 +37,7 @@ type settings struct {
 	logLevel                      slog.Level
 	addressWait                   time.Duration
 	statefulSet                   v1alpha1.StatefulSetMode
+	serviceCIDRs                  []netip.Prefix
 	mountBPFFS                    string
 	remove                        bool
 }
@@ -88,6 +91,10 @@ func command() *cobra.Command {
 	s.statefulSet = v1alpha1.StatefulSetPrefer
 	f.Func("stateful-set", "Prefer, Require or Off: whether addresses of StatefulSet pods stay with their names, for pools without statefulSet (default Prefer)", func(text string) (err error) {
 		s.statefulSet, err = v1alpha1.ParseStatefulSetMode(text)
+		return err
+	})
+	f.Func("service-cidrs", "prefixes of all ClusterIPs, separated by commas; empty reads the ServiceCIDRs of the API server", func(text string) (err error) {
+		s.serviceCIDRs, err = servicecidr.Parse(text)
 		return err
 	})
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")

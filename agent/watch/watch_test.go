@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -118,6 +119,7 @@ var watches = []struct {
 	{"Pod", "pods of its own node (field selector)", &corev1.Pod{}, "spec.nodeName=n1"},
 	{"Namespace", "namespaces' metadata", &corev1.Namespace{}, ""},
 	{"Node", "its own Node", &corev1.Node{}, "metadata.name=n1"},
+	{"ServiceCIDR", "ServiceCIDRs", &networkingv1.ServiceCIDR{}, ""},
 	{"Secret", "the claim key", &corev1.Secret{}, "fenceline-system: metadata.name=fenceline-claim-key"},
 }
 

@@ -69,11 +69,8 @@ func (o Options) services() []netip.Prefix {
 	return ranges
 }
 
-// nameServers returns the cluster IPs of CoreDNS.
+// nameServers returns the cluster IPs of CoreDNS, where nothing answers before InstallDNS.
 func (o Options) nameServers() []netip.Addr {
-	if !o.DNS {
-		return nil
-	}
 	return addrs(hostIn(o.services(), dnsHost))
 }
 

@@ -32,13 +32,10 @@ func TestNodesHaveAnAddressOfEachFamilyInTheirNetwork(t *testing.T) {
 }
 
 func TestTheNameServerOfPodsIsTheTenthClusterIP(t *testing.T) {
-	o := Options{DualStack: true, DNS: true}
+	o := Options{DualStack: true}
 	want := []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd96::a")}
 	if diff := cmp.Diff(want, o.nameServers(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Error(diff)
-	}
-	if o.DNS = false; o.nameServers() != nil {
-		t.Errorf("without CoreDNS: %v", o.nameServers())
 	}
 }
 

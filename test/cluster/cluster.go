@@ -104,6 +104,9 @@ func (c *Cluster) APIServer() netip.AddrPort {
 	return netip.AddrPortFrom(c.Options.address(controlPlaneHost), apiServerPort)
 }
 
+// APIServerService returns the API server's cluster IP.
+func (c *Cluster) APIServerService() netip.Addr { return nth(c.Options.services()[0], 1) }
+
 // LogDir returns the directory of the logs of the control plane ("") or of a node ("n1"). Down removes
 // it.
 func (c *Cluster) LogDir(owner string) string {

@@ -6,10 +6,15 @@ import (
 	"context"
 	_ "embed" // the manifest
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
+	"net/netip"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 //go:embed dns.yaml
@@ -18,35 +23,71 @@ var dnsManifest string
 // dnsHost is the number of CoreDNS' cluster IP in each range of services, as kubeadm chooses it.
 const dnsHost = 10
 
-// InstallDNS installs CoreDNS in kube-system. Its pods are Ready once they have addresses, their
-// node's probes reach them, and they reach the API server.
+// InstallDNS installs CoreDNS in kube-system, built from its module. Its pods are Ready once they have
+// addresses, their nodes' probes reach them, and they reach the API server.
 func (c *Cluster) InstallDNS(ctx context.Context) error {
-	manifest, err := c.dnsObjects()
+	err := c.importDNS(ctx)
+	if err == nil {
+		err = c.applyDNS(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("install CoreDNS: %w", err)
+	}
+	return nil
+}
+
+func (c *Cluster) importDNS(ctx context.Context) error {
+	progress := c.Options.Progress
+	if progress == nil {
+		progress = io.Discard // a cluster that another process has started
+	}
+	builder, err := thirdparty.NewBuilder(progress)
+	if err != nil {
+		return err
+	}
+	dir, err := builder.Dir(ctx, thirdparty.CoreDNS)
+	if err != nil {
+		return err
+	}
+	tarball, err := images.DNS(dir).Build(ctx, dir, filepath.Join(c.dir, "images"))
+	if err != nil {
+		return err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	for _, n := range c.nodes {
+		group.Go(func() error { return n.Import(groupCtx, tarball) })
+	}
+	return group.Wait()
+}
+
+func (c *Cluster) applyDNS(ctx context.Context) error {
+	manifest, err := c.dnsObjects()
+	if err != nil {
+		return err
 	}
 	return c.Apply(ctx, manifest)
 }
 
-// RemoveDNS undoes InstallDNS, and returns when the pods are gone.
+// RemoveDNS undoes InstallDNS, and returns when the pods are gone. The image stays on the nodes.
 func (c *Cluster) RemoveDNS(ctx context.Context) error {
 	manifest, err := c.dnsObjects()
+	if err == nil {
+		err = c.kubectlWith(ctx, manifest, "delete", "--filename=-", "--ignore-not-found")
+	}
 	if err != nil {
 		return fmt.Errorf("remove CoreDNS: %w", err)
 	}
-	err = c.kubectlWith(ctx, manifest, "delete", "--filename=-", "--ignore-not-found")
-	_, gone := c.Kubectl(ctx, "wait", "pods", "--namespace=kube-system", "--selector=k8s-app=kube-dns", "--for=delete", "--timeout=60s")
-	return errors.Join(err, gone)
+	_, err = c.Kubectl(ctx, "wait", "pods", "--namespace=kube-system", "--selector=k8s-app=kube-dns", "--for=delete", "--timeout=60s")
+	return err
 }
 
+// NameServers returns the cluster IPs of CoreDNS, one of each family of the cluster.
+func (c *Cluster) NameServers() []netip.Addr { return c.Options.nameServers() }
+
 func (c *Cluster) dnsObjects() (string, error) {
-	servers := c.Options.nameServers()
-	if len(servers) == 0 {
-		return "", errors.New("the option DNS is off, so no node has its image")
-	}
-	all, err := json.Marshal(servers)
+	servers, err := json.Marshal(c.NameServers())
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf(dnsManifest, images.DNSImage, servers[0].String(), all), nil
+	return fmt.Sprintf(dnsManifest, images.DNSImage, c.NameServers()[0].String(), servers), nil
 }

@@ -60,8 +60,6 @@ type Options struct {
 	// are on the underlay interface, in the subnets of the Gateways, and they reach
 	// the API server through the router.
 	SingleNIC bool
-	// DNS gives pods CoreDNS as their name server. InstallDNS starts it.
-	DNS bool
 	// Images are tarballs that every node imports before its kubelet starts;
 	// those of the tests (package images) are always there.
 	Images []string

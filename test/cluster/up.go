@@ -113,15 +113,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build test/cmd/machine: %w\n%s", err, output)
 	}
-	recipes := images.ForTests()
-	if c.Options.DNS {
-		dir, err := builder.Dir(ctx, thirdparty.CoreDNS)
-		if err != nil {
-			return err
-		}
-		recipes = append(recipes, images.DNS(dir))
-	}
-	for _, recipe := range recipes {
+	for _, recipe := range images.ForTests() {
 		tarball, err := recipe.Build(ctx, root, filepath.Join(c.dir, "images"))
 		if err != nil {
 			return err

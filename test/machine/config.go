@@ -41,7 +41,7 @@ type Config struct {
 	Kubelet, Proxy []byte
 	// ProxyMode is kube-proxy's: nftables or iptables.
 	ProxyMode string
-	// ClusterDNS are the name servers of pods. Empty: one that does not answer.
+	// ClusterDNS are the name servers of pods. Without any, every pod gets a warning event.
 	ClusterDNS []netip.Addr
 	// Authority signs the API server's client certificate; ServingCert and
 	// ServingKey are kubelet's own.

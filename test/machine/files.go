@@ -77,7 +77,7 @@ serializeImagePulls: false
 maxPods: 250
 `
 
-// nameServer is one where nothing answers. Without any, every pod gets a warning event.
+// nameServer is the node's own, and that of CoreDNS. Nothing answers there.
 const nameServer = "192.0.2.53"
 
 // LeaseSeconds is for the template.
@@ -85,9 +85,6 @@ func (c Config) LeaseSeconds() int { return int(c.LeaseDuration.Seconds()) }
 
 // NameServers is for the template.
 func (c Config) NameServers() string {
-	if len(c.ClusterDNS) == 0 {
-		return nameServer
-	}
 	return `"` + strings.ReplaceAll(join(c.ClusterDNS), ",", `", "`) + `"`
 }
 

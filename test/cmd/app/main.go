@@ -9,6 +9,7 @@
 //	app send HOST:PORT        send a datagram and print the answer
 //	app ping ADDRESS          print the time of an ICMP echo
 //	app resolve NAME          print the addresses of a name
+//	app cat                   print the input
 //
 // A client waits for 3 s at most; -timeout after its verb changes that. The answers of the servers
 // start with the host name, which is the pod's name. So a client knows which pod speaks for an
@@ -20,6 +21,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -56,8 +58,11 @@ func run(args []string) error {
 		return client(ping, rest)
 	case "resolve":
 		return client(resolve, rest)
+	case "cat":
+		_, err := io.Copy(os.Stdout, os.Stdin)
+		return err
 	default:
-		return fmt.Errorf("no verb %q: pause, serve, get, dial, send, ping or resolve", verb)
+		return fmt.Errorf("no verb %q: pause, serve, get, dial, send, ping, resolve or cat", verb)
 	}
 }
 

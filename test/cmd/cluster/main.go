@@ -108,7 +108,7 @@ func up(ctx context.Context, prefix string, args []string) error {
 		return err
 	}
 	if *whole {
-		o.DualStack, o.DNS, o.Gateways = true, true, cluster.Gateways()
+		o.DualStack, o.Gateways = true, cluster.Gateways()
 	}
 	switch *cni {
 	case "":

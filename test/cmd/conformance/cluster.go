@@ -54,7 +54,7 @@ func prepare(ctx context.Context, out string) (p parts, err error) {
 func start(ctx context.Context, proxy string, images []string) (*cluster.Cluster, error) {
 	return cluster.Up(ctx, cluster.Options{
 		Prefix: prefix, Management: netip.MustParsePrefix("172.30.4.0/24"), KubeProxy: proxy,
-		Gateways: cluster.Gateways(), DualStack: true, DNS: true, Images: images, Progress: os.Stderr,
+		Gateways: cluster.Gateways(), DualStack: true, Images: images, Progress: os.Stderr,
 	})
 }
 

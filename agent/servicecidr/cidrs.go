@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package servicecidr knows the service CIDRs of the cluster: the prefixes of all ClusterIPs.
+package servicecidr
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// CIDRs are the service CIDRs as far as they are known. Its methods are safe for concurrent use,
+// except that Run runs once.
+type CIDRs struct {
+	// client is nil if the service CIDRs are given.
+	client  client.WithWatch
+	log     logr.Logger
+	changed chan struct{}
+
+	mu    sync.Mutex
+	known []netip.Prefix
+	// unknown is nil once the service CIDRs were read.
+	unknown error
+}
+
+// Given returns the service CIDRs that the user has named. They never change.
+func Given(prefixes []netip.Prefix) *CIDRs {
+	return &CIDRs{known: sorted(prefixes), changed: make(chan struct{}, 1)}
+}
+
+// Watched returns the service CIDRs of the ServiceCIDR objects. They are unknown until Run has read
+// them.
+func Watched(c client.WithWatch, log logr.Logger) *CIDRs {
+	return &CIDRs{client: c, log: log, unknown: ErrNotRead, changed: make(chan struct{}, 1)}
+}
+
+// Prefixes returns the service CIDRs of both families in order, each once. An error says why they
+// are unknown and what to do. Then keep what was made for those that were known before.
+func (c *CIDRs) Prefixes() ([]netip.Prefix, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.known), c.unknown
+}
+
+// Changed receives a value after each change of the result of Prefixes. Changes that come together
+// are one value. It serves one receiver.
+func (c *CIDRs) Changed() <-chan struct{} { return c.changed }
+
+// set replaces the result of Prefixes.
+func (c *CIDRs) set(prefixes []netip.Prefix, unknown error) {
+	prefixes = sorted(prefixes)
+	c.mu.Lock()
+	same := slices.Equal(c.known, prefixes) && errors.Is(c.unknown, unknown)
+	c.known, c.unknown = prefixes, unknown
+	c.mu.Unlock()
+	if same {
+		return
+	}
+	select {
+	case c.changed <- struct{}{}:
+	default: // the receiver has not taken the last value
+	}
+}
+
+// sorted returns each prefix once, IPv4 first.
+func sorted(prefixes []netip.Prefix) []netip.Prefix {
+	all := slices.Clone(prefixes)
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package servicecidr
+
+import (
+	"os"
+	"testing"
+
+	"github.com/go-logr/logr/testr"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/watch"
+	"github.com/fenceline/fenceline/test/apiserver"
+)
+
+// The API server makes the first ServiceCIDR from its flag. The oldest supported one serves none.
+func TestServiceCIDRsOfAnAPIServer(t *testing.T) {
+	server := apiserver.New(t)
+	c := Watched(connect(t, server.Admin()), testr.New(t))
+	run(t, c)
+	if os.Getenv(apiserver.VersionVariable) == "oldest" {
+		expect(t, c, ErrNotServed.Error())
+		return
+	}
+	expect(t, c, "10.96.0.0/16")
+
+	api := connect(t, server.Admin())
+	more := finalized(object("more", "10.97.0.0/24", "fd00:10:97::/112"))
+	if err := api.Create(t.Context(), more); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, "10.96.0.0/16 10.97.0.0/24 fd00:10:97::/112")
+	// The object is deleted once no Service has an address of it.
+	if err := api.Delete(t.Context(), more); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Create(t.Context(), object("next", "10.98.0.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, "10.96.0.0/16 10.97.0.0/24 10.98.0.0/24 fd00:10:97::/112")
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(more), more); err != nil {
+		t.Fatal(err)
+	}
+	more.Finalizers = nil
+	if err := api.Update(t.Context(), more); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, "10.96.0.0/16 10.98.0.0/24")
+
+	nobody := server.Admin()
+	nobody.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
+	forbidden := Watched(connect(t, nobody), testr.New(t))
+	run(t, forbidden)
+	expect(t, forbidden, ErrForbidden.Error())
+}
+
+func connect(t *testing.T, config *rest.Config) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := networkingv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: watch.Kinds()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package servicecidr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+func TestGivenServiceCIDRs(t *testing.T) {
+	for _, row := range []struct{ text, want string }{
+		{"", ""},
+		{"10.96.0.0/16", "10.96.0.0/16"},
+		{"fd00:10:96::/112, 10.96.0.0/16", "10.96.0.0/16 fd00:10:96::/112"},
+		{"10.96.0.0/12,10.96.0.0/16,10.96.0.0/12", "10.96.0.0/12 10.96.0.0/16"},
+	} {
+		prefixes, err := Parse(row.text)
+		if err != nil {
+			t.Errorf("%q: %v", row.text, err)
+			continue
+		}
+		if got := text(Given(prefixes).Prefixes()); got != row.want {
+			t.Errorf("%q: got %s, want %s", row.text, got, row.want)
+		}
+	}
+}
+
+func TestAWrongServiceCIDRIsRefusedWithItsValue(t *testing.T) {
+	for _, row := range []struct{ text, value, why string }{
+		{"10.96.0.0", "10.96.0.0", "a prefix like"},
+		{"10.96.0.0/33", "10.96.0.0/33", "a prefix like"},
+		{"10.96.0.0/16,,fd00::/112", "", "a prefix like"},
+		{"fd00::/112,services", "services", "a prefix like"},
+		{"10.96.0.1/16", "10.96.0.1/16", "write 10.96.0.0/16"},
+		{"::ffff:10.96.0.0/112", "::ffff:10.96.0.0/112", "write the IPv4 prefix"},
+		{"0.0.0.0/0", "0.0.0.0/0", "all addresses"},
+		{"::/0", "::/0", "all addresses"},
+		{"127.0.0.0/8", "127.0.0.0/8", "never those of Services"},
+		{"224.0.0.0/24", "224.0.0.0/24", "never those of Services"},
+		{"fe80::/64", "fe80::/64", "never those of Services"},
+	} {
+		_, err := Parse(row.text)
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", row.value)) || !strings.Contains(err.Error(), row.why) {
+			t.Errorf("%q: %v", row.text, err)
+		}
+	}
+}
+
+func TestServiceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
+	synctest.Test(t, serviceCIDRsAreUnknownWithAReasonAndARemedy)
+}
+
+func serviceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
+	resource := schema.GroupResource{Group: networkingv1.GroupName, Resource: "servicecidrs"}
+	for _, row := range []struct {
+		answer, want error
+	}{
+		{errors.New("connection refused"), ErrNotRead},
+		{apierrors.NewTooManyRequests("busy", 1), ErrNotRead},
+		{apierrors.NewNotFound(resource, ""), ErrNotServed},
+		{apierrors.NewForbidden(resource, "", errors.New("RBAC")), ErrForbidden},
+		{nil, ErrNone},
+	} {
+		var asked atomic.Int32
+		c := Watched(clientWith(t, interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+				asked.Add(1)
+				if row.answer != nil {
+					return row.answer
+				}
+				return c.List(ctx, list, o...)
+			},
+		}), testr.New(t))
+		if _, err := c.Prefixes(); !errors.Is(err, ErrNotRead) {
+			t.Errorf("before an answer: %v", err)
+		}
+		run(t, c)
+		if errors.Is(row.want, ErrNotRead) {
+			waitFor(t, func() bool { return asked.Load() > 1 }) // the first answer is handled
+		} else {
+			expect(t, c, row.want.Error())
+		}
+		if got := text(c.Prefixes()); got != row.want.Error() || !strings.Contains(got, "cni.hostLink.serviceCIDRs") {
+			t.Errorf("answer %v: %s, want %v with a remedy", row.answer, got, row.want)
+		}
+	}
+}
+
+func TestServiceCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
+	synctest.Test(t, serviceCIDRsStayKnownWhileTheAPIServerIsAway)
+}
+
+func serviceCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
+	for _, answer := range []error{
+		errors.New("connection refused"),
+		apierrors.NewForbidden(schema.GroupResource{Resource: "servicecidrs"}, "", errors.New("RBAC")),
+		apierrors.NewNotFound(schema.GroupResource{Resource: "servicecidrs"}, ""),
+	} {
+		var asked atomic.Int32
+		c := Watched(clientWith(t, interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+				if asked.Add(1) == 1 {
+					return c.List(ctx, list, o...)
+				}
+				return answer
+			},
+			Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
+				return nil, answer
+			},
+		}, object("kubernetes", "10.96.0.0/16")), testr.New(t))
+		run(t, c)
+		waitFor(t, func() bool { return asked.Load() > 2 })
+		if got := text(c.Prefixes()); got != "10.96.0.0/16" {
+			t.Errorf("%v: %s", answer, got)
+		}
+	}
+}
+
+func TestChangesOfServiceCIDRs(t *testing.T) { synctest.Test(t, changesOfServiceCIDRs) }
+
+func changesOfServiceCIDRs(t *testing.T) {
+	api := clientWith(t, interceptor.Funcs{}, object("kubernetes", "10.96.0.0/16", "fd00:10:96::/112"))
+	c := Watched(api, testr.New(t))
+	run(t, c)
+	expect(t, c, "10.96.0.0/16 fd00:10:96::/112")
+	for _, step := range []struct {
+		do   func(context.Context, client.Object) error
+		of   *networkingv1.ServiceCIDR
+		want string
+	}{
+		{create(api), object("more", "10.97.0.0/24"), "10.96.0.0/16 10.97.0.0/24 fd00:10:96::/112"},
+		{create(api), finalized(object("within", "10.96.4.0/24")), "10.96.0.0/16 10.96.4.0/24 10.97.0.0/24 fd00:10:96::/112"},
+		{remove(api), object("more"), "10.96.0.0/16 10.96.4.0/24 fd00:10:96::/112"},
+		// The same prefix again, and a prefix that is never routed, change nothing.
+		{create(api), object("same", "10.96.0.0/16", "0.0.0.0/0"), ""},
+		// A Service still has an address of it.
+		{remove(api), object("within"), ""},
+		{create(api), object("last", "10.98.0.0/24"), "10.96.0.0/16 10.96.4.0/24 10.98.0.0/24 fd00:10:96::/112"},
+	} {
+		if err := step.do(t.Context(), step.of); err != nil {
+			t.Fatal(err)
+		}
+		if step.want != "" {
+			expect(t, c, step.want)
+		}
+	}
+}
+
+// expect waits for one change, and for nothing more than that.
+func expect(t *testing.T, c *CIDRs, want string) {
+	t.Helper()
+	select {
+	case <-c.Changed():
+	case <-time.After(30 * time.Second):
+		t.Fatalf("no change; got %s, want %s", text(c.Prefixes()), want)
+	}
+	if got := text(c.Prefixes()); got != want {
+		t.Fatalf("got %s, want %s", got, want)
+	}
+}
+
+// waitFor waits until a condition holds.
+func waitFor(t *testing.T, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the condition does not come true")
+		}
+	}
+}
+
+// run runs the watch until the test ends.
+func run(t *testing.T, c *CIDRs) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func clientWith(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := networkingv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
+}
+
+func object(name string, prefixes ...string) *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: prefixes},
+	}
+}
+
+func finalized(o *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDR {
+	o.Finalizers = []string{"networking.k8s.io/service-cidr-finalizer"}
+	return o
+}
+
+func create(c client.Client) func(context.Context, client.Object) error {
+	return func(ctx context.Context, o client.Object) error { return c.Create(ctx, o) }
+}
+
+func remove(c client.Client) func(context.Context, client.Object) error {
+	return func(ctx context.Context, o client.Object) error { return c.Delete(ctx, o) }
+}
+
+func text(prefixes []netip.Prefix, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Trim(fmt.Sprint(prefixes), "[]")
+}

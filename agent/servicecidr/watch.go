@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package servicecidr
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/internal/backoff"
+)
+
+const (
+	firstPause = time.Second
+	// longestPause bounds the pause while the API server is away. refusedPause bounds it while the
+	// server answers that it has no such objects, or does not allow to read them. That lasts until
+	// somebody upgrades the cluster or the chart, and all agents ask.
+	longestPause, refusedPause = 30 * time.Second, 5 * time.Minute
+)
+
+// remedy says what to do while the service CIDRs are unknown.
+const remedy = "name them in the chart's value cni.hostLink.serviceCIDRs"
+
+// Reasons why the service CIDRs are unknown.
+var (
+	// ErrNotRead: the API server has not answered since the agent started.
+	ErrNotRead = errors.New("the service CIDRs are unknown: the API server has not answered yet; wait for it, or " + remedy)
+	// ErrNotServed: the API server is older than Kubernetes 1.33.
+	ErrNotServed = errors.New("the service CIDRs are unknown: this API server does not serve ServiceCIDRs (networking.k8s.io/v1, from Kubernetes 1.33 on); " + remedy)
+	// ErrForbidden: the agent's ClusterRole is not that of the chart.
+	ErrForbidden = errors.New("the service CIDRs are unknown: the agent may not list ServiceCIDRs; allow it as the chart's ClusterRole fenceline-agent does, or " + remedy)
+	// ErrNone: the API server has no ServiceCIDR.
+	ErrNone = errors.New("the service CIDRs are unknown: the API server has no ServiceCIDR; " + remedy)
+)
+
+// Run follows the ServiceCIDR objects until ctx ends. Service CIDRs that were read stay known while
+// the API server is away. This watch is not among those of the manager: ADD waits for them, and an
+// API server may not serve ServiceCIDRs.
+func (c *CIDRs) Run(ctx context.Context) error {
+	if c.client == nil {
+		return nil
+	}
+	reflector := cache.NewReflectorWithOptions(newSource(c.client), &networkingv1.ServiceCIDR{}, &store{cidrs: c},
+		cache.ReflectorOptions{Logger: &c.log})
+	away := backoff.Backoff{First: firstPause, Most: longestPause}
+	refused := backoff.Backoff{First: firstPause, Most: refusedPause}
+	for ctx.Err() == nil {
+		err := reflector.ListAndWatchWithContext(ctx)
+		pause := firstPause
+		if err == nil {
+			away.Reset()
+			refused.Reset()
+		} else {
+			pace := &away
+			if reason := refusal(err); reason != nil {
+				c.refuse(reason)
+				pace = &refused
+			}
+			if pace.IsNew(err) {
+				c.log.Error(err, "the ServiceCIDRs cannot be read; the agent tries again")
+			}
+			pause = pace.Next()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait.Jitter(pause, 1)):
+		}
+	}
+	return nil
+}
+
+// refusal returns the reason of an answer that lasts, or nil for all other errors.
+func refusal(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return ErrNotServed
+	case apierrors.IsForbidden(err):
+		return ErrForbidden
+	}
+	return nil
+}
+
+// refuse records a refusal, unless the service CIDRs are known.
+func (c *CIDRs) refuse(reason error) {
+	if _, unknown := c.Prefixes(); unknown != nil {
+		c.set(nil, reason)
+	}
+}
+
+// source lists and watches the ServiceCIDR objects.
+type source struct{ cache.ListWatch }
+
+func newSource(c client.WithWatch) *source {
+	return &source{cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list := &networkingv1.ServiceCIDRList{}
+			err := c.List(ctx, list, &client.ListOptions{Raw: &o})
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return c.Watch(ctx, &networkingv1.ServiceCIDRList{}, &client.ListOptions{Raw: &o})
+		},
+	}}
+}
+
+// IsWatchListSemanticsUnSupported has the reflector list before it watches. There are few objects,
+// so a list is cheap.
+func (*source) IsWatchListSemanticsUnSupported() bool { return true }
