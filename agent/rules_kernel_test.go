@@ -45,6 +45,7 @@ func (m *machine) rules(t *testing.T) {
 	t.Run("cooldown", m.cooldown)
 	t.Run("routes", m.routes)
 	t.Run("VLANs", m.vlans)
+	t.Run("modes", m.modes)
 }
 
 func (m *machine) sources(t *testing.T) {

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/agent/hostlink"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// linked makes an interface with macvlan and Fenceline chained, and takes it away at the end. fields are
+// those of the chained plugin.
+func (p plugins) linked(t *testing.T, pod agentapi.AddRequest, iface, fields string) error {
+	t.Helper()
+	spool := filepath.Join(filepath.Dir(p.socket), "spool")
+	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"underlay","plugins":[
+		{"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q}},
+		{"type":"fenceline",%s"ipam":{"socket":%[2]q,"spool":%[3]q}}]}`, p.parent, p.socket, spool, fields))
+	check(t, err)
+	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: iface, Args: [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
+	}}
+	_, err = p.cni.AddNetworkList(t.Context(), list, attachment)
+	t.Cleanup(func() { check(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
+	return err
+}
+
+// modes shows what the configuration and the pod decide about host links and tables.
+func (m *machine) modes(t *testing.T) {
+	macvlan := m.plugins(t)
+	m.pool(t, "linked", 90)
+	m.pool(t, "linked-too", 91)
+	pools := saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["linked"]},{"interface":"net1","ipv4":["linked-too"]}]`)
+	two := saying("k8s.v1.cni.cncf.io/networks", "lan")
+	nothing := func(*corev1.Pod) {}
+	for _, c := range []struct {
+		rule   string
+		fields string
+		asks   func(*corev1.Pod)
+		want   string
+	}{
+		{"by default", ``, nothing, "host-eth0, table of net1"},
+		{"no host link of the network", `"hostLink":false,`, nothing, "table of net1"},
+		{"a host link of the pod all the same", `"hostLink":false,`, saying("ipam.fenceline.io/host-link", `[{"interface":"eth0","hostLink":true}]`), "host-eth0, table of net1"},
+		{"overlay", `"mode":"overlay",`, nothing, "table of eth0, table of net1"},
+		{"overlay of the pod", ``, saying("ipam.fenceline.io/mode", "overlay"), "table of eth0, table of net1"},
+		{"off", `"mode":"off",`, nothing, ""},
+		{"off for one interface of the pod", ``, saying("ipam.fenceline.io/mode", `[{"interface":"net1","mode":"off"}]`), "host-eth0"},
+		{"a host link for each interface", ``, saying("ipam.fenceline.io/host-link", "true"), "host-eth0, host-net1, table of net1"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			pod, ns := m.unplugged(pools, two, c.asks)
+			for _, iface := range []string{"eth0", "net1"} {
+				check(t, macvlan.linked(t, pod, iface, c.fields))
+			}
+			if got := routingOf(t, ns); got != c.want {
+				t.Errorf("the pod has %q, want %q", got, c.want)
+			}
+		})
+	}
+	for _, c := range []struct {
+		rule   string
+		fields string
+		asks   func(*corev1.Pod)
+		words  []string
+	}{
+		{"an unknown mode", `"mode":"bridge",`, nothing, []string{`"mode" is "bridge"`, `"underlay"`}},
+		{"a CIDR over the subnet of the pod", `"hostLinkCIDRs":["10.70.90.0/25"],`, nothing, []string{"10.70.90.0/25", "10.70.90.0/24"}},
+		{"an unknown mode of the pod", ``, saying("ipam.fenceline.io/mode", "bridge"), []string{"annotation ipam.fenceline.io/mode", `"bridge"`}},
+		{"a host link in mode off", `"mode":"off",`, saying("ipam.fenceline.io/host-link", "true"), []string{"annotation ipam.fenceline.io/host-link", "mode off"}},
+	} {
+		t.Run(c.rule+" is refused, and leaves nothing", func(t *testing.T) {
+			pod, ns := m.unplugged(pools, c.asks)
+			before := hostLinks(t)
+			t.Run("ADD", func(t *testing.T) {
+				err := macvlan.linked(t, pod, "eth0", c.fields)
+				if e, ok := errors.AsType[*types.Error](err); !ok || e.Code != agentapi.CodeInvalidNetworkConfig || !contains(e.Msg, c.words) {
+					t.Errorf("got %v, want code 7 with %q", err, c.words)
+				}
+				if got := routingOf(t, ns); got != "" {
+					t.Errorf("the pod has %s", got)
+				}
+			})
+			// The runtime has answered the refusal with a DEL.
+			if after := hostLinks(t); !slices.Equal(before, after) {
+				t.Errorf("the node has %q, and had %q", after, before)
+			}
+			leases := &v1alpha1.IPLeaseList{}
+			check(t, m.List(t.Context(), leases))
+			for _, l := range leases.Items {
+				if h := l.Spec.Holder; h != nil && h.ContainerID == pod.ContainerID {
+					t.Errorf("lease %s is %s", l.Name, l.Spec.State)
+				}
+			}
+		})
+	}
+}
+
+// routingOf lists the host links of a pod, and its interfaces with a table of their own.
+func routingOf(t *testing.T, ns *network.Namespace) string {
+	t.Helper()
+	links, err := ns.Links().LinkList()
+	check(t, err)
+	rules, err := ns.Links().RuleList(netlink.FAMILY_V4)
+	check(t, err)
+	var found []string
+	for _, link := range links {
+		name := link.Attrs().Name
+		if strings.HasPrefix(name, "host-") {
+			found = append(found, name)
+		}
+		addrs, err := ns.Links().AddrList(link, netlink.FAMILY_V4)
+		check(t, err)
+		for _, r := range rules {
+			if slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return r.Src != nil && a.IP.Equal(r.Src.IP) }) {
+				found = append(found, "table of "+name)
+			}
+		}
+	}
+	slices.Sort(found)
+	return strings.Join(found, ", ")
+}
+
+// hostLinks lists the host links of the node.
+func hostLinks(t *testing.T) []string {
+	t.Helper()
+	all, err := net.Interfaces()
+	check(t, err)
+	var found []string
+	for _, i := range all {
+		if strings.HasPrefix(i.Name, hostlink.NodePrefix) {
+			found = append(found, i.Name)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
