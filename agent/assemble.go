@@ -194,6 +194,7 @@ func (a *agent) makeHolders(ctx context.Context) (err error) {
 		FindLink:    findLink(a.links),
 		Patience:    min(a.addressWait, agentapi.WaitTimeout),
 		Sighted:     sighted,
+		OfNode:      parent.OfNode,
 		Share:       a.peers.Share, OthersShare: a.peers.Others,
 		Multus:  func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
 		Events:  a.events,

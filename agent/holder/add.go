@@ -154,6 +154,9 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept keptDecision
 	if err := a.guard(); err != nil {
 		return err
 	}
+	if err := a.awaitGateways(); err != nil {
+		return err
+	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("the runtime cancelled the call: %w", context.Cause(ctx))
 	}

@@ -33,6 +33,8 @@ type adding struct {
 	// staging receives the result of attaching the guard. guarded is true once the guard enforces.
 	staging <-chan error
 	guarded bool
+	// gateways receive the results of the checks of gateways, by pool.
+	gateways map[string]<-chan error
 	// bound are the addresses that the interface has so far, in the order of the families.
 	bound []boundAddress
 	// full are the pools of the family for which there was no address.

@@ -32,6 +32,8 @@ import (
 // Segment is the network segment behind one parent. *segment.Segment implements it.
 type Segment interface {
 	Probe(context.Context, netip.Addr, segment.ProbeParams) (segment.Answer, error)
+	// Ask asks for an address that another host should use.
+	Ask(context.Context, netip.Addr) (segment.Reply, error)
 	ClaimAndConfirm(context.Context, segment.Claim) error
 	Verify(context.Context, segment.Verification) (segment.Verdict, segment.Evidence, error)
 	Announce(segment.Announcement)
@@ -78,6 +80,8 @@ type Link struct {
 type Metrics interface {
 	Conflict(pool string, source segment.Source)
 	Verification(verdict segment.Verdict)
+	// GatewayUnanswered counts an ADD that failed because the gateway of a pool did not answer.
+	GatewayUnanswered(pool string)
 }
 
 // Options of Holders. All but Multus are required.
@@ -110,6 +114,8 @@ type Options struct {
 	FindLink func(netns, ifname string) (Link, error)
 	// Sighted reports whether another host that uses the address was heard a moment ago.
 	Sighted func(parent int, addr netip.Addr) bool
+	// OfNode reports whether an interface of this node has the address.
+	OfNode func(addr netip.Addr) (bool, error)
 	// Patience is the time for which an ADD waits for an address of a full pool.
 	Patience time.Duration
 	// Share returns this agent's part of every pool.

@@ -71,6 +71,7 @@ func (s search) bindWarm(ctx context.Context, pool *v1alpha1.IPPool, wish warm.W
 		if !ok {
 			return boundAddress{}, false, nil
 		}
+		s.askGateway(ctx, pool)
 		l, doubt, err := s.writeBinding(ctx, pool, w)
 		if errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone) {
 			s.h.Warm.Ended(w)

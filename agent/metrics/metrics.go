@@ -14,16 +14,17 @@ import (
 
 // Agent holds the agent's counters. Safe for concurrent use.
 type Agent struct {
-	conflicts     *prometheus.CounterVec
-	verifications *prometheus.CounterVec
-	apiErrors     *prometheus.CounterVec
-	pinFailures   prometheus.Counter
-	tokensAhead   prometheus.Gauge
-	warmLeases    *prometheus.GaugeVec
-	warmTaken     *prometheus.CounterVec
-	warmLost      *prometheus.CounterVec
-	waiting       *prometheus.GaugeVec
-	waits         *prometheus.HistogramVec
+	conflicts         *prometheus.CounterVec
+	verifications     *prometheus.CounterVec
+	gatewayUnanswered *prometheus.CounterVec
+	apiErrors         *prometheus.CounterVec
+	pinFailures       prometheus.Counter
+	tokensAhead       prometheus.Gauge
+	warmLeases        *prometheus.GaugeVec
+	warmTaken         *prometheus.CounterVec
+	warmLost          *prometheus.CounterVec
+	waiting           *prometheus.GaugeVec
+	waits             *prometheus.HistogramVec
 }
 
 // New registers the counters.
@@ -34,9 +35,10 @@ func New(r prometheus.Registerer) *Agent {
 		return c
 	}
 	a := &Agent{
-		conflicts:     counter("conflicts_total", "Second speakers for an address, by pool and by the part that detected them.", "pool", "source"),
-		verifications: counter("verifications_total", "Verifications of addresses taken by force, by verdict.", "verdict"),
-		apiErrors:     counter("api_errors_total", "Calls to the API server that failed, by verb.", "verb"),
+		conflicts:         counter("conflicts_total", "Second speakers for an address, by pool and by the part that detected them.", "pool", "source"),
+		verifications:     counter("verifications_total", "Verifications of addresses taken by force, by verdict.", "verdict"),
+		gatewayUnanswered: counter("gateway_unanswered_total", "ADDs that failed because the gateway of the pool did not answer (spec.gatewayCheck), by pool.", "pool"),
+		apiErrors:         counter("api_errors_total", "Calls to the API server that failed, by verb.", "verb"),
 		warmLeases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "fenceline", Name: "warm_leases", Help: "Warm leases of this node, by pool and by condition. An ADD can bind a ready lease at once.",
 		}, []string{"pool", "condition"}),
@@ -80,6 +82,9 @@ func (a *Agent) Conflict(pool string, source segment.Source) {
 
 // Verification counts a verdict.
 func (a *Agent) Verification(v segment.Verdict) { a.verifications.WithLabelValues(string(v)).Inc() }
+
+// GatewayUnanswered counts an ADD that failed because the gateway of a pool did not answer.
+func (a *Agent) GatewayUnanswered(pool string) { a.gatewayUnanswered.WithLabelValues(pool).Inc() }
 
 // APIError counts a failed call.
 func (a *Agent) APIError(verb string, _ error) { a.apiErrors.WithLabelValues(verb).Inc() }

@@ -5,6 +5,8 @@ package parent
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -16,6 +18,21 @@ func Exists(index int) bool {
 	_, err := netlink.LinkByIndex(index)
 	_, missing := errors.AsType[netlink.LinkNotFoundError](err)
 	return !missing
+}
+
+// OfNode reports whether an interface of this node has the address.
+func OfNode(addr netip.Addr) (bool, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return false, fmt.Errorf("list the addresses of this node: %w", err)
+	}
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		if err == nil && p.Addr().Unmap() == addr {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // Index returns the index of the interface of this node that has this name. An interface does not

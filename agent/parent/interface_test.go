@@ -4,6 +4,7 @@ package parent
 
 import (
 	"net"
+	"net/netip"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -41,5 +42,13 @@ func TestAnInterfaceThatCannotBeLookedForIsNotGone(t *testing.T) {
 	}
 	if _, exists, err := Index("nowhere"); exists || err != nil {
 		t.Errorf("of none: %v, %v", exists, err)
+	}
+}
+
+func TestAnAddressOfTheNode(t *testing.T) {
+	for addr, want := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false, "2001:db8::1": false} {
+		if own, err := OfNode(netip.MustParseAddr(addr)); own != want || err != nil {
+			t.Errorf("%s: %v, %v", addr, own, err)
+		}
 	}
 }

@@ -27,6 +27,9 @@ type answers struct {
 	// fenced: the previous holder is known to be fenced, so its frames are late frames.
 	fenced bool
 
+	// asking: an answer is wanted, so the probes of other hosts are none.
+	asking bool
+
 	// suspect: the previous holder's MAC has answered in the last two rounds, or since the fence.
 	suspect bool
 
@@ -71,6 +74,9 @@ func (a *answers) take(h hit) bool {
 		return false
 	}
 	a.seen[h] = true
+	if a.asking {
+		return !h.kind.Tentative()
+	}
 	if h.kind.Tentative() {
 		// A foreign probe is a conflict too (RFC 5227 section 2.1.1, RFC 4862 section 5.4.3). The
 		// first probe does not count, because switches that track devices send one probe.

@@ -19,5 +19,6 @@
 //     does not repeat its claim, defend its address or announce it.
 //
 // Addresses are IPv4 or IPv6 without zone. Boot times are CLOCK_BOOTTIME, which the kernel programs
-// use. A pool's mode applies to every method: Observe sends no claim, Off sends no frame.
+// use. A pool's mode applies to every method: Observe sends no claim, Off sends no frame,
+// except for Ask.
 package segment

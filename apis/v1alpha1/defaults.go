@@ -47,6 +47,11 @@ func (p *IPPool) ProbeInterval() time.Duration {
 	return DefaultProbeInterval
 }
 
+// ChecksGateway reports whether the gateway of the pool must answer before a pod starts.
+func (p *IPPool) ChecksGateway() bool {
+	return ptr.Deref(p.Spec.GatewayCheck, false) && p.Spec.Gateway != nil
+}
+
 // Stock returns the number of addresses that each node may keep ready on each parent.
 func (p *IPPool) Stock() int64 {
 	if p.Spec.Warm != nil {

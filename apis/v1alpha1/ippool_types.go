@@ -14,7 +14,7 @@ const (
 	ModeEnforce ConflictMode = "Enforce"
 	// ModeObserve only reports conflicts. Agents send no claims, and quarantine does not wait.
 	ModeObserve ConflictMode = "Observe"
-	// ModeOff sends no frames.
+	// ModeOff sends no frames, except for gatewayCheck.
 	ModeOff ConflictMode = "Off"
 )
 
@@ -87,6 +87,11 @@ type IPPoolSpec struct {
 	//
 	// +optional
 	Gateway *Address `json:"gateway,omitempty"`
+	// gatewayCheck makes the start of a pod fail while gateway answers neither ARP nor ND on the parent
+	// of the pod's interface. Unset means false. Without gateway, nothing is checked.
+	//
+	// +optional
+	GatewayCheck *bool `json:"gatewayCheck,omitempty"`
 	// vlan is the VLAN tag that the network's CNI plugin sets. Fenceline itself sets no tag. If vlan
 	// is set, parents names the VLAN interface or the interface below it. The address of a pod is
 	// always probed on the parent of the pod's interface.

@@ -287,6 +287,11 @@ func (in *IPPoolSpec) DeepCopyInto(out *IPPoolSpec) {
 		*out = new(Address)
 		**out = **in
 	}
+	if in.GatewayCheck != nil {
+		in, out := &in.GatewayCheck, &out.GatewayCheck
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Vlan != nil {
 		in, out := &in.Vlan, &out.Vlan
 		*out = new(int64)

@@ -58,10 +58,12 @@ type Node struct {
 	Dir      string
 	API      *API
 	Kernel   *Kernel
-	Wire     *Wire
-	Warm     *Warm
-	Death    *Death
-	Book     *journal.Journal
+	// OwnAddr is an address of the node itself.
+	OwnAddr netip.Addr
+	Wire    *Wire
+	Warm    *Warm
+	Death   *Death
+	Book    *journal.Journal
 	// session is the node's present life.
 	Life     string
 	Recorder *events.FakeRecorder
@@ -134,6 +136,7 @@ func (r *Node) start() {
 		HostLinks:   noHostLinks{},
 		OpenSegment: open,
 		Sighted:     func(int, netip.Addr) bool { return false },
+		OfNode:      func(addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
 		OthersShare: func() bool { return true },
 		Patience:    agentapi.WaitTimeout,
 		FindLink: func(netns, _ string) (holder.Link, error) {
@@ -229,6 +232,8 @@ func (r *Node) FreeSlots() map[uint32]bool {
 
 // NoMetrics counts nothing.
 type NoMetrics struct{}
+
+func (NoMetrics) GatewayUnanswered(string) {}
 
 func (NoMetrics) Conflict(string, segment.Source) {}
 func (NoMetrics) Verification(segment.Verdict)    {}

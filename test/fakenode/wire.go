@@ -31,6 +31,8 @@ type Wire struct {
 	Verification segment.Verification
 	// probers is how many verifications meet another one, which only asks.
 	Probers int
+	// Silent are gateways that do not answer.
+	Silent map[netip.Addr]bool
 	// observe is why the observer cannot be put back.
 	ObserveFails error
 }
@@ -54,6 +56,17 @@ func (w *Wire) Probe(ctx context.Context, addr netip.Addr, p segment.ProbeParams
 	w.note("probe", addr)
 	mac, answered := w.Answers[addr]
 	return segment.Answer{Conflict: answered, MAC: mac, Source: segment.SourceProbe}, ctx.Err()
+}
+
+// Ask hears every host that is not Silent.
+func (w *Wire) Ask(ctx context.Context, addr netip.Addr) (segment.Reply, error) {
+	w.note("ask", addr)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.Silent[addr] {
+		return segment.Reply{Hearing: segment.Hearing{Carrier: true, Observed: true}}, ctx.Err()
+	}
+	return segment.Reply{Answered: true, MAC: Stranger}, ctx.Err()
 }
 
 func (w *Wire) ClaimAndConfirm(ctx context.Context, c segment.Claim) error {

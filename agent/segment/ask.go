@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// The schedule of Ask. It is slower than that of a probe: only silence takes all of it, and a router
+// that is busy, or limits its ARP, may answer late.
+const (
+	askRounds   = 5
+	askInterval = 200 * time.Millisecond
+	// askRecent is how long a frame of the address counts as an answer without another question, so
+	// that a burst of pods asks once.
+	askRecent = time.Second
+)
+
+// Reply is the result of Ask.
+type Reply struct {
+	// Answered: a host uses the address. MAC is the host's.
+	Answered bool
+	MAC      net.HardwareAddr
+	// Hearing is what the parent hears, if no host has answered.
+	Hearing Hearing
+}
+
+// Ask asks for an address that another host should use, such as a gateway. It returns at the first
+// answer, or after a second without one. The question is a probe, which claims no address. The
+// answers of proxies count, and the probes of others do not. It asks in a pool of any mode.
+//
+// An address of this node's own parent may go unanswered, since the kernel does not hear its own
+// frames. Safe for concurrent use.
+func (s *Segment) Ask(ctx context.Context, addr netip.Addr) (Reply, error) {
+	r, err := s.ask(ctx, addr)
+	if err != nil {
+		return Reply{}, fmt.Errorf("ask for %s on %s: %w", addr, s.name, err)
+	}
+	return r, nil
+}
+
+func (s *Segment) ask(ctx context.Context, addr netip.Addr) (_ Reply, err error) {
+	p, err := s.newProbing(addr, ProbeParams{Rounds: askRounds, Interval: askInterval})
+	if err != nil {
+		return Reply{}, err
+	}
+	defer func() { err = errors.Join(err, p.watch.end()) }()
+	if held := p.watch.held; held.Slot != 0 {
+		return Reply{Answered: true, MAC: held.MAC}, nil // by a pod of this node, whose frames are no hits
+	}
+	p.answers.asking = true
+	p.answers.start -= askRecent
+	if err := p.readState(); err != nil {
+		return Reply{}, err
+	}
+	for range askRounds {
+		if p.over() {
+			break
+		}
+		if err := p.round(ctx, p.gap()); err != nil {
+			return Reply{}, err
+		}
+	}
+	if p.answer.Conflict {
+		return Reply{Answered: true, MAC: p.answer.MAC}, nil
+	}
+	h, err := s.Hearing()
+	return Reply{Hearing: h}, err
+}

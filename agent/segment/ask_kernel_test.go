@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package segment
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+)
+
+// ask asks for an address from a node.
+func (n *node) ask(addr netip.Addr) Reply {
+	n.rig.t.Helper()
+	var reply Reply
+	check(n.rig.t, n.ns.Do(func() (err error) {
+		reply, err = n.seg.Ask(n.rig.t.Context(), addr)
+		return err
+	}))
+	return reply
+}
+
+func TestARouterAnswersTheQuestionForAGateway(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		router := r.addHost("router", addr)
+		sent := startCapture(t, r.network, n.port)
+		reply := n.ask(addr)
+		equal(t, "answered", reply.Answered, true)
+		equal(t, "MAC", reply.MAC.String(), router.mac.String())
+		equal(t, "questions before the answer", len(sent.list(probeFrom(n.mac))), 1)
+		t.Run("and a burst asks once", func(t *testing.T) {
+			watch := must(n.set.watches.start(n.seg.key(addr)))(t) // of another ADD
+			defer func() { check(t, watch.end()) }()
+			equal(t, "answered", n.ask(addr).Answered, true)
+			before := len(sent.list(probeFrom(n.mac)))
+			equal(t, "answered again", n.ask(addr).Answered, true)
+			equal(t, "questions for the next pod", len(sent.list(probeFrom(n.mac)))-before, 0)
+		})
+	})
+}
+
+func TestAPodThatIsTheGatewayAnswers(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		equal(t, "answered before", n.ask(addr).Answered, false)
+		n.addPod("router", addr, 100)
+		equal(t, "answered by a pod of this node", n.ask(addr).Answered, true)
+		other := r.addNode("node2")
+		equal(t, "answered by a pod of another node", other.ask(addr).Answered, true)
+	})
+}
+
+func TestSilenceOfAGatewayIsReportedWithWhatTheParentHears(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		r.addHost("host", netip.MustParseAddr("10.99.0.51"), netip.MustParseAddr("fd99::51"))
+		reply := n.ask(addr)
+		equal(t, "answered", reply.Answered, false)
+		equal(t, "hearing", reply.Hearing, Hearing{Carrier: true, Observed: true})
+		check(t, r.network.SetUp(n.port, false))
+		eventually(t, "the parent has lost its carrier", patience, func() bool { return !isUp(t, n.ns, "p0") })
+		reply = n.ask(addr)
+		equal(t, "answered without carrier", reply.Answered, false)
+		equal(t, "hearing without carrier", reply.Hearing.Carrier, false)
+	})
+}
+
+// Two nodes whose gateway is down must not take each other for it.
+func TestTheQuestionsOfOthersAreNoAnswer(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		a, b := r.addNode("node1"), r.addNode("node2")
+		answers := make(chan Reply)
+		go func() { answers <- a.ask(addr) }()
+		equal(t, "answered", b.ask(addr).Answered, false)
+		equal(t, "answered", (<-answers).Answered, false)
+	})
+}
+
+func TestAQuestionEndsWithItsCall(t *testing.T) {
+	r := newRig(t)
+	n := r.addNode("node1")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := n.seg.Ask(ctx, rig4); err == nil {
+		t.Error("no error")
+	}
+	_, installed, err := n.kernel.Lease(n.seg.key(rig4))
+	check(t, err)
+	equal(t, "still watched", installed, false)
+}
