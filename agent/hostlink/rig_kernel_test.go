@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build kernel
+//go:build kernel || bench
 
 package hostlink
 
@@ -26,7 +26,7 @@ import (
 
 // rig is a node with pods on macvlan, and a router on the same switch.
 type rig struct {
-	*testing.T
+	testing.TB
 	node, router *network.Namespace
 	links        *Links
 	guards       *guards
@@ -63,9 +63,9 @@ const (
 	routerAddr4, routerAddr6 = "10.0.0.1", "fd00::1"
 )
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
-	r := &rig{T: t, guards: &guards{linked: map[string]bool{}, fenced: map[netip.Addr]bool{}}}
+	r := &rig{TB: t, guards: &guards{linked: map[string]bool{}, fenced: map[netip.Addr]bool{}}}
 	sw := r.namespace("sw")
 	r.node, r.router = r.namespace("node"), r.namespace("router")
 	r.must(sw.AddBridge("br0"))

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build bench
+
+package hostlink
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// BenchmarkHostLink makes and removes host links of dual-stack pods. It prints the median of each step,
+// and of a bare veth pair, made and set up in the same pods. The guard is
+// not in it: package bpf measures it.
+func BenchmarkHostLink(b *testing.B) {
+	r := newRig(b)
+	times := map[string][]time.Duration{}
+	took := func(step string, do func() error) {
+		began := time.Now()
+		r.must(do())
+		times[step] = append(times[step], time.Since(began))
+	}
+	for i := 0; b.Loop(); i++ {
+		name := fmt.Sprintf("p%d", i)
+		pod, entries := r.pod(name, []string{fmt.Sprintf("10.0.0.%d/24", i%250+2), fmt.Sprintf("fd00::%x/64", i+256)})
+		e := entries[0]
+		p, err := openPod(e)
+		r.must(err)
+		took("make", func() error {
+			plan, known, err := r.links.plan(e, p)
+			r.must(err)
+			took("make: pair and settings of the node", func() error { _, err := r.links.ensureVeth(e, p); return err })
+			took("make: side of the pod", func() error { return p.putLink(e, plan, known) })
+			took("make: side of the node", func() error { return r.links.putNodeSide(e, plan) })
+			took("make: rules", func() error { return syncRules(p.links, plan.Rules, ofInterface(p.own.Attrs().Index)) })
+			return nil
+		})
+		took("check", func() error { r.guards.linked[NodeEnd(e.Attachment())] = true; return r.links.Check(e) })
+		took("remove", func() error { return r.links.Remove(e) })
+		took("bare pair", func() error {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = "bare-" + name
+			bare := netlink.NewVeth(attrs)
+			bare.PeerName, bare.PeerNamespace = "bare0", netlink.NsFd(int(p.ns.Fd()))
+			if err := r.node.Links().LinkAdd(bare); err != nil {
+				return err
+			}
+			return errors.Join(r.node.SetUp(attrs.Name, true), pod.SetUp("bare0", true))
+		})
+		r.must(r.node.DeleteLink("bare-" + name))
+		p.Close()
+		r.must(pod.DeleteLink("eth0"))
+	}
+	for step, all := range times {
+		slices.Sort(all)
+		b.Logf("%-36s p50 %8s of %d", step, all[len(all)/2].Round(10*time.Microsecond), len(all))
+	}
+	b.ReportMetric(float64(median(times["make"]))/float64(median(times["bare pair"])), "make/bare-pair")
+	b.ReportMetric(float64(median(times["make"]).Microseconds())/1000, "make-ms")
+	b.ReportMetric(float64(median(times["remove"]).Microseconds())/1000, "remove-ms")
+}
+
+func median(all []time.Duration) time.Duration { return all[len(all)/2] }
