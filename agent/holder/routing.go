@@ -54,10 +54,12 @@ func decideRouting(r routed) *journal.Routing {
 		return nil
 	}
 	routing := &journal.Routing{
-		First:      isFirst && mode == agentapi.ModeUnderlay,
-		HostLink:   isFirst && mode == agentapi.ModeUnderlay,
-		Listed:     r.asked.HostLinkCIDRs,
-		TxQueueLen: r.asked.TxQueueLen,
+		First:    isFirst && mode == agentapi.ModeUnderlay,
+		HostLink: isFirst && mode == agentapi.ModeUnderlay,
+		// In mode underlay the first interface is ours too, and has no default route then.
+		TakesDefault: mode == agentapi.ModeOverlay && r.defaultRoute == r.ifname,
+		Listed:       r.asked.HostLinkCIDRs,
+		TxQueueLen:   r.asked.TxQueueLen,
 	}
 	if r.asked.HostLink != nil {
 		routing.HostLink = *r.asked.HostLink

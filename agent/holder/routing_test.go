@@ -36,6 +36,8 @@ func TestDecideRouting(t *testing.T) {
 		{"underlay for a secondary", "net1", agentapi.Routing{Mode: agentapi.ModeUnderlay}, nil, "", &journal.Routing{OwnTable: true}},
 		{"default routes on another interface", "eth0", agentapi.Routing{}, nil, "net1", &journal.Routing{First: true, HostLink: true, OwnTable: true}},
 		{"default routes here", "eth0", agentapi.Routing{}, nil, "eth0", &journal.Routing{First: true, HostLink: true}},
+		{"the underlay has the default routes", "net1", agentapi.Routing{}, nil, "net1", &journal.Routing{OwnTable: true, TakesDefault: true}},
+		{"another interface of the underlay has them", "net1", agentapi.Routing{}, underlay, "net1", &journal.Routing{OwnTable: true}},
 		{
 			"listed destinations and the queue are passed on", "eth0",
 			agentapi.Routing{HostLinkCIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, TxQueueLen: 9}, nil, "",

@@ -126,6 +126,11 @@ func (l *Links) make(e *journal.Entry) error {
 	if err := syncRoutes(p.links, p.own, plan.Own, true); err != nil {
 		return err
 	}
+	if e.Routing.TakesDefault {
+		if err := p.takeDefault(plan.Behind, known); err != nil {
+			return err
+		}
+	}
 	return syncRules(p.links, plan.Rules, ofInterface(p.own.Attrs().Index))
 }
 

@@ -98,6 +98,43 @@ func TestSecondInterfacesAnswerWhereTheyWereAsked(t *testing.T) {
 	}
 }
 
+// A bridge network has made eth0, and the annotation gives the default routes to the underlay.
+func TestTheUnderlayTakesTheDefaultRoutes(t *testing.T) {
+	r := newRig(t)
+	pod, bridge := r.namespace("a"), r.namespace("bridge")
+	r.must(bridge.AddBridge("br0"))
+	r.must(pod.SetUp("lo", true))
+	r.must(pod.Plug("eth0", nil, bridge, "port", "br0"))
+	r.must(pod.AddAddr("eth0", netip.MustParsePrefix("10.244.0.7/24")))
+	link, err := pod.Links().LinkByName("eth0")
+	r.must(err)
+	r.must(pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr("10.244.0.1").AsSlice()}))
+	e := r.attach(pod, "a", "net1", "10.0.0.7/24")
+	e.Routing.TakesDefault = true
+	net1, err := pod.Links().LinkByName("net1")
+	r.must(err)
+	r.must(pod.Links().RouteAppend(&netlink.Route{LinkIndex: net1.Attrs().Index, Gw: netip.MustParseAddr(routerAddr4).AsSlice()}))
+	for range 2 { // a repair changes nothing
+		r.must(r.links.Make(e))
+		for _, c := range []struct{ from, to, want string }{
+			{"", "192.0.2.9", "net1"}, {"", "10.96.0.1", "eth0"}, {"", nodeAddr4, "eth0"}, {"", "10.244.0.9", "eth0"},
+			{"10.244.0.7", "192.0.2.9", "eth0"}, {"10.244.0.7", "10.244.0.9", "eth0"}, {"10.0.0.7", "192.0.2.9", "net1"},
+		} {
+			options := &netlink.RouteGetOptions{}
+			if c.from != "" {
+				options.SrcAddr = netip.MustParseAddr(c.from).AsSlice()
+			}
+			routes, err := pod.Links().RouteGetWithOptions(netip.MustParseAddr(c.to).AsSlice(), options)
+			r.must(err)
+			on, err := pod.Links().LinkByIndex(routes[0].LinkIndex)
+			r.must(err)
+			if on.Attrs().Name != c.want {
+				t.Errorf("from %q to %s: leaves by %s, want %s", c.from, c.to, on.Attrs().Name, c.want)
+			}
+		}
+	}
+}
+
 // leaves returns the interface by which a frame from an address leaves the pod, to the router or to a
 // host behind it.
 func leaves(t *testing.T, pod *network.Namespace, source, to string) string {

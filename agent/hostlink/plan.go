@@ -66,6 +66,9 @@ type Plan struct {
 	NextHops []netip.Addr
 	// Mark is the mark of frames that came over the host link, 0 if there is none.
 	Mark uint32
+	// Behind are the destinations behind the host link, or behind the first interface if another
+	// network has made that.
+	Behind []netip.Prefix
 	// OnNode are the addresses that the node reaches through the host link.
 	OnNode []netip.Addr
 }
@@ -91,7 +94,7 @@ type Rule struct {
 
 // Make makes the plan of an interface.
 func Make(f Facts) Plan {
-	p := Plan{}
+	p := Plan{Behind: f.destinations()}
 	if f.HostLink {
 		p.addLink(f)
 	}
@@ -111,13 +114,12 @@ func (p *Plan) addLink(f Facts) {
 	if f.OwnTable {
 		tables = append(tables, ownTables+f.Index)
 	}
-	destinations := f.destinations()
 	for _, src := range sources(f.Addresses) {
 		via := nextHop4
 		if src.Is6() {
 			via = nextHop6
 		}
-		for _, dst := range destinations {
+		for _, dst := range p.Behind {
 			if dst.Addr().Is4() != src.Is4() {
 				continue
 			}
