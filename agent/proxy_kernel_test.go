@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/wire"
+	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -99,7 +99,7 @@ func (m *machine) answerAll(t *testing.T, subnet netip.Prefix) net.HardwareAddr 
 			if !ok || !subnet.Contains(addr) {
 				continue
 			}
-			answers, err := wire.AnnounceFrames(mac, addr)
+			answers, err := frames.Announce(mac, addr)
 			if err != nil {
 				continue
 			}

@@ -12,43 +12,8 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/foreignhost"
 )
-
-// The limits of RFC 5227 section 1.1.
-const (
-	// MaxConflicts is MAX_CONFLICTS: the number of addresses that are tried on a parent within
-	// Interval although one host answers for them.
-	MaxConflicts = 10
-	// Interval is RATE_LIMIT_INTERVAL.
-	Interval = 60 * time.Second
-)
-
-// Action is the treatment of a leased address for which a foreign host answers.
-type Action int
-
-// The actions.
-const (
-	// Quarantine the lease. The caller tries another address.
-	Quarantine Action = iota
-	// PassOver: end the lease, and try another address.
-	PassOver
-	// Stop: end the lease, and try no other address for now.
-	Stop
-)
-
-// Decide returns the treatment of one more address for which a host answers. recorded is the number
-// of addresses of the pool that are Quarantined for the MAC of the host, by any node. met is the
-// number of addresses for which the host answered on the same parent of this node within Interval.
-func Decide(recorded, met int) Action {
-	switch {
-	case met >= MaxConflicts:
-		return Stop
-	case recorded < v1alpha1.ManyAddresses:
-		return Quarantine
-	}
-	return PassOver
-}
 
 // Hosts remembers which hosts have answered on this node. Safe for concurrent use.
 type Hosts struct {
@@ -75,14 +40,14 @@ type meeting struct {
 
 // Meet returns the treatment of an address of a pool for which the host with the MAC answers on the
 // parent. The caller carries it out.
-func (h *Hosts) Meet(ctx context.Context, parent int, pool, mac string) (Action, error) {
+func (h *Hosts) Meet(ctx context.Context, parent int, pool, mac string) (foreignhost.Action, error) {
 	who := host{parent, mac}
 	if action, known := h.known(who, pool); known {
 		return action, nil
 	}
 	recorded, err := h.Recorded(ctx, pool, mac)
 	if err != nil {
-		return Stop, err
+		return foreignhost.Stop, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,28 +55,28 @@ func (h *Hosts) Meet(ctx context.Context, parent int, pool, mac string) (Action,
 }
 
 // known decides if the memory of this node is sufficient.
-func (h *Hosts) known(who host, pool string) (Action, bool) {
+func (h *Hosts) known(who host, pool string) (foreignhost.Action, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forget()
-	if Decide(h.quarantined(who, pool), len(h.met[who])) == Quarantine {
-		return Quarantine, false
+	if foreignhost.Decide(h.quarantined(who, pool), len(h.met[who])) == foreignhost.Quarantine {
+		return foreignhost.Quarantine, false
 	}
 	return h.decide(who, pool, 0), true
 }
 
 // decide decides and remembers. Calls at the same time do not see each other's records, so the
 // addresses that this node has just quarantined count as well. A Stop is not remembered, so
-// addresses are tried again after Interval, however many ADDs come meanwhile.
-func (h *Hosts) decide(who host, pool string, recorded int) Action {
+// addresses are tried again after the interval, however many ADDs come meanwhile.
+func (h *Hosts) decide(who host, pool string, recorded int) foreignhost.Action {
 	if h.met == nil {
 		h.met = map[host][]meeting{}
 	}
-	action := Decide(max(recorded, h.quarantined(who, pool)), len(h.met[who]))
+	action := foreignhost.Decide(max(recorded, h.quarantined(who, pool)), len(h.met[who]))
 	switch action {
-	case Quarantine:
+	case foreignhost.Quarantine:
 		h.met[who] = append(h.met[who], meeting{h.Clock.Now(), pool})
-	case PassOver:
+	case foreignhost.PassOver:
 		h.met[who] = append(h.met[who], meeting{at: h.Clock.Now()})
 	}
 	return action
@@ -127,10 +92,10 @@ func (h *Hosts) quarantined(who host, pool string) (n int) {
 	return n
 }
 
-// forget removes the meetings that are older than Interval.
+// forget removes the meetings that are older than foreignhost.Interval.
 func (h *Hosts) forget() {
 	for who, all := range h.met {
-		all = slices.DeleteFunc(all, func(m meeting) bool { return h.Clock.Since(m.at) >= Interval })
+		all = slices.DeleteFunc(all, func(m meeting) bool { return h.Clock.Since(m.at) >= foreignhost.Interval })
 		if h.met[who] = all; len(all) == 0 {
 			delete(h.met, who)
 		}

@@ -10,30 +10,9 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
-)
 
-func TestDecide(t *testing.T) {
-	for _, row := range []struct {
-		name          string
-		recorded, met int
-		want          Action
-	}{
-		{"a host that was never met", 0, 0, Quarantine},
-		{"a host of two addresses", 2, 2, Quarantine},
-		{"a third one is recorded, a fourth one is not", 3, 3, PassOver},
-		{"other nodes recorded them, or an earlier agent", 3, 0, PassOver},
-		{"an earlier version recorded the whole pool", 201, 0, PassOver},
-		{"the tenth address in the interval", 3, 9, PassOver},
-		{"the eleventh", 3, 10, Stop},
-		{"the eleventh, in several pools", 1, 10, Stop},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			if got := Decide(row.recorded, row.met); got != row.want {
-				t.Errorf("got %v, want %v", got, row.want)
-			}
-		})
-	}
-}
+	"github.com/fenceline/fenceline/internal/foreignhost"
+)
 
 // hosts counts the leases of each MAC as the API server does.
 func hosts(recorded map[string]int) (*Hosts, *clocktesting.FakePassiveClock) {
@@ -41,7 +20,7 @@ func hosts(recorded map[string]int) (*Hosts, *clocktesting.FakePassiveClock) {
 	return &Hosts{Clock: c, Recorded: func(_ context.Context, pool, mac string) (int, error) { return recorded[pool+" "+mac], nil }}, c
 }
 
-func (h *Hosts) mustMeet(t *testing.T, parent int, pool, mac string) Action {
+func (h *Hosts) mustMeet(t *testing.T, parent int, pool, mac string) foreignhost.Action {
 	t.Helper()
 	action, err := h.Meet(t.Context(), parent, pool, mac)
 	if err != nil {
@@ -52,17 +31,17 @@ func (h *Hosts) mustMeet(t *testing.T, parent int, pool, mac string) Action {
 
 func TestEachHostOnEachParentHasItsOwnLimit(t *testing.T) {
 	h, _ := hosts(map[string]int{"v4 a": 3})
-	for range MaxConflicts {
-		if got := h.mustMeet(t, 1, "v4", "a"); got != PassOver {
+	for range foreignhost.MaxConflicts {
+		if got := h.mustMeet(t, 1, "v4", "a"); got != foreignhost.PassOver {
 			t.Fatal(got)
 		}
 	}
 	for _, row := range []struct {
 		parent    int
 		pool, mac string
-		want      Action
+		want      foreignhost.Action
 	}{
-		{1, "v4", "a", Stop}, {1, "other", "a", Stop}, {1, "v4", "b", Quarantine}, {2, "v4", "a", PassOver}, {2, "other", "a", Quarantine},
+		{1, "v4", "a", foreignhost.Stop}, {1, "other", "a", foreignhost.Stop}, {1, "v4", "b", foreignhost.Quarantine}, {2, "v4", "a", foreignhost.PassOver}, {2, "other", "a", foreignhost.Quarantine},
 	} {
 		if got := h.mustMeet(t, row.parent, row.pool, row.mac); got != row.want {
 			t.Errorf("%+v: got %v", row, got)
@@ -73,20 +52,20 @@ func TestEachHostOnEachParentHasItsOwnLimit(t *testing.T) {
 // Each ADD of many pods that wait meets the host once. That must not keep the others waiting.
 func TestAddressesAreTriedAgainAfterTheInterval(t *testing.T) {
 	h, c := hosts(map[string]int{"v4 a": 3})
-	for range MaxConflicts {
+	for range foreignhost.MaxConflicts {
 		h.mustMeet(t, 1, "v4", "a")
 	}
 	for range 59 {
 		c.SetTime(c.Now().Add(time.Second))
-		if got := h.mustMeet(t, 1, "v4", "a"); got != Stop {
+		if got := h.mustMeet(t, 1, "v4", "a"); got != foreignhost.Stop {
 			t.Fatal(got)
 		}
 	}
 	c.SetTime(c.Now().Add(time.Second))
-	if got := h.mustMeet(t, 1, "v4", "a"); got != PassOver {
+	if got := h.mustMeet(t, 1, "v4", "a"); got != foreignhost.PassOver {
 		t.Error(got)
 	}
-	c.SetTime(c.Now().Add(Interval))
+	c.SetTime(c.Now().Add(foreignhost.Interval))
 	h.mustMeet(t, 1, "v4", "b")
 	if len(h.met) != 1 {
 		t.Errorf("a host that was met long ago is remembered: %v", h.met)
@@ -98,8 +77,8 @@ func TestADDsAtTheSameTimeQuarantineNoMore(t *testing.T) {
 	h, _ := hosts(nil)
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	n := map[Action]int{}
-	for range MaxConflicts + 5 {
+	n := map[foreignhost.Action]int{}
+	for range foreignhost.MaxConflicts + 5 {
 		all.Go(func() {
 			action, err := h.Meet(t.Context(), 1, "v4", "a")
 			mu.Lock()
@@ -110,7 +89,7 @@ func TestADDsAtTheSameTimeQuarantineNoMore(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n[Quarantine] != 3 || n[PassOver] != MaxConflicts-3 || n[Stop] != 5 {
+	if n[foreignhost.Quarantine] != 3 || n[foreignhost.PassOver] != foreignhost.MaxConflicts-3 || n[foreignhost.Stop] != 5 {
 		t.Errorf("got %v", n)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/foreignhost"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -45,7 +45,7 @@ func TestAProxyCostsAPoolAFewAddressesAndNotAll(t *testing.T) {
 	if n := len(r.API.Leases()); n != v1alpha1.ManyAddresses || quarantined(r) != n {
 		t.Fatalf("leases %v, want %d Quarantined ones", r.Names(), v1alpha1.ManyAddresses)
 	}
-	if probes := len(r.Wire.Did); probes != foreign.MaxConflicts+1 {
+	if probes := len(r.Wire.Did); probes != foreignhost.MaxConflicts+1 {
 		t.Errorf("%d probes, want MAX_CONFLICTS and one more", probes)
 	}
 	// The retries of the runtime, and the ADDs of other pods.
@@ -55,11 +55,11 @@ func TestAProxyCostsAPoolAFewAddressesAndNotAll(t *testing.T) {
 	if n := len(r.API.Leases()); n != v1alpha1.ManyAddresses || quarantined(r) != n {
 		t.Errorf("leases %v", r.Names())
 	}
-	if probes := len(r.Wire.Did); probes != foreign.MaxConflicts+21 {
+	if probes := len(r.Wire.Did); probes != foreignhost.MaxConflicts+21 {
 		t.Errorf("%d probes: each ADD in the interval tries one address", probes)
 	}
 	// Neither time nor another agent adds to them.
-	r.Skip(2 * foreign.Interval)
+	r.Skip(2 * foreignhost.Interval)
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u3"))
 	r.Restart()
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u4"))
@@ -79,7 +79,7 @@ func TestAHostOfManyAddressesDoesNotKeepAPodFromTheOthers(t *testing.T) {
 	}
 	// More conflicts come than MAX_CONFLICTS in this interval.
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u3"))
-	r.Skip(foreign.Interval)
+	r.Skip(foreignhost.Interval)
 	if third := r.MustAdd(r.Pod("web", "u4")); third[0] != "10.0.0.21" {
 		t.Errorf("got %v", third)
 	}

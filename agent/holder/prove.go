@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/claim"
-	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -16,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
+	"github.com/fenceline/fenceline/internal/foreignhost"
 )
 
 // prove guards, probes and claims the address of a new lease, in this order: a host without a
@@ -83,16 +83,16 @@ func (a *adding) giveWay(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1
 		return err
 	}
 	switch action {
-	case foreign.Quarantine:
+	case foreignhost.Quarantine:
 		return a.quarantine(ctx, pool, l, mac, heard.Source)
-	case foreign.PassOver:
+	case foreignhost.PassOver:
 		return a.passOver(ctx, pool, l, mac, heard.Source)
 	}
 	a.countConflict(pool, mac, heard.Source)
 	return refusal.New(refusal.TryAgain,
 		"%s answers for more than %d addresses on parent %s, so no other address of pool %s is tried for now; "+
 			"if this host is a proxy, add it to spec.conflictDetection.ignoreMACs of the pool; if it owns the addresses, exclude them by spec.excludeIPs",
-		mac, foreign.MaxConflicts, a.link.Parent, pool.Name)
+		mac, foreignhost.MaxConflicts, a.link.Parent, pool.Name)
 }
 
 // passOver frees an address that is used by a host for which enough addresses are quarantined.

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/wire"
+	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -50,7 +50,7 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 			err = fmt.Errorf("announce %s from %s: %w", a.Addr, a.Interface, err)
 		}
 	}()
-	frames, err := wire.AnnounceFrames(a.MAC, a.Addr)
+	announcement, err := frames.Announce(a.MAC, a.Addr)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 		if other, err := s.set.hasOtherMAC(s.key(a.Addr), a); err != nil || other {
 			return err
 		}
-		for _, f := range frames {
+		for _, f := range announcement {
 			if err := port.Send(f); err != nil {
 				return fmt.Errorf("send: %w", err)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/agent/wire"
 )
 
@@ -85,7 +86,7 @@ func serve(t *testing.T, p *pod, name byte) {
 func (p *pod) announceEvery(t *testing.T, d time.Duration) (stop func()) {
 	t.Helper()
 	out := must(wire.OpenPort(p.ns.Path(), "eth0"))(t)
-	frames := must(wire.AnnounceFrames(p.mac, p.addr))(t)
+	announcement := must(frames.Announce(p.mac, p.addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
 	run.Go(func() {
@@ -93,7 +94,7 @@ func (p *pod) announceEvery(t *testing.T, d time.Duration) (stop func()) {
 		defer tick.Stop()
 		for ctx.Err() == nil {
 			<-tick.C
-			for _, f := range frames {
+			for _, f := range announcement {
 				// A fenced pod's socket gets ENOBUFS.
 				if err := out.Send(f); err != nil && !errors.Is(err, unix.ENOBUFS) {
 					t.Errorf("zombie announces: %v", err)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/agent/claim"
-	"github.com/fenceline/fenceline/agent/wire"
+	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -130,7 +130,7 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 		seen := startCapture(t, r.network, p.node.port)
 		p.node.seg.Announce(p.holding(100).announcement())
 		spoken := func(f frame) bool { return from(p.mac, addr)(f) && f.data[0]&1 == 1 }
-		perRound := len(must(wire.AnnounceFrames(p.mac, addr))(t))
+		perRound := len(must(frames.Announce(p.mac, addr))(t))
 
 		time.Sleep(100 * time.Millisecond) // it must not speak while the link is down
 		equal(t, "frames while the link is down", len(seen.list(spoken)), 0)

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -81,7 +82,7 @@ func (h *host) announce(t *testing.T, addr netip.Addr) {
 	t.Helper()
 	p := must(wire.OpenPort(h.ns.Path(), "p0"))(t)
 	defer func() { check(t, p.Close()) }()
-	for _, f := range must(wire.AnnounceFrames(h.mac, addr))(t) {
+	for _, f := range must(frames.Announce(h.mac, addr))(t) {
 		check(t, p.Send(f))
 	}
 }
@@ -101,7 +102,7 @@ func (h *host) neighbour(t *testing.T, addr netip.Addr) net.HardwareAddr {
 func (h *host) arpLoad(t *testing.T, addr netip.Addr) (stop func()) {
 	t.Helper()
 	p := must(wire.OpenPort(h.ns.Path(), "p0"))(t)
-	question := must(wire.ProbeFrame(h.mac, nil, addr))(t)
+	question := must(frames.Probe(h.mac, nil, addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var load sync.WaitGroup
 	load.Go(func() {

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -191,7 +192,7 @@ func TestAnIPVLANPodMayNotSpeakForItsSibling(t *testing.T) {
 	seen := startCapture(t, r.network, n.port)
 	p := must(wire.OpenPort(thief.ns.Path(), "eth0"))(t)
 	defer func() { check(t, p.Close()) }()
-	for _, f := range must(wire.AnnounceFrames(n.mac, rig4))(t) {
+	for _, f := range must(frames.Announce(n.mac, rig4))(t) {
 		// Which is how a raw socket is told that its frame was dropped on the spot.
 		if err := p.Send(f); !errors.Is(err, unix.ENOBUFS) {
 			t.Errorf("send for the sibling's address: got %v, want %v", err, unix.ENOBUFS)

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/wire"
+	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -159,7 +159,7 @@ func (w *LongWatch) send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	frame, err := wire.ProbeFrame(l.MAC, nil, w.addr)
+	frame, err := frames.Probe(l.MAC, nil, w.addr)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/wire"
+	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -149,7 +149,7 @@ func (p *probing) sendTo(ctx context.Context, mac net.HardwareAddr) error {
 }
 
 func (p *probing) send(ctx context.Context, dst net.HardwareAddr) error {
-	frame, err := wire.ProbeFrame(p.src, dst, p.addr)
+	frame, err := frames.Probe(p.src, dst, p.addr)
 	if err != nil {
 		return err
 	}

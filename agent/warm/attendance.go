@@ -10,12 +10,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/foreignhost"
 )
 
 const (
@@ -145,12 +145,12 @@ func (a attendance) quarantine(ctx context.Context, params segment.ProbeParams, 
 		return
 	}
 	// The decision is not repeated with the write, because the host counts as met with each decision.
-	var action foreign.Action
+	var action foreignhost.Action
 	a.persist(ctx, func() (err error) {
 		action, err = k.Foreign.Meet(ctx, a.item.parent, a.item.pair.Pool, answer.MAC.String())
 		return err
 	})
-	if action != foreign.Quarantine {
+	if action != foreignhost.Quarantine {
 		k.pause(a.item.pair, params)
 	}
 	a.persist(ctx, func() error { return a.writeQuarantine(ctx, params.Mode, action, answer) })
@@ -198,12 +198,12 @@ func (a attendance) withhold() (taken, ended bool) {
 	return a.item.taken, ended
 }
 
-func (a attendance) writeQuarantine(ctx context.Context, mode v1alpha1.ConflictMode, action foreign.Action, heard segment.Answer) error {
+func (a attendance) writeQuarantine(ctx context.Context, mode v1alpha1.ConflictMode, action foreignhost.Action, heard segment.Answer) error {
 	k := a.keeper
 	k.mu.Lock()
 	l := a.item.lease
 	k.mu.Unlock()
-	if action != foreign.Quarantine || mode == v1alpha1.ModeObserve {
+	if action != foreignhost.Quarantine || mode == v1alpha1.ModeObserve {
 		if err := k.Leases.Delete(ctx, l); err != nil {
 			return err
 		}

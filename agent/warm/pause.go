@@ -6,8 +6,8 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/internal/foreignhost"
 )
 
 // pause is the time in which no lease is created for a pair.
@@ -18,12 +18,12 @@ type pause struct {
 	params segment.ProbeParams
 }
 
-// pause stops the creation of leases for a pair for foreign.Interval. Otherwise a host that answers
+// pause stops the creation of leases for a pair for foreignhost.Interval. Otherwise a host that answers
 // for each address would make the keeper create and release leases without end.
 func (k *Keeper) pause(p Pair, params segment.ProbeParams) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.paused[p] = pause{k.Clock.Now().Add(foreign.Interval), params}
+	k.paused[p] = pause{k.Clock.Now().Add(foreignhost.Interval), params}
 }
 
 // isPaused reports whether no lease may be created for a pair whose pool has these parameters.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/foreignhost"
 )
 
 func TestAProxyMakesNoEndlessWarmLeases(t *testing.T) {
@@ -26,11 +26,11 @@ func TestAProxyMakesNoEndlessWarmLeases(t *testing.T) {
 					}
 					return n
 				}
-				r.pass(foreign.Interval / 2)
+				r.pass(foreignhost.Interval / 2)
 				if n := made(); n < v1alpha1.ManyAddresses || n > v1alpha1.ManyAddresses+3 {
 					t.Errorf("%d leases were created in half an interval", n)
 				}
-				r.pass(10 * foreign.Interval)
+				r.pass(10 * foreignhost.Interval)
 				if n := made(); n > 40 {
 					t.Errorf("%d leases were created in ten intervals", n)
 				}

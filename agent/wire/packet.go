@@ -13,6 +13,8 @@ import (
 
 	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/agent/frames"
 )
 
 // openPacket opens a packet socket that only sends: with protocol 0 it receives nothing.
@@ -45,7 +47,7 @@ func joinAllNodes(c syscall.Conn, parent int) error {
 		return err
 	}
 	group := unix.PacketMreq{Ifindex: int32(parent), Type: unix.PACKET_MR_MULTICAST, Alen: 6}
-	copy(group.Address[:], multicastMAC(netip.IPv6LinkLocalAllNodes()))
+	copy(group.Address[:], frames.MulticastMAC(netip.IPv6LinkLocalAllNodes()))
 	var serr error
 	err = raw.Control(func(fd uintptr) {
 		serr = os.NewSyscallError("setsockopt PACKET_ADD_MEMBERSHIP", unix.SetsockoptPacketMreq(int(fd), unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &group))

@@ -2,11 +2,15 @@
 
 package v1alpha1
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/fenceline/fenceline/internal/foreignhost"
+)
 
 // ManyAddresses is the number of addresses of a pool that are quarantined for one MAC. Further
 // addresses for which that MAC answers are passed over without a record.
-const ManyAddresses = 3
+const ManyAddresses = foreignhost.ManyAddresses
 
 // ConflictMAC returns the MAC of the host for which the address is Quarantined, or "".
 func (s *IPLeaseSpec) ConflictMAC() MAC {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package frames
 
 import (
 	"net"
@@ -31,7 +31,7 @@ func TestARPProbeIsThatOfRFC5227(t *testing.T) {
 		{"to the previous holder", holderMAC, holderMAC},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f, p := parseARP(t, must(ProbeFrame(parentMAC, tc.dst, addr4))(t))
+			f, p := parseARP(t, must(Probe(parentMAC, tc.dst, addr4))(t))
 			equal(t, "destination", f.Destination.String(), tc.ethernet.String())
 			equal(t, "source", f.Source.String(), parentMAC.String())
 			equal(t, "operation", p.Operation, arp.OperationRequest)
@@ -53,7 +53,7 @@ func TestNeighbourProbeIsThatOfRFC4862(t *testing.T) {
 		{"in a unicast frame", holderMAC, holderMAC.String()},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f, from, to, m := parseNDP(t, must(ProbeFrame(parentMAC, tc.dst, addr6))(t))
+			f, from, to, m := parseNDP(t, must(Probe(parentMAC, tc.dst, addr6))(t))
 			equal(t, "Ethernet destination", f.Destination.String(), tc.ethernet)
 			equal(t, "source", from, netip.IPv6Unspecified())
 			equal(t, "destination", to, netip.MustParseAddr("ff02::1:ff00:11"))
@@ -68,7 +68,7 @@ func TestNeighbourProbeIsThatOfRFC4862(t *testing.T) {
 }
 
 func TestARPAnnouncementComesInBothForms(t *testing.T) {
-	frames, err := AnnounceFrames(holderMAC, addr4)
+	frames, err := Announce(holderMAC, addr4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestARPAnnouncementComesInBothForms(t *testing.T) {
 }
 
 func TestNeighbourAnnouncementOverrides(t *testing.T) {
-	frames, err := AnnounceFrames(holderMAC, addr6)
+	frames, err := Announce(holderMAC, addr6)
 	if err != nil {
 		t.Fatal(err)
 	}

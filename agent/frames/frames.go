@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+// Package frames builds the frames that ask for and announce addresses: ARP (RFC 826, RFC 5227) and
+// neighbour discovery (RFC 4861, RFC 4862).
+package frames
 
 import (
 	"encoding/binary"
@@ -17,10 +19,10 @@ import (
 // 2.3).
 var zeroMAC = make(net.HardwareAddr, 6)
 
-// ProbeFrame returns the frame that asks whether a host uses addr: an ARP probe (RFC 5227 section
+// Probe returns the frame that asks whether a host uses addr: an ARP probe (RFC 5227 section
 // 2.1.1), or a neighbour solicitation of duplicate address detection (RFC 4862 section 5.4.2). Its
 // destination is the MAC dst, or all hosts if dst is nil.
-func ProbeFrame(src, dst net.HardwareAddr, addr netip.Addr) ([]byte, error) {
+func Probe(src, dst net.HardwareAddr, addr netip.Addr) ([]byte, error) {
 	if addr.Is4() {
 		if dst == nil {
 			dst = ethernet.Broadcast
@@ -32,7 +34,7 @@ func ProbeFrame(src, dst net.HardwareAddr, addr netip.Addr) ([]byte, error) {
 		return nil, fmt.Errorf("solicited-node group of %s: %w", addr, err)
 	}
 	if dst == nil {
-		dst = multicastMAC(group)
+		dst = MulticastMAC(group)
 	}
 	// The IPv6 destination is the group in a unicast frame too. A solicitation from :: to another
 	// destination is invalid (RFC 4861 section 7.1.1), a group in a unicast frame is valid (RFC
@@ -41,10 +43,10 @@ func ProbeFrame(src, dst net.HardwareAddr, addr netip.Addr) ([]byte, error) {
 	return ndpFrame(src, dst, netip.IPv6Unspecified(), group, ns)
 }
 
-// AnnounceFrames returns the frames that announce addr at mac to all hosts: ARP announcements in
+// Announce returns the frames that announce addr at mac to all hosts: ARP announcements in
 // the request form of RFC 5227 section 2.3 and in the reply form that some stacks require, or an
 // unsolicited neighbour advertisement with override (RFC 4861 section 7.2.6).
-func AnnounceFrames(mac net.HardwareAddr, addr netip.Addr) ([][]byte, error) {
+func Announce(mac net.HardwareAddr, addr netip.Addr) ([][]byte, error) {
 	if addr.Is4() {
 		self := arpParty{mac, addr}
 		request, err := arpFrame(arp.OperationRequest, ethernet.Broadcast, self, arpParty{zeroMAC, addr})
@@ -63,7 +65,7 @@ func AnnounceFrames(mac net.HardwareAddr, addr netip.Addr) ([][]byte, error) {
 		Options:       []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: mac}},
 	}
 	group := netip.IPv6LinkLocalAllNodes()
-	frame, err := ndpFrame(mac, multicastMAC(group), addr, group, na)
+	frame, err := ndpFrame(mac, MulticastMAC(group), addr, group, na)
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +121,8 @@ func etherFrame(src, dst net.HardwareAddr, t ethernet.EtherType, payload []byte)
 	return b, nil
 }
 
-// multicastMAC returns the Ethernet address of an IPv6 group (RFC 2464 section 7).
-func multicastMAC(group netip.Addr) net.HardwareAddr {
+// MulticastMAC returns the Ethernet address of an IPv6 group (RFC 2464 section 7).
+func MulticastMAC(group netip.Addr) net.HardwareAddr {
 	b := group.As16()
 	return net.HardwareAddr{0x33, 0x33, b[12], b[13], b[14], b[15]}
 }
