@@ -26,7 +26,7 @@ func binaries(t testing.TB) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"macvlan", "host-local"} {
+	for _, name := range []string{"macvlan", "bridge", "ptp", "host-local"} {
 		if err := os.Symlink(filepath.Join(reference, name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

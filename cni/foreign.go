@@ -16,7 +16,7 @@ import (
 
 // knownInIPAM are the fields of "ipam" that the plugin reads. An ADD refuses those of routingConf.
 func knownInIPAM(chained bool) []string {
-	known := []string{"type", "socket", "spool", "status_grace", "mode", "hostLink", "hostLinkCIDRs", "txQueueLen"}
+	known := []string{"type", "standalone", "socket", "spool", "status_grace", "mode", "hostLink", "hostLinkCIDRs", "txQueueLen"}
 	if chained {
 		return known
 	}

@@ -34,7 +34,8 @@ type netConf struct {
 		} `json:"cni"`
 	} `json:"args"`
 	RuntimeConfig struct {
-		IPs []string `json:"ips"`
+		IPs      []string        `json:"ips"`
+		IPRanges json.RawMessage `json:"ipRanges"`
 	} `json:"runtimeConfig"`
 	// OldAttachments is the name of cni.dev/valid-attachments in drafts of CNI 1.1.
 	OldAttachments []types.GCAttachment `json:"cni.dev/attachments"`
@@ -53,6 +54,11 @@ type ipamConf struct {
 	// Routes are CNI routes. CleanGateway removes the default route. Only an ADD decodes them.
 	Routes       json.RawMessage `json:"routes"`
 	CleanGateway json.RawMessage `json:"clean_gateway"`
+	// Standalone decides whether the agent serves the call. Without it, ranges and the runtime decide.
+	Standalone *bool `json:"standalone"`
+	// Ranges and Subnet are host-local's. Only a stand-alone call decodes them.
+	Ranges json.RawMessage `json:"ranges"`
+	Subnet json.RawMessage `json:"subnet"`
 	// routingConf has no place here. An ADD refuses it.
 	routingConf
 	// grace is StatusGrace, or its default.

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conflicts
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fenceline/fenceline/internal/foreignhost"
+)
+
+var (
+	start = time.Unix(1e9, 0)
+	addr  = netip.MustParseAddr("10.0.0.7")
+)
+
+const mac = "02:00:00:00:00:01"
+
+func read(t *testing.T, dir string, now time.Time) *Memory {
+	t.Helper()
+	m, err := Read(dir, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func meet(t *testing.T, m *Memory, addr netip.Addr, mac string) foreignhost.Action {
+	t.Helper()
+	action, err := m.Meet(addr, mac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return action
+}
+
+func TestAConflictIsRememberedAndTriedAgainLater(t *testing.T) {
+	dir := t.TempDir()
+	meet(t, read(t, dir, start), addr, mac)
+	for _, row := range []struct {
+		name  string
+		after time.Duration
+		known bool
+	}{
+		{"at once", 0, true},
+		{"before the time", Retry - time.Second, true},
+		{"at the time", Retry, false},
+		{"after a step of the clock back", -time.Second, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c, known := read(t, dir, start.Add(row.after)).Find(addr)
+			if known != row.known {
+				t.Fatalf("known: %v, want %v", known, row.known)
+			}
+			if known && (c.MAC != mac || !c.Time.Equal(start)) {
+				t.Errorf("got %+v", c)
+			}
+		})
+	}
+}
+
+func TestAnAddressThatCameFreeIsForgotten(t *testing.T) {
+	dir := t.TempDir()
+	m := read(t, dir, start)
+	meet(t, m, addr, mac)
+	if err := m.Forget(addr); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := read(t, dir, start).Find(addr); known {
+		t.Error("it is still known")
+	}
+}
+
+func TestForgettingAnUnknownAddressWritesNothing(t *testing.T) {
+	dir := t.TempDir()
+	if err := read(t, dir, start).Forget(addr); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, FileName)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a file: %v", err)
+	}
+}
+
+func TestAHostOfManyAddressesIsBounded(t *testing.T) {
+	dir, n := t.TempDir(), map[foreignhost.Action]int{}
+	for i := range foreignhost.MaxConflicts + 5 {
+		n[meet(t, read(t, dir, start), netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", i+1)), mac)]++
+	}
+	if n[foreignhost.Quarantine] != foreignhost.ManyAddresses ||
+		n[foreignhost.PassOver] != foreignhost.MaxConflicts-foreignhost.ManyAddresses || n[foreignhost.Stop] != 5 {
+		t.Errorf("got %v", n)
+	}
+	if got := meet(t, read(t, dir, start), netip.MustParseAddr("10.0.0.98"), "02:00:00:00:00:02"); got != foreignhost.Quarantine {
+		t.Errorf("another host: %v", got)
+	}
+	later := read(t, dir, start.Add(foreignhost.Interval))
+	if got := meet(t, later, netip.MustParseAddr("10.0.0.99"), mac); got != foreignhost.PassOver {
+		t.Errorf("after the interval: %v", got)
+	}
+}
+
+func TestADamagedFileIsAnEmptyMemory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, FileName), []byte(`{"conflicts":[{"addr`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := read(t, dir, start)
+	if _, known := m.Find(addr); known {
+		t.Error("known")
+	}
+	meet(t, m, addr, mac)
+	if _, known := read(t, dir, start).Find(addr); !known {
+		t.Error("the file was not replaced")
+	}
+}
+
+func TestAnErrorNamesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, FileName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Read(dir, start)
+	if pathErr, ok := errors.AsType[*fs.PathError](err); !ok || pathErr.Path != filepath.Join(dir, FileName) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fenceline/fenceline/cni/standalone"
+)
+
+// standsAlone reports whether the call is served without an agent: the configuration has ranges,
+// and no pod is named. GC and STATUS never name a pod. They belong to the agent on a node that has
+// one, which the directory of its socket shows. "ipam.standalone" decides otherwise.
+func (c *call) standsAlone() bool {
+	switch {
+	case c.conf.chained():
+		return false
+	case c.conf.IPAM.Standalone != nil:
+		return *c.conf.IPAM.Standalone
+	case !c.conf.hasRanges() || c.env.pod.Namespace != "" || c.env.pod.Name != "":
+		return false
+	case c.args.ContainerID != "":
+		return true
+	}
+	_, err := os.Stat(filepath.Dir(c.conf.IPAM.Socket))
+	return err != nil
+}
+
+// hasRanges reports whether the configuration has ranges of host-local.
+func (c *netConf) hasRanges() bool {
+	return c.IPAM.Ranges != nil || c.IPAM.Subnet != nil || c.RuntimeConfig.IPRanges != nil
+}
+
+// alone serves a call without an agent.
+func (p plugin) alone(ctx context.Context, verb string, c *call) error {
+	now, err := p.now()
+	if err != nil {
+		return err
+	}
+	s := standalone.Call{
+		Attachment: c.attachment(), NetNS: c.args.Netns, Args: c.args.Args, Conf: c.args.StdinData,
+		Stderr: p.stderr, Boot: now.boot, Now: time.Now,
+	}
+	switch verb {
+	case "ADD":
+		r, err := standalone.Add(ctx, s)
+		if err != nil {
+			return err
+		}
+		if err := p.print(r, c.conf.CNIVersion); err != nil {
+			_ = standalone.Del(s)
+			return err
+		}
+		return nil
+	case "DEL":
+		return standalone.Del(s)
+	case "CHECK":
+		return standalone.Check(s)
+	case "STATUS":
+		return standalone.Status(s)
+	}
+	valid, err := c.conf.validAttachments()
+	if err != nil {
+		return err
+	}
+	return standalone.GC(s, valid)
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standalone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/cni/conflicts"
+	"github.com/fenceline/fenceline/cni/prober"
+	"github.com/fenceline/fenceline/internal/foreignhost"
+)
+
+// patience is how long an ADD tries addresses.
+const patience = 20 * time.Second
+
+// pick is the address from one range set.
+type pick struct {
+	allocator *allocator.IPAllocator
+	set       int
+	requested net.IP
+	config    *types100.IPConfig
+}
+
+func (p pick) addr() netip.Addr { return addrOf(p.config.Address.IP) }
+
+// adding is one ADD.
+type adding struct {
+	Call
+	detection detection
+	store     *store
+	picks     []*pick
+	// met are the conflicts of this ADD, for its error.
+	met []string
+}
+
+// Add gets one address from each range set, after a probe if the container's interface exists. An
+// ADD that fails leaves nothing behind.
+func Add(ctx context.Context, c Call) (_ *types100.Result, err error) {
+	conf, _, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	a := &adding{Call: c}
+	if a.detection, err = parseDetection(c.Conf); err != nil {
+		return nil, err
+	}
+	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, Routes: conf.Routes}
+	if conf.ResolvConf != "" {
+		if r.DNS, err = resolver(conf.ResolvConf); err != nil {
+			return nil, err
+		}
+	}
+	if a.store, err = c.open(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.store.undo(c.ContainerID, c.Interface))
+		}
+		err = errors.Join(err, a.store.Close())
+	}()
+	a.store.detect = a.detection.mode == enforce
+	if err := a.reserve(conf); err != nil {
+		return nil, err
+	}
+	if a.detection.mode != off {
+		ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no address was proven free within %s", patience))
+		defer cancel()
+		if err := a.prove(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range a.picks {
+		r.IPs = append(r.IPs, p.config)
+	}
+	return r, nil
+}
+
+// reserve reserves an address of each range set, in the order of host-local.
+func (a *adding) reserve(conf *allocator.IPAMConfig) error {
+	requested := slices.Clone(conf.IPArgs)
+	for i := range conf.Ranges {
+		p := &pick{allocator: allocator.NewIPAllocator(&conf.Ranges[i], a.store, i), set: i}
+		if j := slices.IndexFunc(requested, conf.Ranges[i].Contains); j >= 0 {
+			p.requested = requested[j]
+			requested = slices.DeleteFunc(requested, p.requested.Equal)
+		}
+		if err := a.get(p); err != nil {
+			return err
+		}
+		a.picks = append(a.picks, p)
+	}
+	if len(requested) > 0 {
+		return agentapi.Errorf(agentapi.CodeAddressRefused, "reserve the requested addresses: %v: no range set is left for them", requested)
+	}
+	return nil
+}
+
+// get reserves an address. If there is none, it frees those of earlier boots, and then tries those
+// that other hosts have used.
+func (a *adding) get(p *pick) (err error) {
+	a.store.insist, a.store.passed = p.requested != nil, 0
+	p.config, err = p.allocator.Get(a.ContainerID, a.Interface, p.requested)
+	if err == nil {
+		return nil
+	}
+	if swept, trouble := a.store.sweep(); trouble != nil {
+		return trouble
+	} else if swept {
+		p.config, err = p.allocator.Get(a.ContainerID, a.Interface, p.requested)
+	}
+	if err != nil && a.store.passed > 0 {
+		a.store.insist = true
+		p.config, err = p.allocator.Get(a.ContainerID, a.Interface, p.requested)
+	}
+	if err == nil {
+		return nil
+	}
+	return a.refusal(p, err)
+}
+
+// refusal returns the error of a range set without a free address.
+func (a *adding) refusal(p *pick, err error) error {
+	if _, ours := errors.AsType[*agentapi.Error](err); ours {
+		return err
+	}
+	code := agentapi.CodeExhausted
+	if p.requested != nil {
+		code = agentapi.CodeAddressRefused
+	}
+	if len(a.met) > 0 {
+		return agentapi.Errorf(code, "reserve an address of range set %d in %s: %w; other hosts use %s", p.set, a.store.dir, err, strings.Join(a.met, ", "))
+	}
+	return agentapi.Errorf(code, "reserve an address of range set %d in %s: %w", p.set, a.store.dir, err)
+}
+
+// prove probes the addresses, and exchanges those that other hosts use.
+func (a *adding) prove(ctx context.Context) (err error) {
+	p, err := prober.Open(ctx, a.NetNS, a.Interface, a.detection.params)
+	switch {
+	case errors.Is(err, prober.ErrNoInterface), errors.Is(err, prober.ErrNoSegment):
+		a.say("ADD", "%v; the addresses are given without a probe", err)
+		return nil
+	case err != nil:
+		return a.unproven(err)
+	}
+	defer func() {
+		if closing := p.Close(); closing != nil && err == nil {
+			err = agentapi.Errorf(agentapi.CodeInternal, "leave the interface as it was: %w", closing)
+		}
+	}()
+	for next := a.picks; len(next) > 0; {
+		var addrs []netip.Addr
+		for _, n := range next {
+			addrs = append(addrs, n.addr())
+		}
+		used, err := p.Probe(ctx, addrs)
+		if err != nil {
+			return a.unproven(err)
+		}
+		if len(used) == 0 {
+			break
+		}
+		if next, err = a.exchange(p, used, next); err != nil {
+			return err
+		}
+	}
+	return a.forget()
+}
+
+// unproven returns the error of a probe that says nothing. In mode Observe an ADD goes on.
+func (a *adding) unproven(err error) error {
+	if a.detection.mode == observe {
+		a.say("ADD", "%v; the addresses are given without a probe", err)
+		return nil
+	}
+	return agentapi.Errorf(agentapi.CodeTryAgainLater,
+		`prove that no other host uses the addresses: %w; restore the link, or set "ipam.conflictDetection.mode" to "Off"`, err)
+}
+
+// exchange replaces the addresses that other hosts use, and returns those that need a probe. probing
+// are the addresses whose probe has ended early.
+func (a *adding) exchange(p *prober.Prober, used map[netip.Addr]string, probing []*pick) ([]*pick, error) {
+	var next []*pick
+	for _, pick := range a.picks {
+		addr := pick.addr()
+		mac, conflict := used[addr]
+		if !conflict {
+			if slices.Contains(probing, pick) {
+				next = append(next, pick)
+			}
+			continue
+		}
+		p.Drop(addr)
+		a.met = append(a.met, fmt.Sprintf("%s (%s)", addr, mac))
+		if a.detection.mode == observe {
+			a.say("ADD", "host %s uses %s, which is given nevertheless (mode Observe)", mac, addr)
+			continue
+		}
+		if err := a.giveUp(pick, mac); err != nil {
+			return nil, err
+		}
+		if err := a.get(pick); err != nil {
+			return nil, err
+		}
+		next = append(next, pick)
+	}
+	return next, nil
+}
+
+// giveUp frees the address of a pick that a host uses. It returns an error if no other address may
+// be tried.
+func (a *adding) giveUp(p *pick, mac string) error {
+	addr := p.addr()
+	var action foreignhost.Action
+	err := a.store.locked(func() (err error) {
+		if action, err = a.store.memory.Meet(addr, mac); err != nil {
+			return ioError("%w", err)
+		}
+		return a.store.free(a.ContainerID, a.Interface, p.config.Address.IP)
+	})
+	switch {
+	case err != nil:
+		return err
+	case p.requested != nil:
+		return agentapi.Errorf(agentapi.CodeAddressRefused, "prove that no other host uses %s: host %s uses it; request another address, or end that host's use", addr, mac)
+	case action == foreignhost.Stop:
+		return agentapi.Errorf(agentapi.CodeTryAgainLater,
+			`prove that no other host uses %s: host %s has answered for %d addresses within %s; add its MAC to "ipam.conflictDetection.ignoreMACs" if it is a proxy, otherwise remove its addresses from the range`,
+			addr, mac, foreignhost.MaxConflicts, foreignhost.Interval)
+	}
+	a.say("ADD", "host %s uses %s; the address is passed over and tried again after %s", mac, addr, conflicts.Retry)
+	return nil
+}
+
+// forget forgets the conflicts of addresses that are free now.
+func (a *adding) forget() error {
+	if a.store.memory == nil || !slices.ContainsFunc(a.picks, func(p *pick) bool {
+		_, known := a.store.memory.Find(p.addr())
+		return known
+	}) {
+		return nil
+	}
+	return a.store.locked(func() error {
+		for _, p := range a.picks {
+			if err := a.store.memory.Forget(p.addr()); err != nil {
+				return ioError("%w", err)
+			}
+		}
+		return nil
+	})
+}

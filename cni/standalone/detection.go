@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standalone
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/cni/prober"
+)
+
+// mode is the effect of a host that answers for an address.
+type mode string
+
+// The modes have the names and meanings of conflictDetection.mode of an IPPool.
+const (
+	enforce mode = "Enforce"
+	observe mode = "Observe"
+	off     mode = "Off"
+)
+
+// The bounds are those of an IPPool.
+const (
+	leastRounds   = 3
+	mostRounds    = 10
+	leastInterval = 10 * time.Millisecond
+	mostInterval  = 2 * time.Second
+	// defaultInterval between the rounds.
+	defaultInterval = 50 * time.Millisecond
+)
+
+// detection is the block "ipam.conflictDetection".
+type detection struct {
+	mode   mode
+	params prober.Params
+}
+
+// parseDetection reads the block.
+func parseDetection(stdin []byte) (detection, error) {
+	var conf struct {
+		IPAM struct {
+			ConflictDetection *struct {
+				Mode       *mode    `json:"mode"`
+				Probes     *int     `json:"probes"`
+				Interval   *string  `json:"interval"`
+				IgnoreMACs []string `json:"ignoreMACs"`
+			} `json:"conflictDetection"`
+		} `json:"ipam"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(stdin))
+	if err := decoder.Decode(&conf); err != nil {
+		return detection{}, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `read "ipam.conflictDetection": %w`, err)
+	}
+	d := detection{enforce, prober.Params{Rounds: leastRounds, Interval: defaultInterval}}
+	c := conf.IPAM.ConflictDetection
+	if c == nil {
+		return d, nil
+	}
+	if c.Mode != nil {
+		d.mode = *c.Mode
+	}
+	if d.mode != enforce && d.mode != observe && d.mode != off {
+		return d, wrong("mode", d.mode, `write "Enforce", "Observe" or "Off"`)
+	}
+	if c.Probes != nil {
+		d.params.Rounds = *c.Probes
+	}
+	if n := d.params.Rounds; n < leastRounds || n > mostRounds {
+		return d, wrong("probes", n, fmt.Sprintf("write a number from %d to %d", leastRounds, mostRounds))
+	}
+	if c.Interval != nil {
+		var err error
+		d.params.Interval, err = time.ParseDuration(*c.Interval)
+		if err != nil || d.params.Interval < leastInterval || d.params.Interval > mostInterval {
+			return d, wrong("interval", *c.Interval, fmt.Sprintf(`write a duration from %s to %s, such as "50ms"`, leastInterval, mostInterval))
+		}
+	}
+	for _, text := range c.IgnoreMACs {
+		mac, err := net.ParseMAC(text)
+		if err != nil || len(mac) != 6 {
+			return d, wrong("ignoreMACs", text, `write MACs such as "02:00:00:00:00:01"`)
+		}
+		d.params.Ignore = append(d.params.Ignore, mac)
+	}
+	return d, nil
+}
+
+func wrong(field string, value any, remedy string) error {
+	return agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"ipam.conflictDetection.%s" holds "%v": %s`, field, value, remedy)
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package standalone serves calls of the plugin without an agent and without a cluster. Allocation,
+// configuration and data files are those of host-local, by its own packages, so that the type of an
+// IPAM can be switched back and forth while containers live. On top of them, an ADD probes the
+// addresses before it gives them.
+package standalone
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// Call is one call of the runtime.
+type Call struct {
+	agentapi.Attachment
+	// NetNS is the path of the container's network namespace.
+	NetNS string
+	// Args is CNI_ARGS.
+	Args string
+	// Conf is the network configuration from stdin.
+	Conf []byte
+	// Stderr gets one line for each finding that fails nothing.
+	Stderr io.Writer
+	// Boot is the ID of the running boot, and Now the time.
+	Boot string
+	Now  func() time.Time
+}
+
+// say writes a finding.
+func (c Call) say(verb, format string, args ...any) {
+	fmt.Fprintf(c.Stderr, "fenceline %s of %s in container %s: %s\n", verb, c.Interface, c.ContainerID, fmt.Sprintf(format, args...))
+}
+
+// directory returns the names that lead to the data files. It does not check the ranges.
+func (c Call) directory() (network, dataDir string, err error) {
+	var conf struct {
+		Name string `json:"name"`
+		IPAM struct {
+			DataDir string `json:"dataDir"`
+		} `json:"ipam"`
+	}
+	if err := json.Unmarshal(c.Conf, &conf); err != nil {
+		return "", "", agentapi.Errorf(agentapi.CodeDecodingFailure, "decode the network configuration: %w", err)
+	}
+	return conf.Name, conf.IPAM.DataDir, nil
+}
+
+// load reads the configuration as host-local does.
+func (c Call) load() (*allocator.IPAMConfig, string, error) {
+	conf, version, err := allocator.LoadIPAMConfig(c.Conf, c.Args)
+	if err != nil {
+		return nil, "", agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", explain(c.Conf, err))
+	}
+	if err := checkGateways(conf); err != nil {
+		return nil, "", agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", err)
+	}
+	return conf, version, nil
+}
+
+// open opens the data files of the network.
+func (c Call) open() (*store, error) {
+	network, dataDir, err := c.directory()
+	if err != nil {
+		return nil, err
+	}
+	return openStore(network, dataDir, c.Boot, c.Now)
+}
+
+// Del frees the addresses of the attachment. It succeeds if there are none.
+func Del(c Call) (err error) {
+	s, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.locked(func() error {
+		if err := s.ReleaseByID(c.ContainerID, c.Interface); err != nil {
+			return ioError("free the addresses of %s in %s: %w", c.ContainerID, s.dir, err)
+		}
+		return nil
+	})
+}
+
+// Check checks that the attachment has an address.
+func Check(c Call) (err error) {
+	if _, _, err := c.load(); err != nil {
+		return err
+	}
+	s, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if !s.FindByID(c.ContainerID, c.Interface) {
+		return agentapi.Errorf(agentapi.CodeNotHeld, "find the addresses in %s: there is none of this container; start the container anew", s.dir)
+	}
+	return nil
+}
+
+// GC frees the addresses of the network that no valid attachment holds.
+func GC(c Call, valid []agentapi.Attachment) (err error) {
+	s, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.locked(func() error {
+		return s.remove(func(e entry) bool { return !e.isOneOf(valid) || e.stale(s.boot) })
+	})
+}
+
+// Status checks that an ADD would get an address.
+func Status(c Call) (err error) {
+	conf, _, err := c.load()
+	if err != nil {
+		return err
+	}
+	s, err := c.open()
+	if err != nil {
+		return unavailable(err)
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	var taken []entry
+	err = s.locked(func() (err error) {
+		taken, err = s.entries()
+		return err
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	for i, set := range conf.Ranges {
+		if !hasFree(set, taken, s.boot) {
+			return agentapi.Errorf(agentapi.CodeNotAvailable,
+				"look for a free address in %s: range set %d (%s) has none; delete containers, widen the range, or run GC", s.dir, i, set.String())
+		}
+	}
+	return nil
+}
+
+func ioError(format string, args ...any) error {
+	return agentapi.Errorf(agentapi.CodeIOFailure, format, args...)
+}
+
+func unavailable(err error) error {
+	return agentapi.Errorf(agentapi.CodeNotAvailable, "%w", err)
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standalone
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// world is a directory of data files in one boot. There is no namespace, so nothing is probed.
+type world struct {
+	dir, boot, ipam string
+}
+
+func newWorld(t *testing.T, ranges string) *world {
+	t.Helper()
+	return &world{t.TempDir(), "boot-1", `"ranges":` + ranges}
+}
+
+func (w *world) call(container string) Call {
+	return Call{
+		Attachment: agentapi.Attachment{ContainerID: container, Interface: "eth0"}, NetNS: "/run/netns/none",
+		Conf:   fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","ipam":{"type":"fenceline","dataDir":%q,%s}}`, w.dir, w.ipam),
+		Stderr: io.Discard, Boot: w.boot, Now: time.Now,
+	}
+}
+
+func (w *world) add(t *testing.T, container string) (string, error) {
+	t.Helper()
+	r, err := Add(t.Context(), w.call(container))
+	if err != nil {
+		return "", err
+	}
+	return r.IPs[0].Address.IP.String(), nil
+}
+
+func (w *world) mustAdd(t *testing.T, containers ...string) {
+	t.Helper()
+	for _, c := range containers {
+		if _, err := w.add(t, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// files returns the names of the address files, sorted.
+func (w *world) files(t *testing.T) (names []string) {
+	t.Helper()
+	s, err := w.call("").open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	found, err := s.entries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range found {
+		names = append(names, e.addr.String())
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (w *world) write(t *testing.T, name, text string) {
+	t.Helper()
+	dir := filepath.Join(w.dir, "net")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCode(t *testing.T, err error, code uint) {
+	t.Helper()
+	e, ok := errors.AsType[*agentapi.Error](err)
+	if !ok || e.Code != code {
+		t.Errorf("got %v, want code %d", err, code)
+	}
+}
+
+const four = `[[{"subnet":"10.0.0.0/29","rangeStart":"10.0.0.2","rangeEnd":"10.0.0.5"}]]`
+
+func TestGCFreesWhatTheRuntimeNoLongerHas(t *testing.T) {
+	w := newWorld(t, `[[{"subnet":"10.0.0.0/28"}]]`)
+	w.mustAdd(t, "kept", "gone")
+	w.write(t, "10.0.0.9", "")             // a plugin was killed before it wrote the holder
+	w.write(t, "10.0.0.10", "kept")        // an old version wrote no interface
+	w.write(t, "10.0.0.11", "foreign\r\n") // half a holder
+	w.write(t, "notes", "gone\r\neth0")
+	valid := []agentapi.Attachment{{ContainerID: "kept", Interface: "eth0"}}
+	if err := GC(w.call(""), valid); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.files(t); !slices.Equal(got, []string{"10.0.0.10", "10.0.0.2"}) {
+		t.Errorf("files of %v", got)
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, "net", "notes")); err != nil {
+		t.Errorf("a file that is no address: %v", err)
+	}
+}
+
+func TestAddressesOfAnEarlierBootComeBack(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		do   func(*testing.T, *world)
+		want []string
+	}{
+		{"a full range", func(t *testing.T, w *world) { w.mustAdd(t, "new") }, []string{"10.0.0.2", "10.0.0.5"}},
+		{"the same container again", func(t *testing.T, w *world) { w.mustAdd(t, "a") }, []string{"10.0.0.2", "10.0.0.5"}},
+		{"GC", func(t *testing.T, w *world) {
+			if err := GC(w.call(""), []agentapi.Attachment{{ContainerID: "a", Interface: "eth0"}, {ContainerID: "reference", Interface: "eth0"}}); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"10.0.0.5"}},
+		{"STATUS knows that they are free", func(t *testing.T, w *world) {
+			if err := Status(w.call("")); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t, four)
+			w.mustAdd(t, "a", "b", "c")
+			w.write(t, "10.0.0.5", "reference\r\neth0") // by the reference, in this boot or an earlier one
+			w.boot = "boot-2"
+			row.do(t, w)
+			if got := w.files(t); !slices.Equal(got, row.want) {
+				t.Errorf("files of %v, want %v", got, row.want)
+			}
+		})
+	}
+}
+
+func TestInTheSameBootNothingIsSwept(t *testing.T) {
+	w := newWorld(t, four)
+	w.mustAdd(t, "a", "b", "c", "d")
+	_, err := w.add(t, "e")
+	wantCode(t, err, agentapi.CodeExhausted)
+	_, err = w.add(t, "a")
+	if err == nil || !strings.Contains(err.Error(), "duplicate allocation") || len(w.files(t)) != 4 {
+		t.Errorf("a second ADD: %v; files of %v", err, w.files(t))
+	}
+}
+
+func TestStatusTellsWhatAnADDWouldMeet(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		prepare func(*testing.T, *world)
+		says    string
+	}{
+		{"one is free", func(t *testing.T, w *world) { w.mustAdd(t, "a", "b", "c") }, ""},
+		{"full", func(t *testing.T, w *world) { w.mustAdd(t, "a", "b", "c", "d") }, "range set 0 (10.0.0.2-10.0.0.5) has none"},
+		{"the gateway is no address", func(t *testing.T, w *world) {
+			w.ipam = `"ranges":[[{"subnet":"10.0.0.0/29","rangeStart":"10.0.0.1","rangeEnd":"10.0.0.2"}]]`
+			w.mustAdd(t, "a")
+		}, "has none"},
+		{"IPv6 has no end", func(t *testing.T, w *world) {
+			w.ipam = `"ranges":[[{"subnet":"2001:db8::/32"}]]`
+			w.mustAdd(t, "a")
+		}, ""},
+		{"the directory is a file", func(t *testing.T, w *world) {
+			if err := os.WriteFile(filepath.Join(w.dir, "net"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "not a directory"},
+		{"a data file cannot be read", func(t *testing.T, w *world) {
+			if err := errors.Join(os.MkdirAll(filepath.Join(w.dir, "net"), 0o755), os.Symlink("10.0.0.2", filepath.Join(w.dir, "net", "10.0.0.2"))); err != nil {
+				t.Fatal(err)
+			}
+		}, "read the data file of 10.0.0.2"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t, four)
+			row.prepare(t, w)
+			err := Status(w.call(""))
+			if row.says == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			wantCode(t, err, agentapi.CodeNotAvailable)
+			if !strings.Contains(err.Error(), row.says) {
+				t.Errorf("got %v, want %q", err, row.says)
+			}
+		})
+	}
+}
+
+func TestBadInputIsNamedAndLeavesNothing(t *testing.T) {
+	for _, row := range []struct {
+		name, ipam string
+		code       uint
+		says       string
+	}{
+		{"overlapping sets", `"ranges":[[{"subnet":"10.0.0.0/24"}],[{"subnet":"10.0.0.0/28"}]]`, agentapi.CodeInvalidNetworkConfig, "range set 0 overlaps with 1"},
+		{"overlapping ranges", `"ranges":[[{"subnet":"10.0.0.0/24"},{"subnet":"10.0.0.0/28"}]]`, agentapi.CodeInvalidNetworkConfig, "subnets 10.0.0.1-10.0.0.254 and 10.0.0.1-10.0.0.14 overlap"},
+		{"end before start", `"ranges":[[{"subnet":"10.0.0.0/24"}],[{"subnet":"10.0.1.0/24","rangeStart":"10.0.1.9","rangeEnd":"10.0.1.8"}]]`, agentapi.CodeInvalidNetworkConfig, `"ipam.ranges[1][0].rangeEnd" is "10.0.1.8", before "rangeStart" "10.0.1.9"`},
+		{"start outside", `"subnet":"10.0.0.0/24","rangeStart":"10.0.1.9"`, agentapi.CodeInvalidNetworkConfig, `"ipam.rangeStart" is "10.0.1.9", outside "subnet" "10.0.0.0/24"`},
+		{"gateway outside", `"ranges":[[{"subnet":"10.0.0.0/24","gateway":"10.9.0.1"}]]`, agentapi.CodeInvalidNetworkConfig, `is 10.9.0.1, outside "subnet" 10.0.0.0/24`},
+		{"no address", `"ranges":[[{"subnet":"10.0.0.0/24","gateway":"10.0.0.256"}]]`, agentapi.CodeInvalidNetworkConfig, `"ipam.ranges[0][0].gateway" is "10.0.0.256": write an address`},
+		{"no subnet", `"ranges":[[{"subnet":"10.0.0.0"}]]`, agentapi.CodeInvalidNetworkConfig, `"ipam.ranges[0][0].subnet" is "10.0.0.0": write a subnet`},
+		{"host bits", `"ranges":[[{"subnet":"10.0.0.7/24"}]]`, agentapi.CodeInvalidNetworkConfig, `write "10.0.0.0/24"`},
+		{"too small", `"ranges":[[{"subnet":"10.0.0.0/31"}]]`, agentapi.CodeInvalidNetworkConfig, "the largest prefix length is 30"},
+		{"an empty set", `"ranges":[[]]`, agentapi.CodeInvalidNetworkConfig, `"ipam.ranges[0]" is empty`},
+		{"resolvConf", `"subnet":"10.0.0.0/24","resolvConf":"/none"`, agentapi.CodeIOFailure, `read "ipam.resolvConf": open /none`},
+		{"mode", `"subnet":"10.0.0.0/24","conflictDetection":{"mode":"on"}`, agentapi.CodeInvalidNetworkConfig, `"ipam.conflictDetection.mode" holds "on": write "Enforce", "Observe" or "Off"`},
+		{"probes", `"subnet":"10.0.0.0/24","conflictDetection":{"probes":2}`, agentapi.CodeInvalidNetworkConfig, `probes" holds "2": write a number from 3 to 10`},
+		{"interval", `"subnet":"10.0.0.0/24","conflictDetection":{"interval":"1ms"}`, agentapi.CodeInvalidNetworkConfig, `interval" holds "1ms": write a duration from 10ms to 2s`},
+		{"ignoreMACs", `"subnet":"10.0.0.0/24","conflictDetection":{"ignoreMACs":["x"]}`, agentapi.CodeInvalidNetworkConfig, `ignoreMACs" holds "x"`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t, "")
+			w.ipam = row.ipam
+			_, err := w.add(t, "a")
+			wantCode(t, err, row.code)
+			if err != nil && !strings.Contains(err.Error(), row.says) {
+				t.Errorf("got %v, want %q", err, row.says)
+			}
+			if entries, err := os.ReadDir(w.dir); err != nil || len(entries) > 0 {
+				t.Errorf("left %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+// DEL must succeed whatever became of the ranges.
+func TestDELNeedsNoValidRanges(t *testing.T) {
+	w := newWorld(t, four)
+	w.mustAdd(t, "a")
+	w.ipam = `"ranges":[[{"subnet":"nonsense"}]]`
+	for range 2 {
+		if err := Del(w.call("a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.files(t); len(got) > 0 {
+		t.Errorf("files of %v", got)
+	}
+}
+
+func TestTheMarkOfTheBootIsAnAttribute(t *testing.T) {
+	w := newWorld(t, four)
+	w.mustAdd(t, "a")
+	path := filepath.Join(w.dir, "net", "10.0.0.2")
+	if got := bootOf(path); got != "boot-1" {
+		if err := unix.Setxattr(path, bootAttribute, []byte("x"), 0); err != nil {
+			t.Fatalf("the file system of the test has no attributes: %v", err)
+		}
+		t.Errorf("got %q", got)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || string(text) != "a\r\neth0" {
+		t.Errorf("content %q, %v", text, err)
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, "net", "conflicts.json")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a memory without a conflict: %v", err)
+	}
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standalone
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/disk"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/cni/conflicts"
+)
+
+// defaultDataDir is the one of host-local, which does not export it.
+const defaultDataDir = "/var/lib/cni/networks"
+
+// bootAttribute marks a file with the boot in which it was written. host-local neither reads nor
+// sets it. A file system without attributes, such as tmpfs before Linux 6.6, does not survive a boot.
+const bootAttribute = "user.fenceline.boot"
+
+// store is host-local's store, and knows which addresses other hosts use.
+type store struct {
+	*disk.Store
+	dir, boot string
+	now       func() time.Time
+	// memory is valid while the lock is held, and nil without conflict detection.
+	memory *conflicts.Memory
+	// detect: addresses that other hosts use are passed over, unless insist is set.
+	detect, insist bool
+	// passed is the number of addresses that were passed over.
+	passed int
+	// reserved are the addresses of this call.
+	reserved []net.IP
+	failed   error
+}
+
+func openStore(network, dataDir, boot string, now func() time.Time) (*store, error) {
+	if dataDir == "" {
+		dataDir = defaultDataDir
+	}
+	dir := filepath.Join(dataDir, network)
+	s, err := disk.New(network, dataDir)
+	if err != nil {
+		return nil, ioError(`open the data files of network %q in "ipam.dataDir" %q: %w`, network, dataDir, err)
+	}
+	return &store{Store: s, dir: dir, boot: boot, now: now}, nil
+}
+
+// Lock locks the directory and reads the memory. The allocator ignores its error, which the next
+// Reserve returns.
+func (s *store) Lock() error {
+	s.failed = s.Store.Lock()
+	if s.failed == nil && s.detect {
+		s.memory, s.failed = conflicts.Read(s.dir, s.now())
+	}
+	return s.failed
+}
+
+// locked runs fn with the directory locked.
+func (s *store) locked(fn func() error) error {
+	if err := s.Lock(); err != nil {
+		return errors.Join(ioError("lock %s: %w", s.dir, err), s.Unlock())
+	}
+	return errors.Join(fn(), s.Unlock())
+}
+
+// Reserve reserves an address for the attachment, and reports false if it is taken.
+func (s *store) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, error) {
+	if s.failed != nil {
+		return false, ioError("lock %s: %w", s.dir, s.failed)
+	}
+	if s.memory != nil && !s.insist {
+		if _, used := s.memory.Find(addrOf(ip)); used {
+			s.passed++
+			return false, nil
+		}
+	}
+	reserved, err := s.Store.Reserve(id, ifname, ip, rangeID)
+	if err != nil {
+		// The reference leaves the file if only the file of the last address failed.
+		return false, ioError("write the data file of %s in %s: %w", ip, s.dir, errors.Join(err, s.free(id, ifname, ip)))
+	}
+	if reserved {
+		s.reserved = append(s.reserved, ip)
+		s.mark(ip)
+	}
+	return reserved, nil
+}
+
+// mark marks a file with this boot. Without the mark only DEL and GC free the address.
+func (s *store) mark(ip net.IP) {
+	_ = unix.Setxattr(s.path(ip), bootAttribute, []byte(s.boot), 0)
+}
+
+func (s *store) path(ip net.IP) string { return disk.GetEscapedPath(s.dir, ip.String()) }
+
+// free removes the file of an address if the attachment holds it.
+func (s *store) free(id, ifname string, ip net.IP) error {
+	text, err := os.ReadFile(s.path(ip))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && strings.TrimSpace(string(text)) != holder(id, ifname) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(s.path(ip))
+}
+
+// holder is the content of a data file.
+func holder(id, ifname string) string { return strings.TrimSpace(id) + disk.LineBreak + ifname }
+
+// undo frees the addresses of this call.
+func (s *store) undo(id, ifname string) error {
+	return s.locked(func() error {
+		var errs []error
+		for _, ip := range s.reserved {
+			errs = append(errs, s.free(id, ifname, ip))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// entry is a data file.
+type entry struct {
+	addr   netip.Addr
+	path   string
+	holder string
+	// boot is the boot in which the file was written, or "".
+	boot string
+}
+
+// entries reads the data files. Files whose name is no address belong to others.
+func (s *store) entries() ([]entry, error) {
+	files, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, ioError("read the data files: %w", err)
+	}
+	var found []entry
+	for _, f := range files {
+		addr, err := netip.ParseAddr(f.Name())
+		if err != nil || f.IsDir() {
+			continue
+		}
+		path := filepath.Join(s.dir, f.Name())
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, ioError("read the data file of %s: %w", addr, err)
+		}
+		found = append(found, entry{addr.Unmap(), path, strings.TrimSpace(string(text)), bootOf(path)})
+	}
+	return found, nil
+}
+
+// bootOf returns the mark of a file.
+func bootOf(path string) string {
+	buffer := make([]byte, 64)
+	n, err := unix.Getxattr(path, bootAttribute, buffer)
+	if err != nil {
+		return ""
+	}
+	return string(buffer[:n])
+}
+
+// remove frees the addresses of entries.
+func (s *store) remove(which func(entry) bool) error {
+	found, err := s.entries()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range slices.DeleteFunc(found, func(e entry) bool { return !which(e) }) {
+		if err := os.Remove(e.path); err != nil {
+			errs = append(errs, ioError("free %s: %w", e.addr, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweep frees the addresses of earlier boots, and reports whether there were any. No container
+// survives a boot.
+func (s *store) sweep() (swept bool, err error) {
+	err = s.locked(func() error {
+		return s.remove(func(e entry) bool {
+			swept = swept || e.stale(s.boot)
+			return e.stale(s.boot)
+		})
+	})
+	return swept, err
+}
+
+// stale reports whether the entry is of an earlier boot.
+func (e entry) stale(boot string) bool { return e.boot != "" && e.boot != boot }
+
+// isOneOf reports whether one of the attachments holds the entry. Old versions of host-local wrote
+// no interface.
+func (e entry) isOneOf(valid []agentapi.Attachment) bool {
+	return slices.ContainsFunc(valid, func(a agentapi.Attachment) bool {
+		return e.holder == holder(a.ContainerID, a.Interface) || e.holder == strings.TrimSpace(a.ContainerID)
+	})
+}
+
+func addrOf(ip net.IP) netip.Addr {
+	addr, _ := netip.AddrFromSlice(ip)
+	return addr.Unmap()
+}

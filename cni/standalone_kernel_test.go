@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/cni/conflicts"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// lan is a switch.
+type lan struct {
+	sw    *network.Namespace
+	bin   string
+	ports int
+}
+
+func newLAN(t *testing.T) *lan {
+	t.Helper()
+	l := &lan{sw: namespace(t, "switch"), bin: binaries(t)}
+	if err := l.sw.AddBridge("sw"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.sw.SetUp("sw", true); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// plug connects a new host with the interface p0.
+func (l *lan) plug(t *testing.T, role string, addrs ...string) *network.Namespace {
+	t.Helper()
+	host := namespace(t, role)
+	l.ports++
+	if err := host.Plug("p0", nil, l.sw, fmt.Sprintf("port%d", l.ports), "sw"); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if err := host.AddAddr("p0", netip.MustParsePrefix(a)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return host
+}
+
+// loneHost is a machine with a runtime (libcni) and no agent.
+type loneHost struct {
+	net        *network.Namespace
+	bin, cache string
+	// data is the directory of the data files.
+	data string
+}
+
+func (l *lan) host(t *testing.T, role string) *loneHost {
+	t.Helper()
+	return &loneHost{l.plug(t, role), l.bin, t.TempDir(), t.TempDir()}
+}
+
+// macvlanConf is a macvlan on p0. ipam has the further members of its IPAM.
+func (h *loneHost) macvlanConf(t *testing.T, ipam string) *libcni.NetworkConfigList {
+	t.Helper()
+	return h.list(t, `"type":"macvlan","master":"p0","mode":"bridge"`, pluginType, ipam)
+}
+
+func (h *loneHost) list(t *testing.T, plugin, ipamType, ipam string) *libcni.NetworkConfigList {
+	t.Helper()
+	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","plugins":[{%s,
+		"ipam":{"type":%q,"dataDir":%q,%s}}]}`, plugin, ipamType, h.data, ipam))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func (h *loneHost) runtime(fn func(*libcni.CNIConfig) error) error {
+	return h.net.Do(func() error { return fn(libcni.NewCNIConfigWithCacheDir([]string{h.bin}, h.cache, nil)) })
+}
+
+func container(id string, ns *network.Namespace) *libcni.RuntimeConf {
+	return &libcni.RuntimeConf{ContainerID: id, NetNS: ns.Path(), IfName: "eth0"}
+}
+
+func (h *loneHost) add(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) (addrs []string, err error) {
+	err = h.runtime(func(c *libcni.CNIConfig) error {
+		r, err := c.AddNetworkList(ctx, list, rt)
+		if err != nil {
+			return err
+		}
+		result, err := types100.NewResultFromResult(r)
+		if err != nil {
+			return err
+		}
+		for _, ip := range result.IPs {
+			addrs = append(addrs, ip.Address.String())
+		}
+		return nil
+	})
+	return addrs, err
+}
+
+func (h *loneHost) mustAdd(t *testing.T, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) []string {
+	t.Helper()
+	addrs, err := h.add(t.Context(), list, rt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addrs
+}
+
+func (h *loneHost) mustDel(t *testing.T, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) {
+	t.Helper()
+	if err := h.runtime(func(c *libcni.CNIConfig) error { return c.DelNetworkList(t.Context(), list, rt) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// held returns the addresses that have data files, sorted.
+func (h *loneHost) held(t *testing.T) (addrs []string) {
+	t.Helper()
+	for name := range filesOf(t, filepath.Join(h.data, "net")) {
+		if _, err := netip.ParseAddr(name); err == nil {
+			addrs = append(addrs, name)
+		}
+	}
+	slices.Sort(addrs)
+	return addrs
+}
+
+const (
+	small = `"ranges":[[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.10","rangeEnd":"192.0.2.40"}]]`
+	dual  = `"ranges":[[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.10","rangeEnd":"192.0.2.40"}],[{"subnet":"2001:db8::/64","rangeStart":"2001:db8::10","rangeEnd":"2001:db8::40"}]]`
+)
+
+func TestAForeignHostIsPassedOver(t *testing.T) {
+	l := newLAN(t)
+	foreign := l.plug(t, "foreign", "192.0.2.10/24", "192.0.2.12/24", "2001:db8::10/64")
+	mac, err := foreign.MAC("p0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct{ name, plugin, parent string }{
+		{"macvlan", `"type":"macvlan","master":"p0","mode":"bridge"`, ""},
+		{"bridge", `"type":"bridge","bridge":"br0"`, "br0"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := l.host(t, "host")
+			if row.parent != "" { // the physical interface is a port of the bridge
+				if err := h.net.AddBridge(row.parent); err != nil {
+					t.Fatal(err)
+				}
+				if err := h.net.SetUp(row.parent, true); err != nil {
+					t.Fatal(err)
+				}
+				if err := h.net.Replug("p0", row.parent); err != nil {
+					t.Fatal(err)
+				}
+			}
+			list := h.list(t, row.plugin, pluginType, dual)
+			first := container("one", namespace(t, "one"))
+			if got := h.mustAdd(t, list, first); !slices.Equal(got, []string{"192.0.2.11/24", "2001:db8::11/64"}) {
+				t.Errorf("the first container got %v", got)
+			}
+			if got := h.mustAdd(t, list, container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.13/24", "2001:db8::12/64"}) {
+				t.Errorf("the second container got %v", got)
+			}
+			if got := h.held(t); !slices.Equal(got, []string{"192.0.2.11", "192.0.2.13", "2001:db8::11", "2001:db8::12"}) {
+				t.Errorf("data files of %v", got)
+			}
+			memory, err := os.ReadFile(filepath.Join(h.data, "net", conflicts.FileName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{"192.0.2.10", "192.0.2.12", "2001:db8::10", mac.String()} {
+				if !strings.Contains(string(memory), want) {
+					t.Errorf("the memory lacks %s:\n%s", want, memory)
+				}
+			}
+			h.mustDel(t, list, first)
+			h.mustDel(t, list, first)
+			if got := h.held(t); !slices.Equal(got, []string{"192.0.2.13", "2001:db8::12"}) {
+				t.Errorf("after DEL data files of %v", got)
+			}
+		})
+	}
+}
+
+// The reference hands out the duplicate: the rig has a conflict.
+func TestTheReferenceHandsOutADuplicate(t *testing.T) {
+	l := newLAN(t)
+	l.plug(t, "foreign", "192.0.2.10/24")
+	h := l.host(t, "host")
+	list := h.list(t, `"type":"macvlan","master":"p0","mode":"bridge"`, hostLocal, small)
+	if got := h.mustAdd(t, list, container("one", namespace(t, "one"))); !slices.Equal(got, []string{"192.0.2.10/24"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestOnPTPThereIsNoSegmentToProbe(t *testing.T) {
+	l := newLAN(t)
+	h := l.host(t, "host")
+	list := h.list(t, `"type":"ptp"`, pluginType, small)
+	one := namespace(t, "one")
+	if got := h.mustAdd(t, list, container("one", one)); !slices.Equal(got, []string{"192.0.2.10/24"}) {
+		t.Errorf("got %v", got)
+	}
+	if got := addresses(t, one, "eth0"); !slices.Equal(got, []string{"192.0.2.10/24"}) {
+		t.Errorf("the container has %v", got)
+	}
+}
+
+func TestASiblingOnTheSameParentIsMet(t *testing.T) {
+	l := newLAN(t)
+	h := l.host(t, "host")
+	one := namespace(t, "one")
+	h.mustAdd(t, h.macvlanConf(t, small), container("one", one))
+	other := *h
+	other.data = t.TempDir() // another network with the same range
+	if got := other.mustAdd(t, other.macvlanConf(t, small), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.11/24"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// Two machines share a range and know nothing of each other.
+func TestTwoMachinesWithTheSameRangeHaveNoDuplicate(t *testing.T) {
+	l := newLAN(t)
+	hosts := []*loneHost{l.host(t, "host0"), l.host(t, "host1")}
+	const each = 8
+	type attachment struct {
+		h  *loneHost
+		rt *libcni.RuntimeConf
+	}
+	var all []attachment
+	for i, h := range hosts {
+		for j := range each {
+			all = append(all, attachment{h, container(fmt.Sprintf("c%d-%d", i, j), namespace(t, fmt.Sprintf("c%d-%d", i, j)))})
+		}
+	}
+	list := map[*loneHost]*libcni.NetworkConfigList{}
+	for _, h := range hosts {
+		list[h] = h.macvlanConf(t, small)
+	}
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	holders := map[string][]string{}
+	for _, a := range all {
+		wait.Go(func() {
+			addrs, err := a.h.add(t.Context(), list[a.h], a.rt)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Errorf("%s: %v", a.rt.ContainerID, err)
+			}
+			for _, addr := range addrs {
+				holders[addr] = append(holders[addr], a.rt.ContainerID)
+			}
+		})
+	}
+	wait.Wait()
+	for addr, who := range holders {
+		if len(who) > 1 {
+			t.Errorf("%s was given to %v", addr, who)
+		}
+	}
+	if len(holders) != 2*each {
+		t.Errorf("%d addresses for %d containers", len(holders), 2*each)
+	}
+}
+
+// The plugin leaves the interface as it found it: the kernel announces new addresses when the
+// plugin of the interface sets it up.
+func TestTheInterfaceIsDownAgain(t *testing.T) {
+	l := newLAN(t)
+	h := l.host(t, "host")
+	one := namespace(t, "one")
+	p0, err := h.net.Index("p0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := &netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "mv0", ParentIndex: p0}, Mode: netlink.MACVLAN_MODE_BRIDGE}
+	if err := h.net.Links().LinkAdd(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.net.Do(func() error { return moveInto(link, one, "eth0") }); err != nil {
+		t.Fatal(err)
+	}
+	err = h.net.Do(func() error {
+		conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","type":"macvlan","ipam":{"type":"fenceline","dataDir":%q,%s}}`, h.data, small)
+		_, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, conf)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := one.Links().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Attrs().Flags&1 != 0 {
+		t.Error("the interface is up")
+	}
+}
+
+// moveInto moves a link of the thread's namespace into another one.
+func moveInto(link netlink.Link, ns *network.Namespace, name string) error {
+	if err := netlink.LinkSetName(link, name); err != nil {
+		return err
+	}
+	f, err := os.Open(ns.Path())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return netlink.LinkSetNsFd(link, int(f.Fd()))
+}

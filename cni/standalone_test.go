@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/skel"
+)
+
+func TestACallWithRangesAndWithoutAPodStandsAlone(t *testing.T) {
+	here, gone := filepath.Join(t.TempDir(), "agent.sock"), filepath.Join(t.TempDir(), "none", "agent.sock")
+	const ranges = `"ranges":[[{"subnet":"10.0.0.0/24"}]]`
+	for _, row := range []struct {
+		name, top, ipam, args, container, socket string
+		want                                     bool
+	}{
+		{"ranges", "", ranges, "", "c", here, true},
+		{"the older form", "", `"subnet":"10.0.0.0/24"`, "", "c", here, true},
+		{"the capability", `"runtimeConfig":{"ipRanges":[[{"subnet":"10.0.0.0/24"}]]},`, `"dataDir":"/x"`, "", "c", here, true},
+		{"other arguments", "", ranges, "IgnoreUnknown=1;IP=10.0.0.7", "c", here, true},
+		{"ranges and a pod", "", ranges, podArgs, "c", gone, false},
+		{"ranges, a pod, and the setting", "", ranges + `,"standalone":true`, podArgs, "c", here, true},
+		{"ranges and the other setting", "", ranges + `,"standalone":false`, "", "c", gone, false},
+		{"no ranges", "", `"dataDir":"/x"`, "", "c", gone, false},
+		{"GC and STATUS on a node", "", ranges, "", "", here, false},
+		{"GC and STATUS elsewhere", "", ranges, "", "", gone, true},
+		{"GC and STATUS on a node, by the setting", "", ranges + `,"standalone":true`, "", "", here, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			conf, err := parseNetConf(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","type":"macvlan",%s"ipam":{"type":"fenceline","socket":%q,%s}}`, row.top, row.socket, row.ipam))
+			if err != nil {
+				t.Fatal(err)
+			}
+			env, err := parseEnvironment(row.args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &call{args: &skel.CmdArgs{ContainerID: row.container}, conf: conf, env: env}
+			if got := c.standsAlone(); got != row.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
