@@ -35,6 +35,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/keyring"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/masquerade"
 	"github.com/fenceline/fenceline/agent/metrics"
 	"github.com/fenceline/fenceline/agent/multus"
 	"github.com/fenceline/fenceline/agent/parent"
@@ -82,6 +83,7 @@ type agent struct {
 	keeper    *warm.Keeper
 	waiting   *waiting.Queue
 	guards    *guards.Guards
+	rules     *masquerade.Keeper
 	hostLinks *hostlink.Links
 	holders   *holder.Holders
 	recovery  *recovery.Worker
@@ -176,10 +178,14 @@ func (a *agent) makeHolders(ctx context.Context) (err error) {
 		Leases: waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
 		Metrics: a.counters, Clock: clock.RealClock{}, Log: a.log, Background: ctx,
 	})
+	a.rules = masquerade.NewKeeper(masquerade.Options{
+		Node: a.node, Entries: a.journal.All,
+		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	})
 	a.hostLinks, err = hostlink.New(hostlink.Options{
 		Session: a.Session, Guards: a.guards, Entries: a.journal.All, Entry: a.journal.Get,
 		TryLock:  func(of agentapi.Attachment) (func(), bool) { return a.holders.TryLock(of) },
-		Services: a.services.Prefixes, NodeAddresses: a.nodeAddresses,
+		Services: a.services.Prefixes, NodeAddresses: a.nodeAddresses, Prepare: a.rules.Prepare,
 		Log: a.log, Clock: clock.RealClock{},
 	})
 	if err != nil {
@@ -266,6 +272,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.recovery.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.guards.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.followServices)),
 		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			return a.allocator.SaveRotations(ctx, a.journal, clock.RealClock{}, a.log)

@@ -54,8 +54,10 @@ type Options struct {
 	Services func() ([]netip.Prefix, error)
 	// NodeAddresses returns the addresses of the Node object, the preferred one of each family first.
 	NodeAddresses func() []netip.Addr
-	Log           logr.Logger
-	Clock         clock.Clock
+	// Prepare makes what host links share on the node, before the first of them is made.
+	Prepare func()
+	Log     logr.Logger
+	Clock   clock.Clock
 }
 
 // Links are the host links of a node, and the routing inside its pods. Its methods may be called
@@ -112,6 +114,7 @@ func (l *Links) make(e *journal.Entry) error {
 		return err
 	}
 	if e.Routing.HostLink {
+		l.Prepare()
 		created, err := l.ensureVeth(e, p)
 		if err == nil {
 			err = l.putLink(e, p, plan, known)

@@ -90,6 +90,7 @@ func newRig(t testing.TB) *rig {
 				return *r.entries[i], true
 			},
 			TryLock:  func(agentapi.Attachment) (func(), bool) { return func() {}, true },
+			Prepare:  func() {},
 			Services: func() ([]netip.Prefix, error) { return r.services, r.unknown },
 			NodeAddresses: func() []netip.Addr {
 				return []netip.Addr{netip.MustParseAddr(nodeAddr4), netip.MustParseAddr(nodeAddr6)}

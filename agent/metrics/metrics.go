@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package metrics counts the agent's work on addresses. Labels are bounded: pool,
-// source, verdict, verb, condition, result and reason, never MAC or pod (R13).
+// source, verdict, verb, condition, result, family and reason, never MAC or pod (R13).
 package metrics
 
 import (
@@ -25,6 +25,7 @@ type Agent struct {
 	warmLost          *prometheus.CounterVec
 	waiting           *prometheus.GaugeVec
 	waits             *prometheus.HistogramVec
+	linkFaults        *prometheus.GaugeVec
 }
 
 // New registers the counters.
@@ -61,7 +62,11 @@ func New(r prometheus.Registerer) *Agent {
 		Help:    "Time for which ADDs waited for an address of a full pool, by result: served or ended.",
 		Buckets: []float64{.1, .2, .5, 1, 2, 5, 10, 20, 30, 45, 60, 90},
 	}, []string{"result"})
-	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits)
+	a.linkFaults = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "host_link_fault",
+		Help: "1: the node lacks something that its host links need, by family of addresses and by reason: rules or forwarding.",
+	}, []string{"family", "reason"})
+	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults)
 	for _, result := range []string{"served", "ended"} {
 		a.waits.WithLabelValues(result)
 	}
@@ -126,6 +131,15 @@ func (a *Agent) Waiting(pool string, adds int) {
 		return
 	}
 	a.waiting.WithLabelValues(pool).Set(float64(adds))
+}
+
+// HostLinkFault sets whether the node lacks something that host links of a family need.
+func (a *Agent) HostLinkFault(family, reason string, present bool) {
+	value := 0.0
+	if present {
+		value = 1
+	}
+	a.linkFaults.WithLabelValues(family, reason).Set(value)
 }
 
 // Waited counts the end of a wait.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/masquerade"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -24,7 +25,7 @@ type Options struct {
 }
 
 // Node removes the files that agents have left on the node: the network
-// configuration, the pins and the journal. Running pods keep their interfaces
+// configuration, the pins, the rules of host links and the journal. Running pods keep their interfaces
 // without a guard. The plugin and its spool stay, since the DEL of these pods
 // needs them. Node may be called again, and returns journal.ErrLocked while an
 // agent runs.
@@ -40,6 +41,9 @@ func Node(o Options) error {
 		}
 	}
 	if err := pins(o.BPFDir); err != nil {
+		return err
+	}
+	if err := masquerade.Remove(); err != nil {
 		return err
 	}
 	return book.Erase()

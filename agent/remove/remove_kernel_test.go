@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/masquerade"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -55,6 +56,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	check(t, kernel.StageGuard(guard))
 	check(t, kernel.PinGuard(guard))
 	check(t, kernel.Close())
+	check(t, masquerade.Ensure())
 	book, err := journal.Open(o.StateDir)
 	check(t, err)
 	check(t, book.Put(journal.Entry{ContainerID: "c", Interface: "eth0"}))
@@ -93,6 +95,9 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 		if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is still there (%v)", gone, err)
 		}
+	}
+	if err := masquerade.Check(); !errors.Is(err, masquerade.ErrIncomplete) {
+		t.Errorf("the rules of host links are still there (%v)", err)
 	}
 	for _, kept := range others {
 		if _, err := os.Stat(kept); err != nil {

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package masquerade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/internal/backoff"
+)
+
+const (
+	// checkInterval is the time between two checks. New connections through host links may hang for
+	// that long after something else flushed the rules. A check of both families takes half a millisecond.
+	checkInterval = 5 * time.Second
+	// tellInterval is the shortest time between two events about rules that were put back.
+	tellInterval = 10 * time.Minute
+)
+
+// Reasons of faults, which are labels of the metric.
+const (
+	reasonRules      = "rules"
+	reasonForwarding = "forwarding"
+)
+
+// Metrics has one gauge of faults.
+type Metrics interface {
+	// HostLinkFault says whether host links of a family lack something on the node.
+	HostLinkFault(family, reason string, present bool)
+}
+
+// Options of a Keeper. All are required.
+type Options struct {
+	Node string
+	// Entries returns the entries of the journal, which are read-only.
+	Entries func() []*journal.Entry
+	Metrics Metrics
+	Events  events.EventRecorder
+	Log     logr.Logger
+	Clock   clock.WithTicker
+}
+
+// Keeper makes the rules on the node before its first host link, keeps them, and reports what host
+// links lack. Its methods are safe for concurrent use.
+type Keeper struct {
+	Options
+
+	mu sync.Mutex
+	// made are the families whose rules were complete once.
+	made map[string]bool
+	// errors has the state of each fault, by family and reason.
+	errors map[[2]string]*backoff.Backoff
+	// told is the time of the last event about rules that were put back.
+	told time.Time
+}
+
+// NewKeeper returns a Keeper for the network namespace of the calling thread.
+func NewKeeper(o Options) *Keeper {
+	return &Keeper{Options: o, made: map[string]bool{}, errors: map[[2]string]*backoff.Backoff{}}
+}
+
+// Prepare makes the rules, unless they were made before. Call it before a host link is made. A node
+// without host links has no rules, since a NAT rule makes the kernel track all connections of the node.
+// Run reports a failure, and a host link without rules serves all but Services.
+func (k *Keeper) Prepare() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, f := range families() {
+		if !k.made[f.Name] {
+			_ = k.ensure(f)
+		}
+	}
+}
+
+// Run keeps the rules while there are host links, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	ticker := k.Clock.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for {
+		k.look()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// look checks the families in which pods have host links, and repairs them.
+func (k *Keeper) look() {
+	used := usedFamilies(k.Entries())
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, f := range families() {
+		if !used[f.Name] {
+			k.report(f, reasonRules, nil)
+			k.report(f, reasonForwarding, nil)
+			continue
+		}
+		k.report(f, reasonRules, k.ensure(f))
+		k.report(f, reasonForwarding, f.forwards())
+	}
+}
+
+// usedFamilies returns the families of the addresses with host links.
+func usedFamilies(entries []*journal.Entry) map[string]bool {
+	used := map[string]bool{}
+	for _, e := range entries {
+		if e.Routing == nil || !e.Routing.HostLink {
+			continue
+		}
+		for _, a := range e.Addresses {
+			if a.Addr.Is4() {
+				used["ipv4"] = true
+			} else {
+				used["ipv6"] = true
+			}
+		}
+	}
+	return used
+}
+
+// ensure makes the rules of a family, and reports if they were there before.
+func (k *Keeper) ensure(f Family) error {
+	missing := f.do(Family.check)
+	if errors.Is(missing, ErrIncomplete) {
+		if err := f.do(Family.ensure); err != nil {
+			return err
+		}
+		if k.made[f.Name] {
+			k.restored(missing)
+		}
+		missing = nil
+	}
+	if missing == nil {
+		k.made[f.Name] = true
+	}
+	return missing
+}
+
+// restored reports that rules were put back. If something removes them again and again, only one event
+// in tellInterval reports it.
+func (k *Keeper) restored(missing error) {
+	k.Log.Info("the rules of host links were changed or removed, and the agent put them back", "missing", missing.Error())
+	if now := k.Clock.Now(); k.told.IsZero() || now.Sub(k.told) >= tellInterval {
+		k.told = now
+		k.event("HostLinkRulesRestored", fmt.Sprintf("%s, and the agent put it back; connections of pods to Services that began meanwhile may hang", missing))
+	}
+}
+
+// report reports a fault once, and its end.
+func (k *Keeper) report(f Family, reason string, fault error) {
+	k.Metrics.HostLinkFault(f.Name, reason, fault != nil)
+	state := k.errors[[2]string{f.Name, reason}]
+	if state == nil {
+		state = &backoff.Backoff{}
+		k.errors[[2]string{f.Name, reason}] = state
+	}
+	if fault == nil {
+		state.Reset()
+		return
+	}
+	if !state.IsNew(fault) {
+		return
+	}
+	k.Log.Error(fault, "host links of this node do not work fully", "family", f.Name)
+	switch reason {
+	case reasonRules:
+		k.event("HostLinkRulesMissing", fmt.Sprintf("%s: without these rules pods get no answers of Services; the agent tries again", fault))
+	case reasonForwarding:
+		k.event("ForwardingOff", fault.Error())
+	}
+}
+
+func (k *Keeper) event(reason, note string) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.Node}}
+	node.APIVersion, node.Kind = "v1", "Node"
+	k.Events.Eventf(node, nil, corev1.EventTypeWarning, reason, "KeepHostLinks", "%s", note)
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package masquerade
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"k8s.io/client-go/tools/events"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/agent/journal"
+)
+
+// gauges are the faults that are present.
+type gauges map[string]bool
+
+func (g gauges) HostLinkFault(family, reason string, present bool) {
+	delete(g, family+" "+reason)
+	if present {
+		g[family+" "+reason] = true
+	}
+}
+
+func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
+	r := newRig(t)
+	var entries []*journal.Entry
+	faults, recorder := gauges{}, events.NewFakeRecorder(10)
+	clock := testingclock.NewFakeClock(time.Unix(0, 0))
+	k := NewKeeper(Options{
+		Node: "n1", Entries: func() []*journal.Entry { return entries },
+		Metrics: faults, Events: recorder, Log: testr.New(t), Clock: clock,
+	})
+	for _, step := range []struct {
+		does  string
+		do    func() error
+		event string
+		fault string
+	}{
+		{"without host links", func() error {
+			entries = []*journal.Entry{{Addresses: []journal.Address{{Addr: addr("ipv6", podHost)}}}}
+			return nil
+		}, "", ""},
+		{"forwarding is off without host links", forward("0"), "", ""},
+		{"the first host link", func() error {
+			k.Prepare()
+			if err := Check(); err != nil {
+				return err
+			}
+			entries[0].Routing = &journal.Routing{HostLink: true}
+			return nil
+		}, "ForwardingOff net.ipv6.conf.all.forwarding is 0", "ipv6 forwarding"},
+		{"nothing", func() error { return nil }, "", "ipv6 forwarding"},
+		{"forwarding is on", forward("1"), "", ""},
+		{"forwarding is off again", forward("0"), "ForwardingOff", "ipv6 forwarding"},
+		{"forwarding is on again", forward("1"), "", ""},
+		{"the rules are flushed", flush, "HostLinkRulesRestored table ip6 fenceline of nftables: the rules of host links are not complete: there is no table", ""},
+		{"the rules are flushed soon again", flush, "", ""},
+		{"the rules are flushed after ten minutes", func() error { clock.Step(tellInterval); return flush() }, "HostLinkRulesRestored", ""},
+	} {
+		r.must(r.node.Do(func() error {
+			err := step.do()
+			k.look()
+			if len(entries[0].Addresses) > 0 && entries[0].Routing != nil {
+				err = errors.Join(err, families()[1].do(Family.check))
+			} else if missing := families()[1].do(Family.check); !errors.Is(missing, ErrIncomplete) {
+				t.Errorf("%s: the node has rules (%v)", step.does, missing)
+			}
+			return err
+		}))
+		select {
+		case got := <-recorder.Events:
+			if step.event == "" || !strings.Contains(got, "Warning "+step.event) {
+				t.Errorf("%s: event %q, want %q", step.does, got, step.event)
+			}
+		default:
+			if step.event != "" {
+				t.Errorf("%s: no event, want %q", step.does, step.event)
+			}
+		}
+		if want := step.fault; len(faults) > 1 || (want == "") != (len(faults) == 0) || want != "" && !faults[want] {
+			t.Errorf("%s: faults %v, want %q", step.does, faults, want)
+		}
+	}
+}
+
+// forward switches the forwarding of IPv6 on or off.
+func forward(value string) func() error {
+	return func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte(value), 0) }
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package masquerade
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/agent/hostlink"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// rig is a segment with a node, another host, and pods of the node on macvlan with host links. All
+// hosts and pods reach each other directly.
+type rig struct {
+	*testing.T
+	node, other *network.Namespace
+	links       *hostlink.Links
+}
+
+// Last parts of addresses in 10.0.0.0/24 and fd00::/64.
+const (
+	nodeHost     = 11
+	secondOfNode = 12
+	otherHost    = 30
+	podHost      = 50
+	podOnSame    = 51
+)
+
+// The ClusterIPs of a Service of the other host, and of one of a pod on the same node.
+const serviceOfOther, serviceOfSame = 1, 2
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{T: t}
+	sw := r.namespace("sw")
+	r.node, r.other = r.namespace("node"), r.namespace("other")
+	r.must(sw.AddBridge("br0"))
+	r.must(r.node.Plug("ul0", nil, sw, "p-node", "br0"))
+	r.must(r.other.Plug("eth0", nil, sw, "p-other", "br0"))
+	for _, prefix := range prefixes(nodeHost) {
+		r.must(r.node.AddAddr("ul0", prefix))
+	}
+	for _, prefix := range prefixes(otherHost) {
+		r.must(r.other.AddAddr("eth0", prefix))
+	}
+	r.must(r.node.Forward())
+	r.must(r.node.Do(func() (err error) {
+		r.links, err = hostlink.New(hostlink.Options{
+			Session: "s", Guards: noGuards{}, Log: logr.Discard(), Clock: clock.RealClock{},
+			Entries:  func() []*journal.Entry { return nil },
+			Entry:    func(string, string) (journal.Entry, bool) { return journal.Entry{}, false },
+			TryLock:  func(agentapi.Attachment) (func(), bool) { return func() {}, true },
+			Prepare:  func() {},
+			Services: func() ([]netip.Prefix, error) { return services(), nil },
+			NodeAddresses: func() []netip.Addr {
+				return []netip.Addr{addr("ipv4", nodeHost), addr("ipv6", nodeHost)}
+			},
+		})
+		return err
+	}))
+	t.Cleanup(func() {
+		if err := r.links.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// noGuards stands in for the guards of the agent: every address may speak.
+type noGuards struct{}
+
+func (noGuards) GuardLink(*journal.Entry, string) error               { return nil }
+func (noGuards) LinkGuarded(*journal.Entry, string) (bool, error)     { return true, nil }
+func (noGuards) Dead(uint32) (bool, error)                            { return false, nil }
+func (noGuards) Fenced(*journal.Entry, journal.Address) (bool, error) { return false, nil }
+
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) namespace(role string) *network.Namespace {
+	r.Helper()
+	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role))
+	r.must(err)
+	r.Cleanup(func() {
+		if err := ns.Delete(); err != nil {
+			r.Error(err)
+		}
+	})
+	return ns
+}
+
+// pod makes a pod on the node with a host link.
+func (r *rig) pod(host byte) *network.Namespace {
+	r.Helper()
+	pod := r.namespace(fmt.Sprintf("pod%d", host))
+	parent, err := r.node.Index("ul0")
+	r.must(err)
+	r.must(pod.Do(func() error {
+		inside, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			return err
+		}
+		defer inside.Close()
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.ParentIndex, attrs.Namespace = "eth0", parent, netlink.NsFd(int(inside.Fd()))
+		return r.node.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	}))
+	r.must(pod.SetUp("eth0", true))
+	mac, err := pod.MAC("eth0")
+	r.must(err)
+	e := &journal.Entry{
+		ContainerID: "c-" + pod.Name, Interface: "eth0", NetNS: pod.Path(), Phase: journal.Bound, Session: "s",
+		PodNamespace: "default", PodName: pod.Name, MAC: mac.String(),
+		Routing: &journal.Routing{HostLink: true, First: true, Listed: []netip.Prefix{listed("ipv4"), listed("ipv6")}},
+	}
+	for _, p := range prefixes(host) {
+		r.must(pod.AddAddr("eth0", p))
+		e.Addresses = append(e.Addresses, journal.Address{Addr: p.Addr()})
+		e.Routing.Subnets = append(e.Routing.Subnets, p)
+		e.Routing.Gateways = append(e.Routing.Gateways, netip.Addr{})
+	}
+	r.must(r.links.Make(e))
+	return pod
+}
+
+func services() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd96::/112")}
+}
+
+// listed returns a destination that pods reach by their host links.
+func listed(family string) netip.Prefix {
+	if family == "ipv4" {
+		return netip.MustParsePrefix("10.0.9.0/24")
+	}
+	return netip.MustParsePrefix("fd09::/64")
+}
+
+func prefixes(host byte) []netip.Prefix {
+	return []netip.Prefix{netip.PrefixFrom(addr("ipv4", host), 24), netip.PrefixFrom(addr("ipv6", host), 64)}
+}
+
+// addr returns the address of a host in one family.
+func addr(family string, host byte) netip.Addr {
+	if family == "ipv4" {
+		return netip.AddrFrom4([4]byte{10, 0, 0, host})
+	}
+	return netip.AddrFrom16([16]byte{0: 0xfd, 15: host})
+}
+
+// clusterIP returns the address of a Service.
+func clusterIP(family string, service byte) netip.Addr {
+	if family == "ipv4" {
+		return netip.AddrFrom4([4]byte{10, 96, 0, service})
+	}
+	return netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x96, 15: service})
+}
+
+const (
+	servicePort = 80
+	backendPort = 8080
+)
+
+// translate does what kube-proxy does on the node: it sends connections for an address to a backend.
+func (r *rig) translate(f Family, protocol byte, to, backend netip.Addr) {
+	r.Helper()
+	offset := uint32(16) // the destination in the IPv4 header
+	if f.Name == "ipv6" {
+		offset = 24
+	}
+	r.must(r.node.Do(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		t := c.AddTable(&nftables.Table{Name: "services", Family: f.nft})
+		chain := c.AddChain(&nftables.Chain{
+			Name: "prerouting", Table: t, Type: nftables.ChainTypeNAT,
+			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
+		})
+		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: []expr.Any{
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(len(to.AsSlice()))},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: to.AsSlice()},
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{protocol}},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(servicePort)},
+			&expr.Immediate{Register: 1, Data: backend.AsSlice()},
+			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(backendPort)},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.nft), RegAddrMin: 1, RegProtoMin: 2},
+		}})
+		return c.Flush()
+	}))
+}
+
+// ensure makes the rules of the package on the node.
+func (r *rig) ensure() {
+	r.Helper()
+	r.must(r.node.Do(Ensure))
+}
+
+// patience is how long a client waits for an answer that must come, and hangs how long for one that
+// must not come.
+const patience, hangs = 5 * time.Second, 500 * time.Millisecond
+
+// serve answers each request with the address of its client, until the test ends.
+func (r *rig) serve(server *network.Namespace, protocol string, at netip.AddrPort) {
+	r.Helper()
+	if protocol == "udp" {
+		var c *net.UDPConn
+		r.must(server.Do(func() (err error) { c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); return err }))
+		r.Cleanup(func() { _ = c.Close() })
+		go func() {
+			for {
+				_, from, err := c.ReadFromUDPAddrPort(make([]byte, 1))
+				if err != nil {
+					return
+				}
+				_, _ = c.WriteToUDPAddrPort([]byte(from.Addr().Unmap().String()), from)
+			}
+		}()
+		return
+	}
+	var l *net.TCPListener
+	r.must(server.Do(func() (err error) { l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); return err }))
+	r.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.AcceptTCP()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for {
+					if _, err := c.Read(make([]byte, 1)); err != nil {
+						return
+					}
+					from, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+					_, _ = c.Write([]byte(from.Addr().Unmap().String()))
+				}
+			}()
+		}
+	}()
+}
+
+// open opens a connection.
+func open(client *network.Namespace, protocol string, to netip.AddrPort, wait time.Duration) (c net.Conn, err error) {
+	err = client.Do(func() (err error) {
+		c, err = (&net.Dialer{Timeout: wait}).Dial(protocol, to.String())
+		return err
+	})
+	return c, err
+}
+
+// ask sends one request, and returns the address under which the server knows the client.
+func ask(c net.Conn, wait time.Duration) (netip.Addr, error) {
+	if err := c.SetDeadline(time.Now().Add(wait)); err != nil {
+		return netip.Addr{}, err
+	}
+	if _, err := c.Write([]byte("?")); err != nil {
+		return netip.Addr{}, err
+	}
+	answer := make([]byte, 64)
+	n, err := c.Read(answer)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return netip.ParseAddr(string(answer[:n]))
+}
+
+// sourceOf returns the address under which a server knows a client.
+func sourceOf(client *network.Namespace, protocol string, to netip.AddrPort, wait time.Duration) (netip.Addr, error) {
+	c, err := open(client, protocol, to, wait)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer c.Close()
+	return ask(c, wait)
+}
+
+// wantSource fails the test unless the server answers, and knows the client as want.
+func (r *rig) wantSource(what string, client *network.Namespace, protocol string, to netip.AddrPort, want netip.Addr) {
+	r.Helper()
+	if got, err := sourceOf(client, protocol, to, patience); err != nil || got != want {
+		r.Errorf("%s over %s to %s: the server knows the client as %s, %v; want %s", what, protocol, to, got, err, want)
+	}
+}
+
+// wantHang fails the test if the server answers.
+func (r *rig) wantHang(what string, client *network.Namespace, protocol string, to netip.AddrPort) {
+	r.Helper()
+	if got, err := sourceOf(client, protocol, to, hangs); err == nil {
+		r.Errorf("%s over %s to %s: it works without the rules; the server knows the client as %s", what, protocol, to, got)
+	}
+}
+
+// protocols are those of Services, with their numbers.
+func protocols() map[string]byte {
+	return map[string]byte{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}
+}
