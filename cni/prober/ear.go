@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/mdlayher/arp"
@@ -25,8 +26,14 @@ type ear struct {
 	index    int
 }
 
-func protocols() []ethernet.EtherType {
-	return []ethernet.EtherType{ethernet.EtherTypeARP, ethernet.EtherTypeIPv6}
+// protocolsOf returns the protocols that ask for addresses.
+func protocolsOf(addrs []netip.Addr) (found []ethernet.EtherType) {
+	for _, addr := range addrs {
+		if p := protocolOf(addr); !slices.Contains(found, p) {
+			found = append(found, p)
+		}
+	}
+	return found
 }
 
 func protocolOf(addr netip.Addr) ethernet.EtherType {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mdlayher/ethernet"
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/agent/frames"
@@ -41,15 +42,16 @@ type Prober struct {
 	// users are the MACs that use the probed addresses; "" while none is known.
 	users map[netip.Addr]string
 	// answered tells that users has changed. It has room for one value.
-	answered chan struct{}
+	answered  chan struct{}
+	protocols []ethernet.EtherType
 }
 
-// Open opens the interface in the network namespace at netNS, and raises it until Close. Its error
-// wraps ErrNoInterface, ErrNoSegment or ErrNoCarrier if one applies.
-func Open(ctx context.Context, netNS, iface string, params Params) (_ *Prober, err error) {
+// Open opens the interface in the network namespace at netNS for addresses of the families of addrs,
+// and raises it until Close. Its error wraps ErrNoInterface, ErrNoSegment or ErrNoCarrier if one applies.
+func Open(ctx context.Context, netNS, iface string, addrs []netip.Addr, params Params) (_ *Prober, err error) {
 	p := &Prober{
 		netNS: netNS, params: params, lower: func() error { return nil },
-		users: map[netip.Addr]string{}, answered: make(chan struct{}, 1),
+		users: map[netip.Addr]string{}, answered: make(chan struct{}, 1), protocols: protocolsOf(addrs),
 	}
 	defer func() {
 		if err != nil {
@@ -80,7 +82,7 @@ func Open(ctx context.Context, netNS, iface string, params Params) (_ *Prober, e
 
 // listen hears on an interface of the thread's network namespace.
 func (p *Prober) listen(i *net.Interface) error {
-	for _, protocol := range protocols() {
+	for _, protocol := range p.protocols {
 		e, err := openEar(i, protocol)
 		if err != nil {
 			return err
@@ -212,9 +214,11 @@ func (p *Prober) checkCarrier() error {
 
 // Close closes the sockets, and sets the link down if Open has raised it.
 func (p *Prober) Close() error {
-	var errs []error
-	for _, e := range p.ears {
-		errs = append(errs, e.conn.Close())
+	// The kernel waits for a grace period of RCU at the end of each packet socket
+	// (net/packet/af_packet.c packet_release). Closed together, they share one.
+	errs := make([]error, len(p.ears))
+	for i, e := range p.ears {
+		p.all.Go(func() { errs[i] = e.conn.Close() })
 	}
 	p.all.Wait()
 	if p.link != nil {

@@ -34,6 +34,13 @@ type pick struct {
 
 func (p pick) addr() netip.Addr { return addrOf(p.config.Address.IP) }
 
+func addrsOf(picks []*pick) (addrs []netip.Addr) {
+	for _, p := range picks {
+		addrs = append(addrs, p.addr())
+	}
+	return addrs
+}
+
 // adding is one ADD.
 type adding struct {
 	Call
@@ -147,7 +154,7 @@ func (a *adding) refusal(p *pick, err error) error {
 
 // prove probes the addresses, and exchanges those that other hosts use.
 func (a *adding) prove(ctx context.Context) (err error) {
-	p, err := prober.Open(ctx, a.NetNS, a.Interface, a.detection.params)
+	p, err := prober.Open(ctx, a.NetNS, a.Interface, addrsOf(a.picks), a.detection.params)
 	switch {
 	case errors.Is(err, prober.ErrNoInterface), errors.Is(err, prober.ErrNoSegment):
 		a.say("ADD", "%v; the addresses are given without a probe", err)
@@ -161,11 +168,7 @@ func (a *adding) prove(ctx context.Context) (err error) {
 		}
 	}()
 	for next := a.picks; len(next) > 0; {
-		var addrs []netip.Addr
-		for _, n := range next {
-			addrs = append(addrs, n.addr())
-		}
-		used, err := p.Probe(ctx, addrs)
+		used, err := p.Probe(ctx, addrsOf(next))
 		if err != nil {
 			return a.unproven(err)
 		}
@@ -223,6 +226,7 @@ func (a *adding) exchange(p *prober.Prober, used map[netip.Addr]string, probing 
 // be tried.
 func (a *adding) giveUp(p *pick, mac string) error {
 	addr := p.addr()
+	a.store.used = append(a.store.used, addr)
 	var action foreignhost.Action
 	err := a.store.locked(func() (err error) {
 		if action, err = a.store.memory.Meet(addr, mac); err != nil {

@@ -34,8 +34,10 @@ type store struct {
 	now       func() time.Time
 	// memory is valid while the lock is held, and nil without conflict detection.
 	memory *conflicts.Memory
-	// detect: addresses that other hosts use are passed over, unless insist is set.
+	// detect: addresses that other hosts have used are passed over, unless insist is set.
 	detect, insist bool
+	// used are the addresses that other hosts use according to the probe of this call.
+	used []netip.Addr
 	// passed is the number of addresses that were passed over.
 	passed int
 	// reserved are the addresses of this call.
@@ -77,6 +79,9 @@ func (s *store) locked(fn func() error) error {
 func (s *store) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, error) {
 	if s.failed != nil {
 		return false, ioError("lock %s: %w", s.dir, s.failed)
+	}
+	if slices.Contains(s.used, addrOf(ip)) {
+		return false, nil
 	}
 	if s.memory != nil && !s.insist {
 		if _, used := s.memory.Find(addrOf(ip)); used {

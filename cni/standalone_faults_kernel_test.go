@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// loneConf is a configuration without a plugin of an interface.
+func loneConf(dir, ipam string) string {
+	return fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","type":"macvlan","cni.dev/valid-attachments":[],"ipam":{"type":"fenceline","standalone":true,"dataDir":%q,%s}}`, dir, ipam)
+}
+
+// wantPrinted checks the error that a plugin printed.
+func wantPrinted(t *testing.T, out []byte, err error, code uint, says string) {
+	t.Helper()
+	var printed types.Error
+	if err == nil || json.Unmarshal(out, &printed) != nil || printed.Code != code || !strings.Contains(printed.Msg, says) {
+		t.Errorf("got %v, %s; want code %d and %q", err, out, code, says)
+	}
+}
+
+// addressFiles returns the data files of addresses with their contents.
+func addressFiles(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for name, text := range filesOf(t, filepath.Join(dir, "net")) {
+		if _, err := netip.ParseAddr(name); err == nil {
+			found[name] = text
+		}
+	}
+	return found
+}
+
+func TestParallelADDsShareARange(t *testing.T) {
+	const calls, addrs, atOnce = 1000, 200, 64
+	bin, dir := binaries(t), t.TempDir()
+	conf := loneConf(dir, fmt.Sprintf(`"ranges":[[{"subnet":"10.1.2.0/24","rangeStart":"10.1.2.1","rangeEnd":"10.1.2.%d","gateway":"10.1.2.254"}]]`, addrs))
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	holders, refused, room := map[string]string{}, 0, make(chan struct{}, atOnce)
+	for i := range calls {
+		all.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			id := fmt.Sprintf("c%d", i)
+			out, err := callPlugin(t, bin, pluginType, referenceCall{verb: "ADD", container: id}, conf)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				wantPrinted(t, out, err, agentapi.CodeExhausted, "no IP addresses available in range set: 10.1.2.1-10.1.2.200")
+				refused++
+				return
+			}
+			var r types100.Result
+			if err := json.Unmarshal(out, &r); err != nil || len(r.IPs) != 1 {
+				t.Errorf("%v: %s", err, out)
+				return
+			}
+			addr := r.IPs[0].Address.IP.String()
+			if other, taken := holders[addr]; taken {
+				t.Errorf("%s was given to %s and %s", addr, other, id)
+			}
+			holders[addr] = id
+		})
+	}
+	all.Wait()
+	if len(holders) != addrs || refused != calls-addrs {
+		t.Errorf("%d succeeded and %d were refused", len(holders), refused)
+	}
+	for addr, text := range addressFiles(t, dir) {
+		if text != holders[addr]+"\r\neth0" {
+			t.Errorf("the file of %s says %q, want %s", addr, text, holders[addr])
+		}
+	}
+}
+
+// A plugin that is killed leaves at most what DEL or GC frees, wherever it was.
+func TestWhatAKilledADDLeavesIsFreed(t *testing.T) {
+	l := newLAN(t)
+	l.plug(t, "foreign", "192.0.2.10/24", "2001:db8::10/64")
+	h, pod := l.host(t, "host"), namespace(t, "pod")
+	if err := pod.Plug("eth0", nil, l.sw, "podport", "sw"); err != nil {
+		t.Fatal(err)
+	}
+	conf := loneConf(h.data, dual+`,"conflictDetection":{"interval":"10ms"}`)
+	left := map[string]int{}
+	for after := time.Duration(0); after < 45*time.Millisecond; after += time.Millisecond {
+		plugin := exec.CommandContext(t.Context(), filepath.Join(l.bin, pluginType))
+		plugin.Env = []string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=c", "CNI_IFNAME=eth0", "CNI_PATH=" + l.bin, "CNI_NETNS=" + pod.Path()}
+		plugin.Stdin = strings.NewReader(conf)
+		if err := plugin.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(after) // the step at which it is killed
+		_ = plugin.Process.Kill()
+		_ = plugin.Wait()
+		left[fmt.Sprintf("%d files", len(addressFiles(t, h.data)))]++
+		if out, err := callPlugin(t, l.bin, pluginType, referenceCall{verb: "DEL"}, conf); err != nil {
+			t.Fatalf("DEL: %v %s", err, out)
+		}
+		for addr, text := range addressFiles(t, h.data) {
+			if text != "" {
+				t.Errorf("killed after %s, after DEL: %s is held by %q", after, addr, text)
+			}
+		}
+		if out, err := callPlugin(t, l.bin, pluginType, referenceCall{verb: "GC"}, conf); err != nil {
+			t.Fatalf("GC: %v %s", err, out)
+		}
+		if files := addressFiles(t, h.data); len(files) > 0 {
+			t.Errorf("killed after %s, after GC: %v", after, files)
+		}
+	}
+	if len(left) < 2 {
+		t.Errorf("the kills met only one state: %v", left)
+	}
+	t.Logf("the killed ADDs left: %v", left)
+	if out, err := callPlugin(t, l.bin, pluginType, referenceCall{verb: "ADD", netns: pod.Path()}, conf); err != nil {
+		t.Errorf("ADD after all: %v %s", err, out)
+	}
+}
+
+func TestAFullDiskLeavesNothingHalfWritten(t *testing.T) {
+	bin := binaries(t)
+	for room, succeeds := range map[int]bool{0: false, 1: false, 2: true} {
+		t.Run(fmt.Sprintf("room for %d files", room), func(t *testing.T) {
+			dir := t.TempDir()
+			const pages = 8
+			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", pages*os.Getpagesize())); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := unix.Unmount(dir, 0); err != nil {
+					t.Error(err)
+				}
+			})
+			fill(t, dir, room)
+			out, err := callPlugin(t, bin, pluginType, referenceCall{verb: "ADD"}, loneConf(dir, small))
+			if succeeds {
+				if err != nil {
+					t.Fatalf("%v %s", err, out)
+				}
+				return
+			}
+			wantPrinted(t, out, err, agentapi.CodeIOFailure, "no space left on device")
+			if files := addressFiles(t, dir); len(files) > 0 {
+				t.Errorf("left %v", files)
+			}
+		})
+	}
+}
+
+// fill fills a file system until it has room for that many small files.
+func fill(t *testing.T, dir string, room int) {
+	t.Helper()
+	var fillers []string
+	for i := 0; ; i++ {
+		path := filepath.Join(dir, fmt.Sprintf("filler%d", i))
+		err := os.WriteFile(path, []byte("x"), 0o600)
+		if errors.Is(err, unix.ENOSPC) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		fillers = append(fillers, path)
+	}
+	for _, path := range fillers[:room] {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

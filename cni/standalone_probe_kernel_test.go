@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/foreignhost"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// probeRig is a container on a segment with a host of many addresses.
+type probeRig struct {
+	l       *lan
+	pod     *network.Namespace
+	dir     string
+	foreign string // MAC
+}
+
+// newProbeRig gives the foreign host the addresses from first to last of 192.0.2.0/24.
+func newProbeRig(t *testing.T, first, last int) *probeRig {
+	t.Helper()
+	l := newLAN(t)
+	var addrs []string
+	for i := first; i <= last; i++ {
+		addrs = append(addrs, fmt.Sprintf("192.0.2.%d/24", i))
+	}
+	mac, err := l.plug(t, "foreign", addrs...).MAC("p0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &probeRig{l, namespace(t, "pod"), t.TempDir(), mac.String()}
+	if err := r.pod.Plug("eth0", nil, l.sw, "podport", "sw"); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *probeRig) add(t *testing.T, container, ipam string) (addr string, out []byte, err error) {
+	t.Helper()
+	out, err = callPlugin(t, r.l.bin, pluginType, referenceCall{verb: "ADD", container: container, netns: r.pod.Path()}, loneConf(r.dir, ipam))
+	if err != nil {
+		return "", out, err
+	}
+	var result types100.Result
+	if err := json.Unmarshal(out, &result); err != nil {
+		t.Fatal(err)
+	}
+	return result.IPs[0].Address.IP.String(), out, nil
+}
+
+func (r *probeRig) wantAddr(t *testing.T, container, ipam, want string) {
+	t.Helper()
+	if got, out, err := r.add(t, container, ipam); err != nil || got != want {
+		t.Errorf("%s got %s, %v; want %s\n%s", container, got, err, want, out)
+	}
+}
+
+func detecting(block string) string { return small + `,"conflictDetection":{` + block + `}` }
+
+func TestTheModesOfConflictDetection(t *testing.T) {
+	r := newProbeRig(t, 10, 10)
+	r.wantAddr(t, "observed", detecting(`"mode":"Observe"`), "192.0.2.10")
+	r.dir = t.TempDir()
+	r.wantAddr(t, "off", detecting(`"mode":"Off"`), "192.0.2.10")
+	r.dir = t.TempDir()
+	r.wantAddr(t, "ignoring", detecting(fmt.Sprintf(`"ignoreMACs":[%q]`, r.foreign)), "192.0.2.10")
+	r.dir = t.TempDir()
+	r.wantAddr(t, "enforced", detecting(`"mode":"Enforce"`), "192.0.2.11")
+}
+
+func TestAHostOfManyAddressesStopsTheSearch(t *testing.T) {
+	r := newProbeRig(t, 10, 40)
+	_, out, err := r.add(t, "a", small)
+	wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "host "+r.foreign+" has answered for 10 addresses")
+	if files := addressFiles(t, r.dir); len(files) > 0 {
+		t.Errorf("left %v", files)
+	}
+	memory := filesOf(t, r.dir+"/net")["conflicts.json"]
+	if n := strings.Count(memory, r.foreign); n != foreignhost.MaxConflicts || strings.Count(memory, "passedOver") != n-foreignhost.ManyAddresses {
+		t.Errorf("%d answers are remembered: %s", n, memory)
+	}
+}
+
+func TestARequestedAddressThatAHostUsesIsRefused(t *testing.T) {
+	r := newProbeRig(t, 20, 20)
+	out, err := callPlugin(t, r.l.bin, pluginType, referenceCall{verb: "ADD", args: "IP=192.0.2.20", netns: r.pod.Path()}, loneConf(r.dir, small))
+	wantPrinted(t, out, err, agentapi.CodeAddressRefused, "host "+r.foreign+" uses it")
+	if files := addressFiles(t, r.dir); len(files) > 0 {
+		t.Errorf("left %v", files)
+	}
+}
+
+// An address that came free is given although it is remembered, when no other one is free.
+func TestARememberedAddressIsTheLastResort(t *testing.T) {
+	r := newProbeRig(t, 10, 10)
+	const two = `"ranges":[[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.10","rangeEnd":"192.0.2.11"}]]`
+	r.wantAddr(t, "a", two, "192.0.2.11")
+	_, out, err := r.add(t, "b", two)
+	wantPrinted(t, out, err, agentapi.CodeExhausted, "other hosts use 192.0.2.10 ("+r.foreign+")")
+	if err := r.l.sw.SetUp("port1", false); err != nil { // the foreign host leaves
+		t.Fatal(err)
+	}
+	r.wantAddr(t, "b", two, "192.0.2.10")
+	if memory := filesOf(t, r.dir+"/net")["conflicts.json"]; strings.Contains(memory, "192.0.2.10") {
+		t.Errorf("the conflict is still remembered: %s", memory)
+	}
+}
+
+func TestWithoutCarrierNothingIsProven(t *testing.T) {
+	r := newProbeRig(t, 50, 50)
+	if err := r.l.sw.SetUp("podport", false); err != nil {
+		t.Fatal(err)
+	}
+	_, out, err := r.add(t, "a", small)
+	wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "no carrier")
+	if files := addressFiles(t, r.dir); len(files) > 0 {
+		t.Errorf("left %v", files)
+	}
+}
