@@ -148,13 +148,14 @@ func (f *Frame) decodeIPv6() {
 // decodeClaim reads the address and the ack bit of a claim. A claim does not speak for an address.
 func (f *Frame) decodeClaim() {
 	p := f.Payload
-	if len(p) < 48 || string(p[:4]) != "FLC1" {
+	switch {
+	case len(p) >= 48 && string(p[:4]) == "FLC1" && p[7]&1 == 0:
+		f.Kind = "claim"
+	case len(p) >= 48 && string(p[:4]) == "FLC2" && p[7]&1 != 0:
+		f.Kind = "ack"
+	default:
 		f.Kind = "ethertype 0x88b5"
 		return
-	}
-	f.Kind = "claim"
-	if p[7]&1 != 0 {
-		f.Kind = "ack"
 	}
 	f.Target = netip.AddrFrom16([16]byte(p[16:32])).Unmap()
 }

@@ -43,7 +43,7 @@ func TestDecodeSaysWhoSpeaksForWhichAddress(t *testing.T) {
 		{"a neighbour advertisement speaks for source and target", broadcast + sourceA + ipv6 + fe80 + fd00 + "8800000020000000" + fd00, "neighbour advertisement", []string{"fe80::a", "fd00::1"}, "fd00::1"},
 		{"duplicate address detection speaks for nobody", broadcast + sourceA + ipv6 + nobody + fd00 + "8700000000000000" + fd00, "neighbour solicitation", nil, "fd00::1"},
 		{"a claim is about an address and speaks for none", broadcast + sourceA + "88b5" + "464c4331" + "00000000" + "0000000000000001" + "00000000000000000000ffff0a4d0001" + "0000000000000002" + "0000000000000000", "claim", nil, "10.77.0.1"},
-		{"an ack is told from a claim", broadcast + sourceA + "88b5" + "464c4331" + "00000001" + "0000000000000001" + "00000000000000000000ffff0a4d0001" + "0000000000000002" + "0000000000000000", "ack", nil, "10.77.0.1"},
+		{"an ack is told from a claim", broadcast + sourceA + "88b5" + "464c4332" + "00000001" + "0000000000000001" + "00000000000000000000ffff0a4d0001" + "0000000000000002" + "0000000000000000", "ack", nil, "10.77.0.1"},
 		{"a cut ARP message says so", broadcast + sourceA + arp, "truncated ARP", nil, ""},
 		{"a cut header says so", "ffff", "truncated", nil, ""},
 	} {
