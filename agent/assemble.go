@@ -201,7 +201,12 @@ func (a *agent) makeHolders(ctx context.Context) (err error) {
 		Patience:    min(a.addressWait, agentapi.WaitTimeout),
 		Sighted:     sighted,
 		OfNode:      parent.OfNode,
-		Share:       a.peers.Share, OthersShare: a.peers.Others,
+		NodeSubnets: func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
+		Services: func() []netip.Prefix {
+			known, _ := a.services.Prefixes() // a check needs no more than what is known
+			return known
+		},
+		Share: a.peers.Share, OthersShare: a.peers.Others,
 		Multus:  func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
 		Events:  a.events,
 		Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},

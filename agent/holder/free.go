@@ -92,6 +92,9 @@ func (s search) tryFree(ctx context.Context, sighted func(*v1alpha1.IPPool, neti
 		if err != nil {
 			return boundAddress{}, err
 		}
+		if err := s.checkRoutes(s.family, c.Pool); err != nil {
+			return boundAddress{}, err
+		}
 		s.askGateway(ctx, c.Pool)
 		// The intent is on disk before the lease exists: a crash in between leaks no lease.
 		if err := s.intend(addressOf(c.Pool, c.Addr)); err != nil {

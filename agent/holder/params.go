@@ -8,6 +8,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -27,17 +28,26 @@ func answer(choice ipam.Choice, bound []boundAddress, n agentapi.Network) (*agen
 		}
 		r.IPs = append(r.IPs, ip)
 		// Addresses are bound in the order of the families.
-		family := &choice.Families[i]
-		family.Default = family.Default && !n.CleanGateway
-		routes, err := family.RoutesThrough(b.pool)
+		routes, err := routesThrough(&choice.Families[i], b.pool, n)
 		if err != nil {
-			return nil, fmt.Errorf("pool %s: %w", b.pool.Name, err)
+			return nil, err
 		}
-		for _, route := range family.WithConfigured(routes, configuredRoutes(n)) {
+		for _, route := range routes {
 			r.Routes = append(r.Routes, agentapi.Route{Dst: route.Dst, GW: route.Gateway})
 		}
 	}
 	return &r, nil
+}
+
+// routesThrough returns the routes of an interface with an address of a pool.
+func routesThrough(of *ipam.Family, pool *v1alpha1.IPPool, n agentapi.Network) ([]poolset.Route, error) {
+	family := *of
+	family.Default = family.Default && !n.CleanGateway
+	routes, err := family.RoutesThrough(pool)
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: %w", pool.Name, err)
+	}
+	return family.WithConfigured(routes, configuredRoutes(n)), nil
 }
 
 // configuredRoutes returns the routes of a CNI configuration.

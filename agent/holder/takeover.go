@@ -36,6 +36,9 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 		return boundAddress{}, refusal.New(refusal.NoPool, "%s is kept for pod %s/%s, but its pool %s does not serve the pod",
 			addr, a.who.Namespace, a.who.Pod, l.Spec.Pool)
 	}
+	if err := a.checkRoutes(f, pool); err != nil {
+		return boundAddress{}, err
+	}
 	a.askGateway(ctx, pool)
 	for a.boundElsewhere(l) {
 		if !waitFor(ctx, a.h.Clock, keptRetry) {

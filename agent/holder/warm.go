@@ -71,6 +71,10 @@ func (s search) bindWarm(ctx context.Context, pool *v1alpha1.IPPool, wish warm.W
 		if !ok {
 			return boundAddress{}, false, nil
 		}
+		if err := s.checkRoutes(s.family, pool); err != nil {
+			s.h.Warm.PutBack(w)
+			return boundAddress{}, false, err
+		}
 		s.askGateway(ctx, pool)
 		l, doubt, err := s.writeBinding(ctx, pool, w)
 		if errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone) {

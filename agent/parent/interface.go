@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -22,17 +23,24 @@ func Exists(index int) bool {
 
 // OfNode reports whether an interface of this node has the address.
 func OfNode(addr netip.Addr) (bool, error) {
+	subnets, err := SubnetsOf([]netip.Addr{addr})
+	return len(subnets) > 0, err
+}
+
+// SubnetsOf returns the subnets that addresses of this node have on its interfaces. Addresses that no
+// interface has are left out.
+func SubnetsOf(addrs []netip.Addr) ([]netip.Prefix, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return false, fmt.Errorf("list the addresses of this node: %w", err)
+		return nil, fmt.Errorf("list the addresses of this node: %w", err)
 	}
+	var subnets []netip.Prefix
 	for _, a := range all {
-		p, err := netip.ParsePrefix(a.String())
-		if err == nil && p.Addr().Unmap() == addr {
-			return true, nil
+		if p, err := netip.ParsePrefix(a.String()); err == nil && slices.Contains(addrs, p.Addr()) {
+			subnets = append(subnets, p.Masked())
 		}
 	}
-	return false, nil
+	return subnets, nil
 }
 
 // Index returns the index of the interface of this node that has this name. An interface does not

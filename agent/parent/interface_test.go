@@ -5,6 +5,7 @@ package parent
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -50,5 +51,12 @@ func TestAnAddressOfTheNode(t *testing.T) {
 		if own, err := OfNode(netip.MustParseAddr(addr)); own != want || err != nil {
 			t.Errorf("%s: %v, %v", addr, own, err)
 		}
+	}
+}
+
+func TestTheSubnetOfAnAddressOfTheNode(t *testing.T) {
+	subnets, err := SubnetsOf([]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")})
+	if err != nil || !slices.Equal(subnets, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}) {
+		t.Errorf("got %v, %v", subnets, err)
 	}
 }

@@ -52,6 +52,9 @@ func (p *IPPool) ChecksGateway() bool {
 	return ptr.Deref(p.Spec.GatewayCheck, false) && p.Spec.Gateway != nil
 }
 
+// ChecksRoutes reports whether pods are refused whose routes take packets from their proper way.
+func (p *IPPool) ChecksRoutes() bool { return ptr.Deref(p.Spec.RouteCheck, true) }
+
 // Stock returns the number of addresses that each node may keep ready on each parent.
 func (p *IPPool) Stock() int64 {
 	if p.Spec.Warm != nil {

@@ -120,6 +120,12 @@ type IPPoolSpec struct {
 	// +listMapKey=dst
 	// +kubebuilder:validation:MaxItems=64
 	Routes []Route `json:"routes,omitempty"`
+	// routeCheck refuses a pod one of whose routes (routes, the annotation routes, ipam.routes of the
+	// CNI configuration) takes packets from a service CIDR, the subnet of the node, or the subnet of the
+	// pool. Unset means true.
+	//
+	// +optional
+	RouteCheck *bool `json:"routeCheck,omitempty"`
 	// default makes the pool a candidate for pods for which no annotation or configuration names a
 	// pool.
 	// +optional

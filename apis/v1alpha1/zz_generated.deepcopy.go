@@ -309,6 +309,11 @@ func (in *IPPoolSpec) DeepCopyInto(out *IPPoolSpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.RouteCheck != nil {
+		in, out := &in.RouteCheck, &out.RouteCheck
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Default != nil {
 		in, out := &in.Default, &out.Default
 		*out = new(bool)

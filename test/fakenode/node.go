@@ -60,10 +60,12 @@ type Node struct {
 	Kernel   *Kernel
 	// OwnAddr is an address of the node itself.
 	OwnAddr netip.Addr
-	Wire    *Wire
-	Warm    *Warm
-	Death   *Death
-	Book    *journal.Journal
+	// ServiceCIDRs and NodeSubnets are what routes must leave alone.
+	ServiceCIDRs, NodeSubnets []netip.Prefix
+	Wire                      *Wire
+	Warm                      *Warm
+	Death                     *Death
+	Book                      *journal.Journal
 	// session is the node's present life.
 	Life     string
 	Recorder *events.FakeRecorder
@@ -137,6 +139,8 @@ func (r *Node) start() {
 		OpenSegment: open,
 		Sighted:     func(int, netip.Addr) bool { return false },
 		OfNode:      func(addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
+		Services:    func() []netip.Prefix { return r.ServiceCIDRs },
+		NodeSubnets: func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },
 		OthersShare: func() bool { return true },
 		Patience:    agentapi.WaitTimeout,
 		FindLink: func(netns, _ string) (holder.Link, error) {

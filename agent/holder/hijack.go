@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"slices"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// checkRoutes returns an error if a route that the interface would get with an address of a pool
+// takes packets from their proper way. It runs before an address is leased.
+func (a *adding) checkRoutes(f ipam.Family, pool *v1alpha1.IPPool) error {
+	if !pool.ChecksRoutes() {
+		return nil
+	}
+	routes, err := routesThrough(&f, pool, a.request.Network)
+	if err != nil {
+		return err
+	}
+	isDefault := func(r poolset.Route) bool { return r.Dst.Bits() == 0 }
+	if !slices.ContainsFunc(routes, func(r poolset.Route) bool { return !isDefault(r) }) {
+		return nil
+	}
+	subnet, err := poolset.Subnet(pool)
+	if err != nil {
+		return err
+	}
+	node, err := a.h.NodeSubnets()
+	if err != nil {
+		return err
+	}
+	h, hijacked := ipam.Hijacked(routes,
+		ipam.Uplink{Subnet: subnet, Gateway: pool.Spec.Gateway != nil, Default: f.Default && !a.request.Network.CleanGateway},
+		ipam.Nearby{Services: a.h.Services(), Node: node})
+	if !hijacked {
+		return nil
+	}
+	return refusal.New(refusal.InvalidPod,
+		"%s of pod %s/%s: %s, and it comes from %s; remove or change the route, or set spec.routeCheck of pool %s to false",
+		a.who.Interface, a.who.Namespace, a.who.Pod, h, originOf(h.Route, f, pool, a.request.Network), pool.Name)
+}
+
+// originOf names the place in which people have written a route.
+func originOf(r poolset.Route, f ipam.Family, pool *v1alpha1.IPPool, n agentapi.Network) string {
+	switch {
+	case slices.Contains(f.Routes, r):
+		return "the annotation routes of the pod"
+	case slices.ContainsFunc(pool.Spec.Routes, func(p v1alpha1.Route) bool { return p.Dst == r.Dst.String() }):
+		return "spec.routes of pool " + pool.Name
+	}
+	return "ipam.routes of network " + n.Name
+}
