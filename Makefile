@@ -22,6 +22,10 @@ suites := unit model kernel api cluster
 
 ##@ See it
 
+.PHONY: try
+try: ## Show the plugin without Kubernetes in network namespaces, within 90 s (root)
+	$(GO) run ./test/cmd/try
+
 .PHONY: demo
 demo: packages ## Start a real cluster, show the promises on it, and remove it
 	$(GO) run ./test/cmd/demo -version $(VERSION)

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/fenceline/fenceline/cni/conflicts"
+	"github.com/fenceline/fenceline/cni/prober"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/network"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// The range of both hosts. The printer has its first address.
+var (
+	taken = netip.MustParseAddr("192.0.2.10")
+	last  = netip.MustParseAddr("192.0.2.30")
+)
+
+// build returns a directory with the plugin and the reference plugins.
+func build(ctx context.Context, dir string) (string, error) {
+	builder, err := thirdparty.NewBuilder(os.Stdout)
+	if err != nil {
+		return "", err
+	}
+	reference, err := builder.Dir(ctx, thirdparty.CNIPlugins)
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"macvlan", "host-local"} {
+		if err := os.Symlink(filepath.Join(reference, name), filepath.Join(bin, name)); err != nil {
+			return "", err
+		}
+	}
+	root, err := thirdparty.Root()
+	if err != nil {
+		return "", err
+	}
+	plugin := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(bin, "fenceline"), "./cni")
+	plugin.Dir, plugin.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := plugin.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the plugin: %w\n%s", err, out)
+	}
+	return bin, nil
+}
+
+// lan is a switch with all that is plugged into it.
+type lan struct {
+	sw, observer *network.Namespace
+	a, b         *host
+	printerMAC   string
+	bin, dir     string
+
+	mu   sync.Mutex
+	made []*network.Namespace
+}
+
+// host is a machine with a runtime.
+type host struct {
+	*network.Namespace
+	name string
+	lan  *lan
+}
+
+// newLAN returns what it made also with an error.
+func newLAN(bin, dir string) (*lan, error) {
+	l := &lan{bin: bin, dir: dir}
+	var err error
+	if l.sw, err = l.namespace("switch"); err != nil {
+		return l, err
+	}
+	if err := errors.Join(l.sw.AddBridge("sw"), l.sw.SetUp("sw", true)); err != nil {
+		return l, err
+	}
+	printer, err := l.plug("printer")
+	if err != nil {
+		return l, err
+	}
+	mac, err := printer.MAC("eth0")
+	if err != nil {
+		return l, err
+	}
+	l.printerMAC = mac.String()
+	if err := printer.AddAddr("eth0", netip.PrefixFrom(taken, 24)); err != nil {
+		return l, err
+	}
+	if l.observer, err = l.plug("observer"); err != nil {
+		return l, err
+	}
+	for name, h := range map[string]**host{"a": &l.a, "b": &l.b} {
+		ns, err := l.plug(name)
+		if err != nil {
+			return l, err
+		}
+		*h = &host{ns, name, l}
+	}
+	return l, nil
+}
+
+func (l *lan) namespace(role string) (*network.Namespace, error) {
+	ns, err := network.Create(fmt.Sprintf("fltry-%d-%s", os.Getpid(), role))
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.made = append(l.made, ns)
+	return ns, nil
+}
+
+func (l *lan) plug(role string) (*network.Namespace, error) {
+	ns, err := l.namespace(role)
+	if err != nil {
+		return nil, err
+	}
+	return ns, ns.Plug("eth0", nil, l.sw, role, "sw")
+}
+
+func (l *lan) remove() error {
+	var errs []error
+	for _, ns := range l.made {
+		errs = append(errs, ns.Delete())
+	}
+	return errors.Join(errs...)
+}
+
+// speakers asks for the printer's address and returns the MACs that answer.
+func (l *lan) speakers(ctx context.Context) ([]string, error) {
+	c, err := capture.Start(l.sw, "sw")
+	if err != nil {
+		return nil, err
+	}
+	params := prober.Params{Rounds: 3, Interval: 50 * time.Millisecond}
+	p, err := prober.Open(ctx, l.observer.Path(), "eth0", []netip.Addr{taken}, params)
+	if err == nil {
+		_, err = p.Probe(ctx, []netip.Addr{taken})
+		err = errors.Join(err, p.Close())
+	}
+	frames, stopping := c.Stop()
+	return capture.Speakers(frames, taken), errors.Join(err, stopping)
+}
+
+// container is a container with its address.
+type container struct {
+	name string
+	addr netip.Addr
+	host *host
+	list *libcni.NetworkConfigList
+	rt   *libcni.RuntimeConf
+}
+
+// data is the directory of the data files of an IPAM.
+func (h *host) data(ipam string) string { return filepath.Join(h.lan.dir, ipam+"-"+h.name) }
+
+func (h *host) memory() string {
+	return filepath.Join(h.data("fenceline"), "lan", conflicts.FileName)
+}
+
+// start starts a container whose address comes from an IPAM of that type.
+func (h *host) start(ctx context.Context, ipam, name string) (*container, error) {
+	ns, err := h.lan.namespace(name)
+	if err != nil {
+		return nil, err
+	}
+	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"lan","plugins":[
+		{"type":"macvlan","master":"eth0","ipam":{"type":%q,"dataDir":%q,
+		 "ranges":[[{"subnet":"192.0.2.0/24","rangeStart":%q,"rangeEnd":%q}]]}}]}`, ipam, h.data(ipam), taken, last))
+	if err != nil {
+		return nil, err
+	}
+	c := &container{name: name, host: h, list: list, rt: &libcni.RuntimeConf{ContainerID: name, NetNS: ns.Path(), IfName: "eth0"}}
+	err = h.runtime(func(cni *libcni.CNIConfig) error {
+		answer, err := cni.AddNetworkList(ctx, list, c.rt)
+		if err != nil {
+			return err
+		}
+		result, err := types100.NewResultFromResult(answer)
+		if err != nil {
+			return err
+		}
+		c.addr, _ = netip.AddrFromSlice(result.IPs[0].Address.IP)
+		c.addr = c.addr.Unmap()
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start container %s on host %s: %w", name, h.name, err)
+	}
+	return c, nil
+}
+
+func (c *container) stop(ctx context.Context) error {
+	return c.host.runtime(func(cni *libcni.CNIConfig) error { return cni.DelNetworkList(ctx, c.list, c.rt) })
+}
+
+func (h *host) runtime(fn func(*libcni.CNIConfig) error) error {
+	cache := filepath.Join(h.lan.dir, "cache-"+h.name)
+	return h.Do(func() error { return fn(libcni.NewCNIConfigWithCacheDir([]string{h.lan.bin}, cache, nil)) })
+}
+
+// startAll starts n containers on each host, all at the same time.
+func (l *lan) startAll(ctx context.Context, n int) ([]*container, error) {
+	all, errs := make([]*container, 2*n), make([]error, 2*n)
+	var wait sync.WaitGroup
+	for i := range 2 * n {
+		h := []*host{l.a, l.b}[i/n]
+		wait.Go(func() { all[i], errs[i] = h.start(ctx, "fenceline", fmt.Sprintf("%s%d", h.name, i%n)) })
+	}
+	wait.Wait()
+	return all, errors.Join(errs...)
+}
