@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/pki"
 )
 
 // servers are the images of the network cases that one image stands for. It has agnhost of the same
@@ -63,6 +64,9 @@ func (s Suite) serverImage(userland string) (images.Image, error) {
 	if files["/agnhost"], err = os.ReadFile(filepath.Join(s.dir, "agnhost")); err != nil {
 		return images.Image{}, err
 	}
+	if err := addCertificate(files); err != nil {
+		return images.Image{}, err
+	}
 	files["/etc/nsswitch.conf"] = []byte("hosts: files dns\n")
 	files["/etc/passwd"] = []byte("root:x:0:0:root:/:/bin/sh\n")
 	files["/etc/group"] = []byte("root:x:0:\n")
@@ -72,6 +76,20 @@ func (s Suite) serverImage(userland string) (images.Image, error) {
 		Entrypoint: []string{"/agnhost"}, Command: []string{"pause"},
 		Path: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", Files: files, Links: links,
 	}, nil
+}
+
+// addCertificate adds the certificate that agnhost's server of TLS reads. Clients do not verify it.
+func addCertificate(files map[string][]byte) error {
+	authority, err := pki.NewAuthority("e2e")
+	if err != nil {
+		return err
+	}
+	pair, err := authority.Issue(pki.Request{CommonName: "localhost", Names: []string{"localhost"}})
+	if err != nil {
+		return err
+	}
+	files["/localhost.crt"], files["/localhost.key"] = pair.Cert, pair.Key
+	return nil
 }
 
 // named returns the names of one of our images, with all its tags.
