@@ -113,7 +113,7 @@ func TestTheConfigurationsOfTheChartAreUnderstood(t *testing.T) {
 		if err := json.Unmarshal(text, &list); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		for i, stdin := range list.Plugins {
+		for i, stdin := range list.Plugins[:min(2, len(list.Plugins))] { // others may follow, such as portmap
 			conf, err := parseNetConf(stdin)
 			if err != nil {
 				t.Errorf("%s: plugin %d: %v", file, i, err)

@@ -17,7 +17,7 @@ import (
 
 // older removes the values that values of an earlier build do not have. helm upgrade
 // --reuse-values keeps them so.
-const older = "cni.mode=null,cni.hostLink=null,cni.conflist.deviceID=null,cni.conflist.vlan=null,cni.conflist.chained=false"
+const older = "cni.mode=null,cni.hostLink=null,cni.conflist.deviceID=null,cni.conflist.vlan=null,cni.conflist.portMap=null,cni.conflist.chained=false"
 
 // The plugin's own tests read the same files.
 func TestConflistsOfTheChart(t *testing.T) {
@@ -27,6 +27,7 @@ func TestConflistsOfTheChart(t *testing.T) {
 		"sriov":   `cni.conflist.type="sriov",cni.conflist.deviceID="0000:03:02.0",cni.conflist.vlan=5`,
 		"every-value": `cni.mode="underlay",cni.hostLink={"extraCIDRs":["169.254.20.10/32","fd00:8::/32"],"txQueueLen":500},` +
 			`cni.conflist.cniVersion="1.0.0",cni.conflist.pools={"ipv4":["a"],"ipv6":["b"]}`,
+		"port-map":     "cni.conflist.portMap=true",
 		"no-host-link": "cni.mode=false,cni.hostLink.enabled=false",
 		"older":        older,
 		"older-linked": older + ",cni.conflist.chained=true",
@@ -61,6 +62,7 @@ func TestConflistsThatTheChartRefuses(t *testing.T) {
 		"sriov for all pods with one function of nobody": {`cni.conflist.type="sriov"`, []string{"cni.conflist.deviceID is empty", "Multus"}},
 		"sriov with a parent":                            {`cni.conflist.type="sriov",cni.conflist.deviceID="0000:03:02.0",cni.conflist.master="eth1"`, []string{"takes no cni.conflist.master"}},
 		"macvlan with a VLAN of sriov":                   {`cni.conflist.vlan=5`, []string{"cni.conflist.vlan", "macvlan", "eth1.5"}},
+		"hostPort without a host link":                   {`cni.conflist.portMap=true,cni.conflist.chained=false`, []string{"cni.conflist.portMap", "cni.conflist.chained"}},
 		"ipvlan without L2":                              {`cni.conflist.type="ipvlan",cni.conflist.mode="l3"`, []string{"cni.conflist.mode is l3", "set l2"}},
 		"a VLAN that is none":                            {`cni.conflist.vlan=4095`, []string{"/cni/conflist/vlan"}},
 		"a PCI address that is none":                     {`cni.conflist.deviceID="eth1"`, []string{"deviceID"}},

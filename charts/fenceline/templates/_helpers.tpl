@@ -61,7 +61,7 @@ system:serviceaccount:{{ .Release.Namespace }}:fenceline-controller
 {{- end -}}
 
 {{- /* The plugins of the network: the driver, and Fenceline chained after it. Values of an older
-build have neither hostLink, mode, deviceID nor vlan, and their chained is false */ -}}
+build have neither hostLink, mode, deviceID, vlan nor portMap, and their chained is false */ -}}
 {{- define "fenceline.plugins" -}}
 {{- $ipam := dict "type" "fenceline" -}}
 {{- with .Values.cni.conflist -}}
@@ -81,6 +81,10 @@ build have neither hostLink, mode, deviceID nor vlan, and their chained is false
 {{- end -}}
 {{- $plugins := list $plugin -}}
 {{- if .chained }}{{ $plugins = append $plugins (include "fenceline.chained" $ | mustFromJson) }}{{ end -}}
+{{- if .portMap -}}
+{{- if not .chained }}{{ fail "cni.conflist.portMap is true and cni.conflist.chained is false: a hostPort leads to the pod through the host link, which only the chained plugin makes" }}{{ end -}}
+{{- $plugins = append $plugins (dict "type" "portmap" "capabilities" (dict "portMappings" true)) -}}
+{{- end -}}
 {{ $plugins | toJson }}
 {{- end -}}
 {{- end -}}
