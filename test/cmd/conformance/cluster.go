@@ -58,9 +58,10 @@ func start(ctx context.Context, proxy string, images []string) (*cluster.Cluster
 	})
 }
 
-// install makes Fenceline and macvlan the only network of the cluster, and starts CoreDNS. The cases
-// wait until CoreDNS is Ready.
+// install makes Fenceline and macvlan the only network of the cluster, with portmap for hostPort, and
+// starts CoreDNS. The cases wait until CoreDNS is Ready.
 func install(ctx context.Context, c *cluster.Cluster, version string, values []string) error {
+	values = append([]string{"cni.conflist.portMap=true"}, values...)
 	if err := c.InstallFenceline(ctx, version, values...); err != nil {
 		return err
 	}
