@@ -30,7 +30,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.run.Focus, "focus", "", "regular expression over the names of cases")
 	flag.StringVar(&o.run.Skip, "skip", "", "regular expression over the names of cases that do not run, and have no row")
-	flag.IntVar(&o.run.Processes, "processes", 4, "how many cases run at the same time")
+	flag.IntVar(&o.run.Processes, "processes", 5, "how many cases run at the same time")
 	flag.DurationVar(&o.run.Limit, "limit", time.Hour, "time limit of the cases")
 	flag.StringVar(&o.out, "out", filepath.Join(".cache", "conformance"), "directory of table.md, report.json and log")
 	flag.StringVar(&o.version, "version", images.DefaultVersion, "version of Fenceline's images")
