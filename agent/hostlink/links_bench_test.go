@@ -7,7 +7,6 @@ package hostlink
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -57,12 +56,9 @@ func BenchmarkHostLink(b *testing.B) {
 		r.must(pod.DeleteLink("eth0"))
 	}
 	for step, all := range times {
-		slices.Sort(all)
-		b.Logf("%-36s p50 %8s of %d", step, all[len(all)/2].Round(10*time.Microsecond), len(all))
+		b.Logf("%-36s p50 %8s of %d", step, median(all).Round(10*time.Microsecond), len(all))
 	}
 	b.ReportMetric(float64(median(times["make"]))/float64(median(times["bare pair"])), "make/bare-pair")
 	b.ReportMetric(float64(median(times["make"]).Microseconds())/1000, "make-ms")
 	b.ReportMetric(float64(median(times["remove"]).Microseconds())/1000, "remove-ms")
 }
-
-func median(all []time.Duration) time.Duration { return all[len(all)/2] }
