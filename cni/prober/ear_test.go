@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package prober
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/net/bpf"
+
+	"github.com/fenceline/fenceline/agent/frames"
+)
+
+var (
+	mac   = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	addr4 = netip.MustParseAddr("192.0.2.7")
+	addr6 = netip.MustParseAddr("2001:db8::7")
+)
+
+// said returns the frames in which a host probes and announces an address.
+func said(t *testing.T, addr netip.Addr) (probe []byte, announcements [][]byte) {
+	t.Helper()
+	probe, err := frames.Probe(mac, nil, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if announcements, err = frames.Announce(mac, addr); err != nil {
+		t.Fatal(err)
+	}
+	return probe, announcements
+}
+
+func TestAProbeAsksAndAnAnnouncementUses(t *testing.T) {
+	for _, addr := range []netip.Addr{addr4, addr6} {
+		probe, announcements := said(t, addr)
+		for i, frame := range append([][]byte{probe}, announcements...) {
+			s, ok := parse(frame)
+			if !ok || s.addr != addr || !bytes.Equal(s.mac, mac) || s.asks != (i == 0) {
+				t.Errorf("%s, frame %d: %+v, %v", addr, i, s, ok)
+			}
+			for n := range frame { // no length of a frame may panic
+				parse(frame[:n])
+			}
+		}
+	}
+}
+
+// A host that resolves an address does not use it.
+func TestAQuestionOfANeighbourSaysNothing(t *testing.T) {
+	probe, _ := said(t, addr6)
+	const source = ethernetHeader + 8
+	copy(probe[source:], netip.MustParseAddr("fe80::1").AsSlice())
+	if s, ok := parse(probe); ok {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestTheFilterKeepsWhatIsRead(t *testing.T) {
+	for _, addr := range []netip.Addr{addr4, addr6} {
+		program, err := filter(protocolOf(addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoded, ok := bpf.Disassemble(program)
+		if !ok {
+			t.Fatal("the filter has unknown instructions")
+		}
+		// The virtual machine of the library has no VLAN extension, with which the filter begins.
+		vm, err := bpf.NewVM(decoded[3:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		probe, announcements := said(t, addr)
+		for i, frame := range append([][]byte{probe}, announcements...) {
+			if n, err := vm.Run(frame); err != nil || n == 0 {
+				t.Errorf("%s, frame %d is dropped: %d, %v", addr, i, n, err)
+			}
+		}
+		other := bytes.Clone(probe)
+		if addr.Is6() {
+			other[ethernetHeader+ipv6Header] = 134 // router advertisement
+			if n, err := vm.Run(other); err != nil || n != 0 {
+				t.Errorf("a router advertisement is kept: %d, %v", n, err)
+			}
+		}
+	}
+}
