@@ -126,8 +126,8 @@ func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.
 		t.Errorf("when IPAM ADD ran the interface was %+v, want a macvlan of parent0 that is down", held)
 	}
 	guarded := []agentapi.ConfiguredAddress{
-		{Address: netip.MustParsePrefix("192.0.2.7/24"), Interface: "eth0", MAC: held.MAC.String()},
-		{Address: netip.MustParsePrefix("2001:db8::7/64"), Interface: "eth0", MAC: held.MAC.String()},
+		{Address: netip.MustParsePrefix("192.0.2.7/24"), Gateway: netip.MustParseAddr("192.0.2.1"), Interface: "eth0", MAC: held.MAC.String()},
+		{Address: netip.MustParsePrefix("2001:db8::7/64"), Gateway: netip.MustParseAddr("2001:db8::1"), Interface: "eth0", MAC: held.MAC.String()},
 	}
 	if !reflect.DeepEqual(m.brain.guard, guarded) {
 		t.Errorf("chained, the agent was asked to guard %+v, want %+v", m.brain.guard, guarded)
