@@ -81,3 +81,9 @@ func (h *Host) Dial(ctx context.Context, protocol, address string) (conn net.Con
 func (c *Cluster) Capture() (*capture.Capture, error) {
 	return capture.Start(c.wires.sw, underlayBridge)
 }
+
+// CaptureManagement records what enters the management switch. The port of a frame is "mgmt-" and the
+// node's name.
+func (c *Cluster) CaptureManagement() (*capture.Capture, error) {
+	return capture.Start(c.wires.sw, managementBridge)
+}

@@ -3,10 +3,8 @@
 package cluster
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -32,37 +30,6 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) { return c.controlPlane.RES
 // Kubectl runs kubectl as administrator and returns what it printed.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "", c.binary(thirdparty.Kubernetes, "kubectl"), args...)
-}
-
-// Attach runs kubectl attach with an input for a pod's container, and returns what it printed.
-func (c *Cluster) Attach(ctx context.Context, namespace, pod, input string) (string, error) {
-	return c.run(ctx, input, c.binary(thirdparty.Kubernetes, "kubectl"), "attach", "--namespace="+namespace, "--stdin", pod)
-}
-
-// PortForward runs kubectl port-forward to a pod's port until the context ends, and returns the port on
-// this machine.
-func (c *Cluster) PortForward(ctx context.Context, namespace, pod string, port int) (netip.AddrPort, error) {
-	cmd := exec.CommandContext(ctx, c.binary(thirdparty.Kubernetes, "kubectl"), "port-forward",
-		"--namespace="+namespace, "--address=127.0.0.1", "pod/"+pod, fmt.Sprintf(":%d", port))
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
-	output, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("forward a port of pod %s: %w", pod, err)
-	}
-	context.AfterFunc(ctx, func() { _ = cmd.Wait() }) // it has been killed
-	line, err := bufio.NewReader(output).ReadString('\n')
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("forward a port of pod %s: %w", pod, err)
-	}
-	// Forwarding from 127.0.0.1:41283 -> 8080
-	words := strings.Fields(line)
-	if len(words) < 3 {
-		return netip.AddrPort{}, fmt.Errorf("forward a port of pod %s: kubectl says %q", pod, line)
-	}
-	return netip.ParseAddrPort(words[2])
 }
 
 // Apply applies the objects of a manifest.

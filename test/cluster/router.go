@@ -62,7 +62,9 @@ func (w *wires) addOutside(o Options) (err error) {
 	return nil
 }
 
-// routeByRouter gives a host of the management network the routes to the underlay and to the outside.
+// routeByRouter gives a host of the management network the routes to the underlay and to the outside,
+// and the default route of IPv6. Without one, the host has no way to a cluster IP: kube-proxy changes
+// the destination after the choice of the route.
 func routeByRouter(o Options, ns *network.Namespace) error {
 	far := o.subnets()
 	for _, n := range outsideNetworks() {
@@ -76,6 +78,12 @@ func routeByRouter(o Options, ns *network.Namespace) error {
 			if err := ns.AddRoute(dst, router.Addr()); err != nil {
 				return err
 			}
+		}
+		if router.Addr().Is4() {
+			continue
+		}
+		if err := ns.AddRoute(netip.Prefix{}, router.Addr()); err != nil {
+			return err
 		}
 	}
 	return nil
