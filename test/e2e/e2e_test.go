@@ -80,7 +80,8 @@ func open(t *testing.T, number int) (*scenario.Stage, error) {
 	ctx, prefix := t.Context(), fmt.Sprintf("fle2e%d", number)
 	c, err := cluster.Up(ctx, cluster.Options{
 		Prefix: prefix, Management: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, byte(2 + number), 0}), 24),
-		KubeProxy: cluster.Nftables, Progress: t.Output(),
+		KubeProxy: cluster.Nftables, Gateways: cluster.Gateways(), DualStack: true,
+		Progress: t.Output(),
 	})
 	if err != nil {
 		return nil, err

@@ -73,11 +73,13 @@ func (a *act) makeNamespace(ctx context.Context, annotations map[string]string) 
 	return eventually(ctx, podLimit, "the default ServiceAccount of "+a.namespace, a.defaultAccount)
 }
 
-// addPool makes a pool for the scenario's namespace alone and waits until it is
-// Ready.
+// addPool makes a pool and waits until it is Ready. It serves the scenario's namespace alone, unless
+// the pool names others.
 func (a *act) addPool(ctx context.Context, name string, spec v1alpha1.IPPoolSpec) error {
 	a.after("remove pool "+name, func(ctx context.Context) error { return a.removePool(ctx, name) })
-	spec.NamespaceName = []string{a.namespace}
+	if len(spec.NamespaceName) == 0 {
+		spec.NamespaceName = []string{a.namespace}
+	}
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 	if err := a.api.Create(ctx, pool); err != nil {
 		return fmt.Errorf("make pool %s: %w", name, err)

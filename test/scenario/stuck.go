@@ -60,10 +60,14 @@ func playStubborn(ctx context.Context, a *act) error {
 // playStuck: the address of a pod that should be gone is taken after its time,
 // fenced at once, and serves somebody else. The pool has one address.
 func (a *act) playStuck(ctx context.Context, ill ailment) error {
-	if err := a.makePool(ctx, 1, nil); err != nil {
+	if err := a.makePool(ctx, 1, a.behindRouter); err != nil {
 		return err
 	}
 	old, err := a.runPod(ctx, "old", a.Node(1), ill.change)
+	if err != nil {
+		return err
+	}
+	door, err := a.openDoor(ctx, old)
 	if err != nil {
 		return err
 	}
@@ -87,10 +91,14 @@ func (a *act) playStuck(ctx context.Context, ill ailment) error {
 	if err := z.answersARP(ctx, z.addr); err != nil {
 		return fmt.Errorf("pod old was to live on: %w", err)
 	}
-	if err := a.startPod(ctx, "new", nil, nil); err != nil {
+	if err := a.startPod(ctx, "new", a.Node(2), nil); err != nil {
 		return err
 	}
-	if err := z.passesAtHome(ctx, due); err != nil {
+	successor, since, err := z.passesAtHome(ctx, due)
+	if err != nil {
+		return err
+	}
+	if err := door.isShut(ctx, successor, since); err != nil {
 		return err
 	}
 	if !old.Alive() {
@@ -115,51 +123,52 @@ func (z *zombie) takenAfter(ctx context.Context, force bool) (time.Time, error) 
 }
 
 // passesAtHome sees the address go from the stuck pod to pod new. Its node is
-// its own verifier: the slot is killed, and nobody needs to be asked.
-func (z *zombie) passesAtHome(ctx context.Context, due time.Time) error {
+// its own verifier: the slot is killed, and nobody needs to be asked. It returns pod new and the moment
+// when the address was free.
+func (z *zombie) passesAtHome(ctx context.Context, due time.Time) (*cluster.Pod, time.Time, error) {
 	quarantined, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Quarantined", isQuarantined)
 	if err != nil {
-		return err
+		return nil, time.Time{}, err
 	}
 	// The API server's times are whole seconds.
 	if early := due.Sub(quarantined.at); early > time.Second {
-		return fmt.Errorf("%s was taken %s too early", z.addr, early)
+		return nil, time.Time{}, fmt.Errorf("%s was taken %s too early", z.addr, early)
 	}
 	if quarantined.Spec.NodeName != z.pod.Node.Name() {
-		return fmt.Errorf("%s is verified by %s, not by its holder's own node %s, which works", z.addr, quarantined.Spec.NodeName, z.pod.Node.Name())
+		return nil, time.Time{}, fmt.Errorf("%s is verified by %s, not by its holder's own node %s, which works", z.addr, quarantined.Spec.NodeName, z.pod.Node.Name())
 	}
 	z.figures.add("address taken, from the deletion", quarantined.at.Sub(z.cut))
 	free, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, quarantined.at, "free", leftHolder(z.pod.UID))
 	if err != nil {
-		return err
+		return nil, time.Time{}, err
 	}
 	z.figures.add("quarantine to fenced and free", free.at.Sub(quarantined.at))
 	successor, err := z.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == "new" })
 	if err != nil {
-		return err
+		return nil, time.Time{}, err
 	}
 	if addressOf(successor[0]) != z.addr {
-		return fmt.Errorf("pod new has %s, not %s", addressOf(successor[0]), z.addr)
+		return nil, time.Time{}, fmt.Errorf("pod new has %s, not %s", addressOf(successor[0]), z.addr)
 	}
 	z.figures.add("address bound to a new pod, from the deletion", time.Since(z.cut))
 	if err := z.hearsOnly(ctx, successor[0], free.at); err != nil {
-		return err
+		return nil, time.Time{}, err
 	}
 	change, err := z.changeTo(successor[0])
 	if err != nil {
-		return err
+		return nil, time.Time{}, err
 	}
 	if err := change.onlyNewAfter(z.capture.Frames(), free.at); err != nil {
-		return err
+		return nil, time.Time{}, err
 	}
 	if z.crier.refused.Load() == 0 {
-		return errors.New("the kernel refused no frame of pod old")
+		return nil, time.Time{}, errors.New("the kernel refused no frame of pod old")
 	}
 	byOld := capture.From(capture.SpokenFor(z.capture.Frames(), z.addr), z.mac)
 	z.figures.add("quarantine to the last frame of pod old", byOld[len(byOld)-1].Time.Sub(quarantined.at))
 	z.story.Say("The address was quarantined %s after the deletion, and free %s later. Only pod new answers for it. Pod old still runs, but its kernel dropped %d of its frames.",
 		round(quarantined.at.Sub(z.cut)), round(free.at.Sub(quarantined.at)), z.crier.refused.Load())
-	return nil
+	return successor[0], free.at, nil
 }
 
 // endsBeside: once the stuck pod can end, it does, and its successor stays.

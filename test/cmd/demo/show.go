@@ -24,7 +24,7 @@ var errFailed = errors.New("a promise was broken")
 const prefix = "fldemo"
 
 // programme names the scenarios that fit into a few minutes.
-var programme = []string{"pods", "conflict", "zombie", "statefulset", "deaf"}
+var programme = []string{"whole", "pods", "conflict", "zombie", "statefulset", "deaf"}
 
 // choose finds scenarios by their names.
 func choose(names []string) ([]scenario.Scenario, error) {
@@ -64,7 +64,8 @@ func newShow(out io.Writer) *show { return &show{out: out, story: scenario.NewSt
 func (s *show) playFromNothing(ctx context.Context, version string, chosen []scenario.Scenario) error {
 	s.heading("Start a cluster of three nodes on this machine: each node is a set of namespaces with a real kubelet and containerd")
 	c, err := cluster.Up(ctx, cluster.Options{
-		Prefix: prefix, Management: netip.MustParsePrefix("172.30.3.0/24"), KubeProxy: cluster.Nftables, Progress: progress{s.story},
+		Prefix: prefix, Management: netip.MustParsePrefix("172.30.3.0/24"), KubeProxy: cluster.Nftables, Gateways: cluster.Gateways(), DualStack: true,
+		Progress: progress{s.story},
 	})
 	if err != nil {
 		s.result(err)

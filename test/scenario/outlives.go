@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/test/cluster"
+	"github.com/fenceline/fenceline/test/machine"
+)
+
+// outlives kills the agents, and kubelet and containerd of a node, under steady connections and pings.
+func (w *whole) outlives(ctx context.Context) error {
+	load := w.hold()
+	b := w.services["b"]
+	for _, c := range []struct {
+		count int
+		from  place
+		to    netip.AddrPort
+	}{
+		{15, w.atD, netip.AddrPortFrom(b.addrs[0], appPort)},
+		{10, w.atD, netip.AddrPortFrom(b.addrs[1], appPort)},
+		{10, w.atD, netip.AddrPortFrom(w.services["a"].addrs[0], appPort)},
+		{10, w.outside, netip.AddrPortFrom(nodeAddr(w.first, 0), b.tcp)},
+		{5, placeOfNode(w.first), netip.AddrPortFrom(w.a.IPs[0], appPort)},
+	} {
+		if err := load.open(ctx, c.count, c.from, c.to); err != nil {
+			return err
+		}
+	}
+	own, err := w.ping(&cluster.Host{Namespace: w.first.Namespace()}, addressOf(w.a), addressOf(w.d))
+	if err != nil {
+		return err
+	}
+	far, err := w.ping(&cluster.Host{Namespace: w.outside.ns}, addressOf(w.a), addressOf(w.b), addressOf(w.c), addressOf(w.d))
+	if err != nil {
+		return err
+	}
+	if err := load.unbroken(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	for _, part := range w.killed() {
+		if err := part.restart(ctx); err != nil {
+			return fmt.Errorf("kill %s: %w", part.name, err)
+		}
+		if err := load.unbroken(ctx); err != nil {
+			return fmt.Errorf("after %s was killed: %w", part.name, err)
+		}
+	}
+	for _, pings := range []*pinger{own, far} {
+		if err := pings.waitFor(ctx, 20, time.Now()); err != nil {
+			return err
+		}
+		if lost := lostSince(pings.all(), began, time.Now()); lost > 0 {
+			return fmt.Errorf("%d pings were lost while agents, kubelet and containerd were killed", lost)
+		}
+	}
+	w.figures.add("connections through Services that stayed, and their echoes", fmt.Sprintf("%d, %d", load.count, load.echoes.Load()))
+	w.figures.add("pings without a loss meanwhile", len(own.all())+len(far.all()))
+	w.story.Say("All agents are killed, and kubelet and containerd of %s. Of %d connections none broke, and of %d pings none was lost.",
+		w.first.Name(), load.count, len(own.all())+len(far.all()))
+	return nil
+}
+
+func (w *whole) killed() []part {
+	daemon := func(name string) part {
+		return part{name, false, func(ctx context.Context) error {
+			return errors.Join(w.first.Kill(ctx, name), w.first.StartDaemon(ctx, name))
+		}}
+	}
+	return []part{{"all agents", true, w.restartAgents}, daemon(machine.Kubelet), daemon(machine.Containerd)}
+}
+
+// restartAgents kills the agents of all nodes and waits until they are Ready again.
+func (w *whole) restartAgents(ctx context.Context) error {
+	before, err := w.agentRestarts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range w.Nodes() {
+		if err := n.Kill(ctx, agentProgram); err != nil {
+			return err
+		}
+	}
+	return eventually(ctx, podLimit, "the restart of all agents", func(ctx context.Context) error {
+		now, err := w.agentRestarts(ctx)
+		if err != nil {
+			return err
+		}
+		for name, restarts := range before {
+			if now[name] <= restarts {
+				return fmt.Errorf("agent %s is not Ready again", name)
+			}
+		}
+		return nil
+	})
+}
+
+// agentRestarts returns the restarts of the agents that are Ready, by their pods.
+func (w *whole) agentRestarts(ctx context.Context) (map[string]int32, error) {
+	pods := &corev1.PodList{}
+	err := w.api.List(ctx, pods, client.InNamespace(cluster.FencelineNamespace), client.MatchingLabels{"app.kubernetes.io/component": "agent"})
+	if err != nil {
+		return nil, fmt.Errorf("list the agents: %w", err)
+	}
+	restarts := map[string]int32{}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; isReady(p) {
+			restarts[p.Name] = p.Status.ContainerStatuses[0].RestartCount
+		}
+	}
+	return restarts, nil
+}
+
+// boots powers a node off and on. Its pods start again, with all ways, and nothing of before is left.
+func (w *whole) boots(ctx context.Context) error {
+	if err := w.second.PowerOff(ctx); err != nil {
+		return err
+	}
+	started := time.Now()
+	w.after("power "+w.second.Name()+" on", func(ctx context.Context) error {
+		if w.second.Machine.Init.Alive() {
+			return nil
+		}
+		return errors.Join(w.second.PowerOn(ctx), w.WaitReady(ctx))
+	})
+	old := w.b.UID
+	if err := w.second.PowerOn(ctx); err != nil {
+		return err
+	}
+	err := eventually(ctx, podLimit, "pod b to run again", func(ctx context.Context) error {
+		pod := &corev1.Pod{}
+		if err := w.api.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: "b"}, pod); err != nil {
+			return err
+		}
+		if string(pod.UID) != old || !isReady(pod) || len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].RestartCount == 0 {
+			return fmt.Errorf("it is %s", names([]corev1.Pod{*pod}))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.awaitPods(ctx); err != nil {
+		return err
+	}
+	w.figures.add("pods of a node Ready again, after its boot", time.Since(started))
+	if err := w.openPlaces(); err != nil {
+		return err
+	}
+	if err := w.reaches(ctx); err != nil {
+		return fmt.Errorf("after the boot of %s: %w", w.second.Name(), err)
+	}
+	return w.isSwept(ctx, w.second)
+}
+
+// hostLinkPrefix begins the name of the node's end of a host link.
+const hostLinkPrefix = "flh"
+
+// isSwept returns an error unless each host link of the node leads to addresses of one living pod.
+func (w *whole) isSwept(ctx context.Context, node *cluster.Node) error {
+	pods := &corev1.PodList{}
+	if err := w.api.List(ctx, pods, client.MatchingFields{"spec.nodeName": node.Name()}); err != nil {
+		return err
+	}
+	living := map[string]bool{}
+	count := 0
+	for _, p := range pods.Items {
+		if p.Spec.HostNetwork {
+			continue
+		}
+		count++
+		for _, ip := range p.Status.PodIPs {
+			living[ip.IP] = true
+		}
+	}
+	links, err := node.Exec(ctx, "ip", "-brief", "link")
+	if err != nil {
+		return err
+	}
+	if got := strings.Count("\n"+links, "\n"+hostLinkPrefix); got != count {
+		return fmt.Errorf("%s has %d host links for %d pods:\n%s", node.Name(), got, count, links)
+	}
+	for _, family := range []string{"-4", "-6"} {
+		routes, err := node.Exec(ctx, "ip", family, "route")
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(routes) {
+			dst, _, _ := strings.Cut(line, " ")
+			if strings.Contains(line, " dev "+hostLinkPrefix) && !strings.HasPrefix(line, "fe80::") && !living[dst] {
+				return fmt.Errorf("%s has a route to a pod that does not exist: %s", node.Name(), line)
+			}
+		}
+	}
+	w.story.Say("%s was powered off and on: each of its %d host links and their routes belong to a living pod.", node.Name(), count)
+	return nil
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+
+	"github.com/fenceline/fenceline/test/cluster"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// requestLimit is how long one request may take.
+const requestLimit = 2 * time.Second
+
+// place is the network of a pod, a node or a host. Its requests run in this process.
+type place struct {
+	name string
+	ns   *network.Namespace
+}
+
+// reply is what the test app answers.
+type reply struct {
+	pod string
+	// client is the address that the pod saw; TCP greetings have none.
+	client netip.Addr
+}
+
+// placeOf opens the network of a pod until the end of the scenario.
+func (a *act) placeOf(pod *cluster.Pod) (place, error) {
+	ns, err := pod.Enter()
+	if err != nil {
+		return place{}, err
+	}
+	a.after("leave pod "+pod.Name, func(context.Context) error { return ns.Close() })
+	return place{"pod " + pod.Name, ns}, nil
+}
+
+func placeOfNode(node *cluster.Node) place { return place{"node " + node.Name(), node.Namespace()} }
+
+// dial connects and limits the time of everything on the connection.
+func (p place) dial(ctx context.Context, protocol string, to netip.AddrPort) (conn net.Conn, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	err = p.ns.Do(func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, protocol, to.String())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Now().Add(requestLimit))
+}
+
+// get asks by HTTP.
+func (p place) get(ctx context.Context, to netip.AddrPort) (reply, error) {
+	conn, err := p.dial(ctx, "tcp", to)
+	if err != nil {
+		return reply{}, err
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+		return reply{}, err
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return reply{}, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return reply{}, err
+	}
+	return parseReply(string(text))
+}
+
+// send asks by a datagram.
+func (p place) send(ctx context.Context, to netip.AddrPort) (reply, error) {
+	conn, err := p.dial(ctx, "udp", to)
+	if err != nil {
+		return reply{}, err
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "hello"); err != nil {
+		return reply{}, err
+	}
+	text := make([]byte, 1500)
+	n, err := conn.Read(text)
+	if err != nil {
+		return reply{}, err
+	}
+	return parseReply(string(text[:n]))
+}
+
+// handshake connects by TLS, and trusts the cluster's authority for that name.
+func (p place) handshake(ctx context.Context, to netip.AddrPort, config *tls.Config) error {
+	conn, err := p.dial(ctx, "tcp", to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return tls.Client(conn, config).HandshakeContext(ctx)
+}
+
+// ping sends one echo request and waits for its answer.
+func (p place) ping(_ context.Context, addr netip.Addr) error {
+	network, kind, answer := "ip4:icmp", icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
+	if addr.Is6() {
+		network, kind, answer = "ip6:ipv6-icmp", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
+	}
+	var conn net.PacketConn
+	err := p.ns.Do(func() (err error) { conn, err = net.ListenPacket(network, ""); return err })
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(requestLimit)); err != nil {
+		return err
+	}
+	request, err := (&icmp.Message{Type: kind, Body: &icmp.Echo{ID: 7, Seq: 1}}).Marshal(nil)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.WriteTo(request, &net.IPAddr{IP: addr.AsSlice()}); err != nil {
+		return err
+	}
+	data := make([]byte, 1500)
+	for {
+		n, from, err := conn.ReadFrom(data)
+		if err != nil {
+			return err
+		}
+		message, err := icmp.ParseMessage(answer.Protocol(), data[:n])
+		if err == nil && message.Type == answer && from.String() == addr.String() {
+			return nil
+		}
+	}
+}
+
+// resolve asks a name server for the addresses of a name.
+func (p place) resolve(ctx context.Context, server netip.Addr, name string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, protocol, _ string) (net.Conn, error) {
+		return p.dial(ctx, protocol, netip.AddrPortFrom(server, 53))
+	}}
+	found, err := resolver.LookupNetIP(ctx, "ip", name+".")
+	for i := range found {
+		found[i] = found[i].Unmap()
+	}
+	return found, err
+}
+
+// parseReply reads "NAME HOST:PORT", with more behind it or not.
+func parseReply(text string) (reply, error) {
+	words := strings.Fields(text)
+	if len(words) < 2 {
+		return reply{}, fmt.Errorf("the answer %q is not of the test app", text)
+	}
+	client, err := netip.ParseAddrPort(words[1])
+	return reply{words[0], client.Addr().Unmap()}, err
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/cluster"
+)
+
+// wholeAddresses is the size of each pool: the scenario's pods and CoreDNS, each once more.
+const wholeAddresses = 20
+
+// whole is a cluster whose only network is Fenceline, with pods behind Services.
+type whole struct {
+	*act
+	// first, second and third are nodes; the controller is on none of the first two.
+	first, second, third *cluster.Node
+	// a and d are on the first node, b on the second, c on the third.
+	a, b, c, d *cluster.Pod
+	// atA and so on are their networks.
+	atA, atB, atC, atD place
+	outside            place
+	outsideAddrs       []netip.Addr
+	services           map[string]service
+}
+
+// playWhole: a pod has everything that Kubernetes promises a pod.
+func playWhole(ctx context.Context, a *act) error {
+	w, err := a.openWhole(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.show(ctx, "get", "pods", "--namespace="+a.namespace, "--output=wide"); err != nil {
+		return err
+	}
+	if err := w.reaches(ctx); err != nil {
+		return err
+	}
+	return w.isServed(ctx)
+}
+
+// playSteady: what a pod has stays while parts of its node end.
+func playSteady(ctx context.Context, a *act) error {
+	w, err := a.openWhole(ctx)
+	if err != nil {
+		return err
+	}
+	if err := w.outlives(ctx); err != nil {
+		return err
+	}
+	return w.boots(ctx)
+}
+
+// openWhole makes a pool of each family, CoreDNS, pods with each kind of probe, and Services.
+func (a *act) openWhole(ctx context.Context) (*whole, error) {
+	w := &whole{act: a}
+	if err := w.chooseNodes(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.makeNamespace(ctx, nil); err != nil {
+		return nil, err
+	}
+	for i, gateway := range a.Options.Gateways {
+		spec := v1alpha1.IPPoolSpec{
+			Subnet: gateway.Masked().String(), IPs: [][]string{a.ips(firstHost, wholeAddresses), a.ips6(firstHost, wholeAddresses)}[i],
+			Gateway: ptr.To(gateway.Addr().String()), Default: ptr.To(true), NamespaceName: []string{a.namespace, "kube-system"},
+		}
+		if err := a.addPool(ctx, []string{a.namespace, a.namespace + "-v6"}[i], spec); err != nil {
+			return nil, err
+		}
+	}
+	started := time.Now()
+	a.after("remove CoreDNS", a.RemoveDNS)
+	if err := a.InstallDNS(ctx); err != nil {
+		return nil, err
+	}
+	a.story.Say("A pool of each family, CoreDNS, and a pod with each kind of probe: HTTP, TCP, gRPC and a command.")
+	if err := w.startPods(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.makeServices(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.awaitPods(ctx); err != nil {
+		return nil, err
+	}
+	a.figures.add("pods and CoreDNS Ready", time.Since(started))
+	a.story.Say("All of them are Ready after %s: their probes reach them, and CoreDNS reaches the API server.", round(time.Since(started)))
+	return w, w.openPlaces()
+}
+
+func (w *whole) chooseNodes(ctx context.Context) error {
+	if len(w.Options.Gateways) != 2 || len(w.Nodes()) < 3 {
+		return errors.New("the cluster needs three nodes and a router for both families")
+	}
+	controller, err := w.controllerNode(ctx)
+	if err != nil {
+		return err
+	}
+	others := w.others(controller)
+	w.first, w.second, w.third = others[0], others[1], controller
+	return nil
+}
+
+// startPods makes a pod with each kind of probe, two on the network of their nodes, and one that waits
+// for an input.
+func (w *whole) startPods(ctx context.Context) error {
+	web := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: port(httpPort)}}
+	tcp := corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port(appPort)}}
+	grpc := corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: grpcPort}}
+	command := corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/app", "get", fmt.Sprintf("http://127.0.0.1:%d", httpPort)}}}
+	for _, p := range []struct {
+		name        string
+		node        *cluster.Node
+		ready, live corev1.ProbeHandler
+		change      func(*corev1.Pod)
+	}{
+		{"a", w.first, web, tcp, nil},
+		{"b", w.second, tcp, grpc, nil},
+		{"c", w.third, grpc, command, nil},
+		{"d", w.first, command, web, nil},
+		{"near", w.first, web, web, ofNode},
+		{"far", w.second, web, web, ofNode},
+		{"input", w.second, corev1.ProbeHandler{}, corev1.ProbeHandler{}, waitsForInput},
+	} {
+		err := w.startPod(ctx, p.name, p.node, func(pod *corev1.Pod) {
+			template := corev1.PodTemplateSpec{Spec: pod.Spec}
+			staying(&template)
+			pod.Spec = template.Spec
+			pod.Labels["part"] = "web"
+			container := &pod.Spec.Containers[0]
+			container.ReadinessProbe = &corev1.Probe{ProbeHandler: p.ready, PeriodSeconds: 1}
+			container.LivenessProbe = &corev1.Probe{ProbeHandler: p.live, PeriodSeconds: 5}
+			if p.change != nil {
+				p.change(pod)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofNode puts a pod on the network of its node.
+func ofNode(p *corev1.Pod) {
+	p.Spec.HostNetwork = true
+	delete(p.Labels, "part")
+}
+
+// waitsForInput makes a pod that prints its input.
+func waitsForInput(p *corev1.Pod) {
+	c := &p.Spec.Containers[0]
+	c.Args, c.Stdin, c.ReadinessProbe, c.LivenessProbe = []string{"cat"}, true, nil, nil
+	delete(p.Labels, "part")
+}
+
+func (w *whole) makeServices(ctx context.Context) error {
+	w.services = map[string]service{}
+	for _, s := range []struct {
+		name   string
+		pods   map[string]string
+		change func(*corev1.ServiceSpec)
+	}{
+		{"a", map[string]string{"app": "a"}, nil},
+		{"b", map[string]string{"app": "b"}, onNodes},
+		{"near", map[string]string{"app": "near"}, nil},
+		{"far", map[string]string{"app": "far"}, nil},
+		{"all", map[string]string{"part": "web"}, toOnePod},
+		{"names", map[string]string{"part": "web"}, headless},
+		{"local", map[string]string{"app": "b"}, onOwnNode},
+	} {
+		var err error
+		if w.services[s.name], err = w.serve(ctx, s.name, s.pods, s.change); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitPods waits until all pods and CoreDNS are Ready.
+func (w *whole) awaitPods(ctx context.Context) error {
+	pods, err := w.running(ctx, 7, everyPod)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		switch p.Name {
+		case "a":
+			w.a = p
+		case "b":
+			w.b = p
+		case "c":
+			w.c = p
+		case "d":
+			w.d = p
+		}
+	}
+	return eventually(ctx, podLimit, "CoreDNS", func(ctx context.Context) error {
+		return w.rolledOut(ctx, client.ObjectKey{Namespace: "kube-system", Name: "coredns"})
+	})
+}
+
+// openPlaces opens the networks from which requests are made. They are new after a boot.
+func (w *whole) openPlaces() error {
+	for pod, at := range map[*cluster.Pod]*place{w.a: &w.atA, w.b: &w.atB, w.c: &w.atC, w.d: &w.atD} {
+		var err error
+		if *at, err = w.placeOf(pod); err != nil {
+			return err
+		}
+	}
+	host, addrs, err := w.Outside()
+	if err != nil {
+		return err
+	}
+	w.outside, w.outsideAddrs = place{"outside host", host.Namespace}, addrs
+	return nil
+}
