@@ -197,7 +197,7 @@ func (a *agent) makeHolders(ctx context.Context) (err error) {
 		Leases: a.leases, Journal: a.journal, Guards: a.guards, HostLinks: a.hostLinks,
 		Allocator: a.allocator, Warm: a.keeper, Waiting: a.waiting, Foreign: hosts,
 		OpenSegment: a.openSegment,
-		FindLink:    findLink(a.links),
+		FindLink:    findLink(a.links), Links: a.links,
 		Patience:    min(a.addressWait, agentapi.WaitTimeout),
 		Sighted:     sighted,
 		OfNode:      parent.OfNode,

@@ -41,6 +41,6 @@ func findLink(links *pod.Finder) func(netns, ifname string) (holder.Link, error)
 		if err != nil {
 			return holder.Link{}, err
 		}
-		return holder.Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index}, nil
+		return holder.Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index, OfParent: i.Kind == pod.IPVLAN}, nil
 	}
 }

@@ -55,6 +55,16 @@ func configured(r *types100.Result, ifname string) []agentapi.ConfiguredAddress 
 	return found
 }
 
+// setMAC records the MAC of the interface with that name inside the container. An IPAM plugin may give
+// the interface another MAC than the plugin that made it has recorded, and its CHECK compares.
+func setMAC(r *types100.Result, ifname, mac string) {
+	for _, i := range r.Interfaces {
+		if mac != "" && i.Name == ifname && i.Sandbox != "" {
+			i.Mac = mac
+		}
+	}
+}
+
 func ipNet(p netip.Prefix) net.IPNet {
 	return net.IPNet{IP: netIP(p.Addr()), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

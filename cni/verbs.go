@@ -48,7 +48,8 @@ func (p plugin) add(ctx context.Context, c *call) error {
 	return p.print(r, c.conf.CNIVersion)
 }
 
-// addChained has the interface of another plugin guarded and routed, and prints prevResult.
+// addChained has the interface of another plugin guarded and routed, and prints prevResult with the
+// MAC that the interface has by now.
 func (p plugin) addChained(ctx context.Context, c *call, request agentapi.AddRequest) error {
 	previous, err := c.conf.previous()
 	if err != nil {
@@ -58,9 +59,11 @@ func (p plugin) addChained(ctx context.Context, c *call, request agentapi.AddReq
 	if request.Routing, err = c.conf.routingConf.decode(); err != nil {
 		return err
 	}
-	if _, err := c.client().Add(ctx, request); err != nil {
+	answer, err := c.client().Add(ctx, request)
+	if err != nil {
 		return err
 	}
+	setMAC(previous, c.args.IfName, answer.MAC)
 	return p.print(previous, c.conf.CNIVersion)
 }
 

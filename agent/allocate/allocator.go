@@ -24,7 +24,8 @@ type Leases interface {
 // Wish describes the address that one interface needs of one family.
 type Wish struct {
 	Family ipam.Family
-	// Parent, Holder and the Retention for the pool are written into the lease. Retention may be nil.
+	// Parent and the Retention for the pool are written into the lease, and by First also Holder.
+	// Retention may be nil.
 	Parent    string
 	Holder    v1alpha1.Holder
 	Retention func(*v1alpha1.IPPool) *v1alpha1.LeaseRetention

@@ -158,7 +158,7 @@ func onDemand(ctx context.Context, a *Allocator, t trial) (*v1alpha1.IPLease, *v
 				return nil, nil, err
 			}
 		}
-		l, err := c.Lease(ctx)
+		l, err := c.Lease(ctx, t.Holder)
 		if errors.Is(err, lease.ErrTaken) {
 			continue
 		}

@@ -26,7 +26,7 @@ func (a *Allocator) First(ctx context.Context, w Wish) (*v1alpha1.IPLease, error
 		if err != nil {
 			return nil, err
 		}
-		l, err := c.Lease(ctx)
+		l, err := c.Lease(ctx, w.Holder)
 		if !errors.Is(err, lease.ErrTaken) {
 			return l, err
 		}
@@ -66,13 +66,13 @@ type Candidate struct {
 	err    error
 }
 
-// Lease creates the lease of the candidate. The error is a *lease.TakenError if
+// Lease creates the lease of the candidate for a holder. The error is a *lease.TakenError if
 // the address has a lease already.
-func (c *Candidate) Lease(ctx context.Context) (*v1alpha1.IPLease, error) {
+func (c *Candidate) Lease(ctx context.Context, holder v1alpha1.Holder) (*v1alpha1.IPLease, error) {
 	s := c.search
 	r := lease.Request{
 		Pool: c.Pool.Name, Network: c.Pool.Spec.Network, Addr: c.Addr,
-		Parent: s.Parent, Holder: s.Holder,
+		Parent: s.Parent, Holder: holder,
 	}
 	if s.Retention != nil {
 		r.Retention = s.Retention(c.Pool)

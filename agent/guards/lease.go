@@ -26,6 +26,9 @@ func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 	}
 	key := Key(e, address)
 	l := bpf.Lease{Token: address.Token, Network: claim.Network(g.Cluster, address.Network), Slot: e.Slot, MAC: mac}
+	if e.SharedMAC {
+		l.Flags |= bpf.FlagSharedMAC
+	}
 	if e.Phase == journal.Intent {
 		l.Flags |= bpf.FlagDown
 	}

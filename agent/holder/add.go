@@ -117,7 +117,7 @@ func (a *adding) locate() error {
 	if err != nil {
 		return fmt.Errorf("open the segment of %s: %w", link.Parent, err)
 	}
-	a.link = link
+	a.link, a.made = link, link.MAC
 	a.who.MAC = link.MAC.String()
 	return nil
 }
@@ -206,6 +206,7 @@ func (a *adding) undo() {
 	if err := a.h.Release(ctx, a.entry(journal.Intent)); err != nil {
 		a.h.later(a.request.Attachment, "undo of an ADD", err)
 	}
+	a.restoreMAC()
 }
 
 // refused reports in an event of the pod the reason for which it got no address.

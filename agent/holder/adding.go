@@ -3,6 +3,7 @@
 package holder
 
 import (
+	"net"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,10 @@ type adding struct {
 	link    Link
 	seg     Segment
 	who     v1alpha1.Holder
+	// made is the MAC that the plugin gave the interface.
+	made net.HardwareAddr
+	// sharedMAC: a holder on another node may have the same MAC.
+	sharedMAC bool
 	// asked is the request of the pod's annotations for an address that stays with its name.
 	asked v1alpha1.FixedAddress
 	// slot of the guard; 0 before the first intent.
@@ -58,7 +63,7 @@ func (a *adding) entry(phase journal.Phase) journal.Entry {
 		NetNS: a.request.NetNS, Network: a.request.Network.Name,
 		PodNamespace: a.who.Namespace, PodName: a.who.Pod, PodUID: a.who.PodUID,
 		Phase: phase, Session: a.h.Session, Slot: a.slot, Created: a.created,
-		Parent: a.link.Parent, ParentIndex: a.link.ParentIndex, MAC: a.who.MAC,
+		Parent: a.link.Parent, ParentIndex: a.link.ParentIndex, MAC: a.who.MAC, SharedMAC: a.sharedMAC,
 	}
 	for _, b := range a.bound {
 		e.Addresses = append(e.Addresses, b.address)

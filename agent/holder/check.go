@@ -30,7 +30,8 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 		}
 		h.ignored.tell(h.Events, pod, r.Network)
 	}
-	return &agentapi.AddResponse{}, nil
+	e, _ := h.Journal.Get(r.ContainerID, r.Interface)
+	return &agentapi.AddResponse{MAC: e.MAC}, nil
 }
 
 // Check returns an error unless an attachment holds its addresses and is guarded, and its interface and

@@ -82,7 +82,6 @@ func (s search) tryFree(ctx context.Context, sighted func(*v1alpha1.IPPool, neti
 	for c, err := range s.h.Allocator.Candidates(ctx, allocate.Wish{
 		Family:    s.family,
 		Parent:    s.link.Parent,
-		Holder:    s.who,
 		Retention: s.retention,
 		Share:     s.h.Share(),
 		Only:      s.only,
@@ -97,11 +96,11 @@ func (s search) tryFree(ctx context.Context, sighted func(*v1alpha1.IPPool, neti
 		}
 		s.askGateway(ctx, c.Pool)
 		// The intent is on disk before the lease exists: a crash in between leaks no lease.
-		if err := s.intend(addressOf(c.Pool, c.Addr)); err != nil {
+		if err := s.intend(ctx, c.Pool, addressOf(c.Pool, c.Addr)); err != nil {
 			s.trying = nil
 			return boundAddress{}, err
 		}
-		l, err := c.Lease(ctx)
+		l, err := c.Lease(ctx, s.who)
 		if err != nil && !errors.Is(err, lease.ErrUncertain) {
 			// No lease was written: the undo needs no API server for it.
 			s.trying = nil

@@ -3,15 +3,20 @@
 package holder
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// intend journals that the ADD is about to lease an address.
-func (a *adding) intend(address journal.Address) error {
+// intend journals that the ADD is about to lease an address of a pool, and gives the interface its MAC.
+func (a *adding) intend(ctx context.Context, pool *v1alpha1.IPPool, address journal.Address) error {
+	if err := a.chooseMAC(ctx, pool, address.Addr); err != nil {
+		return err
+	}
 	a.trying = &address
 	return a.journal()
 }

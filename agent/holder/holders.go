@@ -74,6 +74,8 @@ type Link struct {
 	// Parent is the name and ParentIndex the ifindex of the parent on the node.
 	Parent      string
 	ParentIndex int
+	// OfParent: the MAC is the parent's, and that of all its pods (ipvlan).
+	OfParent bool
 }
 
 // Metrics counts what happens while binding. Its methods may be called concurrently.
@@ -112,6 +114,8 @@ type Options struct {
 	OpenSegment func(parent int) (Segment, error)
 	// FindLink finds a pod's interface in its network namespace.
 	FindLink func(netns, ifname string) (Link, error)
+	// Links changes pods' interfaces.
+	Links Links
 	// Sighted reports whether another host that uses the address was heard a moment ago.
 	Sighted func(parent int, addr netip.Addr) bool
 	// Services returns the service CIDRs that are known, NodeSubnets the subnets of the node's internal

@@ -3,6 +3,7 @@
 package holder
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -83,14 +84,16 @@ func (a *adding) boundElsewhere(l *v1alpha1.IPLease) bool {
 func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.IPLease, address journal.Address) (boundAddress, error) {
 	h := a.h
 	mustProve := lease.NeedsVerification(&old.Spec, h.Session) && pool.ConflictMode() == v1alpha1.ModeEnforce
-	if err := a.intend(address); err != nil {
+	if err := a.intend(ctx, pool, address); err != nil {
 		return boundAddress{}, err
 	}
+	last := previousMAC(old)
+	a.sharedMAC = a.sharedMAC || bytes.Equal(last, a.link.MAC)
 	l, c, err := a.writeTakeOver(ctx, pool, old)
 	if err != nil {
 		return boundAddress{}, err
 	}
-	c.PreviousMAC, c.PreviousToken = previousMAC(old), old.LastToken()
+	c.PreviousMAC, c.PreviousToken = last, old.LastToken()
 	verdict, evidence, err := a.verify(ctx, segment.Verification{
 		Claim: c, Probe: segment.ParamsOf(pool), SlotDead: h.endedHere(old),
 		Asserted: lease.Asserted(&old.Spec), OthersShare: h.OthersShare(),

@@ -106,7 +106,7 @@ type doubt struct {
 // kernel whether the proof of the address still holds. After a slow write it asks again.
 func (s search) writeBinding(ctx context.Context, pool *v1alpha1.IPPool, w warm.Stocked) (*v1alpha1.IPLease, doubt, error) {
 	addr := w.Spec.Addr()
-	if err := s.intend(addressOf(pool, addr)); err != nil {
+	if err := s.intend(ctx, pool, addressOf(pool, addr)); err != nil {
 		return nil, doubt{}, err
 	}
 	asked := s.h.Clock.Now()

@@ -42,6 +42,8 @@ type Entry struct {
 	Parent      string `json:"parent,omitempty"`
 	ParentIndex int    `json:"parentIndex,omitempty"`
 	MAC         string `json:"mac,omitempty"`
+	// SharedMAC: a holder of the address on another node may have the same MAC.
+	SharedMAC bool `json:"sharedMAC,omitempty"`
 	// Settled: the plugins are done with the interface. Its MAC is not followed any more.
 	Settled   bool      `json:"settled,omitempty"`
 	Created   time.Time `json:"created"`

@@ -194,6 +194,11 @@ type IPPoolSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	Warm *int64 `json:"warm,omitempty"`
+	// macPolicy chooses the MAC of an interface by its address. Unset means that the interface keeps
+	// the MAC that its plugin gave it. An edit counts for new pods only.
+	//
+	// +optional
+	MACPolicy *MACPolicy `json:"macPolicy,omitempty"`
 }
 
 // Route is one route of a pod.
@@ -209,6 +214,30 @@ type Route struct {
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self)",messageExpression="'gw ' + self + ' is not an IP address'"
 	Gw string `json:"gw,omitempty"`
+}
+
+// MACPolicyType is the way in which the MAC of an interface is chosen.
+//
+// +kubebuilder:validation:Enum=FromIP
+type MACPolicyType string
+
+// MACFromIP: the prefix and the last four octets of the interface's first address, which is the IPv4
+// address if it has one.
+const MACFromIP MACPolicyType = "FromIP"
+
+// MACPolicy chooses the MAC of an interface. The pool of the interface's first address decides.
+type MACPolicy struct {
+	// type is FromIP: the MAC is the prefix and the last four octets of the first address. So it moves
+	// with the address, and neighbours need not learn another one.
+	Type MACPolicyType `json:"type"`
+	// prefix is the first two octets of the MAC, in lower case. It must be a unicast and locally
+	// administered one (IEEE 802), such as 0a:58.
+	//
+	// +kubebuilder:validation:MaxLength=5
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{2}:[0-9a-f]{2}$')",messageExpression="'prefix ' + self + ' is not two octets in lower case such as 0a:58'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[0-9a-f][13579bdf]:')",messageExpression="'prefix ' + self + ' is that of multicast MACs: use a unicast one such as 0a:58'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[0-9a-f][048c]:')",messageExpression="'prefix ' + self + ' is not locally administered: use one such as 0a:58'"
+	Prefix string `json:"prefix"`
 }
 
 // ConflictDetection configures the probe (RFC 5227, RFC 4862) and the claim.

@@ -149,6 +149,9 @@ type AddResponse struct {
 	IPs []IP `json:"ips,omitempty"`
 	// Routes of the pod, the default routes among them.
 	Routes []Route `json:"routes,omitempty"`
+	// MAC is the interface's, in the answer to a chained ADD. It may be another one than in the result
+	// of the plugin that made the interface. Empty from an agent of an earlier version.
+	MAC string `json:"mac,omitempty"`
 }
 
 // IP is one address for the interface, with the prefix length of its subnet.

@@ -71,6 +71,10 @@ type Node struct {
 	Recorder *events.FakeRecorder
 	Waits    *Waits
 	stop     context.CancelFunc
+	// IPVLAN: the interfaces are of type ipvlan.
+	IPVLAN bool
+	// Lowered are the network namespaces whose interfaces the agent has set down.
+	Lowered []string
 	// set are the MACs that plugins or pods have set, by network namespace.
 	macs sync.Mutex
 	set  map[string]net.HardwareAddr
@@ -144,8 +148,9 @@ func (r *Node) start() {
 		OthersShare: func() bool { return true },
 		Patience:    agentapi.WaitTimeout,
 		FindLink: func(netns, _ string) (holder.Link, error) {
-			return holder.Link{MAC: r.macOf(netns), Parent: "eth1", ParentIndex: ParentIndex}, nil
+			return holder.Link{MAC: r.macOf(netns), Parent: "eth1", ParentIndex: ParentIndex, OfParent: r.IPVLAN}, nil
 		},
+		Links:  links{r},
 		Share:  func() ipam.Share { return ipam.Share{Count: 1} },
 		Events: r.Recorder, Metrics: NoMetrics{}, Log: log, Clock: clock.RealClock{},
 	})
@@ -252,6 +257,19 @@ func (r *Node) SetMAC(netns string, mac net.HardwareAddr) {
 		r.set = map[string]net.HardwareAddr{}
 	}
 	r.set[netns] = mac
+}
+
+// links changes the interfaces of a node's pods.
+type links struct{ *Node }
+
+func (l links) SetMAC(netns, _ string, mac net.HardwareAddr) error {
+	l.Node.SetMAC(netns, mac)
+	return nil
+}
+
+func (l links) SetDown(netns, _ string) error {
+	l.Lowered = append(l.Lowered, netns)
+	return nil
 }
 
 func (r *Node) macOf(netns string) net.HardwareAddr {

@@ -139,13 +139,19 @@ func (c *Cluster) HidePlugin(hidden bool) error {
 // Pool makes a default pool; nobody tells the agents how many they are but this.
 func (c *Cluster) Pool(name, subnet, ips string) *v1alpha1.IPPool {
 	c.t.Helper()
-	return c.pool(name, subnet, ips, true)
+	return c.pool(name, subnet, ips, true, nil)
+}
+
+// FromIPPool makes a default pool whose pods have MACs of a prefix and their address.
+func (c *Cluster) FromIPPool(name, subnet, ips, prefix string) *v1alpha1.IPPool {
+	c.t.Helper()
+	return c.pool(name, subnet, ips, true, &v1alpha1.MACPolicy{Type: v1alpha1.MACFromIP, Prefix: prefix})
 }
 
 // NamedPool makes a pool for the pods that name it, see Wants.
 func (c *Cluster) NamedPool(name, subnet, ips string) *v1alpha1.IPPool {
 	c.t.Helper()
-	return c.pool(name, subnet, ips, false)
+	return c.pool(name, subnet, ips, false, nil)
 }
 
 // Wants makes a pod name a pool of IPv4.
@@ -155,10 +161,10 @@ func Wants(pool string) func(*corev1.Pod) {
 	}
 }
 
-func (c *Cluster) pool(name, subnet, ips string, isDefault bool) *v1alpha1.IPPool {
+func (c *Cluster) pool(name, subnet, ips string, isDefault bool, macs *v1alpha1.MACPolicy) *v1alpha1.IPPool {
 	c.t.Helper()
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{
-		Subnet: subnet, IPs: []string{ips}, Default: &isDefault,
+		Subnet: subnet, IPs: []string{ips}, Default: &isDefault, MACPolicy: macs,
 	}}
 	c.check(c.Create(c.t.Context(), pool))
 	pool.Status.Agents = int64(len(c.Nodes))

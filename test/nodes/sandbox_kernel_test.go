@@ -21,11 +21,22 @@ import (
 // or after the ADD of the next one, or the agent is replaced in between. The pod has its address again
 // each time. Its lease ends with the pod.
 func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
-	t.Parallel()
+	for name, pool := range map[string]func(*nodes.Cluster){
+		"with a MAC of its plugin":  func(c *nodes.Cluster) { c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9") },
+		"with a MAC of its address": func(c *nodes.Cluster) { c.FromIPPool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9", "0a:58") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := nodes.New(t, 1)
+			pool(c)
+			keepsItsAddress(t, c)
+		})
+	}
+}
+
+func keepsItsAddress(t *testing.T, c *nodes.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
 	defer cancel()
-	c := nodes.New(t, 1)
-	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	c.StartController()
 	n, host := c.Nodes[0], c.Host(netip.MustParsePrefix("10.66.0.1/24"))
 	pod, err := n.NewPod(ctx, "web", func(pod *corev1.Pod) {

@@ -26,6 +26,8 @@ func record(kind, name string, spec fields) *unstructured.Unstructured {
 	}}
 }
 
+func macs(prefix string) map[string]any { return map[string]any{"type": "FromIP", "prefix": prefix} }
+
 func (e *env) testPoolsAccepted(t *testing.T) {
 	for name, spec := range map[string]fields{
 		"IPv4, a subnet alone":  {"subnet": "10.1.0.0/24"},
@@ -52,6 +54,7 @@ func (e *env) testPoolsAccepted(t *testing.T) {
 		"every mode of detection":        {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"mode": "Off", "probes": int64(10)}},
 		"a MAC in either case":           {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"ignoreMACs": list("02:00:00:00:00:0a", "02:00:00:00:00:0B")}},
 		"checks at ADD":                  {"subnet": "10.1.0.0/24", "gateway": "10.1.0.1", "gatewayCheck": true, "routeCheck": false},
+		"a MAC from the address":         {"subnet": "10.1.0.0/24", "macPolicy": macs("0a:58")},
 		"a network":                      {"subnet": "10.1.0.0/24", "network": "lab-2"},
 		"4096 addresses":                 {"subnet": "10.0.0.0/8", "ips": many(4096), "excludeIPs": many(4096)},
 		"4096 ranges of the widest form": {"subnet": "fd00:1::/64", "ips": widest(4096), "excludeIPs": widest(4096)},
@@ -107,6 +110,11 @@ func (e *env) testPoolsRefused(t *testing.T) {
 		"two routes with one dst":                   {with("routes", []any{map[string]any{"dst": "10.0.0.0/8"}, map[string]any{"dst": "10.0.0.0/8"}}), "spec.routes[1]: Duplicate value", ""},
 		"multusName without a namespace":            {with("multusName", list("macvlan")), "multusName: macvlan is not of the form namespace/name", ""},
 		"negative warm":                             {with("warm", int64(-1)), "spec.warm", ""},
+		"macPolicy of an unknown type":              {with("macPolicy", map[string]any{"type": "Random", "prefix": "0a:58"}), `spec.macPolicy.type: Unsupported value: "Random"`, ""},
+		"macPolicy without a prefix":                {with("macPolicy", map[string]any{"type": "FromIP"}), "spec.macPolicy.prefix: Required value", ""},
+		"a prefix of one octet":                     {with("macPolicy", macs("0a")), ": prefix 0a is not two octets", "spec.macPolicy.prefix"},
+		"a prefix of multicast MACs":                {with("macPolicy", macs("01:00")), ": prefix 01:00 is that of multicast MACs", "spec.macPolicy.prefix"},
+		"a prefix of a vendor":                      {with("macPolicy", macs("00:50")), ": prefix 00:50 is not locally administered", "spec.macPolicy.prefix"},
 		"an unknown mode":                           {detection("mode", "Loose"), `spec.conflictDetection.mode: Unsupported value: "Loose"`, ""},
 		"two probes":                                {detection("probes", int64(2)), "spec.conflictDetection.probes", ""},
 		"an interval without a unit":                {detection("interval", "50"), ": 50 is not a duration", "spec.conflictDetection.interval"},

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+func fromIP(pool *v1alpha1.IPPool) *v1alpha1.IPPool {
+	pool.Spec.MACPolicy = &v1alpha1.MACPolicy{Type: v1alpha1.MACFromIP, Prefix: "0a:58"}
+	return pool
+}
+
+// wantMAC checks the MAC in the lease, the journal, the kernel and the pod.
+func wantMAC(t *testing.T, r *fakenode.Node, web agentapi.AddRequest, addr, mac string) {
+	t.Helper()
+	if got := r.Lease(addr, v1alpha1.StateBound).Spec.Holder.MAC; got != mac {
+		t.Errorf("the lease has MAC %s, want %s", got, mac)
+	}
+	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+	if e.MAC != mac {
+		t.Errorf("the journal has MAC %s, want %s", e.MAC, mac)
+	}
+	l, _, err := r.Kernel.Lease(bpf.Key{Segment: fakenode.ParentIndex, Addr: netip.MustParseAddr(addr)})
+	if err != nil || l.MAC.String() != mac || l.Flags&bpf.FlagDown != 0 {
+		t.Errorf("the kernel has %+v, %v, want MAC %s", l, err, mac)
+	}
+	link, err := r.FindLink(web.NetNS, web.Interface)
+	if err != nil || link.MAC.String() != mac {
+		t.Errorf("the interface has MAC %s, %v, want %s", link.MAC, err, mac)
+	}
+}
+
+func TestTheMACFollowsTheAddress(t *testing.T) {
+	for name, test := range map[string]struct {
+		pools     []*v1alpha1.IPPool
+		prepare   func(*fakenode.Node)
+		addr, mac string
+	}{
+		"of an IPv4 pool": {pools: []*v1alpha1.IPPool{fromIP(fakenode.V4("10.0.0.2"))}, addr: "10.0.0.2", mac: "0a:58:0a:00:00:02"},
+		"after a conflict, to the next address": {
+			pools:   []*v1alpha1.IPPool{fromIP(fakenode.V4("10.0.0.2-10.0.0.3"))},
+			prepare: func(r *fakenode.Node) { r.Wire.Answers[fakenode.Two] = fakenode.Stranger },
+			addr:    "10.0.0.3", mac: "0a:58:0a:00:00:03",
+		},
+		"that was Warm": {
+			pools:   []*v1alpha1.IPPool{fakenode.Warmed(fromIP(fakenode.V4("10.0.0.2-10.0.0.9")))},
+			prepare: func(r *fakenode.Node) { r.WarmLease("10.0.0.7", true) },
+			addr:    "10.0.0.7", mac: "0a:58:0a:00:00:07",
+		},
+		"that is taken over": {
+			pools: []*v1alpha1.IPPool{fromIP(fakenode.V4("10.0.0.2"))},
+			prepare: func(r *fakenode.Node) {
+				r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodTerminating)))
+				r.Wire.Verdicts[fakenode.Two] = segment.Fenced
+			},
+			addr: "10.0.0.2", mac: "0a:58:0a:00:00:02",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, test.pools...)
+			if test.prepare != nil {
+				test.prepare(r)
+			}
+			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
+			r.MustAdd(web)
+			wantMAC(t, r, web, test.addr, test.mac)
+			r.Restart()
+			wantMAC(t, r, web, test.addr, test.mac)
+		})
+	}
+}
+
+func TestWithoutAPolicyTheInterfaceKeepsItsMAC(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	wantMAC(t, r, web, "10.0.0.2", fakenode.MacOf(web.NetNS).String())
+}
+
+func TestAFailedADDGivesTheInterfaceItsMACBack(t *testing.T) {
+	r := fakenode.New(t, fromIP(fakenode.V4("10.0.0.2")))
+	r.Wire.Answers[fakenode.Two] = fakenode.Stranger
+	web := r.Pod("web", "u1")
+	if err := fakenode.TryAdd(r, web); err == nil {
+		t.Fatal("ADD succeeds")
+	}
+	if link, _ := r.FindLink(web.NetNS, web.Interface); link.MAC.String() != fakenode.MacOf(web.NetNS).String() {
+		t.Errorf("the interface is left with %s", link.MAC)
+	}
+}
+
+func TestAMACFromTheAddressIsRefusedForIPVLAN(t *testing.T) {
+	r := fakenode.New(t, fromIP(fakenode.V4("10.0.0.2")))
+	r.IPVLAN = true
+	err := fakenode.TryAdd(r, r.Pod("web", "u1"))
+	if err == nil || !strings.Contains(err.Error(), "pool v4: spec.macPolicy") || !strings.Contains(err.Error(), "ipvlan") {
+		t.Errorf("error %v", err)
+	}
+	if leases := r.API.Leases(); len(leases) != 0 {
+		t.Errorf("left %v", leases)
+	}
+}
+
+// The last holder has the MAC of the new one: the claim asks it by its token.
+func TestATakeOverWithTheSameMACAsksTheLastHolderByItsToken(t *testing.T) {
+	r := fakenode.New(t, fromIP(fakenode.V4("10.0.0.2")))
+	l := fakenode.Held("10.0.0.2")
+	l.Spec.Holder.MAC = "0a:58:0a:00:00:02"
+	fakenode.Quarantined(v1alpha1.ReasonPodTerminating)(&l.Spec)
+	r.API.Put(l)
+	r.Wire.Verdicts[fakenode.Two] = segment.Fenced
+	r.MustAdd(r.Pod("web-0", "u1", fakenode.OfStatefulSet))
+	c := r.Wire.Verification.Claim
+	if c.PreviousToken != fakenode.LastToken || c.PreviousMAC.String() != "0a:58:0a:00:00:02" {
+		t.Errorf("claimed as %+v", c)
+	}
+	k, _, err := r.Kernel.Lease(bpf.Key{Segment: fakenode.ParentIndex, Addr: fakenode.Two})
+	if err != nil || k.Flags != bpf.FlagSharedMAC {
+		t.Errorf("the kernel has %+v, %v", k, err)
+	}
+}
+
+// The interface of the sandbox before is still there, and up. No two interfaces of a parent that are
+// up may have one MAC.
+func TestTheInterfaceOfTheLastSandboxIsSetDown(t *testing.T) {
+	r := fakenode.New(t, fromIP(fakenode.V4("10.0.0.2")))
+	first := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
+	r.MustAdd(first)
+	second := first
+	second.ContainerID, second.NetNS = "c-next", "/netns/c-next"
+	r.MustAdd(second)
+	wantMAC(t, r, second, "10.0.0.2", "0a:58:0a:00:00:02")
+	if !slices.Equal(r.Lowered, []string{first.NetNS}) {
+		t.Errorf("set down %v", r.Lowered)
+	}
+}

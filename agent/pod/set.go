@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// SetMAC sets the MAC of the interface called name in the namespace at path. The error wraps EADDRINUSE
+// if another macvlan of its parent has the MAC and is up, or one of the package's errors if one
+// applies.
+func (f *Finder) SetMAC(path, name string, mac net.HardwareAddr) error {
+	err := f.change(path, name, func(links *netlink.Handle, link netlink.Link) error {
+		return links.LinkSetHardwareAddr(link, mac)
+	})
+	if err != nil {
+		return fmt.Errorf("set the MAC of interface %s in %s to %s: %w", name, path, mac, err)
+	}
+	return nil
+}
+
+// SetDown sets the interface called name in the namespace at path down. Then another interface of its
+// parent may have its MAC. The error wraps one of the package's errors if one applies.
+func (f *Finder) SetDown(path, name string) error {
+	err := f.change(path, name, func(links *netlink.Handle, link netlink.Link) error { return links.LinkSetDown(link) })
+	if err != nil {
+		return fmt.Errorf("set interface %s in %s down: %w", name, path, err)
+	}
+	return nil
+}
+
+func (f *Finder) change(path, name string, do func(*netlink.Handle, netlink.Link) error) error {
+	inside, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	if inside.Equal(f.host) {
+		return ErrHostNetNS
+	}
+	links, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open a netlink socket in it: %w", err)
+	}
+	defer links.Close()
+	link, err := links.LinkByName(name)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return ErrNoInterface
+	}
+	if err != nil {
+		return fmt.Errorf("read the link: %w", err)
+	}
+	return do(links, link)
+}
