@@ -82,14 +82,20 @@ func TestTheEndOfTheChainSettlesTheMAC(t *testing.T) {
 }
 
 func TestTheMACOfAPodWhoseContainersHaveStartedIsNotFollowed(t *testing.T) {
-	now := metav1.NewTime(time.Now().Truncate(time.Second))
-	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: now, FinishedAt: now}}
-	for name, status := range map[string]corev1.PodStatus{
-		"one runs": {ContainerStatuses: []corev1.ContainerStatus{{
-			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
-		}}},
-		"an init container has ended":       {InitContainerStatuses: []corev1.ContainerStatus{{State: ended}}},
-		"one has ended and is to run again": {ContainerStatuses: []corev1.ContainerStatus{{LastTerminationState: ended}}},
+	ended := func(now metav1.Time) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: now, FinishedAt: now}}
+	}
+	for name, status := range map[string]func(now metav1.Time) corev1.PodStatus{
+		"one runs": func(now metav1.Time) corev1.PodStatus {
+			running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}
+			return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: running}}}
+		},
+		"an init container has ended": func(now metav1.Time) corev1.PodStatus {
+			return corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{{State: ended(now)}}}
+		},
+		"one has ended and is to run again": func(now metav1.Time) corev1.PodStatus {
+			return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{LastTerminationState: ended(now)}}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
@@ -97,7 +103,9 @@ func TestTheMACOfAPodWhoseContainersHaveStartedIsNotFollowed(t *testing.T) {
 			if _, err := r.Holders.Add(t.Context(), web); err != nil {
 				t.Fatal(err)
 			}
-			r.Pod("web", "u1", func(p *corev1.Pod) { p.Status = status })
+			// The kubelet reports whole seconds. They are read after the ADD, as a container starts after it.
+			now := metav1.NewTime(time.Now().Truncate(time.Second))
+			r.Pod("web", "u1", func(p *corev1.Pod) { p.Status = status(now) })
 			r.SetMAC(web.NetNS, faked)
 			r.Answered(web.Attachment)
 			r.Wait()
