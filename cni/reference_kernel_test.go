@@ -25,8 +25,6 @@ const hostLocal = "host-local"
 // referenceCall is a call of a runtime. Its container is "c" and its interface "eth0" unless named.
 type referenceCall struct {
 	verb, container, iface, args, netns string
-	// conf replaces the configuration of the row.
-	conf string
 	// fails: both plugins return an error.
 	fails bool
 }

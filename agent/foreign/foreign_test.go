@@ -11,6 +11,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/foreignhost"
 )
 
@@ -99,5 +100,12 @@ func TestWithoutTheRecordsNothingIsDecided(t *testing.T) {
 	h.Recorded = func(context.Context, string, string) (int, error) { return 0, errors.New("away") }
 	if _, err := h.Meet(t.Context(), 1, "v4", "a"); err == nil || len(h.met) > 0 {
 		t.Error("decided")
+	}
+}
+
+// apis and internal/foreignhost must not import one another, so each has the number.
+func TestRecordsAndDecisionUseOneNumber(t *testing.T) {
+	if v1alpha1.ManyAddresses != foreignhost.ManyAddresses {
+		t.Errorf("%d addresses are recorded for a MAC, and the decision counts to %d", v1alpha1.ManyAddresses, foreignhost.ManyAddresses)
 	}
 }

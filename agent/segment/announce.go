@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/frames"
 )
 
 // linkUpDeadline is how long an announcement waits for the pod's link. CNI plugins set it up after

@@ -18,8 +18,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/agent/wire"
+	"github.com/fenceline/fenceline/internal/frames"
 )
 
 // Figures: what a client sees of a zombie that announces itself every 100 ms,

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/agent/claim"
-	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/frames"
 )
 
 func (n *node) isFenced(p *pod) bool {

@@ -16,8 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/agent/wire"
+	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/network"
 )
 

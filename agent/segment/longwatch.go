@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/frames"
 )
 
 const (

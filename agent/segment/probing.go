@@ -10,8 +10,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/frames"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/frames"
 )
 
 // Probe probes addr and returns at the first conflict, or after all rounds. The observer reports

@@ -14,7 +14,7 @@ import (
 	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/frames"
+	"github.com/fenceline/fenceline/internal/frames"
 )
 
 // openPacket opens a packet socket that only sends: with protocol 0 it receives nothing.

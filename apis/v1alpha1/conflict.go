@@ -2,15 +2,11 @@
 
 package v1alpha1
 
-import (
-	"slices"
-
-	"github.com/fenceline/fenceline/internal/foreignhost"
-)
+import "slices"
 
 // ManyAddresses is the number of addresses of a pool that are quarantined for one MAC. Further
 // addresses for which that MAC answers are passed over without a record.
-const ManyAddresses = foreignhost.ManyAddresses
+const ManyAddresses = 3
 
 // ConflictMAC returns the MAC of the host for which the address is Quarantined, or "".
 func (s *IPLeaseSpec) ConflictMAC() MAC {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/net/bpf"
 
-	"github.com/fenceline/fenceline/agent/frames"
+	"github.com/fenceline/fenceline/internal/frames"
 )
 
 var (

@@ -17,7 +17,7 @@ import (
 	"github.com/mdlayher/ethernet"
 	"github.com/vishvananda/netlink"
 
-	"github.com/fenceline/fenceline/agent/frames"
+	"github.com/fenceline/fenceline/internal/frames"
 )
 
 // Params are the times of a probe and its exceptions.

@@ -54,7 +54,7 @@ type adding struct {
 // Add gets one address from each range set, after a probe if the container's interface exists. An
 // ADD that fails leaves nothing behind.
 func Add(ctx context.Context, c Call) (_ *types100.Result, err error) {
-	conf, _, err := c.load()
+	conf, err := c.load()
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (a *adding) prove(ctx context.Context) (err error) {
 	p, err := prober.Open(ctx, a.NetNS, a.Interface, addrsOf(a.picks), a.detection.params)
 	switch {
 	case errors.Is(err, prober.ErrNoInterface), errors.Is(err, prober.ErrNoSegment):
-		a.say("ADD", "%v; the addresses are given without a probe", err)
+		a.say("%v; the addresses are given without a probe", err)
 		return nil
 	case err != nil:
 		return a.unproven(err)
@@ -185,7 +185,7 @@ func (a *adding) prove(ctx context.Context) (err error) {
 // unproven returns the error of a probe that says nothing. In mode Observe an ADD goes on.
 func (a *adding) unproven(err error) error {
 	if a.detection.mode == observe {
-		a.say("ADD", "%v; the addresses are given without a probe", err)
+		a.say("%v; the addresses are given without a probe", err)
 		return nil
 	}
 	return agentapi.Errorf(agentapi.CodeTryAgainLater,
@@ -208,7 +208,7 @@ func (a *adding) exchange(p *prober.Prober, used map[netip.Addr]string, probing 
 		p.Drop(addr)
 		a.met = append(a.met, fmt.Sprintf("%s (%s)", addr, mac))
 		if a.detection.mode == observe {
-			a.say("ADD", "host %s uses %s, which is given nevertheless (mode Observe)", mac, addr)
+			a.say("host %s uses %s, which is given nevertheless (mode Observe)", mac, addr)
 			continue
 		}
 		if err := a.giveUp(pick, mac); err != nil {
@@ -244,7 +244,7 @@ func (a *adding) giveUp(p *pick, mac string) error {
 			`prove that no other host uses %s: host %s has answered for %d addresses within %s; add its MAC to "ipam.conflictDetection.ignoreMACs" if it is a proxy, otherwise remove its addresses from the range`,
 			addr, mac, foreignhost.MaxConflicts, foreignhost.Interval)
 	}
-	a.say("ADD", "host %s uses %s; the address is passed over and tried again after %s", mac, addr, conflicts.Retry)
+	a.say("host %s uses %s; the address is passed over and tried again after %s", mac, addr, conflicts.Retry)
 	return nil
 }
 

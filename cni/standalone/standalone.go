@@ -34,9 +34,9 @@ type Call struct {
 	Now  func() time.Time
 }
 
-// say writes a finding.
-func (c Call) say(verb, format string, args ...any) {
-	fmt.Fprintf(c.Stderr, "fenceline %s of %s in container %s: %s\n", verb, c.Interface, c.ContainerID, fmt.Sprintf(format, args...))
+// say writes a finding of an ADD.
+func (c Call) say(format string, args ...any) {
+	fmt.Fprintf(c.Stderr, "fenceline ADD of %s in container %s: %s\n", c.Interface, c.ContainerID, fmt.Sprintf(format, args...))
 }
 
 // directory returns the names that lead to the data files. It does not check the ranges.
@@ -54,15 +54,15 @@ func (c Call) directory() (network, dataDir string, err error) {
 }
 
 // load reads the configuration as host-local does.
-func (c Call) load() (*allocator.IPAMConfig, string, error) {
-	conf, version, err := allocator.LoadIPAMConfig(c.Conf, c.Args)
+func (c Call) load() (*allocator.IPAMConfig, error) {
+	conf, _, err := allocator.LoadIPAMConfig(c.Conf, c.Args)
 	if err != nil {
-		return nil, "", agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", explain(c.Conf, err))
+		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", explain(c.Conf, err))
 	}
 	if err := checkGateways(conf); err != nil {
-		return nil, "", agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", err)
+		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", err)
 	}
-	return conf, version, nil
+	return conf, nil
 }
 
 // open opens the data files of the network.
@@ -91,7 +91,7 @@ func Del(c Call) (err error) {
 
 // Check checks that the attachment has an address.
 func Check(c Call) (err error) {
-	if _, _, err := c.load(); err != nil {
+	if _, err := c.load(); err != nil {
 		return err
 	}
 	s, err := c.open()
@@ -119,7 +119,7 @@ func GC(c Call, valid []agentapi.Attachment) (err error) {
 
 // Status checks that an ADD would get an address.
 func Status(c Call) (err error) {
-	conf, _, err := c.load()
+	conf, err := c.load()
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -177,7 +178,7 @@ func (p buildPlan) run(ctx context.Context) (err error) {
 
 // compile runs one command of go for a target.
 func (p buildPlan) compile(ctx context.Context, target string, command ...string) error {
-	args := append(command, "-trimpath", "-tags", p.tags, "-ldflags", p.ldflags, target)
+	args := slices.Concat(command, []string{"-trimpath", "-tags", p.tags, "-ldflags", p.ldflags, target})
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = p.source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly")
