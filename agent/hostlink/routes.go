@@ -35,7 +35,9 @@ func syncRoutes(links *netlink.Handle, link netlink.Link, wanted []Route, prune 
 		}
 	}
 	for _, r := range found {
-		if !prune || slices.Contains(wanted, r) {
+		// A wanted route that differs in its source alone has replaced this one. The kernel does not
+		// compare the source of an IPv6 route (ip6_route_del), so it would remove the wanted route.
+		if !prune || slices.ContainsFunc(wanted, r.equalButSource) {
 			continue
 		}
 		if err := links.RouteDel(r.through(link)); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -43,6 +45,12 @@ func syncRoutes(links *netlink.Handle, link netlink.Link, wanted []Route, prune 
 		}
 	}
 	return nil
+}
+
+// equalButSource reports whether two routes are equal, without regard to their source.
+func (r Route) equalButSource(o Route) bool {
+	r.Src, o.Src = netip.Addr{}, netip.Addr{}
+	return r == o
 }
 
 // checkRoutes returns an error that names the first route that is missing.
