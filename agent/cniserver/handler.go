@@ -44,7 +44,7 @@ func serve[Request, Answer any](
 		}
 		took := s.clock.Since(begin)
 		outcome := outcomeOf(r.Context(), err)
-		s.durations.WithLabelValues(verb, string(outcome)).Observe(took.Seconds())
+		s.durations.WithLabelValues(verbOf(verb, request), string(outcome)).Observe(took.Seconds())
 		log := s.log.WithValues("verb", verb, "result", outcome, "took", took).WithValues(subject(request)...)
 		if err != nil {
 			e := cniError(verb, err)
@@ -64,6 +64,26 @@ func serve[Request, Answer any](
 			after(request)
 		}
 	}
+}
+
+// verbOf returns the verb of a call for the metric. A chained call gives no address, so it counts by
+// itself.
+func verbOf(verb string, request any) string {
+	switch r := request.(type) {
+	case agentapi.AddRequest:
+		if r.Chained {
+			return "chained ADD"
+		}
+	case agentapi.DelRequest:
+		if r.Chained {
+			return "chained DEL"
+		}
+	case agentapi.CheckRequest:
+		if r.Chained {
+			return "chained CHECK"
+		}
+	}
+	return verb
 }
 
 // decode reads the whole body. After that net/http watches the connection, and cancels the context

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/journal"
@@ -70,6 +71,8 @@ type Links struct {
 	wake   chan struct{}
 	// renewed: all host links of earlier agents have the guards of this one.
 	renewed atomic.Bool
+	// settling: a plan had tentative addresses. Run repairs soon.
+	settling atomic.Bool
 }
 
 // New returns the Links of the calling thread's network namespace.
@@ -94,6 +97,16 @@ func (l *Links) Close() error {
 // Make makes the routing of an entry's interface, or completes it. After an error in the making of a
 // host link, there is no host link.
 func (l *Links) Make(e *journal.Entry) error {
+	if err := l.complete(e); err != nil {
+		return err
+	}
+	if l.settling.Load() {
+		l.Wake()
+	}
+	return nil
+}
+
+func (l *Links) complete(e *journal.Entry) error {
 	if e.Routing == nil {
 		return nil
 	}
@@ -161,12 +174,19 @@ func (l *Links) plan(e *journal.Entry, p *pod) (_ Plan, known bool, _ error) {
 	if err != nil {
 		return Plan{}, false, err
 	}
+	tentative, settling, err := p.tentative()
+	if err != nil {
+		return Plan{}, false, err
+	}
+	if settling {
+		l.settling.Store(true)
+	}
 	services, unknown := l.Services()
 	if err := overlap(e.Routing, services); err != nil {
 		return Plan{}, false, err
 	}
 	return Make(Facts{
-		Index: p.own.Attrs().Index, Addresses: usable, Gateways: e.Routing.Gateways, Routes: beyond,
+		Index: p.own.Attrs().Index, Addresses: usable, Gateways: e.Routing.Gateways, Routes: beyond, Tentative: tentative,
 		HostLink: e.Routing.HostLink, First: e.Routing.First, OwnTable: e.Routing.OwnTable,
 		Node: node, Services: services, Listed: e.Routing.Listed,
 	}), unknown == nil, nil
@@ -247,6 +267,23 @@ func openPod(e *journal.Entry) (_ *pod, err error) {
 		return nil, fmt.Errorf("look up interface %s in %s: %w", e.Interface, e.NetNS, err)
 	}
 	return p, nil
+}
+
+// tentative returns the tentative addresses of the interface. settling is true if the detection of one
+// of them is under way; it is over for an address that has failed it.
+func (p *pod) tentative() (found []netip.Addr, settling bool, err error) {
+	addrs, err := p.links.AddrList(p.own, netlink.FAMILY_V6)
+	if err != nil {
+		return nil, false, fmt.Errorf("list the addresses of interface %s: %w", p.own.Attrs().Name, err)
+	}
+	for _, a := range addrs {
+		if a.Flags&unix.IFA_F_TENTATIVE == 0 {
+			continue
+		}
+		found = append(found, addrOf(a.IP))
+		settling = settling || a.Flags&unix.IFA_F_DADFAILED == 0
+	}
+	return found, settling, nil
 }
 
 // Close closes the descriptors.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -326,6 +328,51 @@ func TestUnknownServicesTakeNoRoute(t *testing.T) {
 	r.services, r.unknown = services[1:], nil
 	r.must(r.links.Repair())
 	r.wantRoute(pod, "10.96.0.0/16", false)
+}
+
+// The macvlan plugin waits for the kernel's duplicate address detection only if there is a gateway.
+func TestATentativeAddressIsNotTheSourceOfARoute(t *testing.T) {
+	r := newRig(t)
+	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
+	e := entries[0]
+	link, err := pod.Links().LinkByName("eth0")
+	r.must(err)
+	r.must(pod.Links().AddrAdd(link, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("fd00::7/64"))}))
+	e.Addresses = append(e.Addresses, journal.Address{Addr: netip.MustParseAddr("fd00::7")})
+	e.Routing.Subnets = append(e.Routing.Subnets, netip.MustParsePrefix("fd00::7/64"))
+	r.must(r.links.Make(e))
+	if !r.links.settling.Load() {
+		t.Fatal("the address is not tentative: this test shows nothing")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.links.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	deadline := time.Now().Add(10 * time.Second)
+	for !r.hasSource(pod, "fd96::/112", "fd00::7") {
+		if time.Now().After(deadline) {
+			t.Fatal("the route to the Services has no source")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.must(r.links.Check(e))
+}
+
+// hasSource reports whether the pod's route through its host link has a source.
+func (r *rig) hasSource(pod *network.Namespace, dst, source string) bool {
+	r.Helper()
+	link, err := pod.Links().LinkByName("host-eth0")
+	r.must(err)
+	routes, err := ownRoutes(pod.Links(), link)
+	r.must(err)
+	return slices.ContainsFunc(routes, func(route Route) bool {
+		return route.Dst == netip.MustParsePrefix(dst) && route.Src == netip.MustParseAddr(source)
+	})
 }
 
 // wantRoute waits until the pod has a route through its host link, or has it no more.

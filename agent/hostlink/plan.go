@@ -43,6 +43,9 @@ type Facts struct {
 	// interface that lead to other hosts.
 	Gateways []netip.Addr
 	Routes   []Route
+	// Tentative are the addresses whose duplicate address detection has not ended (RFC 4862). The
+	// kernel refuses them as the source of a route.
+	Tentative []netip.Addr
 	// HostLink: the interface has a host link.
 	HostLink bool
 	// First: the routes through the host link are those of the whole pod. Otherwise they serve only
@@ -100,6 +103,13 @@ func Make(f Facts) Plan {
 	}
 	if f.OwnTable {
 		p.addOwn(f)
+	}
+	for _, routes := range [][]Route{p.Link, p.Own} {
+		for i, r := range routes {
+			if slices.Contains(f.Tentative, r.Src) {
+				routes[i].Src = netip.Addr{}
+			}
+		}
 	}
 	return p
 }

@@ -20,6 +20,10 @@ import (
 // told of a change.
 const repairPeriod = time.Minute
 
+// settlePeriod is how often Run looks whether addresses are tentative no more. The detection of the
+// kernel takes one to two seconds.
+const settlePeriod = 500 * time.Millisecond
+
 // retryFirst and retryMost bound the pauses after a failure.
 const (
 	retryFirst = time.Second
@@ -53,6 +57,9 @@ func (l *Links) Run(ctx context.Context) error {
 		} else {
 			tries.Reset()
 		}
+		if l.settling.Load() {
+			wait = min(wait, settlePeriod)
+		}
 		timer := l.Clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -85,6 +92,7 @@ func (l *Links) subscribe(ctx context.Context, changes chan netlink.AddrUpdate) 
 // Repair completes the routing of living pods, and removes the host links of others. The error names
 // the pods whose routing could not be completed.
 func (l *Links) Repair() error {
+	l.settling.Store(false)
 	wanted := map[string]bool{}
 	var errs []error
 	for _, e := range l.Entries() {
@@ -117,7 +125,7 @@ func (l *Links) repair(e *journal.Entry) error {
 	if !ok || !l.lives(&now) {
 		return nil
 	}
-	if err := l.Make(&now); err != nil && !errors.Is(err, ErrGone) {
+	if err := l.complete(&now); err != nil && !errors.Is(err, ErrGone) {
 		return err
 	}
 	return nil

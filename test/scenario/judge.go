@@ -55,11 +55,10 @@ func (c change) passageOf(frames []capture.Frame, since time.Time) (passage, err
 	var p passage
 	frames = capture.After(frames, since)
 	about := capture.About(frames, c.addr)
-	claims := slices.DeleteFunc(capture.Of(about, "claim"), func(f capture.Frame) bool { return f.Port == c.oldPort })
-	if len(claims) == 0 {
-		return p, fmt.Errorf("no claim for %s was seen, but %v", c.addr, about)
+	var err error
+	if p.claim, err = c.firstClaim(frames); err != nil {
+		return p, err
 	}
-	p.claim = claims[0]
 	acks := slices.DeleteFunc(capture.Of(capture.After(about, p.claim.Time), "ack"), func(f capture.Frame) bool { return f.Port != c.oldPort })
 	if len(acks) == 0 {
 		return p, fmt.Errorf("no ack for %s came from %s after the claim %s", c.addr, c.oldPort, p.claim)
@@ -76,6 +75,17 @@ func (c change) passageOf(frames []capture.Frame, since time.Time) (passage, err
 	end := p.ack.Time.Add(inFlight)
 	p.after = len(capture.SpokenFor(capture.After(frames, end), c.addr))
 	return p, c.onlyNewAfter(frames, end)
+}
+
+// firstClaim returns the first claim for the address by another node than that of the old holder.
+func (c change) firstClaim(frames []capture.Frame) (capture.Frame, error) {
+	about := capture.About(frames, c.addr)
+	for _, f := range capture.Of(about, "claim") {
+		if f.Port != c.oldPort {
+			return f, nil
+		}
+	}
+	return capture.Frame{}, fmt.Errorf("no claim for %s was seen, but %v", c.addr, about)
 }
 
 // onlyNewAfter returns an error if another host than the new holder used the address later than end,

@@ -160,7 +160,10 @@ func (w *whole) boots(ctx context.Context) error {
 	if err := w.reaches(ctx); err != nil {
 		return fmt.Errorf("after the boot of %s: %w", w.second.Name(), err)
 	}
-	return w.isSwept(ctx, w.second)
+	// A sandbox of before the boot may be on its way out.
+	return eventually(ctx, 20*time.Second, "host links of living pods only on "+w.second.Name(), func(ctx context.Context) error {
+		return w.isSwept(ctx, w.second)
+	})
 }
 
 // hostLinkPrefix begins the name of the node's end of a host link.

@@ -127,7 +127,8 @@ func (z *zombie) twoOwners(ctx context.Context, successor *cluster.Pod, quiet *z
 
 // newerWins: from the first frame of the old owner that crosses, two owners are
 // there for loudLimit at most. joined is when everything crossed for sure; asked
-// is before anything did.
+// is before anything did. The claim of a defence asks no holder for an ack, so the
+// silence of the old owner is judged.
 func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, joined time.Time) error {
 	change, err := z.changeTo(successor)
 	if err != nil {
@@ -136,12 +137,16 @@ func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, j
 	if err := z.hearsOnly(ctx, successor, joined.Add(loudLimit)); err != nil {
 		return err
 	}
-	p, err := change.passageOf(z.capture.Frames(), asked)
+	frames := capture.After(z.capture.Frames(), asked)
+	claim, err := change.firstClaim(frames)
 	if err != nil {
 		return err
 	}
-	if took := p.ack.Time.Sub(joined); took > loudLimit {
+	if took := claim.Time.Sub(joined); took > loudLimit {
 		return fmt.Errorf("the older owner of %s was fenced %s after the underlay was whole", z.addr, took)
+	}
+	if err := change.onlyNewAfter(frames, claim.Time.Add(fenceLimit)); err != nil {
+		return err
 	}
 	crossed := capture.From(capture.SpokenFor(capture.After(z.capture.Frames(), asked), z.addr), z.mac)
 	if len(crossed) == 0 {
@@ -150,9 +155,9 @@ func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, j
 	if z.crier.refused.Load() == 0 {
 		return fmt.Errorf("the kernel refused no frame of the zombie %s", z.pod.Name)
 	}
-	z.figures.add("first frame that crosses to the fence, loud", p.ack.Time.Sub(crossed[0].Time))
-	z.figures.add("claim to ack", p.ack.Time.Sub(p.claim.Time))
-	z.story.Say("%s after the first frame of the older owner crossed, a claim from %s fenced it.", round(p.ack.Time.Sub(crossed[0].Time)), p.claim.Port)
+	z.figures.add("first frame that crosses to the claim, loud", claim.Time.Sub(crossed[0].Time))
+	z.figures.add("claim to the last frame of the older owner", crossed[len(crossed)-1].Time.Sub(claim.Time))
+	z.story.Say("%s after the first frame of the older owner crossed, a claim from %s fenced it.", round(claim.Time.Sub(crossed[0].Time)), claim.Port)
 	return nil
 }
 
