@@ -149,7 +149,7 @@ func (m *machine) start() {
 		Allocator: allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{
 			"v4": netip.MustParseAddr("10.0.0.1"),
 		}}),
-		Warm: fakenode.NewWarm(), Journal: journal, Guards: m.Guards,
+		Warm: fakenode.NewWarm(), Journal: journal, Guards: m.Guards, HostLinks: fakenode.NoHostLinks{},
 		Waiting: waiting.New(waiting.Options{
 			Leases: m.u.api, Rand: func() float64 { return 0 }, Metrics: &fakenode.Waits{}, Clock: clock.RealClock{}, Log: log, Background: ctx,
 		}),

@@ -8,6 +8,7 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+	"time"
 )
 
 // ask asks for an address from a node.
@@ -30,6 +31,7 @@ func TestARouterAnswersTheQuestionForAGateway(t *testing.T) {
 		reply := n.ask(addr)
 		equal(t, "answered", reply.Answered, true)
 		equal(t, "MAC", reply.MAC.String(), router.mac.String())
+		eventually(t, "the question in the capture", 5*time.Second, func() bool { return len(sent.list(probeFrom(n.mac))) > 0 })
 		equal(t, "questions before the answer", len(sent.list(probeFrom(n.mac))), 1)
 		t.Run("and a burst asks once", func(t *testing.T) {
 			watch := must(n.set.watches.start(n.seg.key(addr)))(t) // of another ADD

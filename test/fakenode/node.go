@@ -139,7 +139,7 @@ func (r *Node) start() {
 		Waiting: waiting.New(waiting.Options{
 			Leases: r.API, Rand: func() float64 { return 0 }, Metrics: r.Waits, Clock: clock.RealClock{}, Log: log, Background: ctx,
 		}),
-		HostLinks:   noHostLinks{},
+		HostLinks:   NoHostLinks{},
 		OpenSegment: open,
 		Sighted:     func(int, netip.Addr) bool { return false },
 		OfNode:      func(addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
@@ -165,13 +165,13 @@ func (r *Node) start() {
 	}
 }
 
-// noHostLinks stands in for host links: the pods of this node have no network namespace.
-type noHostLinks struct{}
+// NoHostLinks stands in for host links: the pods of this node have no network namespace.
+type NoHostLinks struct{}
 
-func (noHostLinks) Make(*journal.Entry) error   { return nil }
-func (noHostLinks) Check(*journal.Entry) error  { return nil }
-func (noHostLinks) Remove(*journal.Entry) error { return nil }
-func (noHostLinks) Wake()                       {}
+func (NoHostLinks) Make(*journal.Entry) error   { return nil }
+func (NoHostLinks) Check(*journal.Entry) error  { return nil }
+func (NoHostLinks) Remove(*journal.Entry) error { return nil }
+func (NoHostLinks) Wake()                       {}
 
 // Add is an ADD whose answer reaches the plugin.
 func (r *Node) Add(ctx context.Context, request agentapi.AddRequest) (*agentapi.AddResponse, error) {
