@@ -89,6 +89,7 @@ func TestWithoutAPolicyTheInterfaceKeepsItsMAC(t *testing.T) {
 
 func TestAFailedADDGivesTheInterfaceItsMACBack(t *testing.T) {
 	r := fakenode.New(t, fromIP(fakenode.V4("10.0.0.2")))
+	r.Patience = 0
 	r.Wire.Answers[fakenode.Two] = fakenode.Stranger
 	web := r.Pod("web", "u1")
 	if err := fakenode.TryAdd(r, web); err == nil {

@@ -122,7 +122,10 @@ func TestAStatefulSetPodTakesItsAddressFromAZombieWhoseAgentIsDead(t *testing.T)
 		t.Fatal("the zombie is dead")
 	}
 	l := u.api.Leases()[zombie.addr.String()]
+	l.RecordToken()
+	token := l.Spec.Holder.Token
 	fakenode.Quarantined(v1alpha1.ReasonPodGone)(&l.Spec)
+	l.Spec.Previous.Token = token // as the controller records it
 	u.api.Put(l)
 	frames := u.Capture()
 	heir := m2.guest("web-0", "u2", fakenode.OfStatefulSet)
