@@ -167,8 +167,10 @@ func (c *Cluster) pool(name, subnet, ips string, isDefault bool, macs *v1alpha1.
 		Subnet: subnet, IPs: []string{ips}, Default: &isDefault, MACPolicy: macs,
 	}}
 	c.check(c.Create(c.t.Context(), pool))
+	// A controller may write the status at the same time.
+	before := pool.DeepCopy()
 	pool.Status.Agents = int64(len(c.Nodes))
-	c.check(c.Status().Update(c.t.Context(), pool))
+	c.check(c.Status().Patch(c.t.Context(), pool, client.MergeFrom(before)))
 	return pool
 }
 
