@@ -23,7 +23,7 @@ suites := unit model kernel api cluster
 ##@ See it
 
 .PHONY: try
-try: ## Show the plugin without Kubernetes in network namespaces, within 90 s (root)
+try: ## Show the plugin without Kubernetes in network namespaces (root)
 	$(GO) run ./test/cmd/try
 
 .PHONY: demo
