@@ -98,6 +98,9 @@ func (p *pod) ofAddresses(link netlink.Link, table int) (subnets []Route, rules 
 func (p *pod) removeDefault(link netlink.Link) error {
 	for _, family := range families {
 		routes, err := p.links.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+		if lacks(family, err) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("list the routes: %w", err)
 		}

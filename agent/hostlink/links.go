@@ -94,8 +94,8 @@ func (l *Links) Close() error {
 	return l.nodeNS.Close()
 }
 
-// Make makes the routing of an entry's interface, or completes it. After an error in the making of a
-// host link, there is no host link.
+// Make makes the routing of an entry's interface, or completes it. After an error there is no host
+// link, unless there was one before.
 func (l *Links) Make(e *journal.Entry) error {
 	if err := l.complete(e); err != nil {
 		return err

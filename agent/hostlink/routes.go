@@ -19,6 +19,11 @@ const protocol = 70
 // families are both families of addresses. A node without one of them has nothing of it.
 var families = [...]int{unix.AF_INET, unix.AF_INET6}
 
+// lacks reports whether a request failed because the kernel was started without IPv6.
+func lacks(family int, err error) bool {
+	return family == unix.AF_INET6 && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP))
+}
+
 // syncRoutes adds the wanted routes through a link. With prune it removes our other routes through it.
 // It leaves routes of others alone.
 func syncRoutes(links *netlink.Handle, link netlink.Link, wanted []Route, prune bool) error {
@@ -73,6 +78,9 @@ func ownRoutes(links *netlink.Handle, link netlink.Link) ([]Route, error) {
 	for _, family := range families {
 		filter := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_UNSPEC, Protocol: protocol}
 		routes, err := links.RouteListFiltered(family, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		if lacks(family, err) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the routes through %s: %w", link.Attrs().Name, err)
 		}
@@ -89,6 +97,9 @@ func routesBeyond(links *netlink.Handle, link netlink.Link) ([]Route, error) {
 	var found []Route
 	for _, family := range families {
 		routes, err := links.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+		if lacks(family, err) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the routes through %s: %w", link.Attrs().Name, err)
 		}
@@ -192,6 +203,9 @@ func ownRules(links *netlink.Handle) ([]Rule, error) {
 	var found []Rule
 	for _, family := range families {
 		rules, err := links.RuleList(family)
+		if lacks(family, err) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the rules of the pod: %w", err)
 		}

@@ -77,7 +77,7 @@ func check(settings []setting) error {
 		switch {
 		case err != nil && s.optional && errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return fmt.Errorf("read %s: %w", s.name, err)
+			return fmt.Errorf("%w: read %s: %w", ErrBroken, s.name, err)
 		case !ok:
 			return fmt.Errorf("%w: %s is not %s", ErrBroken, s.name, s.value)
 		}
