@@ -17,6 +17,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/fenceline/fenceline/test/images"
 )
 
@@ -24,6 +27,7 @@ func main() {
 	version := flag.String("version", images.DefaultVersion, "version of the images and the chart")
 	on := flag.String("on", "", "prefix of a cluster that is up, with Fenceline installed")
 	flag.Parse()
+	log.SetLogger(logr.Discard()) // the clients of the scenarios have nothing to tell a viewer
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, *version, *on, flag.Args())
