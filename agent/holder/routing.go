@@ -24,10 +24,7 @@ type HostLinks interface {
 	Wake()
 }
 
-// firstInterface is the name of a pod's first interface in all container runtimes.
-const firstInterface = "eth0"
-
-// routed is what the decision about the routing of an interface needs to know.
+// routed has the facts for the decision about the routing of an interface.
 type routed struct {
 	asked agentapi.Routing
 	// ifname is the interface, and first the routing of the pod's first interface, nil if Fenceline has
@@ -43,7 +40,7 @@ type routed struct {
 // decideRouting returns the routing of an interface, nil for none.
 func decideRouting(r routed) *journal.Routing {
 	mode := r.asked.Mode
-	isFirst := r.ifname == firstInterface
+	isFirst := r.ifname == ipam.FirstInterface
 	if mode == "" || mode == agentapi.ModeAuto {
 		mode = agentapi.ModeOverlay
 		if isFirst || r.first != nil && r.first.First {
@@ -107,7 +104,7 @@ func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
 		asked: asked, ifname: r.Interface, defaultRoute: ipam.DefaultRouteInterface(who),
 		configured: r.Configured, addresses: e.Addresses,
 	}
-	if first, ok := h.Journal.Get(r.ContainerID, firstInterface); ok && first.Phase == journal.Bound {
+	if first, ok := h.Journal.Get(r.ContainerID, ipam.FirstInterface); ok && first.Phase == journal.Bound {
 		d.first = first.Routing
 	}
 	e.Routing = decideRouting(d)

@@ -13,15 +13,16 @@ import (
 )
 
 // takeDefault leaves the default routes of the pod to the interface of the entry. The default routes of
-// each other interface move to a table of that interface, for frames from its addresses. The node and
-// the Services (behind) stay where they were.
-func (p *pod) takeDefault(behind []netip.Prefix, known bool) error {
+// each interface of another network move to a table of that interface, for frames from its addresses.
+// The node and the Services (behind) stay where they were. The interfaces with one of the names in ours
+// are Fenceline's: their default routes are in tables of their own already.
+func (p *pod) takeDefault(behind []netip.Prefix, known bool, ours []string) error {
 	all, err := p.links.LinkList()
 	if err != nil {
 		return fmt.Errorf("list the interfaces of the pod: %w", err)
 	}
 	for _, link := range all {
-		if link.Attrs().Index == p.own.Attrs().Index {
+		if slices.Contains(ours, link.Attrs().Name) {
 			continue
 		}
 		if err := p.moveDefault(link, behind, known); err != nil {

@@ -143,11 +143,22 @@ func (l *Links) make(e *journal.Entry) error {
 		return err
 	}
 	if e.Routing.TakesDefault {
-		if err := p.takeDefault(plan.Behind, known); err != nil {
+		if err := p.takeDefault(plan.Behind, known, l.namesIn(e.ContainerID)); err != nil {
 			return err
 		}
 	}
 	return syncRules(p.links, plan.Rules, ofInterface(p.own.Attrs().Index))
+}
+
+// namesIn returns the names of Fenceline's interfaces in a pod, with those of their host links.
+func (l *Links) namesIn(containerID string) []string {
+	var names []string
+	for _, e := range l.Entries() {
+		if e.ContainerID == containerID {
+			names = append(names, e.Interface, PodEnd(e.Attachment()))
+		}
+	}
+	return names
 }
 
 // putLink makes both sides of a host link. The node's side is last: the node sends nothing before

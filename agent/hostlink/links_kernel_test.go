@@ -137,6 +137,40 @@ func TestTheUnderlayTakesTheDefaultRoutes(t *testing.T) {
 	}
 }
 
+// A further interface of the underlay and a host link have default routes in tables of their own. These
+// tables are not those of another network.
+func TestTheDefaultRoutesOfTheUnderlayItselfStay(t *testing.T) {
+	r := newRig(t)
+	pod, bridge := r.namespace("a"), r.namespace("bridge")
+	r.must(bridge.AddBridge("br0"))
+	r.must(pod.SetUp("lo", true))
+	r.must(pod.Plug("eth0", nil, bridge, "port", "br0"))
+	r.must(pod.AddAddr("eth0", netip.MustParsePrefix("10.244.0.7/24")))
+	link, err := pod.Links().LinkByName("eth0")
+	r.must(err)
+	r.must(pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr("10.244.0.1").AsSlice()}))
+	first, second := r.attach(pod, "a", "net1", "10.0.0.7/24"), r.attach(pod, "a", "net2", "10.0.0.8/24")
+	first.Routing.TakesDefault, first.Routing.HostLink, second.Routing.HostLink = true, true, true
+	net1, err := pod.Links().LinkByName("net1")
+	r.must(err)
+	r.must(pod.Links().RouteAppend(&netlink.Route{LinkIndex: net1.Attrs().Index, Gw: netip.MustParseAddr(routerAddr4).AsSlice()}))
+	r.must(r.links.Make(first))
+	r.must(r.links.Make(second))
+	r.must(r.links.Make(first)) // a repair
+	for _, e := range []*journal.Entry{first, second} {
+		if err := r.links.Check(e); err != nil {
+			t.Errorf("%s: %v", e.Interface, err)
+		}
+	}
+	routes, err := pod.Links().RouteGet(netip.MustParseAddr("10.96.0.1").AsSlice())
+	r.must(err)
+	if routes[0].LinkIndex != link.Attrs().Index {
+		t.Error("the Services are not behind eth0")
+	}
+	r.wantAnswers(pod, r.node, "10.0.0.7:80", "10.0.0.7:80", nodeAddr4)
+	r.wantAnswers(pod, r.node, "10.0.0.8:80", "10.0.0.8:80", nodeAddr4)
+}
+
 // leaves returns the interface by which a frame from an address leaves the pod, to the router or to a
 // host behind it.
 func leaves(t *testing.T, pod *network.Namespace, source, to string) string {

@@ -21,8 +21,8 @@ const (
 )
 
 const (
-	// firstInterface is the name that container runtimes give to the first interface of a pod.
-	firstInterface = "eth0"
+	// FirstInterface is the name that container runtimes give to the first interface of a pod.
+	FirstInterface = "eth0"
 	// longestInterface is the greatest length of an interface name in the kernel (IFNAMSIZ - 1).
 	longestInterface = 15
 	// multusNamespace is the namespace of a default network that names none. It is the default
@@ -39,7 +39,7 @@ type attachment struct{ iface, definition string }
 // attachments returns the interfaces that Multus' configuration and the pod's annotations name, in the
 // order in which Multus creates them. The first interface is always in the result.
 func attachments(pod Pod, m Multus) ([]attachment, error) {
-	all := []attachment{{firstInterface, m.Cluster}}
+	all := []attachment{{FirstInterface, m.Cluster}}
 	if a, ok := findExactly(pod, annotationDefaultNetwork); ok {
 		networks, err := parseNetworks(a, cmp.Or(m.Namespace, multusNamespace))
 		if err != nil {

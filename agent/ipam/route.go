@@ -58,7 +58,7 @@ func (s said) readRoutes(req Request) (podRoutes, error) {
 // interface that default-route-nic names, else through the first interface without cleangateway. Two
 // default routes of one family would break the pod.
 func (s said) defaultHere(req Request) (bool, error) {
-	a, ok := find(req.Pod.describe(), req.Pod.Annotations, firstInterface, annotationDefaultRoute)
+	a, ok := find(req.Pod.describe(), req.Pod.Annotations, FirstInterface, annotationDefaultRoute)
 	if ok {
 		if a.value == "" {
 			return false, a.wrong("it names no interface")
@@ -79,7 +79,7 @@ func (s said) defaultHere(req Request) (bool, error) {
 // DefaultRouteInterface returns the interface that the annotation default-route-nic of a pod names, ""
 // if there is none.
 func DefaultRouteInterface(p Pod) string {
-	a, _ := find(p.describe(), p.Annotations, firstInterface, annotationDefaultRoute)
+	a, _ := find(p.describe(), p.Annotations, FirstInterface, annotationDefaultRoute)
 	return a.value
 }
 

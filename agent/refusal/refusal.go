@@ -93,7 +93,7 @@ var rows = []struct {
 
 	// The routing of the pod.
 	{wraps(hostlink.ErrOverlap), agentapi.CodeInvalidNetworkConfig, "%w"},
-	{wraps(hostlink.ErrBroken), agentapi.CodeNotHeld, "%w; the agent mends it within a minute, and the kubelet makes a new sandbox if CHECK fails"},
+	{wraps(hostlink.ErrBroken), agentapi.CodeNotHeld, "%w; the agent completes host links and routes within a minute, and only a new sandbox replaces the rest"},
 	{wraps(hostlink.ErrGone), agentapi.CodeTryAgainLater, "%w; the runtime's next try makes a new sandbox"},
 
 	// Another node was faster, or does not have the same information yet.

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/test/cluster"
 	"github.com/fenceline/fenceline/test/machine"
 )
@@ -166,9 +167,6 @@ func (w *whole) boots(ctx context.Context) error {
 	})
 }
 
-// hostLinkPrefix begins the name of the node's end of a host link.
-const hostLinkPrefix = "flh"
-
 // isSwept returns an error unless each host link of the node leads to addresses of one living pod.
 func (w *whole) isSwept(ctx context.Context, node *cluster.Node) error {
 	pods := &corev1.PodList{}
@@ -190,7 +188,7 @@ func (w *whole) isSwept(ctx context.Context, node *cluster.Node) error {
 	if err != nil {
 		return err
 	}
-	if got := strings.Count("\n"+links, "\n"+hostLinkPrefix); got != count {
+	if got := strings.Count("\n"+links, "\n"+hostlink.NodePrefix); got != count {
 		return fmt.Errorf("%s has %d host links for %d pods:\n%s", node.Name(), got, count, links)
 	}
 	for _, family := range []string{"-4", "-6"} {
@@ -200,7 +198,7 @@ func (w *whole) isSwept(ctx context.Context, node *cluster.Node) error {
 		}
 		for line := range strings.Lines(routes) {
 			dst, _, _ := strings.Cut(line, " ")
-			if strings.Contains(line, " dev "+hostLinkPrefix) && !strings.HasPrefix(line, "fe80::") && !living[dst] {
+			if strings.Contains(line, " dev "+hostlink.NodePrefix) && !strings.HasPrefix(line, "fe80::") && !living[dst] {
 				return fmt.Errorf("%s has a route to a pod that does not exist: %s", node.Name(), line)
 			}
 		}
