@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// pathLimit is how long a path may take to work: kube-proxy has to learn of endpoints first.
-	pathLimit = 15 * time.Second
+	// pathLimit is how long a path may take to work: kube-proxy and CoreDNS have to learn of endpoints
+	// first, and CoreDNS keeps an early answer for its TTL.
+	pathLimit = time.Minute
 	// pathsAtOnce bounds the load of all paths on the machine.
 	pathsAtOnce = 16
 )
