@@ -105,7 +105,11 @@ type Holder struct {
 	// guarded is false if no guard program can enforce a fence (vfio, DPDK).
 	// +optional
 	Guarded bool `json:"guarded,omitempty"`
-	// ownerKind and ownerName name the pod's controlling owner.
+	// ownerGroup, ownerKind and ownerName name the pod's controlling owner. For a StatefulSet, an empty
+	// ownerGroup means apps.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	OwnerGroup string `json:"ownerGroup,omitempty"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	OwnerKind string `json:"ownerKind,omitempty"`

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Errors of an Asker. Every other error is one of the API server, which may pass.
+var (
+	// ErrGone: the owner does not exist, or another object has its name.
+	ErrGone = errors.New("it does not exist")
+	// ErrNoAPI: the API server does not serve the owner's kind, for example because its CRD is missing.
+	ErrNoAPI = errors.New("the API server does not serve this kind")
+	// ErrNoRight: the rights of this program do not cover the owner's kind.
+	ErrNoRight = errors.New("the controller has no right to get it")
+	// ErrNoScale: the owner's kind has no scale subresource.
+	ErrNoScale = errors.New("it has no scale subresource")
+)
+
+// Asker reads owners of any kind from the API server, past all caches. It needs the right "get" on the
+// kind, and on its scale subresource. Safe for concurrent use.
+type Asker struct {
+	// Live reads objects from the API server.
+	Live client.Reader
+	// Scales gives access to subresources.
+	Scales client.SubResourceClientConstructor
+	// Mapper finds the version and the resource of a kind.
+	Mapper meta.RESTMapper
+}
+
+// Get returns an owner. Its error wraps ErrGone, ErrNoAPI or ErrNoRight where one of them is the
+// reason.
+func (a Asker) Get(ctx context.Context, r Ref) (*unstructured.Unstructured, error) {
+	o, err := a.object(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Live.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, o); err != nil {
+		return nil, why("get", r, err)
+	}
+	if r.UID != "" && o.GetUID() != r.UID {
+		return nil, fmt.Errorf("get %s with UID %s: %w", r, r.UID, ErrGone)
+	}
+	return o, nil
+}
+
+// Replicas returns the number of pods that an owner wants, from its scale subresource. Its error wraps
+// ErrGone, ErrNoAPI, ErrNoRight or ErrNoScale where one of them is the reason. If the owner itself may
+// be gone, call Get: without it, a kind without the subresource and an owner that is gone look alike.
+func (a Asker) Replicas(ctx context.Context, r Ref) (int32, error) {
+	o, err := a.object(r)
+	if err != nil {
+		return 0, err
+	}
+	o.SetNamespace(r.Namespace)
+	o.SetName(r.Name)
+	var scale autoscalingv1.Scale
+	if err := a.Scales.SubResource("scale").Get(ctx, o, &scale); err != nil {
+		if apierrors.IsNotFound(err) && !namesObject(err) {
+			return 0, fmt.Errorf("get the scale of %s: %w", r, ErrNoScale)
+		}
+		return 0, why("get the scale of", r, err)
+	}
+	if r.UID != "" && scale.UID != r.UID {
+		return 0, fmt.Errorf("get the scale of %s with UID %s: %w", r, r.UID, ErrGone)
+	}
+	return scale.Spec.Replicas, nil
+}
+
+// Controller returns the controlling owner of an owner, such as the Deployment of a ReplicaSet. ok is
+// false if it has none.
+func (a Asker) Controller(ctx context.Context, r Ref) (above Ref, ok bool, err error) {
+	o, err := a.Get(ctx, r)
+	if err != nil {
+		return Ref{}, false, err
+	}
+	above, ok = Of(o)
+	return above, ok, nil
+}
+
+// object returns an empty object of the owner's kind, in the version that the API server prefers.
+func (a Asker) object(r Ref) (*unstructured.Unstructured, error) {
+	mapping, err := a.Mapper.RESTMapping(schema.GroupKind{Group: r.Group, Kind: r.Kind})
+	if err != nil {
+		return nil, why("find the API of", r, err)
+	}
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(mapping.GroupVersionKind)
+	return o, nil
+}
+
+// why names the reason of a failed read.
+func why(what string, r Ref, err error) error {
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err) && !namesObject(err):
+		return fmt.Errorf("%s %s: %w", what, r, ErrNoAPI)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%s %s: %w", what, r, ErrGone)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%s %s: %w", what, r, ErrNoRight)
+	}
+	return fmt.Errorf("%s %s: %w", what, r, err)
+}
+
+// namesObject reports whether a NotFound is about an object. For a path that the API server does not
+// serve, its answer is no Status, and client-go makes one with a cause of its own.
+func namesObject(err error) bool {
+	return !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package owner
+
+import (
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// KeepsName reports whether the identity of a holder outlives its pod, so that its addresses are
+// kept for the next pod of this identity.
+//
+// A StatefulSet makes pods of the same names again. The API group does not matter: a StatefulSet of
+// another project has the same shape if its pod is called <name>-<ordinal>. The identity of a
+// KubeVirt virtual machine is the machine, because each of its pods has another name.
+func KeepsName(h *v1alpha1.Holder) bool {
+	switch {
+	case IsMachine(h):
+		return true
+	case h.OwnerKind != kindStatefulSet:
+		return false
+	case h.OwnerGroup == "" || h.OwnerGroup == groupApps:
+		return true
+	}
+	_, ok := Ordinal(h.Pod, h.OwnerName)
+	return ok
+}
+
+// IsMachine reports whether the holder is the pod of a KubeVirt virtual machine. Such a pod belongs to
+// a VirtualMachineInstance, which has the name of its VirtualMachine.
+func IsMachine(h *v1alpha1.Holder) bool {
+	return h.OwnerGroup == groupKubeVirt && h.OwnerKind == kindInstance && h.OwnerName != ""
+}
+
+// Same reports whether two holders have one identity: the namespace and the virtual machine, or else
+// the namespace and the name of the pod.
+func Same(a, b *v1alpha1.Holder) bool {
+	switch {
+	case a == nil || b == nil || a.Namespace != b.Namespace || IsMachine(a) != IsMachine(b):
+		return false
+	case IsMachine(a):
+		return a.OwnerName == b.OwnerName
+	}
+	return a.Pod == b.Pod
+}
+
+// Identity names the identity of a holder for people.
+func Identity(h *v1alpha1.Holder) string {
+	if IsMachine(h) {
+		return "virtual machine " + h.Namespace + "/" + h.OwnerName
+	}
+	return "pod " + h.Namespace + "/" + h.Pod
+}

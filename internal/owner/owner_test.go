@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package owner_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
+)
+
+func TestWhoseIdentityOutlivesThePod(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		group string
+		kind  string
+		owner string
+		pod   string
+		want  bool
+	}{
+		{"a pod of a StatefulSet", "apps", "StatefulSet", "web", "web-0", true},
+		{"one recorded by an earlier version", "", "StatefulSet", "web", "web-0", true},
+		{"a pod of OpenKruise's StatefulSet", "apps.kruise.io", "StatefulSet", "web", "web-12", true},
+		{"a StatefulSet of any other group", "example.org", "StatefulSet", "web", "web-0", true},
+		{"but not if its pods have other names", "example.org", "StatefulSet", "web", "web-x7f2b", false},
+		{"a pod of a virtual machine", "kubevirt.io", "VirtualMachineInstance", "db", "virt-launcher-db-x7f2b", true},
+		{"an instance of another project", "example.org", "VirtualMachineInstance", "db", "db-x7f2b", false},
+		{"a pod of a Deployment", "apps", "ReplicaSet", "web-5d4f", "web-5d4f-x7f2b", false},
+		{"OpenKruise's CloneSet", "apps.kruise.io", "CloneSet", "web", "web-x7f2b", false},
+		{"a bare pod", "", "", "", "web-0", false},
+	} {
+		h := &v1alpha1.Holder{Namespace: "shop", Pod: row.pod, OwnerGroup: row.group, OwnerKind: row.kind, OwnerName: row.owner}
+		if got := owner.KeepsName(h); got != row.want {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+		}
+	}
+}
+
+func TestTwoHoldersOfOneIdentity(t *testing.T) {
+	pod := func(pod string) *v1alpha1.Holder {
+		return &v1alpha1.Holder{Namespace: "shop", Pod: pod, OwnerGroup: "apps", OwnerKind: "StatefulSet", OwnerName: "web"}
+	}
+	machine := func(pod, name string) *v1alpha1.Holder {
+		return &v1alpha1.Holder{Namespace: "shop", Pod: pod, OwnerGroup: "kubevirt.io", OwnerKind: "VirtualMachineInstance", OwnerName: name}
+	}
+	elsewhere := machine("b", "db")
+	elsewhere.Namespace = "bank"
+	for _, row := range []struct {
+		name string
+		a, b *v1alpha1.Holder
+		want bool
+	}{
+		{"one pod name", pod("web-0"), pod("web-0"), true},
+		{"another pod name", pod("web-0"), pod("web-1"), false},
+		{"two pods of one machine", machine("a", "db"), machine("b", "db"), true},
+		{"one pod name, two machines", machine("a", "db"), machine("a", "log"), false},
+		{"machines of two namespaces", machine("a", "db"), elsewhere, false},
+		{"a machine and a pod of its pod's name", machine("web-0", "db"), pod("web-0"), false},
+		{"no holder", nil, pod("web-0"), false},
+	} {
+		if got := owner.Same(row.a, row.b); got != row.want {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+		}
+	}
+}
+
+// The answer is that of the definition: the first ordinals from start on that are not reserved.
+func TestOrdinalsWithReservedOnes(t *testing.T) {
+	random := rand.New(rand.NewPCG(15, 15))
+	for range 2000 {
+		o := owner.Ordinals{Start: random.Int32N(6), Replicas: random.Int32N(6)}
+		for range random.IntN(4) {
+			first := random.Int64N(10)
+			o.Reserved = append(o.Reserved, owner.Range{First: first, Last: first + random.Int64N(4)})
+		}
+		isReserved := map[int64]bool{}
+		for _, r := range o.Reserved {
+			for i := r.First; i <= r.Last; i++ {
+				isReserved[i] = true
+			}
+		}
+		want := map[int64]bool{}
+		for i := int64(o.Start); len(want) < int(o.Replicas); i++ {
+			if !isReserved[i] {
+				want[i] = true
+			}
+		}
+		for i := range int64(30) {
+			if o.Want(i) != want[i] {
+				t.Fatalf("%+v: ordinal %d is wanted: %v, want %v", o, i, o.Want(i), want[i])
+			}
+		}
+	}
+	if o := (owner.Ordinals{Start: 2147483646, Replicas: 2147483647}); !o.Want(2147483647) {
+		t.Error("start + replicas beyond 32 bits")
+	}
+}
+
+func TestReservedOrdinalsAreNumbersOrRanges(t *testing.T) {
+	for text, want := range map[string]owner.Range{"3": {First: 3, Last: 3}, "3-5": {First: 3, Last: 5}, " 3 - 5 ": {First: 3, Last: 5}} {
+		if got, err := owner.ParseRange(text); err != nil || got != want {
+			t.Errorf("%q is %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", "-3", "5-3", "3-", "3-5-7", "99999999999"} {
+		if got, err := owner.ParseRange(text); err == nil {
+			t.Errorf("%q is %v, want an error", text, got)
+		}
+	}
+}
+
+func TestNeedOfAVirtualMachine(t *testing.T) {
+	ref := owner.Ref{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "shop", Name: "db"}
+	for _, row := range []struct {
+		name string
+		view owner.View
+		want owner.Standing
+	}{
+		{"it runs", owner.View{Exists: true, Machine: &owner.Machine{RunStrategy: "Always", HasInstance: true}}, owner.Wanted},
+		{"it restarts", owner.View{Exists: true, Machine: &owner.Machine{RunStrategy: "Always"}}, owner.Wanted},
+		{"it is being stopped", owner.View{Exists: true, Machine: &owner.Machine{RunStrategy: "Halted", HasInstance: true}}, owner.Wanted},
+		{"it is stopped", owner.View{Exists: true, Machine: &owner.Machine{RunStrategy: "Halted"}}, owner.Stopped},
+		{"it is started by hand", owner.View{Exists: true, Machine: &owner.Machine{RunStrategy: "Manual"}}, owner.Stopped},
+		{"it ran once", owner.View{Exists: true, Machine: &owner.Machine{RunStrategy: "RerunOnFailure"}}, owner.Stopped},
+		{"it was deleted", owner.View{}, owner.Gone},
+		{"it could not be read", owner.View{Unknown: "no right"}, owner.Unknown},
+	} {
+		row.view.Ref = ref
+		if need := row.view.Need("virt-launcher-db-x7f2b"); need.Standing != row.want || need.Why == "" {
+			t.Errorf("%s: %+v, want %v", row.name, need, row.want)
+		}
+	}
+	if need := (owner.View{}).Need("web-0"); need.Standing != owner.Unknown {
+		t.Errorf("an owner that nobody knows: %+v", need)
+	}
+}
+
+func TestOwnerOfAPod(t *testing.T) {
+	pod := &metav1.ObjectMeta{Namespace: "shop", Name: "web-0", OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Node", Name: "n1"},
+		{APIVersion: "apps.kruise.io/v1beta1", Kind: "StatefulSet", Name: "web", UID: "u", Controller: ptr.To(true)},
+	}}
+	want := owner.Ref{Group: "apps.kruise.io", Kind: "StatefulSet", Namespace: "shop", Name: "web", UID: "u"}
+	if got, ok := owner.Of(pod); !ok || got != want {
+		t.Errorf("%+v, %v, want %+v", got, ok, want)
+	}
+	pod.OwnerReferences = pod.OwnerReferences[:1]
+	if got, ok := owner.Of(pod); ok {
+		t.Errorf("%+v is no controlling owner", got)
+	}
+}
+
+func TestOrdinalOfAPodName(t *testing.T) {
+	for _, row := range []struct {
+		pod, set string
+		want     int64
+		ok       bool
+	}{
+		{"web-0", "web", 0, true},
+		{"web-12", "web", 12, true},
+		{"web-1-3", "web-1", 3, true},
+		{"web-1-3", "web", 0, false},
+		{"web-01", "web", 0, false},
+		{"web--1", "web", 0, false},
+		{"web", "web", 0, false},
+		{"api-1", "web", 0, false},
+	} {
+		if got, ok := owner.Ordinal(row.pod, row.set); got != row.want || ok != row.ok {
+			t.Errorf("Ordinal(%q, %q) = %d, %v, want %d, %v", row.pod, row.set, got, ok, row.want, row.ok)
+		}
+	}
+}
