@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package v1alpha1 has the records of Fenceline: the IPPool, from which addresses are chosen, the
-// IPLease, which records that one address is in use, and the ReservedIP, which keeps addresses back.
+// IPLease, which records that one address is in use, the ReservedIP, which keeps addresses back, and the
+// IPSubnet, from which the controller makes pools for applications.
 //
 // The rules of a field are CEL in the CRD, so the API server refuses bad input with a sentence and
 // needs no webhook. A value that several fields share has a type with the rules, in values.go. The API

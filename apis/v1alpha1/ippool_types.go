@@ -60,6 +60,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || cidr(self.subnet).containsIP(self.gateway)",fieldPath=".gateway",messageExpression="'gateway ' + self.gateway + ' lies outside subnet ' + self.subnet"
 // +kubebuilder:validation:XValidation:rule="!has(self.routes) || self.routes.all(r, r.dst.contains(':') == self.subnet.contains(':'))",fieldPath=".routes",message="routes: dst must be of the IP version of subnet"
 // +kubebuilder:validation:XValidation:rule="(has(self.network) ? self.network : \"\") == (has(oldSelf.network) ? oldSelf.network : \"\")",fieldPath=".network",message="network is immutable: make another pool"
+// +kubebuilder:validation:XValidation:rule="(has(self.ipSubnet) ? self.ipSubnet : \"\") == (has(oldSelf.ipSubnet) ? oldSelf.ipSubnet : \"\")",fieldPath=".ipSubnet",message="ipSubnet is immutable: the controller makes the pools of an IPSubnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.ipSubnet) || has(self.application) && has(self.ips) && self.ips.size() > 0",fieldPath=".ipSubnet",message="a pool of an IPSubnet has application and ips"
 type IPPoolSpec struct {
 	// subnet is the subnet of the pool in CIDR notation, without host bits. Immutable.
 	//
@@ -159,6 +161,17 @@ type IPPoolSpec struct {
 	// podAffinity restricts the pool to pods with matching labels.
 	// +optional
 	PodAffinity *metav1.LabelSelector `json:"podAffinity,omitempty"`
+	// application restricts the pool to one interface of the pods of an application. The controller
+	// sets it in the pools that it makes of an IPSubnet.
+	//
+	// +optional
+	Application *Application `json:"application,omitempty"`
+	// ipSubnet is the IPSubnet from which the controller has taken the addresses. The controller then
+	// makes, resizes and deletes the pool. Immutable.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	IPSubnet string `json:"ipSubnet,omitempty"`
 	// multusName restricts the pool to attachments of the named
 	// NetworkAttachmentDefinitions ("namespace/name").
 	//
@@ -396,6 +409,7 @@ const (
 // +kubebuilder:resource:scope=Cluster,shortName=flpool
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
+// +kubebuilder:selectablefield:JSONPath=`.spec.ipSubnet`
 // +kubebuilder:printcolumn:name="Subnet",type=string,JSONPath=`.spec.subnet`
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.total`
 // +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status.used`
@@ -410,6 +424,8 @@ const (
 // +kubebuilder:printcolumn:name="Stock",type=integer,priority=1,JSONPath=`.status.stock`
 // +kubebuilder:printcolumn:name="Mode",type=string,priority=1,JSONPath=`.spec.conflictDetection.mode`
 // +kubebuilder:printcolumn:name="Default",type=boolean,priority=1,JSONPath=`.spec.default`
+// +kubebuilder:printcolumn:name="IPSubnet",type=string,priority=1,JSONPath=`.spec.ipSubnet`
+// +kubebuilder:printcolumn:name="Application",type=string,priority=1,JSONPath=`.spec.application.name`
 type IPPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -22,6 +22,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&IPPool{}, &IPPoolList{},
 		&IPLease{}, &IPLeaseList{},
 		&ReservedIP{}, &ReservedIPList{},
+		&IPSubnet{}, &IPSubnetList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil

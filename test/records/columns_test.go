@@ -21,6 +21,7 @@ func (e *env) testColumns(t *testing.T) {
 	e.create(t, bound("", "10.1.0.1", forced))
 	e.create(t, record("IPPool", "blue", fields{"subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}))
 	e.create(t, record("ReservedIP", "routers", fields{"ips": list("10.1.0.1", "10.1.0.9")}))
+	e.create(t, record("IPSubnet", "floor", fields{"subnet": "10.2.0.0/24"}))
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
 	if err := e.admin.Get(t.Context(), objectKey("blue"), pool); err != nil {
 		t.Fatal(err)
@@ -34,6 +35,7 @@ func (e *env) testColumns(t *testing.T) {
 	for resource, want := range map[string][2]string{
 		"ipleases":    {"Name Address State Pool Node Namespace Pod Reason Age", "10.1.0.1 10.1.0.1 Bound pool n1 default web-0 <nil>"},
 		"ippools":     {"Name Subnet Total Used Quarantined Ready Reason Age", "blue 10.1.0.0/24 253 7 1 True Valid"},
+		"ipsubnets":   {"Name Subnet Total Allocated Pools Ready Reason Age", "floor 10.2.0.0/24 <nil> <nil> <nil> <nil> <nil>"},
 		"reservedips": {"Name IPs In use Ready Age", `routers ["10.1.0.1","10.1.0.9"] <nil> <nil>`},
 	} {
 		table := e.table(t, resource)

@@ -105,7 +105,7 @@ func finalized(l *v1alpha1.IPLease) { l.Finalizers = []string{metav1.FinalizerOr
 
 // testRecordsPolicy: deleting a CRD would delete the leases past every other policy.
 func (e *env) testRecordsPolicy(t *testing.T) {
-	for _, name := range []string{"ippools.fenceline.io", "ipleases.fenceline.io", "reservedips.fenceline.io"} {
+	for _, name := range []string{"ippools.fenceline.io", "ipleases.fenceline.io", "reservedips.fenceline.io", "ipsubnets.fenceline.io"} {
 		t.Run(name, func(t *testing.T) {
 			crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			err := e.admin.Delete(t.Context(), crd, client.DryRunAll)

@@ -53,6 +53,11 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("changes of pools", e.testPoolChanges)
 	t.Run("a large pool", e.testLargePool)
 	t.Run("defaults of pools", e.testPoolDefaults)
+	t.Run("subnets that are accepted", e.testSubnetsAccepted)
+	t.Run("subnets that are refused", e.testSubnetsRefused)
+	t.Run("changes of subnets", e.testSubnetChanges)
+	t.Run("the status of a subnet", e.testSubnetStatus)
+	t.Run("pools of subnets", e.testPoolsOfSubnets)
 	t.Run("reservations that are accepted", e.testReservationsAccepted)
 	t.Run("reservations that are refused", e.testReservationsRefused)
 	t.Run("a reservation of Spiderpool", e.testReservationOfSpiderpool)
@@ -110,7 +115,10 @@ func (e *env) waitForPolicies(t *testing.T) {
 		"fenceline-people":     func(ctx context.Context) error { return e.admin.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
 		"fenceline-agents":     func(ctx context.Context) error { return agent.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
 		"fenceline-agent-pods": func(ctx context.Context) error { return agent.Delete(ctx, pod, client.DryRunAll) },
-		"fenceline-records":    func(ctx context.Context) error { return e.admin.Delete(ctx, crd, client.DryRunAll) },
+		"fenceline-pools": func(ctx context.Context) error {
+			return e.controller.Create(ctx, record("IPPool", "first", fields{"subnet": "10.1.0.0/24"}), client.DryRunAll)
+		},
+		"fenceline-records": func(ctx context.Context) error { return e.admin.Delete(ctx, crd, client.DryRunAll) },
 	} {
 		var last error
 		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, effective, true, func(ctx context.Context) (bool, error) {

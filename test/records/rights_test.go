@@ -5,6 +5,7 @@
 package records
 
 import (
+	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -47,6 +48,35 @@ func (e *env) testRights(t *testing.T) {
 		{keeper, "patch", ours, "reservedips", "", "", true},
 		{keeper, "deletecollection", ours, "reservedips", "", "", true},
 		{keeper, "update", ours, "reservedips/status", "", "", false},
+
+		{agentUser, "watch", ours, "ipsubnets", "", "", true},
+		{agentUser, "update", ours, "ipsubnets", "", "", false},
+		{agentUser, "update", ours, "ipsubnets/status", "", "", false},
+		{agentUser, "get", "apps", "replicasets", "default", "web-1", true},
+		{agentUser, "get", "batch", "jobs", "default", "run", true},
+		{agentUser, "list", "apps", "replicasets", "", "", false},
+		{agentUser, "list", "batch", "jobs", "", "", false},
+		{agentUser, "create", ours, "ippools", "", "", false},
+		{controllerUser, "watch", ours, "ipsubnets", "", "", true},
+		{controllerUser, "update", ours, "ipsubnets/status", "", "", true},
+		{controllerUser, "update", ours, "ipsubnets", "", "", false},
+		{controllerUser, "delete", ours, "ipsubnets", "", "", false},
+		{controllerUser, "create", ours, "ippools", "", "", true},
+		{controllerUser, "delete", ours, "ippools", "", "", true},
+		{controllerUser, "watch", "apps", "deployments", "", "", true},
+		{controllerUser, "watch", "apps", "daemonsets", "", "", true},
+		{controllerUser, "watch", "batch", "jobs", "", "", true},
+		{controllerUser, "watch", "batch", "cronjobs", "", "", true},
+		{controllerUser, "get", "apps", "replicasets", "default", "web-1", true},
+		{controllerUser, "watch", "", "namespaces", "", "", true},
+		{controllerUser, "get", "example.com", "things/scale", "default", "web", true},
+		{controllerUser, "update", "apps", "deployments/scale", "default", "web", false},
+		{controllerUser, "update", "apps", "deployments", "default", "web", false},
+		{viewer, "watch", ours, "ipsubnets", "", "", true},
+		{viewer, "create", ours, "ipsubnets", "", "", false},
+		{keeper, "create", ours, "ipsubnets", "", "", true},
+		{keeper, "delete", ours, "ipsubnets", "", "", true},
+		{keeper, "update", ours, "ipsubnets/status", "", "", false},
 
 		{agentUser, "watch", ours, "ippools", "", "", true},
 		{agentUser, "create", ours, "ipleases", "", "", true},
@@ -92,7 +122,6 @@ func (e *env) testRights(t *testing.T) {
 		{controllerUser, "create", ours, "ipleases", "", "", false},
 		{controllerUser, "get", "", "secrets", namespace, "fenceline-claim-key", false},
 		{controllerUser, "update", "", "secrets", namespace, "fenceline-claim-key", false},
-		{controllerUser, "delete", ours, "ippools", "", "", false},
 		{controllerUser, "delete", "", "secrets", namespace, "other", false},
 		{controllerUser, "create", "", "secrets", "default", "", false},
 		{controllerUser, "patch", "", "pods", "default", "", false},
@@ -103,10 +132,11 @@ func (e *env) testRights(t *testing.T) {
 		{controllerUser, "delete", "apps", "daemonsets", namespace, "fenceline-agent", false},
 		{controllerUser, "delete", "apps", "deployments", namespace, "fenceline-controller", false},
 	} {
+		resource, subresource, _ := strings.Cut(r.resource, "/")
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: r.user,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: r.verb, Group: r.group, Resource: r.resource, Namespace: r.namespace, Name: r.name,
+				Verb: r.verb, Group: r.group, Resource: resource, Subresource: subresource, Namespace: r.namespace, Name: r.name,
 			},
 		}}
 		if err := e.admin.Create(t.Context(), review); err != nil {

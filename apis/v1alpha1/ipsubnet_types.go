@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// IPSubnetSpec describes the addresses from which the controller makes pools for applications.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.ips) || self.ips.all(a, a.split('-', 2).all(e, isIP(e) ? cidr(self.subnet).containsIP(e) : !isCIDR(e) || cidr(self.subnet).containsCIDR(e)))",fieldPath=".ips",messageExpression="'ips: ' + self.ips.filter(a, !a.split('-', 2).all(e, isIP(e) ? cidr(self.subnet).containsIP(e) : !isCIDR(e) || cidr(self.subnet).containsCIDR(e)))[0] + ' lies outside subnet ' + self.subnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.excludeIPs) || self.excludeIPs.all(a, a.split('-', 2).all(e, isIP(e) ? cidr(self.subnet).containsIP(e) : !isCIDR(e) || cidr(self.subnet).containsCIDR(e)))",fieldPath=".excludeIPs",messageExpression="'excludeIPs: ' + self.excludeIPs.filter(a, !a.split('-', 2).all(e, isIP(e) ? cidr(self.subnet).containsIP(e) : !isCIDR(e) || cidr(self.subnet).containsCIDR(e)))[0] + ' lies outside subnet ' + self.subnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.ipVersion) || self.ipVersion == cidr(self.subnet).ip().family()",fieldPath=".ipVersion",messageExpression="'ipVersion ' + (self.ipVersion == 4 ? '4' : '6') + ' is not the version of subnet ' + self.subnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || cidr(self.subnet).containsIP(self.gateway)",fieldPath=".gateway",messageExpression="'gateway ' + self.gateway + ' lies outside subnet ' + self.subnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.routes) || self.routes.all(r, r.dst.contains(':') == self.subnet.contains(':'))",fieldPath=".routes",message="routes: dst must be of the IP version of subnet"
+// +kubebuilder:validation:XValidation:rule="(has(self.network) ? self.network : \"\") == (has(oldSelf.network) ? oldSelf.network : \"\")",fieldPath=".network",message="network is immutable: make another IPSubnet"
+type IPSubnetSpec struct {
+	// subnet is the subnet in CIDR notation, without host bits. Immutable.
+	//
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="subnet is immutable: make another IPSubnet"
+	Subnet CIDR `json:"subnet"`
+	// ipVersion is 4 or 6; optional, checked against the subnet.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=4;6
+	IPVersion *int64 `json:"ipVersion,omitempty"`
+	// ips lists the addresses for pools: ranges "first-last", single addresses and CIDRs. Empty means
+	// all host addresses of the subnet.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=4096
+	IPs []IPRange `json:"ips,omitempty"`
+	// excludeIPs lists addresses that no pool of the IPSubnet gets, in the form of ips.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=4096
+	ExcludeIPs []IPRange `json:"excludeIPs,omitempty"`
+	// gateway is the gateway of the subnet, and of all pools of the IPSubnet.
+	//
+	// +optional
+	Gateway *Address `json:"gateway,omitempty"`
+	// vlan is the VLAN of all pools of the IPSubnet.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4094
+	Vlan *int64 `json:"vlan,omitempty"`
+	// network is the network of all pools of the IPSubnet. Immutable.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=31
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z]([-a-z0-9]*[a-z0-9])?)?$')",message="network must be lower case letters, digits and dashes, start with a letter and not end with a dash"
+	Network string `json:"network,omitempty"`
+	// routes are the routes of all pools of the IPSubnet.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=dst
+	// +kubebuilder:validation:MaxItems=64
+	Routes []Route `json:"routes,omitempty"`
+	// default makes the controller serve applications for which no annotation names a pool or an
+	// IPSubnet, on the first interface of their pods.
+	// +optional
+	Default *bool `json:"default,omitempty"`
+	// maxPerNamespace is the greatest number of addresses that the pools of one namespace may have.
+	// Unset means no limit.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MaxPerNamespace *int64 `json:"maxPerNamespace,omitempty"`
+}
+
+// IPSubnetStatus is the status of an IPSubnet. Only the controller writes it.
+type IPSubnetStatus struct {
+	// observedGeneration of the spec that the status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// total is the number of addresses that pools may have.
+	// +optional
+	Total int64 `json:"total,omitempty"`
+	// allocated is the number of addresses that pools of the IPSubnet have.
+	// +optional
+	Allocated int64 `json:"allocated,omitempty"`
+	// free is the number of addresses that no pool has.
+	// +optional
+	Free int64 `json:"free,omitempty"`
+	// poolCount is the number of pools of the IPSubnet.
+	// +optional
+	PoolCount int64 `json:"poolCount,omitempty"`
+	// pools lists the first 64 pools by name.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Pools []SubnetPool `json:"pools,omitempty"`
+	// carving lists the addresses that the controller is about to write into pools. No other pool gets
+	// them.
+	// +optional
+	// +listType=map
+	// +listMapKey=pool
+	Carving []Carving `json:"carving,omitempty"`
+	// unserved lists the first 32 applications that name the IPSubnet and lack addresses.
+	// +optional
+	// +listType=atomic
+	Unserved []Unserved `json:"unserved,omitempty"`
+	// conditions: Ready, Overlapping, Exhausted.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// SubnetPool is a pool of an IPSubnet.
+type SubnetPool struct {
+	// name is the name of the pool.
+	Name string `json:"name"`
+	// addresses is the number of addresses that the pool has.
+	Addresses int64 `json:"addresses"`
+}
+
+// Carving is the addresses that a pool is about to get.
+type Carving struct {
+	// pool is the name of the pool.
+	Pool string `json:"pool"`
+	// ips lists ranges "first-last" and single addresses.
+	// +listType=atomic
+	IPs []string `json:"ips"`
+}
+
+// Unserved is an application that lacks addresses.
+type Unserved struct {
+	Application `json:",inline"`
+	// message says what is missing, and what to do.
+	Message string `json:"message"`
+}
+
+// IPSubnet is a set of addresses from which the controller makes pools for applications.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=flsubnet
+// +kubebuilder:subresource:status
+// +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
+// +kubebuilder:printcolumn:name="Subnet",type=string,JSONPath=`.spec.subnet`
+// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.total`
+// +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=`.status.allocated`
+// +kubebuilder:printcolumn:name="Pools",type=integer,JSONPath=`.status.poolCount`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Free",type=integer,priority=1,JSONPath=`.status.free`
+// +kubebuilder:printcolumn:name="Gateway",type=string,priority=1,JSONPath=`.spec.gateway`
+// +kubebuilder:printcolumn:name="Network",type=string,priority=1,JSONPath=`.spec.network`
+// +kubebuilder:printcolumn:name="Default",type=boolean,priority=1,JSONPath=`.spec.default`
+type IPSubnet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   IPSubnetSpec   `json:"spec"`
+	Status IPSubnetStatus `json:"status,omitempty"`
+}
+
+// AsPool returns a pool with the addresses, gateway, VLAN, network and routes of the IPSubnet.
+func (s *IPSubnet) AsPool() *IPPool {
+	return &IPPool{Spec: IPPoolSpec{
+		Subnet: s.Spec.Subnet, IPVersion: s.Spec.IPVersion, IPs: s.Spec.IPs, ExcludeIPs: s.Spec.ExcludeIPs,
+		Gateway: s.Spec.Gateway, Vlan: s.Spec.Vlan, Network: s.Spec.Network, Routes: s.Spec.Routes,
+	}}
+}
+
+// IPSubnetList is a list of IPSubnets.
+//
+// +kubebuilder:object:root=true
+type IPSubnetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []IPSubnet `json:"items"`
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package records
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+func (e *env) testSubnetsAccepted(t *testing.T) {
+	for name, spec := range map[string]fields{
+		"IPv4, a subnet alone":  {"subnet": "10.1.0.0/24"},
+		"IPv6, a subnet alone":  {"subnet": "fd00:1::/64"},
+		"ranges, CIDRs, single": {"subnet": "10.1.0.0/16", "ips": list("10.1.0.9-10.1.0.10", "10.1.2.0/24", "10.1.3.4"), "excludeIPs": list("10.1.0.9")},
+		"all fields": {
+			"subnet": "10.1.0.0/24", "ipVersion": int64(4), "gateway": "10.1.0.1", "vlan": int64(5), "network": "lab-2", "default": true,
+			"routes": []any{map[string]any{"dst": "192.168.0.0/16", "gw": "10.1.0.2"}}, "maxPerNamespace": int64(0),
+		},
+		"4096 ranges of the widest form": {"subnet": "fd00:1::/64", "ips": widest(4096), "excludeIPs": widest(4096)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := e.admin.Create(t.Context(), record("IPSubnet", "subnet", spec), client.DryRunAll); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func (e *env) testSubnetsRefused(t *testing.T) {
+	with := func(field string, value any) fields { return fields{"subnet": "10.1.0.0/24", field: value} }
+	for name, c := range map[string]struct {
+		spec fields
+		want string
+	}{
+		"no subnet":                {fields{}, "spec.subnet: Required value"},
+		"subnet is no CIDR":        {fields{"subnet": "10.1.0.0"}, ": 10.1.0.0 is not a CIDR"},
+		"subnet has host bits set": {fields{"subnet": "10.1.0.1/24"}, ": 10.1.0.1/24 has host bits set"},
+		"ipVersion":                {with("ipVersion", int64(6)), "ipVersion 6 is not the version of subnet 10.1.0.0/24"},
+		"gateway outside":          {with("gateway", "10.1.1.1"), "gateway 10.1.1.1 lies outside subnet 10.1.0.0/24"},
+		"vlan":                     {with("vlan", int64(4095)), "spec.vlan"},
+		"network":                  {with("network", "Lab"), "network must be lower case letters"},
+		"ips outside":              {with("ips", list("10.1.0.1", "10.1.1.1")), "ips: 10.1.1.1 lies outside subnet 10.1.0.0/24"},
+		"ips is no address":        {with("ips", list("ten")), ": ten is neither an address nor a CIDR nor a range"},
+		"excludeIPs outside":       {with("excludeIPs", list("10.1.0.0/23")), "excludeIPs: 10.1.0.0/23 lies outside subnet 10.1.0.0/24"},
+		"route of another version": {with("routes", []any{map[string]any{"dst": "fd00::/64"}}), "routes: dst must be of the IP version of subnet"},
+		"a negative quota":         {with("maxPerNamespace", int64(-1)), "spec.maxPerNamespace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e.refused(t, e.admin.Create(t.Context(), record("IPSubnet", "subnet", c.spec), client.DryRunAll), c.want)
+		})
+	}
+}
+
+func (e *env) testSubnetChanges(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.IPSubnetSpec)
+		want   string
+	}{
+		"subnet":    {func(s *v1alpha1.IPSubnetSpec) { s.Subnet = "10.1.0.0/25" }, "subnet is immutable"},
+		"network":   {func(s *v1alpha1.IPSubnetSpec) { s.Network = "b" }, "network is immutable"},
+		"addresses": {func(s *v1alpha1.IPSubnetSpec) { s.IPs = []string{"10.1.0.4"} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e.create(t, record("IPSubnet", "changing", fields{"subnet": "10.1.0.0/24"}))
+			subnet := &v1alpha1.IPSubnet{}
+			if err := e.admin.Get(t.Context(), objectKey("changing"), subnet); err != nil {
+				t.Fatal(err)
+			}
+			c.change(&subnet.Spec)
+			e.expect(t, e.admin.Update(t.Context(), subnet), c.want)
+		})
+	}
+}
+
+// testSubnetStatus: only the controller writes the status.
+func (e *env) testSubnetStatus(t *testing.T) {
+	e.create(t, record("IPSubnet", "floor", fields{"subnet": "10.1.0.0/24"}))
+	subnet := &v1alpha1.IPSubnet{}
+	if err := e.controller.Get(t.Context(), objectKey("floor"), subnet); err != nil {
+		t.Fatal(err)
+	}
+	subnet.Status = v1alpha1.IPSubnetStatus{
+		Total: 253, Allocated: 3, Free: 250, PoolCount: 1, Pools: []v1alpha1.SubnetPool{{Name: "web", Addresses: 3}},
+		Carving: []v1alpha1.Carving{{Pool: "web", IPs: []string{"10.1.0.2-10.1.0.4"}}},
+		Unserved: []v1alpha1.Unserved{{
+			Application: v1alpha1.Application{APIGroup: "apps", Kind: "Deployment", Namespace: "shop", Name: "web", Interface: "eth0"}, Message: "too few",
+		}},
+	}
+	e.refused(t, e.agent(t, "n7").Status().Update(t.Context(), subnet.DeepCopy()), `cannot update resource "ipsubnets/status"`)
+	if err := e.controller.Status().Update(t.Context(), subnet.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.controller.Get(t.Context(), objectKey("floor"), subnet); err != nil {
+		t.Fatal(err)
+	}
+	if s := subnet.Status; s.Carving[0].Pool != "web" || s.Unserved[0].Name != "web" || s.Pools[0].Addresses != 3 {
+		t.Errorf("the status is %+v", s)
+	}
+}
+
+// testPoolsOfSubnets: the controller makes the pools of subnets, and only these. People do not change
+// their addresses.
+func (e *env) testPoolsOfSubnets(t *testing.T) {
+	application := map[string]any{"apiGroup": "apps", "kind": "Deployment", "namespace": "shop", "name": "web", "interface": "eth0"}
+	whole := func() fields {
+		return fields{"subnet": "10.1.0.0/24", "ipSubnet": "floor", "application": application, "ips": list("10.1.0.2-10.1.0.4"), "namespaceName": list("shop")}
+	}
+	without := func(field string) fields {
+		spec := whole()
+		delete(spec, field)
+		return spec
+	}
+	t.Run("without an application", func(t *testing.T) {
+		e.refused(t, e.controller.Create(t.Context(), record("IPPool", "web", without("application"))), "a pool of an IPSubnet has application and ips")
+	})
+	t.Run("without addresses it would have the whole subnet", func(t *testing.T) {
+		e.refused(t, e.controller.Create(t.Context(), record("IPPool", "web", without("ips"))), "a pool of an IPSubnet has application and ips")
+	})
+	t.Run("the controller makes no other pool", func(t *testing.T) {
+		e.refused(t, e.controller.Create(t.Context(), record("IPPool", "web", without("ipSubnet"))), "makes and deletes only the pools of IPSubnets")
+		e.create(t, record("IPPool", "drawn", fields{"subnet": "10.3.0.0/24"}))
+		e.refused(t, e.controller.Delete(t.Context(), &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "drawn"}}), "makes and deletes only the pools of IPSubnets")
+	})
+	t.Run("a person makes none", func(t *testing.T) {
+		e.refused(t, e.admin.Create(t.Context(), record("IPPool", "web", whole())), "the controller makes the pools of IPSubnet floor")
+	})
+	t.Run("a person edits one", func(t *testing.T) {
+		if err := e.controller.Create(t.Context(), record("IPPool", "web", whole())); err != nil {
+			t.Fatal(err)
+		}
+		pool := &v1alpha1.IPPool{}
+		for field, change := range map[string]func(*v1alpha1.IPPoolSpec){
+			"ips":         func(s *v1alpha1.IPPoolSpec) { s.IPs = []string{"10.1.0.2"} },
+			"excludeIPs":  func(s *v1alpha1.IPPoolSpec) { s.ExcludeIPs = []string{"10.1.0.2"} },
+			"application": func(s *v1alpha1.IPPoolSpec) { s.Application.Name = "other" },
+			"namespace":   func(s *v1alpha1.IPPoolSpec) { s.NamespaceName = nil },
+		} {
+			if err := e.admin.Get(t.Context(), objectKey("web"), pool); err != nil {
+				t.Fatal(err)
+			}
+			change(&pool.Spec)
+			if err := e.admin.Update(t.Context(), pool); err == nil {
+				t.Errorf("an edit of %s is accepted", field)
+			} else {
+				e.refused(t, err, "the controller writes ips, excludeIPs, namespaceName and application")
+			}
+		}
+		if err := e.admin.Get(t.Context(), objectKey("web"), pool); err != nil {
+			t.Fatal(err)
+		}
+		pool.Spec.Disable = new(true)
+		if err := e.admin.Update(t.Context(), pool); err != nil {
+			t.Error(err)
+		}
+		pool.Spec.IPSubnet = ""
+		e.refused(t, e.admin.Update(t.Context(), pool), "ipSubnet is immutable")
+		if err := e.admin.Delete(t.Context(), pool); err != nil {
+			t.Error(err)
+		}
+	})
+}
