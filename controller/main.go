@@ -14,6 +14,8 @@
 //	""                 pods                  get, list, watch, delete
 //	""                 nodes                 get, list, watch
 //	apps               statefulsets          get, list, watch
+//	apps.kruise.io     statefulsets          get        (and statefulsets/scale)
+//	kubevirt.io        virtualmachines       get        (and virtualmachineinstances)
 //	discovery.k8s.io   endpointslices        list
 //	events.k8s.io      events                create, patch
 //

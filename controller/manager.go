@@ -29,6 +29,7 @@ import (
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/controller/reserved"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/revision"
 	"github.com/fenceline/fenceline/internal/servertime"
 )
@@ -117,7 +118,8 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 	recorder := event.Recorder{To: eventpace.New(mgr.GetEventRecorder(name), clock.RealClock{}, mgr.GetLogger())}
 	reclaims := &reclaim.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Audit: mgr.GetLogger(),
-		Clock: now, Namespace: o.namespace, Defaults: o.reclaim,
+		Owners: owner.Asker{Live: mgr.GetAPIReader(), Scales: mgr.GetClient(), Mapper: mgr.GetRESTMapper()},
+		Clock:  now, Namespace: o.namespace, Defaults: o.reclaim,
 	}
 	if err := reclaims.SetupWithManager(mgr, o.auditPeriod); err != nil {
 		return fmt.Errorf("set up reclaim: %w", err)

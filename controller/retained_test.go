@@ -111,6 +111,27 @@ func ordinalsStart(w world) {
 	}
 }
 
+// ownerNotServed: nobody has installed the custom resources of these owners, or somebody has removed
+// them.
+func ownerNotServed(w world) {
+	w.pool("foreign", "10.59.0.0/24")
+	of := func(group, kind string) func(*v1alpha1.IPLeaseSpec) {
+		return func(s *v1alpha1.IPLeaseSpec) {
+			s.Holder.OwnerGroup, s.Holder.OwnerKind = group, kind
+			lasting(0)(s)
+		}
+	}
+	w.retained("foreign", "10.59.0.2", "kruise", 0, of("apps.kruise.io", "StatefulSet"))
+	w.retained("foreign", "10.59.0.3", "machine", 0, of("kubevirt.io", "VirtualMachineInstance"))
+	w.waitMessage("10.59.0.2", "", "StatefulSet.apps.kruise.io default/kruise: the API server does not serve this kind")
+	w.waitMessage("10.59.0.3", "", "default/machine: the API server does not serve this kind")
+	w.waitMetric("fenceline_unknown_owners_total reason=NoAPI", func(v float64) bool { return v >= 2 })
+	w.barrier("foreign", "10.59.0.9")
+	if w.lease("10.59.0.2") == nil || w.lease("10.59.0.3") == nil {
+		w.Error("freed although nobody knows whether the owner wants it")
+	}
+}
+
 func freedByHand(w world) {
 	w.pool("byhand", "10.55.0.0/24")
 	lease := w.retained("byhand", "10.55.0.2", "byhand", 0, forever)

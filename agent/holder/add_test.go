@@ -267,6 +267,6 @@ func TestAPodThatIsNotThereIsTriedAgainLater(t *testing.T) {
 // awayLeases cannot list: lists carry no name to fail by.
 type awayLeases struct{ holder.Leases }
 
-func (awayLeases) OfPod(context.Context, string, string) ([]v1alpha1.IPLease, error) {
+func (awayLeases) OfIdentity(context.Context, *v1alpha1.Holder) ([]v1alpha1.IPLease, error) {
 	return nil, &fakenode.NetError{}
 }

@@ -7,19 +7,19 @@ import (
 	"fmt"
 
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// keptLeases returns the leases that already belong to this pod: the leases of its name if it keeps
-// its name, or of an older sandbox of the same pod.
+// keptLeases returns the leases that already belong to this pod: the leases of its name or virtual
+// machine if these come back, or of an older sandbox of the same pod.
 func (a *adding) keptLeases(ctx context.Context) ([]v1alpha1.IPLease, error) {
-	if !lease.KeepsName(&a.who) && !a.hasOlderSandbox(ctx) {
+	if !owner.KeepsName(&a.who) && !a.hasOlderSandbox(ctx) {
 		return nil, nil
 	}
-	all, err := a.h.Leases.OfPod(ctx, a.who.Namespace, a.who.Pod)
+	all, err := a.h.Leases.OfIdentity(ctx, &a.who)
 	if err != nil {
-		return nil, fmt.Errorf("look for leases of pod %s/%s: %w", a.who.Namespace, a.who.Pod, err)
+		return nil, fmt.Errorf("look for leases of %s: %w", owner.Identity(&a.who), err)
 	}
 	var kept []v1alpha1.IPLease
 	for _, l := range all {
@@ -27,7 +27,7 @@ func (a *adding) keptLeases(ctx context.Context) ([]v1alpha1.IPLease, error) {
 		if holder == nil || holder.Interface != a.who.Interface {
 			continue
 		}
-		if lease.KeepsName(&a.who) || holder.PodUID == a.who.PodUID {
+		if owner.KeepsName(&a.who) && owner.Same(holder, &a.who) || holder.PodUID == a.who.PodUID {
 			kept = append(kept, l)
 		}
 	}
@@ -60,13 +60,13 @@ func poolOf(f ipam.Family, l *v1alpha1.IPLease) *v1alpha1.IPPool {
 // keeps reports whether an address of a pool is kept for the name of the pod.
 func (a *adding) keeps(pool *v1alpha1.IPPool) bool {
 	mode, _ := a.asked.Mode(pool, a.h.StatefulSet)
-	return lease.KeepsName(&a.who) && mode != v1alpha1.StatefulSetOff
+	return owner.KeepsName(&a.who) && mode != v1alpha1.StatefulSetOff
 }
 
 // retention returns the retention that the lease of an address of a pool records. It is used after
 // the end of the pod and its StatefulSet.
 func (a *adding) retention(pool *v1alpha1.IPPool) *v1alpha1.LeaseRetention {
-	if lease.KeepsName(&a.who) && !a.keeps(pool) {
+	if owner.KeepsName(&a.who) && !a.keeps(pool) {
 		return &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone}
 	}
 	return a.asked.Retention

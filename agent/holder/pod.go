@@ -4,10 +4,10 @@ package holder
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // annotationConfigHash carries the UID that the kubelet gives to the runtime
@@ -21,8 +21,8 @@ func Of(pod *corev1.Pod, a agentapi.Attachment, mac string) v1alpha1.Holder {
 		Interface: a.Interface, ContainerID: a.ContainerID,
 		MAC: mac, Guarded: true,
 	}
-	if owner := metav1.GetControllerOf(pod); owner != nil {
-		holder.OwnerKind, holder.OwnerName = owner.Kind, owner.Name
+	if ref, ok := owner.Of(pod); ok {
+		holder.OwnerGroup, holder.OwnerKind, holder.OwnerName = ref.Group, ref.Kind, ref.Name
 	}
 	return holder
 }

@@ -15,11 +15,11 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // pod returns the pod of a call. It reads the API server if the runtime is ahead of the
@@ -128,7 +128,7 @@ func (a *adding) chooseFor(leases []v1alpha1.IPLease, s surroundings) (ipam.Choi
 func (a *adding) keeping(leases []v1alpha1.IPLease, s surroundings) (keeping, error) {
 	k := keeping{
 		pod: a.who.Namespace + "/" + a.who.Pod, iface: s.request.Describe(), node: a.h.Node, uid: a.who.PodUID,
-		asked: a.asked, byDefault: a.h.StatefulSet, keepsName: lease.KeepsName(&a.who), requested: s.request.IPs,
+		asked: a.asked, byDefault: a.h.StatefulSet, keepsName: owner.KeepsName(&a.who), requested: s.request.IPs,
 	}
 	s.request.Kept = nil
 	for i := range leases {

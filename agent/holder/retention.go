@@ -6,10 +6,11 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // fixedAddressOf returns the request of a pod's annotations for an address that stays with its name.
@@ -23,16 +24,15 @@ func fixedAddressOf(pod *corev1.Pod) (v1alpha1.FixedAddress, error) {
 	if asked.Retention == nil {
 		return asked, nil
 	}
-	owner := metav1.GetControllerOf(pod)
-	if owner != nil && owner.Kind == "StatefulSet" {
+	if keepsName(pod) {
 		return asked, nil
 	}
 	whose := "no controller creates it again"
-	if owner != nil {
-		whose = fmt.Sprintf("its %s %s makes pods of new names", owner.Kind, owner.Name)
+	if ref, ok := owner.Of(pod); ok {
+		whose = fmt.Sprintf("its %s %s makes pods of new names", ref.Kind, ref.Name)
 	}
 	return v1alpha1.FixedAddress{}, refusal.New(refusal.InvalidPod,
-		"pod %s/%s asks for a fixed address (annotation %s). Such an address is kept for the name of the pod, but %s: use a StatefulSet, or remove the annotation",
+		"pod %s/%s asks for a fixed address (annotation %s). Such an address is kept for the name of the pod, but %s: use a StatefulSet or a virtual machine, or remove the annotation",
 		pod.Namespace, pod.Name, asked.Key, whose)
 }
 
@@ -40,8 +40,7 @@ func fixedAddressOf(pod *corev1.Pod) (v1alpha1.FixedAddress, error) {
 // isStatic reports whether the address is kept for the name of the pod. A wrong annotation counts as
 // none: ADD has refused wrong annotations, so it was changed since.
 func RecordedRetention(pod *corev1.Pod, isStatic bool) *v1alpha1.LeaseRetention {
-	owner := metav1.GetControllerOf(pod)
-	if owner == nil || owner.Kind != "StatefulSet" {
+	if !keepsName(pod) {
 		return nil
 	}
 	if !isStatic {
@@ -49,4 +48,9 @@ func RecordedRetention(pod *corev1.Pod, isStatic bool) *v1alpha1.LeaseRetention 
 	}
 	asked, _ := fixedAddressOf(pod)
 	return asked.Retention
+}
+
+func keepsName(pod *corev1.Pod) bool {
+	who := Of(pod, agentapi.Attachment{}, "")
+	return owner.KeepsName(&who)
 }

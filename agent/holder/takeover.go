@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // keptRetry is the pause before an ADD checks again whether its kept address was quarantined.
@@ -108,7 +109,7 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 		if err := a.observe(ctx, pool, l, evidence.Answer); err != nil {
 			return boundAddress{}, err
 		}
-	case verdict == segment.Answered && !lease.KeepsName(&a.who):
+	case verdict == segment.Answered && !owner.KeepsName(&a.who):
 		// Only a name insists on its address. A recorded predecessor stays in the lease (R1).
 		if err := a.quarantine(ctx, pool, l, evidence.Answer.MAC.String(), evidence.Answer.Source); err != nil {
 			return boundAddress{}, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // Finding is the meaning of a verdict for the lease.
@@ -71,7 +72,7 @@ func IsStatic(s *v1alpha1.IPLeaseSpec) bool {
 	case s.Retention != nil:
 		return s.Retention.Policy != v1alpha1.RetainNone
 	}
-	return KeepsName(s.Holder)
+	return owner.KeepsName(s.Holder)
 }
 
 // mayReturn reports whether the pod of a Quarantined lease may live and get a next sandbox. Its node

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // TakeOver binds a lease that is kept for the request's pod; see the transition of
@@ -95,18 +96,18 @@ func (s *Store) Settle(ctx context.Context, l *v1alpha1.IPLease, f Finding, e Ev
 	})
 }
 
-// OfPod returns the leases of all pods of that name, of any uid, session and
-// state: static addresses to take over, and the addresses of an older sandbox. It
-// reads past any cache.
-func (s *Store) OfPod(ctx context.Context, namespace, pod string) ([]v1alpha1.IPLease, error) {
+// OfIdentity returns the leases of all pods of a holder's name or virtual machine, of
+// any uid, session and state: static addresses to take over, and the addresses of an
+// older sandbox. It reads past any cache.
+func (s *Store) OfIdentity(ctx context.Context, who *v1alpha1.Holder) ([]v1alpha1.IPLease, error) {
 	var list v1alpha1.IPLeaseList
-	err := s.o.Reader.List(ctx, &list, client.MatchingFields{"spec.holder.namespace": namespace})
+	err := s.o.Reader.List(ctx, &list, client.MatchingFields{"spec.holder.namespace": who.Namespace})
 	if err := s.counted("list", err); err != nil {
-		return nil, fmt.Errorf("list leases of namespace %s: %w", namespace, err)
+		return nil, fmt.Errorf("list leases of namespace %s: %w", who.Namespace, err)
 	}
 	var own []v1alpha1.IPLease
 	for _, l := range list.Items {
-		if h := l.Spec.Holder; h != nil && h.Namespace == namespace && h.Pod == pod {
+		if h := l.Spec.Holder; h != nil && h.Namespace == who.Namespace && (owner.Same(h, who) || h.Pod == who.Pod) {
 			own = append(own, l)
 		}
 	}

@@ -297,7 +297,7 @@ func (w *world) testLists(t *testing.T) {
 	if got := slices.SortedFunc(maps.Keys(taken), netip.Addr.Compare); !slices.Equal(got, want) {
 		t.Errorf("leases of pool p: %v, want %v", got, want)
 	}
-	own, err := w.n2.OfPod(t.Context(), "lists", "pod-q")
+	own, err := w.n2.OfIdentity(t.Context(), &v1alpha1.Holder{Namespace: "lists", Pod: "pod-q"})
 	if err != nil || len(own) != 1 || own[0].Spec.Address != "10.0.10.3" {
 		t.Errorf("leases of pod-q: %v, %v", own, err)
 	}

@@ -128,7 +128,7 @@ func TestAnAwayAPIServerSaysNothingAboutALease(t *testing.T) {
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return away() },
 	})
 	_, getErr := s.Get(t.Context(), "10.0.0.5")
-	_, listErr := s.OfPod(t.Context(), "shop", "web-0")
+	_, listErr := s.OfIdentity(t.Context(), &v1alpha1.Holder{Namespace: "shop", Pod: "web-0"})
 	_, takenErr := s.TakenIn(t.Context(), "a")
 	for _, err := range []error{getErr, listErr, takenErr} {
 		if !IsUnavailable(err) || errors.Is(err, ErrGone) {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // Transition returns the next spec of a lease for the present one. It is called
@@ -68,16 +69,16 @@ func TakeOver(r Request, o Owner) Transition {
 	}
 }
 
-// mayTakeOver compares by name, since static addresses belong to names. All other addresses, and
-// Bound ones, change hands only between sandboxes of one pod, by its UID.
+// mayTakeOver compares by identity, since static addresses belong to names and virtual machines. All
+// other addresses, and Bound ones, change hands only between sandboxes of one pod, by its UID.
 func mayTakeOver(old v1alpha1.IPLeaseSpec, h v1alpha1.Holder, o Owner) error {
-	if old.Holder == nil || old.Holder.Namespace != h.Namespace || old.Holder.Pod != h.Pod ||
+	if old.Holder == nil || !owner.Same(old.Holder, &h) && !isPod(old.Holder, &h) ||
 		(old.Holder.Interface != "" && old.Holder.Interface != h.Interface) {
 		return fmt.Errorf("%w: %s", ErrIdentity, describe(&old))
 	}
 	switch old.State {
 	case v1alpha1.StateRetained, v1alpha1.StateQuarantined:
-		if old.Holder.PodUID != h.PodUID && !KeepsName(&h) {
+		if old.Holder.PodUID != h.PodUID && !owner.KeepsName(&h) {
 			return fmt.Errorf("%w: %s", ErrIdentity, describe(&old))
 		}
 		return nil
@@ -87,6 +88,11 @@ func mayTakeOver(old v1alpha1.IPLeaseSpec, h v1alpha1.Holder, o Owner) error {
 		}
 	}
 	return fmt.Errorf("%w: %s", ErrState, describe(&old))
+}
+
+// isPod reports whether two holders are one pod. Leases of an earlier version record no ownerGroup.
+func isPod(a, b *v1alpha1.Holder) bool {
+	return a.Namespace == b.Namespace && a.Pod == b.Pod && a.PodUID == b.PodUID
 }
 
 // TakeBack binds a lease that another node quarantined because the request's own

@@ -11,11 +11,13 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // Names of the indexes of leases.
 const (
-	// LeasesByPod has the keys "<namespace>/<name>" of the holder's pod.
+	// LeasesByPod has the key "<namespace>/<name>" of the holder's pod, and the IdentityKey of a virtual
+	// machine.
 	LeasesByPod = "holder.pod"
 	// LeasesByOwner has the keys "<namespace>/<name>" of the StatefulSet of a Retained lease's holder.
 	LeasesByOwner = "holder.owner"
@@ -31,6 +33,15 @@ const (
 
 // PodKey returns the key of LeasesByPod and LeasesByOwner.
 func PodKey(namespace, name string) string { return namespace + "/" + name }
+
+// IdentityKey returns the key of LeasesByPod for the leases of one identity: a pod name, or a virtual
+// machine. A space never occurs in a pod's name.
+func IdentityKey(h *v1alpha1.Holder) string {
+	if owner.IsMachine(h) {
+		return PodKey(h.Namespace, "virtual machine "+h.OwnerName)
+	}
+	return PodKey(h.Namespace, h.Pod)
+}
 
 // PoolNodeKey returns the key of LeasesByPoolNode.
 func PoolNodeKey(pool, node string) string { return pool + "/" + node }
@@ -72,11 +83,15 @@ func podKeys(s *v1alpha1.IPLeaseSpec) []string {
 	if s.Holder == nil || s.Holder.Pod == "" {
 		return nil
 	}
-	return []string{PodKey(s.Holder.Namespace, s.Holder.Pod)}
+	keys := []string{PodKey(s.Holder.Namespace, s.Holder.Pod)}
+	if owner.IsMachine(s.Holder) {
+		keys = append(keys, IdentityKey(s.Holder))
+	}
+	return keys
 }
 
 func ownerKeys(s *v1alpha1.IPLeaseSpec) []string {
-	if s.State != v1alpha1.StateRetained || s.Holder == nil || s.Holder.OwnerKind != "StatefulSet" {
+	if ref, ok := owner.OfHolder(s.Holder); s.State != v1alpha1.StateRetained || !ok || !ref.IsApps() {
 		return nil
 	}
 	return []string{PodKey(s.Holder.Namespace, s.Holder.OwnerName)}

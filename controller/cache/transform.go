@@ -51,7 +51,7 @@ func slimLease(o any) (any, error) {
 		spec.Address = lease.Name
 	}
 	if h := spec.Holder; h != nil {
-		share(&h.Namespace, &h.Interface, &h.OwnerKind, &h.OwnerName)
+		share(&h.Namespace, &h.Interface, &h.OwnerGroup, &h.OwnerKind, &h.OwnerName)
 	}
 	return lease, nil
 }

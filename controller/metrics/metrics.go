@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // Metrics holds the metrics of the controller. Safe for concurrent use.
@@ -25,6 +26,7 @@ type Metrics struct {
 	hostsOfMany *prometheus.GaugeVec
 	leases      *prometheus.GaugeVec
 	apiErrors   *prometheus.CounterVec
+	unknown     *prometheus.CounterVec
 }
 
 // New registers the metrics.
@@ -74,9 +76,13 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 			Name: "fenceline_api_errors_total",
 			Help: "Failed requests to the Kubernetes API, without conflicts (409) and absent objects (404).",
 		}, []string{"verb"}),
+		unknown: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fenceline_unknown_owners_total",
+			Help: "Reads of owners that could not tell whether an address is still kept, by reason. The address stays.",
+		}, []string{"reason"}),
 	}
 	for _, c := range []prometheus.Collector{
-		m.reclaims, m.withheld, m.enabled, m.quarantined, m.addresses, m.free, m.reserved, m.outside, m.hostsOfMany, m.leases, m.apiErrors,
+		m.reclaims, m.withheld, m.enabled, m.quarantined, m.addresses, m.free, m.reserved, m.outside, m.hostsOfMany, m.leases, m.apiErrors, m.unknown,
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
@@ -88,6 +94,9 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 	}
 	for _, verb := range []string{verbGet, verbCreate, verbUpdate, verbPatch, verbDelete} {
 		m.apiErrors.WithLabelValues(verb)
+	}
+	for _, lack := range owner.Lacks() {
+		m.unknown.WithLabelValues(string(lack))
 	}
 	return m, nil
 }
@@ -104,6 +113,11 @@ func reasons() []v1alpha1.LeaseReason {
 // Reclaimed counts an address taken from its holder.
 func (m *Metrics) Reclaimed(reason v1alpha1.LeaseReason) {
 	m.reclaims.WithLabelValues(string(reason)).Inc()
+}
+
+// OwnerUnknown counts a read of an owner that told nothing.
+func (m *Metrics) OwnerUnknown(reason string) {
+	m.unknown.WithLabelValues(reason).Inc()
 }
 
 // Withheld counts a lease that was due while reclaim was switched off.

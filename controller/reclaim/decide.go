@@ -21,6 +21,9 @@ const (
 	// is also how long the lease outlives its node's silence. It is the default toleration of pods for
 	// nodes that are not Ready, so pods become Terminating at the same time.
 	warmGrace = 5 * time.Minute
+	// ownerPeriod is how often an owner is read while it keeps an address that no pod has. It is for
+	// owners that the controller does not watch: StatefulSets of other API groups, and virtual machines.
+	ownerPeriod = time.Minute
 )
 
 // Decide returns the action for a lease. It never takes the address of a pod that Kubernetes
@@ -224,14 +227,31 @@ func decideRetained(f Facts) Action {
 	}
 	end := retention.Of(&f.Lease.Spec, f.Owner, f.Policy.RetentionLimit, f.Now)
 	switch {
+	case !end.At.IsZero() && !f.Now.Before(end.At):
+		return Action{Kind: EndRetention, Why: end.Why}
+	case f.Owner.Unwatched:
+		return awaitUnwatched(f, end)
 	case end.At.IsZero():
 		return Action{Kind: None, Tell: f.Owner.Unreadable != "", Why: end.Why}
-	case f.Now.Before(end.At):
-		return Action{Kind: Wait, Until: end.At, Tell: true,
-			Why: fmt.Sprintf("kept until %s: %s", end.At.UTC().Format(time.RFC3339), end.Why)}
-	default:
-		return Action{Kind: EndRetention, Why: end.Why}
 	}
+	return Action{Kind: Wait, Until: end.At, Tell: true, Why: keptUntil(end)}
+}
+
+// awaitUnwatched looks again at an owner about which no event tells. The message says why an owner
+// cannot be read: the address stays until it can (R11).
+func awaitUnwatched(f Facts, end retention.End) Action {
+	a := Action{Kind: Wait, Until: f.Now.Add(ownerPeriod), Tell: !f.Owner.Known() || f.Owner.Unreadable != "", Why: end.Why}
+	if !end.At.IsZero() {
+		a.Tell, a.Why = true, keptUntil(end)
+		if end.At.Before(a.Until) {
+			a.Until = end.At
+		}
+	}
+	return a
+}
+
+func keptUntil(end retention.End) string {
+	return fmt.Sprintf("kept until %s: %s", end.At.UTC().Format(time.RFC3339), end.Why)
 }
 
 // decideKeptForPod is for addresses of sandboxes that have ended, while their pod lives. The next

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/retention"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 const s = time.Second
@@ -192,7 +193,14 @@ func TestRetainedLease(t *testing.T) {
 			f.Owner = set
 		})
 	}
-	scale := func(n int32) retention.Owner { return retention.Owner{Known: true, Exists: true, Replicas: n} }
+	set := owner.Ref{Group: "apps", Kind: "StatefulSet", Namespace: "shop", Name: "web"}
+	scale := func(n int32) retention.Owner {
+		return retention.Owner{Need: owner.View{Ref: set, Exists: true, Ordinals: owner.Ordinals{Replicas: n}}.Need("web-0")}
+	}
+	gone := retention.Owner{Need: owner.Need{Standing: owner.Gone, Why: "it is gone"}}
+	unwatched := func(standing owner.Standing) retention.Owner {
+		return retention.Owner{Need: owner.Need{Standing: standing, Why: "the owner"}, Unwatched: true}
+	}
 	lasting := func(d time.Duration) *v1alpha1.LeaseRetention {
 		return &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainFor, Duration: &metav1.Duration{Duration: d}}
 	}
@@ -209,10 +217,15 @@ func TestRetainedLease(t *testing.T) {
 	}{
 		{"is kept while its StatefulSet wants the ordinal", retained(scale(1), nil), leaveAlone()},
 		{"ends when its StatefulSet does not", retained(scale(0), nil), Action{Kind: EndRetention}},
-		{"ends when its StatefulSet is gone", retained(retention.Owner{Known: true}, nil), Action{Kind: EndRetention}},
+		{"ends when its StatefulSet is gone", retained(gone, nil), Action{Kind: EndRetention}},
 		{"is kept when its StatefulSet could not be read", retained(retention.Owner{}, nil), leaveAlone()},
-		{"is kept until its time, and the message says so", retained(retention.Owner{Known: true}, lasting(time.Minute+s)), Action{Kind: Wait, Until: hence(s), Tell: true}},
-		{"ends when its time has come", retained(retention.Owner{Known: true}, lasting(time.Minute)), Action{Kind: EndRetention}},
+		{"is kept until its time, and the message says so", retained(gone, lasting(time.Minute+s)), Action{Kind: Wait, Until: hence(s), Tell: true}},
+		{"an owner that is not watched is read again", retained(unwatched(owner.Wanted), nil), Action{Kind: Wait, Until: hence(ownerPeriod)}},
+		{"an owner that cannot be read keeps the address, and the message says so", retained(unwatched(owner.Unknown), nil), Action{Kind: Wait, Until: hence(ownerPeriod), Tell: true}},
+		{"an owner that is not watched ends the retention", retained(unwatched(owner.Unwanted), nil), Action{Kind: EndRetention}},
+		{"the end comes before the next read of the owner", retained(unwatched(owner.Gone), lasting(time.Minute+s)), Action{Kind: Wait, Until: hence(s), Tell: true}},
+		{"the end comes after the next read of the owner", retained(unwatched(owner.Gone), lasting(time.Hour)), Action{Kind: Wait, Until: hence(ownerPeriod), Tell: true}},
+		{"ends when its time has come", retained(gone, lasting(time.Minute)), Action{Kind: EndRetention}},
 		{"is kept when the template's annotation is invalid, and the message says so", retained(unreadable, nil), tell("")},
 		{"ends when the pod has another address, with every policy", succeeded(retained(scale(1), lasting(time.Hour))), Action{Kind: EndRetention}},
 	} {
@@ -274,7 +287,7 @@ func TestSwitchedOff(t *testing.T) {
 		{"a Warm lease of a node that is gone stays", facts(inState(v1alpha1.StateWarm), podUnknown, nodeGoneSince(ago(0))), withheld(v1alpha1.ReasonNodeGone)},
 		{"no retention ends", facts(inState(v1alpha1.StateRetained), func(f *Facts) {
 			f.Lease.Spec.Holder.OwnerKind, f.Lease.Spec.Holder.OwnerName = "StatefulSet", "web"
-			f.Owner = retention.Owner{Known: true}
+			f.Owner = retention.Owner{Need: owner.Need{Standing: owner.Gone}}
 		}), withheld("")},
 		{"a verification goes on", facts(quarantinedFor(v1alpha1.ReasonPodGone, ago(5*s))), Action{Kind: Reassign}},
 		{"the end of a machine is passed on to the verification", facts(quarantinedFor(v1alpha1.ReasonPodGone, ago(0)), nodeGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},

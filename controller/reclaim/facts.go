@@ -48,8 +48,8 @@ type Facts struct {
 	AgentAbsentSince time.Time
 	// Owner is set for Retained leases only.
 	Owner retention.Owner
-	// Successor is the lease that the next pod with the name of a Retained lease's holder got instead,
-	// for the same interface. It is nil if there is none. With a Successor, Pod is known.
+	// Successor is the lease that the next pod with the identity of a Retained lease's holder got
+	// instead, for the same interface. It is nil if there is none. With a Successor, Pod is its pod.
 	Successor *v1alpha1.IPLease
 	Policy    Policy
 	Now       time.Time

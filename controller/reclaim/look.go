@@ -21,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/controller/retention"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // read returns an object, or nil if it does not exist. The caller must not change the object,
@@ -80,7 +81,7 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1
 			}
 			return f, err
 		}
-		if f.Owner, err = lookAtOwner(ctx, known, spec.Holder); err == nil {
+		if f.Owner, err = r.lookAtOwner(ctx, known, spec.Holder); err == nil {
 			f.Successor, err = r.successor(ctx, lease)
 		}
 		if err == nil && f.Successor != nil {
@@ -115,8 +116,8 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 			return f, err
 		}
 	}
-	if f.Owner.Known {
-		if f.Owner, err = lookAtOwner(ctx, r.Live, f.Lease.Spec.Holder); err != nil {
+	if f.Owner.Known() {
+		if f.Owner, err = r.lookAtOwner(ctx, r.Live, f.Lease.Spec.Holder); err != nil {
 			return f, err
 		}
 	}
@@ -133,8 +134,12 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 	return f, err
 }
 
+// lookAtPod looks at the pod of the lease's holder, or at that of the successor of a Retained lease.
 func lookAtPod(ctx context.Context, reader client.Reader, f Facts, n *note) (View[podview.Pod], error) {
 	holder := f.Lease.Spec.Holder
+	if f.Successor != nil {
+		holder = f.Successor.Spec.Holder
+	}
 	if holder == nil || holder.Pod == "" {
 		return View[podview.Pod]{}, nil
 	}
@@ -185,29 +190,35 @@ func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, f Facts, n
 	return v, nil
 }
 
-func lookAtOwner(ctx context.Context, reader client.Reader, holder *v1alpha1.Holder) (retention.Owner, error) {
-	if holder == nil || holder.OwnerKind != "StatefulSet" || holder.OwnerName == "" {
+// lookAtOwner looks at the owner of a holder whose identity outlives its pods. Kubernetes' own
+// StatefulSets are read by reader, all others from the API server.
+func (r *Reconciler) lookAtOwner(ctx context.Context, reader client.Reader, holder *v1alpha1.Holder) (retention.Owner, error) {
+	ref, ok := owner.OfHolder(holder)
+	if !ok || !owner.KeepsName(holder) {
 		return retention.Owner{}, nil
 	}
-	set, err := read[appsv1.StatefulSet](ctx, reader, holder.Namespace, holder.OwnerName)
-	if err != nil {
-		return retention.Owner{}, err
+	var view owner.View
+	if ref.IsApps() {
+		set, err := read[appsv1.StatefulSet](ctx, reader, ref.Namespace, ref.Name)
+		if err != nil {
+			return retention.Owner{}, err
+		}
+		view = owner.ViewOf(ref, set)
+	} else {
+		var err error
+		if view, err = r.Owners.Look(ctx, holder); err != nil {
+			return retention.Owner{}, err
+		}
+		if view.Lack != "" {
+			r.Metrics.OwnerUnknown(string(view.Lack))
+		}
 	}
-	owner := retention.Owner{Known: true, Exists: set != nil}
-	if set == nil {
-		return owner, nil
+	o := retention.Owner{Need: view.Need(holder.Pod), Unwatched: !ref.IsApps()}
+	var err error
+	if o.Asked, err = v1alpha1.ParseRetention(view.Annotations); err != nil {
+		o.Unreadable = fmt.Sprintf("%s: %s", view.Ref, err)
 	}
-	owner.Replicas = 1 // the API's default
-	if set.Spec.Replicas != nil {
-		owner.Replicas = *set.Spec.Replicas
-	}
-	if set.Spec.Ordinals != nil {
-		owner.Start = set.Spec.Ordinals.Start
-	}
-	if owner.Asked, err = v1alpha1.ParseRetention(set.Spec.Template.Annotations); err != nil {
-		owner.Unreadable = fmt.Sprintf("StatefulSet %s/%s: %s", set.Namespace, set.Name, err)
-	}
-	return owner, nil
+	return o, nil
 }
 
 // firstVerifier returns the best node to verify a lease, or "" if there is none. It tries the

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // disagreement is the pause for the cache to catch up with a live read that contradicts it.
@@ -29,7 +30,9 @@ type Reconciler struct {
 	// Client reads through the cache and writes to the API server.
 	Client client.Client
 	// Live reads from the API server, not from the cache.
-	Live    client.Reader
+	Live client.Reader
+	// Owners asks about owners that are not watched.
+	Owners  owner.Asker
 	Events  events.EventRecorder
 	Metrics *metrics.Metrics
 	Clock   clock.WithTicker

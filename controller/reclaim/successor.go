@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // A pod has one address of each IP family on an interface. If the next pod of a name has another
@@ -35,13 +36,13 @@ func succeeds(l, kept *v1alpha1.IPLease) bool {
 		return false
 	}
 	now, before := l.Spec.Holder, kept.Spec.Holder
-	if now.Namespace != before.Namespace || now.Pod != before.Pod || now.Interface != before.Interface || isIPv6(l) != isIPv6(kept) {
+	if now.Interface != before.Interface || isIPv6(l) != isIPv6(kept) {
 		return false
 	}
 	if isKeptForPod(&kept.Spec) {
-		return now.PodUID == before.PodUID
+		return now.Namespace == before.Namespace && now.Pod == before.Pod && now.PodUID == before.PodUID
 	}
-	return now.OwnerKind == "StatefulSet" && before.OwnerKind == "StatefulSet" && now.OwnerName == before.OwnerName
+	return owner.Same(now, before) && owner.KeepsName(now) && owner.KeepsName(before) && now.OwnerName == before.OwnerName
 }
 
 func isIPv6(l *v1alpha1.IPLease) bool { return l.Spec.Addr().Is6() }
@@ -54,9 +55,9 @@ func (r *Reconciler) successor(ctx context.Context, kept *v1alpha1.IPLease) (*v1
 	}
 	var all v1alpha1.IPLeaseList
 	err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy,
-		client.MatchingFields{cache.LeasesByPod: cache.PodKey(holder.Namespace, holder.Pod)})
+		client.MatchingFields{cache.LeasesByPod: cache.IdentityKey(holder)})
 	if err != nil {
-		return nil, fmt.Errorf("list leases of pod %s/%s: %w", holder.Namespace, holder.Pod, err)
+		return nil, fmt.Errorf("list leases of %s: %w", owner.Identity(holder), err)
 	}
 	for i := range all.Items {
 		if succeeds(&all.Items[i], kept) {

@@ -84,14 +84,14 @@ func nodeChanges() predicate.Predicate {
 	}}
 }
 
-// leasesOfName returns the Retained leases of the same pod name. A lease may be the successor of each
+// leasesOfName returns the Retained leases of the same pod name or virtual machine. A lease may be the successor of each
 // of them.
 func (r *Reconciler) leasesOfName(ctx context.Context, o client.Object) []reconcile.Request {
 	holder := o.(*v1alpha1.IPLease).Spec.Holder
 	if holder == nil {
 		return nil // an update also maps the old lease, which may have been Warm
 	}
-	return r.leasesThat(ctx, isRetained, cache.LeasesByPod, cache.PodKey(holder.Namespace, holder.Pod))
+	return r.leasesThat(ctx, isRetained, cache.LeasesByPod, cache.IdentityKey(holder))
 }
 
 func isRetained(s *v1alpha1.IPLeaseSpec) bool { return s.State == v1alpha1.StateRetained }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,12 +67,18 @@ func (a Asker) Replicas(ctx context.Context, r Ref) (int32, error) {
 	}
 	o.SetNamespace(r.Namespace)
 	o.SetName(r.Name)
-	var scale autoscalingv1.Scale
-	if err := a.Scales.SubResource("scale").Get(ctx, o, &scale); err != nil {
+	// The client of an object without a Go type answers only with such an object.
+	answer := &unstructured.Unstructured{}
+	answer.SetGroupVersionKind(autoscalingv1.SchemeGroupVersion.WithKind("Scale"))
+	if err := a.Scales.SubResource("scale").Get(ctx, o, answer); err != nil {
 		if apierrors.IsNotFound(err) && !namesObject(err) {
 			return 0, fmt.Errorf("get the scale of %s: %w", r, ErrNoScale)
 		}
 		return 0, why("get the scale of", r, err)
+	}
+	var scale autoscalingv1.Scale
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(answer.Object, &scale); err != nil {
+		return 0, fmt.Errorf("read the scale of %s: %w", r, err)
 	}
 	if r.UID != "" && scale.UID != r.UID {
 		return 0, fmt.Errorf("get the scale of %s with UID %s: %w", r, r.UID, ErrGone)

@@ -30,12 +30,15 @@ func (a Asker) Look(ctx context.Context, h *v1alpha1.Holder) (View, error) {
 	switch {
 	case errors.Is(err, ErrGone):
 		return View{Ref: ref}, nil
-	case errors.Is(err, ErrNoAPI), errors.Is(err, ErrNoRight), errors.Is(err, ErrNoScale):
-		return View{Ref: ref, Unknown: err.Error()}, nil
-	case err != nil:
-		return View{}, err
+	case err == nil:
+		return v, nil
 	}
-	return v, nil
+	for lack, is := range map[Lack]error{LackAPI: ErrNoAPI, LackRight: ErrNoRight, LackScale: ErrNoScale} {
+		if errors.Is(err, is) {
+			return View{Ref: ref, Unknown: err.Error(), Lack: lack}, nil
+		}
+	}
+	return View{}, err
 }
 
 func (a Asker) lookAtSet(ctx context.Context, r Ref) (View, error) {
@@ -52,7 +55,7 @@ func (a Asker) lookAtSet(ctx context.Context, r Ref) (View, error) {
 		v.Ordinals.Start = int32(start)
 	}
 	if v.Ordinals.Reserved, err = reserved(set); err != nil {
-		v.Unknown = fmt.Sprintf("%s: %s", r, err)
+		v.Unknown, v.Lack = fmt.Sprintf("%s: %s", r, err), LackSense
 	}
 	return v, nil
 }

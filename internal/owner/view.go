@@ -11,13 +11,33 @@ type View struct {
 	Ref Ref
 	// Unknown is the reason for which nothing is known, as a clause. It is empty otherwise.
 	Unknown string
-	Exists  bool
+	// Lack is the same reason in one word, if it lasts until a person acts.
+	Lack   Lack
+	Exists bool
 	// Ordinals are those of a StatefulSet, Machine is the state of a virtual machine.
 	Ordinals Ordinals
 	Machine  *Machine
 	// Annotations are those of the pods that the owner makes.
 	Annotations map[string]string
 }
+
+// Lack is the reason for which an owner cannot be read.
+type Lack string
+
+// The lacks.
+const (
+	// LackAPI: the API server does not serve the kind.
+	LackAPI Lack = "NoAPI"
+	// LackRight: the rights of the controller do not cover the kind.
+	LackRight Lack = "NoRight"
+	// LackScale: the kind has no scale subresource.
+	LackScale Lack = "NoScale"
+	// LackSense: a field of the owner cannot be read.
+	LackSense Lack = "Unreadable"
+)
+
+// Lacks returns all lacks.
+func Lacks() []Lack { return []Lack{LackAPI, LackRight, LackScale, LackSense} }
 
 // Machine is the state of a KubeVirt virtual machine.
 type Machine struct {

@@ -102,10 +102,30 @@ func (e *env) testAgentPolicy(t *testing.T) {
 		}))
 	}
 
+	// The address of a virtual machine's earlier pod, and the machine's next pod.
+	ofMachine := func(pod, uid, name string) func(*v1alpha1.IPLease) {
+		return spec(func(s *v1alpha1.IPLeaseSpec) {
+			s.Holder.Pod, s.Holder.PodUID = pod, uid
+			s.Holder.OwnerGroup, s.Holder.OwnerKind, s.Holder.OwnerName = "kubevirt.io", "VirtualMachineInstance", name
+		})
+	}
+	kept := func() *v1alpha1.IPLease { return lease(retained, on("n2"), ofMachine("virt-launcher-db-a", "a", "db")) }
+	take := func(change func(*v1alpha1.IPLease)) func(*v1alpha1.IPLease) {
+		return all(on("n1"), in(v1alpha1.StateBound), change)
+	}
+	ofOther := spec(func(s *v1alpha1.IPLeaseSpec) {
+		s.Holder.Pod, s.Holder.PodUID, s.Holder.OwnerGroup = "virt-launcher-db-b", "b", "example.org"
+	})
+
 	agent := e.agent(t, "n1")
 	for name, a := range map[string]attempt{
 		"takes an address back for the pod that was heard":   {update, lease(heard), takenBackBy("02:00:00:00:00:07"), ""},
 		"takes none back for a pod that was not the speaker": {update, lease(heard), takenBackBy("02:00:00:00:00:08"), "is kept for (none)/(none)"},
+
+		"takes the address of a machine over for its next pod":    {update, kept(), take(ofMachine("virt-launcher-db-b", "b", "db")), ""},
+		"takes it not over for another machine":                   {update, kept(), take(ofMachine("virt-launcher-db-b", "b", "log")), "no other holder may take it over"},
+		"takes it not over for a pod of another group's instance": {update, kept(), take(ofOther), "no other holder may take it over"},
+		"takes no pod's address over for a machine of that name":  {update, lease(retained, on("n2")), take(ofMachine("virt-launcher-web-b", "b", "web")), "no other holder may take it over"},
 
 		"creates a Bound lease of its node": {create, lease(), nil, ""},
 		"creates a Warm lease of its node":  {create, lease(in(v1alpha1.StateWarm), withoutHolder), nil, ""},

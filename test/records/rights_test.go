@@ -106,6 +106,14 @@ func (e *env) testRights(t *testing.T) {
 		{agentUser, "create", "", "serviceaccounts/token", namespace, "fenceline-agent", false},
 		{agentUser, "impersonate", "", "users", "", "", false},
 
+		{controllerUser, "get", "apps.kruise.io", "statefulsets/scale", "default", "web", true},
+		{controllerUser, "get", "apps.kruise.io", "statefulsets", "default", "web", true},
+		{controllerUser, "update", "apps.kruise.io", "statefulsets/scale", "default", "web", false},
+		{controllerUser, "get", "kubevirt.io", "virtualmachines", "default", "db", true},
+		{controllerUser, "get", "kubevirt.io", "virtualmachineinstances", "default", "db", true},
+		{controllerUser, "update", "kubevirt.io", "virtualmachines", "default", "db", false},
+		{agentUser, "get", "kubevirt.io", "virtualmachines", "default", "db", false},
+
 		{controllerUser, "update", ours, "ippools", "", "", true},
 		{controllerUser, "update", ours, "ippools/status", "", "", true},
 		{controllerUser, "update", ours, "ipleases", "", "", true},
