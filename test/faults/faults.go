@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Error is that of the call that fails.
+const Error = unix.ENOMEM
+
+// Faults decides about the calls. Its methods may be called concurrently.
+type Faults struct {
+	mu sync.Mutex
+	// left is the number of calls until the one that fails, 0 for none. failed: it has failed.
+	left   int
+	failed bool
+}
+
+// Offsets in struct seccomp_data (include/uapi/linux/seccomp.h). openFlags is the low half of the third
+// argument, on a little-endian machine.
+const (
+	callNumber = 0
+	openFlags  = 16 + 2*8
+)
+
+// Install hands the calls over, for all threads of this process, until it ends.
+func Install() (*Faults, error) {
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: callNumber},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_SENDTO, Jt: 6},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_BPF, Jt: 5},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_SETNS, Jt: 4},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_OPENAT, Jf: 2},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: openFlags},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: unix.O_WRONLY | unix.O_RDWR, Jt: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
+	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+	runtime.KeepAlive(filter)
+	if errno != 0 {
+		return nil, fmt.Errorf("install the seccomp filter: %w", errno)
+	}
+	f := &Faults{}
+	go f.serve(listener)
+	return f, nil
+}
+
+// Fail makes the nth call from now on fail, counted from 1.
+func (f *Faults) Fail(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left, f.failed = n, false
+}
+
+// Stop lets all calls pass. It reports whether one has failed since Fail.
+func (f *Faults) Stop() (failed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = 0
+	return f.failed
+}
+
+// notification and response are struct seccomp_notif and struct seccomp_notif_resp.
+type notification struct {
+	id         uint64
+	pid, flags uint32
+	data       [64]byte
+}
+
+type response struct {
+	id    uint64
+	value int64
+	error int32
+	flags uint32
+}
+
+func (f *Faults) serve(listener uintptr) {
+	for {
+		var n notification
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n)))
+		if errors.Is(errno, unix.EINTR) || errors.Is(errno, unix.ENOENT) {
+			continue // the thread of the call is gone
+		}
+		if errno != 0 {
+			panic(fmt.Sprintf("faults: wait for a call: %v", errno))
+		}
+		r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+		if f.fails() {
+			r.flags, r.error = 0, -int32(Error)
+		}
+		_, _, errno = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
+		if errno != 0 && !errors.Is(errno, unix.ENOENT) {
+			panic(fmt.Sprintf("faults: answer a call: %v", errno))
+		}
+	}
+}
+
+func (f *Faults) fails() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left == 0 {
+		return false
+	}
+	f.left--
+	f.failed = f.left == 0
+	return f.failed
+}
