@@ -24,7 +24,11 @@ func (l *Links) Check(e *journal.Entry) error {
 	if err := p.checkInterface(e); err != nil || e.Routing == nil {
 		return err
 	}
-	plan, _, err := l.plan(e, p)
+	node, err := l.nodeAddresses()
+	if err != nil {
+		return err
+	}
+	plan, _, err := l.plan(e, p, node)
 	if err != nil {
 		return err
 	}
@@ -87,7 +91,7 @@ func (l *Links) checkNodeSide(e *journal.Entry, plan Plan) error {
 	if !guarded {
 		return fmt.Errorf("%w: link %s is not guarded", ErrBroken, NodeEnd(a))
 	}
-	if err := l.nodeNS.Do(func(ns.NetNS) error { return check(ofNodeEnd(NodeEnd(a))) }); err != nil {
+	if err := l.nodeNS.Do(func(ns.NetNS) error { return check(ofNodeEnd(NodeEnd(a), plan.hasIPv6())) }); err != nil {
 		return err
 	}
 	for _, addr := range plan.OnNode {
@@ -106,10 +110,10 @@ func (p *pod) checkLink(e *journal.Entry, plan Plan) error {
 	if err != nil {
 		return err
 	}
-	if err := p.ns.Do(func(ns.NetNS) error { return check(ofPodEnd(PodEnd(a), e.Interface)) }); err != nil {
+	if err := p.ns.Do(func(ns.NetNS) error { return check(ofPodEnd(PodEnd(a), e.Interface, plan.hasIPv6())) }); err != nil {
 		return err
 	}
-	marked, err := hasMark(p.links, link)
+	marked, err := hasMark(p.links, link, plan.Mark)
 	if err != nil {
 		return err
 	}

@@ -95,10 +95,17 @@ func (l *Links) Close() error {
 }
 
 // Make makes the routing of an entry's interface, or completes it. After an error there is no host
-// link, unless there was one before.
+// link and no rule of the interface, unless there was a host link before.
 func (l *Links) Make(e *journal.Entry) error {
-	if err := l.complete(e); err != nil {
+	if e.Routing == nil {
+		return nil
+	}
+	node, err := l.nodeAddresses()
+	if err != nil {
 		return err
+	}
+	if err := l.complete(e, node); err != nil {
+		return errors.Join(err, l.clear(e))
 	}
 	if l.settling.Load() {
 		l.Wake()
@@ -106,48 +113,66 @@ func (l *Links) Make(e *journal.Entry) error {
 	return nil
 }
 
-func (l *Links) complete(e *journal.Entry) error {
-	if e.Routing == nil {
+// clear removes the routes and rules of an interface without a host link.
+func (l *Links) clear(e *journal.Entry) error {
+	_, err := l.node.LinkByName(NodeEnd(e.Attachment()))
+	if err == nil {
 		return nil
 	}
-	if err := l.make(e); err != nil {
+	p, err := openPod(e)
+	if errors.Is(err, ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return errors.Join(syncRules(p.links, nil, ofInterface(p.own.Attrs().Index)), syncRoutes(p.links, p.own, nil, true))
+}
+
+// complete makes what an entry lacks. node are the addresses of the node.
+func (l *Links) complete(e *journal.Entry, node []netip.Addr) error {
+	if err := l.make(e, node); err != nil {
 		return fmt.Errorf("make the routing of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
 	}
 	return nil
 }
 
-func (l *Links) make(e *journal.Entry) error {
+func (l *Links) make(e *journal.Entry, node []netip.Addr) (err error) {
 	p, err := openPod(e)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	plan, known, err := l.plan(e, p)
+	plan, known, err := l.plan(e, p, node)
 	if err != nil {
 		return err
 	}
 	if e.Routing.HostLink {
 		l.Prepare()
-		created, err := l.ensureVeth(e, p)
-		if err == nil {
-			err = l.putLink(e, p, plan, known)
+		var created bool
+		defer func() {
+			if err != nil && created {
+				err = errors.Join(err, l.Remove(e))
+			}
+		}()
+		if created, err = l.ensureVeth(e, p, plan); err != nil {
+			return err
 		}
-		if err != nil && created {
-			return errors.Join(err, l.Remove(e))
-		}
-		if err != nil {
+		if err := l.putLink(e, p, plan, known); err != nil {
 			return err
 		}
 	}
 	if err := syncRoutes(p.links, p.own, plan.Own, true); err != nil {
 		return err
 	}
-	if e.Routing.TakesDefault {
-		if err := p.takeDefault(plan.Behind, known, l.namesIn(e.ContainerID)); err != nil {
-			return err
-		}
+	if err := syncRules(p.links, plan.Rules, ofInterface(p.own.Attrs().Index)); err != nil {
+		return err
 	}
-	return syncRules(p.links, plan.Rules, ofInterface(p.own.Attrs().Index))
+	if e.Routing.TakesDefault {
+		return p.takeDefault(plan.Behind, known, l.namesIn(e.ContainerID))
+	}
+	return nil
 }
 
 // namesIn returns the names of Fenceline's interfaces in a pod, with those of their host links.
@@ -172,12 +197,8 @@ func (l *Links) putLink(e *journal.Entry, p *pod, plan Plan, known bool) error {
 
 // plan makes the plan of an entry. known is false if the service CIDRs are unknown: then the plan
 // lacks their routes.
-func (l *Links) plan(e *journal.Entry, p *pod) (_ Plan, known bool, _ error) {
+func (l *Links) plan(e *journal.Entry, p *pod, node []netip.Addr) (_ Plan, known bool, _ error) {
 	usable, err := l.usable(e)
-	if err != nil {
-		return Plan{}, false, err
-	}
-	node, err := l.nodeAddresses()
 	if err != nil {
 		return Plan{}, false, err
 	}

@@ -31,9 +31,11 @@ func BenchmarkHostLink(b *testing.B) {
 		p, err := openPod(e)
 		r.must(err)
 		took("make", func() error {
-			plan, known, err := r.links.plan(e, p)
+			node, err := r.links.nodeAddresses()
 			r.must(err)
-			took("make: pair and settings of the node", func() error { _, err := r.links.ensureVeth(e, p); return err })
+			plan, known, err := r.links.plan(e, p, node)
+			r.must(err)
+			took("make: pair and settings of the node", func() error { _, err := r.links.ensureVeth(e, p, plan); return err })
 			took("make: side of the pod", func() error { return p.putLink(e, plan, known) })
 			took("make: side of the node", func() error { return r.links.putNodeSide(e, plan) })
 			took("make: rules", func() error { return syncRules(p.links, plan.Rules, ofInterface(p.own.Attrs().Index)) })

@@ -5,7 +5,6 @@
 package hostlink
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"os"
@@ -334,15 +333,7 @@ func TestRoutesFollowTheNodeAndTheServices(t *testing.T) {
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
 	r.must(r.links.Make(entries[0]))
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.links.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	r.run()
 	r.must(r.node.AddAddr("mgmt0", netip.MustParsePrefix("172.30.0.99/24")))
 	r.wantRoute(pod, "172.30.0.99/32", true)
 	link, err := r.node.Links().LinkByName("mgmt0")
@@ -378,16 +369,8 @@ func TestATentativeAddressIsNotTheSourceOfARoute(t *testing.T) {
 	if !r.links.settling.Load() {
 		t.Fatal("the address is not tentative: this test shows nothing")
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.links.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	deadline := time.Now().Add(10 * time.Second)
+	r.run()
+	deadline := time.Now().Add(time.Minute)
 	for !r.hasSource(pod, "fd96::/112", "fd00::7") {
 		if time.Now().After(deadline) {
 			t.Fatal("the route to the Services has no source")
@@ -412,7 +395,7 @@ func (r *rig) hasSource(pod *network.Namespace, dst, source string) bool {
 // wantRoute waits until the pod has a route through its host link, or has it no more.
 func (r *rig) wantRoute(pod *network.Namespace, dst string, want bool) {
 	r.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		link, err := pod.Links().LinkByName("host-eth0")
 		r.must(err)

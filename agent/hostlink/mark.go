@@ -24,17 +24,9 @@ const markOffset = 8
 // other frames. It must be at the pod's end: the kernel clears the mark of a frame that enters another
 // network namespace (skb_scrub_packet).
 func putMark(links *netlink.Handle, link netlink.Link, mark uint32) error {
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "host_link_mark", Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
-		Instructions: asm.Instructions{
-			asm.Mov.Imm32(asm.R2, int32(mark)),
-			asm.StoreMem(asm.R1, markOffset, asm.R2, asm.Word),
-			asm.Mov.Imm(asm.R0, unix.BPF_OK),
-			asm.Return(),
-		},
-	})
+	program, err := loadMark(mark)
 	if err != nil {
-		return fmt.Errorf("load the program that marks frames of the host link: %w", err)
+		return err
 	}
 	defer program.Close()
 	err = links.QdiscReplace(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
@@ -56,16 +48,47 @@ func putMark(links *netlink.Handle, link netlink.Link, mark uint32) error {
 	return nil
 }
 
-// hasMark reports whether the filter is there.
-func hasMark(links *netlink.Handle, link netlink.Link) (bool, error) {
+// hasMark reports whether the filter is there, and its program is the one that sets the mark.
+func hasMark(links *netlink.Handle, link netlink.Link, mark uint32) (bool, error) {
 	filters, err := links.FilterList(link, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
 		return false, fmt.Errorf("list the filters of %s: %w", link.Attrs().Name, err)
 	}
 	for _, f := range filters {
 		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == markName {
-			return true, nil
+			return runs(b, mark)
 		}
 	}
 	return false, nil
+}
+
+// runs reports whether a filter runs the program that sets the mark. The kernel gives the same tag to
+// the same instructions.
+func runs(filter *netlink.BpfFilter, mark uint32) (bool, error) {
+	program, err := loadMark(mark)
+	if err != nil {
+		return false, err
+	}
+	defer program.Close()
+	info, err := program.Info()
+	if err != nil {
+		return false, fmt.Errorf("ask for the tag of the program that marks frames of the host link: %w", err)
+	}
+	return filter.DirectAction && filter.Tag == info.Tag, nil
+}
+
+func loadMark(mark uint32) (*ebpf.Program, error) {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "host_link_mark", Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{
+			asm.Mov.Imm32(asm.R2, int32(mark)),
+			asm.StoreMem(asm.R1, markOffset, asm.R2, asm.Word),
+			asm.Mov.Imm(asm.R0, unix.BPF_OK),
+			asm.Return(),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load the program that marks frames of the host link: %w", err)
+	}
+	return program, nil
 }

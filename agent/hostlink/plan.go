@@ -114,6 +114,9 @@ func Make(f Facts) Plan {
 	return p
 }
 
+// hasIPv6 reports whether frames of IPv6 use the host link.
+func (p *Plan) hasIPv6() bool { return slices.Contains(p.NextHops, nextHop6) }
+
 // addLink adds the part of the host link.
 func (p *Plan) addLink(f Facts) {
 	p.Mark = marks + uint32(f.Index)

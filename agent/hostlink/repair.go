@@ -6,11 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
+	"sync"
 	"time"
-
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/internal/backoff"
@@ -42,11 +41,9 @@ func (l *Links) Wake() {
 // Run repairs the routing of living pods, and removes the host links of others: at once, after a
 // change of the node's addresses, after Wake, and each repairPeriod. It returns when ctx ends.
 func (l *Links) Run(ctx context.Context) error {
-	changes := make(chan netlink.AddrUpdate)
-	if err := l.subscribe(ctx, changes); err != nil {
-		l.Log.Error(err, "changes of the node's addresses are seen once a minute only")
-		changes = nil
-	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { l.watch(ctx) })
 	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
 	for {
 		wait := repairPeriod
@@ -65,10 +62,6 @@ func (l *Links) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case _, open := <-changes:
-			if !open {
-				changes = nil
-			}
 		case <-l.wake:
 		case <-timer.C():
 		}
@@ -76,23 +69,14 @@ func (l *Links) Run(ctx context.Context) error {
 	}
 }
 
-// subscribe reports changes of the node's addresses until ctx ends.
-func (l *Links) subscribe(ctx context.Context, changes chan netlink.AddrUpdate) error {
-	node := netns.NsHandle(l.nodeNS.Fd())
-	err := netlink.AddrSubscribeWithOptions(changes, ctx.Done(), netlink.AddrSubscribeOptions{
-		Namespace:     &node,
-		ErrorCallback: func(err error) { l.Log.Info("the watch of the node's addresses ended", "why", err.Error()) },
-	})
-	if err != nil {
-		return fmt.Errorf("watch the addresses of the node: %w", err)
-	}
-	return nil
-}
-
 // Repair completes the routing of living pods, and removes the host links of others. The error names
 // the pods whose routing could not be completed.
 func (l *Links) Repair() error {
 	l.settling.Store(false)
+	node, err := l.nodeAddresses()
+	if err != nil {
+		return err
+	}
 	wanted := map[string]bool{}
 	var errs []error
 	for _, e := range l.Entries() {
@@ -100,9 +84,9 @@ func (l *Links) Repair() error {
 			continue
 		}
 		wanted[NodeEnd(e.Attachment())] = true
-		errs = append(errs, l.repair(e))
+		errs = append(errs, l.repair(e, node))
 	}
-	err := errors.Join(append(errs, l.sweep(wanted))...)
+	err = errors.Join(append(errs, l.sweep(wanted))...)
 	if err == nil {
 		l.renewed.Store(true)
 	}
@@ -115,7 +99,7 @@ func (l *Links) lives(e *journal.Entry) bool {
 }
 
 // repair completes the routing of one entry. A call of the plugin for it goes first.
-func (l *Links) repair(e *journal.Entry) error {
+func (l *Links) repair(e *journal.Entry, node []netip.Addr) error {
 	unlock, ok := l.TryLock(e.Attachment())
 	if !ok {
 		return nil // the call completes or removes it
@@ -125,7 +109,7 @@ func (l *Links) repair(e *journal.Entry) error {
 	if !ok || !l.lives(&now) {
 		return nil
 	}
-	if err := l.complete(&now); err != nil && !errors.Is(err, ErrGone) {
+	if err := l.complete(&now, node); err != nil && !errors.Is(err, ErrGone) {
 		return err
 	}
 	return nil

@@ -24,28 +24,42 @@ type setting struct {
 const noAddress = "1"
 
 // ofNodeEnd returns the settings of the node's end. No other interface of the node is changed.
-func ofNodeEnd(name string) []setting {
+func ofNodeEnd(name string, withIPv6 bool) []setting {
 	v4, v6 := "net/ipv4/conf/"+name+"/", "net/ipv6/conf/"+name+"/"
-	return []setting{
+	return append(ofIPv6(name, withIPv6), []setting{
 		{v4 + "forwarding", "1", false},
 		// Strict: a source without a route back through this link is dropped. The kernel uses the
-		// greater one of this and "all", and 1 is the least that checks.
+		// greater one of this and "all", and 1 is the least that checks. With accept_local it would
+		// not drop an address of the node.
 		{v4 + "rp_filter", "1", false},
+		{v4 + "accept_local", "0", false},
+		{v4 + "proxy_arp", "0", false},
 		{v4 + "send_redirects", "0", false},
-		{v6 + "addr_gen_mode", noAddress, true},
 		{v6 + "accept_ra", "0", true},
 		{v6 + "accept_redirects", "0", true},
+	}...)
+}
+
+// ofIPv6 returns the settings of an end that decide about IPv6. They are first: without IPv6, an interface
+// has neither routes nor neighbours of it.
+func ofIPv6(name string, withIPv6 bool) []setting {
+	v6 := "net/ipv6/conf/" + name + "/"
+	settings := []setting{{v6 + "addr_gen_mode", noAddress, true}}
+	if withIPv6 {
+		// Administrators switch IPv6 off for all new interfaces, and the pod has it all the same.
+		settings = append(settings, setting{v6 + "disable_ipv6", "0", true})
 	}
+	return settings
 }
 
 // ofPodEnd returns the settings of the pod's end, and of the pod's own interface.
-func ofPodEnd(name, own string) []setting {
+func ofPodEnd(name, own string, withIPv6 bool) []setting {
 	v4, v6 := "net/ipv4/conf/"+name+"/", "net/ipv6/conf/"+name+"/"
-	return []setting{
+	return append(ofIPv6(name, withIPv6), []setting{
 		// The check of a source follows the mark, as the reply does.
 		{v4 + "src_valid_mark", "1", false},
+		{v4 + "proxy_arp", "0", false},
 		{v4 + "accept_redirects", "0", false},
-		{v6 + "addr_gen_mode", noAddress, true},
 		{v6 + "accept_ra", "0", true},
 		{v6 + "accept_redirects", "0", true},
 		// A host of a listed destination may reach the pod by the underlay.
@@ -54,7 +68,7 @@ func ofPodEnd(name, own string) []setting {
 		{"net/ipv4/fwmark_reflect", "1", false},
 		{"net/ipv4/tcp_fwmark_accept", "1", false},
 		{"net/ipv6/fwmark_reflect", "1", true},
-	}
+	}...)
 }
 
 // apply writes the settings that differ.

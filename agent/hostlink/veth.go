@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -18,7 +19,7 @@ const errNoDevice = unix.ENODEV
 
 // ensureVeth makes the veth pair of an entry, guarded and with the node's end up. The pod's end stays
 // down, so nothing passes before the guard judges.
-func (l *Links) ensureVeth(e *journal.Entry, p *pod) (created bool, err error) {
+func (l *Links) ensureVeth(e *journal.Entry, p *pod, plan Plan) (created bool, err error) {
 	a := e.Attachment()
 	name := NodeEnd(a)
 	link, err := l.node.LinkByName(name)
@@ -29,7 +30,7 @@ func (l *Links) ensureVeth(e *journal.Entry, p *pod) (created bool, err error) {
 	if err != nil {
 		return created, fmt.Errorf("make link %s: %w", name, err)
 	}
-	if err := l.nodeNS.Do(func(ns.NetNS) error { return apply(ofNodeEnd(name)) }); err != nil {
+	if err := l.nodeNS.Do(func(ns.NetNS) error { return apply(ofNodeEnd(name, plan.hasIPv6())) }); err != nil {
 		return created, err
 	}
 	if err := l.guard(e, name); err != nil {
@@ -82,10 +83,10 @@ func (p *pod) putLink(e *journal.Entry, plan Plan, known bool) error {
 	if err != nil {
 		return fmt.Errorf("look up the pod's end %s of the host link: %w", PodEnd(a), err)
 	}
-	if err := p.ns.Do(func(ns.NetNS) error { return apply(ofPodEnd(PodEnd(a), e.Interface)) }); err != nil {
+	if err := p.ns.Do(func(ns.NetNS) error { return apply(ofPodEnd(PodEnd(a), e.Interface, plan.hasIPv6())) }); err != nil {
 		return err
 	}
-	marked, err := hasMark(p.links, link)
+	marked, err := hasMark(p.links, link, plan.Mark)
 	if err != nil {
 		return err
 	}
@@ -123,13 +124,14 @@ func (l *Links) putNodeSide(e *journal.Entry, plan Plan) error {
 	return syncRoutes(l.node, link, l.nodeRoutes(plan), true)
 }
 
-// nodeRoutes returns the routes of the node to a pod.
+// nodeRoutes returns the routes of the node to a pod. Their source is the preferred address of the Node
+// object that the node has: a NAT may have given it another one, and the kernel refuses that.
 func (l *Links) nodeRoutes(plan Plan) []Route {
 	var routes []Route
 	for _, addr := range plan.OnNode {
 		r := Route{Dst: netip.PrefixFrom(addr, addr.BitLen()), Table: mainTable}
 		for _, own := range l.NodeAddresses() {
-			if own.Is4() == addr.Is4() {
+			if own.Is4() == addr.Is4() && slices.Contains(plan.Behind, netip.PrefixFrom(own, own.BitLen())) {
 				r.Src = own
 				break
 			}

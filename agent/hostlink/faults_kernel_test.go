@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package hostlink
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/test/faults"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// nodeToo is a further address of the node.
+var nodeToo = netip.MustParsePrefix("172.30.0.12/24")
+
+// mostCalls bounds the system calls of one Make.
+const mostCalls = 1000
+
+// Each netlink request, each write of a setting, each change of the namespace and each call of bpf
+// fails once.
+func TestEachStepOfMakeFails(t *testing.T) {
+	faulty := faults.Alone(t)
+	if faulty == nil {
+		return
+	}
+	r := newRig(t)
+	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
+	e := entries[0]
+	e.Routing.OwnTable = true
+	steps := 0
+	for n := 1; ; n++ {
+		if n == mostCalls {
+			t.Fatal("Make does not end")
+		}
+		faulty.Fail(n)
+		err := r.links.Make(e)
+		if !faulty.Stop() {
+			r.must(err)
+			break
+		}
+		if err != nil {
+			steps++
+			r.wantClear(err, pod, e)
+		}
+		r.must(r.links.Make(e))
+		r.must(r.links.Check(e))
+		r.must(r.links.Remove(e))
+		r.must(r.links.clear(e))
+	}
+	t.Logf("%d steps failed", steps)
+	if steps < 40 {
+		t.Errorf("%d steps have failed only", steps)
+	}
+	r.wantBothWays(pod)
+}
+
+// wantClear fails the test unless an error of Make names the pod and its cause, and nothing of the
+// interface is left.
+func (r *rig) wantClear(err error, pod *network.Namespace, e *journal.Entry) {
+	r.Helper()
+	// Two libraries do not wrap their errors.
+	if text := err.Error(); !strings.Contains(text, faults.Error.Error()) || !strings.Contains(text, "of the node") && !strings.Contains(text, "pod default/a") {
+		r.Errorf("the error does not say what has failed, and why: %v", err)
+	}
+	if _, err := r.node.Index(NodeEnd(e.Attachment())); err == nil {
+		r.Errorf("after %v: the node's end is there", err)
+	}
+	if _, err := pod.Index(PodEnd(e.Attachment())); err == nil {
+		r.Errorf("after %v: the pod's end is there", err)
+	}
+	own, failed := pod.Links().LinkByName(e.Interface)
+	r.must(failed)
+	routes, failed := ownRoutes(pod.Links(), own)
+	r.must(failed)
+	rules, failed := ownRules(pod.Links())
+	r.must(failed)
+	for _, rule := range rules {
+		if ofInterface(own.Attrs().Index)(rule) {
+			r.Errorf("after %v: rule %s is there", err, rule)
+		}
+	}
+	if len(routes) > 0 {
+		r.Errorf("after %v: the routes %v are there", err, routes)
+	}
+}
+
+// A repair that fails leaves a link that works as it is, and the next one completes it.
+func TestEachStepOfARepairFails(t *testing.T) {
+	faulty := faults.Alone(t)
+	if faulty == nil {
+		return
+	}
+	for _, c := range []struct {
+		name  string
+		spoil func(r *rig, pod *network.Namespace)
+		// works: the pod reaches its node all the time.
+		works bool
+	}{
+		{"nothing is wrong", func(*rig, *network.Namespace) {}, true},
+		{"a new agent", func(r *rig, _ *network.Namespace) { r.links.renewed.Store(false) }, true},
+		{"another address of the node", func(r *rig, _ *network.Namespace) {
+			link, err := r.node.Links().LinkByName("mgmt0")
+			r.must(err)
+			addr := &netlink.Addr{IPNet: ipNet(nodeToo)}
+			if err := r.node.Links().AddrAdd(link, addr); errors.Is(err, unix.EEXIST) {
+				r.must(r.node.Links().AddrDel(link, addr))
+			}
+		}, true},
+		{"the link is gone", func(r *rig, _ *network.Namespace) {
+			r.must(r.node.DeleteLink(NodeEnd(r.entries[0].Attachment())))
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t)
+			pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
+			r.must(r.links.Make(entries[0]))
+			steps := 0
+			for n := 1; ; n++ {
+				c.spoil(r, pod)
+				faulty.Fail(n)
+				err := r.links.Repair()
+				if !faulty.Stop() {
+					r.must(err)
+					break
+				}
+				if err != nil {
+					steps++
+				}
+				if c.works {
+					r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
+					r.wantAnswers(pod, r.node, ":80", "[fd00::7]:80", nodeAddr6)
+				}
+				r.must(r.links.Repair())
+				r.must(r.links.Check(entries[0]))
+			}
+			t.Logf("%d steps failed", steps)
+			if steps < 10 {
+				t.Errorf("%d steps have failed only", steps)
+			}
+			r.wantBothWays(pod)
+		})
+	}
+}

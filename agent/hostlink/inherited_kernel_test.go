@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package hostlink
+
+import (
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// sysctls writes values below /proc/sys/net in a namespace.
+func (r *rig) sysctls(in *network.Namespace, values map[string]string) {
+	r.Helper()
+	r.must(in.Do(func() error {
+		for name, value := range values {
+			if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// New links take over the settings "default", and "all" counts for each link. Administrators and other
+// networks change both.
+func TestAHostLinkWorksWhateverItInherits(t *testing.T) {
+	hostile := map[string]string{
+		"ipv4/conf/default/rp_filter": "1", "ipv4/conf/default/accept_local": "1", "ipv4/conf/default/proxy_arp": "1",
+		"ipv4/conf/default/arp_ignore": "8", "ipv4/conf/default/forwarding": "0", "ipv4/conf/default/arp_filter": "1",
+		"ipv6/conf/default/disable_ipv6": "1", "ipv6/conf/default/accept_ra": "2", "ipv6/conf/default/accept_dad": "2",
+	}
+	for _, c := range []struct{ name, all string }{{"default", ""}, {"all, strict", "1"}, {"all, loose", "2"}} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t)
+			pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
+			for _, side := range []*network.Namespace{r.node, pod} {
+				r.sysctls(side, hostile)
+				if c.all != "" {
+					r.sysctls(side, map[string]string{"ipv4/conf/all/rp_filter": c.all})
+				}
+			}
+			r.must(r.links.Make(entries[0]))
+			r.must(r.links.Check(entries[0]))
+			r.wantBothWays(pod)
+			end := NodeEnd(entries[0].Attachment())
+			r.must(r.node.Do(func() error {
+				return check([]setting{{"net/ipv4/conf/" + end + "/accept_local", "0", false}, {"net/ipv4/conf/" + end + "/proxy_arp", "0", false}})
+			}))
+		})
+	}
+}
+
+// wantBothWays fails the test unless the first pod and its node reach each other in both families.
+func (r *rig) wantBothWays(pod *network.Namespace) {
+	r.Helper()
+	r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
+	r.wantAnswers(r.node, pod, "["+nodeAddr6+"]:80", "["+nodeAddr6+"]:80", "fd00::7")
+	r.wantAnswers(pod, r.node, ":80", "10.0.0.7:80", nodeAddr4)
+	r.wantAnswers(pod, r.node, ":80", "[fd00::7]:80", nodeAddr6)
+}
+
+// The kernel gives macvlan interfaces a lower MTU of their parent, and not a higher one.
+func TestAHostLinkOutlivesAChangeOfTheParentsMTU(t *testing.T) {
+	r := newRig(t)
+	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
+	r.must(r.links.Make(entries[0]))
+	parent, err := r.node.Links().LinkByName("ul0")
+	r.must(err)
+	for _, mtu := range []int{1400, 9000, 1280} {
+		r.must(r.node.Links().LinkSetMTU(parent, mtu))
+		r.must(r.links.Repair())
+		r.must(r.links.Check(entries[0]))
+		r.wantBothWays(pod)
+	}
+}
+
+// The Node object may have an address that no interface has: behind a NAT, or after a change.
+func TestANodeAddressThatTheNodeLacksIsNoSource(t *testing.T) {
+	r := newRig(t)
+	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
+	r.links.NodeAddresses = func() []netip.Addr {
+		return []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8::9"), netip.MustParseAddr(nodeAddr4)}
+	}
+	r.must(r.links.Make(entries[0]))
+	r.must(r.links.Check(entries[0]))
+	r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
+	r.wantAnswers(pod, r.node, ":80", "10.0.0.7:80", nodeAddr4)
+	r.wantAnswers(pod, r.node, ":80", "[fd00::7]:80", nodeAddr6)
+}
+
+// A program of another version may have the same name.
+func TestAProgramThatDoesNotMarkIsReplaced(t *testing.T) {
+	r := newRig(t)
+	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
+	r.must(r.links.Make(entries[0]))
+	link, err := pod.Links().LinkByName("host-eth0")
+	r.must(err)
+	r.must(pod.Do(func() error { return putMark(pod.Links(), link, 1) }))
+	if text := r.wantBroken(entries[0]); text != ErrBroken.Error()+": host-eth0 does not mark its frames" {
+		t.Errorf("Check: %s", text)
+	}
+	r.must(r.links.Repair())
+	r.must(r.links.Check(entries[0]))
+	filters, err := pod.Links().FilterList(link, netlink.HANDLE_MIN_INGRESS)
+	if err != nil || len(filters) != 1 {
+		t.Errorf("filters %v, %v", filters, err)
+	}
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package hostlink
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// A router advertisement renews the lifetimes of addresses every few seconds, and each of them is an
+// event. A restart of the network service makes many events at once.
+func TestManyEventsMakeOneRepairAndThoseWithoutAChangeNone(t *testing.T) {
+	r := newRig(t)
+	watch := clocktesting.NewFakeClock(time.Now())
+	r.links.Clock = watch
+	seen := r.links.wakeIfChanged(nil)
+	r.wantWake(true)
+	for _, changed := range []bool{false, true} {
+		if changed {
+			r.must(r.node.AddAddr("mgmt0", netip.MustParsePrefix("172.30.0.99/24")))
+		}
+		changes := make(chan netlink.AddrUpdate)
+		last := make(chan []netip.Addr)
+		go func() { last <- r.links.follow(t.Context(), changes, seen) }()
+		for range 200 {
+			changes <- netlink.AddrUpdate{}
+		}
+		r.wantWake(false)
+		watch.Step(quiet)
+		for !watch.HasWaiters() { // the first of the next ones: those before are handled
+			changes <- netlink.AddrUpdate{}
+		}
+		close(changes)
+		seen = <-last
+		r.wantWake(changed)
+		r.wantWake(false)
+	}
+}
+
+// wantWake fails the test unless a repair is due, or is not.
+func (r *rig) wantWake(want bool) {
+	r.Helper()
+	woken := false
+	select {
+	case <-r.links.wake:
+		woken = true
+	default:
+	}
+	if woken != want {
+		r.Errorf("a repair is due: %v, want %v", woken, want)
+	}
+}
+
+// run runs the links until the end of the test.
+func (r *rig) run() {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.links.Run(ctx) }()
+	r.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			r.Error(err)
+		}
+	})
+}
