@@ -155,9 +155,14 @@ func (c *Cluster) NamedPool(name, subnet, ips string) *v1alpha1.IPPool {
 }
 
 // Wants makes a pod name a pool of IPv4.
-func Wants(pool string) func(*corev1.Pod) {
+func Wants(pool string) func(*corev1.Pod) { return wants("ipv4", pool) }
+
+// WantsIPv6 makes a pod name a pool of IPv6.
+func WantsIPv6(pool string) func(*corev1.Pod) { return wants("ipv6", pool) }
+
+func wants(family, pool string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
-		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": fmt.Sprintf(`{"ipv4":[%q]}`, pool)}
+		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": fmt.Sprintf(`{%q:[%q]}`, family, pool)}
 	}
 }
 

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package judges_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+// Each program sees that a pod has its address, and takes a free one, which no pod gets then. A program
+// that probes an address while the agent probes it is noticed too. Scanners find each pod once.
+func TestProgramsOfOthersAgree(t *testing.T) {
+	s := newSegment(t)
+	for i, p := range programs() {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			s.judge(t, p, i)
+		})
+	}
+	for i, scanner := range []struct {
+		name string
+		pod  *nodes.Sandbox
+		args []string
+	}{
+		{"arp-scan", s.four, []string{"--interface=" + namespaces.HostInterface, "--plain", "--quiet", "--retry=3", "--arpspa=10.66.0.254", s.four.Addr.String()}},
+		{"ndisc6", s.six, []string{"-m", "-q", "-r", "3", "-w", "300", s.six.Addr.String(), namespaces.HostInterface}},
+	} {
+		t.Run(scanner.name, func(t *testing.T) {
+			t.Parallel()
+			host, out := s.host(100+i), []byte(nil)
+			// The host's own link-local address is tentative at first.
+			s.Eventually(t, scanner.name+" finds a pod", func() (err error) {
+				if out, err = host.Command(s.ctx, scanner.name, scanner.args...).CombinedOutput(); err != nil {
+					err = fmt.Errorf("%w: %s", err, out)
+				}
+				return err
+			})
+			found, mac := strings.ToLower(string(out)), scanner.pod.MAC.String()
+			if strings.Count(found, mac) != 1 || strings.Count(found, ":") != strings.Count(mac, ":") {
+				t.Errorf("%s found %q, want %s once and nothing else", scanner.name, out, mac)
+			}
+		})
+	}
+}
+
+// usual is a usual interval of probes.
+const usual = v1alpha1.DefaultProbeInterval
+
+// segment has a node with an agent, and a pod of each family.
+type segment struct {
+	*nodes.Cluster
+	t         *testing.T
+	ctx       context.Context
+	four, six *nodes.Sandbox
+}
+
+func newSegment(t *testing.T) *segment {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
+	t.Cleanup(cancel)
+	s := &segment{Cluster: nodes.New(t, 1), t: t, ctx: ctx}
+	s.four = s.pod("four", s.pool("four", netip.MustParsePrefix("10.66.0.10/24"), usual))
+	s.six = s.pod("six", s.pool("six", netip.MustParsePrefix("fd66::10/64"), usual))
+	return s
+}
+
+// pool makes a pool of one address, which is probed at an interval.
+func (s *segment) pool(name string, addr netip.Prefix, interval time.Duration) *v1alpha1.IPPool {
+	s.t.Helper()
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{
+		Subnet: addr.Masked().String(), IPs: []string{addr.Addr().String()},
+		ConflictDetection: &v1alpha1.ConflictDetection{Interval: &v1alpha1.Duration{Duration: interval}},
+	}}
+	check(s.t, s.Create(s.ctx, pool))
+	pool.Status.Agents = 1
+	check(s.t, s.Status().Update(s.ctx, pool))
+	return pool
+}
+
+// sandbox makes an empty sandbox of a pod that wants a pool.
+func (s *segment) sandbox(name string, pool *v1alpha1.IPPool) *nodes.Sandbox {
+	s.t.Helper()
+	wants := nodes.Wants(pool.Name)
+	if netip.MustParsePrefix(pool.Spec.Subnet).Addr().Is6() {
+		wants = nodes.WantsIPv6(pool.Name)
+	}
+	pod, err := s.Nodes[0].NewPod(s.ctx, name, wants)
+	check(s.t, err)
+	sandbox, err := s.Nodes[0].NewSandbox(pod)
+	check(s.t, err)
+	return sandbox
+}
+
+func (s *segment) pod(name string, pool *v1alpha1.IPPool) *nodes.Sandbox {
+	s.t.Helper()
+	sandbox := s.sandbox(name, pool)
+	check(s.t, sandbox.Add(s.ctx))
+	return sandbox
+}
+
+// host is a machine with no address of the pools.
+func (s *segment) host(i int) *namespaces.Host {
+	return s.Host(netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 20, byte(i), 1}), 24))
+}
+
+func (s *segment) judge(t *testing.T, p program, i int) {
+	host := s.host(i)
+	pod, at := s.four, "10.66.0."
+	if p.length == 64 {
+		pod, at = s.six, "fd66::"
+	}
+	addr := func(last int) netip.Prefix {
+		return netip.PrefixFrom(netip.MustParseAddr(at+fmt.Sprint(last)), p.length)
+	}
+	try := func(addr netip.Prefix) (bool, func() error) {
+		t.Helper()
+		has, release, err := p.take(s.ctx, host, addr)
+		check(t, err)
+		return has, release
+	}
+
+	has, release := try(netip.PrefixFrom(pod.Addr, p.length))
+	check(t, release())
+	if has {
+		t.Errorf("%s takes %s, which a pod has", p.name, pod.Addr)
+	}
+
+	free := addr(20 + i)
+	has, release = try(free)
+	if !has {
+		t.Errorf("%s does not take %s, which is free", p.name, free)
+	}
+	if p.keeps {
+		s.passesOver(t, free, usual, host, func() bool { return true })
+	}
+	check(t, release())
+
+	// The agent probes for six seconds, and the program begins after the agent's first probe.
+	both := addr(40 + i)
+	s.passesOver(t, both, 2*time.Second, host, func() bool {
+		s.Eventually(t, "the agent probes "+both.String(), func() error {
+			if slices.ContainsFunc(s.Frames.Frames(), func(f capture.Frame) bool { return f.Target == both.Addr() }) {
+				return nil
+			}
+			return errors.New("no probe yet")
+		})
+		has, release = try(both)
+		t.Logf("%s takes an address that is probed: %t", p.name, has)
+		return has
+	})
+	check(t, release())
+}
+
+// passesOver has a pod want an address, and wants it set aside for the host, which takes it in meet. If
+// the host gave way, the pod may have it.
+func (s *segment) passesOver(t *testing.T, addr netip.Prefix, interval time.Duration, host *namespaces.Host, meet func() (has bool)) {
+	t.Helper()
+	name := v1alpha1.LeaseName("", addr.Addr())
+	part := strings.NewReplacer(".", "-", ":", "-").Replace(name)
+	sandbox := s.sandbox("wants-"+part, s.pool("of-"+part, addr, interval))
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() { answer <- sandbox.Add(ctx) }()
+	has := meet()
+	s.Eventually(t, "the agent notices "+host.MAC.String(), func() error {
+		l := &v1alpha1.IPLease{}
+		if err := s.Get(s.ctx, client.ObjectKey{Name: name}, l); err != nil {
+			return err
+		}
+		if !has && l.Spec.State == v1alpha1.StateBound {
+			return nil
+		}
+		if l.Spec.Reason != v1alpha1.ReasonConflict || l.Spec.Conflict == nil || l.Spec.Conflict.MAC != host.MAC.String() {
+			return fmt.Errorf("the lease is %+v", l.Spec)
+		}
+		return nil
+	})
+	// The ADD waits for another address, in vain.
+	cancel()
+	if err := <-answer; err == nil && has {
+		t.Errorf("a pod got %s beside %s", addr, host.MAC)
+	}
+	check(t, sandbox.End(s.ctx))
+	check(t, s.ForgetPod(s.ctx, sandbox.Pod))
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
