@@ -18,8 +18,11 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/conflicts"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -281,12 +284,10 @@ func TestTwoMachinesWithTheSameRangeHaveNoDuplicate(t *testing.T) {
 	}
 }
 
-// The plugin leaves the interface as it found it: the kernel announces new addresses when the
-// plugin of the interface sets it up.
-func TestTheInterfaceIsDownAgain(t *testing.T) {
-	l := newLAN(t)
-	h := l.host(t, "host")
-	one := namespace(t, "one")
+// macvlanOf makes a macvlan on p0 of the host, as the reference plugin does before it calls IPAM. It is
+// down.
+func (h *loneHost) macvlanOf(t *testing.T, ns *network.Namespace) netlink.Link {
+	t.Helper()
 	p0, err := h.net.Index("p0")
 	if err != nil {
 		t.Fatal(err)
@@ -295,23 +296,103 @@ func TestTheInterfaceIsDownAgain(t *testing.T) {
 	if err := h.net.Links().LinkAdd(link); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.net.Do(func() error { return moveInto(link, one, "eth0") }); err != nil {
+	if err := h.net.Do(func() error { return moveInto(link, ns, "eth0") }); err != nil {
 		t.Fatal(err)
 	}
-	err = h.net.Do(func() error {
-		conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","type":"macvlan","ipam":{"type":"fenceline","dataDir":%q,%s}}`, h.data, small)
-		_, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, conf)
-		return err
-	})
+	made, err := ns.Links().LinkByName("eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := one.Links().LinkByName("eth0")
+	return made
+}
+
+// localRoutes returns the addresses for which the kernel of a namespace answers on a link.
+func localRoutes(t *testing.T, ns *network.Namespace, link netlink.Link) (addrs []string) {
+	t.Helper()
+	filter := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}
+	routes, err := ns.Links().RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after.Attrs().Flags&1 != 0 {
-		t.Error("the interface is up")
+	for _, r := range routes {
+		addrs = append(addrs, r.Dst.IP.String())
+	}
+	return addrs
+}
+
+// Nothing else answers for an address between its probe and its configuration. On a busy machine this
+// takes longer than the probe of another machine.
+func TestTheAddressIsAnsweredForBeforeItIsConfigured(t *testing.T) {
+	l := newLAN(t)
+	h, other, one := l.host(t, "host"), l.host(t, "other"), namespace(t, "one")
+	link := h.macvlanOf(t, one)
+	running, err := capture.Start(l.sw, "sw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, loneConf(h.data, small)); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	if got := localRoutes(t, one, link); !slices.Equal(got, []string{"192.0.2.10"}) {
+		t.Errorf("after IPAM the kernel answers for %v", got)
+	}
+	if got := other.mustAdd(t, other.macvlanConf(t, small), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.11/24"}) {
+		t.Errorf("another machine gave %v", got)
+	}
+	frames, err := running.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := capture.Speakers(frames, netip.MustParseAddr("192.0.2.10")); !slices.Equal(got, []string{link.Attrs().HardwareAddr.String()}) {
+		t.Errorf("the address is announced by %v", got)
+	}
+
+	address, err := netlink.ParseAddr("192.0.2.10/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Links().AddrAdd(link, address); err != nil {
+		t.Fatal(err)
+	}
+	if got := localRoutes(t, one, link); !slices.Equal(got, []string{"192.0.2.10"}) {
+		t.Errorf("with the address the kernel answers for %v", got)
+	}
+	if err := one.Links().AddrDel(link, address); err != nil {
+		t.Fatal(err)
+	}
+	if got := localRoutes(t, one, link); len(got) > 0 {
+		t.Errorf("without the address the kernel answers for %v", got)
+	}
+}
+
+func TestAFailedADDLeavesTheInterfaceAsItWas(t *testing.T) {
+	l := newLAN(t)
+	l.plug(t, "foreign", "192.0.2.40/24")
+	h, one := l.host(t, "host"), namespace(t, "one")
+	link := h.macvlanOf(t, one)
+	for _, state := range []struct {
+		name string
+		up   bool
+	}{{"down", false}, {"up", true}} {
+		t.Run(state.name, func(t *testing.T) {
+			if err := one.SetUp("eth0", state.up); err != nil {
+				t.Fatal(err)
+			}
+			// The address of the first set is free, and that of the second one is not.
+			conf := loneConf(h.data, `"ranges":[[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.10","rangeEnd":"192.0.2.10"}],[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.40","rangeEnd":"192.0.2.40"}]]`)
+			out, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, conf)
+			wantPrinted(t, out, err, agentapi.CodeExhausted, "other hosts use 192.0.2.40")
+			after, err := one.Links().LinkByName("eth0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if up := after.Attrs().RawFlags&unix.IFF_UP != 0; up != state.up {
+				t.Errorf("the interface is up: %v", up)
+			}
+			if got := localRoutes(t, one, link); len(got) > 0 {
+				t.Errorf("the kernel answers for %v", got)
+			}
+		})
 	}
 }
 

@@ -5,11 +5,10 @@ package prober
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"net/netip"
 	"os"
-	"slices"
-	"syscall"
 
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ethernet"
@@ -19,110 +18,97 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ear is a packet socket on an interface, for one protocol.
+// ear is a packet socket on an interface. It hears all protocols and keeps two of them: the end of
+// each socket takes time (Prober.Close).
 type ear struct {
-	conn     *packet.Conn
-	protocol ethernet.EtherType
-	index    int
-}
-
-// protocolsOf returns the protocols that ask for addresses.
-func protocolsOf(addrs []netip.Addr) (found []ethernet.EtherType) {
-	for _, addr := range addrs {
-		if p := protocolOf(addr); !slices.Contains(found, p) {
-			found = append(found, p)
-		}
-	}
-	return found
-}
-
-func protocolOf(addr netip.Addr) ethernet.EtherType {
-	if addr.Is4() {
-		return ethernet.EtherTypeARP
-	}
-	return ethernet.EtherTypeIPv6
+	conn *packet.Conn
+	// fd is the file descriptor of conn, which does not block.
+	fd     int
+	buffer []byte
 }
 
 const (
+	etherType      = 12
 	ethernetHeader = 14
 	ipv6Header     = 40
 	// wholeFrame is a length that keeps the whole frame.
 	wholeFrame = 1 << 16
 )
 
-// filter keeps the frames of a protocol that speech reads. Frames with a VLAN tag belong to another
-// segment.
-func filter(protocol ethernet.EtherType) ([]bpf.RawInstruction, error) {
-	program := []bpf.Instruction{
+// filter keeps the frames that parse reads. Frames with a VLAN tag belong to another segment.
+func filter() ([]bpf.RawInstruction, error) {
+	return bpf.Assemble([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtVLANTagPresent},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
 		bpf.RetConstant{Val: 0},
-	}
-	if protocol == ethernet.EtherTypeIPv6 {
-		program = append(program,
-			bpf.LoadAbsolute{Off: ethernetHeader + 6, Size: 1},
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: 1},
-			bpf.RetConstant{Val: 0},
-			bpf.LoadAbsolute{Off: ethernetHeader + ipv6Header, Size: 1},
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: 135, SkipTrue: 2}, // neighbour solicitation
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: 136, SkipTrue: 1}, // neighbour advertisement
-			bpf.RetConstant{Val: 0},
-		)
-	}
-	return bpf.Assemble(append(program, bpf.RetConstant{Val: wholeFrame}))
+		bpf.LoadAbsolute{Off: etherType, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_ARP, SkipTrue: 7},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IPV6, SkipTrue: 5},
+		bpf.LoadAbsolute{Off: ethernetHeader + 6, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: 3},
+		bpf.LoadAbsolute{Off: ethernetHeader + ipv6Header, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 135, SkipTrue: 2}, // neighbour solicitation
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 136, SkipTrue: 1}, // neighbour advertisement
+		bpf.RetConstant{Val: 0},
+		bpf.RetConstant{Val: wholeFrame},
+	})
 }
 
 // openEar opens a socket in the network namespace of the thread.
-func openEar(i *net.Interface, protocol ethernet.EtherType) (*ear, error) {
-	program, err := filter(protocol)
+func openEar(i *net.Interface, multicast bool) (_ *ear, err error) {
+	program, err := filter()
 	if err != nil {
 		return nil, fmt.Errorf("assemble the filter: %w", err)
 	}
-	c, err := packet.Listen(i, packet.Raw, int(protocol), &packet.Config{Filter: program})
+	c, err := packet.Listen(i, packet.Raw, unix.ETH_P_ALL, &packet.Config{Filter: program})
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket: %w", err)
 	}
-	if protocol == ethernet.EtherTypeIPv6 {
-		if err := joinMulticast(c, i.Index); err != nil {
-			return nil, errors.Join(fmt.Errorf("receive multicast: %w", err), c.Close())
-		}
+	e := &ear{conn: c, buffer: make([]byte, 2048)}
+	if err := e.setUp(i.Index, multicast); err != nil {
+		return nil, errors.Join(fmt.Errorf("set up a packet socket: %w", err), c.Close())
 	}
-	return &ear{c, protocol, i.Index}, nil
+	return e, nil
 }
 
-// joinMulticast makes the interface receive all multicast while the socket is open. A host answers
-// a probe to all nodes, and a host that probes too asks the group of the address. The interface has
-// joined neither group while it has no address.
-func joinMulticast(c syscall.Conn, index int) error {
-	raw, err := c.SyscallConn()
+// setUp makes the socket ignore the frames of this host. With multicast, the interface receives all
+// multicast while the socket is open. A host answers a probe to all nodes, and a host that probes too
+// asks the group of the address. The interface has joined neither group while it has no address.
+func (e *ear) setUp(index int, multicast bool) error {
+	raw, err := e.conn.SyscallConn()
 	if err != nil {
 		return err
 	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		all := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_ALLMULTI}
-		failed = os.NewSyscallError("setsockopt PACKET_ADD_MEMBERSHIP",
-			unix.SetsockoptPacketMreq(int(fd), unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &all))
-	})
-	return errors.Join(err, failed)
+	if err := raw.Control(func(fd uintptr) { e.fd = int(fd) }); err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(e.fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
+		return os.NewSyscallError("setsockopt PACKET_IGNORE_OUTGOING", err)
+	}
+	if !multicast {
+		return nil
+	}
+	all := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_ALLMULTI}
+	return os.NewSyscallError("setsockopt PACKET_ADD_MEMBERSHIP", unix.SetsockoptPacketMreq(e.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &all))
 }
 
-// hear calls said for all that hosts say, until the socket is closed.
-func (e *ear) hear(said func(speech)) {
-	buffer := make([]byte, 2048)
-	for {
-		n, _, err := e.conn.ReadFrom(buffer)
-		switch {
-		case errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed):
-			return
-		case err != nil: // the interface is down: the check of the carrier reports it
-			if errors.Is(err, unix.ENETDOWN) {
+// said returns all that hosts have said and nobody has read. It does not wait.
+func (e *ear) said() iter.Seq2[speech, error] {
+	return func(yield func(speech, error) bool) {
+		for {
+			n, _, err := unix.Recvfrom(e.fd, e.buffer, 0)
+			switch {
+			case errors.Is(err, unix.EAGAIN):
+				return
+			case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENETDOWN): // the check of the carrier reports it
 				continue
+			case err != nil:
+				yield(speech{}, os.NewSyscallError("recvfrom of a packet socket", err))
+				return
 			}
-			return
-		}
-		if s, ok := parse(buffer[:n]); ok {
-			said(s)
+			if s, ok := parse(e.buffer[:n]); ok && !yield(s, nil) {
+				return
+			}
 		}
 	}
 }

@@ -59,7 +59,7 @@ func TestAQuestionOfANeighbourSaysNothing(t *testing.T) {
 
 func TestTheFilterKeepsWhatIsRead(t *testing.T) {
 	for _, addr := range []netip.Addr{addr4, addr6} {
-		program, err := filter(protocolOf(addr))
+		program, err := filter()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,11 +79,13 @@ func TestTheFilterKeepsWhatIsRead(t *testing.T) {
 			}
 		}
 		other := bytes.Clone(probe)
+		what, at := "a frame of IPv4", etherType+1
 		if addr.Is6() {
-			other[ethernetHeader+ipv6Header] = 134 // router advertisement
-			if n, err := vm.Run(other); err != nil || n != 0 {
-				t.Errorf("a router advertisement is kept: %d, %v", n, err)
-			}
+			what, at = "a router advertisement", ethernetHeader+ipv6Header
+		}
+		other[at] = map[string]byte{"a frame of IPv4": 0, "a router advertisement": 134}[what]
+		if n, err := vm.Run(other); err != nil || n != 0 {
+			t.Errorf("%s is kept: %d, %v", what, n, err)
 		}
 	}
 }

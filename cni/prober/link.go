@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -40,76 +42,148 @@ func inside(path string, fn func() error) error {
 	return err
 }
 
-// find returns the interface of that name in the network namespace of the thread.
-func find(name string) (netlink.Link, error) {
-	link, err := netlink.LinkByName(name)
+// link is an interface, with sockets that reach it from every thread.
+type link struct {
+	netlink.Link
+	name  string
+	index int
+	mac   net.HardwareAddr
+	// routes configures the interface, and flags reads its flags.
+	routes *netlink.Handle
+	flags  int
+	raised bool
+	// answered are the addresses for which the kernel answers.
+	answered []netip.Addr
+}
+
+// openLink opens the interface of that name in the network namespace of the thread.
+func openLink(name string) (_ *link, err error) {
+	routes, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	l := &link{name: name, routes: routes, flags: -1}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	l.Link, err = routes.LinkByName(name)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
 		return nil, ErrNoInterface
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the interface: %w", err)
 	}
-	a := link.Attrs()
-	if a.RawFlags&(unix.IFF_LOOPBACK|unix.IFF_NOARP|unix.IFF_POINTOPOINT) != 0 || len(a.HardwareAddr) != 6 {
+	a := l.Attrs()
+	l.index, l.mac = a.Index, a.HardwareAddr
+	if a.RawFlags&(unix.IFF_LOOPBACK|unix.IFF_NOARP|unix.IFF_POINTOPOINT) != 0 || len(l.mac) != 6 {
 		return nil, ErrNoSegment
 	}
-	return link, nil
+	if l.flags, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	return l, nil
 }
 
-// raise sets the link up until lower is called, and waits for its carrier. A plugin raises its
-// interface after IPAM. If it were up by then, the kernel would not announce the new addresses
-// (arp_notify, net/ipv4/devinet.c inetdev_event).
-func raise(ctx context.Context, link netlink.Link) (lower func() error, err error) {
-	lower = func() error { return nil }
-	if link.Attrs().RawFlags&unix.IFF_UP == 0 {
-		if err := netlink.LinkSetUp(link); err != nil {
-			return nil, fmt.Errorf("set it up: %w", err)
+// raise sets the link up and waits for its carrier.
+func (l *link) raise(ctx context.Context) error {
+	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
+		if err := l.routes.LinkSetUp(l.Link); err != nil {
+			return fmt.Errorf("set it up: %w", err)
 		}
-		lower = func() error { return netlink.LinkSetDown(link) }
+		l.raised = true
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, carrierPatience, ErrNoCarrier)
 	defer cancel()
 	tick := time.NewTicker(carrierPoll)
 	defer tick.Stop()
 	for {
-		has, err := hasCarrier(link.Attrs().Name)
-		if err == nil && has {
-			return lower, nil
-		}
-		if err != nil {
-			return nil, errors.Join(err, lower())
+		if has, err := l.hasCarrier(); err != nil || has {
+			return err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), lower())
+			return context.Cause(ctx)
 		}
 	}
 }
 
 // hasCarrier asks by ioctl: a netlink request takes several times as long.
-func hasCarrier(name string) (bool, error) {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+func (l *link) hasCarrier() (bool, error) {
+	request, err := unix.NewIfreq(l.name)
 	if err != nil {
-		return false, os.NewSyscallError("socket", err)
+		return false, fmt.Errorf("name %q: %w", l.name, err)
 	}
-	defer unix.Close(s)
-	request, err := unix.NewIfreq(name)
-	if err != nil {
-		return false, fmt.Errorf("name %q: %w", name, err)
-	}
-	if err := unix.IoctlIfreq(s, unix.SIOCGIFFLAGS, request); err != nil {
+	if err := unix.IoctlIfreq(l.flags, unix.SIOCGIFFLAGS, request); err != nil {
 		return false, os.NewSyscallError("ioctl SIOCGIFFLAGS", err)
 	}
 	return request.Uint16()&unix.IFF_RUNNING != 0, nil
 }
 
+// answerFor makes the kernel answer for an address of IPv4 that is not configured yet, by the route
+// that the kernel adds for a configured one (net/ipv4/fib_frontend.c fib_add_ifaddr). So the route
+// becomes that of the address, and goes with it. Addresses of IPv6 are safe without: the duplicate
+// address detection of the kernel finds a host that probes.
+func (l *link) answerFor(addr netip.Addr) error {
+	if !addr.Is4() || slices.Contains(l.answered, addr) {
+		return nil
+	}
+	// The interface may have the address from an earlier ADD.
+	if err := l.routes.RouteAdd(l.localRoute(addr)); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("answer for %s on %s: %w", addr, l.name, err)
+	}
+	l.answered = append(l.answered, addr)
+	return nil
+}
+
+// endAnswerFor ends the answers for an address, if there are any.
+func (l *link) endAnswerFor(addr netip.Addr) error {
+	i := slices.Index(l.answered, addr)
+	if i < 0 {
+		return nil
+	}
+	if err := l.routes.RouteDel(l.localRoute(addr)); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end the answers for %s on %s: %w", addr, l.name, err)
+	}
+	l.answered = slices.Delete(l.answered, i, i+1)
+	return nil
+}
+
+func (l *link) localRoute(addr netip.Addr) *netlink.Route {
+	return &netlink.Route{
+		LinkIndex: l.index, Dst: netlink.NewIPNet(addr.AsSlice()), Src: addr.AsSlice(), Table: unix.RT_TABLE_LOCAL,
+		Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Protocol: unix.RTPROT_KERNEL,
+	}
+}
+
+// restore ends the answers, and sets the link down if raise has set it up.
+func (l *link) restore() error {
+	var errs []error
+	for _, addr := range slices.Clone(l.answered) {
+		errs = append(errs, l.endAnswerFor(addr))
+	}
+	if l.raised {
+		errs = append(errs, l.routes.LinkSetDown(l.Link))
+	}
+	return errors.Join(errs...)
+}
+
+func (l *link) close() error {
+	l.routes.Close()
+	if l.flags < 0 {
+		return nil
+	}
+	return os.NewSyscallError("close", unix.Close(l.flags))
+}
+
 // parentThatHears returns the interface on which answers arrive besides the link itself, or nil. The
 // answers to a probe of an ipvlan arrive at its parent: they go to the MAC of the parent, and no
 // ipvlan has the address (drivers/net/ipvlan/ipvlan_core.c ipvlan_handle_mode_l2).
-func parentThatHears(link netlink.Link) *net.Interface {
-	if link.Type() != "ipvlan" || link.Attrs().ParentIndex == 0 {
+func (l *link) parentThatHears() *net.Interface {
+	if l.Type() != "ipvlan" || l.Attrs().ParentIndex == 0 {
 		return nil
 	}
-	return &net.Interface{Index: link.Attrs().ParentIndex}
+	return &net.Interface{Index: l.Attrs().ParentIndex}
 }

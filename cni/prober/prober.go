@@ -10,12 +10,12 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/mdlayher/ethernet"
-	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/internal/frames"
 )
@@ -32,48 +32,41 @@ type Params struct {
 // Prober probes from one interface of a container. It belongs to one goroutine.
 type Prober struct {
 	netNS  string
-	link   netlink.Link
-	lower  func() error
+	link   *link
 	params Params
-	ears   []*ear
-	all    sync.WaitGroup
-
-	mu sync.Mutex
+	// ears are the sockets. The first one is on the link itself.
+	ears []*ear
 	// users are the MACs that use the probed addresses; "" while none is known.
 	users map[netip.Addr]string
-	// answered tells that users has changed. It has room for one value.
-	answered  chan struct{}
-	protocols []ethernet.EtherType
+	// defended: another host that probes one of the addresses was told to give way.
+	defended bool
+	// kept: the link stays up after Close.
+	kept bool
 }
 
 // Open opens the interface in the network namespace at netNS for addresses of the families of addrs,
-// and raises it until Close. Its error wraps ErrNoInterface, ErrNoSegment or ErrNoCarrier if one applies.
+// and raises it. Its error wraps ErrNoInterface, ErrNoSegment or ErrNoCarrier if one applies.
 func Open(ctx context.Context, netNS, iface string, addrs []netip.Addr, params Params) (_ *Prober, err error) {
-	p := &Prober{
-		netNS: netNS, params: params, lower: func() error { return nil },
-		users: map[netip.Addr]string{}, answered: make(chan struct{}, 1), protocols: protocolsOf(addrs),
-	}
+	p := &Prober{netNS: netNS, params: params, users: map[netip.Addr]string{}}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("probe from %s in %s: %w", iface, netNS, errors.Join(err, p.Close()))
 		}
 	}()
 	err = inside(netNS, func() (err error) {
-		if p.link, err = find(iface); err != nil {
+		if p.link, err = openLink(iface); err != nil {
 			return err
 		}
-		lower, err := raise(ctx, p.link)
-		if err != nil {
+		if err := p.link.raise(ctx); err != nil {
 			return err
 		}
-		p.lower = lower
-		return p.listen(&net.Interface{Index: p.link.Attrs().Index})
+		return p.listen(&net.Interface{Index: p.link.index}, addrs)
 	})
 	if err != nil {
 		return p, err
 	}
-	if parent := parentThatHears(p.link); parent != nil {
-		if err := p.listen(parent); err != nil {
+	if parent := p.link.parentThatHears(); parent != nil {
+		if err := p.listen(parent, addrs); err != nil {
 			return p, fmt.Errorf("hear on the parent, interface %d: %w", parent.Index, err)
 		}
 	}
@@ -81,30 +74,29 @@ func Open(ctx context.Context, netNS, iface string, addrs []netip.Addr, params P
 }
 
 // listen hears on an interface of the thread's network namespace.
-func (p *Prober) listen(i *net.Interface) error {
-	for _, protocol := range p.protocols {
-		e, err := openEar(i, protocol)
-		if err != nil {
-			return err
-		}
-		p.ears = append(p.ears, e)
-		p.all.Go(func() { e.hear(p.heard) })
+func (p *Prober) listen(i *net.Interface, addrs []netip.Addr) error {
+	e, err := openEar(i, slices.ContainsFunc(addrs, netip.Addr.Is6))
+	if err != nil {
+		return err
 	}
+	p.ears = append(p.ears, e)
 	return nil
 }
 
 // Probe probes addresses and returns the MACs of the hosts that use them. It includes hosts that
 // were heard since Open for addresses of earlier calls. It returns as soon as a host uses one of
 // the addresses, and otherwise after all rounds.
+//
+// If no host uses the addresses, the kernel answers for those of IPv4 from then on. So a host whose
+// probe begins later hears the answer, however late the address is configured.
 func (p *Prober) Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]string, error) {
-	p.mu.Lock()
 	for _, addr := range addrs {
 		if _, known := p.users[addr]; !known {
 			p.users[addr] = ""
 		}
 	}
-	p.mu.Unlock()
-	for range p.params.Rounds {
+	for round := 1; ; round++ {
+		p.defended = false
 		for _, addr := range addrs {
 			if err := p.send(addr); err != nil {
 				return nil, err
@@ -116,28 +108,72 @@ func (p *Prober) Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]
 		if found := p.found(); len(found) > 0 {
 			return found, nil
 		}
+		if round < p.params.Rounds {
+			continue
+		}
+		for _, addr := range addrs {
+			if err := p.link.answerFor(addr); err != nil {
+				return nil, err
+			}
+		}
+		// A frame from before the answers is in the socket by now.
+		if err := p.hear(); err != nil {
+			return nil, err
+		}
+		if found := p.found(); len(found) > 0 {
+			return found, nil
+		}
+		// A host that was told to give way may have ended its probe before. Then it answers now.
+		if !p.defended {
+			return nil, p.checkCarrier()
+		}
 	}
-	return nil, p.checkCarrier()
 }
 
 // Drop ends the interest in an address.
-func (p *Prober) Drop(addr netip.Addr) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p *Prober) Drop(addr netip.Addr) error {
 	delete(p.users, addr)
+	return p.link.endAnswerFor(addr)
 }
 
-// wait waits until a host is known to use an address, or for the interval.
+// contextPoll is the time between two looks at the context.
+const contextPoll = 50 * time.Millisecond
+
+// wait hears until a host is known to use an address, or for the interval.
 func (p *Prober) wait(ctx context.Context) error {
-	timer := time.NewTimer(p.params.Interval)
-	defer timer.Stop()
-	for len(p.found()) == 0 {
-		select {
-		case <-p.answered:
-		case <-timer.C:
+	end := time.Now().Add(p.params.Interval)
+	var sockets []unix.PollFd
+	for _, e := range p.ears {
+		sockets = append(sockets, unix.PollFd{Fd: int32(e.fd), Events: unix.POLLIN})
+	}
+	for {
+		if err := p.hear(); err != nil {
+			return err
+		}
+		left := time.Until(end)
+		if left <= 0 || len(p.found()) > 0 {
 			return nil
-		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		timeout := unix.NsecToTimespec(min(left, contextPoll).Nanoseconds())
+		if _, err := unix.Ppoll(sockets, &timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("ppoll", err)
+		}
+	}
+}
+
+// hear takes in all that was said until now.
+func (p *Prober) hear() error {
+	for _, e := range p.ears {
+		for s, err := range e.said() {
+			if err == nil {
+				err = p.heard(s)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -145,84 +181,90 @@ func (p *Prober) wait(ctx context.Context) error {
 
 // found returns the addresses that hosts use.
 func (p *Prober) found() map[netip.Addr]string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	used := maps.Clone(p.users)
 	maps.DeleteFunc(used, func(_ netip.Addr, mac string) bool { return mac == "" })
 	return used
 }
 
 // heard takes in what a host said.
-func (p *Prober) heard(s speech) {
-	own := p.link.Attrs().HardwareAddr
+func (p *Prober) heard(s speech) error {
+	own := p.link.mac
 	if slices.ContainsFunc(p.params.Ignore, func(mac net.HardwareAddr) bool { return bytes.Equal(mac, s.mac) }) ||
 		s.asks && bytes.Equal(s.mac, own) {
-		return
+		return nil
 	}
-	p.mu.Lock()
-	mac, probed := p.users[s.addr]
-	if !probed || mac != "" {
-		p.mu.Unlock()
-		return
+	if mac, probed := p.users[s.addr]; !probed || mac != "" {
+		return nil
 	}
 	// Two hosts that probe one address at the same time would both give way (RFC 5227 section
 	// 2.1.1). Here the greater MAC gives way, if it hears the other one.
-	defend := s.asks && bytes.Compare(own, s.mac) < 0
-	if !defend {
-		p.users[s.addr] = s.mac.String()
+	if s.asks && bytes.Compare(own, s.mac) < 0 {
+		p.defended = true
+		return p.send(s.addr)
 	}
-	p.mu.Unlock()
-	if defend {
-		// Without the answer the next round speaks.
-		_ = p.send(s.addr)
-		return
-	}
-	select {
-	case p.answered <- struct{}{}:
-	default:
-	}
+	p.users[s.addr] = s.mac.String()
+	return nil
 }
 
 // send sends one probe.
 func (p *Prober) send(addr netip.Addr) error {
-	frame, err := frames.Probe(p.link.Attrs().HardwareAddr, nil, addr)
+	frame, err := frames.Probe(p.link.mac, nil, addr)
 	if err != nil {
 		return err
 	}
-	for _, e := range p.ears {
-		if e.protocol != protocolOf(addr) || e.index != p.link.Attrs().Index {
-			continue
-		}
-		if err := e.say(frame); err != nil {
-			return fmt.Errorf("probe %s from %s in %s: %w", addr, p.link.Attrs().Name, p.netNS, err)
-		}
-		return nil
+	if err := p.ears[0].say(frame); err != nil {
+		return fmt.Errorf("probe %s from %s in %s: %w", addr, p.link.name, p.netNS, err)
 	}
-	return fmt.Errorf("probe %s: no socket", addr)
+	return nil
 }
 
 // checkCarrier returns an error if silence proves nothing.
 func (p *Prober) checkCarrier() error {
-	return inside(p.netNS, func() error {
-		has, err := hasCarrier(p.link.Attrs().Name)
-		if err == nil && !has {
-			err = ErrNoCarrier
-		}
-		return err
-	})
+	has, err := p.link.hasCarrier()
+	if err == nil && !has {
+		err = ErrNoCarrier
+	}
+	return err
 }
 
-// Close closes the sockets, and sets the link down if Open has raised it.
+// Keep announces the addresses of IPv4, and has Close leave the interface up. The kernel would
+// announce them when the plugin of the interface sets it up (arp_notify). It announces those of IPv6
+// after their duplicate address detection (ndisc_notify).
+func (p *Prober) Keep(addrs []netip.Addr) error {
+	for _, addr := range addrs {
+		if !addr.Is4() {
+			continue
+		}
+		announcements, err := frames.Announce(p.link.mac, addr)
+		if err != nil {
+			return err
+		}
+		for _, frame := range announcements {
+			if err := p.ears[0].say(frame); err != nil {
+				return fmt.Errorf("announce %s on %s in %s: %w", addr, p.link.name, p.netNS, err)
+			}
+		}
+	}
+	p.kept = true
+	return nil
+}
+
+// Close closes the sockets. It leaves the link as it was before Open, unless Keep was called.
 func (p *Prober) Close() error {
+	var errs []error
+	if p.link != nil {
+		if !p.kept {
+			errs = append(errs, p.link.restore())
+		}
+		errs = append(errs, p.link.close())
+	}
 	// The kernel waits for a grace period of RCU at the end of each packet socket
 	// (net/packet/af_packet.c packet_release). Closed together, they share one.
-	errs := make([]error, len(p.ears))
+	closing := make([]error, len(p.ears))
+	var all sync.WaitGroup
 	for i, e := range p.ears {
-		p.all.Go(func() { errs[i] = e.conn.Close() })
+		all.Go(func() { closing[i] = e.conn.Close() })
 	}
-	p.all.Wait()
-	if p.link != nil {
-		errs = append(errs, inside(p.netNS, p.lower))
-	}
-	return errors.Join(errs...)
+	all.Wait()
+	return errors.Join(append(errs, closing...)...)
 }

@@ -179,7 +179,18 @@ func (a *adding) prove(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return a.forget()
+	if err := a.forget(); err != nil {
+		return err
+	}
+	return a.keep(p)
+}
+
+// keep has the interface answer for the addresses from now on.
+func (a *adding) keep(p *prober.Prober) error {
+	if err := p.Keep(addrsOf(a.picks)); err != nil {
+		return agentapi.Errorf(agentapi.CodeInternal, "announce the addresses: %w", err)
+	}
+	return nil
 }
 
 // unproven returns the error of a probe that says nothing. In mode Observe an ADD goes on.
@@ -205,7 +216,9 @@ func (a *adding) exchange(p *prober.Prober, used map[netip.Addr]string, probing 
 			}
 			continue
 		}
-		p.Drop(addr)
+		if err := p.Drop(addr); err != nil {
+			return nil, agentapi.Errorf(agentapi.CodeInternal, "give up %s: %w", addr, err)
+		}
 		a.met = append(a.met, fmt.Sprintf("%s (%s)", addr, mac))
 		if a.detection.mode == observe {
 			a.say("host %s uses %s, which is given nevertheless (mode Observe)", mac, addr)

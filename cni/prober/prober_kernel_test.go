@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package prober
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// pod returns a namespace whose interface eth0 is plugged into a switch.
+func pod(t *testing.T) *network.Namespace {
+	t.Helper()
+	var made []*network.Namespace
+	for _, role := range []string{"switch", "pod"} {
+		ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := ns.Delete(); err != nil {
+				t.Error(err)
+			}
+		})
+		made = append(made, ns)
+	}
+	if err := made[0].AddBridge("sw"); err != nil {
+		t.Fatal(err)
+	}
+	if err := made[0].SetUp("sw", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := made[1].Plug("eth0", nil, made[0], "podport", "sw"); err != nil {
+		t.Fatal(err)
+	}
+	return made[1]
+}
+
+func TestTheKernelAnswersFromTheEndOfTheProbeUntilDropOrClose(t *testing.T) {
+	one, other := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("192.0.2.11")
+	for _, up := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the interface was up: %v", up), func(t *testing.T) {
+			ns := pod(t)
+			if err := ns.SetUp("eth0", up); err != nil {
+				t.Fatal(err)
+			}
+			addrs := []netip.Addr{one, other}
+			p, err := Open(t.Context(), ns.Path(), "eth0", addrs, Params{Rounds: 3, Interval: 10 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if used, err := p.Probe(t.Context(), addrs); err != nil || len(used) > 0 {
+				t.Fatalf("%v, %v", used, err)
+			}
+			want(t, ns, true, one, other)
+			if err := p.Drop(one); err != nil {
+				t.Fatal(err)
+			}
+			want(t, ns, true, other)
+			if err := p.Close(); err != nil {
+				t.Fatal(err)
+			}
+			want(t, ns, up)
+		})
+	}
+}
+
+// want checks the interface, and the addresses for which the kernel answers on it.
+func want(t *testing.T, ns *network.Namespace, up bool, addrs ...netip.Addr) {
+	t.Helper()
+	link, err := ns.Links().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := link.Attrs().RawFlags&unix.IFF_UP != 0; got != up {
+		t.Errorf("the interface is up: %v", got)
+	}
+	filter := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}
+	routes, err := ns.Links().RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[netip.Addr]bool{}
+	for _, r := range routes {
+		addr, _ := netip.AddrFromSlice(r.Dst.IP)
+		got[addr.Unmap()] = true
+	}
+	for _, addr := range addrs {
+		if !got[addr] {
+			t.Errorf("the kernel does not answer for %s", addr)
+		}
+	}
+	if len(got) != len(addrs) {
+		t.Errorf("the kernel answers for %v, want %v", got, addrs)
+	}
+}
