@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -135,6 +136,67 @@ func TestWhatAKilledADDLeavesIsFreed(t *testing.T) {
 	t.Logf("the killed ADDs left: %v", left)
 	if out, err := callPlugin(t, l.bin, pluginType, referenceCall{verb: "ADD", netns: pod.Path()}, conf); err != nil {
 		t.Errorf("ADD after all: %v %s", err, out)
+	}
+}
+
+// Each verb names the path that it cannot use, and ADD leaves no address file.
+func TestAnUnusableDirectoryIsNamed(t *testing.T) {
+	bin := binaries(t)
+	write := func(t *testing.T, path string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		name    string
+		user    uint32
+		prepare func(t *testing.T, dir string)
+		says    string
+	}{
+		{"a file in place of the directory of the data", 0, func(t *testing.T, dir string) {
+			if err := os.Remove(dir); err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir)
+		}, "not a directory"},
+		{"a file in place of the directory of the network", 0, func(t *testing.T, dir string) { write(t, filepath.Join(dir, "net")) }, "not a directory"},
+		{"a user without rights", 65534, func(t *testing.T, dir string) {
+			if err := os.Chmod(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, "permission denied"},
+		{"a file system that is read-only", 0, func(t *testing.T, dir string) {
+			if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, ""); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := unix.Unmount(dir, 0); err != nil {
+					t.Error(err)
+				}
+			})
+		}, "read-only file system"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			// Other users may enter the test's directories.
+			if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(filepath.Dir(bin), 0o755), os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755)); err != nil {
+				t.Fatal(err)
+			}
+			row.prepare(t, dir)
+			for verb, code := range map[string]uint{"ADD": agentapi.CodeIOFailure, "STATUS": agentapi.CodeNotAvailable, "GC": agentapi.CodeIOFailure} {
+				plugin := exec.CommandContext(t.Context(), filepath.Join(bin, pluginType))
+				plugin.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=c", "CNI_IFNAME=eth0", "CNI_PATH=" + bin, "CNI_NETNS=/some/where"}
+				plugin.Stdin = strings.NewReader(loneConf(dir, small))
+				plugin.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: row.user, Gid: row.user}}
+				out, err := plugin.Output()
+				wantPrinted(t, out, err, code, dir)
+				wantPrinted(t, out, err, code, row.says)
+			}
+			if left, err := filepath.Glob(filepath.Join(dir, "net", "*")); err != nil || len(left) > 0 {
+				t.Errorf("left %v, %v", left, err)
+			}
+		})
 	}
 }
 
