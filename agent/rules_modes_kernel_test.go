@@ -29,10 +29,19 @@ import (
 // those of the chained plugin.
 func (p plugins) linked(t *testing.T, pod agentapi.AddRequest, iface, fields string) error {
 	t.Helper()
+	return p.linkedAfter(t, pod, iface, fmt.Sprintf(`"master":%q,`, p.parent), fields)
+}
+
+// linkedAfter is linked with the fields of macvlan. Without any, there is no macvlan.
+func (p plugins) linkedAfter(t *testing.T, pod agentapi.AddRequest, iface, ofMacvlan, fields string) error {
+	t.Helper()
+	first := ""
+	if ofMacvlan != "" {
+		first = `{"type":"macvlan",` + ofMacvlan + `"mode":"bridge","ipam":{"type":"fenceline","socket":%[1]q,"spool":%[2]q}},`
+	}
 	spool := filepath.Join(filepath.Dir(p.socket), "spool")
-	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"underlay","plugins":[
-		{"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q}},
-		{"type":"fenceline",%s"ipam":{"socket":%[2]q,"spool":%[3]q}}]}`, p.parent, p.socket, spool, fields))
+	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"underlay","plugins":[`+first+
+		`{"type":"fenceline",%[3]s"ipam":{"socket":%[1]q,"spool":%[2]q}}]}`, p.socket, spool, fields))
 	check(t, err)
 	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: iface, Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
@@ -75,24 +84,38 @@ func (m *machine) modes(t *testing.T) {
 			}
 		})
 	}
+	own := fmt.Sprintf(`"master":%q,`, m.parent)
 	for _, c := range []struct {
-		rule   string
-		fields string
-		asks   func(*corev1.Pod)
-		words  []string
+		rule    string
+		macvlan string
+		fields  string
+		asks    func(*corev1.Pod)
+		words   []string
 	}{
-		{"an unknown mode", `"mode":"bridge",`, nothing, []string{`"mode" is "bridge"`, `"underlay"`}},
-		{"a CIDR over the subnet of the pod", `"hostLinkCIDRs":["10.70.90.0/25"],`, nothing, []string{"10.70.90.0/25", "10.70.90.0/24"}},
-		{"an unknown mode of the pod", ``, saying("ipam.fenceline.io/mode", "bridge"), []string{"annotation ipam.fenceline.io/mode", `"bridge"`}},
-		{"a host link in mode off", `"mode":"off",`, saying("ipam.fenceline.io/host-link", "true"), []string{"annotation ipam.fenceline.io/host-link", "mode off"}},
+		{"an unknown mode", own, `"mode":"bridge",`, nothing, []string{`"mode" is "bridge"`, `"underlay"`}},
+		{"a CIDR over the subnet of the pod", own, `"hostLinkCIDRs":["10.70.90.0/25"],`, nothing, []string{"10.70.90.0/25", "10.70.90.0/24"}},
+		{"an unknown mode of the pod", own, ``, saying("ipam.fenceline.io/mode", "bridge"), []string{"annotation ipam.fenceline.io/mode", `"bridge"`}},
+		{"a host link in mode off", own, `"mode":"off",`, saying("ipam.fenceline.io/host-link", "true"), []string{"annotation ipam.fenceline.io/host-link", "mode off"}},
+		{"a host link of the pod that is neither wanted nor not", own, ``, saying("ipam.fenceline.io/host-link", "maybe"), []string{"annotation ipam.fenceline.io/host-link", `"maybe"`}},
+		{"a host link that is neither wanted nor not", own, `"hostLink":"maybe",`, nothing, []string{`"hostLink" is "maybe"`}},
+		{"a CIDR that is none", own, `"hostLinkCIDRs":["10.8.0.0"],`, nothing, []string{`"hostLinkCIDRs" holds "10.8.0.0"`}},
+		{"everything behind the host link", own, `"hostLinkCIDRs":["0.0.0.0/0"],`, nothing, []string{`"0.0.0.0/0"`, "default route"}},
+		{"chained after no plugin", "", ``, nothing, []string{`no "prevResult"`}},
+		// These two are refused by macvlan itself.
+		{"a missing parent", `"master":"missing0",`, ``, nothing, []string{`type="macvlan"`, "Link not found"}},
+		{"an MTU over that of the parent", own + `"mtu":9001,`, ``, nothing, []string{`type="macvlan"`, "invalid MTU 9001"}},
 	} {
 		t.Run(c.rule+" is refused, and leaves nothing", func(t *testing.T) {
 			pod, ns := m.unplugged(pools, c.asks)
 			before := hostLinks(t)
 			t.Run("ADD", func(t *testing.T) {
-				err := macvlan.linked(t, pod, "eth0", c.fields)
-				if e, ok := errors.AsType[*types.Error](err); !ok || e.Code != agentapi.CodeInvalidNetworkConfig || !contains(e.Msg, c.words) {
-					t.Errorf("got %v, want code 7 with %q", err, c.words)
+				err := macvlan.linkedAfter(t, pod, "eth0", c.macvlan, c.fields)
+				if err == nil || !contains(err.Error(), c.words) {
+					t.Errorf("got %v, want %q", err, c.words)
+				}
+				e, ok := errors.AsType[*types.Error](err)
+				if ofMacvlan := contains(c.words[0], []string{"macvlan"}); !ofMacvlan && (!ok || e.Code != agentapi.CodeInvalidNetworkConfig) {
+					t.Errorf("got %v, want code 7", err)
 				}
 				if got := routingOf(t, ns); got != "" {
 					t.Errorf("the pod has %s", got)
