@@ -67,7 +67,7 @@ func TestEachStepOfMakeFails(t *testing.T) {
 func (r *rig) wantClear(err error, pod *network.Namespace, e *journal.Entry) {
 	r.Helper()
 	// Two libraries do not wrap their errors.
-	if text := err.Error(); !strings.Contains(text, faults.Error.Error()) || !strings.Contains(text, "of the node") && !strings.Contains(text, "pod default/a") {
+	if text := err.Error(); !strings.Contains(text, faults.ErrFault.Error()) || !strings.Contains(text, "of the node") && !strings.Contains(text, "pod default/a") {
 		r.Errorf("the error does not say what has failed, and why: %v", err)
 	}
 	if _, err := r.node.Index(NodeEnd(e.Attachment())); err == nil {

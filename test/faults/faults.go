@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Error is that of the call that fails.
-const Error = unix.ENOMEM
+// ErrFault is that of the call that fails.
+const ErrFault = unix.ENOMEM
 
 // Faults decides about the calls. Its methods may be called concurrently.
 type Faults struct {
@@ -98,7 +98,7 @@ func (f *Faults) serve(listener uintptr) {
 		}
 		r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		if f.fails() {
-			r.flags, r.error = 0, -int32(Error)
+			r.flags, r.error = 0, -int32(ErrFault)
 		}
 		_, _, errno = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
 		if errno != 0 && !errors.Is(errno, unix.ENOENT) {
