@@ -35,7 +35,7 @@ func (p *pod) takeDefault(behind []netip.Prefix, known bool, ours []string) erro
 // moveDefault moves the default routes of one interface. It has no effect on an interface without them.
 func (p *pod) moveDefault(link netlink.Link, behind []netip.Prefix, known bool) error {
 	table := ownTables + link.Attrs().Index
-	beyond, err := routesBeyond(p.links, link)
+	others, err := routesOfOthers(p.links, link, unix.RTPROT_RA)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (p *pod) moveDefault(link netlink.Link, behind []netip.Prefix, known bool) 
 		return err
 	}
 	var gateways []netip.Addr
-	for _, r := range slices.Concat(beyond, ours) {
+	for _, r := range slices.Concat(others, ours) {
 		if r.Dst.Bits() == 0 && r.Via.IsValid() && !slices.Contains(gateways, r.Via) {
 			gateways = append(gateways, r.Via)
 		}
@@ -61,12 +61,12 @@ func (p *pod) moveDefault(link netlink.Link, behind []netip.Prefix, known bool) 
 			}
 		}
 	}
-	subnets, rules, err := p.ofAddresses(link, table)
+	rules, err := p.ofAddresses(link, table)
 	if err != nil {
 		return err
 	}
 	// The tables are complete before the main table loses a route.
-	if err := syncRoutes(p.links, link, append(routes, subnets...), known); err != nil {
+	if err := syncRoutes(p.links, link, append(routes, inTable(others, table)...), known); err != nil {
 		return err
 	}
 	if err := syncRules(p.links, rules, ofInterface(link.Attrs().Index)); err != nil {
@@ -75,35 +75,41 @@ func (p *pod) moveDefault(link netlink.Link, behind []netip.Prefix, known bool) 
 	return p.removeDefault(link)
 }
 
-// ofAddresses returns the routes to the subnets of an interface, and the rules of its addresses.
-func (p *pod) ofAddresses(link netlink.Link, table int) (subnets []Route, rules []Rule, err error) {
+// inTable returns the routes without those to all destinations and to link-local addresses, for a table.
+// They include the routes to the subnets, which may lead by a gateway too: the neighbours of a veth pair
+// are not on the link.
+func inTable(others []Route, table int) []Route {
+	var routes []Route
+	for _, r := range others {
+		if r.Dst.Bits() > 0 && !r.Dst.Addr().IsLinkLocalUnicast() {
+			r.Table = table
+			routes = append(routes, r)
+		}
+	}
+	return routes
+}
+
+// ofAddresses returns the rules of the addresses of an interface.
+func (p *pod) ofAddresses(link netlink.Link, table int) ([]Rule, error) {
 	addrs, err := p.links.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list the addresses: %w", err)
+		return nil, fmt.Errorf("list the addresses: %w", err)
 	}
+	var rules []Rule
 	for _, a := range addrs {
-		addr := addrOf(a.IP)
-		if addr.IsLinkLocalUnicast() {
-			continue
+		if addr := addrOf(a.IP); !addr.IsLinkLocalUnicast() {
+			rules = append(rules, Rule{Priority: ownPriority, IPv6: addr.Is6(), From: addr, Table: table})
 		}
-		ones, _ := a.Mask.Size()
-		if subnet := netip.PrefixFrom(addr, ones).Masked(); !subnet.IsSingleIP() {
-			subnets = append(subnets, Route{Dst: subnet, Src: addr, Table: table})
-		}
-		rules = append(rules, Rule{Priority: ownPriority, IPv6: addr.Is6(), From: addr, Table: table})
 	}
-	return subnets, rules, nil
+	return rules, nil
 }
 
 // removeDefault removes the default routes through an interface from the main table.
 func (p *pod) removeDefault(link netlink.Link) error {
 	for _, family := range families {
-		routes, err := p.links.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
-		if lacks(family, err) {
-			continue
-		}
+		routes, err := routesThrough(p.links, link, family)
 		if err != nil {
-			return fmt.Errorf("list the routes: %w", err)
+			return err
 		}
 		for i := range routes {
 			if r := &routes[i]; routeOf(r, family).Dst.Bits() == 0 {

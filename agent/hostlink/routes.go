@@ -94,18 +94,48 @@ func ownRoutes(links *netlink.Handle, link netlink.Link) ([]Route, error) {
 // routesBeyond returns the routes of others through a link that lead to hosts beyond it, from the main
 // table.
 func routesBeyond(links *netlink.Handle, link netlink.Link) ([]Route, error) {
+	return routesOfOthers(links, link, unix.RTPROT_KERNEL, unix.RTPROT_RA)
+}
+
+// routesOfOthers returns the routes through a link that are not ours, from the main table, without those
+// of some protocols.
+func routesOfOthers(links *netlink.Handle, link netlink.Link, without ...netlink.RouteProtocol) ([]Route, error) {
 	var found []Route
 	for _, family := range families {
-		routes, err := links.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
-		if lacks(family, err) {
-			continue
-		}
+		routes, err := routesThrough(links, link, family)
 		if err != nil {
-			return nil, fmt.Errorf("list the routes through %s: %w", link.Attrs().Name, err)
+			return nil, err
 		}
 		for i := range routes {
-			if r := &routes[i]; r.Protocol != protocol && r.Protocol != unix.RTPROT_KERNEL && r.Protocol != unix.RTPROT_RA {
+			if r := &routes[i]; r.Protocol != protocol && !slices.Contains(without, r.Protocol) {
 				found = append(found, routeOf(r, family))
+			}
+		}
+	}
+	return found, nil
+}
+
+// routesThrough returns the routes of a family through a link, from the main table. The kernel lists IPv6
+// routes of one destination and metric through several links as one route with several next hops
+// (rt6_fill_node); each of them can be removed by itself.
+func routesThrough(links *netlink.Handle, link netlink.Link, family int) ([]netlink.Route, error) {
+	all, err := links.RouteList(nil, family)
+	if lacks(family, err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the routes through %s: %w", link.Attrs().Name, err)
+	}
+	var found []netlink.Route
+	for _, r := range all {
+		if r.LinkIndex == link.Attrs().Index {
+			found = append(found, r)
+		}
+		for _, hop := range r.MultiPath {
+			if hop.LinkIndex == link.Attrs().Index {
+				one := r
+				one.MultiPath, one.LinkIndex, one.Gw = nil, hop.LinkIndex, hop.Gw
+				found = append(found, one)
 			}
 		}
 	}

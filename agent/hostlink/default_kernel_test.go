@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package hostlink
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// A network of veth pairs has made eth0, as the plugin ptp does: all hosts are behind its gateway, those
+// of its subnet too. macvlan adds its default routes to those of eth0.
+func TestTheUnderlayTakesTheDefaultRoutesOfBothFamiliesFromAVethPair(t *testing.T) {
+	r := newRig(t)
+	pod, other := r.namespace("a"), r.namespace("other")
+	r.must(other.AddBridge("br0"))
+	r.must(pod.SetUp("lo", true))
+	r.must(pod.Plug("eth0", nil, other, "port", "br0"))
+	eth0, err := pod.Links().LinkByName("eth0")
+	r.must(err)
+	for _, c := range []struct{ address, gateway string }{{"10.244.0.7/24", "10.244.0.1"}, {"fd44::7/64", "fd44::1"}} {
+		address, gateway := netip.MustParsePrefix(c.address), netip.MustParseAddr(c.gateway)
+		r.must(pod.AddAddr("eth0", address))
+		own, link := netip.PrefixFrom(gateway, gateway.BitLen()), eth0.Attrs().Index
+		r.must(pod.Links().RouteDel(&netlink.Route{LinkIndex: link, Dst: ipNet(address.Masked()), Scope: netlink.SCOPE_LINK}))
+		r.must(pod.Links().RouteAdd(&netlink.Route{LinkIndex: link, Dst: ipNet(own), Scope: netlink.SCOPE_LINK}))
+		r.must(pod.Links().RouteAdd(&netlink.Route{LinkIndex: link, Dst: ipNet(address.Masked()), Gw: gateway.AsSlice()}))
+		r.must(pod.Links().RouteAdd(&netlink.Route{LinkIndex: link, Gw: gateway.AsSlice()}))
+	}
+	e := r.attach(pod, "a", "net1", "10.0.0.7/24", "fd00::7/64")
+	e.Routing.TakesDefault = true
+	net1, err := pod.Links().LinkByName("net1")
+	r.must(err)
+	for _, gw := range e.Routing.Gateways {
+		r.must(pod.Links().RouteAppend(&netlink.Route{LinkIndex: net1.Attrs().Index, Gw: gw.AsSlice()}))
+	}
+	for range 2 { // a repair changes nothing
+		r.must(r.links.Make(e))
+		for _, c := range []struct{ from, to, link, via string }{
+			{"", "192.0.2.9", "net1", routerAddr4}, {"", "2001:db8::9", "net1", routerAddr6},
+			{"", "10.96.0.1", "eth0", "10.244.0.1"}, {"", "fd96::1", "eth0", "fd44::1"},
+			{"", nodeAddr4, "eth0", "10.244.0.1"}, {"", nodeAddr6, "eth0", "fd44::1"},
+			{"", "10.244.0.9", "eth0", "10.244.0.1"}, {"", "fd44::9", "eth0", "fd44::1"},
+			{"10.244.0.7", "10.244.0.9", "eth0", "10.244.0.1"}, {"fd44::7", "fd44::9", "eth0", "fd44::1"},
+			{"10.244.0.7", "192.0.2.9", "eth0", "10.244.0.1"}, {"fd44::7", "2001:db8::9", "eth0", "fd44::1"},
+			{"10.0.0.7", "192.0.2.9", "net1", routerAddr4}, {"fd00::7", "2001:db8::9", "net1", routerAddr6},
+		} {
+			if link, via := leavesBy(t, pod, c.from, c.to); link != c.link || via.String() != c.via {
+				t.Errorf("from %q to %s: leaves by %s via %s, want %s via %s", c.from, c.to, link, via, c.link, c.via)
+			}
+		}
+	}
+}
+
+// leavesBy returns the interface and the next hop of frames to an address. from may be empty.
+func leavesBy(t *testing.T, pod *network.Namespace, from, to string) (link string, via netip.Addr) {
+	t.Helper()
+	options := &netlink.RouteGetOptions{}
+	if from != "" {
+		options.SrcAddr = netip.MustParseAddr(from).AsSlice()
+	}
+	routes, err := pod.Links().RouteGetWithOptions(netip.MustParseAddr(to).AsSlice(), options)
+	if err != nil {
+		t.Fatalf("from %q to %s: %v", from, to, err)
+	}
+	on, err := pod.Links().LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return on.Attrs().Name, addrOf(routes[0].Gw)
+}
