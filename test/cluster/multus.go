@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,78 +18,165 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/fenceline/fenceline/test/images"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 //go:embed multus.yaml
 var multusManifest string
 
+//go:embed multus-thick.yaml
+var thickManifest string
+
 const (
 	// multusAccount is the ServiceAccount of the manifest, in kube-system.
 	multusAccount  = "multus"
 	multusResource = "network-attachment-definitions.k8s.cni.cncf.io"
 
-	// Paths in a node. The configuration is the first of all by name, so that the
-	// runtime takes it.
-	multusPlugin  = "/opt/cni/bin/multus"
+	// Paths in a node. The configuration of Multus is the first of all by name, so that the runtime
+	// takes it. The configuration of the routed network is the second one, so that the daemon takes it.
+	pluginDir     = "/opt/cni/bin"
 	multusAccess  = "/etc/cni/net.d/multus.d/multus.kubeconfig"
 	multusConfig  = "/etc/cni/net.d/00-multus.conflist"
+	thickConfig   = "/etc/cni/net.d/00-multus.conf" // as the daemon calls it
 	multusLog     = "/var/log/multus.log"
+	routedFile    = "/etc/cni/net.d/10-routed.conf"
 	fencelineFile = "/etc/cni/net.d/90-fenceline.conflist" // as the chart calls it
 
 	// statusLimit is more than the five seconds between two questions of kubelet
 	// for the state of the network.
-	statusLimit = time.Minute
+	statusLimit = 2 * time.Minute
 )
 
-// InstallMultus puts Multus before Fenceline, which stays the network of every
-// pod's eth0; the annotation k8s.v1.cni.cncf.io/networks adds more interfaces.
-// It is the thin plugin: there is no daemon. There must be no pod with an
-// interface of its own yet, of which Multus would not know what to delete.
-func (c *Cluster) InstallMultus(ctx context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("install Multus: %w", err)
-		}
-	}()
-	builder, err := thirdparty.NewBuilder(c.Options.Progress)
-	if err != nil {
-		return err
+// Multus says how to install Multus. The zero value is the thin plugin, with Fenceline as the network
+// of every pod's eth0.
+type Multus struct {
+	// Thick: a daemon on each node does the work for a plugin that only calls it.
+	Thick bool
+	// Routed: eth0 belongs to the routed network, not to Fenceline.
+	Routed bool
+}
+
+// InstallMultus puts Multus before the network of every pod's eth0; the annotation
+// k8s.v1.cni.cncf.io/networks adds more interfaces. There must be no pod with an interface of its own
+// yet, of which Multus would not know what to delete.
+func (c *Cluster) InstallMultus(ctx context.Context, m Multus) error {
+	err := c.applyMultus(ctx)
+	if err == nil && m.Routed {
+		err = c.onEachNode(func(n *Node) error {
+			config, err := routedConfig(n.number)
+			if err != nil {
+				return err
+			}
+			return n.write(ctx, routedFile, config)
+		})
 	}
-	binaries, err := builder.Dir(ctx, thirdparty.Multus)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+	case m.Thick:
+		err = c.installThick(ctx)
+	default:
+		err = c.installThin(ctx, m)
 	}
+	if err != nil {
+		return fmt.Errorf("install Multus: %w", err)
+	}
+	return nil
+}
+
+// applyMultus makes what Multus needs in the API.
+func (c *Cluster) applyMultus(ctx context.Context) error {
 	if err := c.Apply(ctx, multusManifest); err != nil {
 		return err
 	}
-	if _, err := c.Kubectl(ctx, "wait", "crd/"+multusResource, "--for=condition=Established", "--timeout=30s"); err != nil {
+	_, err := c.Kubectl(ctx, "wait", "crd/"+multusResource, "--for=condition=Established", "--timeout=30s")
+	return err
+}
+
+// installThin returns when the runtime of each node uses the plugin.
+func (c *Cluster) installThin(ctx context.Context, m Multus) error {
+	binaries, err := c.multusBinaries(ctx)
+	if err != nil {
 		return err
 	}
 	access, err := c.multusKubeconfig(ctx)
 	if err != nil {
 		return err
 	}
-	config, err := multusConflist(fencelineFile)
+	network := fencelineFile
+	if m.Routed {
+		network = routedFile
+	}
+	config, err := multusConflist(network)
 	if err != nil {
 		return err
 	}
-	group, groupCtx := errgroup.WithContext(ctx)
+	return c.onEachNode(func(n *Node) error {
+		return n.installMultus(ctx, filepath.Join(binaries, "multus"), access, config)
+	})
+}
+
+// installThick returns when the daemon of each node has written the configuration of the runtime, which
+// notices that at once. The first network by the name of its file becomes that of eth0. The version of
+// the configuration is the default one, 0.3.1: a runtime with 1.1.0 asks for STATUS, which fails (4.2.3).
+func (c *Cluster) installThick(ctx context.Context) error {
+	binaries, err := c.multusBinaries(ctx)
+	if err != nil {
+		return err
+	}
+	tarball, err := images.MultusDaemon(binaries).Build(ctx, binaries, filepath.Join(c.dir, "images"))
+	if err != nil {
+		return err
+	}
+	err = c.onEachNode(func(n *Node) error {
+		_, err := n.Exec(ctx, "install", "-D", filepath.Join(binaries, "multus-shim"), "--target-directory="+pluginDir)
+		return errors.Join(err, n.Import(ctx, tarball))
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, thickObjects()); err != nil {
+		return err
+	}
+	return c.onEachNode(func(n *Node) error { return n.waitForMultus(ctx, "started to watch file") })
+}
+
+func thickObjects() string { return fmt.Sprintf(thickManifest, images.MultusDaemonImage, multusLog) }
+
+// multusBinaries returns the directory of the programs of Multus.
+func (c *Cluster) multusBinaries(ctx context.Context) (string, error) {
+	progress := c.Options.Progress
+	if progress == nil {
+		progress = io.Discard // a cluster that another process has started
+	}
+	builder, err := thirdparty.NewBuilder(progress)
+	if err != nil {
+		return "", err
+	}
+	return builder.Dir(ctx, thirdparty.Multus)
+}
+
+// onEachNode does the same on all nodes at the same time.
+func (c *Cluster) onEachNode(do func(*Node) error) error {
+	var group errgroup.Group
 	for _, n := range c.nodes {
-		group.Go(func() error { return n.installMultus(groupCtx, filepath.Join(binaries, "multus"), access, config) })
+		group.Go(func() error { return do(n) })
 	}
 	return group.Wait()
 }
 
-// RemoveMultus undoes InstallMultus, as far as that has come. Pods must have no
-// interfaces of Multus any more.
+// RemoveMultus undoes InstallMultus, as far as that has come, and returns when the daemons have ended.
+// Pods must have no interfaces of Multus any more.
 func (c *Cluster) RemoveMultus(ctx context.Context) error {
-	var errs []error
-	for _, n := range c.nodes {
-		_, err := n.Exec(ctx, "rm", "--force", multusConfig, multusAccess, multusPlugin, multusLog)
-		errs = append(errs, err)
+	errs := []error{
+		c.kubectlWith(ctx, thickObjects(), "delete", "--filename=-", "--ignore-not-found", "--cascade=foreground"),
+		c.onEachNode(func(n *Node) error {
+			_, err := n.Exec(ctx, "rm", "--force", multusConfig, thickConfig, routedFile, multusAccess, multusLog,
+				filepath.Join(pluginDir, "multus"), filepath.Join(pluginDir, "multus-shim"))
+			return err
+		}),
+		c.kubectlWith(ctx, multusManifest, "delete", "--filename=-", "--ignore-not-found"),
 	}
-	errs = append(errs, c.kubectlWith(ctx, multusManifest, "delete", "--filename=-", "--ignore-not-found"))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove Multus: %w", err)
 	}
@@ -143,7 +231,7 @@ func multusConflist(clusterNetwork string) ([]byte, error) {
 // installMultus returns when the runtime uses the plugin: it has asked for its
 // STATUS.
 func (n *Node) installMultus(ctx context.Context, plugin string, access, config []byte) error {
-	if _, err := n.Exec(ctx, "install", plugin, multusPlugin); err != nil {
+	if _, err := n.Exec(ctx, "install", plugin, "--target-directory="+pluginDir); err != nil {
 		return err
 	}
 	if err := n.write(ctx, multusAccess, access); err != nil {

@@ -40,7 +40,7 @@ func (w *wires) addRouter(o Options) (err error) {
 			}
 		}
 	}
-	return errors.Join(routeByRouter(o, w.controlPlane), w.addOutside(o))
+	return errors.Join(routeByRouter(o, w.controlPlane), routeToPods(o, w.controlPlane, 0), routeToPods(o, w.router, 0), w.addOutside(o))
 }
 
 // addOutside plugs in the host behind the router.

@@ -75,7 +75,7 @@ func (w *wires) plugNode(o Options, n int) error {
 		return err
 	}
 	if w.router != nil {
-		if err := errors.Join(ns.Forward(), routeByRouter(o, ns)); err != nil {
+		if err := errors.Join(ns.Forward(), routeByRouter(o, ns), routeToPods(o, ns, n)); err != nil {
 			return err
 		}
 	}

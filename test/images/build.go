@@ -19,6 +19,8 @@ const (
 	PauseImage = "fenceline/test-pause:1"
 	AppImage   = "fenceline/test-app:1"
 	DNSImage   = "fenceline/test-coredns:1"
+
+	MultusDaemonImage = "fenceline/test-multus:1"
 )
 
 // Recipe says which binaries make an image.
@@ -60,6 +62,14 @@ func DNS(dir string) Recipe {
 	return Recipe{
 		Tarball: "test-coredns", Name: DNSImage, Entrypoint: "/coredns",
 		Files: map[string]string{"/coredns": filepath.Join(dir, "coredns")},
+	}
+}
+
+// MultusDaemon returns the recipe of the daemon of Multus, from the directory of its program.
+func MultusDaemon(dir string) Recipe {
+	return Recipe{
+		Tarball: "test-multus", Name: MultusDaemonImage, Entrypoint: "/multus-daemon",
+		Files: map[string]string{"/multus-daemon": filepath.Join(dir, "multus-daemon")},
 	}
 }
 

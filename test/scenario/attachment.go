@@ -51,13 +51,17 @@ func (a *act) defineIn(ctx context.Context, namespace, name string, capabilities
 	if len(pools) > 0 {
 		ipam["default_ipv4_ippool"] = pools
 	}
-	config, err := json.Marshal(map[string]any{
-		"cniVersion": "1.0.0", "name": name,
-		"plugins": []any{
-			map[string]any{"type": "macvlan", "master": cluster.UnderlayInterface, "mode": "bridge", "ipam": ipam, "capabilities": capabilities},
-			map[string]any{"type": "sbr"},
-		},
-	})
+	return a.definePlugins(ctx, namespace, name, macvlan(ipam, capabilities), map[string]any{"type": "sbr"})
+}
+
+// macvlan configures the plugin macvlan on the underlay.
+func macvlan(ipam, capabilities map[string]any) map[string]any {
+	return map[string]any{"type": "macvlan", "master": cluster.UnderlayInterface, "mode": "bridge", "ipam": ipam, "capabilities": capabilities}
+}
+
+// definePlugins defines a list of plugins.
+func (a *act) definePlugins(ctx context.Context, namespace, name string, plugins ...map[string]any) error {
+	config, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": plugins})
 	if err != nil {
 		return fmt.Errorf("make NetworkAttachmentDefinition %s: %w", name, err)
 	}
@@ -76,7 +80,9 @@ type networkInterface struct {
 	// network is "namespace/name" of its definition.
 	network, name string
 	mac           net.HardwareAddr
-	addr          netip.Addr
+	// addr is the first of addrs.
+	addr  netip.Addr
+	addrs []netip.Addr
 }
 
 // interfaces returns what Multus says that a pod has got.
@@ -99,10 +105,10 @@ func (a *act) interfaces(ctx context.Context, pod *cluster.Pod) ([]networkInterf
 	var found []networkInterface
 	for _, s := range statuses {
 		mac, err := net.ParseMAC(s.MAC)
-		if err != nil || len(s.IPs) != 1 {
+		if err != nil || len(s.IPs) == 0 {
 			return nil, fmt.Errorf("interface %s of pod %s has the addresses %v and MAC %q", s.Interface, pod.Name, s.IPs, s.MAC)
 		}
-		found = append(found, networkInterface{network: s.Name, name: s.Interface, mac: mac, addr: s.IPs[0]})
+		found = append(found, networkInterface{network: s.Name, name: s.Interface, mac: mac, addr: s.IPs[0], addrs: s.IPs})
 	}
 	return found, nil
 }

@@ -85,7 +85,7 @@ func playMultus(ctx context.Context, a *act) error {
 // pool which is meant for one of them.
 func (a *act) stageAttachments(ctx context.Context, restricted string) error {
 	a.after("remove Multus", a.RemoveMultus)
-	if err := a.InstallMultus(ctx); err != nil {
+	if err := a.InstallMultus(ctx, cluster.Multus{}); err != nil {
 		return err
 	}
 	a.story.Say("Multus is installed. Fenceline remains the network of eth0.")
@@ -132,6 +132,9 @@ func (a *act) addressEach(ctx context.Context, pod *cluster.Pod, interfaces []ne
 			return fmt.Errorf("%s is the address of two interfaces: %v", i.addr, interfaces)
 		}
 		seen[i.addr.String()] = true
+		if len(i.addrs) != 1 {
+			return fmt.Errorf("%s of pod %s has the addresses %v, not one", i.name, pod.Name, i.addrs)
+		}
 		l, err := a.lease(ctx, i.addr)
 		if err != nil {
 			return err

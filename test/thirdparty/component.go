@@ -37,7 +37,7 @@ const (
 	Containerd       = "containerd"
 	CNIPlugins       = "cniplugins"
 	CNITuning        = "tuning"  // the reference plugin that changes the MAC of an interface
-	Multus           = "multus"  // the thin plugin
+	Multus           = "multus"  // the thin plugin, and daemon and shim of the thick one
 	CoreDNS          = "coredns" // with the plugins of a cluster's usual configuration only
 	Helm             = "helm"
 	Prometheus       = "prometheus" // promtool
