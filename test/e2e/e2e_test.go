@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ const (
 // TestScenarios plays them in the order of the story, each on the cluster that
 // is ready for one: it leaves the cluster as it found it.
 func TestScenarios(t *testing.T) {
-	all := scenario.All()
+	all := slices.DeleteFunc(scenario.All(), func(s scenario.Scenario) bool { return s.ByHand })
 	next := make(chan scenario.Scenario, len(all))
 	for _, s := range all {
 		next <- s

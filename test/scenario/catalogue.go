@@ -11,6 +11,8 @@ func All() []Scenario {
 		{Name: "conflict", Promise: "An address that a foreign host uses is not given to a pod, returns to the pool later, and does not keep a pool from its deletion. A host that answers for every address costs a pool few of them", play: playConflict},
 		{Name: "dual-stack", Promise: "A pod gets an address of both families, or of none", play: playDual},
 		{Name: "multus", Promise: "Each interface of a pod gets its own address, from a pool that serves it", play: playMultus},
+		{Name: "secondary", Promise: "Beside another network, interfaces on the underlay are reached, and answer, by the underlay alone, with the thin plugin of Multus", play: playThin},
+		{Name: "secondary-thick", Promise: "The same with the thick plugin of Multus", ByHand: true, play: playThick},
 		{Name: "latecomer", Promise: "A pod defends its address against a foreign host. After the pod, no pod gets the address until that host has left", play: badDay(playLatecomer)},
 		{Name: "exhausted", Promise: "Pods that find a pool full learn why, and get the addresses that other pods release", play: playExhausted},
 		{Name: "edited", Promise: "Pods keep their addresses while their pool is disabled, narrowed and deleted", play: playEdited},

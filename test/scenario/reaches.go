@@ -62,6 +62,9 @@ func (w *whole) toServices(ways *paths, family int) {
 	} {
 		addr := w.services[to.what].addrs[family]
 		ways.get(to.from, "Service "+to.what, netip.AddrPortFrom(addr, servicePort), to.pod, netip.Addr{})
+		if w.routed && to.what == "near" {
+			continue // the node has an address of its own for the pod, and answers by UDP with it
+		}
 		ways.send(to.from, "Service "+to.what, netip.AddrPortFrom(addr, appPort), to.pod, netip.Addr{})
 	}
 	all := netip.AddrPortFrom(w.services["all"].addrs[family], servicePort)

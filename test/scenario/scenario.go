@@ -18,6 +18,8 @@ type Scenario struct {
 	Name string
 	// Promise is the sentence that the scenario shows to be true.
 	Promise string
+	// ByHand: test/e2e does not play the scenario.
+	ByHand bool
 
 	play func(context.Context, *act) error
 	// number separates the addresses of the scenario from those of other scenarios.

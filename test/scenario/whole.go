@@ -20,9 +20,13 @@ import (
 // wholeAddresses is the size of each pool: the scenario's pods and CoreDNS, each once more.
 const wholeAddresses = 20
 
-// whole is a cluster whose only network is Fenceline, with pods behind Services.
+// whole is a cluster with pods behind Services. Fenceline is their only network, or their second one.
 type whole struct {
 	*act
+	// annotations are those of the pods, by their names.
+	annotations map[string]map[string]string
+	// routed: eth0 belongs to the routed network.
+	routed bool
 	// first, second and third are nodes; the controller is on none of the first two.
 	first, second, third *cluster.Node
 	// a and d are on the first node, b on the second, c on the third.
@@ -61,42 +65,55 @@ func playSteady(ctx context.Context, a *act) error {
 	return w.boots(ctx)
 }
 
-// openWhole makes a pool of each family, CoreDNS, pods with each kind of probe, and Services.
+// openWhole makes a whole cluster with Fenceline as its only network.
 func (a *act) openWhole(ctx context.Context) (*whole, error) {
 	w := &whole{act: a}
+	if err := w.openPools(ctx); err != nil {
+		return nil, err
+	}
+	return w, w.fill(ctx)
+}
+
+// openPools makes the namespace and a pool of each family.
+func (w *whole) openPools(ctx context.Context) error {
 	if err := w.chooseNodes(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	if err := a.makeNamespace(ctx, nil); err != nil {
-		return nil, err
+	if err := w.makeNamespace(ctx, nil); err != nil {
+		return err
 	}
-	for i, gateway := range a.Options.Gateways {
+	for i, gateway := range w.Options.Gateways {
 		spec := v1alpha1.IPPoolSpec{
-			Subnet: gateway.Masked().String(), IPs: [][]string{a.ips(firstHost, wholeAddresses), a.ips6(firstHost, wholeAddresses)}[i],
-			Gateway: ptr.To(gateway.Addr().String()), Default: ptr.To(true), NamespaceName: []string{a.namespace, "kube-system"},
+			Subnet: gateway.Masked().String(), IPs: [][]string{w.ips(firstHost, wholeAddresses), w.ips6(firstHost, wholeAddresses)}[i],
+			Gateway: ptr.To(gateway.Addr().String()), Default: ptr.To(true), NamespaceName: []string{w.namespace, "kube-system"},
 		}
-		if err := a.addPool(ctx, []string{a.namespace, a.namespace + "-v6"}[i], spec); err != nil {
-			return nil, err
+		if err := w.addPool(ctx, []string{w.namespace, w.namespace + "-v6"}[i], spec); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// fill makes CoreDNS, pods with each kind of probe, and Services.
+func (w *whole) fill(ctx context.Context) error {
 	started := time.Now()
-	a.after("remove CoreDNS", a.RemoveDNS)
-	if err := a.InstallDNS(ctx); err != nil {
-		return nil, err
+	w.after("remove CoreDNS", w.RemoveDNS)
+	if err := w.InstallDNS(ctx); err != nil {
+		return err
 	}
-	a.story.Say("A pool of each family, CoreDNS, and a pod with each kind of probe: HTTP, TCP, gRPC and a command.")
+	w.story.Say("A pool of each family, CoreDNS, and a pod with each kind of probe: HTTP, TCP, gRPC and a command.")
 	if err := w.startPods(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := w.makeServices(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := w.awaitPods(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	a.figures.add("pods and CoreDNS Ready", time.Since(started))
-	a.story.Say("All of them are Ready after %s: their probes reach them, and CoreDNS reaches the API server.", round(time.Since(started)))
-	return w, w.openPlaces()
+	w.figures.add("pods and CoreDNS Ready", time.Since(started))
+	w.story.Say("All of them are Ready after %s: their probes reach them, and CoreDNS reaches the API server.", round(time.Since(started)))
+	return w.openPlaces()
 }
 
 func (w *whole) chooseNodes(ctx context.Context) error {
@@ -137,7 +154,7 @@ func (w *whole) startPods(ctx context.Context) error {
 			template := corev1.PodTemplateSpec{Spec: pod.Spec}
 			staying(&template)
 			pod.Spec = template.Spec
-			pod.Labels["part"] = "web"
+			pod.Labels["part"], pod.Annotations = "web", w.annotations[p.name]
 			container := &pod.Spec.Containers[0]
 			container.ReadinessProbe = &corev1.Probe{ProbeHandler: p.ready, PeriodSeconds: 1}
 			container.LivenessProbe = &corev1.Probe{ProbeHandler: p.live, PeriodSeconds: 5}
