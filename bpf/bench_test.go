@@ -36,6 +36,7 @@ func BenchmarkPrograms(b *testing.B) {
 	all := func(when string) {
 		run(when+"/guard-egress/ipv4", guard["egress"], udpFrom(addr4))
 		run(when+"/guard-egress/ipv6", guard["egress"], udpFrom(addr6))
+		run(when+"/guard-egress/tcp", guard["egress"], fromPod4(6, make([]byte, 20)...))
 		run(when+"/guard-egress/arp", guard["egress"], arpFrame(podMAC, addr4, far4))
 		run(when+"/guard-egress/na", guard["egress"], naFrame(podMAC, addr6))
 		run(when+"/guard-ingress/ipv4", guard["ingress"], udpTo(addr4, remoteMAC, far4))
@@ -53,6 +54,9 @@ func BenchmarkPrograms(b *testing.B) {
 	}
 	run("empty", empty, udpFrom(addr4))
 	all("unfenced")
+	must(b, k.SetSources(1, guarded(SourcesEnforce)))
+	must(b, k.SetTrusted(testSegment, nil, true))
+	all("guarded")
 	run("claim/not-held", observer["ingress"], signed(50, key(far4), keyA))
 	run("claim/equal", observer["ingress"], signed(100, key(addr4), keyA))
 	run("claim/old", observer["ingress"], signed(50, key(addr4), keyA))

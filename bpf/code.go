@@ -43,10 +43,9 @@ func (c *code) maps() map[string]*ebpf.MapSpec {
 // loadGuardPair loads the guard of one pod interface. The verifier folds its constants.
 func (gs *guards) loadGuardPair(number uint32, s observerSlot) (attach.Programs, error) {
 	return loadPair(gs.code.guard, map[string]any{
-		"slot":         number,
-		"segment":      s.Segment,
-		"verify":       s.Flags&slotVerify != 0,
-		"source_guard": s.Flags&slotSourceGuard != 0,
+		"slot":    number,
+		"segment": s.Segment,
+		"verify":  s.Flags&slotVerify != 0,
 	}, gs.tables.maps.shared(), map[string]string{"ingress": "guard_ingress", "egress": "guard_egress"}, guardName(number))
 }
 

@@ -40,7 +40,7 @@ const (
 	ResultDropDead      Result = 17 // the slot is dead
 	ResultDropSlot      Result = 18 // source is leased to another slot
 	ResultDropMAC       Result = 19 // ARP or ND for a held address from another MAC
-	ResultDropUnleased  Result = 20 // source guard: the source is not leased to this slot
+	ResultDropUnleased  Result = 20 // the source is not leased to this slot
 	ResultDropMalformed Result = 21 // the frame's address cannot be determined
 )
 
@@ -51,6 +51,20 @@ const (
 	ResultReflected  Result = 26 // own probe reflected to the parent's children
 	ResultSuppressed Result = 27 // event suppressed by the rate limit
 	ResultEventLost  Result = 28 // event lost, ring buffer full
+)
+
+// Results of the source guard.
+const (
+	ResultDropEther       Result = 32 // the Ethernet source is not the interface's
+	ResultDropSenderMAC   Result = 33 // ARP or ND names another MAC for the pod's address
+	ResultDropLinkLocal   Result = 34 // a link-local source that the interface does not have
+	ResultDropUnspecified Result = 35 // 0.0.0.0 or "::" for something else than a probe or a report
+	ResultDropRouter      Result = 36 // a router's frame: advertisement, redirect, querier, VRRP
+	ResultDropDHCPServer  Result = 37 // a DHCP server's frame
+	ResultDropTagged      Result = 38 // a VLAN tag, also one of VLAN 0
+	ResultDropBridge      Result = 39 // a frame for bridges: STP, LLDP, LACP, 802.1X and the like
+	ResultDropStranger    Result = 40 // leaves the node with a MAC that no device of it has
+	ResultObserved        Result = 48 // passed, since the pool only observes
 )
 
 func (r Result) String() string {
@@ -67,12 +81,17 @@ var resultNames = map[Result]string{
 	ResultAckUnasked: "ack-unasked", ResultFromPod: "from-pod",
 	ResultDropFenced: "drop-fenced", ResultDropDead: "drop-dead", ResultDropSlot: "drop-slot",
 	ResultDropMAC: "drop-mac", ResultDropUnleased: "drop-unleased", ResultDropMalformed: "drop-malformed",
-	ResultHit: "hit", ResultSighting: "sighting", ResultReflected: "reflected",
+	ResultDropEther: "drop-ether", ResultDropSenderMAC: "drop-sender-mac",
+	ResultDropLinkLocal: "drop-link-local", ResultDropUnspecified: "drop-unspecified",
+	ResultDropRouter: "drop-router", ResultDropDHCPServer: "drop-dhcp-server",
+	ResultDropTagged: "drop-tagged", ResultDropBridge: "drop-bridge", ResultDropStranger: "drop-stranger",
+	ResultObserved: "observed",
+	ResultHit:      "hit", ResultSighting: "sighting", ResultReflected: "reflected",
 	ResultSuppressed: "suppressed", ResultEventLost: "event-lost",
 }
 
 // resultsPerWhere is the stride of the counters map. Keep in sync with counter.h.
-const resultsPerWhere = 32
+const resultsPerWhere = 64
 
 func (c Counter) index() uint32 { return uint32(c.Where)*resultsPerWhere + uint32(c.Result) }
 

@@ -24,6 +24,9 @@ const (
 	// EventOldClaim: an authentic claim with an older token for an address held here. The agent
 	// answers with its own.
 	EventOldClaim EventType = 4
+	// EventSource: a pod sent a frame against its source guard; see Event.Offence. At most one a second
+	// for each slot and result.
+	EventSource EventType = 5
 )
 
 func (t EventType) String() string {
@@ -36,6 +39,8 @@ func (t EventType) String() string {
 		return "ack"
 	case EventOldClaim:
 		return "old-claim"
+	case EventSource:
+		return "source"
 	}
 	return fmt.Sprintf("event-%d", uint16(t))
 }
@@ -69,8 +74,8 @@ func (w Where) String() string {
 type Event struct {
 	Type  EventType
 	Key   Key
-	Token uint64 // of the claim or ack; 0 for a hit
-	Mine  uint64 // token of the lease installed here
+	Token uint64 // of the claim or ack; 0 for a hit; the slot for EventSource
+	Mine  uint64 // token of the lease installed here; the offence for EventSource
 	// MAC is the frame's speaker: ARP sender, NA's link-layer option, else the Ethernet source.
 	MAC   net.HardwareAddr
 	Kind  Kind          // of a hit

@@ -15,6 +15,7 @@ enum event_type {
 	EVENT_FENCED = 2,
 	EVENT_ACK = 3,
 	EVENT_OLD_CLAIM = 4,
+	EVENT_SOURCE = 5, /* token: the slot, mine: the result */
 };
 
 struct event {

@@ -5,20 +5,16 @@
  * Guard: the two programs on a pod's interface. They enforce the leases, with
  * or without a running agent.
  */
-#include "arp.h"
 #include "hit.h"
 #include "ingress.h"
-#include "ipv4.h"
-#include "ipv6.h"
+#include "local.h"
 #include "probe.h"
-#include "slot.h"
 
 char __license[] SEC("license") = "Dual BSD/GPL";
 
 /* Set when the programs are loaded for one pod interface. */
 volatile const __u32 slot = 0;
 volatile const bool verify = false; /* a VF: no observer sees its frames */
-volatile const bool source_guard = false; /* only leased sources may leave */
 
 /*
  * The filters on the node's end of a host link give their frames this class, so
@@ -27,37 +23,6 @@ volatile const bool source_guard = false; /* only leased sources may leave */
  * sync with attach/hostlink.go.
  */
 #define CLASS_HOST_LINK 0xf11e
-
-/* Which addresses a frame may use. */
-enum rule {
-	RULE_SHARED, /* not those of others */
-	RULE_LEASED, /* only leased ones, and those that are never leased */
-	RULE_STRICT, /* only leased ones: a host link */
-};
-
-static __always_inline enum rule guard_rule(const struct __sk_buff *skb)
-{
-	if (skb->tc_classid == CLASS_HOST_LINK)
-		return RULE_STRICT;
-	return source_guard ? RULE_LEASED : RULE_SHARED;
-}
-
-/* Returns why this guard's pod may not use the address, or ALLOWED. */
-static __always_inline enum result guard_objection(const struct addr *a,
-						   enum rule rule)
-{
-	struct lease_key key = lease_key_of(a);
-	const struct lease *l;
-
-	if (rule != RULE_STRICT && addr_is_exempt(a))
-		return ALLOWED;
-	l = lease_of(&key);
-	if (!l || !lease_is_held(l))
-		return rule == RULE_SHARED ? ALLOWED : DROP_UNLEASED;
-	if (l->slot != slot)
-		return DROP_SLOT;
-	return state_is_fenced(&key, l) ? DROP_FENCED : ALLOWED;
-}
 
 /*
  * A pod must not send claims. The only frame of this type that may leave is the
@@ -75,94 +40,22 @@ static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 	return drop(GUARD_EGRESS, CLAIM_FROM_POD);
 }
 
-static __always_inline int guard_egress_from(const struct addr *source,
-					     enum rule rule)
-{
-	enum result objection = guard_objection(source, rule);
-
-	return objection == ALLOWED ? PASS : drop(GUARD_EGRESS, objection);
-}
-
-/* ARP and ND: the pod must be allowed to use both sender and subject. */
-static __always_inline int guard_egress_speech(enum clarity clarity,
-					       const struct speech *s,
-					       enum rule rule)
-{
-	enum result objection;
-
-	if (clarity == UNCLEAR)
-		return drop(GUARD_EGRESS, DROP_MALFORMED);
-	if (clarity == SILENT)
-		return PASS;
-	objection = guard_objection(&s->sender, rule);
-	if (objection == ALLOWED && speech_has_own_subject(s))
-		objection = guard_objection(&s->subject, rule);
-	return objection == ALLOWED ? PASS : drop(GUARD_EGRESS, objection);
-}
-
-static __always_inline int
-guard_egress_ipv4(struct __sk_buff *skb, const struct frame *f, enum rule rule)
-{
-	struct ipv4_addrs ip;
-	struct addr source;
-
-	if (!ipv4_read(skb, f, &ip))
-		return drop(GUARD_EGRESS, DROP_MALFORMED);
-	source = addr_of_v4(ip.source);
-	return guard_egress_from(&source, rule);
-}
-
-static __always_inline int
-guard_egress_ipv6(struct __sk_buff *skb, const struct frame *f, enum rule rule)
-{
-	struct addr source;
-	struct speech s;
-	struct ipv6 ip;
-
-	if (!ipv6_read(skb, f, &ip))
-		return drop(GUARD_EGRESS, DROP_MALFORMED);
-	source = ip.source;
-	if (nd_may_follow(ip.next) || addr_is_mapped(&source))
-		return guard_egress_speech(ipv6_parse(skb, f, &s, false), &s,
-					   rule);
-	return guard_egress_from(&source, rule);
-}
-
-static __always_inline int
-guard_egress_arp(struct __sk_buff *skb, const struct frame *f, enum rule rule)
-{
-	struct speech s;
-
-	return guard_egress_speech(arp_parse(skb, f, &s), &s, rule);
-}
-
-/*
- * Tagged frames are checked too: a switch may treat the tag of its native VLAN
- * as no tag.
- */
 SEC("tc")
 int guard_egress(struct __sk_buff *skb)
 {
-	enum rule rule = guard_rule(skb);
+	__u32 where = GUARD_EGRESS;
 	struct frame f;
 
 	if (!frame_open(skb, &f))
 		return drop(GUARD_EGRESS, DROP_MALFORMED);
 	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
 		return guard_egress_claim(skb, &f);
-	if (slot_is_dead(slot))
-		return drop(GUARD_EGRESS, DROP_DEAD);
 	/* Only the agent sends probes, and never from a pod's interface. */
 	if (skb->mark == PROBE_MARK)
 		skb->mark = 0;
-	if (f.proto == bpf_htons(ETH_P_IP))
-		return guard_egress_ipv4(skb, &f, rule);
-	if (f.proto == bpf_htons(ETH_P_IPV6))
-		return guard_egress_ipv6(skb, &f, rule);
-	if (f.proto == bpf_htons(ETH_P_ARP))
-		return guard_egress_arp(skb, &f, rule);
-	/* A host link carries nothing but IP. */
-	return rule == RULE_STRICT ? drop(GUARD_EGRESS, DROP_UNLEASED) : PASS;
+	if (skb->tc_classid == CLASS_HOST_LINK)
+		where |= WHERE_STRICT;
+	return judge(skb, slot, where, f.l3, f.proto);
 }
 
 /*
@@ -212,37 +105,31 @@ static __always_inline enum result guard_fences(const struct speech *s)
 	return ALLOWED;
 }
 
-SEC("tc")
-int guard_ingress(struct __sk_buff *skb)
+/* In a function of its own, because the stack of the kernel is small. */
+static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
+				 const struct mac *from)
 {
 	enum result objection = ALLOWED;
 	bool open = gate_is_open();
 	enum clarity clarity;
 	struct speech s;
-	struct frame f;
 	int verdict;
 
-	if (slot_is_dead(slot))
-		return drop(GUARD_INGRESS, DROP_DEAD);
-	if (!frame_open(skb, &f))
-		return drop(GUARD_INGRESS, DROP_MALFORMED);
-	if (f.tagged)
-		return PASS;
-	if (f.proto == bpf_htons(CLAIM_ETHERTYPE)) {
+	if (f->proto == bpf_htons(CLAIM_ETHERTYPE)) {
 		if (!verify)
 			return DROP;
-		verdict = ingress_claim(skb, &f, GUARD_INGRESS);
+		verdict = ingress_claim(skb, f, GUARD_INGRESS);
 		return verdict == PASS ? DROP : verdict;
 	}
 
-	s.mac = frame_macs_of(skb).from;
-	if (f.proto == bpf_htons(ETH_P_ARP))
-		clarity = arp_parse(skb, &f, &s);
-	else if (f.proto == bpf_htons(ETH_P_IPV6) &&
-		 (open || ipv6_may_be_nd(skb, &f)))
-		clarity = ipv6_parse(skb, &f, &s, true);
-	else if (f.proto == bpf_htons(ETH_P_IP) && open)
-		clarity = ipv4_parse(skb, &f, &s);
+	s.mac = *from;
+	if (f->proto == bpf_htons(ETH_P_ARP))
+		clarity = arp_parse(skb, f, &s);
+	else if (f->proto == bpf_htons(ETH_P_IPV6) &&
+		 (open || ipv6_may_be_nd(skb, f)))
+		clarity = ipv6_parse(skb, f, &s, true);
+	else if (f->proto == bpf_htons(ETH_P_IP) && open)
+		clarity = ipv4_parse(skb, f, &s);
 	else
 		return PASS;
 	if (clarity != CLEAR)
@@ -255,4 +142,20 @@ int guard_ingress(struct __sk_buff *skb)
 	if (objection != ALLOWED)
 		return drop(GUARD_INGRESS, objection);
 	return PASS;
+}
+
+SEC("tc")
+int guard_ingress(struct __sk_buff *skb)
+{
+	struct frame f;
+	struct mac from;
+
+	if (slot_is_dead(slot))
+		return drop(GUARD_INGRESS, DROP_DEAD);
+	if (!frame_open(skb, &f))
+		return drop(GUARD_INGRESS, DROP_MALFORMED);
+	from = frame_macs_of(skb).from;
+	if (local_judge(skb, &f, &from, GUARD_INGRESS) == DROP)
+		return DROP;
+	return f.tagged ? PASS : guard_hear(skb, &f, &from);
 }

@@ -25,8 +25,6 @@ type Guard struct {
 	Interface string
 	// Verify makes the guard verify claims. On an SR-IOV VF no observer sees them.
 	Verify bool
-	// SourceGuard drops frames from addresses that are not leased to this slot.
-	SourceGuard bool
 }
 
 // guards are the programs on the interfaces of pods. The type loads them ahead, attaches them, and sweeps
@@ -50,9 +48,6 @@ func (g Guard) record(netns uint32) observerSlot {
 	s := observerSlot{Status: slotAlive, Segment: uint32(g.Segment), Netns: netns}
 	if g.Verify {
 		s.Flags |= slotVerify
-	}
-	if g.SourceGuard {
-		s.Flags |= slotSourceGuard
 	}
 	return s
 }
@@ -91,6 +86,9 @@ func (gs *guards) detachGuard(slot uint32) error {
 		return gs.killSlot(slot)
 	}
 	if err := gs.tables.putSlot(slot, observerSlot{}); err != nil {
+		return err
+	}
+	if err := gs.tables.forgetSources(slot); err != nil {
 		return err
 	}
 	delete(gs.stages.unrecorded, slot)

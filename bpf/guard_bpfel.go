@@ -22,16 +22,19 @@ const (
 	guardMapHearing       = "hearing"
 	guardMapKeys          = "keys"
 	guardMapLeases        = "leases"
+	guardMapLocals        = "locals"
 	guardMapNetworks      = "networks"
+	guardMapOffences      = "offences"
 	guardMapOwnMacs       = "own_macs"
 	guardMapParents       = "parents"
 	guardMapSlots         = "slots"
+	guardMapSourceMacs    = "source_macs"
+	guardMapSources       = "sources"
 	guardMapStates        = "states"
 	guardProgGuardEgress  = "guard_egress"
 	guardProgGuardIngress = "guard_ingress"
 	guardVarSegment       = "segment"
 	guardVarSlot          = "slot"
-	guardVarSourceGuard   = "source_guard"
 	guardVarVerify        = "verify"
 )
 
@@ -85,27 +88,30 @@ type guardProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardMapSpecs struct {
-	Counters *ebpf.MapSpec `ebpf:"counters"`
-	Events   *ebpf.MapSpec `ebpf:"events"`
-	Gate     *ebpf.MapSpec `ebpf:"gate"`
-	Hearing  *ebpf.MapSpec `ebpf:"hearing"`
-	Keys     *ebpf.MapSpec `ebpf:"keys"`
-	Leases   *ebpf.MapSpec `ebpf:"leases"`
-	Networks *ebpf.MapSpec `ebpf:"networks"`
-	OwnMacs  *ebpf.MapSpec `ebpf:"own_macs"`
-	Parents  *ebpf.MapSpec `ebpf:"parents"`
-	Slots    *ebpf.MapSpec `ebpf:"slots"`
-	States   *ebpf.MapSpec `ebpf:"states"`
+	Counters   *ebpf.MapSpec `ebpf:"counters"`
+	Events     *ebpf.MapSpec `ebpf:"events"`
+	Gate       *ebpf.MapSpec `ebpf:"gate"`
+	Hearing    *ebpf.MapSpec `ebpf:"hearing"`
+	Keys       *ebpf.MapSpec `ebpf:"keys"`
+	Leases     *ebpf.MapSpec `ebpf:"leases"`
+	Locals     *ebpf.MapSpec `ebpf:"locals"`
+	Networks   *ebpf.MapSpec `ebpf:"networks"`
+	Offences   *ebpf.MapSpec `ebpf:"offences"`
+	OwnMacs    *ebpf.MapSpec `ebpf:"own_macs"`
+	Parents    *ebpf.MapSpec `ebpf:"parents"`
+	Slots      *ebpf.MapSpec `ebpf:"slots"`
+	SourceMacs *ebpf.MapSpec `ebpf:"source_macs"`
+	Sources    *ebpf.MapSpec `ebpf:"sources"`
+	States     *ebpf.MapSpec `ebpf:"states"`
 }
 
 // guardVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardVariableSpecs struct {
-	Segment     *ebpf.VariableSpec `ebpf:"segment"`
-	Slot        *ebpf.VariableSpec `ebpf:"slot"`
-	SourceGuard *ebpf.VariableSpec `ebpf:"source_guard"`
-	Verify      *ebpf.VariableSpec `ebpf:"verify"`
+	Segment *ebpf.VariableSpec `ebpf:"segment"`
+	Slot    *ebpf.VariableSpec `ebpf:"slot"`
+	Verify  *ebpf.VariableSpec `ebpf:"verify"`
 }
 
 // guardObjects contains all objects after they have been loaded into the kernel.
@@ -128,17 +134,21 @@ func (o *guardObjects) Close() error {
 //
 // It can be passed to loadGuardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardMaps struct {
-	Counters *ebpf.Map `ebpf:"counters"`
-	Events   *ebpf.Map `ebpf:"events"`
-	Gate     *ebpf.Map `ebpf:"gate"`
-	Hearing  *ebpf.Map `ebpf:"hearing"`
-	Keys     *ebpf.Map `ebpf:"keys"`
-	Leases   *ebpf.Map `ebpf:"leases"`
-	Networks *ebpf.Map `ebpf:"networks"`
-	OwnMacs  *ebpf.Map `ebpf:"own_macs"`
-	Parents  *ebpf.Map `ebpf:"parents"`
-	Slots    *ebpf.Map `ebpf:"slots"`
-	States   *ebpf.Map `ebpf:"states"`
+	Counters   *ebpf.Map `ebpf:"counters"`
+	Events     *ebpf.Map `ebpf:"events"`
+	Gate       *ebpf.Map `ebpf:"gate"`
+	Hearing    *ebpf.Map `ebpf:"hearing"`
+	Keys       *ebpf.Map `ebpf:"keys"`
+	Leases     *ebpf.Map `ebpf:"leases"`
+	Locals     *ebpf.Map `ebpf:"locals"`
+	Networks   *ebpf.Map `ebpf:"networks"`
+	Offences   *ebpf.Map `ebpf:"offences"`
+	OwnMacs    *ebpf.Map `ebpf:"own_macs"`
+	Parents    *ebpf.Map `ebpf:"parents"`
+	Slots      *ebpf.Map `ebpf:"slots"`
+	SourceMacs *ebpf.Map `ebpf:"source_macs"`
+	Sources    *ebpf.Map `ebpf:"sources"`
+	States     *ebpf.Map `ebpf:"states"`
 }
 
 func (m *guardMaps) Close() error {
@@ -149,10 +159,14 @@ func (m *guardMaps) Close() error {
 		m.Hearing,
 		m.Keys,
 		m.Leases,
+		m.Locals,
 		m.Networks,
+		m.Offences,
 		m.OwnMacs,
 		m.Parents,
 		m.Slots,
+		m.SourceMacs,
+		m.Sources,
 		m.States,
 	)
 }
@@ -161,10 +175,9 @@ func (m *guardMaps) Close() error {
 //
 // It can be passed to loadGuardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardVariables struct {
-	Segment     *ebpf.Variable `ebpf:"segment"`
-	Slot        *ebpf.Variable `ebpf:"slot"`
-	SourceGuard *ebpf.Variable `ebpf:"source_guard"`
-	Verify      *ebpf.Variable `ebpf:"verify"`
+	Segment *ebpf.Variable `ebpf:"segment"`
+	Slot    *ebpf.Variable `ebpf:"slot"`
+	Verify  *ebpf.Variable `ebpf:"verify"`
 }
 
 // guardPrograms contains all programs after they have been loaded into the kernel.

@@ -140,17 +140,6 @@ func TestGuardEgressDropsAnotherSlotsAddress(t *testing.T) {
 	})
 }
 
-func TestGuardEgressWithSourceGuardDropsUnleasedSources(t *testing.T) {
-	b := newBench(t, setup{sourceGuard: true})
-	b.bind(addr4, 1)
-	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
-	b.expect(WhereGuardEgress, udpFrom(none4), pass)
-	b.expect(WhereGuardEgress, udpFrom(local6), pass)
-	b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
-	b.expect(WhereGuardEgress, arpFrame(podMAC, far4, far4), drop, ResultDropUnleased)
-	b.expect(WhereGuardEgress, naFrame(podMAC, far6), drop, ResultDropUnleased)
-}
-
 func TestGuardOfADeadSlotDropsEverything(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)

@@ -160,6 +160,7 @@ func (r *linkRig) drops(where Where) (n uint64) {
 	must(r.t, err)
 	for _, why := range []Result{
 		ResultFromPod, ResultDropFenced, ResultDropDead, ResultDropSlot, ResultDropMAC, ResultDropUnleased, ResultDropMalformed,
+		ResultDropTagged, ResultDropBridge,
 	} {
 		n += all[Counter{where, why}]
 	}

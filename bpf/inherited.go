@@ -19,10 +19,12 @@ import (
 // is attached or after it was swept. If no pin and no process records a slot, ask the kernel
 // whether its program is still loaded: an attached program stays loaded.
 
-// inherit marks the slots that an earlier process has left in use as unrecorded.
+// inherit marks the slots that an earlier process has left in use as unrecorded, and reads their
+// sources.
 func (gs *guards) inherit() error {
 	gs.tables.mu.Lock()
 	defer gs.tables.mu.Unlock()
+	var used []uint32
 	for slot := uint32(1); slot < gs.tables.maps.Slots.MaxEntries(); slot++ {
 		s, err := gs.tables.slot(slot)
 		if err != nil {
@@ -30,9 +32,10 @@ func (gs *guards) inherit() error {
 		}
 		if s.Status != slotFree {
 			gs.stages.unrecorded[slot] = true
+			used = append(used, slot)
 		}
 	}
-	return nil
+	return gs.tables.inheritSources(used)
 }
 
 // findStage returns the stage that an earlier process has left, with programs if links are missing.

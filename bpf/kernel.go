@@ -108,7 +108,9 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 
 func assemble(dir pinDir, c *code) *Kernel {
 	k := &Kernel{dir: dir, code: c}
-	k.tables = &tables{}
+	k.tables = &tables{
+		sources: map[uint32]slotSources{}, trusted: map[uint32][][3]uint16{}, locals: map[observerLocalKey]uint32{},
+	}
 	k.guards = &guards{
 		dir: dir, code: c, noTCX: &k.noTCX, tables: k.tables,
 		stages: &stages{tables: k.tables, staged: map[uint32]stagedGuard{}, unrecorded: map[uint32]bool{}},

@@ -37,7 +37,7 @@ func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
 	r := newRig(t)
 	before := r.programs()
 	g := r.guard()
-	g.SourceGuard = true
+	g.Verify = true
 	must(t, attachGuard(r.Kernel, g))
 	after := r.programs()
 	for _, d := range attach.Directions {
@@ -47,7 +47,7 @@ func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
 	}
 	s, err := r.slot(1)
 	must(t, err)
-	equal(t, "flags", s.Flags, slotSourceGuard)
+	equal(t, "flags", s.Flags, slotVerify)
 }
 
 func TestATornPairIsCompleted(t *testing.T) {

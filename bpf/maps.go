@@ -9,8 +9,10 @@ func typed(m map[string]*ebpf.Map) *observerMaps {
 	return &observerMaps{
 		Counters: m[observerMapCounters], Events: m[observerMapEvents], Gate: m[observerMapGate],
 		Hearing: m[observerMapHearing], Keys: m[observerMapKeys], Leases: m[observerMapLeases],
-		Networks: m[observerMapNetworks], OwnMacs: m[observerMapOwnMacs], Parents: m[observerMapParents],
-		Sightings: m[observerMapSightings], Slots: m[observerMapSlots], States: m[observerMapStates],
+		Locals: m[observerMapLocals], Networks: m[observerMapNetworks], Offences: m[observerMapOffences],
+		OwnMacs: m[observerMapOwnMacs], Parents: m[observerMapParents], Sightings: m[observerMapSightings],
+		Slots: m[observerMapSlots], SourceMacs: m[observerMapSourceMacs], Sources: m[observerMapSources],
+		States: m[observerMapStates],
 	}
 }
 
@@ -19,7 +21,9 @@ func (m *observerMaps) shared() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		observerMapCounters: m.Counters, observerMapEvents: m.Events, observerMapGate: m.Gate,
 		observerMapHearing: m.Hearing, observerMapKeys: m.Keys, observerMapLeases: m.Leases,
-		observerMapNetworks: m.Networks, observerMapOwnMacs: m.OwnMacs, observerMapParents: m.Parents,
-		observerMapSightings: m.Sightings, observerMapSlots: m.Slots, observerMapStates: m.States,
+		observerMapLocals: m.Locals, observerMapNetworks: m.Networks, observerMapOffences: m.Offences,
+		observerMapOwnMacs: m.OwnMacs, observerMapParents: m.Parents, observerMapSightings: m.Sightings,
+		observerMapSlots: m.Slots, observerMapSourceMacs: m.SourceMacs, observerMapSources: m.Sources,
+		observerMapStates: m.States,
 	}
 }

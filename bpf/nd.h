@@ -5,24 +5,17 @@
 
 #include "frame.h"
 #include "speech.h"
-
-#define NEXT_HOP	0
-#define NEXT_ROUTING	43
-#define NEXT_FRAGMENT	44
-#define NEXT_AUTH	51
-#define NEXT_ICMPV6	58
-#define NEXT_DEST	60
-
-#define FRAGMENT_OFFSET bpf_htons(0xfff8)
-
-/* RFC 8504, 5.3 lets hosts limit the chain. No real packet has eight. */
-#define EXTENSIONS_MAX	     8
+#include "upper.h"
 
 #define ND_FIRST	     133 /* router solicitation */
+#define ND_RS		     133
+#define ND_RA		     134
 #define ND_NS		     135
 #define ND_NA		     136
-#define ND_LAST		     137 /* redirect */
+#define ND_REDIRECT	     137
+#define ND_LAST		     137
 
+#define ND_OPTION_SOURCE_MAC 1
 #define ND_OPTION_TARGET_MAC 2
 
 struct nd {
@@ -37,11 +30,6 @@ struct nd_option {
 	struct mac mac;
 } __attribute__((packed, aligned(2)));
 
-struct extension {
-	__u8 next, length;
-	__be16 fragment; /* offset and flags, of a fragment header only */
-};
-
 static __always_inline bool nd_is_type(__u8 type)
 {
 	return type >= ND_FIRST && type <= ND_LAST;
@@ -50,9 +38,7 @@ static __always_inline bool nd_is_type(__u8 type)
 /* Next headers that may precede ND. */
 static __always_inline bool nd_may_follow(__u8 next)
 {
-	return next == NEXT_ICMPV6 || next == NEXT_HOP || next == NEXT_DEST ||
-	       next == NEXT_ROUTING || next == NEXT_FRAGMENT ||
-	       next == NEXT_AUTH;
+	return next == NEXT_ICMPV6 || upper_is_extension(next);
 }
 
 /* Updates the speech of the packet by the NS or NA at off. */
@@ -90,37 +76,20 @@ static __always_inline enum clarity nd_read(struct __sk_buff *skb, __u32 off,
 static __noinline enum clarity nd_parse(struct __sk_buff *skb, __u32 off,
 					__u8 next, struct speech *s)
 {
-	bool fragment = false;
+	struct upper u;
+	__u8 type;
 
-	for (int i = 0; i < EXTENSIONS_MAX; i++) {
-		struct extension ext;
-
-		if (!nd_may_follow(next))
-			return CLEAR;
-		if (bpf_skb_load_bytes(skb, off, &ext, sizeof(ext)))
-			return UNCLEAR;
-		switch (next) {
-		case NEXT_ICMPV6:     /* its type is at ext.next */
-			if (fragment) /* against RFC 6980 */
-				return nd_is_type(ext.next) ? UNCLEAR : CLEAR;
-			if (ext.next != ND_NS && ext.next != ND_NA)
-				return CLEAR;
-			return nd_read(skb, off, s);
-		case NEXT_FRAGMENT:
-			if (ext.fragment & FRAGMENT_OFFSET)
-				return CLEAR; /* first fragment was judged */
-			fragment = true;
-			off += 8;
-			break;
-		case NEXT_AUTH:
-			off += (ext.length + 2) * 4;
-			break;
-		default:
-			off += (ext.length + 1) * 8;
-		}
-		next = ext.next;
-	}
-	return UNCLEAR;
+	if (!upper_find(skb, off, next, &u))
+		return UNCLEAR;
+	if (u.proto != NEXT_ICMPV6)
+		return CLEAR;
+	if (bpf_skb_load_bytes(skb, u.off, &type, sizeof(type)))
+		return UNCLEAR;
+	if (u.fragment) /* against RFC 6980 */
+		return nd_is_type(type) ? UNCLEAR : CLEAR;
+	if (type != ND_NS && type != ND_NA)
+		return CLEAR;
+	return nd_read(skb, u.off, s);
 }
 
 #endif

@@ -6,14 +6,11 @@
  * pods on the parent and of all hosts outside, fence claimed addresses and send
  * acks.
  */
-#include "arp.h"
 #include "hit.h"
 #include "ingress.h"
-#include "ipv4.h"
-#include "ipv6.h"
+#include "local.h"
 #include "probe.h"
 #include "sighting.h"
-#include "slot.h"
 
 char __license[] SEC("license") = "Dual BSD/GPL";
 
@@ -138,27 +135,25 @@ static __always_inline int egress_reflect(struct __sk_buff *skb)
 	return PASS;
 }
 
-SEC("tc")
-int observer_egress(struct __sk_buff *skb)
+/* In a function of its own, because the stack of the kernel is small. */
+static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
+				  const struct mac *from)
 {
 	enum result objection = ALLOWED;
 	bool open = gate_is_open();
 	enum clarity clarity;
 	struct speech s;
-	struct frame f;
 
-	if (!frame_open(skb, &f) || f.tagged)
-		return PASS;
-	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
-		return egress_claim(skb, &f);
-	s.mac = frame_macs_of(skb).from;
-	if (f.proto == bpf_htons(ETH_P_ARP))
-		clarity = arp_parse(skb, &f, &s);
-	else if (f.proto == bpf_htons(ETH_P_IPV6) &&
-		 (open || ipv6_may_be_nd(skb, &f)))
-		clarity = ipv6_parse(skb, &f, &s, false);
-	else if (f.proto == bpf_htons(ETH_P_IP) && open)
-		clarity = ipv4_parse(skb, &f, &s);
+	if (f->proto == bpf_htons(CLAIM_ETHERTYPE))
+		return egress_claim(skb, f);
+	s.mac = *from;
+	if (f->proto == bpf_htons(ETH_P_ARP))
+		clarity = arp_parse(skb, f, &s);
+	else if (f->proto == bpf_htons(ETH_P_IPV6) &&
+		 (open || ipv6_may_be_nd(skb, f)))
+		clarity = ipv6_parse(skb, f, &s, false);
+	else if (f->proto == bpf_htons(ETH_P_IP) && open)
+		clarity = ipv4_parse(skb, f, &s);
 	else
 		return PASS;
 	if (clarity == UNCLEAR && open)
@@ -180,6 +175,20 @@ int observer_egress(struct __sk_buff *skb)
 	if (open && egress_is_pretender(&s))
 		return drop(OBSERVER_EGRESS, DROP_MAC);
 	return PASS;
+}
+
+SEC("tc")
+int observer_egress(struct __sk_buff *skb)
+{
+	struct frame f;
+	struct mac from;
+
+	if (!frame_open(skb, &f))
+		return PASS;
+	from = frame_macs_of(skb).from;
+	if (local_judge(skb, &f, &from, OBSERVER_EGRESS) == DROP)
+		return DROP;
+	return f.tagged ? PASS : egress_hear(skb, &f, &from);
 }
 
 /*

@@ -15,8 +15,11 @@ import (
 	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// parentBridgePort is a flag of the parents map. Keep in sync with parent.h.
-const parentBridgePort uint16 = 1 << 0
+// The flags of the parents map. Keep in sync with parent.h.
+const (
+	parentBridgePort uint16 = 1 << 0
+	parentStrict     uint16 = 1 << 1
+)
 
 // observers are the programs on the parents of this node.
 type observers struct {
@@ -108,6 +111,7 @@ func (o *observers) describeParent(parent int) error {
 	if err != nil {
 		return fmt.Errorf("read parent: %w", err)
 	}
+	p.Flags |= before.Flags & parentStrict
 	err = o.tables.maps.Parents.Put(uint32(parent), p)
 	if errors.Is(err, unix.E2BIG) {
 		if err := o.forgetParents(); err != nil {
@@ -146,6 +150,7 @@ func isBridgePort(dev netlink.Link) (bool, error) {
 // error. It needs mu.
 func (o *observers) detachObserver(parent int) error {
 	err := errors.Join(o.removeObserverFilters(parent), o.dir.observer(parent).Remove())
+	delete(o.tables.trusted, uint32(parent))
 	for _, m := range []*ebpf.Map{o.tables.maps.Parents, o.tables.maps.Hearing} {
 		if e := m.Delete(uint32(parent)); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
 			err = errors.Join(err, e)

@@ -53,9 +53,29 @@ type observerLeaseKey struct {
 	}
 }
 
+type observerLocalKey struct {
+	_       structs.HostLayout
+	Segment uint32
+	Mac     observerMac
+	Pad     uint16
+}
+
 type observerMac struct {
 	_    structs.HostLayout
 	Part [3]uint16
+}
+
+type observerOffence struct {
+	_       structs.HostLayout
+	Frames  uint64
+	EventNs uint64
+}
+
+type observerOffenceKey struct {
+	_        structs.HostLayout
+	Slot     uint32
+	Result   uint16
+	Observed uint16
 }
 
 type observerParent struct {
@@ -78,6 +98,26 @@ type observerSlot struct {
 	Segment uint32
 	Flags   uint32
 	Netns   uint32
+	Sources uint32
+	Mac     observerMac
+	Pad     uint16
+}
+
+type observerSourceKey struct {
+	_      structs.HostLayout
+	Prefix uint32
+	Slot   uint32
+	Addr   struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+}
+
+type observerSourceMac struct {
+	_    structs.HostLayout
+	Slot uint32
+	Mac  observerMac
+	Pad  uint16
 }
 
 type observerState struct {
@@ -112,11 +152,15 @@ const (
 	observerMapHearing          = "hearing"
 	observerMapKeys             = "keys"
 	observerMapLeases           = "leases"
+	observerMapLocals           = "locals"
 	observerMapNetworks         = "networks"
+	observerMapOffences         = "offences"
 	observerMapOwnMacs          = "own_macs"
 	observerMapParents          = "parents"
 	observerMapSightings        = "sightings"
 	observerMapSlots            = "slots"
+	observerMapSourceMacs       = "source_macs"
+	observerMapSources          = "sources"
 	observerMapStates           = "states"
 	observerProgObserverEgress  = "observer_egress"
 	observerProgObserverIngress = "observer_ingress"
@@ -177,18 +221,22 @@ type observerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerMapSpecs struct {
-	Counters  *ebpf.MapSpec `ebpf:"counters"`
-	Events    *ebpf.MapSpec `ebpf:"events"`
-	Gate      *ebpf.MapSpec `ebpf:"gate"`
-	Hearing   *ebpf.MapSpec `ebpf:"hearing"`
-	Keys      *ebpf.MapSpec `ebpf:"keys"`
-	Leases    *ebpf.MapSpec `ebpf:"leases"`
-	Networks  *ebpf.MapSpec `ebpf:"networks"`
-	OwnMacs   *ebpf.MapSpec `ebpf:"own_macs"`
-	Parents   *ebpf.MapSpec `ebpf:"parents"`
-	Sightings *ebpf.MapSpec `ebpf:"sightings"`
-	Slots     *ebpf.MapSpec `ebpf:"slots"`
-	States    *ebpf.MapSpec `ebpf:"states"`
+	Counters   *ebpf.MapSpec `ebpf:"counters"`
+	Events     *ebpf.MapSpec `ebpf:"events"`
+	Gate       *ebpf.MapSpec `ebpf:"gate"`
+	Hearing    *ebpf.MapSpec `ebpf:"hearing"`
+	Keys       *ebpf.MapSpec `ebpf:"keys"`
+	Leases     *ebpf.MapSpec `ebpf:"leases"`
+	Locals     *ebpf.MapSpec `ebpf:"locals"`
+	Networks   *ebpf.MapSpec `ebpf:"networks"`
+	Offences   *ebpf.MapSpec `ebpf:"offences"`
+	OwnMacs    *ebpf.MapSpec `ebpf:"own_macs"`
+	Parents    *ebpf.MapSpec `ebpf:"parents"`
+	Sightings  *ebpf.MapSpec `ebpf:"sightings"`
+	Slots      *ebpf.MapSpec `ebpf:"slots"`
+	SourceMacs *ebpf.MapSpec `ebpf:"source_macs"`
+	Sources    *ebpf.MapSpec `ebpf:"sources"`
+	States     *ebpf.MapSpec `ebpf:"states"`
 }
 
 // observerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -220,18 +268,22 @@ func (o *observerObjects) Close() error {
 //
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerMaps struct {
-	Counters  *ebpf.Map `ebpf:"counters"`
-	Events    *ebpf.Map `ebpf:"events"`
-	Gate      *ebpf.Map `ebpf:"gate"`
-	Hearing   *ebpf.Map `ebpf:"hearing"`
-	Keys      *ebpf.Map `ebpf:"keys"`
-	Leases    *ebpf.Map `ebpf:"leases"`
-	Networks  *ebpf.Map `ebpf:"networks"`
-	OwnMacs   *ebpf.Map `ebpf:"own_macs"`
-	Parents   *ebpf.Map `ebpf:"parents"`
-	Sightings *ebpf.Map `ebpf:"sightings"`
-	Slots     *ebpf.Map `ebpf:"slots"`
-	States    *ebpf.Map `ebpf:"states"`
+	Counters   *ebpf.Map `ebpf:"counters"`
+	Events     *ebpf.Map `ebpf:"events"`
+	Gate       *ebpf.Map `ebpf:"gate"`
+	Hearing    *ebpf.Map `ebpf:"hearing"`
+	Keys       *ebpf.Map `ebpf:"keys"`
+	Leases     *ebpf.Map `ebpf:"leases"`
+	Locals     *ebpf.Map `ebpf:"locals"`
+	Networks   *ebpf.Map `ebpf:"networks"`
+	Offences   *ebpf.Map `ebpf:"offences"`
+	OwnMacs    *ebpf.Map `ebpf:"own_macs"`
+	Parents    *ebpf.Map `ebpf:"parents"`
+	Sightings  *ebpf.Map `ebpf:"sightings"`
+	Slots      *ebpf.Map `ebpf:"slots"`
+	SourceMacs *ebpf.Map `ebpf:"source_macs"`
+	Sources    *ebpf.Map `ebpf:"sources"`
+	States     *ebpf.Map `ebpf:"states"`
 }
 
 func (m *observerMaps) Close() error {
@@ -242,11 +294,15 @@ func (m *observerMaps) Close() error {
 		m.Hearing,
 		m.Keys,
 		m.Leases,
+		m.Locals,
 		m.Networks,
+		m.Offences,
 		m.OwnMacs,
 		m.Parents,
 		m.Sightings,
 		m.Slots,
+		m.SourceMacs,
+		m.Sources,
 		m.States,
 	)
 }

@@ -14,6 +14,7 @@ struct parent {
 
 /* Keep in sync with observer.go. */
 #define PARENT_BRIDGE_PORT (1 << 0)
+#define PARENT_STRICT	   (1 << 1) /* strangers send nothing */
 
 /* By ifindex. */
 struct {

@@ -102,7 +102,8 @@ type bench struct {
 }
 
 type setup struct {
-	bridgePort, verify, sourceGuard bool
+	bridgePort, verify bool
+	sources            Sources
 }
 
 func newBench(t testing.TB, s setup) *bench {
@@ -115,8 +116,9 @@ func newBench(t testing.TB, s setup) *bench {
 	}
 	must(t, k.maps.Parents.Put(uint32(testSegment), p))
 	must(t, k.maps.Hearing.Put(uint32(testSegment), uint64(0)))
-	g := Guard{Slot: 1, Segment: testSegment, Verify: s.verify, SourceGuard: s.sourceGuard}
+	g := Guard{Slot: 1, Segment: testSegment, Verify: s.verify}
 	must(t, k.putSlot(1, g.record(0)))
+	must(t, k.SetSources(1, s.sources))
 	guard, err := k.loadGuardPair(1, g.record(0))
 	must(t, err)
 	observer, err := k.loadObserverPair(testSegment)

@@ -15,8 +15,7 @@ const (
 	slotAlive uint32 = 1
 	slotDead  uint32 = 2
 
-	slotVerify      uint32 = 1 << 0
-	slotSourceGuard uint32 = 1 << 1
+	slotVerify uint32 = 1 << 0
 )
 
 // KillSlot makes the slot's guard drop every frame in both directions, and the parent's observer

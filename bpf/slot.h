@@ -3,7 +3,7 @@
 #ifndef FENCELINE_SLOT_H
 #define FENCELINE_SLOT_H
 
-#include "kernel.h"
+#include "mac.h"
 
 #define SLOTS_MAX 16384
 
@@ -13,16 +13,28 @@ enum slot_status {
 	SLOT_DEAD,
 };
 
-/* The parameters for loading the guard's programs again. */
+/* The parameters for loading the guard's programs again, and the source guard.
+ */
 struct slot {
 	__u32 status;
 	__u32 segment;
 	__u32 flags;
-	__u32 netns; /* inode: ifindexes are unique only within it */
+	__u32 netns;	/* inode: ifindexes are unique only within it */
+	__u32 sources;	/* SOURCES_*; 0: the source guard is off */
+	struct mac mac; /* the interface's, if the source guard is on */
+	__u16 pad;
 };
 
-#define SLOT_VERIFY	  (1 << 0)
-#define SLOT_SOURCE_GUARD (1 << 1)
+#define SLOT_VERIFY (1 << 0)
+
+/* Keep in sync with sources.go. */
+#define SOURCES_OBSERVE	    (1 << 0)
+#define SOURCES_ENFORCE	    (1 << 1)
+#define SOURCES_ROUTER	    (1 << 2) /* may act as a router */
+#define SOURCES_DHCP_SERVER (1 << 3) /* may answer DHCP clients */
+#define SOURCES_TAGGED	    (1 << 4) /* may tag frames */
+#define SOURCES_BRIDGE	    (1 << 5) /* may send STP, LLDP and the like */
+#define SOURCES_SHARED_MAC  (1 << 6) /* another node may have the MAC too */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -31,9 +43,14 @@ struct {
 	__type(value, struct slot);
 } slots SEC(".maps");
 
+static __always_inline const struct slot *slot_of(__u32 index)
+{
+	return bpf_map_lookup_elem(&slots, &index);
+}
+
 static __always_inline bool slot_is_dead(__u32 index)
 {
-	const struct slot *s = bpf_map_lookup_elem(&slots, &index);
+	const struct slot *s = slot_of(index);
 
 	return s && s->status == SLOT_DEAD;
 }

@@ -68,6 +68,7 @@ func (gs *guards) stageGuard(g Guard) (err error) {
 	if before.Status == slotDead {
 		record.Status = slotDead
 	}
+	record.Sources, record.Mac = before.Sources, before.Mac // until the next SetSources
 	if err := gs.tables.changeSlot(g.Slot, record); err != nil {
 		return err
 	}

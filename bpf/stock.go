@@ -15,8 +15,8 @@ type preparedGuard struct {
 }
 
 // PrepareGuard loads the programs of a guard ahead, since the verifier takes tens of milliseconds.
-// It keeps them until StageGuard, DropGuard or Close. It uses only Slot, Segment, Verify and
-// SourceGuard. Another call for the slot replaces the programs.
+// It keeps them until StageGuard, DropGuard or Close. It uses only Slot, Segment and
+// Verify. Another call for the slot replaces the programs.
 func (gs *guards) PrepareGuard(g Guard) error {
 	if err := checkSlot(g.Slot); err != nil {
 		return fmt.Errorf("prepare guard of slot %d: %w", g.Slot, err)

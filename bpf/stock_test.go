@@ -20,7 +20,7 @@ func TestAGuardPreparedAheadIsTheOneThatIsStaged(t *testing.T) {
 	}{
 		"as prepared":       {Guard{Slot: 2, Segment: r.parent}, Guard{Slot: 2, Segment: r.parent}, true},
 		"another parent":    {Guard{Slot: 2, Segment: 1}, Guard{Slot: 2, Segment: r.parent}, false},
-		"other options":     {Guard{Slot: 2, Segment: r.parent}, Guard{Slot: 2, Segment: r.parent, SourceGuard: true}, false},
+		"other options":     {Guard{Slot: 2, Segment: r.parent}, Guard{Slot: 2, Segment: r.parent, Verify: true}, false},
 		"out of order":      {Guard{Slot: 3, Segment: r.parent}, Guard{Slot: 2, Segment: r.parent}, false},
 		"an unnamed option": {Guard{Slot: 2, Segment: r.parent, Verify: true}, Guard{Slot: 2, Segment: r.parent}, false},
 	} {

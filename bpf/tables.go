@@ -14,4 +14,10 @@ type tables struct {
 	mu sync.Mutex
 	// guardedSlots returns the slots that guard a device, for the gate. It needs mu.
 	guardedSlots func() ([]uint32, error)
+
+	// sources are those of the slots with a source guard. trusted are the MACs of other devices, by
+	// segment. locals is what the kernel was told of both.
+	sources map[uint32]slotSources
+	trusted map[uint32][][3]uint16
+	locals  map[observerLocalKey]uint32
 }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package bpf
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// FuzzPrograms puts arbitrary frames through each program. No frame may make a run fail, and none that
+// a guard drops may pass on the way to the parent.
+func FuzzPrograms(f *testing.F) {
+	all := soft()
+	maps.Copy(all, hard())
+	for _, o := range all {
+		f.Add(o.frame)
+	}
+	for _, frame := range honest() {
+		f.Add(frame)
+	}
+	b := newGuardedBench(f, guarded(SourcesEnforce))
+	must(f, b.SetTrusted(testSegment, nil, true))
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		if len(frame) < 14 || len(frame) > 3000 {
+			return // the kernel runs no such frame
+		}
+		verdicts := map[Where]uint32{}
+		for _, where := range []Where{WhereGuardEgress, WhereGuardIngress, WhereObserverIngress, WhereObserverEgress} {
+			verdict, err := b.program(where).Run(&ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)})
+			if err != nil {
+				return // too short for its ethertype
+			}
+			if verdict != pass && verdict != drop && verdict != redirect {
+				t.Errorf("%s: verdict %d", where, verdict)
+			}
+			verdicts[where] = verdict
+		}
+		if verdicts[WhereGuardEgress] == drop && verdicts[WhereObserverEgress] != drop && string(frame[6:12]) != string(parentMAC) {
+			t.Errorf("the guard drops % x, and the observer does not", frame)
+		}
+	})
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Judges the frame of a pod, on its interface and wherever else it comes by. */
+#ifndef FENCELINE_JUDGE_H
+#define FENCELINE_JUDGE_H
+
+#include "arp.h"
+#include "ipv4.h"
+#include "ipv6.h"
+#include "source.h"
+
+#define ETH_P_QINQ1   0x9100
+#define ETH_P_QINQ2   0x9200
+
+#define DHCP_CLIENT   bpf_htons(68)
+#define DHCPV6_CLIENT bpf_htons(546)
+
+enum icmp_type {
+	ICMP_REDIRECT = 5,
+	ICMP_ROUTER = 9, /* RFC 1256 */
+};
+
+#define IGMP_QUERY 0x11
+
+enum icmpv6_type {
+	MLD_QUERY = 130,
+	MLD_REPORT = 131,
+	MLD_DONE = 132,
+	MLD2_REPORT = 143,
+	MRD_ADVERTISEMENT = 151, /* RFC 4286 */
+};
+
+#define ND_OPTIONS_MAX 8
+#define ND_RS_LENGTH   8
+#define ARP_SENDER     14
+
+/* A flag beside where: the frame passes. */
+#define JUDGE_OBSERVED (1 << 9)
+
+/* Frames for the devices of a segment, which bridges do not forward, and LLC.
+ */
+static __always_inline bool judge_is_bridge(const struct frame *f,
+					    const struct mac *to)
+{
+	__u16 proto = bpf_ntohs(f->proto);
+
+	if (proto < ETH_P_802_3_MIN || proto == ETH_P_LLDP ||
+	    proto == ETH_P_SLOW || proto == ETH_P_PAE)
+		return true;
+	if (to->part[0] == bpf_htons(0x0180)) /* IEEE 802.1Q, 8.6.3 */
+		return to->part[1] == bpf_htons(0xc200) &&
+		       !(to->part[2] & bpf_htons(0xff00));
+	return to->part[0] == bpf_htons(0x0100) && /* CDP, VTP, PVST+ */
+	       to->part[1] == bpf_htons(0x0ccc);
+}
+
+static __always_inline bool judge_is_tagged(const struct __sk_buff *skb,
+					    const struct frame *f)
+{
+	return f->l3 != ETH_HLEN || skb->vlan_present ||
+	       f->proto == bpf_htons(ETH_P_QINQ1) ||
+	       f->proto == bpf_htons(ETH_P_QINQ2);
+}
+
+/* The Ethernet header. A host link has other MACs, which nobody learns. */
+static __always_inline enum result judge_ether(struct __sk_buff *skb,
+					       const struct frame *f,
+					       const struct suspect *who)
+{
+	struct frame_macs macs;
+
+	if (judge_is_tagged(skb, f) && !(who->sources & SOURCES_TAGGED))
+		return DROP_TAGGED;
+	macs = frame_macs_of(skb);
+	if (judge_is_bridge(f, &macs.to) && !(who->sources & SOURCES_BRIDGE))
+		return DROP_BRIDGE;
+	return who->strict || source_mac_is_own(who, &macs.from) ? ALLOWED
+								 : DROP_ETHER;
+}
+
+/* On a host link the pod has another MAC and no address of its own. */
+static __always_inline bool judge_binds_mac(const struct suspect *who)
+{
+	return who->sources && !who->strict;
+}
+
+static __always_inline bool judge_is_speaker(const struct suspect *who,
+					     const struct mac *mac)
+{
+	return !judge_binds_mac(who) || source_mac_is_own(who, mac);
+}
+
+/*
+ * The functions without static are verified once, not for each path that leads
+ * to them. On Linux 5.10 they take scalars only, so they look the slot up.
+ */
+__noinline int judge_arp(struct __sk_buff *skb, __u32 slot, __u32 where,
+			 __u32 l3)
+{
+	struct suspect who = suspect_of(slot, where);
+	struct frame f = { .l3 = l3 };
+	enum result why = ALLOWED;
+	enum clarity clarity;
+	struct speech s;
+
+	clarity = arp_parse(skb, &f, &s);
+	if (clarity == UNCLEAR)
+		return DROP_MALFORMED;
+	if (!judge_is_speaker(&who, &s.mac))
+		why = DROP_SENDER_MAC;
+	if (clarity == SILENT)
+		return why == ALLOWED && who.sources ? DROP_UNSPECIFIED : why;
+	return source_worse(why, source_objection(&who, &s.subject));
+}
+
+/* What may have the source 0.0.0.0 or "::": reports of listeners. */
+static __always_inline bool igmp_is_report(__u8 type)
+{
+	return type == 0x12 || type == 0x16 || type == 0x17 || type == 0x22;
+}
+
+/*
+ * The head of the packet behind IPv4. Later fragments have none. A frame that
+ * is too short for one does not reach any socket.
+ */
+__noinline int judge_ipv4_upper(struct __sk_buff *skb, __u32 l3, __u32 sources,
+				__u32 nameless)
+{
+	__u8 ihl, proto;
+	__be16 fragment, port;
+	__u8 type;
+
+	if (bpf_skb_load_bytes(skb, l3, &ihl, sizeof(ihl)) ||
+	    bpf_skb_load_bytes(skb, l3 + 6, &fragment, sizeof(fragment)) ||
+	    bpf_skb_load_bytes(skb, l3 + 9, &proto, sizeof(proto)))
+		return DROP_MALFORMED;
+	if (fragment & bpf_htons(0x1fff))
+		return nameless ? DROP_UNSPECIFIED : ALLOWED;
+	if (proto == NEXT_VRRP)
+		return sources & SOURCES_ROUTER ? ALLOWED : DROP_ROUTER;
+	l3 += (ihl & 15) * 4;
+	if (bpf_skb_load_bytes(skb, l3, &type, sizeof(type)))
+		return DROP_MALFORMED;
+	if ((proto == NEXT_ICMP &&
+	     (type == ICMP_REDIRECT || type == ICMP_ROUTER)) ||
+	    (proto == NEXT_IGMP && type == IGMP_QUERY))
+		return sources & SOURCES_ROUTER ? ALLOWED : DROP_ROUTER;
+	if (proto == NEXT_UDP) {
+		if (bpf_skb_load_bytes(skb, l3 + 2, &port, sizeof(port)))
+			return DROP_MALFORMED;
+		if (port == DHCP_CLIENT && !(sources & SOURCES_DHCP_SERVER))
+			return DROP_DHCP_SERVER;
+	}
+	if (nameless && !(proto == NEXT_IGMP && igmp_is_report(type)))
+		return DROP_UNSPECIFIED;
+	return ALLOWED;
+}
+
+static __always_inline enum result judge_ipv4(struct __sk_buff *skb,
+					      const struct frame *f,
+					      const struct suspect *who)
+{
+	enum result why = ALLOWED;
+	struct {
+		__u8 ttl, proto;
+		__be16 checksum;
+		struct ipv4_addrs addrs;
+	} __attribute__((packed, aligned(2))) ip;
+	struct addr source;
+	bool nameless;
+
+	if (!frame_payload(skb, f, 8, &ip, sizeof(ip)))
+		return DROP_MALFORMED;
+	source = addr_of_v4(ip.addrs.source);
+	nameless = !ip.addrs.source && judge_binds_mac(who);
+	if (!nameless)
+		why = source_objection(who, &source);
+	if (who->sources &&
+	    (nameless || ip.proto == NEXT_UDP || ip.proto == NEXT_ICMP ||
+	     ip.proto == NEXT_IGMP || ip.proto == NEXT_VRRP))
+		why = source_worse(
+			why,
+			judge_ipv4_upper(skb, f->l3, who->sources, nameless));
+	return why;
+}
+
+/* Returns DROP_SENDER_MAC if a link-layer option names another MAC. */
+__noinline int judge_nd_options(struct __sk_buff *skb, __u32 slot, __u32 off)
+{
+	struct suspect who = suspect_of(slot, 0);
+
+	for (int i = 0; i < ND_OPTIONS_MAX; i++) {
+		struct nd_option o;
+
+		if (off >= skb->len)
+			return ALLOWED;
+		if (bpf_skb_load_bytes(skb, off, &o, sizeof(o)) || !o.length)
+			return DROP_MALFORMED;
+		if ((o.type == ND_OPTION_SOURCE_MAC ||
+		     o.type == ND_OPTION_TARGET_MAC) &&
+		    (o.length != 1 || !source_mac_is_own(&who, &o.mac)))
+			return DROP_SENDER_MAC;
+		off += o.length * 8;
+	}
+	return off >= skb->len ? ALLOWED : DROP_MALFORMED;
+}
+
+static __always_inline bool icmpv6_is_of_router(__u8 type)
+{
+	return type == ND_RA || type == ND_REDIRECT || type == MLD_QUERY ||
+	       type == MRD_ADVERTISEMENT;
+}
+
+/* What may have the source "::": reports of listeners, router solicitation. */
+static __always_inline bool icmpv6_is_nameless(__u8 type)
+{
+	return type == MLD_REPORT || type == MLD_DONE || type == MLD2_REPORT ||
+	       type == ND_RS;
+}
+
+/* An ICMPv6 packet at off, of a source that is "::" if nameless. */
+__noinline int judge_icmpv6(struct __sk_buff *skb, __u32 slot, __u32 where,
+			    __u32 off, __u32 nameless)
+{
+	struct suspect who = suspect_of(slot, where);
+	enum result why = ALLOWED;
+	struct nd nd;
+	__u8 type;
+
+	if (bpf_skb_load_bytes(skb, off, &type, sizeof(type)))
+		return DROP_MALFORMED;
+	if (who.sources && icmpv6_is_of_router(type) &&
+	    !(who.sources & SOURCES_ROUTER))
+		return DROP_ROUTER;
+	if (type == ND_NS || type == ND_NA) {
+		if (bpf_skb_load_bytes(skb, off, &nd, sizeof(nd)) ||
+		    addr_is_mapped(&nd.target))
+			return DROP_MALFORMED;
+		if (type == ND_NA || nameless)
+			why = source_objection(&who, &nd.target);
+		if (type == ND_NA && nameless && judge_binds_mac(&who))
+			why = source_worse(why, DROP_UNSPECIFIED);
+		off += sizeof(nd);
+	} else if (nameless && judge_binds_mac(&who) &&
+		   !icmpv6_is_nameless(type)) {
+		return DROP_UNSPECIFIED;
+	} else if (type == ND_RS) {
+		off += ND_RS_LENGTH;
+	} else {
+		return ALLOWED;
+	}
+	if (judge_binds_mac(&who))
+		why = source_worse(why, judge_nd_options(skb, slot, off));
+	return why;
+}
+
+/* What is behind the header of IPv6, from next on. */
+static __always_inline enum result judge_ipv6_upper(struct __sk_buff *skb,
+						    const struct frame *f,
+						    const struct suspect *who,
+						    __u8 next, bool nameless)
+{
+	struct upper u;
+	__be16 port;
+	__u8 type;
+
+	if (!upper_find(skb, f->l3 + IPV6_HLEN, next, &u))
+		return DROP_MALFORMED;
+	if (u.proto == NEXT_ICMPV6) {
+		if (u.fragment) { /* against RFC 6980 */
+			if (bpf_skb_load_bytes(skb, u.off, &type, 1))
+				return DROP_MALFORMED;
+			if (nd_is_type(type) && type != ND_RA &&
+			    type != ND_REDIRECT)
+				return DROP_MALFORMED;
+			if (nd_is_type(type) && !who->sources)
+				return DROP_MALFORMED;
+		}
+		return judge_icmpv6(skb, who->slot,
+				    who->strict ? WHERE_STRICT : 0, u.off,
+				    nameless);
+	}
+	if (!who->sources)
+		return ALLOWED;
+	if (u.proto == NEXT_VRRP && !(who->sources & SOURCES_ROUTER))
+		return DROP_ROUTER;
+	if (u.proto == NEXT_UDP && !(who->sources & SOURCES_DHCP_SERVER)) {
+		if (bpf_skb_load_bytes(skb, u.off + 2, &port, sizeof(port)))
+			return DROP_MALFORMED;
+		if (port == DHCPV6_CLIENT)
+			return DROP_DHCP_SERVER;
+	}
+	return nameless && !who->strict ? DROP_UNSPECIFIED : ALLOWED;
+}
+
+static __always_inline enum result judge_ipv6(struct __sk_buff *skb,
+					      const struct frame *f,
+					      const struct suspect *who)
+{
+	enum result why = ALLOWED;
+	struct addr source;
+	bool nameless;
+	struct ipv6 ip;
+
+	if (!ipv6_read(skb, f, &ip))
+		return DROP_MALFORMED;
+	source = ip.source;
+	if (addr_is_mapped(&source))
+		return DROP_MALFORMED;
+	nameless = addr_is_unspecified(&source);
+	if (!nameless || who->strict)
+		why = source_objection(who, &source);
+	if (nd_may_follow(ip.next) || ip.next == NEXT_UDP ||
+	    ip.next == NEXT_VRRP || nameless)
+		why = source_worse(
+			why, judge_ipv6_upper(skb, f, who, ip.next, nameless));
+	return why;
+}
+
+/* The address in the head of the frame, for the agent's report. */
+static __always_inline void judge_address(struct __sk_buff *skb, __u32 l3,
+					  __u32 proto, struct addr *a)
+{
+	__be32 v4 = 0;
+
+	if (proto == bpf_htons(ETH_P_IPV6)) {
+		if (bpf_skb_load_bytes(skb, l3 + 8, a, sizeof(*a)))
+			*a = (struct addr){};
+		return;
+	}
+	if (proto == bpf_htons(ETH_P_IP))
+		bpf_skb_load_bytes(skb, l3 + IPV4_SOURCE, &v4, sizeof(v4));
+	else if (proto == bpf_htons(ETH_P_ARP))
+		bpf_skb_load_bytes(skb, l3 + ARP_SENDER, &v4, sizeof(v4));
+	*a = addr_of_v4(v4);
+}
+
+/* Records why a frame of the slot was objected to. */
+__noinline int judge_record(struct __sk_buff *skb, __u32 slot, __u32 why_where,
+			    __u32 l3, __u32 proto)
+{
+	struct mac from = frame_macs_of(skb).from;
+	struct addr a = {};
+
+	judge_address(skb, l3, proto, &a);
+	offence_record(slot, why_where >> 16, &a, &from, why_where & 0xff,
+		       why_where & JUDGE_OBSERVED);
+	return 0;
+}
+
+/* Judges a frame of a slot, and counts it if it is objected to. */
+__noinline int judge(struct __sk_buff *skb, __u32 slot, __u32 where, __u32 l3,
+		     __u32 proto)
+{
+	struct suspect who = suspect_of(slot, where);
+	struct frame f = { .l3 = l3, .proto = proto };
+	enum result why = ALLOWED;
+	bool observed;
+
+	where &= 0xff;
+	if (where >= WHERE_MAX)
+		return DROP;
+	if (who.dead)
+		return drop(where, DROP_DEAD);
+	if (who.sources || who.strict)
+		why = judge_ether(skb, &f, &who);
+	if (why == ALLOWED || source_is_soft(why)) {
+		enum result then = ALLOWED;
+
+		if (proto == bpf_htons(ETH_P_IP))
+			then = judge_ipv4(skb, &f, &who);
+		else if (proto == bpf_htons(ETH_P_IPV6))
+			then = judge_ipv6(skb, &f, &who);
+		else if (proto == bpf_htons(ETH_P_ARP))
+			then = judge_arp(skb, slot,
+					 who.strict ? WHERE_STRICT : 0, l3);
+		else if (who.strict) /* a host link carries nothing but IP */
+			then = DROP_UNLEASED;
+		why = source_worse(why, then);
+	}
+	if (why == ALLOWED)
+		return PASS;
+	observed = source_is_soft(why) && !who.strict &&
+		   !(who.sources & SOURCES_ENFORCE);
+	if (who.sources)
+		judge_record(skb, slot,
+			     (__u32)why << 16 |
+				     (observed ? JUDGE_OBSERVED : 0) | where,
+			     l3, proto);
+	count(where, observed ? OBSERVED : why);
+	return observed ? PASS : DROP;
+}
+
+#endif

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/cilium/ebpf"
+)
+
+// everySegment is the segment of a MAC that may send tagged frames on any parent. Keep in sync with
+// local.h.
+const everySegment = 0
+
+// SetTrusted tells the kernel the MACs of all other devices that send on a parent: those of the node,
+// and of pods without a guard. If strict is true, the observer drops the frames that leave by the
+// parent with any other MAC. A bridge port is never strict, since the bridge forwards for others.
+func (o *observers) SetTrusted(parent int, macs []net.HardwareAddr, strict bool) error {
+	o.tables.mu.Lock()
+	defer o.tables.mu.Unlock()
+	if err := o.setTrusted(parent, macs, strict); err != nil {
+		return fmt.Errorf("tell the devices on ifindex %d: %w", parent, err)
+	}
+	return nil
+}
+
+func (o *observers) setTrusted(parent int, macs []net.HardwareAddr, strict bool) error {
+	trusted := make([][3]uint16, 0, len(macs))
+	for _, mac := range macs {
+		if len(mac) == 6 {
+			trusted = append(trusted, macLayout(mac))
+		}
+	}
+	o.tables.trusted[uint32(parent)] = trusted
+	if err := o.tables.tellLocals(); err != nil {
+		return err
+	}
+	var p observerParent
+	known, err := lookup(o.tables.maps.Parents, uint32(parent), &p)
+	if err != nil || !known {
+		return err
+	}
+	flags := p.Flags &^ parentStrict
+	if strict {
+		flags |= parentStrict
+	}
+	if flags == p.Flags {
+		return nil
+	}
+	p.Flags = flags
+	return o.tables.maps.Parents.Put(uint32(parent), p)
+}
+
+// tellLocals writes the MACs of the devices of this node. New ones come first. It needs mu.
+func (t *tables) tellLocals() error {
+	wanted := t.wantedLocals()
+	for key, slot := range wanted {
+		if present, ok := t.locals[key]; ok && present == slot {
+			continue
+		}
+		if err := t.maps.Locals.Put(key, slot); err != nil {
+			return fmt.Errorf("add the MAC of a device: %w", err)
+		}
+		t.locals[key] = slot
+	}
+	for key := range t.locals {
+		if _, ok := wanted[key]; ok {
+			continue
+		}
+		if err := deleteEntry(t.maps.Locals, key); err != nil {
+			return fmt.Errorf("remove the MAC of a device: %w", err)
+		}
+		delete(t.locals, key)
+	}
+	return nil
+}
+
+// wantedLocals returns the slot of each MAC. An allowed MAC may be that of several pods, so it has
+// no slot.
+func (t *tables) wantedLocals() map[observerLocalKey]uint32 {
+	wanted := map[observerLocalKey]uint32{}
+	put := func(segment uint32, mac [3]uint16, slot uint32) {
+		key := observerLocalKey{Segment: segment}
+		key.Mac.Part = mac
+		wanted[key] = slot
+		key.Segment = everySegment
+		wanted[key] = 0
+	}
+	for segment, macs := range t.trusted {
+		for _, mac := range macs {
+			put(segment, mac, 0)
+		}
+	}
+	for _, s := range t.sources {
+		for _, mac := range s.MACs {
+			put(s.segment, macLayout(mac), 0)
+		}
+	}
+	for slot, s := range t.sources {
+		put(s.segment, macLayout(s.MAC), slot)
+	}
+	return wanted
+}
+
+// inheritTrusted reads the devices that an earlier process has told the kernel.
+func (t *tables) inheritTrusted() error {
+	var key observerLocalKey
+	var slot uint32
+	it := t.maps.Locals.Iterate()
+	for it.Next(&key, &slot) {
+		t.locals[key] = slot
+		if key.Segment != everySegment && slot == 0 && !t.allowsMAC(key) {
+			t.trusted[key.Segment] = append(t.trusted[key.Segment], key.Mac.Part)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("list the MACs of devices: %w", err)
+	}
+	return nil
+}
+
+// allowsMAC reports whether a slot on the segment may use the MAC.
+func (t *tables) allowsMAC(key observerLocalKey) bool {
+	for _, s := range t.sources {
+		for _, mac := range s.MACs {
+			if s.segment == key.Segment && macLayout(mac) == key.Mac.Part {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func isMissing(err error) bool { return errors.Is(err, ebpf.ErrKeyNotExist) }

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The source guard: what a pod may claim to be, and what it did instead. */
+#ifndef FENCELINE_SOURCE_H
+#define FENCELINE_SOURCE_H
+
+#include "event.h"
+#include "speaker.h"
+#include "slot.h"
+
+#define ALLOWED_MAX	    65536
+#define OFFENCES_MAX	    16384
+#define PREFIX_OF_KEY	    32 /* the bits of the slot in a source_key */
+
+#define OFFENCE_INTERVAL_NS 1000000000ULL /* per slot, result and mode */
+
+/* Addresses without a lease that a slot may use: of the pool, link-local. */
+struct source_key {
+	__u32 prefix; /* in bits, with PREFIX_OF_KEY */
+	__u32 slot;
+	struct addr addr;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, ALLOWED_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct source_key);
+	__type(value, __u8);
+} sources SEC(".maps");
+
+/* The MACs other than its own that a slot may use; the value is not used. */
+struct source_mac {
+	__u32 slot;
+	struct mac mac;
+	__u16 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ALLOWED_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct source_mac);
+	__type(value, __u8);
+} source_macs SEC(".maps");
+
+/* What a slot did against its source guard. Written by the kernel. */
+struct offence_key {
+	__u32 slot;
+	__u16 result;
+	__u16 observed; /* 1: the frame passed */
+};
+
+struct offence {
+	__u64 frames;
+	__u64 event_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, OFFENCES_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct offence_key);
+	__type(value, struct offence);
+} offences SEC(".maps");
+
+/* Whose frame is judged. */
+struct suspect {
+	__u32 slot;
+	__u32 sources;
+	bool strict; /* a host link: nothing but leased addresses */
+	bool dead;
+	struct mac mac;
+};
+
+/* where, with this flag for a host link */
+#define WHERE_STRICT (1 << 8)
+
+static __always_inline struct suspect suspect_of(__u32 slot, __u32 where)
+{
+	const struct slot *s = slot_of(slot);
+	struct suspect who = { .slot = slot, .strict = where & WHERE_STRICT };
+
+	if (s) {
+		who.dead = s->status == SLOT_DEAD;
+		who.sources = s->sources;
+		who.mac = s->mac;
+	}
+	return who;
+}
+
+/* True once an interval. A lost race costs one event more. */
+static __always_inline bool offence_is_due(struct offence *o, __u64 now)
+{
+	if (o->event_ns && now - o->event_ns < OFFENCE_INTERVAL_NS)
+		return false;
+	o->event_ns = now;
+	return true;
+}
+
+/* Counts a frame against a slot, and tells the agent now and then. */
+static __always_inline void offence_record(__u32 slot, enum result why,
+					   const struct addr *a,
+					   const struct mac *mac,
+					   enum where where, bool observed)
+{
+	struct offence_key key = { .slot = slot,
+				   .result = why,
+				   .observed = observed };
+	struct offence *o = bpf_map_lookup_elem(&offences, &key);
+	__u64 now = bpf_ktime_get_boot_ns();
+	struct event e = {
+		.ns = now,
+		.token = slot,
+		.mine = why | (__u64)observed << 16,
+		.key = lease_key_of(a),
+		.type = EVENT_SOURCE,
+		.where = where,
+		.by = speaker_of(mac, 0),
+	};
+
+	if (!o) {
+		struct offence first = {};
+
+		bpf_map_update_elem(&offences, &key, &first, BPF_NOEXIST);
+		o = bpf_map_lookup_elem(&offences, &key);
+		if (!o)
+			return;
+	}
+	__sync_fetch_and_add(&o->frames, 1);
+	if (offence_is_due(o, now))
+		event_send(&e);
+}
+
+static __always_inline bool source_mac_is_own(const struct suspect *who,
+					      const struct mac *mac)
+{
+	struct source_mac key = { .slot = who->slot, .mac = *mac };
+
+	return mac_equal(&who->mac, mac) ||
+	       bpf_map_lookup_elem(&source_macs, &key);
+}
+
+/* Returns why an address without a lease may not be used. */
+static __always_inline enum result source_unleased(const struct suspect *who,
+						   const struct addr *a)
+{
+	struct source_key key = { .prefix = PREFIX_OF_KEY + 128,
+				  .slot = who->slot,
+				  .addr = *a };
+
+	if (who->strict)
+		return DROP_UNLEASED;
+	if (!who->sources || bpf_map_lookup_elem(&sources, &key))
+		return ALLOWED;
+	if (addr_is_link_local(a))
+		return DROP_LINK_LOCAL;
+	return addr_is_unspecified(a) ? DROP_UNSPECIFIED : DROP_UNLEASED;
+}
+
+/* Returns why the slot may not use the address, or ALLOWED. */
+static __always_inline enum result source_objection(const struct suspect *who,
+						    const struct addr *a)
+{
+	struct lease_key key = lease_key_of(a);
+	const struct lease *l = lease_of(&key);
+
+	if (!l || !lease_is_held(l))
+		return source_unleased(who, a);
+	if (l->slot != who->slot)
+		return DROP_SLOT;
+	return state_is_fenced(&key, l) ? DROP_FENCED : ALLOWED;
+}
+
+/* A soft objection is the pool's: mode Observe lets the frame pass. */
+static __always_inline bool source_is_soft(enum result why)
+{
+	return why == DROP_ETHER || why == DROP_SENDER_MAC ||
+	       why == DROP_LINK_LOCAL || why == DROP_UNSPECIFIED ||
+	       why == DROP_UNLEASED;
+}
+
+/* The first soft objection stays, and every other one replaces it. */
+static __always_inline enum result source_worse(enum result first,
+						enum result then)
+{
+	if (then == ALLOWED || (first != ALLOWED && source_is_soft(then)))
+		return first;
+	return then;
+}
+
+#endif

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package bpf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+var (
+	ownLocal6 = netip.MustParseAddr("fe80::ff:fe00:101")
+	router4   = netip.MustParseAddr("224.0.0.18")
+	vip4      = netip.MustParseAddr("10.9.0.60")
+	vip6      = netip.MustParseAddr("fd09::60")
+	vrrpMAC   = mac("00:00:5e:00:01:01")
+	bridgeMAC = mac("01:80:c2:00:00:00")
+)
+
+// guarded are the sources of the rig's pod: its own MAC and link-local address.
+func guarded(mode SourceMode) Sources {
+	return Sources{Mode: mode, MAC: podMAC, Prefixes: []netip.Prefix{netip.PrefixFrom(ownLocal6, 128)}}
+}
+
+func newGuardedBench(t testing.TB, s Sources) *bench {
+	t.Helper()
+	b := newBench(t, setup{sources: s})
+	b.bind(addr4, 1)
+	b.bind(addr6, 1)
+	b.bind(other4, 2)
+	b.bind(other6, 2)
+	return b
+}
+
+func l4(src, dst netip.Addr, proto byte, payload ...byte) []byte {
+	p := ipv4(src, dst)[:20]
+	p[9] = proto
+	binary.BigEndian.PutUint16(p[2:], uint16(20+len(payload)))
+	return append(rechecked(p), payload...)
+}
+
+func ports(from, to uint16) []byte {
+	return slices.Concat(be16(from), be16(to), be16(8), be16(0))
+}
+
+func fromPod4(proto byte, payload ...byte) []byte {
+	return eth(remoteMAC, podMAC, etherIPv4, l4(addr4, far4, proto, payload...))
+}
+
+func fromPod6(src netip.Addr, next byte, payload ...[]byte) []byte {
+	return eth(remoteMAC, podMAC, etherIPv6, ipv6(src, far6, next, payload...))
+}
+
+// option is an option of ND with a MAC.
+func option(kind byte, by net.HardwareAddr) []byte { return slices.Concat([]byte{kind, 1}, by) }
+
+func nonce() []byte { return []byte{14, 1, 1, 2, 3, 4, 5, 6} }
+
+func rs(options ...[]byte) []byte { return icmpv6(133, options...) }
+
+// fragmented4 makes an IPv4 frame a fragment of an offset in bytes.
+func fragmented4(frame []byte, offset uint16, more bool) []byte {
+	f := slices.Clone(frame)
+	word := offset / 8
+	if more {
+		word |= 0x2000
+	}
+	binary.BigEndian.PutUint16(f[14+6:], word)
+	rechecked(f[14:34])
+	return f
+}
+
+// rechecked writes the checksum of an IPv4 header.
+func rechecked(header []byte) []byte {
+	binary.BigEndian.PutUint16(header[10:], 0)
+	binary.BigEndian.PutUint16(header[10:], checksum(header))
+	return header
+}
+
+// withSource replaces the Ethernet source.
+func withSource(by net.HardwareAddr, frame []byte) []byte {
+	return slices.Concat(frame[:6], by, frame[12:])
+}
+
+func to(dst net.HardwareAddr, frame []byte) []byte { return slices.Concat(dst, frame[6:]) }
+
+// tag puts a tag of any type behind the MACs.
+func tag(proto, vid uint16, frame []byte) []byte {
+	return slices.Concat(frame[:12], be16(proto), be16(vid), frame[12:])
+}
+
+// honest are frames that a guarded pod must be able to send.
+func honest() map[string][]byte {
+	options4 := ipv4(addr4, far4)
+	options4[0] = 0x46
+	return map[string][]byte{
+		"IPv4":                     udpFrom(addr4),
+		"IPv4 with options":        eth(remoteMAC, podMAC, etherIPv4, options4, make([]byte, 4)),
+		"IPv4 later fragment":      fragmented4(udpFrom(addr4), 64, false),
+		"IPv4 of another protocol": fromPod4(132, 1, 2, 3, 4),
+		"ICMP echo":                fromPod4(1, 8, 0, 0, 0),
+		"DHCP to a server":         fromPod4(17, ports(68, 67)...),
+		"DHCP relay":               fromPod4(17, ports(67, 67)...),
+		"IGMPv3 report":            eth(broadcast, podMAC, etherIPv4, l4(addr4, far4, 2, 0x22, 0, 0, 0)),
+		"IGMPv2 report of nobody":  eth(broadcast, podMAC, etherIPv4, l4(none4, far4, 2, 0x16, 0, 0, 0)),
+		"ARP":                      arpFrame(podMAC, addr4, far4),
+		"ARP announcement":         arpFrame(podMAC, addr4, addr4),
+		"ARP probe":                arpProbe(podMAC, addr4),
+		"IPv6":                     udpFrom(addr6),
+		"IPv6 from link-local":     udpFrom(ownLocal6),
+		"IPv6 echo":                fromPod6(addr6, nextICMPv6, echo()),
+		"DHCPv6 to a server":       fromPod6(ownLocal6, nextUDP, ports(546, 547)),
+		"first fragment":           fromPod6(addr6, nextFragment, fragment(nextUDP, 0, true), ports(1, 2)),
+		"later fragment":           fromPod6(addr6, nextFragment, fragment(nextUDP, 64, false), udp()),
+		"behind headers":           fromPod6(addr6, nextHop, extension(nextDest), extension(nextUDP), ports(1, 2)),
+		"NS":                       fromPod6(addr6, nextICMPv6, ns(far6), option(1, podMAC)),
+		"NS from link-local":       fromPod6(ownLocal6, nextICMPv6, ns(far6), option(1, podMAC)),
+		"NA":                       naFrame(podMAC, addr6),
+		"NA for link-local":        fromPod6(ownLocal6, nextICMPv6, na(ownLocal6, podMAC)),
+		"NA without option":        fromPod6(addr6, nextICMPv6, na(addr6, nil)),
+		"DAD":                      dadFrame(podMAC, addr6),
+		"DAD with nonce":           fromPod6(none6, nextICMPv6, ns(addr6), nonce()),
+		"DAD for link-local":       dadFrame(podMAC, ownLocal6),
+		"RS":                       fromPod6(ownLocal6, nextICMPv6, rs(option(1, podMAC))),
+		"RS of nobody":             fromPod6(none6, nextICMPv6, rs()),
+		"MLDv2 report":             fromPod6(ownLocal6, nextHop, extension(nextICMPv6), icmpv6(143)),
+		"MLDv2 report of nobody":   fromPod6(none6, nextHop, extension(nextICMPv6), icmpv6(143)),
+		"MLDv1 done":               fromPod6(ownLocal6, nextHop, extension(nextICMPv6), icmpv6(132)),
+		"RARP":                     eth(broadcast, podMAC, 0x8035, make([]byte, 28)),
+		"PTP":                      eth(mac("01:1b:19:00:00:00"), podMAC, 0x88f7, make([]byte, 40)),
+	}
+}
+
+// offence is a frame that the source guard drops, and why.
+type offence struct {
+	frame []byte
+	why   Result
+}
+
+// soft are frames with a wrong source, which mode Observe lets pass.
+func soft() map[string]offence {
+	return map[string]offence{
+		"another MAC":                    {withSource(otherMAC, udpFrom(addr4)), ResultDropEther},
+		"the gateway's MAC, no IP":       {eth(broadcast, remoteMAC, 0x9000, []byte{1}), ResultDropEther},
+		"IPv4 of a remote pod":           {udpFrom(far4), ResultDropUnleased},
+		"IPv4 fragment of a remote pod":  {fragmented4(udpFrom(far4), 64, false), ResultDropUnleased},
+		"IPv4 of nobody":                 {udpFrom(none4), ResultDropUnspecified},
+		"IPv4 fragment of nobody":        {fragmented4(udpFrom(none4), 64, false), ResultDropUnspecified},
+		"DHCP discovery":                 {eth(broadcast, podMAC, etherIPv4, l4(none4, far4, 17, ports(68, 67)...)), ResultDropUnspecified},
+		"ARP for a remote pod":           {arpFrame(podMAC, far4, addr4), ResultDropUnleased},
+		"ARP probe for a remote pod":     {arpProbe(podMAC, far4), ResultDropUnleased},
+		"ARP about nobody":               {arpFrame(podMAC, none4, none4), ResultDropUnspecified},
+		"ARP with another sender MAC":    {withSource(podMAC, arpFrame(otherMAC, addr4, far4)), ResultDropSenderMAC},
+		"ARP probe with another MAC":     {withSource(podMAC, arpProbe(otherMAC, addr4)), ResultDropSenderMAC},
+		"IPv6 of a remote pod":           {udpFrom(far6), ResultDropUnleased},
+		"IPv6 fragment of a remote pod":  {fromPod6(far6, nextFragment, fragment(nextUDP, 64, false), udp()), ResultDropUnleased},
+		"IPv6 behind headers":            {fromPod6(far6, nextDest, extension(nextRouting), extension(nextUDP), ports(1, 2)), ResultDropUnleased},
+		"IPv6 of nobody":                 {udpFrom(none6), ResultDropUnspecified},
+		"echo of nobody":                 {fromPod6(none6, nextICMPv6, echo()), ResultDropUnspecified},
+		"link-local of another":          {udpFrom(local6), ResultDropLinkLocal},
+		"NA for a remote pod":            {fromPod6(addr6, nextICMPv6, na(far6, podMAC)), ResultDropUnleased},
+		"NA for a link-local of another": {fromPod6(ownLocal6, nextICMPv6, na(local6, podMAC)), ResultDropLinkLocal},
+		"NA behind a header":             {fromPod6(addr6, nextDest, extension(nextICMPv6), na(far6, podMAC)), ResultDropUnleased},
+		"NA with another MAC":            {fromPod6(addr6, nextICMPv6, na(addr6, otherMAC)), ResultDropSenderMAC},
+		"NA with another MAC second":     {fromPod6(addr6, nextICMPv6, na(addr6, podMAC), option(2, otherMAC)), ResultDropSenderMAC},
+		"NA with a source option":        {fromPod6(addr6, nextICMPv6, na(addr6, podMAC), option(1, otherMAC)), ResultDropSenderMAC},
+		"NA of nobody":                   {fromPod6(none6, nextICMPv6, na(addr6, podMAC)), ResultDropUnspecified},
+		"NS with another MAC":            {fromPod6(addr6, nextICMPv6, ns(far6), option(1, otherMAC)), ResultDropSenderMAC},
+		"RS with another MAC":            {fromPod6(ownLocal6, nextICMPv6, rs(option(1, otherMAC))), ResultDropSenderMAC},
+		"DAD for a remote pod":           {dadFrame(podMAC, far6), ResultDropUnleased},
+		"DAD for another link-local":     {dadFrame(podMAC, local6), ResultDropLinkLocal},
+	}
+}
+
+// hard are frames that no pod may send in any mode but Off.
+func hard() map[string]offence {
+	return map[string]offence{
+		"IPv4 of a sibling":        {udpFrom(other4), ResultDropSlot},
+		"ARP for a sibling":        {arpFrame(podMAC, other4, far4), ResultDropSlot},
+		"NA for a sibling":         {fromPod6(addr6, nextICMPv6, na(other6, podMAC)), ResultDropSlot},
+		"a sibling's, another MAC": {withSource(otherMAC, udpFrom(other4)), ResultDropSlot},
+
+		"router advertisement":         {fromPod6(ownLocal6, nextICMPv6, icmpv6(134, make([]byte, 8))), ResultDropRouter},
+		"router advertisement, hidden": {fromPod6(ownLocal6, nextDest, extension(nextICMPv6), icmpv6(134, make([]byte, 8))), ResultDropRouter},
+		"router advertisement, cut":    {fromPod6(ownLocal6, nextFragment, fragment(nextICMPv6, 0, true), icmpv6(134)), ResultDropRouter},
+		"redirect":                     {fromPod6(ownLocal6, nextICMPv6, icmpv6(137, make([]byte, 32))), ResultDropRouter},
+		"MLD query":                    {fromPod6(ownLocal6, nextHop, extension(nextICMPv6), icmpv6(130, make([]byte, 16))), ResultDropRouter},
+		"ICMP redirect":                {fromPod4(1, 5, 1, 0, 0), ResultDropRouter},
+		"ICMP redirect with options":   {optioned(fromPod4(1, 5, 1, 0, 0)), ResultDropRouter},
+		"ICMP redirect, cut":           {fragmented4(fromPod4(1, 5, 1, 0, 0), 0, true), ResultDropRouter},
+		"ICMP router advertisement":    {fromPod4(1, 9, 0, 0, 0), ResultDropRouter},
+		"IGMP query":                   {fromPod4(2, 0x11, 0, 0, 0), ResultDropRouter},
+		"VRRP":                         {eth(broadcast, podMAC, etherIPv4, l4(addr4, router4, 112, make([]byte, 8)...)), ResultDropRouter},
+		"VRRP by IPv6":                 {fromPod6(ownLocal6, 112, make([]byte, 8)), ResultDropRouter},
+		"DHCP offer":                   {fromPod4(17, ports(67, 68)...), ResultDropDHCPServer},
+		"DHCP offer of another port":   {fromPod4(17, ports(1067, 68)...), ResultDropDHCPServer},
+		"DHCPv6 advertisement":         {fromPod6(ownLocal6, nextUDP, ports(547, 546)), ResultDropDHCPServer},
+		"DHCPv6 behind a header":       {fromPod6(ownLocal6, nextDest, extension(nextUDP), ports(547, 546)), ResultDropDHCPServer},
+		"VLAN 100":                     {tagged(100, udpFrom(addr4)), ResultDropTagged},
+		"VLAN 0":                       {tagged(0, udpFrom(addr4)), ResultDropTagged},
+		"VLAN 0 twice":                 {tagged(0, tagged(0, udpFrom(addr4))), ResultDropTagged},
+		"QinQ":                         {tag(0x88a8, 7, tagged(100, udpFrom(addr4))), ResultDropTagged},
+		"QinQ of 0x9100":               {tag(0x9100, 7, tagged(100, udpFrom(addr4))), ResultDropTagged},
+		"three tags":                   {tagged(1, tagged(2, tagged(3, udpFrom(addr4)))), ResultDropTagged},
+		"STP":                          {eth(bridgeMAC, podMAC, 38, make([]byte, 46)), ResultDropBridge},
+		"LLDP":                         {eth(mac("01:80:c2:00:00:0e"), podMAC, 0x88cc, make([]byte, 46)), ResultDropBridge},
+		"LLDP by broadcast":            {eth(broadcast, podMAC, 0x88cc, make([]byte, 46)), ResultDropBridge},
+		"LACP":                         {eth(mac("01:80:c2:00:00:02"), podMAC, 0x8809, make([]byte, 46)), ResultDropBridge},
+		"802.1X":                       {eth(mac("01:80:c2:00:00:03"), podMAC, 0x888e, make([]byte, 46)), ResultDropBridge},
+		"MVRP":                         {eth(mac("01:80:c2:00:00:21"), podMAC, 0x88f5, make([]byte, 46)), ResultDropBridge},
+		"IPv4 to a bridge":             {to(bridgeMAC, udpFrom(addr4)), ResultDropBridge},
+		"CDP":                          {eth(mac("01:00:0c:cc:cc:cc"), podMAC, 60, make([]byte, 60)), ResultDropBridge},
+		"ARP in LLC and SNAP":          {eth(broadcast, podMAC, 36, []byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 6}, arp(podMAC, far4, addr4)), ResultDropBridge},
+
+		"IPv4 cut in UDP":     {fromPod4(17, 0, 67), ResultDropMalformed},
+		"ARP cut":             {arpFrame(podMAC, addr4, far4)[:40], ResultDropMalformed},
+		"ND options cut":      {fromPod6(addr6, nextICMPv6, na(addr6, podMAC), []byte{2, 1, 2, 0}), ResultDropMalformed},
+		"ND option of size 0": {fromPod6(addr6, nextICMPv6, ns(far6), []byte{14, 0, 0, 0, 0, 0, 0, 0}), ResultDropMalformed},
+		"many ND options":     {fromPod6(addr6, nextICMPv6, ns(far6), slices.Repeat(nonce(), 8), option(1, otherMAC)), ResultDropMalformed},
+		"NA in a fragment":    {fromPod6(addr6, nextFragment, fragment(nextICMPv6, 0, false), na(addr6, podMAC)), ResultDropMalformed},
+		"mapped source":       {udpFromMapped(addr4), ResultDropMalformed},
+	}
+}
+
+// optioned inserts four bytes of options behind the IPv4 header.
+func optioned(frame []byte) []byte {
+	f := slices.Concat(frame[:34], []byte{1, 1, 1, 0}, frame[34:])
+	f[14] = 0x46
+	return f
+}
+
+func TestSourceGuardLetsAPodBeItself(t *testing.T) {
+	for _, mode := range []SourceMode{SourcesObserve, SourcesEnforce} {
+		b := newGuardedBench(t, guarded(mode))
+		for name, frame := range honest() {
+			t.Run(fmt.Sprintf("%s in mode %d", name, mode), func(t *testing.T) { b.t = t; b.expect(WhereGuardEgress, frame, pass) })
+		}
+	}
+}
+
+func TestSourceGuardDropsEachOffenceUnderItsReason(t *testing.T) {
+	b := newGuardedBench(t, guarded(SourcesEnforce))
+	all := soft()
+	maps.Copy(all, hard())
+	for name, o := range all {
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			before := b.offences(Offence{Slot: 1, Result: o.why})
+			b.expect(WhereGuardEgress, o.frame, drop, o.why)
+			equal(t, "frames against the slot", b.offences(Offence{Slot: 1, Result: o.why})-before, 1)
+		})
+	}
+}
+
+func TestSourceGuardThatObservesCountsWhatItWouldDrop(t *testing.T) {
+	b := newGuardedBench(t, guarded(SourcesObserve))
+	for name, o := range soft() {
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			of := Offence{Slot: 1, Result: o.why, Observed: true}
+			before := b.offences(of)
+			b.expect(WhereGuardEgress, o.frame, pass, ResultObserved)
+			equal(t, "frames against the slot", b.offences(of)-before, 1)
+		})
+	}
+	for name, o := range hard() {
+		t.Run(name, func(t *testing.T) { b.t = t; b.expect(WhereGuardEgress, o.frame, drop, o.why) })
+	}
+	t.Run("and drops a fenced address", func(t *testing.T) {
+		b.t = t
+		b.fence(addr4)
+		b.expect(WhereGuardEgress, withSource(otherMAC, udpFrom(addr4)), drop, ResultDropFenced)
+	})
+}
+
+func TestSourceGuardThatIsOffDropsNoneOfThem(t *testing.T) {
+	b := newGuardedBench(t, Sources{})
+	for name, o := range soft() {
+		t.Run(name, func(t *testing.T) { b.t = t; b.expect(WhereGuardEgress, o.frame, pass) })
+	}
+	equal(t, "offences", len(b.allOffences()), 0)
+}
+
+func TestSourceGuardAllowsWhatThePoolAllows(t *testing.T) {
+	ra := fromPod6(ownLocal6, nextICMPv6, icmpv6(134, make([]byte, 8)))
+	for name, tc := range map[string]struct {
+		allow Sources
+		frame []byte
+		why   Result
+	}{
+		"a virtual address":            {Sources{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.60/32")}}, arpFrame(podMAC, vip4, vip4), ResultDropUnleased},
+		"a virtual IPv6 address":       {Sources{Prefixes: []netip.Prefix{netip.MustParsePrefix("fd09::60/128")}}, fromPod6(vip6, nextICMPv6, na(vip6, podMAC)), ResultDropUnleased},
+		"every IPv4 address":           {Sources{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}, udpFrom(far4), ResultDropUnleased},
+		"a subnet":                     {Sources{Prefixes: []netip.Prefix{netip.MustParsePrefix("fd09::/64")}}, udpFrom(far6), ResultDropUnleased},
+		"a virtual MAC":                {Sources{MACs: []net.HardwareAddr{vrrpMAC}}, withSource(vrrpMAC, udpFrom(addr4)), ResultDropEther},
+		"a virtual MAC in ARP":         {Sources{MACs: []net.HardwareAddr{vrrpMAC}}, arpFrame(vrrpMAC, addr4, addr4), ResultDropEther},
+		"a router":                     {Sources{Allow: AllowRouter}, ra, ResultDropRouter},
+		"a DHCP server":                {Sources{Allow: AllowDHCPServer}, fromPod4(17, ports(67, 68)...), ResultDropDHCPServer},
+		"tags":                         {Sources{Allow: AllowTagged}, tagged(7, udpFrom(addr4)), ResultDropTagged},
+		"a bridge":                     {Sources{Allow: AllowBridge}, eth(bridgeMAC, podMAC, 38, make([]byte, 46)), ResultDropBridge},
+		"a DHCP server without a name": {Sources{Allow: AllowDHCPServer, Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")}}, eth(broadcast, podMAC, etherIPv4, l4(addr4, far4, 17, ports(67, 68)...)), ResultDropDHCPServer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newGuardedBench(t, guarded(SourcesEnforce))
+			b.expect(WhereGuardEgress, tc.frame, drop, tc.why)
+			s := guarded(SourcesEnforce)
+			s.Prefixes, s.MACs, s.Allow = append(s.Prefixes, tc.allow.Prefixes...), tc.allow.MACs, tc.allow.Allow
+			must(t, b.SetSources(1, s))
+			b.expect(WhereGuardEgress, tc.frame, pass)
+			equal(t, "read back", b.SourcesOf(1).Equal(s), true)
+			b.expect(WhereGuardEgress, arpFrame(podMAC, other4, far4), drop, ResultDropSlot) // never a sibling's
+			must(t, b.SetSources(1, guarded(SourcesEnforce)))
+			b.expect(WhereGuardEgress, tc.frame, drop, tc.why)
+		})
+	}
+}
+
+func (b *bench) allOffences() map[Offence]uint64 {
+	b.t.Helper()
+	all, err := b.Offences()
+	must(b.t, err)
+	return all
+}
+
+func (b *bench) offences(o Offence) uint64 { b.t.Helper(); return b.allOffences()[o] }
+
+func TestSourcesOutliveTheProcessAndEndWithTheSlot(t *testing.T) {
+	b := newGuardedBench(t, Sources{})
+	s := guarded(SourcesEnforce)
+	s.MACs, s.Allow, s.SharedMAC = []net.HardwareAddr{vrrpMAC}, AllowRouter|AllowTagged, true
+	must(t, b.SetSources(1, s))
+	must(t, b.SetTrusted(testSegment, []net.HardwareAddr{remoteMAC}, true))
+	b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
+	again := assemble(b.dir, b.code)
+	again.maps = b.maps
+	must(t, again.inherit())
+	equal(t, "sources", again.sources[1].Equal(s), true)
+	equal(t, "locals", maps.Equal(again.locals, b.locals), true)
+	equal(t, "locals wanted", maps.Equal(again.wantedLocals(), b.locals), true)
+
+	must(t, again.DetachGuard(1))
+	equal(t, "offences left", len(b.allOffences()), 0)
+	for name, m := range map[string]interface{ Count() int }{
+		"sources": counter{t, again.maps.Sources}, "MACs": counter{t, again.maps.SourceMacs},
+	} {
+		equal(t, name+" left", m.Count(), 0)
+	}
+	equal(t, "locals left", len(again.locals), 2) // the trusted device, on its segment and tagged
+}
+
+// counter counts the entries of a map.
+type counter struct {
+	t testing.TB
+	m *ebpf.Map
+}
+
+func (c counter) Count() (n int) {
+	key, value := make([]byte, c.m.KeySize()), make([]byte, c.m.ValueSize())
+	it := c.m.Iterate()
+	for it.Next(&key, &value) {
+		n++
+	}
+	must(c.t, it.Err())
+	return n
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package bpf
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// wireRig is a rig whose pod and sibling have a source guard, on a parent that knows its devices.
+type wireRig struct {
+	*rig
+	heard *socket // on the stranger's port
+}
+
+func newWireRig(t testing.TB) *wireRig {
+	t.Helper()
+	r := newRig(t)
+	r.guards()
+	must(t, r.SetTrusted(r.parent, nil, true))
+	return &wireRig{rig: r, heard: r.ext.socket("p0", allProtocols)}
+}
+
+// guards gives the pod its source guard, and the sibling a guard with one.
+func (r *rig) guards() {
+	r.t.Helper()
+	must(r.t, r.InstallLease(Key{r.key.Segment, addr6}, r.lease(100)))
+	must(r.t, r.SetSources(1, Sources{Mode: SourcesEnforce, MAC: r.pod.mac("eth0")}))
+	must(r.t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	must(r.t, r.InstallLease(Key{r.key.Segment, other4}, Lease{Token: 1, Network: network, Slot: 2, MAC: r.sibling.mac("eth0")}))
+	must(r.t, r.SetSources(2, Sources{Mode: SourcesEnforce, MAC: r.sibling.mac("eth0")}))
+}
+
+// bypass opens a socket that the guard of the interface does not see.
+func (r *rig) bypass(ns *netns, device string) *socket {
+	s := ns.socket(device, unix.ETH_P_LOOP)
+	s.option(unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)
+	return s
+}
+
+// marker is a frame of the pod itself, of the same protocol as another one.
+func marker(like []byte, by, to net.HardwareAddr) []byte {
+	switch binary.BigEndian.Uint16(like[12:]) {
+	case etherIPv4:
+		return eth(to, by, etherIPv4, ipv4(addr4, far4))
+	case etherIPv6:
+		return eth(to, by, etherIPv6, ipv6(addr6, far6, nextUDP, udp()))
+	}
+	return eth(to, by, etherARP, arp(by, addr4, far4))
+}
+
+// escapes reports whether a frame comes out of a pod, before a marker that follows it by the same way. The receiver's
+// kernel takes tags off.
+func (r *rig) escapes(from *socket, at *socket, frame, marker []byte) bool {
+	r.t.Helper()
+	from.send(frame)
+	from.send(marker)
+	frames, ok := at.until(func(f []byte) bool { return string(f) == string(marker) })
+	if !ok {
+		r.t.Fatal("the marker did not come")
+	}
+	return contains(frames, func(f []byte) bool {
+		return string(f) == string(frame) || string(f) == string(untagged(frame)) || string(f) == string(untagged(untagged(frame)))
+	})
+}
+
+// untagged takes off the outer tag, if there is one.
+func untagged(frame []byte) []byte {
+	if proto := binary.BigEndian.Uint16(frame[12:]); proto != etherVLAN && proto != 0x88a8 {
+		return frame
+	}
+	return slices.Concat(frame[:12], frame[16:])
+}
+
+// The frames name the remote pod, the gateway and a free address alike: none is leased to the pod.
+func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
+	r := newWireRig(t)
+	own, sibling := r.pod.mac("eth0"), r.sibling.mac("eth0")
+	forged := map[string][]byte{
+		"ARP":                  arpFrame(own, far4, far4),
+		"ARP of the sibling":   arpFrame(own, other4, other4),
+		"IPv4":                 eth(broadcast, own, etherIPv4, ipv4(far4, addr4)),
+		"IPv4 fragment":        fragmented4(eth(broadcast, own, etherIPv4, ipv4(far4, addr4)), 64, false),
+		"IPv6 behind a header": eth(broadcast, own, etherIPv6, ipv6(far6, addr6, nextDest, extension(nextUDP), udp())),
+		"NA":                   eth(broadcast, own, etherIPv6, ipv6(far6, addr6, nextICMPv6, na(far6, own))),
+		"router advertisement": eth(broadcast, own, etherIPv6, ipv6(local6, addr6, nextICMPv6, icmpv6(134, make([]byte, 8)))),
+		"DHCP offer":           eth(broadcast, own, etherIPv4, l4(addr4, far4, 17, ports(67, 68)...)),
+		"VLAN 0":               tagged(0, arpFrame(own, addr4, nobody4)),
+		"VLAN 100":             tagged(100, arpFrame(own, addr4, nobody4)),
+		"QinQ":                 tag(0x88a8, 7, tagged(100, arpFrame(own, addr4, nobody4))),
+		"LLDP":                 eth(broadcast, own, 0x88cc, make([]byte, 46)),
+		"jumbo":                eth(broadcast, own, etherIPv4, l4(far4, addr4, 17, make([]byte, 1400)...)),
+		"claim":                eth(broadcast, own, etherClaim, make([]byte, 46)),
+	}
+	beside := map[uint16]*socket{} // of one protocol each, since one of all protocols comes before the guard
+	for _, proto := range []uint16{etherARP, etherIPv4, etherIPv6} {
+		beside[proto] = r.sibling.socket("eth0", int(proto))
+	}
+	for _, way := range []struct {
+		name string
+		from *socket
+	}{{"through the guard", r.pod.socket("eth0", unix.ETH_P_LOOP)}, {"past the guard", r.bypass(r.pod, "eth0")}} {
+		for name, frame := range forged {
+			t.Run(name+" "+way.name+" to the wire", func(t *testing.T) {
+				r.t = t
+				equal(t, "escapes", r.escapes(way.from, r.heard, frame, marker(frame, own, broadcast)), false)
+			})
+			at := beside[binary.BigEndian.Uint16(frame[12:])]
+			if at == nil {
+				continue
+			}
+			t.Run(name+" "+way.name+" to the sibling", func(t *testing.T) {
+				r.t = t
+				equal(t, "escapes by broadcast", r.escapes(way.from, at, frame, marker(frame, own, broadcast)), false)
+				equal(t, "escapes", r.escapes(way.from, at, to(sibling, frame), marker(frame, own, sibling)), false)
+			})
+		}
+	}
+	t.Run("without the check they escape", func(t *testing.T) {
+		r.t = t
+		past := r.bypass(r.pod, "eth0")
+		must(t, r.SetSources(1, Sources{}))
+		must(t, r.SetTrusted(r.parent, []net.HardwareAddr{own}, true))
+		for name, frame := range forged {
+			if name != "ARP of the sibling" && name != "claim" { // the rules of leases and claims stop them
+				equal(t, name+" escapes to the wire", r.escapes(past, r.heard, frame, marker(frame, own, broadcast)), true)
+			}
+		}
+		ip := to(sibling, forged["IPv4"])
+		equal(t, "IPv4 escapes to the sibling", r.escapes(past, beside[etherIPv4], ip, marker(ip, own, sibling)), true)
+	})
+}
+
+// A MAC that no device of the node has leaves by no way: neither from a raw socket, nor from a stacked device.
+func TestStrangersDoNotLeaveTheNode(t *testing.T) {
+	for name, tc := range map[string]struct {
+		trusted []net.HardwareAddr
+		strict  bool
+		escapes bool
+	}{
+		"strict":              {nil, true, false},
+		"strict, but trusted": {[]net.HardwareAddr{remoteMAC}, true, true},
+		"not strict":          {nil, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newWireRig(t)
+			must(t, r.SetTrusted(r.parent, tc.trusted, tc.strict))
+			past := r.bypass(r.pod, "eth0")
+			forged := arpFrame(remoteMAC, nobody4, far4)
+			end := marker(forged, r.pod.mac("eth0"), broadcast)
+			equal(t, "a changed MAC escapes", r.escapes(past, r.heard, forged, end), tc.escapes)
+			equal(t, "with a tag", r.escapes(past, r.heard, tagged(5, forged), end), tc.escapes)
+			r.stack(r.pod, "eth0", "mv0", remoteMAC)
+			r.pod.socket("mv0", unix.ETH_P_LOOP).send(arpFrame(remoteMAC, far4, far4))
+			past.send(end)
+			frames, ok := r.heard.until(func(f []byte) bool { return string(f) == string(end) })
+			equal(t, "the marker came", ok, true)
+			equal(t, "a stacked macvlan escapes", contains(frames, arpFrom(far4)), tc.escapes)
+			all, err := r.Offences()
+			must(t, err)
+			equal(t, "strangers were counted", all[Offence{Result: ResultDropStranger}] > 0, !tc.escapes)
+			mine := arpFrame(r.node.mac("p0"), netip.MustParseAddr("10.9.0.7"), far4)
+			r.node.socket("p0", unix.ETH_P_ARP).send(mine)
+			r.heard.expect("frame of the node", func(f []byte) bool { return string(f) == string(mine) })
+		})
+	}
+}
+
+// stack puts a macvlan on a device of a pod, as a process with NET_ADMIN can. The kernel makes it one of the parent.
+func (r *rig) stack(ns *netns, on, name string, by net.HardwareAddr) {
+	r.t.Helper()
+	ns.do(func() error {
+		l, err := netlink.LinkByName(on)
+		if err != nil {
+			return err
+		}
+		attrs := netlink.LinkAttrs{Name: name, ParentIndex: l.Attrs().Index, HardwareAddr: by}
+		return netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	})
+	ns.up(name)
+}
+
+// The guard holds however the pod treats its interface.
+func TestTheSourceGuardOutlivesWhatThePodDoesToItsInterface(t *testing.T) {
+	for name, do := range map[string]func(t *testing.T, r *rig){
+		"down and up": func(_ *testing.T, r *rig) { r.pod.down("eth0"); r.pod.up("eth0") },
+		"another MAC": func(t *testing.T, r *rig) {
+			r.pod.do(func() error {
+				l, err := netlink.LinkByName("eth0")
+				if err != nil {
+					return err
+				}
+				return netlink.LinkSetHardwareAddr(l, otherMAC)
+			})
+		},
+		"moved away and back": func(t *testing.T, r *rig) {
+			away := newNetNS(t, "away")
+			r.pod.move("eth0", away)
+			away.move("eth0", r.pod)
+			r.pod.up("eth0")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newWireRig(t)
+			must(t, r.PinGuard(r.guard()))
+			do(t, r.rig)
+			own := r.pod.mac("eth0")
+			from := r.pod.socket("eth0", unix.ETH_P_LOOP)
+			from.send(arpFrame(own, far4, far4))
+			r.until(Offence{Slot: 1, Result: ResultDropUnleased}, Offence{Slot: 1, Result: ResultDropEther})
+			equal(t, "came to the wire", r.heard.has(arpFrame(own, far4, far4)), false)
+			r.bypass(r.pod, "eth0").send(arpFrame(own, far4, far4))
+			r.until(Offence{Slot: 1, Result: ResultDropUnleased}, Offence{Result: ResultDropStranger})
+			equal(t, "came past the guard", r.heard.has(arpFrame(own, far4, far4)), false)
+		})
+	}
+}
+
+// until waits for one of the offences.
+func (r *wireRig) until(any ...Offence) {
+	r.t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		all, err := r.Offences()
+		must(r.t, err)
+		if slices.ContainsFunc(any, func(o Offence) bool { return all[o] > 0 }) {
+			return
+		}
+	}
+	r.t.Fatalf("none of %v was counted", any)
+}
+
+func (ns *netns) down(name string) {
+	ns.t.Helper()
+	ns.do(func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetDown(l)
+	})
+}
+
+func (ns *netns) move(name string, to *netns) {
+	ns.t.Helper()
+	f, err := os.Open(to.path)
+	must(ns.t, err)
+	defer f.Close()
+	ns.do(func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetNsFd(l, int(f.Fd()))
+	})
+}

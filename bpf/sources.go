@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+)
+
+// SourceMode is the reaction of a source guard.
+type SourceMode uint32
+
+// The modes of a source guard. Keep in sync with slot.h.
+const (
+	// SourcesOff drops only frames from addresses that are leased to another slot, or fenced.
+	SourcesOff SourceMode = 0
+	// SourcesObserve counts the frames with a wrong source, and lets them pass. It drops the frames
+	// that no pod may send, such as router advertisements.
+	SourcesObserve SourceMode = 1 << 0
+	// SourcesEnforce drops both.
+	SourcesEnforce SourceMode = 1 << 1
+)
+
+// Allowances let a slot send frames that no pod may send otherwise. They are a set of bits.
+type Allowances uint32
+
+// The allowances. Keep in sync with slot.h.
+const (
+	// AllowRouter: router advertisements, redirects, queries of IGMP and MLD, VRRP.
+	AllowRouter Allowances = 1 << 2
+	// AllowDHCPServer: answers to DHCP clients.
+	AllowDHCPServer Allowances = 1 << 3
+	// AllowTagged: frames with a VLAN tag.
+	AllowTagged Allowances = 1 << 4
+	// AllowBridge: STP, LLDP, LACP, 802.1X and other frames that bridges do not forward.
+	AllowBridge Allowances = 1 << 5
+
+	allowances            = AllowRouter | AllowDHCPServer | AllowTagged | AllowBridge
+	sharedMAC  Allowances = 1 << 6
+)
+
+// Sources are what the frames of one slot may be from, beside the leases of the slot. With mode Off,
+// only Mode counts.
+type Sources struct {
+	Mode SourceMode
+	// MAC is the interface's, 6 bytes. SharedMAC: a holder on another node may have the same MAC.
+	MAC       net.HardwareAddr
+	SharedMAC bool
+	// MACs and Prefixes are further MACs and addresses that the slot may use, such as the link-local
+	// addresses of the interface.
+	MACs     []net.HardwareAddr
+	Prefixes []netip.Prefix
+	Allow    Allowances
+}
+
+// Equal reports whether both mean the same to the kernel. The order of MACs and Prefixes counts.
+func (s Sources) Equal(o Sources) bool {
+	return s.Mode == o.Mode && bytes.Equal(s.MAC, o.MAC) && s.SharedMAC == o.SharedMAC && s.Allow == o.Allow &&
+		slices.EqualFunc(s.MACs, o.MACs, func(a, b net.HardwareAddr) bool { return bytes.Equal(a, b) }) &&
+		slices.Equal(s.Prefixes, o.Prefixes)
+}
+
+func (s Sources) check() error {
+	if s.Mode == SourcesOff {
+		return nil
+	}
+	for _, mac := range append([]net.HardwareAddr{s.MAC}, s.MACs...) {
+		if len(mac) != 6 {
+			return fmt.Errorf("MAC %q has %d bytes, need 6", mac, len(mac))
+		}
+	}
+	for _, p := range s.Prefixes {
+		if !p.IsValid() {
+			return fmt.Errorf("prefix %s is not valid", p)
+		}
+	}
+	return nil
+}
+
+func (s Sources) bits() uint32 {
+	if s.Mode == SourcesOff {
+		return 0
+	}
+	bits := uint32(s.Mode) | uint32(s.Allow&allowances)
+	if s.SharedMAC {
+		bits |= uint32(sharedMAC)
+	}
+	return bits
+}
+
+// SetSources tells the kernel what the frames of a slot may be from. It holds from the next frame
+// on, and until the slot is detached. It returns ErrNoGuard if the slot has no guard.
+func (t *tables) SetSources(slot uint32, s Sources) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.setSources(slot, s); err != nil {
+		return fmt.Errorf("set the sources of slot %d: %w", slot, err)
+	}
+	return nil
+}
+
+func (t *tables) setSources(slot uint32, s Sources) error {
+	if err := checkSlot(slot); err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	record, err := t.slot(slot)
+	if err != nil {
+		return err
+	}
+	if record.Status == slotFree {
+		return ErrNoGuard
+	}
+	if s.Mode == SourcesOff {
+		s = Sources{}
+	}
+	// What is allowed from now on comes first, what is allowed no more comes last.
+	wanted, before := s.entries(slot), t.sources[slot].entries(slot)
+	if err := t.addSources(wanted); err != nil {
+		return err
+	}
+	record.Sources, record.Mac.Part = s.bits(), macLayout(s.MAC)
+	if err := t.putSlot(slot, record); err != nil {
+		return err
+	}
+	if err := t.deleteSources(before.without(wanted)); err != nil {
+		return err
+	}
+	if s.Mode == SourcesOff {
+		delete(t.sources, slot)
+	} else {
+		t.sources[slot] = slotSources{Sources: s, segment: record.Segment}
+	}
+	return t.tellLocals()
+}
+
+// SourcesOf returns what SetSources has set last for a slot, also in an earlier process. The order
+// of MACs and Prefixes may be another one.
+func (t *tables) SourcesOf(slot uint32) Sources {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sources[slot].Sources
+}
+
+// slotSources are the sources of a slot on a segment.
+type slotSources struct {
+	Sources
+	segment uint32
+}
+
+// sourceEntries are the entries of the maps for one slot.
+type sourceEntries struct {
+	prefixes []observerSourceKey
+	macs     []observerSourceMac
+}
+
+func (s Sources) entries(slot uint32) (e sourceEntries) {
+	for _, p := range s.Prefixes {
+		e.prefixes = append(e.prefixes, prefixLayout(slot, p))
+	}
+	for _, mac := range s.MACs {
+		m := observerSourceMac{Slot: slot}
+		m.Mac.Part = macLayout(mac)
+		e.macs = append(e.macs, m)
+	}
+	return e
+}
+
+func (e sourceEntries) without(o sourceEntries) (rest sourceEntries) {
+	for _, p := range e.prefixes {
+		if !slices.Contains(o.prefixes, p) {
+			rest.prefixes = append(rest.prefixes, p)
+		}
+	}
+	for _, m := range e.macs {
+		if !slices.Contains(o.macs, m) {
+			rest.macs = append(rest.macs, m)
+		}
+	}
+	return rest
+}
+
+func (t *tables) addSources(e sourceEntries) error {
+	for _, p := range e.prefixes {
+		if err := t.maps.Sources.Put(p, uint8(1)); err != nil {
+			return fmt.Errorf("allow an address: %w", err)
+		}
+	}
+	for _, m := range e.macs {
+		if err := t.maps.SourceMacs.Put(m, uint8(1)); err != nil {
+			return fmt.Errorf("allow a MAC: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t *tables) deleteSources(e sourceEntries) error {
+	for _, p := range e.prefixes {
+		if err := deleteEntry(t.maps.Sources, p); err != nil {
+			return fmt.Errorf("end the allowance of an address: %w", err)
+		}
+	}
+	for _, m := range e.macs {
+		if err := deleteEntry(t.maps.SourceMacs, m); err != nil {
+			return fmt.Errorf("end the allowance of a MAC: %w", err)
+		}
+	}
+	return nil
+}
+
+// forgetSources removes all entries of a slot that is free. It needs mu.
+func (t *tables) forgetSources(slot uint32) error {
+	if err := t.forgetOffences(slot); err != nil {
+		return err
+	}
+	s, ok := t.sources[slot]
+	if !ok {
+		return nil
+	}
+	if err := t.deleteSources(s.entries(slot)); err != nil {
+		return err
+	}
+	delete(t.sources, slot)
+	return t.tellLocals()
+}
+
+// inheritSources reads what an earlier process has set.
+func (t *tables) inheritSources(used []uint32) error {
+	for _, slot := range used {
+		r, err := t.slot(slot)
+		if err != nil {
+			return err
+		}
+		if r.Sources == 0 {
+			continue
+		}
+		t.sources[slot] = slotSources{segment: r.Segment, Sources: Sources{
+			Mode: SourceMode(r.Sources) & (SourcesObserve | SourcesEnforce), MAC: macOf(r.Mac.Part),
+			Allow: Allowances(r.Sources) & allowances, SharedMAC: Allowances(r.Sources)&sharedMAC != 0,
+		}}
+	}
+	if err := t.inheritAllowed(); err != nil {
+		return err
+	}
+	return t.inheritTrusted()
+}
+
+func (t *tables) inheritAllowed() error {
+	var orphans sourceEntries
+	var p observerSourceKey
+	var m observerSourceMac
+	var unused uint8
+	it := t.maps.Sources.Iterate()
+	for it.Next(&p, &unused) {
+		s, ok := t.sources[p.Slot]
+		if !ok {
+			orphans.prefixes = append(orphans.prefixes, p)
+			continue
+		}
+		s.Prefixes = append(s.Prefixes, p.prefix())
+		t.sources[p.Slot] = s
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("list allowed addresses: %w", err)
+	}
+	it = t.maps.SourceMacs.Iterate()
+	for it.Next(&m, &unused) {
+		s, ok := t.sources[m.Slot]
+		if !ok {
+			orphans.macs = append(orphans.macs, m)
+			continue
+		}
+		s.MACs = append(s.MACs, macOf(m.Mac.Part))
+		t.sources[m.Slot] = s
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("list allowed MACs: %w", err)
+	}
+	return t.deleteSources(orphans)
+}
+
+// sourcePrefixOffset is the bits of a key before its address. Keep in sync with source.h.
+const sourcePrefixOffset = 32
+
+func prefixLayout(slot uint32, p netip.Prefix) observerSourceKey {
+	bits := p.Bits()
+	if p.Addr().Is4() {
+		bits += 96
+	}
+	k := observerSourceKey{Prefix: uint32(sourcePrefixOffset + bits), Slot: slot}
+	k.Addr.Word = Key{Addr: p.Masked().Addr()}.layout().Addr.Word
+	return k
+}
+
+func (k observerSourceKey) prefix() netip.Prefix {
+	var l observerLeaseKey
+	l.Addr.Word = k.Addr.Word
+	addr, bits := l.key().Addr, int(k.Prefix)-sourcePrefixOffset
+	if addr.Is4() && bits >= 96 {
+		bits -= 96
+	}
+	return netip.PrefixFrom(addr, bits)
+}
+
+func deleteEntry(m *ebpf.Map, key any) error {
+	err := m.Delete(key)
+	if err != nil && !isMissing(err) {
+		return err
+	}
+	return nil
+}
