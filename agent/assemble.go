@@ -45,6 +45,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/servicecidr"
 	"github.com/fenceline/fenceline/agent/session"
+	"github.com/fenceline/fenceline/agent/sources"
 	"github.com/fenceline/fenceline/agent/verify"
 	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/agent/warm"
@@ -83,6 +84,7 @@ type agent struct {
 	keeper    *warm.Keeper
 	waiting   *waiting.Queue
 	guards    *guards.Guards
+	sources   *sources.Keeper
 	rules     *masquerade.Keeper
 	hostLinks *hostlink.Links
 	holders   *holder.Holders
@@ -112,6 +114,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		Holdings:   func() []segment.Holding { return a.defence.Holdings() },
 		OnFenced:   func(f segment.Fence) { a.defence.Fenced(f) },
 		OnConflict: func(c segment.Conflict) { a.defence.Met(c) },
+		OnSource:   func(ev bpf.Event) { a.sources.Met(ev) },
 	})
 	a.leases = lease.NewStore(lease.Options{
 		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
@@ -159,6 +162,10 @@ func (a *agent) makeHolders(ctx context.Context) (err error) {
 		Session: a.Session, Cluster: a.Cluster, Kernel: a.kernel, Journal: a.journal, ParentExists: parent.Exists,
 		Events: a.events, Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
 	})
+	a.sources = sources.New(sources.Options{
+		Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: a.kernel,
+		Interfaces: sources.PodInterfaces{}, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	})
 	a.allocator = allocate.New(allocate.Options{
 		Leases: a.leases, Clock: clock.RealClock{}, Last: a.journal.Rotations(),
 	})
@@ -194,7 +201,7 @@ func (a *agent) makeHolders(ctx context.Context) (err error) {
 	a.holders = holder.New(ctx, holder.Options{
 		Node: a.node, Session: a.Session, Cluster: a.Cluster, StatefulSet: a.statefulSet,
 		Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(),
-		Leases: a.leases, Journal: a.journal, Guards: a.guards, HostLinks: a.hostLinks,
+		Leases: a.leases, Journal: a.journal, Guards: a.guards, Sources: a.sources, HostLinks: a.hostLinks,
 		Allocator: a.allocator, Warm: a.keeper, Waiting: a.waiting, Foreign: hosts,
 		OpenSegment: a.openSegment,
 		FindLink:    findLink(a.links), Links: a.links,
@@ -255,7 +262,7 @@ func (a *agent) watchLong(parent int, addr netip.Addr, p segment.ProbeParams) (w
 
 // start gives the parts to the manager, which runs them once its caches are synced.
 func (a *agent) start() error {
-	ctrlmetrics.Registry.MustRegister(a.segments.Collector())
+	ctrlmetrics.Registry.MustRegister(a.segments.Collector(), a.sources)
 	server, err := cniserver.New(cniserver.Options{
 		Backend: &backend{a.holders, a.ready}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
 		Metrics: ctrlmetrics.Registry, Log: a.log,
@@ -266,7 +273,7 @@ func (a *agent) start() error {
 	return errors.Join(
 		watch.Start(a.mgr, a.Cluster, watch.Watchers{
 			Verifier: a.verifier, LeaseChanged: a.recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.waiting.Changed,
-			SetNetworks: a.kernel.SetNetworks,
+			SetNetworks: a.kernel.SetNetworks, PoolChanged: a.sources.Wake,
 			ClaimKey: &keyring.Reconciler{
 				Cache: a.mgr.GetClient(), SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys, Log: a.log,
 			},
@@ -276,6 +283,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.services.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.recovery.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.guards.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.sources.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.followServices)),

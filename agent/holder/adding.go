@@ -88,6 +88,9 @@ func (a *adding) record() error {
 			return err
 		}
 	}
+	if err := a.h.guardSources(&e); err != nil {
+		return err
+	}
 	if err := a.h.Journal.Put(e); err != nil {
 		return err
 	}

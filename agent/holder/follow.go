@@ -118,6 +118,7 @@ func (h *Holders) takeMAC(e *journal.Entry) (changed bool, err error) {
 	for _, address := range e.Addresses {
 		errs = append(errs, h.Guards.Install(e, address))
 	}
+	errs = append(errs, h.guardSources(e))
 	h.announceAgain(e, link)
 	h.Pending.Add(e.Attachment())
 	return true, errors.Join(errs...)

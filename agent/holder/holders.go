@@ -86,7 +86,14 @@ type Metrics interface {
 	GatewayUnanswered(pool string)
 }
 
-// Options of Holders. All but Multus are required.
+// Sources tells the kernel what an interface may send. *sources.Keeper implements it.
+type Sources interface {
+	Apply(context.Context, *journal.Entry) error
+	// Wake has the link-local addresses of new interfaces read.
+	Wake()
+}
+
+// Options of Holders. All but Multus and Sources are required.
 type Options struct {
 	// Node is the name of this node, Session its current life, Cluster the UID
 	// of the kube-system namespace.
@@ -107,6 +114,8 @@ type Options struct {
 	Waiting *waiting.Queue
 	Journal Journal
 	Guards  *guards.Guards
+	// Sources are the source guards; nil means none.
+	Sources Sources
 	// HostLinks makes host links and routes.
 	HostLinks HostLinks
 	// OpenSegment returns the segment of a parent, and opens it at first use. It does not check the

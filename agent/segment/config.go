@@ -5,6 +5,8 @@ package segment
 import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/bpf"
 )
 
 // Config of Segments. Kernel is required.
@@ -28,6 +30,9 @@ type Config struct {
 	// not block. Nil means no call.
 	OnFenced   func(Fence)
 	OnConflict func(Conflict)
+	// OnSource is called for frames that a source guard objects to. It must not block either. Nil means
+	// no call.
+	OnSource func(bpf.Event)
 }
 
 func (c Config) withDefaults() Config {
@@ -45,6 +50,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OnFenced == nil {
 		c.OnFenced = func(Fence) {}
+	}
+	if c.OnSource == nil {
+		c.OnSource = func(bpf.Event) {}
 	}
 	if c.OnConflict == nil {
 		c.OnConflict = func(Conflict) {}

@@ -28,6 +28,7 @@ type Segments struct {
 	expected    func(parent int) bool
 	onFenced    func(Fence)
 	onConflict  func(Conflict)
+	onSource    func(bpf.Event)
 
 	watches   *watches
 	conflicts *limiter
@@ -59,7 +60,7 @@ func New(c Config) *Segments {
 	c = c.withDefaults()
 	s := &Segments{
 		kernel: c.Kernel, clock: c.Clock, log: c.Log,
-		holdings: c.Holdings, othersShare: c.OthersShare, expected: c.Expected, onFenced: c.OnFenced, onConflict: c.OnConflict,
+		holdings: c.Holdings, othersShare: c.OthersShare, expected: c.Expected, onFenced: c.OnFenced, onConflict: c.OnConflict, onSource: c.OnSource,
 		watches:    newWatches(c.Kernel),
 		conflicts:  newLimiter(defendInterval),
 		openParent: func(parent int) (parentWire, error) { return wire.OpenParent(parent) },
@@ -194,6 +195,8 @@ func (s *Segments) dispatch(ev bpf.Event) {
 		s.watches.deliver(ev)
 	case bpf.EventOldClaim:
 		s.meetConflict(ev)
+	case bpf.EventSource:
+		s.onSource(ev)
 	case bpf.EventFenced:
 		s.onFenced(Fence{Key: ev.Key, Token: ev.Token, Mine: ev.Mine, MAC: ev.MAC, At: ev.At})
 	}

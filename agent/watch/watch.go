@@ -39,6 +39,8 @@ type Watchers struct {
 	WaitChanged func()
 	// SetNetworks gives the numbers of this cluster's networks to the kernel.
 	SetNetworks func([]uint64) error
+	// PoolChanged handles a change of the spec of a pool.
+	PoolChanged func()
 	// ClaimKey reads the Secret of the claim key.
 	ClaimKey reconcile.Reconciler
 }
@@ -46,7 +48,7 @@ type Watchers struct {
 // Start has the manager run the watches. cluster is the UID of the kube-system namespace.
 func Start(mgr ctrl.Manager, cluster string, w Watchers) error {
 	return errors.Join(
-		pools(mgr, cluster, w.SetNetworks),
+		pools(mgr, cluster, w.SetNetworks, w.PoolChanged),
 		builder.ControllerManagedBy(mgr).Named("claim-key").For(&corev1.Secret{}).Complete(w.ClaimKey),
 		builder.ControllerManagedBy(mgr).Named("verify").
 			For(&v1alpha1.IPLease{}, builder.WithPredicates(about(v1alpha1.StateQuarantined))).
@@ -119,11 +121,12 @@ func ending() predicate.Predicate {
 	}
 }
 
-// pools gives the networks of all pools to the kernel whenever a pool changes.
-func pools(mgr ctrl.Manager, cluster string, set func([]uint64) error) error {
+// pools gives the networks of all pools to the kernel whenever a pool changes, and reports the change.
+func pools(mgr ctrl.Manager, cluster string, set func([]uint64) error, changed func()) error {
 	return builder.ControllerManagedBy(mgr).Named("networks").
 		Watches(&v1alpha1.IPPool{}, one(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			changed()
 			pools := &v1alpha1.IPPoolList{}
 			if err := mgr.GetClient().List(ctx, pools); err != nil {
 				return reconcile.Result{}, fmt.Errorf("list pools: %w", err)

@@ -31,6 +31,14 @@ func (p *IPPool) ConflictMode() ConflictMode {
 	return ModeEnforce
 }
 
+// SourceGuardMode returns the reaction to a source that is not the pod's.
+func (p *IPPool) SourceGuardMode() SourceGuardMode {
+	if p.Spec.SourceGuard != "" {
+		return p.Spec.SourceGuard
+	}
+	return SourceGuardEnforce
+}
+
 // ProbeRounds returns the number of probe rounds.
 func (p *IPPool) ProbeRounds() int {
 	if c := p.Spec.ConflictDetection; c != nil && c.Probes != nil {

@@ -207,11 +207,80 @@ type IPPoolSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	Warm *int64 `json:"warm,omitempty"`
+	// sourceGuard is Enforce, Observe or Off: whether pods may send only from their leased addresses and
+	// the MAC of their interface. An edit counts for running pods too.
+	//
+	// +optional
+	// +kubebuilder:default=Enforce
+	SourceGuard SourceGuardMode `json:"sourceGuard,omitempty"`
+	// sourceGuardAllow lists what the pods of the pool may send beside that, such as a virtual router's
+	// frames.
+	//
+	// +optional
+	SourceGuardAllow *SourceGuardAllow `json:"sourceGuardAllow,omitempty"`
 	// macPolicy chooses the MAC of an interface by its address. Unset means that the interface keeps
 	// the MAC that its plugin gave it. An edit counts for new pods only.
 	//
 	// +optional
 	MACPolicy *MACPolicy `json:"macPolicy,omitempty"`
+}
+
+// SourceGuardMode is the reaction to a frame of a pod with a source that is not the pod's.
+//
+// +kubebuilder:validation:Enum=Enforce;Observe;Off
+type SourceGuardMode string
+
+const (
+	// SourceGuardEnforce drops the frame.
+	SourceGuardEnforce SourceGuardMode = "Enforce"
+	// SourceGuardObserve counts and reports the frame, and lets it pass. The frames of routers, DHCP
+	// servers and bridges are dropped, and so are tagged ones.
+	SourceGuardObserve SourceGuardMode = "Observe"
+	// SourceGuardOff drops only frames from an address that another pod of the node holds, or that is
+	// fenced.
+	SourceGuardOff SourceGuardMode = "Off"
+)
+
+// SourceGuardRole is a kind of frames that only a device of the network sends.
+//
+// +kubebuilder:validation:Enum=Router;DHCPServer;Tagged;Bridge
+type SourceGuardRole string
+
+const (
+	// RoleRouter: router advertisements, redirects, queries of IGMP and MLD, VRRP.
+	RoleRouter SourceGuardRole = "Router"
+	// RoleDHCPServer: answers to DHCP clients, of IPv4 and IPv6.
+	RoleDHCPServer SourceGuardRole = "DHCPServer"
+	// RoleTagged: frames with a VLAN tag.
+	RoleTagged SourceGuardRole = "Tagged"
+	// RoleBridge: STP, LLDP, LACP, 802.1X and other frames between bridges, and all frames with LLC.
+	RoleBridge SourceGuardRole = "Bridge"
+)
+
+// SourceGuardAllow lists what the pods of a pool may send beside their own addresses and MAC.
+type SourceGuardAllow struct {
+	// cidrs lists addresses that the pods may use without a lease, such as the virtual address of a
+	// router, or 0.0.0.0/0 for a router. An address that another pod of the node holds stays forbidden.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	CIDRs []CIDR `json:"cidrs,omitempty"`
+	// macs lists MACs that the pods may use beside that of the interface, such as 00:00:5e:00:01:01 for
+	// VRRP.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=17
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$')",messageExpression="'macs: ' + self + ' is not a unicast MAC address such as 00:00:5e:00:01:01'"
+	MACs []string `json:"macs,omitempty"`
+	// roles lists kinds of frames that no pod may send otherwise: Router, DHCPServer, Tagged, Bridge.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=4
+	Roles []SourceGuardRole `json:"roles,omitempty"`
 }
 
 // Route is one route of a pod.

@@ -16,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/agent/cniserver"
 	agentmetrics "github.com/fenceline/fenceline/agent/metrics"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/sources"
 	controllermetrics "github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -56,7 +57,7 @@ func exported(t *testing.T) described {
 	t.Helper()
 	all := described{}
 	agentmetrics.New(all)
-	all.MustRegister(segment.New(segment.Config{}).Collector())
+	all.MustRegister(segment.New(segment.Config{}).Collector(), sources.New(sources.Options{}))
 	if _, err := cniserver.New(cniserver.Options{Metrics: all}); err != nil {
 		t.Fatal(err)
 	}

@@ -52,6 +52,7 @@ var interfaces = map[string]map[string]string{
 	"reservation.yaml": {},
 	"statefulset.yaml": {"eth0": "databases"},
 	"multus.yaml":      {"net1": "storage"},
+	"router.yaml":      {"eth0": "routers"},
 	"warm.yaml":        {"eth0": "functions"},
 }
 

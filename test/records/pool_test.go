@@ -51,10 +51,15 @@ func (e *env) testPoolsAccepted(t *testing.T) {
 			"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"interval": "50.000000001ms"},
 			"reclaim": map[string]any{"extraGrace": "100µs", "cooldown": "1m59.123456789s"}, "retention": map[string]any{"max": "12345h40m44.0832s"},
 		},
-		"every mode of detection":        {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"mode": "Off", "probes": int64(10)}},
-		"a MAC in either case":           {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"ignoreMACs": list("02:00:00:00:00:0a", "02:00:00:00:00:0B")}},
-		"checks at ADD":                  {"subnet": "10.1.0.0/24", "gateway": "10.1.0.1", "gatewayCheck": true, "routeCheck": false},
-		"a MAC from the address":         {"subnet": "10.1.0.0/24", "macPolicy": macs("0a:58")},
+		"every mode of detection": {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"mode": "Off", "probes": int64(10)}},
+		"a MAC in either case":    {"subnet": "10.1.0.0/24", "conflictDetection": map[string]any{"ignoreMACs": list("02:00:00:00:00:0a", "02:00:00:00:00:0B")}},
+		"checks at ADD":           {"subnet": "10.1.0.0/24", "gateway": "10.1.0.1", "gatewayCheck": true, "routeCheck": false},
+		"a MAC from the address":  {"subnet": "10.1.0.0/24", "macPolicy": macs("0a:58")},
+		"a source guard":          {"subnet": "10.1.0.0/24", "sourceGuard": "Observe"},
+		"a source guard of routers": {"subnet": "10.1.0.0/24", "sourceGuardAllow": map[string]any{
+			"cidrs": list("10.1.0.1/32", "0.0.0.0/0", "fd00:1::/64"), "macs": list("00:00:5e:00:01:01", "00:00:5E:00:02:0A"),
+			"roles": list("Router", "DHCPServer", "Tagged", "Bridge"),
+		}},
 		"a network":                      {"subnet": "10.1.0.0/24", "network": "lab-2"},
 		"4096 addresses":                 {"subnet": "10.0.0.0/8", "ips": many(4096), "excludeIPs": many(4096)},
 		"4096 ranges of the widest form": {"subnet": "fd00:1::/64", "ips": widest(4096), "excludeIPs": widest(4096)},
@@ -73,6 +78,7 @@ func (e *env) testPoolsRefused(t *testing.T) {
 	detection := func(field string, value any) fields {
 		return with("conflictDetection", map[string]any{field: value})
 	}
+	allow := func(field, value string) fields { return with("sourceGuardAllow", map[string]any{field: list(value)}) }
 	route := func(r map[string]any) fields { return with("routes", []any{r}) }
 
 	for name, c := range map[string]struct {
@@ -110,6 +116,11 @@ func (e *env) testPoolsRefused(t *testing.T) {
 		"two routes with one dst":                   {with("routes", []any{map[string]any{"dst": "10.0.0.0/8"}, map[string]any{"dst": "10.0.0.0/8"}}), "spec.routes[1]: Duplicate value", ""},
 		"multusName without a namespace":            {with("multusName", list("macvlan")), "multusName: macvlan is not of the form namespace/name", ""},
 		"negative warm":                             {with("warm", int64(-1)), "spec.warm", ""},
+		"an unknown source guard":                   {with("sourceGuard", "On"), `spec.sourceGuard: Unsupported value: "On"`, ""},
+		"an allowed CIDR with host bits":            {allow("cidrs", "10.1.0.1/24"), ": 10.1.0.1/24 has host bits set", "spec.sourceGuardAllow.cidrs[0]"},
+		"an allowed multicast MAC":                  {allow("macs", "01:00:5e:00:00:01"), ": macs: 01:00:5e:00:00:01 is not a unicast MAC address", "spec.sourceGuardAllow.macs[0]"},
+		"an allowed MAC with dashes":                {allow("macs", "02-00-00-00-00-0a"), ": macs: 02-00-00-00-00-0a is not a unicast MAC address", "spec.sourceGuardAllow.macs[0]"},
+		"an unknown role":                           {allow("roles", "Switch"), `spec.sourceGuardAllow.roles[0]: Unsupported value: "Switch"`, ""},
 		"macPolicy of an unknown type":              {with("macPolicy", map[string]any{"type": "Random", "prefix": "0a:58"}), `spec.macPolicy.type: Unsupported value: "Random"`, ""},
 		"macPolicy without a prefix":                {with("macPolicy", map[string]any{"type": "FromIP"}), "spec.macPolicy.prefix: Required value", ""},
 		"a prefix of one octet":                     {with("macPolicy", macs("0a")), ": prefix 0a is not two octets", "spec.macPolicy.prefix"},

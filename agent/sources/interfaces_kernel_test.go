@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/containernetworking/plugins/pkg/utils/sysctl"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// Only the kernel can flag an address as its own: one that a process adds is not taken for it.
+func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
+	pod, err := network.Create(fmt.Sprintf("fls%d", os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pod.Delete() })
+	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}
+		if err := netlink.LinkAdd(link); err != nil {
+			return err
+		}
+		if _, err := sysctl.Sysctl("net/ipv6/conf/eth0/addr_gen_mode", "3"); err != nil {
+			return err
+		}
+		forged, err := netlink.ParseAddr("fe80::1/64")
+		if err != nil {
+			return err
+		}
+		forged.Flags = 0x800 // IFA_F_STABLE_PRIVACY: the kernel does not take it from a process
+		peer, err := netlink.LinkByName("peer")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetUp(peer), netlink.LinkSetUp(link), netlink.AddrAdd(link, forged))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []netip.Addr
+	for deadline := time.Now().Add(time.Minute); len(found) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if found, err = (PodInterfaces{}).LinkLocal(pod.Path(), "eth0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(found) != 1 || found[0] == netip.MustParseAddr("fe80::1") {
+		t.Errorf("got %v, want the one address that the kernel made", found)
+	}
+	if err := (PodInterfaces{}).Autoconfigure(pod.Path(), "eth0", false); err != nil {
+		t.Fatal(err)
+	}
+	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
+		value, err := sysctl.Sysctl("net/ipv6/conf/eth0/autoconf")
+		if value != "0" {
+			t.Errorf("autoconf is %s, want 0", value)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (PodInterfaces{}).LinkLocal(pod.Path(), "eth1"); !errors.Is(err, ErrGone) {
+		t.Errorf("got %v for a missing interface, want %v", err, ErrGone)
+	}
+	if _, err := (PodInterfaces{}).LinkLocal(pod.Path()+"-none", "eth0"); !errors.Is(err, ErrGone) {
+		t.Errorf("got %v for a missing namespace, want %v", err, ErrGone)
+	}
+}

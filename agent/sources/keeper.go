@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// The pauses between two passes double from shortest to longest. A wake makes them short again: the
+// kernel of a new pod makes its link-local addresses a moment after the ADD.
+const (
+	shortest = 50 * time.Millisecond
+	longest  = 5 * time.Second
+)
+
+// Kernel is the part of *bpf.Kernel that a Keeper needs.
+type Kernel interface {
+	SetSources(slot uint32, s bpf.Sources) error
+	SourcesOf(slot uint32) bpf.Sources
+	Offences() (map[bpf.Offence]uint64, error)
+}
+
+// Interfaces reads and changes the interfaces of pods. Interfaces of this package implements it.
+type Interfaces interface {
+	// LinkLocal returns the link-local addresses that the kernel gave an interface.
+	LinkLocal(netns, ifname string) ([]netip.Addr, error)
+	// Autoconfigure switches autoconfiguration from router advertisements on or off.
+	Autoconfigure(netns, ifname string, on bool) error
+}
+
+// Options of a Keeper. All are required.
+type Options struct {
+	// Session is the current life of this node.
+	Session string
+	// Entries returns every entry of the journal; they are read-only.
+	Entries    func() []*journal.Entry
+	Pools      client.Reader
+	Kernel     Kernel
+	Interfaces Interfaces
+	Events     events.EventRecorder
+	Log        logr.Logger
+	Clock      clock.Clock
+}
+
+// Keeper keeps what the kernel knows about the sources of pods up to date. Its methods may be called
+// concurrently.
+type Keeper struct {
+	Options
+	wake chan struct{}
+	met  chan bpf.Event
+	// told is when an event was sent; only reporting uses it.
+	told map[reported]time.Time
+
+	// mu orders the settings of slots. off has the slots in whose interfaces autoconfiguration was
+	// switched off by this process.
+	mu  sync.Mutex
+	off map[uint32]bool
+}
+
+// New returns a Keeper.
+func New(o Options) *Keeper {
+	return &Keeper{
+		Options: o, wake: make(chan struct{}, 1), off: map[uint32]bool{},
+		met: make(chan bpf.Event, reportsAhead), told: map[reported]time.Time{},
+	}
+}
+
+// Wake makes the next passes of Run come soon: a pool or a pod has changed.
+func (k *Keeper) Wake() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run goes through all pods again and again, and reports what they send, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	var reporter sync.WaitGroup
+	reporter.Go(func() { k.reporting(ctx) })
+	defer reporter.Wait()
+	for pause := time.Duration(0); ; {
+		timer := k.Clock.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-k.wake:
+			timer.Stop()
+			pause = 0
+		case <-timer.C():
+			pause = min(max(2*pause, shortest), longest)
+		}
+		if err := k.pass(ctx); err != nil && ctx.Err() == nil {
+			k.Log.Error(err, "the source guard of a pod is not as its pool says yet; the agent tries again")
+		}
+	}
+}
+
+// pass applies the pools to all pods.
+func (k *Keeper) pass(ctx context.Context) error {
+	var errs []error
+	for _, e := range k.Entries() {
+		if e.Phase == journal.Bound && e.Session == k.Session {
+			errs = append(errs, k.Apply(ctx, e))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Apply tells the kernel what the interface of an entry may send. It changes nothing if a pool cannot
+// be read, and keeps what a deleted pool said last. An interface without a guard is no error: its pod
+// is gone, or recovery will attach the guard.
+func (k *Keeper) Apply(ctx context.Context, e *journal.Entry) error {
+	pools, err := k.pools(ctx, e)
+	if err != nil || len(pools) == 0 {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	// An interface that is gone has no address. Its guard stays strict.
+	local, readErr := k.Interfaces.LinkLocal(e.NetNS, e.Interface)
+	s, err := Plan(e, pools, local)
+	if err != nil {
+		return fmt.Errorf("sources of %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
+	}
+	if readErr != nil && s.Mode != bpf.SourcesOff && !errors.Is(readErr, ErrGone) {
+		return readErr
+	}
+	if !s.Equal(k.Kernel.SourcesOf(e.Slot)) {
+		err := k.Kernel.SetSources(e.Slot, s)
+		if errors.Is(err, bpf.ErrNoGuard) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if errors.Is(readErr, ErrGone) {
+		return nil
+	}
+	return k.autoconfigure(e, mayAutoconfigure(s))
+}
+
+// autoconfigure switches autoconfiguration off where the guard would drop its addresses. It switches
+// it on again only if this process has switched it off: another setting is the pod's.
+func (k *Keeper) autoconfigure(e *journal.Entry, on bool) error {
+	if on != k.off[e.Slot] {
+		return nil
+	}
+	if err := k.Interfaces.Autoconfigure(e.NetNS, e.Interface, on); err != nil {
+		return err
+	}
+	k.off[e.Slot] = !on
+	return nil
+}
+
+// pools returns the pools of an entry's addresses, without those that are gone.
+func (k *Keeper) pools(ctx context.Context, e *journal.Entry) (all []*v1alpha1.IPPool, err error) {
+	for _, address := range e.Addresses {
+		pool := &v1alpha1.IPPool{}
+		err := k.Pools.Get(ctx, client.ObjectKey{Name: address.Pool}, pool)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read pool %s: %w", address.Pool, err)
+		}
+		all = append(all, pool)
+	}
+	return all, nil
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// rig is a keeper of one pod, on a kernel and with interfaces in memory.
+type rig struct {
+	*Keeper
+	t        *testing.T
+	api      client.Client
+	events   *events.FakeRecorder
+	clock    *testclock.FakeClock
+	entry    *journal.Entry
+	set      map[uint32]bpf.Sources
+	writes   int
+	offences map[bpf.Offence]uint64
+	readErr  error
+	autoconf []bool
+}
+
+func (r *rig) SetSources(slot uint32, s bpf.Sources) error {
+	r.set[slot], r.writes = s, r.writes+1
+	return nil
+}
+func (r *rig) SourcesOf(slot uint32) bpf.Sources              { return r.set[slot] }
+func (r *rig) Offences() (map[bpf.Offence]uint64, error)      { return r.offences, nil }
+func (r *rig) LinkLocal(string, string) ([]netip.Addr, error) { return nil, r.readErr }
+func (r *rig) Autoconfigure(_, _ string, on bool) error {
+	r.autoconf = append(r.autoconf, on)
+	return nil
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{
+		t: t, set: map[uint32]bpf.Sources{}, events: events.NewFakeRecorder(10), clock: testclock.NewFakeClock(time.Unix(1e9, 0)),
+		api: fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool("Enforce", nil)).Build(),
+		entry: &journal.Entry{
+			Phase: journal.Bound, Session: "s", Slot: 7, MAC: podMAC, Interface: "eth0", PodNamespace: "shop", PodName: "web-0",
+			Addresses: []journal.Address{{Pool: "v4"}},
+		},
+	}
+	r.Keeper = New(Options{
+		Session: "s", Entries: func() []*journal.Entry { return []*journal.Entry{r.entry} }, Pools: r.api,
+		Kernel: r, Interfaces: r, Events: r.events, Log: testr.New(t), Clock: r.clock,
+	})
+	return r
+}
+
+func (r *rig) edit(mode v1alpha1.SourceGuardMode) {
+	r.t.Helper()
+	p := &v1alpha1.IPPool{}
+	if err := r.api.Get(context.Background(), client.ObjectKey{Name: "v4"}, p); err != nil {
+		r.t.Fatal(err)
+	}
+	p.Spec.SourceGuard = mode
+	if err := r.api.Update(context.Background(), p); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) applies() {
+	r.t.Helper()
+	if err := r.pass(context.Background()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestAnEditOfThePoolReachesALivingPod(t *testing.T) {
+	r := newRig(t)
+	for _, tc := range []struct {
+		mode v1alpha1.SourceGuardMode
+		want bpf.SourceMode
+	}{{"Enforce", bpf.SourcesEnforce}, {"Observe", bpf.SourcesObserve}, {"Off", bpf.SourcesOff}, {"Enforce", bpf.SourcesEnforce}} {
+		r.edit(tc.mode)
+		r.applies()
+		r.applies() // without a change
+		if got := r.set[7].Mode; got != tc.want {
+			t.Errorf("mode %s: the kernel has %d, want %d", tc.mode, got, tc.want)
+		}
+	}
+	if r.writes != 4 {
+		t.Errorf("%d writes to the kernel, want one for each edit", r.writes)
+	}
+	if want := []bool{false, true, false}; !slices.Equal(r.autoconf, want) {
+		t.Errorf("autoconfiguration was set to %v, want %v", r.autoconf, want)
+	}
+}
+
+func TestADeletedPoolAndAnotherSessionChangeNothing(t *testing.T) {
+	r := newRig(t)
+	r.applies()
+	if err := r.api.Delete(context.Background(), pool("", nil)); err != nil {
+		t.Fatal(err)
+	}
+	r.applies()
+	if got := r.set[7].Mode; got != bpf.SourcesEnforce {
+		t.Errorf("the kernel has mode %d, want what the pool said last", got)
+	}
+	other := newRig(t)
+	other.entry.Session = "another boot"
+	other.applies()
+	if other.writes != 0 {
+		t.Errorf("%d writes for a pod of another session", other.writes)
+	}
+}
+
+func TestAnInterfaceThatCannotBeReadKeepsItsAddresses(t *testing.T) {
+	r := newRig(t)
+	r.readErr = errors.New("no descriptor left")
+	if err := r.pass(context.Background()); !errors.Is(err, r.readErr) {
+		t.Errorf("got %v, want %v", err, r.readErr)
+	}
+	if r.writes != 0 {
+		t.Errorf("%d writes to the kernel", r.writes)
+	}
+	r.readErr = ErrGone
+	r.applies()
+	if r.set[7].Mode != bpf.SourcesEnforce {
+		t.Error("the guard of an interface that is gone is not strict")
+	}
+}
+
+func TestAPodIsToldOnceInTenMinutesForEachReason(t *testing.T) {
+	r := newRig(t)
+	ev := func(result bpf.Result, observed uint64) bpf.Event {
+		return bpf.Event{Type: bpf.EventSource, Token: 7, Mine: uint64(result) | observed<<16, Key: bpf.Key{Addr: netip.MustParseAddr("10.0.0.1")}, MAC: mac(vrrpMAC)}
+	}
+	for range 3 {
+		r.report(ev(bpf.ResultDropUnleased, 0))
+		r.report(ev(bpf.ResultDropEther, 1))
+		r.report(bpf.Event{Type: bpf.EventSource, Token: 8, Mine: uint64(bpf.ResultDropEther)}) // no pod of this slot
+	}
+	for _, want := range []string{
+		"Warning SourceDropped the source guard drops frames of eth0 from an address that is not leased to the pod (the last one: address 10.0.0.1,",
+		"Warning SourceObserved the source guard would drop frames of eth0 from a MAC that is not the interface's",
+	} {
+		if got := <-r.events.Events; !strings.HasPrefix(got, want) {
+			t.Errorf("got event %q, want %q", got, want)
+		}
+	}
+	if n := len(r.events.Events); n != 0 {
+		t.Errorf("%d events more", n)
+	}
+	r.clock.Step(reportPeriod)
+	r.report(ev(bpf.ResultDropUnleased, 0))
+	if n := len(r.events.Events); n != 1 {
+		t.Errorf("%d events after the period, want 1", n)
+	}
+	if n := len(r.told); n != 1 {
+		t.Errorf("%d events are remembered, want 1", n)
+	}
+}
+
+func TestALinkLocalAddressThatIsNewIsReadSoon(t *testing.T) {
+	r := newRig(t)
+	r.report(bpf.Event{Type: bpf.EventSource, Token: 7, Mine: uint64(bpf.ResultDropLinkLocal)})
+	if len(r.wake) != 1 {
+		t.Error("no pass was asked for")
+	}
+}
+
+func TestTheMetricHasOnlyPodsWithSuchFrames(t *testing.T) {
+	r := newRig(t)
+	r.offences = map[bpf.Offence]uint64{
+		{Slot: 7, Result: bpf.ResultDropUnleased}:              3,
+		{Slot: 7, Result: bpf.ResultDropEther, Observed: true}: 2,
+		{Slot: 0, Result: bpf.ResultDropStranger}:              1,
+		{Slot: 9, Result: bpf.ResultDropUnleased}:              5, // its pod is gone
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r.Keeper)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, m := range families[0].GetMetric() {
+		var labels []string
+		for _, l := range m.GetLabel() {
+			labels = append(labels, l.GetValue())
+		}
+		got[strings.Join(labels, " ")] = m.GetCounter().GetValue()
+	}
+	want := map[string]float64{"  stranger dropped": 1, "shop web-0 ether observed": 2, "shop web-0 unleased dropped": 3}
+	if diff := cmp.Diff(want, got); diff != "" || families[0].GetName() != "fenceline_source_guard_frames_total" {
+		t.Errorf("%s (-want +got):\n%s", families[0].GetName(), diff)
+	}
+}

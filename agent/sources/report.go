@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/event"
+)
+
+const (
+	// reportPeriod is the time between two events of a pod for one reason.
+	reportPeriod = 10 * time.Minute
+	// reportsAhead bounds the reports that wait. The counts in the kernel lose none.
+	reportsAhead = 64
+)
+
+// reasons say what a frame was, for events.
+var reasons = map[bpf.Result]string{
+	bpf.ResultDropEther:       "from a MAC that is not the interface's",
+	bpf.ResultDropSenderMAC:   "of ARP or ND with a MAC that is not the interface's",
+	bpf.ResultDropUnleased:    "from an address that is not leased to the pod",
+	bpf.ResultDropSlot:        "from an address that another pod holds",
+	bpf.ResultDropFenced:      "from an address that was taken from the pod",
+	bpf.ResultDropLinkLocal:   "from a link-local address that is not the interface's",
+	bpf.ResultDropUnspecified: "from 0.0.0.0 or ::, other than a probe for its own address",
+	bpf.ResultDropRouter:      "that only a router may send",
+	bpf.ResultDropDHCPServer:  "that only a DHCP server may send",
+	bpf.ResultDropTagged:      "with a VLAN tag",
+	bpf.ResultDropBridge:      "that only a bridge may send",
+	bpf.ResultDropMalformed:   "that is malformed",
+}
+
+// Reason returns the short name of the reason for which a frame was dropped, as the metric has it.
+func Reason(r bpf.Result) string { return strings.TrimPrefix(r.String(), "drop-") }
+
+// Met takes an event of the kernel about a frame. It does not block.
+func (k *Keeper) Met(ev bpf.Event) {
+	select {
+	case k.met <- ev:
+	default: // the count has it
+	}
+}
+
+// report tells about a frame in an event of its pod.
+func (k *Keeper) report(ev bpf.Event) {
+	o := ev.Offence()
+	if o.Result == bpf.ResultDropLinkLocal {
+		k.Wake() // the kernel of the pod may have made another address
+	}
+	e := k.entries()[o.Slot]
+	what, known := reasons[o.Result]
+	if e == nil || !known || !k.isDue(e, o) {
+		return
+	}
+	did, kind := "drops", "SourceDropped"
+	if o.Observed {
+		did, kind = "would drop", "SourceObserved"
+	}
+	k.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, kind, "Guard",
+		"the source guard %s frames of %s %s (the last one: address %s, MAC %s); if the pod must send them, allow them by spec.sourceGuardAllow of its pool",
+		did, e.Interface, what, ev.Key.Addr, ev.MAC)
+}
+
+// reported is one sort of events.
+type reported struct {
+	containerID, ifname string
+	bpf.Offence
+}
+
+// isDue reports whether an event may be sent, and forgets those that are long past.
+func (k *Keeper) isDue(e *journal.Entry, o bpf.Offence) bool {
+	now, key := k.Clock.Now(), reported{e.ContainerID, e.Interface, o}
+	for other, at := range k.told {
+		if now.Sub(at) >= reportPeriod {
+			delete(k.told, other)
+		}
+	}
+	if _, recent := k.told[key]; recent {
+		return false
+	}
+	k.told[key] = now
+	return true
+}
+
+// entries returns the entries of this session by slot.
+func (k *Keeper) entries() map[uint32]*journal.Entry {
+	all := map[uint32]*journal.Entry{}
+	for _, e := range k.Entries() {
+		if e.Session == k.Session && e.Slot != 0 {
+			all[e.Slot] = e
+		}
+	}
+	return all
+}
+
+// reporting handles the events of the kernel until ctx ends.
+func (k *Keeper) reporting(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case ev := <-k.met:
+			k.report(ev)
+		}
+	}
+}
+
+var framesDesc = prometheus.NewDesc("fenceline_source_guard_frames_total",
+	"Frames of pods of this node that were something else than the pod's, by result and reason. Only pods with such frames have series, while they live; the pod is empty for frames of a MAC that no device of the node has.",
+	[]string{"namespace", "pod", "result", "reason"}, nil)
+
+// Describe implements prometheus.Collector.
+func (k *Keeper) Describe(ch chan<- *prometheus.Desc) { ch <- framesDesc }
+
+// Collect implements prometheus.Collector. If the kernel's counts cannot be read, the scrape reports
+// the error.
+func (k *Keeper) Collect(ch chan<- prometheus.Metric) {
+	offences, err := k.Kernel.Offences()
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(framesDesc, err)
+		return
+	}
+	type labels struct{ namespace, pod, result, reason string }
+	frames, entries := map[labels]uint64{}, k.entries()
+	for o, n := range offences {
+		l := labels{result: "dropped", reason: Reason(o.Result)}
+		if o.Observed {
+			l.result = "observed"
+		}
+		if o.Slot != 0 {
+			e := entries[o.Slot]
+			if e == nil {
+				continue // the pod has gone, and its slot is swept soon
+			}
+			l.namespace, l.pod = e.PodNamespace, e.PodName
+		}
+		frames[l] += n // a pod may have several interfaces
+	}
+	for l, n := range frames {
+		ch <- prometheus.MustNewConstMetric(framesDesc, prometheus.CounterValue, float64(n), l.namespace, l.pod, l.result, l.reason)
+	}
+}
