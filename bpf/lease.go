@@ -36,6 +36,10 @@ type Lease struct {
 	MAC net.HardwareAddr
 	// Flags change the checks.
 	Flags LeaseFlags
+	// Behind is the token of another node's holder, behind which the slot waits. Such a lease is fenced
+	// from the start, and its Token is chosen by InstallLease. 0: the slot waits for nobody. Lease and
+	// Leases do not return it.
+	Behind uint64
 }
 
 // LeaseFlags change how the kernel treats a lease.
@@ -101,12 +105,20 @@ func (t *tables) installLease(key Key, l Lease) error {
 	if err != nil {
 		return err
 	}
+	if l.Behind != 0 {
+		if ok && present.Slot != l.Slot {
+			return fmt.Errorf("slot %d: %w", present.Slot, ErrHeld)
+		}
+		if l.Token, err = t.standBehind(key, l.Behind); err != nil {
+			return err
+		}
+	}
 	if ok {
 		if err := l.succeeds(present); err != nil {
 			return err
 		}
 	}
-	if err := t.createState(key); err != nil {
+	if err := t.createState(key, 0); err != nil {
 		return err
 	}
 	if err := t.openGateIfClaimed(key, l); err != nil {

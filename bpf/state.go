@@ -57,15 +57,33 @@ func (t *tables) Fenced(key Key) (bool, error) {
 	return s.MaxToken > l.Token, err
 }
 
-// createState creates the entry of an address before the kernel has anything to record. If the map
-// is full, it deletes the entries of addresses that are no longer leased here.
-func (t *tables) createState(key Key) error {
-	err := t.maps.States.Update(key.layout(), observerState{}, ebpf.UpdateNoExist)
+// standBehind makes the state of an address say that a holder with a token exists, as if this kernel
+// had heard its claim. It returns an older token: a lease with it is fenced. A state that exists is
+// not changed (R9): it has heard a claim, so a token before that claim is older as well.
+func (t *tables) standBehind(key Key, token uint64) (older uint64, err error) {
+	if err := t.createState(key, token); err != nil {
+		return 0, err
+	}
+	s, _, err := t.State(key)
+	if err != nil {
+		return 0, err
+	}
+	if s.MaxToken == 0 {
+		return 0, fmt.Errorf("stand behind token %d: the address is watched, and no claim was heard: %w", token, ErrHeld)
+	}
+	return min(token, s.MaxToken) - 1, nil
+}
+
+// createState creates the entry of an address before the kernel has anything to record, with a greatest
+// claim. If the map is full, it deletes the entries of addresses that are no longer leased here.
+func (t *tables) createState(key Key, claim uint64) error {
+	first := observerState{Max: claim}
+	err := t.maps.States.Update(key.layout(), first, ebpf.UpdateNoExist)
 	if errors.Is(err, unix.E2BIG) {
 		if err := t.pruneStates(); err != nil {
 			return err
 		}
-		err = t.maps.States.Update(key.layout(), observerState{}, ebpf.UpdateNoExist)
+		err = t.maps.States.Update(key.layout(), first, ebpf.UpdateNoExist)
 	}
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("create state: %w", err)

@@ -17,7 +17,8 @@ func Key(e *journal.Entry, address journal.Address) bpf.Key {
 	return bpf.Key{Segment: uint32(e.ParentIndex), Addr: address.Addr}
 }
 
-// Install writes an address of an entry into the kernel: from then on its slot may use the address.
+// Install writes an address of an entry into the kernel: from then on its slot may use the address,
+// unless it waits behind another holder.
 // While the entry is an intent, its interface is down: a frame with its MAC is another host's.
 func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 	mac, err := net.ParseMAC(e.MAC)
@@ -25,7 +26,7 @@ func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 		return fmt.Errorf("recorded MAC: %w", err)
 	}
 	key := Key(e, address)
-	l := bpf.Lease{Token: address.Token, Network: claim.Network(g.Cluster, address.Network), Slot: e.Slot, MAC: mac}
+	l := bpf.Lease{Token: address.Token, Network: claim.Network(g.Cluster, address.Network), Slot: e.Slot, MAC: mac, Behind: address.Behind}
 	if e.SharedMAC {
 		l.Flags |= bpf.FlagSharedMAC
 	}

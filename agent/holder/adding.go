@@ -15,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // adding is one ADD.
@@ -61,7 +62,7 @@ func (a *adding) entry(phase journal.Phase) journal.Entry {
 	e := journal.Entry{
 		ContainerID: a.request.ContainerID, Interface: a.request.Interface,
 		NetNS: a.request.NetNS, Network: a.request.Network.Name,
-		PodNamespace: a.who.Namespace, PodName: a.who.Pod, PodUID: a.who.PodUID,
+		PodNamespace: a.who.Namespace, PodName: a.who.Pod, PodUID: a.who.PodUID, Machine: owner.MachineOf(&a.who),
 		Phase: phase, Session: a.h.Session, Slot: a.slot, Created: a.created,
 		Parent: a.link.Parent, ParentIndex: a.link.ParentIndex, MAC: a.who.MAC, SharedMAC: a.sharedMAC,
 	}
@@ -96,6 +97,10 @@ func (a *adding) record() error {
 	}
 	a.h.expected.forget(a.who.PodUID, a.who.Interface)
 	for _, b := range a.bound {
+		if b.address.Behind != 0 {
+			a.h.Pending.Add(e.Attachment())
+			continue
+		}
 		a.h.Audit(audit.Grant, &e, b.address, "")
 	}
 	return nil

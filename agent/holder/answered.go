@@ -70,6 +70,9 @@ func (h *Holders) Answered(of agentapi.Attachment) {
 
 // announce announces the new holder to the segment once the link is up.
 func (a *adding) announce(b boundAddress) {
+	if b.address.Behind != 0 {
+		return // its holder speaks
+	}
 	if b.unclaimed != nil {
 		a.h.tasks.Go(func() { a.claimLate(b) })
 		return

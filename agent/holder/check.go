@@ -66,7 +66,7 @@ func (h *Holders) checkHeld(a agentapi.Attachment, configured []agentapi.Configu
 		if err != nil {
 			return err
 		}
-		if fenced {
+		if fenced && address.Behind == 0 {
 			return refusal.New(refusal.NotHeld, "%s was taken from interface %s of container %s and is fenced", address.Addr, a.Interface, a.ContainerID)
 		}
 		if len(configured) > 0 && !isConfigured(configured, address) {

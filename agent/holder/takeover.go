@@ -42,6 +42,9 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 		return boundAddress{}, err
 	}
 	a.askGateway(ctx, pool)
+	if lease.StandsBehind(&a.who, owner.IsTarget(a.pod), a.h.Node, &l.Spec) {
+		return a.standBehind(ctx, f, l)
+	}
 	for a.boundElsewhere(l) {
 		if !waitFor(ctx, a.h.Clock, keptRetry) {
 			return boundAddress{}, refusal.New(refusal.TryAgain,

@@ -30,7 +30,9 @@ type Entry struct {
 	PodNamespace string `json:"podNamespace,omitempty"`
 	PodName      string `json:"podName,omitempty"`
 	PodUID       string `json:"podUID,omitempty"`
-	Phase        Phase  `json:"phase"`
+	// Machine is the name of the KubeVirt virtual machine that the pod runs, in its namespace.
+	Machine string `json:"machine,omitempty"`
+	Phase   Phase  `json:"phase"`
 	// Session in which the entry was written: "<Node UID>/<boot ID>".
 	Session string `json:"session,omitempty"`
 	// Slot of the guard, 0 if there is no guard.
@@ -80,6 +82,9 @@ type Address struct {
 	// LeaseUID and Token are empty until the API server has answered the create.
 	LeaseUID string `json:"leaseUID,omitempty"`
 	Token    uint64 `json:"token,omitempty"`
+	// Behind is the token of the holder on another node behind which the pod stands: it is the target of
+	// a live migration, and the address is fenced here. 0: the address is the pod's.
+	Behind uint64 `json:"behind,omitempty"`
 	// Static: DEL retains the address instead of freeing it.
 	Static bool `json:"static,omitempty"`
 	// Kept: an ADD under way has taken the address over from an earlier sandbox of its pod. Its undo

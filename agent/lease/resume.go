@@ -2,7 +2,10 @@
 
 package lease
 
-import "github.com/fenceline/fenceline/apis/v1alpha1"
+import (
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
+)
 
 // PodState is the wish of Kubernetes for a pod, read live and by UID.
 type PodState int
@@ -21,6 +24,8 @@ const (
 type Known struct {
 	ContainerID, Interface string
 	PodUID, MAC            string
+	// Machine is the name of the virtual machine that the pod runs, in Namespace.
+	Machine, Namespace string
 	// LeaseUID is empty if the answer to the create was lost.
 	LeaseUID string
 	// Node and Session of this agent.
@@ -99,6 +104,13 @@ func resumeLost(k Known, l *v1alpha1.IPLease) Action {
 	if k.passedOn(l) {
 		return Release
 	}
+	if k.migrated(&l.Spec) {
+		// Until the target is proven, the slot lives: a dead slot sends no ack.
+		if l.Spec.State == v1alpha1.StateQuarantined || l.Spec.Previous != nil {
+			return Wait
+		}
+		return Release
+	}
 	if !k.Fenced && (quarantinedFor(&l.Spec, k.MAC) || k.keptReady(&l.Spec)) {
 		switch k.Pod {
 		case PodWanted:
@@ -115,6 +127,13 @@ func (k Known) passedOn(l *v1alpha1.IPLease) bool {
 	h := l.Spec.Holder
 	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == k.Node && l.Spec.Session == k.Session &&
 		h != nil && h.ContainerID != k.ContainerID && h.Interface == k.Interface && h.PodUID != "" && h.PodUID == k.PodUID
+}
+
+// migrated reports whether the virtual machine of the pod went on to another pod. KubeVirt ends the
+// pod: after a migration by post-copy, the machine still needs its memory (R15).
+func (k Known) migrated(s *v1alpha1.IPLeaseSpec) bool {
+	who := owner.MachinePod(k.Namespace, "", k.PodUID, k.Machine)
+	return owner.Same(s.Holder, &who) && (s.Holder.PodUID != k.PodUID || s.Reason == v1alpha1.ReasonMigrated)
 }
 
 // quarantinedFor reports whether a lease was quarantined because this MAC

@@ -88,6 +88,36 @@ func TestResumeGoesByTheRecord(t *testing.T) {
 	}
 }
 
+// R15: the source of a migration is left to KubeVirt, and its slot lives until the target is proven.
+func TestTheSourceOfAMigration(t *testing.T) {
+	k := Known{ContainerID: "c", Interface: "eth0", PodUID: "a", Machine: "db", Namespace: "shop", Node: "n1", Session: "s1", Pod: PodWanted}
+	to := func(holder *v1alpha1.Holder, change ...func(*spec)) *v1alpha1.IPLease {
+		s := spec{State: v1alpha1.StateBound, NodeName: "n2", Holder: holder}
+		for _, c := range change {
+			c(&s)
+		}
+		return leaseOf(s, "lease-1")
+	}
+	handedOver := func(s *spec) { s.State, s.Reason = v1alpha1.StateQuarantined, v1alpha1.ReasonMigrated }
+	unconfirmed := func(s *spec) { s.Previous = &v1alpha1.PreviousHolder{Node: "n1"} }
+	other := launcher("c")
+	other.OwnerName = "log"
+	for _, row := range []struct {
+		name  string
+		lease *v1alpha1.IPLease
+		want  Action
+	}{
+		{"handed over, and the target has not claimed", to(launcher("a"), handedOver), Wait},
+		{"taken over, and not proven", to(launcher("b"), unconfirmed), Wait},
+		{"taken over for good", to(launcher("b")), Release},
+		{"taken by another machine", to(other), FenceAndDeletePod},
+	} {
+		if got := Resume(k, row.lease); got != row.want {
+			t.Errorf("%s: %s, want %s", row.name, got, row.want)
+		}
+	}
+}
+
 func TestOnlyTheSameSessionGoesWithoutVerification(t *testing.T) {
 	for rule, c := range map[string]struct {
 		spec spec

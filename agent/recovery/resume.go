@@ -77,6 +77,9 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 	} else if err != nil {
 		return false, err
 	}
+	if address.Behind != 0 {
+		return w.followTurn(ctx, e, address, l)
+	}
 	action, err := w.decide(ctx, &e, address, l)
 	if err != nil {
 		return false, err
@@ -175,6 +178,7 @@ func (w *Worker) decide(ctx context.Context, e *journal.Entry, address journal.A
 	known := lease.Known{
 		ContainerID: e.ContainerID, Interface: e.Interface,
 		PodUID: e.PodUID, MAC: e.MAC, LeaseUID: address.LeaseUID,
+		Machine: e.Machine, Namespace: e.PodNamespace,
 		Node: w.Node, Session: w.Session, Fenced: fenced,
 	}
 	action := lease.Resume(known, l)

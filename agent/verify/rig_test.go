@@ -47,6 +47,8 @@ type rig struct {
 	// before runs before the lease is settled: what happens meanwhile.
 	before  func()
 	settled int
+	// awaited: a pod of this node takes the lease over itself.
+	awaited bool
 	events  *events.FakeRecorder
 }
 
@@ -81,6 +83,8 @@ type memory struct {
 	client.Client
 	rig *rig
 }
+
+func (m memory) IsAwaited(string) bool { return m.rig.awaited }
 
 func (m memory) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	switch o := o.(type) {

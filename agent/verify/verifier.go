@@ -41,6 +41,8 @@ type Holders interface {
 	// slot of this node that has its address. dead reports whether the last holder
 	// was a pod of this session, which is then proven fenced.
 	KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error)
+	// IsAwaited reports whether a pod of this node takes the lease over itself.
+	IsAwaited(lease string) bool
 }
 
 // Options of a Verifier. All are required.
@@ -101,6 +103,9 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	}
 	if !v.mine(cached) {
 		v.forget(r.Name)
+		return reconcile.Result{}, nil
+	}
+	if v.Holders.IsAwaited(r.Name) {
 		return reconcile.Result{}, nil
 	}
 	ignored, err := v.ignores(ctx, cached)

@@ -79,6 +79,15 @@ func TestAVerificationSettlesItsLease(t *testing.T) {
 	}
 }
 
+// R15: the target of a migration takes the lease over itself, and its slot must live.
+func TestAVerifierLeavesTheLeaseForWhichAPodOfItsNodeWaits(t *testing.T) {
+	r := newRig(t, quarantined())
+	r.evidence, r.awaited = acked, true
+	if r.look(); r.killed != 0 || r.settled != 0 {
+		t.Errorf("killed %d, settled %d", r.killed, r.settled)
+	}
+}
+
 func TestR4NobodyIsClaimedAgainstWhoNeverWasAHolder(t *testing.T) {
 	r := newRig(t, quarantined(stranger))
 	r.look()

@@ -54,6 +54,8 @@ const (
 	// ReasonNodeRestarted: the holder's node has booted again. If the pod still lives, its next sandbox
 	// gets the address.
 	ReasonNodeRestarted LeaseReason = "NodeRestarted"
+	// ReasonMigrated: the holder's virtual machine now runs in another pod.
+	ReasonMigrated LeaseReason = "Migrated"
 	// ReasonUnverified: a take-over did not prove that the previous holder is fenced or silent.
 	ReasonUnverified LeaseReason = "Unverified"
 )

@@ -19,6 +19,9 @@ const (
 	// LeasesByPod has the key "<namespace>/<name>" of the holder's pod, and the IdentityKey of a virtual
 	// machine.
 	LeasesByPod = "holder.pod"
+	// TargetsByMachine has the IdentityKey of the virtual machine of a pod that is, or was, the target of
+	// a live migration.
+	TargetsByMachine = "machine"
 	// LeasesByOwner has the keys "<namespace>/<name>" of the StatefulSet of a Retained lease's holder.
 	LeasesByOwner = "holder.owner"
 	// LeasesByNode has the keys of a lease's own node and its previous holder's node.
@@ -41,6 +44,16 @@ func IdentityKey(h *v1alpha1.Holder) string {
 		return PodKey(h.Namespace, "virtual machine "+h.OwnerName)
 	}
 	return PodKey(h.Namespace, h.Pod)
+}
+
+// MachineKeys returns the keys of TargetsByMachine.
+func MachineKeys(pod *podview.Pod) []string {
+	if !owner.IsTarget(pod) {
+		return nil
+	}
+	ref, _ := owner.Of(pod)
+	machine := owner.MachinePod(pod.Namespace, pod.Name, string(pod.UID), ref.Name)
+	return []string{IdentityKey(&machine)}
 }
 
 // PoolNodeKey returns the key of LeasesByPoolNode.
@@ -68,6 +81,12 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	})
 	if err != nil {
 		return fmt.Errorf("index agents by node: %w", err)
+	}
+	err = indexer.IndexField(ctx, &podview.Pod{}, TargetsByMachine, func(o client.Object) []string {
+		return MachineKeys(o.(*podview.Pod))
+	})
+	if err != nil {
+		return fmt.Errorf("index the targets of migrations by virtual machine: %w", err)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // configHash is the annotation of a static pod's UID.
@@ -84,6 +85,11 @@ func slimPod(o any) (any, error) {
 		slim.Spec.NodeName = pod.Spec.NodeName
 		slim.Annotations = map[string]string{v1alpha1.AnnotationAgentIndex: pod.Annotations[v1alpha1.AnnotationAgentIndex]}
 		slim.Status.Conditions = slimConditions(pod.Status.Conditions)
+	}
+	if owner.IsTarget(pod) {
+		slim.Labels = map[string]string{owner.LabelMigration: pod.Labels[owner.LabelMigration]}
+		slim.OwnerReferences = pod.OwnerReferences
+		slim.Spec.NodeName = pod.Spec.NodeName
 	}
 	share(&slim.Namespace)
 	share(&slim.Status.Phase)

@@ -107,6 +107,7 @@ func reasons() []v1alpha1.LeaseReason {
 		v1alpha1.ReasonConflict, v1alpha1.ReasonPodTerminating, v1alpha1.ReasonPodDeleted, v1alpha1.ReasonPodGone,
 		v1alpha1.ReasonPodReplaced, v1alpha1.ReasonPodFinished, v1alpha1.ReasonNodeUnreachable, v1alpha1.ReasonNodeGone,
 		v1alpha1.ReasonOutOfService, v1alpha1.ReasonAgentGone, v1alpha1.ReasonNodeRestarted, v1alpha1.ReasonUnverified,
+		v1alpha1.ReasonMigrated,
 	}
 }
 

@@ -49,9 +49,12 @@ func withToken(lease *v1alpha1.IPLease) *v1alpha1.IPLease {
 }
 
 func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
-	verifier, err := r.firstVerifier(ctx, f.Lease)
-	if err != nil {
-		return err
+	verifier := a.Verifier
+	if verifier == "" {
+		var err error
+		if verifier, err = r.firstVerifier(ctx, f.Lease); err != nil {
+			return err
+		}
 	}
 	spec := quarantined(withToken(f.Lease).Spec, a.Reason, verifier, f.Now)
 	written, err := r.update(ctx, f.Lease, spec)

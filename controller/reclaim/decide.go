@@ -34,7 +34,10 @@ func Decide(f Facts) Action {
 	}
 	switch f.Lease.Spec.State {
 	case v1alpha1.StateBound:
-		return ifEnabled(f.Policy, decideBound(f))
+		if a, ok := decideHandOver(f); ok {
+			return a
+		}
+		return untilMigrated(f, ifEnabled(f.Policy, decideBound(f)))
 	case v1alpha1.StateWarm:
 		return ifEnabled(f.Policy, decideWarm(f))
 	case v1alpha1.StateRetained:

@@ -51,6 +51,8 @@ type Facts struct {
 	// Successor is the lease that the next pod with the identity of a Retained lease's holder got
 	// instead, for the same interface. It is nil if there is none. With a Successor, Pod is its pod.
 	Successor *v1alpha1.IPLease
+	// Migration is set only for Bound leases of virtual machines.
+	Migration Migration
 	Policy    Policy
 	Now       time.Time
 }
@@ -96,6 +98,8 @@ type Action struct {
 	Reason v1alpha1.LeaseReason
 	// Until is the time of the next decision, for Wait.
 	Until time.Time
+	// Verifier is the node that verifies, for Quarantine. If it is empty, the best one is chosen.
+	Verifier string
 	// Force deletes the pod with a grace period of 0, for DeletePod. Its node is asserted to be gone,
 	// so no kubelet can end the pod within a grace period.
 	Force bool
@@ -119,5 +123,5 @@ func (a Action) Destructive() bool {
 
 // SameAs reports whether two actions do the same. Their explanations and times may differ.
 func (a Action) SameAs(b Action) bool {
-	return a.Kind == b.Kind && a.Reason == b.Reason && a.Force == b.Force
+	return a.Kind == b.Kind && a.Reason == b.Reason && a.Force == b.Force && a.Verifier == b.Verifier
 }

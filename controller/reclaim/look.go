@@ -58,6 +58,9 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1
 			f.FinishedSeen = n.sawFinished(f.Pod.Object, f.Now)
 			f.Node, err = lookAtNode(ctx, r.cachedNode, spec.NodeName, f, n)
 		}
+		if err == nil {
+			f.Migration, err = r.lookAtMigration(ctx, spec.Holder)
+		}
 	case v1alpha1.StateWarm:
 		if f.Node, err = lookAtNode(ctx, r.cachedNode, spec.NodeName, f, n); err == nil {
 			f.AgentAbsentSince, err = r.lookForAgent(ctx, spec.NodeName, f, n)
@@ -113,6 +116,11 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 	}
 	if mayBeOffered(f) {
 		if f.Offer, err = r.lookAtOffer(ctx, f, n); err != nil {
+			return f, err
+		}
+	}
+	if f.Migration.Target != nil {
+		if f.Migration, err = r.lookAtMigration(ctx, f.Lease.Spec.Holder); err != nil {
 			return f, err
 		}
 	}

@@ -71,6 +71,7 @@ func podChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*podview.Pod), e.ObjectNew.(*podview.Pod)
 		return was.UID != is.UID || was.Status.Phase != is.Status.Phase ||
+			was.Spec.NodeName != is.Spec.NodeName ||
 			!was.DeletionTimestamp.Equal(is.DeletionTimestamp) || isForceDeleted(was) != isForceDeleted(is) ||
 			(agents.IsAgent(is) && agents.IsAlive(was) != agents.IsAlive(is))
 	}}
@@ -103,7 +104,11 @@ func (r *Reconciler) leasesOfPod(ctx context.Context, o client.Object) []reconci
 		return append(r.leases(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined)),
 			r.leases(ctx, cache.LeasesByNode, pod.Spec.NodeName)...)
 	}
-	return r.leases(ctx, cache.LeasesByPod, cache.PodKey(pod.Namespace, pod.Name))
+	requests := r.leases(ctx, cache.LeasesByPod, cache.PodKey(pod.Namespace, pod.Name))
+	for _, key := range cache.MachineKeys(pod) {
+		requests = append(requests, r.leases(ctx, cache.LeasesByPod, key)...)
+	}
+	return requests
 }
 
 func (r *Reconciler) leasesOfNode(ctx context.Context, o client.Object) []reconcile.Request {

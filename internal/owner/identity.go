@@ -31,6 +31,22 @@ func IsMachine(h *v1alpha1.Holder) bool {
 	return h.OwnerGroup == groupKubeVirt && h.OwnerKind == kindInstance && h.OwnerName != ""
 }
 
+// MachineOf returns the name of the virtual machine of a holder, or "".
+func MachineOf(h *v1alpha1.Holder) string {
+	if !IsMachine(h) {
+		return ""
+	}
+	return h.OwnerName
+}
+
+// MachinePod returns the holder of a pod that runs a virtual machine.
+func MachinePod(namespace, pod, uid, machine string) v1alpha1.Holder {
+	return v1alpha1.Holder{
+		Namespace: namespace, Pod: pod, PodUID: uid,
+		OwnerGroup: groupKubeVirt, OwnerKind: kindInstance, OwnerName: machine,
+	}
+}
+
 // Same reports whether two holders have one identity: the namespace and the virtual machine, or else
 // the namespace and the name of the pod.
 func Same(a, b *v1alpha1.Holder) bool {

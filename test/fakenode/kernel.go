@@ -165,6 +165,13 @@ func (k *Kernel) SlotUsed(slot uint32) (bool, error) {
 func (k *Kernel) InstallLease(key bpf.Key, l bpf.Lease) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if l.Behind != 0 {
+		if present, ok := k.Enforced[key]; ok && present.Slot != l.Slot {
+			return bpf.ErrHeld
+		}
+		k.Claims[key] = max(k.Claims[key], l.Behind)
+		l.Token, l.Behind = l.Behind-1, 0
+	}
 	if k.Enforced[key].Token > l.Token {
 		return bpf.ErrOlderToken
 	}

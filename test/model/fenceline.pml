@@ -14,6 +14,11 @@
 #include "kernel.pml"
 #include "verify.pml"
 #include "agent.pml"
+#if MIGRATIONS
+#include "migration.pml"
+#else
+#define IS_BEHIND(m) 0
+#endif
 #include "world.pml"
 #include "backup.pml"
 #include "settle.pml"
@@ -30,6 +35,9 @@ init {
 		run Agent(0); run Agent(1); run Agent(2);
 		run Verifier(0); run Verifier(1); run Verifier(2);
 		run Wire(0); run Wire(1); run Wire(2);
+#if MIGRATIONS
+		run Migration(); run Target(1); run Target(2);
+#endif
 		run Controller(); run Faults(); run Backup(); run Settle();
 	}
 }

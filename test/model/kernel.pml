@@ -35,7 +35,7 @@ inline raise(m) {
 #endif
 	:: slot[m] == ALIVE && installed[m] && said > installed[m] && said > greatest[m] ->
 		SEEN(FENCE_BY_CLAIM);
-		assert(P6_living_pod || m != 0 || !wanted[0] || links || FENCED(m) || BY_VERIFIER);
+		assert(P6_living_pod || m != 0 || !wanted[0] || PAUSED(0) || links || FENCED(m) || BY_VERIFIER);
 		greatest[m] = said
 	:: else
 	fi

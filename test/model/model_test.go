@@ -15,6 +15,7 @@ const (
 	livingPod        = "P6_living_pod"
 	record           = "P7_record"
 	answeredUnfenced = "P8_answered_unfenced"
+	sourceIsPaused   = "P9_source_is_paused"
 	situation        = "seen"
 )
 
@@ -31,6 +32,8 @@ func TestTheProtocolIsSafe(t *testing.T) {
 		{"while machines start anew or are imaged again", []string{"VERSIONS=5", "LINKS=1", "LIVES=1"}},
 		{"while leases are deleted by hand", []string{"VERSIONS=5", "LINKS=1", "DELETIONS=1"}},
 		{"while the store goes back to a backup", []string{"VERSIONS=4", "LINKS=1", "RESTORES=1"}},
+		{"while a virtual machine migrates, and agents crash", []string{"VERSIONS=4", "CRASHES=1", "MIGRATIONS=1"}},
+		{"while a virtual machine migrates, and links are cut", []string{"VERSIONS=4", "LINKS=1", "MIGRATIONS=1"}},
 		{"as coded, in all that is judged after links have healed", []string{"VERSIONS=5", "LINKS=1", "AS_CODED"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -66,6 +69,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"only a newer claim fences", []string{"VERSIONS=4", "LINKS=1", "ANY_CLAIM_FENCES"}, greaterTokenWins},
 		{"a newer claim fences", []string{"VERSIONS=2", "NO_CLAIM_FENCES"}, notStuck},
 		{"R10: confirmed before answered", []string{"VERSIONS=4", "WITHOUT_R10"}, answeredUnfenced},
+		{"R15: the target of a migration is mute", []string{"VERSIONS=4", "MIGRATIONS=1", "TARGET_SPEAKS"}, oneSpeaker},
+		{"R15: the source hands over once it is paused", []string{"VERSIONS=4", "MIGRATIONS=1", "HANDS_OVER_EARLY"}, sourceIsPaused},
 		{"only the holder that the claim names acknowledges", []string{"VERSIONS=5", "LINKS=2", "ANY_ACK"}, proven},
 		{"a restored store gives no version again", []string{"VERSIONS=4", "LINKS=1", "RESTORES=1", "WITHOUT_BUMP"}, ackedIsFenced},
 		{"a verifier ends its own node's ADD that has not installed", []string{"VERSIONS=4", "SPARES_INTENT"}, ackedIsFenced},
@@ -121,6 +126,7 @@ func TestEverySituationIsReachable(t *testing.T) {
 		{"a holder yields to another", "YIELDED", []string{"LINKS=1"}},
 		{"a lost lease is created again", "LEASE_RECREATED", []string{"DELETIONS=1"}},
 		{"a machine meets a lease of its earlier life", "SESSION_ENDED", []string{"LIVES=1"}},
+		{"a target of a migration gets the address", "MIGRATED", []string{"MIGRATIONS=1"}},
 		{"the store goes back to a backup", "STORE_WENT_BACK", []string{"RESTORES=1"}},
 		{"a crash after the lease was created", "CRASHED+CREATED", []string{"CRASHES=1"}},
 		{"a crash after the claim", "CRASHED+CLAIMED", []string{"CRASHES=1"}},

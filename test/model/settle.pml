@@ -21,6 +21,9 @@ inline all_hear(s) {
 inline wipe() {
 	set_free(); forget_backup();
 	version = 0; links = 0; crashes = 0; lives = 0; deletions = 0; renamed = 0; restores = 0; asked = 0; asked_by = 0; m = 0;
+#if MIGRATIONS
+	paused[0] = 0; paused[1] = 0; paused[2] = 0;
+#endif
 	do
 	:: m < MACHINES ->
 		slot[m] = NONE; installed[m] = 0; greatest[m] = 0; boot[m] = 0;

@@ -15,4 +15,5 @@
 #define REASSIGNED 14
 #define HEALED_WITH_TWO 15
 #define STORE_WENT_BACK 16
+#define MIGRATED 17
 #define CRASHED 20 /* + where */

@@ -18,6 +18,9 @@
 #ifndef DELETIONS
 #define DELETIONS 0 /* somebody deletes the lease of a running pod */
 #endif
+#ifndef MIGRATIONS
+#define MIGRATIONS 0 /* 1: the pod of machine 0 is a virtual machine, which migrates */
+#endif
 #ifndef RESTORES
 #define RESTORES 0 /* the store goes back to a backup, which was made at any time */
 #endif
@@ -61,6 +64,10 @@ bit boot[MACHINES];       /* which life of the machine this is */
 #define UNFENCED 9   /* DEL without R6 */
 #define RELEASES 10  /* DEL or undo: killed, the lease is still to be freed */
 #define DONE 11
+#define BEHIND 12      /* ADD of a migration's target was answered, and the source has the address */
+#define TURN 13        /* the source has handed over: the take-over is written */
+#define PROVES_TURN 14 /* claimed, and probing */
+#define PROVEN_TURN 15 /* safe */
 byte at[MACHINES];
 byte token[MACHINES];     /* of its lease, as the journal has it */
 bit runs[MACHINES];       /* the agent lives */
@@ -80,7 +87,18 @@ bit ended;                /* Settle has judged */
 
 #define HOLDING(m) (at[m] == HOLDS || at[m] == RECREATES || at[m] == RECREATED)
 #define FENCED(m) (greatest[m] > installed[m])
-#define VOICE(m) ((HOLDING(m) || at[m] == UNFENCED) && slot[m] == ALIVE && !FENCED(m))
+#define VOICE(m) ((HOLDING(m) || at[m] == UNFENCED || SPEAKS_BEHIND(m)) && slot[m] == ALIVE && !FENCED(m) && !PAUSED(m))
+#if MIGRATIONS
+bit paused[MACHINES];     /* the virtual machine does not run here any more */
+#define PAUSED(m) paused[m]
+#else
+#define PAUSED(m) 0
+#endif
+#ifdef TARGET_SPEAKS
+#define SPEAKS_BEHIND(m) (at[m] == BEHIND)
+#else
+#define SPEAKS_BEHIND(m) 0
+#endif
 #define HEARS(m) (up[m] && !deaf[m])
 #define ANSWERS(s, m) (s != m && VOICE(s) && HEARS(s) && HEARS(m))
 #define ANSWERED(m) (ANSWERS(0, m) || ANSWERS(1, m) || ANSWERS(2, m))
@@ -102,7 +120,7 @@ hidden byte verdict, luck, said, count, best, before, other;
 #endif
 hidden byte P3_proven NOT_ASKED;
 hidden byte P4_acked_is_fenced NOT_ASKED;
-hidden byte P1_one_speaker, P2_greater_token_wins, P5_not_stuck, P6_living_pod, P7_record, P8_answered_unfenced;
+hidden byte P1_one_speaker, P2_greater_token_wins, P5_not_stuck, P6_living_pod, P7_record, P8_answered_unfenced, P9_source_is_paused;
 
 /* SEEN(n) marks a situation. With -DSEEK=n the checker has to find it. */
 #ifndef SEEK

@@ -87,7 +87,7 @@ inline ask(m) {
 }
 
 /* agent/verify/verifier.go */
-#define VERIFIES(m) (lease_by == m && (lease_state == QUARANTINED || lease_state == CONFLICT))
+#define VERIFIES(m) (lease_by == m && at[m] != BEHIND && (lease_state == QUARANTINED || lease_state == CONFLICT))
 #define AS_READ(m) (VERIFIES(m) && lease_version == asks[m])
 
 #define JUDGES(m, what) \

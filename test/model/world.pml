@@ -29,7 +29,7 @@ inline restart(m) {
 	runs[m] = 1;
 	if
 	:: HOLDING(m) -> said = installed[m]; install(m)
-	:: !HOLDING(m) && HAS_POD(m) -> kill(m); at[m] = RELEASES
+	:: !HOLDING(m) && HAS_POD(m) && !IS_BEHIND(m) -> kill(m); at[m] = RELEASES
 	:: else
 	fi
 }

@@ -8,12 +8,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"regexp"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/owners"
 )
@@ -107,4 +111,98 @@ type owned struct {
 	what string
 	pod  func() (name string, change func(*corev1.Pod))
 	last *nodes.Sandbox
+}
+
+// R15: source and target of a live migration have one address. The target is mute until KubeVirt says
+// that the machine runs there. Then it speaks, and the source is fenced and not deleted.
+func TestALiveMigrationHandsTheAddressOver(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
+	defer cancel()
+	c := nodes.New(t, 2)
+	check(t, owners.Install(ctx, c.Server.Admin(), owners.Machines()...))
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.29")
+	c.StartController()
+	host := &off{Cluster: c, t: t, ctx: ctx, host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))}
+	machine, instance := owners.Machine(nodes.Shop, "db", "Always"), owners.Instance(nodes.Shop, "db")
+	check(t, errors.Join(c.Create(ctx, machine), c.Create(ctx, instance)))
+	launch := func(n *nodes.Node, name string, change ...func(*corev1.Pod)) *nodes.Sandbox {
+		t.Helper()
+		pod, err := n.NewPod(ctx, name, func(pod *corev1.Pod) {
+			for _, c := range append([]func(*corev1.Pod){owners.OfMachine("db")}, change...) {
+				c(pod)
+			}
+		})
+		check(t, err)
+		s, err := n.Begin(ctx, pod)
+		check(t, err)
+		return s
+	}
+	source := launch(c.Nodes[0], "virt-launcher-db-a")
+	neighbour := host.neighbour(source.Addr)
+	target := launch(c.Nodes[1], "virt-launcher-db-b", func(pod *corev1.Pod) { pod.Labels[owner.LabelMigration] = "m" })
+	if target.Addr != source.Addr {
+		t.Fatalf("the target has %s, the source %s", target.Addr, source.Addr)
+	}
+	if mac := host.neighbour(source.Addr); mac != neighbour {
+		t.Errorf("during the migration, %s is at %s, and was at %s", source.Addr, mac, neighbour)
+	}
+	state := map[string]any{"sourcePod": source.Pod.Name, "targetPod": target.Pod.Name, "mode": "PreCopy"}
+	report := func() {
+		t.Helper()
+		check(t, unstructured.SetNestedMap(instance.Object, state, "status", "migrationState"))
+		check(t, c.Update(ctx, instance))
+	}
+	report()
+	if holder := host.holder(source.Addr); holder != source.Pod.Name {
+		t.Errorf("before the end of the migration, the lease is %s's", holder)
+	}
+	state["targetNodeDomainReadyTimestamp"] = "2030-01-01T12:00:00Z"
+	report()
+	c.Eventually(t, "the target has the address", func() error {
+		if holder := host.holder(source.Addr); holder != target.Pod.Name {
+			return fmt.Errorf("the lease is %s's", holder)
+		}
+		return nil
+	})
+	c.Eventually(t, "the target answers", func() error {
+		if mac := host.neighbour(source.Addr); mac == neighbour {
+			return fmt.Errorf("%s is still at %s", source.Addr, mac)
+		}
+		return nil
+	})
+	check(t, c.Get(ctx, client.ObjectKeyFromObject(source.Pod), source.Pod))
+	if source.Pod.DeletionTimestamp != nil {
+		t.Error("the source was deleted")
+	}
+	check(t, errors.Join(source.End(ctx), c.ForgetPod(ctx, source.Pod)))
+	if mac := host.neighbour(source.Addr); mac == neighbour {
+		t.Errorf("after the end of the source, %s is at %s", source.Addr, mac)
+	}
+	check(t, c.LeasesAreLiving(ctx))
+}
+
+// neighbour returns the MAC of the host that answers for an address.
+func (o *off) neighbour(addr netip.Addr) string {
+	o.t.Helper()
+	check(o.t, o.host.Command(o.ctx, "ip", "neigh", "flush", "all").Run())
+	if !o.answers(addr) {
+		return ""
+	}
+	out, err := o.host.Command(o.ctx, "ip", "neigh", "show", addr.String()).Output()
+	check(o.t, err)
+	return string(macs.Find(out))
+}
+
+var macs = regexp.MustCompile(`([0-9a-f]{2}:){5}[0-9a-f]{2}`)
+
+// holder returns the pod of the lease of an address.
+func (o *off) holder(addr netip.Addr) string {
+	o.t.Helper()
+	l := &v1alpha1.IPLease{}
+	check(o.t, o.Get(o.ctx, client.ObjectKey{Name: addr.String()}, l))
+	if l.Spec.State != v1alpha1.StateBound || l.Spec.Previous != nil {
+		return string(l.Spec.State)
+	}
+	return l.Spec.Holder.Pod
 }

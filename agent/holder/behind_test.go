@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/fakenode"
+	"github.com/fenceline/fenceline/test/owners"
+)
+
+func target(pod *corev1.Pod) {
+	owners.OfMachine("db")(pod)
+	pod.Labels[owner.LabelMigration] = "m"
+}
+
+func ofMachine(s *v1alpha1.IPLeaseSpec) {
+	s.Holder.Pod, s.Holder.OwnerGroup, s.Holder.OwnerKind, s.Holder.OwnerName = "virt-launcher-db-a", "kubevirt.io", "VirtualMachineInstance", "db"
+}
+
+// changeLease is a write of the controller, or of another node.
+func changeLease(r *fakenode.Node, change func(*v1alpha1.IPLeaseSpec)) {
+	l := r.API.Leases()["10.0.0.2"].DeepCopy()
+	change(&l.Spec)
+	if err := r.API.Update(r.T.Context(), l); err != nil {
+		r.T.Fatal(err)
+	}
+}
+
+// The next pod of a virtual machine has its address again, under another name.
+func TestAVirtualMachineKeepsItsAddress(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	first := r.Pod("virt-launcher-db-a", "a", owners.OfMachine("db"))
+	had := r.MustAdd(first)
+	r.MustDel(first)
+	r.Want("10.0.0.2 Retained")
+	if got := r.MustAdd(r.Pod("virt-launcher-log-b", "b", owners.OfMachine("log"))); got[0] == had[0] {
+		t.Errorf("another machine got %s", got[0])
+	}
+	if got := r.MustAdd(r.Pod("virt-launcher-db-c", "c", owners.OfMachine("db"))); got[0] != had[0] {
+		t.Errorf("the machine had %s and has %s", had[0], got[0])
+	}
+}
+
+// R15: the target of a live migration is mute until the source has handed over and is proven silent.
+func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
+	pod := r.Pod("virt-launcher-db-b", "b", target)
+	if got := r.MustAdd(pod); got[0] != "10.0.0.2" {
+		t.Fatalf("the target has %s", got[0])
+	}
+	mute := func(when string) {
+		t.Helper()
+		if r.Speaks(pod, "10.0.0.2") {
+			t.Errorf("%s, the target speaks", when)
+		}
+	}
+	mute("during the migration")
+	if n := r.Wire.Times("claim 10.0.0.2") + r.Wire.Times("announce 10.0.0.2"); n != 0 {
+		t.Errorf("%d frames claim or announce the address of the source", n)
+	}
+	chained(r, pod)
+	resume := func() (left int) {
+		t.Helper()
+		r.Recovery.LookAgain()
+		left, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
+		return left
+	}
+	if resume() != 1 {
+		t.Error("recovery no longer looks")
+	}
+	mute("while the source has the address")
+	r.Want("10.0.0.2 Bound")
+	r.Restart()
+	resume()
+	mute("after a restart of the agent")
+
+	// The controller has seen that the source is paused, and the source does not answer the claim.
+	changeLease(r, func(s *v1alpha1.IPLeaseSpec) {
+		s.Previous = &v1alpha1.PreviousHolder{Node: "n2", Session: s.Session, PodUID: "u0", MAC: s.Holder.MAC, Token: 1, Reason: v1alpha1.ReasonMigrated}
+		s.State, s.Reason, s.NodeName, s.Session = v1alpha1.StateQuarantined, v1alpha1.ReasonMigrated, fakenode.ThisNode, ""
+	})
+	r.Wire.Verdicts[fakenode.Two] = segment.Unknown
+	resume()
+	mute("without proof")
+	r.Want("10.0.0.2 Quarantined")
+	changeLease(r, func(s *v1alpha1.IPLeaseSpec) { s.Since = metav1.NewTime(time.Now().Add(-time.Minute)) })
+	r.Wire.Verdicts[fakenode.Two] = segment.Fenced
+	if left := resume(); left != 0 {
+		t.Errorf("%d entries are left", left)
+	}
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	if l.Spec.Holder.PodUID != "b" || l.Spec.Previous != nil || !r.Speaks(pod, "10.0.0.2") {
+		t.Errorf("the target does not have the address: %+v", l.Spec)
+	}
+	r.MustDel(pod)
+	r.Want("10.0.0.2 Retained")
+}
+
+// A pod of the machine that is no target waits, as every other pod does.
+func TestOnlyTheTargetOfAMigrationStandsBehind(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
+	r.Refused(agentapi.CodeTryAgainLater, r.Pod("virt-launcher-db-b", "b", owners.OfMachine("db")))
+}
+
+// The source has handed over. KubeVirt ends its pod: after a migration by post-copy the machine still
+// needs the pod's memory.
+func TestTheSourceOfAMigrationIsNotDeleted(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	source := r.Pod("virt-launcher-db-a", "a", owners.OfMachine("db"))
+	r.MustAdd(source)
+	changeLease(r, func(s *v1alpha1.IPLeaseSpec) {
+		s.NodeName, s.Session = "n2", "node-2/boot-1"
+		s.Holder.Pod, s.Holder.PodUID, s.Holder.ContainerID = "virt-launcher-db-b", "b", "c-b"
+	})
+	r.Settle()
+	if r.Speaks(source, "10.0.0.2") {
+		t.Error("the source speaks")
+	}
+	if r.API.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "virt-launcher-db-a"}, &corev1.Pod{}) != nil {
+		t.Error("the source was deleted")
+	}
+}

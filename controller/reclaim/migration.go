@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/owner"
+)
+
+// migrationPeriod is how often the virtual machine of a live migration is read. The target is mute from
+// the moment at which it runs until it is read, claimed and proven.
+const migrationPeriod = 250 * time.Millisecond
+
+// Migration is a live migration of the holder's virtual machine. The zero Migration is none.
+type Migration struct {
+	// Target is the pod that waits for the address.
+	Target *podview.Pod
+	// State is that of the virtual machine, read live. It is the zero value if Unknown says why it could
+	// not be read.
+	State   owner.Migration
+	Unknown string
+}
+
+// decideHandOver decides about the address of a virtual machine during a live migration (R15). Nothing
+// is taken by force, so this does not depend on reclaim. ok is false if there is no migration, or if
+// the holder's pod is not the source.
+func decideHandOver(f Facts) (a Action, ok bool) {
+	target, holder := f.Migration.Target, f.Lease.Spec.Holder
+	if target == nil || holder == nil || !f.Pod.Known || f.Pod.Object == nil || !isHolder(f.Pod.Object, holder.PodUID) {
+		return Action{}, false
+	}
+	if f.Migration.Unknown != "" {
+		return Action{Kind: Wait, Until: f.Now.Add(ownerPeriod), Tell: true,
+			Why: fmt.Sprintf("pod %s is mute until the end of pod %s: %s", target.Name, holder.Pod, f.Migration.Unknown)}, true
+	}
+	handsOver, why := f.Migration.State.HandsOver(holder.Pod, target.Name)
+	if handsOver {
+		return Action{Kind: Quarantine, Reason: v1alpha1.ReasonMigrated, Verifier: target.Spec.NodeName, Why: why}, true
+	}
+	return Action{}, false
+}
+
+// untilMigrated shortens the wait for the next decision about a machine that migrates.
+func untilMigrated(f Facts, a Action) Action {
+	next := f.Now.Add(migrationPeriod)
+	switch {
+	case f.Migration.Target == nil || a.Kind != None && (a.Kind != Wait || a.Until.Before(next)):
+		return a
+	}
+	a.Kind, a.Until = Wait, next
+	return a
+}
+
+// lookAtMigration looks for a pod that is the target of a migration of the holder's virtual machine,
+// and reads the machine if there is one.
+func (r *Reconciler) lookAtMigration(ctx context.Context, holder *v1alpha1.Holder) (Migration, error) {
+	if holder == nil || !owner.IsMachine(holder) {
+		return Migration{}, nil
+	}
+	var pods podview.PodList
+	err := r.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy,
+		client.MatchingFields{cache.TargetsByMachine: cache.IdentityKey(holder)})
+	if err != nil {
+		return Migration{}, fmt.Errorf("list the targets of migrations of %s: %w", owner.Identity(holder), err)
+	}
+	m := Migration{Target: latestTarget(pods.Items, holder)}
+	if m.Target == nil {
+		return m, nil
+	}
+	m.State, err = r.Owners.Migration(ctx, holder)
+	switch {
+	case errors.Is(err, owner.ErrNoRight), errors.Is(err, owner.ErrNoAPI), errors.Is(err, owner.ErrGone):
+		m.Unknown = err.Error()
+		return m, nil
+	}
+	return m, err
+}
+
+// latestTarget returns the latest target that may run, or nil. The holder itself may be the target of
+// an earlier migration.
+func latestTarget(pods []podview.Pod, holder *v1alpha1.Holder) *podview.Pod {
+	var latest *podview.Pod
+	for i := range pods {
+		pod := &pods[i]
+		if string(pod.UID) == holder.PodUID || pod.Spec.NodeName == "" || isFinished(pod) || isTerminating(pod) {
+			continue
+		}
+		if latest == nil || latest.CreationTimestamp.Before(&pod.CreationTimestamp) {
+			latest = pod
+		}
+	}
+	return latest
+}
