@@ -137,10 +137,10 @@ func (k Known) migrated(s *v1alpha1.IPLeaseSpec) bool {
 }
 
 // quarantinedFor reports whether a lease was quarantined because this MAC
-// answered a probe.
+// answered a probe. A lease with a predecessor is not: this one must be proven first (R1).
 func quarantinedFor(s *v1alpha1.IPLeaseSpec, mac string) bool {
 	return s.State == v1alpha1.StateQuarantined && s.Reason == v1alpha1.ReasonConflict &&
-		s.Holder == nil && s.Conflict != nil && s.Conflict.MAC != "" && s.Conflict.MAC == mac
+		s.Holder == nil && s.Previous == nil && s.Conflict != nil && s.Conflict.MAC != "" && s.Conflict.MAC == mac
 }
 
 // keptReady reports whether this node keeps the address ready in this session. The living pod is

@@ -16,6 +16,7 @@ func TestWhatAVerificationLeadsTo(t *testing.T) {
 	because := func(r v1alpha1.LeaseReason) func(*spec) { return func(s *spec) { s.Reason = r } }
 	kept := func(s *spec) { s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever} }
 	unkept := func(s *spec) { s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone} }
+	onItsNode := func(s *spec) { s.NodeName = "n2" }
 	held := with(quarantined, noPrevious, func(s *spec) {
 		s.State, s.Reason, s.Since, s.Holder.ContainerID = v1alpha1.StateRetained, "", metav1.NewTime(now), ""
 	})
@@ -42,9 +43,9 @@ func TestWhatAVerificationLeadsTo(t *testing.T) {
 		{"safe frees what a StatefulSet's pod does not keep", with(quarantined, unkept), FindingSafe, Evidence{}, Free, with(quarantined, unkept)},
 		{"safe retains what its pod asked to keep", with(quarantined, plain, kept), FindingSafe, Evidence{}, Hold, with(held, plain, kept)},
 		{"safe keeps the address of a pod that may get another sandbox after the boot", with(quarantined, plain, because(v1alpha1.ReasonNodeRestarted)),
-			FindingSafe, Evidence{}, Hold, with(held, sandboxEnded)},
+			FindingSafe, Evidence{}, Hold, with(held, sandboxEnded, onItsNode)},
 		{"safe keeps the address of a pod whose take-over was not confirmed", with(quarantined, plain, because(v1alpha1.ReasonUnverified)),
-			FindingSafe, Evidence{}, Hold, with(held, sandboxEnded)},
+			FindingSafe, Evidence{}, Hold, with(held, sandboxEnded, onItsNode)},
 		{"safe frees the address of a holder without UID", with(quarantined, plain, because(v1alpha1.ReasonNodeRestarted), func(s *spec) { s.Holder.PodUID = "" }),
 			FindingSafe, Evidence{}, Free, with(quarantined, plain, because(v1alpha1.ReasonNodeRestarted), func(s *spec) { s.Holder.PodUID = "" })},
 		{"an answer is a conflict, and the last holder stays on record", quarantined, FindingAnswered, stranger, Keep, with(quarantined, answered)},

@@ -78,7 +78,7 @@ func mayTakeOver(old v1alpha1.IPLeaseSpec, h v1alpha1.Holder, o Owner) error {
 	}
 	switch old.State {
 	case v1alpha1.StateRetained, v1alpha1.StateQuarantined:
-		if old.Holder.PodUID != h.PodUID && !owner.KeepsName(&h) {
+		if old.Holder.PodUID != h.PodUID && !(owner.KeepsName(&h) && owner.KeepsName(old.Holder)) {
 			return fmt.Errorf("%w: %s", ErrIdentity, describe(&old))
 		}
 		return nil
@@ -147,17 +147,24 @@ func KeepForPod(now time.Time) Transition {
 		next, err := Retain(now)(old)
 		if err == nil {
 			next.Reason = v1alpha1.ReasonSandboxEnded
+			if p := old.Previous; p != nil && p.Node != "" && p.PodUID == old.Holder.PodUID {
+				// The pod lives there, and another node has verified the address. Agents of other nodes may not take the address over.
+				next.NodeName = p.Node
+			}
 			next.Message = "the sandbox has ended; the next sandbox of the pod gets the address"
 		}
 		return next, err
 	}
 }
 
-// Quarantine quarantines a Bound lease until its holder is proven fenced, gone or silent.
+// Quarantine quarantines a Bound lease until its holder is proven fenced, gone or silent. A recorded
+// predecessor stays as it is: the reason is not about it.
 func Quarantine(now time.Time, reason v1alpha1.LeaseReason, message string) Transition {
 	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
 		previous := lastHolder(*s)
-		previous.Reason, previous.Since = reason, metav1.NewTime(now)
+		if s.Previous == nil {
+			previous.Reason, previous.Since = reason, metav1.NewTime(now)
+		}
 		enter(s, v1alpha1.StateQuarantined, reason, message, now)
 		s.Previous = previous
 	})

@@ -133,6 +133,7 @@ func TestTransitions(t *testing.T) {
 		{"a lease that is kept for a pod is taken over by its next sandbox", toPlain, with(retained, sandboxEnded), with(boundAnew, plain), nil},
 		{"not by another pod of that name", toPlain, with(retained, sandboxEnded, otherUID), spec{}, ErrIdentity},
 		{"not what is verified after another pod of that name", toPlain, with(quarantined, plain, otherUID), spec{}, ErrIdentity},
+		{"not by a StatefulSet's pod after a pod of that name that had no StatefulSet", takeOver, with(quarantined, plain, otherUID), spec{}, ErrIdentity},
 		{"not of another pod", takeOver, with(retained, otherPod), spec{}, ErrIdentity},
 		{"not of another namespace", takeOver, with(retained, otherNamespace), spec{}, ErrIdentity},
 		{"not of another interface of the pod", takeOver, with(quarantined, otherInterface), spec{}, ErrIdentity},
@@ -145,6 +146,7 @@ func TestTransitions(t *testing.T) {
 			with(boundAnew, func(s *spec) { s.Holder.MAC = conflict.MAC }), nil},
 		{"not where another answered", TakeBack(request("c1"), me), quarantinedElsewhere, spec{}, ErrState},
 		{"not where it waits for a pod", TakeBack(answering, me), with(quarantined, func(s *spec) { s.Reason, s.Conflict = v1alpha1.ReasonConflict, conflict }), spec{}, ErrState},
+		{"not where a predecessor is unproven", TakeBack(answering, me), with(quarantinedElsewhere, previous(*quarantined.Previous)), spec{}, ErrState},
 		{"not where it was set aside for another reason", TakeBack(answering, me), with(quarantinedElsewhere, func(s *spec) { s.Reason = v1alpha1.ReasonPodGone }), spec{}, ErrState},
 
 		{"a verified take-over is confirmed", Confirm(), with(boundAnew, previous(*quarantined.Previous), func(s *spec) { s.Conflict = conflict }), boundAnew, nil},
@@ -168,6 +170,10 @@ func TestTransitions(t *testing.T) {
 			with(rebooted, previous(v1alpha1.PreviousHolder{Node: "n1", Session: "node-1/boot-0", PodUID: "uid-1", MAC: "02:00:00:00:00:01",
 				Guarded: true, Reason: v1alpha1.ReasonUnverified, Since: metav1.NewTime(now)}), func(s *spec) {
 				s.State, s.Reason, s.Message, s.Since = v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, "rebooted", metav1.NewTime(now)
+			}), nil},
+		{"a take-over of an earlier boot keeps the predecessor that it has not proven", Quarantine(now, v1alpha1.ReasonNodeRestarted, ""),
+			with(rebooted, previous(*quarantined.Previous)), with(rebooted, previous(*quarantined.Previous), func(s *spec) {
+				s.State, s.Reason, s.Since = v1alpha1.StateQuarantined, v1alpha1.ReasonNodeRestarted, metav1.NewTime(now)
 			}), nil},
 		{"only a Bound lease is set aside", Quarantine(now, v1alpha1.ReasonPodGone, ""), retained, spec{}, ErrState},
 

@@ -72,6 +72,7 @@ func slimPod(o any) (any, error) {
 	slim := &podview.Pod{
 		ObjectMeta: slimMeta(pod.ObjectMeta),
 		Spec: podview.Spec{
+			NodeName:                      pod.Spec.NodeName,
 			HostNetwork:                   pod.Spec.HostNetwork,
 			TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds,
 		},
@@ -82,16 +83,14 @@ func slimPod(o any) (any, error) {
 	}
 	if agents.IsAgent(pod) {
 		slim.Labels = pod.Labels
-		slim.Spec.NodeName = pod.Spec.NodeName
 		slim.Annotations = map[string]string{v1alpha1.AnnotationAgentIndex: pod.Annotations[v1alpha1.AnnotationAgentIndex]}
 		slim.Status.Conditions = slimConditions(pod.Status.Conditions)
 	}
 	if owner.IsTarget(pod) {
 		slim.Labels = map[string]string{owner.LabelMigration: pod.Labels[owner.LabelMigration]}
 		slim.OwnerReferences = pod.OwnerReferences
-		slim.Spec.NodeName = pod.Spec.NodeName
 	}
-	share(&slim.Namespace)
+	share(&slim.Namespace, &slim.Spec.NodeName)
 	share(&slim.Status.Phase)
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		slim.Status.Conditions = slimConditions(pod.Status.Conditions)

@@ -78,6 +78,12 @@ func decideBound(f Facts) Action {
 	case pod != nil && spec.Holder.PodUID == "":
 		// This pod may be the holder.
 		return Action{Kind: None, Tell: true, Reason: v1alpha1.ReasonNoHolder, Why: "the record names no UID, and a pod of that name exists"}
+	case pod != nil && isHolder(pod, spec.Holder.PodUID) && pod.Spec.NodeName == "":
+		return none("the pod has no node yet")
+	case pod != nil && isHolder(pod, spec.Holder.PodUID) && pod.Spec.NodeName != spec.NodeName:
+		// An agent can write any pod into the leases of its node. Its node must not decide about this pod.
+		return Action{Kind: None, Tell: true, Reason: v1alpha1.ReasonNoHolder, Why: fmt.Sprintf("pod %s/%s is on node %s, and the record says node %s",
+			pod.Namespace, pod.Name, pod.Spec.NodeName, spec.NodeName)}
 	case pod != nil && isHolder(pod, spec.Holder.PodUID):
 		return afterOffer(f, decidePresent(f))
 	default:
@@ -225,7 +231,7 @@ func decideWarm(f Facts) Action {
 
 func decideRetained(f Facts) Action {
 	// The successor may be a Bound lease that an earlier pod of the name left behind, so the UID counts.
-	if s := f.Successor; s != nil && f.Pod.Object != nil && isHolder(f.Pod.Object, s.Spec.Holder.PodUID) {
+	if s := f.Successor; s != nil && f.Pod.Object != nil && belongsTo(&s.Spec, f.Pod.Object) {
 		return hasAnother(s)
 	}
 	end := retention.Of(&f.Lease.Spec, f.Owner, f.Policy.RetentionLimit, f.Now)
@@ -272,7 +278,7 @@ func decideKeptForPod(f Facts) Action {
 		return endFor("pod %s/%s has finished", holder)
 	case isTerminating(pod):
 		return endFor("pod %s/%s is Terminating", holder)
-	case f.Successor != nil:
+	case f.Successor != nil && belongsTo(&f.Successor.Spec, pod):
 		return hasAnother(f.Successor)
 	}
 	return none("the pod lives, and its next sandbox gets the address")

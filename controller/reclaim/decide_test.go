@@ -55,6 +55,9 @@ func TestBoundLease(t *testing.T) {
 		{"a record without UID may be a static pod's", facts(uidMissing, podGoneSince(ago(time.Minute))), waitUntil(hence(4*time.Minute + 5*s))},
 		{"no address is taken while the store's revision is older than the holder's token", facts(storeWentBack, podGoneSince(ago(time.Hour))), leaveAlone()},
 		{"with an older store the address is taken when the machine is gone, which needs no fence", facts(storeWentBack, nodeGoneSince(ago(time.Hour)), podGoneSince(ago(time.Hour))), take(v1alpha1.ReasonNodeGone)},
+		{"a record that names the pod of another node is damaged, and its own node's end is no reason", facts(podElsewhere, nodeGoneSince(ago(time.Hour))), tell(v1alpha1.ReasonNoHolder)},
+		{"a record that names the pod of another node never ends that pod", facts(podElsewhere, nodeNotReady, nodeTainted), tell(v1alpha1.ReasonNoHolder)},
+		{"a pod that the cache knows without a node is alive", facts(podUnscheduled, nodeGoneSince(ago(time.Hour))), leaveAlone()},
 		{"no address is taken in an unknown state", facts(inState("Borrowed"), podGoneSince(ago(time.Hour))), leaveAlone()},
 
 		// Terminating: deletionTimestamp includes the pod's grace, extraGrace comes on top.
@@ -208,6 +211,11 @@ func TestRetainedLease(t *testing.T) {
 		f.Successor, f.Pod.Object = f.Lease.DeepCopy(), pod(holderUID)
 		return f
 	}
+	succeededOn := func(node string, f Facts) Facts {
+		f = succeeded(f)
+		f.Successor.Spec.NodeName = node
+		return f
+	}
 	unreadable := scale(0)
 	unreadable.Unreadable = "annotation x is y"
 	for _, row := range []struct {
@@ -227,6 +235,7 @@ func TestRetainedLease(t *testing.T) {
 		{"the end comes after the next read of the owner", retained(unwatched(owner.Gone), lasting(time.Hour)), Action{Kind: Wait, Until: hence(ownerPeriod), Tell: true}},
 		{"ends when its time has come", retained(gone, lasting(time.Minute)), Action{Kind: EndRetention}},
 		{"is kept when the template's annotation is invalid, and the message says so", retained(unreadable, nil), tell("")},
+		{"is kept when a node has written another address for a pod that is elsewhere", succeededOn("n2", retained(scale(1), nil)), leaveAlone()},
 		{"ends when the pod has another address, with every policy", succeeded(retained(scale(1), lasting(time.Hour))), Action{Kind: EndRetention}},
 	} {
 		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
@@ -242,6 +251,9 @@ func TestLeaseKeptForAPod(t *testing.T) {
 	}
 	another := kept()
 	another.Successor = another.Lease.DeepCopy()
+	elsewhere := kept()
+	elsewhere.Successor = elsewhere.Lease.DeepCopy()
+	elsewhere.Successor.Spec.NodeName = "n2"
 	end := Action{Kind: EndRetention}
 	for _, row := range []struct {
 		name string
@@ -259,6 +271,7 @@ func TestLeaseKeptForAPod(t *testing.T) {
 		{"ends when the pod has failed, without a grace period", kept(podFinished(corev1.PodFailed, ago(0))), end},
 		{"ends when a pod of that name has another UID", kept(podReplacedAt(ago(0))), end},
 		{"ends when the pod has another address", another, end},
+		{"is kept when another node has written an address for the pod", elsewhere, leaveAlone()},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			for _, enabled := range []bool{true, false} {

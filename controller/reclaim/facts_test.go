@@ -99,6 +99,10 @@ func podGoneSince(t time.Time) change {
 	return func(f *Facts) { f.Pod = View[podview.Pod]{Known: true, AbsentSince: t} }
 }
 
+func podElsewhere(f *Facts) { f.Pod.Object.Spec.NodeName = "n2" }
+
+func podUnscheduled(f *Facts) { f.Pod.Object.Spec.NodeName = "" }
+
 // podSeen: an earlier look has found the holder's own pod.
 func podSeen(f *Facts) { f.PodSeen = true }
 

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
@@ -21,6 +22,11 @@ const defaultGrace = 30 * time.Second
 // recorded.
 func isHolder(pod *podview.Pod, uid string) bool {
 	return uid != "" && (string(pod.UID) == uid || pod.Annotations[configHash] == uid)
+}
+
+// belongsTo reports whether a Bound lease names the pod, and was written on the pod's node.
+func belongsTo(s *v1alpha1.IPLeaseSpec, pod *podview.Pod) bool {
+	return s.NodeName == pod.Spec.NodeName && isHolder(pod, s.Holder.PodUID)
 }
 
 // isStaticUID reports whether a UID may be a static pod's. This is a hash; the API server's UIDs

@@ -88,6 +88,14 @@ func (e *env) testAgentPolicy(t *testing.T) {
 	quarantined := all(in(v1alpha1.StateQuarantined), because(v1alpha1.ReasonPodGone))
 	retained := in(v1alpha1.StateRetained)
 	ofDeployment := spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.OwnerKind, s.Holder.OwnerName = "ReplicaSet", "web-5d" })
+	ofSet := spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.OwnerKind, s.Holder.OwnerName = "StatefulSet", "web" })
+	from := func(node string) func(*v1alpha1.IPLease) {
+		return spec(func(s *v1alpha1.IPLeaseSpec) {
+			s.Previous = &v1alpha1.PreviousHolder{Node: node, PodUID: "u", Token: 7, Guarded: true}
+		})
+	}
+	proven := spec(func(s *v1alpha1.IPLeaseSpec) { s.Previous = nil })
+	bindHere := all(on("n1"), in(v1alpha1.StateBound), because(""))
 	sandboxEnded := all(retained, because(v1alpha1.ReasonSandboxEnded))
 
 	// The address of a pod whose record was lost, leased by another node, which heard the pod.
@@ -159,8 +167,8 @@ func (e *env) testAgentPolicy(t *testing.T) {
 		"takes a Retained lease over for the same pod":    {update, lease(retained, on("n2")), all(on("n1"), in(v1alpha1.StateBound)), ""},
 		"takes one over that nobody has":                  {update, lease(retained, on("")), all(on("n1"), in(v1alpha1.StateBound)), ""},
 		"takes its own Retained lease over again":         {update, lease(retained), in(v1alpha1.StateBound), ""},
-		"takes a Quarantined lease over for the same pod": {update, lease(quarantined, on("n2")), all(on("n1"), in(v1alpha1.StateBound)), ""},
-		"takes a newer pod of the same name":              {update, lease(quarantined, on("n2")), all(on("n1"), in(v1alpha1.StateBound), spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = "v" })), ""},
+		"takes a Quarantined lease over for the same pod": {update, lease(quarantined, from("n2"), on("n2")), all(on("n1"), in(v1alpha1.StateBound)), ""},
+		"takes a newer pod of the same name":              {update, lease(quarantined, from("n2"), on("n2")), all(on("n1"), in(v1alpha1.StateBound), spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = "v" })), ""},
 		"takes over for the next sandbox of the same pod": {update, lease(ofDeployment, sandboxEnded), all(in(v1alpha1.StateBound), because("")), ""},
 		"keeps its Bound lease for a pod that lives":      {update, lease(ofDeployment), sandboxEnded, ""},
 		"takes none over for another UID of that name":    {update, lease(ofDeployment, sandboxEnded), all(in(v1alpha1.StateBound), because(""), spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = "v" })), "is kept for default/web-0"},
@@ -174,12 +182,30 @@ func (e *env) testAgentPolicy(t *testing.T) {
 		"records a conflict on a lease that it verifies":  {update, lease(quarantined), because(v1alpha1.ReasonConflict), ""},
 		"forgets the holder of a lease that it verifies":  {update, lease(quarantined), withoutHolder, ""},
 		"retains a lease that it verifies":                {update, lease(quarantined), retained, ""},
+		"retains it for the pod on another node":          {update, lease(quarantined, ofDeployment, from("n2")), all(sandboxEnded, proven, on("n2")), ""},
+		"retains it for no third node":                    {update, lease(quarantined, ofDeployment, from("n2")), all(sandboxEnded, proven, on("n3")), "may not write spec.nodeName n3"},
+		"deletes a verified lease with a predecessor":     {remove, lease(quarantined, from("n2")), nil, ""},
+		"deletes no lease with an unproven predecessor":   {remove, lease(from("n2")), nil, "spec.previous of a lease in spec.state Bound is not proven"},
+		"confirms its take-over":                          {update, lease(from("n2")), proven, ""},
+		"keeps the predecessor while it is Bound":         {update, lease(from("n2")), from("n1"), "an agent keeps it until its verification"},
+		"keeps the predecessor at a take-over":            {update, lease(quarantined, from("n2"), on("n2")), all(bindHere, proven), "an agent keeps it until its verification"},
+		"changes no predecessor at a take-over":           {update, lease(quarantined, from("n2"), on("n2")), all(bindHere, from("n1")), "an agent keeps it until its verification"},
+		"names the last holder at a take-over":            {update, lease(quarantined, on("n2")), bindHere, "a take-over names the last holder as spec.previous"},
+		"takes over for a pod of its own node":            {update, lease(quarantined, ofDeployment, from("n1"), on("n2")), bindHere, ""},
+		"takes none over for a pod of another node":       {update, lease(quarantined, ofDeployment, from("n2"), on("n2")), bindHere, "is kept for default/web-0"},
+		"takes no kept sandbox's from another node":       {update, lease(ofDeployment, sandboxEnded, on("n2")), bindHere, "is kept for default/web-0"},
+		"invents no StatefulSet":                          {update, lease(quarantined, ofDeployment, from("n2"), on("n2")), all(bindHere, ofSet), "is kept for default/web-0"},
+		"takes nothing back that has a predecessor":       {update, lease(heard, from("n2")), all(takenBackBy("02:00:00:00:00:07")), "is kept for (none)/(none)"},
+		"binds its Bound lease to no other pod":           {update, lease(), holderIs("default", "web-1"), "only a new sandbox of the same pod"},
+		"binds its Bound lease to no other UID":           {update, lease(), spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = "v" }), "only a new sandbox of the same pod"},
+		"retains its Bound lease for no other pod":        {update, lease(), all(retained, holderIs("default", "web-1")), "only a new sandbox of the same pod"},
+		"makes no Bound lease Warm":                       {update, lease(), all(in(v1alpha1.StateWarm), withoutHolder), "spec.state Bound may not become Warm"},
 		"retains none that it verifies for another pod":   {update, lease(quarantined), all(retained, holderIs("default", "web-1")), "is kept for default/web-0"},
 		"renames the holder of none that it verifies":     {update, lease(quarantined), holderIs("default", "web-1"), "is kept for default/web-0"},
 		"makes none Warm that it verifies":                {update, lease(quarantined), in(v1alpha1.StateWarm), "spec.state Quarantined may not become Warm"},
 		"records nothing on a lease that others verify":   {update, lease(quarantined, on("n2")), because(v1alpha1.ReasonConflict), "may not write spec.nodeName n2"},
 		"makes itself verifier of none":                   {update, lease(quarantined, on("n2")), all(on("n1"), because(v1alpha1.ReasonConflict)), "may not change a lease with spec.nodeName n2"},
-		"sets its Retained lease aside after an answer":   {update, lease(retained), all(in(v1alpha1.StateQuarantined), because(v1alpha1.ReasonConflict)), ""},
+		"sets no Retained lease aside":                    {update, lease(retained), all(in(v1alpha1.StateQuarantined), because(v1alpha1.ReasonConflict)), "an agent may only make it Bound, not Quarantined"},
 	} {
 		t.Run(name, func(t *testing.T) { e.try(t, agent, a) })
 	}

@@ -69,6 +69,9 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("columns", e.testColumns)
 	t.Run("an agent", e.testAgentPolicy)
 	t.Run("an agent deletes a pod", e.testAgentPods)
+	t.Run("an agent writes an event", e.testAgentEvents)
+	t.Run("a stolen agent token", e.testStolenAgentToken)
+	t.Run("the controller patches a pod", e.testControllerPods)
 	t.Run("a person", e.testPeoplePolicy)
 	t.Run("a person deletes a CRD:", e.testRecordsPolicy)
 	t.Run("rights", e.testRights)
@@ -111,6 +114,10 @@ func (e *env) waitForPolicies(t *testing.T) {
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 	e.create(t, pod)
+	own := pod.DeepCopy()
+	own.Namespace, own.ResourceVersion, own.UID = namespace, "", ""
+	e.create(t, own)
+	event := agentEvent("Node", "n1")
 	for policy, try := range map[string]func(context.Context) error{
 		"fenceline-people":     func(ctx context.Context) error { return e.admin.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
 		"fenceline-agents":     func(ctx context.Context) error { return agent.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
@@ -119,6 +126,13 @@ func (e *env) waitForPolicies(t *testing.T) {
 			return e.controller.Create(ctx, record("IPPool", "first", fields{"subnet": "10.1.0.0/24"}), client.DryRunAll)
 		},
 		"fenceline-records": func(ctx context.Context) error { return e.admin.Delete(ctx, crd, client.DryRunAll) },
+		"fenceline-agent-events": func(ctx context.Context) error {
+			return agent.Create(ctx, event.DeepCopy(), client.DryRunAll)
+		},
+		"fenceline-controller-pods": func(ctx context.Context) error {
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))
+			return e.controller.Patch(ctx, own.DeepCopy(), patch, client.DryRunAll)
+		},
 	} {
 		var last error
 		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, effective, true, func(ctx context.Context) (bool, error) {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package records
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// agentEvent is an event as an agent creates it.
+func agentEvent(kind, name string) *eventsv1.Event {
+	return &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{GenerateName: "agent-", Namespace: "default"},
+		EventTime:           metav1.NewMicroTime(time.Now()),
+		ReportingController: "fenceline-agent", ReportingInstance: "fenceline-agent-n1",
+		Reason: "Installed", Action: "Install", Type: corev1.EventTypeWarning,
+		Regarding: corev1.ObjectReference{Kind: kind, Name: name, Namespace: "default"},
+	}
+}
+
+// testAgentEvents: an agent writes events in its own name, and only about its own Node.
+func (e *env) testAgentEvents(t *testing.T) {
+	as := func(controller string) func(*eventsv1.Event) {
+		return func(ev *eventsv1.Event) { ev.ReportingController = controller }
+	}
+	unchanged := func(*eventsv1.Event) {}
+	agent := e.agent(t, "n1")
+	for name, c := range map[string]struct {
+		who      client.Client
+		kind, of string
+		change   func(*eventsv1.Event)
+		want     string
+	}{
+		"about its own Node":       {agent, "Node", "n1", unchanged, ""},
+		"about a pod":              {agent, "Pod", "web-0", unchanged, ""},
+		"about a lease":            {agent, "IPLease", "10.1.0.1", unchanged, ""},
+		"about another Node":       {agent, "Node", "n2", unchanged, "may not write an event about Node n2"},
+		"about a Deployment":       {agent, "Deployment", "web", unchanged, "may not write an event about Deployment web"},
+		"in another's name":        {agent, "Pod", "web-0", as("kubelet"), "may not write an event of kubelet"},
+		"with a token of no node":  {e.unboundAgent(t), "Pod", "web-0", unchanged, "the agent of node (none)"},
+		"as the controller's user": {e.controller, "Pod", "web-0", as("fenceline-controller"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ev := agentEvent(c.kind, c.of)
+			c.change(ev)
+			e.expect(t, c.who.Create(t.Context(), ev), c.want)
+		})
+	}
+	for name, change := range map[string]struct{ patch, want string }{
+		"counts its own":            {`{"series":{"count":2,"lastObservedTime":"2030-01-01T00:00:00.000000Z"}}`, ""},
+		"turns it to another's pod": {`{"regarding":{"name":"web-1"}}`, "field is immutable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ev := agentEvent("Pod", "web-0")
+			if err := agent.Create(t.Context(), ev); err != nil {
+				t.Fatal(err)
+			}
+			e.expect(t, agent.Patch(t.Context(), ev, client.RawPatch(types.MergePatchType, []byte(change.patch))), change.want)
+		})
+	}
+}
+
+// testControllerPods: the controller changes one annotation of the agents' pods.
+func (e *env) testControllerPods(t *testing.T) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "agent-x", Namespace: namespace, Labels: map[string]string{"app": "a"}, Annotations: map[string]string{"other": "1"},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "agent"}}},
+	}
+	e.create(t, pod)
+	const want = "the controller may change only the annotation fenceline.io/agent-index"
+	for name, c := range map[string]struct{ patch, want string }{
+		"writes the index":           {`{"metadata":{"annotations":{"fenceline.io/agent-index":"3"}}}`, ""},
+		"writes another index":       {`{"metadata":{"annotations":{"fenceline.io/agent-index":"4"}}}`, ""},
+		"removes the index":          {`{"metadata":{"annotations":{"fenceline.io/agent-index":null}}}`, ""},
+		"changes no image":           {`{"spec":{"containers":[{"name":"agent","image":"evil"}]}}`, want},
+		"adds no other annotation":   {`{"metadata":{"annotations":{"a":"b"}}}`, want},
+		"changes no annotation":      {`{"metadata":{"annotations":{"other":"2"}}}`, want},
+		"removes no annotation":      {`{"metadata":{"annotations":{"other":null}}}`, want},
+		"changes no label":           {`{"metadata":{"labels":{"app":"b"}}}`, want},
+		"adds no finalizer":          {`{"metadata":{"finalizers":["fenceline.io/x"]}}`, want},
+		"hides nothing behind index": {`{"metadata":{"annotations":{"fenceline.io/agent-index":"5"},"labels":{"app":"b"}}}`, want},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e.expect(t, e.controller.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(c.patch))), c.want)
+		})
+	}
+}
