@@ -35,6 +35,7 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.reclaim.Terminating, "terminating", true, "take addresses of pods that stay Terminating; for pools without reclaim.terminating")
 	flags.DurationVar(&o.reclaim.ExtraGrace, "extra-grace", 5*time.Second, "how long to wait after the end of a pod before its address is taken; for pools without reclaim.extraGrace")
 	o.reclaim.NodeDown = reclaim.NodeDown{Take: true}
+	o.reclaim.RetentionLimit = v1alpha1.DefaultRetention
 	flags.Func("node-down", "Never, AfterTerminating or After `duration`, for pools without reclaim.nodeDown (default AfterTerminating)", func(text string) (err error) {
 		o.reclaim.NodeDown, err = reclaim.ParseNodeDown(v1alpha1.NodeDownPolicy(text))
 		return err

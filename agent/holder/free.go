@@ -30,6 +30,10 @@ type search struct {
 
 // find binds a free address or a Warm lease of this node. If every pool is full, it notes them.
 func (s search) find(ctx context.Context) (boundAddress, error) {
+	s, err := s.withinLimits(ctx)
+	if err != nil {
+		return boundAddress{}, err
+	}
 	b, err := s.findInTurn(ctx)
 	if isExhausted(err) {
 		s.full = s.family.Pools
@@ -112,6 +116,9 @@ func (s search) tryFree(ctx context.Context, sighted func(*v1alpha1.IPPool, neti
 			return boundAddress{}, err
 		}
 		if err := s.leased(l); err != nil {
+			return boundAddress{}, err
+		}
+		if err := s.confirmLimit(ctx, c.Pool, l); err != nil {
 			return boundAddress{}, err
 		}
 		b, ok, err := s.prove(ctx, c.Pool, l)

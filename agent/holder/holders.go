@@ -54,6 +54,7 @@ type Leases interface {
 	Delete(context.Context, *v1alpha1.IPLease) error
 	Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error)
 	OfIdentity(ctx context.Context, who *v1alpha1.Holder) ([]v1alpha1.IPLease, error)
+	InNamespace(ctx context.Context, pool, namespace string) ([]v1alpha1.IPLease, error)
 	BindWarm(ctx context.Context, warm *v1alpha1.IPLease, r lease.Request) (*v1alpha1.IPLease, error)
 	ComingFree(ctx context.Context, pool string) (int, error)
 }

@@ -139,6 +139,9 @@ func (s search) use(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLe
 	if err := s.leased(l); err != nil {
 		return boundAddress{}, false, err
 	}
+	if err := s.confirmLimit(ctx, pool, l); err != nil {
+		return boundAddress{}, false, err
+	}
 	switch {
 	case d.Doubt == segment.DoubtSpoken && pool.ConflictMode() != v1alpha1.ModeObserve:
 		return boundAddress{}, false, s.giveWay(ctx, pool, l, d.who)

@@ -27,6 +27,7 @@ func (p *poolOf) without(entries ...string) *poolOf { p.Spec.ExcludeIPs = entrie
 func (p *poolOf) gateway(addr string) *poolOf       { p.Spec.Gateway = &addr; return p }
 func (p *poolOf) asDefault() *poolOf                { p.Spec.Default = ptr(true); return p }
 func (p *poolOf) disabled() *poolOf                 { p.Spec.Disable = ptr(true); return p }
+func (p *poolOf) unasked() *poolOf                  { p.Spec.IPRequests = ptr(false); return p }
 func (p *poolOf) notReady(reason, message string) *poolOf {
 	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}}
 	return p

@@ -33,6 +33,7 @@ const (
 	Overlapping              = Reason(poolset.Overlapping)
 	NoNextHop         Reason = "NoNextHop"
 	Exhausted         Reason = "Exhausted"
+	NamespaceFull     Reason = "NamespaceFull"
 )
 
 // Rejection is a pool that cannot serve a request, with the reason.

@@ -38,7 +38,8 @@ func (c chooser) honour(choice *Choice) error {
 		}
 		problem := ""
 		for i, candidate := range f.Pools {
-			if candidate.Set.Contains(addr) || slices.Contains(c.req.Kept, Kept{addr, candidate.Pool.Name}) {
+			isKept := slices.Contains(c.req.Kept, Kept{addr, candidate.Pool.Name})
+			if isKept || candidate.Set.Contains(addr) && candidate.Pool.TakesIPRequests() {
 				f.Requested, f.Pools = addr, f.Pools[i:i+1:i+1]
 				break
 			}
@@ -59,6 +60,9 @@ func (c chooser) honour(choice *Choice) error {
 // withheld returns the reason why a pool does not hand out an address of its subnet.
 func (c chooser) withheld(from Candidate, addr netip.Addr) string {
 	spec := &from.Pool.Spec
+	if !from.Pool.TakesIPRequests() {
+		return "pool " + from.Pool.Name + " takes no requests for an address (ipRequests: false)"
+	}
 	if spec.Gateway != nil && *spec.Gateway != "" {
 		if gateway, err := netip.ParseAddr(*spec.Gateway); err == nil && gateway == addr {
 			return "it is the gateway of pool " + from.Pool.Name

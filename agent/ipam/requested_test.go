@@ -13,6 +13,7 @@ func TestRequestedAddresses(t *testing.T) {
 		v4("b").ips("10.0.0.15-10.0.0.29"),
 		v6("c"),
 		v4("off").disabled(),
+		v4("unasked").ips("10.0.0.50-10.0.0.59").unasked(),
 	)
 	both := inConfig([]string{"a", "b"}, []string{"c"})
 	runs := []struct {
@@ -42,6 +43,9 @@ func TestRequestedAddresses(t *testing.T) {
 			"requested address 10.0.0.19 for pod shop/web-0 interface eth0: it is reserved"},
 		{"in a pool that is closed but for what it keeps", requestOf(inConfig([]string{"off"}, nil), asking("10.0.0.8"), keeping("10.0.0.7", "off")),
 			"requested address 10.0.0.8 for pod shop/web-0 interface eth0: pool off: it is disabled"},
+		{"in a pool that takes no requests", requestOf(inConfig([]string{"unasked"}, nil), asking("10.0.0.52")),
+			"requested address 10.0.0.52 for pod shop/web-0 interface eth0: pool unasked takes no requests for an address (ipRequests: false)"},
+		{"kept for the pod in a pool that takes no requests", requestOf(inConfig([]string{"unasked"}, nil), asking("10.0.0.52"), keeping("10.0.0.52", "unasked")), "v4: unasked"},
 		{"of a family without a pool", requestOf(inConfig([]string{"a"}, nil), asking("fd00::9")),
 			"requested address fd00::9 for pod shop/web-0 interface eth0: no pool of its family is chosen"},
 		{"two of one family", requestOf(both, asking("10.0.0.11", "10.0.0.12")),

@@ -114,6 +114,17 @@ func (s *Store) OfIdentity(ctx context.Context, who *v1alpha1.Holder) ([]v1alpha
 	return own, nil
 }
 
+// InNamespace returns the leases of a pool whose holders are pods of a namespace, in any state. It
+// reads past any cache: the result has each lease that was written before the call.
+func (s *Store) InNamespace(ctx context.Context, pool, namespace string) ([]v1alpha1.IPLease, error) {
+	var list v1alpha1.IPLeaseList
+	err := s.o.Reader.List(ctx, &list, client.MatchingFields{"spec.pool": pool, "spec.holder.namespace": namespace})
+	if err := s.counted("list", err); err != nil {
+		return nil, fmt.Errorf("list leases of pool %s and namespace %s: %w", pool, namespace, err)
+	}
+	return list.Items, nil
+}
+
 // TakenIn returns the addresses of a pool that have a lease in any state, at one
 // moment after the call. Only names are transferred.
 func (s *Store) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error) {

@@ -21,6 +21,8 @@ const (
 	// DefaultCooldown is the time for which a freed address is not handed out, unless no other
 	// address is free.
 	DefaultCooldown = 30 * time.Second
+	// DefaultRetention is the longest life of a Retained lease.
+	DefaultRetention = 720 * time.Hour
 )
 
 // ConflictMode returns the mode of the pool for a second speaker.
@@ -62,6 +64,9 @@ func (p *IPPool) ChecksGateway() bool {
 
 // ChecksRoutes reports whether pods are refused whose routes take packets from their proper way.
 func (p *IPPool) ChecksRoutes() bool { return ptr.Deref(p.Spec.RouteCheck, true) }
+
+// TakesIPRequests reports whether pods may request addresses of the pool.
+func (p *IPPool) TakesIPRequests() bool { return ptr.Deref(p.Spec.IPRequests, true) }
 
 // Stock returns the number of addresses that each node may keep ready on each parent.
 func (p *IPPool) Stock() int64 {

@@ -181,6 +181,18 @@ type IPPoolSpec struct {
 	// +kubebuilder:validation:items:MaxLength=317
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",messageExpression="'multusName: ' + self + ' is not of the form namespace/name'"
 	MultusName []string `json:"multusName,omitempty"`
+	// maxPerNamespace is the largest number of addresses of the pool that the pods of one namespace have
+	// at a time. Addresses that are Retained or Quarantined for pods of the namespace count. An edit
+	// takes no address from a pod. Unset means no limit.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxPerNamespace *int64 `json:"maxPerNamespace,omitempty"`
+	// ipRequests lets pods request addresses of the pool (ips of CNI or Multus). Unset means true. An
+	// address that is kept for the pod stays with it.
+	//
+	// +optional
+	IPRequests *bool `json:"ipRequests,omitempty"`
 	// conflictDetection configures the probes and the reaction to a conflict.
 	//
 	// +optional
@@ -192,7 +204,9 @@ type IPPoolSpec struct {
 	// +kubebuilder:default={}
 	Reclaim *Reclaim `json:"reclaim,omitempty"`
 	// retention limits the time for which addresses of StatefulSet pods are retained.
+	//
 	// +optional
+	// +kubebuilder:default={}
 	Retention *PoolRetention `json:"retention,omitempty"`
 	// statefulSet is Prefer, Require or Off: whether the addresses of StatefulSet pods stay with the
 	// names of the pods. The annotation static-ip of a pod takes precedence. Empty means statefulSet
@@ -381,9 +395,10 @@ type Reclaim struct {
 
 // PoolRetention limits the retention of addresses of StatefulSet pods.
 type PoolRetention struct {
-	// max is the longest life of a Retained lease. Empty means no limit.
+	// max is the longest life of a Retained lease, whatever its pod asks for.
 	//
 	// +optional
+	// +kubebuilder:default="720h"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('87600h')",messageExpression="self + ' is not between 1m and 87600h'"
 	Max *Duration `json:"max,omitempty"`
 }

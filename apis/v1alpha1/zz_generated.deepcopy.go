@@ -399,6 +399,16 @@ func (in *IPPoolSpec) DeepCopyInto(out *IPPoolSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.MaxPerNamespace != nil {
+		in, out := &in.MaxPerNamespace, &out.MaxPerNamespace
+		*out = new(int64)
+		**out = **in
+	}
+	if in.IPRequests != nil {
+		in, out := &in.IPRequests, &out.IPRequests
+		*out = new(bool)
+		**out = **in
+	}
 	if in.ConflictDetection != nil {
 		in, out := &in.ConflictDetection, &out.ConflictDetection
 		*out = new(ConflictDetection)

@@ -21,7 +21,8 @@ type Policy struct {
 	ExtraGrace time.Duration
 	// NodeDown is the policy for holders on a silent node.
 	NodeDown NodeDown
-	// RetentionLimit is how long a lease may stay Retained; 0 means no limit.
+	// RetentionLimit is how long a lease may stay Retained; 0 means no limit. As a default it is for
+	// pools that no longer exist: the CRD sets it in the others.
 	RetentionLimit time.Duration
 }
 

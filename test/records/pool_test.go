@@ -144,6 +144,7 @@ func (e *env) testPoolsRefused(t *testing.T) {
 		"gatewayCheck is a word":                    {with("gatewayCheck", "yes"), "spec.gatewayCheck", ""},
 		"statefulSet is a word without quotes":      {with("statefulSet", false), "spec.statefulSet", ""},
 		"retention.max is no duration":              {with("retention", map[string]any{"max": "48"}), ": 48 is not a duration", "spec.retention.max"},
+		"maxPerNamespace is 0":                      {with("maxPerNamespace", int64(0)), "should be greater than or equal to 1", "spec.maxPerNamespace"},
 		"retention.max of a second":                 {with("retention", map[string]any{"max": "1s"}), ": 1s is not between 1m and 87600h", "spec.retention.max"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,6 +239,9 @@ func (e *env) testPoolDefaults(t *testing.T) {
 	}
 	if pool.Spec.Warm != nil {
 		t.Errorf("warm is %d by default: the controller chooses the stock of a pool without it", *pool.Spec.Warm)
+	}
+	if r := pool.Spec.Retention; r == nil || r.Max == nil || r.Max.Duration != v1alpha1.DefaultRetention {
+		t.Errorf("retention is %+v by default: a name keeps its address for ever", r)
 	}
 }
 

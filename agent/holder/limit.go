@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// withinLimits returns the search without the pools of which the pod's namespace has its greatest
+// number of addresses already (maxPerNamespace).
+func (s search) withinLimits(ctx context.Context) (search, error) {
+	if !slices.ContainsFunc(s.family.Pools, func(c ipam.Candidate) bool { return c.Pool.Spec.MaxPerNamespace != nil }) {
+		return s, nil
+	}
+	var pools []ipam.Candidate
+	rejected := slices.Clone(s.family.Rejected)
+	for _, c := range s.family.Pools {
+		limit := c.Pool.Spec.MaxPerNamespace
+		if limit == nil {
+			pools = append(pools, c)
+			continue
+		}
+		leases, err := s.h.Leases.InNamespace(ctx, c.Pool.Name, s.who.Namespace)
+		if err != nil {
+			return s, err
+		}
+		if int64(len(leases)) < *limit {
+			pools = append(pools, c)
+			continue
+		}
+		rejected = append(rejected, ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.NamespaceFull, Detail: limitText(s.who.Namespace, *limit)})
+	}
+	s.family.Pools, s.family.Rejected = pools, rejected
+	if len(pools) == 0 {
+		return s, &ipam.NoPoolError{IPv6: s.family.IPv6, Interface: s.family.Interface, Source: s.family.Source, Rejected: rejected}
+	}
+	return s, nil
+}
+
+// confirmLimit counts the addresses of the namespace again, with the lease that this ADD has just
+// written. Of the ADDs that raced, those with the newest tokens give way. The undo of the ADD ends
+// the lease.
+func (s search) confirmLimit(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) error {
+	limit := pool.Spec.MaxPerNamespace
+	if limit == nil {
+		return nil
+	}
+	leases, err := s.h.Leases.InNamespace(ctx, pool.Name, s.who.Namespace)
+	if err != nil {
+		return err
+	}
+	if olderThan(l, leases) < *limit {
+		return nil
+	}
+	return refusal.New(refusal.NoPool, "no address of pool %s for pod %s/%s: %s",
+		pool.Name, s.who.Namespace, s.who.Pod, limitText(s.who.Namespace, *limit))
+}
+
+// olderThan counts the leases that a holder got before the holder of a Bound lease got this one. The
+// token orders them: it is the version of the write that gave the address. A lease without a record
+// of its token counts as older.
+func olderThan(l *v1alpha1.IPLease, leases []v1alpha1.IPLease) int64 {
+	mine, n := l.LastToken(), int64(0)
+	for i := range leases {
+		if other := &leases[i]; other.Name != l.Name && tokenOfHolder(other) < mine {
+			n++
+		}
+	}
+	return n
+}
+
+// tokenOfHolder is the token of the holder, also if the lease names a predecessor.
+func tokenOfHolder(l *v1alpha1.IPLease) uint64 {
+	held := *l
+	held.Spec.Previous = nil
+	return held.LastToken()
+}
+
+func limitText(namespace string, limit int64) string {
+	return fmt.Sprintf("namespace %s has its %d addresses of the pool (maxPerNamespace), with those that are Retained or Quarantined", namespace, limit)
+}
