@@ -5,7 +5,6 @@ package main
 import (
 	"encoding/json"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -94,10 +93,9 @@ func (c *netConf) validate() error {
 		return badConfig.errorf(`"type" is %q and "ipam.type" is %q: a chained fenceline returns no addresses; remove "ipam.type" here, or name it under the plugin that makes the interface`, c.Type, c.IPAM.Type)
 	case c.Type != pluginType && c.IPAM.Type != pluginType:
 		return badConfig.errorf(`neither "type" (%q) nor "ipam.type" (%q) is %q: set "ipam": {"type": %[3]q} to get addresses, or chain {"type": %[3]q}`, c.Type, c.IPAM.Type, pluginType)
-	case !filepath.IsAbs(c.IPAM.Socket):
-		return badConfig.errorf(`"ipam.socket" is %q: set an absolute path, or remove it to use %s`, c.IPAM.Socket, agentapi.DefaultSocket)
-	case !filepath.IsAbs(c.IPAM.Spool):
-		return badConfig.errorf(`"ipam.spool" is %q: set an absolute path, or remove it to use %s`, c.IPAM.Spool, agentapi.DefaultSpool)
+	}
+	if err := c.IPAM.checkPaths(); err != nil {
+		return err
 	}
 	for _, list := range []struct {
 		key   string

@@ -63,6 +63,9 @@ type Cluster struct {
 // New starts an API server, some nodes and their agents.
 func New(t testing.TB, count int) *Cluster {
 	t.Helper()
+	if err := allowSockets(); err != nil {
+		t.Fatal(err)
+	}
 	c := &Cluster{t: t, rig: namespaces.New(t, count), Server: apiserver.New(t), bin: t.TempDir(), living: map[*Sandbox]bool{}}
 	scheme := runtime.NewScheme()
 	c.check(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
@@ -291,3 +294,7 @@ func (c *Cluster) check(err error) {
 		c.t.Fatal(err)
 	}
 }
+
+// allowSockets lets the plugin use the sockets and spools of nodes, which are directories of the tests.
+// Tests that run in parallel share the variable.
+func allowSockets() error { return os.Setenv("FENCELINE_CNI_DIRS", "/") }
