@@ -125,7 +125,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	a.defence = defence.New(defence.Options{
 		Node: a.node, Cluster: a.Cluster, Cache: a.mgr.GetClient(), Holders: a.holders, Leases: a.leases,
-		CountConflict: a.counters.Conflict, Events: a.events, Log: a.log,
+		CountConflict: a.counters.Conflict, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	masters, err := a.installer.Masters()
 	if err != nil {

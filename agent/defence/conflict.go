@@ -31,6 +31,9 @@ func (d *Defence) Met(c segment.Conflict) {
 	}
 	d.CountConflict(address.Pool, c.Source)
 	audit.Log(d.Log, audit.Conflict, d.record(&e, address, "speaker "+c.MAC.String()))
+	if !d.pace.allow(address.LeaseName) {
+		return
+	}
 	select {
 	case d.waiting <- conflict{c, address.LeaseName}:
 	default:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/claim"
@@ -40,6 +41,7 @@ type Options struct {
 	CountConflict func(pool string, source segment.Source)
 	Events        events.EventRecorder
 	Log           logr.Logger
+	Clock         clock.PassiveClock
 }
 
 // Defence of the addresses of this node's pods. Safe for concurrent use.
@@ -47,10 +49,13 @@ type Defence struct {
 	Options
 	// waiting are the conflicts to be recorded on their leases.
 	waiting chan conflict
+	pace    *pace
 }
 
 // New returns a Defence. It records conflicts while Run runs.
-func New(o Options) *Defence { return &Defence{Options: o, waiting: make(chan conflict, backlog)} }
+func New(o Options) *Defence { 
+	return &Defence{Options: o, waiting: make(chan conflict, backlog), pace: newPace(o.Clock)}
+}
 
 // Holdings returns the addresses of this node's pods, whose claims are repeated.
 func (d *Defence) Holdings() []segment.Holding {

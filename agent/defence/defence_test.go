@@ -59,7 +59,7 @@ func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 		Node: "n1", Cluster: "c", Cache: c,
 		Holders:       holder.New(t.Context(), holder.Options{Node: "n1", Session: "s", Journal: book}),
 		Leases:        lease.NewStore(lease.Options{Client: c, Reader: c, Node: "n1", Session: "s", Clock: clock.RealClock{}}),
-		CountConflict: func(string, segment.Source) {}, Events: events.NewFakeRecorder(10), Log: log,
+		CountConflict: func(string, segment.Source) {}, Events: events.NewFakeRecorder(10), Log: log, Clock: clock.RealClock{},
 	})
 	d.waiting = make(chan conflict, 1)
 	return d

@@ -72,6 +72,7 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("an agent writes an event", e.testAgentEvents)
 	t.Run("a stolen agent token", e.testStolenAgentToken)
 	t.Run("the controller patches a pod", e.testControllerPods)
+	t.Run("queues of the API server", e.testQueues)
 	t.Run("a person", e.testPeoplePolicy)
 	t.Run("a person deletes a CRD:", e.testRecordsPolicy)
 	t.Run("rights", e.testRights)

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package defence
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/internal/backoff"
+)
+
+const (
+	// recordFirst and recordMost bound the pause between two records of the conflicts of one address.
+	// The pause doubles with each record, whichever host speaks.
+	recordFirst = 10 * time.Second
+	recordMost  = 10 * time.Minute
+	// recordForget ends the pauses of an address that had no conflict for this long.
+	recordForget = 2 * recordMost
+	// recordRate and recordBurst bound the records of this node, in a second and at once. All agents
+	// share one queue at the API server, so a hostile segment must not fill it: the ADDs of other nodes
+	// wait there too.
+	recordRate, recordBurst = 1, 16
+)
+
+// pace decides which conflicts are recorded at the API server. All of them count in the metric and in
+// the audit log. Safe for concurrent use.
+type pace struct {
+	clock clock.PassiveClock
+	node  flowcontrol.PassiveRateLimiter
+
+	mu     sync.Mutex
+	leases map[string]paced
+	swept  time.Time
+}
+
+// paced is the state of one address.
+type paced struct {
+	records   int
+	due, last time.Time
+}
+
+func newPace(c clock.PassiveClock) *pace {
+	return &pace{
+		clock: c, node: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(recordRate, recordBurst, c),
+		leases: map[string]paced{},
+	}
+}
+
+// allow reports whether a conflict of a lease is recorded now, and counts it then.
+func (p *pace) allow(lease string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	p.sweep(now)
+	l := p.leases[lease]
+	l.last = now
+	defer func() { p.leases[lease] = l }()
+	if now.Before(l.due) || !p.node.TryAccept() {
+		return false
+	}
+	l.records++
+	l.due = now.Add(backoff.Pause(recordFirst, recordMost, l.records))
+	return true
+}
+
+// sweep forgets the addresses without a conflict. It keeps the map as small as the list of addresses
+// that this node has held lately.
+func (p *pace) sweep(now time.Time) {
+	if now.Sub(p.swept) < recordFirst {
+		return
+	}
+	p.swept = now
+	for lease, l := range p.leases {
+		if now.Sub(l.last) >= recordForget {
+			delete(p.leases, lease)
+		}
+	}
+}
