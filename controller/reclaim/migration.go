@@ -52,8 +52,7 @@ func decideHandOver(f Facts) (a Action, ok bool) {
 // untilMigrated shortens the wait for the next decision about a machine that migrates.
 func untilMigrated(f Facts, a Action) Action {
 	next := f.Now.Add(migrationPeriod)
-	switch {
-	case f.Migration.Target == nil || a.Kind != None && (a.Kind != Wait || a.Until.Before(next)):
+	if f.Migration.Target == nil || a.Kind != None && (a.Kind != Wait || a.Until.Before(next)) {
 		return a
 	}
 	a.Kind, a.Until = Wait, next
@@ -77,8 +76,7 @@ func (r *Reconciler) lookAtMigration(ctx context.Context, holder *v1alpha1.Holde
 		return m, nil
 	}
 	m.State, err = r.Owners.Migration(ctx, holder)
-	switch {
-	case errors.Is(err, owner.ErrNoRight), errors.Is(err, owner.ErrNoAPI), errors.Is(err, owner.ErrGone):
+	if errors.Is(err, owner.ErrNoRight) || errors.Is(err, owner.ErrNoAPI) || errors.Is(err, owner.ErrGone) {
 		m.Unknown = err.Error()
 		return m, nil
 	}
