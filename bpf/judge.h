@@ -118,41 +118,63 @@ static __always_inline bool igmp_is_report(__u8 type)
 	return type == 0x12 || type == 0x16 || type == 0x17 || type == 0x22;
 }
 
-/*
- * The head of the packet behind IPv4. Later fragments have none. A frame that
- * is too short for one does not reach any socket.
- */
-__noinline int judge_ipv4_upper(struct __sk_buff *skb, __u32 l3, __u32 sources,
-				__u32 nameless)
-{
-	__u8 ihl, proto;
-	__be16 fragment, port;
-	__u8 type;
+/* The head of a packet of IPv4 without options: the usual case. */
+struct ipv4_head {
+	__u8 version, tos;
+	__be16 length, id, fragment;
+	__u8 ttl, proto;
+	__be16 checksum;
+	struct ipv4_addrs addrs;
+} __attribute__((packed, aligned(2)));
 
-	if (bpf_skb_load_bytes(skb, l3, &ihl, sizeof(ihl)) ||
-	    bpf_skb_load_bytes(skb, l3 + 6, &fragment, sizeof(fragment)) ||
-	    bpf_skb_load_bytes(skb, l3 + 9, &proto, sizeof(proto)))
-		return DROP_MALFORMED;
-	if (fragment & bpf_htons(0x1fff))
-		return nameless ? DROP_UNSPECIFIED : ALLOWED;
-	if (proto == NEXT_VRRP)
-		return sources & SOURCES_ROUTER ? ALLOWED : DROP_ROUTER;
-	l3 += (ihl & 15) * 4;
-	if (bpf_skb_load_bytes(skb, l3, &type, sizeof(type)))
-		return DROP_MALFORMED;
-	if ((proto == NEXT_ICMP &&
-	     (type == ICMP_REDIRECT || type == ICMP_ROUTER)) ||
-	    (proto == NEXT_IGMP && type == IGMP_QUERY))
-		return sources & SOURCES_ROUTER ? ALLOWED : DROP_ROUTER;
-	if (proto == NEXT_UDP) {
-		if (bpf_skb_load_bytes(skb, l3 + 2, &port, sizeof(port)))
-			return DROP_MALFORMED;
-		if (port == DHCP_CLIENT && !(sources & SOURCES_DHCP_SERVER))
-			return DROP_DHCP_SERVER;
-	}
-	if (nameless && !(proto == NEXT_IGMP && igmp_is_report(type)))
+/* The first bytes behind the header: of ICMP, IGMP or UDP. */
+struct ipv4_upper {
+	__u8 type, code;
+	__be16 port;
+} __attribute__((packed, aligned(2)));
+
+#define IPV4_PLAIN  0x45
+#define IPV4_HLEN   20
+#define IPV4_OFFSET bpf_htons(0x1fff)
+
+static __always_inline enum result judge_ipv4_upper(const struct ipv4_upper *u,
+						    __u8 proto, __u32 sources,
+						    bool nameless)
+{
+	if (((proto == NEXT_ICMP &&
+	      (u->type == ICMP_REDIRECT || u->type == ICMP_ROUTER)) ||
+	     (proto == NEXT_IGMP && u->type == IGMP_QUERY)) &&
+	    !(sources & SOURCES_ROUTER))
+		return DROP_ROUTER;
+	if (proto == NEXT_UDP && u->port == DHCP_CLIENT &&
+	    !(sources & SOURCES_DHCP_SERVER))
+		return DROP_DHCP_SERVER;
+	if (nameless && !(proto == NEXT_IGMP && igmp_is_report(u->type)))
 		return DROP_UNSPECIFIED;
 	return ALLOWED;
+}
+
+/* Later fragments have no head, and the first one was judged. */
+static __always_inline enum result judge_ipv4_head(struct __sk_buff *skb,
+						   const struct frame *f,
+						   const struct ipv4_head *ip,
+						   __u32 sources, bool nameless)
+{
+	struct ipv4_upper u;
+	bool read;
+
+	if (ip->fragment & IPV4_OFFSET)
+		return nameless ? DROP_UNSPECIFIED : ALLOWED;
+	if (ip->proto == NEXT_VRRP)
+		return sources & SOURCES_ROUTER ? ALLOWED : DROP_ROUTER;
+	if (ip->version == IPV4_PLAIN)
+		read = frame_payload(skb, f, IPV4_HLEN, &u, sizeof(u));
+	else
+		read = !bpf_skb_load_bytes(skb, f->l3 + (ip->version & 15) * 4,
+					   &u, sizeof(u));
+	if (!read)
+		return DROP_MALFORMED;
+	return judge_ipv4_upper(&u, ip->proto, sources, nameless);
 }
 
 static __always_inline enum result judge_ipv4(struct __sk_buff *skb,
@@ -160,15 +182,11 @@ static __always_inline enum result judge_ipv4(struct __sk_buff *skb,
 					      const struct suspect *who)
 {
 	enum result why = ALLOWED;
-	struct {
-		__u8 ttl, proto;
-		__be16 checksum;
-		struct ipv4_addrs addrs;
-	} __attribute__((packed, aligned(2))) ip;
+	struct ipv4_head ip;
 	struct addr source;
 	bool nameless;
 
-	if (!frame_payload(skb, f, 8, &ip, sizeof(ip)))
+	if (!frame_payload(skb, f, 0, &ip, sizeof(ip)))
 		return DROP_MALFORMED;
 	source = addr_of_v4(ip.addrs.source);
 	nameless = !ip.addrs.source && judge_binds_mac(who);
@@ -179,7 +197,7 @@ static __always_inline enum result judge_ipv4(struct __sk_buff *skb,
 	     ip.proto == NEXT_IGMP || ip.proto == NEXT_VRRP))
 		why = source_worse(
 			why,
-			judge_ipv4_upper(skb, f->l3, who->sources, nameless));
+			judge_ipv4_head(skb, f, &ip, who->sources, nameless));
 	return why;
 }
 

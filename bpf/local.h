@@ -42,10 +42,13 @@ static __always_inline const __u32 *local_of(__u32 of, const struct mac *mac)
 /* A frame that leaves the node with a MAC that no device here has. */
 static __always_inline int local_stranger(struct __sk_buff *skb,
 					  const struct frame *f,
-					  const struct parent *parent,
 					  const struct mac *from)
 {
-	if (!(parent->flags & PARENT_STRICT) || local_of(0, from))
+	const struct parent *parent = parent_own();
+
+	if (!parent || !(parent->flags & PARENT_STRICT) ||
+	    parent->flags & PARENT_BRIDGE_PORT ||
+	    mac_equal(&parent->mac, from) || local_of(0, from))
 		return PASS;
 	judge_record(skb, 0, DROP_STRANGER << 16 | OBSERVER_EGRESS, f->l3,
 		     f->proto);
@@ -53,25 +56,20 @@ static __always_inline int local_stranger(struct __sk_buff *skb,
 }
 
 /*
- * The parent's own frames are the node's. A frame of a MAC that another node's
- * holder may have too is not judged where it may come from there.
+ * The parent's own MAC is none of a pod, see locals.go. A frame of a MAC that
+ * another node's holder may have too is not judged where it may come from
+ * there.
  */
 static __always_inline int local_judge(struct __sk_buff *skb,
 				       const struct frame *f,
 				       const struct mac *from, enum where where)
 {
-	const struct parent *parent = parent_own();
+	const __u32 *l = local_of(segment, from);
 	const struct slot *s;
-	const __u32 *l;
 
-	if (!parent || parent->flags & PARENT_BRIDGE_PORT ||
-	    mac_equal(&parent->mac, from))
-		return PASS;
-	l = local_of(segment, from);
 	if (!l)
-		return where == OBSERVER_EGRESS
-			       ? local_stranger(skb, f, parent, from)
-			       : PASS;
+		return where == OBSERVER_EGRESS ? local_stranger(skb, f, from)
+						: PASS;
 	s = slot_of(*l);
 	if (!s || !s->sources)
 		return PASS;

@@ -99,9 +99,19 @@ func (t *tables) wantedLocals() map[observerLocalKey]uint32 {
 		}
 	}
 	for slot, s := range t.sources {
-		put(s.segment, macLayout(s.MAC), slot)
+		// With ipvlan, the frames of a pod cannot be told from those of the node.
+		if mac := macLayout(s.MAC); !t.isParents(s.segment, mac) {
+			put(s.segment, mac, slot)
+		}
 	}
 	return wanted
+}
+
+// isParents reports whether the parent of a segment has the MAC.
+func (t *tables) isParents(segment uint32, mac [3]uint16) bool {
+	var p observerParent
+	known, err := lookup(t.maps.Parents, segment, &p)
+	return err == nil && known && p.Mac.Part == mac
 }
 
 // inheritTrusted reads the devices that an earlier process has told the kernel.

@@ -123,7 +123,7 @@ func (o *observers) describeParent(parent int) error {
 		return fmt.Errorf("describe parent: %w", err)
 	}
 	if !known || before != p {
-		if err := o.tellMACs(); err != nil {
+		if err := errors.Join(o.tellMACs(), o.tables.tellLocals()); err != nil {
 			return err
 		}
 	}
