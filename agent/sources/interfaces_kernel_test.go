@@ -25,7 +25,11 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { pod.Delete() })
+	t.Cleanup(func() {
+		if err := pod.Delete(); err != nil {
+			t.Error(err)
+		}
+	})
 	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
 		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}
 		if err := netlink.LinkAdd(link); err != nil {

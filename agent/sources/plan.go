@@ -51,8 +51,8 @@ func Plan(e *journal.Entry, pools []*v1alpha1.IPPool, local []netip.Addr) (bpf.S
 	}
 	slices.SortFunc(s.Prefixes, comparePrefixes)
 	s.Prefixes = slices.Compact(s.Prefixes)
-	slices.SortFunc(s.MACs, func(a, b net.HardwareAddr) int { return slices.Compare(a, b) })
-	s.MACs = slices.CompactFunc(s.MACs, func(a, b net.HardwareAddr) bool { return slices.Equal(a, b) })
+	slices.SortFunc(s.MACs, slices.Compare)
+	s.MACs = slices.CompactFunc(s.MACs, slices.Equal)
 	return s, nil
 }
 
