@@ -53,7 +53,7 @@ type Defence struct {
 }
 
 // New returns a Defence. It records conflicts while Run runs.
-func New(o Options) *Defence { 
+func New(o Options) *Defence {
 	return &Defence{Options: o, waiting: make(chan conflict, backlog), pace: newPace(o.Clock)}
 }
 
