@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
 // The pauses between two passes double from shortest to longest. A wake makes them short again: the
@@ -66,16 +67,16 @@ type Keeper struct {
 	// told is when an event was sent; only reporting uses it.
 	told map[reported]time.Time
 
-	// mu orders the settings of slots. off has the slots in whose interfaces autoconfiguration was
-	// switched off by this process.
+	// mu orders the settings of slots. off has the interfaces in which this process has switched
+	// autoconfiguration off.
 	mu  sync.Mutex
-	off map[uint32]bool
+	off map[agentapi.Attachment]bool
 }
 
 // New returns a Keeper.
 func New(o Options) *Keeper {
 	return &Keeper{
-		Options: o, wake: make(chan struct{}, 1), off: map[uint32]bool{},
+		Options: o, wake: make(chan struct{}, 1), off: map[agentapi.Attachment]bool{},
 		met: make(chan bpf.Event, reportsAhead), told: map[reported]time.Time{},
 	}
 }
@@ -114,12 +115,26 @@ func (k *Keeper) Run(ctx context.Context) error {
 // pass applies the pools to all pods.
 func (k *Keeper) pass(ctx context.Context) error {
 	var errs []error
+	present := map[agentapi.Attachment]bool{}
 	for _, e := range k.Entries() {
+		present[e.Attachment()] = true
 		if e.Phase == journal.Bound && e.Session == k.Session {
 			errs = append(errs, k.Apply(ctx, e))
 		}
 	}
+	k.forget(present)
 	return errors.Join(errs...)
+}
+
+// forget forgets the interfaces that have left the journal.
+func (k *Keeper) forget(present map[agentapi.Attachment]bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for of := range k.off {
+		if !present[of] {
+			delete(k.off, of)
+		}
+	}
 }
 
 // Apply tells the kernel what the interface of an entry may send. It changes nothing if a pool cannot
@@ -159,13 +174,14 @@ func (k *Keeper) Apply(ctx context.Context, e *journal.Entry) error {
 // autoconfigure switches autoconfiguration off where the guard would drop its addresses. It switches
 // it on again only if this process has switched it off: another setting is the pod's.
 func (k *Keeper) autoconfigure(e *journal.Entry, on bool) error {
-	if on != k.off[e.Slot] {
+	of := e.Attachment()
+	if on != k.off[of] {
 		return nil
 	}
 	if err := k.Interfaces.Autoconfigure(e.NetNS, e.Interface, on); err != nil {
 		return err
 	}
-	k.off[e.Slot] = !on
+	k.off[of] = !on
 	return nil
 }
 

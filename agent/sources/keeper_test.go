@@ -113,6 +113,22 @@ func TestAnEditOfThePoolReachesALivingPod(t *testing.T) {
 	}
 }
 
+// A slot is used again, by another pod.
+func TestEachInterfaceIsKeptFromAutoconfiguration(t *testing.T) {
+	r := newRig(t)
+	r.applies()
+	next := *r.entry
+	next.ContainerID = "next"
+	r.entry = &next
+	r.applies()
+	if want := []bool{false, false}; !slices.Equal(r.autoconf, want) {
+		t.Errorf("autoconfiguration was set to %v, want %v", r.autoconf, want)
+	}
+	if n := len(r.off); n != 1 {
+		t.Errorf("%d interfaces are remembered, want 1", n)
+	}
+}
+
 func TestADeletedPoolAndAnotherSessionChangeNothing(t *testing.T) {
 	r := newRig(t)
 	r.applies()
