@@ -55,6 +55,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/revision"
 )
 
@@ -214,9 +215,11 @@ func (a *agent) makeHolders(ctx context.Context) (err error) {
 			return known
 		},
 		Share: a.peers.Share, OthersShare: a.peers.Others,
-		Multus:  func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
-		Events:  a.events,
-		Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
+		Owners:         owner.Asker{Live: a.mgr.GetAPIReader(), Scales: a.mgr.GetClient(), Mapper: a.mgr.GetRESTMapper()},
+		DefaultSubnets: a.defaultSubnets,
+		Multus:         func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
+		Events:         a.events,
+		Metrics:        a.counters, Log: a.log, Clock: clock.RealClock{},
 	})
 	a.recovery = recovery.New(recovery.Options{
 		Node: a.node, Session: a.Session,

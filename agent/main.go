@@ -20,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/agent/bpffs"
 	"github.com/fenceline/fenceline/agent/footprint"
 	"github.com/fenceline/fenceline/agent/health"
+	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/remove"
 	"github.com/fenceline/fenceline/agent/servicecidr"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -38,6 +39,7 @@ type settings struct {
 	addressWait                   time.Duration
 	statefulSet                   v1alpha1.StatefulSetMode
 	serviceCIDRs                  []netip.Prefix
+	defaultSubnets                ipam.ConfigPools
 	mountBPFFS                    string
 	remove                        bool
 }
@@ -97,6 +99,8 @@ func command() *cobra.Command {
 		s.serviceCIDRs, err = servicecidr.Parse(text)
 		return err
 	})
+	f.StringSliceVar(&s.defaultSubnets.V4, "default-subnets-ipv4", nil, "IPSubnets for pods for which nothing names pools, separated by commas; none: those with spec.default")
+	f.StringSliceVar(&s.defaultSubnets.V6, "default-subnets-ipv6", nil, "the same for IPv6")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.StringVar(&s.mountBPFFS, "mount-bpffs", "", "mount a bpffs at this path, unless there is one, and exit")
 	f.BoolVar(&s.remove, "remove", false, "remove Fenceline from this node, as part of an uninstallation, and answer /healthz when that is done")

@@ -89,7 +89,7 @@ func (w world) build() string {
 func (w world) start(program, kubeconfig string, flags ...string) *exec.Cmd {
 	w.Helper()
 	cmd := exec.Command(program, append(flags, "--namespace", system, "--metrics-address", "127.0.0.1:0",
-		"--health-address", "127.0.0.1:0", "--extra-grace", extraGrace.String())...)
+		"--health-address", "127.0.0.1:0", "--extra-grace", extraGrace.String(), "--settle", settle.String())...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	log := &bytes.Buffer{}
 	cmd.Stderr = log

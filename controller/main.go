@@ -6,16 +6,22 @@
 // It has these rights at the Kubernetes API. Cluster-wide:
 //
 //	apiGroups          resources             verbs
-//	fenceline.io       ippools               get, list, watch, update
+//	fenceline.io       ippools               get, list, watch, create, update, delete
+//	fenceline.io       ipsubnets             get, list, watch
+//	fenceline.io       ipsubnets/status      update
 //	fenceline.io       ippools/status        update
 //	fenceline.io       reservedips           get, list, watch
 //	fenceline.io       reservedips/status    update
 //	fenceline.io       ipleases              get, list, watch, update, delete
 //	""                 pods                  get, list, watch, delete
 //	""                 nodes                 get, list, watch
-//	apps               statefulsets          get, list, watch
 //	apps.kruise.io     statefulsets          get        (and statefulsets/scale)
 //	kubevirt.io        virtualmachines       get        (and virtualmachineinstances)
+//	apps               deployments, statefulsets, daemonsets   get, list, watch
+//	apps               replicasets           get
+//	batch              jobs, cronjobs        get, list, watch
+//	""                 namespaces            get, list, watch
+//	*                  */scale               get
 //	discovery.k8s.io   endpointslices        list
 //	events.k8s.io      events                create, patch
 //

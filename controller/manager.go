@@ -28,6 +28,7 @@ import (
 	"github.com/fenceline/fenceline/controller/pool"
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/controller/reserved"
+	"github.com/fenceline/fenceline/controller/subnet"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/revision"
@@ -134,6 +135,14 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 	reservations := &reserved.Reconciler{Client: mgr.GetClient(), Events: recorder, Clock: clock.RealClock{}}
 	if err := reservations.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up reservations: %w", err)
+	}
+	subnets := &subnet.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Clock: clock.RealClock{}, Settle: o.settle,
+		V4: o.defaultSubnets4, V6: o.defaultSubnets6,
+		Owners: owner.Asker{Live: mgr.GetAPIReader(), Scales: mgr.GetClient(), Mapper: mgr.GetRESTMapper()},
+	}
+	if err := subnets.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up subnets: %w", err)
 	}
 	indexes := &agents.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
 	if err := indexes.SetupWithManager(mgr); err != nil {

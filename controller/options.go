@@ -6,10 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
+	"github.com/fenceline/fenceline/controller/subnet"
 )
 
 // options holds the command line.
@@ -21,6 +23,10 @@ type options struct {
 	reclaim        reclaim.Policy
 	auditPeriod    time.Duration
 	logLevel       slog.Level
+	// defaultSubnets4 and defaultSubnets6 are the IPSubnets of applications that name nothing.
+	defaultSubnets4, defaultSubnets6 []string
+	// settle is the time between the withdrawal of an address from a pool and its return to the IPSubnet.
+	settle time.Duration
 }
 
 // parse parses the arguments, without the program's name. The error of -h is flag.ErrHelp.
@@ -41,6 +47,9 @@ func parse(args []string) (options, error) {
 		return err
 	})
 	flags.DurationVar(&o.auditPeriod, "audit-period", 10*time.Minute, "how often the controller looks at all leases")
+	flags.Func("default-subnets-ipv4", "`names` of IPSubnets for applications whose annotations name nothing, separated by commas; none: those with spec.default", list(&o.defaultSubnets4))
+	flags.Func("default-subnets-ipv6", "the same for IPv6", list(&o.defaultSubnets6))
+	flags.DurationVar(&o.settle, "settle", subnet.Settle, "how long an address that a pool no longer needs stays in the pool")
 	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "DEBUG, INFO, WARN or ERROR")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -52,8 +61,23 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("--namespace must not be empty")
 	case o.reclaim.ExtraGrace < 0:
 		return o, fmt.Errorf("--extra-grace %s must not be negative", o.reclaim.ExtraGrace)
+	case o.settle < 0:
+		return o, fmt.Errorf("--settle %s must not be negative", o.settle)
 	case o.auditPeriod <= 0:
 		return o, fmt.Errorf("--audit-period %s must be positive", o.auditPeriod)
 	}
 	return o, nil
+}
+
+// list returns a function that reads names separated by commas.
+func list(into *[]string) func(string) error {
+	return func(text string) error {
+		*into = nil
+		for _, name := range strings.Split(text, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				*into = append(*into, name)
+			}
+		}
+		return nil
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"flag"
 	"log/slog"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,13 +24,13 @@ func TestCommandLine(t *testing.T) {
 		reclaim: reclaim.Policy{
 			Enabled: true, Terminating: true, ExtraGrace: 5 * time.Second, NodeDown: reclaim.NodeDown{Take: true},
 		},
-		auditPeriod: 10 * time.Minute, logLevel: slog.LevelInfo,
+		auditPeriod: 10 * time.Minute, logLevel: slog.LevelInfo, settle: time.Minute,
 	}
-	if o != want {
+	if !reflect.DeepEqual(o, want) {
 		t.Errorf("defaults %+v, want %+v", o, want)
 	}
 	for _, args := range [][]string{
-		{"--namespace", ""}, {"--extra-grace", "-1s"}, {"--node-down", "Later"}, {"--reclaim=maybe"}, {"--audit-period", "0s"}, {"--log-level", "loud"}, {"start"}, {"--nonsense"},
+		{"--namespace", ""}, {"--extra-grace", "-1s"}, {"--node-down", "Later"}, {"--reclaim=maybe"}, {"--audit-period", "0s"}, {"--log-level", "loud"}, {"start"}, {"--nonsense"}, {"--settle", "-1s"},
 	} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%v was accepted", args)
@@ -37,6 +39,10 @@ func TestCommandLine(t *testing.T) {
 	o, err = parse([]string{"--reclaim=false", "--terminating=false", "--extra-grace=1m", "--node-down", "After 2m"})
 	if want := (reclaim.Policy{ExtraGrace: time.Minute, NodeDown: reclaim.NodeDown{Take: true, DeletePods: true, After: 2 * time.Minute}}); err != nil || o.reclaim != want {
 		t.Errorf("reclaim %+v (%v), want %+v", o.reclaim, err, want)
+	}
+	o, err = parse([]string{"--default-subnets-ipv4=floor, floor-2", "--default-subnets-ipv6="})
+	if err != nil || !slices.Equal(o.defaultSubnets4, []string{"floor", "floor-2"}) || len(o.defaultSubnets6) > 0 {
+		t.Errorf("default subnets %v and %v (%v)", o.defaultSubnets4, o.defaultSubnets6, err)
 	}
 	if _, err := parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-h: %v", err)

@@ -37,6 +37,8 @@ const (
 	system = "fenceline-system"
 	// extraGrace of the controller under test.
 	extraGrace = time.Second
+	// settle of the controller under test.
+	settle = time.Second
 	// limit for anything that should come to pass.
 	limit = 2 * time.Minute
 )
@@ -95,7 +97,7 @@ func (w world) runLogging(config *rest.Config, policy reclaim.Policy, own clock.
 	ctx, cancel := context.WithCancel(context.Background())
 	mgr, err := newManager(ctx, config, options{
 		namespace: system, metricsAddress: "0", healthAddress: "0", auditPeriod: time.Hour,
-		reclaim: policy,
+		reclaim: policy, settle: settle,
 	}, logger, own)
 	if err != nil {
 		cancel()

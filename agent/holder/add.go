@@ -36,7 +36,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 			q.place.Leave(true)
 			return answer, nil
 		}
-		if a == nil || !isExhausted(err) {
+		if a == nil || !isExhausted(err) && !isAwaited(err) {
 			q.place.Leave(false)
 			return nil, err
 		}
@@ -68,7 +68,11 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 	if err := a.locate(); err != nil {
 		return nil, nil, err
 	}
+	q.place.Look()
 	choice, kept, err := a.choose(ctx)
+	if isAwaited(err) {
+		return a, nil, err
+	}
 	if err != nil {
 		a.refused(err)
 		return nil, nil, err
@@ -134,6 +138,9 @@ func (a *adding) choose(ctx context.Context) (choice ipam.Choice, kept keptDecis
 	}
 	s, err := a.h.surroundings(ctx, a.request, a.pod)
 	if err != nil {
+		return choice, kept, err
+	}
+	if err := a.belongs(ctx, &s); err != nil {
 		return choice, kept, err
 	}
 	return a.chooseFor(leases, s)

@@ -14,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/agent/waiting"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -29,6 +30,8 @@ type queued struct {
 	// replaced are the dead slots that an earlier ADD and earlier tries have left on the interface. They
 	// keep it mute until the next guard enforces.
 	replaced []uint32
+	// application is the application of the pod, once it was read.
+	application *v1alpha1.Application
 }
 
 // enter returns the place of an ADD. A pod of an old runtime without UID has a place by its sandbox.

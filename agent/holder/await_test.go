@@ -62,10 +62,10 @@ func TestAReleaseWakesAnADDThatWaitsForAFullPool(t *testing.T) {
 	if !r.Speaks(request, "10.0.0.2") {
 		t.Error("the pod is mute: the guard of an earlier try is still on its interface")
 	}
-	// A try lists pools, reservations and the leases of its pod in the cache, and nothing at the API
+	// A try lists pools, IPSubnets, reservations and the leases of its pod in the cache, and nothing at the API
 	// server.
-	if got := r.Calls("list") - lists; got != 3 {
-		t.Errorf("%d lists after the release, want the 3 of the cache", got)
+	if got := r.Calls("list") - lists; got != 4 {
+		t.Errorf("%d lists after the release, want the 4 of the cache", got)
 	}
 	r.Eventually("the watch is closed", func() bool { return r.API.Follows() == 0 && r.Waits.Now() == 0 })
 }

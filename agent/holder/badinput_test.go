@@ -38,7 +38,7 @@ func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
 		{"an interface named twice", pools(`[{"interface":"eth0","ipv4":["v4"]},{"interface":"eth0","ipv4":["v4"]}]`), nil, 7, []string{"interface eth0 is named twice"}},
 		{"an empty list", pools("[]"), nil, 7, []string{"annotation ipam.fenceline.io/ippools", "0 entries"}},
 		{"a huge value", pool(strings.Repeat("x", 200_000)), nil, 7, []string{"annotation ipam.fenceline.io/ippool", "xxx…", "expected the form"}},
-		{"a subnet, which nobody serves", fakenode.Annotated("ipam.fenceline.io/subnet", `{"ipv4":["s"]}`), nil, 7, []string{"IPSubnet is not available in this version"}},
+		{"a subnet for a pod without replicas", fakenode.Annotated("ipam.fenceline.io/subnet", `{"ipv4":["s"]}`), nil, 7, []string{"give a fixed number in the annotation ippool-ip-number"}},
 		{"more than JSON", pool(`{"ipv4":["v4"]} x`), nil, 7, []string{"more follows after the JSON value"}},
 		{"JSON of another form", pool(`["v4"]`), nil, 7, []string{"not the JSON expected"}},
 		{"nothing", pool(`{}`), nil, 7, []string{"it names nothing"}},

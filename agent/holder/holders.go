@@ -27,6 +27,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // Segment is the network segment behind one parent. *segment.Segment implements it.
@@ -138,6 +139,9 @@ type Options struct {
 	Patience time.Duration
 	// Share returns this agent's part of every pool.
 	Share func() ipam.Share
+	// Owners finds the application of a pod. DefaultSubnets are the default IPSubnets.
+	Owners         owner.Asker
+	DefaultSubnets ipam.ConfigPools
 	// Multus reads the networks that Multus gives to pods of this node. If nil, there are none.
 	Multus func() (ipam.Multus, error)
 	// OthersShare reports whether there are other agents that this agent may hear.

@@ -76,6 +76,10 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 	if err := h.Cache.List(ctx, reservations, client.UnsafeDisableDeepCopy); err != nil {
 		return surroundings{}, fmt.Errorf("list reservations: %w", err)
 	}
+	subnets := &v1alpha1.IPSubnetList{}
+	if err := h.Cache.List(ctx, subnets, client.UnsafeDisableDeepCopy); err != nil {
+		return surroundings{}, fmt.Errorf("list IPSubnets: %w", err)
+	}
 	multus := ipam.Multus{}
 	if h.Multus != nil {
 		var err error
@@ -94,6 +98,7 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 			Interface:            r.Interface,
 			Earlier:              earlier(h.Journal.OfPod(runtimeUID(pod)), r.Attachment, pools.Items),
 			ConfigPools:          ipam.ConfigPools{V4: r.Network.DefaultIPv4IPPool, V6: r.Network.DefaultIPv6IPPool},
+			Subnets:              ipam.Subnets{All: subnets.Items, V4: h.DefaultSubnets.V4, V6: h.DefaultSubnets.V6},
 			IPs:                  r.IPs,
 		},
 		pools: pools.Items, reserved: poolset.ReservedSet(reservations.Items),

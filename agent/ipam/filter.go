@@ -101,6 +101,9 @@ func (c chooser) unmet(spec *v1alpha1.IPPoolSpec) (Reason, string) {
 	} else if text, ok := matches(spec.NamespaceAffinity, req.NamespaceLabels); !ok {
 		return NamespaceAffinity, fmt.Sprintf(unmatched, "namespaceAffinity", text, namespace)
 	}
+	if text := req.ofApplication(spec.Application); text != "" {
+		return Application, text
+	}
 	if text, ok := matches(spec.PodAffinity, req.Pod.Labels); !ok {
 		return PodAffinity, fmt.Sprintf(unmatched, "podAffinity", text, req.Pod.describe())
 	}

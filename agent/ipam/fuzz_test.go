@@ -39,8 +39,8 @@ func FuzzAnnotations(f *testing.F) {
 			request := requestOf(change, onInterface(iface, has("eth0", "10.0.0.0/24")), inConfig([]string{"a"}, nil))
 			choice, err := ChoosePools(request, pools, poolset.Set{})
 			if err != nil {
-				bad, none := (*AnnotationError)(nil), (*NoPoolError)(nil)
-				if !errors.As(err, &bad) && !errors.As(err, &none) || len(err.Error()) > 64<<10 {
+				bad, none, awaited := (*AnnotationError)(nil), (*NoPoolError)(nil), (*PoolAwaitedError)(nil)
+				if !errors.As(err, &bad) && !errors.As(err, &none) && !errors.As(err, &awaited) || len(err.Error()) > 64<<10 {
 					t.Errorf("%d bytes of %v", len(err.Error()), err)
 				}
 				continue

@@ -27,6 +27,7 @@ const (
 	NamespaceName     Reason = "NamespaceName"
 	NamespaceAffinity Reason = "NamespaceAffinity"
 	PodAffinity       Reason = "PodAffinity"
+	Application       Reason = "Application"
 	MultusName        Reason = "MultusName"
 	AllExcluded              = Reason(poolset.AllExcluded)
 	AllReserved              = Reason(poolset.AllReserved)

@@ -5,6 +5,8 @@ package ipam
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
 // Pod is the part of a pod that the rules read.
@@ -52,6 +54,9 @@ type Request struct {
 	// Fenceline, in the order of their ADDs.
 	Earlier     []Interface
 	ConfigPools ConfigPools
+	// Application is the application of the pod. It is empty if nothing asks for it: see AsksForSubnets.
+	Application v1alpha1.Application
+	Subnets     Subnets
 	// Kept are the addresses that already belong to this interface: those retained for the name
 	// of the pod, and those of an older sandbox. ChoosePools gets only those that the interface is
 	// to have again.

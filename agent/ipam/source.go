@@ -36,14 +36,17 @@ func (n named) of(ipv6 bool) []string {
 // findNames reads the sources from the highest to the lowest. The first source that names a pool of any
 // family decides for both families.
 func findNames(req Request, pools []v1alpha1.IPPool, s said) (named, error) {
-	if err := refuseSubnets(req.Pod); err != nil {
-		return named{}, err
+	if n, err := annotatedSubnets(req, pools); err != nil || !n.empty() {
+		return n, err
 	}
 	sources := []func(Request, said) (named, error){podPools, podPool, namespacePools, configPools}
 	for _, read := range sources {
 		if n, err := read(req, s); err != nil || !n.empty() {
 			return n, err
 		}
+	}
+	if n, err := defaultSubnets(req, pools); err != nil || !n.empty() {
+		return n, err
 	}
 	return defaultPools(pools), nil
 }

@@ -2,18 +2,163 @@
 
 package ipam
 
-const (
-	subnetsForm = `[{"interface": "eth0", "ipv4": ["subnet-a"], "ipv6": ["subnet-b"]}]`
-	subnetForm  = `{"ipv4": ["subnet-a"], "ipv6": ["subnet-b"]}`
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fenceline/fenceline/apis/demand"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// refuseSubnets returns an error for a pod with the annotation subnets or subnet. Such a pod asks
-// for an address of an IPSubnet, and must not get one of another pool instead.
-func refuseSubnets(pod Pod) error {
-	for _, wanted := range []struct{ name, form string }{{annotationSubnets, subnetsForm}, {annotationSubnet, subnetForm}} {
-		if a, ok := find(pod.describe(), pod.Annotations, wanted.form, wanted.name); ok {
-			return a.wrong("IPSubnet is not available in this version: name pools with the annotation ippool or ippools")
+// Subnets is what the rules read of IPSubnets.
+type Subnets struct {
+	// All are the IPSubnets of the cluster. V4 and V6 are the default ones by name; if both are empty,
+	// those with spec.default count.
+	All    []v1alpha1.IPSubnet
+	V4, V6 []string
+}
+
+// PoolAwaitedError is the error of an interface whose pool of an IPSubnet the controller has not made yet.
+type PoolAwaitedError struct {
+	Interface   string // "pod ns/name interface eth0"
+	Application string // "Deployment ns/name"
+	Subnets     []string
+	// Why is the controller's reason, or empty while none is known.
+	Why string
+}
+
+func (e *PoolAwaitedError) Error() string {
+	text := fmt.Sprintf("no pool for %s: the controller has not made the pool of %s in IPSubnet %s yet",
+		e.Interface, e.Application, strings.Join(e.Subnets, " or "))
+	if e.Why != "" {
+		text += ": " + e.Why
+	}
+	return text
+}
+
+// AsksForSubnets reports whether the annotations of a pod name IPSubnets, or default IPSubnets may be
+// meant for it. The rules then need the application of the pod.
+func AsksForSubnets(pod Pod, s Subnets) bool {
+	_, ok, _ := demand.Parse(pod.Annotations)
+	v4, v6 := demand.Defaults(s.V4, s.V6, s.All)
+	return ok || len(v4)+len(v6) > 0
+}
+
+// annotatedSubnets returns the pools of the application in the IPSubnets that annotations name for the
+// interface.
+func annotatedSubnets(req Request, pools []v1alpha1.IPPool) (named, error) {
+	d, ok, err := demand.Parse(req.Pod.Annotations)
+	if !ok {
+		return named{}, nil
+	}
+	if err != nil {
+		return named{}, wrongDemand(req, err)
+	}
+	entry, ok := d.For(req.Interface, len(req.Earlier))
+	if !ok {
+		return named{}, nil
+	}
+	if req.Application.Kind == "Pod" && req.Application.APIGroup == "" && !d.Size.Fixed {
+		return named{}, &AnnotationError{
+			req.Pod.describe(), d.Key, d.Value, `ippool-ip-number: "1"`,
+			errors.New("a pod without an owner has no replicas: give a fixed number in the annotation ippool-ip-number"),
 		}
 	}
-	return nil
+	n, err := poolsOfApplication(req, pools, entry)
+	n.source, n.ofPod = "annotation "+d.Key+" of "+req.Pod.describe(), true
+	return n, err
+}
+
+// defaultSubnets returns the pools of the application in the default IPSubnets. They are for the first
+// interface of the pods of Deployments, StatefulSets, DaemonSets, Jobs and CronJobs.
+func defaultSubnets(req Request, pools []v1alpha1.IPPool) (named, error) {
+	v4, v6 := demand.Defaults(req.Subnets.V4, req.Subnets.V6, req.Subnets.All)
+	_, asks, _ := demand.Parse(req.Pod.Annotations)
+	served := map[string][]string{"apps": {"Deployment", "StatefulSet", "DaemonSet"}, "batch": {"Job", "CronJob"}}
+	if len(v4)+len(v6) == 0 || asks || demand.NamesPools(req.Pod.Annotations) || len(req.Earlier) > 0 ||
+		!slices.Contains(served[req.Application.APIGroup], req.Application.Kind) {
+		return named{}, nil
+	}
+	n, err := poolsOfApplication(req, pools, demand.Interface{Name: "0", V4: v4, V6: v6})
+	n.source = "the default IPSubnets"
+	return n, err
+}
+
+// poolsOfApplication returns the pools that the controller has made for an entry. The error is a
+// *PoolAwaitedError if the pool of a family is missing.
+func poolsOfApplication(req Request, pools []v1alpha1.IPPool, entry demand.Interface) (named, error) {
+	var n named
+	for _, ipv6 := range []bool{false, true} {
+		subnets := entry.Of(ipv6)
+		var found []string
+		for _, p := range sortedByName(pools) {
+			if isIPv6(p) == ipv6 && p.DeletionTimestamp == nil && slices.Contains(subnets, p.Spec.IPSubnet) && p.Spec.Application != nil &&
+				isSame(*p.Spec.Application, req.Application) && p.Spec.Application.Interface == entry.Name {
+				found = append(found, p.Name)
+			}
+		}
+		if len(subnets) > 0 && len(found) == 0 {
+			return n, req.awaits(subnets, entry.Name)
+		}
+		if ipv6 {
+			n.v6 = found
+		} else {
+			n.v4 = found
+		}
+	}
+	return n, nil
+}
+
+// awaits returns the error for a pool that is missing, with the reason that the controller has published.
+func (r Request) awaits(subnets []string, iface string) error {
+	e := &PoolAwaitedError{Interface: r.Describe(), Application: describeApplication(r.Application), Subnets: subnets}
+	for i := range r.Subnets.All {
+		s := &r.Subnets.All[i]
+		if !slices.Contains(subnets, s.Name) {
+			continue
+		}
+		for _, u := range s.Status.Unserved {
+			if isSame(u.Application, r.Application) && u.Interface == iface {
+				e.Why = u.Message
+				return e
+			}
+		}
+	}
+	if !slices.ContainsFunc(r.Subnets.All, func(s v1alpha1.IPSubnet) bool { return slices.Contains(subnets, s.Name) }) {
+		e.Why = "there is no such IPSubnet"
+	}
+	return e
+}
+
+// isSame reports whether two applications are the same, on any interface.
+func isSame(a, b v1alpha1.Application) bool {
+	return a.APIGroup == b.APIGroup && a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name
+}
+
+func describeApplication(a v1alpha1.Application) string {
+	return a.Kind + " " + a.Namespace + "/" + a.Name
+}
+
+// ofApplication returns the reason for which a pool of an application does not serve the request, or "".
+func (r Request) ofApplication(a *v1alpha1.Application) string {
+	switch {
+	case a == nil:
+		return ""
+	case !isSame(*a, r.Application):
+		return "it is for " + describeApplication(*a)
+	case a.Interface != r.Interface && a.Interface != strconv.Itoa(len(r.Earlier)):
+		return "it is for interface " + a.Interface + " of " + describeApplication(*a)
+	}
+	return ""
+}
+
+// wrongDemand returns the error of an annotation as an AnnotationError.
+func wrongDemand(req Request, err error) error {
+	if e, ok := errors.AsType[*demand.Error](err); ok {
+		return &AnnotationError{req.Pod.describe(), e.Key, e.Value, e.Expected, e.Err}
+	}
+	return err
 }

@@ -8,26 +8,89 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-func TestAPodThatNamesASubnetIsRefused(t *testing.T) {
+func web(iface string) v1alpha1.Application {
+	return v1alpha1.Application{APIGroup: "apps", Kind: "Deployment", Namespace: "default", Name: "web", Interface: iface}
+}
+
+// made returns a pool that the controller made of an IPSubnet for an application.
+func made(name, subnet, cidr string, of v1alpha1.Application) v1alpha1.IPPool {
+	p := v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Subnet: cidr, IPSubnet: subnet, Application: &of}}
+	p.Name = name
+	return p
+}
+
+func TestPoolsOfIPSubnets(t *testing.T) {
+	other := web("0")
+	other.Name = "other"
+	pools := append(objects(v4("drawn")),
+		made("web-0", "floor", "10.1.0.0/24", web("0")), made("web-0-v6", "floor-6", "fd00:1::/64", web("0")),
+		made("web-net1", "floor", "10.1.0.0/24", web("net1")), made("other-0", "floor", "10.1.0.0/24", other),
+		made("web-second", "second", "10.2.0.0/24", web("0")))
 	const subnet, subnets = "ipam.fenceline.io/subnet", "ipam.fenceline.io/subnets"
-	const want = "IPSubnet is not available in this version: name pools with the annotation ippool or ippools"
-	for _, c := range []struct{ rule, annotation, value string }{
-		{"subnet", subnet, `{"ipv4":["a"]}`},
-		{"subnets, of another interface", subnets, `[{"interface":"net1","ipv4":["a"]}]`},
-		{"the other prefix", "ipam.spidernet.io/subnet", `{"ipv4":["a"]}`},
-		{"a value that is no JSON", subnet, "a"},
-		{"an empty list", subnets, "[]"},
+	pod := func(r *Request) { r.Application = web("") }
+	of := func(application v1alpha1.Application) func(*Request) {
+		return func(r *Request) { r.Application = application }
+	}
+	defaults := func(r *Request) { r.Subnets = Subnets{V4: []string{"floor"}} }
+	second := func(r *Request) { r.Interface, r.Earlier = "net1", []Interface{{Name: "eth0"}} }
+	for _, row := range []struct {
+		rule  string
+		edits []func(*Request)
+		want  string // the pools, or a part of the error
+	}{
+		{"subnet", []func(*Request){pod, onPod(subnet, `{"ipv4":["floor"]}`)}, "web-0"},
+		{"the other prefix", []func(*Request){pod, onPod("ipam.spidernet.io/subnet", `{"ipv4":["floor"]}`)}, "web-0"},
+		{"it takes precedence over pools", []func(*Request){pod, onPod(subnet, `{"ipv4":["floor"]}`), onPod("ipam.fenceline.io/ippool", `{"ipv4":["drawn"]}`)}, "web-0"},
+		{"two families", []func(*Request){pod, onPod(subnet, `{"ipv4":["floor"],"ipv6":["floor-6"]}`)}, "web-0 web-0-v6"},
+		{"the pool of another subnet that is named", []func(*Request){pod, onPod(subnet, `{"ipv4":["missing","second"]}`)}, "web-second"},
+		{"an entry of its name", []func(*Request){pod, second, onPod(subnets, `[{"interface":"net1","ipv4":["floor"]}]`)}, "web-net1"},
+		{"an interface without an entry", []func(*Request){pod, second, onPod(subnet, `{"ipv4":["floor"]}`), onPod("ipam.fenceline.io/ippool", `{"ipv4":["drawn"]}`)}, "drawn"},
+		{"the pool of another application", []func(*Request){of(other), onPod(subnet, `{"ipv4":["floor"]}`)}, "other-0"},
+		{"a pool of another application that is named", []func(*Request){of(other), onPod("ipam.fenceline.io/ippool", `{"ipv4":["web-0"]}`)}, "it is for Deployment default/web"},
+		{"a pool that is not made yet", []func(*Request){pod, onPod(subnet, `{"ipv4":["missing"]}`)}, "the controller has not made the pool of Deployment default/web in IPSubnet missing yet: there is no such IPSubnet"},
+		{"a bad value", []func(*Request){pod, onPod(subnet, `{"ip4":["floor"]}`)}, "annotation ipam.fenceline.io/subnet of pod"},
+		{"a bad number", []func(*Request){pod, onPod(subnet, `{"ipv4":["floor"]}`), onPod("ipam.fenceline.io/ippool-ip-number", "x")}, "annotation ipam.fenceline.io/ippool-ip-number of pod"},
+		{"a pod without an owner", []func(*Request){of(v1alpha1.Application{Kind: "Pod", Namespace: "default", Name: "bare"}), onPod(subnet, `{"ipv4":["floor"]}`)}, "give a fixed number"},
+		{"a default subnet", []func(*Request){pod, defaults}, "web-0"},
+		{"an annotation of pools before it", []func(*Request){pod, defaults, onPod("ipam.fenceline.io/ippool", `{"ipv4":["drawn"]}`)}, "drawn"},
+		{"the configuration before it", []func(*Request){pod, defaults, func(r *Request) { r.ConfigPools.V4 = []string{"drawn"} }}, "drawn"},
+		{"not for a pod without an owner", []func(*Request){of(v1alpha1.Application{Kind: "Pod", Namespace: "default", Name: "bare"}), defaults}, "no pool for"},
+		{"not for a second interface", []func(*Request){pod, second, defaults}, "no pool for"},
 	} {
-		t.Run(c.rule, func(t *testing.T) {
-			prefix, _, _ := strings.Cut(c.annotation, "/")
-			request := requestOf(onPod(c.annotation, c.value), onPod(prefix+"/ippool", `{"ipv4":["d"]}`))
-			_, err := ChoosePools(request, objects(v4("d")), poolset.Set{})
-			bad := (*AnnotationError)(nil)
-			if !errors.As(err, &bad) || bad.Annotation != c.annotation || bad.Value != c.value || !strings.Contains(err.Error(), want) {
-				t.Errorf("got %v, want %s", err, want)
+		t.Run(row.rule, func(t *testing.T) {
+			choice, err := ChoosePools(requestOf(row.edits...), pools, poolset.Set{})
+			var names []string
+			for _, f := range choice.Families {
+				for _, c := range f.Pools {
+					names = append(names, c.Pool.Name)
+				}
+			}
+			got := strings.Join(names, " ")
+			if err != nil {
+				got = err.Error()
+			}
+			if err == nil && got != row.want || err != nil && !strings.Contains(got, row.want) {
+				t.Errorf("got %s, want %s", got, row.want)
 			}
 		})
+	}
+}
+
+// The controller's reason is part of the error, so that the pod's owner need not look for it.
+func TestAPodThatWaitsForItsPoolIsToldTheReason(t *testing.T) {
+	subnet := v1alpha1.IPSubnet{Status: v1alpha1.IPSubnetStatus{Unserved: []v1alpha1.Unserved{
+		{Application: web("net1"), Message: "of another interface"}, {Application: web("0"), Message: "4 addresses are wanted"},
+	}}}
+	subnet.Name = "floor"
+	request := requestOf(onPod("ipam.fenceline.io/subnet", `{"ipv4":["floor"]}`), func(r *Request) {
+		r.Application, r.Subnets.All = web(""), []v1alpha1.IPSubnet{subnet}
+	})
+	_, err := ChoosePools(request, nil, poolset.Set{})
+	awaited := (*PoolAwaitedError)(nil)
+	if !errors.As(err, &awaited) || awaited.Why != "4 addresses are wanted" {
+		t.Errorf("got %v", err)
 	}
 }

@@ -78,6 +78,7 @@ var rows = []struct {
 
 	// The rules of the pools.
 	{isExhausted, agentapi.CodeExhausted, "%w; enlarge a pool or free addresses (kubectl get fllease)"},
+	{is[*ipam.PoolAwaitedError], agentapi.CodeNoPool, "%w; see kubectl get flsubnet, and the events of the application"},
 	{is[*ipam.NoPoolError], agentapi.CodeNoPool, "%w; see kubectl get flpool"},
 	{is[*ipam.AnnotationError], agentapi.CodeInvalidNetworkConfig, "%w"},
 	{is[*ipam.RequestedError], agentapi.CodeAddressRefused, "%w"},

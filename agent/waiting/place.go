@@ -34,6 +34,17 @@ type Place struct {
 	began   time.Time
 	offer   Offer
 	changed bool
+	// looked is true after Look, and seen is the number of changes by then.
+	looked bool
+	seen   uint64
+}
+
+// Look notes that the ADD is about to read the pools. If a pool or a pod changes before the next Await,
+// Await returns at once.
+func (p *Place) Look() {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	p.looked, p.seen = true, p.queue.changes
 }
 
 // Waits reports whether Await was called.
@@ -138,6 +149,10 @@ func (p *Place) join(pools []Pool) error {
 		q.insert(p)
 	}
 	q.remember(p)
+	if p.looked && p.seen != q.changes {
+		p.changed = true
+		p.signal()
+	}
 	p.takeBack(false)
 	left := p.pools
 	p.pools = nil

@@ -83,7 +83,9 @@ type Queue struct {
 	rooms  map[string]*room
 	// arrivals has the time of the first try of each pod interface.
 	arrivals map[Key]arrival
-	timer    clock.Timer
+	// changes is the number of calls of Changed.
+	changes uint64
+	timer   clock.Timer
 }
 
 // arrival is the first and the last time at which a pod interface asked for an address.
@@ -109,6 +111,7 @@ func (q *Queue) Enter(k Key) *Place {
 func (q *Queue) Changed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.changes++
 	for _, p := range q.places {
 		p.changed = true
 		p.signal()

@@ -5,6 +5,8 @@
 package watch
 
 import (
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,7 +40,7 @@ func Cache(node, namespace string) cache.Options {
 // and the discovery of resources has no deadline.
 func Kinds() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"IPPool", "IPLease", "ReservedIP"} {
+	for _, kind := range []string{"IPPool", "IPLease", "ReservedIP", "IPSubnet"} {
 		m.Add(v1alpha1.GroupVersion().WithKind(kind), meta.RESTScopeRoot)
 	}
 	for _, kind := range []string{"Node", "Namespace"} {
@@ -47,6 +49,8 @@ func Kinds() meta.RESTMapper {
 	for _, kind := range []string{"Pod", "Secret"} {
 		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
+	m.Add(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), meta.RESTScopeNamespace)
+	m.Add(batchv1.SchemeGroupVersion.WithKind("Job"), meta.RESTScopeNamespace)
 	m.Add(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"), meta.RESTScopeRoot)
 	return m
 }

@@ -92,6 +92,7 @@ func waits(mgr ctrl.Manager, changed func()) error {
 	b := builder.ControllerManagedBy(mgr).Named("waits").
 		Watches(&v1alpha1.IPPool{}, one(), builder.WithPredicates(opensOrCloses())).
 		Watches(&v1alpha1.ReservedIP{}, one(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.IPSubnet{}, one(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, one(), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.Pod{}, one(), builder.WithPredicates(ending()))
 	return b.Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {

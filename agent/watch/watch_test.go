@@ -115,6 +115,7 @@ var watches = []struct {
 }{
 	{"IPPool", "pools", &v1alpha1.IPPool{}, ""},
 	{"ReservedIP", "reservations", &v1alpha1.ReservedIP{}, ""},
+	{"IPSubnet", "IPSubnets", &v1alpha1.IPSubnet{}, ""},
 	{"IPLease", "leases of its own node (field selector)", &v1alpha1.IPLease{}, "spec.nodeName=n1"},
 	{"Pod", "pods of its own node (field selector)", &corev1.Pod{}, "spec.nodeName=n1"},
 	{"Namespace", "namespaces' metadata", &corev1.Namespace{}, ""},
@@ -179,6 +180,13 @@ func TestAnAgentCanReachNoOtherKind(t *testing.T) {
 			continue
 		}
 		delete(reached, of[0].GroupKind())
+	}
+	// ADD reads the owner of a pod, and watches none.
+	for _, kind := range []schema.GroupKind{{Group: "apps", Kind: "ReplicaSet"}, {Group: "batch", Kind: "Job"}} {
+		if !reached[kind] {
+			t.Errorf("%s cannot be read", kind)
+		}
+		delete(reached, kind)
 	}
 	if len(reached) > 0 {
 		t.Errorf("others can: %v", reached)

@@ -115,6 +115,9 @@ func (s Set) Entries() []string {
 	return entries
 }
 
+// Equal reports whether the two sets have the same addresses.
+func (s Set) Equal(o Set) bool { return slices.Equal(s.spans, o.spans) }
+
 // Overlaps reports whether the two sets have an address in common.
 func (s Set) Overlaps(o Set) bool {
 	for i, j := 0, 0; i < len(s.spans) && j < len(o.spans); {

@@ -6,6 +6,7 @@ package cache
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,7 +16,7 @@ import (
 )
 
 // Options returns the options of the manager's cache. It holds every pod, lease, pool, node and
-// StatefulSet of the cluster, so it keeps only the fields that the controller reads.
+// application of the cluster, so it keeps only the fields that the controller reads.
 func Options() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -23,6 +24,10 @@ func Options() cache.Options {
 			&podview.Pod{}:        {Transform: slimPod},
 			&corev1.Node{}:        {Transform: slimNode},
 			&appsv1.StatefulSet{}: {Transform: slimStatefulSet},
+			&appsv1.Deployment{}:  {Transform: slimDeployment},
+			&appsv1.DaemonSet{}:   {Transform: slimDaemonSet},
+			&batchv1.Job{}:        {Transform: slimJob},
+			&batchv1.CronJob{}:    {Transform: slimCronJob},
 			&v1alpha1.IPLease{}:   {Transform: slimLease},
 		},
 	}

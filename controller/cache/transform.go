@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fenceline/fenceline/apis/demand"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/podview"
@@ -80,6 +81,11 @@ func slimPod(o any) (any, error) {
 	}
 	if hash, ok := pod.Annotations[configHash]; ok {
 		slim.Annotations = map[string]string{configHash: hash}
+	}
+	if _, ok, _ := demand.Parse(pod.Annotations); ok {
+		// The owner of the pod may be an application that the controller learns of by its pods only.
+		slim.OwnerReferences = pod.OwnerReferences
+		slim.Annotations = merge(slim.Annotations, pod.Annotations, demand.Annotations())
 	}
 	if agents.IsAgent(pod) {
 		slim.Labels = pod.Labels
@@ -159,23 +165,20 @@ func slimStatefulSet(o any) (any, error) {
 		ObjectMeta: slimMeta(set.ObjectMeta),
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: set.Spec.Replicas, Ordinals: set.Spec.Ordinals,
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
-				Annotations: retentionAnnotations(set.Spec.Template.Annotations),
-			}},
+			Template: slimTemplate(set.Spec.Template, append(v1alpha1.FixedAddressAnnotations(), demand.Annotations()...)),
 		},
 	}, nil
 }
 
-// retentionAnnotations returns the annotations that v1alpha1.ParseRetention reads.
-func retentionAnnotations(all map[string]string) map[string]string {
-	var kept map[string]string
-	for _, key := range v1alpha1.FixedAddressAnnotations() {
-		if value, ok := all[key]; ok {
-			if kept == nil {
-				kept = map[string]string{}
+// merge returns the annotations together with those of the given names.
+func merge(into, all map[string]string, names []string) map[string]string {
+	for _, name := range names {
+		if value, ok := all[name]; ok {
+			if into == nil {
+				into = map[string]string{}
 			}
-			kept[key] = value
+			into[name] = value
 		}
 	}
-	return kept
+	return into
 }

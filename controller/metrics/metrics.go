@@ -27,6 +27,7 @@ type Metrics struct {
 	leases      *prometheus.GaugeVec
 	apiErrors   *prometheus.CounterVec
 	unknown     *prometheus.CounterVec
+	subnets     subnetGauges
 }
 
 // New registers the metrics.
@@ -80,11 +81,17 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 			Name: "fenceline_unknown_owners_total",
 			Help: "Reads of owners that could not tell whether an address is still kept, by reason. The address stays.",
 		}, []string{"reason"}),
+		subnets: newSubnetGauges(),
 	}
 	for _, c := range []prometheus.Collector{
 		m.reclaims, m.withheld, m.enabled, m.quarantined, m.addresses, m.free, m.reserved, m.outside, m.hostsOfMany, m.leases, m.apiErrors, m.unknown,
 	} {
 		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	for _, gauge := range m.subnets.all() {
+		if err := registry.Register(gauge); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}

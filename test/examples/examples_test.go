@@ -50,6 +50,7 @@ var interfaces = map[string]map[string]string{
 	"pool.yaml":        {"eth0": "underlay"},
 	"dual-stack.yaml":  {"eth0": "dual-v4 dual-v6"},
 	"reservation.yaml": {},
+	"subnet.yaml":      {"eth0": "shop-0-v4-77aaedaafbb9"},
 	"statefulset.yaml": {"eth0": "databases"},
 	"multus.yaml":      {"net1": "storage"},
 	"router.yaml":      {"eth0": "routers"},
@@ -180,6 +181,14 @@ func (r *rig) testReady(t *testing.T) {
 		for _, p := range reservations.Items {
 			errs = append(errs, ready("reservation "+p.Name, p.Status.Conditions))
 		}
+		subnets := &v1alpha1.IPSubnetList{}
+		errs = append(errs, r.api.List(ctx, subnets))
+		for _, s := range subnets.Items {
+			errs = append(errs, ready("IPSubnet "+s.Name, s.Status.Conditions))
+			if s.Status.Allocated != 4 {
+				errs = append(errs, fmt.Errorf("IPSubnet %s has given %d addresses, want 4 for three replicas", s.Name, s.Status.Allocated))
+			}
+		}
 		return errors.Join(errs...)
 	})
 }
@@ -219,6 +228,7 @@ func (r *rig) testPools(t *testing.T, name, file string) {
 			choice, err := ipam.ChoosePools(ipam.Request{
 				Pod:      ipam.Pod{Namespace: d.GetNamespace(), Name: d.GetName(), Labels: template.Labels, Annotations: template.Annotations},
 				NodeName: "n1", Interface: iface, ConfigPools: fromConfig,
+				Application: v1alpha1.Application{APIGroup: "apps", Kind: d.GetKind(), Namespace: metav1.NamespaceDefault, Name: d.GetName()},
 			}, pools.Items, reserved)
 			if err != nil {
 				t.Errorf("%s %s, %s: %v", d.GetKind(), d.GetName(), iface, err)

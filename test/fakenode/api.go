@@ -127,6 +127,10 @@ func (m *API) List(_ context.Context, into client.ObjectList, opts ...client.Lis
 			if list, ok := into.(*v1alpha1.IPPoolList); ok {
 				list.Items = append(list.Items, *object.DeepCopy())
 			}
+		case *v1alpha1.IPSubnet:
+			if list, ok := into.(*v1alpha1.IPSubnetList); ok {
+				list.Items = append(list.Items, *object.DeepCopy())
+			}
 		case *v1alpha1.ReservedIP:
 			if list, ok := into.(*v1alpha1.ReservedIPList); ok {
 				list.Items = append(list.Items, *object.DeepCopy())

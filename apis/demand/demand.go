@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package demand reads the annotations by which the pods of an application ask for addresses of
+// IPSubnets. Agent and controller use it, so that both read an annotation in the same way.
+package demand
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// Names of annotations, without prefix.
+const (
+	Subnets = "subnets"
+	Subnet  = "subnet"
+	Number  = "ippool-ip-number"
+	Reclaim = "ippool-reclaim"
+
+	pools = "ippools"
+	pool  = "ippool"
+)
+
+const (
+	// MaxAddresses is the greatest number of addresses of a pool that is made of an IPSubnet.
+	MaxAddresses = 4096
+	// maxEntries is the greatest number of interfaces, and of IPSubnets of one family.
+	maxEntries = 256
+	// longestInterface is the greatest length of an interface name in the kernel (IFNAMSIZ - 1).
+	longestInterface = 15
+)
+
+// The expected forms, by example.
+const (
+	subnetsForm = `[{"interface": "eth0", "ipv4": ["subnet-a"], "ipv6": ["subnet-b"]}]`
+	subnetForm  = `{"ipv4": ["subnet-a"], "ipv6": ["subnet-b"]}`
+	numberForm  = `"5" for five addresses, or "+1" for one more than there are replicas`
+	reclaimForm = `"true" or "false"`
+)
+
+// Demand is the content of the annotations of a pod.
+type Demand struct {
+	// Interfaces has an element for each interface that asks for addresses of IPSubnets.
+	Interfaces []Interface
+	Size       Size
+	// Reclaim deletes the pools with the application.
+	Reclaim bool
+	// Key and Value are those of the annotation that names the IPSubnets. They are empty for the
+	// default IPSubnets.
+	Key, Value string
+}
+
+// Interface is the demand of one interface.
+type Interface struct {
+	// Name is the name of the interface, or its number from 0 among the interfaces that Fenceline
+	// serves.
+	Name string
+	// V4 and V6 are the names of IPSubnets, in order of preference.
+	V4, V6 []string
+}
+
+// Of returns the names of one family.
+func (i Interface) Of(ipv6 bool) []string {
+	if ipv6 {
+		return i.V6
+	}
+	return i.V4
+}
+
+// Size is the wanted number of addresses of a pool. The zero value is as many as there are replicas.
+type Size struct {
+	// Fixed reports that Addresses is the number itself. Otherwise it is added to the replicas.
+	Fixed     bool
+	Addresses int
+}
+
+// Flexible is the size of an application without the annotation ippool-ip-number: one more than its
+// replicas, so that a rollout may start a pod before it ends another one.
+func Flexible() Size { return Size{Addresses: 1} }
+
+// Of returns the number of addresses for a number of replicas. It is at least 1.
+func (s Size) Of(replicas int) int {
+	if s.Fixed {
+		return s.Addresses
+	}
+	return max(1, replicas+s.Addresses)
+}
+
+// Error is an annotation whose value cannot be used.
+type Error struct {
+	Key, Value string
+	// Expected is the expected form, by example.
+	Expected string
+	Err      error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("annotation %s is %.256q: %v; expected the form %s", e.Key, e.Value, e.Err, e.Expected)
+}
+
+// Unwrap returns the problem of the value.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Annotations returns the full names of the annotations that Parse and NamesPools read.
+func Annotations() []string {
+	var all []string
+	for _, prefix := range prefixes() {
+		for _, name := range []string{Subnets, Subnet, Number, Reclaim, pools, pool} {
+			all = append(all, prefix+name)
+		}
+	}
+	return all
+}
+
+// Parse reads the annotations of a pod, or of the template of an application. ok is false if they name
+// no IPSubnet. The error is an *Error.
+func Parse(annotations map[string]string) (d Demand, ok bool, err error) {
+	key, value, ok := find(annotations, kind(), Subnets, Subnet)
+	if !ok {
+		return Demand{}, false, nil
+	}
+	d, err = settings(annotations)
+	if err != nil {
+		return d, true, err
+	}
+	d.Key, d.Value = key, value
+	if strings.HasSuffix(key, "/"+Subnets) {
+		d.Interfaces, err = readInterfaces(key, value)
+	} else {
+		d.Interfaces, err = readFirst(key, value)
+	}
+	return d, true, err
+}
+
+// Default returns the demand of an application that names nothing, for the first interface of its pods.
+// The error is an *Error.
+func Default(annotations map[string]string, v4, v6 []string) (Demand, error) {
+	d, err := settings(annotations)
+	d.Interfaces = []Interface{{Name: "0", V4: v4, V6: v6}}
+	return d, err
+}
+
+// NamesPools reports whether the annotations name pools.
+func NamesPools(annotations map[string]string) bool {
+	_, _, ok := find(annotations, kind(), pools, pool)
+	return ok
+}
+
+// For returns the demand of an interface. index is its number among the interfaces that Fenceline
+// serves. An entry with the name of the interface takes precedence over an entry by number.
+func (d Demand) For(iface string, index int) (Interface, bool) {
+	for _, name := range []string{iface, strconv.Itoa(index)} {
+		for _, i := range d.Interfaces {
+			if i.Name == name {
+				return i, true
+			}
+		}
+	}
+	return Interface{}, false
+}
+
+// settings reads the annotations that do not name IPSubnets.
+func settings(annotations map[string]string) (Demand, error) {
+	d := Demand{Size: Flexible(), Reclaim: true}
+	if key, value, ok := find(annotations, []string{Number}, Number); ok {
+		digits, isFlexible := strings.CutPrefix(value, "+")
+		n, err := strconv.ParseUint(digits, 10, 31)
+		switch {
+		case err != nil:
+			return d, &Error{key, value, numberForm, errors.New("it is not a number")}
+		case n > MaxAddresses:
+			return d, &Error{key, value, numberForm, fmt.Errorf("it is more than %d", MaxAddresses)}
+		case n == 0 && !isFlexible:
+			return d, &Error{key, value, numberForm, errors.New("a pool has at least one address")}
+		}
+		d.Size = Size{Fixed: !isFlexible, Addresses: int(n)}
+	}
+	if key, value, ok := find(annotations, []string{Reclaim}, Reclaim); ok {
+		if value != "true" && value != "false" {
+			return d, &Error{key, value, reclaimForm, errors.New("it is neither true nor false")}
+		}
+		d.Reclaim = value == "true"
+	}
+	return d, nil
+}
+
+// readInterfaces reads the annotation subnets.
+func readInterfaces(key, value string) ([]Interface, error) {
+	var entries []struct {
+		Interface string   `json:"interface"`
+		V4        []string `json:"ipv4"`
+		V6        []string `json:"ipv6"`
+	}
+	wrong := func(format string, args ...any) ([]Interface, error) {
+		return nil, &Error{key, value, subnetsForm, fmt.Errorf(format, args...)}
+	}
+	if err := decode(value, &entries); err != nil {
+		return wrong("%w", err)
+	}
+	if len(entries) == 0 || len(entries) > maxEntries {
+		return wrong("the list has %d entries, expected 1 to %d", len(entries), maxEntries)
+	}
+	seen := map[string]bool{}
+	all := make([]Interface, len(entries))
+	for i, e := range entries {
+		name := e.Interface
+		switch {
+		case name == "":
+			name = strconv.Itoa(i)
+		case len(name) > longestInterface || strings.ContainsAny(name, "/:\" \t"):
+			return wrong("%q is not the name of an interface", name)
+		}
+		if seen[name] {
+			return wrong("interface %s is named twice", name)
+		}
+		seen[name] = true
+		all[i] = Interface{Name: name, V4: e.V4, V6: e.V6}
+		if err := check(all[i]); err != nil {
+			return wrong("entry %d: %w", i, err)
+		}
+	}
+	return all, nil
+}
+
+// readFirst reads the annotation subnet, which is for the first interface.
+func readFirst(key, value string) ([]Interface, error) {
+	var names struct {
+		V4 []string `json:"ipv4"`
+		V6 []string `json:"ipv6"`
+	}
+	if err := decode(value, &names); err != nil {
+		return nil, &Error{key, value, subnetForm, err}
+	}
+	first := Interface{Name: "0", V4: names.V4, V6: names.V6}
+	if err := check(first); err != nil {
+		return nil, &Error{key, value, subnetForm, err}
+	}
+	return []Interface{first}, nil
+}
+
+func check(i Interface) error {
+	if len(i.V4) == 0 && len(i.V6) == 0 {
+		return errors.New("it names nothing")
+	}
+	for _, names := range [][]string{i.V4, i.V6} {
+		if len(names) > maxEntries {
+			return fmt.Errorf("it names %d subnets of a family, more than %d", len(names), maxEntries)
+		}
+		for n, name := range names {
+			if name == "" {
+				return errors.New("the name of a subnet is empty")
+			}
+			if slices.Contains(names[:n], name) {
+				return fmt.Errorf("subnet %s is named twice", name)
+			}
+		}
+	}
+	return nil
+}
+
+// decode reads JSON. A misspelt field must not lead to addresses of another source.
+func decode(value string, into any) error {
+	d := json.NewDecoder(bytes.NewReader([]byte(value)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("not the JSON expected: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more follows after the JSON value")
+	}
+	return nil
+}
+
+func prefixes() []string { return []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} }
+
+// kind returns the annotations that decide about the same thing: the source of addresses.
+func kind() []string { return []string{Subnets, Subnet, pools, pool} }
+
+// find returns the first annotation that has one of the names. If an annotation of the kind has our
+// prefix, those with the other prefix are leftovers, and are not read.
+func find(annotations map[string]string, kind []string, names ...string) (key, value string, ok bool) {
+	for _, prefix := range prefixes() {
+		for _, name := range names {
+			if value, ok := annotations[prefix+name]; ok {
+				return prefix + name, value, true
+			}
+		}
+		for _, name := range kind {
+			if _, ok := annotations[prefix+name]; ok {
+				return "", "", false
+			}
+		}
+	}
+	return "", "", false
+}
+
+// Defaults returns the names of the default IPSubnets: the given ones, or else those with spec.default in
+// the order of their names.
+func Defaults(given4, given6 []string, subnets []v1alpha1.IPSubnet) (v4, v6 []string) {
+	if len(given4)+len(given6) > 0 {
+		return given4, given6
+	}
+	for i := range subnets {
+		s := &subnets[i]
+		switch {
+		case s.Spec.Default == nil || !*s.Spec.Default:
+		case strings.Contains(s.Spec.Subnet, ":"):
+			v6 = append(v6, s.Name)
+		default:
+			v4 = append(v4, s.Name)
+		}
+	}
+	slices.Sort(v4)
+	slices.Sort(v6)
+	return v4, v6
+}

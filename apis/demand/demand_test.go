@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	ours   = "ipam.fenceline.io/"
+	theirs = "ipam.spidernet.io/"
+)
+
+func TestDemandsOfAnnotations(t *testing.T) {
+	one := []Interface{{Name: "0", V4: []string{"a"}}}
+	for _, row := range []struct {
+		rule        string
+		annotations map[string]string
+		want        Demand
+		ok          bool
+	}{
+		{"nothing", map[string]string{ours + "ippool-ip-number": "5"}, Demand{}, false},
+		{"a subnet is for the first interface", map[string]string{ours + "subnet": `{"ipv4":["a"]}`},
+			Demand{Interfaces: one, Size: Flexible(), Reclaim: true}, true},
+		{"the spelling of Spiderpool", map[string]string{theirs + "subnet": `{"ipv4":["a"]}`, theirs + "ippool-ip-number": "5", theirs + "ippool-reclaim": "false"},
+			Demand{Interfaces: one, Size: Size{Fixed: true, Addresses: 5}}, true},
+		{"our prefix takes precedence", map[string]string{theirs + "subnet": `{"ipv4":["b"]}`, ours + "subnet": `{"ipv4":["a"]}`, theirs + "ippool-ip-number": "5", ours + "ippool-ip-number": "+2"},
+			Demand{Interfaces: one, Size: Size{Addresses: 2}, Reclaim: true}, true},
+		{"a leftover beside our annotation of pools is not read", map[string]string{theirs + "subnet": `{"ipv4":["b"]}`, ours + "ippool": `{"ipv4":["p"]}`}, Demand{}, false},
+		{"subnets before subnet", map[string]string{ours + "subnet": `{"ipv4":["b"]}`, ours + "subnets": `[{"ipv4":["a"]}]`},
+			Demand{Interfaces: one, Size: Flexible(), Reclaim: true}, true},
+		{"entries by name and by order", map[string]string{ours + "subnets": `[{"interface":"net1","ipv6":["c"]},{"ipv4":["a","b"]}]`},
+			Demand{Interfaces: []Interface{{Name: "net1", V6: []string{"c"}}, {Name: "1", V4: []string{"a", "b"}}}, Size: Flexible(), Reclaim: true}, true},
+	} {
+		t.Run(row.rule, func(t *testing.T) {
+			got, ok, err := Parse(row.annotations)
+			got.Key, got.Value = "", ""
+			if err != nil || ok != row.ok {
+				t.Fatalf("got %v, %v", ok, err)
+			}
+			if diff := cmp.Diff(row.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestValuesThatCannotBeUsed(t *testing.T) {
+	for _, row := range []struct{ name, value, want string }{
+		{"subnet", "a", "not the JSON expected"},
+		{"subnet", `{}`, "it names nothing"},
+		{"subnet", `{"ipv4":["a"]} x`, "more follows"},
+		{"subnet", `{"ip4":["a"]}`, "unknown field"},
+		{"subnet", `{"ipv4":[""]}`, "is empty"},
+		{"subnet", `{"ipv4":["a","a"]}`, "named twice"},
+		{"subnets", `[]`, "expected 1 to 256"},
+		{"subnets", `[{"interface":"eth 0","ipv4":["a"]}]`, "not the name of an interface"},
+		{"subnets", `[{"interface":"eth0","ipv4":["a"]},{"interface":"eth0","ipv4":["b"]}]`, "named twice"},
+		{"ippool-ip-number", "0", "at least one address"},
+		{"ippool-ip-number", "five", "not a number"},
+		{"ippool-ip-number", "-1", "not a number"},
+		{"ippool-ip-number", "5000", "more than 4096"},
+		{"ippool-reclaim", "no", "neither true nor false"},
+	} {
+		annotations := map[string]string{ours + "subnet": `{"ipv4":["a"]}`}
+		annotations[ours+row.name] = row.value
+		_, ok, err := Parse(annotations)
+		if !ok || err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), ours+row.name) {
+			t.Errorf("%s=%s: got %v, want %q", row.name, row.value, err, row.want)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, row := range []struct {
+		size           Size
+		replicas, want int
+	}{
+		{Size{Fixed: true, Addresses: 5}, 9, 5},
+		{Size{Addresses: 1}, 3, 4},
+		{Size{Addresses: 0}, 3, 3},
+		{Size{Addresses: 0}, 0, 1},
+	} {
+		if got := row.size.Of(row.replicas); got != row.want {
+			t.Errorf("%+v of %d replicas: %d, want %d", row.size, row.replicas, got, row.want)
+		}
+	}
+}
+
+func TestTheDemandOfAnInterface(t *testing.T) {
+	d, _, err := Parse(map[string]string{ours + "subnets": `[{"ipv4":["a"]},{"interface":"net1","ipv4":["b"]}]`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		iface string
+		index int
+		want  string
+	}{{"eth0", 0, "0"}, {"net1", 1, "net1"}, {"net1", 0, "net1"}, {"net2", 2, ""}} {
+		got, ok := d.For(row.iface, row.index)
+		if got.Name != row.want || ok != (row.want != "") {
+			t.Errorf("%s, number %d: entry %q, want %q", row.iface, row.index, got.Name, row.want)
+		}
+	}
+}

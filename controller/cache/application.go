@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cache
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/demand"
+)
+
+// slimTemplate keeps the annotations of the given names, and whether the pods have addresses at all.
+func slimTemplate(t corev1.PodTemplateSpec, annotations []string) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Annotations: merge(nil, t.Annotations, annotations)},
+		Spec:       corev1.PodSpec{HostNetwork: t.Spec.HostNetwork},
+	}
+}
+
+func slimDeployment(o any) (any, error) {
+	d, ok := o.(*appsv1.Deployment)
+	if !ok {
+		return o, nil
+	}
+	slim := &appsv1.Deployment{ObjectMeta: slimMeta(d.ObjectMeta)}
+	slim.Generation, slim.Spec.Replicas = d.Generation, d.Spec.Replicas
+	slim.Spec.Template = slimTemplate(d.Spec.Template, demand.Annotations())
+	return slim, nil
+}
+
+func slimDaemonSet(o any) (any, error) {
+	d, ok := o.(*appsv1.DaemonSet)
+	if !ok {
+		return o, nil
+	}
+	slim := &appsv1.DaemonSet{ObjectMeta: slimMeta(d.ObjectMeta)}
+	slim.Spec.Template = slimTemplate(d.Spec.Template, demand.Annotations())
+	slim.Status.DesiredNumberScheduled = d.Status.DesiredNumberScheduled
+	return slim, nil
+}
+
+func slimJob(o any) (any, error) {
+	j, ok := o.(*batchv1.Job)
+	if !ok {
+		return o, nil
+	}
+	slim := &batchv1.Job{ObjectMeta: slimMeta(j.ObjectMeta)}
+	slim.OwnerReferences = j.OwnerReferences
+	slim.Spec.Parallelism, slim.Spec.Completions = j.Spec.Parallelism, j.Spec.Completions
+	slim.Spec.Template = slimTemplate(j.Spec.Template, demand.Annotations())
+	for _, c := range j.Status.Conditions {
+		slim.Status.Conditions = append(slim.Status.Conditions, batchv1.JobCondition{Type: c.Type, Status: c.Status})
+	}
+	return slim, nil
+}
+
+func slimCronJob(o any) (any, error) {
+	c, ok := o.(*batchv1.CronJob)
+	if !ok {
+		return o, nil
+	}
+	slim := &batchv1.CronJob{ObjectMeta: slimMeta(c.ObjectMeta)}
+	slim.Spec.JobTemplate.Spec.Parallelism = c.Spec.JobTemplate.Spec.Parallelism
+	slim.Spec.JobTemplate.Spec.Completions = c.Spec.JobTemplate.Spec.Completions
+	slim.Spec.JobTemplate.Spec.Template = slimTemplate(c.Spec.JobTemplate.Spec.Template, demand.Annotations())
+	// Only the number of running Jobs counts.
+	slim.Status.Active = make([]corev1.ObjectReference, len(c.Status.Active))
+	return slim, nil
+}

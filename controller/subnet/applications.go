@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/demand"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
+)
+
+// The API groups of the applications whose templates the controller watches.
+const (
+	groupApps  = "apps"
+	groupBatch = "batch"
+)
+
+// candidate is an application with a template of its pods.
+type candidate struct {
+	ref      owner.Ref
+	created  metav1.Time
+	template *corev1.PodTemplateSpec
+	replicas int
+}
+
+// templated lists the applications with a template: Deployments, StatefulSets, DaemonSets, CronJobs, and
+// the Jobs that belong to no CronJob and have not finished.
+func (r *Reconciler) templated(ctx context.Context) ([]candidate, error) {
+	var (
+		all          []candidate
+		deployments  appsv1.DeploymentList
+		statefulSets appsv1.StatefulSetList
+		daemonSets   appsv1.DaemonSetList
+		jobs         batchv1.JobList
+		cronJobs     batchv1.CronJobList
+	)
+	for _, list := range []client.ObjectList{&deployments, &statefulSets, &daemonSets, &jobs, &cronJobs} {
+		if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("list applications: %w", err)
+		}
+	}
+	add := func(o metav1.Object, group, kind string, template *corev1.PodTemplateSpec, replicas int) {
+		all = append(all, candidate{refOf(o, group, kind), o.GetCreationTimestamp(), template, replicas})
+	}
+	for i := range deployments.Items {
+		d := &deployments.Items[i]
+		add(d, groupApps, "Deployment", &d.Spec.Template, int(ptr.Deref(d.Spec.Replicas, 1)))
+	}
+	for i := range statefulSets.Items {
+		s := &statefulSets.Items[i]
+		add(s, groupApps, "StatefulSet", &s.Spec.Template, int(ptr.Deref(s.Spec.Replicas, 1)))
+	}
+	for i := range daemonSets.Items {
+		d := &daemonSets.Items[i]
+		add(d, groupApps, "DaemonSet", &d.Spec.Template, int(d.Status.DesiredNumberScheduled))
+	}
+	for i := range jobs.Items {
+		j := &jobs.Items[i]
+		if above, ok := owner.Of(j); ok && above.Group == groupBatch && above.Kind == "CronJob" || hasFinished(j) {
+			continue
+		}
+		add(j, groupBatch, "Job", &j.Spec.Template, parallel(&j.Spec))
+	}
+	for i := range cronJobs.Items {
+		c := &cronJobs.Items[i]
+		spec := &c.Spec.JobTemplate.Spec
+		add(c, groupBatch, "CronJob", &spec.Template, parallel(spec)*max(1, len(c.Status.Active)))
+	}
+	return all, nil
+}
+
+func refOf(o metav1.Object, group, kind string) owner.Ref {
+	return owner.Ref{Group: group, Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
+}
+
+// isTemplated reports whether the controller watches the templates of a kind.
+func isTemplated(group, kind string) bool {
+	return group == groupApps && slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet"}, kind) ||
+		group == groupBatch && slices.Contains([]string{"Job", "CronJob"}, kind)
+}
+
+// parallel returns the greatest number of pods that a Job runs at a time.
+func parallel(s *batchv1.JobSpec) int {
+	n := int(ptr.Deref(s.Parallelism, 1))
+	if s.Completions != nil {
+		n = min(n, int(*s.Completions))
+	}
+	return n
+}
+
+func hasFinished(j *batchv1.Job) bool {
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+	})
+}
+
+// demands returns the applications among the candidates that ask for addresses of IPSubnets, or for which
+// the default IPSubnets v4 and v6 are meant.
+func demands(candidates []candidate, v4, v6 []string, namesPools func(namespace string) bool) []Application {
+	var all []Application
+	for _, c := range candidates {
+		if c.template.Spec.HostNetwork {
+			continue
+		}
+		app := Application{Ref: c.ref, Created: c.created, Replicas: c.replicas}
+		var asks bool
+		app.Demand, asks, app.Problem = demand.Parse(c.template.Annotations)
+		if !asks {
+			if len(v4)+len(v6) == 0 || demand.NamesPools(c.template.Annotations) || namesPools(c.ref.Namespace) {
+				continue
+			}
+			app.Demand, app.Problem = demand.Default(c.template.Annotations, v4, v6)
+		}
+		all = append(all, app)
+	}
+	return all
+}
+
+// namespaceNamesPools are the annotations of a namespace that name pools, without prefix.
+func namespaceNamesPools() []string {
+	return []string{"default-ipv4-ippool", "default-ipv6-ippool", "defaultv4ippool", "defaultv6ippool"}
+}
+
+// namesPools returns a function that reports whether the annotations of a namespace name pools.
+func (r *Reconciler) namesPools(ctx context.Context) (func(string) bool, error) {
+	namespaces := &metav1.PartialObjectMetadataList{}
+	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	if err := r.Client.List(ctx, namespaces, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	names := map[string]bool{}
+	for i := range namespaces.Items {
+		ns := &namespaces.Items[i]
+		for _, prefix := range []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} {
+			for _, name := range namespaceNamesPools() {
+				if _, ok := ns.Annotations[prefix+name]; ok {
+					names[ns.Name] = true
+				}
+			}
+		}
+	}
+	return func(namespace string) bool { return names[namespace] }, nil
+}
+
+// isUncounted reports whether the number of pods of an owner cannot be known.
+func isUncounted(err error) bool {
+	return errors.Is(err, owner.ErrNoScale) || errors.Is(err, owner.ErrNoAPI) || errors.Is(err, owner.ErrNoRight)
+}

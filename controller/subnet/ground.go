@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subnet
+
+import (
+	"cmp"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// ground is an IPSubnet with the addresses that are left for pools.
+type ground struct {
+	*v1alpha1.IPSubnet
+	prefix netip.Prefix
+	// problem is the reason for which the IPSubnet is Invalid, or nil. valid is empty then.
+	problem error
+	// valid has the addresses of the spec. offered are those that pools may have: without reserved
+	// addresses, those of older IPSubnets, and those of pools that people drew.
+	valid, offered poolset.Set
+	// taken are the addresses that pools of the network have already. free are the offered addresses
+	// that no pool has.
+	taken, free poolset.Set
+	// perNamespace is the number of addresses that pools of a namespace have.
+	perNamespace map[string]int64
+	// subnets and drawn name the older or younger IPSubnets and the drawn pools with common addresses.
+	subnets, drawn []string
+	// carving has the addresses that are about to be written, by pool.
+	carving map[string]poolset.Set
+}
+
+// grounds returns the IPSubnets by name. taken are the addresses that pools of a network have already.
+func grounds(f Facts, taken map[string]poolset.Set) map[string]*ground {
+	var all []*ground
+	for i := range f.Subnets {
+		g := &ground{IPSubnet: &f.Subnets[i], perNamespace: map[string]int64{}, carving: map[string]poolset.Set{}}
+		pool := g.AsPool()
+		g.valid, g.problem = poolset.Validate(pool)
+		if g.problem != nil {
+			g.valid = poolset.Set{}
+		}
+		g.prefix, _ = poolset.Subnet(pool) // Validate has checked it
+		for _, c := range g.Status.Carving {
+			if s, err := poolset.Parse(c.IPs); err == nil {
+				g.carving[c.Pool] = s
+			}
+		}
+		all = append(all, g)
+	}
+	// Common addresses belong to the older IPSubnet, so two IPSubnets never give out one address.
+	slices.SortFunc(all, func(a, b *ground) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	byName := map[string]*ground{}
+	for i, g := range all {
+		g.offered = g.valid.Minus(f.Reserved)
+		for _, older := range all[:i] {
+			if older.Spec.Network == g.Spec.Network && older.valid.Overlaps(g.valid) {
+				g.offered = g.offered.Minus(older.valid)
+				g.subnets, older.subnets = append(g.subnets, older.Name), append(older.subnets, g.Name)
+			}
+		}
+		g.meet(f.Pools)
+		g.taken = taken[g.Spec.Network]
+		g.free = g.offered.Minus(g.taken)
+		byName[g.Name] = g
+	}
+	// What is about to be written is free for its own pool only.
+	for _, g := range all {
+		for _, other := range all {
+			for _, s := range other.carving {
+				if other.Spec.Network == g.Spec.Network {
+					g.free = g.free.Minus(s)
+				}
+			}
+		}
+		slices.Sort(g.subnets)
+		slices.Sort(g.drawn)
+	}
+	return byName
+}
+
+// meet takes the addresses of the pools that people drew off the offer.
+func (g *ground) meet(pools []v1alpha1.IPPool) {
+	for i := range pools {
+		pool := &pools[i]
+		if pool.Spec.IPSubnet != "" || pool.Spec.Network != g.Spec.Network || pool.DeletionTimestamp != nil {
+			continue
+		}
+		if s, err := poolset.Subnet(pool); err != nil || !s.Overlaps(g.prefix) {
+			continue
+		}
+		drawn, err := poolset.Addresses(pool)
+		if err == nil && drawn.Overlaps(g.valid) {
+			g.offered = g.offered.Minus(drawn)
+			g.drawn = append(g.drawn, pool.Name)
+		}
+	}
+}
+
+// take takes up to n addresses for a pool of a namespace.
+func (g *ground) take(pool, namespace string, n uint64) poolset.Set {
+	n = min(n, g.room(namespace))
+	got := g.freeFor(pool).First(n)
+	g.free = g.free.Minus(got)
+	g.perNamespace[namespace] += int64(got.Len())
+	return got
+}
+
+// freeFor returns the addresses that are free for a pool: also those that are about to be written into it.
+func (g *ground) freeFor(pool string) poolset.Set {
+	own := g.carving[pool]
+	if own.Len() == 0 {
+		return g.free
+	}
+	return g.free.Plus(own.And(g.offered).Minus(g.taken))
+}
+
+// room returns the number of addresses that maxPerNamespace leaves to a namespace.
+func (g *ground) room(namespace string) uint64 {
+	if g.Spec.MaxPerNamespace == nil {
+		return math.MaxUint64
+	}
+	return uint64(max(0, *g.Spec.MaxPerNamespace-g.perNamespace[namespace]))
+}
+
+// isIPv6 reports whether a CIDR is of IPv6.
+func isIPv6(cidr string) bool { return strings.Contains(cidr, ":") }

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subnet
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/condition"
+	"github.com/fenceline/fenceline/internal/owner"
+)
+
+// Plan is the work of one pass.
+type Plan struct {
+	// Make are the new pools. Resize are pools with changed addresses or settings.
+	Make   []v1alpha1.IPPool
+	Resize []Resize
+	// Delete are pools of applications that are gone, or no longer ask for the IPSubnet. They have no
+	// lease.
+	Delete []*v1alpha1.IPPool
+	// Unserved are the applications that lack addresses.
+	Unserved []Unserved
+	// Carving has the addresses that pools are about to get, by IPSubnet and pool: those of Make and
+	// Resize, and those of an earlier pass that are not in their pool yet.
+	Carving map[string]map[string]poolset.Set
+	// Grounds are the IPSubnets after the plan, by name.
+	Grounds map[string]*ground
+	// Plots are the existing pools.
+	Plots []*plot
+}
+
+// Resize is a changed pool.
+type Resize struct {
+	// Pool is the pool with its new spec, and the resourceVersion that the plan has seen.
+	Pool *v1alpha1.IPPool
+	// Gained are the addresses that the pool gets from its IPSubnet, and Released those that it gives
+	// back.
+	Gained, Released poolset.Set
+}
+
+// Unserved is an application that lacks addresses.
+type Unserved struct {
+	Ref owner.Ref
+	v1alpha1.Unserved
+	// Subnets are the IPSubnets that it names.
+	Subnets []string
+}
+
+// Gives reports whether the plan gives addresses of an IPSubnet to pools.
+func (p Plan) Gives() bool {
+	return len(p.Make) > 0 || slices.ContainsFunc(p.Resize, func(r Resize) bool { return r.Gained.Len() > 0 })
+}
+
+// MakePlan decides which pools are made, resized and deleted. It is a pure function, and its property
+// test is the specification:
+//
+//   - Pools never have a common address.
+//   - An address with a lease of a pool stays in this pool.
+//   - A pool gives an address back in two steps: it excludes the address, and removes it once it is
+//     settled that no lease was created meanwhile.
+func MakePlan(f Facts) Plan {
+	all, taken := plots(f)
+	p := &planner{
+		facts: f, grounds: grounds(f, taken), plots: map[place][]*plot{},
+		plan: Plan{Carving: map[string]map[string]poolset.Set{}, Plots: all},
+	}
+	p.plan.Grounds = p.grounds
+	deleting := map[string]bool{}
+	for _, pl := range all {
+		if g := p.grounds[pl.Spec.IPSubnet]; g != nil {
+			g.perNamespace[pl.Spec.Application.Namespace] += int64(pl.ips.Len())
+		}
+		if pl.DeletionTimestamp != nil {
+			deleting[pl.Name] = true
+			continue
+		}
+		p.plots[pl.place()] = append(p.plots[pl.place()], pl)
+	}
+	p.recall(all)
+	for _, s := range slots(f.Applications) {
+		p.serve(s, deleting)
+	}
+	for i := range f.Applications {
+		if app := &f.Applications[i]; app.Problem != nil {
+			p.unserved(slot{app: app}, app.Problem.Error())
+		}
+	}
+	p.clear()
+	return p.plan
+}
+
+type planner struct {
+	facts   Facts
+	grounds map[string]*ground
+	// plots are the pools that no slot has claimed yet.
+	plots map[place][]*plot
+	plan  Plan
+}
+
+// recall takes over what an earlier pass was about to write, unless it is in its pool by now, or its
+// writer has ended.
+func (p *planner) recall(all []*plot) {
+	has := map[string]poolset.Set{}
+	for _, pl := range all {
+		has[pl.Name] = pl.ips
+	}
+	for _, g := range p.grounds {
+		for pool, s := range g.carving {
+			if s.Minus(has[pool]).Len() > 0 && !p.facts.Expired[pool] {
+				p.carve(g.Name, pool, s)
+			}
+		}
+	}
+}
+
+func (p *planner) carve(subnet, pool string, s poolset.Set) {
+	if p.plan.Carving[subnet] == nil {
+		p.plan.Carving[subnet] = map[string]poolset.Set{}
+	}
+	p.plan.Carving[subnet][pool] = p.plan.Carving[subnet][pool].Plus(s)
+}
+
+// serve gives a slot its pool. A pool that it has already stays, also if an IPSubnet that is named
+// earlier has room by now.
+func (p *planner) serve(s slot, deleting map[string]bool) {
+	mine, others := []*plot{}, []*plot{}
+	for _, pl := range p.plots[s.place()] {
+		if slices.Contains(s.names, pl.Spec.IPSubnet) && len(mine) == 0 {
+			mine = append(mine, pl)
+		} else {
+			others = append(others, pl)
+		}
+	}
+	p.plots[s.place()] = others
+	switch {
+	case s.app.Problem != nil:
+		return
+	case s.app.Uncounted != nil && !s.app.Demand.Size.Fixed:
+		p.unserved(s, fmt.Sprintf("the number of its pods is not known (%s): give a fixed number in the annotation ippool-ip-number", s.app.Uncounted))
+	case len(mine) > 0:
+		p.fit(s, mine[0])
+	default:
+		p.begin(s, deleting)
+	}
+}
+
+// begin makes the pool of a slot in the first IPSubnet with room for it.
+func (p *planner) begin(s slot, deleting map[string]bool) {
+	want := uint64(s.app.Demand.Size.Of(s.app.Replicas))
+	var why []string
+	for _, name := range s.names {
+		g, reason := p.ground(name, s)
+		if g == nil {
+			why = append(why, reason)
+			continue
+		}
+		pool := poolName(s, name)
+		namespace := s.app.Ref.Namespace
+		switch free, room := g.freeFor(pool).Len(), g.room(namespace); {
+		case deleting[pool]:
+			why = append(why, fmt.Sprintf("pool %s of an earlier application of this name is being deleted", pool))
+			continue
+		case room < want:
+			why = append(why, fmt.Sprintf("%d addresses are wanted, and maxPerNamespace of IPSubnet %s leaves %d to namespace %s", want, name, room, namespace))
+			continue
+		case free < want:
+			why = append(why, fmt.Sprintf("%d addresses are wanted, and IPSubnet %s has %d left", want, name, free))
+			continue
+		}
+		got := g.take(pool, namespace, want)
+		p.plan.Make = append(p.plan.Make, newPool(s, g, pool, got))
+		p.carve(name, pool, got)
+		return
+	}
+	p.unserved(s, strings.Join(why, "; "))
+}
+
+// ground returns the IPSubnet of a name if it may serve a slot, or the reason why it may not.
+func (p *planner) ground(name string, s slot) (*ground, string) {
+	g := p.grounds[name]
+	switch {
+	case g == nil:
+		return nil, fmt.Sprintf("IPSubnet %s does not exist", name)
+	case g.DeletionTimestamp != nil:
+		return nil, fmt.Sprintf("IPSubnet %s is being deleted", name)
+	case g.problem != nil:
+		return nil, fmt.Sprintf("IPSubnet %s is invalid: %s", name, condition.Problems(g.problem))
+	case isIPv6(g.Spec.Subnet) != s.ipv6:
+		return nil, fmt.Sprintf("IPSubnet %s is of the other IP version", name)
+	}
+	return g, ""
+}
+
+// fit resizes the pool of a slot.
+func (p *planner) fit(s slot, pl *plot) {
+	want := uint64(s.app.Demand.Size.Of(s.app.Replicas))
+	g, reason := p.ground(pl.Spec.IPSubnet, s)
+	if g == nil {
+		// The pool keeps its addresses: a bad edit of the IPSubnet must not take them.
+		if pl.ips.Minus(pl.excluded).Len() < want {
+			p.unserved(s, reason)
+		}
+		return
+	}
+	namespace := s.app.Ref.Namespace
+	ips, excluded := pl.ips, pl.excluded.Minus(pl.leased)
+	// An ADD that knew an earlier version of the pool may have leased an address that left it since.
+	strays := pl.leased.Minus(ips).And(g.valid)
+	if strays.Len() > 0 {
+		strays = strays.Minus(p.others(pl))
+		ips = ips.Plus(strays)
+	}
+	proper := ips.And(g.valid).Minus(p.facts.Reserved).Minus(pl.lost)
+	usable := proper.Minus(excluded)
+	var gained poolset.Set
+	switch n := usable.Len(); {
+	case n < want:
+		excluded = excluded.Minus(proper.And(excluded).First(want - n))
+		missing := want - proper.Minus(excluded).Len()
+		gained = g.take(pl.Name, namespace, missing)
+		ips = ips.Plus(gained)
+		if lacking := missing - gained.Len(); lacking > 0 {
+			p.unserved(s, fmt.Sprintf("%d addresses are wanted, and pool %s has %d: IPSubnet %s has %d left, and %d for namespace %s",
+				want, pl.Name, want-lacking, g.Name, g.free.Len(), min(g.room(namespace), g.free.Len()), namespace))
+		}
+	case n > want:
+		excluded = excluded.Plus(usable.Minus(pl.leased).Last(n - want))
+	}
+	excluded = excluded.Plus(ips.Minus(proper).Minus(pl.leased).Minus(gained))
+	released := p.facts.Settled[pl.Name].And(excluded).And(ips).Minus(pl.leased)
+	ips, excluded = ips.Minus(released), excluded.Minus(released).And(ips)
+	if ips.Len() == 0 {
+		// An empty list would mean the whole subnet.
+		p.plan.Delete = append(p.plan.Delete, pl.IPPool)
+		return
+	}
+	pool := pl.DeepCopy()
+	setSpec(pool, s, g)
+	if !ips.Equal(pl.ips) {
+		pool.Spec.IPs = ips.Entries()
+	}
+	if !excluded.Equal(pl.excluded) {
+		pool.Spec.ExcludeIPs = excluded.Entries()
+	}
+	if !equality.Semantic.DeepEqual(&pool.Spec, &pl.Spec) {
+		p.plan.Resize = append(p.plan.Resize, Resize{pool, gained.Plus(strays), released})
+	}
+	if gained.Len()+strays.Len() > 0 {
+		p.carve(g.Name, pl.Name, gained.Plus(strays))
+	}
+}
+
+// others returns the addresses of the network that belong to other pools, or are about to.
+func (p *planner) others(pl *plot) poolset.Set {
+	var sets []poolset.Set
+	for i := range p.facts.Pools {
+		pool := &p.facts.Pools[i]
+		if pool.Name != pl.Name && pool.Spec.Network == pl.Spec.Network && pool.Spec.IPSubnet != "" {
+			s, _ := poolset.Parse(pool.Spec.IPs)
+			sets = append(sets, s)
+		}
+	}
+	for subnet, pools := range p.plan.Carving {
+		for name, s := range pools {
+			if name != pl.Name && p.grounds[subnet].Spec.Network == pl.Spec.Network {
+				sets = append(sets, s)
+			}
+		}
+	}
+	return poolset.Union(sets...)
+}
+
+// clear deletes the pools that no application asks for. Those with leases stay, and so do those that are
+// kept for the next application of their name.
+func (p *planner) clear() {
+	wanted, unsure := map[Identity]bool{}, map[Identity]bool{}
+	maps.Copy(unsure, p.facts.Unsure)
+	for i := range p.facts.Applications {
+		app := &p.facts.Applications[i]
+		wanted[IdentityOf(app.Ref)] = true
+		if app.Problem != nil {
+			unsure[IdentityOf(app.Ref)] = true
+		}
+	}
+	for at, plots := range p.plots {
+		for _, pl := range plots {
+			isKept := pl.Spec.Application.Reclaim != nil && !*pl.Spec.Application.Reclaim
+			if unsure[at.Identity] || pl.leased.Len() > 0 || isKept && !wanted[at.Identity] {
+				continue
+			}
+			p.plan.Delete = append(p.plan.Delete, pl.IPPool)
+		}
+	}
+	slices.SortFunc(p.plan.Delete, func(a, b *v1alpha1.IPPool) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func (p *planner) unserved(s slot, message string) {
+	r := s.app.Ref
+	p.plan.Unserved = append(p.plan.Unserved, Unserved{
+		Ref: r, Subnets: s.names,
+		Unserved: v1alpha1.Unserved{
+			Application: v1alpha1.Application{APIGroup: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Interface: s.iface},
+			Message:     message,
+		},
+	})
+}
+
+// newPool returns the pool of a slot.
+func newPool(s slot, g *ground, name string, ips poolset.Set) v1alpha1.IPPool {
+	pool := v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.FinalizerPool}}}
+	pool.Spec.Subnet, pool.Spec.Network, pool.Spec.IPSubnet = g.Spec.Subnet, g.Spec.Network, g.Name
+	pool.Spec.IPs = ips.Entries()
+	// A stock would take the addresses that are counted for the replicas.
+	pool.Spec.Warm = new(int64)
+	pool.Spec.NamespaceName = []string{s.app.Ref.Namespace}
+	setSpec(&pool, s, g)
+	return pool
+}
+
+// setSpec sets the fields that follow the IPSubnet and the application.
+func setSpec(pool *v1alpha1.IPPool, s slot, g *ground) {
+	pool.Spec.Gateway, pool.Spec.Vlan, pool.Spec.Routes = g.Spec.Gateway, g.Spec.Vlan, g.Spec.Routes
+	pool.Spec.Application = s.application()
+}
+
+const (
+	// longestPart bounds the parts of the name of a pool that are for people.
+	longestPart = 40
+	// digits is the length of the part that makes the name unique.
+	digits = 12
+)
+
+// poolName returns the name of the pool of a slot in an IPSubnet: for people the name of the
+// application, the interface and the family, and a hash of all that identifies the pool.
+func poolName(s slot, subnet string) string {
+	r, family := s.app.Ref, "v4"
+	if s.ipv6 {
+		family = "v6"
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{r.Group, r.Kind, r.Namespace, r.Name, s.iface, family, subnet}, "/")))
+	iface := strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+			return c
+		}
+		return '-'
+	}, strings.ToLower(s.iface))
+	name := strings.Trim(r.Name[:min(len(r.Name), longestPart)], "-.")
+	return fmt.Sprintf("%s-%s-%s-%s", name, iface, family, hex.EncodeToString(sum[:])[:digits])
+}

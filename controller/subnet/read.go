@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subnet
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/demand"
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/cache"
+)
+
+// facts reads the cache, and the scale of the applications that have no template.
+func (r *Reconciler) facts(ctx context.Context) (Facts, error) {
+	var subnets v1alpha1.IPSubnetList
+	if err := r.Client.List(ctx, &subnets); err != nil {
+		return Facts{}, fmt.Errorf("list IPSubnets: %w", err)
+	}
+	var pools v1alpha1.IPPoolList
+	if err := r.Client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
+		return Facts{}, fmt.Errorf("list pools: %w", err)
+	}
+	f := Facts{Subnets: subnets.Items, Pools: pools.Items}
+	r.memory.see(f, r.Clock.Now())
+	if len(f.Subnets) == 0 && !anyMade(f.Pools) {
+		return f, nil
+	}
+	var reservations v1alpha1.ReservedIPList
+	if err := r.Client.List(ctx, &reservations, client.UnsafeDisableDeepCopy); err != nil {
+		return Facts{}, fmt.Errorf("list reservations: %w", err)
+	}
+	f.Reserved = poolset.ReservedSet(reservations.Items)
+	var err error
+	if f.Leased, err = r.leased(ctx, f); err != nil {
+		return Facts{}, err
+	}
+	f.Settled, f.Expired = r.memory.settled(r.Clock.Now(), r.Settle)
+	if f.Applications, err = r.applications(ctx, f.Subnets); err != nil {
+		return Facts{}, err
+	}
+	f.Unsure, err = r.unsure(ctx, f.Pools, f.Applications)
+	return f, err
+}
+
+func anyMade(pools []v1alpha1.IPPool) bool {
+	for i := range pools {
+		if isMade(pools[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// applications returns all applications that ask for addresses of IPSubnets.
+func (r *Reconciler) applications(ctx context.Context, subnets []v1alpha1.IPSubnet) ([]Application, error) {
+	candidates, err := r.templated(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v4, v6 := demand.Defaults(r.V4, r.V6, subnets)
+	namesPools := func(string) bool { return false }
+	if len(v4)+len(v6) > 0 {
+		if namesPools, err = r.namesPools(ctx); err != nil {
+			return nil, err
+		}
+	}
+	others, err := r.others(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(demands(candidates, v4, v6, namesPools), others...), nil
+}
+
+// leased returns the addresses with a lease, by the pool of the lease: of the pools that the controller
+// made, and of those that may have an address of an IPSubnet.
+func (r *Reconciler) leased(ctx context.Context, f Facts) (map[string]poolset.Set, error) {
+	all := map[string]poolset.Set{}
+	for i := range f.Pools {
+		pool := &f.Pools[i]
+		if !isMade(*pool) && !mayMeet(pool, f.Subnets) {
+			continue
+		}
+		var leases v1alpha1.IPLeaseList
+		err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{cache.LeasesByPool: pool.Name})
+		if err != nil {
+			return nil, fmt.Errorf("list leases of pool %s: %w", pool.Name, err)
+		}
+		addresses := make([]string, len(leases.Items))
+		for n := range leases.Items {
+			addresses[n] = leases.Items[n].Spec.Addr().String()
+		}
+		if all[pool.Name], err = poolset.Parse(addresses); err != nil {
+			return nil, fmt.Errorf("read the leases of pool %s: %w", pool.Name, err)
+		}
+	}
+	return all, nil
+}
+
+// mayMeet reports whether the subnet of a pool overlaps that of an IPSubnet.
+func mayMeet(pool *v1alpha1.IPPool, subnets []v1alpha1.IPSubnet) bool {
+	theirs, err := poolset.Subnet(pool)
+	if err != nil {
+		return false
+	}
+	for i := range subnets {
+		ours, err := poolset.Subnet(subnets[i].AsPool())
+		if err == nil && subnets[i].Spec.Network == pool.Spec.Network && ours.Overlaps(theirs) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subnet
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/condition"
+)
+
+const (
+	// listedPools and listedUnserved bound the lists of a status, which every agent receives.
+	listedPools    = 64
+	listedUnserved = 32
+)
+
+// The reasons of conditions.
+const (
+	reasonReady    = "Ready"
+	reasonDeleting = "Deleting"
+	reasonInvalid  = "Invalid"
+	reasonShared   = "SharedAddresses"
+	reasonNone     = "None"
+	reasonNoLeft   = "NoAddress"
+	reasonLeft     = "AddressLeft"
+)
+
+// Status returns the status of an IPSubnet after a plan.
+func (p Plan) Status(name string, now metav1.Time) v1alpha1.IPSubnetStatus {
+	g := p.Grounds[name]
+	s := v1alpha1.IPSubnetStatus{ObservedGeneration: g.Generation, Total: clamp(g.offered.Len()), Free: clamp(g.free.Len())}
+	for _, pl := range p.Plots {
+		if pl.Spec.IPSubnet == name {
+			s.PoolCount++
+			s.Allocated += clamp(pl.ips.Len())
+			s.Pools = append(s.Pools, v1alpha1.SubnetPool{Name: pl.Name, Addresses: clamp(pl.ips.Len())})
+		}
+	}
+	slices.SortFunc(s.Pools, func(a, b v1alpha1.SubnetPool) int { return strings.Compare(a.Name, b.Name) })
+	s.Pools = s.Pools[:min(len(s.Pools), listedPools)]
+	for pool, set := range p.Carving[name] {
+		s.Carving = append(s.Carving, v1alpha1.Carving{Pool: pool, IPs: set.Entries()})
+	}
+	slices.SortFunc(s.Carving, func(a, b v1alpha1.Carving) int { return strings.Compare(a.Pool, b.Pool) })
+	for _, u := range p.Unserved {
+		if slices.Contains(u.Subnets, name) && len(s.Unserved) < listedUnserved {
+			s.Unserved = append(s.Unserved, u.Unserved)
+		}
+	}
+	s.Conditions = condition.Set(g.Status.Conditions, g.Generation, now, ready(g), overlapping(g), exhausted(g))
+	return s
+}
+
+func ready(g *ground) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonReady}
+	switch {
+	case g.DeletionTimestamp != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonDeleting, "no pool gets addresses any more"
+	case g.problem != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonInvalid, condition.Problems(g.problem)
+	}
+	return c
+}
+
+func overlapping(g *ground) metav1.Condition {
+	var parts []string
+	if len(g.subnets) > 0 {
+		parts = append(parts, "the older of two IPSubnets has the common addresses: "+condition.Few(g.subnets, ", "))
+	}
+	if len(g.drawn) > 0 {
+		parts = append(parts, "pools that people made have addresses of this IPSubnet, and keep them: "+condition.Few(g.drawn, ", "))
+	}
+	if len(parts) == 0 {
+		return metav1.Condition{Type: v1alpha1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: reasonNone}
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionOverlapping, Status: metav1.ConditionTrue, Reason: reasonShared, Message: strings.Join(parts, "; "),
+	}
+}
+
+func exhausted(g *ground) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionExhausted, Status: metav1.ConditionFalse, Reason: reasonLeft}
+	switch {
+	case g.offered.Len() == 0:
+		c.Reason = reasonNone
+	case g.free.Len() == 0:
+		c.Status, c.Reason = metav1.ConditionTrue, reasonNoLeft
+		c.Message = fmt.Sprintf("pools have all %d addresses: add addresses to ips, or end applications", g.offered.Len())
+	}
+	return c
+}
+
+func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

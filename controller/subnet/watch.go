@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subnet
+
+import (
+	"context"
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fenceline/fenceline/apis/demand"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/controller/retry"
+)
+
+// SetupWithManager registers the reconciler. All IPSubnets share one request.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "subnets"}}}
+	})
+	namespaces := &metav1.PartialObjectMetadata{}
+	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	b := ctrl.NewControllerManagedBy(mgr).Named("subnet").
+		WithOptions(controller.Options{RateLimiter: retry.Limiter()}).
+		Watches(&v1alpha1.IPSubnet{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.IPPool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.IPLease{}, all, builder.WithPredicates(r.leases())).
+		Watches(&podview.Pod{}, all, builder.WithPredicates(asking())).
+		Watches(namespaces, all, builder.WithPredicates(predicate.AnnotationChangedPredicate{}))
+	for _, o := range []client.Object{&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &batchv1.Job{}, &batchv1.CronJob{}} {
+		b = b.Watches(o, all, builder.WithPredicates(resized()))
+	}
+	return b.Complete(r)
+}
+
+// resized passes the changes of applications that the plan reads. The cache keeps only such fields, and
+// the identity.
+func resized() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.DeepCopyObject().(client.Object), e.ObjectNew.DeepCopyObject().(client.Object)
+		for _, o := range []client.Object{was, is} {
+			o.SetResourceVersion("")
+			o.SetGeneration(0)
+		}
+		return !equality.Semantic.DeepEqual(was, is)
+	}}
+}
+
+// leases passes the leases of pools that the controller made, when they begin and end.
+func (r *Reconciler) leases() predicate.Predicate {
+	made := func(o client.Object) bool { return r.memory.hasMade(o.(*v1alpha1.IPLease)) }
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return made(e.Object) },
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+		DeleteFunc: func(e event.DeleteEvent) bool { return made(e.Object) },
+	}
+}
+
+// asking passes the pods that ask for addresses of IPSubnets, when they begin and end, and when their
+// annotations change.
+func asking() predicate.Predicate {
+	asks := func(o client.Object) bool {
+		_, ok, _ := demand.Parse(o.(*podview.Pod).Annotations)
+		return ok
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return asks(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return asks(e.ObjectNew) && !maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
+		},
+		DeleteFunc: func(e event.DeleteEvent) bool { return asks(e.Object) },
+	}
+}

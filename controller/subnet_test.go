@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// crowd is the number of applications that arrive at once.
+const crowd = 100
+
+// TestPoolsOfIPSubnets runs the rules of pools for applications in one cluster.
+func TestPoolsOfIPSubnets(t *testing.T) {
+	w, server := newWorld(t)
+	w.readyNode("n1")
+	count := &calls{n: map[string]int{}}
+	config := rest.CopyConfig(server.Admin())
+	config.Wrap(count.wrap)
+	w.runController(config, policy(), clock.RealClock{})
+	t.Run("100 applications at once", func(t *testing.T) { w.in(t).manyAtOnce(count) })
+	for name, run := range map[string]func(world){
+		"a Deployment is scaled, deleted and made again": scaledDeployment,
+		"a pool is kept for the next of its name":        keptPool,
+		"fixed, flexible and back":                       fixedAndFlexible,
+		"an exhausted subnet":                            exhaustedSubnet,
+		"reserved and excluded addresses":                reservedOfSubnet,
+		"several interfaces and two families":            severalInterfaces,
+		"the first subnet that fits":                     firstThatFits,
+		"the quota of a namespace":                       quotaOfSubnet,
+		"kinds of applications":                          kindsOfApplications,
+		"default subnets":                                defaultSubnets,
+		"overlapping subnets and pools that people drew": overlappingSubnets,
+	} {
+		t.Run(name, func(t *testing.T) { run(w.in(t)) })
+	}
+	w.checkDisjoint()
+}
+
+func (w world) manyAtOnce(count *calls) {
+	w.subnet("crowd", "10.80.0.0/20")
+	before := maps.Clone(count.n)
+	begin := time.Now()
+	for i := range crowd {
+		w.deployment(fmt.Sprintf("crowd-%d", i), 3, "subnet", `{"ipv4":["crowd"]}`)
+	}
+	w.waitSubnet("crowd", func(s v1alpha1.IPSubnetStatus) error {
+		if s.PoolCount != crowd || s.Allocated != 4*crowd || len(s.Carving) > 0 {
+			return fmt.Errorf("%d pools with %d addresses, %d are being made", s.PoolCount, s.Allocated, len(s.Carving))
+		}
+		return nil
+	})
+	w.Logf("%d applications have their pools %s after the first one was made", crowd, time.Since(begin).Round(time.Millisecond))
+	if n := w.checkDisjoint(); n != crowd {
+		w.Errorf("%d pools", n)
+	}
+	count.mu.Lock()
+	defer count.mu.Unlock()
+	total := 0
+	for _, what := range slices.Sorted(maps.Keys(count.n)) {
+		if n := count.n[what] - before[what]; n > 0 {
+			w.Logf("%.2f %s for each application", float64(n)/crowd, what)
+			total += n
+		}
+	}
+	// One create, and the status of the pool; the rest is shared. The bound has room for a slow machine.
+	if each := float64(total) / crowd; each > 12 {
+		w.Errorf("%.1f requests for each application", each)
+	}
+}
+
+func scaledDeployment(w world) {
+	w.subnet("scaled", "10.81.0.0/24", func(s *v1alpha1.IPSubnetSpec) { s.Gateway = ptr.To("10.81.0.1") })
+	d := w.deployment("web", 2, "subnet", `{"ipv4":["scaled"]}`)
+	pool := w.waitPool("web", 3)
+	if s := pool.Spec; *s.Gateway != "10.81.0.1" || s.Application.Kind != "Deployment" || !slices.Equal(s.NamespaceName, []string{"default"}) || ptr.Deref(s.Warm, 9) != 0 {
+		w.Errorf("the pool is %+v", s)
+	}
+	w.waitEvent("default", "PoolMade", "web", pool.Name)
+	pod := w.runningPod("web-a", "n1")
+	lease := w.bound(pool.Name, "10.81.0.4", pod)
+	change(w, d, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](5) })
+	grown := w.waitPool("web", 6)
+	if grown.Name != pool.Name {
+		w.Errorf("%s became %s", pool.Name, grown.Name)
+	}
+	// The address of the pod is the last one but not free.
+	change(w, d, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0) })
+	w.waitPool("web", 1)
+	w.eventually("the end of the withdrawal", func() error {
+		if p := w.poolsOf("web")[0]; !slices.Equal(p.Spec.IPs, []string{"10.81.0.4"}) || len(p.Spec.ExcludeIPs) > 0 {
+			return fmt.Errorf("the pool has %v without %v", p.Spec.IPs, p.Spec.ExcludeIPs)
+		}
+		return nil
+	})
+	// With its last lease, the pool of the deleted application ends.
+	if err := w.client.Delete(w.ctx, d); err != nil {
+		w.Fatal(err)
+	}
+	w.barrierSubnet("scaled")
+	if len(w.poolsOf("web")) != 1 {
+		w.Error("the pool of a living pod is gone")
+	}
+	if err := w.client.Delete(w.ctx, lease); err != nil {
+		w.Fatal(err)
+	}
+	w.waitNoPool("web")
+	w.deployment("web", 1, "subnet", `{"ipv4":["scaled"]}`)
+	w.waitPool("web", 2)
+}
+
+// barrierSubnet returns after the controller has looked at all applications again.
+func (w world) barrierSubnet(name string) {
+	w.Helper()
+	d := w.deployment("barrier-"+name, 1, "subnet", fmt.Sprintf(`{"ipv4":[%q]}`, name))
+	w.waitPool(d.Name, 2)
+	if err := w.client.Delete(w.ctx, d); err != nil {
+		w.Fatal(err)
+	}
+	w.waitNoPool(d.Name)
+}
+
+func keptPool(w world) {
+	w.subnet("kept", "10.82.0.0/24")
+	d := w.deployment("kept", 2, "subnet", `{"ipv4":["kept"]}`, "ippool-reclaim", "false")
+	pool := w.waitPool("kept", 3)
+	if err := w.client.Delete(w.ctx, d); err != nil {
+		w.Fatal(err)
+	}
+	w.barrierSubnet("kept")
+	again := w.deployment("kept", 4, "subnet", `{"ipv4":["kept"]}`)
+	if next := w.waitPool("kept", 5); next.UID != pool.UID {
+		w.Error("the next application of the name has another pool")
+	}
+	if err := w.client.Delete(w.ctx, again); err != nil {
+		w.Fatal(err)
+	}
+	w.waitNoPool("kept")
+}
+
+func fixedAndFlexible(w world) {
+	w.subnet("sized", "10.83.0.0/24")
+	d := w.deployment("sized", 2, "subnet", `{"ipv4":["sized"]}`, "ippool-ip-number", "5")
+	w.waitPool("sized", 5)
+	number := func(value string) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) {
+			d.Spec.Template.Annotations[v1alpha1.AnnotationPrefix+"ippool-ip-number"] = value
+		}
+	}
+	change(w, d, number("+2"))
+	w.waitPool("sized", 4)
+	change(w, d, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](3) })
+	w.waitPool("sized", 5)
+	change(w, d, number("2"))
+	w.waitPool("sized", 2)
+	change(w, d, number("many"))
+	w.waitEvent("default", "SubnetUnserved", "sized", "ippool-ip-number")
+	w.waitPool("sized", 2)
+}
+
+func exhaustedSubnet(w world) {
+	w.subnet("small", "10.84.0.0/24", func(s *v1alpha1.IPSubnetSpec) { s.IPs = []string{"10.84.0.10-10.84.0.15"} })
+	first := w.deployment("first", 3, "subnet", `{"ipv4":["small"]}`)
+	w.waitPool("first", 4)
+	second := w.deployment("second", 3, "subnet", `{"ipv4":["small"]}`)
+	w.waitEvent("default", "SubnetUnserved", "second", "4 addresses are wanted, and IPSubnet small has 2 left")
+	w.waitUnserved("small", "second", "IPSubnet small has 2 left")
+	w.waitMetric("fenceline_subnet_unserved_applications subnet=small", func(v float64) bool { return v == 1 })
+	change(w, first, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) })
+	w.waitPool("second", 4)
+	w.waitSubnet("small", func(s v1alpha1.IPSubnetStatus) error {
+		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionExhausted); len(s.Unserved) > 0 || c == nil || c.Status != metav1.ConditionTrue {
+			return fmt.Errorf("it lists %v, and Exhausted is %v", s.Unserved, c)
+		}
+		return nil
+	})
+	// A pool that cannot grow keeps what it has.
+	change(w, second, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
+	w.waitUnserved("small", "second", "10 addresses are wanted")
+	w.waitPool("second", 4)
+}
+
+func reservedOfSubnet(w world) {
+	w.subnet("holes", "10.85.0.0/24", func(s *v1alpha1.IPSubnetSpec) {
+		s.IPs, s.ExcludeIPs, s.Gateway = []string{"10.85.0.1-10.85.0.9"}, []string{"10.85.0.2"}, ptr.To("10.85.0.1")
+	})
+	w.reserve("holes", "10.85.0.3")
+	w.deployment("holes", 1, "subnet", `{"ipv4":["holes"]}`)
+	if pool := w.waitPool("holes", 2); !slices.Equal(pool.Spec.IPs, []string{"10.85.0.4-10.85.0.5"}) {
+		w.Errorf("the pool has %v", pool.Spec.IPs)
+	}
+	// A free address that becomes reserved is replaced.
+	w.reserve("holes-later", "10.85.0.4")
+	w.eventually("another address", func() error {
+		if pool := w.waitPool("holes", 2); !slices.Equal(pool.Spec.IPs, []string{"10.85.0.5-10.85.0.6"}) {
+			return fmt.Errorf("the pool has %v", pool.Spec.IPs)
+		}
+		return nil
+	})
+}
+
+func severalInterfaces(w world) {
+	w.subnet("four", "10.86.0.0/24")
+	w.subnet("six", "fd00:86::/64")
+	w.deployment("dual", 1, "subnets", `[{"interface":"eth0","ipv4":["four"],"ipv6":["six"]},{"interface":"net1","ipv4":["four"]}]`)
+	w.eventually("three pools", func() error {
+		got := map[string]int{}
+		for _, p := range w.poolsOf("dual") {
+			got[p.Spec.Application.Interface+" "+p.Spec.Subnet]++
+		}
+		if !maps.Equal(got, map[string]int{"eth0 10.86.0.0/24": 1, "eth0 fd00:86::/64": 1, "net1 10.86.0.0/24": 1}) {
+			return fmt.Errorf("the pools are %v", got)
+		}
+		return nil
+	})
+}
+
+func firstThatFits(w world) {
+	w.subnet("narrow", "10.87.0.0/24", func(s *v1alpha1.IPSubnetSpec) { s.IPs = []string{"10.87.0.2-10.87.0.3"} })
+	w.subnet("wide", "10.88.0.0/24")
+	both := `{"ipv4":["missing","narrow","wide"]}`
+	w.deployment("fits-narrow", 1, "subnet", both)
+	if pool := w.waitPool("fits-narrow", 2); pool.Spec.IPSubnet != "narrow" {
+		w.Errorf("the pool is of %s", pool.Spec.IPSubnet)
+	}
+	w.deployment("fits-wide", 1, "subnet", both)
+	if pool := w.waitPool("fits-wide", 2); pool.Spec.IPSubnet != "wide" {
+		w.Errorf("the pool is of %s", pool.Spec.IPSubnet)
+	}
+}
+
+func quotaOfSubnet(w world) {
+	w.subnet("quota", "10.89.0.0/24", func(s *v1alpha1.IPSubnetSpec) { s.MaxPerNamespace = ptr.To[int64](5) })
+	w.deployment("within", 2, "subnet", `{"ipv4":["quota"]}`)
+	w.waitPool("within", 3)
+	w.deployment("beyond", 2, "subnet", `{"ipv4":["quota"]}`)
+	w.waitUnserved("quota", "beyond", "maxPerNamespace of IPSubnet quota leaves 2 to namespace default")
+	s := &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "quota"}}
+	change(w, s, func(s *v1alpha1.IPSubnet) { s.Spec.MaxPerNamespace = ptr.To[int64](6) })
+	w.waitPool("beyond", 3)
+}
+
+func kindsOfApplications(w world) {
+	w.subnet("kinds", "10.90.0.0/24")
+	annotations := []string{"subnet", `{"ipv4":["kinds"]}`}
+	selector := func(name string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+	}
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
+
+	w.create(&appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](2), Selector: selector("db"), Template: template("db", annotations...)}})
+	w.waitPool("db", 3)
+	daemons := &appsv1.DaemonSet{ObjectMeta: named("daemons"), Spec: appsv1.DaemonSetSpec{Selector: selector("daemons"), Template: template("daemons", annotations...)}}
+	w.create(daemons)
+	daemons.Status.DesiredNumberScheduled = 3
+	if err := w.client.Status().Update(w.ctx, daemons); err != nil {
+		w.Fatal(err)
+	}
+	w.waitPool("daemons", 4)
+
+	run := template("run", annotations...)
+	run.Spec.RestartPolicy = corev1.RestartPolicyNever
+	job := &batchv1.Job{ObjectMeta: named("run"), Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](2), Template: run}}
+	w.create(job)
+	w.waitPool("run", 3)
+	now := metav1.Now()
+	job.Status.StartTime, job.Status.CompletionTime, job.Status.Succeeded = &now, &now, 2
+	job.Status.Conditions = []batchv1.JobCondition{
+		{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue, LastTransitionTime: now}, {Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: now},
+	}
+	if err := w.client.Status().Update(w.ctx, job); err != nil {
+		w.Fatal(err)
+	}
+	w.waitNoPool("run")
+	cron := &batchv1.CronJob{ObjectMeta: named("nightly"), Spec: batchv1.CronJobSpec{Schedule: "0 0 * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: run}}}}
+	w.create(cron)
+	w.waitPool("nightly", 2)
+
+	// A ReplicaSet without a Deployment is known by its pods, and counted by its scale.
+	set := &appsv1.ReplicaSet{ObjectMeta: named("alone"), Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](3), Selector: selector("alone"), Template: template("alone", annotations...)}}
+	w.create(set)
+	pod := w.podObject("default", "alone-x", "n1")
+	pod.Annotations = set.Spec.Template.Annotations
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	w.create(pod)
+	w.waitPool("alone", 4)
+
+	// A pod without an owner needs a fixed number.
+	bare := w.podObject("default", "bare", "n1")
+	bare.Annotations = template("bare", annotations...).Annotations
+	w.create(bare)
+	w.waitUnserved("kinds", "bare", "give a fixed number in the annotation ippool-ip-number")
+	fixed := w.podObject("default", "fixed", "n1")
+	fixed.Annotations = template("fixed", append(annotations, "ippool-ip-number", "1")...).Annotations
+	w.create(fixed)
+	w.waitPool("fixed", 1)
+	w.deletePod(fixed, client.GracePeriodSeconds(0))
+	w.waitNoPool("fixed")
+}
+
+func defaultSubnets(w world) {
+	w.deployment("before", 1)
+	w.deployment("named", 1, "ippool", `{"ipv4":["drawn"]}`)
+	s := w.subnet("default", "10.91.0.0/24", func(s *v1alpha1.IPSubnetSpec) { s.Default = ptr.To(true) })
+	w.waitPool("before", 2)
+	w.deployment("other", 1, "subnet", `{"ipv4":["missing"]}`)
+	w.barrierSubnet("default")
+	for _, app := range []string{"named", "other"} {
+		if pools := w.poolsOf(app); len(pools) > 0 {
+			w.Errorf("%s has pool %s", app, pools[0].Name)
+		}
+	}
+	change(w, s, func(s *v1alpha1.IPSubnet) { s.Spec.Default = nil })
+	w.waitNoPool("before")
+}
+
+func overlappingSubnets(w world) {
+	w.pool("drawn", "10.92.0.0/29")
+	w.subnet("older", "10.92.0.0/28")
+	older := w.subnetNamed("older")
+	w.eventually("another second, by the API server's clock", func() error {
+		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clock"}}
+		if err := w.client.Create(w.ctx, probe, client.DryRunAll); err != nil || !probe.CreationTimestamp.After(older.CreationTimestamp.Time) {
+			return errors.Join(errNotYet, err)
+		}
+		return nil
+	})
+	w.subnet("younger", "10.92.0.0/27")
+	w.waitSubnet("younger", func(s v1alpha1.IPSubnetStatus) error {
+		// Of 30 host addresses, the older one has 14. The younger one also has 10.92.0.15, which is no host there.
+		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionOverlapping); c == nil || c.Status != metav1.ConditionTrue || s.Total != 16 {
+			return fmt.Errorf("total %d, %v", s.Total, c)
+		}
+		return nil
+	})
+	w.waitSubnet("older", func(s v1alpha1.IPSubnetStatus) error {
+		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionOverlapping); c == nil || c.Status != metav1.ConditionTrue || s.Total != 8 {
+			return fmt.Errorf("total %d, %v", s.Total, c)
+		}
+		return nil
+	})
+}
