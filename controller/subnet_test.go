@@ -358,3 +358,36 @@ func overlappingSubnets(w world) {
 		return nil
 	})
 }
+
+// TestFailOverWhilePoolsAreMade kills the leader while it makes pools, and its successor makes the rest.
+// The controllers are real processes that have no more rights than the chart gives.
+func TestFailOverWhilePoolsAreMade(t *testing.T) {
+	w, server := newWorld(t)
+	w.readyNode("n1")
+	p := w.startPair(server)
+	w.subnet("crowd", "10.80.0.0/20")
+	for i := range crowd {
+		w.deployment(fmt.Sprintf("crowd-%d", i), 3, "subnet", `{"ipv4":["crowd"]}`)
+		if i == crowd/2 {
+			w.eventually("the first pool", func() error {
+				if w.checkDisjoint() == 0 {
+					return errNotYet
+				}
+				return nil
+			})
+			p.killLeader()
+		}
+	}
+	t.Logf("the leader was killed after %d of %d pools", w.checkDisjoint(), crowd)
+	p.waitSuccessor()
+	w.waitSubnet("crowd", func(s v1alpha1.IPSubnetStatus) error {
+		if s.PoolCount != crowd || s.Allocated != 4*crowd || len(s.Carving) > 0 {
+			return fmt.Errorf("%d pools with %d addresses, %d are being made", s.PoolCount, s.Allocated, len(s.Carving))
+		}
+		return nil
+	})
+	if n := w.checkDisjoint(); n != crowd {
+		t.Errorf("%d pools", n)
+	}
+	p.endSuccessor()
+}
