@@ -22,6 +22,7 @@ func FuzzPrograms(f *testing.F) {
 	for _, frame := range honest() {
 		f.Add(frame)
 	}
+	f.Add(eth(broadcast, podMAC, etherVLAN)) // ends within its tag
 	b := newGuardedBench(f, guarded(SourcesEnforce))
 	must(f, b.SetTrusted(testSegment, nil, true))
 	f.Fuzz(func(t *testing.T, frame []byte) {

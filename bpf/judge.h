@@ -57,7 +57,7 @@ static __always_inline bool judge_is_tagged(const struct __sk_buff *skb,
 					    const struct frame *f)
 {
 	return f->l3 != ETH_HLEN || skb->vlan_present ||
-	       f->proto == bpf_htons(ETH_P_QINQ1) ||
+	       frame_is_vlan(f->proto) || f->proto == bpf_htons(ETH_P_QINQ1) ||
 	       f->proto == bpf_htons(ETH_P_QINQ2);
 }
 

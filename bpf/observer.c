@@ -180,15 +180,15 @@ static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 SEC("tc")
 int observer_egress(struct __sk_buff *skb)
 {
-	struct frame f;
+	struct frame f = {};
 	struct mac from;
+	bool whole;
 
-	if (!frame_open(skb, &f))
-		return PASS;
+	whole = frame_open(skb, &f); /* else it ends within a tag */
 	from = frame_macs_of(skb).from;
 	if (local_judge(skb, &f, &from, OBSERVER_EGRESS) == DROP)
 		return DROP;
-	return f.tagged ? PASS : egress_hear(skb, &f, &from);
+	return !whole || f.tagged ? PASS : egress_hear(skb, &f, &from);
 }
 
 /*
