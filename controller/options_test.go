@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
 )
 
@@ -23,6 +24,7 @@ func TestCommandLine(t *testing.T) {
 		namespace: "fenceline-system", metricsAddress: ":9475", healthAddress: "127.0.0.1:9477", leaderElect: true,
 		reclaim: reclaim.Policy{
 			Enabled: true, Terminating: true, ExtraGrace: 5 * time.Second, NodeDown: reclaim.NodeDown{Take: true},
+			RetentionLimit: v1alpha1.DefaultRetention,
 		},
 		auditPeriod: 10 * time.Minute, logLevel: slog.LevelInfo, settle: time.Minute,
 	}
@@ -37,7 +39,7 @@ func TestCommandLine(t *testing.T) {
 		}
 	}
 	o, err = parse([]string{"--reclaim=false", "--terminating=false", "--extra-grace=1m", "--node-down", "After 2m"})
-	if want := (reclaim.Policy{ExtraGrace: time.Minute, NodeDown: reclaim.NodeDown{Take: true, DeletePods: true, After: 2 * time.Minute}}); err != nil || o.reclaim != want {
+	if want := (reclaim.Policy{RetentionLimit: v1alpha1.DefaultRetention, ExtraGrace: time.Minute, NodeDown: reclaim.NodeDown{Take: true, DeletePods: true, After: 2 * time.Minute}}); err != nil || o.reclaim != want {
 		t.Errorf("reclaim %+v (%v), want %+v", o.reclaim, err, want)
 	}
 	o, err = parse([]string{"--default-subnets-ipv4=floor, floor-2", "--default-subnets-ipv6="})

@@ -3,6 +3,7 @@
 package subnet
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -18,6 +19,9 @@ const (
 	// slowest is the time of the slowest ADD. An exclusion is settled after it.
 	slowest = 5
 )
+
+// errEmpty: a pool without ips would have the whole subnet.
+var errEmpty = errors.New("its addresses are empty or cannot be read")
 
 // add is an ADD: it chose an address from the pool as it was then.
 type add struct {
@@ -66,11 +70,12 @@ func TestPoolsOfASubnetAreDisjointAtEveryMoment(t *testing.T) {
 				}
 			case 7, 8, 9: // a controller goes on, or reads the cluster again
 				who := r.IntN(2)
-				if len(rivals[who]) == 0 || r.IntN(8) == 0 {
+				switch {
+				case len(rivals[who]) == 0 || r.IntN(8) == 0:
 					rivals[who] = c.steps(MakePlan(c.facts(slowest)))
-				} else if rivals[who][0]() {
+				case rivals[who][0]():
 					rivals[who] = rivals[who][1:]
-				} else {
+				default:
 					rivals[who] = nil
 				}
 			case 10, 11:
@@ -104,7 +109,7 @@ func (c *cluster) check() error {
 	for name, pool := range c.pools {
 		ips, err := poolset.Parse(pool.Spec.IPs)
 		if err != nil || ips.Len() == 0 {
-			return fmt.Errorf("pool %s has %v (%v)", name, pool.Spec.IPs, err)
+			return fmt.Errorf("pool %s has %v: %w", name, pool.Spec.IPs, errors.Join(errEmpty, err))
 		}
 		for i := range ips.Len() {
 			if other, ok := owners[ips.At(i)]; ok {
