@@ -130,7 +130,17 @@ func (m *Machine) StartDaemon(ctx context.Context, name string) error {
 
 // Import imports an image tarball of this machine into the node's containerd.
 func (m *Machine) Import(ctx context.Context, tarball string) error {
-	_, err := m.Exec(ctx, "ctr", "--address="+containerdSock, "--namespace=k8s.io", "images", "import", tarball)
+	return m.images(ctx, "import", tarball)
+}
+
+// Tag gives an image of the node's containerd another name, without a registry in both names.
+func (m *Machine) Tag(ctx context.Context, name, another string) error {
+	const registry = "docker.io/" // kubelet adds it to a name without one
+	return m.images(ctx, "tag", "--force", registry+name, registry+another)
+}
+
+func (m *Machine) images(ctx context.Context, args ...string) error {
+	_, err := m.Exec(ctx, append([]string{"ctr", "--address=" + containerdSock, "--namespace=k8s.io", "images"}, args...)...)
 	return err
 }
 

@@ -15,10 +15,15 @@ import (
 
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/test/cluster"
+	"github.com/fenceline/fenceline/test/images"
 	"github.com/fenceline/fenceline/test/machine"
 )
 
-// outlives kills the agents, and kubelet and containerd of a node, under steady connections and pings.
+// nextVersion is the version to which Fenceline is upgraded. Its code is the same.
+const nextVersion = images.DefaultVersion + "-next"
+
+// outlives kills the agents, and kubelet and containerd of a node, upgrades Fenceline and rolls it back,
+// all under steady connections and pings.
 func (w *whole) outlives(ctx context.Context) error {
 	load := w.hold()
 	b := w.services["b"]
@@ -49,12 +54,12 @@ func (w *whole) outlives(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	for _, part := range w.killed() {
+	for _, part := range append(w.killed(), w.replaced()...) {
 		if err := part.restart(ctx); err != nil {
-			return fmt.Errorf("kill %s: %w", part.name, err)
+			return fmt.Errorf("%s: %w", part.name, err)
 		}
 		if err := load.unbroken(ctx); err != nil {
-			return fmt.Errorf("after %s was killed: %w", part.name, err)
+			return fmt.Errorf("after %s: %w", part.name, err)
 		}
 	}
 	for _, pings := range []*pinger{own, far} {
@@ -62,23 +67,68 @@ func (w *whole) outlives(ctx context.Context) error {
 			return err
 		}
 		if lost := lostSince(pings.all(), began, time.Now()); lost > 0 {
-			return fmt.Errorf("%d pings were lost while agents, kubelet and containerd were killed", lost)
+			return fmt.Errorf("%d pings were lost while agents, kubelet and containerd were killed, and agents were replaced", lost)
 		}
 	}
 	w.figures.add("connections through Services that stayed, and their echoes", fmt.Sprintf("%d, %d", load.count, load.echoes.Load()))
 	w.figures.add("pings without a loss meanwhile", len(own.all())+len(far.all()))
-	w.story.Say("All agents are killed, and kubelet and containerd of %s. Of %d connections none broke, and of %d pings none was lost.",
+	w.story.Say("All agents are killed, and kubelet and containerd of %s. Fenceline is upgraded and rolled back. Of %d connections none broke, and of %d pings none was lost.",
 		w.first.Name(), load.count, len(own.all())+len(far.all()))
 	return nil
 }
 
 func (w *whole) killed() []part {
 	daemon := func(name string) part {
-		return part{name, false, func(ctx context.Context) error {
+		return part{"the kill of " + name, false, func(ctx context.Context) error {
 			return errors.Join(w.first.Kill(ctx, name), w.first.StartDaemon(ctx, name))
 		}}
 	}
-	return []part{{"all agents", true, w.restartAgents}, daemon(machine.Kubelet), daemon(machine.Containerd)}
+	return []part{{"the kill of all agents", true, w.restartAgents}, daemon(machine.Kubelet), daemon(machine.Containerd)}
+}
+
+// replaced upgrades Fenceline and rolls it back, as a person does.
+func (w *whole) replaced() []part {
+	return []part{
+		{"the upgrade of Fenceline", true, func(ctx context.Context) error {
+			w.after("install Fenceline as before", w.isInstalledAsBefore)
+			started := time.Now()
+			if err := w.RetagFenceline(ctx, nextVersion, "agent.maxUnavailable=100%"); err != nil {
+				return err
+			}
+			w.figures.add("upgrade of Fenceline", time.Since(started))
+			return w.agentsAre(ctx, nextVersion)
+		}},
+		{"the rollback of Fenceline", true, func(ctx context.Context) error {
+			started := time.Now()
+			if _, err := w.Helm(ctx, "rollback", "fenceline", "--namespace", cluster.FencelineNamespace, "--wait"); err != nil {
+				return err
+			}
+			w.figures.add("rollback of Fenceline", time.Since(started))
+			return w.agentsAre(ctx, images.DefaultVersion)
+		}},
+	}
+}
+
+// isInstalledAsBefore installs the default version, unless all agents have it.
+func (w *whole) isInstalledAsBefore(ctx context.Context) error {
+	if w.agentsAre(ctx, images.DefaultVersion) == nil {
+		return nil
+	}
+	return errors.Join(w.InstallFenceline(ctx, images.DefaultVersion), w.WaitReady(ctx))
+}
+
+// agentsAre returns an error unless each node has an agent of that version.
+func (w *whole) agentsAre(ctx context.Context, version string) error {
+	for _, n := range w.Nodes() {
+		pod, err := w.agentPod(ctx, n)
+		if err != nil {
+			return err
+		}
+		if image := pod.Spec.Containers[0].Image; !strings.HasSuffix(image, ":"+version) {
+			return fmt.Errorf("the agent of %s is %s, not of version %s", n.Name(), image, version)
+		}
+	}
+	return nil
 }
 
 // restartAgents kills the agents of all nodes and waits until they are Ready again.
