@@ -77,7 +77,7 @@ func (h *Holders) Fence(e *journal.Entry) error {
 			return err
 		}
 		if err := h.HostLinks.Remove(e); err != nil {
-			// The dead slot drops its frames, and a repair removes it.
+			// The dead slot drops its frames. Free tries again.
 			h.Log.Info("a host link is removed later", "why", err.Error())
 			h.HostLinks.Wake()
 		}
@@ -103,6 +103,10 @@ func (h *Holders) Free(ctx context.Context, e journal.Entry) error {
 	if len(left) > 0 {
 		e.Addresses = left
 		return errors.Join(append(errs, h.Journal.Put(e))...)
+	}
+	// Without the entry nobody would look for the link.
+	if err := h.HostLinks.Remove(&e); err != nil {
+		return err
 	}
 	if err := h.Journal.Remove(e.ContainerID, e.Interface); err != nil {
 		return err

@@ -3,6 +3,7 @@
 package holder_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,38 @@ func TestR6ADELFencesThenFrees(t *testing.T) {
 	}
 	r.Want()
 	r.MustDel(web) // nothing is left: no error
+}
+
+// stuckLinks are host links that cannot be removed for the first times.
+type stuckLinks struct {
+	fakenode.NoHostLinks
+	times int
+}
+
+func (s *stuckLinks) Remove(*journal.Entry) error {
+	if s.times > 0 {
+		s.times--
+		return errors.New("delete link: resource busy")
+	}
+	return nil
+}
+
+func TestAnEntryStaysUntilItsHostLinkIsRemoved(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.HostLinks = &stuckLinks{times: 2}
+	r.MustDel(web)
+	if e, ok := r.Journal.Get(web.ContainerID, web.Interface); !ok || e.Phase != journal.Releasing {
+		t.Errorf("journal %v", e)
+	}
+	r.Want() // the address is free: a dead slot speaks for nobody
+	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 0 || err != nil {
+		t.Errorf("resume: %d left, %v", left, err)
+	}
+	if _, ok := r.Journal.Get(web.ContainerID, web.Interface); ok {
+		t.Error("the entry is still there")
+	}
 }
 
 func TestADELOfAStatefulSetPodKeepsItsAddress(t *testing.T) {

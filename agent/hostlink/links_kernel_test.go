@@ -306,12 +306,22 @@ func TestNothingStaysOnTheNode(t *testing.T) {
 	if _, err := r.node.Index(NodeEnd(entries[0].Attachment())); err == nil {
 		t.Error("the link is still there")
 	}
-	// The agent was killed between the end of an entry and the end of its link.
-	r.entries = r.entries[:0]
+	// The agent was killed before it removed the link.
+	others[0].Phase = journal.Releasing
 	r.must(r.links.Repair())
 	if _, err := r.node.Index(NodeEnd(others[0].Attachment())); err == nil {
-		t.Error("the link of a pod without an entry is still there")
+		t.Error("the link of a pod that has ended is still there")
 	}
+}
+
+// The journal is erased when Fenceline is uninstalled by force. Pods run on, and Fenceline comes back.
+func TestALivingPodWithoutAnEntryKeepsItsHostLink(t *testing.T) {
+	r := newRig(t)
+	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
+	r.must(r.links.Make(entries[0]))
+	r.entries = nil
+	r.must(r.links.Repair())
+	r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
 }
 
 func TestAFailureLeavesNoHostLink(t *testing.T) {

@@ -5,9 +5,7 @@ package hostlink
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -38,8 +36,8 @@ func (l *Links) Wake() {
 	}
 }
 
-// Run repairs the routing of living pods, and removes the host links of others: at once, after a
-// change of the node's addresses, after Wake, and each repairPeriod. It returns when ctx ends.
+// Run repairs the routing of living pods, and removes the host links of those that have ended: at once,
+// after a change of the node's addresses, after Wake, and each repairPeriod. It returns when ctx ends.
 func (l *Links) Run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -69,24 +67,23 @@ func (l *Links) Run(ctx context.Context) error {
 	}
 }
 
-// Repair completes the routing of living pods, and removes the host links of others. The error names
-// the pods whose routing could not be completed.
+// Repair completes the routing of living pods, and removes the host links of those that have ended. The
+// error names the pods for which it failed. A host link without an entry stays: its pod lives, and the
+// journal was erased or damaged. An entry ends after its link, and the end of a pod's namespace removes
+// the link.
 func (l *Links) Repair() error {
 	l.settling.Store(false)
 	node, err := l.nodeAddresses()
 	if err != nil {
 		return err
 	}
-	wanted := map[string]bool{}
 	var errs []error
 	for _, e := range l.Entries() {
-		if !l.lives(e) {
-			continue
+		if e.Routing != nil {
+			errs = append(errs, l.repair(e, node))
 		}
-		wanted[NodeEnd(e.Attachment())] = true
-		errs = append(errs, l.repair(e, node))
 	}
-	err = errors.Join(append(errs, l.sweep(wanted))...)
+	err = errors.Join(errs...)
 	if err == nil {
 		l.renewed.Store(true)
 	}
@@ -98,7 +95,8 @@ func (l *Links) lives(e *journal.Entry) bool {
 	return e.Phase == journal.Bound && e.Session == l.Session && e.Routing != nil && !e.Mute
 }
 
-// repair completes the routing of one entry. A call of the plugin for it goes first.
+// repair completes the routing of one entry, or removes its host link. A call of the plugin for it goes
+// first.
 func (l *Links) repair(e *journal.Entry, node []netip.Addr) error {
 	unlock, ok := l.TryLock(e.Attachment())
 	if !ok {
@@ -106,38 +104,14 @@ func (l *Links) repair(e *journal.Entry, node []netip.Addr) error {
 	}
 	defer unlock()
 	now, ok := l.Entry(e.ContainerID, e.Interface)
-	if !ok || !l.lives(&now) {
+	if !ok {
 		return nil
+	}
+	if !l.lives(&now) {
+		return l.Remove(&now)
 	}
 	if err := l.complete(&now, node); err != nil && !errors.Is(err, ErrGone) {
 		return err
 	}
 	return nil
-}
-
-// sweep removes the host links that no living pod has.
-func (l *Links) sweep(wanted map[string]bool) error {
-	links, err := l.node.LinkList()
-	if err != nil {
-		return fmt.Errorf("list the interfaces of the node: %w", err)
-	}
-	var errs []error
-	for _, link := range links {
-		name := link.Attrs().Name
-		if !strings.HasPrefix(name, NodePrefix) || link.Type() != "veth" || wanted[name] || l.isWanted(name) {
-			continue
-		}
-		errs = append(errs, l.delete(name))
-	}
-	return errors.Join(errs...)
-}
-
-// isWanted reports whether an entry of the journal has the host link by now.
-func (l *Links) isWanted(name string) bool {
-	for _, e := range l.Entries() {
-		if l.lives(e) && NodeEnd(e.Attachment()) == name {
-			return true
-		}
-	}
-	return false
 }
