@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// written returns the bytes of an entry's file.
-func written(t *testing.T, e Entry) []byte {
+// written returns the bytes of the file of an entry.
+func written(t *testing.T, e any) []byte {
 	t.Helper()
 	data, err := encode(e)
 	if err != nil {

@@ -3,6 +3,7 @@
 package journal
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -259,5 +260,20 @@ func TestAFailedWriteLeavesTheOldEntry(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*", tempPattern)); len(left) > 0 {
 		t.Errorf("temporary files are left: %v", left)
+	}
+}
+
+// An agent that is rolled back reads what a later one has written.
+func TestAnEntryWithFieldsOfALaterAgentIsRead(t *testing.T) {
+	raw, err := json.Marshal(entry("new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw = append(raw[:len(raw)-1], `,"laterRouting":{"hostLink":true,"listed":["10.0.0.0/8"]}}`...)
+	j := open(t, disk(t, "new@eth0.json", written(t, json.RawMessage(raw))))
+	defer j.Close()
+	e, _ := j.Get("new", "eth0")
+	if diff := cmp.Diff(entry("new"), e, compareAddr); diff != "" || len(j.Corrupt()) > 0 {
+		t.Errorf("entry (-want +got):\n%s\ncorrupt %v", diff, j.Corrupt())
 	}
 }
