@@ -95,8 +95,8 @@ func (m *machine) sources(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a subnet is refused in this version", func(t *testing.T) {
-		m.refuses(t, m.sandbox(saying("ipam.fenceline.io/subnet", `{"ipv4":["s"]}`)), agentapi.CodeInvalidNetworkConfig, "IPSubnet is not available in this version")
+	t.Run("a pod without an owner gets no replicas from a subnet", func(t *testing.T) {
+		m.refuses(t, m.sandbox(saying("ipam.fenceline.io/subnet", `{"ipv4":["s"]}`)), agentapi.CodeInvalidNetworkConfig, "a pod without an owner has no replicas")
 	})
 }
 
