@@ -23,12 +23,12 @@ import (
 // gatewayChecks starts pods beside a router that answers for more and more of their gateways.
 func (m *machine) gatewayChecks(t *testing.T) {
 	const router = "eth0" // its interface
-	yes, gateways := true, []string{"10.70.85.1", "fd70:85::1"}
+	yes, gateways := true, []string{"10.70.87.1", "fd70:87::1"}
 	checked := func(gateway string) func(*v1alpha1.IPPool) {
 		return func(p *v1alpha1.IPPool) { p.Spec.Gateway, p.Spec.GatewayCheck = &gateway, &yes }
 	}
-	m.pool(t, "gated", 85, checked(gateways[0]))
-	m.pool(t, "gated-6", 0, v6("fd70:85::/64"), checked(gateways[1]))
+	m.pool(t, "gated", 87, checked(gateways[0]))
+	m.pool(t, "gated-6", 0, v6("fd70:87::/64"), checked(gateways[1]))
 	pools := saying("ipam.fenceline.io/ippool", `{"ipv4":["gated"],"ipv6":["gated-6"]}`)
 	elsewhere := *m
 	elsewhere.parent = m.parent + "g"
