@@ -29,13 +29,17 @@ type readiness struct {
 	changes watch.Interface
 }
 
-// readinessOf begins to read, and expects that the node is Ready by then.
+// readinessOf begins to read once the node is Ready. A kubelet that met the removal of a file says so
+// with its next question.
 func (a *act) readinessOf(ctx context.Context, node *cluster.Node) (*readiness, error) {
 	object := &corev1.Node{}
-	if err := a.api.Get(ctx, client.ObjectKey{Name: node.Name()}, object); err != nil {
-		return nil, fmt.Errorf("read node %s: %w", node.Name(), err)
-	}
-	if err := isNodeReady(object); err != nil {
+	err := eventually(ctx, statusLimit, "Ready", func(ctx context.Context) error {
+		if err := a.api.Get(ctx, client.ObjectKey{Name: node.Name()}, object); err != nil {
+			return fmt.Errorf("read node %s: %w", node.Name(), err)
+		}
+		return isNodeReady(object)
+	})
+	if err != nil {
 		return nil, err
 	}
 	w, err := a.api.Watch(context.WithoutCancel(ctx), &corev1.NodeList{}, &client.ListOptions{
