@@ -168,7 +168,7 @@ func succeeded(w world) {
 		w.Fatal("freed although the StatefulSet wants the pod")
 	}
 	pod := w.runningPod("moved-0", "n1")
-	now := w.retained("moved-to", "10.99.0.2", "moved", 0, eth0)
+	now := w.retained("moved-to", "10.99.0.2", "moved", 0, eth0, forever)
 	if w.takeOver(now, pod) == nil {
 		w.Fatal("the lease is not there")
 	}

@@ -18,7 +18,7 @@ const (
 	pluginFile = "/opt/cni/bin/fenceline"
 	// newPluginDir replaces the directory of the plugins by another one, without our plugin, as a
 	// package does that is removed and installed.
-	newPluginDir = `cp -a /opt/cni/bin /opt/cni/new && rm /opt/cni/new/fenceline && rm -r /opt/cni/bin && mv /opt/cni/new /opt/cni/bin`
+	newPluginDir = `cp -a /opt/cni/bin /opt/cni/new && rm /opt/cni/new/fenceline && mv /opt/cni/bin /opt/cni/old && mv -T /opt/cni/new /opt/cni/bin && rm -r /opt/cni/old`
 )
 
 // filesComeBack: an agent puts the plugin and the network configuration back, also if somebody
