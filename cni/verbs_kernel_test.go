@@ -223,6 +223,7 @@ func TestAnADDThatIsKilledIsUndone(t *testing.T) {
 			plugin.Env = []string{
 				"CNI_COMMAND=ADD", "CNI_CONTAINERID=abc", "CNI_IFNAME=eth0", "CNI_PATH=" + m.bin,
 				"CNI_NETNS=" + namespace(t, "pod").Path(), "CNI_ARGS=" + podArgs,
+				dirsVariable + "=/",
 			}
 			plugin.Stdin = strings.NewReader(string(m.conf("macvlan", "1.1.0", "")))
 			if err := plugin.Start(); err != nil {

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -169,9 +170,15 @@ func succeeded(w world) {
 	}
 	pod := w.runningPod("moved-0", "n1")
 	now := w.retained("moved-to", "10.99.0.2", "moved", 0, eth0, forever)
-	if w.takeOver(now, pod) == nil {
-		w.Fatal("the lease is not there")
-	}
+	w.eventually("the pod takes its lease, whose message the controller may write", func() error {
+		if now = w.lease(now.Name); now == nil {
+			w.Fatal("the lease is not there")
+		}
+		if w.takeOver(now, pod) == nil {
+			return errors.New("it was written meanwhile")
+		}
+		return nil
+	})
 	w.waitGone(early.Name)
 	w.waitEvent("default", "RetentionEnded", early.Name, "pod default/moved-0 now has 10.99.0.2 on interface eth0")
 	// One that was being verified meanwhile.

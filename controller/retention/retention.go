@@ -44,7 +44,11 @@ func Of(spec *v1alpha1.IPLeaseSpec, o Owner, limit time.Duration, now time.Time)
 	}
 	capped := spec.Since.Add(limit)
 	if end.At.IsZero() || capped.Before(end.At) {
-		return End{At: capped, Why: fmt.Sprintf("the pool retains no address longer than %s", limit)}
+		why := fmt.Sprintf("the pool retains no address longer than %s", limit)
+		if !o.Known() || o.Unreadable != "" {
+			why = end.Why + "; " + why // an operator can mend this
+		}
+		return End{At: capped, Why: why}
 	}
 	return end
 }
