@@ -22,14 +22,15 @@ import (
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
+	"github.com/fenceline/fenceline/test/rivals"
 )
 
 // Each program sees that a pod has its address, and takes a free one, which no pod gets then. A program
 // that probes an address while the agent probes it is noticed too. Scanners find each pod once.
 func TestProgramsOfOthersAgree(t *testing.T) {
 	s := newSegment(t)
-	for i, p := range programs() {
-		t.Run(p.name, func(t *testing.T) {
+	for i, p := range rivals.Programs() {
+		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			s.judge(t, p, i)
 		})
@@ -128,34 +129,34 @@ func (s *segment) host(i int) *namespaces.Host {
 	return s.Host(netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 20, byte(i), 1}), 24))
 }
 
-func (s *segment) judge(t *testing.T, p program, i int) {
+func (s *segment) judge(t *testing.T, p rivals.Program, i int) {
 	host := s.host(i)
 	pod, at := s.four, "10.66.0."
-	if p.length == 64 {
+	if p.Length == 64 {
 		pod, at = s.six, "fd66::"
 	}
 	addr := func(last int) netip.Prefix {
-		return netip.PrefixFrom(netip.MustParseAddr(at+fmt.Sprint(last)), p.length)
+		return netip.PrefixFrom(netip.MustParseAddr(at+fmt.Sprint(last)), p.Length)
 	}
 	try := func(addr netip.Prefix) (bool, func() error) {
 		t.Helper()
-		has, release, err := p.take(s.ctx, host, addr)
+		has, release, err := p.Take(s.ctx, rivals.Host{Namespace: host.Namespace, Interface: namespaces.HostInterface}, addr)
 		check(t, err)
 		return has, release
 	}
 
-	has, release := try(netip.PrefixFrom(pod.Addr, p.length))
+	has, release := try(netip.PrefixFrom(pod.Addr, p.Length))
 	check(t, release())
 	if has {
-		t.Errorf("%s takes %s, which a pod has", p.name, pod.Addr)
+		t.Errorf("%s takes %s, which a pod has", p.Name, pod.Addr)
 	}
 
 	free := addr(20 + i)
 	has, release = try(free)
 	if !has {
-		t.Errorf("%s does not take %s, which is free", p.name, free)
+		t.Errorf("%s does not take %s, which is free", p.Name, free)
 	}
-	if p.keeps {
+	if p.Keeps {
 		s.passesOver(t, free, usual, host, func() bool { return true })
 	}
 	check(t, release())
@@ -170,7 +171,7 @@ func (s *segment) judge(t *testing.T, p program, i int) {
 			return errors.New("no probe yet")
 		})
 		has, release = try(both)
-		t.Logf("%s takes an address that is probed: %t", p.name, has)
+		t.Logf("%s takes an address that is probed: %t", p.Name, has)
 		return has
 	})
 	check(t, release())
