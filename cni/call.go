@@ -54,7 +54,7 @@ func (c *call) subject() string {
 	switch {
 	case c.args.ContainerID == "":
 		return fmt.Sprintf(" of network %s", c.conf.Name)
-	case c.env.pod.Name == "":
+	case c.env.pod.Namespace == "":
 		return fmt.Sprintf(" of %s in container %s", c.args.IfName, c.args.ContainerID)
 	default:
 		return fmt.Sprintf(" of %s in pod %s/%s", c.args.IfName, c.env.pod.Namespace, c.env.pod.Name)

@@ -12,7 +12,8 @@ import (
 )
 
 // standsAlone reports whether the call is served without an agent: the configuration has ranges,
-// and no pod is named. GC and STATUS never name a pod. They belong to the agent on a node that has
+// and no namespace of a pod is named. podman names its containers as pods, without a namespace
+// (containers/podman libpod/network/cni/run.go). GC and STATUS never name a pod. They belong to the agent on a node that has
 // one, which the directory of its socket shows. "ipam.standalone" decides otherwise.
 func (c *call) standsAlone() bool {
 	switch {
@@ -20,7 +21,7 @@ func (c *call) standsAlone() bool {
 		return false
 	case c.conf.IPAM.Standalone != nil:
 		return *c.conf.IPAM.Standalone
-	case !c.conf.hasRanges() || c.env.pod.Namespace != "" || c.env.pod.Name != "":
+	case !c.conf.hasRanges() || c.env.pod.Namespace != "":
 		return false
 	case c.args.ContainerID != "":
 		return true

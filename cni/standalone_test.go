@@ -21,6 +21,8 @@ func TestACallWithRangesAndWithoutAPodStandsAlone(t *testing.T) {
 		{"the older form", "", `"subnet":"10.0.0.0/24"`, "", "c", here, true},
 		{"the capability", `"runtimeConfig":{"ipRanges":[[{"subnet":"10.0.0.0/24"}]]},`, `"dataDir":"/x"`, "", "c", here, true},
 		{"other arguments", "", ranges, "IgnoreUnknown=1;IP=10.0.0.7", "c", here, true},
+		{"the arguments of podman", "", ranges, "IgnoreUnknown=1;K8S_POD_NAME=web", "c", here, true},
+		{"the arguments of nerdctl", "", ranges, "IgnoreUnknown=1;NERDCTL_CNI_DHCP_HOSTNAME=web", "c", here, true},
 		{"ranges and a pod", "", ranges, podArgs, "c", gone, false},
 		{"ranges, a pod, and the setting", "", ranges + `,"standalone":true`, podArgs, "c", here, true},
 		{"ranges and the other setting", "", ranges + `,"standalone":false`, "", "c", gone, false},
