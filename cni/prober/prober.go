@@ -258,12 +258,10 @@ func (p *Prober) Close() error {
 		}
 		errs = append(errs, p.link.close())
 	}
-	// The kernel waits for a grace period of RCU at the end of each packet socket
-	// (net/packet/af_packet.c packet_release). Closed together, they share one.
 	closing := make([]error, len(p.ears))
 	var all sync.WaitGroup
-	for i, e := range p.ears {
-		all.Go(func() { closing[i] = e.conn.Close() })
+	for i, e := range p.ears { // those that wait, wait together
+		all.Go(func() { closing[i] = e.leave() })
 	}
 	all.Wait()
 	return errors.Join(append(errs, closing...)...)

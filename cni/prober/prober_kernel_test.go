@@ -5,6 +5,7 @@
 package prober
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
@@ -102,4 +103,62 @@ func want(t *testing.T, ns *network.Namespace, up bool, addrs ...netip.Addr) {
 	if len(got) != len(addrs) {
 		t.Errorf("the kernel answers for %v, want %v", got, addrs)
 	}
+}
+
+// The sockets end soon after Close, without the process that closes them.
+func TestTheEndLeavesNoSocket(t *testing.T) {
+	ns := pod(t)
+	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}
+	before := descriptors(t)
+	p, err := Open(t.Context(), ns.Path(), "eth0", addrs, Params{Rounds: 3, Interval: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := packetSockets(t, ns); got != 1 {
+		t.Errorf("%d packet sockets in the namespace, want 1", got)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := descriptors(t); after > before {
+		t.Errorf("%d file descriptors more", after-before)
+	}
+	for end := time.Now().Add(time.Minute); packetSockets(t, ns) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the packet socket stays")
+		}
+	}
+}
+
+func TestARingThatCannotHoldTheFileIsClosed(t *testing.T) {
+	before := descriptors(t)
+	if ring, err := ringOf(1 << 20); err == nil {
+		t.Errorf("io_uring %d holds no file", ring)
+	}
+	if after := descriptors(t); after > before {
+		t.Errorf("%d file descriptors more", after-before)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
+// packetSockets counts those of a namespace.
+func packetSockets(t *testing.T, ns *network.Namespace) (n int) {
+	t.Helper()
+	err := ns.Do(func() error {
+		table, err := os.ReadFile("/proc/thread-self/net/packet")
+		n = bytes.Count(table, []byte("\n")) - 1 // without the heading
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
