@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -105,6 +107,15 @@ func (w *wires) plugMachine(o Options) error {
 		return err
 	}
 	defer here.Close()
+	addrs, err := here.Links().AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return fmt.Errorf("list the addresses of this machine: %w", err)
+	}
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && o.Management.Contains(ip.Unmap()) {
+			return fmt.Errorf("reach the management network %s: %s of this machine has %s; choose another -management, or end the cluster that uses it", o.Management, a.Label, ip)
+		}
+	}
 	if err := here.Plug(o.managementLink(), nil, w.sw, managementPort("machine"), managementBridge); err != nil {
 		return err
 	}

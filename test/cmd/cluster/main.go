@@ -26,6 +26,7 @@ import (
 	"syscall"
 
 	"github.com/fenceline/fenceline/test/cluster"
+	"github.com/fenceline/fenceline/test/images"
 )
 
 func main() {
@@ -135,6 +136,7 @@ func up(ctx context.Context, prefix string, args []string) error {
 		}
 	}
 	printEnvironment(c)
+	fmt.Fprintf(os.Stderr, "The nodes reach no registry. They have the image %s.\n", images.AppImage)
 	return nil
 }
 
