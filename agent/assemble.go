@@ -326,7 +326,7 @@ func (a *agent) followServices(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-a.services.Changed():
-			a.hostLinks.Wake()
+			a.hostLinks.WakeAll()
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (h *Holders) speak(ctx context.Context, seg Segment, e journal.Entry, addre
 		return err
 	}
 	h.Audit(audit.Grant, &e, e.Addresses[i], "migrated")
-	h.HostLinks.Wake() // the node reaches the pod by its host link now
+	h.HostLinks.Wake(e.Attachment()) // the node reaches the pod by its host link now
 	if err := seg.ClaimAndConfirm(ctx, c); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/pending"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -159,7 +160,7 @@ type Holders struct {
 	Options
 
 	// Pending are the attachments that recovery has to resume.
-	Pending *Pending
+	Pending *pending.Set
 
 	// attachments serializes the plugin's calls and recovery for one attachment.
 	// leases serializes a take-over and a verification of one lease; it is taken second.
@@ -186,7 +187,7 @@ type Holders struct {
 // New returns the Holders that the journal records. The undo of an ADD and the steps
 // after an answer end with ctx.
 func New(ctx context.Context, o Options) *Holders {
-	h := &Holders{Options: o, Pending: newPending(), background: ctx}
+	h := &Holders{Options: o, Pending: pending.New(), background: ctx}
 	h.following, h.endFollowing = context.WithCancel(ctx)
 	return h
 }
@@ -226,7 +227,7 @@ func (h *Holders) Fenced(key bpf.Key) {
 	if e, _, ok := h.Holder(key); ok {
 		h.Pending.Add(e.Attachment())
 		// The node must reach the new holder by the underlay.
-		h.HostLinks.Wake()
+		h.HostLinks.Wake(e.Attachment())
 	}
 }
 

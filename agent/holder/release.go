@@ -79,7 +79,7 @@ func (h *Holders) Fence(e *journal.Entry) error {
 		if err := h.HostLinks.Remove(e); err != nil {
 			// The dead slot drops its frames. Free tries again.
 			h.Log.Info("a host link is removed later", "why", err.Error())
-			h.HostLinks.Wake()
+			h.HostLinks.Wake(e.Attachment())
 		}
 	}
 	if e.Phase == journal.Bound {

@@ -20,8 +20,8 @@ type HostLinks interface {
 	Check(*journal.Entry) error
 	// Remove removes the host link of an entry.
 	Remove(*journal.Entry) error
-	// Wake repairs all host links soon.
-	Wake()
+	// Wake repairs the routing of an attachment soon.
+	Wake(agentapi.Attachment)
 }
 
 // routed has the facts for the decision about the routing of an interface.

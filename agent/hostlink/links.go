@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/pending"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -68,11 +69,11 @@ type Links struct {
 
 	node   *netlink.Handle
 	nodeNS ns.NetNS
-	wake   chan struct{}
+	// wake is full when the repair of all host links is due. due are the attachments whose repair is due.
+	wake chan struct{}
+	due  *pending.Set
 	// renewed: all host links of earlier agents have the guards of this one.
 	renewed atomic.Bool
-	// settling: a plan had tentative addresses. Run repairs soon.
-	settling atomic.Bool
 }
 
 // New returns the Links of the calling thread's network namespace.
@@ -85,7 +86,7 @@ func New(o Options) (*Links, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open a netlink socket on the node: %w", err), nodeNS.Close())
 	}
-	return &Links{Options: o, node: node, nodeNS: nodeNS, wake: make(chan struct{}, 1)}, nil
+	return &Links{Options: o, node: node, nodeNS: nodeNS, wake: make(chan struct{}, 1), due: pending.New()}, nil
 }
 
 // Close closes the descriptors.
@@ -107,8 +108,8 @@ func (l *Links) Make(e *journal.Entry) error {
 	if err := l.complete(e, node); err != nil {
 		return errors.Join(err, l.clear(e))
 	}
-	if l.settling.Load() {
-		l.Wake()
+	if !l.due.Empty() {
+		l.Wake(e.Attachment()) // Run looks again when its addresses are tentative no more
 	}
 	return nil
 }
@@ -211,7 +212,7 @@ func (l *Links) plan(e *journal.Entry, p *pod, node []netip.Addr) (_ Plan, known
 		return Plan{}, false, err
 	}
 	if settling {
-		l.settling.Store(true)
+		l.due.PutBack(e.Attachment())
 	}
 	services, unknown := l.Services()
 	if err := overlap(e.Routing, services); err != nil {

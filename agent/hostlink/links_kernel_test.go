@@ -271,16 +271,44 @@ func TestTheNodeReachesTheNewHolderOfAFencedAddress(t *testing.T) {
 	if on := r.routeOf("10.0.0.7"); on != link {
 		t.Fatalf("the node reaches the pod by %q", on)
 	}
-	r.guards.fenced[netip.MustParseAddr("10.0.0.7")] = true
+	r.guards.fence("10.0.0.7")
 	r.must(r.links.Repair())
 	if on := r.routeOf("10.0.0.7"); on == link {
 		t.Error("the node still uses the host link of the fenced pod")
 	}
-	r.guards.fenced = nil // a newer lease unfences the address
+	r.guards.unfence("10.0.0.7") // a newer lease unfences the address
 	r.must(r.links.Repair())
 	if on := r.routeOf("10.0.0.7"); on != link {
 		t.Errorf("the node reaches the pod by %q", on)
 	}
+}
+
+// While the API server is away, the agent asks for the lease of the fenced address all the time, and no
+// repair gets the lock of the attachment.
+func TestTheNodeReachesTheNewHolderWhileACallIsUnderWay(t *testing.T) {
+	r := newRig(t)
+	_, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
+	r.must(r.links.Make(entries[0]))
+	link := NodeEnd(entries[0].Attachment())
+	r.run()
+	want := func(addr string, linked bool) {
+		t.Helper()
+		deadline := time.Now().Add(time.Minute)
+		for (r.routeOf(addr) == link) != linked {
+			if time.Now().After(deadline) {
+				t.Fatalf("the node reaches %s by %q", addr, r.routeOf(addr))
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	r.busy.Store(true)
+	r.guards.fence("10.0.0.7")
+	r.links.Wake(entries[0].Attachment())
+	want("10.0.0.7", false)
+	want("fd00::7", true) // it is not fenced
+	r.guards.unfence("10.0.0.7")
+	r.busy.Store(false) // nobody wakes the links at the end of a call
+	want("10.0.0.7", true)
 }
 
 // routeOf returns the link of the node's route to an address, "" if there is none.
@@ -376,7 +404,7 @@ func TestATentativeAddressIsNotTheSourceOfARoute(t *testing.T) {
 	e.Addresses = append(e.Addresses, journal.Address{Addr: netip.MustParseAddr("fd00::7")})
 	e.Routing.Subnets = append(e.Routing.Subnets, netip.MustParsePrefix("fd00::7/64"))
 	r.must(r.links.Make(e))
-	if !r.links.settling.Load() {
+	if r.links.due.Empty() {
 		t.Fatal("the address is not tentative: this test shows nothing")
 	}
 	r.run()

@@ -5,11 +5,14 @@ package hostlink
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/backoff"
 )
 
@@ -17,8 +20,8 @@ import (
 // told of a change.
 const repairPeriod = time.Minute
 
-// settlePeriod is how often Run looks whether addresses are tentative no more. The detection of the
-// kernel takes one to two seconds.
+// settlePeriod is how often Run looks again at an attachment with tentative addresses, or for which a
+// call was under way. The duplicate address detection of the kernel takes one to two seconds.
 const settlePeriod = 500 * time.Millisecond
 
 // retryFirst and retryMost bound the pauses after a failure.
@@ -27,9 +30,12 @@ const (
 	retryMost  = repairPeriod
 )
 
-// Wake makes Run repair all host links. Call it after a change of the service CIDRs, of the Node
-// object, or of a fence.
-func (l *Links) Wake() {
+// Wake makes Run repair the routing of an attachment. Call it after a fence.
+func (l *Links) Wake(a agentapi.Attachment) { l.due.Add(a) }
+
+// WakeAll makes Run repair the routing of all attachments. Call it after a change of the service CIDRs
+// or of the Node object.
+func (l *Links) WakeAll() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -37,22 +43,32 @@ func (l *Links) Wake() {
 }
 
 // Run repairs the routing of living pods, and removes the host links of those that have ended: at once,
-// after a change of the node's addresses, after Wake, and each repairPeriod. It returns when ctx ends.
+// after a change of the node's addresses, after WakeAll, and each repairPeriod. After Wake it repairs
+// one attachment. It returns when ctx ends.
 func (l *Links) Run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { l.watch(ctx) })
 	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
+	all := l.Clock.Now() // when all are repaired
 	for {
-		wait := repairPeriod
-		if err := l.Repair(); err != nil {
-			if wait = tries.Next(); tries.IsNew(err) {
-				l.Log.Error(err, "the routing of some pods is not complete")
-			}
-		} else {
+		var err error
+		if now := l.Clock.Now(); now.Before(all) {
+			err = l.repairDue()
+		} else if all, err = now.Add(repairPeriod), l.Repair(); err == nil {
 			tries.Reset()
 		}
-		if l.settling.Load() {
+		now := l.Clock.Now()
+		if err != nil {
+			if again := now.Add(tries.Next()); again.Before(all) {
+				all = again
+			}
+			if tries.IsNew(err) {
+				l.Log.Error(err, "the routing of some pods is not complete")
+			}
+		}
+		wait := all.Sub(now)
+		if !l.due.Empty() {
 			wait = min(wait, settlePeriod)
 		}
 		timer := l.Clock.NewTimer(wait)
@@ -61,6 +77,8 @@ func (l *Links) Run(ctx context.Context) error {
 			timer.Stop()
 			return nil
 		case <-l.wake:
+			all = now
+		case <-l.due.Wake():
 		case <-timer.C():
 		}
 		timer.Stop()
@@ -72,22 +90,42 @@ func (l *Links) Run(ctx context.Context) error {
 // journal was erased or damaged. An entry ends after its link, and the end of a pod's namespace removes
 // the link.
 func (l *Links) Repair() error {
-	l.settling.Store(false)
-	node, err := l.nodeAddresses()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, e := range l.Entries() {
-		if e.Routing != nil {
-			errs = append(errs, l.repair(e, node))
-		}
-	}
-	err = errors.Join(errs...)
-	if err == nil {
+	l.due.Take()
+	busy, err := l.repairAll(l.Entries())
+	if err == nil && !busy {
 		l.renewed.Store(true)
 	}
 	return err
+}
+
+// repairDue does the same for the attachments whose repair is due.
+func (l *Links) repairDue() error {
+	var entries []*journal.Entry
+	for a := range l.due.Take() {
+		if e, ok := l.Entry(a.ContainerID, a.Interface); ok {
+			entries = append(entries, &e)
+		}
+	}
+	_, err := l.repairAll(entries)
+	return err
+}
+
+// repairAll repairs entries. busy is true if a call was under way for one of them: its repair is due
+// then.
+func (l *Links) repairAll(entries []*journal.Entry) (busy bool, err error) {
+	node, err := l.nodeAddresses()
+	if err != nil {
+		return false, err
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.Routing == nil {
+			continue
+		}
+		skipped, err := l.repair(e, node)
+		busy, errs = busy || skipped, append(errs, err)
+	}
+	return busy, errors.Join(errs...)
 }
 
 // lives reports whether an entry may have a host link.
@@ -95,23 +133,55 @@ func (l *Links) lives(e *journal.Entry) bool {
 	return e.Phase == journal.Bound && e.Session == l.Session && e.Routing != nil && !e.Mute
 }
 
-// repair completes the routing of one entry, or removes its host link. A call of the plugin for it goes
-// first.
-func (l *Links) repair(e *journal.Entry, node []netip.Addr) error {
+// repair completes the routing of one entry, or removes its host link. A call for it goes first, for
+// example of the plugin: then the repair is due again. Such a call may wait for the API server, but the
+// node's routes to the addresses that are fenced go now.
+func (l *Links) repair(e *journal.Entry, node []netip.Addr) (busy bool, err error) {
 	unlock, ok := l.TryLock(e.Attachment())
 	if !ok {
-		return nil // the call completes or removes it
+		l.due.PutBack(e.Attachment())
+		return true, l.withdraw(e)
 	}
 	defer unlock()
 	now, ok := l.Entry(e.ContainerID, e.Interface)
 	if !ok {
-		return nil
+		return false, nil
 	}
 	if !l.lives(&now) {
-		return l.Remove(&now)
+		return false, l.Remove(&now)
 	}
 	if err := l.complete(&now, node); err != nil && !errors.Is(err, ErrGone) {
+		return false, err
+	}
+	return false, nil
+}
+
+// withdraw removes the node's routes to the addresses that an entry may not use any more, so that the
+// node reaches their new holders. It only removes, so it needs no lock.
+func (l *Links) withdraw(e *journal.Entry) error {
+	name := NodeEnd(e.Attachment())
+	link, err := l.node.LinkByName(name)
+	if isMissing(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up %s: %w", name, err)
+	}
+	usable, err := l.usable(e)
+	if err != nil {
 		return err
+	}
+	routes, err := ownRoutes(l.node, link)
+	if err != nil {
+		return err
+	}
+	for _, r := range routes {
+		if slices.ContainsFunc(usable, func(a netip.Prefix) bool { return a.Addr() == r.Dst.Addr() }) {
+			continue
+		}
+		if err := r.remove(l.node, link); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,12 +35,14 @@ type rig struct {
 	entries      []*journal.Entry
 	services     []netip.Prefix
 	unknown      error
+	// busy: calls are under way for all attachments.
+	busy atomic.Bool
 }
 
 // guards stands in for the guards of the agent, whose programs need the agent's maps.
 type guards struct {
 	linked map[string]bool
-	fenced map[netip.Addr]bool
+	fenced sync.Map // keys are the fenced addresses
 	dead   map[uint32]bool
 	fail   error
 }
@@ -53,8 +57,13 @@ func (g *guards) LinkGuarded(_ *journal.Entry, ifname string) (bool, error) {
 }
 
 func (g *guards) Fenced(_ *journal.Entry, a journal.Address) (bool, error) {
-	return g.fenced[a.Addr], nil
+	_, fenced := g.fenced.Load(a.Addr)
+	return fenced, nil
 }
+
+func (g *guards) fence(addr string) { g.fenced.Store(netip.MustParseAddr(addr), nil) }
+
+func (g *guards) unfence(addr string) { g.fenced.Delete(netip.MustParseAddr(addr)) }
 
 func (g *guards) Dead(slot uint32) (bool, error) { return g.dead[slot], nil }
 
@@ -65,7 +74,7 @@ const (
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	r := &rig{TB: t, guards: &guards{linked: map[string]bool{}, fenced: map[netip.Addr]bool{}}}
+	r := &rig{TB: t, guards: &guards{linked: map[string]bool{}}}
 	sw := r.namespace("sw")
 	r.node, r.router = r.namespace("node"), r.namespace("router")
 	r.must(sw.AddBridge("br0"))
@@ -89,7 +98,7 @@ func newRig(t testing.TB) *rig {
 				}
 				return *r.entries[i], true
 			},
-			TryLock:  func(agentapi.Attachment) (func(), bool) { return func() {}, true },
+			TryLock:  func(agentapi.Attachment) (func(), bool) { return func() {}, !r.busy.Load() },
 			Prepare:  func() {},
 			Services: func() ([]netip.Prefix, error) { return r.services, r.unknown },
 			NodeAddresses: func() []netip.Addr {

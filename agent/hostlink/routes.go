@@ -45,9 +45,17 @@ func syncRoutes(links *netlink.Handle, link netlink.Link, wanted []Route, prune 
 		if !prune || slices.ContainsFunc(wanted, r.equalButSource) {
 			continue
 		}
-		if err := links.RouteDel(r.through(link)); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("remove route %s: %w", r.text(link), err)
+		if err := r.remove(links, link); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// remove removes the route. A missing route is no error.
+func (r Route) remove(links *netlink.Handle, link netlink.Link) error {
+	if err := links.RouteDel(r.through(link)); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("remove route %s: %w", r.text(link), err)
 	}
 	return nil
 }

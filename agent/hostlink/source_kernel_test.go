@@ -38,7 +38,8 @@ func TestRoutesStayWhenTheSourceChanges(t *testing.T) {
 	}
 
 	// The pod's first addresses are fenced.
-	r.guards.fenced[e.Addresses[0].Addr], r.guards.fenced[e.Addresses[1].Addr] = true, true
+	r.guards.fence(e.Addresses[0].Addr.String())
+	r.guards.fence(e.Addresses[1].Addr.String())
 	r.must(r.links.Make(e))
 	if err := r.links.Check(e); err != nil {
 		t.Errorf("after a fence of the first addresses: %v", err)

@@ -19,7 +19,7 @@ import (
 // restart of a network service makes several.
 const quiet = 100 * time.Millisecond
 
-// watch wakes Run after changes of the node's addresses, until ctx ends.
+// watch makes Run repair all after changes of the node's addresses, until ctx ends.
 func (l *Links) watch(ctx context.Context) {
 	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
 	var seen []netip.Addr
@@ -65,12 +65,12 @@ func (l *Links) follow(ctx context.Context, changes <-chan netlink.AddrUpdate, s
 	}
 }
 
-// wakeIfChanged wakes Run unless the node has the addresses that were seen. Most events tell of
+// wakeIfChanged makes Run repair all unless the node has the addresses that were seen. Most events tell of
 // lifetimes.
 func (l *Links) wakeIfChanged(seen []netip.Addr) []netip.Addr {
 	now, err := l.nodeAddresses()
 	if err != nil || !slices.Equal(seen, now) {
-		l.Wake()
+		l.WakeAll()
 	}
 	return now
 }

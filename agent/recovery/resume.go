@@ -164,7 +164,7 @@ func (w *Worker) mute(e *journal.Entry) error {
 	}
 	e.Mute = true
 	// The node reaches the new holder by the underlay.
-	w.Holders.HostLinks.Wake()
+	w.Holders.HostLinks.Wake(e.Attachment())
 	return w.Journal.Put(*e)
 }
 

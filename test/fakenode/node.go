@@ -171,7 +171,7 @@ type NoHostLinks struct{}
 func (NoHostLinks) Make(*journal.Entry) error   { return nil }
 func (NoHostLinks) Check(*journal.Entry) error  { return nil }
 func (NoHostLinks) Remove(*journal.Entry) error { return nil }
-func (NoHostLinks) Wake()                       {}
+func (NoHostLinks) Wake(agentapi.Attachment)    {}
 
 // Add is an ADD whose answer reaches the plugin.
 func (r *Node) Add(ctx context.Context, request agentapi.AddRequest) (*agentapi.AddResponse, error) {
