@@ -4,7 +4,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"syscall"
 
 	"github.com/fenceline/fenceline/test/machine"
@@ -26,11 +28,35 @@ func (n *Node) Name() string { return NodeName(n.number) }
 // host network live in.
 func (n *Node) Namespace() *network.Namespace { return n.ns }
 
-// CutManagement pulls the node's cable out of the management switch.
-func (n *Node) CutManagement() error { return n.setPort(managementPort(n.Name()), false) }
+// CutManagement pulls the node's cable out of the management switch. A node with a single interface has
+// no such cable: the router passes nothing on between the node and the management network.
+func (n *Node) CutManagement() error {
+	if n.cluster.Options.SingleNIC {
+		return n.betweenManagement(n.cluster.wires.router.Refuse)
+	}
+	return n.setPort(managementPort(n.Name()), false)
+}
 
 // HealManagement plugs it in again.
-func (n *Node) HealManagement() error { return n.setPort(managementPort(n.Name()), true) }
+func (n *Node) HealManagement() error {
+	if n.cluster.Options.SingleNIC {
+		return n.betweenManagement(n.cluster.wires.router.Admit)
+	}
+	return n.setPort(managementPort(n.Name()), true)
+}
+
+// betweenManagement changes what the router does with the packets between the node and the management
+// network, in both directions.
+func (n *Node) betweenManagement(change func(src, dst netip.Prefix) error) error {
+	management := n.cluster.Options.management()
+	for i, own := range n.cluster.Options.nodeAddresses(n.number) {
+		node := netip.PrefixFrom(own.Addr(), own.Addr().BitLen())
+		if err := errors.Join(change(node, management[i]), change(management[i], node)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // CutUnderlay pulls the node's cable out of the underlay switch. The node sees
 // the carrier go.

@@ -118,7 +118,7 @@ func (n *Namespace) AddRoute(dst netip.Prefix, via netip.Addr) error {
 		dst = netip.PrefixFrom(via, 0).Masked()
 	}
 	route := &netlink.Route{
-		Dst: &net.IPNet{IP: dst.Addr().AsSlice(), Mask: net.CIDRMask(dst.Bits(), dst.Addr().BitLen())},
+		Dst: ipNet(dst),
 		Gw:  via.AsSlice(),
 	}
 	if err := n.links.RouteReplace(route); err != nil {

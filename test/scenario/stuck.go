@@ -98,7 +98,10 @@ func (a *act) playStuck(ctx context.Context, ill ailment) error {
 	if err != nil {
 		return err
 	}
-	if err := door.isShut(ctx, successor, since); err != nil {
+	if err := door.isShut(ctx, since); err != nil {
+		return err
+	}
+	if err := door.leadsTo(ctx, successor); err != nil {
 		return err
 	}
 	if !old.Alive() {

@@ -15,8 +15,11 @@ import (
 
 // playZombie shows that the address of a zombie serves the pod that replaces it in the Deployment.
 func playZombie(ctx context.Context, a *act) error {
-	z, err := a.stageDeployment(ctx, nil)
+	z, err := a.stageDeployment(ctx, a.behindRouter)
 	if err != nil {
+		return err
+	}
+	if z.door, err = a.openDoor(ctx, z.pod); err != nil {
 		return err
 	}
 	if err := z.cutOff(ctx); err != nil {
@@ -28,8 +31,11 @@ func playZombie(ctx context.Context, a *act) error {
 // playDeadAgent shows the same while only the kernel runs on the zombie's node: kubelet and agent are
 // dead.
 func playDeadAgent(ctx context.Context, a *act) error {
-	z, err := a.stageDeployment(ctx, nil)
+	z, err := a.stageDeployment(ctx, a.behindRouter)
 	if err != nil {
+		return err
+	}
+	if z.door, err = a.openDoor(ctx, z.pod); err != nil {
 		return err
 	}
 	z.headless = true
@@ -87,8 +93,21 @@ func (z *zombie) passesOn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if z.door != nil {
+		// Before the frames are judged: what the zombie tries by its door may come out of the underlay.
+		if err := z.door.isShut(ctx, quarantined.at); err != nil {
+			return err
+		}
+	}
 	if err := z.fencedFor(ctx, successor, z.cut); err != nil {
 		return err
+	}
+	// With a second network, the node has lost its way to the pods of other nodes. Without an agent, its
+	// route to the zombie stays.
+	if z.door != nil && z.Options.SingleNIC && !z.headless {
+		if err := z.door.leadsTo(ctx, successor); err != nil {
+			return err
+		}
 	}
 	if err := z.show(ctx, "get", "fllease"); err != nil {
 		return err

@@ -37,6 +37,8 @@ type zombie struct {
 	addr      netip.Addr
 	chronicle *chronicle
 	crier     *crier
+	// door is the pod's host link, nil if it is not judged.
+	door *door
 	// headless is set if kubelet and agent are killed after the cable is pulled.
 	headless bool
 	// cut is the time at which the cable was pulled.
