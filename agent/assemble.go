@@ -94,6 +94,7 @@ type agent struct {
 	parents   *parent.Parents
 	verifier  *verify.Verifier
 	services  *servicecidr.CIDRs
+	key       *keyring.Watch
 	ready     *health.Ready
 }
 
@@ -146,8 +147,12 @@ func (a *agent) assemble(ctx context.Context) error {
 		Verified:    a.counters.Verification, Conflict: a.counters.Conflict,
 		Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
+	a.key = keyring.NewWatch(keyring.WatchOptions{
+		Cache: a.mgr.GetClient(), Namespace: a.namespace, Node: a.node, HasKey: a.segments.HasKey,
+		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	})
 	a.ready = &health.Ready{
-		CachesSynced: a.mgr.GetCache().WaitForCacheSync, HasKey: a.segments.HasKey, InstallPlugin: a.installer.EnsurePlugin,
+		CachesSynced: a.mgr.GetCache().WaitForCacheSync, KeySettled: a.key.Settled, InstallPlugin: a.installer.EnsurePlugin,
 	}
 	if err := a.recovery.Restore(); err != nil {
 		// The interface of a pod may have gone while the agent was down. The agent serves the others.
@@ -289,6 +294,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.sources.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.key.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.followServices)),
 		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			return a.allocator.SaveRotations(ctx, a.journal, clock.RealClock{}, a.log)

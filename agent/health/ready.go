@@ -18,8 +18,8 @@ type Ready struct {
 	// CachesSynced waits until the caches are synced or ctx ends, and reports
 	// whether they are.
 	CachesSynced func(context.Context) bool
-	// HasKey reports whether a claim key is known.
-	HasKey func() bool
+	// KeySettled reports whether a claim key is known, or is not waited for any longer.
+	KeySettled func() bool
 	// InstallPlugin installs the plugin if it is not installed yet.
 	InstallPlugin func() error
 
@@ -37,7 +37,7 @@ func (r *Ready) Check(ctx context.Context) error {
 		return errors.New("the API server has not answered since the agent started")
 	}
 	r.synced.Store(true)
-	if !r.HasKey() {
+	if !r.KeySettled() {
 		return errors.New("there is no claim key yet; is the controller running?")
 	}
 	return r.InstallPlugin()

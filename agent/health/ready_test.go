@@ -24,7 +24,7 @@ func TestAnAgentIsReadyOnceADDCanBeServed(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			r := Ready{
 				CachesSynced:  func(context.Context) bool { return row.synced },
-				HasKey:        func() bool { return row.key },
+				KeySettled:    func() bool { return row.key },
 				InstallPlugin: func() error { return row.plugin },
 			}
 			err := r.Check(t.Context())
@@ -40,7 +40,7 @@ func TestCachesThatWereSyncedOnceStaySynced(t *testing.T) {
 	synced := true
 	r := Ready{
 		CachesSynced: func(context.Context) bool { return synced },
-		HasKey:       func() bool { return true }, InstallPlugin: func() error { return nil },
+		KeySettled:   func() bool { return true }, InstallPlugin: func() error { return nil },
 	}
 	for range 2 {
 		if err := r.Check(t.Context()); err != nil {

@@ -242,6 +242,27 @@ func TestR10AnAddressThatIsFencedAfterItsClaimIsNotAnswered(t *testing.T) {
 	}
 }
 
+// Without a claim key an ADD relies on its probe, and takes nothing from a holder on record.
+func TestWithoutAClaimKeyADDsDetectAndDoNotFence(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
+	r.Wire.NoKey = true
+	r.Wire.Answers[fakenode.Two] = fakenode.Stranger
+	web := r.Pod("web", "u1")
+	if got := r.MustAdd(web); !slices.Equal(got, []string{"10.0.0.3"}) || !r.Speaks(web, "10.0.0.3") {
+		t.Errorf("got %v", got)
+	}
+	r.Want("10.0.0.2 Quarantined", "10.0.0.3 Bound")
+	if want := []string{"probe 10.0.0.2", "probe 10.0.0.3", "announce 10.0.0.3"}; !slices.Equal(r.Wire.Did, want) {
+		t.Errorf("frames %v, want %v", r.Wire.Did, want)
+	}
+
+	r = fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.Wire.NoKey = true
+	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodTerminating)))
+	r.Wire.Verdicts[fakenode.Two] = segment.Silent
+	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web-0", "u1", fakenode.OfStatefulSet))
+}
+
 func TestAnADDRepeatedOnTheSameInterfaceIsNotMutedByItsFirst(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
 	web := r.Pod("web", "u1")

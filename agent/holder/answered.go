@@ -91,7 +91,7 @@ func (a *adding) claimLate(b boundAddress) {
 	defer cancel()
 	err := a.seg.ClaimAndConfirm(ctx, *b.unclaimed)
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, segment.ErrNoKey): // without a claim key the probe alone protects it
 		b.unclaimed = nil
 		a.announce(b)
 	case errors.Is(err, segment.ErrFenced):

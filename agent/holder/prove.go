@@ -4,6 +4,7 @@ package holder
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,8 +20,9 @@ import (
 )
 
 // prove guards, probes and claims the address of a new lease, in this order: a host without a
-// record answers the probe, so no claim is ever sent against it (R4). ok is false if another host
-// uses the address; then the lease is quarantined.
+// record answers the probe, so no claim is ever sent against it (R4). Without a claim key the probe
+// alone protects the address. ok is false if another host uses the address; then the lease is
+// quarantined.
 func (a *adding) prove(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) (b boundAddress, ok bool, err error) {
 	e := a.entry(journal.Intent)
 	if living, _, held := a.h.Holder(guards.Key(&e, *a.trying)); held {
@@ -44,7 +46,7 @@ func (a *adding) prove(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.I
 			return boundAddress{}, false, err
 		}
 	}
-	if err := a.seg.ClaimAndConfirm(ctx, c); err != nil {
+	if err := a.seg.ClaimAndConfirm(ctx, c); err != nil && !errors.Is(err, segment.ErrNoKey) {
 		return boundAddress{}, false, err
 	}
 	return boundAddress{pool: pool, address: *a.trying}, true, nil

@@ -26,6 +26,7 @@ type Agent struct {
 	waiting           *prometheus.GaugeVec
 	waits             *prometheus.HistogramVec
 	linkFaults        *prometheus.GaugeVec
+	keyFaults         *prometheus.GaugeVec
 }
 
 // New registers the counters.
@@ -66,7 +67,11 @@ func New(r prometheus.Registerer) *Agent {
 		Namespace: "fenceline", Name: "host_link_fault",
 		Help: "1: the node lacks something that its host links need, by family of addresses and by reason: rules or forwarding.",
 	}, []string{"family", "reason"})
-	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults)
+	a.keyFaults = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "claim_key_fault",
+		Help: "1: the Secret of the claim key cannot be used, by reason: missing or malformed.",
+	}, []string{"reason"})
+	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults)
 	for _, result := range []string{"served", "ended"} {
 		a.waits.WithLabelValues(result)
 	}
@@ -135,11 +140,19 @@ func (a *Agent) Waiting(pool string, adds int) {
 
 // HostLinkFault sets whether the node lacks something that host links of a family need.
 func (a *Agent) HostLinkFault(family, reason string, present bool) {
-	value := 0.0
+	a.linkFaults.WithLabelValues(family, reason).Set(oneIf(present))
+}
+
+// ClaimKeyFault sets whether the Secret of the claim key has a fault.
+func (a *Agent) ClaimKeyFault(reason string, present bool) {
+	a.keyFaults.WithLabelValues(reason).Set(oneIf(present))
+}
+
+func oneIf(present bool) float64 {
 	if present {
-		value = 1
+		return 1
 	}
-	a.linkFaults.WithLabelValues(family, reason).Set(value)
+	return 0
 }
 
 // Waited counts the end of a wait.

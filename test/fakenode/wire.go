@@ -33,6 +33,8 @@ type Wire struct {
 	Probers int
 	// Silent are gateways that do not answer.
 	Silent map[netip.Addr]bool
+	// NoKey: there is no claim key.
+	NoKey bool
 	// observe is why the observer cannot be put back.
 	ObserveFails error
 }
@@ -75,6 +77,9 @@ func (w *Wire) ClaimAndConfirm(ctx context.Context, c segment.Claim) error {
 	}
 	if c.Mode != v1alpha1.ModeEnforce {
 		return nil
+	}
+	if w.NoKey {
+		return segment.ErrNoKey
 	}
 	w.note("claim", c.Addr)
 	if w.OnClaim != nil {

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keyring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/internal/backoff"
+)
+
+const (
+	// checkInterval is the time between two looks at the Secret.
+	checkInterval = 5 * time.Second
+	// patience is how long the agent waits for its first key. The controller makes the Secret when it
+	// begins, and makes it again if it is lost.
+	patience = time.Minute
+)
+
+// Reasons of faults, which are labels of the metric.
+const (
+	reasonMissing   = "missing"
+	reasonMalformed = "malformed"
+)
+
+// Metrics has one gauge of faults.
+type Metrics interface {
+	// ClaimKeyFault says whether the Secret has a fault.
+	ClaimKeyFault(reason string, present bool)
+}
+
+// WatchOptions are those of a Watch. All are required.
+type WatchOptions struct {
+	// Cache holds the Secret.
+	Cache           client.Reader
+	Namespace, Node string
+	// HasKey reports whether a key is in force.
+	HasKey  func() bool
+	Metrics Metrics
+	Events  events.EventRecorder
+	Log     logr.Logger
+	Clock   clock.WithTicker
+}
+
+// Watch reports a Secret that is missing or malformed, and ends the wait for the first key.
+type Watch struct {
+	WatchOptions
+	waited atomic.Bool
+	faults backoff.Backoff
+}
+
+// NewWatch returns a Watch.
+func NewWatch(o WatchOptions) *Watch { return &Watch{WatchOptions: o} }
+
+// Settled reports whether a key is in force, or is not waited for any longer. Without a key nothing is
+// claimed: probes protect the addresses of ADDs, and nothing is taken by force. It is safe for concurrent
+// use.
+func (w *Watch) Settled() bool { return w.HasKey() || w.waited.Load() }
+
+// Run looks at the Secret until ctx ends.
+func (w *Watch) Run(ctx context.Context) error {
+	began := w.Clock.Now()
+	ticker := w.Clock.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for {
+		if w.Clock.Since(began) >= patience || w.HasKey() {
+			w.waited.Store(true)
+			w.look(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// look reports the fault of the Secret, if it is new.
+func (w *Watch) look(ctx context.Context) {
+	reason, fault := w.fault(ctx)
+	for _, r := range []string{reasonMissing, reasonMalformed} {
+		w.Metrics.ClaimKeyFault(r, r == reason)
+	}
+	if fault == nil {
+		w.faults.Reset()
+		return
+	}
+	if w.HasKey() {
+		fault = fmt.Errorf("%w; the key from before stays in force on this node until the agent ends", fault)
+	} else {
+		fault = fmt.Errorf("%w; this node claims no address: probes find other hosts, and nothing is fenced or taken by force", fault)
+	}
+	if !w.faults.IsNew(fault) {
+		return
+	}
+	w.Log.Error(fault, "the claim key cannot be used")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Node}}
+	node.APIVersion, node.Kind = "v1", "Node"
+	w.Events.Eventf(node, nil, corev1.EventTypeWarning, "ClaimKeyUnusable", "ReadClaimKey", "%s", fault)
+}
+
+// fault returns what is wrong with the Secret, or nil. A cache that cannot be read says nothing.
+func (w *Watch) fault(ctx context.Context) (reason string, err error) {
+	secret := &corev1.Secret{}
+	err = w.Cache.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: Secret}, secret)
+	switch {
+	case apierrors.IsNotFound(err):
+		return reasonMissing, errors.New("Secret " + Secret + " is missing, which the controller makes: is it running?")
+	case err != nil:
+		return "", nil
+	}
+	if _, _, err := keysOf(secret); err != nil {
+		return reasonMalformed, fmt.Errorf("read Secret %s: %w; write 16 bytes, or delete it, so that the controller makes it again", Secret, err)
+	}
+	return "", nil
+}
