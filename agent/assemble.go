@@ -211,10 +211,11 @@ func (a *agent) makeHolders(ctx context.Context) (err error) {
 		Allocator: a.allocator, Warm: a.keeper, Waiting: a.waiting, Foreign: hosts,
 		OpenSegment: a.openSegment,
 		FindLink:    findLink(a.links), Links: a.links,
-		Patience:    min(a.addressWait, agentapi.WaitTimeout),
-		Sighted:     sighted,
-		OfNode:      parent.OfNode,
-		NodeSubnets: func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
+		Patience:         min(a.addressWait, agentapi.WaitTimeout),
+		Sighted:          sighted,
+		OfNode:           parent.OfNode,
+		NodeSubnets:      func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
+		ServicesAnswered: a.services.Answered(),
 		Services: func() []netip.Prefix {
 			known, _ := a.services.Prefixes() // a check needs no more than what is known
 			return known

@@ -46,6 +46,7 @@ func (m *machine) rules(t *testing.T) {
 	t.Run("routes", m.routes)
 	t.Run("VLANs", m.vlans)
 	t.Run("modes", m.modes)
+	t.Run("no route for the host link", m.noRoute)
 	t.Run("gateways", m.gatewayChecks)
 }
 

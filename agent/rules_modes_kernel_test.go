@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -84,6 +85,9 @@ func (m *machine) modes(t *testing.T) {
 			}
 		})
 	}
+	m.pool(t, "served", 92, func(p *v1alpha1.IPPool) {
+		p.Spec.Subnet, p.Spec.IPs = "10.96.7.0/24", []string{"10.96.7.2-10.96.7.9"}
+	})
 	own := fmt.Sprintf(`"master":%q,`, m.parent)
 	for _, c := range []struct {
 		rule    string
@@ -94,6 +98,7 @@ func (m *machine) modes(t *testing.T) {
 	}{
 		{"an unknown mode", own, `"mode":"bridge",`, nothing, []string{`"mode" is "bridge"`, `"underlay"`}},
 		{"a CIDR over the subnet of the pod", own, `"hostLinkCIDRs":["10.70.90.0/25"],`, nothing, []string{"10.70.90.0/25", "10.70.90.0/24"}},
+		{"a service CIDR over the subnet of the pod", own, ``, saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["served"]}]`), []string{"service CIDR 10.96.0.0/16", "subnet 10.96.7.0/24"}},
 		{"an unknown mode of the pod", own, ``, saying("ipam.fenceline.io/mode", "bridge"), []string{"annotation ipam.fenceline.io/mode", `"bridge"`}},
 		{"a host link in mode off", own, `"mode":"off",`, saying("ipam.fenceline.io/host-link", "true"), []string{"annotation ipam.fenceline.io/host-link", "mode off"}},
 		{"a host link of the pod that is neither wanted nor not", own, ``, saying("ipam.fenceline.io/host-link", "maybe"), []string{"annotation ipam.fenceline.io/host-link", `"maybe"`}},
@@ -133,6 +138,31 @@ func (m *machine) modes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// noRoute: another plugin of the chain has taken the address that the routes of the host link have as
+// their source.
+func (m *machine) noRoute(t *testing.T) {
+	macvlan := m.plugins(t)
+	pod, ns := m.unplugged(from("linked"))
+	before := hostLinks(t)
+	result, err := json.Marshal(macvlan.add(t, pod, "eth0", m.parent))
+	check(t, err)
+	eth0, err := ns.Links().LinkByName("eth0")
+	check(t, err)
+	addrs, err := ns.Links().AddrList(eth0, netlink.FAMILY_V4)
+	check(t, err)
+	check(t, ns.Links().AddrDel(eth0, &addrs[0]))
+	err = macvlan.linkedAfter(t, pod, "eth0", "", fmt.Sprintf(`"prevResult":%s,`, result))
+	if words := []string{"interface eth0 of pod", "add route 10.96.0.0/16", "host-eth0"}; err == nil || !contains(err.Error(), words) {
+		t.Errorf("got %v, want %q", err, words)
+	}
+	if got := routingOf(t, ns); got != "" {
+		t.Errorf("the pod has %s", got)
+	}
+	if after := hostLinks(t); !slices.Equal(before, after) {
+		t.Errorf("the node has %q, and had %q", after, before)
 	}
 }
 

@@ -95,7 +95,7 @@ func (s search) tryFree(ctx context.Context, sighted func(*v1alpha1.IPPool, neti
 		if err != nil {
 			return boundAddress{}, err
 		}
-		if err := s.checkRoutes(s.family, c.Pool); err != nil {
+		if err := s.checkRoutes(ctx, s.family, c.Pool); err != nil {
 			return boundAddress{}, err
 		}
 		s.askGateway(ctx, c.Pool)

@@ -3,6 +3,7 @@
 package holder
 
 import (
+	"context"
 	"slices"
 
 	"github.com/fenceline/fenceline/agent/ipam"
@@ -14,7 +15,7 @@ import (
 
 // checkRoutes returns an error if a route that the interface would get with an address of a pool
 // takes packets from their proper way. It runs before an address is leased.
-func (a *adding) checkRoutes(f ipam.Family, pool *v1alpha1.IPPool) error {
+func (a *adding) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.IPPool) error {
 	if !pool.ChecksRoutes() {
 		return nil
 	}
@@ -34,6 +35,7 @@ func (a *adding) checkRoutes(f ipam.Family, pool *v1alpha1.IPPool) error {
 	if err != nil {
 		return err
 	}
+	a.h.awaitServices(ctx)
 	h, hijacked := ipam.Hijacked(routes,
 		ipam.Uplink{Subnet: subnet, Gateway: pool.Spec.Gateway != nil, Default: f.Default && !a.request.Network.CleanGateway},
 		ipam.Nearby{Services: a.h.Services(), Node: node})
@@ -43,6 +45,17 @@ func (a *adding) checkRoutes(f ipam.Family, pool *v1alpha1.IPPool) error {
 	return refusal.New(refusal.InvalidPod,
 		"%s of pod %s/%s: %s, and it comes from %s; remove or change the route, or set spec.routeCheck of pool %s to false",
 		a.who.Interface, a.who.Namespace, a.who.Pod, h, originOf(h.Route, f, pool, a.request.Network), pool.Name)
+}
+
+// awaitServices waits until the service CIDRs are known, or are known to be unknown, so that the checks
+// of the first ADDs do not pass for want of them. The agent asks at its start.
+func (h *Holders) awaitServices(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	select {
+	case <-h.ServicesAnswered:
+	case <-ctx.Done():
+	}
 }
 
 // originOf names the place in which people have written a route.

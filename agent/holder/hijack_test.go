@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -72,6 +73,50 @@ func TestAPodIsRefusedWhoseRoutesTakePacketsFromTheirProperWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The agent serves calls before it has read the service CIDRs.
+func TestTheFirstADDsWaitForTheServiceCIDRs(t *testing.T) {
+	pool := fakenode.V4("10.0.0.2")
+	pool.Spec.Routes = []v1alpha1.Route{{Dst: "10.96.0.0/16", Gw: "10.0.0.1"}}
+	r := fakenode.New(t, pool)
+	web := r.Pod("web", "u1")
+	// The answer is known once somebody has waited for it.
+	answered := make(chan struct{}, 1)
+	r.Holders.ServicesAnswered = answered
+	r.Holders.Services = func() []netip.Prefix {
+		if len(answered) > 0 {
+			return nil
+		}
+		return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
+	}
+	answered <- struct{}{}
+	if _, err := r.Add(t.Context(), web); err == nil || !strings.Contains(refusal.Answer(err).Msg, "10.96.0.0/12") {
+		t.Fatalf("got %v", err)
+	}
+
+	pool.Spec.Routes = nil
+	r.API.Put(pool)
+	r.MustAdd(web)
+	links := &waitingLinks{answered: answered}
+	r.Holders.HostLinks = links
+	answered <- struct{}{}
+	chained(r, web)
+	if !links.knew {
+		t.Error("the host link was made before the service CIDRs were known")
+	}
+}
+
+// waitingLinks record whether somebody had waited for the service CIDRs before the host link was made.
+type waitingLinks struct {
+	fakenode.NoHostLinks
+	answered chan struct{}
+	knew     bool
+}
+
+func (w *waitingLinks) Make(*journal.Entry) error {
+	w.knew = len(w.answered) == 0
+	return nil
 }
 
 func TestRoutesOfTheNodesSubnetAreRefusedToo(t *testing.T) {

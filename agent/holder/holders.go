@@ -131,9 +131,10 @@ type Options struct {
 	// Sighted reports whether another host that uses the address was heard a moment ago.
 	Sighted func(parent int, addr netip.Addr) bool
 	// Services returns the service CIDRs that are known, NodeSubnets the subnets of the node's internal
-	// addresses.
-	Services    func() []netip.Prefix
-	NodeSubnets func() ([]netip.Prefix, error)
+	// addresses. ServicesAnswered is closed once the service CIDRs are known, or are known to be unknown.
+	Services         func() []netip.Prefix
+	ServicesAnswered <-chan struct{}
+	NodeSubnets      func() ([]netip.Prefix, error)
 	// OfNode reports whether an interface of this node has the address.
 	OfNode func(addr netip.Addr) (bool, error)
 	// Patience is the time for which an ADD waits for an address of a full pool.

@@ -111,5 +111,6 @@ func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
 	if err := h.Journal.Put(e); err != nil {
 		return err
 	}
+	h.awaitServices(ctx)
 	return h.HostLinks.Make(&e)
 }

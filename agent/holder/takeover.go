@@ -38,7 +38,7 @@ func (a *adding) takeOver(ctx context.Context, f ipam.Family, l *v1alpha1.IPLeas
 		return boundAddress{}, refusal.New(refusal.NoPool, "%s is kept for pod %s/%s, but its pool %s does not serve the pod",
 			addr, a.who.Namespace, a.who.Pod, l.Spec.Pool)
 	}
-	if err := a.checkRoutes(f, pool); err != nil {
+	if err := a.checkRoutes(ctx, f, pool); err != nil {
 		return boundAddress{}, err
 	}
 	a.askGateway(ctx, pool)

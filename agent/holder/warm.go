@@ -71,7 +71,7 @@ func (s search) bindWarm(ctx context.Context, pool *v1alpha1.IPPool, wish warm.W
 		if !ok {
 			return boundAddress{}, false, nil
 		}
-		if err := s.checkRoutes(s.family, pool); err != nil {
+		if err := s.checkRoutes(ctx, s.family, pool); err != nil {
 			s.h.Warm.PutBack(w)
 			return boundAddress{}, false, err
 		}

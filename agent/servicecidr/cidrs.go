@@ -20,6 +20,8 @@ type CIDRs struct {
 	client  client.WithWatch
 	log     logr.Logger
 	changed chan struct{}
+	// answered is closed once the service CIDRs are known, or the API server has said why they are not.
+	answered chan struct{}
 
 	mu    sync.Mutex
 	known []netip.Prefix
@@ -29,13 +31,15 @@ type CIDRs struct {
 
 // Given returns the service CIDRs that the user has named. They never change.
 func Given(prefixes []netip.Prefix) *CIDRs {
-	return &CIDRs{known: sorted(prefixes), changed: make(chan struct{}, 1)}
+	c := &CIDRs{known: sorted(prefixes), changed: make(chan struct{}, 1), answered: make(chan struct{})}
+	close(c.answered)
+	return c
 }
 
 // Watched returns the service CIDRs of the ServiceCIDR objects. They are unknown until Run has read
 // them.
 func Watched(c client.WithWatch, log logr.Logger) *CIDRs {
-	return &CIDRs{client: c, log: log, unknown: ErrNotRead, changed: make(chan struct{}, 1)}
+	return &CIDRs{client: c, log: log, unknown: ErrNotRead, changed: make(chan struct{}, 1), answered: make(chan struct{})}
 }
 
 // Prefixes returns the service CIDRs of both families in order, each once. An error says why they
@@ -46,14 +50,20 @@ func (c *CIDRs) Prefixes() ([]netip.Prefix, error) {
 	return slices.Clone(c.known), c.unknown
 }
 
+// Answered is closed once the service CIDRs are known, or the API server has said why they are not.
+func (c *CIDRs) Answered() <-chan struct{} { return c.answered }
+
 // Changed receives a value after each change of the result of Prefixes. Changes that come together
 // are one value. It serves one receiver.
 func (c *CIDRs) Changed() <-chan struct{} { return c.changed }
 
-// set replaces the result of Prefixes.
+// set replaces the result of Prefixes. unknown is never ErrNotRead.
 func (c *CIDRs) set(prefixes []netip.Prefix, unknown error) {
 	prefixes = sorted(prefixes)
 	c.mu.Lock()
+	if errors.Is(c.unknown, ErrNotRead) {
+		close(c.answered)
+	}
 	same := slices.Equal(c.known, prefixes) && errors.Is(c.unknown, unknown)
 	c.known, c.unknown = prefixes, unknown
 	c.mu.Unlock()

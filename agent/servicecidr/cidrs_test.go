@@ -98,6 +98,15 @@ func serviceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
 		} else {
 			expect(t, c, row.want.Error())
 		}
+		answered := false
+		select {
+		case <-c.Answered():
+			answered = true
+		default:
+		}
+		if want := !errors.Is(row.want, ErrNotRead); answered != want {
+			t.Errorf("answer %v: those who wait go on: %v, want %v", row.answer, answered, want)
+		}
 		if got := text(c.Prefixes()); got != row.want.Error() || !strings.Contains(got, "cni.hostLink.serviceCIDRs") {
 			t.Errorf("answer %v: %s, want %v with a remedy", row.answer, got, row.want)
 		}

@@ -60,7 +60,9 @@ type Node struct {
 	Kernel   *Kernel
 	// OwnAddr is an address of the node itself.
 	OwnAddr netip.Addr
+	// ServicesAnswered is closed once ServiceCIDRs is known, which is at the start by default.
 	// ServiceCIDRs and NodeSubnets are what routes must leave alone.
+	ServicesAnswered          chan struct{}
 	ServiceCIDRs, NodeSubnets []netip.Prefix
 	Wire                      *Wire
 	Warm                      *Warm
@@ -83,7 +85,8 @@ type Node struct {
 func New(t *testing.T, pools ...*v1alpha1.IPPool) *Node {
 	t.Helper()
 	k := NewKernel()
-	r := &Node{T: t, Dir: t.TempDir(), API: NewAPI(), Kernel: k, Wire: NewWire(k), Warm: NewWarm(), Life: ThisSession}
+	r := &Node{T: t, Dir: t.TempDir(), API: NewAPI(), Kernel: k, Wire: NewWire(k), Warm: NewWarm(), Life: ThisSession, ServicesAnswered: make(chan struct{})}
+	close(r.ServicesAnswered)
 	r.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	r.API.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ThisNode}})
 	for _, p := range pools {
@@ -139,14 +142,15 @@ func (r *Node) start() {
 		Waiting: waiting.New(waiting.Options{
 			Leases: r.API, Rand: func() float64 { return 0 }, Metrics: r.Waits, Clock: clock.RealClock{}, Log: log, Background: ctx,
 		}),
-		HostLinks:   NoHostLinks{},
-		OpenSegment: open,
-		Sighted:     func(int, netip.Addr) bool { return false },
-		OfNode:      func(addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
-		Services:    func() []netip.Prefix { return r.ServiceCIDRs },
-		NodeSubnets: func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },
-		OthersShare: func() bool { return true },
-		Patience:    agentapi.WaitTimeout,
+		HostLinks:        NoHostLinks{},
+		OpenSegment:      open,
+		Sighted:          func(int, netip.Addr) bool { return false },
+		OfNode:           func(addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
+		Services:         func() []netip.Prefix { return r.ServiceCIDRs },
+		ServicesAnswered: r.ServicesAnswered,
+		NodeSubnets:      func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },
+		OthersShare:      func() bool { return true },
+		Patience:         agentapi.WaitTimeout,
 		FindLink: func(netns, _ string) (holder.Link, error) {
 			return holder.Link{MAC: r.macOf(netns), Parent: "eth1", ParentIndex: ParentIndex, OfParent: r.IPVLAN}, nil
 		},
