@@ -6,6 +6,7 @@ package hostlink
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -89,6 +90,52 @@ func (r *rig) wantClear(err error, pod *network.Namespace, e *journal.Entry) {
 	}
 	if len(routes) > 0 {
 		r.Errorf("after %v: the routes %v are there", err, routes)
+	}
+}
+
+// After each failure the pod has a way to the outside, and eth0 answers by itself. The next Make completes
+// the rest, whether the default routes of eth0 have moved or not.
+func TestEachStepOfTakingTheDefaultRoutesFails(t *testing.T) {
+	faulty := faults.Alone(t)
+	if faulty == nil {
+		return
+	}
+	r := newRig(t)
+	steps := 0
+	for n := 1; ; n++ {
+		if n == mostCalls {
+			t.Fatal("Make does not end")
+		}
+		name := fmt.Sprintf("a%d", n)
+		pod, e := r.besideBridge(name)
+		faulty.Fail(n)
+		err := r.links.Make(e)
+		failed := faulty.Stop()
+		if failed && err != nil {
+			steps++
+		}
+		for _, from := range []string{"", "10.244.0.7"} {
+			link, _ := leavesBy(t, pod, from, "192.0.2.9")
+			if link != "eth0" && (link != "net1" || from != "") {
+				t.Errorf("after %v: from %q to the outside: leaves by %s", err, from, link)
+			}
+		}
+		r.must(r.links.Make(e))
+		for _, c := range []struct{ from, to, want string }{
+			{"", "192.0.2.9", "net1"}, {"", "10.96.0.1", "eth0"}, {"10.244.0.7", "192.0.2.9", "eth0"}, {"10.0.0.7", "192.0.2.9", "net1"},
+		} {
+			if link, _ := leavesBy(t, pod, c.from, c.to); link != c.want {
+				t.Errorf("after %v and another Make: from %q to %s: leaves by %s, want %s", err, c.from, c.to, link, c.want)
+			}
+		}
+		if !failed {
+			r.must(err)
+			break
+		}
+	}
+	t.Logf("%d steps failed", steps)
+	if steps < 10 {
+		t.Errorf("%d steps have failed only", steps)
 	}
 }
 

@@ -102,19 +102,7 @@ func TestSecondInterfacesAnswerWhereTheyWereAsked(t *testing.T) {
 // A bridge network has made eth0, and the annotation gives the default routes to the underlay.
 func TestTheUnderlayTakesTheDefaultRoutes(t *testing.T) {
 	r := newRig(t)
-	pod, bridge := r.namespace("a"), r.namespace("bridge")
-	r.must(bridge.AddBridge("br0"))
-	r.must(pod.SetUp("lo", true))
-	r.must(pod.Plug("eth0", nil, bridge, "port", "br0"))
-	r.must(pod.AddAddr("eth0", netip.MustParsePrefix("10.244.0.7/24")))
-	link, err := pod.Links().LinkByName("eth0")
-	r.must(err)
-	r.must(pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr("10.244.0.1").AsSlice()}))
-	e := r.attach(pod, "a", "net1", "10.0.0.7/24")
-	e.Routing.TakesDefault = true
-	net1, err := pod.Links().LinkByName("net1")
-	r.must(err)
-	r.must(pod.Links().RouteAppend(&netlink.Route{LinkIndex: net1.Attrs().Index, Gw: netip.MustParseAddr(routerAddr4).AsSlice()}))
+	pod, e := r.besideBridge("a")
 	for range 2 { // a repair changes nothing
 		r.must(r.links.Make(e))
 		for _, c := range []struct{ from, to, want string }{
@@ -134,6 +122,25 @@ func TestTheUnderlayTakesTheDefaultRoutes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// besideBridge makes a pod whose eth0 a bridge network has made, and whose net1 takes the default routes.
+func (r *rig) besideBridge(name string) (*network.Namespace, *journal.Entry) {
+	r.Helper()
+	pod, bridge := r.namespace(name), r.namespace("of-"+name)
+	r.must(bridge.AddBridge("br0"))
+	r.must(pod.SetUp("lo", true))
+	r.must(pod.Plug("eth0", nil, bridge, "port", "br0"))
+	r.must(pod.AddAddr("eth0", netip.MustParsePrefix("10.244.0.7/24")))
+	link, err := pod.Links().LinkByName("eth0")
+	r.must(err)
+	r.must(pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr("10.244.0.1").AsSlice()}))
+	e := r.attach(pod, name, "net1", "10.0.0.7/24")
+	e.Routing.TakesDefault = true
+	net1, err := pod.Links().LinkByName("net1")
+	r.must(err)
+	r.must(pod.Links().RouteAppend(&netlink.Route{LinkIndex: net1.Attrs().Index, Gw: netip.MustParseAddr(routerAddr4).AsSlice()}))
+	return pod, e
 }
 
 // A further interface of the underlay and a host link have default routes in tables of their own. These
