@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,9 +20,9 @@ import (
 
 // playUninstall: helm uninstall says why it does nothing while a pod has an
 // address. By force it takes Fenceline off every node, and the pod runs on.
-// Afterwards Fenceline is installed again.
+// Afterwards Fenceline is installed again. The pod's connections and pings notice nothing.
 func playUninstall(ctx context.Context, a *act) error {
-	if err := a.makePool(ctx, len(a.Nodes()), nil); err != nil {
+	if err := a.makePool(ctx, len(a.Nodes()), a.behindRouter); err != nil {
 		return err
 	}
 	node, err := a.victim(ctx)
@@ -33,12 +35,20 @@ func playUninstall(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
+	used, err := a.use(ctx, pod)
+	if err != nil {
+		return err
+	}
 	if err := a.isRefusedToUninstall(ctx); err != nil {
 		return err
 	}
 	// It ends before the pool and the pod, which need it.
+	installed := false
 	a.after("install Fenceline again", func(ctx context.Context) error {
-		return errors.Join(a.InstallFenceline(ctx, images.DefaultVersion), a.WaitReady(ctx))
+		if installed {
+			return nil
+		}
+		return a.installAgain(ctx)
 	})
 	if err := a.uninstallByForce(ctx); err != nil {
 		return err
@@ -66,8 +76,72 @@ func playUninstall(ctx context.Context, a *act) error {
 		return err
 	}
 	a.story.Say("No lease, no finalizer, no network configuration and nothing pinned is left. Pod %s still has %s.", pod.Name, addressOf(pod))
+	if err := used.noticesNothing(ctx, "after the uninstallation"); err != nil {
+		return err
+	}
+	if err := a.installAgain(ctx); err != nil {
+		return err
+	}
+	installed = true
+	if err := used.noticesNothing(ctx, "after the installation"); err != nil {
+		return err
+	}
+	a.story.Say("Fenceline is installed again. Of %d connections to pod %s none broke, and of %d pings none was lost.",
+		used.load.count, pod.Name, len(used.pings()))
 	return nil
 }
+
+func (a *act) installAgain(ctx context.Context) error {
+	return errors.Join(a.InstallFenceline(ctx, images.DefaultVersion), a.WaitReady(ctx))
+}
+
+// use is the use of a pod by its node, over the host link, and by the outside host, over the underlay.
+type use struct {
+	load     *steady
+	own, far *pinger
+	since    time.Time
+}
+
+// use opens connections to a pod, and pings it.
+func (a *act) use(ctx context.Context, pod *cluster.Pod) (*use, error) {
+	outside, _, err := a.Outside()
+	if err != nil {
+		return nil, err
+	}
+	u := &use{load: a.hold()}
+	to := netip.AddrPortFrom(addressOf(pod), appPort)
+	for _, from := range []place{placeOfNode(pod.Node), {"the outside host", outside.Namespace}} {
+		if err := u.load.open(ctx, 5, from, to); err != nil {
+			return nil, err
+		}
+	}
+	if u.own, err = a.ping(&cluster.Host{Namespace: pod.Node.Namespace()}, to.Addr()); err != nil {
+		return nil, err
+	}
+	if u.far, err = a.ping(outside, to.Addr()); err != nil {
+		return nil, err
+	}
+	u.since = time.Now()
+	return u, nil
+}
+
+// noticesNothing returns an error if a connection is broken, or if a ping was lost.
+func (u *use) noticesNothing(ctx context.Context, when string) error {
+	if err := u.load.unbroken(ctx); err != nil {
+		return fmt.Errorf("%s: %w", when, err)
+	}
+	for _, p := range []*pinger{u.own, u.far} {
+		if err := p.waitFor(ctx, 20, time.Now()); err != nil {
+			return fmt.Errorf("%s: %w", when, err)
+		}
+	}
+	if lost := lostSince(u.pings(), u.since, time.Now()); lost > 0 {
+		return fmt.Errorf("%s: %d pings were lost", when, lost)
+	}
+	return nil
+}
+
+func (u *use) pings() []ping { return slices.Concat(u.own.all(), u.far.all()) }
 
 // isRefusedToUninstall expects that helm does nothing, and says why.
 func (a *act) isRefusedToUninstall(ctx context.Context) error {
