@@ -130,6 +130,11 @@ func (a *act) removeNamespace(ctx context.Context) error {
 	if err := client.IgnoreNotFound(a.api.Delete(ctx, namespace)); err != nil {
 		return err
 	}
+	// The namespace controller waits for 5 s. If it finds pods then, it looks again 8 s later.
+	all := []client.DeleteAllOfOption{client.InNamespace(a.namespace), client.GracePeriodSeconds(podGrace)}
+	if err := a.api.DeleteAllOf(ctx, &corev1.Pod{}, all...); err != nil {
+		return err
+	}
 	return eventually(ctx, cleanupLimit, "the end of namespace "+a.namespace, func(ctx context.Context) error {
 		pods, err := a.pods(ctx)
 		if err != nil {

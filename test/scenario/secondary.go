@@ -61,13 +61,18 @@ func (a *act) playSecondary(ctx context.Context, multus cluster.Multus) error {
 	if err := s.isServed(ctx); err != nil {
 		return err
 	}
-	if err := s.deleteBlind(ctx); err != nil {
-		return err
-	}
-	if err := s.reachUnderlay(ctx); err != nil {
-		return fmt.Errorf("after the restart of all agents: %w", err)
-	}
-	if err := s.staysOnItsWay(); err != nil {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.RemoveDNS(groupCtx) }) // CoreDNS takes 5 s to end
+	group.Go(func() error {
+		if err := s.deleteBlind(groupCtx); err != nil {
+			return err
+		}
+		if err := s.reachUnderlay(groupCtx); err != nil {
+			return fmt.Errorf("after the restart of all agents: %w", err)
+		}
+		return s.staysOnItsWay()
+	})
+	if err := group.Wait(); err != nil {
 		return err
 	}
 	return s.leavesNothing(ctx)
@@ -243,10 +248,7 @@ func (s *secondary) replaceAgents(ctx context.Context) error {
 
 // leavesNothing deletes all pods. No lease is left, and the nodes are as they were before the first pod.
 func (s *secondary) leavesNothing(ctx context.Context) error {
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.RemoveDNS(groupCtx) })
-	group.Go(func() error { return s.nothingIsLeft(groupCtx, s.namespace, s.namespace+"-v6") })
-	if err := group.Wait(); err != nil {
+	if err := s.nothingIsLeft(ctx, s.namespace, s.namespace+"-v6"); err != nil {
 		return err
 	}
 	err := eventually(ctx, podLimit, "nodes as they were before", func(ctx context.Context) error {
