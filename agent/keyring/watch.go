@@ -116,7 +116,7 @@ func (w *Watch) fault(ctx context.Context) (reason string, err error) {
 	err = w.Cache.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: Secret}, secret)
 	switch {
 	case apierrors.IsNotFound(err):
-		return reasonMissing, errors.New("Secret " + Secret + " is missing, which the controller makes: is it running?")
+		return reasonMissing, errors.New("the Secret " + Secret + " is missing, which the controller makes: is it running?")
 	case err != nil:
 		return "", nil
 	}
