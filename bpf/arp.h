@@ -6,6 +6,7 @@
 #include "speech.h"
 
 #define ARP_HRD_ETHER 1
+#define ARP_OP_REPLY  2
 
 /* RFC 826 for IPv4 over Ethernet. */
 struct arp {
@@ -19,8 +20,8 @@ struct arp {
 } __attribute__((packed, aligned(2)));
 
 /*
- * The operation does not matter: hosts learn the sender from requests, replies
- * and announcements alike.
+ * Hosts learn the sender from requests, replies and announcements alike. But
+ * only a reply shows that its sender has heard a request.
  */
 static __always_inline enum clarity
 arp_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
@@ -36,7 +37,11 @@ arp_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
 	s->sender = addr_of_v4(arp.spa);
 	s->target = addr_of_v4(arp.tpa);
 	s->subject = arp.spa ? s->sender : s->target;
-	s->kind = arp.spa ? KIND_ARP : KIND_ARP_PROBE;
+	s->kind = KIND_ARP;
+	if (!arp.spa)
+		s->kind = KIND_ARP_PROBE;
+	else if (arp.op == bpf_htons(ARP_OP_REPLY))
+		s->kind = KIND_ARP_REPLY;
 	s->mac = arp.sha;
 	return arp.spa || arp.tpa ? CLEAR : SILENT;
 }

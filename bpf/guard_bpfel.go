@@ -27,6 +27,7 @@ const (
 	guardMapOffences      = "offences"
 	guardMapOwnMacs       = "own_macs"
 	guardMapParents       = "parents"
+	guardMapSightings     = "sightings"
 	guardMapSlots         = "slots"
 	guardMapSourceMacs    = "source_macs"
 	guardMapSources       = "sources"
@@ -99,6 +100,7 @@ type guardMapSpecs struct {
 	Offences   *ebpf.MapSpec `ebpf:"offences"`
 	OwnMacs    *ebpf.MapSpec `ebpf:"own_macs"`
 	Parents    *ebpf.MapSpec `ebpf:"parents"`
+	Sightings  *ebpf.MapSpec `ebpf:"sightings"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
 	SourceMacs *ebpf.MapSpec `ebpf:"source_macs"`
 	Sources    *ebpf.MapSpec `ebpf:"sources"`
@@ -145,6 +147,7 @@ type guardMaps struct {
 	Offences   *ebpf.Map `ebpf:"offences"`
 	OwnMacs    *ebpf.Map `ebpf:"own_macs"`
 	Parents    *ebpf.Map `ebpf:"parents"`
+	Sightings  *ebpf.Map `ebpf:"sightings"`
 	Slots      *ebpf.Map `ebpf:"slots"`
 	SourceMacs *ebpf.Map `ebpf:"source_macs"`
 	Sources    *ebpf.Map `ebpf:"sources"`
@@ -164,6 +167,7 @@ func (m *guardMaps) Close() error {
 		m.Offences,
 		m.OwnMacs,
 		m.Parents,
+		m.Sightings,
 		m.Slots,
 		m.SourceMacs,
 		m.Sources,

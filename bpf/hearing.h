@@ -6,6 +6,7 @@
 #include "claim.h"
 #include "counter.h"
 #include "parent.h"
+#include "sighting.h"
 
 /* A claim refreshes the evidence at most once per interval. */
 #define HEARING_INTERVAL_NS 1000000000ULL
@@ -54,8 +55,10 @@ static __always_inline void hearing_note(const struct mac *from,
 /*
  * For a claim of an address that is not held here. A node receives every claim
  * of the segment, so the tag is verified only when the last evidence has aged.
+ * The address can be asked later whether it hears this node.
  */
 static __always_inline void hearing_check(const struct claim *c,
+					  const struct lease_key *key,
 					  const struct mac *from,
 					  const struct parent *parent,
 					  enum where where)
@@ -66,10 +69,12 @@ static __always_inline void hearing_check(const struct claim *c,
 	if (!heard || now - *heard < HEARING_INTERVAL_NS ||
 	    hearing_is_echo(from, parent) || hearing_is_local(from))
 		return;
-	if (claim_verify(c) == CLAIM_NO_KEY)
+	if (claim_verify(c) == CLAIM_NO_KEY) {
 		count(where, CLAIM_FORGED);
-	else
-		*heard = now;
+		return;
+	}
+	*heard = now;
+	sighting_claimed(key, from, now);
 }
 
 #endif

@@ -53,7 +53,7 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 	l = fence_lease(&c);
 	if (!l) {
 		count(where, CLAIM_NOT_HELD);
-		hearing_check(&c.claim, &c.macs.from, parent, where);
+		hearing_check(&c.claim, &c.key, &c.macs.from, parent, where);
 		return verdict;
 	}
 	if (c.token == l->token) {

@@ -10,16 +10,21 @@ type Kind uint16
 // Kinds of frames. KindARPProbe and KindDAD are tentative: the sender asks whether the address is
 // in use.
 const (
-	KindARP      Kind = 1 // ARP request, reply or announcement whose sender is the address (RFC 826, RFC 5227)
+	KindARP      Kind = 1 // ARP request or announcement whose sender is the address (RFC 826, RFC 5227)
 	KindARPProbe Kind = 2 // ARP probe: sender 0.0.0.0, target the address (RFC 5227 section 2.1.1)
 	KindNA       Kind = 3 // neighbour advertisement for the address (RFC 4861 section 4.4)
 	KindNS       Kind = 4 // neighbour solicitation sent from the address (RFC 4861 section 4.3)
 	KindDAD      Kind = 5 // neighbour solicitation from :: for the address (RFC 4862 section 5.4)
 	KindIP       Kind = 6 // IP packet sent from the address
+	KindARPReply Kind = 7 // ARP reply whose sender is the address (RFC 826)
+	KindClaim    Kind = 8 // authentic claim of the address; the speaker is the parent of its node
 )
 
 // Tentative reports whether a frame of this kind only probes the address.
 func (k Kind) Tentative() bool { return k == KindARPProbe || k == KindDAD }
+
+// Answers reports whether a host that has heard a probe of the address sends a frame of this kind.
+func (k Kind) Answers() bool { return k == KindARPReply || k == KindNA }
 
 func (k Kind) String() string {
 	switch k {
@@ -35,6 +40,10 @@ func (k Kind) String() string {
 		return "dad"
 	case KindIP:
 		return "ip"
+	case KindARPReply:
+		return "arp-reply"
+	case KindClaim:
+		return "claim"
 	}
 	return fmt.Sprintf("kind-%d", uint16(k))
 }

@@ -4,9 +4,12 @@ package bpf
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -33,6 +36,45 @@ func (t *tables) Sighting(key Key) (Sighting, bool, error) {
 		return Sighting{}, false, fmt.Errorf("read sighting of %s: %w", key, err)
 	}
 	return s.sighting(), ok, nil
+}
+
+// Speakers returns up to limit addresses of a family that other hosts have used on the segment, the
+// latest first. Addresses that are leased on this node are not among them.
+func (t *tables) Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, error) {
+	type speaker struct {
+		addr netip.Addr
+		at   uint64
+	}
+	var speakers []speaker
+	var at observerLeaseKey
+	var s observerSighting
+	it := t.maps.Sightings.Iterate()
+	for it.Next(&at, &s) {
+		key := at.key()
+		if key.Segment != segment || key.Addr.Is4() != v4 || s.Ns == 0 {
+			continue
+		}
+		speakers = append(speakers, speaker{key.Addr, s.Ns})
+	}
+	// The kernel may reuse the entry at which the iteration stands. The rest is missing then.
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return nil, fmt.Errorf("list who speaks on segment %d: %w", segment, err)
+	}
+	slices.SortFunc(speakers, func(a, b speaker) int { return cmp.Compare(b.at, a.at) })
+	var latest []netip.Addr
+	for _, s := range speakers {
+		if len(latest) == limit {
+			break
+		}
+		l, ok, err := t.Lease(Key{Segment: segment, Addr: s.addr})
+		if err != nil {
+			return nil, err
+		}
+		if !ok || !l.held() {
+			latest = append(latest, s.addr)
+		}
+	}
+	return latest, nil
 }
 
 // SightedWithin reports whether a host used an address less than d ago. A probe does not count as

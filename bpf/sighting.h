@@ -41,4 +41,16 @@ static __always_inline void sighting_record(const struct lease_key *key,
 		bpf_map_update_elem(&sightings, key, &fresh, BPF_NOEXIST);
 }
 
+/* An authentic claim shows that its address is in use, but not by which MAC. */
+static __always_inline void sighting_claimed(const struct lease_key *key,
+					     const struct mac *from, __u64 now)
+{
+	struct sighting fresh = {
+		.ns = now,
+		.by = speaker_of(from, KIND_CLAIM),
+	};
+
+	bpf_map_update_elem(&sightings, key, &fresh, BPF_NOEXIST);
+}
+
 #endif

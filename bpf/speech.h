@@ -14,6 +14,8 @@ enum kind {
 	KIND_NS = 4,
 	KIND_DAD = 5,
 	KIND_IP = 6,
+	KIND_ARP_REPLY = 7,
+	KIND_CLAIM = 8,
 };
 
 struct speech {

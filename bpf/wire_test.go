@@ -200,7 +200,7 @@ func TestOnlyAMarkedProbeReachesLocalPods(t *testing.T) {
 		e = r.events.next()
 	}
 	equal(t, "type", e.Type, EventHit)
-	equal(t, "kind", e.Kind, KindARP)
+	equal(t, "kind", e.Kind, KindARPReply)
 	equal(t, "MAC", e.MAC.String(), r.pod.mac("eth0").String())
 	equal(t, "where", e.Where, WhereObserverEgress)
 	s, _, err := r.State(r.key)

@@ -105,7 +105,8 @@ func (h *Holders) TakeTurn(ctx context.Context, e journal.Entry, address journal
 	if l.Spec.Previous != nil && pool.ConflictMode() == v1alpha1.ModeEnforce {
 		var evidence segment.Evidence
 		verdict, evidence, err = seg.Verify(ctx, segment.Verification{
-			Claim: c, Probe: segment.ParamsOf(pool), SlotDead: h.endedHere(old), Asserted: lease.Asserted(&old.Spec), OthersShare: h.OthersShare(),
+			Claim: c, Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool),
+			SlotDead: h.endedHere(old), Asserted: lease.Asserted(&old.Spec), OthersShare: h.OthersShare(),
 		})
 		if err == nil && !verdict.Safe() {
 			err = fmt.Errorf("the last holder of %s is not proven silent: %s", address.Addr, evidence)

@@ -99,7 +99,7 @@ func (a *adding) take(ctx context.Context, pool *v1alpha1.IPPool, old *v1alpha1.
 	}
 	c.PreviousMAC, c.PreviousToken = last, old.LastToken()
 	verdict, evidence, err := a.verify(ctx, segment.Verification{
-		Claim: c, Probe: segment.ParamsOf(pool), SlotDead: h.endedHere(old),
+		Claim: c, Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool), SlotDead: h.endedHere(old),
 		Asserted: lease.Asserted(&old.Spec), OthersShare: h.OthersShare(),
 	})
 	if err != nil {

@@ -32,6 +32,8 @@ var (
 	addr4 = netip.MustParseAddr("192.0.2.11")
 	addr6 = netip.MustParseAddr("2001:db8::11")
 
+	canary4 = netip.MustParseAddr("192.0.2.1")
+
 	testKey = claim.Key{1: 1}
 )
 
@@ -55,6 +57,7 @@ type air struct {
 	mu      sync.Mutex
 	frames  []sent
 	carrier bool
+	mute    bool   // nobody hears the frames
 	gone    bool   // the parent's device
 	losses  uint32 // of the carrier
 	jitter  float64
@@ -153,9 +156,15 @@ func (a *air) record(frame []byte, marked, port bool) error {
 		}
 	}
 	a.mu.Lock()
-	a.frames = append(a.frames, s)
+	if s.probe == nil || *s.probe != canary4 {
+		a.frames = append(a.frames, s)
+	}
 	onProbe, onClaim := a.onProbe, a.onClaim
 	a.mu.Unlock()
+	if s.probe != nil && *s.probe == canary4 {
+		a.answerAsCanary()
+		return nil
+	}
 	if s.probe != nil && onProbe != nil {
 		onProbe(*s.probe, s.dst)
 	}
@@ -163,6 +172,15 @@ func (a *air) record(frame []byte, marked, port bool) error {
 		onClaim(*s.claim, s.dst)
 	}
 	return nil
+}
+
+// answerAsCanary answers a probe of the canary, unless nobody hears it. A router asks for others all
+// the time.
+func (a *air) answerAsCanary() {
+	a.kernel.speak(key(canary4), otherMAC, bpf.KindARP)
+	if !a.mute {
+		a.kernel.speak(key(canary4), otherMAC, bpf.KindARPReply)
+	}
 }
 
 // list returns the frames that match.

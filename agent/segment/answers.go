@@ -30,6 +30,9 @@ type answers struct {
 	// asking: an answer is wanted, so the probes of other hosts are none.
 	asking bool
 
+	// replying: only a reply to a probe is wanted.
+	replying bool
+
 	// suspect: the previous holder's MAC has answered in the last two rounds, or since the fence.
 	suspect bool
 
@@ -74,6 +77,9 @@ func (a *answers) take(h hit) bool {
 		return false
 	}
 	a.seen[h] = true
+	if a.replying {
+		return h.kind.Answers()
+	}
 	if a.asking {
 		return !h.kind.Tentative()
 	}

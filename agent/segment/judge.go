@@ -5,6 +5,7 @@ package segment
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 )
 
@@ -68,6 +69,10 @@ type Evidence struct {
 	// of the verification.
 	Heard    bool
 	HeardAgo time.Duration
+	// Canary is the host that answered a probe in this verification; invalid if none did. Asked is the
+	// number of canaries that were asked.
+	Canary netip.Addr
+	Asked  int
 }
 
 // Judge returns the verdict, by the rules R1 and R2. The first row that applies decides:
@@ -81,8 +86,9 @@ type Evidence struct {
 //	the previous holder's end is asserted     Silent
 //	no other node shares the segment          Silent: there is no node to hear
 //	the parent was guessed                    Unknown: the previous holder may be on another segment
-//	another node was heard within 2 minutes   Silent
-//	otherwise                                 Unknown: a deaf listener (R2)
+//	no other node was heard for 2 minutes     Unknown: a deaf listener (R2)
+//	no canary answered                        Unknown: nobody may have heard the probes (R2)
+//	otherwise                                 Silent
 func Judge(e Evidence) Verdict {
 	switch {
 	case e.Answer.Conflict && !e.ByPrevious:
@@ -93,10 +99,16 @@ func Judge(e Evidence) Verdict {
 		return Answered
 	case !e.Carrier, !e.Observed, e.HeldHere, e.Unanswered < MinRounds:
 		return Unknown
-	case e.Asserted, !e.OthersShare, !e.Guessed && e.hearing():
+	case e.Asserted, !e.OthersShare, e.needsCanary() && e.Canary.IsValid():
 		return Silent
 	}
 	return Unknown
+}
+
+// needsCanary reports whether the silence of the address proves nothing, unless a canary answers.
+func (e Evidence) needsCanary() bool {
+	return e.Carrier && e.Observed && !e.HeldHere && !e.Answer.Conflict && !e.Acked && !e.SlotDead && e.Unanswered >= MinRounds &&
+		!e.Asserted && e.OthersShare && !e.Guessed && e.hearing()
 }
 
 // hearing reports whether the parent is known to hear other nodes.
@@ -130,6 +142,12 @@ func (e Evidence) String() string {
 	case e.Guessed:
 		return "no host answered, but nothing shows that this parent leads to the previous holder: this node never heard it there," +
 			" and has no pod of the pool. If the parent carries the pool, name it in the pool's spec.parents; " + ifOff
+	case e.hearing() && e.Asked == 0:
+		return "no host answered, but this node knows no host on the parent that should: neither has the pool a gateway," +
+			" nor was another address heard. Set spec.gateway of the pool; " + ifOff
+	case e.hearing():
+		return "no host answered, but neither did those that should: the parent hears others, but they may not hear it." +
+			" Check its cable, VLAN and port security; " + ifOff
 	case e.Heard:
 		return fmt.Sprintf("no host answered, but no other node was heard on the parent for %s: check its cable and VLAN; %s", e.HeardAgo.Round(time.Second), ifOff)
 	}
@@ -146,5 +164,5 @@ func (e Evidence) whySilenceCounts() string {
 	case !e.OthersShare:
 		return "no other node shares the segment"
 	}
-	return fmt.Sprintf("another node was heard on the parent %s ago", e.HeardAgo.Round(time.Second))
+	return fmt.Sprintf("another node was heard on the parent %s ago, and %s answered", e.HeardAgo.Round(time.Second), e.Canary)
 }

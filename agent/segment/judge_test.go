@@ -3,6 +3,7 @@
 package segment
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ func TestJudge(t *testing.T) {
 	// quiet is a verification during which nobody answered, on a parent that
 	// hears others; each row changes it.
 	quiet := Evidence{Carrier: true, Observed: true, Claimed: true, OthersShare: true,
-		Unanswered: 3, Heard: true, HeardAgo: 59 * time.Second}
+		Unanswered: 3, Heard: true, HeardAgo: 59 * time.Second, Canary: canary4, Asked: 1}
 	for _, tc := range []struct {
 		name   string
 		change func(*Evidence)
@@ -39,7 +40,7 @@ func TestJudge(t *testing.T) {
 			e.Asserted, e.Answer = true, Answer{Conflict: true, MAC: hostMAC}
 		}, Answered, "answers"},
 		{"three unanswered rounds on a hearing parent are silence", func(*Evidence) {},
-			Silent, "3 probe rounds were not answered, and another node was heard on the parent 59s ago"},
+			Silent, "3 probe rounds were not answered, and another node was heard on the parent 59s ago, and 192.0.2.1 answered"},
 		{"two unanswered rounds are not", func(e *Evidence) { e.Unanswered = 2 },
 			Unknown, "only 2 of 3"},
 		{"hearing holds for two minutes", func(e *Evidence) { e.HeardAgo = 2 * time.Minute },
@@ -48,6 +49,14 @@ func TestJudge(t *testing.T) {
 			Unknown, "no other node was heard on the parent for 2m0s"},
 		{"R2: who never heard anybody is deaf", func(e *Evidence) { e.Heard, e.HeardAgo = false, 0 },
 			Unknown, "ever been heard"},
+		{"R2: no canary answered, so nobody may have heard the probes", func(e *Evidence) { e.Canary = netip.Addr{} },
+			Unknown, "they may not hear it"},
+		{"R2: no canary is known", func(e *Evidence) { e.Canary, e.Asked = netip.Addr{}, 0 },
+			Unknown, "Set spec.gateway of the pool"},
+		{"an asserted end needs no canary", func(e *Evidence) { e.Canary, e.Asserted = netip.Addr{}, true },
+			Silent, "gone or out of service"},
+		{"nor does a node that is alone", func(e *Evidence) { e.Canary, e.OthersShare = netip.Addr{}, false },
+			Silent, "no other node shares"},
 		{"nobody to hear is no deafness", func(e *Evidence) { e.Heard, e.OthersShare = false, false },
 			Silent, "no other node shares"},
 		{"R2: silence on a guessed parent may be that of another segment", func(e *Evidence) { e.Guessed = true },

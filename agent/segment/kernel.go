@@ -4,6 +4,7 @@ package segment
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/fenceline/fenceline/bpf"
@@ -24,6 +25,7 @@ type Kernel interface {
 	SlotDead(slot uint32) (bool, error)
 
 	Heard(segment uint32) (time.Duration, bool, error)
+	Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, error)
 	Now() time.Duration
 	Counters() (map[bpf.Counter]uint64, error)
 	ReadEvents(ctx context.Context, fn func(bpf.Event)) error

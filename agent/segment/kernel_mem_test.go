@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ type memKernel struct {
 	heard       map[uint32]time.Duration
 	counters    map[bpf.Counter]uint64
 	loseEvents  bool
+	speakers    []netip.Addr
 }
 
 // bootAge is the machine's age when a memKernel is made, so that zero times stand out.
@@ -147,6 +149,12 @@ func (k *memKernel) Heard(segment uint32) (time.Duration, bool, error) {
 	defer k.mu.Unlock()
 	at, ok := k.heard[segment]
 	return at, ok, nil
+}
+
+func (k *memKernel) Speakers(_ uint32, _ bool, limit int) ([]netip.Addr, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.speakers[:min(limit, len(k.speakers))], nil
 }
 
 func (k *memKernel) Counters() (map[bpf.Counter]uint64, error) { return k.counters, nil }

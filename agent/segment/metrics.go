@@ -28,7 +28,7 @@ var claimResults = []bpf.Result{
 type Collector struct {
 	set *Segments
 
-	claimsSent, claimsReceived, acksSent, acksReceived, dropped, deaf, blind, attached *prometheus.Desc
+	claimsSent, claimsReceived, acksSent, acksReceived, dropped, deaf, mute, blind, attached *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -45,6 +45,7 @@ func (s *Segments) Collector() *Collector {
 		acksSent:       desc("acks_sent_total", "Claims for which this node's kernel fenced the address and sent an ack."),
 		acksReceived:   desc("acks_received_total", "Authentic acks for claims of this node."),
 		dropped:        desc("fence_dropped_frames_total", "Frames dropped because their address is fenced."),
+		mute:           desc("segment_mute", "1 if no other host answered on this parent when an answer was needed: others may not hear it.", "parent"),
 		deaf:           desc("segment_deaf", "1 if silence on this parent proves nothing: no carrier, no observer, or no other node heard for two minutes.", "parent"),
 		blind:          desc("segment_blind", "1 if the parent has no carrier or no observer, or heard no other node for two minutes although another node has an address of the same subnet and network.", "parent"),
 		attached:       desc("programs_attached", "1 if the observer is attached to this parent.", "parent"),
@@ -53,7 +54,7 @@ func (s *Segments) Collector() *Collector {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.claimsSent, c.claimsReceived, c.acksSent, c.acksReceived, c.dropped, c.deaf, c.blind, c.attached} {
+	for _, d := range []*prometheus.Desc{c.claimsSent, c.claimsReceived, c.acksSent, c.acksReceived, c.dropped, c.deaf, c.mute, c.blind, c.attached} {
 		ch <- d
 	}
 }
@@ -102,6 +103,7 @@ func (c *Collector) collectSegment(ch chan<- prometheus.Metric, seg *Segment) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, seg.name)
 	}
 	gauge(c.deaf, h.Deaf(c.set.othersShare(seg.parent)))
+	gauge(c.mute, h.Mute)
 	gauge(c.blind, h.Deaf(c.set.expected(seg.parent)))
 	gauge(c.attached, h.Observed)
 }

@@ -95,6 +95,8 @@ type Verification struct {
 	Claim Claim
 	// Probe parameters. Verify sets Mode, PreviousMAC and Settle from the claim.
 	Probe ProbeParams
+	// Gateway of the pool, which may be the canary; invalid if there is none.
+	Gateway netip.Addr
 	// SlotDead, Asserted, OthersShare and Guessed are the caller's evidence, see Evidence.
 	SlotDead, Asserted, OthersShare, Guessed bool
 }

@@ -4,6 +4,7 @@ package segment
 
 import (
 	"net"
+	"net/netip"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -20,4 +21,13 @@ func ParamsOf(pool *v1alpha1.IPPool) ProbeParams {
 		}
 	}
 	return p
+}
+
+// GatewayOf returns the gateway of a pool; an invalid address if it has none.
+func GatewayOf(pool *v1alpha1.IPPool) netip.Addr {
+	if pool.Spec.Gateway == nil {
+		return netip.Addr{}
+	}
+	gateway, _ := netip.ParseAddr(*pool.Spec.Gateway) // the CRD refuses an invalid one
+	return gateway
 }

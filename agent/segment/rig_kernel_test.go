@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/go-logr/logr/testr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -252,6 +254,30 @@ func eventually(t *testing.T, what string, d time.Duration, ok func() bool) {
 
 // setForwarding makes a port of the switch forward, or swallow every frame
 // while its carrier stays.
+// mute drops what comes from a port, or forwards it again.
+func (r *rig) mute(port string, on bool) {
+	r.t.Helper()
+	links := r.network.Links()
+	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: must(links.LinkByName(port))(r.t).Attrs().Index, Parent: netlink.HANDLE_CLSACT, Handle: netlink.MakeHandle(0xffff, 0),
+	}}
+	if !on {
+		check(r.t, links.QdiscDel(qdisc))
+		return
+	}
+	check(r.t, links.QdiscAdd(qdisc))
+	drop := must(ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type:         ebpf.SchedCLS,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(netlink.TC_ACT_SHOT)), asm.Return()},
+		License:      "GPL",
+	}))(r.t)
+	defer drop.Close()
+	check(r.t, links.FilterAdd(&netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: qdisc.LinkIndex, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 1, Protocol: unix.ETH_P_ALL},
+		Fd:          drop.FD(), Name: "mute", DirectAction: true,
+	}))
+}
+
 func (r *rig) setForwarding(port string, on bool) {
 	r.t.Helper()
 	links := r.network.Links()

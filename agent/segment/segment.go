@@ -5,6 +5,7 @@ package segment
 import (
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/bpf"
@@ -18,6 +19,8 @@ type Segment struct {
 	name   string
 	wire   parentWire
 	pacer  *pacer
+	// mute: no canary answered when the last one was asked.
+	mute atomic.Bool
 }
 
 // Parent returns the ifindex of the parent, which is the segment of kernel keys.
@@ -47,6 +50,8 @@ type Hearing struct {
 	Carrier, Observed bool
 	// Others: a valid claim or ack of another node came in within HearingWindow.
 	Others bool
+	// Mute: canaries were asked in the last verification that needed one, and none answered.
+	Mute bool
 }
 
 // Hearing reads the current state from the kernel.
@@ -59,7 +64,7 @@ func (s *Segment) Hearing() (Hearing, error) {
 	if err != nil {
 		return Hearing{}, err
 	}
-	return Hearing{Carrier: carrier, Observed: observed, Others: heard && ago <= HearingWindow}, nil
+	return Hearing{Carrier: carrier, Observed: observed, Others: heard && ago <= HearingWindow, Mute: s.mute.Load()}, nil
 }
 
 // Deaf reports whether silence on the segment proves nothing. othersShare: another node shares the

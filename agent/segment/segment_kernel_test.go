@@ -241,6 +241,40 @@ func TestVerdictOfADeafNodeIsUnknownUntilTheSegmentHeals(t *testing.T) {
 	equal(t, "R2: verdict without observer", verdict, Unknown)
 }
 
+// The verifier hears others, but its frames reach nobody. Without a canary, it would take the address of
+// a pod that lives.
+func TestVerdictOfAMuteNodeIsUnknownUntilTheSegmentHeals(t *testing.T) {
+	for name, addr := range map[string]netip.Addr{"IPv4": rig4, "IPv6": rig6} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			n1, n2, n3 := r.addNode("node1"), r.addNode("node2"), r.addNode("node3")
+			zombie := n2.addPod("zombie", addr, 100)
+			neighbour := n3.addPod("neighbour", addr.Next(), 150)
+			check(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
+			eventually(t, "node1 hears node3", patience, func() bool {
+				_, ok, err := n1.kernel.Heard(uint32(n1.parent))
+				return err == nil && ok
+			})
+			r.mute(n1.port, true)
+			verdict, e := n1.verify(zombie.takeover(200))
+			equal(t, "R2: verdict of a mute node", verdict, Unknown)
+			equal(t, "unanswered rounds", e.Unanswered, 3)
+			equal(t, "another node was heard", e.Heard, true)
+			equal(t, "the zombie is fenced", n2.isFenced(zombie), false)
+			h := must(n1.seg.Hearing())(t)
+			equal(t, "the metric says that it is mute", h.Mute, true)
+
+			r.mute(n1.port, false)
+			verdict, _ = n1.verify(zombie.takeover(200))
+			equal(t, "verdict after healing", verdict, Fenced)
+			check(t, r.network.SetUp(n2.port, false))
+			verdict, e = n1.verify(zombie.takeover(300))
+			equal(t, "verdict once the node of the zombie is off", verdict, Silent)
+			equal(t, "the canary", e.Canary, neighbour.addr)
+		})
+	}
+}
+
 func TestVerdictOnAnUnguardedHolderIsAnswered(t *testing.T) {
 	r := newRig(t)
 	n1 := r.addNode("node1")

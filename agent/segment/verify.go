@@ -59,7 +59,15 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	if e.Carrier, e.Observed, err = s.hears(); err != nil {
 		return e, err
 	}
-	e.HeardAgo, e.Heard, err = s.heardAgo()
+	if e.HeardAgo, e.Heard, err = s.heardAgo(); err != nil || !e.needsCanary() {
+		return e, err
+	}
+	canaries, err := s.canaries(v)
+	if err != nil {
+		return e, err
+	}
+	e.Asked = len(canaries)
+	e.Canary, err = s.anyAnswers(ctx, canaries)
 	return e, err
 }
 

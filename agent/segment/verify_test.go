@@ -25,6 +25,7 @@ func verifyAir(t *testing.T, v Verification, prepare func(*air)) (a *air, verdic
 	t.Helper()
 	a, seg := newAir(t, Config{})
 	a.kernel.heard[parent] = a.kernel.Now() - time.Minute
+	a.kernel.speakers = []netip.Addr{v.Claim.Addr, canary4}
 	prepare(a)
 	start := time.Now()
 	verdict, e, err := seg.Verify(t.Context(), v)
@@ -188,6 +189,10 @@ func TestVerifySilence(t *testing.T) {
 			func(a *air) { delete(a.kernel.heard, parent) }, Silent},
 		{"of a node that is gone", func(v *Verification) { v.Asserted = true },
 			func(a *air) { delete(a.kernel.heard, parent) }, Silent},
+		{"R2: on a parent that hears others, and is not heard", nil, func(a *air) { a.mute = true }, Unknown},
+		{"R2: on a parent where no host is known that should answer", nil, func(a *air) { a.kernel.speakers = nil }, Unknown},
+		{"with a gateway that answers", func(v *Verification) { v.Gateway = canary4 }, func(a *air) { a.kernel.speakers = nil }, Silent},
+		{"mute, of a node that is gone", func(v *Verification) { v.Asserted = true }, func(a *air) { a.mute = true }, Silent},
 		{"without carrier", nil, func(a *air) { a.carrier = false }, Unknown},
 		{"without observer", nil, func(a *air) { delete(a.kernel.observers, parent) }, Unknown},
 		{"with the cable pulled meanwhile", nil,

@@ -104,7 +104,7 @@ func (w *Wire) Verify(_ context.Context, v segment.Verification) (segment.Verdic
 	case segment.Fenced:
 		e.Acked = true
 	case segment.Silent:
-		e.Heard = true
+		e.Heard, e.Asked, e.Canary = true, 1, netip.MustParseAddr("192.0.2.1")
 	case segment.Answered:
 		e.Answer = segment.Answer{Conflict: true, MAC: Stranger, Source: segment.SourceProbe}
 	}

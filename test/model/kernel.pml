@@ -68,13 +68,13 @@ inline install(m) {
 
 /* A frame needs both links when it arrives. */
 #define CLAIM_OF(s) \
-	:: d_step { !ended && s != m && claimed[s] && up[s] && HEARS(m) -> said = claimed[s]; hear_claim(m) }
+	:: d_step { !ended && s != m && claimed[s] && SENDS(s) && HEARS(m) -> said = claimed[s]; hear_claim(m) }
 
 proctype Wire(byte m) {
 end:	do
 	CLAIM_OF(0)
 	CLAIM_OF(1)
 	CLAIM_OF(2)
-	:: d_step { !ended && asked && asked_by != m && up[asked_by] && HEARS(m) -> said = asked; hear_claim(m) }
+	:: d_step { !ended && asked && asked_by != m && SENDS(asked_by) && HEARS(m) -> said = asked; hear_claim(m) }
 	od
 }

@@ -29,6 +29,9 @@ inline wipe() {
 		slot[m] = NONE; installed[m] = 0; greatest[m] = 0; boot[m] = 0;
 		at[m] = IDLE; token[m] = 0; runs[m] = 0; wanted[m] = 0; asks[m] = 0; judged[m] = 0;
 		claimed[m] = 0; up[m] = 0; deaf[m] = 0;
+#if MUTES
+		mute[m] = 0;
+#endif
 		m++
 	:: else -> break
 	od;
@@ -44,6 +47,9 @@ end:	do
 	:: d_step { !ended ->
 		ended = 1; seen = 1;
 		up[0] = 1; up[1] = 1; up[2] = 1;
+#if MUTES
+		mute[0] = 0; mute[1] = 0; mute[2] = 0;
+#endif
 		best = 0; count = 0; m = 0;
 		do
 		:: m < MACHINES ->

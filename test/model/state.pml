@@ -7,7 +7,7 @@
 #endif
 /* How often at most what breaks. */
 #ifndef LINKS
-#define LINKS 0 /* a link is cut, or goes deaf; it heals at any time */
+#define LINKS 0 /* a link is cut, or goes deaf or mute; it heals at any time */
 #endif
 #ifndef CRASHES
 #define CRASHES 0 /* an agent dies; it comes back at any time */
@@ -20,6 +20,9 @@
 #endif
 #ifndef MIGRATIONS
 #define MIGRATIONS 0 /* 1: the pod of machine 0 is a virtual machine, which migrates */
+#endif
+#ifndef MUTES
+#define MUTES 0 /* 1: links go mute too */
 #endif
 #ifndef RESTORES
 #define RESTORES 0 /* the store goes back to a backup, which was made at any time */
@@ -80,6 +83,12 @@ byte claimed[MACHINES];   /* newest claim of a holder */
 byte asked, asked_by;     /* newest claim of a verifier */
 bit up[MACHINES];         /* the link carries */
 bit deaf[MACHINES];       /* it sends, but does not hear */
+#if MUTES
+bit mute[MACHINES];       /* it hears, but does not send */
+#define IS_MUTE(m) mute[m]
+#else
+#define IS_MUTE(m) 0
+#endif
 
 byte links, crashes, lives, deletions; /* that have happened */
 bit renamed;              /* machine 2 bears machine 0's name, which lives on somewhere */
@@ -100,9 +109,11 @@ bit paused[MACHINES];     /* the virtual machine does not run here any more */
 #define SPEAKS_BEHIND(m) 0
 #endif
 #define HEARS(m) (up[m] && !deaf[m])
-#define ANSWERS(s, m) (s != m && VOICE(s) && HEARS(s) && HEARS(m))
+#define SENDS(m) (up[m] && !IS_MUTE(m))
+#define CONVERSES(m) (HEARS(m) && SENDS(m))
+#define ANSWERS(s, m) (s != m && VOICE(s) && CONVERSES(s) && CONVERSES(m))
 #define ANSWERED(m) (ANSWERS(0, m) || ANSWERS(1, m) || ANSWERS(2, m))
-#define ON_AIR(s, m) (s != NOBODY && s != m && VOICE(s) && HEARS(s))
+#define ON_AIR(s, m) (s != NOBODY && s != m && VOICE(s) && CONVERSES(s))
 #define OTHER_VOICE(m) ((m != 0 && VOICE(0)) || (m != 1 && VOICE(1)) || (m != 2 && VOICE(2)))
 #define HELD_BY(m) (lease_state == BOUND && lease_by == m)
 #define MORE_VERSIONS (version < VERSIONS)
@@ -113,7 +124,6 @@ hidden byte verdict, luck, said, count, best, before, other;
 
 /* Names of the properties, for assertions; 0, or 1 where it is not asked for. */
 #ifdef AS_CODED
-#define OLD_EVIDENCE
 #define NOT_ASKED = 1
 #else
 #define NOT_ASKED

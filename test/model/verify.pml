@@ -17,15 +17,20 @@
 #else
 #define IS_AN_ACK(s) (installed[s] == previous_token)
 #endif
-#define MAY_ACK(s, m) (s != m && IS_AN_ACK(s) && slot[s] == ALIVE && FENCED(s) && greatest[s] >= said && up[s] && HEARS(m))
+#define MAY_ACK(s, m) (s != m && IS_AN_ACK(s) && slot[s] == ALIVE && FENCED(s) && greatest[s] >= said && SENDS(s) && HEARS(m))
 
-/* R2: a claim of another machine can have come in. With OLD_EVIDENCE it may
- * have done so before the links were as they are now: within two minutes. */
-#define SPOKE(s, m) (s != m && (claimed[s] || (asked && asked_by == s)) && (up[s] && HEARS(m) || MAY_BE_OLD))
-#ifdef OLD_EVIDENCE
-#define MAY_BE_OLD 1
+/* R2: a claim of another machine can have come in, perhaps before the links were
+ * as they are now: within two minutes. */
+#define SPOKE(s, m) (s != m && (claimed[s] || (asked && asked_by == s)))
+
+/* R2: a canary answers a probe of this verification. At best it is a host that
+ * always answers, such as a gateway. */
+#if defined(WITHOUT_CANARY)
+#define CANARY_ANSWERS(m) 1
+#elif defined(CANARY_SPEAKS)
+#define CANARY_ANSWERS(m) HEARS(m)
 #else
-#define MAY_BE_OLD 0
+#define CANARY_ANSWERS(m) CONVERSES(m)
 #endif
 #define MAY_HAVE_HEARD(m) (SPOKE(0, m) || SPOKE(1, m) || SPOKE(2, m))
 
@@ -60,7 +65,7 @@ inline judge(m) {
 #ifdef WITHOUT_R2
 			:: else -> verdict = IS_SILENT
 #else
-			:: else -> verdict = (asserted || (luck != NOTHING_ARRIVES && MAY_HAVE_HEARD(m)) -> IS_SILENT : IS_UNKNOWN)
+			:: else -> verdict = (asserted || (luck != NOTHING_ARRIVES && MAY_HAVE_HEARD(m) && CANARY_ANSWERS(m)) -> IS_SILENT : IS_UNKNOWN)
 #endif
 			fi
 		fi
@@ -80,7 +85,7 @@ inline judge(m) {
  * (bpf/observer.c egress_claim). */
 inline ask(m) {
 	if
-	:: up[m] -> asked = said; asked_by = m
+	:: SENDS(m) -> asked = said; asked_by = m
 	:: else
 	fi;
 	raise(m)

@@ -37,12 +37,21 @@ inline restart(m) {
 /* Crash points, one for each step of ADD, DEL and the resume. */
 #define CRASH(m) CRASHED + at[m]
 
+#if MUTES
+#define GOES_MUTE(m) \
+	:: d_step { !ended && links < LINKS && !mute[m] -> links++; mute[m] = 1 } \
+	:: d_step { !ended && mute[m] -> mute[m] = 0 }
+#else
+#define GOES_MUTE(m)
+#endif
+
 #define HAPPENS_TO(m) \
 	:: d_step { !ended && wanted[m] && at[m] != RELEASES -> wanted[m] = 0 } \
 	:: d_step { !ended && links < LINKS && up[m] -> links++; up[m] = 0 } \
 	:: d_step { !ended && !up[m] -> up[m] = 1 } \
 	:: d_step { !ended && links < LINKS && !deaf[m] -> links++; deaf[m] = 1 } \
 	:: d_step { !ended && deaf[m] -> deaf[m] = 0 } \
+	GOES_MUTE(m) \
 	:: d_step { !ended && crashes < CRASHES && runs[m] && (HAS_POD(m) || asks[m]) -> \
 		SEEN(CRASH(m)); crashes++; runs[m] = 0; asks[m] = 0; judged[m] = 0 } \
 	:: d_step { !ended && !runs[m] -> restart(m) } \

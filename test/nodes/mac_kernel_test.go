@@ -68,11 +68,19 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	c.Eventually(t, "the take-over was fenced", func() error { return saidFenced(ctx, c, third) })
 
 	// The zombie tries to speak.
-	late := capture.From(capture.SpokenFor(capture.After(c.Frames.Frames(), third.Since), third.Addr), mac)
-	home := late[len(late)-1].Port
+	spoken := func() []capture.Frame {
+		return capture.From(capture.SpokenFor(capture.After(c.Frames.Frames(), third.Since), third.Addr), mac)
+	}
+	c.Eventually(t, "the third pod's frames are captured", func() error {
+		if len(spoken()) == 0 {
+			return errors.New("there are none")
+		}
+		return nil
+	})
+	home := spoken()[len(spoken())-1].Port
 	_ = second.Command(ctx, "ping", "-q", "-c", "3", "-i", "0.2", "-w", "2", "10.66.0.1").Run()
 	reached(third)
-	for _, f := range capture.From(capture.SpokenFor(capture.After(c.Frames.Frames(), third.Since), third.Addr), mac) {
+	for _, f := range spoken() {
 		if f.Port != home {
 			t.Errorf("the zombie spoke: %s", f)
 		}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// The questions to canaries. A canary that is there answers at once, so only a mute parent takes
+// canaryMax × canaryRounds × canaryInterval.
+const (
+	canaryMax      = 8
+	canaryRounds   = 3
+	canaryInterval = 50 * time.Millisecond
+)
+
+// canaries returns the hosts whose answer shows that others hear this parent (R2): the gateway of the
+// pool, and the hosts that were last heard on the segment. The previous holder is none of them.
+func (s *Segment) canaries(v Verification) ([]netip.Addr, error) {
+	addr := v.Claim.Addr
+	speakers, err := s.set.kernel.Speakers(uint32(s.parent), addr.Is4(), canaryMax+2)
+	if err != nil {
+		return nil, fmt.Errorf("choose a canary: %w", err)
+	}
+	return chooseCanaries(addr, v.Gateway, speakers), nil
+}
+
+// chooseCanaries puts the gateway first, and leaves out the address that is verified.
+func chooseCanaries(addr, gateway netip.Addr, speakers []netip.Addr) []netip.Addr {
+	var chosen []netip.Addr
+	for _, c := range append([]netip.Addr{gateway}, speakers...) {
+		if len(chosen) < canaryMax && c.IsValid() && c != addr && !slices.Contains(chosen, c) {
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen
+}
+
+// anyAnswers asks canaries one after the other, and returns the first that answers; an invalid address
+// if none does.
+func (s *Segment) anyAnswers(ctx context.Context, canaries []netip.Addr) (netip.Addr, error) {
+	for _, c := range canaries {
+		answers, err := s.canaryAnswers(ctx, c)
+		if err != nil {
+			return netip.Addr{}, fmt.Errorf("ask canary %s: %w", c, err)
+		}
+		if answers {
+			s.mute.Store(false)
+			return c, nil
+		}
+	}
+	s.mute.Store(len(canaries) > 0)
+	return netip.Addr{}, nil
+}
+
+// canaryAnswers probes a canary. Only a reply to the probe counts: a host that speaks need not hear.
+func (s *Segment) canaryAnswers(ctx context.Context, canary netip.Addr) (_ bool, err error) {
+	p, err := s.newProbing(canary, ProbeParams{Rounds: canaryRounds, Interval: canaryInterval})
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, p.watch.end()) }()
+	if p.watch.held.Slot != 0 {
+		return false, nil // a pod of this node, whose answer would prove nothing
+	}
+	p.answers.replying = true
+	for range canaryRounds {
+		if err := p.round(ctx, p.gap()); err != nil || p.over() {
+			return p.answer.Conflict, err
+		}
+	}
+	return false, nil
+}
