@@ -29,6 +29,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/test/apiserver"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -95,7 +96,7 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	go func() {
 		done <- run(ctx, settings{
 			node: "n1", namespace: "fenceline-system", pod: "agent", stateDir: dir, socket: socket, bpfDir: pins,
-			metricsAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", logLevel: slog.LevelInfo,
+			metrics: metricsendpoint.Endpoint{Address: "127.0.0.1:0"}, healthAddress: "127.0.0.1:0", logLevel: slog.LevelInfo,
 		})
 	}()
 	t.Cleanup(func() {

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -88,7 +87,7 @@ func (a apiServer) manager(s settings, log logr.Logger) (manager.Manager, error)
 		Logger:                 log,
 		Cache:                  watch.Cache(s.node, s.namespace),
 		Controller:             config.Controller{CacheSyncTimeout: syncPatience},
-		Metrics:                metricsserver.Options{BindAddress: s.metricsAddress},
+		Metrics:                s.metrics.Options(),
 		HealthProbeBindAddress: s.healthAddress,
 	})
 	if err != nil {

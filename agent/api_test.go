@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	"k8s.io/client-go/rest"
+
+	"github.com/fenceline/fenceline/internal/metricsendpoint"
 )
 
 // It must not ask which resources there are.
@@ -15,7 +17,7 @@ func TestTheManagerIsMadeWhileTheAPIServerIsAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := api.manager(settings{node: "n1", namespace: "fenceline-system", metricsAddress: "0", healthAddress: "0"}, testr.New(t)); err != nil {
+	if _, err := api.manager(settings{node: "n1", namespace: "fenceline-system", metrics: metricsendpoint.Endpoint{Address: "0"}, healthAddress: "0"}, testr.New(t)); err != nil {
 		t.Error(err)
 	}
 	if _, err := api.reader(); err != nil {

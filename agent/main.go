@@ -25,23 +25,25 @@ import (
 	"github.com/fenceline/fenceline/agent/servicecidr"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/metricsendpoint"
 )
 
 // settings are the agent's flags.
 type settings struct {
-	node, namespace, pod          string
-	stateDir, socket, bpfDir      string
-	plugin, binDir                string
-	conflist, confDir             string
-	multusNetwork                 string
-	metricsAddress, healthAddress string
-	logLevel                      slog.Level
-	addressWait                   time.Duration
-	statefulSet                   v1alpha1.StatefulSetMode
-	serviceCIDRs                  []netip.Prefix
-	defaultSubnets                ipam.ConfigPools
-	mountBPFFS                    string
-	remove                        bool
+	node, namespace, pod     string
+	stateDir, socket, bpfDir string
+	plugin, binDir           string
+	conflist, confDir        string
+	multusNetwork            string
+	metrics                  metricsendpoint.Endpoint
+	healthAddress            string
+	logLevel                 slog.Level
+	addressWait              time.Duration
+	statefulSet              v1alpha1.StatefulSetMode
+	serviceCIDRs             []netip.Prefix
+	defaultSubnets           ipam.ConfigPools
+	mountBPFFS               string
+	remove                   bool
 }
 
 func main() {
@@ -86,7 +88,9 @@ func command() *cobra.Command {
 	f.StringVar(&s.conflist, "cni-conflist", "", "network configuration to install once ADD can be served; empty installs none")
 	f.StringVar(&s.confDir, "cni-conf-dir", "/etc/cni/net.d", "directory in which the network configuration is installed")
 	f.StringVar(&s.multusNetwork, "multus-cluster-network", "", "NetworkAttachmentDefinition (namespace/name) of the first interface of pods; empty reads it from Multus' configuration in --cni-conf-dir")
-	f.StringVar(&s.metricsAddress, "metrics-address", ":9474", "address of /metrics")
+	f.StringVar(&s.metrics.Address, "metrics-address", ":9474", "address of /metrics")
+	f.BoolVar(&s.metrics.Secure, "metrics-secure", false, "serve /metrics by TLS, and only to clients whose token may get it")
+	f.StringVar(&s.metrics.CertDir, "metrics-cert-dir", "", "directory of tls.crt and tls.key for /metrics; empty makes a certificate that nobody has signed")
 	f.StringVar(&s.healthAddress, "health-address", "127.0.0.1:9476", "address of /healthz and /readyz")
 	f.DurationVar(&s.addressWait, "address-wait", agentapi.WaitTimeout,
 		fmt.Sprintf("how long an ADD waits for an address of a full pool, at most %s; 0: not at all", agentapi.WaitTimeout))

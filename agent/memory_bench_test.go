@@ -98,7 +98,7 @@ func TestMemoryOfTheAgent(t *testing.T) {
 func runProcess(ctx context.Context, binary string, s settings, pid *atomic.Int64) error {
 	agent := exec.CommandContext(ctx, binary, "--node-name", s.node, "--namespace", s.namespace, "--pod-name", s.pod,
 		"--state-dir", s.stateDir, "--socket", s.socket, "--bpf-dir", s.bpfDir,
-		"--metrics-address", s.metricsAddress, "--health-address", s.healthAddress, "--log-level", slog.LevelWarn.String())
+		"--metrics-address", s.metrics.Address, "--health-address", s.healthAddress, "--log-level", slog.LevelWarn.String())
 	agent.Stderr = os.Stderr
 	agent.Cancel = func() error { return agent.Process.Signal(syscall.SIGTERM) }
 	if err := agent.Start(); err != nil {

@@ -25,6 +25,11 @@
 //	discovery.k8s.io   endpointslices        list
 //	events.k8s.io      events                create, patch
 //
+// With --metrics-secure also:
+//
+//	authentication.k8s.io  tokenreviews          create
+//	authorization.k8s.io   subjectaccessreviews  create
+//
 // In its own namespace:
 //
 //	apiGroups            resources   verbs

@@ -17,7 +17,6 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
@@ -69,7 +68,7 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 		Scheme:                  scheme,
 		Logger:                  logger,
 		Cache:                   cache.Options(),
-		Metrics:                 server.Options{BindAddress: o.metricsAddress},
+		Metrics:                 o.metrics.Options(),
 		HealthProbeBindAddress:  o.healthAddress,
 		LeaderElection:          o.leaderElect,
 		LeaderElectionID:        name,

@@ -12,17 +12,18 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/controller/subnet"
+	"github.com/fenceline/fenceline/internal/metricsendpoint"
 )
 
 // options holds the command line.
 type options struct {
-	namespace      string
-	metricsAddress string
-	healthAddress  string
-	leaderElect    bool
-	reclaim        reclaim.Policy
-	auditPeriod    time.Duration
-	logLevel       slog.Level
+	namespace     string
+	metrics       metricsendpoint.Endpoint
+	healthAddress string
+	leaderElect   bool
+	reclaim       reclaim.Policy
+	auditPeriod   time.Duration
+	logLevel      slog.Level
 	// defaultSubnets4 and defaultSubnets6 are the IPSubnets of applications that name nothing.
 	defaultSubnets4, defaultSubnets6 []string
 	// settle is the time between the withdrawal of an address from a pool and its return to the IPSubnet.
@@ -34,7 +35,9 @@ func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("fenceline-controller", flag.ContinueOnError)
 	flags.StringVar(&o.namespace, "namespace", "fenceline-system", "`namespace` of the agents, the claim key and the leader's Lease")
-	flags.StringVar(&o.metricsAddress, "metrics-address", ":9475", "`address` that serves /metrics")
+	flags.StringVar(&o.metrics.Address, "metrics-address", ":9475", "`address` that serves /metrics")
+	flags.BoolVar(&o.metrics.Secure, "metrics-secure", false, "serve /metrics by TLS, and only to clients whose token may get it")
+	flags.StringVar(&o.metrics.CertDir, "metrics-cert-dir", "", "`directory` of tls.crt and tls.key for /metrics; empty makes a certificate that nobody has signed")
 	flags.StringVar(&o.healthAddress, "health-address", "127.0.0.1:9477", "`address` that serves /healthz and /readyz")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "work only as the leader; necessary with more than one replica")
 	flags.BoolVar(&o.reclaim.Enabled, "reclaim", true, "take addresses by force and end retention; if false, only the verification of Quarantined leases goes on")

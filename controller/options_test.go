@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
+	"github.com/fenceline/fenceline/internal/metricsendpoint"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -21,7 +22,7 @@ func TestCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := options{
-		namespace: "fenceline-system", metricsAddress: ":9475", healthAddress: "127.0.0.1:9477", leaderElect: true,
+		namespace: "fenceline-system", metrics: metricsendpoint.Endpoint{Address: ":9475"}, healthAddress: "127.0.0.1:9477", leaderElect: true,
 		reclaim: reclaim.Policy{
 			Enabled: true, Terminating: true, ExtraGrace: 5 * time.Second, NodeDown: reclaim.NodeDown{Take: true},
 			RetentionLimit: v1alpha1.DefaultRetention,

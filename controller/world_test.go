@@ -30,6 +30,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
+	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/test/apiserver"
 )
 
@@ -96,7 +97,7 @@ func (w world) runLogging(config *rest.Config, policy reclaim.Policy, own clock.
 	ctrlmetrics.Registry = prometheus.NewRegistry()
 	ctx, cancel := context.WithCancel(context.Background())
 	mgr, err := newManager(ctx, config, options{
-		namespace: system, metricsAddress: "0", healthAddress: "0", auditPeriod: time.Hour,
+		namespace: system, metrics: metricsendpoint.Endpoint{Address: "0"}, healthAddress: "0", auditPeriod: time.Hour,
 		reclaim: policy, settle: settle,
 	}, logger, own)
 	if err != nil {

@@ -77,6 +77,21 @@ func (e *env) testChart(t *testing.T) {
 			t.Errorf("a definition without namespace is accepted: %s", out)
 		}
 	})
+	t.Run("serves metrics as the values say", func(t *testing.T) {
+		const secure, certificate, reader, scheme = "- --metrics-secure\n", "- --metrics-cert-dir=/etc/fenceline-metrics\n", "name: fenceline-metrics\n", "scheme: https\n"
+		for values, want := range map[string][]int{
+			"serviceMonitor.enabled=true":                                             {0, 0, 0, 0},
+			"serviceMonitor.enabled=true,metrics=null":                                {0, 0, 0, 0},
+			"serviceMonitor.enabled=true,metrics.secure=true":                         {2, 0, 1, 2},
+			"serviceMonitor.enabled=true,metrics.secure=true,metrics.tlsSecret=certs": {2, 2, 1, 2},
+		} {
+			out := e.helm(t, "template", "fenceline", chart(t), "--set", values)
+			got := []int{strings.Count(out, secure), strings.Count(out, certificate), strings.Count(out, reader), strings.Count(out, scheme)}
+			if !slices.Equal(got, want) || strings.Count(out, "secret: {secretName: certs}}\n") != want[1] {
+				t.Errorf("%s: %v, want %v", values, got, want)
+			}
+		}
+	})
 	t.Run("upgrades over itself", func(t *testing.T) {
 		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "bpffs.mount=false", "--set", "cni.conflist.master=eth1")
 		agents := &appsv1.DaemonSet{}

@@ -19,6 +19,21 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}{{ end }}
 {{- end -}}
 
+{{- /* Arguments of both binaries about /metrics. Values of an older release have no metrics. */ -}}
+{{- define "fenceline.metricsArgs" -}}
+{{- with .Values.metrics }}{{ if .secure }}
+- --metrics-secure
+{{- if .tlsSecret }}
+- --metrics-cert-dir=/etc/fenceline-metrics
+{{- end }}
+{{- end }}{{ end }}
+{{- end -}}
+
+{{- /* The Secret of the certificate for /metrics, or nothing */ -}}
+{{- define "fenceline.metricsSecret" -}}
+{{- with .Values.metrics }}{{ if .secure }}{{ .tlsSecret }}{{ end }}{{ end }}
+{{- end -}}
+
 {{- /* Security context of an agent's container */ -}}
 {{- define "fenceline.agentSecurity" -}}
 runAsUser: 0

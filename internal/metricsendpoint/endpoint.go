@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metricsendpoint says how a program serves its metrics.
+package metricsendpoint
+
+import (
+	"crypto/tls"
+
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+// Endpoint is where and to whom /metrics is served.
+type Endpoint struct {
+	// Address has the form host:port.
+	Address string
+	// Secure serves TLS, and only to clients whose token may get /metrics (TokenReview and
+	// SubjectAccessReview). Otherwise everybody gets the metrics by HTTP.
+	Secure bool
+	// CertDir holds tls.crt and tls.key, which may change at any time. If it is empty, the program
+	// makes a certificate that nobody has signed.
+	CertDir string
+}
+
+// Options returns those of the manager's server.
+func (e Endpoint) Options() metricsserver.Options {
+	o := metricsserver.Options{BindAddress: e.Address}
+	if e.Secure {
+		o.SecureServing, o.CertDir = true, e.CertDir
+		o.FilterProvider = filters.WithAuthenticationAndAuthorization
+		o.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS12 }}
+	}
+	return o
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package records
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fenceline/fenceline/internal/metricsendpoint"
+)
+
+// testMetrics serves metrics with the rights of the agents' and the controller's accounts.
+func (e *env) testMetrics(t *testing.T) {
+	e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "metrics.secure=true")
+	allowed, other := e.token(t, "scraper"), e.token(t, "other")
+	e.create(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "fenceline-metrics"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "scraper"}},
+	})
+	for _, account := range []string{"fenceline-agent", "fenceline-controller"} {
+		config, err := e.server.ServiceAccount(t.Context(), namespace, account, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		url := serveMetrics(t, config)
+		for _, row := range []struct {
+			name, token string
+			want        int
+		}{
+			{"nobody", "", http.StatusUnauthorized},
+			{"an unknown token", "abc", http.StatusInternalServerError}, // of controller-runtime's filter
+			{"a token without the right", other, http.StatusForbidden},
+			{"a token with the right", allowed, http.StatusOK},
+		} {
+			e.eventually(t, account+" answers "+row.name, func() error { // RBAC takes a moment
+				if got := get(t, url, row.token); got != row.want {
+					return errors.New(http.StatusText(got))
+				}
+				return nil
+			})
+		}
+		if got := get(t, strings.Replace(url, "https:", "http:", 1), allowed); got != http.StatusBadRequest {
+			t.Errorf("%s answers %d to HTTP without TLS", account, got)
+		}
+	}
+}
+
+// token returns one of a new service account.
+func (e *env) token(t *testing.T, account string) string {
+	t.Helper()
+	e.create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: account}})
+	config, err := e.server.ServiceAccount(t.Context(), "default", account, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config.BearerToken
+}
+
+// serveMetrics serves metrics until the end of the test, and returns their URL.
+func serveMetrics(t *testing.T, config *rest.Config) string {
+	t.Helper()
+	access, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := metricsserver.NewServer(metricsendpoint.Endpoint{Address: "127.0.0.1:0", Secure: true}.Options(), config, access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	bound, ok := server.(interface{ GetBindAddr() string })
+	if !ok {
+		t.Fatalf("%T does not tell its address", server)
+	}
+	for end := time.Now().Add(time.Minute); bound.GetBindAddr() == ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the server does not listen")
+		}
+	}
+	return "https://" + bound.GetBindAddr() + "/metrics"
+}
+
+// get returns the status of the answer to a client with a token.
+func get(t *testing.T, url, token string) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	// Nobody has signed the certificate.
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer c.CloseIdleConnections()
+	answer, err := c.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := answer.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode
+}
