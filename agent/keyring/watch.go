@@ -110,7 +110,7 @@ func (w *Watch) look(ctx context.Context) {
 	w.Events.Eventf(node, nil, corev1.EventTypeWarning, "ClaimKeyUnusable", "ReadClaimKey", "%s", fault)
 }
 
-// fault returns what is wrong with the Secret, or nil. A cache that cannot be read says nothing.
+// fault returns what is wrong with the Secret, or nil.
 func (w *Watch) fault(ctx context.Context) (reason string, err error) {
 	secret := &corev1.Secret{}
 	err = w.Cache.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: Secret}, secret)
@@ -118,7 +118,7 @@ func (w *Watch) fault(ctx context.Context) (reason string, err error) {
 	case apierrors.IsNotFound(err):
 		return reasonMissing, errors.New("the Secret " + Secret + " is missing, which the controller makes: is it running?")
 	case err != nil:
-		return "", nil
+		return "", fmt.Errorf("read Secret %s: %w", Secret, err)
 	}
 	if _, _, err := keysOf(secret); err != nil {
 		return reasonMalformed, fmt.Errorf("read Secret %s: %w; write 16 bytes, or delete it, so that the controller makes it again", Secret, err)
