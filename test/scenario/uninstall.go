@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/cluster"
 	"github.com/fenceline/fenceline/test/images"
@@ -97,6 +98,7 @@ func (a *act) installAgain(ctx context.Context) error {
 
 // use is the use of a pod by its node, over the host link, and by the outside host, over the underlay.
 type use struct {
+	pod      *cluster.Pod
 	load     *steady
 	own, far *pinger
 	since    time.Time
@@ -108,7 +110,7 @@ func (a *act) use(ctx context.Context, pod *cluster.Pod) (*use, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &use{load: a.hold()}
+	u := &use{pod: pod, load: a.hold()}
 	to := netip.AddrPortFrom(addressOf(pod), appPort)
 	for _, from := range []place{placeOfNode(pod.Node), {"the outside host", outside.Namespace}} {
 		if err := u.load.open(ctx, 5, from, to); err != nil {
@@ -125,7 +127,8 @@ func (a *act) use(ctx context.Context, pod *cluster.Pod) (*use, error) {
 	return u, nil
 }
 
-// noticesNothing returns an error if a connection is broken, or if a ping was lost.
+// noticesNothing returns an error if a connection is broken, if a ping was lost, or if the node does not
+// use the host link any more: frames find another way through the router.
 func (u *use) noticesNothing(ctx context.Context, when string) error {
 	if err := u.load.unbroken(ctx); err != nil {
 		return fmt.Errorf("%s: %w", when, err)
@@ -134,6 +137,13 @@ func (u *use) noticesNothing(ctx context.Context, when string) error {
 		if err := p.waitFor(ctx, 20, time.Now()); err != nil {
 			return fmt.Errorf("%s: %w", when, err)
 		}
+	}
+	route, err := u.pod.Node.Exec(ctx, "ip", "route", "get", addressOf(u.pod).String())
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(route, " dev "+hostlink.NodePrefix) {
+		return fmt.Errorf("%s: the node does not reach pod %s by a host link: %s", when, u.pod.Name, route)
 	}
 	if lost := lostSince(u.pings(), u.since, time.Now()); lost > 0 {
 		return fmt.Errorf("%s: %d pings were lost", when, lost)
