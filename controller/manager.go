@@ -148,7 +148,7 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 		return fmt.Errorf("set up agents: %w", err)
 	}
 	key := &claimkey.Provider{
-		Client: mgr.GetClient(), Namespace: o.namespace, Clock: clock.RealClock{}, Period: o.auditPeriod,
+		Client: mgr.GetClient(), Namespace: o.namespace, Clock: clock.RealClock{}, Period: claimkey.Period,
 	}
 	if err := mgr.Add(key); err != nil {
 		return fmt.Errorf("set up the claim key: %w", err)

@@ -26,8 +26,13 @@ const (
 	Size = 16
 )
 
-// retry is the pause after a failed attempt.
-const retry = 5 * time.Second
+const (
+	// Period is the usual pause between two checks that the Secret exists. Agents that start wait a
+	// minute for it (agent/keyring).
+	Period = 30 * time.Second
+	// retry is the pause after a failed attempt.
+	retry = 5 * time.Second
+)
 
 // Provider creates the claim key if there is none. It runs on the leader.
 type Provider struct {
