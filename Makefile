@@ -91,13 +91,28 @@ KERNELS ?= 5.10 6.1 6.12 newest
 guest := $(CURDIR)/.cache/guest
 guest-packages := ./bpf ./agent/segment
 .PHONY: test-guest
-test-guest: packages ## Run the tests of bpf and agent/segment on other kernels, in emulated machines
-	@$(thirdparty) build qemu $(KERNELS:%=linux-%)
-	@CGO_ENABLED=0 $(GO) build -o $(guest) ./test/cmd/guest
+test-guest: packages guest ## Run the tests of bpf and agent/segment on other kernels, in emulated machines
 	@status=0; for kernel in $(KERNELS); do \
 	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
 	  CGO_ENABLED=0 $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') $(guest-packages) || status=1; \
 	done; exit $$status
+
+guest-plugins := $(CURDIR)/.cache/guest-plugins
+reference := github.com/containernetworking/plugins/plugins
+.PHONY: test-guest-plugin
+test-guest-plugin: packages guest ## Run the tests of the stand-alone plugin on ipvlan and VLANs, in emulated machines
+	@mkdir -p $(guest-plugins)
+	@CGO_ENABLED=0 $(GO) build -o $(guest-plugins)/ $(reference)/main/macvlan $(reference)/main/ipvlan $(reference)/main/vlan $(reference)/ipam/host-local
+	@CGO_ENABLED=0 $(GO) build -o $(guest-plugins)/fenceline ./cni
+	@status=0; for kernel in $(KERNELS); do \
+	  CGO_ENABLED=0 $(count) run guest-plugin-$$kernel -tags kernel,guest -count=1 -timeout=10m -run '$(or $(RUN),^TestGuest)' \
+	    -exec "$(guest) -kernel $$kernel -files $(guest-plugins)" ./cni -args -plugins=$(guest-plugins) || status=1; \
+	done; exit $$status
+
+.PHONY: guest
+guest:
+	@$(thirdparty) build qemu $(KERNELS:%=linux-%)
+	@CGO_ENABLED=0 $(GO) build -o $(guest) ./test/cmd/guest
 
 # Variables: FOCUS and SKIP, regular expressions over the names of cases; PROXY, nftables or iptables.
 .PHONY: test-conformance

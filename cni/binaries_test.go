@@ -5,6 +5,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,10 +14,16 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
+// pluginsFlag names a directory with the plugins, for a machine that cannot build them.
+var pluginsFlag = flag.String("plugins", "", "directory with the plugin and the reference plugins; they are built if it is not set")
+
 // binaries returns a directory with the plugin, built as it is shipped, and
 // the reference plugins beside it.
 func binaries(t testing.TB) string {
 	t.Helper()
+	if *pluginsFlag != "" {
+		return *pluginsFlag
+	}
 	builder, err := thirdparty.NewBuilder(t.Output())
 	if err != nil {
 		t.Fatal(err)

@@ -74,10 +74,12 @@ func (l *lan) host(t *testing.T, role string) *loneHost {
 	return &loneHost{l.plug(t, role), l.bin, t.TempDir(), t.TempDir()}
 }
 
+const onMACVLAN = `"type":"macvlan","master":"p0","mode":"bridge"`
+
 // macvlanConf is a macvlan on p0. ipam has the further members of its IPAM.
 func (h *loneHost) macvlanConf(t *testing.T, ipam string) *libcni.NetworkConfigList {
 	t.Helper()
-	return h.list(t, `"type":"macvlan","master":"p0","mode":"bridge"`, pluginType, ipam)
+	return h.list(t, onMACVLAN, pluginType, ipam)
 }
 
 func (h *loneHost) list(t *testing.T, plugin, ipamType, ipam string) *libcni.NetworkConfigList {
@@ -157,7 +159,7 @@ func TestAForeignHostIsPassedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range []struct{ name, plugin, parent string }{
-		{"macvlan", `"type":"macvlan","master":"p0","mode":"bridge"`, ""},
+		{"macvlan", onMACVLAN, ""},
 		{"bridge", `"type":"bridge","bridge":"br0"`, "br0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -207,7 +209,7 @@ func TestTheReferenceHandsOutADuplicate(t *testing.T) {
 	l := newLAN(t)
 	l.plug(t, "foreign", "192.0.2.10/24")
 	h := l.host(t, "host")
-	list := h.list(t, `"type":"macvlan","master":"p0","mode":"bridge"`, hostLocal, small)
+	list := h.list(t, onMACVLAN, hostLocal, small)
 	if got := h.mustAdd(t, list, container("one", namespace(t, "one"))); !slices.Equal(got, []string{"192.0.2.10/24"}) {
 		t.Errorf("got %v", got)
 	}
@@ -240,7 +242,13 @@ func TestASiblingOnTheSameParentIsMet(t *testing.T) {
 
 // Two machines share a range and know nothing of each other.
 func TestTwoMachinesWithTheSameRangeHaveNoDuplicate(t *testing.T) {
-	l := newLAN(t)
+	addManyToTwoHosts(t, newLAN(t), onMACVLAN)
+}
+
+// addManyToTwoHosts adds containers to two hosts at the same time. They have one range and a plugin for
+// the interface.
+func addManyToTwoHosts(t *testing.T, l *lan, plugin string) {
+	t.Helper()
 	hosts := []*loneHost{l.host(t, "host0"), l.host(t, "host1")}
 	const each = 8
 	type attachment struct {
@@ -255,7 +263,7 @@ func TestTwoMachinesWithTheSameRangeHaveNoDuplicate(t *testing.T) {
 	}
 	list := map[*loneHost]*libcni.NetworkConfigList{}
 	for _, h := range hosts {
-		list[h] = h.macvlanConf(t, small)
+		list[h] = h.list(t, plugin, pluginType, small)
 	}
 	var mu sync.Mutex
 	var wait sync.WaitGroup
@@ -288,11 +296,17 @@ func TestTwoMachinesWithTheSameRangeHaveNoDuplicate(t *testing.T) {
 // down.
 func (h *loneHost) macvlanOf(t *testing.T, ns *network.Namespace) netlink.Link {
 	t.Helper()
+	return h.child(t, ns, &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE})
+}
+
+// child makes a link on p0 of the host that is down, and moves it into a namespace as eth0.
+func (h *loneHost) child(t *testing.T, ns *network.Namespace, link netlink.Link) netlink.Link {
+	t.Helper()
 	p0, err := h.net.Index("p0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	link := &netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "mv0", ParentIndex: p0}, Mode: netlink.MACVLAN_MODE_BRIDGE}
+	link.Attrs().Name, link.Attrs().ParentIndex = "child0", p0
 	if err := h.net.Links().LinkAdd(link); err != nil {
 		t.Fatal(err)
 	}
@@ -323,20 +337,34 @@ func localRoutes(t *testing.T, ns *network.Namespace, link netlink.Link) (addrs 
 // Nothing else answers for an address between its probe and its configuration. On a busy machine this
 // takes longer than the probe of another machine.
 func TestTheAddressIsAnsweredForBeforeItIsConfigured(t *testing.T) {
+	answeredBeforeConfigured(t, onMACVLAN, &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE})
+}
+
+// answeredBeforeConfigured asks for an address with a child of one host, and then from another host
+// with a plugin for the interface.
+func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
+	t.Helper()
 	l := newLAN(t)
 	h, other, one := l.host(t, "host"), l.host(t, "other"), namespace(t, "one")
-	link := h.macvlanOf(t, one)
+	link := h.child(t, one, child)
 	running, err := capture.Start(l.sw, "sw")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, loneConf(h.data, small)); err != nil {
-		t.Fatalf("%v %s", err, out)
+	err = h.net.Do(func() error {
+		out, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, loneConf(h.data, small))
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	if got := localRoutes(t, one, link); !slices.Equal(got, []string{"192.0.2.10"}) {
 		t.Errorf("after IPAM the kernel answers for %v", got)
 	}
-	if got := other.mustAdd(t, other.macvlanConf(t, small), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.11/24"}) {
+	if got := other.mustAdd(t, other.list(t, plugin, pluginType, small), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.11/24"}) {
 		t.Errorf("another machine gave %v", got)
 	}
 	frames, err := running.Stop()

@@ -212,8 +212,20 @@ func (p *Prober) send(addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if err := p.ears[0].say(frame); err != nil {
+	if err := p.say(frame); err != nil {
 		return fmt.Errorf("probe %s from %s in %s: %w", addr, p.link.name, p.netNS, err)
+	}
+	return nil
+}
+
+// say sends a frame on the link, and on the parent that hears. A broadcast of an ipvlan waits in a queue
+// of the kernel, on a busy machine for longer than a probe lasts (drivers/net/ipvlan/ipvlan_core.c
+// ipvlan_process_multicast). That of the parent leaves at once, but does not reach its other ipvlans.
+func (p *Prober) say(frame []byte) error {
+	for _, e := range p.ears {
+		if err := e.say(frame); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -240,7 +252,7 @@ func (p *Prober) Keep(addrs []netip.Addr) error {
 			return err
 		}
 		for _, frame := range announcements {
-			if err := p.ears[0].say(frame); err != nil {
+			if err := p.say(frame); err != nil {
 				return fmt.Errorf("announce %s on %s in %s: %w", addr, p.link.name, p.netNS, err)
 			}
 		}

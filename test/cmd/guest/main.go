@@ -6,7 +6,7 @@
 //	CGO_ENABLED=0 go test -tags kernel,guest -exec "$PWD/guest -kernel 5.10" -run TestX ./bpf
 //
 // It exits with the code of the binary, or with 125 if the guest gave no verdict. The binary finds the
-// testdata of its package, and no other file of this machine.
+// testdata of its package and what -files names, and no other file of this machine.
 package main
 
 import (
@@ -48,6 +48,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	kernel := flags.String("kernel", "newest", "one of 5.10, 6.1, 6.12, newest")
 	modules := flags.String("modules", "macvlan,ipvlan,8021q,veth,bridge,sch_ingress,cls_bpf,nfnetlink,xfrm_user", "modules to load, by comma")
 	devices := flags.String("devices", "", "further arguments of QEMU, by space")
+	files := flags.String("files", "", "further files and directories that the binary finds, by comma")
 	limit := flags.Duration("timeout", 30*time.Minute, "after which the guest is switched off")
 	console := flags.Bool("console", false, "print what the kernel prints")
 	if err := flags.Parse(args); err != nil {
@@ -59,6 +60,11 @@ func run(ctx context.Context, args []string) (int, error) {
 	g, err := describe(ctx, *kernel, flags.Args())
 	if err != nil {
 		return 0, err
+	}
+	for file := range strings.SplitSeq(*files, ",") {
+		if file != "" {
+			g.Files = append(g.Files, file)
+		}
 	}
 	g.Modules, g.Devices = strings.Split(*modules, ","), strings.Fields(*devices)
 	if *console {

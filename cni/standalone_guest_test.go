@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel && guest
+
+package main
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// What follows needs modules that not every machine has: ipvlan and 8021q.
+
+const onIPVLAN = `"type":"ipvlan","master":"p0","mode":"l2"`
+
+func TestGuestAForeignHostIsPassedOverOnIPVLAN(t *testing.T) {
+	l := newLAN(t)
+	foreign := l.plug(t, "foreign", "192.0.2.10/24", "2001:db8::10/64")
+	h := l.host(t, "host")
+	list, one := h.list(t, onIPVLAN, pluginType, dual), namespace(t, "one")
+	first := container("one", one)
+	if got := h.mustAdd(t, list, first); !slices.Equal(got, []string{"192.0.2.11/24", "2001:db8::11/64"}) {
+		t.Errorf("the first container got %v", got)
+	}
+	two := namespace(t, "two")
+	if got := h.mustAdd(t, list, container("two", two)); !slices.Equal(got, []string{"192.0.2.12/24", "2001:db8::12/64"}) {
+		t.Errorf("the second container got %v", got)
+	}
+	reach(t, foreign, one, "192.0.2.11", "2001:db8::11")
+	reach(t, foreign, two, "192.0.2.12", "2001:db8::12")
+	reach(t, one, two, "192.0.2.12", "2001:db8::12")
+	h.mustDel(t, list, first)
+	if got := h.held(t); !slices.Equal(got, []string{"192.0.2.12", "2001:db8::12"}) {
+		t.Errorf("after DEL data files of %v", got)
+	}
+}
+
+func TestGuestTheAddressIsAnsweredForBeforeItIsConfiguredOnIPVLAN(t *testing.T) {
+	answeredBeforeConfigured(t, onIPVLAN, &netlink.IPVlan{Mode: netlink.IPVLAN_MODE_L2})
+}
+
+func TestGuestTwoMachinesWithTheSameRangeHaveNoDuplicateOnIPVLAN(t *testing.T) {
+	l := newLAN(t)
+	addManyToTwoHosts(t, l, onIPVLAN)
+}
+
+// All containers of a master have its MAC, so a sibling is told by its address only.
+func TestGuestASiblingOnTheSameMasterIsMet(t *testing.T) {
+	l := newLAN(t)
+	h := l.host(t, "host")
+	h.mustAdd(t, h.list(t, onIPVLAN, pluginType, small), container("one", namespace(t, "one")))
+	other := *h
+	other.data = t.TempDir() // another network with the same range
+	if got := other.mustAdd(t, other.list(t, onIPVLAN, pluginType, small), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.11/24"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// The foreign host is met only in its own VLAN.
+func TestGuestAForeignHostIsPassedOverInItsVLAN(t *testing.T) {
+	l := newLAN(t)
+	foreign := l.host(t, "foreign")
+	const inVLAN5, inVLAN6 = `"type":"vlan","master":"p0","vlanId":5`, `"type":"vlan","master":"p0","vlanId":6`
+	theirs := namespace(t, "theirs")
+	// A container of another machine, with files of its own.
+	foreign.mustAdd(t, foreign.list(t, inVLAN5, hostLocal, dual), container("foreign", theirs))
+	h := l.host(t, "host")
+	one := namespace(t, "one")
+	if got := h.mustAdd(t, h.list(t, inVLAN5, pluginType, dual), container("one", one)); !slices.Equal(got, []string{"192.0.2.11/24", "2001:db8::11/64"}) {
+		t.Errorf("in the VLAN of the foreign host the container got %v", got)
+	}
+	reach(t, theirs, one, "192.0.2.11", "2001:db8::11")
+	other := *h
+	other.data = t.TempDir()
+	if got := other.mustAdd(t, other.list(t, inVLAN6, pluginType, dual), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.10/24", "2001:db8::10/64"}) {
+		t.Errorf("in another VLAN the container got %v", got)
+	}
+}
+
+// reach connects from one namespace to addresses of another.
+func reach(t *testing.T, from, to *network.Namespace, addrs ...string) {
+	t.Helper()
+	for _, addr := range addrs {
+		var listener net.Listener
+		err := to.Do(func() (err error) {
+			listener, err = net.Listen("tcp", net.JoinHostPort(addr, "0"))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var conn net.Conn
+		err = from.Do(func() (err error) {
+			conn, err = net.DialTimeout("tcp", listener.Addr().String(), time.Minute)
+			return err
+		})
+		if err == nil {
+			err = conn.Close()
+		}
+		if err := errors.Join(err, listener.Close()); err != nil {
+			t.Errorf("reach %s: %v", addr, err)
+		}
+	}
+}
