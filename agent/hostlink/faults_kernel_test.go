@@ -128,6 +128,7 @@ func TestEachStepOfTakingTheDefaultRoutesFails(t *testing.T) {
 				t.Errorf("after %v and another Make: from %q to %s: leaves by %s, want %s", err, c.from, c.to, link, c.want)
 			}
 		}
+		r.must(pod.DeleteLink("net1")) // two ipvlans of a master have no address in common
 		if !failed {
 			r.must(err)
 			break

@@ -26,7 +26,7 @@ import (
 	"github.com/fenceline/fenceline/test/network"
 )
 
-// rig is a node with pods on macvlan, and a router on the same switch.
+// rig is a node with pods on macvlan (in a guest on ipvlan), and a router on the same switch.
 type rig struct {
 	testing.TB
 	node, router *network.Namespace
@@ -134,7 +134,7 @@ func (r *rig) namespace(role string) *network.Namespace {
 	return ns
 }
 
-// pod makes a pod with macvlan interfaces, and records an entry for each of them. The first is eth0.
+// pod makes a pod with interfaces on the underlay, and records an entry for each of them. The first is eth0.
 func (r *rig) pod(name string, interfaces ...[]string) (*network.Namespace, []*journal.Entry) {
 	r.Helper()
 	pod := r.namespace(name)
@@ -161,7 +161,7 @@ func (r *rig) attach(pod *network.Namespace, name, ifname string, addrs ...strin
 		defer inside.Close()
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.ParentIndex, attrs.Namespace = ifname, parent, netlink.NsFd(int(inside.Fd()))
-		return r.node.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
+		return r.node.Links().LinkAdd(child(attrs))
 	}))
 	r.must(pod.SetUp("lo", true))
 	r.must(pod.SetUp(ifname, true))
