@@ -57,7 +57,9 @@ func TestPoolsOfIPSubnets(t *testing.T) {
 
 func (w world) manyAtOnce(count *calls) {
 	w.subnet("crowd", "10.80.0.0/20")
+	count.mu.Lock()
 	before := maps.Clone(count.n)
+	count.mu.Unlock()
 	begin := time.Now()
 	for i := range crowd {
 		w.deployment(fmt.Sprintf("crowd-%d", i), 3, "subnet", `{"ipv4":["crowd"]}`)
