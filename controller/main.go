@@ -15,7 +15,7 @@
 //	fenceline.io       ipleases              get, list, watch, update, delete
 //	""                 pods                  get, list, watch, delete
 //	""                 nodes                 get, list, watch
-//	apps.kruise.io     statefulsets          get        (and statefulsets/scale)
+//	apps.kruise.io     statefulsets          get
 //	kubevirt.io        virtualmachines       get        (and virtualmachineinstances)
 //	apps               deployments, statefulsets, daemonsets   get, list, watch
 //	apps               replicasets           get

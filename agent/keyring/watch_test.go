@@ -91,8 +91,9 @@ func TestTheFirstKeyIsWaitedForAMinute(t *testing.T) {
 		t.Error("the agent still waits")
 	}
 
-	other, _, _ := watchOf(fake.NewClientBuilder().Build(), &hasKey, c)
-	if hasKey = true; !other.Settled() {
+	hasOther := true
+	other, _, _ := watchOf(fake.NewClientBuilder().Build(), &hasOther, c)
+	if !other.Settled() {
 		t.Error("an agent with a key waits")
 	}
 }

@@ -150,6 +150,7 @@ func changesOfServiceCIDRs(t *testing.T) {
 	c := Watched(api, testr.New(t))
 	run(t, c)
 	expect(t, c, "10.96.0.0/16 fd00:10:96::/112")
+	synctest.Wait() // the watch follows the list, and the client of the test keeps no events
 	for _, step := range []struct {
 		do   func(context.Context, client.Object) error
 		of   *networkingv1.ServiceCIDR
