@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -42,10 +43,10 @@ func chooseCanaries(addr, gateway netip.Addr, speakers []netip.Addr) []netip.Add
 }
 
 // anyAnswers asks canaries one after the other, and returns the first that answers; an invalid address
-// if none does.
-func (s *Segment) anyAnswers(ctx context.Context, canaries []netip.Addr) (netip.Addr, error) {
+// if none does. ignore lists proxies, which answer for others.
+func (s *Segment) anyAnswers(ctx context.Context, canaries []netip.Addr, ignore []net.HardwareAddr) (netip.Addr, error) {
 	for _, c := range canaries {
-		answers, err := s.canaryAnswers(ctx, c)
+		answers, err := s.canaryAnswers(ctx, c, ignore)
 		if err != nil {
 			return netip.Addr{}, fmt.Errorf("ask canary %s: %w", c, err)
 		}
@@ -54,13 +55,15 @@ func (s *Segment) anyAnswers(ctx context.Context, canaries []netip.Addr) (netip.
 			return c, nil
 		}
 	}
-	s.mute.Store(len(canaries) > 0)
+	if len(canaries) > 0 {
+		s.mute.Store(true)
+	}
 	return netip.Addr{}, nil
 }
 
 // canaryAnswers probes a canary. Only a reply to the probe counts: a host that speaks need not hear.
-func (s *Segment) canaryAnswers(ctx context.Context, canary netip.Addr) (_ bool, err error) {
-	p, err := s.newProbing(canary, ProbeParams{Rounds: canaryRounds, Interval: canaryInterval})
+func (s *Segment) canaryAnswers(ctx context.Context, canary netip.Addr, ignore []net.HardwareAddr) (_ bool, err error) {
+	p, err := s.newProbing(canary, ProbeParams{Rounds: canaryRounds, Interval: canaryInterval, Ignore: ignore})
 	if err != nil {
 		return false, err
 	}

@@ -252,8 +252,6 @@ func eventually(t *testing.T, what string, d time.Duration, ok func() bool) {
 	}
 }
 
-// setForwarding makes a port of the switch forward, or swallow every frame
-// while its carrier stays.
 // mute drops what comes from a port, or forwards it again.
 func (r *rig) mute(port string, on bool) {
 	r.t.Helper()
@@ -278,6 +276,8 @@ func (r *rig) mute(port string, on bool) {
 	}))
 }
 
+// setForwarding makes a port of the switch forward, or swallow every frame
+// while its carrier stays.
 func (r *rig) setForwarding(port string, on bool) {
 	r.t.Helper()
 	links := r.network.Links()

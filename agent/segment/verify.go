@@ -67,7 +67,7 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 		return e, err
 	}
 	e.Asked = len(canaries)
-	e.Canary, err = s.anyAnswers(ctx, canaries)
+	e.Canary, err = s.anyAnswers(ctx, canaries, v.Probe.Ignore)
 	return e, err
 }
 

@@ -192,6 +192,7 @@ func TestVerifySilence(t *testing.T) {
 		{"R2: on a parent that hears others, and is not heard", nil, func(a *air) { a.mute = true }, Unknown},
 		{"R2: on a parent where no host is known that should answer", nil, func(a *air) { a.kernel.speakers = nil }, Unknown},
 		{"with a gateway that answers", func(v *Verification) { v.Gateway = canary4 }, func(a *air) { a.kernel.speakers = nil }, Silent},
+		{"R2: where only a proxy answers", func(v *Verification) { v.Probe.Ignore = []net.HardwareAddr{otherMAC} }, nil, Unknown},
 		{"mute, of a node that is gone", func(v *Verification) { v.Asserted = true }, func(a *air) { a.mute = true }, Silent},
 		{"without carrier", nil, func(a *air) { a.carrier = false }, Unknown},
 		{"without observer", nil, func(a *air) { delete(a.kernel.observers, parent) }, Unknown},
