@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,7 +40,8 @@ func Cache(node, namespace string) cache.Options {
 // agent does not ask the API server for them: it may be unreachable at the start,
 // and the discovery of resources has no deadline.
 func Kinds() meta.RESTMapper {
-	m := meta.NewDefaultRESTMapper(nil)
+	// The owner of a pod is asked for without a version.
+	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{appsv1.SchemeGroupVersion, batchv1.SchemeGroupVersion})
 	for _, kind := range []string{"IPPool", "IPLease", "ReservedIP", "IPSubnet"} {
 		m.Add(v1alpha1.GroupVersion().WithKind(kind), meta.RESTScopeRoot)
 	}
