@@ -7,12 +7,8 @@ import (
 	"fmt"
 	"iter"
 	"net"
-	"net/netip"
 	"os"
 
-	"github.com/mdlayher/arp"
-	"github.com/mdlayher/ethernet"
-	"github.com/mdlayher/ndp"
 	"github.com/mdlayher/packet"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -116,62 +112,4 @@ func (e *ear) said() iter.Seq2[speech, error] {
 func (e *ear) say(frame []byte) error {
 	_, err := e.conn.WriteTo(frame, &packet.Addr{HardwareAddr: net.HardwareAddr(frame[:6])})
 	return err
-}
-
-// speech is the statement of a host about an address.
-type speech struct {
-	addr netip.Addr
-	mac  net.HardwareAddr
-	// asks: the host probes the address as well. Otherwise it uses the address.
-	asks bool
-}
-
-// parse reads a statement about an address out of a frame.
-func parse(data []byte) (speech, bool) {
-	var f ethernet.Frame
-	if f.UnmarshalBinary(data) != nil {
-		return speech{}, false
-	}
-	switch f.EtherType {
-	case ethernet.EtherTypeARP:
-		return parseARP(f)
-	case ethernet.EtherTypeIPv6:
-		return parseND(f)
-	}
-	return speech{}, false
-}
-
-func parseARP(f ethernet.Frame) (speech, bool) {
-	var p arp.Packet
-	if p.UnmarshalBinary(f.Payload) != nil {
-		return speech{}, false
-	}
-	if p.SenderIP.IsUnspecified() {
-		return speech{p.TargetIP, p.SenderHardwareAddr, true}, p.Operation == arp.OperationRequest
-	}
-	return speech{p.SenderIP, p.SenderHardwareAddr, false}, true
-}
-
-func parseND(f ethernet.Frame) (speech, bool) {
-	if len(f.Payload) < ipv6Header {
-		return speech{}, false
-	}
-	from := netip.AddrFrom16([16]byte(f.Payload[8:24]))
-	m, err := ndp.ParseMessage(f.Payload[ipv6Header:])
-	if err != nil {
-		return speech{}, false
-	}
-	switch m := m.(type) {
-	case *ndp.NeighborAdvertisement:
-		mac := f.Source
-		for _, o := range m.Options {
-			if l, ok := o.(*ndp.LinkLayerAddress); ok && l.Direction == ndp.Target {
-				mac = l.Addr
-			}
-		}
-		return speech{m.TargetAddress, mac, false}, true
-	case *ndp.NeighborSolicitation:
-		return speech{m.TargetAddress, f.Source, true}, from.IsUnspecified()
-	}
-	return speech{}, false
 }

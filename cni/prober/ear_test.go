@@ -20,7 +20,7 @@ var (
 )
 
 // said returns the frames in which a host probes and announces an address.
-func said(t *testing.T, addr netip.Addr) (probe []byte, announcements [][]byte) {
+func said(t testing.TB, addr netip.Addr) (probe []byte, announcements [][]byte) {
 	t.Helper()
 	probe, err := frames.Probe(mac, nil, addr)
 	if err != nil {
