@@ -155,6 +155,9 @@ func (c *netConf) previous() (*types100.Result, error) {
 	if c.RawPrevResult == nil {
 		return nil, badConfig.errorf(`there is no "prevResult": chain fenceline after the plugin that makes the interface, not before it`)
 	}
+	if listsNull(c.RawPrevResult) {
+		return nil, undecodable.errorf(`decode "prevResult" of the plugin before fenceline: a list holds null instead of an interface, address or route`)
+	}
 	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
 		return nil, undecodable.errorf(`decode "prevResult" of the plugin before fenceline: %w`, err)
 	}
@@ -163,6 +166,22 @@ func (c *netConf) previous() (*types100.Result, error) {
 		return nil, undecodable.errorf(`convert "prevResult" of the plugin before fenceline: %w`, err)
 	}
 	return r, nil
+}
+
+// listsNull reports whether a list in decoded JSON holds null. The library that converts results of
+// earlier CNI versions ends the process there.
+func listsNull(value any) bool {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, v := range value {
+			if listsNull(v) {
+				return true
+			}
+		}
+	case []any:
+		return slices.Contains(value, nil) || slices.ContainsFunc(value, listsNull)
+	}
+	return false
 }
 
 // validAttachments returns the attachments that a GC must keep. A missing list is an error: read as
