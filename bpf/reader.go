@@ -3,7 +3,6 @@
 package bpf
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -32,10 +31,23 @@ func (k *Kernel) ReadEvents(ctx context.Context, fn func(Event)) error {
 			}
 			return fmt.Errorf("read events: %w", err)
 		}
-		var e observerEvent
-		if err := binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &e); err != nil {
-			return fmt.Errorf("decode event of %d bytes: %w", len(record.RawSample), err)
+		e, err := decodeEvent(record.RawSample)
+		if err != nil {
+			return err
 		}
-		fn(e.event())
+		fn(e)
 	}
+}
+
+// decodeEvent decodes a record of the buffer, which is one event (event.h).
+func decodeEvent(record []byte) (Event, error) {
+	var e observerEvent
+	n, err := binary.Decode(record, binary.NativeEndian, &e)
+	if err == nil && n != len(record) {
+		err = fmt.Errorf("an event has %d bytes", n)
+	}
+	if err != nil {
+		return Event{}, fmt.Errorf("decode event of %d bytes: %w", len(record), err)
+	}
+	return e.event(), nil
 }

@@ -107,10 +107,10 @@ func networks(plugins []config) ipam.Multus {
 	return m
 }
 
-// definition returns the NetworkAttachmentDefinition of a network, or "" for the path of a file or a
-// directory.
+// definition returns the NetworkAttachmentDefinition of a network, or "" for an empty name and for the
+// path of a file or a directory.
 func definition(name, namespace string) string {
-	if strings.Contains(name, "/") {
+	if name == "" || strings.Contains(name, "/") {
 		return ""
 	}
 	return namespace + "/" + name

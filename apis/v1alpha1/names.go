@@ -33,7 +33,7 @@ func LeaseName(network string, addr netip.Addr) string {
 	return network + "." + name
 }
 
-// ParseLeaseName is the inverse of LeaseName.
+// ParseLeaseName is the inverse of LeaseName. A name that LeaseName never returns is an error.
 func ParseLeaseName(name string) (network string, addr netip.Addr, err error) {
 	text := name
 	// A network starts with a letter and has no dot. An IPv4 address starts with a digit. An expanded
@@ -47,6 +47,9 @@ func ParseLeaseName(name string) (network string, addr netip.Addr, err error) {
 	addr, err = netip.ParseAddr(text)
 	if err != nil {
 		return "", netip.Addr{}, fmt.Errorf("lease name %q: %w", name, err)
+	}
+	if want := LeaseName(network, addr); want != name {
+		return "", netip.Addr{}, fmt.Errorf("lease name %q: the lease of this address is named %q", name, want)
 	}
 	return network, addr, nil
 }
