@@ -18,7 +18,7 @@ cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
 tags := model,kernel,api,cluster,bench,guest
-suites := unit model kernel api cluster
+suites := unit fuzz model kernel api cluster
 
 ##@ See it
 
@@ -61,6 +61,17 @@ test: packages ## Run all suites, the quick ones first, and add up their counts
 .PHONY: test-unit
 test-unit: packages ## Run the tests that need neither root nor a rig, with the race detector
 	@CGO_ENABLED=1 $(count) run unit -race ./...
+
+# Variables: FUZZTIME of each target, a duration or executions such as 1000000x; RUN for the targets
+# with this text in their names; GUIDED=1 to build with coverage, which leads the search.
+FUZZTIME ?= 5s
+.PHONY: fuzz
+fuzz: packages ## Run every fuzz target of the parsers and the BPF programs (root)
+	@$(count) fuzz -time $(FUZZTIME) $(if $(GUIDED),-guided) $(if $(RUN),-run '$(RUN)')
+
+.PHONY: test-fuzz
+test-fuzz:
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=10000x
 
 .PHONY: test-model
 test-model: packages ## Check the model of lease, claim, ack and token, and that each of its rules is needed

@@ -3,6 +3,7 @@
 // Count runs a test suite and closes with its counts.
 //
 //	count run [-tag TAG [-with TAG]] [-show] SUITE ARGUMENTS...   run `go test -json`, close with "SUITE: N passed, N failed"
+//	count fuzz [-time TIME] [-guided] [-run NAME]                  run every fuzz target, close with "fuzz: N passed, N failed"
 //	count total SUITE...                                          add up the suites, close with "N passed, N failed"
 //	count reset                                                   remove the counts of earlier suites
 //
@@ -40,7 +41,7 @@ var errFailed = errors.New("tests have failed")
 func run(args []string, out io.Writer) error {
 	ledger := ledger{dir: os.Getenv("COUNT_DIR")}
 	if len(args) == 0 {
-		return errors.New("a verb is missing: run, total or reset")
+		return errors.New("a verb is missing: run, fuzz, total or reset")
 	}
 	switch args[0] {
 	case "run":
@@ -49,6 +50,12 @@ func run(args []string, out io.Writer) error {
 			return err
 		}
 		return s.run(out, ledger)
+	case "fuzz":
+		f, err := parseFuzzing(args[1:])
+		if err != nil {
+			return err
+		}
+		return f.execute(out, ledger)
 	case "total":
 		total, err := ledger.total(out, args[1:])
 		if err != nil {

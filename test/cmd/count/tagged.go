@@ -32,7 +32,7 @@ func tagged(dir, tag, with string) (packages, names []string, err error) {
 		if _, ok := without[file]; ok {
 			continue
 		}
-		found, err := testsIn(file)
+		found, err := testsIn(file, "Test", "Benchmark")
 		if err != nil {
 			return nil, nil, fmt.Errorf("find the tests of %s: %w", file, err)
 		}
@@ -75,8 +75,9 @@ func testFiles(dir, tags string) (map[string]string, error) {
 	}
 }
 
-// testsIn returns the names of the tests and benchmarks of a file.
-func testsIn(path string) ([]string, error) {
+// testsIn returns the names of the functions of a file that begin with one of the prefixes, such as
+// "Test".
+func testsIn(path string, prefixes ...string) ([]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
@@ -87,7 +88,8 @@ func testsIn(path string) ([]string, error) {
 		if !ok || f.Recv != nil || f.Name.Name == "TestMain" {
 			continue
 		}
-		if name := f.Name.Name; strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Benchmark") {
+		name := f.Name.Name
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			names = append(names, name)
 		}
 	}
