@@ -231,8 +231,8 @@ func (a *agent) makeHolders(ctx context.Context) (err error) {
 		Node: a.node, Session: a.Session,
 		Cache: a.mgr.GetCache(), Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
 		Leases: a.leases, Journal: a.journal, Holders: a.holders, Guards: a.guards,
-		OpenSegment: a.openSegment,
-		Events:      a.events, Log: a.log, Clock: clock.RealClock{},
+		Revision: a.kernel.Revision, OpenSegment: a.openSegment,
+		Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	return nil
 }
@@ -357,7 +357,13 @@ func (a *agent) storeWatch() *revision.Watch {
 		Events: a.events, Log: a.log,
 	})
 	return &revision.Watch{
-		Reader: a.mgr.GetAPIReader(), Outages: a.api.outages, Live: report.StoreIsAt,
+		Reader: a.mgr.GetAPIReader(), Outages: a.api.outages,
+		Live: func(live uint64) {
+			if err := a.kernel.KnowRevision(live); err != nil {
+				a.log.Error(err, "the kernel may ignore the newest claims of other nodes")
+			}
+			report.StoreIsAt(live)
+		},
 		Cached: func(ctx context.Context) (uint64, error) {
 			return revision.Greatest(ctx, a.mgr.GetClient(), &v1alpha1.IPLeaseList{}, &v1alpha1.IPPoolList{}, &corev1.PodList{})
 		},

@@ -61,7 +61,7 @@ static __always_inline void ack_receive(const struct claimed *c,
 	count(where, ACK);
 	now = bpf_ktime_get_boot_ns();
 	hearing_note(&c->macs.from, parent, now);
-	if (state_raise(st, &st->acked, c->token) == RAISED)
+	if (state_raise(st, &st->acked, c->token, 0) == RAISED)
 		st->ack_event_ns = now;
 	else if (!event_is_due(st, &st->ack_event_ns, now, where))
 		return;

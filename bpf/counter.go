@@ -32,6 +32,7 @@ const (
 	ResultAck        Result = 11 // authentic ack for a claim of this node
 	ResultAckUnasked Result = 12 // ack for an address this node neither holds nor watches
 	ResultFromPod    Result = 13 // a pod sent our ethertype
+	ResultBeyond     Result = 14 // authentic, but this cluster's store cannot have given the token
 )
 
 // Results of the data path.
@@ -43,6 +44,9 @@ const (
 	ResultDropUnleased  Result = 20 // the source is not leased to this slot
 	ResultDropMalformed Result = 21 // the frame's address cannot be determined
 )
+
+// ResultDisproved is a claim with the token that the last renewal of the address disproved.
+const ResultDisproved Result = 22
 
 // Results of listening.
 const (
@@ -79,6 +83,7 @@ var resultNames = map[Result]string{
 	ResultNotHeld: "not-held", ResultForged: "forged", ResultOld: "old", ResultEqual: "equal",
 	ResultFenced: "fenced", ResultAgain: "again", ResultAckSent: "ack-sent", ResultAck: "ack",
 	ResultAckUnasked: "ack-unasked", ResultFromPod: "from-pod",
+	ResultBeyond: "beyond", ResultDisproved: "disproved",
 	ResultDropFenced: "drop-fenced", ResultDropDead: "drop-dead", ResultDropSlot: "drop-slot",
 	ResultDropMAC: "drop-mac", ResultDropUnleased: "drop-unleased", ResultDropMalformed: "drop-malformed",
 	ResultDropEther: "drop-ether", ResultDropSenderMAC: "drop-sender-mac",

@@ -30,6 +30,7 @@ enum result {
 	ACK = 11,
 	ACK_UNASKED = 12,
 	CLAIM_FROM_POD = 13,
+	CLAIM_BEYOND = 14,
 
 	ALLOWED = 15, /* never counted */
 
@@ -39,6 +40,7 @@ enum result {
 	DROP_MAC = 19,
 	DROP_UNLEASED = 20,
 	DROP_MALFORMED = 21,
+	CLAIM_DISPROVED = 22,
 
 	HIT = 24,
 	SIGHTING = 25,

@@ -3,6 +3,7 @@
 #ifndef FENCELINE_FENCE_H
 #define FENCELINE_FENCE_H
 
+#include "ceiling.h"
 #include "claim.h"
 #include "event.h"
 #include "frame.h"
@@ -78,9 +79,10 @@ static __always_inline const struct lease *fence_lease(const struct claimed *c)
 }
 
 /*
- * Fences the address if the tag is right. Returns the key that the tag fits, or
- * CLAIM_NO_KEY if the address is not fenced. The token is raised
- * even if the address is fenced already: this claim may be newer still.
+ * Fences the address if the tag is right and the store can have given the
+ * token. Returns the key that the tag fits, or CLAIM_NO_KEY if the address is
+ * not fenced. The token is raised even if the address is fenced already: this
+ * claim may be newer still.
  */
 static __always_inline int fence_raise(const struct claimed *c,
 				       const struct lease *l, enum where where)
@@ -92,10 +94,18 @@ static __always_inline int fence_raise(const struct claimed *c,
 		count(where, CLAIM_FORGED);
 		return CLAIM_NO_KEY;
 	}
+	if (ceiling_is_below(c->token)) {
+		count(where, CLAIM_BEYOND);
+		return CLAIM_NO_KEY;
+	}
+	if (c->token == l->disproved) {
+		count(where, CLAIM_DISPROVED);
+		return CLAIM_NO_KEY;
+	}
 	st = state_of(&c->key);
 	if (!st)
 		return CLAIM_NO_KEY;
-	if (state_raise(st, &st->max, c->token) == PASSED) {
+	if (state_raise(st, &st->max, c->token, l->disproved) == PASSED) {
 		count(where, CLAIM_AGAIN);
 		return key;
 	}

@@ -24,7 +24,7 @@ func (t *tables) openGate() error {
 // already heard a newer claim: such a lease is fenced at once.
 func (t *tables) openGateIfClaimed(key Key, l Lease) error {
 	s, _, err := t.State(key)
-	if err != nil || !l.held() || s.MaxToken <= l.Token {
+	if err != nil || !l.held() || !s.Fences(l) {
 		return err
 	}
 	return t.openGate()
@@ -90,7 +90,7 @@ func (t *tables) leaseNeedsGate(key observerLeaseKey, l observerLease) (bool, er
 		return false, nil
 	}
 	var st observerState
-	if _, err := lookup(t.maps.States, key, &st); err != nil || st.Max > l.Token {
+	if _, err := lookup(t.maps.States, key, &st); err != nil || st.state().Fences(l.lease()) {
 		return err == nil, err
 	}
 	s, err := t.slot(l.Slot)

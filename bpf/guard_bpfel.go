@@ -16,6 +16,7 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	guardMapCeiling       = "ceiling"
 	guardMapCounters      = "counters"
 	guardMapEvents        = "events"
 	guardMapGate          = "gate"
@@ -89,6 +90,7 @@ type guardProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardMapSpecs struct {
+	Ceiling    *ebpf.MapSpec `ebpf:"ceiling"`
 	Counters   *ebpf.MapSpec `ebpf:"counters"`
 	Events     *ebpf.MapSpec `ebpf:"events"`
 	Gate       *ebpf.MapSpec `ebpf:"gate"`
@@ -136,6 +138,7 @@ func (o *guardObjects) Close() error {
 //
 // It can be passed to loadGuardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardMaps struct {
+	Ceiling    *ebpf.Map `ebpf:"ceiling"`
 	Counters   *ebpf.Map `ebpf:"counters"`
 	Events     *ebpf.Map `ebpf:"events"`
 	Gate       *ebpf.Map `ebpf:"gate"`
@@ -156,6 +159,7 @@ type guardMaps struct {
 
 func (m *guardMaps) Close() error {
 	return _GuardClose(
+		m.Ceiling,
 		m.Counters,
 		m.Events,
 		m.Gate,

@@ -54,9 +54,17 @@ static __always_inline bool hit_is_due(struct state *st, __u64 *last, bool news,
 
 /*
  * Frames from the new holder of an address that is fenced here are no hits: the
- * agent must not defend the address against its rightful holder. A watched
- * address counts as not fenced, whatever was claimed before.
+ * agent must not defend the address against its rightful holder. They are hits
+ * while it is not proven whether there is such a holder. A watched address
+ * counts as not fenced, whatever was claimed before.
  */
+static __always_inline bool hit_is_rightful(const struct lease *l,
+					    const struct state *st)
+{
+	return lease_is_held(l) && !(l->flags & LEASE_UNPROVEN) &&
+	       state_fences(st, l);
+}
+
 static __always_inline void hit_record(const struct lease_key *key,
 				       const struct lease *l,
 				       const struct speech *s, __u64 now,
@@ -70,7 +78,7 @@ static __always_inline void hit_record(const struct lease_key *key,
 	if (!lease_is_foreign(l, &s->mac))
 		return;
 	st = state_of(key);
-	if (!st || (lease_is_held(l) && st->max > l->token))
+	if (!st || hit_is_rightful(l, st))
 		return;
 	if (speech_is_tentative(s)) {
 		news = st->probe_by != by;

@@ -36,6 +36,9 @@ type Lease struct {
 	MAC net.HardwareAddr
 	// Flags change the checks.
 	Flags LeaseFlags
+	// Disproved is a token by which nobody speaks, as a renewal has proven. Claims with it do nothing,
+	// and it is no fence. 0: none.
+	Disproved uint64
 	// Behind is the token of another node's holder, behind which the slot waits. Such a lease is fenced
 	// from the start, and its Token is chosen by InstallLease. 0: the slot waits for nobody. Lease and
 	// Leases do not return it.
@@ -53,6 +56,9 @@ const (
 	// FlagDown: the holder's interface is down. Every frame from the address is another host's, also
 	// one with the holder's MAC.
 	FlagDown LeaseFlags = 1 << 1
+	// FlagUnproven: the address is fenced, whatever was claimed, until it is proven that nobody else
+	// uses it. Frames of another speaker are hits.
+	FlagUnproven LeaseFlags = 1 << 2
 )
 
 func (l Lease) held() bool { return l.Slot != 0 }
@@ -142,8 +148,8 @@ func (t *tables) RemoveWatch(key Key) error {
 }
 
 // RemoveLease removes a lease or a watch. A missing one is no error. It removes the state too,
-// unless the kernel has heard a claim: the remembered claim fences a stale lease that is installed
-// again.
+// unless the kernel has heard a claim that is not disproved: the remembered claim fences a stale lease
+// that is installed again.
 func (t *tables) RemoveLease(key Key) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,11 +160,15 @@ func (t *tables) removeLease(key Key) error {
 	if err := t.forgetOwnSighting(key); err != nil {
 		return err
 	}
-	err := t.maps.Leases.Delete(key.layout())
+	present, _, err := t.Lease(key)
+	if err != nil {
+		return err
+	}
+	err = t.maps.Leases.Delete(key.layout())
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove lease of %s: %w", key, err)
 	}
-	if err := t.forgetState(key); err != nil {
+	if err := t.forgetState(key, present.Disproved); err != nil {
 		return fmt.Errorf("remove state of %s: %w", key, err)
 	}
 	return t.settle()

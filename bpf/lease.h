@@ -23,12 +23,19 @@ struct lease {
 	__u32 flags;
 	struct mac mac; /* the holder's; zero if watched */
 	__u16 pad;
+	/*
+	 * A token that no lease has: a renewal has proven that nobody speaks by
+	 * it. Claims with it do nothing. 0: none.
+	 */
+	__u64 disproved;
 };
 
 /* Another node's holder of the address may have the same MAC. */
 #define LEASE_SHARED_MAC (1 << 0)
 /* The holder's interface is down: a frame with its MAC is another host's. */
 #define LEASE_DOWN (1 << 1)
+/* Fenced, until it is proven that nobody else speaks. */
+#define LEASE_UNPROVEN (1 << 2)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -7,7 +7,7 @@ import "github.com/cilium/ebpf"
 // typed returns the maps of a set by name.
 func typed(m map[string]*ebpf.Map) *observerMaps {
 	return &observerMaps{
-		Counters: m[observerMapCounters], Events: m[observerMapEvents], Gate: m[observerMapGate],
+		Ceiling: m[observerMapCeiling], Counters: m[observerMapCounters], Events: m[observerMapEvents], Gate: m[observerMapGate],
 		Hearing: m[observerMapHearing], Keys: m[observerMapKeys], Leases: m[observerMapLeases],
 		Locals: m[observerMapLocals], Networks: m[observerMapNetworks], Offences: m[observerMapOffences],
 		OwnMacs: m[observerMapOwnMacs], Parents: m[observerMapParents], Sightings: m[observerMapSightings],
@@ -19,7 +19,7 @@ func typed(m map[string]*ebpf.Map) *observerMaps {
 // shared is the inverse of typed, for loading programs.
 func (m *observerMaps) shared() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		observerMapCounters: m.Counters, observerMapEvents: m.Events, observerMapGate: m.Gate,
+		observerMapCeiling: m.Ceiling, observerMapCounters: m.Counters, observerMapEvents: m.Events, observerMapGate: m.Gate,
 		observerMapHearing: m.Hearing, observerMapKeys: m.Keys, observerMapLeases: m.Leases,
 		observerMapLocals: m.Locals, observerMapNetworks: m.Networks, observerMapOffences: m.Offences,
 		observerMapOwnMacs: m.OwnMacs, observerMapParents: m.Parents, observerMapSightings: m.Sightings,

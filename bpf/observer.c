@@ -203,7 +203,9 @@ int state_merge(struct __sk_buff *skb)
 	struct {
 		__u64 max, acked;
 	} tokens;
+	const struct lease *l;
 	struct lease_key key;
+	__u64 disproved = 0;
 	struct state *st;
 
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &tokens, sizeof(tokens)) ||
@@ -213,8 +215,12 @@ int state_merge(struct __sk_buff *skb)
 	st = state_of(&key);
 	if (!st)
 		return DROP;
-	state_raise(st, &st->max, tokens.max);
-	state_raise(st, &st->acked, tokens.acked);
+	l = lease_of(&key);
+	if (l)
+		disproved = l->disproved;
+	if (tokens.max != disproved)
+		state_raise(st, &st->max, tokens.max, disproved);
+	state_raise(st, &st->acked, tokens.acked, 0);
 	gate_open();
 	return PASS;
 }

@@ -35,13 +35,14 @@ type observerEvent struct {
 }
 
 type observerLease struct {
-	_       structs.HostLayout
-	Token   uint64
-	Network uint64
-	Slot    uint32
-	Flags   uint32
-	Mac     observerMac
-	Pad     uint16
+	_         structs.HostLayout
+	Token     uint64
+	Network   uint64
+	Slot      uint32
+	Flags     uint32
+	Mac       observerMac
+	Pad       uint16
+	Disproved uint64
 }
 
 type observerLeaseKey struct {
@@ -146,6 +147,7 @@ type observerState struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	observerMapCeiling          = "ceiling"
 	observerMapCounters         = "counters"
 	observerMapEvents           = "events"
 	observerMapGate             = "gate"
@@ -221,6 +223,7 @@ type observerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerMapSpecs struct {
+	Ceiling    *ebpf.MapSpec `ebpf:"ceiling"`
 	Counters   *ebpf.MapSpec `ebpf:"counters"`
 	Events     *ebpf.MapSpec `ebpf:"events"`
 	Gate       *ebpf.MapSpec `ebpf:"gate"`
@@ -268,6 +271,7 @@ func (o *observerObjects) Close() error {
 //
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerMaps struct {
+	Ceiling    *ebpf.Map `ebpf:"ceiling"`
 	Counters   *ebpf.Map `ebpf:"counters"`
 	Events     *ebpf.Map `ebpf:"events"`
 	Gate       *ebpf.Map `ebpf:"gate"`
@@ -288,6 +292,7 @@ type observerMaps struct {
 
 func (m *observerMaps) Close() error {
 	return _ObserverClose(
+		m.Ceiling,
 		m.Counters,
 		m.Events,
 		m.Gate,

@@ -35,6 +35,12 @@ type State struct {
 	Probes    uint64
 }
 
+// Fences reports whether a lease is unproven, or the kernel has heard a claim that is newer and not
+// disproved. Keep in sync with state_fences of state.h.
+func (s State) Fences(l Lease) bool {
+	return l.Flags&FlagUnproven != 0 || s.MaxToken > l.Token && s.MaxToken != l.Disproved
+}
+
 // State returns the state of an address; the bool is false if the address is neither leased nor
 // watched.
 func (t *tables) State(key Key) (State, bool, error) {
@@ -54,7 +60,7 @@ func (t *tables) Fenced(key Key) (bool, error) {
 		return false, err
 	}
 	s, _, err := t.State(key)
-	return s.MaxToken > l.Token, err
+	return s.Fences(l), err
 }
 
 // standBehind makes the state of an address say that a holder with a token exists, as if this kernel
@@ -91,10 +97,10 @@ func (t *tables) createState(key Key, claim uint64) error {
 	return nil
 }
 
-// forgetState deletes a state without a claim.
-func (t *tables) forgetState(key Key) error {
+// forgetState deletes a state without a claim, or with a claim that is disproved.
+func (t *tables) forgetState(key Key, disproved uint64) error {
 	s, ok, err := t.State(key)
-	if err != nil || !ok || s.MaxToken != 0 {
+	if err != nil || !ok || s.MaxToken != 0 && s.MaxToken != disproved {
 		return err
 	}
 	return t.deleteState(key)

@@ -41,14 +41,17 @@ enum raise {
 	PASSED, /* was at least as great already */
 };
 
-/* Raises max, a token of st. Concurrent calls never lower it. */
+/*
+ * Raises max, a token of st. Concurrent calls never lower it, unless it is the
+ * disproved token, which counts as none.
+ */
 static __always_inline enum raise state_raise(struct state *st, __u64 *max,
-					      __u64 token)
+					      __u64 token, __u64 disproved)
 {
 	enum raise raise = PASSED;
 
 	bpf_spin_lock(&st->lock);
-	if (*max < token) {
+	if (*max < token || *max == disproved) {
 		*(volatile __u64 *)max =
 			token; /* one store: readers take no lock */
 		raise = RAISED;
@@ -58,9 +61,20 @@ static __always_inline enum raise state_raise(struct state *st, __u64 *max,
 }
 
 /*
- * R9: an address is fenced while the greatest claim is newer than the lease, so
- * only a newer lease ends it. A shut gate saves the lookup.
+ * R9: an address is fenced while the greatest claim is newer than the lease. So
+ * only a newer lease ends the fence, or one that disproves the claim. Keep in
+ * sync with State.Fences of state.go. See also LEASE_UNPROVEN.
  */
+static __always_inline bool state_fences(const struct state *st,
+					 const struct lease *l)
+{
+	__u64 max = *(volatile const __u64 *)&st->max;
+
+	return l->flags & LEASE_UNPROVEN ||
+	       (max > l->token && max != l->disproved);
+}
+
+/* A shut gate saves the lookup. */
 static __always_inline bool state_is_fenced(const struct lease_key *key,
 					    const struct lease *l)
 {
@@ -69,7 +83,7 @@ static __always_inline bool state_is_fenced(const struct lease_key *key,
 	if (!gate_is_open())
 		return false;
 	s = state_of(key);
-	return s && s->max > l->token;
+	return s && state_fences(s, l);
 }
 
 #endif

@@ -2,7 +2,10 @@
 
 package bpf
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // tables are the maps that the programs and this process share: leases, states, slots, the gate,
 // keys, networks, sightings.
@@ -14,6 +17,9 @@ type tables struct {
 	mu sync.Mutex
 	// guardedSlots returns the slots that guard a device, for the gate. It needs mu.
 	guardedSlots func() ([]uint32, error)
+
+	// known is the newest revision that KnowRevision has told the kernel.
+	known atomic.Uint64
 
 	// sources are those of the slots with a source guard. trusted are the MACs of other devices, by
 	// segment. locals is what the kernel was told of both.

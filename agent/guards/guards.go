@@ -33,6 +33,7 @@ type Kernel interface {
 	RemoveLease(bpf.Key) error
 	Lease(bpf.Key) (bpf.Lease, bool, error)
 	Leases() (map[bpf.Key]bpf.Lease, error)
+	State(bpf.Key) (bpf.State, bool, error)
 	Fenced(bpf.Key) (bool, error)
 }
 

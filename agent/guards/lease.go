@@ -26,7 +26,13 @@ func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 		return fmt.Errorf("recorded MAC: %w", err)
 	}
 	key := Key(e, address)
-	l := bpf.Lease{Token: address.Token, Network: claim.Network(g.Cluster, address.Network), Slot: e.Slot, MAC: mac, Behind: address.Behind}
+	l := bpf.Lease{
+		Token: address.Token, Network: claim.Network(g.Cluster, address.Network), Slot: e.Slot, MAC: mac,
+		Disproved: address.Disproved, Behind: address.Behind,
+	}
+	if address.Unproven {
+		l.Flags |= bpf.FlagUnproven
+	}
 	if e.SharedMAC {
 		l.Flags |= bpf.FlagSharedMAC
 	}
@@ -63,6 +69,16 @@ func (g *Guards) Fenced(e *journal.Entry, address journal.Address) (bool, error)
 		return false, fmt.Errorf("check whether %s is fenced: %w", address.Addr, err)
 	}
 	return fenced, nil
+}
+
+// Claimed returns the greatest token of a claim that was heard for an address of an entry, 0 if none
+// was.
+func (g *Guards) Claimed(e *journal.Entry, address journal.Address) (uint64, error) {
+	s, _, err := g.Kernel.State(Key(e, address))
+	if err != nil {
+		return 0, fmt.Errorf("read the greatest claim for %s: %w", address.Addr, err)
+	}
+	return s.MaxToken, nil
 }
 
 // Leases returns the leases that the kernel enforces.

@@ -120,23 +120,33 @@ func (h *Holders) TakeTurn(ctx context.Context, e journal.Entry, address journal
 	if l, err = h.Leases.Confirm(ctx, l); err != nil {
 		return err
 	}
-	return h.speak(ctx, seg, e, address, l, token, c, verdict, pod)
+	address.Behind, address.LeaseUID, address.Token = 0, string(l.UID), token
+	if err := h.speak(ctx, seg, e, address, c, "migrated"); err != nil {
+		return err
+	}
+	h.Events.Eventf(pod, nil, corev1.EventTypeNormal, "AddressTakenOver", "Bind",
+		"%s was handed over by the migration of %s: %s", address.Addr, owner.Identity(l.Spec.Holder), verdict)
+	return nil
 }
 
-// speak unfences an address that was taken over, and announces it.
-func (h *Holders) speak(ctx context.Context, seg Segment, e journal.Entry, address journal.Address, l *v1alpha1.IPLease,
-	token uint64, c segment.Claim, verdict segment.Verdict, pod *corev1.Pod,
-) error {
+// record journals an address of an entry as it is now, and installs it. It copies the addresses, since
+// others read the journal's own.
+func (h *Holders) record(e *journal.Entry, address journal.Address) error {
 	e.Addresses = slices.Clone(e.Addresses)
 	i := slices.IndexFunc(e.Addresses, func(a journal.Address) bool { return a.LeaseName == address.LeaseName })
-	e.Addresses[i].Behind, e.Addresses[i].LeaseUID, e.Addresses[i].Token = 0, string(l.UID), token
-	if err := h.Journal.Put(e); err != nil {
+	e.Addresses[i] = address
+	if err := h.Journal.Put(*e); err != nil {
 		return err
 	}
-	if err := h.Guards.Install(&e, e.Addresses[i]); err != nil {
+	return h.Guards.Install(e, address)
+}
+
+// speak unfences an address whose last speaker is proven to be silent, and announces it.
+func (h *Holders) speak(ctx context.Context, seg Segment, e journal.Entry, address journal.Address, c segment.Claim, why string) error {
+	if err := h.record(&e, address); err != nil {
 		return err
 	}
-	h.Audit(audit.Grant, &e, e.Addresses[i], "migrated")
+	h.Audit(audit.Grant, &e, address, why)
 	h.HostLinks.Wake(e.Attachment()) // the node reaches the pod by its host link now
 	if err := seg.ClaimAndConfirm(ctx, c); err != nil {
 		return err
@@ -146,7 +156,5 @@ func (h *Holders) speak(ctx context.Context, seg Segment, e journal.Entry, addre
 		return fmt.Errorf("recorded MAC: %w", err)
 	}
 	seg.Announce(segment.Announcement{NetNS: e.NetNS, Interface: e.Interface, MAC: mac, Addr: address.Addr, Slot: e.Slot, Mode: c.Mode})
-	h.Events.Eventf(pod, nil, corev1.EventTypeNormal, "AddressTakenOver", "Bind",
-		"%s was handed over by the migration of %s: %s", address.Addr, owner.Identity(l.Spec.Holder), verdict)
 	return nil
 }

@@ -49,6 +49,7 @@ type Leases interface {
 	TakeOver(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
 	Confirm(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
 	Unverified(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error)
+	Renew(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
 	QuarantineConflict(ctx context.Context, l *v1alpha1.IPLease, e lease.Evidence) (*v1alpha1.IPLease, error)
 	RecordConflict(context.Context, *v1alpha1.IPLease, lease.Evidence) (*v1alpha1.IPLease, error)
 	Retain(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
@@ -85,6 +86,9 @@ type Link struct {
 type Metrics interface {
 	Conflict(pool string, source segment.Source)
 	Verification(verdict segment.Verdict)
+	// Renewal counts a renewal of the token of an address that was fenced although its lease was the
+	// holder's own.
+	Renewal(verdict segment.Verdict)
 	// GatewayUnanswered counts an ADD that failed because the gateway of a pool did not answer.
 	GatewayUnanswered(pool string)
 }

@@ -74,7 +74,7 @@ func TestAPairIsLearntFromAnADDWithoutAWarmLease(t *testing.T) {
 	}
 }
 
-func TestAFenceHeardByTheLateClaimEndsThePod(t *testing.T) {
+func TestAFenceHeardByTheLateClaimMutesThePod(t *testing.T) {
 	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
 	r.WarmLease("10.0.0.7", true)
 	r.Wire.OnClaim = func(c segment.Claim) { r.Kernel.Claimed(fakenode.Key("10.0.0.7"), c.Token+1) }
@@ -91,9 +91,14 @@ func TestAFenceHeardByTheLateClaimEndsThePod(t *testing.T) {
 	if r.Wire.Took("announce 10.0.0.7") {
 		t.Error("R10: a fenced address was announced")
 	}
-	r.Settle()
 	if r.Speaks(request, "10.0.0.7") {
 		t.Error("the slot still speaks")
+	}
+	// The lease is the pod's own, so its token is renewed.
+	r.Wire.OnClaim, r.Wire.Verdicts = nil, map[netip.Addr]segment.Verdict{netip.MustParseAddr("10.0.0.7"): segment.Silent}
+	r.Settle()
+	if !r.Speaks(request, "10.0.0.7") || !r.Wire.Took("announce 10.0.0.7") {
+		t.Error("the pod is still mute, although nobody else speaks")
 	}
 }
 

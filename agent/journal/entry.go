@@ -85,6 +85,10 @@ type Address struct {
 	// Behind is the token of the holder on another node behind which the pod stands: it is the target of
 	// a live migration, and the address is fenced here. 0: the address is the pod's.
 	Behind uint64 `json:"behind,omitempty"`
+	// Unproven: the lease was renewed after a fence, and it is not proven yet that nobody else speaks.
+	Unproven bool `json:"unproven,omitempty"`
+	// Disproved is the token of a claim by which nobody speaks, as the last renewal has proven. 0: none.
+	Disproved uint64 `json:"disproved,omitempty"`
 	// Static: DEL retains the address instead of freeing it.
 	Static bool `json:"static,omitempty"`
 	// Kept: an ADD under way has taken the address over from an earlier sandbox of its pod. Its undo

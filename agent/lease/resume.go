@@ -31,8 +31,10 @@ type Known struct {
 	// Node and Session of this agent.
 	Node, Session string
 	Pod           PodState
-	// Fenced reports whether a newer claim for the address was ever heard here.
+	// Fenced reports whether a newer claim for the address was ever heard here, or its slot was killed.
 	Fenced bool
+	// GivesWay: the slot was killed, or the newer claim is that of a pod whose lease the store has lost.
+	GivesWay bool
 }
 
 // Action is the step to take for an address after a restart or a reconnect.
@@ -56,10 +58,13 @@ const (
 	// another node created one meanwhile and quarantined it because our pod answered its
 	// probe, or the store went back to the Warm lease that the pod had got.
 	Rebind
+	// RenewToken: renew the token of the lease, and speak again once nobody else is proven to speak. A
+	// claim that no other pod of this cluster can have sent has fenced the pod.
+	RenewToken
 )
 
 func (a Action) String() string {
-	names := [...]string{"Wait", "GoOn", "Release", "FenceAndDeletePod", "FenceAndAsk", "Rebind"}
+	names := [...]string{"Wait", "GoOn", "Release", "FenceAndDeletePod", "FenceAndAsk", "Rebind", "RenewToken"}
 	if a < 0 || int(a) >= len(names) {
 		return "Action?"
 	}
@@ -76,10 +81,11 @@ func Resume(k Known, l *v1alpha1.IPLease) Action {
 		return resumeLost(k, l)
 	case l.Spec.Session != k.Session:
 		return Release
-	case k.Fenced:
-		// A newer claim was heard, but the record still names this pod: the store
-		// went back. A token that is newer than ours exists.
+	case k.Fenced && k.GivesWay:
+		// The record still names this pod, but a token that is newer than ours exists.
 		return k.yield()
+	case k.Fenced:
+		return RenewToken
 	}
 	return GoOn
 }

@@ -32,6 +32,7 @@ func TestResumeGoesByTheRecord(t *testing.T) {
 	unwanted := func(k *Known) { k.Pod = PodUnwanted }
 	unasked := func(k *Known) { k.Pod = PodUnknown }
 	fenced := func(k *Known) { k.Fenced = true }
+	givesWay := func(k *Known) { k.GivesWay = true }
 	other := leaseOf(other, "lease-2")
 	ourMAC := func(k *Known) { k.MAC = conflict.MAC }
 	answeredFor := leaseOf(quarantinedElsewhere, "lease-2")
@@ -47,7 +48,9 @@ func TestResumeGoesByTheRecord(t *testing.T) {
 		{"still mine", known(), leaseOf(mine, "lease-1"), GoOn},
 		{"still mine, whatever becomes of the pod", known(unwanted), leaseOf(mine, "lease-1"), GoOn},
 		{"still mine, though a conflict was noted", known(), leaseOf(with(mine, func(s *spec) { s.Conflict = conflict }), "lease-1"), GoOn},
-		{"mine by the record, fenced by the wire: the store went back", known(fenced), leaseOf(mine, "lease-1"), FenceAndDeletePod},
+		{"mine by the record, fenced by the wire: nobody of this cluster was meant to", known(fenced), leaseOf(mine, "lease-1"), RenewToken},
+		{"the same before the last boot", known(fenced), leaseOf(rebooted, "lease-1"), Release},
+		{"mine by the record, fenced by a pod whose lease the store has lost", known(fenced, givesWay), leaseOf(mine, "lease-1"), FenceAndDeletePod},
 		{"still mine, though the answer to the create was lost", known(lost), leaseOf(mine, "lease-9"), GoOn},
 
 		{"someone else's", known(), other, FenceAndDeletePod},

@@ -16,6 +16,7 @@ import (
 type Agent struct {
 	conflicts         *prometheus.CounterVec
 	verifications     *prometheus.CounterVec
+	renewals          *prometheus.CounterVec
 	gatewayUnanswered *prometheus.CounterVec
 	apiErrors         *prometheus.CounterVec
 	pinFailures       prometheus.Counter
@@ -39,6 +40,7 @@ func New(r prometheus.Registerer) *Agent {
 	a := &Agent{
 		conflicts:         counter("conflicts_total", "Second speakers for an address, by pool and by the part that detected them.", "pool", "source"),
 		verifications:     counter("verifications_total", "Verifications of addresses taken by force, by verdict.", "verdict"),
+		renewals:          counter("fence_renewals_total", "Renewals of addresses that were fenced although the pod's lease was its own, by verdict.", "verdict"),
 		gatewayUnanswered: counter("gateway_unanswered_total", "ADDs that failed because the gateway of the pool did not answer (spec.gatewayCheck), by pool.", "pool"),
 		apiErrors:         counter("api_errors_total", "Calls to the API server that failed, by verb.", "verb"),
 		warmLeases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -78,6 +80,7 @@ func New(r prometheus.Registerer) *Agent {
 	// If a series begins with its first event, a rate over it misses that event.
 	for _, v := range []segment.Verdict{segment.Fenced, segment.Silent, segment.Answered, segment.Unknown} {
 		a.verifications.WithLabelValues(string(v))
+		a.renewals.WithLabelValues(string(v))
 	}
 	for _, verb := range []string{"create", "update", "delete", "get", "list"} {
 		a.apiErrors.WithLabelValues(verb)
@@ -92,6 +95,9 @@ func (a *Agent) Conflict(pool string, source segment.Source) {
 
 // Verification counts a verdict.
 func (a *Agent) Verification(v segment.Verdict) { a.verifications.WithLabelValues(string(v)).Inc() }
+
+// Renewal counts a renewal by the verdict that decided whether the pod speaks again.
+func (a *Agent) Renewal(v segment.Verdict) { a.renewals.WithLabelValues(string(v)).Inc() }
 
 // GatewayUnanswered counts an ADD that failed because the gateway of a pool did not answer.
 func (a *Agent) GatewayUnanswered(pool string) { a.gatewayUnanswered.WithLabelValues(pool).Inc() }

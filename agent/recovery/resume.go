@@ -71,6 +71,9 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 	if !ok {
 		return true, nil
 	}
+	if w.renewals.wait(dispute{a, name}, w.Clock.Now()) {
+		return false, errTooSoon
+	}
 	l, err := w.Leases.Get(ctx, name)
 	if errors.Is(err, lease.ErrGone) {
 		l = nil
@@ -101,6 +104,8 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 		return false, w.keepUp(ctx, &e, address, l)
 	case lease.Rebind:
 		return false, w.rebind(ctx, e, address, l)
+	case lease.RenewToken:
+		return w.renew(ctx, e, address, l)
 	case lease.FenceAndAsk:
 		return false, errors.Join(errUndecided, w.mute(&e))
 	case lease.FenceAndDeletePod:
@@ -176,12 +181,19 @@ func (w *Worker) decide(ctx context.Context, e *journal.Entry, address journal.A
 	}
 	fenced = fenced || e.Mute
 	known := lease.Known{
+		GivesWay:    e.Mute,
 		ContainerID: e.ContainerID, Interface: e.Interface,
 		PodUID: e.PodUID, MAC: e.MAC, LeaseUID: address.LeaseUID,
 		Machine: e.Machine, Namespace: e.PodNamespace,
 		Node: w.Node, Session: w.Session, Fenced: fenced,
 	}
 	action := lease.Resume(known, l)
+	if action == lease.RenewToken {
+		if known.GivesWay, err = w.givesWay(ctx, e, address); err != nil {
+			return lease.Wait, err
+		}
+		action = lease.Resume(known, l)
+	}
 	if action == lease.Wait || action == lease.FenceAndAsk {
 		known.Pod = w.podState(ctx, e)
 		action = lease.Resume(known, l)

@@ -65,6 +65,9 @@ type Options struct {
 	Journal holder.Journal
 	Holders *holder.Holders
 	Guards  *guards.Guards
+	// Revision returns the newest revision of the API server's store that this node has known since its
+	// boot.
+	Revision func() (uint64, error)
 	// OpenSegment returns the segment of a parent, opening it at first use.
 	OpenSegment func(parent int) (holder.Segment, error)
 
@@ -81,6 +84,8 @@ type Worker struct {
 	// disputed has the time since which another holder's lease is seen for an address held here. It
 	// belongs to Run, as all below.
 	disputed map[dispute]time.Time
+	// renewals has the addresses that were fenced although their lease was the holder's own.
+	renewals renewals
 	// unresumed counts, for each entry, the passes that ended with the failure of that entry.
 	unresumed map[agentapi.Attachment]int
 	// withoutEntry are the leases without an entry at the last audit, by name with their
@@ -92,7 +97,7 @@ type Worker struct {
 
 // New returns a Worker for the entries of the journal.
 func New(o Options) *Worker {
-	return &Worker{Options: o, disputed: map[dispute]time.Time{}, unresumed: map[agentapi.Attachment]int{}}
+	return &Worker{Options: o, disputed: map[dispute]time.Time{}, renewals: renewals{}, unresumed: map[agentapi.Attachment]int{}}
 }
 
 // Changed handles the change or deletion of the lease of that name, which a watch has seen. The

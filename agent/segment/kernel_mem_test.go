@@ -135,7 +135,7 @@ func (k *memKernel) Fenced(key bpf.Key) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l, ok := k.leases[key]
-	return ok && l.Slot != 0 && k.states[key].MaxToken > l.Token, nil
+	return ok && l.Slot != 0 && k.states[key].Fences(l), nil
 }
 
 func (k *memKernel) SlotDead(slot uint32) (bool, error) {
@@ -174,7 +174,7 @@ func (k *memKernel) ReadEvents(ctx context.Context, fn func(bpf.Event)) error {
 func (k *memKernel) speak(key bpf.Key, mac net.HardwareAddr, kind bpf.Kind) {
 	k.mu.Lock()
 	l, ok := k.leases[key]
-	if !ok || bytes.Equal(l.MAC, mac) || l.Slot != 0 && k.states[key].MaxToken > l.Token {
+	if !ok || bytes.Equal(l.MAC, mac) || l.Slot != 0 && l.Flags&bpf.FlagUnproven == 0 && k.states[key].Fences(l) {
 		k.mu.Unlock()
 		return
 	}

@@ -21,6 +21,7 @@ type stats struct {
 var claimResults = []bpf.Result{
 	bpf.ResultShort, bpf.ResultMagic, bpf.ResultForeign, bpf.ResultNotHeld, bpf.ResultForged,
 	bpf.ResultOld, bpf.ResultEqual, bpf.ResultFenced, bpf.ResultAgain, bpf.ResultFromPod,
+	bpf.ResultBeyond, bpf.ResultDisproved,
 }
 
 // Collector exports the metrics of all segments. At each scrape it reads the kernel's counters,

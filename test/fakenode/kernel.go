@@ -16,6 +16,8 @@ type Kernel struct {
 	mu       sync.Mutex
 	Enforced map[bpf.Key]bpf.Lease
 	Claims   map[bpf.Key]uint64
+	// Known is the newest revision of the store that the kernel was told.
+	Known uint64
 	dead     map[uint32]bool
 	// guards are the devices that the slots sit on; gone are devices that do
 	// not exist any more. lost are guards of which nothing tells the device.
@@ -203,13 +205,33 @@ func (k *Kernel) Fenced(key bpf.Key) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.Enforced[key]
-	return l.Slot != 0 && k.Claims[key] > l.Token, nil
+	return l.Slot != 0 && k.state(key).Fences(l), nil
+}
+
+func (k *Kernel) State(key bpf.Key) (bpf.State, bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, ok := k.Enforced[key]
+	return k.state(key), ok, nil
+}
+
+// state needs mu.
+func (k *Kernel) state(key bpf.Key) bpf.State { return bpf.State{MaxToken: k.Claims[key]} }
+
+// Revision returns the newest revision of the store that the kernel was told.
+func (k *Kernel) Revision() (uint64, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.Known, nil
 }
 
 // Claimed is a valid claim of another node.
 func (k *Kernel) Claimed(key bpf.Key, token uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if disproved := k.Enforced[key].Disproved; disproved != 0 && k.Claims[key] == disproved {
+		k.Claims[key] = token
+	}
 	k.Claims[key] = max(k.Claims[key], token)
 }
 
@@ -219,7 +241,7 @@ func (k *Kernel) Speakers(key bpf.Key) (slots []uint32) {
 	defer k.mu.Unlock()
 	l := k.Enforced[key]
 	device, guarded := k.Guards[l.Slot]
-	if guarded && !k.gone[device] && !k.muted(device) && k.Claims[key] <= l.Token {
+	if guarded && !k.gone[device] && !k.muted(device) && !k.state(key).Fences(l) {
 		slots = append(slots, l.Slot)
 	}
 	return slots

@@ -162,7 +162,7 @@ func (r *Node) start() {
 		Node: ThisNode, Session: r.Life,
 		Cache: api, Client: api, Reader: api, Leases: store,
 		Journal: book, Holders: r.Holders, Guards: r.Guards, OpenSegment: open,
-		Events: r.Recorder, Log: log, Clock: r.clock,
+		Revision: r.Kernel.Revision, Events: r.Recorder, Log: log, Clock: r.clock,
 	})
 	if err := r.Recovery.Restore(); err != nil {
 		r.T.Logf("restore: %v", err)
@@ -250,6 +250,7 @@ func (NoMetrics) GatewayUnanswered(string) {}
 
 func (NoMetrics) Conflict(string, segment.Source) {}
 func (NoMetrics) Verification(segment.Verdict)    {}
+func (NoMetrics) Renewal(segment.Verdict)         {}
 func (NoMetrics) PinFailed()                      {}
 func (NoMetrics) Waited(time.Duration, bool)      {}
 

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/event"
+)
+
+// A claim may fence a pod although the lease is the pod's own: a copy of the cluster on the same VLAN
+// sends authentic claims, and so does everybody who has the key. The store is right about the holder. But
+// somebody may speak by that claim, so the pod stays mute until the opposite is proven (R1).
+
+// renewTimeout bounds a renewal.
+const renewTimeout = 20 * time.Second
+
+// Renewal has the parameters of Renew.
+type Renewal struct {
+	Entry   journal.Entry
+	Address journal.Address
+	// Lease is the pod's own, as last read past the cache.
+	Lease *v1alpha1.IPLease
+	// Claimed is the token of the claim that fenced the address.
+	Claimed uint64
+	// Disprove: the store has never given Claimed, so a token of this store cannot end the fence.
+	Disprove bool
+}
+
+// Renew writes the lease of a fenced pod again, which gives a newer token, and claims and verifies the
+// address with it. If nobody else speaks, the pod does again. Otherwise the address stays fenced, and
+// the error has the evidence. The caller has locked the attachment.
+func (h *Holders) Renew(ctx context.Context, r Renewal) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renewTimeout)
+	defer cancel()
+	defer h.leases.lock(r.Lease.Name)()
+	pool := &v1alpha1.IPPool{}
+	if err := h.Cache.Get(ctx, client.ObjectKey{Name: r.Address.Pool}, pool); err != nil {
+		return fmt.Errorf("read pool %s: %w", r.Address.Pool, err)
+	}
+	seg, err := h.OpenSegment(r.Entry.ParentIndex)
+	if err != nil {
+		return fmt.Errorf("open the segment of %s: %w", r.Entry.Parent, err)
+	}
+	l, err := h.Leases.Renew(ctx, r.Lease)
+	if err != nil {
+		return err
+	}
+	address := r.Address
+	if address.Token, err = lease.Token(l); err != nil {
+		return err
+	}
+	address.LeaseUID, address.Unproven, address.Disproved = string(l.UID), true, 0
+	e := r.Entry
+	if err := h.record(&e, address); err != nil {
+		return err
+	}
+	c := segment.Claim{
+		Addr: address.Addr, Network: claim.Network(h.Cluster, address.Network), Token: address.Token, Mode: pool.ConflictMode(),
+	}
+	if !r.Disprove {
+		c.PreviousToken = r.Claimed // somebody of an earlier store may hold the address by it
+	}
+	verdict, evidence, err := seg.Verify(ctx, segment.Verification{
+		Claim: c, Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool), OthersShare: h.OthersShare(),
+	})
+	if err != nil {
+		return err
+	}
+	h.Metrics.Renewal(verdict)
+	if !verdict.Safe() {
+		return fmt.Errorf("%s is not proven free of other speakers: %s", address.Addr, evidence)
+	}
+	address.Unproven = false
+	if r.Disprove {
+		address.Disproved = r.Claimed
+	}
+	if err := h.speak(ctx, seg, e, address, c, "renewed"); err != nil {
+		return err
+	}
+	h.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "FenceEnded", "Bind",
+		"%s was fenced by a claim with the token %d, although it is this pod's; the pod speaks again: %s", address.Addr, r.Claimed, evidence)
+	return nil
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/revision"
+)
+
+const (
+	// renewFirst and renewMost bound the pause between two renewals of an address. Each of them is one
+	// write and one verification.
+	renewFirst = 10 * time.Second
+	renewMost  = time.Minute
+	// renewalsEnd is the time after which an earlier renewal does not lengthen the pause any more.
+	renewalsEnd = 10 * time.Minute
+)
+
+// errTooSoon: see renewFirst.
+var errTooSoon = errors.New("the token was renewed a moment ago")
+
+// renewals are the latest renewals by address. They limit the rate at which claims of others make this
+// node write.
+type renewals map[dispute]renewal
+
+type renewal struct {
+	last     time.Time
+	inARow   int
+	notUntil time.Time
+}
+
+// wait reports whether the next renewal of an address has to wait. It forgets old renewals.
+func (r renewals) wait(d dispute, now time.Time) bool {
+	latest, ok := r[d]
+	if ok && now.Sub(latest.last) > renewalsEnd {
+		delete(r, d)
+	}
+	return ok && now.Before(latest.notUntil)
+}
+
+// note counts a renewal, and returns the pause until the next one.
+func (r renewals) note(d dispute, now time.Time) time.Duration {
+	n := r[d].inARow + 1
+	pause := backoff.Pause(renewFirst, renewMost, n)
+	r[d] = renewal{last: now, inARow: n, notUntil: now.Add(pause)}
+	return pause
+}
+
+// givesWay reports whether the claim that fenced an address may be that of another pod, whose lease the
+// store has lost.
+func (w *Worker) givesWay(ctx context.Context, e *journal.Entry, address journal.Address) (bool, error) {
+	how, _, err := w.renewalOf(ctx, e, address)
+	return how == lease.GiveWay, err
+}
+
+// renewalOf decides how the fence of an address ends whose lease is the holder's own. It also returns
+// the token of the claim.
+func (w *Worker) renewalOf(ctx context.Context, e *journal.Entry, address journal.Address) (lease.Renewal, uint64, error) {
+	claimed, err := w.Guards.Claimed(e, address)
+	if err != nil {
+		return 0, 0, err
+	}
+	live, err := revision.Live(ctx, w.Reader)
+	if err != nil {
+		return 0, 0, err
+	}
+	known, err := w.Revision()
+	if err != nil {
+		return 0, 0, err
+	}
+	return lease.RenewalOf(claimed, live, known), claimed, nil
+}
+
+// renew ends a fence that was not meant: the lease is the holder's own. The pod is not deleted. gone
+// reports that the entry is gone.
+func (w *Worker) renew(ctx context.Context, e journal.Entry, address journal.Address, l *v1alpha1.IPLease) (gone bool, err error) {
+	how, claimed, err := w.renewalOf(ctx, &e, address)
+	if err != nil {
+		return false, err
+	}
+	pod := &corev1.Pod{}
+	err = w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
+	if apierrors.IsNotFound(err) || err == nil && (!holder.IsUID(pod, e.PodUID) || pod.DeletionTimestamp != nil) {
+		return true, w.releaseAfterNewer(ctx, e)
+	}
+	if err != nil {
+		return false, fmt.Errorf("read pod %s/%s: %w", e.PodNamespace, e.PodName, err)
+	}
+	pause := w.renewals.note(dispute{e.Attachment(), address.LeaseName}, w.Clock.Now())
+	r := holder.Renewal{Entry: e, Address: address, Lease: l, Claimed: claimed, Disprove: how == lease.Disprove}
+	if err := w.Holders.Renew(ctx, r); err != nil {
+		w.warn(&e, "FenceNotEnded", "%s is this pod's, but a claim has fenced it, and the pod stays mute: %v; next try in %s",
+			address.Addr, err, pause)
+		return false, err
+	}
+	return false, nil
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+// fencedNode is a node whose pod was fenced by a claim with a token, while the store is at revision 1000.
+func fencedNode(t *testing.T, claimed, known uint64, verdict segment.Verdict) (*fakenode.Node, agentapi.AddRequest) {
+	t.Helper()
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.API.Version, r.Kernel.Known = 1000, known
+	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), claimed)
+	r.Wire.Verdicts = map[netip.Addr]segment.Verdict{fakenode.Two: verdict}
+	r.Wire.Did = nil
+	return r, web
+}
+
+// lives reports whether the pod web exists.
+func lives(t *testing.T, r *fakenode.Node) bool {
+	t.Helper()
+	err := r.API.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, &corev1.Pod{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// The live lease is the pod's own, so nobody of this cluster meant to fence it.
+func TestAFenceThatWasNotMeantEnds(t *testing.T) {
+	for rule, c := range map[string]struct {
+		claimed, known uint64
+		verdict        segment.Verdict
+		speaks         bool
+	}{
+		"another write outranks the claim":                    {900, 1000, segment.Silent, true},
+		"a holder by that claim was fenced in turn":           {900, 1000, segment.Fenced, true},
+		"another speaker answers":                             {900, 1000, segment.Answered, false},
+		"nobody would be heard (R2)":                          {900, 1000, segment.Unknown, false},
+		"the store never gave the token, and nobody speaks":   {1 << 40, 1000, segment.Silent, true},
+		"the store never gave the token, and somebody speaks": {1 << 40, 1000, segment.Answered, false},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			r, web := fencedNode(t, c.claimed, c.known, c.verdict)
+			for range 3 { // tries, or restarts after the first one
+				r.Restart()
+				r.Recovery.LookAgain()
+				_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
+				if got := r.Speaks(web, "10.0.0.2"); got != c.speaks {
+					t.Errorf("speaks %v", got)
+				}
+			}
+			if announced := r.Wire.Took("announce 10.0.0.2"); announced != c.speaks {
+				t.Errorf("announced %v", announced)
+			}
+			if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.PodUID != "u1" || !lives(t, r) {
+				t.Errorf("the pod lost its address: %+v", l.Spec)
+			}
+			if c.speaks {
+				r.MustDel(web)
+				r.Want()
+			}
+		})
+	}
+}
+
+// The store gave the token, and lost the lease of the pod that got it: that pod may have the address.
+func TestAHolderGivesWayToAPodWhoseLeaseTheStoreLost(t *testing.T) {
+	r, web := fencedNode(t, 2000, 3000, segment.Silent)
+	r.Settle()
+	if r.Speaks(web, "10.0.0.2") || lives(t, r) {
+		t.Error("the pod stays, and another pod may have its address")
+	}
+}
+
+// A replayed claim must not make the node write at the rate at which it is sent.
+func TestRenewalsAreLimited(t *testing.T) {
+	r, web := fencedNode(t, 900, 1000, segment.Answered)
+	tries := func(d time.Duration) (n int) {
+		t.Helper()
+		before := r.Wire.Times("verify 10.0.0.2")
+		for range d / time.Second {
+			r.Pending.Add(web.Attachment)
+			_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
+			r.Skip(time.Second)
+		}
+		return r.Wire.Times("verify 10.0.0.2") - before
+	}
+	if n := tries(9 * time.Second); n != 1 {
+		t.Errorf("%d tries in the first seconds, want 1", n)
+	}
+	if n := tries(10 * time.Minute); n < 9 || n > 15 {
+		t.Errorf("%d tries in ten minutes, want about one a minute", n)
+	}
+	r.Wire.Verdicts[fakenode.Two] = segment.Silent
+	if tries(time.Minute); !r.Speaks(web, "10.0.0.2") {
+		t.Error("the pod is mute after the other speaker has left")
+	}
+	var told int
+	for range len(r.Recorder.Events) {
+		if strings.Contains(<-r.Recorder.Events, "FenceNotEnded") {
+			told++
+		}
+	}
+	if told < 9 {
+		t.Errorf("%d events say why the pod is mute", told)
+	}
+}
+
+// An agent may die at any step of a renewal. The pod is fenced until the end of the proof.
+func TestARenewalOutlivesItsAgent(t *testing.T) {
+	for step := range 8 {
+		t.Run(fmt.Sprint(step), func(t *testing.T) {
+			r, web := fencedNode(t, 1<<40, 1000, segment.Answered)
+			r.Death.Left = step
+			r.Recovery.LookAgain()
+			_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
+			r.Restart()
+			if r.Speaks(web, "10.0.0.2") {
+				t.Error("the pod speaks without a proof")
+			}
+			r.Wire.Verdicts[fakenode.Two] = segment.Silent
+			r.Settle()
+			if !r.Speaks(web, "10.0.0.2") {
+				t.Error("the pod stays mute")
+			}
+			r.Kernel.Claimed(fakenode.Key("10.0.0.2"), uint64(r.API.Version)+1)
+			if r.Speaks(web, "10.0.0.2") {
+				t.Error("a later token of the store does not fence")
+			}
+		})
+	}
+}

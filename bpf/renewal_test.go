@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package bpf
+
+import (
+	"math"
+	"testing"
+)
+
+// A copy of the cluster, restored with a bumped revision, has the same networks and the same key.
+func TestATokenThatTheStoreCannotHaveGivenFencesNothing(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	must(t, b.KnowRevision(1000))
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 1000+CeilingMargin+1), drop, ResultBeyond)
+	b.expect(WhereObserverEgress, remoteClaim(t, addr4, math.MaxUint64), pass, ResultBeyond)
+	equal(t, "fenced", b.fenced(addr4), false)
+	equal(t, "max", b.state(addr4).MaxToken, 0)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 1000+CeilingMargin), redirect, ResultFenced, ResultAckSent)
+	equal(t, "fenced by the greatest token that the store can have given", b.fenced(addr4), true)
+}
+
+func TestTheCeilingFollowsTheNewestRevision(t *testing.T) {
+	dir := bpffs(t)
+	k := openKernel(t, dir)
+	for _, step := range []struct{ told, known uint64 }{{0, 0}, {7, 7}, {5, 7}, {9, 9}} {
+		must(t, k.KnowRevision(step.told))
+		known, err := k.Revision()
+		must(t, err)
+		equal(t, "newest revision", known, step.known)
+	}
+	k.Close()
+	k = openKernel(t, dir) // of an agent that starts again
+	must(t, k.KnowRevision(8))
+	known, err := k.Revision()
+	must(t, err)
+	equal(t, "newest revision after a restart of the agent", known, 9)
+	equal(t, "ceiling of a revision near the end", ceilingOf(math.MaxUint64-1), math.MaxUint64)
+}
+
+// A renewal disproves the token of a claim that this store has never given. The kernel must then obey
+// the lesser tokens that the store gives.
+func TestADisprovedClaimIsNone(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	const poison = 9000
+	b.run(WhereObserverIngress, remoteClaim(t, addr4, poison))
+	equal(t, "fenced", b.fenced(addr4), true)
+	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
+
+	renewed := Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: poison}
+	must(t, b.InstallLease(key(addr4), renewed))
+	equal(t, "fenced after the renewal", b.fenced(addr4), false)
+	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, poison), drop, ResultDisproved)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 301), drop, ResultFenced) // asks another holder for the ack
+	equal(t, "max", b.state(addr4).MaxToken, 301)
+	equal(t, "fenced by a token of the store", b.fenced(addr4), true)
+	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, poison), drop, ResultDisproved)
+	equal(t, "max after a replay", b.state(addr4).MaxToken, 301)
+}
+
+// Between the decision and the renewal another claim may come.
+func TestADisprovedClaimLeavesAGreaterOne(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.run(WhereObserverIngress, remoteClaim(t, addr4, 9001))
+	must(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
+	equal(t, "fenced", b.fenced(addr4), true)
+	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
+}
+
+func TestADisprovedClaimEndsWithTheLease(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.run(WhereObserverIngress, remoteClaim(t, addr4, 9000))
+	must(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
+	must(t, b.RemoveLease(key(addr4)))
+	must(t, b.InstallLease(key(addr4), Lease{Token: 400, Network: network, Slot: 1, MAC: podMAC}))
+	equal(t, "the next lease is fenced", b.fenced(addr4), false)
+}
+
+// An unproven address sends nothing, and its other speakers are heard.
+func TestAnUnprovenAddressIsFencedAndHearsOthers(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.fence(addr4)
+	b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, far4), pass)
+	unproven := Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Flags: FlagUnproven}
+	must(t, b.InstallLease(key(addr4), unproven))
+	equal(t, "fenced", b.fenced(addr4), true)
+	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
+	b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, far4), pass, ResultHit)
+	equal(t, "hits", b.state(addr4).Hits, 1)
+
+	unproven.Flags = 0
+	must(t, b.InstallLease(key(addr4), unproven))
+	equal(t, "fenced after the proof", b.fenced(addr4), false)
+	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
+}
