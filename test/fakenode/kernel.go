@@ -18,7 +18,7 @@ type Kernel struct {
 	Claims   map[bpf.Key]uint64
 	// Known is the newest revision of the store that the kernel was told.
 	Known uint64
-	dead     map[uint32]bool
+	dead  map[uint32]bool
 	// guards are the devices that the slots sit on; gone are devices that do
 	// not exist any more. lost are guards of which nothing tells the device.
 	Guards map[uint32]string

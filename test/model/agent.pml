@@ -22,10 +22,18 @@
 #endif
 #define MAY_GO_ON(m) (HELD_BY(m) && lease_boot == boot[m] && !FENCED(m))
 
+#if RENEWALS
+#define STRAY (VERSIONS + 1) /* a token that the store never gives */
+#define MAY_RENEW(m) (HELD_BY(m) && lease_boot == boot[m] && FENCED(m) && wanted[m] && slot[m] == ALIVE && \
+	(greatest[m] <= version || greatest[m] == STRAY))
+#else
+#define MAY_RENEW(m) 0
+#endif
+
 /* The entry leaves the journal, its device the machine, and the sweep takes the rest. */
 inline give_up(m) {
 	at[m] = DONE; token[m] = 0; wanted[m] = 0; claimed[m] = 0;
-	slot[m] = NONE; installed[m] = 0; greatest[m] = 0
+	slot[m] = NONE; installed[m] = 0; greatest[m] = 0; prove(m)
 }
 
 /* release.go freeAddress, end */
@@ -113,7 +121,7 @@ end:	do
 
 	/* A GET by name decides: resume.go resumeAddress, rebind.go (R7). */
 #ifndef WITHOUT_R7_GET
-	:: d_step { ACTS(m) && at[m] == HOLDS && !MAY_GO_ON(m) && !MAY_RECREATE(m) ->
+	:: d_step { ACTS(m) && at[m] == HOLDS && !MAY_GO_ON(m) && !MAY_RECREATE(m) && !MAY_RENEW(m) ->
 		SEEN(YIELDED);
 		kill(m); at[m] = RELEASES }
 #endif

@@ -19,6 +19,9 @@
 #else
 #define IS_BEHIND(m) 0
 #endif
+#if RENEWALS
+#include "renewal.pml"
+#endif
 #include "world.pml"
 #include "backup.pml"
 #include "settle.pml"
@@ -37,6 +40,9 @@ init {
 		run Wire(0); run Wire(1); run Wire(2);
 #if MIGRATIONS
 		run Migration(); run Target(1); run Target(2);
+#endif
+#if RENEWALS
+		run Renewal(0); run Renewal(1); run Renewal(2); run Strangers();
 #endif
 		run Controller(); run Faults(); run Backup(); run Settle();
 	}

@@ -1,8 +1,15 @@
 /* What the programs in bpf/ do, and what the wire does to frames. */
 
+/* A killed slot, or the next lease, is not unproven. */
+#if RENEWALS
+#define prove(m) unproven[m] = 0
+#else
+#define prove(m) skip
+#endif
+
 inline kill(m) {
 	if
-	:: slot[m] == ALIVE -> slot[m] = DEAD; greatest[m] = 0
+	:: slot[m] == ALIVE -> slot[m] = DEAD; greatest[m] = 0; prove(m)
 	:: else
 	fi
 }

@@ -21,6 +21,9 @@ inline all_hear(s) {
 inline wipe() {
 	set_free(); forget_backup();
 	version = 0; links = 0; crashes = 0; lives = 0; deletions = 0; renamed = 0; restores = 0; asked = 0; asked_by = 0; m = 0;
+#if RENEWALS
+	strays = 0; unproven[0] = 0; unproven[1] = 0; unproven[2] = 0;
+#endif
 #if MIGRATIONS
 	paused[0] = 0; paused[1] = 0; paused[2] = 0;
 #endif
@@ -110,7 +113,7 @@ end:	do
 		:: m < MACHINES ->
 #ifndef WITHOUT_R7_GET
 			if
-			:: HOLDING(m) && !MAY_GO_ON(m) && !MAY_RECREATE(m) -> kill(m)
+			:: HOLDING(m) && !MAY_GO_ON(m) && !MAY_RECREATE(m) && !MAY_RENEW(m) -> kill(m)
 			:: else
 			fi;
 #endif

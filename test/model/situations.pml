@@ -16,4 +16,5 @@
 #define HEALED_WITH_TWO 15
 #define STORE_WENT_BACK 16
 #define MIGRATED 17
+#define RENEWED 18
 #define CRASHED 20 /* + where */

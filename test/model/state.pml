@@ -21,6 +21,12 @@
 #ifndef MIGRATIONS
 #define MIGRATIONS 0 /* 1: the pod of machine 0 is a virtual machine, which migrates */
 #endif
+#ifndef RENEWALS
+#define RENEWALS 0 /* 1: a fenced holder whose record is its own renews its token */
+#endif
+#ifndef STRAYS
+#define STRAYS 0 /* a claim that nobody of this cluster sent; needs RENEWALS */
+#endif
 #ifndef MUTES
 #define MUTES 0 /* 1: links go mute too */
 #endif
@@ -71,6 +77,7 @@ bit boot[MACHINES];       /* which life of the machine this is */
 #define TURN 13        /* the source has handed over: the take-over is written */
 #define PROVES_TURN 14 /* claimed, and probing */
 #define PROVEN_TURN 15 /* safe */
+#define RENEWS 16      /* fenced without a reason: the token is renewed, and verified */
 byte at[MACHINES];
 byte token[MACHINES];     /* of its lease, as the journal has it */
 bit runs[MACHINES];       /* the agent lives */
@@ -94,8 +101,16 @@ byte links, crashes, lives, deletions; /* that have happened */
 bit renamed;              /* machine 2 bears machine 0's name, which lives on somewhere */
 bit ended;                /* Settle has judged */
 
-#define HOLDING(m) (at[m] == HOLDS || at[m] == RECREATES || at[m] == RECREATED)
-#define FENCED(m) (greatest[m] > installed[m])
+#if RENEWALS
+bit unproven[MACHINES];   /* fenced until the renewal is proven */
+byte strays;
+#define UNPROVEN(m) unproven[m]
+#else
+#define UNPROVEN(m) 0
+#endif
+
+#define HOLDING(m) (at[m] == HOLDS || at[m] == RECREATES || at[m] == RECREATED || at[m] == RENEWS)
+#define FENCED(m) (greatest[m] > installed[m] || UNPROVEN(m))
 #define VOICE(m) ((HOLDING(m) || at[m] == UNFENCED || SPEAKS_BEHIND(m)) && slot[m] == ALIVE && !FENCED(m) && !PAUSED(m))
 #if MIGRATIONS
 bit paused[MACHINES];     /* the virtual machine does not run here any more */

@@ -28,7 +28,11 @@ end:	do
 inline restart(m) {
 	runs[m] = 1;
 	if
-	:: HOLDING(m) -> said = installed[m]; install(m)
+	:: HOLDING(m) -> said = installed[m]; install(m);
+		if
+		:: at[m] == RENEWS -> at[m] = HOLDS
+		:: else
+		fi
 	:: !HOLDING(m) && HAS_POD(m) && !IS_BEHIND(m) -> kill(m); at[m] = RELEASES
 	:: else
 	fi
@@ -57,7 +61,7 @@ inline restart(m) {
 	:: d_step { !ended && !runs[m] -> restart(m) } \
 	:: d_step { !ended && lives < LIVES && HAS_POD(m) && boot[m] == 0 -> \
 		lives++; boot[m] = 1; runs[m] = 0; asks[m] = 0; judged[m] = 0; claimed[m] = 0; \
-		slot[m] = NONE; installed[m] = 0; greatest[m] = 0; at[m] = RELEASES }
+		slot[m] = NONE; installed[m] = 0; greatest[m] = 0; prove(m); at[m] = RELEASES }
 
 proctype Faults() {
 end:	do

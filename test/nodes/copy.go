@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodes
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/test/apiserver"
+)
+
+// Copy restores a backup beside the cluster, as in a rehearsal of a disaster: another API server with
+// the same data, and the last node as its only machine, on the same switch. The node must have no
+// sandbox. It leaves the cluster, and the copy knows no other node.
+func (c *Cluster) Copy(ctx context.Context, file string, flags ...string) *Cluster {
+	c.t.Helper()
+	n := c.Nodes[len(c.Nodes)-1]
+	copied := &Cluster{
+		t: c.t, rig: c.rig, Server: apiserver.New(c.t), bin: c.t.TempDir(), Frames: c.Frames,
+		Nodes: []*Node{n}, living: map[*Sandbox]bool{},
+	}
+	for _, program := range []string{"agent", "controller", "fenceline"} {
+		c.check(os.Symlink(filepath.Join(c.bin, program), filepath.Join(copied.bin, program)))
+	}
+	c.check(n.KillAgent())
+	c.forgetNode(ctx, n)
+	c.check(copied.Server.Restore(ctx, file, flags...))
+	var err error
+	copied.Client, err = client.New(copied.Server.Admin(), client.Options{Scheme: c.Scheme()})
+	c.check(err)
+	for _, other := range c.Nodes {
+		if other != n {
+			copied.forgetNode(ctx, other)
+		}
+	}
+	n.cluster = copied
+	c.check(n.api.server.Close())
+	n.api, err = openAPIDoor(n.Namespace, copied.Server.Admin(), n.see)
+	c.check(err)
+	c.check(n.api.writeKubeconfig(n.kubeconfig()))
+	c.check(n.StartAgent())
+	c.check(n.AwaitAgent(ctx))
+	return copied
+}
+
+// forgetNode deletes a node and its agent, as for a machine that does not exist.
+func (c *Cluster) forgetNode(ctx context.Context, n *Node) {
+	c.t.Helper()
+	agent := podOn(n.Name, "agent-"+n.Name)
+	agent.Namespace = System
+	c.check(client.IgnoreNotFound(c.Delete(ctx, agent, client.GracePeriodSeconds(0))))
+	c.check(client.IgnoreNotFound(c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}})))
+}
