@@ -83,8 +83,12 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 			}) {
 				return fmt.Errorf("the copy has sent no claim for %s", s.Addr)
 			}
-			if !fenced && (err != nil || !strings.Contains(l.Spec.Message, "answers")) {
-				return fmt.Errorf("the lease of %s in the copy says %q, %v", s.Addr, l.Spec.Message, err)
+			switch {
+			case fenced:
+			case err != nil:
+				return fmt.Errorf("the copy has freed %s: %w", s.Addr, err)
+			case !strings.Contains(l.Spec.Message, "answers"):
+				return fmt.Errorf("the lease of %s in the copy says %q", s.Addr, l.Spec.Message)
 			}
 		}
 		return nil
