@@ -66,8 +66,18 @@ type IPSubnetSpec struct {
 	// Unset means no limit.
 	//
 	// +optional
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=1
 	MaxPerNamespace *int64 `json:"maxPerNamespace,omitempty"`
+	// sourceGuard is that of all pools of the IPSubnet: Enforce, Observe or Off. Unset means that each
+	// pool keeps its own, which is Enforce at first.
+	//
+	// +optional
+	SourceGuard SourceGuardMode `json:"sourceGuard,omitempty"`
+	// sourceGuardAllow is that of all pools of the IPSubnet: what their pods may send beside their own
+	// addresses and MAC. Unset means that each pool keeps its own, which is nothing at first.
+	//
+	// +optional
+	SourceGuardAllow *SourceGuardAllow `json:"sourceGuardAllow,omitempty"`
 }
 
 // IPSubnetStatus is the status of an IPSubnet. Only the controller writes it.

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subnet
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fenceline/fenceline/apis/demand"
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// settleTicks is the number of ticks after which an exclusion is settled.
+const settleTicks = 1
+
+// step changes the cluster before some passes.
+type step func(*cluster)
+
+func applies(app Application) step { return func(c *cluster) { c.apps[app.Ref.Name] = app } }
+
+// TestPlans is a table of histories: steps, each with enough passes to settle, and the pools at the end.
+func TestPlans(t *testing.T) {
+	fixed := func(app Application, n int) Application {
+		app.Demand.Size = demand.Size{Fixed: true, Addresses: n}
+		return app
+	}
+	kept := func(app Application) Application {
+		app.Demand.Reclaim = false
+		return app
+	}
+	dual := func(app Application, v6 ...string) Application {
+		app.Demand.Interfaces[0].V6 = v6
+		return app
+	}
+	ends := func(name string) step { return func(c *cluster) { delete(c.apps, name) } }
+	leases := func(addr string) step {
+		return func(c *cluster) {
+			pool, ok := c.poolWith(addr)
+			if !ok {
+				panic(addr + " is in no pool")
+			}
+			c.leases[netip.MustParseAddr(addr)] = pool
+		}
+	}
+	frees := func(addr string) step { return func(c *cluster) { delete(c.leases, netip.MustParseAddr(addr)) } }
+	reserves := func(ips ...string) step {
+		return func(c *cluster) { c.reserved, _ = poolset.Parse(ips) }
+	}
+	edits := func(name string, edit func(*v1alpha1.IPSubnetSpec)) step {
+		return func(c *cluster) {
+			s := c.subnets[name]
+			edit(&s.Spec)
+			s.ResourceVersion = c.next()
+			c.subnets[name] = s
+		}
+	}
+	draws := func(name string, ips ...string) step {
+		return func(c *cluster) {
+			c.make(v1alpha1.IPPool{ObjectMeta: subnetOf(name, "").ObjectMeta, Spec: v1alpha1.IPPoolSpec{Subnet: "10.0.0.0/24", IPs: ips}})
+		}
+	}
+	ten := subnetOf("a", "10.0.0.0/24", "10.0.0.10-10.0.0.19")
+	two := subnetOf("b", "10.1.0.0/24", "10.1.0.10-10.1.0.19")
+	six := subnetOf("v6", "fd00::/64", "fd00::10-fd00::12")
+
+	for name, c := range map[string]struct {
+		subnets []v1alpha1.IPSubnet
+		steps   []step
+		// want has the addresses that the pools of an application hand out, by application and family.
+		want map[string]string
+		// unserved has a part of the message for each application that lacks addresses.
+		unserved map[string]string
+	}{
+		"as many as there are replicas, and one more": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 3, "a"))},
+			map[string]string{"web": "10.0.0.10-10.0.0.13"}, nil,
+		},
+		"a fixed number": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(fixed(deployment("web", 3, "a"), 2))},
+			map[string]string{"web": "10.0.0.10-10.0.0.11"}, nil,
+		},
+		"no replicas: one address, for the first pod": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", -1, "a"))},
+			map[string]string{"web": "10.0.0.10"}, nil,
+		},
+		"from fixed to flexible, and back": {
+			[]v1alpha1.IPSubnet{ten},
+			[]step{applies(fixed(deployment("web", 1, "a"), 5)), applies(deployment("web", 1, "a")), applies(fixed(deployment("web", 1, "a"), 3))},
+			map[string]string{"web": "10.0.0.10-10.0.0.12"}, nil,
+		},
+		"a pool shrinks only by free addresses": {
+			[]v1alpha1.IPSubnet{ten},
+			[]step{applies(deployment("web", 5, "a")), leases("10.0.0.15"), leases("10.0.0.14"), applies(deployment("web", 0, "a"))},
+			map[string]string{"web": "10.0.0.14-10.0.0.15"}, nil,
+		},
+		"and by the rest once they are free": {
+			[]v1alpha1.IPSubnet{ten},
+			[]step{
+				applies(deployment("web", 5, "a")), leases("10.0.0.15"), leases("10.0.0.14"), applies(deployment("web", 0, "a")),
+				frees("10.0.0.15"),
+			},
+			map[string]string{"web": "10.0.0.14"}, nil,
+		},
+		"two families with different numbers of addresses": {
+			[]v1alpha1.IPSubnet{ten, six}, []step{applies(dual(fixed(deployment("web", 1, "a"), 4), "v6"))},
+			map[string]string{"web": "10.0.0.10-10.0.0.13"}, map[string]string{"web": "IPSubnet v6 has 3 left"},
+		},
+		"two families that both have room": {
+			[]v1alpha1.IPSubnet{ten, six}, []step{applies(dual(deployment("web", 1, "a"), "v6"))},
+			map[string]string{"web": "10.0.0.10-10.0.0.11 fd00::10-fd00::11"}, nil,
+		},
+		"the first IPSubnet with room for the whole pool": {
+			[]v1alpha1.IPSubnet{ten, two},
+			[]step{applies(fixed(deployment("big", 1, "a"), 8)), applies(fixed(deployment("web", 1, "a", "b"), 3))},
+			map[string]string{"big": "10.0.0.10-10.0.0.17", "web": "10.1.0.10-10.1.0.12"}, nil,
+		},
+		"a pool stays in its IPSubnet when an earlier one has room": {
+			[]v1alpha1.IPSubnet{ten, two},
+			[]step{applies(fixed(deployment("big", 1, "a"), 8)), applies(fixed(deployment("web", 1, "a", "b"), 3)), ends("big")},
+			map[string]string{"web": "10.1.0.10-10.1.0.12"}, nil,
+		},
+		"an IPSubnet without room": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(fixed(deployment("big", 1, "a"), 8)), applies(fixed(deployment("web", 1, "a"), 3))},
+			map[string]string{"big": "10.0.0.10-10.0.0.17"}, map[string]string{"web": "3 addresses are wanted, and IPSubnet a has 2 left"},
+		},
+		"its room comes back with the end of another application": {
+			[]v1alpha1.IPSubnet{ten},
+			[]step{applies(fixed(deployment("big", 1, "a"), 8)), applies(fixed(deployment("web", 1, "a"), 3)), ends("big")},
+			map[string]string{"web": "10.0.0.10-10.0.0.12"}, nil,
+		},
+		"a pool that cannot grow keeps its addresses": {
+			[]v1alpha1.IPSubnet{ten},
+			[]step{applies(fixed(deployment("big", 1, "a"), 7)), applies(fixed(deployment("web", 1, "a"), 2)), applies(fixed(deployment("web", 1, "a"), 5))},
+			map[string]string{"big": "10.0.0.10-10.0.0.16", "web": "10.0.0.17-10.0.0.19"}, map[string]string{"web": "5 addresses are wanted"},
+		},
+		"reserved and excluded addresses are left out": {
+			[]v1alpha1.IPSubnet{ten},
+			[]step{
+				reserves("10.0.0.11"), edits("a", func(s *v1alpha1.IPSubnetSpec) { s.ExcludeIPs = []string{"10.0.0.12-10.0.0.13"} }),
+				applies(fixed(deployment("web", 1, "a"), 3)),
+			},
+			map[string]string{"web": "10.0.0.10 10.0.0.14-10.0.0.15"}, nil,
+		},
+		"a free address that is reserved later is replaced": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(fixed(deployment("web", 1, "a"), 3)), leases("10.0.0.10"), reserves("10.0.0.11")},
+			map[string]string{"web": "10.0.0.10 10.0.0.12-10.0.0.13"}, nil,
+		},
+		"pools that people drew keep their addresses": {
+			[]v1alpha1.IPSubnet{ten}, []step{draws("mine", "10.0.0.10-10.0.0.12"), applies(fixed(deployment("web", 1, "a"), 2))},
+			map[string]string{"web": "10.0.0.13-10.0.0.14"}, nil,
+		},
+		"a limit of the namespace": {
+			[]v1alpha1.IPSubnet{ten},
+			[]step{
+				edits("a", func(s *v1alpha1.IPSubnetSpec) { s.MaxPerNamespace = new(int64(3)) }),
+				applies(fixed(deployment("web", 1, "a"), 2)), applies(fixed(deployment("api", 1, "a"), 2)),
+			},
+			map[string]string{"web": "10.0.0.10-10.0.0.11"},
+			map[string]string{"api": "maxPerNamespace of IPSubnet a leaves 1 to namespace shop"},
+		},
+		"the pool ends with its application": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 1, "a")), ends("web")}, nil, nil,
+		},
+		"but not before its last lease": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 1, "a")), leases("10.0.0.10"), ends("web")},
+			map[string]string{"web": "10.0.0.10-10.0.0.11"}, nil,
+		},
+		"a pool that is kept serves the next application of the kind and name": {
+			[]v1alpha1.IPSubnet{ten},
+			[]step{applies(kept(deployment("web", 1, "a"))), applies(deployment("api", 1, "a")), ends("web"), applies(kept(deployment("web", 2, "a")))},
+			map[string]string{"web": "10.0.0.10-10.0.0.11 10.0.0.14", "api": "10.0.0.12-10.0.0.13"}, nil,
+		},
+		"another kind of the same name gets a pool of its own": {
+			[]v1alpha1.IPSubnet{ten},
+			[]step{applies(kept(deployment("web", 1, "a"))), ends("web"), func(c *cluster) {
+				app := deployment("web", 1, "a")
+				app.Ref.Kind = "StatefulSet"
+				c.apps["web"] = app
+			}},
+			map[string]string{"web": "10.0.0.10-10.0.0.11 10.0.0.12-10.0.0.13"}, nil,
+		},
+		"an owner that cannot be counted needs a fixed number": {
+			[]v1alpha1.IPSubnet{ten}, []step{func(c *cluster) {
+				app := deployment("web", 0, "a")
+				app.Uncounted = errors.New("no scale")
+				c.apps["web"] = app
+			}},
+			nil, map[string]string{"web": "give a fixed number in the annotation ippool-ip-number"},
+		},
+		"an IPSubnet that does not exist": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 1, "z"))},
+			nil, map[string]string{"web": "IPSubnet z does not exist"},
+		},
+		"an IPSubnet of the other family": {
+			[]v1alpha1.IPSubnet{six}, []step{applies(deployment("web", 1, "v6"))},
+			nil, map[string]string{"web": "IPSubnet v6 is of the other IP version"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newCluster(c.subnets...)
+			var last Plan
+			for _, step := range c.steps {
+				step(w)
+				for range 8 {
+					w.now++
+					last = w.pass(settleTicks)
+				}
+			}
+			for app, want := range c.want {
+				if got := w.given(app); got != want {
+					t.Errorf("%s has %q, want %q", app, got, want)
+				}
+			}
+			if len(c.want) == 0 && len(w.pools) > 0 {
+				t.Errorf("pools are left: %v", w.pools)
+			}
+			told := map[string]string{}
+			for _, u := range last.Unserved {
+				told[u.Ref.Name] += u.Message
+			}
+			for app, part := range c.unserved {
+				if !strings.Contains(told[app], part) {
+					t.Errorf("%s is told %q, want %q", app, told[app], part)
+				}
+			}
+			if len(told) != len(c.unserved) {
+				t.Errorf("unserved: %v", told)
+			}
+			if err := w.check(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The source guard of an IPSubnet is that of its pools, also of those that exist. If the IPSubnet sets
+// none, people may set that of a single pool.
+func TestPoolsFollowTheSourceGuardOfTheirIPSubnet(t *testing.T) {
+	w := newCluster(subnetOf("a", "10.0.0.0/24", "10.0.0.10-10.0.0.19"))
+	w.apps["web"] = deployment("web", 1, "a")
+	settle := func() v1alpha1.IPPoolSpec {
+		for range 3 {
+			w.now++
+			w.pass(settleTicks)
+		}
+		pool, _ := w.poolOf("web")
+		return pool.Spec
+	}
+	settle()
+	pool, _ := w.poolOf("web")
+	pool.Spec.SourceGuard, pool.ResourceVersion = v1alpha1.SourceGuardObserve, w.next()
+	w.put(pool)
+	if got := settle(); got.SourceGuard != v1alpha1.SourceGuardObserve {
+		t.Errorf("a person's setting of a pool became %q", got.SourceGuard)
+	}
+	s := w.subnets["a"]
+	s.Spec.SourceGuard = v1alpha1.SourceGuardEnforce
+	s.Spec.SourceGuardAllow = &v1alpha1.SourceGuardAllow{CIDRs: []v1alpha1.CIDR{"10.0.0.1/32"}}
+	s.ResourceVersion = w.next()
+	w.subnets["a"] = s
+	got := settle()
+	if got.SourceGuard != v1alpha1.SourceGuardEnforce || got.SourceGuardAllow == nil || !slices.Equal(got.SourceGuardAllow.CIDRs, []v1alpha1.CIDR{"10.0.0.1/32"}) {
+		t.Errorf("the pool has %q, %+v", got.SourceGuard, got.SourceGuardAllow)
+	}
+}
+
+// given lists the addresses that the pools of an application hand out, IPv4 first.
+func (c *cluster) given(app string) string {
+	var parts []string
+	for _, p := range c.pools {
+		if a := p.Spec.Application; a != nil && a.Name == app {
+			parts = append(parts, strings.Join(c.handsOut(p.Name).Entries(), " "))
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, " ")
+}
+
+// poolWith returns the pool of an address.
+func (c *cluster) poolWith(addr string) (string, bool) {
+	for name := range c.pools {
+		if c.handsOut(name).Contains(netip.MustParseAddr(addr)) {
+			return name, true
+		}
+	}
+	return "", false
+}
