@@ -23,7 +23,7 @@ func packages() []string {
 		"mount", "procps",
 		"iputils-arping", "iputils-ping", "ndisc6", "tcpdump", "curl", "jq", // peers and observers in tests
 		"xz-utils", "zstd", // how kernels and their modules are packed
-		"arp-scan", "dhcpcd-base", "dnsmasq-base", "systemd", // judges; none of them starts a service
+		"arp-scan", "dhcpcd-base", "dnsmasq-base", "systemd", "tshark", // judges; none of them starts a service
 		"gcc", "libc6-dev", // the race detector
 		"spin",                                   // the model checker
 		"clang-14", "llvm-14", "clang-format-14", // BPF objects: byte-reproducible for one clang version

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build bench && kernel
+
+package segment
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/fenceline/fenceline/bpf"
+)
+
+// TestFiguresInAStorm prints the time from a claim to its ack, without and in a storm of hostile
+// claims, and the time of a probe, without and in a storm of ARP.
+func TestFiguresInAStorm(t *testing.T) {
+	t.Run("claims", func(t *testing.T) {
+		r := newRig(t)
+		n1, n2 := r.addNode("node1"), r.addNode("node2")
+		p := n2.addPod("pod", rig4, 10)
+		attacker := r.addHost("attacker")
+		frames := hostileClaims(t, rig4, 10)
+		watch := must(n1.set.watches.start(n1.seg.key(rig4)))(t)
+		clock := &sendClock{parentWire: n1.seg.wire, kernel: n1.kernel}
+		n1.seg.wire = clock
+		token := uint64(10)
+		round := func() time.Duration {
+			// A newer lease of the same pod ends the fence of the round before.
+			p.lease(token)
+			equal(t, "fenced before the claim", n2.isFenced(p), false)
+			token += 10
+			check(t, n1.seg.claimOnce(t.Context(), Claim{Addr: rig4, Network: rigNetwork, Token: token, PreviousToken: token - 10}, nil))
+			begin := clock.boot
+			awaitAck(t, watch, token)
+			acks := n1.ackedAt()
+			return acks[len(acks)-1] - begin
+		}
+		idle := measure(1000, round)
+		s := attacker.startStorm(t, n2, 100_000, frames)
+		s.blown(10_000)
+		stormy := measure(1000, round)
+		s.stop()
+		t.Logf("claim to ack: idle %s, in the storm %s", idle.quantiles(), stormy.quantiles())
+		for _, ev := range n2.fencedEvents() {
+			if ev.Token%10 != 0 || ev.Token > token {
+				t.Errorf("token %d of the storm has fenced", ev.Token)
+			}
+		}
+		check(t, watch.end())
+	})
+	t.Run("ARP", func(t *testing.T) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		used, free := netip.MustParseAddr("10.99.0.60"), netip.MustParseAddr("10.99.0.61")
+		r.addHost("owner", used)
+		heard := 0
+		round := func() time.Duration {
+			if n.probe(used, params50).Conflict {
+				heard++
+			}
+			begin := time.Now()
+			equal(t, "conflict of a free address", n.probe(free, params50).Conflict, false)
+			return time.Since(begin)
+		}
+		const rounds = 30
+		idle, before := measure(rounds, round), residentKiB(t)
+		s := r.addHost("attacker").startStorm(t, n, 50_000, strangersARP(t, used))
+		s.blown(10_000)
+		stormy := measure(rounds, round)
+		after := residentKiB(t)
+		s.stop()
+		equal(t, "answers heard", heard, 2*rounds)
+		t.Logf("probe of a free address: idle %s, in the storm %s; memory of the agent %d KiB before, %d KiB after", idle.quantiles(), stormy.quantiles(), before, after)
+	})
+}
+
+// measure returns the results of n rounds.
+func measure(n int, round func() time.Duration) (d durations) {
+	for range n {
+		d = append(d, round())
+	}
+	return d
+}
+
+// quantiles prints p50, p99 and the maximum.
+func (d durations) quantiles() string {
+	s := slices.Sorted(slices.Values(d))
+	return fmt.Sprintf("p50 %s, p99 %s, max %s", s[len(s)/2], s[(len(s)-1)*99/100], s[len(s)-1])
+}
+
+func (n *node) fencedEvents() []bpf.Event {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]bpf.Event(nil), n.fenced...)
+}
+
+// residentKiB returns the resident memory of this process.
+func residentKiB(t *testing.T) int {
+	t.Helper()
+	text := must(os.ReadFile("/proc/self/status"))(t)
+	found := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(text)
+	if found == nil {
+		t.Fatal("/proc/self/status has no VmRSS")
+	}
+	return must(strconv.Atoi(string(found[1])))(t)
+}

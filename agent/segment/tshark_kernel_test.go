@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel && !guest
+
+package segment
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/claim"
+)
+
+// Wireshark reads every frame that a node sends: probes, claims, acks, announcements and defences.
+// It does not know the claim protocol, so of claims and acks it judges the Ethernet header only.
+func TestTsharkFindsNoFaultInOurFrames(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n1, n2 := r.addNode("node1"), r.addNode("node2")
+		zombie := n2.addPod("zombie", addr, 100)
+		thief := r.addHost("thief")
+		one, two := startCapture(t, r.network, n1.port), startCapture(t, r.network, n2.port)
+		free := addr.Next().Next()
+		n1.probe(free, params50)
+		verdict, _ := n1.verify(zombie.takeover(200))
+		equal(t, "verdict", verdict, Fenced)
+		owner := n1.addPod("owner", addr, 200)
+		owner.hold(200)
+		check(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
+		before := len(one.list(from(owner.mac, addr)))
+		thief.announce(t, addr)
+		eventually(t, "the defence", patience, func() bool { return len(one.list(from(owner.mac, addr))) > before })
+
+		kinds := map[string]func(frame) bool{
+			"probes":        func(f frame) bool { return bytes.Contains(f.data[14:], free.AsSlice()) },
+			"claims":        claiming(200),
+			"announcements": from(owner.mac, addr),
+		}
+		for kind, match := range kinds {
+			if len(one.list(match)) == 0 {
+				t.Errorf("no %s are captured", kind)
+			}
+		}
+		acks := two.list(func(f frame) bool {
+			c, err := claim.Unmarshal(f.data[14:], testKey)
+			return err == nil && c.Flags&claim.FlagAck != 0
+		})
+		if len(acks) == 0 {
+			t.Error("no acks are captured")
+		}
+		everything := func(frame) bool { return true }
+		sent := slices.Concat(one.list(everything), two.list(everything))
+		if faults := tsharkFaults(t, sent); faults != "" {
+			t.Errorf("tshark finds in %d frames:\n%s", len(sent), faults)
+		}
+		// The judge is awake: it finds a fault in an announcement that is cut off, and in one with
+		// another length of a MAC (ARP) or another checksum.
+		whole := one.list(from(owner.mac, addr))[0]
+		other := whole
+		other.data = bytes.Clone(whole.data)
+		if addr.Is4() {
+			other.data[14+4] ^= 0x40
+		} else {
+			other.data[14+40+2] ^= 0x40
+		}
+		for name, damaged := range map[string]frame{"cut off": {whole.at, whole.data[:14+20]}, "changed": other} {
+			if tsharkFaults(t, []frame{damaged}) == "" {
+				t.Errorf("tshark finds no fault in an announcement that is %s", name)
+			}
+		}
+	})
+}
+
+// tsharkFaults returns the frames that Wireshark finds malformed, or with an error or a wrong
+// checksum.
+func tsharkFaults(t *testing.T, frames []frame) string {
+	t.Helper()
+	const ethernet, longest = 1, 1 << 16
+	// The file header of pcap, and one record for each frame.
+	file := must(binary.Append(nil, binary.LittleEndian, []uint32{0xa1b2c3d4, 4<<16 | 2, 0, 0, longest, ethernet}))(t)
+	for _, f := range frames {
+		n := uint32(len(f.data))
+		file = must(binary.Append(file, binary.LittleEndian, []uint32{uint32(f.at.Unix()), uint32(f.at.Nanosecond() / 1000), n, n}))(t)
+		file = append(file, f.data...)
+	}
+	path := filepath.Join(t.TempDir(), "frames.pcap")
+	check(t, os.WriteFile(path, file, 0o644))
+	const severityError = "0x00800000"
+	cmd := exec.CommandContext(t.Context(), "tshark", "-n", "-r", path, "-Y",
+		"_ws.malformed || _ws.short || _ws.expert.severity == "+severityError+` || icmpv6.checksum.status == "Bad" || ip.checksum.status == "Bad"`)
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir()) // no preferences of this machine
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("run tshark, of the Debian package of this name: %v: %s", err, &errs)
+	}
+	return out.String()
+}
