@@ -66,6 +66,67 @@ func (c *Cluster) PortForward(ctx context.Context, namespace, pod string, port i
 	return netip.ParseAddrPort(words[2])
 }
 
+// Session is a command that runs in a pod's container until Close or the end of its context.
+type Session struct {
+	pod    string
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	output *bufio.Reader
+	stderr strings.Builder
+}
+
+// Exec starts a command in a pod's container by kubectl exec, which gives it the capabilities of the
+// container. The command answers each line of its input with a line.
+func (c *Cluster) Exec(ctx context.Context, namespace, pod string, command ...string) (*Session, error) {
+	args := append([]string{"exec", "--namespace=" + namespace, "--stdin", pod, "--"}, command...)
+	s := &Session{pod: pod, cmd: c.kubectl(ctx, args...)}
+	s.cmd.Stderr = &s.stderr
+	var output io.Reader
+	err := func() (err error) {
+		if s.input, err = s.cmd.StdinPipe(); err != nil {
+			return err
+		}
+		if output, err = s.cmd.StdoutPipe(); err != nil {
+			return err
+		}
+		return s.cmd.Start()
+	}()
+	if err != nil {
+		return nil, fmt.Errorf("run %v in pod %s: %w", command, pod, err)
+	}
+	s.output = bufio.NewReader(output)
+	return s, nil
+}
+
+// Ask writes lines and returns as many lines of the answer. The lines must fit into the buffers
+// between here and the pod.
+func (s *Session) Ask(lines ...string) ([]string, error) {
+	if _, err := io.WriteString(s.input, strings.Join(lines, "\n")+"\n"); err != nil {
+		return nil, s.failed(err)
+	}
+	var answers []string
+	for range lines {
+		answer, err := s.output.ReadString('\n')
+		if err != nil {
+			return answers, s.failed(err)
+		}
+		answers = append(answers, strings.TrimSpace(answer))
+	}
+	return answers, nil
+}
+
+// failed ends the command, and tells what it wrote about the cause.
+func (s *Session) failed(err error) error {
+	s.Close()
+	return fmt.Errorf("command in pod %s: %w: %s", s.pod, err, &s.stderr)
+}
+
+// Close ends the input, and waits for the end of the command. Its exit status says nothing: a
+// connection that nobody uses may break, and all answers have been read.
+func (s *Session) Close() {
+	_, _ = s.input.Close(), s.cmd.Wait()
+}
+
 // kubectl returns a command of the administrator that is not finished at once.
 func (c *Cluster) kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.binary(thirdparty.Kubernetes, "kubectl"), args...)

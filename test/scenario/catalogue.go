@@ -14,6 +14,7 @@ func All() []Scenario {
 		{Name: "secondary", Promise: "Beside another network, interfaces on the underlay are reached, and answer, by the underlay alone, with the thin plugin of Multus", play: playThin},
 		{Name: "secondary-thick", Promise: "The same with the thick plugin of Multus", ByHand: true, play: playThick},
 		{Name: "latecomer", Promise: "A pod defends its address against a foreign host. After the pod, no pod gets the address until that host has left", play: badDay(playLatecomer)},
+		{Name: "attacks", Promise: "Of a pod with NET_RAW that pretends to be somebody else, nobody hears a frame, each of them is counted under its reason, and other pods lose nothing", play: playAttacks},
 		{Name: "exhausted", Promise: "Pods that find a pool full learn why, and get the addresses that other pods release", play: playExhausted},
 		{Name: "edited", Promise: "Pods keep their addresses while their pool is disabled, narrowed and deleted", play: playEdited},
 		{Name: "warm", Promise: "Warm addresses are watched, and released before a pod has to go without an address", play: playWarm},

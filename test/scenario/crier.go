@@ -4,7 +4,6 @@ package scenario
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -80,13 +79,5 @@ func (c *crier) run(ctx context.Context, frame []byte, to *unix.SockaddrLinklaye
 
 // announcement is a gratuitous ARP request (RFC 5227, section 3).
 func announcement(mac net.HardwareAddr, addr netip.Addr) []byte {
-	frame := make([]byte, 0, 42)
-	frame = append(frame, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
-	frame = append(frame, mac...)
-	for _, field := range []uint16{unix.ETH_P_ARP, unix.ARPHRD_ETHER, unix.ETH_P_IP, 6<<8 | 4, 1} {
-		frame = binary.BigEndian.AppendUint16(frame, field)
-	}
-	frame = append(append(frame, mac...), addr.AsSlice()...)
-	frame = append(append(frame, 0, 0, 0, 0, 0, 0), addr.AsSlice()...)
-	return frame
+	return ethernet(broadcast, mac, unix.ETH_P_ARP, arp(arpRequest, mac, addr, noMAC, addr))
 }

@@ -10,6 +10,7 @@
 //	app ping ADDRESS          print the time of an ICMP echo
 //	app resolve NAME          print the addresses of a name
 //	app cat                   print the input
+//	app frames [-bypass] DEV  send the frames of the input from an interface
 //
 // A client waits for 3 s at most; -timeout after its verb changes that. The answers of the servers
 // start with the host name, which is the pod's name. So a client knows which pod speaks for an
@@ -61,8 +62,10 @@ func run(args []string) error {
 	case "cat":
 		_, err := io.Copy(os.Stdout, os.Stdin)
 		return err
+	case "frames":
+		return frames(rest)
 	default:
-		return fmt.Errorf("no verb %q: pause, serve, get, dial, send, ping, resolve or cat", verb)
+		return fmt.Errorf("no verb %q: pause, serve, get, dial, send, ping, resolve, cat or frames", verb)
 	}
 }
 
