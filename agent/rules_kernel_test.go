@@ -48,6 +48,7 @@ func (m *machine) rules(t *testing.T) {
 	t.Run("modes", m.modes)
 	t.Run("no route for the host link", m.noRoute)
 	t.Run("gateways", m.gatewayChecks)
+	t.Run("pools of applications", m.subnets)
 }
 
 func (m *machine) sources(t *testing.T) {
