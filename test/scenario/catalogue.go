@@ -19,6 +19,7 @@ func All() []Scenario {
 		{Name: "edited", Promise: "Pods keep their addresses while their pool is disabled, narrowed and deleted", play: playEdited},
 		{Name: "warm", Promise: "Warm addresses are watched, and released before a pod has to go without an address", play: playWarm},
 		{Name: "shapes", Promise: "DaemonSets, Deployments and Jobs come through with one spare address, also in updates that start the new pod first", play: badDay(playShapes)},
+		{Name: "subnets", Promise: "A Deployment, a StatefulSet, a DaemonSet and a Job get pools of their own of an IPSubnet. The pools follow the replicas, and end with the applications", play: playSubnets},
 		{Name: "zombie", Promise: "The address of a pod on a cut-off node serves a new pod, and the zombie is silent", play: badDay(playZombie)},
 		{Name: "dead-agent", Promise: "The same with the agent of the cut-off node killed", play: badDay(playDeadAgent)},
 		{Name: "statefulset", Promise: "A pod of a StatefulSet takes its address to another node, and the zombie is silent", play: badDay(playStatefulSet)},
