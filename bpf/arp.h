@@ -5,8 +5,9 @@
 #include "frame.h"
 #include "speech.h"
 
-#define ARP_HRD_ETHER 1
-#define ARP_OP_REPLY  2
+#define ARP_HRD_ETHER	1
+#define ARP_HRD_IEEE802 6 /* Linux takes it for Ethernet (arp_process()) */
+#define ARP_OP_REPLY	2
 
 /* RFC 826 for IPv4 over Ethernet. */
 struct arp {
@@ -30,7 +31,8 @@ arp_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
 
 	if (!frame_payload(skb, f, 0, &arp, sizeof(arp)))
 		return UNCLEAR;
-	if (arp.hrd != bpf_htons(ARP_HRD_ETHER) ||
+	if ((arp.hrd != bpf_htons(ARP_HRD_ETHER) &&
+	     arp.hrd != bpf_htons(ARP_HRD_IEEE802)) ||
 	    arp.pro != bpf_htons(ETH_P_IP) || arp.hln != sizeof(struct mac) ||
 	    arp.pln != sizeof(arp.spa))
 		return UNCLEAR;

@@ -73,3 +73,16 @@ func TestTheSightingOfAHolderEndsWithItsLease(t *testing.T) {
 		})
 	}
 }
+
+// Linux believes ARP of hardware type 6 (IEEE 802) as well (net/ipv4/arp.c arp_process).
+func TestARPOfHardwareType6IsHeard(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	frame := arpFrame(remoteMAC, addr4, far4)
+	frame[14+1] = 6
+	b.expect(WhereObserverIngress, frame, pass, ResultSighting, ResultHit)
+	b.bind(far4, 2)
+	forged := arpFrame(podMAC, far4, addr4)
+	forged[14+1] = 6
+	b.expect(WhereGuardEgress, forged, drop, ResultDropSlot)
+}
