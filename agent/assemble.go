@@ -38,6 +38,7 @@ import (
 	"github.com/fenceline/fenceline/agent/masquerade"
 	"github.com/fenceline/fenceline/agent/metrics"
 	"github.com/fenceline/fenceline/agent/multus"
+	"github.com/fenceline/fenceline/agent/mute"
 	"github.com/fenceline/fenceline/agent/parent"
 	"github.com/fenceline/fenceline/agent/peers"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -116,6 +117,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		Holdings:   func() []segment.Holding { return a.defence.Holdings() },
 		OnFenced:   func(f segment.Fence) { a.defence.Fenced(f) },
 		OnConflict: func(c segment.Conflict) { a.defence.Met(c) },
+		OnAsked:    mute.New(mute.Options{Node: a.node, Events: a.events, Log: a.log, Clock: clock.RealClock{}}).Asked,
 		OnSource:   func(ev bpf.Event) { a.sources.Met(ev) },
 	})
 	a.leases = lease.NewStore(lease.Options{

@@ -51,14 +51,20 @@ func (s *Segment) anyAnswers(ctx context.Context, canaries []netip.Addr, ignore 
 			return netip.Addr{}, fmt.Errorf("ask canary %s: %w", c, err)
 		}
 		if answers {
-			s.mute.Store(false)
+			s.asked(true)
 			return c, nil
 		}
 	}
 	if len(canaries) > 0 {
-		s.mute.Store(true)
+		s.asked(false)
 	}
 	return netip.Addr{}, nil
+}
+
+// asked notes whether a canary has answered.
+func (s *Segment) asked(answered bool) {
+	s.mute.Store(!answered)
+	s.set.onAsked(s.name, answered)
 }
 
 // canaryAnswers probes a canary. Only a reply to the probe counts: a host that speaks need not hear.

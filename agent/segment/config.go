@@ -30,6 +30,10 @@ type Config struct {
 	// not block. Nil means no call.
 	OnFenced   func(Fence)
 	OnConflict func(Conflict)
+	// OnAsked is called after each question to canaries, with the name of the parent: answered reports
+	// whether one has answered, so that another host hears the parent. It is called concurrently, and
+	// must not block. Nil means no call.
+	OnAsked func(parent string, answered bool)
 	// OnSource is called for frames that a source guard objects to. It must not block either. Nil means
 	// no call.
 	OnSource func(bpf.Event)
@@ -53,6 +57,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OnSource == nil {
 		c.OnSource = func(bpf.Event) {}
+	}
+	if c.OnAsked == nil {
+		c.OnAsked = func(string, bool) {}
 	}
 	if c.OnConflict == nil {
 		c.OnConflict = func(Conflict) {}

@@ -28,6 +28,7 @@ type Segments struct {
 	expected    func(parent int) bool
 	onFenced    func(Fence)
 	onConflict  func(Conflict)
+	onAsked     func(parent string, answered bool)
 	onSource    func(bpf.Event)
 
 	watches   *watches
@@ -60,7 +61,8 @@ func New(c Config) *Segments {
 	c = c.withDefaults()
 	s := &Segments{
 		kernel: c.Kernel, clock: c.Clock, log: c.Log,
-		holdings: c.Holdings, othersShare: c.OthersShare, expected: c.Expected, onFenced: c.OnFenced, onConflict: c.OnConflict, onSource: c.OnSource,
+		holdings: c.Holdings, othersShare: c.OthersShare, expected: c.Expected, onFenced: c.OnFenced, onConflict: c.OnConflict,
+		onAsked: c.OnAsked, onSource: c.OnSource,
 		watches:    newWatches(c.Kernel),
 		conflicts:  newLimiter(defendInterval),
 		openParent: func(parent int) (parentWire, error) { return wire.OpenParent(parent) },

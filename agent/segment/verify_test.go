@@ -5,8 +5,10 @@ package segment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -214,6 +216,35 @@ func TestVerifySilence(t *testing.T) {
 				if verdict != tc.want {
 					t.Errorf("verdict %s (%s), want %s", verdict, e, tc.want)
 				}
+			})
+		})
+	}
+}
+
+// Only a question tells anything about the parent: without a canary to ask, nothing is reported.
+func TestVerifyReportsWhetherACanaryAnswered(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		prepare func(*air)
+		want    []string
+	}{
+		{"a parent that is heard", func(*air) {}, []string{"eth0 answered: true"}},
+		{"a mute parent", func(a *air) { a.mute = true }, []string{"eth0 answered: false"}},
+		{"no canary", func(a *air) { a.kernel.speakers = nil }, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked []string
+				a, seg := newAir(t, Config{OnAsked: func(parent string, answered bool) {
+					asked = append(asked, fmt.Sprintf("%s answered: %t", parent, answered))
+				}})
+				a.kernel.heard[parent] = a.kernel.Now() - time.Minute
+				a.kernel.speakers = []netip.Addr{canary4}
+				tc.prepare(a)
+				if _, _, err := seg.Verify(t.Context(), verification()); err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "reports", strings.Join(asked, ", "), strings.Join(tc.want, ", "))
 			})
 		})
 	}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mute tells about parents whose frames no other host hears, by events of the node.
+package mute
+
+import (
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+)
+
+// tellInterval is the shortest time between two reports that a parent is mute.
+const tellInterval = 10 * time.Minute
+
+// Options of a Report. All fields are required.
+type Options struct {
+	// Node is the name of this node.
+	Node   string
+	Events events.EventRecorder
+	Log    logr.Logger
+	Clock  clock.PassiveClock
+}
+
+// Report tells when a parent becomes mute, and when it is heard again. Its methods are safe for
+// concurrent use, and do not block.
+type Report struct {
+	Options
+	mu    sync.Mutex
+	mutes map[string]muteness
+}
+
+// muteness is the last report that a parent is mute.
+type muteness struct {
+	told time.Time
+	// lasts: no report that the parent is heard has followed.
+	lasts bool
+}
+
+// New returns a Report.
+func New(o Options) *Report { return &Report{Options: o, mutes: map[string]muteness{}} }
+
+// Asked handles the end of a question to canaries on a parent: heard reports whether one has answered.
+// A parent that comes and goes makes at most one pair of events in ten minutes.
+func (r *Report) Asked(parent string, heard bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last, known := r.mutes[parent]
+	switch {
+	case heard && last.lasts:
+		r.mutes[parent] = muteness{told: last.told}
+		r.Log.Info("another host hears this parent again", "parent", parent)
+		r.event(corev1.EventTypeNormal, "ParentHeard", "another host hears %s again", parent)
+	case !heard && !last.lasts && (!known || r.Clock.Since(last.told) >= tellInterval):
+		r.mutes[parent] = muteness{told: r.Clock.Now(), lasts: true}
+		r.Log.Error(nil, "no other host answers on this parent", "parent", parent)
+		r.event(corev1.EventTypeWarning, "ParentMute",
+			"neither the gateway nor another host answers on %s: its frames may be lost, so silence there proves nothing, and addresses that this node verifies stay Quarantined; check cable, VLAN and port security of the switch", parent)
+	}
+}
+
+func (r *Report) event(kind, reason, note string, args ...any) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.Node}}
+	node.APIVersion, node.Kind = "v1", "Node"
+	r.Events.Eventf(node, nil, kind, reason, "Verify", note, args...)
+}
