@@ -24,6 +24,7 @@ func All() []Scenario {
 		{Name: "dead-agent", Promise: "The same with the agent of the cut-off node killed", play: badDay(playDeadAgent)},
 		{Name: "statefulset", Promise: "A pod of a StatefulSet takes its address to another node, and the zombie is silent", play: badDay(playStatefulSet)},
 		{Name: "names", Promise: "Pods of a StatefulSet keep their addresses over restarts, updates and moves, and after a scale-in for the time that the template names", play: badDay(playNames)},
+		{Name: "identities", Promise: "The addresses of another project's StatefulSet and of a virtual machine stay over restarts and the loss of their node, and a live migration hands the address over", play: badDay(playIdentities)},
 		{Name: "observe", Promise: "In mode Observe, the same events lead to two speakers", play: playObserve},
 		{Name: "deaf", Promise: "Silence frees no address if the listener is deaf", play: badDay(playDeaf)},
 		{Name: "split", Promise: "After a split of the underlay, two owners of an address become one as soon as they hear each other", play: badDay(playSplit)},

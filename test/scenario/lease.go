@@ -64,6 +64,17 @@ func (a *act) nothingIsLeft(ctx context.Context, pools ...string) error {
 	return nil
 }
 
+// hasNoLease waits until a pool has no lease.
+func (a *act) hasNoLease(ctx context.Context, pool string) error {
+	return eventually(ctx, eventLimit, "no lease in pool "+pool, func(ctx context.Context) error {
+		left, err := a.leases(ctx, pool)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("there are %s", brief(left))
+		}
+		return err
+	})
+}
+
 // brief lists leases with their states.
 func brief(leases []v1alpha1.IPLease) string {
 	if len(leases) == 0 {

@@ -114,14 +114,3 @@ func (n *namesakes) successorOf(ctx context.Context, p *cluster.Pod) (*cluster.P
 	}
 	return next[0], nil
 }
-
-// hasNoLease waits until a pool has no lease.
-func (n *namesakes) hasNoLease(ctx context.Context, pool string) error {
-	return eventually(ctx, eventLimit, "no lease in pool "+pool, func(ctx context.Context) error {
-		left, err := n.leases(ctx, pool)
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("there are %s", brief(left))
-		}
-		return err
-	})
-}

@@ -83,36 +83,45 @@ func playStatefulSet(ctx context.Context, a *act) error {
 // passesOn judges that the address passes from the zombie to its successor, and that the zombie is
 // removed when its node is back.
 func (z *zombie) passesOn(ctx context.Context) error {
-	quarantined, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Quarantined", isQuarantined)
+	successor, err := z.passes(ctx)
 	if err != nil {
 		return err
-	}
-	z.figures.add("address quarantined, from the cut", quarantined.at.Sub(z.cut))
-	z.story.Say("%s is Quarantined (%s) until its last holder is proven fenced or silent.", z.addr, quarantined.Spec.Reason)
-	successor, err := z.reissued(ctx)
-	if err != nil {
-		return err
-	}
-	if z.door != nil {
-		// Before the frames are judged: what the zombie tries by its door may come out of the underlay.
-		if err := z.door.isShut(ctx, quarantined.at); err != nil {
-			return err
-		}
-	}
-	if err := z.fencedFor(ctx, successor, z.cut); err != nil {
-		return err
-	}
-	// With a second network, the node has lost its way to the pods of other nodes. Without an agent, its
-	// route to the zombie stays.
-	if z.door != nil && z.Options.SingleNIC && !z.headless {
-		if err := z.door.leadsTo(ctx, successor); err != nil {
-			return err
-		}
 	}
 	if err := z.show(ctx, "get", "fllease"); err != nil {
 		return err
 	}
 	return z.comesHome(ctx, successor)
+}
+
+// passes judges that the address passes from the zombie to its successor, and returns this pod.
+func (z *zombie) passes(ctx context.Context) (*cluster.Pod, error) {
+	quarantined, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Quarantined", isQuarantined)
+	if err != nil {
+		return nil, err
+	}
+	z.figures.add("address quarantined, from the cut", quarantined.at.Sub(z.cut))
+	z.story.Say("%s is Quarantined (%s) until its last holder is proven fenced or silent.", z.addr, quarantined.Spec.Reason)
+	successor, err := z.reissued(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if z.door != nil {
+		// Before the frames are judged: what the zombie tries by its door may come out of the underlay.
+		if err := z.door.isShut(ctx, quarantined.at); err != nil {
+			return nil, err
+		}
+	}
+	if err := z.fencedFor(ctx, successor, z.cut); err != nil {
+		return nil, err
+	}
+	// With a second network, the node has lost its way to the pods of other nodes. Without an agent, its
+	// route to the zombie stays.
+	if z.door != nil && z.Options.SingleNIC && !z.headless {
+		if err := z.door.leadsTo(ctx, successor); err != nil {
+			return nil, err
+		}
+	}
+	return successor, nil
 }
 
 // behead kills kubelet, which would start the agent again, and the agent.

@@ -26,15 +26,20 @@ type witness struct {
 // watch begins to use addresses from a foreign host and to capture. TCP
 // connections go to the first address.
 func (a *act) watch(addrs ...netip.Addr) (*witness, error) {
-	host, err := a.foreignHost("client", netip.PrefixFrom(a.address(250), underlay.Bits()))
-	if err != nil {
-		return nil, err
-	}
 	running, err := a.Capture()
 	if err != nil {
 		return nil, err
 	}
 	a.after("end the capture", func(context.Context) error { _, err := running.Stop(); return err })
+	return a.watchBy("client", 250, running, addrs...)
+}
+
+// watchBy does so from a host with that name and number, with a capture that runs.
+func (a *act) watchBy(name string, number int, running *capture.Capture, addrs ...netip.Addr) (*witness, error) {
+	host, err := a.foreignHost(name, netip.PrefixFrom(a.address(number), underlay.Bits()))
+	if err != nil {
+		return nil, err
+	}
 	w := &witness{host: host, capture: running, calls: a.call(host, addrs[0])}
 	w.pings, err = a.ping(host, addrs...)
 	return w, err

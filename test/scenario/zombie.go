@@ -253,6 +253,12 @@ func (z *zombie) comesHome(ctx context.Context, successor *cluster.Pod) error {
 	}
 	back := time.Now()
 	z.story.Say("The management cable is plugged in again.")
+	return z.isRemoved(ctx, successor, back)
+}
+
+// isRemoved judges that the node, whose cable was back then, removes the zombie, and that its successor
+// is not disturbed.
+func (z *zombie) isRemoved(ctx context.Context, successor *cluster.Pod, back time.Time) error {
 	err := eventually(ctx, homeLimit, "the end of the zombie "+z.pod.Name, func(context.Context) error {
 		if z.pod.Alive() {
 			return errors.New("it is alive")
