@@ -26,7 +26,7 @@ func playDual(ctx context.Context, a *act) error {
 		return err
 	}
 	err := a.addPool(ctx, six, v1alpha1.IPPoolSpec{
-		Subnet: underlay6.String(), IPs: a.ips6(firstHost, dualPods), Default: ptr.To(true),
+		Subnet: underlay6.String(), IPs: a.ips6(dualPods), Default: ptr.To(true),
 	})
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (a *act) allOrNothing(ctx context.Context, six string) error {
 	}
 	a.story.Say("One more pod waits. Its event: %q Meanwhile it holds no IPv4 address.", event.Message)
 	a.story.Say("The IPv6 pool is enlarged.")
-	return a.editPool(ctx, six, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips6(firstHost, 2*dualPods) })
+	return a.editPool(ctx, six, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips6(2*dualPods) })
 }
 
 // bothFamilies: each pod has one address of each family with a lease, which a pod

@@ -44,9 +44,9 @@ func (a *act) ips(first, count int) []string {
 	return []string{fmt.Sprintf("%s-%s", a.address(first), a.address(first+count-1))}
 }
 
-// ips6 is the same in IPv6.
-func (a *act) ips6(first, count int) []string {
-	return []string{fmt.Sprintf("%s-%s", a.address6(first), a.address6(first+count-1))}
+// ips6 is a range of so many IPv6 addresses of the scenario, from firstHost on.
+func (a *act) ips6(count int) []string {
+	return []string{fmt.Sprintf("%s-%s", a.address6(firstHost), a.address6(firstHost+count-1))}
 }
 
 // makePool makes the scenario's namespace and a pool of so many addresses that

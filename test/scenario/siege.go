@@ -48,7 +48,7 @@ func (a *act) stageSiege(ctx context.Context) (*siege, error) {
 	if err := a.makePool(ctx, 4, nil); err != nil {
 		return nil, err
 	}
-	six := v1alpha1.IPPoolSpec{Subnet: underlay6.String(), IPs: a.ips6(firstHost, 4), Default: ptr.To(true)}
+	six := v1alpha1.IPPoolSpec{Subnet: underlay6.String(), IPs: a.ips6(4), Default: ptr.To(true)}
 	if err := a.addPool(ctx, a.namespace+"-v6", six); err != nil {
 		return nil, err
 	}

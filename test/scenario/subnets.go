@@ -247,10 +247,11 @@ func (s *subnets) areServed(ctx context.Context, what string, also func(context.
 		if err != nil {
 			return err
 		}
-		if broken = keepApart(held); broken != nil {
-			return nil
+		broken = keepApart(held)
+		if broken == nil {
+			err = s.fits(ctx, held)
 		}
-		if err := s.fits(ctx, held); err != nil || also == nil {
+		if err != nil || broken != nil || also == nil {
 			return err
 		}
 		return also(ctx, held)

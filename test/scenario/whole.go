@@ -84,7 +84,7 @@ func (w *whole) openPools(ctx context.Context) error {
 	}
 	for i, gateway := range w.Options.Gateways {
 		spec := v1alpha1.IPPoolSpec{
-			Subnet: gateway.Masked().String(), IPs: [][]string{w.ips(firstHost, wholeAddresses), w.ips6(firstHost, wholeAddresses)}[i],
+			Subnet: gateway.Masked().String(), IPs: [][]string{w.ips(firstHost, wholeAddresses), w.ips6(wholeAddresses)}[i],
 			Gateway: ptr.To(gateway.Addr().String()), Default: ptr.To(true), NamespaceName: []string{w.namespace, "kube-system"},
 		}
 		if err := w.addPool(ctx, []string{w.namespace, w.namespace + "-v6"}[i], spec); err != nil {
