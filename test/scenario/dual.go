@@ -97,7 +97,7 @@ func (a *act) allOrNothing(ctx context.Context, six string) error {
 	}
 	a.story.Say("One more pod waits. Its event: %q Meanwhile it holds no IPv4 address.", event.Message)
 	a.story.Say("The IPv6 pool is enlarged.")
-	return a.editPool(ctx, six, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips6(2*dualPods) })
+	return a.editPool(ctx, six, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips6(2 * dualPods) })
 }
 
 // bothFamilies: each pod has one address of each family with a lease, which a pod
