@@ -93,7 +93,7 @@ func (w *Worker) renew(ctx context.Context, e journal.Entry, address journal.Add
 	}
 	pod := &corev1.Pod{}
 	err = w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
-	if apierrors.IsNotFound(err) || err == nil && (!holder.IsUID(pod, e.PodUID) || pod.DeletionTimestamp != nil) {
+	if apierrors.IsNotFound(err) || err == nil && !holder.IsUID(pod, e.PodUID) {
 		return true, w.releaseAfterNewer(ctx, e)
 	}
 	if err != nil {

@@ -81,6 +81,21 @@ func TestAFenceThatWasNotMeantEnds(t *testing.T) {
 	}
 }
 
+// A pool that does not enforce fences nobody, so its pods wait for no proof.
+func TestAFenceInAPoolThatDoesNotEnforceEnds(t *testing.T) {
+	for _, mode := range []v1alpha1.ConflictMode{v1alpha1.ModeObserve, v1alpha1.ModeOff} {
+		r := fakenode.New(t, fakenode.Pool("v4", "10.0.0.0/24", mode, "10.0.0.2"))
+		web := r.Pod("web", "u1")
+		r.MustAdd(web)
+		r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
+		r.Terminate(web) // a pod that is ending needs its network too
+		r.Settle()
+		if !r.Speaks(web, "10.0.0.2") {
+			t.Errorf("mode %s: the pod is mute", mode)
+		}
+	}
+}
+
 // The store gave the token, and lost the lease of the pod that got it: that pod may have the address.
 func TestAHolderGivesWayToAPodWhoseLeaseTheStoreLost(t *testing.T) {
 	r, web := fencedNode(t, 2000, 3000, segment.Silent)
