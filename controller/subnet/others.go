@@ -55,10 +55,10 @@ func (r *Reconciler) others(ctx context.Context) ([]Application, error) {
 		if ref.Kind == "Pod" && ref.Group == "" {
 			app.Uncounted = errBare
 		} else {
-			replicas, err := r.Owners.Replicas(ctx, ref)
+			replicas, err := r.replicas(ctx, ref)
 			switch {
 			case err == nil:
-				app.Replicas = int(replicas)
+				app.Replicas = replicas
 			case errors.Is(err, owner.ErrGone):
 				continue
 			case isUncounted(err):
@@ -71,6 +71,20 @@ func (r *Reconciler) others(ctx context.Context) ([]Application, error) {
 	}
 	r.above = above
 	return all, nil
+}
+
+// replicas returns the number of pods that an owner wants. A custom resource without a scale subresource
+// answers as one that is gone, so its owner is asked for then. An owner that may not be read has pods,
+// and exists.
+func (r *Reconciler) replicas(ctx context.Context, ref owner.Ref) (int, error) {
+	n, err := r.Owners.Replicas(ctx, ref)
+	if !errors.Is(err, owner.ErrGone) {
+		return int(n), err
+	}
+	if _, err := r.Owners.Get(ctx, ref); err != nil && !isUncounted(err) {
+		return 0, err
+	}
+	return 0, fmt.Errorf("get the scale of %s: %w", ref, owner.ErrNoScale)
 }
 
 // applicationOf returns the application of a pod. The owner of a ReplicaSet is read once.

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package main
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/test/owners"
+)
+
+// TestPoolsOfOwnersOfOtherProjects gives pools to owners of other API groups. Their custom resources come
+// after the controller has started.
+func TestPoolsOfOwnersOfOtherProjects(t *testing.T) {
+	w, server := newWorld(t)
+	w.readyNode("n1")
+	w.runController(server.Admin(), policy(), clock.RealClock{})
+	w.subnet("others", "10.93.0.0/24")
+	if err := owners.Install(w.ctx, server.Admin(), append(owners.Machines(), owners.StatefulSets())...); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("with a scale, the pool follows the replicas", func(t *testing.T) { scaledOwner(w.in(t)) })
+	t.Run("without a scale, the number is fixed", func(t *testing.T) { unscaledOwner(w.in(t)) })
+	w.checkDisjoint()
+}
+
+func scaledOwner(w world) {
+	set := owners.StatefulSet("default", "kruise", 2)
+	w.create(set)
+	w.podOf(set, "kruise-0", "+1")
+	pool := w.waitPool("kruise", 3)
+	if a := pool.Spec.Application; a.APIGroup != "apps.kruise.io" || a.Kind != "StatefulSet" {
+		w.Errorf("the pool is that of %+v", a)
+	}
+	scale(w, set, 4)
+	last := w.podOf(set, "kruise-3", "+1")
+	lease := w.bound(pool.Name, "10.93.0.5", last)
+	w.waitPool("kruise", 5)
+	scale(w, set, 0)
+	w.podOf(set, "kruise-1", "+1")
+	w.waitPool("kruise", 1) // the address in use
+
+	if err := w.client.Delete(w.ctx, set); err != nil {
+		w.Fatal(err)
+	}
+	for _, name := range []string{"kruise-0", "kruise-1", "kruise-3"} {
+		w.deletePod(w.podObject("default", name, "n1"), client.GracePeriodSeconds(0))
+	}
+	w.barrierSubnet("others")
+	if len(w.poolsOf("kruise")) != 1 {
+		w.Error("the pool of an address in use is gone")
+	}
+	if err := w.client.Delete(w.ctx, lease); err != nil {
+		w.Fatal(err)
+	}
+	w.waitNoPool("kruise")
+}
+
+func unscaledOwner(w world) {
+	flexible, fixed := owners.Instance("default", "flexible"), owners.Instance("default", "fixed")
+	w.create(flexible)
+	w.create(fixed)
+	w.podOf(flexible, "virt-launcher-flexible", "+1")
+	w.waitUnserved("others", "flexible", "give a fixed number in the annotation ippool-ip-number")
+	w.waitEvent("default", "SubnetUnserved", "flexible", "ippool-ip-number")
+	pod := w.podOf(fixed, "virt-launcher-fixed", "2")
+	w.waitPool("fixed", 2)
+	if pools := w.poolsOf("flexible"); len(pools) > 0 {
+		w.Errorf("%s has pool %s", "flexible", pools[0].Name)
+	}
+	w.deletePod(pod, client.GracePeriodSeconds(0))
+	w.waitNoPool("fixed")
+}
+
+// podOf makes a pod of an owner that asks for a pool of the IPSubnet others with so many addresses.
+func (w world) podOf(o *unstructured.Unstructured, name, number string) *corev1.Pod {
+	w.Helper()
+	pod := w.podObject("default", name, "n1")
+	pod.Annotations = template(name, "subnet", `{"ipv4":["others"]}`, "ippool-ip-number", number).Annotations
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(o, o.GroupVersionKind())}
+	w.create(pod)
+	return pod
+}
+
+// scale sets the replicas of an owner.
+func scale(w world, o *unstructured.Unstructured, replicas int64) {
+	w.Helper()
+	change(w, o, func(o *unstructured.Unstructured) {
+		if err := unstructured.SetNestedField(o.Object, replicas, "spec", "replicas"); err != nil {
+			w.Fatal(err)
+		}
+	})
+}
