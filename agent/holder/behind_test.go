@@ -3,6 +3,7 @@
 package holder_test
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -106,6 +107,62 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	}
 	r.MustDel(pod)
 	r.Want("10.0.0.2 Retained")
+}
+
+// The source of a migration is lost in the middle of the hand-over of two families. Each family becomes
+// the target's by its own proof, and a restart of the agent changes nothing.
+func TestBothFamiliesBecomeTheTargetsWhenTheSourceIsLost(t *testing.T) {
+	six := netip.MustParseAddr("fd00::2")
+	for name, lost := range map[string]func(*v1alpha1.IPLeaseSpec){
+		// The controller has taken the address of a lost node, and this node verifies.
+		"quarantined": func(s *v1alpha1.IPLeaseSpec) {
+			s.Previous = &v1alpha1.PreviousHolder{Node: "n2", Session: s.Session, PodUID: "u0", MAC: s.Holder.MAC, Token: 1, Reason: v1alpha1.ReasonNodeUnreachable}
+			s.State, s.Reason, s.NodeName, s.Session = v1alpha1.StateQuarantined, v1alpha1.ReasonNodeUnreachable, fakenode.ThisNode, ""
+			s.Since = metav1.NewTime(time.Now().Add(-time.Minute))
+		},
+		// Another node has verified it already.
+		"retained": fakenode.Retained,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.Dual()...)
+			r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
+			r.API.Put(fakenode.Held("fd00::2", ofMachine, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "v6" }))
+			pod := r.Pod("virt-launcher-db-b", "b", target)
+			r.MustAdd(pod)
+			chained(r, pod)
+			resume := func() {
+				t.Helper()
+				r.Restart()
+				r.Recovery.LookAgain()
+				_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
+			}
+			lose := func(lease string) {
+				l := r.API.Leases()[lease].DeepCopy()
+				lost(&l.Spec)
+				r.Replace(l)
+			}
+			speaks := func(when string, four, other bool) {
+				t.Helper()
+				if a, b := r.Speaks(pod, "10.0.0.2"), r.Speaks(pod, "fd00::2"); a != four || b != other {
+					t.Errorf("%s, the target speaks by IPv4: %v, by IPv6: %v", when, a, b)
+				}
+			}
+			resume()
+			speaks("before the loss", false, false)
+			r.Wire.Verdicts[fakenode.Two], r.Wire.Verdicts[six] = segment.Silent, segment.Silent
+			lose("10.0.0.2")
+			resume()
+			speaks("after the loss of IPv4", true, false)
+			lose(v1alpha1.LeaseName("", six))
+			resume()
+			speaks("after the loss of both", true, true)
+			for lease, l := range r.API.Leases() {
+				if l.Spec.State != v1alpha1.StateBound || l.Spec.Holder.PodUID != "b" || l.Spec.Previous != nil {
+					t.Errorf("lease %s is %+v", lease, l.Spec)
+				}
+			}
+		})
+	}
 }
 
 // A pod of the machine that is no target waits, as every other pod does.
