@@ -20,7 +20,8 @@ func (e *env) testSubnetsAccepted(t *testing.T) {
 		"ranges, CIDRs, single": {"subnet": "10.1.0.0/16", "ips": list("10.1.0.9-10.1.0.10", "10.1.2.0/24", "10.1.3.4"), "excludeIPs": list("10.1.0.9")},
 		"all fields": {
 			"subnet": "10.1.0.0/24", "ipVersion": int64(4), "gateway": "10.1.0.1", "vlan": int64(5), "network": "lab-2", "default": true,
-			"routes": []any{map[string]any{"dst": "192.168.0.0/16", "gw": "10.1.0.2"}}, "maxPerNamespace": int64(0),
+			"routes": []any{map[string]any{"dst": "192.168.0.0/16", "gw": "10.1.0.2"}}, "maxPerNamespace": int64(1),
+			"sourceGuard": "Observe", "sourceGuardAllow": map[string]any{"cidrs": []any{"10.1.0.9/32"}, "roles": []any{"Router"}},
 		},
 		"4096 ranges of the widest form": {"subnet": "fd00:1::/64", "ips": widest(4096), "excludeIPs": widest(4096)},
 	} {
@@ -50,6 +51,8 @@ func (e *env) testSubnetsRefused(t *testing.T) {
 		"excludeIPs outside":       {with("excludeIPs", list("10.1.0.0/23")), "excludeIPs: 10.1.0.0/23 lies outside subnet 10.1.0.0/24"},
 		"route of another version": {with("routes", []any{map[string]any{"dst": "fd00::/64"}}), "routes: dst must be of the IP version of subnet"},
 		"a negative quota":         {with("maxPerNamespace", int64(-1)), "spec.maxPerNamespace"},
+		"a quota of 0":             {with("maxPerNamespace", int64(0)), "spec.maxPerNamespace"},
+		"an unknown source guard":  {with("sourceGuard", "On"), "spec.sourceGuard"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e.refused(t, e.admin.Create(t.Context(), record("IPSubnet", "subnet", c.spec), client.DryRunAll), c.want)
