@@ -46,6 +46,7 @@ func BenchmarkPrograms(b *testing.B) {
 		run(when+"/observer-ingress/ipv6", observer["ingress"], udpTo(addr6, remoteMAC, far6))
 		run(when+"/observer-ingress/arp", observer["ingress"], arpFrame(remoteMAC, far4, addr4))
 		run(when+"/observer-egress/ipv4", observer["egress"], udpFrom(addr4))
+		run(when+"/observer-egress/node", observer["egress"], withSource(parentMAC, udpFrom(nobody4)))
 		run(when+"/observer-egress/arp", observer["egress"], arpFrame(podMAC, addr4, far4))
 	}
 	signed := func(token uint64, addr Key, key ClaimKey) []byte {
@@ -55,7 +56,6 @@ func BenchmarkPrograms(b *testing.B) {
 	run("empty", empty, udpFrom(addr4))
 	all("unfenced")
 	must(b, k.SetSources(1, guarded(SourcesEnforce)))
-	must(b, k.SetTrusted(testSegment, nil, true))
 	all("guarded")
 	run("claim/not-held", observer["ingress"], signed(50, key(far4), keyA))
 	run("claim/equal", observer["ingress"], signed(100, key(addr4), keyA))

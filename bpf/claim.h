@@ -79,9 +79,8 @@ static __always_inline bool claim_is_ours(const struct claim *c)
 	return bpf_map_lookup_elem(&networks, &network);
 }
 
-/* Not inlined: one copy makes the program smaller and quicker to verify. */
-static __noinline __u64 claim_tag(const struct claim *c,
-				  const struct siphash_key *key)
+static __always_inline __u64 claim_tag(const struct claim *c,
+				       const struct siphash_key *key)
 {
 	return siphash(key, (const __u64 *)c);
 }
@@ -89,6 +88,7 @@ static __noinline __u64 claim_tag(const struct claim *c,
 /* Returns the key that the tag fits, for the ack to use, or CLAIM_NO_KEY. */
 static __noinline int claim_verify(const struct claim *c)
 {
+#pragma nounroll
 	for (__u32 i = 0; i < CLAIM_KEYS; i++) {
 		__u32 index = i;
 		const struct claim_key *key;

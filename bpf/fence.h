@@ -43,7 +43,7 @@ static __always_inline bool fence_read(struct __sk_buff *skb,
 				       enum where where)
 {
 	count(where, CLAIM);
-	if (bpf_skb_load_bytes(skb, f->l3, &c->claim, sizeof(c->claim))) {
+	if (!frame_payload(skb, f, 0, &c->claim, sizeof(c->claim))) {
 		count(where, CLAIM_SHORT);
 		return false;
 	}

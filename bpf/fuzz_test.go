@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// FuzzPrograms puts arbitrary frames through each program. No frame may make a run fail, and none that
-// a guard drops may pass on the way to the parent.
+// FuzzPrograms puts arbitrary frames through each program. No frame may make a run fail, none that a
+// guard drops may pass on the way to the parent, and none that judge() drops may be a usual packet.
 func FuzzPrograms(f *testing.F) {
 	all := soft()
 	maps.Copy(all, hard())
@@ -22,9 +22,14 @@ func FuzzPrograms(f *testing.F) {
 	for _, frame := range honest() {
 		f.Add(frame)
 	}
+	for _, frame := range usual() {
+		f.Add(frame)
+	}
 	f.Add(eth(broadcast, podMAC, etherVLAN)) // ends within its tag
 	b := newGuardedBench(f, guarded(SourcesEnforce))
 	must(f, b.SetTrusted(testSegment, nil, true))
+	long := judged(f, guarded(SourcesEnforce))
+	must(f, long.SetTrusted(testSegment, nil, true))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) < 14 || len(frame) > 3000 {
 			return // the kernel runs no such frame
@@ -39,6 +44,9 @@ func FuzzPrograms(f *testing.F) {
 				t.Errorf("%s: verdict %d", where, verdict)
 			}
 			verdicts[where] = verdict
+			if want := long.verdict(where, frame); verdict != want {
+				t.Errorf("%s: verdict %d on % x, judge() has %d", where, int32(verdict), frame, int32(want))
+			}
 		}
 		if verdicts[WhereGuardEgress] == drop && verdicts[WhereObserverEgress] != drop && string(frame[6:12]) != string(parentMAC) {
 			t.Errorf("the guard drops % x, and the observer does not", frame)

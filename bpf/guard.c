@@ -43,6 +43,7 @@ static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 SEC("tc")
 int guard_egress(struct __sk_buff *skb)
 {
+	const struct slot *s = slot_of(slot);
 	__u32 where = GUARD_EGRESS;
 	struct frame f;
 
@@ -55,6 +56,8 @@ int guard_egress(struct __sk_buff *skb)
 		skb->mark = 0;
 	if (skb->tc_classid == CLASS_HOST_LINK)
 		where |= WHERE_STRICT;
+	if (s && usual_is(skb, &f, s, where & WHERE_STRICT))
+		return PASS;
 	return judge(skb, slot, where, f.l3, f.proto);
 }
 
@@ -157,5 +160,7 @@ int guard_ingress(struct __sk_buff *skb)
 	from = frame_macs_of(skb).from;
 	if (local_judge(skb, &f, &from, GUARD_INGRESS) == DROP)
 		return DROP;
-	return f.tagged ? PASS : guard_hear(skb, &f, &from);
+	if (f.tagged || usual_is_silent(skb, &f))
+		return PASS;
+	return guard_hear(skb, &f, &from);
 }

@@ -23,6 +23,7 @@ const (
 	guardMapHearing       = "hearing"
 	guardMapKeys          = "keys"
 	guardMapLeases        = "leases"
+	guardMapLocalIndex    = "local_index"
 	guardMapLocals        = "locals"
 	guardMapNetworks      = "networks"
 	guardMapOffences      = "offences"
@@ -97,6 +98,7 @@ type guardMapSpecs struct {
 	Hearing    *ebpf.MapSpec `ebpf:"hearing"`
 	Keys       *ebpf.MapSpec `ebpf:"keys"`
 	Leases     *ebpf.MapSpec `ebpf:"leases"`
+	LocalIndex *ebpf.MapSpec `ebpf:"local_index"`
 	Locals     *ebpf.MapSpec `ebpf:"locals"`
 	Networks   *ebpf.MapSpec `ebpf:"networks"`
 	Offences   *ebpf.MapSpec `ebpf:"offences"`
@@ -145,6 +147,7 @@ type guardMaps struct {
 	Hearing    *ebpf.Map `ebpf:"hearing"`
 	Keys       *ebpf.Map `ebpf:"keys"`
 	Leases     *ebpf.Map `ebpf:"leases"`
+	LocalIndex *ebpf.Map `ebpf:"local_index"`
 	Locals     *ebpf.Map `ebpf:"locals"`
 	Networks   *ebpf.Map `ebpf:"networks"`
 	Offences   *ebpf.Map `ebpf:"offences"`
@@ -166,6 +169,7 @@ func (m *guardMaps) Close() error {
 		m.Hearing,
 		m.Keys,
 		m.Leases,
+		m.LocalIndex,
 		m.Locals,
 		m.Networks,
 		m.Offences,

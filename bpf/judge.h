@@ -36,21 +36,25 @@ enum icmpv6_type {
 /* A flag beside where: the frame passes. */
 #define JUDGE_OBSERVED (1 << 9)
 
-/* Frames for the devices of a segment, which bridges do not forward, and LLC.
- */
-static __always_inline bool judge_is_bridge(const struct frame *f,
-					    const struct mac *to)
+/* The MACs of the devices of a segment, to which bridges do not forward. */
+static __always_inline bool judge_is_to_bridge(const struct mac *to)
 {
-	__u16 proto = bpf_ntohs(f->proto);
-
-	if (proto < ETH_P_802_3_MIN || proto == ETH_P_LLDP ||
-	    proto == ETH_P_SLOW || proto == ETH_P_PAE)
-		return true;
 	if (to->part[0] == bpf_htons(0x0180)) /* IEEE 802.1Q, 8.6.3 */
 		return to->part[1] == bpf_htons(0xc200) &&
 		       !(to->part[2] & bpf_htons(0xff00));
 	return to->part[0] == bpf_htons(0x0100) && /* CDP, VTP, PVST+ */
 	       to->part[1] == bpf_htons(0x0ccc);
+}
+
+/* Frames for the devices of a segment, and LLC. */
+static __always_inline bool judge_is_bridge(const struct frame *f,
+					    const struct mac *to)
+{
+	__u16 proto = bpf_ntohs(f->proto);
+
+	return proto < ETH_P_802_3_MIN || proto == ETH_P_LLDP ||
+	       proto == ETH_P_SLOW || proto == ETH_P_PAE ||
+	       judge_is_to_bridge(to);
 }
 
 static __always_inline bool judge_is_tagged(const struct __sk_buff *skb,

@@ -130,8 +130,16 @@ func (t *tables) installLease(key Key, l Lease) error {
 	if err := t.openGateIfClaimed(key, l); err != nil {
 		return err
 	}
+	if present.Slot != l.Slot {
+		if err := t.unnameLeased(key, present.Slot); err != nil {
+			return err
+		}
+	}
 	if err := t.maps.Leases.Put(key.layout(), l.layout()); err != nil {
 		return fmt.Errorf("write lease: %w", err)
+	}
+	if err := t.nameLeased(key, l.Slot); err != nil {
+		return err
 	}
 	return t.settle()
 }
@@ -162,6 +170,9 @@ func (t *tables) removeLease(key Key) error {
 	}
 	present, _, err := t.Lease(key)
 	if err != nil {
+		return err
+	}
+	if err := t.unnameLeased(key, present.Slot); err != nil {
 		return err
 	}
 	err = t.maps.Leases.Delete(key.layout())

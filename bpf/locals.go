@@ -50,10 +50,13 @@ func (o *observers) setTrusted(parent int, macs []net.HardwareAddr, strict bool)
 		return nil
 	}
 	p.Flags = flags
-	return o.tables.maps.Parents.Put(uint32(parent), p)
+	if err := o.tables.maps.Parents.Put(uint32(parent), p); err != nil {
+		return err
+	}
+	return o.tables.tellLocals()
 }
 
-// tellLocals writes the MACs of the devices of this node. New ones come first. It needs mu.
+// tellLocals writes the MACs of the devices of this node, and their index. New ones come first. It needs mu.
 func (t *tables) tellLocals() error {
 	wanted := t.wantedLocals()
 	for key, slot := range wanted {
@@ -74,7 +77,7 @@ func (t *tables) tellLocals() error {
 		}
 		delete(t.locals, key)
 	}
-	return nil
+	return t.indexLocals()
 }
 
 // wantedLocals returns the slot of each MAC. An allowed MAC may be that of several pods, so it has
@@ -128,7 +131,7 @@ func (t *tables) inheritTrusted() error {
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("list the MACs of devices: %w", err)
 	}
-	return nil
+	return t.indexLocals()
 }
 
 // allowsMAC reports whether a slot on the segment may use the MAC.

@@ -9,7 +9,7 @@ func typed(m map[string]*ebpf.Map) *observerMaps {
 	return &observerMaps{
 		Ceiling: m[observerMapCeiling], Counters: m[observerMapCounters], Events: m[observerMapEvents], Gate: m[observerMapGate],
 		Hearing: m[observerMapHearing], Keys: m[observerMapKeys], Leases: m[observerMapLeases],
-		Locals: m[observerMapLocals], Networks: m[observerMapNetworks], Offences: m[observerMapOffences],
+		LocalIndex: m[observerMapLocalIndex], Locals: m[observerMapLocals], Networks: m[observerMapNetworks], Offences: m[observerMapOffences],
 		OwnMacs: m[observerMapOwnMacs], Parents: m[observerMapParents], Sightings: m[observerMapSightings],
 		Slots: m[observerMapSlots], SourceMacs: m[observerMapSourceMacs], Sources: m[observerMapSources],
 		States: m[observerMapStates],
@@ -21,7 +21,7 @@ func (m *observerMaps) shared() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		observerMapCeiling: m.Ceiling, observerMapCounters: m.Counters, observerMapEvents: m.Events, observerMapGate: m.Gate,
 		observerMapHearing: m.Hearing, observerMapKeys: m.Keys, observerMapLeases: m.Leases,
-		observerMapLocals: m.Locals, observerMapNetworks: m.Networks, observerMapOffences: m.Offences,
+		observerMapLocalIndex: m.LocalIndex, observerMapLocals: m.Locals, observerMapNetworks: m.Networks, observerMapOffences: m.Offences,
 		observerMapOwnMacs: m.OwnMacs, observerMapParents: m.Parents, observerMapSightings: m.Sightings,
 		observerMapSlots: m.Slots, observerMapSourceMacs: m.SourceMacs, observerMapSources: m.Sources,
 		observerMapStates: m.States,

@@ -188,7 +188,9 @@ int observer_egress(struct __sk_buff *skb)
 	from = frame_macs_of(skb).from;
 	if (local_judge(skb, &f, &from, OBSERVER_EGRESS) == DROP)
 		return DROP;
-	return !whole || f.tagged ? PASS : egress_hear(skb, &f, &from);
+	if (!whole || f.tagged || usual_is_silent(skb, &f))
+		return PASS;
+	return egress_hear(skb, &f, &from);
 }
 
 /*

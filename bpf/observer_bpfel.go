@@ -102,6 +102,11 @@ type observerSlot struct {
 	Sources uint32
 	Mac     observerMac
 	Pad     uint16
+	Leased4 uint32
+	Leased6 struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
 }
 
 type observerSourceKey struct {
@@ -154,6 +159,7 @@ const (
 	observerMapHearing          = "hearing"
 	observerMapKeys             = "keys"
 	observerMapLeases           = "leases"
+	observerMapLocalIndex       = "local_index"
 	observerMapLocals           = "locals"
 	observerMapNetworks         = "networks"
 	observerMapOffences         = "offences"
@@ -230,6 +236,7 @@ type observerMapSpecs struct {
 	Hearing    *ebpf.MapSpec `ebpf:"hearing"`
 	Keys       *ebpf.MapSpec `ebpf:"keys"`
 	Leases     *ebpf.MapSpec `ebpf:"leases"`
+	LocalIndex *ebpf.MapSpec `ebpf:"local_index"`
 	Locals     *ebpf.MapSpec `ebpf:"locals"`
 	Networks   *ebpf.MapSpec `ebpf:"networks"`
 	Offences   *ebpf.MapSpec `ebpf:"offences"`
@@ -278,6 +285,7 @@ type observerMaps struct {
 	Hearing    *ebpf.Map `ebpf:"hearing"`
 	Keys       *ebpf.Map `ebpf:"keys"`
 	Leases     *ebpf.Map `ebpf:"leases"`
+	LocalIndex *ebpf.Map `ebpf:"local_index"`
 	Locals     *ebpf.Map `ebpf:"locals"`
 	Networks   *ebpf.Map `ebpf:"networks"`
 	Offences   *ebpf.Map `ebpf:"offences"`
@@ -299,6 +307,7 @@ func (m *observerMaps) Close() error {
 		m.Hearing,
 		m.Keys,
 		m.Leases,
+		m.LocalIndex,
 		m.Locals,
 		m.Networks,
 		m.Offences,

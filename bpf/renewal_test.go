@@ -63,6 +63,22 @@ func TestADisprovedClaimIsNone(t *testing.T) {
 	equal(t, "max after a replay", b.state(addr4).MaxToken, 301)
 }
 
+// While a renewal is verified, a lawful claim comes. It must fence also after the proof.
+func TestAClaimDuringTheProofOutlivesTheDisprovedOne(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	const poison = 9000
+	b.run(WhereObserverIngress, remoteClaim(t, addr4, poison))
+	renewed := Lease{Token: 200, Network: network, Slot: 1, MAC: podMAC, Disproved: poison, Flags: FlagUnproven}
+	must(t, b.InstallLease(key(addr4), renewed))
+	equal(t, "fenced while it is verified", b.fenced(addr4), true)
+	b.run(WhereObserverIngress, remoteClaim(t, addr4, 300))
+	renewed.Flags = 0
+	must(t, b.InstallLease(key(addr4), renewed))
+	equal(t, "fenced by the lawful claim", b.fenced(addr4), true)
+	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
+}
+
 // Between the decision and the renewal another claim may come.
 func TestADisprovedClaimLeavesAGreaterOne(t *testing.T) {
 	b := newBench(t, setup{})

@@ -77,10 +77,16 @@ func (t *tables) slot(slot uint32) (s observerSlot, err error) {
 	return s, nil
 }
 
-// changeSlot is putSlot for callers that do not hold mu.
+// changeSlot is putSlot for callers that do not hold mu. It keeps the named addresses: the leases may
+// have changed since the caller has read the record.
 func (t *tables) changeSlot(slot uint32, s observerSlot) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	present, err := t.slot(slot)
+	if err != nil {
+		return err
+	}
+	s.Leased4, s.Leased6 = present.Leased4, present.Leased6
 	return t.putSlot(slot, s)
 }
 

@@ -3,6 +3,7 @@
 #ifndef FENCELINE_SLOT_H
 #define FENCELINE_SLOT_H
 
+#include "addr.h"
 #include "mac.h"
 
 #define SLOTS_MAX 16384
@@ -23,6 +24,12 @@ struct slot {
 	__u32 sources;	/* SOURCES_*; 0: the source guard is off */
 	struct mac mac; /* the interface's, if the source guard is on */
 	__u16 pad;
+	/*
+	 * An IPv4 and an IPv6 address of the segment that are leased to the
+	 * slot; 0: none is named here.
+	 */
+	__be32 leased4;
+	struct addr leased6;
 };
 
 #define SLOT_VERIFY (1 << 0)

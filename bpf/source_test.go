@@ -356,6 +356,23 @@ func TestSourcesOutliveTheProcessAndEndWithTheSlot(t *testing.T) {
 	equal(t, "locals left", len(again.locals), 2) // the trusted device, on its segment and tagged
 }
 
+// A strict parent knows a slot without a source guard by its MAC, also after a restart, until the slot ends.
+func TestUnguardedSlotIsKnownByItsMAC(t *testing.T) {
+	b := newGuardedBench(t, Sources{})
+	must(t, b.SetSources(1, guarded(SourcesEnforce)))
+	off := Sources{MAC: podMAC}
+	must(t, b.SetSources(1, off))
+	must(t, b.SetTrusted(testSegment, nil, true))
+	b.expect(WhereGuardEgress, udpFrom(far4), pass)
+	again := assemble(b.dir, b.code)
+	again.maps = b.maps
+	must(t, again.inherit())
+	equal(t, "sources", again.SourcesOf(1).Equal(off), true)
+	equal(t, "locals wanted", len(again.wantedLocals()), 2) // on its segment and tagged
+	must(t, again.DetachGuard(1))
+	equal(t, "locals left", len(again.locals), 0)
+}
+
 // counter counts the entries of a map.
 type counter struct {
 	t testing.TB

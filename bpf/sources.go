@@ -45,10 +45,11 @@ const (
 )
 
 // Sources are what the frames of one slot may be from, beside the leases of the slot. With mode Off,
-// only Mode counts.
+// only MAC counts: a strict parent lets its frames out (SetTrusted).
 type Sources struct {
 	Mode SourceMode
-	// MAC is the interface's, 6 bytes. SharedMAC: a holder on another node may have the same MAC.
+	// MAC is the interface's, 6 bytes; nil with mode Off if it is not known. SharedMAC: a holder on
+	// another node may have the same MAC.
 	MAC       net.HardwareAddr
 	SharedMAC bool
 	// MACs and Prefixes are further MACs and addresses that the slot may use, such as the link-local
@@ -66,7 +67,7 @@ func (s Sources) Equal(o Sources) bool {
 }
 
 func (s Sources) check() error {
-	if s.Mode == SourcesOff {
+	if s.Mode == SourcesOff && s.MAC == nil {
 		return nil
 	}
 	for _, mac := range append([]net.HardwareAddr{s.MAC}, s.MACs...) {
@@ -119,7 +120,7 @@ func (t *tables) setSources(slot uint32, s Sources) error {
 		return ErrNoGuard
 	}
 	if s.Mode == SourcesOff {
-		s = Sources{}
+		s = Sources{MAC: s.MAC}
 	}
 	// What is allowed from now on comes first, what is allowed no more comes last.
 	wanted, before := s.entries(slot), t.sources[slot].entries(slot)
@@ -133,7 +134,7 @@ func (t *tables) setSources(slot uint32, s Sources) error {
 	if err := t.deleteSources(before.without(wanted)); err != nil {
 		return err
 	}
-	if s.Mode == SourcesOff {
+	if s.Mode == SourcesOff && s.MAC == nil {
 		delete(t.sources, slot)
 	} else {
 		t.sources[slot] = slotSources{Sources: s, segment: record.Segment}
@@ -238,7 +239,7 @@ func (t *tables) inheritSources(used []uint32) error {
 		if err != nil {
 			return err
 		}
-		if r.Sources == 0 {
+		if r.Sources == 0 && r.Mac.Part == [3]uint16{} {
 			continue
 		}
 		t.sources[slot] = slotSources{segment: r.Segment, Sources: Sources{

@@ -22,8 +22,9 @@ type tables struct {
 	known atomic.Uint64
 
 	// sources are those of the slots with a source guard. trusted are the MACs of other devices, by
-	// segment. locals is what the kernel was told of both.
+	// segment. locals is what the kernel was told of both, and index its index.
 	sources map[uint32]slotSources
 	trusted map[uint32][][3]uint16
 	locals  map[observerLocalKey]uint32
+	index   *localIndex
 }

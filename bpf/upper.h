@@ -8,6 +8,7 @@
 #define NEXT_HOP	0
 #define NEXT_IGMP	2
 #define NEXT_ICMP	1
+#define NEXT_TCP	6
 #define NEXT_UDP	17
 #define NEXT_ROUTING	43
 #define NEXT_FRAGMENT	44

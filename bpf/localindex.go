@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import "fmt"
+
+// localIndex are the entries of the index of locals, by the hash of a MAC. Keep in sync with local.h.
+type localIndex [16384]uint64
+
+// The entries without a MAC. Keep in sync with local.h.
+const (
+	// localAsk: look into the map of locals. New maps have it.
+	localAsk uint64 = 0
+	// localNobody: no local with a slot has a MAC of this hash, and no parent is strict.
+	localNobody uint64 = 1
+)
+
+// localHash is local_entry_of of local.h.
+func localHash(mac [3]uint16) uint32 {
+	hash := mac[0] ^ mac[1] ^ mac[2]
+	return uint32(hash^hash>>8) % uint32(len(localIndex{}))
+}
+
+// indexOf returns the index of locals. Of several locals with one hash, it has any one. The kernel finds
+// the others in the map of locals. A local without a slot needs no entry, because its frames pass.
+func indexOf(locals map[observerLocalKey]uint32, strict bool) *localIndex {
+	index, rest := &localIndex{}, localNobody
+	if strict {
+		rest = localAsk
+	}
+	for hash := range index {
+		index[hash] = rest
+	}
+	for key, slot := range locals {
+		if slot != 0 {
+			entry := &index[localHash(key.Mac.Part)]
+			*entry = max(*entry, localEntry(key.Mac.Part, slot))
+		}
+	}
+	return index
+}
+
+// localEntry is speaker_of of speaker.h, with a slot in place of the kind.
+func localEntry(mac [3]uint16, slot uint32) uint64 {
+	var entry uint64
+	for i, part := range append(mac[:], uint16(slot)) {
+		entry |= uint64(part) << (16 * i)
+	}
+	return entry
+}
+
+// indexLocals writes the index of what the map of locals has. It needs mu.
+func (t *tables) indexLocals() error {
+	strict, err := t.anyStrict()
+	if err != nil {
+		return err
+	}
+	wanted := indexOf(t.locals, strict)
+	var hashes []uint32
+	for hash := range wanted {
+		if t.index == nil || t.index[hash] != wanted[hash] {
+			hashes = append(hashes, uint32(hash))
+		}
+	}
+	if err := t.putIndex(hashes, wanted); err != nil {
+		return err
+	}
+	t.index = wanted
+	return nil
+}
+
+func (t *tables) putIndex(hashes []uint32, from *localIndex) error {
+	if len(hashes) == 0 {
+		return nil
+	}
+	entries := make([]uint64, len(hashes))
+	for i, hash := range hashes {
+		entries[i] = from[hash]
+	}
+	if _, err := t.maps.LocalIndex.BatchUpdate(hashes, entries, nil); err != nil {
+		return fmt.Errorf("index the MACs of devices: %w", err)
+	}
+	return nil
+}
+
+// anyStrict reports whether a parent is strict.
+func (t *tables) anyStrict() (strict bool, err error) {
+	var segment uint32
+	var p observerParent
+	it := t.maps.Parents.Iterate()
+	for it.Next(&segment, &p) {
+		strict = strict || p.Flags&parentStrict != 0
+	}
+	if err := it.Err(); err != nil {
+		return false, fmt.Errorf("list parents: %w", err)
+	}
+	return strict, nil
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build bench && kernel
+
+package bpf
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+)
+
+// slice is how long one pod sends. The pods take turns, so that the load of the machine meets all.
+const slice = 200 * time.Millisecond
+
+// BenchmarkTraffic sends from three pods in turns: of a node without any program, of a node with an empty
+// program at each place, and of a node with guard, source guard and observer. It prints the medians of the
+// rate and the CPU time of each, and their ratios, for small packets of UDP and for a stream of TCP.
+func BenchmarkTraffic(b *testing.B) {
+	r := newRig(b)
+	r.guards()
+	plain, empty := r.plain("plain", nobody4), r.plain("empty", vip4)
+	r.attachEmpty(empty.node, "p0")
+	r.attachEmpty(empty.pod, "eth0")
+	r.ext.addAddr("p0", far4)
+	pods := []*netns{plain.pod, empty.pod, r.pod}
+	var senders []*sender
+	for i, by := range []string{"udp4", "tcp4"} {
+		for j, pod := range pods {
+			senders = append(senders, r.sender(by, pod, netip.AddrPortFrom(far4, uint16(5001+len(pods)*i+j)).String()))
+		}
+	}
+	for b.Loop() {
+		for _, s := range senders {
+			must(b, s.send())
+		}
+	}
+	for i, name := range []string{"UDP", "TCP"} {
+		of := senders[len(pods)*i : len(pods)*(i+1)]
+		for j, what := range []string{"no program", "empty programs", "Fenceline"} {
+			b.Logf("%s, %-15s %s", name, what+":", of[j])
+		}
+		b.ReportMetric(median(of[2].rates)/median(of[0].rates), name+"-rate/none")
+		b.ReportMetric(median(of[2].costs)/median(of[0].costs), name+"-CPU/none")
+		b.ReportMetric(median(of[2].costs)/median(of[1].costs), name+"-CPU/empty")
+	}
+}
+
+// plainNode is a node without Fenceline, with one pod.
+type plainNode struct{ node, pod *netns }
+
+func (r *rig) plain(name string, addr netip.Addr) plainNode {
+	node := r.wire.plug(name)
+	pod := node.pod("p0", name+"-pod")
+	pod.up("eth0")
+	pod.addAddr("eth0", addr)
+	return plainNode{node, pod}
+}
+
+// attachEmpty puts an empty program into both directions of a device.
+func (r *rig) attachEmpty(ns *netns, device string) {
+	r.t.Helper()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	must(r.t, err)
+	r.t.Cleanup(func() { program.Close() })
+	for _, to := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+		index := ns.index(device)
+		ns.do(func() error {
+			l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: to})
+			if err == nil {
+				r.t.Cleanup(func() { l.Close() })
+			}
+			return err
+		})
+	}
+}
+
+// sender is an open connection, and what was measured on it: writes per second, and nanoseconds of CPU
+// for each.
+type sender struct {
+	conn         net.Conn
+	data         []byte
+	rates, costs []float64
+}
+
+// sender connects a pod with the stranger. Nobody reads what comes by UDP.
+func (r *rig) sender(by string, from *netns, address string) *sender {
+	s := &sender{data: make([]byte, 64)}
+	r.ext.do(func() error {
+		if by == "udp4" {
+			c, err := net.ListenPacket(by, address)
+			if err == nil {
+				r.t.Cleanup(func() { c.Close() })
+			}
+			return err
+		}
+		s.data = make([]byte, 128<<10)
+		l, err := net.Listen(by, address)
+		if err == nil {
+			r.t.Cleanup(func() { l.Close() })
+			go discard(l)
+		}
+		return err
+	})
+	from.do(func() (err error) { s.conn, err = net.DialTimeout(by, address, 5*time.Second); return err })
+	r.t.Cleanup(func() { s.conn.Close() })
+	return s
+}
+
+func discard(l net.Listener) {
+	c, err := l.Accept()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	_, _ = io.Copy(io.Discard, c)
+}
+
+func (s *sender) send() error {
+	began, used, writes := time.Now(), cpuTime(), 0
+	for time.Since(began) < slice {
+		for range 64 {
+			if _, err := s.conn.Write(s.data); err != nil {
+				return err
+			}
+		}
+		writes += 64
+	}
+	s.rates = append(s.rates, float64(writes)/time.Since(began).Seconds())
+	s.costs = append(s.costs, float64((cpuTime()-used).Nanoseconds())/float64(writes))
+	return nil
+}
+
+func (s *sender) String() string {
+	return fmt.Sprintf("p50 %9.0f writes of %d bytes a second, %6.0f ns of CPU each, %d slices",
+		median(s.rates), len(s.data), median(s.costs), len(s.rates))
+}
+
+// cpuTime returns the CPU time of the process, which has both ends.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// median sorts the values.
+func median(all []float64) float64 {
+	slices.Sort(all)
+	return all[len(all)/2]
+}

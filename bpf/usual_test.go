@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package bpf
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+// judged is a bench like b whose frames all go to judge(), since the record of no slot names an address.
+func judged(t testing.TB, s Sources) *bench {
+	t.Helper()
+	b := newGuardedBench(t, s)
+	for slot := range uint32(3) {
+		record, err := b.slot(slot)
+		must(t, err)
+		record.Leased4, record.Leased6.Word = 0, [4]uint32{}
+		must(t, b.putSlot(slot, record))
+	}
+	return b
+}
+
+// paths are the programs that let the usual packets pass without judge().
+var paths = []Where{WhereGuardEgress, WhereGuardIngress, WhereObserverEgress}
+
+// usual are packets of the rig's pod that pass on the short path.
+func usual() map[string][]byte {
+	return map[string][]byte{
+		"UDP":               udpFrom(addr4),
+		"UDP by IPv6":       udpFrom(addr6),
+		"TCP":               fromPod4(6, make([]byte, 20)...),
+		"TCP by IPv6":       fromPod6(addr6, 6, make([]byte, 20)),
+		"first fragment":    fragmented4(udpFrom(addr4), 0, true),
+		"UDP to port 67":    fromPod4(17, ports(68, 67)...),
+		"UDP to port 547":   fromPod6(addr6, nextUDP, ports(546, 547)),
+		"UDP of a sibling":  withSource(otherMAC, udpFrom(other4)),
+		"TCP of a stranger": eth(podMAC, remoteMAC, etherIPv4, ipv4(far4, addr4)),
+	}
+}
+
+// Where the lease is missing, only the short path lets the packet pass.
+func TestUsualPacketsPassByTheRecordOfTheirSlot(t *testing.T) {
+	b := newGuardedBench(t, guarded(SourcesEnforce))
+	for _, addr := range []netip.Addr{addr4, addr6} {
+		must(t, b.maps.Leases.Delete(key(addr).layout()))
+	}
+	for name, frame := range usual() {
+		if slices.Contains([]string{"UDP of a sibling", "TCP of a stranger"}, name) {
+			continue
+		}
+		for _, where := range paths {
+			b.expect(where, frame, pass)
+		}
+	}
+	b.expect(WhereGuardEgress, fromPod4(1, 8, 0, 0, 0), drop, ResultDropUnleased)
+	b.expect(WhereGuardEgress, fromPod6(addr6, nextICMPv6, echo()), drop, ResultDropUnleased)
+}
+
+// The short path lets nothing pass that judge() drops, whichever byte of a usual packet is another.
+func TestUsualPacketsAreThoseThatJudgeLetsPass(t *testing.T) {
+	all := usual()
+	// The bytes where an IPv4 header would be without the tag make one.
+	all["a tag like an IPv4 header"] = tagged(0x4500, slices.Concat(udpFrom(addr4)[:12], be16(etherIPv4),
+		[]byte{0x45, 0, 0, 0, 0, 6, 0, 0}, addr4.AsSlice(), make([]byte, 20)))
+	for _, mode := range []SourceMode{SourcesOff, SourcesEnforce} {
+		short, long := newGuardedBench(t, guarded(mode)), judged(t, guarded(mode))
+		for name, frame := range all {
+			t.Run(fmt.Sprintf("%s in mode %d", name, mode), func(t *testing.T) {
+				short.t, long.t = t, t
+				var got, want map[Counter]uint64
+				var differs int
+				want = long.counted(func() {
+					got = short.counted(func() { differs = compare(t, short, long, frame) })
+				})
+				equal(t, "frames with another verdict", differs, 0)
+				equal(t, "counters agree", maps.Equal(got, want), true)
+			})
+		}
+	}
+}
+
+// compare runs a frame with each byte of its headers changed through the programs of both.
+func compare(t *testing.T, short, long *bench, frame []byte) (differs int) {
+	t.Helper()
+	const headers = 14 + 40 + 8
+	for at := range min(len(frame), headers) {
+		const icmp, tcp, vrrp, dhcp, dhcpv6 = 1, 6, 112, 68, 546 & 0xff
+		for _, change := range []byte{0, 1, 2, 8, 32, 128, 0xff, frame[at] ^ icmp, frame[at] ^ tcp, frame[at] ^ nextUDP, frame[at] ^ vrrp, frame[at] ^ dhcp, frame[at] ^ dhcpv6} {
+			changed := slices.Clone(frame)
+			changed[at] ^= change
+			for _, where := range paths {
+				got, want := short.verdict(where, changed), long.verdict(where, changed)
+				if got != want {
+					differs++
+					t.Logf("%s, byte %d changed by %#x: verdict %d, judge() has %d", where, at, change, int32(got), int32(want))
+				}
+			}
+		}
+	}
+	return differs
+}
+
+// verdict is that of a program, or none if the kernel runs no such frame.
+func (b *bench) verdict(where Where, frame []byte) uint32 {
+	verdict, err := b.program(where).Run(&ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)})
+	if err != nil {
+		return 0
+	}
+	return verdict
+}
+
+func TestUsualPacketsOfAFencedOrLostAddressArePassedNoMore(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lose func(b *bench, addr netip.Addr)
+		why  Result
+	}{
+		"on another segment": {func(b *bench, addr netip.Addr) {
+			record, err := b.slot(1)
+			must(b.t, err)
+			record.Segment++
+			must(b.t, b.putSlot(1, record))
+			must(b.t, b.maps.Leases.Delete(key(addr).layout()))
+		}, ResultDropUnleased},
+		"fenced":        {func(b *bench, addr netip.Addr) { b.fence(addr) }, ResultDropFenced},
+		"lease removed": {func(b *bench, addr netip.Addr) { must(b.t, b.RemoveLease(key(addr))) }, ResultDropUnleased},
+		"another's":     {func(b *bench, addr netip.Addr) { b.bind(addr, 2) }, ResultDropSlot},
+		"slot is dead":  {func(b *bench, addr netip.Addr) { must(b.t, b.KillSlot(1)) }, ResultDropDead},
+		"slot is dead, gate shut": {func(b *bench, _ netip.Addr) {
+			record, err := b.slot(1)
+			must(b.t, err)
+			record.Status = slotDead
+			must(b.t, b.putSlot(1, record))
+		}, ResultDropDead},
+		"unproven lease": {func(b *bench, addr netip.Addr) { must(b.t, b.InstallLease(key(addr), unproven())) }, ResultDropFenced},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newGuardedBench(t, guarded(SourcesEnforce))
+			for _, addr := range []netip.Addr{addr4, addr6} {
+				for _, where := range paths {
+					b.expect(where, udpFrom(addr), pass)
+				}
+			}
+			for _, addr := range []netip.Addr{addr4, addr6} {
+				tc.lose(b, addr)
+				b.expect(WhereGuardEgress, udpFrom(addr), drop, tc.why)
+				b.expect(WhereObserverEgress, udpFrom(addr), drop, tc.why)
+			}
+		})
+	}
+}
+
+func TestNoPacketOfNobodyIsUsual(t *testing.T) {
+	b := newBench(t, setup{sources: guarded(SourcesEnforce)})
+	for _, where := range []Where{WhereGuardEgress, WhereObserverEgress} {
+		b.expect(where, udpFrom(none4), drop, ResultDropUnspecified)
+		b.expect(where, udpFrom(none6), drop, ResultDropUnspecified)
+	}
+}
+
+func unproven() Lease {
+	return Lease{Token: heldToken, Network: network, Slot: 1, MAC: podMAC, Flags: FlagUnproven}
+}
+
+// named are the addresses in the record of a slot.
+func (b *bench) named(slot uint32) [2]netip.Addr {
+	b.t.Helper()
+	s, err := b.slot(slot)
+	must(b.t, err)
+	return [2]netip.Addr{s.named(true), s.named(false)}
+}
+
+func TestTheRecordOfASlotNamesWhatIsLeasedToIt(t *testing.T) {
+	b := newBench(t, setup{})
+	names := func(what string, want4, want6 netip.Addr) {
+		t.Helper()
+		equal(t, what, b.named(1), [2]netip.Addr{want4, want6})
+	}
+	names("at first", none4, none6)
+	must(t, b.InstallLease(Key{testSegment + 1, addr4}, Lease{Token: 1, Slot: 1, MAC: podMAC}))
+	names("an address of another segment", none4, none6)
+	must(t, b.InstallLease(key(netip.AddrFrom16(addr4.As16())), Lease{Token: 1, Slot: 1, MAC: podMAC}))
+	names("an IPv4-mapped one", addr4, none6)
+	b.bind(addr6, 1)
+	b.bind(other6, 1)
+	names("two of a family", addr4, addr6)
+	must(t, b.changeSlot(1, Guard{Slot: 1, Segment: testSegment}.record(7)))
+	names("attached again", addr4, addr6)
+	must(t, b.InstallLease(key(far4), Lease{}))
+	names("a watch", addr4, addr6)
+	must(t, b.RemoveLease(key(other6)))
+	names("without the other one", addr4, addr6)
+	must(t, b.RemoveLease(key(addr6)))
+	names("without the named one", addr4, none6)
+	must(t, b.DetachGuard(1))
+	names("detached", none4, none6)
+}
+
+// A VLAN device in the pod hands the tag over beside the frame, which then looks like a usual packet.
+func TestATagBesideAUsualPacketIsSeen(t *testing.T) {
+	b := newGuardedBench(t, guarded(SourcesEnforce))
+	for _, where := range paths {
+		b.t = t
+		equal(t, where.String()+" of an untagged packet", b.after(where, nil), pass)
+		equal(t, where.String()+" of a tagged packet", b.after(where, asm.Instructions{
+			asm.Mov.Reg(asm.R6, asm.R1),
+			asm.Mov.Imm(asm.R2, 0x0081), // 802.1Q, in network order
+			asm.Mov.Imm(asm.R3, 7),
+			asm.FnSkbVlanPush.Call(),
+			asm.Mov.Reg(asm.R1, asm.R6),
+		}), drop)
+	}
+}
+
+// after runs a program on a usual packet after some instructions.
+func (b *bench) after(where Where, first asm.Instructions) uint32 {
+	b.t.Helper()
+	next, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	must(b.t, err)
+	defer next.Close()
+	must(b.t, next.Put(uint32(0), b.program(where)))
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: slices.Concat(first, asm.Instructions{
+		asm.LoadMapPtr(asm.R2, next.FD()),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnTailCall.Call(),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return(),
+	})})
+	must(b.t, err)
+	defer program.Close()
+	verdict, err := program.Run(&ebpf.RunOptions{Data: udpFrom(addr4), DataOut: make([]byte, 256)})
+	must(b.t, err)
+	return verdict
+}
