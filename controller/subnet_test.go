@@ -96,7 +96,7 @@ func scaledDeployment(w world) {
 	if s := pool.Spec; *s.Gateway != "10.81.0.1" || s.Application.Kind != "Deployment" || !slices.Equal(s.NamespaceName, []string{"default"}) || ptr.Deref(s.Warm, 9) != 0 {
 		w.Errorf("the pool is %+v", s)
 	}
-	w.waitEvent("default", "PoolMade", "web", pool.Name)
+	w.waitEventOf(d, "PoolMade", pool.Name)
 	pod := w.runningPod("web-a", "n1")
 	lease := w.bound(pool.Name, "10.81.0.4", pod)
 	change(w, d, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](5) })
@@ -183,8 +183,8 @@ func exhaustedSubnet(w world) {
 	first := w.deployment("first", 3, "subnet", `{"ipv4":["small"]}`)
 	w.waitPool("first", 4)
 	second := w.deployment("second", 3, "subnet", `{"ipv4":["small"]}`)
-	w.waitEvent("default", "SubnetUnserved", "second", "4 addresses are wanted, and IPSubnet small has 2 left")
-	w.waitUnserved("small", "second", "IPSubnet small has 2 left")
+	w.waitEvent("default", "SubnetUnserved", "second", "4 addresses are wanted, and IPSubnet small has fewer left")
+	w.waitUnserved("small", "second", "IPSubnet small has fewer left")
 	w.waitMetric("fenceline_subnet_unserved_applications subnet=small", func(v float64) bool { return v == 1 })
 	change(w, first, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) })
 	w.waitPool("second", 4)
@@ -197,6 +197,7 @@ func exhaustedSubnet(w world) {
 	// A pool that cannot grow keeps what it has.
 	change(w, second, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
 	w.waitUnserved("small", "second", "10 addresses are wanted")
+	w.waitEventOf(second, "SubnetUnserved", "10 addresses are wanted")
 	w.waitPool("second", 4)
 }
 
@@ -254,7 +255,7 @@ func quotaOfSubnet(w world) {
 	w.deployment("within", 2, "subnet", `{"ipv4":["quota"]}`)
 	w.waitPool("within", 3)
 	w.deployment("beyond", 2, "subnet", `{"ipv4":["quota"]}`)
-	w.waitUnserved("quota", "beyond", "maxPerNamespace of IPSubnet quota leaves 2 to namespace default")
+	w.waitUnserved("quota", "beyond", "maxPerNamespace of IPSubnet quota leaves fewer to namespace default")
 	s := &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "quota"}}
 	change(w, s, func(s *v1alpha1.IPSubnet) { s.Spec.MaxPerNamespace = ptr.To[int64](6) })
 	w.waitPool("beyond", 3)
@@ -270,9 +271,14 @@ func kindsOfApplications(w world) {
 
 	w.create(&appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](2), Selector: selector("db"), Template: template("db", annotations...)}})
 	w.waitPool("db", 3)
-	daemons := &appsv1.DaemonSet{ObjectMeta: named("daemons"), Spec: appsv1.DaemonSetSpec{Selector: selector("daemons"), Template: template("daemons", annotations...)}}
+	// Nobody has counted the pods of a DaemonSet at its creation, so it must not settle in a small IPSubnet.
+	w.subnet("few", "10.94.0.0/30")
+	daemons := &appsv1.DaemonSet{ObjectMeta: named("daemons"), Spec: appsv1.DaemonSetSpec{
+		Selector: selector("daemons"), Template: template("daemons", "subnet", `{"ipv4":["few","kinds"]}`),
+	}}
 	w.create(daemons)
-	daemons.Status.DesiredNumberScheduled = 3
+	w.barrierSubnet("kinds")
+	daemons.Status.DesiredNumberScheduled, daemons.Status.ObservedGeneration = 3, 1
 	if err := w.client.Status().Update(w.ctx, daemons); err != nil {
 		w.Fatal(err)
 	}
@@ -295,6 +301,13 @@ func kindsOfApplications(w world) {
 	cron := &batchv1.CronJob{ObjectMeta: named("nightly"), Spec: batchv1.CronJobSpec{Schedule: "0 0 * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: run}}}}
 	w.create(cron)
 	w.waitPool("nightly", 2)
+	// A Job that a person made from the CronJob is not in its status.
+	for _, name := range []string{"by-hand", "by-plan"} {
+		one := &batchv1.Job{ObjectMeta: named(name), Spec: batchv1.JobSpec{Template: run}}
+		one.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(cron, batchv1.SchemeGroupVersion.WithKind("CronJob"))}
+		w.create(one)
+	}
+	w.waitPool("nightly", 3)
 
 	// A ReplicaSet without a Deployment is known by its pods, and counted by its scale.
 	set := &appsv1.ReplicaSet{ObjectMeta: named("alone"), Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](3), Selector: selector("alone"), Template: template("alone", annotations...)}}

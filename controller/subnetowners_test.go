@@ -28,7 +28,33 @@ func TestPoolsOfOwnersOfOtherProjects(t *testing.T) {
 	}
 	t.Run("with a scale, the pool follows the replicas", func(t *testing.T) { scaledOwner(w.in(t)) })
 	t.Run("without a scale, the number is fixed", func(t *testing.T) { unscaledOwner(w.in(t)) })
+	t.Run("an owner that cannot be read stops nobody else", func(t *testing.T) { unreadOwner(w.in(t)) })
 	w.checkDisjoint()
+}
+
+// unreadOwner has a scale without replicas, which the API server answers with an internal error.
+func unreadOwner(w world) {
+	set := owners.StatefulSet("default", "unread", 2)
+	w.create(set)
+	w.podOf(set, "unread-0", "+1")
+	pool := w.waitPool("unread", 3)
+	change(w, set, func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "replicas") })
+	w.podOf(set, "unread-1", "+1")
+	w.waitUnserved("others", "unread", "cannot be read now")
+	w.deployment("beside", 1, "subnet", `{"ipv4":["others"]}`)
+	w.waitPool("beside", 2)
+	if now := w.waitPool("unread", 3); now.Name != pool.Name {
+		w.Errorf("pool %s became %s", pool.Name, now.Name)
+	}
+	// Without pods, the pool of an owner that cannot be read stays as well.
+	for _, name := range []string{"unread-0", "unread-1"} {
+		w.deletePod(w.podObject("default", name, "n1"), client.GracePeriodSeconds(0))
+	}
+	w.barrierSubnet("others")
+	w.waitPool("unread", 3)
+	scale(w, set, 4)
+	w.podOf(set, "unread-3", "+1")
+	w.waitPool("unread", 5)
 }
 
 func scaledOwner(w world) {

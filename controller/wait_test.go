@@ -67,6 +67,23 @@ func (w world) waitEvent(namespace, reason, about string, words ...string) {
 	})
 }
 
+// waitEventOf waits for an event about an object that kubectl describe shows: it names the UID.
+func (w world) waitEventOf(o client.Object, reason, word string) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("event %s of %s", reason, o.GetName()), func() error {
+		var list eventsv1.EventList
+		if err := w.client.List(w.ctx, &list, client.InNamespace(o.GetNamespace())); err != nil {
+			return err
+		}
+		for _, e := range list.Items {
+			if e.Reason == reason && e.Regarding.UID == o.GetUID() && strings.Contains(e.Note, word) {
+				return nil
+			}
+		}
+		return errNotYet
+	})
+}
+
 // waitMetric waits until the series, "name label=value label=value", has a value that is right.
 func (w world) waitMetric(series string, right func(float64) bool) {
 	w.Helper()

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -27,6 +29,8 @@ type queued struct {
 	offer waiting.Offer
 	// until is the end of the wait; zero before it begins.
 	until time.Time
+	// told are the reasons that events of the pod have told.
+	told []string
 	// replaced are the dead slots that an earlier ADD and earlier tries have left on the interface. They
 	// keep it mute until the next guard enforces.
 	replaced []uint32
@@ -56,13 +60,11 @@ func (q *queued) await(ctx context.Context, a *adding, full error) error {
 		if deadline, ok := ctx.Deadline(); ok && q.until.After(deadline.Add(-answerMargin)) {
 			q.until = deadline.Add(-answerMargin)
 		}
-		if q.until.After(now) {
-			a.awaits(full, q.until.Sub(now))
-		}
 	}
 	if !q.until.After(now) {
 		return q.end(ctx, a, full, waiting.ErrLate)
 	}
+	q.tell(a, full, q.until.Sub(now))
 	var err error
 	if q.offer, err = q.place.Await(ctx, poolsOf(a.full), q.until); err != nil {
 		return q.end(ctx, a, full, err)
@@ -133,8 +135,31 @@ func (a *adding) comingFree(ctx context.Context) (coming int, err error) {
 	return coming, nil
 }
 
-// awaits reports in an event of the pod that it waits, and why.
-func (a *adding) awaits(full error, patience time.Duration) {
+// mostTold bounds the events of one wait.
+const mostTold = 4
+
+// tell reports in an event of the pod that it waits, once for each reason: its pool is not made yet, the
+// controller says why, the pool is full.
+func (q *queued) tell(a *adding, full error, left time.Duration) {
+	reason, by := "full", runtime.Object(nil)
+	if e, ok := errors.AsType[*ipam.PoolAwaitedError](full); ok {
+		reason = "not made: " + e.Why
+		if e.By != nil {
+			by = e.By
+		}
+	} else if len(q.told) > 0 && len(a.full) > 0 {
+		by = a.full[0].Pool // it was made meanwhile
+	}
+	if len(q.told) < mostTold && !slices.Contains(q.told, reason) {
+		q.told = append(q.told, reason)
+		a.awaits(full, by, left)
+	}
+}
+
+// awaits reports in an event of the pod that it waits, and why. The API keeps the note of the first of
+// several events that have the same reason and are about the same objects, so by, the version of the
+// object that gives the reason, lets another note be seen.
+func (a *adding) awaits(full error, by runtime.Object, patience time.Duration) {
 	text := fmt.Sprintf("waits up to %s for an address: %s", patience.Round(time.Second), full)
 	ready, proving := int64(0), int64(0)
 	for _, c := range a.full {
@@ -143,7 +168,7 @@ func (a *adding) awaits(full error, patience time.Duration) {
 	if ready+proving > 0 {
 		text += fmt.Sprintf("; of these leases, nodes keep %d ready, and %d are in quarantine", ready, proving)
 	}
-	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressAwaited", "Bind", "%s", note(errors.New(text)))
+	a.h.Events.Eventf(a.pod, by, corev1.EventTypeWarning, "AddressAwaited", "Bind", "%s", note(errors.New(text)))
 }
 
 // mayFind returns an error if the ADD waits for the pools of a family, and none of them has an address

@@ -26,8 +26,10 @@ type PoolAwaitedError struct {
 	Interface   string // "pod ns/name interface eth0"
 	Application string // "Deployment ns/name"
 	Subnets     []string
-	// Why is the controller's reason, or empty while none is known.
+	// Why is the controller's reason, or empty while none is known. By is the IPSubnet whose status gives
+	// it, or nil.
 	Why string
+	By  *v1alpha1.IPSubnet
 }
 
 func (e *PoolAwaitedError) Error() string {
@@ -122,7 +124,7 @@ func (r Request) awaits(subnets []string, iface string) error {
 		}
 		for _, u := range s.Status.Unserved {
 			if isSame(u.Application, r.Application) && u.Interface == iface {
-				e.Why = u.Message
+				e.Why, e.By = u.Message, s
 				return e
 			}
 		}

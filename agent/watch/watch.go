@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -87,12 +88,13 @@ func warm(mgr ctrl.Manager, changed func()) error {
 	}))
 }
 
-// waits reports changes that may open a pool to the ADDs that wait, or close it, and pods that end.
+// waits reports changes that may open a pool to the ADDs that wait, or close it, or say why it is not made
+// yet, and pods that end.
 func waits(mgr ctrl.Manager, changed func()) error {
 	b := builder.ControllerManagedBy(mgr).Named("waits").
 		Watches(&v1alpha1.IPPool{}, one(), builder.WithPredicates(opensOrCloses())).
 		Watches(&v1alpha1.ReservedIP{}, one(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.IPSubnet{}, one(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.IPSubnet{}, one(), builder.WithPredicates(explains())).
 		Watches(&corev1.Node{}, one(), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.Pod{}, one(), builder.WithPredicates(ending()))
 	return b.Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
@@ -109,6 +111,23 @@ func opensOrCloses() predicate.Predicate {
 	}
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool { return ready(e.ObjectOld) != ready(e.ObjectNew) },
+	})
+}
+
+// explains passes the changes of IPSubnets that an ADD may see: those of the spec, and the reasons for
+// which applications lack addresses.
+func explains() predicate.Predicate {
+	reasons := func(o client.Object) []v1alpha1.Unserved {
+		s, ok := o.(*v1alpha1.IPSubnet)
+		if !ok {
+			return nil
+		}
+		return s.Status.Unserved
+	}
+	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !equality.Semantic.DeepEqual(reasons(e.ObjectOld), reasons(e.ObjectNew))
+		},
 	})
 }
 

@@ -95,6 +95,32 @@ func TestAPoolThatIgnoresAMACWakesTheVerifierForItsAddresses(t *testing.T) {
 	}
 }
 
+func TestWhichChangesOfIPSubnetsWakeTheADDsThatWait(t *testing.T) {
+	at := func(generation int64, allocated int64, reasons ...string) *v1alpha1.IPSubnet {
+		s := &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "floor", Generation: generation}}
+		s.Status.Allocated = allocated
+		for _, r := range reasons {
+			s.Status.Unserved = append(s.Status.Unserved, v1alpha1.Unserved{Application: v1alpha1.Application{Name: "web"}, Message: r})
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		old, new *v1alpha1.IPSubnet
+		want     bool
+	}{
+		"a count":              {at(1, 0), at(1, 5), false},
+		"a count and a reason": {at(1, 0, "full"), at(1, 5, "full"), false},
+		"an edit":              {at(1, 0), at(2, 0), true},
+		"a reason":             {at(1, 0), at(1, 0, "full"), true},
+		"another reason":       {at(1, 0, "full"), at(1, 0, "invalid"), true},
+		"no reason any more":   {at(1, 0, "full"), at(1, 0), true},
+	} {
+		if got := explains().Update(event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.new}); got != c.want {
+			t.Errorf("%s: passed %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestTheNetworksOfPoolsAreToldOnce(t *testing.T) {
 	pools := make([]v1alpha1.IPPool, 3)
 	pools[2].Spec.Network = "storage"

@@ -38,6 +38,8 @@ func slimDaemonSet(o any) (any, error) {
 	slim := &appsv1.DaemonSet{ObjectMeta: slimMeta(d.ObjectMeta)}
 	slim.Spec.Template = slimTemplate(d.Spec.Template, demand.Annotations())
 	slim.Status.DesiredNumberScheduled = d.Status.DesiredNumberScheduled
+	// Of the generation it only counts whether the DaemonSet's controller has seen one.
+	slim.Status.ObservedGeneration = min(1, d.Status.ObservedGeneration)
 	return slim, nil
 }
 
@@ -65,7 +67,5 @@ func slimCronJob(o any) (any, error) {
 	slim.Spec.JobTemplate.Spec.Parallelism = c.Spec.JobTemplate.Spec.Parallelism
 	slim.Spec.JobTemplate.Spec.Completions = c.Spec.JobTemplate.Spec.Completions
 	slim.Spec.JobTemplate.Spec.Template = slimTemplate(c.Spec.JobTemplate.Spec.Template, demand.Annotations())
-	// Only the number of running Jobs counts.
-	slim.Status.Active = make([]corev1.ObjectReference, len(c.Status.Active))
 	return slim, nil
 }

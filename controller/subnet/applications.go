@@ -12,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,10 +36,10 @@ type candidate struct {
 }
 
 // templated lists the applications with a template: Deployments, StatefulSets, DaemonSets, CronJobs, and
-// the Jobs that belong to no CronJob and have not finished.
-func (r *Reconciler) templated(ctx context.Context) ([]candidate, error) {
+// the Jobs that belong to no CronJob and have not finished. uncounted are the DaemonSets that their
+// controller has not counted yet.
+func (r *Reconciler) templated(ctx context.Context) (all []candidate, uncounted map[Identity]bool, err error) {
 	var (
-		all          []candidate
 		deployments  appsv1.DeploymentList
 		statefulSets appsv1.StatefulSetList
 		daemonSets   appsv1.DaemonSetList
@@ -47,9 +48,10 @@ func (r *Reconciler) templated(ctx context.Context) ([]candidate, error) {
 	)
 	for _, list := range []client.ObjectList{&deployments, &statefulSets, &daemonSets, &jobs, &cronJobs} {
 		if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("list applications: %w", err)
+			return nil, nil, fmt.Errorf("list applications: %w", err)
 		}
 	}
+	uncounted = map[Identity]bool{}
 	add := func(o metav1.Object, group, kind string, template *corev1.PodTemplateSpec, replicas int) {
 		all = append(all, candidate{refOf(o, group, kind), o.GetCreationTimestamp(), template, replicas})
 	}
@@ -63,11 +65,20 @@ func (r *Reconciler) templated(ctx context.Context) ([]candidate, error) {
 	}
 	for i := range daemonSets.Items {
 		d := &daemonSets.Items[i]
+		if d.Status.ObservedGeneration == 0 {
+			uncounted[IdentityOf(refOf(d, groupApps, "DaemonSet"))] = true
+			continue
+		}
 		add(d, groupApps, "DaemonSet", &d.Spec.Template, int(d.Status.DesiredNumberScheduled))
 	}
+	running := map[types.UID]int{} // pods of the Jobs of a CronJob
 	for i := range jobs.Items {
 		j := &jobs.Items[i]
-		if above, ok := owner.Of(j); ok && above.Group == groupBatch && above.Kind == "CronJob" || hasFinished(j) {
+		if hasFinished(j) {
+			continue
+		}
+		if above, ok := owner.Of(j); ok && above.Group == groupBatch && above.Kind == "CronJob" {
+			running[above.UID] += parallel(&j.Spec)
 			continue
 		}
 		add(j, groupBatch, "Job", &j.Spec.Template, parallel(&j.Spec))
@@ -75,9 +86,9 @@ func (r *Reconciler) templated(ctx context.Context) ([]candidate, error) {
 	for i := range cronJobs.Items {
 		c := &cronJobs.Items[i]
 		spec := &c.Spec.JobTemplate.Spec
-		add(c, groupBatch, "CronJob", &spec.Template, parallel(spec)*max(1, len(c.Status.Active)))
+		add(c, groupBatch, "CronJob", &spec.Template, max(parallel(spec), running[c.UID]))
 	}
-	return all, nil
+	return all, uncounted, nil
 }
 
 func refOf(o metav1.Object, group, kind string) owner.Ref {
@@ -155,5 +166,7 @@ func (r *Reconciler) namesPools(ctx context.Context) (func(string) bool, error) 
 
 // isUncounted reports whether the number of pods of an owner cannot be known.
 func isUncounted(err error) bool {
-	return errors.Is(err, owner.ErrNoScale) || errors.Is(err, owner.ErrNoAPI) || errors.Is(err, owner.ErrNoRight)
+	return slices.ContainsFunc([]error{owner.ErrNoScale, owner.ErrNoAPI, owner.ErrNoRight, errBare}, func(known error) bool {
+		return errors.Is(err, known)
+	})
 }

@@ -100,9 +100,6 @@ func (m *memory) settled(now time.Time, after time.Duration) (map[string]poolset
 	return settled, expired
 }
 
-// pending reports whether addresses are withdrawn and not given back yet.
-func (m *memory) pending() bool { return len(m.withdrawn) > 0 }
-
 // hasMade reports whether the controller made the pool of a lease.
 func (m *memory) hasMade(lease *v1alpha1.IPLease) bool {
 	made := m.made.Load()

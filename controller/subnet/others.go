@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,54 +22,61 @@ import (
 var errBare = errors.New("a pod without an owner has no replicas")
 
 // others returns the applications that the controller learns of by their pods: those of other API
-// groups, ReplicaSets, and pods without an owner. They are counted by their scale subresource.
-func (r *Reconciler) others(ctx context.Context) ([]Application, error) {
+// groups, ReplicaSets, and pods without an owner. They are counted by their scale subresource. unread are
+// the namespaces with pods whose application could not be read.
+func (r *Reconciler) others(ctx context.Context) (all []Application, unread map[string]bool, err error) {
 	var pods podview.PodList
 	if err := r.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
+		return nil, nil, fmt.Errorf("list pods: %w", err)
 	}
-	var asking []*podview.Pod
+	unread = map[string]bool{}
+	refs, newest, count := map[Identity]owner.Ref{}, map[Identity]*podview.Pod{}, map[Identity]int{}
+	above := map[types.UID]owner.Ref{}
 	for i := range pods.Items {
-		if _, ok, _ := demand.Parse(pods.Items[i].Annotations); ok && !pods.Items[i].Spec.HostNetwork {
-			asking = append(asking, &pods.Items[i])
-		}
-	}
-	// The newest pod has the newest annotations.
-	slices.SortFunc(asking, func(a, b *podview.Pod) int {
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	seen, above := map[Identity]bool{}, map[types.UID]owner.Ref{}
-	var all []Application
-	for _, pod := range asking {
-		ref, err := r.applicationOf(ctx, pod, above)
-		if err != nil {
-			return nil, err
-		}
-		if seen[IdentityOf(ref)] || isTemplated(ref.Group, ref.Kind) {
+		pod := &pods.Items[i]
+		if _, asks, _ := demand.Parse(pod.Annotations); !asks || pod.Spec.HostNetwork {
 			continue
 		}
-		seen[IdentityOf(ref)] = true
+		ref, err := r.applicationOf(ctx, pod, above)
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil, fmt.Errorf("find the application of pod %s/%s: %w", pod.Namespace, pod.Name, ctx.Err())
+		case err != nil:
+			unread[pod.Namespace] = true
+			continue
+		case isTemplated(ref.Group, ref.Kind):
+			continue
+		}
+		id := IdentityOf(ref)
+		count[id]++
+		if old := newest[id]; old == nil || isNewer(pod, old) {
+			refs[id], newest[id] = ref, pod
+		}
+	}
+	r.above = above
+	for id, pod := range newest {
+		ref := refs[id]
 		app := Application{Ref: ref, Created: pod.CreationTimestamp}
 		app.Demand, _, app.Problem = demand.Parse(pod.Annotations)
 		if ref.Kind == "Pod" && ref.Group == "" {
 			app.Uncounted = errBare
 		} else {
-			replicas, err := r.replicas(ctx, ref)
-			switch {
-			case err == nil:
-				app.Replicas = replicas
-			case errors.Is(err, owner.ErrGone):
-				continue
-			case isUncounted(err):
-				app.Uncounted = err
-			default:
-				return nil, err
-			}
+			app.Replicas, app.Uncounted = r.answers.ask(ctx, question{ref, pod.UID, count[id]}, r.Clock.Now(), r.replicas)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil, fmt.Errorf("count the pods of %s: %w", ref, ctx.Err())
+		case errors.Is(app.Uncounted, owner.ErrGone):
+			continue
 		}
 		all = append(all, app)
 	}
-	r.above = above
-	return all, nil
+	return all, unread, nil
+}
+
+// isNewer reports whether a pod has newer annotations than another one.
+func isNewer(a, b *podview.Pod) bool {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(b.Name, a.Name)) > 0
 }
 
 // replicas returns the number of pods that an owner wants. A custom resource without a scale subresource
@@ -87,17 +93,21 @@ func (r *Reconciler) replicas(ctx context.Context, ref owner.Ref) (int, error) {
 	return 0, fmt.Errorf("get the scale of %s: %w", ref, owner.ErrNoScale)
 }
 
-// applicationOf returns the application of a pod. The owner of a ReplicaSet is read once.
+// applicationOf returns the application of a pod, and notes it in above. The owner of a ReplicaSet is read
+// once.
 func (r *Reconciler) applicationOf(ctx context.Context, pod *podview.Pod, above map[types.UID]owner.Ref) (owner.Ref, error) {
 	direct, ok := owner.Of(pod)
 	if ok && isTemplated(direct.Group, direct.Kind) {
 		return direct, nil
 	}
-	if ref, ok := r.above[direct.UID]; ok && direct.UID != "" {
-		above[direct.UID] = ref
-		return ref, nil
+	ref, known := above[direct.UID]
+	if !known {
+		ref, known = r.above[direct.UID]
 	}
-	ref, err := r.Owners.Application(ctx, pod)
+	var err error
+	if !known {
+		ref, err = r.Owners.Application(ctx, pod)
+	}
 	if err == nil && direct.UID != "" {
 		above[direct.UID] = ref
 	}
@@ -105,7 +115,7 @@ func (r *Reconciler) applicationOf(ctx context.Context, pod *podview.Pod, above 
 }
 
 // unsure returns the applications of pools that have no template and no pods, and may exist.
-func (r *Reconciler) unsure(ctx context.Context, pools []v1alpha1.IPPool, known []Application) (map[Identity]bool, error) {
+func (r *Reconciler) unsure(ctx context.Context, pools []v1alpha1.IPPool, known []Application, unread map[string]bool) (map[Identity]bool, error) {
 	all, seen := map[Identity]bool{}, map[Identity]bool{}
 	for i := range known {
 		seen[IdentityOf(known[i].Ref)] = true
@@ -117,26 +127,25 @@ func (r *Reconciler) unsure(ctx context.Context, pools []v1alpha1.IPPool, known 
 		}
 		id := identityOf(a)
 		seen[id] = true
-		exists, err := r.exists(ctx, id)
-		if err != nil {
-			return nil, err
+		all[id] = unread[id.Namespace] || r.mayExist(ctx, id)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("look for %s %s/%s: %w", id.Kind, id.Namespace, id.Name, ctx.Err())
 		}
-		all[id] = exists
 	}
 	return all, nil
 }
 
-// exists reports whether an application without pods exists. An application without a scale subresource
-// ends with its last pod.
-func (r *Reconciler) exists(ctx context.Context, id Identity) (bool, error) {
+// mayExist reports whether an application without pods may exist. An application without a scale
+// subresource ends with its last pod.
+func (r *Reconciler) mayExist(ctx context.Context, id Identity) bool {
 	if id.Kind == "Pod" && id.Group == "" {
 		err := r.Client.Get(ctx, types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, &podview.Pod{})
-		return err == nil, client.IgnoreNotFound(err)
+		return !apierrors.IsNotFound(err)
 	}
-	_, err := r.Owners.Replicas(ctx, owner.Ref{Group: id.Group, Kind: id.Kind, Namespace: id.Namespace, Name: id.Name})
-	switch {
-	case errors.Is(err, owner.ErrGone), isUncounted(err), apierrors.IsNotFound(err):
-		return false, nil
-	}
-	return err == nil, err
+	ref := owner.Ref{Group: id.Group, Kind: id.Kind, Namespace: id.Namespace, Name: id.Name}
+	_, err := r.answers.ask(ctx, question{ref: ref}, r.Clock.Now(), func(ctx context.Context, ref owner.Ref) (int, error) {
+		n, err := r.Owners.Replicas(ctx, ref)
+		return int(n), err
+	})
+	return err == nil || isPassing(err)
 }

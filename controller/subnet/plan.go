@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fenceline/fenceline/apis/demand"
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/condition"
@@ -22,7 +23,7 @@ import (
 // Plan is the work of one pass.
 type Plan struct {
 	// Make are the new pools. Resize are pools with changed addresses or settings.
-	Make   []v1alpha1.IPPool
+	Make   []Make
 	Resize []Resize
 	// Delete are pools of applications that are gone, or no longer ask for the IPSubnet. They have no
 	// lease.
@@ -36,6 +37,14 @@ type Plan struct {
 	Grounds map[string]*ground
 	// Plots are the existing pools.
 	Plots []*plot
+	// Settling reports whether pools give withdrawn addresses back as soon as these are settled.
+	Settling bool
+}
+
+// Make is a new pool, and the application that it is for.
+type Make struct {
+	Pool v1alpha1.IPPool
+	Ref  owner.Ref
 }
 
 // Resize is a changed pool.
@@ -51,6 +60,7 @@ type Resize struct {
 type Unserved struct {
 	Ref owner.Ref
 	v1alpha1.Unserved
+	IPv6 bool
 	// Subnets are the IPSubnets that it names.
 	Subnets []string
 }
@@ -74,13 +84,13 @@ func MakePlan(f Facts) Plan {
 		plan: Plan{Carving: map[string]map[string]poolset.Set{}, Plots: all},
 	}
 	p.plan.Grounds = p.grounds
-	deleting := map[string]bool{}
+	deleting := map[string]*plot{}
 	for _, pl := range all {
 		if g := p.grounds[pl.Spec.IPSubnet]; g != nil {
 			g.perNamespace[pl.Spec.Application.Namespace] += int64(pl.ips.Len())
 		}
 		if pl.DeletionTimestamp != nil {
-			deleting[pl.Name] = true
+			deleting[pl.Name] = pl
 			continue
 		}
 		p.plots[pl.place()] = append(p.plots[pl.place()], pl)
@@ -131,7 +141,7 @@ func (p *planner) carve(subnet, pool string, s poolset.Set) {
 
 // serve gives a slot its pool. A pool that it has already stays, also if an IPSubnet that is named
 // earlier has room by now.
-func (p *planner) serve(s slot, deleting map[string]bool) {
+func (p *planner) serve(s slot, deleting map[string]*plot) {
 	mine, others := []*plot{}, []*plot{}
 	for _, pl := range p.plots[s.place()] {
 		if slices.Contains(s.names, pl.Spec.IPSubnet) && len(mine) == 0 {
@@ -145,7 +155,8 @@ func (p *planner) serve(s slot, deleting map[string]bool) {
 	case s.app.Problem != nil:
 		return
 	case s.app.Uncounted != nil && !s.app.Demand.Size.Fixed:
-		p.unserved(s, fmt.Sprintf("the number of its pods is not known (%s): give a fixed number in the annotation ippool-ip-number", s.app.Uncounted))
+		// A pool that it has stays as it is.
+		p.unserved(s, uncountedMessage(s.app.Uncounted))
 	case len(mine) > 0:
 		p.fit(s, mine[0])
 	default:
@@ -154,8 +165,12 @@ func (p *planner) serve(s slot, deleting map[string]bool) {
 }
 
 // begin makes the pool of a slot in the first IPSubnet with room for it.
-func (p *planner) begin(s slot, deleting map[string]bool) {
+func (p *planner) begin(s slot, deleting map[string]*plot) {
 	want := uint64(s.app.Demand.Size.Of(s.app.Replicas))
+	if want > demand.MaxAddresses {
+		p.unserved(s, fmt.Sprintf("%d addresses are wanted, and a pool has at most %d: split the application", want, demand.MaxAddresses))
+		return
+	}
 	var why []string
 	for _, name := range s.names {
 		g, reason := p.ground(name, s)
@@ -165,19 +180,20 @@ func (p *planner) begin(s slot, deleting map[string]bool) {
 		}
 		pool := poolName(s, name)
 		namespace := s.app.Ref.Namespace
-		switch free, room := g.freeFor(pool).Len(), g.room(namespace); {
-		case deleting[pool]:
-			why = append(why, fmt.Sprintf("pool %s of an earlier application of this name is being deleted", pool))
+		// The reasons have no numbers that change with other applications: each change would be told.
+		switch {
+		case deleting[pool] != nil:
+			why = append(why, endingMessage(deleting[pool]))
 			continue
-		case room < want:
-			why = append(why, fmt.Sprintf("%d addresses are wanted, and maxPerNamespace of IPSubnet %s leaves %d to namespace %s", want, name, room, namespace))
+		case g.room(namespace) < want:
+			why = append(why, fmt.Sprintf("%d addresses are wanted, and maxPerNamespace of IPSubnet %s leaves fewer to namespace %s", want, name, namespace))
 			continue
-		case free < want:
-			why = append(why, fmt.Sprintf("%d addresses are wanted, and IPSubnet %s has %d left", want, name, free))
+		case g.freeFor(pool).Len() < want:
+			why = append(why, fmt.Sprintf("%d addresses are wanted, and IPSubnet %s has fewer left", want, name))
 			continue
 		}
 		got := g.take(pool, namespace, want)
-		p.plan.Make = append(p.plan.Make, newPool(s, g, pool, got))
+		p.plan.Make = append(p.plan.Make, Make{newPool(s, g, pool, got), s.app.Ref})
 		p.carve(name, pool, got)
 		return
 	}
@@ -203,6 +219,10 @@ func (p *planner) ground(name string, s slot) (*ground, string) {
 // fit resizes the pool of a slot.
 func (p *planner) fit(s slot, pl *plot) {
 	want := uint64(s.app.Demand.Size.Of(s.app.Replicas))
+	if want > demand.MaxAddresses {
+		p.unserved(s, fmt.Sprintf("%d addresses are wanted, and pool %s has at most %d: split the application", want, pl.Name, demand.MaxAddresses))
+		want = demand.MaxAddresses
+	}
 	g, reason := p.ground(pl.Spec.IPSubnet, s)
 	if g == nil {
 		// The pool keeps its addresses: a bad edit of the IPSubnet must not take them.
@@ -228,9 +248,12 @@ func (p *planner) fit(s slot, pl *plot) {
 		missing := want - proper.Minus(excluded).Len()
 		gained = g.take(pl.Name, namespace, missing)
 		ips = ips.Plus(gained)
-		if lacking := missing - gained.Len(); lacking > 0 {
-			p.unserved(s, fmt.Sprintf("%d addresses are wanted, and pool %s has %d: IPSubnet %s has %d left, and %d for namespace %s",
-				want, pl.Name, want-lacking, g.Name, g.free.Len(), min(g.room(namespace), g.free.Len()), namespace))
+		if gained.Len() < missing {
+			why := fmt.Sprintf("IPSubnet %s has none left", g.Name)
+			if g.room(namespace) == 0 {
+				why = fmt.Sprintf("maxPerNamespace of IPSubnet %s leaves no more to namespace %s", g.Name, namespace)
+			}
+			p.unserved(s, fmt.Sprintf("%d addresses are wanted, and pool %s has fewer: %s", want, pl.Name, why))
 		}
 	case n > want:
 		excluded = excluded.Plus(usable.Minus(pl.leased).Last(n - want))
@@ -238,6 +261,7 @@ func (p *planner) fit(s slot, pl *plot) {
 	excluded = excluded.Plus(ips.Minus(proper).Minus(pl.leased).Minus(gained))
 	released := p.facts.Settled[pl.Name].And(excluded).And(ips).Minus(pl.leased)
 	ips, excluded = ips.Minus(released), excluded.Minus(released).And(ips)
+	p.plan.Settling = p.plan.Settling || excluded.Len() > 0
 	if ips.Len() == 0 {
 		// An empty list would mean the whole subnet.
 		p.plan.Delete = append(p.plan.Delete, pl.IPPool)
@@ -303,10 +327,27 @@ func (p *planner) clear() {
 	slices.SortFunc(p.plan.Delete, func(a, b *v1alpha1.IPPool) int { return strings.Compare(a.Name, b.Name) })
 }
 
+// endingMessage tells what keeps a deleted pool, and so the next one of its name.
+func endingMessage(pl *plot) string {
+	if pl.leased.Len() == 0 {
+		return fmt.Sprintf("pool %s was deleted, and another one is made once it is gone", pl.Name)
+	}
+	return fmt.Sprintf("pool %s was deleted, and another one is made once its last lease has ended: end the pods that "+
+		"'kubectl get fllease --field-selector spec.pool=%s' lists", pl.Name, pl.Name)
+}
+
+// uncountedMessage tells what to do about an application whose number of pods is not known.
+func uncountedMessage(err error) string {
+	if isPassing(err) {
+		return fmt.Sprintf("the number of its pods cannot be read now: %s; the controller asks again every %s", err, askAgain)
+	}
+	return fmt.Sprintf("the number of its pods is not known (%s): give a fixed number in the annotation ippool-ip-number", err)
+}
+
 func (p *planner) unserved(s slot, message string) {
 	r := s.app.Ref
 	p.plan.Unserved = append(p.plan.Unserved, Unserved{
-		Ref: r, Subnets: s.names,
+		Ref: r, Subnets: s.names, IPv6: s.ipv6,
 		Unserved: v1alpha1.Unserved{
 			Application: v1alpha1.Application{APIGroup: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Interface: s.iface},
 			Message:     message,

@@ -4,6 +4,7 @@ package subnet
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/apis/demand"
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // settleTicks is the number of ticks after which an exclusion is settled.
@@ -58,12 +60,23 @@ func TestPlans(t *testing.T) {
 			c.subnets[name] = s
 		}
 	}
+	deletes := func(app string) step {
+		return func(c *cluster) {
+			pool, ok := c.poolOf(app)
+			if !ok {
+				panic(app + " has no pool")
+			}
+			pool.DeletionTimestamp, pool.ResourceVersion = new(at(c.now)), c.next()
+			c.put(pool)
+		}
+	}
 	draws := func(name string, ips ...string) step {
 		return func(c *cluster) {
 			c.make(v1alpha1.IPPool{ObjectMeta: subnetOf(name, "").ObjectMeta, Spec: v1alpha1.IPPoolSpec{Subnet: "10.0.0.0/24", IPs: ips}})
 		}
 	}
 	ten := subnetOf("a", "10.0.0.0/24", "10.0.0.10-10.0.0.19")
+	wide := subnetOf("a", "10.0.0.0/18")
 	two := subnetOf("b", "10.1.0.0/24", "10.1.0.10-10.1.0.19")
 	six := subnetOf("v6", "fd00::/64", "fd00::10-fd00::12")
 
@@ -107,7 +120,7 @@ func TestPlans(t *testing.T) {
 		},
 		"two families with different numbers of addresses": {
 			[]v1alpha1.IPSubnet{ten, six}, []step{applies(dual(fixed(deployment("web", 1, "a"), 4), "v6"))},
-			map[string]string{"web": "10.0.0.10-10.0.0.13"}, map[string]string{"web": "IPSubnet v6 has 3 left"},
+			map[string]string{"web": "10.0.0.10-10.0.0.13"}, map[string]string{"web": "4 addresses are wanted, and IPSubnet v6 has fewer left"},
 		},
 		"two families that both have room": {
 			[]v1alpha1.IPSubnet{ten, six}, []step{applies(dual(deployment("web", 1, "a"), "v6"))},
@@ -125,7 +138,7 @@ func TestPlans(t *testing.T) {
 		},
 		"an IPSubnet without room": {
 			[]v1alpha1.IPSubnet{ten}, []step{applies(fixed(deployment("big", 1, "a"), 8)), applies(fixed(deployment("web", 1, "a"), 3))},
-			map[string]string{"big": "10.0.0.10-10.0.0.17"}, map[string]string{"web": "3 addresses are wanted, and IPSubnet a has 2 left"},
+			map[string]string{"big": "10.0.0.10-10.0.0.17"}, map[string]string{"web": "3 addresses are wanted, and IPSubnet a has fewer left"},
 		},
 		"its room comes back with the end of another application": {
 			[]v1alpha1.IPSubnet{ten},
@@ -135,7 +148,7 @@ func TestPlans(t *testing.T) {
 		"a pool that cannot grow keeps its addresses": {
 			[]v1alpha1.IPSubnet{ten},
 			[]step{applies(fixed(deployment("big", 1, "a"), 7)), applies(fixed(deployment("web", 1, "a"), 2)), applies(fixed(deployment("web", 1, "a"), 5))},
-			map[string]string{"big": "10.0.0.10-10.0.0.16", "web": "10.0.0.17-10.0.0.19"}, map[string]string{"web": "5 addresses are wanted"},
+			map[string]string{"big": "10.0.0.10-10.0.0.16", "web": "10.0.0.17-10.0.0.19"}, map[string]string{"web": "5 addresses are wanted, and pool web-0-v4-"},
 		},
 		"reserved and excluded addresses are left out": {
 			[]v1alpha1.IPSubnet{ten},
@@ -160,7 +173,25 @@ func TestPlans(t *testing.T) {
 				applies(fixed(deployment("web", 1, "a"), 2)), applies(fixed(deployment("api", 1, "a"), 2)),
 			},
 			map[string]string{"web": "10.0.0.10-10.0.0.11"},
-			map[string]string{"api": "maxPerNamespace of IPSubnet a leaves 1 to namespace shop"},
+			map[string]string{"api": "2 addresses are wanted, and maxPerNamespace of IPSubnet a leaves fewer to namespace shop"},
+		},
+		"a pool that grows to the limit of the namespace": {
+			[]v1alpha1.IPSubnet{ten},
+			[]step{
+				edits("a", func(s *v1alpha1.IPSubnetSpec) { s.MaxPerNamespace = new(int64(3)) }),
+				applies(fixed(deployment("web", 1, "a"), 2)), applies(fixed(deployment("web", 1, "a"), 5)),
+			},
+			map[string]string{"web": "10.0.0.10-10.0.0.12"},
+			map[string]string{"web": "has fewer: maxPerNamespace of IPSubnet a leaves no more to namespace shop"},
+		},
+		"a person deletes a pool without leases": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 1, "a")), deletes("web")},
+			map[string]string{"web": "10.0.0.10-10.0.0.11"}, map[string]string{"web": "was deleted, and another one is made once it is gone"},
+		},
+		"a person deletes a pool with leases": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 1, "a")), leases("10.0.0.10"), deletes("web")},
+			map[string]string{"web": "10.0.0.10-10.0.0.11"},
+			map[string]string{"web": "another one is made once its last lease has ended: end the pods that 'kubectl get fllease --field-selector spec.pool=web-0-v4-"},
 		},
 		"the pool ends with its application": {
 			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 1, "a")), ends("web")}, nil, nil,
@@ -186,10 +217,24 @@ func TestPlans(t *testing.T) {
 		"an owner that cannot be counted needs a fixed number": {
 			[]v1alpha1.IPSubnet{ten}, []step{func(c *cluster) {
 				app := deployment("web", 0, "a")
-				app.Uncounted = errors.New("no scale")
+				app.Uncounted = owner.ErrNoScale
 				c.apps["web"] = app
 			}},
 			nil, map[string]string{"web": "give a fixed number in the annotation ippool-ip-number"},
+		},
+		"an owner that cannot be read now keeps its pool": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 2, "a")), func(c *cluster) {
+				app := deployment("web", 0, "a")
+				app.Uncounted = errors.New("internal error")
+				c.apps["web"] = app
+			}},
+			map[string]string{"web": "10.0.0.10-10.0.0.12"}, map[string]string{"web": "cannot be read now: internal error"},
+		},
+		"a pool has at most 4096 addresses": {
+			[]v1alpha1.IPSubnet{wide},
+			[]step{applies(deployment("web", 4095, "a")), applies(deployment("web", 5000, "a")), applies(deployment("api", 5000, "a"))},
+			map[string]string{"web": "10.0.0.1-10.0.16.0", "api": ""},
+			map[string]string{"web": "5001 addresses are wanted, and pool web", "api": "at most 4096: split the application"},
 		},
 		"an IPSubnet that does not exist": {
 			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 1, "z"))},
@@ -232,6 +277,89 @@ func TestPlans(t *testing.T) {
 			}
 			if err := w.check(); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// A reason stays the same while other applications come and go: each change of it would be told.
+func TestReasonsDoNotChangeWithOtherApplications(t *testing.T) {
+	limited := subnetOf("limited", "10.1.0.0/24")
+	limited.Spec.MaxPerNamespace = new(int64(9))
+	w := newCluster(subnetOf("a", "10.0.0.0/24", "10.0.0.10-10.0.0.19"), limited)
+	settle := func() map[string]string {
+		told := map[string]string{}
+		for range 3 {
+			w.now++
+			for _, u := range w.pass(settleTicks).Unserved {
+				told[u.Ref.Name] = u.Message
+			}
+		}
+		return told
+	}
+	for _, subnet := range []string{"a", "limited"} {
+		w.apps["big-in-"+subnet] = deployment("big-in-"+subnet, 15, subnet)
+	}
+	before := settle()
+	for i, name := range []string{"one", "two", "three"} {
+		for _, subnet := range []string{"a", "limited"} {
+			w.apps[name+subnet] = deployment(name+subnet, 1, subnet)
+		}
+		if got := settle(); len(got) != 2 || !maps.Equal(got, before) {
+			t.Errorf("%d more applications: the reasons became %v, from %v", i+1, got, before)
+		}
+	}
+}
+
+// Passes go on by themselves only while a pool gives withdrawn addresses back. A pool of an IPSubnet that
+// is gone or Invalid keeps them, and so does one without its application.
+func TestPassesEndWhenNothingCanBeGivenBack(t *testing.T) {
+	edited := func(edit func(*v1alpha1.IPSubnet)) step {
+		return func(c *cluster) {
+			s := c.subnets["a"]
+			edit(&s)
+			s.ResourceVersion = c.next()
+			c.subnets["a"] = s
+		}
+	}
+	for name, c := range map[string]struct {
+		change step
+		want   bool
+	}{
+		"the pool shrinks":        {func(*cluster) {}, true},
+		"a lease holds the rest":  {func(c *cluster) { c.leases[netip.MustParseAddr("10.0.0.15")] = "" }, true},
+		"the IPSubnet is gone":    {func(c *cluster) { delete(c.subnets, "a") }, false},
+		"the IPSubnet is ending":  {edited(func(s *v1alpha1.IPSubnet) { s.DeletionTimestamp = new(at(0)) }), false},
+		"the IPSubnet is Invalid": {edited(func(s *v1alpha1.IPSubnet) { s.Spec.IPs = []string{"10.0.0.9-10.0.0.1"} }), false},
+		"the application is gone": {func(c *cluster) { delete(c.apps, "web") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newCluster(subnetOf("a", "10.0.0.0/24", "10.0.0.10-10.0.0.19"))
+			w.apps["web"] = deployment("web", 5, "a")
+			const never = 1000
+			w.pass(never)
+			pool, _ := w.poolOf("web")
+			w.leases[netip.MustParseAddr("10.0.0.10")] = pool.Name
+			w.apps["web"] = deployment("web", 1, "a")
+			if p := w.pass(never); !p.Settling {
+				t.Fatal("the pool has withdrawn nothing")
+			}
+			c.change(w)
+			for addr := range w.leases {
+				w.leases[addr] = pool.Name
+			}
+			w.pass(never)
+			if p := w.pass(never); p.Settling != c.want || (&Reconciler{Settle: Settle}).nextPass(Facts{}, p) > 0 != c.want {
+				t.Errorf("passes go on: %t, want %t", p.Settling, c.want)
+			}
+			if pool, _ := w.poolOf("web"); len(pool.Spec.ExcludeIPs) == 0 {
+				t.Error("nothing is withdrawn any more")
+			}
+			// Once all is settled and given back, nothing is left to do.
+			w.now += never + 1
+			w.pass(settleTicks)
+			if p := w.pass(settleTicks); p.Settling {
+				t.Error("passes go on after all")
 			}
 		})
 	}

@@ -5,6 +5,8 @@ package subnet
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,11 +41,21 @@ func (r *Reconciler) facts(ctx context.Context) (Facts, error) {
 		return Facts{}, err
 	}
 	f.Settled, f.Expired = r.memory.settled(r.Clock.Now(), r.Settle)
-	if f.Applications, err = r.applications(ctx, f.Subnets); err != nil {
+	r.answers.begin(r.Clock.Now())
+	templated, uncounted, err := r.applications(ctx, f.Subnets)
+	if err != nil {
 		return Facts{}, err
 	}
-	f.Unsure, err = r.unsure(ctx, f.Pools, f.Applications)
-	return f, err
+	others, unread, err := r.others(ctx)
+	if err != nil {
+		return Facts{}, err
+	}
+	f.Applications = slices.Concat(templated, others)
+	if f.Unsure, err = r.unsure(ctx, f.Pools, f.Applications, unread); err != nil {
+		return Facts{}, err
+	}
+	maps.Copy(f.Unsure, uncounted)
+	return f, nil
 }
 
 func anyMade(pools []v1alpha1.IPPool) bool {
@@ -55,24 +67,21 @@ func anyMade(pools []v1alpha1.IPPool) bool {
 	return false
 }
 
-// applications returns all applications that ask for addresses of IPSubnets.
-func (r *Reconciler) applications(ctx context.Context, subnets []v1alpha1.IPSubnet) ([]Application, error) {
-	candidates, err := r.templated(ctx)
+// applications returns the applications with a template that ask for addresses of IPSubnets. uncounted
+// are those whose pods nobody has counted yet.
+func (r *Reconciler) applications(ctx context.Context, subnets []v1alpha1.IPSubnet) (all []Application, uncounted map[Identity]bool, err error) {
+	candidates, uncounted, err := r.templated(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	v4, v6 := demand.Defaults(r.V4, r.V6, subnets)
 	namesPools := func(string) bool { return false }
 	if len(v4)+len(v6) > 0 {
 		if namesPools, err = r.namesPools(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	others, err := r.others(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return append(demands(candidates, v4, v6, namesPools), others...), nil
+	return demands(candidates, v4, v6, namesPools), uncounted, nil
 }
 
 // leased returns the addresses with a lease, by the pool of the lease: of the pools that the controller

@@ -3,24 +3,26 @@
 package subnet
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// tell reports in events of the applications which of them lack addresses, once for each message.
+// tell reports in events of the applications which of them lack addresses, once for each message. The
+// client of the API merges events that differ only in their note. So an event names an IPSubnet as
+// related: a new message changes the status of the IPSubnet, and so its version.
 func (r *Reconciler) tell(p Plan) {
 	told := map[string]string{}
 	for _, u := range p.Unserved {
-		key := u.Ref.String() + " " + u.Interface
+		key := fmt.Sprintf("%s %s %t", u.Ref, u.Interface, u.IPv6)
 		told[key] = u.Message
 		if r.memory.told[key] != u.Message {
-			r.Events.Eventf(r.object(u.Ref), nil, corev1.EventTypeWarning, "SubnetUnserved", "Plan", "%s", u.Message)
+			r.Events.Eventf(r.object(u.Ref), p.first(u.Subnets), corev1.EventTypeWarning, "SubnetUnserved", "Plan", "%s", u.Message)
 		}
 	}
 	r.memory.told = told
@@ -38,10 +40,14 @@ func (r *Reconciler) object(ref owner.Ref) runtime.Object {
 	return o
 }
 
-// refOfPool returns the application of a pool.
-func refOfPool(pool *v1alpha1.IPPool) owner.Ref {
-	a := pool.Spec.Application
-	return owner.Ref{Group: a.APIGroup, Kind: a.Kind, Namespace: a.Namespace, Name: a.Name}
+// first returns the first IPSubnet of a list that exists, or nil.
+func (p Plan) first(names []string) runtime.Object {
+	for _, name := range names {
+		if g := p.Grounds[name]; g != nil {
+			return g.IPSubnet
+		}
+	}
+	return nil
 }
 
 // unservedBy counts the applications that name an IPSubnet and lack addresses.

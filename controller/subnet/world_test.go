@@ -175,8 +175,8 @@ func (c *cluster) steps(p Plan) []func() bool {
 	for name := range p.Grounds {
 		steps = append(steps, func() bool { return c.carve(p, name) })
 	}
-	for _, pool := range p.Make {
-		steps = append(steps, func() bool { c.make(pool); return true })
+	for _, m := range p.Make {
+		steps = append(steps, func() bool { c.make(m.Pool); return true })
 	}
 	for _, r := range p.Resize {
 		steps = append(steps, func() bool { c.resize(r); return true })

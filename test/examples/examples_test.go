@@ -35,6 +35,7 @@ import (
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/owners"
 	"github.com/fenceline/fenceline/test/process"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -47,15 +48,21 @@ const (
 
 // interfaces are the pools of each pod's interfaces, as the comments of the files promise them.
 var interfaces = map[string]map[string]string{
-	"pool.yaml":        {"eth0": "underlay"},
-	"dual-stack.yaml":  {"eth0": "dual-v4 dual-v6"},
-	"reservation.yaml": {},
-	"subnet.yaml":      {"eth0": "shop-0-v4-77aaedaafbb9"},
-	"statefulset.yaml": {"eth0": "databases"},
-	"multus.yaml":      {"net1": "storage"},
-	"router.yaml":      {"eth0": "routers"},
-	"warm.yaml":        {"eth0": "functions"},
+	"pool.yaml":            {"eth0": "underlay"},
+	"dual-stack.yaml":      {"eth0": "dual-v4 dual-v6"},
+	"reservation.yaml":     {},
+	"subnet.yaml":          {"eth0": "shop-0-v4-77aaedaafbb9"},
+	"rollout.yaml":         {"eth0": "cart-0-v4-bec1dbd9d97f"},
+	"virtual-machine.yaml": {"eth0": "machines"},
+	"openkruise.yaml":      {"eth0": "ledger-0-v4-1b0978f5ae24"},
+	"statefulset.yaml":     {"eth0": "databases"},
+	"multus.yaml":          {"net1": "storage"},
+	"router.yaml":          {"eth0": "routers"},
+	"warm.yaml":            {"eth0": "functions"},
 }
+
+// given are the addresses that the applications of each IPSubnet have.
+var given = map[string]int64{"floor-1": 4, "floor-2": 6, "floor-3": 2}
 
 func TestExamples(t *testing.T) {
 	r := newRig(t)
@@ -102,6 +109,9 @@ func newRig(t *testing.T) *rig {
 	}
 	api, err := client.New(server.Admin(), client.Options{Scheme: scheme})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owners.Install(t.Context(), server.Admin(), append(owners.Machines(), owners.Rollouts(), owners.StatefulSets())...); err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{root, api}
@@ -157,11 +167,45 @@ func (r *rig) apply(t *testing.T, file string) {
 		if err := r.api.Create(t.Context(), d, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 			t.Errorf("create %s %s: %v", d.GetKind(), d.GetName(), err)
 		}
+		if isForeign(d) {
+			r.runPod(t, d)
+		}
 		if d.GetKind() == "NetworkAttachmentDefinition" {
 			if _, err := libcni.ConfListFromBytes(configOf(d)); err != nil {
 				t.Errorf("%s %s: %v", d.GetKind(), d.GetName(), err)
 			}
 		}
+	}
+}
+
+// isForeign reports whether a document makes pods, and its controller is one of another project.
+func isForeign(d *unstructured.Unstructured) bool {
+	group := d.GroupVersionKind().Group
+	return group == "argoproj.io" || group == "apps.kruise.io"
+}
+
+// runPod makes the first pod of an owner of another project, as its controller does. A Rollout has its
+// pods through a ReplicaSet.
+func (r *rig) runPod(t *testing.T, owner *unstructured.Unstructured) {
+	t.Helper()
+	set := &appsv1.ReplicaSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(owner.Object, set); err != nil {
+		t.Fatal(err)
+	}
+	template := set.Spec.Template
+	above := metav1.NewControllerRef(owner, owner.GroupVersionKind())
+	meta := metav1.ObjectMeta{Namespace: owner.GetNamespace(), Name: owner.GetName() + "-0", OwnerReferences: []metav1.OwnerReference{*above}}
+	if owner.GetKind() == "Rollout" {
+		set.ObjectMeta, set.Spec.Replicas = meta, nil
+		set.APIVersion, set.Kind = "", ""
+		if err := r.api.Create(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		meta.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	}
+	meta.Labels, meta.Annotations = template.Labels, template.Annotations
+	if err := r.api.Create(t.Context(), &corev1.Pod{ObjectMeta: meta, Spec: template.Spec}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -185,8 +229,8 @@ func (r *rig) testReady(t *testing.T) {
 		errs = append(errs, r.api.List(ctx, subnets))
 		for _, s := range subnets.Items {
 			errs = append(errs, ready("IPSubnet "+s.Name, s.Status.Conditions))
-			if s.Status.Allocated != 4 {
-				errs = append(errs, fmt.Errorf("IPSubnet %s has given %d addresses, want 4 for three replicas", s.Name, s.Status.Allocated))
+			if s.Status.Allocated != given[s.Name] {
+				errs = append(errs, fmt.Errorf("IPSubnet %s has given %d addresses, want %d", s.Name, s.Status.Allocated, given[s.Name]))
 			}
 		}
 		return errors.Join(errs...)
@@ -228,7 +272,7 @@ func (r *rig) testPools(t *testing.T, name, file string) {
 			choice, err := ipam.ChoosePools(ipam.Request{
 				Pod:      ipam.Pod{Namespace: d.GetNamespace(), Name: d.GetName(), Labels: template.Labels, Annotations: template.Annotations},
 				NodeName: "n1", Interface: iface, ConfigPools: fromConfig,
-				Application: v1alpha1.Application{APIGroup: "apps", Kind: d.GetKind(), Namespace: metav1.NamespaceDefault, Name: d.GetName()},
+				Application: v1alpha1.Application{APIGroup: d.GroupVersionKind().Group, Kind: d.GetKind(), Namespace: metav1.NamespaceDefault, Name: d.GetName()},
 			}, pools.Items, reserved)
 			if err != nil {
 				t.Errorf("%s %s, %s: %v", d.GetKind(), d.GetName(), iface, err)
@@ -259,7 +303,7 @@ func podOf(t *testing.T, d *unstructured.Unstructured) *metav1.ObjectMeta {
 	switch d.GetKind() {
 	case "Pod":
 		into, template = pod, &pod.ObjectMeta
-	case "Deployment":
+	case "Deployment", "Rollout", "VirtualMachine": // they have the template at the same place
 		into, template = deployment, &deployment.Spec.Template.ObjectMeta
 	case "StatefulSet":
 		into, template = set, &set.Spec.Template.ObjectMeta

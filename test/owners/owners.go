@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owners has objects of other projects in shape: the StatefulSet of OpenKruise, and the virtual
-// machines of KubeVirt. No controller of these projects runs; a test makes the pods in its stead.
+// Package owners has objects of other projects in shape: the Rollout of Argo, the StatefulSet of
+// OpenKruise, and the virtual machines of KubeVirt. No controller of these projects runs; a test makes the pods in its stead.
 package owners
 
 import (
@@ -38,11 +38,21 @@ func crd(group, kind, plural string, versions ...apiextensionsv1.CustomResourceD
 	}
 }
 
-// StatefulSets is OpenKruise's custom resource in both of its versions.
-func StatefulSets() *apiextensionsv1.CustomResourceDefinition {
-	scale := &apiextensionsv1.CustomResourceSubresources{Scale: &apiextensionsv1.CustomResourceSubresourceScale{
+// scaled has the subresource scale.
+func scaled() *apiextensionsv1.CustomResourceSubresources {
+	return &apiextensionsv1.CustomResourceSubresources{Scale: &apiextensionsv1.CustomResourceSubresourceScale{
 		SpecReplicasPath: ".spec.replicas", StatusReplicasPath: ".status.replicas",
 	}}
+}
+
+// Rollouts is Argo's custom resource.
+func Rollouts() *apiextensionsv1.CustomResourceDefinition {
+	return crd("argoproj.io", "Rollout", "rollouts", apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1alpha1", Subresources: scaled()})
+}
+
+// StatefulSets is OpenKruise's custom resource in both of its versions.
+func StatefulSets() *apiextensionsv1.CustomResourceDefinition {
+	scale := scaled()
 	return crd("apps.kruise.io", "StatefulSet", "statefulsets",
 		apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1beta1", Subresources: scale},
 		apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1alpha1", Subresources: scale})

@@ -102,6 +102,22 @@ func TestTheAgentsKnowTheGivenServiceCIDRs(t *testing.T) {
 	}
 }
 
+func TestTheAgentsKnowTheExclusiveParents(t *testing.T) {
+	const flag = "- --exclusive-parents="
+	for values, want := range map[string]string{"": "", older: "", `agent.exclusiveParents=["eth1","eth2.100"]`: flag + "eth1,eth2.100\n"} {
+		out, err := template(t, "templates/agent-daemonset.yaml", values)
+		if err != nil {
+			t.Fatalf("%s: %v: %s", values, err, out)
+		}
+		if want == "" && strings.Contains(out, flag) || !strings.Contains(out, want) {
+			t.Errorf("%s: the agents are not started with %q", values, want)
+		}
+	}
+	if out, err := template(t, "templates/agent-daemonset.yaml", `agent.exclusiveParents=["eth1,eth2"]`); err == nil {
+		t.Errorf("two names in one are accepted: %s", out)
+	}
+}
+
 // A definition that the notes print is the network that the chart would install.
 func TestTheNotesPrintADefinitionForMultus(t *testing.T) {
 	const definition, without = "kind: NetworkAttachmentDefinition", "cni.conflist.chained is false"

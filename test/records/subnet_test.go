@@ -167,4 +167,55 @@ func (e *env) testPoolsOfSubnets(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("a person deletes one", func(t *testing.T) { e.testDeletionsOfPools(t, record("IPPool", "web", whole())) })
+}
+
+// testDeletionsOfPools: people delete a pool of a subnet while it has no lease, or by force.
+func (e *env) testDeletionsOfPools(t *testing.T, made client.Object) {
+	pool := &v1alpha1.IPPool{}
+	used := func(leases int64) {
+		t.Helper()
+		if err := e.controller.Get(t.Context(), objectKey("web"), pool); err != nil {
+			t.Fatal(err)
+		}
+		pool.Status.Used = leases
+		if err := e.controller.Status().Update(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.controller.Create(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	e.cleanUp(t, made)
+	used(2)
+	const want = "pool web has 2 leases, and until they end, new pods of Deployment shop/web would get no address: scale it to 0 or delete it first"
+	e.refused(t, e.admin.Delete(t.Context(), pool), want)
+	e.refused(t, e.admin.DeleteAllOf(t.Context(), &v1alpha1.IPPool{}, client.DryRunAll), want)
+	if err := e.controller.Delete(t.Context(), pool, client.DryRunAll); err != nil {
+		t.Errorf("the controller deletes it: %v", err)
+	}
+	used(0)
+	if err := e.admin.Delete(t.Context(), pool, client.DryRunAll); err != nil {
+		t.Errorf("without a lease: %v", err)
+	}
+	used(1)
+	pool.Annotations = map[string]string{v1alpha1.AnnotationForceDelete: ""}
+	if err := e.admin.Update(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.admin.Delete(t.Context(), pool); err != nil {
+		t.Errorf("by force: %v", err)
+	}
+	e.create(t, record("IPPool", "drawn-too", fields{"subnet": "10.3.0.0/24"}))
+	drawn := &v1alpha1.IPPool{}
+	if err := e.controller.Get(t.Context(), objectKey("drawn-too"), drawn); err != nil {
+		t.Fatal(err)
+	}
+	drawn.Status.Used = 1
+	if err := e.controller.Status().Update(t.Context(), drawn); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.admin.Delete(t.Context(), drawn, client.DryRunAll); err != nil {
+		t.Errorf("a pool that a person drew: %v", err)
+	}
 }

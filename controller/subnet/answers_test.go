@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subnet
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fenceline/fenceline/internal/owner"
+)
+
+// An answer is used while the pods of the owner stay the same, and for some time only.
+func TestAnswersAreAskedOnce(t *testing.T) {
+	var a answers
+	asked, failure := 0, error(nil)
+	begin := time.Unix(1000, 0)
+	ask := func(after time.Duration, q question) (int, error) {
+		a.begin(begin.Add(after))
+		return a.ask(t.Context(), q, begin.Add(after), func(context.Context, owner.Ref) (int, error) {
+			asked++
+			return asked, failure
+		})
+	}
+	two := question{ref: owner.Ref{Kind: "Rollout", Name: "web"}, newest: "b", pods: 2}
+	three := two
+	three.pods = 3
+	for i, c := range []struct {
+		after    time.Duration
+		question question
+		failure  error
+		want     int
+	}{
+		{0, two, nil, 1},
+		{remembered - 1, two, nil, 1},
+		{remembered - 1, three, nil, 2},
+		{remembered, two, nil, 3},
+		{remembered + 1, question{ref: owner.Ref{Name: "broken"}}, errors.New("internal error"), 4},
+		{remembered + askAgain, question{ref: owner.Ref{Name: "broken"}}, nil, 4},
+		{remembered + askAgain + 1, question{ref: owner.Ref{Name: "broken"}}, nil, 5},
+		{remembered + askAgain + 1, question{ref: owner.Ref{Name: "unscaled"}}, owner.ErrNoScale, 6},
+		{2*remembered + askAgain, question{ref: owner.Ref{Name: "unscaled"}}, nil, 6},
+		{2*remembered + askAgain + 1, question{ref: owner.Ref{Name: "unscaled"}}, nil, 7},
+	} {
+		failure = c.failure
+		if _, _ = ask(c.after, c.question); asked != c.want {
+			t.Errorf("question %d: asked %d times, want %d", i, asked, c.want)
+		}
+	}
+}
+
+// A kind whose API does not answer holds a pass up once, not once for each owner.
+func TestSilentKindIsAskedOnceInAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a answers
+		began, asked := time.Now(), 0
+		silent := func(ctx context.Context, _ owner.Ref) (int, error) {
+			asked++
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}
+		a.begin(began)
+		for _, name := range []string{"a", "b", "c"} {
+			if _, err := a.ask(t.Context(), question{ref: owner.Ref{Kind: "Rollout", Name: name}}, began, silent); err == nil {
+				t.Errorf("%s is counted", name)
+			}
+		}
+		if took := time.Since(began); asked != 1 || took != longestAnswer {
+			t.Errorf("asked %d times in %s", asked, took)
+		}
+		a.begin(began.Add(askAgain - 1))
+		if _, err := a.ask(t.Context(), question{ref: owner.Ref{Kind: "Rollout", Name: "b"}}, began, silent); err == nil || asked != 1 {
+			t.Errorf("the next pass asks for another owner of the kind: asked %d times, %v", asked, err)
+		}
+		n, err := a.ask(t.Context(), question{ref: owner.Ref{Kind: "CloneSet"}}, began, func(context.Context, owner.Ref) (int, error) { return 2, nil })
+		if n != 2 || err != nil {
+			t.Errorf("another kind: %d, %v", n, err)
+		}
+	})
+}
