@@ -24,6 +24,7 @@ import (
 	"github.com/fenceline/fenceline/agent/allocate"
 	"github.com/fenceline/fenceline/agent/cniserver"
 	"github.com/fenceline/fenceline/agent/defence"
+	"github.com/fenceline/fenceline/agent/exclusive"
 	"github.com/fenceline/fenceline/agent/footprint"
 	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/guards"
@@ -295,6 +296,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.recovery.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.guards.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.sources.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.exclusive().Run)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.key.Run)),
@@ -325,6 +327,20 @@ func (a *agent) keepInstalled(ctx context.Context) error {
 			}
 			return node.Status.NodeInfo.ContainerRuntimeVersion, nil
 		},
+	})
+}
+
+// exclusive returns the keeper of the exclusive parents.
+func (a *agent) exclusive() *exclusive.Keeper {
+	return exclusive.New(exclusive.Options{
+		Names: a.exclusiveParents,
+		Parents: func() (all []exclusive.Parent) {
+			for _, s := range a.segments.All() {
+				all = append(all, exclusive.Parent{Index: s.Parent(), Name: s.Name()})
+			}
+			return all
+		},
+		SetTrusted: a.kernel.SetTrusted, Log: a.log, Clock: clock.RealClock{},
 	})
 }
 

@@ -41,6 +41,7 @@ type settings struct {
 	addressWait              time.Duration
 	statefulSet              v1alpha1.StatefulSetMode
 	serviceCIDRs             []netip.Prefix
+	exclusiveParents         []string
 	defaultSubnets           ipam.ConfigPools
 	mountBPFFS               string
 	remove                   bool
@@ -103,6 +104,7 @@ func command() *cobra.Command {
 		s.serviceCIDRs, err = servicecidr.Parse(text)
 		return err
 	})
+	f.StringSliceVar(&s.exclusiveParents, "exclusive-parents", nil, "interfaces on which only this node and pods of Fenceline send, separated by commas: frames of other MACs are dropped there")
 	f.StringSliceVar(&s.defaultSubnets.V4, "default-subnets-ipv4", nil, "IPSubnets for pods for which nothing names pools, separated by commas; none: those with spec.default")
 	f.StringSliceVar(&s.defaultSubnets.V6, "default-subnets-ipv6", nil, "the same for IPv6")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package exclusive makes parents strict: nothing leaves the node by an exclusive parent but the frames
+// of the node itself and of pods of Fenceline. A frame with a forged MAC is dropped there, also if its
+// sender has passed the guard of its interface.
+package exclusive
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// period is the time between two looks at the devices. A parent becomes strict within this time after
+	// its first pod.
+	period = 5 * time.Second
+	// calm is the time for which changes of devices are gathered.
+	calm = 100 * time.Millisecond
+)
+
+// Parent is a parent on which this node listens.
+type Parent struct {
+	Index int
+	Name  string
+}
+
+// Options of a Keeper. All but Names are required.
+type Options struct {
+	// Names are the interfaces on which only this node and pods of Fenceline send.
+	Names []string
+	// Parents returns the parents on which this node listens.
+	Parents func() []Parent
+	// SetTrusted tells the kernel the MACs of the node's own devices on a parent.
+	SetTrusted func(parent int, macs []net.HardwareAddr, strict bool) error
+	Log        logr.Logger
+	Clock      clock.Clock
+}
+
+// Keeper tells the kernel the devices of the node on exclusive parents, and their changes.
+type Keeper struct {
+	Options
+	// told is what the kernel was told last.
+	told map[int]setting
+}
+
+// setting is what the kernel knows of a parent.
+type setting struct {
+	strict bool
+	macs   []string
+}
+
+// New returns a Keeper.
+func New(o Options) *Keeper { return &Keeper{Options: o, told: map[int]setting{}} }
+
+// Run follows the devices of the calling network namespace until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	k.missing()
+	var changes chan netlink.LinkUpdate
+	for {
+		if changes == nil && len(k.Names) > 0 {
+			changes = k.subscribe(ctx)
+		}
+		if err := k.pass(); err != nil {
+			k.Log.Error(err, "an exclusive parent does not know all devices of this node; the agent tries again")
+		}
+		timer := k.Clock.NewTimer(period)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case _, open := <-changes:
+			timer.Stop()
+			if !open || !k.gather(ctx, changes) {
+				changes = nil
+			}
+		case <-timer.C():
+		}
+	}
+}
+
+// missing reports the names that no interface has: a name may be misspelt, or meant for other nodes.
+func (k *Keeper) missing() {
+	for _, name := range k.Names {
+		if _, err := netlink.LinkByName(name); err != nil {
+			k.Log.Info("this exclusive parent cannot be found on the node; look at agent.exclusiveParents of the chart", "parent", name, "why", err.Error())
+		}
+	}
+}
+
+// subscribe returns the changes of devices, or nil: then only the timer finds them.
+func (k *Keeper) subscribe(ctx context.Context) chan netlink.LinkUpdate {
+	changes := make(chan netlink.LinkUpdate, 64)
+	if err := netlink.LinkSubscribe(changes, ctx.Done()); err != nil {
+		k.Log.Error(err, "changes of devices are seen late")
+		return nil
+	}
+	return changes
+}
+
+// gather takes the changes that come together, so that one look serves them. It returns false once no
+// more come.
+func (k *Keeper) gather(ctx context.Context, changes chan netlink.LinkUpdate) bool {
+	timer := k.Clock.NewTimer(calm)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return true
+		case <-timer.C():
+			return true
+		case _, open := <-changes:
+			if !open {
+				return false
+			}
+		}
+	}
+}
+
+// pass tells the kernel about all parents.
+func (k *Keeper) pass() error {
+	parents := k.Parents()
+	var links []netlink.Link
+	if slices.ContainsFunc(parents, k.isExclusive) {
+		var err error
+		if links, err = netlink.LinkList(); err != nil {
+			return fmt.Errorf("list the devices of this node: %w", err)
+		}
+	}
+	told := map[int]setting{}
+	for _, p := range parents {
+		wanted := setting{strict: k.isExclusive(p)}
+		var macs []net.HardwareAddr
+		if wanted.strict {
+			macs = devices(links, p.Index)
+			for _, mac := range macs {
+				wanted.macs = append(wanted.macs, mac.String())
+			}
+		}
+		last, known := k.told[p.Index]
+		if !known || last.strict != wanted.strict || !slices.Equal(last.macs, wanted.macs) {
+			if err := k.SetTrusted(p.Index, macs, wanted.strict); err != nil {
+				return fmt.Errorf("parent %s: %w", p.Name, err)
+			}
+			if wanted.strict {
+				k.Log.Info("only these devices of the node and pods of Fenceline send on this parent", "parent", p.Name, "devices", wanted.macs)
+			}
+		}
+		told[p.Index] = wanted
+	}
+	k.told = told
+	return nil
+}
+
+func (k *Keeper) isExclusive(p Parent) bool { return slices.Contains(k.Names, p.Name) }
+
+// devices returns the MACs of the devices that send by a parent: the parent, and those above it, such as
+// a macvlan of the node or one on a VLAN of the parent. The order is that of the MACs.
+func devices(links []netlink.Link, parent int) []net.HardwareAddr {
+	below := map[int]int{}
+	for _, l := range links {
+		// The lower device may be in another namespace: its index then means nothing here. The parent
+		// index of a veth is that of its peer.
+		if a := l.Attrs(); a.NetNsID < 0 && l.Type() != "veth" {
+			below[a.Index] = a.ParentIndex
+		}
+	}
+	var macs []net.HardwareAddr
+	for _, l := range links {
+		a := l.Attrs()
+		for index, steps := a.Index, 0; index != 0 && steps < len(links); index, steps = below[index], steps+1 {
+			if index == parent && len(a.HardwareAddr) == 6 {
+				macs = append(macs, a.HardwareAddr)
+				break
+			}
+		}
+	}
+	slices.SortFunc(macs, slices.Compare)
+	return slices.CompactFunc(macs, slices.Equal)
+}

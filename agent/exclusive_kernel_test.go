@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/packet"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// outside is a host on the other end of the parent.
+type outside struct {
+	*machine
+	conn *packet.Conn
+	// serial numbers the frames, so that none is taken for an earlier one.
+	serial byte
+}
+
+// Nothing leaves by an exclusive parent but frames of the node and of its pods, also if it passes the
+// guard of the interface with a MAC that no device has.
+func TestExclusiveParentLetsNoForgedMACOut(t *testing.T) {
+	const ownProcess = "FENCELINE_TEST_OWN_PROCESS" // a process has one registry of metrics, and so one agent
+	if os.Getenv(ownProcess) == "" {
+		program, err := os.Executable()
+		check(t, err)
+		again := exec.CommandContext(t.Context(), program, "-test.run=^"+t.Name()+"$")
+		again.Env = append(os.Environ(), ownProcess+"=1")
+		if out, err := again.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	m := startAs(t, func(ctx context.Context, s settings) error {
+		s.exclusiveParents = []string{fmt.Sprintf("flt%d", os.Getpid())}
+		return run(ctx, s)
+	})
+	m.pool(t, "unguarded", 95, func(p *v1alpha1.IPPool) { p.Spec.SourceGuard = v1alpha1.SourceGuardOff })
+	host, err := net.InterfaceByName(m.parent + "p")
+	check(t, err)
+	conn, err := packet.Listen(host, packet.Raw, unix.ETH_P_ARP, nil)
+	check(t, err)
+	t.Cleanup(func() { check(t, conn.Close()) })
+	check(t, conn.SetPromiscuous(true))
+	o := &outside{machine: m, conn: conn}
+
+	pod, mac, addr := o.speaker()
+	forged := net.HardwareAddr{2, 0xbd, 0, 0, 0, 1}
+	o.eventually("the parent drops a forged MAC", seen, func() bool { return !o.escapes(pod, forged, mac, addr) })
+	unguarded, its, its4 := o.speaker(from("unguarded"))
+	o.hears("a pod without a source guard", unguarded, its, its4)
+
+	// A new device of the node is soon known, and forgotten with its end.
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr = m.parent+"m", forged
+	parent, err := netlink.LinkByName(m.parent)
+	check(t, err)
+	attrs.ParentIndex = parent.Attrs().Index
+	device := &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
+	check(t, netlink.LinkAdd(device))
+	o.eventually("the MAC of a new device passes", seen, func() bool { return o.escapes(pod, forged, mac, addr) })
+	check(t, netlink.LinkDel(device))
+	o.eventually("the MAC of a device that is gone is dropped", seen, func() bool { return !o.escapes(pod, forged, mac, addr) })
+}
+
+// speaker makes a pod, and returns a socket that the guard of its interface does not see.
+func (o *outside) speaker(change ...func(*corev1.Pod)) (*packet.Conn, net.HardwareAddr, netip.Addr) {
+	o.t.Helper()
+	r, ns := o.unplugged(change...)
+	o.link(o.t, r.NetNS, r.Interface)
+	answer := o.gets(o.t, r)
+	conn, mac := bypass(o.t, ns, r)
+	return conn, mac, answer.IPs[0].Address.Addr()
+}
+
+func bypass(t *testing.T, ns *network.Namespace, r agentapi.AddRequest) (conn *packet.Conn, mac net.HardwareAddr) {
+	t.Helper()
+	check(t, ns.Do(func() error {
+		eth0, err := netlink.LinkByName(r.Interface)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(eth0); err != nil {
+			return err
+		}
+		link, err := net.InterfaceByName(r.Interface)
+		if err != nil {
+			return err
+		}
+		mac = link.HardwareAddr
+		conn, err = packet.Listen(link, packet.Raw, unix.ETH_P_LOOP, nil)
+		return err
+	}))
+	t.Cleanup(func() { check(t, conn.Close()) })
+	raw, err := conn.SyscallConn()
+	check(t, err)
+	var set error
+	check(t, raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1) }))
+	check(t, set)
+	return conn, mac
+}
+
+// escapes reports whether a frame with a MAC comes out, before one of the pod itself that follows it.
+func (o *outside) escapes(from *packet.Conn, mac, own net.HardwareAddr, addr netip.Addr) bool {
+	o.t.Helper()
+	o.serial++
+	suspect := announcement(o.t, mac, netip.AddrFrom4([4]byte{10, 66, 0, 200}), o.serial)
+	marker := announcement(o.t, own, addr, o.serial)
+	if err := broadcast(from, suspect); err != nil && !errors.Is(err, unix.ENOBUFS) { // dropped on the parent
+		o.t.Fatal(err)
+	}
+	check(o.t, broadcast(from, marker))
+	escaped := false
+	check(o.t, o.conn.SetReadDeadline(time.Now().Add(seen)))
+	for frame := make([]byte, 2048); ; {
+		n, _, err := o.conn.ReadFrom(frame)
+		check(o.t, err)
+		switch {
+		case bytes.Equal(frame[:n], suspect):
+			escaped = true
+		case bytes.Equal(frame[:n], marker):
+			return escaped
+		}
+	}
+}
+
+// hears waits for a frame of a pod.
+func (o *outside) hears(what string, from *packet.Conn, mac net.HardwareAddr, addr netip.Addr) {
+	o.t.Helper()
+	if !o.escapes(from, mac, mac, addr) {
+		o.t.Errorf("%s: its frame does not come out", what)
+	}
+}
+
+func broadcast(from *packet.Conn, frame []byte) error {
+	_, err := from.WriteTo(frame, &packet.Addr{HardwareAddr: net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}})
+	return err
+}
+
+// announcement is an ARP frame with a number in its padding.
+func announcement(t *testing.T, mac net.HardwareAddr, addr netip.Addr, serial byte) []byte {
+	t.Helper()
+	all, err := frames.Announce(mac, addr)
+	check(t, err)
+	frame := append(bytes.Clone(all[0]), make([]byte, max(0, 60-len(all[0])))...)
+	frame[59] = serial
+	return frame
+}
