@@ -62,6 +62,10 @@ func (h *Holders) Renew(ctx context.Context, r Renewal) error {
 		return err
 	}
 	address.LeaseUID, address.Unproven, address.Disproved = string(l.UID), true, 0
+	if r.Disprove {
+		// The kernel knows it before the proof: it stores the next greater claim then, which is a lawful one.
+		address.Disproved = r.Claimed
+	}
 	e := r.Entry
 	if err := h.record(&e, address); err != nil {
 		return err
@@ -88,10 +92,14 @@ func (h *Holders) Renew(ctx context.Context, r Renewal) error {
 	if !verdict.Safe() {
 		return fmt.Errorf("%s is not proven free of other speakers: %s", address.Addr, why)
 	}
-	address.Unproven = false
-	if r.Disprove {
-		address.Disproved = r.Claimed
+	// The lease may have been taken while nobody was heard.
+	switch now, err := h.Leases.Get(ctx, l.Name); {
+	case err != nil:
+		return fmt.Errorf("read the lease of %s again: %w", address.Addr, err)
+	case now.ResourceVersion != l.ResourceVersion:
+		return fmt.Errorf("the lease of %s has changed while it was verified", address.Addr)
 	}
+	address.Unproven = false
 	if err := h.speak(ctx, seg, e, address, c, "renewed"); err != nil {
 		return err
 	}

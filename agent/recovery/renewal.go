@@ -30,7 +30,7 @@ const (
 )
 
 // errTooSoon: see renewFirst.
-var errTooSoon = errors.New("the token was renewed a moment ago")
+var errTooSoon = errors.New("the last try to renew the token was a moment ago; the next one comes later")
 
 // renewals are the latest renewals by address. They limit the rate at which claims of others make this
 // node write.
@@ -73,11 +73,12 @@ func (w *Worker) renewalOf(ctx context.Context, e *journal.Entry, address journa
 	if err != nil {
 		return 0, 0, err
 	}
-	live, err := revision.Live(ctx, w.Reader)
+	// In this order, only a store that went back is behind what is known.
+	known, err := w.Revision()
 	if err != nil {
 		return 0, 0, err
 	}
-	known, err := w.Revision()
+	live, err := revision.Live(ctx, w.Reader)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -90,6 +91,9 @@ func (w *Worker) renew(ctx context.Context, e journal.Entry, address journal.Add
 	how, claimed, err := w.renewalOf(ctx, &e, address)
 	if err != nil {
 		return false, err
+	}
+	if how == lease.GiveWay { // the store went back since the decision
+		return false, errUndecided
 	}
 	pod := &corev1.Pod{}
 	err = w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)

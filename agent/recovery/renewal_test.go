@@ -81,6 +81,27 @@ func TestAFenceThatWasNotMeantEnds(t *testing.T) {
 	}
 }
 
+// The controller may take the lease from the pod while nobody speaks by its address.
+func TestALeaseThatIsTakenDuringTheProofEndsTheRenewal(t *testing.T) {
+	for rule, claimed := range map[string]uint64{"outranked": 900, "disproved": 1 << 40} {
+		t.Run(rule, func(t *testing.T) {
+			r, web := fencedNode(t, claimed, 1000, segment.Silent)
+			r.Wire.OnVerify = func(segment.Verification) {
+				l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+				l.Spec.State, l.Spec.Reason = v1alpha1.StateQuarantined, v1alpha1.ReasonNodeUnreachable
+				if err := r.API.Update(t.Context(), l); err != nil {
+					t.Error(err)
+				}
+			}
+			r.Recovery.LookAgain()
+			_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
+			if r.Speaks(web, "10.0.0.2") || r.Wire.Took("announce 10.0.0.2") {
+				t.Error("the pod speaks by an address that was taken from it")
+			}
+		})
+	}
+}
+
 // A pool that does not enforce fences nobody, so its pods wait for no proof.
 func TestAFenceInAPoolThatDoesNotEnforceEnds(t *testing.T) {
 	for _, mode := range []v1alpha1.ConflictMode{v1alpha1.ModeObserve, v1alpha1.ModeOff} {

@@ -46,6 +46,7 @@ func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 	e, ok := w.Journal.Get(a.ContainerID, a.Interface)
 	if !ok {
 		maps.DeleteFunc(w.disputed, func(d dispute, _ time.Time) bool { return d.attachment == a })
+		maps.DeleteFunc(w.renewals, func(d dispute, _ renewal) bool { return d.attachment == a })
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -53,16 +54,17 @@ func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 	if e.Phase != journal.Bound || e.Session != w.Session {
 		return w.releaseAfterNewer(ctx, e)
 	}
+	var errs []error // an address that waits does not hold up the others
 	for _, address := range e.Addresses {
 		gone, err := w.resumeAddress(ctx, a, address.LeaseName)
 		if err != nil {
-			return fmt.Errorf("resume %s of pod %s/%s: %w", address.Addr, e.PodNamespace, e.PodName, err)
+			errs = append(errs, fmt.Errorf("resume %s of pod %s/%s: %w", address.Addr, e.PodNamespace, e.PodName, err))
 		}
 		if gone {
-			return nil
+			break
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // resumeAddress decides about one address. gone reports that the entry is gone.
