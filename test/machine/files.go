@@ -47,8 +47,8 @@ disabled_plugins = [
   SystemdCgroup = false
 `
 
-// kubeletConfig: nothing is evicted or collected because this machine's disk
-// happens to be full, and a node's state is reported within two seconds.
+// kubeletConfig: nothing is evicted or collected because this machine's disk happens to be nearly
+// full ("0%" turns a threshold off), and a node's state is reported within two seconds.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: {{index .Addresses 0}}
@@ -69,7 +69,7 @@ resolvConf: /etc/kubernetes/resolv.conf
 clusterDomain: cluster.local
 clusterDNS: [{{.NameServers}}]
 imageGCHighThresholdPercent: 100
-evictionHard: {memory.available: 50Mi, nodefs.available: "1%", imagefs.available: "1%"}
+evictionHard: {memory.available: 50Mi, nodefs.available: "0%", imagefs.available: "0%"}
 nodeStatusUpdateFrequency: 2s
 nodeStatusReportFrequency: 1m
 nodeLeaseDurationSeconds: {{.LeaseSeconds}}
