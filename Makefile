@@ -11,14 +11,16 @@ VERSION ?= 0.1.0
 export GOTOOLCHAIN := local
 # The directory of the suites' counts, which `make test` adds up.
 export COUNT_DIR := $(CURDIR)/.cache/counts
+# The directory in which networks of tests record their frames.
+frames := $(CURDIR)/.cache/frames
 
 thirdparty := $(GO) run ./test/cmd/thirdparty
 count := $(GO) run ./test/cmd/count
 cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
-tags := model,kernel,api,cluster,bench,guest
-suites := unit fuzz model kernel api cluster
+tags := model,kernel,api,cluster,bench,guest,frames
+suites := unit fuzz model kernel api cluster frames
 
 ##@ See it
 
@@ -79,8 +81,13 @@ test-model: packages ## Check the model of lease, claim, ack and token, and that
 
 .PHONY: test-kernel
 test-kernel: packages ## Run the tests that need namespaces and BPF (root)
-	@$(thirdparty) build etcd etcdtools kubernetes cniplugins tuning
-	@$(count) run -tag kernel kernel -timeout=30m
+	@$(thirdparty) build etcd etcdtools kubernetes cniplugins tuning arping
+	@rm -rf $(frames) && mkdir -p $(frames)
+	@FENCELINE_TEST_FRAMES=$(frames) $(count) run -tag kernel kernel -timeout=30m
+
+.PHONY: test-frames
+test-frames: packages ## Have Wireshark judge the frames that the last run of test-kernel recorded
+	@FENCELINE_TEST_FRAMES=$(frames) $(count) run -show frames -tags frames -count=1 -run '^TestTshark' ./test/wireshark
 
 .PHONY: test-api
 test-api: packages ## Run the tests that need a real API server, at the newest and the oldest supported minor
@@ -105,8 +112,17 @@ guest-packages := ./bpf ./agent/segment ./agent/hostlink
 test-guest: packages guest ## Run the tests of bpf, agent/segment and agent/hostlink on other kernels, in emulated machines
 	@status=0; for kernel in $(KERNELS); do \
 	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
-	  CGO_ENABLED=0 $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') $(guest-packages) || status=1; \
-	done; exit $$status
+	  CGO_ENABLED=0 $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') -skip '^TestGuestWithoutIPv6$$' $(guest-packages) || status=1; \
+	done; \
+	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory test-guest-ipv4 || status=1; exit $$status
+
+# The tests of IPv4 on the newest kernel, started without IPv6.
+.PHONY: test-guest-ipv4
+test-guest-ipv4: KERNELS := newest
+test-guest-ipv4: packages guest
+	@CGO_ENABLED=0 $(count) run guest-ipv4 -tags kernel,guest -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel newest -parameters ipv6.disable=1" \
+	  -run '^(TestGuestWithoutIPv6|TestNobodyAnswersForAFreeAddress|TestForeignHostAnswersTheProbe|TestVerdictOnAGuardedZombieIsFencedAndItIsMute|TestAClaimInAVLANFencesAndIsAcked)$$/^(IPv4|agent_alive)$$/^(IPv4)?$$' \
+	  ./agent/hostlink ./agent/segment
 
 guest-plugins := $(CURDIR)/.cache/guest-plugins
 reference := github.com/containernetworking/plugins/plugins
@@ -140,8 +156,8 @@ soak: packages ## Start and end 2000 pods while components fail at random (root)
 
 .PHONY: bench
 bench: packages ## Run the benchmarks (root)
-	@$(thirdparty) build etcd kubernetes
-	@$(count) run -tag bench -with kernel -show bench -benchtime=1s -timeout=30m
+	@$(thirdparty) build etcd kubernetes helm
+	@$(count) run -tag bench -with kernel,api -show bench -benchtime=1s -timeout=30m
 
 ##@ Check
 

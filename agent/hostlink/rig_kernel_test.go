@@ -81,11 +81,13 @@ func newRig(t testing.TB) *rig {
 	r.must(r.node.Plug("ul0", nil, sw, "p-node", "br0"))
 	r.must(r.router.Plug("eth0", nil, sw, "p-router", "br0"))
 	r.must(r.router.AddAddr("eth0", netip.MustParsePrefix(routerAddr4+"/24")))
-	r.must(r.router.AddAddr("eth0", netip.MustParsePrefix(routerAddr6+"/64")))
 	// The network of the nodes.
 	r.must(r.node.Plug("mgmt0", nil, sw, "p-mgmt", "br0"))
 	r.must(r.node.AddAddr("mgmt0", netip.MustParsePrefix(nodeAddr4+"/24")))
-	r.must(r.node.AddAddr("mgmt0", netip.MustParsePrefix(nodeAddr6+"/64")))
+	if hasIPv6() {
+		r.must(r.router.AddAddr("eth0", netip.MustParsePrefix(routerAddr6+"/64")))
+		r.must(r.node.AddAddr("mgmt0", netip.MustParsePrefix(nodeAddr6+"/64")))
+	}
 	r.services = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd96::/112")}
 	r.must(r.node.Do(func() (err error) {
 		r.links, err = New(Options{
@@ -113,6 +115,12 @@ func newRig(t testing.TB) *rig {
 		}
 	})
 	return r
+}
+
+// hasIPv6 reports whether the kernel was started with IPv6.
+func hasIPv6() bool {
+	_, err := os.Stat("/proc/net/if_inet6")
+	return err == nil
 }
 
 func (r *rig) must(err error) {

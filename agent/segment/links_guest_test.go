@@ -51,7 +51,9 @@ func (r *rig) addVLANHost(name string, addrs ...netip.Addr) *host {
 		return os.WriteFile("/proc/sys/net/ipv4/conf/all/arp_ignore", []byte("1"), 0)
 	}))
 	for _, a := range addrs {
-		check(r.t, h.ns.AddAddr(vlan, prefix(a)))
+		if a.Is4() || r.hasIPv6() {
+			check(r.t, h.ns.AddAddr(vlan, prefix(a)))
+		}
 	}
 	return h
 }

@@ -92,6 +92,9 @@ func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
 	port := fmt.Sprintf("s%d", r.ports)
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, byte(r.ports)}
 	check(r.t, ns.Do(func() error {
+		if !r.hasIPv6() {
+			return nil
+		}
 		return os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0)
 	}))
 	check(r.t, ns.Plug("p0", mac, r.network, port, bridge))
@@ -100,6 +103,12 @@ func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
 		return isUp(r.t, r.network, port) && isUp(r.t, ns, "p0")
 	})
 	return port, mac
+}
+
+// hasIPv6 reports whether the kernel was started with IPv6.
+func (r *rig) hasIPv6() bool {
+	_, err := os.Stat("/proc/net/if_inet6")
+	return err == nil
 }
 
 func isUp(t *testing.T, ns *network.Namespace, name string) bool {

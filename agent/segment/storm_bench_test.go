@@ -46,7 +46,7 @@ func TestFiguresInAStorm(t *testing.T) {
 		s.blown(10_000)
 		stormy := measure(1000, round)
 		s.stop()
-		t.Logf("claim to ack: idle %s, in the storm %s", idle.quantiles(), stormy.quantiles())
+		t.Logf("claim to ack: idle %s, in the storm %s, storm / idle %s", idle.quantiles(), stormy.quantiles(), stormy.over(idle))
 		for _, ev := range n2.fencedEvents() {
 			if ev.Token%10 != 0 || ev.Token > token {
 				t.Errorf("token %d of the storm has fenced", ev.Token)
@@ -70,13 +70,14 @@ func TestFiguresInAStorm(t *testing.T) {
 		}
 		const rounds = 30
 		idle, before := measure(rounds, round), residentKiB(t)
-		s := r.addHost("attacker").startStorm(t, n, 50_000, strangersARP(t, used))
+		s := r.addHost("attacker").startStorm(t, n, 50_000, strangersARP(t, used, 16384))
 		s.blown(10_000)
 		stormy := measure(rounds, round)
 		after := residentKiB(t)
 		s.stop()
 		equal(t, "answers heard", heard, 2*rounds)
-		t.Logf("probe of a free address: idle %s, in the storm %s; memory of the agent %d KiB before, %d KiB after", idle.quantiles(), stormy.quantiles(), before, after)
+		t.Logf("probe of a free address: idle %s, in the storm %s, storm / idle %s; memory of the agent %d KiB before, %d KiB after",
+			idle.quantiles(), stormy.quantiles(), stormy.over(idle), before, after)
 	})
 }
 
@@ -90,8 +91,18 @@ func measure(n int, round func() time.Duration) (d durations) {
 
 // quantiles prints p50, p99 and the maximum.
 func (d durations) quantiles() string {
+	return fmt.Sprintf("p50 %s, p99 %s, max %s", d.percentile(50), d.percentile(99), d.percentile(100))
+}
+
+// over prints the ratios of p50 and p99 to those of calm.
+func (d durations) over(calm durations) string {
+	ratio := func(percent int) float64 { return float64(d.percentile(percent)) / float64(calm.percentile(percent)) }
+	return fmt.Sprintf("p50 %.2f, p99 %.2f", ratio(50), ratio(99))
+}
+
+func (d durations) percentile(percent int) time.Duration {
 	s := slices.Sorted(slices.Values(d))
-	return fmt.Sprintf("p50 %s, p99 %s, max %s", s[len(s)/2], s[(len(s)-1)*99/100], s[len(s)-1])
+	return s[(len(s)-1)*percent/100]
 }
 
 func (n *node) fencedEvents() []bpf.Event {

@@ -162,25 +162,25 @@ func hostileClaims(t *testing.T, addr netip.Addr, lease uint64) [][]byte {
 	return all
 }
 
-// strangersARP returns requests and replies of hosts that do not exist, none of them in 10.99.0.0/24.
-func strangersARP(t *testing.T, asked netip.Addr) [][]byte {
+// stranger returns the address of one of many hosts that do not exist, none of them in 10.99.0.0/24.
+func stranger(i uint32) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 100 + byte(i>>16), byte(i >> 8), byte(i)})
+}
+
+// strangersARP returns requests and replies of as many strangers.
+func strangersARP(t *testing.T, asked netip.Addr, n uint32) [][]byte {
 	t.Helper()
 	random := rand.New(rand.NewPCG(3, 4))
-	addr := func() netip.Addr {
-		b := [4]byte{10, 100}
-		binary.BigEndian.PutUint16(b[2:], uint16(random.Uint32()))
-		return netip.AddrFrom4(b)
-	}
 	var all [][]byte
-	for i := range 16384 {
-		mac, op, target := stormMAC(random), arp.OperationRequest, addr()
+	for i := range n {
+		mac, op, target := stormMAC(random), arp.OperationRequest, stranger(random.Uint32N(n))
 		switch i % 4 {
 		case 0:
 			op = arp.OperationReply
 		case 1:
 			target = asked
 		}
-		p := must(arp.NewPacket(op, mac, addr(), ethernet.Broadcast, target))(t)
+		p := must(arp.NewPacket(op, mac, stranger(i), ethernet.Broadcast, target))(t)
 		f := ethernet.Frame{Destination: ethernet.Broadcast, Source: mac, EtherType: ethernet.EtherTypeARP, Payload: must(p.MarshalBinary())(t)}
 		all = append(all, must(f.MarshalBinary())(t))
 	}
@@ -210,15 +210,20 @@ func TestInAStormOfClaimsOnlyTheLegitimateOneActs(t *testing.T) {
 	}
 }
 
+// The storm has three times as many hosts as the kernel remembers (LRU map sightings). The watches of
+// probes and the leases of pods are not among them.
 func TestInAStormOfARPNoHitIsMissed(t *testing.T) {
+	const remembered = 16384
 	r := newRig(t)
 	n := r.addNode("node1")
 	p := n.addPod("pod", rig4, 100)
 	used := netip.MustParseAddr("10.99.0.60")
 	owner, thief := r.addHost("owner", used), r.addHost("thief")
-	s := r.addHost("attacker").startStorm(t, n, 50_000, strangersARP(t, used))
+	hosts := strangersARP(t, used, 3*remembered)
+	before := heap()
+	s := r.addHost("attacker").startStorm(t, n, 50_000, hosts)
 	for range 5 {
-		s.blown(5000)
+		s.blown(remembered)
 		answer := n.probe(used, params50)
 		equal(t, "the answer to a probe is heard", answer.Conflict, true)
 		equal(t, "its MAC", answer.MAC.String(), owner.mac.String())
@@ -228,4 +233,30 @@ func TestInAStormOfARPNoHitIsMissed(t *testing.T) {
 		equal(t, "its MAC", must(p.state())(t).HitMAC.String(), thief.mac.String())
 	}
 	s.stop()
+	known := 0
+	for i := range uint32(len(hosts)) {
+		if _, ok, err := n.kernel.Sighting(n.seg.key(stranger(i))); ok {
+			known++
+		} else {
+			check(t, err)
+		}
+	}
+	if known == 0 || known > remembered {
+		t.Errorf("%d of %d hosts are known, want at most %d", known, len(hosts), remembered)
+	}
+	// The agent keeps nothing of them: 20 bytes of each would be 1 MB.
+	if grown := heap() - before; grown > 1<<20 {
+		t.Errorf("the heap has grown by %d bytes in the storm", grown)
+	}
+	t.Logf("%d of %d hosts are known; the heap has grown by %d bytes", known, len(hosts), heap()-before)
+	runtime.KeepAlive(hosts)
+}
+
+// heap returns the bytes of all reachable objects.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -6,16 +6,12 @@ package segment
 
 import (
 	"bytes"
-	"encoding/binary"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/test/wireshark"
 )
 
 // Wireshark reads every frame that a node sends: probes, claims, acks, announcements and defences.
@@ -57,8 +53,8 @@ func TestTsharkFindsNoFaultInOurFrames(t *testing.T) {
 		}
 		everything := func(frame) bool { return true }
 		sent := slices.Concat(one.list(everything), two.list(everything))
-		if faults := tsharkFaults(t, sent); faults != "" {
-			t.Errorf("tshark finds in %d frames:\n%s", len(sent), faults)
+		if faults := tsharkFaults(t, sent); len(faults) > 0 {
+			t.Errorf("tshark finds in %d frames: %v", len(sent), faults)
 		}
 		// The judge is awake: it finds a fault in an announcement that is cut off, and in one with
 		// another length of a MAC (ARP) or another checksum.
@@ -71,35 +67,19 @@ func TestTsharkFindsNoFaultInOurFrames(t *testing.T) {
 			other.data[14+40+2] ^= 0x40
 		}
 		for name, damaged := range map[string]frame{"cut off": {whole.at, whole.data[:14+20]}, "changed": other} {
-			if tsharkFaults(t, []frame{damaged}) == "" {
+			if len(tsharkFaults(t, []frame{damaged})) == 0 {
 				t.Errorf("tshark finds no fault in an announcement that is %s", name)
 			}
 		}
 	})
 }
 
-// tsharkFaults returns the frames that Wireshark finds malformed, or with an error or a wrong
-// checksum.
-func tsharkFaults(t *testing.T, frames []frame) string {
+// tsharkFaults returns the faults that Wireshark finds.
+func tsharkFaults(t *testing.T, captured []frame) []wireshark.Fault {
 	t.Helper()
-	const ethernet, longest = 1, 1 << 16
-	// The file header of pcap, and one record for each frame.
-	file := must(binary.Append(nil, binary.LittleEndian, []uint32{0xa1b2c3d4, 4<<16 | 2, 0, 0, longest, ethernet}))(t)
-	for _, f := range frames {
-		n := uint32(len(f.data))
-		file = must(binary.Append(file, binary.LittleEndian, []uint32{uint32(f.at.Unix()), uint32(f.at.Nanosecond() / 1000), n, n}))(t)
-		file = append(file, f.data...)
+	var all []wireshark.Frame
+	for _, f := range captured {
+		all = append(all, wireshark.Frame{At: f.at, Data: f.data})
 	}
-	path := filepath.Join(t.TempDir(), "frames.pcap")
-	check(t, os.WriteFile(path, file, 0o644))
-	const severityError = "0x00800000"
-	cmd := exec.CommandContext(t.Context(), "tshark", "-n", "-r", path, "-Y",
-		"_ws.malformed || _ws.short || _ws.expert.severity == "+severityError+` || icmpv6.checksum.status == "Bad" || ip.checksum.status == "Bad"`)
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir()) // no preferences of this machine
-	var out, errs strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("run tshark, of the Debian package of this name: %v: %s", err, &errs)
-	}
-	return out.String()
+	return must(wireshark.Faults(t.Context(), all))(t)
 }

@@ -47,7 +47,7 @@ func Plan(e *journal.Entry, pools []*v1alpha1.IPPool, local []netip.Addr) (bpf.S
 		}
 	}
 	if s.Mode == bpf.SourcesOff {
-		return bpf.Sources{}, nil
+		return bpf.Sources{MAC: mac}, nil
 	}
 	slices.SortFunc(s.Prefixes, comparePrefixes)
 	s.Prefixes = slices.Compact(s.Prefixes)

@@ -51,7 +51,7 @@ func TestPlanSaysWhatThePoolsSay(t *testing.T) {
 		"Enforce":                        {[]*v1alpha1.IPPool{pool("Enforce", nil)}, nil, guarded, false},
 		"Observe": {[]*v1alpha1.IPPool{pool("Observe", nil)}, nil,
 			bpf.Sources{Mode: bpf.SourcesObserve, MAC: mac(podMAC), Prefixes: prefixes(own)}, true},
-		"Off": {[]*v1alpha1.IPPool{pool("Off", router)}, nil, bpf.Sources{}, true},
+		"Off": {[]*v1alpha1.IPPool{pool("Off", router)}, nil, bpf.Sources{MAC: mac(podMAC)}, true},
 		"the strictest of two counts, and what any allows": {[]*v1alpha1.IPPool{pool("Off", router), pool("Enforce", router)}, nil, bpf.Sources{
 			Mode: bpf.SourcesEnforce, MAC: mac(podMAC), MACs: []net.HardwareAddr{mac(vrrpMAC)},
 			Prefixes: prefixes("10.0.0.60/32", "::/0", own), Allow: bpf.AllowRouter,

@@ -138,8 +138,10 @@ func (s Set) spanAfter(a netip.Addr) int {
 	return sort.Search(len(s.spans), func(n int) bool { return s.spans[n].from.Compare(a) > 0 })
 }
 
-// newSet sorts and joins spans, which it may overwrite.
+// newSet sorts and joins spans, which it may overwrite. It leaves v4-mapped addresses out: no host can
+// have one.
 func newSet(spans []span) Set {
+	spans = withoutMapped(spans)
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	s := Set{spans: spans[:0]}
 	for _, sp := range spans {
@@ -157,6 +159,22 @@ func newSet(spans []span) Set {
 		s.len = saturate(s.len, size(sp))
 	}
 	return s
+}
+
+// withoutMapped cuts v4-mapped addresses (RFC 4291, section 2.5.5.2) out of spans that do not begin
+// with one. It may overwrite spans.
+func withoutMapped(spans []span) []span {
+	mapped := prefixSpan(netip.MustParsePrefix("::ffff:0:0/96"))
+	for i, sp := range spans {
+		if sp.from.Is4() || !sp.from.Less(mapped.from) || sp.to.Less(mapped.from) {
+			continue
+		}
+		spans[i].to = mapped.from.Prev()
+		if mapped.to.Less(sp.to) {
+			spans = append(spans, span{mapped.to.Next(), sp.to})
+		}
+	}
+	return spans
 }
 
 // touches reports whether b overlaps a or follows it directly. b does not begin before a.

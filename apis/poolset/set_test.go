@@ -28,6 +28,7 @@ func TestSetsOfEntries(t *testing.T) {
 		"an IPv6 range":   {entries: []string{"fd00::ffff-fd00::1:0"}, len: 2, at: map[uint64]string{1: "fd00::1:0"}},
 		"a /64":           {entries: []string{"fd00::/64"}, len: math.MaxUint64, in: []string{"fd00::ffff:ffff:ffff:ffff"}, out: []string{"fd00:0:0:1::"}, at: map[uint64]string{1 << 40: "fd00::100:0:0"}},
 		"a /65":           {entries: []string{"fd00::/65"}, len: 1 << 63, at: map[uint64]string{1<<63 - 1: "fd00::7fff:ffff:ffff:ffff"}},
+		"v4-mapped":       {entries: []string{"::/79"}, len: 1<<49 - 1<<32, out: []string{"10.0.0.1"}, at: map[uint64]string{1<<48 - 1<<32 - 1: "::fffe:ffff:ffff", 1<<48 - 1<<32: "::1:0:0:0"}},
 		"all of IPv6":     {entries: []string{"::/0"}, len: math.MaxUint64, in: []string{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"}, out: []string{"10.0.0.1"}},
 		"far apart in v6": {entries: []string{"fd00::1", "fe00::1-fe00::2"}, len: 3, at: map[uint64]string{2: "fe00::2"}},
 	} {

@@ -26,6 +26,8 @@ type Wire struct {
 	Verdicts map[netip.Addr]segment.Verdict
 	// onClaim runs between a claim and its confirmation.
 	OnClaim func(segment.Claim)
+	// OnVerify runs before the verdict of a verification.
+	OnVerify func(segment.Verification)
 	// did is what was sent, in order: "probe 10.0.0.2".
 	Did          []string
 	Verification segment.Verification
@@ -94,6 +96,9 @@ func (w *Wire) ClaimAndConfirm(ctx context.Context, c segment.Claim) error {
 func (w *Wire) Verify(_ context.Context, v segment.Verification) (segment.Verdict, segment.Evidence, error) {
 	w.note("verify", v.Claim.Addr)
 	w.Verification = v
+	if w.OnVerify != nil {
+		w.OnVerify(v)
+	}
 	e := segment.Evidence{Carrier: true, Observed: true, SlotDead: v.SlotDead, Asserted: v.Asserted, OthersShare: true, Unanswered: segment.MinRounds}
 	if w.Probers > 0 {
 		w.Probers--

@@ -35,8 +35,8 @@ type Guest struct {
 	Program string
 	Args    []string
 	Dir     string
-	// Devices are further arguments of QEMU.
-	Devices []string
+	// Devices are further arguments of QEMU, Parameters those of the kernel.
+	Devices, Parameters []string
 	// Output receives what the program prints, Console what the kernel does.
 	Output, Console io.Writer
 }
@@ -113,7 +113,7 @@ func (g Guest) arguments(kernel, initrd string) []string {
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64", // the emulated one has no surprises
 		"-smp", strconv.Itoa(processors), "-m", strconv.Itoa(memory),
-		"-kernel", kernel, "-initrd", initrd, "-append", strings.Join(kernelParameters(), " "),
+		"-kernel", kernel, "-initrd", initrd, "-append", strings.Join(append(kernelParameters(), g.Parameters...), " "),
 		// In the order of the guest's serial lines: console, output, status.
 		"-chardev", "file,id=console,path=/dev/fd/3", "-serial", "chardev:console",
 		"-chardev", "stdio,id=output,signal=off", "-serial", "chardev:output",

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,13 +24,19 @@ import (
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/rivals"
+	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 // Each program sees that a pod has its address, and takes a free one, which no pod gets then. A program
 // that probes an address while the agent probes it is noticed too. Scanners find each pod once.
 func TestProgramsOfOthersAgree(t *testing.T) {
 	s := newSegment(t)
-	for i, p := range rivals.Programs() {
+	habets := newHabets(t)
+	t.Run("arping of Habets finds duplicates", func(t *testing.T) {
+		t.Parallel()
+		s.duplicates(t, habets)
+	})
+	for i, p := range append(rivals.Programs(), habets.Program()) {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			s.judge(t, p, i)
@@ -60,6 +67,57 @@ func TestProgramsOfOthersAgree(t *testing.T) {
 			}
 		})
 	}
+}
+
+func newHabets(t *testing.T) rivals.Habets {
+	t.Helper()
+	builder, err := thirdparty.NewBuilder(os.Stderr)
+	check(t, err)
+	root, err := builder.Dir(t.Context(), thirdparty.Arping)
+	check(t, err)
+	return rivals.Habets{Root: root}
+}
+
+// duplicates has arping ask for the address of a pod, before and while a foreign host has it too.
+func (s *segment) duplicates(t *testing.T, habets rivals.Habets) {
+	pod := s.pod("duplicate", s.pool("duplicate", netip.MustParsePrefix("10.66.0.11/24"), usual))
+	asking := s.Host(netip.MustParsePrefix("10.66.0.200/24"))
+	host := rivals.Host{Namespace: asking.Namespace, Interface: namespaces.HostInterface}
+	find := func(want bool) {
+		t.Helper()
+		s.Eventually(t, fmt.Sprintf("arping -d finds duplicates of %s: %t", pod.Addr, want), func() error {
+			got, err := habets.Duplicates(s.ctx, host, pod.Addr)
+			if err == nil && got != want {
+				err = fmt.Errorf("it finds %t", got)
+			}
+			return err
+		})
+	}
+	find(false)
+	for addr, want := range map[netip.Addr]string{pod.Addr: "!", netip.MustParseAddr("10.66.0.199"): "."} {
+		s.Eventually(t, fmt.Sprintf("arping -D shows %q for %s", want, addr), func() error {
+			dots, err := habets.Dots(s.ctx, host, addr)
+			if err == nil && !strings.Contains(dots, want) {
+				err = fmt.Errorf("it shows %q", dots)
+			}
+			return err
+		})
+	}
+	foreign := s.Host(netip.PrefixFrom(pod.Addr, 24))
+	find(true)
+	// Answers to others reach no agent. An announcement does: the pod keeps its address, and the lease
+	// names the other speaker.
+	s.Eventually(t, "the agent notices "+foreign.MAC.String(), func() error {
+		check(t, habets.Announce(s.ctx, rivals.Host{Namespace: foreign.Namespace, Interface: namespaces.HostInterface}, pod.Addr))
+		l := &v1alpha1.IPLease{}
+		if err := s.Get(s.ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", pod.Addr)}, l); err != nil {
+			return err
+		}
+		if l.Spec.State != v1alpha1.StateBound || l.Spec.Conflict == nil || l.Spec.Conflict.MAC != foreign.MAC.String() {
+			return fmt.Errorf("the lease is %+v", l.Spec)
+		}
+		return nil
+	})
 }
 
 // speakers are the MACs in the output of a scanner, each once, sorted.

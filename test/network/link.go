@@ -12,8 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddBridge adds a bridge without spanning tree and multicast snooping, as an unmanaged switch.
+// AddBridge adds a bridge without spanning tree and multicast snooping, as an unmanaged switch. It is
+// not for concurrent use.
 func (n *Namespace) AddBridge(name string) error {
+	if err := n.startRecord(); err != nil {
+		return err
+	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	snooping := false

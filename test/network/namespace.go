@@ -25,6 +25,7 @@ type Namespace struct {
 	path   string
 	handle netns.NsHandle
 	links  *netlink.Handle
+	record *record // nil if its bridges record nothing
 }
 
 // Create makes a namespace with its loopback interface up. It fails if the
@@ -98,7 +99,7 @@ func (n *Namespace) Links() *netlink.Handle { return n.links }
 // Close releases the handles; the namespace stays.
 func (n *Namespace) Close() error {
 	n.links.Close()
-	return n.handle.Close()
+	return errors.Join(n.record.stop(), n.handle.Close())
 }
 
 // Delete closes and removes the namespace. The kernel ends it when its last

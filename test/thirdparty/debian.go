@@ -15,14 +15,15 @@ import (
 )
 
 // Names of the components that are Debian packages. They are unpacked into the cache, not installed:
-// a kernel cannot be installed here, QEMU would install hundreds of packages, and the files of
-// Userland are for images.
+// a kernel cannot be installed here, QEMU would install hundreds of packages, arping would remove
+// another package, and the files of Userland are for images.
 const (
 	QEMU         = "qemu" // from the backports, because the release's version cannot emulate SR-IOV
 	KernelOldest = "linux-5.10"
 	Kernel61     = "linux-6.1"
 	Kernel612    = "linux-6.12"
 	KernelNewest = "linux-newest"
+	Arping       = "arping"   // of Habets; its package conflicts with iputils-arping
 	Userland     = "userland" // a root file system: shell, curl, dig, nc, and all libraries that they need
 )
 
@@ -40,6 +41,7 @@ func unpackedComponents() []unpacked {
 		{Kernel61, "bookworm", kernelPackages},
 		{Kernel612, "bookworm-backports", kernelPackages},
 		{KernelNewest, "sid", kernelPackages},
+		{Arping, "bookworm", arpingPackages},
 		{Userland, "bookworm", userlandPackages},
 	}
 }
@@ -118,6 +120,11 @@ func (b *Builder) fetch(ctx context.Context, u unpacked) (_ string, err error) {
 // qemuPackages returns QEMU and its dependencies that this machine lacks.
 func qemuPackages(ctx context.Context, a apt) ([]string, error) {
 	return a.closure(ctx, []string{"qemu-system-x86"})
+}
+
+// arpingPackages returns arping and its dependencies that this machine lacks.
+func arpingPackages(ctx context.Context, a apt) ([]string, error) {
+	return a.closure(ctx, []string{"arping"})
 }
 
 // userlandPackages returns what the commands of Kubernetes' e2e tests need in a container, with all

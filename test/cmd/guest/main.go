@@ -47,6 +47,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	flags := flag.NewFlagSet("guest", flag.ContinueOnError)
 	kernel := flags.String("kernel", "newest", "one of 5.10, 6.1, 6.12, newest")
 	modules := flags.String("modules", "macvlan,ipvlan,8021q,veth,bridge,sch_ingress,cls_bpf,nfnetlink,xfrm_user", "modules to load, by comma")
+	parameters := flags.String("parameters", "", "further parameters of the kernel, such as ipv6.disable=1, by space")
 	devices := flags.String("devices", "", "further arguments of QEMU, by space")
 	files := flags.String("files", "", "further files and directories that the binary finds, by comma")
 	limit := flags.Duration("timeout", 30*time.Minute, "after which the guest is switched off")
@@ -67,6 +68,7 @@ func run(ctx context.Context, args []string) (int, error) {
 		}
 	}
 	g.Modules, g.Devices = strings.Split(*modules, ","), strings.Fields(*devices)
+	g.Parameters = strings.Fields(*parameters)
 	if *console {
 		g.Console = os.Stderr
 	}

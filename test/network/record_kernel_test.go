@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package network
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/fenceline/fenceline/test/wireshark"
+)
+
+// A bridge records ARP and neighbour discovery of hosts, and no pings.
+func TestABridgeRecordsItsFrames(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(RecordVariable, dir)
+	var made []*Namespace
+	for i := range 3 {
+		ns, err := Create(fmt.Sprintf("flt-%d-record%d", os.Getpid(), i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, ns)
+	}
+	sw, hosts := made[0], made[1:]
+	if err := sw.AddBridge("sw"); err != nil {
+		t.Fatal(err)
+	}
+	for i, h := range hosts {
+		if err := h.Plug("eth0", nil, sw, fmt.Sprint("p", i), "sw"); err != nil {
+			t.Fatal(err)
+		}
+		for _, addr := range []string{"10.66.9.%d/24", "fd66::9:%d/64"} {
+			if err := h.AddAddr("eth0", netip.MustParsePrefix(fmt.Sprintf(addr, i+1))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, addr := range []string{"10.66.9.2", "fd66::9:2"} {
+		if out, err := hosts[0].Command(t.Context(), "ping", "-c1", "-w30", addr).CombinedOutput(); err != nil {
+			t.Fatalf("ping %s: %v: %s", addr, err, out)
+		}
+	}
+	for _, ns := range made {
+		if err := ns.Delete(); err != nil {
+			t.Error(err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "network.test-*.pcap"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("records %v, %v, want one", files, err)
+	}
+	file, err := os.Open(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	frames, err := wireshark.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, f := range frames {
+		switch binary.BigEndian.Uint16(f.Data[12:]) {
+		case 0x0806:
+			kinds[fmt.Sprint("ARP ", f.Data[21])]++
+		case 0x86dd:
+			kinds[fmt.Sprint("ICMPv6 ", f.Data[54])]++
+		default:
+			t.Errorf("a frame %x is recorded", f.Data)
+		}
+	}
+	for _, kind := range []string{"ARP 1", "ARP 2", "ICMPv6 135", "ICMPv6 136"} {
+		if kinds[kind] == 0 {
+			t.Errorf("no %s is recorded: %v", kind, kinds)
+		}
+	}
+	for _, kind := range []string{"ICMPv6 128", "ICMPv6 129"} {
+		if kinds[kind] > 0 {
+			t.Errorf("%d frames of %s are recorded", kinds[kind], kind)
+		}
+	}
+}
