@@ -59,11 +59,12 @@ static __always_inline void ack_receive(const struct claimed *c,
 		return;
 	}
 	count(where, ACK);
-	now = bpf_ktime_get_boot_ns();
-	hearing_note(&c->macs.from, parent, now);
+	hearing_note(&c->macs.from, parent);
 	if (state_raise(st, &st->acked, c->token, 0) == RAISED)
-		st->ack_event_ns = now;
-	else if (!event_is_due(st, &st->ack_event_ns, now, where))
+		st->ack_event_ns = now = bpf_ktime_get_boot_ns();
+	else
+		now = event_due(st, &st->ack_event_ns, where);
+	if (!now)
 		return;
 	st->acked_by = speaker_of(&c->macs.from, 0);
 	fence_event(c, l, EVENT_ACK, now, where);

@@ -157,6 +157,16 @@ func TestAClaimOfOurOtherNetworkIsNotForThisLease(t *testing.T) {
 		pass, ResultForeign)
 }
 
+func TestNetworksOfOneRemainderAreAllOurs(t *testing.T) {
+	b := newBench(t, setup{})
+	all := []uint64{network, network + 1024, network + 2048}
+	must(t, b.SetNetworks(all))
+	for _, n := range all {
+		b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: n, Addr: far4, Token: 5}, keyA), drop, ResultNotHeld)
+	}
+	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: network + 3072, Addr: far4, Token: 5}, keyA), pass, ResultForeign)
+}
+
 func TestAWatchedAddressIsNotFenced(t *testing.T) {
 	b := newBench(t, setup{})
 	must(t, b.InstallLease(key(addr4), Lease{}))

@@ -38,12 +38,23 @@ static __always_inline bool event_has_aged(__u64 last, __u64 now)
 	return !last || (__s64)(now - last) >= EVENT_INTERVAL_NS;
 }
 
-/* True once per interval; counts the others. last is a field of st. */
-static __always_inline bool event_is_due(struct state *st, __u64 *last,
-					 __u64 now, enum where where)
+/*
+ * The time at which an event of a replayed frame is due, once per interval, or
+ * 0 and a count. last is a field of st. The clock is read once per jiffy: a
+ * read costs as much as a tag.
+ */
+static __always_inline __u64 event_due(struct state *st, __u64 *last,
+				       enum where where)
 {
+	__u64 jiffy = bpf_jiffies64();
 	bool due = false;
+	__u64 now;
 
+	if (*(volatile __u64 *)&st->quiet == jiffy) {
+		count(where, SUPPRESSED);
+		return 0;
+	}
+	now = bpf_ktime_get_boot_ns();
 	if (event_has_aged(*(volatile __u64 *)last, now)) {
 		bpf_spin_lock(&st->lock);
 		due = event_has_aged(*last, now);
@@ -51,9 +62,11 @@ static __always_inline bool event_is_due(struct state *st, __u64 *last,
 			*last = now;
 		bpf_spin_unlock(&st->lock);
 	}
-	if (!due)
-		count(where, SUPPRESSED);
-	return due;
+	if (due)
+		return now;
+	count(where, SUPPRESSED);
+	*(volatile __u64 *)&st->quiet = jiffy;
+	return 0;
 }
 
 static __always_inline void event_send(const struct event *e)

@@ -18,11 +18,22 @@ volatile const bool verify = false; /* a VF: no observer sees its frames */
 
 /*
  * The filters on the node's end of a host link give their frames this class, so
- * one pair of programs guards both interfaces of a pod. A tcx link does not set
- * the field: an equal value by chance only makes the check stricter. Keep in
- * sync with attach/hostlink.go.
+ * one pair of programs guards both interfaces of a pod. Keep in sync with
+ * attach/hostlink.go.
  */
 #define CLASS_HOST_LINK 0xf11e
+
+/*
+ * A tcx link does not set the class. On the pod's interface it has the last two
+ * bytes of an address that the pod puts into an IP option (struct
+ * inet_skb_parm), so the class alone proves nothing.
+ */
+static __always_inline bool guard_is_on_link(const struct __sk_buff *skb,
+					     const struct slot *s)
+{
+	return skb->tc_classid == CLASS_HOST_LINK &&
+	       skb->ifindex == s->host_link;
+}
 
 /*
  * A pod must not send claims. The only frame of this type that may leave is the
@@ -54,7 +65,7 @@ int guard_egress(struct __sk_buff *skb)
 	/* Only the agent sends probes, and never from a pod's interface. */
 	if (skb->mark == PROBE_MARK)
 		skb->mark = 0;
-	if (skb->tc_classid == CLASS_HOST_LINK)
+	if (s && guard_is_on_link(skb, s))
 		where |= WHERE_STRICT;
 	if (s && usual_is(skb, &f, s, where & WHERE_STRICT))
 		return PASS;

@@ -21,10 +21,12 @@ const (
 	guardMapEvents        = "events"
 	guardMapGate          = "gate"
 	guardMapHearing       = "hearing"
+	guardMapHearingFresh  = "hearing_fresh"
 	guardMapKeys          = "keys"
 	guardMapLeases        = "leases"
 	guardMapLocalIndex    = "local_index"
 	guardMapLocals        = "locals"
+	guardMapNetworkIndex  = "network_index"
 	guardMapNetworks      = "networks"
 	guardMapOffences      = "offences"
 	guardMapOwnMacs       = "own_macs"
@@ -91,24 +93,26 @@ type guardProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardMapSpecs struct {
-	Ceiling    *ebpf.MapSpec `ebpf:"ceiling"`
-	Counters   *ebpf.MapSpec `ebpf:"counters"`
-	Events     *ebpf.MapSpec `ebpf:"events"`
-	Gate       *ebpf.MapSpec `ebpf:"gate"`
-	Hearing    *ebpf.MapSpec `ebpf:"hearing"`
-	Keys       *ebpf.MapSpec `ebpf:"keys"`
-	Leases     *ebpf.MapSpec `ebpf:"leases"`
-	LocalIndex *ebpf.MapSpec `ebpf:"local_index"`
-	Locals     *ebpf.MapSpec `ebpf:"locals"`
-	Networks   *ebpf.MapSpec `ebpf:"networks"`
-	Offences   *ebpf.MapSpec `ebpf:"offences"`
-	OwnMacs    *ebpf.MapSpec `ebpf:"own_macs"`
-	Parents    *ebpf.MapSpec `ebpf:"parents"`
-	Sightings  *ebpf.MapSpec `ebpf:"sightings"`
-	Slots      *ebpf.MapSpec `ebpf:"slots"`
-	SourceMacs *ebpf.MapSpec `ebpf:"source_macs"`
-	Sources    *ebpf.MapSpec `ebpf:"sources"`
-	States     *ebpf.MapSpec `ebpf:"states"`
+	Ceiling      *ebpf.MapSpec `ebpf:"ceiling"`
+	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	Gate         *ebpf.MapSpec `ebpf:"gate"`
+	Hearing      *ebpf.MapSpec `ebpf:"hearing"`
+	HearingFresh *ebpf.MapSpec `ebpf:"hearing_fresh"`
+	Keys         *ebpf.MapSpec `ebpf:"keys"`
+	Leases       *ebpf.MapSpec `ebpf:"leases"`
+	LocalIndex   *ebpf.MapSpec `ebpf:"local_index"`
+	Locals       *ebpf.MapSpec `ebpf:"locals"`
+	NetworkIndex *ebpf.MapSpec `ebpf:"network_index"`
+	Networks     *ebpf.MapSpec `ebpf:"networks"`
+	Offences     *ebpf.MapSpec `ebpf:"offences"`
+	OwnMacs      *ebpf.MapSpec `ebpf:"own_macs"`
+	Parents      *ebpf.MapSpec `ebpf:"parents"`
+	Sightings    *ebpf.MapSpec `ebpf:"sightings"`
+	Slots        *ebpf.MapSpec `ebpf:"slots"`
+	SourceMacs   *ebpf.MapSpec `ebpf:"source_macs"`
+	Sources      *ebpf.MapSpec `ebpf:"sources"`
+	States       *ebpf.MapSpec `ebpf:"states"`
 }
 
 // guardVariableSpecs contains global variables before they are loaded into the kernel.
@@ -140,24 +144,26 @@ func (o *guardObjects) Close() error {
 //
 // It can be passed to loadGuardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardMaps struct {
-	Ceiling    *ebpf.Map `ebpf:"ceiling"`
-	Counters   *ebpf.Map `ebpf:"counters"`
-	Events     *ebpf.Map `ebpf:"events"`
-	Gate       *ebpf.Map `ebpf:"gate"`
-	Hearing    *ebpf.Map `ebpf:"hearing"`
-	Keys       *ebpf.Map `ebpf:"keys"`
-	Leases     *ebpf.Map `ebpf:"leases"`
-	LocalIndex *ebpf.Map `ebpf:"local_index"`
-	Locals     *ebpf.Map `ebpf:"locals"`
-	Networks   *ebpf.Map `ebpf:"networks"`
-	Offences   *ebpf.Map `ebpf:"offences"`
-	OwnMacs    *ebpf.Map `ebpf:"own_macs"`
-	Parents    *ebpf.Map `ebpf:"parents"`
-	Sightings  *ebpf.Map `ebpf:"sightings"`
-	Slots      *ebpf.Map `ebpf:"slots"`
-	SourceMacs *ebpf.Map `ebpf:"source_macs"`
-	Sources    *ebpf.Map `ebpf:"sources"`
-	States     *ebpf.Map `ebpf:"states"`
+	Ceiling      *ebpf.Map `ebpf:"ceiling"`
+	Counters     *ebpf.Map `ebpf:"counters"`
+	Events       *ebpf.Map `ebpf:"events"`
+	Gate         *ebpf.Map `ebpf:"gate"`
+	Hearing      *ebpf.Map `ebpf:"hearing"`
+	HearingFresh *ebpf.Map `ebpf:"hearing_fresh"`
+	Keys         *ebpf.Map `ebpf:"keys"`
+	Leases       *ebpf.Map `ebpf:"leases"`
+	LocalIndex   *ebpf.Map `ebpf:"local_index"`
+	Locals       *ebpf.Map `ebpf:"locals"`
+	NetworkIndex *ebpf.Map `ebpf:"network_index"`
+	Networks     *ebpf.Map `ebpf:"networks"`
+	Offences     *ebpf.Map `ebpf:"offences"`
+	OwnMacs      *ebpf.Map `ebpf:"own_macs"`
+	Parents      *ebpf.Map `ebpf:"parents"`
+	Sightings    *ebpf.Map `ebpf:"sightings"`
+	Slots        *ebpf.Map `ebpf:"slots"`
+	SourceMacs   *ebpf.Map `ebpf:"source_macs"`
+	Sources      *ebpf.Map `ebpf:"sources"`
+	States       *ebpf.Map `ebpf:"states"`
 }
 
 func (m *guardMaps) Close() error {
@@ -167,10 +173,12 @@ func (m *guardMaps) Close() error {
 		m.Events,
 		m.Gate,
 		m.Hearing,
+		m.HearingFresh,
 		m.Keys,
 		m.Leases,
 		m.LocalIndex,
 		m.Locals,
+		m.NetworkIndex,
 		m.Networks,
 		m.Offences,
 		m.OwnMacs,

@@ -22,6 +22,31 @@ struct {
 	__type(value, __u64);
 } hearing SEC(".maps");
 
+/*
+ * The segment whose evidence was fresh, at its remainder, and the jiffy of that
+ * in the low half: nothing needs to be looked up again within a jiffy.
+ */
+#define HEARING_FRESH 1024
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HEARING_FRESH);
+	__type(key, __u32);
+	__type(value, __u64);
+} hearing_fresh SEC(".maps");
+
+static __always_inline volatile __u64 *hearing_fresh_own(void)
+{
+	__u32 at = segment % HEARING_FRESH;
+
+	return bpf_map_lookup_elem(&hearing_fresh, &at);
+}
+
+static __always_inline __u64 hearing_this_jiffy(void)
+{
+	return (__u64)segment << 32 | (__u32)bpf_jiffies64();
+}
+
 static __always_inline __u64 *hearing_own(void)
 {
 	__u32 key = segment;
@@ -42,14 +67,21 @@ static __always_inline bool hearing_is_local(const struct mac *from)
 	return bpf_map_lookup_elem(&own_macs, from);
 }
 
-/* Records that an authentic frame came in at now. */
+/* Records that an authentic frame came in. */
 static __always_inline void hearing_note(const struct mac *from,
-					 const struct parent *parent, __u64 now)
+					 const struct parent *parent)
 {
-	__u64 *heard = hearing_own();
+	volatile __u64 *fresh = hearing_fresh_own();
+	__u64 jiffy = hearing_this_jiffy();
+	__u64 *heard;
 
-	if (heard && !hearing_is_echo(from, parent) && !hearing_is_local(from))
-		*heard = now;
+	if (!fresh || *fresh == jiffy)
+		return;
+	heard = hearing_own();
+	if (!heard || hearing_is_echo(from, parent) || hearing_is_local(from))
+		return;
+	*heard = bpf_ktime_get_boot_ns();
+	*fresh = jiffy;
 }
 
 /*
@@ -63,18 +95,25 @@ static __always_inline void hearing_check(const struct claim *c,
 					  const struct parent *parent,
 					  enum where where)
 {
-	__u64 now = bpf_ktime_get_boot_ns();
-	__u64 *heard = hearing_own();
+	volatile __u64 *fresh = hearing_fresh_own();
+	__u64 jiffy = hearing_this_jiffy();
+	__u64 *heard, now;
 
-	if (!heard || now - *heard < HEARING_INTERVAL_NS ||
-	    hearing_is_echo(from, parent) || hearing_is_local(from))
+	if (!fresh || *fresh == jiffy)
 		return;
-	if (claim_verify(c) == CLAIM_NO_KEY) {
-		count(where, CLAIM_FORGED);
+	heard = hearing_own();
+	now = bpf_ktime_get_boot_ns();
+	if (!heard || hearing_is_echo(from, parent) || hearing_is_local(from))
 		return;
+	if (now - *heard >= HEARING_INTERVAL_NS) {
+		if (claim_verify(c) == CLAIM_NO_KEY) {
+			count(where, CLAIM_FORGED);
+			return;
+		}
+		*heard = now;
+		sighting_claimed(key, from, now);
 	}
-	*heard = now;
-	sighting_claimed(key, from, now);
+	*fresh = jiffy;
 }
 
 #endif

@@ -56,7 +56,9 @@ func (gs *guards) guardLink(slot uint32, ifname string) error {
 		return err
 	}
 	defer programs.Close() // the filters hold them
-	gs.recordLink(slot, hostLink{netns: dev.NetNS, index: dev.Index})
+	if err := gs.recordLink(slot, hostLink{netns: dev.NetNS, index: dev.Index}); err != nil {
+		return err
+	}
 	return dev.AddHostLinkFilters(slot, programs)
 }
 
@@ -93,11 +95,18 @@ func (gs *guards) programsOf(slot uint32, record observerSlot) (attach.Programs,
 	return gs.loadGuardPair(slot, record)
 }
 
-// recordLink remembers a host link, so that its slot is not free while the link exists.
-func (gs *guards) recordLink(slot uint32, l hostLink) {
+// recordLink remembers a host link, so that its slot is not free while the link exists, and tells the
+// slot's programs by which interface they know it.
+func (gs *guards) recordLink(slot uint32, l hostLink) error {
 	gs.tables.mu.Lock()
 	defer gs.tables.mu.Unlock()
 	gs.links[slot] = l
+	record, err := gs.tables.slot(slot)
+	if err != nil || record.HostLink == uint32(l.index) {
+		return err
+	}
+	record.HostLink = uint32(l.index)
+	return gs.tables.putSlot(slot, record)
 }
 
 // linked reports whether the slot still has filters on a host link. It looks for the link in the
@@ -154,7 +163,9 @@ func (gs *guards) reloadHostLink(slot uint32, l hostLink) error {
 		return err
 	}
 	defer programs.Close()
-	gs.recordLink(slot, l)
+	if err := gs.recordLink(slot, l); err != nil {
+		return err
+	}
 	return dev.AddHostLinkFilters(slot, programs)
 }
 

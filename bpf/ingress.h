@@ -20,9 +20,11 @@ static __always_inline void ingress_old(const struct claimed *c,
 		return;
 	}
 	count(where, CLAIM_OLD);
-	now = bpf_ktime_get_boot_ns();
-	hearing_note(&c->macs.from, parent, now);
-	if (st && event_is_due(st, &st->old_event_ns, now, where))
+	hearing_note(&c->macs.from, parent);
+	if (!st)
+		return;
+	now = event_due(st, &st->old_event_ns, where);
+	if (now)
 		fence_event(c, l, EVENT_OLD_CLAIM, now, where);
 }
 
@@ -69,7 +71,7 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 	own = where == GUARD_INGRESS || !parent ? &l->mac : &parent->mac;
 	if (key == CLAIM_NO_KEY || hearing_is_echo(&c.macs.from, parent))
 		return verdict;
-	hearing_note(&c.macs.from, parent, bpf_ktime_get_boot_ns());
+	hearing_note(&c.macs.from, parent);
 	/*
 	 * The address of a dead slot may have had a later holder elsewhere,
 	 * which is alive and did not hear the claim. An ack from here would

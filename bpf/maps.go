@@ -8,8 +8,8 @@ import "github.com/cilium/ebpf"
 func typed(m map[string]*ebpf.Map) *observerMaps {
 	return &observerMaps{
 		Ceiling: m[observerMapCeiling], Counters: m[observerMapCounters], Events: m[observerMapEvents], Gate: m[observerMapGate],
-		Hearing: m[observerMapHearing], Keys: m[observerMapKeys], Leases: m[observerMapLeases],
-		LocalIndex: m[observerMapLocalIndex], Locals: m[observerMapLocals], Networks: m[observerMapNetworks], Offences: m[observerMapOffences],
+		Hearing: m[observerMapHearing], HearingFresh: m[observerMapHearingFresh], Keys: m[observerMapKeys], Leases: m[observerMapLeases],
+		LocalIndex: m[observerMapLocalIndex], Locals: m[observerMapLocals], NetworkIndex: m[observerMapNetworkIndex], Networks: m[observerMapNetworks], Offences: m[observerMapOffences],
 		OwnMacs: m[observerMapOwnMacs], Parents: m[observerMapParents], Sightings: m[observerMapSightings],
 		Slots: m[observerMapSlots], SourceMacs: m[observerMapSourceMacs], Sources: m[observerMapSources],
 		States: m[observerMapStates],
@@ -20,8 +20,8 @@ func typed(m map[string]*ebpf.Map) *observerMaps {
 func (m *observerMaps) shared() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		observerMapCeiling: m.Ceiling, observerMapCounters: m.Counters, observerMapEvents: m.Events, observerMapGate: m.Gate,
-		observerMapHearing: m.Hearing, observerMapKeys: m.Keys, observerMapLeases: m.Leases,
-		observerMapLocalIndex: m.LocalIndex, observerMapLocals: m.Locals, observerMapNetworks: m.Networks, observerMapOffences: m.Offences,
+		observerMapHearing: m.Hearing, observerMapHearingFresh: m.HearingFresh, observerMapKeys: m.Keys, observerMapLeases: m.Leases,
+		observerMapLocalIndex: m.LocalIndex, observerMapLocals: m.Locals, observerMapNetworkIndex: m.NetworkIndex, observerMapNetworks: m.Networks, observerMapOffences: m.Offences,
 		observerMapOwnMacs: m.OwnMacs, observerMapParents: m.Parents, observerMapSightings: m.Sightings,
 		observerMapSlots: m.Slots, observerMapSourceMacs: m.SourceMacs, observerMapSources: m.Sources,
 		observerMapStates: m.States,

@@ -107,6 +107,7 @@ type observerSlot struct {
 		_    structs.HostLayout
 		Word [4]uint32
 	}
+	HostLink uint32
 }
 
 type observerSourceKey struct {
@@ -145,7 +146,8 @@ type observerState struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	News uint32
+	News  uint32
+	Quiet uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -157,10 +159,12 @@ const (
 	observerMapEvents           = "events"
 	observerMapGate             = "gate"
 	observerMapHearing          = "hearing"
+	observerMapHearingFresh     = "hearing_fresh"
 	observerMapKeys             = "keys"
 	observerMapLeases           = "leases"
 	observerMapLocalIndex       = "local_index"
 	observerMapLocals           = "locals"
+	observerMapNetworkIndex     = "network_index"
 	observerMapNetworks         = "networks"
 	observerMapOffences         = "offences"
 	observerMapOwnMacs          = "own_macs"
@@ -229,24 +233,26 @@ type observerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerMapSpecs struct {
-	Ceiling    *ebpf.MapSpec `ebpf:"ceiling"`
-	Counters   *ebpf.MapSpec `ebpf:"counters"`
-	Events     *ebpf.MapSpec `ebpf:"events"`
-	Gate       *ebpf.MapSpec `ebpf:"gate"`
-	Hearing    *ebpf.MapSpec `ebpf:"hearing"`
-	Keys       *ebpf.MapSpec `ebpf:"keys"`
-	Leases     *ebpf.MapSpec `ebpf:"leases"`
-	LocalIndex *ebpf.MapSpec `ebpf:"local_index"`
-	Locals     *ebpf.MapSpec `ebpf:"locals"`
-	Networks   *ebpf.MapSpec `ebpf:"networks"`
-	Offences   *ebpf.MapSpec `ebpf:"offences"`
-	OwnMacs    *ebpf.MapSpec `ebpf:"own_macs"`
-	Parents    *ebpf.MapSpec `ebpf:"parents"`
-	Sightings  *ebpf.MapSpec `ebpf:"sightings"`
-	Slots      *ebpf.MapSpec `ebpf:"slots"`
-	SourceMacs *ebpf.MapSpec `ebpf:"source_macs"`
-	Sources    *ebpf.MapSpec `ebpf:"sources"`
-	States     *ebpf.MapSpec `ebpf:"states"`
+	Ceiling      *ebpf.MapSpec `ebpf:"ceiling"`
+	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	Gate         *ebpf.MapSpec `ebpf:"gate"`
+	Hearing      *ebpf.MapSpec `ebpf:"hearing"`
+	HearingFresh *ebpf.MapSpec `ebpf:"hearing_fresh"`
+	Keys         *ebpf.MapSpec `ebpf:"keys"`
+	Leases       *ebpf.MapSpec `ebpf:"leases"`
+	LocalIndex   *ebpf.MapSpec `ebpf:"local_index"`
+	Locals       *ebpf.MapSpec `ebpf:"locals"`
+	NetworkIndex *ebpf.MapSpec `ebpf:"network_index"`
+	Networks     *ebpf.MapSpec `ebpf:"networks"`
+	Offences     *ebpf.MapSpec `ebpf:"offences"`
+	OwnMacs      *ebpf.MapSpec `ebpf:"own_macs"`
+	Parents      *ebpf.MapSpec `ebpf:"parents"`
+	Sightings    *ebpf.MapSpec `ebpf:"sightings"`
+	Slots        *ebpf.MapSpec `ebpf:"slots"`
+	SourceMacs   *ebpf.MapSpec `ebpf:"source_macs"`
+	Sources      *ebpf.MapSpec `ebpf:"sources"`
+	States       *ebpf.MapSpec `ebpf:"states"`
 }
 
 // observerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -278,24 +284,26 @@ func (o *observerObjects) Close() error {
 //
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerMaps struct {
-	Ceiling    *ebpf.Map `ebpf:"ceiling"`
-	Counters   *ebpf.Map `ebpf:"counters"`
-	Events     *ebpf.Map `ebpf:"events"`
-	Gate       *ebpf.Map `ebpf:"gate"`
-	Hearing    *ebpf.Map `ebpf:"hearing"`
-	Keys       *ebpf.Map `ebpf:"keys"`
-	Leases     *ebpf.Map `ebpf:"leases"`
-	LocalIndex *ebpf.Map `ebpf:"local_index"`
-	Locals     *ebpf.Map `ebpf:"locals"`
-	Networks   *ebpf.Map `ebpf:"networks"`
-	Offences   *ebpf.Map `ebpf:"offences"`
-	OwnMacs    *ebpf.Map `ebpf:"own_macs"`
-	Parents    *ebpf.Map `ebpf:"parents"`
-	Sightings  *ebpf.Map `ebpf:"sightings"`
-	Slots      *ebpf.Map `ebpf:"slots"`
-	SourceMacs *ebpf.Map `ebpf:"source_macs"`
-	Sources    *ebpf.Map `ebpf:"sources"`
-	States     *ebpf.Map `ebpf:"states"`
+	Ceiling      *ebpf.Map `ebpf:"ceiling"`
+	Counters     *ebpf.Map `ebpf:"counters"`
+	Events       *ebpf.Map `ebpf:"events"`
+	Gate         *ebpf.Map `ebpf:"gate"`
+	Hearing      *ebpf.Map `ebpf:"hearing"`
+	HearingFresh *ebpf.Map `ebpf:"hearing_fresh"`
+	Keys         *ebpf.Map `ebpf:"keys"`
+	Leases       *ebpf.Map `ebpf:"leases"`
+	LocalIndex   *ebpf.Map `ebpf:"local_index"`
+	Locals       *ebpf.Map `ebpf:"locals"`
+	NetworkIndex *ebpf.Map `ebpf:"network_index"`
+	Networks     *ebpf.Map `ebpf:"networks"`
+	Offences     *ebpf.Map `ebpf:"offences"`
+	OwnMacs      *ebpf.Map `ebpf:"own_macs"`
+	Parents      *ebpf.Map `ebpf:"parents"`
+	Sightings    *ebpf.Map `ebpf:"sightings"`
+	Slots        *ebpf.Map `ebpf:"slots"`
+	SourceMacs   *ebpf.Map `ebpf:"source_macs"`
+	Sources      *ebpf.Map `ebpf:"sources"`
+	States       *ebpf.Map `ebpf:"states"`
 }
 
 func (m *observerMaps) Close() error {
@@ -305,10 +313,12 @@ func (m *observerMaps) Close() error {
 		m.Events,
 		m.Gate,
 		m.Hearing,
+		m.HearingFresh,
 		m.Keys,
 		m.Leases,
 		m.LocalIndex,
 		m.Locals,
+		m.NetworkIndex,
 		m.Networks,
 		m.Offences,
 		m.OwnMacs,

@@ -279,3 +279,24 @@ func TestHearing(t *testing.T) {
 		})
 	}
 }
+
+// Both segments share an entry of hearing_fresh, and both claims come within a few jiffies.
+func TestWhatOneSegmentHearsIsNoEvidenceForAnother(t *testing.T) {
+	const other = testSegment + 1024
+	b := newBench(t, setup{})
+	must(t, b.maps.Hearing.Put(uint32(other), uint64(0)))
+	frame := remoteClaim(t, far4, 5)
+	b.run(WhereObserverIngress, frame)
+	_, heard, err := b.Heard(other)
+	must(t, err)
+	equal(t, "heard on the other segment", heard, false)
+	observer, err := b.loadObserverPair(other)
+	must(t, err)
+	t.Cleanup(observer.Close)
+	b.run(WhereObserverIngress, frame)
+	b.observer = observer
+	b.run(WhereObserverIngress, frame)
+	_, heard, err = b.Heard(other)
+	must(t, err)
+	equal(t, "heard on the other segment after its claim", heard, true)
+}

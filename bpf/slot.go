@@ -77,8 +77,8 @@ func (t *tables) slot(slot uint32) (s observerSlot, err error) {
 	return s, nil
 }
 
-// changeSlot is putSlot for callers that do not hold mu. It keeps the named addresses: the leases may
-// have changed since the caller has read the record.
+// changeSlot is putSlot for callers that do not hold mu. It keeps the named addresses and the host
+// link: they may have changed since the caller has read the record.
 func (t *tables) changeSlot(slot uint32, s observerSlot) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,7 +86,7 @@ func (t *tables) changeSlot(slot uint32, s observerSlot) error {
 	if err != nil {
 		return err
 	}
-	s.Leased4, s.Leased6 = present.Leased4, present.Leased6
+	s.Leased4, s.Leased6, s.HostLink = present.Leased4, present.Leased6, present.HostLink
 	return t.putSlot(slot, s)
 }
 

@@ -30,6 +30,7 @@ struct slot {
 	 */
 	__be32 leased4;
 	struct addr leased6;
+	__u32 host_link; /* ifindex of its node's end, 0 if there is none */
 };
 
 #define SLOT_VERIFY (1 << 0)

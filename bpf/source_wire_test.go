@@ -6,6 +6,7 @@ package bpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -241,6 +242,65 @@ func TestTheSourceGuardOutlivesWhatThePodDoesToItsInterface(t *testing.T) {
 			equal(t, "came past the guard", r.heard.has(arpFrame(own, far4, far4)), false)
 		})
 	}
+}
+
+// A source route leaves its first hop in the kernel's control block of the packet, where a tcx link
+// finds the class of a filter. Such a hop must not pass a pod's interface for a host link, whose
+// MACs are not judged.
+func TestAnIPOptionDoesNotPassForAHostLink(t *testing.T) {
+	hop := netip.AddrFrom4([4]byte{10, 0, 0x1e, 0xf1}) // the class of host links, little endian
+	r := newRig(t)
+	r.guards()
+	heard, own := r.ext.socket("p0", unix.ETH_P_IP), r.pod.mac("eth0")
+	send := func() {
+		t.Helper()
+		r.pod.neighbour("eth0", hop, r.ext.mac("p0"))
+		r.pod.do(func() error { return sendByHop(hop, far4) })
+	}
+	came := func(frame []byte) bool { return ipFrom(addr4)(frame) && frame[14] > 0x45 }
+	send()
+	heard.expect("a packet with the option", came)
+	r.pod.do(func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetHardwareAddr(l, otherMAC)
+	})
+	send()
+	last := marker(eth(broadcast, own, etherIPv4), own, broadcast)
+	r.pod.socket("eth0", unix.ETH_P_LOOP).send(last)
+	frames, ok := heard.until(like(last))
+	equal(t, "marker came", ok, true)
+	equal(t, "came with a forged MAC", contains(frames, came), false)
+}
+
+// neighbour makes an address reachable without ARP.
+func (ns *netns) neighbour(name string, a netip.Addr, mac net.HardwareAddr) {
+	ns.t.Helper()
+	index := ns.index(name)
+	ns.do(func() error {
+		return errors.Join(
+			netlink.RouteReplace(&netlink.Route{LinkIndex: index, Dst: netlink.NewIPNet(a.AsSlice()), Scope: netlink.SCOPE_LINK}),
+			netlink.NeighSet(&netlink.Neigh{LinkIndex: index, IP: a.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT}),
+		)
+	})
+}
+
+// sendByHop sends a UDP packet with a loose source route (RFC 791, section 3.1) in the calling thread's network
+// namespace.
+func sendByHop(hop, to netip.Addr) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	h := hop.As4()
+	route := append([]byte{1, 131, 7, 4}, h[:]...) // NOP, LSRR of 7 bytes, the first hop
+	if err := unix.SetsockoptString(fd, unix.SOL_IP, unix.IP_OPTIONS, string(route)); err != nil {
+		return err
+	}
+	return unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrInet4{Port: 9, Addr: to.As4()})
 }
 
 // until waits for one of the offences.

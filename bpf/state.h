@@ -20,7 +20,8 @@ struct state {
 	 * do not take it.
 	 */
 	struct bpf_spin_lock lock;
-	__u32 news; /* early events of new speakers, see hit.h */
+	__u32 news;  /* early events of new speakers, see hit.h */
+	__u64 quiet; /* the jiffy in which no event was due, see event.h */
 };
 
 /* User space creates the entry with the lease: a full map loses no fence. */
