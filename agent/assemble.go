@@ -287,7 +287,8 @@ func (a *agent) start() error {
 			Verifier: a.verifier, LeaseChanged: a.recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.waiting.Changed,
 			SetNetworks: a.kernel.SetNetworks, PoolChanged: a.sources.Wake,
 			ClaimKey: &keyring.Reconciler{
-				Cache: a.mgr.GetClient(), SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys, Log: a.log,
+				Cache: a.mgr.GetClient(), SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys,
+				Used: a.counters.ClaimKeysUsed, Log: a.log,
 			},
 		}),
 		a.mgr.Add(manager.RunnableFunc(a.parents.Run)),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/revision"
 )
 
 // Secret is the name of the Secret that the controller creates.
@@ -28,7 +29,10 @@ type Reconciler struct {
 	SetKernelKeys func(current, previous *bpf.ClaimKey) error
 	// SetSigningKeys replaces the keys that sign claims.
 	SetSigningKeys func(...claim.Key)
-	Log            logr.Logger
+	// Used reports the revision of the Secret whose keys are in use, so that an administrator sees
+	// when a rotation has reached the node.
+	Used func(revision uint64)
+	Log  logr.Logger
 
 	ring ring
 }
@@ -51,6 +55,7 @@ func (k *Reconciler) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	k.ring = next
 	keys := next.keys()
 	k.SetSigningKeys(keys...)
+	k.Used(revision.Of(secret))
 	k.Log.Info("the claim keys are set", "keys", len(keys))
 	return reconcile.Result{}, nil
 }

@@ -28,6 +28,7 @@ type Agent struct {
 	waits             *prometheus.HistogramVec
 	linkFaults        *prometheus.GaugeVec
 	keyFaults         *prometheus.GaugeVec
+	keyRevision       prometheus.Gauge
 }
 
 // New registers the counters.
@@ -73,7 +74,11 @@ func New(r prometheus.Registerer) *Agent {
 		Namespace: "fenceline", Name: "claim_key_fault",
 		Help: "1: the Secret of the claim key cannot be used, by reason: missing or malformed.",
 	}, []string{"reason"})
-	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults)
+	a.keyRevision = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "claim_key_revision",
+		Help: "resourceVersion of the Secret whose claim keys this node uses; 0: none yet.",
+	})
+	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision)
 	for _, result := range []string{"served", "ended"} {
 		a.waits.WithLabelValues(result)
 	}
@@ -153,6 +158,9 @@ func (a *Agent) HostLinkFault(family, reason string, present bool) {
 func (a *Agent) ClaimKeyFault(reason string, present bool) {
 	a.keyFaults.WithLabelValues(reason).Set(oneIf(present))
 }
+
+// ClaimKeysUsed sets the revision of the Secret whose keys are in use.
+func (a *Agent) ClaimKeysUsed(revision uint64) { a.keyRevision.Set(float64(revision)) }
 
 func oneIf(present bool) float64 {
 	if present {

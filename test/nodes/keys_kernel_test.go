@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,13 +55,15 @@ type keys struct {
 	*off
 	name    *name
 	current string
+	dead    *nodes.Node // its agent does not run
 }
 
 func (k *keys) begin(n *nodes.Node) *nodes.Sandbox { return k.name.begin(n) }
 
 func (k *keys) end(s *nodes.Sandbox) { k.name.end(s) }
 
-// begins writes the next key beside the current one, as docs/operations.md tells.
+// begins writes the next key beside the current one, as docs/operations.md tells, and waits for it as
+// ends does.
 func (k *keys) begins(next string) {
 	k.t.Helper()
 	k.patch(map[string][]byte{"previous": []byte(k.current), "current": []byte(next)})
@@ -79,6 +82,18 @@ func (k *keys) patch(data map[string][]byte) {
 	check(k.t, err)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.System, Name: "fenceline-claim-key"}}
 	check(k.t, k.Patch(k.ctx, secret, client.RawPatch(types.MergePatchType, patch)))
+	for _, n := range k.Nodes {
+		if n == k.dead {
+			continue
+		}
+		k.Eventually(k.t, n.Name+" uses the keys", func() error {
+			used, err := n.KeyRevision(k.ctx)
+			if err == nil && strconv.FormatUint(used, 10) != secret.ResourceVersion {
+				err = fmt.Errorf("%s uses the keys of revision %d, not %s", n.Name, used, secret.ResourceVersion)
+			}
+			return err
+		})
+	}
 }
 
 // takeOver has the next pod of the name take the address on another node, by force. between happens
@@ -87,6 +102,7 @@ func (k *keys) takeOver(zombie *nodes.Sandbox, to *nodes.Node, between func()) *
 	k.t.Helper()
 	at := zombie.Node()
 	check(k.t, at.KillAgent())
+	k.dead = at
 	between()
 	k.report(at, corev1.ConditionUnknown)
 	check(k.t, k.ForgetPod(k.ctx, zombie.Pod))
@@ -100,6 +116,7 @@ func (k *keys) takeOver(zombie *nodes.Sandbox, to *nodes.Node, between func()) *
 		k.t.Errorf("no ack of %s, which knows another key than %q", at.Name, k.current)
 	}
 	check(k.t, errors.Join(at.StartAgent(), at.AwaitAgent(k.ctx)))
+	k.dead = nil
 	k.report(at, corev1.ConditionTrue)
 	check(k.t, zombie.End(k.ctx))
 	return next

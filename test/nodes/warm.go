@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,20 +28,9 @@ func (n *Node) Stock(ctx context.Context, pool string) ([]v1alpha1.IPLease, erro
 
 // Ready counts the Warm leases of a pool whose addresses the agent has proven.
 func (n *Node) Ready(ctx context.Context, pool string) (int, error) {
-	caller := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.dial}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil)
+	families, err := n.metrics(ctx)
 	if err != nil {
 		return 0, err
-	}
-	response, err := caller.Do(request)
-	if err != nil {
-		return 0, fmt.Errorf("read the metrics of the agent of %s: %w", n.Name, err)
-	}
-	defer response.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
-	if err != nil {
-		return 0, fmt.Errorf("read the metrics of the agent of %s: %w", n.Name, err)
 	}
 	ready := 0
 	for _, m := range families["fenceline_warm_leases"].GetMetric() {
@@ -53,6 +43,38 @@ func (n *Node) Ready(ctx context.Context, pool string) (int, error) {
 		}
 	}
 	return ready, nil
+}
+
+// KeyRevision returns the revision of the Secret whose claim keys the agent uses.
+func (n *Node) KeyRevision(ctx context.Context) (uint64, error) {
+	families, err := n.metrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range families["fenceline_claim_key_revision"].GetMetric() {
+		return uint64(m.GetGauge().GetValue()), nil
+	}
+	return 0, fmt.Errorf("the agent of %s reports no revision of the claim key", n.Name)
+}
+
+// metrics reads those of the agent.
+func (n *Node) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
+	caller := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.dial}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := caller.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("read the metrics of the agent of %s: %w", n.Name, err)
+	}
+	defer response.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the metrics of the agent of %s: %w", n.Name, err)
+	}
+	return families, nil
 }
 
 // dial connects to what listens in the node's namespace.
