@@ -11,7 +11,7 @@ VERSION ?= 0.1.0
 export GOTOOLCHAIN := local
 # The directory of the suites' counts, which `make test` adds up.
 export COUNT_DIR := $(CURDIR)/.cache/counts
-# The directory in which networks of tests record their frames.
+# The directory in which networks of tests record their frames, by suite.
 frames := $(CURDIR)/.cache/frames
 
 thirdparty := $(GO) run ./test/cmd/thirdparty
@@ -82,11 +82,11 @@ test-model: packages ## Check the model of lease, claim, ack and token, and that
 .PHONY: test-kernel
 test-kernel: packages ## Run the tests that need namespaces and BPF (root)
 	@$(thirdparty) build etcd etcdtools kubernetes cniplugins tuning arping
-	@rm -rf $(frames) && mkdir -p $(frames)
-	@FENCELINE_TEST_FRAMES=$(frames) $(count) run -tag kernel kernel -timeout=30m
+	@rm -rf $(frames)/kernel && mkdir -p $(frames)/kernel
+	@FENCELINE_TEST_FRAMES=$(frames)/kernel $(count) run -tag kernel kernel -timeout=30m
 
 .PHONY: test-frames
-test-frames: packages ## Have Wireshark judge the frames that the last run of test-kernel recorded
+test-frames: packages ## Have Wireshark judge the frames that the last runs of test-kernel and test-cluster recorded
 	@FENCELINE_TEST_FRAMES=$(frames) $(count) run -show frames -tags frames -count=1 -run '^TestTshark' ./test/wireshark
 
 .PHONY: test-api
@@ -101,7 +101,8 @@ test-api: packages ## Run the tests that need a real API server, at the newest a
 .PHONY: test-cluster
 test-cluster: packages ## Run the tests that need real kubelets and an underlay (root)
 	@$(thirdparty) build etcd kubernetes containerd cniplugins multus coredns helm
-	@$(count) run -tag cluster cluster -timeout=40m
+	@rm -rf $(frames)/cluster && mkdir -p $(frames)/cluster
+	@FENCELINE_TEST_FRAMES=$(frames)/cluster $(count) run -tag cluster cluster -timeout=40m
 
 # Variables: KERNELS, and RUN for a single test. Kernels before 6.6 have no tcx: the tag notcx leaves
 # out the tests that need it.

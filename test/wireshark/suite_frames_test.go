@@ -6,20 +6,32 @@ package wireshark_test
 
 import (
 	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/wireshark"
 )
 
-// The networks of an earlier run have recorded their frames.
+// The networks of earlier runs have recorded their frames, in a directory for each suite.
 func TestTsharkFindsNoFaultInTheFramesOfASuite(t *testing.T) {
-	v, err := wireshark.Judge(t.Context(), os.Getenv(network.RecordVariable))
-	if err != nil {
-		t.Fatal(err)
+	dir := os.Getenv(network.RecordVariable)
+	suites, err := os.ReadDir(dir)
+	suites = slices.DeleteFunc(suites, func(e os.DirEntry) bool { return !e.IsDir() })
+	if err != nil || len(suites) == 0 {
+		t.Fatalf("no suite has recorded frames in %q: run test-kernel or test-cluster before: %v", dir, err)
 	}
-	t.Log(v)
-	if len(v.Faults) > 0 {
-		t.Fail()
+	for _, suite := range suites {
+		t.Run(suite.Name(), func(t *testing.T) {
+			v, err := wireshark.Judge(t.Context(), filepath.Join(dir, suite.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(v)
+			if len(v.Faults) > 0 {
+				t.Fail()
+			}
+		})
 	}
 }
