@@ -377,12 +377,12 @@ func (a *agent) storeWatch() *revision.Watch {
 	})
 	return &revision.Watch{
 		Reader: a.mgr.GetAPIReader(), Outages: a.api.outages,
-		Live: func(live uint64) {
-			if err := a.kernel.KnowRevision(live); err != nil {
+		Known: func(newest uint64) {
+			if err := a.kernel.KnowRevision(newest); err != nil {
 				a.log.Error(err, "the kernel may ignore the newest claims of other nodes")
 			}
-			report.StoreIsAt(live)
 		},
+		Live: report.StoreIsAt,
 		Cached: func(ctx context.Context) (uint64, error) {
 			return revision.Greatest(ctx, a.mgr.GetClient(), &v1alpha1.IPLeaseList{}, &v1alpha1.IPPoolList{}, &corev1.PodList{})
 		},

@@ -87,7 +87,7 @@ type Metrics interface {
 	Conflict(pool string, source segment.Source)
 	Verification(verdict segment.Verdict)
 	// Renewal counts a renewal of the token of an address that was fenced although its lease was the
-	// holder's own.
+	// holder's own. It may be segment.Unverified.
 	Renewal(verdict segment.Verdict)
 	// GatewayUnanswered counts an ADD that failed because the gateway of a pool did not answer.
 	GatewayUnanswered(pool string)

@@ -77,7 +77,7 @@ func (h *Holders) Renew(ctx context.Context, r Renewal) error {
 		c.PreviousToken = r.Claimed // somebody of an earlier store may hold the address by it
 	}
 	why := "the pool does not enforce"
-	verdict := segment.Silent
+	verdict := segment.Unverified
 	if c.Mode == v1alpha1.ModeEnforce {
 		var evidence segment.Evidence
 		verdict, evidence, err = seg.Verify(ctx, segment.Verification{
@@ -89,7 +89,7 @@ func (h *Holders) Renew(ctx context.Context, r Renewal) error {
 		why = evidence.String()
 	}
 	h.Metrics.Renewal(verdict)
-	if !verdict.Safe() {
+	if verdict != segment.Unverified && !verdict.Safe() {
 		return fmt.Errorf("%s is not proven free of other speakers: %s", address.Addr, why)
 	}
 	// The lease may have been taken while nobody was heard.

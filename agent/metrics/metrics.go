@@ -87,6 +87,7 @@ func New(r prometheus.Registerer) *Agent {
 		a.verifications.WithLabelValues(string(v))
 		a.renewals.WithLabelValues(string(v))
 	}
+	a.renewals.WithLabelValues(string(segment.Unverified))
 	for _, verb := range []string{"create", "update", "delete", "get", "list"} {
 		a.apiErrors.WithLabelValues(verb)
 	}

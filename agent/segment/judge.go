@@ -30,6 +30,8 @@ const (
 	Answered Verdict = "Answered"
 	// Unknown: the node heard nothing, which proves nothing. Not safe.
 	Unknown Verdict = "Unknown"
+	// Unverified: nobody was asked, because the pool does not enforce. Judge never returns it.
+	Unverified Verdict = "Unverified"
 )
 
 // Safe reports whether the address may be handed out (R1).

@@ -30,7 +30,10 @@ type Watch struct {
 	Cached func(context.Context) (uint64, error)
 	// Outages reports when the store may have been restored.
 	Outages *Outages
-	// Live handles each answer, the revision of the store. It may be nil.
+	// Known handles the newest revision that this process knows, after each answer, also if the store
+	// went back behind it. It may be nil.
+	Known func(uint64)
+	// Live handles each answer of a store that did not go back. It may be nil.
 	Live  func(uint64)
 	Clock clock.Clock
 	Log   logr.Logger
@@ -46,6 +49,9 @@ func (w *Watch) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
 		wait := period
 		live, cached, err := w.ask(ctx)
+		if err == nil && w.Known != nil {
+			w.Known(max(known, cached, live))
+		}
 		switch {
 		case err != nil:
 			w.Log.V(1).Info("the revision of the store could not be read; trying again", "why", err.Error())

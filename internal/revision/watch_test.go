@@ -34,6 +34,7 @@ func (s *store) List(_ context.Context, list client.ObjectList, _ ...client.List
 type rig struct {
 	store   *store
 	cached  atomic.Uint64
+	known   atomic.Uint64
 	asked   chan uint64
 	ended   chan error
 	clock   *testclock.FakeClock
@@ -46,6 +47,7 @@ func start(t *testing.T, live uint64) *rig {
 	r.store.live.Store(live)
 	w := &Watch{Reader: r.store, Clock: r.clock, Outages: r.outages,
 		Cached: func(context.Context) (uint64, error) { return r.cached.Load(), nil },
+		Known:  r.known.Store,
 		Live:   func(live uint64) { r.asked <- live },
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -122,6 +124,19 @@ func TestAProcessEndsAfterTheOutageInWhichTheStoreWentBack(t *testing.T) {
 	r.store.live.Store(99)
 	r.outage(t)
 	r.ends(t, 100, 99)
+}
+
+// The kernel is told the newest revision before the process ends: a token that only the caches have
+// shown was given by the store.
+func TestTheNewestRevisionIsToldBeforeTheProcessEnds(t *testing.T) {
+	r := start(t, 100)
+	r.cached.Store(150)
+	r.store.live.Store(120)
+	r.outage(t)
+	r.ends(t, 150, 120)
+	if got := r.known.Load(); got != 150 {
+		t.Errorf("revision %d was told, want 150", got)
+	}
 }
 
 func TestAProcessEndsWhenItsCachesHoldWhatTheStoreHasLost(t *testing.T) {
