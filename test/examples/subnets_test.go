@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package examples
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// A user may apply all examples to one cluster.
+func TestNoTwoExamplesHaveAddressesInCommon(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	line := regexp.MustCompile(`(?m)^ +subnet: (\S+)$`)
+	known := map[netip.Prefix]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range line.FindAllSubmatch(text, -1) {
+			subnet, err := netip.ParsePrefix(string(found[1]))
+			if err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+			for other, where := range known {
+				if subnet.Overlaps(other) {
+					t.Errorf("%s has %s, and %s has %s", file, subnet, where, other)
+				}
+			}
+			known[subnet] = file
+		}
+	}
+	if len(known) < len(files)/2 {
+		t.Errorf("%d subnets in %d files", len(known), len(files))
+	}
+}
