@@ -24,29 +24,49 @@ end:	do
 #define PROVES_RENEWAL(m) judge(m)
 #endif
 
-#define RENEWED_BY(m, what) \
+/* The lease is read again after the proof: it may have been taken meanwhile. */
+#ifdef RENEWS_UNREAD
+#define IS_AS_RENEWED(m) 1
+#else
+#define IS_AS_RENEWED(m) (HELD_BY(m) && lease_version == token[m])
+#endif
+
+/* A token that the store never gave counts for nothing. The kernel knows it
+ * before the proof, since it stores only a greater claim otherwise. */
+inline disprove(m) {
+	if
+	:: greatest[m] == STRAY -> greatest[m] = 0
+	:: else
+	fi
+}
+
+#define RENEWAL_PROVED_BY(m, what) \
 	:: d_step { ACTS(m) && at[m] == RENEWS && HELD_BY(m) && lease_version == token[m] -> \
 		said = token[m]; luck = what; PROVES_RENEWAL(m); \
-		if \
-		:: SAFE -> \
-			if \
-			:: greatest[m] == STRAY -> greatest[m] = 0 /* disproved */ \
-			:: else \
-			fi; \
-			unproven[m] = 0; at[m] = HOLDS; \
-			if \
-			:: !FENCED(m) -> SEEN(RENEWED); claimed[m] = installed[m]; assert(P4_acked_is_fenced || !OTHER_ON_AIR(m)) \
-			:: else \
-			fi \
-		:: else -> at[m] = HOLDS /* and again */ \
-		fi }
+		assert(P4_acked_is_fenced || !SAFE || !OTHER_ON_AIR(m)); \
+		at[m] = (SAFE -> RENEWAL_PROVEN : HOLDS) /* and again */ }
 
 proctype Renewal(byte m) {
 end:	do
-	:: d_step { ACTS(m) && at[m] == HOLDS && MAY_RENEW(m) && MORE_VERSIONS ->
-		bind(m); said = token[m]; installed[m] = said; unproven[m] = 1; ask(m); at[m] = RENEWS }
-	RENEWED_BY(m, NOTHING_ARRIVES)
-	RENEWED_BY(m, CLAIMS_ARRIVE)
+	:: d_step { ACTS(m) && at[m] == HOLDS && MAY_RENEW(m) && MORE_VERSIONS -> bind(m); at[m] = RENEWAL_WRITTEN }
+	:: d_step { ACTS(m) && at[m] == RENEWAL_WRITTEN ->
+		said = token[m]; installed[m] = said; unproven[m] = 1;
+		disprove(m);
+		ask(m); at[m] = RENEWS }
+	RENEWAL_PROVED_BY(m, NOTHING_ARRIVES)
+	RENEWAL_PROVED_BY(m, CLAIMS_ARRIVE)
 	:: d_step { ACTS(m) && at[m] == RENEWS && (!HELD_BY(m) || lease_version != token[m]) -> at[m] = HOLDS }
+	:: d_step { ACTS(m) && at[m] == RENEWAL_PROVEN ->
+		at[m] = HOLDS;
+		if
+		:: IS_AS_RENEWED(m) && slot[m] == ALIVE ->
+			unproven[m] = 0;
+			if
+			:: !FENCED(m) -> SEEN(RENEWED); claimed[m] = installed[m];
+				assert(P7_record || HELD_BY(m))
+			:: else
+			fi
+		:: else
+		fi }
 	od
 }

@@ -77,7 +77,9 @@ bit boot[MACHINES];       /* which life of the machine this is */
 #define TURN 13        /* the source has handed over: the take-over is written */
 #define PROVES_TURN 14 /* claimed, and probing */
 #define PROVEN_TURN 15 /* safe */
-#define RENEWS 16      /* fenced without a reason: the token is renewed, and verified */
+#define RENEWAL_WRITTEN 16 /* fenced without a reason: the token is renewed */
+#define RENEWS 17          /* the kernel has it, and it is verified */
+#define RENEWAL_PROVEN 18  /* safe */
 byte at[MACHINES];
 byte token[MACHINES];     /* of its lease, as the journal has it */
 bit runs[MACHINES];       /* the agent lives */
@@ -109,7 +111,8 @@ byte strays;
 #define UNPROVEN(m) 0
 #endif
 
-#define HOLDING(m) (at[m] == HOLDS || at[m] == RECREATES || at[m] == RECREATED || at[m] == RENEWS)
+#define RENEWING(m) (at[m] == RENEWAL_WRITTEN || at[m] == RENEWS || at[m] == RENEWAL_PROVEN)
+#define HOLDING(m) (at[m] == HOLDS || at[m] == RECREATES || at[m] == RECREATED || RENEWING(m))
 #define FENCED(m) (greatest[m] > installed[m] || UNPROVEN(m))
 #define VOICE(m) ((HOLDING(m) || at[m] == UNFENCED || SPEAKS_BEHIND(m)) && slot[m] == ALIVE && !FENCED(m) && !PAUSED(m))
 #if MIGRATIONS

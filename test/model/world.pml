@@ -30,7 +30,7 @@ inline restart(m) {
 	if
 	:: HOLDING(m) -> said = installed[m]; install(m);
 		if
-		:: at[m] == RENEWS -> at[m] = HOLDS
+		:: RENEWING(m) -> at[m] = HOLDS
 		:: else
 		fi
 	:: !HOLDING(m) && HAS_POD(m) && !IS_BEHIND(m) -> kill(m); at[m] = RELEASES
