@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,18 +125,22 @@ func (z *zombie) cutOff(ctx context.Context) error {
 	return z.isZombie(ctx)
 }
 
+// isGivenUp waits for both taints. Pods tolerate the one with NoExecute for a while, so without the one
+// with NoSchedule a new pod may come to the node.
 func (z *zombie) isGivenUp(ctx context.Context) error {
 	node := &corev1.Node{}
 	return eventually(ctx, awayLimit, "node "+z.pod.Node.Name()+" to count as unreachable", func(ctx context.Context) error {
 		if err := z.api.Get(ctx, client.ObjectKey{Name: z.pod.Node.Name()}, node); err != nil {
 			return err
 		}
-		for _, taint := range node.Spec.Taints {
-			if taint.Key == corev1.TaintNodeUnreachable && taint.Effect == corev1.TaintEffectNoExecute {
-				return nil
+		for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoExecute, corev1.TaintEffectNoSchedule} {
+			if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+				return t.Key == corev1.TaintNodeUnreachable && t.Effect == effect
+			}) {
+				return fmt.Errorf("its taints are %v", node.Spec.Taints)
 			}
 		}
-		return fmt.Errorf("its taints are %v", node.Spec.Taints)
+		return nil
 	})
 }
 
