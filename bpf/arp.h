@@ -27,6 +27,7 @@ struct arp {
 static __always_inline enum clarity
 arp_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
 {
+	const struct mac question = { QUESTION_MAC };
 	struct arp arp;
 
 	if (!frame_payload(skb, f, 0, &arp, sizeof(arp)))
@@ -45,7 +46,9 @@ arp_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
 	else if (arp.op == bpf_htons(ARP_OP_REPLY))
 		s->kind = KIND_ARP_REPLY;
 	s->mac = arp.sha;
-	return arp.spa || arp.tpa ? CLEAR : SILENT;
+	if (!arp.spa && (!arp.tpa || mac_equal(&arp.tha, &question)))
+		return SILENT;
+	return CLEAR;
 }
 
 #endif

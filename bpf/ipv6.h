@@ -45,7 +45,9 @@ static __always_inline enum clarity ipv6_parse(struct __sk_buff *skb,
 					       const struct frame *f,
 					       struct speech *s, bool heard)
 {
+	enum clarity clarity;
 	struct ipv6 ip;
+	__be32 flow;
 
 	if (!frame_payload(skb, f, IPV6_TARGET, &s->target,
 			   sizeof(s->target)) ||
@@ -57,7 +59,12 @@ static __always_inline enum clarity ipv6_parse(struct __sk_buff *skb,
 		return UNCLEAR;
 	if (!nd_may_follow(ip.next) || (heard && ip.limit != ND_HOP_LIMIT))
 		return CLEAR;
-	return nd_parse(skb, f->l3 + IPV6_HLEN, ip.next, s);
+	clarity = nd_parse(skb, f->l3 + IPV6_HLEN, ip.next, s);
+	if (clarity == CLEAR && s->kind == KIND_DAD &&
+	    frame_payload(skb, f, 0, &flow, sizeof(flow)) &&
+	    (flow & FLOW_MASK) == QUESTION_FLOW)
+		return SILENT;
+	return clarity;
 }
 
 #endif

@@ -6,10 +6,12 @@ package bpf
 
 import (
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/internal/frames"
 )
 
 func TestObserverRecordsWhoSpeaksForWhichAddress(t *testing.T) {
@@ -103,6 +105,24 @@ func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
 				equal(t, "kind", e.Kind, kind)
 				equal(t, "at", e.At, s.LastHit)
 			})
+		}
+	}
+}
+
+// An agent that asks a canary does not want its address, so it takes nothing from who probes it.
+func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
+	for _, addr := range []netip.Addr{far4, far6} {
+		probe, err := frames.Probe(remoteMAC, nil, addr)
+		must(t, err)
+		question, err := frames.Question(remoteMAC, addr)
+		must(t, err)
+		for _, where := range []Where{WhereObserverIngress, WhereObserverEgress} {
+			b := newBench(t, setup{})
+			must(t, b.InstallLease(key(addr), Lease{}))
+			b.expect(where, question, pass)
+			equal(t, "probes", b.state(addr).Probes, 0)
+			b.expect(where, probe, pass, ResultHit)
+			equal(t, "probes", b.state(addr).Probes, 1)
 		}
 	}
 }

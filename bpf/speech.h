@@ -33,6 +33,19 @@ enum clarity {
 	UNCLEAR, /* truncated or too complex */
 };
 
+/*
+ * A question to a canary (agent/segment/canary.go) has the form of a probe, but
+ * its sender does not want the address: it speaks for nobody. The marks are the
+ * target hardware address of ARP, and the flow label of IPv6. Keep in sync with
+ * internal/frames.
+ */
+#define QUESTION_MAC                                    \
+	{                                               \
+		bpf_htons(0x464c), bpf_htons(0x513f), 0 \
+	}
+#define QUESTION_FLOW bpf_htonl(0x464c5)
+#define FLOW_MASK     bpf_htonl(0xfffff)
+
 /* A tentative frame probes the subject (RFC 5227, RFC 4862). */
 static __always_inline bool speech_is_tentative(const struct speech *s)
 {

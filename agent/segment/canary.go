@@ -67,7 +67,7 @@ func (s *Segment) asked(answered bool) {
 	s.set.onAsked(s.name, answered)
 }
 
-// canaryAnswers probes a canary. Only a reply to the probe counts: a host that speaks need not hear.
+// canaryAnswers asks a canary. Only a reply to the question counts: a host that speaks need not hear.
 func (s *Segment) canaryAnswers(ctx context.Context, canary netip.Addr, ignore []net.HardwareAddr) (_ bool, err error) {
 	p, err := s.newProbing(canary, ProbeParams{Rounds: canaryRounds, Interval: canaryInterval, Ignore: ignore})
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Segment) canaryAnswers(ctx context.Context, canary netip.Addr, ignore [
 	if p.watch.held.Slot != 0 {
 		return false, nil // a pod of this node, whose answer would prove nothing
 	}
-	p.answers.replying = true
+	p.question, p.answers.replying = true, true
 	for range canaryRounds {
 		if err := p.round(ctx, p.gap()); err != nil || p.over() {
 			return p.answer.Conflict, err

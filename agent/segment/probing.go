@@ -45,6 +45,8 @@ type probing struct {
 	watch   *watch
 	answers *answers
 
+	// question: addr is a canary's, so its probers must not take the frames for a probe.
+	question bool
 	// token of the claim; 0: none is sent.
 	token uint64
 	// asked: the claim asks a holder for its ack.
@@ -150,6 +152,9 @@ func (p *probing) sendTo(ctx context.Context, mac net.HardwareAddr) error {
 
 func (p *probing) send(ctx context.Context, dst net.HardwareAddr) error {
 	frame, err := frames.Probe(p.src, dst, p.addr)
+	if p.question {
+		frame, err = frames.Question(p.src, p.addr)
+	}
 	if err != nil {
 		return err
 	}

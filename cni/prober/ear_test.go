@@ -47,6 +47,19 @@ func TestAProbeAsksAndAnAnnouncementUses(t *testing.T) {
 	}
 }
 
+// An agent that asks a canary does not want its address.
+func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
+	for _, addr := range []netip.Addr{addr4, addr6} {
+		question, err := frames.Question(mac, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, ok := parse(question); ok {
+			t.Errorf("got %+v", s)
+		}
+	}
+}
+
 // A host that resolves an address does not use it.
 func TestAQuestionOfANeighbourSaysNothing(t *testing.T) {
 	probe, _ := said(t, addr6)

@@ -11,6 +11,8 @@ import (
 	"github.com/mdlayher/ethernet"
 	"github.com/mdlayher/ndp"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/internal/frames"
 )
 
 const (
@@ -52,7 +54,7 @@ func parseARP(payload []byte) (speech, bool) {
 		return speech{}, false
 	}
 	if p.SenderIP.IsUnspecified() {
-		probe := p.Operation == arp.OperationRequest && !p.TargetIP.IsUnspecified()
+		probe := p.Operation == arp.OperationRequest && !p.TargetIP.IsUnspecified() && !frames.IsQuestion(p.TargetHardwareAddr)
 		return speech{p.TargetIP, p.SenderHardwareAddr, true}, probe
 	}
 	return speech{p.SenderIP, p.SenderHardwareAddr, false}, true
@@ -85,7 +87,7 @@ func parseND(f ethernet.Frame) (speech, bool) {
 		}
 	case *ndp.NeighborSolicitation:
 		from := netip.AddrFrom16([16]byte(f.Payload[8:24]))
-		if !from.IsUnspecified() {
+		if !from.IsUnspecified() || frames.IsQuestion6(f.Payload) {
 			return speech{}, false
 		}
 		s = speech{m.TargetAddress, f.Source, true}

@@ -5,6 +5,7 @@
 package frames
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -23,11 +24,39 @@ var zeroMAC = make(net.HardwareAddr, 6)
 // 2.1.1), or a neighbour solicitation of duplicate address detection (RFC 4862 section 5.4.2). Its
 // destination is the MAC dst, or all hosts if dst is nil.
 func Probe(src, dst net.HardwareAddr, addr netip.Addr) ([]byte, error) {
+	return ask(src, dst, addr, false)
+}
+
+// Question returns the frame that asks a host whether it hears the MAC src: a probe of its address that
+// a host answers like every other one. Fenceline does not take it for a probe, whose sender wants the
+// address (RFC 5227 section 2.1.1).
+func Question(src net.HardwareAddr, addr netip.Addr) ([]byte, error) {
+	return ask(src, nil, addr, true)
+}
+
+// The marks of a question. Hosts ignore both fields of a probe. Keep in sync with bpf/speech.h.
+var questionMAC = net.HardwareAddr{0x46, 0x4c, 0x51, 0x3f, 0, 0}
+
+const questionFlow = 0x464c5
+
+// IsQuestion reports whether a probe is a question, by its target hardware address.
+func IsQuestion(target net.HardwareAddr) bool { return bytes.Equal(target, questionMAC) }
+
+// IsQuestion6 reports whether an IPv6 packet of at least 4 bytes with a probe is a question, by its flow label.
+func IsQuestion6(packet []byte) bool {
+	return binary.BigEndian.Uint32(packet)&0xfffff == questionFlow
+}
+
+func ask(src, dst net.HardwareAddr, addr netip.Addr, question bool) ([]byte, error) {
 	if addr.Is4() {
 		if dst == nil {
 			dst = ethernet.Broadcast
 		}
-		return arpFrame(arp.OperationRequest, dst, arpParty{src, netip.IPv4Unspecified()}, arpParty{zeroMAC, addr})
+		target := arpParty{zeroMAC, addr}
+		if question {
+			target.mac = questionMAC
+		}
+		return arpFrame(arp.OperationRequest, dst, arpParty{src, netip.IPv4Unspecified()}, target)
 	}
 	group, err := ndp.SolicitedNodeMulticast(addr)
 	if err != nil {
@@ -40,7 +69,11 @@ func Probe(src, dst net.HardwareAddr, addr netip.Addr) ([]byte, error) {
 	// destination is invalid (RFC 4861 section 7.1.1), a group in a unicast frame is valid (RFC
 	// 6085).
 	ns := &ndp.NeighborSolicitation{TargetAddress: addr}
-	return ndpFrame(src, dst, netip.IPv6Unspecified(), group, ns)
+	var flow uint32
+	if question {
+		flow = questionFlow
+	}
+	return ndpFrame(src, dst, netip.IPv6Unspecified(), group, flow, ns)
 }
 
 // Announce returns the frames that announce addr at mac to all hosts: ARP announcements in
@@ -65,7 +98,7 @@ func Announce(mac net.HardwareAddr, addr netip.Addr) ([][]byte, error) {
 		Options:       []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: mac}},
 	}
 	group := netip.IPv6LinkLocalAllNodes()
-	frame, err := ndpFrame(mac, MulticastMAC(group), addr, group, na)
+	frame, err := ndpFrame(mac, MulticastMAC(group), addr, group, 0, na)
 	if err != nil {
 		return nil, err
 	}
@@ -97,13 +130,13 @@ const (
 	ndHopLimit = 255
 )
 
-func ndpFrame(src, dst net.HardwareAddr, from, to netip.Addr, m ndp.Message) ([]byte, error) {
+func ndpFrame(src, dst net.HardwareAddr, from, to netip.Addr, flow uint32, m ndp.Message) ([]byte, error) {
 	body, err := ndp.MarshalMessageChecksum(m, from, to)
 	if err != nil {
 		return nil, fmt.Errorf("marshal %s to %s: %w", m.Type(), to, err)
 	}
 	b := make([]byte, ipv6HeaderLen, ipv6HeaderLen+len(body))
-	b[0] = 6 << 4
+	binary.BigEndian.PutUint32(b, 6<<28|flow)
 	binary.BigEndian.PutUint16(b[4:6], uint16(len(body)))
 	b[6] = protocolICMPv6
 	b[7] = ndHopLimit

@@ -3,6 +3,7 @@
 package frames
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -65,6 +66,24 @@ func TestNeighbourProbeIsThatOfRFC4862(t *testing.T) {
 			equal(t, "options (RFC 4861 section 4.3 forbids a source address)", len(ns.Options), 0)
 		})
 	}
+}
+
+// Hosts must answer a question as they answer a probe.
+func TestAQuestionIsAProbeWithAMark(t *testing.T) {
+	_, p := parseARP(t, must(Question(parentMAC, addr4))(t))
+	equal(t, "ARP question", IsQuestion(p.TargetHardwareAddr), true)
+	p.TargetHardwareAddr = zeroMAC
+	_, probe := parseARP(t, must(Probe(parentMAC, nil, addr4))(t))
+	equal(t, "ARP probe", IsQuestion(probe.TargetHardwareAddr), false)
+	equal(t, "the rest of the ARP packet", fmt.Sprint(p), fmt.Sprint(probe))
+
+	question, other := must(Question(parentMAC, addr6))(t), must(Probe(parentMAC, nil, addr6))(t)
+	const at = 14 // behind the Ethernet header
+	equal(t, "ND question", IsQuestion6(question[at:]), true)
+	equal(t, "ND probe", IsQuestion6(other[at:]), false)
+	copy(question[at:at+4], other[at:])
+	equal(t, "the rest of the packet", string(question), string(other))
+	equal(t, "version", question[at]>>4, 6)
 }
 
 func TestARPAnnouncementComesInBothForms(t *testing.T) {
