@@ -8,11 +8,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"golang.org/x/net/icmp"
 	"golang.org/x/sys/unix"
 )
 
-// Frames are made by hand, since an attacker can send what no stack makes. Their checksums above IP are
-// zero: a host ignores such a packet of ICMPv6, and a capture shows it nevertheless.
+// Frames are made by hand, since an attacker can send what no stack makes. ICMPv6 has its checksum
+// where it follows the IPv6 header directly, so hosts believe it. UDP has none, and ICMPv6 behind other
+// headers a wrong one: a host ignores such a packet, and a capture shows it nevertheless.
 
 var (
 	broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -68,17 +70,33 @@ func packet4(src, dst netip.Addr, proto byte, fragment uint16, body ...[]byte) [
 	payload := slices.Concat(body...)
 	h := slices.Concat([]byte{0x45, 0}, be16(uint16(20+len(payload))), be16(7), be16(fragment),
 		[]byte{64, proto, 0, 0}, src.AsSlice(), dst.AsSlice())
-	var sum uint32
-	for i := 0; i < len(h); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(h[i:]))
-	}
-	binary.BigEndian.PutUint16(h[10:], ^uint16(sum+sum>>16))
+	binary.BigEndian.PutUint16(h[10:], checksum(h))
 	return append(h, payload...)
+}
+
+// checksum is that of the Internet (RFC 1071).
+func checksum(b []byte) uint16 {
+	if len(b)%2 == 1 {
+		b = append(slices.Clone(b), 0)
+	}
+	var sum uint32
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
 }
 
 // packet6 is an IPv6 packet of the hop limit that neighbour discovery needs.
 func packet6(src, dst netip.Addr, next byte, body ...[]byte) []byte {
 	payload := slices.Concat(body...)
+	if next == unix.IPPROTO_ICMPV6 {
+		pseudo := icmp.IPv6PseudoHeader(src.AsSlice(), dst.AsSlice())
+		binary.BigEndian.PutUint32(pseudo[32:], uint32(len(payload)))
+		binary.BigEndian.PutUint16(payload[2:], checksum(append(pseudo, payload...)))
+	}
 	return slices.Concat([]byte{0x60, 0, 0, 0}, be16(uint16(len(payload))), []byte{next, 255},
 		src.AsSlice(), dst.AsSlice(), payload)
 }
