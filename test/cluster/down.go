@@ -70,6 +70,9 @@ func (c *Cluster) stop(ctx context.Context) error {
 	if c.controlPlane != nil {
 		errs = append(errs, c.controlPlane.Stop(ctx))
 	}
+	if c.wires != nil {
+		errs = append(errs, c.wires.sw.EndRecord())
+	}
 	errs = append(errs, cutWires(c.Options))
 	return errors.Join(errs...)
 }

@@ -99,7 +99,7 @@ func (n *Namespace) Links() *netlink.Handle { return n.links }
 // Close releases the handles; the namespace stays.
 func (n *Namespace) Close() error {
 	n.links.Close()
-	return errors.Join(n.record.stop(), n.handle.Close())
+	return errors.Join(n.EndRecord(), n.handle.Close())
 }
 
 // Delete closes and removes the namespace. The kernel ends it when its last

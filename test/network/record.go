@@ -51,6 +51,14 @@ func (n *Namespace) startRecord() error {
 	return nil
 }
 
+// EndRecord ends the record of the namespace, if there is one, and returns what kept it from being
+// whole.
+func (n *Namespace) EndRecord() error {
+	r := n.record
+	n.record = nil
+	return r.stop()
+}
+
 // stop ends a record after the frames that have arrived.
 func (r *record) stop() error {
 	if r == nil {
