@@ -46,6 +46,7 @@ func TestTheMACThatAPluginSetsIsFollowed(t *testing.T) {
 	r.SetMAC(web.NetNS, tuned)
 	r.Eventually("kernel and journal have the MAC", func() bool { return hasMAC(r, web, tuned) })
 	r.Eventually("the new MAC is announced", func() bool { return r.Wire.Times("announce 10.0.0.2") == 2 })
+	r.Wait() // the announcer may still have the lock of the attachment
 	r.Settle()
 	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.MAC != tuned.String() {
 		t.Errorf("the lease has %s", l.Spec.Holder.MAC)
