@@ -57,9 +57,9 @@ struct {
 } networks SEC(".maps");
 
 /*
- * The networks again, each at its remainder, or 0: a lookup in a hash map costs
- * as much as an empty program. Of several networks with one remainder, it has
- * any one. Keep in sync with networks.go.
+ * The networks again, by their remainder; 0: none. A lookup in a hash map costs
+ * as much as an empty program. Of several networks with one remainder, the
+ * entry has any one. Keep in sync with networks.go.
  */
 #define NETWORK_INDEX 1024
 

@@ -23,8 +23,9 @@ struct {
 } hearing SEC(".maps");
 
 /*
- * The segment whose evidence was fresh, at its remainder, and the jiffy of that
- * in the low half: nothing needs to be looked up again within a jiffy.
+ * By the remainder of the segment: the segment in the high half, and in the low
+ * half the jiffy in which its evidence was found to be fresh. Within that jiffy
+ * nothing needs to be looked up again.
  */
 #define HEARING_FRESH 1024
 

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// networkIndex are the networks, each at its remainder. Keep in sync with claim.h.
+// networkIndex are the networks by their remainder. Keep in sync with claim.h.
 type networkIndex [1024]uint64
 
 func networkIndexOf(networks map[uint64]bool) *networkIndex {
