@@ -39,9 +39,10 @@ static __always_inline bool event_has_aged(__u64 last, __u64 now)
 }
 
 /*
- * The time at which an event of a replayed frame is due, once per interval, or
- * 0 and a count. last is a field of st. The clock is read once per jiffy: a
- * read costs as much as a tag.
+ * Returns the time if an event is due, which it is once per interval. Otherwise
+ * counts the event and returns 0. last is a field of st. Once an event was not
+ * due, the clock is not read again within the jiffy: that costs as much as a
+ * tag.
  */
 static __always_inline __u64 event_due(struct state *st, __u64 *last,
 				       enum where where)

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -132,16 +131,7 @@ func (e *env) removeQueues(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	config, err := e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", &pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := &lastLevel{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		seen.next = next
-		return seen
-	})
-	agent := e.client(t, config)
+	agent, seen := e.watchedAgent(t, &pod)
 	for _, name := range []string{"fenceline", "fenceline-events"} {
 		if err := e.admin.Delete(t.Context(), &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			t.Fatal(err)

@@ -33,6 +33,21 @@ func (l *lastLevel) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
+// watchedAgent returns a client with the token of an agent's pod, and the priority level of its calls.
+func (e *env) watchedAgent(t *testing.T, pod *corev1.Pod) (client.Client, *lastLevel) {
+	t.Helper()
+	config, err := e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := &lastLevel{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		seen.next = next
+		return seen
+	})
+	return e.client(t, config), seen
+}
+
 // testQueues: the events of agents do not wait where their leases do.
 func (e *env) testQueues(t *testing.T) {
 	names := map[string]string{}
@@ -48,16 +63,7 @@ func (e *env) testQueues(t *testing.T) {
 		Spec:       corev1.PodSpec{ServiceAccountName: "fenceline-agent", NodeName: "n1", Containers: []corev1.Container{{Name: "agent", Image: "agent"}}},
 	}
 	e.create(t, pod)
-	config, err := e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := &lastLevel{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		seen.next = next
-		return seen
-	})
-	agent := e.client(t, config)
+	agent, seen := e.watchedAgent(t, pod)
 	for _, row := range []struct {
 		what, level string
 		write       func() error
