@@ -22,7 +22,7 @@ func TestAlertRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "promtool"), "test", "rules", "alerts_test.yaml").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "usr", "bin", "promtool"), "test", "rules", "alerts_test.yaml").CombinedOutput()
 	if err != nil {
 		t.Fatalf("promtool: %v\n%s", err, out)
 	}

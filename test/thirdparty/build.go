@@ -90,12 +90,11 @@ type buildPlan struct {
 	target  string // argument of go build
 	binary  string // name of the only binary; "" for all tools
 	tests   string // argument of go test; "" for none
-	tags    string
 	ldflags string
 }
 
 func (b *Builder) plan(c Component) (buildPlan, error) {
-	p := buildPlan{source: filepath.Join(b.Modules, c.Name), target: "tool", binary: c.Binary, tests: c.TestPackage, tags: c.Tags}
+	p := buildPlan{source: filepath.Join(b.Modules, c.Name), target: "tool", binary: c.Binary, tests: c.TestPackage}
 	gomod, err := os.ReadFile(filepath.Join(p.source, "go.mod"))
 	if err != nil {
 		return p, err
@@ -117,10 +116,8 @@ func (b *Builder) plan(c Component) (buildPlan, error) {
 	p.dir = filepath.Join(b.Cache, c.Name+"-"+p.version+"-"+runtime.Version())
 	sum := sha256.New()
 	parts := []string{string(gomod), string(gosum), p.target, p.binary, p.ldflags}
-	for _, optional := range []string{p.tags, p.tests} {
-		if optional != "" {
-			parts = append(parts, optional)
-		}
+	if p.tests != "" {
+		parts = append(parts, p.tests)
 	}
 	if p.target == "." {
 		program, err := os.ReadFile(filepath.Join(p.source, "main.go"))
@@ -178,7 +175,7 @@ func (p buildPlan) run(ctx context.Context) (err error) {
 
 // compile runs one command of go for a target.
 func (p buildPlan) compile(ctx context.Context, target string, command ...string) error {
-	args := slices.Concat(command, []string{"-trimpath", "-tags", p.tags, "-ldflags", p.ldflags, target})
+	args := slices.Concat(command, []string{"-trimpath", "-ldflags", p.ldflags, target})
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = p.source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly")

@@ -20,8 +20,6 @@ type Component struct {
 	Package, Binary string
 	// TestPackage is a package whose test binary is built as well, as <last element>.test.
 	TestPackage string
-	// Tags are build tags, comma separated.
-	Tags string
 	// linkFlags returns the linker flags of the project's own release build. Without a version,
 	// kubelet and kube-apiserver refuse each other.
 	linkFlags func(version string) string
@@ -40,9 +38,7 @@ const (
 	Multus           = "multus"  // the thin plugin, and daemon and shim of the thick one
 	CoreDNS          = "coredns" // with the plugins of a cluster's usual configuration only
 	Helm             = "helm"
-	Prometheus       = "prometheus" // promtool
 	ControllerGen    = "controller-gen"
-	Staticcheck      = "staticcheck"
 	GolangciLint     = "golangci-lint"
 )
 
@@ -62,10 +58,7 @@ func components() map[string]Component {
 			linkFlags: variable("gopkg.in/k8snetworkplumbingwg/multus-cni.v4/pkg/multus.version")},
 		{Name: CoreDNS, Module: "github.com/coredns/coredns", Package: ".", Binary: "coredns"},
 		{Name: Helm, Module: "helm.sh/helm/v4", linkFlags: variable("helm.sh/helm/v4/internal/version.version")},
-		// promtool checks rules without service discovery, which takes long to build.
-		{Name: Prometheus, Module: "github.com/prometheus/prometheus", Tags: "remove_all_sd"},
 		{Name: ControllerGen, Module: "sigs.k8s.io/controller-tools"},
-		{Name: Staticcheck, Module: "honnef.co/go/tools"},
 		{Name: GolangciLint, Module: "github.com/golangci/golangci-lint/v2"},
 	}
 	byName := make(map[string]Component, len(list))

@@ -16,15 +16,16 @@ import (
 
 // Names of the components that are Debian packages. They are unpacked into the cache, not installed:
 // a kernel cannot be installed here, QEMU would install hundreds of packages, arping would remove
-// another package, and the files of Userland are for images.
+// another package, Prometheus would start a service, and the files of Userland are for images.
 const (
 	QEMU         = "qemu" // from the backports, because the release's version cannot emulate SR-IOV
 	KernelOldest = "linux-5.10"
 	Kernel61     = "linux-6.1"
 	Kernel612    = "linux-6.12"
 	KernelNewest = "linux-newest"
-	Arping       = "arping"   // of Habets; its package conflicts with iputils-arping
-	Userland     = "userland" // a root file system: shell, curl, dig, nc, and all libraries that they need
+	Arping       = "arping"     // of Habets; its package conflicts with iputils-arping
+	Prometheus   = "prometheus" // and promtool, in usr/bin
+	Userland     = "userland"   // a root file system: shell, curl, dig, nc, and all libraries that they need
 )
 
 // unpacked is a component that comes as Debian packages.
@@ -42,6 +43,7 @@ func unpackedComponents() []unpacked {
 		{Kernel612, "bookworm-backports", kernelPackages},
 		{KernelNewest, "sid", kernelPackages},
 		{Arping, "bookworm", arpingPackages},
+		{Prometheus, "bookworm", prometheusPackages},
 		{Userland, "bookworm", userlandPackages},
 	}
 }
@@ -125,6 +127,11 @@ func qemuPackages(ctx context.Context, a apt) ([]string, error) {
 // arpingPackages returns arping and its dependencies that this machine lacks.
 func arpingPackages(ctx context.Context, a apt) ([]string, error) {
 	return a.closure(ctx, []string{"arping"})
+}
+
+// prometheusPackages returns Prometheus without its dependencies: its programs need only libc.
+func prometheusPackages(context.Context, apt) ([]string, error) {
+	return []string{"prometheus"}, nil
 }
 
 // userlandPackages returns what the commands of Kubernetes' e2e tests need in a container, with all

@@ -75,7 +75,7 @@ func (f fuzzing) execute(out io.Writer, ledger ledger) error {
 	if err := ledger.record(suite, sum); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s took %s\n%s: %s\n", suite, time.Since(started).Round(time.Second), suite, sum)
+	closing(out, suite, time.Since(started), children(), sum)
 	return sum.verdict()
 }
 

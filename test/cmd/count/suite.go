@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"regexp"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -17,6 +19,7 @@ type suite struct {
 	name string
 	tag  string
 	with string // a second tag, which selects no tests
+	only string // selects tests whose "package.Name" matches
 	show bool
 	args []string // of go test
 }
@@ -26,6 +29,7 @@ func parseSuite(args []string) (suite, error) {
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	flags.StringVar(&s.tag, "tag", "", "build tag of the suite's tests")
 	flags.StringVar(&s.with, "with", "", "second build tag; it selects no tests")
+	flags.StringVar(&s.only, "only", "", "regular expression: tests of the tag whose package.Name matches")
 	flags.BoolVar(&s.show, "show", false, "print the output of passing tests too")
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -42,7 +46,11 @@ func (s suite) arguments() ([]string, error) {
 	if s.tag == "" {
 		return append([]string{"-json"}, s.args...), nil
 	}
-	packages, names, err := tagged(".", s.tag, s.with)
+	only, err := regexp.Compile(s.only)
+	if err != nil {
+		return nil, fmt.Errorf("select tests: %w", err)
+	}
+	packages, names, err := tagged(".", s.tag, s.with, only)
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +98,20 @@ func (s suite) run(out io.Writer, ledger ledger) error {
 	if err := ledger.record(s.name, counts); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s took %s\n%s: %s\n", s.name, time.Since(started).Round(time.Second), s.name, counts)
+	closing(out, s.name, time.Since(started), children(), counts)
 	return counts.verdict()
+}
+
+// children returns the CPU time of all processes that this one, and its descendants, have waited for.
+func children() time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used); err != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// closing prints the last lines of a suite: its time and its counts.
+func closing(out io.Writer, suite string, wall, cpu time.Duration, c counts) {
+	fmt.Fprintf(out, "%s took %s, %s of CPU\n%s: %s\n", suite, wall.Round(time.Second), cpu.Round(time.Second), suite, c)
 }

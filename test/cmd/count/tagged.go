@@ -12,14 +12,16 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
 // tagged finds the tests and benchmarks below dir that are built only with the tag, so that a suite
-// does not repeat the tests of another one. The tag `with`, if any, is set in either case. It
-// returns the packages as arguments of go test, and the names of the tests.
-func tagged(dir, tag, with string) (packages, names []string, err error) {
+// does not repeat the tests of another one. The tag `with`, if any, is set in either case. Of these
+// it takes the tests whose "package.Name" matches only. It returns the packages as arguments of go
+// test, and the names of the tests.
+func tagged(dir, tag, with string, only *regexp.Regexp) (packages, names []string, err error) {
 	without, err := testFiles(dir, with)
 	if err != nil {
 		return nil, nil, err
@@ -36,6 +38,7 @@ func tagged(dir, tag, with string) (packages, names []string, err error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("find the tests of %s: %w", file, err)
 		}
+		found = slices.DeleteFunc(found, func(name string) bool { return !only.MatchString(pkg + "." + name) })
 		if len(found) > 0 {
 			packages = append(packages, pkg)
 			names = append(names, found...)

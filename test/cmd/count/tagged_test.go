@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 )
@@ -31,13 +32,14 @@ func TestTaggedFindsOnlyTestsThatNeedTheTag(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct {
-		tag, with       string
+		tag, with, only string
 		packages, names []string
 	}{
-		{"kernel", "", []string{"m/a", "m/c"}, []string{"TestEither", "TestKernel"}},
-		{"bench", "kernel", []string{"m/c"}, []string{"TestBoth"}},
+		{"kernel", "", "", []string{"m/a", "m/c"}, []string{"TestEither", "TestKernel"}},
+		{"kernel", "", `m/c\.|\.TestOther`, []string{"m/c"}, []string{"TestEither"}},
+		{"bench", "kernel", "", []string{"m/c"}, []string{"TestBoth"}},
 	} {
-		packages, names, err := tagged(root, tc.tag, tc.with)
+		packages, names, err := tagged(root, tc.tag, tc.with, regexp.MustCompile(tc.only))
 		if err != nil || !slices.Equal(packages, tc.packages) || !slices.Equal(names, tc.names) {
 			t.Errorf("%s with %q: got %v, %v, %v", tc.tag, tc.with, packages, names, err)
 		}
