@@ -1,18 +1,22 @@
 # Images for those who have a container engine; `make images` needs none.
 #
-#	docker build --target agent -t fenceline/agent:0.1.0 .
-#	docker build --target controller -t fenceline/controller:0.1.0 .
+#	docker build --target agent --build-arg COMMIT=$(git rev-parse HEAD) -t fenceline/agent:0.1.0 .
+#	docker build --target controller --build-arg COMMIT=$(git rev-parse HEAD) -t fenceline/controller:0.1.0 .
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
+COPY internal internal
 COPY apis apis
 COPY bpf bpf
 COPY agent agent
 COPY cni cni
 COPY controller controller
-RUN for part in agent cni controller; do \
-      CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o /out/$part ./$part || exit 1; \
+ARG VERSION=0.1.0
+ARG COMMIT=unknown
+RUN name=github.com/fenceline/fenceline/internal/version; for part in agent cni controller; do \
+      CGO_ENABLED=0 go build -trimpath -o /out/$part \
+        -ldflags "-s -w -X $name.release=$VERSION -X $name.commit=$COMMIT" ./$part || exit 1; \
     done
 
 FROM scratch AS agent

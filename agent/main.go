@@ -26,6 +26,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
+	"github.com/fenceline/fenceline/internal/version"
 )
 
 // settings are the agent's flags.
@@ -64,6 +65,7 @@ func command() *cobra.Command {
 		Use:           "agent",
 		Short:         "Gives pods on underlay networks their addresses and ensures that each address has one speaker.",
 		Args:          cobra.NoArgs,
+		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -7,11 +7,15 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/cni/pkg/version"
+	cniversion "github.com/containernetworking/cni/pkg/version"
+
+	"github.com/fenceline/fenceline/internal/version"
 )
 
 // plugin carries out one call. Tests replace the writers and the clock.
@@ -23,11 +27,16 @@ type plugin struct {
 
 // cniVersions returns the versions of the CNI specification that the plugin supports. Version 0.3.1
 // is the oldest in which a result has several addresses and a chain passes results on.
-func cniVersions() version.PluginInfo {
-	return version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0")
+func cniVersions() cniversion.PluginInfo {
+	return cniversion.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 }
 
 func main() {
+	// A runtime passes no arguments; a person asks.
+	if slices.Equal(os.Args[1:], []string{"--version"}) {
+		fmt.Println("fenceline version", version.String())
+		return
+	}
 	p := plugin{stdout: os.Stdout, stderr: os.Stderr, now: thisMoment}
 	skel.PluginMainFuncs(skel.CNIFuncs{
 		Add:    p.verb("ADD", p.add),

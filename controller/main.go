@@ -60,6 +60,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -67,9 +68,15 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fenceline/fenceline/internal/version"
 )
 
 func main() {
+	if slices.Equal(os.Args[1:], []string{"--version"}) {
+		fmt.Println("fenceline-controller version", version.String())
+		return
+	}
 	p, err := command(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return

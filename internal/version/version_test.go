@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package version
+
+import (
+	"runtime/debug"
+	"testing"
+)
+
+func TestAProgramNamesItsReleaseAndItsCommit(t *testing.T) {
+	checkout := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "43e00f8"}, {Key: "vcs.modified", Value: "true"}}}
+	for name, tc := range map[string]struct {
+		release, commit string
+		info            *debug.BuildInfo
+		want            string
+	}{
+		"an image":                  {"0.1.0", "43e00f8", nil, "0.1.0 (commit 43e00f8)"},
+		"a build in a checkout":     {"", "", checkout, "unreleased (commit 43e00f8, modified)"},
+		"a build without a history": {"", "", &debug.BuildInfo{}, "unreleased (commit unknown)"},
+	} {
+		if got := describe(tc.release, tc.commit, tc.info); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
