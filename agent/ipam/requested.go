@@ -36,25 +36,40 @@ func (c chooser) honour(choice *Choice) error {
 		if f.Requested.IsValid() {
 			return wrong("%s is requested as well, an interface gets one address of a family", f.Requested)
 		}
-		problem := ""
 		for i, candidate := range f.Pools {
 			isKept := slices.Contains(c.req.Kept, Kept{addr, candidate.Pool.Name})
 			if isKept || candidate.Set.Contains(addr) && candidate.Pool.TakesIPRequests() {
 				f.Requested, f.Pools = addr, f.Pools[i:i+1:i+1]
 				break
 			}
-			if problem == "" && candidate.Subnet.Contains(addr) {
-				problem = c.withheld(candidate, addr)
-			}
 		}
 		if !f.Requested.IsValid() {
-			if problem == "" {
-				problem = "it is outside of the pools " + poolNames(f.Pools)
-			}
-			return wrong("%s", problem)
+			return wrong("%s", c.refused(f.Pools, addr))
 		}
 	}
 	return nil
+}
+
+// refused returns the reason why none of the pools hands out an address. A pool that has the address
+// knows the reason better than one that has only its subnet.
+func (c chooser) refused(pools []Candidate, addr netip.Addr) string {
+	nearest := -1
+	for i, candidate := range pools {
+		if !candidate.Subnet.Contains(addr) {
+			continue
+		}
+		if all, err := poolset.Addresses(candidate.Pool); err == nil && all.Contains(addr) {
+			nearest = i
+			break
+		}
+		if nearest < 0 {
+			nearest = i
+		}
+	}
+	if nearest < 0 {
+		return "it is outside of the pools " + poolNames(pools)
+	}
+	return c.withheld(pools[nearest], addr)
 }
 
 // withheld returns the reason why a pool does not hand out an address of its subnet.

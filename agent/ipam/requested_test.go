@@ -45,6 +45,8 @@ func TestRequestedAddresses(t *testing.T) {
 			"requested address 10.0.0.8 for pod shop/web-0 interface eth0: pool off: it is disabled"},
 		{"in a pool that takes no requests", requestOf(inConfig([]string{"unasked"}, nil), asking("10.0.0.52")),
 			"requested address 10.0.0.52 for pod shop/web-0 interface eth0: pool unasked takes no requests for an address (ipRequests: false)"},
+		{"in the second pool of the subnet, which takes no requests", requestOf(inConfig([]string{"a", "unasked"}, nil), asking("10.0.0.52")),
+			"requested address 10.0.0.52 for pod shop/web-0 interface eth0: pool unasked takes no requests for an address (ipRequests: false)"},
 		{"kept for the pod in a pool that takes no requests", requestOf(inConfig([]string{"unasked"}, nil), asking("10.0.0.52"), keeping("10.0.0.52", "unasked")), "v4: unasked"},
 		{"of a family without a pool", requestOf(inConfig([]string{"a"}, nil), asking("fd00::9")),
 			"requested address fd00::9 for pod shop/web-0 interface eth0: no pool of its family is chosen"},
