@@ -77,7 +77,7 @@ func Addresses(pool *v1alpha1.IPPool) (Set, error) {
 		switch {
 		case err != nil:
 			problem("spec.gateway", err)
-		case !subnet.Contains(gateway):
+		case !Reaches(subnet, gateway):
 			problem("spec.gateway", fmt.Errorf("%s is not inside the subnet %s", gateway, subnet))
 		default:
 			withheld = append(withheld, span{gateway, gateway})

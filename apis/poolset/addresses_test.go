@@ -18,6 +18,7 @@ func TestWhatAPoolMayHandOut(t *testing.T) {
 		"an empty ips means all hosts":                      {v4("a"), setOf(t, "10.0.0.1-10.0.0.254")},
 		"ips as ranges, addresses and CIDRs":                {v4("a").ips("10.0.0.9", "10.0.0.20-10.0.0.21", "10.0.0.64/30"), setOf(t, "10.0.0.9", "10.0.0.20-10.0.0.21", "10.0.0.64/30")},
 		"excluded addresses are not handed out":             {v4("a").ips("10.0.0.1-10.0.0.9").without("10.0.0.2", "10.0.0.8/31"), setOf(t, "10.0.0.1", "10.0.0.3-10.0.0.7")},
+		"a link-local gateway takes none":                   {v6("a").ips("fd00::1-fd00::2").gateway("fe80::1"), setOf(t, "fd00::1", "fd00::2")},
 		"the gateway is not handed out":                     {v4("a").ips("10.0.0.1-10.0.0.3").gateway("10.0.0.2"), setOf(t, "10.0.0.1", "10.0.0.3")},
 		"network and broadcast are not, even where listed":  {v4("a").ips("10.0.0.0/24"), setOf(t, "10.0.0.1-10.0.0.254")},
 		"the edges of a CIDR inside the subnet are hosts":   {v4("a").ips("10.0.0.64/26"), setOf(t, "10.0.0.64-10.0.0.127")},

@@ -9,14 +9,14 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:validation:XValidation:rule="!has(self.ips) || self.ips.all(a, a.split('-', 2).all(e, isIP(e) ? cidr(self.subnet).containsIP(e) : !isCIDR(e) || cidr(self.subnet).containsCIDR(e)))",fieldPath=".ips",messageExpression="'ips: ' + self.ips.filter(a, !a.split('-', 2).all(e, isIP(e) ? cidr(self.subnet).containsIP(e) : !isCIDR(e) || cidr(self.subnet).containsCIDR(e)))[0] + ' lies outside subnet ' + self.subnet"
 // +kubebuilder:validation:XValidation:rule="!has(self.excludeIPs) || self.excludeIPs.all(a, a.split('-', 2).all(e, isIP(e) ? cidr(self.subnet).containsIP(e) : !isCIDR(e) || cidr(self.subnet).containsCIDR(e)))",fieldPath=".excludeIPs",messageExpression="'excludeIPs: ' + self.excludeIPs.filter(a, !a.split('-', 2).all(e, isIP(e) ? cidr(self.subnet).containsIP(e) : !isCIDR(e) || cidr(self.subnet).containsCIDR(e)))[0] + ' lies outside subnet ' + self.subnet"
 // +kubebuilder:validation:XValidation:rule="!has(self.ipVersion) || self.ipVersion == cidr(self.subnet).ip().family()",fieldPath=".ipVersion",messageExpression="'ipVersion ' + (self.ipVersion == 4 ? '4' : '6') + ' is not the version of subnet ' + self.subnet"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || cidr(self.subnet).containsIP(self.gateway)",fieldPath=".gateway",messageExpression="'gateway ' + self.gateway + ' lies outside subnet ' + self.subnet"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || cidr(self.subnet).containsIP(self.gateway) || self.subnet.contains(':') && cidr('fe80::/10').containsIP(self.gateway)",fieldPath=".gateway",messageExpression="'gateway ' + self.gateway + ' lies outside subnet ' + self.subnet"
 // +kubebuilder:validation:XValidation:rule="!has(self.routes) || self.routes.all(r, r.dst.contains(':') == self.subnet.contains(':'))",fieldPath=".routes",message="routes: dst must be of the IP version of subnet"
 // +kubebuilder:validation:XValidation:rule="(has(self.network) ? self.network : \"\") == (has(oldSelf.network) ? oldSelf.network : \"\")",fieldPath=".network",message="network is immutable: make another IPSubnet"
 type IPSubnetSpec struct {
 	// subnet is the subnet in CIDR notation, without host bits. Immutable.
 	//
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="subnet is immutable: make another IPSubnet"
-	Subnet CIDR `json:"subnet"`
+	Subnet Subnet `json:"subnet"`
 	// ipVersion is 4 or 6; optional, checked against the subnet.
 	//
 	// +optional
@@ -35,7 +35,8 @@ type IPSubnetSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4096
 	ExcludeIPs []IPRange `json:"excludeIPs,omitempty"`
-	// gateway is the gateway of the subnet, and of all pools of the IPSubnet.
+	// gateway is the gateway of the subnet, or a link-local address such as fe80::1 with IPv6. All pools
+	// of the IPSubnet have it.
 	//
 	// +optional
 	Gateway *Address `json:"gateway,omitempty"`

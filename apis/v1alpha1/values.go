@@ -25,6 +25,16 @@ type Address = string
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",messageExpression="self + ' has host bits set'"
 type CIDR = string
 
+// Subnet is a CIDR whose addresses a pod can have. The rule names the ranges that the kernel or the
+// standards give to another use (RFC 6890, RFC 4291 section 2.5). An IPv4-mapped CIDR is none.
+//
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=43
+// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self + ' is not a CIDR'"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",messageExpression="self + ' has host bits set'"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || ['0.0.0.0/8 (this network)', '127.0.0.0/8 (loopback)', '169.254.0.0/16 (link-local)', '224.0.0.0/4 (multicast)', '240.0.0.0/4 (class E)', '::/127 (unspecified and loopback)', 'fe80::/10 (link-local)', 'ff00::/8 (multicast)'].all(r, !cidr(r.split(' ')[0]).containsCIDR(self) && !cidr(self).containsCIDR(r.split(' ')[0]))",messageExpression="self + ' has addresses that no pod can have: ' + ['0.0.0.0/8 (this network)', '127.0.0.0/8 (loopback)', '169.254.0.0/16 (link-local)', '224.0.0.0/4 (multicast)', '240.0.0.0/4 (class E)', '::/127 (unspecified and loopback)', 'fe80::/10 (link-local)', 'ff00::/8 (multicast)'].filter(r, cidr(r.split(' ')[0]).containsCIDR(self) || cidr(self).containsCIDR(r.split(' ')[0])).join(', ')"
+type Subnet = string
+
 // IPRange is an entry of a list of addresses: a range "first-last", an address or a CIDR. The
 // controller checks the order of a range.
 //

@@ -44,6 +44,7 @@ func (e *env) testSubnetsRefused(t *testing.T) {
 		"subnet has host bits set": {fields{"subnet": "10.1.0.1/24"}, ": 10.1.0.1/24 has host bits set"},
 		"ipVersion":                {with("ipVersion", int64(6)), "ipVersion 6 is not the version of subnet 10.1.0.0/24"},
 		"gateway outside":          {with("gateway", "10.1.1.1"), "gateway 10.1.1.1 lies outside subnet 10.1.0.0/24"},
+		"a reserved subnet":        {fields{"subnet": "127.0.0.0/24"}, "127.0.0.0/24 has addresses that no pod can have"},
 		"vlan":                     {with("vlan", int64(4095)), "spec.vlan"},
 		"network":                  {with("network", "Lab"), "network must be lower case letters"},
 		"ips outside":              {with("ips", list("10.1.0.1", "10.1.1.1")), "ips: 10.1.1.1 lies outside subnet 10.1.0.0/24"},
