@@ -272,6 +272,13 @@ func (a *agent) watchLong(parent int, addr netip.Addr, p segment.ProbeParams) (w
 	return seg.WatchLong(addr, p)
 }
 
+// setNetworks gives the networks of the pools to the kernel, and reports whether they all fit.
+func (a *agent) setNetworks(networks []uint64) error {
+	err := a.kernel.SetNetworks(networks)
+	a.counters.NetworksFull(errors.Is(err, bpf.ErrNetworksFull))
+	return err
+}
+
 // start gives the parts to the manager, which runs them once its caches are synced.
 func (a *agent) start() error {
 	ctrlmetrics.Registry.MustRegister(a.segments.Collector(), a.sources)
@@ -285,7 +292,7 @@ func (a *agent) start() error {
 	return errors.Join(
 		watch.Start(a.mgr, a.Cluster, watch.Watchers{
 			Verifier: a.verifier, LeaseChanged: a.recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.waiting.Changed,
-			SetNetworks: a.kernel.SetNetworks, PoolChanged: a.sources.Wake,
+			SetNetworks: a.setNetworks, PoolChanged: a.sources.Wake,
 			ClaimKey: &keyring.Reconciler{
 				Cache: a.mgr.GetClient(), SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys,
 				Used: a.counters.ClaimKeysUsed, Log: a.log,

@@ -34,7 +34,7 @@ _Static_assert(__builtin_offsetof(struct claim, tag) == SIPHASH_BYTES,
 
 #define CLAIM_KEYS   2 /* current, previous */
 #define CLAIM_NO_KEY (-1)
-#define NETWORKS_MAX 256
+#define NETWORKS_MAX 16384
 
 struct claim_key {
 	struct siphash_key siphash;
@@ -52,6 +52,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, NETWORKS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u64);
 	__type(value, __u8);
 } networks SEC(".maps");

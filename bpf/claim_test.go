@@ -6,6 +6,7 @@ package bpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -69,7 +70,7 @@ func TestADeadSlotIsFencedWithoutAnAck(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
 	must(t, b.KillSlot(1))
-	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultFenced)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
 	equal(t, "fenced", b.fenced(addr4), true)
 }
 
@@ -165,6 +166,34 @@ func TestNetworksOfOneRemainderAreAllOurs(t *testing.T) {
 		b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: n, Addr: far4, Token: 5}, keyA), drop, ResultNotHeld)
 	}
 	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: network + 3072, Addr: far4, Token: 5}, keyA), pass, ResultForeign)
+}
+
+// A network that does not fit is refused, the others go on, and room that is made is used.
+func TestThousandsOfNetworks(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	most := make([]uint64, b.maps.Networks.MaxEntries())
+	for i := range most {
+		most[i] = otherNetwork + uint64(i)
+	}
+	err := b.SetNetworks(most)
+	if !errors.Is(err, ErrNetworksFull) {
+		t.Errorf("one network too many, with that of the lease: %v", err)
+	}
+	err = b.InstallLease(key(far4), Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC})
+	if !errors.Is(err, ErrNetworksFull) {
+		t.Errorf("a lease of a network that does not fit: %v", err)
+	}
+	must(t, b.SetNetworks([]uint64{network + 77}))
+	must(t, b.InstallLease(key(far4), Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC}))
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
+}
+
+func TestALeaseOutlivesThePoolOfItsNetwork(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	must(t, b.SetNetworks(nil))
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
 }
 
 func TestAWatchedAddressIsNotFenced(t *testing.T) {

@@ -23,6 +23,9 @@ var (
 	ErrOlderToken = errors.New("a lease with a newer token is installed")
 	// ErrHeld is returned by InstallLease if a watch (slot 0) would replace a held lease.
 	ErrHeld = errors.New("the address is held here")
+	// ErrNetworksFull is returned by InstallLease and SetNetworks if the kernel can obey the claims of no
+	// further network.
+	ErrNetworksFull = errors.New("the kernel's map of networks is full; use fewer values of spec.network in pools")
 	// ErrNoDevice is returned if the interface or its network namespace does not exist.
 	ErrNoDevice = attach.ErrNoDevice
 	// ErrSlot is returned for slot 0 and for slots greater than MaxSlot.

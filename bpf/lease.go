@@ -90,7 +90,8 @@ func (l Lease) succeeds(present Lease) error {
 // InstallLease writes a lease into the kernel's map and replaces an older one. It creates the state
 // first and never resets it: an earlier claim keeps the address fenced unless l is newer.
 //
-// If l may not replace the present lease, it returns ErrOlderToken or ErrHeld and changes nothing.
+// If l may not replace the present lease, it returns ErrOlderToken or ErrHeld and changes nothing. If
+// the kernel cannot obey claims of its network, it returns ErrNetworksFull.
 func (t *tables) InstallLease(key Key, l Lease) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,6 +124,10 @@ func (t *tables) installLease(key Key, l Lease) error {
 		if err := l.succeeds(present); err != nil {
 			return err
 		}
+	}
+	// A lease whose network is unknown could not be fenced.
+	if err := t.addNetwork(l.Network); err != nil {
+		return err
 	}
 	if err := t.createState(key, 0); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // networkIndex are the networks by their remainder. Keep in sync with claim.h.
@@ -21,34 +22,66 @@ func networkIndexOf(networks map[uint64]bool) *networkIndex {
 	return index
 }
 
-// SetNetworks sets the networks of this cluster. The programs pass claims of other networks
-// unchanged.
+// SetNetworks sets the networks of this cluster. The networks of installed leases stay too, since a
+// pool may be deleted before its pods. The programs pass claims of other networks unchanged. If the
+// networks do not all fit, the error is ErrNetworksFull, and the rest is set.
 func (t *tables) SetNetworks(networks []uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	wanted := map[uint64]bool{}
+	leases, err := t.Leases()
+	if err != nil {
+		return fmt.Errorf("set networks: %w", err)
+	}
+	for _, l := range leases {
+		wanted[l.Network] = true
+	}
 	for _, n := range networks {
 		wanted[n] = true
-		if err := t.maps.Networks.Put(n, uint8(1)); err != nil {
-			return fmt.Errorf("add network %016x: %w", n, err)
-		}
 	}
-	if err := t.indexNetworks(networkIndexOf(wanted)); err != nil {
+	// Room first: the map may be full of networks that are gone.
+	if err := t.removeNetworks(func(n uint64) bool { return !wanted[n] }); err != nil {
 		return err
 	}
-	var stale []uint64
+	var full error
+	for n := range wanted {
+		if err := t.addNetwork(n); errors.Is(err, ErrNetworksFull) {
+			full = err
+			delete(wanted, n)
+		} else if err != nil {
+			return err
+		}
+	}
+	return errors.Join(full, t.indexNetworks(networkIndexOf(wanted)))
+}
+
+// addNetwork makes the programs obey claims of a network. It needs mu.
+func (t *tables) addNetwork(n uint64) error {
+	err := t.maps.Networks.Put(n, uint8(1))
+	if errors.Is(err, unix.E2BIG) {
+		err = fmt.Errorf("%w: %d", ErrNetworksFull, t.maps.Networks.MaxEntries())
+	}
+	if err != nil {
+		return fmt.Errorf("add network %016x: %w", n, err)
+	}
+	return nil
+}
+
+func (t *tables) removeNetworks(stale func(uint64) bool) error {
+	var all []uint64
 	var n uint64
 	var unused uint8
 	it := t.maps.Networks.Iterate()
 	for it.Next(&n, &unused) {
-		if !wanted[n] {
-			stale = append(stale, n)
-		}
+		all = append(all, n)
 	}
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("list networks: %w", err)
 	}
-	for _, n := range stale {
+	for _, n := range all {
+		if !stale(n) {
+			continue
+		}
 		if err := t.maps.Networks.Delete(n); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("remove network %016x: %w", n, err)
 		}

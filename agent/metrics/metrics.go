@@ -29,6 +29,7 @@ type Agent struct {
 	linkFaults        *prometheus.GaugeVec
 	keyFaults         *prometheus.GaugeVec
 	keyRevision       prometheus.Gauge
+	networksFull      prometheus.Gauge
 }
 
 // New registers the counters.
@@ -78,7 +79,11 @@ func New(r prometheus.Registerer) *Agent {
 		Namespace: "fenceline", Name: "claim_key_revision",
 		Help: "resourceVersion of the Secret whose claim keys this node uses; 0: none yet.",
 	})
-	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision)
+	a.networksFull = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "networks_full",
+		Help: "1: there are more networks (spec.network of pools) than the kernel can obey claims of, so addresses of some cannot be fenced here.",
+	})
+	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
 	for _, result := range []string{"served", "ended"} {
 		a.waits.WithLabelValues(result)
 	}
@@ -104,6 +109,14 @@ func (a *Agent) Verification(v segment.Verdict) { a.verifications.WithLabelValue
 
 // Renewal counts a renewal by the verdict that decided whether the pod speaks again.
 func (a *Agent) Renewal(v segment.Verdict) { a.renewals.WithLabelValues(string(v)).Inc() }
+
+// NetworksFull sets whether the kernel knows the networks of all pools.
+func (a *Agent) NetworksFull(full bool) {
+	a.networksFull.Set(0)
+	if full {
+		a.networksFull.Set(1)
+	}
+}
 
 // GatewayUnanswered counts an ADD that failed because the gateway of a pool did not answer.
 func (a *Agent) GatewayUnanswered(pool string) { a.gatewayUnanswered.WithLabelValues(pool).Inc() }

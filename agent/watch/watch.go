@@ -38,7 +38,7 @@ type Watchers struct {
 	WarmChanged func()
 	// WaitChanged handles a change that may concern the ADDs that wait for an address of a full pool.
 	WaitChanged func()
-	// SetNetworks gives the numbers of this cluster's networks to the kernel.
+	// SetNetworks gives the numbers of this cluster's networks to the kernel, again until it succeeds.
 	SetNetworks func([]uint64) error
 	// PoolChanged handles a change of the spec of a pool.
 	PoolChanged func()
