@@ -172,6 +172,17 @@ func TestTheParentOnWhichTheLastHolderWasHeard(t *testing.T) {
 	}
 }
 
+// R1: whoever forges a frame of the last holder on another segment would choose the segment whose silence
+// frees the address.
+func TestAForgedSightingDoesNotOverruleThePool(t *testing.T) {
+	k := &unattachable{}
+	p := newParents(t, k)
+	p.Sightings = sightings{lo(t): {MAC: lost.MAC, LastSeen: 1}}
+	if _, _, err := p.Segment(pool("own", "eth9"), lost); err == nil || len(k.asked) > 0 {
+		t.Errorf("opened %v, %v", k.asked, err)
+	}
+}
+
 // R1: two networks may have the same addresses. With ipvlan, the pods of a node have the same MAC on
 // all its VLANs. Then frames of the other network look like those of the holder.
 func TestWhatWasHeardProvesNothingIfTwoNetworksHaveTheAddress(t *testing.T) {
