@@ -53,11 +53,11 @@ func decideQuarantined(f Facts) Action {
 }
 
 // decideConflict is for conflicts. The node that found the conflict probes again with its own
-// back-off. Another verifier is assigned only if that node is gone, is not alive for longer than
-// the back-off, or is deaf. A deaf node cannot tell whether the other speaker has left.
+// back-off. Another verifier is assigned only if that node is gone, is not alive for a few seconds, or
+// is deaf. A deaf node cannot find out whether the other speaker has left.
 func decideConflict(f Facts) Action {
 	spec, verifier := &f.Lease.Spec, f.Verifier
-	since, patience, why := verifier.AwaySince, maxBackoff, fmt.Sprintf("node %s, which found the conflict, is not alive", spec.NodeName)
+	since, patience, why := verifier.AwaySince, verifierPatience, fmt.Sprintf("node %s, which found the conflict, is not alive", spec.NodeName)
 	switch {
 	case spec.NodeName == "" || verifier.Node.Absent():
 		return Action{Kind: Reassign, Why: fmt.Sprintf("node %q, which found the conflict, does not exist", spec.NodeName)}

@@ -170,8 +170,8 @@ func TestVerifierGoesOnWithoutAnother(t *testing.T) {
 	}
 }
 
-// An agent that is replaced is back long before its conflicts are probed again.
-func TestAConflictOutlastsTheReplacementOfItsNodesAgent(t *testing.T) {
+// Nobody probes the address of a conflict whose agent is away, so another node takes over.
+func TestAConflictMovesWhenTheAgentOfItsNodeIsAway(t *testing.T) {
 	met := leaseObject(quarantinedFor(v1alpha1.ReasonConflict, noon()))
 	met.Spec.NodeName = "n1"
 	world := objects(poolObject(), met, agentOn("n1"), agentOn("n2"))
@@ -183,10 +183,10 @@ func TestAConflictOutlastsTheReplacementOfItsNodesAgent(t *testing.T) {
 	if err := b.cached.Delete(t.Context(), agentPod("n1", func(*podview.Pod) {})); err != nil {
 		t.Fatal(err)
 	}
-	if result, err := b.look(); err != nil || result.RequeueAfter != maxBackoff || b.lease().Spec.NodeName != "n1" {
+	if result, err := b.look(); err != nil || result.RequeueAfter != verifierPatience || b.lease().Spec.NodeName != "n1" {
 		t.Errorf("as its agent goes: %+v, %v, the lease is with %s", result, err, b.lease().Spec.NodeName)
 	}
-	b.clock.Step(maxBackoff)
+	b.clock.Step(verifierPatience)
 	if _, err := b.look(); err != nil || b.lease().Spec.NodeName != "n2" {
 		t.Errorf("as it stays away: %v, the lease is with %s", err, b.lease().Spec.NodeName)
 	}
