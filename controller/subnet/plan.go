@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -96,7 +97,9 @@ func MakePlan(f Facts) Plan {
 		p.plots[pl.place()] = append(p.plots[pl.place()], pl)
 	}
 	p.recall(all)
-	for _, s := range slots(f.Applications) {
+	asked := slots(f.Applications)
+	p.rename(asked)
+	for _, s := range asked {
 		p.serve(s, deleting)
 	}
 	for i := range f.Applications {
@@ -137,6 +140,42 @@ func (p *planner) carve(subnet, pool string, s poolset.Set) {
 		p.plan.Carving[subnet] = map[string]poolset.Set{}
 	}
 	p.plan.Carving[subnet][pool] = p.plan.Carving[subnet][pool].Plus(s)
+}
+
+// rename gives a pool to the slot that asks for the same interface in another way: by its name instead
+// of its number in the annotation, or the other way round.
+func (p *planner) rename(asked []slot) {
+	isAsked := map[place]bool{}
+	for _, s := range asked {
+		isAsked[s.place()] = true
+	}
+	for _, s := range asked {
+		if len(p.plots[s.place()]) > 0 {
+			continue
+		}
+		for _, name := range otherNames(s) {
+			at := s.place()
+			at.iface = name
+			if pools := p.plots[at]; len(pools) > 0 && !isAsked[at] {
+				p.plots[s.place()] = pools
+				delete(p.plots, at)
+				break
+			}
+		}
+	}
+}
+
+// otherNames returns the names by which a pool may know the interface of a slot. eth0 is the first
+// interface of a pod.
+func otherNames(s slot) []string {
+	number := strconv.Itoa(s.index)
+	switch {
+	case s.iface != number:
+		return []string{number}
+	case s.index == 0:
+		return []string{"eth0"}
+	}
+	return nil
 }
 
 // serve gives a slot its pool. A pool that it has already stays, also if an IPSubnet that is named

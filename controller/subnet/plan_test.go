@@ -34,6 +34,10 @@ func TestPlans(t *testing.T) {
 		app.Demand.Reclaim = false
 		return app
 	}
+	asking := func(app Application, interfaces ...demand.Interface) Application {
+		app.Demand.Interfaces = interfaces
+		return app
+	}
 	dual := func(app Application, v6 ...string) Application {
 		app.Demand.Interfaces[0].V6 = v6
 		return app
@@ -91,6 +95,27 @@ func TestPlans(t *testing.T) {
 		"as many as there are replicas, and one more": {
 			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 3, "a"))},
 			map[string]string{"web": "10.0.0.10-10.0.0.13"}, nil,
+		},
+		"an interface that is asked for by its name keeps the pool of its number": {
+			[]v1alpha1.IPSubnet{ten, two}, []step{
+				applies(kept(deployment("web", 0, "a"))), applies(deployment("db", 1, "a")), ends("web"),
+				applies(kept(asking(deployment("web", 0), demand.Interface{Name: "eth0", V4: []string{"a"}}, demand.Interface{Name: "net1", V4: []string{"b"}}))),
+			},
+			map[string]string{"web": "10.0.0.10 10.1.0.10", "db": "10.0.0.11-10.0.0.12"}, nil,
+		},
+		"and the other way round": {
+			[]v1alpha1.IPSubnet{ten}, []step{
+				applies(kept(asking(deployment("web", 0), demand.Interface{Name: "eth0", V4: []string{"a"}}))), applies(deployment("db", 1, "a")), ends("web"),
+				applies(kept(deployment("web", 0, "a"))),
+			},
+			map[string]string{"web": "10.0.0.10", "db": "10.0.0.11-10.0.0.12"}, nil,
+		},
+		"another interface gets a pool of its own": {
+			[]v1alpha1.IPSubnet{ten}, []step{
+				applies(kept(deployment("web", 0, "a"))), applies(deployment("db", 1, "a")),
+				applies(kept(asking(deployment("web", 0), demand.Interface{Name: "eth0", V4: []string{"b"}}, demand.Interface{Name: "net1", V4: []string{"a"}}))),
+			},
+			map[string]string{"web": "10.0.0.13", "db": "10.0.0.11-10.0.0.12"}, map[string]string{"web": "IPSubnet b does not exist"},
 		},
 		"a fixed number": {
 			[]v1alpha1.IPSubnet{ten}, []step{applies(fixed(deployment("web", 3, "a"), 2))},
