@@ -63,7 +63,7 @@ const (
 	ResultDropSenderMAC   Result = 33 // ARP or ND names another MAC for the pod's address
 	ResultDropLinkLocal   Result = 34 // a link-local source that the interface does not have
 	ResultDropUnspecified Result = 35 // 0.0.0.0 or "::" for something else than a probe or a report
-	ResultDropRouter      Result = 36 // a router's frame: advertisement, redirect, querier, VRRP
+	ResultDropRouter      Result = 36 // a router's frame: advertisement, redirect, querier, routing protocol
 	ResultDropDHCPServer  Result = 37 // a DHCP server's frame
 	ResultDropTagged      Result = 38 // a VLAN tag, also one of VLAN 0
 	ResultDropBridge      Result = 39 // a frame for bridges: STP, LLDP, LACP, 802.1X and the like

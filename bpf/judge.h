@@ -6,6 +6,7 @@
 #include "arp.h"
 #include "ipv4.h"
 #include "ipv6.h"
+#include "router.h"
 #include "source.h"
 
 #define ETH_P_QINQ1   0x9100
@@ -19,14 +20,14 @@ enum icmp_type {
 	ICMP_ROUTER = 9, /* RFC 1256 */
 };
 
-#define IGMP_QUERY 0x11
-
 enum icmpv6_type {
 	MLD_QUERY = 130,
 	MLD_REPORT = 131,
 	MLD_DONE = 132,
 	MLD2_REPORT = 143,
 	MRD_ADVERTISEMENT = 151, /* RFC 4286 */
+	MRD_TERMINATION = 153,
+	RPL_CONTROL = 155, /* RFC 6550 */
 };
 
 #define ND_OPTIONS_MAX 8
@@ -116,7 +117,7 @@ __noinline int judge_arp(struct __sk_buff *skb, __u32 slot, __u32 where,
 	return source_worse(why, source_objection(&who, &s.subject));
 }
 
-/* What may have the source 0.0.0.0 or "::": reports of listeners. */
+/* Other messages are those of routers. A report may have the source 0.0.0.0. */
 static __always_inline bool igmp_is_report(__u8 type)
 {
 	return type == 0x12 || type == 0x16 || type == 0x17 || type == 0x22;
@@ -147,15 +148,22 @@ static __always_inline enum result judge_ipv4_upper(const struct ipv4_upper *u,
 {
 	if (((proto == NEXT_ICMP &&
 	      (u->type == ICMP_REDIRECT || u->type == ICMP_ROUTER)) ||
-	     (proto == NEXT_IGMP && u->type == IGMP_QUERY)) &&
+	     (proto == NEXT_IGMP && !igmp_is_report(u->type))) &&
 	    !(sources & SOURCES_ROUTER))
 		return DROP_ROUTER;
 	if (proto == NEXT_UDP && u->port == DHCP_CLIENT &&
 	    !(sources & SOURCES_DHCP_SERVER))
 		return DROP_DHCP_SERVER;
-	if (nameless && !(proto == NEXT_IGMP && igmp_is_report(u->type)))
+	if (nameless && proto != NEXT_IGMP)
 		return DROP_UNSPECIFIED;
 	return ALLOWED;
+}
+
+/* Reports whether only routers send a packet to this group, or of this kind. */
+static __always_inline bool judge_is_ipv4_of_router(const struct ipv4_head *ip)
+{
+	return router_speaks(ip->proto) ||
+	       (router_hears4(ip->addrs.target) && !router_ignores(ip->proto));
 }
 
 /* Later fragments have no head, and the first one was judged. */
@@ -167,10 +175,10 @@ static __always_inline enum result judge_ipv4_head(struct __sk_buff *skb,
 	struct ipv4_upper u;
 	bool read;
 
+	if (judge_is_ipv4_of_router(ip))
+		return sources & SOURCES_ROUTER ? ALLOWED : DROP_ROUTER;
 	if (ip->fragment & IPV4_OFFSET)
 		return nameless ? DROP_UNSPECIFIED : ALLOWED;
-	if (ip->proto == NEXT_VRRP)
-		return sources & SOURCES_ROUTER ? ALLOWED : DROP_ROUTER;
 	if (ip->version == IPV4_PLAIN)
 		read = frame_payload(skb, f, IPV4_HLEN, &u, sizeof(u));
 	else
@@ -198,7 +206,7 @@ static __always_inline enum result judge_ipv4(struct __sk_buff *skb,
 		why = source_objection(who, &source);
 	if (who->sources &&
 	    (nameless || ip.proto == NEXT_UDP || ip.proto == NEXT_ICMP ||
-	     ip.proto == NEXT_IGMP || ip.proto == NEXT_VRRP))
+	     ip.proto == NEXT_IGMP || judge_is_ipv4_of_router(&ip)))
 		why = source_worse(
 			why,
 			judge_ipv4_head(skb, f, &ip, who->sources, nameless));
@@ -229,7 +237,8 @@ __noinline int judge_nd_options(struct __sk_buff *skb, __u32 slot, __u32 off)
 static __always_inline bool icmpv6_is_of_router(__u8 type)
 {
 	return type == ND_RA || type == ND_REDIRECT || type == MLD_QUERY ||
-	       type == MRD_ADVERTISEMENT;
+	       type == MRD_ADVERTISEMENT || type == MRD_TERMINATION ||
+	       type == RPL_CONTROL;
 }
 
 /* What may have the source "::": reports of listeners, router solicitation. */
@@ -279,7 +288,8 @@ __noinline int judge_icmpv6(struct __sk_buff *skb, __u32 slot, __u32 where,
 static __always_inline enum result judge_ipv6_upper(struct __sk_buff *skb,
 						    const struct frame *f,
 						    const struct suspect *who,
-						    __u8 next, bool nameless)
+						    __u8 next, bool nameless,
+						    bool to_router)
 {
 	struct upper u;
 	__be16 port;
@@ -303,7 +313,8 @@ static __always_inline enum result judge_ipv6_upper(struct __sk_buff *skb,
 	}
 	if (!who->sources)
 		return ALLOWED;
-	if (u.proto == NEXT_VRRP && !(who->sources & SOURCES_ROUTER))
+	if ((to_router || router_speaks(u.proto)) &&
+	    !(who->sources & SOURCES_ROUTER))
 		return DROP_ROUTER;
 	if (u.proto == NEXT_UDP && !(who->sources & SOURCES_DHCP_SERVER)) {
 		if (bpf_skb_load_bytes(skb, u.off + 2, &port, sizeof(port)))
@@ -319,11 +330,12 @@ static __always_inline enum result judge_ipv6(struct __sk_buff *skb,
 					      const struct suspect *who)
 {
 	enum result why = ALLOWED;
-	struct addr source;
-	bool nameless;
+	struct addr source, target;
+	bool nameless, to_router;
 	struct ipv6 ip;
 
-	if (!ipv6_read(skb, f, &ip))
+	if (!ipv6_read(skb, f, &ip) ||
+	    !frame_payload(skb, f, IPV6_TARGET, &target, sizeof(target)))
 		return DROP_MALFORMED;
 	source = ip.source;
 	if (addr_is_mapped(&source))
@@ -331,10 +343,11 @@ static __always_inline enum result judge_ipv6(struct __sk_buff *skb,
 	nameless = addr_is_unspecified(&source);
 	if (!nameless || who->strict)
 		why = source_objection(who, &source);
+	to_router = router_hears6(&target);
 	if (nd_may_follow(ip.next) || ip.next == NEXT_UDP ||
-	    ip.next == NEXT_VRRP || nameless)
-		why = source_worse(
-			why, judge_ipv6_upper(skb, f, who, ip.next, nameless));
+	    router_speaks(ip.next) || nameless || to_router)
+		why = source_worse(why, judge_ipv6_upper(skb, f, who, ip.next,
+							 nameless, to_router));
 	return why;
 }
 

@@ -59,6 +59,19 @@ func fromPod6(src netip.Addr, next byte, payload ...[]byte) []byte {
 	return eth(remoteMAC, podMAC, etherIPv6, ipv6(src, far6, next, payload...))
 }
 
+// toGroup4 and toGroup6 are packets of the pod to a group.
+func toGroup4(group string, proto byte, payload ...byte) []byte {
+	to := netip.MustParseAddr(group)
+	a := to.As4()
+	return eth(net.HardwareAddr{1, 0, 0x5e, a[1] & 127, a[2], a[3]}, podMAC, etherIPv4, l4(addr4, to, proto, payload...))
+}
+
+func toGroup6(group string, next byte, payload ...[]byte) []byte {
+	to := netip.MustParseAddr(group)
+	a := to.As16()
+	return eth(net.HardwareAddr{0x33, 0x33, a[12], a[13], a[14], a[15]}, podMAC, etherIPv6, ipv6(ownLocal6, to, next, payload...))
+}
+
 // option is an option of ND with a MAC.
 func option(kind byte, by net.HardwareAddr) []byte { return slices.Concat([]byte{kind, 1}, by) }
 
@@ -102,40 +115,45 @@ func honest() map[string][]byte {
 	options4 := ipv4(addr4, far4)
 	options4[0] = 0x46
 	return map[string][]byte{
-		"IPv4":                     udpFrom(addr4),
-		"IPv4 with options":        eth(remoteMAC, podMAC, etherIPv4, options4, make([]byte, 4)),
-		"IPv4 later fragment":      fragmented4(udpFrom(addr4), 64, false),
-		"IPv4 of another protocol": fromPod4(132, 1, 2, 3, 4),
-		"ICMP echo":                fromPod4(1, 8, 0, 0, 0),
-		"DHCP to a server":         fromPod4(17, ports(68, 67)...),
-		"DHCP relay":               fromPod4(17, ports(67, 67)...),
-		"IGMPv3 report":            eth(broadcast, podMAC, etherIPv4, l4(addr4, far4, 2, 0x22, 0, 0, 0)),
-		"IGMPv2 report of nobody":  eth(broadcast, podMAC, etherIPv4, l4(none4, far4, 2, 0x16, 0, 0, 0)),
-		"ARP":                      arpFrame(podMAC, addr4, far4),
-		"ARP announcement":         arpFrame(podMAC, addr4, addr4),
-		"ARP probe":                arpProbe(podMAC, addr4),
-		"IPv6":                     udpFrom(addr6),
-		"IPv6 from link-local":     udpFrom(ownLocal6),
-		"IPv6 echo":                fromPod6(addr6, nextICMPv6, echo()),
-		"DHCPv6 to a server":       fromPod6(ownLocal6, nextUDP, ports(546, 547)),
-		"first fragment":           fromPod6(addr6, nextFragment, fragment(nextUDP, 0, true), ports(1, 2)),
-		"later fragment":           fromPod6(addr6, nextFragment, fragment(nextUDP, 64, false), udp()),
-		"behind headers":           fromPod6(addr6, nextHop, extension(nextDest), extension(nextUDP), ports(1, 2)),
-		"NS":                       fromPod6(addr6, nextICMPv6, ns(far6), option(1, podMAC)),
-		"NS from link-local":       fromPod6(ownLocal6, nextICMPv6, ns(far6), option(1, podMAC)),
-		"NA":                       naFrame(podMAC, addr6),
-		"NA for link-local":        fromPod6(ownLocal6, nextICMPv6, na(ownLocal6, podMAC)),
-		"NA without option":        fromPod6(addr6, nextICMPv6, na(addr6, nil)),
-		"DAD":                      dadFrame(podMAC, addr6),
-		"DAD with nonce":           fromPod6(none6, nextICMPv6, ns(addr6), nonce()),
-		"DAD for link-local":       dadFrame(podMAC, ownLocal6),
-		"RS":                       fromPod6(ownLocal6, nextICMPv6, rs(option(1, podMAC))),
-		"RS of nobody":             fromPod6(none6, nextICMPv6, rs()),
-		"MLDv2 report":             fromPod6(ownLocal6, nextHop, extension(nextICMPv6), icmpv6(143)),
-		"MLDv2 report of nobody":   fromPod6(none6, nextHop, extension(nextICMPv6), icmpv6(143)),
-		"MLDv1 done":               fromPod6(ownLocal6, nextHop, extension(nextICMPv6), icmpv6(132)),
-		"RARP":                     eth(broadcast, podMAC, 0x8035, make([]byte, 28)),
-		"PTP":                      eth(mac("01:1b:19:00:00:00"), podMAC, 0x88f7, make([]byte, 40)),
+		"IPv4":                             udpFrom(addr4),
+		"IPv4 with options":                eth(remoteMAC, podMAC, etherIPv4, options4, make([]byte, 4)),
+		"IPv4 later fragment":              fragmented4(udpFrom(addr4), 64, false),
+		"IPv4 of another protocol":         fromPod4(132, 1, 2, 3, 4),
+		"ICMP echo":                        fromPod4(1, 8, 0, 0, 0),
+		"DHCP to a server":                 fromPod4(17, ports(68, 67)...),
+		"DHCP relay":                       fromPod4(17, ports(67, 67)...),
+		"IGMPv3 report":                    eth(broadcast, podMAC, etherIPv4, l4(addr4, far4, 2, 0x22, 0, 0, 0)),
+		"IGMPv2 report for a group":        toGroup4("224.0.0.5", 2, 0x16, 0, 0, 0),
+		"IGMPv2 leave":                     toGroup4("224.0.0.2", 2, 0x17, 0, 0, 0),
+		"MLDv1 report for a group":         toGroup6("ff02::5", nextHop, extension(nextICMPv6), icmpv6(131, make([]byte, 16))),
+		"router solicitation":              toGroup6("ff02::2", nextICMPv6, rs()),
+		"a group of more than the segment": toGroup4("239.1.2.3", 17, ports(1, 520)...),
+		"IGMPv2 report of nobody":          eth(broadcast, podMAC, etherIPv4, l4(none4, far4, 2, 0x16, 0, 0, 0)),
+		"ARP":                              arpFrame(podMAC, addr4, far4),
+		"ARP announcement":                 arpFrame(podMAC, addr4, addr4),
+		"ARP probe":                        arpProbe(podMAC, addr4),
+		"IPv6":                             udpFrom(addr6),
+		"IPv6 from link-local":             udpFrom(ownLocal6),
+		"IPv6 echo":                        fromPod6(addr6, nextICMPv6, echo()),
+		"DHCPv6 to a server":               fromPod6(ownLocal6, nextUDP, ports(546, 547)),
+		"first fragment":                   fromPod6(addr6, nextFragment, fragment(nextUDP, 0, true), ports(1, 2)),
+		"later fragment":                   fromPod6(addr6, nextFragment, fragment(nextUDP, 64, false), udp()),
+		"behind headers":                   fromPod6(addr6, nextHop, extension(nextDest), extension(nextUDP), ports(1, 2)),
+		"NS":                               fromPod6(addr6, nextICMPv6, ns(far6), option(1, podMAC)),
+		"NS from link-local":               fromPod6(ownLocal6, nextICMPv6, ns(far6), option(1, podMAC)),
+		"NA":                               naFrame(podMAC, addr6),
+		"NA for link-local":                fromPod6(ownLocal6, nextICMPv6, na(ownLocal6, podMAC)),
+		"NA without option":                fromPod6(addr6, nextICMPv6, na(addr6, nil)),
+		"DAD":                              dadFrame(podMAC, addr6),
+		"DAD with nonce":                   fromPod6(none6, nextICMPv6, ns(addr6), nonce()),
+		"DAD for link-local":               dadFrame(podMAC, ownLocal6),
+		"RS":                               fromPod6(ownLocal6, nextICMPv6, rs(option(1, podMAC))),
+		"RS of nobody":                     fromPod6(none6, nextICMPv6, rs()),
+		"MLDv2 report":                     fromPod6(ownLocal6, nextHop, extension(nextICMPv6), icmpv6(143)),
+		"MLDv2 report of nobody":           fromPod6(none6, nextHop, extension(nextICMPv6), icmpv6(143)),
+		"MLDv1 done":                       fromPod6(ownLocal6, nextHop, extension(nextICMPv6), icmpv6(132)),
+		"RARP":                             eth(broadcast, podMAC, 0x8035, make([]byte, 28)),
+		"PTP":                              eth(mac("01:1b:19:00:00:00"), podMAC, 0x88f7, make([]byte, 40)),
 	}
 }
 
@@ -199,6 +217,24 @@ func hard() map[string]offence {
 		"ICMP router advertisement":    {fromPod4(1, 9, 0, 0, 0), ResultDropRouter},
 		"IGMP query":                   {fromPod4(2, 0x11, 0, 0, 0), ResultDropRouter},
 		"VRRP":                         {eth(broadcast, podMAC, etherIPv4, l4(addr4, router4, 112, make([]byte, 8)...)), ResultDropRouter},
+		"DVMRP":                        {toGroup4("224.0.0.4", 2, 0x13, 3, 0, 0), ResultDropRouter},
+		"PIM of version 1":             {toGroup4("224.0.0.2", 2, 0x14, 0, 0, 0), ResultDropRouter},
+		"PIM":                          {toGroup4("224.0.0.13", 103, 0x20, 0, 0, 0), ResultDropRouter},
+		"PIM to one host":              {fromPod4(103, 0x20, 0, 0, 0), ResultDropRouter},
+		"PIM by IPv6":                  {toGroup6("ff02::d", 103, make([]byte, 8)), ResultDropRouter},
+		"OSPF":                         {toGroup4("224.0.0.5", 89, 2, 1, 0, 44), ResultDropRouter},
+		"OSPF of designated routers":   {toGroup4("224.0.0.6", 89, 2, 1, 0, 44), ResultDropRouter},
+		"OSPF to one host":             {fromPod4(89, 2, 1, 0, 44), ResultDropRouter},
+		"OSPF by IPv6, hidden":         {toGroup6("ff02::5", nextDest, extension(89), make([]byte, 8)), ResultDropRouter},
+		"EIGRP":                        {toGroup4("224.0.0.10", 88, 2, 5, 0, 0), ResultDropRouter},
+		"EIGRP by IPv6":                {toGroup6("ff02::a", 88, make([]byte, 8)), ResultDropRouter},
+		"RIP":                          {toGroup4("224.0.0.9", 17, ports(520, 520)...), ResultDropRouter},
+		"RIP, a later fragment":        {fragmented4(toGroup4("224.0.0.9", 17, ports(520, 520)...), 64, false), ResultDropRouter},
+		"RIP by IPv6":                  {toGroup6("ff02::9", nextUDP, ports(521, 521)), ResultDropRouter},
+		"HSRP":                         {toGroup4("224.0.0.2", 17, ports(1985, 1985)...), ResultDropRouter},
+		"HSRP of version 2":            {toGroup4("224.0.0.102", 17, ports(1985, 1985)...), ResultDropRouter},
+		"HSRP by IPv6":                 {toGroup6("ff02::66", nextUDP, ports(2029, 2029)), ResultDropRouter},
+		"GLBP":                         {toGroup4("224.0.0.102", 17, ports(3222, 3222)...), ResultDropRouter},
 		"VRRP by IPv6":                 {fromPod6(ownLocal6, 112, make([]byte, 8)), ResultDropRouter},
 		"DHCP offer":                   {fromPod4(17, ports(67, 68)...), ResultDropDHCPServer},
 		"DHCP offer of another port":   {fromPod4(17, ports(1067, 68)...), ResultDropDHCPServer},
@@ -257,6 +293,42 @@ func TestSourceGuardDropsEachOffenceUnderItsReason(t *testing.T) {
 			b.expect(WhereGuardEgress, o.frame, drop, o.why)
 			equal(t, "frames against the slot", b.offences(Offence{Slot: 1, Result: o.why})-before, 1)
 		})
+	}
+}
+
+// The link-local groups to which a pod may send: the table of docs/pools.md.
+func TestSourceGuardKnowsEveryLinkLocalGroup(t *testing.T) {
+	b := newGuardedBench(t, guarded(SourcesEnforce))
+	hosts := map[string]bool{
+		"224.0.0.1": true, "224.0.0.22": true, "224.0.0.107": true, "224.0.0.251": true, "224.0.0.252": true,
+		"ff02::1": true, "ff02::c": true, "ff02::16": true, "ff02::6b": true, "ff02::fb": true, "ff02::1:2": true, "ff02::1:3": true,
+	}
+	judge := func(group string, frame []byte) {
+		t.Helper()
+		verdict, _ := b.run(WhereGuardEgress, frame)
+		if passes := verdict == pass; passes != hosts[group] {
+			t.Errorf("UDP to %s passes: %v", group, passes)
+		}
+	}
+	for i := range 256 {
+		group := fmt.Sprintf("224.0.0.%d", i)
+		judge(group, toGroup4(group, 17, ports(40000, 5353)...))
+	}
+	for i := range 512 {
+		for _, form := range []string{"ff02::%x", "ff02::1:%x", "ff02::2:%x", "ff02:1::%x"} {
+			group := fmt.Sprintf(form, i)
+			judge(group, toGroup6(group, nextUDP, ports(40000, 5353)))
+		}
+	}
+	for group, passes := range map[string]bool{
+		"224.0.1.129": true, "ff02::1:ff00:1": true, "ff02::1:ffff:ffff": true, "ff02::1:fe00:1": false, "ff12::5": true, "ff05::5": true,
+	} {
+		hosts[group] = passes
+		if netip.MustParseAddr(group).Is4() {
+			judge(group, toGroup4(group, 17, ports(40000, 320)...))
+			continue
+		}
+		judge(group, toGroup6(group, nextUDP, ports(40000, 320)))
 	}
 }
 

@@ -31,7 +31,7 @@ type Allowances uint32
 
 // The allowances. Keep in sync with slot.h.
 const (
-	// AllowRouter: router advertisements, redirects, queries of IGMP and MLD, VRRP.
+	// AllowRouter: what bpf/router.h and the types of ICMP and IGMP in bpf/judge.h call a router's.
 	AllowRouter Allowances = 1 << 2
 	// AllowDHCPServer: answers to DHCP clients.
 	AllowDHCPServer Allowances = 1 << 3

@@ -16,7 +16,6 @@
 #define NEXT_ICMPV6	58
 #define NEXT_NONE	59
 #define NEXT_DEST	60
-#define NEXT_VRRP	112
 
 #define FRAGMENT_OFFSET bpf_htons(0xfff8)
 

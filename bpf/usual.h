@@ -51,6 +51,7 @@ static __always_inline bool usual_ipv4(struct __sk_buff *skb,
 	return usual_ether(&p->macs, s, strict) &&
 	       p->ip.version == IPV4_PLAIN && s->leased4 &&
 	       p->ip.addrs.source == s->leased4 &&
+	       !router_hears4(p->ip.addrs.target) &&
 	       usual_upper(&p->upper, p->ip.proto, DHCP_CLIENT);
 }
 
@@ -74,6 +75,8 @@ static __always_inline bool usual_ipv6(struct __sk_buff *skb,
 	return usual_ether(&p->macs, s, strict) &&
 	       !addr_is_unspecified(&s->leased6) &&
 	       usual_source(&p->ip, &s->leased6) &&
+	       (p->target.word[0] & bpf_htonl(0xffff0000)) !=
+		       bpf_htonl(0xff020000) &&
 	       usual_upper(&p->upper, p->ip.next, DHCPV6_CLIENT);
 }
 

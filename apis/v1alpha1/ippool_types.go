@@ -262,7 +262,8 @@ const (
 type SourceGuardRole string
 
 const (
-	// RoleRouter: router advertisements, redirects, queries of IGMP and MLD, VRRP.
+	// RoleRouter: router advertisements, redirects, queries of IGMP and MLD, the protocols between
+	// routers (VRRP, OSPF, EIGRP, PIM, DVMRP), and packets to link-local groups of routers.
 	RoleRouter SourceGuardRole = "Router"
 	// RoleDHCPServer: answers to DHCP clients, of IPv4 and IPv6.
 	RoleDHCPServer SourceGuardRole = "DHCPServer"
