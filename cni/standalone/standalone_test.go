@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // world is a directory of data files in one boot. There is no namespace, so nothing is probed.
@@ -138,6 +139,34 @@ func TestAddressesOfAnEarlierBootComeBack(t *testing.T) {
 			row.do(t, w)
 			if got := w.files(t); !slices.Equal(got, row.want) {
 				t.Errorf("files of %v, want %v", got, row.want)
+			}
+		})
+	}
+}
+
+// A power loss empties files, or fills them with zeros. Runtimes do not pass GC on, so ADD frees them.
+func TestDamagedFilesComeBack(t *testing.T) {
+	for _, row := range []struct {
+		name, content, boot string
+		free                bool
+	}{
+		{"empty, and the mark is lost too", "", "", true},
+		{"empty, of an earlier boot", "", "boot-0", true},
+		{"zeros", "\x00\x00\x00\x00", "", true},
+		{"emptied in this boot: its container may live", "", "boot-1", false},
+		{"whole, by the reference", "reference\r\neth0", "", false},
+		{"whole, by an old reference", "reference", "", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t, four)
+			for _, addr := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"} {
+				w.write(t, addr, row.content)
+				if row.boot != "" {
+					check.OK(t, unix.Setxattr(filepath.Join(w.dir, "net", addr), bootAttribute, []byte(row.boot), 0))
+				}
+			}
+			if _, err := w.add(t, "new"); (err == nil) != row.free {
+				t.Errorf("an ADD: %v", err)
 			}
 		})
 	}

@@ -136,8 +136,9 @@ func (s *store) undo(id, ifname string) error {
 
 // entry is a data file.
 type entry struct {
-	addr   netip.Addr
-	path   string
+	addr netip.Addr
+	path string
+	// holder is "" if the content was lost.
 	holder string
 	// boot is the boot in which the file was written, or "".
 	boot string
@@ -160,7 +161,7 @@ func (s *store) entries() ([]entry, error) {
 		if err != nil {
 			return nil, ioError("read the data file of %s: %w", addr, err)
 		}
-		found = append(found, entry{addr.Unmap(), path, strings.TrimSpace(string(text)), bootOf(path)})
+		found = append(found, entry{addr.Unmap(), path, strings.Trim(string(text), "\x00 \t\r\n"), bootOf(path)})
 	}
 	return found, nil
 }
@@ -190,8 +191,7 @@ func (s *store) remove(which func(entry) bool) error {
 	return errors.Join(errs...)
 }
 
-// sweep frees the addresses of earlier boots, and reports whether there were any. No container
-// survives a boot.
+// sweep frees the addresses of entries that are stale, and reports whether there were any.
 func (s *store) sweep() (swept bool, err error) {
 	err = s.locked(func() error {
 		return s.remove(func(e entry) bool {
@@ -202,8 +202,11 @@ func (s *store) sweep() (swept bool, err error) {
 	return swept, err
 }
 
-// stale reports whether the entry is of an earlier boot.
-func (e entry) stale(boot string) bool { return e.boot != "" && e.boot != boot }
+// stale reports whether the entry is of no living container. No container survives a boot. A file
+// without a holder was left by a power loss or by a plugin that was killed, since the lock keeps other
+// calls from writing one now. The mark of this boot comes after the holder, so a file that has only
+// lost its holder may be of a living container.
+func (e entry) stale(boot string) bool { return e.boot != boot && (e.boot != "" || e.holder == "") }
 
 // isOneOf reports whether one of the attachments holds the entry. Old versions of host-local wrote
 // no interface.
