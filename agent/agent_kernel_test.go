@@ -30,7 +30,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -39,7 +39,7 @@ import (
 type machine struct {
 	client.Client
 	t      *testing.T
-	server *apiserver.Server
+	server *controlplane.Server
 	agent  *agentapi.Client
 	socket string
 	parent string
@@ -61,7 +61,7 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	if os.Geteuid() != 0 {
 		t.Fatal("kernel tests need root")
 	}
-	m := &machine{t: t, server: apiserver.New(t), parent: fmt.Sprintf("flt%d", os.Getpid())}
+	m := &machine{t: t, server: controlplane.New(t), parent: fmt.Sprintf("flt%d", os.Getpid())}
 	scheme := runtime.NewScheme()
 	check(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	var err error

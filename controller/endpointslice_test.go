@@ -14,14 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // endpointSlices is rule R12 as a client of a Service sees it: a pod that
 // Kubernetes believes Running and Ready is on a machine that is off, or silent
 // for too long. As long as an EndpointSlice offers its address as the old pod's, as
 // here while the controllers of Kubernetes are away, the address is not taken.
-func endpointSlices(w world, server *apiserver.Server) {
+func endpointSlices(w world, server *controlplane.Server) {
 	for i, c := range []struct {
 		name   string
 		policy v1alpha1.NodeDownPolicy

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -133,7 +133,7 @@ func (w world) quarantined() int {
 }
 
 // chartRights installs the controller's account as the chart does, and returns its access.
-func (w world) chartRights(server *apiserver.Server) *rest.Config {
+func (w world) chartRights(server *controlplane.Server) *rest.Config {
 	w.Helper()
 	builder, err := thirdparty.NewBuilder(os.Stderr)
 	if err != nil {
@@ -173,7 +173,7 @@ func (w world) chartRights(server *apiserver.Server) *rest.Config {
 func (w world) kubeconfig(config *rest.Config) string {
 	w.Helper()
 	file := filepath.Join(w.TempDir(), "kubeconfig")
-	if err := apiserver.WriteKubeconfig(config, file); err != nil {
+	if err := controlplane.WriteKubeconfig(config, file); err != nil {
 		w.Fatal(err)
 	}
 	return file

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // pair is a leader and a controller that stands by. They are real processes that
@@ -24,7 +24,7 @@ type pair struct {
 }
 
 // startPair starts both and returns once the first one leads.
-func (w world) startPair(server *apiserver.Server) *pair {
+func (w world) startPair(server *controlplane.Server) *pair {
 	w.Helper()
 	program := w.build()
 	kubeconfig := w.kubeconfig(w.chartRights(server))

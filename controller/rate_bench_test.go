@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 const (
@@ -101,7 +101,7 @@ type rawRate struct {
 	cpu  time.Duration
 }
 
-func (w world) measure(server *apiserver.Server, request func(int)) rawRate {
+func (w world) measure(server *controlplane.Server, request func(int)) rawRate {
 	w.Helper()
 	began, used := time.Now(), w.cpu(server)
 	w.inParallel(leakedAtOnce, request)

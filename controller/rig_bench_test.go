@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // takenSpan notes when the controller wrote its first and its last lease.
@@ -97,7 +97,7 @@ func (w world) quarantinedLeases() int {
 }
 
 // cpu is the CPU time that the API server has used.
-func (w world) cpu(server *apiserver.Server) time.Duration {
+func (w world) cpu(server *controlplane.Server) time.Duration {
 	w.Helper()
 	used, err := server.CPU()
 	if err != nil {
@@ -119,7 +119,7 @@ func ownCPU(t *testing.T) time.Duration {
 // tokenOf returns the access of a ServiceAccount that may do everything. A token
 // is what the controller has; to verify an administrator's certificate takes the
 // API server longer.
-func (w world) tokenOf(server *apiserver.Server, name string) *rest.Config {
+func (w world) tokenOf(server *controlplane.Server, name string) *rest.Config {
 	w.Helper()
 	w.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name}})
 	w.create(&rbacv1.ClusterRoleBinding{

@@ -31,7 +31,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 const (
@@ -53,9 +53,9 @@ type world struct {
 }
 
 // newWorld starts an API server with the namespaces system and default.
-func newWorld(t *testing.T) (world, *apiserver.Server) {
+func newWorld(t *testing.T) (world, *controlplane.Server) {
 	t.Helper()
-	server := apiserver.New(t)
+	server := controlplane.New(t)
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // pairs is how many raw creates, and as many allocations, BenchmarkLatency compares.
@@ -21,7 +21,7 @@ const pairs = 500
 // creates of a lease by the same API server, so that the ratios of allocation
 // to raw create stand whatever the machine. Nothing waits for probes.
 func BenchmarkLatency(b *testing.B) {
-	server := apiserver.New(b)
+	server := controlplane.New(b)
 	n := newNode(b, server.Admin(), ipam.Share{})
 	pool := wide(b, 0)
 	warmUp(b, n)

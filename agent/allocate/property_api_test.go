@@ -13,12 +13,12 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // TestPropertyOnAnAPIServer is TestProperty with real leases.
 func TestPropertyOnAnAPIServer(t *testing.T) {
-	server := apiserver.New(t)
+	server := controlplane.New(t)
 	var all tally
 	for seed := range uint64(12) {
 		w := newWorld(seed)

@@ -16,7 +16,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // TestTwoNodesRaceForTheLastAddresses leaves one or two addresses of a pool
@@ -24,7 +24,7 @@ import (
 // both, one serves one and only the other is told "exhausted".
 func TestTwoNodesRaceForTheLastAddresses(t *testing.T) {
 	const rounds = 1000
-	server := apiserver.New(t)
+	server := controlplane.New(t)
 	var nodes [2]*node
 	for i := range nodes {
 		nodes[i] = newNode(t, server.Admin(), ipam.Share{Index: i, Count: len(nodes)})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 const (
@@ -34,7 +34,7 @@ const (
 // but the bitmap, which is as it was when the burst began. The calls of a burst
 // fall upon the agents at random, as pods upon nodes. Nothing waits for probes.
 func BenchmarkRate(b *testing.B) {
-	server := apiserver.New(b)
+	server := controlplane.New(b)
 	warmUp(b, newNode(b, server.Admin(), ipam.Share{}))
 	for _, c := range []struct{ agents, full int }{{1, 0}, {10, 0}, {10, 50}, {10, 90}, {10, 99}} {
 		b.Run(fmt.Sprintf("agents=%d/full=%d%%", c.agents, c.full), func(b *testing.B) {
@@ -58,7 +58,7 @@ func BenchmarkRate(b *testing.B) {
 // rating is the measurement of one case.
 type rating struct {
 	*testing.B
-	server *apiserver.Server
+	server *controlplane.Server
 	nodes  []*node
 	pool   ipam.Candidate
 	burst  int

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // world is a real API server, and stores of two nodes on it.
@@ -32,7 +32,7 @@ func newWorld(t *testing.T) *world {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(apiserver.New(t).Admin(), client.Options{Scheme: scheme})
+	c, err := client.New(controlplane.New(t).Admin(), client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -32,15 +32,7 @@ const chartNamespace = "fenceline-system"
 // the agents of two nodes, with the tokens that their kubelets get for them.
 func guardedWorld(t *testing.T) (n1, n2 *Store) {
 	t.Helper()
-	server, err := apiserver.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := controlplane.Start(t)
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -77,7 +69,7 @@ func guardedWorld(t *testing.T) (n1, n2 *Store) {
 }
 
 // install installs the chart, as the README says.
-func install(t *testing.T, server *apiserver.Server) {
+func install(t *testing.T, server *controlplane.Server) {
 	t.Helper()
 	builder, err := thirdparty.NewBuilder(os.Stderr)
 	if err != nil {

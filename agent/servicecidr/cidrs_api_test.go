@@ -15,15 +15,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/watch"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // The API server makes the first ServiceCIDR from its flag. The oldest supported one serves none.
 func TestServiceCIDRsOfAnAPIServer(t *testing.T) {
-	server := apiserver.New(t)
+	server := controlplane.New(t)
 	c := Watched(connect(t, server.Admin()), testr.New(t))
 	run(t, c)
-	if os.Getenv(apiserver.VersionVariable) == "oldest" {
+	if os.Getenv(controlplane.VersionVariable) == "oldest" {
 		expect(t, c, ErrNotServed.Error())
 		return
 	}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // heard passes on the news of a watch.
@@ -38,7 +38,7 @@ func TestTheLeasesOfOnePoolAreFollowed(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.NewWithWatch(apiserver.New(t).Admin(), client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(controlplane.New(t).Admin(), client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}

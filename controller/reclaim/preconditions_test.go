@@ -28,7 +28,7 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/podview"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // frozen is a reconciler whose cache stands still over a real API server, where
@@ -43,7 +43,7 @@ type frozen struct {
 
 // freeze makes the objects and stops the cache at what they are. before runs
 // ahead of each of the reconciler's writes.
-func freeze(t *testing.T, server *apiserver.Server, before func(frozen), objects ...client.Object) frozen {
+func freeze(t *testing.T, server *controlplane.Server, before func(frozen), objects ...client.Object) frozen {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -140,7 +140,7 @@ func freshLease(address string, edit func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLe
 
 // TestTheWriteItselfIsGuarded: each row changes the world between the last read and the write.
 func TestTheWriteItselfIsGuarded(t *testing.T) {
-	server := apiserver.New(t)
+	server := controlplane.New(t)
 	asIs := func(*v1alpha1.IPLeaseSpec) {}
 	once := func(do func(frozen)) func(frozen) {
 		done := false
@@ -228,7 +228,7 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 // TestATakenLeaseHasNoTrackedFields: the API server would compare each field of
 // each write with who wrote it last.
 func TestATakenLeaseHasNoTrackedFields(t *testing.T) {
-	f := freeze(t, apiserver.New(t), func(frozen) {}, freshLease("10.6.0.5", func(*v1alpha1.IPLeaseSpec) {}))
+	f := freeze(t, controlplane.New(t), func(frozen) {}, freshLease("10.6.0.5", func(*v1alpha1.IPLeaseSpec) {}))
 	if tracked := f.lease("10.6.0.5").ManagedFields; len(tracked) == 0 {
 		t.Fatal("the API server tracks none in any case")
 	}

@@ -33,7 +33,7 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/internal/owner"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 var errKilled = errors.New("the controller was killed")
@@ -261,7 +261,7 @@ func (p *play) run(kill int64, lost bool) (end []string, writes int64) {
 // A controller that is killed before or after any of its writes leaves nothing that its successor does not
 // bring to the same end. At no moment do two pools have an address, or does a lease lose its pool.
 func TestAControllerThatIsKilledAtAnyWriteLeavesItsSuccessorAllItNeeds(t *testing.T) {
-	server := apiserver.New(t)
+	server := controlplane.New(t)
 	scheme, err := cache.Scheme()
 	if err != nil {
 		t.Fatal(err)

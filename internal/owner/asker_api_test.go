@@ -19,7 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/owners"
 )
 
@@ -34,7 +34,7 @@ func askerOf(t *testing.T, config *rest.Config) (owner.Asker, client.Client) {
 
 // The owners of other projects are asked by objects of their shape, on a real API server.
 func TestOwnersOfOtherProjects(t *testing.T) {
-	server := apiserver.New(t)
+	server := controlplane.New(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	asker, c := askerOf(t, server.Admin())

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/images"
 	"github.com/fenceline/fenceline/test/machine"
-	"github.com/fenceline/fenceline/test/pki"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -140,13 +140,13 @@ func (c *Cluster) startNode(n int, keys *controlplane.Keys) error {
 
 func (c *Cluster) nodeConfig(n int, keys *controlplane.Keys) (machine.Config, error) {
 	name, addresses := NodeName(n), addrs(c.Options.nodeAddresses(n))
-	kubelet, err := keys.ClientKubeconfig(pki.Request{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}})
+	kubelet, err := keys.ClientKubeconfig(cert.Config{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}})
 	if err != nil {
 		return machine.Config{}, err
 	}
-	serving, err := keys.Issue(pki.Request{
+	serving, err := keys.Issue(cert.Config{
 		CommonName: "system:node:" + name, Organization: []string{"system:nodes"},
-		Names: []string{name}, Addresses: toIPs(addresses),
+		AltNames: cert.AltNames{DNSNames: []string{name}, IPs: toIPs(addresses)},
 	})
 	if err != nil {
 		return machine.Config{}, err

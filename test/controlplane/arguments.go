@@ -38,7 +38,7 @@ func (c Config) apiServerArguments() []string {
 		"--kubelet-certificate-authority=" + c.key("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + c.key("service-account.crt"), "--service-account-signing-key-file=" + c.key("service-account.key"),
+		"--service-account-key-file=" + c.key("service-account.key"), "--service-account-signing-key-file=" + c.key("service-account.key"),
 		"--service-cluster-ip-range=" + join(c.Services),
 		"--requestheader-client-ca-file=" + c.key("front-proxy-ca.crt"), "--requestheader-allowed-names=" + frontProxyClient,
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",

@@ -8,39 +8,50 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// Backup saves the content of etcd to a file, with etcdctl of a directory.
-func (p *ControlPlane) Backup(ctx context.Context, tools, file string) error {
-	return runTool(ctx, filepath.Join(tools, "etcdctl"), "--endpoints="+p.Config.etcdURL(p.Config.EtcdClientPort), "snapshot", "save", file)
+// Backup saves the content of etcd and returns the file, which is removed with the server.
+func (s *Server) Backup(ctx context.Context) (string, error) {
+	file := filepath.Join(s.Config.Dir, "backup.db")
+	return file, runTool(ctx, "etcdctl", "--endpoints="+s.Config.etcdURL(s.Config.EtcdClientPort), "snapshot", "save", file)
 }
 
-// Restore replaces what etcd holds by a backup, with etcdutl of a directory and
-// flags of its own, as an operator does: everything is stopped meanwhile. It
-// returns when the API server is ready.
-func (p *ControlPlane) Restore(ctx context.Context, tools, file string, flags ...string) error {
+// Restore replaces what etcd holds by a backup, with flags of etcdutl, as an operator does: everything
+// is stopped meanwhile. It returns when the API server is ready.
+func (s *Server) Restore(ctx context.Context, file string, flags ...string) error {
 	for _, name := range []string{apiServer, etcd} {
-		if err := p.stop(ctx, name); err != nil {
+		if err := s.stop(ctx, name); err != nil {
 			return err
 		}
 	}
-	if err := os.RemoveAll(p.Config.etcdData()); err != nil {
+	if err := os.RemoveAll(s.Config.etcdData()); err != nil {
 		return fmt.Errorf("remove etcd's data: %w", err)
 	}
-	peer := p.Config.etcdURL(p.Config.EtcdPeerPort)
+	peer := s.Config.etcdURL(s.Config.EtcdPeerPort)
 	args := append([]string{
-		"snapshot", "restore", file, "--data-dir=" + p.Config.etcdData(),
+		"snapshot", "restore", file, "--data-dir=" + s.Config.etcdData(),
 		"--name=" + etcdName, "--initial-cluster=" + etcdName + "=" + peer, "--initial-advertise-peer-urls=" + peer,
 	}, flags...)
-	if err := runTool(ctx, filepath.Join(tools, "etcdutl"), args...); err != nil {
+	if err := runTool(ctx, "etcdutl", args...); err != nil {
 		return err
 	}
-	return p.StartAPIServer(ctx)
+	return s.StartAPIServer(ctx)
 }
 
-func runTool(ctx context.Context, tool string, args ...string) error {
-	if out, err := exec.CommandContext(ctx, tool, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("run %s %v: %w: %s", filepath.Base(tool), args, err, out)
+// runTool runs a tool of etcd.
+func runTool(ctx context.Context, name string, args ...string) error {
+	builder, err := thirdparty.NewBuilder(os.Stderr)
+	if err != nil {
+		return err
+	}
+	dir, err := builder.Dir(ctx, thirdparty.EtcdTools)
+	if err != nil {
+		return err
+	}
+	if out, err := exec.CommandContext(ctx, filepath.Join(dir, name), args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("run %s %v: %w: %s", name, args, err, out)
 	}
 	return nil
 }

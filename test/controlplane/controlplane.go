@@ -85,7 +85,7 @@ func (p *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return p.waitReady(ctx)
 }
 
-// StopAPIServer ends kube-apiserver; etcd and the controllers run on.
+// StopAPIServer ends kube-apiserver; etcd keeps the data, and the controllers run on.
 func (p *ControlPlane) StopAPIServer(ctx context.Context) error {
 	return p.stop(ctx, apiServer)
 }
@@ -99,8 +99,20 @@ func (p *ControlPlane) RestartEtcd(ctx context.Context) error {
 	return p.StartAPIServer(ctx)
 }
 
-// APIServerCPU returns how much CPU time kube-apiserver has used since it was started.
-func (p *ControlPlane) APIServerCPU() (time.Duration, error) { return p.running[apiServer].CPU() }
+// CPU returns how much CPU time kube-apiserver has used since it was started.
+func (p *ControlPlane) CPU() (time.Duration, error) { return p.running[apiServer].CPU() }
+
+// StartControllerManager starts kube-controller-manager, with the controllers of Kubernetes. Start
+// leaves it out if Config.WithoutControllers is set. Stop ends it.
+func (p *ControlPlane) StartControllerManager() error {
+	return p.start(controllerManager, p.Config.KubernetesDir, p.Config.controllerManagerArguments())
+}
+
+// StopControllerManager ends kube-controller-manager. Until it starts again, nothing updates the
+// objects that its controllers have written.
+func (p *ControlPlane) StopControllerManager(ctx context.Context) error {
+	return p.stop(ctx, controllerManager)
+}
 
 // Stop ends everything. The API server goes before etcd, or it would wait for it.
 func (p *ControlPlane) Stop(ctx context.Context) error {

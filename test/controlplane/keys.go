@@ -3,129 +3,168 @@
 package controlplane
 
 import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"math/big"
 	"net"
 	"os"
+	"time"
 
-	"github.com/fenceline/fenceline/test/pki"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
-// Keys are the authorities of a control plane.
+// validity covers any test run; nothing is kept longer than its cluster.
+const validity = 30 * 24 * time.Hour
+
+// Keys are the authority of a control plane. It signs all certificates but those of the aggregation layer.
 type Keys struct {
-	config    Config
-	authority *pki.Authority
+	authority
+	config Config
 }
 
-// WriteKeys makes all authorities, certificates and kubeconfigs of the control
-// plane.
-func WriteKeys(c Config) (*Keys, error) {
+// authority signs certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+}
+
+// Pair is a certificate and its key, both PEM.
+type Pair struct{ Cert, Key []byte }
+
+// WriteKeys makes all authorities, certificates and kubeconfigs of the control plane.
+func WriteKeys(c Config) (_ *Keys, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write keys: %w", err)
+		}
+	}()
 	if err := os.MkdirAll(c.keys(), 0o700); err != nil {
-		return nil, fmt.Errorf("write keys: %w", err)
+		return nil, err
 	}
-	authority, err := pki.NewAuthority("fenceline-test")
+	own, err := newAuthority("fenceline-test", c.key("ca.crt"))
 	if err != nil {
 		return nil, err
 	}
-	k := &Keys{config: c, authority: authority}
-	steps := []func() error{
-		func() error { return os.WriteFile(c.key("ca.crt"), authority.PEM, 0o644) },
-		k.writeServing, k.writeFrontProxy, k.writeServiceAccountKey,
-		func() error {
-			return k.writePair("kubelet-client", pki.Request{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}})
-		},
-		func() error {
-			return k.WriteClient("admin", pki.Request{CommonName: "admin", Organization: []string{"system:masters"}})
-		},
-		func() error {
-			return k.WriteClient("controller-manager", pki.Request{CommonName: "system:kube-controller-manager"})
-		},
-		func() error { return k.WriteClient("scheduler", pki.Request{CommonName: "system:kube-scheduler"}) },
-		func() error { return k.WriteClient("proxy", pki.Request{CommonName: "system:kube-proxy"}) },
+	// Without an authority of the aggregation layer, the controllers log errors while they start.
+	front, err := newAuthority("fenceline-test-front-proxy", c.key("front-proxy-ca.crt"))
+	if err != nil {
+		return nil, err
 	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return nil, fmt.Errorf("write keys: %w", err)
-		}
-	}
-	return k, nil
+	k := &Keys{authority: own, config: c}
+	service := c.Services[0].Masked().Addr().Next()
+	// kube-apiserver verifies tokens with the private key as well as with its public half.
+	_, _, err = keyutil.LoadOrGenerateKeyFile(c.key("service-account.key"))
+	return k, errors.Join(
+		err,
+		own.write(c, "apiserver", cert.Config{CommonName: "kube-apiserver", AltNames: cert.AltNames{
+			DNSNames: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
+			IPs:      []net.IP{c.Address.AsSlice(), service.AsSlice(), net.IPv4(127, 0, 0, 1)},
+		}}),
+		own.write(c, "kubelet-client", cert.Config{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}}),
+		front.write(c, "front-proxy", cert.Config{CommonName: frontProxyClient}),
+		k.writeClient("admin", cert.Config{CommonName: "admin", Organization: []string{"system:masters"}}),
+		k.writeClient("controller-manager", cert.Config{CommonName: "system:kube-controller-manager"}),
+		k.writeClient("scheduler", cert.Config{CommonName: "system:kube-scheduler"}),
+		k.writeClient("proxy", cert.Config{CommonName: "system:kube-proxy"}),
+	)
 }
-
-// Authority returns the certificate that all servers are signed with.
-func (k *Keys) Authority() []byte { return k.authority.PEM }
-
-// Issue signs a certificate.
-func (k *Keys) Issue(r pki.Request) (pki.Pair, error) { return k.authority.Issue(r) }
 
 // ClientKubeconfig returns a kubeconfig for a new client certificate.
-func (k *Keys) ClientKubeconfig(r pki.Request) ([]byte, error) {
-	pair, err := k.authority.Issue(r)
+func (k *Keys) ClientKubeconfig(client cert.Config) ([]byte, error) {
+	pair, err := k.Issue(client)
 	if err != nil {
 		return nil, err
 	}
-	return pki.Kubeconfig(k.config.URL(), k.authority.PEM, pair)
+	return clientcmd.Write(kubeconfig(
+		clientcmdapi.Cluster{Server: k.config.URL(), CertificateAuthorityData: k.Authority()},
+		clientcmdapi.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key},
+	))
 }
 
-// WriteClient writes NAME.kubeconfig, and the same certificate as NAME.crt and
-// NAME.key.
-func (k *Keys) WriteClient(name string, r pki.Request) error {
-	pair, err := k.authority.Issue(r)
-	if err != nil {
-		return err
-	}
-	data, err := pki.Kubeconfig(k.config.URL(), k.authority.PEM, pair)
+func (k *Keys) writeClient(name string, client cert.Config) error {
+	data, err := k.ClientKubeconfig(client)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(k.config.Kubeconfig(name), data, 0o600)
 }
 
-func (k *Keys) writePair(name string, r pki.Request) error {
-	pair, err := k.authority.Issue(r)
-	if err != nil {
-		return err
+// kubeconfig is the file of a client of one cluster.
+func kubeconfig(cluster clientcmdapi.Cluster, user clientcmdapi.AuthInfo) clientcmdapi.Config {
+	const only = "only"
+	return clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{only: &cluster}, AuthInfos: map[string]*clientcmdapi.AuthInfo{only: &user},
+		Contexts: map[string]*clientcmdapi.Context{only: {Cluster: only, AuthInfo: only}}, CurrentContext: only,
 	}
-	return pair.Write(k.config.keys(), name)
 }
 
-func (k *Keys) writeServing() error {
-	service := k.config.Services[0].Masked().Addr().Next()
-	return k.writePair("apiserver", pki.Request{
-		CommonName: "kube-apiserver",
-		Names:      []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
-		Addresses:  []net.IP{k.config.Address.AsSlice(), service.AsSlice(), net.IPv4(127, 0, 0, 1)},
-	})
+// newAuthority makes a self-signed authority and writes its certificate.
+func newAuthority(name, file string) (authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return authority{}, err
+	}
+	own, err := cert.NewSelfSignedCACert(cert.Config{CommonName: name, NotBefore: notBefore()}, key)
+	if err != nil {
+		return authority{}, fmt.Errorf("sign authority %s: %w", name, err)
+	}
+	a := authority{own, key}
+	return a, cert.WriteCert(file, a.Authority())
 }
 
-// writeFrontProxy writes the authority of the aggregation layer; without it
-// the controllers log errors while they start.
-func (k *Keys) writeFrontProxy() error {
-	authority, err := pki.NewAuthority("fenceline-test-front-proxy")
+// notBefore lies in the past: clocks of a test may be set back.
+func notBefore() time.Time { return time.Now().Add(-time.Hour) }
+
+// Authority returns the certificate that all servers are signed with.
+func (a authority) Authority() []byte { return encode(a.cert.Raw) }
+
+// Issue signs a certificate for a new key. Names and addresses make it a server certificate; without
+// them it is a client certificate.
+func (a authority) Issue(c cert.Config) (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return err
+		return Pair{}, err
 	}
-	if err := os.WriteFile(k.config.key("front-proxy-ca.crt"), authority.PEM, 0o644); err != nil {
-		return err
+	usage := x509.ExtKeyUsageClientAuth
+	if len(c.AltNames.DNSNames)+len(c.AltNames.IPs) > 0 {
+		usage = x509.ExtKeyUsageServerAuth
 	}
-	pair, err := authority.Issue(pki.Request{CommonName: frontProxyClient})
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return err
+		return Pair{}, err
 	}
-	return pair.Write(k.config.keys(), "front-proxy")
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: serial, NotBefore: notBefore(), NotAfter: time.Now().Add(validity),
+		Subject:  pkix.Name{CommonName: c.CommonName, Organization: c.Organization},
+		DNSNames: c.AltNames.DNSNames, IPAddresses: c.AltNames.IPs,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}, a.cert, key.Public(), a.key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("sign certificate of %s: %w", c.CommonName, err)
+	}
+	private, err := keyutil.MarshalPrivateKeyToPEM(key)
+	return Pair{Cert: encode(der), Key: private}, err
 }
 
-// writeServiceAccountKey writes the key that signs tokens and its public half.
-func (k *Keys) writeServiceAccountKey() error {
-	key, err := pki.NewKey()
+// write writes NAME.crt and NAME.key.
+func (a authority) write(c Config, name string, subject cert.Config) error {
+	pair, err := a.Issue(subject)
 	if err != nil {
 		return err
 	}
-	private, err := pki.MarshalKey(key)
-	if err != nil {
-		return err
-	}
-	public, err := pki.MarshalPublicKey(&key.PublicKey)
-	if err != nil {
-		return err
-	}
-	return pki.Pair{Cert: public, Key: private}.Write(k.config.keys(), "service-account")
+	return errors.Join(cert.WriteCert(c.key(name+".crt"), pair.Cert), keyutil.WriteKey(c.key(name+".key"), pair.Key))
+}
+
+func encode(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der})
 }

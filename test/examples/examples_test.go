@@ -34,7 +34,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/owners"
 	"github.com/fenceline/fenceline/test/process"
 	"github.com/fenceline/fenceline/test/thirdparty"
@@ -102,7 +102,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := apiserver.New(t)
+	server := controlplane.New(t)
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/process"
 	"github.com/fenceline/fenceline/test/thirdparty"
@@ -42,7 +42,7 @@ const (
 // Cluster is an API server and nodes. It ends with its test.
 type Cluster struct {
 	client.Client
-	Server *apiserver.Server
+	Server *controlplane.Server
 	Nodes  []*Node
 	// Frames are what has entered the switch.
 	Frames *capture.Capture
@@ -66,7 +66,7 @@ func New(t testing.TB, count int) *Cluster {
 	if err := allowSockets(); err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{t: t, rig: namespaces.New(t, count), Server: apiserver.New(t), bin: t.TempDir(), living: map[*Sandbox]bool{}}
+	c := &Cluster{t: t, rig: namespaces.New(t, count), Server: controlplane.New(t), bin: t.TempDir(), living: map[*Sandbox]bool{}}
 	scheme := runtime.NewScheme()
 	c.check(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	var err error

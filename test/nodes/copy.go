@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // Copy restores a backup beside the cluster, as in a rehearsal of a disaster: another API server with
@@ -21,7 +21,7 @@ func (c *Cluster) Copy(ctx context.Context, file string, flags ...string) *Clust
 	c.t.Helper()
 	n := c.Nodes[len(c.Nodes)-1]
 	copied := &Cluster{
-		t: c.t, rig: c.rig, Server: apiserver.New(c.t), bin: c.t.TempDir(), Frames: c.Frames,
+		t: c.t, rig: c.rig, Server: controlplane.New(c.t), bin: c.t.TempDir(), Frames: c.Frames,
 		Nodes: []*Node{n}, living: map[*Sandbox]bool{},
 	}
 	for _, program := range []string{"agent", "controller", "fenceline"} {

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 const (
@@ -40,7 +40,7 @@ const effective = 2 * time.Minute
 
 // env is an API server on which the chart is installed, and who talks to it.
 type env struct {
-	server            *apiserver.Server
+	server            *controlplane.Server
 	scheme            *runtime.Scheme
 	admin, controller client.Client
 }
@@ -84,15 +84,7 @@ func TestRecordsAndPolicies(t *testing.T) {
 // returns once every policy is enforced.
 func installed(t *testing.T) *env {
 	t.Helper()
-	server, err := apiserver.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := controlplane.Start(t)
 	e := &env{server: server, scheme: runtime.NewScheme()}
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(e.scheme); err != nil {

@@ -24,7 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -37,7 +38,7 @@ const (
 // cluster is a cluster without machines.
 type cluster struct {
 	t        *testing.T
-	server   *apiserver.Server
+	server   *controlplane.Server
 	api      client.Client
 	helmFile string
 	// program is the controller.
@@ -53,37 +54,16 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	server, err := apiserver.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := server.StartControllerManager(); err != nil {
-		t.Fatal(err)
-	}
+	server := controlplane.Start(t)
+	check.OK(t, server.StartControllerManager())
 	c := &cluster{t: t, server: server, program: filepath.Join(t.TempDir(), "controller"), said: map[string]string{}, meanwhile: nothing}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	if c.api, err = client.New(server.Admin(), client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	c.api = check.Value(client.New(server.Admin(), client.Options{Scheme: scheme}))(t)
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", c.program, "../../controller").CombinedOutput(); err != nil {
 		t.Fatalf("build the controller: %v\n%s", err, out)
 	}
-	builder, err := thirdparty.NewBuilder(os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := builder.Dir(t.Context(), thirdparty.Helm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := check.Value(check.Value(thirdparty.NewBuilder(os.Stderr))(t).Dir(t.Context(), thirdparty.Helm))(t)
 	c.helmFile = filepath.Join(dir, "helm")
 	for _, name := range nodeNames {
 		c.addNode(name)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // nodeNames are the nodes that there are. The kubelet is Ready on all but the last.
@@ -107,7 +107,7 @@ func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	kubeconfig := k.t.TempDir() + "/kubeconfig"
-	if err := apiserver.WriteKubeconfig(access, kubeconfig); err != nil {
+	if err := controlplane.WriteKubeconfig(access, kubeconfig); err != nil {
 		return err
 	}
 	k.programs.Go(func() {

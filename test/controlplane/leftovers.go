@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package controlplane
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/process"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -47,7 +46,7 @@ func stopLeftovers(ctx context.Context, base string) error {
 			continue
 		}
 		dir := filepath.Join(base, e.Name())
-		left, err := controlplane.Open(controlplane.Config{Dir: dir})
+		left, err := Open(Config{Dir: dir})
 		if err == nil {
 			err = errors.Join(left.Stop(ctx), os.RemoveAll(dir))
 		}

@@ -2,7 +2,7 @@
 
 //go:build api
 
-package apiserver_test
+package controlplane_test
 
 import (
 	"context"
@@ -14,12 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/fenceline/fenceline/test/apiserver"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 func TestATokenBoundToAPodCarriesTheNameOfItsNode(t *testing.T) {
 	ctx := context.Background()
-	server := apiserver.New(t)
+	server := controlplane.New(t)
 	admin := kubernetes.NewForConfigOrDie(server.Admin())
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "speaker"}}
 	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}); err != nil {
@@ -58,7 +58,7 @@ func TestATokenBoundToAPodCarriesTheNameOfItsNode(t *testing.T) {
 
 func TestAStoppedServerKeepsItsData(t *testing.T) {
 	ctx := context.Background()
-	server := apiserver.New(t)
+	server := controlplane.New(t)
 	admin := kubernetes.NewForConfigOrDie(server.Admin())
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
 	if _, err := admin.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {

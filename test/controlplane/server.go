@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserver runs etcd and kube-apiserver on loopback, for tests of validation, admission,
-// preconditions and watches. No controller of Kubernetes runs unless a test starts it.
-package apiserver
+package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
-	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -33,67 +36,52 @@ const VersionVariable = "FENCELINE_TEST_KUBERNETES"
 // noNodeMonitor keeps nodes as the test sets them, although no kubelet renews a Lease.
 const noNodeMonitor = 24 * time.Hour
 
-// stopLimit is how long the processes may take to end.
-const stopLimit = 30 * time.Second
+const (
+	// stopLimit is how long the processes may take to end.
+	stopLimit = 30 * time.Second
+	// servedLimit is how long a custom resource may take to be served.
+	servedLimit = 30 * time.Second
+)
 
-// Server is a running API server. Its methods are safe for concurrent use, except those that start and
-// stop it.
+// Server is etcd and kube-apiserver on loopback, for tests of validation, admission, preconditions and
+// watches. No controller of Kubernetes runs unless a test starts it. Its methods are safe for
+// concurrent use, except those that start and stop it.
 type Server struct {
-	dir          string
-	controlPlane *controlplane.ControlPlane
-	admin        *rest.Config
+	*ControlPlane
+	admin *rest.Config
 }
 
 // New starts a server with the project's custom resources installed, and stops
 // it when the test has ended.
 func New(t testing.TB) *Server {
 	t.Helper()
-	ctx := context.Background()
-	s, err := Start(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := s.InstallCRDs(ctx); err != nil {
-		t.Fatal(err)
-	}
+	s := Start(t)
+	s.installCRDs(t)
 	return s
 }
 
-// Start starts a server with nothing installed. Missing binaries are built.
-func Start(ctx context.Context) (_ *Server, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("start an API server: %w", err)
-		}
-	}()
-	config, err := configure(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{dir: config.Dir}
-	if _, err := controlplane.WriteKeys(config); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(s.dir))
-	}
-	if s.controlPlane, err = controlplane.Open(config); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(s.dir))
-	}
-	if err := s.controlPlane.Start(ctx); err != nil {
-		return nil, errors.Join(err, s.Stop())
-	}
-	if s.admin, err = s.controlPlane.RESTConfig(); err != nil {
-		return nil, errors.Join(err, s.Stop())
-	}
-	return s, nil
+// Start starts a server with nothing installed, and stops it when the test has ended. Missing binaries
+// are built.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	config, err := loopback(t.Context())
+	check.OK(t, err)
+	s := &Server{ControlPlane: check.Value(Open(config))(t)}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+		defer cancel()
+		check.OK(t, s.Stop(ctx))
+		check.OK(t, os.RemoveAll(config.Dir))
+	})
+	check.Value(WriteKeys(config))(t)
+	check.OK(t, s.Start(t.Context()))
+	s.admin = check.Value(s.RESTConfig())(t)
+	return s
 }
 
-// configure chooses binaries, ports and a directory.
-func configure(ctx context.Context) (controlplane.Config, error) {
-	config := controlplane.Config{
+// loopback chooses binaries, ports and a directory.
+func loopback(ctx context.Context) (Config, error) {
+	config := Config{
 		Command: exec.CommandContext, WithoutControllers: true, NodeMonitorGrace: noNodeMonitor,
 		Address: netip.MustParseAddr("127.0.0.1"), Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 	}
@@ -143,44 +131,11 @@ func freePorts(n int) ([]int, error) {
 	return found, nil
 }
 
-// Stop ends the server and removes its data.
-func (s *Server) Stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
-	defer cancel()
-	if err := s.controlPlane.Stop(ctx); err != nil {
-		return fmt.Errorf("stop the API server: %w", err)
-	}
-	return os.RemoveAll(s.dir)
-}
-
-// StopAPIServer ends kube-apiserver. etcd keeps the data.
-func (s *Server) StopAPIServer(ctx context.Context) error { return s.controlPlane.StopAPIServer(ctx) }
-
-// StartAPIServer starts kube-apiserver again, at the same address and with the
-// same keys, and returns when it is ready.
-func (s *Server) StartAPIServer(ctx context.Context) error { return s.controlPlane.StartAPIServer(ctx) }
-
-// RestartEtcd kills etcd and starts it again, and returns when the API server is ready.
-func (s *Server) RestartEtcd(ctx context.Context) error { return s.controlPlane.RestartEtcd(ctx) }
-
-// StartControllerManager starts the controllers of Kubernetes, for tests in which they and Fenceline
-// work together. They end with the server.
-func (s *Server) StartControllerManager() error { return s.controlPlane.StartControllerManager() }
-
-// StopControllerManager ends the controllers of Kubernetes. Until they start again, nothing updates
-// the objects that they have written.
-func (s *Server) StopControllerManager(ctx context.Context) error {
-	return s.controlPlane.StopControllerManager(ctx)
-}
-
-// CPU returns the CPU time of kube-apiserver since its start.
-func (s *Server) CPU() (time.Duration, error) { return s.controlPlane.APIServerCPU() }
-
 // Admin returns the access of an administrator without a client-side limit.
 func (s *Server) Admin() *rest.Config { return rest.CopyConfig(s.admin) }
 
 // Kubeconfig returns the administrator's kubeconfig file.
-func (s *Server) Kubeconfig() string { return s.controlPlane.Config.Kubeconfig("admin") }
+func (s *Server) Kubeconfig() string { return s.Config.Kubeconfig("admin") }
 
 // ServiceAccount returns the access of a ServiceAccount that exists. With a pod,
 // which must exist and use the account, the token is bound to the pod and
@@ -204,4 +159,41 @@ func (s *Server) ServiceAccount(ctx context.Context, namespace, name string, pod
 	config.QPS = -1
 	config.BearerToken = token.Status.Token
 	return config, nil
+}
+
+// WriteKubeconfig writes a kubeconfig with a token, for a process of a test.
+func WriteKubeconfig(access *rest.Config, file string) error {
+	err := clientcmd.WriteToFile(kubeconfig(
+		clientcmdapi.Cluster{Server: access.Host, CertificateAuthorityData: access.CAData, CertificateAuthority: access.CAFile},
+		clientcmdapi.AuthInfo{Token: access.BearerToken},
+	), file)
+	if err != nil {
+		return fmt.Errorf("write kubeconfig %s: %w", file, err)
+	}
+	return nil
+}
+
+// installCRDs installs the chart's custom resources and returns when they are served.
+func (s *Server) installCRDs(t testing.TB) {
+	t.Helper()
+	files := check.Value(filepath.Glob(filepath.Join(check.Value(thirdparty.Root())(t), "charts", "fenceline", "files", "crds", "*.yaml")))(t)
+	if len(files) == 0 {
+		t.Fatal("the chart has no custom resources")
+	}
+	client := check.Value(apiextensions.NewForConfig(s.admin))(t).ApiextensionsV1()
+	var paths []string
+	for _, file := range files {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		check.OK(t, yaml.UnmarshalStrict(check.Value(os.ReadFile(file))(t), crd))
+		check.Value(client.CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}))(t)
+		for _, version := range crd.Spec.Versions {
+			paths = append(paths, fmt.Sprintf("/apis/%s/%s/%s", crd.Spec.Group, version.Name, crd.Spec.Names.Plural))
+		}
+	}
+	// The condition Established would be too early: it comes before the API server serves the resource.
+	for _, path := range paths {
+		check.Eventually(t, servedLimit, path, func() error {
+			return client.RESTClient().Get().AbsPath(path).Param("limit", "1").Do(t.Context()).Error()
+		})
+	}
 }
