@@ -3,7 +3,6 @@ module github.com/fenceline/fenceline
 go 1.26.0
 
 require (
-	github.com/cavaliergopher/cpio v1.0.1
 	github.com/cilium/ebpf v0.22.0
 	github.com/containernetworking/cni v1.3.1
 	github.com/dchest/siphash v1.2.3

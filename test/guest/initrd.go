@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
-	"github.com/cavaliergopher/cpio"
+	"golang.org/x/sys/unix"
 )
 
 // Places in the guest.
@@ -35,7 +37,7 @@ func (g Guest) writeInitrd(path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	a := archive{cpio.NewWriter(out), map[string]bool{"/": true}}
+	a := archive{out, map[string]bool{"/": true}}
 	mods, err := modules(g.Kernel, g.Modules)
 	if err != nil {
 		return err
@@ -44,7 +46,7 @@ func (g Guest) writeInitrd(path string) (err error) {
 	for _, m := range mods {
 		file := filepath.Join(modulesDir, m.name)
 		t.Modules = append(t.Modules, file)
-		if err := a.add(file, cpio.TypeReg|0o644, m.code); err != nil {
+		if err := a.add(file, 0o644, m.code); err != nil {
 			return err
 		}
 	}
@@ -52,14 +54,14 @@ func (g Guest) writeInitrd(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := a.add(initPath, cpio.TypeReg|0o755, init); err != nil {
+	if err := a.add(initPath, 0o755, init); err != nil {
 		return err
 	}
 	what, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
-	if err := a.add(taskPath, cpio.TypeReg|0o644, what); err != nil {
+	if err := a.add(taskPath, 0o644, what); err != nil {
 		return err
 	}
 	for _, dir := range append(mountPoints(), g.Dir) {
@@ -72,12 +74,13 @@ func (g Guest) writeInitrd(path string) (err error) {
 			return err
 		}
 	}
-	return a.Close()
+	return a.entry("TRAILER!!!", 0, 1, nil) // the name of the end
 }
 
-// archive is a cpio archive of the sort that the kernel reads.
+// archive is a cpio archive in the format newc, which the kernel reads (see
+// Documentation/driver-api/early-userspace/buffer-format.rst in its sources).
 type archive struct {
-	*cpio.Writer
+	io.Writer
 	directories map[string]bool
 }
 
@@ -95,21 +98,15 @@ func (a archive) copy(root string) error {
 		if err != nil {
 			return err
 		}
-		return a.add(path, cpio.TypeReg|cpio.FileMode(info.Mode().Perm()), data)
+		return a.add(path, info.Mode().Perm(), data)
 	})
 }
 
-func (a archive) add(path string, mode cpio.FileMode, data []byte) error {
+func (a archive) add(path string, mode fs.FileMode, data []byte) error {
 	if err := a.directory(filepath.Dir(path)); err != nil {
 		return err
 	}
-	if err := a.WriteHeader(&cpio.Header{Name: path, Mode: mode, Size: int64(len(data)), Links: 1}); err != nil {
-		return fmt.Errorf("add %s: %w", path, err)
-	}
-	if _, err := a.Write(data); err != nil {
-		return fmt.Errorf("add %s: %w", path, err)
-	}
-	return nil
+	return a.entry(path, unix.S_IFREG|uint32(mode), 1, data)
 }
 
 // directory adds a directory and those above it once each: the kernel makes none by itself.
@@ -121,5 +118,20 @@ func (a archive) directory(path string) error {
 	if err := a.directory(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return a.WriteHeader(&cpio.Header{Name: path, Mode: cpio.TypeDir | 0o755, Links: 2})
+	return a.entry(path, unix.S_IFDIR|0o755, 2, nil)
+}
+
+func (a archive) entry(path string, mode uint32, links int, data []byte) error {
+	if len(data) > math.MaxUint32 {
+		return fmt.Errorf("add %s: %d bytes are more than an archive can name", path, len(data))
+	}
+	// The fields that are 0: inode, user and group, time, numbers of devices, checksum.
+	header := fmt.Appendf(nil, "070701%08x%08x%016x%08x%08x%08x%032x%08x%08x%s\x00",
+		0, mode, 0, links, 0, len(data), 0, len(path)+1, 0, path)
+	for _, part := range [][]byte{header, data} {
+		if _, err := a.Write(append(part, make([]byte, -len(part)&3)...)); err != nil {
+			return fmt.Errorf("add %s: %w", path, err)
+		}
+	}
+	return nil
 }
