@@ -109,7 +109,7 @@ func TestAGuardStaysOnADeviceThatIsRenamedOrBounced(t *testing.T) {
 
 func TestObserverOfAParentThatIsGone(t *testing.T) {
 	r := newRig(t)
-	r.wire.ns.deleteLink("port-node") // its peer goes with it
+	r.wire.unplug("node") // its peer goes with it
 	r.node.do(func() error {
 		all, err := r.ObserversAttached()
 		equal(t, "attached", all[r.parent], false)

@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
@@ -45,14 +44,7 @@ func (r *linkRig) key6() Key { return Key{Segment: uint32(r.parent), Addr: addr6
 // plugLink makes the host link, without any guard.
 func (r *linkRig) plugLink() {
 	r.t.Helper()
-	pod, err := os.Open(r.pod.path)
-	must(r.t, err)
-	defer pod.Close()
-	r.node.do(func() error {
-		return netlink.LinkAdd(&netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: nodeEnd}, PeerName: podEnd, PeerNamespace: netlink.NsFd(int(pod.Fd())),
-		})
-	})
+	must(r.t, r.node.AddPair(nodeEnd, r.pod.Namespace, podEnd))
 	r.node.up(nodeEnd)
 	r.pod.up(podEnd)
 }

@@ -221,7 +221,7 @@ func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 	for name, tc := range map[string]func(r *rig){
 		"the device":                      func(r *rig) { r.pod.deleteLink("eth0") },
 		"the namespace":                   func(r *rig) { r.pod.remove() },
-		"the namespace, but for its file": func(r *rig) { must(r.t, unix.Unmount(r.pod.path, unix.MNT_DETACH)) },
+		"the namespace, but for its file": func(r *rig) { must(r.t, errors.Join(r.pod.Close(), unix.Unmount(r.pod.path, unix.MNT_DETACH))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := stagedRig(t, Options{})

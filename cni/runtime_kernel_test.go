@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/cniserver"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -40,28 +40,14 @@ func newMachine(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{node: newNode(t), bin: binaries(t), cache: t.TempDir()}
 	m.net = namespace(t, "node")
-	if err := m.net.AddBridge("parent0"); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.net.SetUp("parent0", true); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, m.net.AddBridge("parent0"))
 	m.brain = newBrain(m.net)
 	return m
 }
 
 func namespace(t *testing.T, role string) *network.Namespace {
 	t.Helper()
-	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ns.Delete(); err != nil {
-			t.Error(err)
-		}
-	})
-	return ns
+	return network.New(t, role)
 }
 
 // startAgent runs the agent's server until the returned function ends it.

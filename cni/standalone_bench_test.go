@@ -18,9 +18,7 @@ func TestTimeOfAStandAloneADD(t *testing.T) {
 	const rounds = 200
 	l := newLAN(t)
 	h, pod := l.host(t, "host"), namespace(t, "pod")
-	if err := pod.Plug("eth0", nil, l.sw, "podport", "sw"); err != nil {
-		t.Fatal(err)
-	}
+	l.Plug(t, pod, "eth0", nil, "pod")
 	const window = 30 * time.Millisecond
 	probing := `,"conflictDetection":{"interval":"10ms"}`
 	kinds := []struct{ name, who, ipam, netns string }{

@@ -99,9 +99,7 @@ func TestWhatAKilledADDLeavesIsFreed(t *testing.T) {
 	l := newLAN(t)
 	l.plug(t, "foreign", "192.0.2.10/24", "2001:db8::10/64")
 	h, pod := l.host(t, "host"), namespace(t, "pod")
-	if err := pod.Plug("eth0", nil, l.sw, "podport", "sw"); err != nil {
-		t.Fatal(err)
-	}
+	l.Plug(t, pod, "eth0", nil, "pod")
 	conf := loneConf(h.data, dual+`,"conflictDetection":{"interval":"10ms"}`)
 	left := map[string]int{}
 	for after := time.Duration(0); after < 45*time.Millisecond; after += time.Millisecond {

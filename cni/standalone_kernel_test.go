@@ -23,40 +23,27 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/conflicts"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
 // lan is a switch.
 type lan struct {
-	sw    *network.Namespace
-	bin   string
-	ports int
+	network.LAN
+	bin string
 }
 
 func newLAN(t *testing.T) *lan {
 	t.Helper()
-	l := &lan{sw: namespace(t, "switch"), bin: binaries(t)}
-	if err := l.sw.AddBridge("sw"); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.sw.SetUp("sw", true); err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return &lan{network.NewLAN(t), binaries(t)}
 }
 
 // plug connects a new host with the interface p0.
 func (l *lan) plug(t *testing.T, role string, addrs ...string) *network.Namespace {
 	t.Helper()
-	host := namespace(t, role)
-	l.ports++
-	if err := host.Plug("p0", nil, l.sw, fmt.Sprintf("port%d", l.ports), "sw"); err != nil {
-		t.Fatal(err)
-	}
+	host := l.Host(t, role, "p0")
 	for _, a := range addrs {
-		if err := host.AddAddr("p0", netip.MustParsePrefix(a)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, host.AddAddr("p0", netip.MustParsePrefix(a)))
 	}
 	return host
 }
@@ -163,7 +150,7 @@ func TestAForeignHostIsPassedOver(t *testing.T) {
 		{"bridge", `"type":"bridge","bridge":"br0"`, "br0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			h := l.host(t, "host")
+			h := l.host(t, row.name)
 			if row.parent != "" { // the physical interface is a port of the bridge
 				if err := h.net.AddBridge(row.parent); err != nil {
 					t.Fatal(err)
@@ -347,7 +334,7 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 	l := newLAN(t)
 	h, other, one := l.host(t, "host"), l.host(t, "other"), namespace(t, "one")
 	link := h.child(t, one, child)
-	running, err := capture.Start(l.sw, "sw")
+	running, err := capture.Start(l.Switch, network.Bridge)
 	if err != nil {
 		t.Fatal(err)
 	}

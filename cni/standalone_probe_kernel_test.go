@@ -38,9 +38,7 @@ func newProbeRig(t *testing.T, first, last int) *probeRig {
 		t.Fatal(err)
 	}
 	r := &probeRig{l, namespace(t, "pod"), t.TempDir(), mac.String()}
-	if err := r.pod.Plug("eth0", nil, l.sw, "podport", "sw"); err != nil {
-		t.Fatal(err)
-	}
+	l.Plug(t, r.pod, "eth0", nil, "pod")
 	return r
 }
 
@@ -106,7 +104,7 @@ func TestARememberedAddressIsTheLastResort(t *testing.T) {
 	r.wantAddr(t, "a", two, "192.0.2.11")
 	_, out, err := r.add(t, "b", two)
 	wantPrinted(t, out, err, agentapi.CodeExhausted, "other hosts use 192.0.2.10 ("+r.foreign+")")
-	if err := r.l.sw.SetUp("port1", false); err != nil { // the foreign host leaves
+	if err := r.l.Switch.SetUp(network.Port("foreign"), false); err != nil { // the foreign host leaves
 		t.Fatal(err)
 	}
 	r.wantAddr(t, "b", two, "192.0.2.10")
@@ -117,7 +115,7 @@ func TestARememberedAddressIsTheLastResort(t *testing.T) {
 
 func TestWithoutCarrierNothingIsProven(t *testing.T) {
 	r := newProbeRig(t, 50, 50)
-	if err := r.l.sw.SetUp("podport", false); err != nil {
+	if err := r.l.Switch.SetUp(network.Port("pod"), false); err != nil {
 		t.Fatal(err)
 	}
 	_, out, err := r.add(t, "a", small)

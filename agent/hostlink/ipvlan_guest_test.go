@@ -7,6 +7,4 @@ package hostlink
 import "github.com/vishvananda/netlink"
 
 // child is the interface of a pod on its parent. In a guest, all tests run on ipvlan.
-func child(attrs netlink.LinkAttrs) netlink.Link {
-	return &netlink.IPVlan{LinkAttrs: attrs, Mode: netlink.IPVLAN_MODE_L2}
-}
+func child() netlink.Link { return &netlink.IPVlan{Mode: netlink.IPVLAN_MODE_L2} }

@@ -7,6 +7,4 @@ package hostlink
 import "github.com/vishvananda/netlink"
 
 // child is the interface of a pod on its parent.
-func child(attrs netlink.LinkAttrs) netlink.Link {
-	return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
-}
+func child() netlink.Link { return &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE} }

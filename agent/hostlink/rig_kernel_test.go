@@ -75,19 +75,14 @@ const (
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{TB: t, guards: &guards{linked: map[string]bool{}}}
-	sw := r.namespace("sw")
-	r.node, r.router = r.namespace("node"), r.namespace("router")
-	r.must(sw.AddBridge("br0"))
-	r.must(r.node.Plug("ul0", nil, sw, "p-node", "br0"))
-	r.must(r.router.Plug("eth0", nil, sw, "p-router", "br0"))
-	r.must(r.router.AddAddr("eth0", netip.MustParsePrefix(routerAddr4+"/24")))
-	// The network of the nodes.
-	r.must(r.node.Plug("mgmt0", nil, sw, "p-mgmt", "br0"))
-	r.must(r.node.AddAddr("mgmt0", netip.MustParsePrefix(nodeAddr4+"/24")))
-	if hasIPv6() {
-		r.must(r.router.AddAddr("eth0", netip.MustParsePrefix(routerAddr6+"/64")))
-		r.must(r.node.AddAddr("mgmt0", netip.MustParsePrefix(nodeAddr6+"/64")))
+	node, router := []string{nodeAddr4 + "/24", nodeAddr6 + "/64"}, []string{routerAddr4 + "/24", routerAddr6 + "/64"}
+	if !hasIPv6() {
+		node, router = node[:1], router[:1]
 	}
+	lan := network.NewLAN(t)
+	r.node, r.router = lan.Host(t, "node", "ul0"), lan.Host(t, "router", "eth0", prefixes(router...)...)
+	// The network of the nodes.
+	lan.Plug(t, r.node, "mgmt0", nil, "mgmt", prefixes(node...)...)
 	r.services = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd96::/112")}
 	r.must(r.node.Do(func() (err error) {
 		r.links, err = New(Options{
@@ -109,11 +104,7 @@ func newRig(t testing.TB) *rig {
 		})
 		return err
 	}))
-	t.Cleanup(func() {
-		if err := r.links.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { r.must(r.links.Close()) })
 	return r
 }
 
@@ -132,14 +123,7 @@ func (r *rig) must(err error) {
 
 func (r *rig) namespace(role string) *network.Namespace {
 	r.Helper()
-	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role))
-	r.must(err)
-	r.Cleanup(func() {
-		if err := ns.Delete(); err != nil {
-			r.Error(err)
-		}
-	})
-	return ns
+	return network.New(r, role)
 }
 
 // pod makes a pod with interfaces on the underlay, and records an entry for each of them. The first is eth0.
@@ -159,19 +143,7 @@ func (r *rig) pod(name string, interfaces ...[]string) (*network.Namespace, []*j
 
 func (r *rig) attach(pod *network.Namespace, name, ifname string, addrs ...string) *journal.Entry {
 	r.Helper()
-	parent, err := r.node.Index("ul0")
-	r.must(err)
-	r.must(pod.Do(func() error {
-		inside, err := os.Open("/proc/thread-self/ns/net")
-		if err != nil {
-			return err
-		}
-		defer inside.Close()
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.ParentIndex, attrs.Namespace = ifname, parent, netlink.NsFd(int(inside.Fd()))
-		return r.node.Links().LinkAdd(child(attrs))
-	}))
-	r.must(pod.SetUp("lo", true))
+	r.must(r.node.AddChild("ul0", child(), pod, ifname))
 	r.must(pod.SetUp(ifname, true))
 	mac, err := pod.MAC(ifname)
 	r.must(err)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -16,13 +15,13 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -49,17 +48,8 @@ const serviceOfOther, serviceOfSame = 1, 2
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{T: t}
-	sw := r.namespace("sw")
-	r.node, r.other = r.namespace("node"), r.namespace("other")
-	r.must(sw.AddBridge("br0"))
-	r.must(r.node.Plug("ul0", nil, sw, "p-node", "br0"))
-	r.must(r.other.Plug("eth0", nil, sw, "p-other", "br0"))
-	for _, prefix := range prefixes(nodeHost) {
-		r.must(r.node.AddAddr("ul0", prefix))
-	}
-	for _, prefix := range prefixes(otherHost) {
-		r.must(r.other.AddAddr("eth0", prefix))
-	}
+	lan := network.NewLAN(t)
+	r.node, r.other = lan.Host(t, "node", "ul0", prefixes(nodeHost)...), lan.Host(t, "other", "eth0", prefixes(otherHost)...)
 	r.must(r.node.Forward())
 	r.must(r.node.Do(func() (err error) {
 		r.links, err = hostlink.New(hostlink.Options{
@@ -75,11 +65,7 @@ func newRig(t *testing.T) *rig {
 		})
 		return err
 	}))
-	t.Cleanup(func() {
-		if err := r.links.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.OK(t, r.links.Close()) })
 	return r
 }
 
@@ -93,39 +79,14 @@ func (noGuards) Fenced(*journal.Entry, journal.Address) (bool, error) { return f
 
 func (r *rig) must(err error) {
 	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
-func (r *rig) namespace(role string) *network.Namespace {
-	r.Helper()
-	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role))
-	r.must(err)
-	r.Cleanup(func() {
-		if err := ns.Delete(); err != nil {
-			r.Error(err)
-		}
-	})
-	return ns
+	check.OK(r, err)
 }
 
 // pod makes a pod on the node with a host link.
 func (r *rig) pod(host byte) *network.Namespace {
 	r.Helper()
-	pod := r.namespace(fmt.Sprintf("pod%d", host))
-	parent, err := r.node.Index("ul0")
-	r.must(err)
-	r.must(pod.Do(func() error {
-		inside, err := os.Open("/proc/thread-self/ns/net")
-		if err != nil {
-			return err
-		}
-		defer inside.Close()
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.ParentIndex, attrs.Namespace = "eth0", parent, netlink.NsFd(int(inside.Fd()))
-		return r.node.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
-	}))
+	pod := network.New(r, fmt.Sprintf("pod%d", host))
+	r.must(r.node.AddMacvlan("ul0", nil, pod, "eth0"))
 	r.must(pod.SetUp("eth0", true))
 	mac, err := pod.MAC("eth0")
 	r.must(err)

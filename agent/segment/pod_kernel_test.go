@@ -9,7 +9,6 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/network"
@@ -66,13 +65,8 @@ func (n *node) addMacvlan(to *network.Namespace, mac net.HardwareAddr) {
 
 // addChild makes an interface on the parent the namespace's eth0.
 func (n *node) addChild(to *network.Namespace, link netlink.Link) {
-	t := n.rig.t
-	t.Helper()
-	fd := must(netns.GetFromPath(to.Path()))(t)
-	defer fd.Close()
-	attrs := link.Attrs()
-	attrs.Name, attrs.ParentIndex, attrs.Namespace = "eth0", n.parent, netlink.NsFd(fd)
-	check(t, n.ns.Links().LinkAdd(link))
+	n.rig.t.Helper()
+	check(n.rig.t, n.ns.AddChild(n.iface, link, to, "eth0"))
 }
 
 func (p *pod) key() bpf.Key { return bpf.Key{Segment: uint32(p.node.parent), Addr: p.addr} }

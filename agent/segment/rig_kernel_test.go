@@ -26,16 +26,14 @@ import (
 	"github.com/fenceline/fenceline/test/network"
 )
 
-const (
-	bridge     = "br0"
-	rigNetwork = uint64(0x42)
-)
+const rigNetwork = uint64(0x42)
 
 // rig is a real small segment: a switch, nodes with macvlan pods, and foreign
 // hosts, each in a network namespace of its own.
 type rig struct {
 	t       *testing.T
 	bpffs   string
+	lan     network.LAN
 	network *network.Namespace // the switch
 	ports   int
 }
@@ -47,7 +45,8 @@ type node struct {
 	ns     *network.Namespace
 	port   string // of the switch
 	mac    net.HardwareAddr
-	parent int
+	iface  string // the parent
+	parent int    // its index
 	pins   string
 	slots  uint32
 
@@ -72,16 +71,14 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, bpffs: t.TempDir()}
 	check(t, unix.Mount("bpf", r.bpffs, "bpf", 0, ""))
 	t.Cleanup(func() { check(t, unix.Unmount(r.bpffs, unix.MNT_DETACH)) })
-	r.network = r.namespace("sw")
-	check(t, r.network.AddBridge(bridge))
+	r.lan = network.NewLAN(t)
+	r.network = r.lan.Switch
 	return r
 }
 
 func (r *rig) namespace(name string) *network.Namespace {
 	r.t.Helper()
-	ns := must(network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), name)))(r.t)
-	r.t.Cleanup(func() { check(r.t, ns.Delete()) })
-	return ns
+	return network.New(r.t, name)
 }
 
 // plug connects ns with the switch and returns the port's name and the MAC of
@@ -89,7 +86,8 @@ func (r *rig) namespace(name string) *network.Namespace {
 func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
 	r.t.Helper()
 	r.ports++
-	port := fmt.Sprintf("s%d", r.ports)
+	role := fmt.Sprint(r.ports)
+	port := network.Port(role)
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, byte(r.ports)}
 	check(r.t, ns.Do(func() error {
 		if !r.hasIPv6() {
@@ -97,7 +95,7 @@ func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
 		}
 		return os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0)
 	}))
-	check(r.t, ns.Plug("p0", mac, r.network, port, bridge))
+	r.lan.Plug(r.t, ns, "p0", mac, role)
 	// A port forwards once the kernel's link watch has seen its carrier.
 	eventually(r.t, "port "+port+" is up", patience, func() bool {
 		return isUp(r.t, r.network, port) && isUp(r.t, ns, "p0")
@@ -136,7 +134,7 @@ func (r *rig) connect(name string) *node {
 func (n *node) join(parent string) {
 	t := n.rig.t
 	t.Helper()
-	n.parent = must(n.ns.Index(parent))(t)
+	n.iface, n.parent = parent, must(n.ns.Index(parent))(t)
 	n.start()
 	t.Cleanup(func() {
 		n.kill()
@@ -295,5 +293,5 @@ func (r *rig) setForwarding(port string, on bool) {
 		check(r.t, links.LinkSetNoMaster(link))
 		return
 	}
-	check(r.t, links.LinkSetMaster(link, must(links.LinkByName(bridge))(r.t)))
+	check(r.t, links.LinkSetMaster(link, must(links.LinkByName(network.Bridge))(r.t)))
 }

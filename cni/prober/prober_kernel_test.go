@@ -21,29 +21,7 @@ import (
 // pod returns a namespace whose interface eth0 is plugged into a switch.
 func pod(t *testing.T) *network.Namespace {
 	t.Helper()
-	var made []*network.Namespace
-	for _, role := range []string{"switch", "pod"} {
-		ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := ns.Delete(); err != nil {
-				t.Error(err)
-			}
-		})
-		made = append(made, ns)
-	}
-	if err := made[0].AddBridge("sw"); err != nil {
-		t.Fatal(err)
-	}
-	if err := made[0].SetUp("sw", true); err != nil {
-		t.Fatal(err)
-	}
-	if err := made[1].Plug("eth0", nil, made[0], "podport", "sw"); err != nil {
-		t.Fatal(err)
-	}
-	return made[1]
+	return network.NewLAN(t).Host(t, "pod", "eth0")
 }
 
 func TestTheKernelAnswersFromTheEndOfTheProbeUntilDropOrClose(t *testing.T) {

@@ -51,7 +51,8 @@ func (n *Node) AddPod(ctx context.Context, conflist string, args ...[2]string) (
 		return nil, fmt.Errorf("add a pod to %s: %w", n.name, err)
 	}
 	name := n.name + "-p" + strconv.Itoa(int(n.rig.made.Add(1)))
-	p := &Pod{Namespace: n.rig.namespace(name), Node: n, ContainerID: n.rig.prefix + name, config: config}
+	p := &Pod{Namespace: network.New(n.rig.t, name), Node: n, config: config}
+	p.ContainerID = p.Name // which no other rig of this process has
 	p.args = &libcni.RuntimeConf{ContainerID: p.ContainerID, NetNS: p.Path(), IfName: PodInterface, Args: args}
 	return p, p.Add(ctx)
 }

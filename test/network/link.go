@@ -35,17 +35,49 @@ func (n *Namespace) Plug(iface string, mac net.HardwareAddr, sw *Namespace, port
 	if err != nil {
 		return fmt.Errorf("find bridge %s in %s: %w", bridge, sw.Name, err)
 	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = port
-	attrs.MasterIndex = br.Attrs().Index
-	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: iface, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(n.handle)}
-	if err := sw.links.LinkAdd(veth); err != nil {
-		return fmt.Errorf("plug %s of %s into port %s of %s: %w", iface, n.Name, port, bridge, err)
+	if err := sw.addPair(port, br.Attrs().Index, n, iface, mac); err != nil {
+		return err
 	}
 	if err := sw.up(port); err != nil {
 		return err
 	}
 	return n.up(iface)
+}
+
+// AddPair connects a new interface of the namespace with a new one of another, as a cable does. Both are down.
+func (n *Namespace) AddPair(name string, other *Namespace, peer string) error {
+	return n.addPair(name, 0, other, peer, nil)
+}
+
+func (n *Namespace) addPair(name string, master int, other *Namespace, peer string, mac net.HardwareAddr) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MasterIndex = name, master
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: peer, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(other.handle)}
+	if err := n.links.LinkAdd(veth); err != nil {
+		return fmt.Errorf("connect %s in %s with %s in %s: %w", name, n.Name, peer, other.Name, err)
+	}
+	return nil
+}
+
+// AddChild makes a child of one of the namespace's interfaces an interface of a pod: a macvlan, an
+// ipvlan or a VLAN. It is down.
+func (n *Namespace) AddChild(parent string, child netlink.Link, pod *Namespace, iface string) error {
+	index, err := n.Index(parent)
+	if err != nil {
+		return err
+	}
+	attrs := child.Attrs()
+	attrs.Name, attrs.ParentIndex, attrs.Namespace = iface, index, netlink.NsFd(pod.handle)
+	attrs.TxQLen = -1 // the kernel's choice
+	if err := n.links.LinkAdd(child); err != nil {
+		return fmt.Errorf("add a %s of %s in %s to %s: %w", child.Type(), parent, n.Name, pod.Name, err)
+	}
+	return nil
+}
+
+// AddMacvlan is AddChild for a macvlan in mode bridge. A nil mac leaves the choice to the kernel.
+func (n *Namespace) AddMacvlan(parent string, mac net.HardwareAddr, pod *Namespace, iface string) error {
+	return n.AddChild(parent, &netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{HardwareAddr: mac}, Mode: netlink.MACVLAN_MODE_BRIDGE}, pod, iface)
 }
 
 // Replug moves a port of the namespace to another of its bridges.

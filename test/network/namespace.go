@@ -16,6 +16,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Namespace is a network namespace. Its methods may be called at the
@@ -84,7 +85,12 @@ func open(name, path string) (*Namespace, error) {
 
 // Remove deletes the namespace of that name; it is no error if there is none.
 func Remove(name string) error {
-	if err := netns.DeleteNamed(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	path := filepath.Join(namedDir, name)
+	err := unix.Unmount(path, unix.MNT_DETACH)
+	if err == nil || errors.Is(err, unix.EINVAL) { // a file on which nothing is mounted
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("delete network namespace %s: %w", name, err)
 	}
 	return nil
@@ -98,6 +104,9 @@ func (n *Namespace) Links() *netlink.Handle { return n.links }
 
 // Close releases the handles; the namespace stays.
 func (n *Namespace) Close() error {
+	if !n.handle.IsOpen() {
+		return nil
+	}
 	n.links.Close()
 	return errors.Join(n.EndRecord(), n.handle.Close())
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/wireshark"
 )
 
@@ -19,38 +20,17 @@ import (
 func TestABridgeRecordsItsFrames(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(RecordVariable, dir)
-	var made []*Namespace
-	for i := range 3 {
-		ns, err := Create(fmt.Sprintf("flt-%d-record%d", os.Getpid(), i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		made = append(made, ns)
-	}
-	sw, hosts := made[0], made[1:]
-	if err := sw.AddBridge("sw"); err != nil {
-		t.Fatal(err)
-	}
-	for i, h := range hosts {
-		if err := h.Plug("eth0", nil, sw, fmt.Sprint("p", i), "sw"); err != nil {
-			t.Fatal(err)
-		}
-		for _, addr := range []string{"10.66.9.%d/24", "fd66::9:%d/64"} {
-			if err := h.AddAddr("eth0", netip.MustParsePrefix(fmt.Sprintf(addr, i+1))); err != nil {
-				t.Fatal(err)
-			}
-		}
+	lan := NewLAN(t)
+	var hosts []*Namespace
+	for _, role := range []string{"1", "2"} {
+		hosts = append(hosts, lan.Host(t, role, "eth0", netip.MustParsePrefix("10.66.9."+role+"/24"), netip.MustParsePrefix("fd66::9:"+role+"/64")))
 	}
 	for _, addr := range []string{"10.66.9.2", "fd66::9:2"} {
 		if out, err := hosts[0].Command(t.Context(), "ping", "-c1", "-w30", addr).CombinedOutput(); err != nil {
 			t.Fatalf("ping %s: %v: %s", addr, err, out)
 		}
 	}
-	for _, ns := range made {
-		if err := ns.Delete(); err != nil {
-			t.Error(err)
-		}
-	}
+	check.OK(t, lan.Switch.Delete())
 	files, err := filepath.Glob(filepath.Join(dir, "network.test-*.pcap"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("records %v, %v, want one", files, err)
