@@ -21,13 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/assembly"
 	"github.com/fenceline/fenceline/agent/cniserver"
 	"github.com/fenceline/fenceline/agent/defence"
 	"github.com/fenceline/fenceline/agent/exclusive"
 	"github.com/fenceline/fenceline/agent/footprint"
-	"github.com/fenceline/fenceline/agent/foreign"
-	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/hostlink"
@@ -35,7 +33,6 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/keyring"
-	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/masquerade"
 	"github.com/fenceline/fenceline/agent/metrics"
 	"github.com/fenceline/fenceline/agent/multus"
@@ -43,7 +40,6 @@ import (
 	"github.com/fenceline/fenceline/agent/parent"
 	"github.com/fenceline/fenceline/agent/peers"
 	"github.com/fenceline/fenceline/agent/pod"
-	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/servicecidr"
 	"github.com/fenceline/fenceline/agent/session"
@@ -77,21 +73,16 @@ type agent struct {
 	links     *pod.Finder
 	installer *install.Installer
 
-	// assemble makes the parts below.
+	// assemble makes all below.
+	*assembly.Parts
 	counters  *metrics.Agent
 	events    events.EventRecorder
 	peers     *peers.Peers
 	segments  *segment.Segments
-	leases    *lease.Store
-	allocator *allocate.Allocator
 	keeper    *warm.Keeper
-	waiting   *waiting.Queue
-	guards    *guards.Guards
 	sources   *sources.Keeper
 	rules     *masquerade.Keeper
 	hostLinks *hostlink.Links
-	holders   *holder.Holders
-	recovery  *recovery.Worker
 	defence   *defence.Defence
 	parents   *parent.Parents
 	verifier  *verify.Verifier
@@ -121,15 +112,11 @@ func (a *agent) assemble(ctx context.Context) error {
 		OnAsked:    mute.New(mute.Options{Node: a.node, Events: a.events, Log: a.log, Clock: clock.RealClock{}}).Asked,
 		OnSource:   func(ev bpf.Event) { a.sources.Met(ev) },
 	})
-	a.leases = lease.NewStore(lease.Options{
-		Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
-		Node: a.node, Session: a.Session, Clock: a.api.now, CountError: a.counters.APIError,
-	})
-	if err := a.makeHolders(ctx); err != nil {
+	if err := a.makeParts(ctx); err != nil {
 		return err
 	}
 	a.defence = defence.New(defence.Options{
-		Node: a.node, Cluster: a.Cluster, Cache: a.mgr.GetClient(), Holders: a.holders, Leases: a.leases,
+		Node: a.node, Cluster: a.Cluster, Cache: a.mgr.GetClient(), Holders: a.Holders, Leases: a.Leases,
 		CountConflict: a.counters.Conflict, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	masters, err := a.installer.Masters()
@@ -137,12 +124,12 @@ func (a *agent) assemble(ctx context.Context) error {
 		a.log.Error(err, "the agent listens on a parent from its first pod on only")
 	}
 	a.parents = &parent.Parents{
-		Node: a.node, Bound: a.holders.Bound, Segments: a.segments, Configured: masters, Sightings: a.kernel, Log: a.log,
+		Node: a.node, Bound: a.Holders.Bound, Segments: a.segments, Configured: masters, Sightings: a.kernel, Log: a.log,
 		Pools: a.mgr.GetClient(),
 	}
 	a.verifier = verify.New(verify.Options{
 		Node: a.node, Session: a.Session, Cluster: a.Cluster,
-		Cache: a.mgr.GetCache(), Leases: a.leases, Holders: a.holders,
+		Cache: a.mgr.GetCache(), Leases: a.Leases, Holders: a.Holders,
 		OpenSegment: func(pool *v1alpha1.IPPool, last segment.LastHolder) (verify.Segment, bool, error) {
 			return a.parents.Segment(pool, last)
 		},
@@ -157,87 +144,81 @@ func (a *agent) assemble(ctx context.Context) error {
 	a.ready = &health.Ready{
 		CachesSynced: a.mgr.GetCache().WaitForCacheSync, KeySettled: a.key.Settled, InstallPlugin: a.installer.EnsurePlugin,
 	}
-	if err := a.recovery.Restore(); err != nil {
+	if err := a.Recovery.Restore(); err != nil {
 		// The interface of a pod may have gone while the agent was down. The agent serves the others.
 		a.log.Error(err, "not all attachments of the last run could be restored")
 	}
 	return nil
 }
 
-// makeHolders makes the holders with their guards and their recovery, and the
-// keeper of the Warm leases that their ADDs use.
-func (a *agent) makeHolders(ctx context.Context) (err error) {
-	a.guards = guards.New(guards.Options{
-		Session: a.Session, Cluster: a.Cluster, Kernel: a.kernel, Journal: a.journal, ParentExists: parent.Exists,
-		Events: a.events, Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
-	})
+// makeParts makes the parts that give addresses to pods, and the keepers of sources and rules that
+// they use.
+func (a *agent) makeParts(ctx context.Context) (err error) {
 	a.sources = sources.New(sources.Options{
 		Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: a.kernel,
 		Interfaces: sources.PodInterfaces{}, Events: a.events, Log: a.log, Clock: clock.RealClock{},
-	})
-	a.allocator = allocate.New(allocate.Options{
-		Leases: a.leases, Clock: clock.RealClock{}, Last: a.journal.Rotations(),
-	})
-	sighted := func(parent int, addr netip.Addr) bool {
-		return a.kernel.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, freshSighting)
-	}
-	hosts := &foreign.Hosts{Recorded: a.leases.ConflictsWith, Clock: clock.RealClock{}}
-	a.keeper = warm.New(warm.Options{
-		Node: a.node, Cache: a.mgr.GetCache(), Leases: a.leases, Allocator: a.allocator, Journal: a.journal,
-		Named: parent.Named, Parent: parent.Index, Sighted: sighted, Share: a.peers.Share,
-		Watch:   a.watchLong,
-		Held:    func(parent int, addr netip.Addr) (net.HardwareAddr, bool) { return a.defence.Held(parent, addr) },
-		GiveWay: func() { a.holders.GiveWay() }, Foreign: hosts,
-		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
-	})
-	a.waiting = waiting.New(waiting.Options{
-		Leases: waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
-		Metrics: a.counters, Clock: clock.RealClock{}, Log: a.log, Background: ctx,
 	})
 	a.rules = masquerade.NewKeeper(masquerade.Options{
 		Node: a.node, Entries: a.journal.All,
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
+	a.Parts, err = assembly.New(ctx, assembly.Options{
+		Holders: holder.Options{
+			Node: a.node, Session: a.Session, Cluster: a.Cluster, StatefulSet: a.statefulSet,
+			Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal, Sources: a.sources,
+			OpenSegment: a.openSegment,
+			FindLink:    findLink(a.links), Links: a.links,
+			Patience:         min(a.addressWait, agentapi.WaitTimeout),
+			Sighted:          a.sighted,
+			OfNode:           parent.OfNode,
+			NodeSubnets:      func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
+			ServicesAnswered: a.services.Answered(),
+			Services: func() []netip.Prefix {
+				known, _ := a.services.Prefixes() // a check needs no more than what is known
+				return known
+			},
+			Share: a.peers.Share, OthersShare: a.peers.Others,
+			Owners:         owner.Asker{Live: a.mgr.GetAPIReader(), Scales: a.mgr.GetClient(), Mapper: a.mgr.GetRESTMapper()},
+			DefaultSubnets: a.defaultSubnets,
+			Multus:         func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
+			Events:         a.events, Log: a.log,
+		},
+		Client: a.mgr.GetClient(), Kernel: a.kernel, ParentExists: parent.Exists,
+		Follower: waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
+		Rotations: a.journal.Rotations(), LeaseClock: a.api.now, CountError: a.counters.APIError,
+		Warm: a.makeKeeper, HostLinks: a.makeHostLinks,
+		Metrics: a.counters, Clock: clock.RealClock{},
+	})
+	return err
+}
+
+// makeKeeper makes the keeper of the Warm leases that ADDs use.
+func (a *agent) makeKeeper(p *assembly.Parts) holder.Warm {
+	a.keeper = warm.New(warm.Options{
+		Node: a.node, Cache: a.mgr.GetCache(), Leases: p.Leases, Allocator: p.Allocator, Journal: a.journal,
+		Named: parent.Named, Parent: parent.Index, Sighted: a.sighted, Share: a.peers.Share,
+		Watch:   a.watchLong,
+		Held:    func(parent int, addr netip.Addr) (net.HardwareAddr, bool) { return a.defence.Held(parent, addr) },
+		GiveWay: func() { p.Holders.GiveWay() }, Foreign: p.Foreign,
+		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	})
+	return a.keeper
+}
+
+// makeHostLinks makes the host links of the node's pods.
+func (a *agent) makeHostLinks(p *assembly.Parts) (_ holder.HostLinks, err error) {
 	a.hostLinks, err = hostlink.New(hostlink.Options{
-		Session: a.Session, Guards: a.guards, Entries: a.journal.All, Entry: a.journal.Get,
-		TryLock:  func(of agentapi.Attachment) (func(), bool) { return a.holders.TryLock(of) },
+		Session: a.Session, Guards: p.Guards, Entries: a.journal.All, Entry: a.journal.Get,
+		TryLock:  func(of agentapi.Attachment) (func(), bool) { return p.Holders.TryLock(of) },
 		Services: a.services.Prefixes, NodeAddresses: a.nodeAddresses, Prepare: a.rules.Prepare,
 		Log: a.log, Clock: clock.RealClock{},
 	})
-	if err != nil {
-		return err
-	}
-	a.holders = holder.New(ctx, holder.Options{
-		Node: a.node, Session: a.Session, Cluster: a.Cluster, StatefulSet: a.statefulSet,
-		Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(),
-		Leases: a.leases, Journal: a.journal, Guards: a.guards, Sources: a.sources, HostLinks: a.hostLinks,
-		Allocator: a.allocator, Warm: a.keeper, Waiting: a.waiting, Foreign: hosts,
-		OpenSegment: a.openSegment,
-		FindLink:    findLink(a.links), Links: a.links,
-		Patience:         min(a.addressWait, agentapi.WaitTimeout),
-		Sighted:          sighted,
-		OfNode:           parent.OfNode,
-		NodeSubnets:      func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
-		ServicesAnswered: a.services.Answered(),
-		Services: func() []netip.Prefix {
-			known, _ := a.services.Prefixes() // a check needs no more than what is known
-			return known
-		},
-		Share: a.peers.Share, OthersShare: a.peers.Others,
-		Owners:         owner.Asker{Live: a.mgr.GetAPIReader(), Scales: a.mgr.GetClient(), Mapper: a.mgr.GetRESTMapper()},
-		DefaultSubnets: a.defaultSubnets,
-		Multus:         func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
-		Events:         a.events,
-		Metrics:        a.counters, Log: a.log, Clock: clock.RealClock{},
-	})
-	a.recovery = recovery.New(recovery.Options{
-		Node: a.node, Session: a.Session,
-		Cache: a.mgr.GetCache(), Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(),
-		Leases: a.leases, Journal: a.journal, Holders: a.holders, Guards: a.guards,
-		Revision: a.kernel.Revision, OpenSegment: a.openSegment,
-		Events: a.events, Log: a.log, Clock: clock.RealClock{},
-	})
-	return nil
+	return a.hostLinks, err
+}
+
+// sighted reports whether another host that uses the address was heard a moment ago.
+func (a *agent) sighted(parent int, addr netip.Addr) bool {
+	return a.kernel.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, freshSighting)
 }
 
 // nodeAddresses returns the internal addresses of the Node object, in its order.
@@ -283,7 +264,7 @@ func (a *agent) setNetworks(networks []uint64) error {
 func (a *agent) start() error {
 	ctrlmetrics.Registry.MustRegister(a.segments.Collector(), a.sources)
 	server, err := cniserver.New(cniserver.Options{
-		Backend: &backend{a.holders, a.ready}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
+		Backend: &backend{a.Holders, a.ready}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
 		Metrics: ctrlmetrics.Registry, Log: a.log,
 	})
 	if err != nil {
@@ -291,7 +272,7 @@ func (a *agent) start() error {
 	}
 	return errors.Join(
 		watch.Start(a.mgr, a.Cluster, watch.Watchers{
-			Verifier: a.verifier, LeaseChanged: a.recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.waiting.Changed,
+			Verifier: a.verifier, LeaseChanged: a.Recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.Waiting.Changed,
 			SetNetworks: a.setNetworks, PoolChanged: a.sources.Wake,
 			ClaimKey: &keyring.Reconciler{
 				Cache: a.mgr.GetClient(), SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys,
@@ -301,8 +282,8 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.parents.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.services.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.recovery.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.guards.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.Recovery.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.Guards.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.sources.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.exclusive().Run)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
@@ -310,7 +291,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.key.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.followServices)),
 		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			return a.allocator.SaveRotations(ctx, a.journal, clock.RealClock{}, a.log)
+			return a.Allocator.SaveRotations(ctx, a.journal, clock.RealClock{}, a.log)
 		})),
 		a.mgr.Add(manager.RunnableFunc(a.keeper.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.defence.Run)),
@@ -379,7 +360,7 @@ func (a *agent) shed(ctx context.Context) error {
 // that the store has lost, and the next agent reads every lease (R7).
 func (a *agent) storeWatch() *revision.Watch {
 	report := wentback.New(wentback.Options{
-		Node: a.node, Bound: a.holders.Bound, CaughtUp: a.recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
+		Node: a.node, Bound: a.Holders.Bound, CaughtUp: a.Recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
 		Events: a.events, Log: a.log,
 	})
 	return &revision.Watch{

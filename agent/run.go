@@ -91,7 +91,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	defer a.hostLinks.Close()
 	defer a.segments.Close()
-	defer a.holders.Wait()
+	defer a.Holders.Wait()
 	if err := a.start(); err != nil {
 		return err
 	}

@@ -103,58 +103,6 @@ func (r *rig) answers(s *socket) bool {
 	return false
 }
 
-func TestAClaimFromTheWireSilencesAZombieAndIsAcked(t *testing.T) {
-	r := newRig(t)
-	s := r.ext.socket("p0", allProtocols)
-	equal(t, "answers before", r.answers(s), true)
-	r.claim(s, 200)
-	checkAck(t, s.expect("ack", protocol(etherClaim)), addr4, 200, r.ext.mac("p0"), r.node.mac("p0"), keyA)
-	equal(t, "answers after", r.answers(s), false)
-	equal(t, "event", r.events.next().Type, EventFenced)
-
-	must(t, r.InstallLease(r.key, r.lease(300)))
-	equal(t, "answers with a newer lease", r.answers(s), true)
-}
-
-func TestAClaimSilencesAZombieWhoseAgentIsDead(t *testing.T) {
-	r := newRig(t)
-	s := r.ext.socket("p0", allProtocols)
-	must(t, r.Close())
-	equal(t, "answers before", r.answers(s), true)
-	r.claim(s, 200)
-	checkAck(t, s.expect("ack", protocol(etherClaim)), addr4, 200, r.ext.mac("p0"), r.node.mac("p0"), keyA)
-	equal(t, "answers after", r.answers(s), false)
-
-	k := openKernel(t, r.dir)
-	fenced, err := k.Fenced(r.key)
-	must(t, err)
-	equal(t, "fenced when the agent is back", fenced, true)
-	equal(t, "answers then", r.answers(s), false)
-}
-
-func TestTwoNodesClaimAndAck(t *testing.T) {
-	r := newRig(t)
-	other := openKernel(t, bpffs(t))
-	index := r.ext.index("p0")
-	r.ext.do(func() error { return other.AttachObserver(index) })
-	mine := Key{Segment: uint32(index), Addr: addr4}
-	must(t, other.InstallLease(mine, Lease{Token: 200, Network: network, Slot: 1, MAC: otherMAC}))
-	events := readEvents(t, other)
-	r.claim(r.ext.socket("p0", etherClaim), 200)
-	e := events.next()
-	equal(t, "type", e.Type, EventAck)
-	equal(t, "token", e.Token, 200)
-	equal(t, "MAC", e.MAC.String(), r.node.mac("p0").String())
-	for _, hearer := range []struct {
-		k       *Kernel
-		segment int
-	}{{other, index}, {r.Kernel, r.parent}} {
-		_, heard, err := hearer.k.Heard(uint32(hearer.segment))
-		must(t, err)
-		equal(t, "heard", heard, true)
-	}
-}
-
 func TestAClaimDoesNotReachPods(t *testing.T) {
 	r := newRig(t)
 	in := r.sibling.socket("eth0", allProtocols)

@@ -6,190 +6,234 @@ package recovery_test
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/testr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
+	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/network"
 )
 
-func TestPodsOfTwoNodesGetAddressesPastAForeignHost(t *testing.T) {
-	u := newUnderlay(t, fakenode.V4("10.0.0.2-10.0.0.4"))
-	host := u.Host(netip.MustParsePrefix("10.0.0.2/24"), nil)
-	m1, m2 := u.machine(1), u.machine(2)
-	a, b := m1.guest("a", "u1"), m2.guest("b", "u2")
-	check(t, a.add())
-	check(t, b.add())
-	if a.addr.String() != "10.0.0.3" || b.addr.String() != "10.0.0.4" {
-		t.Errorf("got %s and %s", a.addr, b.addr)
-	}
-	l := u.api.Leases()["10.0.0.2"]
-	if l == nil || l.Spec.State != v1alpha1.StateQuarantined || l.Spec.Conflict.MAC != host.MAC.String() {
-		t.Errorf("the foreign host's lease: %+v", l)
-	}
-	for _, pair := range []struct {
-		from *network.Namespace
-		to   netip.Addr
-	}{{a.Namespace, b.addr}, {b.Namespace, a.addr}, {host.Namespace, a.addr}, {host.Namespace, b.addr}} {
-		if !reaches(t.Context(), pair.from, pair.to) {
-			t.Errorf("%s does not answer %s", pair.to, pair.from.Name)
-		}
-	}
-}
-
-func TestAfterADELNoFrameFollowsTheLeasesEnd(t *testing.T) {
-	u := newUnderlay(t, fakenode.V4("10.0.0.2"))
-	host := u.Host(netip.MustParsePrefix("10.0.0.9/24"), nil)
-	a := u.machine(1).guest("a", "u1")
-	check(t, a.add())
-	frames := u.Capture()
-	freed := make(chan time.Time, 1)
-	slot := a.machine.slot(a)
-	u.api.Freed = func(*v1alpha1.IPLease) {
-		freed <- time.Now()
-		if dead, err := a.machine.Guards.Kernel.(fakenode.MortalKernel).Kernel.(*bpf.Kernel).SlotDead(slot); err != nil || !dead {
-			t.Errorf("the lease ends before its slot (%v)", err)
-		}
-	}
-	// 500 questions a second while the pod is deleted, whose interface lives on.
-	ping := host.Command(t.Context(), "ping", "-q", "-i", "0.002", a.addr.String())
-	check(t, ping.Start())
-	spoken := func() []capture.Frame { return capture.From(capture.SpokenFor(frames.Frames(), a.addr), a.mac) }
-	u.eventually("the pod answers", func() bool { return len(spoken()) > 20 })
-	a.del()
-	// Where two cores carry two machines, a frame that has passed the guard may be on its way.
-	at := (<-freed).Add(20 * time.Millisecond)
-	u.eventually("it is asked after the lease's end", func() bool { return len(capture.After(capture.From(frames.Frames(), host.MAC), at)) > 100 })
-	check(t, ping.Process.Kill())
-	_ = ping.Wait() // says that it was killed
-	if late := capture.After(spoken(), at); len(late) > 0 {
-		t.Errorf("%d frames after the lease's end, the first %s later: %v", len(late), late[0].Time.Sub(at), late[0])
-	}
-	if len(u.api.Leases()) != 0 {
-		t.Errorf("leases %v", u.api.Leases())
-	}
-}
-
-func TestPodsDoNotNoticeARestartOfTheAgent(t *testing.T) {
-	u := newUnderlay(t, fakenode.V4("10.0.0.2-10.0.0.4"))
-	host := u.Host(netip.MustParsePrefix("10.0.0.9/24"), nil)
-	m := u.machine(1)
-	a := m.guest("a", "u1")
-	check(t, a.add())
-	var out bytes.Buffer
-	ping := host.Command(t.Context(), "ping", "-q", "-i", "0.01", "-c", "150", "-W", "1", a.addr.String())
-	ping.Stdout = &out
-	check(t, ping.Start())
-	before, _ := m.Journal.Get(a.request.ContainerID, a.request.Interface)
-	m.stop()
-	m.start()
-	m.resumeAll()
-	// The lease is deleted by hand: the pod keeps its address under a new one.
-	old := u.api.Leases()[a.addr.String()]
-	u.api.Drop(old)
-	m.Recovery.Changed(old.Name)
-	m.resumeAll()
-	check(t, ping.Wait())
-	if want := "150 received, 0% packet loss"; !strings.Contains(out.String(), want) {
-		t.Errorf("want %q: %s", want, out.String())
-	}
-	l := u.api.Leases()[old.Name]
-	after, _ := m.Journal.Get(a.request.ContainerID, a.request.Interface)
-	if l == nil || l.UID == old.UID || after.Slot != before.Slot || after.Addresses[0].Token <= before.Addresses[0].Token {
-		t.Errorf("lease %v, journal %+v", l, after)
-	}
-	b := m.guest("b", "u2")
-	check(t, b.add())
-	if sb := m.slot(b); sb == after.Slot || !reaches(t.Context(), host.Namespace, b.addr) {
-		t.Errorf("the next pod has slot %d beside %d, or is mute", sb, after.Slot)
-	}
-}
-
-// The whole story of a zombie, with the zombie's agent dead.
-func TestAStatefulSetPodTakesItsAddressFromAZombieWhoseAgentIsDead(t *testing.T) {
-	u := newUnderlay(t, fakenode.V4("10.0.0.2-10.0.0.4"))
-	host := u.Host(netip.MustParsePrefix("10.0.0.9/24"), nil)
-	m1, m2 := u.machine(1), u.machine(2)
-	zombie := m1.guest("web-0", "u1", fakenode.OfStatefulSet)
-	check(t, zombie.add())
-	m1.stop()
-	if !reaches(t.Context(), host.Namespace, zombie.addr) {
-		t.Fatal("the zombie is dead")
-	}
-	l := u.api.Leases()[zombie.addr.String()]
-	l.RecordToken()
-	token := l.Spec.Holder.Token
-	fakenode.Quarantined(v1alpha1.ReasonPodGone)(&l.Spec)
-	l.Spec.Previous.Token = token // as the controller records it
-	u.api.Put(l)
-	frames := u.Capture()
-	heir := m2.guest("web-0", "u2", fakenode.OfStatefulSet)
-	check(t, heir.add())
-	if heir.addr != zombie.addr || !reaches(t.Context(), host.Namespace, heir.addr) {
-		t.Errorf("the heir of %s has %s, or is mute", zombie.addr, heir.addr)
-	}
-	claims := capture.Of(capture.About(frames.Frames(), heir.addr), "claim")
-	if len(claims) == 0 {
-		t.Fatalf("no claim among %v", frames.Frames())
-	}
-	settled := claims[0].Time.Add(20 * time.Millisecond)
-	if late := capture.After(capture.From(capture.SpokenFor(frames.Frames(), heir.addr), zombie.mac), settled); len(late) > 0 {
-		t.Errorf("the zombie speaks after the claim: %v", late)
-	}
-	if l := u.api.Leases()[heir.addr.String()]; l.Spec.State != v1alpha1.StateBound || l.Spec.NodeName != "n2" || l.Spec.Previous != nil {
-		t.Errorf("lease %+v", l.Spec)
-	}
-	// The zombie's agent comes back, and cleans up without a word to the heir's lease.
-	m1.start()
-	m1.resumeAll()
-	if len(m1.Journal.All()) != 0 || u.api.Leases()[heir.addr.String()].Spec.Holder.PodUID != "u2" {
-		t.Errorf("journal %v, lease %+v", m1.Journal.All(), u.api.Leases()[heir.addr.String()].Spec.Holder)
-	}
-}
-
-// The crash points of agent/holder's plain tests once more, over the real kernel.
+// The crash points of the plain tests once more, over the real kernel.
 func TestARealKernelAfterAnAgentDiedAtAnyStepOfADD(t *testing.T) {
-	u := newUnderlay(t, fakenode.V4("10.0.0.2"))
-	host := u.Host(netip.MustParsePrefix("10.0.0.9/24"), nil)
-	m := u.machine(1)
-	u.api.Freed = func(l *v1alpha1.IPLease) {
-		for _, e := range m.Journal.All() {
-			if dead, err := m.Guards.Kernel.(fakenode.MortalKernel).Kernel.(*bpf.Kernel).SlotDead(e.Slot); err != nil || e.Slot != 0 && !dead {
+	rig := namespaces.New(t, 1)
+	host := rig.Host(netip.MustParsePrefix("10.0.0.9/24"), nil)
+	m := newMachine(t, rig.Node(1))
+	n := fakenode.NewOn(t, m.open, fakenode.V4("10.0.0.2"))
+	check.OK(t, n.Restored)
+	n.API.Freed = func(l *v1alpha1.IPLease) {
+		for _, e := range n.Journal.All() {
+			if dead, err := m.kernel.SlotDead(e.Slot); err != nil || e.Slot != 0 && !dead {
 				t.Errorf("%s is free, and slot %d is not dead (%v)", l.Name, e.Slot, err)
 			}
 		}
 	}
 	for step := 0; ; step++ {
-		g := m.guest("web", "u"+string(rune('a'+step)))
-		m.death.Left = step
-		err := g.add()
-		died := m.death.Left == 0
-		m.stop()
-		m.start()
-		m.resumeAll()
+		g := m.guest(n, "u"+string(rune('a'+step)))
+		n.Death.Left = step
+		err := g.add(n)
+		died := n.Death.Left == 0
+		lossless := func() {}
 		if err == nil {
-			if !reaches(t.Context(), host.Namespace, g.addr) {
-				t.Errorf("step %d: the pod is mute", step)
-			}
+			lossless = pings(t, host.Namespace, g.addr)
 		}
-		g.del()
+		n.Restart()
+		check.OK(t, n.Restored)
+		n.Settle()
+		lossless()
+		if err == nil && !reaches(t, host.Namespace, g.addr) {
+			t.Errorf("step %d: the pod is mute", step)
+		}
+		n.MustDel(g.request)
 		if err == nil {
-			check(t, g.DeleteLink("eth0"))
+			check.OK(t, g.DeleteLink(g.request.Interface))
 		}
-		check(t, m.Guards.Sweep())
-		if left := m.Journal.All(); len(left) != 0 || len(u.api.Leases()) != 0 {
-			t.Fatalf("step %d: journal %v, leases %v", step, left, u.api.Leases())
+		check.OK(t, n.Guards.Sweep())
+		if left := n.Journal.All(); len(left) != 0 || len(n.API.Leases()) != 0 {
+			t.Fatalf("step %d: journal %v, leases %v", step, left, n.API.Leases())
 		}
-		if leases, err := m.Guards.Kernel.Leases(); err != nil || len(leases) != 0 {
+		if leases, err := m.kernel.Leases(); err != nil || len(leases) != 0 {
 			t.Fatalf("step %d: the kernel holds %v, %v", step, leases, err)
 		}
 		if !died {
+			t.Logf("%d deaths", step)
 			break
+		}
+	}
+}
+
+// machine has a real kernel, a real segment and real interfaces. The test is the CNI plugin.
+type machine struct {
+	t    *testing.T
+	node *namespaces.Node
+	pins string
+	// kernel is that of the agent that runs.
+	kernel *bpf.Kernel
+}
+
+func newMachine(t *testing.T, node *namespaces.Node) *machine {
+	t.Helper()
+	bpffs := t.TempDir()
+	check.OK(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
+	m := &machine{t: t, node: node, pins: filepath.Join(bpffs, "fenceline")}
+	t.Cleanup(func() {
+		check.OK(t, check.Value(bpf.Open(bpf.Options{Dir: m.pins}))(t).Remove())
+		check.OK(t, unix.Unmount(bpffs, unix.MNT_DETACH))
+	})
+	check.Becomes(t, time.Minute, "the underlay is up", func() bool {
+		l, err := node.Links().LinkByName(namespaces.Parent)
+		return err == nil && l.Attrs().OperState == netlink.OperUp
+	})
+	return m
+}
+
+// open is the machine as an agent finds it.
+func (m *machine) open(n *fakenode.Node) fakenode.Machine {
+	t := m.t
+	t.Helper()
+	k := check.Value(bpf.Open(bpf.Options{Dir: m.pins}))(t)
+	m.kernel = k
+	key := bpf.ClaimKey{1, 2, 3}
+	check.OK(t, k.SetKeys(&key, nil))
+	check.OK(t, k.SetNetworks([]uint64{claim.Network(fakenode.Cluster, "")}))
+	segments := segment.New(segment.Config{
+		Kernel: k, Log: testr.New(t), Holdings: func() []segment.Holding { return holdings(n) },
+		OnFenced: func(f segment.Fence) { n.Fenced(f.Key) },
+	})
+	segments.SetKeys(claim.Key(key))
+	var links *pod.Finder
+	check.OK(t, m.node.Do(func() (err error) {
+		links, err = pod.NewFinder()
+		return err
+	}))
+	return fakenode.Machine{
+		Kernel: k, ParentExists: func(int) bool { return true }, Do: m.node.Do, Run: segments.Run,
+		OpenSegment: func(parent int) (seg holder.Segment, err error) {
+			err = m.node.Do(func() error {
+				opened, err := segments.Open(parent)
+				seg = segmentOf{opened, m.node}
+				return err
+			})
+			return seg, err
+		},
+		FindLink: func(netns, ifname string) (holder.Link, error) {
+			i, err := links.Find(netns, ifname)
+			return holder.Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index}, err
+		},
+		Sighted: func(parent int, addr netip.Addr) bool {
+			return k.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, time.Minute)
+		},
+		Close: func() {
+			check.OK(t, segments.Close())
+			check.OK(t, links.Close())
+			check.OK(t, k.Close())
+		},
+	}
+}
+
+// segmentOf is a segment of a node whose namespace is not this process's.
+type segmentOf struct {
+	*segment.Segment
+	node *namespaces.Node
+}
+
+func (s segmentOf) Observe() error { return s.node.Do(s.Segment.Observe) }
+
+func holdings(n *fakenode.Node) (held []segment.Holding) {
+	for e := range n.Bound() {
+		mac, _ := net.ParseMAC(e.MAC)
+		for _, a := range e.Addresses {
+			held = append(held, segment.Holding{
+				Parent: e.ParentIndex, Addr: a.Addr, Network: claim.Network(fakenode.Cluster, a.Network),
+				Token: a.Token, Slot: e.Slot, MAC: mac, NetNS: e.NetNS, Interface: e.Interface,
+			})
+		}
+	}
+	return held
+}
+
+// guest is a pod's sandbox with its macvlan.
+type guest struct {
+	*network.Namespace
+	request agentapi.AddRequest
+	addr    netip.Addr
+}
+
+// guest makes a pod and its interface, as macvlan does before it calls IPAM.
+func (m *machine) guest(n *fakenode.Node, uid string) *guest {
+	t := m.t
+	t.Helper()
+	ns := check.Value(network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), uid)))(t)
+	t.Cleanup(func() { check.OK(t, ns.Delete()) })
+	g := &guest{Namespace: ns, request: n.Pod("web", uid)}
+	g.request.NetNS = ns.Path()
+	f := check.Value(os.Open(ns.Path()))(t)
+	defer f.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Namespace = g.request.Interface, netlink.NsFd(f.Fd())
+	attrs.ParentIndex = check.Value(m.node.Index(namespaces.Parent))(t)
+	check.OK(t, m.node.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+	return g
+}
+
+// add calls ADD, and does with the answer, or its lack, what macvlan does.
+func (g *guest) add(n *fakenode.Node) error {
+	t := n.T
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), agentapi.CallTimeout)
+	defer cancel()
+	answer, err := n.Add(ctx, g.request)
+	if err != nil {
+		check.OK(t, g.DeleteLink(g.request.Interface))
+		return err
+	}
+	g.addr = answer.IPs[0].Address.Addr()
+	// As macvlan: the interface announces its address itself.
+	check.OK(t, g.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/conf/"+g.request.Interface+"/arp_notify", []byte("1"), 0)
+	}))
+	check.OK(t, g.AddAddr(g.request.Interface, answer.IPs[0].Address))
+	check.OK(t, g.SetUp(g.request.Interface, true))
+	return nil
+}
+
+// reaches pings until there is an answer: neighbours may have to learn a new MAC first.
+func reaches(t *testing.T, from *network.Namespace, to netip.Addr) bool {
+	return from.Command(t.Context(), "ping", "-q", "-i", "0.1", "-c", "1", "-w", "30", to.String()).Run() == nil
+}
+
+// pings asks for an address 150 times. The pod must not notice the restart of the agent: no answer is
+// missing when lossless has returned.
+func pings(t *testing.T, from *network.Namespace, to netip.Addr) (lossless func()) {
+	t.Helper()
+	var out bytes.Buffer
+	ping := from.Command(t.Context(), "ping", "-q", "-i", "0.01", "-c", "150", "-W", "1", to.String())
+	ping.Stdout = &out
+	check.OK(t, ping.Start())
+	return func() {
+		t.Helper()
+		check.OK(t, ping.Wait())
+		if want := "150 received, 0% packet loss"; !strings.Contains(out.String(), want) {
+			t.Errorf("want %q: %s", want, out.String())
 		}
 	}
 }

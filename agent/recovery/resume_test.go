@@ -96,6 +96,9 @@ func TestR7AGETOfTheLeaseDecidesAfterARestart(t *testing.T) {
 			r.Want(test.want.leases...)
 			if test.want.speaks && !test.want.undecided {
 				r.HoldsWhatTheJournalSays(web)
+				if now := r.SlotOf(web); now != slot || r.FreeSlots()[slot] {
+					t.Errorf("the slot was %d and is %d, free for the next pod: %v", slot, now, r.FreeSlots()[slot])
+				}
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/assembly"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
 )
@@ -44,77 +44,77 @@ func (d *Death) step(what string) error {
 
 // mortal wraps what an agent acts upon.
 type (
-	MortalJournal struct {
+	mortalJournal struct {
 		*journal.Journal
 		*Death
 	}
-	MortalKernel struct {
-		guards.Kernel
+	mortalKernel struct {
+		assembly.Kernel
 		*Death
 	}
-	MortalAPI struct {
+	mortalAPI struct {
 		*API
 		*Death
 	}
 )
 
-func (m MortalJournal) Put(e journal.Entry) error {
+func (m mortalJournal) Put(e journal.Entry) error {
 	if err := m.step("journal " + string(e.Phase)); err != nil {
 		return err
 	}
 	return m.Journal.Put(e)
 }
 
-func (m MortalJournal) Remove(containerID, ifname string) error {
+func (m mortalJournal) Remove(containerID, ifname string) error {
 	if err := m.step("journal Remove"); err != nil {
 		return err
 	}
 	return m.Journal.Remove(containerID, ifname)
 }
 
-func (m MortalKernel) StageGuard(g bpf.Guard) error {
+func (m mortalKernel) StageGuard(g bpf.Guard) error {
 	if err := m.step("guard"); err != nil {
 		return err
 	}
 	return m.Kernel.StageGuard(g)
 }
 
-func (m MortalKernel) KillSlot(slot uint32) error {
+func (m mortalKernel) KillSlot(slot uint32) error {
 	if err := m.step("kill"); err != nil {
 		return err
 	}
 	return m.Kernel.KillSlot(slot)
 }
 
-func (m MortalKernel) InstallLease(key bpf.Key, l bpf.Lease) error {
+func (m mortalKernel) InstallLease(key bpf.Key, l bpf.Lease) error {
 	if err := m.step("install " + key.Addr.String()); err != nil {
 		return err
 	}
 	return m.Kernel.InstallLease(key, l)
 }
 
-func (m MortalKernel) RemoveLease(key bpf.Key) error {
+func (m mortalKernel) RemoveLease(key bpf.Key) error {
 	if err := m.step("uninstall " + key.Addr.String()); err != nil {
 		return err
 	}
 	return m.Kernel.RemoveLease(key)
 }
 
-func (m MortalAPI) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+func (m mortalAPI) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	if err := m.step("create " + o.GetName()); err != nil {
 		return err
 	}
 	return m.API.Create(ctx, o, opts...)
 }
 
-func (m MortalAPI) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+func (m mortalAPI) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
 	if err := m.step("update " + o.GetName()); err != nil {
 		return err
 	}
 	return m.API.Update(ctx, o, opts...)
 }
 
-func (m MortalAPI) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+func (m mortalAPI) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	if err := m.step("delete " + o.GetName()); err != nil {
 		return err
 	}

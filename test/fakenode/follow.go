@@ -80,7 +80,7 @@ func (m *API) tell(o client.Object, leased bool) {
 
 // Waits counts the ADDs that wait for an address.
 type Waits struct {
-	NoMetrics
+	noMetrics
 	now atomic.Int64
 }
 

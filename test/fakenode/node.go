@@ -18,25 +18,24 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/agent/allocate"
-	"github.com/fenceline/fenceline/agent/foreign"
+	"github.com/fenceline/fenceline/agent/assembly"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
 	ThisNode    = "n1"
 	ThisSession = "node-1/boot-1"
+	Cluster     = "cluster"
 )
 
 const (
@@ -72,6 +71,11 @@ type Node struct {
 	Life     string
 	Recorder *events.FakeRecorder
 	Waits    *Waits
+	// Restored is the error of the last restart's restoration.
+	Restored error
+	machine  func(*Node) Machine
+	alive    Machine // of the agent that runs
+	running  sync.WaitGroup
 	stop     context.CancelFunc
 	// IPVLAN: the interfaces are of type ipvlan.
 	IPVLAN bool
@@ -82,10 +86,31 @@ type Node struct {
 	set  map[string]net.HardwareAddr
 }
 
+// Machine is what an agent acts upon. By default it is in memory.
+type Machine struct {
+	Kernel       assembly.Kernel
+	ParentExists func(parent int) bool
+	OpenSegment  func(parent int) (holder.Segment, error)
+	FindLink     func(netns, ifname string) (holder.Link, error)
+	Sighted      func(parent int, addr netip.Addr) bool
+	// Do calls fn where the agent runs. If nil, the caller's place is right.
+	Do func(fn func() error) error
+	// Run runs beside the agent until ctx ends, and Close releases the machine after it. Both may be nil.
+	Run   func(ctx context.Context) error
+	Close func()
+}
+
+// New starts an agent over a machine in memory.
 func New(t *testing.T, pools ...*v1alpha1.IPPool) *Node {
 	t.Helper()
+	return NewOn(t, (*Node).inMemory, pools...)
+}
+
+// NewOn starts an agent. Each agent of the node, also after a restart, opens the machine again.
+func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool) *Node {
+	t.Helper()
 	k := NewKernel()
-	r := &Node{T: t, Dir: t.TempDir(), API: NewAPI(), Kernel: k, Wire: NewWire(k), Warm: NewWarm(), Life: ThisSession, ServicesAnswered: make(chan struct{})}
+	r := &Node{T: t, Dir: t.TempDir(), API: NewAPI(), Kernel: k, Wire: NewWire(k), Warm: NewWarm(), Life: ThisSession, ServicesAnswered: make(chan struct{}), machine: machine}
 	close(r.ServicesAnswered)
 	r.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	r.API.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ThisNode}})
@@ -103,70 +128,91 @@ func New(t *testing.T, pools ...*v1alpha1.IPPool) *Node {
 		}
 	}
 	r.start()
-	t.Cleanup(func() { r.Book.Close() })
+	t.Cleanup(func() {
+		r.end()
+		r.Book.Close()
+	})
 	return r
+}
+
+// inMemory is the machine of kernel and segment that are fakes.
+func (r *Node) inMemory() Machine {
+	return Machine{
+		Kernel:       r.Kernel,
+		ParentExists: func(parent int) bool { return parent == ParentIndex },
+		OpenSegment:  func(int) (holder.Segment, error) { return r.Wire, nil },
+		FindLink: func(netns, _ string) (holder.Link, error) {
+			return holder.Link{MAC: r.macOf(netns), Parent: "eth1", ParentIndex: ParentIndex, OfParent: r.IPVLAN}, nil
+		},
+		Sighted: func(int, netip.Addr) bool { return false },
+	}
 }
 
 // start starts an agent.
 func (r *Node) start() {
 	r.T.Helper()
-	var err error
-	if r.Book, err = journal.Open(r.Dir); err != nil {
-		r.T.Fatal(err)
-	}
+	r.Book = check.Value(journal.Open(r.Dir))(r.T)
 	r.Death = &Death{Left: -1}
 	r.Recorder = events.NewFakeRecorder(1000)
 	r.Waits = &Waits{}
 	ctx, stop := context.WithCancel(r.T.Context())
 	r.stop = stop
-	api := MortalAPI{r.API, r.Death}
-	store := lease.NewStore(lease.Options{Client: api, Reader: api, Node: ThisNode, Session: r.Life, Clock: clock.RealClock{}})
-	book := MortalJournal{r.Book, r.Death}
-	open := func(int) (holder.Segment, error) { return r.Wire, nil }
-	log := testr.New(r.T)
-	r.Guards = guards.New(guards.Options{
-		Session: r.Life, Cluster: "cluster", Kernel: MortalKernel{r.Kernel, r.Death}, Journal: book,
-		ParentExists: func(parent int) bool { return parent == ParentIndex },
-		Events:       r.Recorder, Metrics: NoMetrics{}, Log: log, Clock: clock.RealClock{},
-	})
 	r.clock = &fastClock{}
-	r.Holders = holder.New(r.T.Context(), holder.Options{
-		Node: ThisNode, Session: r.Life, Cluster: "cluster", StatefulSet: v1alpha1.StatefulSetPrefer,
-		Cache: cache{api, r.API}, Reader: api, Leases: store,
-		// The rotation begins at .2, so that tests know who gets what.
-		Allocator: allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{
-			"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1"),
-		}}),
-		Warm: r.Warm, Journal: book, Guards: r.Guards,
-		Foreign: &foreign.Hosts{Recorded: store.ConflictsWith, Clock: r.clock},
-		Waiting: waiting.New(waiting.Options{
-			Leases: r.API, Rand: func() float64 { return 0 }, Metrics: r.Waits, Clock: clock.RealClock{}, Log: log, Background: ctx,
-		}),
-		HostLinks:        NoHostLinks{},
-		OpenSegment:      open,
-		Sighted:          func(int, netip.Addr) bool { return false },
-		OfNode:           func(addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
-		Services:         func() []netip.Prefix { return r.ServiceCIDRs },
-		ServicesAnswered: r.ServicesAnswered,
-		NodeSubnets:      func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },
-		OthersShare:      func() bool { return true },
-		Patience:         agentapi.WaitTimeout,
-		FindLink: func(netns, _ string) (holder.Link, error) {
-			return holder.Link{MAC: r.macOf(netns), Parent: "eth1", ParentIndex: ParentIndex, OfParent: r.IPVLAN}, nil
+	r.alive = r.machine(r)
+	m, api := r.alive, mortalAPI{r.API, r.Death}
+	parts := check.Value(assembly.New(ctx, assembly.Options{
+		Holders: holder.Options{
+			Node: ThisNode, Session: r.Life, Cluster: Cluster, StatefulSet: v1alpha1.StatefulSetPrefer,
+			Cache: cache{api, r.API}, Reader: api, Journal: mortalJournal{r.Book, r.Death},
+			OpenSegment: m.OpenSegment, FindLink: m.FindLink, Links: links{r},
+			Patience: agentapi.WaitTimeout, Sighted: m.Sighted,
+			OfNode:           func(addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
+			NodeSubnets:      func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },
+			ServicesAnswered: r.ServicesAnswered,
+			Services:         func() []netip.Prefix { return r.ServiceCIDRs },
+			Share:            func() ipam.Share { return ipam.Share{Count: 1} },
+			OthersShare:      func() bool { return true },
+			Events:           r.Recorder, Log: testr.New(r.T),
 		},
-		Links:  links{r},
-		Share:  func() ipam.Share { return ipam.Share{Count: 1} },
-		Events: r.Recorder, Metrics: NoMetrics{}, Log: log, Clock: clock.RealClock{},
-	})
-	r.Recovery = recovery.New(recovery.Options{
-		Node: ThisNode, Session: r.Life,
-		Cache: api, Client: api, Reader: api, Leases: store,
-		Journal: book, Holders: r.Holders, Guards: r.Guards, OpenSegment: open,
-		Revision: r.Kernel.Revision, Events: r.Recorder, Log: log, Clock: r.clock,
-	})
-	if err := r.Recovery.Restore(); err != nil {
-		r.T.Logf("restore: %v", err)
+		Client: api, Kernel: mortalKernel{m.Kernel, r.Death}, ParentExists: m.ParentExists,
+		Follower: r.API, Rand: func() float64 { return 0 },
+		// The rotation begins at .2, so that tests know who gets what.
+		Rotations:  map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1")},
+		LeaseClock: clock.RealClock{},
+		Warm:       func(*assembly.Parts) holder.Warm { return r.Warm },
+		HostLinks:  func(*assembly.Parts) (holder.HostLinks, error) { return NoHostLinks{}, nil },
+		Metrics:    r.Waits, Clock: r.clock,
+	}))(r.T)
+	r.Holders, r.Guards, r.Recovery = parts.Holders, parts.Guards, parts.Recovery
+	if r.Restored = r.do(r.Recovery.Restore); r.Restored != nil {
+		r.T.Logf("restore: %v", r.Restored)
 	}
+	if m.Run != nil {
+		r.running.Go(func() {
+			if err := m.Run(ctx); err != nil {
+				r.T.Error(err)
+			}
+		})
+	}
+}
+
+// do calls fn where the agent runs.
+func (r *Node) do(fn func() error) error {
+	if r.alive.Do == nil {
+		return fn()
+	}
+	return r.alive.Do(fn)
+}
+
+// end ends the agent on a machine that has to be closed.
+func (r *Node) end() {
+	if r.alive.Close == nil {
+		return
+	}
+	r.stop()
+	r.running.Wait()
+	r.Wait()
+	r.alive.Close()
 }
 
 // NoHostLinks stands in for host links: the pods of this node have no network namespace.
@@ -179,10 +225,13 @@ func (NoHostLinks) Wake(agentapi.Attachment)    {}
 
 // Add is an ADD whose answer reaches the plugin.
 func (r *Node) Add(ctx context.Context, request agentapi.AddRequest) (*agentapi.AddResponse, error) {
-	answer, err := r.Holders.Add(ctx, request)
-	if err == nil {
-		r.Answered(request.Attachment)
-	}
+	var answer *agentapi.AddResponse
+	err := r.do(func() (err error) {
+		if answer, err = r.Holders.Add(ctx, request); err == nil {
+			r.Answered(request.Attachment)
+		}
+		return err
+	})
 	return answer, err
 }
 
@@ -192,9 +241,8 @@ func (r *Node) Stop() { r.stop() }
 // Restart ends the agent and starts another one.
 func (r *Node) Restart() {
 	r.T.Helper()
-	if err := r.Book.Close(); err != nil {
-		r.T.Fatal(err)
-	}
+	r.end()
+	check.OK(r.T, r.Book.Close())
 	r.start()
 }
 
@@ -205,16 +253,24 @@ func (r *Node) Settle() {
 		for _, e := range r.Journal.All() {
 			r.Pending.Add(e.Attachment())
 		}
-		if left, _ := r.Recovery.Resume(r.T.Context(), holder.AskTimeout); left == 0 {
+		if left, _ := r.resume(); left == 0 {
 			return
 		}
 		r.Skip(disputed)
 	}
-	left, why := r.Recovery.Resume(r.T.Context(), holder.AskTimeout)
+	left, why := r.resume()
 	r.T.Fatalf("%d entries are never resumed: %v", left, why)
 }
 
-// Skip lets time pass for the recovery and for the limits of foreign hosts.
+func (r *Node) resume() (left int, err error) {
+	err = r.do(func() (err error) {
+		left, err = r.Recovery.Resume(r.T.Context(), holder.AskTimeout)
+		return err
+	})
+	return left, err
+}
+
+// Skip lets time pass for the agent. It does not wake what waits already.
 func (r *Node) Skip(d time.Duration) { r.clock.ahead.Add(int64(d)) }
 
 // fastClock is a clock that tests set ahead. Its timers are real.
@@ -243,16 +299,16 @@ func (r *Node) FreeSlots() map[uint32]bool {
 	return free
 }
 
-// NoMetrics counts nothing.
-type NoMetrics struct{}
+// noMetrics counts nothing.
+type noMetrics struct{}
 
-func (NoMetrics) GatewayUnanswered(string) {}
+func (noMetrics) GatewayUnanswered(string) {}
 
-func (NoMetrics) Conflict(string, segment.Source) {}
-func (NoMetrics) Verification(segment.Verdict)    {}
-func (NoMetrics) Renewal(segment.Verdict)         {}
-func (NoMetrics) PinFailed()                      {}
-func (NoMetrics) Waited(time.Duration, bool)      {}
+func (noMetrics) Conflict(string, segment.Source) {}
+func (noMetrics) Verification(segment.Verdict)    {}
+func (noMetrics) Renewal(segment.Verdict)         {}
+func (noMetrics) PinFailed()                      {}
+func (noMetrics) Waited(time.Duration, bool)      {}
 
 // SetMAC changes the MAC of a pod's interface.
 func (r *Node) SetMAC(netns string, mac net.HardwareAddr) {
@@ -373,9 +429,7 @@ func (r *Node) Terminate(request agentapi.AddRequest) {
 // SandboxDies is a DEL, whatever its pod does.
 func (r *Node) SandboxDies(request agentapi.AddRequest) {
 	r.T.Helper()
-	if err := r.Del(r.T.Context(), Del(request)); err != nil {
-		r.T.Fatal(err)
-	}
+	check.OK(r.T, r.do(func() error { return r.Del(r.T.Context(), Del(request)) }))
 }
 
 // End is the runtime's end of a sandbox: its devices go.

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package assembly makes the parts of an agent that give addresses to pods and take them back, and
+// connects them. The caller provides everything that has effects.
+package assembly
+
+import (
+	"context"
+	"net/netip"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/foreign"
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/recovery"
+	"github.com/fenceline/fenceline/agent/waiting"
+)
+
+// Kernel is the part of *bpf.Kernel that the parts need.
+type Kernel interface {
+	guards.Kernel
+	// Revision returns the newest revision of the API server's store that this node has known since
+	// its boot.
+	Revision() (uint64, error)
+}
+
+// Follower reports the leases of a pool until the watch or ctx ends. waiting.Leases implements it.
+type Follower interface {
+	Follow(ctx context.Context, pool string, n waiting.News) error
+}
+
+// Metrics counts what the parts do. Its methods may be called concurrently.
+type Metrics interface {
+	holder.Metrics
+	guards.Metrics
+	waiting.Metrics
+}
+
+// Options of the parts. All but CountError are required.
+type Options struct {
+	// Holders are the options of the holders. New sets those that are parts, Metrics and Clock.
+	Holders holder.Options
+	// Client writes leases and pods.
+	Client client.Client
+	// Kernel has the guards. ParentExists reports whether the node has an interface with that index.
+	Kernel       Kernel
+	ParentExists func(parent int) bool
+	// Follower reports released addresses to the ADDs that wait. Rand returns a number from 0 to 1.
+	Follower Follower
+	Rand     func() float64
+	// Rotations has the address after which each pool's rotation continues.
+	Rotations map[string]netip.Addr
+	// LeaseClock is the clock of the times in leases. CountError counts each failed call to the API
+	// server, by verb.
+	LeaseClock clock.PassiveClock
+	CountError func(verb string, err error)
+	// Warm makes the stock, and HostLinks the host links. Of the parts, only the holders and the
+	// recovery do not exist yet.
+	Warm      func(*Parts) holder.Warm
+	HostLinks func(*Parts) (holder.HostLinks, error)
+
+	Metrics Metrics
+	Clock   clock.WithDelayedExecution
+}
+
+// Parts are connected with each other.
+type Parts struct {
+	Leases    *lease.Store
+	Allocator *allocate.Allocator
+	Foreign   *foreign.Hosts
+	Guards    *guards.Guards
+	Waiting   *waiting.Queue
+	Holders   *holder.Holders
+	Recovery  *recovery.Worker
+}
+
+// New makes the parts. The undo of an ADD, the steps after an answer and the waits for an address end
+// with ctx. The caller restores the state of the last run: Recovery.Restore.
+func New(ctx context.Context, o Options) (*Parts, error) {
+	h := o.Holders
+	p := &Parts{Leases: lease.NewStore(lease.Options{
+		Client: o.Client, Reader: h.Reader, Node: h.Node, Session: h.Session, Clock: o.LeaseClock, CountError: o.CountError,
+	})}
+	p.Allocator = allocate.New(allocate.Options{Leases: p.Leases, Clock: o.Clock, Last: o.Rotations})
+	p.Foreign = &foreign.Hosts{Recorded: p.Leases.ConflictsWith, Clock: o.Clock}
+	p.Guards = guards.New(guards.Options{
+		Session: h.Session, Cluster: h.Cluster, Kernel: o.Kernel, Journal: h.Journal, ParentExists: o.ParentExists,
+		Events: h.Events, Metrics: o.Metrics, Log: h.Log, Clock: o.Clock,
+	})
+	p.Waiting = waiting.New(waiting.Options{
+		Leases: o.Follower, Rand: o.Rand, Metrics: o.Metrics, Clock: o.Clock, Log: h.Log, Background: ctx,
+	})
+	hostLinks, err := o.HostLinks(p)
+	if err != nil {
+		return nil, err
+	}
+	h.Leases, h.Allocator, h.Foreign, h.Guards, h.Waiting = p.Leases, p.Allocator, p.Foreign, p.Guards, p.Waiting
+	h.Warm, h.HostLinks = o.Warm(p), hostLinks
+	h.Metrics, h.Clock = o.Metrics, o.Clock
+	p.Holders = holder.New(ctx, h)
+	p.Recovery = recovery.New(recovery.Options{
+		Node: h.Node, Session: h.Session, Cache: h.Cache, Client: o.Client, Reader: h.Reader,
+		Leases: p.Leases, Journal: h.Journal, Holders: p.Holders, Guards: p.Guards,
+		Revision: o.Kernel.Revision, OpenSegment: h.OpenSegment,
+		Events: h.Events, Log: h.Log, Clock: o.Clock,
+	})
+	return p, nil
+}
