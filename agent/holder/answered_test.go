@@ -3,6 +3,7 @@
 package holder_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -65,5 +66,21 @@ func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
 	r.Wait()
 	if !r.Kernel.IsPinned(r.SlotOf(web)) {
 		t.Error("the guard is not pinned when no ADD is under way any more")
+	}
+}
+
+// The server answers what it has begun after the agent was told to end.
+func TestAnADDInTheAgentsLastMomentsIsClaimedAndAnnounced(t *testing.T) {
+	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
+	r.WarmLease("10.0.0.7", true)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	r.SetBackground(ended)
+	r.MustAdd(r.Pod("web-0", "u1"))
+	r.Wait()
+	for _, what := range []string{"claim 10.0.0.7", "announce 10.0.0.7"} {
+		if !r.Wire.Took(what) {
+			t.Errorf("no %s: %v", what, r.Wire.Did)
+		}
 	}
 }
