@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/interrupted"
 )
 
 // ErrFault is that of the call that fails.
@@ -89,22 +91,31 @@ type response struct {
 func (f *Faults) serve(listener uintptr) {
 	for {
 		var n notification
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n)))
-		if errors.Is(errno, unix.EINTR) || errors.Is(errno, unix.ENOENT) {
+		err := ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n))
+		if errors.Is(err, unix.ENOENT) {
 			continue // the thread of the call is gone
 		}
-		if errno != 0 {
-			panic(fmt.Sprintf("faults: wait for a call: %v", errno))
+		if err != nil {
+			panic(fmt.Sprintf("faults: wait for a call: %v", err))
 		}
 		r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		if f.fails() {
 			r.flags, r.error = 0, -int32(ErrFault)
 		}
-		_, _, errno = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
-		if errno != 0 && !errors.Is(errno, unix.ENOENT) {
-			panic(fmt.Sprintf("faults: answer a call: %v", errno))
+		err = ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r))
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			panic(fmt.Sprintf("faults: answer a call: %v", err))
 		}
 	}
+}
+
+func ioctl(listener, request uintptr, argument unsafe.Pointer) error {
+	return interrupted.Repeat(func() error {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, listener, request, uintptr(argument)); errno != 0 {
+			return errno
+		}
+		return nil
+	})
 }
 
 func (f *Faults) fails() bool {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/interrupted"
 )
 
 // Serial lines of the guest. The kernel's own console is the first.
@@ -88,7 +90,8 @@ func load(path string) error {
 		return err
 	}
 	defer f.Close()
-	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
+	err = interrupted.Repeat(func() error { return unix.FinitModule(int(f.Fd()), "", 0) })
+	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
 	return nil
@@ -135,12 +138,15 @@ func openRaw(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	err = interrupted.Repeat(func() error {
+		settings, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+		if err != nil {
+			return fmt.Errorf("ask for the settings of %s: %w", path, err)
+		}
+		settings.Oflag &^= unix.OPOST // or each line would end in a carriage return
+		return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, settings)
+	})
 	if err != nil {
-		return nil, fmt.Errorf("ask for the settings of %s: %w", path, err)
-	}
-	settings.Oflag &^= unix.OPOST // or each line would end in a carriage return
-	if err := unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, settings); err != nil {
 		return nil, fmt.Errorf("set %s: %w", path, err)
 	}
 	return f, nil
@@ -148,7 +154,9 @@ func openRaw(path string) (*os.File, error) {
 
 // drained waits until a serial line has sent all that was written.
 func drained(f *os.File) error {
-	if err := unix.IoctlSetInt(int(f.Fd()), unix.TCSBRK, 1); err != nil {
+	// Any signal interrupts it, also one whose handler restarts other calls (tty_ioctl in the kernel).
+	err := interrupted.Repeat(func() error { return unix.IoctlSetInt(int(f.Fd()), unix.TCSBRK, 1) })
+	if err != nil {
 		return fmt.Errorf("drain %s: %w", f.Name(), err)
 	}
 	return f.Close()

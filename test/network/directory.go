@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/interrupted"
 )
 
 // namedDir is where iproute2 keeps named network namespaces.
@@ -32,7 +34,7 @@ func shareNamedDir() (err error) {
 	defer dir.Close()
 	// Two that make it one at the same time would cover each other's; iproute2
 	// takes the same lock.
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+	if err := interrupted.Repeat(func() error { return unix.Flock(int(dir.Fd()), unix.LOCK_EX) }); err != nil {
 		return err
 	}
 	err = unix.Mount("", namedDir, "none", unix.MS_SHARED|unix.MS_REC, "")
