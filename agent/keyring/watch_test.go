@@ -3,8 +3,10 @@
 package keyring
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,9 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // gauge has the reasons of the faults that are present.
@@ -73,27 +76,28 @@ func TestAFaultOfTheSecretIsReportedOnce(t *testing.T) {
 }
 
 func TestTheFirstKeyIsWaitedForAMinute(t *testing.T) {
-	c, hasKey := testclock.NewFakeClock(time.Now()), false
-	w, _, recorder := watchOf(fake.NewClientBuilder().Build(), &hasKey, c)
-	running := make(chan error, 1)
-	go func() { running <- w.Run(t.Context()) }()
-	if w.Settled() {
-		t.Error("the wait has ended at its beginning")
-	}
-	for passed := time.Duration(0); passed < patience; passed += checkInterval {
-		for !c.HasWaiters() {
-			time.Sleep(time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		hasKey := false
+		w, _, recorder := watchOf(fake.NewClientBuilder().Build(), &hasKey, clock.RealClock{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		time.Sleep(patience - time.Nanosecond)
+		synctest.Wait()
+		if w.Settled() || len(recorder.Events) != 0 {
+			t.Errorf("the wait has ended early, with %d events", len(recorder.Events))
 		}
-		c.Step(checkInterval)
-	}
-	<-recorder.Events
-	if !w.Settled() {
-		t.Error("the agent still waits")
-	}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if !w.Settled() || len(recorder.Events) != 1 {
+			t.Errorf("the agent still waits, with %d events", len(recorder.Events))
+		}
+		stop()
+		check.OK(t, <-ended)
 
-	hasOther := true
-	other, _, _ := watchOf(fake.NewClientBuilder().Build(), &hasOther, c)
-	if !other.Settled() {
-		t.Error("an agent with a key waits")
-	}
+		hasOther := true
+		if other, _, _ := watchOf(fake.NewClientBuilder().Build(), &hasOther, clock.RealClock{}); !other.Settled() {
+			t.Error("an agent with a key waits")
+		}
+	})
 }

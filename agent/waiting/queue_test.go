@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/testr"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // follower is one watch.
@@ -106,6 +108,7 @@ func (c *counted) Waiting(pool string, n int) {
 }
 func (c *counted) Waited(time.Duration, bool) {}
 
+// world is a queue before a server, in a bubble of synctest.
 type world struct {
 	*Queue
 	*server
@@ -125,62 +128,27 @@ func newWorld(t *testing.T) *world {
 // full makes a pool without a free address.
 func (w *world) full(name string, n int) Pool {
 	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Subnet: "10.0.0.0/24", IPs: []string{fmt.Sprintf("10.0.0.2-10.0.0.%d", n+1)}}}
-	set, err := poolset.Addresses(pool)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	set := check.Value(poolset.Addresses(pool))(w.t)
 	for i := range set.Len() {
 		w.set(name, set.At(i).String(), true)
 	}
 	return Pool{name, set, 1}
 }
 
-// end is the end of a wait.
+// outcome is the end of a wait.
 type outcome struct {
 	who string
 	Offer
 	err error
 }
 
-// await has an ADD wait, and returns once it does.
+// await has an ADD wait, and returns once it does and its pools are watched.
 func (w *world) await(p *Place, who string, patience time.Duration, ends chan<- outcome, pools ...Pool) {
-	w.t.Helper()
-	before := w.number()
 	go func() {
 		o, err := p.Await(w.t.Context(), pools, time.Now().Add(patience))
 		ends <- outcome{who, o, err}
 	}()
-	for w.number() == before && !p.waits() {
-		time.Sleep(time.Millisecond)
-	}
-}
-
-func (w *world) number() int {
-	w.Queue.mu.Lock()
-	defer w.Queue.mu.Unlock()
-	return len(w.places)
-}
-
-func (p *Place) waits() bool {
-	p.queue.mu.Lock()
-	defer p.queue.mu.Unlock()
-	return p.Waits()
-}
-
-func (w *world) synced(pool string) {
-	w.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		w.Queue.mu.Lock()
-		r := w.rooms[pool]
-		ok := r != nil && r.synced
-		w.Queue.mu.Unlock()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("pool %s is not watched", pool)
-		}
-	}
+	synctest.Wait()
 }
 
 func wantOffer(t *testing.T, ends <-chan outcome, who, addr string) {
@@ -196,161 +164,179 @@ func wantOffer(t *testing.T, ends <-chan outcome, who, addr string) {
 }
 
 func TestAddressesAreOfferedInTheOrderOfArrival(t *testing.T) {
-	w := newWorld(t)
-	lan := w.full("lan", 3)
-	ends := make(chan outcome, 10)
-	places := map[string]*Place{}
-	for _, who := range []string{"a", "b", "c"} {
-		places[who] = w.Enter(Key{who, "eth0"})
-	}
-	// They begin to wait in another order than they arrived.
-	for _, who := range []string{"c", "a", "b"} {
-		w.await(places[who], who, time.Minute, ends, lan)
-	}
-	w.synced("lan")
-	newcomer := w.Enter(Key{"d", "eth0"})
-	if why, closed := newcomer.Closed("lan"); !closed || why != "it is exhausted, 3 of its 3 addresses have a lease, and 3 pods of this node came earlier and wait for it" {
-		t.Errorf("a newcomer is not held back: %q", why)
-	}
-	if _, closed := newcomer.Closed("wan"); closed {
-		t.Error("nobody waits for pool wan")
-	}
-	for i, who := range []string{"a", "b", "c"} {
-		addr := fmt.Sprintf("10.0.0.%d", 2+i)
-		w.set("lan", addr, false)
-		wantOffer(t, ends, who, addr)
-		w.set("lan", addr, true)
-		places[who].Leave(true)
-	}
-	if _, closed := newcomer.Closed("lan"); closed {
-		t.Error("nobody waits any more")
-	}
-	if pool := <-w.ending; pool != "lan" || w.waiting["lan"] != 0 || len(w.rooms) != 0 {
-		t.Errorf("left: %v, %d ADDs counted", w.rooms, w.waiting["lan"])
-	}
-	if w.lists != 1 {
-		t.Errorf("%d lists for one wait of three ADDs", w.lists)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		lan := w.full("lan", 3)
+		ends := make(chan outcome, 10)
+		places := map[string]*Place{}
+		for _, who := range []string{"a", "b", "c"} {
+			places[who] = w.Enter(Key{who, "eth0"})
+			time.Sleep(time.Millisecond) // or all arrive at the same time
+		}
+		// They begin to wait in another order than they arrived.
+		for _, who := range []string{"c", "a", "b"} {
+			w.await(places[who], who, time.Minute, ends, lan)
+		}
+		newcomer := w.Enter(Key{"d", "eth0"})
+		if why, closed := newcomer.Closed("lan"); !closed || why != "it is exhausted, 3 of its 3 addresses have a lease, and 3 pods of this node came earlier and wait for it" {
+			t.Errorf("a newcomer is not held back: %q", why)
+		}
+		if _, closed := newcomer.Closed("wan"); closed {
+			t.Error("nobody waits for pool wan")
+		}
+		for i, who := range []string{"a", "b", "c"} {
+			addr := fmt.Sprintf("10.0.0.%d", 2+i)
+			w.set("lan", addr, false)
+			wantOffer(t, ends, who, addr)
+			w.set("lan", addr, true)
+			places[who].Leave(true)
+		}
+		if _, closed := newcomer.Closed("lan"); closed {
+			t.Error("nobody waits any more")
+		}
+		if pool := <-w.ending; pool != "lan" || w.waiting["lan"] != 0 || len(w.rooms) != 0 {
+			t.Errorf("left: %v, %d ADDs counted", w.rooms, w.waiting["lan"])
+		}
+		if w.lists != 1 {
+			t.Errorf("%d lists for one wait of three ADDs", w.lists)
+		}
+	})
 }
 
 func TestAnAddressThatCameFreeBeforeTheWatchIsNotMissed(t *testing.T) {
-	w := newWorld(t)
-	lan := w.full("lan", 3)
-	w.set("lan", "10.0.0.3", false)
-	ends := make(chan outcome, 1)
-	w.await(w.Enter(Key{"a", "eth0"}), "a", time.Minute, ends, lan)
-	wantOffer(t, ends, "a", "10.0.0.3")
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		lan := w.full("lan", 3)
+		w.set("lan", "10.0.0.3", false)
+		ends := make(chan outcome, 1)
+		w.await(w.Enter(Key{"a", "eth0"}), "a", time.Minute, ends, lan)
+		wantOffer(t, ends, "a", "10.0.0.3")
+	})
 }
 
 func TestALostAddressIsOfferedAgainOnlyIfItHasNoLease(t *testing.T) {
-	w := newWorld(t)
-	lan := w.full("lan", 2)
-	ends := make(chan outcome, 1)
-	a := w.Enter(Key{"a", "eth0"})
-	w.await(a, "a", time.Minute, ends, lan)
-	w.synced("lan")
-	w.set("lan", "10.0.0.2", false)
-	wantOffer(t, ends, "a", "10.0.0.2")
-	// Another node was faster.
-	w.set("lan", "10.0.0.2", true)
-	began := time.Now()
-	w.await(a, "a", 2*lostRetry, ends, lan)
-	if e := <-ends; !errors.Is(e.err, ErrLate) {
-		t.Fatalf("got %v, %v", e.Offer, e.err)
-	}
-	if time.Since(began) < 2*lostRetry {
-		t.Error("it gave up early")
-	}
-	// The create failed, and nobody has the address.
-	w.set("lan", "10.0.0.2", false)
-	w.await(a, "a", time.Minute, ends, lan)
-	wantOffer(t, ends, "a", "10.0.0.2")
-	w.await(a, "a", time.Minute, ends, lan)
-	wantOffer(t, ends, "a", "10.0.0.2")
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		lan := w.full("lan", 2)
+		ends := make(chan outcome, 1)
+		a := w.Enter(Key{"a", "eth0"})
+		w.await(a, "a", time.Minute, ends, lan)
+		w.set("lan", "10.0.0.2", false)
+		wantOffer(t, ends, "a", "10.0.0.2")
+		// Another node was faster.
+		w.set("lan", "10.0.0.2", true)
+		began := time.Now()
+		w.await(a, "a", 2*lostRetry, ends, lan)
+		if e := <-ends; !errors.Is(e.err, ErrLate) {
+			t.Fatalf("got %v, %v", e.Offer, e.err)
+		}
+		if time.Since(began) < 2*lostRetry {
+			t.Error("it gave up early")
+		}
+		// The create failed, and nobody has the address.
+		w.set("lan", "10.0.0.2", false)
+		w.await(a, "a", time.Minute, ends, lan)
+		wantOffer(t, ends, "a", "10.0.0.2")
+		w.await(a, "a", time.Minute, ends, lan)
+		wantOffer(t, ends, "a", "10.0.0.2")
+		// Another node was faster, and the ADD ends.
+		w.await(w.Enter(Key{"b", "eth0"}), "b", 2*lostRetry, ends, lan)
+		w.set("lan", "10.0.0.2", true)
+		a.Leave(false)
+		if e := <-ends; !errors.Is(e.err, ErrLate) {
+			t.Errorf("the next ADD: got %v, %v", e.Offer, e.err)
+		}
+	})
 }
 
 func TestTheNextTryOfTheRuntimeKeepsItsPlace(t *testing.T) {
-	w := newWorld(t)
-	lan := w.full("lan", 1)
-	ends := make(chan outcome, 2)
-	first := w.Enter(Key{"a", "eth0"})
-	w.await(first, "a", time.Nanosecond, ends, lan)
-	if e := <-ends; !errors.Is(e.err, ErrLate) && !errors.Is(e.err, ErrBlind) {
-		t.Fatal(e.err)
-	}
-	first.Leave(false)
-	w.await(w.Enter(Key{"b", "eth0"}), "b", time.Minute, ends, lan)
-	again := w.Enter(Key{"a", "eth0"})
-	if why, closed := again.Closed("lan"); closed {
-		t.Errorf("it is held back by a pod that came later: %s", why)
-	}
-	w.await(again, "a", time.Minute, ends, lan)
-	w.synced("lan")
-	w.set("lan", "10.0.0.2", false)
-	wantOffer(t, ends, "a", "10.0.0.2")
-	w.set("lan", "10.0.0.2", true)
-	again.Leave(true)
-	// A later sandbox of the same pod is a newcomer.
-	if why, closed := w.Enter(Key{"a", "eth0"}).Closed("lan"); !closed {
-		t.Errorf("a served pod keeps its place: %s", why)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		lan := w.full("lan", 1)
+		ends := make(chan outcome, 2)
+		first := w.Enter(Key{"a", "eth0"})
+		w.await(first, "a", time.Nanosecond, ends, lan)
+		if e := <-ends; !errors.Is(e.err, ErrLate) {
+			t.Fatal(e.err)
+		}
+		first.Leave(false)
+		w.await(w.Enter(Key{"b", "eth0"}), "b", time.Minute, ends, lan)
+		again := w.Enter(Key{"a", "eth0"})
+		if why, closed := again.Closed("lan"); closed {
+			t.Errorf("it is held back by a pod that came later: %s", why)
+		}
+		w.await(again, "a", time.Minute, ends, lan)
+		w.set("lan", "10.0.0.2", false)
+		wantOffer(t, ends, "a", "10.0.0.2")
+		w.set("lan", "10.0.0.2", true)
+		again.Leave(true)
+		// A later sandbox of the same pod is a newcomer.
+		if why, closed := w.Enter(Key{"a", "eth0"}).Closed("lan"); !closed {
+			t.Errorf("a served pod keeps its place: %s", why)
+		}
+	})
 }
 
 func TestAWatchThatEndsIsOpenedAgainAndMissesNothing(t *testing.T) {
-	w := newWorld(t)
-	lan := w.full("lan", 2)
-	ends := make(chan outcome, 1)
-	a := w.Enter(Key{"a", "eth0"})
-	w.await(a, "a", time.Minute, ends, lan)
-	w.synced("lan")
-	w.lose(nil)
-	w.set("lan", "10.0.0.3", false)
-	wantOffer(t, ends, "a", "10.0.0.3")
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		lan := w.full("lan", 2)
+		ends := make(chan outcome, 1)
+		a := w.Enter(Key{"a", "eth0"})
+		w.await(a, "a", time.Minute, ends, lan)
+		w.lose(nil)
+		w.set("lan", "10.0.0.3", false)
+		wantOffer(t, ends, "a", "10.0.0.3")
+	})
 }
 
 func TestAWaitWithoutTheAPIServerIsNotCalledExhausted(t *testing.T) {
-	w := newWorld(t)
-	lan := w.full("lan", 2)
-	ends := make(chan outcome, 1)
-	a := w.Enter(Key{"a", "eth0"})
-	w.lose(errors.New("away"))
-	w.await(a, "a", 200*time.Millisecond, ends, lan)
-	if e := <-ends; !errors.Is(e.err, ErrBlind) {
-		t.Errorf("got %v", e.err)
-	}
-	a.Leave(false)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		lan := w.full("lan", 2)
+		ends := make(chan outcome, 1)
+		a := w.Enter(Key{"a", "eth0"})
+		w.lose(errors.New("away"))
+		w.await(a, "a", 200*time.Millisecond, ends, lan)
+		if e := <-ends; !errors.Is(e.err, ErrBlind) {
+			t.Errorf("got %v", e.err)
+		}
+		a.Leave(false)
+	})
 }
 
 func TestOtherEndsOfAWait(t *testing.T) {
-	w := newWorld(t)
-	lan := w.full("lan", 1)
-	ends := make(chan outcome, Most)
-	a := w.Enter(Key{"a", "eth0"})
-	w.await(a, "a", time.Minute, ends, lan)
-	w.Changed()
-	if e := <-ends; e.err != nil || e.Addr.IsValid() {
-		t.Errorf("a change: got %v, %v", e.Offer, e.err)
-	}
-	larger := w.full("lan", 2)
-	w.set("lan", "10.0.0.3", false)
-	w.await(a, "a", time.Minute, ends, larger)
-	wantOffer(t, ends, "a", "10.0.0.3")
-	w.await(a, "a", time.Minute, ends, lan)
-	for i := 1; i < Most; i++ {
-		w.await(w.Enter(Key{fmt.Sprint(i), "eth0"}), fmt.Sprint(i), time.Minute, ends, lan)
-	}
-	if _, err := w.Enter(Key{"more", "eth0"}).Await(t.Context(), []Pool{lan}, time.Now().Add(time.Minute)); !errors.Is(err, ErrCrowded) {
-		t.Errorf("one too many: %v", err)
-	}
-	w.end()
-	for range Most {
-		if e := <-ends; !errors.Is(e.err, ErrStopping) {
-			t.Fatalf("%s: %v", e.who, e.err)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		lan := w.full("lan", 1)
+		ends := make(chan outcome, Most)
+		a := w.Enter(Key{"a", "eth0"})
+		w.await(a, "a", time.Minute, ends, lan)
+		w.Changed()
+		if e := <-ends; e.err != nil || e.Addr.IsValid() {
+			t.Errorf("a change: got %v, %v", e.Offer, e.err)
 		}
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("a DEL came"))
-	if _, err := a.Await(ctx, []Pool{lan}, time.Now().Add(time.Minute)); err == nil {
-		t.Error("a cancelled call waits")
-	}
+		larger := w.full("lan", 2)
+		w.set("lan", "10.0.0.3", false)
+		w.await(a, "a", time.Minute, ends, larger)
+		wantOffer(t, ends, "a", "10.0.0.3")
+		w.await(a, "a", time.Minute, ends, lan)
+		for i := 1; i < Most; i++ {
+			w.await(w.Enter(Key{fmt.Sprint(i), "eth0"}), fmt.Sprint(i), time.Minute, ends, lan)
+		}
+		if _, err := w.Enter(Key{"more", "eth0"}).Await(t.Context(), []Pool{lan}, time.Now().Add(time.Minute)); !errors.Is(err, ErrCrowded) {
+			t.Errorf("one too many: %v", err)
+		}
+		w.end()
+		for range Most {
+			if e := <-ends; !errors.Is(e.err, ErrStopping) {
+				t.Fatalf("%s: %v", e.who, e.err)
+			}
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("a DEL came"))
+		if _, err := a.Await(ctx, []Pool{lan}, time.Now().Add(time.Minute)); err == nil {
+			t.Error("a cancelled call waits")
+		}
+	})
 }

@@ -4,82 +4,86 @@ package reclaim
 
 import (
 	"context"
-	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
-func TestTheAuditLooksAtEveryLeaseOncePerPeriod(t *testing.T) {
-	first, second := leaseObject(), leaseObject()
-	second.Name, second.UID, second.Spec.Address = "10.6.0.11", "other-uid", "10.6.0.11"
-	b := between(t, objects(first, second), nil)
-	woken := make(chan string)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error)
+const auditTestPeriod = 10 * time.Minute
+
+// audit runs the audit until the test ends. woken returns the leases that it has woken since the last
+// call, in order, once it waits again. The test is a bubble of synctest.
+func (b *bench) audit() (woken func() []string) {
+	b.t.Helper()
+	var names []string
+	ctx, stop := context.WithCancel(b.t.Context())
+	ended := make(chan error, 1)
 	go func() {
-		ended <- b.reconciler.audit(ctx, 10*time.Minute, func(_ context.Context, l *v1alpha1.IPLease) error {
-			woken <- l.Name
+		ended <- b.reconciler.audit(ctx, auditTestPeriod, func(_ context.Context, l *v1alpha1.IPLease) error {
+			names = append(names, l.Name)
 			return nil
 		})
 	}()
-	for range 2 {
-		for !b.clock.HasWaiters() {
-			runtime.Gosched() // until the audit has its ticker
-		}
-		b.clock.Step(10 * time.Minute)
-		if got := map[string]bool{<-woken: true, <-woken: true}; len(got) != 2 {
-			t.Errorf("woken: %v", got)
-		}
+	b.t.Cleanup(func() {
+		stop()
+		check.OK(b.t, <-ended)
+	})
+	synctest.Wait() // until the audit has its ticker
+	return func() []string {
+		synctest.Wait()
+		got := names
+		names = nil
+		slices.Sort(got)
+		return got
 	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+}
+
+func TestTheAuditLooksAtEveryLeaseOncePerPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := leaseObject(), leaseObject()
+		second.Name, second.UID, second.Spec.Address = "10.6.0.11", "other-uid", "10.6.0.11"
+		b := between(t, objects(first, second), nil)
+		woken := b.audit()
+		for range 2 {
+			b.clock.Step(auditTestPeriod - time.Second)
+			if got := woken(); len(got) != 0 {
+				t.Errorf("woken before the period has passed: %v", got)
+			}
+			b.clock.Step(time.Second)
+			if got := woken(); !slices.Equal(got, []string{first.Name, second.Name}) {
+				t.Errorf("woken: %v", got)
+			}
+		}
+	})
 }
 
 // TestTheAuditFindsWhatNoEventTold: the pod goes, and the watch's event is lost.
 func TestTheAuditFindsWhatNoEventTold(t *testing.T) {
-	const period = 10 * time.Minute
-	world := objects(poolObject(), leaseObject(), podObject(), agentOn("n1"))
-	b := between(t, world, world)
-	if _, err := b.look(); err != nil {
-		t.Fatal(err)
-	}
-	for _, view := range []client.Client{b.cached, b.live} {
-		if err := view.Delete(t.Context(), podObject()); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		world := objects(poolObject(), leaseObject(), podObject(), agentOn("n1"))
+		b := between(t, world, world)
+		check.Value(b.look())(t)
+		for _, view := range []client.Client{b.cached, b.live} {
+			check.OK(t, view.Delete(t.Context(), podObject()))
 		}
-	}
-	woken := make(chan string)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() {
-		ended <- b.reconciler.audit(ctx, period, func(_ context.Context, l *v1alpha1.IPLease) error {
-			woken <- l.Name
-			return nil
-		})
-	}()
-	for !b.clock.HasWaiters() {
-		runtime.Gosched() // until the audit has its ticker
-	}
-	b.clock.Step(period)
-	if name := <-woken; name != "10.6.0.10" {
-		t.Errorf("woken: %s", name)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	b.lookUntilDue()
-	if got := b.lease().Spec; got.State != v1alpha1.StateQuarantined || got.Reason != v1alpha1.ReasonPodDeleted {
-		t.Errorf("lease is %s (%s), want Quarantined (PodDeleted)", got.State, got.Reason)
-	}
+		woken := b.audit()
+		b.clock.Step(auditTestPeriod)
+		if got := woken(); !slices.Equal(got, []string{"10.6.0.10"}) {
+			t.Errorf("woken: %v", got)
+		}
+		b.lookUntilDue()
+		if got := b.lease().Spec; got.State != v1alpha1.StateQuarantined || got.Reason != v1alpha1.ReasonPodDeleted {
+			t.Errorf("lease is %s (%s), want Quarantined (PodDeleted)", got.State, got.Reason)
+		}
+	})
 }
 
 // TestWithheldIsSaidOnce: a lease that is due while reclaim is switched off.
@@ -88,19 +92,13 @@ func TestWithheldIsSaidOnce(t *testing.T) {
 	b := between(t, world, world)
 	b.reconciler.Defaults.Enabled = false
 	for range 4 {
-		if _, err := b.look(); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(b.look())(t)
 		b.clock.Step(time.Minute)
 		// The write reaches the cache.
-		if err := b.cached.Delete(t.Context(), leaseObject()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.cached.Delete(t.Context(), leaseObject()))
 		seen := b.lease()
 		seen.ResourceVersion = ""
-		if err := b.cached.Create(t.Context(), seen); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.cached.Create(t.Context(), seen))
 	}
 	b.wantUntouched()
 	recorder := b.reconciler.Events.(*events.FakeRecorder)
