@@ -5,9 +5,15 @@
 package masquerade
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,9 +186,8 @@ func (r *rig) ensure() {
 	r.must(r.node.Do(Ensure))
 }
 
-// patience is how long a client waits for an answer that must come, and hangs how long for one that
-// must not come.
-const patience, hangs = 5 * time.Second, 500 * time.Millisecond
+// patience is how long a client waits for an answer that must come.
+const patience = 5 * time.Second
 
 // serve answers each request with the address of its client, until the test ends.
 func (r *rig) serve(server *network.Namespace, protocol string, at netip.AddrPort) {
@@ -268,12 +273,81 @@ func (r *rig) wantSource(what string, client *network.Namespace, protocol string
 	}
 }
 
-// wantHang fails the test if the server answers.
+// wantHang fails the test if the server answers, unless the client refuses the answer because it comes
+// from an address that it did not ask.
 func (r *rig) wantHang(what string, client *network.Namespace, protocol string, to netip.AddrPort) {
 	r.Helper()
-	if got, err := sourceOf(client, protocol, to, hangs); err == nil {
-		r.Errorf("%s over %s to %s: it works without the rules; the server knows the client as %s", what, protocol, to, got)
-	}
+	before := r.strangers(client)
+	// The request ends with this function, so that none of its answers is counted later.
+	ctx, cancel := context.WithCancel(r.Context())
+	answered, ended := make(chan netip.Addr, 1), make(chan struct{})
+	defer func() { cancel(); <-ended }()
+	go func() {
+		defer close(ended)
+		var c net.Conn
+		err := client.Do(func() (err error) {
+			c, err = (&net.Dialer{}).DialContext(ctx, protocol, to.String())
+			return err
+		})
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+		if got, err := ask(c, patience); err == nil {
+			answered <- got
+		}
+	}()
+	check.Eventually(r, patience, fmt.Sprintf("an answer over %s to %s", protocol, to), func() error {
+		select {
+		case got := <-answered:
+			return fmt.Errorf("%s: it works without the rules; the server knows the client as %s", what, got)
+		default:
+		}
+		if r.strangers(client) == before {
+			return errors.New("the client has refused none")
+		}
+		return nil
+	})
+}
+
+// strangers counts the datagrams and the segments of TCP that a host has refused, because no socket waits
+// for them (RFC 1213 udpNoPorts, tcpOutRsts).
+func (r *rig) strangers(host *network.Namespace) (n int) {
+	r.Helper()
+	r.must(host.Do(func() error {
+		old, err := os.ReadFile("/proc/thread-self/net/snmp")
+		if err != nil {
+			return err
+		}
+		for _, row := range []struct{ protocol, column string }{{"Udp:", "NoPorts"}, {"Tcp:", "OutRsts"}} {
+			var columns []string
+			for line := range strings.Lines(string(old)) {
+				fields := strings.Fields(line)
+				if fields[0] != row.protocol {
+					continue
+				}
+				if columns == nil {
+					columns = fields
+					continue
+				}
+				count, err := strconv.Atoi(fields[slices.Index(columns, row.column)])
+				if err != nil {
+					return err
+				}
+				n += count
+			}
+		}
+		six, err := os.ReadFile("/proc/thread-self/net/snmp6")
+		if err != nil {
+			return err
+		}
+		_, after, _ := strings.Cut(string(six), "Udp6NoPorts")
+		count, err := strconv.Atoi(strings.Fields(after)[0])
+		n += count
+		return err
+	}))
+	return n
 }
 
 // protocols are those of Services, with their numbers.

@@ -22,20 +22,20 @@ import (
 	"github.com/fenceline/fenceline/internal/frames"
 )
 
-// Figures: what a client sees of a zombie that announces itself every 100 ms,
+// Figures: what a client sees of a zombie that announces itself every 10 ms,
 // before and after the new owner's claim and one announcement.
 func TestFiguresAnnouncingZombie(t *testing.T) {
-	const span = 20 * time.Second
+	const span = 3 * time.Second
 	r := newRig(t)
 	n1, n2 := r.addNode("node1"), r.addNode("node2")
 	client := r.addHost("client", netip.MustParseAddr("10.99.0.51"))
 	zombie, owner := n2.addPod("zombie", rig4, 100), n1.addPod("owner", rig4, 200)
 	serve(t, zombie, 'z')
 	serve(t, owner, 'o')
-	stopZombie := zombie.announceEvery(t, 100*time.Millisecond)
+	refused, stopZombie := zombie.announceEvery(t, 10*time.Millisecond)
 	defer stopZombie()
 
-	stopOwner := owner.announceEvery(t, time.Second)
+	_, stopOwner := owner.announceEvery(t, 150*time.Millisecond)
 	before := client.connects(t, span, time.Second)
 	stopOwner()
 	t.Logf("before the claim, %s: %s", span, before)
@@ -48,8 +48,12 @@ func TestFiguresAnnouncingZombie(t *testing.T) {
 	eventually(t, "the client knows the owner", patience, func() bool {
 		return client.neighbour(t, rig4).String() == owner.mac.String()
 	})
+	earlier := refused()
 	after := client.connects(t, span, patience)
-	t.Logf("after it, %s: %s", span, after)
+	t.Logf("after it, %s: %s; %d frames of the zombie were refused", span, after, refused()-earlier)
+	if n := refused() - earlier; n < 200 {
+		t.Errorf("only %d frames of the zombie were refused", n)
+	}
 	equal(t, "connects that reached the zombie", after.misrouted, 0)
 	equal(t, "failed connects", after.failed, 0)
 	equal(t, "MAC changes", after.macChanges, 0)
@@ -82,12 +86,14 @@ func serve(t *testing.T, p *pod, name byte) {
 	})
 }
 
-// announceEvery makes the pod's own process send gratuitous ARP.
-func (p *pod) announceEvery(t *testing.T, d time.Duration) (stop func()) {
+// announceEvery makes the pod's own process send gratuitous ARP. refused counts the frames that did not
+// leave the pod.
+func (p *pod) announceEvery(t *testing.T, d time.Duration) (refused func() int64, stop func()) {
 	t.Helper()
 	out := must(wire.OpenPort(p.ns.Path(), "eth0"))(t)
 	announcement := must(frames.Announce(p.mac, p.addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
+	var fenced atomic.Int64
 	var run sync.WaitGroup
 	run.Go(func() {
 		tick := time.NewTicker(d)
@@ -95,14 +101,16 @@ func (p *pod) announceEvery(t *testing.T, d time.Duration) (stop func()) {
 		for ctx.Err() == nil {
 			<-tick.C
 			for _, f := range announcement {
-				// A fenced pod's socket gets ENOBUFS.
-				if err := out.Send(f); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				err := out.Send(f)
+				if errors.Is(err, unix.ENOBUFS) { // it is fenced
+					fenced.Add(1)
+				} else if err != nil {
 					t.Errorf("zombie announces: %v", err)
 				}
 			}
 		}
 	})
-	return func() {
+	return fenced.Load, func() {
 		cancel()
 		run.Wait()
 		check(t, out.Close())

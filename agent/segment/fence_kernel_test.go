@@ -6,6 +6,7 @@ package segment
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -54,8 +55,13 @@ func TestFiguresClaimToFence(t *testing.T) {
 				check(t, n1.seg.claimOnce(t.Context(), Claim{Addr: rig4, Network: rigNetwork, Token: token + 1, PreviousToken: token}, nil))
 				sent[i] = clock.boot
 				awaitAck(t, watch, token+1)
-				// The load goes on; what the zombie still says would be seen.
-				time.Sleep(10 * time.Millisecond)
+				// The load goes on, and the fence meets it. After that the mark leaves the node by the same
+				// port: the capture has by then what the zombie has said.
+				refused := refusedByFence(t, kernel)
+				eventually(t, "the fence refuses frames", patience, func() bool { return refusedByFence(t, kernel) >= refused+5 })
+				mark := netip.MustParseAddr("10.99.0.77")
+				(&host{ns: n2.ns, mac: n2.mac}).announce(t, mark)
+				eventually(t, "the mark is captured", patience, func() bool { return len(seen.list(from(n2.mac, mark))) > 0 })
 				// By the kernel's times: this process may have slept on its way.
 				eventually(t, "the claim was captured", patience, func() bool { return len(claims.list(claiming(token+1))) > 0 })
 				frames, left := seen.list(from(zombie.mac, rig4)), claims.list(claiming(token+1))
@@ -82,6 +88,17 @@ func TestFiguresClaimToFence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// refusedByFence counts the frames of pods, and for them, that their fences have dropped.
+func refusedByFence(t *testing.T, k *bpf.Kernel) (n uint64) {
+	t.Helper()
+	for counter, frames := range must(k.Counters())(t) {
+		if counter.Result == bpf.ResultDropFenced {
+			n += frames
+		}
+	}
+	return n
 }
 
 // sendClock notes when the last frame was handed to the kernel.

@@ -5,6 +5,7 @@
 package segment
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"testing"
@@ -128,11 +129,22 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 		p := r.addNode("node1").addPod("pod", addr, 100)
 		check(t, p.ns.SetUp("eth0", false))
 		seen := startCapture(t, r.network, p.node.port)
+		// It must not speak while the link is down: its send would fail, and the announcement with it.
+		waits := make(chan struct{})
+		open := p.node.set.openPort
+		p.node.set.openPort = func(netNS, iface string) (podPort, error) {
+			port, err := open(netNS, iface)
+			return waitingPort{port, waits}, err
+		}
 		p.node.seg.Announce(p.holding(100).announcement())
 		spoken := func(f frame) bool { return from(p.mac, addr)(f) && f.data[0]&1 == 1 }
 		perRound := len(must(frames.Announce(p.mac, addr))(t))
 
-		time.Sleep(100 * time.Millisecond) // it must not speak while the link is down
+		select {
+		case <-waits:
+		case <-time.After(patience):
+			t.Fatal("it does not wait for its link")
+		}
 		equal(t, "frames while the link is down", len(seen.list(spoken)), 0)
 		check(t, p.ns.SetUp("eth0", true))
 		eventually(t, "all announcements", patience, func() bool {
@@ -140,6 +152,17 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 		})
 		equal(t, "announcements", len(seen.list(spoken)), len(announceAt())*perRound) // when they come is holder_test's
 	})
+}
+
+// waitingPort closes a channel when somebody waits for its link.
+type waitingPort struct {
+	podPort
+	waits chan<- struct{}
+}
+
+func (p waitingPort) WaitUp(ctx context.Context) error {
+	close(p.waits)
+	return p.podPort.WaitUp(ctx)
 }
 
 func TestAnnouncementMovesTheClientsNeighbour(t *testing.T) {

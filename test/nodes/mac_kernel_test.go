@@ -10,15 +10,22 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/capture"
+	kit "github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -71,15 +78,25 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	spoken := func() []capture.Frame {
 		return capture.From(capture.SpokenFor(capture.After(c.Frames.Frames(), third.Since), third.Addr), mac)
 	}
-	c.Eventually(t, "the third pod's frames are captured", func() error {
-		if len(spoken()) == 0 {
-			return errors.New("there are none")
-		}
-		return nil
-	})
+	speaksLater := func(than time.Time) {
+		t.Helper()
+		c.Eventually(t, "the third pod's frames are captured", func() error {
+			if all := spoken(); len(all) == 0 || !all[len(all)-1].Time.After(than) {
+				return errors.New("there are none")
+			}
+			return nil
+		})
+	}
+	speaksLater(third.Since)
 	home := spoken()[len(spoken())-1].Port
-	_ = second.Command(ctx, "ping", "-q", "-c", "3", "-i", "0.2", "-w", "2", "10.66.0.1").Run()
+	refused(t, second)
+	err := second.Command(ctx, "ping", "-q", "-c", "3", "-i", "0.2", "-w", "2", "10.66.0.1").Run()
+	if _, unanswered := errors.AsType[*exec.ExitError](err); !unanswered {
+		t.Errorf("the zombie pings: %v", err)
+	}
+	tried := time.Now()
 	reached(third)
+	speaksLater(tried) // what the zombie has said would be captured before
 	for _, f := range spoken() {
 		if f.Port != home {
 			t.Errorf("the zombie spoke: %s", f)
@@ -97,22 +114,39 @@ func fromAddress(addr netip.Addr) net.HardwareAddr {
 	return append(net.HardwareAddr{0x0a, 0x58}, addr.AsSlice()...)
 }
 
-// saidFenced returns an error until an event says that the take-over of a sandbox was fenced.
+// refused sends frames of a sandbox to its segment, and fails the test unless the kernel refuses each.
+func refused(t *testing.T, s *nodes.Sandbox) {
+	t.Helper()
+	out := kit.Value(wire.OpenPort(s.Path(), namespaces.PodInterface))(t)
+	for range 10 {
+		for _, f := range kit.Value(frames.Announce(s.MAC, s.Addr))(t) {
+			if err := out.Send(f); !errors.Is(err, unix.ENOBUFS) {
+				t.Errorf("a frame of %s on %s was not refused: %v", s.Addr, s.Node().Name, err)
+			}
+		}
+	}
+	kit.OK(t, out.Close())
+}
+
+// saidFenced returns an error until an event says that the last holder of a sandbox's address was fenced:
+// by the ADD that took the address over, or by a verification before it. The ack is its proof.
 func saidFenced(ctx context.Context, c *nodes.Cluster, s *nodes.Sandbox) error {
 	all := &eventsv1.EventList{}
-	if err := c.List(ctx, all, client.InNamespace(nodes.Shop)); err != nil {
+	if err := c.List(ctx, all); err != nil {
 		return err
 	}
 	var notes []string
+	said := false
 	for _, e := range all.Items {
-		if e.Regarding.UID == s.Pod.UID {
+		ofADD := e.Regarding.UID == s.Pod.UID
+		if ofADD || e.Regarding.Name == s.Addr.String() {
 			notes = append(notes, e.Reason+": "+e.Note)
 		}
+		said = said || e.Reason == "Fenced" && e.Regarding.Name == s.Addr.String() ||
+			e.Reason == "AddressTakenOver" && ofADD && strings.HasSuffix(e.Note, string(segment.Fenced))
 	}
-	// A verification by a node may have fenced it before.
-	fenced := capture.Of(c.Frames.Frames(), "ack")
-	if len(fenced) == 0 {
-		return fmt.Errorf("no ack was sent; the events are %q", strings.Join(notes, "; "))
+	if !said || len(capture.About(capture.Of(c.Frames.Frames(), "ack"), s.Addr)) == 0 {
+		return fmt.Errorf("no such event, or no ack of %s; the events are %q", s.Addr, strings.Join(notes, "; "))
 	}
 	return nil
 }
