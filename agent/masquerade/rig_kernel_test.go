@@ -301,7 +301,7 @@ func (r *rig) wantHang(what string, client *network.Namespace, protocol string, 
 	check.Eventually(r, patience, fmt.Sprintf("an answer over %s to %s", protocol, to), func() error {
 		select {
 		case got := <-answered:
-			return fmt.Errorf("%s: it works without the rules; the server knows the client as %s", what, got)
+			r.Fatalf("%s over %s to %s: it works without the rules; the server knows the client as %s", what, protocol, to, got)
 		default:
 		}
 		if r.strangers(client) == before {
