@@ -200,6 +200,18 @@ func (m *machine) eventually(what string, within time.Duration, ok func() bool) 
 	}
 }
 
+// part runs a part of a test. A step that fails ends the part and not the test, and what the part makes
+// goes with it.
+func (m *machine) part(t *testing.T, name string, part func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		whole := m.t
+		m.t = t
+		defer func() { m.t = whole }()
+		part(t)
+	})
+}
+
 func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -208,12 +220,14 @@ func check(t testing.TB, err error) {
 }
 
 // The whole agent against a real API server and the real kernel. It is one test
-// because a process can register its metrics, and so be an agent, only once.
+// because a process can register its metrics, and so be an agent, only once. Its parts
+// do not need each other; only the last one stops the API server for a while.
 func TestTheAgent(t *testing.T) {
 	m := start(t)
+	m.asker = m.sandbox() // serves all parts
 	ctx := t.Context()
 
-	t.Run("gives an address and takes it back", func(t *testing.T) {
+	m.part(t, "gives an address and takes it back", func(t *testing.T) {
 		r := m.sandbox()
 		l := m.add(r)
 		check(t, m.agent.Check(ctx, agentapi.CheckRequest{Attachment: r.Attachment}))
@@ -223,7 +237,7 @@ func TestTheAgent(t *testing.T) {
 		}
 	})
 
-	t.Run("refuses an interface that is not there, or has no parent, with what to do", func(t *testing.T) {
+	m.part(t, "refuses an interface that is not there, or has no parent, with what to do", func(t *testing.T) {
 		r := m.sandbox()
 		r.Interface = "eth1"
 		wantCode(t, agentapi.CodeTryAgainLater, m.addError(r))
@@ -231,7 +245,7 @@ func TestTheAgent(t *testing.T) {
 		wantCode(t, agentapi.CodeInvalidNetworkConfig, m.addError(r))
 	})
 
-	t.Run("records a living pod again whose lease was deleted", func(t *testing.T) {
+	m.part(t, "records a living pod again whose lease was deleted", func(t *testing.T) {
 		l := m.add(m.sandbox())
 		check(t, m.Delete(ctx, l.DeepCopy()))
 		m.eventually("the lease is back", seen, func() bool {
@@ -240,7 +254,7 @@ func TestTheAgent(t *testing.T) {
 		})
 	})
 
-	t.Run("verifies what it held itself, and lets go", func(t *testing.T) {
+	m.part(t, "verifies what it held itself, and lets go", func(t *testing.T) {
 		r := m.sandbox()
 		l := m.add(r)
 		m.quarantine(l, "n1", l.Spec.Session)
@@ -252,7 +266,7 @@ func TestTheAgent(t *testing.T) {
 
 	// No pod of this pool was ever here, and the pool names no parent: the last
 	// holder's parent is called as one of this node.
-	t.Run("verifies by the name of the last holder's parent", func(t *testing.T) {
+	m.part(t, "verifies by the name of the last holder's parent", func(t *testing.T) {
 		pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.67.0.0/24"}}
 		check(t, m.Create(ctx, pool))
 		l := boundElsewhere("10.67.0.2", m.parent)
@@ -268,15 +282,15 @@ func TestTheAgent(t *testing.T) {
 		t.Log(m.lease(netip.MustParseAddr(l.Name)).Spec.Message)
 	})
 
-	t.Run("every rule of choosing", m.rules)
+	m.part(t, "every rule of choosing", m.rules)
 
-	t.Run("keeps addresses ready", m.warmAddresses)
+	m.part(t, "keeps addresses ready", m.warmAddresses)
 
-	t.Run("leaves a pool to its pods although a proxy answers for all of it", m.proxies)
+	m.part(t, "leaves a pool to its pods although a proxy answers for all of it", m.proxies)
 
-	t.Run("follows the MAC that a plugin sets", m.changedMACs)
+	m.part(t, "follows the MAC that a plugin sets", m.changedMACs)
 
-	t.Run("carries out a DEL after the API server's return", func(t *testing.T) {
+	m.part(t, "carries out a DEL after the API server's return", func(t *testing.T) {
 		r := m.sandbox()
 		l := m.add(r)
 		check(t, m.server.StopAPIServer(ctx))

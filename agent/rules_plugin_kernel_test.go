@@ -29,6 +29,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -107,7 +108,7 @@ func (m *machine) routes(t *testing.T) {
 			saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"10.70.80.7"},{"dst":"10.10.0.0/16","gw":"10.70.81.7"}]`),
 			"0.0.0.0/0 10.70.80.1 eth0, 10.10.0.0/16 10.70.81.7 net1, 10.8.0.0/16 10.70.80.7 eth0, 10.9.0.0/16 10.70.80.1 eth0, 172.20.0.0/16 10.70.81.1 net1, ::/0 fd70:80::1 eth0"},
 	} {
-		t.Run(c.rule, func(t *testing.T) {
+		m.part(t, c.rule, func(t *testing.T) {
 			pod, ns := m.unplugged(saying("ipam.fenceline.io/ippools", c.ippools), saying("k8s.v1.cni.cncf.io/networks", "lan"),
 				c.asks)
 			macvlan.add(t, pod, "eth0", m.parent)
@@ -118,7 +119,7 @@ func (m *machine) routes(t *testing.T) {
 		})
 	}
 
-	t.Run("of a configuration of another IPAM, and an event names its fields without effect", func(t *testing.T) {
+	m.part(t, "of a configuration of another IPAM, and an event names its fields without effect", func(t *testing.T) {
 		pod, ns := m.unplugged(saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["routed"]}]`))
 		macvlan.add(t, pod, "eth0", m.parent, `"clean_gateway":true`, `"rangeStart":"10.70.80.9"`,
 			`"routes":[{"dst":"0.0.0.0/0"},{"dst":"10.11.0.0/16","gw":"10.70.80.9"}]`)
@@ -172,7 +173,7 @@ func (m *machine) vlans(t *testing.T) {
 		if !probed(t, here, addr, seen) {
 			t.Errorf("%s was not probed, untagged, on the parent", addr)
 		}
-		if probed(t, elsewhere, addr, 100*time.Millisecond) {
+		if probedBefore(t, elsewhere, parents[1], addr) {
 			t.Errorf("%s was probed on another parent", addr)
 		}
 	}
@@ -189,21 +190,49 @@ func listen(t *testing.T, iface string) *packet.Conn {
 	return conn
 }
 
-// probed tells whether an ARP probe for an address has come, or comes within d.
+// probed reports whether an ARP probe for an address has come, or comes within d.
 func probed(t *testing.T, conn *packet.Conn, addr netip.Addr, d time.Duration) bool {
+	t.Helper()
+	return nextProbe(t, conn, d, addr) == addr
+}
+
+// probedBefore reports whether an ARP probe for an address has left a parent up to now: before a probe
+// for another address, which it sends.
+func probedBefore(t *testing.T, conn *packet.Conn, parent string, addr netip.Addr) bool {
+	t.Helper()
+	link, err := net.InterfaceByName(parent)
+	check(t, err)
+	last := netip.MustParseAddr("192.0.2.9")
+	probe, err := frames.Probe(link.HardwareAddr, nil, last)
+	check(t, err)
+	out, err := packet.Listen(link, packet.Raw, 0, nil)
+	check(t, err)
+	defer out.Close()
+	_, err = out.WriteTo(probe, &packet.Addr{HardwareAddr: probe[:6]})
+	check(t, err)
+	next := nextProbe(t, conn, seen, addr, last)
+	if !next.IsValid() {
+		t.Fatalf("the last probe of %s has not come", parent)
+	}
+	return next == addr
+}
+
+// nextProbe waits for an ARP probe for one of some addresses. It returns the zero Addr if none comes
+// within d.
+func nextProbe(t *testing.T, conn *packet.Conn, d time.Duration, of ...netip.Addr) netip.Addr {
 	t.Helper()
 	check(t, conn.SetReadDeadline(time.Now().Add(d)))
 	payload := make([]byte, 128)
 	for {
 		n, _, err := conn.ReadFrom(payload)
 		if os.IsTimeout(err) {
-			return false
+			return netip.Addr{}
 		}
 		check(t, err)
 		frame := arp.Packet{}
 		check(t, frame.UnmarshalBinary(payload[:n]))
-		if frame.SenderIP.IsUnspecified() && frame.TargetIP == addr {
-			return true
+		if frame.SenderIP.IsUnspecified() && slices.Contains(of, frame.TargetIP) {
+			return frame.TargetIP
 		}
 	}
 }
