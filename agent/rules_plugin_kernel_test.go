@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,6 +30,7 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/network"
+	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -48,10 +48,7 @@ func (m *machine) plugins(t *testing.T) plugins {
 	reference, err := builder.Dir(t.Context(), thirdparty.CNIPlugins)
 	check(t, err)
 	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "fenceline"), "../cni").CombinedOutput()
-	if err != nil {
-		t.Fatalf("build the plugin: %v\n%s", err, out)
-	}
+	check(t, programs.Build(t.Context(), "cni", filepath.Join(dir, "fenceline")))
 	return plugins{m, libcni.NewCNIConfigWithCacheDir([]string{dir, reference}, t.TempDir(), nil)}
 }
 

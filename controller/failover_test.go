@@ -26,6 +26,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -78,11 +79,11 @@ func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
 // build builds the controller.
 func (w world) build() string {
 	w.Helper()
-	program := filepath.Join(w.TempDir(), "controller")
-	if out, err := exec.CommandContext(w.ctx, "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		w.Fatalf("build the controller: %v\n%s", err, out)
+	file := filepath.Join(w.TempDir(), "controller")
+	if err := programs.Build(w.ctx, "controller", file); err != nil {
+		w.Fatal(err)
 	}
-	return program
+	return file
 }
 
 // start starts a controller that is killed with the test at the latest.

@@ -49,7 +49,7 @@ func (c *Cluster) importDNS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tarball, err := images.DNS(dir).Build(ctx, dir, filepath.Join(c.dir, "images"))
+	tarball, err := images.DNS(dir).Build(ctx, filepath.Join(c.dir, "images"))
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (c *Cluster) InstallFenceline(ctx context.Context, version string, values .
 	}
 	for _, recipe := range images.Product(version) {
 		c.progress("building %s", recipe.Name)
-		tarball, err := recipe.Build(ctx, root, filepath.Join(c.dir, "images"))
+		tarball, err := recipe.Build(ctx, filepath.Join(c.dir, "images"))
 		if err != nil {
 			return err
 		}

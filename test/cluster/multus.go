@@ -124,7 +124,7 @@ func (c *Cluster) installThick(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tarball, err := images.MultusDaemon(binaries).Build(ctx, binaries, filepath.Join(c.dir, "images"))
+	tarball, err := images.MultusDaemon(binaries).Build(ctx, filepath.Join(c.dir, "images"))
 	if err != nil {
 		return err
 	}

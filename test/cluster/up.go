@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/images"
 	"github.com/fenceline/fenceline/test/machine"
+	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -103,18 +103,11 @@ func (c *Cluster) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	root, err := thirdparty.Root()
-	if err != nil {
+	if err := programs.Build(ctx, "test/cmd/machine", c.machineProgram()); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", c.machineProgram(), "./test/cmd/machine")
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build test/cmd/machine: %w\n%s", err, output)
-	}
 	for _, recipe := range images.ForTests() {
-		tarball, err := recipe.Build(ctx, root, filepath.Join(c.dir, "images"))
+		tarball, err := recipe.Build(ctx, filepath.Join(c.dir, "images"))
 		if err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ var servers = []string{"agnhost", "glibc-dns-testing", "nginx"}
 // BuildImages builds the images of the network cases in the directory out, and returns the paths of
 // the tarballs. names are those of the binary (Suite.Images), userland is the directory of component
 // Userland, pause the tarball of a program that waits.
-func (s Suite) BuildImages(ctx context.Context, names []string, userland, root, out string) ([]string, error) {
+func (s Suite) BuildImages(ctx context.Context, names []string, userland, out string) ([]string, error) {
 	server, err := s.serverImage(userland)
 	if err != nil {
 		return nil, fmt.Errorf("build the images of the cases: %w", err)
@@ -44,7 +44,7 @@ func (s Suite) BuildImages(ctx context.Context, names []string, userland, root, 
 	tarballs := []string{path}
 	for _, name := range named(names, "pause") {
 		recipe := images.Pause("e2e-pause", name)
-		tarball, err := recipe.Build(ctx, root, out)
+		tarball, err := recipe.Build(ctx, out)
 		if err != nil {
 			return nil, err
 		}

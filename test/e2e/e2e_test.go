@@ -21,6 +21,7 @@ import (
 
 	"github.com/fenceline/fenceline/test/cluster"
 	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/scenario"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -44,6 +45,11 @@ func TestScenarios(t *testing.T) {
 		next <- s
 	}
 	close(next)
+	// Both clusters have the same programs.
+	err := programs.Share(t.Context(), t.TempDir(), "test/cmd/app", "test/cmd/machine", "agent", "cni", "controller")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var playing errgroup.Group
 	for number := range clusters {
 		playing.Go(func() error {

@@ -37,6 +37,7 @@ import (
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/owners"
 	"github.com/fenceline/fenceline/test/process"
+	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -136,13 +137,11 @@ func newRig(t *testing.T) *rig {
 func (r *rig) runController(t *testing.T, kubeconfig string) {
 	t.Helper()
 	dir := t.TempDir()
-	program := filepath.Join(dir, "controller")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./controller")
-	build.Dir = r.root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the controller: %v\n%s", err, out)
+	built := filepath.Join(dir, "controller")
+	if err := programs.Build(t.Context(), "controller", built); err != nil {
+		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(context.Background(), program, "--namespace", system, "--leader-elect=false",
+	cmd := exec.CommandContext(context.Background(), built, "--namespace", system, "--leader-elect=false",
 		"--metrics-address", "0", "--health-address", "0")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	log := filepath.Join(dir, "controller.log")

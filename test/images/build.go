@@ -7,8 +7,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+
+	"github.com/fenceline/fenceline/test/programs"
 )
 
 // DefaultVersion is the default version of images. It equals the chart's appVersion.
@@ -29,7 +30,7 @@ type Recipe struct {
 	Tarball    string
 	Name       string
 	Entrypoint string
-	// Binaries maps paths in the image to main packages of the project.
+	// Binaries maps paths in the image to main packages of the project, such as "test/cmd/app".
 	Binaries map[string]string
 	// Files maps paths in the image to programs of this machine.
 	Files map[string]string
@@ -40,11 +41,11 @@ func Product(version string) []Recipe {
 	return []Recipe{
 		{
 			Tarball: "agent", Name: "fenceline/agent:" + version, Entrypoint: "/agent",
-			Binaries: map[string]string{"/agent": "./agent", "/cni": "./cni"},
+			Binaries: map[string]string{"/agent": "agent", "/cni": "cni"},
 		},
 		{
 			Tarball: "controller", Name: "fenceline/controller:" + version, Entrypoint: "/controller",
-			Binaries: map[string]string{"/controller": "./controller"},
+			Binaries: map[string]string{"/controller": "controller"},
 		},
 	}
 }
@@ -53,7 +54,7 @@ func Product(version string) []Recipe {
 func ForTests() []Recipe {
 	return []Recipe{
 		Pause("test-pause", PauseImage),
-		{Tarball: "test-app", Name: AppImage, Entrypoint: "/app", Binaries: map[string]string{"/app": "./test/cmd/app"}},
+		{Tarball: "test-app", Name: AppImage, Entrypoint: "/app", Binaries: map[string]string{"/app": "test/cmd/app"}},
 	}
 }
 
@@ -75,13 +76,12 @@ func MultusDaemon(dir string) Recipe {
 
 // Pause returns the recipe of an image whose program waits until it is ended.
 func Pause(tarball, name string) Recipe {
-	return Recipe{Tarball: tarball, Name: name, Entrypoint: "/pause", Binaries: map[string]string{"/pause": "./test/cmd/app"}}
+	return Recipe{Tarball: tarball, Name: name, Entrypoint: "/pause", Binaries: map[string]string{"/pause": "test/cmd/app"}}
 }
 
-// Build compiles the recipe's binaries in the project's directory root, and
-// writes the tarball to the directory out. It returns the tarball's path. It does not touch a file
-// with the right content.
-func (r Recipe) Build(ctx context.Context, root, out string) (string, error) {
+// Build builds the recipe's binaries, and writes the tarball to the directory out. It returns the
+// tarball's path. It does not touch a file with the right content.
+func (r Recipe) Build(ctx context.Context, out string) (string, error) {
 	work, err := os.MkdirTemp("", "fenceline-image-")
 	if err != nil {
 		return "", fmt.Errorf("build image %s: %w", r.Name, err)
@@ -90,7 +90,7 @@ func (r Recipe) Build(ctx context.Context, root, out string) (string, error) {
 	img := Image{Name: r.Name, Entrypoint: []string{r.Entrypoint}, Files: map[string][]byte{}}
 	for path, pkg := range r.Binaries {
 		binary := filepath.Join(work, filepath.Base(path))
-		if err := compile(ctx, root, pkg, binary); err != nil {
+		if err := programs.Build(ctx, pkg, binary); err != nil {
 			return "", fmt.Errorf("build image %s: %w", r.Name, err)
 		}
 		if img.Files[path], err = os.ReadFile(binary); err != nil {
@@ -114,16 +114,6 @@ func Save(path string, img Image) error {
 	}
 	if err := replace(path, tarball.Bytes()); err != nil {
 		return fmt.Errorf("save image %s: %w", img.Name, err)
-	}
-	return nil
-}
-
-func compile(ctx context.Context, root, pkg, binary string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, pkg)
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("compile %s: %w\n%s", pkg, err, output)
 	}
 	return nil
 }

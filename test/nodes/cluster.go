@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ import (
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/process"
-	"github.com/fenceline/fenceline/test/thirdparty"
+	"github.com/fenceline/fenceline/test/programs"
 )
 
 const (
@@ -98,18 +97,11 @@ func New(t testing.TB, count int) *Cluster {
 	return c
 }
 
-// build builds the programs as they are shipped. What go run has linked once it
-// finds again, where go build would link anew.
+// build builds the programs as they are shipped.
 func (c *Cluster) build() {
 	c.t.Helper()
-	root, err := thirdparty.Root()
-	c.check(err)
 	for name, pkg := range map[string]string{"agent": "agent", "controller": "controller", "fenceline": "cni"} {
-		build := exec.CommandContext(c.t.Context(), "go", "run", "-trimpath", "-ldflags=-s -w", "-exec=cp", "./"+pkg, filepath.Join(c.bin, name))
-		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			c.t.Fatalf("build %s: %v\n%s", name, err, out)
-		}
+		c.check(programs.Build(c.t.Context(), pkg, filepath.Join(c.bin, name)))
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -60,8 +61,8 @@ func newCluster(t *testing.T) *cluster {
 	scheme := runtime.NewScheme()
 	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	c.api = check.Value(client.New(server.Admin(), client.Options{Scheme: scheme}))(t)
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", c.program, "../../controller").CombinedOutput(); err != nil {
-		t.Fatalf("build the controller: %v\n%s", err, out)
+	if err := programs.Build(t.Context(), "controller", c.program); err != nil {
+		t.Fatal(err)
 	}
 	dir := check.Value(check.Value(thirdparty.NewBuilder(os.Stderr))(t).Dir(t.Context(), thirdparty.Helm))(t)
 	c.helmFile = filepath.Join(dir, "helm")

@@ -36,10 +36,6 @@ func prepare(ctx context.Context, out string) (p parts, err error) {
 	if err != nil {
 		return p, err
 	}
-	root, err := thirdparty.Root()
-	if err != nil {
-		return p, err
-	}
 	if p.suite, err = conformance.New(e2e, out); err != nil {
 		return p, err
 	}
@@ -47,7 +43,7 @@ func prepare(ctx context.Context, out string) (p parts, err error) {
 	if err != nil {
 		return p, err
 	}
-	p.images, err = p.suite.BuildImages(ctx, names, userland, root, filepath.Join(out, "images"))
+	p.images, err = p.suite.BuildImages(ctx, names, userland, filepath.Join(out, "images"))
 	return p, err
 }
 

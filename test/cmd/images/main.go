@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/fenceline/fenceline/test/images"
-	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 func main() {
@@ -35,12 +34,8 @@ func main() {
 }
 
 func build(ctx context.Context, recipes []images.Recipe, out string) error {
-	root, err := thirdparty.Root()
-	if err != nil {
-		return err
-	}
 	for _, r := range recipes {
-		path, err := r.Build(ctx, root, out)
+		path, err := r.Build(ctx, out)
 		if err != nil {
 			return err
 		}

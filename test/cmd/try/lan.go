@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/cni/prober"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/network"
+	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -48,16 +48,7 @@ func build(ctx context.Context, dir string) (string, error) {
 			return "", err
 		}
 	}
-	root, err := thirdparty.Root()
-	if err != nil {
-		return "", err
-	}
-	plugin := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(bin, "fenceline"), "./cni")
-	plugin.Dir, plugin.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := plugin.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the plugin: %w\n%s", err, out)
-	}
-	return bin, nil
+	return bin, programs.Build(ctx, "cni", filepath.Join(bin, "fenceline"))
 }
 
 // lan is a switch with all that is plugged into it.

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/fenceline/fenceline/test/programs"
+)
+
+// TestMain builds the programs once for all tests.
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "fenceline-programs-")
+	if err != nil {
+		return 0, fmt.Errorf("build the programs: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := programs.Share(context.Background(), dir, "agent", "controller", "cni"); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
