@@ -85,6 +85,16 @@ func (n *Node) MoveElsewhere() error {
 	return n.rig.lan.Switch.Replug(network.Port(n.name), elsewhere)
 }
 
+// Isolate stops all frames between nodes, or undoes that. Each node keeps its carrier and reaches the
+// hosts. A capture still sees all frames.
+func (r *Rig) Isolate(isolated bool) error {
+	var errs []error
+	for _, n := range r.nodes {
+		errs = append(errs, r.sw.SetIsolated(port(n.name), isolated))
+	}
+	return errors.Join(errs...)
+}
+
 // Host is a machine on the underlay without Fenceline.
 type Host struct {
 	*network.Namespace

@@ -177,6 +177,9 @@ func (c *Cluster) pool(name, subnet, ips string, isDefault bool, macs *v1alpha1.
 // Host plugs a host without Fenceline into the switch.
 func (c *Cluster) Host(addr netip.Prefix) *namespaces.Host { return c.rig.Host(addr, nil) }
 
+// Isolate stops all frames between nodes, or undoes that.
+func (c *Cluster) Isolate(isolated bool) error { return c.rig.Isolate(isolated) }
+
 // watchWire tells the nodes' bystanders what the switch receives from them.
 func (c *Cluster) watchWire() {
 	for seen := 0; ; {

@@ -28,21 +28,26 @@ func (n *Node) Stock(ctx context.Context, pool string) ([]v1alpha1.IPLease, erro
 
 // Ready counts the Warm leases of a pool whose addresses the agent has proven.
 func (n *Node) Ready(ctx context.Context, pool string) (int, error) {
+	ready, err := n.Sum(ctx, "fenceline_warm_leases", map[string]string{"pool": pool, "condition": "ready"})
+	return int(ready), err
+}
+
+// Sum adds up the series of a counter or gauge of the agent that have all the labels.
+func (n *Node) Sum(ctx context.Context, name string, labels map[string]string) (float64, error) {
 	families, err := n.metrics(ctx)
-	if err != nil {
-		return 0, err
-	}
-	ready := 0
-	for _, m := range families["fenceline_warm_leases"].GetMetric() {
-		labels := map[string]string{}
+	sum := 0.0
+	for _, m := range families[name].GetMetric() {
+		found := 0
 		for _, l := range m.GetLabel() {
-			labels[l.GetName()] = l.GetValue()
+			if labels[l.GetName()] == l.GetValue() {
+				found++
+			}
 		}
-		if labels["pool"] == pool && labels["condition"] == "ready" {
-			ready += int(m.GetGauge().GetValue())
+		if found == len(labels) {
+			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
-	return ready, nil
+	return sum, err
 }
 
 // KeyRevision returns the revision of the Secret whose claim keys the agent uses.
