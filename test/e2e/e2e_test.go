@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,8 @@ func TestScenarios(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before := takeInventory(t)
+	t.Cleanup(func() { before.compare(t, takeInventory(t)) }) // runs last
 	var playing errgroup.Group
 	for number := range clusters {
 		playing.Go(func() error {
@@ -98,6 +101,9 @@ func open(t *testing.T, number int) (*scenario.Stage, error) {
 			t.Error(err)
 		}
 	})
+	if err := opensAgain(ctx, c); err != nil {
+		return nil, err
+	}
 	stage, err := scenario.Open(c)
 	if err != nil {
 		return nil, err
@@ -107,6 +113,19 @@ func open(t *testing.T, number int) (*scenario.Stage, error) {
 		return nil, fmt.Errorf("install Fenceline on cluster %s: %w", prefix, err)
 	}
 	return stage, nil
+}
+
+// opensAgain finds the cluster by its prefix alone, as another process does.
+func opensAgain(ctx context.Context, c *cluster.Cluster) error {
+	other, err := cluster.Open(c.Options.Prefix)
+	if err != nil {
+		return err
+	}
+	name, err := other.Node(2).Exec(ctx, "hostname")
+	if err == nil && strings.TrimSpace(name) != other.Node(2).Name() {
+		err = fmt.Errorf("the host name of node 2 is %q", name)
+	}
+	return err
 }
 
 // dump writes down what may explain a failure, and prints the end of it.

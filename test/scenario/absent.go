@@ -32,50 +32,23 @@ const (
 // less than ipam.status_grace stays Ready. Afterwards it is not Ready and says what is missing,
 // until the agent is back. Its pods notice neither.
 func playAbsent(ctx context.Context, a *act) error {
-	if err := a.makePool(ctx, 2, nil); err != nil {
-		return err
-	}
-	node, err := a.victim(ctx)
-	if err != nil {
-		return err
-	}
-	pod, err := a.runPod(ctx, "web", node, func(p *corev1.Pod) {
+	check(a.makePool(ctx, 2, nil))
+	node := value(a.victim(ctx))
+	pod := value(a.runPod(ctx, "web", node, func(p *corev1.Pod) {
 		template := corev1.PodTemplateSpec{Spec: p.Spec}
 		staying(&template)
 		p.Spec = template.Spec
-	})
-	if err != nil {
-		return err
-	}
-	w, err := a.watch(addressOf(pod))
-	if err != nil {
-		return err
-	}
-	if err := w.pings.waitFor(ctx, 20, time.Now()); err != nil {
-		return err
-	}
+	}))
+	w := value(a.watch(addressOf(pod)))
+	check(w.pings.waitFor(ctx, 20, time.Now()))
 	began := time.Now()
-	if err := a.filesComeBack(ctx, node); err != nil {
-		return err
-	}
-	ready, err := a.readinessOf(ctx, node)
-	if err != nil {
-		return err
-	}
-	back, err := a.keepAgentAway(ctx, node)
-	if err != nil {
-		return err
-	}
+	check(a.filesComeBack(ctx, node))
+	ready := value(a.readinessOf(ctx, node))
+	back := value(a.keepAgentAway(ctx, node))
 	a.story.Say("The agent of %s has ended.", node.Name())
-	if err := ready.outlastsAbsence(ctx); err != nil {
-		return err
-	}
-	if err := ready.tellsOfAbsence(ctx, back); err != nil {
-		return err
-	}
-	if err := w.pings.waitFor(ctx, 20, time.Now()); err != nil {
-		return err
-	}
+	check(ready.outlastsAbsence(ctx))
+	check(ready.tellsOfAbsence(ctx, back))
+	check(w.pings.waitFor(ctx, 20, time.Now()))
 	if lost := lostSince(w.pings.all(), began, time.Now()); lost > 0 {
 		return fmt.Errorf("%d pings to pod %s were lost", lost, pod.Name)
 	}
@@ -127,10 +100,7 @@ func (r *readiness) tellsOfAbsence(ctx context.Context, back func(context.Contex
 		return fmt.Errorf("take the grace away: %w: %s", err, output)
 	}
 	over := time.Now()
-	n, err := r.until(ctx, statusLimit, "NotReady", func(n *corev1.Node) bool { return isNodeReady(n) != nil })
-	if err != nil {
-		return err
-	}
+	n := value(r.until(ctx, statusLimit, "NotReady", func(n *corev1.Node) bool { return isNodeReady(n) != nil }))
 	told := isNodeReady(n)
 	for _, words := range []string{"NetworkReady=false", "no answer from the agent on /run/fenceline/agent.sock"} {
 		if !strings.Contains(told.Error(), words) {
@@ -139,13 +109,9 @@ func (r *readiness) tellsOfAbsence(ctx context.Context, back func(context.Contex
 	}
 	r.figures.add("the node reports the missing agent, from the end of the grace", time.Since(over))
 	r.story.Say("Without status_grace: %s", told)
-	if err := back(ctx); err != nil {
-		return err
-	}
+	check(back(ctx))
 	returned := time.Now()
-	if _, err = r.until(ctx, statusLimit, "Ready", func(n *corev1.Node) bool { return isNodeReady(n) == nil }); err != nil {
-		return err
-	}
+	value(r.until(ctx, statusLimit, "Ready", func(n *corev1.Node) bool { return isNodeReady(n) == nil }))
 	r.figures.add("the node is Ready, from the agent's return", time.Since(returned))
 	r.story.Say("The agent is back, and the node is Ready.")
 	return nil
@@ -155,13 +121,10 @@ func (r *readiness) tellsOfAbsence(ctx context.Context, back func(context.Contex
 // template of the other agents is then what it was, so they stay.
 func (a *act) keepAgentAway(ctx context.Context, node *cluster.Node) (back func(context.Context) error, err error) {
 	var strategy appsv1.DaemonSetUpdateStrategy
-	err = a.changeAgents(ctx, func(spec *appsv1.DaemonSetSpec) {
+	check(a.changeAgents(ctx, func(spec *appsv1.DaemonSetSpec) {
 		strategy, spec.UpdateStrategy = spec.UpdateStrategy, appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
 		spec.Template.Spec.Affinity = elsewhere(node)
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	back = func(ctx context.Context) error {
 		err := a.changeAgents(ctx, func(spec *appsv1.DaemonSetSpec) {
 			spec.UpdateStrategy, spec.Template.Spec.Affinity = strategy, nil

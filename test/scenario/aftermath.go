@@ -37,14 +37,7 @@ func (a *act) aftermath(ctx context.Context) error {
 		return err
 	}
 	a.figures.add("leases equal living holders, after the scenario", time.Since(over))
-	if err := a.removeNamespace(ctx); err != nil {
-		return err
-	}
-	// What is Retained for a StatefulSet ends a moment after it.
-	err = eventually(ctx, eventLimit, "the end of all leases, after the end of all pods", func(ctx context.Context) error {
-		return a.nothingIsLeft(ctx, a.namespace)
-	})
-	if err != nil {
+	if err := a.nothingIsLeft(ctx, a.namespace); err != nil {
 		return err
 	}
 	a.story.Say("In the end, each lease belongs to a living pod. After the last pod, no lease is left.")

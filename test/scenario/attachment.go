@@ -89,9 +89,7 @@ type networkInterface struct {
 func (a *act) interfaces(ctx context.Context, pod *cluster.Pod) ([]networkInterface, error) {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	if err := a.api.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, object); err != nil {
-		return nil, err
-	}
+	check(a.api.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, object))
 	text := object.Annotations[annotationNetworkStatus]
 	var statuses []struct {
 		Name      string

@@ -30,29 +30,18 @@ type way struct {
 // playAttacks: whatever a pod with NET_RAW pretends to be, nobody hears it, and each frame is counted
 // under its reason.
 func playAttacks(ctx context.Context, a *act) error {
-	s, err := a.stageSiege(ctx)
-	if err != nil {
-		return err
-	}
+	s := value(a.stageSiege(ctx))
 	s.story.Say("Pod attacker has %s and %s, and no capability but NET_RAW. Each frame is sent %d times.", s.own.four, s.own.six, strikes)
 	through, past := &way{name: "by a raw socket"}, &way{name: "by a raw socket past the queue", past: true}
 	began := time.Now()
 	for _, w := range []*way{through, past} {
-		if err := s.open(ctx, w); err != nil {
-			return err
-		}
-		if err := s.attackBy(ctx, w); err != nil {
-			return err
-		}
+		check(s.open(ctx, w))
+		check(s.attackBy(ctx, w))
 	}
 	s.figures.add("frames of attacks", strikes*s.cells)
 	s.figures.add("time for all of them", time.Since(began))
-	if err := s.nothingLost(ctx, began); err != nil {
-		return err
-	}
-	if err := s.remains(ctx, past); err != nil {
-		return err
-	}
+	s.nothingLost(ctx, began)
+	check(s.remains(ctx, past))
 	return s.noneArrived()
 }
 
@@ -71,9 +60,7 @@ func (s *siege) open(ctx context.Context, w *way) (err error) {
 
 // attackBy sends all attacks on one way, and the pod's own frames before and after them.
 func (s *siege) attackBy(ctx context.Context, w *way) error {
-	if err := s.isItself(ctx, w); err != nil {
-		return err
-	}
+	check(s.isItself(ctx, w))
 	var table bytes.Buffer
 	columns := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	header := []string{"frame"}
@@ -81,10 +68,7 @@ func (s *siege) attackBy(ctx context.Context, w *way) error {
 		header = append(header, v.name)
 	}
 	fmt.Fprintln(columns, strings.Join(header, "\t"))
-	before, err := counted(ctx, s.attacker)
-	if err != nil {
-		return err
-	}
+	before := value(counted(ctx, s.attacker))
 	for _, k := range attacks() {
 		if w.past && k.forged {
 			continue // see remains
@@ -100,9 +84,7 @@ func (s *siege) attackBy(ctx context.Context, w *way) error {
 		}
 		fmt.Fprintln(columns, strings.Join(row, "\t"))
 	}
-	if err := errors.Join(columns.Flush(), s.isItself(ctx, w)); err != nil {
-		return err
-	}
+	check(errors.Join(columns.Flush(), s.isItself(ctx, w)))
 	s.story.Show("frames "+w.name+": dropped, and counted as", table.String())
 	return nil
 }
@@ -110,10 +92,7 @@ func (s *siege) attackBy(ctx context.Context, w *way) error {
 // strike sends an attack, and judges how it is counted. It returns the counts after it.
 func (s *siege) strike(ctx context.Context, w *way, k attack, victim party, before counts) (after counts, err error) {
 	frame := k.frame(s.own, victim, s.mark(fmt.Sprintf("%s of the %s, %s", k.kind, victim.name, w.name)))
-	dropped, err := s.shoot(w.session, slices.Repeat([][]byte{frame}, strikes)...)
-	if err != nil {
-		return nil, err
-	}
+	dropped := value(s.shoot(w.session, slices.Repeat([][]byte{frame}, strikes)...))
 	if !w.past && dropped != strikes {
 		return nil, fmt.Errorf("of %d frames, the kernel says to have dropped %d", strikes, dropped)
 	}
@@ -121,7 +100,7 @@ func (s *siege) strike(ctx context.Context, w *way, k attack, victim party, befo
 	if w.past && frame[0]&1 == 1 {
 		want = 2 * strikes // a group's frame is dropped on the parent, and on the interface of the sibling
 	}
-	err = eventually(ctx, clientLimit, fmt.Sprintf("%d frames that are counted as %s", want, reason), func(ctx context.Context) error {
+	check(eventually(ctx, clientLimit, fmt.Sprintf("%d frames that are counted as %s", want, reason), func(ctx context.Context) error {
 		if after, err = counted(ctx, s.attacker); err != nil {
 			return err
 		}
@@ -129,10 +108,7 @@ func (s *siege) strike(ctx context.Context, w *way, k attack, victim party, befo
 			return errors.New("counted: " + grown.String())
 		}
 		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	if grown := after.since(before); len(grown) != 1 || grown[reason] != want {
 		return nil, fmt.Errorf("counted: %s, not %d %s", grown, want, reason)
 	}
@@ -187,9 +163,9 @@ func (s *siege) arrives(ctx context.Context, what string) error {
 }
 
 // nothingLost judges that hosts reach the pods as if there were no attack.
-func (s *siege) nothingLost(ctx context.Context, began time.Time) error {
+func (s *siege) nothingLost(ctx context.Context, began time.Time) {
 	end, pings := time.Now(), 0
-	err := eventually(ctx, clientLimit, "an answer to each ping", func(context.Context) error {
+	check(eventually(ctx, clientLimit, "an answer to each ping", func(context.Context) error {
 		pings = 0
 		for _, p := range s.pings.all() {
 			if p.sent.Before(began) || p.sent.After(end) {
@@ -201,32 +177,22 @@ func (s *siege) nothingLost(ctx context.Context, began time.Time) error {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	s.figures.add("pings of the pods meanwhile, all answered", pings)
 	s.story.Say("Meanwhile a host pinged the attacker, its sibling and the remote pod %d times. No ping was lost.", pings)
-	return nil
 }
 
 // noneArrived judges that no frame of an attack has come to the underlay or through the guard of the
 // sibling.
 func (s *siege) noneArrived() error {
-	frames, err := s.capture.Stop()
-	if err != nil {
-		return err
-	}
+	frames := value(s.capture.Stop())
 	var arrived []string
 	for _, f := range frames {
 		if what := s.marked(f.Payload); what != "" && !strings.HasPrefix(what, allowed) {
 			arrived = append(arrived, "on the underlay: "+what)
 		}
 	}
-	heard, err := s.ear.heard()
-	if err != nil {
-		return err
-	}
+	heard := value(s.ear.heard())
 	for _, f := range heard {
 		if what := s.marked(f); what != "" && !strings.HasPrefix(what, allowed) {
 			arrived = append(arrived, "at the sibling: "+what)

@@ -24,69 +24,37 @@ const returnLimit = 60 * time.Second
 // The pool has three addresses. Pod neighbour has one. Pod first had the second, which cools down. So
 // the first candidate of the next pod is the third address, which the foreign host uses.
 func playConflict(ctx context.Context, a *act) error {
-	err := a.makePool(ctx, 3, func(s *v1alpha1.IPPoolSpec) {
+	check(a.makePool(ctx, 3, func(s *v1alpha1.IPPoolSpec) {
 		s.Reclaim = &v1alpha1.Reclaim{Cooldown: &v1alpha1.Duration{Duration: 10 * time.Minute}}
-	})
-	if err != nil {
-		return err
-	}
-	chronicle, err := a.keepChronicle(ctx, a.namespace)
-	if err != nil {
-		return err
-	}
+	}))
+	chronicle := value(a.keepChronicle(ctx, a.namespace))
 	node := a.Node(1)
-	first, err := a.runPod(ctx, "first", node, nil)
-	if err != nil {
-		return err
-	}
+	first := value(a.runPod(ctx, "first", node, nil))
 	// This node hears the neighbour's node, so the silence of other hosts counts (R2).
-	neighbour, err := a.runPod(ctx, "neighbour", a.Node(3), nil)
-	if err != nil {
-		return err
-	}
+	neighbour := value(a.runPod(ctx, "neighbour", a.Node(3), nil))
 	had, used := addressOf(first), a.address(firstHost)
 	for used == had || used == addressOf(neighbour) {
 		used = used.Next()
 	}
-	host, err := a.foreignHost("printer", netip.PrefixFrom(used, underlay.Bits()))
-	if err != nil {
-		return err
-	}
+	host := value(a.foreignHost("printer", netip.PrefixFrom(used, underlay.Bits())))
 	a.story.Say("A pool of three addresses. Pod neighbour has one, and pod first has %s. A printer that Fenceline does not know uses the third one, %s, with MAC %s.", had, used, host.MAC)
-	if err := a.deletePod(ctx, first, false); err != nil {
-		return err
-	}
+	check(a.deletePod(ctx, first, false))
 	started := time.Now()
 	if _, err := chronicle.wait(ctx, podLimit, had, started, "deleted", func(e entry) bool { return e.gone }); err != nil {
 		return err
 	}
 	a.story.Say("Pod first ends, and %s cools down. Pod second starts: the first candidate is the address of the printer.", had)
 	offered := time.Now()
-	before, err := added(ctx, node)
-	if err != nil {
-		return err
-	}
-	second, err := a.runPod(ctx, "second", node, nil)
-	if err != nil {
-		return err
-	}
+	before := value(added(ctx, node))
+	second := value(a.runPod(ctx, "second", node, nil))
 	a.figures.add("pod Running although its first candidate had a conflict", time.Since(offered))
-	after, err := added(ctx, node)
-	if err != nil {
-		return err
-	}
+	after := value(added(ctx, node))
 	if after-before != 1 {
 		return fmt.Errorf("the pod took %v ADDs, not one", after-before)
 	}
-	if err := a.setAside(ctx, chronicle, second, had, used, host); err != nil {
-		return err
-	}
-	if err := a.comesBack(ctx, chronicle, host); err != nil {
-		return err
-	}
-	if err := a.poolEnds(ctx, chronicle, host, []*cluster.Pod{neighbour, second}); err != nil {
-		return err
-	}
+	check(a.setAside(ctx, chronicle, second, had, used, host))
+	a.comesBack(ctx, chronicle, host)
+	check(a.poolEnds(ctx, chronicle, host, []*cluster.Pod{neighbour, second}))
 	return a.meetsProxy(ctx)
 }
 
@@ -96,75 +64,50 @@ func (a *act) setAside(ctx context.Context, c *chronicle, pod *cluster.Pod, had,
 	if addressOf(pod) != had {
 		return fmt.Errorf("pod %s has %s, not %s", pod.Name, addressOf(pod), had)
 	}
-	conflict, err := c.wait(ctx, eventLimit, used, time.Time{}, "Quarantined for a conflict", isQuarantined)
-	if err != nil {
-		return err
-	}
+	conflict := value(c.wait(ctx, eventLimit, used, time.Time{}, "Quarantined for a conflict", isQuarantined))
 	spec := conflict.Spec
 	if spec.Reason != v1alpha1.ReasonConflict || spec.Conflict == nil || spec.Conflict.MAC != host.MAC.String() {
 		return fmt.Errorf("%s does not name the foreign host %s: %+v", conflict, host.MAC, ptr.Deref(spec.Conflict, v1alpha1.Conflict{}))
 	}
-	event, err := a.event(ctx, pod.Name, "AddressConflict", host.MAC.String())
-	if err != nil {
-		return err
-	}
-	if err := a.show(ctx, "get", "fllease", "-o", "wide"); err != nil {
-		return err
-	}
+	event := value(a.event(ctx, pod.Name, "AddressConflict", host.MAC.String()))
+	check(a.show(ctx, "get", "fllease", "-o", "wide"))
 	a.story.Say("The ADD found the printer, and gave %s to the pod instead. The event of the pod: %q", had, event.Message)
 	return nil
 }
 
 // comesBack switches the foreign host off, and waits until its address is free.
-func (a *act) comesBack(ctx context.Context, c *chronicle, host *cluster.Host) error {
-	if _, err := host.Exec(ctx, "ip", "link", "set", "eth0", "down"); err != nil {
-		return err
-	}
+func (a *act) comesBack(ctx context.Context, c *chronicle, host *cluster.Host) {
+	value(host.Exec(ctx, "ip", "link", "set", "eth0", "down"))
 	left := time.Now()
 	a.story.Say("The printer is switched off. Fenceline has to find that out by probes.")
-	_, err := c.wait(ctx, returnLimit, host.Addr, left, "deleted", func(e entry) bool { return e.gone })
-	if err != nil {
-		return err
-	}
+	value(c.wait(ctx, returnLimit, host.Addr, left, "deleted", func(e entry) bool { return e.gone }))
 	a.figures.add("address free after the foreign host left", time.Since(left))
 	a.story.Say("After %s, the address of the printer is free again.", round(time.Since(left)))
-	return nil
 }
 
 // poolEnds switches the foreign host on again and lets a pod meet it, so that its address is set aside.
 // Then it deletes the pods and the pool. The host stays for good, and the pool does not wait for it.
 func (a *act) poolEnds(ctx context.Context, c *chronicle, host *cluster.Host, pods []*cluster.Pod) error {
-	if _, err := host.Exec(ctx, "ip", "link", "set", "eth0", "up"); err != nil {
-		return err
-	}
+	value(host.Exec(ctx, "ip", "link", "set", "eth0", "up"))
 	returned := time.Now()
-	if err := a.startPod(ctx, "third", pods[1].Node, nil); err != nil {
-		return err
-	}
-	if _, err := c.wait(ctx, podLimit, host.Addr, returned, "Quarantined for a conflict", isQuarantined); err != nil {
-		return err
-	}
+	check(a.startPod(ctx, "third", pods[1].Node, nil))
+	value(c.wait(ctx, podLimit, host.Addr, returned, "Quarantined for a conflict", isQuarantined))
 	a.story.Say("The printer is back, and pod third meets it: %s is set aside again. The pods and the pool are deleted, and the printer stays.", host.Addr)
 	for _, pod := range append(pods, &cluster.Pod{Namespace: a.namespace, Name: "third"}) {
-		if err := a.deletePod(ctx, pod, false); err != nil {
-			return err
-		}
+		check(a.deletePod(ctx, pod, false))
 	}
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}
 	if err := a.api.Delete(ctx, pool); err != nil {
 		return fmt.Errorf("delete pool %s: %w", pool.Name, err)
 	}
 	deleted := time.Now()
-	err := eventually(ctx, podLimit, "the end of pool "+pool.Name, func(ctx context.Context) error {
+	check(eventually(ctx, podLimit, "the end of pool "+pool.Name, func(ctx context.Context) error {
 		left, err := a.leases(ctx, pool.Name)
 		if err != nil {
 			return err
 		}
 		return a.isGone(ctx, pool, fmt.Sprintf("leases %v", brief(left)))
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	a.figures.add("pool gone although the foreign host stays", time.Since(deleted))
 	a.story.Say("The pool is gone after %s.", round(time.Since(deleted)))
 	return nil

@@ -47,29 +47,18 @@ func (a *act) behindRouter(s *v1alpha1.IPPoolSpec) {
 // openDoor checks that node and pod reach each other, so that their silence means something later.
 func (a *act) openDoor(ctx context.Context, pod *cluster.Pod) (*door, error) {
 	d := &door{act: a, pod: pod, at: placeOfNode(pod.Node)}
-	var err error
-	if d.inside, err = a.placeOf(pod); err != nil {
-		return nil, err
-	}
-	if d.management, err = a.CaptureManagement(); err != nil {
-		return nil, err
-	}
+	d.inside = a.placeOf(pod)
+	d.management = value(a.CaptureManagement())
 	a.after("end the capture of the management network", func(context.Context) error { _, err := d.management.Stop(); return err })
-	err = eventually(ctx, eventLimit, "the way from pod "+pod.Name+" to its node", func(ctx context.Context) error {
+	check(eventually(ctx, eventLimit, "the way from pod "+pod.Name+" to its node", func(ctx context.Context) error {
 		return d.inside.ping(ctx, nodeAddr(pod.Node, 0))
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = d.at.ns.Do(func() (err error) {
+	}))
+	check(d.at.ns.Do(func() (err error) {
 		d.ear, err = net.ListenPacket("udp", netip.AddrPortFrom(nodeAddr(pod.Node, 0), 0).String())
 		return err
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	a.after("end the listener on "+pod.Node.Name(), func(context.Context) error { return d.ear.Close() })
-	err = eventually(ctx, eventLimit, "a datagram of pod "+pod.Name+" at its node", func(ctx context.Context) error {
+	check(eventually(ctx, eventLimit, "a datagram of pod "+pod.Name+" at its node", func(ctx context.Context) error {
 		if err := d.say(ctx, early); err != nil {
 			return err
 		}
@@ -77,10 +66,7 @@ func (a *act) openDoor(ctx context.Context, pod *cluster.Pod) (*door, error) {
 			return errors.New("none has arrived")
 		}
 		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	return d, d.leadsTo(ctx, pod)
 }
 

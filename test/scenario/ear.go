@@ -22,10 +22,7 @@ type ear struct {
 
 // listen opens an ear in a pod until the end of the scenario.
 func (a *act) listen(pod *cluster.Pod) (*ear, error) {
-	ns, err := pod.Enter()
-	if err != nil {
-		return nil, err
-	}
+	ns := value(pod.Enter())
 	defer ns.Close()
 	e := &ear{pod: pod}
 	a.after("close the sockets in pod "+pod.Name, func(context.Context) error { return e.close() })

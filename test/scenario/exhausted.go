@@ -26,90 +26,46 @@ const (
 // playExhausted: pods that find a pool full are told so, and get the addresses
 // that others give back, as soon as these are free.
 func playExhausted(ctx context.Context, a *act) error {
-	if err := a.makePool(ctx, fullPool, nil); err != nil {
-		return err
-	}
-	chronicle, err := a.keepChronicle(ctx, a.namespace)
-	if err != nil {
-		return err
-	}
+	check(a.makePool(ctx, fullPool, nil))
+	chronicle := value(a.keepChronicle(ctx, a.namespace))
 	for n := range fullPool + tooMany {
-		if err := a.startPod(ctx, "web-"+strconv.Itoa(n), a.Node(1+n%len(a.Nodes())), nil); err != nil {
-			return err
-		}
+		check(a.startPod(ctx, "web-"+strconv.Itoa(n), a.Node(1+n%len(a.Nodes())), nil))
 	}
-	pods, err := a.running(ctx, fullPool, everyPod)
-	if err != nil {
-		return err
-	}
-	waiting, err := a.isFull(ctx)
-	if err != nil {
-		return err
-	}
-	w, err := a.watch(addressOf(pods[2]), addressOf(pods[3]), addressOf(pods[0]), addressOf(pods[1]))
-	if err != nil {
-		return err
-	}
-	if err := w.pings.waitFor(ctx, 20*fullPool, time.Now()); err != nil {
-		return err
-	}
+	pods := value(a.running(ctx, fullPool, everyPod))
+	waiting := value(a.isFull(ctx))
+	w := value(a.watch(addressOf(pods[2]), addressOf(pods[3]), addressOf(pods[0]), addressOf(pods[1])))
+	check(w.pings.waitFor(ctx, 20*fullPool, time.Now()))
 	deleted := time.Now()
 	var old []passing
 	for _, p := range pods[:tooMany] {
-		mac, err := p.MAC()
-		if err != nil {
-			return err
-		}
-		if err := a.deletePod(ctx, p, false); err != nil {
-			return err
-		}
+		mac := value(p.MAC())
+		check(a.deletePod(ctx, p, false))
 		old = append(old, passing{pod: p, change: change{addr: addressOf(p), old: mac, oldPort: "ul-" + p.Node.Name()}})
 	}
 	for n := range old {
-		gone, err := chronicle.wait(ctx, podLimit, old[n].addr, deleted, "deleted", func(e entry) bool { return e.gone })
-		if err != nil {
-			return err
-		}
+		gone := value(chronicle.wait(ctx, podLimit, old[n].addr, deleted, "deleted", func(e entry) bool { return e.gone }))
 		old[n].free = gone.at
 	}
-	before, err := exhausted(ctx, a)
-	if err != nil {
-		return err
-	}
+	before := value(exhausted(ctx, a))
 	a.story.Say("%d pods are deleted, so %s and %s become free.", len(old), old[0].addr, old[1].addr)
-	successors, err := a.running(ctx, tooMany, func(p *corev1.Pod) bool { return slices.Contains(waiting, p.Name) })
-	if err != nil {
-		return err
-	}
+	successors := value(a.running(ctx, tooMany, func(p *corev1.Pod) bool { return slices.Contains(waiting, p.Name) }))
 	a.figures.add("waiting pods Running, from the deletion of other pods", time.Since(deleted))
 	for _, o := range old {
-		next, err := chronicle.wait(ctx, podLimit, o.addr, o.free, "the next pod's", func(e entry) bool { return isBoundToOther(e, o.pod.UID) })
-		if err != nil {
-			return err
-		}
+		next := value(chronicle.wait(ctx, podLimit, o.addr, o.free, "the next pod's", func(e entry) bool { return isBoundToOther(e, o.pod.UID) }))
 		a.figures.add("from the release of "+o.addr.String()+" to the lease of a waiting pod", next.at.Sub(o.free))
 		if took := next.at.Sub(o.free); took > servedMost {
 			return fmt.Errorf("%s was free for %s while pods waited for it", o.addr, took)
 		}
 	}
-	after, err := exhausted(ctx, a)
-	if err != nil {
-		return err
-	}
+	after := value(exhausted(ctx, a))
 	if after > before {
 		return fmt.Errorf("%v ADDs found the pool exhausted after two addresses had become free", after-before)
 	}
-	if err := a.passed(ctx, w, old, pods[tooMany:], successors); err != nil {
-		return err
-	}
+	check(a.passed(ctx, w, old, pods[tooMany:], successors))
 	for _, p := range append(pods[tooMany:], successors...) {
-		if err := a.deletePod(ctx, p, false); err != nil {
-			return err
-		}
+		check(a.deletePod(ctx, p, false))
 	}
-	if err := a.rollsOn(ctx, chronicle); err != nil {
-		return err
-	}
+	check(a.rollsOn(ctx, chronicle))
 	return a.nothingIsLeft(ctx, a.namespace)
 }
 
@@ -123,54 +79,35 @@ type passing struct {
 // isFull: the pods that wait are told which pool is full, and so is whoever looks
 // at the pool. It returns their names.
 func (a *act) isFull(ctx context.Context) ([]string, error) {
-	waiting, err := a.waiting(ctx, tooMany)
-	if err != nil {
-		return nil, err
-	}
+	waiting := value(a.waiting(ctx, tooMany))
 	why := fmt.Sprintf("pool %s: it is exhausted, %d of its %d addresses have a lease", a.namespace, fullPool, fullPool)
 	for _, name := range waiting {
-		event, err := a.event(ctx, name, "AddressAwaited", why)
-		if err != nil {
-			return nil, err
-		}
+		event := value(a.event(ctx, name, "AddressAwaited", why))
 		a.story.Say("Pod %s waits. Its event: %q", name, event.Message)
 	}
-	if _, err := a.condition(ctx, a.namespace, v1alpha1.ConditionExhausted, metav1.ConditionTrue); err != nil {
-		return nil, err
-	}
+	value(a.condition(ctx, a.namespace, v1alpha1.ConditionExhausted, metav1.ConditionTrue))
 	return waiting, a.show(ctx, "get", "flpool", a.namespace)
 }
 
 // passed: the pods that waited have the addresses that were given back, and on the
 // wire each address has had one speaker at a time.
 func (a *act) passed(ctx context.Context, w *witness, old []passing, stayed, successors []*cluster.Pod) error {
-	if err := a.distinctAndLeased(ctx, append(slices.Clone(stayed), successors...)); err != nil {
-		return err
-	}
+	check(a.distinctAndLeased(ctx, append(slices.Clone(stayed), successors...)))
 	for _, p := range old {
 		n := slices.IndexFunc(successors, func(s *cluster.Pod) bool { return addressOf(s) == p.addr })
 		if n < 0 {
 			return fmt.Errorf("%s of pod %s went to nobody", p.addr, p.pod.Name)
 		}
-		mac, err := successors[n].MAC()
-		if err != nil {
-			return err
-		}
+		mac := value(successors[n].MAC())
 		p.new = mac
-		if err := w.hears(ctx, successors[n]); err != nil {
-			return err
-		}
-		if err := p.onlyNewAfter(w.capture.Frames(), p.free); err != nil {
-			return err
-		}
+		check(w.hears(ctx, successors[n]))
+		check(p.onlyNewAfter(w.capture.Frames(), p.free))
 		if flips := capture.Flips(w.capture.Frames(), p.addr); flips != 1 {
 			return fmt.Errorf("the speaker for %s changed %d times, not once", p.addr, flips)
 		}
 	}
 	for _, p := range stayed {
-		if err := speaksAlone(w.capture.Frames(), p); err != nil {
-			return err
-		}
+		check(speaksAlone(w.capture.Frames(), p))
 	}
 	a.story.Say("The %d pods that waited got them without another try of the kubelet. Each address had one speaker at a time.", len(successors))
 	return nil

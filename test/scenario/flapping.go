@@ -46,34 +46,21 @@ type flapping struct {
 // loose. Pods that stay keep their addresses and do not notice; one that is
 // given up is fenced and comes back with its address.
 func playFlapping(ctx context.Context, a *act) error {
-	f, err := a.stageFlapping(ctx)
-	if err != nil {
-		return err
-	}
+	f := value(a.stageFlapping(ctx))
 	began := time.Now()
 	a.after("heal the management network of "+f.node.Name(), func(ctx context.Context) error {
 		return errors.Join(f.node.HealManagement(), a.WaitReady(ctx))
 	})
-	if err := f.cutFor(ctx, longCut); err != nil {
-		return err
-	}
+	check(f.cutFor(ctx, longCut))
 	a.story.Say("The management cable of %s was unplugged for %s.", f.node.Name(), longCut)
 	for range flaps {
-		if err := a.lasts(ctx, flapUp); err != nil {
-			return err
-		}
-		if err := f.cutFor(ctx, flapDown); err != nil {
-			return err
-		}
+		check(a.lasts(ctx, flapUp))
+		check(f.cutFor(ctx, flapDown))
 	}
 	healed := time.Now()
 	a.story.Say("Then it was unplugged %d times for %s.", flaps, flapDown)
-	if err := a.WaitReady(ctx); err != nil {
-		return err
-	}
-	if err := f.comesBackItself(ctx); err != nil {
-		return err
-	}
+	check(a.WaitReady(ctx))
+	check(f.comesBackItself(ctx))
 	a.figures.add("the deleted pod runs again, after the cable was back", time.Since(healed))
 	return f.noticedNothing(ctx, began)
 }
@@ -82,44 +69,26 @@ func playFlapping(ctx context.Context, a *act) error {
 // that uses each of these.
 func (a *act) stageFlapping(ctx context.Context) (*flapping, error) {
 	size := 2 * len(a.Nodes())
-	if err := a.makePool(ctx, 2*size, nil); err != nil {
-		return nil, err
-	}
+	check(a.makePool(ctx, 2*size, nil))
 	f := &flapping{act: a, leases: map[netip.Addr]types.UID{}}
-	var err error
-	if f.node, err = a.victim(ctx); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(a.deploy(ctx, size, staying), a.deploySet(ctx, f.node)); err != nil {
-		return nil, err
-	}
-	if f.patient, err = a.running(ctx, size+1, everyPod); err != nil {
-		return nil, err
-	}
+	f.node = value(a.victim(ctx))
+	check(errors.Join(a.deploy(ctx, size, staying), a.deploySet(ctx, f.node)))
+	f.patient = value(a.running(ctx, size+1, everyPod))
 	isLoyal := func(p *cluster.Pod) bool { return p.Name == workload+"-0" }
 	f.loyal = f.patient[slices.IndexFunc(f.patient, isLoyal)]
 	f.patient = slices.DeleteFunc(f.patient, isLoyal)
 	var addrs []netip.Addr
 	for _, p := range f.patient {
-		l, err := a.lease(ctx, addressOf(p))
-		if err != nil {
-			return nil, err
-		}
+		l := value(a.lease(ctx, addressOf(p)))
 		f.leases[addressOf(p)] = l.UID
 		addrs = append(addrs, addressOf(p))
 	}
 	if f.loyal.Node.Name() != f.node.Name() {
 		return nil, fmt.Errorf("pod %s is on %s, not on %s", f.loyal.Name, f.loyal.Node.Name(), f.node.Name())
 	}
-	if f.chronicle, err = a.keepChronicle(ctx, a.namespace); err != nil {
-		return nil, err
-	}
-	if f.witness, err = a.watch(addrs...); err != nil {
-		return nil, err
-	}
-	if _, err := a.cry(f.loyal); err != nil {
-		return nil, err
-	}
+	f.chronicle = value(a.keepChronicle(ctx, a.namespace))
+	f.witness = value(a.watch(addrs...))
+	value(a.cry(f.loyal))
 	a.story.Say("%d pods of a Deployment tolerate an unreachable node. Pod %s of a StatefulSet on %s does not. Clients use all of them.", size, f.loyal.Name, f.node.Name())
 	return f, f.pings.waitFor(ctx, 20*len(addrs), time.Now())
 }
@@ -137,9 +106,7 @@ func staying(template *corev1.PodTemplateSpec) {
 
 // cutFor pulls the cable and plugs it in again.
 func (f *flapping) cutFor(ctx context.Context, d time.Duration) error {
-	if err := f.node.CutManagement(); err != nil {
-		return err
-	}
+	check(f.node.CutManagement())
 	return errors.Join(f.lasts(ctx, d), f.node.HealManagement())
 }
 
@@ -159,13 +126,8 @@ func (a *act) lasts(ctx context.Context, d time.Duration) error {
 // of the same name has it.
 func (f *flapping) comesBackItself(ctx context.Context) error {
 	addr := addressOf(f.loyal)
-	if _, err := f.chronicle.wait(ctx, time.Second, addr, time.Time{}, "Quarantined", isQuarantined); err != nil {
-		return err
-	}
-	successor, err := f.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == f.loyal.Name && string(p.UID) != f.loyal.UID })
-	if err != nil {
-		return err
-	}
+	value(f.chronicle.wait(ctx, time.Second, addr, time.Time{}, "Quarantined", isQuarantined))
+	successor := value(f.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == f.loyal.Name && string(p.UID) != f.loyal.UID }))
 	if addressOf(successor[0]) != addr {
 		return fmt.Errorf("pod %s had %s, and comes back with %s", f.loyal.Name, addr, addressOf(successor[0]))
 	}
@@ -176,24 +138,15 @@ func (f *flapping) comesBackItself(ctx context.Context) error {
 // noticedNothing: the pods that stayed have the leases that they had, no ping to
 // them was lost, and every address had one speaker at a time.
 func (f *flapping) noticedNothing(ctx context.Context, began time.Time) error {
-	if _, err := f.running(ctx, len(f.patient)+1, everyPod); err != nil {
-		return err
-	}
+	value(f.running(ctx, len(f.patient)+1, everyPod))
 	for _, p := range f.patient {
-		if err := f.boundTo(ctx, addressOf(p), p.UID); err != nil {
-			return err
-		}
-		l, err := f.lease(ctx, addressOf(p))
-		if err != nil {
-			return err
-		}
+		check(f.boundTo(ctx, addressOf(p), p.UID))
+		l := value(f.lease(ctx, addressOf(p)))
 		if l.UID != f.leases[addressOf(p)] || l.Spec.State != v1alpha1.StateBound {
 			return fmt.Errorf("the lease of %s was lost and made again", addressOf(p))
 		}
 	}
-	if err := f.pings.waitFor(ctx, 20*len(f.patient), time.Now()); err != nil {
-		return err
-	}
+	check(f.pings.waitFor(ctx, 20*len(f.patient), time.Now()))
 	pings := f.pings.all()
 	if lost := lostSince(pings, began, time.Now()); lost > 0 {
 		return fmt.Errorf("%d pings to living pods were lost", lost)

@@ -18,70 +18,47 @@ import (
 // remains sends past the guard what can be known only by its MAC, which is forged. SECURITY.md tells
 // what is promised.
 func (s *siege) remains(ctx context.Context, w *way) error {
-	chronicle, err := s.keepChronicle(ctx, s.namespace)
-	if err != nil {
-		return err
-	}
+	chronicle := value(s.keepChronicle(ctx, s.namespace))
 	remote, sibling := s.victims[0], s.victims[1]
 	for _, v := range []party{remote, sibling} {
-		if err := s.isNoticed(ctx, w, chronicle, v); err != nil {
-			return err
-		}
+		s.isNoticed(ctx, w, chronicle, v)
 	}
 	return s.isTakenForSibling(ctx, w, sibling)
 }
 
 // isNoticed announces a pod's address with a MAC of nobody. If that comes to the underlay, the lease
 // of the address must name the MAC.
-func (s *siege) isNoticed(ctx context.Context, w *way, c *chronicle, v party) error {
+func (s *siege) isNoticed(ctx context.Context, w *way, c *chronicle, v party) {
 	strange, sent := strangeMAC(), time.Now()
-	passed, err := s.passes(ctx, w, allowed+"gratuitous ARP with a MAC of nobody for the "+v.name, func(mark []byte) []byte {
+	passed := value(s.passes(ctx, w, allowed+"gratuitous ARP with a MAC of nobody for the "+v.name, func(mark []byte) []byte {
 		return ethernet(broadcast, strange, unix.ETH_P_ARP, arp(arpReply, strange, v.four, broadcast, v.four), mark)
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	noticed := "It is stopped."
 	if passed {
-		_, err := c.wait(ctx, clientLimit, v.four, sent, "Bound with a conflict", func(e entry) bool {
+		value(c.wait(ctx, clientLimit, v.four, sent, "Bound with a conflict", func(e entry) bool {
 			return e.Spec.State == v1alpha1.StateBound && e.Spec.Conflict != nil && e.Spec.Conflict.MAC == strange.String()
-		})
-		if err != nil {
-			return err
-		}
+		}))
 		noticed = "It comes to the underlay, and the lease names the MAC."
 	}
 	s.story.Say("Past the queue, with a MAC of nobody: gratuitous ARP for %s of pod %s. %s", v.four, v.name, noticed)
-	return nil
 }
 
 // isTakenForSibling sends with the MAC of the sibling. Such a frame is judged as the sibling's: it may
 // not have the attacker's address.
 func (s *siege) isTakenForSibling(ctx context.Context, w *way, sibling party) error {
-	before, err := counted(ctx, s.sibling)
-	if err != nil {
-		return err
-	}
+	before := value(counted(ctx, s.sibling))
 	udp := func(source netip.Addr) func([]byte) []byte {
 		return func(mark []byte) []byte {
 			return shout(sibling, unix.ETH_P_IP, packet4(source, allHosts, unix.IPPROTO_UDP, 0, datagram(9, 9, mark)))
 		}
 	}
-	passed, err := s.passes(ctx, w, "UDP of the attacker with the MAC of the sibling", udp(s.own.four))
-	if err != nil {
-		return err
-	}
-	after, err := counted(ctx, s.sibling)
-	if err != nil {
-		return err
-	}
+	passed := value(s.passes(ctx, w, "UDP of the attacker with the MAC of the sibling", udp(s.own.four)))
+	after := value(counted(ctx, s.sibling))
 	if grown := after.since(before); passed || grown[whySlot] == 0 || len(grown) != 1 {
 		return fmt.Errorf("own address with the MAC of the sibling: on the underlay %t, counted: %s", passed, grown)
 	}
 	s.story.Say("Past the queue, with the MAC of the sibling: UDP from the attacker's address is dropped, and counted for the sibling: %s.", after.since(before))
-	if passed, err = s.passes(ctx, w, allowed+"UDP of the sibling with its MAC", udp(sibling.four)); err != nil {
-		return err
-	}
+	passed = value(s.passes(ctx, w, allowed+"UDP of the sibling with its MAC", udp(sibling.four)))
 	s.story.Say("The same from the sibling's address cannot be told from the sibling's frames. On the underlay: %t.", passed)
 	return nil
 }

@@ -38,98 +38,50 @@ type latecomer struct {
 // playLatecomer: the pod defends its address; once it has gone, the address is
 // nobody's until the foreign host has left.
 func playLatecomer(ctx context.Context, a *act) error {
-	l, err := a.stageLatecomer(ctx)
-	if err != nil {
-		return err
-	}
-	if err := l.defends(ctx); err != nil {
-		return err
-	}
-	if err := l.boundTo(ctx, l.addr, l.pod.UID); err != nil {
-		return err
-	}
-	if err := l.goes(ctx); err != nil {
-		return err
-	}
-	if err := l.probedAgain(ctx); err != nil {
-		return err
-	}
-	if err := l.nobodyElse(); err != nil {
-		return err
-	}
-	if err := l.comesBack(ctx, l.chronicle, l.host); err != nil {
-		return err
-	}
+	l := a.stageLatecomer(ctx)
+	check(l.defends(ctx))
+	check(l.boundTo(ctx, l.addr, l.pod.UID))
+	l.goes(ctx)
+	check(l.probedAgain(ctx))
+	check(l.nobodyElse())
+	l.comesBack(ctx, l.chronicle, l.host)
 	free := time.Now()
-	next, err := l.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == "next" })
-	if err != nil {
-		return err
-	}
-	if err := speaksAlone(capture.After(l.capture.Frames(), free), next[0]); err != nil {
-		return err
-	}
+	next := value(l.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == "next" }))
+	check(speaksAlone(capture.After(l.capture.Frames(), free), next[0]))
 	l.story.Say("Pod next has waited, and gets %s.", addressOf(next[0]))
 	return nil
 }
 
-func (a *act) stageLatecomer(ctx context.Context) (*latecomer, error) {
-	if err := a.makePool(ctx, 2, nil); err != nil {
-		return nil, err
-	}
+func (a *act) stageLatecomer(ctx context.Context) *latecomer {
+	check(a.makePool(ctx, 2, nil))
 	l := &latecomer{act: a}
 	// Other nodes hear this node, so the silence of other hosts counts (R2).
-	_, err := a.runPod(ctx, "neighbour", a.Node(3), nil)
-	if err != nil {
-		return nil, err
-	}
-	if l.chronicle, err = a.keepChronicle(ctx, a.namespace); err != nil {
-		return nil, err
-	}
-	if l.capture, err = a.Capture(); err != nil {
-		return nil, err
-	}
+	value(a.runPod(ctx, "neighbour", a.Node(3), nil))
+	l.chronicle = value(a.keepChronicle(ctx, a.namespace))
+	l.capture = value(a.Capture())
 	a.after("end the capture", func(context.Context) error { _, err := l.capture.Stop(); return err })
-	if l.pod, err = a.runPod(ctx, "old", a.Node(1), nil); err != nil {
-		return nil, err
-	}
+	l.pod = value(a.runPod(ctx, "old", a.Node(1), nil))
 	l.addr = addressOf(l.pod)
 	a.story.Say("Pod old has %s. The only other address of the pool is in use too.", l.addr)
-	return l, nil
+	return l
 }
 
 // defends: the foreign host is on record with its first frame, and is answered
 // with a claim and the pod's announcement.
 func (l *latecomer) defends(ctx context.Context) error {
-	before, err := l.conflicts(ctx)
-	if err != nil {
-		return err
-	}
-	if l.host, err = l.foreignHost("printer", netip.PrefixFrom(l.addr, underlay.Bits())); err != nil {
-		return err
-	}
+	before := value(l.conflicts(ctx))
+	l.host = value(l.foreignHost("printer", netip.PrefixFrom(l.addr, underlay.Bits())))
 	spoke := time.Now()
 	// More than once, as its port of the switch may forward a moment later than it
 	// is plugged in.
-	if _, err := l.host.Exec(ctx, "arping", "-q", "-U", "-c", "3", "-I", "eth0", l.addr.String()); err != nil {
-		return err
-	}
-	recorded, err := l.chronicle.wait(ctx, eventLimit, l.addr, spoke, "Bound with a conflict", func(e entry) bool { return e.Spec.Conflict != nil })
-	if err != nil {
-		return err
-	}
+	value(l.host.Exec(ctx, "arping", "-q", "-U", "-c", "3", "-I", "eth0", l.addr.String()))
+	recorded := value(l.chronicle.wait(ctx, eventLimit, l.addr, spoke, "Bound with a conflict", func(e entry) bool { return e.Spec.Conflict != nil }))
 	if c := recorded.Spec.Conflict; recorded.Spec.State != v1alpha1.StateBound || c.MAC != l.host.MAC.String() || c.Count != 1 || c.FirstSeen.IsZero() {
 		return fmt.Errorf("%s was to stay Bound and to name %s once: %+v", recorded, l.host.MAC, c)
 	}
-	if err := l.answered(spoke); err != nil {
-		return err
-	}
-	if _, err := l.eventOf(ctx, "IPLease", recorded.Name, "AddressConflict", l.host.MAC.String()); err != nil {
-		return err
-	}
-	after, err := l.conflicts(ctx)
-	if err != nil {
-		return err
-	}
+	check(l.answered(spoke))
+	value(l.eventOf(ctx, "IPLease", recorded.Name, "AddressConflict", l.host.MAC.String()))
+	after := value(l.conflicts(ctx))
 	if after-before != 1 {
 		return fmt.Errorf("%v conflicts were counted, not one", after-before)
 	}
@@ -172,42 +124,27 @@ func (l *latecomer) conflicts(ctx context.Context) (float64, error) {
 
 // goes ends the pod while the foreign host stays: the next one is not given the
 // address.
-func (l *latecomer) goes(ctx context.Context) error {
+func (l *latecomer) goes(ctx context.Context) {
 	deleted := time.Now()
-	if err := l.deletePod(ctx, l.pod, false); err != nil {
-		return err
-	}
-	if _, err := l.chronicle.wait(ctx, podLimit, l.addr, deleted, "deleted", func(e entry) bool { return e.gone }); err != nil {
-		return err
-	}
-	if err := l.startPod(ctx, "next", l.Node(2), nil); err != nil {
-		return err
-	}
-	event, err := l.event(ctx, "next", "AddressConflict", l.host.MAC.String())
-	if err != nil {
-		return err
-	}
+	check(l.deletePod(ctx, l.pod, false))
+	value(l.chronicle.wait(ctx, podLimit, l.addr, deleted, "deleted", func(e entry) bool { return e.gone }))
+	check(l.startPod(ctx, "next", l.Node(2), nil))
+	event := value(l.event(ctx, "next", "AddressConflict", l.host.MAC.String()))
 	l.story.Say("Pod old is deleted, and the printer stays. Pod next waits. Its event: %q", event.Message)
-	return nil
 }
 
 // probedAgain: the record tells of each sight, and between two probes there is the
 // back-off.
 func (l *latecomer) probedAgain(ctx context.Context) error {
-	again, err := l.chronicle.wait(ctx, eventLimit, l.addr, time.Time{}, "seen again", func(e entry) bool {
+	again := value(l.chronicle.wait(ctx, eventLimit, l.addr, time.Time{}, "seen again", func(e entry) bool {
 		c := e.Spec.Conflict
 		return isQuarantined(e) && c != nil && c.LastSeen.Sub(c.FirstSeen.Time) >= firstReprobe-time.Second
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	c := again.Spec.Conflict
 	if c.MAC != l.host.MAC.String() || c.Count != 2 {
 		return fmt.Errorf("%s was to name %s, seen by the ADD and by one probe since: %+v", again, l.host.MAC, c)
 	}
-	if err := l.show(ctx, "get", "fllease", "-o", "wide"); err != nil {
-		return err
-	}
+	check(l.show(ctx, "get", "fllease", "-o", "wide"))
 	l.story.Say("The address is probed again after %s. The lease says: MAC %s, first seen %s, last seen %s, %d times.",
 		firstReprobe, c.MAC, c.FirstSeen.Format(time.TimeOnly), c.LastSeen.Format(time.TimeOnly), c.Count)
 	return nil

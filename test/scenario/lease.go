@@ -53,12 +53,9 @@ func (a *act) nothingIsLeft(ctx context.Context, pools ...string) error {
 		return err
 	}
 	for _, pool := range pools {
-		leases, err := a.leases(ctx, pool)
-		if err != nil {
-			return err
-		}
-		if len(leases) > 0 {
-			return fmt.Errorf("all pods are gone, and leases are left: %s", brief(leases))
+		// What is Retained for a StatefulSet ends a moment after it.
+		if err := a.hasNoLease(ctx, pool); err != nil {
+			return fmt.Errorf("all pods are gone: %w", err)
 		}
 	}
 	return nil

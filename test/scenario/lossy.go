@@ -18,30 +18,21 @@ var losses = []int{20, 1}
 // playLossy: two nodes are cut off whose cables to the underlay lose frames. Claims,
 // acks and probes are among them.
 func playLossy(ctx context.Context, a *act) error {
-	zombies, err := a.stageLossy(ctx)
-	if err != nil {
-		return err
-	}
-	if err := a.cutOffAll(ctx, zombies); err != nil {
-		return err
-	}
+	zombies := value(a.stageLossy(ctx))
+	a.cutOffAll(ctx, zombies)
 	lossy := map[*cluster.Node]int{}
 	for n, z := range zombies {
 		lossy[z.pod.Node] = losses[n]
 		a.story.Say("On the underlay, %[2]d %% of the frames from and to %[1]s are lost.", z.pod.Node.Name(), losses[n])
 	}
 	a.after("join the underlay", a.JoinUnderlay)
-	if err := a.LoseFrames(ctx, lossy); err != nil {
-		return err
-	}
+	check(a.LoseFrames(ctx, lossy))
 	for n, z := range zombies {
 		if err := z.takenWithLoss(ctx, losses[n]); err != nil {
 			return fmt.Errorf("with %d %% of frames lost: %w", losses[n], err)
 		}
 	}
-	if err := takeTurns(zombies[0].capture.Frames(), a.addresses()); err != nil {
-		return err
-	}
+	check(takeTurns(zombies[0].capture.Frames(), a.addresses()))
 	a.story.Say("Each address had one speaker at a time.")
 	errs := []error{a.JoinUnderlay(ctx)}
 	for _, z := range zombies {
@@ -55,43 +46,20 @@ func playLossy(ctx context.Context, a *act) error {
 // controller's become zombies; all insist on their addresses.
 func (a *act) stageLossy(ctx context.Context) ([]*zombie, error) {
 	size := len(a.Nodes())
-	if err := a.makePool(ctx, size, nil); err != nil {
-		return nil, err
-	}
-	if err := a.deploy(ctx, size); err != nil {
-		return nil, err
-	}
-	pods, err := a.running(ctx, size, everyPod)
-	if err != nil {
-		return nil, err
-	}
-	controller, err := a.controllerNode(ctx)
-	if err != nil {
-		return nil, err
-	}
+	check(a.makePool(ctx, size, nil))
+	check(a.deploy(ctx, size))
+	pods := value(a.running(ctx, size, everyPod))
+	controller := value(a.controllerNode(ctx))
 	var zombies []*zombie
 	for _, node := range a.others(controller)[:len(losses)] {
-		pod, err := podOn(node, pods)
-		if err != nil {
-			return nil, err
-		}
+		pod := value(podOn(node, pods))
 		z := &zombie{act: a, pod: pod, addr: addressOf(pod)}
-		if z.mac, err = pod.MAC(); err != nil {
-			return nil, err
-		}
-		if z.crier, err = a.cry(pod); err != nil {
-			return nil, err
-		}
+		z.mac = value(pod.MAC())
+		z.crier = value(a.cry(pod))
 		zombies = append(zombies, z)
 	}
-	c, err := a.keepChronicle(ctx, a.namespace)
-	if err != nil {
-		return nil, err
-	}
-	w, err := a.watch(zombies[0].addr, zombies[1].addr)
-	if err != nil {
-		return nil, err
-	}
+	c := value(a.keepChronicle(ctx, a.namespace))
+	w := value(a.watch(zombies[0].addr, zombies[1].addr))
 	for _, z := range zombies {
 		z.chronicle, z.witness = c, w
 	}
@@ -100,53 +68,37 @@ func (a *act) stageLossy(ctx context.Context) ([]*zombie, error) {
 
 // cutOffAll pulls the management cables of the zombies' nodes, and waits until
 // Kubernetes has given these up.
-func (a *act) cutOffAll(ctx context.Context, zombies []*zombie) error {
+func (a *act) cutOffAll(ctx context.Context, zombies []*zombie) {
 	cut := time.Now()
 	for _, z := range zombies {
 		node := z.pod.Node
 		a.after("heal the management network of "+node.Name(), func(ctx context.Context) error {
 			return errors.Join(node.HealManagement(), a.WaitReady(ctx))
 		})
-		if err := node.CutManagement(); err != nil {
-			return err
-		}
+		check(node.CutManagement())
 		z.cut = cut
 		a.story.Say("The management cable of %s is pulled. Pod %s runs there with %s.", node.Name(), z.pod.Name, z.addr)
 	}
 	for _, z := range zombies {
-		if err := errors.Join(z.isGivenUp(ctx), z.isZombie(ctx)); err != nil {
-			return err
-		}
+		check(errors.Join(z.isGivenUp(ctx), z.isZombie(ctx)))
 	}
-	return nil
 }
 
 // takenWithLoss: the address passes to a new pod, which insists on it as its zombie
 // does, and the zombie's kernel has fenced it before.
 func (z *zombie) takenWithLoss(ctx context.Context, percent int) error {
-	successor, err := z.successor(ctx)
-	if err != nil {
-		return err
-	}
+	successor := value(z.successor(ctx))
 	z.figures.add(fmt.Sprintf("%d %%: address with a new pod, from the cut", percent), time.Since(z.cut))
 	spoke := time.Now()
-	if _, err := z.cry(successor); err != nil {
-		return err
-	}
-	mac, err := successor.MAC()
-	if err != nil {
-		return err
-	}
+	value(z.cry(successor))
+	mac := value(successor.MAC())
 	const enough = 100
-	err = eventually(ctx, clientLimit, "the new holder to insist on the address", func(context.Context) error {
+	check(eventually(ctx, clientLimit, "the new holder to insist on the address", func(context.Context) error {
 		if heard := len(capture.From(capture.SpokenFor(capture.After(z.capture.Frames(), spoke), z.addr), mac)); heard < enough {
 			return fmt.Errorf("there are %d frames of %s", heard, mac)
 		}
 		return nil
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	if !z.pod.Alive() || z.crier.refused.Load() == 0 {
 		return fmt.Errorf("the zombie %s was to live on and to be refused: %d of its frames were", z.pod.Name, z.crier.refused.Load())
 	}

@@ -24,43 +24,23 @@ const (
 // living pods do not notice, nobody gets an address twice, and the leases come
 // back.
 func playLost(ctx context.Context, a *act) error {
-	if err := a.makePool(ctx, 2*laterPods, nil); err != nil {
-		return err
-	}
-	if err := a.deploy(ctx, livingPods); err != nil {
-		return err
-	}
-	living, err := a.running(ctx, livingPods, everyPod)
-	if err != nil {
-		return err
-	}
+	check(a.makePool(ctx, 2*laterPods, nil))
+	check(a.deploy(ctx, livingPods))
+	living := value(a.running(ctx, livingPods, everyPod))
 	var addrs []netip.Addr
 	for _, p := range living {
 		addrs = append(addrs, addressOf(p))
 	}
-	w, err := a.watch(addrs...)
-	if err != nil {
-		return err
-	}
-	if err := w.pings.waitFor(ctx, 20*livingPods, time.Now()); err != nil {
-		return err
-	}
+	w := value(a.watch(addrs...))
+	check(w.pings.waitFor(ctx, 20*livingPods, time.Now()))
 	a.story.Say("%d pods run, and each gets a ping every %s. Now %d more start, and all leases are deleted by force.",
 		livingPods, pingEvery, laterPods-livingPods)
 	began := time.Now()
-	if err := a.scale(ctx, laterPods); err != nil {
-		return err
-	}
-	deleted, err := a.loseLeases(ctx, living)
-	if err != nil {
-		return err
-	}
+	check(a.scale(ctx, laterPods))
+	deleted := value(a.loseLeases(ctx, living))
 	lost := time.Now()
 	a.story.Say("%d leases were deleted.", deleted)
-	pods, err := a.running(ctx, laterPods, everyPod)
-	if err != nil {
-		return err
-	}
+	pods := value(a.running(ctx, laterPods, everyPod))
 	if err := eventually(ctx, reclaimLimit, "all leases to be back", func(ctx context.Context) error {
 		return a.distinctAndLeased(ctx, pods)
 	}); err != nil {
@@ -68,9 +48,7 @@ func playLost(ctx context.Context, a *act) error {
 	}
 	a.figures.add("leases deleted", deleted)
 	a.figures.add("all leases back, after the last deletion", time.Since(lost))
-	if err := w.pings.waitFor(ctx, 20*livingPods, time.Now()); err != nil {
-		return err
-	}
+	check(w.pings.waitFor(ctx, 20*livingPods, time.Now()))
 	return a.undisturbed(w, living, pods, began)
 }
 
@@ -121,10 +99,7 @@ func (a *act) undisturbed(w *witness, living, all []*cluster.Pod, began time.Tim
 	frames := capture.After(w.capture.Frames(), began)
 	var errs []error
 	for _, p := range all {
-		mac, err := p.MAC()
-		if err != nil {
-			return err
-		}
+		mac := value(p.MAC())
 		speakers := capture.Speakers(frames, addressOf(p))
 		if len(speakers) > 1 || len(speakers) == 1 && speakers[0] != mac.String() {
 			errs = append(errs, fmt.Errorf("%v speak for %s of pod %s, whose MAC is %s", speakers, addressOf(p), p.Name, mac))

@@ -16,46 +16,21 @@ import (
 // are on one pool, and a pool serves the attachments it is meant for.
 func playMultus(ctx context.Context, a *act) error {
 	restricted, requested, first := a.namespace+"-storage", a.namespace+"-requested", a.namespace+"-first"
-	if err := a.stageAttachments(ctx, restricted); err != nil {
-		return err
-	}
-	running, err := a.Capture()
-	if err != nil {
-		return err
-	}
+	a.stageAttachments(ctx, restricted)
+	running := value(a.Capture())
 	a.after("end the capture", func(context.Context) error { _, err := running.Stop(); return err })
-	if err := a.startPod(ctx, "stranger", a.Node(3), attach("stranger")); err != nil {
-		return err
-	}
-	peer, err := a.runPod(ctx, "peer", a.Node(2), nil)
-	if err != nil {
-		return err
-	}
-	pod, err := a.runPod(ctx, "many", a.Node(1), attach("data", "backup", "storage"))
-	if err != nil {
-		return err
-	}
-	interfaces, err := a.interfaces(ctx, pod)
-	if err != nil {
-		return err
-	}
+	check(a.startPod(ctx, "stranger", a.Node(3), attach("stranger")))
+	peer := value(a.runPod(ctx, "peer", a.Node(2), nil))
+	pod := value(a.runPod(ctx, "many", a.Node(1), attach("data", "backup", "storage")))
+	interfaces := value(a.interfaces(ctx, pod))
 	for _, i := range interfaces {
 		a.story.Say("Pod many has %s on %s, from network %s.", i.addr, i.name, i.network)
 	}
-	if err := a.addressEach(ctx, pod, interfaces, restricted); err != nil {
-		return err
-	}
-	if err := a.show(ctx, "get", "fllease", "--output=wide"); err != nil {
-		return err
-	}
-	if err := a.strangerIsRefused(ctx, restricted); err != nil {
-		return err
-	}
+	check(a.addressEach(ctx, pod, interfaces, restricted))
+	check(a.show(ctx, "get", "fllease", "--output=wide"))
+	a.strangerIsRefused(ctx, restricted)
 	for _, i := range interfaces {
-		said, err := ask(ctx, peer, i.addr)
-		if err != nil {
-			return err
-		}
+		said := value(ask(ctx, peer, i.addr))
 		if said != pod.Name {
 			return fmt.Errorf("pod peer asked %s of %s, and %q answered", i.name, pod.Name, said)
 		}
@@ -66,15 +41,9 @@ func playMultus(ctx context.Context, a *act) error {
 	}
 	a.figures.add("interfaces reached from another node", len(interfaces))
 	a.story.Say("A pod on another node reaches each of these addresses. Each has one speaker, its own interface.")
-	if err := a.requests(ctx, requested); err != nil {
-		return err
-	}
-	if err := a.clusterNetwork(ctx, a.Node(1), first); err != nil {
-		return err
-	}
-	if err := a.nothingIsLeft(ctx, a.namespace, restricted, requested, first); err != nil {
-		return err
-	}
+	check(a.requests(ctx, requested))
+	check(a.clusterNetwork(ctx, a.Node(1), first))
+	check(a.nothingIsLeft(ctx, a.namespace, restricted, requested, first))
 	a.story.Say("The pods are deleted, and no lease is left.")
 	return nil
 }
@@ -83,28 +52,17 @@ func playMultus(ctx context.Context, a *act) error {
 // plugin fails the ADD of any pod whose object it cannot read within 250 ms. It
 // makes two definitions without a pool, and two that name a
 // pool which is meant for one of them.
-func (a *act) stageAttachments(ctx context.Context, restricted string) error {
+func (a *act) stageAttachments(ctx context.Context, restricted string) {
 	a.after("remove Multus", a.RemoveMultus)
-	if err := a.InstallMultus(ctx, cluster.Multus{}); err != nil {
-		return err
-	}
+	check(a.InstallMultus(ctx, cluster.Multus{}))
 	a.story.Say("Multus is installed. Fenceline remains the network of eth0.")
-	if err := a.makePool(ctx, 8, nil); err != nil {
-		return err
-	}
-	err := a.addPool(ctx, restricted, v1alpha1.IPPoolSpec{
+	check(a.makePool(ctx, 8, nil))
+	check(a.addPool(ctx, restricted, v1alpha1.IPPoolSpec{
 		Subnet: underlay.String(), IPs: a.ips(100, 4), MultusName: []string{a.namespace + "/storage"},
-	})
-	if err != nil {
-		return err
-	}
-	err = errors.Join(a.define(ctx, "data"), a.define(ctx, "backup"), a.define(ctx, "storage", restricted), a.define(ctx, "stranger", restricted))
-	if err != nil {
-		return err
-	}
+	}))
+	check(errors.Join(a.define(ctx, "data"), a.define(ctx, "backup"), a.define(ctx, "storage", restricted), a.define(ctx, "stranger", restricted)))
 	a.story.Say("Networks data and backup get their addresses from pool %s, as eth0 does. Networks storage and stranger name pool %s, whose multusName lists only storage.",
 		a.namespace, restricted)
-	return nil
 }
 
 // addressEach: all addresses are distinct, each interface has the lease of its
@@ -135,10 +93,7 @@ func (a *act) addressEach(ctx context.Context, pod *cluster.Pod, interfaces []ne
 		if len(i.addrs) != 1 {
 			return fmt.Errorf("%s of pod %s has the addresses %v, not one", i.name, pod.Name, i.addrs)
 		}
-		l, err := a.lease(ctx, i.addr)
-		if err != nil {
-			return err
-		}
+		l := value(a.lease(ctx, i.addr))
 		h := l.Spec.Holder
 		if l.Spec.State != v1alpha1.StateBound || h == nil || h.PodUID != pod.UID || h.Interface != i.name || h.MAC != i.mac.String() || l.Spec.Pool != pool {
 			return fmt.Errorf("the lease of %s on %s is of pool %s: %s, holder %+v", i.addr, i.name, l.Spec.Pool, describe(l), h)
@@ -148,43 +103,24 @@ func (a *act) addressEach(ctx context.Context, pod *cluster.Pod, interfaces []ne
 }
 
 // strangerIsRefused: people are told why, by both who know.
-func (a *act) strangerIsRefused(ctx context.Context, restricted string) error {
+func (a *act) strangerIsRefused(ctx context.Context, restricted string) {
 	why := fmt.Sprintf("pool %s: its multusName [%s/storage] does not list the attachment %s/stranger", restricted, a.namespace, a.namespace)
-	if _, err := a.event(ctx, "stranger", "FailedCreatePodSandBox", why); err != nil {
-		return err
-	}
-	event, err := a.event(ctx, "stranger", "AddressRefused", why)
-	if err != nil {
-		return err
-	}
+	value(a.event(ctx, "stranger", "FailedCreatePodSandBox", why))
+	event := value(a.event(ctx, "stranger", "AddressRefused", why))
 	a.story.Say("Pod stranger waits. Its event: %q", event.Message)
-	return nil
 }
 
 // clusterNetwork: a pool with the name of Multus' cluster network serves the first interface of a pod
 // without annotations.
 func (a *act) clusterNetwork(ctx context.Context, node *cluster.Node, pool string) error {
 	const namespace, name = "kube-system", "first"
-	err := a.addPool(ctx, pool, v1alpha1.IPPoolSpec{
+	check(a.addPool(ctx, pool, v1alpha1.IPPoolSpec{
 		Subnet: underlay.String(), IPs: a.ips(130, 1), MultusName: []string{namespace + "/" + name},
-	})
-	if err != nil {
-		return err
-	}
-	if err := a.defineIn(ctx, namespace, name, nil, pool); err != nil {
-		return err
-	}
-	if err := a.SetClusterNetwork(ctx, node, name); err != nil {
-		return err
-	}
-	pod, err := a.runPod(ctx, "plain", node, nil)
-	if err != nil {
-		return err
-	}
-	l, err := a.lease(ctx, addressOf(pod))
-	if err != nil {
-		return err
-	}
+	}))
+	check(a.defineIn(ctx, namespace, name, nil, pool))
+	check(a.SetClusterNetwork(ctx, node, name))
+	pod := value(a.runPod(ctx, "plain", node, nil))
+	l := value(a.lease(ctx, addressOf(pod)))
 	if l.Spec.Pool != pool {
 		return fmt.Errorf("pod plain has %s of pool %s, not of %s", l.Name, l.Spec.Pool, pool)
 	}

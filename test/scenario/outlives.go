@@ -38,21 +38,11 @@ func (w *whole) outlives(ctx context.Context) error {
 		{10, w.outside, netip.AddrPortFrom(nodeAddr(w.first, 0), b.tcp)},
 		{5, placeOfNode(w.first), netip.AddrPortFrom(w.a.IPs[0], appPort)},
 	} {
-		if err := load.open(ctx, c.count, c.from, c.to); err != nil {
-			return err
-		}
+		check(load.open(ctx, c.count, c.from, c.to))
 	}
-	own, err := w.ping(&cluster.Host{Namespace: w.first.Namespace()}, addressOf(w.a), addressOf(w.d))
-	if err != nil {
-		return err
-	}
-	far, err := w.ping(&cluster.Host{Namespace: w.outside.ns}, addressOf(w.a), addressOf(w.b), addressOf(w.c), addressOf(w.d))
-	if err != nil {
-		return err
-	}
-	if err := load.unbroken(ctx); err != nil {
-		return err
-	}
+	own := value(w.ping(&cluster.Host{Namespace: w.first.Namespace()}, addressOf(w.a), addressOf(w.d)))
+	far := value(w.ping(&cluster.Host{Namespace: w.outside.ns}, addressOf(w.a), addressOf(w.b), addressOf(w.c), addressOf(w.d)))
+	check(load.unbroken(ctx))
 	began := time.Now()
 	for _, part := range append(w.killed(), w.replaced()...) {
 		if err := part.restart(ctx); err != nil {
@@ -63,9 +53,7 @@ func (w *whole) outlives(ctx context.Context) error {
 		}
 	}
 	for _, pings := range []*pinger{own, far} {
-		if err := pings.waitFor(ctx, 20, time.Now()); err != nil {
-			return err
-		}
+		check(pings.waitFor(ctx, 20, time.Now()))
 		if lost := lostSince(pings.all(), began, time.Now()); lost > 0 {
 			return fmt.Errorf("%d pings were lost while agents, kubelet and containerd were killed, and agents were replaced", lost)
 		}
@@ -174,21 +162,22 @@ func (w *whole) agentRestarts(ctx context.Context) (map[string]int32, error) {
 
 // boots powers a node off and on. Its pods start again, with all ways, and nothing of before is left.
 func (w *whole) boots(ctx context.Context) error {
-	if err := w.second.PowerOff(ctx); err != nil {
-		return err
-	}
-	started := time.Now()
 	w.after("power "+w.second.Name()+" on", func(ctx context.Context) error {
 		if w.second.Machine.Init.Alive() {
-			return nil
+			return w.second.HealUnderlay()
 		}
 		return errors.Join(w.second.PowerOn(ctx), w.WaitReady(ctx))
 	})
+	check(w.isSilenced(ctx, "behind a cut cable", w.second.CutUnderlay))
+	check(w.second.HealUnderlay())
+	check(eventually(ctx, pathLimit, "pod b behind the healed cable", func(ctx context.Context) error { return w.outside.ping(ctx, addressOf(w.b)) }))
+	// No process has a say when the power goes, not even a frozen one.
+	off := func() error { return errors.Join(w.b.Freeze(ctx), w.second.PowerOff(ctx)) }
+	check(w.isSilenced(ctx, "on a node without power", off))
+	started := time.Now()
 	old := w.b.UID
-	if err := w.second.PowerOn(ctx); err != nil {
-		return err
-	}
-	err := eventually(ctx, podLimit, "pod b to run again", func(ctx context.Context) error {
+	check(w.second.PowerOn(ctx))
+	check(eventually(ctx, podLimit, "pod b to run again", func(ctx context.Context) error {
 		pod := &corev1.Pod{}
 		if err := w.api.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: "b"}, pod); err != nil {
 			return err
@@ -197,17 +186,10 @@ func (w *whole) boots(ctx context.Context) error {
 			return fmt.Errorf("it is %s", names([]corev1.Pod{*pod}))
 		}
 		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := w.awaitPods(ctx); err != nil {
-		return err
-	}
+	}))
+	check(w.awaitPods(ctx))
 	w.figures.add("pods of a node Ready again, after its boot", time.Since(started))
-	if err := w.openPlaces(); err != nil {
-		return err
-	}
+	check(w.openPlaces())
 	if err := w.reaches(ctx); err != nil {
 		return fmt.Errorf("after the boot of %s: %w", w.second.Name(), err)
 	}
@@ -215,6 +197,16 @@ func (w *whole) boots(ctx context.Context) error {
 	return eventually(ctx, 20*time.Second, "host links of living pods only on "+w.second.Name(), func(ctx context.Context) error {
 		return w.isSwept(ctx, w.second)
 	})
+}
+
+// isSilenced judges that pod b answers the outside host before a fault of its node, and not after it.
+func (w *whole) isSilenced(ctx context.Context, where string, fault func() error) error {
+	check(w.outside.ping(ctx, addressOf(w.b)))
+	check(fault())
+	if w.outside.ping(ctx, addressOf(w.b)) == nil {
+		return fmt.Errorf("pod b answers %s", where)
+	}
+	return nil
 }
 
 // isSwept returns an error unless each host link of the node leads to addresses of one living pod.

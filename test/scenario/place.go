@@ -39,13 +39,10 @@ type reply struct {
 }
 
 // placeOf opens the network of a pod until the end of the scenario.
-func (a *act) placeOf(pod *cluster.Pod) (place, error) {
-	ns, err := pod.Enter()
-	if err != nil {
-		return place{}, err
-	}
+func (a *act) placeOf(pod *cluster.Pod) place {
+	ns := value(pod.Enter())
 	a.after("leave pod "+pod.Name, func(context.Context) error { return ns.Close() })
-	return place{"pod " + pod.Name, ns}, nil
+	return place{"pod " + pod.Name, ns}
 }
 
 func placeOfNode(node *cluster.Node) place { return place{"node " + node.Name(), node.Namespace()} }

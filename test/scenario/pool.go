@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -66,9 +68,12 @@ func (a *act) makePool(ctx context.Context, addresses int, change func(*v1alpha1
 // there.
 func (a *act) makeNamespace(ctx context.Context, annotations map[string]string) error {
 	a.after("remove the namespace", a.removeNamespace)
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace, Annotations: annotations}}
-	if err := a.api.Create(ctx, namespace); err != nil {
-		return fmt.Errorf("make namespace %s: %w", a.namespace, err)
+	// That of an earlier run may still be on its way out.
+	err := eventually(ctx, podLimit, "namespace "+a.namespace, func(ctx context.Context) error {
+		return a.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace, Annotations: annotations}})
+	})
+	if err != nil {
+		return err
 	}
 	return eventually(ctx, podLimit, "the default ServiceAccount of "+a.namespace, a.defaultAccount)
 }
@@ -125,22 +130,28 @@ func (a *act) defaultAccount(ctx context.Context) error {
 	return a.api.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: "default"}, &corev1.ServiceAccount{})
 }
 
+// removeNamespace deletes the namespace and waits until its pods are gone. The namespace controller
+// deletes the rest later: it begins after 5 s.
 func (a *act) removeNamespace(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}
-	if err := client.IgnoreNotFound(a.api.Delete(ctx, namespace)); err != nil {
+	if err := a.api.Delete(ctx, namespace); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return err
 	}
-	// The namespace controller waits for 5 s. If it finds pods then, it looks again 8 s later.
-	all := []client.DeleteAllOfOption{client.InNamespace(a.namespace), client.GracePeriodSeconds(podGrace)}
-	if err := a.api.DeleteAllOf(ctx, &corev1.Pod{}, all...); err != nil {
-		return err
+	all := []client.DeleteAllOfOption{
+		client.InNamespace(a.namespace), client.GracePeriodSeconds(podGrace), client.PropagationPolicy(metav1.DeletePropagationBackground),
 	}
-	return eventually(ctx, cleanupLimit, "the end of namespace "+a.namespace, func(ctx context.Context) error {
-		pods, err := a.pods(ctx)
-		if err != nil {
+	// Addresses that are kept for a workload end with it.
+	for _, kind := range []client.Object{&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &batchv1.Job{}, &corev1.Pod{}} {
+		if err := a.api.DeleteAllOf(ctx, kind, all...); err != nil {
 			return err
 		}
-		return a.isGone(ctx, namespace, fmt.Sprintf("pods %s", names(pods)))
+	}
+	return eventually(ctx, cleanupLimit, "the end of the pods of "+a.namespace, func(ctx context.Context) error {
+		pods, err := a.pods(ctx)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("there are %s", names(pods))
+		}
+		return err
 	})
 }
 

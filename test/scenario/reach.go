@@ -23,37 +23,18 @@ const httpPort = 8080
 
 // playPods: pods get addresses of their own and reach each other.
 func playPods(ctx context.Context, a *act) error {
-	before, err := granted(ctx, a)
-	if err != nil {
-		return err
-	}
-	if err := a.makePool(ctx, 2*manyPods, nil); err != nil {
-		return err
-	}
+	before := value(granted(ctx, a))
+	check(a.makePool(ctx, 2*manyPods, nil))
 	a.story.Say("A pool of %d addresses, and a Deployment of %d pods with macvlan interfaces on three nodes.", 2*manyPods, manyPods)
 	started := time.Now()
-	if err := a.deploy(ctx, manyPods); err != nil {
-		return err
-	}
-	pods, err := a.running(ctx, manyPods, everyPod)
-	if err != nil {
-		return err
-	}
+	check(a.deploy(ctx, manyPods))
+	pods := value(a.running(ctx, manyPods, everyPod))
 	a.figures.add(fmt.Sprintf("%d pods Running", manyPods), time.Since(started))
-	if err := a.distinctAndLeased(ctx, pods); err != nil {
-		return err
-	}
-	if err := a.show(ctx, "get", "flpool", a.namespace); err != nil {
-		return err
-	}
-	if err := a.show(ctx, "get", "fllease"); err != nil {
-		return err
-	}
+	check(a.distinctAndLeased(ctx, pods))
+	check(a.show(ctx, "get", "flpool", a.namespace))
+	check(a.show(ctx, "get", "fllease"))
 	a.story.Say("All addresses are distinct, and the lease of each address names its pod. Now each pod connects to a pod on each other node.")
-	reached, err := reachEachOther(ctx, pods)
-	if err != nil {
-		return err
-	}
+	reached := value(reachEachOther(ctx, pods))
 	a.figures.add("pairs of pods on different nodes that reached each other", reached)
 	return a.metricsAgree(ctx, before)
 }
@@ -94,10 +75,7 @@ func reachEachOther(ctx context.Context, pods []*cluster.Pod) (int, error) {
 				continue
 			}
 			asked[to.Node.Name()] = true
-			said, err := ask(ctx, from, addressOf(to))
-			if err != nil {
-				return pairs, err
-			}
+			said := value(ask(ctx, from, addressOf(to)))
 			if said != to.Name {
 				return pairs, fmt.Errorf("pod %s asked pod %s, and %q answered", from.Name, to.Name, said)
 			}
@@ -126,10 +104,7 @@ func granted(ctx context.Context, a *act) (float64, error) {
 
 // metricsAgree compares what is scraped over HTTP with the leases.
 func (a *act) metricsAgree(ctx context.Context, before float64) error {
-	controller, err := a.controllerNode(ctx)
-	if err != nil {
-		return err
-	}
+	controller := value(a.controllerNode(ctx))
 	return eventually(ctx, eventLimit, "metrics that agree with the leases", func(ctx context.Context) error {
 		adds, err := granted(ctx, a)
 		if err != nil {

@@ -33,15 +33,12 @@ type readiness struct {
 // with its next question.
 func (a *act) readinessOf(ctx context.Context, node *cluster.Node) (*readiness, error) {
 	object := &corev1.Node{}
-	err := eventually(ctx, statusLimit, "Ready", func(ctx context.Context) error {
+	check(eventually(ctx, statusLimit, "Ready", func(ctx context.Context) error {
 		if err := a.api.Get(ctx, client.ObjectKey{Name: node.Name()}, object); err != nil {
 			return fmt.Errorf("read node %s: %w", node.Name(), err)
 		}
 		return isNodeReady(object)
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	w, err := a.api.Watch(context.WithoutCancel(ctx), &corev1.NodeList{}, &client.ListOptions{
 		Raw: &metav1.ListOptions{FieldSelector: "metadata.name=" + node.Name(), ResourceVersion: object.ResourceVersion},
 	})

@@ -27,18 +27,11 @@ func (a *act) filesComeBack(ctx context.Context, node *cluster.Node) error {
 	for _, row := range []struct{ file, reason string }{
 		{pluginFile, "PluginRestored"}, {conflistFile, "NetworkRestored"},
 	} {
-		if err := a.isPutBack(ctx, node, row.file+" was removed", "rm "+row.file, row.file); err != nil {
-			return err
-		}
-		event, err := a.eventOf(ctx, "Node", node.Name(), row.reason, "was changed or removed, and the agent put it back")
-		if err != nil {
-			return err
-		}
+		check(a.isPutBack(ctx, node, row.file+" was removed", "rm "+row.file, row.file))
+		event := value(a.eventOf(ctx, "Node", node.Name(), row.reason, "was changed or removed, and the agent put it back"))
 		a.story.Say("Event of %s: %q", node.Name(), event.Message)
 	}
-	if err := a.isPutBack(ctx, node, "the directory of the plugins was replaced", newPluginDir, pluginFile); err != nil {
-		return err
-	}
+	check(a.isPutBack(ctx, node, "the directory of the plugins was replaced", newPluginDir, pluginFile))
 	a.story.Say("The directory of the plugins is another one, and the plugin is in it again.")
 	return eventually(ctx, statusLimit, node.Name()+" and its agent Ready", func(ctx context.Context) error {
 		pod, err := a.agentPod(ctx, node)

@@ -24,31 +24,16 @@ func attachAt(definition string, addr netip.Addr) (func(*corev1.Pod), error) {
 // pool.
 func (a *act) requests(ctx context.Context, pool string) error {
 	first, count := 120, 2
-	if err := a.addPool(ctx, pool, v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(first, count)}); err != nil {
-		return err
-	}
-	if err := a.defineWith(ctx, "requested", map[string]any{"ips": true}, pool); err != nil {
-		return err
-	}
+	check(a.addPool(ctx, pool, v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(first, count)}))
+	check(a.defineWith(ctx, "requested", map[string]any{"ips": true}, pool))
 	wanted, outside := a.address(first+1), a.address(first+count)
-	change, err := attachAt("requested", wanted)
-	if err != nil {
-		return err
-	}
-	pod, err := a.runPod(ctx, "asking", a.Node(1), change)
-	if err != nil {
-		return err
-	}
-	interfaces, err := a.interfaces(ctx, pod)
-	if err != nil {
-		return err
-	}
+	change := value(attachAt("requested", wanted))
+	pod := value(a.runPod(ctx, "asking", a.Node(1), change))
+	interfaces := value(a.interfaces(ctx, pod))
 	if len(interfaces) != 2 || interfaces[1].addr != wanted {
 		return fmt.Errorf("pod asking was to get %s as its second address: %v", wanted, interfaces)
 	}
-	if err := a.boundTo(ctx, wanted, pod.UID); err != nil {
-		return err
-	}
+	check(a.boundTo(ctx, wanted, pod.UID))
 	a.story.Say("Pod asking requests %s on %s by Multus, and gets it.", wanted, interfaces[1].name)
 	for _, refused := range []struct {
 		pod  string
@@ -58,29 +43,16 @@ func (a *act) requests(ctx context.Context, pool string) error {
 		{"late", wanted, fmt.Sprintf("address %s", wanted)},
 		{"astray", outside, fmt.Sprintf("requested address %s for pod %s/astray interface net1: it is outside of the ips of pool %s", outside, a.namespace, pool)},
 	} {
-		if err := a.isRefused(ctx, refused.pod, refused.addr, refused.why); err != nil {
-			return err
-		}
+		a.isRefused(ctx, refused.pod, refused.addr, refused.why)
 	}
 	return nil
 }
 
 // isRefused: people are told why a pod cannot have an address, by both who know.
-func (a *act) isRefused(ctx context.Context, pod string, addr netip.Addr, why string) error {
-	change, err := attachAt("requested", addr)
-	if err != nil {
-		return err
-	}
-	if err := a.startPod(ctx, pod, a.Node(2), change); err != nil {
-		return err
-	}
-	if _, err := a.event(ctx, pod, "FailedCreatePodSandBox", why); err != nil {
-		return err
-	}
-	event, err := a.event(ctx, pod, "AddressRefused", why)
-	if err != nil {
-		return err
-	}
+func (a *act) isRefused(ctx context.Context, pod string, addr netip.Addr, why string) {
+	change := value(attachAt("requested", addr))
+	check(a.startPod(ctx, pod, a.Node(2), change))
+	value(a.event(ctx, pod, "FailedCreatePodSandBox", why))
+	event := value(a.event(ctx, pod, "AddressRefused", why))
 	a.story.Say("Pod %s requests %s and waits. Its event: %q", pod, addr, event.Message)
-	return nil
 }

@@ -26,34 +26,17 @@ const (
 // playRestarts: each part of the cluster is ended without a word and starts again
 // while pods come and go on every node.
 func playRestarts(ctx context.Context, a *act) error {
-	if err := a.makePool(ctx, 4*rollingPods, nil); err != nil {
-		return err
-	}
-	node, err := a.victim(ctx)
-	if err != nil {
-		return err
-	}
-	old, err := a.runPod(ctx, "old", node, func(p *corev1.Pod) {
+	check(a.makePool(ctx, 4*rollingPods, nil))
+	node := value(a.victim(ctx))
+	old := value(a.runPod(ctx, "old", node, func(p *corev1.Pod) {
 		template := corev1.PodTemplateSpec{Spec: p.Spec}
 		staying(&template)
 		p.Spec = template.Spec
-	})
-	if err != nil {
-		return err
-	}
-	if err := a.deploy(ctx, rollingPods, staying); err != nil {
-		return err
-	}
-	if _, err := a.running(ctx, rollingPods+1, everyPod); err != nil {
-		return err
-	}
-	w, err := a.watch(addressOf(old))
-	if err != nil {
-		return err
-	}
-	if err := w.pings.waitFor(ctx, 20, time.Now()); err != nil {
-		return err
-	}
+	}))
+	check(a.deploy(ctx, rollingPods, staying))
+	value(a.running(ctx, rollingPods+1, everyPod))
+	w := value(a.watch(addressOf(old)))
+	check(w.pings.waitFor(ctx, 20, time.Now()))
 	began := time.Now()
 	load := a.roll()
 	a.story.Say("Pod old runs on %s. All %d pods of a Deployment are replaced again and again.", node.Name(), rollingPods)
@@ -80,19 +63,12 @@ type part struct {
 func (a *act) outlive(ctx context.Context, p part, node *cluster.Node, load *churn) error {
 	stayed := func(context.Context) error { return nil }
 	if p.ours {
-		ready, err := a.readinessOf(ctx, node)
-		if err != nil {
-			return err
-		}
+		ready := value(a.readinessOf(ctx, node))
 		stayed = ready.stayed
 	}
-	if err := p.restart(ctx); err != nil {
-		return err
-	}
+	check(p.restart(ctx))
 	back := time.Now()
-	if err := load.goesOn(ctx); err != nil {
-		return err
-	}
+	check(load.goesOn(ctx))
 	a.figures.add("all pods replaced once more, after the restart of "+p.name, time.Since(back))
 	return stayed(ctx)
 }
@@ -123,17 +99,13 @@ func (a *act) parts(node *cluster.Node) []part {
 // passedAround: pod old did not notice, and each address has had one speaker at a
 // time, though many have had it.
 func (a *act) passedAround(ctx context.Context, w *witness, began time.Time) error {
-	if err := w.pings.waitFor(ctx, 20, time.Now()); err != nil {
-		return err
-	}
+	check(w.pings.waitFor(ctx, 20, time.Now()))
 	pings := w.pings.all()
 	if lost := lostSince(pings, began, time.Now()); lost > 0 {
 		return fmt.Errorf("%d pings to pod old were lost", lost)
 	}
 	frames := capture.After(w.capture.Frames(), began)
-	if err := takeTurns(frames, a.addresses()); err != nil {
-		return err
-	}
+	check(takeTurns(frames, a.addresses()))
 	holders, reused := map[netip.Addr][]string{}, 0
 	for _, f := range frames {
 		for _, addr := range f.Speaks {

@@ -27,34 +27,21 @@ const (
 // rollsOn: a rolling update on a pool with one spare address. Its pods wait for each other's addresses,
 // and get each of them as soon as it is free.
 func (a *act) rollsOn(ctx context.Context, c *chronicle) error {
-	err := a.editPool(ctx, a.namespace, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips(firstHost, rolledPods+1) })
-	if err != nil {
-		return err
-	}
-	if err := a.deploy(ctx, rolledPods); err != nil {
-		return err
-	}
-	if _, err := a.running(ctx, rolledPods, everyPod); err != nil {
-		return err
-	}
+	check(a.editPool(ctx, a.namespace, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips(firstHost, rolledPods+1) }))
+	check(a.deploy(ctx, rolledPods))
+	value(a.running(ctx, rolledPods, everyPod))
 	began := time.Now()
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: workload}}
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"template":{"metadata":{"annotations":{"roll":"1"}}}}}`))
 	if err := a.api.Patch(ctx, deployment, patch); err != nil {
 		return fmt.Errorf("begin a rolling update: %w", err)
 	}
-	err = eventually(ctx, rollLimit, "the rolling update to end", func(ctx context.Context) error {
+	check(eventually(ctx, rollLimit, "the rolling update to end", func(ctx context.Context) error {
 		return a.rolledOut(ctx, client.ObjectKeyFromObject(deployment))
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	a.figures.add(fmt.Sprintf("a rolling update of %d pods on %d addresses", rolledPods, rolledPods+1), time.Since(began))
 	entries, _ := c.all()
-	waits, err := a.waitsSince(ctx)
-	if err != nil {
-		return err
-	}
+	waits := value(a.waitsSince(ctx))
 	took := handedOn(entries, waits, began)
 	if len(took) == 0 {
 		return fmt.Errorf("no pod has waited for another pod's address")

@@ -45,22 +45,11 @@ func playThick(ctx context.Context, a *act) error {
 }
 
 func (a *act) playSecondary(ctx context.Context, multus cluster.Multus) error {
-	s, err := a.openSecondary(ctx, multus)
-	if err != nil {
-		return err
-	}
-	if err := a.show(ctx, "get", "pods", "--namespace="+a.namespace, "--output=wide"); err != nil {
-		return err
-	}
-	if err := s.reaches(ctx); err != nil {
-		return err
-	}
-	if err := s.reachUnderlay(ctx); err != nil {
-		return err
-	}
-	if err := s.isServed(ctx); err != nil {
-		return err
-	}
+	s := value(a.openSecondary(ctx, multus))
+	check(a.show(ctx, "get", "pods", "--namespace="+a.namespace, "--output=wide"))
+	check(s.reaches(ctx))
+	check(s.reachUnderlay(ctx))
+	s.isServed(ctx)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.RemoveDNS(groupCtx) }) // CoreDNS takes 5 s to end
 	group.Go(func() error {
@@ -72,9 +61,7 @@ func (a *act) playSecondary(ctx context.Context, multus cluster.Multus) error {
 		}
 		return s.staysOnItsWay()
 	})
-	if err := group.Wait(); err != nil {
-		return err
-	}
+	check(group.Wait())
 	return s.leavesNothing(ctx)
 }
 
@@ -84,13 +71,9 @@ func (a *act) openSecondary(ctx context.Context, multus cluster.Multus) (*second
 	s := &secondary{whole: &whole{act: a, routed: multus.Routed}}
 	started := time.Now()
 	a.after("remove Multus", a.RemoveMultus)
-	if err := a.InstallMultus(ctx, multus); err != nil {
-		return nil, err
-	}
+	check(a.InstallMultus(ctx, multus))
 	a.figures.add("Multus in use on all nodes", time.Since(started))
-	if err := s.openPools(ctx); err != nil {
-		return nil, err
-	}
+	s.openPools(ctx)
 	macvlan := macvlan(map[string]any{"type": "fenceline"}, nil)
 	err := errors.Join(
 		a.definePlugins(ctx, a.namespace, "floor", macvlan, map[string]any{"type": "fenceline"}),
@@ -105,40 +88,26 @@ func (a *act) openSecondary(ctx context.Context, multus cluster.Multus) (*second
 		"c": {annotationNetworks: "floor", "ipam.fenceline.io/host-link": `[{"interface": "net1", "hostLink": true}]`},
 		"d": {annotationNetworks: "way", "ipam.fenceline.io/default-route-nic": "net1"},
 	}
-	if s.before, err = s.state(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.listen(); err != nil {
-		return nil, err
-	}
+	s.before = value(s.state(ctx))
+	s.listen()
 	a.story.Say("Another network has eth0 of each pod: veth pairs, and routes between the nodes. Multus adds interfaces on the underlay.")
-	if err := s.fill(ctx); err != nil {
-		return nil, err
-	}
+	check(s.fill(ctx))
 	return s, s.readUnderlays(ctx)
 }
 
 // listen starts the captures.
-func (s *secondary) listen() (err error) {
-	if s.underlay, err = s.Capture(); err != nil {
-		return err
-	}
+func (s *secondary) listen() {
+	s.underlay = value(s.Capture())
 	s.after("end the capture of the underlay", func(context.Context) error { _, err := s.underlay.Stop(); return err })
-	if s.management, err = s.CaptureManagement(); err != nil {
-		return err
-	}
+	s.management = value(s.CaptureManagement())
 	s.after("end the capture of the management network", func(context.Context) error { _, err := s.management.Stop(); return err })
-	return nil
 }
 
 // readUnderlays reads the interfaces that Multus has added, each with an address of both families.
 func (s *secondary) readUnderlays(ctx context.Context) error {
 	s.underlays = map[*cluster.Pod][]networkInterface{}
 	for pod, want := range map[*cluster.Pod]int{s.a: 1, s.b: 2, s.c: 1, s.d: 1} {
-		interfaces, err := s.interfaces(ctx, pod)
-		if err != nil {
-			return err
-		}
+		interfaces := value(s.interfaces(ctx, pod))
 		if len(interfaces) != 1+want {
 			return fmt.Errorf("pod %s has %d interfaces, not %d: %v", pod.Name, len(interfaces), 1+want, interfaces)
 		}
@@ -248,9 +217,7 @@ func (s *secondary) replaceAgents(ctx context.Context) error {
 
 // leavesNothing deletes all pods. No lease is left, and the nodes are as they were before the first pod.
 func (s *secondary) leavesNothing(ctx context.Context) error {
-	if err := s.nothingIsLeft(ctx, s.namespace, s.namespace+"-v6"); err != nil {
-		return err
-	}
+	check(s.nothingIsLeft(ctx, s.namespace, s.namespace+"-v6"))
 	err := eventually(ctx, podLimit, "nodes as they were before", func(ctx context.Context) error {
 		now, err := s.state(ctx)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // isServed uses kubectl as a person does.
-func (w *whole) isServed(ctx context.Context) error {
+func (w *whole) isServed(ctx context.Context) {
 	started := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	domain := w.namespace + ".svc.cluster.local"
@@ -33,12 +33,9 @@ func (w *whole) isServed(ctx context.Context) error {
 		return says("attach to pod input", output, "hello", err)
 	})
 	group.Go(func() error { return w.isForwarded(ctx) })
-	if err := group.Wait(); err != nil {
-		return err
-	}
+	check(group.Wait())
 	w.figures.add("exec, logs, attach, port-forward, and names by the pod's own resolv.conf", time.Since(started))
 	w.story.Say("kubectl exec, logs, attach and port-forward work.")
-	return nil
 }
 
 // isForwarded asks pod b by a port of this machine.

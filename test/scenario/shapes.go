@@ -33,13 +33,8 @@ type shapes struct {
 // ended frees its address, although the pod object stays.
 func playShapes(ctx context.Context, a *act) error {
 	s := &shapes{act: a, size: len(a.Nodes())}
-	if err := s.makePool(ctx, s.size+1, nil); err != nil {
-		return err
-	}
-	running, err := s.Capture()
-	if err != nil {
-		return err
-	}
+	check(s.makePool(ctx, s.size+1, nil))
+	running := value(s.Capture())
 	s.after("end the capture", func(context.Context) error { _, err := running.Stop(); return err })
 	for _, step := range []func(context.Context) error{s.daemonSet, s.deployment, s.job} {
 		if err := step(ctx); err != nil {
@@ -47,9 +42,7 @@ func playShapes(ctx context.Context, a *act) error {
 		}
 	}
 	frames := running.Frames()
-	if err := takeTurns(frames, s.addresses()); err != nil {
-		return err
-	}
+	check(takeTurns(frames, s.addresses()))
 	speakers := 0
 	for host := range s.size + 1 {
 		speakers += len(capture.Speakers(frames, s.address(firstHost+host)))

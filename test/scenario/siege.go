@@ -45,34 +45,22 @@ func (a *act) stageSiege(ctx context.Context) (*siege, error) {
 	if len(a.Options.Gateways) != 2 {
 		return nil, errors.New("the cluster needs a router for both families")
 	}
-	if err := a.makePool(ctx, 4, nil); err != nil {
-		return nil, err
-	}
+	check(a.makePool(ctx, 4, nil))
 	six := v1alpha1.IPPoolSpec{Subnet: underlay6.String(), IPs: a.ips6(4), Default: ptr.To(true)}
-	if err := a.addPool(ctx, a.namespace+"-v6", six); err != nil {
-		return nil, err
-	}
+	check(a.addPool(ctx, a.namespace+"-v6", six))
 	s := &siege{act: a}
-	if err := s.runPods(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.chooseVictims(ctx); err != nil {
-		return nil, err
-	}
+	s.runPods(ctx)
+	s.chooseVictims(ctx)
 	var err error
-	if s.capture, err = a.Capture(); err != nil {
-		return nil, err
-	}
+	s.capture = value(a.Capture())
 	a.after("end the capture", func(context.Context) error { _, err := s.capture.Stop(); return err })
-	if s.ear, err = a.listen(s.sibling); err != nil {
-		return nil, err
-	}
+	s.ear = value(a.listen(s.sibling))
 	s.pings, err = a.ping(s.host, addressOf(s.sibling), addressOf(s.remote), addressOf(s.attacker))
 	return s, err
 }
 
 // runPods starts the attacker with a pod beside it, and a pod on another node.
-func (s *siege) runPods(ctx context.Context) error {
+func (s *siege) runPods(ctx context.Context) {
 	pods := []struct {
 		pod    **cluster.Pod
 		name   string
@@ -82,18 +70,12 @@ func (s *siege) runPods(ctx context.Context) error {
 		{&s.attacker, "attacker", 1, onlyNetRaw}, {&s.sibling, "sibling", 1, nil}, {&s.remote, "remote", 2, nil},
 	}
 	for _, p := range pods {
-		if err := s.startPod(ctx, p.name, s.Node(p.node), p.change); err != nil {
-			return err
-		}
+		check(s.startPod(ctx, p.name, s.Node(p.node), p.change))
 	}
 	for _, p := range pods {
-		running, err := s.running(ctx, 1, func(o *corev1.Pod) bool { return o.Name == p.name })
-		if err != nil {
-			return err
-		}
+		running := value(s.running(ctx, 1, func(o *corev1.Pod) bool { return o.Name == p.name }))
 		*p.pod = running[0]
 	}
-	return nil
 }
 
 // onlyNetRaw takes all other capabilities from a pod.
@@ -104,29 +86,19 @@ func onlyNetRaw(p *corev1.Pod) {
 }
 
 // chooseVictims finds out who is on the underlay.
-func (s *siege) chooseVictims(ctx context.Context) (err error) {
+func (s *siege) chooseVictims(ctx context.Context) {
 	const hostNumber, freeNumber = 250, 99
-	if s.host, err = s.foreignHost("printer", netip.PrefixFrom(s.address(hostNumber), underlay.Bits())); err != nil {
-		return err
-	}
+	s.host = value(s.foreignHost("printer", netip.PrefixFrom(s.address(hostNumber), underlay.Bits())))
 	gateway := party{name: "gateway", four: s.Options.Gateways[0].Addr(), six: s.Options.Gateways[1].Addr()}
-	if gateway.mac, err = s.neighbour(ctx, gateway.four); err != nil {
-		return err
-	}
-	if s.own, err = partyOf(s.attacker); err != nil {
-		return err
-	}
+	gateway.mac = value(s.neighbour(ctx, gateway.four))
+	s.own = value(partyOf(s.attacker))
 	for _, pod := range []*cluster.Pod{s.remote, s.sibling} {
-		victim, err := partyOf(pod)
-		if err != nil {
-			return err
-		}
+		victim := value(partyOf(pod))
 		s.victims = append(s.victims, victim)
 	}
 	s.victims = append(s.victims, gateway,
 		party{"host", s.host.MAC, s.host.Addr, s.address6(hostNumber)},
 		party{"free address", strangeMAC(), s.address(freeNumber), s.address6(freeNumber)})
-	return nil
 }
 
 // strangeMAC is a MAC that nobody has.

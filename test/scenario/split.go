@@ -32,40 +32,20 @@ func playSplit(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	if err := loud.cutOff(ctx); err != nil {
-		return err
-	}
+	check(loud.cutOff(ctx))
 	quiet.cut = loud.cut
 	a.after("join the underlay", a.JoinUnderlay)
-	if err := a.SplitOff(ctx, loud.pod.Node); err != nil {
-		return err
-	}
+	check(a.SplitOff(ctx, loud.pod.Node))
 	a.story.Say("The underlay is split as well: %s is alone on its part, and its interface still has carrier.", loud.pod.Node.Name())
-	loudNew, err := loud.reissued(ctx)
-	if err != nil {
-		return err
-	}
-	quietNew, err := quiet.successor(ctx)
-	if err != nil {
-		return err
-	}
-	if err := loud.twoOwners(ctx, loudNew, quiet); err != nil {
-		return err
-	}
-	if err := quiet.announcedAll(ctx, quietNew); err != nil {
-		return err
-	}
+	loudNew := loud.reissued(ctx)
+	quietNew := value(quiet.successor(ctx))
+	check(loud.twoOwners(ctx, loudNew, quiet))
+	check(quiet.announcedAll(ctx, quietNew))
 	asked := time.Now()
-	if err := a.JoinUnderlay(ctx); err != nil {
-		return err
-	}
+	check(a.JoinUnderlay(ctx))
 	a.story.Say("The underlay is one segment again.")
-	if err := loud.newerWins(ctx, loudNew, asked, time.Now()); err != nil {
-		return err
-	}
-	if err := quiet.newerWinsQuietly(ctx, quietNew, asked); err != nil {
-		return err
-	}
+	check(loud.newerWins(ctx, loudNew, asked, time.Now()))
+	check(quiet.newerWinsQuietly(ctx, quietNew, asked))
 	return loud.comesHome(ctx, loudNew)
 }
 
@@ -74,29 +54,17 @@ func playSplit(ctx context.Context, a *act) error {
 // Nobody speaks for or to the other one.
 func (a *act) stageTwo(ctx context.Context) (loud, quiet *zombie, err error) {
 	size := 2 * len(a.Nodes())
-	if err := a.makePool(ctx, size, nil); err != nil {
-		return nil, nil, err
-	}
-	node, err := a.victim(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := a.deploy(ctx, size); err != nil {
-		return nil, nil, err
-	}
-	pods, err := a.running(ctx, size, everyPod)
-	if err != nil {
-		return nil, nil, err
-	}
+	check(a.makePool(ctx, size, nil))
+	node := value(a.victim(ctx))
+	check(a.deploy(ctx, size))
+	pods := value(a.running(ctx, size, everyPod))
 	pods = slices.DeleteFunc(pods, func(p *cluster.Pod) bool { return p.Node.Name() != node.Name() })
 	if len(pods) != 2 {
 		return nil, nil, fmt.Errorf("%d pods are on %s, not 2", len(pods), node.Name())
 	}
 	a.story.Say("A pool of %d addresses, all in use. On %s, a client uses pod %s with %s. No client uses pod %s with %s.",
 		size, node.Name(), pods[0].Name, addressOf(pods[0]), pods[1].Name, addressOf(pods[1]))
-	if loud, err = a.zombieOf(ctx, pods[0]); err != nil {
-		return nil, nil, err
-	}
+	loud = a.zombieOf(ctx, pods[0])
 	quiet = &zombie{act: a, pod: pods[1], addr: addressOf(pods[1]), chronicle: loud.chronicle, witness: loud.witness}
 	quiet.mac, err = pods[1].MAC()
 	return loud, quiet, err
@@ -106,12 +74,8 @@ func (a *act) stageTwo(ctx context.Context) (loud, quiet *zombie, err error) {
 // same address, and no claim has been acknowledged.
 func (z *zombie) twoOwners(ctx context.Context, successor *cluster.Pod, quiet *zombie) error {
 	since := time.Now()
-	if err := z.hearsOnly(ctx, successor, since); err != nil {
-		return err
-	}
-	if err := z.bothSpeak(ctx, successor, since); err != nil {
-		return err
-	}
+	check(z.hearsOnly(ctx, successor, since))
+	check(z.bothSpeak(ctx, successor, since))
 	for _, other := range []*zombie{z, quiet} {
 		acks := capture.Of(capture.About(capture.After(z.capture.Frames(), z.cut), other.addr), "ack")
 		if len(acks) > 0 {
@@ -130,24 +94,14 @@ func (z *zombie) twoOwners(ctx context.Context, successor *cluster.Pod, quiet *z
 // is before anything did. The claim of a defence asks no holder for an ack, so the
 // silence of the old owner is judged.
 func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, joined time.Time) error {
-	change, err := z.changeTo(successor)
-	if err != nil {
-		return err
-	}
-	if err := z.hearsOnly(ctx, successor, joined.Add(loudLimit)); err != nil {
-		return err
-	}
+	change := value(z.changeTo(successor))
+	check(z.hearsOnly(ctx, successor, joined.Add(loudLimit)))
 	frames := capture.After(z.capture.Frames(), asked)
-	claim, err := change.firstClaim(frames)
-	if err != nil {
-		return err
-	}
+	claim := value(change.firstClaim(frames))
 	if took := claim.Time.Sub(joined); took > loudLimit {
 		return fmt.Errorf("the older owner of %s was fenced %s after the underlay was whole", z.addr, took)
 	}
-	if err := change.onlyNewAfter(frames, claim.Time.Add(fenceLimit)); err != nil {
-		return err
-	}
+	check(change.onlyNewAfter(frames, claim.Time.Add(fenceLimit)))
 	crossed := capture.From(capture.SpokenFor(capture.After(z.capture.Frames(), asked), z.addr), z.mac)
 	if len(crossed) == 0 {
 		return fmt.Errorf("the older owner of %s was quiet, so its silence proves nothing", z.addr)
@@ -175,23 +129,14 @@ func (z *zombie) newerWinsQuietly(ctx context.Context, successor *cluster.Pod, a
 	if err != nil {
 		return fmt.Errorf("nobody claimed %s from its older, quiet owner within %s: %w", z.addr, quietLimit, err)
 	}
-	change, err := z.changeTo(successor)
-	if err != nil {
-		return err
-	}
+	change := value(z.changeTo(successor))
 	spoken := capture.SpokenFor(capture.After(z.capture.Frames(), asked), z.addr)
 	if len(spoken) > 0 && spoken[0].Time.Before(claim.Time) {
 		return errors.New("the owners were to be quiet: " + spoken[0].String())
 	}
-	if err := z.answersARP(ctx, z.addr); err != nil {
-		return err
-	}
-	if err := z.hears(ctx, successor); err != nil {
-		return err
-	}
-	if err := change.onlyNewAfter(z.capture.Frames(), claim.Time.Add(inFlight)); err != nil {
-		return err
-	}
+	check(z.answersARP(ctx, z.addr))
+	check(z.hears(ctx, successor))
+	check(change.onlyNewAfter(z.capture.Frames(), claim.Time.Add(inFlight)))
 	if !z.pod.Alive() {
 		return fmt.Errorf("the zombie %s has died, so its silence proves nothing", z.pod.Name)
 	}
@@ -205,10 +150,7 @@ func (z *zombie) newerWinsQuietly(ctx context.Context, successor *cluster.Pod, a
 // kernel and its agent announce it twice each, two seconds apart (RFC 5227).
 func (z *zombie) announcedAll(ctx context.Context, successor *cluster.Pod) error {
 	const silence = 2500 * time.Millisecond
-	mac, err := successor.MAC()
-	if err != nil {
-		return err
-	}
+	mac := value(successor.MAC())
 	return eventually(ctx, eventLimit, "silence of the new owner of "+z.addr.String(), func(context.Context) error {
 		spoken := capture.From(capture.SpokenFor(z.capture.Frames(), z.addr), mac)
 		if len(spoken) == 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -18,178 +19,186 @@ import (
 
 // ailment is a cause for which a pod survives its deletion on a node that works.
 type ailment struct {
-	// what is a clause about the pod.
-	what string
+	// name is the name of the pod, and what a clause about it.
+	name, what string
 	// force is set if the pod is deleted by force.
 	force        bool
-	change       func(*corev1.Pod)
+	args         []string
 	befall, heal func(context.Context, *cluster.Pod) error
 }
 
-// playFrozen: a pod whose cgroup is frozen stays Terminating.
-func playFrozen(ctx context.Context, a *act) error {
-	return a.playStuck(ctx, ailment{
-		what:   "its cgroup is frozen, so that not even SIGKILL ends it",
-		befall: func(ctx context.Context, p *cluster.Pod) error { return p.Freeze(ctx) },
-		heal:   func(ctx context.Context, p *cluster.Pod) error { return p.Thaw(ctx) },
-	})
+// ailments: kubelet would still send SIGKILL to the stubborn pod, after two seconds and whatever the
+// pod's grace. So the shim that would carry it out hangs.
+func ailments() []ailment {
+	stop := func(_ context.Context, p *cluster.Pod) error { return p.StopShim() }
+	proceed := func(_ context.Context, p *cluster.Pod) error { return p.ContinueShim() }
+	return []ailment{
+		{
+			name: "frozen", what: "its cgroup is frozen, so that not even SIGKILL ends it",
+			befall: func(ctx context.Context, p *cluster.Pod) error { return p.Freeze(ctx) },
+			heal:   func(ctx context.Context, p *cluster.Pod) error { return p.Thaw(ctx) },
+		},
+		{
+			name: "shim", what: "its containerd-shim is stopped, so that containerd cannot end it",
+			befall: stop, heal: proceed,
+		},
+		{
+			name: "stubborn", what: "its process ignores SIGTERM, its containerd-shim hangs, and it is deleted by force",
+			force: true, args: []string{"serve", "-stubborn"}, befall: stop, heal: proceed,
+		},
+	}
 }
 
-// playShim: a pod whose containerd-shim does not react stays Terminating.
-func playShim(ctx context.Context, a *act) error {
-	return a.playStuck(ctx, ailment{
-		what:   "its containerd-shim is stopped, so that containerd cannot end it",
-		befall: func(_ context.Context, p *cluster.Pod) error { return p.StopShim() },
-		heal:   func(_ context.Context, p *cluster.Pod) error { return p.ContinueShim() },
-	})
+// stuck is a pod that survives its deletion.
+type stuck struct {
+	*zombie
+	ailment
+	// next is the pod that has the address now.
+	next *cluster.Pod
 }
 
-// playStubborn: a pod that ignores SIGTERM is deleted by force, and lives on,
-// known to nobody. kubelet would still send SIGKILL, after two seconds and
-// whatever the pod's grace: so the shim that would carry it out hangs.
-func playStubborn(ctx context.Context, a *act) error {
-	return a.playStuck(ctx, ailment{
-		what:   "its process ignores SIGTERM, its containerd-shim hangs, and it is deleted by force",
-		force:  true,
-		change: func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{"serve", "-stubborn"} },
-		befall: func(_ context.Context, p *cluster.Pod) error { return p.StopShim() },
-		heal:   func(_ context.Context, p *cluster.Pod) error { return p.ContinueShim() },
-	})
+// playStuck: of the four pods of a node, which fill their pool, three survive their deletion. The address
+// of each is taken after its time, fenced at once, and serves somebody else. The fourth pod is deleted in
+// the ordinary way: it is silent before its lease is gone.
+func playStuck(ctx context.Context, a *act) error {
+	all, ended := a.stageStuck(ctx)
+	for _, s := range all {
+		a.story.Say("Pod %s has %s. Then %s.", s.pod.Name, s.addr, s.what)
+		a.after("heal pod "+s.pod.Name, func(ctx context.Context) error { return ignoreGone(s.pod, s.heal(ctx, s.pod)) })
+		check(s.befall(ctx, s.pod))
+	}
+	var due []time.Time
+	for _, s := range all {
+		check(a.deletePod(ctx, s.pod, s.force))
+		s.cut = time.Now()
+		due = append(due, value(s.takenAfter(ctx)))
+	}
+	for _, s := range all {
+		if err := s.answersARP(ctx, s.addr); err != nil {
+			return fmt.Errorf("pod %s was to live on: %w", s.pod.Name, err)
+		}
+	}
+	check(ended.isReleased(ctx))
+	for i := range len(all) + 1 {
+		check(a.startPod(ctx, fmt.Sprintf("new-%d", i), a.Node(2), nil))
+	}
+	for i, s := range all {
+		check(s.passesAtHome(ctx, due[i]))
+	}
+	for _, s := range all {
+		check(s.end(ctx))
+	}
+	return nil
 }
 
-// playStuck: the address of a pod that should be gone is taken after its time,
-// fenced at once, and serves somebody else. The pool has one address.
-func (a *act) playStuck(ctx context.Context, ill ailment) error {
-	if err := a.makePool(ctx, 1, a.behindRouter); err != nil {
-		return err
+// stageStuck fills a pool with pods of one node: one for each ailment, and one that will end.
+func (a *act) stageStuck(ctx context.Context) (all []*stuck, ended *zombie) {
+	ills := ailments()
+	check(a.makePool(ctx, len(ills)+1, a.behindRouter))
+	pod := value(a.runPod(ctx, "ended", a.Node(1), nil))
+	for _, ill := range ills {
+		check(a.startPod(ctx, ill.name, a.Node(1), func(p *corev1.Pod) {
+			if ill.args != nil {
+				p.Spec.Containers[0].Args = ill.args
+			}
+		}))
 	}
-	old, err := a.runPod(ctx, "old", a.Node(1), ill.change)
-	if err != nil {
-		return err
+	ended = a.zombieOf(ctx, pod)
+	for i, ill := range ills {
+		pods := value(a.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == ill.name }))
+		z := ended.beside(pods[0], 240+i)
+		z.door = value(a.openDoor(ctx, z.pod))
+		all = append(all, &stuck{zombie: z, ailment: ill})
 	}
-	door, err := a.openDoor(ctx, old)
-	if err != nil {
-		return err
+	return all, ended
+}
+
+// isReleased deletes the pod in the ordinary way, and judges that no frame of it comes after the end of its
+// lease, although the macvlan plugin removes its link only afterwards.
+func (z *zombie) isReleased(ctx context.Context) error {
+	check(z.pings.waitFor(ctx, 20, time.Now()))
+	z.story.Say("Pod %s has %s, announces it every %s, and gets a ping every %s. It is deleted.", z.pod.Name, z.addr, cryEvery, pingEvery)
+	deleted := time.Now()
+	check(z.deletePod(ctx, z.pod, false))
+	free := value(z.chronicle.wait(ctx, podLimit, z.addr, deleted, "deleted", func(e entry) bool { return e.gone }))
+	// What comes late would come while the pod is taken apart.
+	check(eventually(ctx, podLimit, "the end of pod "+z.pod.Name, func(ctx context.Context) error {
+		return z.isGone(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: z.namespace, Name: z.pod.Name}}, "its containers")
+	}))
+	spoken := capture.From(capture.SpokenFor(z.capture.Frames(), z.addr), z.mac)
+	if len(spoken) == 0 {
+		return fmt.Errorf("the capture has no frame of %s, so it proves nothing", z.mac)
 	}
-	z, err := a.zombieOf(ctx, old)
-	if err != nil {
-		return err
+	if late := capture.After(spoken, free.at); len(late) > 0 {
+		return fmt.Errorf("%d frames of the old holder came after its lease was gone, the first one %s: %s",
+			len(late), late[0].Time.Sub(free.at), late[0])
 	}
-	a.story.Say("Pod old has %s, the only address of its pool. Then %s.", z.addr, ill.what)
-	a.after("heal pod old", func(ctx context.Context) error { return ignoreGone(old, ill.heal(ctx, old)) })
-	if err := ill.befall(ctx, old); err != nil {
-		return err
-	}
-	if err := a.deletePod(ctx, old, ill.force); err != nil {
-		return err
-	}
-	z.cut = time.Now()
-	due, err := z.takenAfter(ctx, ill.force)
-	if err != nil {
-		return err
-	}
-	if err := z.answersARP(ctx, z.addr); err != nil {
-		return fmt.Errorf("pod old was to live on: %w", err)
-	}
-	if err := a.startPod(ctx, "new", a.Node(2), nil); err != nil {
-		return err
-	}
-	successor, since, err := z.passesAtHome(ctx, due)
-	if err != nil {
-		return err
-	}
-	if err := door.isShut(ctx, since); err != nil {
-		return err
-	}
-	if err := door.leadsTo(ctx, successor); err != nil {
-		return err
-	}
-	if !old.Alive() {
-		return errors.New("pod old has ended, so its silence proves nothing")
-	}
-	return errors.Join(ill.heal(ctx, old), z.endsBeside(ctx))
+	last := spoken[len(spoken)-1]
+	z.measure("last frame before the lease was gone", free.at.Sub(last.Time))
+	z.measure("frames of the pod until then", len(spoken))
+	z.story.Say("Its last frame came %s before its lease was deleted.", round(free.at.Sub(last.Time)))
+	return nil
 }
 
 // takenAfter returns the moment before which the address must not be taken.
-func (z *zombie) takenAfter(ctx context.Context, force bool) (time.Time, error) {
-	if force {
-		return z.cut.Add(v1alpha1.DefaultExtraGrace), nil
+func (s *stuck) takenAfter(ctx context.Context) (time.Time, error) {
+	if s.force {
+		return s.cut.Add(v1alpha1.DefaultExtraGrace), nil
 	}
 	pod := &corev1.Pod{}
-	if err := z.api.Get(ctx, client.ObjectKey{Namespace: z.namespace, Name: z.pod.Name}, pod); err != nil {
-		return time.Time{}, err
-	}
+	check(s.api.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: s.pod.Name}, pod))
 	if pod.DeletionTimestamp == nil {
 		return time.Time{}, fmt.Errorf("pod %s is not Terminating", pod.Name)
 	}
 	return pod.DeletionTimestamp.Add(v1alpha1.DefaultExtraGrace), nil
 }
 
-// passesAtHome sees the address go from the stuck pod to pod new. Its node is
-// its own verifier: the slot is killed, and nobody needs to be asked. It returns pod new and the moment
-// when the address was free.
-func (z *zombie) passesAtHome(ctx context.Context, due time.Time) (*cluster.Pod, time.Time, error) {
-	quarantined, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Quarantined", isQuarantined)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
+// passesAtHome sees the address go from the stuck pod to another pod. The node of the stuck pod is its own
+// verifier: the slot is killed, and nobody needs to be asked.
+func (s *stuck) passesAtHome(ctx context.Context, due time.Time) error {
+	quarantined := value(s.chronicle.wait(ctx, reclaimLimit, s.addr, s.cut, "Quarantined", isQuarantined))
 	// The API server's times are whole seconds.
 	if early := due.Sub(quarantined.at); early > time.Second {
-		return nil, time.Time{}, fmt.Errorf("%s was taken %s too early", z.addr, early)
+		return fmt.Errorf("%s was taken %s too early", s.addr, early)
 	}
-	if quarantined.Spec.NodeName != z.pod.Node.Name() {
-		return nil, time.Time{}, fmt.Errorf("%s is verified by %s, not by its holder's own node %s, which works", z.addr, quarantined.Spec.NodeName, z.pod.Node.Name())
+	if quarantined.Spec.NodeName != s.pod.Node.Name() {
+		return fmt.Errorf("%s is verified by %s, not by its holder's own node %s, which works", s.addr, quarantined.Spec.NodeName, s.pod.Node.Name())
 	}
-	z.figures.add("address taken, from the deletion", quarantined.at.Sub(z.cut))
-	free, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, quarantined.at, "free", leftHolder(z.pod.UID))
-	if err != nil {
-		return nil, time.Time{}, err
+	s.measure("address taken, from the deletion", quarantined.at.Sub(s.cut))
+	free := value(s.chronicle.wait(ctx, reclaimLimit, s.addr, quarantined.at, "free", leftHolder(s.pod.UID)))
+	s.measure("quarantine to fenced and free", free.at.Sub(quarantined.at))
+	s.next = value(s.successor(ctx))
+	if addressOf(s.next) != s.addr {
+		return fmt.Errorf("pod %s has %s, not %s", s.next.Name, addressOf(s.next), s.addr)
 	}
-	z.figures.add("quarantine to fenced and free", free.at.Sub(quarantined.at))
-	successor, err := z.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == "new" })
-	if err != nil {
-		return nil, time.Time{}, err
+	check(s.hearsOnly(ctx, s.next, free.at))
+	change := value(s.changeTo(s.next))
+	check(change.onlyNewAfter(s.capture.Frames(), free.at))
+	if s.crier.refused.Load() == 0 {
+		return fmt.Errorf("the kernel refused no frame of pod %s", s.pod.Name)
 	}
-	if addressOf(successor[0]) != z.addr {
-		return nil, time.Time{}, fmt.Errorf("pod new has %s, not %s", addressOf(successor[0]), z.addr)
+	byOld := capture.From(capture.SpokenFor(s.capture.Frames(), s.addr), s.mac)
+	s.measure("quarantine to the last frame of the pod", byOld[len(byOld)-1].Time.Sub(quarantined.at))
+	s.story.Say("The address of pod %s was quarantined %s after the deletion, and free %s later. Only pod %s answers for it. Pod %s still runs, but its kernel dropped %d of its frames.",
+		s.pod.Name, round(quarantined.at.Sub(s.cut)), round(free.at.Sub(quarantined.at)), s.next.Name, s.pod.Name, s.crier.refused.Load())
+	check(s.door.isShut(ctx, free.at))
+	check(s.door.leadsTo(ctx, s.next))
+	if !s.pod.Alive() {
+		return fmt.Errorf("pod %s has ended, so its silence proves nothing", s.pod.Name)
 	}
-	z.figures.add("address bound to a new pod, from the deletion", time.Since(z.cut))
-	if err := z.hearsOnly(ctx, successor[0], free.at); err != nil {
-		return nil, time.Time{}, err
-	}
-	change, err := z.changeTo(successor[0])
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	if err := change.onlyNewAfter(z.capture.Frames(), free.at); err != nil {
-		return nil, time.Time{}, err
-	}
-	if z.crier.refused.Load() == 0 {
-		return nil, time.Time{}, errors.New("the kernel refused no frame of pod old")
-	}
-	byOld := capture.From(capture.SpokenFor(z.capture.Frames(), z.addr), z.mac)
-	z.figures.add("quarantine to the last frame of pod old", byOld[len(byOld)-1].Time.Sub(quarantined.at))
-	z.story.Say("The address was quarantined %s after the deletion, and free %s later. Only pod new answers for it. Pod old still runs, but its kernel dropped %d of its frames.",
-		round(quarantined.at.Sub(z.cut)), round(free.at.Sub(quarantined.at)), z.crier.refused.Load())
-	return successor[0], free.at, nil
+	return nil
 }
 
-// endsBeside: once the stuck pod can end, it does, and its successor stays.
-func (z *zombie) endsBeside(ctx context.Context) error {
-	err := eventually(ctx, homeLimit, "the end of pod old", func(context.Context) error {
-		if z.pod.Alive() {
+// end heals the pod. Once it can end, it does, and its successor stays.
+func (s *stuck) end(ctx context.Context) error {
+	check(s.heal(ctx, s.pod))
+	check(eventually(ctx, homeLimit, "the end of pod "+s.pod.Name, func(context.Context) error {
+		if s.pod.Alive() {
 			return errors.New("it is alive")
 		}
 		return nil
-	})
-	if err != nil {
-		return err
-	}
-	successor, err := z.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == "new" })
-	if err != nil {
-		return err
-	}
-	return errors.Join(z.hearsOnly(ctx, successor[0], time.Now()), z.boundTo(ctx, z.addr, successor[0].UID))
+	}))
+	return errors.Join(s.hearsOnly(ctx, s.next, time.Now()), s.boundTo(ctx, s.addr, s.next.UID))
 }
 
 // ignoreGone ignores an error about a pod that has ended.

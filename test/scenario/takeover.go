@@ -4,8 +4,11 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
@@ -13,103 +16,60 @@ import (
 	"github.com/fenceline/fenceline/test/machine"
 )
 
-// playZombie shows that the address of a zombie serves the pod that replaces it in the Deployment.
+// playZombie shows that the address of a zombie serves the pod that replaces it in the Deployment, and
+// that the address of a StatefulSet's zombie on the same node follows its name to another node.
 func playZombie(ctx context.Context, a *act) error {
-	z, err := a.stageDeployment(ctx, a.behindRouter)
-	if err != nil {
-		return err
+	z := a.stageDeployment(ctx, func(s *v1alpha1.IPPoolSpec) {
+		a.behindRouter(s)
+		s.IPs = a.ips(firstHost, len(a.Nodes())+1)
+	})
+	named := z.stageSet(ctx)
+	z.door = value(a.openDoor(ctx, z.pod))
+	check(z.cutOff(ctx))
+	named.cut = z.cut
+	check(named.isZombie(ctx))
+	check(a.deletePod(ctx, named.pod, true))
+	a.story.Say("%s is deleted by force, so that Kubernetes starts it on another node. The old pod still runs.", named.pod.Name)
+	successor := value(z.passes(ctx))
+	next := value(named.passes(ctx))
+	if next.Name != named.pod.Name {
+		return fmt.Errorf("%s was the address of %s, and %s has it", named.addr, named.pod.Name, next.Name)
 	}
-	if z.door, err = a.openDoor(ctx, z.pod); err != nil {
-		return err
-	}
-	if err := z.cutOff(ctx); err != nil {
-		return err
-	}
-	return z.passesOn(ctx)
+	check(a.show(ctx, "get", "fllease"))
+	back := time.Now()
+	return errors.Join(z.comesHome(ctx, successor), named.isRemoved(ctx, next, back))
+}
+
+// stageSet makes a StatefulSet with a pod on the zombie's node, which takes the last address of the pool.
+func (z *zombie) stageSet(ctx context.Context) *zombie {
+	check(z.deploySet(ctx, z.pod.Node))
+	pods := value(z.running(ctx, 1, func(p *corev1.Pod) bool { return p.Labels["app"] == setLabel }))
+	pod := value(podOn(z.pod.Node, pods))
+	z.story.Say("Pod %s of a StatefulSet has %s, on %s.", pod.Name, addressOf(pod), pod.Node.Name())
+	return z.beside(pod, 249)
 }
 
 // playDeadAgent shows the same while only the kernel runs on the zombie's node: kubelet and agent are
 // dead.
 func playDeadAgent(ctx context.Context, a *act) error {
-	z, err := a.stageDeployment(ctx, a.behindRouter)
-	if err != nil {
-		return err
-	}
-	if z.door, err = a.openDoor(ctx, z.pod); err != nil {
-		return err
-	}
+	z := a.stageDeployment(ctx, a.behindRouter)
+	z.door = value(a.openDoor(ctx, z.pod))
 	z.headless = true
-	if err := z.cutOff(ctx); err != nil {
-		return err
-	}
-	return z.passesOn(ctx)
-}
-
-// playStatefulSet shows that the address of a zombie follows its name to another node.
-func playStatefulSet(ctx context.Context, a *act) error {
-	if err := a.makePool(ctx, len(a.Nodes()), nil); err != nil {
-		return err
-	}
-	node, err := a.victim(ctx)
-	if err != nil {
-		return err
-	}
-	if err := a.deploySet(ctx, node); err != nil {
-		return err
-	}
-	pods, err := a.running(ctx, 1, everyPod)
-	if err != nil {
-		return err
-	}
-	pod, err := podOn(node, pods)
-	if err != nil {
-		return err
-	}
-	a.story.Say("Pod %s of a StatefulSet has %s, on %s.", pod.Name, addressOf(pod), node.Name())
-	z, err := a.zombieOf(ctx, pod)
-	if err != nil {
-		return err
-	}
-	if err := z.cutOff(ctx); err != nil {
-		return err
-	}
-	if err := z.deletePod(ctx, pod, true); err != nil {
-		return err
-	}
-	z.story.Say("%s is deleted by force, so that Kubernetes starts it on another node. The old pod still runs.", pod.Name)
-	return z.passesOn(ctx)
-}
-
-// passesOn judges that the address passes from the zombie to its successor, and that the zombie is
-// removed when its node is back.
-func (z *zombie) passesOn(ctx context.Context) error {
-	successor, err := z.passes(ctx)
-	if err != nil {
-		return err
-	}
-	if err := z.show(ctx, "get", "fllease"); err != nil {
-		return err
-	}
+	check(z.cutOff(ctx))
+	successor := value(z.passes(ctx))
+	check(z.show(ctx, "get", "fllease"))
 	return z.comesHome(ctx, successor)
 }
 
 // passes judges that the address passes from the zombie to its successor, and returns this pod.
 func (z *zombie) passes(ctx context.Context) (*cluster.Pod, error) {
-	quarantined, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Quarantined", isQuarantined)
-	if err != nil {
-		return nil, err
-	}
-	z.figures.add("address quarantined, from the cut", quarantined.at.Sub(z.cut))
+	quarantined := value(z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Quarantined", isQuarantined))
+	z.measure("address quarantined, from the cut", quarantined.at.Sub(z.cut))
 	z.story.Say("%s is Quarantined (%s) until its last holder is proven fenced or silent.", z.addr, quarantined.Spec.Reason)
-	successor, err := z.reissued(ctx)
-	if err != nil {
-		return nil, err
-	}
+	successor := z.reissued(ctx)
 	if z.door != nil {
 		// Before the frames are judged: what the zombie tries by its door may come out of the underlay.
-		if err := z.door.isShut(ctx, quarantined.at); err != nil {
-			return nil, err
-		}
+		check(z.door.isShut(ctx, quarantined.at))
 	}
 	if err := z.fencedFor(ctx, successor, z.cut); err != nil {
 		return nil, err
@@ -117,24 +77,19 @@ func (z *zombie) passes(ctx context.Context) (*cluster.Pod, error) {
 	// With a second network, the node has lost its way to the pods of other nodes. Without an agent, its
 	// route to the zombie stays.
 	if z.door != nil && z.Options.SingleNIC && !z.headless {
-		if err := z.door.leadsTo(ctx, successor); err != nil {
-			return nil, err
-		}
+		check(z.door.leadsTo(ctx, successor))
 	}
 	return successor, nil
 }
 
 // behead kills kubelet, which would start the agent again, and the agent.
-func (z *zombie) behead(ctx context.Context) error {
+func (z *zombie) behead(ctx context.Context) {
 	node := z.pod.Node
 	z.after("start kubelet on "+node.Name(), func(ctx context.Context) error { return z.restoreHead(ctx) })
 	for _, name := range []string{machine.Kubelet, agentProgram} {
-		if err := node.Kill(ctx, name); err != nil {
-			return err
-		}
+		check(node.Kill(ctx, name))
 	}
 	z.story.Say("On %s, kubelet and the agent of Fenceline are killed as well. Only the kernel is left.", node.Name())
-	return nil
 }
 
 // agentProgram is the name of the agent's binary in its image.
@@ -167,27 +122,15 @@ func (z *zombie) restoreHead(ctx context.Context) error {
 // playObserve shows that the same events in a pool of mode Observe lead to two speakers. So the other
 // scenarios would have seen a second speaker.
 func playObserve(ctx context.Context, a *act) error {
-	z, err := a.stageDeployment(ctx, func(s *v1alpha1.IPPoolSpec) {
+	z := a.stageDeployment(ctx, func(s *v1alpha1.IPPoolSpec) {
 		s.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}
 	})
-	if err != nil {
-		return err
-	}
 	a.story.Say("The pool is in mode Observe: Fenceline reports conflicts and fences no pod.")
-	if err := z.cutOff(ctx); err != nil {
-		return err
-	}
-	successor, err := z.reissued(ctx)
-	if err != nil {
-		return err
-	}
+	check(z.cutOff(ctx))
+	successor := z.reissued(ctx)
 	since := time.Now()
-	if _, err := a.cry(successor); err != nil {
-		return err
-	}
-	if err := z.bothSpeak(ctx, successor, since); err != nil {
-		return err
-	}
+	value(a.cry(successor))
+	check(z.bothSpeak(ctx, successor, since))
 	frames := z.capture.Frames()
 	for _, kind := range []string{"claim", "ack"} {
 		if sent := capture.Of(capture.About(capture.After(frames, z.cut), z.addr), kind); len(sent) > 0 {
@@ -195,7 +138,7 @@ func playObserve(ctx context.Context, a *act) error {
 		}
 	}
 	flips := capture.Flips(capture.After(frames, since), z.addr)
-	z.figures.add("MAC flips", fmt.Sprintf("%d in %s", flips, round(time.Since(since))))
+	z.measure("MAC flips", fmt.Sprintf("%d in %s", flips, round(time.Since(since))))
 	z.story.Say("The capture sees two speakers for %s, and %d MAC flips in %s. So it would have seen a second speaker in the other scenarios.",
 		z.addr, flips, round(time.Since(since)))
 	return nil
@@ -203,10 +146,7 @@ func playObserve(ctx context.Context, a *act) error {
 
 // bothSpeak waits until the capture has enough frames of both holders.
 func (z *zombie) bothSpeak(ctx context.Context, successor *cluster.Pod, since time.Time) error {
-	change, err := z.changeTo(successor)
-	if err != nil {
-		return err
-	}
+	change := value(z.changeTo(successor))
 	const enough = 20
 	return eventually(ctx, clientLimit, "two speakers", func(context.Context) error {
 		spoken := capture.SpokenFor(capture.After(z.capture.Frames(), since), z.addr)

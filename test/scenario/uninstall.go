@@ -23,26 +23,13 @@ import (
 // address. By force it takes Fenceline off every node, and the pod runs on.
 // Afterwards Fenceline is installed again. The pod's connections and pings notice nothing.
 func playUninstall(ctx context.Context, a *act) error {
-	if err := a.makePool(ctx, len(a.Nodes()), a.behindRouter); err != nil {
-		return err
-	}
-	node, err := a.victim(ctx)
-	if err != nil {
-		return err
-	}
+	check(a.makePool(ctx, len(a.Nodes()), a.behindRouter))
+	node := value(a.victim(ctx))
 	// The uninstallation removes the only network configuration of the node. If the node is not Ready
 	// before the others, Kubernetes evicts the pods that do not tolerate that.
-	pod, err := a.runPod(ctx, "web", node, patient)
-	if err != nil {
-		return err
-	}
-	used, err := a.use(ctx, pod)
-	if err != nil {
-		return err
-	}
-	if err := a.isRefusedToUninstall(ctx); err != nil {
-		return err
-	}
+	pod := value(a.runPod(ctx, "web", node, patient))
+	used := value(a.use(ctx, pod))
+	check(a.isRefusedToUninstall(ctx))
 	// It ends before the pool and the pod, which need it.
 	installed := false
 	a.after("install Fenceline again", func(ctx context.Context) error {
@@ -51,42 +38,25 @@ func playUninstall(ctx context.Context, a *act) error {
 		}
 		return a.installAgain(ctx)
 	})
-	if err := a.uninstallByForce(ctx); err != nil {
-		return err
-	}
+	a.uninstallByForce(ctx)
 	for _, n := range a.Nodes() {
-		if err := isWithoutFenceline(ctx, n); err != nil {
-			return err
-		}
+		check(isWithoutFenceline(ctx, n))
 	}
-	leases, err := a.leases(ctx, a.namespace)
-	if err != nil {
-		return err
-	}
+	leases := value(a.leases(ctx, a.namespace))
 	if len(leases) > 0 {
 		return fmt.Errorf("%d leases are left", len(leases))
 	}
 	pool := &v1alpha1.IPPool{}
-	if err := a.api.Get(ctx, client.ObjectKey{Name: a.namespace}, pool); err != nil {
-		return err
-	}
+	check(a.api.Get(ctx, client.ObjectKey{Name: a.namespace}, pool))
 	if len(pool.Finalizers) > 0 {
 		return fmt.Errorf("the pool waits for %v", pool.Finalizers)
 	}
-	if _, err := a.running(ctx, 1, everyPod); err != nil {
-		return err
-	}
+	value(a.running(ctx, 1, everyPod))
 	a.story.Say("No lease, no finalizer, no network configuration and nothing pinned is left. Pod %s still has %s.", pod.Name, addressOf(pod))
-	if err := used.noticesNothing(ctx, "after the uninstallation"); err != nil {
-		return err
-	}
-	if err := a.installAgain(ctx); err != nil {
-		return err
-	}
+	check(used.noticesNothing(ctx, "after the uninstallation"))
+	check(a.installAgain(ctx))
 	installed = true
-	if err := used.noticesNothing(ctx, "after the installation"); err != nil {
-		return err
-	}
+	check(used.noticesNothing(ctx, "after the installation"))
 	a.story.Say("Fenceline is installed again. Of %d connections to pod %s none broke, and of %d pings none was lost.",
 		used.load.count, pod.Name, len(used.pings()))
 	return nil
@@ -138,10 +108,7 @@ func (u *use) noticesNothing(ctx context.Context, when string) error {
 			return fmt.Errorf("%s: %w", when, err)
 		}
 	}
-	route, err := u.pod.Node.Exec(ctx, "ip", "route", "get", addressOf(u.pod).String())
-	if err != nil {
-		return err
-	}
+	route := value(u.pod.Node.Exec(ctx, "ip", "route", "get", addressOf(u.pod).String()))
 	if !strings.Contains(route, " dev "+hostlink.NodePrefix) {
 		return fmt.Errorf("%s: the node does not reach pod %s by a host link: %s", when, u.pod.Name, route)
 	}
@@ -166,25 +133,17 @@ func (a *act) isRefusedToUninstall(ctx context.Context) error {
 	}
 	a.story.Show("helm uninstall fenceline", output)
 	for _, n := range a.Nodes() {
-		if _, err := a.agentPod(ctx, n); err != nil {
-			return err
-		}
+		value(a.agentPod(ctx, n))
 	}
 	return nil
 }
 
-func (a *act) uninstallByForce(ctx context.Context) error {
-	if err := a.show(ctx, "annotate", "namespace", cluster.FencelineNamespace, v1alpha1.AnnotationForceDelete+"="); err != nil {
-		return err
-	}
+func (a *act) uninstallByForce(ctx context.Context) {
+	check(a.show(ctx, "annotate", "namespace", cluster.FencelineNamespace, v1alpha1.AnnotationForceDelete+"="))
 	began := time.Now()
-	output, err := a.Helm(ctx, "uninstall", "fenceline", "--namespace", cluster.FencelineNamespace)
-	if err != nil {
-		return err
-	}
+	output := value(a.Helm(ctx, "uninstall", "fenceline", "--namespace", cluster.FencelineNamespace))
 	a.figures.add("helm uninstall", time.Since(began))
 	a.story.Show("helm uninstall fenceline", output)
-	return nil
 }
 
 // isWithoutFenceline looks for what agents put on a node. The plugin stays, for

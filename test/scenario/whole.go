@@ -40,77 +40,49 @@ type whole struct {
 
 // playWhole: a pod has everything that Kubernetes promises a pod.
 func playWhole(ctx context.Context, a *act) error {
-	w, err := a.openWhole(ctx)
-	if err != nil {
-		return err
-	}
-	if err := a.show(ctx, "get", "pods", "--namespace="+a.namespace, "--output=wide"); err != nil {
-		return err
-	}
-	if err := w.reaches(ctx); err != nil {
-		return err
-	}
-	return w.isServed(ctx)
+	w := value(a.openWhole(ctx))
+	check(a.show(ctx, "get", "pods", "--namespace="+a.namespace, "--output=wide"))
+	check(w.reaches(ctx))
+	w.isServed(ctx)
+	return nil
 }
 
 // playSteady: what a pod has stays while parts of its node end.
 func playSteady(ctx context.Context, a *act) error {
-	w, err := a.openWhole(ctx)
-	if err != nil {
-		return err
-	}
-	if err := w.outlives(ctx); err != nil {
-		return err
-	}
+	w := value(a.openWhole(ctx))
+	check(w.outlives(ctx))
 	return w.boots(ctx)
 }
 
 // openWhole makes a whole cluster with Fenceline as its only network.
 func (a *act) openWhole(ctx context.Context) (*whole, error) {
 	w := &whole{act: a}
-	if err := w.openPools(ctx); err != nil {
-		return nil, err
-	}
+	w.openPools(ctx)
 	return w, w.fill(ctx)
 }
 
 // openPools makes the namespace and a pool of each family.
-func (w *whole) openPools(ctx context.Context) error {
-	if err := w.chooseNodes(ctx); err != nil {
-		return err
-	}
-	if err := w.makeNamespace(ctx, nil); err != nil {
-		return err
-	}
+func (w *whole) openPools(ctx context.Context) {
+	check(w.chooseNodes(ctx))
+	check(w.makeNamespace(ctx, nil))
 	for i, gateway := range w.Options.Gateways {
 		spec := v1alpha1.IPPoolSpec{
 			Subnet: gateway.Masked().String(), IPs: [][]string{w.ips(firstHost, wholeAddresses), w.ips6(wholeAddresses)}[i],
 			Gateway: ptr.To(gateway.Addr().String()), Default: ptr.To(true), NamespaceName: []string{w.namespace, "kube-system"},
 		}
-		if err := w.addPool(ctx, []string{w.namespace, w.namespace + "-v6"}[i], spec); err != nil {
-			return err
-		}
+		check(w.addPool(ctx, []string{w.namespace, w.namespace + "-v6"}[i], spec))
 	}
-	return nil
 }
 
 // fill makes CoreDNS, pods with each kind of probe, and Services.
 func (w *whole) fill(ctx context.Context) error {
 	started := time.Now()
 	w.after("remove CoreDNS", w.RemoveDNS)
-	if err := w.InstallDNS(ctx); err != nil {
-		return err
-	}
+	check(w.InstallDNS(ctx))
 	w.story.Say("A pool of each family, CoreDNS, and a pod with each kind of probe: HTTP, TCP, gRPC and a command.")
-	if err := w.startPods(ctx); err != nil {
-		return err
-	}
-	if err := w.makeServices(ctx); err != nil {
-		return err
-	}
-	if err := w.awaitPods(ctx); err != nil {
-		return err
-	}
+	w.startPods(ctx)
+	check(w.makeServices(ctx))
+	check(w.awaitPods(ctx))
 	w.figures.add("pods and CoreDNS Ready", time.Since(started))
 	w.story.Say("All of them are Ready after %s: their probes reach them, and CoreDNS reaches the API server.", round(time.Since(started)))
 	return w.openPlaces()
@@ -120,10 +92,7 @@ func (w *whole) chooseNodes(ctx context.Context) error {
 	if len(w.Options.Gateways) != 2 || len(w.Nodes()) < 3 {
 		return errors.New("the cluster needs three nodes and a router for both families")
 	}
-	controller, err := w.controllerNode(ctx)
-	if err != nil {
-		return err
-	}
+	controller := value(w.controllerNode(ctx))
 	others := w.others(controller)
 	w.first, w.second, w.third = others[0], others[1], controller
 	return nil
@@ -131,7 +100,7 @@ func (w *whole) chooseNodes(ctx context.Context) error {
 
 // startPods makes a pod with each kind of probe, two on the network of their nodes, and one that waits
 // for an input.
-func (w *whole) startPods(ctx context.Context) error {
+func (w *whole) startPods(ctx context.Context) {
 	web := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: port(httpPort)}}
 	tcp := corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port(appPort)}}
 	grpc := corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: grpcPort}}
@@ -150,7 +119,7 @@ func (w *whole) startPods(ctx context.Context) error {
 		{"far", w.second, web, web, ofNode},
 		{"input", w.second, corev1.ProbeHandler{}, corev1.ProbeHandler{}, waitsForInput},
 	} {
-		err := w.startPod(ctx, p.name, p.node, func(pod *corev1.Pod) {
+		check(w.startPod(ctx, p.name, p.node, func(pod *corev1.Pod) {
 			template := corev1.PodTemplateSpec{Spec: pod.Spec}
 			staying(&template)
 			pod.Spec = template.Spec
@@ -161,12 +130,8 @@ func (w *whole) startPods(ctx context.Context) error {
 			if p.change != nil {
 				p.change(pod)
 			}
-		})
-		if err != nil {
-			return err
-		}
+		}))
 	}
-	return nil
 }
 
 // ofNode puts a pod on the network of its node.
@@ -207,10 +172,7 @@ func (w *whole) makeServices(ctx context.Context) error {
 
 // awaitPods waits until all pods and CoreDNS are Ready.
 func (w *whole) awaitPods(ctx context.Context) error {
-	pods, err := w.running(ctx, 7, everyPod)
-	if err != nil {
-		return err
-	}
+	pods := value(w.running(ctx, 7, everyPod))
 	for _, p := range pods {
 		switch p.Name {
 		case "a":
@@ -231,10 +193,7 @@ func (w *whole) awaitPods(ctx context.Context) error {
 // openPlaces opens the networks from which requests are made. They are new after a boot.
 func (w *whole) openPlaces() error {
 	for pod, at := range map[*cluster.Pod]*place{w.a: &w.atA, w.b: &w.atB, w.c: &w.atC, w.d: &w.atD} {
-		var err error
-		if *at, err = w.placeOf(pod); err != nil {
-			return err
-		}
+		*at = w.placeOf(pod)
 	}
 	host, addrs, err := w.Outside()
 	if err != nil {

@@ -18,6 +18,9 @@ import (
 // workload is the name of every Deployment and StatefulSet.
 const workload = "web"
 
+// setLabel is the label "app" of the pods of deploySet.
+const setLabel = "set"
+
 func selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": workload}}
 }
@@ -46,13 +49,16 @@ func (a *act) deploy(ctx context.Context, replicas int, changes ...func(*corev1.
 }
 
 // deploySet makes a StatefulSet of one pod that is on the node as long as it
-// can be.
+// can be. The label does not match the Deployment, which spreads its own pods.
 func (a *act) deploySet(ctx context.Context, node *cluster.Node) error {
-	template := a.template(selector().MatchLabels)
+	labels := map[string]string{"app": setLabel}
+	template := a.template(labels)
 	prefer(node)(&template)
 	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: workload},
-		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Selector: selector(), Template: template},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
+		},
 	}
 	if err := a.api.Create(ctx, set); err != nil {
 		return fmt.Errorf("make a StatefulSet: %w", err)

@@ -42,63 +42,52 @@ type zombie struct {
 	door *door
 	// headless is set if kubelet and agent are killed after the cable is pulled.
 	headless bool
-	// cut is the time at which the cable was pulled.
+	// cut is the time at which the cable was pulled, or the pod deleted.
 	cut time.Time
+	// label begins the figures of one zombie of several.
+	label string
 }
 
-// stageDeployment makes a full pool: as many pods as addresses, one pod on each node. The pod on the
-// node that will be cut off becomes the zombie.
-func (a *act) stageDeployment(ctx context.Context, change func(*v1alpha1.IPPoolSpec)) (*zombie, error) {
+// measure adds a figure.
+func (z *zombie) measure(name string, value any) { z.figures.add(z.label+name, value) }
+
+// stageDeployment makes a full pool: as many pods as addresses, one pod on each node, unless change
+// changes the pool. The pod on the node that will be cut off becomes the zombie.
+func (a *act) stageDeployment(ctx context.Context, change func(*v1alpha1.IPPoolSpec)) *zombie {
 	size := len(a.Nodes())
-	if err := a.makePool(ctx, size, change); err != nil {
-		return nil, err
-	}
-	node, err := a.victim(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.deploy(ctx, size); err != nil {
-		return nil, err
-	}
-	pods, err := a.running(ctx, size, everyPod)
-	if err != nil {
-		return nil, err
-	}
-	pod, err := podOn(node, pods)
-	if err != nil {
-		return nil, err
-	}
-	a.story.Say("A pool of %d addresses. A Deployment with a pod on each node uses all of them. On %s, pod %s has %s.",
-		size, node.Name(), pod.Name, addressOf(pod))
+	check(a.makePool(ctx, size, change))
+	node := value(a.victim(ctx))
+	check(a.deploy(ctx, size))
+	pods := value(a.running(ctx, size, everyPod))
+	pod := value(podOn(node, pods))
+	a.story.Say("A Deployment with a pod on each node uses %d addresses of a pool. On %s, pod %s has %s.", size, node.Name(), pod.Name, addressOf(pod))
 	return a.zombieOf(ctx, pod)
 }
 
 // zombieOf starts the witness, the crier and the chronicle of a pod.
-func (a *act) zombieOf(ctx context.Context, pod *cluster.Pod) (*zombie, error) {
-	z, err := a.watchPod(ctx, pod)
-	if err != nil {
-		return nil, err
-	}
-	if z.crier, err = a.cry(pod); err != nil {
-		return nil, err
-	}
-	return z, nil
+func (a *act) zombieOf(ctx context.Context, pod *cluster.Pod) *zombie {
+	z := value(a.watchPod(ctx, pod))
+	z.crier = value(a.cry(pod))
+	return z
+}
+
+// beside makes a zombie of another pod of the same pool and node, with a client and a crier of its own.
+func (z *zombie) beside(pod *cluster.Pod, number int) *zombie {
+	other := &zombie{act: z.act, pod: pod, addr: addressOf(pod), chronicle: z.chronicle, label: pod.Name + ": "}
+	other.mac = value(pod.MAC())
+	other.witness = value(z.watchBy(fmt.Sprintf("client%d", number), number, z.capture, other.addr))
+	other.crier = value(z.cry(pod))
+	return other
 }
 
 // watchPod starts the witness and the chronicle of a pod.
 func (a *act) watchPod(ctx context.Context, pod *cluster.Pod) (*zombie, error) {
 	z := &zombie{act: a, pod: pod, addr: addressOf(pod)}
+	z.mac = value(pod.MAC())
+	z.chronicle = value(a.keepChronicle(ctx, a.namespace))
 	var err error
-	if z.mac, err = pod.MAC(); err != nil {
-		return nil, err
-	}
-	if z.chronicle, err = a.keepChronicle(ctx, a.namespace); err != nil {
-		return nil, err
-	}
-	if z.witness, err = a.watch(z.addr); err != nil {
-		return nil, err
-	}
-	return z, nil
+	z.witness, err = a.watch(z.addr)
+	return z, err
 }
 
 // cutOff pulls the management cable, waits until Kubernetes has marked the node as unreachable, and
@@ -108,20 +97,14 @@ func (z *zombie) cutOff(ctx context.Context) error {
 	z.after("heal the management network of "+node.Name(), func(ctx context.Context) error {
 		return errors.Join(node.HealManagement(), z.WaitReady(ctx))
 	})
-	if err := node.CutManagement(); err != nil {
-		return err
-	}
+	check(node.CutManagement())
 	z.cut = time.Now()
 	z.story.Say("The management cable of %s is pulled. A client on the underlay connects to %s all the time.", node.Name(), z.addr)
 	if z.headless {
-		if err := z.behead(ctx); err != nil {
-			return err
-		}
+		z.behead(ctx)
 	}
-	if err := z.isGivenUp(ctx); err != nil {
-		return err
-	}
-	z.figures.add("node unreachable for Kubernetes, from the cut", time.Since(z.cut))
+	check(z.isGivenUp(ctx))
+	z.measure("node unreachable for Kubernetes, from the cut", time.Since(z.cut))
 	return z.isZombie(ctx)
 }
 
@@ -158,28 +141,19 @@ func (z *zombie) isZombie(ctx context.Context) error {
 }
 
 // reissued waits until the address has a new holder that is Ready, and returns it.
-func (z *zombie) reissued(ctx context.Context) (*cluster.Pod, error) {
-	successor, err := z.successor(ctx)
-	if err != nil {
-		return nil, err
-	}
-	z.figures.add("address bound to a new pod, from the cut", time.Since(z.cut))
-	return successor, nil
+func (z *zombie) reissued(ctx context.Context) *cluster.Pod {
+	successor := value(z.successor(ctx))
+	z.measure("address bound to a new pod, from the cut", time.Since(z.cut))
+	return successor
 }
 
 // successor waits for the new holder of the address.
 func (z *zombie) successor(ctx context.Context) (*cluster.Pod, error) {
-	bound, err := z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Bound to another pod", func(e entry) bool {
+	bound := value(z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Bound to another pod", func(e entry) bool {
 		return isBoundToOther(e, z.pod.UID)
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	uid := bound.Spec.Holder.PodUID
-	pods, err := z.running(ctx, 1, func(p *corev1.Pod) bool { return string(p.UID) == uid })
-	if err != nil {
-		return nil, err
-	}
+	pods := value(z.running(ctx, 1, func(p *corev1.Pod) bool { return string(p.UID) == uid }))
 	if pods[0].Node.Name() == z.pod.Node.Name() {
 		return nil, fmt.Errorf("the new holder %s is on the zombie's node", pods[0].Name)
 	}
@@ -189,21 +163,11 @@ func (z *zombie) successor(ctx context.Context) (*cluster.Pod, error) {
 // fencedFor judges that the address has passed to the pod by a claim after since and its ack, and
 // that the zombie still runs but sends no frame.
 func (z *zombie) fencedFor(ctx context.Context, pod *cluster.Pod, since time.Time) error {
-	change, err := z.changeTo(pod)
-	if err != nil {
-		return err
-	}
-	p, err := change.passageOf(z.capture.Frames(), since)
-	if err != nil {
-		return err
-	}
-	if err := z.hearsOnly(ctx, pod, p.claim.Time); err != nil {
-		return err
-	}
+	change := value(z.changeTo(pod))
+	p := value(change.passageOf(z.capture.Frames(), since))
+	check(z.hearsOnly(ctx, pod, p.claim.Time))
 	// Judge again, with the frames that arrived while the client listened.
-	if p, err = change.passageOf(z.capture.Frames(), since); err != nil {
-		return err
-	}
+	p = value(change.passageOf(z.capture.Frames(), since))
 	if !z.pod.Alive() {
 		return fmt.Errorf("the zombie %s has died, so its silence proves nothing", z.pod.Name)
 	}
@@ -221,11 +185,11 @@ func (z *zombie) changeTo(pod *cluster.Pod) (change, error) {
 
 // tell prints what the capture has shown, and adds the figures.
 func (z *zombie) tell(p passage, pod *cluster.Pod) {
-	z.figures.add("claim to ack", p.ack.Time.Sub(p.claim.Time))
-	z.figures.add("last frame of the zombie", p.lastFrame())
-	z.figures.add("claim to first answer of the new pod", firstAnswered(z.pings.all(), p.claim.Time).Sub(p.claim.Time))
-	z.figures.add("frames of the zombie before the claim, of the new pod after it", fmt.Sprintf("%d, %d", p.before, p.after))
-	z.figures.add("frames of the zombie that its kernel dropped", z.crier.refused.Load())
+	z.measure("claim to ack", p.ack.Time.Sub(p.claim.Time))
+	z.measure("last frame of the zombie", p.lastFrame())
+	z.measure("claim to first answer of the new pod", firstAnswered(z.pings.all(), p.claim.Time).Sub(p.claim.Time))
+	z.measure("frames of the zombie before the claim, of the new pod after it", fmt.Sprintf("%d, %d", p.before, p.after))
+	z.measure("frames of the zombie that its kernel dropped", z.crier.refused.Load())
 	z.story.Say("On the underlay: a claim from %s, and an ack from %s %s later. The last frame of the zombie came %s. Its kernel dropped %d more.",
 		p.claim.Port, p.ack.Port, round(p.ack.Time.Sub(p.claim.Time)), p.lastFrame(), z.crier.refused.Load())
 	z.story.Say("Now only pod %[2]s on %[3]s answers for %[1]s. The client saw no MAC flip and no wrong answer.", z.addr, pod.Name, pod.Node.Name())
@@ -253,9 +217,7 @@ func (z *zombie) auditedFence(ctx context.Context) error {
 // disturbed.
 func (z *zombie) comesHome(ctx context.Context, successor *cluster.Pod) error {
 	node := z.pod.Node
-	if err := errors.Join(node.HealManagement(), z.restoreHead(ctx)); err != nil {
-		return err
-	}
+	check(errors.Join(node.HealManagement(), z.restoreHead(ctx)))
 	back := time.Now()
 	z.story.Say("The management cable is plugged in again.")
 	return z.isRemoved(ctx, successor, back)
@@ -264,23 +226,15 @@ func (z *zombie) comesHome(ctx context.Context, successor *cluster.Pod) error {
 // isRemoved judges that the node, whose cable was back then, removes the zombie, and that its successor
 // is not disturbed.
 func (z *zombie) isRemoved(ctx context.Context, successor *cluster.Pod, back time.Time) error {
-	err := eventually(ctx, homeLimit, "the end of the zombie "+z.pod.Name, func(context.Context) error {
+	check(eventually(ctx, homeLimit, "the end of the zombie "+z.pod.Name, func(context.Context) error {
 		if z.pod.Alive() {
 			return errors.New("it is alive")
 		}
 		return nil
-	})
-	if err != nil {
-		return err
-	}
-	z.figures.add("zombie removed, after the cable was back", time.Since(back))
-	if err := z.WaitReady(ctx); err != nil {
-		return err
-	}
-	change, err := z.changeTo(successor)
-	if err != nil {
-		return err
-	}
+	}))
+	z.measure("zombie removed, after the cable was back", time.Since(back))
+	check(z.WaitReady(ctx))
+	change := value(z.changeTo(successor))
 	if err := z.hearsOnly(ctx, successor, back); err != nil {
 		return fmt.Errorf("after the link was back: %w", err)
 	}
@@ -290,9 +244,7 @@ func (z *zombie) isRemoved(ctx context.Context, successor *cluster.Pod, back tim
 	if lost := lostSince(z.pings.all(), back, time.Now()); lost > 0 {
 		return fmt.Errorf("after the link was back, the new holder lost %d pings", lost)
 	}
-	if err := z.boundTo(ctx, z.addr, successor.UID); err != nil {
-		return err
-	}
+	check(z.boundTo(ctx, z.addr, successor.UID))
 	z.story.Say("The node removed the zombie after %s. The new pod lost no ping.", round(time.Since(back)))
 	return nil
 }

@@ -2,7 +2,7 @@
 
 //go:build cluster
 
-package cluster_test
+package e2e
 
 import (
 	"os"
@@ -12,17 +12,17 @@ import (
 	"testing"
 )
 
-// inventory is what a cluster could leave behind on this machine.
+// inventory is what clusters could leave behind on this machine.
 type inventory map[string][]string
 
 func takeInventory(t *testing.T) inventory {
 	t.Helper()
 	inv := inventory{}
 	for what, pattern := range map[string]string{
-		"network namespace": "/run/netns/flrig*",
-		"cgroup":            "/sys/fs/cgroup/*/flrig*",
-		"unified cgroup":    "/sys/fs/cgroup/flrig*",
-		"link":              "/sys/class/net/flrig*",
+		"network namespace": "/run/netns/fle2e*",
+		"cgroup":            "/sys/fs/cgroup/*/fle2e*",
+		"unified cgroup":    "/sys/fs/cgroup/fle2e*",
+		"link":              "/sys/class/net/fle2e*",
 		"BPF pin":           "/sys/fs/bpf/*",
 	} {
 		found, err := filepath.Glob(pattern)
@@ -38,8 +38,8 @@ func takeInventory(t *testing.T) inventory {
 		}
 		inv["value of "+name] = []string{strings.TrimSpace(string(data))}
 	}
-	inv["mount"] = linesWith(t, "/proc/self/mounts", "flrig")
-	inv["process"] = processesWith(t, "clusters/flrig")
+	inv["mount"] = linesWith(t, "/proc/self/mounts", "fle2e")
+	inv["process"] = processesWith(t, "clusters/fle2e")
 	return inv
 }
 
@@ -67,8 +67,8 @@ func linesWith(t *testing.T, file, part string) []string {
 	return found
 }
 
-// processesWith returns the command lines that name the cluster's directory, or
-// whose mount namespace shows it.
+// processesWith returns the command lines that name a cluster's directory, or whose mount namespace
+// shows it.
 func processesWith(t *testing.T, part string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
