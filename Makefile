@@ -39,7 +39,7 @@ demo: packages ## Start a real cluster, show the promises on it, and remove it
 	$(GO) run ./test/cmd/demo -version $(VERSION)
 
 .PHONY: cluster-up
-cluster-up: packages ## Start a cluster with Fenceline installed, and print its KUBECONFIG
+cluster-up: packages ## Start a cluster with Fenceline, a router and CoreDNS, and print how to use it
 	$(cluster) up -fenceline $(VERSION)
 
 .PHONY: cluster-down

@@ -17,6 +17,18 @@ func Gateways() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.78.0.1/16"), netip.MustParsePrefix("fd78::1/64")}
 }
 
+// documentedGateways returns the gateways of the pools and IPSubnets in README.md and examples/.
+func documentedGateways() []netip.Prefix {
+	var gateways []netip.Prefix
+	for _, g := range []string{
+		"10.20.0.1/24", "fd00:20::1/64", "10.21.0.1/24", "fd00:21::1/64", "10.22.0.1/24", "10.23.0.1/24",
+		"10.24.0.1/22", "10.26.0.1/16", "10.27.0.1/16", "10.28.0.1/16", "10.29.0.1/24",
+	} {
+		gateways = append(gateways, netip.MustParsePrefix(g))
+	}
+	return gateways
+}
+
 // outsideNetworks are those behind the router, with the router's addresses. RFC 5737 and RFC 3849 keep
 // them for examples.
 func outsideNetworks() []netip.Prefix {
@@ -44,15 +56,15 @@ func (o Options) address(host int) netip.Addr { return nth(o.Management, host) }
 func (o Options) nodeAddresses(n int) []netip.Prefix {
 	networks := o.management()
 	if o.SingleNIC {
-		networks = o.subnets()
+		networks = o.subnets(o.Gateways)
 	}
 	return hostIn(networks, controlPlaneHost+n)
 }
 
-// subnets returns those of the underlay that the router serves.
-func (o Options) subnets() []netip.Prefix {
+// subnets returns the subnets of these gateways, of the families of the cluster.
+func (o Options) subnets(gateways []netip.Prefix) []netip.Prefix {
 	var subnets []netip.Prefix
-	for _, g := range o.Gateways {
+	for _, g := range gateways {
 		if o.DualStack || g.Addr().Is4() {
 			subnets = append(subnets, g.Masked())
 		}

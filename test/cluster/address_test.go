@@ -4,10 +4,15 @@ package cluster
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestNodesHaveAnAddressOfEachFamilyInTheirNetwork(t *testing.T) {
@@ -47,5 +52,31 @@ func TestOptionsThatContradictEachOtherAreRefused(t *testing.T) {
 		if _, err := o.withDefaults(); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
+	}
+}
+
+func TestTheRouterHasTheGatewaysThatTheDocumentsName(t *testing.T) {
+	files := append(check.Value(filepath.Glob("../../examples/*.yaml"))(t), "../../README.md")
+	want := map[string]bool{}
+	subnets := map[string]bool{}
+	for _, file := range files {
+		text := check.Value(os.ReadFile(file))(t)
+		for _, m := range regexp.MustCompile(`\b(gateway|gw|subnet): "?([0-9a-f.:/]+)`).FindAllSubmatch(text, -1) {
+			if string(m[1]) == "subnet" {
+				subnets[string(m[2])] = true
+			} else {
+				want[string(m[2])] = true
+			}
+		}
+	}
+	got := map[string]bool{}
+	for _, g := range documentedGateways() {
+		got[g.Addr().String()] = true
+		if !subnets[g.Masked().String()] {
+			t.Errorf("no document names the subnet of %s", g)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("gateways of the documents (-) and of the router (+): %s", diff)
 	}
 }

@@ -53,6 +53,8 @@ type Options struct {
 	// on the management network, and an outside host behind it. Nodes and pods
 	// reach each other through it, and nodes forward packets. Default: no router.
 	Gateways []netip.Prefix `json:",omitempty"`
+	// MoreGateways are addresses of the router in further subnets of the underlay.
+	MoreGateways []netip.Prefix `json:",omitempty"`
 	// DualStack adds IPv6 to the management network, the nodes and the range of
 	// cluster IPs.
 	DualStack bool
@@ -71,6 +73,13 @@ type Options struct {
 	Toleration time.Duration
 	// Progress receives a line for each step. Default: none.
 	Progress io.Writer `json:"-"`
+}
+
+// Whole returns the options of a cluster in which pods are whole Kubernetes pods: kube-proxy, both
+// families, and a router with the gateways that README.md, the examples and package scenario name.
+// `make cluster-up`, the demo and test/e2e start this cluster.
+func Whole() Options {
+	return Options{KubeProxy: Nftables, DualStack: true, Gateways: Gateways(), MoreGateways: documentedGateways()}
 }
 
 func (o Options) withDefaults() (Options, error) {

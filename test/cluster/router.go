@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -28,7 +29,7 @@ func (w *wires) addRouter(o Options) (err error) {
 		iface, port, bridge string
 		addresses           []netip.Prefix
 	}{
-		{UnderlayInterface, underlayPort("router"), underlayBridge, o.Gateways},
+		{UnderlayInterface, underlayPort("router"), underlayBridge, slices.Concat(o.Gateways, o.MoreGateways)},
 		{hostInterface, "out-router", outsideBridge, outsideNetworks()},
 	} {
 		if err := w.router.Plug(leg.iface, nil, w.sw, leg.port, leg.bridge); err != nil {
@@ -66,7 +67,7 @@ func (w *wires) addOutside(o Options) (err error) {
 // and the default route of IPv6. Without one, the host has no way to a cluster IP: kube-proxy changes
 // the destination after the choice of the route.
 func routeByRouter(o Options, ns *network.Namespace) error {
-	far := o.subnets()
+	far := o.subnets(slices.Concat(o.Gateways, o.MoreGateways))
 	for _, n := range outsideNetworks() {
 		far = append(far, n.Masked())
 	}

@@ -88,11 +88,10 @@ func play(t *testing.T, s scenario.Scenario, stage *scenario.Stage) {
 // open starts a cluster with Fenceline, for the length of the test.
 func open(t *testing.T, number int) (*scenario.Stage, error) {
 	ctx, prefix := t.Context(), fmt.Sprintf("fle2e%d", number)
-	c, err := cluster.Up(ctx, cluster.Options{
-		Prefix: prefix, Management: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, byte(2 + number), 0}), 24),
-		KubeProxy: cluster.Nftables, Gateways: cluster.Gateways(), DualStack: true,
-		Progress: t.Output(),
-	})
+	options := cluster.Whole()
+	options.Prefix, options.Progress = prefix, t.Output()
+	options.Management = netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, byte(2 + number), 0}), 24)
+	c, err := cluster.Up(ctx, options)
 	if err != nil {
 		return nil, err
 	}

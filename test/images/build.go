@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/fenceline/fenceline/test/programs"
 )
@@ -20,6 +21,8 @@ const (
 	PauseImage = "fenceline/test-pause:1"
 	AppImage   = "fenceline/test-app:1"
 	DNSImage   = "fenceline/test-coredns:1"
+	// BusyboxImage is the name in the examples.
+	BusyboxImage = "busybox:stable"
 
 	MultusDaemonImage = "fenceline/test-multus:1"
 )
@@ -64,6 +67,26 @@ func DNS(dir string) Recipe {
 		Tarball: "test-coredns", Name: DNSImage, Entrypoint: "/coredns",
 		Files: map[string]string{"/coredns": filepath.Join(dir, "coredns")},
 	}
+}
+
+// SaveBusybox writes the image of the examples to the directory out: Debian's busybox, and a link for
+// each of its commands. It returns the tarball's path.
+func SaveBusybox(ctx context.Context, out string) (string, error) {
+	const program = "/bin/busybox"
+	commands, err := exec.CommandContext(ctx, program, "--list").Output()
+	if err != nil {
+		return "", fmt.Errorf("list the commands of busybox: %w", err)
+	}
+	img := Image{Name: BusyboxImage, Command: []string{"sh"}, Path: "/bin", Files: map[string][]byte{}, Links: map[string]string{}}
+	if img.Files[program], err = os.ReadFile(program); err != nil {
+		return "", fmt.Errorf("build image %s: %w", BusyboxImage, err)
+	}
+	for _, command := range strings.Fields(string(commands)) {
+		img.Links["/bin/"+command] = "busybox"
+	}
+	delete(img.Links, program)
+	path := filepath.Join(out, "test-busybox.tar")
+	return path, Save(path, img)
 }
 
 // MultusDaemon returns the recipe of the daemon of Multus, from the directory of its program.

@@ -7,6 +7,7 @@ func All() []Scenario {
 	all := []Scenario{
 		{Name: "whole", Promise: "A pod is a whole Kubernetes pod: probes, Services, DNS, its node, other nodes and the outside reach it, and it reaches them, in both families", play: playWhole},
 		{Name: "steady", Promise: "Connections and pings outlive agent, kubelet and containerd, and a booted node has nothing of before", play: playSteady},
+		{Name: "readme", Promise: "README.md is true word for word, from its first pool to its end, on the cluster of make cluster-up", play: playReadme},
 		{Name: "pods", Promise: "Each pod gets its own address, and all pods reach each other", play: playPods},
 		{Name: "conflict", Promise: "An address that a foreign host uses is not given to a pod, returns to the pool later, and does not keep a pool from its deletion. A host that answers for every address costs a pool few of them", play: playConflict},
 		{Name: "dual-stack", Promise: "A pod gets an address of both families, or of none", play: playDual},

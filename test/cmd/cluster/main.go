@@ -2,11 +2,11 @@
 
 // Cluster starts, uses and ends the cluster of package test/cluster.
 //
-//	cluster [-prefix P] up [-nodes N] [-cni host-local] [-proxy MODE] [-fenceline VERSION] [-set VALUE]... [-whole [-single-nic]]
+//	cluster [-prefix P] up [-nodes N] [-cni host-local] [-proxy MODE] [-single-nic] [-fenceline VERSION [-set VALUE]... [-pools]]
 //	cluster [-prefix P] install VERSION               build and install Fenceline, or another version of it
 //	cluster [-prefix P] down
 //	cluster [-prefix P] env                           print shell settings for kubectl and helm
-//	cluster [-prefix P] exec NODE COMMAND...          run a command inside a node
+//	cluster [-prefix P] exec NODE COMMAND...          run a command inside a node, or on the host "outside"
 //	cluster [-prefix P] pod NAMESPACE/NAME COMMAND... run a command in a pod's network namespace
 //	cluster [-prefix P] cut|heal management|underlay NODE
 //	cluster [-prefix P] import TARBALL...             import images on every node
@@ -26,7 +26,6 @@ import (
 	"syscall"
 
 	"github.com/fenceline/fenceline/test/cluster"
-	"github.com/fenceline/fenceline/test/images"
 )
 
 func main() {
@@ -91,25 +90,23 @@ func run(ctx context.Context, prefix string, args []string) error {
 }
 
 func up(ctx context.Context, prefix string, args []string) error {
-	o := cluster.Options{Prefix: prefix, Progress: os.Stderr}
+	o := cluster.Whole()
+	o.Prefix, o.Progress = prefix, os.Stderr
 	flags := flag.NewFlagSet("up", flag.ContinueOnError)
 	flags.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
 	flags.TextVar(&o.Management, "management", netip.MustParsePrefix("172.30.0.0/24"), "management network, so that several clusters can run")
-	flags.StringVar(&o.KubeProxy, "proxy", "", "run kube-proxy in that mode, nftables or iptables")
-	version := flags.String("fenceline", "", "build and install Fenceline as that version; implies -proxy nftables")
+	flags.StringVar(&o.KubeProxy, "proxy", cluster.Nftables, "mode of kube-proxy, nftables or iptables")
+	flags.BoolVar(&o.SingleNIC, "single-nic", false, "put the addresses of the nodes on the underlay")
+	cni := flags.String("cni", "", `"host-local": macvlan without Fenceline; empty: no network until one is configured`)
+	version := flags.String("fenceline", "", "build and install Fenceline as that version, and CoreDNS")
 	var values []string
 	flags.Func("set", "a `value` of the chart, as helm's --set; may be repeated", func(value string) error {
 		values = append(values, value)
 		return nil
 	})
-	whole := flags.Bool("whole", false, "a router with an outside host, IPv4 and IPv6, and CoreDNS; with -fenceline also pools for all pods")
-	flags.BoolVar(&o.SingleNIC, "single-nic", false, "put the addresses of the nodes on the underlay; needs -whole")
-	cni := flags.String("cni", "", `"host-local": macvlan without Fenceline; empty: no network until one is configured`)
+	pools := flags.Bool("pools", false, "make pools for all pods; needs -fenceline")
 	if err := flags.Parse(args); err != nil {
 		return err
-	}
-	if *whole {
-		o.DualStack, o.Gateways = true, cluster.Gateways()
 	}
 	switch *cni {
 	case "":
@@ -117,9 +114,6 @@ func up(ctx context.Context, prefix string, args []string) error {
 		o.CNIConfig = cluster.HostLocalMacvlan
 	default:
 		return fmt.Errorf("no CNI configuration %q", *cni)
-	}
-	if o.KubeProxy == "" && (*version != "" || *whole) {
-		o.KubeProxy = cluster.Nftables
 	}
 	c, err := cluster.Up(ctx, o)
 	if err != nil {
@@ -129,18 +123,32 @@ func up(ctx context.Context, prefix string, args []string) error {
 		if err := c.InstallFenceline(ctx, *version, values...); err != nil {
 			return err
 		}
+		if err := errors.Join(c.WaitReady(ctx), c.Furnish(ctx)); err != nil {
+			return err
+		}
 	}
-	if *version != "" && *whole {
+	if *pools {
 		if err := openToAllPods(ctx, c); err != nil {
 			return err
 		}
 	}
+	return guide(c, *version != "" && !*pools)
+}
+
+// guide prints what the cluster has. Only the shell settings are on the standard output.
+func guide(c *cluster.Cluster, empty bool) error {
+	if err := c.Guide(os.Stderr); err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "\nTo use kubectl and helm:")
 	printEnvironment(c)
-	fmt.Fprintf(os.Stderr, "The nodes reach no registry. They have the image %s.\n", images.AppImage)
+	if empty {
+		fmt.Fprintf(os.Stderr, "\nThen go on with README.md#use, or try:\n%s\n", strings.Join(cluster.FirstSteps(), "\n"))
+	}
 	return nil
 }
 
-// openToAllPods makes a pool of each family for the pods of all namespaces, and starts CoreDNS.
+// openToAllPods makes a pool of each family for the pods of all namespaces.
 func openToAllPods(ctx context.Context, c *cluster.Cluster) error {
 	for i, gateway := range c.Options.Gateways {
 		first := gateway.Addr().AsSlice()
@@ -152,10 +160,7 @@ func openToAllPods(ctx context.Context, c *cluster.Cluster) error {
 			return err
 		}
 	}
-	if err := c.WaitReady(ctx); err != nil {
-		return err
-	}
-	return c.InstallDNS(ctx)
+	return nil
 }
 
 const pool = `apiVersion: fenceline.io/v1alpha1
@@ -181,6 +186,13 @@ func printEnvironment(c *cluster.Cluster) {
 func execute(ctx context.Context, c *cluster.Cluster, args []string) error {
 	if len(args) < 2 {
 		return errors.New("usage: exec NODE COMMAND [ARGUMENT]")
+	}
+	if args[0] == "outside" {
+		host, _, err := c.Outside()
+		if err != nil {
+			return err
+		}
+		return attached(host.Command(ctx, args[1], args[2:]...))
 	}
 	node, err := c.NodeByName(args[0])
 	if err != nil {

@@ -48,10 +48,10 @@ func prepare(ctx context.Context, out string) (p parts, err error) {
 }
 
 func start(ctx context.Context, proxy string, images []string) (*cluster.Cluster, error) {
-	return cluster.Up(ctx, cluster.Options{
-		Prefix: prefix, Management: netip.MustParsePrefix("172.30.4.0/24"), KubeProxy: proxy,
-		Gateways: cluster.Gateways(), DualStack: true, Images: images, Progress: os.Stderr,
-	})
+	options := cluster.Whole()
+	options.Prefix, options.Management, options.Progress = prefix, netip.MustParsePrefix("172.30.4.0/24"), os.Stderr
+	options.KubeProxy, options.Images = proxy, images
+	return cluster.Up(ctx, options)
 }
 
 // install makes Fenceline and macvlan the only network of the cluster, with portmap for hostPort, and

@@ -63,10 +63,9 @@ func newShow(out io.Writer) *show { return &show{out: out, story: scenario.NewSt
 // playFromNothing starts a cluster, installs Fenceline, plays the scenarios and removes the cluster.
 func (s *show) playFromNothing(ctx context.Context, version string, chosen []scenario.Scenario) error {
 	s.heading("Start a cluster of three nodes on this machine: each node is a set of namespaces with a real kubelet and containerd")
-	c, err := cluster.Up(ctx, cluster.Options{
-		Prefix: prefix, Management: netip.MustParsePrefix("172.30.3.0/24"), KubeProxy: cluster.Nftables, Gateways: cluster.Gateways(), DualStack: true,
-		Progress: progress{s.story},
-	})
+	options := cluster.Whole()
+	options.Prefix, options.Management, options.Progress = prefix, netip.MustParsePrefix("172.30.3.0/24"), progress{s.story}
+	c, err := cluster.Up(ctx, options)
 	if err != nil {
 		s.result(err)
 		return s.verdict()
