@@ -12,6 +12,7 @@
 package namespaces
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -90,7 +91,7 @@ func (n *Node) MoveElsewhere() error {
 func (r *Rig) Isolate(isolated bool) error {
 	var errs []error
 	for _, n := range r.nodes {
-		errs = append(errs, r.sw.SetIsolated(port(n.name), isolated))
+		errs = append(errs, r.lan.Switch.SetIsolated(network.Port(n.name), isolated))
 	}
 	return errors.Join(errs...)
 }
