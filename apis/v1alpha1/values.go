@@ -32,7 +32,14 @@ type CIDR = string
 // +kubebuilder:validation:MaxLength=43
 // +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self + ' is not a CIDR'"
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",messageExpression="self + ' has host bits set'"
-// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || ['0.0.0.0/8 (this network)', '127.0.0.0/8 (loopback)', '169.254.0.0/16 (link-local)', '224.0.0.0/4 (multicast)', '240.0.0.0/4 (class E)', '::/127 (unspecified and loopback)', 'fe80::/10 (link-local)', 'ff00::/8 (multicast)'].all(r, !cidr(r.split(' ')[0]).containsCIDR(self) && !cidr(self).containsCIDR(r.split(' ')[0]))",messageExpression="self + ' has addresses that no pod can have: ' + ['0.0.0.0/8 (this network)', '127.0.0.0/8 (loopback)', '169.254.0.0/16 (link-local)', '224.0.0.0/4 (multicast)', '240.0.0.0/4 (class E)', '::/127 (unspecified and loopback)', 'fe80::/10 (link-local)', 'ff00::/8 (multicast)'].filter(r, cidr(r.split(' ')[0]).containsCIDR(self) || cidr(self).containsCIDR(r.split(' ')[0])).join(', ')"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || !cidr('0.0.0.0/8').containsCIDR(self) && !cidr(self).containsCIDR('0.0.0.0/8')",messageExpression="self + ' has addresses that no pod can have: 0.0.0.0/8 (this network)'"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || !cidr('127.0.0.0/8').containsCIDR(self) && !cidr(self).containsCIDR('127.0.0.0/8')",messageExpression="self + ' has addresses that no pod can have: 127.0.0.0/8 (loopback)'"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || !cidr('169.254.0.0/16').containsCIDR(self) && !cidr(self).containsCIDR('169.254.0.0/16')",messageExpression="self + ' has addresses that no pod can have: 169.254.0.0/16 (link-local)'"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || !cidr('224.0.0.0/4').containsCIDR(self) && !cidr(self).containsCIDR('224.0.0.0/4')",messageExpression="self + ' has addresses that no pod can have: 224.0.0.0/4 (multicast)'"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || !cidr('240.0.0.0/4').containsCIDR(self) && !cidr(self).containsCIDR('240.0.0.0/4')",messageExpression="self + ' has addresses that no pod can have: 240.0.0.0/4 (class E)'"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || !cidr('::/127').containsCIDR(self) && !cidr(self).containsCIDR('::/127')",messageExpression="self + ' has addresses that no pod can have: ::/127 (unspecified and loopback)'"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || !cidr('fe80::/10').containsCIDR(self) && !cidr(self).containsCIDR('fe80::/10')",messageExpression="self + ' has addresses that no pod can have: fe80::/10 (link-local)'"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || !cidr('ff00::/8').containsCIDR(self) && !cidr(self).containsCIDR('ff00::/8')",messageExpression="self + ' has addresses that no pod can have: ff00::/8 (multicast)'"
 type Subnet = string
 
 // IPRange is an entry of a list of addresses: a range "first-last", an address or a CIDR. The
