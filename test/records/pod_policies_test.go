@@ -95,3 +95,27 @@ func (e *env) testControllerPods(t *testing.T) {
 		})
 	}
 }
+
+func secret(name string, kind corev1.SecretType) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Type: kind}
+}
+
+// testControllerSecrets: a stolen token of the controller forges no release of Helm.
+func (e *env) testControllerSecrets(t *testing.T) {
+	const want = "the controller may create only the Secret fenceline-claim-key"
+	token := secret("token", corev1.SecretTypeServiceAccountToken)
+	token.Annotations = map[string]string{corev1.ServiceAccountNameKey: "fenceline-agent"}
+	for name, c := range map[string]struct {
+		secret *corev1.Secret
+		want   string
+	}{
+		"the claim key":                 {secret("fenceline-claim-key", corev1.SecretTypeOpaque), ""},
+		"the claim key without a type":  {secret("fenceline-claim-key", ""), ""},
+		"a release of Helm":             {secret("sh.helm.release.v1.fenceline.v9", "helm.sh/release.v1"), want},
+		"a release by that name":        {secret("fenceline-claim-key", "helm.sh/release.v1"), want},
+		"a token of a service account":  {token, want},
+		"another Secret of plain bytes": {secret("other", corev1.SecretTypeOpaque), want},
+	} {
+		t.Run(name, func(t *testing.T) { e.expect(t, e.controller.Create(t.Context(), c.secret, client.DryRunAll), c.want) })
+	}
+}

@@ -72,6 +72,7 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("an agent writes an event", e.testAgentEvents)
 	t.Run("a stolen agent token", e.testStolenAgentToken)
 	t.Run("the controller patches a pod", e.testControllerPods)
+	t.Run("the controller creates a Secret", e.testControllerSecrets)
 	t.Run("queues of the API server", e.testQueues)
 	t.Run("a person", e.testPeoplePolicy)
 	t.Run("a person deletes a CRD:", e.testRecordsPolicy)
@@ -126,6 +127,9 @@ func (e *env) waitForPolicies(t *testing.T) {
 		"fenceline-controller-pods": func(ctx context.Context) error {
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))
 			return e.controller.Patch(ctx, own.DeepCopy(), patch, client.DryRunAll)
+		},
+		"fenceline-controller-secrets": func(ctx context.Context) error {
+			return e.controller.Create(ctx, secret("first", corev1.SecretTypeOpaque), client.DryRunAll)
 		},
 	} {
 		var last error
