@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +50,11 @@ func (m *machine) proxied(t *testing.T, name string, subnet netip.Prefix) {
 
 	proxy := m.answerAll(t, subnet)
 	for range 3 {
-		wantCode(t, agentapi.CodeTryAgainLater, m.addError(request()))
+		err := m.addError(request())
+		wantCode(t, agentapi.CodeTryAgainLater, err)
+		if why := proxy.String() + " answers for more than 10 addresses on parent " + m.parent; !strings.Contains(err.Error(), why) {
+			t.Errorf("the refusal does not say %q", why)
+		}
 	}
 	leases := func() (states map[v1alpha1.LeaseState]int) {
 		list := &v1alpha1.IPLeaseList{}
@@ -72,6 +77,9 @@ func (m *machine) proxied(t *testing.T, name string, subnet netip.Prefix) {
 	t.Logf("%s after the pool names the proxy", time.Since(named))
 	_, err := m.agent.Add(ctx, request())
 	check(t, err)
+	if got := leases(); got[v1alpha1.StateBound] != 2 {
+		t.Errorf("leases %v", got)
+	}
 }
 
 // answerAll is a host on the other end of the parent that answers every probe for an address of a

@@ -15,7 +15,12 @@ func (m *machine) dualStack(t *testing.T) {
 	m.pool(t, "dual-4", 62)
 	m.pool(t, "dual-6", 0, v6("fd70::/64", "fd70::2"))
 	both := saying("ipam.fenceline.io/ippool", `{"ipv4":["dual-4"],"ipv6":["dual-6"]}`)
-	m.gets(t, m.sandbox(both), "10.70.62.", "fd70::2")
+	pod := m.sandbox(both)
+	for _, ip := range m.gets(t, pod, "10.70.62.", "fd70::2").IPs {
+		if l := m.lease(ip.Address.Addr()); l == nil || l.Spec.State != v1alpha1.StateBound || l.Spec.Holder.PodUID != pod.Pod.UID {
+			t.Errorf("the lease of %s is %+v", ip.Address, l)
+		}
+	}
 	m.refuses(t, m.sandbox(both), agentapi.CodeExhausted, "no IPv6 address", "pool dual-6: it is exhausted")
 }
 

@@ -5,7 +5,6 @@ package holder_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -168,25 +167,45 @@ const refusedLater = 4 * time.Second
 
 // A pod with two families holds no address of one family while it waits for the other.
 func TestADualStackPodHoldsNothingWhileItWaits(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), fakenode.Pool("v6", "fd00::/120", v1alpha1.ModeEnforce, "fd00::2"))
-	six := fakenode.Held("fd00::2")
-	six.Spec.Pool = "v6"
-	r.API.Put(six)
-	end := waits(t.Context(), r, r.Pod("web-0", "u1"))
-	name := six.Name
-	r.Want(name + " Bound")
-	creates := r.Calls("create")
-	lists := r.Calls("list")
-	r.Waiting.Changed()
-	r.Eventually("it has looked again", func() bool { return r.Calls("list") > lists+1 })
-	r.API.Drop(six)
-	if err := <-end; err != nil {
-		t.Fatal(err)
-	}
-	if n := r.Calls("create") - creates; n != 2 {
-		t.Errorf("%d leases were created after the first try, want one of each family", n)
-	}
-	if names := fmt.Sprint(r.Names()); !strings.Contains(names, name+" Bound") || !strings.Contains(names, "10.0.0.") {
-		t.Errorf("left %s", names)
+	for name, serve := range map[string]func(r *fakenode.Node, six *v1alpha1.IPLease){
+		"until an address is released": func(r *fakenode.Node, six *v1alpha1.IPLease) { r.API.Drop(six) },
+		"until the pool is enlarged": func(r *fakenode.Node, _ *v1alpha1.IPLease) {
+			r.API.Put(fakenode.Pool("v6", "fd00::/120", v1alpha1.ModeEnforce, "fd00::2-fd00::3"))
+			r.Waiting.Changed()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), fakenode.Pool("v6", "fd00::/120", v1alpha1.ModeEnforce, "fd00::2"))
+			six := fakenode.Held("fd00::2")
+			six.Spec.Pool = "v6"
+			r.API.Put(six)
+			request := r.Pod("web-0", "u1")
+			end := waits(t.Context(), r, request)
+			if e := <-r.Recorder.Events; !strings.Contains(e, "AddressAwaited") || !strings.Contains(e, "pool v6: it is exhausted, 1 of its 1 addresses have a lease") {
+				t.Errorf("the first event is %q", e)
+			}
+			r.Want(six.Name + " Bound")
+			creates := r.Calls("create")
+			lists := r.Calls("list")
+			r.Waiting.Changed()
+			r.Eventually("it has looked again", func() bool { return r.Calls("list") > lists+1 })
+			r.Want(six.Name + " Bound")
+			serve(r, six)
+			if err := <-end; err != nil {
+				t.Fatal(err)
+			}
+			if n := r.Calls("create") - creates; n != 2 {
+				t.Errorf("%d leases were created after the first try, want one of each family", n)
+			}
+			families := map[string]int{}
+			for _, l := range r.API.Leases() {
+				if l.Spec.Holder.ContainerID == request.ContainerID && l.Spec.State == v1alpha1.StateBound {
+					families[l.Spec.Pool]++
+				}
+			}
+			if families["v4"] != 1 || families["v6"] != 1 {
+				t.Errorf("the pod has addresses of %v; left %v", families, r.Names())
+			}
+		})
 	}
 }

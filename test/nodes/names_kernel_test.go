@@ -24,8 +24,8 @@ import (
 )
 
 // Each rack has a pool. A StatefulSet's pod keeps its address while the rack is the same, whichever
-// pools are named. On the other rack it gets an address of that rack's pool. The old address is free
-// once its last holder is proven silent, and not before.
+// pools others than the pod itself name. On the other rack it gets an address of that rack's pool. The
+// old address is free once its last holder is proven silent, and not before.
 func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
@@ -34,6 +34,7 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	racks := []*v1alpha1.IPPool{
 		c.Pool("rack-1", "10.66.0.0/24", "10.66.0.2-10.66.0.9"), c.Pool("rack-2", "10.66.0.0/24", "10.66.0.20-10.66.0.29"),
 	}
+	c.NamedPool("own", "10.66.0.0/24", "10.66.0.40")
 	w := &name{Cluster: c, t: t, ctx: ctx}
 	w.edit(racks[0], func(s *v1alpha1.IPPoolSpec) {
 		s.NodeName, s.Parents = []string{c.Nodes[0].Name}, []string{namespaces.Parent}
@@ -55,6 +56,19 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 		t.Errorf("spec.default has moved: web-0 had %s and has %s", first.Addr, second.Addr)
 	}
 	w.edit(racks[0], func(s *v1alpha1.IPPoolSpec) { s.Default = ptr.To(true) })
+
+	// The pod names another pool, then none, then the pool of its rack.
+	w.end(second)
+	moved := w.begin(dark, nodes.Wants("own"))
+	w.told(moved, moved.Addr.String()+" replaces "+second.Addr.String())
+	c.Eventually(t, "the address that the pod has left is free", func() error { return w.isFree(second) })
+	w.end(moved)
+	still := w.begin(dark)
+	if moved.Addr.String() != "10.66.0.40" || still.Addr != moved.Addr {
+		t.Errorf("web-0 names pool own and has %s; then it names none and has %s", moved.Addr, still.Addr)
+	}
+	w.end(still)
+	second = w.begin(dark, nodes.Wants("rack-1"))
 
 	// The node of the first rack loses its power.
 	check(t, errors.Join(dark.KillAgent(), dark.CutUnderlay(), second.Remove()))
@@ -96,15 +110,18 @@ func setOf(name string, replicas int32) *appsv1.StatefulSet {
 }
 
 // begin makes the pod and its sandbox on a node.
-func (w *name) begin(n *nodes.Node) *nodes.Sandbox {
+func (w *name) begin(n *nodes.Node, change ...func(*corev1.Pod)) *nodes.Sandbox {
 	w.t.Helper()
-	pod, err := n.NewPod(w.ctx, "web-0", func(pod *corev1.Pod) {
-		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "u", Controller: ptr.To(true)}}
+	return started(w.ctx, w.t, n, "web-0", func(pod *corev1.Pod) {
+		for _, c := range append(change, ofStatefulSet) {
+			c(pod)
+		}
 	})
-	check(w.t, err)
-	s, err := n.Begin(w.ctx, pod)
-	check(w.t, err)
-	return s
+}
+
+// ofStatefulSet makes a pod one of StatefulSet web.
+func ofStatefulSet(pod *corev1.Pod) {
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "u", Controller: ptr.To(true)}}
 }
 
 // end ends the pod as a kubelet does.

@@ -6,12 +6,14 @@ package nodes_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -84,6 +86,68 @@ func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
 			return fmt.Errorf("it has the status %+v: %w", pool.Status, err)
 		})
 	}
+}
+
+// A pool has no free address but the Warm ones of three nodes. Pods that come to one node at once get
+// them all, and none is told that the pool is exhausted.
+func TestPodsOfOneNodeGetTheWarmAddressesOfAllNodes(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
+	defer cancel()
+	c := nodes.New(t, 3)
+	c.StartController()
+	const each = 2
+	// Agents leave others as much as all of them together keep ready.
+	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.30")
+	pool.Spec.Warm = ptr.To[int64](each)
+	change(ctx, t, c, pool)
+	inUse := begin(ctx, t, c, crowd(t, c, "first", len(c.Nodes)))
+	pool.Spec.IPs = nil
+	for _, s := range inUse {
+		pool.Spec.IPs = append(pool.Spec.IPs, s.Addr.String())
+	}
+	c.Eventually(t, "each node has its stock, and all of it is proven", func() error {
+		stock, err := c.Nodes[0].Stock(ctx, pool.Name)
+		kept := map[string]int{}
+		for _, l := range stock {
+			kept[l.Spec.NodeName]++
+		}
+		for _, n := range c.Nodes {
+			ready, failed := n.Ready(ctx, pool.Name)
+			if kept[n.Name] != each || ready != each {
+				err = errors.Join(err, failed, fmt.Errorf("%s has %d Warm leases, %d are ready", n.Name, kept[n.Name], ready))
+			}
+		}
+		return err
+	})
+	stock, err := c.Nodes[0].Stock(ctx, pool.Name)
+	check(t, err)
+	for _, l := range stock {
+		pool.Spec.IPs = append(pool.Spec.IPs, l.Spec.Address)
+	}
+	change(ctx, t, c, pool)
+
+	var late []*corev1.Pod
+	for i := range stock {
+		pod, err := c.Nodes[2].NewPod(ctx, fmt.Sprintf("late-%d", i), nil)
+		check(t, err)
+		late = append(late, pod)
+	}
+	begin(ctx, t, c, late)
+	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
+	full, err := c.Nodes[2].Exhausted(ctx)
+	check(t, err)
+	if full != 0 {
+		t.Errorf("%d ADDs found the pool exhausted while addresses were kept ready", full)
+	}
+	all := &eventsv1.EventList{}
+	check(t, c.List(ctx, all, client.InNamespace(nodes.Shop)))
+	for _, e := range all.Items {
+		if e.Reason == "AddressRefused" {
+			t.Errorf("pod %s was refused: %s", e.Regarding.Name, e.Note)
+		}
+	}
+	check(t, c.SpeakersAreHolders())
 }
 
 // sandboxOf makes a pod of a pool, and a sandbox for it.

@@ -36,18 +36,39 @@ func (n *Node) Ready(ctx context.Context, pool string) (int, error) {
 func (n *Node) Sum(ctx context.Context, name string, labels map[string]string) (float64, error) {
 	families, err := n.metrics(ctx)
 	sum := 0.0
-	for _, m := range families[name].GetMetric() {
-		found := 0
-		for _, l := range m.GetLabel() {
-			if labels[l.GetName()] == l.GetValue() {
-				found++
-			}
-		}
-		if found == len(labels) {
-			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
-		}
+	for _, m := range with(families[name], labels) {
+		sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 	}
 	return sum, err
+}
+
+// Exhausted counts the ADDs that found every pool full.
+func (n *Node) Exhausted(ctx context.Context) (uint64, error) {
+	families, err := n.metrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var count uint64
+	for _, m := range with(families["fenceline_cni_duration_seconds"], map[string]string{"verb": "ADD", "result": "exhausted"}) {
+		count += m.GetHistogram().GetSampleCount()
+	}
+	return count, nil
+}
+
+// with returns the metrics of a family that have these labels.
+func with(family *dto.MetricFamily, labels map[string]string) (found []*dto.Metric) {
+	for _, m := range family.GetMetric() {
+		met := 0
+		for _, l := range m.GetLabel() {
+			if want, ok := labels[l.GetName()]; ok && want == l.GetValue() {
+				met++
+			}
+		}
+		if met == len(labels) {
+			found = append(found, m)
+		}
+	}
+	return found
 }
 
 // KeyRevision returns the revision of the Secret whose claim keys the agent uses.

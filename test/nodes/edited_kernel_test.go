@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+// A pod has an address of the first of two pools. The pool is disabled, gets other addresses, and is
+// deleted; in between, the agent is killed. The pod keeps its lease and loses no ping, and new pods get
+// an address of the pool that serves them then.
+func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
+	defer cancel()
+	c := nodes.New(t, 1)
+	n, host := c.Nodes[0], c.Host(netip.MustParsePrefix("10.66.0.1/24"))
+	primary := c.NamedPool("primary", "10.66.0.0/24", "10.66.0.20-10.66.0.49")
+	c.NamedPool("backup", "10.66.0.0/24", "10.66.0.100-10.66.0.109")
+	c.StartController()
+	both := func(pod *corev1.Pod) {
+		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": `{"ipv4":["primary","backup"]}`}
+	}
+	old := started(ctx, t, n, "old", both)
+	was := &v1alpha1.IPLease{}
+	check(t, c.Get(ctx, client.ObjectKey{Name: old.Addr.String()}, was))
+	if was.Spec.Pool != primary.Name {
+		t.Errorf("the pod names %s first, and has an address of %s", primary.Name, was.Spec.Pool)
+	}
+	answered := pinged(ctx, t, host, old.Addr)
+
+	for i, step := range []struct {
+		name   string
+		change func()
+		serves string // the prefix of the addresses of new pods
+	}{
+		{"disabled", func() {
+			primary.Spec.Disable = ptr.To(true)
+			change(ctx, t, c, primary)
+		}, "10.66.0.10"},
+		{"enabled with other addresses", func() {
+			primary.Spec.Disable, primary.Spec.IPs = nil, []string{"10.66.0.50-10.66.0.59"}
+			change(ctx, t, c, primary)
+			c.Eventually(t, "the pool names the lease outside", func() error {
+				check(t, c.Get(ctx, client.ObjectKeyFromObject(primary), primary))
+				if !meta.IsStatusConditionTrue(primary.Status.Conditions, v1alpha1.ConditionOutside) {
+					return fmt.Errorf("its conditions are %+v", primary.Status.Conditions)
+				}
+				return nil
+			})
+		}, "10.66.0.5"},
+		{"served by another agent", func() {
+			check(t, errors.Join(n.KillAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
+		}, "10.66.0.5"},
+		{"deleted", func() { check(t, c.Delete(ctx, primary)) }, "10.66.0.10"},
+	} {
+		step.change()
+		// The agent may see the change a moment later. Freed addresses cool down, so more tries would
+		// empty a pool that serves by mistake.
+		for tries := 0; ; tries++ {
+			next := started(ctx, t, n, fmt.Sprintf("new-%d-%d", i, tries), both)
+			if strings.HasPrefix(next.Addr.String(), step.serves) {
+				break
+			}
+			if tries == 7 {
+				t.Fatalf("the pool is %s: a new pod has %s, want %s", step.name, next.Addr, step.serves)
+			}
+			check(t, errors.Join(next.End(ctx), c.ForgetPod(ctx, next.Pod)))
+		}
+		now := &v1alpha1.IPLease{}
+		check(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
+		if now.UID != was.UID || now.Spec.State != v1alpha1.StateBound || now.Spec.Holder.PodUID != string(old.Pod.UID) {
+			t.Errorf("the pool is %s, and the lease of the old pod is %+v", step.name, now)
+		}
+	}
+	before := len(answered())
+	var got []int
+	c.Eventually(t, "the old pod answers 20 more pings", func() error {
+		if got = answered(); len(got) < before+20 {
+			return fmt.Errorf("it has answered %d, and %d before", len(got), before)
+		}
+		return nil
+	})
+	if lost := got[len(got)-1] - len(got); lost > 0 {
+		t.Errorf("%d pings to the old pod were lost", lost)
+	}
+	if speakers := capture.Speakers(c.Frames.Frames(), old.Addr); !slices.Equal(speakers, []string{old.MAC.String()}) {
+		t.Errorf("%v speak for the address of the old pod", speakers)
+	}
+	for _, s := range c.Living() {
+		check(t, errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)))
+	}
+	c.Eventually(t, "the deleted pool is gone, and no lease is left", func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(primary), primary); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it has the status %+v: %w", primary.Status, err)
+		}
+		return c.LeasesAreLiving(ctx)
+	})
+}
+
+// pinged has a host ping an address until the test ends. answered returns the numbers of the pings, from
+// 1 on, that have been answered.
+func pinged(ctx context.Context, t *testing.T, host *namespaces.Host, addr netip.Addr) (answered func() []int) {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "ping"))
+	check(t, err)
+	ctx, cancel := context.WithCancel(ctx)
+	ping := host.Command(ctx, "ping", "-n", "-i", "0.05", addr.String())
+	ping.Stdout = file
+	check(t, ping.Start())
+	t.Cleanup(func() {
+		cancel()
+		_ = ping.Wait() // it was killed
+		check(t, file.Close())
+	})
+	number := regexp.MustCompile(`icmp_seq=(\d+) ttl`)
+	return func() (all []int) {
+		data, err := os.ReadFile(file.Name())
+		check(t, err)
+		for _, m := range number.FindAllSubmatch(data, -1) {
+			n, err := strconv.Atoi(string(m[1]))
+			check(t, err)
+			all = append(all, n)
+		}
+		return all
+	}
+}
