@@ -35,6 +35,7 @@ const leaked = 300
 
 // TestFailOverInTheMiddleOfAReclaim kills the leader while it reclaims. The
 // controllers are real processes that have no more rights than the chart gives.
+// What living pods have is never touched.
 func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
 	w, server := newWorld(t)
 	w.readyNode("n1")
@@ -46,6 +47,7 @@ func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
 	for _, name := range names {
 		w.bound("leaked", name, gone)
 	}
+	living := w.bound("leaked", "10.30.0.9", w.runningPod("living-0", "n1"))
 	w.eventually("the first reclaim", func() error {
 		if n := w.quarantined(); n == 0 {
 			return errors.New("no lease is quarantined")
@@ -69,8 +71,15 @@ func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
 			t.Errorf("lease %s: generation %d, node %s, previous %+v", name, l.Generation, l.Spec.NodeName, l.Spec.Previous)
 		}
 	}
+	w.untouched(living)
 
 	p.endSuccessor()
+	// The leader may have been killed before it told of its last reclaim.
+	for name, n := range told(names, p.first, p.second) {
+		if n > 1 {
+			t.Errorf("%d audit lines tell of %s", n, name)
+		}
+	}
 	if now, err := w.leader(); err == nil {
 		t.Errorf("%s has ended and is still the leader", now)
 	}
@@ -194,6 +203,7 @@ func TestTwoControllersAtOnce(t *testing.T) {
 		w.bound("leaked", names[i], gone)
 		w.retained("leaked", kept[i], "nobodys", i)
 	}
+	living := w.bound("leaked", "10.31.0.9", w.runningPod("living-0", "n1"))
 	program := w.build()
 	kubeconfig := w.kubeconfig(w.chartRights(server))
 	both := []*exec.Cmd{
@@ -208,7 +218,7 @@ func TestTwoControllersAtOnce(t *testing.T) {
 	for _, name := range kept {
 		w.waitGone(name)
 	}
-	log := ""
+	w.untouched(living)
 	for _, controller := range both {
 		if err := controller.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
@@ -216,16 +226,34 @@ func TestTwoControllersAtOnce(t *testing.T) {
 		if err := controller.Wait(); err != nil {
 			t.Errorf("the controller ended with %v", err)
 		}
-		log += controller.Stderr.(*bytes.Buffer).String()
 	}
 	for i := range names {
 		if l := w.lease(names[i]); l.Generation != 2 || l.Spec.Previous == nil || l.Spec.Previous.Node != "n1" {
 			t.Errorf("lease %s was written %d times, previous %+v", l.Name, l.Generation-1, l.Spec.Previous)
 		}
-		for _, address := range []string{names[i], kept[i]} {
-			if n := strings.Count(log, `"address":"`+address+`"`); n != 1 {
-				t.Errorf("%d audit lines tell of %s, want 1", n, address)
-			}
+	}
+	for address, n := range told(append(names, kept...), both...) {
+		if n != 1 {
+			t.Errorf("%d audit lines tell of %s, want 1", n, address)
 		}
+	}
+}
+
+// told counts the audit lines of controllers that have ended about each address.
+func told(addresses []string, controllers ...*exec.Cmd) map[string]int {
+	lines := map[string]int{}
+	for _, address := range addresses {
+		for _, c := range controllers {
+			lines[address] += strings.Count(c.Stderr.(*bytes.Buffer).String(), `"address":"`+address+`"`)
+		}
+	}
+	return lines
+}
+
+// untouched reports an error if anybody has written a lease since it was made.
+func (w world) untouched(lease *v1alpha1.IPLease) {
+	w.Helper()
+	if now := w.lease(lease.Name); now == nil || now.UID != lease.UID || now.ResourceVersion != lease.ResourceVersion {
+		w.Errorf("the lease of a living pod is %+v", now)
 	}
 }

@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,17 @@ type namesakes struct {
 	had map[string][]string
 	// next is the last octet of the next new address.
 	next int
+}
+
+// last returns the address that each name has had last.
+func (k *namesakes) last() map[string]string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	last := map[string]string{}
+	for name, had := range k.had {
+		last[name] = had[len(had)-1]
+	}
+	return last
 }
 
 func (k *namesakes) run(ctx context.Context) {
@@ -183,7 +195,7 @@ func statefulSets(w world) {
 				if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(set), set); err != nil {
 					return err
 				}
-				if s := set.Status; s.ObservedGeneration != set.Generation || s.ReadyReplicas != n || s.Replicas != n {
+				if s := set.Status; s.ObservedGeneration != set.Generation || s.ReadyReplicas != n || s.Replicas != n || s.UpdatedReplicas != n {
 					return fmt.Errorf("%d of %d are Ready", s.ReadyReplicas, s.Replicas)
 				}
 				return nil
@@ -201,6 +213,17 @@ func statefulSets(w world) {
 		scale(1)
 		scale(replicas)
 		ready(replicas)
+	}
+	// An update replaces each pod. Each name keeps its address.
+	before := k.last()
+	for _, set := range sets {
+		change(w, set, func(s *appsv1.StatefulSet) {
+			s.Spec.Template.Labels = map[string]string{"app": set.Name, "version": "2"}
+		})
+	}
+	ready(replicas)
+	if now := k.last(); !maps.Equal(now, before) {
+		w.Errorf("the pods had %v, and have %v after an update", before, now)
 	}
 	// What is kept for ever comes back after a scale-in that has come to its end.
 	scale(0)
