@@ -54,8 +54,7 @@ func playConflict(ctx context.Context, a *act) error {
 	}
 	check(a.setAside(ctx, chronicle, second, had, used, host))
 	a.comesBack(ctx, chronicle, host)
-	check(a.poolEnds(ctx, chronicle, host, []*cluster.Pod{neighbour, second}))
-	return a.meetsProxy(ctx)
+	return a.poolEnds(ctx, chronicle, host, []*cluster.Pod{neighbour, second})
 }
 
 // setAside judges that the pod got the other address in the same ADD, and that the lease of the first

@@ -112,3 +112,27 @@ func (a *act) passed(ctx context.Context, w *witness, old []passing, stayed, suc
 	a.story.Say("The %d pods that waited got them without another try of the kubelet. Each address had one speaker at a time.", len(successors))
 	return nil
 }
+
+// exhausted counts the ADDs that found every pool full.
+func exhausted(ctx context.Context, a *act) (float64, error) {
+	return agents(ctx, a.Nodes(), "fenceline_cni_duration_seconds", map[string]string{"verb": "ADD", "result": "exhausted"})
+}
+
+// waiting returns the names of the pods that are not Ready, of which there must
+// be so many.
+func (a *act) waiting(ctx context.Context, count int) ([]string, error) {
+	pods, err := a.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var waiting []string
+	for _, p := range pods {
+		if !isReady(&p) && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodPending {
+			waiting = append(waiting, p.Name)
+		}
+	}
+	if len(waiting) != count {
+		return nil, fmt.Errorf("%d pods were to wait: %s", count, names(pods))
+	}
+	return waiting, nil
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/cluster"
 )
 
 const (
@@ -120,6 +121,20 @@ func onlyAnswersOf(pod string, answers []answer, end time.Time) error {
 	}
 	if !heard {
 		return fmt.Errorf("no client was answered by %s", pod)
+	}
+	return nil
+}
+
+// speaksAlone: nobody but the pod was ever heard to use its addresses.
+func speaksAlone(frames []capture.Frame, pod *cluster.Pod) error {
+	mac, err := pod.MAC()
+	if err != nil {
+		return err
+	}
+	for _, addr := range pod.IPs {
+		if speakers := capture.Speakers(frames, addr); len(speakers) != 1 || speakers[0] != mac.String() {
+			return fmt.Errorf("%v speak for %s of pod %s, whose MAC is %s", speakers, addr, pod.Name, mac)
+		}
 	}
 	return nil
 }

@@ -169,3 +169,12 @@ func isReady(pod *corev1.Pod) bool {
 }
 
 func addressOf(pod *cluster.Pod) netip.Addr { return pod.IPs[0] }
+
+// patient lets a pod stay for as long as Kubernetes does by itself where its node is not ready, which
+// the node is while its agent is away or its network is uninstalled. Here that is two seconds.
+func patient(pod *corev1.Pod) {
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
+		Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists,
+		Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300),
+	})
+}
