@@ -75,7 +75,7 @@ func (a *act) zombieOf(ctx context.Context, pod *cluster.Pod) *zombie {
 func (z *zombie) beside(pod *cluster.Pod, number int) *zombie {
 	other := &zombie{act: z.act, pod: pod, addr: addressOf(pod), chronicle: z.chronicle, label: pod.Name + ": "}
 	other.mac = value(pod.MAC())
-	other.witness = value(z.watchBy(fmt.Sprintf("client%d", number), number, z.capture, other.addr))
+	other.witness = value(z.watchBy(fmt.Sprintf("user%d", number), number, z.capture, other.addr))
 	other.crier = value(z.cry(pod))
 	return other
 }
