@@ -5,12 +5,9 @@
 package main
 
 import (
-	"fmt"
-	"net/netip"
-	"strings"
 	"testing"
-	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,35 +16,11 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-func (m *machine) reservations(t *testing.T) {
-	m.pool(t, "reserved", 60, func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.70.60.2-10.70.60.3"} })
-	user := m.sandbox(from("reserved"))
-	used := m.gets(t, user, "10.70.60.").IPs[0].Address.Addr()
-	check(t, m.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "used"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{used.String()}}}))
-
-	m.asked(t, "reserved", used.String(), func(answer string) bool { return strings.Contains(answer, "it is reserved") })
-	asks := m.sandbox(from("reserved"))
-	asks.IPs = []netip.Addr{used}
-	m.refuses(t, asks, agentapi.CodeAddressRefused, used.String(), "it is reserved")
-	check(t, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: user.Attachment}))
-	if l := m.lease(used); l == nil || l.Spec.State != v1alpha1.StateBound {
-		t.Errorf("the address in use is %+v", l)
-	}
-	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: user.Attachment}))
-	for range 3 {
-		r := m.sandbox(from("reserved"))
-		if got := m.gets(t, r).IPs[0].Address.Addr(); got == used {
-			t.Errorf("%s is reserved and was handed out", got)
-		}
-		check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: r.Attachment}))
-	}
-}
-
 func (m *machine) exhaustion(t *testing.T) {
 	m.pool(t, "one", 65, func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.70.65.2"} })
 	first, second := m.sandbox(from("one")), m.sandbox(from("one"))
 	m.gets(t, first, "10.70.65.2")
-	m.refuses(t, second, agentapi.CodeExhausted, "pool one: it is exhausted")
+	m.refuses(t, second, agentapi.CodeExhausted, "pool one: it is exhausted, 1 of its 1 addresses have a lease")
 	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: first.Attachment}))
 	// It cools down, and nothing else is free.
 	m.gets(t, second, "10.70.65.2")
@@ -84,50 +57,28 @@ func (m *machine) edits(t *testing.T) {
 	m.gets(t, newer, used.String())
 }
 
-// There is no controller here, so the agent itself finds the pool that hands out a common address.
-func (m *machine) overlapping(t *testing.T) {
-	shared := func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.70.67.2"} }
-	m.pool(t, "overlap-older", 67, shared)
-	m.pool(t, "overlap-younger", 67, shared)
-	m.refuses(t, m.sandbox(from("overlap-younger")), agentapi.CodeNoPool, "pool overlap-younger: other pools hand out all its addresses")
-	m.gets(t, m.sandbox(from("overlap-older")), "10.70.67.2")
-}
-
-// The rotation alone would give the address freed first: it is the one after
-// the last. Without a cooldown only the one freed last is left alone.
-func (m *machine) cooldown(t *testing.T) {
-	for i, c := range []struct {
-		rule     string
-		cooldown time.Duration
-		waits    bool
-	}{
-		{"a freed address cools down", time.Hour, true},
-		{"without a cooldown it is the next", 0, false},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			n := 68 + i
-			addr := func(host int) string { return fmt.Sprintf("10.70.%d.%d", n, host) }
-			p := m.pool(t, fmt.Sprintf("cooldown-%d", i), n, func(p *v1alpha1.IPPool) {
-				p.Spec.IPs = []string{addr(2), addr(4), addr(6)}
-				p.Spec.Reclaim = &v1alpha1.Reclaim{Cooldown: &v1alpha1.Duration{Duration: c.cooldown}}
-			})
-			first, second := m.sandbox(from(p.Name)), m.sandbox(from(p.Name))
-			freed := m.gets(t, first).IPs[0].Address.Addr()
-			m.gets(t, second)
-			m.gets(t, m.sandbox(from(p.Name)))
-			for _, r := range []agentapi.AddRequest{first, second} {
-				check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: r.Attachment}))
-			}
-			check(t, m.Get(t.Context(), client.ObjectKeyFromObject(p), p))
-			p.Spec.IPs, p.Spec.ExcludeIPs = append(p.Spec.IPs, freed.Next().String()), []string{addr(99)}
-			check(t, m.Update(t.Context(), p))
-			m.asked(t, p.Name, addr(99), func(answer string) bool { return strings.Contains(answer, "it is excluded") })
-			next, last := freed, freed.Next()
-			if c.waits {
-				next, last = last, next
-			}
-			m.gets(t, m.sandbox(from(p.Name)), next.String())
-			m.gets(t, m.sandbox(from(p.Name)), last.String())
-		})
+// keptForAName: the address of a pod of a StatefulSet waits for the next pod of its name, which no source
+// leads to the pool any longer.
+func (m *machine) keptForAName(t *testing.T) {
+	ofStatefulSet := func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "pod", UID: "u", Controller: new(true)}}
 	}
+	m.pool(t, "kept", 83)
+	pod := m.sandbox(ofStatefulSet, from("kept"))
+	addr := m.gets(t, pod, "10.70.83.").IPs[0].Address.Addr()
+	uid := m.lease(addr).UID
+	is := func(state v1alpha1.LeaseState) {
+		t.Helper()
+		if l := m.lease(addr); l == nil || l.UID != uid || l.Spec.State != state {
+			t.Errorf("the lease is %+v, want %s", l, state)
+		}
+	}
+	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: pod.Attachment}))
+	is(v1alpha1.StateRetained)
+	old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Pod.Namespace, Name: pod.Pod.Name}}
+	check(t, m.Delete(t.Context(), old, client.GracePeriodSeconds(0)))
+	next := m.sandbox(ofStatefulSet, func(p *corev1.Pod) { p.Name = pod.Pod.Name })
+	next.Pod.Name = pod.Pod.Name
+	m.gets(t, next, addr.String())
+	is(v1alpha1.StateBound)
 }

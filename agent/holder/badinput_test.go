@@ -40,7 +40,7 @@ func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
 		{"an interface named twice", pools(`[{"interface":"eth0","ipv4":["v4"]},{"interface":"eth0","ipv4":["v4"]}]`), nil, 7, []string{"interface eth0 is named twice"}},
 		{"an empty list", pools("[]"), nil, 7, []string{"annotation ipam.fenceline.io/ippools", "0 entries"}},
 		{"a huge value", pool(strings.Repeat("x", 200_000)), nil, 7, []string{"annotation ipam.fenceline.io/ippool", "xxx…", "expected the form"}},
-		{"a subnet for a pod without replicas", fakenode.Annotated("ipam.fenceline.io/subnet", `{"ipv4":["s"]}`), nil, 7, []string{"give a fixed number in the annotation ippool-ip-number"}},
+		{"a subnet for a pod without replicas", fakenode.Annotated("ipam.fenceline.io/subnet", `{"ipv4":["s"]}`), nil, 7, []string{"a pod without an owner has no replicas: give a fixed number in the annotation ippool-ip-number"}},
 		{"more than JSON", pool(`{"ipv4":["v4"]} x`), nil, 7, []string{"more follows after the JSON value"}},
 		{"JSON of another form", pool(`["v4"]`), nil, 7, []string{"not the JSON expected"}},
 		{"nothing", pool(`{}`), nil, 7, []string{"it names nothing"}},
@@ -57,11 +57,13 @@ func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
 		{"routes that are none", routes(`[{"dst":"10.8.0.0/16","gw":"router"}]`), nil, 7, []string{"annotation ipam.fenceline.io/routes", `"router" is not an IP address`, `expected the form [{"dst": "10.0.0.0/16", "gw": "192.168.1.1"}]`}},
 		{"a route of a family that the pod does not get", routes(`[{"dst":"fd08::/16","gw":"fd00::1"}]`), nil, 7, []string{"gets no address of this family"}},
 		{"an interface for the default route that is empty", fakenode.Annotated("ipam.fenceline.io/default-route-nic", ""), nil, 7, []string{"it names no interface", "expected the form eth0"}},
+		{"a gateway that nothing reaches", routes(`[{"dst":"10.8.0.0/16","gw":"192.168.1.1"}]`), nil, 7, []string{"gw 192.168.1.1 is outside the subnets of the pools"}},
 		{"broken networks", fakenode.Annotated("k8s.v1.cni.cncf.io/networks", "[{"), nil, 7, []string{"annotation k8s.v1.cni.cncf.io/networks", "expected the form"}},
 		{"an unknown pool in the CNI configuration", nil, func(r *agentapi.AddRequest) { r.Network.DefaultIPv4IPPool = []string{"x"} }, 100, []string{"pool x: it does not exist"}},
 		{"the gateway is asked for", nil, asking("10.0.0.1"), 102, []string{"10.0.0.1", "it is the gateway of pool v4"}},
 		{"an excluded address is asked for", nil, asking("10.0.0.9"), 102, []string{"10.0.0.9", "it is excluded from pool v4"}},
 		{"a reserved address is asked for", nil, asking("10.0.0.8"), 102, []string{"10.0.0.8", "it is reserved"}},
+		{"an address outside of ips is asked for", nil, asking("10.0.0.99"), 102, []string{"10.0.0.99", "it is outside of the ips of pool v4"}},
 		{"an address of no pool is asked for", nil, asking("10.7.0.1"), 102, []string{"10.7.0.1", "it is outside of the pools [v4]"}},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -120,7 +122,7 @@ func TestBadInputOfANamespace(t *testing.T) {
 	r.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{"ipam.fenceline.io/default-ipv4-ippool": "v4"}}})
 	text := r.Refused(agentapi.CodeInvalidNetworkConfig, r.Pod("web", "u1"))
 	const want = `annotation ipam.fenceline.io/default-ipv4-ippool of namespace shop is "v4"`
-	if events := r.Told(); !strings.Contains(text, want) || len(events) != 1 || !strings.Contains(events[0], want) {
+	if events := r.Told(); !strings.Contains(text, want) || !strings.Contains(text, "expected ") || len(events) != 1 || !strings.Contains(events[0], want) {
 		t.Errorf("error %q, events %q", text, events)
 	}
 	r.WantNothing()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +17,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -46,6 +48,11 @@ func TestAnAddressInUseThatIsReservedStaysWithItsPod(t *testing.T) {
 	}
 	r.Settle()
 	r.Want("10.0.0.2 Bound")
+	asks := r.Pod("asks", "u2")
+	asks.IPs = []netip.Addr{fakenode.Two}
+	if text := r.Refused(agentapi.CodeAddressRefused, asks); !strings.Contains(text, "10.0.0.2") || !strings.Contains(text, "it is reserved") {
+		t.Error(text)
+	}
 
 	// A newer sandbox of the same pod keeps it as well.
 	newer := web
@@ -129,6 +136,61 @@ func TestAnotherAddressThanTheKeptOneIsAskedFor(t *testing.T) {
 	web.IPs = []netip.Addr{fakenode.Two}
 	if got := r.MustAdd(web); got[0] != "10.0.0.2" {
 		t.Errorf("got %v", got)
+	}
+}
+
+func TestARequestedAddressIsGivenOnce(t *testing.T) {
+	gateway := "10.0.0.1"
+	p := fakenode.V4("10.0.0.2-10.0.0.9")
+	p.Spec.Gateway = &gateway
+	r := fakenode.New(t, p)
+	asking := func(name, uid string) agentapi.AddRequest {
+		request := r.Pod(name, uid)
+		request.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.5")}
+		return request
+	}
+	answer := check.Value(r.Add(t.Context(), asking("first", "u1")))(t)
+	if got := answer.IPs[0]; got.Address.Addr().String() != "10.0.0.5" || got.Gateway.String() != gateway {
+		t.Errorf("got %+v", got)
+	}
+	if len(answer.Routes) != 1 || answer.Routes[0].Dst.String() != "0.0.0.0/0" {
+		t.Errorf("routes %+v", answer.Routes)
+	}
+	const says = "10.0.0.5 is taken: Bound for pod shop/first on node n1"
+	text := r.Refused(agentapi.CodeAddressRefused, asking("second", "u2"))
+	if events := r.Told(); !strings.Contains(text, says) || len(events) != 1 || !strings.Contains(events[0], says) {
+		t.Errorf("it says %q, events %q", text, events)
+	}
+	r.Want("10.0.0.5 Bound")
+}
+
+// The rotation alone would give the address that was freed first: it is the one after the last. Without a
+// cooldown, only the address that was freed last is left alone.
+func TestAFreedAddressCoolsDown(t *testing.T) {
+	for _, c := range []struct {
+		rule     string
+		cooldown time.Duration
+		next     []string
+	}{
+		{"a freed address cools down", time.Hour, []string{"10.0.0.3", "10.0.0.2"}},
+		{"without a cooldown it is the next", 0, []string{"10.0.0.2", "10.0.0.3"}},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			p := fakenode.V4("10.0.0.2", "10.0.0.4", "10.0.0.6")
+			p.Spec.Reclaim = &v1alpha1.Reclaim{Cooldown: &v1alpha1.Duration{Duration: c.cooldown}}
+			r := fakenode.New(t, p)
+			first, second := r.Pod("a", "u1"), r.Pod("b", "u2")
+			if got := append(append(r.MustAdd(first), r.MustAdd(second)...), r.MustAdd(r.Pod("c", "u3"))...); !slices.Equal(got, p.Spec.IPs) {
+				t.Fatalf("got %v", got)
+			}
+			r.MustDel(first)
+			r.MustDel(second)
+			p.Spec.IPs = append(p.Spec.IPs, "10.0.0.3")
+			r.API.Put(p)
+			if got := append(r.MustAdd(r.Pod("d", "u4")), r.MustAdd(r.Pod("e", "u5"))...); !slices.Equal(got, c.next) {
+				t.Errorf("got %v, want %v", got, c.next)
+			}
+		})
 	}
 }
 

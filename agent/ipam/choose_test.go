@@ -70,7 +70,7 @@ func TestCandidatesComeFromTheFirstSourceThatNamesAny(t *testing.T) {
 }
 
 func TestAnnotationNames(t *testing.T) {
-	all := []*poolOf{v4("a"), v4("b")}
+	all := []*poolOf{v4("a"), v4("b"), v6("c")}
 	runChoices(t, []choiceCase{
 		{"the other prefix is understood on pods", requestOf(onPod("ipam.spidernet.io/ippool", `{"ipv4":["a"]}`)), all, "v4: a"},
 		{"ours wins on pods", requestOf(onPod("ipam.spidernet.io/ippool", `{"ipv4":["a"]}`),
@@ -78,6 +78,8 @@ func TestAnnotationNames(t *testing.T) {
 		{"the other prefix is understood on namespaces",
 			requestOf(onNamespace("ipam.spidernet.io/default-ipv4-ippool", `["a"]`)), all, "v4: a"},
 		{"the older name is understood", requestOf(onNamespace("ipam.spidernet.io/defaultv4ippool", `["a"]`)), all, "v4: a"},
+		{"the older names are understood for both families", requestOf(onNamespace("ipam.spidernet.io/defaultv4ippool", `["a"]`),
+			onNamespace("ipam.spidernet.io/defaultv6ippool", `["c"]`)), all, "v4: a; v6: c"},
 		{"the newer name wins", requestOf(onNamespace("ipam.spidernet.io/defaultv4ippool", `["a"]`),
 			onNamespace("ipam.spidernet.io/default-ipv4-ippool", `["b"]`)), all, "v4: b"},
 		{"our older name goes before the other prefix's newer one", requestOf(onNamespace("ipam.fenceline.io/defaultv4ippool", `["a"]`),
@@ -112,6 +114,7 @@ func TestPoolsPerInterface(t *testing.T) {
 	mixed := onPod("ipam.fenceline.io/ippools", `[{"ipv4":["a"]},{"interface":"eth0","ipv4":["b"]}]`)
 	runChoices(t, []choiceCase{
 		{"an entry is found by its interface", requestOf(named), all, "v4: b"},
+		{"the first entry without a name is the first interface's", requestOf(ordered), all, "v4: a"},
 		{"an entry without a name counts by order", requestOf(ordered, onInterface("net1", has("eth0"))), all, "v4: b"},
 		{"a name goes before the order", requestOf(mixed, onInterface("eth0")), all, "v4: b"},
 		{"an interface without an entry asks the next source", requestOf(named, onInterface("net2", has("eth0"), has("net1"))), all, "v4: c"},
@@ -152,6 +155,7 @@ func TestSorting(t *testing.T) {
 		{"{podAffinity + nodeName} before {podAffinity + namespaceName + multusName}", node(pod(v4("a"))), multus(namespace(pod(v4("b")))), "v4: a b"},
 
 		{"podAffinity before nothing", pod(v4("a")), v4("b"), "v4: a b"},
+		{"{nodeName + namespaceName} before nothing", namespace(node(v4("a"))), v4("b"), "v4: a b"},
 		{"nodeName before nodeAffinity", node(v4("a")), nodeLabel(v4("b")), "v4: a b"},
 		{"nodeAffinity before nothing", nodeLabel(v4("a")), v4("b"), "v4: a b"},
 		{"nodeAffinity before namespaceName", nodeLabel(v4("a")), namespace(v4("b")), "v4: a b"},

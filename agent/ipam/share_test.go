@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -38,6 +39,17 @@ func TestAPoolHandsOutNoAddressOfAnotherPool(t *testing.T) {
 	_, err := ChoosePools(requestOf(inConfig([]string{"blue"}, nil)), objects(none, red), poolset.Set{})
 	if err == nil || !strings.Contains(err.Error(), "pool blue: other pools hand out all its addresses") {
 		t.Error(err)
+	}
+	// Without a controller, the older pool hands out the common address.
+	older, younger := v4("z").ips("10.0.0.5").editedSince(), v4("a").ips("10.0.0.5").editedSince()
+	younger.CreationTimestamp.Time = time.Unix(1, 0)
+	pools := objects(younger, older)
+	_, err = ChoosePools(requestOf(inConfig([]string{"a"}, nil)), pools, poolset.Set{})
+	if err == nil || !strings.Contains(err.Error(), "pool a: other pools hand out all its addresses") {
+		t.Error(err)
+	}
+	if got, err := ChoosePools(requestOf(inConfig([]string{"z"}, nil)), pools, poolset.Set{}); err != nil || names(got) != "v4: z" {
+		t.Errorf("the older pool: %q, %v", names(got), err)
 	}
 	asked := requestOf(inConfig([]string{"blue"}, nil))
 	asked.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.5")}
