@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,16 +17,12 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/controlplane"
-	"github.com/fenceline/fenceline/test/programs"
-	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 // leaked is how many leases are due when the leader is killed.
@@ -145,34 +140,7 @@ func (w world) quarantined() int {
 // chartRights installs the controller's account as the chart does, and returns its access.
 func (w world) chartRights(server *controlplane.Server) *rest.Config {
 	w.Helper()
-	builder, err := thirdparty.NewBuilder(os.Stderr)
-	if err != nil {
-		w.Fatal(err)
-	}
-	dir, err := builder.Dir(w.ctx, thirdparty.Helm)
-	if err != nil {
-		w.Fatal(err)
-	}
-	rendered, err := exec.CommandContext(w.ctx, filepath.Join(dir, "helm"), "template", "fenceline", "../charts/fenceline",
-		"--namespace", system, "--show-only", "templates/controller-rbac.yaml").Output()
-	if err != nil {
-		w.Fatalf("render the chart: %v", err)
-	}
-	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096)
-	for {
-		o := &unstructured.Unstructured{}
-		err := documents.Decode(o)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			w.Fatalf("read the chart: %v", err)
-		}
-		if len(o.Object) > 0 {
-			w.create(o)
-		}
-	}
-	config, err := server.ServiceAccount(w.ctx, system, "fenceline-controller", nil)
+	config, err := server.ControllerRights(w.ctx, system)
 	if err != nil {
 		w.Fatal(err)
 	}

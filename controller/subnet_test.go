@@ -65,8 +65,8 @@ func (w world) manyAtOnce(count *calls) {
 		w.deployment(fmt.Sprintf("crowd-%d", i), 3, "subnet", `{"ipv4":["crowd"]}`)
 	}
 	w.waitSubnet("crowd", func(s v1alpha1.IPSubnetStatus) error {
-		if s.PoolCount != crowd || s.Allocated != 4*crowd || len(s.Carving) > 0 {
-			return fmt.Errorf("%d pools with %d addresses, %d are being made", s.PoolCount, s.Allocated, len(s.Carving))
+		if s.PoolCount != crowd || s.Allocated != 4*crowd || len(s.Carving) > 0 || s.Free != s.Total-s.Allocated || len(s.Unserved) > 0 {
+			return fmt.Errorf("%d pools with %d of %d addresses, %d free, %d are being made, unserved are %v", s.PoolCount, s.Allocated, s.Total, s.Free, len(s.Carving), s.Unserved)
 		}
 		return nil
 	})
@@ -125,6 +125,12 @@ func scaledDeployment(w world) {
 		w.Fatal(err)
 	}
 	w.waitNoPool("web")
+	w.waitSubnet("scaled", func(s v1alpha1.IPSubnetStatus) error {
+		if s.PoolCount > 0 || s.Allocated > 0 || s.Free != s.Total || s.Total == 0 {
+			return fmt.Errorf("it counts %+v", s)
+		}
+		return nil
+	})
 	w.deployment("web", 1, "subnet", `{"ipv4":["scaled"]}`)
 	w.waitPool("web", 2)
 }
@@ -171,6 +177,8 @@ func fixedAndFlexible(w world) {
 	w.waitPool("sized", 4)
 	change(w, d, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](3) })
 	w.waitPool("sized", 5)
+	change(w, d, number("+0"))
+	w.waitPool("sized", 3)
 	change(w, d, number("2"))
 	w.waitPool("sized", 2)
 	change(w, d, number("many"))

@@ -52,6 +52,8 @@ type Cluster struct {
 
 	controller      process.Process
 	controllerClock time.Duration // by how much it is ahead
+	// controllerAccess is a kubeconfig file, empty for that of the administrator.
+	controllerAccess string
 
 	mu     sync.Mutex
 	made   int // sandboxes, for their names

@@ -3,12 +3,14 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/process"
 )
 
@@ -23,10 +25,20 @@ func (c *Cluster) StartController() {
 	})
 }
 
+// StartChartsController does the same with no more rights than the chart gives.
+func (c *Cluster) StartChartsController() {
+	c.t.Helper()
+	rights, err := c.Server.ControllerRights(c.t.Context(), System)
+	c.check(err)
+	c.controllerAccess = filepath.Join(c.bin, "controller.kubeconfig")
+	c.check(controlplane.WriteKubeconfig(rights, c.controllerAccess))
+	c.StartController()
+}
+
 func (c *Cluster) startController() error {
 	cmd := exec.CommandContext(context.Background(), filepath.Join(c.bin, "controller"), "--namespace", System, "--leader-elect=false",
 		"--metrics-address", "0", "--health-address", "0", "--extra-grace", "1s")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Server.Kubeconfig())
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cmp.Or(c.controllerAccess, c.Server.Kubeconfig()))
 	var err error
 	if c.controller, err = process.Start("controller", cmd, c.controllerLog()); err != nil || c.controllerClock == 0 {
 		return err

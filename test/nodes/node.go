@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -157,6 +159,20 @@ func (n *Node) KillPlugins() error { return n.calls.killPlugins() }
 
 // ShutAPI puts the API server out of the agent's reach, and back.
 func (n *Node) ShutAPI(shut bool) { n.api.shut.Store(shut) }
+
+// Said reports whether a line of the agent's log has all the words.
+func (n *Node) Said(words ...string) (bool, error) {
+	data, err := os.ReadFile(n.log())
+	if err != nil {
+		return false, fmt.Errorf("read the log of the agent of %s: %w", n.Name, err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
 
 // closeLog looks at the log of a program that has ended: it must not have
 // panicked, and if the test has failed, its end is shown.

@@ -9,200 +9,413 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/owners"
 )
 
+const (
+	// inFlight is the longest time from the pod to the switch of a frame that left before the fence.
+	inFlight = time.Millisecond
+	// fenceLimit is the longest time of a claim from the switch to the kernel of the old holder, and of its
+	// ack back.
+	fenceLimit = 50 * time.Millisecond
+)
+
 // The identity of a virtual machine is the machine, whatever its pods are called, and the StatefulSet
 // of another project gives its names again. The address comes back after a restart, after a stop, and
-// on another node when the first one loses its power. It ends with its owner.
+// on another node when the first one is lost. It ends with its owner.
 func TestAddressesOfOwnersOfOtherProjects(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 3)
-	check(t, owners.Install(ctx, c.Server.Admin(), append(owners.Machines(), owners.StatefulSets())...))
-	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.29")
-	c.StartController()
-	dark, light := c.Nodes[0], c.Nodes[1]
-	begin(ctx, t, c, crowd(t, c, "heard", len(c.Nodes))[1:]) // so that the silence of others counts
-
-	set, machine := owners.StatefulSet(nodes.Shop, "web", 1), owners.Machine(nodes.Shop, "db", "Halted")
-	check(t, errors.Join(c.Create(ctx, set), c.Create(ctx, machine)))
-	launched := 0
-	all := []*owned{
-		{what: "OpenKruise", pod: func() (string, func(*corev1.Pod)) { return "web-0", owners.OfSet("web") }},
-		{what: "KubeVirt", pod: func() (string, func(*corev1.Pod)) {
-			launched++
-			return fmt.Sprintf("virt-launcher-db-%d", launched), owners.OfMachine("db")
-		}},
-	}
-	play := func(what string, n *nodes.Node) {
-		t.Helper()
-		for _, o := range all {
-			name, change := o.pod()
-			pod, err := n.NewPod(ctx, name, change)
-			check(t, err)
-			s, err := n.Begin(ctx, pod)
-			check(t, err)
-			if o.last != nil && s.Addr != o.last.Addr {
-				t.Errorf("%s, %s: the address was %s and is %s", o.what, what, o.last.Addr, s.Addr)
-			}
-			o.last = s
-		}
-	}
-	end := func() {
-		t.Helper()
-		for _, o := range all {
-			check(t, errors.Join(o.last.End(ctx), c.ForgetPod(ctx, o.last.Pod)))
-		}
-	}
-
-	play("first", dark)
-	end()
-	play("a restart", light)
-	end()
-	play("back on the first node", dark)
-
-	check(t, errors.Join(dark.KillAgent(), dark.CutUnderlay()))
-	(&off{Cluster: c, t: t, ctx: ctx}).report(dark, corev1.ConditionUnknown)
-	for _, o := range all {
-		check(t, errors.Join(o.last.Remove(), c.ForgetPod(ctx, o.last.Pod)))
-	}
-	play("the node has lost its power", light)
-
-	// The owners end while their pods are gone. A stopped machine keeps its address until then.
-	end()
-	for _, o := range all {
-		l := &v1alpha1.IPLease{}
-		check(t, c.Get(ctx, client.ObjectKey{Name: o.last.Addr.String()}, l))
-		if l.Spec.State != v1alpha1.StateRetained {
-			t.Errorf("%s: the address is %s after the end of the pod", o.what, l.Spec.State)
-		}
-	}
-	check(t, errors.Join(c.Delete(ctx, set), c.Delete(ctx, machine)))
-	for _, o := range all {
-		name := client.ObjectKey{Name: o.last.Addr.String()}
-		c.Eventually(t, o.what+": the address is free", func() error {
-			l := &v1alpha1.IPLease{}
-			err := c.Get(ctx, name, l)
-			if err != nil {
-				return client.IgnoreNotFound(err)
-			}
-			// Nothing tells the controller of the end of such an owner. An edit of the lease wakes it.
-			l.Annotations = map[string]string{"test": l.ResourceVersion}
-			return errors.Join(fmt.Errorf("it is %s: %s", l.Spec.State, l.Spec.Message), client.IgnoreNotFound(c.Update(ctx, l)))
+	for _, row := range []struct {
+		name string
+		play func(*projects)
+	}{
+		{"the node loses its power, and the owners end after their pods", (*projects).loseItsPower},
+		{"the node is cut off, and the owners end before their pods", (*projects).cutItsCable},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			p := newProjects(t, 3, "Halted")
+			begin(p.ctx, t, p.Cluster, crowd(t, p.Cluster, "heard", len(p.Nodes))[1:]) // so that the silence of others counts
+			first, second := p.Nodes[0], p.Nodes[1]
+			p.start("first", first, first)
+			p.end()
+			p.start("a restart", second, second)
+			p.end()
+			p.start("back on the first node", first, first)
+			row.play(p)
+			check(t, p.SpeakersAreHolders())
 		})
 	}
-	check(t, c.SpeakersAreHolders())
 }
 
-// owned is an owner of one pod at a time.
-type owned struct {
-	what string
-	pod  func() (name string, change func(*corev1.Pod))
-	last *nodes.Sandbox
+// loseItsPower: the owners end while their pods are gone. A stopped machine keeps its address until then.
+func (p *projects) loseItsPower() {
+	dark, light := p.Nodes[0], p.Nodes[1]
+	check(p.t, errors.Join(dark.KillAgent(), dark.CutUnderlay()))
+	p.report(dark, corev1.ConditionUnknown)
+	for _, s := range []*nodes.Sandbox{p.web, p.db} {
+		check(p.t, errors.Join(s.Remove(), p.ForgetPod(p.ctx, s.Pod)))
+	}
+	p.start("the node has lost its power", light, light)
+	p.end()
+	check(p.t, errors.Join(p.Delete(p.ctx, p.set), p.Delete(p.ctx, p.machine)))
+	p.isFree(func(l *v1alpha1.IPLease) error {
+		// Nothing tells the controller of the end of such an owner. An edit of the lease wakes it.
+		l.Annotations = map[string]string{"test": l.ResourceVersion}
+		return client.IgnoreNotFound(p.Update(p.ctx, l))
+	})
+}
+
+// cutItsCable: the node has no way to the API server, and its pods are zombies until it has one again. The
+// garbage collector deletes the pods of owners that are gone.
+func (p *projects) cutItsCable() {
+	cut := p.Nodes[0]
+	zombies := []*zombie{p.zombie(p.web), p.zombie(p.db)}
+	cut.ShutAPI(true)
+	p.report(cut, corev1.ConditionUnknown)
+	since := time.Now()
+	for _, z := range zombies {
+		check(p.t, p.ForgetPod(p.ctx, z.Pod))
+		z.Abandon()
+	}
+	p.start("the old pods are zombies", p.Nodes[1], p.Nodes[2])
+	heard := []func(){p.hears(p.web.Addr), p.hears(p.db.Addr)}
+	for i, s := range []*nodes.Sandbox{p.web, p.db} {
+		zombies[i].passesTo(s, since)
+	}
+
+	back := time.Now()
+	cut.ShutAPI(false)
+	p.report(cut, corev1.ConditionTrue)
+	for _, z := range zombies {
+		check(p.t, z.End(p.ctx))
+	}
+	p.Eventually(p.t, "the leases are those of the living", func() error { return p.LeasesAreLiving(p.ctx) })
+	for i, s := range []*nodes.Sandbox{p.web, p.db} {
+		heard[i]()
+		zombies[i].speaksAlone(s, back)
+		p.isBoundTo(s)
+	}
+
+	check(p.t, p.Server.StartControllerManager())
+	p.stop()
+	check(p.t, errors.Join(p.Delete(p.ctx, p.set), p.Delete(p.ctx, p.machine)))
+	for _, s := range []*nodes.Sandbox{p.web, p.db} {
+		p.Eventually(p.t, "the garbage collector deletes pod "+s.Pod.Name, func() error {
+			if err := p.Get(p.ctx, client.ObjectKeyFromObject(s.Pod), s.Pod); err != nil || s.Pod.DeletionTimestamp == nil {
+				return errors.Join(errors.New("it is not deleted"), client.IgnoreNotFound(err))
+			}
+			return nil
+		})
+		check(p.t, errors.Join(s.End(p.ctx), p.ForgetPod(p.ctx, s.Pod)))
+	}
+	p.isFree(nil)
 }
 
 // R15: source and target of a live migration have one address. The target is mute until KubeVirt says
 // that the machine runs there. Then it speaks, and the source is fenced and not deleted.
 func TestALiveMigrationHandsTheAddressOver(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 2)
-	check(t, owners.Install(ctx, c.Server.Admin(), owners.Machines()...))
-	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.29")
-	c.StartController()
-	host := &off{Cluster: c, t: t, ctx: ctx, host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))}
-	machine, instance := owners.Machine(nodes.Shop, "db", "Always"), owners.Instance(nodes.Shop, "db")
-	check(t, errors.Join(c.Create(ctx, machine), c.Create(ctx, instance)))
-	launch := func(n *nodes.Node, name string, change ...func(*corev1.Pod)) *nodes.Sandbox {
-		t.Helper()
-		pod, err := n.NewPod(ctx, name, func(pod *corev1.Pod) {
-			for _, c := range append([]func(*corev1.Pod){owners.OfMachine("db")}, change...) {
-				c(pod)
-			}
-		})
-		check(t, err)
-		s, err := n.Begin(ctx, pod)
-		check(t, err)
-		return s
-	}
-	source := launch(c.Nodes[0], "virt-launcher-db-a")
-	neighbour := host.neighbour(source.Addr)
-	target := launch(c.Nodes[1], "virt-launcher-db-b", func(pod *corev1.Pod) { pod.Labels[owner.LabelMigration] = "m" })
+	p := newProjects(t, 2, "Always")
+	source := p.zombie(p.launch(p.Nodes[0]))
+	heard, began := p.hears(source.Addr), time.Now()
+	target := p.launch(p.Nodes[1], func(pod *corev1.Pod) { pod.Labels[owner.LabelMigration] = "m" })
 	if target.Addr != source.Addr {
 		t.Fatalf("the target has %s, the source %s", target.Addr, source.Addr)
 	}
-	if mac := host.neighbour(source.Addr); mac != neighbour {
-		t.Errorf("during the migration, %s is at %s, and was at %s", source.Addr, mac, neighbour)
-	}
-	state := map[string]any{"sourcePod": source.Pod.Name, "targetPod": target.Pod.Name, "mode": "PreCopy"}
-	report := func() {
+	state := map[string]any{"sourcePod": source.Pod.Name, "targetPod": target.Pod.Name}
+	report := func(key string, value any) {
 		t.Helper()
-		check(t, unstructured.SetNestedMap(instance.Object, state, "status", "migrationState"))
-		check(t, c.Update(ctx, instance))
+		state[key] = value
+		check(t, unstructured.SetNestedMap(p.instance.Object, state, "status", "migrationState"))
+		check(t, p.Update(p.ctx, p.instance))
 	}
-	report()
-	if holder := host.holder(source.Addr); holder != source.Pod.Name {
-		t.Errorf("before the end of the migration, the lease is %s's", holder)
-	}
-	state["targetNodeDomainReadyTimestamp"] = "2030-01-01T12:00:00Z"
-	report()
-	c.Eventually(t, "the target has the address", func() error {
-		if holder := host.holder(source.Addr); holder != target.Pod.Name {
-			return fmt.Errorf("the lease is %s's", holder)
+	report("mode", "PreCopy")
+	speaking := source.sent.Load()
+	p.Eventually(t, "the source speaks on", func() error {
+		if source.sent.Load() < speaking+10 {
+			return errors.New("it does not")
 		}
 		return nil
 	})
-	c.Eventually(t, "the target answers", func() error {
-		if mac := host.neighbour(source.Addr); mac == neighbour {
-			return fmt.Errorf("%s is still at %s", source.Addr, mac)
-		}
-		return nil
-	})
-	check(t, c.Get(ctx, client.ObjectKeyFromObject(source.Pod), source.Pod))
+	heard()
+	source.speaksAlone(source.Sandbox, began)
+	p.isBoundTo(source.Sandbox)
+
+	since := time.Now()
+	report("targetNodeDomainReadyTimestamp", "2030-01-01T12:00:00Z")
+	p.Eventually(t, "the target has the address", func() error { return p.boundTo(target) })
+	source.passesTo(target, since)
+	heard = p.hears(source.Addr)
+	check(t, p.Get(p.ctx, client.ObjectKeyFromObject(source.Pod), source.Pod))
 	if source.Pod.DeletionTimestamp != nil {
 		t.Error("the source was deleted")
 	}
-	check(t, errors.Join(source.End(ctx), c.ForgetPod(ctx, source.Pod)))
-	if mac := host.neighbour(source.Addr); mac == neighbour {
-		t.Errorf("after the end of the source, %s is at %s", source.Addr, mac)
-	}
-	check(t, c.LeasesAreLiving(ctx))
+
+	ended := time.Now()
+	report("completed", true)
+	check(t, errors.Join(source.End(p.ctx), p.ForgetPod(p.ctx, source.Pod)))
+	heard()
+	source.speaksAlone(target, ended)
+	p.isBoundTo(target)
+	check(t, p.LeasesAreLiving(p.ctx))
 }
 
-// neighbour returns the MAC of the host that answers for an address.
-func (o *off) neighbour(addr netip.Addr) string {
-	o.t.Helper()
-	check(o.t, o.host.Command(o.ctx, "ip", "neigh", "flush", "all").Run())
-	if !o.answers(addr) {
-		return ""
-	}
-	out, err := o.host.Command(o.ctx, "ip", "neigh", "show", addr.String()).Output()
-	check(o.t, err)
-	return string(macs.Find(out))
+// projects is a cluster with a pod of OpenKruise's StatefulSet web, and a pod of KubeVirt's virtual machine
+// db. No controller of these projects runs: the test makes the pods, and an instance for each start of the
+// machine.
+type projects struct {
+	*off
+	set, machine, instance *unstructured.Unstructured
+	launched               int
+	// web and db are the present sandboxes.
+	web, db *nodes.Sandbox
 }
 
-var macs = regexp.MustCompile(`([0-9a-f]{2}:){5}[0-9a-f]{2}`)
+// newProjects installs both projects while the controller runs, which has no more rights than the chart
+// gives.
+func newProjects(t *testing.T, count int, runStrategy string) *projects {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
+	t.Cleanup(cancel)
+	c := nodes.New(t, count)
+	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.29")
+	c.StartChartsController()
+	c.Eventually(t, "the controller runs", func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil || meta.IsStatusConditionTrue(pool.Status.Conditions, v1alpha1.ConditionReady) {
+			return err
+		}
+		return fmt.Errorf("the conditions of the pool are %v", pool.Status.Conditions)
+	})
+	check(t, owners.Install(ctx, c.Server.Admin(), append(owners.Machines(), owners.StatefulSets())...))
+	p := &projects{
+		off: &off{Cluster: c, t: t, ctx: ctx, host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))},
+		set: owners.StatefulSet(nodes.Shop, "web", 1), machine: owners.Machine(nodes.Shop, "db", runStrategy), instance: owners.Instance(nodes.Shop, "db"),
+	}
+	check(t, errors.Join(c.Create(ctx, p.set), c.Create(ctx, p.machine), c.Create(ctx, p.instance)))
+	return p
+}
 
-// holder returns the pod of the lease of an address.
-func (o *off) holder(addr netip.Addr) string {
-	o.t.Helper()
+// start starts the next pod of each owner, which has the address of the last one.
+func (p *projects) start(what string, webOn, dbOn *nodes.Node) {
+	p.t.Helper()
+	was := []*nodes.Sandbox{p.web, p.db}
+	p.stop()
+	p.instance = owners.Instance(nodes.Shop, "db")
+	check(p.t, p.Create(p.ctx, p.instance))
+	p.web, p.db = p.begin(webOn, "web-0", ownedBy(p.set, owners.OfSet)), p.launch(dbOn)
+	for i, s := range []*nodes.Sandbox{p.web, p.db} {
+		p.isBoundTo(s)
+		if was[i] != nil && s.Addr != was[i].Addr {
+			p.t.Errorf("%s: pod %s had %s, and pod %s has %s", what, was[i].Pod.Name, was[i].Addr, s.Pod.Name, s.Addr)
+		}
+		p.hears(s.Addr)()
+	}
+}
+
+// launch starts a launcher pod of the virtual machine. Each has another name.
+func (p *projects) launch(n *nodes.Node, change ...func(*corev1.Pod)) *nodes.Sandbox {
+	p.t.Helper()
+	p.launched++
+	return p.begin(n, fmt.Sprintf("virt-launcher-db-%d", p.launched), append([]func(*corev1.Pod){ownedBy(p.instance, owners.OfMachine)}, change...)...)
+}
+
+func (p *projects) begin(n *nodes.Node, name string, changes ...func(*corev1.Pod)) *nodes.Sandbox {
+	p.t.Helper()
+	pod, err := n.NewPod(p.ctx, name, func(pod *corev1.Pod) {
+		for _, change := range changes {
+			change(pod)
+		}
+	})
+	check(p.t, err)
+	s, err := n.Begin(p.ctx, pod)
+	check(p.t, err)
+	return s
+}
+
+// ownedBy makes a pod that of an object which exists. Kubernetes deletes a pod whose owner has another UID.
+func ownedBy(o *unstructured.Unstructured, of func(string) func(*corev1.Pod)) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		of(o.GetName())(pod)
+		pod.OwnerReferences[0].UID = o.GetUID()
+	}
+}
+
+// stop stops the virtual machine.
+func (p *projects) stop() {
+	p.t.Helper()
+	check(p.t, client.IgnoreNotFound(p.Delete(p.ctx, p.instance)))
+}
+
+// end ends both pods, and the machine is stopped. Their addresses stay.
+func (p *projects) end() {
+	p.t.Helper()
+	p.stop()
+	for _, s := range []*nodes.Sandbox{p.web, p.db} {
+		check(p.t, errors.Join(s.End(p.ctx), p.ForgetPod(p.ctx, s.Pod)))
+		l := &v1alpha1.IPLease{}
+		check(p.t, p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l))
+		if l.Spec.State != v1alpha1.StateRetained {
+			p.t.Errorf("the address of pod %s is %s after its end", s.Pod.Name, l.Spec.State)
+		}
+	}
+}
+
+// isFree waits until both addresses have no lease. It calls look with a lease that is left, unless look is
+// nil.
+func (p *projects) isFree(look func(*v1alpha1.IPLease) error) {
+	p.t.Helper()
+	for _, s := range []*nodes.Sandbox{p.web, p.db} {
+		p.Eventually(p.t, "the address of pod "+s.Pod.Name+" is free", func() error {
+			l := &v1alpha1.IPLease{}
+			if err := p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l); err != nil {
+				return client.IgnoreNotFound(err)
+			}
+			err := fmt.Errorf("it is %s: %s", l.Spec.State, l.Spec.Message)
+			if look != nil {
+				err = errors.Join(err, look(l))
+			}
+			return err
+		})
+	}
+}
+
+// boundTo returns an error unless the lease of the address is that of the sandbox, and nothing is left to
+// verify.
+func (p *projects) boundTo(s *nodes.Sandbox) error {
 	l := &v1alpha1.IPLease{}
-	check(o.t, o.Get(o.ctx, client.ObjectKey{Name: addr.String()}, l))
-	if l.Spec.State != v1alpha1.StateBound || l.Spec.Previous != nil {
-		return string(l.Spec.State)
+	if err := p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l); err != nil {
+		return err
 	}
-	return l.Spec.Holder.Pod
+	if l.Spec.State != v1alpha1.StateBound || l.Spec.Previous != nil || l.Spec.Holder.PodUID != string(s.Pod.UID) {
+		return fmt.Errorf("pod %s has %s, whose lease is %s of %+v, after %+v", s.Pod.Name, s.Addr, l.Spec.State, l.Spec.Holder, l.Spec.Previous)
+	}
+	return nil
+}
+
+func (p *projects) isBoundTo(s *nodes.Sandbox) {
+	p.t.Helper()
+	check(p.t, p.boundTo(s))
+}
+
+// hears waits until the host hears an address, and pings it until stop is called. Every ping must have an
+// answer.
+func (p *projects) hears(addr netip.Addr) (stop func()) {
+	p.t.Helper()
+	check(p.t, p.host.Command(p.ctx, "ping", "-q", "-c", "1", "-w", "30", addr.String()).Run())
+	var ended atomic.Bool
+	result := make(chan error, 1)
+	go func() {
+		for sent := 0; sent == 0 || !ended.Load(); sent++ {
+			if err := p.host.Command(p.ctx, "ping", "-q", "-c", "1", "-W", "5", addr.String()).Run(); err != nil {
+				result <- fmt.Errorf("ping %d to %s: %w", sent, addr, err)
+				return
+			}
+		}
+		result <- nil
+	}()
+	return func() {
+		p.t.Helper()
+		ended.Store(true)
+		check(p.t, <-result)
+	}
+}
+
+// zombie is a sandbox that speaks all the time.
+type zombie struct {
+	*nodes.Sandbox
+	*projects
+	// sent counts the frames that its kernel accepted, refused those that it dropped.
+	sent, refused atomic.Int64
+}
+
+func (p *projects) zombie(s *nodes.Sandbox) *zombie {
+	p.t.Helper()
+	z := &zombie{Sandbox: s, projects: p}
+	stop, err := s.Cry(namespaces.PodInterface, s.Addr, &z.sent, &z.refused)
+	check(p.t, err)
+	p.t.Cleanup(stop)
+	return z
+}
+
+// passesTo judges that the address has passed to its next holder since then: by a claim, and an ack of the
+// zombie's node. The next holder was mute before the ack. After it, the zombie still tries to speak, and the
+// switch hears the next holder only.
+func (z *zombie) passesTo(next *nodes.Sandbox, since time.Time) {
+	z.t.Helper()
+	old := "ul-" + z.Sandbox.Node().Name
+	var claim, ack capture.Frame
+	z.Eventually(z.t, "a claim and the ack of "+old, func() error {
+		about := capture.About(capture.After(z.Frames.Frames(), since), z.Addr)
+		claims := slices.DeleteFunc(capture.Of(about, "claim"), func(f capture.Frame) bool { return f.Port == old })
+		if len(claims) == 0 {
+			return fmt.Errorf("no claim was seen, but %v", about)
+		}
+		claim = claims[0]
+		acks := slices.DeleteFunc(capture.Of(capture.After(about, claim.Time), "ack"), func(f capture.Frame) bool { return f.Port != old })
+		if len(acks) == 0 {
+			return fmt.Errorf("no ack came after the claim %s", claim)
+		}
+		ack = acks[0]
+		return nil
+	})
+	if took := ack.Time.Sub(claim.Time); took > fenceLimit {
+		z.t.Errorf("the ack for %s came %s after the claim", z.Addr, took)
+	}
+	for _, f := range capture.From(capture.SpokenFor(capture.After(z.Frames.Frames(), since), z.Addr), next.MAC) {
+		if f.Time.Before(ack.Time) {
+			z.t.Errorf("the next holder of %s spoke before the ack: %s", z.Addr, f)
+		}
+	}
+	refused := z.refused.Load()
+	z.Eventually(z.t, "the zombie tries to speak", func() error {
+		if z.refused.Load() < refused+10 {
+			return fmt.Errorf("its kernel has refused %d frames", z.refused.Load())
+		}
+		return nil
+	})
+	z.hears(z.Addr)()
+	z.speaksAlone(next, ack.Time.Add(inFlight))
+	z.Eventually(z.t, "a live agent has an audit line of the fence", func() error {
+		for _, n := range z.Nodes {
+			if n == z.Sandbox.Node() {
+				continue
+			}
+			if said, err := n.Said("audit", `"fence"`, z.Addr.String()); err != nil || said {
+				return err
+			}
+		}
+		return errors.New("none has one for " + z.Addr.String())
+	})
+}
+
+// speaksAlone judges that since then, a sandbox has spoken for the address, and nobody else has.
+func (z *zombie) speaksAlone(s *nodes.Sandbox, since time.Time) {
+	z.t.Helper()
+	var speakers []string
+	z.Eventually(z.t, "the holder of "+z.Addr.String()+" speaks", func() error {
+		spoken := capture.SpokenFor(capture.After(z.Frames.Frames(), since), z.Addr)
+		speakers = capture.Speakers(spoken, z.Addr)
+		if len(capture.From(spoken, s.MAC)) == 0 {
+			return fmt.Errorf("only %v speak", speakers)
+		}
+		return nil
+	})
+	if len(speakers) != 1 {
+		z.t.Errorf("%v speak for %s, not only its holder %s", speakers, z.Addr, s.MAC)
+	}
 }

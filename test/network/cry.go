@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// CryEvery is the interval of the announcements of a crier.
+const CryEvery = 10 * time.Millisecond
+
+// Cry sends gratuitous ARP (RFC 5227, section 3) for an IPv4 address from an interface, until stop is
+// called. It needs no process in the namespace. Because it never pauses, its silence on the switch proves
+// that its frames are dropped. sent counts the frames that the kernel accepted, refused those that it
+// dropped.
+func (n *Namespace) Cry(iface string, addr netip.Addr, sent, refused *atomic.Int64) (stop func(), err error) {
+	mac, err := n.MAC(iface)
+	if err != nil {
+		return nil, err
+	}
+	index, err := n.Index(iface)
+	if err != nil {
+		return nil, err
+	}
+	var socket int
+	err = n.Do(func() (err error) {
+		socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open a packet socket in %s: %w", n.Name, err)
+	}
+	toAll, nobody := slices.Repeat([]byte{0xff}, 6), make([]byte, 6)
+	request := []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 1}
+	frame := slices.Concat(toAll, mac, request, mac, addr.AsSlice(), nobody, addr.AsSlice())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer unix.Close(socket)
+		tick := time.NewTicker(CryEvery)
+		defer tick.Stop()
+		for {
+			if err := unix.Sendto(socket, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
+				refused.Add(1) // a fenced pod gets ENOBUFS
+			} else {
+				sent.Add(1)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() { cancel(); <-done }, nil
+}
