@@ -23,6 +23,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/programs"
 )
 
 // leaked is how many leases are due when the leader is killed.
