@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // addPace is how far ADDs are apart, as those of a node's pods usually are. The
@@ -140,9 +141,9 @@ func (b *addBench) shift(t *testing.T) {
 	}
 	for _, r := range slices.Concat(requests...) {
 		<-b.pace
-		check(t, b.agent.Del(t.Context(), agentapi.DelRequest{Attachment: r.Attachment, NetNS: r.NetNS, Pod: r.Pod, Network: r.Network}))
+		check.OK(t, b.agent.Del(t.Context(), agentapi.DelRequest{Attachment: r.Attachment, NetNS: r.NetNS, Pod: r.Pod, Network: r.Network}))
 	}
-	check(t, b.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("shop"), client.GracePeriodSeconds(0)))
+	check.OK(t, b.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("shop"), client.GracePeriodSeconds(0)))
 }
 
 // addPool makes a pool of a subnet of its own that has room for all ADDs.
@@ -157,11 +158,11 @@ func (m *machine) addPool(i int) {
 			Warm:              &p.warm,
 		},
 	}
-	check(m.t, m.Create(m.t.Context(), pool))
+	check.OK(m.t, m.Create(m.t.Context(), pool))
 	// As the controller would.
 	pool.Status.Agents, pool.Status.Served, pool.Status.Shares = 1, 1, 1
 	pool.Status.Total, pool.Status.Free = 1021, 1021
-	check(m.t, m.Status().Update(m.t.Context(), pool))
+	check.OK(m.t, m.Status().Update(m.t.Context(), pool))
 }
 
 // timed does something when its turn has come.
@@ -172,7 +173,7 @@ func (b *addBench) timed(do func() error) sample {
 	start := time.Now()
 	err := do()
 	took := time.Since(start)
-	check(b.t, err)
+	check.OK(b.t, err)
 	return sample{took, stolenTime(b.t) != stolen}
 }
 
@@ -193,7 +194,7 @@ func (b *addBench) timedAdd(r agentapi.AddRequest, took *addTimes) {
 func stolenTime(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/stat")
-	check(t, err)
+	check.OK(t, err)
 	// cpu user nice system idle iowait irq softirq steal
 	return strings.Fields(string(text))[8]
 }
@@ -202,7 +203,7 @@ func stolenTime(t *testing.T) string {
 func (m *machine) timeInADDs() time.Duration {
 	m.t.Helper()
 	families, err := ctrlmetrics.Registry.Gather()
-	check(m.t, err)
+	check.OK(m.t, err)
 	for _, f := range families {
 		if f.GetName() != "fenceline_cni_duration_seconds" {
 			continue
@@ -243,10 +244,10 @@ func (b *addBench) rawWrites(took *rawTimes) {
 	took.creates = append(took.creates, b.timed(func() error { return b.Create(b.t.Context(), l) }))
 	bind := func(warm lease.Request, prepare func(*v1alpha1.IPLease)) sample {
 		l := leaseOf(warm, lease.Warm(warm, nobody))
-		check(b.t, b.Create(b.t.Context(), l))
+		check.OK(b.t, b.Create(b.t.Context(), l))
 		var err error
 		l.Spec, err = lease.BindWarm(warm, nobody)(l.Spec)
-		check(b.t, err)
+		check.OK(b.t, err)
 		prepare(l)
 		return b.timed(func() error { return b.Update(b.t.Context(), l) })
 	}
@@ -300,17 +301,17 @@ func percentile(sorted []time.Duration, p int) time.Duration {
 func logToFile(t *testing.T) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "agent.log"))
-	check(t, err)
+	check.OK(t, err)
 	stderr := os.Stderr
 	os.Stderr = file
 	t.Cleanup(func() {
 		os.Stderr = stderr
 		if t.Failed() {
 			_, err := file.Seek(0, io.SeekStart)
-			check(t, err)
+			check.OK(t, err)
 			_, err = io.Copy(stderr, file)
-			check(t, err)
+			check.OK(t, err)
 		}
-		check(t, file.Close())
+		check.OK(t, file.Close())
 	})
 }

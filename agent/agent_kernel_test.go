@@ -30,6 +30,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -63,16 +64,16 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	}
 	m := &machine{t: t, server: controlplane.New(t), parent: fmt.Sprintf("flt%d", os.Getpid())}
 	scheme := runtime.NewScheme()
-	check(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	var err error
 	m.Client, err = client.New(m.server.Admin(), client.Options{Scheme: scheme})
-	check(t, err)
+	check.OK(t, err)
 
 	cable(t, m.parent)
 
 	dir, bpffs := t.TempDir(), t.TempDir()
-	check(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
-	t.Cleanup(func() { check(t, unix.Unmount(bpffs, unix.MNT_DETACH)) })
+	check.OK(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
+	t.Cleanup(func() { check.OK(t, unix.Unmount(bpffs, unix.MNT_DETACH)) })
 	pins := filepath.Join(bpffs, "fenceline")
 
 	m.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
@@ -85,10 +86,10 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "fenceline-system", Name: keyring.Secret},
 			Data: map[string][]byte{"current": []byte("0123456789abcdef")}},
 	} {
-		check(t, m.Create(t.Context(), o))
+		check.OK(t, m.Create(t.Context(), o))
 	}
 	pool.Status.Agents = 1
-	check(t, m.Status().Update(t.Context(), pool))
+	check.OK(t, m.Status().Update(t.Context(), pool))
 
 	t.Setenv("KUBECONFIG", m.server.Kubeconfig())
 	ctx, stop := context.WithCancel(context.Background())
@@ -101,10 +102,10 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	}()
 	t.Cleanup(func() {
 		stop()
-		check(t, <-done)
+		check.OK(t, <-done)
 		k, err := bpf.Open(bpf.Options{Dir: pins})
-		check(t, err)
-		check(t, k.Remove())
+		check.OK(t, err)
+		check.OK(t, k.Remove())
 	})
 	m.agent, m.socket = agentapi.NewClient(socket), socket
 	m.eventually("the agent serves", seen, func() bool { return m.agent.Status(t.Context()) == nil })
@@ -116,13 +117,13 @@ func cable(t *testing.T, parent string) {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = parent
-	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: parent + "p"}))
+	check.OK(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: parent + "p"}))
 	for _, name := range []string{parent + "p", parent} {
 		link, err := netlink.LinkByName(name)
-		check(t, err)
-		check(t, netlink.LinkSetUp(link))
+		check.OK(t, err)
+		check.OK(t, netlink.LinkSetUp(link))
 		if name == parent {
-			t.Cleanup(func() { check(t, netlink.LinkDel(link)) })
+			t.Cleanup(func() { check.OK(t, netlink.LinkDel(link)) })
 		}
 	}
 }
@@ -153,10 +154,10 @@ func (m *machine) unplugged(change ...func(*corev1.Pod)) (agentapi.AddRequest, *
 	for _, c := range change {
 		c(pod)
 	}
-	check(t, m.Create(t.Context(), pod))
+	check.OK(t, m.Create(t.Context(), pod))
 	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), name))
-	check(t, err)
-	t.Cleanup(func() { check(t, ns.Delete()) })
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, ns.Delete()) })
 	return agentapi.AddRequest{
 		Attachment: agentapi.Attachment{ContainerID: name, Interface: "eth0"}, NetNS: ns.Path(),
 		Pod:     agentapi.Pod{Namespace: pod.Namespace, Name: name, UID: string(pod.UID)},
@@ -168,7 +169,7 @@ func (m *machine) unplugged(change ...func(*corev1.Pod)) (agentapi.AddRequest, *
 func (m *machine) add(r agentapi.AddRequest) *v1alpha1.IPLease {
 	m.t.Helper()
 	answer, err := m.agent.Add(m.t.Context(), r)
-	check(m.t, err)
+	check.OK(m.t, err)
 	l := m.lease(answer.IPs[0].Address.Addr())
 	if l == nil || l.Spec.Holder.ContainerID != r.ContainerID {
 		m.t.Fatalf("the lease of %v is %+v", answer.IPs, l)
@@ -180,7 +181,7 @@ func (m *machine) lease(addr netip.Addr) *v1alpha1.IPLease {
 	m.t.Helper()
 	l := &v1alpha1.IPLease{}
 	err := m.Get(m.t.Context(), types.NamespacedName{Name: addr.String()}, l)
-	check(m.t, client.IgnoreNotFound(err))
+	check.OK(m.t, client.IgnoreNotFound(err))
 	if err != nil {
 		return nil
 	}
@@ -212,13 +213,6 @@ func (m *machine) part(t *testing.T, name string, part func(*testing.T)) {
 	})
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // The whole agent against a real API server and the real kernel. It is one test
 // because a process can register its metrics, and so be an agent, only once. Its parts
 // do not need each other; only the last one stops the API server for a while.
@@ -230,8 +224,8 @@ func TestTheAgent(t *testing.T) {
 	m.part(t, "gives an address and takes it back", func(t *testing.T) {
 		r := m.sandbox()
 		l := m.add(r)
-		check(t, m.agent.Check(ctx, agentapi.CheckRequest{Attachment: r.Attachment}))
-		check(t, m.agent.Del(ctx, agentapi.DelRequest{Attachment: r.Attachment}))
+		check.OK(t, m.agent.Check(ctx, agentapi.CheckRequest{Attachment: r.Attachment}))
+		check.OK(t, m.agent.Del(ctx, agentapi.DelRequest{Attachment: r.Attachment}))
 		if l := m.lease(netip.MustParseAddr(l.Name)); l != nil {
 			t.Errorf("left %+v", l.Spec)
 		}
@@ -247,7 +241,7 @@ func TestTheAgent(t *testing.T) {
 
 	m.part(t, "records a living pod again whose lease was deleted", func(t *testing.T) {
 		l := m.add(m.sandbox())
-		check(t, m.Delete(ctx, l.DeepCopy()))
+		check.OK(t, m.Delete(ctx, l.DeepCopy()))
 		m.eventually("the lease is back", seen, func() bool {
 			again := m.lease(netip.MustParseAddr(l.Name))
 			return again != nil && again.UID != l.UID && again.Spec.Holder.ContainerID == l.Spec.Holder.ContainerID
@@ -268,13 +262,13 @@ func TestTheAgent(t *testing.T) {
 	// holder's parent is called as one of this node.
 	m.part(t, "verifies by the name of the last holder's parent", func(t *testing.T) {
 		pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.67.0.0/24"}}
-		check(t, m.Create(ctx, pool))
+		check.OK(t, m.Create(ctx, pool))
 		l := boundElsewhere("10.67.0.2", m.parent)
-		check(t, m.Create(ctx, l))
+		check.OK(t, m.Create(ctx, l))
 		m.quarantine(l, "n2", "n2/boot")
 		m.eventually("the address is free", seen, func() bool { return m.lease(netip.MustParseAddr(l.Name)) == nil })
 		l = boundElsewhere("10.67.0.3", "nowhere0")
-		check(t, m.Create(ctx, l))
+		check.OK(t, m.Create(ctx, l))
 		m.quarantine(l, "n2", "n2/boot")
 		m.eventually("the lease says that no parent is known", seen, func() bool {
 			return m.lease(netip.MustParseAddr(l.Name)).Spec.Message != ""
@@ -293,10 +287,10 @@ func TestTheAgent(t *testing.T) {
 	m.part(t, "carries out a DEL after the API server's return", func(t *testing.T) {
 		r := m.sandbox()
 		l := m.add(r)
-		check(t, m.server.StopAPIServer(ctx))
+		check.OK(t, m.server.StopAPIServer(ctx))
 		wantCode(t, agentapi.CodeTryAgainLater, m.addErrorOf(r, "another"))
-		check(t, m.agent.Del(ctx, agentapi.DelRequest{Attachment: r.Attachment}))
-		check(t, m.server.StartAPIServer(ctx))
+		check.OK(t, m.agent.Del(ctx, agentapi.DelRequest{Attachment: r.Attachment}))
+		check.OK(t, m.server.StartAPIServer(ctx))
 		back := time.Now()
 		// How soon it is tried is the worker's test (agent/recovery).
 		m.eventually("the address is free", seen, func() bool { return m.lease(netip.MustParseAddr(l.Name)) == nil })
@@ -333,7 +327,7 @@ func (m *machine) quarantine(l *v1alpha1.IPLease, node, holderSession string) {
 	m.t.Helper()
 	l.Spec.State, l.Spec.Reason, l.Spec.NodeName, l.Spec.Session = v1alpha1.StateQuarantined, v1alpha1.ReasonPodGone, "n1", ""
 	l.Spec.Previous = &v1alpha1.PreviousHolder{Node: node, Session: holderSession, Guarded: true, Reason: v1alpha1.ReasonPodGone}
-	check(m.t, m.Update(m.t.Context(), l))
+	check.OK(m.t, m.Update(m.t.Context(), l))
 }
 
 func boundElsewhere(addr, parent string) *v1alpha1.IPLease {

@@ -9,14 +9,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // It must not ask which resources there are.
 func TestTheManagerIsMadeWhileTheAPIServerIsAway(t *testing.T) {
 	api, err := newAPIServer(&rest.Config{Host: "http://127.0.0.1:1"}, nil, nil) // nobody listens
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if _, err := api.manager(settings{node: "n1", namespace: "fenceline-system", metrics: metricsendpoint.Endpoint{Address: "0"}, healthAddress: "0"}, testr.New(t)); err != nil {
 		t.Error(err)
 	}

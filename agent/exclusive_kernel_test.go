@@ -24,6 +24,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -41,7 +42,7 @@ func TestExclusiveParentLetsNoForgedMACOut(t *testing.T) {
 	const ownProcess = "FENCELINE_TEST_OWN_PROCESS" // a process has one registry of metrics, and so one agent
 	if os.Getenv(ownProcess) == "" {
 		program, err := os.Executable()
-		check(t, err)
+		check.OK(t, err)
 		again := exec.CommandContext(t.Context(), program, "-test.run=^"+t.Name()+"$")
 		again.Env = append(os.Environ(), ownProcess+"=1")
 		if out, err := again.CombinedOutput(); err != nil {
@@ -55,11 +56,11 @@ func TestExclusiveParentLetsNoForgedMACOut(t *testing.T) {
 	})
 	m.pool(t, "unguarded", 95, func(p *v1alpha1.IPPool) { p.Spec.SourceGuard = v1alpha1.SourceGuardOff })
 	host, err := net.InterfaceByName(m.parent + "p")
-	check(t, err)
+	check.OK(t, err)
 	conn, err := packet.Listen(host, packet.Raw, unix.ETH_P_ARP, nil)
-	check(t, err)
-	t.Cleanup(func() { check(t, conn.Close()) })
-	check(t, conn.SetPromiscuous(true))
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, conn.Close()) })
+	check.OK(t, conn.SetPromiscuous(true))
 	o := &outside{machine: m, conn: conn}
 
 	pod, mac, addr := o.speaker()
@@ -72,12 +73,12 @@ func TestExclusiveParentLetsNoForgedMACOut(t *testing.T) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr = m.parent+"m", forged
 	parent, err := netlink.LinkByName(m.parent)
-	check(t, err)
+	check.OK(t, err)
 	attrs.ParentIndex = parent.Attrs().Index
 	device := &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
-	check(t, netlink.LinkAdd(device))
+	check.OK(t, netlink.LinkAdd(device))
 	o.eventually("the MAC of a new device passes", seen, func() bool { return o.escapes(pod, forged, mac, addr) })
-	check(t, netlink.LinkDel(device))
+	check.OK(t, netlink.LinkDel(device))
 	o.eventually("the MAC of a device that is gone is dropped", seen, func() bool { return !o.escapes(pod, forged, mac, addr) })
 }
 
@@ -93,7 +94,7 @@ func (o *outside) speaker(change ...func(*corev1.Pod)) (*packet.Conn, net.Hardwa
 
 func bypass(t *testing.T, ns *network.Namespace, r agentapi.AddRequest) (conn *packet.Conn, mac net.HardwareAddr) {
 	t.Helper()
-	check(t, ns.Do(func() error {
+	check.OK(t, ns.Do(func() error {
 		eth0, err := netlink.LinkByName(r.Interface)
 		if err != nil {
 			return err
@@ -109,12 +110,12 @@ func bypass(t *testing.T, ns *network.Namespace, r agentapi.AddRequest) (conn *p
 		conn, err = packet.Listen(link, packet.Raw, unix.ETH_P_LOOP, nil)
 		return err
 	}))
-	t.Cleanup(func() { check(t, conn.Close()) })
+	t.Cleanup(func() { check.OK(t, conn.Close()) })
 	raw, err := conn.SyscallConn()
-	check(t, err)
+	check.OK(t, err)
 	var set error
-	check(t, raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1) }))
-	check(t, set)
+	check.OK(t, raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1) }))
+	check.OK(t, set)
 	return conn, mac
 }
 
@@ -127,12 +128,12 @@ func (o *outside) escapes(from *packet.Conn, mac, own net.HardwareAddr, addr net
 	if err := broadcast(from, suspect); err != nil && !errors.Is(err, unix.ENOBUFS) { // dropped on the parent
 		o.t.Fatal(err)
 	}
-	check(o.t, broadcast(from, marker))
+	check.OK(o.t, broadcast(from, marker))
 	escaped := false
-	check(o.t, o.conn.SetReadDeadline(time.Now().Add(seen)))
+	check.OK(o.t, o.conn.SetReadDeadline(time.Now().Add(seen)))
 	for frame := make([]byte, 2048); ; {
 		n, _, err := o.conn.ReadFrom(frame)
-		check(o.t, err)
+		check.OK(o.t, err)
 		switch {
 		case bytes.Equal(frame[:n], suspect):
 			escaped = true
@@ -159,7 +160,7 @@ func broadcast(from *packet.Conn, frame []byte) error {
 func announcement(t *testing.T, mac net.HardwareAddr, addr netip.Addr, serial byte) []byte {
 	t.Helper()
 	all, err := frames.Announce(mac, addr)
-	check(t, err)
+	check.OK(t, err)
 	frame := append(bytes.Clone(all[0]), make([]byte, max(0, 60-len(all[0])))...)
 	frame[59] = serial
 	return frame

@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -28,9 +29,9 @@ import (
 func (m *machine) changedMACs(t *testing.T) {
 	reference := m.plugins(t)
 	builder, err := thirdparty.NewBuilder(t.Output())
-	check(t, err)
+	check.OK(t, err)
 	tuning, err := builder.Dir(t.Context(), thirdparty.CNITuning)
-	check(t, err)
+	check.OK(t, err)
 	reference.cni.Path = append(reference.cni.Path, tuning)
 	m.pool(t, "macs", 85)
 	paths := fmt.Sprintf(`"socket":%q,"spool":%q`, m.socket, filepath.Join(filepath.Dir(m.socket), "spool"))
@@ -59,7 +60,7 @@ func (m *machine) changedMACs(t *testing.T) {
 			}
 			m.eventually("the lease names the MAC", seen, func() bool { return m.lease(addr).Spec.Holder.MAC == mac.String() })
 			m.eventually("a sibling reaches the pod", seen, func() bool { return reaches(t, siblingNS, addr, mac) })
-			check(t, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: pod.Attachment}))
+			check.OK(t, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: pod.Attachment}))
 		})
 	}
 }
@@ -68,7 +69,7 @@ func (m *machine) changedMACs(t *testing.T) {
 func (p plugins) chain(t *testing.T, pod agentapi.AddRequest, config, arg, value string) netip.Addr {
 	t.Helper()
 	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[%s]}`, config))
-	check(t, err)
+	check.OK(t, err)
 	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: "eth0", Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
 	}}
@@ -76,10 +77,10 @@ func (p plugins) chain(t *testing.T, pod agentapi.AddRequest, config, arg, value
 		attachment.Args = append(attachment.Args, [2]string{arg, value})
 	}
 	answer, err := p.cni.AddNetworkList(t.Context(), list, attachment)
-	check(t, err)
-	t.Cleanup(func() { check(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
 	result, err := types100.NewResultFromResult(answer)
-	check(t, err)
+	check.OK(t, err)
 	addr, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
 	return addr.Unmap()
 }
@@ -87,7 +88,7 @@ func (p plugins) chain(t *testing.T, pod agentapi.AddRequest, config, arg, value
 // reaches reports whether a namespace gets an ARP answer of an address, from a MAC.
 func reaches(t *testing.T, from *network.Namespace, addr netip.Addr, mac net.HardwareAddr) bool {
 	t.Helper()
-	check(t, from.Command(t.Context(), "ip", "neigh", "flush", "dev", "eth0").Run())
+	check.OK(t, from.Command(t.Context(), "ip", "neigh", "flush", "dev", "eth0").Run())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	if err := from.Command(ctx, "ping", "-c", "1", "-W", "1", addr.String()).Run(); err != nil {
@@ -97,7 +98,7 @@ func reaches(t *testing.T, from *network.Namespace, addr netip.Addr, mac net.Har
 		return false
 	}
 	entries, err := from.Links().NeighList(0, netlink.FAMILY_V4)
-	check(t, err)
+	check.OK(t, err)
 	for _, e := range entries {
 		if e.IP.String() == addr.String() {
 			return e.HardwareAddr.String() == mac.String()

@@ -29,6 +29,7 @@ import (
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -51,7 +52,7 @@ func TestMemoryOfTheAgent(t *testing.T) {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	t.Log(string(out))
-	check(t, err)
+	check.OK(t, err)
 	ctrl.SetLogger(logr.Discard())
 	var pid atomic.Int64
 	m := startAs(t, func(ctx context.Context, s settings) error { return runProcess(ctx, binary, s, &pid) })
@@ -69,7 +70,7 @@ func TestMemoryOfTheAgent(t *testing.T) {
 				ConflictDetection: &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeOff},
 			},
 		}
-		check(t, m.Create(t.Context(), pool))
+		check.OK(t, m.Create(t.Context(), pool))
 		// As the controller would: every other address is in use.
 		pool.Status.Agents, pool.Status.Served, pool.Status.Shares = 1, 1, 1
 		pool.Status.Total, pool.Status.Free = pooled/poolsOfNode, pooled/poolsOfNode/2
@@ -78,7 +79,7 @@ func TestMemoryOfTheAgent(t *testing.T) {
 			inUse = inUse.Mark(1 + 2*offset)
 		}
 		pool.Status.InUse = poolset.EncodeBitmap(inUse)
-		check(t, m.Status().Update(t.Context(), pool))
+		check.OK(t, m.Status().Update(t.Context(), pool))
 	}
 	for range ownPods {
 		r := m.sandbox()
@@ -136,13 +137,13 @@ func (m *machine) foreign() {
 			}})
 		})
 	}
-	check(m.t, group.Wait())
+	check.OK(m.t, group.Wait())
 	// The agent still hears its own node's: its caches are not behind.
 	r := m.sandbox()
 	r.Network.DefaultIPv4IPPool = []string{"many-0"}
 	_, err := m.agent.Add(m.t.Context(), r)
-	check(m.t, err)
-	check(m.t, m.agent.Del(m.t.Context(), agentapi.DelRequest{Attachment: r.Attachment}))
+	check.OK(m.t, err)
+	check.OK(m.t, m.agent.Del(m.t.Context(), agentapi.DelRequest{Attachment: r.Attachment}))
 }
 
 // resident is the memory of a process in MB.
@@ -174,7 +175,7 @@ func residentNow(t *testing.T, pid int) resident {
 func memoryFields(t *testing.T, path string) map[string]float64 {
 	t.Helper()
 	f, err := os.Open(path)
-	check(t, err)
+	check.OK(t, err)
 	defer f.Close()
 	fields := map[string]float64{}
 	lines := bufio.NewScanner(f)
@@ -185,6 +186,6 @@ func memoryFields(t *testing.T, path string) map[string]float64 {
 			fields[name] = kB / 1000
 		}
 	}
-	check(t, lines.Err())
+	check.OK(t, lines.Err())
 	return fields
 }

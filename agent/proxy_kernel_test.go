@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // proxies shows the limits of agent/foreign with real frames, and an API server that knows the
@@ -32,9 +33,9 @@ func (m *machine) proxies(t *testing.T) {
 func (m *machine) proxied(t *testing.T, name string, subnet netip.Prefix) {
 	ctx := t.Context()
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{Subnet: subnet.String()}}
-	check(t, m.Create(ctx, pool))
+	check.OK(t, m.Create(ctx, pool))
 	pool.Status.Agents = 1
-	check(t, m.Status().Update(ctx, pool))
+	check.OK(t, m.Status().Update(ctx, pool))
 	request := func() agentapi.AddRequest {
 		r := m.sandbox()
 		if r.Network.DefaultIPv4IPPool = []string{name}; subnet.Addr().Is6() {
@@ -58,7 +59,7 @@ func (m *machine) proxied(t *testing.T, name string, subnet netip.Prefix) {
 	}
 	leases := func() (states map[v1alpha1.LeaseState]int) {
 		list := &v1alpha1.IPLeaseList{}
-		check(t, m.List(ctx, list, client.MatchingFields{"spec.pool": name}))
+		check.OK(t, m.List(ctx, list, client.MatchingFields{"spec.pool": name}))
 		states = map[v1alpha1.LeaseState]int{}
 		for _, l := range list.Items {
 			states[l.Spec.State]++
@@ -69,14 +70,14 @@ func (m *machine) proxied(t *testing.T, name string, subnet netip.Prefix) {
 		t.Errorf("leases %v", got)
 	}
 
-	check(t, m.Get(ctx, client.ObjectKeyFromObject(pool), pool))
+	check.OK(t, m.Get(ctx, client.ObjectKeyFromObject(pool), pool))
 	pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{IgnoreMACs: []string{proxy.String()}}
-	check(t, m.Update(ctx, pool))
+	check.OK(t, m.Update(ctx, pool))
 	named := time.Now()
 	m.eventually("the addresses are back at once", 5*time.Second, func() bool { return leases()[v1alpha1.StateQuarantined] == 0 })
 	t.Logf("%s after the pool names the proxy", time.Since(named))
 	_, err := m.agent.Add(ctx, request())
-	check(t, err)
+	check.OK(t, err)
 	if got := leases(); got[v1alpha1.StateBound] != 2 {
 		t.Errorf("leases %v", got)
 	}
@@ -87,11 +88,11 @@ func (m *machine) proxied(t *testing.T, name string, subnet netip.Prefix) {
 func (m *machine) answerAll(t *testing.T, subnet netip.Prefix) net.HardwareAddr {
 	t.Helper()
 	host, err := net.InterfaceByName(m.parent + "p")
-	check(t, err)
+	check.OK(t, err)
 	const everything = 0x0003 // ETH_P_ALL
 	conn, err := packet.Listen(host, packet.Raw, everything, nil)
-	check(t, err)
-	check(t, conn.SetPromiscuous(true))
+	check.OK(t, err)
+	check.OK(t, conn.SetPromiscuous(true))
 	// Each family has a proxy of its own, because the limit of a MAC holds for all pools of a parent.
 	mac := net.HardwareAddr{0x02, 0xbd, 0, 0, 0x74, byte(subnet.Bits())}
 	done := make(chan struct{})
@@ -116,7 +117,7 @@ func (m *machine) answerAll(t *testing.T, subnet netip.Prefix) net.HardwareAddr 
 		}
 	}()
 	t.Cleanup(func() {
-		check(t, conn.Close())
+		check.OK(t, conn.Close())
 		<-done
 	})
 	return mac

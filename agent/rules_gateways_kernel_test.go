@@ -17,6 +17,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -42,13 +43,13 @@ func (m *machine) gatewayChecks(t *testing.T) {
 		{gateways[1] + "/64", ""},
 	} {
 		if c.answers != "" {
-			check(t, ns.AddAddr(router, netip.MustParsePrefix(c.answers)))
+			check.OK(t, ns.AddAddr(router, netip.MustParsePrefix(c.answers)))
 		}
 		pod, inside := m.unplugged(pools)
 		before := hostLinks(t)
 		err := macvlan.linked(t, pod, "eth0", "")
 		if c.silent == "" {
-			check(t, err)
+			check.OK(t, err)
 			if got := routingOf(t, inside); got != "host-eth0" {
 				t.Errorf("the pod has %q, want a host link", got)
 			}
@@ -62,7 +63,7 @@ func (m *machine) gatewayChecks(t *testing.T) {
 			t.Errorf("the node has %q, and had %q", after, before)
 		}
 		leases := &v1alpha1.IPLeaseList{}
-		check(t, m.List(t.Context(), leases))
+		check.OK(t, m.List(t.Context(), leases))
 		for _, l := range leases.Items {
 			if h := l.Spec.Holder; h != nil && h.ContainerID == pod.ContainerID {
 				t.Errorf("lease %s is %s", l.Name, l.Spec.State)
@@ -75,17 +76,17 @@ func (m *machine) gatewayChecks(t *testing.T) {
 func routerAt(t *testing.T, parent, iface string) *network.Namespace {
 	t.Helper()
 	ns, err := network.Create(fmt.Sprintf("%s-router", parent))
-	check(t, err)
-	t.Cleanup(func() { check(t, ns.Delete()) })
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, ns.Delete()) })
 	f, err := os.Open(ns.Path())
-	check(t, err)
+	check.OK(t, err)
 	defer f.Close()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = parent
-	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: iface, PeerNamespace: netlink.NsFd(f.Fd())}))
+	check.OK(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: iface, PeerNamespace: netlink.NsFd(f.Fd())}))
 	link, err := netlink.LinkByName(parent)
-	check(t, err)
-	t.Cleanup(func() { check(t, netlink.LinkDel(link)) })
-	check(t, errors.Join(netlink.LinkSetUp(link), ns.SetUp(iface, true)))
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, netlink.LinkDel(link)) })
+	check.OK(t, errors.Join(netlink.LinkSetUp(link), ns.SetUp(iface, true)))
 	return ns
 }

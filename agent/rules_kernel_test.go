@@ -16,17 +16,18 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // rules plays every rule of choosing once with real objects.
 func (m *machine) rules(t *testing.T) {
 	ctx := t.Context()
 	m.node.Labels = map[string]string{"rack": "r1"}
-	check(t, m.Update(ctx, m.node))
+	check.OK(t, m.Update(ctx, m.node))
 	bank := namespace("bank")
 	bank.Labels = map[string]string{"tier": "gold"}
 	bank.Annotations = map[string]string{"ipam.fenceline.io/default-ipv4-ippool": `["of-bank"]`, "ipam.fenceline.io/default-ipv6-ippool": `["of-bank-6"]`}
-	check(t, m.Create(ctx, bank))
+	check.OK(t, m.Create(ctx, bank))
 	m.part(t, "sources", m.sources)
 	m.part(t, "filters", m.filters)
 	m.part(t, "sorting", m.sorting)
@@ -78,7 +79,7 @@ func (m *machine) sources(t *testing.T) {
 // filters: the agent knows the present specs, conditions, reservations and labels.
 func (m *machine) filters(t *testing.T) {
 	m.pool(t, "other-family", 0, v6("fd70:16::/64"))
-	check(t, m.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "filters"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.70.39.0/24"}}}))
+	check.OK(t, m.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "filters"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.70.39.0/24"}}}))
 	next := 10
 	type row struct {
 		pool   string
@@ -116,7 +117,7 @@ func (m *machine) filters(t *testing.T) {
 					p := m.pool(t, c.pool, next, c.change)
 					next++
 					if len(p.Finalizers) > 0 {
-						check(t, m.Delete(t.Context(), p))
+						check.OK(t, m.Delete(t.Context(), p))
 						t.Cleanup(func() { m.release(t, c.pool) })
 					}
 				}
@@ -146,9 +147,9 @@ func (m *machine) filters(t *testing.T) {
 func (m *machine) release(t *testing.T, pool string) {
 	t.Helper()
 	p := &v1alpha1.IPPool{}
-	check(t, m.Get(context.WithoutCancel(t.Context()), types.NamespacedName{Name: pool}, p))
+	check.OK(t, m.Get(context.WithoutCancel(t.Context()), types.NamespacedName{Name: pool}, p))
 	p.Finalizers = nil
-	check(t, m.Update(context.WithoutCancel(t.Context()), p))
+	check.OK(t, m.Update(context.WithoutCancel(t.Context()), p))
 }
 
 // sorting: the pool of the pod's attachment serves, although another pool is named first.

@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -43,12 +44,12 @@ func (p plugins) linkedAfter(t *testing.T, pod agentapi.AddRequest, iface, ofMac
 	spool := filepath.Join(filepath.Dir(p.socket), "spool")
 	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"underlay","plugins":[`+first+
 		`{"type":"fenceline",%[3]s"ipam":{"socket":%[1]q,"spool":%[2]q}}]}`, p.socket, spool, fields))
-	check(t, err)
+	check.OK(t, err)
 	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: iface, Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
 	}}
 	_, err = p.cni.AddNetworkList(t.Context(), list, attachment)
-	t.Cleanup(func() { check(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
+	t.Cleanup(func() { check.OK(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
 	return err
 }
 
@@ -78,7 +79,7 @@ func (m *machine) modes(t *testing.T) {
 		m.part(t, c.rule, func(t *testing.T) {
 			pod, ns := m.unplugged(pools, two, c.asks)
 			for _, iface := range []string{"eth0", "net1"} {
-				check(t, macvlan.linked(t, pod, iface, c.fields))
+				check.OK(t, macvlan.linked(t, pod, iface, c.fields))
 			}
 			if got := routingOf(t, ns); got != c.want {
 				t.Errorf("the pod has %q, want %q", got, c.want)
@@ -132,7 +133,7 @@ func (m *machine) modes(t *testing.T) {
 				t.Errorf("the node has %q, and had %q", after, before)
 			}
 			leases := &v1alpha1.IPLeaseList{}
-			check(t, m.List(t.Context(), leases))
+			check.OK(t, m.List(t.Context(), leases))
 			for _, l := range leases.Items {
 				if h := l.Spec.Holder; h != nil && h.ContainerID == pod.ContainerID {
 					t.Errorf("lease %s is %s", l.Name, l.Spec.State)
@@ -150,12 +151,12 @@ func (m *machine) noRoute(t *testing.T) {
 	pod, ns := m.unplugged(from("no-route"))
 	before := hostLinks(t)
 	result, err := json.Marshal(macvlan.add(t, pod, "eth0", m.parent))
-	check(t, err)
+	check.OK(t, err)
 	eth0, err := ns.Links().LinkByName("eth0")
-	check(t, err)
+	check.OK(t, err)
 	addrs, err := ns.Links().AddrList(eth0, netlink.FAMILY_V4)
-	check(t, err)
-	check(t, ns.Links().AddrDel(eth0, &addrs[0]))
+	check.OK(t, err)
+	check.OK(t, ns.Links().AddrDel(eth0, &addrs[0]))
 	err = macvlan.linkedAfter(t, pod, "eth0", "", fmt.Sprintf(`"prevResult":%s,`, result))
 	if words := []string{"interface eth0 of pod", "add route 10.96.0.0/16", "host-eth0"}; err == nil || !contains(err.Error(), words) {
 		t.Errorf("got %v, want %q", err, words)
@@ -172,9 +173,9 @@ func (m *machine) noRoute(t *testing.T) {
 func routingOf(t *testing.T, ns *network.Namespace) string {
 	t.Helper()
 	links, err := ns.Links().LinkList()
-	check(t, err)
+	check.OK(t, err)
 	rules, err := ns.Links().RuleList(netlink.FAMILY_V4)
-	check(t, err)
+	check.OK(t, err)
 	var found []string
 	for _, link := range links {
 		name := link.Attrs().Name
@@ -182,7 +183,7 @@ func routingOf(t *testing.T, ns *network.Namespace) string {
 			found = append(found, name)
 		}
 		addrs, err := ns.Links().AddrList(link, netlink.FAMILY_V4)
-		check(t, err)
+		check.OK(t, err)
 		for _, r := range rules {
 			if slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return r.Src != nil && a.IP.Equal(r.Src.IP) }) {
 				found = append(found, "table of "+name)
@@ -197,7 +198,7 @@ func routingOf(t *testing.T, ns *network.Namespace) string {
 func hostLinks(t *testing.T) []string {
 	t.Helper()
 	all, err := net.Interfaces()
-	check(t, err)
+	check.OK(t, err)
 	var found []string
 	for _, i := range all {
 		if strings.HasPrefix(i.Name, hostlink.NodePrefix) {

@@ -29,6 +29,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
@@ -44,11 +45,11 @@ type plugins struct {
 func (m *machine) plugins(t *testing.T) plugins {
 	t.Helper()
 	builder, err := thirdparty.NewBuilder(t.Output())
-	check(t, err)
+	check.OK(t, err)
 	reference, err := builder.Dir(t.Context(), thirdparty.CNIPlugins)
-	check(t, err)
+	check.OK(t, err)
 	dir := t.TempDir()
-	check(t, programs.Build(t.Context(), "cni", filepath.Join(dir, "fenceline")))
+	check.OK(t, programs.Build(t.Context(), "cni", filepath.Join(dir, "fenceline")))
 	return plugins{m, libcni.NewCNIConfigWithCacheDir([]string{dir, reference}, t.TempDir(), nil)}
 }
 
@@ -59,15 +60,15 @@ func (p plugins) add(t *testing.T, pod agentapi.AddRequest, iface, parent string
 	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"underlay","plugins":[
 		{"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q%s}}]}`,
 		parent, p.socket, filepath.Join(filepath.Dir(p.socket), "spool"), strings.Join(append([]string{""}, fields...), ",")))
-	check(t, err)
+	check.OK(t, err)
 	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: iface, Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
 	}}
 	answer, err := p.cni.AddNetworkList(t.Context(), list, attachment)
-	check(t, err)
-	t.Cleanup(func() { check(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
 	result, err := types100.NewResultFromResult(answer)
-	check(t, err)
+	check.OK(t, err)
 	return result
 }
 
@@ -126,7 +127,7 @@ func (m *machine) routes(t *testing.T) {
 		}
 		m.eventually("an event of "+pod.Pod.Name, seen, func() bool {
 			list := &eventsv1.EventList{}
-			check(t, m.List(t.Context(), list, client.InNamespace(pod.Pod.Namespace)))
+			check.OK(t, m.List(t.Context(), list, client.InNamespace(pod.Pod.Namespace)))
 			return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
 				return e.Regarding.Name == pod.Pod.Name && e.Reason == "ConfigurationIgnored" && strings.Contains(e.Note, "ipam.rangeStart (use ips of a pool)")
 			})
@@ -140,13 +141,13 @@ func gateways(t *testing.T, ns *network.Namespace) string {
 	var found []string
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := ns.Links().RouteList(nil, family)
-		check(t, err)
+		check.OK(t, err)
 		for _, r := range routes {
 			if r.Gw == nil {
 				continue
 			}
 			link, err := ns.Links().LinkByIndex(r.LinkIndex)
-			check(t, err)
+			check.OK(t, err)
 			found = append(found, r.Dst.String()+" "+r.Gw.String()+" "+link.Attrs().Name)
 		}
 	}
@@ -180,9 +181,9 @@ func (m *machine) vlans(t *testing.T) {
 func listen(t *testing.T, iface string) *packet.Conn {
 	t.Helper()
 	link, err := net.InterfaceByName(iface)
-	check(t, err)
+	check.OK(t, err)
 	conn, err := packet.Listen(link, packet.Datagram, unix.ETH_P_ARP, nil)
-	check(t, err)
+	check.OK(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -198,15 +199,15 @@ func probed(t *testing.T, conn *packet.Conn, addr netip.Addr, d time.Duration) b
 func probedBefore(t *testing.T, conn *packet.Conn, parent string, addr netip.Addr) bool {
 	t.Helper()
 	link, err := net.InterfaceByName(parent)
-	check(t, err)
+	check.OK(t, err)
 	last := netip.MustParseAddr("192.0.2.9")
 	probe, err := frames.Probe(link.HardwareAddr, nil, last)
-	check(t, err)
+	check.OK(t, err)
 	out, err := packet.Listen(link, packet.Raw, 0, nil)
-	check(t, err)
+	check.OK(t, err)
 	defer out.Close()
 	_, err = out.WriteTo(probe, &packet.Addr{HardwareAddr: probe[:6]})
-	check(t, err)
+	check.OK(t, err)
 	next := nextProbe(t, conn, seen, addr, last)
 	if !next.IsValid() {
 		t.Fatalf("the last probe of %s has not come", parent)
@@ -218,16 +219,16 @@ func probedBefore(t *testing.T, conn *packet.Conn, parent string, addr netip.Add
 // within d.
 func nextProbe(t *testing.T, conn *packet.Conn, d time.Duration, of ...netip.Addr) netip.Addr {
 	t.Helper()
-	check(t, conn.SetReadDeadline(time.Now().Add(d)))
+	check.OK(t, conn.SetReadDeadline(time.Now().Add(d)))
 	payload := make([]byte, 128)
 	for {
 		n, _, err := conn.ReadFrom(payload)
 		if os.IsTimeout(err) {
 			return netip.Addr{}
 		}
-		check(t, err)
+		check.OK(t, err)
 		frame := arp.Packet{}
-		check(t, frame.UnmarshalBinary(payload[:n]))
+		check.OK(t, frame.UnmarshalBinary(payload[:n]))
 		if frame.SenderIP.IsUnspecified() && slices.Contains(of, frame.TargetIP) {
 			return frame.TargetIP
 		}

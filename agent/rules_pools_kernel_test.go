@@ -14,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func (m *machine) exhaustion(t *testing.T) {
@@ -21,7 +22,7 @@ func (m *machine) exhaustion(t *testing.T) {
 	first, second := m.sandbox(from("one")), m.sandbox(from("one"))
 	m.gets(t, first, "10.70.65.2")
 	m.refuses(t, second, agentapi.CodeExhausted, "pool one: it is exhausted, 1 of its 1 addresses have a lease")
-	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: first.Attachment}))
+	check.OK(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: first.Attachment}))
 	// It cools down, and nothing else is free.
 	m.gets(t, second, "10.70.65.2")
 }
@@ -30,9 +31,9 @@ func (m *machine) edits(t *testing.T) {
 	p := m.pool(t, "edited", 66)
 	change := func(c func(*v1alpha1.IPPoolSpec)) {
 		t.Helper()
-		check(t, m.Get(t.Context(), types.NamespacedName{Name: p.Name}, p))
+		check.OK(t, m.Get(t.Context(), types.NamespacedName{Name: p.Name}, p))
 		c(&p.Spec)
-		check(t, m.Update(t.Context(), p))
+		check.OK(t, m.Update(t.Context(), p))
 	}
 	user := m.sandbox(from("edited"))
 	used := m.gets(t, user, "10.70.66.").IPs[0].Address.Addr()
@@ -73,10 +74,10 @@ func (m *machine) keptForAName(t *testing.T) {
 			t.Errorf("the lease is %+v, want %s", l, state)
 		}
 	}
-	check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: pod.Attachment}))
+	check.OK(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: pod.Attachment}))
 	is(v1alpha1.StateRetained)
 	old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Pod.Namespace, Name: pod.Pod.Name}}
-	check(t, m.Delete(t.Context(), old, client.GracePeriodSeconds(0)))
+	check.OK(t, m.Delete(t.Context(), old, client.GracePeriodSeconds(0)))
 	next := m.sandbox(ofStatefulSet, func(p *corev1.Pod) { p.Name = pod.Pod.Name })
 	next.Pod.Name = pod.Pod.Name
 	m.gets(t, next, addr.String())

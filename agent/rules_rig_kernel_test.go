@@ -23,6 +23,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // seen is how long the agent may take to see what a test has written, and to
@@ -39,9 +40,9 @@ func (m *machine) pool(t *testing.T, name string, n int, change ...func(*v1alpha
 		c(p)
 	}
 	status := p.Status
-	check(t, m.Create(t.Context(), p))
+	check.OK(t, m.Create(t.Context(), p))
 	p.Status, p.Status.Agents = status, 1
-	check(t, m.Status().Update(t.Context(), p))
+	check.OK(t, m.Status().Update(t.Context(), p))
 	m.asked(t, name, "192.0.2.1", func(answer string) bool { return !strings.Contains(answer, "it does not exist") })
 	return p
 }
@@ -97,7 +98,7 @@ func (m *machine) gets(t *testing.T, r agentapi.AddRequest, prefixes ...string) 
 			t.Fatalf("got %v, want %v", answer.IPs, prefixes)
 		}
 	}
-	check(t, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: r.Attachment}))
+	check.OK(t, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: r.Attachment}))
 	return answer
 }
 
@@ -108,7 +109,7 @@ func (m *machine) refuses(t *testing.T, r agentapi.AddRequest, code uint, words 
 	var last error
 	m.eventually(fmt.Sprintf("refusal of %s with %q", r.Pod.Name, words), seen, func() bool {
 		if _, last = m.agent.Add(t.Context(), r); last == nil {
-			check(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: r.Attachment}))
+			check.OK(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: r.Attachment}))
 			return false
 		}
 		t.Log(last)
@@ -117,13 +118,13 @@ func (m *machine) refuses(t *testing.T, r agentapi.AddRequest, code uint, words 
 	})
 	m.eventually(fmt.Sprintf("event of %s with %q", r.Pod.Name, words), seen, func() bool {
 		list := &eventsv1.EventList{}
-		check(t, m.List(t.Context(), list, client.InNamespace(r.Pod.Namespace)))
+		check.OK(t, m.List(t.Context(), list, client.InNamespace(r.Pod.Namespace)))
 		return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
 			return e.Regarding.Name == r.Pod.Name && e.Reason == "AddressRefused" && contains(e.Note, words)
 		})
 	})
 	leases := &v1alpha1.IPLeaseList{}
-	check(t, m.List(t.Context(), leases))
+	check.OK(t, m.List(t.Context(), leases))
 	for _, l := range leases.Items {
 		if h := l.Spec.Holder; h != nil && h.ContainerID == r.ContainerID && h.Interface == r.Interface {
 			t.Errorf("a refused ADD has left %s", l.Name)
@@ -148,11 +149,11 @@ func (m *machine) also(t *testing.T, r agentapi.AddRequest, iface string) agenta
 func (m *machine) link(t *testing.T, netns, name string) {
 	t.Helper()
 	parent, err := net.InterfaceByName(m.parent)
-	check(t, err)
+	check.OK(t, err)
 	f, err := os.Open(netns)
-	check(t, err)
+	check.OK(t, err)
 	defer f.Close()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.ParentIndex, attrs.Namespace = name, parent.Index, netlink.NsFd(f.Fd())
-	check(t, netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+	check.OK(t, netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
 }

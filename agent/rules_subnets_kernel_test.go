@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // subnets: the agent reads the owner of a pod to find the pool of its application.
@@ -26,7 +27,7 @@ func (m *machine) subnets(t *testing.T) {
 		RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "c", Image: "none"}},
 	}}
 	deployment := &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}}
-	check(t, m.Create(t.Context(), deployment))
+	check.OK(t, m.Create(t.Context(), deployment))
 	set := &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: deployment.Spec.Selector, Template: template}}
 	set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(deployment, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
 	job := &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Template: *template.DeepCopy()}}
@@ -45,7 +46,7 @@ func (m *machine) subnets(t *testing.T) {
 		{"DaemonSet", daemons, appsv1.SchemeGroupVersion, v1alpha1.Application{APIGroup: "apps", Kind: "DaemonSet"}},
 	} {
 		t.Run("a pod of a "+c.kind, func(t *testing.T) {
-			check(t, m.Create(t.Context(), c.owner))
+			check.OK(t, m.Create(t.Context(), c.owner))
 			c.application.Namespace, c.application.Name, c.application.Interface = "shop", "web", "0"
 			pool := m.pool(t, "of-"+strings.ToLower(c.application.Kind), 93+i, func(p *v1alpha1.IPPool) {
 				p.Spec.IPSubnet, p.Spec.Application = "s", &c.application

@@ -18,6 +18,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // warmAddresses are the Warm leases of the agent, from the first ADD of a pool on. test/nodes has pods
@@ -27,9 +28,9 @@ func (m *machine) warmAddresses(t *testing.T) {
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "warm"}, Spec: v1alpha1.IPPoolSpec{
 		Subnet: "10.68.0.0/24", Warm: new(int64(2)),
 	}}
-	check(t, m.Create(ctx, pool))
+	check.OK(t, m.Create(ctx, pool))
 	pool.Status.Total, pool.Status.Free, pool.Status.Agents, pool.Status.Served = 254, 254, 1, 1
-	check(t, m.Status().Update(ctx, pool))
+	check.OK(t, m.Status().Update(ctx, pool))
 	first := m.sandbox()
 	first.Network.DefaultIPv4IPPool = []string{pool.Name}
 	m.eventually("the agent serves the pool", seen, func() bool {
@@ -73,7 +74,7 @@ func (m *machine) ready(pool *v1alpha1.IPPool) map[string]v1alpha1.IPLease {
 func (m *machine) warmLeases(pool *v1alpha1.IPPool) map[string]v1alpha1.IPLease {
 	m.t.Helper()
 	list := &v1alpha1.IPLeaseList{}
-	check(m.t, m.List(m.t.Context(), list, client.MatchingFields{"spec.pool": pool.Name, "spec.state": string(v1alpha1.StateWarm)}))
+	check.OK(m.t, m.List(m.t.Context(), list, client.MatchingFields{"spec.pool": pool.Name, "spec.state": string(v1alpha1.StateWarm)}))
 	leases := map[string]v1alpha1.IPLease{}
 	for _, l := range list.Items {
 		leases[l.Name] = l
@@ -85,7 +86,7 @@ func (m *machine) warmLeases(pool *v1alpha1.IPPool) map[string]v1alpha1.IPLease 
 func gauge(t *testing.T, pool, condition string) float64 {
 	t.Helper()
 	families, err := ctrlmetrics.Registry.Gather()
-	check(t, err)
+	check.OK(t, err)
 	for _, f := range families {
 		if f.GetName() != "fenceline_warm_leases" {
 			continue
@@ -109,27 +110,27 @@ func (m *machine) speak(addr netip.Addr) net.HardwareAddr {
 	t := m.t
 	t.Helper()
 	host, err := net.InterfaceByName(m.parent + "p")
-	check(t, err)
+	check.OK(t, err)
 	announcement, err := arp.NewPacket(arp.OperationRequest, host.HardwareAddr, addr, make(net.HardwareAddr, 6), addr)
-	check(t, err)
+	check.OK(t, err)
 	payload, err := announcement.MarshalBinary()
-	check(t, err)
+	check.OK(t, err)
 	frame, err := (&ethernet.Frame{
 		Destination: ethernet.Broadcast, Source: host.HardwareAddr, EtherType: ethernet.EtherTypeARP, Payload: payload,
 	}).MarshalBinary()
-	check(t, err)
+	check.OK(t, err)
 	conn, err := packet.Listen(host, packet.Raw, 0, nil)
-	check(t, err)
+	check.OK(t, err)
 	defer conn.Close()
 	_, err = conn.WriteTo(frame, &packet.Addr{HardwareAddr: ethernet.Broadcast})
-	check(t, err)
+	check.OK(t, err)
 	return host.HardwareAddr
 }
 
 func (m *machine) cordon(cordoned bool) {
 	m.t.Helper()
 	node := &corev1.Node{}
-	check(m.t, m.Get(m.t.Context(), client.ObjectKeyFromObject(m.node), node))
+	check.OK(m.t, m.Get(m.t.Context(), client.ObjectKeyFromObject(m.node), node))
 	node.Spec.Unschedulable = cordoned
-	check(m.t, m.Update(m.t.Context(), node))
+	check.OK(m.t, m.Update(m.t.Context(), node))
 }

@@ -10,12 +10,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func (r *rig) attached() bool {
 	r.t.Helper()
 	ok, err := r.GuardAttached(1)
-	must(r.t, err)
+	check.OK(r.t, err)
 	return ok
 }
 
@@ -28,7 +30,7 @@ func TestASlotGuardsOneLivingDevice(t *testing.T) {
 	equal(t, "first one attached", r.attached(), true)
 	r.pod.deleteLink("eth0")
 	equal(t, "attached to a device gone", r.attached(), false)
-	must(t, attachGuard(r.Kernel, elsewhere))
+	check.OK(t, attachGuard(r.Kernel, elsewhere))
 	equal(t, "attached", r.attached(), true)
 }
 
@@ -39,7 +41,7 @@ func TestEqualIfindexesOfTwoPodsAreToldApart(t *testing.T) {
 	if twin, pod := netns.index("lo"), r.pod.index("lo"); twin != pod {
 		t.Fatalf("lo has ifindex %d and %d", twin, pod)
 	}
-	must(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "lo"}))
+	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "lo"}))
 	err := attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: netns.path, Interface: "lo"})
 	if !errors.Is(err, ErrPinned) {
 		t.Errorf("got %v, want %v", err, ErrPinned)
@@ -53,7 +55,7 @@ func TestAttachingToNoDevice(t *testing.T) {
 		t.Errorf("guard: got %v, want %v", err, ErrNoDevice)
 	}
 	s, err := r.slot(2)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "slot", s, observerSlot{})
 	r.node.do(func() error {
 		if err := r.AttachObserver(99999); !errors.Is(err, ErrNoDevice) {
@@ -65,33 +67,33 @@ func TestAttachingToNoDevice(t *testing.T) {
 
 func TestDetachingAGuardWorksTwice(t *testing.T) {
 	r := newRig(t)
-	must(t, r.KillSlot(1))
+	check.OK(t, r.KillSlot(1))
 	for range 2 {
-		must(t, r.DetachGuard(1))
+		check.OK(t, r.DetachGuard(1))
 		equal(t, "attached", r.attached(), false)
 		dead, err := r.SlotDead(1)
-		must(t, err)
+		check.OK(t, err)
 		equal(t, "dead", dead, false)
 	}
 }
 
 func TestSweepFreesTheSlotsOfGoneDevices(t *testing.T) {
 	r := newRig(t)
-	must(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
-	must(t, r.KillSlot(1))
+	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	check.OK(t, r.KillSlot(1))
 	swept, err := r.SweepGuards()
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "swept while alive", len(swept), 0)
 	r.pod.deleteLink("eth0")
 	swept, err = r.SweepGuards()
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "swept", len(swept), 1)
 	equal(t, "slot", swept[0], 1)
 	guarded, err := r.guarded()
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "guarded", len(guarded), 1)
 	dead, err := r.SlotDead(1)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "dead", dead, false)
 }
 
@@ -115,7 +117,7 @@ func TestObserverOfAParentThatIsGone(t *testing.T) {
 		equal(t, "attached", all[r.parent], false)
 		return err
 	})
-	must(t, r.Close())
+	check.OK(t, r.Close())
 	r.Kernel = openKernel(t, r.dir) // a dead pin is no obstacle
 }
 
@@ -123,8 +125,8 @@ func TestParentsThatAreGoneLeaveRoomForOthers(t *testing.T) {
 	r := newRig(t)
 	const gone = 1 << 20 // no ifindex here is so great
 	for i := range r.code.observer.Maps[observerMapParents].MaxEntries - 1 {
-		must(t, r.maps.Parents.Put(gone+i, observerParent{}))
-		must(t, r.maps.Hearing.Put(gone+i, uint64(1)))
+		check.OK(t, r.maps.Parents.Put(gone+i, observerParent{}))
+		check.OK(t, r.maps.Hearing.Put(gone+i, uint64(1)))
 	}
 	r.node.do(func() error {
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "p1"}, PeerName: "p2"})
@@ -140,7 +142,7 @@ func TestParentsThatAreGoneLeaveRoomForOthers(t *testing.T) {
 	for _, segment := range []uint32{gone, uint32(r.parent), uint32(second)} {
 		var p observerParent
 		known, err := lookup(r.maps.Parents, segment, &p)
-		must(t, err)
+		check.OK(t, err)
 		equal(t, "known", known, segment != gone)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // runs of a program per system call; a call's own cost vanishes among them.
@@ -24,7 +25,7 @@ func BenchmarkPrograms(b *testing.B) {
 		Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
 	})
-	must(b, err)
+	check.OK(b, err)
 	defer empty.Close()
 	k := newBench(b, setup{})
 	k.bind(addr4, 1)
@@ -55,7 +56,7 @@ func BenchmarkPrograms(b *testing.B) {
 	}
 	run("empty", empty, udpFrom(addr4))
 	all("unfenced")
-	must(b, k.SetSources(1, guarded(SourcesEnforce)))
+	check.OK(b, k.SetSources(1, guarded(SourcesEnforce)))
 	all("guarded")
 	run("claim/not-held", observer["ingress"], signed(50, key(far4), keyA))
 	run("claim/equal", observer["ingress"], signed(100, key(addr4), keyA))
@@ -64,7 +65,7 @@ func BenchmarkPrograms(b *testing.B) {
 	run("claim/foreign", observer["ingress"], func() []byte {
 		return claimFrame(b, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, broadcast, remoteMAC, keyA)
 	}())
-	must(b, k.InstallLease(key(far6), Lease{}))
+	check.OK(b, k.InstallLease(key(far6), Lease{}))
 	run("ack", observer["ingress"], claimFrame(b, claim.Frame{
 		Flags: claim.FlagAck, Network: network, Addr: far6, Token: 50,
 	}, broadcast, remoteMAC, keyA))
@@ -83,7 +84,7 @@ func benchmark(b *testing.B, prog *ebpf.Program, frame []byte) {
 	fastest := time.Duration(math.MaxInt64)
 	for b.Loop() {
 		_, per, err := prog.Benchmark(frame, runsPerCall, nil)
-		must(b, err)
+		check.OK(b, err)
 		fastest = min(fastest, per)
 	}
 	b.ReportMetric(float64(fastest.Nanoseconds()), "ns/packet")

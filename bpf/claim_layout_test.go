@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // The claim's layout stands twice: in claim.h and in agent/claim. These tests compare the codec with the BTF of the
@@ -20,18 +21,14 @@ import (
 
 func TestTheFieldsOfAClaimAreThoseOfTheCodec(t *testing.T) {
 	var layout *btf.Struct
-	if err := observerTypes(t).TypeByName("claim", &layout); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, observerTypes(t).TypeByName("claim", &layout))
 	if layout.Size != claim.Len {
 		t.Errorf("the C struct has %d bytes, the codec's payload %d", layout.Size, claim.Len)
 	}
 	codec := codecFields()
 	for _, m := range layout.Members {
 		size, err := btf.Sizeof(m.Type)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var want []int
 		for i := range size {
 			want = append(want, int(m.Offset.Bytes())+i)
@@ -80,9 +77,7 @@ func differing(a, b [claim.Len]byte) (offsets []int) {
 
 func TestTheNumbersOfAClaimAreThoseOfTheCodec(t *testing.T) {
 	var wire *btf.Enum
-	if err := observerTypes(t).TypeByName("claim_wire", &wire); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, observerTypes(t).TypeByName("claim_wire", &wire))
 	inC := map[string]uint64{}
 	for _, v := range wire.Values {
 		inC[v.Name] = v.Value
@@ -109,8 +104,6 @@ func TestTheNumbersOfAClaimAreThoseOfTheCodec(t *testing.T) {
 func observerTypes(t *testing.T) *btf.Spec {
 	t.Helper()
 	spec, err := loadObserver()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return spec.Types
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/dchest/siphash"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // checkAck wants an authentic ack of the rig's holder for addr and token, from one MAC to another.
@@ -25,7 +26,7 @@ func checkAck(t testing.TB, frame []byte, addr netip.Addr, token uint64, to, fro
 	equal(t, "destination", net.HardwareAddr(frame[:6]).String(), to.String())
 	equal(t, "source", net.HardwareAddr(frame[6:12]).String(), from.String())
 	f, err := claim.Unmarshal(frame[14:], claim.Key(key))
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "ack", f, claim.Frame{
 		Flags: claim.FlagAck | claim.Asks(heldToken), Network: network, Addr: addr, Token: token,
 	})
@@ -69,7 +70,7 @@ func TestAClaimAskedAgainIsAckedAgainAndReportedOnce(t *testing.T) {
 func TestADeadSlotIsFencedWithoutAnAck(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
-	must(t, b.KillSlot(1))
+	check.OK(t, b.KillSlot(1))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
 	equal(t, "fenced", b.fenced(addr4), true)
 }
@@ -149,11 +150,11 @@ func signed(t testing.TB, f claim.Frame, key ClaimKey) []byte {
 func TestAClaimOfOurOtherNetworkIsNotForThisLease(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
-	must(t, b.SetNetworks([]uint64{network, otherNetwork}))
+	check.OK(t, b.SetNetworks([]uint64{network, otherNetwork}))
 	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA),
 		drop, ResultNotHeld)
 	equal(t, "fenced", b.fenced(addr4), false)
-	must(t, b.SetNetworks([]uint64{network}))
+	check.OK(t, b.SetNetworks([]uint64{network}))
 	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA),
 		pass, ResultForeign)
 }
@@ -161,7 +162,7 @@ func TestAClaimOfOurOtherNetworkIsNotForThisLease(t *testing.T) {
 func TestNetworksOfOneRemainderAreAllOurs(t *testing.T) {
 	b := newBench(t, setup{})
 	all := []uint64{network, network + 1024, network + 2048}
-	must(t, b.SetNetworks(all))
+	check.OK(t, b.SetNetworks(all))
 	for _, n := range all {
 		b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: n, Addr: far4, Token: 5}, keyA), drop, ResultNotHeld)
 	}
@@ -184,21 +185,21 @@ func TestThousandsOfNetworks(t *testing.T) {
 	if !errors.Is(err, ErrNetworksFull) {
 		t.Errorf("a lease of a network that does not fit: %v", err)
 	}
-	must(t, b.SetNetworks([]uint64{network + 77}))
-	must(t, b.InstallLease(key(far4), Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.SetNetworks([]uint64{network + 77}))
+	check.OK(t, b.InstallLease(key(far4), Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC}))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
 }
 
 func TestALeaseOutlivesThePoolOfItsNetwork(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
-	must(t, b.SetNetworks(nil))
+	check.OK(t, b.SetNetworks(nil))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
 }
 
 func TestAWatchedAddressIsNotFenced(t *testing.T) {
 	b := newBench(t, setup{})
-	must(t, b.InstallLease(key(addr4), Lease{}))
+	check.OK(t, b.InstallLease(key(addr4), Lease{}))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultNotHeld)
 	equal(t, "fenced", b.fenced(addr4), false)
 }
@@ -207,7 +208,7 @@ func TestReplaysAndRandomTagsDoNothing(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
 	b.fence(addr4)
-	must(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}))
 	replayed, forged := remoteClaim(t, addr4, 200), remoteClaim(t, addr4, 400)
 	for range 1000 {
 		b.run(WhereObserverIngress, replayed)
@@ -271,7 +272,7 @@ func TestAClaimOfTheFirstVersionFencesWithoutAnAck(t *testing.T) {
 
 func TestAnAckOfTheFirstVersionCountsForNothing(t *testing.T) {
 	b := newBench(t, setup{})
-	must(t, b.InstallLease(key(addr4), Lease{})) // a verifier's watch
+	check.OK(t, b.InstallLease(key(addr4), Lease{})) // a verifier's watch
 	b.expect(WhereObserverIngress, firstVersion(uint32(claim.FlagAck|claim.Asks(heldToken)), 200, keyA), pass, ResultMagic)
 	equal(t, "acked", b.state(addr4).AckedToken, 0)
 }
@@ -299,7 +300,7 @@ func TestAnOlderClaimIsReportedForDefenceAtALimitedRate(t *testing.T) {
 func TestAnAckIsRecordedAndConsumed(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
-	must(t, b.InstallLease(key(far4), Lease{})) // a verifier's watch
+	check.OK(t, b.InstallLease(key(far4), Lease{})) // a verifier's watch
 	for _, addr := range []netip.Addr{addr4, far4} {
 		ack := claim.Frame{Flags: claim.FlagAck, Network: network, Addr: addr, Token: 90}
 		b.expect(WhereObserverIngress, signed(t, ack, keyC), drop, ResultForged)
@@ -352,12 +353,12 @@ func TestTheEventBufferMayOverflowAFenceMayNot(t *testing.T) {
 	const n = 8000
 	addr := netip.MustParseAddr("10.77.0.0")
 	k, err := Open(Options{Dir: bpffs(t)}) // nobody reads its events
-	must(t, err)
-	t.Cleanup(func() { must(t, k.Remove()) })
-	must(t, k.SetKeys(&keyA, nil))
-	must(t, k.SetNetworks([]uint64{network}))
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, k.Remove()) })
+	check.OK(t, k.SetKeys(&keyA, nil))
+	check.OK(t, k.SetNetworks([]uint64{network}))
 	observer, err := k.loadObserverPair(testSegment)
-	must(t, err)
+	check.OK(t, err)
 	t.Cleanup(observer.Close)
 	b.Kernel, b.observer = k, observer
 	for range n {
@@ -369,7 +370,7 @@ func TestTheEventBufferMayOverflowAFenceMayNot(t *testing.T) {
 		}
 	}
 	counts, err := b.Counters()
-	must(t, err)
+	check.OK(t, err)
 	if counts[Counter{WhereObserverIngress, ResultEventLost}] == 0 {
 		t.Error("the buffer never overflowed: the test shows nothing")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // What kernels before 6.6 do, shown on every kernel.
@@ -47,13 +48,13 @@ func TestWithoutTCXAnObserverOutlivesItsAgent(t *testing.T) {
 	if _, again := r.observed(); again != before {
 		t.Errorf("attached again: %v, before %v", again, before)
 	}
-	must(t, r.Close())
+	check.OK(t, r.Close())
 	s := r.ext.socket("p0", allProtocols)
 	r.acks(200)
 	equal(t, "the zombie answers", r.answers(s), false)
 	r.Kernel = openKernelWith(t, Options{Dir: r.dir, NoTCX: true})
 	fenced, err := r.Fenced(r.key)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "fenced when the agent is back", fenced, true)
 
 	for range 2 {
@@ -71,7 +72,7 @@ func TestWithoutTCXAnObserverTakesTheHeadBack(t *testing.T) {
 		Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // nobody behind sees a frame
 	})
-	must(t, err)
+	check.OK(t, err)
 	defer rude.Close()
 	r.node.do(func() error {
 		dev, err := attach.OpenParent(r.parent)
@@ -97,12 +98,12 @@ func TestWithoutTCXAnUpgradeReplacesTheObserversPrograms(t *testing.T) {
 	r := newRigWith(t, Options{NoTCX: true})
 	_, before := r.observed()
 	r.acks(200)
-	must(t, r.Close())
+	check.OK(t, r.Close())
 	r.node.do(func() (err error) {
 		r.Kernel, err = Open(Options{Dir: r.dir, NoTCX: true})
 		return err
 	})
-	t.Cleanup(func() { must(t, r.Close()) })
+	t.Cleanup(func() { check.OK(t, r.Close()) })
 	attached, after := r.observed()
 	equal(t, "attached", attached, true)
 	for i := range attach.Directions {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // Hand-made frames: the programs must see what a tool that means harm can send, not what a codec would make of it.
@@ -179,9 +180,7 @@ var (
 func claimFrame(t testing.TB, f claim.Frame, dst, src net.HardwareAddr, key ClaimKey) []byte {
 	t.Helper()
 	b, err := f.Ethernet(dst, src, claim.Key(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return b
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // FuzzPrograms puts arbitrary frames through each program. No frame may make a run fail, none that a
@@ -27,9 +29,9 @@ func FuzzPrograms(f *testing.F) {
 	}
 	f.Add(eth(broadcast, podMAC, etherVLAN)) // ends within its tag
 	b := newGuardedBench(f, guarded(SourcesEnforce))
-	must(f, b.SetTrusted(testSegment, nil, true))
+	check.OK(f, b.SetTrusted(testSegment, nil, true))
 	long := judged(f, guarded(SourcesEnforce))
-	must(f, long.SetTrusted(testSegment, nil, true))
+	check.OK(f, long.SetTrusted(testSegment, nil, true))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) < 14 || len(frame) > 3000 {
 			return // the kernel runs no such frame

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func udpFrom(src netip.Addr) []byte {
@@ -130,12 +132,12 @@ func TestGuardEgressDropsAnotherSlotsAddress(t *testing.T) {
 	t.Run("but not on another segment", func(t *testing.T) {
 		b.t = t
 		elsewhere := Key{Segment: testSegment + 1, Addr: far4}
-		must(t, b.InstallLease(elsewhere, Lease{Token: 1, Network: network, Slot: 2, MAC: otherMAC}))
+		check.OK(t, b.InstallLease(elsewhere, Lease{Token: 1, Network: network, Slot: 2, MAC: otherMAC}))
 		b.expect(WhereGuardEgress, udpFrom(far4), pass)
 	})
 	t.Run("but a watched address is nobody's", func(t *testing.T) {
 		b.t = t
-		must(t, b.InstallLease(key(far6), Lease{}))
+		check.OK(t, b.InstallLease(key(far6), Lease{}))
 		b.expect(WhereGuardEgress, naFrame(podMAC, far6), pass)
 	})
 }
@@ -144,7 +146,7 @@ func TestGuardOfADeadSlotDropsEverything(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
 	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
-	must(t, b.KillSlot(1))
+	check.OK(t, b.KillSlot(1))
 	for _, frame := range [][]byte{
 		udpFrom(addr4), udpFrom(local6), arpProbe(podMAC, far4), eth(broadcast, podMAC, 0x88cc, []byte{1}),
 	} {
@@ -152,7 +154,7 @@ func TestGuardOfADeadSlotDropsEverything(t *testing.T) {
 		b.expect(WhereGuardIngress, frame, drop, ResultDropDead)
 	}
 	dead, err := b.SlotDead(1)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "dead", dead, true)
 }
 
@@ -182,7 +184,7 @@ func TestTheSameTokenOrANewerOneEndsAFenceOnlyIfNewer(t *testing.T) {
 		token   uint64
 		verdict uint32
 	}{{100, drop}, {199, drop}, {200, pass}, {201, pass}} {
-		must(t, b.InstallLease(key(addr4), Lease{Token: tc.token, Network: network, Slot: 1, MAC: podMAC}))
+		check.OK(t, b.InstallLease(key(addr4), Lease{Token: tc.token, Network: network, Slot: 1, MAC: podMAC}))
 		verdict, _ := b.run(WhereGuardEgress, udpFrom(addr4))
 		equal(t, "verdict", verdict, tc.verdict)
 	}

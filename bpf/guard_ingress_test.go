@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func udpTo(dst netip.Addr, by net.HardwareAddr, src netip.Addr) []byte {
@@ -72,7 +74,7 @@ func TestGuardIngressTellsAZombieSiblingFromTheNewHolder(t *testing.T) {
 
 func TestGuardIngressHearsTheNewHolderThatMayHaveTheMACOfAZombieSibling(t *testing.T) {
 	b := newBench(t, setup{})
-	must(t, b.InstallLease(key(other4), Lease{Token: heldToken, Network: network, Slot: 2, MAC: otherMAC, Flags: FlagSharedMAC}))
+	check.OK(t, b.InstallLease(key(other4), Lease{Token: heldToken, Network: network, Slot: 2, MAC: otherMAC, Flags: FlagSharedMAC}))
 	b.expect(WhereGuardIngress, arpFrame(remoteMAC, other4, addr4), drop, ResultDropMAC)
 	b.fence(other4)
 	b.expect(WhereGuardIngress, udpTo(addr4, otherMAC, other4), pass)
@@ -90,7 +92,7 @@ func TestGuardIngressDropsNeighboursThatPretendToBeASibling(t *testing.T) {
 	t.Run("but not the successor of a dead one, who claims nothing in mode Observe", func(t *testing.T) {
 		b := newBench(t, setup{})
 		b.bind(other4, 2)
-		must(t, b.KillSlot(2))
+		check.OK(t, b.KillSlot(2))
 		b.expect(WhereGuardIngress, arpFrame(remoteMAC, other4, addr4), pass)
 	})
 	t.Run("but not IP: a router has its own MAC", func(t *testing.T) {
@@ -136,7 +138,7 @@ func TestGuardOfAVFVerifiesClaimsItself(t *testing.T) {
 	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
 	// The ack leaves through our own egress, also once the slot is dead.
 	b.expect(WhereGuardEgress, ack, pass)
-	must(t, b.KillSlot(1))
+	check.OK(t, b.KillSlot(1))
 	b.expect(WhereGuardEgress, ack, pass)
 	ack[len(ack)-1] ^= 1
 	b.expect(WhereGuardEgress, ack, drop, ResultFromPod)

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // both has the node reach the segment through a second parent.
@@ -19,7 +20,7 @@ func (r *rig) both() (second int) {
 	r.t.Helper()
 	spare := r.wire.plug("spare")
 	node, err := os.Open(r.node.path)
-	must(r.t, err)
+	check.OK(r.t, err)
 	defer node.Close()
 	spare.do(func() error {
 		l, err := netlink.LinkByName("p0")
@@ -40,7 +41,7 @@ func TestTwoParentsOfANodeOnOneSegmentAreNoEvidenceForEachOther(t *testing.T) {
 	second := r.both()
 	heard := func() bool {
 		_, heard, err := r.Heard(uint32(r.parent))
-		must(t, err)
+		check.OK(t, err)
 		return heard
 	}
 	in := r.node.socket("p0", allProtocols)
@@ -55,7 +56,7 @@ func TestTwoParentsOfANodeOnOneSegmentAreNoEvidenceForEachOther(t *testing.T) {
 	}
 	tell()
 	equal(t, "heard its own other parent", heard(), false)
-	must(t, r.Close())
+	check.OK(t, r.Close())
 	r.Kernel = openKernel(t, r.dir)
 	tell()
 	equal(t, "heard it after a restart", heard(), false)

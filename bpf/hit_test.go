@@ -7,12 +7,14 @@ package bpf
 import (
 	"net"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // A proxy may answer first, and another one last; who answers in between is the conflict.
 func TestWhoSpeaksBetweenOthersIsToldOf(t *testing.T) {
 	b := newBench(t, setup{})
-	must(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.InstallLease(key(far4), Lease{}))
 	for _, by := range []string{otherMAC.String(), remoteMAC.String(), podMAC.String()} {
 		b.run(WhereObserverIngress, arpFrame(mac(by), far4, addr4))
 		equal(t, "told of", b.events.next().MAC.String(), by)
@@ -21,7 +23,7 @@ func TestWhoSpeaksBetweenOthersIsToldOf(t *testing.T) {
 
 func TestManyWhoSpeakByTurnsDoNotFloodTheBuffer(t *testing.T) {
 	b := newBench(t, setup{})
-	must(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.InstallLease(key(far4), Lease{}))
 	const rounds = 500
 	began := b.Now()
 	moved := b.counted(func() {
@@ -43,7 +45,7 @@ func TestManyWhoSpeakByTurnsDoNotFloodTheBuffer(t *testing.T) {
 func TestWhileTheInterfaceIsDownItsMACIsForeignToo(t *testing.T) {
 	b := newBench(t, setup{})
 	down := Lease{Token: heldToken, Network: network, Slot: 1, MAC: podMAC, Flags: FlagDown}
-	must(t, b.InstallLease(key(addr4), down))
+	check.OK(t, b.InstallLease(key(addr4), down))
 	b.expect(WhereObserverIngress, arpFrame(podMAC, addr4, far4), pass, ResultSighting, ResultHit)
 	equal(t, "told of", b.events.next().MAC.String(), podMAC.String())
 	b.bind(addr4, 1) // the interface comes up
@@ -64,11 +66,11 @@ func TestTheSightingOfAHolderEndsWithItsLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, setup{})
-			must(t, b.InstallLease(key(addr4), Lease{Token: heldToken, Network: network, Slot: 1, MAC: podMAC, Flags: tc.flags}))
+			check.OK(t, b.InstallLease(key(addr4), Lease{Token: heldToken, Network: network, Slot: 1, MAC: podMAC, Flags: tc.flags}))
 			b.run(WhereObserverEgress, arpFrame(tc.by, addr4, far4))
-			must(t, b.RemoveLease(key(addr4)))
+			check.OK(t, b.RemoveLease(key(addr4)))
 			_, ok, err := b.Sighting(key(addr4))
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "sighting", ok, tc.stays)
 		})
 	}

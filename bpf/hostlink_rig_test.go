@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // The two ends of a host link.
@@ -31,8 +32,8 @@ type linkRig struct {
 func newLinkRig(t *testing.T, o Options) *linkRig {
 	t.Helper()
 	r := &linkRig{rig: newRigWith(t, o)}
-	must(t, r.InstallLease(r.key6(), r.lease(100)))
-	must(t, r.InstallLease(Key{Segment: uint32(r.parent), Addr: other4},
+	check.OK(t, r.InstallLease(r.key6(), r.lease(100)))
+	check.OK(t, r.InstallLease(Key{Segment: uint32(r.parent), Addr: other4},
 		Lease{Token: 100, Network: network, Slot: 2, MAC: r.sibling.mac("eth0")}))
 	r.plugLink()
 	r.guardLink(1)
@@ -44,7 +45,7 @@ func (r *linkRig) key6() Key { return Key{Segment: uint32(r.parent), Addr: addr6
 // plugLink makes the host link, without any guard.
 func (r *linkRig) plugLink() {
 	r.t.Helper()
-	must(r.t, r.node.AddPair(nodeEnd, r.pod.Namespace, podEnd))
+	check.OK(r.t, r.node.AddPair(nodeEnd, r.pod.Namespace, podEnd))
 	r.node.up(nodeEnd)
 	r.pod.up(podEnd)
 }
@@ -93,13 +94,13 @@ func (r *linkRig) linkFilters(dir attach.Direction) (names []string, ids []int) 
 // reopen ends the agent and starts the next one.
 func (r *linkRig) reopen(o Options) {
 	r.t.Helper()
-	must(r.t, r.Close())
+	check.OK(r.t, r.Close())
 	o.Dir = r.dir
 	r.node.do(func() (err error) {
 		r.Kernel, err = Open(o)
 		return err
 	})
-	r.t.Cleanup(func() { must(r.t, r.Close()) })
+	r.t.Cleanup(func() { check.OK(r.t, r.Close()) })
 }
 
 // sweep sweeps as the agent does, in the node's namespace.
@@ -149,7 +150,7 @@ func (r *linkRig) crosses(from, to *socket, where Where, frame []byte) bool {
 func (r *linkRig) drops(where Where) (n uint64) {
 	r.t.Helper()
 	all, err := r.Counters()
-	must(r.t, err)
+	check.OK(r.t, err)
 	for _, why := range []Result{
 		ResultFromPod, ResultDropFenced, ResultDropDead, ResultDropSlot, ResultDropMAC, ResultDropUnleased, ResultDropMalformed,
 		ResultDropTagged, ResultDropBridge,
@@ -165,19 +166,19 @@ func protocolOf(frame []byte) int { return int(binary.BigEndian.Uint16(frame[12:
 func (s *socket) has(frame []byte) bool {
 	s.t.Helper()
 	raw, err := s.SyscallConn()
-	must(s.t, err)
+	check.OK(s.t, err)
 	for {
 		buf := make([]byte, 2048)
 		var n int
 		var failed error
-		must(s.t, raw.Read(func(fd uintptr) bool {
+		check.OK(s.t, raw.Read(func(fd uintptr) bool {
 			n, _, failed = unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
 			return true
 		}))
 		if errors.Is(failed, unix.EAGAIN) {
 			return false
 		}
-		must(s.t, failed)
+		check.OK(s.t, failed)
 		if bytes.Equal(buf[:n], frame) {
 			return true
 		}

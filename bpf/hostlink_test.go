@@ -17,6 +17,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // Each rule holds with pinned links on the pod's interface, and with filters as on kernels before 6.6.
@@ -86,9 +87,9 @@ func TestAFencedAddressPassesNoHostLink(t *testing.T) {
 		want("before the fence", "from IPv4", "from IPv6", "to IPv4", "to IPv6")
 		r.acks(200) // fences addr4
 		want("when fenced", "from IPv6", "to IPv6")
-		must(t, r.InstallLease(r.key, r.lease(300)))
+		check.OK(t, r.InstallLease(r.key, r.lease(300)))
 		want("with a newer lease", "from IPv4", "from IPv6", "to IPv4", "to IPv6")
-		must(t, r.KillSlot(1))
+		check.OK(t, r.KillSlot(1))
 		want("when the slot is dead")
 	})
 }
@@ -130,7 +131,7 @@ func TestTheGuardOfAHostLinkIsTheFirstFilterAndTheOnlyOneOfItsKind(t *testing.T)
 		Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // nobody behind sees a frame
 	})
-	must(t, err)
+	check.OK(t, err)
 	defer rude.Close()
 	r.onLink(func(dev *attach.Device) error {
 		return errors.Join(
@@ -142,7 +143,7 @@ func TestTheGuardOfAHostLinkIsTheFirstFilterAndTheOnlyOneOfItsKind(t *testing.T)
 	want("first again", 1, true, own, "rude")
 
 	// An ADD that is repeated has another slot.
-	must(t, r.StageGuard(Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	check.OK(t, r.StageGuard(Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 	r.guardLink(2)
 	want("taken over", 2, true, own, "rude")
 	equal(t, "guarded by the former slot", r.linkGuarded(1), false)
@@ -208,9 +209,9 @@ func TestAnUpgradeReplacesTheGuardOfAHostLinkWithoutAGap(t *testing.T) {
 			t.Error("the program was not replaced")
 		}
 		equal(t, "guarded", r.linkGuarded(1), true)
-		must(t, r.InstallLease(r.key, r.lease(300)))
+		check.OK(t, r.InstallLease(r.key, r.lease(300)))
 		equal(t, "the new programs read the new leases", r.leaves(frame), true)
-		must(t, r.KillSlot(1))
+		check.OK(t, r.KillSlot(1))
 		equal(t, "the new programs read the new slots", r.leaves(frame), false)
 	})
 }
@@ -233,7 +234,7 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 	withAndWithoutTCX(t, func(t *testing.T, o Options) {
 		for name, before := range map[string]func(*linkRig){
 			"its interface went":                   func(r *linkRig) { r.pod.deleteLink("eth0") },
-			"it was killed and its interface went": func(r *linkRig) { must(r.t, r.KillSlot(1)); r.pod.deleteLink("eth0") },
+			"it was killed and its interface went": func(r *linkRig) { check.OK(r.t, r.KillSlot(1)); r.pod.deleteLink("eth0") },
 			"its interface went and the agent was started again": func(r *linkRig) {
 				r.pod.deleteLink("eth0")
 				r.reopen(o)
@@ -252,11 +253,11 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 						t.Errorf("swept %v while the host link lives", swept)
 					}
 					used, err := r.SlotUsed(1)
-					must(t, err)
+					check.OK(t, err)
 					equal(t, "used", used, true)
 				}
 				// Without its leases, as the agent leaves it, nothing passes.
-				must(t, errors.Join(r.RemoveLease(r.key), r.RemoveLease(r.key6())))
+				check.OK(t, errors.Join(r.RemoveLease(r.key), r.RemoveLease(r.key6())))
 				out := eth(r.node.mac(nodeEnd), r.pod.mac(podEnd), etherIPv4, ipv4(addr4, far4))
 				equal(t, "a frame came", r.leaves(out), false)
 
@@ -273,7 +274,7 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 					t.Errorf("swept %v once the host link is gone", swept)
 				}
 				used, err := r.SlotUsed(1)
-				must(t, err)
+				check.OK(t, err)
 				equal(t, "used once swept", used, false)
 			})
 		}

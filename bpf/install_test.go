@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // R9: nothing but a newer lease raises the token, and installing a lease never lowers the greatest claim.
@@ -37,9 +38,9 @@ func TestInstallingALeaseNeverLowersTheGreatestClaim(t *testing.T) {
 	}
 	t.Run("nor does removing it and coming back with an older one", func(t *testing.T) {
 		b.t = t
-		must(t, b.RemoveLease(key(addr4)))
-		must(t, b.RemoveLease(key(addr4))) // twice is fine
-		must(t, install(120))
+		check.OK(t, b.RemoveLease(key(addr4)))
+		check.OK(t, b.RemoveLease(key(addr4))) // twice is fine
+		check.OK(t, install(120))
 		equal(t, "fenced", b.fenced(addr4), true)
 		b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
 	})
@@ -52,7 +53,7 @@ func TestAWatchNeverReplacesAHolder(t *testing.T) {
 		t.Errorf("got %v, want %v", err, ErrHeld)
 	}
 	l, ok, err := b.Lease(key(addr4))
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "installed", ok, true)
 	equal(t, "slot", l.Slot, 1)
 }
@@ -62,11 +63,11 @@ func TestStateGoesWithItsLeaseUnlessAClaimWasHeard(t *testing.T) {
 	b.bind(addr4, 1)
 	b.bind(other4, 1)
 	b.fence(other4)
-	must(t, b.RemoveLease(key(addr4)))
-	must(t, b.RemoveLease(key(other4)))
+	check.OK(t, b.RemoveLease(key(addr4)))
+	check.OK(t, b.RemoveLease(key(other4)))
 	for addr, want := range map[netip.Addr]bool{addr4: false, other4: true} {
 		_, ok, err := b.State(key(addr))
-		must(t, err)
+		check.OK(t, err)
 		equal(t, "state of "+addr.String(), ok, want)
 	}
 }
@@ -77,7 +78,7 @@ func TestMemoryOfClaimsGivesWayToNewLeases(t *testing.T) {
 	addr := netip.MustParseAddr("10.99.0.0")
 	for range spec.MaxEntries { // nobody leases these any more
 		addr = addr.Next()
-		must(t, b.maps.States.Put(key(addr).layout(), observerState{Max: 1}))
+		check.OK(t, b.maps.States.Put(key(addr).layout(), observerState{Max: 1}))
 	}
 	b.bind(addr4, 1)
 	b.fence(addr4)
@@ -97,8 +98,8 @@ func TestTheGateIsShutWhileNothingIsFenced(t *testing.T) {
 	b := newBench(t, setup{})
 	open := func() bool {
 		var raised, settled uint64
-		must(t, b.maps.Gate.Lookup(gateRaised, &raised))
-		must(t, b.maps.Gate.Lookup(gateSettled, &settled))
+		check.OK(t, b.maps.Gate.Lookup(gateRaised, &raised))
+		check.OK(t, b.maps.Gate.Lookup(gateSettled, &settled))
 		return raised != settled
 	}
 	equal(t, "open at first", open(), false)
@@ -108,36 +109,36 @@ func TestTheGateIsShutWhileNothingIsFenced(t *testing.T) {
 	b.fence(addr4)
 	b.fence(other4)
 	equal(t, "open with two fences", open(), true)
-	must(t, b.RemoveLease(key(other4)))
+	check.OK(t, b.RemoveLease(key(other4)))
 	equal(t, "open with one fence", open(), true)
-	must(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}))
 	equal(t, "open with none", open(), false)
-	must(t, b.KillSlot(1))
+	check.OK(t, b.KillSlot(1))
 	equal(t, "open with a dead slot", open(), true)
-	must(t, b.RemoveLease(key(addr4)))
+	check.OK(t, b.RemoveLease(key(addr4)))
 	equal(t, "open when its lease is gone", open(), false)
 }
 
 func TestAWatchEndsWithoutTheLeaseThatReplacedIt(t *testing.T) {
 	b := newBench(t, setup{})
-	must(t, b.InstallLease(key(addr4), Lease{}))
-	must(t, b.RemoveWatch(key(addr4)))
+	check.OK(t, b.InstallLease(key(addr4), Lease{}))
+	check.OK(t, b.RemoveWatch(key(addr4)))
 	_, watched, err := b.Lease(key(addr4))
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "watched", watched, false)
-	must(t, b.InstallLease(key(addr4), Lease{}))
+	check.OK(t, b.InstallLease(key(addr4), Lease{}))
 	b.bind(addr4, 1)
-	must(t, b.RemoveWatch(key(addr4)))
+	check.OK(t, b.RemoveWatch(key(addr4)))
 	_, leased, err := b.Lease(key(addr4))
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "leased", leased, true)
 }
 
 func TestAFenceThatComesWhileTheGateIsBeingShutKeepsItOpen(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
-	must(t, b.openGate())
-	must(t, b.settleUnless(func() (bool, error) {
+	check.OK(t, b.openGate())
+	check.OK(t, b.settleUnless(func() (bool, error) {
 		b.fence(addr4) // behind the look that found nothing
 		return false, nil
 	}))
@@ -216,15 +217,15 @@ func TestKeysRotateWithoutAGap(t *testing.T) {
 		b.run(WhereObserverIngress, signed(t, claim.Frame{Network: network, Addr: addr4, Token: token}, k))
 		return b.state(addr4).MaxToken == token
 	}
-	must(t, b.SetKeys(&keyA, nil))
+	check.OK(t, b.SetKeys(&keyA, nil))
 	equal(t, "current", fences(keyA), true)
 	equal(t, "not yet known", fences(keyB), false)
-	must(t, b.SetKeys(&keyB, &keyA))
+	check.OK(t, b.SetKeys(&keyB, &keyA))
 	equal(t, "new current", fences(keyB), true)
 	equal(t, "previous", fences(keyA), true)
-	must(t, b.SetKeys(&keyB, nil))
+	check.OK(t, b.SetKeys(&keyB, nil))
 	equal(t, "retired", fences(keyA), false)
-	must(t, b.SetKeys(nil, nil))
+	check.OK(t, b.SetKeys(nil, nil))
 	equal(t, "no key", fences(keyB), false)
 	equal(t, "the zero key is no key", fences(ClaimKey{}), false)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fenceline/fenceline/bpf/mapset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestOpenWantsABPFFS(t *testing.T) {
@@ -24,28 +25,28 @@ func TestOpenWantsABPFFS(t *testing.T) {
 func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	dir := filepath.Join(bpffs(t), "fenceline")
 	first, err := Open(Options{Dir: dir})
-	must(t, err)
-	must(t, first.InstallLease(key(addr4), Lease{Token: 7, Network: network, Slot: 3, MAC: podMAC}))
-	must(t, first.KillSlot(3))
-	must(t, first.Close())
+	check.OK(t, err)
+	check.OK(t, first.InstallLease(key(addr4), Lease{Token: 7, Network: network, Slot: 3, MAC: podMAC}))
+	check.OK(t, first.KillSlot(3))
+	check.OK(t, first.Close())
 
 	k := openKernel(t, dir)
 	l, ok, err := k.Lease(key(addr4))
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "lease", ok, true)
 	equal(t, "token", l.Token, 7)
 	dead, err := k.SlotDead(3)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "slot dead", dead, true)
 }
 
 func TestRemoveLeavesNothing(t *testing.T) {
 	dir := filepath.Join(bpffs(t), "fenceline")
 	k, err := Open(Options{Dir: dir})
-	must(t, err)
-	must(t, k.Remove())
+	check.OK(t, err)
+	check.OK(t, k.Remove())
 	entries, err := os.ReadDir(dir)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "entries", len(entries), 0)
 }
 
@@ -68,7 +69,7 @@ func TestSlotsOutOfRangeAreRefused(t *testing.T) {
 func older(t *testing.T, change func(maps map[string]*ebpf.MapSpec)) *code {
 	t.Helper()
 	c, err := loadCode()
-	must(t, err)
+	check.OK(t, err)
 	change(c.guard.Maps)
 	change(c.observer.Maps)
 	return c
@@ -91,13 +92,13 @@ func TestMapsOfAnotherVersionAreCarriedOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := bpffs(t)
 			set, err := mapset.Open(pinDir(dir).maps(), older(t, change).maps())
-			must(t, err)
+			check.OK(t, err)
 			before := typed(set.Current)
 			pad := func(b []byte, m *ebpf.Map) []byte { return append(b, make([]byte, int(m.ValueSize())-len(b))...) }
 			put := func(m *ebpf.Map, key, value any) {
 				t.Helper()
 				raw := marshal(t, value)
-				must(t, m.Put(key, pad(raw, m)))
+				check.OK(t, m.Put(key, pad(raw, m)))
 			}
 			put(before.Leases, key(addr4).layout(), Lease{Token: 100, Network: network, Slot: 1, MAC: podMAC}.layout())
 			put(before.States, key(addr4).layout(), observerState{Max: 200, Acked: 50})
@@ -106,18 +107,18 @@ func TestMapsOfAnotherVersionAreCarriedOver(t *testing.T) {
 
 			k := openKernel(t, dir)
 			fenced, err := k.Fenced(key(addr4))
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "fenced", fenced, true)
 			s, _, err := k.State(key(addr4))
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "acked", s.AckedToken, 50)
 			dead, err := k.SlotDead(3)
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "slot dead", dead, true)
 			entries, err := os.ReadDir(filepath.Join(dir, mapsDir))
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "pinned maps", len(entries), len(k.code.maps()))
-			must(t, k.InstallLease(key(other4), Lease{Token: 1, Slot: 2, MAC: otherMAC}))
+			check.OK(t, k.InstallLease(key(other4), Lease{Token: 1, Slot: 2, MAC: otherMAC}))
 		})
 	}
 }
@@ -128,15 +129,15 @@ func upgrading(t *testing.T, dir string) *mapset.Set {
 	before, err := open(Options{Dir: dir}, older(t, func(maps map[string]*ebpf.MapSpec) {
 		maps[observerMapStates].MaxEntries = 64
 	}))
-	must(t, err)
-	must(t, before.InstallLease(key(addr4), Lease{Token: 100, Network: network, Slot: 1, MAC: podMAC}))
-	must(t, before.Close())
+	check.OK(t, err)
+	check.OK(t, before.InstallLease(key(addr4), Lease{Token: 100, Network: network, Slot: 1, MAC: podMAC}))
+	check.OK(t, before.Close())
 	c, err := loadCode()
-	must(t, err)
+	check.OK(t, err)
 	set, err := mapset.Open(pinDir(dir).maps(), c.maps())
-	must(t, err)
-	must(t, set.Carry(forgotten))
-	must(t, set.Old[observerMapStates].Put(key(addr4).layout(), observerState{Max: 300})) // the kernel's doing
+	check.OK(t, err)
+	check.OK(t, set.Carry(forgotten))
+	check.OK(t, set.Old[observerMapStates].Put(key(addr4).layout(), observerState{Max: 300})) // the kernel's doing
 	return set
 }
 
@@ -144,13 +145,13 @@ func TestAFenceDuringAnUpgradeIsNotLost(t *testing.T) {
 	dir := bpffs(t)
 	set := upgrading(t, dir)
 	c, err := loadCode()
-	must(t, err)
+	check.OK(t, err)
 	k := assemble(pinDir(dir), c)
 	k.maps = typed(set.Current)
-	must(t, k.finish(set))
-	t.Cleanup(func() { must(t, k.Remove()) })
+	check.OK(t, k.finish(set))
+	t.Cleanup(func() { check.OK(t, k.Remove()) })
 	fenced, err := k.Fenced(key(addr4))
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "fenced", fenced, true)
 }
 
@@ -159,29 +160,29 @@ func TestAnUpgradeCutShortIsTakenUpAgain(t *testing.T) {
 	upgrading(t, dir).Close()
 	k := openKernel(t, dir)
 	fenced, err := k.Fenced(key(addr4))
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "fenced", fenced, true)
 	entries, err := os.ReadDir(filepath.Join(dir, mapsDir))
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "pinned maps", len(entries), len(k.code.maps()))
 }
 
 func TestMaximaRaisedDuringAnUpgradeAreMergedByMaximum(t *testing.T) {
 	c, err := loadCode()
-	must(t, err)
+	check.OK(t, err)
 	dir := bpffs(t)
 	k := openKernel(t, dir)
 	old, err := ebpf.NewMap(c.observer.Maps[observerMapStates])
-	must(t, err)
+	check.OK(t, err)
 	defer old.Close()
 	for addr, tokens := range map[Key][3]uint64{
 		key(addr4): {300, 200, 300}, key(other4): {200, 300, 300}, key(far4): {0, 0, 0},
 	} {
-		must(t, old.Put(addr.layout(), observerState{Max: tokens[0], Acked: tokens[1]}))
-		must(t, k.maps.States.Put(addr.layout(), observerState{Max: tokens[1], Acked: tokens[0]}))
-		must(t, k.mergeStates(old))
+		check.OK(t, old.Put(addr.layout(), observerState{Max: tokens[0], Acked: tokens[1]}))
+		check.OK(t, k.maps.States.Put(addr.layout(), observerState{Max: tokens[1], Acked: tokens[0]}))
+		check.OK(t, k.mergeStates(old))
 		s, _, err := k.State(addr)
-		must(t, err)
+		check.OK(t, err)
 		equal(t, "max of "+addr.String(), s.MaxToken, tokens[2])
 		equal(t, "acked of "+addr.String(), s.AckedToken, tokens[2])
 	}
@@ -190,15 +191,15 @@ func TestMaximaRaisedDuringAnUpgradeAreMergedByMaximum(t *testing.T) {
 func TestAChangedKeyIsAClearError(t *testing.T) {
 	dir := bpffs(t)
 	k, err := Open(Options{Dir: dir})
-	must(t, err)
-	must(t, k.Close())
+	check.OK(t, err)
+	check.OK(t, k.Close())
 	path := filepath.Join(dir, mapsDir, observerMapLeases)
-	must(t, os.Remove(path))
+	check.OK(t, os.Remove(path))
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 16, ValueSize: 32, MaxEntries: 8})
-	must(t, err)
+	check.OK(t, err)
 	defer m.Close()
-	must(t, m.Put(make([]byte, 16), make([]byte, 32)))
-	must(t, m.Pin(path))
+	check.OK(t, m.Put(make([]byte, 16), make([]byte, 32)))
+	check.OK(t, m.Pin(path))
 	if _, err := Open(Options{Dir: dir}); !errors.Is(err, ErrSchema) {
 		t.Errorf("got %v, want %v", err, ErrSchema)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // What follows needs tcx, so kernels from 6.6 on.
@@ -24,10 +25,10 @@ func (r *rig) programs() map[string]ebpf.ProgramID {
 	ids := map[string]ebpf.ProgramID{}
 	for _, d := range attach.Directions {
 		l, err := link.LoadPinnedLink(r.Kernel.dir.guard(1).Path(d), nil)
-		must(r.t, err)
+		check.OK(r.t, err)
 		info, err := l.Info()
-		must(r.t, err)
-		must(r.t, l.Close())
+		check.OK(r.t, err)
+		check.OK(r.t, l.Close())
 		ids[d.Name] = info.Program
 	}
 	return ids
@@ -38,7 +39,7 @@ func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
 	before := r.programs()
 	g := r.guard()
 	g.Verify = true
-	must(t, attachGuard(r.Kernel, g))
+	check.OK(t, attachGuard(r.Kernel, g))
 	after := r.programs()
 	for _, d := range attach.Directions {
 		if before[d.Name] == after[d.Name] {
@@ -46,15 +47,15 @@ func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
 		}
 	}
 	s, err := r.slot(1)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "flags", s.Flags, slotVerify)
 }
 
 func TestATornPairIsCompleted(t *testing.T) {
 	r := newRig(t)
-	must(t, os.Remove(r.Kernel.dir.guard(1).Path(attach.Directions[1])))
+	check.OK(t, os.Remove(r.Kernel.dir.guard(1).Path(attach.Directions[1])))
 	equal(t, "attached", r.attached(), false)
-	must(t, attachGuard(r.Kernel, r.guard()))
+	check.OK(t, attachGuard(r.Kernel, r.guard()))
 	equal(t, "attached", r.attached(), true)
 }
 
@@ -66,7 +67,7 @@ func TestReopeningLeavesNoGap(t *testing.T) {
 	s.expect("ack", protocol(etherClaim))
 	r.unobserve(r.parent) // the guard alone
 	before := r.programs()
-	must(t, r.Close())
+	check.OK(t, r.Close())
 
 	zombie, frame := r.pod.socket("eth0", unix.ETH_P_IP), eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(addr4, far4))
 	stop, stopped := make(chan struct{}), make(chan int)
@@ -84,8 +85,8 @@ func TestReopeningLeavesNoGap(t *testing.T) {
 	}()
 	for range 20 {
 		k, err := Open(Options{Dir: r.dir})
-		must(t, err)
-		must(t, k.Close())
+		check.OK(t, err)
+		check.OK(t, k.Close())
 	}
 	close(stop)
 	if sent := <-stopped; sent < 1000 {
@@ -112,37 +113,37 @@ func TestAnUpgradeKeepsFencesAndDeadSlotsWithProgramsAttached(t *testing.T) {
 			maps[name].MaxEntries = 64
 		}
 	}))
-	must(t, err)
-	must(t, old.SetKeys(&keyA, nil))
-	must(t, old.SetNetworks([]uint64{network}))
+	check.OK(t, err)
+	check.OK(t, old.SetKeys(&keyA, nil))
+	check.OK(t, old.SetNetworks([]uint64{network}))
 	r := &rig{t: t, Kernel: old, dir: dir, node: node, ext: ext, parent: node.index("p0")}
 	r.key = Key{Segment: uint32(r.parent), Addr: addr4}
 	r.observe()
 	r.pod = node.pod("p0", "pod")
-	must(t, attachGuard(r.Kernel, r.guard()))
-	must(t, r.InstallLease(r.key, r.lease(100)))
+	check.OK(t, attachGuard(r.Kernel, r.guard()))
+	check.OK(t, r.InstallLease(r.key, r.lease(100)))
 	s := ext.socket("p0", allProtocols)
 	r.claim(s, 200)
 	s.expect("ack", protocol(etherClaim))
-	must(t, old.Close())
+	check.OK(t, old.Close())
 
 	r.Kernel = openKernel(t, dir)
 	fenced, err := r.Fenced(r.key)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "fenced", fenced, true)
 	r.claim(s, 300) // the new programs raise the new map
 	s.expect("ack", protocol(etherClaim))
 	st, _, err := r.State(r.key)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "max", st.MaxToken, 300)
-	must(t, r.KillSlot(1)) // and read the new slots
+	check.OK(t, r.KillSlot(1)) // and read the new slots
 	equal(t, "attached", r.attached(), true)
 	r.pod.up("eth0")
 	moved, err := r.Counters()
-	must(t, err)
+	check.OK(t, err)
 	r.pod.socket("eth0", unix.ETH_P_IP).send(eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(nobody4, far4)))
 	after, err := r.Counters()
-	must(t, err)
+	check.OK(t, err)
 	dead := Counter{WhereGuardEgress, ResultDropDead}
 	if after[dead] == moved[dead] {
 		t.Error("the guard does not read the new slots")
@@ -164,7 +165,7 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 		Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // TCX_PASS: nobody behind sees a frame
 	})
-	must(t, err)
+	check.OK(t, err)
 	defer rude.Close()
 	var l link.Link
 	r.node.do(func() (err error) {

@@ -9,6 +9,8 @@ import (
 	"net"
 	"slices"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // crowd are MACs of few hashes, with a slot each in the second half.
@@ -44,17 +46,17 @@ func TestTheIndexAgreesWithTheLocals(t *testing.T) {
 		slot := uint32(1 + random.IntN(4))
 		switch random.IntN(6) {
 		case 0:
-			must(t, b.SetTrusted(testSegment, []net.HardwareAddr{pick()}, random.IntN(2) == 0))
+			check.OK(t, b.SetTrusted(testSegment, []net.HardwareAddr{pick()}, random.IntN(2) == 0))
 		case 1:
-			must(t, b.DetachGuard(slot))
+			check.OK(t, b.DetachGuard(slot))
 		default:
-			must(t, b.putSlot(slot, Guard{Slot: slot, Segment: testSegment + random.IntN(2)}.record(0)))
-			must(t, b.SetSources(slot, Sources{Mode: SourcesEnforce, MAC: pick(), MACs: []net.HardwareAddr{pick()}}))
+			check.OK(t, b.putSlot(slot, Guard{Slot: slot, Segment: testSegment + random.IntN(2)}.record(0)))
+			check.OK(t, b.SetSources(slot, Sources{Mode: SourcesEnforce, MAC: pick(), MACs: []net.HardwareAddr{pick()}}))
 		}
 		got := b.verdicts(macs)
-		must(t, b.putIndex(hashes, &localIndex{}))
+		check.OK(t, b.putIndex(hashes, &localIndex{}))
 		want := b.verdicts(macs)
-		must(t, b.putIndex(hashes, b.index))
+		check.OK(t, b.putIndex(hashes, b.index))
 		if !slices.Equal(got, want) {
 			t.Fatalf("step %d: verdicts %d, without the index %d", step, got, want)
 		}
@@ -79,7 +81,7 @@ func hashesOf(macs []net.HardwareAddr) (hashes []uint32) {
 func TestTheIndexAloneNamesTheSlotOfAMAC(t *testing.T) {
 	b := newGuardedBench(t, guarded(SourcesEnforce))
 	for k := range b.locals {
-		must(t, b.maps.Locals.Delete(k))
+		check.OK(t, b.maps.Locals.Delete(k))
 	}
 	b.expect(WhereObserverEgress, udpFrom(far4), drop, ResultDropUnleased)
 	b.expect(WhereObserverEgress, withSource(remoteMAC, udpFrom(far4)), pass)
@@ -89,16 +91,16 @@ func TestTheIndexAloneNamesTheSlotOfAMAC(t *testing.T) {
 func TestAnOpenedKernelWritesTheWholeIndex(t *testing.T) {
 	dir := bpffs(t)
 	k := openKernel(t, dir)
-	must(t, k.putSlot(1, Guard{Slot: 1, Segment: testSegment}.record(0)))
-	must(t, k.SetSources(1, guarded(SourcesEnforce)))
+	check.OK(t, k.putSlot(1, Guard{Slot: 1, Segment: testSegment}.record(0)))
+	check.OK(t, k.SetSources(1, guarded(SourcesEnforce)))
 	want := *k.index
-	must(t, k.maps.LocalIndex.Put(localHash(macLayout(podMAC)), localNobody))
-	must(t, k.maps.LocalIndex.Put(localHash(macLayout(otherMAC)), localEntry(macLayout(otherMAC), 9)))
-	must(t, k.Close())
+	check.OK(t, k.maps.LocalIndex.Put(localHash(macLayout(podMAC)), localNobody))
+	check.OK(t, k.maps.LocalIndex.Put(localHash(macLayout(otherMAC)), localEntry(macLayout(otherMAC), 9)))
+	check.OK(t, k.Close())
 	again := openKernel(t, dir)
 	var got localIndex
 	for hash := range got {
-		must(t, again.maps.LocalIndex.Lookup(uint32(hash), &got[hash]))
+		check.OK(t, again.maps.LocalIndex.Lookup(uint32(hash), &got[hash]))
 	}
 	equal(t, "index", got == want, true)
 }

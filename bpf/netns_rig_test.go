@@ -43,13 +43,13 @@ func newNetNS(t testing.TB, name string) *netns {
 // remove ends the namespace, unless a process is in it.
 func (ns *netns) remove() {
 	ns.t.Helper()
-	must(ns.t, ns.Delete())
+	check.OK(ns.t, ns.Delete())
 }
 
 // do runs fn in the namespace that has the name now.
 func (ns *netns) do(fn func() error) {
 	ns.t.Helper()
-	must(ns.t, attach.InNetNS(ns.path, fn))
+	check.OK(ns.t, attach.InNetNS(ns.path, fn))
 }
 
 func (ns *netns) index(name string) int {
@@ -64,12 +64,12 @@ func (ns *netns) mac(name string) net.HardwareAddr {
 
 func (ns *netns) addAddr(name string, a netip.Addr) {
 	ns.t.Helper()
-	must(ns.t, ns.AddAddr(name, netip.PrefixFrom(a, 24)))
+	check.OK(ns.t, ns.AddAddr(name, netip.PrefixFrom(a, 24)))
 }
 
 func (ns *netns) up(name string) {
 	ns.t.Helper()
-	must(ns.t, ns.SetUp(name, true))
+	check.OK(ns.t, ns.SetUp(name, true))
 }
 
 func (ns *netns) deleteLink(name string) {
@@ -87,7 +87,7 @@ func (ns *netns) deleteLink(name string) {
 func (ns *netns) pod(parent, name string) *netns {
 	ns.t.Helper()
 	pod := newNetNS(ns.t, name)
-	must(ns.t, ns.AddMacvlan(parent, nil, pod.Namespace, "eth0"))
+	check.OK(ns.t, ns.AddMacvlan(parent, nil, pod.Namespace, "eth0"))
 	return pod
 }
 
@@ -100,8 +100,8 @@ type wire struct {
 func newWire(t testing.TB) *wire {
 	t.Helper()
 	w := &wire{t: t, ns: newNetNS(t, "wire")}
-	must(t, w.ns.AddBridge(lan.Bridge))
-	must(t, w.ns.EndRecord()) // these tests send malformed frames
+	check.OK(t, w.ns.AddBridge(lan.Bridge))
+	check.OK(t, w.ns.EndRecord()) // these tests send malformed frames
 	return w
 }
 
@@ -115,5 +115,5 @@ func (w *wire) plug(name string) *netns {
 
 func (w *wire) unplug(name string) {
 	w.t.Helper()
-	must(w.t, w.ns.DeleteLink(lan.Port(name)))
+	check.OK(w.t, w.ns.DeleteLink(lan.Port(name)))
 }

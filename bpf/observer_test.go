@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestObserverRecordsWhoSpeaksForWhichAddress(t *testing.T) {
@@ -41,7 +42,7 @@ func TestObserverRecordsWhoSpeaksForWhichAddress(t *testing.T) {
 				verdict, _ := b.run(where, tc.frame)
 				equal(t, "verdict", verdict, pass)
 				s, ok, err := b.Sighting(tc.key)
-				must(t, err)
+				check.OK(t, err)
 				equal(t, "seen", ok, tc.kind != 0)
 				if tc.kind.Tentative() {
 					equal(t, "spoken", s.LastSeen, 0)
@@ -64,7 +65,7 @@ func TestAProbeDoesNotHideWhoAnswered(t *testing.T) {
 	b.run(WhereObserverIngress, arpFrame(remoteMAC, far4, far4))
 	b.run(WhereObserverIngress, arpProbe(podMAC, far4))
 	s, _, err := b.Sighting(key(far4))
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "speaker", s.MAC.String(), remoteMAC.String())
 	equal(t, "prober", s.ProbeMAC.String(), podMAC.String())
 }
@@ -92,7 +93,7 @@ func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
 				if kind != KindARP {
 					watched = far6
 				}
-				must(t, b.InstallLease(key(watched), Lease{}))
+				check.OK(t, b.InstallLease(key(watched), Lease{}))
 				b.expect(where, frame, pass, ResultHit)
 				s := b.state(watched)
 				equal(t, "hits", s.Hits, 1)
@@ -113,12 +114,12 @@ func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
 func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
 	for _, addr := range []netip.Addr{far4, far6} {
 		probe, err := frames.Probe(remoteMAC, nil, addr)
-		must(t, err)
+		check.OK(t, err)
 		question, err := frames.Question(remoteMAC, addr)
-		must(t, err)
+		check.OK(t, err)
 		for _, where := range []Where{WhereObserverIngress, WhereObserverEgress} {
 			b := newBench(t, setup{})
-			must(t, b.InstallLease(key(addr), Lease{}))
+			check.OK(t, b.InstallLease(key(addr), Lease{}))
 			b.expect(where, question, pass)
 			equal(t, "probes", b.state(addr).Probes, 0)
 			b.expect(where, probe, pass, ResultHit)
@@ -129,7 +130,7 @@ func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
 
 func TestTentativeHitsAreCountedApart(t *testing.T) {
 	b := newBench(t, setup{})
-	must(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.InstallLease(key(far4), Lease{}))
 	b.run(WhereObserverIngress, arpProbe(remoteMAC, far4))
 	b.run(WhereObserverIngress, arpProbe(remoteMAC, far4))
 	s := b.state(far4)
@@ -157,15 +158,15 @@ func TestTheNewHoldersFramesAreNoHitOnAFencedAddress(t *testing.T) {
 	equal(t, "hits", b.state(addr4).Hits, 0)
 	t.Run("but are on a watched one that was fenced here before", func(t *testing.T) {
 		b.t = t
-		must(t, b.RemoveLease(key(addr4)))
-		must(t, b.InstallLease(key(addr4), Lease{}))
+		check.OK(t, b.RemoveLease(key(addr4)))
+		check.OK(t, b.InstallLease(key(addr4), Lease{}))
 		b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, addr4), pass, ResultHit)
 	})
 }
 
 func TestHitEventsAreLimitedHitsAreCounted(t *testing.T) {
 	b := newBench(t, setup{})
-	must(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.InstallLease(key(far4), Lease{}))
 	moved := b.counted(func() {
 		for range 1000 {
 			b.run(WhereObserverIngress, arpFrame(remoteMAC, far4, far4))
@@ -179,8 +180,8 @@ func TestHitEventsAreLimitedHitsAreCounted(t *testing.T) {
 
 func TestOwnProbesAreReflectedAndNobodys(t *testing.T) {
 	b := newBench(t, setup{})
-	must(t, b.InstallLease(key(far4), Lease{}))
-	must(t, b.InstallLease(key(far6), Lease{}))
+	check.OK(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.InstallLease(key(far6), Lease{}))
 	for _, frame := range [][]byte{arpProbe(parentMAC, far4), dadFrame(parentMAC, far6)} {
 		moved := b.counted(func() {
 			verdict, _, _ := b.runMarked(WhereObserverEgress, frame, ProbeMark)
@@ -193,10 +194,10 @@ func TestOwnProbesAreReflectedAndNobodys(t *testing.T) {
 	}
 	for _, addr := range []Key{key(far4), key(far6)} {
 		s, _, err := b.State(addr)
-		must(t, err)
+		check.OK(t, err)
 		equal(t, "probes", s.Probes, 0)
 		_, seen, err := b.Sighting(addr)
-		must(t, err)
+		check.OK(t, err)
 		equal(t, "seen", seen, false)
 	}
 	t.Run("a mark on an announcement means nothing", func(t *testing.T) {
@@ -263,7 +264,7 @@ func TestObserverEgressDropsADeadSlotsAddress(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
 	b.expect(WhereObserverEgress, udpFrom(addr4), pass)
-	must(t, b.KillSlot(1))
+	check.OK(t, b.KillSlot(1))
 	b.expect(WhereObserverEgress, udpFrom(addr4), drop, ResultDropDead)
 }
 
@@ -291,7 +292,7 @@ func TestHearing(t *testing.T) {
 			b.bind(addr4, 1)
 			b.run(WhereObserverIngress, tc.frame)
 			at, heard, err := b.Heard(testSegment)
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "heard", heard, tc.heard)
 			if age := b.Now() - at; heard && (age < 0 || age > 60e9) {
 				t.Errorf("heard %s ago", age)
@@ -304,19 +305,19 @@ func TestHearing(t *testing.T) {
 func TestWhatOneSegmentHearsIsNoEvidenceForAnother(t *testing.T) {
 	const other = testSegment + 1024
 	b := newBench(t, setup{})
-	must(t, b.maps.Hearing.Put(uint32(other), uint64(0)))
+	check.OK(t, b.maps.Hearing.Put(uint32(other), uint64(0)))
 	frame := remoteClaim(t, far4, 5)
 	b.run(WhereObserverIngress, frame)
 	_, heard, err := b.Heard(other)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "heard on the other segment", heard, false)
 	observer, err := b.loadObserverPair(other)
-	must(t, err)
+	check.OK(t, err)
 	t.Cleanup(observer.Close)
 	b.run(WhereObserverIngress, frame)
 	b.observer = observer
 	b.run(WhereObserverIngress, frame)
 	_, heard, err = b.Heard(other)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "heard on the other segment after its claim", heard, true)
 }

@@ -7,13 +7,15 @@ package bpf
 import (
 	"math"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // A copy of the cluster, restored with a bumped revision, has the same networks and the same key.
 func TestATokenThatTheStoreCannotHaveGivenFencesNothing(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
-	must(t, b.KnowRevision(1000))
+	check.OK(t, b.KnowRevision(1000))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 1000+CeilingMargin+1), drop, ResultBeyond)
 	b.expect(WhereObserverEgress, remoteClaim(t, addr4, math.MaxUint64), pass, ResultBeyond)
 	equal(t, "fenced", b.fenced(addr4), false)
@@ -26,16 +28,16 @@ func TestTheCeilingFollowsTheNewestRevision(t *testing.T) {
 	dir := bpffs(t)
 	k := openKernel(t, dir)
 	for _, step := range []struct{ told, known uint64 }{{0, 0}, {7, 7}, {5, 7}, {9, 9}} {
-		must(t, k.KnowRevision(step.told))
+		check.OK(t, k.KnowRevision(step.told))
 		known, err := k.Revision()
-		must(t, err)
+		check.OK(t, err)
 		equal(t, "newest revision", known, step.known)
 	}
 	k.Close()
 	k = openKernel(t, dir) // of an agent that starts again
-	must(t, k.KnowRevision(8))
+	check.OK(t, k.KnowRevision(8))
 	known, err := k.Revision()
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "newest revision after a restart of the agent", known, 9)
 	equal(t, "ceiling of a revision near the end", ceilingOf(math.MaxUint64-1), math.MaxUint64)
 }
@@ -51,7 +53,7 @@ func TestADisprovedClaimIsNone(t *testing.T) {
 	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
 
 	renewed := Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: poison}
-	must(t, b.InstallLease(key(addr4), renewed))
+	check.OK(t, b.InstallLease(key(addr4), renewed))
 	equal(t, "fenced after the renewal", b.fenced(addr4), false)
 	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, poison), drop, ResultDisproved)
@@ -70,11 +72,11 @@ func TestAClaimDuringTheProofOutlivesTheDisprovedOne(t *testing.T) {
 	const poison = 9000
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, poison))
 	renewed := Lease{Token: 200, Network: network, Slot: 1, MAC: podMAC, Disproved: poison, Flags: FlagUnproven}
-	must(t, b.InstallLease(key(addr4), renewed))
+	check.OK(t, b.InstallLease(key(addr4), renewed))
 	equal(t, "fenced while it is verified", b.fenced(addr4), true)
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, 300))
 	renewed.Flags = 0
-	must(t, b.InstallLease(key(addr4), renewed))
+	check.OK(t, b.InstallLease(key(addr4), renewed))
 	equal(t, "fenced by the lawful claim", b.fenced(addr4), true)
 	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
 }
@@ -84,7 +86,7 @@ func TestADisprovedClaimLeavesAGreaterOne(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, 9001))
-	must(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
+	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
 	equal(t, "fenced", b.fenced(addr4), true)
 	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
 }
@@ -93,9 +95,9 @@ func TestADisprovedClaimEndsWithTheLease(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, 9000))
-	must(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
-	must(t, b.RemoveLease(key(addr4)))
-	must(t, b.InstallLease(key(addr4), Lease{Token: 400, Network: network, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
+	check.OK(t, b.RemoveLease(key(addr4)))
+	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 400, Network: network, Slot: 1, MAC: podMAC}))
 	equal(t, "the next lease is fenced", b.fenced(addr4), false)
 }
 
@@ -106,14 +108,14 @@ func TestAnUnprovenAddressIsFencedAndHearsOthers(t *testing.T) {
 	b.fence(addr4)
 	b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, far4), pass)
 	unproven := Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Flags: FlagUnproven}
-	must(t, b.InstallLease(key(addr4), unproven))
+	check.OK(t, b.InstallLease(key(addr4), unproven))
 	equal(t, "fenced", b.fenced(addr4), true)
 	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
 	b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, far4), pass, ResultHit)
 	equal(t, "hits", b.state(addr4).Hits, 1)
 
 	unproven.Flags = 0
-	must(t, b.InstallLease(key(addr4), unproven))
+	check.OK(t, b.InstallLease(key(addr4), unproven))
 	equal(t, "fenced after the proof", b.fenced(addr4), false)
 	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // Verdicts as the kernel returns them.
@@ -59,22 +60,15 @@ func openKernel(t testing.TB, dir string) *Kernel {
 func openKernelWith(t testing.TB, o Options) *Kernel {
 	t.Helper()
 	k, err := Open(o)
-	must(t, err)
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := k.Remove(); err != nil && !errors.Is(err, os.ErrClosed) {
 			t.Errorf("remove: %v", err)
 		}
 	})
-	must(t, k.SetKeys(&keyA, &keyB))
-	must(t, k.SetNetworks([]uint64{network}))
+	check.OK(t, k.SetKeys(&keyA, &keyB))
+	check.OK(t, k.SetNetworks([]uint64{network}))
 	return k
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func equal[T comparable](t testing.TB, what string, got, want T) {
@@ -114,15 +108,15 @@ func newBench(t testing.TB, s setup) *bench {
 	if s.bridgePort {
 		p.Flags = parentBridgePort
 	}
-	must(t, k.maps.Parents.Put(uint32(testSegment), p))
-	must(t, k.maps.Hearing.Put(uint32(testSegment), uint64(0)))
+	check.OK(t, k.maps.Parents.Put(uint32(testSegment), p))
+	check.OK(t, k.maps.Hearing.Put(uint32(testSegment), uint64(0)))
 	g := Guard{Slot: 1, Segment: testSegment, Verify: s.verify}
-	must(t, k.putSlot(1, g.record(0)))
-	must(t, k.SetSources(1, s.sources))
+	check.OK(t, k.putSlot(1, g.record(0)))
+	check.OK(t, k.SetSources(1, s.sources))
 	guard, err := k.loadGuardPair(1, g.record(0))
-	must(t, err)
+	check.OK(t, err)
 	observer, err := k.loadObserverPair(testSegment)
-	must(t, err)
+	check.OK(t, err)
 	t.Cleanup(func() { guard.Close(); observer.Close() })
 	return &bench{Kernel: k, t: t, guard: guard, observer: observer, events: readEvents(t, k)}
 }
@@ -134,7 +128,7 @@ func (b *bench) bind(addr netip.Addr, slot uint32) {
 	if slot != 1 {
 		m = otherMAC
 	}
-	must(b.t, b.InstallLease(key(addr), Lease{Token: heldToken, Network: network, Slot: slot, MAC: m}))
+	check.OK(b.t, b.InstallLease(key(addr), Lease{Token: heldToken, Network: network, Slot: slot, MAC: m}))
 }
 
 func key(addr netip.Addr) Key { return Key{Segment: testSegment, Addr: addr} }
@@ -157,10 +151,10 @@ func (b *bench) run(where Where, frame []byte) (verdict uint32, out []byte) {
 func (b *bench) counted(fn func()) map[Counter]uint64 {
 	b.t.Helper()
 	before, err := b.Counters()
-	must(b.t, err)
+	check.OK(b.t, err)
 	fn()
 	after, err := b.Counters()
-	must(b.t, err)
+	check.OK(b.t, err)
 	for c := range after {
 		after[c] -= before[c]
 	}
@@ -188,7 +182,7 @@ func (b *bench) expect(where Where, frame []byte, verdict uint32, result ...Resu
 func (b *bench) state(addr netip.Addr) State {
 	b.t.Helper()
 	s, ok, err := b.State(key(addr))
-	must(b.t, err)
+	check.OK(b.t, err)
 	equal(b.t, "state exists", ok, true)
 	return s
 }
@@ -196,7 +190,7 @@ func (b *bench) state(addr netip.Addr) State {
 func (b *bench) fenced(addr netip.Addr) bool {
 	b.t.Helper()
 	fenced, err := b.Fenced(key(addr))
-	must(b.t, err)
+	check.OK(b.t, err)
 	return fenced
 }
 
@@ -257,6 +251,6 @@ func (l *eventLog) next() Event {
 func marshal(t testing.TB, value any) []byte {
 	t.Helper()
 	b, err := binary.Append(nil, binary.NativeEndian, value)
-	must(t, err)
+	check.OK(t, err)
 	return b
 }

@@ -4,7 +4,11 @@
 
 package bpf
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
+)
 
 // RFC 4861, 7.1: no host of the segment listens to it, and anybody far away can send it.
 func TestNeighbourDiscoveryThatCameOverARouterIsNobodysWord(t *testing.T) {
@@ -15,13 +19,13 @@ func TestNeighbourDiscoveryThatCameOverARouterIsNobodysWord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, setup{})
-			must(t, b.InstallLease(key(far6), Lease{}))
+			check.OK(t, b.InstallLease(key(far6), Lease{}))
 			b.expect(WhereObserverIngress, frame, pass)
 			s := b.state(far6)
 			equal(t, "hits", s.Hits, 0)
 			equal(t, "probes", s.Probes, 0)
 			_, sighted, err := b.Sighting(key(far6))
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "sighted", sighted, false)
 		})
 	}

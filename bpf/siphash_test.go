@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/dchest/siphash"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const sipMessage = 40
@@ -19,13 +21,13 @@ const sipMessage = 40
 func sipHash(t *testing.T) func(key [16]byte, message [sipMessage]byte) uint64 {
 	t.Helper()
 	coll, err := ebpf.LoadCollection("testdata/siphash.o")
-	must(t, err)
+	check.OK(t, err)
 	t.Cleanup(coll.Close)
 	return func(key [16]byte, message [sipMessage]byte) uint64 {
 		frame := append(make([]byte, 14), key[:]...)
 		frame = append(frame, message[:]...)
 		verdict, out, err := coll.Programs["siphash_frame"].Test(frame)
-		must(t, err)
+		check.OK(t, err)
 		equal(t, "verdict", verdict, pass)
 		return binary.NativeEndian.Uint64(out[14:])
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const allProtocols = unix.ETH_P_ALL
@@ -43,10 +45,10 @@ func (ns *netns) socket(device string, protocol int) *socket {
 func (s *socket) option(level, name, value int) {
 	s.t.Helper()
 	raw, err := s.SyscallConn()
-	must(s.t, err)
+	check.OK(s.t, err)
 	var failed error
-	must(s.t, raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, name, value) }))
-	must(s.t, failed)
+	check.OK(s.t, raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, name, value) }))
+	check.OK(s.t, failed)
 }
 
 // send ignores ENOBUFS, which is how a socket learns that a program dropped its frame.
@@ -62,14 +64,14 @@ func (s *socket) send(frame []byte) {
 // when it does not come within a minute.
 func (s *socket) until(end func(frame []byte) bool) (frames [][]byte, ok bool) {
 	s.t.Helper()
-	must(s.t, s.SetReadDeadline(time.Now().Add(time.Minute)))
+	check.OK(s.t, s.SetReadDeadline(time.Now().Add(time.Minute)))
 	for {
 		buf := make([]byte, 2048)
 		n, _, err := s.ReadFrom(buf)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return frames, false
 		}
-		must(s.t, err)
+		check.OK(s.t, err)
 		if end(buf[:n]) {
 			return frames, true
 		}

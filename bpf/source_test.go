@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var (
@@ -385,11 +387,11 @@ func TestSourceGuardAllowsWhatThePoolAllows(t *testing.T) {
 			b.expect(WhereGuardEgress, tc.frame, drop, tc.why)
 			s := guarded(SourcesEnforce)
 			s.Prefixes, s.MACs, s.Allow = append(s.Prefixes, tc.allow.Prefixes...), tc.allow.MACs, tc.allow.Allow
-			must(t, b.SetSources(1, s))
+			check.OK(t, b.SetSources(1, s))
 			b.expect(WhereGuardEgress, tc.frame, pass)
 			equal(t, "read back", b.SourcesOf(1).Equal(s), true)
 			b.expect(WhereGuardEgress, arpFrame(podMAC, other4, far4), drop, ResultDropSlot) // never a sibling's
-			must(t, b.SetSources(1, guarded(SourcesEnforce)))
+			check.OK(t, b.SetSources(1, guarded(SourcesEnforce)))
 			b.expect(WhereGuardEgress, tc.frame, drop, tc.why)
 		})
 	}
@@ -398,7 +400,7 @@ func TestSourceGuardAllowsWhatThePoolAllows(t *testing.T) {
 func (b *bench) allOffences() map[Offence]uint64 {
 	b.t.Helper()
 	all, err := b.Offences()
-	must(b.t, err)
+	check.OK(b.t, err)
 	return all
 }
 
@@ -408,17 +410,17 @@ func TestSourcesOutliveTheProcessAndEndWithTheSlot(t *testing.T) {
 	b := newGuardedBench(t, Sources{})
 	s := guarded(SourcesEnforce)
 	s.MACs, s.Allow, s.SharedMAC = []net.HardwareAddr{vrrpMAC}, AllowRouter|AllowTagged, true
-	must(t, b.SetSources(1, s))
-	must(t, b.SetTrusted(testSegment, []net.HardwareAddr{remoteMAC}, true))
+	check.OK(t, b.SetSources(1, s))
+	check.OK(t, b.SetTrusted(testSegment, []net.HardwareAddr{remoteMAC}, true))
 	b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
 	again := assemble(b.dir, b.code)
 	again.maps = b.maps
-	must(t, again.inherit())
+	check.OK(t, again.inherit())
 	equal(t, "sources", again.sources[1].Equal(s), true)
 	equal(t, "locals", maps.Equal(again.locals, b.locals), true)
 	equal(t, "locals wanted", maps.Equal(again.wantedLocals(), b.locals), true)
 
-	must(t, again.DetachGuard(1))
+	check.OK(t, again.DetachGuard(1))
 	equal(t, "offences left", len(b.allOffences()), 0)
 	for name, m := range map[string]interface{ Count() int }{
 		"sources": counter{t, again.maps.Sources}, "MACs": counter{t, again.maps.SourceMacs},
@@ -431,17 +433,17 @@ func TestSourcesOutliveTheProcessAndEndWithTheSlot(t *testing.T) {
 // A strict parent knows a slot without a source guard by its MAC, also after a restart, until the slot ends.
 func TestUnguardedSlotIsKnownByItsMAC(t *testing.T) {
 	b := newGuardedBench(t, Sources{})
-	must(t, b.SetSources(1, guarded(SourcesEnforce)))
+	check.OK(t, b.SetSources(1, guarded(SourcesEnforce)))
 	off := Sources{MAC: podMAC}
-	must(t, b.SetSources(1, off))
-	must(t, b.SetTrusted(testSegment, nil, true))
+	check.OK(t, b.SetSources(1, off))
+	check.OK(t, b.SetTrusted(testSegment, nil, true))
 	b.expect(WhereGuardEgress, udpFrom(far4), pass)
 	again := assemble(b.dir, b.code)
 	again.maps = b.maps
-	must(t, again.inherit())
+	check.OK(t, again.inherit())
 	equal(t, "sources", again.SourcesOf(1).Equal(off), true)
 	equal(t, "locals wanted", len(again.wantedLocals()), 2) // on its segment and tagged
-	must(t, again.DetachGuard(1))
+	check.OK(t, again.DetachGuard(1))
 	equal(t, "locals left", len(again.locals), 0)
 }
 
@@ -457,6 +459,6 @@ func (c counter) Count() (n int) {
 	for it.Next(&key, &value) {
 		n++
 	}
-	must(c.t, it.Err())
+	check.OK(c.t, it.Err())
 	return n
 }

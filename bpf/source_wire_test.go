@@ -16,6 +16,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // wireRig is a rig whose pod and sibling have a source guard, on a parent that knows its devices.
@@ -28,18 +30,18 @@ func newWireRig(t testing.TB) *wireRig {
 	t.Helper()
 	r := newRig(t)
 	r.guards()
-	must(t, r.SetTrusted(r.parent, nil, true))
+	check.OK(t, r.SetTrusted(r.parent, nil, true))
 	return &wireRig{rig: r, heard: r.ext.socket("p0", allProtocols)}
 }
 
 // guards gives the pod its source guard, and the sibling a guard with one.
 func (r *rig) guards() {
 	r.t.Helper()
-	must(r.t, r.InstallLease(Key{r.key.Segment, addr6}, r.lease(100)))
-	must(r.t, r.SetSources(1, Sources{Mode: SourcesEnforce, MAC: r.pod.mac("eth0")}))
-	must(r.t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
-	must(r.t, r.InstallLease(Key{r.key.Segment, other4}, Lease{Token: 1, Network: network, Slot: 2, MAC: r.sibling.mac("eth0")}))
-	must(r.t, r.SetSources(2, Sources{Mode: SourcesEnforce, MAC: r.sibling.mac("eth0")}))
+	check.OK(r.t, r.InstallLease(Key{r.key.Segment, addr6}, r.lease(100)))
+	check.OK(r.t, r.SetSources(1, Sources{Mode: SourcesEnforce, MAC: r.pod.mac("eth0")}))
+	check.OK(r.t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	check.OK(r.t, r.InstallLease(Key{r.key.Segment, other4}, Lease{Token: 1, Network: network, Slot: 2, MAC: r.sibling.mac("eth0")}))
+	check.OK(r.t, r.SetSources(2, Sources{Mode: SourcesEnforce, MAC: r.sibling.mac("eth0")}))
 }
 
 // bypass opens a socket that the guard of the interface does not see.
@@ -145,8 +147,8 @@ func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
 	t.Run("without the check they escape", func(t *testing.T) {
 		r.t = t
 		past := r.bypass(r.pod, "eth0")
-		must(t, r.SetSources(1, Sources{}))
-		must(t, r.SetTrusted(r.parent, []net.HardwareAddr{own}, true))
+		check.OK(t, r.SetSources(1, Sources{}))
+		check.OK(t, r.SetTrusted(r.parent, []net.HardwareAddr{own}, true))
 		for name, frame := range forged {
 			if name != "ARP of the sibling" && name != "claim" { // the rules of leases and claims stop them
 				r.goes(name+" to the wire", past, r.heard, frame, nil, true)
@@ -170,7 +172,7 @@ func TestStrangersDoNotLeaveTheNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newWireRig(t)
-			must(t, r.SetTrusted(r.parent, tc.trusted, tc.strict))
+			check.OK(t, r.SetTrusted(r.parent, tc.trusted, tc.strict))
 			past := r.bypass(r.pod, "eth0")
 			forged := arpFrame(remoteMAC, nobody4, far4)
 			end := marker(forged, r.pod.mac("eth0"), broadcast)
@@ -185,7 +187,7 @@ func TestStrangersDoNotLeaveTheNode(t *testing.T) {
 				equal(t, "a stacked macvlan escapes", r.escapes(past, r.heard, arpFrame(remoteMAC, far4, far4), end), false)
 			}
 			all, err := r.Offences()
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "strangers were counted", all[Offence{Result: ResultDropStranger}] > 0, !tc.escapes)
 			mine := arpFrame(r.node.mac("p0"), netip.MustParseAddr("10.9.0.7"), far4)
 			r.node.socket("p0", unix.ETH_P_ARP).send(mine)
@@ -230,7 +232,7 @@ func TestTheSourceGuardOutlivesWhatThePodDoesToItsInterface(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newWireRig(t)
-			must(t, r.PinGuard(r.guard()))
+			check.OK(t, r.PinGuard(r.guard()))
 			do(t, r.rig)
 			own := r.pod.mac("eth0")
 			from := r.pod.socket("eth0", unix.ETH_P_LOOP)
@@ -308,7 +310,7 @@ func (r *wireRig) until(wanted ...Offence) {
 	r.t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		all, err := r.Offences()
-		must(r.t, err)
+		check.OK(r.t, err)
 		if slices.ContainsFunc(wanted, func(o Offence) bool { return all[o] > 0 }) {
 			return
 		}
@@ -330,7 +332,7 @@ func (ns *netns) down(name string) {
 func (ns *netns) move(name string, to *netns) {
 	ns.t.Helper()
 	f, err := os.Open(to.path)
-	must(ns.t, err)
+	check.OK(ns.t, err)
 	defer f.Close()
 	ns.do(func() error {
 		l, err := netlink.LinkByName(name)

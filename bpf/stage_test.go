@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // stagedRig is a rig whose guard is staged and not pinned. Its address is fenced, and its observer is off: what a
@@ -23,18 +24,18 @@ import (
 func stagedRig(t *testing.T, o Options) *rig {
 	t.Helper()
 	r := newRig(t)
-	must(t, r.DetachGuard(1))
-	must(t, r.Close())
+	check.OK(t, r.DetachGuard(1))
+	check.OK(t, r.Close())
 	o.Dir = r.dir
 	var err error
 	r.Kernel, err = Open(o)
-	must(t, err)
-	t.Cleanup(func() { must(t, r.Close()) })
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, r.Close()) })
 	s := r.ext.socket("p0", allProtocols)
 	r.claim(s, 200)
 	s.expect("ack", protocol(etherClaim))
 	r.unobserve(r.parent)
-	must(t, r.StageGuard(r.guard()))
+	check.OK(t, r.StageGuard(r.guard()))
 	return r
 }
 
@@ -42,7 +43,7 @@ func stagedRig(t *testing.T, o Options) *rig {
 func (r *rig) on() *attach.Device {
 	r.t.Helper()
 	dev, err := attach.OpenDevice(r.pod.path, "eth0")
-	must(r.t, err)
+	check.OK(r.t, err)
 	r.t.Cleanup(dev.Close)
 	return dev
 }
@@ -53,7 +54,7 @@ func (r *rig) filters(slot uint32) (all []string) {
 	dev := r.on()
 	for _, d := range attach.Directions {
 		present, err := dev.HasFilter(d, slot)
-		must(r.t, err)
+		check.OK(r.t, err)
 		if present {
 			all = append(all, d.Name)
 		}
@@ -116,17 +117,17 @@ func TestAStagedGuardEnforcesLikeAPinnedOne(t *testing.T) {
 	guarded, other := r.leaks()
 	equal(t, "fenced address leaks", guarded, false)
 	equal(t, "another address comes", other, true)
-	must(t, r.KillSlot(1))
+	check.OK(t, r.KillSlot(1))
 	_, other = r.leaks()
 	equal(t, "anything leaks from a dead slot", other, false)
 
-	must(t, r.PinGuard(r.guard()))
+	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("pinned", nil, both)
 	equal(t, "attached", r.attached(), true)
 	dead, err := r.SlotDead(1)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "dead slot stays dead", dead, true)
-	must(t, r.PinGuard(r.guard()))
+	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("pinned twice", nil, both)
 }
 
@@ -150,13 +151,13 @@ func TestNoFramePassesWhileAGuardMoves(t *testing.T) {
 	}()
 	const moves = 25
 	for range moves {
-		must(t, r.PinGuard(r.guard()))
+		check.OK(t, r.PinGuard(r.guard()))
 		// Back to the filters, which are there before the links go.
 		programs, err := r.loadGuardPair(1, r.guard().record(0))
-		must(t, err)
+		check.OK(t, err)
 		dev := r.on()
-		must(t, dev.AddFilters(1, programs))
-		must(t, r.pins(1).Remove())
+		check.OK(t, dev.AddFilters(1, programs))
+		check.OK(t, r.pins(1).Remove())
 		programs.Close()
 	}
 	close(stop)
@@ -177,30 +178,30 @@ func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
 	}{
 		"before the first link": {func(*rig) {}},
 		"between the two links": {func(r *rig) {
-			must(r.t, r.PinGuard(r.guard()))
+			check.OK(r.t, r.PinGuard(r.guard()))
 			r.restage()
-			must(r.t, attach.Detach(r.pins(1).Path(attach.Directions[1])))
-			must(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
+			check.OK(r.t, attach.Detach(r.pins(1).Path(attach.Directions[1])))
+			check.OK(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
 		}},
 		"before the filters were removed": {func(r *rig) {
-			must(r.t, r.PinGuard(r.guard()))
+			check.OK(r.t, r.PinGuard(r.guard()))
 			r.restage()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := stagedRig(t, Options{})
 			tc.before(r)
-			must(t, r.KillSlot(1))
-			must(t, r.Close())
+			check.OK(t, r.KillSlot(1))
+			check.OK(t, r.Close())
 			var err error
 			r.Kernel, err = Open(Options{Dir: r.dir})
-			must(t, err)
+			check.OK(t, err)
 			_, other := r.leaks()
 			equal(t, "the dead slot leaks after the crash", other, false)
-			must(t, r.PinGuard(r.guard()))
+			check.OK(t, r.PinGuard(r.guard()))
 			r.sits("taken up", nil, both)
 			dead, err := r.SlotDead(1)
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "dead slot stays dead", dead, true)
 		})
 	}
@@ -210,9 +211,9 @@ func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
 func (r *rig) restage() {
 	r.t.Helper()
 	programs, err := r.loadGuardPair(1, r.guard().record(0))
-	must(r.t, err)
+	check.OK(r.t, err)
 	defer programs.Close()
-	must(r.t, r.on().AddFilters(1, programs))
+	check.OK(r.t, r.on().AddFilters(1, programs))
 }
 
 func (r *rig) pins(slot uint32) attach.Pins { return r.Kernel.dir.guard(slot) }
@@ -221,17 +222,17 @@ func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 	for name, tc := range map[string]func(r *rig){
 		"the device":                      func(r *rig) { r.pod.deleteLink("eth0") },
 		"the namespace":                   func(r *rig) { r.pod.remove() },
-		"the namespace, but for its file": func(r *rig) { must(r.t, errors.Join(r.pod.Close(), unix.Unmount(r.pod.path, unix.MNT_DETACH))) },
+		"the namespace, but for its file": func(r *rig) { check.OK(r.t, errors.Join(r.pod.Close(), unix.Unmount(r.pod.path, unix.MNT_DETACH))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := stagedRig(t, Options{})
 			tc(r)
-			must(t, r.PinGuard(r.guard()))
+			check.OK(t, r.PinGuard(r.guard()))
 			equal(t, "attached", r.attached(), false)
 			if swept := r.sweepsIn(10 * time.Second); !slices.Equal(swept, []uint32{1}) {
 				t.Errorf("swept %v", swept)
 			}
-			must(t, r.StageGuard(Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+			check.OK(t, r.StageGuard(Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 			equal(t, "attached to another device", r.attached(), true)
 		})
 	}
@@ -240,7 +241,7 @@ func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 func TestAStagedGuardIsNotSweptAndKeepsItsSlot(t *testing.T) {
 	r := stagedRig(t, Options{})
 	swept, err := r.SweepGuards()
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "swept", len(swept), 0)
 	elsewhere := Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
 	if err := r.StageGuard(elsewhere); !errors.Is(err, ErrPinned) {
@@ -252,36 +253,36 @@ func TestAStagedGuardIsNotSweptAndKeepsItsSlot(t *testing.T) {
 func TestDetachingAStagedGuard(t *testing.T) {
 	r := stagedRig(t, Options{})
 	for range 2 {
-		must(t, r.DetachGuard(1))
+		check.OK(t, r.DetachGuard(1))
 		r.sits("detached", nil, nil)
 	}
-	must(t, r.PinGuard(r.guard())) // its move was under way
+	check.OK(t, r.PinGuard(r.guard())) // its move was under way
 	r.sits("a slot that was freed", nil, nil)
 }
 
 // An agent that died before the move has left nothing but the slot: whoever was killed does not come back to life.
 func TestAGuardThatIsStagedAgainKeepsItsSlotDead(t *testing.T) {
 	r := stagedRig(t, Options{})
-	must(t, r.KillSlot(1))
-	must(t, r.StageGuard(r.guard()))
+	check.OK(t, r.KillSlot(1))
+	check.OK(t, r.StageGuard(r.guard()))
 	dead, err := r.SlotDead(1)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "dead", dead, true)
-	must(t, r.DetachGuard(1))
-	must(t, r.StageGuard(r.guard()))
+	check.OK(t, r.DetachGuard(1))
+	check.OK(t, r.StageGuard(r.guard()))
 	dead, err = r.SlotDead(1)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "dead after it was detached", dead, false)
 }
 
 // An ADD that is repeated has two slots on one interface for a moment: the dead one goes, the new one stays.
 func TestTwoSlotsStagedOnOneDeviceAreApart(t *testing.T) {
 	r := stagedRig(t, Options{})
-	must(t, r.KillSlot(1))
+	check.OK(t, r.KillSlot(1))
 	second := r.guard()
 	second.Slot = 2
-	must(t, r.StageGuard(second))
-	must(t, r.DetachGuard(1))
+	check.OK(t, r.StageGuard(second))
+	check.OK(t, r.DetachGuard(1))
 	r.sits("the first", nil, nil)
 	if got := r.filters(2); !slices.Equal(got, both) {
 		t.Errorf("the second has filters %v", got)
@@ -290,32 +291,32 @@ func TestTwoSlotsStagedOnOneDeviceAreApart(t *testing.T) {
 
 func TestWithoutTCXAGuardStaysStaged(t *testing.T) {
 	r := stagedRig(t, Options{NoTCX: true})
-	must(t, r.PinGuard(r.guard()))
-	must(t, attachGuard(r.Kernel, r.guard()))
+	check.OK(t, r.PinGuard(r.guard()))
+	check.OK(t, attachGuard(r.Kernel, r.guard()))
 	r.sits("attached", both, nil)
 	equal(t, "attached", r.attached(), true)
 	guarded, other := r.leaks()
 	equal(t, "fenced address leaks", guarded, false)
 	equal(t, "another address comes", other, true)
 	swept, err := r.SweepGuards()
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "swept while alive", len(swept), 0)
 
 	dev := r.on()
-	must(t, attach.InNetNS(r.pod.path, func() error {
+	check.OK(t, attach.InNetNS(r.pod.path, func() error {
 		return netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 			LinkIndex: dev.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 		}})
 	}))
 	equal(t, "attached without its qdisc", r.attached(), false)
-	must(t, attachGuard(r.Kernel, r.guard()))
+	check.OK(t, attachGuard(r.Kernel, r.guard()))
 	equal(t, "attached again", r.attached(), true)
 
 	// The next agent may have tcx: the kernel was upgraded, or the option is gone.
-	must(t, r.Close())
+	check.OK(t, r.Close())
 	r.Kernel, err = Open(Options{Dir: r.dir})
-	must(t, err)
-	must(t, r.PinGuard(r.guard()))
+	check.OK(t, err)
+	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("moved", nil, both)
 }
 
@@ -323,15 +324,15 @@ func TestOthersFiltersStay(t *testing.T) {
 	r := stagedRig(t, Options{})
 	dev := r.on()
 	programs, err := r.loadGuardPair(1, r.guard().record(0))
-	must(t, err)
+	check.OK(t, err)
 	defer programs.Close()
 	other := dev.Filter(attach.Directions[0], attach.GuardFilter, 7, programs[attach.Directions[0].Name].FD())
 	other.Name = "somebody's"
-	must(t, attach.InNetNS(r.pod.path, func() error { return netlink.FilterAdd(other) }))
-	must(t, r.PinGuard(r.guard()))
+	check.OK(t, attach.InNetNS(r.pod.path, func() error { return netlink.FilterAdd(other) }))
+	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("moved", nil, both)
 	left, err := dev.Filters(attach.Directions[0])
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "filters left", len(left), 1)
 }
 
@@ -339,17 +340,17 @@ func TestOthersFiltersStay(t *testing.T) {
 // drop what the next one lets pass.
 func TestWithoutTCXAStageOfAnAgentBeforeIsDetached(t *testing.T) {
 	r := stagedRig(t, Options{NoTCX: true})
-	must(t, r.Close())
+	check.OK(t, r.Close())
 	var err error
 	r.Kernel, err = Open(Options{Dir: r.dir, NoTCX: true})
-	must(t, err)
-	must(t, r.KillSlot(1))
-	must(t, r.PinGuard(r.guard()))
+	check.OK(t, err)
+	check.OK(t, r.KillSlot(1))
+	check.OK(t, r.PinGuard(r.guard()))
 	second := r.guard()
 	second.Slot = 2
-	must(t, r.StageGuard(second))
-	must(t, r.InstallLease(r.key, Lease{Token: 300, Network: network, Slot: 2, MAC: r.pod.mac("eth0")}))
-	must(t, r.DetachGuard(1))
+	check.OK(t, r.StageGuard(second))
+	check.OK(t, r.InstallLease(r.key, Lease{Token: 300, Network: network, Slot: 2, MAC: r.pod.mac("eth0")}))
+	check.OK(t, r.DetachGuard(1))
 	r.sits("the first", nil, nil)
 	guarded, _ := r.leaks()
 	equal(t, "the address of the second comes", guarded, true)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAGuardPreparedAheadIsTheOneThatIsStaged(t *testing.T) {
@@ -25,31 +27,31 @@ func TestAGuardPreparedAheadIsTheOneThatIsStaged(t *testing.T) {
 		"an unnamed option": {Guard{Slot: 2, Segment: r.parent, Verify: true}, Guard{Slot: 2, Segment: r.parent}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			must(t, r.PrepareGuard(tc.prepared))
-			must(t, r.PrepareGuard(tc.prepared)) // twice is fine
+			check.OK(t, r.PrepareGuard(tc.prepared))
+			check.OK(t, r.PrepareGuard(tc.prepared)) // twice is fine
 			prepared := programID(t, r.stock[tc.prepared.Slot].programs["egress"])
-			must(t, r.StageGuard(on(tc.wanted)))
+			check.OK(t, r.StageGuard(on(tc.wanted)))
 			staged := programID(t, r.stages.staged[2].programs["egress"])
 			equal(t, "prepared programs are used", staged == prepared, tc.used)
-			must(t, r.DetachGuard(2))
+			check.OK(t, r.DetachGuard(2))
 		})
 	}
-	must(t, r.PrepareGuard(Guard{Slot: 2, Segment: r.parent}))
+	check.OK(t, r.PrepareGuard(Guard{Slot: 2, Segment: r.parent}))
 	r.DropGuard(2)
 	r.DropGuard(2)                                       // twice is fine
 	equal(t, "prepared after dropping", len(r.stock), 1) // slot 3, out of order
 	if err := r.PrepareGuard(Guard{Slot: MaxSlot + 1}); !errors.Is(err, ErrSlot) {
 		t.Errorf("got %v, want %v", err, ErrSlot)
 	}
-	must(t, r.PrepareGuard(Guard{Slot: 2, Segment: r.parent}))
-	must(t, r.Close())
+	check.OK(t, r.PrepareGuard(Guard{Slot: 2, Segment: r.parent}))
+	check.OK(t, r.Close())
 	equal(t, "prepared after closing", len(r.stock), 0)
 }
 
 func programID(t *testing.T, p *ebpf.Program) ebpf.ProgramID {
 	t.Helper()
 	info, err := p.Info()
-	must(t, err)
+	check.OK(t, err)
 	id, ok := info.ID()
 	equal(t, "has an ID", ok, true)
 	return id

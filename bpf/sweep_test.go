@@ -16,17 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAGuardThatCannotBeSweptKeepsNoOther(t *testing.T) {
 	r := newRig(t)
-	must(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 	foreign := r.Kernel.dir.guard(1).Path(attach.Directions[0])
-	must(t, os.Remove(foreign))
+	check.OK(t, os.Remove(foreign))
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	must(t, err)
-	t.Cleanup(func() { must(t, errors.Join(os.Remove(foreign), m.Close())) })
-	must(t, m.Pin(foreign))
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, errors.Join(os.Remove(foreign), m.Close())) })
+	check.OK(t, m.Pin(foreign))
 	r.sibling.deleteLink("eth0")
 	swept, err := r.SweepGuards()
 	if err == nil || !slices.Equal(swept, []uint32{2}) {
@@ -42,35 +43,35 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 		end  func(*rig)
 	}{
 		{"before the directory", func(*rig) {}},
-		{"before the first link", func(r *rig) { must(r.t, os.MkdirAll(string(r.pins(1)), 0o700)) }},
+		{"before the first link", func(r *rig) { check.OK(r.t, os.MkdirAll(string(r.pins(1)), 0o700)) }},
 		{"before the first link has its name", func(r *rig) {
-			must(r.t, r.PinGuard(r.guard()))
+			check.OK(r.t, r.PinGuard(r.guard()))
 			r.restage()
-			must(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
-			must(r.t, os.Rename(r.pins(1).Path(attach.Directions[0]), r.pins(1).Path(attach.Directions[0])+attach.NextSuffix))
+			check.OK(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
+			check.OK(r.t, os.Rename(r.pins(1).Path(attach.Directions[0]), r.pins(1).Path(attach.Directions[0])+attach.NextSuffix))
 		}},
 		{"before the second link", func(r *rig) {
-			must(r.t, r.PinGuard(r.guard()))
+			check.OK(r.t, r.PinGuard(r.guard()))
 			r.restage()
-			must(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
+			check.OK(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := stagedRig(t, Options{})
-			must(t, r.KillSlot(1))
+			check.OK(t, r.KillSlot(1))
 			tc.end(r)
-			must(t, r.RemoveLease(r.key))
-			must(t, r.Close())
+			check.OK(t, r.RemoveLease(r.key))
+			check.OK(t, r.Close())
 			var err error
 			r.Kernel, err = Open(Options{Dir: r.dir})
-			must(t, err)
+			check.OK(t, err)
 			swept, err := r.SweepGuards()
-			must(t, err)
+			check.OK(t, err)
 			if len(swept) > 0 {
 				t.Errorf("swept %v while the device lives", swept)
 			}
 			dead, err := r.SlotDead(1)
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "dead", dead, true)
 			guarded, other := r.leaks()
 			equal(t, "anything leaks", guarded || other, false)
@@ -81,12 +82,12 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 				t.Errorf("swept %v once the device is gone", swept)
 			}
 			left, err := r.Kernel.dir.guards()
-			must(t, err)
+			check.OK(t, err)
 			if len(left) > 0 {
 				t.Errorf("pins of slots %v are left", left)
 			}
 			dead, err = r.SlotDead(1)
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "dead once swept", dead, false)
 		})
 	}
@@ -100,7 +101,7 @@ func (r *rig) sweepsIn(limit time.Duration) (swept []uint32) {
 	for deadline := time.Now().Add(limit); len(swept) == 0 && time.Now().Before(deadline); <-tick.C {
 		var err error
 		swept, err = r.SweepGuards()
-		must(r.t, err)
+		check.OK(r.t, err)
 	}
 	return swept
 }
@@ -114,29 +115,29 @@ func TestASlotThatIsKilledWithoutAGuardIsSwept(t *testing.T) {
 		{"its device went, and was swept", func(r *rig) {
 			r.pod.deleteLink("eth0")
 			swept, err := r.SweepGuards()
-			must(r.t, err)
+			check.OK(r.t, err)
 			if !slices.Equal(swept, []uint32{1}) {
 				r.t.Fatalf("swept %v", swept)
 			}
 		}},
 		{"its device went before the guard came", func(r *rig) {
-			must(r.t, r.DetachGuard(1))
+			check.OK(r.t, r.DetachGuard(1))
 			r.pod.deleteLink("eth0")
 			if err := r.StageGuard(r.guard()); !errors.Is(err, ErrNoDevice) {
 				r.t.Fatalf("got %v", err)
 			}
 		}},
-		{"no guard was ever asked for", func(r *rig) { must(r.t, r.DetachGuard(1)) }},
+		{"no guard was ever asked for", func(r *rig) { check.OK(r.t, r.DetachGuard(1)) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t)
 			tc.before(r)
-			must(t, r.KillSlot(1))
+			check.OK(t, r.KillSlot(1))
 			if swept := r.sweepsIn(2 * time.Second); !slices.Equal(swept, []uint32{1}) {
 				t.Errorf("swept %v", swept)
 			}
 			dead, err := r.SlotDead(1)
-			must(t, err)
+			check.OK(t, err)
 			equal(t, "dead", dead, false)
 		})
 	}
@@ -145,17 +146,17 @@ func TestASlotThatIsKilledWithoutAGuardIsSwept(t *testing.T) {
 // A process that does not end keeps its namespace, and the device in it, when the runtime has removed the name.
 func TestAStagedGuardWhoseNamespaceHasLostItsNameIsNotSwept(t *testing.T) {
 	r := stagedRig(t, Options{NoTCX: true})
-	must(t, r.KillSlot(1))
-	must(t, r.RemoveLease(r.key))
+	check.OK(t, r.KillSlot(1))
+	check.OK(t, r.RemoveLease(r.key))
 	process, err := os.Open(r.pod.path)
-	must(t, err)
+	check.OK(t, err)
 	defer process.Close()
 	r.pod.remove()
 	if swept := r.sweepsIn(500 * time.Millisecond); len(swept) > 0 {
 		t.Errorf("swept %v while the device lives", swept)
 	}
-	must(t, os.WriteFile(r.pod.path, nil, 0o400))
-	must(t, unix.Mount(fmt.Sprintf("/proc/self/fd/%d", process.Fd()), r.pod.path, "", unix.MS_BIND, ""))
+	check.OK(t, os.WriteFile(r.pod.path, nil, 0o400))
+	check.OK(t, unix.Mount(fmt.Sprintf("/proc/self/fd/%d", process.Fd()), r.pod.path, "", unix.MS_BIND, ""))
 	guarded, other := r.leaks()
 	equal(t, "anything leaks", guarded || other, false)
 

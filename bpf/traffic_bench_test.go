@@ -17,6 +17,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // slice is how long one pod sends. The pods take turns, so that the load of the machine meets all.
@@ -41,7 +43,7 @@ func BenchmarkTraffic(b *testing.B) {
 	}
 	for b.Loop() {
 		for _, s := range senders {
-			must(b, s.send())
+			check.OK(b, s.send())
 		}
 	}
 	for i, name := range []string{"UDP", "TCP"} {
@@ -73,7 +75,7 @@ func (r *rig) attachEmpty(ns *netns, device string) {
 		Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
 	})
-	must(r.t, err)
+	check.OK(r.t, err)
 	r.t.Cleanup(func() { program.Close() })
 	for _, to := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 		index := ns.index(device)

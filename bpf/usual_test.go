@@ -13,6 +13,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // judged is a bench like b whose frames all go to judge(), since the record of no slot names an address.
@@ -21,9 +23,9 @@ func judged(t testing.TB, s Sources) *bench {
 	b := newGuardedBench(t, s)
 	for slot := range uint32(3) {
 		record, err := b.slot(slot)
-		must(t, err)
+		check.OK(t, err)
 		record.Leased4, record.Leased6.Word = 0, [4]uint32{}
-		must(t, b.putSlot(slot, record))
+		check.OK(t, b.putSlot(slot, record))
 	}
 	return b
 }
@@ -50,7 +52,7 @@ func usual() map[string][]byte {
 func TestUsualPacketsPassByTheRecordOfTheirSlot(t *testing.T) {
 	b := newGuardedBench(t, guarded(SourcesEnforce))
 	for _, addr := range []netip.Addr{addr4, addr6} {
-		must(t, b.maps.Leases.Delete(key(addr).layout()))
+		check.OK(t, b.maps.Leases.Delete(key(addr).layout()))
 	}
 	for name, frame := range usual() {
 		if slices.Contains([]string{"UDP of a sibling", "TCP of a stranger"}, name) {
@@ -124,22 +126,22 @@ func TestUsualPacketsOfAFencedOrLostAddressArePassedNoMore(t *testing.T) {
 	}{
 		"on another segment": {func(b *bench, addr netip.Addr) {
 			record, err := b.slot(1)
-			must(b.t, err)
+			check.OK(b.t, err)
 			record.Segment++
-			must(b.t, b.putSlot(1, record))
-			must(b.t, b.maps.Leases.Delete(key(addr).layout()))
+			check.OK(b.t, b.putSlot(1, record))
+			check.OK(b.t, b.maps.Leases.Delete(key(addr).layout()))
 		}, ResultDropUnleased},
 		"fenced":        {func(b *bench, addr netip.Addr) { b.fence(addr) }, ResultDropFenced},
-		"lease removed": {func(b *bench, addr netip.Addr) { must(b.t, b.RemoveLease(key(addr))) }, ResultDropUnleased},
+		"lease removed": {func(b *bench, addr netip.Addr) { check.OK(b.t, b.RemoveLease(key(addr))) }, ResultDropUnleased},
 		"another's":     {func(b *bench, addr netip.Addr) { b.bind(addr, 2) }, ResultDropSlot},
-		"slot is dead":  {func(b *bench, addr netip.Addr) { must(b.t, b.KillSlot(1)) }, ResultDropDead},
+		"slot is dead":  {func(b *bench, addr netip.Addr) { check.OK(b.t, b.KillSlot(1)) }, ResultDropDead},
 		"slot is dead, gate shut": {func(b *bench, _ netip.Addr) {
 			record, err := b.slot(1)
-			must(b.t, err)
+			check.OK(b.t, err)
 			record.Status = slotDead
-			must(b.t, b.putSlot(1, record))
+			check.OK(b.t, b.putSlot(1, record))
 		}, ResultDropDead},
-		"unproven lease": {func(b *bench, addr netip.Addr) { must(b.t, b.InstallLease(key(addr), unproven())) }, ResultDropFenced},
+		"unproven lease": {func(b *bench, addr netip.Addr) { check.OK(b.t, b.InstallLease(key(addr), unproven())) }, ResultDropFenced},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newGuardedBench(t, guarded(SourcesEnforce))
@@ -173,7 +175,7 @@ func unproven() Lease {
 func (b *bench) named(slot uint32) [2]netip.Addr {
 	b.t.Helper()
 	s, err := b.slot(slot)
-	must(b.t, err)
+	check.OK(b.t, err)
 	return [2]netip.Addr{s.named(true), s.named(false)}
 }
 
@@ -184,22 +186,22 @@ func TestTheRecordOfASlotNamesWhatIsLeasedToIt(t *testing.T) {
 		equal(t, what, b.named(1), [2]netip.Addr{want4, want6})
 	}
 	names("at first", none4, none6)
-	must(t, b.InstallLease(Key{testSegment + 1, addr4}, Lease{Token: 1, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.InstallLease(Key{testSegment + 1, addr4}, Lease{Token: 1, Slot: 1, MAC: podMAC}))
 	names("an address of another segment", none4, none6)
-	must(t, b.InstallLease(key(netip.AddrFrom16(addr4.As16())), Lease{Token: 1, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.InstallLease(key(netip.AddrFrom16(addr4.As16())), Lease{Token: 1, Slot: 1, MAC: podMAC}))
 	names("an IPv4-mapped one", addr4, none6)
 	b.bind(addr6, 1)
 	b.bind(other6, 1)
 	names("two of a family", addr4, addr6)
-	must(t, b.changeSlot(1, Guard{Slot: 1, Segment: testSegment}.record(7)))
+	check.OK(t, b.changeSlot(1, Guard{Slot: 1, Segment: testSegment}.record(7)))
 	names("attached again", addr4, addr6)
-	must(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.InstallLease(key(far4), Lease{}))
 	names("a watch", addr4, addr6)
-	must(t, b.RemoveLease(key(other6)))
+	check.OK(t, b.RemoveLease(key(other6)))
 	names("without the other one", addr4, addr6)
-	must(t, b.RemoveLease(key(addr6)))
+	check.OK(t, b.RemoveLease(key(addr6)))
 	names("without the named one", addr4, none6)
-	must(t, b.DetachGuard(1))
+	check.OK(t, b.DetachGuard(1))
 	names("detached", none4, none6)
 }
 
@@ -223,9 +225,9 @@ func TestATagBesideAUsualPacketIsSeen(t *testing.T) {
 func (b *bench) after(where Where, first asm.Instructions) uint32 {
 	b.t.Helper()
 	next, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	must(b.t, err)
+	check.OK(b.t, err)
 	defer next.Close()
-	must(b.t, next.Put(uint32(0), b.program(where)))
+	check.OK(b.t, next.Put(uint32(0), b.program(where)))
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: slices.Concat(first, asm.Instructions{
 		asm.LoadMapPtr(asm.R2, next.FD()),
 		asm.Mov.Imm(asm.R3, 0),
@@ -233,9 +235,9 @@ func (b *bench) after(where Where, first asm.Instructions) uint32 {
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
 	})})
-	must(b.t, err)
+	check.OK(b.t, err)
 	defer program.Close()
 	verdict, err := program.Run(&ebpf.RunOptions{Data: udpFrom(addr4), DataOut: make([]byte, 256)})
-	must(b.t, err)
+	check.OK(b.t, err)
 	return verdict
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // rig is a node with one observed parent, a pod that holds addr4 on it, and a stranger on the wire.
@@ -43,8 +44,8 @@ func newRigWith(t testing.TB, o Options) *rig {
 	r.key = Key{Segment: uint32(r.parent), Addr: addr4}
 	r.observe()
 	r.pod = r.node.pod("p0", "pod")
-	must(t, attachGuard(r.Kernel, r.guard()))
-	must(t, r.InstallLease(r.key, r.lease(100)))
+	check.OK(t, attachGuard(r.Kernel, r.guard()))
+	check.OK(t, r.InstallLease(r.key, r.lease(100)))
 	r.pod.up("eth0")
 	r.pod.addAddr("eth0", addr4)
 	r.sibling = r.node.pod("p0", "sibling")
@@ -121,22 +122,22 @@ func TestABridgedParentPassesTheClaimOnAndAcks(t *testing.T) {
 	k := openKernel(t, bpffs(t))
 	r.wire.ns.do(func() error { return k.AttachObserver(port) })
 	held := Key{Segment: uint32(port), Addr: addr4}
-	must(t, k.InstallLease(held, Lease{Token: heldToken, Network: network, Slot: 9, MAC: otherMAC}))
+	check.OK(t, k.InstallLease(held, Lease{Token: heldToken, Network: network, Slot: 9, MAC: otherMAC}))
 	in := r.node.socket("p0", allProtocols)
 	s := r.ext.socket("p0", allProtocols)
 	r.claim(s, 200)
 	checkAck(t, s.expect("ack", protocol(etherClaim)), addr4, 200, r.ext.mac("p0"), r.wire.ns.mac("port-ext"), keyA)
 	passed := in.expect("claim", protocol(etherClaim))
 	f, err := claim.Unmarshal(passed[14:], claim.Key(keyA))
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "flags", f.Flags, claim.Asks(heldToken))
 	equal(t, "source", net.HardwareAddr(passed[6:12]).String(), r.ext.mac("p0").String())
 }
 
 func TestOnlyAMarkedProbeReachesLocalPods(t *testing.T) {
 	r := newRig(t)
-	must(t, r.RemoveLease(r.key)) // a holder that nobody has on record
-	must(t, r.InstallLease(r.key, Lease{}))
+	check.OK(t, r.RemoveLease(r.key)) // a holder that nobody has on record
+	check.OK(t, r.InstallLease(r.key, Lease{}))
 	out := r.node.socket("p0", unix.ETH_P_ARP)
 	probe := arpProbe(r.node.mac("p0"), addr4)
 
@@ -152,7 +153,7 @@ func TestOnlyAMarkedProbeReachesLocalPods(t *testing.T) {
 	equal(t, "MAC", e.MAC.String(), r.pod.mac("eth0").String())
 	equal(t, "where", e.Where, WhereObserverEgress)
 	s, _, err := r.State(r.key)
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "hits", s.Hits, 1) // of the marked probe alone
 	equal(t, "probes", s.Probes, 1)
 }
@@ -211,7 +212,7 @@ func TestAVerifyingGuardFencesAndAcksWithoutAnObserver(t *testing.T) {
 	r.unobserve(r.parent)
 	g := r.guard()
 	g.Verify = true
-	must(t, attachGuard(r.Kernel, g))
+	check.OK(t, attachGuard(r.Kernel, g))
 	s := r.ext.socket("p0", allProtocols)
 	equal(t, "answers before", r.answers(s), true)
 	r.claim(s, 200)
@@ -223,15 +224,15 @@ func TestADeadSlotIsMute(t *testing.T) {
 	r := newRig(t)
 	s := r.ext.socket("p0", allProtocols)
 	equal(t, "answers before", r.answers(s), true)
-	must(t, r.KillSlot(1))
+	check.OK(t, r.KillSlot(1))
 	equal(t, "answers after", r.answers(s), false)
 }
 
 // Some switches send priority-tagged frames; the driver has moved the tag out of the frame by the time we see it.
 func TestPriorityTaggedFramesFromTheWireCountAsUntagged(t *testing.T) {
 	r := newRig(t)
-	must(t, r.InstallLease(Key{r.key.Segment, far4}, Lease{}))
-	must(t, r.InstallLease(Key{r.key.Segment, nobody4}, Lease{}))
+	check.OK(t, r.InstallLease(Key{r.key.Segment, far4}, Lease{}))
+	check.OK(t, r.InstallLease(Key{r.key.Segment, nobody4}, Lease{}))
 	s := r.ext.socket("p0", allProtocols)
 	from := r.ext.mac("p0")
 	s.send(tagged(100, arpFrame(from, far4, addr4)))
@@ -239,7 +240,7 @@ func TestPriorityTaggedFramesFromTheWireCountAsUntagged(t *testing.T) {
 	e := r.events.next()
 	equal(t, "first hit", e.Key.Addr, nobody4)
 	_, seen, err := r.Sighting(Key{r.key.Segment, far4})
-	must(t, err)
+	check.OK(t, err)
 	equal(t, "VLAN 100 seen", seen, false)
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // answers are what the agent of these tests says. It is a fake, because the
@@ -45,9 +46,7 @@ func serve(t testing.TB, n node, a answers) (agent *fakeAgent, stop func()) {
 	t.Helper()
 	agent = &fakeAgent{requests: map[string][]byte{}}
 	l, err := net.Listen("unix", n.socket())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
 		agent.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -25,21 +26,13 @@ func binaries(t testing.TB) string {
 		return *pluginsFlag
 	}
 	builder, err := thirdparty.NewBuilder(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	reference, err := builder.Dir(t.Context(), thirdparty.CNIPlugins)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	dir := t.TempDir()
 	for _, name := range []string{"macvlan", "bridge", "ptp", "host-local"} {
-		if err := os.Symlink(filepath.Join(reference, name), filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.Symlink(filepath.Join(reference, name), filepath.Join(dir, name)))
 	}
-	if err := programs.Build(t.Context(), "cni", filepath.Join(dir, pluginType)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, programs.Build(t.Context(), "cni", filepath.Join(dir, pluginType)))
 	return dir
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // execRounds is how often each plugin is called with each verb.
@@ -57,9 +59,7 @@ func TestTimeOfTheProcess(t *testing.T) {
 		all := took[name]
 		slices.Sort(all)
 		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		median[name] = all[len(all)/2].Seconds() * 1000
 		fmt.Fprintf(&table, "%-12s %6d %6.1f ms %6.1f ms %8.1f\n", name, len(all), median[name],
 			all[len(all)*99/100].Seconds()*1000, float64(info.Size())/1e6)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // A configuration of another IPAM whose type was changed.
@@ -66,9 +67,7 @@ func TestFieldsOfTheCoordinatorAreNamed(t *testing.T) {
 	conf, err := parseNetConf([]byte(`{"cniVersion":"1.0.0","name":"n","type":"fenceline","MODE":"auto","txQueueLen":0,"hostlink":true,
 		"args":{},"runtimeConfig":{},"capabilities":{},"prevResult":{},"cni.dev/valid-attachments":[],
 		"detectGateway":true,"podDefaultRouteNic":"eth0","logOptions":{},"ipam":{"socket":"/s","routes":[],"ranges":[]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	got, err := conf.addNetwork()
 	want := []string{"detectGateway", "ipam.ranges", "ipam.routes", "logOptions", "podDefaultRouteNic"}
 	if err != nil || !reflect.DeepEqual(got.Ignored, want) {

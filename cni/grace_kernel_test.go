@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // A runtime asks every few seconds, and calls the node not ready at the first error.
@@ -22,17 +24,13 @@ func TestARuntimeIsNotToldOfAnAgentThatStartsAgain(t *testing.T) {
 		t.Error("an agent that has never served is forgiven")
 	}
 	stop := m.startAgent(t)
-	if err := status(list); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, status(list))
 	stop()
 	if err := status(list); err != nil {
 		t.Errorf("the agent is away for a moment: %v", err)
 	}
 	strict, err := libcni.ConfListFromBytes([]byte(strings.ReplaceAll(string(list.Bytes), `"socket"`, `"status_grace":"0s","socket"`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if err := status(strict); err == nil || !strings.Contains(err.Error(), m.socket()) {
 		t.Errorf("without a grace: %v", err)
 	}

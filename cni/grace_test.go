@@ -13,6 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhenAFailedSTATUSIsForgiven(t *testing.T) {
@@ -93,9 +94,7 @@ func TestSTATUSForgivesAnAgentThatStartsAgain(t *testing.T) {
 
 	// It serves, and the next absence counts anew.
 	serving = listenUntil(t, s.node, answers{})
-	if err := s.call(t); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.call(t))
 	serving()
 	if err := s.call(t); err != nil {
 		t.Errorf("the next absence: %v", err)
@@ -107,9 +106,7 @@ func TestSTATUSForgivesAnAgentThatStartsAgain(t *testing.T) {
 func TestSTATUSForgivesNoFault(t *testing.T) {
 	s := &status{node: newNode(t), now: moment{"b", time.Hour}}
 	serving := listenUntil(t, s.node, answers{})
-	if err := s.call(t); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.call(t))
 	serving()
 	listen(t, s.node, answers{err: agentapi.Errorf(agentapi.CodeInternal, "no programs")})
 	wantCNI(t, s.call(t), agentapi.CodeInternal, "no programs")
@@ -118,9 +115,7 @@ func TestSTATUSForgivesNoFault(t *testing.T) {
 func TestTheGraceCanBeSwitchedOff(t *testing.T) {
 	s := &status{node: newNode(t), now: moment{"b", time.Hour}, conf: `"status_grace":"0s",`}
 	serving := listenUntil(t, s.node, answers{})
-	if err := s.call(t); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.call(t))
 	serving()
 	wantCNI(t, s.call(t), 50)
 }
@@ -129,29 +124,21 @@ func TestTheGraceCanBeSwitchedOff(t *testing.T) {
 func TestSTATUSWithoutItsMemory(t *testing.T) {
 	s := &status{node: newNode(t), now: moment{"b", time.Hour}}
 	file := string(standingOf(s.socket()))
-	if err := os.MkdirAll(filepath.Join(file, "x"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.MkdirAll(filepath.Join(file, "x"), 0o700))
 	serving := listenUntil(t, s.node, answers{})
 	if err := s.call(t); err != nil || !strings.Contains(s.said, file) {
 		t.Errorf("%v, and it says %q", err, s.said)
 	}
 	serving()
 	wantCNI(t, s.call(t), 50)
-	if err := os.RemoveAll(file); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte("{cut"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.RemoveAll(file))
+	check.OK(t, os.WriteFile(file, []byte("{cut"), 0o600))
 	wantCNI(t, s.call(t), 50)
 }
 
 func TestTheMomentIsOfThisBoot(t *testing.T) {
 	first, err := thisMoment()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	second, err := thisMoment()
 	if err != nil || len(first.boot) != 36 || second.boot != first.boot || first.up <= 0 || second.up < first.up {
 		t.Errorf("%+v, then %+v, %v", first, second, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -32,9 +33,7 @@ func TestALaterInterfaceLeavesTheDefaultRouteAlone(t *testing.T) {
 	if got := gateways(t, sandbox); !slices.Equal(got, want) {
 		t.Errorf("with both interfaces %q, want %q", got, want)
 	}
-	if err := m.del(t, list, later); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, m.del(t, list, later))
 	want = []string{"0.0.0.0/0 192.0.2.1 eth0", "198.51.100.0/24 192.0.2.254 eth0"}
 	if got := gateways(t, sandbox); !slices.Equal(got, want) {
 		t.Errorf("without the later one %q, want %q", got, want)
@@ -45,18 +44,14 @@ func TestALaterInterfaceLeavesTheDefaultRouteAlone(t *testing.T) {
 func gateways(t *testing.T, ns *network.Namespace) []string {
 	t.Helper()
 	routes, err := ns.Links().RouteList(nil, netlink.FAMILY_V4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var found []string
 	for _, r := range routes {
 		if r.Gw == nil {
 			continue
 		}
 		link, err := ns.Links().LinkByIndex(r.LinkIndex)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		found = append(found, r.Dst.String()+" "+r.Gw.String()+" "+link.Attrs().Name)
 	}
 	slices.Sort(found)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAConfigurationIsDelegatedChainedOrRefused(t *testing.T) {
@@ -71,9 +72,7 @@ func TestAConfigurationIsDelegatedChainedOrRefused(t *testing.T) {
 				wantCode(t, err, c.code, c.says...)
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if got.chained() != c.chained {
 				t.Errorf("chained() = %v", got.chained())
 			}
@@ -84,9 +83,7 @@ func TestAConfigurationIsDelegatedChainedOrRefused(t *testing.T) {
 func TestPathsAndPoolsComeFromTheConfiguration(t *testing.T) {
 	c, err := parseNetConf([]byte(`{"name":"n","type":"macvlan","master":"eth1.5","ipam":{"type":"fenceline",
 		"default_ipv4_ippool":["primary","backup"],"default_ipv6_ippool":["six"],"socket":"/s","spool":"/d"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := agentapi.Network{
 		Name: "n", Type: "macvlan", Master: "eth1.5",
 		DefaultIPv4IPPool: []string{"primary", "backup"}, DefaultIPv6IPPool: []string{"six"},
@@ -98,9 +95,7 @@ func TestPathsAndPoolsComeFromTheConfiguration(t *testing.T) {
 		t.Errorf("paths %q and %q", c.IPAM.Socket, c.IPAM.Spool)
 	}
 	c, err = parseNetConf([]byte(`{"name":"n","type":"fenceline"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if c.IPAM.Socket != agentapi.DefaultSocket || c.IPAM.Spool != agentapi.DefaultSpool {
 		t.Errorf("default paths %q and %q", c.IPAM.Socket, c.IPAM.Spool)
 	}
@@ -124,13 +119,9 @@ func TestRequestedAddressesComeFromAllConventions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conf, err := parseNetConf([]byte(`{"name":"n","type":"fenceline"` + c.conf + `}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			env, err := parseEnvironment(c.args)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			got, err := conf.requestedIPs(env)
 			if c.says != "" {
 				wantCode(t, err, agentapi.CodeInvalidNetworkConfig, c.says)
@@ -200,9 +191,7 @@ func TestGCTellsAnEmptyListFromNone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conf, err := parseNetConf([]byte(`{"name":"n","type":"fenceline",` + c.list + `}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			got, err := conf.validAttachments()
 			if c.code != 0 {
 				wantCode(t, err, c.code, "nothing is released")

@@ -8,13 +8,13 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestACallEndsWhenNobodyReadsItsResult(t *testing.T) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer w.Close()
 	ctx := whileRead(t.Context(), w)
 	// What has been written and not been read yet is no reason.
@@ -39,9 +39,7 @@ func TestACallEndsWhenNobodyReadsItsResult(t *testing.T) {
 
 func TestACallWhoseResultGoesIntoAFileGoesOn(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "result")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer f.Close()
 	select {
 	case <-whileRead(t.Context(), f).Done():

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // hostLocal is the type of the reference plugin.
@@ -187,9 +189,7 @@ func newReferenceWorld(t *testing.T, bin, version, conf string, files map[string
 	w := &referenceWorld{bin, t.TempDir(), version, conf, order}
 	for name, text := range files {
 		path := filepath.Join(w.dir, "net", name)
-		if err := errors.Join(os.MkdirAll(filepath.Join(w.dir, "net"), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, errors.Join(os.MkdirAll(filepath.Join(w.dir, "net"), 0o755), os.WriteFile(path, []byte(text), 0o600)))
 	}
 	return w
 }
@@ -243,9 +243,7 @@ func filesOf(t *testing.T, dir string) map[string]string {
 	}
 	for _, e := range entries {
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		found[e.Name()] = string(text)
 	}
 	return found

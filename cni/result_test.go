@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func dualStack() *agentapi.AddResponse {
@@ -36,13 +37,9 @@ func TestTheResultHasTheFormOfItsVersion(t *testing.T) {
 	} {
 		t.Run(version, func(t *testing.T) {
 			r, err := result(dualStack())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			var out bytes.Buffer
-			if err := (plugin{stdout: &out}).print(r, version); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, (plugin{stdout: &out}).print(r, version))
 			wantJSON(t, out.Bytes(), `{"cniVersion":"`+version+`",`+want+`}`)
 		})
 	}
@@ -72,13 +69,9 @@ func TestConfiguredAddressesAreThoseOfTheInterfaceInTheContainer(t *testing.T) {
 			{"address":"192.0.2.8/24","interface":1},
 			{"address":"192.0.2.9/24","interface":2},
 			{"address":"2001:db8::7/64"}]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	r, err := conf.previous()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := []agentapi.ConfiguredAddress{
 		{Address: netip.MustParsePrefix("192.0.2.7/24"), Interface: "eth0", MAC: "02:00:00:00:00:01"},
 		{Address: netip.MustParsePrefix("2001:db8::7/64")},
@@ -94,9 +87,7 @@ func wantJSON(t *testing.T, got []byte, want string) {
 	if err := json.Unmarshal(got, &g); err != nil {
 		t.Fatalf("decode %q: %v", got, err)
 	}
-	if err := json.Unmarshal([]byte(want), &w); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal([]byte(want), &w))
 	if !reflect.DeepEqual(g, w) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

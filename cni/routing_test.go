@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAChainedADDCarriesItsRouting(t *testing.T) {
@@ -33,9 +34,7 @@ func TestAChainedADDCarriesItsRouting(t *testing.T) {
 				t.Fatal(err)
 			}
 			var sent struct{ Routing json.RawMessage }
-			if err := json.Unmarshal(agent.request(agentapi.PathAdd), &sent); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, json.Unmarshal(agent.request(agentapi.PathAdd), &sent))
 			if c.routing == "" {
 				if sent.Routing != nil {
 					t.Errorf("the request has the routing %s", sent.Routing)
@@ -106,9 +105,7 @@ func TestTheConfigurationsOfTheChartAreUnderstood(t *testing.T) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var list struct{ Plugins []json.RawMessage }
 		if err := json.Unmarshal(text, &list); err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -168,9 +165,7 @@ func FuzzRouting(f *testing.F) {
 			}
 		}
 		sent, err := json.Marshal(routing)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var got agentapi.Routing
 		if err := json.Unmarshal(sent, &got); err != nil || !reflect.DeepEqual(got, routing) {
 			t.Errorf("%s is read as %+v, %v", sent, got, err)

@@ -57,9 +57,7 @@ func (m *machine) startAgent(t *testing.T) (stop func()) {
 		Backend: m.brain, Socket: m.socket(), Spool: string(m.spool()),
 		Metrics: prometheus.NewRegistry(), Log: testr.New(t),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Start(ctx) }()
@@ -82,9 +80,7 @@ func (m *machine) conflist(t *testing.T, version string) *libcni.NetworkConfigLi
 	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":%q,"name":"underlay","plugins":[
 		{"type":"macvlan","master":"parent0","mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q}},
 		{"type":"fenceline","ipam":{"socket":%[2]q,"spool":%[3]q}}]}`, version, m.socket(), m.spool()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return list
 }
 
@@ -127,13 +123,9 @@ func (m *machine) del(t *testing.T, list *libcni.NetworkConfigList, rt *libcni.R
 func addresses(t *testing.T, ns *network.Namespace, name string) []string {
 	t.Helper()
 	link, err := ns.Links().LinkByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	list, err := ns.Links().AddrList(link, netlink.FAMILY_ALL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var found []string
 	for _, a := range list {
 		if a.IP.IsGlobalUnicast() {

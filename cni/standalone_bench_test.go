@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // The time of a stand-alone ADD beside host-local's, in turns: without a probe, and with one from an
@@ -32,9 +34,7 @@ func TestTimeOfAStandAloneADD(t *testing.T) {
 		for j := range kinds {
 			k := kinds[(i+j)%len(kinds)]
 			conf := strings.Replace(loneConf(h.data, k.ipam), `"type":"fenceline"`, fmt.Sprintf(`"type":%q`, k.who), 1)
-			if err := pod.SetUp("eth0", false); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, pod.SetUp("eth0", false))
 			start := time.Now()
 			out, err := callPlugin(t, l.bin, k.who, referenceCall{verb: "ADD", netns: k.netns}, conf)
 			took[k.name] = append(took[k.name], time.Since(start))

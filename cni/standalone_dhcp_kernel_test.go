@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/rivals"
 )
@@ -24,9 +25,7 @@ func serveDHCP(t *testing.T, host *network.Namespace, first, last string) {
 		"--pid-file=", "--log-facility=-", "--no-ping", "--interface=p0", "--bind-interfaces", "--dhcp-authoritative",
 		"--dhcp-sequential-ip", "--dhcp-range="+first+","+last, "--dhcp-leasefile="+filepath.Join(t.TempDir(), "leases"))
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() }) // the end of the test ended it
 }
 
@@ -42,9 +41,7 @@ func TestDHCPClientsAndContainersShareARange(t *testing.T) {
 		t.Helper()
 		host := rivals.Host{Namespace: l.plug(t, role), Interface: "p0"}
 		addr, has, release, err := rivals.DHCP(ctx, host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		t.Cleanup(func() {
 			if err := release(); err != nil {
 				t.Error(err)
@@ -75,9 +72,7 @@ func TestDhcpcdRefusesTheAddressOfAContainer(t *testing.T) {
 	}{{"192.0.2.10/24", false}, {"192.0.2.11/24", true}} {
 		host := rivals.Host{Namespace: l.plug(t, "rival"+row.addr[8:10]), Interface: "p0"}
 		has, release, err := rivals.Static(ctx, host, netip.MustParsePrefix(row.addr))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if has != row.has {
 			t.Errorf("dhcpcd has %s: %t", row.addr, has)
 		}

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // loneConf is a configuration without a plugin of an interface.
@@ -106,9 +107,7 @@ func TestWhatAKilledADDLeavesIsFreed(t *testing.T) {
 		plugin := exec.CommandContext(t.Context(), filepath.Join(l.bin, pluginType))
 		plugin.Env = []string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=c", "CNI_IFNAME=eth0", "CNI_PATH=" + l.bin, "CNI_NETNS=" + pod.Path()}
 		plugin.Stdin = strings.NewReader(conf)
-		if err := plugin.Start(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, plugin.Start())
 		time.Sleep(after) // the step at which it is killed
 		_ = plugin.Process.Kill()
 		_ = plugin.Wait()
@@ -142,9 +141,7 @@ func TestAnUnusableDirectoryIsNamed(t *testing.T) {
 	bin := binaries(t)
 	write := func(t *testing.T, path string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(path, []byte("x"), 0o600))
 	}
 	for _, row := range []struct {
 		name    string
@@ -153,21 +150,15 @@ func TestAnUnusableDirectoryIsNamed(t *testing.T) {
 		says    string
 	}{
 		{"a file in place of the directory of the data", 0, func(t *testing.T, dir string) {
-			if err := os.Remove(dir); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, os.Remove(dir))
 			write(t, dir)
 		}, "not a directory"},
 		{"a file in place of the directory of the network", 0, func(t *testing.T, dir string) { write(t, filepath.Join(dir, "net")) }, "not a directory"},
 		{"a user without rights", 65534, func(t *testing.T, dir string) {
-			if err := os.Chmod(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, os.Chmod(dir, 0o700))
 		}, "permission denied"},
 		{"a file system that is read-only", 0, func(t *testing.T, dir string) {
-			if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, ""); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, ""))
 			t.Cleanup(func() {
 				if err := unix.Unmount(dir, 0); err != nil {
 					t.Error(err)
@@ -178,9 +169,7 @@ func TestAnUnusableDirectoryIsNamed(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
 			// Other users may enter the test's directories.
-			if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(filepath.Dir(bin), 0o755), os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755)); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, errors.Join(os.Mkdir(dir, 0o755), os.Chmod(filepath.Dir(bin), 0o755), os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755)))
 			row.prepare(t, dir)
 			for verb, code := range map[string]uint{"ADD": agentapi.CodeIOFailure, "STATUS": agentapi.CodeNotAvailable, "GC": agentapi.CodeIOFailure} {
 				plugin := exec.CommandContext(t.Context(), filepath.Join(bin, pluginType))
@@ -204,9 +193,7 @@ func TestAFullDiskLeavesNothingHalfWritten(t *testing.T) {
 		t.Run(fmt.Sprintf("room for %d files", room), func(t *testing.T) {
 			dir := t.TempDir()
 			const pages = 8
-			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", pages*os.Getpagesize())); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", pages*os.Getpagesize())))
 			t.Cleanup(func() {
 				if err := unix.Unmount(dir, 0); err != nil {
 					t.Error(err)
@@ -236,19 +223,13 @@ func fill(t *testing.T, dir string, room int) {
 		path := filepath.Join(dir, fmt.Sprintf("filler%d", i))
 		err := os.WriteFile(path, []byte("x"), 0o600)
 		if errors.Is(err, unix.ENOSPC) {
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, os.Remove(path))
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		fillers = append(fillers, path)
 	}
 	for _, path := range fillers[:room] {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.Remove(path))
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -93,9 +94,7 @@ func reach(t *testing.T, from, to *network.Namespace, addrs ...string) {
 			listener, err = net.Listen("tcp", net.JoinHostPort(addr, "0"))
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var conn net.Conn
 		err = from.Do(func() (err error) {
 			conn, err = net.DialTimeout("tcp", listener.Addr().String(), time.Minute)

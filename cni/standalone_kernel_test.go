@@ -73,9 +73,7 @@ func (h *loneHost) list(t *testing.T, plugin, ipamType, ipam string) *libcni.Net
 	t.Helper()
 	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","plugins":[{%s,
 		"ipam":{"type":%q,"dataDir":%q,%s}}]}`, plugin, ipamType, h.data, ipam))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return list
 }
 
@@ -108,17 +106,13 @@ func (h *loneHost) add(ctx context.Context, list *libcni.NetworkConfigList, rt *
 func (h *loneHost) mustAdd(t *testing.T, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) []string {
 	t.Helper()
 	addrs, err := h.add(t.Context(), list, rt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return addrs
 }
 
 func (h *loneHost) mustDel(t *testing.T, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) {
 	t.Helper()
-	if err := h.runtime(func(c *libcni.CNIConfig) error { return c.DelNetworkList(t.Context(), list, rt) }); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, h.runtime(func(c *libcni.CNIConfig) error { return c.DelNetworkList(t.Context(), list, rt) }))
 }
 
 // held returns the addresses that have data files, sorted.
@@ -142,9 +136,7 @@ func TestAForeignHostIsPassedOver(t *testing.T) {
 	l := newLAN(t)
 	foreign := l.plug(t, "foreign", "192.0.2.10/24", "192.0.2.12/24", "2001:db8::10/64")
 	mac, err := foreign.MAC("p0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, row := range []struct{ name, plugin, parent string }{
 		{"macvlan", onMACVLAN, ""},
 		{"bridge", `"type":"bridge","bridge":"br0"`, "br0"},
@@ -152,15 +144,9 @@ func TestAForeignHostIsPassedOver(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			h := l.host(t, row.name)
 			if row.parent != "" { // the physical interface is a port of the bridge
-				if err := h.net.AddBridge(row.parent); err != nil {
-					t.Fatal(err)
-				}
-				if err := h.net.SetUp(row.parent, true); err != nil {
-					t.Fatal(err)
-				}
-				if err := h.net.Replug("p0", row.parent); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, h.net.AddBridge(row.parent))
+				check.OK(t, h.net.SetUp(row.parent, true))
+				check.OK(t, h.net.Replug("p0", row.parent))
 			}
 			list := h.list(t, row.plugin, pluginType, dual)
 			first := container("one", namespace(t, "one"))
@@ -174,9 +160,7 @@ func TestAForeignHostIsPassedOver(t *testing.T) {
 				t.Errorf("data files of %v", got)
 			}
 			memory, err := os.ReadFile(filepath.Join(h.data, "net", conflicts.FileName))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			for _, want := range []string{"192.0.2.10", "192.0.2.12", "2001:db8::10", mac.String()} {
 				if !strings.Contains(string(memory), want) {
 					t.Errorf("the memory lacks %s:\n%s", want, memory)
@@ -290,20 +274,12 @@ func (h *loneHost) macvlanOf(t *testing.T, ns *network.Namespace) netlink.Link {
 func (h *loneHost) child(t *testing.T, ns *network.Namespace, link netlink.Link) netlink.Link {
 	t.Helper()
 	p0, err := h.net.Index("p0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	link.Attrs().Name, link.Attrs().ParentIndex = "child0", p0
-	if err := h.net.Links().LinkAdd(link); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.net.Do(func() error { return moveInto(link, ns, "eth0") }); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, h.net.Links().LinkAdd(link))
+	check.OK(t, h.net.Do(func() error { return moveInto(link, ns, "eth0") }))
 	made, err := ns.Links().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return made
 }
 
@@ -312,9 +288,7 @@ func localRoutes(t *testing.T, ns *network.Namespace, link netlink.Link) (addrs 
 	t.Helper()
 	filter := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}
 	routes, err := ns.Links().RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, r := range routes {
 		addrs = append(addrs, r.Dst.IP.String())
 	}
@@ -335,9 +309,7 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 	h, other, one := l.host(t, "host"), l.host(t, "other"), namespace(t, "one")
 	link := h.child(t, one, child)
 	running, err := capture.Start(l.Switch, network.Bridge)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	err = h.net.Do(func() error {
 		out, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, loneConf(h.data, small))
 		if err != nil {
@@ -345,9 +317,7 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got := localRoutes(t, one, link); !slices.Equal(got, []string{"192.0.2.10"}) {
 		t.Errorf("after IPAM the kernel answers for %v", got)
 	}
@@ -355,26 +325,18 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 		t.Errorf("another machine gave %v", got)
 	}
 	frames, err := running.Stop()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got := capture.Speakers(frames, netip.MustParseAddr("192.0.2.10")); !slices.Equal(got, []string{link.Attrs().HardwareAddr.String()}) {
 		t.Errorf("the address is announced by %v", got)
 	}
 
 	address, err := netlink.ParseAddr("192.0.2.10/24")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := one.Links().AddrAdd(link, address); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, one.Links().AddrAdd(link, address))
 	if got := localRoutes(t, one, link); !slices.Equal(got, []string{"192.0.2.10"}) {
 		t.Errorf("with the address the kernel answers for %v", got)
 	}
-	if err := one.Links().AddrDel(link, address); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, one.Links().AddrDel(link, address))
 	if got := localRoutes(t, one, link); len(got) > 0 {
 		t.Errorf("without the address the kernel answers for %v", got)
 	}
@@ -390,17 +352,13 @@ func TestAFailedADDLeavesTheInterfaceAsItWas(t *testing.T) {
 		up   bool
 	}{{"down", false}, {"up", true}} {
 		t.Run(state.name, func(t *testing.T) {
-			if err := one.SetUp("eth0", state.up); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, one.SetUp("eth0", state.up))
 			// The address of the first set is free, and that of the second one is not.
 			conf := loneConf(h.data, `"ranges":[[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.10","rangeEnd":"192.0.2.10"}],[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.40","rangeEnd":"192.0.2.40"}]]`)
 			out, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, conf)
 			wantPrinted(t, out, err, agentapi.CodeExhausted, "other hosts use 192.0.2.40")
 			after, err := one.Links().LinkByName("eth0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if up := after.Attrs().RawFlags&unix.IFF_UP != 0; up != state.up {
 				t.Errorf("the interface is up: %v", up)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/foreignhost"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -34,9 +35,7 @@ func newProbeRig(t *testing.T, first, last int) *probeRig {
 		addrs = append(addrs, fmt.Sprintf("192.0.2.%d/24", i))
 	}
 	mac, err := l.plug(t, "foreign", addrs...).MAC("p0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	r := &probeRig{l, namespace(t, "pod"), t.TempDir(), mac.String()}
 	l.Plug(t, r.pod, "eth0", nil, "pod")
 	return r
@@ -49,9 +48,7 @@ func (r *probeRig) add(t *testing.T, container, ipam string) (addr string, out [
 		return "", out, err
 	}
 	var result types100.Result
-	if err := json.Unmarshal(out, &result); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(out, &result))
 	return result.IPs[0].Address.IP.String(), out, nil
 }
 
@@ -115,9 +112,7 @@ func TestARememberedAddressIsTheLastResort(t *testing.T) {
 
 func TestWithoutCarrierNothingIsProven(t *testing.T) {
 	r := newProbeRig(t, 50, 50)
-	if err := r.l.Switch.SetUp(network.Port("pod"), false); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.l.Switch.SetUp(network.Port("pod"), false))
 	_, out, err := r.add(t, "a", small)
 	wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "no carrier")
 	if files := addressFiles(t, r.dir); len(files) > 0 {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestACallWithRangesAndWithoutAPodStandsAlone(t *testing.T) {
@@ -33,13 +35,9 @@ func TestACallWithRangesAndWithoutAPodStandsAlone(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			conf, err := parseNetConf(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","type":"macvlan",%s"ipam":{"type":"fenceline","socket":%q,%s}}`, row.top, row.socket, row.ipam))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			env, err := parseEnvironment(row.args)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			c := &call{args: &skel.CmdArgs{ContainerID: row.container}, conf: conf, env: env}
 			if got := c.standsAlone(); got != row.want {
 				t.Errorf("got %v", got)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -49,9 +50,7 @@ func TestEveryVersionUnderARuntimeWithMacvlan(t *testing.T) {
 			t.Run("STATUS and GC reach the agent, from 1.1.0 on", func(t *testing.T) { wantStatusAndGC(t, m, list, rt) })
 			t.Run("DEL gives everything back, as often as it is said", func(t *testing.T) {
 				for range 2 {
-					if err := m.del(t, list, rt); err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, m.del(t, list, rt))
 				}
 				if holders := m.brain.holds(); len(holders) != 0 {
 					t.Errorf("%v still hold addresses", holders)
@@ -63,13 +62,9 @@ func TestEveryVersionUnderARuntimeWithMacvlan(t *testing.T) {
 			t.Run("DEL needs no namespace", func(t *testing.T) {
 				gone := *rt
 				gone.NetNS = sandbox.Path() + "-gone"
-				if err := m.del(t, list, &gone); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, m.del(t, list, &gone))
 				gone.NetNS = ""
-				if err := m.del(t, list, &gone); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, m.del(t, list, &gone))
 			})
 		})
 	}
@@ -92,9 +87,7 @@ func TestEveryVersionUnderARuntimeWithMacvlan(t *testing.T) {
 
 func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) {
 	result, err := m.add(t, list, rt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := []string{"192.0.2.7/24", "2001:db8::7/64"}
 	if got := addresses(t, sandbox, "eth0"); !slices.Equal(got, want) {
 		t.Errorf("the pod has %v, want %v", got, want)
@@ -103,9 +96,7 @@ func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.
 		t.Errorf("result: %+v", result)
 	}
 	routes, err := sandbox.Links().RouteList(nil, netlink.FAMILY_V4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	via := map[string]string{}
 	for _, r := range routes {
 		via[r.Dst.String()] = r.Gw.String()
@@ -119,9 +110,7 @@ func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.
 	}
 	held := m.brain.held[agentapi.Attachment{ContainerID: rt.ContainerID, Interface: "eth0"}]
 	parent, err := m.net.Index("parent0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if held.Kind != pod.MACVLAN || held.Up || held.Parent != (pod.Parent{Index: parent, Name: "parent0"}) {
 		t.Errorf("when IPAM ADD ran the interface was %+v, want a macvlan of parent0 that is down", held)
 	}
@@ -146,9 +135,7 @@ func wantStatusAndGC(t *testing.T, m *machine, list *libcni.NetworkConfigList, r
 			c.GCNetworkList(t.Context(), list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{own}}),
 		)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	calls, holders := m.brain.calls(), m.brain.holds()
 	if list.CNIVersion != "1.1.0" {
 		if len(calls) != 0 {
@@ -226,13 +213,9 @@ func TestAnADDThatIsKilledIsUndone(t *testing.T) {
 				dirsVariable + "=/",
 			}
 			plugin.Stdin = strings.NewReader(string(m.conf("macvlan", "1.1.0", "")))
-			if err := plugin.Start(); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, plugin.Start())
 			within(t, "ADD at the agent", m.brain.begun)
-			if err := plugin.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, plugin.Process.Kill())
 			return plugin.Wait()
 		},
 	} {

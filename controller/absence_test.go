@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // ofSet makes a lease that of a StatefulSet's pod.
@@ -50,9 +51,7 @@ func TestAllNodesAreReplacedWhileNoControllerIsInstalled(t *testing.T) {
 			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "agent-" + node}},
 			pods[i],
 		} {
-			if err := w.client.Delete(w.ctx, o, client.GracePeriodSeconds(0)); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, w.client.Delete(w.ctx, o, client.GracePeriodSeconds(0)))
 		}
 	}
 	for _, node := range young {

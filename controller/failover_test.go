@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/programs"
 )
@@ -189,9 +190,7 @@ func TestTwoControllersAtOnce(t *testing.T) {
 	}
 	w.untouched(living)
 	for _, controller := range both {
-		if err := controller.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, controller.Process.Signal(syscall.SIGTERM))
 		if err := controller.Wait(); err != nil {
 			t.Errorf("the controller ended with %v", err)
 		}

@@ -26,6 +26,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -79,9 +80,7 @@ func (w world) heapWith(t *testing.T, config *rest.Config, n int) float64 {
 func (w world) reconciles(t *testing.T) int {
 	t.Helper()
 	families, err := reconcileMetrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	total := 0.0
 	for _, f := range families {
 		if f.GetName() != "controller_runtime_reconcile_total" {
@@ -108,13 +107,9 @@ func nodeOf(i int) string { return fmt.Sprintf("node-%02d", i%manyNodes) }
 func (w world) crowd(t *testing.T, config *rest.Config, n int) http.Handler {
 	t.Helper()
 	target, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	rest, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport, proxy.FlushInterval = rest, -1
 	serve := func(kind, version string, object func(int) any) http.HandlerFunc {

@@ -22,15 +22,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // TestWithTheControllersOfKubernetes runs ours beside the real
 // kube-controller-manager. Kubelets and agents are the test's.
 func TestWithTheControllersOfKubernetes(t *testing.T) {
 	w, server := newWorld(t)
-	if err := server.StartControllerManager(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.StartControllerManager())
 	w.readyNode("n1")
 	w.readyNode("n2")
 	w.runController(server.Admin(), policy(), clock.RealClock{})

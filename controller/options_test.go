@@ -14,13 +14,12 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestCommandLine(t *testing.T) {
 	o, err := parse(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := options{
 		namespace: "fenceline-system", metrics: metricsendpoint.Endpoint{Address: ":9475"}, healthAddress: "127.0.0.1:9477", leaderElect: true,
 		reclaim: reclaim.Policy{

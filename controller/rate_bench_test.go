@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -50,9 +51,7 @@ func TestReclaimRate(t *testing.T) {
 	})
 	config := w.tokenOf(server, "controller")
 	own, err := client.New(config, client.Options{Scheme: w.client.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	put := func(i int, message string) {
 		raw[i].Spec.Message = message
 		if err := own.Update(w.ctx, raw[i]); err != nil {

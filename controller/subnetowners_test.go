@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/owners"
 )
 
@@ -23,9 +24,7 @@ func TestPoolsOfOwnersOfOtherProjects(t *testing.T) {
 	w.readyNode("n1")
 	w.runController(server.Admin(), policy(), clock.RealClock{})
 	w.subnet("others", "10.93.0.0/24")
-	if err := owners.Install(w.ctx, server.Admin(), append(owners.Machines(), owners.StatefulSets())...); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, owners.Install(w.ctx, server.Admin(), append(owners.Machines(), owners.StatefulSets())...))
 	t.Run("with a scale, the pool follows the replicas", func(t *testing.T) { scaledOwner(w.in(t)) })
 	t.Run("without a scale, the number is fixed", func(t *testing.T) { unscaledOwner(w.in(t)) })
 	t.Run("an owner that cannot be read stops nobody else", func(t *testing.T) { unreadOwner(w.in(t)) })

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // TestSwitchedOffThenAwayThenOn runs three controllers after one another: one
@@ -70,9 +71,7 @@ func TestSwitchedOffThenAwayThenOn(t *testing.T) {
 
 	w.deletePod(running, client.GracePeriodSeconds(0))
 	w.deletePod(leaving, client.GracePeriodSeconds(0))
-	if err := w.client.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "leaves"}}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.client.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "leaves"}}))
 	change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To[int32](0) })
 
 	w.runController(server.Admin(), policy(), clock.RealClock{})
@@ -146,9 +145,7 @@ func TestAControllerWhoseClockIsOffByAnHour(t *testing.T) {
 		w.create(pod)
 		w.bound("clock", address, pod)
 		w.deletePod(pod)
-		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod))
 		due := pod.DeletionTimestamp.Add(extraGrace)
 		w.waitQuarantined(address, v1alpha1.ReasonPodTerminating)
 		if now := time.Now(); now.Before(due.Add(-time.Second)) {

@@ -31,6 +31,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -57,13 +58,9 @@ func newWorld(t *testing.T) (world, *controlplane.Server) {
 	t.Helper()
 	server := controlplane.New(t)
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	c, err := client.New(server.Admin(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	w := world{T: t, ctx: t.Context(), client: c}
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}})
 	for _, namespace := range []string{system, "default"} {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -30,16 +31,12 @@ func BenchmarkLatency(b *testing.B) {
 		for i := range pairs {
 			start := time.Now()
 			r, err := rawCreate(b.Context(), n)
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.OK(b, err)
 			raw = append(raw, time.Since(start))
 
 			start = time.Now()
 			l, err := n.allocate(b.Context(), fmt.Sprintf("c%d", i), pool)
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.OK(b, err)
 			allocated = append(allocated, time.Since(start))
 			remove(b, n, r, l) // only then is there room, and it does not count
 		}

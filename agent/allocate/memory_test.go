@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // memory is the API server's part in memory: one lease per network and address.
@@ -120,9 +121,7 @@ func agent(leases Leases, last map[string]netip.Addr) *Allocator {
 func candidate(t testing.TB, name string, inUse []string, entries ...string) ipam.Candidate {
 	t.Helper()
 	set, err := poolset.Parse(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	subnet := netip.MustParsePrefix("10.0.0.0/24")
 	var bits poolset.Bitmap
 	for _, a := range inUse {

@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -31,9 +32,7 @@ func TestPropertyOnAnAPIServer(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 		// Those of strangers are left.
-		if err := connect(t, server.Admin()).DeleteAllOf(t.Context(), &v1alpha1.IPLease{}, client.GracePeriodSeconds(0)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, connect(t, server.Admin()).DeleteAllOf(t.Context(), &v1alpha1.IPLease{}, client.GracePeriodSeconds(0)))
 	}
 	all.check(t)
 }

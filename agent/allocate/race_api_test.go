@@ -16,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -88,9 +89,7 @@ func occupy(t *testing.T, n *node, addr string) *v1alpha1.IPLease {
 	l, err := n.store.Create(t.Context(), lease.Request{
 		Pool: "a", Addr: netip.MustParseAddr(addr), Holder: v1alpha1.Holder{Namespace: "shop", Pod: "db-0", ContainerID: "other"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return l
 }
 
@@ -113,8 +112,6 @@ func release(t *testing.T, n *node, l *v1alpha1.IPLease) {
 	if l == nil {
 		return
 	}
-	if err := n.store.Delete(t.Context(), l); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, n.store.Delete(t.Context(), l))
 	n.Freed(l.Spec.Pool, netip.MustParseAddr(l.Spec.Address))
 }

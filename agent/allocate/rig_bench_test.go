@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // wide is a pool of 2000 addresses of which so many in a hundred are marked.
@@ -40,9 +41,7 @@ func wide(b *testing.B, full int) ipam.Candidate {
 func occupyMarked(b *testing.B, nodes []*node, pool ipam.Candidate) {
 	b.Helper()
 	bits, err := poolset.DecodeBitmap(pool.Pool.Status.InUse)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	var marked []netip.Addr
 	on := make([][]int, len(nodes))
 	for i := range pool.Set.Len() {
@@ -63,9 +62,7 @@ func occupyMarked(b *testing.B, nodes []*node, pool ipam.Candidate) {
 func warmUp(b *testing.B, n *node) {
 	b.Helper()
 	l, err := rawCreate(b.Context(), n)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	remove(b, n, l)
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // node is one agent's allocator over its own connection to a real API server.
@@ -56,18 +57,14 @@ func (n *node) restart() {
 func connect(t testing.TB, config *rest.Config) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, v1alpha1.AddToScheme(scheme))
 	log.SetLogger(logr.Discard())
 	// A connection of its own, as each agent has: clients with equal
 	// configurations share one.
 	config = rest.CopyConfig(config)
 	config.Dial = (&net.Dialer{}).DialContext
 	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return c
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // rotations remembers where the rotations stand, and counts the writes.
@@ -29,16 +31,12 @@ func TestTheOrderOfAddressesOutlivesTheAgent(t *testing.T) {
 	m := newMemory("a")
 	a := agent(m, nil)
 	l, _, err := onDemand(t.Context(), a, wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.9")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	ended, end := context.WithCancel(t.Context())
 	end()
 	book := &rotations{}
 	for range 2 {
-		if err := a.SaveRotations(ended, book, clock.RealClock{}, logr.Discard()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, a.SaveRotations(ended, book, clock.RealClock{}, logr.Discard()))
 	}
 	if book.last["a"] != l.Spec.Addr() || book.writes != 1 {
 		t.Errorf("goes on after %v, not after %s, %d writes", book.last, l.Spec.Address, book.writes)

@@ -11,23 +11,21 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestMountMakesOneFileSystem(t *testing.T) {
 	dir := t.TempDir()
 	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
 	for range 2 {
-		if err := Mount(dir); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, Mount(dir))
 	}
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil || stat.Type != unix.BPF_FS_MAGIC {
 		t.Fatalf("file system at %s: type %#x, %v; want bpf", dir, stat.Type, err)
 	}
-	if err := unix.Unmount(dir, 0); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, unix.Unmount(dir, 0))
 	if err := unix.Statfs(dir, &stat); err != nil || stat.Type == unix.BPF_FS_MAGIC {
 		t.Fatalf("a second file system was stacked on the first")
 	}

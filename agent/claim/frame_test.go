@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var (
@@ -48,9 +50,7 @@ func TestFrameOnTheWire(t *testing.T) {
 				t.Fatalf("payload\n got %s\nwant %s", got, tc.want)
 			}
 			got, err := Unmarshal(b[:], keyB, keyA)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if got != tc.frame {
 				t.Fatalf("came back as %+v", got)
 			}
@@ -105,9 +105,7 @@ func TestEthernetFrameNeedsNoPadding(t *testing.T) {
 	src := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	f := Frame{Network: 1, Addr: netip.MustParseAddr("192.0.2.7"), Token: 2}
 	b, err := f.Ethernet(dst, src, keyA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if len(b) != 62 {
 		t.Fatalf("frame has %d bytes, want 62", len(b))
 	}

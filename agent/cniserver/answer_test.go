@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestRequestAndAnswerOfAnADDArriveWhole(t *testing.T) {
@@ -50,9 +51,7 @@ func TestRequestAndAnswerOfAnADDArriveWhole(t *testing.T) {
 		return &answer, nil
 	}})
 	back, err := r.Add(t.Context(), want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the backend got  %+v\nthe client sent %+v", got, want)
 	}
@@ -92,9 +91,7 @@ func TestNothingIsLeftOfAnADDThatGaveNothing(t *testing.T) {
 	if _, err := r.Add(t.Context(), agentapi.AddRequest{Attachment: attachment("refused")}); err == nil {
 		t.Fatal("it was to be refused")
 	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.stop())
 }
 
 // full is an error of the rules.
@@ -163,9 +160,7 @@ func TestAGCWithoutAListReleasesNothing(t *testing.T) {
 	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeInvalidNetworkConfig {
 		t.Errorf("got %v, want code 7", err)
 	}
-	if err := r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{}}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{}}))
 	if len(r.brain.gcs) != 1 || r.brain.gcs[0].Valid == nil {
 		t.Errorf("the backend got %+v, want the one with an empty list", r.brain.gcs)
 	}
@@ -174,15 +169,11 @@ func TestAGCWithoutAListReleasesNothing(t *testing.T) {
 func TestARequestThatIsNoJSONIsADecodingFailure(t *testing.T) {
 	r := start(t, &brain{})
 	conn, err := net.Dial("unix", r.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer conn.Close()
 	h := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
 	resp, err := h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("got %s", resp.Status)

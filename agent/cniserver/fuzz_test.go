@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // FuzzRequest: the backend sees a request that says the same when it is sent again, or the plugin
@@ -46,9 +47,7 @@ func FuzzRequest(f *testing.F) {
 	}
 	spooled := f.TempDir()
 	s, err := New(Options{Backend: b, Spool: spooled, Metrics: prometheus.NewRegistry(), Log: logr.Discard()})
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, err)
 	handler := s.handler()
 	f.Fuzz(func(t *testing.T, path byte, body []byte) {
 		seen, b.dels, b.gcs = nil, nil, nil
@@ -97,8 +96,6 @@ func FuzzRequest(f *testing.F) {
 func encoded(t *testing.T, value any) []byte {
 	t.Helper()
 	text, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return text
 }

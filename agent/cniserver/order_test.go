@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // hang is an Add that says when it has begun and returns when its context ends.
@@ -81,9 +82,7 @@ func TestADELEndsTheADDThatIsInItsWay(t *testing.T) {
 		answered <- err
 	}()
 	within(t, "ADD at the backend", h.begun)
-	if err := r.Del(t.Context(), delOf("abc")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Del(t.Context(), delOf("abc")))
 	if cause := within(t, "end of the ADD", h.ended); !errors.Is(cause, errSuperseded) {
 		t.Errorf("the ADD ended by %v, want %v", cause, errSuperseded)
 	}
@@ -125,9 +124,7 @@ func TestCallsForOneAttachmentRunOneByOneAndForOthersAtTheSameTime(t *testing.T)
 func TestLanesLeaveNothingBehind(t *testing.T) {
 	l := newLanes()
 	_, leave, err := l.enter(t.Context(), attachment("abc"), yields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	impatient, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := l.enter(impatient, attachment("abc"), insists); !errors.Is(err, context.Canceled) {

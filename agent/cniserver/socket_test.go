@@ -11,20 +11,17 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestTheSocketIsForRootOnlyAndGoesWithItsServer(t *testing.T) {
 	r := start(t, &brain{})
 	file, err := os.Stat(r.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if file.Mode().Perm() != 0o600 {
 		t.Errorf("the socket has mode %v, want 0600", file.Mode().Perm())
 	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.stop())
 	if _, err := os.Stat(r.socket); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("after the end: %v", err)
 	}
@@ -36,50 +33,34 @@ func TestTheSocketIsForRootOnlyAndGoesWithItsServer(t *testing.T) {
 
 func TestASocketThatAKilledAgentLeftIsReplaced(t *testing.T) {
 	dir, err := os.MkdirTemp("", "flt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "agent.sock")
 	for _, left := range []string{path, path + ".new"} {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: left, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		l.SetUnlinkOnClose(false)
 		l.Close()
 	}
 	s, err := listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer s.Close()
 	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	c.Close()
 }
 
 func TestASuccessorsSocketIsLeftAlone(t *testing.T) {
 	dir, err := os.MkdirTemp("", "flt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "agent.sock")
 	old, err := listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	successor, err := listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer successor.Close()
-	if err := old.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, old.Close())
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatalf("the successor cannot be reached: %v", err)

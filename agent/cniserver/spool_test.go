@@ -16,6 +16,7 @@ import (
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/spool"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func (r *rig) spoolIsEmpty() bool {
@@ -26,9 +27,7 @@ func (r *rig) spoolIsEmpty() bool {
 func TestCallsSpooledBeforeTheStartAreCarriedOut(t *testing.T) {
 	d := spool.Dir(t.TempDir())
 	for _, id := range []string{"one", "two"} {
-		if err := d.Put(delOf(id)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, d.Put(delOf(id)))
 	}
 	r := start(t, &brain{}, withSpool(d))
 	eventually(t, "the spool is empty", r.spoolIsEmpty)
@@ -46,9 +45,7 @@ func TestACallSpooledWhileTheServerRunsIsCarriedOut(t *testing.T) {
 		_, err := os.Stat(string(r.spool))
 		return err == nil
 	})
-	if err := r.spool.Put(delOf("abc")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.spool.Put(delOf("abc")))
 	eventually(t, "the spool is empty", r.spoolIsEmpty)
 	if got := r.brain.deleted(); !slices.Equal(got, []string{"abc"}) {
 		t.Errorf("carried out %v", got)
@@ -67,9 +64,7 @@ func TestASpooledCallThatFailsStaysAndIsTriedAgain(t *testing.T) {
 		return nil
 	}}, withClock(c))
 	eventually(t, "the period runs", c.HasWaiters)
-	if err := r.spool.Put(delOf("abc")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.spool.Put(delOf("abc")))
 	eventually(t, "it was tried", func() bool { return tries.Load() > 0 })
 	if r.spoolIsEmpty() {
 		t.Fatal("the call is lost")
@@ -83,9 +78,7 @@ func TestASpooledCallThatFailsStaysAndIsTriedAgain(t *testing.T) {
 
 func TestAMalformedFileIsCarriedOutByItsName(t *testing.T) {
 	d := spool.Dir(t.TempDir())
-	if err := os.WriteFile(filepath.Join(string(d), "abc@eth0.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(filepath.Join(string(d), "abc@eth0.json"), []byte("{"), 0o600))
 	r := start(t, &brain{}, withSpool(d))
 	eventually(t, "the spool is empty", r.spoolIsEmpty)
 	r.brain.mu.Lock()
@@ -109,9 +102,7 @@ func TestASpooledDELGoesBeforeAnADDOfTheSameAttachment(t *testing.T) {
 			return &agentapi.AddResponse{}, nil
 		},
 	}, withClock(testclock.NewFakeClock(time.Now())))
-	if err := r.spool.Put(delOf("abc")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.spool.Put(delOf("abc")))
 
 	_, err := r.Add(t.Context(), addOf("abc"))
 	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeTryAgainLater {
@@ -141,16 +132,12 @@ func TestADELOfTheRuntimeSettlesTheSpooledOneUnlessItIsChained(t *testing.T) {
 	spooled, chained := delOf("abc"), delOf("abc")
 	spooled.Pod.Name = "spooled"
 	chained.Chained = true
-	if err := r.spool.Put(spooled); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.spool.Put(spooled))
 	for _, c := range []struct {
 		request agentapi.DelRequest
 		empty   bool
 	}{{chained, false}, {delOf("abc"), true}} {
-		if err := r.Del(t.Context(), c.request); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.Del(t.Context(), c.request))
 		if r.spoolIsEmpty() != c.empty {
 			t.Errorf("after a DEL with chained %v the spool is empty: %v", c.request.Chained, !c.empty)
 		}
@@ -161,9 +148,7 @@ func TestANodeThatCannotWatchItsSpoolLooksFromTimeToTime(t *testing.T) {
 	c := testclock.NewFakeClock(time.Now())
 	r := start(t, &brain{}, withClock(c), withoutWatch)
 	eventually(t, "the period runs", c.HasWaiters)
-	if err := r.spool.Put(delOf("abc")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.spool.Put(delOf("abc")))
 	eventually(t, "the next period carries it out", func() bool {
 		c.Step(30 * time.Second)
 		return r.spoolIsEmpty()
@@ -175,9 +160,7 @@ func TestWhatAKilledPluginLeftInTheSpoolIsRemoved(t *testing.T) {
 	old, young := filepath.Join(string(d), ".put-1"), filepath.Join(string(d), ".put-2")
 	for path, age := range map[string]time.Duration{old: 2 * time.Hour, young: 0} {
 		written := time.Now().Add(-age)
-		if err := errors.Join(os.WriteFile(path, []byte("{"), 0o600), os.Chtimes(path, written, written)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, errors.Join(os.WriteFile(path, []byte("{"), 0o600), os.Chtimes(path, written, written)))
 	}
 	start(t, &brain{}, withSpool(d))
 	eventually(t, "the old file is gone", func() bool {

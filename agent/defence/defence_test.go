@@ -24,15 +24,14 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // newDefence is that of node n1, which holds some addresses of pool v4.
 func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 	t.Helper()
 	book, err := journal.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { book.Close() })
 	addr := netip.MustParseAddr("10.0.0.2")
 	for i := range held {
@@ -41,15 +40,11 @@ func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 			Parent: "eth1", ParentIndex: 7, MAC: "02:00:00:00:00:01", PodNamespace: "shop", PodName: "web",
 			Addresses: []journal.Address{{Addr: addr, Pool: "v4", LeaseName: addr.String(), Token: 5}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		addr = addr.Next()
 	}
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, v1alpha1.AddToScheme(scheme))
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	log := logr.Discard()
 	if t, ok := t.(*testing.T); ok {
@@ -88,9 +83,7 @@ func TestASecondSpeakerIsRecordedOnTheLease(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := d.Cache.Get(t.Context(), client.ObjectKeyFromObject(l), l); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, d.Cache.Get(t.Context(), client.ObjectKeyFromObject(l), l))
 	if c := l.Spec.Conflict; c == nil || c.MAC != "02:bd:00:00:00:01" || c.Source != "guard" {
 		t.Errorf("conflict %+v", c)
 	}

@@ -11,17 +11,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestThePagesOfTheStartAreGivenBack(t *testing.T) {
 	// The start of an agent registers kinds that it never meets.
-	if err := clientgoscheme.AddToScheme(runtime.NewScheme()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, clientgoscheme.AddToScheme(runtime.NewScheme()))
 	before := residentFile(t)
-	if err := dropExecutable(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, dropExecutable())
 	if after := residentFile(t); after > before/2 {
 		t.Errorf("%d kB of files were in memory, and %d kB are", before, after)
 	}
@@ -53,13 +51,9 @@ Anonymous:             0 kB
 func residentFile(t *testing.T) int {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	_, rest, _ := strings.Cut(string(status), "RssFile:")
 	kB, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return kB
 }

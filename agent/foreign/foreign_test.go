@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/foreignhost"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // hosts counts the leases of each MAC as the API server does.
@@ -24,9 +25,7 @@ func hosts(recorded map[string]int) (*Hosts, *clocktesting.FakePassiveClock) {
 func (h *Hosts) mustMeet(t *testing.T, parent int, pool, mac string) foreignhost.Action {
 	t.Helper()
 	action, err := h.Meet(t.Context(), parent, pool, mac)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return action
 }
 

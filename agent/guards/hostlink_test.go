@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -15,9 +16,7 @@ func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {
 	web := r.Pod("web", "u1")
 	r.MustAdd(web)
 	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
-	if err := r.Guards.GuardLink(&e, "flh0"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Guards.GuardLink(&e, "flh0"))
 	if guarded, err := r.Guards.LinkGuarded(&e, "flh0"); err != nil || !guarded {
 		t.Errorf("guarded %v, %v", guarded, err)
 	}
@@ -38,9 +37,7 @@ func TestASlotIsNotGivenBackWhileItsHostLinkLives(t *testing.T) {
 			web := r.Pod("web", "u1")
 			r.MustAdd(web)
 			e, _ := r.Journal.Get(web.ContainerID, web.Interface)
-			if err := r.Guards.GuardLink(&e, "flh0"); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, r.Guards.GuardLink(&e, "flh0"))
 			if killed {
 				r.MustDel(web)
 			} else {
@@ -51,9 +48,7 @@ func TestASlotIsNotGivenBackWhileItsHostLinkLives(t *testing.T) {
 				if !lives {
 					r.Kernel.UnplugLink("flh0")
 				}
-				if err := r.Guards.Sweep(); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, r.Guards.Sweep())
 				if free := r.FreeSlots()[e.Slot]; free == lives {
 					t.Errorf("free %v while the host link lives %v", free, lives)
 				}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // newStock returns a stock that notes what it loads.
@@ -25,18 +26,14 @@ func TestASlotIsTakenWhoseGuardIsLoaded(t *testing.T) {
 	take := func(parent int) uint32 {
 		t.Helper()
 		slot, err := s.take(parent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return slot
 	}
 	if slot := take(1); slot != 1 || len(*loaded) != 0 {
 		t.Errorf("without a stock: slot %d, loaded %v", slot, *loaded)
 	}
 	for _, parent := range []int{1, 2, 1} {
-		if err := s.fill(t.Context(), parent); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, s.fill(t.Context(), parent))
 	}
 	if len(*loaded) != 2*stockSize {
 		t.Fatalf("loaded %d guards for two parents, want %d each", len(*loaded), stockSize)
@@ -61,9 +58,7 @@ func TestTheStockOfAParentThatIsGoneIsGivenBack(t *testing.T) {
 	var dropped []uint32
 	s.drop = func(slot uint32) { dropped = append(dropped, slot) }
 	for _, parent := range []int{1, 2} {
-		if err := s.fill(t.Context(), parent); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, s.fill(t.Context(), parent))
 	}
 	for range 2 {
 		s.sweep(func(parent int) bool { return parent == 2 })

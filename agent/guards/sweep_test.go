@@ -8,6 +8,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -19,9 +20,7 @@ func TestASweepWaitsForTheDevice(t *testing.T) {
 	r.MustDel(web)
 	sweep := func() {
 		t.Helper()
-		if err := r.Guards.Sweep(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.Guards.Sweep())
 	}
 	sweep()
 	if _, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2")); !installed || r.FreeSlots()[slot] {
@@ -48,9 +47,7 @@ func TestASlotThatWasKilledIsNobodysUntilItIsSweptAlsoAfterARestart(t *testing.T
 	r.MustAdd(old)
 	slot := r.SlotOf(old)
 	r.MustDel(old)
-	if err := r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")))
 	r.Kernel.Unplug(old.NetNS, old.Interface)
 	r.Restart()
 	young := r.Pod("new", "u2")
@@ -58,9 +55,7 @@ func TestASlotThatWasKilledIsNobodysUntilItIsSweptAlsoAfterARestart(t *testing.T
 	if r.SlotOf(young) == slot || !r.Speaks(young, addr) {
 		t.Errorf("the pod got slot %d, which was killed", slot)
 	}
-	if err := r.Guards.Sweep(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Guards.Sweep())
 	if dead, _ := r.Kernel.SlotDead(slot); dead || !r.FreeSlots()[slot] {
 		t.Error("the slot was not given back")
 	}
@@ -72,9 +67,7 @@ func TestASlotWhoseDeviceWentBeforeItsEntryIsGivenBack(t *testing.T) {
 	swept, unguarded := r.Pod("swept", "u1"), r.Pod("unguarded", "u2")
 	r.MustAdd(swept)
 	r.Kernel.Unplug(swept.NetNS, swept.Interface)
-	if err := r.Guards.Sweep(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Guards.Sweep())
 	r.MustDel(swept)
 	r.Kernel.Unplug(unguarded.NetNS, unguarded.Interface)
 	if _, err := r.Add(t.Context(), unguarded); !errors.Is(err, bpf.ErrNoDevice) {
@@ -95,9 +88,7 @@ func TestASlotThatWasKilledStaysDeadWhereNobodyKnowsItsDevice(t *testing.T) {
 	delete(r.Kernel.Guards, slot)
 	r.Kernel.Lost[slot] = true
 	r.Restart()
-	if err := r.Guards.Sweep(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Guards.Sweep())
 	if dead, _ := r.Kernel.SlotDead(slot); !dead || r.FreeSlots()[slot] {
 		t.Errorf("dead %v, kept from others %v", dead, !r.FreeSlots()[slot])
 	}
@@ -112,9 +103,7 @@ func TestASweepLeavesTheLeaseOfANewHolder(t *testing.T) {
 	stale, _ := r.Kernel.Leases()
 	young := r.Pod("new", "u2")
 	r.MustAdd(young)
-	if err := r.Guards.SweepSlot(1, stale); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Guards.SweepSlot(1, stale))
 	if !r.Speaks(young, "10.0.0.2") {
 		t.Error("the new holder's lease was swept")
 	}
@@ -138,9 +127,7 @@ func (unswept) SweepGuards() ([]uint32, error) { return nil, errors.New("a pin c
 func TestAGuardThatCannotBeSweptKeepsNoOtherSlot(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	slot, err := r.Guards.Take(fakenode.ParentIndex)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	r.Guards.Leave(slot)
 	r.Guards.Kernel = unswept{r.Guards.Kernel}
 	if err := r.Guards.Sweep(); err == nil || !r.FreeSlots()[slot] {

@@ -9,26 +9,22 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr/testr"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestALivenessProbeIsAnsweredUntilStopFreesItsPort(t *testing.T) {
 	// Not 127.0.0.1: other processes connect from its ports.
 	free, err := net.Listen("tcp", "127.0.0.2:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	address := free.Addr().String()
 	free.Close()
 	for range 2 {
 		stop, err := AnswerAlive(address, testr.New(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusNotFound} {
 			answer, err := http.Get(fmt.Sprintf("http://%s%s", address, path))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			answer.Body.Close()
 			if answer.StatusCode != want {
 				t.Errorf("%s answers %s", path, answer.Status)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -60,9 +61,7 @@ func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
 		t.Error("a guard is pinned while an ADD is under way")
 	}
 	close(late.enforce)
-	if err := <-answered; err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, <-answered)
 	r.Wait()
 	if !r.Kernel.IsPinned(r.SlotOf(web)) {
 		t.Error("the guard is not pinned when no ADD is under way any more")

@@ -15,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -53,9 +54,7 @@ func TestAReleaseWakesAnADDThatWaitsForAFullPool(t *testing.T) {
 	lists := r.Calls("list")
 	began := time.Now()
 	r.API.Drop(l)
-	if err := <-end; err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, <-end)
 	t.Logf("served after %s", time.Since(began))
 	r.Want("10.0.0.2 Bound")
 	if !r.Speaks(request, "10.0.0.2") {
@@ -78,9 +77,7 @@ func TestANewcomerDoesNotOvertakeAnADDThatWaits(t *testing.T) {
 	}
 	r.API.Drop(l)
 	for i, end := range ends {
-		if err := <-end; err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, <-end)
 		if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.Pod != requests[i].Pod.Name {
 			t.Fatalf("%s got it, want %s", l.Spec.Holder.Pod, requests[i].Pod.Name)
 		}
@@ -95,9 +92,7 @@ func TestAPoolThatIsExtendedServesTheADDsThatWait(t *testing.T) {
 	r.API.Put(fakenode.V4("10.0.0.2-10.0.0.4"))
 	r.Waiting.Changed()
 	for _, end := range ends {
-		if err := <-end; err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, <-end)
 	}
 	r.Want("10.0.0.2 Bound", "10.0.0.3 Bound", "10.0.0.4 Bound")
 }
@@ -191,9 +186,7 @@ func TestADualStackPodHoldsNothingWhileItWaits(t *testing.T) {
 			r.Eventually("it has looked again", func() bool { return r.Calls("list") > lists+1 })
 			r.Want(six.Name + " Bound")
 			serve(r, six)
-			if err := <-end; err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, <-end)
 			if n := r.Calls("create") - creates; n != 2 {
 				t.Errorf("%d leases were created after the first try, want one of each family", n)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -79,12 +80,8 @@ func record(t *testing.T, r *fakenode.Node) notes {
 	broadcaster := events.NewBroadcaster(n)
 	t.Cleanup(broadcaster.Shutdown)
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	check.OK(t, broadcaster.StartRecordingToSinkWithContext(t.Context()))
 	r.Holders.Events = broadcaster.NewRecorder(scheme, "agent")
 	return n
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -40,9 +41,7 @@ func TestAFullDiskCostsNoSlotsAndIsNotTheAPIServers(t *testing.T) {
 	}
 	r.Want()
 	r.Journal = book
-	if err := r.Guards.Sweep(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Guards.Sweep())
 	if free := len(r.FreeSlots()); free < bpf.MaxSlot-1 {
 		t.Errorf("%d slots are free", free)
 	}

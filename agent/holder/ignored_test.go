@@ -12,6 +12,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -106,9 +107,7 @@ func TestRoutesOfTheConfiguration(t *testing.T) {
 				request.Network.Routes = append(request.Network.Routes, route)
 			}
 			answer, err := r.Add(t.Context(), request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			var got []string
 			for _, route := range answer.Routes {
 				gw := ""

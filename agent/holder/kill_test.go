@@ -10,6 +10,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -21,9 +22,7 @@ func TestAVerifierKillsASlotThatOnlyTheJournalKnows(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
 	r.MustAdd(web)
-	if err := r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")))
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
 	l, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
 	if err != nil || !dead || l.Name != "10.0.0.2" {
@@ -51,9 +50,7 @@ func TestAVerifierKillsNobodyElse(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 			e.ContainerID, e.Interface, e.Phase, e.Slot = "c", "eth0", journal.Intent, slot
-			if err := r.Book.Put(e); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, r.Book.Put(e))
 			if _, dead, err := r.KillHolder(t.Context(), "10.0.0.2"); err != nil || dead {
 				t.Errorf("dead %v, %v", dead, err)
 			}
@@ -72,9 +69,7 @@ func TestAVerifierKillsTheADDOfTheVeryHolder(t *testing.T) {
 		Session: fakenode.ThisSession, ContainerID: "c0", Interface: "eth0", Phase: journal.Intent, Slot: slot,
 		Addresses: []journal.Address{{Addr: fakenode.Two, Pool: "v4", LeaseName: "10.0.0.2"}},
 	}
-	if err := r.Book.Put(e); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Book.Put(e))
 	r.BeginADD(e.Attachment())
 	if _, _, err := r.KillHolder(t.Context(), "10.0.0.2"); err != nil {
 		t.Fatal(err)

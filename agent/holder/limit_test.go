@@ -10,6 +10,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -112,9 +113,7 @@ func TestAKeptAddressStaysWithAPodOfAFullNamespace(t *testing.T) {
 	r := fakenode.New(t, atMost(1, fakenode.V4("10.0.0.2-10.0.0.9")))
 	web := r.Pod("web-0", "u", fakenode.OfStatefulSet)
 	first := r.MustAdd(web)
-	if err := r.Del(t.Context(), agentapi.DelRequest{Attachment: web.Attachment}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Del(t.Context(), agentapi.DelRequest{Attachment: web.Attachment}))
 	next := r.Pod("web-0", "u2", fakenode.OfStatefulSet)
 	next.ContainerID = "next"
 	if got := r.MustAdd(next); got[0] != first[0] {

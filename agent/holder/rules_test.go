@@ -279,9 +279,7 @@ func TestRoutesInTheAnswer(t *testing.T) {
 		{"net1", "10.1.0.1", "10.9.0.0/16 10.1.0.254"},
 	} {
 		answer, err := r.Add(t.Context(), second(web, c.iface))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var got []string
 		for _, route := range answer.Routes {
 			got = append(got, route.Dst.String()+" "+route.GW.String())

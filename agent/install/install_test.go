@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const conflist = `{"cniVersion":"1.0.0","name":"underlay","plugins":[{"type":"macvlan","ipam":{"type":"fenceline"}}]}`
@@ -16,22 +18,16 @@ const conflist = `{"cniVersion":"1.0.0","name":"underlay","plugins":[{"type":"ma
 func plugin(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fenceline-cni")
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(content), 0o644))
 	return path
 }
 
 func wantFile(t *testing.T, path, content string, mode os.FileMode) os.FileInfo {
 	t.Helper()
 	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if string(got) != content || info.Mode().Perm() != mode {
 		t.Errorf("%s holds %q with mode %v; want %q, %v", path, got, info.Mode().Perm(), content, mode)
 	}
@@ -75,9 +71,7 @@ func TestAnotherReleaseReplacesByRename(t *testing.T) {
 	}
 	// A plugin that runs has the file open; writing into it would be ETXTBSY.
 	running, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer running.Close()
 	if changed, err := Plugin(plugin(t, "v2"), dir); err != nil || !changed {
 		t.Fatalf("changed %v, %v", changed, err)
@@ -105,9 +99,7 @@ func TestDamageIsRepaired(t *testing.T) {
 			if _, err := Plugin(source, dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := damage(path); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, damage(path))
 			if changed, err := Plugin(source, dir); err != nil || !changed {
 				t.Fatalf("changed %v, %v", changed, err)
 			}
@@ -119,9 +111,7 @@ func TestDamageIsRepaired(t *testing.T) {
 func TestUnfinishedFilesOfAKilledAgentGo(t *testing.T) {
 	dir := t.TempDir()
 	left := filepath.Join(dir, tempPrefix+"123")
-	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(left, []byte("half"), 0o600))
 	if _, err := Conflist(dir, "10-fenceline.conflist", []byte(conflist)); err != nil {
 		t.Fatal(err)
 	}
@@ -178,9 +168,7 @@ func TestOnlyOurConfigurationIsRemovedAndThePluginStays(t *testing.T) {
 		"90-fenceline.conflist": conflist, "10-other.conflist": `{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"bridge"}]}`,
 		tempPrefix + "1": "half", PluginName: "plugin",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	for name, want := range map[string]bool{"90-fenceline.conflist": true, "10-other.conflist": false, "none.conflist": false} {
 		if changed, err := RemoveConflist(dir, name); err != nil || changed != want {

@@ -16,6 +16,8 @@ import (
 	"github.com/go-logr/logr/testr"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // keeper is an installer that keeps a plugin and a network configuration in two directories.
@@ -36,9 +38,7 @@ func newKeeper(t *testing.T) *keeper {
 	}
 	k.runtime.Store("containerd://2.4.2")
 	source := filepath.Join(t.TempDir(), "10-fenceline.conflist")
-	if err := os.WriteFile(source, []byte(conflist), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(source, []byte(conflist), 0o600))
 	k.Installer = &Installer{
 		PluginFile: plugin(t, "v1"), BinDir: t.TempDir(), ConflistFile: source, ConfDir: t.TempDir(),
 		Log: testr.New(t), Clock: k.clock,
@@ -113,9 +113,7 @@ func TestAFileThatIsChangedOrRemovedIsPutBackWithOneEventOfTheNode(t *testing.T)
 				{k.pluginPath(), "v1", "Warning PluginRestored the CNI plugin " + k.pluginPath()},
 				{k.conflistPath(), conflist, "Warning NetworkRestored the network configuration " + k.conflistPath()},
 			} {
-				if err := damage(row.path); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, damage(row.path))
 				if e := k.event(); !strings.HasPrefix(e, row.says) {
 					t.Errorf("the event is %q, want %q", e, row.says)
 				}
@@ -137,9 +135,7 @@ func TestAFileThatIsRemovedAgainAndAgainMakesOneEventInTenMinutes(t *testing.T) 
 	k.tell = &teller{node: "n1", events: k.recorder, log: k.Log}
 	remove := func() {
 		t.Helper()
-		if err := errors.Join(k.EnsurePlugin(), os.Remove(k.pluginPath()), k.EnsurePlugin()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, errors.Join(k.EnsurePlugin(), os.Remove(k.pluginPath()), k.EnsurePlugin()))
 	}
 	for range 50 {
 		remove()
@@ -158,13 +154,9 @@ func TestAFileThatIsRemovedAgainAndAgainMakesOneEventInTenMinutes(t *testing.T) 
 func TestAnUnchangedPluginIsNotReadAgain(t *testing.T) {
 	k := newKeeper(t)
 	for range 2 { // the second look reads what the first has written
-		if err := k.EnsurePlugin(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, k.EnsurePlugin())
 	}
-	if err := os.Remove(k.PluginFile); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Remove(k.PluginFile))
 	if err := k.EnsurePlugin(); err != nil {
 		t.Errorf("the agent reads its own plugin again: %v", err)
 	}
@@ -182,9 +174,7 @@ func TestADirectoryThatTakesNoFileEndsNoAgentAndMakesOneEvent(t *testing.T) {
 			t.Errorf("the event is %q, want %q", e, want)
 		}
 	}
-	if err := errors.Join(os.Mkdir(k.BinDir, 0o755), os.Mkdir(k.ConfDir, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(os.Mkdir(k.BinDir, 0o755), os.Mkdir(k.ConfDir, 0o755)))
 	k.await(k.pluginPath(), "v1")
 	k.await(k.conflistPath(), conflist)
 	if err := end(); !errors.Is(err, context.Canceled) {
@@ -204,13 +194,9 @@ func TestADirectoryThatWasRemovedFromTheNodeEndsTheAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := newKeeper(t)
 			removed, err := os.Open(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			defer removed.Close()
-			if err := os.Remove(removed.Name()); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, os.Remove(removed.Name()))
 			place(k, fmt.Sprintf("/proc/self/fd/%d", removed.Fd()))
 			err = k.Keep(t.Context(), KeepOptions{
 				Node: "n1", Events: k.recorder, Ready: k.ready, Runtime: func(context.Context) (string, error) { return "", nil },
@@ -250,9 +236,7 @@ func TestAPluginThatCannotBeInstalledIsTriedAgain(t *testing.T) {
 	if err := k.EnsurePlugin(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("installed without its directory: %v", err)
 	}
-	if err := os.Mkdir(k.BinDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Mkdir(k.BinDir, 0o755))
 	if err := k.EnsurePlugin(); err != nil {
 		t.Errorf("not installed: %v", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestTheVersionIsTheNewestThatTheRuntimeKnows(t *testing.T) {
@@ -71,9 +73,7 @@ func TestAnUpgradeOfTheRuntimeChangesTheConfigurationWithoutAnEvent(t *testing.T
 	t.Parallel()
 	k := newKeeper(t)
 	const template = "{\n  \"name\": \"underlay\", \"plugins\": [{\"type\": \"fenceline\"}]\n}"
-	if err := os.WriteFile(k.ConflistFile, []byte(template), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(k.ConflistFile, []byte(template), 0o600))
 	k.runtime.Store("containerd://1.7.27")
 	end := k.start()
 	in := func(version string) string {

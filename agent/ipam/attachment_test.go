@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -45,9 +46,7 @@ func TestTheInterfacesOfAPodWithTheirDefinitions(t *testing.T) {
 				annotations[multusDefault] = c.network
 			}
 			all, err := attachments(podWith(annotations), Multus{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			var got []string
 			for _, a := range all {
 				got = append(got, a.iface+"="+a.definition)
@@ -80,9 +79,7 @@ func TestTheInterfacesThatMultusGivesToPods(t *testing.T) {
 				pod.Annotations[multusDefault] = c.network
 			}
 			all, err := attachments(pod, c.multus)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			var got []string
 			for _, a := range all {
 				got = append(got, a.iface+"="+a.definition)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // poolOf begins a test pool; the methods below make it read like a sentence.
@@ -120,9 +121,7 @@ func annotate(all *map[string]string, name, value string) {
 func setOf(t *testing.T, entries ...string) poolset.Set {
 	t.Helper()
 	s, err := poolset.Parse(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s
 }
 

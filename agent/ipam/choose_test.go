@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // names returns the pools of a choice as "v4: a b; v6: c".
@@ -38,9 +39,7 @@ func runChoices(t *testing.T, cases []choiceCase) {
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {
 			got, err := ChoosePools(c.request, objects(c.pools...), poolset.Set{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if names(got) != c.want {
 				t.Errorf("got  %q\nwant %q", names(got), c.want)
 			}
@@ -288,9 +287,7 @@ func TestNoPoolErrorListsEveryCandidate(t *testing.T) {
 
 func TestReservedAddressesAreNotHandedOut(t *testing.T) {
 	c, err := ChoosePools(requestOf(inConfig([]string{"a"}, nil)), objects(v4("a").ips("10.0.0.1-10.0.0.9")), setOf(t, "10.0.0.2-10.0.0.8", "fd00::/8"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got := c.Families[0].Pools[0].Set; got.Len() != 2 || got.Contains(setOf(t, "10.0.0.5").At(0)) {
 		t.Errorf("got %v", got)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // routed adds routes as "dst gw" or "dst".
@@ -26,9 +27,7 @@ func routes(t *testing.T, c Choice) string {
 	var all []string
 	for _, f := range c.Families {
 		got, err := f.RoutesThrough(f.Pools[0].Pool)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, r := range got {
 			text := r.Dst.String()
 			if r.Gateway.IsValid() {
@@ -107,9 +106,7 @@ func TestRoutesOfAnInterface(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got, err := ChoosePools(c.request, objects(c.pools...), poolset.Set{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if routes(t, got) != c.want {
 				t.Errorf("got %q, want %q", routes(t, got), c.want)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // TestAPoolHandsOutNoAddressOfAnotherPool: red was created before blue was extended over it.
@@ -24,9 +25,7 @@ func TestAPoolHandsOutNoAddressOfAnotherPool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pools := objects(blue, red)
 			got, err := ChoosePools(requestOf(inConfig([]string{"blue"}, nil)), pools, poolset.Set{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if set := got.Families[0].Pools[0].Set.Entries(); strings.Join(set, " ") != "10.0.0.1-10.0.0.4" {
 				t.Errorf("blue hands out %v", set)
 			}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // laterAfterStep is what a clock shows d after t that was set back by an hour in between.
@@ -47,9 +49,7 @@ func TestEntriesAreFoundAgainAfterTheClockWasSetBack(t *testing.T) {
 		t.Errorf("%d entries, want %d", n, len(all))
 	}
 	for _, e := range all {
-		if err := j.Remove(e.ContainerID, e.Interface); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, j.Remove(e.ContainerID, e.Interface))
 	}
 	if left := j.All(); len(left) > 0 {
 		t.Errorf("left %v", left)

@@ -12,15 +12,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // written returns the bytes of the file of an entry.
 func written(t *testing.T, e any) []byte {
 	t.Helper()
 	data, err := encode(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return data
 }
 
@@ -28,13 +28,9 @@ func written(t *testing.T, e any) []byte {
 func disk(t *testing.T, file string, data []byte) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, entriesDir), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Mkdir(filepath.Join(dir, entriesDir), 0o700))
 	for name, data := range map[string][]byte{"old@eth0.json": written(t, entry("old")), file: data} {
-		if err := os.WriteFile(filepath.Join(dir, entriesDir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(filepath.Join(dir, entriesDir, name), data, 0o600))
 	}
 	return dir
 }
@@ -173,9 +169,7 @@ func TestASecondCorruptFileDoesNotReplaceTheFirst(t *testing.T) {
 	dir := disk(t, "new@eth0.json", []byte("first"))
 	open(t, dir).Close()
 	path := filepath.Join(dir, entriesDir, "new@eth0.json")
-	if err := os.WriteFile(path, []byte("second"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte("second"), 0o600))
 	open(t, dir).Close()
 	for name, want := range map[string]string{path + ".corrupt": "first", path + ".corrupt-2": "second"} {
 		if got, err := os.ReadFile(name); err != nil || string(got) != want {
@@ -186,9 +180,7 @@ func TestASecondCorruptFileDoesNotReplaceTheFirst(t *testing.T) {
 
 func TestCorruptRotationsBeginAnew(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, rotationsFile), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(filepath.Join(dir, rotationsFile), []byte("{"), 0o600))
 	j := open(t, dir)
 	if len(j.Rotations()) != 0 || len(j.Corrupt()) != 1 {
 		t.Errorf("rotations %v, corrupt %v", j.Rotations(), j.Corrupt())
@@ -197,13 +189,9 @@ func TestCorruptRotationsBeginAnew(t *testing.T) {
 
 func TestACorruptIdentityIsForgotten(t *testing.T) {
 	dir := t.TempDir()
-	if err := open(t, dir).Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, open(t, dir).Close())
 	data := []byte(`{"crc32c":1,"value":{"node":"n1","nodeUID":"u","cluster":"c"}}` + "\n")
-	if err := os.WriteFile(filepath.Join(dir, identityFile), data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(filepath.Join(dir, identityFile), data, 0o600))
 	j := open(t, dir)
 	if id, known := j.Identity(); known || len(j.Corrupt()) != 1 {
 		t.Errorf("identity %+v, corrupt %v", id, j.Corrupt())
@@ -212,9 +200,7 @@ func TestACorruptIdentityIsForgotten(t *testing.T) {
 
 func TestAnUnreadableDirectoryIsAnErrorAndNoCorruption(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, entriesDir, "aaa@eth0.json"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.MkdirAll(filepath.Join(dir, entriesDir, "aaa@eth0.json"), 0o700))
 	if j, err := Open(dir); err == nil {
 		j.Close()
 		t.Fatal("a directory in place of a file was read")
@@ -233,21 +219,15 @@ func TestWhatPutReturnedFromSurvivesAKill(t *testing.T) {
 		child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 		child.Env = append(os.Environ(), killedDir+"="+dir)
 		out, err := child.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, child.Start())
 		acknowledged := map[string]string{}
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
 			verb, id, _ := strings.Cut(lines.Text(), " ")
 			acknowledged[id] = verb
 			if len(acknowledged) == 20+7*round {
-				if err := child.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, child.Process.Kill())
 			}
 		}
 		_ = child.Wait() // killed
@@ -284,9 +264,7 @@ func writeUntilKilled(t *testing.T, dir string) {
 		put(t, j, entry(id))
 		fmt.Println("bound", id)
 		if n%3 == 0 {
-			if err := j.Remove(id, "eth0"); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, j.Remove(id, "eth0"))
 			fmt.Println("removed", id)
 		}
 	}

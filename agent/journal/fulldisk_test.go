@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // onFullDisk names the directory to a process whose files cannot grow.
@@ -43,9 +45,7 @@ func TestAJournalOpensOnAFullDiskAndLosesNothing(t *testing.T) {
 
 func useFullDisk(t *testing.T, dir string, before, after Entry) {
 	signal.Ignore(syscall.SIGXFSZ)
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{}))
 	j := open(t, dir)
 	for _, e := range []Entry{after, entry("another")} {
 		err := j.Put(e)

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // FuzzFile: an entry that is read says the same when it is written again. A file in which one bit has
@@ -17,9 +19,7 @@ func FuzzFile(f *testing.F) {
 		{ContainerID: "c2", Interface: "net1", Phase: Releasing, Addresses: []Address{{Pool: "a", LeaseName: "192.0.2.7", Token: 3}}},
 	} {
 		data, err := encode(e)
-		if err != nil {
-			f.Fatal(err)
-		}
+		check.OK(f, err)
 		f.Add(data, uint(len(data)/2))
 		f.Add(append(data, data[:10]...), uint(3))
 	}
@@ -49,8 +49,6 @@ func FuzzFile(f *testing.F) {
 func reencoded(t *testing.T, e Entry) []byte {
 	t.Helper()
 	data, err := encode(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return data
 }

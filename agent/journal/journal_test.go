@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var compareAddr = cmpopts.EquateComparable(netip.Addr{})
@@ -36,26 +38,20 @@ func entry(containerID string) Entry {
 func open(t *testing.T, dir string) *Journal {
 	t.Helper()
 	j, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { j.Close() })
 	return j
 }
 
 func reopen(t *testing.T, j *Journal, dir string) *Journal {
 	t.Helper()
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, j.Close())
 	return open(t, dir)
 }
 
 func put(t *testing.T, j *Journal, e Entry) {
 	t.Helper()
-	if err := j.Put(e); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, j.Put(e))
 }
 
 func TestEntriesSurviveARestart(t *testing.T) {
@@ -68,9 +64,7 @@ func TestEntriesSurviveARestart(t *testing.T) {
 	first.Phase = Releasing
 	put(t, j, first)
 	put(t, j, entry("ccc"))
-	if err := j.Remove("ccc", "eth0"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, j.Remove("ccc", "eth0"))
 
 	j = reopen(t, j, dir)
 	if diff := cmp.Diff([]*Entry{&second, &first}, j.All(), compareAddr); diff != "" {
@@ -90,9 +84,7 @@ func TestAllIsOfOneMoment(t *testing.T) {
 	put(t, j, changed)
 	put(t, j, second)
 	after := j.All()
-	if err := j.Remove("aaa", "eth0"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, j.Remove("aaa", "eth0"))
 	if diff := cmp.Diff([]*Entry{&first}, before, compareAddr); diff != "" {
 		t.Errorf("before the changes (-want +got):\n%s", diff)
 	}
@@ -115,9 +107,7 @@ func TestThePodOfEntries(t *testing.T) {
 	if diff := cmp.Diff([]*Entry{&first, &second}, j.OfPod(first.PodUID), compareAddr); diff != "" {
 		t.Errorf("oldest first (-want +got):\n%s", diff)
 	}
-	if err := j.Remove("aaa", "eth0"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, j.Remove("aaa", "eth0"))
 	if got := j.OfPod(first.PodUID); len(got) != 1 || got[0].ContainerID != "bbb" {
 		t.Errorf("after the removal: %v", got)
 	}
@@ -127,9 +117,7 @@ func TestRemoveWorksTwice(t *testing.T) {
 	j := open(t, t.TempDir())
 	put(t, j, entry("aaa"))
 	for range 2 {
-		if err := j.Remove("aaa", "eth0"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, j.Remove("aaa", "eth0"))
 	}
 }
 
@@ -140,9 +128,7 @@ func TestRotationsSurviveARestart(t *testing.T) {
 		t.Fatalf("rotations of a new journal: %v", got)
 	}
 	want := map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.5"), "b": netip.MustParseAddr("fd00::7")}
-	if err := j.PutRotations(want); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, j.PutRotations(want))
 	j = reopen(t, j, dir)
 	if diff := cmp.Diff(want, j.Rotations(), compareAddr); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -156,9 +142,7 @@ func TestTheIdentitySurvivesARestart(t *testing.T) {
 		t.Fatalf("the identity of a new journal: %+v", id)
 	}
 	for _, uid := range []string{"older", "newer"} {
-		if err := j.PutIdentity(Identity{Node: "n1", NodeUID: uid, Cluster: "c"}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, j.PutIdentity(Identity{Node: "n1", NodeUID: uid, Cluster: "c"}))
 	}
 	want := Identity{Node: "n1", NodeUID: "newer", Cluster: "c"}
 	for range 2 {
@@ -249,9 +233,7 @@ func TestAFailedWriteLeavesTheOldEntry(t *testing.T) {
 	j := open(t, dir)
 	put(t, j, entry("aaa"))
 	path := filepath.Join(dir, entriesDir, "bbb@eth0.json")
-	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
 	if err := j.Put(entry("bbb")); err == nil {
 		t.Fatal("a write over a directory succeeded")
 	}
@@ -266,9 +248,7 @@ func TestAFailedWriteLeavesTheOldEntry(t *testing.T) {
 // An agent that is rolled back reads what a later one has written.
 func TestAnEntryWithFieldsOfALaterAgentIsRead(t *testing.T) {
 	raw, err := json.Marshal(entry("new"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	raw = append(raw[:len(raw)-1], `,"laterRouting":{"hostLink":true,"listed":["10.0.0.0/8"]}}`...)
 	j := open(t, disk(t, "new@eth0.json", written(t, json.RawMessage(raw))))
 	defer j.Close()

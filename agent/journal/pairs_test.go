@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestPairsOutliveTheAgent(t *testing.T) {
@@ -20,9 +22,7 @@ func TestPairsOutliveTheAgent(t *testing.T) {
 		{Pool: "v4", Parent: "eth1", Used: time.Unix(1000, 0).UTC()},
 		{Pool: "v6", Parent: "eth1.100", Used: time.Unix(2000, 0).UTC(), Before: time.Unix(1500, 0).UTC()},
 	}
-	if err := j.PutPairs(want); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, j.PutPairs(want))
 	j = reopen(t, j, dir)
 	if got := j.Pairs(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -32,12 +32,8 @@ func TestPairsOutliveTheAgent(t *testing.T) {
 func TestPairsThatCannotBeReadAreLearntAnew(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
-	if err := j.PutPairs([]Pair{{Pool: "v4", Parent: "eth1"}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, pairsFile), []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, j.PutPairs([]Pair{{Pool: "v4", Parent: "eth1"}}))
+	check.OK(t, os.WriteFile(filepath.Join(dir, pairsFile), []byte("{}"), 0o600))
 	j = reopen(t, j, dir)
 	if len(j.Pairs()) != 0 || len(j.Corrupt()) != 1 {
 		t.Errorf("pairs %v, corrupt files %v", j.Pairs(), j.Corrupt())

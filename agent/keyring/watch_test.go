@@ -57,9 +57,7 @@ func TestAFaultOfTheSecretIsReportedOnce(t *testing.T) {
 		{"a short key again", func() error { return store.Update(t.Context(), secret("short")) }, reasonMalformed, "the key from before stays in force"},
 		{"deleted", func() error { return store.Delete(t.Context(), secret("")) }, reasonMissing, "the key from before stays in force"},
 	} {
-		if err := step.do(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, step.do())
 		w.look(t.Context())
 		if len(faults) > 1 || (step.fault == "") != (len(faults) == 0) || step.fault != "" && !faults[step.fault] {
 			t.Errorf("%s: faults %v, want %q", step.does, faults, step.fault)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestComingFreeCountsOnePoolsWarmAndQuarantinedLeases(t *testing.T) {
@@ -25,9 +26,7 @@ func TestComingFreeCountsOnePoolsWarmAndQuarantinedLeases(t *testing.T) {
 		r := wish(addr, "c1")
 		r.Pool, r.Holder.OwnerKind = lease.pool, "ReplicaSet"
 		l, err := w.n1.Create(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		w.edit(t, l.Name, func(l *v1alpha1.IPLease) {
 			l.Spec.State = lease.state
 			switch lease.state {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -29,13 +30,9 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, v1alpha1.AddToScheme(scheme))
 	c, err := client.New(controlplane.New(t).Admin(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	store := func(node, session string) *Store {
 		return NewStore(Options{Client: c, Reader: c, Node: node, Session: session, Clock: clock.RealClock{}})
 	}
@@ -52,9 +49,7 @@ func wish(addr, container string) Request {
 func (w *world) create(t *testing.T, s *Store, addr, container string) *v1alpha1.IPLease {
 	t.Helper()
 	l, err := s.Create(t.Context(), wish(addr, container))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return l
 }
 
@@ -62,13 +57,9 @@ func (w *world) create(t *testing.T, s *Store, addr, container string) *v1alpha1
 func (w *world) edit(t *testing.T, name string, change func(*v1alpha1.IPLease)) *v1alpha1.IPLease {
 	t.Helper()
 	l := &v1alpha1.IPLease{}
-	if err := w.Get(t.Context(), client.ObjectKey{Name: name}, l); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.Get(t.Context(), client.ObjectKey{Name: name}, l))
 	change(l)
-	if err := w.Update(t.Context(), l); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.Update(t.Context(), l))
 	return l
 }
 
@@ -137,9 +128,7 @@ func (w *world) testTokens(t *testing.T) {
 	q := w.quarantine(t, l, "n2")
 	tokens = append(tokens, mustToken(t, q))
 	l, err := w.n2.TakeOver(t.Context(), q, wish("10.0.2.1", "c2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	tokens = append(tokens, mustToken(t, l))
 	if !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != 3 {
 		t.Errorf("tokens %v", tokens)
@@ -149,9 +138,7 @@ func (w *world) testTokens(t *testing.T) {
 func mustToken(t *testing.T, l *v1alpha1.IPLease) uint64 {
 	t.Helper()
 	token, err := Token(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return token
 }
 
@@ -196,9 +183,7 @@ func (w *world) testEdits(t *testing.T) {
 func (w *world) testTakeOver(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.5.1", "c1")
 	retained, err := w.n1.Retain(t.Context(), l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	stranger := wish("10.0.5.1", "c9")
 	stranger.Holder.Pod = "web-9"
 	_, err = w.n2.TakeOver(t.Context(), retained, stranger)
@@ -218,9 +203,7 @@ func (w *world) testTakeOver(t *testing.T) {
 		t.Fatalf("without proof: %+v, %v", waiting, err)
 	}
 	again, err := w.n1.TakeOver(t.Context(), waiting, wish("10.0.5.1", "c4"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	done, err := w.n1.Confirm(t.Context(), again)
 	if err != nil || done.Spec.Previous != nil || done.Spec.State != v1alpha1.StateBound {
 		t.Errorf("confirmed: %+v, %v", done, err)
@@ -229,13 +212,9 @@ func (w *world) testTakeOver(t *testing.T) {
 
 func (w *world) testTakeOverTwice(t *testing.T) {
 	retained, err := w.n1.Retain(t.Context(), w.create(t, w.n1, "10.0.6.1", "c1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	first, err := w.n2.TakeOver(t.Context(), retained, wish("10.0.6.1", "c2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	second, err := w.n2.TakeOver(t.Context(), retained, wish("10.0.6.1", "c2"))
 	if err != nil || second.ResourceVersion != first.ResourceVersion {
 		t.Errorf("got %v, %v", second, err)
@@ -290,9 +269,7 @@ func (w *world) testLists(t *testing.T) {
 		}
 	}
 	taken, err := w.n2.TakenIn(t.Context(), "p")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := []netip.Addr{netip.MustParseAddr("10.0.10.1"), netip.MustParseAddr("10.0.10.2"), netip.MustParseAddr("fd00::a")}
 	if got := slices.SortedFunc(maps.Keys(taken), netip.Addr.Compare); !slices.Equal(got, want) {
 		t.Errorf("leases of pool p: %v, want %v", got, want)

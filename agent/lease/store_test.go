@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // The API server's own rules are tested against a real one (tag api); here it
@@ -27,9 +28,7 @@ import (
 func faulty(t *testing.T, f interceptor.Funcs, leases ...client.Object) (*Store, map[string]int) {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, v1alpha1.AddToScheme(scheme))
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(leases...).WithInterceptorFuncs(f).Build()
 	counted := map[string]int{}
 	return NewStore(Options{
@@ -58,9 +57,7 @@ func TestACreateWithoutAnAnswerIsUncertain(t *testing.T) {
 	}
 	// The lease is there, and found by its name.
 	l, err := s.Get(t.Context(), "10.0.0.5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for range 2 {
 		if err := s.Delete(t.Context(), l); err != nil {
 			t.Error(err)
@@ -159,17 +156,13 @@ func TestEachWriteAfterTheBindingKeepsTheTokenOfTheHolder(t *testing.T) {
 	ctx := t.Context()
 	step := func(l *v1alpha1.IPLease, err error) *v1alpha1.IPLease {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return l
 	}
 	tokenOf := func(l *v1alpha1.IPLease) uint64 {
 		t.Helper()
 		token, err := Token(l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return token
 	}
 	want := func(l *v1alpha1.IPLease, token uint64) {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -34,13 +35,9 @@ func guardedWorld(t *testing.T) (n1, n2 *Store) {
 	t.Helper()
 	server := controlplane.Start(t)
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	admin, err := client.New(server.Admin(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	install(t, server)
 	store := func(node string) *Store {
 		pod := &corev1.Pod{
@@ -50,17 +47,11 @@ func guardedWorld(t *testing.T) (n1, n2 *Store) {
 				Containers: []corev1.Container{{Name: "agent", Image: "agent"}},
 			},
 		}
-		if err := admin.Create(t.Context(), pod); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, admin.Create(t.Context(), pod))
 		config, err := server.ServiceAccount(t.Context(), chartNamespace, "fenceline-agent", pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		c, err := client.New(config, client.Options{Scheme: scheme})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return NewStore(Options{Client: c, Reader: c, Node: node, Session: node + "/boot", Clock: clock.RealClock{}})
 	}
 	n1, n2 = store("n1"), store("n2")
@@ -72,17 +63,11 @@ func guardedWorld(t *testing.T) (n1, n2 *Store) {
 func install(t *testing.T, server *controlplane.Server) {
 	t.Helper()
 	builder, err := thirdparty.NewBuilder(os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	dir, err := builder.Dir(t.Context(), thirdparty.Helm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	root, err := thirdparty.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "helm"), "install", "fenceline",
 		filepath.Join(root, "charts", "fenceline"), "--namespace", chartNamespace, "--create-namespace")
@@ -130,9 +115,7 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 	create := func(t *testing.T, addr string) *v1alpha1.IPLease {
 		t.Helper()
 		l, err := n1.Create(ctx, warmWish(addr))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if l.Spec.State != v1alpha1.StateWarm || l.Spec.NodeName != "n1" || l.Spec.Session != "n1/boot" || l.Spec.Holder != nil {
 			t.Fatalf("made %+v", l.Spec)
 		}
@@ -141,9 +124,7 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 	t.Run("it is bound by one write, whose version is the token", func(t *testing.T) {
 		l := create(t, "10.0.30.1")
 		bound, err := n1.BindWarm(ctx, l, wish("10.0.30.1", "c1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if bound.UID != l.UID || bound.Generation != l.Generation+1 || mustToken(t, bound) <= mustToken(t, l) {
 			t.Errorf("bound %+v after %+v", bound.ObjectMeta, l.ObjectMeta)
 		}
@@ -156,9 +137,7 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 	t.Run("it is thrown out with its speaker's MAC, and freed by its verification", func(t *testing.T) {
 		l := create(t, "10.0.30.2")
 		out, err := n1.ThrowOut(ctx, l, stranger)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if out.Spec.State != v1alpha1.StateQuarantined || out.Spec.Conflict.MAC != stranger.MAC {
 			t.Errorf("thrown out as %+v", out.Spec)
 		}
@@ -170,9 +149,7 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 	})
 	t.Run("it is given up, after which nobody binds it", func(t *testing.T) {
 		l := create(t, "10.0.30.3")
-		if err := n1.Delete(ctx, l); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, n1.Delete(ctx, l))
 		_, err := n1.BindWarm(ctx, l, wish("10.0.30.3", "c1"))
 		wantErr(t, "binding it after that", err, ErrGone)
 	})

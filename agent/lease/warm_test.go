@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var kept = with(mine, warm)
@@ -59,9 +60,7 @@ func TestARequestWithoutAHolderIsKeptReady(t *testing.T) {
 	r := request("c1")
 	r.Holder = v1alpha1.Holder{}
 	l, err := s.Create(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := with(kept, func(s *spec) { s.Since = metav1.NewTime(now) })
 	if diff := cmp.Diff(want, l.Spec); diff != "" {
 		t.Error(diff)
@@ -81,9 +80,7 @@ func TestBindingAWarmLeaseIsOneWrite(t *testing.T) {
 		},
 	}, leaseOf(kept, "u"))
 	l, err := s.Get(t.Context(), "10.0.0.5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	bound, err := s.BindWarm(t.Context(), l, request("c1"))
 	if err != nil || bound.UID != "u" || bound.Spec.State != v1alpha1.StateBound {
 		t.Fatalf("got %+v, %v", bound, err)
@@ -107,14 +104,10 @@ func TestAWarmLeaseThatIsInOtherHandsIsNotBound(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			s, _ := faulty(t, interceptor.Funcs{}, leaseOf(kept, "u"))
 			l, err := s.Get(t.Context(), "10.0.0.5")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			changed := l.DeepCopy()
 			changed.Spec = c.now
-			if err := s.o.Client.Update(t.Context(), changed); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, s.o.Client.Update(t.Context(), changed))
 			bound, err := s.BindWarm(t.Context(), l, request("c1"))
 			if !errors.Is(err, c.want) {
 				t.Fatalf("got %v, want %v", err, c.want)
@@ -136,9 +129,7 @@ func TestABindingWithoutAnAnswerIsUncertain(t *testing.T) {
 		},
 	}, leaseOf(kept, "u"))
 	l, err := s.Get(t.Context(), "10.0.0.5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if _, err := s.BindWarm(t.Context(), l, request("c1")); !errors.Is(err, ErrUncertain) || !IsUnavailable(err) {
 		t.Errorf("got %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestTheNetworksThatMultusGivesToPods(t *testing.T) {
@@ -49,18 +50,12 @@ func TestTheNetworksThatMultusGivesToPods(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.Mkdir(filepath.Join(dir, "00-multus.d.conf"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, os.Mkdir(filepath.Join(dir, "00-multus.d.conf"), 0o755))
 			for name, content := range c.files {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 			}
 			got, err := Networks(dir, c.named)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if len(got.Additional) == 0 && len(c.want.Additional) == 0 {
 				got.Additional, c.want.Additional = nil, nil
 			}

@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhichParentsExist(t *testing.T) {
 	lo, err := net.InterfaceByName("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if !Exists(lo.Index) {
 		t.Error("lo does not")
 	}
@@ -28,16 +28,10 @@ func TestWhichParentsExist(t *testing.T) {
 // A node that is out of files must not release the leases that it keeps for a parent.
 func TestAnInterfaceThatCannotBeLookedForIsNotGone(t *testing.T) {
 	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: files.Max}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &files))
+	check.OK(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: files.Max}))
 	_, exists, err := Index("lo")
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &files))
 	if err == nil {
 		t.Errorf("exists: %v", exists)
 	}

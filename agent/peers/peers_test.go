@@ -15,6 +15,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestTheShareOfAnAgentAndWhetherThereAreOthers(t *testing.T) {
@@ -42,9 +43,7 @@ func TestTheShareOfAnAgentAndWhetherThereAreOthers(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
-			if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 			p := Peers{
 				Cache: fake.NewClientBuilder().WithScheme(scheme).WithObjects(row.objects...).Build(),
 				Pod:   client.ObjectKey{Namespace: "fenceline-system", Name: "agent-1"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -21,9 +22,7 @@ import (
 func namespace(t *testing.T, role string) *network.Namespace {
 	t.Helper()
 	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := ns.Delete(); err != nil {
 			t.Error(err)
@@ -39,9 +38,7 @@ func addLink(t *testing.T, ns *network.Namespace, l netlink.Link) int {
 		t.Fatalf("add %s %s in %s: %v", l.Type(), l.Attrs().Name, ns.Name, err)
 	}
 	index, err := ns.Index(l.Attrs().Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return index
 }
 
@@ -99,13 +96,9 @@ func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
 			child(t, node, pod, link(netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_BRIDGE}))
 
 			got, err := findFrom(node, pod.Path(), "eth0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			index, err := pod.Index("eth0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if got.Name != "eth0" || got.Index != index || got.Kind != kind || got.MAC.String() != mac.String() {
 				t.Errorf("got %+v", got)
 			}
@@ -116,9 +109,7 @@ func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
 				t.Errorf("parent %+v, want parent0 with ifindex %d", got.Parent, parent)
 			}
 
-			if err := pod.SetUp("eth0", true); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, pod.SetUp("eth0", true))
 			if got, err := findFrom(node, pod.Path(), "eth0"); err != nil || !got.Up {
 				t.Errorf("after it was raised: %+v, %v", got, err)
 			}
@@ -150,9 +141,7 @@ func TestWhatCannotBeFoundHasItsOwnError(t *testing.T) {
 	elsewhere := addLink(t, third, bridge("parent0"))
 	child(t, third, pod, &netlink.Macvlan{LinkAttrs: attrs("far0", elsewhere), Mode: netlink.MACVLAN_MODE_BRIDGE})
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(file, nil, 0o600))
 	for name, c := range map[string]struct {
 		path, iface string
 		want        error

@@ -14,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -69,9 +70,7 @@ func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 				end(r, web)
 				reboot(r, damage)
 				r.Settle()
-				if err := r.Recovery.SetAsideLastBoot(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, r.Recovery.SetAsideLastBoot(t.Context()))
 				l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
 				if p := l.Spec.Previous; p == nil || p.Session != fakenode.ThisSession || l.Spec.Reason != v1alpha1.ReasonNodeRestarted {
 					t.Errorf("lease %+v", l.Spec)
@@ -98,9 +97,7 @@ func TestAMachineThatWasReImagedHasToProveItsOldAddresses(t *testing.T) {
 			reboot(r, os.Remove)
 			r.Dir, r.Life = t.TempDir(), "node-2/boot-7"
 			r.Restart()
-			if err := r.Recovery.SetAsideLastBoot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, r.Recovery.SetAsideLastBoot(t.Context()))
 			if p := r.Lease("10.0.0.2", v1alpha1.StateQuarantined).Spec.Previous; p == nil || p.Session != fakenode.ThisSession {
 				t.Errorf("previous %+v", p)
 			}
@@ -137,9 +134,7 @@ func TestWhichLeasesWithoutAnEntryAreSetAsideAtTheStart(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			r.API.Put(test.lease)
 			before := r.API.Leases()["10.0.0.2"].ResourceVersion
-			if err := r.Recovery.SetAsideLastBoot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, r.Recovery.SetAsideLastBoot(t.Context()))
 			r.Want("10.0.0.2 " + test.want)
 			changed := r.API.Leases()["10.0.0.2"].ResourceVersion != before
 			if changed != (test.want == "Quarantined" && test.lease.Spec.State == v1alpha1.StateBound) {
@@ -182,9 +177,7 @@ func TestAPodOfTheLastBootGetsItsAddressBack(t *testing.T) {
 			r.MustAdd(web)
 			reboot(r, damage)
 			r.Settle()
-			if err := r.Recovery.SetAsideLastBoot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, r.Recovery.SetAsideLastBoot(t.Context()))
 			r.Wire.Verdicts[fakenode.Two] = segment.Silent
 			if verified {
 				// The verifier is faster than the kubelet.

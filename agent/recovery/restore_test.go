@@ -7,6 +7,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -18,12 +19,8 @@ func TestANewAgentFinishesTheMoveOfEveryGuardOfItsBoot(t *testing.T) {
 				ContainerID: "c-u1", Interface: "eth0", NetNS: "/netns/c-u1", Phase: phase, Session: session,
 				Slot: 7, Parent: "eth1", ParentIndex: fakenode.ParentIndex, MAC: "02:00:00:00:00:01",
 			}
-			if err := r.Journal.Put(e); err != nil {
-				t.Fatal(err)
-			}
-			if err := r.Kernel.StageGuard(guards.Of(&e)); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, r.Journal.Put(e))
+			check.OK(t, r.Kernel.StageGuard(guards.Of(&e)))
 			r.Restart()
 			ours := session == fakenode.ThisSession
 			if r.Kernel.Pinned[7] != ours || r.Kernel.IsDead(7) != (ours && phase != journal.Bound) {

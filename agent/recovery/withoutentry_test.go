@@ -8,6 +8,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -73,9 +74,7 @@ func TestOneLookFreesNoLease(t *testing.T) {
 		l = l.DeepCopy()
 		l.Spec.Message += "x"
 		r.API.Put(l)
-		if err := r.Recovery.FreeWithoutEntry(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.Recovery.FreeWithoutEntry(t.Context()))
 	}
 	r.Want("10.0.0.2 Bound")
 }
@@ -85,9 +84,7 @@ func TestALeaseWithAnEntryIsNotFreed(t *testing.T) {
 	web := r.Pod("web", "u1")
 	r.MustAdd(web)
 	// Not for the slot's sake alone.
-	if err := r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")))
 	freeWithoutEntryTwice(r)
 	r.Want("10.0.0.2 Bound")
 }

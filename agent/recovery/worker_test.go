@@ -15,6 +15,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -27,9 +28,7 @@ func TestWhatGivesAddressesBackIsResumedFirst(t *testing.T) {
 	given := r.MustAdd(second)[0]
 	e, _ := r.Book.Get(second.ContainerID, second.Interface)
 	e.Phase = journal.Releasing
-	if err := r.Book.Put(e); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Book.Put(e))
 	r.Pending.Add(first.Attachment, second.Attachment)
 	var asked []string
 	r.API.Before = func(_, name string) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/masquerade"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // attached counts the programs at both hooks of an interface.
@@ -28,7 +29,7 @@ func attached(t *testing.T, index int) int {
 	n := 0
 	for _, hook := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 		result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: hook})
-		check(t, err)
+		check.OK(t, err)
 		n += len(result.Programs)
 	}
 	return n
@@ -37,34 +38,34 @@ func attached(t *testing.T, index int) int {
 func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = fmt.Sprintf("fltr%d", os.Getpid())
-	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: attrs.Name + "p"}))
+	check.OK(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: attrs.Name + "p"}))
 	parent, err := netlink.LinkByName(attrs.Name)
-	check(t, err)
-	t.Cleanup(func() { check(t, netlink.LinkDel(parent)) })
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, netlink.LinkDel(parent)) })
 	bpffs := t.TempDir()
-	check(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
-	t.Cleanup(func() { check(t, unix.Unmount(bpffs, unix.MNT_DETACH)) })
+	check.OK(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
+	t.Cleanup(func() { check.OK(t, unix.Unmount(bpffs, unix.MNT_DETACH)) })
 	o := Options{
 		StateDir: t.TempDir(), ConfDir: t.TempDir(), BPFDir: filepath.Join(bpffs, "fenceline"), Conflist: "90-fenceline.conflist",
 	}
 
 	// What an agent leaves that has ended.
 	kernel, err := bpf.Open(bpf.Options{Dir: o.BPFDir})
-	check(t, err)
-	check(t, kernel.AttachObserver(parent.Attrs().Index))
+	check.OK(t, err)
+	check.OK(t, kernel.AttachObserver(parent.Attrs().Index))
 	guard := bpf.Guard{Slot: 1, Interface: attrs.Name + "p", NetNS: "/proc/thread-self/ns/net", Segment: parent.Attrs().Index}
-	check(t, kernel.StageGuard(guard))
-	check(t, kernel.PinGuard(guard))
-	check(t, kernel.Close())
-	check(t, masquerade.Ensure())
+	check.OK(t, kernel.StageGuard(guard))
+	check.OK(t, kernel.PinGuard(guard))
+	check.OK(t, kernel.Close())
+	check.OK(t, masquerade.Ensure())
 	book, err := journal.Open(o.StateDir)
-	check(t, err)
-	check(t, book.Put(journal.Entry{ContainerID: "c", Interface: "eth0"}))
-	check(t, book.PutRotations(map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.2")}))
+	check.OK(t, err)
+	check.OK(t, book.Put(journal.Entry{ContainerID: "c", Interface: "eth0"}))
+	check.OK(t, book.PutRotations(map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.2")}))
 	ours := filepath.Join(o.ConfDir, o.Conflist)
 	write := func(path, content string) string {
-		check(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		check(t, os.WriteFile(path, []byte(content), 0o600))
+		check.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		check.OK(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	write(ours, `{"cniVersion":"1.1.0","name":"underlay","plugins":[{"type":"macvlan","ipam":{"type":"fenceline"}}]}`)
@@ -79,14 +80,14 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	if n := attached(t, parent.Attrs().Index); n != 2 {
 		t.Fatalf("%d programs are at the parent, want the observer's 2", n)
 	}
-	check(t, book.Close())
+	check.OK(t, book.Close())
 	for range 2 { // a remover that is started again finds nothing
-		check(t, Node(o))
+		check.OK(t, Node(o))
 	}
 
 	for _, name := range []string{attrs.Name, attrs.Name + "p"} {
 		l, err := netlink.LinkByName(name)
-		check(t, err)
+		check.OK(t, err)
 		if n := attached(t, l.Attrs().Index); n != 0 {
 			t.Errorf("%d programs are still at %s", n, name)
 		}
@@ -105,16 +106,9 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 		}
 	}
 	book, err = journal.Open(o.StateDir)
-	check(t, err)
+	check.OK(t, err)
 	defer book.Close()
 	if len(book.All()) != 0 || len(book.Rotations()) != 0 {
 		t.Errorf("the journal tells of %v and %v", book.All(), book.Rotations())
-	}
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

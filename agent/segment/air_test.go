@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const parent = 7
@@ -95,9 +96,7 @@ func newAir(t *testing.T, c Config) (*air, *Segment) {
 		}
 	})
 	seg, err := set.Open(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return a, seg
 }
 
@@ -248,16 +247,6 @@ func probedAddr(frame []byte) (netip.Addr, bool) {
 		return ns.TargetAddress, true
 	}
 	return netip.Addr{}, false
-}
-
-func must[T any](v T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
 }
 
 func equal[T comparable](t *testing.T, what string, got, want T) {

@@ -9,13 +9,15 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // ask asks for an address from a node.
 func (n *node) ask(addr netip.Addr) Reply {
 	n.rig.t.Helper()
 	var reply Reply
-	check(n.rig.t, n.ns.Do(func() (err error) {
+	check.OK(n.rig.t, n.ns.Do(func() (err error) {
 		reply, err = n.seg.Ask(n.rig.t.Context(), addr)
 		return err
 	}))
@@ -34,8 +36,8 @@ func TestARouterAnswersTheQuestionForAGateway(t *testing.T) {
 		eventually(t, "the question in the capture", 5*time.Second, func() bool { return len(sent.list(probeFrom(n.mac))) > 0 })
 		equal(t, "questions before the answer", len(sent.list(probeFrom(n.mac))), 1)
 		t.Run("and a burst asks once", func(t *testing.T) {
-			watch := must(n.set.watches.start(n.seg.key(addr)))(t) // of another ADD
-			defer func() { check(t, watch.end()) }()
+			watch := check.Value(n.set.watches.start(n.seg.key(addr)))(t) // of another ADD
+			defer func() { check.OK(t, watch.end()) }()
 			equal(t, "answered", n.ask(addr).Answered, true)
 			before := len(sent.list(probeFrom(n.mac)))
 			equal(t, "answered again", n.ask(addr).Answered, true)
@@ -64,7 +66,7 @@ func TestSilenceOfAGatewayIsReportedWithWhatTheParentHears(t *testing.T) {
 		reply := n.ask(addr)
 		equal(t, "answered", reply.Answered, false)
 		equal(t, "hearing", reply.Hearing, Hearing{Carrier: true, Observed: true})
-		check(t, r.network.SetUp(n.port, false))
+		check.OK(t, r.network.SetUp(n.port, false))
 		eventually(t, "the parent has lost its carrier", patience, func() bool { return !isUp(t, n.ns, "p0") })
 		reply = n.ask(addr)
 		equal(t, "answered without carrier", reply.Answered, false)
@@ -93,6 +95,6 @@ func TestAQuestionEndsWithItsCall(t *testing.T) {
 		t.Error("no error")
 	}
 	_, installed, err := n.kernel.Lease(n.seg.key(rig4))
-	check(t, err)
+	check.OK(t, err)
 	equal(t, "still watched", installed, false)
 }

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // A canary may be an address that its user has just left, and that an ADD of another node probes. The
@@ -18,12 +20,12 @@ func TestAnADDGoesOnWhileItsAddressIsAskedAsACanary(t *testing.T) {
 			r := newRig(t)
 			adder, verifier, away := r.addNode("node1"), r.addNode("node2"), r.addNode("node3")
 			zombie, sought := away.addPod("zombie", addr, 100), addr.Next()
-			check(t, away.seg.Claim(t.Context(), zombie.holding(100).claim()))
+			check.OK(t, away.seg.Claim(t.Context(), zombie.holding(100).claim()))
 			eventually(t, "the verifier hears another node", patience, func() bool {
 				_, ok, err := verifier.kernel.Heard(uint32(verifier.parent))
 				return err == nil && ok
 			})
-			check(t, r.network.SetUp(away.port, false))
+			check.OK(t, r.network.SetUp(away.port, false))
 			r.addHost("user").announce(t, sought)
 			eventually(t, "the address is the first canary", patience, func() bool {
 				speakers, err := verifier.kernel.Speakers(uint32(verifier.parent), addr.Is4(), 1)

@@ -18,6 +18,7 @@ import (
 	"github.com/mdlayher/ethernet"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -54,18 +55,18 @@ type capture struct {
 // startCapture captures what the machine behind a port sends, until the test ends.
 func startCapture(t *testing.T, ns *network.Namespace, port string) *capture {
 	t.Helper()
-	index := must(ns.Index(port))(t)
+	index := check.Value(ns.Index(port))(t)
 	var fd int
-	check(t, ns.Do(func() (err error) {
+	check.OK(t, ns.Do(func() (err error) {
 		proto := int(binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL}))
 		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto); err != nil {
 			return os.NewSyscallError("socket", err)
 		}
 		return os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: uint16(proto), Ifindex: index}))
 	}))
-	check(t, os.NewSyscallError("SO_TIMESTAMPNS", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)))
-	check(t, os.NewSyscallError("SO_RCVBUFFORCE", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)))
-	check(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 20000}))
+	check.OK(t, os.NewSyscallError("SO_TIMESTAMPNS", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)))
+	check.OK(t, os.NewSyscallError("SO_RCVBUFFORCE", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)))
+	check.OK(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 20000}))
 	c := &capture{}
 	done := make(chan struct{})
 	var reader sync.WaitGroup
@@ -73,7 +74,7 @@ func startCapture(t *testing.T, ns *network.Namespace, port string) *capture {
 	t.Cleanup(func() {
 		close(done)
 		reader.Wait()
-		check(t, unix.Close(fd))
+		check.OK(t, unix.Close(fd))
 	})
 	return c
 }

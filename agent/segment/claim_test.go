@@ -12,6 +12,7 @@ import (
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var ownClaim = Claim{Addr: addr4, Network: 42, Token: 1000, PreviousToken: 900, PreviousMAC: holderMAC}
@@ -19,9 +20,7 @@ var ownClaim = Claim{Addr: addr4, Network: 42, Token: 1000, PreviousToken: 900, 
 func TestClaimGoesOutThreeTimesToAllAndToThePreviousHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, seg := newAir(t, Config{})
-		if err := seg.Claim(t.Context(), ownClaim); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, seg.Claim(t.Context(), ownClaim))
 		frames := a.list(isClaim)
 		equal(t, "claims", len(frames), 6)
 		for i, f := range frames {
@@ -42,9 +41,7 @@ func TestClaimGoesOutUnderBothKeysDuringARotation(t *testing.T) {
 		old := claim.Key{2: 2}
 		a.keys = []claim.Key{testKey, old}
 		seg.set.SetKeys(a.keys...)
-		if err := seg.Claim(t.Context(), Claim{Addr: addr4, Network: 42, Token: 1000}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, seg.Claim(t.Context(), Claim{Addr: addr4, Network: 42, Token: 1000}))
 		equal(t, "claims", len(a.list(isClaim)), 6)
 		equal(t, "counted", seg.set.stats.claimsSent.Load(), 6)
 	})
@@ -69,9 +66,7 @@ func TestOnlyEnforceClaims(t *testing.T) {
 				a, seg := newAir(t, Config{})
 				c := ownClaim
 				c.Mode = mode
-				if err := seg.ClaimAndConfirm(t.Context(), c); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, seg.ClaimAndConfirm(t.Context(), c))
 				equal(t, "claims", len(a.list(isClaim)), want)
 			})
 		})
@@ -91,9 +86,7 @@ func TestR10ClaimWaitsForANewerOneBeforeItIsConfirmed(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, seg := newAir(t, Config{})
-				if err := a.kernel.InstallLease(key(addr4), bpf.Lease{Token: 1000, Slot: 3, MAC: holderMAC}); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, a.kernel.InstallLease(key(addr4), bpf.Lease{Token: 1000, Slot: 3, MAC: holderMAC}))
 				n := 0
 				a.onClaim = func(_ claim.Frame, dst net.HardwareAddr) {
 					if n++; n == 6 {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // Figures: what a client sees of a zombie that announces itself every 10 ms,
@@ -43,8 +44,8 @@ func TestFiguresAnnouncingZombie(t *testing.T) {
 		t.Error("the rig does not show two speakers")
 	}
 
-	check(t, n1.seg.ClaimAndConfirm(t.Context(), owner.takeover(200).Claim))
-	check(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
+	check.OK(t, n1.seg.ClaimAndConfirm(t.Context(), owner.takeover(200).Claim))
+	check.OK(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
 	eventually(t, "the client knows the owner", patience, func() bool {
 		return client.neighbour(t, rig4).String() == owner.mac.String()
 	})
@@ -63,7 +64,7 @@ func TestFiguresAnnouncingZombie(t *testing.T) {
 func serve(t *testing.T, p *pod, name byte) {
 	t.Helper()
 	var l net.Listener
-	check(t, p.ns.Do(func() (err error) {
+	check.OK(t, p.ns.Do(func() (err error) {
 		l, err = net.Listen("tcp4", ":80")
 		return err
 	}))
@@ -81,7 +82,7 @@ func serve(t *testing.T, p *pod, name byte) {
 		}
 	})
 	t.Cleanup(func() {
-		check(t, l.Close())
+		check.OK(t, l.Close())
 		accepts.Wait()
 	})
 }
@@ -90,8 +91,8 @@ func serve(t *testing.T, p *pod, name byte) {
 // leave the pod.
 func (p *pod) announceEvery(t *testing.T, d time.Duration) (refused func() int64, stop func()) {
 	t.Helper()
-	out := must(wire.OpenPort(p.ns.Path(), "eth0"))(t)
-	announcement := must(frames.Announce(p.mac, p.addr))(t)
+	out := check.Value(wire.OpenPort(p.ns.Path(), "eth0"))(t)
+	announcement := check.Value(frames.Announce(p.mac, p.addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var fenced atomic.Int64
 	var run sync.WaitGroup
@@ -113,7 +114,7 @@ func (p *pod) announceEvery(t *testing.T, d time.Duration) (refused func() int64
 	return fenced.Load, func() {
 		cancel()
 		run.Wait()
-		check(t, out.Close())
+		check.OK(t, out.Close())
 	}
 }
 
@@ -129,7 +130,7 @@ func (c tally) String() string {
 func (h *host) connects(t *testing.T, d, patient time.Duration) (c tally) {
 	t.Helper()
 	changes := h.countMACChanges(t)
-	check(t, h.ns.Do(func() error {
+	check.OK(t, h.ns.Do(func() error {
 		tick := time.NewTicker(time.Second / 48)
 		defer tick.Stop()
 		for end := time.Now().Add(d); time.Now().Before(end); <-tick.C {
@@ -168,7 +169,7 @@ func whoAnswers(to netip.AddrPort, patient time.Duration) byte {
 func (h *host) countMACChanges(t *testing.T) (stop func() int) {
 	t.Helper()
 	updates, done := make(chan netlink.NeighUpdate), make(chan struct{})
-	check(t, h.ns.Do(func() error {
+	check.OK(t, h.ns.Do(func() error {
 		return netlink.NeighSubscribeWithOptions(updates, done, netlink.NeighSubscribeOptions{ListExisting: true})
 	}))
 	var changes atomic.Int64

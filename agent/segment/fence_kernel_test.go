@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // durations prints as their median and maximum.
@@ -33,12 +34,12 @@ func TestFiguresClaimToFence(t *testing.T) {
 			client := r.addHost("client")
 			zombie := n2.addPod("zombie", rig4, 1)
 			seen, claims := startCapture(t, r.network, n2.port), startCapture(t, r.network, n1.port)
-			watch := must(n1.set.watches.start(n1.seg.key(rig4)))(t)
+			watch := check.Value(n1.set.watches.start(n1.seg.key(rig4)))(t)
 			kernel := n2.kernel
 			if !alive {
 				n2.kill()
 				// For the rig to renew the lease between rounds; nobody reads an event.
-				kernel = must(bpf.Open(bpf.Options{Dir: n2.pins}))(t)
+				kernel = check.Value(bpf.Open(bpf.Options{Dir: n2.pins}))(t)
 			}
 			stop := client.arpLoad(t, rig4)
 			clock := &sendClock{parentWire: n1.seg.wire, kernel: n1.kernel}
@@ -48,11 +49,11 @@ func TestFiguresClaimToFence(t *testing.T) {
 			for i := range rounds {
 				// A newer lease of the same pod ends the fence of the round before.
 				token := uint64(10 * (i + 1))
-				check(t, kernel.InstallLease(zombie.key(), bpf.Lease{Token: token, Network: rigNetwork, Slot: zombie.slot, MAC: zombie.mac}))
+				check.OK(t, kernel.InstallLease(zombie.key(), bpf.Lease{Token: token, Network: rigNetwork, Slot: zombie.slot, MAC: zombie.mac}))
 				seen.reset()
 				claims.reset()
 				eventually(t, "the zombie answers", patience, func() bool { return len(seen.list(from(zombie.mac, rig4))) > 3 })
-				check(t, n1.seg.claimOnce(t.Context(), Claim{Addr: rig4, Network: rigNetwork, Token: token + 1, PreviousToken: token}, nil))
+				check.OK(t, n1.seg.claimOnce(t.Context(), Claim{Addr: rig4, Network: rigNetwork, Token: token + 1, PreviousToken: token}, nil))
 				sent[i] = clock.boot
 				awaitAck(t, watch, token+1)
 				// The load goes on, and the fence meets it. After that the mark leaves the node by the same
@@ -68,9 +69,9 @@ func TestFiguresClaimToFence(t *testing.T) {
 				last = append(last, max(0, frames[len(frames)-1].at.Sub(left[0].at)))
 			}
 			stop()
-			check(t, watch.end())
+			check.OK(t, watch.end())
 			if !alive {
-				check(t, kernel.Close())
+				check.OK(t, kernel.Close())
 				n2.start() // takes the pins up, and reads what nobody has read
 			}
 			eventually(t, "all fences are reported", patience, func() bool { return len(n2.fencedAt()) >= rounds })
@@ -93,7 +94,7 @@ func TestFiguresClaimToFence(t *testing.T) {
 // refusedByFence counts the frames of pods, and for them, that their fences have dropped.
 func refusedByFence(t *testing.T, k *bpf.Kernel) (n uint64) {
 	t.Helper()
-	for counter, frames := range must(k.Counters())(t) {
+	for counter, frames := range check.Value(k.Counters())(t) {
 		if counter.Result == bpf.ResultDropFenced {
 			n += frames
 		}

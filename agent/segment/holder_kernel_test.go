@@ -14,11 +14,12 @@ import (
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func (n *node) isFenced(p *pod) bool {
 	n.rig.t.Helper()
-	return must(n.kernel.Fenced(p.key()))(n.rig.t)
+	return check.Value(n.kernel.Fenced(p.key()))(n.rig.t)
 }
 
 func (n *node) met() []Conflict {
@@ -37,7 +38,7 @@ func TestOfTwoHoldersTheNewerTokenWins(t *testing.T) {
 			newer.hold(200)
 			pods := []*pod{older, newer}
 			p, token := pods[first], uint64(100*(first+1))
-			check(t, p.node.seg.claimOnce(t.Context(), p.holding(token).claim(), nil))
+			check.OK(t, p.node.seg.claimOnce(t.Context(), p.holding(token).claim(), nil))
 			eventually(t, "the older holder is fenced", patience, func() bool { return older.node.isFenced(older) })
 			equal(t, "the newer holder is fenced", newer.node.isFenced(newer), false)
 			eventually(t, "its agent is told", patience, func() bool {
@@ -61,7 +62,7 @@ func TestR10ZombiesAgentIsFencedBeforeItAnnounces(t *testing.T) {
 			t.Fatalf("err = %v", err)
 		}
 		// An agent that does not look at the error still gets nothing out.
-		check(t, zombie.node.seg.announce(t.Context(), zombie.holding(100).announcement(), announceAt()[:3]))
+		check.OK(t, zombie.node.seg.announce(t.Context(), zombie.holding(100).announcement(), announceAt()[:3]))
 		equal(t, "frames of the zombie", len(seen.list(from(zombie.mac, addr))), 0)
 
 		err = owner.node.seg.ClaimAndConfirm(t.Context(), owner.holding(200).claim())
@@ -112,7 +113,7 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 		h.announce(t, addr)
 		h.announce(t, addr)
 		eventually(t, "the kernel saw it again", patience, func() bool {
-			return must(p.state())(t).Hits >= 3
+			return check.Value(p.state())(t).Hits >= 3
 		})
 		equal(t, "reports within ten seconds", len(p.node.met()), 1)
 	})
@@ -127,7 +128,7 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 	families(t, func(t *testing.T, addr netip.Addr) {
 		r := newRig(t)
 		p := r.addNode("node1").addPod("pod", addr, 100)
-		check(t, p.ns.SetUp("eth0", false))
+		check.OK(t, p.ns.SetUp("eth0", false))
 		seen := startCapture(t, r.network, p.node.port)
 		// It must not speak while the link is down: its send would fail, and the announcement with it.
 		waits := make(chan struct{})
@@ -138,7 +139,7 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 		}
 		p.node.seg.Announce(p.holding(100).announcement())
 		spoken := func(f frame) bool { return from(p.mac, addr)(f) && f.data[0]&1 == 1 }
-		perRound := len(must(frames.Announce(p.mac, addr))(t))
+		perRound := len(check.Value(frames.Announce(p.mac, addr))(t))
 
 		select {
 		case <-waits:
@@ -146,7 +147,7 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 			t.Fatal("it does not wait for its link")
 		}
 		equal(t, "frames while the link is down", len(seen.list(spoken)), 0)
-		check(t, p.ns.SetUp("eth0", true))
+		check.OK(t, p.ns.SetUp("eth0", true))
 		eventually(t, "all announcements", patience, func() bool {
 			return len(seen.list(spoken)) >= len(announceAt())*perRound
 		})
@@ -176,7 +177,7 @@ func TestAnnouncementMovesTheClientsNeighbour(t *testing.T) {
 		eventually(t, "the client believes the foreign host", patience, func() bool {
 			return client.neighbour(t, addr).String() == other.mac.String()
 		})
-		check(t, p.node.seg.announce(t.Context(), p.holding(100).announcement(), announceAt()[:1]))
+		check.OK(t, p.node.seg.announce(t.Context(), p.holding(100).announcement(), announceAt()[:1]))
 		eventually(t, "the client believes the pod again", patience, func() bool {
 			return client.neighbour(t, addr).String() == p.mac.String()
 		})
@@ -190,7 +191,7 @@ func TestClaimReachesNodesThatKnowOnlyOneKeyOfARotation(t *testing.T) {
 	next := claim.Key{9: 9}
 	n1.set.SetKeys(next, testKey)
 	newKey, oldKey := bpf.ClaimKey(next), bpf.ClaimKey(testKey)
-	check(t, n1.kernel.SetKeys(&newKey, &oldKey))
+	check.OK(t, n1.kernel.SetKeys(&newKey, &oldKey))
 	verdict, _ := n1.verify(zombie.takeover(200))
 	equal(t, "verdict", verdict, Fenced)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // held is the holding of most tests here: a pod of this node has addr4.
@@ -61,9 +62,7 @@ func holderAir(t *testing.T, h Holding) (*air, *Segment, *reports) {
 	a, seg := newAir(t, Config{
 		Holdings: func() []Holding { return []Holding{h} }, OnConflict: r.onConflict, OnFenced: r.onFenced,
 	})
-	if err := a.kernel.InstallLease(h.key(), bpf.Lease{Token: h.Token, Slot: h.Slot, MAC: h.MAC}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, a.kernel.InstallLease(h.key(), bpf.Lease{Token: h.Token, Slot: h.Slot, MAC: h.MAC}))
 	return a, seg, r
 }
 
@@ -289,9 +288,7 @@ func gauge(t *testing.T, seg *Segment, name string) float64 {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(seg.set.Collector())
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, f := range families {
 		if f.GetName() == name {
 			return f.GetMetric()[0].GetGauge().GetValue()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -35,7 +36,7 @@ func (r *rig) addHost(name string, addrs ...netip.Addr) *host {
 	h.port, h.mac = r.plug(h.ns)
 	for _, a := range addrs {
 		if a.Is4() || r.hasIPv6() {
-			check(r.t, h.ns.AddAddr("p0", prefix(a)))
+			check.OK(r.t, h.ns.AddAddr("p0", prefix(a)))
 		}
 	}
 	return h
@@ -45,8 +46,8 @@ func (r *rig) addHost(name string, addrs ...netip.Addr) *host {
 func (r *rig) addHostWithMAC(name string, mac net.HardwareAddr, addrs ...netip.Addr) *host {
 	r.t.Helper()
 	h := r.addHost(name, addrs...)
-	link := must(h.ns.Links().LinkByName("p0"))(r.t)
-	check(r.t, h.ns.Links().LinkSetHardwareAddr(link, mac))
+	link := check.Value(h.ns.Links().LinkByName("p0"))(r.t)
+	check.OK(r.t, h.ns.Links().LinkSetHardwareAddr(link, mac))
 	h.mac = mac
 	return h
 }
@@ -66,7 +67,7 @@ func reaches(ns *network.Namespace, addr netip.Addr) bool {
 // forget makes a host resolve addr anew.
 func (h *host) forget(t *testing.T, addr netip.Addr) {
 	t.Helper()
-	err := h.ns.Links().NeighDel(&netlink.Neigh{LinkIndex: must(h.ns.Index("p0"))(t), IP: addr.AsSlice(), Family: family(addr)})
+	err := h.ns.Links().NeighDel(&netlink.Neigh{LinkIndex: check.Value(h.ns.Index("p0"))(t), IP: addr.AsSlice(), Family: family(addr)})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		t.Fatal(err)
 	}
@@ -82,17 +83,17 @@ func family(addr netip.Addr) int {
 // announce makes a host speak for addr with its own MAC.
 func (h *host) announce(t *testing.T, addr netip.Addr) {
 	t.Helper()
-	p := must(wire.OpenPort(h.ns.Path(), "p0"))(t)
-	defer func() { check(t, p.Close()) }()
-	for _, f := range must(frames.Announce(h.mac, addr))(t) {
-		check(t, p.Send(f))
+	p := check.Value(wire.OpenPort(h.ns.Path(), "p0"))(t)
+	defer func() { check.OK(t, p.Close()) }()
+	for _, f := range check.Value(frames.Announce(h.mac, addr))(t) {
+		check.OK(t, p.Send(f))
 	}
 }
 
 // neighbour is the MAC that a host believes addr to have.
 func (h *host) neighbour(t *testing.T, addr netip.Addr) net.HardwareAddr {
 	t.Helper()
-	for _, e := range must(h.ns.Links().NeighList(must(h.ns.Index("p0"))(t), family(addr)))(t) {
+	for _, e := range check.Value(h.ns.Links().NeighList(check.Value(h.ns.Index("p0"))(t), family(addr)))(t) {
 		if a, ok := netip.AddrFromSlice(e.IP); ok && a.Unmap() == addr {
 			return e.HardwareAddr
 		}
@@ -103,8 +104,8 @@ func (h *host) neighbour(t *testing.T, addr netip.Addr) net.HardwareAddr {
 // arpLoad makes a host ask for addr about a thousand times a second.
 func (h *host) arpLoad(t *testing.T, addr netip.Addr) (stop func()) {
 	t.Helper()
-	p := must(wire.OpenPort(h.ns.Path(), "p0"))(t)
-	question := must(frames.Probe(h.mac, nil, addr))(t)
+	p := check.Value(wire.OpenPort(h.ns.Path(), "p0"))(t)
+	question := check.Value(frames.Probe(h.mac, nil, addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var load sync.WaitGroup
 	sent, lost := 0, 0 // a busy machine loses frames of a load
@@ -126,6 +127,6 @@ func (h *host) arpLoad(t *testing.T, addr netip.Addr) (stop func()) {
 		if sent == 0 || lost > sent {
 			t.Errorf("ARP load: %d frames were sent, %d were not", sent, lost)
 		}
-		check(t, p.Close())
+		check.OK(t, p.Close())
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/wire"
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -27,9 +28,9 @@ func (r *rig) addVLAN(ns *network.Namespace) string {
 	r.t.Helper()
 	const name = "p0.5"
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.ParentIndex = name, must(ns.Index("p0"))(r.t)
-	check(r.t, ns.Links().LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: rigVLAN}))
-	check(r.t, ns.SetUp(name, true))
+	attrs.Name, attrs.ParentIndex = name, check.Value(ns.Index("p0"))(r.t)
+	check.OK(r.t, ns.Links().LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: rigVLAN}))
+	check.OK(r.t, ns.SetUp(name, true))
 	eventually(r.t, name+" is up", patience, func() bool { return isUp(r.t, ns, name) })
 	return name
 }
@@ -47,12 +48,12 @@ func (r *rig) addVLANHost(name string, addrs ...netip.Addr) *host {
 	r.t.Helper()
 	h := r.addHost(name)
 	vlan := r.addVLAN(h.ns)
-	check(r.t, h.ns.Do(func() error { // or it would answer outside of the VLAN for its address in it
+	check.OK(r.t, h.ns.Do(func() error { // or it would answer outside of the VLAN for its address in it
 		return os.WriteFile("/proc/sys/net/ipv4/conf/all/arp_ignore", []byte("1"), 0)
 	}))
 	for _, a := range addrs {
 		if a.Is4() || r.hasIPv6() {
-			check(r.t, h.ns.AddAddr(vlan, prefix(a)))
+			check.OK(r.t, h.ns.AddAddr(vlan, prefix(a)))
 		}
 	}
 	return h
@@ -96,12 +97,12 @@ func TestAClaimInAVLANFencesAndIsAcked(t *testing.T) {
 		outside := r.addNode("node3")
 		verdict, _ := outside.verify(zombie.takeover(300))
 		equal(t, "verdict of a node outside of the VLAN", verdict, Unknown)
-		equal(t, "fenced by a claim from outside", must(n2.kernel.Fenced(zombie.key()))(t), false)
+		equal(t, "fenced by a claim from outside", check.Value(n2.kernel.Fenced(zombie.key()))(t), false)
 
 		verdict, e := n1.verify(zombie.takeover(200))
 		equal(t, "verdict", verdict, Fenced)
 		equal(t, "acked by", e.AckMAC.String(), n2.mac.String())
-		equal(t, "fenced", must(n2.kernel.Fenced(zombie.key()))(t), true)
+		equal(t, "fenced", check.Value(n2.kernel.Fenced(zombie.key()))(t), true)
 		equal(t, "a client reaches the zombie", reachesAnew(t, client, "p0.5", addr), false)
 	})
 }
@@ -109,9 +110,9 @@ func TestAClaimInAVLANFencesAndIsAcked(t *testing.T) {
 // reachesAnew is reaches after the host has forgotten its neighbours.
 func reachesAnew(t *testing.T, h *host, iface string, addr netip.Addr) bool {
 	t.Helper()
-	link := must(h.ns.Links().LinkByName(iface))(t)
-	check(t, h.ns.Links().LinkSetARPOff(link)) // drops all that was learnt
-	check(t, h.ns.Links().LinkSetARPOn(link))
+	link := check.Value(h.ns.Links().LinkByName(iface))(t)
+	check.OK(t, h.ns.Links().LinkSetARPOff(link)) // drops all that was learnt
+	check.OK(t, h.ns.Links().LinkSetARPOn(link))
 	return reaches(h.ns, addr)
 }
 
@@ -147,7 +148,7 @@ func TestAClaimFencesAnIPVLANPodAndSparesItsSibling(t *testing.T) {
 			equal(t, "a client reaches the zombie", reachesAnew(t, client, "p0", addr), false)
 			equal(t, "the zombie reaches the client", reaches(zombie.ns, client.addr(addr)), false)
 			equal(t, "a client reaches the sibling", reachesAnew(t, client, "p0", second), true)
-			equal(t, "the sibling's slot", must(n2.kernel.Fenced(sibling.key()))(t), false)
+			equal(t, "the sibling's slot", check.Value(n2.kernel.Fenced(sibling.key()))(t), false)
 
 			zombie.lease(300)
 			equal(t, "a client reaches it by a newer lease", reachesAnew(t, client, "p0", addr), true)
@@ -169,8 +170,8 @@ func TestAProbeMeetsAnIPVLANPodThatFencelineDoesNotKnow(t *testing.T) {
 		n1, n2 := r.addNode("node1"), r.addNode("node2")
 		ns := r.namespace("stranger")
 		n2.addChild(ns, &netlink.IPVlan{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.IPVLAN_MODE_L2})
-		check(t, ns.SetUp("eth0", true))
-		check(t, ns.AddAddr("eth0", prefix(addr)))
+		check.OK(t, ns.SetUp("eth0", true))
+		check.OK(t, ns.AddAddr("eth0", prefix(addr)))
 		probing := map[string]*node{"another node": n1}
 		if addr.Is4() {
 			// A solicitation that the parent itself sent, ipvlan takes for one of its own, by its target, and withholds it.
@@ -192,9 +193,9 @@ func TestAnIPVLANPodMayNotSpeakForItsSibling(t *testing.T) {
 	n.addIPVLANPod("pod", rig4, 100)
 	thief := n.addIPVLANPod("thief", netip.MustParseAddr("10.99.0.60"), 110)
 	seen := startCapture(t, r.network, n.port)
-	p := must(wire.OpenPort(thief.ns.Path(), "eth0"))(t)
-	defer func() { check(t, p.Close()) }()
-	for _, f := range must(frames.Announce(n.mac, rig4))(t) {
+	p := check.Value(wire.OpenPort(thief.ns.Path(), "eth0"))(t)
+	defer func() { check.OK(t, p.Close()) }()
+	for _, f := range check.Value(frames.Announce(n.mac, rig4))(t) {
 		// Which is how a raw socket is told that its frame was dropped on the spot.
 		if err := p.Send(f); !errors.Is(err, unix.ENOBUFS) {
 			t.Errorf("send for the sibling's address: got %v, want %v", err, unix.ENOBUFS)

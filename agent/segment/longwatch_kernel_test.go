@@ -15,6 +15,8 @@ import (
 
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // quick are times that a test can wait for.
@@ -24,8 +26,8 @@ var quick = Timing{Wait: 20 * time.Millisecond, Num: 3, Min: 20 * time.Milliseco
 func (n *node) watchLong(addr netip.Addr, want Doubt) *LongWatch {
 	t := n.rig.t
 	t.Helper()
-	w := must(n.seg.WatchLong(addr, ProbeParams{}))(t)
-	t.Cleanup(func() { check(t, w.End()) })
+	w := check.Value(n.seg.WatchLong(addr, ProbeParams{}))(t)
+	t.Cleanup(func() { check.OK(t, w.End()) })
 	n.proveAgain(w, want)
 	return w
 }
@@ -36,7 +38,7 @@ func (n *node) proveAgain(w *LongWatch, want Doubt) Answer {
 	t.Helper()
 	var doubt Doubt
 	var answer Answer
-	check(t, n.ns.Do(func() (err error) {
+	check.OK(t, n.ns.Do(func() (err error) {
 		doubt, answer, err = w.Prove(t.Context(), quick)
 		return err
 	}))
@@ -51,7 +53,7 @@ func (n *node) waitFor(w *LongWatch, want Doubt) (Answer, time.Duration) {
 	start := time.Now()
 	var doubt Doubt
 	var answer Answer
-	check(t, n.ns.Do(func() (err error) {
+	check.OK(t, n.ns.Do(func() (err error) {
 		doubt, answer, err = w.Wait(t.Context())
 		return err
 	}))
@@ -63,7 +65,7 @@ func (n *node) doubt(w *LongWatch) Doubt {
 	t := n.rig.t
 	t.Helper()
 	var doubt Doubt
-	check(t, n.ns.Do(func() (err error) {
+	check.OK(t, n.ns.Do(func() (err error) {
 		doubt, _, err = w.Doubt()
 		return err
 	}))
@@ -74,7 +76,7 @@ func TestAHostThatAppearsLaterVoidsTheProof(t *testing.T) {
 	for name, appears := range map[string]func(t *testing.T, h, client *host, addr netip.Addr){
 		"by an announcement": func(t *testing.T, h, _ *host, addr netip.Addr) { h.announce(t, addr) },
 		"by an answer to somebody else": func(t *testing.T, h, client *host, addr netip.Addr) {
-			check(t, h.ns.AddAddr("p0", prefix(addr)))
+			check.OK(t, h.ns.AddAddr("p0", prefix(addr)))
 			if addr.Is6() {
 				// The answer to a solicitation goes to who asked; the host's own
 				// solicitation is what the segment hears.
@@ -122,14 +124,14 @@ func TestALostCarrierVoidsTheProofHoweverShort(t *testing.T) {
 	r := newRig(t)
 	n := r.addNode("node1")
 	w := n.watchLong(rig4, DoubtNone)
-	check(t, r.network.SetUp(n.port, false))
-	check(t, r.network.SetUp(n.port, true))
+	check.OK(t, r.network.SetUp(n.port, false))
+	check.OK(t, r.network.SetUp(n.port, true))
 	eventually(t, "the carrier is back", patience, func() bool { return isUp(t, n.ns, "p0") && isUp(t, r.network, n.port) })
 	equal(t, "doubt", n.doubt(w), DoubtCarrier)
 	equal(t, "doubt until it is proven again", n.doubt(w), DoubtUnproven)
 	n.proveAgain(w, DoubtNone)
 
-	check(t, r.network.SetUp(n.port, false))
+	check.OK(t, r.network.SetUp(n.port, false))
 	equal(t, "doubt without carrier", n.doubt(w), DoubtCarrier)
 	n.proveAgain(w, DoubtCarrier)
 }
@@ -139,13 +141,13 @@ func TestALostCarrierVoidsTheProofHoweverShort(t *testing.T) {
 func (n *node) detachObserver() {
 	t := n.rig.t
 	t.Helper()
-	pins := must(filepath.Glob(filepath.Join(n.pins, "observers", strconv.Itoa(n.parent), "*")))(t)
+	pins := check.Value(filepath.Glob(filepath.Join(n.pins, "observers", strconv.Itoa(n.parent), "*")))(t)
 	for _, pin := range pins {
-		l := must(link.LoadPinnedLink(pin, nil))(t)
-		check(t, errors.Join(l.Detach(), l.Unpin(), l.Close()))
+		l := check.Value(link.LoadPinnedLink(pin, nil))(t)
+		check.OK(t, errors.Join(l.Detach(), l.Unpin(), l.Close()))
 	}
 	if len(pins) == 0 {
-		check(t, n.ns.Links().QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		check.OK(t, n.ns.Links().QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 			LinkIndex: n.parent, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 		}}))
 	}
@@ -155,7 +157,7 @@ func TestAnObserverThatWasAwayVoidsTheProof(t *testing.T) {
 	r := newRig(t)
 	n := r.addNode("node1")
 	w := n.watchLong(rig4, DoubtNone)
-	check(t, n.ns.Do(func() error { // as every ADD does
+	check.OK(t, n.ns.Do(func() error { // as every ADD does
 		_, err := n.set.Open(n.parent)
 		return err
 	}))
@@ -163,13 +165,13 @@ func TestAnObserverThatWasAwayVoidsTheProof(t *testing.T) {
 
 	n.detachObserver()
 	equal(t, "doubt without the observer", n.doubt(w), DoubtObserver)
-	check(t, n.ns.Do(func() error {
+	check.OK(t, n.ns.Do(func() error {
 		_, err := n.set.Open(n.parent)
 		return err
 	}))
 	n.proveAgain(w, DoubtNone)
 	n.detachObserver()
-	check(t, n.ns.Do(func() error {
+	check.OK(t, n.ns.Do(func() error {
 		_, err := n.set.Open(n.parent)
 		return err
 	}))
@@ -181,8 +183,8 @@ func TestTheHolderThatIsGivenTheAddressIsNoSpeaker(t *testing.T) {
 	n := r.addNode("node1")
 	w := n.watchLong(rig4, DoubtNone)
 	p := n.addPod("pod", rig4, 100)
-	check(t, w.End())
+	check.OK(t, w.End())
 	l, held, err := n.kernel.Lease(p.key())
-	check(t, err)
+	check.OK(t, err)
 	equal(t, "held", held && l.Slot == p.slot, true)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // quiet watches addr4 on a fresh air.
@@ -20,9 +21,7 @@ func quiet(t *testing.T, p ProbeParams) (*air, *Segment, *LongWatch) {
 	t.Helper()
 	a, seg := newAir(t, Config{})
 	w, err := seg.WatchLong(addr4, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := w.End(); err != nil {
 			t.Error(err)
@@ -34,9 +33,7 @@ func quiet(t *testing.T, p ProbeParams) (*air, *Segment, *LongWatch) {
 func (w *LongWatch) prove(t *testing.T, want Doubt) Answer {
 	t.Helper()
 	doubt, answer, err := w.Prove(t.Context(), TimingFor(w.addr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	equal(t, "doubt after the proof", doubt, want)
 	return answer
 }
@@ -44,9 +41,7 @@ func (w *LongWatch) prove(t *testing.T, want Doubt) Answer {
 func (w *LongWatch) doubt(t *testing.T, want Doubt) Answer {
 	t.Helper()
 	doubt, answer, err := w.Doubt()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	equal(t, "doubt", doubt, want)
 	return answer
 }
@@ -69,9 +64,7 @@ func TestProbesAtLeisureKeepTheTimesOfTheStandards(t *testing.T) {
 				a, seg := newAir(t, Config{})
 				a.setJitter(c.jitter)
 				w, err := seg.WatchLong(c.addr, ProbeParams{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				start := time.Now()
 				w.prove(t, DoubtNone)
 				equal(t, "duration", time.Since(start), c.took)
@@ -83,9 +76,7 @@ func TestProbesAtLeisureKeepTheTimesOfTheStandards(t *testing.T) {
 				}
 				_, watched, _ := a.kernel.Lease(key(c.addr))
 				equal(t, "watched on", watched, true)
-				if err := w.End(); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, w.End())
 				_, watched, _ = a.kernel.Lease(key(c.addr))
 				equal(t, "watched after the end", watched, false)
 			})
@@ -218,9 +209,7 @@ func TestWaitTellsOfADoubtAtOnceOrSoon(t *testing.T) {
 				time.AfterFunc(time.Hour, func() { a.kernel.speak(key(addr4), hostMAC, bpf.KindARP) })
 				start := time.Now()
 				doubt, _, err := w.Wait(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				equal(t, "doubt", doubt, DoubtSpoken)
 				if late := time.Since(start) - time.Hour; late < 0 || late > c.within {
 					t.Errorf("told %s after it was said", late)
@@ -250,16 +239,10 @@ func TestModeOffProvesNothingAndDoubtsNothing(t *testing.T) {
 func TestTheWatchOfAnAgentBeforeIsEndedWithOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, seg := newAir(t, Config{})
-		if err := a.kernel.InstallLease(key(addr4), bpf.Lease{}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, a.kernel.InstallLease(key(addr4), bpf.Lease{}))
 		w, err := seg.WatchLong(addr4, ProbeParams{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.End(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, w.End())
 		_, watched, _ := a.kernel.Lease(key(addr4))
 		equal(t, "watched after the end", watched, false)
 	})
@@ -268,12 +251,8 @@ func TestTheWatchOfAnAgentBeforeIsEndedWithOurs(t *testing.T) {
 func TestALeaseThatWasInstalledMeanwhileOutlivesTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, w := quiet(t, ProbeParams{})
-		if err := a.kernel.InstallLease(key(addr4), bpf.Lease{Slot: 3, Token: 1, MAC: holderMAC}); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.End(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, a.kernel.InstallLease(key(addr4), bpf.Lease{Slot: 3, Token: 1, MAC: holderMAC}))
+		check.OK(t, w.End())
 		_, held, _ := a.kernel.Lease(key(addr4))
 		equal(t, "held", held, true)
 	})

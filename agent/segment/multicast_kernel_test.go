@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // An adapter hands up the groups that somebody has joined, and a parent without IPv6 of its own joins none: the owner of
@@ -20,15 +22,15 @@ func TestAParentWithoutIPv6HearsTheAnswers(t *testing.T) {
 		h := r.addHost("host", addr)
 		n := r.connect("node1")
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.ParentIndex = "m0", must(n.ns.Index("p0"))(t)
-		check(t, n.ns.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
-		check(t, n.ns.SetUp("m0", true))
-		check(t, n.ns.Do(func() error {
+		attrs.Name, attrs.ParentIndex = "m0", check.Value(n.ns.Index("p0"))(t)
+		check.OK(t, n.ns.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+		check.OK(t, n.ns.SetUp("m0", true))
+		check.OK(t, n.ns.Do(func() error {
 			return os.WriteFile("/proc/sys/net/ipv6/conf/m0/disable_ipv6", []byte("1"), 0)
 		}))
 		// The filter follows when it is set up again.
-		check(t, n.ns.SetUp("m0", false))
-		check(t, n.ns.SetUp("m0", true))
+		check.OK(t, n.ns.SetUp("m0", false))
+		check.OK(t, n.ns.SetUp("m0", true))
 		eventually(t, "m0 is up", patience, func() bool { return isUp(t, n.ns, "m0") })
 		n.join("m0")
 		answer := n.probe(addr, params50)

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -49,11 +50,11 @@ func (p *pod) start(token uint64) {
 	t := p.node.rig.t
 	t.Helper()
 	guard := bpf.Guard{Slot: p.slot, Segment: p.node.parent, NetNS: p.ns.Path(), Interface: "eth0"}
-	check(t, p.node.kernel.StageGuard(guard))
-	check(t, p.node.kernel.PinGuard(guard))
+	check.OK(t, p.node.kernel.StageGuard(guard))
+	check.OK(t, p.node.kernel.PinGuard(guard))
 	p.lease(token)
-	check(t, p.ns.SetUp("eth0", true))
-	check(t, p.ns.AddAddr("eth0", prefix(p.addr)))
+	check.OK(t, p.ns.SetUp("eth0", true))
+	check.OK(t, p.ns.AddAddr("eth0", prefix(p.addr)))
 }
 
 func (n *node) addMacvlan(to *network.Namespace, mac net.HardwareAddr) {
@@ -66,7 +67,7 @@ func (n *node) addMacvlan(to *network.Namespace, mac net.HardwareAddr) {
 // addChild makes an interface on the parent the namespace's eth0.
 func (n *node) addChild(to *network.Namespace, link netlink.Link) {
 	n.rig.t.Helper()
-	check(n.rig.t, n.ns.AddChild(n.iface, link, to, "eth0"))
+	check.OK(n.rig.t, n.ns.AddChild(n.iface, link, to, "eth0"))
 }
 
 func (p *pod) key() bpf.Key { return bpf.Key{Segment: uint32(p.node.parent), Addr: p.addr} }
@@ -75,7 +76,7 @@ func (p *pod) key() bpf.Key { return bpf.Key{Segment: uint32(p.node.parent), Add
 func (p *pod) lease(token uint64) {
 	p.node.rig.t.Helper()
 	p.token = token
-	check(p.node.rig.t, p.node.kernel.InstallLease(p.key(),
+	check.OK(p.node.rig.t, p.node.kernel.InstallLease(p.key(),
 		bpf.Lease{Token: token, Network: rigNetwork, Slot: p.slot, MAC: p.mac}))
 }
 

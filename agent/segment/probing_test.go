@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var params50 = ProbeParams{Rounds: 3, Interval: 50 * time.Millisecond}
@@ -24,9 +25,7 @@ func probeAir(t *testing.T, p ProbeParams, prepare func(*air)) (a *air, answer A
 	prepare(a)
 	start := time.Now()
 	answer, err := seg.Probe(t.Context(), addr4, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return a, answer, time.Since(start)
 }
 
@@ -186,14 +185,10 @@ func TestProbeOfAnInstalledLeaseLeavesItAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, seg := newAir(t, Config{})
 		own := bpf.Lease{Token: 5, Slot: 3, MAC: holderMAC}
-		if err := a.kernel.InstallLease(key(addr4), own); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, a.kernel.InstallLease(key(addr4), own))
 		answering(holderMAC, bpf.KindARP)(a)
 		answer, err := seg.Probe(t.Context(), addr4, params50)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		equal(t, "the holder's own frames are a conflict", answer.Conflict, false)
 		l, ok, _ := a.kernel.Lease(key(addr4))
 		equal(t, "lease is installed", ok, true)

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -69,8 +70,8 @@ func newRig(t *testing.T) *rig {
 		t.Fatal("kernel tests need root")
 	}
 	r := &rig{t: t, bpffs: t.TempDir()}
-	check(t, unix.Mount("bpf", r.bpffs, "bpf", 0, ""))
-	t.Cleanup(func() { check(t, unix.Unmount(r.bpffs, unix.MNT_DETACH)) })
+	check.OK(t, unix.Mount("bpf", r.bpffs, "bpf", 0, ""))
+	t.Cleanup(func() { check.OK(t, unix.Unmount(r.bpffs, unix.MNT_DETACH)) })
 	r.lan = network.NewLAN(t)
 	r.network = r.lan.Switch
 	return r
@@ -89,7 +90,7 @@ func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
 	role := fmt.Sprint(r.ports)
 	port := network.Port(role)
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, byte(r.ports)}
-	check(r.t, ns.Do(func() error {
+	check.OK(r.t, ns.Do(func() error {
 		if !r.hasIPv6() {
 			return nil
 		}
@@ -111,7 +112,7 @@ func (r *rig) hasIPv6() bool {
 
 func isUp(t *testing.T, ns *network.Namespace, name string) bool {
 	t.Helper()
-	return must(ns.Links().LinkByName(name))(t).Attrs().OperState == netlink.OperUp
+	return check.Value(ns.Links().LinkByName(name))(t).Attrs().OperState == netlink.OperUp
 }
 
 // addNode connects a node and starts its agent.
@@ -134,12 +135,12 @@ func (r *rig) connect(name string) *node {
 func (n *node) join(parent string) {
 	t := n.rig.t
 	t.Helper()
-	n.iface, n.parent = parent, must(n.ns.Index(parent))(t)
+	n.iface, n.parent = parent, check.Value(n.ns.Index(parent))(t)
 	n.start()
 	t.Cleanup(func() {
 		n.kill()
-		k := must(bpf.Open(bpf.Options{Dir: n.pins}))(t)
-		check(t, k.Remove())
+		k := check.Value(bpf.Open(bpf.Options{Dir: n.pins}))(t)
+		check.OK(t, k.Remove())
 	})
 }
 
@@ -147,17 +148,17 @@ func (n *node) join(parent string) {
 func (n *node) start() {
 	t := n.rig.t
 	t.Helper()
-	n.kernel = must(bpf.Open(bpf.Options{Dir: n.pins}))(t)
+	n.kernel = check.Value(bpf.Open(bpf.Options{Dir: n.pins}))(t)
 	key := bpf.ClaimKey(testKey)
-	check(t, n.kernel.SetKeys(&key, nil))
-	check(t, n.kernel.SetNetworks([]uint64{rigNetwork}))
+	check.OK(t, n.kernel.SetKeys(&key, nil))
+	check.OK(t, n.kernel.SetNetworks([]uint64{rigNetwork}))
 	n.set = New(Config{
 		Kernel: witness{n.kernel, n}, Log: testr.New(t), Holdings: n.held,
 		OnFenced:   func(f Fence) { n.note(func() { n.fences = append(n.fences, f) }) },
 		OnConflict: func(c Conflict) { n.note(func() { n.conflicts = append(n.conflicts, c) }) },
 	})
 	n.set.SetKeys(testKey)
-	check(t, n.ns.Do(func() (err error) {
+	check.OK(t, n.ns.Do(func() (err error) {
 		n.seg, err = n.set.Open(n.parent)
 		return err
 	}))
@@ -171,7 +172,7 @@ func (n *node) start() {
 	n.stop = func() {
 		cancel()
 		run.Wait()
-		check(t, errors.Join(n.set.Close(), n.kernel.Close()))
+		check.OK(t, errors.Join(n.set.Close(), n.kernel.Close()))
 	}
 }
 
@@ -200,7 +201,7 @@ func (n *node) verify(v Verification) (Verdict, Evidence) {
 	n.rig.t.Helper()
 	var verdict Verdict
 	var e Evidence
-	check(n.rig.t, n.ns.Do(func() (err error) {
+	check.OK(n.rig.t, n.ns.Do(func() (err error) {
 		verdict, e, err = n.seg.Verify(n.rig.t.Context(), v)
 		return err
 	}))
@@ -235,13 +236,6 @@ func prefix(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, 64)
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // patience is how long anything may take on a busy machine.
 const patience = time.Minute
 
@@ -264,20 +258,20 @@ func (r *rig) mute(port string, on bool) {
 	r.t.Helper()
 	links := r.network.Links()
 	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: must(links.LinkByName(port))(r.t).Attrs().Index, Parent: netlink.HANDLE_CLSACT, Handle: netlink.MakeHandle(0xffff, 0),
+		LinkIndex: check.Value(links.LinkByName(port))(r.t).Attrs().Index, Parent: netlink.HANDLE_CLSACT, Handle: netlink.MakeHandle(0xffff, 0),
 	}}
 	if !on {
-		check(r.t, links.QdiscDel(qdisc))
+		check.OK(r.t, links.QdiscDel(qdisc))
 		return
 	}
-	check(r.t, links.QdiscAdd(qdisc))
-	drop := must(ebpf.NewProgram(&ebpf.ProgramSpec{
+	check.OK(r.t, links.QdiscAdd(qdisc))
+	drop := check.Value(ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type:         ebpf.SchedCLS,
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(netlink.TC_ACT_SHOT)), asm.Return()},
 		License:      "GPL",
 	}))(r.t)
 	defer drop.Close()
-	check(r.t, links.FilterAdd(&netlink.BpfFilter{
+	check.OK(r.t, links.FilterAdd(&netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: qdisc.LinkIndex, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 1, Protocol: unix.ETH_P_ALL},
 		Fd:          drop.FD(), Name: "mute", DirectAction: true,
 	}))
@@ -288,10 +282,10 @@ func (r *rig) mute(port string, on bool) {
 func (r *rig) setForwarding(port string, on bool) {
 	r.t.Helper()
 	links := r.network.Links()
-	link := must(links.LinkByName(port))(r.t)
+	link := check.Value(links.LinkByName(port))(r.t)
 	if !on {
-		check(r.t, links.LinkSetNoMaster(link))
+		check.OK(r.t, links.LinkSetNoMaster(link))
 		return
 	}
-	check(r.t, links.LinkSetMaster(link, must(links.LinkByName(network.Bridge))(r.t)))
+	check.OK(r.t, links.LinkSetMaster(link, check.Value(links.LinkByName(network.Bridge))(r.t)))
 }

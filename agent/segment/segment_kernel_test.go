@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var (
@@ -31,7 +32,7 @@ func families(t *testing.T, test func(t *testing.T, addr netip.Addr)) {
 func (n *node) probe(addr netip.Addr, p ProbeParams) Answer {
 	n.rig.t.Helper()
 	answer, err := n.seg.Probe(n.rig.t.Context(), addr, p)
-	check(n.rig.t, err)
+	check.OK(n.rig.t, err)
 	return answer
 }
 
@@ -58,8 +59,8 @@ func TestLocalSiblingAnswersTheReflectedProbe(t *testing.T) {
 		ns := r.namespace("sibling")
 		mac := net.HardwareAddr{2, 0, 0, 9, 9, 9}
 		n.addMacvlan(ns, mac)
-		check(t, ns.SetUp("eth0", true))
-		check(t, ns.AddAddr("eth0", prefix(addr)))
+		check.OK(t, ns.SetUp("eth0", true))
+		check.OK(t, ns.AddAddr("eth0", prefix(addr)))
 		answer := n.probe(addr, params50)
 		equal(t, "conflict", answer.Conflict, true)
 		equal(t, "MAC", answer.MAC.String(), mac.String())
@@ -69,7 +70,7 @@ func TestLocalSiblingAnswersTheReflectedProbe(t *testing.T) {
 func TestNodesOwnAddressAnswersTheReflectedProbe(t *testing.T) {
 	r := newRig(t)
 	n := r.addNode("node1")
-	check(t, n.ns.AddAddr("p0", prefix(rig4)))
+	check.OK(t, n.ns.AddAddr("p0", prefix(rig4)))
 	answer := n.probe(rig4, params50)
 	equal(t, "conflict", answer.Conflict, true)
 	equal(t, "MAC", answer.MAC.String(), n.mac.String())
@@ -164,11 +165,11 @@ func TestTakeOverWithTheNewLeaseInstalled(t *testing.T) {
 		n1, n2 := r.addNode("node1"), r.addNode("node2")
 		zombie := n2.addPod("zombie", addr, 100)
 		owner := n1.addPod("owner", addr, 200)
-		check(t, owner.ns.SetUp("eth0", false)) // as it is during an ADD
+		check.OK(t, owner.ns.SetUp("eth0", false)) // as it is during an ADD
 		v := zombie.takeover(200)
 		verdict, _ := n1.verify(v)
 		equal(t, "verdict", verdict, Fenced)
-		check(t, n1.seg.ClaimAndConfirm(t.Context(), v.Claim))
+		check.OK(t, n1.seg.ClaimAndConfirm(t.Context(), v.Claim))
 
 		h := r.addHost("host", addr)
 		v.Claim.Token = 300
@@ -183,12 +184,12 @@ func TestClaimFencesAZombieOnTheClaimingNode(t *testing.T) {
 	r := newRig(t)
 	n := r.addNode("node1")
 	zombie := n.addPod("zombie", rig4, 100)
-	check(t, n.seg.Claim(t.Context(), zombie.takeover(200).Claim))
-	equal(t, "fenced", must(n.kernel.Fenced(zombie.key()))(t), true)
+	check.OK(t, n.seg.Claim(t.Context(), zombie.takeover(200).Claim))
+	equal(t, "fenced", check.Value(n.kernel.Fenced(zombie.key()))(t), true)
 
 	verdict, _ := n.verify(zombie.takeover(200))
 	equal(t, "verdict while its slot lives", verdict, Unknown)
-	check(t, n.kernel.KillSlot(zombie.slot))
+	check.OK(t, n.kernel.KillSlot(zombie.slot))
 	v := zombie.takeover(200)
 	v.SlotDead = true
 	verdict, _ = n.verify(v)
@@ -200,12 +201,12 @@ func TestVerdictOnASilentAddressNeedsHearing(t *testing.T) {
 	n1, n2, n3 := r.addNode("node1"), r.addNode("node2"), r.addNode("node3")
 	gone := n2.addPod("gone", rig4, 100)
 	neighbour := n3.addPod("neighbour", netip.MustParseAddr("10.99.0.60"), 150)
-	check(t, r.network.SetUp(n2.port, false)) // node2 is cut off
+	check.OK(t, r.network.SetUp(n2.port, false)) // node2 is cut off
 
 	verdict, _ := n1.verify(gone.takeover(200))
 	equal(t, "R2: verdict before anybody was heard", verdict, Unknown)
 
-	check(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
+	check.OK(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
 	eventually(t, "node1 hears node3", patience, func() bool {
 		_, ok, err := n1.kernel.Heard(uint32(n1.parent))
 		return err == nil && ok
@@ -219,12 +220,12 @@ func TestVerdictOfADeafNodeIsUnknownUntilTheSegmentHeals(t *testing.T) {
 	n1, n2 := r.addNode("node1"), r.addNode("node2")
 	zombie := n2.addPod("zombie", rig4, 100)
 
-	check(t, r.network.SetUp(n1.port, false))
+	check.OK(t, r.network.SetUp(n1.port, false))
 	verdict, e := n1.verify(zombie.takeover(200))
 	equal(t, "R2: verdict without carrier", verdict, Unknown)
 	equal(t, "carrier", e.Carrier, false)
 
-	check(t, r.network.SetUp(n1.port, true))
+	check.OK(t, r.network.SetUp(n1.port, true))
 	// The cable is in, but the switch does not forward.
 	r.setForwarding(n1.port, false)
 	verdict, e = n1.verify(zombie.takeover(200))
@@ -250,7 +251,7 @@ func TestVerdictOfAMuteNodeIsUnknownUntilTheSegmentHeals(t *testing.T) {
 			n1, n2, n3 := r.addNode("node1"), r.addNode("node2"), r.addNode("node3")
 			zombie := n2.addPod("zombie", addr, 100)
 			neighbour := n3.addPod("neighbour", addr.Next(), 150)
-			check(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
+			check.OK(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
 			eventually(t, "node1 hears node3", patience, func() bool {
 				_, ok, err := n1.kernel.Heard(uint32(n1.parent))
 				return err == nil && ok
@@ -261,13 +262,13 @@ func TestVerdictOfAMuteNodeIsUnknownUntilTheSegmentHeals(t *testing.T) {
 			equal(t, "unanswered rounds", e.Unanswered, 3)
 			equal(t, "another node was heard", e.Heard, true)
 			equal(t, "the zombie is fenced", n2.isFenced(zombie), false)
-			h := must(n1.seg.Hearing())(t)
+			h := check.Value(n1.seg.Hearing())(t)
 			equal(t, "the metric says that it is mute", h.Mute, true)
 
 			r.mute(n1.port, false)
 			verdict, _ = n1.verify(zombie.takeover(200))
 			equal(t, "verdict after healing", verdict, Fenced)
-			check(t, r.network.SetUp(n2.port, false))
+			check.OK(t, r.network.SetUp(n2.port, false))
 			verdict, e = n1.verify(zombie.takeover(300))
 			equal(t, "verdict once the node of the zombie is off", verdict, Silent)
 			equal(t, "the canary", e.Canary, neighbour.addr)
@@ -345,7 +346,7 @@ func TestTakeOverHearsAZombieWithItsOwnMAC(t *testing.T) {
 				want = Answered
 			}
 			ours := bpf.Lease{Token: 300, Network: rigNetwork, Slot: 9, MAC: rigMAC, Flags: bpf.FlagDown}
-			check(t, n1.kernel.InstallLease(n1.seg.key(rig4), ours))
+			check.OK(t, n1.kernel.InstallLease(n1.seg.key(rig4), ours))
 			verdict, e := n1.verify(v)
 			if verdict != want {
 				t.Errorf("verdict %s (%s), want %s", verdict, e, want)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // TestFiguresInAStorm prints the time from a claim to its ack, without and in a storm of hostile
@@ -26,7 +27,7 @@ func TestFiguresInAStorm(t *testing.T) {
 		p := n2.addPod("pod", rig4, 10)
 		attacker := r.addHost("attacker")
 		frames := hostileClaims(t, rig4, 10)
-		watch := must(n1.set.watches.start(n1.seg.key(rig4)))(t)
+		watch := check.Value(n1.set.watches.start(n1.seg.key(rig4)))(t)
 		clock := &sendClock{parentWire: n1.seg.wire, kernel: n1.kernel}
 		n1.seg.wire = clock
 		token := uint64(10)
@@ -35,7 +36,7 @@ func TestFiguresInAStorm(t *testing.T) {
 			p.lease(token)
 			equal(t, "fenced before the claim", n2.isFenced(p), false)
 			token += 10
-			check(t, n1.seg.claimOnce(t.Context(), Claim{Addr: rig4, Network: rigNetwork, Token: token, PreviousToken: token - 10}, nil))
+			check.OK(t, n1.seg.claimOnce(t.Context(), Claim{Addr: rig4, Network: rigNetwork, Token: token, PreviousToken: token - 10}, nil))
 			begin := clock.boot
 			awaitAck(t, watch, token)
 			acks := n1.ackedAt()
@@ -52,7 +53,7 @@ func TestFiguresInAStorm(t *testing.T) {
 				t.Errorf("token %d of the storm has fenced", ev.Token)
 			}
 		}
-		check(t, watch.end())
+		check.OK(t, watch.end())
 	})
 	t.Run("ARP", func(t *testing.T) {
 		r := newRig(t)
@@ -114,10 +115,10 @@ func (n *node) fencedEvents() []bpf.Event {
 // residentKiB returns the resident memory of this process.
 func residentKiB(t *testing.T) int {
 	t.Helper()
-	text := must(os.ReadFile("/proc/self/status"))(t)
+	text := check.Value(os.ReadFile("/proc/self/status"))(t)
 	found := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(text)
 	if found == nil {
 		t.Fatal("/proc/self/status has no VmRSS")
 	}
-	return must(strconv.Atoi(string(found[1])))(t)
+	return check.Value(strconv.Atoi(string(found[1])))(t)
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // storm is a host that sends one frame after the other. It waits for the program of a node, so that no
@@ -51,15 +52,15 @@ const stormBatch = 512
 func (h *host) startStorm(t *testing.T, victim *node, perSecond int, frames [][]byte) *storm {
 	t.Helper()
 	s := &storm{t: t, victim: victim, frames: frames, perSecond: perSecond, done: make(chan struct{})}
-	index := must(h.ns.Index("p0"))(t)
-	check(t, h.ns.Do(func() (err error) {
+	index := check.Value(h.ns.Index("p0"))(t)
+	check.OK(t, h.ns.Do(func() (err error) {
 		// Protocol 0: the socket receives nothing.
 		if s.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return os.NewSyscallError("socket", err)
 		}
 		return os.NewSyscallError("bind", unix.Bind(s.socket, &unix.SockaddrLinklayer{Ifindex: index}))
 	}))
-	check(t, os.NewSyscallError("PACKET_QDISC_BYPASS", unix.SetsockoptInt(s.socket, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)))
+	check.OK(t, os.NewSyscallError("PACKET_QDISC_BYPASS", unix.SetsockoptInt(s.socket, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)))
 	ctx, cancel := context.WithCancel(t.Context())
 	s.cancel, s.stop = cancel, sync.OnceFunc(s.end)
 	t.Cleanup(s.stop)
@@ -109,7 +110,7 @@ func (s *storm) end() {
 	s.t.Helper()
 	s.cancel()
 	<-s.done
-	check(s.t, unix.Close(s.socket))
+	check.OK(s.t, unix.Close(s.socket))
 	s.t.Logf("%d frames in %s, %.0f a second, %d of them lost on the way",
 		s.sent, s.took.Round(time.Millisecond), float64(s.sent)/s.took.Seconds(), s.lost)
 }
@@ -157,7 +158,7 @@ func hostileClaims(t *testing.T, addr netip.Addr, lease uint64) [][]byte {
 		case 6:
 			spoil = func(b []byte) []byte { b[14+39] ^= byte(1 + i%255); return b } // of the token
 		}
-		all = append(all, spoil(must(f.Ethernet(ethernet.Broadcast, stormMAC(random), key))(t)))
+		all = append(all, spoil(check.Value(f.Ethernet(ethernet.Broadcast, stormMAC(random), key))(t)))
 	}
 	return all
 }
@@ -180,9 +181,9 @@ func strangersARP(t *testing.T, asked netip.Addr, n uint32) [][]byte {
 		case 1:
 			target = asked
 		}
-		p := must(arp.NewPacket(op, mac, stranger(i), ethernet.Broadcast, target))(t)
-		f := ethernet.Frame{Destination: ethernet.Broadcast, Source: mac, EtherType: ethernet.EtherTypeARP, Payload: must(p.MarshalBinary())(t)}
-		all = append(all, must(f.MarshalBinary())(t))
+		p := check.Value(arp.NewPacket(op, mac, stranger(i), ethernet.Broadcast, target))(t)
+		f := ethernet.Frame{Destination: ethernet.Broadcast, Source: mac, EtherType: ethernet.EtherTypeARP, Payload: check.Value(p.MarshalBinary())(t)}
+		all = append(all, check.Value(f.MarshalBinary())(t))
 	}
 	return all
 }
@@ -195,13 +196,13 @@ func TestInAStormOfClaimsOnlyTheLegitimateOneActs(t *testing.T) {
 	s := r.addHost("attacker").startStorm(t, n2, 100_000, hostileClaims(t, rig4, 100))
 	s.blown(20_000)
 	equal(t, "fenced by the storm", n2.isFenced(p), false)
-	if token := must(p.state())(t).MaxToken; token > 100 {
+	if token := check.Value(p.state())(t).MaxToken; token > 100 {
 		t.Errorf("token %d of the storm counts as claimed", token)
 	}
 	verdict, _ := n1.verify(p.takeover(200))
 	equal(t, "verdict of a legitimate take-over", verdict, Fenced)
 	equal(t, "fenced by the take-over", n2.isFenced(p), true)
-	equal(t, "greatest token", must(p.state())(t).MaxToken, 200)
+	equal(t, "greatest token", check.Value(p.state())(t).MaxToken, 200)
 	s.stop()
 	n2.mu.Lock()
 	defer n2.mu.Unlock()
@@ -227,10 +228,10 @@ func TestInAStormOfARPNoHitIsMissed(t *testing.T) {
 		answer := n.probe(used, params50)
 		equal(t, "the answer to a probe is heard", answer.Conflict, true)
 		equal(t, "its MAC", answer.MAC.String(), owner.mac.String())
-		before := must(p.state())(t).Hits
+		before := check.Value(p.state())(t).Hits
 		thief.announce(t, rig4)
-		eventually(t, "the thief is seen", patience, func() bool { return must(p.state())(t).Hits > before })
-		equal(t, "its MAC", must(p.state())(t).HitMAC.String(), thief.mac.String())
+		eventually(t, "the thief is seen", patience, func() bool { return check.Value(p.state())(t).Hits > before })
+		equal(t, "its MAC", check.Value(p.state())(t).HitMAC.String(), thief.mac.String())
 	}
 	s.stop()
 	known := 0
@@ -238,7 +239,7 @@ func TestInAStormOfARPNoHitIsMissed(t *testing.T) {
 		if _, ok, err := n.kernel.Sighting(n.seg.key(stranger(i))); ok {
 			known++
 		} else {
-			check(t, err)
+			check.OK(t, err)
 		}
 	}
 	if known == 0 || known > remembered {

@@ -14,18 +14,19 @@ import (
 
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // A queue that the link does not empty (guests have none) holds frames, and a socket only so many of them: who waits
 // for room keeps all parents from repeating their claims (R3).
 func TestALinkThatTakesNoFramesKeepsNobodyWaiting(t *testing.T) {
 	n := newRig(t).addNode("a")
-	p0 := must(n.ns.Links().LinkByName("p0"))(t)
-	check(t, n.ns.Links().QdiscAdd(&netlink.Tbf{
+	p0 := check.Value(n.ns.Links().LinkByName("p0"))(t)
+	check.OK(t, n.ns.Links().QdiscAdd(&netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: p0.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
 		Rate:       100, Limit: 1 << 20, Buffer: 250_000_000, // bytes a second, bytes, and 64 ns: a burst of 1600 bytes
 	}))
-	frame := must(claim.Frame{Network: rigNetwork, Addr: netip.MustParseAddr("10.99.0.51")}.Ethernet(ethernet.Broadcast, n.mac, testKey))(t)
+	frame := check.Value(claim.Frame{Network: rigNetwork, Addr: netip.MustParseAddr("10.99.0.51")}.Ethernet(ethernet.Broadcast, n.mac, testKey))(t)
 	for range 2000 {
 		sent := make(chan error, 1)
 		go func() { sent <- n.seg.wire.Send(frame) }()

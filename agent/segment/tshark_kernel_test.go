@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/wireshark"
 )
 
@@ -29,7 +30,7 @@ func TestTsharkFindsNoFaultInOurFrames(t *testing.T) {
 		equal(t, "verdict", verdict, Fenced)
 		owner := n1.addPod("owner", addr, 200)
 		owner.hold(200)
-		check(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
+		check.OK(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
 		before := len(one.list(from(owner.mac, addr)))
 		thief.announce(t, addr)
 		eventually(t, "the defence", patience, func() bool { return len(one.list(from(owner.mac, addr))) > before })
@@ -81,5 +82,5 @@ func tsharkFaults(t *testing.T, captured []frame) []wireshark.Fault {
 	for _, f := range captured {
 		all = append(all, wireshark.Frame{At: f.at, Data: f.data})
 	}
-	return must(wireshark.Faults(t.Context(), all))(t)
+	return check.Value(wireshark.Faults(t.Context(), all))(t)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func verification() Verification {
@@ -31,9 +32,7 @@ func verifyAir(t *testing.T, v Verification, prepare func(*air)) (a *air, verdic
 	prepare(a)
 	start := time.Now()
 	verdict, e, err := seg.Verify(t.Context(), v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if _, watched, _ := a.kernel.Lease(key(addr4)); watched {
 		t.Error("the address is still watched")
 	}
@@ -302,16 +301,12 @@ func TestVerifyWithAnOlderLeaseInstalledHere(t *testing.T) {
 				a, seg := newAir(t, Config{})
 				a.kernel.heard[parent] = a.kernel.Now()
 				older := bpf.Lease{Token: 900, Network: 42, Slot: 3, MAC: holderMAC}
-				if err := a.kernel.InstallLease(key(addr4), older); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, a.kernel.InstallLease(key(addr4), older))
 				tc.prepare(a)
 				v := verification()
 				tc.change(&v)
 				verdict, e, err := seg.Verify(t.Context(), v)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				if verdict != tc.want {
 					t.Errorf("%s (%s), want %s", verdict, e, tc.want)
 				}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/watch"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -31,25 +32,15 @@ func TestServiceCIDRsOfAnAPIServer(t *testing.T) {
 
 	api := connect(t, server.Admin())
 	more := finalized(object("more", "10.97.0.0/24", "fd00:10:97::/112"))
-	if err := api.Create(t.Context(), more); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, api.Create(t.Context(), more))
 	expect(t, c, "10.96.0.0/16 10.97.0.0/24 fd00:10:97::/112")
 	// The object is deleted once no Service has an address of it.
-	if err := api.Delete(t.Context(), more); err != nil {
-		t.Fatal(err)
-	}
-	if err := api.Create(t.Context(), object("next", "10.98.0.0/24")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, api.Delete(t.Context(), more))
+	check.OK(t, api.Create(t.Context(), object("next", "10.98.0.0/24")))
 	expect(t, c, "10.96.0.0/16 10.97.0.0/24 10.98.0.0/24 fd00:10:97::/112")
-	if err := api.Get(t.Context(), client.ObjectKeyFromObject(more), more); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, api.Get(t.Context(), client.ObjectKeyFromObject(more), more))
 	more.Finalizers = nil
-	if err := api.Update(t.Context(), more); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, api.Update(t.Context(), more))
 	expect(t, c, "10.96.0.0/16 10.98.0.0/24")
 
 	nobody := server.Admin()
@@ -62,12 +53,8 @@ func TestServiceCIDRsOfAnAPIServer(t *testing.T) {
 func connect(t *testing.T, config *rest.Config) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := networkingv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, networkingv1.AddToScheme(scheme))
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: watch.Kinds()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return c
 }

@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestGivenServiceCIDRs(t *testing.T) {
@@ -165,9 +167,7 @@ func changesOfServiceCIDRs(t *testing.T) {
 		{remove(api), object("within"), ""},
 		{create(api), object("last", "10.98.0.0/24"), "10.96.0.0/16 10.96.4.0/24 10.98.0.0/24 fd00:10:96::/112"},
 	} {
-		if err := step.do(t.Context(), step.of); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, step.do(t.Context(), step.of))
 		if step.want != "" {
 			expect(t, c, step.want)
 		}
@@ -214,9 +214,7 @@ func run(t *testing.T, c *CIDRs) {
 func clientWith(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := networkingv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, networkingv1.AddToScheme(scheme))
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
 }
 

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // server is an API server that is away for so many calls.
@@ -50,14 +51,10 @@ var nodeOne = journal.Identity{Node: "n1", NodeUID: "node-uid", Cluster: "cluste
 func asking(t *testing.T, s *server, told *journal.Identity, objects ...client.Object) Inquiry {
 	t.Helper()
 	book, err := journal.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { book.Close() })
 	if told != nil {
-		if err := book.PutIdentity(*told); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, book.PutIdentity(*told))
 	}
 	s.Reader = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).Build()
 	return Inquiry{Reader: s, Memory: book, Node: "n1", Patience: 50 * time.Millisecond, Log: testr.New(t)}

@@ -5,13 +5,13 @@ package session
 import (
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestASessionIsAMachineInOneBoot(t *testing.T) {
 	boot, err := BootID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got := ID("uid", boot); got != "uid/"+strings.TrimSpace(boot) || boot == "" {
 		t.Errorf("session %q", got)
 	}

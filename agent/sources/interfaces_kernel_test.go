@@ -16,15 +16,14 @@ import (
 	"github.com/containernetworking/plugins/pkg/utils/sysctl"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
 // Only the kernel can flag an address as its own: one that a process adds is not taken for it.
 func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 	pod, err := network.Create(fmt.Sprintf("fls%d", os.Getpid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := pod.Delete(); err != nil {
 			t.Error(err)
@@ -49,9 +48,7 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 		}
 		return errors.Join(netlink.LinkSetUp(peer), netlink.LinkSetUp(link), netlink.AddrAdd(link, forged))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var found []netip.Addr
 	for deadline := time.Now().Add(time.Minute); len(found) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if found, err = (PodInterfaces{}).LinkLocal(pod.Path(), "eth0"); err != nil {
@@ -61,9 +58,7 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 	if len(found) != 1 || found[0] == netip.MustParseAddr("fe80::1") {
 		t.Errorf("got %v, want the one address that the kernel made", found)
 	}
-	if err := (PodInterfaces{}).Autoconfigure(pod.Path(), "eth0", false); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, (PodInterfaces{}).Autoconfigure(pod.Path(), "eth0", false))
 	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
 		value, err := sysctl.Sysctl("net/ipv6/conf/eth0/autoconf")
 		if value != "0" {
@@ -71,9 +66,7 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if _, err := (PodInterfaces{}).LinkLocal(pod.Path(), "eth1"); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v for a missing interface, want %v", err, ErrGone)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // rig is a keeper of one pod, on a kernel and with interfaces in memory.
@@ -55,9 +56,7 @@ func (r *rig) Autoconfigure(_, _ string, on bool) error {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, v1alpha1.AddToScheme(scheme))
 	r := &rig{
 		t: t, set: map[uint32]bpf.Sources{}, events: events.NewFakeRecorder(10), clock: testclock.NewFakeClock(time.Unix(1e9, 0)),
 		api: fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool("Enforce", nil)).Build(),
@@ -132,9 +131,7 @@ func TestEachInterfaceIsKeptFromAutoconfiguration(t *testing.T) {
 func TestADeletedPoolAndAnotherSessionChangeNothing(t *testing.T) {
 	r := newRig(t)
 	r.applies()
-	if err := r.api.Delete(context.Background(), pool("", nil)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.api.Delete(context.Background(), pool("", nil)))
 	r.applies()
 	if got := r.set[7].Mode; got != bpf.SourcesEnforce {
 		t.Errorf("the kernel has mode %d, want what the pool said last", got)
@@ -213,9 +210,7 @@ func TestTheMetricHasOnlyPodsWithSuchFrames(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.Keeper)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	got := map[string]float64{}
 	for _, m := range families[0].GetMetric() {
 		var labels []string

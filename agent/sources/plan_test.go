@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -61,9 +62,7 @@ func TestPlanSaysWhatThePoolsSay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Plan(&journal.Entry{MAC: podMAC}, tc.pools, tc.local)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("sources (-want +got):\n%s", diff)
 			}

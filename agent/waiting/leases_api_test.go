@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -35,13 +36,9 @@ func (h heard) Changed(addr netip.Addr, leased bool) {
 
 func TestTheLeasesOfOnePoolAreFollowed(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, v1alpha1.AddToScheme(scheme))
 	c, err := client.NewWithWatch(controlplane.New(t).Admin(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	add := func(addr, pool string) *v1alpha1.IPLease {
 		t.Helper()
 		l := &v1alpha1.IPLease{
@@ -51,9 +48,7 @@ func TestTheLeasesOfOnePoolAreFollowed(t *testing.T) {
 				Holder: &v1alpha1.Holder{Namespace: "shop", Pod: "web-0", PodUID: "u0", Interface: "eth0", ContainerID: "c0"},
 			},
 		}
-		if err := c.Create(t.Context(), l); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.Create(t.Context(), l))
 		return l
 	}
 	first := add("10.0.0.2", "lan")
@@ -67,9 +62,7 @@ func TestTheLeasesOfOnePoolAreFollowed(t *testing.T) {
 		t.Fatalf("listed %v", taken)
 	}
 	for _, l := range []*v1alpha1.IPLease{other, first} {
-		if err := c.Delete(t.Context(), l); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.Delete(t.Context(), l))
 	}
 	add("10.0.0.3", "lan")
 	for _, want := range []string{"10.0.0.2 is free", "lease of 10.0.0.3"} {

@@ -16,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -206,13 +207,9 @@ func TestLeasesAreGivenUp(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			r.warmed()
 			node := &corev1.Node{}
-			if err := r.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, node); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, r.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, node))
 			node.Spec.Unschedulable = true
-			if err := r.api.Update(t.Context(), node); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, r.api.Update(t.Context(), node))
 			r.wake()
 			r.want()
 		})
@@ -221,9 +218,7 @@ func TestLeasesAreGivenUp(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			r.warmed()
 			err := r.api.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.0.0.2"}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			r.wake()
 			r.want(warm3, warm4)
 		})
@@ -409,9 +404,7 @@ func TestAStepThatComesTooLateLeavesATakenLeaseAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.warmed()
 		l, _ := r.keeper.Take(wishV4())
-		if err := r.keeper.shed(t.Context(), l.IPLease, Step{Do: Shed, Lease: l.Name, Pair: eth1, Reason: Scarce}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.keeper.shed(t.Context(), l.IPLease, Step{Do: Shed, Lease: l.Name, Pair: eth1, Reason: Scarce}))
 		r.want(warm2, warm3)
 		r.keeper.PutBack(l)
 		r.ready("10.0.0.2", "10.0.0.3")

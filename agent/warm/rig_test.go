@@ -34,6 +34,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -98,9 +99,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		held: map[netip.Addr]net.HardwareAddr{}, metrics: metrics{taken: map[bool]int{}},
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode}})
 	if !slices.ContainsFunc(objects, func(o client.Object) bool { return o.GetName() == "v4" }) {
 		objects = append(objects, v4())

@@ -25,6 +25,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhichChangesOfLeasesWakeWhom(t *testing.T) {
@@ -80,9 +81,7 @@ func TestAPoolThatIgnoresAMACWakesTheVerifierForItsAddresses(t *testing.T) {
 	bound := conflict("10.0.0.5", "v4", "02:bd:00:00:00:01")
 	bound.Spec.State = v1alpha1.StateBound
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, v1alpha1.AddToScheme(scheme))
 	leases := fake.NewClientBuilder().WithScheme(scheme).WithObjects(conflict("10.0.0.2", "v4", "02:bd:00:00:00:01"),
 		conflict("10.0.0.3", "v4", "02:bd:00:00:00:02"), conflict("10.0.0.4", "other", "02:bd:00:00:00:01"), bound).Build()
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}}
@@ -190,9 +189,7 @@ func restriction(by cache.ByObject) string {
 // A kind without a mapping can be neither watched nor read.
 func TestAnAgentCanReachNoOtherKind(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	reached := map[schema.GroupKind]bool{}
 	for kind := range scheme.AllKnownTypes() {
 		if _, err := Kinds().RESTMapping(kind.GroupKind(), kind.Version); err == nil {
@@ -222,9 +219,7 @@ func TestAnAgentCanReachNoOtherKind(t *testing.T) {
 
 func TestTheDesignSaysWhatAnAgentWatches(t *testing.T) {
 	text, err := os.ReadFile("../../docs/design.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var want []string
 	for _, w := range watches {
 		want = append(want, w.documented)

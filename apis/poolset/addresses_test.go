@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhatAPoolMayHandOut(t *testing.T) {
@@ -31,9 +33,7 @@ func TestWhatAPoolMayHandOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Addresses(c.pool.object())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if got.Minus(c.want).Len() != 0 || c.want.Minus(got).Len() != 0 {
 				t.Errorf("got %v, want %v", got.spans, c.want.spans)
 			}

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestBitOfAnAddressIsItsOffsetInTheSubnet(t *testing.T) {
@@ -46,9 +48,7 @@ func TestBitmapRoundTrip(t *testing.T) {
 			b = b.Mark(offset)
 		}
 		got, err := DecodeBitmap(EncodeBitmap(b))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for offset := range uint64(2100) {
 			if got.Has(offset) != marked[offset] {
 				t.Fatalf("offset %d: %v", offset, got.Has(offset))

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // poolOf is a pool under test. Its methods set one field each.
@@ -41,8 +42,6 @@ func (p *poolOf) routed(routes ...string) *poolOf {
 func setOf(t *testing.T, entries ...string) Set {
 	t.Helper()
 	s, err := Parse(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s
 }

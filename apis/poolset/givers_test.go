@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestGivers(t *testing.T) {
@@ -51,9 +52,7 @@ func TestGivers(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			reserved, err := Parse(row.reserved)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if got := Givers("", netip.MustParseAddr("10.6.0.15"), row.pools, reserved); !slices.Equal(got, row.want) {
 				t.Errorf("%v, want %v", got, row.want)
 			}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -61,9 +62,7 @@ func TestRetentionThatAnnotationsAskFor(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, err := v1alpha1.ParseRetention(row.on)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if row.want.Duration != nil && row.want.Duration.Duration == nothing {
 				if got != nil {
 					t.Errorf("it asks for %s", got.Policy)

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // serve answers every call on a unix socket with h and returns its path.
@@ -18,15 +20,11 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
 	// t.TempDir makes paths longer than the 108 bytes of a unix socket's address.
 	dir, err := os.MkdirTemp("", "flt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, "agent.sock")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	s := &http.Server{Handler: h}
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Close() })

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/internal/foreignhost"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var (
@@ -25,18 +26,14 @@ const mac = "02:00:00:00:00:01"
 func read(t *testing.T, dir string, now time.Time) *Memory {
 	t.Helper()
 	m, err := Read(dir, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return m
 }
 
 func meet(t *testing.T, m *Memory, addr netip.Addr, mac string) foreignhost.Action {
 	t.Helper()
 	action, err := m.Meet(addr, mac)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return action
 }
 
@@ -69,9 +66,7 @@ func TestAnAddressThatCameFreeIsForgotten(t *testing.T) {
 	dir := t.TempDir()
 	m := read(t, dir, start)
 	meet(t, m, addr, mac)
-	if err := m.Forget(addr); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, m.Forget(addr))
 	if _, known := read(t, dir, start).Find(addr); known {
 		t.Error("it is still known")
 	}
@@ -79,9 +74,7 @@ func TestAnAddressThatCameFreeIsForgotten(t *testing.T) {
 
 func TestForgettingAnUnknownAddressWritesNothing(t *testing.T) {
 	dir := t.TempDir()
-	if err := read(t, dir, start).Forget(addr); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, read(t, dir, start).Forget(addr))
 	if _, err := os.Stat(filepath.Join(dir, FileName)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("there is a file: %v", err)
 	}
@@ -107,9 +100,7 @@ func TestAHostOfManyAddressesIsBounded(t *testing.T) {
 
 func TestADamagedFileIsAnEmptyMemory(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, FileName), []byte(`{"conflicts":[{"addr`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(filepath.Join(dir, FileName), []byte(`{"conflicts":[{"addr`), 0o600))
 	m := read(t, dir, start)
 	if _, known := m.Find(addr); known {
 		t.Error("known")
@@ -122,9 +113,7 @@ func TestADamagedFileIsAnEmptyMemory(t *testing.T) {
 
 func TestAnErrorNamesTheFile(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, FileName), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Mkdir(filepath.Join(dir, FileName), 0o700))
 	_, err := Read(dir, start)
 	if pathErr, ok := errors.AsType[*fs.PathError](err); !ok || pathErr.Path != filepath.Join(dir, FileName) {
 		t.Errorf("got %v", err)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/bpf"
 
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var (
@@ -23,9 +24,7 @@ var (
 func said(t testing.TB, addr netip.Addr) (probe []byte, announcements [][]byte) {
 	t.Helper()
 	probe, err := frames.Probe(mac, nil, addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if announcements, err = frames.Announce(mac, addr); err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +50,7 @@ func TestAProbeAsksAndAnAnnouncementUses(t *testing.T) {
 func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
 	for _, addr := range []netip.Addr{addr4, addr6} {
 		question, err := frames.Question(mac, addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if s, ok := parse(question); ok {
 			t.Errorf("got %+v", s)
 		}
@@ -73,18 +70,14 @@ func TestAQuestionOfANeighbourSaysNothing(t *testing.T) {
 func TestTheFilterKeepsWhatIsRead(t *testing.T) {
 	for _, addr := range []netip.Addr{addr4, addr6} {
 		program, err := filter()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		decoded, ok := bpf.Disassemble(program)
 		if !ok {
 			t.Fatal("the filter has unknown instructions")
 		}
 		// The virtual machine of the library has no VLAN extension, with which the filter begins.
 		vm, err := bpf.NewVM(decoded[3:])
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		probe, announcements := said(t, addr)
 		for i, frame := range append([][]byte{probe}, announcements...) {
 			if n, err := vm.Run(frame); err != nil || n == 0 {

@@ -12,20 +12,17 @@ import (
 	"golang.org/x/net/bpf"
 
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // FuzzSpeech: a frame that is read passed the filter of the socket, has the lengths of its RFC, and
 // says the same as the frame that this project sends for the statement.
 func FuzzSpeech(f *testing.F) {
 	program, err := filter()
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, err)
 	decoded, _ := bpf.Disassemble(program)
 	vm, err := bpf.NewVM(decoded[3:]) // see TestTheFilterKeepsWhatIsRead
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, err)
 	for _, addr := range []netip.Addr{addr4, addr6} {
 		probe, announcements := said(f, addr)
 		for _, frame := range append(announcements, probe) {
@@ -72,14 +69,10 @@ func speak(t *testing.T, s speech) []byte {
 	t.Helper()
 	if s.asks {
 		frame, err := frames.Probe(s.mac, nil, s.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return frame
 	}
 	announcements, err := frames.Announce(s.mac, s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return announcements[0]
 }

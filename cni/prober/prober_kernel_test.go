@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -29,25 +30,17 @@ func TestTheKernelAnswersFromTheEndOfTheProbeUntilDropOrClose(t *testing.T) {
 	for _, up := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the interface was up: %v", up), func(t *testing.T) {
 			ns := pod(t)
-			if err := ns.SetUp("eth0", up); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, ns.SetUp("eth0", up))
 			addrs := []netip.Addr{one, other}
 			p, err := Open(t.Context(), ns.Path(), "eth0", addrs, Params{Rounds: 3, Interval: 10 * time.Millisecond})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if used, err := p.Probe(t.Context(), addrs); err != nil || len(used) > 0 {
 				t.Fatalf("%v, %v", used, err)
 			}
 			want(t, ns, true, one, other)
-			if err := p.Drop(one); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, p.Drop(one))
 			want(t, ns, true, other)
-			if err := p.Close(); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, p.Close())
 			want(t, ns, up)
 		})
 	}
@@ -57,17 +50,13 @@ func TestTheKernelAnswersFromTheEndOfTheProbeUntilDropOrClose(t *testing.T) {
 func want(t *testing.T, ns *network.Namespace, up bool, addrs ...netip.Addr) {
 	t.Helper()
 	link, err := ns.Links().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got := link.Attrs().RawFlags&unix.IFF_UP != 0; got != up {
 		t.Errorf("the interface is up: %v", got)
 	}
 	filter := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}
 	routes, err := ns.Links().RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	got := map[netip.Addr]bool{}
 	for _, r := range routes {
 		addr, _ := netip.AddrFromSlice(r.Dst.IP)
@@ -89,15 +78,11 @@ func TestTheEndLeavesNoSocket(t *testing.T) {
 	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}
 	before := descriptors(t)
 	p, err := Open(t.Context(), ns.Path(), "eth0", addrs, Params{Rounds: 3, Interval: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got := packetSockets(t, ns); got != 1 {
 		t.Errorf("%d packet sockets in the namespace, want 1", got)
 	}
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, p.Close())
 	if after := descriptors(t); after > before {
 		t.Errorf("%d file descriptors more", after-before)
 	}
@@ -121,9 +106,7 @@ func TestARingThatCannotHoldTheFileIsClosed(t *testing.T) {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return len(open)
 }
 
@@ -135,8 +118,6 @@ func packetSockets(t *testing.T, ns *network.Namespace) (n int) {
 		n = bytes.Count(table, []byte("\n")) - 1 // without the heading
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return n
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func del(container, iface string) agentapi.DelRequest {
@@ -24,9 +25,7 @@ func del(container, iface string) agentapi.DelRequest {
 func TestWhatIsPutCanBeListedReadAndRemoved(t *testing.T) {
 	d := Dir(filepath.Join(t.TempDir(), "not-yet", "spool"))
 	want := del("abc123", "net1@odd")
-	if err := d.Put(want); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, d.Put(want))
 	list, err := d.List()
 	if err != nil || !reflect.DeepEqual(list, []agentapi.Attachment{want.Attachment}) {
 		t.Fatalf("List() = %v, %v", list, err)
@@ -36,9 +35,7 @@ func TestWhatIsPutCanBeListedReadAndRemoved(t *testing.T) {
 		t.Fatalf("Get() = %+v, %v, %v", got, ok, err)
 	}
 	for range 2 {
-		if err := d.Remove(want.Attachment); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, d.Remove(want.Attachment))
 	}
 	if _, ok, err := d.Get(want.Attachment); ok || err != nil {
 		t.Fatalf("after Remove: Get() = %v, %v", ok, err)
@@ -50,9 +47,7 @@ func TestARepeatedDELReplacesItself(t *testing.T) {
 	for _, netns := range []string{"/run/netns/a", ""} {
 		r := del("abc", "eth0")
 		r.NetNS = netns
-		if err := d.Put(r); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, d.Put(r))
 	}
 	entries, err := os.ReadDir(string(d))
 	if err != nil || len(entries) != 1 {
@@ -73,9 +68,7 @@ func TestASpoolThatDoesNotExistIsEmpty(t *testing.T) {
 func TestFilesThatAreNoCallsAreNotListed(t *testing.T) {
 	d := Dir(t.TempDir())
 	for _, name := range []string{".put-123", "README", "@eth0.json", "abc@.json", "abc.json", ".abc@eth0.json"} {
-		if err := os.WriteFile(d.path(name), []byte("{"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(d.path(name), []byte("{"), 0o600))
 	}
 	if list, err := d.List(); err != nil || len(list) != 0 {
 		t.Errorf("List() = %v, %v", list, err)
@@ -90,9 +83,7 @@ func TestAFileThatDoesNotHoldItsOwnCallIsMalformed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := Dir(t.TempDir())
-			if err := os.WriteFile(d.path("abc@eth0.json"), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, os.WriteFile(d.path("abc@eth0.json"), []byte(text), 0o600))
 			_, ok, err := d.Get(agentapi.Attachment{ContainerID: "abc", Interface: "eth0"})
 			if ok || !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "abc@eth0.json") {
 				t.Errorf("Get() = %v, %v", ok, err)

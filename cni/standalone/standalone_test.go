@@ -60,14 +60,10 @@ func (w *world) mustAdd(t *testing.T, containers ...string) {
 func (w *world) files(t *testing.T) (names []string) {
 	t.Helper()
 	s, err := w.call("").open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer s.Close()
 	found, err := s.entries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, e := range found {
 		names = append(names, e.addr.String())
 	}
@@ -78,9 +74,7 @@ func (w *world) files(t *testing.T) (names []string) {
 func (w *world) write(t *testing.T, name, text string) {
 	t.Helper()
 	dir := filepath.Join(w.dir, "net")
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)))
 }
 
 func wantCode(t *testing.T, err error, code uint) {
@@ -101,9 +95,7 @@ func TestGCFreesWhatTheRuntimeNoLongerHas(t *testing.T) {
 	w.write(t, "10.0.0.11", "foreign\r\n") // half a holder
 	w.write(t, "notes", "gone\r\neth0")
 	valid := []agentapi.Attachment{{ContainerID: "kept", Interface: "eth0"}}
-	if err := GC(w.call(""), valid); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, GC(w.call(""), valid))
 	if got := w.files(t); !slices.Equal(got, []string{"10.0.0.10", "10.0.0.2"}) {
 		t.Errorf("files of %v", got)
 	}
@@ -121,14 +113,10 @@ func TestAddressesOfAnEarlierBootComeBack(t *testing.T) {
 		{"a full range", func(t *testing.T, w *world) { w.mustAdd(t, "new") }, []string{"10.0.0.2", "10.0.0.5"}},
 		{"the same container again", func(t *testing.T, w *world) { w.mustAdd(t, "a") }, []string{"10.0.0.2", "10.0.0.5"}},
 		{"GC", func(t *testing.T, w *world) {
-			if err := GC(w.call(""), []agentapi.Attachment{{ContainerID: "a", Interface: "eth0"}, {ContainerID: "reference", Interface: "eth0"}}); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, GC(w.call(""), []agentapi.Attachment{{ContainerID: "a", Interface: "eth0"}, {ContainerID: "reference", Interface: "eth0"}}))
 		}, []string{"10.0.0.5"}},
 		{"STATUS knows that they are free", func(t *testing.T, w *world) {
-			if err := Status(w.call("")); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, Status(w.call("")))
 		}, []string{"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -200,14 +188,10 @@ func TestStatusTellsWhatAnADDWouldMeet(t *testing.T) {
 			w.mustAdd(t, "a")
 		}, ""},
 		{"the directory is a file", func(t *testing.T, w *world) {
-			if err := os.WriteFile(filepath.Join(w.dir, "net"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, os.WriteFile(filepath.Join(w.dir, "net"), nil, 0o600))
 		}, "not a directory"},
 		{"a data file cannot be read", func(t *testing.T, w *world) {
-			if err := errors.Join(os.MkdirAll(filepath.Join(w.dir, "net"), 0o755), os.Symlink("10.0.0.2", filepath.Join(w.dir, "net", "10.0.0.2"))); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, errors.Join(os.MkdirAll(filepath.Join(w.dir, "net"), 0o755), os.Symlink("10.0.0.2", filepath.Join(w.dir, "net", "10.0.0.2"))))
 		}, "read the data file of 10.0.0.2"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -271,9 +255,7 @@ func TestDELNeedsNoValidRanges(t *testing.T) {
 	w.mustAdd(t, "a")
 	w.ipam = `"ranges":[[{"subnet":"nonsense"}]]`
 	for range 2 {
-		if err := Del(w.call("a")); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, Del(w.call("a")))
 	}
 	if got := w.files(t); len(got) > 0 {
 		t.Errorf("files of %v", got)

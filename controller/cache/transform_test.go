@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // What retention reads of a StatefulSet has to be there in the cache, too.
@@ -25,9 +26,7 @@ func TestAStatefulSetKeepsWhatRetentionReads(t *testing.T) {
 		set := &appsv1.StatefulSet{}
 		set.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
 		slim, err := slimStatefulSet(set)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		kept := slim.(*appsv1.StatefulSet).Spec.Template.Annotations
 		want, wantErr := v1alpha1.ParseRetention(annotations)
 		got, gotErr := v1alpha1.ParseRetention(kept)

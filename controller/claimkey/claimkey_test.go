@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fenceline/fenceline/controller/claimkey"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const namespace = "fenceline-system"
@@ -21,9 +22,7 @@ const namespace = "fenceline-system"
 func key(t *testing.T, c client.Client) []byte {
 	t.Helper()
 	var secret corev1.Secret
-	if err := c.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: claimkey.SecretName}, &secret); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: claimkey.SecretName}, &secret))
 	return secret.Data[claimkey.CurrentKey]
 }
 

@@ -13,14 +13,13 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestPoolGaugesEndWithThePool(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m, err := metrics.New(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	m.SetPool("blue", metrics.Pool{
 		Status:      v1alpha1.IPPoolStatus{Total: 10, Bound: 3, Quarantined: 1},
 		Quarantined: map[v1alpha1.LeaseReason]int64{v1alpha1.ReasonPodGone: 1},
@@ -56,9 +55,7 @@ func TestOnlyTheLeaderTellsWhetherReclaimIsOn(t *testing.T) {
 	const name = "fenceline_reclaim_enabled"
 	registry := prometheus.NewPedanticRegistry()
 	m, err := metrics.New(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if value, there := series(t, registry)[name]; there {
 		t.Errorf("a controller that stands by exports %v", value)
 	}
@@ -74,9 +71,7 @@ func TestOnlyTheLeaderTellsWhetherReclaimIsOn(t *testing.T) {
 func series(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	all := map[string]float64{}
 	for _, f := range families {
 		for _, metric := range f.Metric {
@@ -117,9 +112,7 @@ func TestAPIErrors(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
 			m, err := metrics.New(registry)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			tripper := m.Transport(roundTrip(func(*http.Request) (*http.Response, error) {
 				if row.err != nil {
 					return nil, row.err
@@ -127,9 +120,7 @@ func TestAPIErrors(t *testing.T) {
 				return &http.Response{StatusCode: row.code, Body: http.NoBody}, nil
 			}))
 			request, err := http.NewRequestWithContext(row.ctx, row.method, "http://api", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			response, err := tripper.RoundTrip(request)
 			if err == nil {
 				response.Body.Close()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // leasesFrom are n leases in the state, of the address and those after it.
@@ -156,9 +157,7 @@ func TestConditions(t *testing.T) {
 func parsed(t *testing.T, entries []string) poolset.Set {
 	t.Helper()
 	set, err := poolset.Parse(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return set
 }
 

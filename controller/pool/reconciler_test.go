@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // indexer hands the cache's indexes to a fake client.
@@ -33,7 +34,7 @@ func (i indexer) IndexField(_ context.Context, o client.Object, name string, key
 // there to be heard.
 func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
 	scheme, err := cache.Scheme()
-	check(t, err)
+	check.OK(t, err)
 	agent := func(name string) *podview.Pod {
 		return &podview.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: name, Labels: map[string]string{
@@ -43,10 +44,10 @@ func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
 	}
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.6.0.0/24"}}
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool, agent("n1"), agent("n2")).WithStatusSubresource(pool)
-	check(t, cache.AddIndexes(t.Context(), indexer{builder}))
+	check.OK(t, cache.AddIndexes(t.Context(), indexer{builder}))
 	c := builder.Build()
 	m, err := metrics.New(prometheus.NewRegistry())
-	check(t, err)
+	check.OK(t, err)
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := &Reconciler{
 		Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: m, Clock: clock, Namespace: "system",
@@ -56,24 +57,17 @@ func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
 		t.Helper()
 		clock.SetTime(clock.Now().Add(after))
 		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(pool)})
-		check(t, err)
-		check(t, c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
+		check.OK(t, err)
+		check.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
 		if pool.Status.Agents != want {
 			t.Errorf("the pool tells of %d agents, want %d", pool.Status.Agents, want)
 		}
 		return result
 	}
 	look(0, 2)
-	check(t, c.Delete(t.Context(), agent("n2")))
+	check.OK(t, c.Delete(t.Context(), agent("n2")))
 	if result := look(time.Minute, 2); result.RequeueAfter != fewerGrace {
 		t.Errorf("the next look is in %s", result.RequeueAfter)
 	}
 	look(fewerGrace, 1)
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

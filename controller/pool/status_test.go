@@ -14,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func noon() metav1.Time { return metav1.NewTime(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)) }
@@ -75,9 +76,7 @@ func TestStatusCountsAndMarks(t *testing.T) {
 		t.Errorf("%d free, %d outside, want all but the 4 that are bound, quarantined or retained, and 10.9.9.9", r.Free, r.Outside)
 	}
 	bitmap, err := poolset.DecodeBitmap(status.InUse)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var marked []uint64
 	for i := range uint64(256) {
 		if bitmap.Has(i) {

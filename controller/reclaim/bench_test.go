@@ -25,6 +25,7 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const namespace = "fenceline-system"
@@ -73,9 +74,7 @@ func between(t *testing.T, cached, live []client.Object) *bench {
 		},
 	}).Build()
 	m, err := metrics.New(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	b.reconciler = &Reconciler{
 		Client: split{b.live, b.cached}, Live: b.live, Events: events.NewFakeRecorder(100), Metrics: m,
 		Clock: b.clock, Namespace: namespace, Defaults: clusterPolicy(),
@@ -87,16 +86,12 @@ func between(t *testing.T, cached, live []client.Object) *bench {
 func view(t *testing.T, objects []client.Object) *fake.ClientBuilder {
 	t.Helper()
 	scheme, err := cache.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	builder := fake.NewClientBuilder().WithScheme(scheme)
 	for _, o := range objects {
 		builder.WithObjects(o.DeepCopyObject().(client.Object))
 	}
-	if err := cache.AddIndexes(context.Background(), indexer{builder}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, cache.AddIndexes(context.Background(), indexer{builder}))
 	return builder
 }
 

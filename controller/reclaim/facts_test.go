@@ -15,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // The world of the tables: pod default/web-0 with UID holderUID on node n1 holds
@@ -281,8 +282,6 @@ func slimmed[T any](t *testing.T, transform toolscache.TransformFunc, o *T) *T {
 		return nil
 	}
 	slim, err := transform(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return slim.(*T)
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // agentPod is the agent's pod of agentOn, changed.
@@ -43,9 +44,7 @@ func TestWhoMayVerify(t *testing.T) {
 			world := objects(poolObject(), leaseObject(), row.world)
 			b := between(t, world, world)
 			all, err := b.reconciler.verifiers(t.Context(), leaseObject())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if got := slices.Collect(all); !slices.Equal(got, row.want) {
 				t.Errorf("verifiers %v, want %v", got, row.want)
 			}

@@ -28,6 +28,7 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -46,23 +47,15 @@ type frozen struct {
 func freeze(t *testing.T, server *controlplane.Server, before func(frozen), objects ...client.Object) frozen {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	api, err := client.NewWithWatch(server.Admin(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	ours, err := cache.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	config := rest.CopyConfig(server.Admin())
 	config.ContentType = runtime.ContentTypeJSON
 	own, err := client.NewWithWatch(config, client.Options{Scheme: ours})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	f := frozen{T: t, api: api, attempts: new(int)}
 	for _, o := range objects {
 		f.create(o)
@@ -79,9 +72,7 @@ func freeze(t *testing.T, server *controlplane.Server, before func(frozen), obje
 		},
 	})
 	m, err := metrics.New(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	// With a pool there is nothing to remark, so the first write is the one that matters.
 	cached := view(t, append(objects, poolObject())).Build()
 	f.reconciler = &Reconciler{
@@ -94,16 +85,12 @@ func freeze(t *testing.T, server *controlplane.Server, before func(frozen), obje
 
 func (f frozen) create(o client.Object) {
 	f.Helper()
-	if err := f.api.Create(context.Background(), o); err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, f.api.Create(context.Background(), o))
 }
 
 func (f frozen) remove(o client.Object) {
 	f.Helper()
-	if err := f.api.Delete(context.Background(), o, client.GracePeriodSeconds(0)); err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, f.api.Delete(context.Background(), o, client.GracePeriodSeconds(0)))
 }
 
 // look reconciles the lease twice: a wait of the first look is over in the
@@ -112,9 +99,7 @@ func (f frozen) look(name string) {
 	f.Helper()
 	for range 2 {
 		_, err := f.reconciler.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
-		if err != nil {
-			f.Fatal(err)
-		}
+		check.OK(f, err)
 		f.reconciler.Clock.(*clocktesting.FakeClock).Step(time.Hour)
 	}
 	if *f.attempts == 0 {
@@ -125,9 +110,7 @@ func (f frozen) look(name string) {
 func (f frozen) lease(name string) *v1alpha1.IPLease {
 	f.Helper()
 	lease := &v1alpha1.IPLease{}
-	if err := f.api.Get(context.Background(), types.NamespacedName{Name: name}, lease); err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, f.api.Get(context.Background(), types.NamespacedName{Name: name}, lease))
 	return lease
 }
 
@@ -156,9 +139,7 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 		f := freeze(t, server, once(func(f frozen) {
 			l := f.lease("10.6.0.1")
 			l.Spec.Holder.PodUID = otherUID
-			if err := f.api.Update(context.Background(), l); err != nil {
-				f.Fatal(err)
-			}
+			check.OK(f, f.api.Update(context.Background(), l))
 		}), freshLease("10.6.0.1", asIs))
 		f.look("10.6.0.1")
 		if l := f.lease("10.6.0.1"); l.Spec.State != v1alpha1.StateBound {
@@ -181,9 +162,7 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 		f := freeze(t, server, once(func(f frozen) {
 			l := f.lease("10.6.0.3")
 			l.Spec.State = v1alpha1.StateBound
-			if err := f.api.Update(context.Background(), l); err != nil {
-				f.Fatal(err)
-			}
+			check.OK(f, f.api.Update(context.Background(), l))
 		}), freshLease("10.6.0.3", func(s *v1alpha1.IPLeaseSpec) {
 			s.State, s.Holder.OwnerKind, s.Holder.OwnerName = v1alpha1.StateRetained, "StatefulSet", "web"
 		}))
@@ -211,9 +190,7 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 			f.remove(old.DeepCopy())
 			f.create(second)
 		}), freshLease("10.6.0.4", func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = string(old.UID) }))
-		if err := f.reconciler.Client.(split).cache.(client.Client).Create(context.Background(), cachedPod(old)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, f.reconciler.Client.(split).cache.(client.Client).Create(context.Background(), cachedPod(old)))
 		f.look("10.6.0.4")
 		got := &corev1.Pod{}
 		if err := f.api.Get(context.Background(), client.ObjectKeyFromObject(second), got); err != nil {
@@ -239,9 +216,7 @@ func TestATakenLeaseHasNoTrackedFields(t *testing.T) {
 	}
 	// The next writer need not know.
 	taken.Spec.Message = "fenced"
-	if err := f.api.Update(context.Background(), taken); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, f.api.Update(context.Background(), taken))
 	if tracked := f.lease("10.6.0.5").ManagedFields; len(tracked) > 0 {
 		t.Errorf("the next write brought them back: %v", tracked)
 	}

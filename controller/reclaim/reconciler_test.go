@@ -14,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // TestNothingIsReclaimedOnOneObservation is rule R11: each row's cached view
@@ -130,9 +131,7 @@ func TestARunningPodIsDeletedFirst(t *testing.T) {
 		t.Fatalf("the lease was taken together with its pod: %s", got.State)
 	}
 	// The deletion reaches the cache.
-	if err := b.cached.Delete(context.Background(), podObject()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.cached.Delete(context.Background(), podObject()))
 	b.lookUntilDue()
 	if got := b.lease().Spec; got.State != v1alpha1.StateQuarantined || got.Reason != v1alpha1.ReasonNodeGone || got.NodeName != "n2" {
 		t.Errorf("lease is %s (%s) on %s, want Quarantined (NodeGone) on n2", got.State, got.Reason, got.NodeName)
@@ -180,9 +179,7 @@ func TestAConflictMovesWhenTheAgentOfItsNodeIsAway(t *testing.T) {
 		t.Fatalf("while its node probes: %+v, %v", result, err)
 	}
 	b.clock.Step(time.Hour)
-	if err := b.cached.Delete(t.Context(), agentPod("n1", func(*podview.Pod) {})); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.cached.Delete(t.Context(), agentPod("n1", func(*podview.Pod) {})))
 	if result, err := b.look(); err != nil || result.RequeueAfter != verifierPatience || b.lease().Spec.NodeName != "n1" {
 		t.Errorf("as its agent goes: %+v, %v, the lease is with %s", result, err, b.lease().Spec.NodeName)
 	}

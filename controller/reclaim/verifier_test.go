@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func anywhere(string) bool { return true }
@@ -94,18 +95,14 @@ func TestPatienceIsOfThoseWhoWereAsked(t *testing.T) {
 	look := func() ctrl.Result {
 		t.Helper()
 		result, err := b.look()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return result
 	}
 	for range 10 {
 		look()
 	}
 	for _, o := range objects(agentOn("n3"), agentOn("n4")) {
-		if err := b.live.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.live.Create(t.Context(), o))
 	}
 	look()
 	first := b.lease().Spec.NodeName

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // warmWorld has a Warm lease of n1, which has no agent, and another node that has one.
@@ -46,9 +47,7 @@ func TestAnAgentThatComesBackKeepsItsWarmLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent := agentPod("n1", func(*podview.Pod) {})
-	if err := b.cached.Create(t.Context(), agent); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.cached.Create(t.Context(), agent))
 	woken := b.reconciler.leasesOfPod(t.Context(), agent)
 	if want := (ctrl.Request{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}}); len(woken) != 1 || woken[0] != want {
 		t.Errorf("the agent wakes %v", woken)
@@ -57,9 +56,7 @@ func TestAnAgentThatComesBackKeepsItsWarmLeases(t *testing.T) {
 	if result, err := b.look(); err != nil || !result.IsZero() {
 		t.Errorf("with its agent: %+v, %v", result, err)
 	}
-	if err := b.cached.Delete(t.Context(), agent); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.cached.Delete(t.Context(), agent))
 	if result, err := b.look(); err != nil || result.RequeueAfter != warmGrace {
 		t.Errorf("once it has gone again: %+v, %v", result, err)
 	}

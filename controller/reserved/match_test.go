@@ -11,14 +11,13 @@ import (
 
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func set(t testing.TB, entries ...string) poolset.Set {
 	t.Helper()
 	s, err := poolset.Parse(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s
 }
 

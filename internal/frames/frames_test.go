@@ -12,6 +12,8 @@ import (
 	"github.com/mdlayher/ethernet"
 	"github.com/mdlayher/ndp"
 	"golang.org/x/net/icmp"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var (
@@ -32,7 +34,7 @@ func TestARPProbeIsThatOfRFC5227(t *testing.T) {
 		{"to the previous holder", holderMAC, holderMAC},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f, p := parseARP(t, must(Probe(parentMAC, tc.dst, addr4))(t))
+			f, p := parseARP(t, check.Value(Probe(parentMAC, tc.dst, addr4))(t))
 			equal(t, "destination", f.Destination.String(), tc.ethernet.String())
 			equal(t, "source", f.Source.String(), parentMAC.String())
 			equal(t, "operation", p.Operation, arp.OperationRequest)
@@ -54,7 +56,7 @@ func TestNeighbourProbeIsThatOfRFC4862(t *testing.T) {
 		{"in a unicast frame", holderMAC, holderMAC.String()},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f, from, to, m := parseNDP(t, must(Probe(parentMAC, tc.dst, addr6))(t))
+			f, from, to, m := parseNDP(t, check.Value(Probe(parentMAC, tc.dst, addr6))(t))
 			equal(t, "Ethernet destination", f.Destination.String(), tc.ethernet)
 			equal(t, "source", from, netip.IPv6Unspecified())
 			equal(t, "destination", to, netip.MustParseAddr("ff02::1:ff00:11"))
@@ -70,14 +72,14 @@ func TestNeighbourProbeIsThatOfRFC4862(t *testing.T) {
 
 // Hosts must answer a question as they answer a probe.
 func TestAQuestionIsAProbeWithAMark(t *testing.T) {
-	_, p := parseARP(t, must(Question(parentMAC, addr4))(t))
+	_, p := parseARP(t, check.Value(Question(parentMAC, addr4))(t))
 	equal(t, "ARP question", IsQuestion(p.TargetHardwareAddr), true)
 	p.TargetHardwareAddr = zeroMAC
-	_, probe := parseARP(t, must(Probe(parentMAC, nil, addr4))(t))
+	_, probe := parseARP(t, check.Value(Probe(parentMAC, nil, addr4))(t))
 	equal(t, "ARP probe", IsQuestion(probe.TargetHardwareAddr), false)
 	equal(t, "the rest of the ARP packet", fmt.Sprint(p), fmt.Sprint(probe))
 
-	question, other := must(Question(parentMAC, addr6))(t), must(Probe(parentMAC, nil, addr6))(t)
+	question, other := check.Value(Question(parentMAC, addr6))(t), check.Value(Probe(parentMAC, nil, addr6))(t)
 	const at = 14 // behind the Ethernet header
 	equal(t, "ND question", IsQuestion6(question[at:]), true)
 	equal(t, "ND probe", IsQuestion6(other[at:]), false)
@@ -88,9 +90,7 @@ func TestAQuestionIsAProbeWithAMark(t *testing.T) {
 
 func TestARPAnnouncementComesInBothForms(t *testing.T) {
 	frames, err := Announce(holderMAC, addr4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	equal(t, "frames", len(frames), 2)
 	for i, op := range []arp.Operation{arp.OperationRequest, arp.OperationReply} {
 		f, p := parseARP(t, frames[i])
@@ -104,9 +104,7 @@ func TestARPAnnouncementComesInBothForms(t *testing.T) {
 
 func TestNeighbourAnnouncementOverrides(t *testing.T) {
 	frames, err := Announce(holderMAC, addr6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	equal(t, "frames", len(frames), 1)
 	f, from, to, m := parseNDP(t, frames[0])
 	equal(t, "Ethernet destination", f.Destination.String(), "33:33:00:00:00:01")
@@ -129,21 +127,15 @@ func parseARP(t *testing.T, b []byte) (ethernet.Frame, arp.Packet) {
 	t.Helper()
 	var f ethernet.Frame
 	var p arp.Packet
-	if err := f.UnmarshalBinary(b); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, f.UnmarshalBinary(b))
 	equal(t, "ethertype", f.EtherType, ethernet.EtherTypeARP)
-	if err := p.UnmarshalBinary(f.Payload); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, p.UnmarshalBinary(f.Payload))
 	return f, p
 }
 
 func parseNDP(t *testing.T, b []byte) (f ethernet.Frame, from, to netip.Addr, m ndp.Message) {
 	t.Helper()
-	if err := f.UnmarshalBinary(b); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, f.UnmarshalBinary(b))
 	equal(t, "ethertype", f.EtherType, ethernet.EtherTypeIPv6)
 	h, body := f.Payload[:ipv6HeaderLen], f.Payload[ipv6HeaderLen:]
 	equal(t, "next header", h[6], 58)
@@ -151,28 +143,14 @@ func parseNDP(t *testing.T, b []byte) (f ethernet.Frame, from, to netip.Addr, m 
 	equal(t, "payload length", int(h[4])<<8|int(h[5]), len(body))
 	from, to = netip.AddrFrom16([16]byte(h[8:24])), netip.AddrFrom16([16]byte(h[24:40]))
 	m, err := ndp.ParseMessage(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	again, err := ndp.MarshalMessageChecksum(m, from, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	equal(t, "checksum", string(again[2:4]), string(body[2:4]))
 	if _, err := icmp.ParseMessage(58, body); err != nil {
 		t.Fatal(err)
 	}
 	return f, from, to, m
-}
-
-func must[T any](v T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
 }
 
 func equal[T comparable](t *testing.T, what string, got, want T) {

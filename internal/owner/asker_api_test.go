@@ -19,6 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/owners"
 )
@@ -26,9 +27,7 @@ import (
 func askerOf(t *testing.T, config *rest.Config) (owner.Asker, client.Client) {
 	t.Helper()
 	c, err := client.New(config, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return owner.Asker{Live: c, Scales: c, Mapper: c.RESTMapper()}, c
 }
 
@@ -49,20 +48,18 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 	}
 	change := func(o *unstructured.Unstructured, value any, fields ...string) {
 		t.Helper()
-		if err := unstructured.SetNestedField(o.Object, value, fields...); err != nil {
-			t.Fatal(err)
-		}
-		must(t, c.Update(ctx, o))
+		check.OK(t, unstructured.SetNestedField(o.Object, value, fields...))
+		check.OK(t, c.Update(ctx, o))
 	}
 
 	want(asker, set, owner.Unknown, owner.LackAPI)
 	want(asker, machine, owner.Unknown, owner.LackAPI)
-	must(t, owners.Install(ctx, server.Admin(), append(owners.Machines(), owners.StatefulSets())...))
+	check.OK(t, owners.Install(ctx, server.Admin(), append(owners.Machines(), owners.StatefulSets())...))
 
 	// OpenKruise: the scale, the start and the reserved ordinals.
 	want(asker, set, owner.Gone, "")
 	web := owners.StatefulSet("default", "web", 2)
-	must(t, c.Create(ctx, web))
+	check.OK(t, c.Create(ctx, web))
 	want(asker, set, owner.Unwanted, "")
 	change(web, int64(3), "spec", "replicas")
 	want(asker, set, owner.Wanted, "")
@@ -79,7 +76,7 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 	older := &unstructured.Unstructured{}
 	older.SetAPIVersion("apps.kruise.io/v1alpha1")
 	older.SetKind("StatefulSet")
-	must(t, c.Get(ctx, client.ObjectKeyFromObject(web), older))
+	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(web), older))
 	replicas, err := asker.Replicas(ctx, owner.Ref{Group: "apps.kruise.io", Kind: "StatefulSet", Namespace: "default", Name: "web", UID: web.GetUID()})
 	if err != nil || replicas != 1 {
 		t.Errorf("%d replicas, %v", replicas, err)
@@ -91,12 +88,12 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 	// KubeVirt: the machine and its instance.
 	want(asker, machine, owner.Gone, "")
 	instance := owners.Instance("default", "db")
-	must(t, c.Create(ctx, instance))
+	check.OK(t, c.Create(ctx, instance))
 	want(asker, machine, owner.Wanted, "") // an instance without a machine
 	db := owners.Machine("default", "db", "Halted")
-	must(t, c.Create(ctx, db))
+	check.OK(t, c.Create(ctx, db))
 	want(asker, machine, owner.Wanted, "") // it is being stopped
-	must(t, c.Delete(ctx, instance))
+	check.OK(t, c.Delete(ctx, instance))
 	want(asker, machine, owner.Stopped, "")
 	change(db, "Always", "spec", "runStrategy")
 	want(asker, machine, owner.Wanted, "")
@@ -105,9 +102,9 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 	want(asker, machine, owner.Stopped, "")
 
 	// The rights are missing, then one of them.
-	must(t, c.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "stranger"}}))
+	check.OK(t, c.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "stranger"}}))
 	config, err := server.ServiceAccount(ctx, "default", "stranger", nil)
-	must(t, err)
+	check.OK(t, err)
 	stranger, _ := askerOf(t, config)
 	want(stranger, set, owner.Unknown, owner.LackRight)
 	want(stranger, machine, owner.Unknown, owner.LackRight)
@@ -129,7 +126,7 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 	if !errors.Is(err, owner.ErrNoScale) && !errors.Is(err, owner.ErrGone) {
 		t.Errorf("the scale of a virtual machine: %v", err)
 	}
-	must(t, server.StopAPIServer(ctx))
+	check.OK(t, server.StopAPIServer(ctx))
 	if v, err := asker.Look(ctx, machine); err == nil {
 		t.Errorf("the API server is away, and the owner is %+v", v)
 	}
@@ -137,17 +134,10 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 
 func grant(ctx context.Context, t *testing.T, c client.Client, rule rbacv1.PolicyRule) {
 	t.Helper()
-	must(t, c.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}, Rules: []rbacv1.PolicyRule{rule}}))
-	must(t, c.Create(ctx, &rbacv1.ClusterRoleBinding{
+	check.OK(t, c.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}, Rules: []rbacv1.PolicyRule{rule}}))
+	check.OK(t, c.Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "stranger"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "stranger"},
 		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: corev1.NamespaceDefault, Name: "stranger"}},
 	}))
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

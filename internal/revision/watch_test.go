@@ -13,6 +13,8 @@ import (
 
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // store is a store of which only the revision matters.
@@ -94,9 +96,7 @@ func (r *rig) answer(t *testing.T, status int, failure error) {
 		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 	}))
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if response, err := through.RoundTrip(request); err == nil {
 		response.Body.Close()
 	}

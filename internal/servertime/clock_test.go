@@ -11,6 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/fenceline/fenceline/internal/servertime"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // answering is an API server that says what time it is.
@@ -44,9 +45,7 @@ func TestTheClockFollowsTheAPIServer(t *testing.T) {
 			clock := servertime.New(clocktesting.NewFakeClock(noon))
 			for _, answer := range row.answers {
 				request, err := http.NewRequest(http.MethodGet, "http://server/api", http.NoBody)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				response, err := clock.Transport(answer).RoundTrip(request)
 				if err == nil {
 					response.Body.Close()
@@ -78,17 +77,13 @@ func TestASlowAnswerTellsLittle(t *testing.T) {
 	clock := servertime.New(own)
 	for _, wait := range []time.Duration{0, took} {
 		request, err := http.NewRequest(http.MethodGet, "http://server/api", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		response, err := clock.Transport(roundTrip(func() (*http.Response, error) {
 			own.Step(wait)
 			date := own.Now().Add(-ahead).Format(http.TimeFormat)
 			return &http.Response{Header: http.Header{"Date": {date}}, Body: http.NoBody}, nil
 		})).RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		response.Body.Close()
 		if got, want := clock.Now(), own.Now().Add(-ahead); !got.Equal(want) {
 			t.Errorf("after an answer that took %s it is %v, want %v", wait, got, want)

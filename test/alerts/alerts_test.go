@@ -10,18 +10,15 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 func TestAlertRules(t *testing.T) {
 	builder, err := thirdparty.NewBuilder(os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	dir, err := builder.Dir(t.Context(), thirdparty.Prometheus)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "usr", "bin", "promtool"), "test", "rules", "alerts_test.yaml").CombinedOutput()
 	if err != nil {
 		t.Fatalf("promtool: %v\n%s", err, out)

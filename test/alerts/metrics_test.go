@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/sources"
 	controllermetrics "github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -99,12 +100,8 @@ func TestAlertsUseMetricsThatExist(t *testing.T) {
 func read(t *testing.T, path ...string) string {
 	t.Helper()
 	root, err := thirdparty.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	data, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return string(data)
 }

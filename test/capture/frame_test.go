@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // Addresses in the frames below.
@@ -49,9 +51,7 @@ func TestDecodeSaysWhoSpeaksForWhichAddress(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			data, err := hex.DecodeString(tc.frame)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			f := decode(data)
 			var speaks []string
 			for _, a := range f.Speaks {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // report has a case of each kind, as Ginkgo writes them.
@@ -24,9 +26,7 @@ const report = `[{"SpecReports": [
 func outcomes(t *testing.T) []Outcome {
 	t.Helper()
 	got, err := parseReport([]byte(report))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return got
 }
 

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -32,9 +33,7 @@ func TestATokenBoundToAPodCarriesTheNameOfItsNode(t *testing.T) {
 			Containers: []corev1.Container{{Name: "c", Image: "none"}},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	const node = "authentication.kubernetes.io/node-name"
 	for _, tc := range []struct {
 		name string
@@ -42,14 +41,10 @@ func TestATokenBoundToAPodCarriesTheNameOfItsNode(t *testing.T) {
 		want string
 	}{{"bound", pod, "n1"}, {"not bound", nil, ""}} {
 		config, err := server.ServiceAccount(ctx, "default", "speaker", tc.pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		review, err := kubernetes.NewForConfigOrDie(config).AuthenticationV1().SelfSubjectReviews().
 			Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if got := strings.Join(review.Status.UserInfo.Extra[node], ""); got != tc.want {
 			t.Errorf("%s: node name %q, want %q", tc.name, got, tc.want)
 		}
@@ -64,15 +59,11 @@ func TestAStoppedServerKeepsItsData(t *testing.T) {
 	if _, err := admin.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.StopAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.StopAPIServer(ctx))
 	if _, err := admin.CoreV1().Namespaces().Get(ctx, "kept", metav1.GetOptions{}); err == nil {
 		t.Fatal("a stopped server answers")
 	}
-	if err := server.StartAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.StartAPIServer(ctx))
 	if _, err := admin.CoreV1().Namespaces().Get(ctx, "kept", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}

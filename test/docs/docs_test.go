@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // maxColumns is the longest line of prose.
@@ -159,9 +161,7 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, d := range all {
 		for _, name := range testName.FindAllString(strings.Join(d.lines, "\n"), -1) {
 			// A document may give the beginning of a name, as go test -run does.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -25,9 +26,7 @@ type document struct {
 func documents(t *testing.T) (root string, all []document) {
 	t.Helper()
 	root, err := thirdparty.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, pattern := range []string{"*.md", "docs/*.md", "charts/*/*.md", "examples/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(paths) == 0 {
@@ -35,13 +34,9 @@ func documents(t *testing.T) (root string, all []document) {
 		}
 		for _, path := range paths {
 			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			path, err := filepath.Rel(root, path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			all = append(all, document{path, string(data), withoutCode(string(data))})
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // module is the prefix of the import paths of this repository.
@@ -59,9 +61,7 @@ func imported(t *testing.T, root string) arrows {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 	}
 	return all
 }

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/cluster"
 	"github.com/fenceline/fenceline/test/images"
 	"github.com/fenceline/fenceline/test/programs"
@@ -48,9 +49,7 @@ func TestScenarios(t *testing.T) {
 	close(next)
 	// Both clusters have the same programs.
 	err := programs.Share(t.Context(), t.TempDir(), "test/cmd/app", "test/cmd/machine", "agent", "cni", "controller")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	before := takeInventory(t)
 	t.Cleanup(func() { before.compare(t, takeInventory(t)) }) // runs last
 	var playing errgroup.Group

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // inventory is what clusters could leave behind on this machine.
@@ -26,9 +28,7 @@ func takeInventory(t *testing.T) inventory {
 		"BPF pin":           "/sys/fs/bpf/*",
 	} {
 		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		inv[what] = found
 	}
 	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "net/ipv4/ip_forward"} {
@@ -55,9 +55,7 @@ func (before inventory) compare(t *testing.T, after inventory) {
 func linesWith(t *testing.T, file, part string) []string {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var found []string
 	for line := range strings.Lines(string(data)) {
 		if strings.Contains(line, part) {
@@ -72,9 +70,7 @@ func linesWith(t *testing.T, file, part string) []string {
 func processesWith(t *testing.T, part string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var found []string
 	for _, file := range files {
 		args, err := os.ReadFile(file)

@@ -34,6 +34,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/owners"
 	"github.com/fenceline/fenceline/test/process"
@@ -72,9 +73,7 @@ func TestExamples(t *testing.T) {
 		t.Fatalf("%d files in examples, want %d: %v", len(files), len(interfaces), err)
 	}
 	readme, err := os.ReadFile(filepath.Join(r.root, "examples", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, file := range files {
 		name := filepath.Base(file)
 		t.Run(name, func(t *testing.T) {
@@ -100,30 +99,20 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	root, err := thirdparty.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	server := controlplane.New(t)
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	api, err := client.New(server.Admin(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := owners.Install(t.Context(), server.Admin(), append(owners.Machines(), owners.Rollouts(), owners.StatefulSets())...); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, owners.Install(t.Context(), server.Admin(), append(owners.Machines(), owners.Rollouts(), owners.StatefulSets())...))
 	r := &rig{root, api}
 	// The first document is the definition of NetworkAttachmentDefinition.
 	definition := documents(t, filepath.Join(root, "test", "cluster", "multus.yaml"))[0]
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "default"}}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}}
 	for _, o := range []client.Object{definition, account, namespace} {
-		if err := api.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, api.Create(t.Context(), o))
 	}
 	r.eventually(t, "definitions of networks are served", func(ctx context.Context) error {
 		return api.List(ctx, &unstructured.UnstructuredList{Object: map[string]any{
@@ -138,17 +127,13 @@ func (r *rig) runController(t *testing.T, kubeconfig string) {
 	t.Helper()
 	dir := t.TempDir()
 	built := filepath.Join(dir, "controller")
-	if err := programs.Build(t.Context(), "controller", built); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, programs.Build(t.Context(), "controller", built))
 	cmd := exec.CommandContext(context.Background(), built, "--namespace", system, "--leader-elect=false",
 		"--metrics-address", "0", "--health-address", "0")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	log := filepath.Join(dir, "controller.log")
 	controller, err := process.Start("controller", cmd, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := controller.Stop(context.Background(), 10*time.Second); err != nil {
 			t.Error(err)
@@ -188,24 +173,18 @@ func isForeign(d *unstructured.Unstructured) bool {
 func (r *rig) runPod(t *testing.T, owner *unstructured.Unstructured) {
 	t.Helper()
 	set := &appsv1.ReplicaSet{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(owner.Object, set); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, runtime.DefaultUnstructuredConverter.FromUnstructured(owner.Object, set))
 	template := set.Spec.Template
 	above := metav1.NewControllerRef(owner, owner.GroupVersionKind())
 	meta := metav1.ObjectMeta{Namespace: owner.GetNamespace(), Name: owner.GetName() + "-0", OwnerReferences: []metav1.OwnerReference{*above}}
 	if owner.GetKind() == "Rollout" {
 		set.ObjectMeta, set.Spec.Replicas = meta, nil
 		set.APIVersion, set.Kind = "", ""
-		if err := r.api.Create(t.Context(), set); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.api.Create(t.Context(), set))
 		meta.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 	}
 	meta.Labels, meta.Annotations = template.Labels, template.Annotations
-	if err := r.api.Create(t.Context(), &corev1.Pod{ObjectMeta: meta, Spec: template.Spec}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.api.Create(t.Context(), &corev1.Pod{ObjectMeta: meta, Spec: template.Spec}))
 }
 
 func (r *rig) testReady(t *testing.T) {
@@ -250,9 +229,7 @@ func ready(what string, conditions []metav1.Condition) error {
 // testPools asks the agent's rules which pools the pods of a file get their addresses from.
 func (r *rig) testPools(t *testing.T, name, file string) {
 	pools, reservations := &v1alpha1.IPPoolList{}, &v1alpha1.ReservedIPList{}
-	if err := errors.Join(r.api.List(t.Context(), pools), r.api.List(t.Context(), reservations)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(r.api.List(t.Context(), pools), r.api.List(t.Context(), reservations)))
 	reserved := poolset.ReservedSet(reservations.Items)
 	pods, fromConfig := 0, ipam.ConfigPools{}
 	for _, d := range documents(t, file) {
@@ -311,9 +288,7 @@ func podOf(t *testing.T, d *unstructured.Unstructured) *metav1.ObjectMeta {
 	default:
 		return nil
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(d.Object, into); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, runtime.DefaultUnstructuredConverter.FromUnstructured(d.Object, into))
 	return template
 }
 
@@ -343,9 +318,7 @@ func poolsOf(t *testing.T, config []byte) []string {
 func documents(t *testing.T, file string) []*unstructured.Unstructured {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var all []*unstructured.Unstructured
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // A user may apply all examples to one cluster.
@@ -20,9 +22,7 @@ func TestNoTwoExamplesHaveAddressesInCommon(t *testing.T) {
 	known := map[netip.Prefix]string{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, found := range line.FindAllSubmatch(text, -1) {
 			subnet, err := netip.ParsePrefix(string(found[1]))
 			if err != nil {

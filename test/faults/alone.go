@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // inside is set in the process of one test.
@@ -28,8 +30,6 @@ func Alone(t *testing.T) *Faults {
 		return nil
 	}
 	f, err := Install()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return f
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAGuestGivesNoVerdictUnlessItsStatusIsAWholeLine(t *testing.T) {
@@ -62,12 +64,8 @@ func imitation(t *testing.T, script string) Guest {
 		filepath.Join(g.Kernel, "vmlinux"):                  elfMagic,
 		g.Init:                                              "init",
 	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check.OK(t, os.WriteFile(path, []byte(text), 0o755))
 	}
 	return g
 }
@@ -76,13 +74,9 @@ func TestTheInitrdHasEachDirectoryOnceAndBeforeWhatIsInIt(t *testing.T) {
 	g := imitation(t, "")
 	g.Files = []string{g.Init}
 	path := filepath.Join(t.TempDir(), "initrd")
-	if err := g.writeInitrd(path); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, g.writeInitrd(path))
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var names []string
 	content := map[string]string{}
 	for rest := data; ; {

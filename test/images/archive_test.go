@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func example() Image {
@@ -24,9 +26,7 @@ func example() Image {
 func write(t *testing.T, img Image) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Write(&out, img); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, Write(&out, img))
 	return out.Bytes()
 }
 
@@ -39,9 +39,7 @@ func contents(t *testing.T, archive []byte) (map[string][]byte, []string) {
 		if errors.Is(err, io.EOF) {
 			return files, order
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		order = append(order, header.Name)
 		if files[header.Name], err = io.ReadAll(r); err != nil {
 			t.Fatal(err)
@@ -63,9 +61,7 @@ func TestTheManifestNamesAConfigAndALayerThatMatchTheirDigests(t *testing.T) {
 		t.Errorf("config %s, want %s", m.Config, want)
 	}
 	var c config
-	if err := json.Unmarshal(files[m.Config], &c); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(files[m.Config], &c))
 	if want := "sha256:" + digest(files[m.Layers[0]]); c.RootFS.DiffIDs[0] != want {
 		t.Errorf("diff ID %s, want %s", c.RootFS.DiffIDs[0], want)
 	}
@@ -74,9 +70,7 @@ func TestTheManifestNamesAConfigAndALayerThatMatchTheirDigests(t *testing.T) {
 func TestALayerHoldsEachDirectoryOnceAndBeforeItsFiles(t *testing.T) {
 	files, _ := contents(t, write(t, example()))
 	var manifests []manifest
-	if err := json.Unmarshal(files["manifest.json"], &manifests); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(files["manifest.json"], &manifests))
 	_, order := contents(t, files[manifests[0].Layers[0]])
 	want := []string{"bin/", "bin/example", "bin/other", "top"}
 	if len(order) != len(want) {
@@ -92,16 +86,10 @@ func TestALayerHoldsEachDirectoryOnceAndBeforeItsFiles(t *testing.T) {
 func TestAnImageOfATreeHasItsLinksAndAllItsNames(t *testing.T) {
 	root := t.TempDir()
 	for _, file := range []string{"bin/dash", "usr/share/doc/page", "usr/lib/libc"} {
-		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, file), []byte(file), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755))
+		check.OK(t, os.WriteFile(filepath.Join(root, file), []byte(file), 0o644))
 	}
-	if err := os.Symlink("dash", filepath.Join(root, "bin/sh")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Symlink("dash", filepath.Join(root, "bin/sh")))
 	img := Image{Name: "a:1", Aliases: []string{"b:2"}, Command: []string{"pause"}, Path: "/usr/bin:/bin"}
 	var err error
 	if img.Files, img.Links, err = Tree(root, "/usr/share"); err != nil {
@@ -109,16 +97,12 @@ func TestAnImageOfATreeHasItsLinksAndAllItsNames(t *testing.T) {
 	}
 	files, _ := contents(t, write(t, img))
 	var manifests []manifest
-	if err := json.Unmarshal(files["manifest.json"], &manifests); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(files["manifest.json"], &manifests))
 	if got := manifests[0].RepoTags; !slices.Equal(got, []string{"a:1", "b:2"}) {
 		t.Errorf("names %v", got)
 	}
 	var c config
-	if err := json.Unmarshal(files[manifests[0].Config], &c); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(files[manifests[0].Config], &c))
 	if got := c.Config; !slices.Equal(got.Cmd, img.Command) || !slices.Equal(got.Env, []string{"PATH=/usr/bin:/bin"}) {
 		t.Errorf("config %+v", got)
 	}
@@ -135,9 +119,7 @@ func linkTarget(t *testing.T, layer []byte, name string) string {
 	t.Helper()
 	for r := tar.NewReader(bytes.NewReader(layer)); ; {
 		header, err := r.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if header.Name == name {
 			return header.Linkname
 		}

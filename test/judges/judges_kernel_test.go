@@ -21,6 +21,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/rivals"
@@ -72,9 +73,9 @@ func TestProgramsOfOthersAgree(t *testing.T) {
 func newHabets(t *testing.T) rivals.Habets {
 	t.Helper()
 	builder, err := thirdparty.NewBuilder(os.Stderr)
-	check(t, err)
+	check.OK(t, err)
 	root, err := builder.Dir(t.Context(), thirdparty.Arping)
-	check(t, err)
+	check.OK(t, err)
 	return rivals.Habets{Root: root}
 }
 
@@ -108,7 +109,7 @@ func (s *segment) duplicates(t *testing.T, habets rivals.Habets) {
 	// Answers to others reach no agent. An announcement does: the pod keeps its address, and the lease
 	// names the other speaker.
 	s.Eventually(t, "the agent notices "+foreign.MAC.String(), func() error {
-		check(t, habets.Announce(s.ctx, rivals.Host{Namespace: foreign.Namespace, Interface: namespaces.HostInterface}, pod.Addr))
+		check.OK(t, habets.Announce(s.ctx, rivals.Host{Namespace: foreign.Namespace, Interface: namespaces.HostInterface}, pod.Addr))
 		l := &v1alpha1.IPLease{}
 		if err := s.Get(s.ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", pod.Addr)}, l); err != nil {
 			return err
@@ -155,9 +156,9 @@ func (s *segment) pool(name string, addr netip.Prefix, interval time.Duration) *
 		Subnet: addr.Masked().String(), IPs: []string{addr.Addr().String()},
 		ConflictDetection: &v1alpha1.ConflictDetection{Interval: &v1alpha1.Duration{Duration: interval}},
 	}}
-	check(s.t, s.Create(s.ctx, pool))
+	check.OK(s.t, s.Create(s.ctx, pool))
 	pool.Status.Agents = 1
-	check(s.t, s.Status().Update(s.ctx, pool))
+	check.OK(s.t, s.Status().Update(s.ctx, pool))
 	return pool
 }
 
@@ -169,16 +170,16 @@ func (s *segment) sandbox(name string, pool *v1alpha1.IPPool) *nodes.Sandbox {
 		wants = nodes.WantsIPv6(pool.Name)
 	}
 	pod, err := s.Nodes[0].NewPod(s.ctx, name, wants)
-	check(s.t, err)
+	check.OK(s.t, err)
 	sandbox, err := s.Nodes[0].NewSandbox(pod)
-	check(s.t, err)
+	check.OK(s.t, err)
 	return sandbox
 }
 
 func (s *segment) pod(name string, pool *v1alpha1.IPPool) *nodes.Sandbox {
 	s.t.Helper()
 	sandbox := s.sandbox(name, pool)
-	check(s.t, sandbox.Add(s.ctx))
+	check.OK(s.t, sandbox.Add(s.ctx))
 	return sandbox
 }
 
@@ -199,12 +200,12 @@ func (s *segment) judge(t *testing.T, p rivals.Program, i int) {
 	try := func(addr netip.Prefix) (bool, func() error) {
 		t.Helper()
 		has, release, err := p.Take(s.ctx, rivals.Host{Namespace: host.Namespace, Interface: namespaces.HostInterface}, addr)
-		check(t, err)
+		check.OK(t, err)
 		return has, release
 	}
 
 	has, release := try(netip.PrefixFrom(pod.Addr, p.Length))
-	check(t, release())
+	check.OK(t, release())
 	if has {
 		t.Errorf("%s takes %s, which a pod has", p.Name, pod.Addr)
 	}
@@ -217,7 +218,7 @@ func (s *segment) judge(t *testing.T, p rivals.Program, i int) {
 	if p.Keeps {
 		s.passesOver(t, free, usual, host, func() bool { return true })
 	}
-	check(t, release())
+	check.OK(t, release())
 
 	// The agent probes for six seconds, and the program begins after the agent's first probe.
 	both := addr(40 + i)
@@ -232,7 +233,7 @@ func (s *segment) judge(t *testing.T, p rivals.Program, i int) {
 		t.Logf("%s takes an address that is probed: %t", p.Name, has)
 		return has
 	})
-	check(t, release())
+	check.OK(t, release())
 }
 
 // passesOver has a pod want an address, and wants it set aside for the host, which takes it in meet. If
@@ -265,13 +266,6 @@ func (s *segment) passesOver(t *testing.T, addr netip.Prefix, interval time.Dura
 	if err := <-answer; err == nil && has {
 		t.Errorf("a pod got %s beside %s", addr, host.MAC)
 	}
-	check(t, sandbox.End(s.ctx))
-	check(t, s.ForgetPod(s.ctx, sandbox.Pod))
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, sandbox.End(s.ctx))
+	check.OK(t, s.ForgetPod(s.ctx, sandbox.Pod))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -41,13 +42,9 @@ func TestPodsOfTheReferencePluginAndForeignHostsShareTheUnderlay(t *testing.T) {
 	frames := rig.Capture()
 	host := rig.Host(netip.MustParsePrefix("10.77.0.9/16"), nil)
 	a, err := rig.Node(1).AddPod(ctx, macvlan(t, "10.77.0.11"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	b, err := rig.Node(2).AddPod(ctx, macvlan(t, "10.77.0.12"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, to := range []netip.Addr{b.IPs[0], host.Addr} {
 		if !answers(ctx, t, a.Namespace, to, true) {
 			t.Errorf("%s does not answer %s", to, a.IPs[0])
@@ -63,9 +60,7 @@ func TestPodsOfTheReferencePluginAndForeignHostsShareTheUnderlay(t *testing.T) {
 		t.Error("a deleted pod answers")
 	}
 	seen, err := frames.Stop()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	spoken := capture.SpokenFor(seen, a.IPs[0])
 	if len(spoken) == 0 || len(capture.From(spoken, a.MAC)) != len(spoken) || spoken[0].Port != "ul-n1" {
 		t.Errorf("frames for %s of %s on n1: %v", a.IPs[0], a.MAC, spoken)
@@ -78,16 +73,12 @@ func TestACutCableSilencesANode(t *testing.T) {
 	rig := namespaces.New(t, 1)
 	host := rig.Host(netip.MustParsePrefix("10.77.0.9/16"), nil)
 	pod, err := rig.Node(1).AddPod(ctx, macvlan(t, "10.77.0.11"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, step := range []struct {
 		do   func() error
 		want bool
 	}{{rig.Node(1).CutUnderlay, false}, {rig.Node(1).HealUnderlay, true}} {
-		if err := step.do(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, step.do())
 		if got := answers(ctx, t, host.Namespace, pod.IPs[0], step.want); got != step.want {
 			t.Errorf("answer %v, want %v", got, step.want)
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // TestANamespaceOutlivesTheFirstOneOfIproute2 runs once more in a mount namespace
@@ -26,25 +28,17 @@ func TestANamespaceOutlivesTheFirstOneOfIproute2(t *testing.T) {
 		}
 		return
 	}
-	if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("none", "/run", "tmpfs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	check.OK(t, unix.Mount("none", "/run", "tmpfs", 0, ""))
 	ours, err := Create("ours")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, verb := range []string{"add", "del"} {
 		if output, err := exec.Command("ip", "netns", verb, "theirs").CombinedOutput(); err != nil {
 			t.Fatalf("ip netns %s: %v\n%s", verb, err, output)
 		}
 	}
 	reopened, err := Open("ours")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if err := reopened.up("lo"); err != nil {
 		t.Errorf("the namespace is not to be entered any more: %v", err)
 	}

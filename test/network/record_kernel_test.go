@@ -36,14 +36,10 @@ func TestABridgeRecordsItsFrames(t *testing.T) {
 		t.Fatalf("records %v, %v, want one", files, err)
 	}
 	file, err := os.Open(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer file.Close()
 	frames, err := wireshark.Read(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	kinds := map[string]int{}
 	for _, f := range frames {
 		switch binary.BigEndian.Uint16(f.Data[12:]) {

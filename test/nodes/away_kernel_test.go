@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
@@ -26,7 +27,7 @@ func crowd(t *testing.T, c *nodes.Cluster, name string, size int) []*corev1.Pod 
 	var err error
 	for i := range pods {
 		pods[i], err = c.Nodes[i%len(c.Nodes)].NewPod(t.Context(), fmt.Sprintf("%s-%d", name, i), nil)
-		check(t, err)
+		check.OK(t, err)
 	}
 	return pods
 }
@@ -43,7 +44,7 @@ func begin(ctx context.Context, t *testing.T, c *nodes.Cluster, pods []*corev1.P
 			return err
 		})
 	}
-	check(t, g.Wait())
+	check.OK(t, g.Wait())
 	return sandboxes
 }
 
@@ -55,7 +56,7 @@ func each(t *testing.T, sandboxes []*nodes.Sandbox, do func(*nodes.Sandbox) erro
 	for _, s := range sandboxes {
 		g.Go(func() error { return do(s) })
 	}
-	check(t, g.Wait())
+	check.OK(t, g.Wait())
 }
 
 // Pods end while the API server is away: no DEL fails, and with its return every
@@ -79,9 +80,9 @@ func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
 			defer cancel()
 			pods := crowd(t, c, fmt.Sprintf("pod-%d", len(v.name)), size)
 			sandboxes := begin(ctx, t, c, pods)
-			check(t, c.LeasesAreLiving(ctx))
+			check.OK(t, c.LeasesAreLiving(ctx))
 
-			check(t, c.Server.StopAPIServer(ctx))
+			check.OK(t, c.Server.StopAPIServer(ctx))
 			away := time.Now()
 			end := func(s *nodes.Sandbox) error {
 				if err := s.Del(ctx); err != nil {
@@ -90,23 +91,23 @@ func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
 				return s.Remove()
 			}
 			each(t, sandboxes[:size/2], end)
-			check(t, v.half())
+			check.OK(t, v.half())
 			each(t, sandboxes[size/2:], end)
-			check(t, v.all())
+			check.OK(t, v.all())
 			t.Logf("%d DELs were answered within %s", size, time.Since(away).Round(time.Millisecond))
 			// Each is on disk: with the agent or with the plugin.
 			if err := n.Leftovers(nil); err == nil {
 				t.Error("nobody remembers the DELs")
 			}
-			check(t, c.Server.StartAPIServer(ctx))
+			check.OK(t, c.Server.StartAPIServer(ctx))
 			back := time.Now()
 			c.Eventually(t, "every lease is gone", func() error { return c.LeasesAreLiving(ctx) })
 			t.Logf("%d leases were gone %s after the API server's return", size, time.Since(back).Round(time.Millisecond))
-			check(t, n.AwaitAgent(ctx))
+			check.OK(t, n.AwaitAgent(ctx))
 		})
 		if t.Failed() {
 			return
 		}
 	}
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, c.SpeakersAreHolders())
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -39,23 +40,23 @@ func TestClocksThatAreAnHourOff(t *testing.T) {
 	t.Parallel()
 	c := nodes.New(t, 3)
 	ahead, behind := c.Nodes[0], c.Nodes[1]
-	check(t, errors.Join(ahead.SetClock(time.Hour), behind.SetClock(-time.Hour)))
+	check.OK(t, errors.Join(ahead.SetClock(time.Hour), behind.SetClock(-time.Hour)))
 	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.60")
 	pool.Spec.Warm, pool.Spec.Parents = ptr.To[int64](1), []string{namespaces.Parent}
-	check(t, c.Update(t.Context(), pool))
+	check.OK(t, c.Update(t.Context(), pool))
 	c.StartController()
 	o := &off{Cluster: c, host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))}
 	for _, row := range []struct {
 		controller time.Duration
 		lost       *nodes.Node
 	}{{time.Hour, behind}, {-time.Hour, ahead}} {
-		check(t, c.SetControllerClock(row.controller))
+		check.OK(t, c.SetControllerClock(row.controller))
 		t.Run(fmt.Sprintf("the controller's is off by %s", row.controller), func(t *testing.T) { o.play(t, row.lost) })
 		if t.Failed() {
 			return
 		}
 	}
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, c.SpeakersAreHolders())
 }
 
 // off is a cluster whose clocks are.
@@ -105,11 +106,11 @@ func (o *off) begin(n *nodes.Node, change func(*corev1.Pod)) (*nodes.Sandbox, *v
 			change(pod)
 		}
 	})
-	check(o.t, err)
+	check.OK(o.t, err)
 	s, err := n.Begin(o.ctx, pod)
-	check(o.t, err)
+	check.OK(o.t, err)
 	l := &v1alpha1.IPLease{}
-	check(o.t, o.Get(o.ctx, client.ObjectKey{Name: s.Addr.String()}, l))
+	check.OK(o.t, o.Get(o.ctx, client.ObjectKey{Name: s.Addr.String()}, l))
 	if age := time.Since(l.Spec.Since.Time); age.Abs() > agreement {
 		o.t.Errorf("the lease of %s on %s is %s old, by what it says", s.ContainerID, n.Name, age)
 	}
@@ -124,7 +125,7 @@ func (o *off) keep(n *nodes.Node) due {
 		pod.Annotations = map[string]string{"ipam.fenceline.io/ip-retention": kept.String()}
 	})
 	early := time.Now().Add(keptAtLeast)
-	check(o.t, errors.Join(s.End(o.ctx), o.ForgetPod(o.ctx, s.Pod)))
+	check.OK(o.t, errors.Join(s.End(o.ctx), o.ForgetPod(o.ctx, s.Pod)))
 	return due{"an address that is kept for " + kept.String(), s, l.Name, string(l.UID), early, v1alpha1.StateRetained}
 }
 
@@ -133,7 +134,7 @@ func (o *off) leak(n *nodes.Node) due {
 	o.t.Helper()
 	s, l := o.begin(n, nil)
 	early := time.Now().Add(extraGrace)
-	check(o.t, o.ForgetPod(o.ctx, s.Pod))
+	check.OK(o.t, o.ForgetPod(o.ctx, s.Pod))
 	return due{"the address of a pod that is gone", s, l.Name, string(l.UID), early, v1alpha1.StateBound}
 }
 
@@ -141,8 +142,8 @@ func (o *off) leak(n *nodes.Node) due {
 func (o *off) terminate(n *nodes.Node) due {
 	o.t.Helper()
 	s, l := o.begin(n, nil)
-	check(o.t, o.Delete(o.ctx, s.Pod.DeepCopy()))
-	check(o.t, o.Get(o.ctx, client.ObjectKeyFromObject(s.Pod), s.Pod))
+	check.OK(o.t, o.Delete(o.ctx, s.Pod.DeepCopy()))
+	check.OK(o.t, o.Get(o.ctx, client.ObjectKeyFromObject(s.Pod), s.Pod))
 	return due{"the address of a pod that does not end", s, l.Name, string(l.UID), s.Pod.DeletionTimestamp.Add(extraGrace), v1alpha1.StateBound}
 }
 
@@ -155,7 +156,7 @@ func (o *off) finish(n *nodes.Node) due {
 	s.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{
 		Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(time.Now().Add(n.Clock()))},
 	}}}
-	check(o.t, o.Status().Update(o.ctx, s.Pod))
+	check.OK(o.t, o.Status().Update(o.ctx, s.Pod))
 	return due{"the address of a pod that has finished", s, l.Name, string(l.UID), time.Time{}, v1alpha1.StateBound}
 }
 
@@ -180,7 +181,7 @@ func (o *off) await(d due) {
 // end does what a kubelet does with a pod, in the end.
 func (o *off) end(s *nodes.Sandbox) {
 	o.t.Helper()
-	check(o.t, errors.Join(s.End(o.ctx), o.ForgetPod(o.ctx, s.Pod)))
+	check.OK(o.t, errors.Join(s.End(o.ctx), o.ForgetPod(o.ctx, s.Pod)))
 }
 
 // lose has a node fall silent with a pod that lives on, whose address goes to
@@ -188,9 +189,9 @@ func (o *off) end(s *nodes.Sandbox) {
 func (o *off) lose(n *nodes.Node) {
 	o.t.Helper()
 	zombie, l := o.begin(n, nil)
-	check(o.t, n.KillAgent())
+	check.OK(o.t, n.KillAgent())
 	o.report(n, corev1.ConditionUnknown)
-	check(o.t, o.ForgetPod(o.ctx, zombie.Pod))
+	check.OK(o.t, o.ForgetPod(o.ctx, zombie.Pod))
 	o.await(due{"the address of a zombie", zombie, l.Name, string(l.UID), time.Time{}, v1alpha1.StateBound})
 	o.Eventually(o.t, "it is free or serves again", func() error {
 		err := o.Get(o.ctx, client.ObjectKey{Name: l.Name}, l)
@@ -202,7 +203,7 @@ func (o *off) lose(n *nodes.Node) {
 	if o.answers(zombie.Addr) {
 		o.t.Errorf("%s answers, whose holder is a zombie", zombie.Addr)
 	}
-	check(o.t, errors.Join(n.StartAgent(), n.AwaitAgent(o.ctx)))
+	check.OK(o.t, errors.Join(n.StartAgent(), n.AwaitAgent(o.ctx)))
 	o.report(n, corev1.ConditionTrue)
 	o.end(zombie)
 	again, _ := o.begin(n, nil)
@@ -220,7 +221,7 @@ func (o *off) answers(addr netip.Addr) bool {
 // report says of a node what the control plane does.
 func (o *off) report(n *nodes.Node, status corev1.ConditionStatus) {
 	o.t.Helper()
-	check(o.t, o.Get(o.ctx, client.ObjectKeyFromObject(n.Object), n.Object))
+	check.OK(o.t, o.Get(o.ctx, client.ObjectKeyFromObject(n.Object), n.Object))
 	n.Object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now()}}
-	check(o.t, o.Status().Update(o.ctx, n.Object))
+	check.OK(o.t, o.Status().Update(o.ctx, n.Object))
 }

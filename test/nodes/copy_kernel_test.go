@@ -19,6 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -53,15 +54,15 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 	for i, n := range c.Nodes[:2] {
 		for j := range 3 {
 			pod, err := n.NewPod(ctx, fmt.Sprintf("web-%d-%d", i, j), nil)
-			check(t, err)
+			check.OK(t, err)
 			s, err := n.Begin(ctx, pod)
-			check(t, err)
+			check.OK(t, err)
 			pods = append(pods, s)
 		}
 	}
 	reach(ctx, t, host, pods)
 	file, err := c.Server.Backup(ctx)
-	check(t, err)
+	check.OK(t, err)
 	copied := c.Copy(ctx, file, "--bump-revision", bump, "--mark-compacted")
 	began := time.Now()
 	copied.StartController()
@@ -105,15 +106,15 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 		if err := tellsOf(ctx, c, "FenceEnded", pods[:1]); err == nil {
 			t.Error("a pod of the original was fenced")
 		}
-		check(t, c.SpeakersAreHolders())
+		check.OK(t, c.SpeakersAreHolders())
 	}
 
 	// Both clusters go on, and no address has two speakers.
 	for i, who := range []*nodes.Cluster{c, copied} {
 		pod, err := who.Nodes[0].NewPod(ctx, fmt.Sprintf("next-%d", i), nil)
-		check(t, err)
+		check.OK(t, err)
 		s, err := who.Nodes[0].Begin(ctx, pod)
-		check(t, err)
+		check.OK(t, err)
 		if slices.ContainsFunc(pods, func(other *nodes.Sandbox) bool { return other.Addr == s.Addr }) {
 			t.Errorf("the new pod %s got %s, which another pod has", pod.Name, s.Addr)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -71,38 +72,38 @@ func (w *walk) play(v verb, s step, f fault) {
 	if v.kept && !v.isDel {
 		// The address is kept since an earlier life of the name.
 		earlier, err := w.n.Begin(ctx, pod)
-		check(t, err)
-		check(t, earlier.End(ctx))
-		check(t, w.ForgetPod(ctx, pod))
+		check.OK(t, err)
+		check.OK(t, earlier.End(ctx))
+		check.OK(t, w.ForgetPod(ctx, pod))
 		pod = w.again(ctx, pod)
 	}
 	sandbox := w.broken(ctx, v, s, f, pod)
 	if f.undone == byTheNext {
-		check(t, w.n.AwaitAgent(ctx))
+		check.OK(t, w.n.AwaitAgent(ctx))
 	}
 	if f.undone != byNobody && !v.isDel && !answered(v, s) {
 		w.Eventually(t, "the ADD is undone without a DEL", func() error { return w.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
 	}
 	if !sandbox.Lives() {
 		// The ADD has failed, or this is about DEL: the runtime sends DEL until it succeeds.
-		check(t, sandbox.End(ctx))
+		check.OK(t, sandbox.End(ctx))
 	}
-	check(t, w.n.AwaitAgent(ctx))
+	check.OK(t, w.n.AwaitAgent(ctx))
 	if v.isDel {
 		w.Eventually(t, "the DEL is carried out", func() error { return w.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
 	}
 	if !sandbox.Lives() {
 		var err error
 		sandbox, err = w.n.Begin(ctx, pod)
-		check(t, err)
+		check.OK(t, err)
 	}
 	w.Eventually(t, "the leases are those of the living", func() error { return w.LeasesAreLiving(ctx) })
 	w.speaksAlone(ctx, sandbox)
 
-	check(t, sandbox.End(ctx))
-	check(t, w.ForgetPod(ctx, pod))
+	check.OK(t, sandbox.End(ctx))
+	check.OK(t, w.ForgetPod(ctx, pod))
 	w.Eventually(t, "all is given back", func() error { return w.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
-	check(t, w.DeleteAllOf(ctx, &v1alpha1.IPLease{}))
+	check.OK(t, w.DeleteAllOf(ctx, &v1alpha1.IPLease{}))
 }
 
 // broken makes the call, during which something breaks.
@@ -117,7 +118,7 @@ func (w *walk) broken(ctx context.Context, v verb, s step, f fault, pod *corev1.
 	} else {
 		sandbox, err = w.n.NewSandbox(pod)
 	}
-	check(t, err)
+	check.OK(t, err)
 	met := w.n.At(s.at, s.nth, func() error {
 		if err := w.stands(ctx, s, sandbox); err != nil {
 			t.Errorf("at this step %v", err)
@@ -171,7 +172,7 @@ func (w *walk) speaksAlone(ctx context.Context, s *nodes.Sandbox) {
 		return w.host.Command(ctx, "ping", "-q", "-c", "1", "-W", "1", s.Addr.String()).Run()
 	})
 	_, err := w.Frames.Wait(ctx, func(f capture.Frame) bool { return f.Time.After(asked) && slices.Contains(f.Speaks, s.Addr) })
-	check(w.t, err)
+	check.OK(w.t, err)
 	frames := capture.After(w.Frames.Frames(), asked)
 	if speakers := capture.Speakers(frames, s.Addr); len(speakers) != 1 || speakers[0] != s.MAC.String() {
 		w.t.Errorf("%v speak for %s, which is that of %s", speakers, s.Addr, s.MAC)
@@ -188,14 +189,14 @@ func (w *walk) rotate() {
 	for range 4 {
 		pod := w.pod(ctx, false)
 		s, err := w.n.Begin(ctx, pod)
-		check(t, err)
+		check.OK(t, err)
 		if want.IsValid() && s.Addr != want {
 			t.Errorf("%s follows, want %s", s.Addr, want)
 		}
 		if want = s.Addr.Next(); s.Addr == last {
 			want = first
 		}
-		check(t, errors.Join(s.End(ctx), w.ForgetPod(ctx, pod), w.n.StopAgent(), w.n.AwaitAgent(ctx)))
+		check.OK(t, errors.Join(s.End(ctx), w.ForgetPod(ctx, pod), w.n.StopAgent(), w.n.AwaitAgent(ctx)))
 	}
 }
 
@@ -207,12 +208,12 @@ func (w *walk) exhaust(pool *v1alpha1.IPPool) {
 	const size = 8
 	for range size {
 		s, err := w.n.Begin(ctx, w.pod(ctx, false))
-		check(t, err)
+		check.OK(t, err)
 		w.speaksAlone(ctx, s)
 	}
 	w.Eventually(t, "the pool is full of the living", func() error { return w.LeasesAreLiving(ctx) })
 	for _, s := range w.Living() {
-		check(t, s.End(ctx))
+		check.OK(t, s.End(ctx))
 	}
 	w.Eventually(t, "all is given back", func() error { return w.LeasesAreLiving(ctx) })
 	w.Eventually(t, "the guards are swept", func() error {
@@ -221,14 +222,14 @@ func (w *walk) exhaust(pool *v1alpha1.IPPool) {
 		}
 		return nil
 	})
-	check(t, w.Delete(ctx, pool, client.GracePeriodSeconds(0)))
+	check.OK(t, w.Delete(ctx, pool, client.GracePeriodSeconds(0)))
 }
 
 // again makes another pod of the same name.
 func (w *walk) again(ctx context.Context, pod *corev1.Pod) *corev1.Pod {
 	w.t.Helper()
 	again, err := w.n.NewPod(ctx, pod.Name, func(next *corev1.Pod) { next.OwnerReferences = pod.OwnerReferences })
-	check(w.t, err)
+	check.OK(w.t, err)
 	return again
 }
 
@@ -242,13 +243,6 @@ func (w *walk) pod(ctx context.Context, kept bool) *corev1.Pod {
 			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "pod", UID: "u", Controller: &yes}}
 		}
 	})
-	check(w.t, err)
+	check.OK(w.t, err)
 	return pod
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -44,7 +45,7 @@ func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 	l := &leak{Cluster: c, host: host, zombies: []*nodes.Sandbox{zombie}}
 	hush := l.speak(ctx, t)
 
-	check(t, c.Isolate(true))
+	check.OK(t, c.Isolate(true))
 	parent := map[string]string{"parent": namespaces.Parent}
 	c.Eventually(t, "the other agents are deaf", func() error {
 		deaf, err := sum(ctx, others, "fenceline_segment_deaf", parent)
@@ -55,11 +56,11 @@ func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 	})
 	unknown := map[string]string{"verdict": string(segment.Unknown)}
 	before, err := sum(ctx, others, "fenceline_verifications_total", unknown)
-	check(t, err)
-	check(t, home.KillAgent())
+	check.OK(t, err)
+	check.OK(t, home.KillAgent())
 	o.report(home, corev1.ConditionUnknown)
 	cut := time.Now()
-	check(t, c.ForgetPod(ctx, zombie.Pod))
+	check.OK(t, c.ForgetPod(ctx, zombie.Pod))
 
 	const tries, why = 4, "no other node was heard on the parent for "
 	c.Eventually(t, "verdicts that prove nothing", func() error {
@@ -85,7 +86,7 @@ func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 
 	zombie.Abandon()
 	healed := time.Now()
-	check(t, c.Isolate(false))
+	check.OK(t, c.Isolate(false))
 	next := begin(ctx, t, c, crowd(t, c, "next", 2)[1:])[0]
 	t.Logf("the address has a new holder %s after the underlay was whole", time.Since(healed).Round(time.Millisecond))
 	if next.Addr != zombie.Addr {
@@ -98,8 +99,8 @@ func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 	}
 	l.areMute(ctx, t, next.Since)
 	hush()
-	check(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", next.Addr.String()).Run())
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", next.Addr.String()).Run())
+	check.OK(t, c.SpeakersAreHolders())
 }
 
 // sum adds up a counter or gauge of the agents of some nodes.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -46,7 +47,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 	}
 	old := started(ctx, t, n, "old", both)
 	was := &v1alpha1.IPLease{}
-	check(t, c.Get(ctx, client.ObjectKey{Name: old.Addr.String()}, was))
+	check.OK(t, c.Get(ctx, client.ObjectKey{Name: old.Addr.String()}, was))
 	if was.Spec.Pool != primary.Name {
 		t.Errorf("the pod names %s first, and has an address of %s", primary.Name, was.Spec.Pool)
 	}
@@ -65,7 +66,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 			primary.Spec.Disable, primary.Spec.IPs = nil, []string{"10.66.0.50-10.66.0.59"}
 			change(ctx, t, c, primary)
 			c.Eventually(t, "the pool names the lease outside", func() error {
-				check(t, c.Get(ctx, client.ObjectKeyFromObject(primary), primary))
+				check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(primary), primary))
 				if !meta.IsStatusConditionTrue(primary.Status.Conditions, v1alpha1.ConditionOutside) {
 					return fmt.Errorf("its conditions are %+v", primary.Status.Conditions)
 				}
@@ -73,9 +74,9 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 			})
 		}, "10.66.0.5"},
 		{"served by another agent", func() {
-			check(t, errors.Join(n.KillAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
+			check.OK(t, errors.Join(n.KillAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
 		}, "10.66.0.5"},
-		{"deleted", func() { check(t, c.Delete(ctx, primary)) }, "10.66.0.10"},
+		{"deleted", func() { check.OK(t, c.Delete(ctx, primary)) }, "10.66.0.10"},
 	} {
 		step.change()
 		// The agent may see the change a moment later. Freed addresses cool down, so more tries would
@@ -88,10 +89,10 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 			if tries == 7 {
 				t.Fatalf("the pool is %s: a new pod has %s, want %s", step.name, next.Addr, step.serves)
 			}
-			check(t, errors.Join(next.End(ctx), c.ForgetPod(ctx, next.Pod)))
+			check.OK(t, errors.Join(next.End(ctx), c.ForgetPod(ctx, next.Pod)))
 		}
 		now := &v1alpha1.IPLease{}
-		check(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
+		check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
 		if now.UID != was.UID || now.Spec.State != v1alpha1.StateBound || now.Spec.Holder.PodUID != string(old.Pod.UID) {
 			t.Errorf("the pool is %s, and the lease of the old pod is %+v", step.name, now)
 		}
@@ -111,7 +112,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 		t.Errorf("%v speak for the address of the old pod", speakers)
 	}
 	for _, s := range c.Living() {
-		check(t, errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)))
+		check.OK(t, errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)))
 	}
 	c.Eventually(t, "the deleted pool is gone, and no lease is left", func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(primary), primary); !apierrors.IsNotFound(err) {
@@ -126,23 +127,23 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 func pinged(ctx context.Context, t *testing.T, host *namespaces.Host, addr netip.Addr) (answered func() []int) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "ping"))
-	check(t, err)
+	check.OK(t, err)
 	ctx, cancel := context.WithCancel(ctx)
 	ping := host.Command(ctx, "ping", "-n", "-i", "0.05", addr.String())
 	ping.Stdout = file
-	check(t, ping.Start())
+	check.OK(t, ping.Start())
 	t.Cleanup(func() {
 		cancel()
 		_ = ping.Wait() // it was killed
-		check(t, file.Close())
+		check.OK(t, file.Close())
 	})
 	number := regexp.MustCompile(`icmp_seq=(\d+) ttl`)
 	return func() (all []int) {
 		data, err := os.ReadFile(file.Name())
-		check(t, err)
+		check.OK(t, err)
 		for _, m := range number.FindAllSubmatch(data, -1) {
 			n, err := strconv.Atoi(string(m[1]))
-			check(t, err)
+			check.OK(t, err)
 			all = append(all, n)
 		}
 		return all

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
@@ -66,18 +67,18 @@ func TestEtcdIsKilledWhilePodsComeAndGo(t *testing.T) {
 	}
 	goesOn()
 	for range etcdKills {
-		check(t, c.Server.RestartEtcd(ctx))
+		check.OK(t, c.Server.RestartEtcd(ctx))
 		back := time.Now()
 		goesOn()
 		t.Logf("%d pods came and went within %s after etcd's return", 2*loaders, time.Since(back).Round(time.Millisecond))
 	}
 	stop.Store(true)
-	check(t, g.Wait())
+	check.OK(t, g.Wait())
 	c.Eventually(t, "the leases are those of the living", func() error { return errors.Join(c.Revive(), c.LeasesAreLiving(ctx)) })
 	each(t, stays, func(s *nodes.Sandbox) error {
 		return host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", s.Addr.String()).Run()
 	})
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, c.SpeakersAreHolders())
 }
 
 // live is the life of one pod. A call of the API server that fails is repeated.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -88,20 +89,20 @@ func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
 	defer cancel()
 	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: statefulSet()}
-	check(t, c.Create(ctx, p.set))
-	check(t, p.start(ctx, func() error { return nil }))
+	check.OK(t, c.Create(ctx, p.set))
+	check.OK(t, p.start(ctx, func() error { return nil }))
 	had := p.addresses()
 	for round, b := range breakages() {
 		t.Run(b.name, func(t *testing.T) {
 			repair, err := b.begin(c, p.on, 1)
-			check(t, err)
-			check(t, p.stop(ctx, repair))
+			check.OK(t, err)
+			check.OK(t, p.stop(ctx, repair))
 			c.Eventually(t, "both addresses are kept", func() error { return c.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
 
 			p.on = c.Nodes[(round+1)%2]
 			repair, err = b.begin(c, p.on, 2)
-			check(t, err)
-			check(t, p.start(ctx, repair))
+			check.OK(t, err)
+			check.OK(t, p.start(ctx, repair))
 			if is := p.addresses(); is != had {
 				t.Errorf("the pod had %v and has %v", had, is)
 			}
@@ -111,7 +112,7 @@ func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 			return // the rows share the pod
 		}
 	}
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, c.SpeakersAreHolders())
 }
 
 // statefulSet wants one pod, web-0.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
@@ -36,10 +37,10 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	host := c.Host(netip.PrefixFrom(taken, 64))
 
 	first, err := n.NewPod(ctx, "first", nil)
-	check(t, err)
+	check.OK(t, err)
 	pod, err := n.NewSandbox(first)
-	check(t, err)
-	check(t, pod.Add(ctx))
+	check.OK(t, err)
+	check.OK(t, pod.Add(ctx))
 	if pod.Addr != free {
 		t.Fatalf("the pod has %s, want %s", pod.Addr, free)
 	}
@@ -49,32 +50,32 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	}
 
 	second, err := n.NewPod(ctx, "second", nil)
-	check(t, err)
+	check.OK(t, err)
 	late, err := n.NewSandbox(second)
-	check(t, err)
+	check.OK(t, err)
 	refused := late.Add(ctx)
 	if refused == nil || !strings.Contains(refused.Error(), "pool v6: it is exhausted") {
 		t.Fatalf("the second pod was answered %v", refused)
 	}
-	check(t, late.End(ctx))
+	check.OK(t, late.End(ctx))
 	conflict := &v1alpha1.IPLease{}
-	check(t, c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", taken)}, conflict))
+	check.OK(t, c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", taken)}, conflict))
 	if s := conflict.Spec; s.Reason != v1alpha1.ReasonConflict || s.Conflict == nil || s.Conflict.MAC != host.MAC.String() {
 		t.Errorf("the lease of the foreign host's address is %+v, want its MAC %s", s, host.MAC)
 	}
 
-	check(t, host.Unplug())
+	check.OK(t, host.Unplug())
 	began := time.Now()
 	got, err := n.Begin(ctx, second)
-	check(t, err)
+	check.OK(t, err)
 	t.Logf("the address of the foreign host served a pod %s after the host had left", time.Since(began).Round(time.Millisecond))
 	if got.Addr != taken {
 		t.Errorf("the second pod has %s, want %s", got.Addr, taken)
 	}
 	for _, s := range []*nodes.Sandbox{pod, got} {
-		check(t, s.End(ctx))
-		check(t, c.ForgetPod(ctx, s.Pod))
+		check.OK(t, s.End(ctx))
+		check.OK(t, c.ForgetPod(ctx, s.Pod))
 	}
 	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, c.SpeakersAreHolders())
 }

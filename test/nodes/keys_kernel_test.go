@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
@@ -32,7 +33,7 @@ func TestTheClaimKeyIsReplacedWithoutAGap(t *testing.T) {
 	defer cancel()
 	c := nodes.New(t, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
-	check(t, c.Create(ctx, setOf("web", 1)))
+	check.OK(t, c.Create(ctx, setOf("web", 1)))
 	c.StartController()
 	k := &keys{off: &off{Cluster: c, t: t, ctx: ctx}, name: &name{Cluster: c, t: t, ctx: ctx}, current: "0123456789abcdef"}
 	defer k.traffic(c.Nodes[2])()
@@ -79,9 +80,9 @@ func (k *keys) ends() {
 func (k *keys) patch(data map[string][]byte) {
 	k.t.Helper()
 	patch, err := json.Marshal(map[string]any{"data": data})
-	check(k.t, err)
+	check.OK(k.t, err)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.System, Name: "fenceline-claim-key"}}
-	check(k.t, k.Patch(k.ctx, secret, client.RawPatch(types.MergePatchType, patch)))
+	check.OK(k.t, k.Patch(k.ctx, secret, client.RawPatch(types.MergePatchType, patch)))
 	for _, n := range k.Nodes {
 		if n == k.dead {
 			continue
@@ -101,11 +102,11 @@ func (k *keys) patch(data map[string][]byte) {
 func (k *keys) takeOver(zombie *nodes.Sandbox, to *nodes.Node, between func()) *nodes.Sandbox {
 	k.t.Helper()
 	at := zombie.Node()
-	check(k.t, at.KillAgent())
+	check.OK(k.t, at.KillAgent())
 	k.dead = at
 	between()
 	k.report(at, corev1.ConditionUnknown)
-	check(k.t, k.ForgetPod(k.ctx, zombie.Pod))
+	check.OK(k.t, k.ForgetPod(k.ctx, zombie.Pod))
 	zombie.Abandon()
 	before := k.acks(zombie)
 	next := k.begin(to)
@@ -115,10 +116,10 @@ func (k *keys) takeOver(zombie *nodes.Sandbox, to *nodes.Node, between func()) *
 	if k.acks(zombie) == before {
 		k.t.Errorf("no ack of %s, which knows another key than %q", at.Name, k.current)
 	}
-	check(k.t, errors.Join(at.StartAgent(), at.AwaitAgent(k.ctx)))
+	check.OK(k.t, errors.Join(at.StartAgent(), at.AwaitAgent(k.ctx)))
 	k.dead = nil
 	k.report(at, corev1.ConditionTrue)
-	check(k.t, zombie.End(k.ctx))
+	check.OK(k.t, zombie.End(k.ctx))
 	return next
 }
 

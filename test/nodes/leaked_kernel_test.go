@@ -22,6 +22,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -49,7 +50,7 @@ func TestTwoThousandLeakedLeasesAreGivenBack(t *testing.T) {
 	l := &leak{Cluster: c, host: c.Host(netip.MustParsePrefix("10.64.0.1/20"))}
 	begin(ctx, t, c, crowd(t, c, "alive", alive))
 	l.zombies = begin(ctx, t, c, crowd(t, c, "zombie", zombies))
-	check(t, l.fill(ctx, first, last))
+	check.OK(t, l.fill(ctx, first, last))
 	hush := l.speak(ctx, t)
 	each(t, l.zombies, func(z *nodes.Sandbox) error { return c.ForgetPod(ctx, z.Pod) })
 	for _, z := range l.zombies {
@@ -72,7 +73,7 @@ func TestTwoThousandLeakedLeasesAreGivenBack(t *testing.T) {
 	each(t, c.Living(), func(s *nodes.Sandbox) error {
 		return l.host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", s.Addr.String()).Run()
 	})
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, c.SpeakersAreHolders())
 	each(t, c.Living(), func(s *nodes.Sandbox) error { return errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)) })
 	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
 }

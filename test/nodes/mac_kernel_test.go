@@ -25,6 +25,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	kit "github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
@@ -39,7 +40,7 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	defer cancel()
 	c := nodes.New(t, 3)
 	c.FromIPPool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9", "0a:58")
-	check(t, c.Create(ctx, setOf("web", 1)))
+	check.OK(t, c.Create(ctx, setOf("web", 1)))
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
 	o := &off{Cluster: c, t: t, ctx: ctx}
@@ -47,18 +48,18 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 
 	first := w.begin(c.Nodes[0])
 	mac := fromAddress(first.Addr)
-	check(t, host.Command(ctx, "ip", "neigh", "replace", first.Addr.String(), "lladdr", mac.String(), "nud", "permanent", "dev", namespaces.HostInterface).Run())
+	check.OK(t, host.Command(ctx, "ip", "neigh", "replace", first.Addr.String(), "lladdr", mac.String(), "nud", "permanent", "dev", namespaces.HostInterface).Run())
 	reached := func(s *nodes.Sandbox) {
 		t.Helper()
 		if s.Addr != first.Addr || s.MAC.String() != mac.String() {
 			t.Errorf("web-0 had %s with %s, and has %s with %s", first.Addr, mac, s.Addr, s.MAC)
 		}
 		l := &v1alpha1.IPLease{}
-		check(t, c.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l))
+		check.OK(t, c.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l))
 		if l.Spec.Holder == nil || l.Spec.Holder.MAC != mac.String() {
 			t.Errorf("the lease names %+v", l.Spec.Holder)
 		}
-		check(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", s.Addr.String()).Run())
+		check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", s.Addr.String()).Run())
 	}
 	reached(first)
 	w.end(first)
@@ -66,9 +67,9 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	reached(second)
 
 	// Its node is cut off from the API server and has no agent. Its pod lives on.
-	check(t, c.Nodes[1].KillAgent())
+	check.OK(t, c.Nodes[1].KillAgent())
 	o.report(c.Nodes[1], corev1.ConditionUnknown)
-	check(t, c.ForgetPod(ctx, second.Pod))
+	check.OK(t, c.ForgetPod(ctx, second.Pod))
 	second.Abandon()
 	third := w.begin(c.Nodes[2])
 	reached(third)
@@ -102,9 +103,9 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 			t.Errorf("the zombie spoke: %s", f)
 		}
 	}
-	check(t, errors.Join(c.Nodes[1].StartAgent(), c.Nodes[1].AwaitAgent(ctx)))
+	check.OK(t, errors.Join(c.Nodes[1].StartAgent(), c.Nodes[1].AwaitAgent(ctx)))
 	o.report(c.Nodes[1], corev1.ConditionTrue)
-	check(t, second.End(ctx))
+	check.OK(t, second.End(ctx))
 	reached(third)
 	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
 }

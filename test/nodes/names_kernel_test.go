@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -42,7 +43,7 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	w.edit(racks[1], func(s *v1alpha1.IPPoolSpec) {
 		s.NodeName, s.Parents = []string{c.Nodes[1].Name, c.Nodes[2].Name}, []string{namespaces.Parent}
 	})
-	check(t, c.Create(ctx, setOf("web", 1)))
+	check.OK(t, c.Create(ctx, setOf("web", 1)))
 	c.StartController()
 	o := &off{Cluster: c, t: t, ctx: ctx}
 	dark, light := c.Nodes[0], c.Nodes[1]
@@ -71,9 +72,9 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	second = w.begin(dark, nodes.Wants("rack-1"))
 
 	// The node of the first rack loses its power.
-	check(t, errors.Join(dark.KillAgent(), dark.CutUnderlay(), second.Remove()))
+	check.OK(t, errors.Join(dark.KillAgent(), dark.CutUnderlay(), second.Remove()))
 	o.report(dark, corev1.ConditionUnknown)
-	check(t, c.ForgetPod(ctx, second.Pod))
+	check.OK(t, c.ForgetPod(ctx, second.Pod))
 	third := w.begin(light)
 	if !strings.HasPrefix(third.Addr.String(), "10.66.0.2") || third.Addr == second.Addr {
 		t.Errorf("web-0 has %s on the second rack", third.Addr)
@@ -82,13 +83,13 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	c.Eventually(t, "the address of the first rack is free", func() error { return w.isFree(second) })
 
 	// It comes back.
-	check(t, errors.Join(dark.HealUnderlay(), dark.StartAgent(), dark.AwaitAgent(ctx)))
+	check.OK(t, errors.Join(dark.HealUnderlay(), dark.StartAgent(), dark.AwaitAgent(ctx)))
 	o.report(dark, corev1.ConditionTrue)
 	w.end(third)
 	fourth := w.begin(dark)
 	w.told(fourth, fmt.Sprintf("%s replaces %s: pool rack-2 does not serve the pod on node %s", fourth.Addr, third.Addr, dark.Name))
 	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, c.SpeakersAreHolders())
 }
 
 // name is the one pod of StatefulSet web, one after the other.
@@ -127,8 +128,8 @@ func ofStatefulSet(pod *corev1.Pod) {
 // end ends the pod as a kubelet does.
 func (w *name) end(s *nodes.Sandbox) {
 	w.t.Helper()
-	check(w.t, s.End(w.ctx))
-	check(w.t, w.ForgetPod(w.ctx, s.Pod))
+	check.OK(w.t, s.End(w.ctx))
+	check.OK(w.t, w.ForgetPod(w.ctx, s.Pod))
 }
 
 // edit changes a pool. The agents see it within milliseconds.

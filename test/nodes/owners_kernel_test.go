@@ -22,6 +22,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/owners"
@@ -57,7 +58,7 @@ func TestAddressesOfOwnersOfOtherProjects(t *testing.T) {
 			p.end()
 			p.start("back on the first node", first, first)
 			row.play(p)
-			check(t, p.SpeakersAreHolders())
+			check.OK(t, p.SpeakersAreHolders())
 		})
 	}
 }
@@ -65,14 +66,14 @@ func TestAddressesOfOwnersOfOtherProjects(t *testing.T) {
 // loseItsPower: the owners end while their pods are gone. A stopped machine keeps its address until then.
 func (p *projects) loseItsPower() {
 	dark, light := p.Nodes[0], p.Nodes[1]
-	check(p.t, errors.Join(dark.KillAgent(), dark.CutUnderlay()))
+	check.OK(p.t, errors.Join(dark.KillAgent(), dark.CutUnderlay()))
 	p.report(dark, corev1.ConditionUnknown)
 	for _, s := range []*nodes.Sandbox{p.web, p.db} {
-		check(p.t, errors.Join(s.Remove(), p.ForgetPod(p.ctx, s.Pod)))
+		check.OK(p.t, errors.Join(s.Remove(), p.ForgetPod(p.ctx, s.Pod)))
 	}
 	p.start("the node has lost its power", light, light)
 	p.end()
-	check(p.t, errors.Join(p.Delete(p.ctx, p.set), p.Delete(p.ctx, p.machine)))
+	check.OK(p.t, errors.Join(p.Delete(p.ctx, p.set), p.Delete(p.ctx, p.machine)))
 	p.isFree(func(l *v1alpha1.IPLease) error {
 		// Nothing tells the controller of the end of such an owner. An edit of the lease wakes it.
 		l.Annotations = map[string]string{"test": l.ResourceVersion}
@@ -89,7 +90,7 @@ func (p *projects) cutItsCable() {
 	p.report(cut, corev1.ConditionUnknown)
 	since := time.Now()
 	for _, z := range zombies {
-		check(p.t, p.ForgetPod(p.ctx, z.Pod))
+		check.OK(p.t, p.ForgetPod(p.ctx, z.Pod))
 		z.Abandon()
 	}
 	p.start("the old pods are zombies", p.Nodes[1], p.Nodes[2])
@@ -102,7 +103,7 @@ func (p *projects) cutItsCable() {
 	cut.ShutAPI(false)
 	p.report(cut, corev1.ConditionTrue)
 	for _, z := range zombies {
-		check(p.t, z.End(p.ctx))
+		check.OK(p.t, z.End(p.ctx))
 	}
 	p.Eventually(p.t, "the leases are those of the living", func() error { return p.LeasesAreLiving(p.ctx) })
 	for i, s := range []*nodes.Sandbox{p.web, p.db} {
@@ -111,9 +112,9 @@ func (p *projects) cutItsCable() {
 		p.isBoundTo(s)
 	}
 
-	check(p.t, p.Server.StartControllerManager())
+	check.OK(p.t, p.Server.StartControllerManager())
 	p.stop()
-	check(p.t, errors.Join(p.Delete(p.ctx, p.set), p.Delete(p.ctx, p.machine)))
+	check.OK(p.t, errors.Join(p.Delete(p.ctx, p.set), p.Delete(p.ctx, p.machine)))
 	for _, s := range []*nodes.Sandbox{p.web, p.db} {
 		p.Eventually(p.t, "the garbage collector deletes pod "+s.Pod.Name, func() error {
 			if err := p.Get(p.ctx, client.ObjectKeyFromObject(s.Pod), s.Pod); err != nil || s.Pod.DeletionTimestamp == nil {
@@ -121,7 +122,7 @@ func (p *projects) cutItsCable() {
 			}
 			return nil
 		})
-		check(p.t, errors.Join(s.End(p.ctx), p.ForgetPod(p.ctx, s.Pod)))
+		check.OK(p.t, errors.Join(s.End(p.ctx), p.ForgetPod(p.ctx, s.Pod)))
 	}
 	p.isFree(nil)
 }
@@ -141,8 +142,8 @@ func TestALiveMigrationHandsTheAddressOver(t *testing.T) {
 	report := func(key string, value any) {
 		t.Helper()
 		state[key] = value
-		check(t, unstructured.SetNestedMap(p.instance.Object, state, "status", "migrationState"))
-		check(t, p.Update(p.ctx, p.instance))
+		check.OK(t, unstructured.SetNestedMap(p.instance.Object, state, "status", "migrationState"))
+		check.OK(t, p.Update(p.ctx, p.instance))
 	}
 	report("mode", "PreCopy")
 	speaking := source.sent.Load()
@@ -161,18 +162,18 @@ func TestALiveMigrationHandsTheAddressOver(t *testing.T) {
 	p.Eventually(t, "the target has the address", func() error { return p.boundTo(target) })
 	source.passesTo(target, since)
 	heard = p.hears(source.Addr)
-	check(t, p.Get(p.ctx, client.ObjectKeyFromObject(source.Pod), source.Pod))
+	check.OK(t, p.Get(p.ctx, client.ObjectKeyFromObject(source.Pod), source.Pod))
 	if source.Pod.DeletionTimestamp != nil {
 		t.Error("the source was deleted")
 	}
 
 	ended := time.Now()
 	report("completed", true)
-	check(t, errors.Join(source.End(p.ctx), p.ForgetPod(p.ctx, source.Pod)))
+	check.OK(t, errors.Join(source.End(p.ctx), p.ForgetPod(p.ctx, source.Pod)))
 	heard()
 	source.speaksAlone(target, ended)
 	p.isBoundTo(target)
-	check(t, p.LeasesAreLiving(p.ctx))
+	check.OK(t, p.LeasesAreLiving(p.ctx))
 }
 
 // projects is a cluster with a pod of OpenKruise's StatefulSet web, and a pod of KubeVirt's virtual machine
@@ -201,12 +202,12 @@ func newProjects(t *testing.T, count int, runStrategy string) *projects {
 		}
 		return fmt.Errorf("the conditions of the pool are %v", pool.Status.Conditions)
 	})
-	check(t, owners.Install(ctx, c.Server.Admin(), append(owners.Machines(), owners.StatefulSets())...))
+	check.OK(t, owners.Install(ctx, c.Server.Admin(), append(owners.Machines(), owners.StatefulSets())...))
 	p := &projects{
 		off: &off{Cluster: c, t: t, ctx: ctx, host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))},
 		set: owners.StatefulSet(nodes.Shop, "web", 1), machine: owners.Machine(nodes.Shop, "db", runStrategy), instance: owners.Instance(nodes.Shop, "db"),
 	}
-	check(t, errors.Join(c.Create(ctx, p.set), c.Create(ctx, p.machine), c.Create(ctx, p.instance)))
+	check.OK(t, errors.Join(c.Create(ctx, p.set), c.Create(ctx, p.machine), c.Create(ctx, p.instance)))
 	return p
 }
 
@@ -216,7 +217,7 @@ func (p *projects) start(what string, webOn, dbOn *nodes.Node) {
 	was := []*nodes.Sandbox{p.web, p.db}
 	p.stop()
 	p.instance = owners.Instance(nodes.Shop, "db")
-	check(p.t, p.Create(p.ctx, p.instance))
+	check.OK(p.t, p.Create(p.ctx, p.instance))
 	p.web, p.db = p.begin(webOn, "web-0", ownedBy(p.set, owners.OfSet)), p.launch(dbOn)
 	for i, s := range []*nodes.Sandbox{p.web, p.db} {
 		p.isBoundTo(s)
@@ -241,9 +242,9 @@ func (p *projects) begin(n *nodes.Node, name string, changes ...func(*corev1.Pod
 			change(pod)
 		}
 	})
-	check(p.t, err)
+	check.OK(p.t, err)
 	s, err := n.Begin(p.ctx, pod)
-	check(p.t, err)
+	check.OK(p.t, err)
 	return s
 }
 
@@ -258,7 +259,7 @@ func ownedBy(o *unstructured.Unstructured, of func(string) func(*corev1.Pod)) fu
 // stop stops the virtual machine.
 func (p *projects) stop() {
 	p.t.Helper()
-	check(p.t, client.IgnoreNotFound(p.Delete(p.ctx, p.instance)))
+	check.OK(p.t, client.IgnoreNotFound(p.Delete(p.ctx, p.instance)))
 }
 
 // end ends both pods, and the machine is stopped. Their addresses stay.
@@ -266,9 +267,9 @@ func (p *projects) end() {
 	p.t.Helper()
 	p.stop()
 	for _, s := range []*nodes.Sandbox{p.web, p.db} {
-		check(p.t, errors.Join(s.End(p.ctx), p.ForgetPod(p.ctx, s.Pod)))
+		check.OK(p.t, errors.Join(s.End(p.ctx), p.ForgetPod(p.ctx, s.Pod)))
 		l := &v1alpha1.IPLease{}
-		check(p.t, p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l))
+		check.OK(p.t, p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l))
 		if l.Spec.State != v1alpha1.StateRetained {
 			p.t.Errorf("the address of pod %s is %s after its end", s.Pod.Name, l.Spec.State)
 		}
@@ -309,14 +310,14 @@ func (p *projects) boundTo(s *nodes.Sandbox) error {
 
 func (p *projects) isBoundTo(s *nodes.Sandbox) {
 	p.t.Helper()
-	check(p.t, p.boundTo(s))
+	check.OK(p.t, p.boundTo(s))
 }
 
 // hears waits until the host hears an address, and pings it until stop is called. Every ping must have an
 // answer.
 func (p *projects) hears(addr netip.Addr) (stop func()) {
 	p.t.Helper()
-	check(p.t, p.host.Command(p.ctx, "ping", "-q", "-c", "1", "-w", "30", addr.String()).Run())
+	check.OK(p.t, p.host.Command(p.ctx, "ping", "-q", "-c", "1", "-w", "30", addr.String()).Run())
 	var ended atomic.Bool
 	result := make(chan error, 1)
 	go func() {
@@ -331,7 +332,7 @@ func (p *projects) hears(addr netip.Addr) (stop func()) {
 	return func() {
 		p.t.Helper()
 		ended.Store(true)
-		check(p.t, <-result)
+		check.OK(p.t, <-result)
 	}
 }
 
@@ -347,7 +348,7 @@ func (p *projects) zombie(s *nodes.Sandbox) *zombie {
 	p.t.Helper()
 	z := &zombie{Sandbox: s, projects: p}
 	stop, err := s.Cry(namespaces.PodInterface, s.Addr, &z.sent, &z.refused)
-	check(p.t, err)
+	check.OK(p.t, err)
 	p.t.Cleanup(stop)
 	return z
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
@@ -52,14 +53,14 @@ func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 		p.lost = started(ctx, t, dark, p.was, p.change)
 	}
 
-	check(t, errors.Join(dark.KillAgent(), dark.CutUnderlay()))
+	check.OK(t, errors.Join(dark.KillAgent(), dark.CutUnderlay()))
 	for _, p := range all {
-		check(t, p.lost.Remove())
+		check.OK(t, p.lost.Remove())
 	}
 	cut := time.Now()
 	o.report(dark, corev1.ConditionUnknown)
 	for _, p := range all {
-		check(t, c.ForgetPod(ctx, p.lost.Pod))
+		check.OK(t, c.ForgetPod(ctx, p.lost.Pod))
 		due := time.Now()
 		soon, cancel := context.WithTimeout(ctx, nodes.Limit/3)
 		defer cancel()
@@ -72,23 +73,23 @@ func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 		if p.next.Addr != p.lost.Addr {
 			t.Errorf("%s had %s and %s has %s", p.was, p.lost.Addr, p.is, p.next.Addr)
 		}
-		check(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", p.next.Addr.String()).Run())
+		check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", p.next.Addr.String()).Run())
 	}
 
-	check(t, errors.Join(dark.HealUnderlay(), dark.StartAgent(), dark.AwaitAgent(ctx)))
+	check.OK(t, errors.Join(dark.HealUnderlay(), dark.StartAgent(), dark.AwaitAgent(ctx)))
 	o.report(dark, corev1.ConditionTrue)
 	for _, p := range all {
-		check(t, p.lost.End(ctx))
+		check.OK(t, p.lost.End(ctx))
 	}
 	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
 	for _, p := range all {
-		check(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", p.next.Addr.String()).Run())
+		check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", p.next.Addr.String()).Run())
 		speakers := capture.Speakers(capture.After(c.Frames.Frames(), cut), p.next.Addr)
 		if !slices.Equal(speakers, []string{p.next.MAC.String()}) {
 			t.Errorf("since the cut, %v speak for %s of %s", speakers, p.next.Addr, p.is)
 		}
 	}
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, c.SpeakersAreHolders())
 }
 
 // powerless is a pod whose node has lost its power, and the pod that is served next.
@@ -102,9 +103,9 @@ type powerless struct {
 func started(ctx context.Context, t *testing.T, n *nodes.Node, name string, change func(*corev1.Pod)) *nodes.Sandbox {
 	t.Helper()
 	pod, err := n.NewPod(ctx, name, change)
-	check(t, err)
+	check.OK(t, err)
 	s, err := n.Begin(ctx, pod)
-	check(t, err)
+	check.OK(t, err)
 	return s
 }
 
@@ -119,16 +120,16 @@ func TestSilenceOnAnotherSegmentOfTheSameNameProvesNothing(t *testing.T) {
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	c.NamedPool("own", "10.66.0.0/24", "10.66.0.20")
 	dark := c.Nodes[0]
-	check(t, dark.MoveElsewhere())
+	check.OK(t, dark.MoveElsewhere())
 	c.StartController()
 	o := &off{Cluster: c, t: t, ctx: ctx}
 	begin(ctx, t, c, crowd(t, c, "heard", len(c.Nodes))[1:])
 	was := started(ctx, t, dark, "app-1", nodes.Wants("own"))
 
 	// The pod lives on behind a cut management network.
-	check(t, dark.KillAgent())
+	check.OK(t, dark.KillAgent())
 	o.report(dark, corev1.ConditionUnknown)
-	check(t, c.ForgetPod(ctx, was.Pod))
+	check.OK(t, c.ForgetPod(ctx, was.Pod))
 	was.Abandon()
 	var asked []string
 	c.Eventually(t, "both other nodes say that they cannot tell", func() error {
@@ -145,5 +146,5 @@ func TestSilenceOnAnotherSegmentOfTheSameNameProvesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, c.SpeakersAreHolders())
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -58,18 +59,18 @@ func TestABackupOfEtcdFromBeforeAHundredAllocationsIsRestored(t *testing.T) {
 		r.begin(t)
 		// As if the backup were from very many writes ago.
 		file := r.backup()
-		check(t, c.Server.Restore(r.ctx, file, "--bump-revision", "500000000", "--mark-compacted"))
+		check.OK(t, c.Server.Restore(r.ctx, file, "--bump-revision", "500000000", "--mark-compacted"))
 		r.wellAgain("the leases are those of the living")
 		r.play(file)
 		r.tells(true)
 		// Who was bound before the backup can be fenced, others not.
 		behind := r.later[0]
-		check(t, c.ForgetPod(r.ctx, behind.Pod))
+		check.OK(t, c.ForgetPod(r.ctx, behind.Pod))
 		r.force(r.earlier[0])
 		r.wellAgain("a pod of before the backup that was deleted by force has lost its address")
 		r.tells(true)
 
-		check(t, c.Server.Restore(r.ctx, r.backup(), flags...))
+		check.OK(t, c.Server.Restore(r.ctx, r.backup(), flags...))
 		behind.Abandon()
 		r.wellAgain("the store has come as far again, and the pod that was deleted by force has lost its address")
 		r.tells(false)
@@ -102,7 +103,7 @@ func (r *restore) begin(t *testing.T) {
 func (r *restore) backup() string {
 	r.t.Helper()
 	file, err := r.Server.Backup(r.ctx)
-	check(r.t, err)
+	check.OK(r.t, err)
 	return file
 }
 
@@ -113,27 +114,27 @@ func (r *restore) play(file string, flags ...string) {
 	gone := r.earlier[:ended]
 	each(t, gone, func(s *nodes.Sandbox) error { return s.End(ctx) })
 	r.earlier = r.earlier[ended:]
-	check(t, r.LeasesAreLiving(ctx, v1alpha1.StateWarm))
+	check.OK(t, r.LeasesAreLiving(ctx, v1alpha1.StateWarm))
 
 	// The leases of this node's pods stay missing for as long as its agent is away.
 	silent, other := r.Nodes[0], r.Nodes[1]
-	check(t, silent.KillAgent())
-	check(t, r.Server.Restore(ctx, file, flags...))
+	check.OK(t, silent.KillAgent())
+	check.OK(t, r.Server.Restore(ctx, file, flags...))
 	stop := r.Supervise(other)
 	for i := range strangers {
 		pod, err := other.NewPod(ctx, fmt.Sprintf("stranger-%d-%d", r.rounds, i), nil)
-		check(t, err)
+		check.OK(t, err)
 		s, err := other.Begin(ctx, pod)
-		check(t, err)
+		check.OK(t, err)
 		r.later = append(r.later, s)
 	}
 	stop()
 	if missing := r.missing(silent); missing == 0 {
 		t.Error("no lease was missing while strangers asked for addresses")
 	}
-	check(t, silent.AwaitAgent(ctx))
+	check.OK(t, silent.AwaitAgent(ctx))
 	for _, s := range gone {
-		check(t, r.ForgetPod(ctx, s.Pod)) // which the backup knows as Running
+		check.OK(t, r.ForgetPod(ctx, s.Pod)) // which the backup knows as Running
 	}
 	r.wellAgain("the leases are those of the living")
 	each(t, r.Living(), func(s *nodes.Sandbox) error {
@@ -148,7 +149,7 @@ func (r *restore) missing(n *nodes.Node) int {
 	for _, s := range r.Living() {
 		l := &v1alpha1.IPLease{}
 		err := r.Get(r.ctx, client.ObjectKey{Name: s.Addr.String()}, l)
-		check(r.t, client.IgnoreNotFound(err))
+		check.OK(r.t, client.IgnoreNotFound(err))
 		if s.Node() == n && err != nil {
 			missing++
 		}
@@ -180,7 +181,7 @@ func (r *restore) wellAgain(what string) {
 // force deletes a pod whose node does not notice.
 func (r *restore) force(s *nodes.Sandbox) {
 	r.t.Helper()
-	check(r.t, r.ForgetPod(r.ctx, s.Pod))
+	check.OK(r.t, r.ForgetPod(r.ctx, s.Pod))
 	s.Abandon()
 }
 

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
@@ -45,7 +46,7 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 		next func(was *nodes.Sandbox) (*nodes.Sandbox, error)
 	}{
 		{"DEL, then ADD", func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
-			check(t, was.End(ctx))
+			check.OK(t, was.End(ctx))
 			return n.Begin(ctx, was.Pod)
 		}},
 		{"ADD, then DEL", func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
@@ -54,24 +55,24 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 			return next, errors.Join(err, was.End(ctx))
 		}},
 		{"DEL, another agent, then ADD", func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
-			check(t, errors.Join(was.End(ctx), n.StopAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
+			check.OK(t, errors.Join(was.End(ctx), n.StopAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
 			return n.Begin(ctx, was.Pod)
 		}},
 	} {
 		for pool, was := range pods {
 			is, err := order.next(was)
-			check(t, err)
+			check.OK(t, err)
 			if is.Addr != was.Addr {
 				t.Errorf("%s: the pod of pool %s had %s and has %s", order.name, pool, was.Addr, is.Addr)
 			}
 			c.Eventually(t, order.name+": the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
-			check(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", is.Addr.String()).Run())
+			check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", is.Addr.String()).Run())
 			pods[pool] = is
 		}
 	}
 	for _, s := range pods {
-		check(t, errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)))
+		check.OK(t, errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)))
 	}
 	c.Eventually(t, "the kept leases end with the pods", func() error { return c.LeasesAreLiving(ctx) })
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, c.SpeakersAreHolders())
 }

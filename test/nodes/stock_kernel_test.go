@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
@@ -54,7 +55,7 @@ func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
 			}
 			sandbox := sandboxOf(ctx, t, n, pool, i)
 			begun := time.Now()
-			check(t, sandbox.Add(ctx))
+			check.OK(t, sandbox.Add(ctx))
 			took[pool] = time.Since(begun).Round(time.Millisecond)
 			if len(stock) > 0 && !slices.ContainsFunc(stock, func(l v1alpha1.IPLease) bool { return l.Spec.Address == sandbox.Addr.String() }) {
 				t.Errorf("pod %d got %s, which is none of the stock", i+1, sandbox.Addr)
@@ -73,11 +74,11 @@ func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
 
 	// Nothing but the pods keeps the pool.
 	for _, s := range c.Living() {
-		check(t, s.End(ctx))
-		check(t, c.ForgetPod(ctx, s.Pod))
+		check.OK(t, s.End(ctx))
+		check.OK(t, c.ForgetPod(ctx, s.Pod))
 	}
 	for _, pool := range []*v1alpha1.IPPool{unset, never, small} {
-		check(t, c.Delete(ctx, pool))
+		check.OK(t, c.Delete(ctx, pool))
 		c.Eventually(t, "pool "+pool.Name+" is gone", func() error {
 			err := c.Get(ctx, client.ObjectKeyFromObject(pool), pool)
 			if apierrors.IsNotFound(err) {
@@ -121,7 +122,7 @@ func TestPodsOfOneNodeGetTheWarmAddressesOfAllNodes(t *testing.T) {
 		return err
 	})
 	stock, err := c.Nodes[0].Stock(ctx, pool.Name)
-	check(t, err)
+	check.OK(t, err)
 	for _, l := range stock {
 		pool.Spec.IPs = append(pool.Spec.IPs, l.Spec.Address)
 	}
@@ -130,24 +131,24 @@ func TestPodsOfOneNodeGetTheWarmAddressesOfAllNodes(t *testing.T) {
 	var late []*corev1.Pod
 	for i := range stock {
 		pod, err := c.Nodes[2].NewPod(ctx, fmt.Sprintf("late-%d", i), nil)
-		check(t, err)
+		check.OK(t, err)
 		late = append(late, pod)
 	}
 	begin(ctx, t, c, late)
 	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
 	full, err := c.Nodes[2].Exhausted(ctx)
-	check(t, err)
+	check.OK(t, err)
 	if full != 0 {
 		t.Errorf("%d ADDs found the pool exhausted while addresses were kept ready", full)
 	}
 	all := &eventsv1.EventList{}
-	check(t, c.List(ctx, all, client.InNamespace(nodes.Shop)))
+	check.OK(t, c.List(ctx, all, client.InNamespace(nodes.Shop)))
 	for _, e := range all.Items {
 		if e.Reason == "AddressRefused" {
 			t.Errorf("pod %s was refused: %s", e.Regarding.Name, e.Note)
 		}
 	}
-	check(t, c.SpeakersAreHolders())
+	check.OK(t, c.SpeakersAreHolders())
 }
 
 // sandboxOf makes a pod of a pool, and a sandbox for it.
@@ -156,9 +157,9 @@ func sandboxOf(ctx context.Context, t *testing.T, n *nodes.Node, pool string, nu
 	pod, err := n.NewPod(ctx, fmt.Sprintf("%s-%d", pool, number), func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": fmt.Sprintf(`{"ipv4":[%q]}`, pool)}
 	})
-	check(t, err)
+	check.OK(t, err)
 	sandbox, err := n.NewSandbox(pod)
-	check(t, err)
+	check.OK(t, err)
 	return sandbox
 }
 
@@ -166,10 +167,10 @@ func sandboxOf(ctx context.Context, t *testing.T, n *nodes.Node, pool string, nu
 func change(ctx context.Context, t *testing.T, c *nodes.Cluster, pool *v1alpha1.IPPool) {
 	t.Helper()
 	spec := pool.Spec
-	check(t, c.Get(ctx, client.ObjectKeyFromObject(pool), pool))
+	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(pool), pool))
 	before := pool.DeepCopy()
 	pool.Spec = spec
-	check(t, c.Patch(ctx, pool, client.MergeFrom(before)))
+	check.OK(t, c.Patch(ctx, pool, client.MergeFrom(before)))
 }
 
 // stocked waits until a node has a number of Warm leases of a pool, all ready, and returns them.

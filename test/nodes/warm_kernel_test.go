@@ -17,6 +17,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -133,9 +134,9 @@ func warmPool(t *testing.T, c *nodes.Cluster, n *nodes.Node, number int) *v1alph
 	first := netip.AddrFrom4([4]byte{10, 66, 0, byte(16 + number*warmSize)})
 	pool := c.Pool("warm-"+n.Name, "10.66.0.0/24", fmt.Sprintf("%s-%s", first, first.Next()))
 	pool.Spec.Warm, pool.Spec.Parents, pool.Spec.NodeName = ptr.To[int64](1), []string{namespaces.Parent}, []string{n.Name}
-	check(t, c.Update(t.Context(), pool))
+	check.OK(t, c.Update(t.Context(), pool))
 	pool.Status.Total, pool.Status.Free, pool.Status.Agents, pool.Status.Served = warmSize, warmSize, 1, 1
-	check(t, c.Status().Update(t.Context(), pool))
+	check.OK(t, c.Status().Update(t.Context(), pool))
 	return pool
 }
 
@@ -159,7 +160,7 @@ func (l *lane) bind(v verb, s step, f fault) {
 	pod := l.pod(ctx, false)
 	sandbox := l.broken(ctx, v, s, f, pod)
 	if f.undone == byTheNext {
-		check(t, l.n.AwaitAgent(ctx))
+		check.OK(t, l.n.AwaitAgent(ctx))
 	}
 	// Nothing is waited for between the binding and the answer.
 	answers := answered(v, s) || s.at == nodes.UpdateDone && f.name == pluginKilled
@@ -167,18 +168,18 @@ func (l *lane) bind(v verb, s step, f fault) {
 		l.given(ctx, "the ADD is undone without a DEL")
 	}
 	if !sandbox.Lives() {
-		check(t, sandbox.End(ctx))
+		check.OK(t, sandbox.End(ctx))
 	}
-	check(t, l.n.AwaitAgent(ctx))
+	check.OK(t, l.n.AwaitAgent(ctx))
 	if !sandbox.Lives() {
 		var err error
 		sandbox, err = l.n.Begin(ctx, pod)
-		check(t, err)
+		check.OK(t, err)
 	}
 	l.given(ctx, "the leases are those of the living")
 	l.speaksAlone(ctx, sandbox)
-	check(t, sandbox.End(ctx))
-	check(t, l.ForgetPod(ctx, pod))
+	check.OK(t, sandbox.End(ctx))
+	check.OK(t, l.ForgetPod(ctx, pod))
 	l.given(ctx, "all is given back")
 }
 
@@ -195,15 +196,15 @@ func (l *lane) stock(s stocking, f fault) {
 	case <-ctx.Done():
 		t.Fatal("the step has not come")
 	}
-	check(t, l.n.AwaitAgent(ctx))
+	check.OK(t, l.n.AwaitAgent(ctx))
 	l.settle(ctx, s.scarce)
 	l.settle(ctx, false)
 	sandbox, err := l.n.Begin(ctx, l.pod(ctx, false))
-	check(t, err)
+	check.OK(t, err)
 	l.given(ctx, "the leases are those of the living")
 	l.speaksAlone(ctx, sandbox)
-	check(t, sandbox.End(ctx))
-	check(t, l.ForgetPod(ctx, sandbox.Pod))
+	check.OK(t, sandbox.End(ctx))
+	check.OK(t, l.ForgetPod(ctx, sandbox.Pod))
 	l.given(ctx, "all is given back")
 }
 
@@ -227,9 +228,9 @@ func (l *lane) settle(ctx context.Context, scarce bool) {
 // ask says whether the pool asks for its Warm leases.
 func (l *lane) ask(ctx context.Context, scarce bool) {
 	l.t.Helper()
-	check(l.t, l.Get(ctx, client.ObjectKeyFromObject(l.pool), l.pool))
+	check.OK(l.t, l.Get(ctx, client.ObjectKeyFromObject(l.pool), l.pool))
 	l.pool.Status.Scarce = scarce
-	check(l.t, l.Status().Update(ctx, l.pool))
+	check.OK(l.t, l.Status().Update(ctx, l.pool))
 }
 
 // stocked waits until there is one Warm lease, and it is ready.

@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // clockVariable makes this test's program one that tells the time.
@@ -34,16 +36,10 @@ func TestAProcessHasAClockOfItsOwn(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestAProcessHasAClockOfItsOwn$")
 			cmd.Env = append(os.Environ(), clockVariable+"=1")
 			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
+			check.OK(t, cmd.Start())
 			p, err := Find("teller", cmd.Process.Pid)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			defer func() {
 				if err := p.Kill(context.Background()); err != nil {
 					t.Error(err)
@@ -64,9 +60,7 @@ func TestAProcessHasAClockOfItsOwn(t *testing.T) {
 			if ahead, _ := told(); ahead.Abs() > time.Minute {
 				t.Fatalf("before, it is %s ahead", ahead)
 			}
-			if err := p.ShiftClock(t.Context(), by); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, p.ShiftClock(t.Context(), by))
 			for deadline := time.Now().Add(time.Minute); ; { // what it said earlier comes first
 				ahead, running := told()
 				if time.Now().After(deadline) {

@@ -8,20 +8,18 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestStopEndsTheProcessAndIsHappyWhenItIsGone(t *testing.T) {
 	p, err := Start("sleeper", exec.Command("sleep", "60"), filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if !p.Alive() {
 		t.Fatal("not alive after its start")
 	}
 	for range 2 {
-		if err := p.Stop(context.Background(), time.Second); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, p.Stop(context.Background(), time.Second))
 		if p.Alive() {
 			t.Fatal("alive after Stop")
 		}
@@ -30,12 +28,8 @@ func TestStopEndsTheProcessAndIsHappyWhenItIsGone(t *testing.T) {
 
 func TestStopKillsWhatIgnoresSIGTERM(t *testing.T) {
 	p, err := Start("stubborn", exec.Command("sh", "-c", `trap "" TERM; while :; do sleep 0.05; done`), filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Stop(context.Background(), 50*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, p.Stop(context.Background(), 50*time.Millisecond))
 	if p.Alive() {
 		t.Fatal("alive after Stop")
 	}
@@ -43,9 +37,7 @@ func TestStopKillsWhatIgnoresSIGTERM(t *testing.T) {
 
 func TestAReusedPIDIsNotTheProcess(t *testing.T) {
 	p, err := Start("sleeper", exec.Command("sleep", "60"), filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := p.Kill(context.Background()); err != nil {
 			t.Error(err)
@@ -56,9 +48,7 @@ func TestAReusedPIDIsNotTheProcess(t *testing.T) {
 	if other.Alive() {
 		t.Fatal("a process with another start time counts as the same")
 	}
-	if err := other.Kill(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, other.Kill(context.Background()))
 	if !p.Alive() {
 		t.Fatal("killing the predecessor of a PID has ended its successor")
 	}

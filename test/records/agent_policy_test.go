@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -41,14 +42,10 @@ func (e *env) try(t *testing.T, who client.Client, a attempt) {
 		e.create(t, l)
 		// The annotation let the administrator make the lease; the attempt is to find it as agents leave it.
 		l.Annotations = nil
-		if err := e.controller.Update(t.Context(), l); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.controller.Update(t.Context(), l))
 		if a.before.Annotations != nil {
 			l.Annotations = a.before.Annotations
-			if err := e.controller.Update(t.Context(), l); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, e.controller.Update(t.Context(), l))
 		}
 	} else {
 		e.cleanUp(t, l)

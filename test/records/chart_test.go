@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -25,18 +26,14 @@ import (
 func (e *env) testChart(t *testing.T) {
 	t.Run("labels the namespace for pod security", func(t *testing.T) {
 		ns := &corev1.Namespace{}
-		if err := e.admin.Get(t.Context(), objectKey(namespace), ns); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.admin.Get(t.Context(), objectKey(namespace), ns))
 		if got := ns.Labels["pod-security.kubernetes.io/enforce"]; got != "privileged" {
 			t.Errorf("pod-security.kubernetes.io/enforce is %q", got)
 		}
 	})
 	t.Run("has no privileged container but the one that mounts and ends", func(t *testing.T) {
 		agents := &appsv1.DaemonSet{}
-		if err := e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-agent"}, agents); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-agent"}, agents))
 		for _, c := range agents.Spec.Template.Spec.Containers {
 			if s := c.SecurityContext; s.Privileged != nil && *s.Privileged || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
 				t.Errorf("container %s: %+v", c.Name, s)
@@ -95,9 +92,7 @@ func (e *env) testChart(t *testing.T) {
 	t.Run("upgrades over itself", func(t *testing.T) {
 		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "bpffs.mount=false", "--set", "cni.conflist.master=eth1")
 		agents := &appsv1.DaemonSet{}
-		if err := e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-agent"}, agents); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-agent"}, agents))
 		if n := len(agents.Spec.Template.Spec.InitContainers); n != 0 {
 			t.Errorf("%d init containers after bpffs.mount=false", n)
 		}
@@ -106,9 +101,7 @@ func (e *env) testChart(t *testing.T) {
 		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--reuse-values",
 			"--set", "reclaim.enabled=false,reclaim.terminating=false,reclaim.extraGrace=1m,reclaim.nodeDown=After 2m")
 		controller := &appsv1.Deployment{}
-		if err := e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-controller"}, controller); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-controller"}, controller))
 		args := controller.Spec.Template.Spec.Containers[0].Args
 		// The controller's own test of its command line reads the same.
 		for _, want := range []string{"--reclaim=false", "--terminating=false", "--extra-grace=1m", "--node-down=After 2m"} {
@@ -170,13 +163,9 @@ func (e *env) tryHelm(t *testing.T, args ...string) (string, error) {
 func runHelm(t *testing.T, kubeconfig string, args ...string) (string, error) {
 	t.Helper()
 	builder, err := thirdparty.NewBuilder(os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	dir, err := builder.Dir(t.Context(), thirdparty.Helm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "helm"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig,
@@ -189,8 +178,6 @@ func runHelm(t *testing.T, kubeconfig string, args ...string) (string, error) {
 func chart(t *testing.T) string {
 	t.Helper()
 	root, err := thirdparty.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return filepath.Join(root, "charts", "fenceline")
 }

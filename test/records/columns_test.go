@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // testColumns reads what `kubectl get` prints.
@@ -23,15 +24,11 @@ func (e *env) testColumns(t *testing.T) {
 	e.create(t, record("ReservedIP", "routers", fields{"ips": list("10.1.0.1", "10.1.0.9")}))
 	e.create(t, record("IPSubnet", "floor", fields{"subnet": "10.2.0.0/24"}))
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
-	if err := e.admin.Get(t.Context(), objectKey("blue"), pool); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.admin.Get(t.Context(), objectKey("blue"), pool))
 	pool.Status = v1alpha1.IPPoolStatus{Total: 253, Used: 7, Quarantined: 1, Conditions: []metav1.Condition{
 		{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Valid", LastTransitionTime: metav1.Now()},
 	}}
-	if err := e.admin.Status().Update(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.admin.Status().Update(t.Context(), pool))
 	for resource, want := range map[string][2]string{
 		"ipleases":    {"Name Address State Pool Node Namespace Pod Reason Age", "10.1.0.1 10.1.0.1 Bound pool n1 default web-0 <nil>"},
 		"ippools":     {"Name Subnet Total Used Quarantined Ready Reason Age", "blue 10.1.0.0/24 253 7 1 True Valid"},
@@ -63,17 +60,11 @@ func (e *env) testColumns(t *testing.T) {
 func (e *env) table(t *testing.T, resource string) *metav1.Table {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(e.server.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	data, err := clients.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion().Group, v1alpha1.GroupVersion().Version, resource).
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	table := &metav1.Table{}
-	if err := json.Unmarshal(data, table); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(data, table))
 	return table
 }

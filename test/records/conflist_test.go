@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // older removes the values that values of an earlier build do not have. helm upgrade
@@ -44,9 +46,7 @@ func TestConflistsOfTheChart(t *testing.T) {
 			got := configMap.Data["90-fenceline.conflist"]
 			file := filepath.Join("testdata", name+".conflist")
 			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("the chart writes another configuration than %s (-want +got):\n%s", file, diff)
 			}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // bound is a lease as an agent of node n1 makes it for pod default/web-0.
@@ -65,9 +66,7 @@ func spec(change func(*v1alpha1.IPLeaseSpec)) func(*v1alpha1.IPLease) {
 func asks(t *testing.T, retention string) func(*v1alpha1.IPLease) {
 	t.Helper()
 	asked, err := v1alpha1.ParseRetention(map[string]string{v1alpha1.AnnotationPrefix + v1alpha1.AnnotationIPRetention: retention})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return spec(func(s *v1alpha1.IPLeaseSpec) { s.Retention = asked })
 }
 
@@ -187,9 +186,7 @@ func (e *env) testLeaseSelectors(t *testing.T) {
 		"spec.nodeName": "n2", "spec.state": "Retained", "spec.pool": "other", "spec.holder.namespace": "prod",
 	} {
 		var leases v1alpha1.IPLeaseList
-		if err := e.admin.List(t.Context(), &leases, client.MatchingFields{field: value}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.admin.List(t.Context(), &leases, client.MatchingFields{field: value}))
 		if len(leases.Items) != 1 || leases.Items[0].Name != "10.1.0.2" {
 			t.Errorf("%s=%s selects %d leases, want 10.1.0.2 alone", field, value, len(leases.Items))
 		}

@@ -20,6 +20,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // testMetrics serves metrics with the rights of the agents' and the controller's accounts.
@@ -33,9 +34,7 @@ func (e *env) testMetrics(t *testing.T) {
 	})
 	for _, account := range []string{"fenceline-agent", "fenceline-controller"} {
 		config, err := e.server.ServiceAccount(t.Context(), namespace, account, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		url := serveMetrics(t, config)
 		for _, row := range []struct {
 			name, token string
@@ -64,9 +63,7 @@ func (e *env) token(t *testing.T, account string) string {
 	t.Helper()
 	e.create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: account}})
 	config, err := e.server.ServiceAccount(t.Context(), "default", account, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return config.BearerToken
 }
 
@@ -74,13 +71,9 @@ func (e *env) token(t *testing.T, account string) string {
 func serveMetrics(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	access, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	server, err := metricsserver.NewServer(metricsendpoint.Endpoint{Address: "127.0.0.1:0", Secure: true}.Options(), config, access)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Start(ctx) }()
@@ -106,9 +99,7 @@ func serveMetrics(t *testing.T, config *rest.Config) string {
 func get(t *testing.T, url, token string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -116,11 +107,7 @@ func get(t *testing.T, url, token string) int {
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer c.CloseIdleConnections()
 	answer, err := c.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := answer.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, answer.Body.Close())
 	return answer.StatusCode
 }

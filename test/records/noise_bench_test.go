@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // TestFiguresOfANoisyAgent prints how long another agent's creates and deletes of leases take while one
@@ -34,9 +35,7 @@ func TestFiguresOfANoisyAgent(t *testing.T) {
 	var held []*v1alpha1.IPLease
 	for w := range nodes {
 		held = append(held, bound("", fmt.Sprintf("10.2.0.%d", w)))
-		if err := noisy.Create(t.Context(), held[w]); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, noisy.Create(t.Context(), held[w]))
 	}
 	conflict := func(ctx context.Context, w int) error {
 		speaker := fmt.Sprintf("02:00:00:00:01:%02x", time.Now().Nanosecond()/1000%256)
@@ -102,12 +101,8 @@ func (e *env) timesOfADDs(t *testing.T, agent client.Client, rounds int) []time.
 	for range rounds {
 		l := bound("", "10.3.0.1", func(l *v1alpha1.IPLease) { l.Spec.NodeName = "n2" })
 		begin := time.Now()
-		if err := agent.Create(t.Context(), l); err != nil {
-			t.Fatal(err)
-		}
-		if err := agent.Delete(t.Context(), l); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, agent.Create(t.Context(), l))
+		check.OK(t, agent.Delete(t.Context(), l))
 		all = append(all, time.Since(begin))
 	}
 	slices.Sort(all)
@@ -133,9 +128,7 @@ func (e *env) removeQueues(t *testing.T) {
 	}
 	agent, seen := e.watchedAgent(t, &pod)
 	for _, name := range []string{"fenceline", "fenceline-events"} {
-		if err := e.admin.Delete(t.Context(), &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.admin.Delete(t.Context(), &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
 	e.eventually(t, "another priority level", func() error {
 		if err := agent.List(t.Context(), &v1alpha1.IPPoolList{}); err != nil {

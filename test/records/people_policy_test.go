@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // testPeoplePolicy: three people have every right on leases. One of them may also
@@ -86,13 +87,9 @@ func (e *env) testPeoplePolicy(t *testing.T) {
 	t.Run("deletes no collection with a Bound lease in it", func(t *testing.T) {
 		e.create(t, bound("", "10.1.0.3", forced))
 		l := bound("", "10.1.0.3")
-		if err := e.controller.Get(t.Context(), client.ObjectKeyFromObject(l), l); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.controller.Get(t.Context(), client.ObjectKeyFromObject(l), l))
 		l.Annotations = nil
-		if err := e.controller.Update(t.Context(), l); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.controller.Update(t.Context(), l))
 		e.refused(t, everywhere.DeleteAllOf(t.Context(), &v1alpha1.IPLease{}), unasked)
 		if err := e.controller.Get(t.Context(), client.ObjectKeyFromObject(l), l); err != nil {
 			t.Error(err)
@@ -111,21 +108,15 @@ func (e *env) testRecordsPolicy(t *testing.T) {
 			err := e.admin.Delete(t.Context(), crd, client.DryRunAll)
 			e.refused(t, err, "deleting "+name+" deletes the record of which pod holds which address")
 
-			if err := e.admin.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, e.admin.Get(t.Context(), client.ObjectKeyFromObject(crd), crd))
 			annotated := crd.DeepCopy()
 			annotated.Annotations[v1alpha1.AnnotationForceDelete] = "test"
-			if err := e.admin.Update(t.Context(), annotated); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, e.admin.Update(t.Context(), annotated))
 			if err := e.admin.Delete(t.Context(), annotated, client.DryRunAll); err != nil {
 				t.Error(err)
 			}
 			delete(annotated.Annotations, v1alpha1.AnnotationForceDelete)
-			if err := e.admin.Update(t.Context(), annotated); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, e.admin.Update(t.Context(), annotated))
 		})
 	}
 	t.Run("all at once", func(t *testing.T) {

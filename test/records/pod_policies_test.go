@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // agentEvent is an event as an agent creates it.
@@ -60,9 +62,7 @@ func (e *env) testAgentEvents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ev := agentEvent("Pod", "web-0")
-			if err := agent.Create(t.Context(), ev); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, agent.Create(t.Context(), ev))
 			e.expect(t, agent.Patch(t.Context(), ev, client.RawPatch(types.MergePatchType, []byte(change.patch))), change.want)
 		})
 	}

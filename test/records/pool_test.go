@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // fields is a spec as a person writes it, with the mistakes that Go's types rule out.
@@ -225,9 +226,7 @@ func (e *env) testPoolChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e.create(t, record("IPPool", "changing", c.before))
 			pool := &v1alpha1.IPPool{}
-			if err := e.admin.Get(t.Context(), client.ObjectKey{Name: "changing"}, pool); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, e.admin.Get(t.Context(), client.ObjectKey{Name: "changing"}, pool))
 			c.change(&pool.Spec)
 			e.expect(t, e.admin.Update(t.Context(), pool), c.want)
 		})
@@ -236,9 +235,7 @@ func (e *env) testPoolChanges(t *testing.T) {
 
 func (e *env) testPoolDefaults(t *testing.T) {
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "defaults"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.1.0.0/24"}}
-	if err := e.admin.Create(t.Context(), pool, client.DryRunAll); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.admin.Create(t.Context(), pool, client.DryRunAll))
 	detection, reclaim := pool.Spec.ConflictDetection, pool.Spec.Reclaim
 	if detection == nil || reclaim == nil || detection.Probes == nil || detection.Interval == nil ||
 		reclaim.Cooldown == nil {

@@ -14,6 +14,8 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // lastLevel records the priority level of the last answer of the API server.
@@ -37,9 +39,7 @@ func (l *lastLevel) RoundTrip(r *http.Request) (*http.Response, error) {
 func (e *env) watchedAgent(t *testing.T, pod *corev1.Pod) (client.Client, *lastLevel) {
 	t.Helper()
 	config, err := e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	seen := &lastLevel{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		seen.next = next
@@ -52,9 +52,7 @@ func (e *env) watchedAgent(t *testing.T, pod *corev1.Pod) (client.Client, *lastL
 func (e *env) testQueues(t *testing.T) {
 	names := map[string]string{}
 	var levels flowcontrolv1.PriorityLevelConfigurationList
-	if err := e.admin.List(t.Context(), &levels); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.admin.List(t.Context(), &levels))
 	for _, l := range levels.Items {
 		names[string(l.UID)] = l.Name
 	}

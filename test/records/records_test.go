@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -88,9 +89,7 @@ func installed(t *testing.T) *env {
 	server := controlplane.Start(t)
 	e := &env{server: server, scheme: runtime.NewScheme()}
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(e.scheme); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, add(e.scheme))
 	}
 	e.admin = e.client(t, server.Admin())
 	e.helm(t, "install", "fenceline", chart(t), "--namespace", namespace, "--create-namespace")
@@ -146,9 +145,7 @@ func (e *env) waitForPolicies(t *testing.T) {
 func (e *env) client(t *testing.T, config *rest.Config) client.Client {
 	t.Helper()
 	c, err := client.New(config, client.Options{Scheme: e.scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return c
 }
 
@@ -172,9 +169,7 @@ func (e *env) agent(t *testing.T, node string) client.Client {
 	}
 	e.create(t, pod)
 	config, err := e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return e.client(t, config)
 }
 
@@ -182,9 +177,7 @@ func (e *env) agent(t *testing.T, node string) client.Client {
 func (e *env) unboundAgent(t *testing.T) client.Client {
 	t.Helper()
 	config, err := e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return e.client(t, config)
 }
 
@@ -239,9 +232,7 @@ func (e *env) mayDelete(t *testing.T, who client.Client, what authorizationv1.Re
 // create makes an object as administrator, and removes it when the test has ended.
 func (e *env) create(t *testing.T, o client.Object) {
 	t.Helper()
-	if err := e.admin.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.admin.Create(t.Context(), o))
 	e.cleanUp(t, o)
 }
 

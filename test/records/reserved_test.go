@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func (e *env) testReservationsAccepted(t *testing.T) {
@@ -85,14 +86,10 @@ func (e *env) testReservationOfSpiderpool(t *testing.T) {
 	text := strings.Replace(spiderReservedIP, "spiderpool.spidernet.io/v2beta1", v1alpha1.GroupVersion().String(), 1)
 	text = strings.Replace(text, "SpiderReservedIP", "ReservedIP", 1)
 	manifest := &unstructured.Unstructured{}
-	if err := yaml.UnmarshalStrict([]byte(text), &manifest.Object); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, yaml.UnmarshalStrict([]byte(text), &manifest.Object))
 	e.create(t, manifest)
 	r := &v1alpha1.ReservedIP{}
-	if err := e.admin.Get(t.Context(), objectKey("exclude-ips"), r); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.admin.Get(t.Context(), objectKey("exclude-ips"), r))
 	if len(r.Spec.IPs) != 2 || r.Spec.IPVersion == nil || *r.Spec.IPVersion != 4 {
 		t.Errorf("spec is %+v", r.Spec)
 	}
@@ -102,19 +99,13 @@ func (e *env) testReservationOfSpiderpool(t *testing.T) {
 func (e *env) testReservationStatus(t *testing.T) {
 	e.create(t, record("ReservedIP", "routers", fields{"ips": list("10.1.0.1")}))
 	r := &v1alpha1.ReservedIP{}
-	if err := e.controller.Get(t.Context(), objectKey("routers"), r); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.controller.Get(t.Context(), objectKey("routers"), r))
 	r.Status.InUse, r.Spec.IPs = 3, []string{"10.1.0.2"}
 	agent := e.agent(t, "n7")
 	e.refused(t, agent.Status().Update(t.Context(), r.DeepCopy()), `cannot update resource "reservedips/status"`)
 	e.refused(t, e.controller.Update(t.Context(), r.DeepCopy()), `cannot update resource "reservedips"`)
-	if err := e.controller.Status().Update(t.Context(), r.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
-	if err := agent.Get(t.Context(), objectKey("routers"), r); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.controller.Status().Update(t.Context(), r.DeepCopy()))
+	check.OK(t, agent.Get(t.Context(), objectKey("routers"), r))
 	if r.Status.InUse != 3 || r.Spec.IPs[0] != "10.1.0.1" {
 		t.Errorf("after the controller's write: %+v, %+v", r.Spec, r.Status)
 	}

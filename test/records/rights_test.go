@@ -11,6 +11,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // testRights asks RBAC for what each account needs, and for what none may have.
@@ -147,9 +149,7 @@ func (e *env) testRights(t *testing.T) {
 				Verb: r.verb, Group: r.group, Resource: resource, Subresource: subresource, Namespace: r.namespace, Name: r.name,
 			},
 		}}
-		if err := e.admin.Create(t.Context(), review); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.admin.Create(t.Context(), review))
 		if review.Status.Allowed != r.allowed {
 			t.Errorf("%+v: RBAC says %t", r, review.Status.Allowed)
 		}

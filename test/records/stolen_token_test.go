@@ -20,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/controller/reclaim"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -123,13 +124,9 @@ type sequence struct {
 
 func (s *sequence) begin(t *testing.T) {
 	forced(s.lease)
-	if err := s.admin.Create(t.Context(), s.lease); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.admin.Create(t.Context(), s.lease))
 	s.lease.Annotations = nil
-	if err := s.controller.Update(t.Context(), s.lease); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.controller.Update(t.Context(), s.lease))
 	s.mayVerify = s.lease.Spec.NodeName == thief || isOfSet(s.lease)
 	s.unproven = s.lease.Spec.Previous != nil && s.lease.Spec.Previous.Node == elsewhere
 	s.tell("begins", s.lease)
@@ -143,9 +140,7 @@ func (s *sequence) end(t *testing.T) {
 	if s.lease == nil {
 		return
 	}
-	if err := s.controller.Delete(t.Context(), s.lease); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.controller.Delete(t.Context(), s.lease))
 }
 
 // call tries one write, and judges it if it was accepted.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func (e *env) testSubnetsAccepted(t *testing.T) {
@@ -73,9 +74,7 @@ func (e *env) testSubnetChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e.create(t, record("IPSubnet", "changing", fields{"subnet": "10.1.0.0/24"}))
 			subnet := &v1alpha1.IPSubnet{}
-			if err := e.admin.Get(t.Context(), objectKey("changing"), subnet); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, e.admin.Get(t.Context(), objectKey("changing"), subnet))
 			c.change(&subnet.Spec)
 			e.expect(t, e.admin.Update(t.Context(), subnet), c.want)
 		})
@@ -86,9 +85,7 @@ func (e *env) testSubnetChanges(t *testing.T) {
 func (e *env) testSubnetStatus(t *testing.T) {
 	e.create(t, record("IPSubnet", "floor", fields{"subnet": "10.1.0.0/24"}))
 	subnet := &v1alpha1.IPSubnet{}
-	if err := e.controller.Get(t.Context(), objectKey("floor"), subnet); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.controller.Get(t.Context(), objectKey("floor"), subnet))
 	subnet.Status = v1alpha1.IPSubnetStatus{
 		Total: 253, Allocated: 3, Free: 250, PoolCount: 1, Pools: []v1alpha1.SubnetPool{{Name: "web", Addresses: 3}},
 		Carving: []v1alpha1.Carving{{Pool: "web", IPs: []string{"10.1.0.2-10.1.0.4"}}},
@@ -97,12 +94,8 @@ func (e *env) testSubnetStatus(t *testing.T) {
 		}},
 	}
 	e.refused(t, e.agent(t, "n7").Status().Update(t.Context(), subnet.DeepCopy()), `cannot update resource "ipsubnets/status"`)
-	if err := e.controller.Status().Update(t.Context(), subnet.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.controller.Get(t.Context(), objectKey("floor"), subnet); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.controller.Status().Update(t.Context(), subnet.DeepCopy()))
+	check.OK(t, e.controller.Get(t.Context(), objectKey("floor"), subnet))
 	if s := subnet.Status; s.Carving[0].Pool != "web" || s.Unserved[0].Name != "web" || s.Pools[0].Addresses != 3 {
 		t.Errorf("the status is %+v", s)
 	}
@@ -135,9 +128,7 @@ func (e *env) testPoolsOfSubnets(t *testing.T) {
 		e.refused(t, e.admin.Create(t.Context(), record("IPPool", "web", whole())), "the controller makes the pools of IPSubnet floor")
 	})
 	t.Run("a person edits one", func(t *testing.T) {
-		if err := e.controller.Create(t.Context(), record("IPPool", "web", whole())); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.controller.Create(t.Context(), record("IPPool", "web", whole())))
 		pool := &v1alpha1.IPPool{}
 		for field, change := range map[string]func(*v1alpha1.IPPoolSpec){
 			"ips":         func(s *v1alpha1.IPPoolSpec) { s.IPs = []string{"10.1.0.2"} },
@@ -145,9 +136,7 @@ func (e *env) testPoolsOfSubnets(t *testing.T) {
 			"application": func(s *v1alpha1.IPPoolSpec) { s.Application.Name = "other" },
 			"namespace":   func(s *v1alpha1.IPPoolSpec) { s.NamespaceName = nil },
 		} {
-			if err := e.admin.Get(t.Context(), objectKey("web"), pool); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, e.admin.Get(t.Context(), objectKey("web"), pool))
 			change(&pool.Spec)
 			if err := e.admin.Update(t.Context(), pool); err == nil {
 				t.Errorf("an edit of %s is accepted", field)
@@ -155,9 +144,7 @@ func (e *env) testPoolsOfSubnets(t *testing.T) {
 				e.refused(t, err, "the controller writes ips, excludeIPs, namespaceName and application")
 			}
 		}
-		if err := e.admin.Get(t.Context(), objectKey("web"), pool); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.admin.Get(t.Context(), objectKey("web"), pool))
 		pool.Spec.Disable = new(true)
 		if err := e.admin.Update(t.Context(), pool); err != nil {
 			t.Error(err)
@@ -176,17 +163,11 @@ func (e *env) testDeletionsOfPools(t *testing.T, made client.Object) {
 	pool := &v1alpha1.IPPool{}
 	used := func(leases int64) {
 		t.Helper()
-		if err := e.controller.Get(t.Context(), objectKey("web"), pool); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.controller.Get(t.Context(), objectKey("web"), pool))
 		pool.Status.Used = leases
-		if err := e.controller.Status().Update(t.Context(), pool); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, e.controller.Status().Update(t.Context(), pool))
 	}
-	if err := e.controller.Create(t.Context(), made); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.controller.Create(t.Context(), made))
 	e.cleanUp(t, made)
 	used(2)
 	const want = "pool web has 2 leases, and until they end, new pods of Deployment shop/web would get no address: scale it to 0 or delete it first"
@@ -201,21 +182,15 @@ func (e *env) testDeletionsOfPools(t *testing.T, made client.Object) {
 	}
 	used(1)
 	pool.Annotations = map[string]string{v1alpha1.AnnotationForceDelete: ""}
-	if err := e.admin.Update(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.admin.Update(t.Context(), pool))
 	if err := e.admin.Delete(t.Context(), pool); err != nil {
 		t.Errorf("by force: %v", err)
 	}
 	e.create(t, record("IPPool", "drawn-too", fields{"subnet": "10.3.0.0/24"}))
 	drawn := &v1alpha1.IPPool{}
-	if err := e.controller.Get(t.Context(), objectKey("drawn-too"), drawn); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.controller.Get(t.Context(), objectKey("drawn-too"), drawn))
 	drawn.Status.Used = 1
-	if err := e.controller.Status().Update(t.Context(), drawn); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.controller.Status().Update(t.Context(), drawn))
 	if err := e.admin.Delete(t.Context(), drawn, client.DryRunAll); err != nil {
 		t.Errorf("a pool that a person drew: %v", err)
 	}

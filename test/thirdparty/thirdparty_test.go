@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestEveryComponentHasAToolModuleThatNamesItsVersion(t *testing.T) {
@@ -61,9 +63,7 @@ func TestThePartsOfKubernetesHaveOneVersion(t *testing.T) {
 	versions := map[string]string{}
 	for _, name := range []string{Kubernetes, E2E} {
 		data, err := os.ReadFile(filepath.Join("modules", name, "go.mod"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if versions[name], err = requiredVersion(string(data), components()[name].Module); err != nil {
 			t.Fatal(err)
 		}
@@ -78,15 +78,11 @@ func TestWhatIsUnpackedIsFoundByItsName(t *testing.T) {
 	u, _ := findUnpacked(Kernel61)
 	for _, name := range []string{"linux-6.12-6.12.95-1", "linux-6.1-6.1.99-1", "linux-6.1-cut-short"} {
 		dir := filepath.Join(b.Cache, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.Mkdir(dir, 0o755))
 		if name == "linux-6.1-cut-short" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, builtMark), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(filepath.Join(dir, builtMark), nil, 0o644))
 	}
 	if dir, ok := b.present(u); !ok || filepath.Base(dir) != "linux-6.1-6.1.99-1" {
 		t.Errorf("got %q, %v", dir, ok)

@@ -61,9 +61,7 @@ func newCluster(t *testing.T) *cluster {
 	scheme := runtime.NewScheme()
 	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	c.api = check.Value(client.New(server.Admin(), client.Options{Scheme: scheme}))(t)
-	if err := programs.Build(t.Context(), "controller", c.program); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, programs.Build(t.Context(), "controller", c.program))
 	dir := check.Value(check.Value(thirdparty.NewBuilder(os.Stderr))(t).Dir(t.Context(), thirdparty.Helm))(t)
 	c.helmFile = filepath.Join(dir, "helm")
 	for _, name := range nodeNames {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // pool makes a pool with the finalizer that the controller gives it.
@@ -138,9 +139,7 @@ func TestUninstall(t *testing.T) {
 	})
 	t.Run("is refused when a pod gets an address on the way, and a rollback brings back what has ended", func(t *testing.T) {
 		pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
-		if err := c.api.Delete(t.Context(), pool); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.api.Delete(t.Context(), pool))
 		c.install()
 		c.pool()
 		late := newLease("10.6.0.4", v1alpha1.StateBound, "n1")
@@ -160,9 +159,7 @@ func TestUninstall(t *testing.T) {
 		if after := c.installed(); !maps.Equal(before, after) {
 			t.Errorf("there was %v, there is %v", before, after)
 		}
-		if err := c.api.Delete(t.Context(), late); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.api.Delete(t.Context(), late))
 	})
 	t.Run("without leases of pods needs no force, and lets the pools and the Warm leases go", func(t *testing.T) {
 		warm := newLease("10.6.0.5", v1alpha1.StateWarm, "n1")

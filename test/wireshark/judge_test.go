@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -38,18 +40,14 @@ func TestFramesAreCountedAndJudged(t *testing.T) {
 				content := Header()
 				for _, text := range frames {
 					data, err := hex.DecodeString(text)
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, err)
 					record := Frame{At: time.Unix(100, 0), Data: data}.Record()
 					if text == "" {
 						record = record[:7]
 					}
 					content = append(content, record...)
 				}
-				if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 			}
 			got, err := Judge(t.Context(), dir)
 			if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/wireshark"
 )
@@ -25,9 +26,7 @@ func TestTsharkFindsNoFaultInTheFramesOfASuite(t *testing.T) {
 	for _, suite := range suites {
 		t.Run(suite.Name(), func(t *testing.T) {
 			v, err := wireshark.Judge(t.Context(), filepath.Join(dir, suite.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			t.Log(v)
 			if len(v.Faults) > 0 {
 				t.Fail()

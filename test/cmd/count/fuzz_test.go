@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestEveryFuzzTargetRuns(t *testing.T) {
@@ -20,9 +22,7 @@ func TestEveryFuzzTargetRuns(t *testing.T) {
 		"broken_test.go":    head + "func FuzzBroken(f *testing.F) {\n\tf.Fuzz(func(t *testing.T, n int) {\n\t\tif n > 9 {\n\t\t\tt.Error(n)\n\t\t}\n\t})\n}\n",
 		"no_target_test.go": head + "func TestFuzz(t *testing.T) { t.Fatal() }\n",
 	} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
 	}
 	for name, tc := range map[string]struct {
 		run  string

@@ -5,14 +5,14 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestTheTotalMissesNoSuite(t *testing.T) {
 	l := ledger{dir: t.TempDir()}
 	for suite, c := range map[string]counts{"unit": {Passed: 5}, "kernel": {Passed: 2, Failed: 1}} {
-		if err := l.record(suite, c); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, l.record(suite, c))
 	}
 	for name, tc := range map[string]struct {
 		suites  []string
@@ -31,9 +31,7 @@ func TestTheTotalMissesNoSuite(t *testing.T) {
 			}
 		})
 	}
-	if err := l.reset(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, l.reset())
 	if got, err := l.total(new(strings.Builder), []string{"unit"}); err != nil || got != (counts{0, 1}) {
 		t.Errorf("after a reset: %v, %v", got, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestTaggedFindsOnlyTestsThatNeedTheTag(t *testing.T) {
@@ -24,12 +26,8 @@ func TestTaggedFindsOnlyTestsThatNeedTheTag(t *testing.T) {
 		"other/kernel_test.go": "//go:build kernel\n\npackage other\n\nfunc TestOther(t *testing.T) {}\n",
 	} {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check.OK(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	for _, tc := range []struct {
 		tag, with, only string
