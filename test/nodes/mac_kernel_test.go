@@ -26,7 +26,6 @@ import (
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
-	kit "github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -118,15 +117,15 @@ func fromAddress(addr netip.Addr) net.HardwareAddr {
 // refused sends frames of a sandbox to its segment, and fails the test unless the kernel refuses each.
 func refused(t *testing.T, s *nodes.Sandbox) {
 	t.Helper()
-	out := kit.Value(wire.OpenPort(s.Path(), namespaces.PodInterface))(t)
+	out := check.Value(wire.OpenPort(s.Path(), namespaces.PodInterface))(t)
 	for range 10 {
-		for _, f := range kit.Value(frames.Announce(s.MAC, s.Addr))(t) {
+		for _, f := range check.Value(frames.Announce(s.MAC, s.Addr))(t) {
 			if err := out.Send(f); !errors.Is(err, unix.ENOBUFS) {
 				t.Errorf("a frame of %s on %s was not refused: %v", s.Addr, s.Node().Name, err)
 			}
 		}
 	}
-	kit.OK(t, out.Close())
+	check.OK(t, out.Close())
 }
 
 // saidFenced returns an error until an event says that the last holder of a sandbox's address was fenced:

@@ -110,25 +110,6 @@ func (c *chronicle) all() ([]entry, <-chan struct{}) {
 	return c.entries[:len(c.entries):len(c.entries)], c.added
 }
 
-// until waits until the whole of the entries matches, and returns them.
-func (c *chronicle) until(ctx context.Context, limit time.Duration, what string, match func([]entry) bool) ([]entry, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for {
-		entries, more := c.all()
-		if match(entries) {
-			return entries, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("waited %s for %s: %s", limit, what, lastOf(entries))
-		case <-c.done:
-			return nil, fmt.Errorf("wait for %s: the watch has ended; %s", what, lastOf(entries))
-		case <-more:
-		}
-	}
-}
-
 // wait returns the first entry of an address, not older than since, that matches.
 func (c *chronicle) wait(ctx context.Context, limit time.Duration, addr netip.Addr, since time.Time, what string, match func(entry) bool) (entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -158,9 +139,6 @@ func lastOf(entries []entry) string {
 }
 
 func isQuarantined(e entry) bool { return !e.gone && e.Spec.State == v1alpha1.StateQuarantined }
-
-// isUnknown tells of a verifier that has answered and could prove nothing.
-func isUnknown(e entry) bool { return isQuarantined(e) && e.Spec.Message != "" }
 
 // leftHolder tells that a lease is not any more the holder's with that UID.
 func leftHolder(uid string) func(entry) bool {
