@@ -336,3 +336,12 @@ func boundElsewhere(addr, parent string) *v1alpha1.IPLease {
 		Holder: &v1alpha1.Holder{Namespace: "shop", Pod: "web", PodUID: "u", Interface: "eth0", ContainerID: "c"},
 	}}
 }
+
+// TestMain lets the plugin use the sockets of these tests, which are in temporary directories.
+func TestMain(m *testing.M) {
+	if err := os.Setenv("FENCELINE_CNI_DIRS", "/"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}

@@ -9,6 +9,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-logr/logr/testr"
+	"k8s.io/client-go/rest"
+
+	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -19,5 +23,17 @@ func TestADirectoryThatTakesNoPluginEndsNoAgent(t *testing.T) {
 	s := settings{node: "n1", namespace: "n", plugin: plugin, binDir: filepath.Join(t.TempDir(), "bin"), stateDir: filepath.Join(plugin, "state")}
 	if err := run(t.Context(), s); !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("the agent ends: %v", err)
+	}
+}
+
+// It must not ask which resources there are.
+func TestTheManagerIsMadeWhileTheAPIServerIsAway(t *testing.T) {
+	api, err := newAPIServer(&rest.Config{Host: "http://127.0.0.1:1"}, nil, nil) // nobody listens
+	check.OK(t, err)
+	if _, err := api.manager(settings{node: "n1", namespace: "fenceline-system", metrics: metricsendpoint.Endpoint{Address: "0"}, healthAddress: "0"}, testr.New(t)); err != nil {
+		t.Error(err)
+	}
+	if _, err := api.reader(); err != nil {
+		t.Error(err)
 	}
 }

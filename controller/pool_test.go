@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/poolset"
@@ -223,4 +225,158 @@ func addresses(first string, n int) []string {
 		a = a.Next()
 	}
 	return all
+}
+
+func scarce(w world) {
+	pool := w.pool("scarce", "10.48.0.0/29")
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Warm = ptr.To[int64](1) })
+	pod := w.runningPod("scarce-0", "n1")
+	var leases []*v1alpha1.IPLease
+	for _, a := range addresses("10.48.0.1", 4) {
+		leases = append(leases, w.bound("scarce", a, pod))
+	}
+	w.waitStatus("scarce", "two left for two agents", func(s v1alpha1.IPPoolStatus) bool { return s.Used == 4 && s.Agents == 2 && !s.Scarce })
+	leases = append(leases, w.bound("scarce", "10.48.0.5", pod))
+	w.waitStatus("scarce", "one left for two agents", func(s v1alpha1.IPPoolStatus) bool { return s.Used == 5 && s.Scarce })
+	w.remove(leases[0])
+	w.waitStatus("scarce", "two left are not enough yet", func(s v1alpha1.IPPoolStatus) bool { return s.Used == 4 && s.Scarce })
+	w.remove(leases[1])
+	w.waitStatus("scarce", "three left", func(s v1alpha1.IPPoolStatus) bool { return s.Used == 3 && !s.Scarce })
+}
+
+// scarceOnOneNode: the labels of nodes decide how many agents keep Warm leases.
+func scarceOnOneNode(w world) {
+	w.create(&v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "rack"}, Spec: v1alpha1.IPPoolSpec{
+		Subnet: "10.49.0.0/30", Warm: ptr.To[int64](2),
+		NodeAffinity: &metav1.LabelSelector{MatchLabels: map[string]string{"rack": "a"}},
+	}})
+	label := func(node, rack string) {
+		change(w, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, func(n *corev1.Node) { n.Labels = map[string]string{"rack": rack} })
+	}
+	label("n1", "a")
+	// More than once, for the first change may be seen while the pool is looked at anyway.
+	for range 3 {
+		label("n2", "b")
+		w.waitStatus("rack", "for one node nothing is scarce", func(s v1alpha1.IPPoolStatus) bool { return s.Total == 2 && s.Agents == 2 && !s.Scarce })
+		label("n2", "a")
+		w.waitStatus("rack", "for two nodes it is", func(s v1alpha1.IPPoolStatus) bool { return s.Scarce })
+	}
+}
+
+// TestFailOverOfPools kills the leader between an edit and what follows from it.
+// The controllers are real processes that have no more rights than the chart gives.
+func TestFailOverOfPools(t *testing.T) {
+	w, server := newWorld(t)
+	w.readyNode("n1")
+	p := w.startPair(server)
+
+	pool, leaving := w.pool("edited", "10.50.0.0/24"), w.pool("leaving", "10.51.0.0/24")
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Cooldown = &v1alpha1.Duration{Duration: time.Hour} })
+	pod := w.runningPod("pod-0", "n1")
+	stays, ends, last := w.bound("edited", "10.50.0.9", pod), w.bound("edited", "10.50.0.10", pod), w.bound("leaving", "10.51.0.9", pod)
+	cooled := w.bound("edited", "10.50.0.20", pod)
+	w.reserve("routers", "10.50.0.10")
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.50.0.9"} })
+	// Only then does it have the finalizer that keeps it.
+	w.waitStatus("leaving", "is served", is("Ready", "True/Ready"))
+	w.remove(leaving)
+	w.waitStatus("edited", "names both leases outside", says("Outside", "True/AddressInUse", "10.50.0.9 ", "10.50.0.10 "))
+	w.waitReservation("routers", "InUse", "True/AddressInUse", 1)
+	w.waitStatus("leaving", "waits", is("Ready", "False/Deleting"))
+	w.remove(cooled)
+	w.waitStatus("edited", "an address cools down", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Used == 2 && slices.Equal(marks(s.InUse), []uint64{9, 10, 20})
+	})
+
+	p.killLeader()
+	// Nobody sees these end.
+	w.remove(ends)
+	w.remove(last)
+	p.waitSuccessor()
+	w.waitStatus("edited", "names the lease that stays, has forgotten what cools down", func(s v1alpha1.IPPoolStatus) bool {
+		c := meta.FindStatusCondition(s.Conditions, "Outside")
+		return says("Outside", "True/AddressInUse", "10.50.0.9 ")(s) && !strings.Contains(c.Message, "10.50.0.10 ") &&
+			s.Used == 1 && s.Reserved == 1 && slices.Equal(marks(s.InUse), []uint64{9})
+	})
+	w.waitReservation("routers", "InUse", "False/None", 0)
+	w.eventually("end of the pool whose last lease nobody saw end", func() error {
+		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(leaving), leaving)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		} else if err == nil {
+			return fmt.Errorf("its status is %+v", leaving.Status)
+		}
+		return nil
+	})
+	if l := w.lease(stays.Name); l == nil || l.UID != stays.UID || l.Spec.State != v1alpha1.StateBound {
+		t.Errorf("the lease outside is %+v", l)
+	}
+	p.endSuccessor()
+}
+
+// edits takes an address in use out of its pool in each way that there is.
+func edits(w world) {
+	pool := w.pool("edited", "10.43.0.0/28")
+	pod := w.runningPod("edited-0", "n1")
+	l := w.bound("edited", "10.43.0.9", pod)
+	whole := pool.Spec.DeepCopy()
+	for _, edit := range []func(*v1alpha1.IPPoolSpec){
+		func(s *v1alpha1.IPPoolSpec) { s.IPs = []string{"10.43.0.2-10.43.0.8"} },
+		func(s *v1alpha1.IPPoolSpec) { s.ExcludeIPs = []string{"10.43.0.9"} },
+		func(s *v1alpha1.IPPoolSpec) { s.Gateway = ptr.To("10.43.0.9") },
+	} {
+		change(w, pool, func(p *v1alpha1.IPPool) { edit(&p.Spec) })
+		w.waitStatus("edited", "names the lease outside, and marks its address", func(s v1alpha1.IPPoolStatus) bool {
+			return says("Outside", "True/AddressInUse", "10.43.0.9 (pod default/edited-0)")(s) && is("Ready", "True/Ready")(s) &&
+				s.Used == 1 && slices.Equal(marks(s.InUse), []uint64{9})
+		})
+		change(w, pool, func(p *v1alpha1.IPPool) { p.Spec = *whole.DeepCopy() })
+		w.waitStatus("edited", "has its address back", is("Outside", "False/None"))
+	}
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.43.0.8/29"} })
+	w.waitStatus("edited", "names the lease outside", is("Outside", "True/AddressInUse"))
+	if got := w.drain("n1", "edited"); len(got) != 7 || slices.Contains(got, "10.43.0.9") {
+		w.Errorf("an agent was given %v of a pool with 7 addresses", got)
+	}
+	if now := w.lease(l.Name); now == nil || now.UID != l.UID || now.Spec.State != v1alpha1.StateBound {
+		w.Errorf("the lease outside is %+v", now)
+	}
+	w.waitStatus("edited", "exhausted by 7 leases, the one outside is not of them", says("Exhausted", "True/NoAddress", "all 7 addresses", "8 Bound"))
+	w.remove(l)
+	w.waitStatus("edited", "nothing is outside", is("Outside", "False/None"))
+}
+
+func disabled(w world) {
+	pool := w.pool("disabled", "10.44.0.0/28")
+	l := w.bound("disabled", "10.44.0.9", w.runningPod("disabled-0", "n1"))
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Disable = ptr.To(true) })
+	w.waitStatus("disabled", "says so", func(s v1alpha1.IPPoolStatus) bool {
+		return is("Ready", "False/Disabled")(s) && is("Outside", "False/None")(s) && s.Bound == 1
+	})
+	w.waitEvent("default", "ReadyFalse", "disabled", "spec.disable")
+	if now := w.lease(l.Name); now == nil || now.UID != l.UID || now.Spec.State != v1alpha1.StateBound {
+		w.Errorf("the lease of a disabled pool is %+v", now)
+	}
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Disable = nil })
+	w.waitStatus("disabled", "is ready again", is("Ready", "True/Ready"))
+}
+
+func deletion(w world) {
+	pool := w.pool("leaving", "10.45.0.0/28")
+	l := w.bound("leaving", "10.45.0.9", w.runningPod("leaving-0", "n1"))
+	kept := w.retained("leaving", "10.45.0.10", "leaving", 0, forever)
+	w.waitStatus("leaving", "two leases", func(s v1alpha1.IPPoolStatus) bool { return s.Used == 2 })
+	w.remove(pool)
+	w.waitStatus("leaving", "says what it waits for", says("Ready", "False/Deleting", "1 Bound, 1 Retained"))
+	w.remove(l)
+	w.waitStatus("leaving", "waits for the Retained one", says("Ready", "False/Deleting", "gone: 1 Retained"))
+	w.remove(kept)
+	w.eventually("end of the pool", func() error {
+		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pool), pool); client.IgnoreNotFound(err) != nil {
+			return err
+		} else if err == nil {
+			return fmt.Errorf("its status is %+v", pool.Status)
+		}
+		return nil
+	})
 }

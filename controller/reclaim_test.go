@@ -5,21 +5,31 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // TestController runs one controller against one API server. Its subtests have
@@ -296,5 +306,281 @@ func withoutPool(w world) {
 	w.waitEvent("default", "PoolGone", lease.Name, "ends with its holder")
 	if l := w.lease(lease.Name); l.Spec.State != v1alpha1.StateBound {
 		w.Errorf("the lease of a pod that runs is %s", l.Spec.State)
+	}
+}
+
+// pair is a leader and a controller that stands by. They are real processes that
+// have no more rights than the chart gives.
+type pair struct {
+	world
+	first, second *exec.Cmd
+	// firstLeader is who first is in the leader's Lease.
+	firstLeader string
+}
+
+// startPair starts both and returns once the first one leads.
+func (w world) startPair(server *controlplane.Server) *pair {
+	w.Helper()
+	program := w.build()
+	kubeconfig := w.kubeconfig(w.chartRights(server))
+	p := &pair{world: w, first: w.start(program, kubeconfig)}
+	w.eventually("a leader", func() (err error) { p.firstLeader, err = w.leader(); return err })
+	p.second = w.start(program, kubeconfig)
+	return p
+}
+
+// killLeader leaves the Lease as it is, so that the other one has to wait for it to run out.
+func (p *pair) killLeader() {
+	p.Helper()
+	if err := p.first.Process.Kill(); err != nil {
+		p.Fatal(err)
+	}
+	if err := p.first.Wait(); err == nil {
+		p.Error("the leader ended by itself")
+	}
+}
+
+// waitSuccessor waits until the other one leads.
+func (p *pair) waitSuccessor() {
+	p.Helper()
+	p.eventually("another leader", func() error {
+		now, err := p.leader()
+		if err == nil && now == p.firstLeader {
+			err = fmt.Errorf("it is still %s", now)
+		}
+		return err
+	})
+}
+
+// endSuccessor ends it in an orderly way, which gives the Lease up, and looks
+// whether either was refused anything.
+func (p *pair) endSuccessor() {
+	p.Helper()
+	if err := p.second.Process.Signal(syscall.SIGTERM); err != nil {
+		p.Fatal(err)
+	}
+	if err := p.second.Wait(); err != nil {
+		p.Errorf("the controller ended with %v", err)
+	}
+	for _, cmd := range []*exec.Cmd{p.first, p.second} {
+		for line := range strings.Lines(cmd.Stderr.(*bytes.Buffer).String()) {
+			if strings.Contains(line, "forbidden") {
+				p.Errorf("the chart gives too few rights: %s", line)
+			}
+		}
+	}
+}
+
+// drain allocates as the agent of the node does, with what the API server tells,
+// until the pool is exhausted, and returns what it has been given.
+func (w world) drain(node, pool string) []string {
+	w.Helper()
+	var all v1alpha1.IPPoolList
+	var reservations v1alpha1.ReservedIPList
+	if err := errors.Join(w.client.List(w.ctx, &all), w.client.List(w.ctx, &reservations)); err != nil {
+		w.Fatal(err)
+	}
+	request := ipam.Request{
+		Pod:      ipam.Pod{Namespace: "default", Name: "drain-" + pool, UID: "1"},
+		NodeName: node, Interface: "eth0", ConfigPools: ipam.ConfigPools{V4: []string{pool}},
+	}
+	choice, err := ipam.ChoosePools(request, all.Items, poolset.ReservedSet(reservations.Items))
+	if err != nil {
+		w.Fatal(err)
+	}
+	family, err := choice.Families[0].Open()
+	if err != nil {
+		w.Fatal(err)
+	}
+	return w.drainFamily(w.runningPod("drain-"+pool+"-"+node, node), family)
+}
+
+// drainFamily gives all addresses of the family to one pod, a container each.
+func (w world) drainFamily(pod *corev1.Pod, family ipam.Family) []string {
+	w.Helper()
+	node := pod.Spec.NodeName
+	store := lease.NewStore(lease.Options{
+		Client: w.client, Reader: w.client, Node: node, Session: node + "/boot", Clock: clock.RealClock{},
+	})
+	allocator := allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}})
+	var got []string
+	for i := 0; ; i++ {
+		l, err := allocator.First(w.ctx, allocate.Wish{
+			Family: family,
+			Holder: v1alpha1.Holder{
+				Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), ContainerID: fmt.Sprintf("%s-%d", node, i), Guarded: true,
+			},
+		})
+		if none := (*ipam.NoPoolError)(nil); errors.As(err, &none) {
+			return got
+		}
+		if err != nil {
+			w.Errorf("node %s: %v", node, err)
+			return got
+		}
+		got = append(got, l.Spec.Address)
+	}
+}
+
+// endpointSlices is rule R12 as a client of a Service sees it: a pod that
+// Kubernetes believes Running and Ready is on a machine that is off, or silent
+// for too long. As long as an EndpointSlice offers its address as the old pod's, as
+// here while the controllers of Kubernetes are away, the address is not taken.
+func endpointSlices(w world, server *controlplane.Server) {
+	for i, c := range []struct {
+		name   string
+		policy v1alpha1.NodeDownPolicy
+		falls  func(string)
+		reason v1alpha1.LeaseReason
+		// gone: the pod's object is, too. Otherwise it is Terminating for as long
+		// as its kubelet is silent, and its endpoint stays without being ready.
+		gone bool
+	}{
+		{"out-of-service", "", func(node string) {
+			w.setReady(node, corev1.ConditionUnknown)
+			change(w, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, func(n *corev1.Node) {
+				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
+			})
+		}, v1alpha1.ReasonOutOfService, true},
+		{"silent", "After 1s", func(node string) { w.setReady(node, corev1.ConditionUnknown) }, v1alpha1.ReasonNodeUnreachable, false},
+	} {
+		pool, address, node := c.name+"-pool", fmt.Sprintf("10.6%d.0.2", 2+i), c.name
+		change(w, w.pool(pool, fmt.Sprintf("10.6%d.0.0/24", 2+i)), func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = c.policy })
+		w.readyNode(node)
+		labels := map[string]string{"app": c.name}
+		w.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: c.name}, Spec: corev1.ServiceSpec{
+			Selector: labels, Ports: []corev1.ServicePort{{Port: 80}},
+		}})
+		old := w.serving(c.name+"-old", node, address, labels)
+		w.bound(pool, address, old)
+		w.eventually("an endpoint of "+old.Name, func() error {
+			if e := w.endpoint(c.name, old); e == nil || !ptr.Deref(e.Conditions.Ready, false) {
+				return fmt.Errorf("it is %+v", e)
+			}
+			return nil
+		})
+
+		if err := server.StopControllerManager(w.ctx); err != nil {
+			w.Fatal(err)
+		}
+		c.falls(node)
+		w.waitEvent("default", "DeletedForReclaim", old.Name, address)
+		w.waitMessage(address, "", "still offers the address as the pod's")
+		if err := server.StartControllerManager(); err != nil {
+			w.Fatal(err)
+		}
+		w.waitQuarantined(address, c.reason)
+		if e := w.endpoint(c.name, old); e != nil && (c.gone || ptr.Deref(e.Conditions.Ready, true)) {
+			w.Errorf("%s: %s is taken, and the EndpointSlice says of its pod %+v", c.name, address, e)
+		}
+	}
+}
+
+// serving makes a pod that Kubernetes believes Ready.
+func (w world) serving(name, node, address string, labels map[string]string) *corev1.Pod {
+	w.Helper()
+	pod := w.podObject("default", name, node)
+	pod.Labels = labels
+	w.create(pod)
+	w.setPodStatus(pod, func(s *corev1.PodStatus) {
+		s.Phase, s.PodIP, s.PodIPs = corev1.PodRunning, address, []corev1.PodIP{{IP: address}}
+		s.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	})
+	return pod
+}
+
+// endpoint returns what the Service's EndpointSlice says of a pod, nil if nothing.
+func (w world) endpoint(service string, pod *corev1.Pod) *discoveryv1.Endpoint {
+	w.Helper()
+	var slices discoveryv1.EndpointSliceList
+	err := w.client.List(w.ctx, &slices, client.InNamespace("default"), client.MatchingLabels{discoveryv1.LabelServiceName: service})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, slice := range slices.Items {
+		for i := range slice.Endpoints {
+			if ref := slice.Endpoints[i].TargetRef; ref != nil && ref.UID == pod.UID {
+				return &slice.Endpoints[i]
+			}
+		}
+	}
+	return nil
+}
+
+// conflict makes the lease of an address at which an ADD has met a foreign host. n1 probes it again.
+func (w world) conflict(pool, address string, edits ...func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease {
+	w.Helper()
+	lease := &v1alpha1.IPLease{
+		ObjectMeta: metav1.ObjectMeta{Name: address},
+		Spec: v1alpha1.IPLeaseSpec{
+			Address: address, Pool: pool, Parent: "eth0", State: v1alpha1.StateQuarantined, Reason: v1alpha1.ReasonConflict,
+			Message: "02:00:00:00:00:99 uses the address too (probe)", Since: metav1.Now(), NodeName: "n1", Session: "node/boot",
+			Conflict: &v1alpha1.Conflict{MAC: "02:00:00:00:00:99", Source: "probe", FirstSeen: metav1.Now(), LastSeen: metav1.Now(), Count: 1},
+		},
+	}
+	for _, edit := range edits {
+		edit(&lease.Spec)
+	}
+	w.create(lease)
+	return lease
+}
+
+// waitEnded waits until an object is gone.
+func (w world) waitEnded(o client.Object) {
+	w.Helper()
+	w.eventuallyWithin(20*time.Second, fmt.Sprintf("end of %T %s", o, o.GetName()), func() error {
+		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(o), o)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		}
+		return errors.New("it is still there")
+	})
+}
+
+// unwantedConflicts: the foreign hosts stay. Each edit ends the leases that it makes useless, and no
+// other one.
+func unwantedConflicts(w world) {
+	pool, other := w.pool("printers", "10.62.0.0/24"), w.pool("printers-too", "10.62.0.64/26")
+	excluded, reserved := w.conflict("printers", "10.62.0.10"), w.conflict("printers", "10.62.0.11")
+	gateway, left, common := w.conflict("printers", "10.62.0.1"), w.conflict("printers", "10.62.0.12"), w.conflict("printers-too", "10.62.0.70")
+	w.waitStatus("printers", "counts them", func(s v1alpha1.IPPoolStatus) bool { return s.Quarantined == 4 })
+
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.62.0.10"} })
+	w.waitEnded(excluded)
+	w.waitEvent("default", "QuarantineEnded", "10.62.0.10", "no pool hands 10.62.0.10 out any more")
+	w.reserve("printers", "10.62.0.11")
+	w.waitEnded(reserved)
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Gateway = ptr.To("10.62.0.1") })
+	w.waitEnded(gateway)
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Disable = ptr.To(true) })
+	w.remove(other)
+	w.waitStatus("printers-too", "waits: the disabled pool has the address as well", says("Ready", "False/Deleting", "1 Quarantined"))
+	for _, lease := range []*v1alpha1.IPLease{left, common} {
+		if now := w.lease(lease.Name); now == nil || now.UID != lease.UID {
+			w.Errorf("the lease %s of an address that a pool has is %+v", lease.Name, now)
+		}
+	}
+	w.remove(pool)
+	for _, object := range []client.Object{left, common, pool, other} {
+		w.waitEnded(object)
+	}
+}
+
+// provenConflict: the pod that had the address before may still speak. If the pool were made again, its
+// address must not be free.
+func provenConflict(w world) {
+	pool := w.pool("predecessor", "10.63.0.0/24")
+	lease := w.conflict("predecessor", "10.63.0.10", func(s *v1alpha1.IPLeaseSpec) {
+		s.Previous = &v1alpha1.PreviousHolder{Node: "n2", PodUID: "gone", MAC: "02:00:00:00:00:0b", Guarded: true, Reason: v1alpha1.ReasonPodGone, Since: metav1.Now()}
+	})
+	plain := w.conflict("predecessor", "10.63.0.11")
+	w.remove(pool)
+	w.waitEnded(plain)
+	w.waitStatus("predecessor", "waits for proof", says("Ready", "False/Deleting", "1 Quarantined"))
+	if now := w.lease(lease.Name); now == nil || now.UID != lease.UID {
+		w.Errorf("the lease with a predecessor is %+v", now)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -43,5 +45,51 @@ func TestAGuardIsPinnedAfterTheAnswerAndAgainUntilItHolds(t *testing.T) {
 	r.Kernel.PinFails = nil
 	if err := r.Guards.PinAgain(); err != nil || !r.Kernel.Pinned[r.SlotOf(web)] {
 		t.Errorf("pinned %v, %v", r.Kernel.Pinned, err)
+	}
+}
+
+func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+	check.OK(t, r.Guards.GuardLink(&e, "flh0"))
+	if guarded, err := r.Guards.LinkGuarded(&e, "flh0"); err != nil || !guarded {
+		t.Errorf("guarded %v, %v", guarded, err)
+	}
+	if guarded, err := r.Guards.LinkGuarded(&e, "flh1"); err != nil || guarded {
+		t.Errorf("another one is guarded %v, %v", guarded, err)
+	}
+	e.Slot++
+	if err := r.Guards.GuardLink(&e, "flh1"); !errors.Is(err, bpf.ErrNoGuard) {
+		t.Errorf("got %v, want %v", err, bpf.ErrNoGuard)
+	}
+}
+
+// A pod that lost only its own interface could use the addresses of the next holder of its slot.
+func TestASlotIsNotGivenBackWhileItsHostLinkLives(t *testing.T) {
+	for name, killed := range map[string]bool{"after a DEL": true, "of an entry that is gone": false} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+			web := r.Pod("web", "u1")
+			r.MustAdd(web)
+			e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+			check.OK(t, r.Guards.GuardLink(&e, "flh0"))
+			if killed {
+				r.MustDel(web)
+			} else {
+				r.Guards.Leave(e.Slot)
+			}
+			r.Kernel.Unplug(web.NetNS, web.Interface)
+			for _, lives := range []bool{true, false} {
+				if !lives {
+					r.Kernel.UnplugLink("flh0")
+				}
+				check.OK(t, r.Guards.Sweep())
+				if free := r.FreeSlots()[e.Slot]; free == lives {
+					t.Errorf("free %v while the host link lives %v", free, lives)
+				}
+			}
+		})
 	}
 }

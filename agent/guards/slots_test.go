@@ -3,10 +3,13 @@
 package guards
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestASlotComesBackAsLateAsPossible(t *testing.T) {
@@ -44,5 +47,101 @@ func TestASlotFoundAfterARestartIsNotGivenAway(t *testing.T) {
 				t.Fatalf("took %d, %v", slot, err)
 			}
 		}
+	}
+}
+
+// newStock returns a stock that notes what it loads.
+func newStock() (*stock, *[]bpf.Guard) {
+	loaded := &[]bpf.Guard{}
+	return &stock{slots: &slots{next: FirstSlot}, prepare: func(g bpf.Guard) error {
+		*loaded = append(*loaded, g)
+		return nil
+	}}, loaded
+}
+
+func TestASlotIsTakenWhoseGuardIsLoaded(t *testing.T) {
+	s, loaded := newStock()
+	take := func(parent int) uint32 {
+		t.Helper()
+		slot, err := s.take(parent)
+		check.OK(t, err)
+		return slot
+	}
+	if slot := take(1); slot != 1 || len(*loaded) != 0 {
+		t.Errorf("without a stock: slot %d, loaded %v", slot, *loaded)
+	}
+	for _, parent := range []int{1, 2, 1} {
+		check.OK(t, s.fill(t.Context(), parent))
+	}
+	if len(*loaded) != 2*stockSize {
+		t.Fatalf("loaded %d guards for two parents, want %d each", len(*loaded), stockSize)
+	}
+	for _, parent := range []int{2, 1} {
+		for range stockSize {
+			if slot := take(parent); !slices.Contains(*loaded, bpf.Guard{Slot: slot, Segment: parent}) {
+				t.Errorf("slot %d on parent %d, loaded %v", slot, parent, *loaded)
+			}
+		}
+	}
+	if slot := take(1); slot != 2*stockSize+2 {
+		t.Errorf("more than the stock: slot %d", slot)
+	}
+	if err := s.fill(t.Context(), 1); err != nil || len(*loaded) != 3*stockSize {
+		t.Errorf("loaded %d, %v", len(*loaded), err)
+	}
+}
+
+func TestTheStockOfAParentThatIsGoneIsGivenBack(t *testing.T) {
+	s, loaded := newStock()
+	var dropped []uint32
+	s.drop = func(slot uint32) { dropped = append(dropped, slot) }
+	for _, parent := range []int{1, 2} {
+		check.OK(t, s.fill(t.Context(), parent))
+	}
+	for range 2 {
+		s.sweep(func(parent int) bool { return parent == 2 })
+	}
+	var want []uint32
+	for _, g := range *loaded {
+		if g.Segment == 1 {
+			want = append(want, g.Slot)
+		}
+	}
+	if slices.Sort(dropped); !slices.Equal(dropped, want) {
+		t.Errorf("dropped %v, want %v", dropped, want)
+	}
+	if len(s.slots.used) != stockSize {
+		t.Errorf("%d slots are in use, want %d", len(s.slots.used), stockSize)
+	}
+	if slot, err := s.take(2); err != nil || !slices.Contains(*loaded, bpf.Guard{Slot: slot, Segment: 2}) {
+		t.Errorf("slot %d, %v", slot, err)
+	}
+}
+
+func TestASlotWhoseGuardCannotBeLoadedIsNotLost(t *testing.T) {
+	s, _ := newStock()
+	fails := errors.New("no memory")
+	s.prepare = func(bpf.Guard) error { return fails }
+	if err := s.fill(t.Context(), 1); !errors.Is(err, fails) {
+		t.Errorf("got %v", err)
+	}
+	if len(s.slots.used) > 0 {
+		t.Errorf("used %v", s.slots.used)
+	}
+}
+
+func TestAStockIsFilledByOneAtATimeAndUntilTheEnd(t *testing.T) {
+	s, loaded := newStock()
+	ctx, end := context.WithCancel(t.Context())
+	s.prepare = func(g bpf.Guard) error {
+		if err := s.fill(t.Context(), 1); err != nil {
+			t.Error(err)
+		}
+		end()
+		*loaded = append(*loaded, g)
+		return nil
+	}
+	if err := s.fill(ctx, 1); err != nil || len(*loaded) != 1 {
+		t.Errorf("loaded %v, %v", *loaded, err)
 	}
 }

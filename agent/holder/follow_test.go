@@ -3,18 +3,26 @@
 package holder_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -170,4 +178,134 @@ func TestAMACThatWasSetWhileTheAgentRestartedIsFollowed(t *testing.T) {
 	r.SetMAC(web.NetNS, tuned)
 	r.Restart()
 	r.Eventually("kernel and journal have the MAC", func() bool { return hasMAC(r, web, tuned) })
+}
+
+func TestNothingIsAnnouncedOfAnInterfaceThatWentBeforeTheAnswer(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	if _, err := r.Holders.Add(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	if r.Wire.Took("announce 10.0.0.2") {
+		t.Error("it is announced before the plugin has its answer")
+	}
+	r.MustDel(web)
+	r.Answered(web.Attachment)
+	r.Wait()
+	if r.Wire.Took("announce 10.0.0.2") || len(r.Kernel.Pinned) > 0 {
+		t.Error("it is announced or pinned after its DEL")
+	}
+}
+
+func TestWhatIsLeftAfterAnAnswerIsDoneOnce(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.Wait()
+	r.Answered(web.Attachment)
+	r.Wait()
+	if n := r.Wire.Times("announce 10.0.0.2"); n != 1 {
+		t.Errorf("announced %d times", n)
+	}
+}
+
+func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2", "10.0.0.3"))
+	web := r.Pod("web", "u1")
+	if _, err := r.Holders.Add(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	late := lateGuard{r.Guards.Kernel, make(chan struct{})}
+	r.Guards.Kernel = late
+	answered := make(chan error, 1)
+	go func() {
+		_, err := r.Holders.Add(t.Context(), r.Pod("api", "u2"))
+		answered <- err
+	}()
+	r.Eventually("the second ADD is under way", func() bool { return slices.Contains(r.Names(), "10.0.0.3 Bound") })
+	r.Answered(web.Attachment)
+	r.WaitForADDs(5 * holder.PinDelay)
+	if r.Kernel.IsPinned(r.SlotOf(web)) {
+		t.Error("a guard is pinned while an ADD is under way")
+	}
+	close(late.enforce)
+	check.OK(t, <-answered)
+	r.Wait()
+	if !r.Kernel.IsPinned(r.SlotOf(web)) {
+		t.Error("the guard is not pinned when no ADD is under way any more")
+	}
+}
+
+// The server answers what it has begun after the agent was told to end.
+func TestAnADDInTheAgentsLastMomentsIsClaimedAndAnnounced(t *testing.T) {
+	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
+	r.WarmLease("10.0.0.7", true)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	r.SetBackground(ended)
+	r.MustAdd(r.Pod("web-0", "u1"))
+	r.Wait()
+	for _, what := range []string{"claim 10.0.0.7", "announce 10.0.0.7"} {
+		if !r.Wire.Took(what) {
+			t.Errorf("no %s: %v", what, r.Wire.Did)
+		}
+	}
+}
+
+// unreached is the error of a call that found no API server.
+var unreached = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+
+// deaf is an API server that is away, for those who read past the cache.
+type deaf struct {
+	client.Reader
+	asked int
+}
+
+func (d *deaf) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	d.asked++
+	return unreached
+}
+
+// A runtime goes on trying for as long as an outage lasts, each time with a
+// new sandbox: more often than there are slots.
+func TestADDsOfALongOutageTakeNothing(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	r.Events = events.NewFakeRecorder(2 * bpf.MaxSlot)
+	web := r.Pod("web", "u1")
+	present, away := r.Reader, &deaf{}
+	r.Reader = away
+	r.API.Before = func(string, string) error { return unreached }
+	for n := range bpf.MaxSlot + 10 {
+		web.ContainerID = fmt.Sprintf("c%d", n)
+		if _, err := r.Add(t.Context(), web); !isCode(err, agentapi.CodeTryAgainLater) {
+			t.Fatal(err)
+		}
+		if left := r.Journal.All(); len(left) > 0 {
+			t.Fatalf("journal %v", left)
+		}
+	}
+	if free := len(r.FreeSlots()); free < bpf.MaxSlot-1 || r.Calls("create") > 1 || away.asked != bpf.MaxSlot+9 {
+		t.Errorf("%d slots are free, %d creates, %d questions", free, r.Calls("create"), away.asked)
+	}
+	r.Reader, r.API.Before = present, nil
+	r.MustAdd(web)
+}
+
+func isCode(err error, code uint) bool {
+	return err != nil && refusal.Answer(err).Code == code
+}
+
+// What was never sent needs no API server to be undone.
+func TestAnADDThatReachedNobodyIsForgottenAtOnce(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.API.Before = func(verb, _ string) error {
+		if verb != "create" {
+			t.Errorf("%s of a lease that nobody has created", verb)
+		}
+		return unreached
+	}
+	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u1"))
+	if left := r.Journal.All(); len(left) > 0 {
+		t.Errorf("journal %v", left)
+	}
 }

@@ -4,10 +4,15 @@ package ipam
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -292,3 +297,115 @@ func TestReservedAddressesAreNotHandedOut(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// large is a pool with as many entries as the API server accepts, in no order.
+func large() *poolOf {
+	var ips, excluded []string
+	for i := range 4096 {
+		at := i * 1031 % 4096
+		ips = append(ips, fmt.Sprintf("10.0.%d.%d", at/128, 2*(at%128)))
+		excluded = append(excluded, fmt.Sprintf("10.0.%d.%d", 64+at/128, 2*(at%128)))
+	}
+	p := pool("large", "10.0.0.0/16").ips(ips...)
+	p.Spec.ExcludeIPs = excluded
+	return p
+}
+
+func TestTheErrorAboutALargePoolIsShort(t *testing.T) {
+	p := large()
+	for i, entry := range p.Spec.IPs {
+		p.Spec.IPs[i] = entry + "-10.0.0.0"
+	}
+	_, err := ChoosePools(requestOf(inConfig([]string{"large"}, nil)), objects(p), poolset.Set{})
+	if none := (*NoPoolError)(nil); !errors.As(err, &none) {
+		t.Fatal(err)
+	}
+	if text := err.Error(); len(text) > 1500 || !strings.Contains(text, "spec.ips[1]: range") || !strings.Contains(text, "more") {
+		t.Errorf("%d bytes: %.1500s", len(text), text)
+	}
+	p = large()
+	p.Spec.IPs[3000] = "10.0.0.9-10.0.0.8"
+	if _, err := ChoosePools(requestOf(inConfig([]string{"large"}, nil)), objects(p), poolset.Set{}); !strings.Contains(fmt.Sprint(err), "spec.ips[3000]: range 10.0.0.9-10.0.0.8 ends before it starts") {
+		t.Error(err)
+	}
+}
+
+// BenchmarkChooseLargePool is the part of an ADD that grows with the entries of its pool.
+func BenchmarkChooseLargePool(b *testing.B) {
+	pools := objects(large())
+	request := requestOf(inConfig([]string{"large"}, nil))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ChoosePools(request, pools, poolset.Set{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A sighting is a system call, and a full pool has thousands of addresses.
+func TestTheKernelIsAskedOnlyAboutWhatNothingElseSpeaksAgainst(t *testing.T) {
+	b := rotate(t, "10.0.0.1", "10.0.0.2-10.0.0.9")
+	b.mark("10.0.0.2", "10.0.0.3")
+	b.view.Taken = among("10.0.0.4")
+	var asked []string
+	b.view.Sighted = func(addr netip.Addr) bool {
+		asked = append(asked, addr.String())
+		return addr == netip.MustParseAddr("10.0.0.5")
+	}
+	b.want("10.0.0.6")
+	if want := []string{"10.0.0.5", "10.0.0.6"}; !slices.Equal(asked, want) {
+		t.Errorf("asked about %v, want %v", asked, want)
+	}
+}
+
+// TestAPoolHandsOutNoAddressOfAnotherPool: red was created before blue was extended over it.
+func TestAPoolHandsOutNoAddressOfAnotherPool(t *testing.T) {
+	red := v4("red").ips("10.0.0.5-10.0.0.9")
+	for name, blue := range map[string]*poolOf{
+		"the controller has seen the edit":      v4("blue").ips("10.0.0.1-10.0.0.9").withheld("red", "10.0.0.5-10.0.0.9"),
+		"the controller has not seen the edit":  v4("blue").ips("10.0.0.1-10.0.0.9").editedSince(),
+		"the controller has seen a later edit":  v4("blue").ips("10.0.0.1-10.0.0.9").withheld("red", "10.0.0.5-10.0.0.9").editedSince(),
+		"the controller has published too much": v4("blue").ips("10.0.0.1-10.0.0.4").withheld("red", "10.0.0.0/28").editedSince(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			pools := objects(blue, red)
+			got, err := ChoosePools(requestOf(inConfig([]string{"blue"}, nil)), pools, poolset.Set{})
+			check.OK(t, err)
+			if set := got.Families[0].Pools[0].Set.Entries(); strings.Join(set, " ") != "10.0.0.1-10.0.0.4" {
+				t.Errorf("blue hands out %v", set)
+			}
+			if c, closed := OnNode(&pools[0], pools, "n1", nil, poolset.Set{}); closed != nil || c.Set.Contains(netip.MustParseAddr("10.0.0.5")) {
+				t.Errorf("on the node it hands out %v (%+v)", c.Set.Entries(), closed)
+			}
+		})
+	}
+	none := v4("blue").ips("10.0.0.5").withheld("red", "10.0.0.5")
+	_, err := ChoosePools(requestOf(inConfig([]string{"blue"}, nil)), objects(none, red), poolset.Set{})
+	if err == nil || !strings.Contains(err.Error(), "pool blue: other pools hand out all its addresses") {
+		t.Error(err)
+	}
+	// Without a controller, the older pool hands out the common address.
+	older, younger := v4("z").ips("10.0.0.5").editedSince(), v4("a").ips("10.0.0.5").editedSince()
+	younger.CreationTimestamp.Time = time.Unix(1, 0)
+	pools := objects(younger, older)
+	_, err = ChoosePools(requestOf(inConfig([]string{"a"}, nil)), pools, poolset.Set{})
+	if err == nil || !strings.Contains(err.Error(), "pool a: other pools hand out all its addresses") {
+		t.Error(err)
+	}
+	if got, err := ChoosePools(requestOf(inConfig([]string{"z"}, nil)), pools, poolset.Set{}); err != nil || names(got) != "v4: z" {
+		t.Errorf("the older pool: %q, %v", names(got), err)
+	}
+	asked := requestOf(inConfig([]string{"blue"}, nil))
+	asked.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.5")}
+	_, err = ChoosePools(asked, objects(v4("blue").withheld("red", "10.0.0.5-10.0.0.9"), red), poolset.Set{})
+	if err == nil || !strings.Contains(err.Error(), "another pool hands it out; the condition Overlapping of pool blue names that pool") {
+		t.Error(err)
+	}
+}
+
+func (p *poolOf) withheld(of string, ips ...string) *poolOf {
+	p.Status.Withheld = []v1alpha1.Withheld{{Pool: of, IPs: ips}}
+	return p
+}
+
+func (p *poolOf) editedSince() *poolOf { p.Generation++; return p }

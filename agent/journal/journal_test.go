@@ -8,10 +8,17 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -255,5 +262,127 @@ func TestAnEntryWithFieldsOfALaterAgentIsRead(t *testing.T) {
 	e, _ := j.Get("new", "eth0")
 	if diff := cmp.Diff(entry("new"), e, compareAddr); diff != "" || len(j.Corrupt()) > 0 {
 		t.Errorf("entry (-want +got):\n%s\ncorrupt %v", diff, j.Corrupt())
+	}
+}
+
+// laterAfterStep is what a clock shows d after t that was set back by an hour in between.
+func laterAfterStep(t time.Time, d time.Duration) time.Time {
+	t = t.Add(-time.Hour)
+	// As package time keeps the wall clock, and the monotonic one that no step changes.
+	(*struct {
+		wall      uint64
+		monotonic int64
+		loc       *time.Location
+	})(unsafe.Pointer(&t)).monotonic += int64(time.Hour + d)
+	return t
+}
+
+// By the one clock or the other each of the three sorts comes after another one, in a circle.
+func TestEntriesAreFoundAgainAfterTheClockWasSetBack(t *testing.T) {
+	j := open(t, t.TempDir())
+	now := time.Now()
+	e := entry("before")
+	e.Created = now.Add(-30 * time.Minute).Round(0)
+	put(t, j, e)
+	e = entry("wrong")
+	e.Created = now
+	put(t, j, e)
+	for i := range 4 {
+		e = entry(fmt.Sprint("today-", i))
+		e.Created = laterAfterStep(now, time.Duration(i+1)*time.Second)
+		put(t, j, e)
+	}
+	all := slices.Clone(j.All())
+	for _, e := range all {
+		again := *e
+		again.Phase = Releasing
+		put(t, j, again)
+	}
+	if n := len(j.All()); n != len(all) {
+		t.Errorf("%d entries, want %d", n, len(all))
+	}
+	for _, e := range all {
+		check.OK(t, j.Remove(e.ContainerID, e.Interface))
+	}
+	if left := j.All(); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
+// onFullDisk names the directory to a process whose files cannot grow.
+const onFullDisk = "FENCELINE_TEST_FULL_DISK"
+
+// Pods come and go while the disk is full: they free it.
+func TestAJournalOpensOnAFullDiskAndLosesNothing(t *testing.T) {
+	before, after := entry("new"), entry("new")
+	after.Phase = Releasing
+	if dir := os.Getenv(onFullDisk); dir != "" {
+		useFullDisk(t, dir, before, after)
+		return
+	}
+	dir := disk(t, "new@eth0.json", written(t, before))
+	// A process of its own: the limit would apply to the files of the other tests as well.
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), onFullDisk+"="+dir)
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	j := open(t, dir)
+	if got := j.All(); len(got) != 1 || got[0].ContainerID != "new" || got[0].Phase != before.Phase {
+		t.Errorf("entries after a full disk: %v", got)
+	}
+	put(t, j, after)
+	if e, ok := reopen(t, j, dir).Get("new", "eth0"); !ok || e.Phase != after.Phase {
+		t.Errorf("%v %s", ok, e.Phase)
+	}
+}
+
+func useFullDisk(t *testing.T, dir string, before, after Entry) {
+	signal.Ignore(syscall.SIGXFSZ)
+	check.OK(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{}))
+	j := open(t, dir)
+	for _, e := range []Entry{after, entry("another")} {
+		err := j.Put(e)
+		if !errors.Is(err, syscall.EFBIG) || !strings.Contains(err.Error(), e.ContainerID) {
+			t.Errorf("Put on a full disk: %v, want an error that names the container", err)
+		}
+	}
+	if e, ok := j.Get("new", "eth0"); !ok || e.Phase != before.Phase {
+		t.Errorf("%v %s", ok, e.Phase)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, entriesDir, tempPattern)); len(left) > 0 {
+		t.Errorf("temporary files are left: %v", left)
+	}
+	// To remove an entry takes no space.
+	if err := j.Remove("old", "eth0"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPairsOutliveTheAgent(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	if got := j.Pairs(); len(got) != 0 {
+		t.Fatalf("a new journal holds pairs %v", got)
+	}
+	want := []Pair{
+		{Pool: "v4", Parent: "eth1", Used: time.Unix(1000, 0).UTC()},
+		{Pool: "v6", Parent: "eth1.100", Used: time.Unix(2000, 0).UTC(), Before: time.Unix(1500, 0).UTC()},
+	}
+	check.OK(t, j.PutPairs(want))
+	j = reopen(t, j, dir)
+	if got := j.Pairs(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestPairsThatCannotBeReadAreLearntAnew(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	check.OK(t, j.PutPairs([]Pair{{Pool: "v4", Parent: "eth1"}}))
+	check.OK(t, os.WriteFile(filepath.Join(dir, pairsFile), []byte("{}"), 0o600))
+	j = reopen(t, j, dir)
+	if len(j.Pairs()) != 0 || len(j.Corrupt()) != 1 {
+		t.Errorf("pairs %v, corrupt files %v", j.Pairs(), j.Corrupt())
 	}
 }

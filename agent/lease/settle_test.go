@@ -5,6 +5,7 @@ package lease
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,6 +70,127 @@ func TestWhatAVerificationLeadsTo(t *testing.T) {
 	for _, s := range []spec{mine, retained, with(mine, warm)} {
 		if _, _, err := Settle(s, FindingSafe, Evidence{}, now); !errors.Is(err, ErrState) {
 			t.Errorf("a %s lease was settled: %v", s.State, err)
+		}
+	}
+}
+
+func TestComesFree(t *testing.T) {
+	deployment := func(s *spec) { s.Holder.OwnerKind = "ReplicaSet" }
+	for rule, test := range map[string]struct {
+		of   spec
+		want bool
+	}{
+		"a Bound lease lasts as long as its pod":                    {with(mine, deployment), false},
+		"a Retained lease lasts by policy":                          {with(mine, deployment, state(v1alpha1.StateRetained)), false},
+		"a Warm lease is given up":                                  {with(mine, noHolder, state(v1alpha1.StateWarm)), true},
+		"a Quarantined lease is verified":                           {with(quarantined, deployment), true},
+		"a Quarantined lease of a StatefulSet pod becomes Retained": {quarantined, false},
+		"a Quarantined lease with a retention becomes Retained": {with(quarantined, deployment, func(s *spec) {
+			s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever}
+		}), false},
+		"a pod may get the address back after the boot of its node": {with(quarantined, deployment, func(s *spec) {
+			s.Reason = v1alpha1.ReasonNodeRestarted
+		}), false},
+		"another speaker may stay": {with(quarantined, noHolder, func(s *spec) { s.Reason = v1alpha1.ReasonConflict }), false},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			if got := comesFree(&test.of); got != test.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func state(to v1alpha1.LeaseState) func(*spec) { return func(s *spec) { s.State = to } }
+
+func noHolder(s *spec) { s.Holder = nil }
+
+func TestAFenceEndsByTheStoreThatGaveItsToken(t *testing.T) {
+	for rule, c := range map[string]struct {
+		claimed, live, known uint64
+		want                 Renewal
+	}{
+		"the store is past the token":                       {100, 200, 200, Outrank},
+		"the store has just given the token":                {200, 200, 150, Outrank},
+		"the store has never given the token":               {300, 200, 200, Disprove},
+		"the store has never given it, and went back since": {500, 200, 400, Disprove},
+		"the store gave the token, and went back since":     {300, 200, 400, GiveWay},
+		"the store gave the token last, and went back":      {400, 200, 400, GiveWay},
+		"nothing was claimed":                               {0, 200, 200, Outrank},
+	} {
+		if got := RenewalOf(c.claimed, c.live, c.known); got != c.want {
+			t.Errorf("%s: got %d, want %d", rule, got, c.want)
+		}
+	}
+}
+
+func launcher(uid string) *v1alpha1.Holder {
+	return &v1alpha1.Holder{
+		Namespace: "shop", Pod: "virt-launcher-db-" + uid, PodUID: uid, Interface: "eth0",
+		OwnerGroup: "kubevirt.io", OwnerKind: "VirtualMachineInstance", OwnerName: "db",
+	}
+}
+
+func TestWhoStandsBehindAHolder(t *testing.T) {
+	bound := v1alpha1.IPLeaseSpec{State: v1alpha1.StateBound, NodeName: "n1", Holder: launcher("a")}
+	quarantined := v1alpha1.IPLeaseSpec{State: v1alpha1.StateQuarantined, NodeName: "n1", Holder: launcher("a")}
+	pod := &v1alpha1.Holder{Namespace: "shop", Pod: "virt-launcher-db-a", PodUID: "b"}
+	other := launcher("b")
+	other.OwnerName = "log"
+	for _, row := range []struct {
+		name     string
+		who      *v1alpha1.Holder
+		isTarget bool
+		node     string
+		spec     v1alpha1.IPLeaseSpec
+		want     bool
+	}{
+		{"the target of a migration", launcher("b"), true, "n2", bound, true},
+		{"the next pod after a restart waits", launcher("b"), false, "n2", bound, false},
+		{"the target on the node of the source waits", launcher("b"), true, "n1", bound, false},
+		{"the pod of the lease itself", launcher("a"), true, "n2", bound, false},
+		{"the source is gone already", launcher("b"), true, "n2", quarantined, false},
+		{"another machine", other, true, "n2", bound, false},
+		{"a bare pod with the label", pod, true, "n2", bound, false},
+	} {
+		if got := StandsBehind(row.who, row.isTarget, row.node, &row.spec); got != row.want {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+		}
+	}
+}
+
+func TestWhoseTurnItIs(t *testing.T) {
+	lease := func(state v1alpha1.LeaseState, node string, holder *v1alpha1.Holder) *v1alpha1.IPLease {
+		return &v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{State: state, NodeName: node, Holder: holder}}
+	}
+	other := launcher("c")
+	other.OwnerName = "log"
+	now := time.Now()
+	unverified := func(age time.Duration) *v1alpha1.IPLease {
+		l := lease(v1alpha1.StateQuarantined, "n2", launcher("b"))
+		l.Spec.Reason, l.Spec.Since = v1alpha1.ReasonUnverified, metav1.NewTime(now.Add(-age))
+		return l
+	}
+	for _, row := range []struct {
+		name  string
+		lease *v1alpha1.IPLease
+		stood time.Duration
+		want  Turn
+	}{
+		{"the source has the address", lease(v1alpha1.StateBound, "n1", launcher("a")), time.Hour, StayBehind},
+		{"the source has it for too long", lease(v1alpha1.StateBound, "n1", launcher("a")), BehindLimit + 1, LoseTurn},
+		{"the controller has handed it over", lease(v1alpha1.StateQuarantined, "n2", launcher("a")), time.Hour, TakeTurn},
+		{"another node verifies the source", lease(v1alpha1.StateQuarantined, "n3", launcher("a")), time.Hour, StayBehind},
+		{"a take-over was not proven a moment ago", unverified(time.Second), time.Hour, StayBehind},
+		{"a take-over was not proven for some time", unverified(time.Minute), time.Hour, TakeTurn},
+		{"the source has ended", lease(v1alpha1.StateRetained, "n1", launcher("a")), time.Hour, TakeTurn},
+		{"the take-over was written", lease(v1alpha1.StateBound, "n2", launcher("b")), time.Hour, TakeTurn},
+		{"another machine has the address", lease(v1alpha1.StateBound, "n3", other), time.Hour, LoseTurn},
+		{"a foreign host has it", lease(v1alpha1.StateQuarantined, "n2", nil), time.Hour, LoseTurn},
+		{"the lease is gone", nil, time.Hour, LoseTurn},
+	} {
+		if got := TurnOf(launcher("b"), "n2", now.Add(-row.stood), now, row.lease); got != row.want {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
 		}
 	}
 }

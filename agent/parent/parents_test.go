@@ -13,13 +13,17 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr/testr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // unattachable is a kernel that attaches no observer now.
@@ -239,5 +243,170 @@ func TestTheParentsOfTheNetworkConfigurationAreOpenedBeforeTheFirstPod(t *testin
 	p.attach()
 	if !slices.Equal(k.asked, []int{lo(t)}) {
 		t.Errorf("asked for %v", k.asked)
+	}
+}
+
+// A node is blind only if there is another node to hear: one with an address of the same subnet and
+// network.
+func TestWhichParentsShouldHearAnotherNode(t *testing.T) {
+	const eth1, eth2 = 7, 8
+	poolOf := func(name, subnet string, bound int64, change ...func(*v1alpha1.IPPool)) v1alpha1.IPPool {
+		p := pool(name)
+		p.Spec.Subnet, p.Status.Bound = subnet, bound
+		for _, c := range change {
+			c(p)
+		}
+		return *p
+	}
+	network := func(p *v1alpha1.IPPool) { p.Spec.Network = "lab" }
+	observe := func(p *v1alpha1.IPPool) {
+		p.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}
+	}
+	own := poolOf("own", "10.0.0.0/24", 1)
+	for _, row := range []struct {
+		name   string
+		parent int
+		pools  []v1alpha1.IPPool
+		want   bool
+	}{
+		{"the pod of this node is the only one", eth1, []v1alpha1.IPPool{own}, false},
+		{"another node has an address of the pool", eth1, []v1alpha1.IPPool{poolOf("own", "10.0.0.0/24", 2)}, true},
+		{"another node has an address of another pool of the subnet", eth1, []v1alpha1.IPPool{own, poolOf("b", "10.0.0.0/24", 1)}, true},
+		{"nothing of the other pool is in use", eth1, []v1alpha1.IPPool{own, poolOf("b", "10.0.0.0/24", 0)}, false},
+		{"another subnet", eth1, []v1alpha1.IPPool{own, poolOf("b", "10.0.1.0/24", 1)}, false},
+		{"another network", eth1, []v1alpha1.IPPool{own, poolOf("b", "10.0.0.0/24", 1, network)}, false},
+		{"holders that send no claims", eth1, []v1alpha1.IPPool{own, poolOf("b", "10.0.0.0/24", 1, observe)}, false},
+		{"no pod of this node is on the parent", eth2, []v1alpha1.IPPool{poolOf("own", "10.0.0.0/24", 2)}, false},
+		{"the pool has not been counted since the pod began", eth1, []v1alpha1.IPPool{poolOf("own", "10.0.0.0/24", 0)}, false},
+	} {
+		pod := &journal.Entry{ParentIndex: eth1, Addresses: []journal.Address{{Pool: "own"}}}
+		if got := expected(row.parent, slices.Values([]*journal.Entry{pod}), row.pools); got != row.want {
+			t.Errorf("%s: %v", row.name, got)
+		}
+	}
+}
+
+func TestWhichParentsExist(t *testing.T) {
+	lo, err := net.InterfaceByName("lo")
+	check.OK(t, err)
+	if !Exists(lo.Index) {
+		t.Error("lo does not")
+	}
+	const beyond = 1<<31 - 1
+	if Exists(beyond) {
+		t.Errorf("interface %d does", beyond)
+	}
+}
+
+// A node that is out of files must not release the leases that it keeps for a parent.
+func TestAnInterfaceThatCannotBeLookedForIsNotGone(t *testing.T) {
+	var files unix.Rlimit
+	check.OK(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &files))
+	check.OK(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: files.Max}))
+	_, exists, err := Index("lo")
+	check.OK(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &files))
+	if err == nil {
+		t.Errorf("exists: %v", exists)
+	}
+	if _, exists, err := Index("nowhere"); exists || err != nil {
+		t.Errorf("of none: %v, %v", exists, err)
+	}
+}
+
+func TestAnAddressOfTheNode(t *testing.T) {
+	for addr, want := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false, "2001:db8::1": false} {
+		if own, err := OfNode(netip.MustParseAddr(addr)); own != want || err != nil {
+			t.Errorf("%s: %v, %v", addr, own, err)
+		}
+	}
+}
+
+func TestTheSubnetOfAnAddressOfTheNode(t *testing.T) {
+	subnets, err := SubnetsOf([]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")})
+	if err != nil || !slices.Equal(subnets, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}) {
+		t.Errorf("got %v, %v", subnets, err)
+	}
+}
+
+func TestWhichInterfaceCarriesAVLAN(t *testing.T) {
+	link := func(name string, index int) netlink.LinkAttrs {
+		return netlink.LinkAttrs{Name: name, Index: index, NetNsID: -1}
+	}
+	vlan := func(name string, index, parent, id int) netlink.Link {
+		attrs := link(name, index)
+		attrs.ParentIndex = parent
+		return &netlink.Vlan{LinkAttrs: attrs, VlanId: id}
+	}
+	// Its parent's index counts in the namespace that it was moved here from.
+	moved := vlan("moved", 9, 3, 7)
+	moved.Attrs().NetNsID = 0
+	links := []netlink.Link{
+		&netlink.Device{LinkAttrs: link("eth0", 2)}, vlan("storage", 5, 3, 5), vlan("eth1.6", 6, 3, 6),
+		&netlink.Device{LinkAttrs: link("eth1", 3)}, vlan("eth0.5", 7, 2, 5), vlan("eth1.6.5", 8, 6, 5),
+		moved,
+	}
+	for _, row := range []struct {
+		name, parent string
+		vlan         int
+		want         string
+	}{
+		{"one that hangs on the parent, whatever its name", "eth1", 5, "storage"},
+		{"that of the parent, not of another", "eth0", 5, "eth0.5"},
+		{"the parent itself, if it is of that VLAN", "eth1.6", 6, "eth1.6"},
+		{"a tag within a tag", "eth1.6", 5, "eth1.6.5"},
+		{"not the bare parent", "eth0", 6, ""},
+		{"a parent that this node does not have", "eth2", 5, ""},
+		{"not one whose parent is in another namespace", "eth1", 7, ""},
+		{"unless it is named itself", "moved", 7, "moved"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got, ok := onVLAN(links, row.parent, row.vlan); got != row.want || ok != (row.want != "") {
+				t.Errorf("got %q, %v", got, ok)
+			}
+		})
+	}
+}
+
+func TestAPoolWithoutVLANIsReachedOnWhatItNames(t *testing.T) {
+	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Parents: []string{"eth1", "eth2"}}}
+	if got, err := named(pool, nil); err != nil || !slices.Equal(got, pool.Spec.Parents) {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// Each pod that comes or goes interrupts the kernel's list: what is missing from
+// it may be there.
+func TestAVLANIsNotGoneBecauseTheListOfInterfacesWasInterrupted(t *testing.T) {
+	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Parents: []string{"eth1"}, Vlan: ptr.To[int64](5)}}
+	whole := []netlink.Link{
+		&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth1", Index: 3}},
+		&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "eth1.5", Index: 5, ParentIndex: 3, NetNsID: -1}, VlanId: 5},
+	}
+	const always = 1 << 20
+	for _, row := range []struct {
+		name     string
+		links    []netlink.Link
+		err      error
+		failures int
+		want     []string
+		known    bool
+	}{
+		{"once", nil, netlink.ErrDumpInterrupted, 1, []string{"eth1.5"}, true},
+		{"and it is on it all the same", whole, netlink.ErrDumpInterrupted, always, []string{"eth1.5"}, true},
+		{"each time", nil, netlink.ErrDumpInterrupted, always, nil, false},
+		{"there is none", nil, unix.EMFILE, always, nil, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			lists := 0
+			got, err := named(pool, func() ([]netlink.Link, error) {
+				if lists++; lists <= row.failures {
+					return row.links, row.err
+				}
+				return whole, nil
+			})
+			if !slices.Equal(got, row.want) || (err == nil) != row.known {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
 	}
 }

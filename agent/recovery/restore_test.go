@@ -3,10 +3,21 @@
 package recovery_test
 
 import (
+	"context"
+	"errors"
+	"io/fs"
+	"syscall"
 	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/recovery"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
@@ -28,4 +39,196 @@ func TestANewAgentFinishesTheMoveOfEveryGuardOfItsBoot(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The pod may be replaced between the decision and the write.
+func TestALostLeaseIsNotWrittenForAPodThatWasReplaced(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.API.Drop(fakenode.Held("10.0.0.2"))
+	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
+	r.Pod("web", "u2")
+	if err := r.Recovery.Rebind(t.Context(), e, address, nil); !errors.Is(err, recovery.ErrOutrun) {
+		t.Errorf("got %v", err)
+	}
+	r.Want()
+	r.Pod("web", "u1")
+	if err := r.Recovery.Rebind(t.Context(), e, address, nil); err != nil {
+		t.Error(err)
+	}
+	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.PodUID != "u1" {
+		t.Errorf("lease of %+v", l.Spec.Holder)
+	}
+}
+
+// A claim may come between the decision and the write: the new token must not
+// unfence the address.
+func TestALostLeaseThatWasClaimedMeanwhileIsNotInstalled(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.API.Drop(fakenode.Held("10.0.0.2"))
+	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
+	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), address.Token+1)
+	if err := r.Recovery.Rebind(t.Context(), e, address, nil); !errors.Is(err, recovery.ErrOutrun) {
+		t.Errorf("got %v", err)
+	}
+	if r.Speaks(web, "10.0.0.2") {
+		t.Error("unfenced")
+	}
+}
+
+// The store went back to a time at which this node kept the address ready for the next pod. That pod
+// has it.
+func TestALivingPodTakesTheWarmLeaseOfItsNode(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	r.API.Drop(l)
+	l.Spec.State, l.Spec.Holder = v1alpha1.StateWarm, nil
+	r.API.Put(l)
+	r.Settle()
+	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.PodUID != "u1" {
+		t.Errorf("lease of %+v", l.Spec.Holder)
+	}
+	if !r.Speaks(web, "10.0.0.2") {
+		t.Error("fenced")
+	}
+}
+
+// An etcd that is restored without --bump-revision hands out revisions again: a
+// lease that is written again is older than its holder's token.
+func TestAHolderKeepsItsTokenUntilTheStoreHasComeAsFarAgain(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.API.Version = 5000
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	token := func() uint64 {
+		t.Helper()
+		installed, _, err := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+		e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+		if err != nil || e.Addresses[0].Token != installed.Token {
+			t.Fatalf("the journal says %+v, the kernel %+v, %v", e.Addresses[0], installed, err)
+		}
+		return installed.Token
+	}
+	before := token()
+
+	r.API.Drop(fakenode.Held("10.0.0.2"))
+	r.API.Version = 1000
+	for _, what := range []string{"at once", "after a restart", "after another"} {
+		r.Restart()
+		r.Settle()
+		l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+		if l.Spec.Reason != v1alpha1.ReasonStoreWentBack || l.Spec.Message == "" || token() != before || !r.Speaks(web, "10.0.0.2") {
+			t.Errorf("%s: lease %+v, token %d, was %d, speaks %v", what, l.Spec, token(), before, r.Speaks(web, "10.0.0.2"))
+		}
+	}
+	if got := r.Calls("update"); got != 1 {
+		t.Errorf("the lease was told %d times", got)
+	}
+
+	r.API.Version = 1_000_000
+	if r.Recovery.Suspect(t.Context()); len(r.Pending.Take()) != 1 {
+		t.Error("the audit does not look at it")
+	}
+	r.Restart()
+	r.Settle()
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	if l.Spec.Reason != "" || l.Spec.Message != "" || token() <= before || !r.Speaks(web, "10.0.0.2") {
+		t.Errorf("caught up: lease %+v, token %d, was %d, speaks %v", l.Spec, token(), before, r.Speaks(web, "10.0.0.2"))
+	}
+	r.MustDel(web)
+	r.Want()
+}
+
+// After an outage a node has a GET to make for each pod, and others wait for
+// what it gives back.
+func TestWhatGivesAddressesBackIsResumedFirst(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
+	first, second := r.Pod("web-a", "u1"), r.Pod("web-b", "u2")
+	r.MustAdd(first)
+	given := r.MustAdd(second)[0]
+	e, _ := r.Book.Get(second.ContainerID, second.Interface)
+	e.Phase = journal.Releasing
+	check.OK(t, r.Book.Put(e))
+	r.Pending.Add(first.Attachment, second.Attachment)
+	var asked []string
+	r.API.Before = func(_, name string) error {
+		asked = append(asked, name)
+		return nil
+	}
+	if left, err := r.Recovery.Resume(t.Context(), time.Second); left > 0 || err != nil {
+		t.Fatalf("%d left: %v", left, err)
+	}
+	if len(asked) == 0 || asked[0] != given {
+		t.Errorf("asked for %v, want %s first", asked, given)
+	}
+}
+
+// unhooked deletes no pod of one name, since a webhook does not answer for it.
+type unhooked struct {
+	client.Writer
+	pod string
+}
+
+func (u unhooked) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	if o.GetName() == u.pod {
+		return apierrors.NewInternalError(errors.New("failed calling webhook"))
+	}
+	return u.Writer.Delete(ctx, o, opts...)
+}
+
+// What looks as if the API server were away may be about one pod only.
+func TestAnEntryThatCannotBeResumedKeepsNoOtherFromIt(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
+	stuck, lost := r.Pod("stuck", "u1"), r.Pod("lost", "u2")
+	r.Recovery.Client = unhooked{r.Recovery.Client, "stuck"}
+	r.MustAdd(stuck)
+	r.MustAdd(lost)
+	for _, addr := range []string{"10.0.0.2", "10.0.0.3"} {
+		r.Kernel.Claimed(fakenode.Key(addr), 1<<40)
+		r.Replace(fakenode.Held(addr))
+	}
+	r.Recovery.LookAgain()
+	for range 3 {
+		if left, err := r.Recovery.Resume(t.Context(), time.Second); left == 0 || err == nil {
+			t.Fatalf("%d left, %v", left, err)
+		}
+	}
+	if _, entry := r.Journal.Get(lost.ContainerID, lost.Interface); entry {
+		t.Error("it was never resumed")
+	}
+}
+
+// brokenFile cannot forget the entry of one container.
+type brokenFile struct {
+	holder.Journal
+	container string
+}
+
+func (b brokenFile) Remove(containerID, ifname string) error {
+	if containerID == b.container {
+		return &fs.PathError{Op: "remove", Path: containerID, Err: syscall.EIO}
+	}
+	return b.Journal.Remove(containerID, ifname)
+}
+
+func TestAnEntryThatTheDiskKeepsDelaysNoOther(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
+	one, two := r.Pod("one", "u1"), r.Pod("two", "u2")
+	r.MustAdd(one)
+	r.MustAdd(two)
+	r.API.SetAway(true)
+	r.MustDel(one)
+	r.MustDel(two)
+	r.API.SetAway(false)
+	r.Wait() // the steps after the answers read the journal
+	r.Journal = brokenFile{r.Journal, one.ContainerID}
+	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 1 || !errors.Is(err, syscall.EIO) {
+		t.Errorf("%d are left, %v", left, err)
+	}
+	r.Want()
 }

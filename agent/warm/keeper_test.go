@@ -13,9 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/foreignhost"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -409,4 +411,192 @@ func TestAStepThatComesTooLateLeavesATakenLeaseAlone(t *testing.T) {
 		r.keeper.PutBack(l)
 		r.ready("10.0.0.2", "10.0.0.3")
 	})
+}
+
+// unsetWarm makes the pool one that does not say how many addresses are kept ready.
+func unsetWarm(p *v1alpha1.IPPool) {
+	p.Spec.Warm, p.Status.Stock = nil, 2
+}
+
+func TestAPoolThatSaysNothingKeepsAsManyAsPodsCame(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.pass(time.Minute)
+		r.want()
+		r.keeper.Used("v4", "eth1")
+		r.pass(proofTakes + time.Second)
+		r.ready("10.0.0.2")
+		r.pass(30 * time.Minute)
+		r.keeper.Used("v4", "eth1")
+		r.pass(proofTakes + time.Second)
+		r.ready("10.0.0.2", "10.0.0.3")
+
+		r.restart(thisSession)
+		r.pass(proofTakes + time.Second)
+		r.ready("10.0.0.2", "10.0.0.3")
+
+		r.pass(30 * time.Minute)
+		r.want(warm2)
+		r.pass(30 * time.Minute)
+		r.want()
+		if lost := r.told().lost; !slices.Equal(lost, []string{string(Surplus), string(Unused)}) {
+			t.Errorf("lost %v", lost)
+		}
+	}, v4(unsetWarm))
+}
+
+func TestAPoolThatSaysNothingGetsItsAddressesBackWhenItHasFew(t *testing.T) {
+	inBubble(t, func(_ *testing.T, r *rig) {
+		r.keeper.Used("v4", "eth1")
+		r.warmed()
+		r.changePool(func(p *v1alpha1.IPPool) { p.Status.Stock = 1 })
+		r.want(warm2)
+		r.changePool(func(p *v1alpha1.IPPool) { p.Status.Stock = 0 })
+		r.want()
+		r.changePool(func(p *v1alpha1.IPPool) { p.Status.Stock = 2 })
+		r.pass(proofTakes + time.Second)
+		if n := len(r.leases()); n != 2 {
+			r.t.Errorf("%d leases, want 2", n)
+		}
+	}, v4(unsetWarm))
+}
+
+// The previous version wrote one time for each pair.
+func TestAPairOfTheVersionBeforeIsOnePod(t *testing.T) {
+	now := time.Unix(1, 0)
+	p := newPairs([]journal.Pair{{Pool: "v4", Parent: "eth1", Used: now}})
+	if n := p.all()[eth1].recent(now.Add(time.Minute)); n != 1 {
+		t.Errorf("%d pods, want 1", n)
+	}
+}
+
+func TestWhileADDsAreUnderWayLeasesAreGivenUpButNoneIsMade(t *testing.T) {
+	inBubble(t, func(_ *testing.T, r *rig) {
+		ended := make(chan struct{})
+		r.set(func() { r.adds = ended })
+		r.keeper.Used("v4", "eth1")
+		r.pass(time.Minute)
+		r.want()
+		close(ended)
+		r.pass(proofTakes + time.Second)
+		r.want(warm2, warm3)
+
+		ended = make(chan struct{})
+		r.set(func() { r.adds = ended })
+		disabled := true
+		r.changePool(func(p *v1alpha1.IPPool) { p.Spec.Disable = &disabled })
+		r.pass(time.Minute)
+		r.want()
+		close(ended)
+	})
+}
+
+// What looks like an API server that is away may be about one lease, as a
+// webhook that does not answer is.
+func TestALeaseThatCannotBeGivenUpKeepsNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.warmed()
+		r.set(func() { r.stuck = "delete 10.0.0.2" })
+		err := r.api.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.0.0.2"}}})
+		check.OK(t, err)
+		r.wake()
+		r.pass(time.Minute)
+		r.want(warm2, warm3, warm4)
+		r.set(func() { r.stuck = "" })
+		r.pass(2 * retryMost)
+		r.want(warm3, warm4)
+	})
+}
+
+func TestWhatWasProvenOnAnInterfaceIsNotOnAnotherOneOfItsName(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.warmed()
+		// The old one lives on under another name, with all that was proven there.
+		r.set(func() { r.parents["eth1"] = 8 })
+		anew := wishV4()
+		anew.ParentIndex = 8
+		if l, ok := r.keeper.Take(anew); ok {
+			t.Errorf("took %s", l.Name)
+		}
+		r.wake()
+		r.pass(2 * proofTakes)
+		for range 2 {
+			if _, ok := r.keeper.Take(anew); !ok {
+				t.Error("nothing is proven on the new one")
+			}
+		}
+		if r.proofs("10.0.0.2") != 2 || r.proofs("10.0.0.3") != 2 {
+			t.Errorf("%d and %d proofs", r.proofs("10.0.0.2"), r.proofs("10.0.0.3"))
+		}
+	})
+}
+
+func TestAProxyMakesNoEndlessWarmLeases(t *testing.T) {
+	for _, mode := range []v1alpha1.ConflictMode{v1alpha1.ModeEnforce, v1alpha1.ModeObserve} {
+		t.Run(string(mode), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.proxied = true
+				r.keeper.Used("v4", "eth1")
+				made := func() (n int) {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					for _, w := range r.writes {
+						if len(w) > 6 && w[:6] == "create" {
+							n++
+						}
+					}
+					return n
+				}
+				r.pass(foreignhost.Interval / 2)
+				if n := made(); n < v1alpha1.ManyAddresses || n > v1alpha1.ManyAddresses+3 {
+					t.Errorf("%d leases were created in half an interval", n)
+				}
+				r.pass(10 * foreignhost.Interval)
+				if n := made(); n > 40 {
+					t.Errorf("%d leases were created in ten intervals", n)
+				}
+				want := v1alpha1.ManyAddresses
+				if mode == v1alpha1.ModeObserve {
+					want = 0
+				}
+				if n := len(r.leases()); n != want {
+					t.Errorf("leases %v", r.leases())
+				}
+				// The proxy is named: the next leases are made at once.
+				before := made()
+				r.changePool(func(p *v1alpha1.IPPool) { p.Spec.ConflictDetection.IgnoreMACs = []string{"02:bd:00:00:00:01"} })
+				r.pass(5 * time.Second)
+				if made() == before {
+					t.Error("no lease was created after the pool changed")
+				}
+			}, v4(func(p *v1alpha1.IPPool) { p.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: mode} }))
+		})
+	}
+}
+
+// slowBook calls something while it writes.
+type slowBook struct{ during func() }
+
+func (slowBook) Pairs() []journal.Pair { return nil }
+
+func (b slowBook) PutPairs([]journal.Pair) error {
+	b.during()
+	return nil
+}
+
+// Each ADD is a use.
+func TestNoUseWaitsForTheDisk(t *testing.T) {
+	now := time.Unix(1, 0)
+	p := newPairs([]journal.Pair{{Pool: "a", Parent: "eth1", Used: now}})
+	err := p.save(slowBook{func() {
+		used := make(chan bool)
+		go func() { used <- p.use(Pair{"b", "eth1"}, now) }()
+		select {
+		case <-used:
+		case <-time.After(time.Minute):
+			t.Error("a use waits for the journal")
+		}
+	}}, now)
+	if err != nil || len(p.all()) != 2 {
+		t.Errorf("%v, %v", p.all(), err)
+	}
 }

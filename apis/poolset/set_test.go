@@ -6,7 +6,13 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestSetsOfEntries(t *testing.T) {
@@ -132,4 +138,98 @@ func randomSet(r *rand.Rand, addrs []netip.Addr) (Set, []bool) {
 		}
 	}
 	return newSet(spans), in
+}
+
+func TestBitOfAnAddressIsItsOffsetInTheSubnet(t *testing.T) {
+	for _, c := range []struct {
+		subnet, addr string
+		offset       uint64
+		ok           bool
+	}{
+		{"10.0.0.0/24", "10.0.0.0", 0, true},
+		{"10.0.0.0/24", "10.0.0.255", 255, true},
+		{"10.0.0.0/24", "10.0.1.0", 0, false},
+		{"10.0.0.0/24", "fd00::1", 0, false},
+		{"fd00::/64", "fd00::1:0", 1 << 16, true},
+	} {
+		got, ok := Offset(netip.MustParsePrefix(c.subnet), netip.MustParseAddr(c.addr))
+		if got != c.offset || ok != c.ok {
+			t.Errorf("%s in %s: %d, %v, want %d, %v", c.addr, c.subnet, got, ok, c.offset, c.ok)
+		}
+	}
+}
+
+func TestBitmapLayoutIsThatOfTheAPI(t *testing.T) {
+	// Offsets 0, 9 and 15: byte 0 is 0x01, byte 1 is 0x82.
+	b := Bitmap(nil).Mark(0).Mark(9).Mark(15)
+	if got := EncodeBitmap(b); got != "AYI=" {
+		t.Errorf("encoded as %s, want AYI=", got)
+	}
+}
+
+func TestBitmapRoundTrip(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		marked := map[uint64]bool{}
+		b := make(Bitmap, r.IntN(64))
+		for range r.IntN(20) {
+			offset := uint64(r.IntN(2000))
+			marked[offset] = true
+			b = b.Mark(offset)
+		}
+		got, err := DecodeBitmap(EncodeBitmap(b))
+		check.OK(t, err)
+		for offset := range uint64(2100) {
+			if got.Has(offset) != marked[offset] {
+				t.Fatalf("offset %d: %v", offset, got.Has(offset))
+			}
+		}
+	}
+}
+
+func TestAnOffsetWithoutABitIsNotMarked(t *testing.T) {
+	b := Bitmap(nil).Mark(MaxBitmapBits)
+	if len(b) != 0 || b.Has(MaxBitmapBits) || b.Has(1<<63) {
+		t.Errorf("%d bytes for an offset beyond the end", len(b))
+	}
+}
+
+func TestABitmapThatIsNotBase64IsAnError(t *testing.T) {
+	if _, err := DecodeBitmap("?"); err == nil {
+		t.Error("no error")
+	}
+}
+
+// poolOf is a pool under test. Its methods set one field each.
+type poolOf v1alpha1.IPPool
+
+func pool(name, subnet string) *poolOf {
+	return &poolOf{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{Subnet: subnet}}
+}
+
+func v4(name string) *poolOf { return pool(name, "10.0.0.0/24") }
+func v6(name string) *poolOf { return pool(name, "fd00::/64") }
+
+func (p *poolOf) ips(entries ...string) *poolOf     { p.Spec.IPs = entries; return p }
+func (p *poolOf) without(entries ...string) *poolOf { p.Spec.ExcludeIPs = entries; return p }
+func (p *poolOf) gateway(addr string) *poolOf       { p.Spec.Gateway = &addr; return p }
+func (p *poolOf) ipVersion(v int64) *poolOf         { p.Spec.IPVersion = &v; return p }
+func (p *poolOf) disabled(v bool) *poolOf           { p.Spec.Disable = &v; return p }
+func (p *poolOf) deleting() *poolOf                 { p.DeletionTimestamp = &metav1.Time{}; return p }
+func (p *poolOf) object() *v1alpha1.IPPool          { return (*v1alpha1.IPPool)(p) }
+
+// routed adds routes as "dst gw" or "dst".
+func (p *poolOf) routed(routes ...string) *poolOf {
+	for _, r := range routes {
+		dst, gw, _ := strings.Cut(r, " ")
+		p.Spec.Routes = append(p.Spec.Routes, v1alpha1.Route{Dst: dst, Gw: gw})
+	}
+	return p
+}
+
+func setOf(t *testing.T, entries ...string) Set {
+	t.Helper()
+	s, err := Parse(entries)
+	check.OK(t, err)
+	return s
 }

@@ -4,13 +4,17 @@ package poolset
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // claim returns a pool of 10.0.0.0/24. age 0 is the oldest.
@@ -134,5 +138,96 @@ func TestARecordIsBounded(t *testing.T) {
 	record := Record(a.object(), Shares(a.object(), all, []v1alpha1.IPPool{*b}))
 	if len(record) != 1 || fmt.Sprint(record[0].IPs) != "[10.0.0.0/16]" {
 		t.Errorf("%d records", len(record))
+	}
+}
+
+func TestWhyAPoolHandsOutNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		pool     *poolOf
+		reserved Set
+		want     Reason
+	}{
+		"it hands out addresses":            {v4("a").disabled(false), setOf(t, "10.0.0.9"), ""},
+		"it is deleted, and disabled too":   {v4("a").deleting().disabled(true), Set{}, Deleting},
+		"it is disabled, and invalid too":   {v4("a").disabled(true).ips("x"), Set{}, Disabled},
+		"it is invalid":                     {v4("a").ips("x"), Set{}, Invalid},
+		"a route is invalid":                {v4("a").routed("10.8.0.0"), Set{}, Invalid},
+		"all is excluded, and reserved too": {v4("a").without("10.0.0.0/24"), setOf(t, "10.0.0.0/24"), AllExcluded},
+		"what is left is reserved":          {v4("a").without("10.0.0.0/25"), setOf(t, "10.0.0.128/25"), AllReserved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all, _ := Addresses(c.pool.object())
+			_, problem := Validate(c.pool.object())
+			if got := Closed(c.pool.object(), problem, all, all, all.Minus(c.reserved)); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestPartsOfASet(t *testing.T) {
+	s := setOf(t, "10.0.0.2-10.0.0.4", "10.0.0.8", "fd00::1-fd00::ffff")
+	for _, row := range []struct {
+		rule string
+		got  Set
+		want []string
+	}{
+		{"the first of a span", s.First(2), []string{"10.0.0.2-10.0.0.3"}},
+		{"the first over spans", s.First(5), []string{"10.0.0.2-10.0.0.4", "10.0.0.8", "fd00::1"}},
+		{"none", s.First(0), []string{}},
+		{"more than there are", setOf(t, "10.0.0.2").First(9), []string{"10.0.0.2"}},
+		{"the last", setOf(t, "10.0.0.2-10.0.0.4", "10.0.0.8").Last(2), []string{"10.0.0.4", "10.0.0.8"}},
+		{"the last of fewer", setOf(t, "10.0.0.2").Last(9), []string{"10.0.0.2"}},
+		{"a union", Union(setOf(t, "10.0.0.2"), Set{}, setOf(t, "10.0.0.3", "10.0.0.9")), []string{"10.0.0.2-10.0.0.3", "10.0.0.9"}},
+	} {
+		if got := row.got.Entries(); !slices.Equal(got, row.want) || !row.got.Equal(setOf(t, row.want...)) {
+			t.Errorf("%s: %v, want %v", row.rule, got, row.want)
+		}
+	}
+}
+
+func TestGivers(t *testing.T) {
+	made := func(name string, edits ...func(*v1alpha1.IPPool)) v1alpha1.IPPool {
+		p := v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{
+			Subnet: "10.6.0.0/24", IPs: []string{"10.6.0.10-10.6.0.20"},
+		}}
+		for _, edit := range edits {
+			edit(&p)
+		}
+		return p
+	}
+	spec := func(edit func(*v1alpha1.IPPoolSpec)) func(*v1alpha1.IPPool) {
+		return func(p *v1alpha1.IPPool) { edit(&p.Spec) }
+	}
+	deleting := func(p *v1alpha1.IPPool) { p.DeletionTimestamp = &metav1.Time{} }
+	for _, row := range []struct {
+		name     string
+		pools    []v1alpha1.IPPool
+		reserved []string
+		want     []string
+	}{
+		{"a pool that has the address", []v1alpha1.IPPool{made("a")}, nil, []string{"a"}},
+		{"a disabled pool may be enabled again", []v1alpha1.IPPool{made("a", spec(func(s *v1alpha1.IPPoolSpec) { s.Disable = ptr.To(true) }))}, nil, []string{"a"}},
+		{"a pool that is being deleted", []v1alpha1.IPPool{made("a", deleting)}, nil, nil},
+		{"no pool at all", nil, nil, nil},
+		{"ips without the address", []v1alpha1.IPPool{made("a", spec(func(s *v1alpha1.IPPoolSpec) { s.IPs = []string{"10.6.0.10"} }))}, nil, nil},
+		{"an excluded address", []v1alpha1.IPPool{made("a", spec(func(s *v1alpha1.IPPoolSpec) { s.ExcludeIPs = []string{"10.6.0.14/31"} }))}, nil, nil},
+		{"a gateway", []v1alpha1.IPPool{made("a", spec(func(s *v1alpha1.IPPoolSpec) { s.Gateway = ptr.To("10.6.0.15") }))}, nil, nil},
+		{"a reserved address", []v1alpha1.IPPool{made("a")}, []string{"10.6.0.15"}, nil},
+		{"a reservation of another address", []v1alpha1.IPPool{made("a")}, []string{"10.6.0.16"}, []string{"a"}},
+		{"one of two pools is being deleted", []v1alpha1.IPPool{made("a", deleting), made("b")}, nil, []string{"b"}},
+		{"a pool of another network", []v1alpha1.IPPool{made("a", spec(func(s *v1alpha1.IPPoolSpec) { s.Network = "lab" }))}, nil, nil},
+		{"a pool of another subnet", []v1alpha1.IPPool{made("a", spec(func(s *v1alpha1.IPPoolSpec) { s.Subnet, s.IPs = "10.7.0.0/24", nil }))}, nil, nil},
+		{"an unreadable list may have the address", []v1alpha1.IPPool{made("a", spec(func(s *v1alpha1.IPPoolSpec) { s.IPs = []string{"10.6.0.9-10.6.0.2"} }))}, nil, []string{"a"}},
+		{"an unreadable subnet may have the address", []v1alpha1.IPPool{made("a", spec(func(s *v1alpha1.IPPoolSpec) { s.Subnet = "?" }))}, nil, []string{"a"}},
+		{"an unreadable list of another subnet", []v1alpha1.IPPool{made("a", spec(func(s *v1alpha1.IPPoolSpec) { s.Subnet, s.IPs = "10.7.0.0/24", []string{"10.7.0.9-10.7.0.2"} }))}, nil, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			reserved, err := Parse(row.reserved)
+			check.OK(t, err)
+			if got := Givers("", netip.MustParseAddr("10.6.0.15"), row.pools, reserved); !slices.Equal(got, row.want) {
+				t.Errorf("%v, want %v", got, row.want)
+			}
+		})
 	}
 }

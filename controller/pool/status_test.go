@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -95,5 +99,241 @@ func TestAnUnchangedWorldHasAnUnchangedStatus(t *testing.T) {
 	again := NewReport(Facts{Pool: &pool, Leases: leases, Now: metav1.NewTime(noon().Add(time.Hour))}).Status
 	if fmt.Sprint(pool.Status) != fmt.Sprint(again) {
 		t.Errorf("an hour later\n%+v, was\n%+v", again, pool.Status)
+	}
+}
+
+func TestFreedAddressesCoolDown(t *testing.T) {
+	first, second := netip.MustParseAddr("10.6.0.9"), netip.MustParseAddr("10.6.0.4")
+	c := newCooling()
+	c.add("blue", first, noon().Time)
+	c.add("blue", second, noon().Add(10*time.Second))
+
+	addrs, next := c.of("blue", 30*time.Second, noon().Add(20*time.Second))
+	if !slices.Equal(addrs, []netip.Addr{second, first}) || !next.Equal(noon().Add(30*time.Second)) {
+		t.Errorf("cooling %v until %v", addrs, next)
+	}
+	addrs, _ = c.of("blue", 30*time.Second, noon().Add(30*time.Second))
+	if !slices.Equal(addrs, []netip.Addr{second}) {
+		t.Errorf("after 30 s: %v", addrs)
+	}
+	if addrs, next = c.of("green", 30*time.Second, noon().Time); len(addrs) != 0 || !next.IsZero() {
+		t.Errorf("another pool: %v until %v", addrs, next)
+	}
+}
+
+func TestFewerAgentsAreToldOfOnceTheyAreNotMerelyReplaced(t *testing.T) {
+	f, now := newFewer(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, step := range []struct {
+		name          string
+		after         time.Duration
+		said, counted int
+		agents        int
+		wait          time.Duration
+	}{
+		{"the first count", 0, 0, 2, 2, 0},
+		{"one is replaced", time.Second, 2, 1, 2, fewerGrace},
+		{"it is not back yet", time.Minute, 2, 1, 2, fewerGrace - time.Minute},
+		{"it is back", time.Minute, 2, 2, 2, 0},
+		{"it is replaced again: the time begins anew", time.Minute, 2, 1, 2, fewerGrace},
+		{"and stays away", fewerGrace, 2, 1, 1, 0},
+		{"the same, not written yet", time.Second, 2, 1, 1, 0},
+		{"written", time.Second, 1, 1, 1, 0},
+		{"another is more at once", time.Second, 1, 3, 3, 0},
+		{"none is left: one has gone, and another", time.Second, 3, 0, 3, fewerGrace},
+	} {
+		now = now.Add(step.after)
+		if agents, wait := f.agents("blue", step.said, step.counted, now); agents != step.agents || wait != step.wait {
+			t.Errorf("%s: %d agents, wait %s; want %d, %s", step.name, agents, wait, step.agents, step.wait)
+		}
+	}
+	f.forget("blue")
+	if _, wait := f.agents("blue", 3, 0, now.Add(time.Hour)); wait != fewerGrace {
+		t.Errorf("a pool that was made anew waits %s", wait)
+	}
+}
+
+// One that is gone for good must not let the next that is replaced be told of at once.
+func TestEachAgentThatIsGoneHasTheWholeTimeToComeBack(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		steps []count
+	}{
+		{"nobody looked at the pool between", []count{
+			{0, 3, 2, 3, fewerGrace}, {fewerGrace, 3, 2, 2, 0},
+			{time.Hour, 2, 1, 2, fewerGrace}, {time.Minute, 2, 2, 2, 0},
+		}},
+		{"as the time of the other ends", []count{
+			{0, 3, 2, 3, fewerGrace}, {fewerGrace - time.Second, 3, 1, 3, time.Second},
+			{time.Second, 3, 1, 2, minInterval}, {minInterval, 2, 1, 2, fewerGrace}, {fewerGrace, 2, 1, 1, 0},
+		}},
+		{"which is not written yet", []count{
+			{0, 3, 2, 3, fewerGrace}, {fewerGrace, 3, 2, 2, 0}, {time.Second, 3, 1, 2, minInterval},
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f, now := newFewer(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			for i, s := range row.steps {
+				now = now.Add(s.after)
+				if agents, wait := f.agents("blue", s.said, s.counted, now); agents != s.agents || wait != s.wait {
+					t.Fatalf("step %d: %d agents, wait %s; want %d, %s", i, agents, wait, s.agents, s.wait)
+				}
+			}
+		})
+	}
+}
+
+// count is what a look finds after a while, and what comes of it.
+type count struct {
+	after                 time.Duration
+	said, counted, agents int
+	wait                  time.Duration
+}
+
+func TestOneHostThatAnswersForManyAddressesIsNamed(t *testing.T) {
+	const a, b = "02:bd:00:00:00:01", "02:bd:00:00:00:02"
+	met := func(state v1alpha1.LeaseState, reason v1alpha1.LeaseReason, macs ...string) (leases []v1alpha1.IPLease) {
+		for i, mac := range macs {
+			l := lease(fmt.Sprintf("10.6.0.%d", i+1), state)
+			l.Spec.Reason, l.Spec.Conflict = reason, &v1alpha1.Conflict{MAC: mac}
+			leases = append(leases, l)
+		}
+		return leases
+	}
+	conflict := func(macs ...string) []v1alpha1.IPLease {
+		return met(v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, macs...)
+	}
+	for _, row := range []struct {
+		name   string
+		leases []v1alpha1.IPLease
+		mode   v1alpha1.ConflictMode
+		ignore []string
+		want   string // the MACs in the message; empty: False
+	}{
+		{"no conflict", nil, "", nil, ""},
+		{"two addresses of one host", conflict(a, a), "", nil, ""},
+		{"three hosts of one address each", conflict(a, b, "02:bd:00:00:00:03"), "", nil, ""},
+		{"three addresses of one host", conflict(a, a, a), "", nil, a},
+		{"two such hosts, in the order of their MACs", conflict(b, b, a, a, b, a), "", nil, a + ", " + b},
+		{"a host that the pool ignores", conflict(a, a, a, b, b, b), "", []string{a}, b},
+		{"another reason than the conflict", met(v1alpha1.StateQuarantined, v1alpha1.ReasonPodGone, a, a, a), "", nil, ""},
+		{"pods that defend their addresses", met(v1alpha1.StateBound, "", a, a, a), "", nil, ""},
+		{"pods of a pool that only observes", met(v1alpha1.StateBound, "", a, a, a), v1alpha1.ModeObserve, nil, a},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pool := subnetPool("blue", "10.6.0.0/28", 1)
+			pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: row.mode, IgnoreMACs: row.ignore}
+			r := NewReport(Facts{Pool: &pool, Leases: row.leases, Now: noon()})
+			c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionAnsweredByOne)
+			want := "False/None"
+			if row.want != "" {
+				want = "True/ManyConflicts"
+			}
+			if got := fmt.Sprintf("%s/%s", c.Status, c.Reason); got != want || !strings.Contains(c.Message, row.want) {
+				t.Errorf("%s: %s", got, c.Message)
+			}
+			if (row.want != "") != (r.HostsOfMany > 0) {
+				t.Errorf("%d hosts", r.HostsOfMany)
+			}
+		})
+	}
+}
+
+// TestStock is the specification of the stocks of pools whose spec.warm is unset.
+func TestStock(t *testing.T) {
+	warm := func(n int) []v1alpha1.IPLease { return leasesFrom("10.6.0.1", n, v1alpha1.StateWarm) }
+	bound := func(n int) []v1alpha1.IPLease { return leasesFrom("10.6.0.1", n, v1alpha1.StateBound) }
+	const slash26, slash27, slash28 = "10.6.0.0/26", "10.6.0.0/27", "10.6.0.0/28" // 62, 30 and 14 addresses
+	for _, row := range []struct {
+		name   string
+		subnet string
+		warm   *int64
+		mode   v1alpha1.ConflictMode
+		served int
+		was    int64
+		leases []v1alpha1.IPLease
+		want   int64
+	}{
+		{"a pool with room keeps two for each node", slash26, nil, "", 3, 0, nil, 2},
+		{"what the pool says counts: none", slash26, ptr.To[int64](0), "", 3, 2, nil, 0},
+		{"what the pool says counts: five", slash28, ptr.To[int64](5), "", 3, 0, bound(14), 5},
+		{"a small pool keeps none, even for one node", slash28, nil, "", 1, 0, nil, 0},
+		{"30 addresses are few", slash27, nil, "", 1, 2, nil, 0},
+		{"in mode Off no address is probed", slash26, nil, v1alpha1.ModeOff, 3, 2, nil, 0},
+		{"in mode Observe addresses are probed", slash26, nil, v1alpha1.ModeObserve, 3, 0, nil, 2},
+		{"a pool whose agents are not counted has one at least", slash26, nil, "", 0, 0, nil, 2},
+
+		// Two on each of 3 nodes are 6: it begins above 30 and ends at 24.
+		{"it begins above five times what all keep: 31 left", slash26, nil, "", 3, 0, bound(31), 2},
+		{"not at five times: 30 left", slash26, nil, "", 3, 0, bound(32), 1},
+		{"it goes on above four times: 25 left", slash26, nil, "", 3, 2, bound(37), 2},
+		{"it falls to one at four times: 24 left", slash26, nil, "", 3, 2, bound(38), 1},
+		{"it does not come back with one address: 25 left", slash26, nil, "", 3, 1, bound(37), 1},
+		// One on each of 3 nodes are 3: it begins above 15 and ends at 12.
+		{"one begins above five times: 16 left", slash26, nil, "", 3, 0, bound(46), 1},
+		{"not at five times: 15 left", slash26, nil, "", 3, 0, bound(47), 0},
+		{"one goes on above four times: 13 left", slash26, nil, "", 3, 1, bound(49), 1},
+		{"it ends at four times: 12 left", slash26, nil, "", 3, 1, bound(50), 0},
+		{"a full pool keeps none", slash26, nil, "", 3, 2, bound(62), 0},
+		{"what is Warm is left, so that full stocks do not end stocks", slash26, nil, "", 3, 2, warm(37), 2},
+		{"many nodes on few addresses keep none", slash26, nil, "", 16, 0, nil, 0},
+		{"fewer nodes keep one", slash26, nil, "", 12, 0, nil, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pool := subnetPool("blue", row.subnet, 0)
+			pool.Spec.Warm, pool.Status.Stock = row.warm, row.was
+			pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: row.mode}
+			r := NewReport(Facts{Pool: &pool, Leases: row.leases, Agents: 100, Served: row.served, Now: noon()})
+			if r.Status.Stock != row.want {
+				t.Errorf("stock %d with %d left, want %d", r.Status.Stock, r.Free, row.want)
+			}
+		})
+	}
+}
+
+// However many pods a pool has, agents that follow its stock come to rest, and a pod of any node
+// finds an address that is not Warm on another node.
+func TestStocksComeToRestAndKeepNoPodFromAnAddress(t *testing.T) {
+	const total = 62
+	for agents := 1; agents <= 8; agents++ {
+		for used := range total + 1 {
+			pool := subnetPool("blue", "10.6.0.0/26", 0)
+			var changes []int64
+			for range 10 {
+				kept := min(int(pool.Status.Stock)*agents, total-used)
+				leases := append(leasesFrom("10.6.0.1", used, v1alpha1.StateBound), leasesFrom("10.6.0.1", total, v1alpha1.StateWarm)[used:used+kept]...)
+				if stock := NewReport(Facts{Pool: &pool, Leases: leases, Served: agents, Now: noon()}).Status.Stock; stock != pool.Status.Stock {
+					changes = append(changes, stock)
+					pool.Status.Stock = stock
+				}
+			}
+			if len(changes) > 1 {
+				t.Errorf("with %d agents and %d addresses in use: %v", agents, used, changes)
+			}
+			if kept := int(pool.Status.Stock) * agents; kept > 0 && total-used-kept < 3*kept {
+				t.Errorf("with %d agents and %d addresses in use, %d are Warm and only %d free", agents, used, kept, total-used-kept)
+			}
+		}
+	}
+}
+
+// TestWhatOfAnAgentWakesPools: an agent may wait for its node for long, and which
+// nodes have one is in the status of the pools that serve some nodes only.
+func TestWhatOfAnAgentWakesPools(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(*podview.Pod)
+		want   bool
+	}{
+		{"nothing that a pool tells of", func(p *podview.Pod) { p.ResourceVersion = "2" }, false},
+		{"its index", func(p *podview.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationAgentIndex: "1"} }, true},
+		{"its node", func(p *podview.Pod) { p.Spec.NodeName = "n1" }, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			was, is := &podview.Pod{}, &podview.Pod{}
+			row.change(is)
+			if got := agentChanges().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); got != row.want {
+				t.Errorf("passed: %t", got)
+			}
+		})
 	}
 }

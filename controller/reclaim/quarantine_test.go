@@ -7,9 +7,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestQuarantinedLease(t *testing.T) {
@@ -134,5 +140,86 @@ func TestReassignmentForgetsTheAnswer(t *testing.T) {
 	spec.Message = "hears nobody"
 	if got := reassigned(spec, "n3"); got.Message != "" || got.NodeName != "n3" {
 		t.Errorf("node %q, message %q", got.NodeName, got.Message)
+	}
+}
+
+// TestAConflictEndsOnlyWhenBothViewsAgree is rule R11 for the end of a quarantine.
+func TestAConflictEndsOnlyWhenBothViewsAgree(t *testing.T) {
+	conflict := leaseObject(quarantinedFor(v1alpha1.ReasonConflict, noon()), withoutHolder)
+	reservation := &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "printers"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.6.0.10"}}}
+	excluded := poolObject()
+	excluded.Spec.ExcludeIPs = []string{"10.6.0.10"}
+	other := poolObject()
+	other.Name = "green"
+	for _, row := range []struct {
+		name         string
+		cached, live []client.Object
+		ends         bool
+	}{
+		{"the pool is gone", objects(), objects(), true},
+		{"the pool is missing in the cache only", objects(), objects(poolObject()), false},
+		{"the pool is there in the cache only", objects(poolObject()), objects(), false},
+		{"the address is excluded", objects(excluded), objects(excluded), true},
+		{"the address is excluded in the cache only", objects(excluded), objects(poolObject()), false},
+		{"the address is reserved", objects(poolObject(), reservation), objects(poolObject(), reservation), true},
+		{"the address is reserved in the cache only", objects(poolObject(), reservation), objects(poolObject()), false},
+		{"another pool has the address", objects(excluded, other), objects(excluded, other), false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			world := objects(conflict, agentOn("n1"), agentOn("n2"))
+			b := between(t, objects(world, row.cached), objects(world, row.live))
+			if _, err := b.look(); err != nil {
+				t.Fatal(err)
+			}
+			if ended := b.lease() == nil; ended != row.ends {
+				t.Errorf("the lease has ended: %v, want %v", ended, row.ends)
+			}
+		})
+	}
+}
+
+// warmWorld has a Warm lease of n1, which has no agent, and another node that has one.
+func warmWorld() []client.Object {
+	return objects(poolObject(), leaseObject(inState(v1alpha1.StateWarm), holderMissing), node(corev1.ConditionTrue), agentOn("n2"))
+}
+
+func TestAWarmLeaseDoesNotOutlastItsNodesAgent(t *testing.T) {
+	b := between(t, warmWorld(), warmWorld())
+	if result, err := b.look(); err != nil || result.RequeueAfter != warmGrace {
+		t.Fatalf("the first look: %+v, %v", result, err)
+	}
+	b.clock.Step(warmGrace - time.Second)
+	if result, err := b.look(); err != nil || result.RequeueAfter != time.Second {
+		t.Fatalf("a second before: %+v, %v", result, err)
+	}
+	b.clock.Step(time.Second)
+	if _, err := b.look(); err != nil {
+		t.Fatal(err)
+	}
+	spec := b.lease().Spec
+	if spec.State != v1alpha1.StateQuarantined || spec.Reason != v1alpha1.ReasonAgentGone || spec.NodeName != "n2" {
+		t.Errorf("the lease is %+v", spec)
+	}
+}
+
+func TestAnAgentThatComesBackKeepsItsWarmLeases(t *testing.T) {
+	world := warmWorld()
+	b := between(t, world, world)
+	if _, err := b.look(); err != nil {
+		t.Fatal(err)
+	}
+	agent := agentPod("n1", func(*podview.Pod) {})
+	check.OK(t, b.cached.Create(t.Context(), agent))
+	woken := b.reconciler.leasesOfPod(t.Context(), agent)
+	if want := (ctrl.Request{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}}); len(woken) != 1 || woken[0] != want {
+		t.Errorf("the agent wakes %v", woken)
+	}
+	b.clock.Step(warmGrace)
+	if result, err := b.look(); err != nil || !result.IsZero() {
+		t.Errorf("with its agent: %+v, %v", result, err)
+	}
+	check.OK(t, b.cached.Delete(t.Context(), agent))
+	if result, err := b.look(); err != nil || result.RequeueAfter != warmGrace {
+		t.Errorf("once it has gone again: %+v, %v", result, err)
 	}
 }

@@ -4,6 +4,7 @@ package reclaim
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -229,5 +230,108 @@ func TestRemarks(t *testing.T) {
 				t.Errorf("remark %q, want %q", got, row.want)
 			}
 		})
+	}
+}
+
+// agentPod is the agent's pod of agentOn, changed.
+func agentPod(node string, change func(*podview.Pod)) client.Object {
+	pod := agentOn(node)[1].(*podview.Pod)
+	change(pod)
+	return pod
+}
+
+// TestWhoMayVerify: the lease's holder is on n1.
+func TestWhoMayVerify(t *testing.T) {
+	ready, silent := node(corev1.ConditionTrue), node(corev1.ConditionUnknown)
+	agent := func(*podview.Pod) {}
+	for _, row := range []struct {
+		name  string
+		world []client.Object
+		want  []string
+	}{
+		{"the holder's own node first", objects(agentOn("n1"), agentOn("n2")), []string{"n1", "n2"}},
+		{"not while it is silent", objects(silent, agentPod("n1", agent), agentOn("n2")), []string{"n2"}},
+		{"not without an agent", objects(ready, agentOn("n2")), []string{"n2"}},
+		{"not with one that is not Ready", objects(ready, agentPod("n1", func(p *podview.Pod) { p.Status.Conditions = nil }), agentOn("n2")), []string{"n2"}},
+		{"another pod is no agent", objects(ready, agentPod("n1", func(p *podview.Pod) { p.Labels = nil }), agentOn("n2")), []string{"n2"}},
+		{"an agent elsewhere is none", objects(ready, agentPod("n1", func(p *podview.Pod) { p.Namespace = "default" }), agentOn("n2")), []string{"n2"}},
+		{"one without a node is passed over", objects(agentOn("n2"), agentPod("", agent)), []string{"n2"}},
+		{"a node whose agent is replaced is asked once",
+			objects(agentOn("n2"), agentPod("n2", func(p *podview.Pod) { p.Name = "agent-new" })), []string{"n2"}},
+		{"nobody", nil, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			world := objects(poolObject(), leaseObject(), row.world)
+			b := between(t, world, world)
+			all, err := b.reconciler.verifiers(t.Context(), leaseObject())
+			check.OK(t, err)
+			if got := slices.Collect(all); !slices.Equal(got, row.want) {
+				t.Errorf("verifiers %v, want %v", got, row.want)
+			}
+			first := ""
+			if len(row.want) > 0 {
+				first = row.want[0]
+			}
+			if got, err := b.reconciler.firstVerifier(t.Context(), leaseObject()); got != first || err != nil {
+				t.Errorf("the first is %q (%v), want %q", got, err, first)
+			}
+		})
+	}
+}
+
+// TestWhoWasSeen: only a holder whose own pod was there can have been deleted;
+// of any other it is said that it does not exist.
+func TestWhoWasSeen(t *testing.T) {
+	holder := func(uid string) *v1alpha1.Holder {
+		return &v1alpha1.Holder{Namespace: "default", Pod: "web-0", PodUID: uid}
+	}
+	type look struct {
+		pod    *podview.Pod
+		holder *v1alpha1.Holder
+	}
+	for _, row := range []struct {
+		name  string
+		looks []look
+		want  bool
+	}{
+		{"a pod that is there", []look{{pod(holderUID), holder(holderUID)}}, true},
+		{"a pod that was there", []look{{pod(holderUID), holder(holderUID)}, {nil, holder(holderUID)}}, true},
+		{"a pod that was never there", []look{{nil, holder(holderUID)}}, false},
+		{"another pod of that name", []look{{pod(otherUID), holder(holderUID)}}, false},
+		{"the lease now belongs to another holder", []look{{pod(holderUID), holder(holderUID)}, {nil, holder(otherUID)}}, false},
+		{"a record without UID", []look{{pod(""), holder("")}}, false},
+		{"a record without holder", []look{{pod(holderUID), nil}}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			n, seen := &note{}, false
+			for _, l := range row.looks {
+				seen = n.saw(l.pod, l.holder)
+			}
+			if seen != row.want {
+				t.Errorf("seen: %v, want %v", seen, row.want)
+			}
+		})
+	}
+}
+
+// TestSinceWhenAPodIsFinished: the first look that found it so tells.
+func TestSinceWhenAPodIsFinished(t *testing.T) {
+	running, finished := pod(holderUID), pod(holderUID)
+	finished.Status.Phase = corev1.PodSucceeded
+	n := &note{}
+	for i, look := range []struct {
+		pod  *podview.Pod
+		at   time.Time
+		want time.Time
+	}{
+		{running, ago(9 * time.Second), time.Time{}},
+		{finished, ago(8 * time.Second), ago(8 * time.Second)},
+		{finished, ago(7 * time.Second), ago(8 * time.Second)},
+		{nil, ago(6 * time.Second), time.Time{}},
+		{finished, ago(5 * time.Second), ago(5 * time.Second)},
+	} {
+		if got := n.sawFinished(look.pod, look.at); !got.Equal(look.want) {
+			t.Errorf("look %d: since %s, want %s", i, got, look.want)
+		}
 	}
 }

@@ -5,11 +5,15 @@
 package records
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -290,4 +294,97 @@ func widestCIDRs(n int) []any {
 		l = append(l, fmt.Sprintf("fd00:0001:0000:0000:0000:0000:%04x:0000/112", i))
 	}
 	return l
+}
+
+// testColumns reads what `kubectl get` prints.
+func (e *env) testColumns(t *testing.T) {
+	e.create(t, bound("", "10.1.0.1", forced))
+	e.create(t, record("IPPool", "blue", fields{"subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}))
+	e.create(t, record("ReservedIP", "routers", fields{"ips": list("10.1.0.1", "10.1.0.9")}))
+	e.create(t, record("IPSubnet", "floor", fields{"subnet": "10.2.0.0/24"}))
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+	check.OK(t, e.admin.Get(t.Context(), objectKey("blue"), pool))
+	pool.Status = v1alpha1.IPPoolStatus{Total: 253, Used: 7, Quarantined: 1, Conditions: []metav1.Condition{
+		{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Valid", LastTransitionTime: metav1.Now()},
+	}}
+	check.OK(t, e.admin.Status().Update(t.Context(), pool))
+	for resource, want := range map[string][2]string{
+		"ipleases":    {"Name Address State Pool Node Namespace Pod Reason Age", "10.1.0.1 10.1.0.1 Bound pool n1 default web-0 <nil>"},
+		"ippools":     {"Name Subnet Total Used Quarantined Ready Reason Age", "blue 10.1.0.0/24 253 7 1 True Valid"},
+		"ipsubnets":   {"Name Subnet Total Allocated Pools Ready Reason Age", "floor 10.2.0.0/24 <nil> <nil> <nil> <nil> <nil>"},
+		"reservedips": {"Name IPs In use Ready Age", `routers ["10.1.0.1","10.1.0.9"] <nil> <nil>`},
+	} {
+		table := e.table(t, resource)
+		var names, cells []string
+		for _, column := range table.ColumnDefinitions {
+			if column.Priority == 0 {
+				names = append(names, column.Name)
+			}
+		}
+		if got := strings.Join(names, " "); got != want[0] {
+			t.Errorf("%s: columns %s, want %s", resource, got, want[0])
+		}
+		if len(table.Rows) != 1 {
+			t.Fatalf("%s: %d rows, want 1", resource, len(table.Rows))
+		}
+		for _, cell := range table.Rows[0].Cells[:len(names)-1] { // without the age
+			cells = append(cells, fmt.Sprint(cell))
+		}
+		if got := strings.Join(cells, " "); got != want[1] {
+			t.Errorf("%s: row %s, want %s", resource, got, want[1])
+		}
+	}
+}
+
+func (e *env) table(t *testing.T, resource string) *metav1.Table {
+	t.Helper()
+	clients, err := kubernetes.NewForConfig(e.server.Admin())
+	check.OK(t, err)
+	data, err := clients.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion().Group, v1alpha1.GroupVersion().Version, resource).
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
+	check.OK(t, err)
+	table := &metav1.Table{}
+	check.OK(t, json.Unmarshal(data, table))
+	return table
+}
+
+// writeLimit is how long the API server may take to validate and store the largest pool on a busy
+// machine. Its clients wait for 30 s or more.
+const writeLimit = 20 * time.Second
+
+// testLargePool writes a pool with as many entries as the API server accepts. An edit and a write of the
+// status validate all entries again.
+func (e *env) testLargePool(t *testing.T) {
+	large := record("IPPool", "large", fields{"subnet": "10.0.0.0/8", "ips": many(4096), "excludeIPs": many(4096)})
+	pool := &v1alpha1.IPPool{}
+	for _, step := range []struct {
+		what  string
+		write func() error
+	}{
+		{"create", func() error { return e.admin.Create(t.Context(), large) }},
+		{"edit", func() error {
+			if err := e.admin.Get(t.Context(), client.ObjectKey{Name: "large"}, pool); err != nil {
+				return err
+			}
+			pool.Spec.IPs = append(pool.Spec.IPs[1:], "10.0.255.1")
+			return e.admin.Update(t.Context(), pool)
+		}},
+		{"publish", func() error {
+			pool.Status.Total = 1
+			return e.controller.Status().Update(t.Context(), pool)
+		}},
+	} {
+		began := time.Now()
+		if err := step.write(); err != nil {
+			t.Fatalf("%s a pool of 8192 entries: %v", step.what, err)
+		}
+		took := time.Since(began)
+		t.Logf("%s a pool of 8192 entries: %s", step.what, took.Round(time.Millisecond))
+		if took > writeLimit {
+			t.Errorf("%s took %s, want at most %s", step.what, took, writeLimit)
+		}
+	}
+	if err := e.admin.Delete(t.Context(), large); err != nil {
+		t.Error(err)
+	}
 }

@@ -24,7 +24,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -82,4 +84,21 @@ func client(verb func(ctx context.Context, target string) error, args []string) 
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
 	return verb(ctx, flags.Arg(0))
+}
+
+// pause waits for SIGINT or SIGTERM. As the first process of a PID namespace it
+// reaps the processes that other containers leave behind.
+func pause() {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
+	for s := range signals {
+		if s != syscall.SIGCHLD {
+			return
+		}
+		for {
+			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
+				break
+			}
+		}
+	}
 }
