@@ -193,8 +193,7 @@ func (b *addBench) timedAdd(r agentapi.AddRequest, took *addTimes) {
 // its start, in ticks (proc_stat(5), "steal").
 func stolenTime(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("/proc/stat")
-	check.OK(t, err)
+	text := check.Value(os.ReadFile("/proc/stat"))(t)
 	// cpu user nice system idle iowait irq softirq steal
 	return strings.Fields(string(text))[8]
 }
@@ -202,8 +201,7 @@ func stolenTime(t *testing.T) string {
 // timeInADDs is how long all ADDs together have taken the agent.
 func (m *machine) timeInADDs() time.Duration {
 	m.t.Helper()
-	families, err := ctrlmetrics.Registry.Gather()
-	check.OK(m.t, err)
+	families := check.Value(ctrlmetrics.Registry.Gather())(m.t)
 	for _, f := range families {
 		if f.GetName() != "fenceline_cni_duration_seconds" {
 			continue

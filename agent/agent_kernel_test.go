@@ -103,8 +103,7 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	t.Cleanup(func() {
 		stop()
 		check.OK(t, <-done)
-		k, err := bpf.Open(bpf.Options{Dir: pins})
-		check.OK(t, err)
+		k := check.Value(bpf.Open(bpf.Options{Dir: pins}))(t)
 		check.OK(t, k.Remove())
 	})
 	m.agent, m.socket = agentapi.NewClient(socket), socket
@@ -119,8 +118,7 @@ func cable(t *testing.T, parent string) {
 	attrs.Name = parent
 	check.OK(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: parent + "p"}))
 	for _, name := range []string{parent + "p", parent} {
-		link, err := netlink.LinkByName(name)
-		check.OK(t, err)
+		link := check.Value(netlink.LinkByName(name))(t)
 		check.OK(t, netlink.LinkSetUp(link))
 		if name == parent {
 			t.Cleanup(func() { check.OK(t, netlink.LinkDel(link)) })
@@ -155,8 +153,7 @@ func (m *machine) unplugged(change ...func(*corev1.Pod)) (agentapi.AddRequest, *
 		c(pod)
 	}
 	check.OK(t, m.Create(t.Context(), pod))
-	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), name))
-	check.OK(t, err)
+	ns := check.Value(network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), name)))(t)
 	t.Cleanup(func() { check.OK(t, ns.Delete()) })
 	return agentapi.AddRequest{
 		Attachment: agentapi.Attachment{ContainerID: name, Interface: "eth0"}, NetNS: ns.Path(),
@@ -168,8 +165,7 @@ func (m *machine) unplugged(change ...func(*corev1.Pod)) (agentapi.AddRequest, *
 // add calls ADD and returns the lease.
 func (m *machine) add(r agentapi.AddRequest) *v1alpha1.IPLease {
 	m.t.Helper()
-	answer, err := m.agent.Add(m.t.Context(), r)
-	check.OK(m.t, err)
+	answer := check.Value(m.agent.Add(m.t.Context(), r))(m.t)
 	l := m.lease(answer.IPs[0].Address.Addr())
 	if l == nil || l.Spec.Holder.ContainerID != r.ContainerID {
 		m.t.Fatalf("the lease of %v is %+v", answer.IPs, l)

@@ -55,10 +55,8 @@ func TestExclusiveParentLetsNoForgedMACOut(t *testing.T) {
 		return run(ctx, s)
 	})
 	m.pool(t, "unguarded", 95, func(p *v1alpha1.IPPool) { p.Spec.SourceGuard = v1alpha1.SourceGuardOff })
-	host, err := net.InterfaceByName(m.parent + "p")
-	check.OK(t, err)
-	conn, err := packet.Listen(host, packet.Raw, unix.ETH_P_ARP, nil)
-	check.OK(t, err)
+	host := check.Value(net.InterfaceByName(m.parent + "p"))(t)
+	conn := check.Value(packet.Listen(host, packet.Raw, unix.ETH_P_ARP, nil))(t)
 	t.Cleanup(func() { check.OK(t, conn.Close()) })
 	check.OK(t, conn.SetPromiscuous(true))
 	o := &outside{machine: m, conn: conn}
@@ -72,8 +70,7 @@ func TestExclusiveParentLetsNoForgedMACOut(t *testing.T) {
 	// A new device of the node is soon known, and forgotten with its end.
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr = m.parent+"m", forged
-	parent, err := netlink.LinkByName(m.parent)
-	check.OK(t, err)
+	parent := check.Value(netlink.LinkByName(m.parent))(t)
 	attrs.ParentIndex = parent.Attrs().Index
 	device := &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
 	check.OK(t, netlink.LinkAdd(device))
@@ -111,8 +108,7 @@ func bypass(t *testing.T, ns *network.Namespace, r agentapi.AddRequest) (conn *p
 		return err
 	}))
 	t.Cleanup(func() { check.OK(t, conn.Close()) })
-	raw, err := conn.SyscallConn()
-	check.OK(t, err)
+	raw := check.Value(conn.SyscallConn())(t)
 	var set error
 	check.OK(t, raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1) }))
 	check.OK(t, set)
@@ -159,8 +155,7 @@ func broadcast(from *packet.Conn, frame []byte) error {
 // announcement is an ARP frame with a number in its padding.
 func announcement(t *testing.T, mac net.HardwareAddr, addr netip.Addr, serial byte) []byte {
 	t.Helper()
-	all, err := frames.Announce(mac, addr)
-	check.OK(t, err)
+	all := check.Value(frames.Announce(mac, addr))(t)
 	frame := append(bytes.Clone(all[0]), make([]byte, max(0, 60-len(all[0])))...)
 	frame[59] = serial
 	return frame

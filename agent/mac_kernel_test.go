@@ -28,8 +28,7 @@ import (
 // changedMACs shows that the guard follows the MAC that a plugin sets, with the reference plugins.
 func (m *machine) changedMACs(t *testing.T) {
 	reference := m.plugins(t)
-	builder, err := thirdparty.NewBuilder(t.Output())
-	check.OK(t, err)
+	builder := check.Value(thirdparty.NewBuilder(t.Output()))(t)
 	tuning, err := builder.Dir(t.Context(), thirdparty.CNITuning)
 	check.OK(t, err)
 	reference.cni.Path = append(reference.cni.Path, tuning)
@@ -68,19 +67,16 @@ func (m *machine) changedMACs(t *testing.T) {
 // chain adds the interface eth0 of a pod by a list of plugins.
 func (p plugins) chain(t *testing.T, pod agentapi.AddRequest, config, arg, value string) netip.Addr {
 	t.Helper()
-	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[%s]}`, config))
-	check.OK(t, err)
+	list := check.Value(libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[%s]}`, config)))(t)
 	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: "eth0", Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
 	}}
 	if arg != "" {
 		attachment.Args = append(attachment.Args, [2]string{arg, value})
 	}
-	answer, err := p.cni.AddNetworkList(t.Context(), list, attachment)
-	check.OK(t, err)
+	answer := check.Value(p.cni.AddNetworkList(t.Context(), list, attachment))(t)
 	t.Cleanup(func() { check.OK(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
-	result, err := types100.NewResultFromResult(answer)
-	check.OK(t, err)
+	result := check.Value(types100.NewResultFromResult(answer))(t)
 	addr, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
 	return addr.Unmap()
 }
@@ -97,8 +93,7 @@ func reaches(t *testing.T, from *network.Namespace, addr netip.Addr, mac net.Har
 		}
 		return false
 	}
-	entries, err := from.Links().NeighList(0, netlink.FAMILY_V4)
-	check.OK(t, err)
+	entries := check.Value(from.Links().NeighList(0, netlink.FAMILY_V4))(t)
 	for _, e := range entries {
 		if e.IP.String() == addr.String() {
 			return e.HardwareAddr.String() == mac.String()

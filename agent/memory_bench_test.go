@@ -141,8 +141,7 @@ func (m *machine) foreign() {
 	// The agent still hears its own node's: its caches are not behind.
 	r := m.sandbox()
 	r.Network.DefaultIPv4IPPool = []string{"many-0"}
-	_, err := m.agent.Add(m.t.Context(), r)
-	check.OK(m.t, err)
+	check.Value(m.agent.Add(m.t.Context(), r))(m.t)
 	check.OK(m.t, m.agent.Del(m.t.Context(), agentapi.DelRequest{Attachment: r.Attachment}))
 }
 
@@ -174,8 +173,7 @@ func residentNow(t *testing.T, pid int) resident {
 // memoryFields reads the lines "Name:   123 kB" of a file of /proc, in MB.
 func memoryFields(t *testing.T, path string) map[string]float64 {
 	t.Helper()
-	f, err := os.Open(path)
-	check.OK(t, err)
+	f := check.Value(os.Open(path))(t)
 	defer f.Close()
 	fields := map[string]float64{}
 	lines := bufio.NewScanner(f)

@@ -76,8 +76,7 @@ func (m *machine) proxied(t *testing.T, name string, subnet netip.Prefix) {
 	named := time.Now()
 	m.eventually("the addresses are back at once", 5*time.Second, func() bool { return leases()[v1alpha1.StateQuarantined] == 0 })
 	t.Logf("%s after the pool names the proxy", time.Since(named))
-	_, err := m.agent.Add(ctx, request())
-	check.OK(t, err)
+	check.Value(m.agent.Add(ctx, request()))(t)
 	if got := leases(); got[v1alpha1.StateBound] != 2 {
 		t.Errorf("leases %v", got)
 	}
@@ -87,8 +86,7 @@ func (m *machine) proxied(t *testing.T, name string, subnet netip.Prefix) {
 // subnet, until the test ends.
 func (m *machine) answerAll(t *testing.T, subnet netip.Prefix) net.HardwareAddr {
 	t.Helper()
-	host, err := net.InterfaceByName(m.parent + "p")
-	check.OK(t, err)
+	host := check.Value(net.InterfaceByName(m.parent + "p"))(t)
 	const everything = 0x0003 // ETH_P_ALL
 	conn, err := packet.Listen(host, packet.Raw, everything, nil)
 	check.OK(t, err)

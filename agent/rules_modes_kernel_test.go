@@ -150,10 +150,8 @@ func (m *machine) noRoute(t *testing.T) {
 	m.pool(t, "no-route", 86)
 	pod, ns := m.unplugged(from("no-route"))
 	before := hostLinks(t)
-	result, err := json.Marshal(macvlan.add(t, pod, "eth0", m.parent))
-	check.OK(t, err)
-	eth0, err := ns.Links().LinkByName("eth0")
-	check.OK(t, err)
+	result := check.Value(json.Marshal(macvlan.add(t, pod, "eth0", m.parent)))(t)
+	eth0 := check.Value(ns.Links().LinkByName("eth0"))(t)
 	addrs, err := ns.Links().AddrList(eth0, netlink.FAMILY_V4)
 	check.OK(t, err)
 	check.OK(t, ns.Links().AddrDel(eth0, &addrs[0]))
@@ -172,18 +170,15 @@ func (m *machine) noRoute(t *testing.T) {
 // routingOf lists the host links of a pod, and its interfaces with a table of their own.
 func routingOf(t *testing.T, ns *network.Namespace) string {
 	t.Helper()
-	links, err := ns.Links().LinkList()
-	check.OK(t, err)
-	rules, err := ns.Links().RuleList(netlink.FAMILY_V4)
-	check.OK(t, err)
+	links := check.Value(ns.Links().LinkList())(t)
+	rules := check.Value(ns.Links().RuleList(netlink.FAMILY_V4))(t)
 	var found []string
 	for _, link := range links {
 		name := link.Attrs().Name
 		if strings.HasPrefix(name, "host-") {
 			found = append(found, name)
 		}
-		addrs, err := ns.Links().AddrList(link, netlink.FAMILY_V4)
-		check.OK(t, err)
+		addrs := check.Value(ns.Links().AddrList(link, netlink.FAMILY_V4))(t)
 		for _, r := range rules {
 			if slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return r.Src != nil && a.IP.Equal(r.Src.IP) }) {
 				found = append(found, "table of "+name)
@@ -197,8 +192,7 @@ func routingOf(t *testing.T, ns *network.Namespace) string {
 // hostLinks lists the host links of the node.
 func hostLinks(t *testing.T) []string {
 	t.Helper()
-	all, err := net.Interfaces()
-	check.OK(t, err)
+	all := check.Value(net.Interfaces())(t)
 	var found []string
 	for _, i := range all {
 		if strings.HasPrefix(i.Name, hostlink.NodePrefix) {

@@ -44,10 +44,8 @@ type plugins struct {
 
 func (m *machine) plugins(t *testing.T) plugins {
 	t.Helper()
-	builder, err := thirdparty.NewBuilder(t.Output())
-	check.OK(t, err)
-	reference, err := builder.Dir(t.Context(), thirdparty.CNIPlugins)
-	check.OK(t, err)
+	builder := check.Value(thirdparty.NewBuilder(t.Output()))(t)
+	reference := check.Value(builder.Dir(t.Context(), thirdparty.CNIPlugins))(t)
 	dir := t.TempDir()
 	check.OK(t, programs.Build(t.Context(), "cni", filepath.Join(dir, "fenceline")))
 	return plugins{m, libcni.NewCNIConfigWithCacheDir([]string{dir, reference}, t.TempDir(), nil)}
@@ -64,11 +62,9 @@ func (p plugins) add(t *testing.T, pod agentapi.AddRequest, iface, parent string
 	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: iface, Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
 	}}
-	answer, err := p.cni.AddNetworkList(t.Context(), list, attachment)
-	check.OK(t, err)
+	answer := check.Value(p.cni.AddNetworkList(t.Context(), list, attachment))(t)
 	t.Cleanup(func() { check.OK(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
-	result, err := types100.NewResultFromResult(answer)
-	check.OK(t, err)
+	result := check.Value(types100.NewResultFromResult(answer))(t)
 	return result
 }
 
@@ -140,14 +136,12 @@ func gateways(t *testing.T, ns *network.Namespace) string {
 	t.Helper()
 	var found []string
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := ns.Links().RouteList(nil, family)
-		check.OK(t, err)
+		routes := check.Value(ns.Links().RouteList(nil, family))(t)
 		for _, r := range routes {
 			if r.Gw == nil {
 				continue
 			}
-			link, err := ns.Links().LinkByIndex(r.LinkIndex)
-			check.OK(t, err)
+			link := check.Value(ns.Links().LinkByIndex(r.LinkIndex))(t)
 			found = append(found, r.Dst.String()+" "+r.Gw.String()+" "+link.Attrs().Name)
 		}
 	}
@@ -180,10 +174,8 @@ func (m *machine) vlans(t *testing.T) {
 // listen receives untagged ARP frames.
 func listen(t *testing.T, iface string) *packet.Conn {
 	t.Helper()
-	link, err := net.InterfaceByName(iface)
-	check.OK(t, err)
-	conn, err := packet.Listen(link, packet.Datagram, unix.ETH_P_ARP, nil)
-	check.OK(t, err)
+	link := check.Value(net.InterfaceByName(iface))(t)
+	conn := check.Value(packet.Listen(link, packet.Datagram, unix.ETH_P_ARP, nil))(t)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -198,11 +190,9 @@ func probed(t *testing.T, conn *packet.Conn, addr netip.Addr, d time.Duration) b
 // for another address, which it sends.
 func probedBefore(t *testing.T, conn *packet.Conn, parent string, addr netip.Addr) bool {
 	t.Helper()
-	link, err := net.InterfaceByName(parent)
-	check.OK(t, err)
+	link := check.Value(net.InterfaceByName(parent))(t)
 	last := netip.MustParseAddr("192.0.2.9")
-	probe, err := frames.Probe(link.HardwareAddr, nil, last)
-	check.OK(t, err)
+	probe := check.Value(frames.Probe(link.HardwareAddr, nil, last))(t)
 	out, err := packet.Listen(link, packet.Raw, 0, nil)
 	check.OK(t, err)
 	defer out.Close()

@@ -189,17 +189,14 @@ func (m *machine) gatewayChecks(t *testing.T) {
 // routerAt makes a parent whose other end is the interface of a router without addresses.
 func routerAt(t *testing.T, parent, iface string) *network.Namespace {
 	t.Helper()
-	ns, err := network.Create(fmt.Sprintf("%s-router", parent))
-	check.OK(t, err)
+	ns := check.Value(network.Create(fmt.Sprintf("%s-router", parent)))(t)
 	t.Cleanup(func() { check.OK(t, ns.Delete()) })
-	f, err := os.Open(ns.Path())
-	check.OK(t, err)
+	f := check.Value(os.Open(ns.Path()))(t)
 	defer f.Close()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = parent
 	check.OK(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: iface, PeerNamespace: netlink.NsFd(f.Fd())}))
-	link, err := netlink.LinkByName(parent)
-	check.OK(t, err)
+	link := check.Value(netlink.LinkByName(parent))(t)
 	t.Cleanup(func() { check.OK(t, netlink.LinkDel(link)) })
 	check.OK(t, errors.Join(netlink.LinkSetUp(link), ns.SetUp(iface, true)))
 	return ns

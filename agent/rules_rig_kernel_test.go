@@ -148,10 +148,8 @@ func (m *machine) also(t *testing.T, r agentapi.AddRequest, iface string) agenta
 // link makes a macvlan of the parent in a network namespace.
 func (m *machine) link(t *testing.T, netns, name string) {
 	t.Helper()
-	parent, err := net.InterfaceByName(m.parent)
-	check.OK(t, err)
-	f, err := os.Open(netns)
-	check.OK(t, err)
+	parent := check.Value(net.InterfaceByName(m.parent))(t)
+	f := check.Value(os.Open(netns))(t)
 	defer f.Close()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.ParentIndex, attrs.Namespace = name, parent.Index, netlink.NsFd(f.Fd())

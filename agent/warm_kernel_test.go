@@ -85,8 +85,7 @@ func (m *machine) warmLeases(pool *v1alpha1.IPPool) map[string]v1alpha1.IPLease 
 // gauge reads fenceline_warm_leases.
 func gauge(t *testing.T, pool, condition string) float64 {
 	t.Helper()
-	families, err := ctrlmetrics.Registry.Gather()
-	check.OK(t, err)
+	families := check.Value(ctrlmetrics.Registry.Gather())(t)
 	for _, f := range families {
 		if f.GetName() != "fenceline_warm_leases" {
 			continue
@@ -109,12 +108,9 @@ func gauge(t *testing.T, pool, condition string) float64 {
 func (m *machine) speak(addr netip.Addr) net.HardwareAddr {
 	t := m.t
 	t.Helper()
-	host, err := net.InterfaceByName(m.parent + "p")
-	check.OK(t, err)
-	announcement, err := arp.NewPacket(arp.OperationRequest, host.HardwareAddr, addr, make(net.HardwareAddr, 6), addr)
-	check.OK(t, err)
-	payload, err := announcement.MarshalBinary()
-	check.OK(t, err)
+	host := check.Value(net.InterfaceByName(m.parent + "p"))(t)
+	announcement := check.Value(arp.NewPacket(arp.OperationRequest, host.HardwareAddr, addr, make(net.HardwareAddr, 6), addr))(t)
+	payload := check.Value(announcement.MarshalBinary())(t)
 	frame, err := (&ethernet.Frame{
 		Destination: ethernet.Broadcast, Source: host.HardwareAddr, EtherType: ethernet.EtherTypeARP, Payload: payload,
 	}).MarshalBinary()

@@ -16,8 +16,7 @@ import (
 
 func (r *rig) attached() bool {
 	r.t.Helper()
-	ok, err := r.GuardAttached(1)
-	check.OK(r.t, err)
+	ok := check.Value(r.GuardAttached(1))(r.t)
 	return ok
 }
 
@@ -71,8 +70,7 @@ func TestDetachingAGuardWorksTwice(t *testing.T) {
 	for range 2 {
 		check.OK(t, r.DetachGuard(1))
 		equal(t, "attached", r.attached(), false)
-		dead, err := r.SlotDead(1)
-		check.OK(t, err)
+		dead := check.Value(r.SlotDead(1))(t)
 		equal(t, "dead", dead, false)
 	}
 }
@@ -89,11 +87,9 @@ func TestSweepFreesTheSlotsOfGoneDevices(t *testing.T) {
 	check.OK(t, err)
 	equal(t, "swept", len(swept), 1)
 	equal(t, "slot", swept[0], 1)
-	guarded, err := r.guarded()
-	check.OK(t, err)
+	guarded := check.Value(r.guarded())(t)
 	equal(t, "guarded", len(guarded), 1)
-	dead, err := r.SlotDead(1)
-	check.OK(t, err)
+	dead := check.Value(r.SlotDead(1))(t)
 	equal(t, "dead", dead, false)
 }
 
@@ -141,8 +137,7 @@ func TestParentsThatAreGoneLeaveRoomForOthers(t *testing.T) {
 	})
 	for _, segment := range []uint32{gone, uint32(r.parent), uint32(second)} {
 		var p observerParent
-		known, err := lookup(r.maps.Parents, segment, &p)
-		check.OK(t, err)
+		known := check.Value(lookup(r.maps.Parents, segment, &p))(t)
 		equal(t, "known", known, segment != gone)
 	}
 }

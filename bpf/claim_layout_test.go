@@ -27,8 +27,7 @@ func TestTheFieldsOfAClaimAreThoseOfTheCodec(t *testing.T) {
 	}
 	codec := codecFields()
 	for _, m := range layout.Members {
-		size, err := btf.Sizeof(m.Type)
-		check.OK(t, err)
+		size := check.Value(btf.Sizeof(m.Type))(t)
 		var want []int
 		for i := range size {
 			want = append(want, int(m.Offset.Bytes())+i)
@@ -103,8 +102,7 @@ func TestTheNumbersOfAClaimAreThoseOfTheCodec(t *testing.T) {
 
 func observerTypes(t *testing.T) *btf.Spec {
 	t.Helper()
-	spec, err := loadObserver()
-	check.OK(t, err)
+	spec := check.Value(loadObserver())(t)
 	return spec.Types
 }
 

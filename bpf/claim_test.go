@@ -25,8 +25,7 @@ func checkAck(t testing.TB, frame []byte, addr netip.Addr, token uint64, to, fro
 	equal(t, "length", len(frame), claim.EthernetLen)
 	equal(t, "destination", net.HardwareAddr(frame[:6]).String(), to.String())
 	equal(t, "source", net.HardwareAddr(frame[6:12]).String(), from.String())
-	f, err := claim.Unmarshal(frame[14:], claim.Key(key))
-	check.OK(t, err)
+	f := check.Value(claim.Unmarshal(frame[14:], claim.Key(key)))(t)
 	equal(t, "ack", f, claim.Frame{
 		Flags: claim.FlagAck | claim.Asks(heldToken), Network: network, Addr: addr, Token: token,
 	})
@@ -357,8 +356,7 @@ func TestTheEventBufferMayOverflowAFenceMayNot(t *testing.T) {
 	t.Cleanup(func() { check.OK(t, k.Remove()) })
 	check.OK(t, k.SetKeys(&keyA, nil))
 	check.OK(t, k.SetNetworks([]uint64{network}))
-	observer, err := k.loadObserverPair(testSegment)
-	check.OK(t, err)
+	observer := check.Value(k.loadObserverPair(testSegment))(t)
 	t.Cleanup(observer.Close)
 	b.Kernel, b.observer = k, observer
 	for range n {
@@ -369,8 +367,7 @@ func TestTheEventBufferMayOverflowAFenceMayNot(t *testing.T) {
 			t.Fatalf("%s is not fenced", addr)
 		}
 	}
-	counts, err := b.Counters()
-	check.OK(t, err)
+	counts := check.Value(b.Counters())(t)
 	if counts[Counter{WhereObserverIngress, ResultEventLost}] == 0 {
 		t.Error("the buffer never overflowed: the test shows nothing")
 	}

@@ -53,8 +53,7 @@ func TestWithoutTCXAnObserverOutlivesItsAgent(t *testing.T) {
 	r.acks(200)
 	equal(t, "the zombie answers", r.answers(s), false)
 	r.Kernel = openKernelWith(t, Options{Dir: r.dir, NoTCX: true})
-	fenced, err := r.Fenced(r.key)
-	check.OK(t, err)
+	fenced := check.Value(r.Fenced(r.key))(t)
 	equal(t, "fenced when the agent is back", fenced, true)
 
 	for range 2 {

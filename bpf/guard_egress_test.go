@@ -153,8 +153,7 @@ func TestGuardOfADeadSlotDropsEverything(t *testing.T) {
 		b.expect(WhereGuardEgress, frame, drop, ResultDropDead)
 		b.expect(WhereGuardIngress, frame, drop, ResultDropDead)
 	}
-	dead, err := b.SlotDead(1)
-	check.OK(t, err)
+	dead := check.Value(b.SlotDead(1))(t)
 	equal(t, "dead", dead, true)
 }
 

@@ -149,8 +149,7 @@ func (r *linkRig) crosses(from, to *socket, where Where, frame []byte) bool {
 // drops counts the frames that one program has dropped.
 func (r *linkRig) drops(where Where) (n uint64) {
 	r.t.Helper()
-	all, err := r.Counters()
-	check.OK(r.t, err)
+	all := check.Value(r.Counters())(r.t)
 	for _, why := range []Result{
 		ResultFromPod, ResultDropFenced, ResultDropDead, ResultDropSlot, ResultDropMAC, ResultDropUnleased, ResultDropMalformed,
 		ResultDropTagged, ResultDropBridge,
@@ -165,8 +164,7 @@ func protocolOf(frame []byte) int { return int(binary.BigEndian.Uint16(frame[12:
 // has reports whether a frame has come.
 func (s *socket) has(frame []byte) bool {
 	s.t.Helper()
-	raw, err := s.SyscallConn()
-	check.OK(s.t, err)
+	raw := check.Value(s.SyscallConn())(s.t)
 	for {
 		buf := make([]byte, 2048)
 		var n int

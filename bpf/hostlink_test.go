@@ -252,8 +252,7 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 					if swept := r.sweep(); len(swept) > 0 {
 						t.Errorf("swept %v while the host link lives", swept)
 					}
-					used, err := r.SlotUsed(1)
-					check.OK(t, err)
+					used := check.Value(r.SlotUsed(1))(t)
 					equal(t, "used", used, true)
 				}
 				// Without its leases, as the agent leaves it, nothing passes.
@@ -273,8 +272,7 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 				if !maps.Equal(swept, map[uint32]bool{1: true}) {
 					t.Errorf("swept %v once the host link is gone", swept)
 				}
-				used, err := r.SlotUsed(1)
-				check.OK(t, err)
+				used := check.Value(r.SlotUsed(1))(t)
 				equal(t, "used once swept", used, false)
 			})
 		}

@@ -24,8 +24,7 @@ func TestOpenWantsABPFFS(t *testing.T) {
 
 func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	dir := filepath.Join(bpffs(t), "fenceline")
-	first, err := Open(Options{Dir: dir})
-	check.OK(t, err)
+	first := check.Value(Open(Options{Dir: dir}))(t)
 	check.OK(t, first.InstallLease(key(addr4), Lease{Token: 7, Network: network, Slot: 3, MAC: podMAC}))
 	check.OK(t, first.KillSlot(3))
 	check.OK(t, first.Close())
@@ -35,18 +34,15 @@ func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	check.OK(t, err)
 	equal(t, "lease", ok, true)
 	equal(t, "token", l.Token, 7)
-	dead, err := k.SlotDead(3)
-	check.OK(t, err)
+	dead := check.Value(k.SlotDead(3))(t)
 	equal(t, "slot dead", dead, true)
 }
 
 func TestRemoveLeavesNothing(t *testing.T) {
 	dir := filepath.Join(bpffs(t), "fenceline")
-	k, err := Open(Options{Dir: dir})
-	check.OK(t, err)
+	k := check.Value(Open(Options{Dir: dir}))(t)
 	check.OK(t, k.Remove())
-	entries, err := os.ReadDir(dir)
-	check.OK(t, err)
+	entries := check.Value(os.ReadDir(dir))(t)
 	equal(t, "entries", len(entries), 0)
 }
 
@@ -68,8 +64,7 @@ func TestSlotsOutOfRangeAreRefused(t *testing.T) {
 // older is this version's code with maps as another version had them.
 func older(t *testing.T, change func(maps map[string]*ebpf.MapSpec)) *code {
 	t.Helper()
-	c, err := loadCode()
-	check.OK(t, err)
+	c := check.Value(loadCode())(t)
 	change(c.guard.Maps)
 	change(c.observer.Maps)
 	return c
@@ -91,8 +86,7 @@ func TestMapsOfAnotherVersionAreCarriedOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := bpffs(t)
-			set, err := mapset.Open(pinDir(dir).maps(), older(t, change).maps())
-			check.OK(t, err)
+			set := check.Value(mapset.Open(pinDir(dir).maps(), older(t, change).maps()))(t)
 			before := typed(set.Current)
 			pad := func(b []byte, m *ebpf.Map) []byte { return append(b, make([]byte, int(m.ValueSize())-len(b))...) }
 			put := func(m *ebpf.Map, key, value any) {
@@ -106,17 +100,14 @@ func TestMapsOfAnotherVersionAreCarriedOver(t *testing.T) {
 			set.Close()
 
 			k := openKernel(t, dir)
-			fenced, err := k.Fenced(key(addr4))
-			check.OK(t, err)
+			fenced := check.Value(k.Fenced(key(addr4)))(t)
 			equal(t, "fenced", fenced, true)
 			s, _, err := k.State(key(addr4))
 			check.OK(t, err)
 			equal(t, "acked", s.AckedToken, 50)
-			dead, err := k.SlotDead(3)
-			check.OK(t, err)
+			dead := check.Value(k.SlotDead(3))(t)
 			equal(t, "slot dead", dead, true)
-			entries, err := os.ReadDir(filepath.Join(dir, mapsDir))
-			check.OK(t, err)
+			entries := check.Value(os.ReadDir(filepath.Join(dir, mapsDir)))(t)
 			equal(t, "pinned maps", len(entries), len(k.code.maps()))
 			check.OK(t, k.InstallLease(key(other4), Lease{Token: 1, Slot: 2, MAC: otherMAC}))
 		})
@@ -132,10 +123,8 @@ func upgrading(t *testing.T, dir string) *mapset.Set {
 	check.OK(t, err)
 	check.OK(t, before.InstallLease(key(addr4), Lease{Token: 100, Network: network, Slot: 1, MAC: podMAC}))
 	check.OK(t, before.Close())
-	c, err := loadCode()
-	check.OK(t, err)
-	set, err := mapset.Open(pinDir(dir).maps(), c.maps())
-	check.OK(t, err)
+	c := check.Value(loadCode())(t)
+	set := check.Value(mapset.Open(pinDir(dir).maps(), c.maps()))(t)
 	check.OK(t, set.Carry(forgotten))
 	check.OK(t, set.Old[observerMapStates].Put(key(addr4).layout(), observerState{Max: 300})) // the kernel's doing
 	return set
@@ -144,14 +133,12 @@ func upgrading(t *testing.T, dir string) *mapset.Set {
 func TestAFenceDuringAnUpgradeIsNotLost(t *testing.T) {
 	dir := bpffs(t)
 	set := upgrading(t, dir)
-	c, err := loadCode()
-	check.OK(t, err)
+	c := check.Value(loadCode())(t)
 	k := assemble(pinDir(dir), c)
 	k.maps = typed(set.Current)
 	check.OK(t, k.finish(set))
 	t.Cleanup(func() { check.OK(t, k.Remove()) })
-	fenced, err := k.Fenced(key(addr4))
-	check.OK(t, err)
+	fenced := check.Value(k.Fenced(key(addr4)))(t)
 	equal(t, "fenced", fenced, true)
 }
 
@@ -159,17 +146,14 @@ func TestAnUpgradeCutShortIsTakenUpAgain(t *testing.T) {
 	dir := bpffs(t)
 	upgrading(t, dir).Close()
 	k := openKernel(t, dir)
-	fenced, err := k.Fenced(key(addr4))
-	check.OK(t, err)
+	fenced := check.Value(k.Fenced(key(addr4)))(t)
 	equal(t, "fenced", fenced, true)
-	entries, err := os.ReadDir(filepath.Join(dir, mapsDir))
-	check.OK(t, err)
+	entries := check.Value(os.ReadDir(filepath.Join(dir, mapsDir)))(t)
 	equal(t, "pinned maps", len(entries), len(k.code.maps()))
 }
 
 func TestMaximaRaisedDuringAnUpgradeAreMergedByMaximum(t *testing.T) {
-	c, err := loadCode()
-	check.OK(t, err)
+	c := check.Value(loadCode())(t)
 	dir := bpffs(t)
 	k := openKernel(t, dir)
 	old, err := ebpf.NewMap(c.observer.Maps[observerMapStates])
@@ -190,8 +174,7 @@ func TestMaximaRaisedDuringAnUpgradeAreMergedByMaximum(t *testing.T) {
 
 func TestAChangedKeyIsAClearError(t *testing.T) {
 	dir := bpffs(t)
-	k, err := Open(Options{Dir: dir})
-	check.OK(t, err)
+	k := check.Value(Open(Options{Dir: dir}))(t)
 	check.OK(t, k.Close())
 	path := filepath.Join(dir, mapsDir, observerMapLeases)
 	check.OK(t, os.Remove(path))
@@ -242,8 +225,7 @@ func TestAGuardPreparedAheadIsTheOneThatIsStaged(t *testing.T) {
 
 func programID(t *testing.T, p *ebpf.Program) ebpf.ProgramID {
 	t.Helper()
-	info, err := p.Info()
-	check.OK(t, err)
+	info := check.Value(p.Info())(t)
 	id, ok := info.ID()
 	equal(t, "has an ID", ok, true)
 	return id

@@ -24,10 +24,8 @@ func (r *rig) programs() map[string]ebpf.ProgramID {
 	r.t.Helper()
 	ids := map[string]ebpf.ProgramID{}
 	for _, d := range attach.Directions {
-		l, err := link.LoadPinnedLink(r.Kernel.dir.guard(1).Path(d), nil)
-		check.OK(r.t, err)
-		info, err := l.Info()
-		check.OK(r.t, err)
+		l := check.Value(link.LoadPinnedLink(r.Kernel.dir.guard(1).Path(d), nil))(r.t)
+		info := check.Value(l.Info())(r.t)
 		check.OK(r.t, l.Close())
 		ids[d.Name] = info.Program
 	}
@@ -46,8 +44,7 @@ func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
 			t.Errorf("%s program was not replaced", d.Name)
 		}
 	}
-	s, err := r.slot(1)
-	check.OK(t, err)
+	s := check.Value(r.slot(1))(t)
 	equal(t, "flags", s.Flags, slotVerify)
 }
 
@@ -84,8 +81,7 @@ func TestReopeningLeavesNoGap(t *testing.T) {
 		}
 	}()
 	for range 20 {
-		k, err := Open(Options{Dir: r.dir})
-		check.OK(t, err)
+		k := check.Value(Open(Options{Dir: r.dir}))(t)
 		check.OK(t, k.Close())
 	}
 	close(stop)
@@ -128,8 +124,7 @@ func TestAnUpgradeKeepsFencesAndDeadSlotsWithProgramsAttached(t *testing.T) {
 	check.OK(t, old.Close())
 
 	r.Kernel = openKernel(t, dir)
-	fenced, err := r.Fenced(r.key)
-	check.OK(t, err)
+	fenced := check.Value(r.Fenced(r.key))(t)
 	equal(t, "fenced", fenced, true)
 	r.claim(s, 300) // the new programs raise the new map
 	s.expect("ack", protocol(etherClaim))
@@ -139,11 +134,9 @@ func TestAnUpgradeKeepsFencesAndDeadSlotsWithProgramsAttached(t *testing.T) {
 	check.OK(t, r.KillSlot(1)) // and read the new slots
 	equal(t, "attached", r.attached(), true)
 	r.pod.up("eth0")
-	moved, err := r.Counters()
-	check.OK(t, err)
+	moved := check.Value(r.Counters())(t)
 	r.pod.socket("eth0", unix.ETH_P_IP).send(eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(nobody4, far4)))
-	after, err := r.Counters()
-	check.OK(t, err)
+	after := check.Value(r.Counters())(t)
 	dead := Counter{WhereGuardEgress, ResultDropDead}
 	if after[dead] == moved[dead] {
 		t.Error("the guard does not read the new slots")

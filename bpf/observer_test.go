@@ -117,10 +117,8 @@ func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
 // An agent that asks a canary does not want its address, so it takes nothing from who probes it.
 func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
 	for _, addr := range []netip.Addr{far4, far6} {
-		probe, err := frames.Probe(remoteMAC, nil, addr)
-		check.OK(t, err)
-		question, err := frames.Question(remoteMAC, addr)
-		check.OK(t, err)
+		probe := check.Value(frames.Probe(remoteMAC, nil, addr))(t)
+		question := check.Value(frames.Question(remoteMAC, addr))(t)
 		for _, where := range []Where{WhereObserverIngress, WhereObserverEgress} {
 			b := newBench(t, setup{})
 			check.OK(t, b.InstallLease(key(addr), Lease{}))

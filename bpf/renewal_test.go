@@ -29,15 +29,13 @@ func TestTheCeilingFollowsTheNewestRevision(t *testing.T) {
 	k := openKernel(t, dir)
 	for _, step := range []struct{ told, known uint64 }{{0, 0}, {7, 7}, {5, 7}, {9, 9}} {
 		check.OK(t, k.KnowRevision(step.told))
-		known, err := k.Revision()
-		check.OK(t, err)
+		known := check.Value(k.Revision())(t)
 		equal(t, "newest revision", known, step.known)
 	}
 	k.Close()
 	k = openKernel(t, dir) // of an agent that starts again
 	check.OK(t, k.KnowRevision(8))
-	known, err := k.Revision()
-	check.OK(t, err)
+	known := check.Value(k.Revision())(t)
 	equal(t, "newest revision after a restart of the agent", known, 9)
 	equal(t, "ceiling of a revision near the end", ceilingOf(math.MaxUint64-1), math.MaxUint64)
 }

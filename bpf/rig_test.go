@@ -115,10 +115,8 @@ func newBench(t testing.TB, s setup) *bench {
 	g := Guard{Slot: 1, Segment: testSegment, Verify: s.verify}
 	check.OK(t, k.putSlot(1, g.record(0)))
 	check.OK(t, k.SetSources(1, s.sources))
-	guard, err := k.loadGuardPair(1, g.record(0))
-	check.OK(t, err)
-	observer, err := k.loadObserverPair(testSegment)
-	check.OK(t, err)
+	guard := check.Value(k.loadGuardPair(1, g.record(0)))(t)
+	observer := check.Value(k.loadObserverPair(testSegment))(t)
 	t.Cleanup(func() { guard.Close(); observer.Close() })
 	return &bench{Kernel: k, t: t, guard: guard, observer: observer, events: readEvents(t, k)}
 }
@@ -152,11 +150,9 @@ func (b *bench) run(where Where, frame []byte) (verdict uint32, out []byte) {
 // counted runs fn and returns the counters that moved.
 func (b *bench) counted(fn func()) map[Counter]uint64 {
 	b.t.Helper()
-	before, err := b.Counters()
-	check.OK(b.t, err)
+	before := check.Value(b.Counters())(b.t)
 	fn()
-	after, err := b.Counters()
-	check.OK(b.t, err)
+	after := check.Value(b.Counters())(b.t)
 	for c := range after {
 		after[c] -= before[c]
 	}
@@ -191,8 +187,7 @@ func (b *bench) state(addr netip.Addr) State {
 
 func (b *bench) fenced(addr netip.Addr) bool {
 	b.t.Helper()
-	fenced, err := b.Fenced(key(addr))
-	check.OK(b.t, err)
+	fenced := check.Value(b.Fenced(key(addr)))(b.t)
 	return fenced
 }
 
@@ -252,8 +247,7 @@ func (l *eventLog) next() Event {
 // marshal is a value as the kernel lays it out.
 func marshal(t testing.TB, value any) []byte {
 	t.Helper()
-	b, err := binary.Append(nil, binary.NativeEndian, value)
-	check.OK(t, err)
+	b := check.Value(binary.Append(nil, binary.NativeEndian, value))(t)
 	return b
 }
 

@@ -44,8 +44,7 @@ func (ns *netns) socket(device string, protocol int) *socket {
 
 func (s *socket) option(level, name, value int) {
 	s.t.Helper()
-	raw, err := s.SyscallConn()
-	check.OK(s.t, err)
+	raw := check.Value(s.SyscallConn())(s.t)
 	var failed error
 	check.OK(s.t, raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, name, value) }))
 	check.OK(s.t, failed)

@@ -399,8 +399,7 @@ func TestSourceGuardAllowsWhatThePoolAllows(t *testing.T) {
 
 func (b *bench) allOffences() map[Offence]uint64 {
 	b.t.Helper()
-	all, err := b.Offences()
-	check.OK(b.t, err)
+	all := check.Value(b.Offences())(b.t)
 	return all
 }
 

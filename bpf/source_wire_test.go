@@ -186,8 +186,7 @@ func TestStrangersDoNotLeaveTheNode(t *testing.T) {
 				stacked.send(arpFrame(remoteMAC, far4, far4))
 				equal(t, "a stacked macvlan escapes", r.escapes(past, r.heard, arpFrame(remoteMAC, far4, far4), end), false)
 			}
-			all, err := r.Offences()
-			check.OK(t, err)
+			all := check.Value(r.Offences())(t)
 			equal(t, "strangers were counted", all[Offence{Result: ResultDropStranger}] > 0, !tc.escapes)
 			mine := arpFrame(r.node.mac("p0"), netip.MustParseAddr("10.9.0.7"), far4)
 			r.node.socket("p0", unix.ETH_P_ARP).send(mine)
@@ -309,8 +308,7 @@ func sendByHop(hop, to netip.Addr) error {
 func (r *wireRig) until(wanted ...Offence) {
 	r.t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		all, err := r.Offences()
-		check.OK(r.t, err)
+		all := check.Value(r.Offences())(r.t)
 		if slices.ContainsFunc(wanted, func(o Offence) bool { return all[o] > 0 }) {
 			return
 		}

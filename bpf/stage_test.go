@@ -42,8 +42,7 @@ func stagedRig(t *testing.T, o Options) *rig {
 // on opens the guard's device.
 func (r *rig) on() *attach.Device {
 	r.t.Helper()
-	dev, err := attach.OpenDevice(r.pod.path, "eth0")
-	check.OK(r.t, err)
+	dev := check.Value(attach.OpenDevice(r.pod.path, "eth0"))(r.t)
 	r.t.Cleanup(dev.Close)
 	return dev
 }
@@ -53,8 +52,7 @@ func (r *rig) filters(slot uint32) (all []string) {
 	r.t.Helper()
 	dev := r.on()
 	for _, d := range attach.Directions {
-		present, err := dev.HasFilter(d, slot)
-		check.OK(r.t, err)
+		present := check.Value(dev.HasFilter(d, slot))(r.t)
 		if present {
 			all = append(all, d.Name)
 		}
@@ -124,8 +122,7 @@ func TestAStagedGuardEnforcesLikeAPinnedOne(t *testing.T) {
 	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("pinned", nil, both)
 	equal(t, "attached", r.attached(), true)
-	dead, err := r.SlotDead(1)
-	check.OK(t, err)
+	dead := check.Value(r.SlotDead(1))(t)
 	equal(t, "dead slot stays dead", dead, true)
 	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("pinned twice", nil, both)
@@ -153,8 +150,7 @@ func TestNoFramePassesWhileAGuardMoves(t *testing.T) {
 	for range moves {
 		check.OK(t, r.PinGuard(r.guard()))
 		// Back to the filters, which are there before the links go.
-		programs, err := r.loadGuardPair(1, r.guard().record(0))
-		check.OK(t, err)
+		programs := check.Value(r.loadGuardPair(1, r.guard().record(0)))(t)
 		dev := r.on()
 		check.OK(t, dev.AddFilters(1, programs))
 		check.OK(t, r.pins(1).Remove())
@@ -200,8 +196,7 @@ func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
 			equal(t, "the dead slot leaks after the crash", other, false)
 			check.OK(t, r.PinGuard(r.guard()))
 			r.sits("taken up", nil, both)
-			dead, err := r.SlotDead(1)
-			check.OK(t, err)
+			dead := check.Value(r.SlotDead(1))(t)
 			equal(t, "dead slot stays dead", dead, true)
 		})
 	}
@@ -210,8 +205,7 @@ func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
 // restage puts the filters back on a pinned guard's device.
 func (r *rig) restage() {
 	r.t.Helper()
-	programs, err := r.loadGuardPair(1, r.guard().record(0))
-	check.OK(r.t, err)
+	programs := check.Value(r.loadGuardPair(1, r.guard().record(0)))(r.t)
 	defer programs.Close()
 	check.OK(r.t, r.on().AddFilters(1, programs))
 }
@@ -323,16 +317,14 @@ func TestWithoutTCXAGuardStaysStaged(t *testing.T) {
 func TestOthersFiltersStay(t *testing.T) {
 	r := stagedRig(t, Options{})
 	dev := r.on()
-	programs, err := r.loadGuardPair(1, r.guard().record(0))
-	check.OK(t, err)
+	programs := check.Value(r.loadGuardPair(1, r.guard().record(0)))(t)
 	defer programs.Close()
 	other := dev.Filter(attach.Directions[0], attach.GuardFilter, 7, programs[attach.Directions[0].Name].FD())
 	other.Name = "somebody's"
 	check.OK(t, attach.InNetNS(r.pod.path, func() error { return netlink.FilterAdd(other) }))
 	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("moved", nil, both)
-	left, err := dev.Filters(attach.Directions[0])
-	check.OK(t, err)
+	left := check.Value(dev.Filters(attach.Directions[0]))(t)
 	equal(t, "filters left", len(left), 1)
 }
 

@@ -24,8 +24,7 @@ func TestAGuardThatCannotBeSweptKeepsNoOther(t *testing.T) {
 	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 	foreign := r.Kernel.dir.guard(1).Path(attach.Directions[0])
 	check.OK(t, os.Remove(foreign))
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	check.OK(t, err)
+	m := check.Value(ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}))(t)
 	t.Cleanup(func() { check.OK(t, errors.Join(os.Remove(foreign), m.Close())) })
 	check.OK(t, m.Pin(foreign))
 	r.sibling.deleteLink("eth0")
@@ -65,13 +64,11 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 			var err error
 			r.Kernel, err = Open(Options{Dir: r.dir})
 			check.OK(t, err)
-			swept, err := r.SweepGuards()
-			check.OK(t, err)
+			swept := check.Value(r.SweepGuards())(t)
 			if len(swept) > 0 {
 				t.Errorf("swept %v while the device lives", swept)
 			}
-			dead, err := r.SlotDead(1)
-			check.OK(t, err)
+			dead := check.Value(r.SlotDead(1))(t)
 			equal(t, "dead", dead, true)
 			guarded, other := r.leaks()
 			equal(t, "anything leaks", guarded || other, false)
@@ -114,8 +111,7 @@ func TestASlotThatIsKilledWithoutAGuardIsSwept(t *testing.T) {
 	}{
 		{"its device went, and was swept", func(r *rig) {
 			r.pod.deleteLink("eth0")
-			swept, err := r.SweepGuards()
-			check.OK(r.t, err)
+			swept := check.Value(r.SweepGuards())(r.t)
 			if !slices.Equal(swept, []uint32{1}) {
 				r.t.Fatalf("swept %v", swept)
 			}
@@ -136,8 +132,7 @@ func TestASlotThatIsKilledWithoutAGuardIsSwept(t *testing.T) {
 			if swept := r.sweepsIn(2 * time.Second); !slices.Equal(swept, []uint32{1}) {
 				t.Errorf("swept %v", swept)
 			}
-			dead, err := r.SlotDead(1)
-			check.OK(t, err)
+			dead := check.Value(r.SlotDead(1))(t)
 			equal(t, "dead", dead, false)
 		})
 	}
@@ -148,8 +143,7 @@ func TestAStagedGuardWhoseNamespaceHasLostItsNameIsNotSwept(t *testing.T) {
 	r := stagedRig(t, Options{NoTCX: true})
 	check.OK(t, r.KillSlot(1))
 	check.OK(t, r.RemoveLease(r.key))
-	process, err := os.Open(r.pod.path)
-	check.OK(t, err)
+	process := check.Value(os.Open(r.pod.path))(t)
 	defer process.Close()
 	r.pod.remove()
 	if swept := r.sweepsIn(500 * time.Millisecond); len(swept) > 0 {

@@ -22,8 +22,7 @@ func judged(t testing.TB, s Sources) *bench {
 	t.Helper()
 	b := newGuardedBench(t, s)
 	for slot := range uint32(3) {
-		record, err := b.slot(slot)
-		check.OK(t, err)
+		record := check.Value(b.slot(slot))(t)
 		record.Leased4, record.Leased6.Word = 0, [4]uint32{}
 		check.OK(t, b.putSlot(slot, record))
 	}
@@ -125,8 +124,7 @@ func TestUsualPacketsOfAFencedOrLostAddressArePassedNoMore(t *testing.T) {
 		why  Result
 	}{
 		"on another segment": {func(b *bench, addr netip.Addr) {
-			record, err := b.slot(1)
-			check.OK(b.t, err)
+			record := check.Value(b.slot(1))(b.t)
 			record.Segment++
 			check.OK(b.t, b.putSlot(1, record))
 			check.OK(b.t, b.maps.Leases.Delete(key(addr).layout()))
@@ -136,8 +134,7 @@ func TestUsualPacketsOfAFencedOrLostAddressArePassedNoMore(t *testing.T) {
 		"another's":     {func(b *bench, addr netip.Addr) { b.bind(addr, 2) }, ResultDropSlot},
 		"slot is dead":  {func(b *bench, addr netip.Addr) { check.OK(b.t, b.KillSlot(1)) }, ResultDropDead},
 		"slot is dead, gate shut": {func(b *bench, _ netip.Addr) {
-			record, err := b.slot(1)
-			check.OK(b.t, err)
+			record := check.Value(b.slot(1))(b.t)
 			record.Status = slotDead
 			check.OK(b.t, b.putSlot(1, record))
 		}, ResultDropDead},
@@ -174,8 +171,7 @@ func unproven() Lease {
 // named are the addresses in the record of a slot.
 func (b *bench) named(slot uint32) [2]netip.Addr {
 	b.t.Helper()
-	s, err := b.slot(slot)
-	check.OK(b.t, err)
+	s := check.Value(b.slot(slot))(b.t)
 	return [2]netip.Addr{s.named(true), s.named(false)}
 }
 
@@ -224,8 +220,7 @@ func TestATagBesideAUsualPacketIsSeen(t *testing.T) {
 // after runs a program on a usual packet after some instructions.
 func (b *bench) after(where Where, first asm.Instructions) uint32 {
 	b.t.Helper()
-	next, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	check.OK(b.t, err)
+	next := check.Value(ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}))(b.t)
 	defer next.Close()
 	check.OK(b.t, next.Put(uint32(0), b.program(where)))
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: slices.Concat(first, asm.Instructions{
@@ -237,7 +232,6 @@ func (b *bench) after(where Where, first asm.Instructions) uint32 {
 	})})
 	check.OK(b.t, err)
 	defer program.Close()
-	verdict, err := program.Run(&ebpf.RunOptions{Data: udpFrom(addr4), DataOut: make([]byte, 256)})
-	check.OK(b.t, err)
+	verdict := check.Value(program.Run(&ebpf.RunOptions{Data: udpFrom(addr4), DataOut: make([]byte, 256)}))(b.t)
 	return verdict
 }

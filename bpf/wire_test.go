@@ -128,8 +128,7 @@ func TestABridgedParentPassesTheClaimOnAndAcks(t *testing.T) {
 	r.claim(s, 200)
 	checkAck(t, s.expect("ack", protocol(etherClaim)), addr4, 200, r.ext.mac("p0"), r.wire.ns.mac("port-ext"), keyA)
 	passed := in.expect("claim", protocol(etherClaim))
-	f, err := claim.Unmarshal(passed[14:], claim.Key(keyA))
-	check.OK(t, err)
+	f := check.Value(claim.Unmarshal(passed[14:], claim.Key(keyA)))(t)
 	equal(t, "flags", f.Flags, claim.Asks(heldToken))
 	equal(t, "source", net.HardwareAddr(passed[6:12]).String(), r.ext.mac("p0").String())
 }

@@ -102,8 +102,7 @@ func TestACallEndsWhenNobodyReadsItsResult(t *testing.T) {
 }
 
 func TestACallWhoseResultGoesIntoAFileGoesOn(t *testing.T) {
-	f, err := os.CreateTemp(t.TempDir(), "result")
-	check.OK(t, err)
+	f := check.Value(os.CreateTemp(t.TempDir(), "result"))(t)
 	defer f.Close()
 	select {
 	case <-whileRead(t.Context(), f).Done():

@@ -25,10 +25,8 @@ func binaries(t testing.TB) string {
 	if *pluginsFlag != "" {
 		return *pluginsFlag
 	}
-	builder, err := thirdparty.NewBuilder(t.Output())
-	check.OK(t, err)
-	reference, err := builder.Dir(t.Context(), thirdparty.CNIPlugins)
-	check.OK(t, err)
+	builder := check.Value(thirdparty.NewBuilder(t.Output()))(t)
+	reference := check.Value(builder.Dir(t.Context(), thirdparty.CNIPlugins))(t)
 	dir := t.TempDir()
 	for _, name := range []string{"macvlan", "bridge", "ptp", "host-local"} {
 		check.OK(t, os.Symlink(filepath.Join(reference, name), filepath.Join(dir, name)))

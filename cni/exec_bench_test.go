@@ -58,8 +58,7 @@ func TestTimeOfTheProcess(t *testing.T) {
 	for _, name := range []string{"host-local", pluginType} {
 		all := took[name]
 		slices.Sort(all)
-		info, err := os.Stat(filepath.Join(dir, name))
-		check.OK(t, err)
+		info := check.Value(os.Stat(filepath.Join(dir, name)))(t)
 		median[name] = all[len(all)/2].Seconds() * 1000
 		fmt.Fprintf(&table, "%-12s %6d %6.1f ms %6.1f ms %8.1f\n", name, len(all), median[name],
 			all[len(all)*99/100].Seconds()*1000, float64(info.Size())/1e6)

@@ -137,8 +137,7 @@ func TestSTATUSWithoutItsMemory(t *testing.T) {
 }
 
 func TestTheMomentIsOfThisBoot(t *testing.T) {
-	first, err := thisMoment()
-	check.OK(t, err)
+	first := check.Value(thisMoment())(t)
 	second, err := thisMoment()
 	if err != nil || len(first.boot) != 36 || second.boot != first.boot || first.up <= 0 || second.up < first.up {
 		t.Errorf("%+v, then %+v, %v", first, second, err)

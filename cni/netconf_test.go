@@ -120,10 +120,8 @@ func TestRequestedAddressesComeFromAllConventions(t *testing.T) {
 		"an empty string in a list": {conf: `,"args":{"cni":{"ips":[""]}}`, says: `"args.cni.ips" holds ""`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conf, err := parseNetConf([]byte(`{"name":"n","type":"fenceline"` + c.conf + `}`))
-			check.OK(t, err)
-			env, err := parseEnvironment(c.args)
-			check.OK(t, err)
+			conf := check.Value(parseNetConf([]byte(`{"name":"n","type":"fenceline"` + c.conf + `}`)))(t)
+			env := check.Value(parseEnvironment(c.args))(t)
 			got, err := conf.requestedIPs(env)
 			if c.says != "" {
 				wantCode(t, err, agentapi.CodeInvalidNetworkConfig, c.says)
@@ -192,8 +190,7 @@ func TestGCTellsAnEmptyListFromNone(t *testing.T) {
 		"the list is null, so none ": {`"cni.dev/valid-attachments":null`, 0, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conf, err := parseNetConf([]byte(`{"name":"n","type":"fenceline",` + c.list + `}`))
-			check.OK(t, err)
+			conf := check.Value(parseNetConf([]byte(`{"name":"n","type":"fenceline",` + c.list + `}`)))(t)
 			got, err := conf.validAttachments()
 			if c.code != 0 {
 				wantCode(t, err, c.code, "nothing is released")

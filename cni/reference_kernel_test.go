@@ -242,8 +242,7 @@ func filesOf(t *testing.T, dir string) map[string]string {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		check.OK(t, err)
+		text := check.Value(os.ReadFile(filepath.Join(dir, e.Name())))(t)
 		found[e.Name()] = string(text)
 	}
 	return found

@@ -40,8 +40,7 @@ func TestTheResultHasTheFormOfItsVersion(t *testing.T) {
 		"0.3.1": v0, "0.4.0": v0, "1.0.0": v1, "1.1.0": v1,
 	} {
 		t.Run(version, func(t *testing.T) {
-			r, err := result(dualStack())
-			check.OK(t, err)
+			r := check.Value(result(dualStack()))(t)
 			var out bytes.Buffer
 			check.OK(t, (plugin{stdout: &out}).print(r, version))
 			wantJSON(t, out.Bytes(), `{"cniVersion":"`+version+`",`+want+`}`)
@@ -74,8 +73,7 @@ func TestConfiguredAddressesAreThoseOfTheInterfaceInTheContainer(t *testing.T) {
 			{"address":"192.0.2.9/24","interface":2},
 			{"address":"2001:db8::7/64"}]}}`))
 	check.OK(t, err)
-	r, err := conf.previous()
-	check.OK(t, err)
+	r := check.Value(conf.previous())(t)
 	want := []agentapi.ConfiguredAddress{
 		{Address: netip.MustParsePrefix("192.0.2.7/24"), Interface: "eth0", MAC: "02:00:00:00:00:01"},
 		{Address: netip.MustParsePrefix("2001:db8::7/64")},

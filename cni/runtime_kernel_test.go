@@ -122,10 +122,8 @@ func (m *machine) del(t *testing.T, list *libcni.NetworkConfigList, rt *libcni.R
 // addresses lists the global addresses of an interface.
 func addresses(t *testing.T, ns *network.Namespace, name string) []string {
 	t.Helper()
-	link, err := ns.Links().LinkByName(name)
-	check.OK(t, err)
-	list, err := ns.Links().AddrList(link, netlink.FAMILY_ALL)
-	check.OK(t, err)
+	link := check.Value(ns.Links().LinkByName(name))(t)
+	list := check.Value(ns.Links().AddrList(link, netlink.FAMILY_ALL))(t)
 	var found []string
 	for _, a := range list {
 		if a.IP.IsGlobalUnicast() {
@@ -197,15 +195,13 @@ func TestALaterInterfaceLeavesTheDefaultRouteAlone(t *testing.T) {
 // gateways lists the IPv4 routes with a gateway as "destination gateway interface".
 func gateways(t *testing.T, ns *network.Namespace) []string {
 	t.Helper()
-	routes, err := ns.Links().RouteList(nil, netlink.FAMILY_V4)
-	check.OK(t, err)
+	routes := check.Value(ns.Links().RouteList(nil, netlink.FAMILY_V4))(t)
 	var found []string
 	for _, r := range routes {
 		if r.Gw == nil {
 			continue
 		}
-		link, err := ns.Links().LinkByIndex(r.LinkIndex)
-		check.OK(t, err)
+		link := check.Value(ns.Links().LinkByIndex(r.LinkIndex))(t)
 		found = append(found, r.Dst.String()+" "+r.Gw.String()+" "+link.Attrs().Name)
 	}
 	slices.Sort(found)

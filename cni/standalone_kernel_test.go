@@ -105,8 +105,7 @@ func (h *loneHost) add(ctx context.Context, list *libcni.NetworkConfigList, rt *
 
 func (h *loneHost) mustAdd(t *testing.T, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) []string {
 	t.Helper()
-	addrs, err := h.add(t.Context(), list, rt)
-	check.OK(t, err)
+	addrs := check.Value(h.add(t.Context(), list, rt))(t)
 	return addrs
 }
 
@@ -135,8 +134,7 @@ const (
 func TestAForeignHostIsPassedOver(t *testing.T) {
 	l := newLAN(t)
 	foreign := l.plug(t, "foreign", "192.0.2.10/24", "192.0.2.12/24", "2001:db8::10/64")
-	mac, err := foreign.MAC("p0")
-	check.OK(t, err)
+	mac := check.Value(foreign.MAC("p0"))(t)
 	for _, row := range []struct{ name, plugin, parent string }{
 		{"macvlan", onMACVLAN, ""},
 		{"bridge", `"type":"bridge","bridge":"br0"`, "br0"},
@@ -159,8 +157,7 @@ func TestAForeignHostIsPassedOver(t *testing.T) {
 			if got := h.held(t); !slices.Equal(got, []string{"192.0.2.11", "192.0.2.13", "2001:db8::11", "2001:db8::12"}) {
 				t.Errorf("data files of %v", got)
 			}
-			memory, err := os.ReadFile(filepath.Join(h.data, "net", conflicts.FileName))
-			check.OK(t, err)
+			memory := check.Value(os.ReadFile(filepath.Join(h.data, "net", conflicts.FileName)))(t)
 			for _, want := range []string{"192.0.2.10", "192.0.2.12", "2001:db8::10", mac.String()} {
 				if !strings.Contains(string(memory), want) {
 					t.Errorf("the memory lacks %s:\n%s", want, memory)
@@ -273,13 +270,11 @@ func (h *loneHost) macvlanOf(t *testing.T, ns *network.Namespace) netlink.Link {
 // child makes a link on p0 of the host that is down, and moves it into a namespace as eth0.
 func (h *loneHost) child(t *testing.T, ns *network.Namespace, link netlink.Link) netlink.Link {
 	t.Helper()
-	p0, err := h.net.Index("p0")
-	check.OK(t, err)
+	p0 := check.Value(h.net.Index("p0"))(t)
 	link.Attrs().Name, link.Attrs().ParentIndex = "child0", p0
 	check.OK(t, h.net.Links().LinkAdd(link))
 	check.OK(t, h.net.Do(func() error { return moveInto(link, ns, "eth0") }))
-	made, err := ns.Links().LinkByName("eth0")
-	check.OK(t, err)
+	made := check.Value(ns.Links().LinkByName("eth0"))(t)
 	return made
 }
 
@@ -287,8 +282,7 @@ func (h *loneHost) child(t *testing.T, ns *network.Namespace, link netlink.Link)
 func localRoutes(t *testing.T, ns *network.Namespace, link netlink.Link) (addrs []string) {
 	t.Helper()
 	filter := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}
-	routes, err := ns.Links().RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
-	check.OK(t, err)
+	routes := check.Value(ns.Links().RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE))(t)
 	for _, r := range routes {
 		addrs = append(addrs, r.Dst.IP.String())
 	}
@@ -324,14 +318,12 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 	if got := other.mustAdd(t, other.list(t, plugin, pluginType, small), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.11/24"}) {
 		t.Errorf("another machine gave %v", got)
 	}
-	frames, err := running.Stop()
-	check.OK(t, err)
+	frames := check.Value(running.Stop())(t)
 	if got := capture.Speakers(frames, netip.MustParseAddr("192.0.2.10")); !slices.Equal(got, []string{link.Attrs().HardwareAddr.String()}) {
 		t.Errorf("the address is announced by %v", got)
 	}
 
-	address, err := netlink.ParseAddr("192.0.2.10/24")
-	check.OK(t, err)
+	address := check.Value(netlink.ParseAddr("192.0.2.10/24"))(t)
 	check.OK(t, one.Links().AddrAdd(link, address))
 	if got := localRoutes(t, one, link); !slices.Equal(got, []string{"192.0.2.10"}) {
 		t.Errorf("with the address the kernel answers for %v", got)
@@ -357,8 +349,7 @@ func TestAFailedADDLeavesTheInterfaceAsItWas(t *testing.T) {
 			conf := loneConf(h.data, `"ranges":[[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.10","rangeEnd":"192.0.2.10"}],[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.40","rangeEnd":"192.0.2.40"}]]`)
 			out, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, conf)
 			wantPrinted(t, out, err, agentapi.CodeExhausted, "other hosts use 192.0.2.40")
-			after, err := one.Links().LinkByName("eth0")
-			check.OK(t, err)
+			after := check.Value(one.Links().LinkByName("eth0"))(t)
 			if up := after.Attrs().RawFlags&unix.IFF_UP != 0; up != state.up {
 				t.Errorf("the interface is up: %v", up)
 			}

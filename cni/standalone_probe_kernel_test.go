@@ -34,8 +34,7 @@ func newProbeRig(t *testing.T, first, last int) *probeRig {
 	for i := first; i <= last; i++ {
 		addrs = append(addrs, fmt.Sprintf("192.0.2.%d/24", i))
 	}
-	mac, err := l.plug(t, "foreign", addrs...).MAC("p0")
-	check.OK(t, err)
+	mac := check.Value(l.plug(t, "foreign", addrs...).MAC("p0"))(t)
 	r := &probeRig{l, namespace(t, "pod"), t.TempDir(), mac.String()}
 	l.Plug(t, r.pod, "eth0", nil, "pod")
 	return r

@@ -86,8 +86,7 @@ func TestEveryVersionUnderARuntimeWithMacvlan(t *testing.T) {
 }
 
 func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) {
-	result, err := m.add(t, list, rt)
-	check.OK(t, err)
+	result := check.Value(m.add(t, list, rt))(t)
 	want := []string{"192.0.2.7/24", "2001:db8::7/64"}
 	if got := addresses(t, sandbox, "eth0"); !slices.Equal(got, want) {
 		t.Errorf("the pod has %v, want %v", got, want)
@@ -95,8 +94,7 @@ func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.
 	if len(result.IPs) != 2 || len(result.Routes) != 3 || len(result.Interfaces) != 1 {
 		t.Errorf("result: %+v", result)
 	}
-	routes, err := sandbox.Links().RouteList(nil, netlink.FAMILY_V4)
-	check.OK(t, err)
+	routes := check.Value(sandbox.Links().RouteList(nil, netlink.FAMILY_V4))(t)
 	via := map[string]string{}
 	for _, r := range routes {
 		via[r.Dst.String()] = r.Gw.String()
@@ -109,8 +107,7 @@ func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.
 		t.Fatalf("the agent saw %v, want one ADD as IPAM and one chained", calls)
 	}
 	held := m.brain.held[agentapi.Attachment{ContainerID: rt.ContainerID, Interface: "eth0"}]
-	parent, err := m.net.Index("parent0")
-	check.OK(t, err)
+	parent := check.Value(m.net.Index("parent0"))(t)
 	if held.Kind != pod.MACVLAN || held.Up || held.Parent != (pod.Parent{Index: parent, Name: "parent0"}) {
 		t.Errorf("when IPAM ADD ran the interface was %+v, want a macvlan of parent0 that is down", held)
 	}

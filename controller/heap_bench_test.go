@@ -79,8 +79,7 @@ func (w world) heapWith(t *testing.T, config *rest.Config, n int) float64 {
 // reconciles counts the looks at leases since the process began.
 func (w world) reconciles(t *testing.T) int {
 	t.Helper()
-	families, err := reconcileMetrics.Gather()
-	check.OK(t, err)
+	families := check.Value(reconcileMetrics.Gather())(t)
 	total := 0.0
 	for _, f := range families {
 		if f.GetName() != "controller_runtime_reconcile_total" {
@@ -106,10 +105,8 @@ func nodeOf(i int) string { return fmt.Sprintf("node-%02d", i%manyNodes) }
 // lists are made while they are read, so that nobody but the controller keeps them.
 func (w world) crowd(t *testing.T, config *rest.Config, n int) http.Handler {
 	t.Helper()
-	target, err := url.Parse(config.Host)
-	check.OK(t, err)
-	rest, err := rest.TransportFor(config)
-	check.OK(t, err)
+	target := check.Value(url.Parse(config.Host))(t)
+	rest := check.Value(rest.TransportFor(config))(t)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport, proxy.FlushInterval = rest, -1
 	serve := func(kind, version string, object func(int) any) http.HandlerFunc {

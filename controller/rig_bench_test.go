@@ -155,7 +155,6 @@ func (w world) tokenOf(server *controlplane.Server, name string) *rest.Config {
 // figures of a machine with more than it has CPUs say little.
 func load(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("/proc/loadavg")
-	check.OK(t, err)
+	text := check.Value(os.ReadFile("/proc/loadavg"))(t)
 	return fmt.Sprintf("%s on %d CPUs", strings.Fields(string(text))[0], runtime.NumCPU())
 }

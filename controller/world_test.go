@@ -59,8 +59,7 @@ func newWorld(t *testing.T) (world, *controlplane.Server) {
 	server := controlplane.New(t)
 	scheme := runtime.NewScheme()
 	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
-	c, err := client.New(server.Admin(), client.Options{Scheme: scheme})
-	check.OK(t, err)
+	c := check.Value(client.New(server.Admin(), client.Options{Scheme: scheme}))(t)
 	w := world{T: t, ctx: t.Context(), client: c}
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}})
 	for _, namespace := range []string{system, "default"} {

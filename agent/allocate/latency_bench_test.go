@@ -30,13 +30,11 @@ func BenchmarkLatency(b *testing.B) {
 	for b.Loop() {
 		for i := range pairs {
 			start := time.Now()
-			r, err := rawCreate(b.Context(), n)
-			check.OK(b, err)
+			r := check.Value(rawCreate(b.Context(), n))(b)
 			raw = append(raw, time.Since(start))
 
 			start = time.Now()
-			l, err := n.allocate(b.Context(), fmt.Sprintf("c%d", i), pool)
-			check.OK(b, err)
+			l := check.Value(n.allocate(b.Context(), fmt.Sprintf("c%d", i), pool))(b)
 			allocated = append(allocated, time.Since(start))
 			remove(b, n, r, l) // only then is there room, and it does not count
 		}

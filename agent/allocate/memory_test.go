@@ -120,8 +120,7 @@ func agent(leases Leases, last map[string]netip.Addr) *Allocator {
 // candidate is a pool of 10.0.0.0/24 that marks addresses as in use.
 func candidate(t testing.TB, name string, inUse []string, entries ...string) ipam.Candidate {
 	t.Helper()
-	set, err := poolset.Parse(entries)
-	check.OK(t, err)
+	set := check.Value(poolset.Parse(entries))(t)
 	subnet := netip.MustParsePrefix("10.0.0.0/24")
 	var bits poolset.Bitmap
 	for _, a := range inUse {

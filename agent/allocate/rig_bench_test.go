@@ -61,8 +61,7 @@ func occupyMarked(b *testing.B, nodes []*node, pool ipam.Candidate) {
 // warmUp makes one create, since the first of a kind takes the API server seconds.
 func warmUp(b *testing.B, n *node) {
 	b.Helper()
-	l, err := rawCreate(b.Context(), n)
-	check.OK(b, err)
+	l := check.Value(rawCreate(b.Context(), n))(b)
 	remove(b, n, l)
 }
 

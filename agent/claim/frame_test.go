@@ -49,8 +49,7 @@ func TestFrameOnTheWire(t *testing.T) {
 			if got := hex.EncodeToString(b[:tagOffset]); got != tc.want {
 				t.Fatalf("payload\n got %s\nwant %s", got, tc.want)
 			}
-			got, err := Unmarshal(b[:], keyB, keyA)
-			check.OK(t, err)
+			got := check.Value(Unmarshal(b[:], keyB, keyA))(t)
 			if got != tc.frame {
 				t.Fatalf("came back as %+v", got)
 			}

@@ -50,8 +50,7 @@ func TestRequestAndAnswerOfAnADDArriveWhole(t *testing.T) {
 		got = r
 		return &answer, nil
 	}})
-	back, err := r.Add(t.Context(), want)
-	check.OK(t, err)
+	back := check.Value(r.Add(t.Context(), want))(t)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the backend got  %+v\nthe client sent %+v", got, want)
 	}
@@ -168,12 +167,10 @@ func TestAGCWithoutAListReleasesNothing(t *testing.T) {
 
 func TestARequestThatIsNoJSONIsADecodingFailure(t *testing.T) {
 	r := start(t, &brain{})
-	conn, err := net.Dial("unix", r.socket)
-	check.OK(t, err)
+	conn := check.Value(net.Dial("unix", r.socket))(t)
 	defer conn.Close()
 	h := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
-	resp, err := h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{"))
-	check.OK(t, err)
+	resp := check.Value(h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{")))(t)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("got %s", resp.Status)

@@ -95,7 +95,6 @@ func FuzzRequest(f *testing.F) {
 
 func encoded(t *testing.T, value any) []byte {
 	t.Helper()
-	text, err := json.Marshal(value)
-	check.OK(t, err)
+	text := check.Value(json.Marshal(value))(t)
 	return text
 }

@@ -32,33 +32,26 @@ func TestTheSocketIsForRootOnlyAndGoesWithItsServer(t *testing.T) {
 }
 
 func TestASocketThatAKilledAgentLeftIsReplaced(t *testing.T) {
-	dir, err := os.MkdirTemp("", "flt")
-	check.OK(t, err)
+	dir := check.Value(os.MkdirTemp("", "flt"))(t)
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "agent.sock")
 	for _, left := range []string{path, path + ".new"} {
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: left, Net: "unix"})
-		check.OK(t, err)
+		l := check.Value(net.ListenUnix("unix", &net.UnixAddr{Name: left, Net: "unix"}))(t)
 		l.SetUnlinkOnClose(false)
 		l.Close()
 	}
-	s, err := listen(path)
-	check.OK(t, err)
+	s := check.Value(listen(path))(t)
 	defer s.Close()
-	c, err := net.Dial("unix", path)
-	check.OK(t, err)
+	c := check.Value(net.Dial("unix", path))(t)
 	c.Close()
 }
 
 func TestASuccessorsSocketIsLeftAlone(t *testing.T) {
-	dir, err := os.MkdirTemp("", "flt")
-	check.OK(t, err)
+	dir := check.Value(os.MkdirTemp("", "flt"))(t)
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "agent.sock")
-	old, err := listen(path)
-	check.OK(t, err)
-	successor, err := listen(path)
-	check.OK(t, err)
+	old := check.Value(listen(path))(t)
+	successor := check.Value(listen(path))(t)
 	defer successor.Close()
 	check.OK(t, old.Close())
 	c, err := net.Dial("unix", path)

@@ -50,10 +50,8 @@ Anonymous:             0 kB
 // residentFile is RssFile of this process, in kB.
 func residentFile(t *testing.T) int {
 	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
-	check.OK(t, err)
+	status := check.Value(os.ReadFile("/proc/self/status"))(t)
 	_, rest, _ := strings.Cut(string(status), "RssFile:")
-	kB, err := strconv.Atoi(strings.Fields(rest)[0])
-	check.OK(t, err)
+	kB := check.Value(strconv.Atoi(strings.Fields(rest)[0]))(t)
 	return kB
 }

@@ -24,8 +24,7 @@ func hosts(recorded map[string]int) (*Hosts, *clocktesting.FakePassiveClock) {
 
 func (h *Hosts) mustMeet(t *testing.T, parent int, pool, mac string) foreignhost.Action {
 	t.Helper()
-	action, err := h.Meet(t.Context(), parent, pool, mac)
-	check.OK(t, err)
+	action := check.Value(h.Meet(t.Context(), parent, pool, mac))(t)
 	return action
 }
 

@@ -63,8 +63,7 @@ func TestASlotIsTakenWhoseGuardIsLoaded(t *testing.T) {
 	s, loaded := newStock()
 	take := func(parent int) uint32 {
 		t.Helper()
-		slot, err := s.take(parent)
-		check.OK(t, err)
+		slot := check.Value(s.take(parent))(t)
 		return slot
 	}
 	if slot := take(1); slot != 1 || len(*loaded) != 0 {

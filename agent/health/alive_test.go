@@ -15,16 +15,13 @@ import (
 
 func TestALivenessProbeIsAnsweredUntilStopFreesItsPort(t *testing.T) {
 	// Not 127.0.0.1: other processes connect from its ports.
-	free, err := net.Listen("tcp", "127.0.0.2:0")
-	check.OK(t, err)
+	free := check.Value(net.Listen("tcp", "127.0.0.2:0"))(t)
 	address := free.Addr().String()
 	free.Close()
 	for range 2 {
-		stop, err := AnswerAlive(address, testr.New(t))
-		check.OK(t, err)
+		stop := check.Value(AnswerAlive(address, testr.New(t)))(t)
 		for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusNotFound} {
-			answer, err := http.Get(fmt.Sprintf("http://%s%s", address, path))
-			check.OK(t, err)
+			answer := check.Value(http.Get(fmt.Sprintf("http://%s%s", address, path)))(t)
 			answer.Body.Close()
 			if answer.StatusCode != want {
 				t.Errorf("%s answers %s", path, answer.Status)

@@ -106,8 +106,7 @@ func TestRoutesOfTheConfiguration(t *testing.T) {
 				}
 				request.Network.Routes = append(request.Network.Routes, route)
 			}
-			answer, err := r.Add(t.Context(), request)
-			check.OK(t, err)
+			answer := check.Value(r.Add(t.Context(), request))(t)
 			var got []string
 			for _, route := range answer.Routes {
 				gw := ""

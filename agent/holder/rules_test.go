@@ -278,8 +278,7 @@ func TestRoutesInTheAnswer(t *testing.T) {
 		{"eth0", "10.0.0.1", "0.0.0.0/0 invalid IP, 10.8.0.0/16 10.0.0.254, 10.7.0.0/16 10.0.0.253"},
 		{"net1", "10.1.0.1", "10.9.0.0/16 10.1.0.254"},
 	} {
-		answer, err := r.Add(t.Context(), second(web, c.iface))
-		check.OK(t, err)
+		answer := check.Value(r.Add(t.Context(), second(web, c.iface)))(t)
 		var got []string
 		for _, route := range answer.Routes {
 			got = append(got, route.Dst.String()+" "+route.GW.String())

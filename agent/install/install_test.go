@@ -24,10 +24,8 @@ func plugin(t *testing.T, content string) string {
 
 func wantFile(t *testing.T, path, content string, mode os.FileMode) os.FileInfo {
 	t.Helper()
-	got, err := os.ReadFile(path)
-	check.OK(t, err)
-	info, err := os.Stat(path)
-	check.OK(t, err)
+	got := check.Value(os.ReadFile(path))(t)
+	info := check.Value(os.Stat(path))(t)
 	if string(got) != content || info.Mode().Perm() != mode {
 		t.Errorf("%s holds %q with mode %v; want %q, %v", path, got, info.Mode().Perm(), content, mode)
 	}

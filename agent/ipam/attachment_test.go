@@ -45,8 +45,7 @@ func TestTheInterfacesOfAPodWithTheirDefinitions(t *testing.T) {
 			if c.network != "" {
 				annotations[multusDefault] = c.network
 			}
-			all, err := attachments(podWith(annotations), Multus{})
-			check.OK(t, err)
+			all := check.Value(attachments(podWith(annotations), Multus{}))(t)
 			var got []string
 			for _, a := range all {
 				got = append(got, a.iface+"="+a.definition)
@@ -78,8 +77,7 @@ func TestTheInterfacesThatMultusGivesToPods(t *testing.T) {
 			if c.network != "" {
 				pod.Annotations[multusDefault] = c.network
 			}
-			all, err := attachments(pod, c.multus)
-			check.OK(t, err)
+			all := check.Value(attachments(pod, c.multus))(t)
 			var got []string
 			for _, a := range all {
 				got = append(got, a.iface+"="+a.definition)

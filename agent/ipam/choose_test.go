@@ -43,8 +43,7 @@ func runChoices(t *testing.T, cases []choiceCase) {
 	t.Helper()
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {
-			got, err := ChoosePools(c.request, objects(c.pools...), poolset.Set{})
-			check.OK(t, err)
+			got := check.Value(ChoosePools(c.request, objects(c.pools...), poolset.Set{}))(t)
 			if names(got) != c.want {
 				t.Errorf("got  %q\nwant %q", names(got), c.want)
 			}
@@ -291,8 +290,7 @@ func TestNoPoolErrorListsEveryCandidate(t *testing.T) {
 }
 
 func TestReservedAddressesAreNotHandedOut(t *testing.T) {
-	c, err := ChoosePools(requestOf(inConfig([]string{"a"}, nil)), objects(v4("a").ips("10.0.0.1-10.0.0.9")), setOf(t, "10.0.0.2-10.0.0.8", "fd00::/8"))
-	check.OK(t, err)
+	c := check.Value(ChoosePools(requestOf(inConfig([]string{"a"}, nil)), objects(v4("a").ips("10.0.0.1-10.0.0.9")), setOf(t, "10.0.0.2-10.0.0.8", "fd00::/8")))(t)
 	if got := c.Families[0].Pools[0].Set; got.Len() != 2 || got.Contains(setOf(t, "10.0.0.5").At(0)) {
 		t.Errorf("got %v", got)
 	}
@@ -369,8 +367,7 @@ func TestAPoolHandsOutNoAddressOfAnotherPool(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pools := objects(blue, red)
-			got, err := ChoosePools(requestOf(inConfig([]string{"blue"}, nil)), pools, poolset.Set{})
-			check.OK(t, err)
+			got := check.Value(ChoosePools(requestOf(inConfig([]string{"blue"}, nil)), pools, poolset.Set{}))(t)
 			if set := got.Families[0].Pools[0].Set.Entries(); strings.Join(set, " ") != "10.0.0.1-10.0.0.4" {
 				t.Errorf("blue hands out %v", set)
 			}

@@ -27,8 +27,7 @@ func routes(t *testing.T, c Choice) string {
 	t.Helper()
 	var all []string
 	for _, f := range c.Families {
-		got, err := f.RoutesThrough(f.Pools[0].Pool)
-		check.OK(t, err)
+		got := check.Value(f.RoutesThrough(f.Pools[0].Pool))(t)
 		for _, r := range got {
 			text := r.Dst.String()
 			if r.Gateway.IsValid() {
@@ -106,8 +105,7 @@ func TestRoutesOfAnInterface(t *testing.T) {
 		{"a route of a family that a later interface may have", []*poolOf{a}, requestOf(inConfig([]string{"a"}, nil), networks, via(`[{"dst":"fd08::/16","gw":"fd00::2"}]`)), "0.0.0.0/0"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			got, err := ChoosePools(c.request, objects(c.pools...), poolset.Set{})
-			check.OK(t, err)
+			got := check.Value(ChoosePools(c.request, objects(c.pools...), poolset.Set{}))(t)
 			if routes(t, got) != c.want {
 				t.Errorf("got %q, want %q", routes(t, got), c.want)
 			}

@@ -19,8 +19,7 @@ import (
 // written returns the bytes of the file of an entry.
 func written(t *testing.T, e any) []byte {
 	t.Helper()
-	data, err := encode(e)
-	check.OK(t, err)
+	data := check.Value(encode(e))(t)
 	return data
 }
 
@@ -218,8 +217,7 @@ func TestWhatPutReturnedFromSurvivesAKill(t *testing.T) {
 		dir := t.TempDir()
 		child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 		child.Env = append(os.Environ(), killedDir+"="+dir)
-		out, err := child.StdoutPipe()
-		check.OK(t, err)
+		out := check.Value(child.StdoutPipe())(t)
 		check.OK(t, child.Start())
 		acknowledged := map[string]string{}
 		lines := bufio.NewScanner(out)

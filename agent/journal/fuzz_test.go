@@ -18,8 +18,7 @@ func FuzzFile(f *testing.F) {
 		{ContainerID: "c1", Interface: "eth0", Phase: Bound, Slot: 7, Created: time.Unix(1700000000, 0).UTC()},
 		{ContainerID: "c2", Interface: "net1", Phase: Releasing, Addresses: []Address{{Pool: "a", LeaseName: "192.0.2.7", Token: 3}}},
 	} {
-		data, err := encode(e)
-		check.OK(f, err)
+		data := check.Value(encode(e))(f)
 		f.Add(data, uint(len(data)/2))
 		f.Add(append(data, data[:10]...), uint(3))
 	}
@@ -48,7 +47,6 @@ func FuzzFile(f *testing.F) {
 
 func reencoded(t *testing.T, e Entry) []byte {
 	t.Helper()
-	data, err := encode(e)
-	check.OK(t, err)
+	data := check.Value(encode(e))(t)
 	return data
 }

@@ -44,8 +44,7 @@ func entry(containerID string) Entry {
 
 func open(t *testing.T, dir string) *Journal {
 	t.Helper()
-	j, err := Open(dir)
-	check.OK(t, err)
+	j := check.Value(Open(dir))(t)
 	t.Cleanup(func() { j.Close() })
 	return j
 }
@@ -254,8 +253,7 @@ func TestAFailedWriteLeavesTheOldEntry(t *testing.T) {
 
 // An agent that is rolled back reads what a later one has written.
 func TestAnEntryWithFieldsOfALaterAgentIsRead(t *testing.T) {
-	raw, err := json.Marshal(entry("new"))
-	check.OK(t, err)
+	raw := check.Value(json.Marshal(entry("new")))(t)
 	raw = append(raw[:len(raw)-1], `,"laterRouting":{"hostLink":true,"listed":["10.0.0.0/8"]}}`...)
 	j := open(t, disk(t, "new@eth0.json", written(t, json.RawMessage(raw))))
 	defer j.Close()

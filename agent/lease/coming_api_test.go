@@ -25,8 +25,7 @@ func TestComingFreeCountsOnePoolsWarmAndQuarantinedLeases(t *testing.T) {
 	} {
 		r := wish(addr, "c1")
 		r.Pool, r.Holder.OwnerKind = lease.pool, "ReplicaSet"
-		l, err := w.n1.Create(t.Context(), r)
-		check.OK(t, err)
+		l := check.Value(w.n1.Create(t.Context(), r))(t)
 		w.edit(t, l.Name, func(l *v1alpha1.IPLease) {
 			l.Spec.State = lease.state
 			switch lease.state {

@@ -31,8 +31,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	check.OK(t, v1alpha1.AddToScheme(scheme))
-	c, err := client.New(controlplane.New(t).Admin(), client.Options{Scheme: scheme})
-	check.OK(t, err)
+	c := check.Value(client.New(controlplane.New(t).Admin(), client.Options{Scheme: scheme}))(t)
 	store := func(node, session string) *Store {
 		return NewStore(Options{Client: c, Reader: c, Node: node, Session: session, Clock: clock.RealClock{}})
 	}
@@ -48,8 +47,7 @@ func wish(addr, container string) Request {
 
 func (w *world) create(t *testing.T, s *Store, addr, container string) *v1alpha1.IPLease {
 	t.Helper()
-	l, err := s.Create(t.Context(), wish(addr, container))
-	check.OK(t, err)
+	l := check.Value(s.Create(t.Context(), wish(addr, container)))(t)
 	return l
 }
 
@@ -127,8 +125,7 @@ func (w *world) testTokens(t *testing.T) {
 	tokens := []uint64{mustToken(t, l)}
 	q := w.quarantine(t, l, "n2")
 	tokens = append(tokens, mustToken(t, q))
-	l, err := w.n2.TakeOver(t.Context(), q, wish("10.0.2.1", "c2"))
-	check.OK(t, err)
+	l = check.Value(w.n2.TakeOver(t.Context(), q, wish("10.0.2.1", "c2")))(t)
 	tokens = append(tokens, mustToken(t, l))
 	if !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != 3 {
 		t.Errorf("tokens %v", tokens)
@@ -137,8 +134,7 @@ func (w *world) testTokens(t *testing.T) {
 
 func mustToken(t *testing.T, l *v1alpha1.IPLease) uint64 {
 	t.Helper()
-	token, err := Token(l)
-	check.OK(t, err)
+	token := check.Value(Token(l))(t)
 	return token
 }
 
@@ -202,8 +198,7 @@ func (w *world) testTakeOver(t *testing.T) {
 	if err != nil || waiting.Spec.State != v1alpha1.StateQuarantined || waiting.Spec.Previous.Node != "n2" {
 		t.Fatalf("without proof: %+v, %v", waiting, err)
 	}
-	again, err := w.n1.TakeOver(t.Context(), waiting, wish("10.0.5.1", "c4"))
-	check.OK(t, err)
+	again := check.Value(w.n1.TakeOver(t.Context(), waiting, wish("10.0.5.1", "c4")))(t)
 	done, err := w.n1.Confirm(t.Context(), again)
 	if err != nil || done.Spec.Previous != nil || done.Spec.State != v1alpha1.StateBound {
 		t.Errorf("confirmed: %+v, %v", done, err)
@@ -211,10 +206,8 @@ func (w *world) testTakeOver(t *testing.T) {
 }
 
 func (w *world) testTakeOverTwice(t *testing.T) {
-	retained, err := w.n1.Retain(t.Context(), w.create(t, w.n1, "10.0.6.1", "c1"))
-	check.OK(t, err)
-	first, err := w.n2.TakeOver(t.Context(), retained, wish("10.0.6.1", "c2"))
-	check.OK(t, err)
+	retained := check.Value(w.n1.Retain(t.Context(), w.create(t, w.n1, "10.0.6.1", "c1")))(t)
+	first := check.Value(w.n2.TakeOver(t.Context(), retained, wish("10.0.6.1", "c2")))(t)
 	second, err := w.n2.TakeOver(t.Context(), retained, wish("10.0.6.1", "c2"))
 	if err != nil || second.ResourceVersion != first.ResourceVersion {
 		t.Errorf("got %v, %v", second, err)
@@ -268,8 +261,7 @@ func (w *world) testLists(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	taken, err := w.n2.TakenIn(t.Context(), "p")
-	check.OK(t, err)
+	taken := check.Value(w.n2.TakenIn(t.Context(), "p"))(t)
 	want := []netip.Addr{netip.MustParseAddr("10.0.10.1"), netip.MustParseAddr("10.0.10.2"), netip.MustParseAddr("fd00::a")}
 	if got := slices.SortedFunc(maps.Keys(taken), netip.Addr.Compare); !slices.Equal(got, want) {
 		t.Errorf("leases of pool p: %v, want %v", got, want)

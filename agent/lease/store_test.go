@@ -161,8 +161,7 @@ func TestEachWriteAfterTheBindingKeepsTheTokenOfTheHolder(t *testing.T) {
 	}
 	tokenOf := func(l *v1alpha1.IPLease) uint64 {
 		t.Helper()
-		token, err := Token(l)
-		check.OK(t, err)
+		token := check.Value(Token(l))(t)
 		return token
 	}
 	want := func(l *v1alpha1.IPLease, token uint64) {

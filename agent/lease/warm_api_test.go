@@ -36,8 +36,7 @@ func guardedWorld(t *testing.T) (n1, n2 *Store) {
 	server := controlplane.Start(t)
 	scheme := runtime.NewScheme()
 	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
-	admin, err := client.New(server.Admin(), client.Options{Scheme: scheme})
-	check.OK(t, err)
+	admin := check.Value(client.New(server.Admin(), client.Options{Scheme: scheme}))(t)
 	install(t, server)
 	store := func(node string) *Store {
 		pod := &corev1.Pod{
@@ -48,10 +47,8 @@ func guardedWorld(t *testing.T) (n1, n2 *Store) {
 			},
 		}
 		check.OK(t, admin.Create(t.Context(), pod))
-		config, err := server.ServiceAccount(t.Context(), chartNamespace, "fenceline-agent", pod)
-		check.OK(t, err)
-		c, err := client.New(config, client.Options{Scheme: scheme})
-		check.OK(t, err)
+		config := check.Value(server.ServiceAccount(t.Context(), chartNamespace, "fenceline-agent", pod))(t)
+		c := check.Value(client.New(config, client.Options{Scheme: scheme}))(t)
 		return NewStore(Options{Client: c, Reader: c, Node: node, Session: node + "/boot", Clock: clock.RealClock{}})
 	}
 	n1, n2 = store("n1"), store("n2")
@@ -62,10 +59,8 @@ func guardedWorld(t *testing.T) (n1, n2 *Store) {
 // install installs the chart, as the README says.
 func install(t *testing.T, server *controlplane.Server) {
 	t.Helper()
-	builder, err := thirdparty.NewBuilder(os.Stderr)
-	check.OK(t, err)
-	dir, err := builder.Dir(t.Context(), thirdparty.Helm)
-	check.OK(t, err)
+	builder := check.Value(thirdparty.NewBuilder(os.Stderr))(t)
+	dir := check.Value(builder.Dir(t.Context(), thirdparty.Helm))(t)
 	root, err := thirdparty.Root()
 	check.OK(t, err)
 	home := t.TempDir()
@@ -114,8 +109,7 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 	ctx := t.Context()
 	create := func(t *testing.T, addr string) *v1alpha1.IPLease {
 		t.Helper()
-		l, err := n1.Create(ctx, warmWish(addr))
-		check.OK(t, err)
+		l := check.Value(n1.Create(ctx, warmWish(addr)))(t)
 		if l.Spec.State != v1alpha1.StateWarm || l.Spec.NodeName != "n1" || l.Spec.Session != "n1/boot" || l.Spec.Holder != nil {
 			t.Fatalf("made %+v", l.Spec)
 		}

@@ -59,8 +59,7 @@ func TestARequestWithoutAHolderIsKeptReady(t *testing.T) {
 	s, _ := faulty(t, interceptor.Funcs{})
 	r := request("c1")
 	r.Holder = v1alpha1.Holder{}
-	l, err := s.Create(t.Context(), r)
-	check.OK(t, err)
+	l := check.Value(s.Create(t.Context(), r))(t)
 	want := with(kept, func(s *spec) { s.Since = metav1.NewTime(now) })
 	if diff := cmp.Diff(want, l.Spec); diff != "" {
 		t.Error(diff)
@@ -79,8 +78,7 @@ func TestBindingAWarmLeaseIsOneWrite(t *testing.T) {
 			return c.Update(ctx, o, opts...)
 		},
 	}, leaseOf(kept, "u"))
-	l, err := s.Get(t.Context(), "10.0.0.5")
-	check.OK(t, err)
+	l := check.Value(s.Get(t.Context(), "10.0.0.5"))(t)
 	bound, err := s.BindWarm(t.Context(), l, request("c1"))
 	if err != nil || bound.UID != "u" || bound.Spec.State != v1alpha1.StateBound {
 		t.Fatalf("got %+v, %v", bound, err)
@@ -103,8 +101,7 @@ func TestAWarmLeaseThatIsInOtherHandsIsNotBound(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			s, _ := faulty(t, interceptor.Funcs{}, leaseOf(kept, "u"))
-			l, err := s.Get(t.Context(), "10.0.0.5")
-			check.OK(t, err)
+			l := check.Value(s.Get(t.Context(), "10.0.0.5"))(t)
 			changed := l.DeepCopy()
 			changed.Spec = c.now
 			check.OK(t, s.o.Client.Update(t.Context(), changed))

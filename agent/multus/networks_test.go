@@ -54,8 +54,7 @@ func TestTheNetworksThatMultusGivesToPods(t *testing.T) {
 			for name, content := range c.files {
 				check.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 			}
-			got, err := Networks(dir, c.named)
-			check.OK(t, err)
+			got := check.Value(Networks(dir, c.named))(t)
 			if len(got.Additional) == 0 && len(c.want.Additional) == 0 {
 				got.Additional, c.want.Additional = nil, nil
 			}

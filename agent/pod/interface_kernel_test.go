@@ -37,8 +37,7 @@ func addLink(t *testing.T, ns *network.Namespace, l netlink.Link) int {
 	if err := ns.Links().LinkAdd(l); err != nil {
 		t.Fatalf("add %s %s in %s: %v", l.Type(), l.Attrs().Name, ns.Name, err)
 	}
-	index, err := ns.Index(l.Attrs().Name)
-	check.OK(t, err)
+	index := check.Value(ns.Index(l.Attrs().Name))(t)
 	return index
 }
 
@@ -95,8 +94,7 @@ func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
 			own.HardwareAddr = mac
 			child(t, node, pod, link(netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_BRIDGE}))
 
-			got, err := findFrom(node, pod.Path(), "eth0")
-			check.OK(t, err)
+			got := check.Value(findFrom(node, pod.Path(), "eth0"))(t)
 			index, err := pod.Index("eth0")
 			check.OK(t, err)
 			if got.Name != "eth0" || got.Index != index || got.Kind != kind || got.MAC.String() != mac.String() {

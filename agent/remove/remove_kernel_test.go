@@ -28,8 +28,7 @@ func attached(t *testing.T, index int) int {
 	t.Helper()
 	n := 0
 	for _, hook := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
-		result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: hook})
-		check.OK(t, err)
+		result := check.Value(link.QueryPrograms(link.QueryOptions{Target: index, Attach: hook}))(t)
 		n += len(result.Programs)
 	}
 	return n
@@ -39,8 +38,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = fmt.Sprintf("fltr%d", os.Getpid())
 	check.OK(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: attrs.Name + "p"}))
-	parent, err := netlink.LinkByName(attrs.Name)
-	check.OK(t, err)
+	parent := check.Value(netlink.LinkByName(attrs.Name))(t)
 	t.Cleanup(func() { check.OK(t, netlink.LinkDel(parent)) })
 	bpffs := t.TempDir()
 	check.OK(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
@@ -50,8 +48,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	}
 
 	// What an agent leaves that has ended.
-	kernel, err := bpf.Open(bpf.Options{Dir: o.BPFDir})
-	check.OK(t, err)
+	kernel := check.Value(bpf.Open(bpf.Options{Dir: o.BPFDir}))(t)
 	check.OK(t, kernel.AttachObserver(parent.Attrs().Index))
 	guard := bpf.Guard{Slot: 1, Interface: attrs.Name + "p", NetNS: "/proc/thread-self/ns/net", Segment: parent.Attrs().Index}
 	check.OK(t, kernel.StageGuard(guard))
@@ -86,8 +83,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	}
 
 	for _, name := range []string{attrs.Name, attrs.Name + "p"} {
-		l, err := netlink.LinkByName(name)
-		check.OK(t, err)
+		l := check.Value(netlink.LinkByName(name))(t)
 		if n := attached(t, l.Attrs().Index); n != 0 {
 			t.Errorf("%d programs are still at %s", n, name)
 		}

@@ -95,8 +95,7 @@ func newAir(t *testing.T, c Config) (*air, *Segment) {
 			t.Errorf("close: %v", err)
 		}
 	})
-	seg, err := set.Open(parent)
-	check.OK(t, err)
+	seg := check.Value(set.Open(parent))(t)
 	return a, seg
 }
 

@@ -287,8 +287,7 @@ func gauge(t *testing.T, seg *Segment, name string) float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(seg.set.Collector())
-	families, err := r.Gather()
-	check.OK(t, err)
+	families := check.Value(r.Gather())(t)
 	for _, f := range families {
 		if f.GetName() == name {
 			return f.GetMetric()[0].GetGauge().GetValue()

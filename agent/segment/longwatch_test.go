@@ -63,8 +63,7 @@ func TestProbesAtLeisureKeepTheTimesOfTheStandards(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, seg := newAir(t, Config{})
 				a.setJitter(c.jitter)
-				w, err := seg.WatchLong(c.addr, ProbeParams{})
-				check.OK(t, err)
+				w := check.Value(seg.WatchLong(c.addr, ProbeParams{}))(t)
 				start := time.Now()
 				w.prove(t, DoubtNone)
 				equal(t, "duration", time.Since(start), c.took)
@@ -240,8 +239,7 @@ func TestTheWatchOfAnAgentBeforeIsEndedWithOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, seg := newAir(t, Config{})
 		check.OK(t, a.kernel.InstallLease(key(addr4), bpf.Lease{}))
-		w, err := seg.WatchLong(addr4, ProbeParams{})
-		check.OK(t, err)
+		w := check.Value(seg.WatchLong(addr4, ProbeParams{}))(t)
 		check.OK(t, w.End())
 		_, watched, _ := a.kernel.Lease(key(addr4))
 		equal(t, "watched after the end", watched, false)

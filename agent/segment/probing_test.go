@@ -24,8 +24,7 @@ func probeAir(t *testing.T, p ProbeParams, prepare func(*air)) (a *air, answer A
 	a, seg := newAir(t, Config{})
 	prepare(a)
 	start := time.Now()
-	answer, err := seg.Probe(t.Context(), addr4, p)
-	check.OK(t, err)
+	answer = check.Value(seg.Probe(t.Context(), addr4, p))(t)
 	return a, answer, time.Since(start)
 }
 
@@ -187,8 +186,7 @@ func TestProbeOfAnInstalledLeaseLeavesItAlone(t *testing.T) {
 		own := bpf.Lease{Token: 5, Slot: 3, MAC: holderMAC}
 		check.OK(t, a.kernel.InstallLease(key(addr4), own))
 		answering(holderMAC, bpf.KindARP)(a)
-		answer, err := seg.Probe(t.Context(), addr4, params50)
-		check.OK(t, err)
+		answer := check.Value(seg.Probe(t.Context(), addr4, params50))(t)
 		equal(t, "the holder's own frames are a conflict", answer.Conflict, false)
 		l, ok, _ := a.kernel.Lease(key(addr4))
 		equal(t, "lease is installed", ok, true)

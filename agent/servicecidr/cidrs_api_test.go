@@ -54,7 +54,6 @@ func connect(t *testing.T, config *rest.Config) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	check.OK(t, networkingv1.AddToScheme(scheme))
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: watch.Kinds()})
-	check.OK(t, err)
+	c := check.Value(client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: watch.Kinds()}))(t)
 	return c
 }

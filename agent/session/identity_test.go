@@ -50,8 +50,7 @@ var nodeOne = journal.Identity{Node: "n1", NodeUID: "node-uid", Cluster: "cluste
 // memory if the node was told before.
 func asking(t *testing.T, s *server, told *journal.Identity, objects ...client.Object) Inquiry {
 	t.Helper()
-	book, err := journal.Open(t.TempDir())
-	check.OK(t, err)
+	book := check.Value(journal.Open(t.TempDir()))(t)
 	t.Cleanup(func() { book.Close() })
 	if told != nil {
 		check.OK(t, book.PutIdentity(*told))

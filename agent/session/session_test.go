@@ -10,8 +10,7 @@ import (
 )
 
 func TestASessionIsAMachineInOneBoot(t *testing.T) {
-	boot, err := BootID()
-	check.OK(t, err)
+	boot := check.Value(BootID())(t)
 	if got := ID("uid", boot); got != "uid/"+strings.TrimSpace(boot) || boot == "" {
 		t.Errorf("session %q", got)
 	}

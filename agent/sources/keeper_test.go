@@ -209,8 +209,7 @@ func TestTheMetricHasOnlyPodsWithSuchFrames(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.Keeper)
-	families, err := registry.Gather()
-	check.OK(t, err)
+	families := check.Value(registry.Gather())(t)
 	got := map[string]float64{}
 	for _, m := range families[0].GetMetric() {
 		var labels []string

@@ -61,8 +61,7 @@ func TestPlanSaysWhatThePoolsSay(t *testing.T) {
 			bpf.Sources{Mode: bpf.SourcesEnforce, MAC: mac(podMAC), Prefixes: prefixes("fe80::7/128", own)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Plan(&journal.Entry{MAC: podMAC}, tc.pools, tc.local)
-			check.OK(t, err)
+			got := check.Value(Plan(&journal.Entry{MAC: podMAC}, tc.pools, tc.local))(t)
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("sources (-want +got):\n%s", diff)
 			}

@@ -37,8 +37,7 @@ func (h heard) Changed(addr netip.Addr, leased bool) {
 func TestTheLeasesOfOnePoolAreFollowed(t *testing.T) {
 	scheme := runtime.NewScheme()
 	check.OK(t, v1alpha1.AddToScheme(scheme))
-	c, err := client.NewWithWatch(controlplane.New(t).Admin(), client.Options{Scheme: scheme})
-	check.OK(t, err)
+	c := check.Value(client.NewWithWatch(controlplane.New(t).Admin(), client.Options{Scheme: scheme}))(t)
 	add := func(addr, pool string) *v1alpha1.IPLease {
 		t.Helper()
 		l := &v1alpha1.IPLease{

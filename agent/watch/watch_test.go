@@ -218,8 +218,7 @@ func TestAnAgentCanReachNoOtherKind(t *testing.T) {
 }
 
 func TestTheDesignSaysWhatAnAgentWatches(t *testing.T) {
-	text, err := os.ReadFile("../../docs/design.md")
-	check.OK(t, err)
+	text := check.Value(os.ReadFile("../../docs/design.md"))(t)
 	var want []string
 	for _, w := range watches {
 		want = append(want, w.documented)

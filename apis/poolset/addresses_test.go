@@ -34,8 +34,7 @@ func TestWhatAPoolMayHandOut(t *testing.T) {
 		"everything may be excluded":                        {v4("a").ips("10.0.0.5").without("10.0.0.0/24"), Set{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Addresses(c.pool.object())
-			check.OK(t, err)
+			got := check.Value(Addresses(c.pool.object()))(t)
 			if got.Minus(c.want).Len() != 0 || c.want.Minus(got).Len() != 0 {
 				t.Errorf("got %v, want %v", got.spans, c.want.spans)
 			}

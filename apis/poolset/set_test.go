@@ -177,8 +177,7 @@ func TestBitmapRoundTrip(t *testing.T) {
 			marked[offset] = true
 			b = b.Mark(offset)
 		}
-		got, err := DecodeBitmap(EncodeBitmap(b))
-		check.OK(t, err)
+		got := check.Value(DecodeBitmap(EncodeBitmap(b)))(t)
 		for offset := range uint64(2100) {
 			if got.Has(offset) != marked[offset] {
 				t.Fatalf("offset %d: %v", offset, got.Has(offset))
@@ -229,7 +228,6 @@ func (p *poolOf) routed(routes ...string) *poolOf {
 
 func setOf(t *testing.T, entries ...string) Set {
 	t.Helper()
-	s, err := Parse(entries)
-	check.OK(t, err)
+	s := check.Value(Parse(entries))(t)
 	return s
 }

@@ -223,8 +223,7 @@ func TestGivers(t *testing.T) {
 		{"an unreadable list of another subnet", []v1alpha1.IPPool{made("a", spec(func(s *v1alpha1.IPPoolSpec) { s.Subnet, s.IPs = "10.7.0.0/24", []string{"10.7.0.9-10.7.0.2"} }))}, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			reserved, err := Parse(row.reserved)
-			check.OK(t, err)
+			reserved := check.Value(Parse(row.reserved))(t)
 			if got := Givers("", netip.MustParseAddr("10.6.0.15"), row.pools, reserved); !slices.Equal(got, row.want) {
 				t.Errorf("%v, want %v", got, row.want)
 			}

@@ -61,8 +61,7 @@ func TestRetentionThatAnnotationsAskFor(t *testing.T) {
 		{"ours wins, one by one", annotations{static: "true", otherStatic: "false", otherRetention: "2"}, lasting(2 * time.Hour)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got, err := v1alpha1.ParseRetention(row.on)
-			check.OK(t, err)
+			got := check.Value(v1alpha1.ParseRetention(row.on))(t)
 			if row.want.Duration != nil && row.want.Duration.Duration == nothing {
 				if got != nil {
 					t.Errorf("it asks for %s", got.Policy)

@@ -19,12 +19,10 @@ import (
 func serve(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
 	// t.TempDir makes paths longer than the 108 bytes of a unix socket's address.
-	dir, err := os.MkdirTemp("", "flt")
-	check.OK(t, err)
+	dir := check.Value(os.MkdirTemp("", "flt"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, "agent.sock")
-	l, err := net.Listen("unix", path)
-	check.OK(t, err)
+	l := check.Value(net.Listen("unix", path))(t)
 	s := &http.Server{Handler: h}
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Close() })

@@ -25,15 +25,13 @@ const mac = "02:00:00:00:00:01"
 
 func read(t *testing.T, dir string, now time.Time) *Memory {
 	t.Helper()
-	m, err := Read(dir, now)
-	check.OK(t, err)
+	m := check.Value(Read(dir, now))(t)
 	return m
 }
 
 func meet(t *testing.T, m *Memory, addr netip.Addr, mac string) foreignhost.Action {
 	t.Helper()
-	action, err := m.Meet(addr, mac)
-	check.OK(t, err)
+	action := check.Value(m.Meet(addr, mac))(t)
 	return action
 }
 

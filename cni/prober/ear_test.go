@@ -49,8 +49,7 @@ func TestAProbeAsksAndAnAnnouncementUses(t *testing.T) {
 // An agent that asks a canary does not want its address.
 func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
 	for _, addr := range []netip.Addr{addr4, addr6} {
-		question, err := frames.Question(mac, addr)
-		check.OK(t, err)
+		question := check.Value(frames.Question(mac, addr))(t)
 		if s, ok := parse(question); ok {
 			t.Errorf("got %+v", s)
 		}
@@ -69,8 +68,7 @@ func TestAQuestionOfANeighbourSaysNothing(t *testing.T) {
 
 func TestTheFilterKeepsWhatIsRead(t *testing.T) {
 	for _, addr := range []netip.Addr{addr4, addr6} {
-		program, err := filter()
-		check.OK(t, err)
+		program := check.Value(filter())(t)
 		decoded, ok := bpf.Disassemble(program)
 		if !ok {
 			t.Fatal("the filter has unknown instructions")

@@ -18,8 +18,7 @@ import (
 // FuzzSpeech: a frame that is read passed the filter of the socket, has the lengths of its RFC, and
 // says the same as the frame that this project sends for the statement.
 func FuzzSpeech(f *testing.F) {
-	program, err := filter()
-	check.OK(f, err)
+	program := check.Value(filter())(f)
 	decoded, _ := bpf.Disassemble(program)
 	vm, err := bpf.NewVM(decoded[3:]) // see TestTheFilterKeepsWhatIsRead
 	check.OK(f, err)
@@ -68,11 +67,9 @@ func hasLengths(data []byte) bool {
 func speak(t *testing.T, s speech) []byte {
 	t.Helper()
 	if s.asks {
-		frame, err := frames.Probe(s.mac, nil, s.addr)
-		check.OK(t, err)
+		frame := check.Value(frames.Probe(s.mac, nil, s.addr))(t)
 		return frame
 	}
-	announcements, err := frames.Announce(s.mac, s.addr)
-	check.OK(t, err)
+	announcements := check.Value(frames.Announce(s.mac, s.addr))(t)
 	return announcements[0]
 }

@@ -49,14 +49,12 @@ func TestTheKernelAnswersFromTheEndOfTheProbeUntilDropOrClose(t *testing.T) {
 // want checks the interface, and the addresses for which the kernel answers on it.
 func want(t *testing.T, ns *network.Namespace, up bool, addrs ...netip.Addr) {
 	t.Helper()
-	link, err := ns.Links().LinkByName("eth0")
-	check.OK(t, err)
+	link := check.Value(ns.Links().LinkByName("eth0"))(t)
 	if got := link.Attrs().RawFlags&unix.IFF_UP != 0; got != up {
 		t.Errorf("the interface is up: %v", got)
 	}
 	filter := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}
-	routes, err := ns.Links().RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
-	check.OK(t, err)
+	routes := check.Value(ns.Links().RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE))(t)
 	got := map[netip.Addr]bool{}
 	for _, r := range routes {
 		addr, _ := netip.AddrFromSlice(r.Dst.IP)
@@ -77,8 +75,7 @@ func TestTheEndLeavesNoSocket(t *testing.T) {
 	ns := pod(t)
 	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}
 	before := descriptors(t)
-	p, err := Open(t.Context(), ns.Path(), "eth0", addrs, Params{Rounds: 3, Interval: 10 * time.Millisecond})
-	check.OK(t, err)
+	p := check.Value(Open(t.Context(), ns.Path(), "eth0", addrs, Params{Rounds: 3, Interval: 10 * time.Millisecond}))(t)
 	if got := packetSockets(t, ns); got != 1 {
 		t.Errorf("%d packet sockets in the namespace, want 1", got)
 	}
@@ -105,8 +102,7 @@ func TestARingThatCannotHoldTheFileIsClosed(t *testing.T) {
 
 func descriptors(t *testing.T) int {
 	t.Helper()
-	open, err := os.ReadDir("/proc/self/fd")
-	check.OK(t, err)
+	open := check.Value(os.ReadDir("/proc/self/fd"))(t)
 	return len(open)
 }
 

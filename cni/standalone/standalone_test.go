@@ -59,11 +59,9 @@ func (w *world) mustAdd(t *testing.T, containers ...string) {
 // files returns the names of the address files, sorted.
 func (w *world) files(t *testing.T) (names []string) {
 	t.Helper()
-	s, err := w.call("").open()
-	check.OK(t, err)
+	s := check.Value(w.call("").open())(t)
 	defer s.Close()
-	found, err := s.entries()
-	check.OK(t, err)
+	found := check.Value(s.entries())(t)
 	for _, e := range found {
 		names = append(names, e.addr.String())
 	}

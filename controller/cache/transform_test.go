@@ -25,8 +25,7 @@ func TestAStatefulSetKeepsWhatRetentionReads(t *testing.T) {
 	} {
 		set := &appsv1.StatefulSet{}
 		set.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
-		slim, err := slimStatefulSet(set)
-		check.OK(t, err)
+		slim := check.Value(slimStatefulSet(set))(t)
 		kept := slim.(*appsv1.StatefulSet).Spec.Template.Annotations
 		want, wantErr := v1alpha1.ParseRetention(annotations)
 		got, gotErr := v1alpha1.ParseRetention(kept)

@@ -18,8 +18,7 @@ import (
 
 func TestPoolGaugesEndWithThePool(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	m, err := metrics.New(registry)
-	check.OK(t, err)
+	m := check.Value(metrics.New(registry))(t)
 	m.SetPool("blue", metrics.Pool{
 		Status:      v1alpha1.IPPoolStatus{Total: 10, Bound: 3, Quarantined: 1},
 		Quarantined: map[v1alpha1.LeaseReason]int64{v1alpha1.ReasonPodGone: 1},
@@ -54,8 +53,7 @@ func TestPoolGaugesEndWithThePool(t *testing.T) {
 func TestOnlyTheLeaderTellsWhetherReclaimIsOn(t *testing.T) {
 	const name = "fenceline_reclaim_enabled"
 	registry := prometheus.NewPedanticRegistry()
-	m, err := metrics.New(registry)
-	check.OK(t, err)
+	m := check.Value(metrics.New(registry))(t)
 	if value, there := series(t, registry)[name]; there {
 		t.Errorf("a controller that stands by exports %v", value)
 	}
@@ -70,8 +68,7 @@ func TestOnlyTheLeaderTellsWhetherReclaimIsOn(t *testing.T) {
 // series returns the values of all series, keyed "name label=value label=value".
 func series(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
-	families, err := registry.Gather()
-	check.OK(t, err)
+	families := check.Value(registry.Gather())(t)
 	all := map[string]float64{}
 	for _, f := range families {
 		for _, metric := range f.Metric {
@@ -119,8 +116,7 @@ func TestAPIErrors(t *testing.T) {
 				}
 				return &http.Response{StatusCode: row.code, Body: http.NoBody}, nil
 			}))
-			request, err := http.NewRequestWithContext(row.ctx, row.method, "http://api", nil)
-			check.OK(t, err)
+			request := check.Value(http.NewRequestWithContext(row.ctx, row.method, "http://api", nil))(t)
 			response, err := tripper.RoundTrip(request)
 			if err == nil {
 				response.Body.Close()

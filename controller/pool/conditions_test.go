@@ -156,8 +156,7 @@ func TestConditions(t *testing.T) {
 
 func parsed(t *testing.T, entries []string) poolset.Set {
 	t.Helper()
-	set, err := poolset.Parse(entries)
-	check.OK(t, err)
+	set := check.Value(poolset.Parse(entries))(t)
 	return set
 }
 

@@ -33,8 +33,7 @@ func (i indexer) IndexField(_ context.Context, o client.Object, name string, key
 // An agent that is replaced must not tell the only other one that nobody is
 // there to be heard.
 func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
-	scheme, err := cache.Scheme()
-	check.OK(t, err)
+	scheme := check.Value(cache.Scheme())(t)
 	agent := func(name string) *podview.Pod {
 		return &podview.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: name, Labels: map[string]string{
@@ -46,8 +45,7 @@ func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool, agent("n1"), agent("n2")).WithStatusSubresource(pool)
 	check.OK(t, cache.AddIndexes(t.Context(), indexer{builder}))
 	c := builder.Build()
-	m, err := metrics.New(prometheus.NewRegistry())
-	check.OK(t, err)
+	m := check.Value(metrics.New(prometheus.NewRegistry()))(t)
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := &Reconciler{
 		Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: m, Clock: clock, Namespace: "system",
@@ -56,8 +54,7 @@ func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
 	look := func(after time.Duration, want int64) ctrl.Result {
 		t.Helper()
 		clock.SetTime(clock.Now().Add(after))
-		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(pool)})
-		check.OK(t, err)
+		result := check.Value(r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(pool)}))(t)
 		check.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
 		if pool.Status.Agents != want {
 			t.Errorf("the pool tells of %d agents, want %d", pool.Status.Agents, want)

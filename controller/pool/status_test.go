@@ -79,8 +79,7 @@ func TestStatusCountsAndMarks(t *testing.T) {
 	if r.Free != 249 || r.Outside != 1 {
 		t.Errorf("%d free, %d outside, want all but the 4 that are bound, quarantined or retained, and 10.9.9.9", r.Free, r.Outside)
 	}
-	bitmap, err := poolset.DecodeBitmap(status.InUse)
-	check.OK(t, err)
+	bitmap := check.Value(poolset.DecodeBitmap(status.InUse))(t)
 	var marked []uint64
 	for i := range uint64(256) {
 		if bitmap.Has(i) {

@@ -73,8 +73,7 @@ func between(t *testing.T, cached, live []client.Object) *bench {
 			return c.Delete(ctx, o, opts...)
 		},
 	}).Build()
-	m, err := metrics.New(prometheus.NewRegistry())
-	check.OK(t, err)
+	m := check.Value(metrics.New(prometheus.NewRegistry()))(t)
 	b.reconciler = &Reconciler{
 		Client: split{b.live, b.cached}, Live: b.live, Events: events.NewFakeRecorder(100), Metrics: m,
 		Clock: b.clock, Namespace: namespace, Defaults: clusterPolicy(),
@@ -85,8 +84,7 @@ func between(t *testing.T, cached, live []client.Object) *bench {
 
 func view(t *testing.T, objects []client.Object) *fake.ClientBuilder {
 	t.Helper()
-	scheme, err := cache.Scheme()
-	check.OK(t, err)
+	scheme := check.Value(cache.Scheme())(t)
 	builder := fake.NewClientBuilder().WithScheme(scheme)
 	for _, o := range objects {
 		builder.WithObjects(o.DeepCopyObject().(client.Object))

@@ -281,7 +281,6 @@ func slimmed[T any](t *testing.T, transform toolscache.TransformFunc, o *T) *T {
 	if o == nil {
 		return nil
 	}
-	slim, err := transform(o)
-	check.OK(t, err)
+	slim := check.Value(transform(o))(t)
 	return slim.(*T)
 }

@@ -48,14 +48,11 @@ func freeze(t *testing.T, server *controlplane.Server, before func(frozen), obje
 	t.Helper()
 	scheme := runtime.NewScheme()
 	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
-	api, err := client.NewWithWatch(server.Admin(), client.Options{Scheme: scheme})
-	check.OK(t, err)
-	ours, err := cache.Scheme()
-	check.OK(t, err)
+	api := check.Value(client.NewWithWatch(server.Admin(), client.Options{Scheme: scheme}))(t)
+	ours := check.Value(cache.Scheme())(t)
 	config := rest.CopyConfig(server.Admin())
 	config.ContentType = runtime.ContentTypeJSON
-	own, err := client.NewWithWatch(config, client.Options{Scheme: ours})
-	check.OK(t, err)
+	own := check.Value(client.NewWithWatch(config, client.Options{Scheme: ours}))(t)
 	f := frozen{T: t, api: api, attempts: new(int)}
 	for _, o := range objects {
 		f.create(o)
@@ -71,8 +68,7 @@ func freeze(t *testing.T, server *controlplane.Server, before func(frozen), obje
 			return c.Delete(ctx, o, opts...)
 		},
 	})
-	m, err := metrics.New(prometheus.NewRegistry())
-	check.OK(t, err)
+	m := check.Value(metrics.New(prometheus.NewRegistry()))(t)
 	// With a pool there is nothing to remark, so the first write is the one that matters.
 	cached := view(t, append(objects, poolObject())).Build()
 	f.reconciler = &Reconciler{
@@ -98,8 +94,7 @@ func (f frozen) remove(o client.Object) {
 func (f frozen) look(name string) {
 	f.Helper()
 	for range 2 {
-		_, err := f.reconciler.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
-		check.OK(f, err)
+		check.Value(f.reconciler.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Name: name}}))(f)
 		f.reconciler.Clock.(*clocktesting.FakeClock).Step(time.Hour)
 	}
 	if *f.attempts == 0 {

@@ -94,8 +94,7 @@ func TestPatienceIsOfThoseWhoWereAsked(t *testing.T) {
 	b.reconciler.Client = b.live
 	look := func() ctrl.Result {
 		t.Helper()
-		result, err := b.look()
-		check.OK(t, err)
+		result := check.Value(b.look())(t)
 		return result
 	}
 	for range 10 {

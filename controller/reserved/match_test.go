@@ -16,8 +16,7 @@ import (
 
 func set(t testing.TB, entries ...string) poolset.Set {
 	t.Helper()
-	s, err := poolset.Parse(entries)
-	check.OK(t, err)
+	s := check.Value(poolset.Parse(entries))(t)
 	return s
 }
 

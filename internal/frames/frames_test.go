@@ -89,8 +89,7 @@ func TestAQuestionIsAProbeWithAMark(t *testing.T) {
 }
 
 func TestARPAnnouncementComesInBothForms(t *testing.T) {
-	frames, err := Announce(holderMAC, addr4)
-	check.OK(t, err)
+	frames := check.Value(Announce(holderMAC, addr4))(t)
 	equal(t, "frames", len(frames), 2)
 	for i, op := range []arp.Operation{arp.OperationRequest, arp.OperationReply} {
 		f, p := parseARP(t, frames[i])
@@ -103,8 +102,7 @@ func TestARPAnnouncementComesInBothForms(t *testing.T) {
 }
 
 func TestNeighbourAnnouncementOverrides(t *testing.T) {
-	frames, err := Announce(holderMAC, addr6)
-	check.OK(t, err)
+	frames := check.Value(Announce(holderMAC, addr6))(t)
 	equal(t, "frames", len(frames), 1)
 	f, from, to, m := parseNDP(t, frames[0])
 	equal(t, "Ethernet destination", f.Destination.String(), "33:33:00:00:00:01")
@@ -142,8 +140,7 @@ func parseNDP(t *testing.T, b []byte) (f ethernet.Frame, from, to netip.Addr, m 
 	equal(t, "hop limit", h[7], 255)
 	equal(t, "payload length", int(h[4])<<8|int(h[5]), len(body))
 	from, to = netip.AddrFrom16([16]byte(h[8:24])), netip.AddrFrom16([16]byte(h[24:40]))
-	m, err := ndp.ParseMessage(body)
-	check.OK(t, err)
+	m = check.Value(ndp.ParseMessage(body))(t)
 	again, err := ndp.MarshalMessageChecksum(m, from, to)
 	check.OK(t, err)
 	equal(t, "checksum", string(again[2:4]), string(body[2:4]))

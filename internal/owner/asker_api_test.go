@@ -26,8 +26,7 @@ import (
 
 func askerOf(t *testing.T, config *rest.Config) (owner.Asker, client.Client) {
 	t.Helper()
-	c, err := client.New(config, client.Options{})
-	check.OK(t, err)
+	c := check.Value(client.New(config, client.Options{}))(t)
 	return owner.Asker{Live: c, Scales: c, Mapper: c.RESTMapper()}, c
 }
 

@@ -95,8 +95,7 @@ func (r *rig) answer(t *testing.T, status int, failure error) {
 		}
 		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 	}))
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api", nil)
-	check.OK(t, err)
+	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api", nil))(t)
 	if response, err := through.RoundTrip(request); err == nil {
 		response.Body.Close()
 	}

@@ -44,8 +44,7 @@ func TestTheClockFollowsTheAPIServer(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			clock := servertime.New(clocktesting.NewFakeClock(noon))
 			for _, answer := range row.answers {
-				request, err := http.NewRequest(http.MethodGet, "http://server/api", http.NoBody)
-				check.OK(t, err)
+				request := check.Value(http.NewRequest(http.MethodGet, "http://server/api", http.NoBody))(t)
 				response, err := clock.Transport(answer).RoundTrip(request)
 				if err == nil {
 					response.Body.Close()
@@ -76,8 +75,7 @@ func TestASlowAnswerTellsLittle(t *testing.T) {
 	own := clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
 	clock := servertime.New(own)
 	for _, wait := range []time.Duration{0, took} {
-		request, err := http.NewRequest(http.MethodGet, "http://server/api", http.NoBody)
-		check.OK(t, err)
+		request := check.Value(http.NewRequest(http.MethodGet, "http://server/api", http.NoBody))(t)
 		response, err := clock.Transport(roundTrip(func() (*http.Response, error) {
 			own.Step(wait)
 			date := own.Now().Add(-ahead).Format(http.TimeFormat)

@@ -15,10 +15,8 @@ import (
 )
 
 func TestAlertRules(t *testing.T) {
-	builder, err := thirdparty.NewBuilder(os.Stderr)
-	check.OK(t, err)
-	dir, err := builder.Dir(t.Context(), thirdparty.Prometheus)
-	check.OK(t, err)
+	builder := check.Value(thirdparty.NewBuilder(os.Stderr))(t)
+	dir := check.Value(builder.Dir(t.Context(), thirdparty.Prometheus))(t)
 	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "usr", "bin", "promtool"), "test", "rules", "alerts_test.yaml").CombinedOutput()
 	if err != nil {
 		t.Fatalf("promtool: %v\n%s", err, out)

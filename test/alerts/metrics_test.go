@@ -99,9 +99,7 @@ func TestAlertsUseMetricsThatExist(t *testing.T) {
 
 func read(t *testing.T, path ...string) string {
 	t.Helper()
-	root, err := thirdparty.Root()
-	check.OK(t, err)
-	data, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
-	check.OK(t, err)
+	root := check.Value(thirdparty.Root())(t)
+	data := check.Value(os.ReadFile(filepath.Join(append([]string{root}, path...)...)))(t)
 	return string(data)
 }

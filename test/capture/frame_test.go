@@ -50,8 +50,7 @@ func TestDecodeSaysWhoSpeaksForWhichAddress(t *testing.T) {
 		{"a cut header says so", "ffff", "truncated", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			data, err := hex.DecodeString(tc.frame)
-			check.OK(t, err)
+			data := check.Value(hex.DecodeString(tc.frame))(t)
 			f := decode(data)
 			var speaks []string
 			for _, a := range f.Speaks {

@@ -25,8 +25,7 @@ const report = `[{"SpecReports": [
 
 func outcomes(t *testing.T) []Outcome {
 	t.Helper()
-	got, err := parseReport([]byte(report))
-	check.OK(t, err)
+	got := check.Value(parseReport([]byte(report)))(t)
 	return got
 }
 

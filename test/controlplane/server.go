@@ -64,8 +64,7 @@ func New(t testing.TB) *Server {
 // are built.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	config, err := loopback(t.Context())
-	check.OK(t, err)
+	config := check.Value(loopback(t.Context()))(t)
 	s := &Server{ControlPlane: check.Value(Open(config))(t)}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)

@@ -40,8 +40,7 @@ func TestATokenBoundToAPodCarriesTheNameOfItsNode(t *testing.T) {
 		pod  *corev1.Pod
 		want string
 	}{{"bound", pod, "n1"}, {"not bound", nil, ""}} {
-		config, err := server.ServiceAccount(ctx, "default", "speaker", tc.pod)
-		check.OK(t, err)
+		config := check.Value(server.ServiceAccount(ctx, "default", "speaker", tc.pod))(t)
 		review, err := kubernetes.NewForConfigOrDie(config).AuthenticationV1().SelfSubjectReviews().
 			Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		check.OK(t, err)

@@ -33,10 +33,8 @@ func documents(t *testing.T) (root string, all []document) {
 			t.Fatalf("no file matches %s: %v", pattern, err)
 		}
 		for _, path := range paths {
-			data, err := os.ReadFile(path)
-			check.OK(t, err)
-			path, err := filepath.Rel(root, path)
-			check.OK(t, err)
+			data := check.Value(os.ReadFile(path))(t)
+			path := check.Value(filepath.Rel(root, path))(t)
 			all = append(all, document{path, string(data), withoutCode(string(data))})
 		}
 	}

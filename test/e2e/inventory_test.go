@@ -27,8 +27,7 @@ func takeInventory(t *testing.T) inventory {
 		"link":              "/sys/class/net/fle2e*",
 		"BPF pin":           "/sys/fs/bpf/*",
 	} {
-		found, err := filepath.Glob(pattern)
-		check.OK(t, err)
+		found := check.Value(filepath.Glob(pattern))(t)
 		inv[what] = found
 	}
 	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "net/ipv4/ip_forward"} {
@@ -54,8 +53,7 @@ func (before inventory) compare(t *testing.T, after inventory) {
 
 func linesWith(t *testing.T, file, part string) []string {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	check.OK(t, err)
+	data := check.Value(os.ReadFile(file))(t)
 	var found []string
 	for line := range strings.Lines(string(data)) {
 		if strings.Contains(line, part) {

@@ -72,8 +72,7 @@ func TestExamples(t *testing.T) {
 	if err != nil || len(files) != len(interfaces) {
 		t.Fatalf("%d files in examples, want %d: %v", len(files), len(interfaces), err)
 	}
-	readme, err := os.ReadFile(filepath.Join(r.root, "examples", "README.md"))
-	check.OK(t, err)
+	readme := check.Value(os.ReadFile(filepath.Join(r.root, "examples", "README.md")))(t)
 	for _, file := range files {
 		name := filepath.Base(file)
 		t.Run(name, func(t *testing.T) {
@@ -98,13 +97,11 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	root, err := thirdparty.Root()
-	check.OK(t, err)
+	root := check.Value(thirdparty.Root())(t)
 	server := controlplane.New(t)
 	scheme := runtime.NewScheme()
 	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
-	api, err := client.New(server.Admin(), client.Options{Scheme: scheme})
-	check.OK(t, err)
+	api := check.Value(client.New(server.Admin(), client.Options{Scheme: scheme}))(t)
 	check.OK(t, owners.Install(t.Context(), server.Admin(), append(owners.Machines(), owners.Rollouts(), owners.StatefulSets())...))
 	r := &rig{root, api}
 	// The first document is the definition of NetworkAttachmentDefinition.

@@ -29,7 +29,6 @@ func Alone(t *testing.T) *Faults {
 		}
 		return nil
 	}
-	f, err := Install()
-	check.OK(t, err)
+	f := check.Value(Install())(t)
 	return f
 }

@@ -122,8 +122,7 @@ func TestAnImageOfATreeHasItsLinksAndAllItsNames(t *testing.T) {
 func linkTarget(t *testing.T, layer []byte, name string) string {
 	t.Helper()
 	for r := tar.NewReader(bytes.NewReader(layer)); ; {
-		header, err := r.Next()
-		check.OK(t, err)
+		header := check.Value(r.Next())(t)
 		if header.Name == name {
 			return header.Linkname
 		}

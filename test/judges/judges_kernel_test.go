@@ -72,10 +72,8 @@ func TestProgramsOfOthersAgree(t *testing.T) {
 
 func newHabets(t *testing.T) rivals.Habets {
 	t.Helper()
-	builder, err := thirdparty.NewBuilder(os.Stderr)
-	check.OK(t, err)
-	root, err := builder.Dir(t.Context(), thirdparty.Arping)
-	check.OK(t, err)
+	builder := check.Value(thirdparty.NewBuilder(os.Stderr))(t)
+	root := check.Value(builder.Dir(t.Context(), thirdparty.Arping))(t)
 	return rivals.Habets{Root: root}
 }
 
@@ -169,10 +167,8 @@ func (s *segment) sandbox(name string, pool *v1alpha1.IPPool) *nodes.Sandbox {
 	if netip.MustParsePrefix(pool.Spec.Subnet).Addr().Is6() {
 		wants = nodes.WantsIPv6(pool.Name)
 	}
-	pod, err := s.Nodes[0].NewPod(s.ctx, name, wants)
-	check.OK(s.t, err)
-	sandbox, err := s.Nodes[0].NewSandbox(pod)
-	check.OK(s.t, err)
+	pod := check.Value(s.Nodes[0].NewPod(s.ctx, name, wants))(s.t)
+	sandbox := check.Value(s.Nodes[0].NewSandbox(pod))(s.t)
 	return sandbox
 }
 

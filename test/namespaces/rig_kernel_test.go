@@ -41,8 +41,7 @@ func TestPodsOfTheReferencePluginAndForeignHostsShareTheUnderlay(t *testing.T) {
 	rig := namespaces.New(t, 2)
 	frames := rig.Capture()
 	host := rig.Host(netip.MustParsePrefix("10.77.0.9/16"), nil)
-	a, err := rig.Node(1).AddPod(ctx, macvlan(t, "10.77.0.11"))
-	check.OK(t, err)
+	a := check.Value(rig.Node(1).AddPod(ctx, macvlan(t, "10.77.0.11")))(t)
 	b, err := rig.Node(2).AddPod(ctx, macvlan(t, "10.77.0.12"))
 	check.OK(t, err)
 	for _, to := range []netip.Addr{b.IPs[0], host.Addr} {
@@ -59,8 +58,7 @@ func TestPodsOfTheReferencePluginAndForeignHostsShareTheUnderlay(t *testing.T) {
 	if answers(ctx, t, host.Namespace, a.IPs[0], false) {
 		t.Error("a deleted pod answers")
 	}
-	seen, err := frames.Stop()
-	check.OK(t, err)
+	seen := check.Value(frames.Stop())(t)
 	spoken := capture.SpokenFor(seen, a.IPs[0])
 	if len(spoken) == 0 || len(capture.From(spoken, a.MAC)) != len(spoken) || spoken[0].Port != "ul-n1" {
 		t.Errorf("frames for %s of %s on n1: %v", a.IPs[0], a.MAC, spoken)
@@ -72,8 +70,7 @@ func TestACutCableSilencesANode(t *testing.T) {
 	defer cancel()
 	rig := namespaces.New(t, 1)
 	host := rig.Host(netip.MustParsePrefix("10.77.0.9/16"), nil)
-	pod, err := rig.Node(1).AddPod(ctx, macvlan(t, "10.77.0.11"))
-	check.OK(t, err)
+	pod := check.Value(rig.Node(1).AddPod(ctx, macvlan(t, "10.77.0.11")))(t)
 	for _, step := range []struct {
 		do   func() error
 		want bool

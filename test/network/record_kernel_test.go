@@ -39,11 +39,9 @@ func TestABridgeRecordsItsFrames(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("records %v, %v, want one", files, err)
 	}
-	file, err := os.Open(files[0])
-	check.OK(t, err)
+	file := check.Value(os.Open(files[0]))(t)
 	defer file.Close()
-	frames, err := wireshark.Read(file)
-	check.OK(t, err)
+	frames := check.Value(wireshark.Read(file))(t)
 	kinds := map[string]int{}
 	for _, f := range frames {
 		switch binary.BigEndian.Uint16(f.Data[12:]) {

@@ -107,8 +107,7 @@ func (o *off) begin(n *nodes.Node, change func(*corev1.Pod)) (*nodes.Sandbox, *v
 		}
 	})
 	check.OK(o.t, err)
-	s, err := n.Begin(o.ctx, pod)
-	check.OK(o.t, err)
+	s := check.Value(n.Begin(o.ctx, pod))(o.t)
 	l := &v1alpha1.IPLease{}
 	check.OK(o.t, o.Get(o.ctx, client.ObjectKey{Name: s.Addr.String()}, l))
 	if age := time.Since(l.Spec.Since.Time); age.Abs() > agreement {

@@ -53,10 +53,8 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 	var pods []*nodes.Sandbox
 	for i, n := range c.Nodes[:2] {
 		for j := range 3 {
-			pod, err := n.NewPod(ctx, fmt.Sprintf("web-%d-%d", i, j), nil)
-			check.OK(t, err)
-			s, err := n.Begin(ctx, pod)
-			check.OK(t, err)
+			pod := check.Value(n.NewPod(ctx, fmt.Sprintf("web-%d-%d", i, j), nil))(t)
+			s := check.Value(n.Begin(ctx, pod))(t)
 			pods = append(pods, s)
 		}
 	}
@@ -111,10 +109,8 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 
 	// Both clusters go on, and no address has two speakers.
 	for i, who := range []*nodes.Cluster{c, copied} {
-		pod, err := who.Nodes[0].NewPod(ctx, fmt.Sprintf("next-%d", i), nil)
-		check.OK(t, err)
-		s, err := who.Nodes[0].Begin(ctx, pod)
-		check.OK(t, err)
+		pod := check.Value(who.Nodes[0].NewPod(ctx, fmt.Sprintf("next-%d", i), nil))(t)
+		s := check.Value(who.Nodes[0].Begin(ctx, pod))(t)
 		if slices.ContainsFunc(pods, func(other *nodes.Sandbox) bool { return other.Addr == s.Addr }) {
 			t.Errorf("the new pod %s got %s, which another pod has", pod.Name, s.Addr)
 		}

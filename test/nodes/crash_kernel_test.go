@@ -71,8 +71,7 @@ func (w *walk) play(v verb, s step, f fault) {
 	pod := w.pod(ctx, v.kept)
 	if v.kept && !v.isDel {
 		// The address is kept since an earlier life of the name.
-		earlier, err := w.n.Begin(ctx, pod)
-		check.OK(t, err)
+		earlier := check.Value(w.n.Begin(ctx, pod))(t)
 		check.OK(t, earlier.End(ctx))
 		check.OK(t, w.ForgetPod(ctx, pod))
 		pod = w.again(ctx, pod)
@@ -188,8 +187,7 @@ func (w *walk) rotate() {
 	var want netip.Addr
 	for range 4 {
 		pod := w.pod(ctx, false)
-		s, err := w.n.Begin(ctx, pod)
-		check.OK(t, err)
+		s := check.Value(w.n.Begin(ctx, pod))(t)
 		if want.IsValid() && s.Addr != want {
 			t.Errorf("%s follows, want %s", s.Addr, want)
 		}
@@ -207,8 +205,7 @@ func (w *walk) exhaust(pool *v1alpha1.IPPool) {
 	defer cancel()
 	const size = 8
 	for range size {
-		s, err := w.n.Begin(ctx, w.pod(ctx, false))
-		check.OK(t, err)
+		s := check.Value(w.n.Begin(ctx, w.pod(ctx, false)))(t)
 		w.speaksAlone(ctx, s)
 	}
 	w.Eventually(t, "the pool is full of the living", func() error { return w.LeasesAreLiving(ctx) })

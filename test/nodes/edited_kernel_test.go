@@ -126,8 +126,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 // 1 on, that have been answered.
 func pinged(ctx context.Context, t *testing.T, host *namespaces.Host, addr netip.Addr) (answered func() []int) {
 	t.Helper()
-	file, err := os.Create(filepath.Join(t.TempDir(), "ping"))
-	check.OK(t, err)
+	file := check.Value(os.Create(filepath.Join(t.TempDir(), "ping")))(t)
 	ctx, cancel := context.WithCancel(ctx)
 	ping := host.Command(ctx, "ping", "-n", "-i", "0.05", addr.String())
 	ping.Stdout = file
@@ -139,11 +138,9 @@ func pinged(ctx context.Context, t *testing.T, host *namespaces.Host, addr netip
 	})
 	number := regexp.MustCompile(`icmp_seq=(\d+) ttl`)
 	return func() (all []int) {
-		data, err := os.ReadFile(file.Name())
-		check.OK(t, err)
+		data := check.Value(os.ReadFile(file.Name()))(t)
 		for _, m := range number.FindAllSubmatch(data, -1) {
-			n, err := strconv.Atoi(string(m[1]))
-			check.OK(t, err)
+			n := check.Value(strconv.Atoi(string(m[1])))(t)
 			all = append(all, n)
 		}
 		return all

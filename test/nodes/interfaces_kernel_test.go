@@ -230,8 +230,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	change(ctx, t, c, pool)
 	host := c.Host(netip.PrefixFrom(taken, 64))
 
-	first, err := n.NewPod(ctx, "first", nil)
-	check.OK(t, err)
+	first := check.Value(n.NewPod(ctx, "first", nil))(t)
 	pod, err := n.NewSandbox(first)
 	check.OK(t, err)
 	check.OK(t, pod.Add(ctx))
@@ -243,10 +242,8 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 		t.Errorf("the foreign host does not reach the pod: %v\n%s", err, out)
 	}
 
-	second, err := n.NewPod(ctx, "second", nil)
-	check.OK(t, err)
-	late, err := n.NewSandbox(second)
-	check.OK(t, err)
+	second := check.Value(n.NewPod(ctx, "second", nil))(t)
+	late := check.Value(n.NewSandbox(second))(t)
 	refused := late.Add(ctx)
 	if refused == nil || !strings.Contains(refused.Error(), "pool v6: it is exhausted") {
 		t.Fatalf("the second pod was answered %v", refused)
@@ -260,8 +257,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 
 	check.OK(t, host.Unplug())
 	began := time.Now()
-	got, err := n.Begin(ctx, second)
-	check.OK(t, err)
+	got := check.Value(n.Begin(ctx, second))(t)
 	t.Logf("the address of the foreign host served a pod %s after the host had left", time.Since(began).Round(time.Millisecond))
 	if got.Addr != taken {
 		t.Errorf("the second pod has %s, want %s", got.Addr, taken)

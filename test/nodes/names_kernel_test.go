@@ -218,8 +218,7 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 		}},
 	} {
 		for pool, was := range pods {
-			is, err := order.next(was)
-			check.OK(t, err)
+			is := check.Value(order.next(was))(t)
 			if is.Addr != was.Addr {
 				t.Errorf("%s: the pod of pool %s had %s and has %s", order.name, pool, was.Addr, is.Addr)
 			}

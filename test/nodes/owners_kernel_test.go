@@ -243,8 +243,7 @@ func (p *projects) begin(n *nodes.Node, name string, changes ...func(*corev1.Pod
 		}
 	})
 	check.OK(p.t, err)
-	s, err := n.Begin(p.ctx, pod)
-	check.OK(p.t, err)
+	s := check.Value(n.Begin(p.ctx, pod))(p.t)
 	return s
 }
 
@@ -347,8 +346,7 @@ type zombie struct {
 func (p *projects) zombie(s *nodes.Sandbox) *zombie {
 	p.t.Helper()
 	z := &zombie{Sandbox: s, projects: p}
-	stop, err := s.Cry(namespaces.PodInterface, s.Addr, &z.sent, &z.refused)
-	check.OK(p.t, err)
+	stop := check.Value(s.Cry(namespaces.PodInterface, s.Addr, &z.sent, &z.refused))(p.t)
 	p.t.Cleanup(stop)
 	return z
 }

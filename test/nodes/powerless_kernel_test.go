@@ -102,10 +102,8 @@ type powerless struct {
 // started makes a pod on a node, and a sandbox with an address for it.
 func started(ctx context.Context, t *testing.T, n *nodes.Node, name string, change func(*corev1.Pod)) *nodes.Sandbox {
 	t.Helper()
-	pod, err := n.NewPod(ctx, name, change)
-	check.OK(t, err)
-	s, err := n.Begin(ctx, pod)
-	check.OK(t, err)
+	pod := check.Value(n.NewPod(ctx, name, change))(t)
+	s := check.Value(n.Begin(ctx, pod))(t)
 	return s
 }
 

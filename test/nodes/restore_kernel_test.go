@@ -105,8 +105,7 @@ func (r *restore) begin(t *testing.T) {
 
 func (r *restore) backup() string {
 	r.t.Helper()
-	file, err := r.Server.Backup(r.ctx)
-	check.OK(r.t, err)
+	file := check.Value(r.Server.Backup(r.ctx))(r.t)
 	return file
 }
 
@@ -125,10 +124,8 @@ func (r *restore) play(file string, flags ...string) {
 	check.OK(t, r.Server.Restore(ctx, file, flags...))
 	stop := r.Supervise(other)
 	for i := range strangers {
-		pod, err := other.NewPod(ctx, fmt.Sprintf("stranger-%d-%d", r.rounds, i), nil)
-		check.OK(t, err)
-		s, err := other.Begin(ctx, pod)
-		check.OK(t, err)
+		pod := check.Value(other.NewPod(ctx, fmt.Sprintf("stranger-%d-%d", r.rounds, i), nil))(t)
+		s := check.Value(other.Begin(ctx, pod))(t)
 		r.later = append(r.later, s)
 	}
 	stop()

@@ -121,8 +121,7 @@ func TestPodsOfOneNodeGetTheWarmAddressesOfAllNodes(t *testing.T) {
 		}
 		return err
 	})
-	stock, err := c.Nodes[0].Stock(ctx, pool.Name)
-	check.OK(t, err)
+	stock := check.Value(c.Nodes[0].Stock(ctx, pool.Name))(t)
 	for _, l := range stock {
 		pool.Spec.IPs = append(pool.Spec.IPs, l.Spec.Address)
 	}
@@ -130,14 +129,12 @@ func TestPodsOfOneNodeGetTheWarmAddressesOfAllNodes(t *testing.T) {
 
 	var late []*corev1.Pod
 	for i := range stock {
-		pod, err := c.Nodes[2].NewPod(ctx, fmt.Sprintf("late-%d", i), nil)
-		check.OK(t, err)
+		pod := check.Value(c.Nodes[2].NewPod(ctx, fmt.Sprintf("late-%d", i), nil))(t)
 		late = append(late, pod)
 	}
 	begin(ctx, t, c, late)
 	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
-	full, err := c.Nodes[2].Exhausted(ctx)
-	check.OK(t, err)
+	full := check.Value(c.Nodes[2].Exhausted(ctx))(t)
 	if full != 0 {
 		t.Errorf("%d ADDs found the pool exhausted while addresses were kept ready", full)
 	}
@@ -158,8 +155,7 @@ func sandboxOf(ctx context.Context, t *testing.T, n *nodes.Node, pool string, nu
 		p.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": fmt.Sprintf(`{"ipv4":[%q]}`, pool)}
 	})
 	check.OK(t, err)
-	sandbox, err := n.NewSandbox(pod)
-	check.OK(t, err)
+	sandbox := check.Value(n.NewSandbox(pod))(t)
 	return sandbox
 }
 

@@ -35,8 +35,7 @@ func TestAProcessHasAClockOfItsOwn(t *testing.T) {
 		t.Run(by.String(), func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestAProcessHasAClockOfItsOwn$")
 			cmd.Env = append(os.Environ(), clockVariable+"=1")
-			out, err := cmd.StdoutPipe()
-			check.OK(t, err)
+			out := check.Value(cmd.StdoutPipe())(t)
 			check.OK(t, cmd.Start())
 			p, err := Find("teller", cmd.Process.Pid)
 			check.OK(t, err)

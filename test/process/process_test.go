@@ -13,8 +13,7 @@ import (
 )
 
 func TestStopEndsTheProcessAndIsHappyWhenItIsGone(t *testing.T) {
-	p, err := Start("sleeper", exec.Command("sleep", "60"), filepath.Join(t.TempDir(), "log"))
-	check.OK(t, err)
+	p := check.Value(Start("sleeper", exec.Command("sleep", "60"), filepath.Join(t.TempDir(), "log")))(t)
 	if !p.Alive() {
 		t.Fatal("not alive after its start")
 	}
@@ -27,8 +26,7 @@ func TestStopEndsTheProcessAndIsHappyWhenItIsGone(t *testing.T) {
 }
 
 func TestStopKillsWhatIgnoresSIGTERM(t *testing.T) {
-	p, err := Start("stubborn", exec.Command("sh", "-c", `trap "" TERM; while :; do sleep 0.05; done`), filepath.Join(t.TempDir(), "log"))
-	check.OK(t, err)
+	p := check.Value(Start("stubborn", exec.Command("sh", "-c", `trap "" TERM; while :; do sleep 0.05; done`), filepath.Join(t.TempDir(), "log")))(t)
 	check.OK(t, p.Stop(context.Background(), 50*time.Millisecond))
 	if p.Alive() {
 		t.Fatal("alive after Stop")

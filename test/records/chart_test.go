@@ -162,10 +162,8 @@ func (e *env) tryHelm(t *testing.T, args ...string) (string, error) {
 // runHelm returns what helm prints. Without a kubeconfig, it only renders.
 func runHelm(t *testing.T, kubeconfig string, args ...string) (string, error) {
 	t.Helper()
-	builder, err := thirdparty.NewBuilder(os.Stderr)
-	check.OK(t, err)
-	dir, err := builder.Dir(t.Context(), thirdparty.Helm)
-	check.OK(t, err)
+	builder := check.Value(thirdparty.NewBuilder(os.Stderr))(t)
+	dir := check.Value(builder.Dir(t.Context(), thirdparty.Helm))(t)
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "helm"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig,
@@ -177,7 +175,6 @@ func runHelm(t *testing.T, kubeconfig string, args ...string) (string, error) {
 // chart returns the directory of the chart.
 func chart(t *testing.T) string {
 	t.Helper()
-	root, err := thirdparty.Root()
-	check.OK(t, err)
+	root := check.Value(thirdparty.Root())(t)
 	return filepath.Join(root, "charts", "fenceline")
 }

@@ -45,8 +45,7 @@ func TestConflistsOfTheChart(t *testing.T) {
 			}
 			got := configMap.Data["90-fenceline.conflist"]
 			file := filepath.Join("testdata", name+".conflist")
-			want, err := os.ReadFile(file)
-			check.OK(t, err)
+			want := check.Value(os.ReadFile(file))(t)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("the chart writes another configuration than %s (-want +got):\n%s", file, diff)
 			}

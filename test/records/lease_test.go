@@ -65,8 +65,7 @@ func spec(change func(*v1alpha1.IPLeaseSpec)) func(*v1alpha1.IPLease) {
 // asks has the retention that an annotation asks for.
 func asks(t *testing.T, retention string) func(*v1alpha1.IPLease) {
 	t.Helper()
-	asked, err := v1alpha1.ParseRetention(map[string]string{v1alpha1.AnnotationPrefix + v1alpha1.AnnotationIPRetention: retention})
-	check.OK(t, err)
+	asked := check.Value(v1alpha1.ParseRetention(map[string]string{v1alpha1.AnnotationPrefix + v1alpha1.AnnotationIPRetention: retention}))(t)
 	return spec(func(s *v1alpha1.IPLeaseSpec) { s.Retention = asked })
 }
 

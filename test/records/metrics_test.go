@@ -33,8 +33,7 @@ func (e *env) testMetrics(t *testing.T) {
 		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "scraper"}},
 	})
 	for _, account := range []string{"fenceline-agent", "fenceline-controller"} {
-		config, err := e.server.ServiceAccount(t.Context(), namespace, account, nil)
-		check.OK(t, err)
+		config := check.Value(e.server.ServiceAccount(t.Context(), namespace, account, nil))(t)
 		url := serveMetrics(t, config)
 		for _, row := range []struct {
 			name, token string
@@ -62,16 +61,14 @@ func (e *env) testMetrics(t *testing.T) {
 func (e *env) token(t *testing.T, account string) string {
 	t.Helper()
 	e.create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: account}})
-	config, err := e.server.ServiceAccount(t.Context(), "default", account, nil)
-	check.OK(t, err)
+	config := check.Value(e.server.ServiceAccount(t.Context(), "default", account, nil))(t)
 	return config.BearerToken
 }
 
 // serveMetrics serves metrics until the end of the test, and returns their URL.
 func serveMetrics(t *testing.T, config *rest.Config) string {
 	t.Helper()
-	access, err := rest.HTTPClientFor(config)
-	check.OK(t, err)
+	access := check.Value(rest.HTTPClientFor(config))(t)
 	server, err := metricsserver.NewServer(metricsendpoint.Endpoint{Address: "127.0.0.1:0", Secure: true}.Options(), config, access)
 	check.OK(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -98,16 +95,14 @@ func serveMetrics(t *testing.T, config *rest.Config) string {
 // get returns the status of the answer to a client with a token.
 func get(t *testing.T, url, token string) int {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	check.OK(t, err)
+	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	// Nobody has signed the certificate.
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer c.CloseIdleConnections()
-	answer, err := c.Do(request)
-	check.OK(t, err)
+	answer := check.Value(c.Do(request))(t)
 	check.OK(t, answer.Body.Close())
 	return answer.StatusCode
 }

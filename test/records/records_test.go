@@ -144,8 +144,7 @@ func (e *env) waitForPolicies(t *testing.T) {
 
 func (e *env) client(t *testing.T, config *rest.Config) client.Client {
 	t.Helper()
-	c, err := client.New(config, client.Options{Scheme: e.scheme})
-	check.OK(t, err)
+	c := check.Value(client.New(config, client.Options{Scheme: e.scheme}))(t)
 	return c
 }
 
@@ -168,16 +167,14 @@ func (e *env) agent(t *testing.T, node string) client.Client {
 		},
 	}
 	e.create(t, pod)
-	config, err := e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod)
-	check.OK(t, err)
+	config := check.Value(e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod))(t)
 	return e.client(t, config)
 }
 
 // unboundAgent returns the access of the agents' account by a token of no pod.
 func (e *env) unboundAgent(t *testing.T) client.Client {
 	t.Helper()
-	config, err := e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", nil)
-	check.OK(t, err)
+	config := check.Value(e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", nil))(t)
 	return e.client(t, config)
 }
 

@@ -182,8 +182,7 @@ func (l *lastLevel) RoundTrip(r *http.Request) (*http.Response, error) {
 // watchedAgent returns a client with the token of an agent's pod, and the priority level of its calls.
 func (e *env) watchedAgent(t *testing.T, pod *corev1.Pod) (client.Client, *lastLevel) {
 	t.Helper()
-	config, err := e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod)
-	check.OK(t, err)
+	config := check.Value(e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod))(t)
 	seen := &lastLevel{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		seen.next = next

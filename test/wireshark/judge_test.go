@@ -39,8 +39,7 @@ func TestFramesAreCountedAndJudged(t *testing.T) {
 			for name, frames := range c.files {
 				content := Header()
 				for _, text := range frames {
-					data, err := hex.DecodeString(text)
-					check.OK(t, err)
+					data := check.Value(hex.DecodeString(text))(t)
 					record := Frame{At: time.Unix(100, 0), Data: data}.Record()
 					if text == "" {
 						record = record[:7]

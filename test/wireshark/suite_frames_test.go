@@ -25,8 +25,7 @@ func TestTsharkFindsNoFaultInTheFramesOfASuite(t *testing.T) {
 	}
 	for _, suite := range suites {
 		t.Run(suite.Name(), func(t *testing.T) {
-			v, err := wireshark.Judge(t.Context(), filepath.Join(dir, suite.Name()))
-			check.OK(t, err)
+			v := check.Value(wireshark.Judge(t.Context(), filepath.Join(dir, suite.Name())))(t)
 			t.Log(v)
 			if len(v.Faults) > 0 {
 				t.Fail()
