@@ -6,7 +6,6 @@ package metricsendpoint
 import (
 	"crypto/tls"
 
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
@@ -27,7 +26,7 @@ func (e Endpoint) Options() metricsserver.Options {
 	o := metricsserver.Options{BindAddress: e.Address}
 	if e.Secure {
 		o.SecureServing, o.CertDir = true, e.CertDir
-		o.FilterProvider = filters.WithAuthenticationAndAuthorization
+		o.FilterProvider = withAuthorization
 		o.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS12 }}
 	}
 	return o

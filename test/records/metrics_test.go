@@ -40,7 +40,7 @@ func (e *env) testMetrics(t *testing.T) {
 			want        int
 		}{
 			{"nobody", "", http.StatusUnauthorized},
-			{"an unknown token", "abc", http.StatusInternalServerError}, // of controller-runtime's filter
+			{"an unknown token", "abc", http.StatusUnauthorized},
 			{"a token without the right", other, http.StatusForbidden},
 			{"a token with the right", allowed, http.StatusOK},
 		} {
