@@ -84,13 +84,15 @@ func loadPair(spec *ebpf.CollectionSpec, constants map[string]any, shared map[st
 // loadOne loads one of a collection's programs with its constants and the shared maps.
 func loadOne(spec *ebpf.CollectionSpec, constants map[string]any, shared map[string]*ebpf.Map,
 	name, called string) (*ebpf.Program, error) {
-	spec = spec.Copy()
+	// A copy of all programs would be garbage of half a megabyte for each pod.
+	one := *spec
+	one.Programs = map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}
+	spec = one.Copy()
 	for name, value := range constants {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set constant %s: %w", name, err)
 		}
 	}
-	spec.Programs = map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}
 	spec.Programs[name].Name = called
 	replacements := map[string]*ebpf.Map{}
 	for name := range spec.Maps {
