@@ -5,6 +5,9 @@ package cache
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,9 +19,8 @@ import (
 
 // Names of the indexes of leases.
 const (
-	// LeasesByPod has the key "<namespace>/<name>" of the holder's pod, and the IdentityKey of a virtual
-	// machine.
-	LeasesByPod = "holder.pod"
+	// leasesByHolder has the buckets of the keys of a lease's holder. LeasesOf reads it.
+	leasesByHolder = "holder"
 	// TargetsByMachine has the IdentityKey of the virtual machine of a pod that is, or was, the target of
 	// a live migration.
 	TargetsByMachine = "machine"
@@ -34,11 +36,34 @@ const (
 	LeasesByState = "state"
 )
 
-// PodKey returns the key of LeasesByPod and LeasesByOwner.
+// holderBuckets is the number of keys of leasesByHolder. An index has a map for each key, and most pods
+// have one lease: with a key for each pod, the maps take 300 bytes for each lease.
+const holderBuckets = 4096
+
+// bucket returns the key of leasesByHolder.
+func bucket(key string) string {
+	hash := fnv.New32a()
+	hash.Write([]byte(key)) // returns no error
+	return strconv.FormatUint(uint64(hash.Sum32()%holderBuckets), 36)
+}
+
+// LeasesOf returns the leases whose holder has a key: the PodKey of its pod, or its IdentityKey. They
+// share memory with the cache, so they must not be changed.
+func LeasesOf(ctx context.Context, cache client.Reader, key string) ([]v1alpha1.IPLease, error) {
+	var all v1alpha1.IPLeaseList
+	err := cache.List(ctx, &all, client.UnsafeDisableDeepCopy, client.MatchingFields{leasesByHolder: bucket(key)})
+	if err != nil {
+		return nil, fmt.Errorf("list leases of %s: %w", key, err)
+	}
+	return slices.DeleteFunc(all.Items, func(l v1alpha1.IPLease) bool {
+		return !slices.Contains(holderKeys(&l.Spec), key)
+	}), nil
+}
+
+// PodKey returns the key of a pod for LeasesOf, and the key of LeasesByOwner.
 func PodKey(namespace, name string) string { return namespace + "/" + name }
 
-// IdentityKey returns the key of LeasesByPod for the leases of one identity: a pod name, or a virtual
-// machine. A space never occurs in a pod's name.
+// IdentityKey returns the key of one identity for LeasesOf: a pod name, or a virtual machine. A space never occurs in a pod's name.
 func IdentityKey(h *v1alpha1.Holder) string {
 	if owner.IsMachine(h) {
 		return PodKey(h.Namespace, "virtual machine "+h.OwnerName)
@@ -62,7 +87,7 @@ func PoolNodeKey(pool, node string) string { return pool + "/" + node }
 // AddIndexes registers all indexes.
 func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	for name, keys := range map[string]func(*v1alpha1.IPLeaseSpec) []string{
-		LeasesByPod:      podKeys,
+		leasesByHolder:   holderBucketsOf,
 		LeasesByOwner:    ownerKeys,
 		LeasesByNode:     nodeKeys,
 		LeasesByPool:     func(s *v1alpha1.IPLeaseSpec) []string { return []string{s.Pool} },
@@ -98,7 +123,15 @@ func stateKeys(s *v1alpha1.IPLeaseSpec) []string {
 	return []string{string(s.State)}
 }
 
-func podKeys(s *v1alpha1.IPLeaseSpec) []string {
+func holderBucketsOf(s *v1alpha1.IPLeaseSpec) []string {
+	keys := holderKeys(s)
+	for i, key := range keys {
+		keys[i] = bucket(key)
+	}
+	return keys
+}
+
+func holderKeys(s *v1alpha1.IPLeaseSpec) []string {
 	if s.Holder == nil || s.Holder.Pod == "" {
 		return nil
 	}

@@ -38,24 +38,26 @@ func slimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 }
 
 // slimLease keeps the whole spec, because a lease is written back from the cache. Strings that many
-// leases have in common are stored once.
+// leases have in common are stored once. It returns a copy, because the lease is part of the array of
+// a list, which one lease would keep in memory.
 func slimLease(o any) (any, error) {
 	lease, ok := o.(*v1alpha1.IPLease)
 	if !ok {
 		return o, nil
 	}
-	lease.ManagedFields = nil
-	spec := &lease.Spec
+	slim := *lease
+	slim.ManagedFields = nil
+	spec := &slim.Spec
 	share(&spec.Pool, &spec.Parent, &spec.NodeName, &spec.Session)
 	share(&spec.State)
 	share(&spec.Reason)
-	if spec.Address == lease.Name {
-		spec.Address = lease.Name
+	if spec.Address == slim.Name {
+		spec.Address = slim.Name
 	}
 	if h := spec.Holder; h != nil {
 		share(&h.Namespace, &h.Interface, &h.OwnerGroup, &h.OwnerKind, &h.OwnerName)
 	}
-	return lease, nil
+	return &slim, nil
 }
 
 // share makes equal strings use the same memory.

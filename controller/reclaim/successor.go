@@ -4,7 +4,6 @@ package reclaim
 
 import (
 	"context"
-	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -53,15 +52,13 @@ func (r *Reconciler) successor(ctx context.Context, kept *v1alpha1.IPLease) (*v1
 	if holder == nil {
 		return nil, nil
 	}
-	var all v1alpha1.IPLeaseList
-	err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy,
-		client.MatchingFields{cache.LeasesByPod: cache.IdentityKey(holder)})
+	all, err := cache.LeasesOf(ctx, r.Client, cache.IdentityKey(holder))
 	if err != nil {
-		return nil, fmt.Errorf("list leases of %s: %w", owner.Identity(holder), err)
+		return nil, err
 	}
-	for i := range all.Items {
-		if succeeds(&all.Items[i], kept) {
-			return &all.Items[i], nil
+	for i := range all {
+		if succeeds(&all[i], kept) {
+			return &all[i], nil
 		}
 	}
 	return nil, nil

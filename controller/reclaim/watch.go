@@ -92,8 +92,10 @@ func (r *Reconciler) leasesOfName(ctx context.Context, o client.Object) []reconc
 	if holder == nil {
 		return nil // an update also maps the old lease, which may have been Warm
 	}
-	return r.leasesThat(ctx, isRetained, cache.LeasesByPod, cache.IdentityKey(holder))
+	return r.leasesOfHolder(ctx, isRetained, cache.IdentityKey(holder))
 }
+
+func isAny(*v1alpha1.IPLeaseSpec) bool { return true }
 
 func isRetained(s *v1alpha1.IPLeaseSpec) bool { return s.State == v1alpha1.StateRetained }
 
@@ -104,9 +106,9 @@ func (r *Reconciler) leasesOfPod(ctx context.Context, o client.Object) []reconci
 		return append(r.leases(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined)),
 			r.leases(ctx, cache.LeasesByNode, pod.Spec.NodeName)...)
 	}
-	requests := r.leases(ctx, cache.LeasesByPod, cache.PodKey(pod.Namespace, pod.Name))
+	requests := r.leasesOfHolder(ctx, isAny, cache.PodKey(pod.Namespace, pod.Name))
 	for _, key := range cache.MachineKeys(pod) {
-		requests = append(requests, r.leases(ctx, cache.LeasesByPod, key)...)
+		requests = append(requests, r.leasesOfHolder(ctx, isAny, key)...)
 	}
 	return requests
 }
@@ -131,7 +133,7 @@ func (r *Reconciler) leasesWithoutHolder(ctx context.Context, _ client.Object) [
 }
 
 func (r *Reconciler) leases(ctx context.Context, index, key string) []reconcile.Request {
-	return r.leasesThat(ctx, func(*v1alpha1.IPLeaseSpec) bool { return true }, index, key)
+	return r.leasesThat(ctx, isAny, index, key)
 }
 
 func (r *Reconciler) leasesThat(ctx context.Context, want func(*v1alpha1.IPLeaseSpec) bool, index, key string) []reconcile.Request {
@@ -142,10 +144,25 @@ func (r *Reconciler) leasesThat(ctx context.Context, want func(*v1alpha1.IPLease
 		log.FromContext(ctx).Error(err, "list leases", "index", index, "key", key)
 		return nil
 	}
-	requests := make([]reconcile.Request, 0, len(leases.Items))
-	for i := range leases.Items {
-		if want(&leases.Items[i].Spec) {
-			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: leases.Items[i].Name}})
+	return requestsFor(leases.Items, want)
+}
+
+// leasesOfHolder is leasesThat for a key of cache.LeasesOf.
+func (r *Reconciler) leasesOfHolder(ctx context.Context, want func(*v1alpha1.IPLeaseSpec) bool, key string) []reconcile.Request {
+	leases, err := cache.LeasesOf(ctx, r.Client, key)
+	if err != nil {
+		// As in leasesThat.
+		log.FromContext(ctx).Error(err, "list the leases of a holder")
+		return nil
+	}
+	return requestsFor(leases, want)
+}
+
+func requestsFor(leases []v1alpha1.IPLease, want func(*v1alpha1.IPLeaseSpec) bool) []reconcile.Request {
+	requests := make([]reconcile.Request, 0, len(leases))
+	for i := range leases {
+		if want(&leases[i].Spec) {
+			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: leases[i].Name}})
 		}
 	}
 	return requests
