@@ -24,7 +24,7 @@ cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
 tags := model,kernel,api,cluster,bench,guest,frames
-suites := unit kernel api cluster fuzz model frames
+suites := unit bench kernel api cluster fuzz model frames
 # The suites that run beside test-cluster, which waits for more than half of its time.
 beside := fuzz model
 
@@ -172,10 +172,21 @@ soak: packages ## Start and end 2000 pods while components fail at random (root)
 	FENCELINE_SOAK_LIFECYCLES=$(or $(LIFECYCLES),2000) FENCELINE_SOAK_SEED=$(SEED) \
 	  $(GO) test -tags kernel -count=1 -timeout=90m -v -run '^TestSoak$$' ./test/soak
 
+benchmarks = $(count) run -tag bench -with kernel,api -figures docs/bench.md
 .PHONY: bench
-bench: packages ## Run the benchmarks (root)
-	@$(thirdparty) build etcd kubernetes helm
-	@$(count) run -tag bench -with kernel,api -show bench -benchtime=1s -timeout=30m
+bench: packages ## Run the benchmarks, and compare their figures with the recorded ones (root)
+	@$(thirdparty) build etcd kubernetes cniplugins helm
+	@$(benchmarks) -show $(record) bench -benchtime=1s -timeout=30m
+
+.PHONY: bench-record
+bench-record: record := -record
+bench-record: bench ## Run the benchmarks, and write their figures to docs/bench.md (root)
+
+# No benchmark is long in the short form. Figures do not matter, so two packages share the machine.
+.PHONY: test-bench
+test-bench: packages ## Run every benchmark once in a small form, which shows that it works (root)
+	@$(thirdparty) build etcd kubernetes cniplugins helm
+	@$(benchmarks) bench -short -vet=off -p=2 -timeout=10m
 
 ##@ Check
 

@@ -30,18 +30,22 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/figure"
 )
 
 const (
-	ownPods     = 110
-	foreignPods = 20_000
 	pooled      = 10_000
 	poolsOfNode = 5
 	foreignNode = "n2"
 	memoryCalls = 32
-	// memoryStill is for how long a process must neither grow nor shrink.
-	memoryStill = 5 * time.Second
 )
+
+// crowd is the size of the benchmark.
+type crowd struct {
+	own, foreign int // pods
+	// still is for how long a process must neither grow nor shrink.
+	still time.Duration
+}
 
 // What an agent's process needs with a full node's pods and 10 000 addresses in
 // its pools, and what it needs more when other nodes have 20 000 pods with
@@ -54,14 +58,16 @@ func TestMemoryOfTheAgent(t *testing.T) {
 	t.Log(string(out))
 	check.OK(t, err)
 	ctrl.SetLogger(logr.Discard())
+	size := crowd{own: figure.Size(110, 5), foreign: figure.Size(20_000, 50), still: time.Duration(figure.Size(5000, 200)) * time.Millisecond}
 	var pid atomic.Int64
 	m := startAs(t, func(ctx context.Context, s settings) error { return runProcess(ctx, binary, s, &pid) })
-	table := []string{fmt.Sprintf("%-64s %9s %9s %9s %9s", "MB, unchanged for "+memoryStill.String()+" (goal 40 and no growth)", "RSS", "anon", "file", "PSS")}
-	row := func(what string) {
-		r := m.residentOf(int(pid.Load()))
+	table := []string{fmt.Sprintf("%-64s %9s %9s %9s %9s", "MB, unchanged for "+size.still.String(), "RSS", "anon", "file", "PSS")}
+	row := func(what string) float64 {
+		r := m.residentOf(int(pid.Load()), size.still)
 		table = append(table, fmt.Sprintf("%-64s %9.1f %9.1f %9.1f %9.1f", what, r.rss, r.anon, r.file, r.pss))
+		return r.rss
 	}
-	row("an agent with nothing to do")
+	idle := row("an agent with nothing to do")
 	for i := range poolsOfNode {
 		pool := &v1alpha1.IPPool{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many-%d", i)},
@@ -81,7 +87,7 @@ func TestMemoryOfTheAgent(t *testing.T) {
 		pool.Status.InUse = poolset.EncodeBitmap(inUse)
 		check.OK(t, m.Status().Update(t.Context(), pool))
 	}
-	for range ownPods {
+	for range size.own {
 		r := m.sandbox()
 		r.Network.DefaultIPv4IPPool = []string{"many-0"}
 		m.eventually("an ADD", 20*time.Second, func() bool {
@@ -89,10 +95,14 @@ func TestMemoryOfTheAgent(t *testing.T) {
 			return err == nil
 		})
 	}
-	row(fmt.Sprintf("%d pods, %d addresses in %d pools", ownPods, pooled, poolsOfNode))
-	m.foreign()
-	row(fmt.Sprintf("and %d pods with leases of another node", foreignPods))
+	full := row(fmt.Sprintf("%d pods, %d addresses in %d pools", size.own, pooled, poolsOfNode))
+	m.foreign(size.foreign)
+	crowded := row(fmt.Sprintf("and %d pods with leases of another node", size.foreign))
 	t.Log("\n" + strings.Join(table, "\n"))
+	figure.Report(t, "agent with nothing to do, resident", idle, "MB")
+	figure.Report(t, "agent with 110 pods and 10 000 addresses, resident", full, "MB", figure.AtMost(40))
+	figure.Report(t, "the same at its peak", memoryFields(t, fmt.Sprintf("/proc/%d/status", pid.Load()))["VmHWM"], "MB")
+	figure.Report(t, "growth of the agent by 20 000 pods of other nodes", crowded-full, "MB", figure.AtMost(1))
 }
 
 // runProcess runs the agent's binary, as the image has it, until ctx ends.
@@ -113,11 +123,11 @@ func runProcess(ctx context.Context, binary string, s settings, pid *atomic.Int6
 }
 
 // foreign makes pods of another node, and leases that they hold.
-func (m *machine) foreign() {
+func (m *machine) foreign(pods int) {
 	m.t.Helper()
 	group, ctx := errgroup.WithContext(m.t.Context())
 	group.SetLimit(memoryCalls)
-	for n := range foreignPods {
+	for n := range pods {
 		group.Go(func() error {
 			name := fmt.Sprintf("foreign-%d", n)
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{
@@ -150,7 +160,7 @@ type resident struct{ rss, anon, file, pss float64 }
 
 // residentOf waits until a process neither grows nor shrinks any more: the heap
 // follows its use.
-func (m *machine) residentOf(pid int) resident {
+func (m *machine) residentOf(pid int, still time.Duration) resident {
 	m.t.Helper()
 	last, since := residentNow(m.t, pid), time.Now()
 	m.eventually("its memory stays as it is", 2*time.Minute, func() bool {
@@ -158,7 +168,7 @@ func (m *machine) residentOf(pid int) resident {
 		if math.Abs(now.rss-last.rss) > 0.1 {
 			last, since = now, time.Now()
 		}
-		return time.Since(since) > memoryStill
+		return time.Since(since) > still
 	})
 	return last
 }

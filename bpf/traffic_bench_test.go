@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/figure"
 )
 
 // slice is how long one pod sends. The pods take turns, so that the load of the machine meets all.
@@ -42,8 +42,10 @@ func BenchmarkTraffic(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		for _, s := range senders {
-			check.OK(b, s.send())
+		for range figure.Size(10, 1) {
+			for _, s := range senders {
+				check.OK(b, s.send())
+			}
 		}
 	}
 	for i, name := range []string{"UDP", "TCP"} {
@@ -51,9 +53,9 @@ func BenchmarkTraffic(b *testing.B) {
 		for j, what := range []string{"no program", "empty programs", "Fenceline"} {
 			b.Logf("%s, %-15s %s", name, what+":", of[j])
 		}
-		b.ReportMetric(median(of[2].rates)/median(of[0].rates), name+"-rate/none")
-		b.ReportMetric(median(of[2].costs)/median(of[0].costs), name+"-CPU/none")
-		b.ReportMetric(median(of[2].costs)/median(of[1].costs), name+"-CPU/empty")
+		figure.Report(b, name+" of a guarded pod, rate", figure.Median(of[2].rates)/figure.Median(of[0].rates), "× no program")
+		figure.Report(b, name+" of a guarded pod, CPU a write", figure.Median(of[2].costs)/figure.Median(of[0].costs), "× no program")
+		figure.Report(b, name+" of a guarded pod, CPU a write beside empty programs", figure.Median(of[2].costs)/figure.Median(of[1].costs), "× empty programs")
 	}
 }
 
@@ -147,7 +149,7 @@ func (s *sender) send() error {
 
 func (s *sender) String() string {
 	return fmt.Sprintf("p50 %9.0f writes of %d bytes a second, %6.0f ns of CPU each, %d slices",
-		median(s.rates), len(s.data), median(s.costs), len(s.rates))
+		figure.Median(s.rates), len(s.data), figure.Median(s.costs), len(s.rates))
 }
 
 // cpuTime returns the CPU time of the process, which has both ends.
@@ -157,10 +159,4 @@ func cpuTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// median sorts the values.
-func median(all []float64) float64 {
-	slices.Sort(all)
-	return all[len(all)/2]
 }

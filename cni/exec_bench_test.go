@@ -10,16 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/figure"
 )
-
-// execRounds is how often each plugin is called with each verb.
-const execRounds = 200
 
 // What a runtime pays for one call of an IPAM plugin, from exec to exit: ADD and
 // DEL with an agent that answers at once, in turns with host-local. What the
@@ -34,13 +31,13 @@ func TestTimeOfTheProcess(t *testing.T) {
 			"dataDir":%q,"ranges":[[{"subnet":"10.0.0.0/8"}],[{"subnet":"2001:db8::/64"}]]}}`, filepath.Join(n.dir, "host-local")),
 	}
 	took := map[string][]time.Duration{}
-	for i := range execRounds {
+	for i := range figure.Size(200, 3) {
 		for name, configuration := range configurations {
 			for _, verb := range []string{"ADD", "DEL"} {
 				plugin := exec.CommandContext(t.Context(), filepath.Join(dir, name))
 				plugin.Env = []string{
 					"CNI_COMMAND=" + verb, fmt.Sprintf("CNI_CONTAINERID=c%d", i), "CNI_IFNAME=eth0",
-					"CNI_PATH=" + dir, "CNI_NETNS=/run/netns/none", "CNI_ARGS=" + podArgs,
+					"CNI_PATH=" + dir, "CNI_NETNS=/run/netns/none", "CNI_ARGS=" + podArgs, dirsVariable + "=" + n.dir,
 				}
 				plugin.Stdin = bytes.NewReader(configuration)
 				start := time.Now()
@@ -53,16 +50,16 @@ func TestTimeOfTheProcess(t *testing.T) {
 		}
 	}
 	var table strings.Builder
-	fmt.Fprintf(&table, "\n%-12s %6s %9s %9s %8s   (goal: p50 ≤ 1.5 × host-local)\n", "", "calls", "p50", "p99", "MB")
-	median := map[string]float64{}
+	fmt.Fprintf(&table, "\n%-12s %6s %9s %9s %8s\n", "", "calls", "p50", "p99", "MB")
+	median, size := map[string]float64{}, map[string]float64{}
 	for _, name := range []string{"host-local", pluginType} {
 		all := took[name]
-		slices.Sort(all)
 		info := check.Value(os.Stat(filepath.Join(dir, name)))(t)
-		median[name] = all[len(all)/2].Seconds() * 1000
+		median[name], size[name] = figure.Milliseconds(figure.Median(all)), float64(info.Size())/1e6
 		fmt.Fprintf(&table, "%-12s %6d %6.1f ms %6.1f ms %8.1f\n", name, len(all), median[name],
-			all[len(all)*99/100].Seconds()*1000, float64(info.Size())/1e6)
+			figure.Milliseconds(figure.Percentile(all, 99)), size[name])
 	}
-	fmt.Fprintf(&table, "%s / host-local, p50: %.2f", pluginType, median[pluginType]/median["host-local"])
 	t.Log(table.String())
+	figure.Report(t, "one call of the plugin's process, p50", median[pluginType]/median["host-local"], "× host-local", figure.AtMost(1.5))
+	figure.Report(t, "size of the plugin", size[pluginType], "MB")
 }

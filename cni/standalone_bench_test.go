@@ -6,18 +6,18 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/figure"
 )
 
 // The time of a stand-alone ADD beside host-local's, in turns: without a probe, and with one from an
 // interface that is down, as plugins leave theirs for IPAM.
 func TestTimeOfAStandAloneADD(t *testing.T) {
-	const rounds = 200
+	rounds := figure.Size(200, 2)
 	l := newLAN(t)
 	h, pod := l.host(t, "host"), namespace(t, "pod")
 	l.Plug(t, pod, "eth0", nil, "pod")
@@ -46,18 +46,16 @@ func TestTimeOfAStandAloneADD(t *testing.T) {
 			}
 		}
 	}
-	for name := range took {
-		slices.Sort(took[name])
-	}
 	at := func(name string, percent int) time.Duration {
-		return took[name][rounds*percent/100].Round(100 * time.Microsecond)
+		return figure.Percentile(took[name], percent).Round(10 * time.Microsecond)
 	}
 	var table strings.Builder
 	fmt.Fprintf(&table, "\n%-30s %8s %8s\n", fmt.Sprintf("%d ADDs in turns", rounds), "p50", "p90")
 	for _, k := range kinds {
 		fmt.Fprintf(&table, "%-30s %8s %8s\n", k.name, at(k.name, 50), at(k.name, 90))
 	}
-	fmt.Fprintf(&table, "without a probe: %.2f × host-local (goal 1.3); with one: the window of %s + %s, both families + %s (goal 10 ms)",
-		at(kinds[1].name, 50).Seconds()/at(kinds[0].name, 50).Seconds(), window, at(kinds[2].name, 50)-window, at(kinds[3].name, 50)-window)
 	t.Log(table.String())
+	figure.Report(t, "stand-alone ADD without a probe, p50", at(kinds[1].name, 50).Seconds()/at(kinds[0].name, 50).Seconds(), "× host-local", figure.AtMost(1.3))
+	figure.Report(t, "stand-alone ADD past the window of its probe, p50", figure.Milliseconds(at(kinds[2].name, 50)-window), "ms", figure.AtMost(10))
+	figure.Report(t, "the same with probes of both families", figure.Milliseconds(at(kinds[3].name, 50)-window), "ms", figure.AtMost(10))
 }

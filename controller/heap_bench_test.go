@@ -27,10 +27,11 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/figure"
 )
 
 const (
-	few, many = 100, 50000
+	few       = 100
 	manyNodes = 100
 	// heapGoal is for one lease with its pod, in bytes.
 	heapGoal = 2500
@@ -44,12 +45,14 @@ func TestHeapOfManyLeases(t *testing.T) {
 		w.readyNode(nodeOf(i))
 	}
 	w.pool("many", "10.0.0.0/8")
+	many := figure.Size(50000, 5000)
 	before := w.heapWith(t, server.Admin(), few)
 	after := w.heapWith(t, server.Admin(), many)
-	each := (after - before) / (many - few)
-	t.Logf("heap with %d leases and their pods: %.1f MB, with %d: %.1f MB; %.0f bytes for one lease with its pod (goal %d)",
-		few, before/1e6, many, after/1e6, each, heapGoal)
-	if each > heapGoal {
+	each := (after - before) / float64(many-few)
+	t.Logf("heap with %d leases and their pods: %.1f MB, with %d: %.1f MB", few, before/1e6, many, after/1e6)
+	figure.Report(t, "a lease with its pod in the controller", each, "bytes", figure.AtMost(heapGoal))
+	// Few leases share the buckets of an index (controller/cache), so a small benchmark is near the limit.
+	if !testing.Short() && each > heapGoal {
 		t.Errorf("one lease with its pod takes %.0f bytes, want at most %d", each, heapGoal)
 	}
 }

@@ -18,11 +18,10 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/figure"
 )
 
 const (
-	// leakedAtOnce is how many leases are due at the same time.
-	leakedAtOnce = 2000
 	// peerRate is what Spiderpool's garbage collector frees per second on an API
 	// server that does nothing else, and no live read before; peerPuts are the raw
 	// updates per second of that very server. Machines differ, so what counts is
@@ -31,6 +30,9 @@ const (
 	// rawWorkers is how many requests the raw writes have under way, as reclaim has.
 	rawWorkers = 64
 )
+
+// leakedAtOnce is how many leases are due at the same time.
+func leakedAtOnce() int { return figure.Size(2000, 60) }
 
 // TestReclaimRate leaks leases while no controller runs, and prints how fast one
 // takes them: live reads of the pods, and writes with preconditions. Beside it, in
@@ -45,8 +47,8 @@ func TestReclaimRate(t *testing.T) {
 		pod.UID = types.UID(fmt.Sprintf("11111111-0000-4000-8000-%012d", i))
 		return pod
 	}
-	raw := make([]*v1alpha1.IPLease, leakedAtOnce)
-	w.inParallel(leakedAtOnce, func(i int) {
+	raw := make([]*v1alpha1.IPLease, leakedAtOnce())
+	w.inParallel(leakedAtOnce(), func(i int) {
 		raw[i] = w.bound("leaked", fmt.Sprintf("10.1.%d.%d", i/250, i%250+1), gone(i))
 	})
 	config := w.tokenOf(server, "controller")
@@ -72,23 +74,25 @@ func TestReclaimRate(t *testing.T) {
 	used, usedHere := w.cpu(server), ownCPU(t)
 	w.runController(config, policy(), clock.RealClock{})
 	w.eventuallyWithin(3*time.Minute, "all reclaims", func() error {
-		if n := taken.count(); n < leakedAtOnce {
-			return fmt.Errorf("%d of %d", n, leakedAtOnce)
+		if n := taken.count(); n < leakedAtOnce() {
+			return fmt.Errorf("%d of %d", n, leakedAtOnce())
 		}
 		return nil
 	})
 	cpu, cpuHere := w.cpu(server)-used, ownCPU(t)-usedHere
-	if n := w.quarantinedLeases(); n != leakedAtOnce {
-		t.Errorf("%d leases are quarantined, want %d", n, leakedAtOnce)
+	if n := w.quarantinedLeases(); n != leakedAtOnce() {
+		t.Errorf("%d leases are quarantined, want %d", n, leakedAtOnce())
 	}
 	rate := taken.rate()
-	t.Logf("%d leaked leases: %.0f reclaims/s with the live read, %.0f times the %.0f/s of Spiderpool", leakedAtOnce, rate, rate/peerRate, peerRate)
+	t.Logf("%d leaked leases: %.0f reclaims/s with the live read, %.0f times the %.0f/s of Spiderpool", leakedAtOnce(), rate, rate/peerRate, peerRate)
 	t.Logf("raw GET and PUT %.0f/s, %.2f of it; raw PUT alone %.0f/s, %.2f of it, which is %.1f times Spiderpool's share of %.3f",
 		both.rate, rate/both.rate, alone.rate, rate/alone.rate, (rate/alone.rate)/(peerRate/peerPuts), peerRate/peerPuts)
 	t.Logf("CPU time of the API server: %s a reclaim, raw GET and PUT %s, raw PUT %s; of the controller: %s a reclaim; the machine's load is %s",
 		each(cpu), both.cpu, alone.cpu, each(cpuHere), load(t))
 	t.Logf("requests of the controller meanwhile: %v", taken.requests)
-	if rate < both.rate/3 {
+	figure.Report(t, "reclaims a second, with the live read", rate/both.rate, "× raw GET and PUT", figure.AtLeast(0.33))
+	figure.Report(t, "CPU of the controller a reclaim", figure.Milliseconds(each(cpuHere)), "ms")
+	if !testing.Short() && rate < both.rate/3 {
 		t.Errorf("a reclaim costs more than three times its GET and PUT: %.0f/s of %.0f/s", rate, both.rate)
 	}
 }
@@ -103,13 +107,13 @@ type rawRate struct {
 func (w world) measure(server *controlplane.Server, request func(int)) rawRate {
 	w.Helper()
 	began, used := time.Now(), w.cpu(server)
-	w.inParallel(leakedAtOnce, request)
-	return rawRate{rate: leakedAtOnce / time.Since(began).Seconds(), cpu: each(w.cpu(server) - used)}
+	w.inParallel(leakedAtOnce(), request)
+	return rawRate{rate: float64(leakedAtOnce()) / time.Since(began).Seconds(), cpu: each(w.cpu(server) - used)}
 }
 
 // each is the share of one lease.
 func each(all time.Duration) time.Duration {
-	return (all / leakedAtOnce).Round(10 * time.Microsecond)
+	return (all / time.Duration(leakedAtOnce())).Round(10 * time.Microsecond)
 }
 
 // inParallel calls do for 0 to n-1.

@@ -6,17 +6,14 @@ package allocate
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/figure"
 )
-
-// pairs is how many raw creates, and as many allocations, BenchmarkLatency compares.
-const pairs = 500
 
 // BenchmarkLatency measures one allocation at a time, in turns with raw
 // creates of a lease by the same API server, so that the ratios of allocation
@@ -28,7 +25,7 @@ func BenchmarkLatency(b *testing.B) {
 	warmUp(b, n)
 	var raw, allocated []time.Duration
 	for b.Loop() {
-		for i := range pairs {
+		for i := range figure.Size(500, 10) {
 			start := time.Now()
 			r := check.Value(rawCreate(b.Context(), n))(b)
 			raw = append(raw, time.Since(start))
@@ -39,13 +36,11 @@ func BenchmarkLatency(b *testing.B) {
 			remove(b, n, r, l) // only then is there room, and it does not count
 		}
 	}
-	slices.Sort(raw)
-	slices.Sort(allocated)
-	for name, p := range map[string]int{"p50": 50, "p99": 99} {
-		r, a := raw[(len(raw)-1)*p/100], allocated[(len(allocated)-1)*p/100]
-		b.ReportMetric(float64(a.Microseconds()), name+"-µs")
-		b.ReportMetric(float64(r.Microseconds()), name+"-raw-µs")
-		b.ReportMetric(float64(a)/float64(r), name+"-ratio")
+	for _, p := range []int{50, 99} {
+		r, a := figure.Percentile(raw, p), figure.Percentile(allocated, p)
+		b.ReportMetric(float64(a.Microseconds()), fmt.Sprintf("p%d-µs", p))
+		b.ReportMetric(float64(r.Microseconds()), fmt.Sprintf("p%d-raw-µs", p))
+		figure.Report(b, fmt.Sprintf("one allocation, p%d", p), float64(a)/float64(r), "× raw create")
 	}
 	b.ReportMetric(0, "ns/op")
 }

@@ -8,22 +8,21 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/figure"
 )
 
-const (
-	// workers ask at the same time on each node.
-	workers = 5
-	// A round is as many allocations, and as many raw creates; the figures are
-	// medians of rounds.
-	rounds, perRound = 5, 300
-)
+// workers ask at the same time on each node.
+const workers = 5
+
+// perRound is the number of allocations of a round, and of its raw creates. The figures are medians of
+// rounds.
+func perRound() int { return figure.Size(300, 20) }
 
 // BenchmarkRate measures allocations per second by agents with five workers
 // each, on one pool of 2000 addresses, beside raw creates by the same clients.
@@ -37,6 +36,7 @@ func BenchmarkRate(b *testing.B) {
 	server := controlplane.New(b)
 	warmUp(b, newNode(b, server.Admin(), ipam.Share{}))
 	for _, c := range []struct{ agents, full int }{{1, 0}, {10, 0}, {10, 50}, {10, 90}, {10, 99}} {
+		name := fmt.Sprintf("allocations a second, agents %d, pool %d %% full", c.agents, c.full)
 		b.Run(fmt.Sprintf("agents=%d/full=%d%%", c.agents, c.full), func(b *testing.B) {
 			r := rating{B: b, server: server, pool: wide(b, c.full), rand: rand.New(rand.NewPCG(1, 2))}
 			for i := range c.agents {
@@ -44,13 +44,13 @@ func BenchmarkRate(b *testing.B) {
 			}
 			b.Cleanup(func() { emptyPool(b, r.nodes[0]) })
 			occupyMarked(b, r.nodes, r.pool)
-			r.burst = min(perRound, int(r.pool.Set.Len())*(100-c.full)/100/2)
+			r.burst = min(perRound(), int(r.pool.Set.Len())*(100-c.full)/100/2)
 			for b.Loop() {
-				for range rounds {
+				for range figure.Size(5, 1) {
 					r.round()
 				}
 			}
-			r.report()
+			r.report(name)
 		})
 	}
 }
@@ -88,7 +88,7 @@ func (s *side) last() (elapsed, cpu float64) {
 func (r *rating) round() {
 	r.raw.begin()
 	r.allocated.begin()
-	for i := range perRound / r.burst {
+	for i := range perRound() / r.burst {
 		on := spread(r.burst, len(r.nodes), r.rand)
 		if i%2 == 0 {
 			r.create(on)
@@ -161,19 +161,19 @@ func (r *rating) remove(on [][]int, leases []*v1alpha1.IPLease) {
 	})
 }
 
-func (r *rating) report() {
+func (r *rating) report(name string) {
 	failed := int64(0)
 	for _, n := range r.nodes {
 		failed += n.failed.Load()
 	}
-	n := perRound / r.burst * r.burst
-	r.ReportMetric(float64(n)/median(r.allocated.elapsed).Seconds(), "alloc/s")
-	r.ReportMetric(float64(n)/median(r.raw.elapsed).Seconds(), "raw/s")
-	r.ReportMetric(median(r.ratios), "ratio")
-	r.ReportMetric(float64(median(r.allocated.cpu).Microseconds())/float64(n), "cpu-µs/alloc")
-	r.ReportMetric(float64(median(r.raw.cpu).Microseconds())/float64(n), "cpu-µs/raw")
-	r.ReportMetric(median(r.cpuRatios), "cpu-ratio")
-	r.ReportMetric(median(r.latencies), "p50-µs")
+	n := perRound() / r.burst * r.burst
+	r.ReportMetric(float64(n)/figure.Median(r.allocated.elapsed).Seconds(), "alloc/s")
+	r.ReportMetric(float64(n)/figure.Median(r.raw.elapsed).Seconds(), "raw/s")
+	figure.Report(r, name, figure.Median(r.ratios), "× raw creates")
+	r.ReportMetric(float64(figure.Median(r.allocated.cpu).Microseconds())/float64(n), "cpu-µs/alloc")
+	r.ReportMetric(float64(figure.Median(r.raw.cpu).Microseconds())/float64(n), "cpu-µs/raw")
+	r.ReportMetric(figure.Median(r.cpuRatios), "cpu-ratio")
+	r.ReportMetric(figure.Median(r.latencies), "p50-µs")
 	r.ReportMetric(float64(r.creates)/float64(r.done)-1, "collisions/alloc")
 	r.ReportMetric(float64(r.lists)/float64(r.done), "lists/alloc")
 	r.ReportMetric(float64(failed), "failed")
@@ -196,9 +196,4 @@ func calls(nodes []*node) (creates, lists int64) {
 		lists += n.lists.Load()
 	}
 	return creates, lists
-}
-
-func median[T float64 | time.Duration](v []T) T {
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/figure"
 )
 
 // BenchmarkHostLink makes and removes host links of dual-stack pods. It prints the median of each step,
@@ -58,9 +60,9 @@ func BenchmarkHostLink(b *testing.B) {
 		r.must(pod.DeleteLink("eth0"))
 	}
 	for step, all := range times {
-		b.Logf("%-36s p50 %8s of %d", step, median(all).Round(10*time.Microsecond), len(all))
+		b.Logf("%-36s p50 %8s of %d", step, figure.Median(all).Round(10*time.Microsecond), len(all))
 	}
-	b.ReportMetric(float64(median(times["make"]))/float64(median(times["bare pair"])), "make/bare-pair")
-	b.ReportMetric(float64(median(times["make"]).Microseconds())/1000, "make-ms")
-	b.ReportMetric(float64(median(times["remove"]).Microseconds())/1000, "remove-ms")
+	figure.Report(b, "host link of a pod, made", float64(figure.Median(times["make"]))/float64(figure.Median(times["bare pair"])), "× bare veth pair")
+	b.ReportMetric(float64(figure.Median(times["make"]).Microseconds())/1000, "make-ms")
+	b.ReportMetric(float64(figure.Median(times["remove"]).Microseconds())/1000, "remove-ms")
 }

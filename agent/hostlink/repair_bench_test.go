@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/figure"
 )
 
-// podsOfAFullNode is the number of pods that operators allow on a large node.
-const podsOfAFullNode = 250
-
-// BenchmarkRepairOfAFullNode repairs the host links of a full node that lacks nothing.
+// BenchmarkRepairOfAFullNode repairs the host links of a full node that lacks nothing. It has the 250
+// pods that operators allow on a large node.
 func BenchmarkRepairOfAFullNode(b *testing.B) {
 	r := newRig(b)
-	for i := range podsOfAFullNode {
+	for i := range figure.Size(250, 5) {
 		_, entries := r.pod(fmt.Sprintf("p%d", i), []string{fmt.Sprintf("10.0.0.%d/24", i+2), fmt.Sprintf("fd00::%x/64", i+256)})
 		r.must(r.links.Make(entries[0]))
 	}
@@ -27,7 +27,7 @@ func BenchmarkRepairOfAFullNode(b *testing.B) {
 	for b.Loop() {
 		r.must(r.links.Repair())
 	}
-	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+	figure.Report(b, "repair of the host links of 250 pods that lack nothing", figure.Milliseconds(processorTime(b)-before)/float64(b.N), "ms of CPU")
 }
 
 // processorTime returns what this process has used.

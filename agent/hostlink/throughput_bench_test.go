@@ -8,13 +8,13 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fenceline/fenceline/test/figure"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -43,17 +43,21 @@ func BenchmarkThroughput(b *testing.B) {
 		senders[i] = r.sender(w)
 	}
 	for b.Loop() {
-		for _, s := range senders {
-			r.must(s.send())
+		for range figure.Size(10, 1) {
+			for _, s := range senders {
+				r.must(s.send())
+			}
 		}
 	}
 	for i, s := range senders {
-		b.Logf("%-26s p50 %6.2f Gbit/s, %5.3f ns of CPU per byte, %d slices", ways[i].name, median(s.rates)*8/1e9, median(s.costs), len(s.rates))
+		b.Logf("%-26s p50 %6.2f Gbit/s, %5.3f ns of CPU per byte, %d slices", ways[i].name, figure.Median(s.rates)*8/1e9, figure.Median(s.costs), len(s.rates))
 	}
-	b.ReportMetric(median(senders[1].rates)/median(senders[0].rates), "outside-rate/plain")
-	b.ReportMetric(median(senders[1].costs)/median(senders[0].costs), "outside-CPU/plain")
-	b.ReportMetric(median(senders[3].rates)/median(senders[2].rates), "node-rate/bridge")
-	b.ReportMetric(median(senders[3].costs)/median(senders[2].costs), "node-CPU/bridge")
+	compare := func(name string, with, without *sender, than string) {
+		figure.Report(b, name+", rate", figure.Median(with.rates)/figure.Median(without.rates), "× "+than)
+		figure.Report(b, name+", CPU a byte", figure.Median(with.costs)/figure.Median(without.costs), "× "+than)
+	}
+	compare("TCP to a host from a pod with a host link", senders[1], senders[0], "a pod without one")
+	compare("TCP to the node by a host link", senders[3], senders[2], "a veth pair and a bridge")
 }
 
 // way is a pod with the server that it sends to.
@@ -125,10 +129,4 @@ func (r *rig) bridged() *network.Namespace {
 	r.must(err)
 	r.must(pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr("10.244.0.1").AsSlice()}))
 	return pod
-}
-
-// median sorts the values.
-func median[T float64 | time.Duration](all []T) T {
-	slices.Sort(all)
-	return all[len(all)/2]
 }

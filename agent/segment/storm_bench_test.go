@@ -9,13 +9,13 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/figure"
 )
 
 // TestFiguresInAStorm prints the time from a claim to its ack, without and in a storm of hostile
@@ -42,11 +42,12 @@ func TestFiguresInAStorm(t *testing.T) {
 			acks := n1.ackedAt()
 			return acks[len(acks)-1] - begin
 		}
-		idle := measure(1000, round)
+		idle := measure(figure.Size(1000, 20), round)
 		s := attacker.startStorm(t, n2, 100_000, frames)
-		s.blown(10_000)
-		stormy := measure(1000, round)
+		s.blown(uint64(figure.Size(10_000, 1000)))
+		stormy := measure(figure.Size(1000, 20), round)
 		s.stop()
+		figure.Report(t, "claim to ack in a storm of hostile claims, p50", stormy.times(idle, 50), "× idle")
 		t.Logf("claim to ack: idle %s, in the storm %s, storm / idle %s", idle.quantiles(), stormy.quantiles(), stormy.over(idle))
 		for _, ev := range n2.fencedEvents() {
 			if ev.Token%10 != 0 || ev.Token > token {
@@ -69,14 +70,15 @@ func TestFiguresInAStorm(t *testing.T) {
 			equal(t, "conflict of a free address", n.probe(free, params50).Conflict, false)
 			return time.Since(begin)
 		}
-		const rounds = 30
+		rounds := figure.Size(30, 2)
 		idle, before := measure(rounds, round), residentKiB(t)
 		s := r.addHost("attacker").startStorm(t, n, 50_000, strangersARP(t, used, 16384))
-		s.blown(10_000)
+		s.blown(uint64(figure.Size(10_000, 1000)))
 		stormy := measure(rounds, round)
 		after := residentKiB(t)
 		s.stop()
 		equal(t, "answers heard", heard, 2*rounds)
+		figure.Report(t, "probe of a free address in a storm of ARP, p50", stormy.times(idle, 50), "× idle")
 		t.Logf("probe of a free address: idle %s, in the storm %s, storm / idle %s; memory of the agent %d KiB before, %d KiB after",
 			idle.quantiles(), stormy.quantiles(), stormy.over(idle), before, after)
 	})
@@ -97,14 +99,15 @@ func (d durations) quantiles() string {
 
 // over prints the ratios of p50 and p99 to those of calm.
 func (d durations) over(calm durations) string {
-	ratio := func(percent int) float64 { return float64(d.percentile(percent)) / float64(calm.percentile(percent)) }
-	return fmt.Sprintf("p50 %.2f, p99 %.2f", ratio(50), ratio(99))
+	return fmt.Sprintf("p50 %.2f, p99 %.2f", d.times(calm, 50), d.times(calm, 99))
 }
 
-func (d durations) percentile(percent int) time.Duration {
-	s := slices.Sorted(slices.Values(d))
-	return s[(len(s)-1)*percent/100]
+// times returns the ratio of a percentile to that of calm.
+func (d durations) times(calm durations, percent int) float64 {
+	return float64(d.percentile(percent)) / float64(calm.percentile(percent))
 }
+
+func (d durations) percentile(percent int) time.Duration { return figure.Percentile(d, percent) }
 
 func (n *node) fencedEvents() []bpf.Event {
 	n.mu.Lock()

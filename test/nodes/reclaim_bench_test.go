@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,12 +23,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/figure"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/process"
 )
 
 const (
-	liveRounds, cutRounds = 100, 20
 	// probeWindow is what a verification of a holder that is silent takes: three
 	// rounds of 50 ms.
 	probeWindow = 150 * time.Millisecond
@@ -61,16 +60,24 @@ func TestTimeOfAReclaim(t *testing.T) {
 	watcher, err := client.NewWithWatch(c.Server.Admin(), client.Options{Scheme: c.Scheme()})
 	c.check(err)
 	r := &reclaims{Cluster: c, watcher: watcher}
-	r.measure(t, "a live node, whose DEL never came", liveRounds, reclaim{})
+	live := r.measure(t, "a live node, whose DEL never came", figure.Size(100, 1), reclaim{})
 	// The agents are dead as well, whose return takes less time than a lost watch's.
-	r.measure(t, "a cut node, whose kernel acknowledges", cutRounds, reclaim{fall: (*Node).KillAgent, rise: (*Node).StartAgent})
-	r.measure(t, "a node without power", cutRounds, reclaim{
+	cutRounds := figure.Size(20, 1)
+	cut := r.measure(t, "a cut node, whose kernel acknowledges", cutRounds, reclaim{fall: (*Node).KillAgent, rise: (*Node).StartAgent})
+	off := r.measure(t, "a node without power", cutRounds, reclaim{
 		fall: func(n *Node) error { return errors.Join(n.KillAgent(), n.CutUnderlay()) },
 		rise: func(n *Node) error { return errors.Join(n.HealUnderlay(), n.StartAgent()) },
 	})
 	load, err := os.ReadFile("/proc/loadavg")
 	c.check(err)
 	t.Logf("the machine's load is %s on %d CPUs; a probe window is %s", strings.Fields(string(load))[0], runtime.NumCPU(), probeWindow)
+	report := func(name string, s span, percent int, goal time.Duration) {
+		figure.Report(t, fmt.Sprintf("%s, p%d", name, percent), figure.Milliseconds(figure.Percentile(s, percent)), "ms", figure.AtMost(figure.Milliseconds(goal)))
+	}
+	report("reclaim on a live node, due to served", live.served, 50, 370*time.Millisecond)
+	report("reclaim on a live node, due to served", live.served, 99, time.Second)
+	report("reclaim on a cut node, quarantined to free", cut.freeAfter, 50, 100*time.Millisecond)
+	report("reclaim on a node without power, quarantined to free", off.freeAfter, 50, probeWindow+100*time.Millisecond)
 }
 
 // startController starts the controller as the chart does, without a leader's Lease.
@@ -101,21 +108,23 @@ type reclaims struct {
 type span []time.Duration
 
 func (s span) String() string {
-	slices.Sort(s)
-	at := func(share float64) time.Duration { return s[int(share*float64(len(s)-1))].Round(time.Millisecond) }
-	return fmt.Sprintf("p50 %s, p99 %s", at(0.5), at(0.99))
+	at := func(percent int) time.Duration { return figure.Percentile(s, percent).Round(time.Millisecond) }
+	return fmt.Sprintf("p50 %s, p99 %s", at(50), at(99))
 }
 
-func (r *reclaims) measure(t *testing.T, name string, rounds int, how reclaim) {
+// spans are those of all rounds.
+type spans struct{ quarantine, free, served, freeAfter, servedAfter span }
+
+func (r *reclaims) measure(t *testing.T, name string, rounds int, how reclaim) (s spans) {
 	t.Helper()
-	var quarantine, free, served, freeAfter, servedAfter span
 	for range rounds {
 		m := r.round(t, how)
-		quarantine, free, served = append(quarantine, m.quarantined.Sub(m.due)), append(free, m.freed.Sub(m.due)), append(served, m.served.Sub(m.due))
-		freeAfter, servedAfter = append(freeAfter, m.freed.Sub(m.quarantined)), append(servedAfter, m.served.Sub(m.quarantined))
+		s.quarantine, s.free, s.served = append(s.quarantine, m.quarantined.Sub(m.due)), append(s.free, m.freed.Sub(m.due)), append(s.served, m.served.Sub(m.due))
+		s.freeAfter, s.servedAfter = append(s.freeAfter, m.freed.Sub(m.quarantined)), append(s.servedAfter, m.served.Sub(m.quarantined))
 	}
 	t.Logf("%s, %d rounds: due to quarantined %s; due to free %s; due to served %s; quarantined to free %s; quarantined to served %s",
-		name, rounds, quarantine, free, served, freeAfter, servedAfter)
+		name, rounds, s.quarantine, s.free, s.served, s.freeAfter, s.servedAfter)
+	return s
 }
 
 // moments of one round.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/figure"
 )
 
 // TestFiguresOfANoisyAgent prints how long another agent's creates and deletes of leases take while one
@@ -29,7 +30,7 @@ import (
 // which only a broken agent or the holder of its token does; with the FlowSchemas of the chart and
 // without them.
 func TestFiguresOfANoisyAgent(t *testing.T) {
-	const rounds, nodes, parallel = 200, 100, 64
+	rounds, nodes, parallel := figure.Size(200, 5), figure.Size(100, 4), figure.Size(64, 4)
 	e := installed(t)
 	noisy, other := e.agent(t, "n1"), e.agent(t, "n2")
 	var held []*v1alpha1.IPLease
@@ -87,8 +88,8 @@ func TestFiguresOfANoisyAgent(t *testing.T) {
 			rate := float64(written.Load()) / time.Since(began).Seconds()
 			cancel()
 			wg.Wait()
-			t.Logf("%s FlowSchemas, %s (%.0f a second, %d failed): %s, p50 / calm %.2f", queues, noise.name, rate, failed.Load(),
-				quantiles(loud), float64(loud[len(loud)/2])/float64(calm[len(calm)/2]))
+			t.Logf("%s FlowSchemas, %s (%.0f a second, %d failed): %s", queues, noise.name, rate, failed.Load(), quantiles(loud))
+			figure.Report(t, fmt.Sprintf("ADD's writes %s FlowSchemas, %s, p50", queues, noise.name), float64(figure.Median(loud))/float64(figure.Median(calm)), "× calm")
 		}
 	}
 }

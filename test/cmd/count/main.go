@@ -2,14 +2,16 @@
 
 // Count runs a test suite and closes with its counts.
 //
-//	count run [-tag TAG [-with TAG] [-only EXPR]] [-show] SUITE ARGUMENTS...   run `go test -json`, close with "SUITE: N passed, N failed"
+//	count run [-tag TAG [-with TAG] [-only EXPR]] [-show] [-figures FILE [-record]] SUITE ARGUMENTS...
+//	                                                                          run `go test -json`, close with "SUITE: N passed, N failed"
 //	count fuzz [-time TIME] [-guided] [-run NAME]                  run every fuzz target, close with "fuzz: N passed, N failed"
 //	count total SUITE...                                          add up the suites, close with "N passed, N failed"
 //	count reset                                                   remove the counts of earlier suites
 //
 // With a tag, the suite is every test that is built only with that tag; -with sets a second tag for
 // tests that need both. Without a tag, the arguments name the packages. The output of tests that
-// fail is printed; -show prints all output.
+// fail is printed; -show prints all output. With -figures, the suite ends with a table of the figures
+// that its benchmarks reported, beside those in the file; -record writes the file.
 //
 // Only tests without subtests count, so a table counts as its rows. A skipped test counts as failed:
 // a suite that silently tests less than its name promises is worse than a red one. For the total, a

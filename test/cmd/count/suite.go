@@ -9,6 +9,7 @@ import (
 	"io"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,6 +23,8 @@ type suite struct {
 	only string // selects tests whose "package.Name" matches
 	show bool
 	args []string // of go test
+	// figures are those of benchmarks.
+	figures figures
 }
 
 func parseSuite(args []string) (suite, error) {
@@ -31,6 +34,8 @@ func parseSuite(args []string) (suite, error) {
 	flags.StringVar(&s.with, "with", "", "second build tag; it selects no tests")
 	flags.StringVar(&s.only, "only", "", "regular expression: tests of the tag whose package.Name matches")
 	flags.BoolVar(&s.show, "show", false, "print the output of passing tests too")
+	flags.StringVar(&s.figures.file, "figures", "", "file of the recorded figures, with which those of the benchmarks are compared")
+	flags.BoolVar(&s.figures.record, "record", false, "write the file of the recorded figures")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -38,6 +43,10 @@ func parseSuite(args []string) (suite, error) {
 		return s, errors.New("the name of the suite is missing")
 	}
 	s.name, s.args = flags.Arg(0), flags.Args()[1:]
+	s.figures.brief = slices.Contains(s.args, "-short")
+	if s.figures.brief && s.figures.record {
+		return s, errors.New("the figures of small benchmarks are not recorded: remove -short or -record")
+	}
 	return s, nil
 }
 
@@ -82,7 +91,7 @@ func (s suite) run(out io.Writer, ledger ledger) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("run suite %s: %w", s.name, err)
 	}
-	counts, err := tally(stream, out, s.show)
+	counts, err := tally(stream, out, s.show, s.figures.note)
 	if err != nil {
 		return fmt.Errorf("read the results of suite %s: %w", s.name, err)
 	}
@@ -94,6 +103,9 @@ func (s suite) run(out io.Writer, ledger ledger) error {
 	if counts.Passed+counts.Failed == 0 {
 		fmt.Fprintln(out, "the suite has no test")
 		counts.Failed++
+	}
+	if err := s.figures.close(out, &counts); err != nil {
+		return err
 	}
 	if err := ledger.record(s.name, counts); err != nil {
 		return err

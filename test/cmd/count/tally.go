@@ -42,7 +42,8 @@ type testID struct{ Package, Test string }
 // tallier follows the tests of a suite.
 type tallier struct {
 	out     io.Writer
-	show    bool // print everything
+	show    bool              // print everything
+	note    func(line string) // takes each line of output
 	counts  counts
 	output  map[testID][]string
 	running map[testID]bool // tests whose end has not been reported
@@ -51,10 +52,11 @@ type tallier struct {
 }
 
 // tally reads `go test -json` to its end. It prints a line for each package, and the output of each
-// test that failed or was skipped. With show it prints all output as it comes.
-func tally(stream io.Reader, out io.Writer, show bool) (counts, error) {
+// test that failed or was skipped. With show it prints all output as it comes. Each line of output
+// also goes to note.
+func tally(stream io.Reader, out io.Writer, show bool, note func(line string)) (counts, error) {
 	t := &tallier{
-		out: out, show: show, output: map[testID][]string{},
+		out: out, show: show, note: note, output: map[testID][]string{},
 		running: map[testID]bool{}, parents: map[testID]bool{}, failed: map[string]bool{},
 	}
 	lines := bufio.NewReader(stream)
@@ -86,6 +88,7 @@ func (t *tallier) line(line []byte) {
 			t.parents[testID{e.Package, parent}] = true
 		}
 	case "output":
+		t.note(e.Output)
 		if t.show {
 			if !strings.HasPrefix(e.Output, "=== ") { // the start of a test; its end is printed
 				fmt.Fprint(t.out, e.Output)

@@ -76,7 +76,7 @@ func TestTally(t *testing.T) {
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out strings.Builder
-			got, err := tally(strings.NewReader(tc.stream+"\n"), &out, false)
+			got, err := tally(strings.NewReader(tc.stream+"\n"), &out, false, func(string) {})
 			if err != nil || got != tc.want {
 				t.Errorf("got %v, %v; want %v", got, err, tc.want)
 			}
