@@ -176,7 +176,7 @@ func (m *machine) add(r agentapi.AddRequest) *v1alpha1.IPLease {
 func (m *machine) lease(addr netip.Addr) *v1alpha1.IPLease {
 	m.t.Helper()
 	l := &v1alpha1.IPLease{}
-	err := m.Get(m.t.Context(), types.NamespacedName{Name: addr.String()}, l)
+	err := m.Get(m.t.Context(), types.NamespacedName{Name: v1alpha1.LeaseName("", addr)}, l)
 	check.OK(m.t, client.IgnoreNotFound(err))
 	if err != nil {
 		return nil

@@ -6,10 +6,11 @@ import (
 	"context"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
+	"github.com/go-logr/logr/funcr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -50,6 +51,8 @@ type rig struct {
 	// awaited: a pod of this node takes the lease over itself.
 	awaited bool
 	events  *events.FakeRecorder
+	// freed counts the audit lines of addresses that became free.
+	freed int
 }
 
 func newRig(t *testing.T, l *v1alpha1.IPLease) *rig {
@@ -63,7 +66,13 @@ func newRig(t *testing.T, l *v1alpha1.IPLease) *rig {
 		},
 		OthersShare: func() bool { return true },
 		Verified:    func(segment.Verdict) {}, Conflict: func(string, segment.Source) {},
-		Events: r.events, Log: testr.New(t), Clock: r.clock,
+		Events: r.events, Clock: r.clock,
+		Log: funcr.New(func(prefix, line string) {
+			t.Log(prefix, line)
+			if prefix == "audit" && strings.Contains(line, `"msg"="free"`) {
+				r.freed++
+			}
+		}, funcr.Options{}),
 	})
 	return r
 }

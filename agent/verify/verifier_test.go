@@ -64,6 +64,10 @@ func TestAVerificationSettlesItsLease(t *testing.T) {
 			r := newRig(t, test.lease)
 			r.dead, r.evidence = test.dead, test.evidence
 			result := r.look()
+			// R14: one line for each address that becomes free.
+			if want := test.want != v1alpha1.StateQuarantined; (r.freed == 1) != want || r.freed > 1 {
+				t.Errorf("%d audit lines of a free address", r.freed)
+			}
 			if test.want == "" {
 				if r.lease != nil || result.RequeueAfter != 0 {
 					t.Errorf("lease %+v, again after %s", r.lease.Spec, result.RequeueAfter)
@@ -241,8 +245,8 @@ func TestALeaseThatGoesIntoOtherHandsMeanwhileIsTheirs(t *testing.T) {
 			r := newRig(t, quarantined())
 			r.evidence = acked
 			r.before = func() { meanwhile(r) }
-			if again := r.look().RequeueAfter; again != 0 || r.settled != 0 || len(r.tries) != 0 {
-				t.Errorf("again after %s, %d writes, %v", again, r.settled, r.tries)
+			if again := r.look().RequeueAfter; again != 0 || r.settled != 0 || len(r.tries) != 0 || r.freed != 0 {
+				t.Errorf("again after %s, %d writes, %v, %d audit lines", again, r.settled, r.tries, r.freed)
 			}
 			r.look()
 			if len(r.asked) != 1 {
