@@ -68,7 +68,7 @@ func (m *machine) startAgent(t *testing.T) (stop func()) {
 		}
 	})
 	t.Cleanup(stop)
-	eventually(t, "the agent answers", func() bool {
+	check.Becomes(t, patience, "the agent answers", func() bool {
 		return agentapi.NewClient(m.socket()).Status(t.Context()) == nil
 	})
 	return stop
@@ -142,30 +142,6 @@ func hasLink(ns *network.Namespace, name string) bool {
 
 // patience is how long anything may take on a busy machine.
 const patience = time.Minute
-
-// eventually polls a condition that no channel tells.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s it is still not true that %s", patience, what)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// within receives, or fails the test.
-func within[T any](t *testing.T, what string, c <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("after %s still no %s", patience, what)
-		panic("not reached")
-	}
-}
 
 // The gateway of an address is no default route: the plugins that make the
 // interface take routes from the answer only, so a later interface does not

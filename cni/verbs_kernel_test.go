@@ -178,8 +178,8 @@ func TestUnderARuntimeWhileTheAgentIsAway(t *testing.T) {
 	}
 
 	m.startAgent(t)
-	eventually(t, "the agent carries the DEL out", func() bool { return len(m.brain.holds()) == 0 })
-	eventually(t, "the spool is empty", func() bool {
+	check.Becomes(t, patience, "the agent carries the DEL out", func() bool { return len(m.brain.holds()) == 0 })
+	check.Becomes(t, patience, "the spool is empty", func() bool {
 		waiting, err := m.spool().List()
 		return err == nil && len(waiting) == 0
 	})
@@ -198,9 +198,9 @@ func TestAnADDThatIsKilledIsUndone(t *testing.T) {
 					return err
 				})
 			}()
-			within(t, "ADD at the agent", m.brain.begun)
+			check.Receive(t, patience, "ADD at the agent", m.brain.begun)
 			cancel()
-			return within(t, "return of the runtime", failed)
+			return check.Receive(t, patience, "return of the runtime", failed)
 		},
 		"fenceline itself": func(t *testing.T, m *machine) error {
 			plugin := exec.CommandContext(t.Context(), filepath.Join(m.bin, pluginType))
@@ -211,7 +211,7 @@ func TestAnADDThatIsKilledIsUndone(t *testing.T) {
 			}
 			plugin.Stdin = strings.NewReader(string(m.conf("macvlan", "1.1.0", "")))
 			check.OK(t, plugin.Start())
-			within(t, "ADD at the agent", m.brain.begun)
+			check.Receive(t, patience, "ADD at the agent", m.brain.begun)
 			check.OK(t, plugin.Process.Kill())
 			return plugin.Wait()
 		},
@@ -223,7 +223,7 @@ func TestAnADDThatIsKilledIsUndone(t *testing.T) {
 			if err := kill(t, m); err == nil {
 				t.Error("the killed ADD succeeded")
 			}
-			if cause := within(t, "end of the ADD at the agent", m.brain.ended); !errors.Is(cause, context.Canceled) {
+			if cause := check.Receive(t, patience, "end of the ADD at the agent", m.brain.ended); !errors.Is(cause, context.Canceled) {
 				t.Errorf("it ended by %v", cause)
 			}
 		})

@@ -33,9 +33,9 @@ func TestAPluginThatLeavesEndsItsADD(t *testing.T) {
 	r := start(t, &brain{add: h.add})
 	ctx, leave := context.WithCancel(t.Context())
 	go func() { _, _ = r.Add(ctx, addOf("abc")) }()
-	within(t, "ADD at the backend", h.begun)
+	check.Receive(t, patience, "ADD at the backend", h.begun)
 	leave()
-	if cause := within(t, "end of the ADD", h.ended); !errors.Is(cause, context.Canceled) {
+	if cause := check.Receive(t, patience, "end of the ADD", h.ended); !errors.Is(cause, context.Canceled) {
 		t.Errorf("the ADD ended by %v", cause)
 	}
 }
@@ -49,9 +49,9 @@ func TestAnADDThatSucceedsForNobodyIsUndone(t *testing.T) {
 	}})
 	ctx, leave := context.WithCancel(t.Context())
 	go func() { _, _ = r.Add(ctx, addOf("abc")) }()
-	within(t, "ADD at the backend", begun)
+	check.Receive(t, patience, "ADD at the backend", begun)
 	leave()
-	eventually(t, "the ADD is undone by a DEL", func() bool { return slices.Equal(r.brain.deleted(), []string{"abc"}) })
+	check.Becomes(t, patience, "the ADD is undone by a DEL", func() bool { return slices.Equal(r.brain.deleted(), []string{"abc"}) })
 }
 
 func TestADELGoesOnWhenThePluginLeaves(t *testing.T) {
@@ -64,13 +64,13 @@ func TestADELGoesOnWhenThePluginLeaves(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { left <- r.Del(ctx, delOf("abc")) }()
-	within(t, "DEL at the backend", begun)
+	check.Receive(t, patience, "DEL at the backend", begun)
 	leave()
-	if err := within(t, "return of the client", left); err == nil {
+	if err := check.Receive(t, patience, "return of the client", left); err == nil {
 		t.Error("the client had an answer before the DEL was done")
 	}
 	close(proceed)
-	eventually(t, "the DEL succeeded", func() bool { return len(r.brain.deleted()) == 1 })
+	check.Becomes(t, patience, "the DEL succeeded", func() bool { return len(r.brain.deleted()) == 1 })
 }
 
 func TestADELEndsTheADDThatIsInItsWay(t *testing.T) {
@@ -81,12 +81,12 @@ func TestADELEndsTheADDThatIsInItsWay(t *testing.T) {
 		_, err := r.Add(t.Context(), addOf("abc"))
 		answered <- err
 	}()
-	within(t, "ADD at the backend", h.begun)
+	check.Receive(t, patience, "ADD at the backend", h.begun)
 	check.OK(t, r.Del(t.Context(), delOf("abc")))
-	if cause := within(t, "end of the ADD", h.ended); !errors.Is(cause, errSuperseded) {
+	if cause := check.Receive(t, patience, "end of the ADD", h.ended); !errors.Is(cause, errSuperseded) {
 		t.Errorf("the ADD ended by %v, want %v", cause, errSuperseded)
 	}
-	err := within(t, "answer to the ADD", answered)
+	err := check.Receive(t, patience, "answer to the ADD", answered)
 	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeTryAgainLater {
 		t.Errorf("the ADD was answered %v, want code 11", err)
 	}
@@ -103,7 +103,7 @@ func TestCallsForOneAttachmentRunOneByOneAndForOthersAtTheSameTime(t *testing.T)
 	for _, id := range []string{"one", "two", "one"} {
 		go func() { done <- r.Check(t.Context(), agentapi.CheckRequest{Attachment: attachment(id)}) }()
 	}
-	first := []string{within(t, "first call", begun), within(t, "second call", begun)}
+	first := []string{check.Receive(t, patience, "first call", begun), check.Receive(t, patience, "second call", begun)}
 	slices.Sort(first)
 	if !slices.Equal(first, []string{"one", "two"}) {
 		t.Fatalf("%v run at the same time", first)
@@ -115,7 +115,7 @@ func TestCallsForOneAttachmentRunOneByOneAndForOthersAtTheSameTime(t *testing.T)
 	}
 	close(proceed)
 	for range 3 {
-		if err := within(t, "answer", done); err != nil {
+		if err := check.Receive(t, patience, "answer", done); err != nil {
 			t.Error(err)
 		}
 	}

@@ -19,6 +19,8 @@ import (
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/spool"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // brain is the one fake of these tests: it decides nothing and records what it
@@ -151,7 +153,7 @@ func start(t *testing.T, b *brain, options ...option) *rig {
 		return <-ended
 	})
 	t.Cleanup(func() { _ = stop() })
-	eventually(t, "the agent listens", func() bool {
+	check.Becomes(t, patience, "the agent listens", func() bool {
 		c, err := net.Dial("unix", o.Socket)
 		if err != nil {
 			return false
@@ -171,30 +173,6 @@ func start(t *testing.T, b *brain, options ...option) *rig {
 
 // patience is how long anything may take on a busy machine.
 const patience = time.Minute
-
-// eventually polls a condition that no channel tells.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s it is still not true that %s", patience, what)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// within receives, or fails the test.
-func within[T any](t *testing.T, what string, c <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("after %s still no %s", patience, what)
-		panic("not reached")
-	}
-}
 
 func attachment(container string) agentapi.Attachment {
 	return agentapi.Attachment{ContainerID: container, Interface: "eth0"}

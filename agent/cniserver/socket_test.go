@@ -73,18 +73,18 @@ func TestTheEndWaitsForCallsThatRun(t *testing.T) {
 		_, err := r.Add(t.Context(), addOf("abc"))
 		answered <- err
 	}()
-	within(t, "ADD at the backend", begun)
+	check.Receive(t, patience, "ADD at the backend", begun)
 	ended := make(chan error, 1)
 	go func() { ended <- r.stop() }()
-	eventually(t, "no new call is taken", func() bool {
+	check.Becomes(t, patience, "no new call is taken", func() bool {
 		_, err := net.Dial("unix", r.socket)
 		return err != nil
 	})
 	close(proceed)
-	if err := within(t, "answer", answered); err != nil {
+	if err := check.Receive(t, patience, "answer", answered); err != nil {
 		t.Errorf("the running ADD was answered %v", err)
 	}
-	if err := within(t, "end of the server", ended); err != nil {
+	if err := check.Receive(t, patience, "end of the server", ended); err != nil {
 		t.Error(err)
 	}
 }

@@ -30,7 +30,7 @@ func TestCallsSpooledBeforeTheStartAreCarriedOut(t *testing.T) {
 		check.OK(t, d.Put(delOf(id)))
 	}
 	r := start(t, &brain{}, withSpool(d))
-	eventually(t, "the spool is empty", r.spoolIsEmpty)
+	check.Becomes(t, patience, "the spool is empty", r.spoolIsEmpty)
 	got := r.brain.deleted()
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"one", "two"}) {
@@ -41,12 +41,12 @@ func TestCallsSpooledBeforeTheStartAreCarriedOut(t *testing.T) {
 func TestACallSpooledWhileTheServerRunsIsCarriedOut(t *testing.T) {
 	// A stopped clock: only the appearance of the file can be the reason.
 	r := start(t, &brain{}, withClock(testclock.NewFakeClock(time.Now())))
-	eventually(t, "the spool is there", func() bool {
+	check.Becomes(t, patience, "the spool is there", func() bool {
 		_, err := os.Stat(string(r.spool))
 		return err == nil
 	})
 	check.OK(t, r.spool.Put(delOf("abc")))
-	eventually(t, "the spool is empty", r.spoolIsEmpty)
+	check.Becomes(t, patience, "the spool is empty", r.spoolIsEmpty)
 	if got := r.brain.deleted(); !slices.Equal(got, []string{"abc"}) {
 		t.Errorf("carried out %v", got)
 	}
@@ -63,14 +63,14 @@ func TestASpooledCallThatFailsStaysAndIsTriedAgain(t *testing.T) {
 		}
 		return nil
 	}}, withClock(c))
-	eventually(t, "the period runs", c.HasWaiters)
+	check.Becomes(t, patience, "the period runs", c.HasWaiters)
 	check.OK(t, r.spool.Put(delOf("abc")))
-	eventually(t, "it was tried", func() bool { return tries.Load() > 0 })
+	check.Becomes(t, patience, "it was tried", func() bool { return tries.Load() > 0 })
 	if r.spoolIsEmpty() {
 		t.Fatal("the call is lost")
 	}
 	ready.Store(true)
-	eventually(t, "the next period carries it out", func() bool {
+	check.Becomes(t, patience, "the next period carries it out", func() bool {
 		c.Step(30 * time.Second)
 		return r.spoolIsEmpty()
 	})
@@ -80,7 +80,7 @@ func TestAMalformedFileIsCarriedOutByItsName(t *testing.T) {
 	d := spool.Dir(t.TempDir())
 	check.OK(t, os.WriteFile(filepath.Join(string(d), "abc@eth0.json"), []byte("{"), 0o600))
 	r := start(t, &brain{}, withSpool(d))
-	eventually(t, "the spool is empty", r.spoolIsEmpty)
+	check.Becomes(t, patience, "the spool is empty", r.spoolIsEmpty)
 	r.brain.mu.Lock()
 	defer r.brain.mu.Unlock()
 	if got := r.brain.dels; len(got) != 1 || got[0].Attachment != attachment("abc") {
@@ -147,9 +147,9 @@ func TestADELOfTheRuntimeSettlesTheSpooledOneUnlessItIsChained(t *testing.T) {
 func TestANodeThatCannotWatchItsSpoolLooksFromTimeToTime(t *testing.T) {
 	c := testclock.NewFakeClock(time.Now())
 	r := start(t, &brain{}, withClock(c), withoutWatch)
-	eventually(t, "the period runs", c.HasWaiters)
+	check.Becomes(t, patience, "the period runs", c.HasWaiters)
 	check.OK(t, r.spool.Put(delOf("abc")))
-	eventually(t, "the next period carries it out", func() bool {
+	check.Becomes(t, patience, "the next period carries it out", func() bool {
 		c.Step(30 * time.Second)
 		return r.spoolIsEmpty()
 	})
@@ -163,7 +163,7 @@ func TestWhatAKilledPluginLeftInTheSpoolIsRemoved(t *testing.T) {
 		check.OK(t, errors.Join(os.WriteFile(path, []byte("{"), 0o600), os.Chtimes(path, written, written)))
 	}
 	start(t, &brain{}, withSpool(d))
-	eventually(t, "the old file is gone", func() bool {
+	check.Becomes(t, patience, "the old file is gone", func() bool {
 		_, err := os.Stat(old)
 		return errors.Is(err, os.ErrNotExist)
 	})

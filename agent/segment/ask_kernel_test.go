@@ -33,7 +33,7 @@ func TestARouterAnswersTheQuestionForAGateway(t *testing.T) {
 		reply := n.ask(addr)
 		equal(t, "answered", reply.Answered, true)
 		equal(t, "MAC", reply.MAC.String(), router.mac.String())
-		eventually(t, "the question in the capture", 5*time.Second, func() bool { return len(sent.list(probeFrom(n.mac))) > 0 })
+		check.Becomes(t, 5*time.Second, "the question in the capture", func() bool { return len(sent.list(probeFrom(n.mac))) > 0 })
 		equal(t, "questions before the answer", len(sent.list(probeFrom(n.mac))), 1)
 		t.Run("and a burst asks once", func(t *testing.T) {
 			watch := check.Value(n.set.watches.start(n.seg.key(addr)))(t) // of another ADD
@@ -67,7 +67,7 @@ func TestSilenceOfAGatewayIsReportedWithWhatTheParentHears(t *testing.T) {
 		equal(t, "answered", reply.Answered, false)
 		equal(t, "hearing", reply.Hearing, Hearing{Carrier: true, Observed: true})
 		check.OK(t, r.network.SetUp(n.port, false))
-		eventually(t, "the parent has lost its carrier", patience, func() bool { return !isUp(t, n.ns, "p0") })
+		check.Becomes(t, patience, "the parent has lost its carrier", func() bool { return !isUp(t, n.ns, "p0") })
 		reply = n.ask(addr)
 		equal(t, "answered without carrier", reply.Answered, false)
 		equal(t, "hearing without carrier", reply.Hearing.Carrier, false)
@@ -108,13 +108,13 @@ func TestAnADDGoesOnWhileItsAddressIsAskedAsACanary(t *testing.T) {
 			adder, verifier, away := r.addNode("node1"), r.addNode("node2"), r.addNode("node3")
 			zombie, sought := away.addPod("zombie", addr, 100), addr.Next()
 			check.OK(t, away.seg.Claim(t.Context(), zombie.holding(100).claim()))
-			eventually(t, "the verifier hears another node", patience, func() bool {
+			check.Becomes(t, patience, "the verifier hears another node", func() bool {
 				_, ok, err := verifier.kernel.Heard(uint32(verifier.parent))
 				return err == nil && ok
 			})
 			check.OK(t, r.network.SetUp(away.port, false))
 			r.addHost("user").announce(t, sought)
-			eventually(t, "the address is the first canary", patience, func() bool {
+			check.Becomes(t, patience, "the address is the first canary", func() bool {
 				speakers, err := verifier.kernel.Speakers(uint32(verifier.parent), addr.Is4(), 1)
 				return err == nil && len(speakers) == 1 && speakers[0] == sought
 			})
@@ -127,7 +127,7 @@ func TestAnADDGoesOnWhileItsAddressIsAskedAsACanary(t *testing.T) {
 				}
 				probed <- a
 			}()
-			eventually(t, "the ADD probes", patience, func() bool {
+			check.Becomes(t, patience, "the ADD probes", func() bool {
 				_, watched, err := adder.kernel.Lease(adder.seg.key(sought))
 				return err == nil && watched
 			})

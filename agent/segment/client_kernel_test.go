@@ -46,7 +46,7 @@ func TestFiguresAnnouncingZombie(t *testing.T) {
 
 	check.OK(t, n1.seg.ClaimAndConfirm(t.Context(), owner.takeover(200).Claim))
 	check.OK(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
-	eventually(t, "the client knows the owner", patience, func() bool {
+	check.Becomes(t, patience, "the client knows the owner", func() bool {
 		return client.neighbour(t, rig4).String() == owner.mac.String()
 	})
 	earlier := refused()

@@ -52,19 +52,19 @@ func TestFiguresClaimToFence(t *testing.T) {
 				check.OK(t, kernel.InstallLease(zombie.key(), bpf.Lease{Token: token, Network: rigNetwork, Slot: zombie.slot, MAC: zombie.mac}))
 				seen.reset()
 				claims.reset()
-				eventually(t, "the zombie answers", patience, func() bool { return len(seen.list(from(zombie.mac, rig4))) > 3 })
+				check.Becomes(t, patience, "the zombie answers", func() bool { return len(seen.list(from(zombie.mac, rig4))) > 3 })
 				check.OK(t, n1.seg.claimOnce(t.Context(), Claim{Addr: rig4, Network: rigNetwork, Token: token + 1, PreviousToken: token}, nil))
 				sent[i] = clock.boot
 				awaitAck(t, watch, token+1)
 				// The load goes on, and the fence meets it. After that the mark leaves the node by the same
 				// port: the capture has by then what the zombie has said.
 				refused := refusedByFence(t, kernel)
-				eventually(t, "the fence refuses frames", patience, func() bool { return refusedByFence(t, kernel) >= refused+5 })
+				check.Becomes(t, patience, "the fence refuses frames", func() bool { return refusedByFence(t, kernel) >= refused+5 })
 				mark := netip.MustParseAddr("10.99.0.77")
 				(&host{ns: n2.ns, mac: n2.mac}).announce(t, mark)
-				eventually(t, "the mark is captured", patience, func() bool { return len(seen.list(from(n2.mac, mark))) > 0 })
+				check.Becomes(t, patience, "the mark is captured", func() bool { return len(seen.list(from(n2.mac, mark))) > 0 })
 				// By the kernel's times: this process may have slept on its way.
-				eventually(t, "the claim was captured", patience, func() bool { return len(claims.list(claiming(token+1))) > 0 })
+				check.Becomes(t, patience, "the claim was captured", func() bool { return len(claims.list(claiming(token+1))) > 0 })
 				frames, left := seen.list(from(zombie.mac, rig4)), claims.list(claiming(token+1))
 				last = append(last, max(0, frames[len(frames)-1].at.Sub(left[0].at)))
 			}
@@ -74,7 +74,7 @@ func TestFiguresClaimToFence(t *testing.T) {
 				check.OK(t, kernel.Close())
 				n2.start() // takes the pins up, and reads what nobody has read
 			}
-			eventually(t, "all fences are reported", patience, func() bool { return len(n2.fencedAt()) >= rounds })
+			check.Becomes(t, patience, "all fences are reported", func() bool { return len(n2.fencedAt()) >= rounds })
 			fence, ack := since(sent, n2.fencedAt()), since(sent, n1.ackedAt())
 			after := 0
 			for _, d := range last {

@@ -39,9 +39,9 @@ func TestOfTwoHoldersTheNewerTokenWins(t *testing.T) {
 			pods := []*pod{older, newer}
 			p, token := pods[first], uint64(100*(first+1))
 			check.OK(t, p.node.seg.claimOnce(t.Context(), p.holding(token).claim(), nil))
-			eventually(t, "the older holder is fenced", patience, func() bool { return older.node.isFenced(older) })
+			check.Becomes(t, patience, "the older holder is fenced", func() bool { return older.node.isFenced(older) })
 			equal(t, "the newer holder is fenced", newer.node.isFenced(newer), false)
-			eventually(t, "its agent is told", patience, func() bool {
+			check.Becomes(t, patience, "its agent is told", func() bool {
 				older.node.mu.Lock()
 				defer older.node.mu.Unlock()
 				return len(older.node.fences) == 1 && older.node.fences[0].Token == 200
@@ -83,7 +83,7 @@ func TestHealedSplitIsSettledByTheFirstRepeatedClaim(t *testing.T) {
 	equal(t, "fenced during the split", zombie.node.isFenced(zombie), false)
 	r.setForwarding(zombie.node.port, true)
 	owner.node.set.repeatClaim(t.Context(), owner.holding(200))
-	eventually(t, "the zombie is fenced", patience, func() bool { return zombie.node.isFenced(zombie) })
+	check.Becomes(t, patience, "the zombie is fenced", func() bool { return zombie.node.isFenced(zombie) })
 	zombie.node.set.repeatClaim(t.Context(), zombie.holding(100))
 	equal(t, "claims of a fenced holder", zombie.node.set.stats.claimsSent.Load(), 0)
 }
@@ -96,7 +96,7 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 		p.hold(100)
 		seen := startCapture(t, r.network, p.node.port)
 		h.announce(t, addr)
-		eventually(t, "the pod announces itself", patience, func() bool {
+		check.Becomes(t, patience, "the pod announces itself", func() bool {
 			return len(seen.list(from(p.mac, addr))) > 0
 		})
 		met := p.node.met()
@@ -112,7 +112,7 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 
 		h.announce(t, addr)
 		h.announce(t, addr)
-		eventually(t, "the kernel saw it again", patience, func() bool {
+		check.Becomes(t, patience, "the kernel saw it again", func() bool {
 			return check.Value(p.state())(t).Hits >= 3
 		})
 		equal(t, "reports within ten seconds", len(p.node.met()), 1)
@@ -148,7 +148,7 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 		}
 		equal(t, "frames while the link is down", len(seen.list(spoken)), 0)
 		check.OK(t, p.ns.SetUp("eth0", true))
-		eventually(t, "all announcements", patience, func() bool {
+		check.Becomes(t, patience, "all announcements", func() bool {
 			return len(seen.list(spoken)) >= len(announceAt())*perRound
 		})
 		equal(t, "announcements", len(seen.list(spoken)), len(announceAt())*perRound) // when they come is holder_test's
@@ -171,14 +171,14 @@ func TestAnnouncementMovesTheClientsNeighbour(t *testing.T) {
 		r := newRig(t)
 		p := r.addNode("node1").addPod("pod", addr, 100)
 		client := r.addHost("client", netip.MustParseAddr("10.99.0.51"), netip.MustParseAddr("fd99::51"))
-		eventually(t, "client reaches the pod", patience, func() bool { return reaches(client.ns, addr) })
+		check.Becomes(t, patience, "client reaches the pod", func() bool { return reaches(client.ns, addr) })
 		other := r.addHost("other")
 		other.announce(t, addr)
-		eventually(t, "the client believes the foreign host", patience, func() bool {
+		check.Becomes(t, patience, "the client believes the foreign host", func() bool {
 			return client.neighbour(t, addr).String() == other.mac.String()
 		})
 		check.OK(t, p.node.seg.announce(t.Context(), p.holding(100).announcement(), announceAt()[:1]))
-		eventually(t, "the client believes the pod again", patience, func() bool {
+		check.Becomes(t, patience, "the client believes the pod again", func() bool {
 			return client.neighbour(t, addr).String() == p.mac.String()
 		})
 	})

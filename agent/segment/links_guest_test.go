@@ -31,7 +31,7 @@ func (r *rig) addVLAN(ns *network.Namespace) string {
 	attrs.Name, attrs.ParentIndex = name, check.Value(ns.Index("p0"))(r.t)
 	check.OK(r.t, ns.Links().LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: rigVLAN}))
 	check.OK(r.t, ns.SetUp(name, true))
-	eventually(r.t, name+" is up", patience, func() bool { return isUp(r.t, ns, name) })
+	check.Becomes(r.t, patience, name+" is up", func() bool { return isUp(r.t, ns, name) })
 	return name
 }
 
@@ -92,7 +92,7 @@ func TestAClaimInAVLANFencesAndIsAcked(t *testing.T) {
 		n1, n2 := r.addVLANNode("node1"), r.addVLANNode("node2")
 		client := r.addVLANHost("client", client4, client6)
 		zombie := n2.addPod("zombie", addr, 100)
-		eventually(t, "the zombie answers before the claim", patience, func() bool { return reaches(client.ns, addr) })
+		check.Becomes(t, patience, "the zombie answers before the claim", func() bool { return reaches(client.ns, addr) })
 
 		outside := r.addNode("node3")
 		verdict, _ := outside.verify(zombie.takeover(300))
@@ -139,7 +139,7 @@ func TestAClaimFencesAnIPVLANPodAndSparesItsSibling(t *testing.T) {
 			client := r.addHost("client", client4, client6)
 			zombie, sibling := n2.addIPVLANPod("zombie", addr, 100), n2.addIPVLANPod("sibling", second, 110)
 			for _, a := range []netip.Addr{addr, second} {
-				eventually(t, a.String()+" answers before the claim", patience, func() bool { return reaches(client.ns, a) })
+				check.Becomes(t, patience, a.String()+" answers before the claim", func() bool { return reaches(client.ns, a) })
 			}
 
 			verdict, e := n1.verify(zombie.takeover(200))

@@ -83,7 +83,7 @@ func TestAHostThatAppearsLaterVoidsTheProof(t *testing.T) {
 				reaches(h.ns, netip.MustParseAddr("fd99::51"))
 				return
 			}
-			eventually(t, "the host answers", patience, func() bool { return reaches(client.ns, addr) })
+			check.Becomes(t, patience, "the host answers", func() bool { return reaches(client.ns, addr) })
 			reaches(h.ns, netip.MustParseAddr("10.99.0.51"))
 			reaches(h.ns, netip.MustParseAddr("10.99.0.77")) // nobody: it asks the whole segment
 		},
@@ -126,7 +126,7 @@ func TestALostCarrierVoidsTheProofHoweverShort(t *testing.T) {
 	w := n.watchLong(rig4, DoubtNone)
 	check.OK(t, r.network.SetUp(n.port, false))
 	check.OK(t, r.network.SetUp(n.port, true))
-	eventually(t, "the carrier is back", patience, func() bool { return isUp(t, n.ns, "p0") && isUp(t, r.network, n.port) })
+	check.Becomes(t, patience, "the carrier is back", func() bool { return isUp(t, n.ns, "p0") && isUp(t, r.network, n.port) })
 	equal(t, "doubt", n.doubt(w), DoubtCarrier)
 	equal(t, "doubt until it is proven again", n.doubt(w), DoubtUnproven)
 	n.proveAgain(w, DoubtNone)

@@ -117,7 +117,7 @@ func TestAParentWithoutIPv6HearsTheAnswers(t *testing.T) {
 		// The filter follows when it is set up again.
 		check.OK(t, n.ns.SetUp("m0", false))
 		check.OK(t, n.ns.SetUp("m0", true))
-		eventually(t, "m0 is up", patience, func() bool { return isUp(t, n.ns, "m0") })
+		check.Becomes(t, patience, "m0 is up", func() bool { return isUp(t, n.ns, "m0") })
 		n.join("m0")
 		answer := n.probe(addr, params50)
 		equal(t, "conflict", answer.Conflict, true)

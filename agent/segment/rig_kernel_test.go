@@ -98,7 +98,7 @@ func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
 	}))
 	r.lan.Plug(r.t, ns, "p0", mac, role)
 	// A port forwards once the kernel's link watch has seen its carrier.
-	eventually(r.t, "port "+port+" is up", patience, func() bool {
+	check.Becomes(r.t, patience, "port "+port+" is up", func() bool {
 		return isUp(r.t, r.network, port) && isUp(r.t, ns, "p0")
 	})
 	return port, mac
@@ -238,20 +238,6 @@ func prefix(a netip.Addr) netip.Prefix {
 
 // patience is how long anything may take on a busy machine.
 const patience = time.Minute
-
-// eventually waits until ok, at most for d.
-func eventually(t *testing.T, what string, d time.Duration, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(d)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", d, what)
-		}
-		<-tick.C
-	}
-}
 
 // mute drops what comes from a port, or forwards it again.
 func (r *rig) mute(port string, on bool) {

@@ -96,7 +96,7 @@ func TestOfTwoNodesThatProbeAtOnceAtMostOneSucceeds(t *testing.T) {
 		fromA, fromB := startCapture(t, r.network, a.port), startCapture(t, r.network, b.port)
 		answers := make(chan Answer)
 		// On a busy machine one may begin when the other has finished.
-		eventually(t, "both probe at once", patience, func() bool {
+		check.Becomes(t, patience, "both probe at once", func() bool {
 			fromA.reset()
 			fromB.reset()
 			go func() { answers <- a.probe(addr, params50) }()
@@ -140,7 +140,7 @@ func TestVerdictOnAGuardedZombieIsFencedAndItIsMute(t *testing.T) {
 				if !alive {
 					n2.kill()
 				}
-				eventually(t, "the zombie answers before the claim", patience, func() bool { return reaches(client.ns, addr) })
+				check.Becomes(t, patience, "the zombie answers before the claim", func() bool { return reaches(client.ns, addr) })
 				seen := startCapture(t, r.network, n2.port)
 				verdict, e := n1.verify(zombie.takeover(200))
 				equal(t, "verdict", verdict, Fenced)
@@ -207,7 +207,7 @@ func TestVerdictOnASilentAddressNeedsHearing(t *testing.T) {
 	equal(t, "R2: verdict before anybody was heard", verdict, Unknown)
 
 	check.OK(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
-	eventually(t, "node1 hears node3", patience, func() bool {
+	check.Becomes(t, patience, "node1 hears node3", func() bool {
 		_, ok, err := n1.kernel.Heard(uint32(n1.parent))
 		return err == nil && ok
 	})
@@ -252,7 +252,7 @@ func TestVerdictOfAMuteNodeIsUnknownUntilTheSegmentHeals(t *testing.T) {
 			zombie := n2.addPod("zombie", addr, 100)
 			neighbour := n3.addPod("neighbour", addr.Next(), 150)
 			check.OK(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
-			eventually(t, "node1 hears node3", patience, func() bool {
+			check.Becomes(t, patience, "node1 hears node3", func() bool {
 				_, ok, err := n1.kernel.Heard(uint32(n1.parent))
 				return err == nil && ok
 			})

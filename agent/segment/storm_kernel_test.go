@@ -119,7 +119,7 @@ func (s *storm) end() {
 func (s *storm) blown(n uint64) {
 	s.t.Helper()
 	from := s.judged()
-	eventually(s.t, "the storm goes on", patience, func() bool { return s.judged() >= from+n })
+	check.Becomes(s.t, patience, "the storm goes on", func() bool { return s.judged() >= from+n })
 }
 
 // stormMAC returns the MAC of one of many hosts that do not exist.
@@ -230,7 +230,7 @@ func TestInAStormOfARPNoHitIsMissed(t *testing.T) {
 		equal(t, "its MAC", answer.MAC.String(), owner.mac.String())
 		before := check.Value(p.state())(t).Hits
 		thief.announce(t, rig4)
-		eventually(t, "the thief is seen", patience, func() bool { return check.Value(p.state())(t).Hits > before })
+		check.Becomes(t, patience, "the thief is seen", func() bool { return check.Value(p.state())(t).Hits > before })
 		equal(t, "its MAC", check.Value(p.state())(t).HitMAC.String(), thief.mac.String())
 	}
 	s.stop()

@@ -33,7 +33,7 @@ func TestTsharkFindsNoFaultInOurFrames(t *testing.T) {
 		check.OK(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
 		before := len(one.list(from(owner.mac, addr)))
 		thief.announce(t, addr)
-		eventually(t, "the defence", patience, func() bool { return len(one.list(from(owner.mac, addr))) > before })
+		check.Becomes(t, patience, "the defence", func() bool { return len(one.list(from(owner.mac, addr))) > before })
 
 		kinds := map[string]func(frame) bool{
 			"probes":        func(f frame) bool { return bytes.Contains(f.data[14:], free.AsSlice()) },

@@ -61,3 +61,15 @@ func Becomes(t testing.TB, limit time.Duration, what string, condition func() bo
 		return nil
 	})
 }
+
+// Receive returns what comes from the channel, and ends the test if nothing comes within the limit.
+func Receive[T any](t testing.TB, limit time.Duration, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(limit):
+		t.Fatalf("wait for %s: not within %s", what, limit)
+		panic("not reached")
+	}
+}
