@@ -70,7 +70,7 @@ func TestADeadSlotIsFencedWithoutAnAck(t *testing.T) {
 	b := newBench(t, setup{})
 	b.bind(addr4, 1)
 	check.OK(t, b.KillSlot(1))
-	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultFenced)
 	equal(t, "fenced", b.fenced(addr4), true)
 }
 

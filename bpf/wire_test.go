@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/test/check"
+	lan "github.com/fenceline/fenceline/test/network"
 )
 
 // rig is a node with one observed parent, a pod that holds addr4 on it, and a stranger on the wire.
@@ -118,7 +119,7 @@ func TestAClaimDoesNotReachPods(t *testing.T) {
 func TestABridgedParentPassesTheClaimOnAndAcks(t *testing.T) {
 	r := newRig(t)
 	// The switch's port to the node is itself a bridge port: observe there.
-	port := r.wire.ns.index("port-ext")
+	port := r.wire.ns.index(lan.Port("ext"))
 	k := openKernel(t, bpffs(t))
 	r.wire.ns.do(func() error { return k.AttachObserver(port) })
 	held := Key{Segment: uint32(port), Addr: addr4}
@@ -126,7 +127,7 @@ func TestABridgedParentPassesTheClaimOnAndAcks(t *testing.T) {
 	in := r.node.socket("p0", allProtocols)
 	s := r.ext.socket("p0", allProtocols)
 	r.claim(s, 200)
-	checkAck(t, s.expect("ack", protocol(etherClaim)), addr4, 200, r.ext.mac("p0"), r.wire.ns.mac("port-ext"), keyA)
+	checkAck(t, s.expect("ack", protocol(etherClaim)), addr4, 200, r.ext.mac("p0"), r.wire.ns.mac(lan.Port("ext")), keyA)
 	passed := in.expect("claim", protocol(etherClaim))
 	f := check.Value(claim.Unmarshal(passed[14:], claim.Key(keyA)))(t)
 	equal(t, "flags", f.Flags, claim.Asks(heldToken))
