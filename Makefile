@@ -12,7 +12,7 @@ export GOTOOLCHAIN := local
 # One flavour of builds for tests, rigs, images and third-party programs, so that they share what is
 # compiled. The race detector of test-unit is the other one.
 export CGO_ENABLED := 0
-export GOFLAGS := -trimpath
+export GOFLAGS := $(GOFLAGS) -trimpath
 # The directory of the suites' counts, which `make test` adds up.
 export COUNT_DIR := $(CURDIR)/.cache/counts
 # The directory in which networks of tests record their frames, by suite.

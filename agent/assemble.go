@@ -256,7 +256,9 @@ func (a *agent) watchLong(parent int, addr netip.Addr, p segment.ProbeParams) (w
 // setNetworks gives the networks of the pools to the kernel, and reports whether they all fit.
 func (a *agent) setNetworks(networks []uint64) error {
 	err := a.kernel.SetNetworks(networks)
-	a.counters.NetworksFull(errors.Is(err, bpf.ErrNetworksFull))
+	if full := errors.Is(err, bpf.ErrNetworksFull); full || err == nil {
+		a.counters.NetworksFull(full)
+	}
 	return err
 }
 

@@ -184,6 +184,7 @@ func TestThousandsOfNetworks(t *testing.T) {
 	if !errors.Is(err, ErrNetworksFull) {
 		t.Errorf("a lease of a network that does not fit: %v", err)
 	}
+	check.OK(t, b.InstallLease(key(other4), Lease{})) // a watch
 	check.OK(t, b.SetNetworks([]uint64{network + 77}))
 	check.OK(t, b.InstallLease(key(far4), Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC}))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)

@@ -175,8 +175,8 @@ static __always_inline enum result judge_ipv4_head(struct __sk_buff *skb,
 	struct ipv4_upper u;
 	bool read;
 
-	if (judge_is_ipv4_of_router(ip))
-		return sources & SOURCES_ROUTER ? ALLOWED : DROP_ROUTER;
+	if (judge_is_ipv4_of_router(ip) && !(sources & SOURCES_ROUTER))
+		return DROP_ROUTER;
 	if (ip->fragment & IPV4_OFFSET)
 		return nameless ? DROP_UNSPECIFIED : ALLOWED;
 	if (ip->version == IPV4_PLAIN)

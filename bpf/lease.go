@@ -125,9 +125,11 @@ func (t *tables) installLease(key Key, l Lease) error {
 			return err
 		}
 	}
-	// A lease whose network is unknown could not be fenced.
-	if err := t.addNetwork(l.Network); err != nil {
-		return err
+	// A lease whose network is unknown could not be fenced. A watch has no network.
+	if l.held() {
+		if err := t.addNetwork(l.Network); err != nil {
+			return err
+		}
 	}
 	if err := t.createState(key, 0); err != nil {
 		return err

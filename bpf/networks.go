@@ -34,7 +34,9 @@ func (t *tables) SetNetworks(networks []uint64) error {
 		return fmt.Errorf("set networks: %w", err)
 	}
 	for _, l := range leases {
-		wanted[l.Network] = true
+		if l.held() {
+			wanted[l.Network] = true
+		}
 	}
 	for _, n := range networks {
 		wanted[n] = true
@@ -57,7 +59,11 @@ func (t *tables) SetNetworks(networks []uint64) error {
 
 // addNetwork makes the programs obey claims of a network. It needs mu.
 func (t *tables) addNetwork(n uint64) error {
-	err := t.maps.Networks.Put(n, uint8(1))
+	// The kernel allocates for an update of a network that it knows, and may have no memory.
+	err := t.maps.Networks.Update(n, uint8(1), ebpf.UpdateNoExist)
+	if errors.Is(err, ebpf.ErrKeyExist) {
+		return nil
+	}
 	if errors.Is(err, unix.E2BIG) {
 		err = fmt.Errorf("%w: %d", ErrNetworksFull, t.maps.Networks.MaxEntries())
 	}

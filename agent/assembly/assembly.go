@@ -58,8 +58,8 @@ type Options struct {
 	// server, by verb.
 	LeaseClock clock.PassiveClock
 	CountError func(verb string, err error)
-	// Warm makes the stock, and HostLinks the host links. Of the parts, only the holders and the
-	// recovery do not exist yet.
+	// Warm makes the stock, and HostLinks the host links. They get Parts without Holders and Recovery, which
+	// they may use only after New has returned.
 	Warm      func(*Parts) holder.Warm
 	HostLinks func(*Parts) (holder.HostLinks, error)
 

@@ -69,7 +69,7 @@ func annotatedSubnets(req Request, pools []v1alpha1.IPPool) (named, error) {
 			errors.New("a pod without an owner has no replicas: give a fixed number in the annotation ippool-ip-number"),
 		}
 	}
-	n, err := poolsOfApplication(req, pools, entry)
+	n, err := poolsOfApplication(req, pools, entry, d.FormerNames(entry.Name))
 	n.source, n.ofPod = "annotation "+d.Key+" of "+req.Pod.describe(), true
 	return n, err
 }
@@ -84,22 +84,28 @@ func defaultSubnets(req Request, pools []v1alpha1.IPPool) (named, error) {
 		!slices.Contains(served[req.Application.APIGroup], req.Application.Kind) {
 		return named{}, nil
 	}
-	n, err := poolsOfApplication(req, pools, demand.Interface{Name: "0", V4: v4, V6: v6})
+	n, err := poolsOfApplication(req, pools, demand.Interface{Name: "0", V4: v4, V6: v6}, nil)
 	n.source = "the default IPSubnets"
 	return n, err
 }
 
-// poolsOfApplication returns the pools that the controller has made for an entry. The error is a
-// *PoolAwaitedError if the pool of a family is missing.
-func poolsOfApplication(req Request, pools []v1alpha1.IPPool, entry demand.Interface) (named, error) {
+// poolsOfApplication returns the pools that the controller has made for an entry. While the application
+// changes the way in which it names its interface, the pool may have one of the former names. The error
+// is a *PoolAwaitedError if the pool of a family is missing.
+func poolsOfApplication(req Request, pools []v1alpha1.IPPool, entry demand.Interface, former []string) (named, error) {
 	var n named
 	for _, ipv6 := range []bool{false, true} {
 		subnets := entry.Of(ipv6)
 		var found []string
-		for _, p := range sortedByName(pools) {
-			if isIPv6(p) == ipv6 && p.DeletionTimestamp == nil && slices.Contains(subnets, p.Spec.IPSubnet) && p.Spec.Application != nil &&
-				isSame(*p.Spec.Application, req.Application) && p.Spec.Application.Interface == entry.Name {
-				found = append(found, p.Name)
+		for _, iface := range append([]string{entry.Name}, former...) {
+			for _, p := range sortedByName(pools) {
+				if isIPv6(p) == ipv6 && p.DeletionTimestamp == nil && slices.Contains(subnets, p.Spec.IPSubnet) && p.Spec.Application != nil &&
+					isSame(*p.Spec.Application, req.Application) && p.Spec.Application.Interface == iface {
+					found = append(found, p.Name)
+				}
+			}
+			if len(found) > 0 {
+				break
 			}
 		}
 		if len(subnets) > 0 && len(found) == 0 {

@@ -47,6 +47,7 @@ func TestPoolsOfIPSubnets(t *testing.T) {
 		{"two families", []func(*Request){pod, onPod(subnet, `{"ipv4":["floor"],"ipv6":["floor-6"]}`)}, "web-0 web-0-v6"},
 		{"the pool of another subnet that is named", []func(*Request){pod, onPod(subnet, `{"ipv4":["missing","second"]}`)}, "web-second"},
 		{"an entry of its name", []func(*Request){pod, second, onPod(subnets, `[{"interface":"net1","ipv4":["floor"]}]`)}, "web-net1"},
+		{"the pool of its number, while the controller renames it", []func(*Request){pod, onPod(subnets, `[{"interface":"eth0","ipv4":["floor"]},{"interface":"net1","ipv4":["floor"]}]`)}, "web-0"},
 		{"an interface without an entry", []func(*Request){pod, second, onPod(subnet, `{"ipv4":["floor"]}`), onPod("ipam.fenceline.io/ippool", `{"ipv4":["drawn"]}`)}, "drawn"},
 		{"the pool of another application", []func(*Request){of(other), onPod(subnet, `{"ipv4":["floor"]}`)}, "other-0"},
 		{"a pool of another application that is named", []func(*Request){of(other), onPod("ipam.fenceline.io/ippool", `{"ipv4":["web-0"]}`)}, "it is for Deployment default/web"},

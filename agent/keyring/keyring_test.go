@@ -54,6 +54,8 @@ func TestTheKeysInForceAsTheSecretChanges(t *testing.T) {
 		{"lost twice", []string{"a", "b", "c"}, "cb"},
 		{"lost, then rotated", []string{"a", "b", "cb"}, "cb"},
 		{"lost, then a rotation has ended", []string{"a", "b", "cb", "c"}, "c"},
+		{"stolen, and both replaced", []string{"a", "bc"}, "bc"},
+		{"stolen, both replaced, and the rotation ended", []string{"a", "bc", "b"}, "b"},
 		{"read again", []string{"a", "a"}, "a"},
 	} {
 		var inForce ring

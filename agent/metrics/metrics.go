@@ -112,10 +112,11 @@ func (a *Agent) Renewal(v segment.Verdict) { a.renewals.WithLabelValues(string(v
 
 // NetworksFull sets whether the kernel knows the networks of all pools.
 func (a *Agent) NetworksFull(full bool) {
-	a.networksFull.Set(0)
+	value := 0.0
 	if full {
-		a.networksFull.Set(1)
+		value = 1
 	}
+	a.networksFull.Set(value)
 }
 
 // GatewayUnanswered counts an ADD that failed because the gateway of a pool did not answer.

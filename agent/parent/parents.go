@@ -44,9 +44,11 @@ type Parents struct {
 
 // Segment opens the segment on which this node reaches an address of a pool. The parent is, best
 // first, one on which this node has heard the last holder, one that the pool names, or one of the
-// pool's pods on this node. Anybody can forge the frames that were heard, so they only choose between
-// the parents that the pool names, if it names any (R1). Otherwise the parent is guessed by its name on the last holder's node: an
+// pool's pods on this node. Otherwise the parent is guessed by its name on the last holder's node: an
 // ack may come from there, but silence proves nothing.
+//
+// Anybody can forge a frame that was heard. If the pool names parents, such a frame only chooses between
+// them and the parents of the pool's pods (R1).
 func (p *Parents) Segment(pool *v1alpha1.IPPool, last segment.LastHolder) (seg *segment.Segment, guessed bool, err error) {
 	parents, unknown := p.of(pool)
 	heard, err := p.heard(last)

@@ -166,6 +166,22 @@ func (d Demand) For(iface string, index int) (Interface, bool) {
 	return Interface{}, false
 }
 
+// FormerNames returns the names by which a pool may know an interface of the demand whose annotation was
+// written in another way: its number in the list, or eth0 for the first one.
+func (d Demand) FormerNames(iface string) []string {
+	index := slices.IndexFunc(d.Interfaces, func(i Interface) bool { return i.Name == iface })
+	number := strconv.Itoa(index)
+	switch {
+	case index < 0:
+		return nil
+	case iface != number:
+		return []string{number}
+	case index == 0:
+		return []string{"eth0"}
+	}
+	return nil
+}
+
 // settings reads the annotations that do not name IPSubnets.
 func settings(annotations map[string]string) (Demand, error) {
 	d := Demand{Size: Flexible(), Reclaim: true}

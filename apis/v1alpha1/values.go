@@ -25,8 +25,8 @@ type Address = string
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",messageExpression="self + ' has host bits set'"
 type CIDR = string
 
-// Subnet is a CIDR whose addresses a pod can have. The rule names the ranges that the kernel or the
-// standards give to another use (RFC 6890, RFC 4291 section 2.5). An IPv4-mapped CIDR is none.
+// Subnet is a CIDR whose addresses a pod can have. The rules name the ranges that the standards reserve
+// or give to another use (RFC 6890, RFC 4291 section 2.5). An IPv4-mapped CIDR is none.
 //
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=43

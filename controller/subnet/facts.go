@@ -60,8 +60,6 @@ type Application struct {
 type slot struct {
 	app   *Application
 	iface string
-	// index is the number of the interface in the list of the annotation.
-	index int
 	ipv6  bool
 	// names are the IPSubnets, in order of preference.
 	names []string
@@ -90,10 +88,10 @@ func slots(applications []Application) []slot {
 	var all []slot
 	for i := range applications {
 		app := &applications[i]
-		for index, iface := range app.Demand.Interfaces {
+		for _, iface := range app.Demand.Interfaces {
 			for _, ipv6 := range []bool{false, true} {
 				if names := iface.Of(ipv6); len(names) > 0 {
-					all = append(all, slot{app, iface.Name, index, ipv6, names})
+					all = append(all, slot{app, iface.Name, ipv6, names})
 				}
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -143,7 +142,8 @@ func (p *planner) carve(subnet, pool string, s poolset.Set) {
 }
 
 // rename gives a pool to the slot that asks for the same interface in another way: by its name instead
-// of its number in the annotation, or the other way round.
+// of its number in the annotation, or the other way round. The name of the pool tells the interface for
+// which it was made.
 func (p *planner) rename(asked []slot) {
 	isAsked := map[place]bool{}
 	for _, s := range asked {
@@ -153,29 +153,16 @@ func (p *planner) rename(asked []slot) {
 		if len(p.plots[s.place()]) > 0 {
 			continue
 		}
-		for _, name := range otherNames(s) {
-			at := s.place()
-			at.iface = name
-			if pools := p.plots[at]; len(pools) > 0 && !isAsked[at] {
-				p.plots[s.place()] = pools
+		for _, pl := range p.plan.Plots {
+			at := pl.place()
+			if pl.DeletionTimestamp == nil && !isAsked[at] && at.Identity == IdentityOf(s.app.Ref) && at.ipv6 == s.ipv6 &&
+				(slices.Contains(s.app.Demand.FormerNames(s.iface), at.iface) || pl.Name == poolName(s, pl.Spec.IPSubnet)) {
+				p.plots[s.place()] = p.plots[at]
 				delete(p.plots, at)
 				break
 			}
 		}
 	}
-}
-
-// otherNames returns the names by which a pool may know the interface of a slot. eth0 is the first
-// interface of a pod.
-func otherNames(s slot) []string {
-	number := strconv.Itoa(s.index)
-	switch {
-	case s.iface != number:
-		return []string{number}
-	case s.index == 0:
-		return []string{"eth0"}
-	}
-	return nil
 }
 
 // serve gives a slot its pool. A pool that it has already stays, also if an IPSubnet that is named

@@ -110,6 +110,15 @@ func TestPlans(t *testing.T) {
 			},
 			map[string]string{"web": "10.0.0.10", "db": "10.0.0.11-10.0.0.12"}, nil,
 		},
+		"there and back again, with interfaces by their order": {
+			[]v1alpha1.IPSubnet{ten, two}, []step{
+				applies(asking(deployment("web", 1), demand.Interface{Name: "0", V4: []string{"a"}}, demand.Interface{Name: "1", V4: []string{"b"}})),
+				leases("10.0.0.10"), leases("10.1.0.10"),
+				applies(asking(deployment("web", 1), demand.Interface{Name: "eth0", V4: []string{"a"}}, demand.Interface{Name: "net1", V4: []string{"b"}})),
+				applies(asking(deployment("web", 1), demand.Interface{Name: "0", V4: []string{"a"}}, demand.Interface{Name: "1", V4: []string{"b"}})),
+			},
+			map[string]string{"web": "10.0.0.10-10.0.0.11 10.1.0.10-10.1.0.11"}, nil,
+		},
 		"another interface gets a pool of its own": {
 			[]v1alpha1.IPSubnet{ten}, []step{
 				applies(kept(deployment("web", 0, "a"))), applies(deployment("db", 1, "a")),

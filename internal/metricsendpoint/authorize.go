@@ -30,6 +30,9 @@ const (
 	rememberedTokens = 64
 	// askTimeout bounds the questions for one request.
 	askTimeout = 10 * time.Second
+	// questionsAtOnce and longestToken bound the load that a stranger makes.
+	questionsAtOnce = 4
+	longestToken    = 16 << 10
 )
 
 // authorizer serves only clients whose token may make the request.
@@ -40,6 +43,8 @@ type authorizer struct {
 	tokens authenticationclient.TokenReviewInterface
 	access authorizationclient.SubjectAccessReviewInterface
 	clock  clock.PassiveClock
+	// asking has an element for each request about which the API server is asked.
+	asking chan struct{}
 
 	mu      sync.Mutex
 	allowed map[question]time.Time // until when
@@ -55,6 +60,7 @@ type question struct {
 var (
 	errUnauthenticated = errors.New("the request has no valid token")
 	errForbidden       = errors.New("the token does not allow this request")
+	errBusy            = errors.New("the API server is asked about other requests")
 )
 
 // withAuthorization is a metricsserver.Options.FilterProvider.
@@ -69,7 +75,7 @@ func withAuthorization(config *rest.Config, http *http.Client) (metricsserver.Fi
 	}
 	a := &authorizer{
 		tokens: tokens.TokenReviews(), access: access.SubjectAccessReviews(),
-		clock: clock.RealClock{}, allowed: map[question]time.Time{},
+		clock: clock.RealClock{}, allowed: map[question]time.Time{}, asking: make(chan struct{}, questionsAtOnce),
 	}
 	return a.filter, nil
 }
@@ -80,9 +86,15 @@ func (a *authorizer) filter(log logr.Logger, next http.Handler) (http.Handler, e
 		switch {
 		case err == nil:
 			next.ServeHTTP(w, r)
+		case r.Context().Err() != nil: // the client has gone
+		case errors.Is(err, errBusy):
+			http.Error(w, "Too many requests", http.StatusTooManyRequests)
 		case errors.Is(err, errUnauthenticated):
+			log.V(1).Info("a request for metrics was refused", "why", err.Error())
+			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 		case errors.Is(err, errForbidden):
+			log.V(1).Info("a request for metrics was refused", "why", err.Error())
 			http.Error(w, "Forbidden", http.StatusForbidden)
 		default:
 			log.Error(err, "a request for metrics could not be judged")
@@ -101,6 +113,12 @@ func (a *authorizer) authorize(r *http.Request) error {
 	if a.isAllowed(q) {
 		return nil
 	}
+	select {
+	case a.asking <- struct{}{}:
+		defer func() { <-a.asking }()
+	default:
+		return errBusy
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
 	review, err := a.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
@@ -108,7 +126,7 @@ func (a *authorizer) authorize(r *http.Request) error {
 		return fmt.Errorf("review the token of a request: %w", err)
 	}
 	if !review.Status.Authenticated {
-		return errUnauthenticated
+		return fmt.Errorf("%w: %s", errUnauthenticated, review.Status.Error)
 	}
 	user := review.Status.User
 	extra := map[string]authorizationv1.ExtraValue{}
@@ -122,8 +140,12 @@ func (a *authorizer) authorize(r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("review the access of %s to %s: %w", user.Username, q.path, err)
 	}
-	if !access.Status.Allowed {
-		return errForbidden
+	switch {
+	case access.Status.Allowed:
+	case access.Status.EvaluationError != "":
+		return fmt.Errorf("review the access of %s to %s: %s", user.Username, q.path, access.Status.EvaluationError)
+	default:
+		return fmt.Errorf("%w: user %s, path %s: %s", errForbidden, user.Username, q.path, access.Status.Reason)
 	}
 	a.remember(q)
 	return nil
@@ -133,7 +155,7 @@ func (a *authorizer) authorize(r *http.Request) error {
 func bearer(r *http.Request) (string, bool) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
-	return token, strings.EqualFold(scheme, "Bearer") && token != ""
+	return token, strings.EqualFold(scheme, "Bearer") && token != "" && len(token) <= longestToken
 }
 
 func (a *authorizer) isAllowed(q question) bool {

@@ -61,7 +61,7 @@ func TestOnlyATokenThatMayReadTheMetricsGetsThem(t *testing.T) {
 			s.NonResourceAttributes.Path == "/metrics" && s.NonResourceAttributes.Verb == "get"
 	}}
 	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	a := &authorizer{tokens: j, access: accesses{judge: j}, clock: now, allowed: map[question]time.Time{}}
+	a := &authorizer{tokens: j, access: accesses{judge: j}, clock: now, allowed: map[question]time.Time{}, asking: make(chan struct{}, questionsAtOnce)}
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	handler := check.Value(a.filter(logr.Discard(), served))(t)
 	for _, row := range []struct {
@@ -103,7 +103,7 @@ func TestOnlyATokenThatMayReadTheMetricsGetsThem(t *testing.T) {
 
 func TestFewTokensAreRemembered(t *testing.T) {
 	j := &judge{rights: func(authorizationv1.SubjectAccessReviewSpec) bool { return true }}
-	a := &authorizer{tokens: j, access: accesses{judge: j}, clock: clocktesting.NewFakeClock(time.Unix(1, 0)), allowed: map[question]time.Time{}}
+	a := &authorizer{tokens: j, access: accesses{judge: j}, clock: clocktesting.NewFakeClock(time.Unix(1, 0)), allowed: map[question]time.Time{}, asking: make(chan struct{}, questionsAtOnce)}
 	for i := range 3 * rememberedTokens {
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
 		request.Header.Set("Authorization", "Bearer "+strings.Repeat("x", i+1))
