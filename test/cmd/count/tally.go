@@ -5,9 +5,11 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -36,6 +38,9 @@ type event struct {
 	Elapsed    float64 // seconds
 }
 
+// slowTests is the number of tests whose time is printed.
+const slowTests = 8
+
 // testID is one test of one package; Test is empty for the package itself.
 type testID struct{ Package, Test string }
 
@@ -49,6 +54,7 @@ type tallier struct {
 	running map[testID]bool // tests whose end has not been reported
 	parents map[testID]bool // tests that have subtests
 	failed  map[string]bool // packages in which a test has failed
+	tests   []event         // tests that are no subtests, and have ended
 }
 
 // tally reads `go test -json` to its end. It prints a line for each package, and the output of each
@@ -66,11 +72,23 @@ func tally(stream io.Reader, out io.Writer, show bool, note func(line string)) (
 			t.line(line)
 		}
 		if err == io.EOF {
+			t.slowest()
 			return t.counts, nil
 		}
 		if err != nil {
 			return t.counts, err
 		}
+	}
+}
+
+// slowest prints the tests that took longest, so that a suite that grows shows where.
+func (t *tallier) slowest() {
+	slices.SortStableFunc(t.tests, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
+	for i, e := range t.tests {
+		if i == slowTests || e.Elapsed < 5 {
+			break
+		}
+		fmt.Fprintf(t.out, "slow %s %.0fs\n", e.Test, e.Elapsed)
 	}
 }
 
@@ -102,6 +120,9 @@ func (t *tallier) line(line []byte) {
 		if e.Test == "" {
 			t.endPackage(e)
 		} else {
+			if _, sub := cutLast(e.Test); !sub {
+				t.tests = append(t.tests, e)
+			}
 			t.endTest(id, e.Action)
 		}
 		delete(t.output, id)
