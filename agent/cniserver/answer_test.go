@@ -170,7 +170,8 @@ func TestARequestThatIsNoJSONIsADecodingFailure(t *testing.T) {
 	conn := check.Value(net.Dial("unix", r.socket))(t)
 	defer conn.Close()
 	h := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
-	resp := check.Value(h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{")))(t)
+	resp, err := h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{"))
+	check.OK(t, err)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("got %s", resp.Status)

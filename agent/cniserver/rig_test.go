@@ -19,7 +19,6 @@ import (
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/spool"
-
 	"github.com/fenceline/fenceline/test/check"
 )
 
