@@ -24,9 +24,9 @@ cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
 tags := model,kernel,api,cluster,bench,guest,frames
-suites := unit bench kernel api cluster fuzz model frames
+suites := unit kernel api cluster fuzz bench model frames
 # The suites that run beside test-cluster, which waits for more than half of its time.
-beside := fuzz model
+beside := fuzz bench model
 
 ##@ See it
 
@@ -97,7 +97,7 @@ test-model: packages ## Check the model of lease, claim, ack and token, and that
 test-kernel: packages ## Run the tests that need namespaces and BPF (root)
 	@$(thirdparty) build etcd etcdtools kubernetes cniplugins tuning arping
 	@rm -rf $(frames)/kernel && mkdir -p $(frames)/kernel
-	@FENCELINE_TEST_FRAMES=$(frames)/kernel $(count) run -tag kernel kernel -timeout=30m -parallel=6
+	@FENCELINE_TEST_FRAMES=$(frames)/kernel $(count) run -tag kernel -long /test/nodes kernel -timeout=30m -p=2 -parallel=4
 
 .PHONY: test-frames
 test-frames: packages ## Have Wireshark judge the frames that the last runs of test-kernel and test-cluster recorded
