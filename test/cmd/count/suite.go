@@ -78,7 +78,11 @@ func (s suite) arguments() ([]string, error) {
 		packages = slices.Concat(packages[i:i+1], packages[:i], packages[i+1:])
 	}
 	// One package at a time: these tests share the machine, and some measure. Nothing from the cache.
-	args := []string{"-json", "-tags", tags, "-count=1", "-p=1", "-run", pattern, "-bench", pattern, "-benchtime=1x"}
+	args := []string{"-json", "-tags", tags, "-count=1", "-p=1", "-run", pattern}
+	// With benchmarks, go test runs one package at a time, whatever -p says.
+	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "Benchmark") }) {
+		args = append(args, "-bench", pattern, "-benchtime=1x")
+	}
 	return append(append(args, s.args...), packages...), nil
 }
 
