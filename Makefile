@@ -111,7 +111,7 @@ test-api: packages ## Run the tests that need a real API server, at the newest a
 	@$(thirdparty) build etcd kubernetes kubernetes-oldest helm prometheus
 	@mkdir -p "$(COUNT_DIR)"; status=0; \
 	  FENCELINE_TEST_KUBERNETES=oldest $(count) run -tag api -only '$(oldest)' api-oldest -timeout=30m -parallel=16 >"$(COUNT_DIR)/api-oldest.log" 2>&1 & oldest=$$!; \
-	  $(count) run -tag api api -timeout=30m -parallel=16 || status=1; \
+	  $(count) run -tag api -long /controller api -timeout=30m -p=2 -parallel=16 || status=1; \
 	  wait $$oldest || status=1; \
 	  cat "$(COUNT_DIR)/api-oldest.log"; exit $$status
 
