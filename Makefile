@@ -97,7 +97,7 @@ test-model: packages ## Check the model of lease, claim, ack and token, and that
 test-kernel: packages ## Run the tests that need namespaces and BPF (root)
 	@$(thirdparty) build etcd etcdtools kubernetes cniplugins tuning arping
 	@rm -rf $(frames)/kernel && mkdir -p $(frames)/kernel
-	@FENCELINE_TEST_FRAMES=$(frames)/kernel $(count) run -tag kernel -long /test/nodes kernel -timeout=30m -p=2 -parallel=4
+	@FENCELINE_TEST_FRAMES=$(frames)/kernel $(count) run -tag kernel kernel -timeout=30m -parallel=4
 
 .PHONY: test-frames
 test-frames: packages ## Have Wireshark judge the frames that the last runs of test-kernel and test-cluster recorded
@@ -111,7 +111,7 @@ test-api: packages ## Run the tests that need a real API server, at the newest a
 	@$(thirdparty) build etcd kubernetes kubernetes-oldest helm prometheus
 	@mkdir -p "$(COUNT_DIR)"; status=0; \
 	  FENCELINE_TEST_KUBERNETES=oldest $(count) run -tag api -only '$(oldest)' api-oldest -timeout=30m -parallel=16 >"$(COUNT_DIR)/api-oldest.log" 2>&1 & oldest=$$!; \
-	  $(count) run -tag api -long /controller api -timeout=30m -p=2 -parallel=16 || status=1; \
+	  $(count) run -tag api api -timeout=30m -parallel=16 || status=1; \
 	  wait $$oldest || status=1; \
 	  cat "$(COUNT_DIR)/api-oldest.log"; exit $$status
 

@@ -2,7 +2,7 @@
 
 // Count runs a test suite and closes with its counts.
 //
-//	count run [-tag TAG [-with TAG] [-only EXPR] [-long PACKAGE]] [-show] [-figures FILE [-record]] SUITE ARGUMENTS...
+//	count run [-tag TAG [-with TAG] [-only EXPR]] [-show] [-figures FILE [-record]] SUITE ARGUMENTS...
 //	                                                                          run `go test -json`, close with "SUITE: N passed, N failed"
 //	count fuzz [-time TIME] [-guided] [-run NAME]                  run every fuzz target, close with "fuzz: N passed, N failed"
 //	count total SUITE...                                          add up the suites, close with "N passed, N failed"

@@ -21,7 +21,6 @@ type suite struct {
 	tag  string
 	with string // a second tag, which selects no tests
 	only string // selects tests whose "package.Name" matches
-	long string // end of the package that runs beside all others
 	show bool
 	args []string // of go test
 	// figures are those of benchmarks.
@@ -34,7 +33,6 @@ func parseSuite(args []string) (suite, error) {
 	flags.StringVar(&s.tag, "tag", "", "build tag of the suite's tests")
 	flags.StringVar(&s.with, "with", "", "second build tag; it selects no tests")
 	flags.StringVar(&s.only, "only", "", "regular expression: tests of the tag whose package.Name matches")
-	flags.StringVar(&s.long, "long", "", "end of the path of a package that comes first, so that with -p=2 it runs beside all others")
 	flags.BoolVar(&s.show, "show", false, "print the output of passing tests too")
 	flags.StringVar(&s.figures.file, "figures", "", "file of the recorded figures, with which those of the benchmarks are compared")
 	flags.BoolVar(&s.figures.record, "record", false, "write the file of the recorded figures")
@@ -72,10 +70,6 @@ func (s suite) arguments() ([]string, error) {
 	tags := s.tag
 	if s.with != "" {
 		tags += "," + s.with
-	}
-	// go test takes the packages in this order.
-	if i := slices.IndexFunc(packages, func(p string) bool { return s.long != "" && strings.HasSuffix(p, s.long) }); i > 0 {
-		packages = slices.Concat(packages[i:i+1], packages[:i], packages[i+1:])
 	}
 	// One package at a time: these tests share the machine, and some measure. Nothing from the cache.
 	args := []string{"-json", "-tags", tags, "-count=1", "-p=1", "-run", pattern}
