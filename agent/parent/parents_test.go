@@ -176,8 +176,7 @@ func TestTheParentOnWhichTheLastHolderWasHeard(t *testing.T) {
 	}
 }
 
-// R1: whoever forges a frame of the last holder on another segment would choose the segment whose silence
-// frees the address.
+// R1: a forged frame of the last holder must not choose the segment whose silence frees the address.
 func TestAForgedSightingDoesNotOverruleThePool(t *testing.T) {
 	k := &unattachable{}
 	p := newParents(t, k)
