@@ -236,7 +236,7 @@ func (m *machine) severalInterfaces(t *testing.T) {
 		t.Errorf("eth0 has %v", r)
 	}
 	m.gets(t, m.also(t, second, "net1"), "10.70.64.2")
-	// The second interface of the next pod finds nothing; its first one holds one address whatever it tries.
+	// The second interface of the next pod finds nothing. Each of its tries leaves the first one its address.
 	third := m.sandbox(pools, networks, nic)
 	held := m.gets(t, third, "10.70.63.").IPs
 	net1 := m.also(t, third, "net1")

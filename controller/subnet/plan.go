@@ -142,8 +142,8 @@ func (p *planner) carve(subnet, pool string, s poolset.Set) {
 }
 
 // rename gives a pool to the slot that asks for the same interface in another way: by its name instead
-// of its number in the annotation, or the other way round. The name of the pool tells the interface for
-// which it was made.
+// of its number in the annotation, or the other way round. A pool that was renamed before is known by
+// its own name, which has the interface for which it was made.
 func (p *planner) rename(asked []slot) {
 	isAsked := map[place]bool{}
 	for _, s := range asked {
