@@ -25,8 +25,10 @@ cluster := $(GO) run ./test/cmd/cluster
 # The build tags of all suites, for tools that read the whole code.
 tags := model,kernel,api,cluster,bench,guest,frames
 suites := unit kernel api cluster fuzz bench model frames
-# The suites that run beside test-cluster, which waits for more than half of its time.
-beside := fuzz bench model
+# $(call side-by-side,SUITE,OTHERS) runs the others in what SUITE leaves of the machine, and prints them
+# after it. Both suites that have others beside them wait for half of their time.
+side-by-side = { for suite in $(2); do nice -n 19 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside-$(1).log" 2>&1; } & \
+  $(MAKE) --no-print-directory test-$(1) || true; wait; cat "$(COUNT_DIR)/beside-$(1).log"
 
 ##@ See it
 
@@ -69,9 +71,9 @@ check: lint-format lint-licence ## Check format and licences, vet, and run all t
 .PHONY: test
 test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(count) reset
-	@for suite in $(filter-out $(beside) cluster frames,$(suites)); do $(MAKE) --no-print-directory test-$$suite || true; done
-	@{ for suite in $(beside); do nice -n 19 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside.log" 2>&1; } & \
-	  $(MAKE) --no-print-directory test-cluster || true; wait; cat "$(COUNT_DIR)/beside.log"
+	@$(MAKE) --no-print-directory test-unit || true
+	@$(call side-by-side,kernel,api)
+	@$(call side-by-side,cluster,fuzz bench model)
 	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest
 
 .PHONY: test-unit

@@ -577,6 +577,8 @@ func provenConflict(w world) {
 		s.Previous = &v1alpha1.PreviousHolder{Node: "n2", PodUID: "gone", MAC: "02:00:00:00:00:0b", Guarded: true, Reason: v1alpha1.ReasonPodGone, Since: metav1.Now()}
 	})
 	plain := w.conflict("predecessor", "10.63.0.11")
+	// A pool that goes before the controller has seen it has no finalizer.
+	w.waitStatus("predecessor", "counts both", func(s v1alpha1.IPPoolStatus) bool { return s.Quarantined == 2 })
 	w.remove(pool)
 	w.waitEnded(plain)
 	w.waitStatus("predecessor", "waits for proof", says("Ready", "False/Deleting", "1 Quarantined"))
