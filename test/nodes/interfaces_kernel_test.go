@@ -90,7 +90,7 @@ func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 	c.StartController()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
 	defer cancel()
-	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: statefulSet()}
+	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: setOf("web", 1)}
 	check.OK(t, c.Create(ctx, p.set))
 	check.OK(t, p.start(ctx, func() error { return nil }))
 	had := p.addresses()
@@ -115,17 +115,6 @@ func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 		}
 	}
 	check.OK(t, c.SpeakersAreHolders())
-}
-
-// statefulSet wants one pod, web-0.
-func statefulSet() *appsv1.StatefulSet {
-	labels := map[string]string{"app": "web"}
-	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: "web"}, Spec: appsv1.StatefulSetSpec{
-		Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{Name: "c", Image: "none"}},
-		}},
-	}}
 }
 
 // twoInterfaces is a pod of a StatefulSet with eth0 and net1, on one node at a time.

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -115,15 +116,17 @@ func setOf(name string, replicas int32) *appsv1.StatefulSet {
 func (w *name) begin(n *nodes.Node, change ...func(*corev1.Pod)) *nodes.Sandbox {
 	w.t.Helper()
 	return started(w.ctx, w.t, n, "web-0", func(pod *corev1.Pod) {
-		for _, c := range append(change, ofStatefulSet) {
+		for _, c := range append(change, webOf("u")) {
 			c(pod)
 		}
 	})
 }
 
-// ofStatefulSet makes a pod one of StatefulSet web.
-func ofStatefulSet(pod *corev1.Pod) {
-	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "u", Controller: ptr.To(true)}}
+// webOf makes a pod one of the StatefulSet web with this UID.
+func webOf(uid types.UID) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: uid, Controller: ptr.To(true)}}
+	}
 }
 
 // end ends the pod as a kubelet does.

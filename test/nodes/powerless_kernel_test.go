@@ -42,9 +42,11 @@ func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
 	o := &off{Cluster: c, t: t, ctx: ctx}
 	dark, light := c.Nodes[0], c.Nodes[1]
+	web := setOf("web", 1)
+	check.OK(t, c.Create(ctx, web)) // it keeps the address until the next pod takes it
 	all := []*powerless{
 		{was: "early-1", is: "early-2", change: nodes.Wants("early")},
-		{was: "web-0", is: "web-0", change: ofStatefulSet},
+		{was: "web-0", is: "web-0", change: webOf(web.UID)},
 		{was: "late-1", is: "late-2", change: nodes.Wants("late")},
 	}
 	all[0].lost = started(ctx, t, dark, all[0].was, all[0].change)
