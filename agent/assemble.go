@@ -45,6 +45,7 @@ import (
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/agent/sources"
 	"github.com/fenceline/fenceline/agent/verify"
+	"github.com/fenceline/fenceline/agent/vf"
 	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/agent/warm"
 	"github.com/fenceline/fenceline/agent/watch"
@@ -82,6 +83,7 @@ type agent struct {
 	keeper    *warm.Keeper
 	sources   *sources.Keeper
 	rules     *masquerade.Keeper
+	vfs       *vf.Keeper
 	hostLinks *hostlink.Links
 	defence   *defence.Defence
 	parents   *parent.Parents
@@ -158,6 +160,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: a.kernel,
 		Interfaces: sources.PodInterfaces{}, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
+	a.vfs = a.makeVFs()
 	a.rules = masquerade.NewKeeper(masquerade.Options{
 		Node: a.node, Entries: a.journal.All,
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
@@ -165,7 +168,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 	a.Parts, err = assembly.New(ctx, assembly.Options{
 		Holders: holder.Options{
 			Node: a.node, Session: a.Session, Cluster: a.Cluster, StatefulSet: a.statefulSet,
-			Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal, Sources: a.sources,
+			Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal, Sources: a.sources, VFs: a.vfs,
 			OpenSegment: a.openSegment,
 			FindLink:    findLink(a.links), Links: a.links,
 			Patience:         min(a.addressWait, agentapi.WaitTimeout),
@@ -190,6 +193,20 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Metrics: a.counters, Clock: clock.RealClock{},
 	})
 	return err
+}
+
+// makeVFs makes the keeper of the virtual functions of the node's pods.
+func (a *agent) makeVFs() *vf.Keeper {
+	return vf.NewKeeper(vf.Options{
+		Node: a.node, Session: a.Session, Disabled: !a.vfWalls, Entries: a.journal.All, Entry: a.journal.Get,
+		Silenced: func(e *journal.Entry) (bool, error) { return a.Guards.Silenced(e) },
+		OneMAC: func(e *journal.Entry) bool {
+			s := a.kernel.SourcesOf(e.Slot)
+			return s.Mode == bpf.SourcesEnforce && len(s.MACs) == 0
+		},
+		Missing: func(wall vf.Wall, vfs int) { a.counters.VFWallMissing(string(wall), vfs) },
+		Events:  a.events, Log: a.log, Clock: clock.RealClock{},
+	})
 }
 
 // makeKeeper makes the keeper of the Warm leases that ADDs use.
@@ -290,6 +307,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.exclusive().Run)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.vfs.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.key.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.followServices)),
 		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {

@@ -41,6 +41,8 @@ func findLink(links *pod.Finder) func(netns, ifname string) (holder.Link, error)
 		if err != nil {
 			return holder.Link{}, err
 		}
-		return holder.Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index, OfParent: i.Kind == pod.IPVLAN}, nil
+		return holder.Link{
+			MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index, OfParent: i.Kind == pod.IPVLAN, Device: i.Device,
+		}, nil
 	}
 }

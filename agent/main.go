@@ -43,6 +43,7 @@ type settings struct {
 	statefulSet              v1alpha1.StatefulSetMode
 	serviceCIDRs             []netip.Prefix
 	exclusiveParents         []string
+	vfWalls                  bool
 	defaultSubnets           ipam.ConfigPools
 	mountBPFFS               string
 	remove                   bool
@@ -106,6 +107,7 @@ func command() *cobra.Command {
 		s.serviceCIDRs, err = servicecidr.Parse(text)
 		return err
 	})
+	f.BoolVar(&s.vfWalls, "vf-walls", true, "check the sources of virtual functions (SR-IOV) at their PF too, and switch fenced ones off there")
 	f.StringSliceVar(&s.exclusiveParents, "exclusive-parents", nil, "interfaces on which only this node and pods of Fenceline send, separated by commas: frames of other MACs are dropped there")
 	f.StringSliceVar(&s.defaultSubnets.V4, "default-subnets-ipv4", nil, "IPSubnets for pods for which nothing names pools, separated by commas; none: those with spec.default")
 	f.StringSliceVar(&s.defaultSubnets.V6, "default-subnets-ipv6", nil, "the same for IPv6")

@@ -110,8 +110,8 @@ func (gs *guards) GuardAttached(slot uint32) (bool, error) {
 	return attached, nil
 }
 
-// SweepGuards unpins guards whose device does not exist any more, frees their slots and returns
-// them. A slot waits for its host link as well, which may outlive the pod's interface. It returns
+// SweepGuards unpins guards whose device does not exist any more or, as a VF, is back on the node. It
+// frees their slots and returns them. A slot waits for its host link as well, which may outlive the pod's interface. It returns
 // the freed slots also with an error about other slots.
 func (gs *guards) SweepGuards() ([]uint32, error) {
 	slots, err := gs.sweepable()
@@ -120,7 +120,7 @@ func (gs *guards) SweepGuards() ([]uint32, error) {
 	}
 	loaded := sync.OnceValues(gs.loadedGuards) // few sweeps need it
 	var swept []uint32
-	var errs []error
+	errs := []error{gs.sweepReturned(slots)}
 	for _, slot := range slots {
 		gone, err := gs.sweepGuard(slot, loaded)
 		if err != nil {

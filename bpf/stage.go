@@ -44,6 +44,11 @@ func (gs *guards) stageGuard(g Guard) (err error) {
 			programs.Close()
 		}
 	}()
+	if g.Verify {
+		if err := gs.evict(g); err != nil {
+			return err
+		}
+	}
 	defer gs.locks.lock(g.Slot)()
 	dev, err := attach.OpenDevice(g.NetNS, g.Interface)
 	if err != nil {

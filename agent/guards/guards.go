@@ -98,7 +98,7 @@ func New(o Options) *Guards {
 
 // Of describes the guard of an entry's interface.
 func Of(e *journal.Entry) bpf.Guard {
-	return bpf.Guard{Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface}
+	return bpf.Guard{Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Verify: e.Device != ""}
 }
 
 // Take returns a slot for an interface on a parent. It prefers a slot whose guard is already

@@ -21,6 +21,22 @@ func (g *Guards) Kill(e *journal.Entry) error {
 // Dead reports whether a slot was killed and not swept since.
 func (g *Guards) Dead(slot uint32) (bool, error) { return g.Kernel.SlotDead(slot) }
 
+// Silenced reports whether the interface of an entry may send from none of its addresses any more: its
+// slot is dead, or newer claims were heard for all of them. An address that waits behind another holder
+// is not silenced: it was never used.
+func (g *Guards) Silenced(e *journal.Entry) (bool, error) {
+	if dead, err := g.Dead(e.Slot); err != nil || dead {
+		return dead, err
+	}
+	for _, address := range e.Addresses {
+		fenced, err := g.Fenced(e, address)
+		if err != nil || !fenced || address.Behind != 0 {
+			return false, err
+		}
+	}
+	return len(e.Addresses) > 0, nil
+}
+
 // KillUsers kills the slots that may use an address of a network by the kernel's leases, except one
 // slot.
 func (g *Guards) KillUsers(network string, addr netip.Addr, except uint32) error {

@@ -65,6 +65,7 @@ func (a *adding) entry(phase journal.Phase) journal.Entry {
 		PodNamespace: a.who.Namespace, PodName: a.who.Pod, PodUID: a.who.PodUID, Machine: owner.MachineOf(&a.who),
 		Phase: phase, Session: a.h.Session, Slot: a.slot, Created: a.created,
 		Parent: a.link.Parent, ParentIndex: a.link.ParentIndex, MAC: a.who.MAC, SharedMAC: a.sharedMAC,
+		Device: a.link.Device,
 	}
 	for _, b := range a.bound {
 		e.Addresses = append(e.Addresses, b.address)
@@ -96,6 +97,7 @@ func (a *adding) record() error {
 		return err
 	}
 	a.h.expected.forget(a.who.PodUID, a.who.Interface)
+	a.h.wakeVFs(&e)
 	for _, b := range a.bound {
 		if b.address.Behind != 0 {
 			a.h.Pending.Add(e.Attachment())

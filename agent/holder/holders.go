@@ -80,6 +80,8 @@ type Link struct {
 	ParentIndex int
 	// OfParent: the MAC is the parent's, and that of all its pods (ipvlan).
 	OfParent bool
+	// Device is the PCI address of a VF, otherwise empty.
+	Device string
 }
 
 // Metrics counts what happens while binding. Its methods may be called concurrently.
@@ -100,7 +102,15 @@ type Sources interface {
 	Wake()
 }
 
-// Options of Holders. All but Multus and Sources are required.
+// VFs keeps what the PFs of virtual functions enforce. *vf.Keeper implements it.
+type VFs interface {
+	// Release ends this for the interface of an entry that is to be removed.
+	Release(*journal.Entry) error
+	// Wake makes the next look come soon.
+	Wake()
+}
+
+// Options of Holders. All but Multus, Sources and VFs are required.
 type Options struct {
 	// Node is the name of this node, Session its current life, Cluster the UID
 	// of the kube-system namespace.
@@ -123,6 +133,8 @@ type Options struct {
 	Guards  *guards.Guards
 	// Sources are the source guards; nil means none.
 	Sources Sources
+	// VFs are the virtual functions of pods; nil means none.
+	VFs VFs
 	// HostLinks makes host links and routes.
 	HostLinks HostLinks
 	// OpenSegment returns the segment of a parent, and opens it at first use. It does not check the
@@ -233,6 +245,14 @@ func (h *Holders) Fenced(key bpf.Key) {
 		h.Pending.Add(e.Attachment())
 		// The node must reach the new holder by the underlay.
 		h.HostLinks.Wake(e.Attachment())
+		h.wakeVFs(&e)
+	}
+}
+
+// wakeVFs has the walls of an entry's VF looked at, if it has one.
+func (h *Holders) wakeVFs(e *journal.Entry) {
+	if h.VFs != nil && e.Device != "" {
+		h.VFs.Wake()
 	}
 }
 

@@ -45,6 +45,11 @@ func (a *adding) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr neti
 			"pool %s: spec.macPolicy gives each interface a MAC of its own, but interface %s is of type ipvlan and has the MAC of its parent %s; use macvlan, or a pool without macPolicy",
 			pool.Name, a.who.Interface, a.link.Parent)
 	}
+	if a.link.Device != "" {
+		return refusal.New(refusal.NoPool,
+			"pool %s: spec.macPolicy gives each interface a MAC of its own, but interface %s is VF %s, whose PF %s gives it its MAC; use macvlan, or a pool without macPolicy",
+			pool.Name, a.who.Interface, a.link.Device, a.link.Parent)
+	}
 	if err := a.isAlone(ctx, pool, addr, mac); err != nil {
 		return err
 	}

@@ -108,6 +108,11 @@ func (h *Holders) Free(ctx context.Context, e journal.Entry) error {
 	if err := h.HostLinks.Remove(&e); err != nil {
 		return err
 	}
+	if h.VFs != nil {
+		if err := h.VFs.Release(&e); err != nil {
+			return err
+		}
+	}
 	if err := h.Journal.Remove(e.ContainerID, e.Interface); err != nil {
 		return err
 	}

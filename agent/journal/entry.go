@@ -44,6 +44,8 @@ type Entry struct {
 	Parent      string `json:"parent,omitempty"`
 	ParentIndex int    `json:"parentIndex,omitempty"`
 	MAC         string `json:"mac,omitempty"`
+	// Device is the PCI address of the interface if it is a VF (SR-IOV).
+	Device string `json:"device,omitempty"`
 	// SharedMAC: a holder of the address on another node may have the same MAC.
 	SharedMAC bool `json:"sharedMAC,omitempty"`
 	// Settled: the plugins are done with the interface. Its MAC is not followed any more.

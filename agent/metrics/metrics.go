@@ -30,6 +30,7 @@ type Agent struct {
 	keyFaults         *prometheus.GaugeVec
 	keyRevision       prometheus.Gauge
 	networksFull      prometheus.Gauge
+	vfWalls           *prometheus.GaugeVec
 }
 
 // New registers the counters.
@@ -83,7 +84,11 @@ func New(r prometheus.Registerer) *Agent {
 		Namespace: "fenceline", Name: "networks_full",
 		Help: "1: there are more networks (spec.network of pools) than the kernel can obey claims of, so addresses of some cannot be fenced here.",
 	})
-	r.MustRegister(a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
+	a.vfWalls = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "vf_walls_missing",
+		Help: "Virtual functions of pods that their PF does not restrict beside the guard, by wall: off, spoof_check, mac or distrust.",
+	}, []string{"wall"})
+	r.MustRegister(a.vfWalls, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
 	for _, result := range []string{"served", "ended"} {
 		a.waits.WithLabelValues(result)
 	}
@@ -176,6 +181,11 @@ func (a *Agent) ClaimKeyFault(reason string, present bool) {
 
 // ClaimKeysUsed sets the revision of the Secret whose keys are in use.
 func (a *Agent) ClaimKeysUsed(revision uint64) { a.keyRevision.Set(float64(revision)) }
+
+// VFWallMissing sets the number of virtual functions that lack a wall.
+func (a *Agent) VFWallMissing(wall string, vfs int) {
+	a.vfWalls.WithLabelValues(wall).Set(float64(vfs))
+}
 
 func oneIf(present bool) float64 {
 	if present {

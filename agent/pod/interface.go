@@ -8,10 +8,14 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/agent/vf"
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
 // Kind is the kernel's name for a kind of link (IFLA_INFO_KIND).
@@ -37,6 +41,8 @@ type Interface struct {
 	Up bool
 	// Parent is the interface's parent in the node's namespace.
 	Parent Parent
+	// Device is the PCI address if the interface is a virtual function (SR-IOV), otherwise empty.
+	Device string
 }
 
 // Parent is a link in the node's namespace.
@@ -71,8 +77,8 @@ func (f *Finder) Close() error { return errors.Join(f.names.Close(), f.host.Clos
 
 // Find reads the interface called name in the namespace at path.
 //
-// The error wraps one of the package's errors if one applies. With ErrNoParent and
-// ErrForeignParent the rest of the Interface is valid.
+// The error wraps one of the package's errors if one applies. With those about the parent, the rest of
+// the Interface is valid.
 func (f *Finder) Find(path, name string) (Interface, error) {
 	i, err := f.find(path, name)
 	if err != nil {
@@ -115,6 +121,13 @@ func (f *Finder) find(path, name string) (Interface, error) {
 		MAC:   attrs.HardwareAddr,
 		Kind:  kind(link),
 		Up:    attrs.RawFlags&unix.IFF_UP != 0,
+	}
+	if attrs.EncapType != "ether" {
+		return found, fmt.Errorf("%w, but %s", ErrNotEthernet, attrs.EncapType)
+	}
+	if found.Kind == "" {
+		found.Device, found.Parent, err = virtual(path, name)
+		return found, err
 	}
 	found.Parent, err = f.parent(link, hostID)
 	return found, err
@@ -175,6 +188,50 @@ func kind(link netlink.Link) Kind {
 		return ""
 	}
 	return Kind(link.Type())
+}
+
+// virtual returns the PCI address and the parent of a virtual function.
+func virtual(path, name string) (device string, _ Parent, err error) {
+	device, err = deviceOf(path, name)
+	if err != nil {
+		return "", Parent{}, err
+	}
+	f, err := vf.Find(vf.Sysfs, device)
+	if errors.Is(err, vf.ErrNoVF) {
+		return "", Parent{}, fmt.Errorf("%w: %w", ErrNoParent, err)
+	}
+	if err != nil {
+		return device, Parent{}, err
+	}
+	parent, err := f.Parent()
+	if err != nil {
+		return device, Parent{}, err
+	}
+	return device, Parent{Index: parent.Index, Name: parent.Name}, nil
+}
+
+// deviceOf returns the bus address of the device behind a physical interface (ETHTOOL_GDRVINFO). The
+// netlink attribute with it, IFLA_PARENT_DEV_NAME, came with Linux 5.14.
+func deviceOf(path, name string) (device string, err error) {
+	err = attach.InNetNS(path, func() error {
+		socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(socket)
+		info, err := unix.IoctlGetEthtoolDrvinfo(socket, name)
+		if err == nil {
+			device = unix.ByteSliceToString(info.Bus_info[:])
+		}
+		return err
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && (device == "" || strings.Contains(device, "/")) {
+		return "", fmt.Errorf("%w: no bus has it", ErrNoParent) // such as lo
+	}
+	if err != nil {
+		return "", fmt.Errorf("ask for the device behind it: %w", err)
+	}
+	return device, nil
 }
 
 func hasParent(k Kind) bool { return k == MACVLAN || k == MACVTAP || k == IPVLAN }

@@ -15,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/vf"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -86,7 +87,12 @@ var rows = []struct {
 
 	// The pod's interface.
 	{wraps(pod.ErrNoParent), agentapi.CodeInvalidNetworkConfig,
-		"%w; Fenceline guards interfaces of the types macvlan and ipvlan: set one as the type of the plugin that calls it"},
+		"%w; Fenceline guards macvlan, ipvlan and SR-IOV virtual functions: set macvlan, ipvlan, sriov or host-device as the type of the plugin that calls it"},
+	{wraps(vf.ErrNoPF), agentapi.CodeInvalidNetworkConfig,
+		"%w; keep the PF in the node's network namespace: claims and probes leave there"},
+	{wraps(vf.ErrNoVLAN), agentapi.CodeInvalidNetworkConfig,
+		"%w; make a subinterface of this VLAN on the PF, or on its bond, and set it up"},
+	{wraps(pod.ErrNotEthernet), agentapi.CodeInvalidNetworkConfig, "%w; Fenceline serves Ethernet only, no InfiniBand"},
 	{wraps(pod.ErrForeignParent), agentapi.CodeInvalidNetworkConfig,
 		"%w; set the plugin's master to an interface of the node, and run the agent with hostNetwork"},
 	{wraps(pod.ErrNoNetNS, pod.ErrNoInterface, bpf.ErrNoDevice), agentapi.CodeTryAgainLater,

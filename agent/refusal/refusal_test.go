@@ -31,7 +31,7 @@ func TestErrorsAndTheirCodes(t *testing.T) {
 		"every pool is full":            {&ipam.NoPoolError{Rejected: []ipam.Rejection{full}}, agentapi.CodeExhausted, "enlarge a pool"},
 		"no pool serves":                {&ipam.NoPoolError{Rejected: []ipam.Rejection{disabled}}, agentapi.CodeNoPool, "kubectl get flpool"},
 		"a requested address":           {&ipam.RequestedError{}, agentapi.CodeAddressRefused, ""},
-		"an interface without parent":   {fmt.Errorf("find eth0: %w", pod.ErrNoParent), agentapi.CodeInvalidNetworkConfig, "macvlan and ipvlan"},
+		"an interface without parent":   {fmt.Errorf("find eth0: %w", pod.ErrNoParent), agentapi.CodeInvalidNetworkConfig, "macvlan, ipvlan and SR-IOV"},
 		"a fence":                       {segment.ErrFenced, agentapi.CodeTryAgainLater, "the next try chooses anew"},
 		"a lease that changed":          {lease.ErrNotMine, agentapi.CodeTryAgainLater, "the next try chooses anew"},
 		"an API server that is down":    {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, agentapi.CodeTryAgainLater, "API server is unreachable"},

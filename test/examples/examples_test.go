@@ -59,6 +59,7 @@ var interfaces = map[string]map[string]string{
 	"openkruise.yaml":      {"eth0": "ledger-0-v4-1b0978f5ae24"},
 	"statefulset.yaml":     {"eth0": "databases"},
 	"multus.yaml":          {"net1": "storage"},
+	"sriov.yaml":           {"net1": "trading"},
 	"router.yaml":          {"eth0": "routers"},
 	"warm.yaml":            {"eth0": "functions"},
 }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Sysfs is where the file system is mounted that shows the devices of the node, with the interfaces of
+// the calling process's network namespace.
+const Sysfs = "/sys"
+
+var (
+	// ErrNoVF: the device is not a virtual function.
+	ErrNoVF = errors.New("not a virtual function")
+	// ErrNoPF: the node has not exactly one interface of the PF.
+	ErrNoPF = errors.New("the PF has not one interface on the node")
+	// ErrNoVLAN: the node has no subinterface of the VLAN of the VF, so nothing can be asked there.
+	ErrNoVLAN = errors.New("the node has no interface in the VLAN of the VF")
+)
+
+// Function is a VF and its PF.
+type Function struct {
+	// Device is the PCI address of the VF, such as 0000:03:10.0.
+	Device string
+	// PF is the interface of the PF on the node.
+	PF netlink.Link
+	// Info is what the PF says about the VF. Its ID is the number of the VF on the PF.
+	Info netlink.VfInfo
+}
+
+// Find finds the VF with a PCI address. It looks for the PF in the calling thread's network namespace.
+// The error wraps ErrNoVF or ErrNoPF if one of them applies.
+func Find(sysfs, device string) (Function, error) {
+	dir := filepath.Join(sysfs, "bus/pci/devices", device)
+	number, err := numberOf(dir, device)
+	if err != nil {
+		return Function{}, err
+	}
+	pf, err := pfOf(dir)
+	if err != nil {
+		return Function{}, err
+	}
+	link, err := netlink.LinkByName(pf)
+	if err != nil {
+		return Function{}, fmt.Errorf("read PF %s of VF %s: %w", pf, device, err)
+	}
+	f := Function{Device: device, PF: link, Info: netlink.VfInfo{ID: number}}
+	for _, info := range link.Attrs().Vfs {
+		if info.ID == number {
+			f.Info = info
+		}
+	}
+	return f, nil
+}
+
+// Parent returns the interface of the node that is in the VF's segment: the PF or, if the PF puts the
+// frames of the VF into a VLAN, the subinterface of this VLAN. The error wraps ErrNoVLAN if there is no
+// such subinterface.
+func (f Function) Parent() (*netlink.LinkAttrs, error) {
+	pf := f.PF.Attrs()
+	if f.Info.Vlan == 0 {
+		return pf, nil
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("look for VLAN %d of PF %s: %w", f.Info.Vlan, pf.Name, err)
+	}
+	if sub := subinterface(links, pf, f.Info.Vlan); sub != nil {
+		return sub, nil
+	}
+	return nil, fmt.Errorf("%w: PF %s puts the frames of VF %s into VLAN %d", ErrNoVLAN, pf.Name, f.Device, f.Info.Vlan)
+}
+
+// subinterface returns the interface of a VLAN on a PF, or on the bond that the PF is in.
+func subinterface(links []netlink.Link, pf *netlink.LinkAttrs, vlan int) *netlink.LinkAttrs {
+	for _, l := range links {
+		sub, ok := l.(*netlink.Vlan)
+		if !ok || sub.VlanId != vlan || sub.VlanProtocol == netlink.VLAN_PROTOCOL_8021AD {
+			continue
+		}
+		if on := sub.ParentIndex; on == pf.Index || on == pf.MasterIndex {
+			return sub.Attrs()
+		}
+	}
+	return nil
+}
+
+// numberOf returns the number of a VF on its PF.
+func numberOf(dir, device string) (int, error) {
+	functions, err := filepath.Glob(filepath.Join(dir, "physfn", "virtfn*"))
+	if err != nil {
+		return 0, err
+	}
+	for _, function := range functions {
+		to, err := os.Readlink(function)
+		if err != nil || filepath.Base(to) != device {
+			continue
+		}
+		return strconv.Atoi(strings.TrimPrefix(filepath.Base(function), "virtfn"))
+	}
+	return 0, fmt.Errorf("device %s is %w", device, ErrNoVF)
+}
+
+// pfOf returns the name of the PF's interface.
+func pfOf(dir string) (string, error) {
+	names, err := os.ReadDir(filepath.Join(dir, "physfn", "net"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("look for the PF: %w", err)
+	}
+	if len(names) == 1 {
+		return names[0].Name(), nil
+	}
+	return "", fmt.Errorf("%w: VF %s, %d interfaces", ErrNoPF, filepath.Base(dir), len(names))
+}

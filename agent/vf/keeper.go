@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// period is the time between two looks at the VFs of pods. A fence wakes the Keeper.
+const period = 5 * time.Second
+
+// Options of a Keeper. All are required, but for Disabled.
+type Options struct {
+	// Node and Session name this node and its current life.
+	Node, Session string
+	// Disabled: nothing is changed at the PFs.
+	Disabled bool
+	// Entries returns every entry of the journal; they are read-only. Entry returns one.
+	Entries func() []*journal.Entry
+	Entry   func(containerID, ifname string) (journal.Entry, bool)
+	// Silenced reports whether an interface may send from none of its addresses any more.
+	Silenced func(*journal.Entry) (bool, error)
+	// OneMAC reports whether an interface may send from its own MAC only.
+	OneMAC func(*journal.Entry) bool
+	// Missing sets the number of VFs of pods that lack a wall.
+	Missing func(Wall, int)
+	Events  events.EventRecorder
+	Log     logr.Logger
+	Clock   clock.Clock
+}
+
+// Keeper keeps the walls of the VFs of pods at their PFs. Its methods may be called concurrently.
+type Keeper struct {
+	Options
+	wake chan struct{}
+
+	// mu orders the settings of VFs. refused are the walls that the drivers of PFs have refused, by the
+	// name of the PF, and told those about which an event was sent.
+	mu            sync.Mutex
+	refused, told map[string]map[Wall]bool
+}
+
+// NewKeeper returns a Keeper.
+func NewKeeper(o Options) *Keeper {
+	return &Keeper{Options: o, wake: make(chan struct{}, 1), refused: map[string]map[Wall]bool{}, told: map[string]map[Wall]bool{}}
+}
+
+// Wake makes the next look come at once: a pod was fenced or has got a VF.
+func (k *Keeper) Wake() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps the walls until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	for !k.Disabled {
+		k.pass()
+		timer := k.Clock.NewTimer(period)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-k.wake:
+			timer.Stop()
+		case <-timer.C():
+		}
+	}
+	return nil
+}
+
+// pass looks at the VFs of all pods.
+func (k *Keeper) pass() {
+	lacking := map[Wall]int{}
+	for _, e := range k.Entries() {
+		if e.Device == "" {
+			continue
+		}
+		missing, err := k.keep(e.Attachment())
+		if err != nil && !errors.Is(err, ErrNoVF) {
+			k.Log.Error(err, "the walls of a VF are not as they should be; the agent tries again", "pod", e.PodNamespace+"/"+e.PodName, "interface", e.Interface)
+		}
+		for _, wall := range missing {
+			lacking[wall]++
+		}
+	}
+	for _, wall := range Walls() {
+		k.Missing(wall, lacking[wall])
+	}
+}
+
+// keep puts up the walls of one VF, and returns those that are missing. A VF that is being released
+// is left alone.
+func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e, ok := k.Entry(of.ContainerID, of.Interface)
+	if !ok || e.Phase != journal.Bound || e.Session != k.Session {
+		return nil, nil
+	}
+	f, err := Find(Sysfs, e.Device)
+	if err != nil {
+		return nil, err
+	}
+	silenced, err := k.Silenced(&e)
+	if err != nil {
+		return nil, err
+	}
+	w := wanted{off: silenced, checked: k.OneMAC(&e)}
+	if err := k.apply(f, changes(f.Info, w)); err != nil {
+		return nil, err
+	}
+	if f, err = Find(Sysfs, e.Device); err != nil {
+		return nil, err
+	}
+	lacking := missing(f.Info, w, k.refused[f.PF.Attrs().Name])
+	k.tell(f, lacking)
+	return lacking, nil
+}
+
+// Release switches the VF of an entry that ends on again, if it was off. Call it before the entry is
+// removed: nobody would know the VF afterwards.
+func (k *Keeper) Release(e *journal.Entry) error {
+	if e.Device == "" || k.Disabled {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f, err := Find(Sysfs, e.Device)
+	if errors.Is(err, ErrNoVF) || errors.Is(err, ErrNoPF) {
+		return nil // the VF is gone
+	}
+	if err == nil {
+		err = k.apply(f, changes(f.Info, wanted{}))
+	}
+	if err != nil {
+		return fmt.Errorf("switch VF %s on again: %w", e.Device, err)
+	}
+	return nil
+}
+
+// apply changes settings. A wall that the driver does not have is no error.
+func (k *Keeper) apply(f Function, todo map[Wall]bool) error {
+	pf := f.PF.Attrs().Name
+	var errs []error
+	for wall, on := range todo {
+		err := set(f, wall, on)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			if k.refused[pf] == nil {
+				k.refused[pf] = map[Wall]bool{}
+			}
+			k.refused[pf][wall] = true
+			continue
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("set %s of VF %d of PF %s to %t: %w", wall, f.Info.ID, pf, on, err))
+			continue
+		}
+		k.Log.Info("a wall of a VF was changed at its PF", "pf", pf, "vf", f.Info.ID, "wall", wall, "on", on)
+	}
+	return errors.Join(errs...)
+}
+
+func set(f Function, wall Wall, on bool) error {
+	if wall == SpoofCheck {
+		return netlink.LinkSetVfSpoofchk(f.PF, f.Info.ID, on)
+	}
+	state := uint32(nl.IFLA_VF_LINK_STATE_AUTO)
+	if on {
+		state = nl.IFLA_VF_LINK_STATE_DISABLE
+	}
+	return netlink.LinkSetVfState(f.PF, f.Info.ID, state)
+}
+
+// tell reports in an event of the node, once for each wall and PF, that a wall is missing.
+func (k *Keeper) tell(f Function, lacking []Wall) {
+	pf := f.PF.Attrs().Name
+	if k.told[pf] == nil {
+		k.told[pf] = map[Wall]bool{}
+	}
+	var news []string
+	for _, wall := range lacking {
+		if !k.told[pf][wall] {
+			k.told[pf][wall] = true
+			news = append(news, string(wall))
+		}
+	}
+	if len(news) == 0 {
+		return
+	}
+	slices.Sort(news)
+	node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: k.Node}}
+	k.Events.Eventf(node, nil, corev1.EventTypeWarning, "VFWallMissing", "Guard",
+		"PF %s lacks for VF %d: %s; the guard alone restricts the pod there. See docs/sriov.md", pf, f.Info.ID, strings.Join(news, ", "))
+}

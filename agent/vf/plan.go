@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vf
+
+import (
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+)
+
+// Wall is a protection that a PF gives beside the guard.
+type Wall string
+
+// The walls. Off: a fenced VF is switched off at its PF. SpoofCheck: the VF sends from its own MAC only.
+// MAC: the PF has assigned the MAC, so the pod cannot change it. Distrust: the VF may not become
+// promiscuous.
+const (
+	Off        Wall = "off"
+	SpoofCheck Wall = "spoof_check"
+	MAC        Wall = "mac"
+	Distrust   Wall = "distrust"
+)
+
+// Walls returns all walls.
+func Walls() []Wall { return []Wall{Off, SpoofCheck, MAC, Distrust} }
+
+// wanted is the state in which a VF should be at its PF.
+type wanted struct {
+	// off: its guard is dead, or all its addresses are fenced.
+	off bool
+	// checked: it may send from its own MAC only.
+	checked bool
+}
+
+// changes returns the walls that are to be set, and what to set.
+func changes(present netlink.VfInfo, w wanted) map[Wall]bool {
+	todo := map[Wall]bool{}
+	if off := present.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE; off != w.off {
+		todo[Off] = w.off
+	}
+	if w.checked && !present.Spoofchk {
+		todo[SpoofCheck] = true
+	}
+	return todo
+}
+
+// missing returns the walls that the PF does not give to a VF. refused are those that its driver has
+// refused.
+func missing(present netlink.VfInfo, w wanted, refused map[Wall]bool) []Wall {
+	var all []Wall
+	if refused[Off] {
+		all = append(all, Off)
+	}
+	if w.checked && !present.Spoofchk && refused[SpoofCheck] {
+		all = append(all, SpoofCheck)
+	}
+	if isZero(present.Mac) {
+		all = append(all, MAC)
+	}
+	if present.Trust == 1 {
+		all = append(all, Distrust)
+	}
+	return all
+}
+
+func isZero(mac net.HardwareAddr) bool {
+	for _, b := range mac {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
+}

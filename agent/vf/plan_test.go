@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vf
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+)
+
+func TestWhatAPFIsToldAndLacks(t *testing.T) {
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	const disabled, auto = nl.IFLA_VF_LINK_STATE_DISABLE, nl.IFLA_VF_LINK_STATE_AUTO
+	refusesAll := map[Wall]bool{Off: true, SpoofCheck: true}
+	for name, row := range map[string]struct {
+		present netlink.VfInfo
+		wanted  wanted
+		refused map[Wall]bool
+		changes map[Wall]bool
+		missing []Wall
+	}{
+		"all walls stand":                     {netlink.VfInfo{Mac: mac, Spoofchk: true, LinkState: auto}, wanted{checked: true}, nil, nil, nil},
+		"a fenced VF is switched off":         {netlink.VfInfo{Mac: mac, Spoofchk: true}, wanted{off: true, checked: true}, nil, map[Wall]bool{Off: true}, nil},
+		"a proven one is switched on":         {netlink.VfInfo{Mac: mac, Spoofchk: true, LinkState: disabled}, wanted{checked: true}, nil, map[Wall]bool{Off: false}, nil},
+		"the check is switched on":            {netlink.VfInfo{Mac: mac}, wanted{checked: true}, nil, map[Wall]bool{SpoofCheck: true}, nil},
+		"several MACs need no check":          {netlink.VfInfo{Mac: mac}, wanted{}, nil, nil, nil},
+		"a PF that has no MAC and trusts":     {netlink.VfInfo{Mac: make(net.HardwareAddr, 6), Spoofchk: true, Trust: 1}, wanted{checked: true}, nil, nil, []Wall{MAC, Distrust}},
+		"a driver that knows neither setting": {netlink.VfInfo{Mac: mac}, wanted{off: true, checked: true}, refusesAll, map[Wall]bool{Off: true, SpoofCheck: true}, []Wall{Off, SpoofCheck}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := changes(row.present, row.wanted); !maps.Equal(got, row.changes) {
+				t.Errorf("changes: got %v, want %v", got, row.changes)
+			}
+			if got := missing(row.present, row.wanted, row.refused); !slices.Equal(got, row.missing) {
+				t.Errorf("missing: got %v, want %v", got, row.missing)
+			}
+		})
+	}
+}
+
+func TestTheVLANOfAVFIsOnItsPFOrTheBondOfThePF(t *testing.T) {
+	vlan := func(name string, index, on, id int) netlink.Link {
+		return &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index, ParentIndex: on}, VlanId: id}
+	}
+	pf := &netlink.LinkAttrs{Name: "eth1", Index: 3, MasterIndex: 7}
+	links := []netlink.Link{
+		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "eth1", Index: 3}},
+		vlan("eth0.5", 10, 2, 5), vlan("eth1.6", 11, 3, 6), vlan("bond0.5", 12, 7, 5),
+	}
+	for id, want := range map[int]string{5: "bond0.5", 6: "eth1.6", 8: ""} {
+		got := ""
+		if sub := subinterface(links, pf, id); sub != nil {
+			got = sub.Name
+		}
+		if got != want {
+			t.Errorf("VLAN %d: got %q, want %q", id, got, want)
+		}
+	}
+}
