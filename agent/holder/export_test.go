@@ -29,3 +29,19 @@ func (h *Holders) WaitForADDs(d time.Duration) { h.underWay.wait(h.background, h
 
 // TakesAPIServerForAway reports whether the next ADD asks for a sign of life first.
 func (h *Holders) TakesAPIServerForAway() bool { return h.away.Load() }
+
+// EndingTime and the values of Ending are exported for tests.
+const (
+	EndingTime     = endingTime
+	EndOfSandbox   = endOfSandbox
+	EndOfInterface = endOfInterface
+	EndUndecided   = endUndecided
+)
+
+// Ending is exported for tests.
+type Ending = ending
+
+// EndingOf decides from facts.
+func EndingOf(since time.Duration, netnsLives, sandboxReady bool) Ending {
+	return endingOf(endingFacts{since, netnsLives, sandboxReady})
+}

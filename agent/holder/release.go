@@ -43,6 +43,10 @@ func (h *Holders) letGo(ctx context.Context, a agentapi.Attachment) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
+	if fenced == nil && h.Undecided(ctx, &e) {
+		h.later(a, "release", errEnding)
+		return nil
+	}
 	err := h.Free(ctx, e)
 	if err != nil && fenced != nil {
 		return errors.Join(fenced, err)
@@ -83,7 +87,7 @@ func (h *Holders) Fence(e *journal.Entry) error {
 		}
 	}
 	if e.Phase == journal.Bound {
-		e.Phase = journal.Releasing
+		e.Phase, e.Released = journal.Releasing, h.Clock.Now().Round(0)
 		return h.Journal.Put(*e)
 	}
 	return nil
@@ -187,7 +191,7 @@ func (h *Holders) end(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entry
 		_, err = h.Leases.Retain(ctx, l)
 		return audit.Free, "retained for its name", err
 	}
-	if isProven(e, address) && h.mayReturn(ctx, e) {
+	if isProven(e, address) && h.mayReturn(ctx, e) && h.ending(ctx, e) != endOfInterface {
 		h.Expect(l.Spec.Holder)
 		_, err = h.Leases.KeepForPod(ctx, l)
 		return audit.Free, "kept for the next sandbox of its pod", err

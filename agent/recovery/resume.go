@@ -127,6 +127,9 @@ func (w *Worker) releaseAfterNewer(ctx context.Context, e journal.Entry) error {
 	if w.hasNewer(&e, journal.Intent) {
 		return errBusy
 	}
+	if w.Holders.Undecided(ctx, &e) {
+		return errUndecided
+	}
 	return w.Holders.Free(ctx, e)
 }
 

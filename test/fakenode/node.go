@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -81,9 +82,11 @@ type Node struct {
 	IPVLAN bool
 	// Lowered are the network namespaces whose interfaces the agent has set down.
 	Lowered []string
-	// set are the MACs that plugins or pods have set, by network namespace.
-	macs sync.Mutex
-	set  map[string]net.HardwareAddr
+	// set are the MACs that plugins or pods have set, by network namespace. removed are the namespaces
+	// that the runtime has removed.
+	macs    sync.Mutex
+	set     map[string]net.HardwareAddr
+	removed map[string]bool
 }
 
 // Machine is what an agent acts upon. By default it is in memory.
@@ -142,6 +145,9 @@ func (r *Node) inMemory() Machine {
 		ParentExists: func(parent int) bool { return parent == ParentIndex },
 		OpenSegment:  func(int) (holder.Segment, error) { return r.Wire, nil },
 		FindLink: func(netns, _ string) (holder.Link, error) {
+			if r.isRemoved(netns) {
+				return holder.Link{}, pod.ErrNoNetNS
+			}
 			return holder.Link{MAC: r.macOf(netns), Parent: "eth1", ParentIndex: ParentIndex, OfParent: r.IPVLAN}, nil
 		},
 		Sighted: func(int, netip.Addr) bool { return false },
@@ -226,6 +232,7 @@ func (NoHostLinks) Wake(agentapi.Attachment)    {}
 // Add is an ADD whose answer reaches the plugin.
 func (r *Node) Add(ctx context.Context, request agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	var answer *agentapi.AddResponse
+	r.setRemoved(request.NetNS, false)
 	err := r.do(func() (err error) {
 		if answer, err = r.Holders.Add(ctx, request); err == nil {
 			r.Answered(request.Attachment)
@@ -333,6 +340,21 @@ func (l links) SetDown(netns, _ string) error {
 	return nil
 }
 
+func (r *Node) setRemoved(netns string, removed bool) {
+	r.macs.Lock()
+	defer r.macs.Unlock()
+	if r.removed == nil {
+		r.removed = map[string]bool{}
+	}
+	r.removed[netns] = removed
+}
+
+func (r *Node) isRemoved(netns string) bool {
+	r.macs.Lock()
+	defer r.macs.Unlock()
+	return r.removed[netns]
+}
+
 func (r *Node) macOf(netns string) net.HardwareAddr {
 	r.macs.Lock()
 	defer r.macs.Unlock()
@@ -426,9 +448,10 @@ func (r *Node) Terminate(request agentapi.AddRequest) {
 	r.API.ChangePod(request.Pod.Name, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
 }
 
-// SandboxDies is a DEL, whatever its pod does.
+// SandboxDies is a DEL after the network namespace has gone, whatever its pod does.
 func (r *Node) SandboxDies(request agentapi.AddRequest) {
 	r.T.Helper()
+	r.setRemoved(request.NetNS, true)
 	check.OK(r.T, r.do(func() error { return r.Del(r.T.Context(), Del(request)) }))
 }
 

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/pod"
+)
+
+// endingTime is the time after a DEL from which the kubelet's word about the sandbox counts. A sandbox
+// that died is in the status of its pod before the kubelet stops it; one that somebody else stops is
+// there within about two seconds.
+const endingTime = 10 * time.Second
+
+// errEnding is the reason for which a release waits.
+var errEnding = errors.New("it is not known yet whether the sandbox has ended or only this interface was removed")
+
+// ending tells a DEL of a sandbox that has ended from one of an interface alone.
+type ending int
+
+const (
+	// endOfSandbox: the address is kept for the next sandbox of the pod. It is also the answer if nothing
+	// better can be known.
+	endOfSandbox ending = iota
+	// endOfInterface: the sandbox lives without the interface, so the address is free.
+	endOfInterface
+	// endUndecided: ask again.
+	endUndecided
+)
+
+// endingFacts are the facts about a DEL of a pod that may get another sandbox.
+type endingFacts struct {
+	// since is the time since the DEL.
+	since time.Duration
+	// netnsLives: the network namespace of the sandbox exists. False if this is unknown.
+	netnsLives bool
+	// sandboxReady: the kubelet says that the pod needs no other sandbox. False if this is unknown.
+	sandboxReady bool
+}
+
+// endingOf decides what a DEL has ended. Runtimes call DEL while the network namespace still exists, so
+// the call itself does not tell. Afterwards they remove the namespace of a sandbox that ends. If
+// another plugin holds this up, the kubelet still wants another sandbox.
+func endingOf(f endingFacts) ending {
+	switch {
+	case !f.netnsLives:
+		return endOfSandbox
+	case f.since < endingTime:
+		return endUndecided
+	case f.sandboxReady:
+		return endOfInterface
+	}
+	return endOfSandbox
+}
+
+// Undecided reports whether a fenced entry must wait, because the fate of its addresses depends on
+// what has ended.
+func (h *Holders) Undecided(ctx context.Context, e *journal.Entry) bool {
+	kept := slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return !a.Static })
+	return kept && e.Phase == journal.Releasing && h.mayReturn(ctx, e) && h.ending(ctx, e) == endUndecided
+}
+
+// ending finds out what the DEL of an entry has ended. It reads the pod, past the cache, only if the
+// decision depends on it.
+func (h *Holders) ending(ctx context.Context, e *journal.Entry) ending {
+	if e.Phase != journal.Releasing {
+		return endOfSandbox
+	}
+	_, err := h.FindLink(e.NetNS, e.Interface)
+	f := endingFacts{
+		since: h.Clock.Since(e.Released), netnsLives: err == nil || errors.Is(err, pod.ErrNoInterface), sandboxReady: true,
+	}
+	if endingOf(f) == endOfInterface {
+		f.sandboxReady = h.sandboxReady(ctx, e)
+	}
+	return endingOf(f)
+}
+
+// sandboxReady reports whether the kubelet says that the sandbox of an entry's pod is ready.
+func (h *Holders) sandboxReady(ctx context.Context, e *journal.Entry) bool {
+	p := &corev1.Pod{}
+	err := h.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, p)
+	return err == nil && IsUID(p, e.PodUID) && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue
+	})
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+func TestADELTellsAnInterfaceThatIsRemovedFromASandboxThatEnds(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		since        time.Duration
+		netns, ready bool
+		want         holder.Ending
+	}{
+		{"the namespace is gone at once", 0, false, true, holder.EndOfSandbox},
+		{"the namespace is gone, and the kubelet has not noticed yet", time.Minute, false, true, holder.EndOfSandbox},
+		{"the runtime has not removed the namespace yet", 0, true, false, holder.EndUndecided},
+		{"the kubelet may not have noticed yet", holder.EndingTime - 1, true, true, holder.EndUndecided},
+		{"the sandbox lives on", holder.EndingTime, true, true, holder.EndOfInterface},
+		{"another plugin holds up the end of the sandbox", holder.EndingTime, true, false, holder.EndOfSandbox},
+		{"an entry of an earlier version has no time", 1 << 62, true, true, holder.EndOfInterface},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := holder.EndingOf(row.since, row.netns, row.ready); got != row.want {
+				t.Errorf("got %v, want %v", got, row.want)
+			}
+		})
+	}
+}
+
+// sandboxReady is the kubelet's word about the sandbox of a pod.
+func sandboxReady(is corev1.ConditionStatus) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: is}}
+	}
+}
+
+func TestAnInterfaceThatIsRemovedWhileItsSandboxLivesGivesItsAddressBack(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		// meanwhile is what happens after the DEL, before the kubelet's word counts.
+		meanwhile func(*fakenode.Node)
+		ready     corev1.ConditionStatus
+		want      []string
+	}{
+		{"the sandbox lives", func(*fakenode.Node) {}, corev1.ConditionTrue, nil},
+		{"the sandbox lives, and the agent restarts", (*fakenode.Node).Restart, corev1.ConditionTrue, nil},
+		{"the end of the sandbox is held up", func(*fakenode.Node) {}, corev1.ConditionFalse, []string{"10.0.0.2 Retained"}},
+		{"the pod ends", func(r *fakenode.Node) { r.API.Drop(fakenode.PodOf("web")) }, corev1.ConditionTrue, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			web := r.Pod("web", "u1", sandboxReady(row.ready))
+			r.MustAdd(web)
+			slot := r.SlotOf(web)
+			check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
+			if !r.Kernel.IsDead(slot) {
+				t.Error("the slot lives")
+			}
+			r.Want("10.0.0.2 Bound")
+			row.meanwhile(r)
+			r.Settle()
+			r.Want(row.want...)
+		})
+	}
+}
+
+// deafReader cannot read pods past the cache.
+type deafReader struct{ client.Reader }
+
+func (d deafReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, pod := o.(*corev1.Pod); pod {
+		return errors.New("the API server is away")
+	}
+	return d.Reader.Get(ctx, key, o, opts...)
+}
+
+func TestAnAddressIsKeptIfNothingTellsWhatHasEnded(t *testing.T) {
+	for name, blind := range map[string]func(*fakenode.Node){
+		"the namespace cannot be opened": func(r *fakenode.Node) {
+			r.FindLink = func(string, string) (holder.Link, error) { return holder.Link{}, errors.New("too many open files") }
+		},
+		"the pod cannot be read":                func(r *fakenode.Node) { r.Reader = deafReader{r.Reader} },
+		"the kubelet does not know the sandbox": func(r *fakenode.Node) { r.API.ChangePod("web", func(p *corev1.Pod) { p.Status.Conditions = nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			web := r.Pod("web", "u1", sandboxReady(corev1.ConditionTrue))
+			r.MustAdd(web)
+			r.Wait()
+			blind(r)
+			check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
+			r.Settle()
+			if l := r.Lease("10.0.0.2", v1alpha1.StateRetained); l.Spec.Reason != v1alpha1.ReasonSandboxEnded {
+				t.Errorf("lease %+v", l.Spec)
+			}
+		})
+	}
+}
+
+// An interface is unplugged and plugged in again before it is known what has ended.
+func TestAnInterfaceThatIsPluggedInAgainAtOnceHasItsAddress(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1", sandboxReady(corev1.ConditionTrue))
+	before := r.MustAdd(web)
+	check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
+	if after := r.MustAdd(web); !slices.Equal(after, before) {
+		t.Errorf("had %v, has %v", before, after)
+	}
+	r.Settle()
+	r.HoldsWhatTheJournalSays(web)
+}
