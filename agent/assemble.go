@@ -26,6 +26,7 @@ import (
 	"github.com/fenceline/fenceline/agent/defence"
 	"github.com/fenceline/fenceline/agent/exclusive"
 	"github.com/fenceline/fenceline/agent/footprint"
+	"github.com/fenceline/fenceline/agent/gone"
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/hostlink"
@@ -305,6 +306,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.Guards.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.sources.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.exclusive().Run)),
+		a.mgr.Add(manager.RunnableFunc(a.gone().Run)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.vfs.Run)),
@@ -350,6 +352,19 @@ func (a *agent) exclusive() *exclusive.Keeper {
 			return all
 		},
 		SetTrusted: a.kernel.SetTrusted, Log: a.log, Clock: clock.RealClock{},
+	})
+}
+
+// gone returns the watch for interfaces that pods have lost.
+func (a *agent) gone() *gone.Watch {
+	return gone.New(gone.Options{
+		Node: a.node, Session: a.Session, Entries: a.journal.All,
+		Find: func(netns, ifname string) error {
+			_, err := a.links.Find(netns, ifname)
+			return err
+		},
+		Guarded: a.Guards.Attached, ParentExists: parent.Exists, Pods: a.mgr.GetClient(), Lost: a.counters.InterfacesGone,
+		Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 }
 

@@ -31,6 +31,7 @@ type Agent struct {
 	keyRevision       prometheus.Gauge
 	networksFull      prometheus.Gauge
 	vfWalls           *prometheus.GaugeVec
+	interfacesGone    *prometheus.GaugeVec
 }
 
 // New registers the counters.
@@ -88,7 +89,11 @@ func New(r prometheus.Registerer) *Agent {
 		Namespace: "fenceline", Name: "vf_walls_missing",
 		Help: "Virtual functions of pods that their PF does not restrict beside the guard, by wall: off, spoof_check, mac or distrust.",
 	}, []string{"wall"})
-	r.MustRegister(a.vfWalls, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
+	a.interfacesGone = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "interfaces_gone",
+		Help: "Interfaces that running pods of this node have lost, by parent.",
+	}, []string{"parent"})
+	r.MustRegister(a.vfWalls, a.interfacesGone, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
 	for _, result := range []string{"served", "ended"} {
 		a.waits.WithLabelValues(result)
 	}
@@ -122,6 +127,15 @@ func (a *Agent) NetworksFull(full bool) {
 		value = 1
 	}
 	a.networksFull.Set(value)
+}
+
+// InterfacesGone sets the number of interfaces that running pods have lost, by parent. Other parents
+// have no series.
+func (a *Agent) InterfacesGone(byParent map[string]int) {
+	a.interfacesGone.Reset()
+	for parent, n := range byParent {
+		a.interfacesGone.WithLabelValues(parent).Set(float64(n))
+	}
 }
 
 // GatewayUnanswered counts an ADD that failed because the gateway of a pool did not answer.

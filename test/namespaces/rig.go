@@ -78,6 +78,14 @@ func (n *Node) CutUnderlay() error { return n.rig.lan.Switch.SetUp(network.Port(
 // HealUnderlay plugs it in again.
 func (n *Node) HealUnderlay() error { return n.rig.lan.Switch.SetUp(network.Port(n.name), true) }
 
+// RemakeParent removes the node's parent, and makes it again under the same name: a bond is restarted.
+func (n *Node) RemakeParent() error {
+	if err := n.DeleteLink(Parent); err != nil {
+		return err
+	}
+	return n.Plug(Parent, nil, n.rig.lan.Switch, network.Port(n.name), network.Bridge)
+}
+
 // MoveElsewhere plugs the node's cable into a switch of its own. Its parent keeps its name.
 func (n *Node) MoveElsewhere() error {
 	if err := n.rig.lan.Switch.AddBridge(elsewhere); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -73,6 +74,72 @@ func TestAnInterfaceThatIsUnpluggedGivesItsAddressToAnotherPod(t *testing.T) {
 		check.OK(t, c.ForgetPod(ctx, s.Pod))
 		check.OK(t, s.End(ctx))
 	}
+	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
+	check.OK(t, c.SpeakersAreHolders())
+}
+
+// goneEvents returns how many events say of an object that an interface is gone.
+func goneEvents(ctx context.Context, c *nodes.Cluster, kind, name string) (count int, err error) {
+	told := &eventsv1.EventList{}
+	err = c.List(ctx, told)
+	for _, e := range told.Items {
+		if e.Reason == "InterfaceGone" && e.Regarding.Kind == kind && e.Regarding.Name == name &&
+			strings.Contains(e.Note, "was removed or made again") {
+			count++
+		}
+	}
+	return count, err
+}
+
+// The parent of a running pod is made again. The pod has lost its interface, which events report, and
+// keeps its address until it ends. New pods get the other addresses.
+func TestAParentThatIsMadeAgainTakesNoAddressFromARunningPod(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
+	defer cancel()
+	c := nodes.New(t, 2)
+	n := c.Nodes[0]
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.3")
+	old := started(ctx, t, n, "old", restarted)
+
+	check.OK(t, n.RemakeParent())
+	c.Eventually(t, "the events of pod and node", func() error {
+		for _, of := range [][2]string{{"Pod", "old"}, {"Node", n.Name}} {
+			count, err := goneEvents(ctx, c, of[0], of[1])
+			if err != nil {
+				return err
+			}
+			if count != 1 {
+				return fmt.Errorf("%d events about %v", count, of)
+			}
+		}
+		return nil
+	})
+	young := started(ctx, t, n, "young", nil)
+	elsewhere := check.Value(c.Nodes[1].NewPod(ctx, "elsewhere", nil))(t)
+	refused := check.Value(c.Nodes[1].NewSandbox(elsewhere))(t)
+	soon, end := context.WithTimeout(ctx, nodes.Limit/10)
+	defer end()
+	if err := refused.Add(soon); err == nil {
+		t.Fatalf("a third pod has %s, while %s and %s live", refused.Addr, old.Addr, young.Addr)
+	}
+	check.OK(t, n.KillAgent())
+	check.OK(t, n.AwaitAgent(ctx))
+	if state, err := stateOf(ctx, c, old); err != nil || state != "Bound" {
+		t.Errorf("the lease of the old pod is %q: %v", state, err)
+	}
+
+	check.OK(t, c.ForgetPod(ctx, old.Pod))
+	check.OK(t, old.End(ctx))
+	third := check.Value(c.Nodes[1].Begin(ctx, elsewhere))(t)
+	if third.Addr != old.Addr {
+		t.Errorf("the third pod has %s, want %s", third.Addr, old.Addr)
+	}
+	for _, s := range []*nodes.Sandbox{young, third} {
+		check.OK(t, c.ForgetPod(ctx, s.Pod))
+		check.OK(t, s.End(ctx))
+	}
+	check.OK(t, refused.End(ctx))
 	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
 	check.OK(t, c.SpeakersAreHolders())
 }

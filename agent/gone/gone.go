@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gone reports the interfaces that living pods have lost: their parent was made again or
+// removed, a virtual function was taken away, or a process deleted the interface. It changes nothing:
+// such a pod keeps its addresses until it ends.
+package gone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/event"
+)
+
+const (
+	// period is the time between two passes. An interface is lost if two passes miss it: the end of a
+	// sandbox takes the interface a moment before its network namespace.
+	period = 5 * time.Second
+	// tellInterval is the time after which a loss that lasts is reported again.
+	tellInterval = 30 * time.Minute
+	// mostNamed bounds the pods that an event of the node names.
+	mostNamed = 5
+)
+
+// Options of a Watch. All are required.
+type Options struct {
+	// Node is the name of this node, Session its current life.
+	Node, Session string
+	// Entries returns every entry of the journal; they are read-only.
+	Entries func() []*journal.Entry
+	// Find looks for the interface of an entry by its name. Its error wraps pod.ErrNoInterface if the
+	// network namespace has none.
+	Find func(netns, ifname string) error
+	// Guarded reports whether the guard of an entry is on a device: a pod may rename its interface.
+	Guarded func(*journal.Entry) (bool, error)
+	// ParentExists reports whether the node has an interface with that index.
+	ParentExists func(index int) bool
+	// Pods reads the pods of this node.
+	Pods client.Reader
+	// Lost takes the number of interfaces that living pods have lost, by the name of the parent, and
+	// forgets all other parents.
+	Lost   func(byParent map[string]int)
+	Events events.EventRecorder
+	Log    logr.Logger
+	Clock  clock.WithTicker
+}
+
+// Watch looks for interfaces that living pods have lost.
+type Watch struct {
+	Options
+	// missed has the interfaces that the last pass missed, with the time of their last report.
+	missed map[agentapi.Attachment]time.Time
+}
+
+// New returns a Watch.
+func New(o Options) *Watch { return &Watch{Options: o, missed: map[agentapi.Attachment]time.Time{}} }
+
+// Run looks again and again until ctx ends.
+func (w *Watch) Run(ctx context.Context) error {
+	ticker := w.Clock.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+			w.Pass(ctx)
+		}
+	}
+}
+
+// loss is what is newly to be reported about the pods of one parent.
+type loss struct {
+	remade bool
+	pods   []string
+}
+
+// Pass looks once for the interfaces of all pods.
+func (w *Watch) Pass(ctx context.Context) {
+	missed, lost, losses := map[agentapi.Attachment]time.Time{}, map[string]int{}, map[string]*loss{}
+	for _, e := range w.Entries() {
+		if e.Phase != journal.Bound || e.Session != w.Session || e.Mute || !w.misses(ctx, e) {
+			continue
+		}
+		told, again := w.missed[e.Attachment()]
+		missed[e.Attachment()] = told
+		if !again {
+			continue
+		}
+		lost[e.Parent]++
+		if w.Clock.Since(told) < tellInterval {
+			continue
+		}
+		missed[e.Attachment()] = w.Clock.Now()
+		l := losses[e.Parent]
+		if l == nil {
+			l = &loss{remade: !w.ParentExists(e.ParentIndex)}
+			losses[e.Parent] = l
+		}
+		l.pods = append(l.pods, e.PodNamespace+"/"+e.PodName)
+		w.tellPod(e, l.remade)
+	}
+	w.missed = missed
+	w.Lost(lost)
+	for _, parent := range slices.Sorted(maps.Keys(losses)) {
+		w.tellNode(parent, losses[parent])
+	}
+}
+
+// misses reports whether an entry's pod lives without the interface. If a fact is unknown, it does not.
+func (w *Watch) misses(ctx context.Context, e *journal.Entry) bool {
+	if !errors.Is(w.Find(e.NetNS, e.Interface), pod.ErrNoInterface) {
+		return false
+	}
+	if guarded, err := w.Guarded(e); guarded || err != nil {
+		return false
+	}
+	p := &corev1.Pod{}
+	err := w.Pods.Get(ctx, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, p, client.UnsafeDisableDeepCopy)
+	return err == nil && holder.IsUID(p, e.PodUID) && p.DeletionTimestamp == nil &&
+		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+// why explains a loss. A parent that is made again keeps its name, but not its index.
+func why(parent string, remade bool) string {
+	if remade {
+		return fmt.Sprintf("parent %s was removed or made again", parent)
+	}
+	return fmt.Sprintf("parent %s is as it was, so the interface alone was deleted or taken away", parent)
+}
+
+func (w *Watch) tellPod(e *journal.Entry, remade bool) {
+	var addresses []string
+	for _, a := range e.Addresses {
+		addresses = append(addresses, a.Addr.String())
+	}
+	w.Log.Error(nil, "a running pod has lost its interface", "pod", e.PodNamespace+"/"+e.PodName, "interface", e.Interface,
+		"why", why(e.Parent, remade))
+	w.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "InterfaceGone", "Watch",
+		"the pod runs, but has lost its interface %s with %s: %s; delete the pod, so that a new one gets an interface",
+		e.Interface, strings.Join(addresses, " and "), why(e.Parent, remade))
+}
+
+func (w *Watch) tellNode(parent string, l *loss) {
+	slices.Sort(l.pods)
+	named, more := l.pods, ""
+	if len(named) > mostNamed {
+		named, more = named[:mostNamed], " and others with the event InterfaceGone"
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Node}}
+	node.APIVersion, node.Kind = "v1", "Node"
+	w.Events.Eventf(node, nil, corev1.EventTypeWarning, "InterfaceGone", "Watch",
+		"running pods have lost %d interfaces: %s; delete these pods: %s%s", len(l.pods), why(parent, l.remade), strings.Join(named, ", "), more)
+}
