@@ -45,6 +45,7 @@ import (
 	"github.com/fenceline/fenceline/agent/servicecidr"
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/agent/sources"
+	"github.com/fenceline/fenceline/agent/statedir"
 	"github.com/fenceline/fenceline/agent/verify"
 	"github.com/fenceline/fenceline/agent/vf"
 	"github.com/fenceline/fenceline/agent/waiting"
@@ -91,6 +92,7 @@ type agent struct {
 	verifier  *verify.Verifier
 	services  *servicecidr.CIDRs
 	key       *keyring.Watch
+	state     *statedir.Keeper
 	ready     *health.Ready
 }
 
@@ -144,8 +146,12 @@ func (a *agent) assemble(ctx context.Context) error {
 		Cache: a.mgr.GetClient(), Namespace: a.namespace, Node: a.node, HasKey: a.segments.HasKey,
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
+	a.state = statedir.New(statedir.Options{
+		Node: a.node, Dir: a.stateDir, Ensure: a.journal.Ensure, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	})
 	a.ready = &health.Ready{
-		CachesSynced: a.mgr.GetCache().WaitForCacheSync, KeySettled: a.key.Settled, InstallPlugin: a.installer.EnsurePlugin,
+		CachesSynced: a.mgr.GetCache().WaitForCacheSync, KeySettled: a.key.Settled, State: a.state.Check,
+		InstallPlugin: a.installer.EnsurePlugin,
 	}
 	if err := a.Recovery.Restore(); err != nil {
 		// The interface of a pod may have gone while the agent was down. The agent serves the others.
@@ -299,6 +305,7 @@ func (a *agent) start() error {
 				Used: a.counters.ClaimKeysUsed, Log: a.log,
 			},
 		}),
+		a.mgr.Add(manager.RunnableFunc(a.state.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.parents.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.services.Run)),

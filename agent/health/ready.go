@@ -20,6 +20,8 @@ type Ready struct {
 	CachesSynced func(context.Context) bool
 	// KeySettled reports whether a claim key is known, or is not waited for any longer.
 	KeySettled func() bool
+	// State reports why the state of the agent cannot be written, or nil.
+	State func() error
 	// InstallPlugin installs the plugin if it is not installed yet.
 	InstallPlugin func() error
 
@@ -39,6 +41,9 @@ func (r *Ready) Check(ctx context.Context) error {
 	r.synced.Store(true)
 	if !r.KeySettled() {
 		return errors.New("there is no claim key yet; is the controller running?")
+	}
+	if err := r.State(); err != nil {
+		return err
 	}
 	return r.InstallPlugin()
 }

@@ -9,26 +9,29 @@ import (
 )
 
 func TestAnAgentIsReadyOnceADDCanBeServed(t *testing.T) {
-	noPlugin := errors.New("no directory")
+	noPlugin, full := errors.New("no directory"), errors.New("no space left")
 	for _, row := range []struct {
 		name        string
 		synced, key bool
+		state       error
 		plugin      error
 		ready       bool
 	}{
-		{"everything is there", true, true, nil, true},
-		{"the caches are not synced", false, true, nil, false},
-		{"there is no claim key", true, false, nil, false},
-		{"the plugin cannot be installed", true, true, noPlugin, false},
+		{"everything is there", true, true, nil, nil, true},
+		{"the caches are not synced", false, true, nil, nil, false},
+		{"there is no claim key", true, false, nil, nil, false},
+		{"the plugin cannot be installed", true, true, nil, noPlugin, false},
+		{"the state cannot be written", true, true, full, nil, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := Ready{
 				CachesSynced:  func(context.Context) bool { return row.synced },
 				KeySettled:    func() bool { return row.key },
+				State:         func() error { return row.state },
 				InstallPlugin: func() error { return row.plugin },
 			}
 			err := r.Check(t.Context())
-			if (err == nil) != row.ready || row.plugin != nil && !errors.Is(err, row.plugin) {
+			if (err == nil) != row.ready || row.plugin != nil && !errors.Is(err, row.plugin) || row.state != nil && !errors.Is(err, row.state) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -40,7 +43,8 @@ func TestCachesThatWereSyncedOnceStaySynced(t *testing.T) {
 	synced := true
 	r := Ready{
 		CachesSynced: func(context.Context) bool { return synced },
-		KeySettled:   func() bool { return true }, InstallPlugin: func() error { return nil },
+		KeySettled:   func() bool { return true },
+		State:        func() error { return nil }, InstallPlugin: func() error { return nil },
 	}
 	for range 2 {
 		if err := r.Check(t.Context()); err != nil {

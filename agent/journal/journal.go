@@ -28,6 +28,10 @@ type Journal struct {
 	dir     string
 	lock    *os.File
 	corrupt []*CorruptError
+	// ensuring guards lock, which Ensure may replace, and restored: the files that were written again
+	// since the last Ensure.
+	ensuring sync.Mutex
+	restored int
 
 	// writers serialise the writes to one file. Files are spread over them by a hash, so that
 	// the files of several pods are written at the same time.
@@ -86,16 +90,26 @@ func (j *Journal) Put(e Entry) error {
 	// Files hold no monotonic clock reading. Without this, entries from before a restart and entries
 	// of this process have no common order after someone has set the clock.
 	e.Created = e.Created.Round(0)
+	err = j.put(k, path, &e)
+	if errors.Is(err, fs.ErrNotExist) { // somebody has emptied the directory
+		err = j.putAgain(k, path, &e)
+	}
+	if err != nil {
+		return fmt.Errorf("write the journal entry of %s in container %s: %w", e.Interface, e.ContainerID, err)
+	}
+	return nil
+}
 
+func (j *Journal) put(k key, path string, e *Entry) error {
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
 	if err := replace(path, e); err != nil {
-		return fmt.Errorf("write the journal entry of %s in container %s: %w", e.Interface, e.ContainerID, err)
+		return err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.remember(k, &e)
+	j.remember(k, e)
 	return nil
 }
 

@@ -151,6 +151,11 @@ func (n *Node) AwaitAgent(ctx context.Context) error {
 	return nil
 }
 
+// Serves asks the agent whether ADD is served, as a runtime does.
+func (n *Node) Serves(ctx context.Context) error {
+	return agentapi.NewClient(n.agentSocket()).Status(ctx)
+}
+
 // CloseConnections closes every connection between plugins and the agent.
 func (n *Node) CloseConnections() { n.calls.closeAll() }
 

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// ErrDirectoryRemoved means that the directory itself was removed after the container had been started
+// with it. Only a new start of the container mounts the one that is there now.
+var ErrDirectoryRemoved = errors.New("the directory was removed from the node, and the agent starts again to use the one that is there now")
+
+// probeSize is a block of most file systems: a smaller file may fit into an inode of a full disk.
+const probeSize = 4096
+
+// Ensure makes sure that entries can be written, and that the directory holds those of this process. It
+// returns how many files were written again since the last call, because somebody had removed them.
+func (j *Journal) Ensure() (restored int, err error) {
+	j.ensuring.Lock()
+	defer j.ensuring.Unlock()
+	if err = j.restore(); err == nil {
+		err = j.probe()
+	}
+	restored, j.restored = j.restored, 0
+	if err != nil {
+		return restored, fmt.Errorf("keep the journal in %s: %w", j.dir, err)
+	}
+	return restored, nil
+}
+
+// putAgain writes an entry after it has made the directory again.
+func (j *Journal) putAgain(k key, path string, e *Entry) error {
+	j.ensuring.Lock()
+	defer j.ensuring.Unlock()
+	if err := j.restore(); err != nil {
+		return err
+	}
+	return j.put(k, path, e)
+}
+
+// restore makes directory, lock and files again. The caller holds ensuring.
+func (j *Journal) restore() error {
+	if info, err := os.Stat(j.dir); err == nil && info.Sys().(*syscall.Stat_t).Nlink == 0 {
+		return ErrDirectoryRemoved
+	}
+	entries := filepath.Join(j.dir, entriesDir)
+	if err := os.MkdirAll(entries, 0o700); err != nil {
+		return err
+	}
+	if err := j.lockAgain(); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(entries)
+	if err != nil {
+		return err
+	}
+	present := make(map[string]bool, len(files))
+	for _, f := range files {
+		present[f.Name()] = true
+	}
+	var errs []error
+	restoreFile := func(path string, value func() (any, bool)) {
+		errs = append(errs, j.restoreFile(path, value))
+	}
+	for _, e := range j.All() {
+		k := key{e.ContainerID, e.Interface}
+		path, err := j.path(k)
+		if err != nil || present[filepath.Base(path)] {
+			continue
+		}
+		restoreFile(path, func() (any, bool) {
+			e, ok := j.entries[k]
+			return e, ok
+		})
+	}
+	restoreFile(filepath.Join(j.dir, identityFile), func() (any, bool) { return j.identity, j.identity != Identity{} })
+	restoreFile(filepath.Join(j.dir, rotationsFile), func() (any, bool) { return j.rotations, j.rotations != nil })
+	restoreFile(filepath.Join(j.dir, pairsFile), func() (any, bool) { return j.pairs, j.pairs != nil })
+	return errors.Join(errs...)
+}
+
+// lockAgain locks the directory again if the lock file is another one: the lock of a file that was
+// removed keeps no other agent away.
+func (j *Journal) lockAgain() error {
+	path := filepath.Join(j.dir, lockFile)
+	is, err := os.Stat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	own, ownErr := j.lock.Stat()
+	if ownErr != nil {
+		return ownErr
+	}
+	if err == nil && os.SameFile(is, own) {
+		return nil
+	}
+	lock, err := acquire(path)
+	if err != nil {
+		return err
+	}
+	old := j.lock
+	j.lock = lock
+	return old.Close()
+}
+
+// restoreFile writes a value of this process to its file, if there is one and the file is missing.
+func (j *Journal) restoreFile(path string, value func() (any, bool)) error {
+	w := j.writer(path)
+	w.Lock()
+	defer w.Unlock()
+	if exists(path) {
+		return nil
+	}
+	j.mu.RLock()
+	v, ok := value()
+	j.mu.RUnlock()
+	if !ok {
+		return nil
+	}
+	j.restored++
+	return replace(path, v)
+}
+
+// probe writes a file and removes it.
+func (j *Journal) probe() error {
+	f, err := os.CreateTemp(filepath.Join(j.dir, entriesDir), tempPattern)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, probeSize))
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statedir keeps the directory of the journal usable, and reports by events of the node when it
+// is not: without it, no ADD can be served.
+package statedir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/agent/journal"
+)
+
+const (
+	// period is the time between two looks. A result counts for freshFor, so an ADD does not wait for a
+	// look of its own.
+	period   = 2 * time.Second
+	freshFor = time.Second
+	// tellInterval is the time after which a fault that lasts is reported again.
+	tellInterval = 10 * time.Minute
+)
+
+// Options of a Keeper. All are required.
+type Options struct {
+	// Node is the name of this node, Dir the directory for people.
+	Node, Dir string
+	// Ensure makes sure that the journal can be written, and returns how many files it had to write
+	// again. *journal.Journal implements it.
+	Ensure func() (restored int, err error)
+	Events events.EventRecorder
+	Log    logr.Logger
+	Clock  clock.WithTicker
+}
+
+// Keeper looks after the directory. Safe for concurrent use.
+type Keeper struct {
+	Options
+	mu     sync.Mutex
+	looked time.Time
+	err    error
+	told   time.Time
+}
+
+// New returns a Keeper.
+func New(o Options) *Keeper { return &Keeper{Options: o} }
+
+// Run looks at the directory until ctx ends. It returns an error if only a new start of the agent
+// helps.
+func (k *Keeper) Run(ctx context.Context) error {
+	ticker := k.Clock.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		if err := k.Check(); errors.Is(err, journal.ErrDirectoryRemoved) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// Check returns the reason why the journal cannot be written, or nil.
+func (k *Keeper) Check() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.Clock.Now()
+	if !k.looked.IsZero() && now.Sub(k.looked) < freshFor {
+		return k.err
+	}
+	restored, err := k.Ensure()
+	was := k.err
+	k.looked, k.err = now, nil
+	if restored > 0 {
+		k.Log.Info("files of the journal were removed by somebody, and are written again", "dir", k.Dir, "files", restored)
+		k.event(corev1.EventTypeWarning, "StateRestored", "Write",
+			"somebody removed files from %s; the agent has written %d of them again, so no pod is affected; find out who empties this directory",
+			k.Dir, restored)
+	}
+	switch {
+	case err != nil:
+		action, remedy := remedy(err)
+		k.err = fmt.Errorf("the agent cannot write its state in %s: %w; %s", k.Dir, reason(err), remedy)
+		if was == nil || was.Error() != k.err.Error() || now.Sub(k.told) >= tellInterval {
+			k.told = now
+			k.Log.Error(err, "no pod can start", "dir", k.Dir, "remedy", remedy)
+			k.event(corev1.EventTypeWarning, "StateUnusable", action, "no pod with an interface of Fenceline starts on this node: %s", k.err)
+		}
+	case was != nil:
+		k.Log.Info("the state can be written again", "dir", k.Dir)
+		k.event(corev1.EventTypeNormal, "StateUsable", "Write", "the agent can write its state in %s again", k.Dir)
+	}
+	return k.err
+}
+
+// reason is the cause of an error without the random names of files: the same fault has the same text.
+func reason(err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
+	}
+	return err
+}
+
+// remedy says what an operator can do about an error. Events with another action are not counted as
+// repetitions, so each fault has its own.
+func remedy(err error) (action, text string) {
+	errno, _ := errors.AsType[syscall.Errno](err)
+	switch errno {
+	case syscall.ENOSPC, syscall.EDQUOT:
+		return "FreeSpace", "free space or inodes of its file system (df, df -i, quota)"
+	case syscall.EROFS:
+		return "MountReadWrite", "find out why its file system is read-only (dmesg), and mount it read-write"
+	case syscall.EACCES, syscall.EPERM:
+		return "Permit", "give the directory to root with mode 0700, without the attribute i (lsattr), and check what else forbids it (SELinux, AppArmor)"
+	case syscall.EIO:
+		return "Repair", "the disk or its file system is damaged (dmesg)"
+	}
+	return "Write", "the agent tries again"
+}
+
+func (k *Keeper) event(kind, reason, action, note string, args ...any) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.Node}}
+	node.APIVersion, node.Kind = "v1", "Node"
+	k.Events.Eventf(node, nil, kind, reason, action, note, args...)
+}

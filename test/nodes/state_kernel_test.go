@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+// noticed is more than an agent and a kubelet need to notice the state of a disk.
+const noticed = 20 * time.Second
+
+// eventOf reports whether an event of a node has a reason, and a text in its note.
+func eventOf(ctx context.Context, c *nodes.Cluster, n *nodes.Node, reason, text string) error {
+	told := &eventsv1.EventList{}
+	if err := c.List(ctx, told); err != nil {
+		return err
+	}
+	for _, e := range told.Items {
+		if e.Reason == reason && e.Regarding.Kind == "Node" && e.Regarding.Name == n.Name && strings.Contains(e.Note, text) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no event %s of node %s with %q", reason, n.Name, text)
+}
+
+// The state directory is emptied, and then its disk is replaced, while pods run.
+func TestAStateDirectoryThatIsEmptiedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
+	defer cancel()
+	c := nodes.New(t, 1)
+	n := c.Nodes[0]
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	all := []*nodes.Sandbox{started(ctx, t, n, "first", restarted)}
+	for name, strike := range map[string]func() error{"emptied": n.EmptyState, "replaced": n.ReplaceDisk} {
+		check.OK(t, strike())
+		pod := check.Value(n.NewPod(ctx, name, nil))(t)
+		s := check.Value(n.NewSandbox(pod))(t)
+		check.OK(t, s.Add(ctx)) // the first try
+		all = append(all, s)
+		c.Eventually(t, "the journal has the living pods", func() error { return n.Leftovers(all) })
+	}
+	check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, n, "StateRestored", "somebody removed files") })
+	check.OK(t, n.KillAgent())
+	check.OK(t, n.AwaitAgent(ctx))
+	for _, s := range all {
+		check.OK(t, c.ForgetPod(ctx, s.Pod))
+		check.OK(t, s.End(ctx))
+	}
+	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
+	check.OK(t, c.SpeakersAreHolders())
+}
+
+func TestAnAgentThatCannotWriteItsStateIsNotReady(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
+	defer cancel()
+	c := nodes.New(t, 1)
+	n := c.Nodes[0]
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	check.OK(t, n.ReplaceDisk())
+	lives := started(ctx, t, n, "lives", nil)
+	fill := func(inodes bool) func() (func() error, error) {
+		return func() (func() error, error) { return n.Fill(inodes) }
+	}
+	toggle := func(set func(bool) error) func() (func() error, error) {
+		return func() (func() error, error) { return func() error { return set(false) }, set(true) }
+	}
+	for _, row := range []struct {
+		name   string
+		strike func() (undo func() error, err error)
+		remedy string
+	}{
+		{"full", fill(false), "free space"},
+		{"inodes", fill(true), "df -i"},
+		{"read-only", toggle(n.SetReadOnly), "read-write"},
+		{"permission", toggle(n.SetImmutable), "lsattr"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			undo := check.Value(row.strike())(t)
+			undo = sync.OnceValue(undo)
+			defer undo()
+			check.Eventually(t, noticed, "the agent is not ready", func() error {
+				if err := n.Serves(ctx); err == nil || !strings.Contains(err.Error(), row.remedy) {
+					return fmt.Errorf("it says %v", err)
+				}
+				return nil
+			})
+			check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, n, "StateUnusable", row.remedy) })
+			pod := check.Value(n.NewPod(ctx, row.name, nil))(t)
+			s := check.Value(n.NewSandbox(pod))(t)
+			if err := s.Add(ctx); err == nil || !strings.Contains(err.Error(), row.remedy) {
+				t.Errorf("ADD says %v", err)
+			}
+			check.OK(t, undo())
+			check.OK(t, n.AwaitAgent(ctx))
+			check.OK(t, s.End(ctx))
+			s = check.Value(n.Begin(ctx, pod))(t)
+			check.OK(t, c.ForgetPod(ctx, pod))
+			check.OK(t, s.End(ctx))
+		})
+	}
+	check.OK(t, c.ForgetPod(ctx, lives.Pod))
+	check.OK(t, lives.End(ctx))
+	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
+	check.OK(t, c.SpeakersAreHolders())
+}
