@@ -65,8 +65,7 @@ generate: packages ## Write all generated files
 
 .PHONY: check
 check: lint-format lint-licence ## Check format and licences, vet, and run all tests that need neither root nor a package
-	$(GO) vet ./...
-	@$(count) run check ./...
+	@$(count) run check -vet=all ./...
 
 .PHONY: test
 test: packages ## Run all suites, the quick ones first, and add up their counts
