@@ -91,12 +91,13 @@ func TestAnAgentThatCannotWriteItsStateIsNotReady(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			undo := check.Value(row.strike())(t)
 			undo = sync.OnceValue(undo)
-			defer undo()
+			defer func() { check.OK(t, undo()) }()
 			check.Eventually(t, noticed, "the agent is not ready", func() error {
-				if err := n.Serves(ctx); err == nil || !strings.Contains(err.Error(), row.remedy) {
-					return fmt.Errorf("it says %v", err)
+				err := n.Serves(ctx)
+				if err != nil && strings.Contains(err.Error(), row.remedy) {
+					return nil
 				}
-				return nil
+				return fmt.Errorf("it does not name the remedy %s: %w", row.remedy, err)
 			})
 			check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, n, "StateUnusable", row.remedy) })
 			pod := check.Value(n.NewPod(ctx, row.name, nil))(t)
