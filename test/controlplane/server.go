@@ -4,6 +4,7 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -32,6 +34,10 @@ import (
 // VersionVariable is the environment variable that chooses the kube-apiserver:
 // "oldest" for the oldest supported minor, otherwise the newest.
 const VersionVariable = "FENCELINE_TEST_KUBERNETES"
+
+// ServerVariable is the environment variable that names a kubeconfig of a server that New uses instead of
+// starting one. Its caller removes what it has made.
+const ServerVariable = "FENCELINE_TEST_SERVER"
 
 // noNodeMonitor keeps nodes as the test sets them, although no kubelet renews a Lease.
 const noNodeMonitor = 24 * time.Hour
@@ -52,10 +58,17 @@ type Server struct {
 }
 
 // New starts a server with the project's custom resources installed, and stops
-// it when the test has ended.
+// it when the test has ended. Of the server that ServerVariable names, it has only the access.
 func New(t testing.TB) *Server {
 	t.Helper()
-	s := Start(t)
+	var s *Server
+	if file := os.Getenv(ServerVariable); file != "" {
+		admin := check.Value(clientcmd.BuildConfigFromFlags("", file))(t)
+		admin.QPS = -1
+		s = &Server{admin: admin}
+	} else {
+		s = Start(t)
+	}
 	s.installCRDs(t)
 	return s
 }
@@ -64,18 +77,38 @@ func New(t testing.TB) *Server {
 // are built.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	config := check.Value(loopback(t.Context()))(t)
-	s := &Server{ControlPlane: check.Value(Open(config))(t)}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
-		defer cancel()
-		check.OK(t, s.Stop(ctx))
-		check.OK(t, os.RemoveAll(config.Dir))
-	})
-	check.Value(WriteKeys(config))(t)
-	check.OK(t, s.Start(t.Context()))
-	s.admin = check.Value(s.RESTConfig())(t)
+	s := check.Value(Launch(t.Context()))(t)
+	t.Cleanup(func() { check.OK(t, s.Close()) })
 	return s
+}
+
+// Launch is Start without a test. The caller stops the server by Close.
+func Launch(ctx context.Context) (s *Server, err error) {
+	config, err := loopback(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s = &Server{}
+	if s.ControlPlane, err = Open(config); err == nil {
+		_, err = WriteKeys(config)
+	}
+	if err == nil {
+		err = s.ControlPlane.Start(ctx)
+	}
+	if err == nil {
+		s.admin, err = s.RESTConfig()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close stops the server and removes its files.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	return errors.Join(s.Stop(ctx), os.RemoveAll(s.Config.Dir))
 }
 
 // loopback chooses binaries, ports and a directory.
@@ -160,11 +193,13 @@ func (s *Server) ServiceAccount(ctx context.Context, namespace, name string, pod
 	return config, nil
 }
 
-// WriteKubeconfig writes a kubeconfig with a token, for a process of a test.
+// WriteKubeconfig writes a kubeconfig with a token or a certificate, for a process of a test.
 func WriteKubeconfig(access *rest.Config, file string) error {
 	err := clientcmd.WriteToFile(kubeconfig(
-		clientcmdapi.Cluster{Server: access.Host, CertificateAuthorityData: access.CAData, CertificateAuthority: access.CAFile},
-		clientcmdapi.AuthInfo{Token: access.BearerToken},
+		clientcmdapi.Cluster{
+			Server: access.Host, TLSServerName: access.ServerName, CertificateAuthorityData: access.CAData, CertificateAuthority: access.CAFile,
+		},
+		clientcmdapi.AuthInfo{Token: access.BearerToken, ClientCertificateData: access.CertData, ClientKeyData: access.KeyData},
 	), file)
 	if err != nil {
 		return fmt.Errorf("write kubeconfig %s: %w", file, err)
@@ -184,7 +219,9 @@ func (s *Server) installCRDs(t testing.TB) {
 	for _, file := range files {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		check.OK(t, yaml.UnmarshalStrict(check.Value(os.ReadFile(file))(t), crd))
-		check.Value(client.CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}))(t)
+		if _, err := client.CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+			check.OK(t, err)
+		}
 		for _, version := range crd.Spec.Versions {
 			paths = append(paths, fmt.Sprintf("/apis/%s/%s/%s", crd.Spec.Group, version.Name, crd.Spec.Names.Plural))
 		}

@@ -37,15 +37,19 @@ type Guest struct {
 	Dir     string
 	// Devices are further arguments of QEMU, Parameters those of the kernel.
 	Devices, Parameters []string
+	// Environment is added to that of the program.
+	Environment []string
+	// Memory of the guest in MiB.
+	Memory int
+	// Dial is a command, by space, that QEMU runs for each connection of the guest to ServerAddress. It
+	// carries the connection on its standard input and output. The guest reaches nothing else.
+	Dial string
 	// Output receives what the program prints, Console what the kernel does.
 	Output, Console io.Writer
 }
 
-// The guest's memory in MiB, and its processors: two, so that things may happen at the same time.
-const (
-	memory     = 768
-	processors = 2
-)
+// processors of the guest: two, so that things may happen at the same time.
+const processors = 2
 
 // consoleTail is how much of the console an error shows, in bytes.
 const consoleTail = 4096
@@ -112,7 +116,7 @@ func (g Guest) arguments(kernel, initrd string) []string {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64", // the emulated one has no surprises
-		"-smp", strconv.Itoa(processors), "-m", strconv.Itoa(memory),
+		"-smp", strconv.Itoa(processors), "-m", strconv.Itoa(g.Memory),
 		"-kernel", kernel, "-initrd", initrd, "-append", strings.Join(append(kernelParameters(), g.Parameters...), " "),
 		// In the order of the guest's serial lines: console, output, status.
 		"-chardev", "file,id=console,path=/dev/fd/3", "-serial", "chardev:console",
@@ -121,6 +125,9 @@ func (g Guest) arguments(kernel, initrd string) []string {
 	}
 	for _, dir := range []string{"qemu", "seabios"} {
 		args = append(args, "-L", filepath.Join(g.QEMU, "usr/share", dir))
+	}
+	if g.Dial != "" {
+		args = append(args, uplink(g.Dial)...)
 	}
 	return append(args, g.Devices...)
 }

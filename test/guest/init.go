@@ -69,6 +69,10 @@ func live() error {
 			return fmt.Errorf("load %s: %w", path, err)
 		}
 	}
+	// As systemd does: what is mounted later is mounted in other mount namespaces as well.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share the mounts: %w", err)
+	}
 	// As on any machine: what a test run gives to a device goes to this one.
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -76,6 +80,11 @@ func live() error {
 	}
 	if err := netlink.LinkSetUp(lo); err != nil {
 		return fmt.Errorf("raise the loopback device: %w", err)
+	}
+	if t.Uplink {
+		if err := raiseUplink(); err != nil {
+			return fmt.Errorf("raise the interface to the server: %w", err)
+		}
 	}
 	code, err := t.run()
 	if err != nil {
@@ -108,7 +117,7 @@ func (t task) run() (code int, err error) {
 	}
 	cmd := exec.Command(t.Program, t.Args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.Dir, output, output
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp"}
+	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp"}, t.Environment...)
 	err = cmd.Run()
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
 		return 0, fmt.Errorf("run %s: %w", t.Program, err)

@@ -28,6 +28,9 @@ type task struct {
 	Args    []string
 	Dir     string
 	Modules []string // paths, in the order in which they load
+	// Environment is added to the program's. Uplink: an interface leads to the server.
+	Environment []string
+	Uplink      bool
 }
 
 // writeInitrd writes the guest's files as the archive that the kernel unpacks before it starts /init.
@@ -42,7 +45,7 @@ func (g Guest) writeInitrd(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	t := task{Program: g.Program, Args: g.Args, Dir: g.Dir}
+	t := task{Program: g.Program, Args: g.Args, Dir: g.Dir, Environment: g.Environment, Uplink: g.Dial != ""}
 	for _, m := range mods {
 		file := filepath.Join(modulesDir, m.name)
 		t.Modules = append(t.Modules, file)

@@ -6,7 +6,8 @@
 //	CGO_ENABLED=0 go test -tags kernel,guest -exec "$PWD/guest -kernel 5.10" -run TestX ./bpf
 //
 // It exits with the code of the binary, or with 125 if the guest gave no verdict. The binary finds the
-// testdata of its package and what -files names, and no other file of this machine.
+// testdata of its package and what -files names, and no other file of this machine. It has the
+// variables of this process that begin with FENCELINE_TEST_.
 package main
 
 import (
@@ -29,9 +30,22 @@ import (
 // noVerdict is the exit code if the binary did not report one.
 const noVerdict = 125
 
+// memory of a guest in MiB, and what it has more for the agents, if there is an API server.
+const (
+	memory     = 768
+	moreMemory = 512
+)
+
 func main() {
 	if guest.IsInit() {
 		guest.Init()
+	}
+	if len(os.Args) == 3 && os.Args[1] == dialCommand {
+		if err := dial(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "guest:", err)
+			os.Exit(1)
+		}
+		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT)
 	defer stop()
@@ -43,7 +57,7 @@ func main() {
 	os.Exit(code)
 }
 
-func run(ctx context.Context, args []string) (int, error) {
+func run(ctx context.Context, args []string) (code int, err error) {
 	flags := flag.NewFlagSet("guest", flag.ContinueOnError)
 	kernel := flags.String("kernel", "newest", "one of 5.10, 6.1, 6.12, newest")
 	modules := flags.String("modules", "macvlan,ipvlan,8021q,veth,bridge,sch_ingress,cls_bpf,nfnetlink,xfrm_user", "modules to load, by comma")
@@ -51,6 +65,8 @@ func run(ctx context.Context, args []string) (int, error) {
 	devices := flags.String("devices", "", "further arguments of QEMU, by space")
 	files := flags.String("files", "", "further files and directories that the binary finds, by comma")
 	limit := flags.Duration("timeout", 30*time.Minute, "after which the guest is switched off")
+	sriov := flags.Bool("sriov", false, "give the guest two network cards that can have virtual functions, and their modules")
+	server := flags.Bool("server", false, "start an API server, which the guest reaches")
 	console := flags.Bool("console", false, "print what the kernel prints")
 	if err := flags.Parse(args); err != nil {
 		return 0, err
@@ -69,11 +85,22 @@ func run(ctx context.Context, args []string) (int, error) {
 	}
 	g.Modules, g.Devices = strings.Split(*modules, ","), strings.Fields(*devices)
 	g.Parameters = strings.Fields(*parameters)
+	if *sriov {
+		g.Modules = append(g.Modules, "virtio_pci", "virtio_net", "igb", "igbvf", "act_bpf")
+		g.Devices = append(g.Devices, guest.SRIOV()...)
+	}
 	if *console {
 		g.Console = os.Stderr
 	}
 	ctx, cancel := context.WithTimeout(ctx, *limit)
 	defer cancel()
+	if *server {
+		stop, err := serve(ctx, &g)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+	}
 	return g.Run(ctx)
 }
 
@@ -102,7 +129,12 @@ func describe(ctx context.Context, kernel string, command []string) (g guest.Gue
 	if data := filepath.Join(g.Dir, "testdata"); exists(data) {
 		g.Files = append(g.Files, data)
 	}
-	g.Output, g.Console = os.Stdout, io.Discard
+	g.Output, g.Console, g.Memory = os.Stdout, io.Discard, memory
+	for _, v := range os.Environ() {
+		if strings.HasPrefix(v, "FENCELINE_TEST_") {
+			g.Environment = append(g.Environment, v)
+		}
+	}
 	return g, nil
 }
 
