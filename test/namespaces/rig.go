@@ -61,16 +61,33 @@ func New(t testing.TB, nodes int) *Rig {
 		t.Fatal("the namespace rig needs root")
 	}
 	plugins := check.Value(check.Value(thirdparty.NewBuilder(os.Stderr))(t).Dir(t.Context(), thirdparty.CNIPlugins))(t)
-	r := &Rig{t: t, plugins: []string{plugins}, cache: t.TempDir(), lan: network.NewLAN(t)}
+	lan := network.NewLAN(t)
+	var hosts []*network.Namespace
 	for n := 1; n <= nodes; n++ {
-		name := "n" + strconv.Itoa(n)
-		r.nodes = append(r.nodes, &Node{Namespace: r.lan.Host(t, name, Parent), rig: r, name: name})
+		hosts = append(hosts, lan.Host(t, NodeName(n), Parent))
+	}
+	return On(t, plugins, lan, hosts...)
+}
+
+// On makes a rig of hosts that are plugged into a LAN, as nodes n1, n2 and so on. Each has its Parent, whose
+// port has the role NodeName. Plugins is the directory of the reference plugins.
+func On(t testing.TB, plugins string, lan network.LAN, hosts ...*network.Namespace) *Rig {
+	t.Helper()
+	r := &Rig{t: t, plugins: []string{plugins}, cache: t.TempDir(), lan: lan}
+	for i, host := range hosts {
+		r.nodes = append(r.nodes, &Node{Namespace: host, rig: r, name: NodeName(i + 1)})
 	}
 	return r
 }
 
+// NodeName returns the name of a node by its number.
+func NodeName(n int) string { return "n" + strconv.Itoa(n) }
+
 // Node returns the node with that number; the first is 1.
 func (r *Rig) Node(n int) *Node { return r.nodes[n-1] }
+
+// Count returns the number of nodes.
+func (r *Rig) Count() int { return len(r.nodes) }
 
 // CutUnderlay pulls the node's cable out of the switch.
 func (n *Node) CutUnderlay() error { return n.rig.lan.Switch.SetUp(network.Port(n.name), false) }

@@ -26,7 +26,8 @@ type Namespace struct {
 	path   string
 	handle netns.NsHandle
 	links  *netlink.Handle
-	record *record // nil if its bridges record nothing
+	mounts *os.File // the mount namespace of Do; nil if it is the process's
+	record *record  // nil if its bridges record nothing
 }
 
 // Create makes a namespace with its loopback interface up. It fails if the
@@ -108,7 +109,11 @@ func (n *Namespace) Close() error {
 		return nil
 	}
 	n.links.Close()
-	return errors.Join(n.EndRecord(), n.handle.Close())
+	var unmounted error
+	if n.mounts != nil {
+		unmounted = n.mounts.Close()
+	}
+	return errors.Join(n.EndRecord(), unmounted, n.handle.Close())
 }
 
 // Delete closes and removes the namespace. The kernel ends it when its last
@@ -121,11 +126,46 @@ func (n *Namespace) Delete() error {
 // belong to the namespace for ever; goroutines that fn starts do not run in it.
 func (n *Namespace) Do(fn func() error) error {
 	return onOwnThread(func() error {
-		if err := netns.Set(n.handle); err != nil {
+		if err := n.enter(); err != nil {
 			return fmt.Errorf("enter network namespace %s: %w", n.Name, err)
 		}
 		return fn()
 	})
+}
+
+// enter moves the calling thread into the namespace.
+func (n *Namespace) enter() error {
+	if err := netns.Set(n.handle); err != nil || n.mounts == nil {
+		return err
+	}
+	// The threads of a process share their root and working directory, which each mount namespace has its own of.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return err
+	}
+	return unix.Setns(int(n.mounts.Fd()), unix.CLONE_NEWNS)
+}
+
+// MountSysfs has Do run in a mount namespace of its own, in which /sys shows the devices of this network
+// namespace, as on a machine. What is mounted later elsewhere appears there too, if its mount point is shared.
+func (n *Namespace) MountSysfs() error {
+	err := n.Do(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+			return err
+		}
+		if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
+			return err
+		}
+		mounts, err := os.Open("/proc/thread-self/ns/mnt")
+		n.mounts = mounts
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("mount the sysfs of network namespace %s: %w", n.Name, err)
+	}
+	return nil
 }
 
 // Command returns a command of this machine that will run in the namespace.

@@ -64,10 +64,16 @@ type Cluster struct {
 // New starts an API server, some nodes and their agents.
 func New(t testing.TB, count int) *Cluster {
 	t.Helper()
+	return On(t, namespaces.New(t, count))
+}
+
+// On starts an API server, and the agents on the nodes of a rig.
+func On(t testing.TB, rig *namespaces.Rig) *Cluster {
+	t.Helper()
 	if err := allowSockets(); err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{t: t, rig: namespaces.New(t, count), Server: controlplane.New(t), bin: t.TempDir(), living: map[*Sandbox]bool{}}
+	c := &Cluster{t: t, rig: rig, Server: controlplane.New(t), bin: t.TempDir(), living: map[*Sandbox]bool{}}
 	scheme := runtime.NewScheme()
 	c.check(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	var err error
@@ -81,10 +87,10 @@ func New(t testing.TB, count int) *Cluster {
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: System, Name: "fenceline-claim-key"},
 			Data: map[string][]byte{"current": []byte("0123456789abcdef")}},
 	} {
-		c.check(c.Create(t.Context(), o))
+		c.check(client.IgnoreAlreadyExists(c.Create(t.Context(), o)))
 	}
 	c.Frames = c.rig.Capture()
-	for number := 1; number <= count; number++ {
+	for number := 1; number <= rig.Count(); number++ {
 		n := c.newNode(number)
 		c.register(n)
 		c.check(n.StartAgent())

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,13 +98,16 @@ func (n *Node) startAgent() error {
 	if err := os.WriteFile(n.conflist(), n.networkConfig(), 0o600); err != nil {
 		return err
 	}
-	cmd := n.Command(context.Background(), program,
+	cmd := exec.CommandContext(context.Background(), program,
 		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-"+n.Name,
 		"--state-dir", n.state(), "--socket", n.agentSocket(), "--bpf-dir", n.pins(),
 		"--cni-conflist", n.conflist(), "--cni-conf-dir", n.confDir())
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+n.kubeconfig())
-	var err error
-	if n.agent, err = process.Start("agent of "+n.Name, cmd, n.log()); err != nil || n.clock == 0 {
+	err := n.Do(func() (err error) {
+		n.agent, err = process.Start("agent of "+n.Name, cmd, n.log())
+		return err
+	})
+	if err != nil || n.clock == 0 {
 		return err
 	}
 	return setClock(n.agent, program, n.clock)

@@ -79,18 +79,28 @@ type Sandbox struct {
 // networkConfig is the configuration of the node's pods.
 func (n *Node) networkConfig() []byte {
 	return fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{
-		"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q}}]}`,
-		namespaces.Parent, n.socket(), n.spool())
+		"type":"macvlan","master":%q,"mode":"bridge","ipam":%s}]}`, namespaces.Parent, n.Plugin())
+}
+
+// Plugin is the configuration of the plugin on the node, as IPAM and in a chain.
+func (n *Node) Plugin() string {
+	return fmt.Sprintf(`{"type":"fenceline","socket":%q,"spool":%q}`, n.socket(), n.spool())
 }
 
 // NewSandbox makes an empty sandbox for a pod.
 func (n *Node) NewSandbox(pod *corev1.Pod) (*Sandbox, error) {
+	return n.NewSandboxOf(pod, n.networkConfig(), nil)
+}
+
+// NewSandboxOf makes an empty sandbox for a pod of a network, with what the runtime passes to plugins that have
+// these capabilities.
+func (n *Node) NewSandboxOf(pod *corev1.Pod, list []byte, capabilities map[string]any) (*Sandbox, error) {
 	c := n.cluster
 	c.mu.Lock()
 	c.made++
 	name := fmt.Sprintf("%s-sandbox-%d", n.Namespace.Name, c.made)
 	c.mu.Unlock()
-	config, err := libcni.ConfListFromBytes(n.networkConfig())
+	config, err := libcni.ConfListFromBytes(list)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +109,7 @@ func (n *Node) NewSandbox(pod *corev1.Pod) (*Sandbox, error) {
 		return nil, err
 	}
 	s := &Sandbox{Namespace: ns, ContainerID: name, Pod: pod, node: n, config: config}
-	s.args = &libcni.RuntimeConf{ContainerID: name, NetNS: ns.Path(), IfName: namespaces.PodInterface, Args: [][2]string{
+	s.args = &libcni.RuntimeConf{ContainerID: name, NetNS: ns.Path(), IfName: namespaces.PodInterface, CapabilityArgs: capabilities, Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Namespace}, {"K8S_POD_NAME", pod.Name}, {"K8S_POD_UID", string(pod.UID)},
 	}}
 	c.t.Cleanup(func() { c.check(s.Remove()) })

@@ -21,7 +21,7 @@ const variable = "FENCELINE_TEST_PROGRAMS"
 // It takes a program that Share has built, and otherwise one that any process has linked from the same
 // source: go run keeps these, and go build links anew.
 func Build(ctx context.Context, pkg, file string) error {
-	if dir := os.Getenv(variable); dir != "" && os.Link(filepath.Join(dir, name(pkg)), file) == nil {
+	if dir := Dir(); dir != "" && os.Link(filepath.Join(dir, name(pkg)), file) == nil {
 		return nil
 	}
 	root, err := thirdparty.Root()
@@ -45,5 +45,8 @@ func Share(ctx context.Context, dir string, pkgs ...string) error {
 	}
 	return os.Setenv(variable, dir)
 }
+
+// Dir returns the directory of programs that this process, or one above it, has built, or the empty string.
+func Dir() string { return os.Getenv(variable) }
 
 func name(pkg string) string { return strings.ReplaceAll(pkg, "/", "-") }
