@@ -34,9 +34,10 @@ const (
 	EtcdTools        = "etcdtools" // etcdctl and etcdutl
 	Containerd       = "containerd"
 	CNIPlugins       = "cniplugins"
-	CNITuning        = "tuning"  // the reference plugin that changes the MAC of an interface
-	Multus           = "multus"  // the thin plugin, and daemon and shim of the thick one
-	CoreDNS          = "coredns" // with the plugins of a cluster's usual configuration only
+	CNITuning        = "tuning"   // the reference plugin that changes the MAC of an interface
+	SRIOVCNI         = "sriovcni" // the plugin that moves virtual functions
+	Multus           = "multus"   // the thin plugin, and daemon and shim of the thick one
+	CoreDNS          = "coredns"  // with the plugins of a cluster's usual configuration only
 	Helm             = "helm"
 	ControllerGen    = "controller-gen"
 	GolangciLint     = "golangci-lint"
@@ -54,6 +55,7 @@ func components() map[string]Component {
 			linkFlags: variable("github.com/containerd/containerd/v2/version.Version")},
 		{Name: CNIPlugins, Module: "github.com/containernetworking/plugins"},
 		{Name: CNITuning, Module: "github.com/containernetworking/plugins"},
+		{Name: SRIOVCNI, Module: "github.com/intel/sriov-cni"},
 		{Name: Multus, Module: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
 			linkFlags: variable("gopkg.in/k8snetworkplumbingwg/multus-cni.v4/pkg/multus.version")},
 		{Name: CoreDNS, Module: "github.com/coredns/coredns", Package: ".", Binary: "coredns"},
