@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+	"github.com/fenceline/fenceline/test/programs"
+)
+
+// Cluster is an API server and two nodes with cards.
+type Cluster struct {
+	*nodes.Cluster
+	LAN LAN
+}
+
+// New starts agents on the hosts of a LAN. The programs and reference plugins are those that are shared by
+// test/programs. The API server is that of the guest, so only one Cluster at a time lives.
+func New(t testing.TB, vfs int) *Cluster {
+	t.Helper()
+	c := &Cluster{LAN: NewLAN(t, vfs)}
+	// After the agents have ended.
+	t.Cleanup(func() {
+		if c.Cluster != nil {
+			check.OK(t, c.removeObjects())
+		}
+	})
+	rig := namespaces.On(t, programs.Dir(), c.LAN.LAN, c.LAN.Hosts[0].Namespace, c.LAN.Hosts[1].Namespace)
+	c.Cluster = nodes.On(t, rig)
+	return c
+}
+
+// removeObjects removes what the next test would take for its own.
+func (c *Cluster) removeObjects() error {
+	ctx, cancel := context.WithTimeout(context.Background(), nodes.Limit)
+	defer cancel()
+	var errs []error
+	for _, namespace := range []string{nodes.System, nodes.Shop} {
+		errs = append(errs, c.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(namespace), client.GracePeriodSeconds(0)))
+	}
+	for _, o := range []client.Object{&corev1.Node{}, &v1alpha1.IPLease{}, &v1alpha1.IPPool{}} {
+		errs = append(errs, c.DeleteAllOf(ctx, o))
+	}
+	return errors.Join(errs...)
+}
+
+// Form is the form in which a plugin gets its VF and Fenceline.
+type Form string
+
+// Forms.
+const (
+	// Delegated: the VF stands in the plugin's own configuration, Fenceline is its IPAM.
+	Delegated Form = "IPAM"
+	// Chained: Fenceline also stands behind the plugin.
+	Chained Form = "IPAM and chained"
+	// Multus: as Multus 4 calls the plugin for a network with a resourceName: with the VF in the fields deviceID and
+	// pciBusID, and in the runtime configuration.
+	Multus Form = "as Multus delegates"
+)
+
+// Plugins that move a VF. Each has the newest version of the CNI specification that it knows.
+const (
+	HostDevice = "host-device"
+	SRIOV      = "sriov"
+)
+
+// NewSandbox makes an empty sandbox for a pod on the node with that number, from 1. Its ADD moves a VF by a plugin.
+func (c *Cluster) NewSandbox(number int, pod *corev1.Pod, v VF, plugin string, form Form) (*nodes.Sandbox, error) {
+	n := c.Nodes[number-1]
+	version, device := "1.0.0", fmt.Sprintf(`"pciBusID":%q`, v.PCI)
+	if plugin == SRIOV {
+		version, device = "0.3.1", fmt.Sprintf(`"deviceID":%q`, v.PCI)
+	}
+	var behind string
+	var capabilities map[string]any
+	switch form {
+	case Chained:
+		behind = "," + n.Plugin()
+	case Multus:
+		device = fmt.Sprintf(`"deviceID":%q,"pciBusID":%[1]q,"capabilities":{"deviceID":true}`, v.PCI)
+		capabilities = map[string]any{"deviceID": v.PCI}
+	}
+	list := fmt.Appendf(nil, `{"cniVersion":%q,"name":"vf","plugins":[{"type":%q,%s,"ipam":%s}%s]}`, version, plugin, device, n.Plugin(), behind)
+	return n.NewSandboxOf(pod, list, capabilities)
+}

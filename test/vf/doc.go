@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vf is the rig of SR-IOV. It works in a guest of test/guest with -sriov: two hosts have a network
+// card each (PF), whose cable leads to a switch, and virtual functions (VFs) of it. Everything of
+// test/namespaces and test/nodes works on these hosts too.
+//
+//	        sw: br0
+//	┌─────────┴─────────┐
+//	ul0 of n1          ul0 of n2    the PFs
+//	 ├ vf0, vf1 …       ├ vf0, vf1 …
+//	 pods               pods
+//
+// A host is a network namespace, so the kernel does not take it for the machine: new VFs, and those of a
+// pod's namespace that has ended, appear in the namespace of the test process. Collect moves them to the host.
+package vf

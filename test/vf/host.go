@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// VF is a virtual function. The host calls its interface vf0, vf1 and so on.
+type VF struct {
+	Index int
+	PCI   string
+}
+
+// Name returns the name of the interface while it is the host's.
+func (v VF) Name() string { return "vf" + strconv.Itoa(v.Index) }
+
+// devices has all PCI devices. The interfaces below it are those of one network namespace, see
+// network.Namespace.MountSysfs.
+const devices = "/sys/bus/pci/devices"
+
+// poll is the time between two looks at what a driver makes, and driverLimit is how long it may take.
+const (
+	poll        = 10 * time.Millisecond
+	driverLimit = 30 * time.Second
+)
+
+// SetVFs makes a number of VFs in place of those that the PF has, and collects their interfaces. Interfaces of
+// earlier ones disappear, wherever they are.
+func (h *Host) SetVFs(number int) error {
+	file := filepath.Join(devices, h.PCI, "sriov_numvfs")
+	for _, n := range []int{0, number} { // the kernel changes a number only from or to none
+		if err := os.WriteFile(file, []byte(strconv.Itoa(n)), 0); err != nil {
+			return fmt.Errorf("make %d VFs of %s: %w", n, h.Name, err)
+		}
+	}
+	return h.Collect()
+}
+
+// VFs lists the VFs of the card, also those whose interface is a pod's.
+func (h *Host) VFs() ([]VF, error) {
+	var all []VF
+	for {
+		target, err := os.Readlink(filepath.Join(devices, h.PCI, "virtfn"+strconv.Itoa(len(all))))
+		if errors.Is(err, fs.ErrNotExist) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list the VFs of %s: %w", h.Name, err)
+		}
+		all = append(all, VF{Index: len(all), PCI: filepath.Base(target)})
+	}
+}
+
+// Collect moves the interfaces of VFs that are neither the host's nor a pod's to the host. It waits until each VF
+// has an interface in one of the namespaces.
+func (h *Host) Collect(pods ...*network.Namespace) error {
+	vfs, err := h.VFs()
+	if err != nil {
+		return err
+	}
+	for _, v := range vfs {
+		if err := h.collect(v, append(pods, h.Namespace)); err != nil {
+			return fmt.Errorf("collect VF %d of %s: %w", v.Index, h.Name, err)
+		}
+	}
+	return nil
+}
+
+func (h *Host) collect(v VF, owners []*network.Namespace) error {
+	for deadline := time.Now().Add(driverLimit); ; time.Sleep(poll) {
+		if name := interfaceOf(v.PCI); name != "" {
+			link, err := netlink.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			return move(link, h.Namespace, v.Name())
+		}
+		for _, ns := range owners {
+			if _, err := NameIn(ns, v.PCI); err == nil {
+				return nil
+			}
+		}
+		if time.Now().After(deadline) {
+			return errors.New("it has no interface")
+		}
+	}
+}
+
+// interfaceOf returns the name of a device's interface in the namespace whose sysfs the calling thread sees, if it
+// has one there.
+func interfaceOf(pci string) string {
+	entries, err := os.ReadDir(filepath.Join(devices, pci, "net"))
+	if err != nil || len(entries) == 0 {
+		return ""
+	}
+	return entries[0].Name()
+}
+
+// PF returns the name of the interface of the PF of a VF, as the host finds it.
+func (h *Host) PF(v VF) (name string, err error) {
+	return name, h.Do(func() error {
+		name = interfaceOf(filepath.Join(v.PCI, "physfn"))
+		return nil
+	})
+}
+
+// NameIn returns the name of the interface of a PCI device in a namespace, as the drivers report it there.
+func NameIn(ns *network.Namespace, pci string) (string, error) {
+	links, err := ns.Links().LinkList()
+	if err != nil {
+		return "", fmt.Errorf("list the interfaces of %s: %w", ns.Name, err)
+	}
+	for _, l := range links {
+		if bus, err := BusInfo(ns, l.Attrs().Name); err == nil && bus == pci {
+			return l.Attrs().Name, nil
+		}
+	}
+	return "", fmt.Errorf("no interface of %s is of %s", ns.Name, pci)
+}
+
+// BusInfo returns the PCI address of an interface by ETHTOOL_GDRVINFO.
+func BusInfo(ns *network.Namespace, name string) (pci string, err error) {
+	return pci, ns.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
+		if err == nil {
+			pci = unix.ByteSliceToString(info.Bus_info[:])
+		}
+		return err
+	})
+}
