@@ -155,6 +155,19 @@ test-guest-plugin: packages guest ## Run the tests of the stand-alone plugin on 
 	    -exec "$(guest) -kernel $$kernel -files $(guest-plugins)" ./cni -args -plugins=$(guest-plugins) || status=1; \
 	done; exit $$status
 
+guest-sriov := $(CURDIR)/.cache/guest-sriov
+.PHONY: test-guest-sriov
+test-guest-sriov: packages guest ## Run the tests of virtual functions of emulated network cards, in emulated machines
+	@$(thirdparty) build etcd kubernetes sriovcni
+	@mkdir -p $(guest-sriov)
+	@$(GO) build -ldflags='-s -w' -o $(guest-sriov)/ ./agent ./controller ./cni $(reference)/main/macvlan $(reference)/main/host-device
+	@cp "$$($(thirdparty) dir sriovcni)/sriov" $(guest-sriov)/
+	@status=0; for kernel in $(KERNELS); do \
+	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
+	  FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run guest-sriov-$$kernel -tags $$tags -count=1 -timeout=10m -run '$(or $(RUN),^TestGuest)' \
+	    -exec "$(guest) -kernel $$kernel -sriov -server -files $(guest-sriov)" ./test/vf || status=1; \
+	done; exit $$status
+
 .PHONY: guest
 guest:
 	@$(thirdparty) build qemu $(KERNELS:%=linux-%)

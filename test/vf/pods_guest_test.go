@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel && guest
+
+package vf_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/network"
+	"github.com/fenceline/fenceline/test/nodes"
+	"github.com/fenceline/fenceline/test/vf"
+)
+
+// A VF serves one pod after the other, by each plugin and in each form. Its parent is its PF.
+func TestGuestPodsOnVFs(t *testing.T) {
+	c := vf.New(t, 2)
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	for _, plugin := range []string{vf.HostDevice, vf.SRIOV} {
+		for _, form := range []vf.Form{vf.Delegated, vf.Chained, vf.Multus} {
+			t.Run(plugin+" "+string(form), func(t *testing.T) {
+				p := pods{c, plugin, form}
+				far := p.add(t, 2, 0)
+				near := p.add(t, 1, 0)
+				p.reach(t, near, far)
+				beside := p.add(t, 1, 1)
+				p.reach(t, near, beside)
+				p.remove(t, near)
+				p.reach(t, beside, far)
+				// The VF has the next pod, which speaks at once.
+				next := p.add(t, 1, 0)
+				check.OK(t, vf.Reach(next.Namespace, far.Namespace, far.Addr))
+				for _, s := range []*nodes.Sandbox{far, beside, next} {
+					p.remove(t, s)
+				}
+			})
+		}
+	}
+}
+
+// pods are made by one plugin in one form.
+type pods struct {
+	*vf.Cluster
+	plugin string
+	form   vf.Form
+}
+
+// add makes a pod on a VF of a node, numbered from 1.
+func (p pods) add(t *testing.T, node, index int) *nodes.Sandbox {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
+	defer cancel()
+	vfs := check.Value(p.LAN.Hosts[node-1].VFs())(t)
+	pod := check.Value(p.Nodes[node-1].NewPod(ctx, fmt.Sprintf("pod-%d", time.Now().UnixNano()), nil))(t)
+	s := check.Value(p.NewSandbox(node, pod, vfs[index], p.plugin, p.form))(t)
+	// Whatever becomes of the test, the next one finds the VF.
+	t.Cleanup(func() { check.OK(t, p.takeBack(s)) })
+	check.OK(t, s.Add(ctx))
+
+	l := &v1alpha1.IPLease{}
+	check.OK(t, p.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l))
+	if l.Spec.State != v1alpha1.StateBound || l.Spec.Parent != namespaces.Parent || l.Spec.Holder.MAC != s.MAC.String() {
+		t.Errorf("lease %s is %s on parent %q of %+v, want Bound on %s of %s", l.Name, l.Spec.State, l.Spec.Parent, l.Spec.Holder, namespaces.Parent, s.MAC)
+	}
+	if got := check.Value(vf.BusInfo(s.Namespace, namespaces.PodInterface))(t); got != vfs[index].PCI {
+		t.Errorf("the pod has %s, want %s", got, vfs[index].PCI)
+	}
+	if !check.Value(s.Guarded())(t) {
+		t.Error("no guard is on the VF")
+	}
+	check.OK(t, p.LeasesAreLiving(ctx, v1alpha1.StateWarm))
+	vf.AwaitCarrier(t, s.Namespace, namespaces.PodInterface)
+	return s
+}
+
+// remove ends a pod; its lease and its guard end with it, and its VF is the host's.
+func (p pods) remove(t *testing.T, s *nodes.Sandbox) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
+	defer cancel()
+	check.OK(t, s.Del(ctx))
+	check.OK(t, p.LeasesAreLiving(ctx, v1alpha1.StateWarm))
+	if guards := check.Value(s.Node().Guards())(t); len(guards) > len(p.Living()) {
+		t.Errorf("guards %v are left, beside %d pods", guards, len(p.Living()))
+	}
+	check.OK(t, p.takeBack(s))
+	check.OK(t, p.ForgetPod(ctx, s.Pod))
+}
+
+// takeBack ends the namespace of a pod, and brings what is left in it home.
+func (p pods) takeBack(s *nodes.Sandbox) error {
+	if err := s.Remove(); err != nil {
+		return err
+	}
+	var others []*network.Namespace
+	for _, other := range p.Living() {
+		others = append(others, other.Namespace)
+	}
+	return p.LAN.Hosts[slices.Index(p.Nodes, s.Node())].Collect(others...)
+}
+
+// reach connects two pods. The kernel may have to resolve the address first.
+func (p pods) reach(t *testing.T, from, to *nodes.Sandbox) {
+	t.Helper()
+	check.OK(t, vf.Reach(from.Namespace, to.Namespace, to.Addr))
+}
