@@ -79,13 +79,16 @@ type Sandbox struct {
 // networkConfig is the configuration of the node's pods.
 func (n *Node) networkConfig() []byte {
 	return fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{
-		"type":"macvlan","master":%q,"mode":"bridge","ipam":%s}]}`, namespaces.Parent, n.Plugin())
+		"type":"macvlan","master":%q,"mode":"bridge","ipam":%s}]}`, namespaces.Parent, n.IPAM())
 }
 
-// Plugin is the configuration of the plugin on the node, as IPAM and in a chain.
-func (n *Node) Plugin() string {
-	return fmt.Sprintf(`{"type":"fenceline","socket":%q,"spool":%q}`, n.socket(), n.spool())
-}
+// IPAM is the configuration of the plugin on the node, as the IPAM of another plugin.
+func (n *Node) IPAM() string { return `{"type":"fenceline",` + n.paths() + `}` }
+
+// Chained is its configuration behind another plugin.
+func (n *Node) Chained() string { return `{"type":"fenceline","ipam":{` + n.paths() + `}}` }
+
+func (n *Node) paths() string { return fmt.Sprintf(`"socket":%q,"spool":%q`, n.socket(), n.spool()) }
 
 // NewSandbox makes an empty sandbox for a pod.
 func (n *Node) NewSandbox(pod *corev1.Pod) (*Sandbox, error) {

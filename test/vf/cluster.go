@@ -85,11 +85,11 @@ func (c *Cluster) NewSandbox(number int, pod *corev1.Pod, v VF, plugin string, f
 	var capabilities map[string]any
 	switch form {
 	case Chained:
-		behind = "," + n.Plugin()
+		behind = "," + n.Chained()
 	case Multus:
 		device = fmt.Sprintf(`"deviceID":%q,"pciBusID":%[1]q,"capabilities":{"deviceID":true}`, v.PCI)
 		capabilities = map[string]any{"deviceID": v.PCI}
 	}
-	list := fmt.Appendf(nil, `{"cniVersion":%q,"name":"vf","plugins":[{"type":%q,%s,"ipam":%s}%s]}`, version, plugin, device, n.Plugin(), behind)
+	list := fmt.Appendf(nil, `{"cniVersion":%q,"name":"vf","plugins":[{"type":%q,%s,"ipam":%s}%s]}`, version, plugin, device, n.IPAM(), behind)
 	return n.NewSandboxOf(pod, list, capabilities)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/guest"
@@ -49,15 +50,24 @@ func NewLAN(t testing.TB, vfs int) LAN {
 		h := &Host{Namespace: network.New(t, name), PCI: check.Value(pciOf(pf.Attrs().Name))(t)}
 		check.OK(t, h.MountSysfs())
 		borrow(t, h.Namespace, pf, namespaces.Parent)
-		t.Cleanup(func() { check.OK(t, h.SetVFs(0)) })
 		check.OK(t, h.SetUp(namespaces.Parent, true))
 		l.Hosts = append(l.Hosts, h)
 	}
 	for _, h := range l.Hosts { // a card that has no carrier yet makes VFs without one
 		AwaitCarrier(t, h.Namespace, namespaces.Parent)
-		check.OK(t, h.SetVFs(vfs))
 	}
+	t.Cleanup(func() { check.OK(t, l.setVFs(0)) })
+	check.OK(t, l.setVFs(vfs))
 	return l
+}
+
+// setVFs makes VFs of all cards at the same time: a driver takes seconds.
+func (l LAN) setVFs(number int) error {
+	var cards errgroup.Group
+	for _, h := range l.Hosts {
+		cards.Go(func() error { return h.SetVFs(number) })
+	}
+	return cards.Wait()
 }
 
 // byMAC finds an interface of the guest. A driver may make it a moment after its module has been loaded.
