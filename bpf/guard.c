@@ -75,8 +75,8 @@ int guard_egress(struct __sk_buff *skb)
 /*
  * The MAC in ARP and ND must be the holder's. A foreign MAC for our own address
  * is a conflict and is reported. For a sibling's address it is dropped, to keep
- * it out of our neighbour table. The observer records tentative frames, or this
- * program does on a VF. It must not be both: two probes count as a conflict.
+ * it out of our neighbour table. Only the observer records tentative frames:
+ * two probes count as a conflict, and a card carries our own to its VFs.
  */
 static __always_inline enum result guard_hears(const struct speech *s)
 {
@@ -86,7 +86,7 @@ static __always_inline enum result guard_hears(const struct speech *s)
 	if (!l || !lease_is_held(l) || !lease_is_foreign(l, &s->mac))
 		return ALLOWED;
 	if (l->slot == slot) {
-		if (verify || !speech_is_tentative(s))
+		if (!speech_is_tentative(s))
 			hit_record(&key, l, s, bpf_ktime_get_boot_ns(),
 				   GUARD_INGRESS);
 		return ALLOWED;

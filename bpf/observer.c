@@ -59,7 +59,9 @@ int observer_ingress(struct __sk_buff *skb)
 		clarity = ipv6_parse(skb, &f, &s, true);
 	else
 		return PASS;
-	if (clarity == CLEAR && s.kind != KIND_IP)
+	/* Some cards return what the parent has sent. */
+	if (clarity == CLEAR && s.kind != KIND_IP &&
+	    !hearing_is_echo(&s.mac, parent_own()))
 		observe(&s, OBSERVER_INGRESS);
 	return PASS;
 }

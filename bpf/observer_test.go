@@ -114,6 +114,17 @@ func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
 	}
 }
 
+// Some cards and switches return what the parent has sent.
+func TestOwnFramesThatComeBackAreNobodys(t *testing.T) {
+	b := newBench(t, setup{})
+	check.OK(t, b.InstallLease(key(far4), Lease{}))
+	b.expect(WhereObserverIngress, arpProbe(parentMAC, far4), pass)
+	b.expect(WhereObserverIngress, arpFrame(parentMAC, far4, addr4), pass)
+	_, seen, err := b.Sighting(key(far4))
+	check.OK(t, err)
+	equal(t, "seen", seen, false)
+}
+
 // An agent that asks a canary does not want its address, so it takes nothing from who probes it.
 func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
 	for _, addr := range []netip.Addr{far4, far6} {
