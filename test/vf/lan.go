@@ -106,14 +106,20 @@ func borrow(t testing.TB, ns *network.Namespace, link netlink.Link, name string)
 
 // move moves an interface of the guest to a namespace.
 func move(link netlink.Link, ns *network.Namespace, name string) error {
+	was := link.Attrs().Name
 	inside, err := os.Open(ns.Path())
 	if err != nil {
 		return err
 	}
 	defer inside.Close()
-	err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetName(link, name), netlink.LinkSetNsFd(link, int(inside.Fd())))
+	if err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNsFd(link, int(inside.Fd()))); err == nil {
+		// Its index may be another one there.
+		if link, err = ns.Links().LinkByName(was); err == nil {
+			err = ns.Links().LinkSetName(link, name)
+		}
+	}
 	if err != nil {
-		return fmt.Errorf("move %s to %s as %s: %w", link.Attrs().Name, ns.Name, name, err)
+		return fmt.Errorf("move %s to %s as %s: %w", was, ns.Name, name, err)
 	}
 	return nil
 }
