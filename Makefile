@@ -164,7 +164,7 @@ test-guest-sriov: packages guest ## Run the tests of virtual functions of emulat
 	@cp "$$($(thirdparty) dir sriovcni)/sriov" $(guest-sriov)/
 	@status=0; for kernel in $(KERNELS); do \
 	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
-	  FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run guest-sriov-$$kernel -tags $$tags -count=1 -timeout=10m -run '$(or $(RUN),^TestGuest)' \
+	  FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run -show guest-sriov-$$kernel -tags $$tags -count=1 -timeout=10m -run '$(or $(RUN),^TestGuest)' \
 	    -exec "$(guest) -kernel $$kernel -sriov -server -files $(guest-sriov)" ./test/vf || status=1; \
 	done; exit $$status
 
@@ -218,7 +218,7 @@ lint-licence:
 
 # golangci-lint vets all packages with the other tags.
 lint-vet:
-	$(GO) vet -tags kernel,guest,notcx $(guest-packages)
+	$(GO) vet -tags kernel,guest,notcx $(guest-packages) ./test/vf
 
 lint-golangci:
 	"$$($(thirdparty) dir golangci-lint)/golangci-lint" run --build-tags $(tags)

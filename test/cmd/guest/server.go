@@ -29,7 +29,7 @@ func dial(address string) error {
 	defer conn.Close()
 	go func() {
 		_, _ = io.Copy(conn, os.Stdin)
-		conn.(*net.TCPConn).CloseWrite()
+		_ = conn.(*net.TCPConn).CloseWrite()
 	}()
 	_, err = io.Copy(os.Stdout, conn)
 	return err
