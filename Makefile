@@ -221,7 +221,7 @@ lint-vet:
 	$(GO) vet -tags kernel,guest,notcx $(guest-packages) ./test/vf
 
 lint-golangci:
-	"$$($(thirdparty) dir golangci-lint)/golangci-lint" run --build-tags $(tags)
+	"$$($(thirdparty) dir golangci-lint)/golangci-lint" run --allow-parallel-runners --build-tags $(tags)
 
 lint-bpf: packages
 	clang-format-14 --dry-run -Werror $$(git ls-files 'bpf/*.c' 'bpf/*.h' ':!bpf/headers')
