@@ -63,6 +63,9 @@ import (
 // freshSighting is how long a sighting counts against an address without a probe.
 const freshSighting = 30 * time.Second
 
+// netnsDir is where container runtimes keep the network namespaces of pods.
+const netnsDir = "/var/run/netns"
+
 // agent is everything that runs on a node.
 type agent struct {
 	settings
@@ -194,6 +197,8 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			Events:         a.events, Log: a.log,
 		},
 		Client: a.mgr.GetClient(), Kernel: a.kernel, ParentExists: parent.Exists,
+		Places:   func() ([]pod.Place, error) { return a.links.Search(netnsDir) },
+		Routing:  func(e *journal.Entry) (*journal.Routing, error) { return a.hostLinks.Read(e) },
 		Follower: waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
 		Rotations: a.journal.Rotations(), LeaseClock: a.api.now, CountError: a.counters.APIError,
 		Warm: a.makeKeeper, HostLinks: a.makeHostLinks,

@@ -15,7 +15,9 @@ import (
 	"github.com/fenceline/fenceline/agent/foreign"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/waiting"
 )
@@ -49,6 +51,9 @@ type Options struct {
 	// Kernel has the guards. ParentExists reports whether the node has an interface with that index.
 	Kernel       Kernel
 	ParentExists func(parent int) bool
+	// Places and Routing are what is left of pods whose entries of the journal are lost.
+	Places  func() ([]pod.Place, error)
+	Routing func(*journal.Entry) (*journal.Routing, error)
 	// Follower reports released addresses to the ADDs that wait. Rand returns a number from 0 to 1.
 	Follower Follower
 	Rand     func() float64
@@ -106,6 +111,7 @@ func New(ctx context.Context, o Options) (*Parts, error) {
 		Node: h.Node, Session: h.Session, Cache: h.Cache, Client: o.Client, Reader: h.Reader,
 		Leases: p.Leases, Journal: h.Journal, Holders: p.Holders, Guards: p.Guards,
 		Revision: o.Kernel.Revision, OpenSegment: h.OpenSegment,
+		Places: o.Places, Routing: o.Routing,
 		Events: h.Events, Log: h.Log, Clock: o.Clock,
 	})
 	return p, nil

@@ -47,6 +47,7 @@ func (s *slots) keep(slot uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.use(slot)
+	delete(s.left, slot)
 	if slot >= s.next {
 		if s.next = slot + 1; s.next > bpf.MaxSlot {
 			s.next = FirstSlot

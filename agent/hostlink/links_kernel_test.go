@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -357,6 +359,57 @@ func TestALivingPodWithoutAnEntryKeepsItsHostLink(t *testing.T) {
 	r.entries = nil
 	r.must(r.links.Repair())
 	r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
+}
+
+// The journal was lost: the routing that is read from the pod is complete, and a repair with it changes
+// nothing.
+func TestTheRoutingOfAPodCanBeReadAgain(t *testing.T) {
+	r := newRig(t)
+	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"}, []string{"10.0.0.8/24", "fd00::8/64"}, []string{"10.0.0.9/24"})
+	entries[0].Routing.Listed = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
+	entries[2].Routing = nil
+	for _, e := range entries {
+		r.must(r.links.Make(e))
+	}
+	ours := func() (all []Route) {
+		links, err := pod.Links().LinkList()
+		r.must(err)
+		for _, link := range links {
+			routes, err := ownRoutes(pod.Links(), link)
+			r.must(err)
+			all = append(all, routes...)
+		}
+		return all
+	}
+	before := ours()
+	for _, e := range entries {
+		was := e.Routing
+		is, err := r.links.Read(e)
+		r.must(err)
+		if was == nil {
+			if is != nil {
+				t.Errorf("%s: %+v, want none", e.Interface, is)
+			}
+			continue
+		}
+		for _, p := range was.Listed {
+			if !slices.Contains(is.Listed, p) {
+				t.Errorf("%s lacks %s behind the host link: %v", e.Interface, p, is.Listed)
+			}
+		}
+		listed := is.Listed
+		is.Listed = was.Listed
+		if diff := cmp.Diff(was, is, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+			t.Errorf("%s (-was +is):\n%s", e.Interface, diff)
+		}
+		is.Listed = listed
+		e.Routing = is
+		r.must(r.links.Make(e))
+		r.must(r.links.Check(e))
+	}
+	if after := ours(); !slices.Equal(after, before) {
+		t.Errorf("routes were\n%v\nand are\n%v", before, after)
+	}
 }
 
 func TestAFailureLeavesNoHostLink(t *testing.T) {

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -160,5 +162,42 @@ func TestWhatCannotBeFoundHasItsOwnError(t *testing.T) {
 				t.Errorf("got %+v, %v; want %v", got, err, c.want)
 			}
 		})
+	}
+}
+
+// The interfaces of all pods are found with their addresses and parents, each namespace once.
+func TestASearchFindsTheInterfacesOfAllPods(t *testing.T) {
+	node, web, other := namespace(t, "node"), namespace(t, "web"), namespace(t, "other")
+	parent := addLink(t, node, bridge("br0"))
+	child(t, node, web, &netlink.Macvlan{LinkAttrs: attrs("eth0", parent), Mode: netlink.MACVLAN_MODE_BRIDGE})
+	child(t, node, other, &netlink.Macvlan{LinkAttrs: attrs("net1", parent), Mode: netlink.MACVLAN_MODE_BRIDGE})
+	want := netip.MustParsePrefix("10.0.0.2/24")
+	check.OK(t, web.AddAddr("eth0", want))
+	var places []Place
+	check.OK(t, node.Do(func() error {
+		finder, err := NewFinder()
+		if err != nil {
+			return err
+		}
+		defer finder.Close()
+		places, err = finder.Search(filepath.Dir(web.Path()))
+		return err
+	}))
+	found := map[string]Place{}
+	for _, p := range places {
+		if _, twice := found[p.NetNS+p.Interface]; twice {
+			t.Errorf("%s in %s was found twice", p.Interface, p.NetNS)
+		}
+		found[p.NetNS+p.Interface] = p
+	}
+	mac := check.Value(web.MAC("eth0"))(t)
+	if p := found[web.Path()+"eth0"]; p.Parent != (Parent{parent, "br0"}) || p.MAC.String() != mac.String() || !slices.Equal(p.Addresses, []netip.Addr{want.Addr()}) {
+		t.Errorf("found %+v", p)
+	}
+	if p := found[other.Path()+"net1"]; p.Parent.Index != parent || len(p.Addresses) != 0 {
+		t.Errorf("found %+v", p)
+	}
+	if p, ok := found[node.Path()+"br0"]; ok {
+		t.Errorf("the node's own namespace: %+v", p)
 	}
 }

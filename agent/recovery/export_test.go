@@ -46,3 +46,6 @@ func (w *Worker) Rebind(ctx context.Context, e journal.Entry, address journal.Ad
 func (w *Worker) DeletePod(ctx context.Context, e *journal.Entry, address journal.Address) error {
 	return w.deletePod(ctx, e, address)
 }
+
+// RecoverLost is a part of Run.
+func (w *Worker) RecoverLost(ctx context.Context) error { return w.recoverLost(ctx) }

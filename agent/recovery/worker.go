@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/backoff"
@@ -71,6 +72,11 @@ type Options struct {
 	// OpenSegment returns the segment of a parent, opening it at first use.
 	OpenSegment func(parent int) (holder.Segment, error)
 
+	// Places returns the interfaces in the network namespaces of this node, and Routing the routing of an
+	// entry's interface as it is in the pod: what is left of pods whose entries are lost.
+	Places  func() ([]pod.Place, error)
+	Routing func(*journal.Entry) (*journal.Routing, error)
+
 	Events events.EventRecorder
 	Log    logr.Logger
 	Clock  clock.Clock
@@ -91,6 +97,8 @@ type Worker struct {
 	// withoutEntry are the leases without an entry at the last audit, by name with their
 	// version.
 	withoutEntry map[string]string
+	// lostDone: the entries that the journal had lost are made again.
+	lostDone bool
 	// lastBootDone: all leases from before the last boot are quarantined.
 	lastBootDone bool
 }
@@ -144,7 +152,11 @@ func (w *Worker) Run(ctx context.Context) error {
 				w.Log.Info("leases without an entry in the journal wait for the next audit", "why", err.Error())
 			}
 		}
+		lostErr := w.recoverLost(ctx)
 		left, err := w.Resume(ctx, patience)
+		if lostErr != nil {
+			left, err = left+1, errors.Join(err, lostErr)
+		}
 		if lost := w.setAsideLastBoot(ctx); lost != nil {
 			left, err = left+1, errors.Join(err, lost)
 		}

@@ -78,6 +78,8 @@ type Node struct {
 	alive    Machine // of the agent that runs
 	running  sync.WaitGroup
 	stop     context.CancelFunc
+	// Places are the interfaces that a search finds in the network namespaces of the node.
+	Places []pod.Place
 	// IPVLAN: the interfaces are of type ipvlan.
 	IPVLAN bool
 	// Lowered are the network namespaces whose interfaces the agent has set down.
@@ -181,6 +183,8 @@ func (r *Node) start() {
 			Events:           r.Recorder, Log: testr.New(r.T),
 		},
 		Client: api, Kernel: mortalKernel{m.Kernel, r.Death}, ParentExists: m.ParentExists,
+		Places:   func() ([]pod.Place, error) { return r.Places, nil },
+		Routing:  func(*journal.Entry) (*journal.Routing, error) { return nil, nil },
 		Follower: r.API, Rand: func() float64 { return 0 },
 		// The rotation begins at .2, so that tests know who gets what.
 		Rotations:  map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1")},

@@ -53,8 +53,12 @@ func TestAStateDirectoryThatIsEmptiedIsMadeAgain(t *testing.T) {
 		c.Eventually(t, "the journal has the living pods", func() error { return n.Leftovers(all) })
 	}
 	check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, n, "StateRestored", "somebody removed files") })
+	// Nobody has the records any more.
 	check.OK(t, n.KillAgent())
+	check.OK(t, n.EmptyState())
 	check.OK(t, n.AwaitAgent(ctx))
+	c.Eventually(t, "the journal has the living pods again", func() error { return n.Leftovers(all) })
+	check.OK(t, c.SpeakersAreHolders())
 	for _, s := range all {
 		check.OK(t, c.ForgetPod(ctx, s.Pod))
 		check.OK(t, s.End(ctx))

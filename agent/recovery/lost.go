@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
+)
+
+// remains is what a node still knows about its pods without a journal.
+type remains struct {
+	cluster, session string
+	kernel           map[bpf.Key]bpf.Lease
+	places           []pod.Place
+}
+
+// entryOf makes the entry of an interface again from its leases. Each of them must be in the kernel for
+// one and the same slot, and on the interface of one network namespace. The error says what is missing.
+func (r remains) entryOf(leases []*v1alpha1.IPLease) (journal.Entry, error) {
+	slices.SortFunc(leases, func(a, b *v1alpha1.IPLease) int { return a.Spec.Addr().Compare(b.Spec.Addr()) }) // IPv4 first, as in ADD
+	h := leases[0].Spec.Holder
+	e := journal.Entry{
+		ContainerID: h.ContainerID, Interface: h.Interface, PodNamespace: h.Namespace, PodName: h.Pod, PodUID: h.PodUID,
+		Machine: owner.MachineOf(h), Phase: journal.Bound, Session: r.session, Settled: true, Created: leases[0].Spec.Since.Time,
+	}
+	for _, l := range leases {
+		addr := l.Spec.Addr()
+		network, _, err := v1alpha1.ParseLeaseName(l.Name)
+		if err != nil {
+			return e, err
+		}
+		key, held, ok := r.held(addr, claim.Network(r.cluster, network), e.Slot)
+		if !ok {
+			return e, fmt.Errorf("no slot of the kernel, or several, may use %s", addr)
+		}
+		places := slices.DeleteFunc(slices.Clone(r.places), func(p pod.Place) bool {
+			return p.Interface != h.Interface || p.MAC.String() != held.MAC.String() || !slices.Contains(p.Addresses, addr) ||
+				p.Parent.Index != 0 && p.Parent.Index != int(key.Segment) || e.NetNS != "" && p.NetNS != e.NetNS
+		})
+		if len(places) != 1 {
+			return e, fmt.Errorf("%d network namespaces have %s on an interface %s", len(places), addr, h.Interface)
+		}
+		e.Slot, e.NetNS, e.MAC = held.Slot, places[0].NetNS, held.MAC.String()
+		e.Parent, e.ParentIndex = l.Spec.Parent, int(key.Segment)
+		e.SharedMAC = e.SharedMAC || held.Flags&bpf.FlagSharedMAC != 0
+		e.Addresses = append(e.Addresses, journal.Address{
+			Addr: addr, Pool: l.Spec.Pool, Network: network, LeaseName: l.Name, LeaseUID: string(l.UID), Token: held.Token,
+			Unproven: held.Flags&bpf.FlagUnproven != 0, Disproved: held.Disproved, Static: lease.IsStatic(&l.Spec),
+		})
+	}
+	return e, nil
+}
+
+// held returns the kernel's lease of an address for a slot; 0 is any slot. ok is false if there is none,
+// or more than one.
+func (r remains) held(addr netip.Addr, network uint64, slot uint32) (found bpf.Key, held bpf.Lease, ok bool) {
+	for key, l := range r.kernel {
+		if key.Addr != addr || l.Network != network || l.Slot == 0 || slot != 0 && l.Slot != slot {
+			continue
+		}
+		if ok {
+			return found, held, false
+		}
+		found, held, ok = key, l, true
+	}
+	return found, held, ok
+}
+
+// recoverLost makes the entries of living pods again that the journal has lost: its directory was emptied
+// while no agent ran. Without them, a DEL frees nothing, and no claim is repeated (R3). It belongs to
+// Run, and is done once.
+func (w *Worker) recoverLost(ctx context.Context) error {
+	if w.lostDone {
+		return nil
+	}
+	all := &v1alpha1.IPLeaseList{}
+	if err := w.Cache.List(ctx, all); err != nil {
+		return fmt.Errorf("list the leases of this node: %w", err)
+	}
+	lost := map[agentapi.Attachment][]*v1alpha1.IPLease{}
+	for i := range all.Items {
+		if l := &all.Items[i]; w.isWithoutEntry(l) {
+			a := agentapi.Attachment{ContainerID: l.Spec.Holder.ContainerID, Interface: l.Spec.Holder.Interface}
+			lost[a] = append(lost[a], l)
+		}
+	}
+	if len(lost) == 0 {
+		w.lostDone = true
+		return nil
+	}
+	places, err := w.Places()
+	if err != nil {
+		return err
+	}
+	kernel, err := w.Guards.Leases()
+	if err != nil {
+		return err
+	}
+	r := remains{w.Guards.Cluster, w.Session, kernel, places}
+	var errs []error
+	for a, leases := range lost {
+		errs = append(errs, w.recoverEntry(ctx, r, a, leases))
+	}
+	err = errors.Join(errs...)
+	w.lostDone = err == nil
+	return err
+}
+
+// recoverEntry makes one entry again. A slot that was killed belongs to an interface that has ended: the
+// audits free its leases.
+func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachment, cached []*v1alpha1.IPLease) error {
+	unlock, ok := w.Holders.TryLock(a)
+	if !ok {
+		return errBusy
+	}
+	defer unlock()
+	var leases []*v1alpha1.IPLease
+	for _, c := range cached {
+		ctx, cancel := context.WithTimeout(ctx, holder.AskTimeout)
+		l, err := w.Leases.Get(ctx, c.Name)
+		cancel()
+		if err != nil && !errors.Is(err, lease.ErrGone) {
+			return err
+		}
+		if err == nil && l.UID == c.UID && w.isWithoutEntry(l) {
+			leases = append(leases, l)
+		}
+	}
+	if _, present := w.Journal.Get(a.ContainerID, a.Interface); present || len(leases) == 0 {
+		return nil
+	}
+	e, err := r.entryOf(leases)
+	if err != nil {
+		w.Log.Info("an entry of the journal is lost, and cannot be made again", "pod", e.PodNamespace+"/"+e.PodName,
+			"interface", a.Interface, "why", err.Error())
+		return nil
+	}
+	if dead, err := w.Guards.Dead(e.Slot); err != nil || dead {
+		return err
+	}
+	if e.Routing, err = w.Routing(&e); err != nil {
+		w.Log.Error(err, "the routes of a pod stay as they are")
+	}
+	if err := w.Journal.Put(e); err != nil {
+		return err
+	}
+	w.Log.Info("an entry of the journal was lost, and is made again", "pod", e.PodNamespace+"/"+e.PodName, "interface", a.Interface)
+	w.Guards.Keep(e.Slot)
+	w.Holders.Pending.Add(a)
+	if err := w.restore(&e); err != nil {
+		w.Log.Error(err, "a recovered interface could not be restored whole", "pod", e.PodNamespace+"/"+e.PodName)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+// placeOf is the interface of a request in its network namespace.
+func placeOf(r agentapi.AddRequest, addrs ...string) pod.Place {
+	p := pod.Place{NetNS: r.NetNS, Interface: r.Interface, MAC: fakenode.MacOf(r.NetNS), Parent: pod.Parent{Index: fakenode.ParentIndex}}
+	for _, a := range addrs {
+		p.Addresses = append(p.Addresses, netip.MustParseAddr(a))
+	}
+	return p
+}
+
+// A dual-stack pod runs while the agent is down and its journal is lost.
+func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
+	v4, v6 := "10.0.0.2", "fd00::2"
+	for _, row := range []struct {
+		name string
+		// change happens while no agent runs. at is the place of the pod.
+		change func(r *fakenode.Node, web agentapi.AddRequest, at *pod.Place)
+		lost   bool
+	}{
+		{"that of a living pod", func(*fakenode.Node, agentapi.AddRequest, *pod.Place) {}, false},
+		{"not if the network namespace is gone", func(_ *fakenode.Node, _ agentapi.AddRequest, at *pod.Place) { *at = pod.Place{} }, true},
+		{"not on another interface", func(_ *fakenode.Node, _ agentapi.AddRequest, at *pod.Place) { at.Interface = "net1" }, true},
+		{"not with another MAC", func(_ *fakenode.Node, _ agentapi.AddRequest, at *pod.Place) { at.MAC = fakenode.MacOf("/x") }, true},
+		{"not on another parent", func(_ *fakenode.Node, _ agentapi.AddRequest, at *pod.Place) { at.Parent.Index++ }, true},
+		{"not with one of two addresses", func(_ *fakenode.Node, _ agentapi.AddRequest, at *pod.Place) { at.Addresses = at.Addresses[:1] }, true},
+		{"not if two namespaces look the same", func(r *fakenode.Node, _ agentapi.AddRequest, at *pod.Place) {
+			twin := *at
+			twin.NetNS = "/netns/twin"
+			r.Places = append(r.Places, twin)
+		}, true},
+		{"not if its slot was killed", func(r *fakenode.Node, web agentapi.AddRequest, _ *pod.Place) {
+			check.OK(r.T, r.Kernel.KillSlot(r.SlotOf(web)))
+		}, true},
+		{"not if the kernel does not know an address", func(r *fakenode.Node, _ agentapi.AddRequest, _ *pod.Place) {
+			check.OK(r.T, r.Kernel.RemoveLease(fakenode.Key(v6)))
+		}, true},
+		{"not if another node has the leases", func(r *fakenode.Node, _ agentapi.AddRequest, _ *pod.Place) {
+			for _, l := range r.API.Leases() {
+				l.Spec.NodeName = "n2"
+				r.API.Put(l)
+			}
+		}, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4(v4), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, v6))
+			web := r.Pod("web", "u1")
+			r.MustAdd(web)
+			r.Wait()
+			want, _ := r.Journal.Get(web.ContainerID, web.Interface)
+			at := placeOf(web, v4, v6)
+			row.change(r, web, &at)
+			r.Places = append(r.Places, at)
+			check.OK(t, os.RemoveAll(filepath.Join(r.Dir, "journal")))
+			r.Restart()
+			check.OK(t, r.Recovery.RecoverLost(t.Context()))
+			got, found := r.Journal.Get(web.ContainerID, web.Interface)
+			if found == row.lost {
+				t.Fatalf("found %v: %+v", found, got)
+			}
+			if row.lost {
+				return
+			}
+			// The name of the CNI network is in no record. Plugins are done with the interface.
+			want.Network, want.Settled = "", true
+			if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(journal.Entry{}, "Created")); diff != "" {
+				t.Errorf("entry (-was +is):\n%s", diff)
+			}
+			r.Settle()
+			r.HoldsWhatTheJournalSays(web)
+			if slots := r.FreeSlots(); slots[got.Slot] {
+				t.Errorf("slot %d is free", got.Slot)
+			}
+			r.MustDel(web)
+			r.Want()
+		})
+	}
+}
+
+// A pod that started after the loss is not touched, and the loss of a second pod is repaired beside it.
+func TestALossIsRepairedBesideNewPods(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	old := r.Pod("old", "u1")
+	addr := r.MustAdd(old)
+	r.Wait()
+	r.Places = []pod.Place{placeOf(old, addr...)}
+	check.OK(t, os.RemoveAll(filepath.Join(r.Dir, "journal")))
+	r.Restart()
+	young := r.Pod("young", "u2")
+	if got := r.MustAdd(young); slices.Equal(got, addr) {
+		t.Fatalf("both have %v", got)
+	}
+	check.OK(t, r.Recovery.RecoverLost(t.Context()))
+	r.Settle()
+	r.HoldsWhatTheJournalSays(old)
+	r.HoldsWhatTheJournalSays(young)
+}
