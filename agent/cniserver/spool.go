@@ -23,7 +23,7 @@ const spoolWorkers = 4
 // and failed ones again every spoolPeriod.
 func (s *Server) watchSpool(ctx context.Context) error {
 	if err := os.MkdirAll(string(s.spool), 0o700); err != nil {
-		return fmt.Errorf("create the spool: %w", err)
+		s.log.Error(err, "cannot create the spool; plugins try themselves")
 	}
 	if err := s.spool.Sweep(s.clock.Now()); err != nil {
 		s.log.Error(err, "cannot remove the unfinished files of killed plugins from the spool")

@@ -19,6 +19,9 @@ import (
 // A connection that died silently would block for much longer.
 const AskTimeout = 5 * time.Second
 
+// errEntryStays: the leases of an entry are freed, and a read-only disk keeps the entry.
+var errEntryStays = errors.New("the entry stays in the journal")
+
 // Del fences and frees the addresses of an attachment. It returns nil once the release is on disk:
 // if the API server is unreachable, the worker carries it out later.
 func (h *Holders) Del(ctx context.Context, r agentapi.DelRequest) error {
@@ -48,13 +51,13 @@ func (h *Holders) letGo(ctx context.Context, a agentapi.Attachment) error {
 		return nil
 	}
 	err := h.Free(ctx, e)
-	if err != nil && fenced != nil {
+	if err != nil && fenced != nil && !errors.Is(err, errEntryStays) {
 		return errors.Join(fenced, err)
 	}
 	if err != nil {
 		h.later(a, "release", err)
 	}
-	// A full disk cannot record the release, but must not stop a DEL: the leases are freed.
+	// A disk that takes no record must not stop a DEL: the leases are freed.
 	return nil
 }
 
@@ -118,7 +121,7 @@ func (h *Holders) Free(ctx context.Context, e journal.Entry) error {
 		}
 	}
 	if err := h.Journal.Remove(e.ContainerID, e.Interface); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errEntryStays, err)
 	}
 	if e.Slot != 0 {
 		h.Guards.Leave(e.Slot)

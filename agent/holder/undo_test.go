@@ -192,3 +192,26 @@ func TestADELOnAFullDiskFreesNowOrFails(t *testing.T) {
 	r.MustDel(two)
 	r.Want()
 }
+
+// readOnly is a journal on a read-only disk.
+type readOnly struct{ holder.Journal }
+
+func (readOnly) Put(journal.Entry) error     { return syscall.EROFS }
+func (readOnly) Remove(string, string) error { return syscall.EROFS }
+
+func TestADELOnAReadOnlyDiskFreesNow(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.Wait()
+	book := r.Journal
+	r.Journal = readOnly{book}
+	r.MustDel(web)
+	r.MustDel(web) // the kubelet may repeat it
+	r.Want()
+	r.Journal = book
+	r.Settle()
+	if left := r.Journal.All(); len(left) != 0 {
+		t.Errorf("entries: %v", left)
+	}
+}

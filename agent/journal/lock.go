@@ -14,7 +14,8 @@ var ErrLocked = errors.New("another agent of this node holds the lock; this one 
 
 // acquire takes an exclusive lock. The kernel releases it when the process ends, also by a kill.
 func acquire(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	// Opened for reading: an agent must start on a read-only file system as well.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,15 @@ func (n *Node) ReplaceDisk() error {
 	return nil
 }
 
+// SetDiskReadOnly makes the disk of ReplaceDisk read-only, or undoes that.
+func (n *Node) SetDiskReadOnly(is bool) error {
+	flags := uintptr(unix.MS_REMOUNT)
+	if is {
+		flags |= unix.MS_RDONLY
+	}
+	return unix.Mount("", n.state(), "", flags, "")
+}
+
 // SetReadOnly makes the directory of the journal a read-only file system, or undoes that.
 func (n *Node) SetReadOnly(is bool) error {
 	journal := filepath.Join(n.state(), "journal")

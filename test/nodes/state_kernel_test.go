@@ -6,6 +6,7 @@ package nodes_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -33,6 +34,49 @@ func eventOf(ctx context.Context, c *nodes.Cluster, n *nodes.Node, reason, text 
 		}
 	}
 	return fmt.Errorf("no event %s of node %s with %q", reason, n.Name, text)
+}
+
+// refuses returns an error unless the agent serves no ADD and says why.
+func refuses(ctx context.Context, n *nodes.Node, why string) error {
+	if err := n.Serves(ctx); err != nil && strings.Contains(err.Error(), why) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("the agent does not say %q: %w", why, err)
+	}
+	return errors.New("the agent serves")
+}
+
+// An agent starts on a read-only disk. It frees the address of a pod that ends, says what is wrong, and
+// serves as soon as the disk can be written.
+func TestAnAgentStartsOnAReadOnlyDisk(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
+	defer cancel()
+	c := nodes.New(t, 1)
+	n := c.Nodes[0]
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	check.OK(t, n.ReplaceDisk())
+	pod := started(ctx, t, n, "pod", nil)
+	check.OK(t, n.KillAgent())
+	check.OK(t, n.SetDiskReadOnly(true))
+	check.OK(t, n.StartAgent())
+	check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, n, "StateUnusable", "read-only") })
+	check.Eventually(t, noticed, "the agent says what is wrong", func() error { return refuses(ctx, n, "read-write") })
+	check.OK(t, c.ForgetPod(ctx, pod.Pod))
+	check.OK(t, pod.Del(ctx))
+	c.Eventually(t, "the address is free", func() error {
+		state, err := stateOf(ctx, c, pod)
+		if err == nil && state != "" {
+			err = fmt.Errorf("the lease is %s", state)
+		}
+		return err
+	})
+	check.OK(t, n.SetDiskReadOnly(false))
+	check.OK(t, n.AwaitAgent(ctx))
+	next := started(ctx, t, n, "next", nil)
+	check.OK(t, c.ForgetPod(ctx, next.Pod))
+	check.OK(t, next.End(ctx))
+	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
 }
 
 // The state directory is emptied, and then its disk is replaced, while pods run.
@@ -95,14 +139,8 @@ func TestAnAgentThatCannotWriteItsStateIsNotReady(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			undo := check.Value(row.strike())(t)
 			undo = sync.OnceValue(undo)
-			defer func() { check.OK(t, undo()) }()
-			check.Eventually(t, noticed, "the agent is not ready", func() error {
-				err := n.Serves(ctx)
-				if err != nil && strings.Contains(err.Error(), row.remedy) {
-					return nil
-				}
-				return fmt.Errorf("it does not name the remedy %s: %w", row.remedy, err)
-			})
+			t.Cleanup(func() { check.OK(t, undo()) })
+			check.Eventually(t, noticed, "the agent is not ready", func() error { return refuses(ctx, n, row.remedy) })
 			check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, n, "StateUnusable", row.remedy) })
 			pod := check.Value(n.NewPod(ctx, row.name, nil))(t)
 			s := check.Value(n.NewSandbox(pod))(t)
