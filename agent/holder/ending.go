@@ -76,12 +76,17 @@ func (h *Holders) ending(ctx context.Context, e *journal.Entry) ending {
 	}
 	_, err := h.FindLink(e.NetNS, e.Interface)
 	f := endingFacts{
-		since: h.Clock.Since(e.Released), netnsLives: err == nil || errors.Is(err, pod.ErrNoInterface), sandboxReady: true,
+		since: h.Clock.Since(e.Released), netnsLives: err == nil || wasOpened(err), sandboxReady: true,
 	}
 	if endingOf(f) == endOfInterface {
 		f.sandboxReady = h.sandboxReady(ctx, e)
 	}
 	return endingOf(f)
+}
+
+// wasOpened reports whether the search for an interface failed in a network namespace that exists.
+func wasOpened(err error) bool {
+	return errors.Is(err, pod.ErrNoInterface) || errors.Is(err, pod.ErrNoParent) || errors.Is(err, pod.ErrForeignParent)
 }
 
 // sandboxReady reports whether the kubelet says that the sandbox of an entry's pod is ready.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
@@ -57,6 +58,12 @@ func TestAnInterfaceThatIsRemovedWhileItsSandboxLivesGivesItsAddressBack(t *test
 		want      []string
 	}{
 		{"the sandbox lives", func(*fakenode.Node) {}, corev1.ConditionTrue, nil},
+		{"the sandbox lives, and the kernel has taken the interface away", func(r *fakenode.Node) {
+			r.FindLink = func(string, string) (holder.Link, error) { return holder.Link{}, pod.ErrNoInterface }
+		}, corev1.ConditionTrue, nil},
+		{"the sandbox lives, and a device without a parent has the name", func(r *fakenode.Node) {
+			r.FindLink = func(string, string) (holder.Link, error) { return holder.Link{}, pod.ErrNoParent }
+		}, corev1.ConditionTrue, nil},
 		{"the sandbox lives, and the agent restarts", (*fakenode.Node).Restart, corev1.ConditionTrue, nil},
 		{"the end of the sandbox is held up", func(*fakenode.Node) {}, corev1.ConditionFalse, []string{"10.0.0.2 Retained"}},
 		{"the pod ends", func(r *fakenode.Node) { r.API.Drop(fakenode.PodOf("web")) }, corev1.ConditionTrue, nil},
