@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
 	"slices"
@@ -26,6 +27,9 @@ type netConf struct {
 	routingConf
 	Master string   `json:"master"`
 	IPAM   ipamConf `json:"ipam"`
+	// DeviceID and PCIBusID are the names of sriov and host-device for a PCI address.
+	DeviceID string `json:"deviceID"`
+	PCIBusID string `json:"pciBusID"`
 	// Args and RuntimeConfig carry requested addresses by the CNI conventions.
 	Args struct {
 		CNI struct {
@@ -35,6 +39,7 @@ type netConf struct {
 	RuntimeConfig struct {
 		IPs      []string        `json:"ips"`
 		IPRanges json.RawMessage `json:"ipRanges"`
+		DeviceID string          `json:"deviceID"`
 	} `json:"runtimeConfig"`
 	// OldAttachments is the name of cni.dev/valid-attachments in drafts of CNI 1.1.
 	OldAttachments []types.GCAttachment `json:"cni.dev/attachments"`
@@ -119,6 +124,7 @@ func (c *netConf) network() agentapi.Network {
 		Name:              c.Name,
 		Type:              c.Type,
 		Master:            c.Master,
+		Device:            cmp.Or(c.RuntimeConfig.DeviceID, c.DeviceID, c.PCIBusID),
 		DefaultIPv4IPPool: c.IPAM.DefaultIPv4IPPool,
 		DefaultIPv6IPPool: c.IPAM.DefaultIPv6IPPool,
 	}

@@ -84,10 +84,11 @@ func TestAConfigurationIsDelegatedChainedOrRefused(t *testing.T) {
 
 func TestPathsAndPoolsComeFromTheConfiguration(t *testing.T) {
 	c, err := parseNetConf([]byte(`{"name":"n","type":"macvlan","master":"eth1.5","ipam":{"type":"fenceline",
-		"default_ipv4_ippool":["primary","backup"],"default_ipv6_ippool":["six"],"socket":"/s","spool":"/d"}}`))
+		"default_ipv4_ippool":["primary","backup"],"default_ipv6_ippool":["six"],"socket":"/s","spool":"/d"},
+		"deviceID":"0000:03:02.1","runtimeConfig":{"deviceID":"0000:03:02.0"}}`))
 	check.OK(t, err)
 	want := agentapi.Network{
-		Name: "n", Type: "macvlan", Master: "eth1.5",
+		Name: "n", Type: "macvlan", Master: "eth1.5", Device: "0000:03:02.0",
 		DefaultIPv4IPPool: []string{"primary", "backup"}, DefaultIPv6IPPool: []string{"six"},
 	}
 	if got := c.network(); !reflect.DeepEqual(got, want) {

@@ -4,6 +4,7 @@ package holder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,7 +13,9 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/agent/vf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
 )
@@ -114,6 +117,13 @@ func (h *Holders) begin(ctx context.Context, q *queued) (*adding, error) {
 // locate finds the interface, and opens the segment that it reaches.
 func (a *adding) locate() error {
 	link, err := a.h.FindLink(a.request.NetNS, a.request.Interface)
+	if device := a.request.Network.Device; errors.Is(err, pod.ErrNoInterface) && device != "" {
+		if driver := vf.UserDriver(vf.Sysfs, device); driver != "" {
+			return refusal.New(refusal.InvalidPod,
+				"interface %s of pod %s/%s would be device %s with the driver %s, which has no network interface: nothing could guard its address (DPDK); use a driver of the kernel",
+				a.who.Interface, a.who.Namespace, a.who.Pod, device, driver)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("find interface %s of pod %s/%s: %w", a.who.Interface, a.who.Namespace, a.who.Pod, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -92,6 +93,16 @@ func subinterface(links []netlink.Link, pf *netlink.LinkAttrs, vlan int) *netlin
 		}
 	}
 	return nil
+}
+
+// UserDriver returns the driver by which a program drives a device itself, such as vfio-pci for DPDK. It
+// is empty if the kernel drives the device, or if nothing does.
+func UserDriver(sysfs, device string) string {
+	driver, err := os.Readlink(filepath.Join(sysfs, "bus/pci/devices", filepath.Base(device), "driver"))
+	if name := filepath.Base(driver); err == nil && slices.Contains([]string{"vfio-pci", "uio_pci_generic", "igb_uio"}, name) {
+		return name
+	}
+	return ""
 }
 
 // numberOf returns the number of a VF on its PF.

@@ -66,6 +66,8 @@ type Network struct {
 	// Master is the configured parent interface; empty if the plugin finds it by other means
 	// (SR-IOV) or uses its default.
 	Master string `json:"master,omitempty"`
+	// Device is the PCI address of the device for the pod (SR-IOV), if the configuration names it.
+	Device string `json:"device,omitempty"`
 	// DefaultIPv4IPPool and DefaultIPv6IPPool are pool names in order of preference: the primary
 	// first, then backups. The agent expands wildcards.
 	DefaultIPv4IPPool []string `json:"defaultIPv4IPPool,omitempty"`
