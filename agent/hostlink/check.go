@@ -120,6 +120,9 @@ func (p *pod) checkLink(e *journal.Entry, plan Plan) error {
 	if !marked {
 		return fmt.Errorf("%w: %s does not mark its frames", ErrBroken, PodEnd(a))
 	}
+	if err := checkEnds(p.links, link, plan.Ends); err != nil {
+		return err
+	}
 	for _, via := range plan.NextHops {
 		if err := checkNeighbour(p.links, link, via, nodeMAC); err != nil {
 			return err

@@ -45,6 +45,19 @@ func TestAPodAndItsNodeReachEachOther(t *testing.T) {
 // node, which may have translated the destination.
 func TestRepliesLeaveAsTheRequestCame(t *testing.T) {
 	r := newRig(t)
+	client := r.beyond()
+	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
+	// Some distributions check the way back of each source strictly.
+	r.must(pod.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("1"), 0) }))
+	r.must(r.links.Make(entries[0]))
+	// The router does not know the client: a reply by the underlay is lost.
+	r.wantAnswers(pod, client, ":80", "10.0.0.7:80", "192.0.2.9")
+	r.wantAnswers(pod, client, ":80", "[fd00::7]:80", "2001:db8::9")
+}
+
+// beyond makes a client beyond the node, 192.0.2.9 and 2001:db8::9, which the router does not know.
+func (r *rig) beyond() *network.Namespace {
+	r.Helper()
 	client := r.namespace("client")
 	sw := r.namespace("sw2")
 	r.must(sw.AddBridge("br0"))
@@ -67,13 +80,7 @@ func TestRepliesLeaveAsTheRequestCame(t *testing.T) {
 		}
 		return nil
 	}))
-	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	// Some distributions check the way back of each source strictly.
-	r.must(pod.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("1"), 0) }))
-	r.must(r.links.Make(entries[0]))
-	// The router does not know the client: a reply by the underlay is lost.
-	r.wantAnswers(pod, client, ":80", "10.0.0.7:80", "192.0.2.9")
-	r.wantAnswers(pod, client, ":80", "[fd00::7]:80", "2001:db8::9")
+	return client
 }
 
 func TestSecondInterfacesAnswerWhereTheyWereAsked(t *testing.T) {
@@ -247,6 +254,16 @@ func TestCheckNamesWhatIsBrokenAndMakeMendsIt(t *testing.T) {
 				LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 			}}))
 		}, "does not mark"},
+		{"the address of the pod's end", func(r *rig, pod *network.Namespace) {
+			link, err := pod.Links().LinkByName("host-eth0")
+			r.must(err)
+			r.must(pod.Links().AddrDel(link, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(podEnd6, 128))}))
+		}, "host-eth0 does not have fe80::fe:2"},
+		{"ARP at the pod's end", func(r *rig, pod *network.Namespace) {
+			link, err := pod.Links().LinkByName("host-eth0")
+			r.must(err)
+			r.must(pod.Links().LinkSetARPOn(link))
+		}, "host-eth0 has ARP"},
 		{"the address", func(r *rig, pod *network.Namespace) {
 			link, err := pod.Links().LinkByName("eth0")
 			r.must(err)

@@ -18,6 +18,15 @@ var (
 	nextHop6 = netip.MustParseAddr("fe80::fe:1")
 )
 
+// The addresses of the pod's end, equal in all pods and reserved as the next hops are. REDIRECT of
+// netfilter, with which sidecars take over connections, sends a packet to the first address of the
+// interface by which it came, and drops it if there is none. The pod's own address would not do: the
+// kernel looks up the interface of a multicast sender by its address.
+var (
+	podEnd4 = netip.MustParseAddr("169.254.255.2")
+	podEnd6 = netip.MustParseAddr("fe80::fe:2")
+)
+
 // Numbers in the pod's network namespace. Those of an interface are these plus its ifindex.
 const (
 	// ownTables and replyTables are the first numbers of routing tables.
@@ -67,6 +76,8 @@ type Plan struct {
 	Rules     []Rule
 	// NextHops are the next hops that lead to the node's end.
 	NextHops []netip.Addr
+	// Ends are the addresses of the pod's end.
+	Ends []netip.Addr
 	// Mark is the mark of frames that came over the host link, 0 if there is none.
 	Mark uint32
 	// Behind are the destinations behind the host link, or behind the first interface if another
@@ -84,6 +95,8 @@ type Route struct {
 	// Src is the preferred source, the zero Addr if there is none.
 	Src   netip.Addr
 	Table int
+	// Local: the destination is an address of the pod.
+	Local bool
 }
 
 // Rule is a rule of the pod. It selects by Mark, or by From if Mark is 0.
@@ -128,9 +141,9 @@ func (p *Plan) addLink(f Facts) {
 		tables = append(tables, ownTables+f.Index)
 	}
 	for _, src := range sources(f.Addresses) {
-		via := nextHop4
+		via, end := nextHop4, podEnd4
 		if src.Is6() {
-			via = nextHop6
+			via, end = nextHop6, podEnd6
 		}
 		for _, dst := range p.Behind {
 			if dst.Addr().Is4() != src.Is4() {
@@ -143,6 +156,17 @@ func (p *Plan) addLink(f Facts) {
 		p.Link = append(p.Link, Route{Dst: everything(src), Via: via, Table: replyTables + f.Index})
 		p.Rules = append(p.Rules, Rule{Priority: replyPriority, IPv6: src.Is6(), Mark: p.Mark, Table: replyTables + f.Index})
 		p.NextHops = append(p.NextHops, via)
+		// The kernel takes no tentative address as a source, and would take this one instead.
+		if slices.ContainsFunc(f.Addresses, func(a netip.Prefix) bool {
+			return a.Addr().Is4() == src.Is4() && !slices.Contains(f.Tentative, a.Addr())
+		}) {
+			p.Ends = append(p.Ends, end)
+		}
+		if end.Is4() {
+			// Only frames with the mark reach it, which came from the node. By the local table, all
+			// interfaces of the pod would answer for it. IPv6 binds such an address to its link.
+			p.Link = append(p.Link, Route{Dst: netip.PrefixFrom(end, end.BitLen()), Table: replyTables + f.Index, Local: true})
+		}
 	}
 	for _, a := range f.Addresses {
 		p.OnNode = append(p.OnNode, a.Addr())

@@ -71,12 +71,12 @@ func TestPlan(t *testing.T) {
 	}{
 		{
 			"node and Services behind the host link", base,
-			[]string{"10.96.0.0/16 via 169.254.255.1 src 10.0.0.7", "172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply"},
+			[]string{"10.96.0.0/16 via 169.254.255.1 src 10.0.0.7", "172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply", "169.254.255.2/32 reply"},
 			nil, []string{"100: from all fwmark 0x464c0002 lookup 2002"},
 		},
 		{
 			"an address of the pod itself is local", with(func(f *Facts) { f.Node = append(slices.Clone(f.Node), f.Addresses[0].Addr()); f.Services = nil }),
-			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply"},
+			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply", "169.254.255.2/32 reply"},
 			nil, []string{"100: from all fwmark 0x464c0002 lookup 2002"},
 		},
 		{
@@ -84,7 +84,7 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			"a listed destination that the node has as well", with(func(f *Facts) { f.Listed = prefixes("172.30.0.11/32", "192.0.2.0/24"); f.Services = nil }),
-			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "192.0.2.0/24 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply"},
+			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "192.0.2.0/24 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply", "169.254.255.2/32 reply"},
 			nil, []string{"100: from all fwmark 0x464c0002 lookup 2002"},
 		},
 		{
@@ -102,7 +102,7 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			"the host link of a secondary serves its address only", with(func(f *Facts) { f.First, f.OwnTable = false, true; f.Services = nil }),
-			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7 own", "0.0.0.0/0 via 169.254.255.1 reply"},
+			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7 own", "0.0.0.0/0 via 169.254.255.1 reply", "169.254.255.2/32 reply"},
 			[]string{"10.0.0.0/24 src 10.0.0.7 own", "0.0.0.0/0 via 10.0.0.1 own"},
 			[]string{"100: from all fwmark 0x464c0002 lookup 2002", "200: from 10.0.0.7 lookup 1002"},
 		},
@@ -126,6 +126,23 @@ func TestPlan(t *testing.T) {
 				t.Errorf("rules:\n%q, want\n%q", rules, c.rules)
 			}
 		})
+	}
+}
+
+// Without another source, the kernel would choose the address of the pod's end.
+func TestThePodsEndWaitsForAnAddressOfThePod(t *testing.T) {
+	f := Facts{Index: 2, Addresses: prefixes("10.0.0.7/24", "fd00::7/64", "fd00::8/64"), HostLink: true, First: true}
+	for _, c := range []struct {
+		rule            string
+		tentative, want []netip.Addr
+	}{
+		{"none is tentative", nil, addrs("169.254.255.2", "fe80::fe:2")},
+		{"one is tentative", addrs("fd00::7"), addrs("169.254.255.2", "fe80::fe:2")},
+		{"all are tentative", addrs("fd00::7", "fd00::8"), addrs("169.254.255.2")},
+	} {
+		if f.Tentative = c.tentative; !slices.Equal(Make(f).Ends, c.want) {
+			t.Errorf("%s: %s, want %s", c.rule, Make(f).Ends, c.want)
+		}
 	}
 }
 

@@ -151,7 +151,7 @@ func routesThrough(links *netlink.Handle, link netlink.Link, family int) ([]netl
 }
 
 func routeOf(r *netlink.Route, family int) Route {
-	own := Route{Table: r.Table, Via: addrOf(r.Gw), Src: addrOf(r.Src)}
+	own := Route{Table: r.Table, Via: addrOf(r.Gw), Src: addrOf(r.Src), Local: r.Type == unix.RTN_LOCAL}
 	switch {
 	case r.Dst != nil:
 		ones, _ := r.Dst.Mask.Size()
@@ -173,7 +173,11 @@ func (r Route) through(link netlink.Link) *netlink.Route {
 	if r.Src.IsValid() {
 		k.Src = r.Src.AsSlice()
 	}
-	if !r.Via.IsValid() {
+	switch {
+	case r.Local:
+		k.Type, k.Scope = unix.RTN_LOCAL, netlink.SCOPE_HOST
+		return k
+	case !r.Via.IsValid():
 		if r.Dst.Addr().Is4() {
 			k.Scope = netlink.SCOPE_LINK
 		}

@@ -100,6 +100,9 @@ func (p *pod) putLink(e *journal.Entry, plan Plan, known bool) error {
 			return fmt.Errorf("set %s up in the pod: %w", link.Attrs().Name, err)
 		}
 	}
+	if err := putEnds(p.links, link, plan.Ends); err != nil {
+		return err
+	}
 	for _, via := range plan.NextHops {
 		if err := putNeighbour(p.links, link, via, nodeMAC); err != nil {
 			return err
