@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/ruleset"
 	"github.com/fenceline/fenceline/internal/backoff"
 )
 
@@ -132,9 +133,9 @@ func usedFamilies(entries []*journal.Entry) map[string]bool {
 
 // ensure makes the rules of a family, and reports if they were there before.
 func (k *Keeper) ensure(f Family) error {
-	missing := f.do(Family.check)
-	if errors.Is(missing, ErrIncomplete) {
-		if err := f.do(Family.ensure); err != nil {
+	missing := f.do(ruleset.Ruleset.Check)
+	if errors.Is(missing, ruleset.ErrIncomplete) {
+		if err := f.do(ruleset.Ruleset.Ensure); err != nil {
 			return err
 		}
 		if k.made[f.Name] {

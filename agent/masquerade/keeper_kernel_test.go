@@ -16,6 +16,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/ruleset"
 )
 
 // gauges are the faults that are present.
@@ -68,8 +69,8 @@ func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 			err := step.do()
 			k.look()
 			if len(entries[0].Addresses) > 0 && entries[0].Routing != nil {
-				err = errors.Join(err, families()[1].do(Family.check))
-			} else if missing := families()[1].do(Family.check); !errors.Is(missing, ErrIncomplete) {
+				err = errors.Join(err, families()[1].do(ruleset.Ruleset.Check))
+			} else if missing := families()[1].do(ruleset.Ruleset.Check); !errors.Is(missing, ruleset.ErrIncomplete) {
 				t.Errorf("%s: the node has rules (%v)", step.does, missing)
 			}
 			return err

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 
+	"github.com/fenceline/fenceline/agent/ruleset"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -205,7 +206,7 @@ func TestConnectionsOutliveTheRules(t *testing.T) {
 	goOn("at first")
 	r.ensure() // a restart
 	goOn("after a restart")
-	r.must(r.node.Do(func() error { return each(Family.write) })) // an upgrade
+	r.must(r.node.Do(func() error { return each(ruleset.Ruleset.Write) })) // an upgrade
 	goOn("after an upgrade")
 	r.must(r.node.Do(Remove))
 	goOn("after the removal")
@@ -252,7 +253,7 @@ func TestNoConnectionMeetsAReplacementWithoutRules(t *testing.T) {
 					return nil
 				default:
 				}
-				if err := each(Family.write); err != nil {
+				if err := each(ruleset.Ruleset.Write); err != nil {
 					return err
 				}
 				written.Add(1)
@@ -316,18 +317,18 @@ func TestWhatIsMissingIsNamedAndRepaired(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					t, chain := table(f)
+					t, chain := rulesetOf(f).Table, rulesetOf(f).Chain
 					if err := errors.Join(row.spoil(c, t, chain), c.Flush()); err != nil {
 						return err
 					}
 				}
-				if err := f.do(Family.check); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), row.want) {
+				if err := f.do(ruleset.Ruleset.Check); !errors.Is(err, ruleset.ErrIncomplete) || !strings.Contains(err.Error(), row.want) {
 					t.Errorf("%s, %s: %v", f.Name, row.does, err)
 				}
-				if err := f.do(Family.ensure); err != nil {
+				if err := f.do(ruleset.Ruleset.Ensure); err != nil {
 					t.Errorf("%s, %s: %v", f.Name, row.does, err)
 				}
-				if err := f.do(Family.check); err != nil {
+				if err := f.do(ruleset.Ruleset.Check); err != nil {
 					t.Errorf("%s, %s: after the repair: %v", f.Name, row.does, err)
 				}
 				return nil
@@ -346,7 +347,7 @@ func TestRulesThatAreRightStay(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		t, _ := table(f)
+		t := rulesetOf(f).Table
 		c.AddChain(&nftables.Chain{Name: "witness", Table: t})
 		if err := errors.Join(c.Flush(), Ensure()); err != nil {
 			return err
@@ -357,7 +358,7 @@ func TestRulesThatAreRightStay(t *testing.T) {
 	for range 2 {
 		r.must(r.node.Do(Remove))
 	}
-	if err := r.node.Do(Check); !errors.Is(err, ErrIncomplete) {
+	if err := r.node.Do(Check); !errors.Is(err, ruleset.ErrIncomplete) {
 		t.Errorf("after the removal: %v", err)
 	}
 }

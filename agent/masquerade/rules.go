@@ -6,10 +6,10 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/hostlink"
+	"github.com/fenceline/fenceline/agent/ruleset"
 )
 
 const (
@@ -27,8 +27,6 @@ const (
 type Family struct {
 	// Name is "ipv4" or "ipv6".
 	Name string
-	// word is the name in nftables.
-	word string
 	nft  nftables.TableFamily
 	icmp byte
 	// forwarding is the setting below /proc/sys without which the node forwards nothing.
@@ -38,25 +36,19 @@ type Family struct {
 // families returns IPv4 and IPv6.
 func families() []Family {
 	return []Family{
-		{"ipv4", "ip", nftables.TableFamilyIPv4, unix.IPPROTO_ICMP, "net/ipv4/ip_forward"},
-		{"ipv6", "ip6", nftables.TableFamilyIPv6, unix.IPPROTO_ICMPV6, "net/ipv6/conf/all/forwarding"},
+		{"ipv4", nftables.TableFamilyIPv4, unix.IPPROTO_ICMP, "net/ipv4/ip_forward"},
+		{"ipv6", nftables.TableFamilyIPv6, unix.IPPROTO_ICMPV6, "net/ipv6/conf/all/forwarding"},
 	}
-}
-
-// rule is a rule of the chain, with the comment that names it.
-type rule struct {
-	comment string
-	exprs   []expr.Any
 }
 
 // register is the one that every rule uses.
 const register = unix.NFT_REG_1
 
-func rules(f Family) []rule {
+func rules(f Family) []ruleset.Rule {
 	masquerade := &expr.Masq{FullyRandom: true}
-	return []rule{
+	return []ruleset.Rule{
 		// iifname "flh*" ct status dnat masquerade fully-random
-		{"Services", []expr.Any{
+		{Comment: "Services", Exprs: []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: register},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte(hostlink.NodePrefix)},
 			&expr.Ct{Key: expr.CtKeySTATUS, Register: register},
@@ -68,7 +60,7 @@ func rules(f Family) []rule {
 			masquerade,
 		}},
 		// oifname "flh*" meta l4proto != { tcp, icmp } fib saddr type != local masquerade fully-random
-		{"replies", []expr.Any{
+		{Comment: "replies", Exprs: []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: register},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte(hostlink.NodePrefix)},
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register},
@@ -81,14 +73,11 @@ func rules(f Family) []rule {
 	}
 }
 
-// table returns the table of a family, and its chain.
-func table(f Family) (*nftables.Table, *nftables.Chain) {
+// rulesetOf returns the table of a family, with its chain and rules.
+func rulesetOf(f Family) ruleset.Ruleset {
 	t := &nftables.Table{Name: tableName, Family: f.nft}
-	return t, &nftables.Chain{
+	return ruleset.Ruleset{Table: t, Rules: rules(f), Chain: &nftables.Chain{
 		Name: chainName, Table: t, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityRef(priority),
-	}
+	}}
 }
-
-// userData returns the comment as nft prints it.
-func (r rule) userData() []byte { return userdata.AppendString(nil, userdata.TypeComment, r.comment) }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/masquerade"
+	"github.com/fenceline/fenceline/agent/ruleset"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -93,7 +94,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 			t.Errorf("%s is still there (%v)", gone, err)
 		}
 	}
-	if err := masquerade.Check(); !errors.Is(err, masquerade.ErrIncomplete) {
+	if err := masquerade.Check(); !errors.Is(err, ruleset.ErrIncomplete) {
 		t.Errorf("the rules of host links are still there (%v)", err)
 	}
 	for _, kept := range others {
