@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/ruleset"
 )
 
 // Check returns an error that wraps ErrBroken or ErrGone and names the first thing that is wrong with
@@ -119,6 +120,9 @@ func (p *pod) checkLink(e *journal.Entry, plan Plan) error {
 	}
 	if !marked {
 		return fmt.Errorf("%w: %s does not mark its frames", ErrBroken, PodEnd(a))
+	}
+	if err := p.doSockets(a, plan.Mark, ruleset.Ruleset.Check); err != nil {
+		return err
 	}
 	if err := checkEnds(p.links, link, plan.Ends); err != nil {
 		return err

@@ -69,6 +69,46 @@ var meshes = []mesh{
 -A ISTIO_INBOUND -p tcp -j ISTIO_IN_REDIRECT
 COMMIT
 `},
+	{name: "Istio, TPROXY", inbound: 15006, output: 15001, uid: 1337, mark: 1337, divert: 1337, transparent: true, rules: istioOutput + `
+COMMIT
+*mangle
+:ISTIO_INBOUND -
+:ISTIO_DIVERT -
+:ISTIO_TPROXY -
+-A PREROUTING -p tcp -m mark --mark 1337 -j CONNMARK --save-mark
+-A PREROUTING -p tcp -j ISTIO_INBOUND
+-A OUTPUT -p tcp -o lo -m mark --mark 1337 -j RETURN
+-A OUTPUT -p tcp -m connmark --mark 1337 -j CONNMARK --restore-mark
+-A ISTIO_INBOUND -p tcp -m mark --mark 1337 -j RETURN
+-A ISTIO_INBOUND -p tcp -s PASS -i lo -j RETURN
+-A ISTIO_INBOUND -p tcp -i lo -m mark ! --mark 1337 -j RETURN
+-A ISTIO_INBOUND -p tcp -m conntrack --ctstate RELATED,ESTABLISHED -j ISTIO_DIVERT
+-A ISTIO_INBOUND -p tcp -j ISTIO_TPROXY
+-A ISTIO_DIVERT -j MARK --set-mark 1337
+-A ISTIO_DIVERT -j ACCEPT
+-A ISTIO_TPROXY ! -d LOCAL -p tcp -j TPROXY --tproxy-mark 1337/0xffffffff --on-port 15006
+COMMIT
+`},
+	{name: "Istio, ambient", inbound: 15006, output: 15001, mark: 0x539, divert: 0x111, transparent: true, rules: `
+*mangle
+:ISTIO_OUTPUT -
+:ISTIO_PRERT -
+-A PREROUTING -j ISTIO_PRERT
+-A OUTPUT -j ISTIO_OUTPUT
+-A ISTIO_OUTPUT -m connmark --mark 0x111/0xfff -j CONNMARK --restore-mark
+-A ISTIO_PRERT -m mark --mark 0x539/0xfff -j CONNMARK --set-xmark 0x111/0xfff
+-A ISTIO_PRERT ! -d LOCAL -i lo -p tcp -j ACCEPT
+-A ISTIO_PRERT -p tcp -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A ISTIO_PRERT ! -d LOCAL -p tcp -m mark ! --mark 0x539/0xfff -j TPROXY --on-port 15006 --on-ip ALL --tproxy-mark 0x111/0xfff
+COMMIT
+*nat
+:ISTIO_OUTPUT -
+-A OUTPUT -j ISTIO_OUTPUT
+-A ISTIO_OUTPUT -p tcp -m mark --mark 0x111/0xfff -j ACCEPT
+-A ISTIO_OUTPUT ! -d LOCAL -o lo -j ACCEPT
+-A ISTIO_OUTPUT ! -d LOCAL -p tcp -m mark ! --mark 0x539/0xfff -j REDIRECT --to-ports 15001
+COMMIT
+`},
 	{name: "Linkerd", inbound: 4143, output: 4140, uid: 2102, rules: `
 *nat
 :PROXY_INIT_REDIRECT -
@@ -96,6 +136,8 @@ func TestAServiceMeshWorks(t *testing.T) {
 			lo, err := pod.Links().LinkByName("lo")
 			r.must(err)
 			r.must(pod.Links().AddrAdd(lo, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("::6/128"))}))
+			// Some distributions check the way back of each source strictly.
+			r.sysctls(pod, map[string]string{"ipv4/conf/all/rp_filter": "1"})
 			r.must(r.links.Make(entries[0]))
 			for _, family := range []struct{ udp, net, own, pass, local, all, node, router, beyond string }{
 				{"udp4", "tcp4", "10.0.0.7", "127.0.0.6", "127.0.0.1", "0.0.0.0", nodeAddr4, routerAddr4, "192.0.2.9"},
@@ -138,6 +180,21 @@ func TestAServiceMeshWorks(t *testing.T) {
 			}
 			r.must(r.links.Check(entries[0]))
 		})
+	}
+}
+
+func TestTheTableOfMarksIsRepaired(t *testing.T) {
+	r := newRig(t)
+	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
+	r.must(r.links.Make(entries[0]))
+	r.must(r.links.Check(entries[0]))
+	for _, spoil := range []string{"flush ruleset", "flush chain inet fenceline-eth0 input"} {
+		r.must(pod.Command(t.Context(), "nft", spoil).Run())
+		if text := r.wantBroken(entries[0]); !strings.Contains(text, "table inet fenceline-eth0") {
+			t.Errorf("after %q: Check: %s", spoil, text)
+		}
+		r.must(r.links.Repair())
+		r.must(r.links.Check(entries[0]))
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 // NodePrefix begins the names of all host links on the node. Rules of nftables match it.
 const NodePrefix = "flh"
 
+// podPrefix begins the names of the pods' ends.
+const podPrefix = "host-"
+
 // nameMax is the greatest length of the name of an interface (IFNAMSIZ without the final zero).
 const nameMax = 15
 
@@ -23,10 +26,10 @@ func NodeEnd(a agentapi.Attachment) string {
 
 // PodEnd returns the name of the pod's end: host-eth0 for eth0.
 func PodEnd(a agentapi.Attachment) string {
-	if name := "host-" + a.Interface; len(name) <= nameMax {
+	if name := podPrefix + a.Interface; len(name) <= nameMax {
 		return name
 	}
-	return "host-" + digest(a)[:nameMax-len("host-")]
+	return podPrefix + digest(a)[:nameMax-len(podPrefix)]
 }
 
 // macs returns the MACs of both ends. They depend on the attachment only, so both ends know the MAC

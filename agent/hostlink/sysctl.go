@@ -56,8 +56,11 @@ func ofIPv6(name string, withIPv6 bool) []setting {
 func ofPodEnd(name, own string, withIPv6 bool) []setting {
 	v4, v6 := "net/ipv4/conf/"+name+"/", "net/ipv6/conf/"+name+"/"
 	return append(ofIPv6(name, withIPv6), []setting{
-		// The check of a source follows the mark, as the reply does.
+		// The check of a source follows the mark, as the reply does. A sidecar with TPROXY has marked
+		// the packet for itself, which looks like a source of the pod.
 		{v4 + "src_valid_mark", "1", false},
+		{v4 + "accept_local", "1", false},
+		{v4 + "rp_filter", "2", false},
 		{v4 + "proxy_arp", "0", false},
 		{v4 + "accept_redirects", "0", false},
 		{v6 + "accept_ra", "0", true},

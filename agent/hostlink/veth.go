@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/ruleset"
 )
 
 const errNoDevice = unix.ENODEV
@@ -99,6 +100,9 @@ func (p *pod) putLink(e *journal.Entry, plan Plan, known bool) error {
 		if err := p.links.LinkSetUp(link); err != nil {
 			return fmt.Errorf("set %s up in the pod: %w", link.Attrs().Name, err)
 		}
+	}
+	if err := p.doSockets(a, plan.Mark, ruleset.Ruleset.Ensure); err != nil {
+		return err
 	}
 	if err := putEnds(p.links, link, plan.Ends); err != nil {
 		return err

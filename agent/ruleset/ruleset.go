@@ -63,9 +63,13 @@ func (r Ruleset) Ensure(c *nftables.Conn) error {
 // Write makes the table. It takes the place of another one in one transaction, so no packet meets
 // neither.
 func (r Ruleset) Write(c *nftables.Conn) error {
-	// A table that is deleted must exist.
-	c.AddTable(r.Table)
-	c.DelTable(r.Table)
+	present, err := r.find(c)
+	if err != nil {
+		return err
+	}
+	if present != nil {
+		c.DelTable(r.Table)
+	}
 	c.AddTable(r.Table)
 	c.AddChain(r.Chain)
 	for _, rule := range r.Rules {
