@@ -13,7 +13,6 @@ import (
 	"math/bits"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -195,42 +194,6 @@ func TestTheTableOfMarksIsRepaired(t *testing.T) {
 		}
 		r.must(r.links.Repair())
 		r.must(r.links.Check(entries[0]))
-	}
-}
-
-// The pod's end has its addresses for its node alone. Neither does the pod choose them, nor do others
-// reach the pod by them.
-func TestTheAddressesOfThePodsEndAreForItsNodeAlone(t *testing.T) {
-	r := newRig(t)
-	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	r.must(r.links.Make(entries[0]))
-	for range 2 {
-		for _, dst := range []string{nodeAddr4, nodeAddr6, "10.96.0.1", "fd96::1", routerAddr4, routerAddr6, "192.0.2.9", "2001:db8::9", "224.0.0.251", "ff02::fb%eth0", podEnd4.String()} {
-			for _, device := range []string{"", "host-eth0"} {
-				if source := r.source(pod, dst, device); source.Compare(podEnd4) == 0 || source.WithZone("") == podEnd6 {
-					t.Errorf("to %s by %q: the source is %s", dst, device, source)
-				}
-			}
-		}
-		for _, group := range r.groups(pod, "host-eth0") {
-			if group != "ff020000000000000000000000000001" && group != "ff010000000000000000000000000001" {
-				t.Errorf("host-eth0 is in group %s, and announces that", group)
-			}
-		}
-		r.wantHeard(pod, "10.0.0.7")
-		// The pod was made by an earlier agent: the repair gives its end the addresses.
-		link, err := pod.Links().LinkByName("host-eth0")
-		r.must(err)
-		addrs, err := pod.Links().AddrList(link, netlink.FAMILY_ALL)
-		r.must(err)
-		for i := range addrs {
-			r.must(pod.Links().AddrDel(link, &addrs[i]))
-		}
-		r.must(errors.Join(pod.Links().LinkSetARPOn(link), pod.Links().LinkSetMulticastOn(link)))
-		r.wantBroken(entries[0])
-		r.must(r.links.Repair())
-		r.must(r.links.Check(entries[0]))
-		r.wantBothWays(pod)
 	}
 }
 
@@ -444,68 +407,5 @@ func (r *rig) wantAnswer(client *network.Namespace, family, dst, want string) {
 	})
 	if err != nil || string(got) != want {
 		r.Errorf("%s to %s: %q, %v; want %q", client.Name, dst, got, err, want)
-	}
-}
-
-// source returns the address from which a pod would send, the zero Addr if it could not.
-func (r *rig) source(pod *network.Namespace, dst, device string) (source netip.Addr) {
-	r.Helper()
-	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		return errors.Join(c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), device) }), err)
-	}}
-	_ = pod.Do(func() error {
-		c, err := dialer.Dial("udp", net.JoinHostPort(dst, "9"))
-		if err != nil {
-			return err
-		}
-		source = c.LocalAddr().(*net.UDPAddr).AddrPort().Addr()
-		return c.Close()
-	})
-	return source
-}
-
-// groups returns the IPv6 groups of a link.
-func (r *rig) groups(in *network.Namespace, link string) (groups []string) {
-	r.Helper()
-	r.must(in.Do(func() error {
-		text, err := os.ReadFile("/proc/thread-self/net/igmp6")
-		for line := range strings.Lines(string(text)) {
-			if f := strings.Fields(line); f[1] == link {
-				groups = append(groups, f[2])
-			}
-		}
-		return err
-	}))
-	return groups
-}
-
-// wantHeard fails the test unless a pod hears what the router sends to its address, and only that.
-func (r *rig) wantHeard(pod *network.Namespace, address string) {
-	r.Helper()
-	var server net.PacketConn
-	r.must(pod.Do(func() (err error) { server, err = net.ListenPacket("udp4", ":9"); return err }))
-	defer server.Close()
-	mac, err := pod.MAC("eth0")
-	r.must(err)
-	link, err := r.router.Links().LinkByName("eth0")
-	r.must(err)
-	r.must(putNeighbour(r.router.Links(), link, podEnd4, mac))
-	r.must(r.router.Links().RouteReplace(Route{Dst: netip.PrefixFrom(podEnd4, 32), Table: mainTable}.through(link)))
-	for _, dst := range []string{podEnd4.String(), address} {
-		r.must(r.router.Do(func() error {
-			c, err := net.Dial("udp4", net.JoinHostPort(dst, "9"))
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			_, err = c.Write([]byte(dst))
-			return err
-		}))
-	}
-	heard := make([]byte, 64)
-	r.must(server.SetReadDeadline(time.Now().Add(5 * time.Second)))
-	n, _, err := server.ReadFrom(heard)
-	if err != nil || string(heard[:n]) != address {
-		r.Errorf("the pod heard what was sent to %s, %v; want %s", heard[:n], err, address)
 	}
 }
