@@ -45,7 +45,7 @@ const (
 	ResultDropMalformed Result = 21 // the frame's address cannot be determined
 )
 
-// ResultDisproved is a claim with the token that the last renewal of the address disproved.
+// ResultDisproved is a claim with the token that one of the last renewals of the address disproved.
 const ResultDisproved Result = 22
 
 // Results of listening.

@@ -78,6 +78,18 @@ static __always_inline const struct lease *fence_lease(const struct claimed *c)
 	return l && lease_is_held(l) && lease_is_in(l, &c->claim) ? l : 0;
 }
 
+/* Replays in turn must not fence in turn, so earlier tokens count as well. */
+static __always_inline bool fence_is_disproved(const struct lease *l,
+					       __u64 token)
+{
+	bool is = token == l->disproved;
+
+#pragma unroll
+	for (int i = 0; i < DISPROVED_BEFORE; i++)
+		is |= token == l->disproved_before[i];
+	return is;
+}
+
 /*
  * Fences the address if the tag is right and the store can have given the
  * token. Returns the key that the tag fits, or CLAIM_NO_KEY if the address is
@@ -98,7 +110,7 @@ static __always_inline int fence_raise(const struct claimed *c,
 		count(where, CLAIM_BEYOND);
 		return CLAIM_NO_KEY;
 	}
-	if (c->token == l->disproved) {
+	if (fence_is_disproved(l, c->token)) {
 		count(where, CLAIM_DISPROVED);
 		return CLAIM_NO_KEY;
 	}

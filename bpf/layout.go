@@ -61,7 +61,7 @@ func speaker(whole uint64) (net.HardwareAddr, Kind) {
 }
 
 func (l Lease) layout() observerLease {
-	o := observerLease{Token: l.Token, Network: l.Network, Slot: l.Slot, Flags: uint32(l.Flags), Disproved: l.Disproved}
+	o := observerLease{Token: l.Token, Network: l.Network, Slot: l.Slot, Flags: uint32(l.Flags), Disproved: l.Disproved, DisprovedBefore: l.DisprovedBefore}
 	o.Mac.Part = macLayout(l.MAC)
 	return o
 }
@@ -70,7 +70,7 @@ func (l observerLease) lease() Lease {
 	return Lease{
 		Token: l.Token, Network: l.Network, Slot: l.Slot,
 		MAC: macOf(l.Mac.Part), Flags: LeaseFlags(l.Flags),
-		Disproved: l.Disproved,
+		Disproved: l.Disproved, DisprovedBefore: l.DisprovedBefore,
 	}
 }
 

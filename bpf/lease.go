@@ -39,11 +39,17 @@ type Lease struct {
 	// Disproved is a token by which nobody speaks, as a renewal has proven. Claims with it do nothing,
 	// and it is no fence. 0: none.
 	Disproved uint64
+	// DisprovedBefore are the tokens that earlier renewals of the address disproved, the latest first.
+	DisprovedBefore [DisprovedBefore]uint64
 	// Behind is the token of another node's holder, behind which the slot waits. Such a lease is fenced
 	// from the start, and its Token is chosen by InstallLease. 0: the slot waits for nobody. Lease and
 	// Leases do not return it.
 	Behind uint64
 }
+
+// DisprovedBefore is how many tokens the kernel ignores beside the one that was disproved last. Keep in
+// sync with lease.h.
+const DisprovedBefore = 7
 
 // LeaseFlags change how the kernel treats a lease.
 type LeaseFlags uint32

@@ -7,6 +7,7 @@
 #include "mac.h"
 
 #define LEASES_MAX 16384
+#define DISPROVED_BEFORE 7
 
 /* The parent's ifindex; set when the program is loaded. */
 volatile const __u32 segment = 0;
@@ -28,6 +29,8 @@ struct lease {
 	 * it. Claims with it do nothing. 0: none.
 	 */
 	__u64 disproved;
+	/* The same of earlier renewals: none of them is the greatest claim. */
+	__u64 disproved_before[DISPROVED_BEFORE];
 };
 
 /* Another node's holder of the address may have the same MAC. */

@@ -35,14 +35,15 @@ type observerEvent struct {
 }
 
 type observerLease struct {
-	_         structs.HostLayout
-	Token     uint64
-	Network   uint64
-	Slot      uint32
-	Flags     uint32
-	Mac       observerMac
-	Pad       uint16
-	Disproved uint64
+	_               structs.HostLayout
+	Token           uint64
+	Network         uint64
+	Slot            uint32
+	Flags           uint32
+	Mac             observerMac
+	Pad             uint16
+	Disproved       uint64
+	DisprovedBefore [7]uint64
 }
 
 type observerLeaseKey struct {

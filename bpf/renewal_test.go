@@ -63,6 +63,28 @@ func TestADisprovedClaimIsNone(t *testing.T) {
 	equal(t, "max after a replay", b.state(addr4).MaxToken, 301)
 }
 
+// A copy of the cluster, or a recording of its claims, has several tokens.
+func TestADisprovedTokenStaysDisprovedAfterTheNextOnes(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	renewed := Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}
+	for i := range uint64(1 + len(renewed.DisprovedBefore)) {
+		poison := 9000 + i*7919%13 // neither in rising nor in falling order
+		b.run(WhereObserverIngress, remoteClaim(t, addr4, poison))
+		equal(t, "fenced by a new token", b.fenced(addr4), true)
+		copy(renewed.DisprovedBefore[1:], renewed.DisprovedBefore[:])
+		renewed.DisprovedBefore[0], renewed.Disproved = renewed.Disproved, poison
+		check.OK(t, b.InstallLease(key(addr4), renewed))
+		equal(t, "fenced after the renewal", b.fenced(addr4), false)
+	}
+	for i := range uint64(1 + len(renewed.DisprovedBefore)) {
+		b.expect(WhereObserverIngress, remoteClaim(t, addr4, 9000+i*7919%13), drop, ResultDisproved)
+	}
+	equal(t, "fenced by replays in turn", b.fenced(addr4), false)
+	b.run(WhereObserverIngress, remoteClaim(t, addr4, 301))
+	equal(t, "fenced by a token of the store", b.fenced(addr4), true)
+}
+
 // While a renewal is verified, a lawful claim comes. It must fence also after the proof.
 func TestAClaimDuringTheProofOutlivesTheDisprovedOne(t *testing.T) {
 	b := newBench(t, setup{})

@@ -30,6 +30,7 @@ func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 		Token: address.Token, Network: claim.Network(g.Cluster, address.Network), Slot: e.Slot, MAC: mac,
 		Disproved: address.Disproved, Behind: address.Behind,
 	}
+	copy(l.DisprovedBefore[:], address.DisprovedBefore)
 	if address.Unproven {
 		l.Flags |= bpf.FlagUnproven
 	}

@@ -5,6 +5,7 @@ package holder
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/event"
 )
 
@@ -61,10 +63,10 @@ func (h *Holders) Renew(ctx context.Context, r Renewal) error {
 	if address.Token, err = lease.Token(l); err != nil {
 		return err
 	}
-	address.LeaseUID, address.Unproven, address.Disproved = string(l.UID), true, 0
+	address.LeaseUID, address.Unproven = string(l.UID), true
 	if r.Disprove {
 		// The kernel knows it before the proof: it stores the next greater claim then, which is a lawful one.
-		address.Disproved = r.Claimed
+		address = disprove(address, r.Claimed)
 	}
 	e := r.Entry
 	if err := h.record(&e, address); err != nil {
@@ -106,4 +108,13 @@ func (h *Holders) Renew(ctx context.Context, r Renewal) error {
 	h.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "FenceEnded", "Bind",
 		"%s was fenced by a claim with the token %d, although it is this pod's; the pod speaks again: %s", address.Addr, r.Claimed, why)
 	return nil
+}
+
+// disprove adds the token of a claim to those by which nobody speaks. With more of them than the kernel
+// has room for, the first one counts again.
+func disprove(address journal.Address, claimed uint64) journal.Address {
+	all := slices.Insert(slices.Clone(address.DisprovedBefore), 0, address.Disproved)
+	all = slices.DeleteFunc(all, func(t uint64) bool { return t <= address.Token || t == claimed }) // the token outranks the older ones
+	address.Disproved, address.DisprovedBefore = claimed, all[:min(len(all), bpf.DisprovedBefore)]
+	return address
 }

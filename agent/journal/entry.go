@@ -93,6 +93,8 @@ type Address struct {
 	Unproven bool `json:"unproven,omitempty"`
 	// Disproved is the token of a claim by which nobody speaks, as the last renewal has proven. 0: none.
 	Disproved uint64 `json:"disproved,omitempty"`
+	// DisprovedBefore are the tokens that earlier renewals have disproved, the latest first.
+	DisprovedBefore []uint64 `json:"disprovedBefore,omitempty"`
 	// Static: DEL retains the address instead of freeing it.
 	Static bool `json:"static,omitempty"`
 	// Kept: an ADD under way has taken the address over from an earlier sandbox of its pod. Its undo

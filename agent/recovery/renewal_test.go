@@ -126,6 +126,42 @@ func TestAHolderGivesWayToAPodWhoseLeaseTheStoreLost(t *testing.T) {
 	}
 }
 
+// Whoever replays old claims has more than one of them. Each ends the speech of a pod once.
+func TestTokensThatAreReplayedInTurnMuteOnceEach(t *testing.T) {
+	r, web := fencedNode(t, 1<<40, 1000, segment.Silent)
+	tokens := []uint64{1 << 40, 1<<40 + 5, 1<<40 - 5, 1 << 30}
+	renewed := func(claimed uint64) bool {
+		t.Helper()
+		r.Skip(time.Hour)
+		before := r.Wire.Times("verify 10.0.0.2")
+		r.Kernel.Claimed(fakenode.Key("10.0.0.2"), claimed)
+		r.Restart()
+		r.Settle()
+		if !r.Speaks(web, "10.0.0.2") {
+			t.Errorf("the pod is mute after the claim %d", claimed)
+		}
+		return r.Wire.Times("verify 10.0.0.2") > before
+	}
+	for _, token := range tokens {
+		if !renewed(token) {
+			t.Errorf("the claim %d was new, and fenced nothing", token)
+		}
+	}
+	for range 2 {
+		for _, token := range append(tokens, 900) { // 900 is outranked by the renewals
+			if renewed(token) {
+				t.Errorf("the claim %d fenced again", token)
+			}
+		}
+	}
+	renewed(uint64(r.API.Version) + 1)
+	for _, token := range tokens {
+		if renewed(token) {
+			t.Errorf("the claim %d fenced again after a renewal that disproved nothing", token)
+		}
+	}
+}
+
 // A replayed claim must not make the node write at the rate at which it is sent.
 func TestRenewalsAreLimited(t *testing.T) {
 	r, web := fencedNode(t, 900, 1000, segment.Answered)

@@ -229,7 +229,11 @@ func (k *Kernel) Revision() (uint64, error) {
 func (k *Kernel) Claimed(key bpf.Key, token uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if disproved := k.Enforced[key].Disproved; disproved != 0 && k.Claims[key] == disproved {
+	l := k.Enforced[key]
+	if token == l.Disproved || slices.Contains(l.DisprovedBefore[:], token) {
+		return
+	}
+	if l.Disproved != 0 && k.Claims[key] == l.Disproved {
 		k.Claims[key] = token
 	}
 	k.Claims[key] = max(k.Claims[key], token)

@@ -23,9 +23,9 @@
 #define MAY_GO_ON(m) (HELD_BY(m) && lease_boot == boot[m] && !FENCED(m))
 
 #if RENEWALS
-#define STRAY (VERSIONS + 1) /* a token that the store never gives */
+#define IS_STRAY(t) (t > VERSIONS) /* a token that the store never gives */
 #define MAY_RENEW(m) (HELD_BY(m) && lease_boot == boot[m] && FENCED(m) && wanted[m] && slot[m] == ALIVE && \
-	(greatest[m] <= version || greatest[m] == STRAY))
+	(greatest[m] <= version || IS_STRAY(greatest[m])))
 #else
 #define MAY_RENEW(m) 0
 #endif

@@ -2,7 +2,7 @@
 
 /* A killed slot, or the next lease, is not unproven. */
 #if RENEWALS
-#define prove(m) unproven[m] = 0
+#define prove(m) unproven[m] = 0; disproved[m] = 0
 #else
 #define prove(m) skip
 #endif
@@ -36,6 +36,9 @@ inline raise(m) {
 	if
 #ifdef ANY_CLAIM_FENCES
 	:: slot[m] == ALIVE && installed[m] && said < installed[m] -> greatest[m] = VERSIONS
+#endif
+#ifdef DISPROVES_LESSER
+	:: disproved[m]
 #endif
 #ifdef NO_CLAIM_FENCES
 	:: slot[m] == ALIVE

@@ -16,6 +16,7 @@ const (
 	record           = "P7_record"
 	answeredUnfenced = "P8_answered_unfenced"
 	sourceIsPaused   = "P9_source_is_paused"
+	mutedOnce        = "P10_muted_once"
 	situation        = "seen"
 )
 
@@ -35,6 +36,7 @@ func TestTheProtocolIsSafe(t *testing.T) {
 		{"while the store goes back to a backup", []string{"VERSIONS=4", "LINKS=1", "RESTORES=1"}},
 		{"while claims of a stranger come in, and links are cut", []string{"VERSIONS=4", "LINKS=1", "RENEWALS=1", "STRAYS=1"}},
 		{"while claims of a stranger come in, and agents crash", []string{"VERSIONS=4", "CRASHES=1", "RENEWALS=1", "STRAYS=1"}},
+		{"while two claims of a stranger come in again and again", []string{"VERSIONS=4", "RENEWALS=1", "STRAYS=3"}},
 		{"while the store goes back, and fenced holders renew their tokens", []string{"VERSIONS=4", "RESTORES=1", "RENEWALS=1"}},
 		{"while a virtual machine migrates, and agents crash", []string{"VERSIONS=4", "CRASHES=1", "MIGRATIONS=1"}},
 		{"while a virtual machine migrates, and links are cut", []string{"VERSIONS=4", "LINKS=1", "MIGRATIONS=1"}},
@@ -77,6 +79,9 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"R10: confirmed before answered", []string{"VERSIONS=4", "WITHOUT_R10"}, answeredUnfenced},
 		{"R1: a renewed holder speaks once nobody else is proven to", []string{"VERSIONS=4", "RESTORES=1", "RENEWALS=1", "RENEWS_BLINDLY"}, ackedIsFenced},
 		{"R1: a renewed holder reads its lease again after the proof", []string{"VERSIONS=5", "LINKS=1", "RENEWALS=1", "STRAYS=1", "RENEWS_UNREAD"}, record},
+		{"R1: a sighting leads to no parent that the pool does not name", []string{"VERSIONS=4", "SIGHTING_OVERRULES"}, proven},
+		{"R9: a token stays disproved after the next one", []string{"VERSIONS=4", "RENEWALS=1", "STRAYS=3", "ONE_DISPROVED"}, mutedOnce},
+		{"R9: a disproved token disproves no lesser one", []string{"VERSIONS=5", "LINKS=1", "RENEWALS=1", "STRAYS=1", "DISPROVES_LESSER"}, notStuck},
 		{"R15: the target of a migration is mute", []string{"VERSIONS=4", "MIGRATIONS=1", "TARGET_SPEAKS"}, oneSpeaker},
 		{"R15: the source hands over once it is paused", []string{"VERSIONS=4", "MIGRATIONS=1", "HANDS_OVER_EARLY"}, sourceIsPaused},
 		{"only the holder that the claim names acknowledges", []string{"VERSIONS=5", "LINKS=2", "ANY_ACK"}, proven},

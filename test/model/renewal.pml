@@ -7,14 +7,29 @@
  */
 #define OTHER_ON_AIR(m) (ON_AIR(0, m) || ON_AIR(1, m) || ON_AIR(2, m))
 
-#define STRAY_FOR(m) \
-	:: d_step { !ended && strays < STRAYS && HOLDING(m) && slot[m] == ALIVE && HEARS(m) -> strays++; greatest[m] = STRAY }
+/* Each of the tokens VERSIONS + 1 and VERSIONS + 2 is a bit of disproved. */
+#define STRAY_FOR(m, bit) \
+	:: d_step { !ended && strays < STRAYS && HOLDING(m) && slot[m] == ALIVE && HEARS(m) && \
+		!(IGNORED(m) & bit) && greatest[m] < VERSIONS + bit -> \
+		strays++; assert(P10_muted_once || !(disproved[m] & bit)); greatest[m] = VERSIONS + bit }
+
+#ifdef ONE_DISPROVED
+byte last_disproved[MACHINES];
+#define IGNORED(m) last_disproved[m]
+#else
+#define IGNORED(m) disproved[m]
+#endif
 
 proctype Strangers() {
 end:	do
-	STRAY_FOR(0)
-	STRAY_FOR(1)
-	STRAY_FOR(2)
+	STRAY_FOR(0, 1)
+	STRAY_FOR(1, 1)
+	STRAY_FOR(2, 1)
+#if STRAYS > 1
+	STRAY_FOR(0, 2)
+	STRAY_FOR(1, 2)
+	STRAY_FOR(2, 2)
+#endif
 	od
 }
 
@@ -35,7 +50,12 @@ end:	do
  * before the proof, since it stores only a greater claim otherwise. */
 inline disprove(m) {
 	if
-	:: greatest[m] == STRAY -> greatest[m] = 0
+	:: IS_STRAY(greatest[m]) ->
+		disproved[m] = disproved[m] | (greatest[m] - VERSIONS);
+#ifdef ONE_DISPROVED
+		last_disproved[m] = greatest[m] - VERSIONS;
+#endif
+		greatest[m] = 0
 	:: else
 	fi
 }

@@ -22,7 +22,7 @@ inline wipe() {
 	set_free(); forget_backup();
 	version = 0; links = 0; crashes = 0; lives = 0; deletions = 0; renamed = 0; restores = 0; asked = 0; asked_by = 0; m = 0;
 #if RENEWALS
-	strays = 0; unproven[0] = 0; unproven[1] = 0; unproven[2] = 0;
+	strays = 0; unproven[0] = 0; unproven[1] = 0; unproven[2] = 0; disproved[0] = 0; disproved[1] = 0; disproved[2] = 0;
 #endif
 #if MIGRATIONS
 	paused[0] = 0; paused[1] = 0; paused[2] = 0;

@@ -105,6 +105,7 @@ bit ended;                /* Settle has judged */
 
 #if RENEWALS
 bit unproven[MACHINES];   /* fenced until the renewal is proven */
+byte disproved[MACHINES]; /* tokens of strangers by which nobody speaks */
 byte strays;
 #define UNPROVEN(m) unproven[m]
 #else
@@ -148,7 +149,7 @@ hidden byte verdict, luck, said, count, best, before, other;
 #endif
 hidden byte P3_proven NOT_ASKED;
 hidden byte P4_acked_is_fenced NOT_ASKED;
-hidden byte P1_one_speaker, P2_greater_token_wins, P5_not_stuck, P6_living_pod, P7_record, P8_answered_unfenced, P9_source_is_paused;
+hidden byte P1_one_speaker, P2_greater_token_wins, P5_not_stuck, P6_living_pod, P7_record, P8_answered_unfenced, P9_source_is_paused, P10_muted_once;
 
 /* SEEN(n) marks a situation. With -DSEEK=n the checker has to find it. */
 #ifndef SEEK

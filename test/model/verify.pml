@@ -46,6 +46,16 @@
 #define CLAIMS_ARRIVE 1
 #define ACKS_ARRIVE 2
 
+/* The operator says which parent leads to the holder (spec.parents). A sighting,
+ * which anybody can forge, must not lead to another segment: others are heard
+ * there, and a canary answers (agent/parent choose). */
+#define SIGHTING_IS_FORGED 3
+#ifdef SIGHTING_OVERRULES
+#define ELSEWHERE (luck == SIGHTING_IS_FORGED)
+#else
+#define ELSEWHERE 0
+#endif
+
 /*
  * Three probe rounds and the judgement on claim said are one moment: of three
  * probes one gets through where the link carries, and no link changes meanwhile.
@@ -53,7 +63,8 @@
  */
 inline judge(m) {
 	if
-	:: STRANGER_ANSWERS(m) -> verdict = IS_ANSWERED
+	:: ELSEWHERE -> verdict = IS_SILENT
+	:: !ELSEWHERE && STRANGER_ANSWERS(m) -> verdict = IS_ANSWERED
 	:: else ->
 		if
 		:: ENDED_HERE(m) || (luck == ACKS_ARRIVE && lease_state != CONFLICT && (MAY_ACK(0, m) || MAY_ACK(1, m) || MAY_ACK(2, m))) ->
@@ -116,6 +127,7 @@ end:	do
 	JUDGES(m, NOTHING_ARRIVES)
 	JUDGES(m, CLAIMS_ARRIVE)
 	JUDGES(m, ACKS_ARRIVE)
+	JUDGES(m, SIGHTING_IS_FORGED)
 	:: d_step { ACTS(m) && AS_READ(m) && judged[m] ->
 		SEEN(FREED_BY_VERIFIER);
 		asks[m] = 0; judged[m] = 0; set_free() }
