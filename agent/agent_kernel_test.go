@@ -280,6 +280,8 @@ func TestTheAgent(t *testing.T) {
 
 	m.part(t, "follows the MAC that a plugin sets", m.changedMACs)
 
+	m.part(t, "takes the interface of a pod that takes another MAC", m.impostors)
+
 	m.part(t, "carries out a DEL after the API server's return", func(t *testing.T) {
 		r := m.sandbox()
 		l := m.add(r)

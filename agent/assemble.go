@@ -30,6 +30,7 @@ import (
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/hostlink"
+	"github.com/fenceline/fenceline/agent/impostor"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -319,6 +320,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.sources.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.exclusive().Run)),
 		a.mgr.Add(manager.RunnableFunc(a.gone().Run)),
+		a.mgr.Add(manager.RunnableFunc(a.watchImpostors)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.vfs.Run)),
@@ -378,6 +380,18 @@ func (a *agent) gone() *gone.Watch {
 		Guarded: a.Guards.Attached, ParentExists: parent.Exists, Pods: a.mgr.GetClient(), Lost: a.counters.InterfacesGone,
 		Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
+}
+
+// watchImpostors looks for interfaces by which pods get frames of others, until ctx ends.
+func (a *agent) watchImpostors(ctx context.Context) error {
+	changed, err := impostor.Changes(ctx)
+	if err != nil {
+		a.log.Error(err, "interfaces that get frames of other pods are found late")
+	}
+	return impostor.New(impostor.Options{
+		Session: a.Session, Entries: a.journal.All, Links: a.links, SourcesOf: a.kernel.SourcesOf, Gateways: a.parents.Gateways,
+		Kill: a.Guards.Kill, Removed: a.counters.ImpostorRemoved, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	}, changed).Run(ctx)
 }
 
 // followServices repairs all host links after a change of the service CIDRs.

@@ -12,12 +12,14 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
+	eventsv1 "k8s.io/api/events/v1"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
@@ -61,6 +63,35 @@ func (m *machine) changedMACs(t *testing.T) {
 			m.eventually("a sibling reaches the pod", seen, func() bool { return reaches(t, siblingNS, addr, mac) })
 			check.OK(t, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: pod.Attachment}))
 		})
+	}
+}
+
+// impostors shows that a pod which takes another MAC loses its interface, and that its event says so.
+func (m *machine) impostors(t *testing.T) {
+	r, ns := m.unplugged()
+	m.link(t, r.NetNS, r.Interface)
+	l := m.add(r)
+	before := check.Value(ns.MAC("eth0"))(t)
+	check.OK(t, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: r.Attachment}))
+	// Without a chained ADD, a plugin may set the MAC for some seconds. The pod sets it again and again.
+	m.eventually("the pod has no interface", seen, func() bool {
+		link, err := ns.Links().LinkByName("eth0")
+		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+			return true
+		}
+		check.OK(t, err)
+		_ = ns.Links().LinkSetHardwareAddr(link, net.HardwareAddr{0x02, 0xbb, 0, 0, 0, before[5] ^ byte(time.Now().UnixNano()>>20)})
+		return false
+	})
+	m.eventually("an event of the pod", seen, func() bool {
+		all := &eventsv1.EventList{}
+		check.OK(t, m.List(t.Context(), all))
+		return slices.ContainsFunc(all.Items, func(e eventsv1.Event) bool {
+			return e.Reason == "ImpostorRemoved" && e.Regarding.Name == r.Pod.Name
+		})
+	})
+	if again := m.lease(netip.MustParseAddr(l.Name)); again == nil || again.Spec.Holder.PodUID != r.Pod.UID {
+		t.Errorf("the lease of the pod is %+v", again)
 	}
 }
 

@@ -32,6 +32,7 @@ type Agent struct {
 	networksFull      prometheus.Gauge
 	vfWalls           *prometheus.GaugeVec
 	interfacesGone    *prometheus.GaugeVec
+	impostors         *prometheus.CounterVec
 }
 
 // New registers the counters.
@@ -89,11 +90,18 @@ func New(r prometheus.Registerer) *Agent {
 		Namespace: "fenceline", Name: "vf_walls_missing",
 		Help: "Virtual functions of pods that their PF does not restrict beside the guard, by wall: off, spoof_check, mac or distrust.",
 	}, []string{"wall"})
+	a.impostors = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "fenceline", Name: "impostors_removed_total",
+		Help: "Pod interfaces of this node that were removed because they got frames of others, by reason: mac or source.",
+	}, []string{"reason"})
 	a.interfacesGone = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "fenceline", Name: "interfaces_gone",
 		Help: "Interfaces that running pods of this node have lost, by parent.",
 	}, []string{"parent"})
-	r.MustRegister(a.vfWalls, a.interfacesGone, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
+	r.MustRegister(a.vfWalls, a.impostors, a.interfacesGone, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
+	for _, reason := range []string{"mac", "source"} {
+		a.impostors.WithLabelValues(reason)
+	}
 	for _, result := range []string{"served", "ended"} {
 		a.waits.WithLabelValues(result)
 	}
@@ -137,6 +145,9 @@ func (a *Agent) InterfacesGone(byParent map[string]int) {
 		a.interfacesGone.WithLabelValues(parent).Set(float64(n))
 	}
 }
+
+// ImpostorRemoved counts an interface that was removed because it got frames of others.
+func (a *Agent) ImpostorRemoved(reason string) { a.impostors.WithLabelValues(reason).Inc() }
 
 // GatewayUnanswered counts an ADD that failed because the gateway of a pool did not answer.
 func (a *Agent) GatewayUnanswered(pool string) { a.gatewayUnanswered.WithLabelValues(pool).Inc() }

@@ -7,11 +7,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -62,4 +64,22 @@ func (p *Parents) isElsewhereToo(pool *v1alpha1.IPPool, addr netip.Addr) bool {
 		subnet, err := netip.ParsePrefix(other.Spec.Subnet)
 		return other.Spec.Network != pool.Spec.Network && (err != nil || subnet.Contains(addr))
 	})
+}
+
+// Gateways returns the MACs by which the gateways of an entry's pools are heard on its parent.
+func (p *Parents) Gateways(e *journal.Entry) (macs []net.HardwareAddr) {
+	for _, address := range e.Addresses {
+		pool := &v1alpha1.IPPool{}
+		if err := p.Pools.Get(context.Background(), client.ObjectKey{Name: address.Pool}, pool); err != nil {
+			continue
+		}
+		gateway := segment.GatewayOf(pool)
+		if !gateway.IsValid() {
+			continue
+		}
+		if s, ok, err := p.Sightings.Sighting(bpf.Key{Segment: uint32(e.ParentIndex), Addr: gateway}); ok && err == nil && s.LastSeen != 0 {
+			macs = append(macs, s.MAC)
+		}
+	}
+	return macs
 }

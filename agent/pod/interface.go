@@ -39,6 +39,8 @@ type Interface struct {
 	// Up is the administrative state (IFF_UP). It is false while the plugin that made
 	// the interface calls its IPAM plugin.
 	Up bool
+	// Source: it is a macvlan that takes frames by their source (mode source). Only Children sets it.
+	Source bool
 	// Parent is the interface's parent in the node's namespace.
 	Parent Parent
 	// Device is the PCI address if the interface is a virtual function (SR-IOV), otherwise empty.

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package impostor takes away the interfaces by which a pod gets frames of others. The macvlan driver
+// gives a frame of a sibling to the device that has its destination MAC, before the frame leaves the
+// node, and a device in mode source gets the frames of the MACs that it names. No guard can prevent this:
+// it sees what its own pod sends.
+package impostor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/event"
+)
+
+const (
+	// period is the time between two looks at all pods. Changes are looked at at once.
+	period = 5 * time.Second
+	// calm is the pause between two looks after changes: a pod may change its interface in a loop.
+	calm = 2 * time.Millisecond
+	// young is the age up to which a plugin may change the MAC of an interface whose chain does not end
+	// with Fenceline (agent/holder follow).
+	young = 8 * time.Second
+	// tellInterval is the time between two events about an interface that may stay.
+	tellInterval = 10 * time.Minute
+)
+
+// Links reads and removes the interfaces of pods. *pod.Finder implements it.
+type Links interface {
+	// Children returns the interfaces in a namespace that have a parent on the node.
+	Children(netns string) ([]pod.Interface, error)
+	// Remove removes the interfaces of a parent from a namespace.
+	Remove(netns string, parent int) error
+	// ID returns the number by which changes in a namespace are reported.
+	ID(netns string) (int, error)
+}
+
+// Options of a Watch. All are required.
+type Options struct {
+	// Session is the current life of this node.
+	Session string
+	// Entries returns every entry of the journal; they are read-only.
+	Entries func() []*journal.Entry
+	Links   Links
+	// SourcesOf returns what a slot may send.
+	SourcesOf func(slot uint32) bpf.Sources
+	// Gateways returns the MACs by which the gateways of an entry's pools are heard on its parent.
+	Gateways func(*journal.Entry) []net.HardwareAddr
+	// Kill makes the guard of an entry drop every frame, for good.
+	Kill func(*journal.Entry) error
+	// Removed counts an entry whose interface was removed.
+	Removed func(reason string)
+	Events  events.EventRecorder
+	Log     logr.Logger
+	Clock   clock.WithTicker
+}
+
+// Watch looks at the interfaces of pods.
+type Watch struct {
+	Options
+	// changed has the numbers of the namespaces in which an interface has changed.
+	changed <-chan int
+	// told has the interfaces in mode Observe, with the time of their last event.
+	told map[string]time.Time
+}
+
+// New returns a Watch. changed yields the numbers of namespaces; see Changes.
+func New(o Options, changed <-chan int) *Watch {
+	return &Watch{Options: o, changed: changed, told: map[string]time.Time{}}
+}
+
+// Run looks at all pods again and again, and at those that have changed at once, until ctx ends.
+func (w *Watch) Run(ctx context.Context) error {
+	ticker := w.Clock.NewTicker(period)
+	defer ticker.Stop()
+	w.Look(nil)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+			w.Look(nil)
+		case id, open := <-w.changed:
+			if !open {
+				w.changed = nil // the ticker goes on
+				continue
+			}
+			ids := map[int]bool{id: true}
+			for n := len(w.changed); n > 0; n-- {
+				ids[<-w.changed] = true
+			}
+			w.Look(ids)
+			w.Clock.Sleep(calm)
+		}
+	}
+}
+
+// Look looks at the pods in the namespaces with these numbers, or at all pods if ids is nil.
+func (w *Watch) Look(ids map[int]bool) {
+	pods := map[string][]*journal.Entry{}
+	for _, e := range w.Entries() {
+		if e.Session == w.Session && e.NetNS != "" && e.Phase != journal.Releasing {
+			pods[e.NetNS] = append(pods[e.NetNS], e)
+		}
+	}
+	for path, entries := range pods {
+		// The number is asked for each time: without it, the changes of a new pod are not reported.
+		id, err := w.Links.ID(path)
+		if err == nil && (ids == nil || ids[id]) {
+			err = w.look(path, entries)
+		}
+		if err != nil && !errors.Is(err, pod.ErrNoNetNS) {
+			w.Log.Error(err, "the interfaces of a pod are not looked at; the agent tries again", "pod", entries[0].PodNamespace+"/"+entries[0].PodName)
+		}
+	}
+	for key, at := range w.told {
+		if w.Clock.Since(at) >= tellInterval {
+			delete(w.told, key)
+		}
+	}
+}
+
+// look looks at the interfaces in one namespace.
+func (w *Watch) look(path string, entries []*journal.Entry) error {
+	children, err := w.Links.Children(path)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.Phase != journal.Bound || !e.Settled && w.Clock.Since(e.Created) < young {
+			continue
+		}
+		s := w.SourcesOf(e.Slot)
+		for _, i := range children {
+			if i.Parent.Index != e.ParentIndex || s.Mode == bpf.SourcesOff {
+				continue
+			}
+			if r := w.judge(e, entries, s, i); r != none {
+				errs = append(errs, w.act(e, s.Mode, i, r))
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reason is why an interface may not stay, as the metric has it.
+type reason string
+
+const (
+	none   reason = ""
+	mac    reason = "mac"
+	source reason = "source"
+)
+
+// judge decides about an interface on the parent of an entry. Other plugins may have made it, so a MAC
+// of its own is no reason. The interface of the entry has the MAC of its lease.
+func (w *Watch) judge(e *journal.Entry, entries []*journal.Entry, s bpf.Sources, i pod.Interface) reason {
+	is := func(m net.HardwareAddr) bool { return bytes.Equal(m, i.MAC) }
+	switch {
+	case i.Kind != pod.MACVLAN && i.Kind != pod.MACVTAP:
+		return none // with ipvlan, the MAC is that of the parent
+	case i.Source:
+		return source
+	case slices.ContainsFunc(s.MACs, is):
+		return none
+	case slices.ContainsFunc(entries, func(o *journal.Entry) bool { return o.MAC == i.MAC.String() }):
+		return none
+	case i.Name == e.Interface || slices.ContainsFunc(w.Gateways(e), is):
+		return mac
+	}
+	return none
+}
+
+// act removes the pod's interfaces on the parent of an entry: while one is left, the pod can make
+// another. In mode Observe, it only tells.
+func (w *Watch) act(e *journal.Entry, mode bpf.SourceMode, i pod.Interface, r reason) error {
+	what := fmt.Sprintf("interface %s of the pod has the MAC %s, which is not the pod's", i.Name, i.MAC)
+	if r == source {
+		what = fmt.Sprintf("interface %s of the pod takes the frames of other hosts (macvlan in mode source)", i.Name)
+	}
+	of := event.Pod(e.PodNamespace, e.PodName, e.PodUID)
+	if mode == bpf.SourcesObserve {
+		key := e.ContainerID + "/" + i.Name
+		if _, recent := w.told[key]; !recent {
+			w.told[key] = w.Clock.Now()
+			w.Events.Eventf(of, nil, corev1.EventTypeWarning, "ImpostorObserved", "Guard",
+				"%s; with sourceGuard: Enforce, the agent would remove the pod's interfaces on %s", what, e.Parent)
+		}
+		return nil
+	}
+	// The kernel is asked for the interfaces by their parent, so a pod that renames them gains nothing.
+	if err := errors.Join(w.Kill(e), w.Links.Remove(e.NetNS, e.ParentIndex)); err != nil {
+		return fmt.Errorf("remove the interfaces of pod %s/%s on %s: %w", e.PodNamespace, e.PodName, e.Parent, err)
+	}
+	w.Removed(string(r))
+	w.Log.Error(nil, "a pod has lost its interfaces, since it got the frames of others", "pod", e.PodNamespace+"/"+e.PodName,
+		"interface", i.Name, "mac", i.MAC.String(), "parent", e.Parent, "reason", r)
+	w.Events.Eventf(of, nil, corev1.EventTypeWarning, "ImpostorRemoved", "Guard",
+		"%s: other pods would lose frames to it; the agent has removed the pod's interfaces on %s; if the pod must use this MAC, allow it by spec.sourceGuardAllow of its pool, and delete the pod",
+		what, e.Parent)
+	return nil
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package impostor
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/bpf"
+)
+
+const own, gateway, virtual = "02:00:00:00:00:01", "02:00:00:00:00:fe", "00:00:5e:00:01:01"
+
+func macOf(text string) net.HardwareAddr { m, _ := net.ParseMAC(text); return m }
+
+// rig is one pod with an interface on the parent 7.
+type rig struct {
+	entry    *journal.Entry
+	children []pod.Interface
+	sources  bpf.Sources
+	killed   int
+	removed  int
+	fault    error
+	counted  []string
+	watch    *Watch
+	recorder *events.FakeRecorder
+	clock    *clocktesting.FakeClock
+}
+
+func (r *rig) Children(string) ([]pod.Interface, error) { return r.children, nil }
+func (r *rig) ID(string) (int, error)                   { return 3, nil }
+func (r *rig) Remove(_ string, parent int) error {
+	if r.fault == nil && parent == 7 {
+		r.removed++
+		r.children = nil
+	}
+	return r.fault
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{
+		entry: &journal.Entry{
+			ContainerID: "c", Interface: "eth0", NetNS: "/pod", PodNamespace: "shop", PodName: "web", PodUID: "u", Phase: journal.Bound,
+			Session: "s", MAC: own, Parent: "bond0", ParentIndex: 7, Slot: 1, Settled: true,
+		},
+		sources:  bpf.Sources{Mode: bpf.SourcesEnforce, MAC: macOf(own), MACs: []net.HardwareAddr{macOf(virtual)}},
+		recorder: events.NewFakeRecorder(10), clock: clocktesting.NewFakeClock(time.Unix(1e9, 0)),
+	}
+	r.entry.Created = r.clock.Now()
+	r.watch = New(Options{
+		Session: "s", Entries: func() []*journal.Entry { return []*journal.Entry{r.entry} }, Links: r,
+		SourcesOf: func(uint32) bpf.Sources { return r.sources },
+		Gateways:  func(*journal.Entry) []net.HardwareAddr { return []net.HardwareAddr{macOf(gateway)} },
+		Kill:      func(*journal.Entry) error { r.killed++; return nil },
+		Removed:   func(reason string) { r.counted = append(r.counted, reason) },
+		Events:    r.recorder, Log: testr.New(t), Clock: r.clock,
+	}, nil)
+	return r
+}
+
+func TestAnInterfaceThatGetsFramesOfOthersIsRemoved(t *testing.T) {
+	eth0 := func(mac string) pod.Interface {
+		return pod.Interface{Name: "eth0", MAC: macOf(mac), Kind: pod.MACVLAN, Parent: pod.Parent{Index: 7}}
+	}
+	second := func(mac string, change ...func(*pod.Interface)) pod.Interface {
+		i := eth0(mac)
+		i.Name = "x"
+		for _, c := range change {
+			c(&i)
+		}
+		return i
+	}
+	const other = "02:00:00:00:00:77"
+	for _, row := range []struct {
+		name   string
+		is     pod.Interface
+		change func(*rig)
+		want   string
+	}{
+		{"the MAC of the lease", eth0(own), nil, ""},
+		{"another MAC", eth0(other), nil, "mac"},
+		{"the MAC of the gateway", eth0(gateway), nil, "mac"},
+		{"a MAC that the pool allows", eth0(virtual), nil, ""},
+		{"mode source", eth0(own), func(r *rig) { r.children[0].Source = true }, "source"},
+		{"a second macvlan with the gateway's MAC", second(gateway), nil, "mac"},
+		{"a second macvtap with the gateway's MAC", second(gateway, func(i *pod.Interface) { i.Kind = pod.MACVTAP }), nil, "mac"},
+		{"a second macvlan of another plugin", second(other), nil, ""},
+		{"a second macvlan in mode source", second(other, func(i *pod.Interface) { i.Source = true }), nil, "source"},
+		{"a macvlan of another parent", second(gateway, func(i *pod.Interface) { i.Parent.Index = 8 }), nil, ""},
+		{"an ipvlan", second(gateway, func(i *pod.Interface) { i.Kind = pod.IPVLAN }), nil, ""},
+		{"an ADD is under way", eth0(other), func(r *rig) { r.entry.Phase = journal.Intent }, ""},
+		{"a DEL is under way", eth0(other), func(r *rig) { r.entry.Phase = journal.Releasing }, ""},
+		{"an earlier boot", eth0(other), func(r *rig) { r.entry.Session = "r" }, ""},
+		{"a plugin after IPAM may set the MAC", eth0(other), func(r *rig) { r.entry.Settled = false }, ""},
+		{"no plugin sets it any more", eth0(other), func(r *rig) { r.entry.Settled = false; r.clock.Step(young) }, "mac"},
+		{"sourceGuard Off", eth0(gateway), func(r *rig) { r.sources.Mode = bpf.SourcesOff }, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t)
+			r.children = []pod.Interface{row.is}
+			if row.change != nil {
+				row.change(r)
+			}
+			r.watch.Look(map[int]bool{4: true})
+			if r.removed != 0 {
+				t.Error("a change in another namespace made the agent look")
+			}
+			r.watch.Look(map[int]bool{3: true})
+			r.watch.Look(nil)
+			n := 0
+			if row.want != "" {
+				n = 1
+			}
+			if r.killed != n || r.removed != n || len(r.recorder.Events) != n || strings.Join(r.counted, " ") != row.want {
+				t.Errorf("%d killed, %d removed, counted %q, %d events", r.killed, r.removed, r.counted, len(r.recorder.Events))
+			}
+		})
+	}
+}
+
+func TestInModeObserveAnImpostorIsReportedOnly(t *testing.T) {
+	r := newRig(t)
+	r.sources.Mode = bpf.SourcesObserve
+	r.children = []pod.Interface{{Name: "eth0", MAC: macOf(gateway), Kind: pod.MACVLAN, Parent: pod.Parent{Index: 7}}}
+	for range 3 {
+		r.watch.Look(nil)
+	}
+	if n := len(r.recorder.Events); r.removed+r.killed != 0 || n != 1 {
+		t.Errorf("%d removed, %d killed, %d events", r.removed, r.killed, n)
+	}
+	r.clock.Step(tellInterval)
+	r.watch.Look(nil)
+	r.watch.Look(nil)
+	if n := len(r.recorder.Events); n != 2 {
+		t.Errorf("%d events after the interval", n)
+	}
+}
+
+func TestARemovalThatFailsIsTriedAgain(t *testing.T) {
+	r := newRig(t)
+	r.children = []pod.Interface{{Name: "eth0", MAC: macOf(gateway), Kind: pod.MACVLAN, Parent: pod.Parent{Index: 7}}}
+	r.fault = errors.New("busy")
+	r.watch.Look(nil)
+	if r.killed != 1 || len(r.counted) != 0 {
+		t.Errorf("%d killed, counted %v", r.killed, r.counted)
+	}
+	r.fault = nil
+	if r.watch.Look(nil); r.removed != 1 {
+		t.Error("not tried again")
+	}
+}
