@@ -241,6 +241,8 @@ func TestANetworkConfigurationNamesNoPathElsewhere(t *testing.T) {
 		"a path that climbs out":               {"", "spool", "/var/lib/fenceline/../../../etc/cron.d", false},
 		"a directory of a similar name":        {"", "spool", "/var/lib/fenceline-evil/spool", false},
 		"the directory itself":                 {"", "spool", "/var/lib/fenceline", false},
+		"the journal":                          {"", "spool", "/var/lib/fenceline/attachments", false},
+		"a directory in the spool":             {"", "spool", "/var/lib/fenceline/spool/a", true},
 		"a directory that the node allows":     {"/opt/a:/opt/b", "spool", "/opt/b/spool", true},
 		"a directory that the node forgot":     {"/opt/a:/opt/b", "spool", "/opt/c/spool", false},
 		"an empty entry allows nothing":        {":", "spool", "/etc/cron.d", false},

@@ -16,15 +16,15 @@ import (
 // node's administrator.
 const dirsVariable = "FENCELINE_CNI_DIRS"
 
-// checkPath returns an error unless the path of a field is absolute, and inside of the directory of
-// the field's default path or inside of a directory that the node allows.
-func checkPath(field, path, byDefault string) error {
+// checkPath returns an error unless the path of a field is absolute, and the default or inside of a
+// directory: dir, or one that the node allows.
+func checkPath(field, path, byDefault, dir string) error {
 	if !filepath.IsAbs(path) {
 		return badConfig.errorf(`%q is %q: set an absolute path, or remove it to use %s`, field, path, byDefault)
 	}
-	allowed := append([]string{filepath.Dir(byDefault)}, filepath.SplitList(os.Getenv(dirsVariable))...)
+	allowed := append([]string{dir}, filepath.SplitList(os.Getenv(dirsVariable))...)
 	for _, dir := range allowed {
-		if filepath.IsAbs(dir) && isInside(filepath.Clean(path), filepath.Clean(dir)) {
+		if filepath.Clean(path) == byDefault || filepath.IsAbs(dir) && isInside(filepath.Clean(path), filepath.Clean(dir)) {
 			return nil
 		}
 	}
@@ -39,8 +39,9 @@ func isInside(path, dir string) bool {
 
 // checkPaths checks the paths that the plugin writes to.
 func (c *ipamConf) checkPaths() error {
-	if err := checkPath("ipam.socket", c.Socket, agentapi.DefaultSocket); err != nil {
+	if err := checkPath("ipam.socket", c.Socket, agentapi.DefaultSocket, filepath.Dir(agentapi.DefaultSocket)); err != nil {
 		return err
 	}
-	return checkPath("ipam.spool", c.Spool, agentapi.DefaultSpool)
+	// The journal is beside the spool.
+	return checkPath("ipam.spool", c.Spool, agentapi.DefaultSpool, agentapi.DefaultSpool)
 }
