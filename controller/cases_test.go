@@ -57,7 +57,7 @@ func staticPod(w world) {
 	w.pool("static", "10.15.0.0/24")
 	const hash = "0cc175b9c0f1b6a831c399e269772661"
 	mirror := w.podObject("default", "static-n1", "n1")
-	mirror.Annotations = map[string]string{"kubernetes.io/config.hash": hash}
+	mirror.Annotations = map[string]string{"kubernetes.io/config.hash": hash, corev1.MirrorPodAnnotationKey: hash}
 	w.create(mirror)
 	w.bound("static", "10.15.0.2", mirror, func(h *v1alpha1.Holder) { h.PodUID = hash })
 	// A lease of another pod that is due shows that this one was looked at, too.

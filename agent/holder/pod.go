@@ -10,10 +10,6 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// annotationConfigHash carries the UID that the kubelet gives to the runtime
-// for a static pod; the mirror pod's own UID is another one.
-const annotationConfigHash = "kubernetes.io/config.hash"
-
 // Of describes the holder that the lease of a pod's interface names.
 func Of(pod *corev1.Pod, a agentapi.Attachment, mac string) v1alpha1.Holder {
 	holder := v1alpha1.Holder{
@@ -29,15 +25,15 @@ func Of(pod *corev1.Pod, a agentapi.Attachment, mac string) v1alpha1.Holder {
 
 // IsUID reports whether the runtime's UID is the pod's. An old runtime passes none.
 func IsUID(pod *corev1.Pod, uid string) bool {
-	return uid == "" || string(pod.UID) == uid || pod.Annotations[annotationConfigHash] == uid
+	return uid == "" || string(pod.UID) == uid || owner.StaticUID(pod.Annotations) == uid
 }
 
 // runtimeUID returns the UID by which the runtime knows the pod. It stays the same for
 // the life of the pod: a mirror pod may be deleted and created again while its static
 // pod runs on.
 func runtimeUID(pod *corev1.Pod) string {
-	if hash := pod.Annotations[annotationConfigHash]; hash != "" {
-		return hash
+	if uid := owner.StaticUID(pod.Annotations); uid != "" {
+		return uid
 	}
 	return string(pod.UID)
 }

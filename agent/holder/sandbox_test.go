@@ -34,6 +34,18 @@ func static(p *corev1.Pod) {
 	p.Annotations = map[string]string{"kubernetes.io/config.hash": "0a1b", corev1.MirrorPodAnnotationKey: "0a1b"}
 }
 
+// Anybody may write the annotation of a static pod's UID: it counts on a mirror pod only.
+func TestAPodThatNamesTheUIDOfAnotherKeepsItsOwn(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u1", Annotations: map[string]string{"kubernetes.io/config.hash": "u2"}}}
+	if uid := holder.Of(pod, agentapi.Attachment{}, "").PodUID; uid != "u1" || holder.IsUID(pod, "u2") {
+		t.Errorf("the pod is taken for %s", uid)
+	}
+	static(pod)
+	if uid := holder.Of(pod, agentapi.Attachment{}, "").PodUID; uid != "0a1b" || !holder.IsUID(pod, "0a1b") {
+		t.Errorf("the static pod is taken for %s", uid)
+	}
+}
+
 // next is the ADD of another sandbox of the same pod.
 func next(r agentapi.AddRequest, container string) agentapi.AddRequest {
 	r.ContainerID, r.NetNS = container, "/netns/"+container

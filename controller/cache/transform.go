@@ -17,9 +17,6 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// configHash is the annotation of a static pod's UID.
-const configHash = "kubernetes.io/config.hash"
-
 // The transforms keep exactly the fields that the controller's decisions read. A decision from the
 // cached object must be the same as from the live object. If a decision reads a new field, add the
 // field to the transform.
@@ -81,8 +78,8 @@ func slimPod(o any) (any, error) {
 		},
 		Status: podview.Status{Phase: pod.Status.Phase},
 	}
-	if hash, ok := pod.Annotations[configHash]; ok {
-		slim.Annotations = map[string]string{configHash: hash}
+	if uid := owner.StaticUID(pod.Annotations); uid != "" {
+		slim.Annotations = map[string]string{owner.ConfigHash: uid, corev1.MirrorPodAnnotationKey: uid}
 	}
 	if _, ok, _ := demand.Parse(pod.Annotations); ok {
 		// The owner of the pod may be an application that the controller learns of by its pods only.

@@ -46,6 +46,8 @@ func TestBoundLease(t *testing.T) {
 		{"a pod on the host's network is never touched", facts(podOnHostNetwork, podTerminatingSince(ago(time.Hour))), leaveAlone()},
 		{"a static pod is known by its config hash", facts(podStatic), leaveAlone()},
 
+		{"an annotation alone makes no static pod", facts(podStatic, podCallsItselfStatic), take(v1alpha1.ReasonPodReplaced)},
+
 		// Missing data is in use.
 		{"no address is taken when the pod could not be read", facts(podUnknown), leaveAlone()},
 		{"no address is taken when the node could not be read", facts(podGoneSince(ago(time.Hour)), nodeUnknown), leaveAlone()},

@@ -150,9 +150,11 @@ func podOnHostNetwork(f *Facts) { f.Pod.Object.Spec.HostNetwork = true }
 func podStatic(f *Facts) {
 	f.Lease.Spec.Holder.PodUID = staticUID
 	if f.Pod.Object != nil {
-		f.Pod.Object.Annotations = map[string]string{configHash: staticUID}
+		f.Pod.Object.Annotations = map[string]string{"kubernetes.io/config.hash": staticUID, corev1.MirrorPodAnnotationKey: staticUID}
 	}
 }
+
+func podCallsItselfStatic(f *Facts) { delete(f.Pod.Object.Annotations, corev1.MirrorPodAnnotationKey) }
 
 // Changes of the node.
 

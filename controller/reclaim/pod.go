@@ -9,11 +9,8 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/owner"
 )
-
-// configHash is the annotation of a static pod's mirror pod with the UID that the kubelet gives to
-// the runtime. The mirror pod's own UID is another one.
-const configHash = "kubernetes.io/config.hash"
 
 // defaultGrace is the API's default of terminationGracePeriodSeconds.
 const defaultGrace = 30 * time.Second
@@ -21,7 +18,7 @@ const defaultGrace = 30 * time.Second
 // isHolder reports whether the pod has the UID that a lease recorded. It is false if no UID was
 // recorded.
 func isHolder(pod *podview.Pod, uid string) bool {
-	return uid != "" && (string(pod.UID) == uid || pod.Annotations[configHash] == uid)
+	return uid != "" && (string(pod.UID) == uid || owner.StaticUID(pod.Annotations) == uid)
 }
 
 // belongsTo reports whether a Bound lease names the pod, and was written on the pod's node.
