@@ -92,6 +92,7 @@ func (e *env) testAgentPolicy(t *testing.T) {
 		})
 	}
 	proven := spec(func(s *v1alpha1.IPLeaseSpec) { s.Previous = nil })
+	finalized := func(l *v1alpha1.IPLease) { l.Finalizers = []string{"example.com/keep"} }
 	bindHere := all(on("n1"), in(v1alpha1.StateBound), because(""))
 	sandboxEnded := all(retained, because(v1alpha1.ReasonSandboxEnded))
 
@@ -140,6 +141,11 @@ func (e *env) testAgentPolicy(t *testing.T) {
 		"creates no lease with an owner": {create, lease(func(l *v1alpha1.IPLease) {
 			l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web-0", UID: "u"}}
 		}), nil, "metadata.ownerReferences"},
+
+		"creates no lease with a finalizer": {create, lease(finalized), nil, "metadata.finalizers"},
+		"adds no finalizer":                 {update, lease(), finalized, "metadata.finalizers"},
+		"removes no finalizer":              {update, lease(finalized), func(l *v1alpha1.IPLease) { l.Finalizers = nil }, "metadata.finalizers"},
+		"leaves a finalizer of others":      {update, lease(finalized), retained, ""},
 
 		"deletes a Bound lease of its node":               {remove, lease(), nil, ""},
 		"deletes a Warm lease of its node":                {remove, lease(in(v1alpha1.StateWarm)), nil, ""},
