@@ -105,7 +105,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	a.counters = metrics.New(ctrlmetrics.Registry)
 	a.events = event.Recorder{To: a.mgr.GetEventRecorder("fenceline-agent")}
 	a.peers = &peers.Peers{Cache: a.mgr.GetClient(), Pod: client.ObjectKey{Namespace: a.namespace, Name: a.pod}}
-	a.services = servicecidr.Watched(a.watcher, a.log)
+	a.services = servicecidr.Watched(a.watcher, a.namespace, a.log)
 	if len(a.serviceCIDRs) > 0 {
 		a.services = servicecidr.Given(a.serviceCIDRs)
 	}
@@ -174,6 +174,13 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 	a.vfs = a.makeVFs()
 	a.rules = masquerade.NewKeeper(masquerade.Options{
 		Node: a.node, Entries: a.journal.All,
+		Services: func() error {
+			_, unknown := a.services.Prefixes()
+			if errors.Is(unknown, servicecidr.ErrNotRead) {
+				return nil // the agent has just started, or the API server is away
+			}
+			return unknown
+		},
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	a.Parts, err = assembly.New(ctx, assembly.Options{

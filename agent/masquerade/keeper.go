@@ -32,6 +32,7 @@ const (
 const (
 	reasonRules      = "rules"
 	reasonForwarding = "forwarding"
+	reasonServices   = "services"
 )
 
 // Metrics has one gauge of faults.
@@ -45,10 +46,12 @@ type Options struct {
 	Node string
 	// Entries returns the entries of the journal, which are read-only.
 	Entries func() []*journal.Entry
-	Metrics Metrics
-	Events  events.EventRecorder
-	Log     logr.Logger
-	Clock   clock.WithTicker
+	// Services returns an error while the service CIDRs are unknown.
+	Services func() error
+	Metrics  Metrics
+	Events   events.EventRecorder
+	Log      logr.Logger
+	Clock    clock.WithTicker
 }
 
 // Keeper makes the rules on the node before its first host link, keeps them, and reports what host
@@ -106,10 +109,12 @@ func (k *Keeper) look() {
 		if !used[f.Name] {
 			k.report(f, reasonRules, nil)
 			k.report(f, reasonForwarding, nil)
+			k.report(f, reasonServices, nil)
 			continue
 		}
 		k.report(f, reasonRules, k.ensure(f))
 		k.report(f, reasonForwarding, f.forwards())
+		k.report(f, reasonServices, k.Services())
 	}
 }
 
@@ -180,6 +185,8 @@ func (k *Keeper) report(f Family, reason string, fault error) {
 		k.event("HostLinkRulesMissing", fmt.Sprintf("%s: without these rules pods get no answers of Services; the agent tries again", fault))
 	case reasonForwarding:
 		k.event("ForwardingOff", fault.Error())
+	case reasonServices:
+		k.event("ServiceCIDRsUnknown", fmt.Sprintf("pods get no routes to Services: %s", fault))
 	}
 }
 

@@ -17,9 +17,11 @@ import (
 // except that Run runs once.
 type CIDRs struct {
 	// client is nil if the service CIDRs are given.
-	client  client.WithWatch
-	log     logr.Logger
-	changed chan struct{}
+	client client.WithWatch
+	// namespace is that of the agent.
+	namespace string
+	log       logr.Logger
+	changed   chan struct{}
 	// answered is closed once the service CIDRs are known, or the API server has said why they are not.
 	answered chan struct{}
 
@@ -38,8 +40,8 @@ func Given(prefixes []netip.Prefix) *CIDRs {
 
 // Watched returns the service CIDRs of the ServiceCIDR objects. They are unknown until Run has read
 // them.
-func Watched(c client.WithWatch, log logr.Logger) *CIDRs {
-	return &CIDRs{client: c, log: log, unknown: ErrNotRead, changed: make(chan struct{}, 1), answered: make(chan struct{})}
+func Watched(c client.WithWatch, namespace string, log logr.Logger) *CIDRs {
+	return &CIDRs{client: c, namespace: namespace, log: log, unknown: ErrNotRead, changed: make(chan struct{}, 1), answered: make(chan struct{})}
 }
 
 // Prefixes returns the service CIDRs of both families in order, each once. An error says why they

@@ -5,10 +5,12 @@
 package servicecidr
 
 import (
+	"errors"
 	"os"
 	"testing"
 
 	"github.com/go-logr/logr/testr"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -19,16 +21,16 @@ import (
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
-// The API server makes the first ServiceCIDR from its flag. The oldest supported one serves none.
+// The API server makes the first ServiceCIDR from its flag. The oldest supported one serves none,
+// and names its range.
 func TestServiceCIDRsOfAnAPIServer(t *testing.T) {
 	server := controlplane.New(t)
-	c := Watched(connect(t, server.Admin()), testr.New(t))
+	c := Watched(connect(t, server.Admin()), "default", testr.New(t))
 	run(t, c)
+	expect(t, c, "10.96.0.0/16")
 	if os.Getenv(controlplane.VersionVariable) == "oldest" {
-		expect(t, c, ErrNotServed.Error())
 		return
 	}
-	expect(t, c, "10.96.0.0/16")
 
 	api := connect(t, server.Admin())
 	more := finalized(object("more", "10.97.0.0/24", "fd00:10:97::/112"))
@@ -45,7 +47,7 @@ func TestServiceCIDRsOfAnAPIServer(t *testing.T) {
 
 	nobody := server.Admin()
 	nobody.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
-	forbidden := Watched(connect(t, nobody), testr.New(t))
+	forbidden := Watched(connect(t, nobody), "default", testr.New(t))
 	run(t, forbidden)
 	expect(t, forbidden, ErrForbidden.Error())
 }
@@ -53,7 +55,7 @@ func TestServiceCIDRsOfAnAPIServer(t *testing.T) {
 func connect(t *testing.T, config *rest.Config) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	check.OK(t, networkingv1.AddToScheme(scheme))
+	check.OK(t, errors.Join(networkingv1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
 	c := check.Value(client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: watch.Kinds()}))(t)
 	return c
 }

@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -73,13 +75,16 @@ func TestServiceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
 func serviceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
 	resource := schema.GroupResource{Group: networkingv1.GroupName, Resource: "servicecidrs"}
 	for _, row := range []struct {
-		answer, want error
+		answer, named, want error
 	}{
-		{errors.New("connection refused"), ErrNotRead},
-		{apierrors.NewTooManyRequests("busy", 1), ErrNotRead},
-		{apierrors.NewNotFound(resource, ""), ErrNotServed},
-		{apierrors.NewForbidden(resource, "", errors.New("RBAC")), ErrForbidden},
-		{nil, ErrNone},
+		{errors.New("connection refused"), nil, ErrNotRead},
+		{apierrors.NewTooManyRequests("busy", 1), nil, ErrNotRead},
+		{apierrors.NewNotFound(resource, ""), errors.New("connection refused"), ErrNotRead},
+		{apierrors.NewNotFound(resource, ""), apierrors.NewForbidden(resource, "", errors.New("RBAC")), ErrNotServed},
+		{apierrors.NewNotFound(resource, ""), invalid("failed to allocate IP"), ErrNotServed},
+		{apierrors.NewNotFound(resource, ""), invalid(named + "::/0"), ErrNotServed},
+		{apierrors.NewForbidden(resource, "", errors.New("RBAC")), nil, ErrForbidden},
+		{nil, nil, ErrNone},
 	} {
 		var asked atomic.Int32
 		c := Watched(clientWith(t, interceptor.Funcs{
@@ -90,7 +95,8 @@ func serviceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
 				}
 				return c.List(ctx, list, o...)
 			},
-		}), testr.New(t))
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return row.named },
+		}), "default", testr.New(t))
 		if _, err := c.Prefixes(); !errors.Is(err, ErrNotRead) {
 			t.Errorf("before an answer: %v", err)
 		}
@@ -115,6 +121,25 @@ func serviceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
 	}
 }
 
+func TestAnAPIServerWithoutServiceCIDRsNamesItsRanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Watched(clientWith(t, interceptor.Funcs{
+			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "servicecidrs"}, "")
+			},
+			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				return invalid(named + map[string]string{"127.0.0.1": "10.96.0.0/16", "::1": "fd00:10:96::/112"}[o.(*corev1.Service).Spec.ClusterIP])
+			},
+		}), "default", testr.New(t))
+		run(t, c)
+		expect(t, c, "10.96.0.0/16 fd00:10:96::/112")
+	})
+}
+
+func invalid(why string) error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "x", field.ErrorList{field.Invalid(field.NewPath("spec", "clusterIPs"), "", why)})
+}
+
 func TestServiceCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
 	synctest.Test(t, serviceCIDRsStayKnownWhileTheAPIServerIsAway)
 }
@@ -136,7 +161,7 @@ func serviceCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
 			Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
 				return nil, answer
 			},
-		}, object("kubernetes", "10.96.0.0/16")), testr.New(t))
+		}, object("kubernetes", "10.96.0.0/16")), "default", testr.New(t))
 		run(t, c)
 		waitFor(t, func() bool { return asked.Load() > 2 })
 		if got := text(c.Prefixes()); got != "10.96.0.0/16" {
@@ -149,7 +174,7 @@ func TestChangesOfServiceCIDRs(t *testing.T) { synctest.Test(t, changesOfService
 
 func changesOfServiceCIDRs(t *testing.T) {
 	api := clientWith(t, interceptor.Funcs{}, object("kubernetes", "10.96.0.0/16", "fd00:10:96::/112"))
-	c := Watched(api, testr.New(t))
+	c := Watched(api, "default", testr.New(t))
 	run(t, c)
 	expect(t, c, "10.96.0.0/16 fd00:10:96::/112")
 	synctest.Wait() // the watch follows the list, and the client of the test keeps no events

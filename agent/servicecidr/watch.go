@@ -34,17 +34,17 @@ const remedy = "name them in the chart's value cni.hostLink.serviceCIDRs"
 var (
 	// ErrNotRead: the API server has not answered since the agent started.
 	ErrNotRead = errors.New("the service CIDRs are unknown: the API server has not answered yet; wait for it, or " + remedy)
-	// ErrNotServed: the API server is older than Kubernetes 1.33.
-	ErrNotServed = errors.New("the service CIDRs are unknown: this API server does not serve ServiceCIDRs (networking.k8s.io/v1, from Kubernetes 1.33 on); " + remedy)
+	// ErrNotServed: the API server is older than Kubernetes 1.33, and does not name its ranges.
+	ErrNotServed = errors.New("the service CIDRs are unknown: this API server does not serve ServiceCIDRs (networking.k8s.io/v1, from Kubernetes 1.33 on), and refuses to name its ranges to the agent; upgrade the chart's release, or " + remedy)
 	// ErrForbidden: the agent's ClusterRole is not that of the chart.
 	ErrForbidden = errors.New("the service CIDRs are unknown: the agent may not list ServiceCIDRs; allow it as the chart's ClusterRole fenceline-agent does, or " + remedy)
 	// ErrNone: the API server has no ServiceCIDR.
 	ErrNone = errors.New("the service CIDRs are unknown: the API server has no ServiceCIDR; " + remedy)
 )
 
-// Run follows the ServiceCIDR objects until ctx ends. Service CIDRs that were read stay known while
-// the API server is away. This watch is not among those of the manager: ADD waits for them, and an
-// API server may not serve ServiceCIDRs.
+// Run follows the ServiceCIDR objects until ctx ends, or asks for the ranges while the API server
+// serves none. Service CIDRs that were read stay known while the API server is away. This watch is not
+// among those of the manager: ADD waits for them, and an API server may not serve ServiceCIDRs.
 func (c *CIDRs) Run(ctx context.Context) error {
 	if c.client == nil {
 		return nil
@@ -56,6 +56,10 @@ func (c *CIDRs) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := reflector.ListAndWatchWithContext(ctx)
 		pause := firstPause
+		if apierrors.IsNotFound(err) {
+			pause = refusedPause
+			err = c.ask(ctx)
+		}
 		if err == nil {
 			away.Reset()
 			refused.Reset()
@@ -81,7 +85,7 @@ func (c *CIDRs) Run(ctx context.Context) error {
 // refusal returns the reason of an answer that lasts, or nil for all other errors.
 func refusal(err error) error {
 	switch {
-	case apierrors.IsNotFound(err):
+	case errors.Is(err, ErrNotServed):
 		return ErrNotServed
 	case apierrors.IsForbidden(err):
 		return ErrForbidden

@@ -48,7 +48,7 @@ func Kinds() meta.RESTMapper {
 	for _, kind := range []string{"Node", "Namespace"} {
 		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeRoot)
 	}
-	for _, kind := range []string{"Pod", "Secret"} {
+	for _, kind := range []string{"Pod", "Secret", "Service"} {
 		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
 	m.Add(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), meta.RESTScopeNamespace)

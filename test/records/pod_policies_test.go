@@ -5,16 +5,24 @@
 package records
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/servicecidr"
+	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // agentEvent is an event as an agent creates it.
@@ -66,6 +74,39 @@ func (e *env) testAgentEvents(t *testing.T) {
 			e.expect(t, agent.Patch(t.Context(), ev, client.RawPatch(types.MergePatchType, []byte(change.patch))), change.want)
 		})
 	}
+}
+
+// testAgentServices: with the rights of the chart, an agent knows the service CIDRs, and makes no Service.
+// Kubernetes 1.32 has no objects of them.
+func (e *env) testAgentServices(t *testing.T) {
+	want := "cannot create resource"
+	if os.Getenv(controlplane.VersionVariable) == "oldest" {
+		want = "an agent may create a Service as a dry run only"
+	}
+	config := check.Value(e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", nil))(t)
+	agent := check.Value(client.NewWithWatch(config, client.Options{Scheme: e.scheme, Mapper: watch.Kinds()}))(t)
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: namespace},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	e.eventually(t, "a refusal", func() error {
+		err := agent.Create(t.Context(), service.DeepCopy())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			return fmt.Errorf("the agent creates a Service: %w, want %s", err, want)
+		}
+		return nil
+	})
+	services := servicecidr.Watched(agent, namespace, testr.New(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- services.Run(ctx) }()
+	check.Receive(t, effective, "the service CIDRs", services.Answered())
+	known, err := services.Prefixes()
+	if err != nil || fmt.Sprint(known) != "[10.96.0.0/16]" {
+		t.Errorf("the agent knows %v, %v", known, err)
+	}
+	cancel()
+	check.OK(t, <-ended)
 }
 
 // testControllerPods: the controller changes one annotation of the agents' pods.

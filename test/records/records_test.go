@@ -71,6 +71,7 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("an agent", e.testAgentPolicy)
 	t.Run("an agent deletes a pod", e.testAgentPods)
 	t.Run("an agent writes an event", e.testAgentEvents)
+	t.Run("an agent asks for the service CIDRs", e.testAgentServices)
 	t.Run("a stolen agent token", e.testStolenAgentToken)
 	t.Run("the controller patches a pod", e.testControllerPods)
 	t.Run("the controller creates a Secret", e.testControllerSecrets)
