@@ -6,7 +6,7 @@
 #include "addr.h"
 #include "mac.h"
 
-#define LEASES_MAX 16384
+#define LEASES_MAX	 16384
 #define DISPROVED_BEFORE 7
 
 /* The parent's ifindex; set when the program is loaded. */

@@ -19,6 +19,6 @@ var (
 	// ErrForeignParent: the parent is not in the node's namespace, so the agent has
 	// no observer on it.
 	ErrForeignParent = errors.New("parent is not in the node's network namespace")
-	// ErrNotEthernet: the interface has no ARP or ND over Ethernet, such as InfiniBand.
-	ErrNotEthernet = errors.New("interface is not Ethernet")
+	// ErrInfiniBand: the interface has no ARP or ND over Ethernet.
+	ErrInfiniBand = errors.New("interface is InfiniBand")
 )

@@ -124,8 +124,8 @@ func (f *Finder) find(path, name string) (Interface, error) {
 		Kind:  kind(link),
 		Up:    attrs.RawFlags&unix.IFF_UP != 0,
 	}
-	if attrs.EncapType != "ether" {
-		return found, fmt.Errorf("%w, but %s", ErrNotEthernet, attrs.EncapType)
+	if attrs.EncapType == "infiniband" {
+		return found, ErrInfiniBand
 	}
 	if found.Kind == "" {
 		found.Device, found.Parent, err = virtual(path, name)

@@ -92,7 +92,7 @@ var rows = []struct {
 		"%w; keep the PF in the node's network namespace: claims and probes leave there"},
 	{wraps(vf.ErrNoVLAN), agentapi.CodeInvalidNetworkConfig,
 		"%w; make a subinterface of this VLAN on the PF, or on its bond, and set it up"},
-	{wraps(pod.ErrNotEthernet), agentapi.CodeInvalidNetworkConfig, "%w; Fenceline serves Ethernet only, no InfiniBand"},
+	{wraps(pod.ErrInfiniBand), agentapi.CodeInvalidNetworkConfig, "%w; Fenceline serves Ethernet only"},
 	{wraps(pod.ErrForeignParent), agentapi.CodeInvalidNetworkConfig,
 		"%w; set the plugin's master to an interface of the node, and run the agent with hostNetwork"},
 	{wraps(pod.ErrNoNetNS, pod.ErrNoInterface, bpf.ErrNoDevice), agentapi.CodeTryAgainLater,
