@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 
@@ -56,8 +57,12 @@ func runUninstall(ctx context.Context, o uninstallOptions, config *rest.Config, 
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
 	u := uninstall.Uninstall{Client: api, Namespace: o.namespace, Log: log}
+	step := u.Begin
 	if o.finish {
-		return u.Finish(ctx)
+		step = u.Finish
 	}
-	return u.Begin(ctx)
+	if err := step(ctx); err != nil {
+		return errors.Join(err, u.EndRights(ctx))
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -31,6 +32,10 @@ const (
 	agentSet             = "fenceline-agent"
 	controllerDeployment = "fenceline-controller"
 	removerSet           = "fenceline-remove"
+	rightsBinding        = "fenceline-uninstall"
+
+	// endTimeout bounds EndRights: the kubelet gives a step that is out of time 30 s.
+	endTimeout = 10 * time.Second
 )
 
 // Uninstall removes Fenceline from one cluster.
@@ -111,6 +116,19 @@ func (u Uninstall) Finish(ctx context.Context) error {
 		return err
 	}
 	return u.endForce(ctx)
+}
+
+// EndRights takes the rights of an uninstallation from the controller's account: Helm 3 leaves them after
+// a step that fails, and the controller goes on. The next uninstallation makes them again.
+func (u Uninstall) EndRights(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout) // the step may have run out of time
+	defer cancel()
+	binding := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: rightsBinding}}
+	binding.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("RoleBinding"))
+	if err := u.Client.Delete(ctx, binding); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete the RoleBinding %s/%s, which lets the controller end the agents (delete it by hand): %w", u.Namespace, rightsBinding, err)
+	}
+	return nil
 }
 
 // forced reports whether an operator wants all leases deleted, even if pods use the addresses. This

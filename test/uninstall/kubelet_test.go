@@ -14,6 +14,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -118,6 +121,11 @@ func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
 		phase := corev1.PodSucceeded
 		if err := cmd.Run(); err != nil {
 			phase = corev1.PodFailed
+			// Helm 4 takes the rights back itself once the pod has failed, Helm 3 does not.
+			binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "fenceline-uninstall"}}
+			if err := k.api.Get(ctx, client.ObjectKeyFromObject(binding), binding); !apierrors.IsNotFound(err) {
+				k.t.Errorf("%s failed, and the controller may still end the agents: %v", step, err)
+			}
 		}
 		k.say(step, log.String())
 		// The controllers of Kubernetes may have written the pod meanwhile.
