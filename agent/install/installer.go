@@ -94,6 +94,9 @@ func (i *Installer) Keep(ctx context.Context, o KeepOptions) error {
 		if errors.Is(err, ErrNotConflist) || errors.Is(err, ErrDirectoryRemoved) {
 			return false, err
 		}
+		if err == nil {
+			i.tellFirst(&list)
+		}
 		return false, nil
 	})
 }

@@ -77,6 +77,26 @@ func (k *keeper) await(path, content string) {
 	}
 }
 
+func TestAConfigurationThatComesFirstIsReportedOnce(t *testing.T) {
+	k := newKeeper(t)
+	for _, name := range []string{"00-readme.txt", "05-calico.conflist", "20-later.conf"} {
+		check.OK(t, os.WriteFile(filepath.Join(k.ConfDir, name), []byte("{}"), 0o600))
+	}
+	end := k.start()
+	k.await(k.conflistPath(), conflist)
+	if e := k.event(); !strings.HasPrefix(e, "Normal NetworkNotFirst 05-calico.conflist comes before 10-fenceline.conflist") {
+		t.Errorf("the event is %q", e)
+	}
+	check.OK(t, os.Remove(filepath.Join(k.ConfDir, "05-calico.conflist")))
+	check.OK(t, os.WriteFile(filepath.Join(k.ConfDir, "06-cilium.conf"), []byte("{}"), 0o600))
+	if e := k.event(); !strings.Contains(e, "06-cilium.conf comes before") {
+		t.Errorf("the event is %q", e)
+	}
+	if err := end(); !errors.Is(err, context.Canceled) || len(k.recorder.Events) > 0 {
+		t.Errorf("ended with %v and %d more events", err, len(k.recorder.Events))
+	}
+}
+
 // event returns the next event.
 func (k *keeper) event() string {
 	k.t.Helper()

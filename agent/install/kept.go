@@ -31,6 +31,9 @@ type kept struct {
 	installed bool
 	content   []byte
 
+	// first is the configuration that was last reported to come before this one.
+	first string
+
 	errors backoff.Backoff
 	// told is the time of the last event about a file that was put back, and untold counts the
 	// files that were put back since without an event.

@@ -51,7 +51,7 @@ func (t *teller) restored(k *kept, now time.Time) {
 	if k.untold > 1 {
 		times = fmt.Sprintf(" (%d times since the last event)", k.untold)
 	}
-	t.event(k.what.restored, "%s %s was changed or removed, and the agent put it back%s", k.what.name, k.path, times)
+	t.event(corev1.EventTypeWarning, k.what.restored, "%s %s was changed or removed, and the agent put it back%s", k.what.name, k.path, times)
 	k.told, k.untold = now, 0
 }
 
@@ -61,15 +61,15 @@ func (t *teller) failed(k *kept, err error) {
 		return
 	}
 	if errors.Is(err, ErrDirectoryRemoved) {
-		t.event(k.what.missing, "%s %s: %s", k.what.name, k.path, err)
+		t.event(corev1.EventTypeWarning, k.what.missing, "%s %s: %s", k.what.name, k.path, err)
 		return
 	}
 	t.log.Error(err, k.what.name+" could not be installed; the agent tries again", "file", k.path)
-	t.event(k.what.missing, "%s: %s; the agent tries again", err, k.what.effect)
+	t.event(corev1.EventTypeWarning, k.what.missing, "%s: %s; the agent tries again", err, k.what.effect)
 }
 
-func (t *teller) event(reason, note string, args ...any) {
+func (t *teller) event(kind, reason, note string, args ...any) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.node}}
 	node.APIVersion, node.Kind = "v1", "Node"
-	t.events.Eventf(node, nil, corev1.EventTypeWarning, reason, "Install", note, args...)
+	t.events.Eventf(node, nil, kind, reason, "Install", note, args...)
 }
