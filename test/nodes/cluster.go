@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -50,10 +51,9 @@ type Cluster struct {
 	rig *namespaces.Rig
 	bin string // the programs under test
 
-	controller      process.Process
-	controllerClock time.Duration // by how much it is ahead
-	// controllerAccess is a kubeconfig file, empty for that of the administrator.
-	controllerAccess string
+	controller       process.Process
+	controllerClock  time.Duration // by how much it is ahead
+	controllerRights *rest.Config  // nil: those of an administrator
 
 	mu     sync.Mutex
 	made   int // sandboxes, for their names

@@ -28,17 +28,20 @@ func (c *Cluster) StartController() {
 // StartChartsController does the same with no more rights than the chart gives.
 func (c *Cluster) StartChartsController() {
 	c.t.Helper()
-	rights, err := c.Server.ControllerRights(c.t.Context(), System)
+	var err error
+	c.controllerRights, err = c.Server.ControllerRights(c.t.Context(), System)
 	c.check(err)
-	c.controllerAccess = filepath.Join(c.bin, "controller.kubeconfig")
-	c.check(controlplane.WriteKubeconfig(rights, c.controllerAccess))
 	c.StartController()
 }
 
 func (c *Cluster) startController() error {
+	access := filepath.Join(c.bin, "controller.kubeconfig")
+	if err := controlplane.WriteKubeconfig(cmp.Or(c.controllerRights, c.Server.Admin()), access); err != nil {
+		return err
+	}
 	cmd := exec.CommandContext(context.Background(), filepath.Join(c.bin, "controller"), "--namespace", System, "--leader-elect=false",
 		"--metrics-address", "0", "--health-address", "0", "--extra-grace", "1s")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+cmp.Or(c.controllerAccess, c.Server.Kubeconfig()))
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+access)
 	var err error
 	if c.controller, err = process.Start("controller", cmd, c.controllerLog()); err != nil || c.controllerClock == 0 {
 		return err

@@ -5,12 +5,14 @@
 package vf_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -28,7 +30,7 @@ func TestGuestPodsOnVFs(t *testing.T) {
 	for _, plugin := range []string{vf.HostDevice, vf.SRIOV} {
 		for _, form := range []vf.Form{vf.Delegated, vf.Chained, vf.Multus} {
 			t.Run(plugin+" "+string(form), func(t *testing.T) {
-				p := pods{c, plugin, form, map[*nodes.Sandbox]bool{}}
+				p := podsOf(c, plugin, form)
 				if form != vf.Delegated {
 					p.remove(t, p.add(t, 2, 0))
 					return
@@ -64,25 +66,44 @@ type pods struct {
 	*vf.Cluster
 	plugin string
 	form   vf.Form
-	begun  map[*nodes.Sandbox]bool // whose VF is not back
+	// parent is the PF if it is empty; network is that of their pool.
+	parent, network string
+	begun           map[*nodes.Sandbox]bool // whose VF is not back
 }
 
-// add makes a pod on a VF of a node, numbered from 1.
-func (p pods) add(t *testing.T, node, index int) *nodes.Sandbox {
+func podsOf(c *vf.Cluster, plugin string, form vf.Form) pods {
+	return pods{Cluster: c, plugin: plugin, form: form, begun: map[*nodes.Sandbox]bool{}}
+}
+
+// add makes a pod on a VF of a node, numbered from 1. All leases are those of the living then.
+func (p pods) add(t *testing.T, node, index int, change ...func(*corev1.Pod)) *nodes.Sandbox {
+	t.Helper()
+	s := p.begin(t, node, index, change...)
+	check.OK(t, p.LeasesAreLiving(t.Context(), v1alpha1.StateWarm))
+	return s
+}
+
+// begin makes a pod on a VF of a node, numbered from 1.
+func (p pods) begin(t *testing.T, node, index int, change ...func(*corev1.Pod)) *nodes.Sandbox {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
 	defer cancel()
 	vfs := check.Value(p.LAN.Hosts[node-1].VFs())(t)
-	pod := check.Value(p.Nodes[node-1].NewPod(ctx, fmt.Sprintf("pod-%d", time.Now().UnixNano()), nil))(t)
+	pod := check.Value(p.Nodes[node-1].NewPod(ctx, fmt.Sprintf("pod-%d", time.Now().UnixNano()), func(pod *corev1.Pod) {
+		for _, c := range change {
+			c(pod)
+		}
+	}))(t)
 	s := check.Value(p.NewSandbox(node, pod, vfs[index], p.plugin, p.form))(t)
 	p.begun[s] = true
 	t.Cleanup(func() { p.abandon(t, s) })
 	check.OK(t, s.Add(ctx))
 
 	l := &v1alpha1.IPLease{}
-	check.OK(t, p.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l))
-	if l.Spec.State != v1alpha1.StateBound || l.Spec.Parent != namespaces.Parent || l.Spec.Holder.MAC != s.MAC.String() {
-		t.Errorf("lease %s is %s on parent %q of %+v, want Bound on %s of %s", l.Name, l.Spec.State, l.Spec.Parent, l.Spec.Holder, namespaces.Parent, s.MAC)
+	check.OK(t, p.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName(p.network, s.Addr)}, l))
+	parent := cmp.Or(p.parent, namespaces.Parent)
+	if l.Spec.State != v1alpha1.StateBound || l.Spec.Parent != parent || l.Spec.Holder.MAC != s.MAC.String() {
+		t.Errorf("lease %s is %s on parent %q of %+v, want Bound on %s of %s", l.Name, l.Spec.State, l.Spec.Parent, l.Spec.Holder, parent, s.MAC)
 	}
 	if got := check.Value(vf.BusInfo(s.Namespace, namespaces.PodInterface))(t); got != vfs[index].PCI {
 		t.Errorf("the pod has %s, want %s", got, vfs[index].PCI)
@@ -90,7 +111,6 @@ func (p pods) add(t *testing.T, node, index int) *nodes.Sandbox {
 	if !check.Value(s.Guarded())(t) {
 		t.Error("no guard is on the VF")
 	}
-	check.OK(t, p.LeasesAreLiving(ctx, v1alpha1.StateWarm))
 	vf.AwaitCarrier(t, s.Namespace, namespaces.PodInterface)
 	return s
 }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel && guest
+
+package vf_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+	"github.com/fenceline/fenceline/test/vf"
+)
+
+// A VF and a macvlan pod are on one PF, with addresses of one pool.
+func TestGuestVFsAndMacvlanPodsShareAPF(t *testing.T) {
+	c := vf.New(t, 2)
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	p := podsOf(c, vf.HostDevice, vf.Delegated)
+	near, far := p.add(t, 1, 0), p.add(t, 2, 0)
+	pod := check.Value(c.Nodes[0].NewPod(t.Context(), "macvlan", nil))(t)
+	beside := check.Value(c.Nodes[0].Begin(t.Context(), pod))(t)
+	for _, from := range []*nodes.Sandbox{near, far, beside} {
+		for _, to := range []*nodes.Sandbox{near, far, beside} {
+			if from != to {
+				p.reach(t, from, to)
+			}
+		}
+	}
+	check.OK(t, c.SpeakersAreHolders())
+	check.OK(t, beside.End(t.Context()))
+	for _, s := range []*nodes.Sandbox{near, far} {
+		p.remove(t, s)
+	}
+	check.OK(t, c.LeasesAreLiving(t.Context(), v1alpha1.StateWarm))
+}
+
+// VFs in a VLAN and VFs beside them have the same addresses.
+func TestGuestTwoVLANsOfAPFStayApart(t *testing.T) {
+	const tag, tagged = 5, "ul0.5"
+	c := vf.New(t, 2)
+	plain, five := podsOf(c, vf.HostDevice, vf.Delegated), podsOf(c, vf.HostDevice, vf.Delegated)
+	five.parent, five.network = tagged, "five"
+	for _, pool := range []string{"plain", "five"} {
+		no := false
+		check.OK(t, c.Create(t.Context(), &v1alpha1.IPPool{
+			ObjectMeta: metav1.ObjectMeta{Name: pool},
+			Spec: v1alpha1.IPPoolSpec{
+				Subnet: "10.66.0.0/24", IPs: []string{"10.66.0.20-10.66.0.21"}, Default: &no, Network: map[string]string{"five": "five"}[pool],
+			},
+		}))
+	}
+	for _, h := range c.LAN.Hosts {
+		check.OK(t, h.Links().LinkSetVfVlan(pf(t, h), 0, tag))
+	}
+	pod := check.Value(c.Nodes[0].NewPod(t.Context(), "early", nodes.Wants("five")))(t)
+	early := check.Value(five.NewSandbox(1, pod, check.Value(c.LAN.Hosts[0].VFs())(t)[0], vf.HostDevice, vf.Delegated))(t)
+	if err := early.Add(t.Context()); err == nil {
+		t.Error("a VF in a VLAN that the node is not in got an address")
+	} else {
+		t.Log(err)
+	}
+	check.OK(t, early.Del(t.Context()))
+	check.OK(t, five.takeBack(early))
+	for _, h := range c.LAN.Hosts {
+		check.OK(t, h.AddChild(namespaces.Parent, &netlink.Vlan{VlanId: tag}, h.Namespace, tagged))
+		check.OK(t, h.SetUp(tagged, true))
+	}
+	had := map[string]int{}
+	all := map[*nodes.Sandbox]pods{}
+	for pool, p := range map[string]pods{"plain": plain, "five": five} {
+		index := map[string]int{"plain": 1, "five": 0}[pool]
+		near, far := p.begin(t, 1, index, nodes.Wants(pool)), p.begin(t, 2, index, nodes.Wants(pool))
+		p.reach(t, near, far)
+		for _, s := range []*nodes.Sandbox{near, far} {
+			had[s.Addr.String()]++
+			all[s] = p
+		}
+	}
+	if had["10.66.0.20"] != 2 || had["10.66.0.21"] != 2 {
+		t.Errorf("each address should have a pod in each VLAN: %v", had)
+	}
+	for s, p := range all {
+		check.OK(t, errors.Join(s.Del(t.Context()), p.takeBack(s), c.ForgetPod(t.Context(), s.Pod)))
+	}
+	for _, h := range c.LAN.Hosts {
+		check.OK(t, errors.Join(h.Links().LinkSetVfVlan(pf(t, h), 0, 0), h.DeleteLink(tagged)))
+	}
+}
+
+// The VFs are made again under a running pod, as by a reload of the driver. The pod keeps its address until
+// it ends, and its loss is reported. The next pod speaks, and no guard is left.
+func TestGuestVFsThatAreMadeAgain(t *testing.T) {
+	c := vf.New(t, 2)
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	p, host, n := podsOf(c, vf.SRIOV, vf.Delegated), c.LAN.Hosts[0], c.Nodes[0]
+	lost, far := p.add(t, 1, 0), p.add(t, 2, 0)
+	check.OK(t, host.SetVFs(0))
+	check.OK(t, host.SetVFs(2))
+	check.Eventually(t, limit, "the report of the lost interface", func() error {
+		gone, err := n.Sum(t.Context(), "fenceline_interfaces_gone", nil)
+		if err == nil && gone != 1 {
+			err = fmt.Errorf("%v interfaces are gone", gone)
+		}
+		return err
+	})
+	next := p.add(t, 1, 0)
+	p.reach(t, next, far)
+	if next.Addr == lost.Addr {
+		t.Errorf("%s was given away while its pod exists", lost.Addr)
+	}
+	t.Log("DEL of the lost VF:", lost.Del(t.Context()))
+	check.OK(t, errors.Join(p.takeBack(lost), c.ForgetPod(t.Context(), lost.Pod)))
+	p.reach(t, next, far)
+	p.remove(t, next)
+	p.remove(t, far)
+	check.Eventually(t, nodes.Limit, "the end of all leases and guards", func() error {
+		guards, err := n.Guards()
+		if err == nil && len(guards) > 0 {
+			err = fmt.Errorf("guards %v are left", guards)
+		}
+		return errors.Join(err, c.LeasesAreLiving(t.Context(), v1alpha1.StateWarm))
+	})
+}

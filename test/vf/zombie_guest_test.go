@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel && guest
+
+package vf_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/network"
+	"github.com/fenceline/fenceline/test/nodes"
+	"github.com/fenceline/fenceline/test/vf"
+)
+
+// lateLimit is the time after the ack in which a frame of the zombie may still be on its way. The clocks
+// are those of one machine, but an emulated one is slow.
+const lateLimit = 100 * time.Millisecond
+
+// A pod on a VF runs on, although its agent is dead and its node is cut off from the API server. Another
+// host takes its address: the guard in the pod verifies the claim, acks, and nothing follows, not even
+// unicast to the VF beside.
+func TestGuestAZombieOnAVFIsFenced(t *testing.T) {
+	c := vf.New(t, 2)
+	c.StartController()
+	for family, row := range map[string]struct {
+		subnet, one, others string
+		wants               func(pool string) func(*corev1.Pod)
+	}{
+		"IPv4": {"10.66.0.0/24", "10.66.0.20", "10.66.0.30-10.66.0.39", nodes.Wants},
+		"IPv6": {"fd00:66::/64", "fd00:66::20", "fd00:66::30-fd00:66::39", nodes.WantsIPv6},
+	} {
+		t.Run(family, func(t *testing.T) {
+			one, others := "one-"+family[2:], "others-"+family[2:]
+			c.NamedPool(one, row.subnet, row.one)
+			c.NamedPool(others, row.subnet, row.others)
+			p := podsOf(c, vf.SRIOV, vf.Delegated)
+			dark := c.Nodes[0]
+			zombie, beside := p.add(t, 1, 0, row.wants(one)), p.add(t, 1, 1, row.wants(others))
+			far := p.add(t, 2, 1, row.wants(others))
+			p.reach(t, zombie, beside)
+			p.reach(t, zombie, far)
+
+			ear, shout := listen(t, beside.Namespace, zombie), newShout(t, zombie, beside)
+			check.Eventually(t, limit, "frames of the zombie at the VF beside", func() error { return ear.heardSince(time.Time{}) })
+			check.OK(t, dark.KillAgent())
+			dark.ShutAPI(true)
+			begun := time.Now()
+			p.report(t, dark, corev1.ConditionUnknown)
+			zombie.Abandon()
+			check.OK(t, c.ForgetPod(t.Context(), zombie.Pod))
+			next := p.begin(t, 2, 0, row.wants(one))
+			if next.Addr != zombie.Addr {
+				t.Fatalf("the next pod has %s, want %s", next.Addr, zombie.Addr)
+			}
+
+			about := capture.About(capture.After(c.Frames.Frames(), begun), zombie.Addr)
+			claims, acks := capture.Of(about, "claim"), capture.From(capture.Of(about, "ack"), zombie.MAC)
+			if len(claims) == 0 || len(acks) == 0 {
+				t.Fatalf("%d claims and %d acks of the VF, want some: %v", len(claims), len(acks), about)
+			}
+			fenced := acks[0].Time.Add(lateLimit)
+			shout.more(t, 500)
+			if err := ear.heardSince(fenced); err == nil {
+				t.Error("the VF beside still hears the zombie")
+			}
+			if late := capture.From(capture.SpokenFor(capture.After(c.Frames.Frames(), fenced), zombie.Addr), zombie.MAC); len(late) > 0 {
+				t.Errorf("%d frames of the zombie leave its host, such as %s", len(late), late[0])
+			}
+			p.reach(t, far, next)
+			p.reach(t, beside, next)
+			t.Logf("ack %s after the claim, last frame at the VF beside %s after the claim, served %s after the pod was deleted",
+				acks[0].Time.Sub(claims[0].Time), ear.last().Sub(claims[0].Time), next.Since.Sub(begun))
+
+			shout.stop()
+			dark.ShutAPI(false)
+			check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(t.Context())))
+			p.report(t, dark, corev1.ConditionTrue)
+			for _, s := range []*nodes.Sandbox{zombie, beside, far, next} {
+				p.remove(t, s)
+			}
+		})
+	}
+}
+
+// report has the control plane say whether a node is Ready.
+func (p pods) report(t *testing.T, n *nodes.Node, status corev1.ConditionStatus) {
+	t.Helper()
+	check.OK(t, p.Get(t.Context(), client.ObjectKeyFromObject(n.Object), n.Object))
+	n.Object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now()}}
+	check.OK(t, p.Status().Update(t.Context(), n.Object))
+}
+
+// shout sends from the address of a pod again and again: announcements to everybody and to one neighbour.
+type shout struct {
+	sent atomic.Int64
+	stop func()
+}
+
+func newShout(t *testing.T, from, to *nodes.Sandbox) *shout {
+	t.Helper()
+	all := check.Value(frames.Announce(from.MAC, from.Addr))(t)
+	for _, f := range slices.Clone(all) {
+		all = append(all, slices.Concat(to.MAC, f[len(to.MAC):]))
+	}
+	socket := check.Value(packets(from.Namespace))(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &shout{}
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for ctx.Err() == nil {
+			for _, f := range all {
+				_, _ = unix.Write(socket, f) // ENOBUFS, if a hook drops it
+			}
+			s.sent.Add(1)
+			_ = unix.Nanosleep(&unix.Timespec{Nsec: 2e6}, nil)
+		}
+	})
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		sending.Wait()
+		unix.Close(socket)
+	})
+	t.Cleanup(s.stop)
+	return s
+}
+
+// more waits until so many more rounds are sent.
+func (s *shout) more(t *testing.T, rounds int64) {
+	t.Helper()
+	until := s.sent.Load() + rounds
+	check.Eventually(t, limit, "more frames", func() error {
+		if sent := s.sent.Load(); sent < until {
+			return fmt.Errorf("%d of %d rounds", sent, until)
+		}
+		return nil
+	})
+}
+
+// ear hears when a pod's interface receives frames from the MAC of another pod.
+type ear struct{ at atomic.Int64 }
+
+func listen(t *testing.T, ns *network.Namespace, of *nodes.Sandbox) *ear {
+	t.Helper()
+	socket := check.Value(packets(ns))(t)
+	check.OK(t, unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}))
+	e, ctx := &ear{}, t.Context()
+	var hearing sync.WaitGroup
+	hearing.Go(func() {
+		frame := make([]byte, 2048)
+		for ctx.Err() == nil {
+			n, _, err := unix.Recvfrom(socket, frame, 0)
+			if err == nil && n >= 12 && slices.Equal(frame[6:12], of.MAC) {
+				e.at.Store(time.Now().UnixNano())
+			}
+		}
+		unix.Close(socket)
+	})
+	t.Cleanup(hearing.Wait)
+	return e
+}
+
+func (e *ear) last() time.Time { return time.Unix(0, e.at.Load()) }
+
+func (e *ear) heardSince(t time.Time) error {
+	if last := e.last(); e.at.Load() == 0 || !last.After(t) {
+		return fmt.Errorf("the last frame came at %s", last)
+	}
+	return nil
+}
+
+// packets opens a socket for all frames of a pod's interface.
+func packets(ns *network.Namespace) (socket int, err error) {
+	index, err := ns.Index(namespaces.PodInterface)
+	if err != nil {
+		return 0, err
+	}
+	err = ns.Do(func() (err error) {
+		const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00 // network byte order
+		if socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+			return err
+		}
+		return unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index})
+	})
+	return socket, err
+}
