@@ -76,15 +76,19 @@ int guard_egress(struct __sk_buff *skb)
  * The MAC in ARP and ND must be the holder's. A foreign MAC for our own address
  * is a conflict and is reported. For a sibling's address it is dropped, to keep
  * it out of our neighbour table. Only the observer records tentative frames:
- * two probes count as a conflict, and a card carries our own to its VFs.
+ * two probes count as a conflict, and a card carries our own to its VFs. Some
+ * cards return what a VF has sent: its kernel would take that for a duplicate
+ * address (RFC 4862, 5.4.4).
  */
 static __always_inline enum result guard_hears(const struct speech *s)
 {
 	struct lease_key key = lease_key_of(&s->subject);
 	const struct lease *l = lease_of(&key);
 
-	if (!l || !lease_is_held(l) || !lease_is_foreign(l, &s->mac))
+	if (!l || !lease_is_held(l))
 		return ALLOWED;
+	if (!lease_is_foreign(l, &s->mac))
+		return verify && l->slot == slot ? DROP_MAC : ALLOWED;
 	if (l->slot == slot) {
 		if (!speech_is_tentative(s))
 			hit_record(&key, l, s, bpf_ktime_get_boot_ns(),

@@ -155,3 +155,14 @@ func TestGuardOfAVFLeavesProbesToTheObserver(t *testing.T) {
 	}
 	equal(t, "probes", b.state(addr4).Probes, 0)
 }
+
+// Some cards return what a VF has sent. The kernel of the pod would take it for a duplicate address.
+func TestGuardOfAVFDropsItsOwnFramesThatComeBack(t *testing.T) {
+	own := arpFrame(podMAC, addr4, other4)
+	b := newBench(t, setup{verify: true})
+	b.bind(addr4, 1)
+	b.expect(WhereGuardIngress, own, drop, ResultDropMAC)
+	b = newBench(t, setup{})
+	b.bind(addr4, 1)
+	b.expect(WhereGuardIngress, own, pass)
+}
