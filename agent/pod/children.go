@@ -75,17 +75,9 @@ func (f *Finder) Remove(path string, parent int) error {
 // inside calls do with a handle in the namespace at path, and its interfaces that have a parent on the
 // node.
 func (f *Finder) inside(path string, do func(*netlink.Handle, []Interface) error) error {
-	inside, err := open(path)
+	links, err := f.links(path)
 	if err != nil {
 		return err
-	}
-	defer inside.Close()
-	if inside.Equal(f.host) {
-		return ErrHostNetNS
-	}
-	links, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("open a netlink socket in it: %w", err)
 	}
 	defer links.Close()
 	hostID, err := links.GetNetNsIdByFd(int(f.host)) // before the links: see find

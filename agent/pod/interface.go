@@ -90,17 +90,9 @@ func (f *Finder) Find(path, name string) (Interface, error) {
 }
 
 func (f *Finder) find(path, name string) (Interface, error) {
-	inside, err := open(path)
+	links, err := f.links(path)
 	if err != nil {
 		return Interface{}, err
-	}
-	defer inside.Close()
-	if inside.Equal(f.host) {
-		return Interface{}, ErrHostNetNS
-	}
-	links, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
-	if err != nil {
-		return Interface{}, fmt.Errorf("open a netlink socket in it: %w", err)
 	}
 	defer links.Close()
 	// Ask for the ID before the link: the library leaves the acknowledgement of this

@@ -35,17 +35,9 @@ func (f *Finder) SetDown(path, name string) error {
 }
 
 func (f *Finder) change(path, name string, do func(*netlink.Handle, netlink.Link) error) error {
-	inside, err := open(path)
+	links, err := f.links(path)
 	if err != nil {
 		return err
-	}
-	defer inside.Close()
-	if inside.Equal(f.host) {
-		return ErrHostNetNS
-	}
-	links, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("open a netlink socket in it: %w", err)
 	}
 	defer links.Close()
 	link, err := links.LinkByName(name)
@@ -56,4 +48,21 @@ func (f *Finder) change(path, name string, do func(*netlink.Handle, netlink.Link
 		return fmt.Errorf("read the link: %w", err)
 	}
 	return do(links, link)
+}
+
+// links opens a netlink socket in the namespace of a pod. The caller closes it.
+func (f *Finder) links(path string) (*netlink.Handle, error) {
+	inside, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer inside.Close()
+	if inside.Equal(f.host) {
+		return nil, ErrHostNetNS
+	}
+	links, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket in it: %w", err)
+	}
+	return links, nil
 }
