@@ -63,18 +63,20 @@ func (gs *guards) clear(index int, except uint32) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for slot := range slots {
 		if slot == except {
 			continue
 		}
-		if err := gs.KillSlot(slot); err != nil {
-			return err
+		err := gs.KillSlot(slot)
+		if err == nil {
+			err = gs.unpin(slot)
 		}
-		if err := gs.unpin(slot); err != nil {
-			return fmt.Errorf("remove the guard of slot %d from ifindex %d: %w", slot, index, err)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("remove the guard of slot %d from ifindex %d: %w", slot, index, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (gs *guards) unpin(slot uint32) error {

@@ -24,7 +24,12 @@ import (
 // It returns ErrPinned if the slot guards another existing device, ErrNoDevice if the interface
 // does not exist.
 func (gs *guards) StageGuard(g Guard) error {
-	if err := gs.stageGuard(g); err != nil {
+	err := gs.stageGuard(g)
+	if err == nil && g.Verify {
+		// The new guard enforces already. No lock of a slot is held: two slots may share one.
+		err = gs.evict(g)
+	}
+	if err != nil {
 		return fmt.Errorf("attach guard of slot %d to %s: %w", g.Slot, g.Interface, err)
 	}
 	return nil
@@ -44,11 +49,6 @@ func (gs *guards) stageGuard(g Guard) (err error) {
 			programs.Close()
 		}
 	}()
-	if g.Verify {
-		if err := gs.evict(g); err != nil {
-			return err
-		}
-	}
 	defer gs.locks.lock(g.Slot)()
 	dev, err := attach.OpenDevice(g.NetNS, g.Interface)
 	if err != nil {

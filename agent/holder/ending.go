@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/vf"
 )
 
 // endingTime is the time after a DEL from which the kubelet's word about the sandbox counts. A sandbox
@@ -86,7 +87,9 @@ func (h *Holders) ending(ctx context.Context, e *journal.Entry) ending {
 
 // wasOpened reports whether the search for an interface failed in a network namespace that exists.
 func wasOpened(err error) bool {
-	return errors.Is(err, pod.ErrNoInterface) || errors.Is(err, pod.ErrNoParent) || errors.Is(err, pod.ErrForeignParent)
+	return slices.ContainsFunc([]error{
+		pod.ErrNoInterface, pod.ErrNoParent, pod.ErrForeignParent, pod.ErrInfiniBand, vf.ErrNoPF, vf.ErrNoInfo, vf.ErrNoVLAN,
+	}, func(is error) bool { return errors.Is(err, is) })
 }
 
 // sandboxReady reports whether the kubelet says that the sandbox of an entry's pod is ready.

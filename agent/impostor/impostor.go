@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
 )
 
@@ -33,7 +34,7 @@ const (
 	calm = 2 * time.Millisecond
 	// young is the age up to which a plugin may change the MAC of an interface whose chain does not end
 	// with Fenceline (agent/holder follow).
-	young = 8 * time.Second
+	young = agentapi.CallTimeout + 8*time.Second
 	// tellInterval is the time between two events about an interface that may stay.
 	tellInterval = 10 * time.Minute
 )

@@ -151,6 +151,11 @@ func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachm
 	if dead, err := w.Guards.Dead(e.Slot); err != nil || dead {
 		return err
 	}
+	link, err := w.Holders.FindLink(e.NetNS, e.Interface)
+	if err != nil {
+		return err
+	}
+	e.Device = link.Device
 	if e.Routing, err = w.Routing(&e); err != nil {
 		w.Log.Error(err, "the routes of a pod stay as they are")
 	}

@@ -90,6 +90,7 @@ var rows = []struct {
 		"%w; Fenceline guards macvlan, ipvlan and SR-IOV virtual functions: set macvlan, ipvlan, sriov or host-device as the type of the plugin that calls it"},
 	{wraps(vf.ErrNoPF), agentapi.CodeInvalidNetworkConfig,
 		"%w; keep the PF in the node's network namespace: claims and probes leave there"},
+	{wraps(vf.ErrNoInfo), agentapi.CodeTryAgainLater, "%w; the next try asks again"},
 	{wraps(vf.ErrNoVLAN), agentapi.CodeInvalidNetworkConfig,
 		"%w; make a subinterface of this VLAN on the PF, or on its bond, and set it up"},
 	{wraps(pod.ErrInfiniBand), agentapi.CodeInvalidNetworkConfig, "%w; Fenceline serves Ethernet only"},

@@ -24,6 +24,8 @@ var (
 	ErrNoVF = errors.New("not a virtual function")
 	// ErrNoPF: the node has not exactly one interface of the PF.
 	ErrNoPF = errors.New("the PF has not one interface on the node")
+	// ErrNoInfo: the driver of the PF says nothing about the VF now, as while it is being reset.
+	ErrNoInfo = errors.New("the PF says nothing about the VF now")
 	// ErrNoVLAN: the node has no subinterface of the VLAN of the VF, so nothing can be asked there.
 	ErrNoVLAN = errors.New("the node has no interface in the VLAN of the VF")
 )
@@ -54,13 +56,13 @@ func Find(sysfs, device string) (Function, error) {
 	if err != nil {
 		return Function{}, fmt.Errorf("read PF %s of VF %s: %w", pf, device, err)
 	}
-	f := Function{Device: device, PF: link, Info: netlink.VfInfo{ID: number}}
 	for _, info := range link.Attrs().Vfs {
 		if info.ID == number {
-			f.Info = info
+			return Function{Device: device, PF: link, Info: info}, nil
 		}
 	}
-	return f, nil
+	// Without an answer, a VF in a VLAN would pass for one without.
+	return Function{}, fmt.Errorf("%w: VF %d (%s) of PF %s", ErrNoInfo, number, device, pf)
 }
 
 // Parent returns the interface of the node that is in the VF's segment: the PF or, if the PF puts the
@@ -75,7 +77,7 @@ func (f Function) Parent() (*netlink.LinkAttrs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for VLAN %d of PF %s: %w", f.Info.Vlan, pf.Name, err)
 	}
-	if sub := subinterface(links, pf, f.Info.Vlan); sub != nil {
+	if sub := subinterface(links, pf, f.Info.Vlan); sub != nil && f.Info.VlanProto != int(netlink.VLAN_PROTOCOL_8021AD) {
 		return sub, nil
 	}
 	return nil, fmt.Errorf("%w: PF %s puts the frames of VF %s into VLAN %d", ErrNoVLAN, pf.Name, f.Device, f.Info.Vlan)

@@ -14,7 +14,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -73,7 +72,11 @@ func (k *Keeper) Wake() {
 
 // Run keeps the walls until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
-	for !k.Disabled {
+	if k.Disabled {
+		k.switchOn()
+		return nil
+	}
+	for {
 		k.pass()
 		timer := k.Clock.NewTimer(period)
 		select {
@@ -85,7 +88,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-timer.C():
 		}
 	}
-	return nil
+}
+
+// switchOn switches the VFs on that an agent with this setting has switched off.
+func (k *Keeper) switchOn() {
+	for _, e := range k.Entries() {
+		if err := k.Release(e); err != nil {
+			k.Log.Error(err, "a VF stays off at its PF; set its state with ip link", "pod", e.PodNamespace+"/"+e.PodName)
+		}
+	}
 }
 
 // pass looks at the VFs of all pods.
@@ -126,9 +137,7 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 		return nil, err
 	}
 	w := wanted{off: silenced, checked: k.OneMAC(&e)}
-	if err := k.apply(f, changes(f.Info, w)); err != nil {
-		return nil, err
-	}
+	k.apply(f, changes(f.Info, w))
 	if f, err = Find(Sysfs, e.Device); err != nil {
 		return nil, err
 	}
@@ -140,7 +149,7 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 // Release switches the VF of an entry that ends on again, if it was off. Call it before the entry is
 // removed: nobody would know the VF afterwards.
 func (k *Keeper) Release(e *journal.Entry) error {
-	if e.Device == "" || k.Disabled {
+	if e.Device == "" {
 		return nil
 	}
 	k.mu.Lock()
@@ -149,35 +158,32 @@ func (k *Keeper) Release(e *journal.Entry) error {
 	if errors.Is(err, ErrNoVF) || errors.Is(err, ErrNoPF) {
 		return nil // the VF is gone
 	}
-	if err == nil {
-		err = k.apply(f, changes(f.Info, wanted{}))
-	}
 	if err != nil {
 		return fmt.Errorf("switch VF %s on again: %w", e.Device, err)
 	}
+	k.apply(f, changes(f.Info, wanted{}))
 	return nil
 }
 
-// apply changes settings. A wall that the driver does not have is no error.
-func (k *Keeper) apply(f Function, todo map[Wall]bool) error {
+// apply changes settings, and remembers the walls that the driver refuses. The first refusal of a PF is
+// logged.
+func (k *Keeper) apply(f Function, todo map[Wall]bool) {
 	pf := f.PF.Attrs().Name
-	var errs []error
+	if k.refused[pf] == nil {
+		k.refused[pf] = map[Wall]bool{}
+	}
 	for wall, on := range todo {
 		err := set(f, wall, on)
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			if k.refused[pf] == nil {
-				k.refused[pf] = map[Wall]bool{}
-			}
-			k.refused[pf][wall] = true
+		if err == nil {
+			delete(k.refused[pf], wall)
+			k.Log.Info("a wall of a VF was changed at its PF", "pf", pf, "vf", f.Info.ID, "wall", wall, "on", on)
 			continue
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("set %s of VF %d of PF %s to %t: %w", wall, f.Info.ID, pf, on, err))
-			continue
+		if !k.refused[pf][wall] {
+			k.Log.Info("the driver of a PF refuses a wall of a VF", "pf", pf, "vf", f.Info.ID, "wall", wall, "on", on, "why", err.Error())
 		}
-		k.Log.Info("a wall of a VF was changed at its PF", "pf", pf, "vf", f.Info.ID, "wall", wall, "on", on)
+		k.refused[pf][wall] = true
 	}
-	return errors.Join(errs...)
 }
 
 func set(f Function, wall Wall, on bool) error {
