@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // Place is an interface in a network namespace, with its addresses.
@@ -45,17 +44,9 @@ func (f *Finder) Search(dir string) ([]Place, error) {
 }
 
 func (f *Finder) placesIn(path string) ([]Place, error) {
-	inside, err := open(path)
+	links, err := f.links(path)
 	if err != nil {
 		return nil, err
-	}
-	defer inside.Close()
-	if inside.Equal(f.host) {
-		return nil, ErrHostNetNS
-	}
-	links, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil, fmt.Errorf("open a netlink socket in %s: %w", path, err)
 	}
 	defer links.Close()
 	hostID, err := links.GetNetNsIdByFd(int(f.host)) // first, as in find

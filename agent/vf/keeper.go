@@ -158,10 +158,12 @@ func (k *Keeper) Release(e *journal.Entry) error {
 	if errors.Is(err, ErrNoVF) || errors.Is(err, ErrNoPF) {
 		return nil // the VF is gone
 	}
+	if err == nil && f.Info.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE {
+		err = set(f, Off, false)
+	}
 	if err != nil {
 		return fmt.Errorf("switch VF %s on again: %w", e.Device, err)
 	}
-	k.apply(f, changes(f.Info, wanted{}))
 	return nil
 }
 

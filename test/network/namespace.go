@@ -146,7 +146,7 @@ func (n *Namespace) enter() error {
 }
 
 // MountSysfs has Do run in a mount namespace of its own, in which /sys shows the devices of this network
-// namespace, as on a machine. What is mounted later elsewhere appears there too, if its mount point is shared.
+// namespace, as on a machine. Later mounts appear there too if their mount point is shared.
 func (n *Namespace) MountSysfs() error {
 	err := n.Do(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
