@@ -38,15 +38,15 @@ func evicted(w world) {
 	w.pool("evicted", "10.14.0.0/24")
 	pod := w.runningPod("evicted-0", "n1")
 	w.bound("evicted", "10.14.0.2", pod)
+	failed := metav1.Now().Rfc3339Copy() // The API server keeps seconds.
 	w.setPodStatus(pod, func(s *corev1.PodStatus) {
 		s.Phase, s.Reason, s.ContainerStatuses = corev1.PodFailed, "Evicted", nil
 		s.Conditions = []corev1.PodCondition{{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: failed,
 		}}
 	})
-	failed := time.Now().Truncate(time.Second)
 	w.waitQuarantined("10.14.0.2", v1alpha1.ReasonPodFinished)
-	if waited := time.Since(failed); waited < extraGrace+time.Second {
+	if waited := time.Since(failed.Time); waited < extraGrace+time.Second {
 		w.Errorf("taken after %s: the pod has its own grace of 1 s and %s", waited, extraGrace)
 	}
 	w.waitMetric("fenceline_reclaims_total reason=PodFinished", func(v float64) bool { return v >= 1 })

@@ -226,8 +226,12 @@ func (a *adding) undo() {
 	a.restoreMAC()
 }
 
-// refused reports in an event of the pod the reason for which it got no address.
+// refused reports in an event of the pod the reason for which it got no address. A runtime that cancels
+// its call gives its own reason.
 func (a *adding) refused(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
 	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", note(refusal.Answer(err)))
 }
 
