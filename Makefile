@@ -54,6 +54,13 @@ cluster-down: ## Remove that cluster
 images: ## Build images/*.tar without a container engine
 	$(GO) run ./test/cmd/images -version $(VERSION) -out images
 
+OS ?= $(shell $(GO) env GOOS)
+ARCH ?= $(shell $(GO) env GOARCH)
+.PHONY: command
+command: ## Build bin/kubectl-fenceline, for another machine with OS=darwin ARCH=arm64
+	GOOS=$(OS) GOARCH=$(ARCH) $(GO) build -o bin/kubectl-fenceline$(if $(filter windows,$(OS)),.exe) \
+	  -ldflags "-s -w -X github.com/fenceline/fenceline/internal/version.release=$(VERSION) -X github.com/fenceline/fenceline/internal/version.commit=$$(git rev-parse HEAD)" ./cli
+
 .PHONY: generate
 generate: packages ## Write all generated files
 	$(GO) generate ./bpf/...

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/controller/subnet"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
@@ -40,15 +39,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.metrics.CertDir, "metrics-cert-dir", "", "`directory` of tls.crt and tls.key for /metrics; empty makes a certificate that nobody has signed")
 	flags.StringVar(&o.healthAddress, "health-address", "127.0.0.1:9477", "`address` that serves /healthz and /readyz")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "work only as the leader; necessary with more than one replica")
-	flags.BoolVar(&o.reclaim.Enabled, "reclaim", true, "take addresses by force and end retention; if false, only the verification of Quarantined leases goes on")
-	flags.BoolVar(&o.reclaim.Terminating, "terminating", true, "take addresses of pods that stay Terminating; for pools without reclaim.terminating")
-	flags.DurationVar(&o.reclaim.ExtraGrace, "extra-grace", 5*time.Second, "how long to wait after the end of a pod before its address is taken; for pools without reclaim.extraGrace")
-	o.reclaim.NodeDown = reclaim.NodeDown{Take: true}
-	o.reclaim.RetentionLimit = v1alpha1.DefaultRetention
-	flags.Func("node-down", "Never, AfterTerminating or After `duration`, for pools without reclaim.nodeDown (default AfterTerminating)", func(text string) (err error) {
-		o.reclaim.NodeDown, err = reclaim.ParseNodeDown(v1alpha1.NodeDownPolicy(text))
-		return err
-	})
+	o.reclaim.AddFlags(flags)
 	flags.DurationVar(&o.auditPeriod, "audit-period", 10*time.Minute, "how often the controller looks at all leases")
 	flags.Func("default-subnets-ipv4", "`names` of IPSubnets for applications whose annotations name nothing, separated by commas; none: those with spec.default", list(&o.defaultSubnets4))
 	flags.Func("default-subnets-ipv6", "the same for IPv6", list(&o.defaultSubnets6))

@@ -76,6 +76,21 @@ func attachments(pod Pod, m Multus) ([]attachment, error) {
 	return all, nil
 }
 
+// Attached is one interface of a pod, and the NetworkAttachmentDefinition ("namespace/name") that it is
+// made from. Definition is empty for a network that is made from a file.
+type Attached struct{ Interface, Definition string }
+
+// Interfaces returns the interfaces that Multus' configuration and the pod's annotations name, in the
+// order in which Multus creates them.
+func Interfaces(pod Pod, m Multus) ([]Attached, error) {
+	var all []Attached
+	found, err := attachments(pod, m)
+	for _, a := range found {
+		all = append(all, Attached{a.iface, a.definition})
+	}
+	return all, err
+}
+
 // place returns the index of an interface, or -1.
 func place(all []attachment, iface string) int {
 	return slices.IndexFunc(all, func(a attachment) bool { return a.iface == iface })

@@ -3,6 +3,7 @@
 package reclaim
 
 import (
+	"flag"
 	"fmt"
 	"strings"
 	"time"
@@ -24,6 +25,18 @@ type Policy struct {
 	// RetentionLimit is how long a lease may stay Retained; 0 means no limit. As a default it is for
 	// pools that no longer exist: the CRD sets it in the others.
 	RetentionLimit time.Duration
+}
+
+// AddFlags adds the flags of the controller that set the policy, and sets their defaults.
+func (p *Policy) AddFlags(flags *flag.FlagSet) {
+	*p = Policy{NodeDown: NodeDown{Take: true}, RetentionLimit: v1alpha1.DefaultRetention}
+	flags.BoolVar(&p.Enabled, "reclaim", true, "take addresses by force and end retention; if false, only the verification of Quarantined leases goes on")
+	flags.BoolVar(&p.Terminating, "terminating", true, "take addresses of pods that stay Terminating; for pools without reclaim.terminating")
+	flags.DurationVar(&p.ExtraGrace, "extra-grace", 5*time.Second, "how long to wait after the end of a pod before its address is taken; for pools without reclaim.extraGrace")
+	flags.Func("node-down", "Never, AfterTerminating or After `duration`, for pools without reclaim.nodeDown (default AfterTerminating)", func(text string) (err error) {
+		p.NodeDown, err = ParseNodeDown(v1alpha1.NodeDownPolicy(text))
+		return err
+	})
 }
 
 // NodeDown is the policy for addresses of holders on a silent node. The zero value takes none.

@@ -26,6 +26,9 @@ const (
 	Conflict Kind = "conflict"
 )
 
+// Kinds returns all kinds of audit lines.
+func Kinds() []Kind { return []Kind{Grant, Free, Reclaim, Fence, Conflict} }
+
 // Record holds the fixed fields of an audit line. Unknown fields stay empty
 // and are written too, so that each line has the same columns.
 type Record struct {

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/controlplane"
+)
+
+// world is a cluster without programs, as a person sees it.
+type world struct {
+	*testing.T
+	client     client.Client
+	kubeconfig string
+}
+
+func newWorld(t *testing.T) (world, *controlplane.Server) {
+	server := controlplane.New(t)
+	all := scheme.Scheme
+	check.OK(t, v1alpha1.AddToScheme(all))
+	return world{t, check.Value(client.New(server.Admin(), client.Options{Scheme: all}))(t), server.Kubeconfig()}, server
+}
+
+func (w world) make(objects ...client.Object) {
+	w.Helper()
+	for _, o := range objects {
+		status := o.DeepCopyObject().(client.Object)
+		check.OK(w, w.client.Create(w.Context(), o))
+		switch s := status.(type) {
+		case *v1alpha1.IPPool:
+			s.ResourceVersion = o.GetResourceVersion()
+			check.OK(w, w.client.Status().Update(w.Context(), s))
+		case *corev1.Pod:
+			s.ResourceVersion = o.GetResourceVersion()
+			check.OK(w, w.client.Status().Update(w.Context(), s))
+		case *corev1.Node:
+			s.ResourceVersion = o.GetResourceVersion()
+			check.OK(w, w.client.Status().Update(w.Context(), s))
+		}
+	}
+}
+
+// run runs the command, and returns both outputs.
+func (w world) run(stdin string, args ...string) (string, error) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	c := command(genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &out})
+	c.SetArgs(append([]string{"--kubeconfig", w.kubeconfig, "--cache-dir", w.TempDir()}, args...))
+	err := c.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+// says runs the command, and looks for parts of its output.
+func (w world) says(args string, parts ...string) {
+	w.Helper()
+	out, err := w.run("", strings.Fields(args)...)
+	if err != nil {
+		w.Errorf("%s: %v\n%s", args, err, out)
+	}
+	w.Logf("$ kubectl fenceline %s\n%s", args, out)
+	for _, part := range parts {
+		if !strings.Contains(out, part) {
+			w.Errorf("%s does not say %q:\n%s", args, part, out)
+		}
+	}
+}
+
+func node(name string, ready corev1.ConditionStatus) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": name}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastHeartbeatTime: metav1.Now()}}}}
+}
+
+func pool(name, subnet string, change func(*v1alpha1.IPPool)) *v1alpha1.IPPool {
+	p := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{Subnet: subnet}}
+	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now()}}
+	change(p)
+	return p
+}
+
+func pod(name, node string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{
+		NodeName: node, Containers: []corev1.Container{{Name: "app", Image: "app:1"}}, AutomountServiceAccountToken: ptr.To(false),
+	}}
+}
+
+func lease(address string, pod *corev1.Pod, change func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease {
+	l := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: address}, Spec: v1alpha1.IPLeaseSpec{
+		Address: address, Pool: "floor", State: v1alpha1.StateBound, NodeName: pod.Spec.NodeName, Parent: "eth1", Since: metav1.Now(),
+		Holder: &v1alpha1.Holder{Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Interface: "eth0", MAC: "02:00:00:00:00:07", Guarded: true},
+	}}
+	change(&l.Spec)
+	return l
+}
+
+func asIs[T any](*T) {}
+
+func TestCommands(t *testing.T) {
+	w, server := newWorld(t)
+	web, old := pod("web-0", "n1"), pod("old-0", "gone")
+	w.make(
+		node("n1", corev1.ConditionTrue), node("n2", corev1.ConditionUnknown),
+		pool("floor", "10.0.0.0/27", func(p *v1alpha1.IPPool) {
+			p.Spec.Gateway, p.Spec.ExcludeIPs, p.Spec.Default = ptr.To("10.0.0.1"), []string{"10.0.0.20-10.0.0.30"}, ptr.To(true)
+			p.Status.Total, p.Status.Bound, p.Status.Retained, p.Status.Quarantined, p.Status.Free = 18, 1, 1, 1, 15
+			p.Status.ObservedGeneration = 1
+		}),
+		pool("other", "10.1.0.0/24", func(p *v1alpha1.IPPool) {
+			p.Spec.NodeAffinity = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "n2"}}
+			p.Spec.Default = ptr.To(true)
+		}),
+		&v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "printers"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.0.0.4"}}},
+		web, old,
+	)
+	w.make(
+		lease("10.0.0.2", web, asIs),
+		lease("10.0.0.3", old, func(s *v1alpha1.IPLeaseSpec) {
+			s.State, s.Holder.OwnerKind, s.Holder.OwnerName = v1alpha1.StateRetained, "StatefulSet", "old"
+			s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever}
+		}),
+		lease("10.0.0.5", web, func(s *v1alpha1.IPLeaseSpec) {
+			s.State, s.Reason, s.Holder = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, nil
+			s.Conflict = &v1alpha1.Conflict{MAC: "00:11:22:33:44:55", Source: "probe", Count: 3, FirstSeen: metav1.Now(), LastSeen: metav1.Now()}
+		}),
+	)
+
+	w.says("status", "floor", "10.0.0.0/27", "█", "1 Bound", "1 Conflict", "1 Retained", "MAC 00:11:22:33:44:55 uses it")
+	w.says("map floor", " GBR#!..", "B Bound 1", "! Conflict 1", "# Reserved 1", "Free 14")
+	w.says("map floor -o json", `"state": "Conflict"`, `"pod": "web-0"`)
+	w.says("explain 10.0.0.2", "10.0.0.2 is bound", "pod default/web-0, interface eth0", "nothing ends it now: the pod is alive")
+	w.says("explain 10.0.0.3", "10.0.0.3 is retained", "Owner:     StatefulSet old")
+	w.says("explain 10.0.0.5", "in conflict", "MAC 00:11:22:33:44:55 was heard by the probe, 3 times", "End:")
+	w.says("explain 10.0.0.6", "10.0.0.6 has no lease", "Pool floor may hand it out")
+	w.says("explain 10.0.0.4", "ReservedIP printers keeps it back")
+	w.says("explain 10.0.0.1", "It is the gateway of pool floor")
+	w.says("explain 10.0.0.25", "the pool does not hand it out")
+	w.says("explain 192.0.2.1", "No pool of this network has it")
+	w.says("why web-0", "has 10.0.0.2 (Bound)", "Interface eth0 on n1", "floor", "yes", "15 of 18 addresses are free", "other", "no")
+	w.says("export", "address,network,state", "10.0.0.2,,Bound,,floor,default,web-0,eth0,02:00:00:00:00:07,,n1,eth1,")
+	w.says("export -o json", `"pool": "floor"`)
+	w.says("version", "Client:", "API server:")
+
+	out, err := w.run(deployment, "why", "-f", "-", "--node", "n2")
+	if err != nil || !strings.Contains(out, "there is no pool nowhere") {
+		t.Errorf("%v\n%s", err, out)
+	}
+
+	if out, err := w.run("", "free", "10.0.0.2"); err == nil || !strings.Contains(err.Error(), "10.0.0.2 is Bound, held by pod default/web-0") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := w.run("n\n", "free", "10.0.0.3"); err == nil {
+		t.Errorf("freed without a yes: %s", out)
+	}
+	w.says("explain 10.0.0.3", "retained")
+	if out, err := w.run("y\n", "free", "10.0.0.3"); err != nil || !strings.Contains(out, "10.0.0.3 is free") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	w.says("explain 10.0.0.3", "10.0.0.3 has no lease")
+	w.says("map floor -o wide", "ADDRESS", "02:00:00:00:00:07")
+
+	// A reader with few rights gets the rest of the answer, and hears what it lacks.
+	ctx := t.Context()
+	check.OK(t, w.client.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "few"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"fenceline.io"}, Resources: []string{"*"}, Verbs: []string{"get", "list"}},
+	}}))
+	check.OK(t, w.client.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "few"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "few"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "reader"}},
+	}))
+	check.OK(t, w.client.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "reader"}}))
+	reader := check.Value(server.ServiceAccount(ctx, "default", "reader", nil))(t)
+	w.kubeconfig = t.TempDir() + "/kubeconfig"
+	check.OK(t, controlplane.WriteKubeconfig(reader, w.kubeconfig))
+	w.says("status", "floor", "1 Bound", "You have no right to read events")
+	w.says("explain 10.0.0.2", "10.0.0.2 is bound", "You have no right to read")
+	w.says("map floor", "B Bound 1")
+}
+
+const deployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop}
+spec:
+  template:
+    metadata:
+      annotations: {ipam.fenceline.io/ippool: '{"ipv4": ["nowhere"]}'}
+`

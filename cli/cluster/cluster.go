@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster reads a cluster for people: with their rights, and without a cache.
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/podview"
+)
+
+// Cluster is a cluster as its reader may see it.
+type Cluster struct {
+	client.Client
+	// Kube serves what is no object: logs of pods, and programs in their containers.
+	Kube kubernetes.Interface
+	// Config is the configuration of both clients.
+	Config *rest.Config
+	// Namespace is the namespace of Fenceline.
+	Namespace string
+
+	indexes indexes
+	unread  []string
+}
+
+// Open returns a cluster. It asks the API server nothing.
+func Open(config *rest.Config, namespace string) (*Cluster, error) {
+	scheme, err := cache.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	if err := eventsv1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register the types of events: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	// A podview.Pod cannot be read from protobuf.
+	config.ContentType = runtime.ContentTypeJSON
+	config.QPS = -1 // the API server's priority and fairness limits the requests
+	c := &Cluster{Config: config, Namespace: namespace, indexes: indexes{}}
+	if c.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		return nil, fmt.Errorf("make a client of %s: %w", config.Host, err)
+	}
+	if c.Kube, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("make a client of %s: %w", config.Host, err)
+	}
+	return c, cache.AddIndexes(context.Background(), c.indexes)
+}
+
+// MayLack returns nil instead of an error that says that a right is missing, and notes that the reader
+// may not read these objects. So the rest of an answer is still given.
+func (c *Cluster) MayLack(objects string, err error) error {
+	if err == nil || !apierrors.IsForbidden(err) {
+		return err
+	}
+	c.unread = append(c.unread, objects)
+	return nil
+}
+
+// Unread returns the objects that the reader may not read.
+func (c *Cluster) Unread() []string { return c.unread }
+
+// Agents returns the pods of the agents, and Controllers those of the controller.
+func (c *Cluster) Agents(ctx context.Context) ([]podview.Pod, error) {
+	return c.component(ctx, "agent")
+}
+
+// Controllers returns the pods of the controller.
+func (c *Cluster) Controllers(ctx context.Context) ([]podview.Pod, error) {
+	return c.component(ctx, "controller")
+}
+
+func (c *Cluster) component(ctx context.Context, component string) ([]podview.Pod, error) {
+	var pods podview.PodList
+	err := c.List(ctx, &pods, client.InNamespace(c.Namespace),
+		client.MatchingLabels{"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": component})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of the %s in namespace %s: %w", component, c.Namespace, err)
+	}
+	return pods.Items, nil
+}
+
+// IsReady reports whether a node is Ready.
+func IsReady(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/internal/inventory"
+)
+
+// story is everything that is known of an address on one network.
+type story struct {
+	Address string          `json:"address"`
+	Network string          `json:"network,omitempty"`
+	State   inventory.State `json:"state"`
+	// Pool is the pool of the lease, or the pool that would hand the address out.
+	Pool  string            `json:"pool,omitempty"`
+	Lease *v1alpha1.IPLease `json:"lease,omitempty"`
+	End   *end              `json:"end,omitempty"`
+	Free  string            `json:"free,omitempty"`
+	Past  []moment          `json:"history"`
+	by    map[string]bool   // for the history
+}
+
+func (s *session) explain() *cobra.Command {
+	history := true
+	c := &cobra.Command{
+		Use: "explain ADDRESS", Short: "Tell who has an address, why, and what will end it", Args: cobra.ExactArgs(1),
+		Example: "  kubectl fenceline explain 10.0.0.7\n  kubectl fenceline explain storage.10.0.0.7   # on the network storage",
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := s.open()
+			if err != nil {
+				return err
+			}
+			stories, err := explain(c.Context(), cl, args[0], time.Now(), history)
+			if err != nil {
+				return err
+			}
+			defer s.sayUnread(cl)
+			return s.print(stories, func(w io.Writer) {
+				for i, st := range stories {
+					if i > 0 {
+						fmt.Fprintln(w)
+					}
+					st.write(w, time.Now())
+				}
+			})
+		},
+	}
+	c.Flags().BoolVar(&history, "history", true, "read events and the audit lines in the logs of Fenceline's pods")
+	return c
+}
+
+// explain returns the stories of an address, or of a lease's name: one for each network that has it.
+func explain(ctx context.Context, c *cluster.Cluster, asked string, now time.Time, history bool) ([]story, error) {
+	network, addr, err := v1alpha1.ParseLeaseName(asked)
+	everywhere := false
+	if err != nil {
+		if addr, err = netip.ParseAddr(asked); err != nil {
+			return nil, fmt.Errorf("%q is neither an address nor the name of a lease", asked)
+		}
+	}
+	if network == "" {
+		everywhere = true
+	}
+	var pools v1alpha1.IPPoolList
+	if err := c.List(ctx, &pools); err != nil {
+		return nil, fmt.Errorf("list pools: %w", err)
+	}
+	var stories []story
+	for _, n := range networksOf(pools.Items, addr, network, everywhere) {
+		st, err := tell(ctx, c, pools.Items, n, addr, now)
+		if err != nil {
+			return nil, err
+		}
+		if history {
+			if st.Past, err = pastOf(ctx, c, st, now); err != nil {
+				return nil, err
+			}
+		}
+		stories = append(stories, st)
+	}
+	return stories, nil
+}
+
+// networksOf returns the networks whose pools have an address in their subnets, or the one that was asked for.
+func networksOf(pools []v1alpha1.IPPool, addr netip.Addr, asked string, everywhere bool) []string {
+	networks := []string{asked}
+	if !everywhere {
+		return networks
+	}
+	seen := map[string]bool{"": true}
+	inDefault := false
+	for i := range pools {
+		subnet, err := poolset.Subnet(&pools[i])
+		if err != nil || !subnet.Contains(addr) {
+			continue
+		}
+		n := pools[i].Spec.Network
+		inDefault = inDefault || n == ""
+		if !seen[n] {
+			seen[n] = true
+			networks = append(networks, n)
+		}
+	}
+	if !inDefault && len(networks) > 1 {
+		return networks[1:]
+	}
+	return networks
+}
+
+func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, network string, addr netip.Addr, now time.Time) (story, error) {
+	st := story{Address: addr.String(), Network: network}
+	lease := &v1alpha1.IPLease{}
+	err := c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName(network, addr)}, lease)
+	switch {
+	case apierrors.IsNotFound(err):
+		return st, st.unleased(ctx, c, pools, addr)
+	case err != nil:
+		return st, fmt.Errorf("read the lease of %s: %w", addr, err)
+	}
+	lease.ManagedFields = nil
+	st.Lease, st.Pool, st.State = lease, lease.Spec.Pool, inventory.OfLease(lease)
+	st.End, err = endOf(ctx, c, lease, now)
+	return st, err
+}
+
+// unleased tells why an address has no lease.
+func (st *story) unleased(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, addr netip.Addr) error {
+	var reservations v1alpha1.ReservedIPList
+	if err := c.MayLack("ReservedIPs", c.List(ctx, &reservations)); err != nil {
+		return fmt.Errorf("list ReservedIPs: %w", err)
+	}
+	st.State, st.Free = inventory.Outside, "No pool of this network has it in its subnet."
+	for i := range pools {
+		if pools[i].Spec.Network != st.Network {
+			continue
+		}
+		p, err := inventory.Of(&pools[i], nil, reservations.Items)
+		if _, invalid := errors.AsType[*poolset.SpecError](err); invalid || err == nil && !p.Subnet.Contains(addr) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("pool %s: %w", pools[i].Name, err)
+		}
+		if st.Pool == "" || st.State == inventory.Outside {
+			st.Pool, st.State = pools[i].Name, p.State(addr)
+			st.Free = sentence(st.State, pools[i].Name, reservedBy(reservations.Items, addr))
+		}
+	}
+	return nil
+}
+
+func reservedBy(reservations []v1alpha1.ReservedIP, addr netip.Addr) string {
+	for i := range reservations {
+		if set, _ := poolset.ReservedBy(&reservations[i]); set.Contains(addr) {
+			return reservations[i].Name
+		}
+	}
+	return ""
+}
+
+// sentence says why an address without a lease is in a state.
+func sentence(s inventory.State, pool, reservation string) string {
+	switch s {
+	case inventory.Gateway:
+		return "It is the gateway of pool " + pool + "."
+	case inventory.Reserved:
+		return "ReservedIP " + reservation + " keeps it back from every pool."
+	case inventory.Withheld:
+		return "Another pool of the subnet hands it out (status.withheld of pool " + pool + ")."
+	case inventory.CoolingDown:
+		return "Pool " + pool + " got it back a moment ago, and hands it out again after its cooldown (spec.reclaim.cooldown)."
+	case inventory.Free:
+		return "Nobody has it. Pool " + pool + " may hand it out."
+	}
+	return "It is in the subnet of pool " + pool + ", but the pool does not hand it out (spec.ips, spec.excludeIPs)."
+}

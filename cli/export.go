@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// record is a lease in the inventory.
+type record struct {
+	place
+	addr    netip.Addr
+	Network string    `json:"network"`
+	Pool    string    `json:"pool"`
+	Parent  string    `json:"parent"`
+	Since   time.Time `json:"since"`
+	Owner   string    `json:"owner"`
+	Message string    `json:"message"`
+}
+
+func (s *session) export() *cobra.Command {
+	return &cobra.Command{
+		Use: "export", Short: "Write the inventory of all addresses in use, as CSV or with -o json", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := s.open()
+			if err != nil {
+				return err
+			}
+			var leases v1alpha1.IPLeaseList
+			if err := cl.List(c.Context(), &leases); err != nil {
+				return fmt.Errorf("list leases: %w", err)
+			}
+			records, err := recordsOf(leases.Items)
+			if err != nil {
+				return err
+			}
+			var failed error
+			return cmp.Or(s.print(records, func(w io.Writer) { failed = writeCSV(w, records) }), failed)
+		},
+	}
+}
+
+// recordsOf returns the inventory, in the order of networks and addresses.
+func recordsOf(leases []v1alpha1.IPLease) ([]record, error) {
+	records := make([]record, 0, len(leases))
+	for i := range leases {
+		l := &leases[i]
+		network, addr, err := v1alpha1.ParseLeaseName(l.Name)
+		if err != nil {
+			return nil, err
+		}
+		r := record{place: placeOf(l), addr: addr, Network: network, Pool: l.Spec.Pool, Parent: l.Spec.Parent, Since: l.Spec.Since.Time, Message: l.Spec.Message}
+		if h := l.Spec.Holder; h != nil && h.OwnerKind != "" {
+			r.Owner = h.OwnerKind + " " + h.OwnerName
+		}
+		records = append(records, r)
+	}
+	slices.SortFunc(records, func(a, b record) int {
+		return cmp.Or(cmp.Compare(a.Network, b.Network), a.addr.Compare(b.addr))
+	})
+	return records, nil
+}
+
+func writeCSV(w io.Writer, records []record) error {
+	c := csv.NewWriter(w)
+	rows := [][]string{{"address", "network", "state", "reason", "pool", "namespace", "pod", "interface", "mac", "owner", "node", "parent", "since", "message"}}
+	for _, r := range records {
+		rows = append(rows, []string{
+			r.Address, r.Network, string(r.State), r.Reason, r.Pool, r.Namespace, r.Pod, r.Interface, r.MAC, r.Owner, r.Node, r.Parent,
+			r.Since.UTC().Format(time.RFC3339), r.Message,
+		})
+	}
+	if err := c.WriteAll(rows); err != nil {
+		return fmt.Errorf("write the inventory: %w", err)
+	}
+	return nil
+}

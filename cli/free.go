@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
+)
+
+// errUnconfirmed ends the command if a person does not confirm.
+var errUnconfirmed = errors.New("nothing was changed")
+
+func (s *session) free() *cobra.Command {
+	yes, force := false, false
+	c := &cobra.Command{
+		Use: "free ADDRESS", Short: "Free the address of a lease by hand, after a question", Args: cobra.ExactArgs(1),
+		Long: `Free the address of a lease by hand, after a question.
+
+A Retained address has no holder, so its lease is deleted. A lease in another state may have a living
+holder: no claim would silence it, and its address may get a second speaker. Such a lease needs --force,
+and the right to delete pods in the namespace of its holder.`,
+		Example: "  kubectl fenceline free 10.0.0.7",
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := s.open()
+			if err != nil {
+				return err
+			}
+			lease := &v1alpha1.IPLease{}
+			if err := cl.Get(c.Context(), client.ObjectKey{Name: leaseName(args[0])}, lease); err != nil {
+				return fmt.Errorf("read the lease of %s: %w", args[0], err)
+			}
+			if lease.Spec.State != v1alpha1.StateRetained && !force {
+				return fmt.Errorf("%s is %s%s: it ends by itself as `kubectl fenceline explain %s` says; --force deletes its lease without a fence",
+					lease.Spec.Address, lease.Spec.State, ofHolder(lease), args[0])
+			}
+			if !yes {
+				if err := s.confirm(lease); err != nil {
+					return err
+				}
+			}
+			if err := remove(c.Context(), cl, lease, force); err != nil {
+				return err
+			}
+			fmt.Fprintf(s.Out, "%s is free.\n", lease.Spec.Address)
+			return nil
+		},
+	}
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&force, "force", false, "delete the lease of an address that may be in use, without a fence")
+	return c
+}
+
+// leaseName returns the name of the lease of an address, or the name itself.
+func leaseName(asked string) string {
+	if network, addr, err := v1alpha1.ParseLeaseName(asked); err == nil {
+		return v1alpha1.LeaseName(network, addr)
+	}
+	if addr, err := netip.ParseAddr(asked); err == nil {
+		return v1alpha1.LeaseName("", addr)
+	}
+	return asked
+}
+
+func ofHolder(l *v1alpha1.IPLease) string {
+	if h := l.Spec.Holder; h != nil && h.Pod != "" {
+		return fmt.Sprintf(", held by pod %s/%s", h.Namespace, h.Pod)
+	}
+	return ""
+}
+
+func (s *session) confirm(l *v1alpha1.IPLease) error {
+	fmt.Fprintf(s.Out, "Delete the lease of %s (%s%s)? [y/N] ", l.Spec.Address, l.Spec.State, ofHolder(l))
+	answer, err := bufio.NewReader(s.In).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errUnconfirmed
+}
+
+// remove deletes the lease as it was read: a lease that has changed meanwhile stays.
+func remove(ctx context.Context, c *cluster.Cluster, l *v1alpha1.IPLease, force bool) error {
+	if force && l.Spec.State != v1alpha1.StateRetained {
+		patch := client.MergeFromWithOptions(l.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, v1alpha1.AnnotationForceDelete, "")
+		if err := c.Patch(ctx, l, patch); err != nil {
+			return fmt.Errorf("annotate lease %s: %w", l.Name, err)
+		}
+	}
+	err := c.Delete(ctx, l, client.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion})
+	if err != nil {
+		return fmt.Errorf("delete lease %s: %w", l.Name, err)
+	}
+	return nil
+}

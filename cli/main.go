@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// kubectl-fenceline shows who has which address, and why. As a plugin of kubectl it is called
+// "kubectl fenceline". It only reads, except for its command free.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/internal/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	if err := command(streams).ExecuteContext(ctx); err != nil {
+		stop()
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+// session is what all commands share.
+type session struct {
+	genericiooptions.IOStreams
+	flags *genericclioptions.ConfigFlags
+	// fenceline is the namespace of Fenceline.
+	fenceline string
+	// output is json, yaml, wide or empty.
+	output string
+}
+
+func command(streams genericiooptions.IOStreams) *cobra.Command {
+	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true)}
+	c := &cobra.Command{
+		Use:           "kubectl-fenceline",
+		Short:         "Show who has which address, what is free, and why a pod has none",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fenceline"},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	c.SetOut(s.Out)
+	c.SetErr(s.ErrOut)
+	s.flags.AddFlags(c.PersistentFlags())
+	c.PersistentFlags().StringVar(&s.fenceline, "fenceline-namespace", "fenceline-system", "namespace in which Fenceline is installed")
+	c.PersistentFlags().StringVarP(&s.output, "output", "o", "", "json, yaml or wide")
+	c.AddCommand(s.status(), s.mapOf(), s.explain(), s.why(), s.free(), s.export(), s.version())
+	return c
+}
+
+// open returns the cluster of the kubeconfig.
+func (s *session) open() (*cluster.Cluster, error) {
+	config, err := s.flags.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	config.UserAgent = "kubectl-fenceline/" + version.String()
+	return cluster.Open(config, s.fenceline)
+}

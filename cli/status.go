@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/inventory"
+)
+
+// recent is the age up to which a warning is shown.
+const recent = time.Hour
+
+// state is the answer of status.
+type state struct {
+	Pools  []poolLine              `json:"pools"`
+	Leases map[inventory.State]int `json:"leases"`
+	// Nodes has the faults of nodes, and Waits what waits for an address or a proof.
+	Nodes []trouble `json:"nodes"`
+	Waits []trouble `json:"waits"`
+}
+
+type poolLine struct {
+	Name        string   `json:"name"`
+	Subnet      string   `json:"subnet"`
+	Total       int64    `json:"total"`
+	Bound       int64    `json:"bound"`
+	Warm        int64    `json:"warm"`
+	Retained    int64    `json:"retained"`
+	Quarantined int64    `json:"quarantined"`
+	Free        int64    `json:"free"`
+	Conditions  []string `json:"conditions,omitempty"`
+}
+
+// trouble is something that does not work, or waits, and why.
+type trouble struct {
+	Object string    `json:"object"`
+	What   string    `json:"what"`
+	Since  time.Time `json:"since"`
+	Why    string    `json:"why"`
+}
+
+func (s *session) status() *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Show pools, leases, faulty nodes, and what waits and why", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := s.open()
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			st, err := readState(c.Context(), cl, now)
+			if err != nil {
+				return err
+			}
+			defer s.sayUnread(cl)
+			return s.print(st, func(w io.Writer) { s.writeState(w, st, now) })
+		},
+	}
+}
+
+func readState(ctx context.Context, c *cluster.Cluster, now time.Time) (state, error) {
+	st := state{Pools: []poolLine{}, Leases: map[inventory.State]int{}, Nodes: []trouble{}, Waits: []trouble{}}
+	var pools v1alpha1.IPPoolList
+	if err := c.List(ctx, &pools); err != nil {
+		return st, fmt.Errorf("list pools: %w", err)
+	}
+	for i := range pools.Items {
+		st.Pools = append(st.Pools, lineOf(&pools.Items[i]))
+	}
+	var leases v1alpha1.IPLeaseList
+	if err := c.List(ctx, &leases); err != nil {
+		return st, fmt.Errorf("list leases: %w", err)
+	}
+	for i := range leases.Items {
+		l := &leases.Items[i]
+		st.Leases[inventory.OfLease(l)]++
+		if l.Spec.State == v1alpha1.StateQuarantined {
+			st.Waits = append(st.Waits, trouble{"address " + l.Spec.Address, string(l.Spec.Reason), l.Spec.Since.Time, whyQuarantined(l)})
+		}
+	}
+	if err := st.readSubnets(ctx, c); err != nil {
+		return st, err
+	}
+	if err := st.readAgents(ctx, c); err != nil {
+		return st, err
+	}
+	var events eventsv1.EventList
+	if err := c.MayLack("events", c.List(ctx, &events)); err != nil {
+		return st, fmt.Errorf("list events: %w", err)
+	}
+	var pods podview.PodList
+	pending := client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("status.phase", string(corev1.PodPending))}
+	if err := c.MayLack("pods of all namespaces", c.List(ctx, &pods, pending)); err != nil {
+		return st, fmt.Errorf("list pods: %w", err)
+	}
+	st.Nodes = append(st.Nodes, nodeTroubles(events.Items, now)...)
+	st.Waits = append(st.Waits, podTroubles(events.Items, pods.Items)...)
+	return st, nil
+}
+
+func lineOf(p *v1alpha1.IPPool) poolLine {
+	l := poolLine{
+		Name: p.Name, Subnet: p.Spec.Subnet, Total: p.Status.Total, Bound: p.Status.Bound, Warm: p.Status.Warm,
+		Retained: p.Status.Retained, Quarantined: p.Status.Quarantined, Free: p.Status.Free,
+	}
+	for _, c := range p.Status.Conditions {
+		if (c.Type == v1alpha1.ConditionReady) != (c.Status == metav1.ConditionTrue) {
+			l.Conditions = append(l.Conditions, strings.TrimSpace(fmt.Sprintf("%s %s: %s", c.Type, c.Status, c.Message)))
+		}
+	}
+	return l
+}
+
+func whyQuarantined(l *v1alpha1.IPLease) string {
+	switch x := l.Spec.Conflict; {
+	case l.Spec.Message != "":
+		return l.Spec.Message
+	case x != nil:
+		return "MAC " + string(x.MAC) + " uses it"
+	}
+	return "node " + orNone(l.Spec.NodeName) + " verifies"
+}
+
+// readSubnets adds the applications for which no pool could be made.
+func (st *state) readSubnets(ctx context.Context, c *cluster.Cluster) error {
+	var subnets v1alpha1.IPSubnetList
+	if err := c.MayLack("IPSubnets", c.List(ctx, &subnets)); err != nil {
+		return fmt.Errorf("list IPSubnets: %w", err)
+	}
+	for i := range subnets.Items {
+		for _, u := range subnets.Items[i].Status.Unserved {
+			st.Waits = append(st.Waits, trouble{Object: u.Kind + " " + u.Namespace + "/" + u.Name, What: "SubnetUnserved", Why: u.Message})
+		}
+	}
+	return nil
+}
+
+// readAgents adds the nodes that serve no ADD.
+func (st *state) readAgents(ctx context.Context, c *cluster.Cluster) error {
+	all, err := c.Agents(ctx)
+	if err = c.MayLack("pods of namespace "+c.Namespace, err); err != nil {
+		return err
+	}
+	for i := range all {
+		if agents.IsAlive(&all[i]) {
+			continue
+		}
+		t := trouble{Object: "node " + all[i].Spec.NodeName, What: "AgentNotReady", Why: "agent " + all[i].Name + " is not Ready"}
+		for _, cond := range all[i].Status.Conditions {
+			if cond.Type == corev1.PodReady {
+				t.Since = cond.LastTransitionTime.Time
+			}
+		}
+		for _, cs := range all[i].Status.ContainerStatuses {
+			if w := cs.State.Waiting; w != nil {
+				t.Why += ": " + w.Reason
+			}
+			if ended := cs.LastTerminationState.Terminated; ended != nil && ended.Message != "" {
+				t.Why += ": " + strings.TrimSpace(ended.Message)
+			}
+		}
+		st.Nodes = append(st.Nodes, t)
+	}
+	return nil
+}
+
+// endedBy returns the event that ends the fault of another event of a node.
+func endedBy(reason string) string {
+	switch reason {
+	case "ParentMute":
+		return "ParentHeard"
+	case "StateUnusable":
+		return "StateUsable"
+	}
+	return ""
+}
+
+// nodeTroubles returns the warnings of Fenceline about nodes that no later event has ended: the last one of
+// each kind.
+func nodeTroubles(events []eventsv1.Event, now time.Time) []trouble {
+	last := map[[2]string]*eventsv1.Event{}
+	for i := range events {
+		e := &events[i]
+		if e.Regarding.Kind != "Node" || !strings.HasPrefix(e.ReportingController, "fenceline-") {
+			continue
+		}
+		key := [2]string{e.Regarding.Name, e.Reason}
+		if was := last[key]; was == nil || lastOf(was).Before(lastOf(e)) {
+			last[key] = e
+		}
+	}
+	var all []trouble
+	for key, e := range last {
+		ending := last[[2]string{key[0], endedBy(key[1])}]
+		isOver := ending != nil && lastOf(ending).After(lastOf(e))
+		if e.Type == corev1.EventTypeWarning && !isOver && now.Sub(lastOf(e)) < recent {
+			all = append(all, trouble{"node " + key[0], e.Reason, lastOf(e), e.Note})
+		}
+	}
+	slices.SortFunc(all, func(a, b trouble) int { return strings.Compare(a.Object+a.What, b.Object+b.What) })
+	return all
+}
+
+// podTroubles returns the last reason for which each pending pod has no address.
+func podTroubles(events []eventsv1.Event, pending []podview.Pod) []trouble {
+	last := map[string]trouble{}
+	for i := range events {
+		e := &events[i]
+		if e.Regarding.Kind != "Pod" || e.Reason != "AddressAwaited" && e.Reason != "AddressRefused" {
+			continue
+		}
+		waits := slices.ContainsFunc(pending, func(p podview.Pod) bool { return p.UID == e.Regarding.UID })
+		name := "pod " + e.Regarding.Namespace + "/" + e.Regarding.Name
+		if waits && last[name].Since.Before(lastOf(e)) {
+			last[name] = trouble{name, e.Reason, lastOf(e), e.Note}
+		}
+	}
+	names := slices.Sorted(maps.Keys(last))
+	var all []trouble
+	for _, name := range names {
+		all = append(all, last[name])
+	}
+	return all
+}
+
+// barWidth is the number of characters of a pool's bar.
+const barWidth = 24
+
+// bar draws the shares of bound, other and free addresses. Whatever is not zero is seen.
+func bar(p poolLine) string {
+	if p.Total <= 0 {
+		return strings.Repeat("·", barWidth)
+	}
+	part := func(n int64) int {
+		if n <= 0 {
+			return 0
+		}
+		return max(1, int(n*barWidth/p.Total))
+	}
+	bound, other := part(p.Bound), part(p.Warm+p.Retained+p.Quarantined)
+	bound = min(bound, barWidth-other)
+	return strings.Repeat("█", bound) + strings.Repeat("▒", other) + strings.Repeat("·", barWidth-bound-other)
+}
+
+func (s *session) writeState(w io.Writer, st state, now time.Time) {
+	var rows [][]string
+	for _, p := range st.Pools {
+		row := []string{p.Name, p.Subnet, bar(p)}
+		for _, n := range []int64{p.Total, p.Bound, p.Warm, p.Retained, p.Quarantined, p.Free} {
+			row = append(row, strconv.FormatInt(n, 10))
+		}
+		rows = append(rows, row)
+	}
+	table(w, []string{"POOL", "SUBNET", "IN USE", "TOTAL", "BOUND", "WARM", "RETAINED", "QUARANTINED", "FREE"}, rows)
+	for _, p := range st.Pools {
+		for _, c := range p.Conditions {
+			fmt.Fprintf(w, "%s %s\n", s.colour("33", "pool "+p.Name+":"), c)
+		}
+	}
+	fmt.Fprint(w, "\nLeases:")
+	for _, state := range slices.Sorted(maps.Keys(st.Leases)) {
+		fmt.Fprintf(w, " %d %s", st.Leases[state], state)
+	}
+	if len(st.Leases) == 0 {
+		fmt.Fprint(w, " none")
+	}
+	fmt.Fprintln(w)
+	s.troubles(w, "Nodes with a fault", "All nodes serve pods, as far as their agents report.", st.Nodes, now)
+	s.troubles(w, "Waiting", "Nothing waits.", st.Waits, now)
+}
+
+func (s *session) troubles(w io.Writer, head, none string, all []trouble, now time.Time) {
+	fmt.Fprintln(w)
+	if len(all) == 0 {
+		fmt.Fprintln(w, none)
+		return
+	}
+	fmt.Fprintf(w, "%s:\n", head)
+	var rows [][]string
+	for _, t := range all {
+		since := ""
+		if !t.Since.IsZero() {
+			since = age(now, t.Since)
+		}
+		rows = append(rows, []string{"  " + t.Object, t.What, since, t.Why})
+	}
+	table(w, []string{"  OBJECT", "WHAT", "AGE", "WHY"}, rows)
+}

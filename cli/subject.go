@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/owner"
+)
+
+// whyFor holds what the rules of ADD read.
+type whyFor struct {
+	c           *cluster.Cluster
+	node, iface string
+	subject     subject
+
+	request    ipam.Request
+	pools      []v1alpha1.IPPool
+	reserved   poolset.Set
+	nodes      []corev1.Node
+	interfaces []attached
+}
+
+// attached is an interface, and the pools that its network configuration names.
+type attached struct {
+	name  string
+	pools ipam.ConfigPools
+}
+
+// readSubject reads the first pod, or object with a template of pods, of a file.
+func readSubject(stdin io.Reader, file, namespace string) (subject, error) {
+	in := stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return subject{}, fmt.Errorf("read %s: %w", file, err)
+		}
+		defer f.Close()
+		in = f
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(in, 4096)
+	for {
+		o := &unstructured.Unstructured{}
+		if err := decoder.Decode(&o.Object); err != nil {
+			if errors.Is(err, io.EOF) {
+				return subject{}, fmt.Errorf("%s has neither a pod nor an object with a template of pods", file)
+			}
+			return subject{}, fmt.Errorf("read %s: %w", file, err)
+		}
+		if s, ok := subjectOf(o, namespace); ok {
+			return s, nil
+		}
+	}
+}
+
+// subjectOf returns the pod that an object is, or would make.
+func subjectOf(o *unstructured.Unstructured, namespace string) (subject, bool) {
+	if o.GetNamespace() != "" {
+		namespace = o.GetNamespace()
+	}
+	if o.GetKind() == "Pod" {
+		return subject{pod: ipam.Pod{Namespace: namespace, Name: o.GetName(), Labels: o.GetLabels(), Annotations: o.GetAnnotations()},
+			application: &v1alpha1.Application{Kind: "Pod", Namespace: namespace, Name: o.GetName()}}, true
+	}
+	for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}} {
+		template, ok, _ := unstructured.NestedMap(o.Object, path...)
+		if !ok {
+			continue
+		}
+		t := unstructured.Unstructured{Object: template}
+		return subject{
+			pod:         ipam.Pod{Namespace: namespace, Name: o.GetName() + "-0", Labels: t.GetLabels(), Annotations: t.GetAnnotations()},
+			application: &v1alpha1.Application{APIGroup: o.GroupVersionKind().Group, Kind: o.GetKind(), Namespace: namespace, Name: o.GetName()},
+		}, true
+	}
+	return subject{}, false
+}
+
+// read reads everything that the rules need.
+func (w *whyFor) read(ctx context.Context) error {
+	var pools v1alpha1.IPPoolList
+	var subnets v1alpha1.IPSubnetList
+	var reservations v1alpha1.ReservedIPList
+	for list, name := range map[client.ObjectList]string{&pools: "pools", &subnets: "IPSubnets", &reservations: "ReservedIPs"} {
+		if err := w.c.List(ctx, list); err != nil {
+			return fmt.Errorf("list %s: %w", name, err)
+		}
+	}
+	w.pools, w.reserved = pools.Items, poolset.ReservedSet(reservations.Items)
+	w.request = ipam.Request{Pod: w.subject.pod, Subnets: ipam.Subnets{All: subnets.Items}}
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	err := w.c.Get(ctx, client.ObjectKey{Name: w.subject.pod.Namespace}, ns)
+	if err = w.c.MayLack("namespace "+w.subject.pod.Namespace, err); err != nil {
+		return fmt.Errorf("read namespace %s: %w", w.subject.pod.Namespace, err)
+	}
+	w.request.NamespaceLabels, w.request.NamespaceAnnotations = ns.Labels, ns.Annotations
+	if err := w.readNodes(ctx); err != nil {
+		return err
+	}
+	if err := w.readApplication(ctx); err != nil {
+		return err
+	}
+	return w.readInterfaces(ctx)
+}
+
+// readNodes finds the node of the pod, or all nodes. Without the right to read nodes, their labels are empty.
+func (w *whyFor) readNodes(ctx context.Context) error {
+	name := w.node
+	if name == "" {
+		name = w.subject.node
+	}
+	if name == "" {
+		var nodes corev1.NodeList
+		if err := w.c.MayLack("nodes", w.c.List(ctx, &nodes)); err != nil {
+			return fmt.Errorf("list nodes: %w", err)
+		}
+		if w.nodes = nodes.Items; len(w.nodes) == 0 {
+			return errors.New("there is no node to ask for: name one with --node")
+		}
+		return nil
+	}
+	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	err := w.c.Get(ctx, client.ObjectKey{Name: name}, &node)
+	if err = w.c.MayLack("nodes", err); err != nil {
+		return fmt.Errorf("read node %s: %w", name, err)
+	}
+	w.nodes = []corev1.Node{node}
+	return nil
+}
+
+func (w *whyFor) readApplication(ctx context.Context) error {
+	if w.subject.application != nil {
+		w.request.Application = *w.subject.application
+		return nil
+	}
+	asker := owner.Asker{Live: w.c, Scales: w.c, Mapper: w.c.RESTMapper()}
+	ref, err := asker.Application(ctx, w.subject.object)
+	if err = w.c.MayLack("the owner of pod "+w.subject.pod.Name, err); err != nil {
+		return fmt.Errorf("find the application of pod %s: %w", w.subject.pod.Name, err)
+	}
+	w.request.Application = v1alpha1.Application{APIGroup: ref.Group, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}
+	return nil
+}
+
+// readInterfaces finds the interfaces of the pod that Fenceline serves.
+func (w *whyFor) readInterfaces(ctx context.Context) error {
+	all, err := ipam.Interfaces(w.subject.pod, w.request.Multus)
+	if err != nil {
+		return err
+	}
+	for _, at := range all {
+		if w.iface != "" && at.Interface != w.iface {
+			continue
+		}
+		config, known, err := w.configOf(ctx, at.Definition)
+		if err != nil {
+			return err
+		}
+		pools, serves := configPools(config)
+		if known && !serves {
+			continue // another IPAM serves it
+		}
+		w.interfaces = append(w.interfaces, attached{at.Interface, pools})
+	}
+	if len(w.interfaces) == 0 {
+		return fmt.Errorf("pod %s/%s has no interface with Fenceline as its IPAM", w.subject.pod.Namespace, w.subject.pod.Name)
+	}
+	return nil
+}
+
+// configOf returns the network configuration of a NetworkAttachmentDefinition, or that of the chart. known is false if there is
+// none, since a file on the node may have it.
+func (w *whyFor) configOf(ctx context.Context, definition string) (config string, known bool, err error) {
+	if namespace, name, ok := strings.Cut(definition, "/"); ok {
+		nad := &unstructured.Unstructured{}
+		nad.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
+		err := w.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, nad)
+		if meta.IsNoMatchError(err) {
+			return "", false, nil
+		}
+		if err = w.c.MayLack("NetworkAttachmentDefinition "+definition, err); err != nil {
+			return "", false, fmt.Errorf("read NetworkAttachmentDefinition %s: %w", definition, err)
+		}
+		config, _, _ = unstructured.NestedString(nad.Object, "spec", "config")
+		return config, config != "", nil
+	}
+	file, err := w.c.Kube.CoreV1().ConfigMaps(w.c.Namespace).Get(ctx, "fenceline-conflist", metav1.GetOptions{})
+	if client.IgnoreNotFound(err) == nil && err != nil {
+		return "", false, nil
+	}
+	if err = w.c.MayLack("ConfigMap fenceline-conflist", err); err != nil {
+		return "", false, fmt.Errorf("read the chart's network configuration: %w", err)
+	}
+	for _, text := range file.Data {
+		config = text
+	}
+	return config, config != "", nil
+}
+
+// configPools returns the pools that a network configuration, or a list of them, names for Fenceline.
+func configPools(config string) (pools ipam.ConfigPools, serves bool) {
+	type plugin struct {
+		Type string
+		IPAM struct {
+			Type string
+			V4   []string `json:"default_ipv4_ippool"`
+			V6   []string `json:"default_ipv6_ippool"`
+		}
+	}
+	var network struct {
+		plugin
+		Plugins []plugin
+	}
+	if json.Unmarshal([]byte(config), &network) != nil {
+		return pools, false
+	}
+	for _, p := range append(network.Plugins, network.plugin) {
+		if p.Type == "fenceline" || p.IPAM.Type == "fenceline" {
+			serves = true
+			pools.V4, pools.V6 = append(pools.V4, p.IPAM.V4...), append(pools.V6, p.IPAM.V6...)
+		}
+	}
+	return pools, serves
+}
+
+// eventsOf returns what Fenceline and the kubelet said about a pod.
+func eventsOf(ctx context.Context, c *cluster.Cluster, pod *podview.Pod) ([]moment, error) {
+	said := []moment{}
+	var events eventsv1.EventList
+	err := c.List(ctx, &events, client.InNamespace(pod.Namespace),
+		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("regarding.name", pod.Name)})
+	if err = c.MayLack("events of namespace "+pod.Namespace, err); err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
+	}
+	for i := range events.Items {
+		if e := &events.Items[i]; e.Regarding.UID == pod.UID && strings.HasPrefix(e.ReportingController, "fenceline-") {
+			said = append(said, moment{lastOf(e), e.ReportingController, e.Reason, e.Note})
+		}
+	}
+	return said, nil
+}

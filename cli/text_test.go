@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/inventory"
+	"github.com/fenceline/fenceline/test/check"
+)
+
+func TestABarShowsWhateverIsNotZero(t *testing.T) {
+	for _, c := range []struct {
+		pool poolLine
+		want string
+	}{
+		{poolLine{Total: 24, Bound: 12, Warm: 6}, "████████████▒▒▒▒▒▒······"},
+		{poolLine{Total: 65534, Bound: 1}, "█·······················"},
+		{poolLine{Total: 65534, Bound: 65533, Quarantined: 1}, "███████████████████████▒"},
+		{poolLine{}, "························"},
+	} {
+		if got := bar(c.pool); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.pool, got, c.want)
+		}
+	}
+}
+
+func drawn(t *testing.T, subnet string, leased ...string) string {
+	t.Helper()
+	var leases []v1alpha1.IPLease
+	for _, a := range leased {
+		leases = append(leases, v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Address: a, Pool: "p", State: v1alpha1.StateBound}})
+	}
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.IPPoolSpec{Subnet: subnet}}
+	var out bytes.Buffer
+	grid{check.Value(inventory.Of(pool, leases, nil))(t), func(_, letter string) string { return letter }}.write(&out)
+	return out.String()
+}
+
+func TestAMapFoldsRowsWithoutALease(t *testing.T) {
+	got := drawn(t, "10.1.0.0/16", "10.1.7.1", "10.1.255.254")
+	for _, line := range []string{"… 55 rows without a lease", "10.1.7.0  .B......", "10.1.255.224  ........ ........ ........ ......B", "Free 65532   B Bound 2"} {
+		if !strings.Contains(got, line) {
+			t.Errorf("no %q in\n%s", line, got)
+		}
+	}
+}
+
+func TestAMapOfALargeIPv6PoolHasTheRowsWithLeases(t *testing.T) {
+	got := drawn(t, "2001:db8::/64", "2001:db8::ffff:7")
+	if !strings.Contains(got, "2001:db8::ffff:0  .......B") || strings.Count(got, "\n") > 6 {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestAuditLinesAreReadFromALog(t *testing.T) {
+	log := `{"time":"2026-11-25T10:00:00Z","level":"INFO","msg":"grant","logger":"audit","address":"10.0.0.7","pool":"p","namespace":"shop","pod":"web-0","node":"n1","mac":"02:00:00:00:00:01","token":5,"reason":""}
+no JSON with 10.0.0.7
+{"time":"2026-11-25T10:00:01Z","msg":"grant","logger":"audit","address":"10.0.0.70","pool":"p"}
+{"time":"2026-11-25T10:00:02Z","msg":"something else","address":"10.0.0.7"}`
+	got := auditLines(strings.NewReader(log), "agent-x", "10.0.0.7")
+	if len(got) != 1 || got[0].Kind != "grant" || got[0].Text != "pod shop/web-0 on node n1, MAC 02:00:00:00:00:01, token 5" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func eventOn(kind, name, reason, severity string, at time.Time) eventsv1.Event {
+	return eventsv1.Event{
+		Regarding: corev1.ObjectReference{Kind: kind, Namespace: "shop", Name: name, UID: "u-" + "1"}, Reason: reason, Type: severity, Note: reason,
+		ReportingController: "fenceline-agent", EventTime: metav1.NewMicroTime(at),
+	}
+}
+
+func TestAFaultOfANodeLastsUntilItsEndIsReported(t *testing.T) {
+	now := time.Now()
+	got := nodeTroubles([]eventsv1.Event{
+		eventOn("Node", "n1", "ParentMute", "Warning", now.Add(-3*time.Minute)),
+		eventOn("Node", "n1", "ParentHeard", "Normal", now.Add(-time.Minute)),
+		eventOn("Node", "n2", "ParentHeard", "Normal", now.Add(-3*time.Minute)),
+		eventOn("Node", "n2", "ParentMute", "Warning", now.Add(-time.Minute)),
+		eventOn("Node", "n3", "ForwardingOff", "Warning", now.Add(-2*time.Hour)),
+		eventOn("Pod", "n4", "AddressRefused", "Warning", now),
+	}, now)
+	if len(got) != 1 || got[0].Object != "node n2" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestOnlyPendingPodsWait(t *testing.T) {
+	now := time.Now()
+	events := []eventsv1.Event{eventOn("Pod", "web-0", "AddressAwaited", "Warning", now.Add(-time.Minute)), eventOn("Pod", "web-0", "AddressRefused", "Warning", now)}
+	if got := podTroubles(events, nil); len(got) != 0 {
+		t.Errorf("a pod that runs waits: %+v", got)
+	}
+	got := podTroubles(events, []podview.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "u-1"}}})
+	if len(got) != 1 || got[0].What != "AddressRefused" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestPoolsOfANetworkConfiguration(t *testing.T) {
+	for _, c := range []struct {
+		config string
+		serves bool
+		pools  int
+	}{
+		{`{"type":"macvlan","ipam":{"type":"fenceline","default_ipv4_ippool":["a","b"]}}`, true, 2},
+		{`{"plugins":[{"type":"macvlan","ipam":{"type":"fenceline","default_ipv4_ippool":["a"]}},{"type":"tuning"}]}`, true, 1},
+		{`{"type":"macvlan","ipam":{"type":"host-local"}}`, false, 0},
+		{"no JSON", false, 0},
+	} {
+		pools, serves := configPools(c.config)
+		if serves != c.serves || len(pools.V4) != c.pools {
+			t.Errorf("%s: %v %+v", c.config, serves, pools)
+		}
+	}
+}

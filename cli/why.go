@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
+)
+
+// whyAnswer is the answer of why.
+type whyAnswer struct {
+	Pod string `json:"pod"`
+	// Has are the leases of the pod's name.
+	Has []place `json:"has"`
+	// Choices has an element for each interface, and for each group of nodes with the same answer.
+	Choices []whyChoice `json:"choices"`
+	// Events are what the agents said about the pod.
+	Events []moment `json:"events"`
+}
+
+// whyChoice is what an ADD would choose from.
+type whyChoice struct {
+	Interface string    `json:"interface"`
+	Nodes     []string  `json:"nodes"`
+	Pools     []whyPool `json:"pools"`
+	// Error is the reason for which there is no pool.
+	Error string `json:"error,omitempty"`
+}
+
+// whyPool is a pool that serves the interface, or the reason for which it does not.
+type whyPool struct {
+	Pool   string `json:"pool"`
+	Serves bool   `json:"serves"`
+	Why    string `json:"why"`
+}
+
+func (s *session) why() *cobra.Command {
+	file, node, iface := "", "", ""
+	c := &cobra.Command{
+		Use: "why [POD]", Short: "Tell for each pool whether it serves a pod, by the rules of ADD", Args: cobra.MaximumNArgs(1),
+		Example: "  kubectl fenceline why web-0 -n shop\n  kubectl fenceline why -f deploy.yaml --node n1",
+		RunE: func(c *cobra.Command, args []string) error {
+			if (len(args) == 0) == (file == "") {
+				return errors.New("name a pod, or a file with --filename")
+			}
+			cl, err := s.open()
+			if err != nil {
+				return err
+			}
+			namespace, _, err := s.flags.ToRawKubeConfigLoader().Namespace()
+			if err != nil {
+				return fmt.Errorf("read the kubeconfig: %w", err)
+			}
+			w := whyFor{c: cl, node: node, iface: iface}
+			if file != "" {
+				w.subject, err = readSubject(s.In, file, namespace)
+			} else {
+				w.subject, err = w.live(c.Context(), namespace, args[0])
+			}
+			if err != nil {
+				return err
+			}
+			answer, err := w.answer(c.Context())
+			if err != nil {
+				return err
+			}
+			defer s.sayUnread(cl)
+			return s.print(answer, func(out io.Writer) { answer.write(out) })
+		},
+	}
+	c.Flags().StringVarP(&file, "filename", "f", "", "file with a pod or an object that makes pods; - reads the standard input")
+	c.Flags().StringVar(&node, "node", "", "ask for a pod on this node only")
+	c.Flags().StringVar(&iface, "interface", "", "ask for this interface only")
+	return c
+}
+
+// subject is a pod, or a pod that an object would make.
+type subject struct {
+	pod ipam.Pod
+	// node is the pod's node, if it has one.
+	node string
+	// application is the application of the pod. It is nil if it is to be found by the pod's owner.
+	application *v1alpha1.Application
+	object      *podview.Pod
+}
+
+func (w *whyFor) live(ctx context.Context, namespace, name string) (subject, error) {
+	pod := &podview.Pod{}
+	if err := w.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); err != nil {
+		return subject{}, fmt.Errorf("read pod %s/%s: %w", namespace, name, err)
+	}
+	return subject{
+		pod:  ipam.Pod{Namespace: namespace, Name: name, UID: string(pod.UID), Labels: pod.Labels, Annotations: pod.Annotations},
+		node: pod.Spec.NodeName, object: pod,
+	}, nil
+}
+
+func (w *whyFor) answer(ctx context.Context) (whyAnswer, error) {
+	name := w.subject.pod.Namespace + "/" + w.subject.pod.Name
+	a := whyAnswer{Pod: name, Has: []place{}, Choices: []whyChoice{}, Events: []moment{}}
+	leases, err := leasesOf(ctx, w.c, "spec.holder.namespace", w.subject.pod.Namespace)
+	if err != nil {
+		return a, err
+	}
+	for i := range leases {
+		if leases[i].Spec.Holder.Pod == w.subject.pod.Name {
+			a.Has = append(a.Has, placeOf(&leases[i]))
+		}
+	}
+	if err := w.read(ctx); err != nil {
+		return a, err
+	}
+	for _, at := range w.interfaces {
+		for _, node := range w.nodes {
+			c := w.choose(at, node)
+			last := len(a.Choices) - 1
+			if last >= 0 && a.Choices[last].Interface == c.Interface && a.Choices[last].Error == c.Error && reflect.DeepEqual(a.Choices[last].Pools, c.Pools) {
+				a.Choices[last].Nodes = append(a.Choices[last].Nodes, node.Name)
+				continue
+			}
+			a.Choices = append(a.Choices, c)
+		}
+	}
+	if w.subject.object != nil {
+		a.Events, err = eventsOf(ctx, w.c, w.subject.object)
+	}
+	return a, err
+}
+
+// choose applies the rules of ADD to one interface on one node.
+func (w *whyFor) choose(at attached, node corev1.Node) whyChoice {
+	req := w.request
+	req.NodeName, req.NodeLabels = node.Name, node.Labels
+	req.Interface, req.ConfigPools = at.name, at.pools
+	c := whyChoice{Interface: at.name, Nodes: []string{node.Name}, Pools: []whyPool{}}
+	choice, err := ipam.ChoosePools(req, w.pools, w.reserved)
+	if err != nil {
+		c.Error = err.Error()
+		for _, none := range noPools(err) {
+			for _, r := range none.Rejected {
+				c.Pools = append(c.Pools, whyPool{Pool: r.Pool, Why: r.Detail})
+			}
+		}
+		return c
+	}
+	for _, f := range choice.Families {
+		for _, p := range f.Pools {
+			c.Pools = append(c.Pools, serving(p, f.Source))
+		}
+		for _, r := range f.Rejected {
+			c.Pools = append(c.Pools, whyPool{Pool: r.Pool, Why: r.Detail})
+		}
+	}
+	return c
+}
+
+// serving describes a pool that may serve the interface.
+func serving(c ipam.Candidate, source string) whyPool {
+	p := whyPool{Pool: c.Pool.Name, Serves: true}
+	if c.Closed != nil {
+		p.Serves, p.Why = false, c.Closed.Detail
+		return p
+	}
+	st := &c.Pool.Status
+	p.Why = fmt.Sprintf("%s, named by %s; %d of %d addresses are free", c.Subnet, source, st.Free, st.Total)
+	if st.Free == 0 && st.ObservedGeneration > 0 {
+		p.Why = fmt.Sprintf("%s, named by %s; it is full: %d Bound, %d Warm, %d Retained, %d Quarantined",
+			c.Subnet, source, st.Bound, st.Warm, st.Retained, st.Quarantined)
+	}
+	return p
+}
+
+// noPools returns the reasons of all families.
+func noPools(err error) (all []*ipam.NoPoolError) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, inner := range several.Unwrap() {
+			all = append(all, noPools(inner)...)
+		}
+		return all
+	}
+	if none, ok := errors.AsType[*ipam.NoPoolError](err); ok {
+		all = append(all, none)
+	}
+	return all
+}
+
+func (a whyAnswer) write(w io.Writer) {
+	fmt.Fprintf(w, "Pod %s\n", a.Pod)
+	for _, l := range a.Has {
+		fmt.Fprintf(w, "  has %s (%s) on interface %s, node %s\n", l.Address, l.State, orNone(l.Interface), orNone(l.Node))
+	}
+	for _, c := range a.Choices {
+		fmt.Fprintf(w, "\nInterface %s on %s:\n", c.Interface, nodesInWords(c.Nodes))
+		var rows [][]string
+		for _, p := range c.Pools {
+			serves := "no"
+			if p.Serves {
+				serves = "yes"
+			}
+			rows = append(rows, []string{"  " + p.Pool, serves, p.Why})
+		}
+		if len(rows) > 0 {
+			table(w, []string{"  POOL", "SERVES", "WHY"}, rows)
+		}
+		if c.Error != "" {
+			fmt.Fprintf(w, "  No address: %s\n", c.Error)
+		}
+	}
+	if len(a.Events) > 0 {
+		fmt.Fprintln(w, "\nEvents of the pod:")
+		var rows [][]string
+		for _, e := range a.Events {
+			rows = append(rows, []string{"  " + e.Kind, e.Source, e.Text})
+		}
+		table(w, []string{"  REASON", "BY", "NOTE"}, rows)
+	}
+}
+
+func nodesInWords(nodes []string) string {
+	const most = 5
+	if len(nodes) > most {
+		return fmt.Sprintf("%s and %d more nodes", strings.Join(nodes[:most], ", "), len(nodes)-most)
+	}
+	return strings.Join(nodes, ", ")
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package inventory says of each address of a pool in which state it is, for people.
+package inventory
+
+import (
+	"net/netip"
+
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// State is the state of an address. An address with a lease has the lease's state, or Conflict.
+type State string
+
+// The states of an address.
+const (
+	Free  State = "Free"
+	Bound       = State(v1alpha1.StateBound)
+	Warm        = State(v1alpha1.StateWarm)
+	// Quarantined: the address is not handed out until its last holder is fenced, gone or proven silent.
+	Quarantined = State(v1alpha1.StateQuarantined)
+	Retained    = State(v1alpha1.StateRetained)
+	// Conflict: another host uses the address.
+	Conflict State = "Conflict"
+	// CoolingDown: the address was freed, and is not handed out for a short time.
+	CoolingDown State = "CoolingDown"
+	// Reserved: a ReservedIP keeps the address back.
+	Reserved State = "Reserved"
+	Gateway  State = "Gateway"
+	// Withheld: another pool hands the address out.
+	Withheld State = "Withheld"
+	// Outside: the pool does not hand the address out.
+	Outside State = "Outside"
+)
+
+// Pool is a pool with the objects that decide about the states of its addresses.
+type Pool struct {
+	Subnet netip.Prefix
+	// Set is the addresses that the spec of the pool hands out.
+	Set poolset.Set
+
+	gateway            netip.Addr
+	reserved, withheld poolset.Set
+	inUse              poolset.Bitmap
+	leases             map[netip.Addr]*v1alpha1.IPLease
+}
+
+// Of returns a pool. It keeps the leases of the pool among leases, and does not change them. The error
+// joins a poolset.SpecError for each problem of the pool.
+func Of(pool *v1alpha1.IPPool, leases []v1alpha1.IPLease, reservations []v1alpha1.ReservedIP) (*Pool, error) {
+	p := &Pool{reserved: poolset.ReservedSet(reservations), leases: map[netip.Addr]*v1alpha1.IPLease{}}
+	var err error
+	if p.Set, err = poolset.Addresses(pool); err != nil {
+		return nil, err
+	}
+	if p.Subnet, err = poolset.Subnet(pool); err != nil {
+		return nil, err
+	}
+	if pool.Spec.Gateway != nil {
+		p.gateway, _ = netip.ParseAddr(*pool.Spec.Gateway) // Addresses has read it
+	}
+	for _, w := range pool.Status.Withheld {
+		set, err := poolset.Parse(w.IPs)
+		if err != nil {
+			return nil, err
+		}
+		p.withheld = p.withheld.Plus(set)
+	}
+	if p.inUse, err = poolset.DecodeBitmap(pool.Status.InUse); err != nil {
+		return nil, err
+	}
+	for i := range leases {
+		if l := &leases[i]; l.Spec.Pool == pool.Name {
+			p.leases[l.Spec.Addr()] = l
+		}
+	}
+	return p, nil
+}
+
+// Lease returns the lease of an address, or nil.
+func (p *Pool) Lease(a netip.Addr) *v1alpha1.IPLease { return p.leases[a] }
+
+// Leased returns the addresses with a lease, in any order.
+func (p *Pool) Leased() []netip.Addr {
+	addrs := make([]netip.Addr, 0, len(p.leases))
+	for a := range p.leases {
+		addrs = append(addrs, a)
+	}
+	return addrs
+}
+
+// State returns the state of an address.
+func (p *Pool) State(a netip.Addr) State {
+	offset, inSubnet := poolset.Offset(p.Subnet, a)
+	switch l := p.leases[a]; {
+	case l != nil:
+		return OfLease(l)
+	case a == p.gateway:
+		return Gateway
+	case !p.Set.Contains(a):
+		return Outside
+	case p.reserved.Contains(a):
+		return Reserved
+	case p.withheld.Contains(a):
+		return Withheld
+	case inSubnet && p.inUse.Has(offset):
+		return CoolingDown
+	}
+	return Free
+}
+
+// OfLease returns the state of the address of a lease.
+func OfLease(l *v1alpha1.IPLease) State {
+	if l.Spec.State == v1alpha1.StateQuarantined && l.Spec.Reason == v1alpha1.ReasonConflict {
+		return Conflict
+	}
+	return State(l.Spec.State)
+}
