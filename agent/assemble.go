@@ -24,6 +24,7 @@ import (
 	"github.com/fenceline/fenceline/agent/assembly"
 	"github.com/fenceline/fenceline/agent/cniserver"
 	"github.com/fenceline/fenceline/agent/defence"
+	"github.com/fenceline/fenceline/agent/diagnosis"
 	"github.com/fenceline/fenceline/agent/exclusive"
 	"github.com/fenceline/fenceline/agent/footprint"
 	"github.com/fenceline/fenceline/agent/gone"
@@ -299,11 +300,23 @@ func (a *agent) setNetworks(networks []uint64) error {
 	return err
 }
 
+// diagnosis tells people about the node.
+func (a *agent) diagnosis() *diagnosis.Node {
+	own := ""
+	if a.conflist != "" {
+		own = filepath.Base(a.conflist)
+	}
+	return &diagnosis.Node{
+		Name: a.node, Ready: a.ready.Check, HasTCX: a.kernel.HasTCX, Segments: a.segments, OthersShare: a.peers.Others,
+		OfNode: parent.OfNode, ConfDir: a.confDir, Own: own, Clock: clock.RealClock{},
+	}
+}
+
 // start gives the parts to the manager, which runs them once its caches are synced.
 func (a *agent) start() error {
 	ctrlmetrics.Registry.MustRegister(a.segments.Collector(), a.sources)
 	server, err := cniserver.New(cniserver.Options{
-		Backend: &backend{a.Holders, a.ready}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
+		Backend: &backend{a.Holders, a.diagnosis(), a.ready}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
 		Metrics: ctrlmetrics.Registry, Log: a.log,
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 
+	"github.com/fenceline/fenceline/agent/diagnosis"
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -15,6 +16,7 @@ import (
 // backend passes the calls of the plugin to the holders once the agent is ready.
 type backend struct {
 	*holder.Holders
+	*diagnosis.Node
 	ready *health.Ready
 }
 

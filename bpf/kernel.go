@@ -64,6 +64,9 @@ func Open(o Options) (*Kernel, error) {
 	return k, nil
 }
 
+// HasTCX reports whether guards are in tcx. It is true until an observer was attached without.
+func (k *Kernel) HasTCX() bool { return !k.noTCX.Load() }
+
 func open(o Options, c *code) (_ *Kernel, err error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err

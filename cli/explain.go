@@ -65,22 +65,16 @@ func (s *session) explain() *cobra.Command {
 
 // explain returns the stories of an address, or of a lease's name: one for each network that has it.
 func explain(ctx context.Context, c *cluster.Cluster, asked string, now time.Time, history bool) ([]story, error) {
-	network, addr, err := v1alpha1.ParseLeaseName(asked)
-	everywhere := false
+	network, addr, err := parseAsked(asked)
 	if err != nil {
-		if addr, err = netip.ParseAddr(asked); err != nil {
-			return nil, fmt.Errorf("%q is neither an address nor the name of a lease", asked)
-		}
-	}
-	if network == "" {
-		everywhere = true
+		return nil, err
 	}
 	var pools v1alpha1.IPPoolList
 	if err := c.List(ctx, &pools); err != nil {
 		return nil, fmt.Errorf("list pools: %w", err)
 	}
 	var stories []story
-	for _, n := range networksOf(pools.Items, addr, network, everywhere) {
+	for _, n := range networksOf(pools.Items, addr, network) {
 		st, err := tell(ctx, c, pools.Items, n, addr, now)
 		if err != nil {
 			return nil, err
@@ -95,10 +89,21 @@ func explain(ctx context.Context, c *cluster.Cluster, asked string, now time.Tim
 	return stories, nil
 }
 
-// networksOf returns the networks whose pools have an address in their subnets, or the one that was asked for.
-func networksOf(pools []v1alpha1.IPPool, addr netip.Addr, asked string, everywhere bool) []string {
+// parseAsked reads an address, or the name of a lease.
+func parseAsked(asked string) (network string, addr netip.Addr, err error) {
+	if network, addr, err = v1alpha1.ParseLeaseName(asked); err == nil {
+		return network, addr, nil
+	}
+	if addr, err = netip.ParseAddr(asked); err != nil {
+		return "", addr, fmt.Errorf("%q is neither an address nor the name of a lease", asked)
+	}
+	return "", addr, nil
+}
+
+// networksOf returns the network that was asked for, or else all networks with the address in a subnet.
+func networksOf(pools []v1alpha1.IPPool, addr netip.Addr, asked string) []string {
 	networks := []string{asked}
-	if !everywhere {
+	if asked != "" {
 		return networks
 	}
 	seen := map[string]bool{"": true}

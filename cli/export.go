@@ -22,7 +22,6 @@ type record struct {
 	addr    netip.Addr
 	Network string    `json:"network"`
 	Pool    string    `json:"pool"`
-	Parent  string    `json:"parent"`
 	Since   time.Time `json:"since"`
 	Owner   string    `json:"owner"`
 	Message string    `json:"message"`
@@ -59,7 +58,7 @@ func recordsOf(leases []v1alpha1.IPLease) ([]record, error) {
 		if err != nil {
 			return nil, err
 		}
-		r := record{place: placeOf(l), addr: addr, Network: network, Pool: l.Spec.Pool, Parent: l.Spec.Parent, Since: l.Spec.Since.Time, Message: l.Spec.Message}
+		r := record{place: placeOf(l), addr: addr, Network: network, Pool: l.Spec.Pool, Since: l.Spec.Since.Time, Message: l.Spec.Message}
 		if h := l.Spec.Holder; h != nil && h.OwnerKind != "" {
 			r.Owner = h.OwnerKind + " " + h.OwnerName
 		}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,8 +36,12 @@ and the right to delete pods in the namespace of its holder.`,
 			if err != nil {
 				return err
 			}
+			network, addr, err := parseAsked(args[0])
+			if err != nil {
+				return err
+			}
 			lease := &v1alpha1.IPLease{}
-			if err := cl.Get(c.Context(), client.ObjectKey{Name: leaseName(args[0])}, lease); err != nil {
+			if err := cl.Get(c.Context(), client.ObjectKey{Name: v1alpha1.LeaseName(network, addr)}, lease); err != nil {
 				return fmt.Errorf("read the lease of %s: %w", args[0], err)
 			}
 			if lease.Spec.State != v1alpha1.StateRetained && !force {
@@ -60,17 +63,6 @@ and the right to delete pods in the namespace of its holder.`,
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&force, "force", false, "delete the lease of an address that may be in use, without a fence")
 	return c
-}
-
-// leaseName returns the name of the lease of an address, or the name itself.
-func leaseName(asked string) string {
-	if network, addr, err := v1alpha1.ParseLeaseName(asked); err == nil {
-		return v1alpha1.LeaseName(network, addr)
-	}
-	if addr, err := netip.ParseAddr(asked); err == nil {
-		return v1alpha1.LeaseName("", addr)
-	}
-	return asked
 }
 
 func ofHolder(l *v1alpha1.IPLease) string {

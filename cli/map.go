@@ -30,6 +30,7 @@ type place struct {
 	Pod       string          `json:"pod,omitempty"`
 	Interface string          `json:"interface,omitempty"`
 	MAC       string          `json:"mac,omitempty"`
+	Parent    string          `json:"parent,omitempty"`
 }
 
 func (s *session) mapOf() *cobra.Command {
@@ -106,7 +107,7 @@ func places(p *inventory.Pool) []place {
 }
 
 func placeOf(l *v1alpha1.IPLease) place {
-	at := place{Address: l.Spec.Address, State: inventory.OfLease(l), Reason: string(l.Spec.Reason), Node: l.Spec.NodeName}
+	at := place{Address: l.Spec.Address, State: inventory.OfLease(l), Reason: string(l.Spec.Reason), Node: l.Spec.NodeName, Parent: l.Spec.Parent}
 	if h := l.Spec.Holder; h != nil {
 		at.Namespace, at.Pod, at.Interface, at.MAC = h.Namespace, h.Pod, h.Interface, h.MAC
 	}

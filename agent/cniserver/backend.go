@@ -5,6 +5,7 @@ package cniserver
 import (
 	"context"
 
+	"github.com/fenceline/fenceline/apis/diagnosis"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -28,4 +29,6 @@ type Backend interface {
 	GC(ctx context.Context, r agentapi.GCRequest) error
 	// Status returns an error if Add would fail for every pod.
 	Status(ctx context.Context) error
+	// Diagnose tells a person about the node.
+	Diagnose(ctx context.Context, r diagnosis.Request) (*diagnosis.Report, error)
 }

@@ -24,6 +24,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST "+agentapi.PathCheck, serve(s, "CHECK", s.check, nil))
 	mux.HandleFunc("POST "+agentapi.PathGC, serve(s, "GC", s.gc, nil))
 	mux.HandleFunc("GET "+agentapi.PathStatus, serve(s, "STATUS", s.status, nil))
+	mux.HandleFunc("POST "+agentapi.PathDiagnosis, serve(s, "diagnosis", s.backend.Diagnose, nil))
 	return mux
 }
 

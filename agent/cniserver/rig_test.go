@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"github.com/fenceline/fenceline/apis/diagnosis"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/spool"
 	"github.com/fenceline/fenceline/test/check"
@@ -75,6 +76,10 @@ func (b *brain) GC(_ context.Context, r agentapi.GCRequest) error {
 	defer b.mu.Unlock()
 	b.gcs = append(b.gcs, r)
 	return nil
+}
+
+func (b *brain) Diagnose(context.Context, diagnosis.Request) (*diagnosis.Report, error) {
+	return &diagnosis.Report{Node: "n1"}, nil
 }
 
 func (b *brain) Status(ctx context.Context) error {

@@ -73,6 +73,11 @@ func (c *Client) Status(ctx context.Context) error {
 	return c.call(ctx, ClientTimeout, http.MethodGet, PathStatus, nil, nil)
 }
 
+// Diagnose asks the agent about its node. answer is a pointer to what it reports.
+func (c *Client) Diagnose(ctx context.Context, request, answer any) error {
+	return c.call(ctx, AddClientTimeout, http.MethodPost, PathDiagnosis, request, answer)
+}
+
 func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -14,6 +14,8 @@ const (
 	PathCheck  = "/v1/check"
 	PathGC     = "/v1/gc"
 	PathStatus = "/v1/status"
+	// PathDiagnosis is for people: the agent's own command diagnose calls it.
+	PathDiagnosis = "/v1/diagnosis"
 )
 
 const (

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package diagnosis tells a person what an agent knows of its node, and asks the wire for them.
+package diagnosis
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/diagnosis"
+	"github.com/fenceline/fenceline/internal/version"
+)
+
+// askedAtOnce is the number of questions that the wire gets at the same time.
+const askedAtOnce = 8
+
+// Node is the node of an agent.
+type Node struct {
+	Name string
+	// Ready returns the reason for which ADD would fail for every pod, or nil.
+	Ready func(context.Context) error
+	// HasTCX reports whether guards are in tcx.
+	HasTCX   func() bool
+	Segments *segment.Segments
+	// OthersShare reports whether another node shares the segments.
+	OthersShare func() bool
+	// OfNode reports whether an interface of the node has an address.
+	OfNode func(netip.Addr) (bool, error)
+	// ConfDir is the directory of network configurations, and Own the agent's own file there, or empty.
+	ConfDir, Own string
+	Clock        clock.PassiveClock
+}
+
+// Diagnose returns the state of the node, with the answers to the questions.
+func (n *Node) Diagnose(ctx context.Context, r diagnosis.Request) (*diagnosis.Report, error) {
+	if len(r.Questions) > diagnosis.MaxQuestions {
+		return nil, refusal.New(refusal.InvalidRequest, "%d questions are more than %d", len(r.Questions), diagnosis.MaxQuestions)
+	}
+	report := &diagnosis.Report{
+		Node: n.Name, Version: version.String(), Time: n.Clock.Now(), Kernel: kernelRelease(), TCX: n.HasTCX(),
+		OwnConfiguration: n.Own, ForwardingOff: forwardingOff("/proc/sys/net"),
+	}
+	if err := n.Ready(ctx); err != nil {
+		report.NotReady = err.Error()
+	}
+	if files, err := libcni.ConfFiles(n.ConfDir, []string{".conf", ".conflist", ".json"}); err == nil && len(files) > 0 {
+		slices.Sort(files)
+		report.Configuration = filepath.Base(files[0])
+	}
+	report.Answers = n.ask(ctx, r.Questions) // before the parents: it opens their segments
+	report.Parents = n.parents()
+	return report, nil
+}
+
+func (n *Node) parents() []diagnosis.Parent {
+	parents := []diagnosis.Parent{}
+	for _, s := range n.Segments.All() {
+		p := diagnosis.Parent{Name: s.Name()}
+		if i, err := net.InterfaceByName(p.Name); err == nil {
+			p.MAC = i.HardwareAddr.String()
+		}
+		if h, err := s.Hearing(); err == nil {
+			p.Carrier, p.Observed, p.Deaf, p.Mute = h.Carrier, h.Observed, h.Deaf(n.OthersShare()), h.Mute
+		}
+		parents = append(parents, p)
+	}
+	return parents
+}
+
+func (n *Node) ask(ctx context.Context, questions []diagnosis.Question) []diagnosis.Answer {
+	answers := make([]diagnosis.Answer, len(questions))
+	var group errgroup.Group
+	group.SetLimit(askedAtOnce)
+	for i, q := range questions {
+		group.Go(func() error {
+			answers[i] = n.askOne(ctx, q)
+			return nil
+		})
+	}
+	_ = group.Wait() // no question has an error of the group
+	return answers
+}
+
+func (n *Node) askOne(ctx context.Context, q diagnosis.Question) diagnosis.Answer {
+	a := diagnosis.Answer{Question: q}
+	reply, err := n.reply(ctx, q, &a)
+	if err != nil {
+		a.Error = err.Error()
+		return a
+	}
+	if reply.Answered {
+		a.MAC = reply.MAC.String()
+	}
+	return a
+}
+
+func (n *Node) reply(ctx context.Context, q diagnosis.Question, a *diagnosis.Answer) (segment.Reply, error) {
+	own, err := n.OfNode(q.Address)
+	if a.OfNode = own; own || err != nil {
+		return segment.Reply{}, err
+	}
+	i, err := net.InterfaceByName(q.Parent)
+	if err != nil {
+		return segment.Reply{}, fmt.Errorf("ask for %s on parent %s: %w", q.Address, q.Parent, err)
+	}
+	s, err := n.Segments.Open(i.Index)
+	if err != nil {
+		return segment.Reply{}, err
+	}
+	return s.Ask(ctx, q.Address)
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// forwardingOff returns the families for which the node does not forward. root is the directory of net's sysctls.
+func forwardingOff(root string) (families []string) {
+	for _, f := range []struct{ family, file string }{{"IPv4", "ipv4/ip_forward"}, {"IPv6", "ipv6/conf/all/forwarding"}} {
+		text, err := os.ReadFile(filepath.Join(root, f.file))
+		if err == nil && strings.TrimSpace(string(text)) == "0" {
+			families = append(families, f.family)
+		}
+	}
+	return families
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package diagnosis has the types of an agent's answer about its node: JSON, which the agent's command
+// diagnose prints.
+package diagnosis
+
+import (
+	"net/netip"
+	"time"
+)
+
+// MaxQuestions is the greatest number of questions of a request. Each may take a second.
+const MaxQuestions = 64
+
+// Request asks an agent about its node.
+type Request struct {
+	// Questions are addresses for which the agent asks the wire.
+	Questions []Question `json:"questions,omitempty"`
+}
+
+// Question is an address to ask for on a parent.
+type Question struct {
+	Address netip.Addr `json:"address"`
+	Parent  string     `json:"parent"`
+}
+
+// Answer is the answer to a Question. If Error is not empty, nothing was found out.
+type Answer struct {
+	Question
+	// MAC is that of the host that answered. It is empty if none did.
+	MAC string `json:"mac,omitempty"`
+	// OfNode: an interface of the node itself has the address, so the wire was not asked.
+	OfNode bool   `json:"ofNode,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// Report is an agent's answer about its node.
+type Report struct {
+	Node    string    `json:"node"`
+	Version string    `json:"version"`
+	Time    time.Time `json:"time"`
+	// Kernel is the release of the kernel. TCX: the guards are in tcx (Linux 6.6). Without it they are
+	// filters of a clsact qdisc.
+	Kernel string `json:"kernel"`
+	TCX    bool   `json:"tcx"`
+	// NotReady is the reason for which an ADD would fail for every pod, or empty.
+	NotReady string   `json:"notReady,omitempty"`
+	Parents  []Parent `json:"parents"`
+	// ForwardingOff are the families, IPv4 and IPv6, for which the node does not forward.
+	ForwardingOff []string `json:"forwardingOff,omitempty"`
+	// Configuration is the network configuration that the runtime uses for the first interface of pods:
+	// the first file by name. OwnConfiguration is that of the chart, or empty.
+	Configuration    string   `json:"configuration,omitempty"`
+	OwnConfiguration string   `json:"ownConfiguration,omitempty"`
+	Answers          []Answer `json:"answers,omitempty"`
+}
+
+// Parent is a parent on which the agent listens.
+type Parent struct {
+	Name string `json:"name"`
+	MAC  string `json:"mac"`
+	// Carrier: the link is up. Observed: the agent hears its frames.
+	Carrier  bool `json:"carrier"`
+	Observed bool `json:"observed"`
+	// Deaf: silence there proves nothing. Mute: no other host answered the last question.
+	Deaf bool `json:"deaf,omitempty"`
+	Mute bool `json:"mute,omitempty"`
+}
