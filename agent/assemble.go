@@ -203,6 +203,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			Owners:         owner.Asker{Live: a.mgr.GetAPIReader(), Scales: a.mgr.GetClient(), Mapper: a.mgr.GetRESTMapper()},
 			DefaultSubnets: a.defaultSubnets,
 			Multus:         func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
+			PassesPorts:    func() (bool, error) { return multus.PassesPorts(a.confDir) },
 			Events:         a.events, Log: a.log,
 		},
 		Client: a.mgr.GetClient(), Kernel: a.kernel, ParentExists: parent.Exists,

@@ -150,6 +150,7 @@ func (a *adding) choose(ctx context.Context) (choice ipam.Choice, kept keptDecis
 	if err != nil {
 		return choice, kept, err
 	}
+	a.warn(s)
 	if err := a.belongs(ctx, &s); err != nil {
 		return choice, kept, err
 	}

@@ -31,6 +31,8 @@ type queued struct {
 	until time.Time
 	// told are the reasons that events of the pod have told.
 	told []string
+	// warned reports that events of the pod have told its wishes that have no effect.
+	warned bool
 	// replaced are the dead slots that an earlier ADD and earlier tries have left on the interface. They
 	// keep it mute until the next guard enforces.
 	replaced []uint32

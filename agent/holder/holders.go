@@ -162,6 +162,9 @@ type Options struct {
 	DefaultSubnets ipam.ConfigPools
 	// Multus reads the networks that Multus gives to pods of this node. If nil, there are none.
 	Multus func() (ipam.Multus, error)
+	// PassesPorts reports whether the runtime passes the hostPorts of pods to a plugin of their first
+	// interface. If that cannot be known, it is true.
+	PassesPorts func() (bool, error)
 	// OthersShare reports whether there are other agents that this agent may hear.
 	OthersShare func() bool
 

@@ -56,6 +56,8 @@ type surroundings struct {
 	request  ipam.Request
 	pools    []v1alpha1.IPPool
 	reserved poolset.Set
+	// runtime is the name and version of the container runtime.
+	runtime string
 }
 
 func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *corev1.Pod) (surroundings, error) {
@@ -102,6 +104,7 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 			IPs:                  r.IPs,
 		},
 		pools: pools.Items, reserved: poolset.ReservedSet(reservations.Items),
+		runtime: node.Status.NodeInfo.ContainerRuntimeVersion,
 	}, nil
 }
 

@@ -59,16 +59,16 @@ type annotation struct{ on, key, value, expected string }
 // with the other prefix is a leftover if the object has one of its kind with our prefix: it is not
 // read at all, so that it neither wins nor refuses a pod.
 func kindOf(name string) []string {
-	for _, kind := range [][]string{
-		{annotationSubnets, annotationSubnet, annotationPools, annotationPool},
-		{annotationNamespaceV4, annotationNamespaceV6, annotationNamespaceV4Old, annotationNamespaceV6Old},
-	} {
+	for _, kind := range append(podKinds(), namespaceKinds()...) {
 		if slices.Contains(kind, name) {
 			return kind
 		}
 	}
-	return []string{name}
+	return nil
 }
+
+// prefixes returns the prefixes of annotations by precedence.
+func prefixes() []string { return []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} }
 
 // hasOurs reports whether there is an annotation of a kind with our prefix.
 func hasOurs(all map[string]string, kind []string) bool {
@@ -82,11 +82,11 @@ func hasOurs(all map[string]string, kind []string) bool {
 // with our prefix takes precedence over one with the other prefix. Among annotations with the same
 // prefix, the order of names decides.
 func find(on string, all map[string]string, expected string, names ...string) (annotation, bool) {
-	prefixes := []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix}
+	read := prefixes()
 	if hasOurs(all, kindOf(names[0])) {
-		prefixes = prefixes[:1]
+		read = read[:1]
 	}
-	for _, prefix := range prefixes {
+	for _, prefix := range read {
 		for _, name := range names {
 			if value, ok := all[prefix+name]; ok {
 				return annotation{on, prefix + name, value, expected}, true

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package multus reads Multus' own configuration on the node: the networks that Multus gives to pods
-// whose annotations name none. A call of the plugin does not tell from which
-// NetworkAttachmentDefinition Multus took the configuration.
+// Package multus reads the configuration of the pod network on the node: the networks that Multus gives
+// to pods whose annotations name none, and whether a plugin takes hostPorts. A call of the plugin tells
+// neither the rest of its chain, nor the NetworkAttachmentDefinition of its configuration.
 package multus
 
 import (
@@ -23,7 +23,7 @@ import (
 // additional networks.
 const defaultNamespace = "kube-system"
 
-// config is the part of a network configuration that Multus reads.
+// config is the part of the configuration of a plugin that Multus and the runtime read.
 type config struct {
 	Type             string            `json:"type"`
 	ClusterNetwork   string            `json:"clusterNetwork"`
@@ -31,6 +31,7 @@ type config struct {
 	Delegates        []json.RawMessage `json:"delegates"`
 	MultusNamespace  string            `json:"multusNamespace"`
 	SystemNamespaces *[]string         `json:"systemNamespaces"`
+	Capabilities     map[string]bool   `json:"capabilities"`
 }
 
 // Networks returns the networks of the pods of a node from its directory of network configurations.
@@ -38,20 +39,23 @@ type config struct {
 // definition of the cluster's network, if the operator names it. The daemon of Multus may have a
 // configuration that is not on the node.
 func Networks(dir, cluster string) (ipam.Multus, error) {
-	m, err := read(dir)
+	plugins, err := podNetwork(dir)
+	m := networks(plugins)
 	if err == nil && cluster != "" {
 		m.Cluster = cluster
 	}
 	return m, err
 }
 
-func read(dir string) (ipam.Multus, error) {
+// podNetwork returns the plugins of the configuration that the runtime uses, or none if there is no
+// such configuration.
+func podNetwork(dir string) ([]config, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return ipam.Multus{}, nil
+		return nil, nil
 	}
 	if err != nil {
-		return ipam.Multus{}, fmt.Errorf("look for Multus' configuration: %w", err)
+		return nil, fmt.Errorf("look for the configuration of the pod network: %w", err)
 	}
 	for _, e := range entries { // sorted by name, as runtimes sort them
 		if e.IsDir() || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
@@ -59,13 +63,13 @@ func read(dir string) (ipam.Multus, error) {
 		}
 		content, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
-			return ipam.Multus{}, fmt.Errorf("look for Multus' configuration: %w", err)
+			return nil, fmt.Errorf("look for the configuration of the pod network: %w", err)
 		}
 		if plugins := parse(content); len(plugins) > 0 {
-			return networks(plugins), nil
+			return plugins, nil
 		}
 	}
-	return ipam.Multus{}, nil
+	return nil, nil
 }
 
 // parse returns the plugins of a file in either form, or none if a runtime would pass over the file.
@@ -85,7 +89,7 @@ func parse(content []byte) []config {
 
 // networks returns the networks that the first plugin of the pod network gives to each pod.
 func networks(plugins []config) ipam.Multus {
-	at := slices.IndexFunc(plugins, func(c config) bool { return strings.HasPrefix(c.Type, "multus") })
+	at := slices.IndexFunc(plugins, isMultus)
 	if at < 0 {
 		return ipam.Multus{}
 	}

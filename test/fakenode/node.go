@@ -82,6 +82,8 @@ type Node struct {
 	Places []pod.Place
 	// IPVLAN: the interfaces are of type ipvlan.
 	IPVLAN bool
+	// PassesPorts: a plugin of the pod network has the capability portMappings.
+	PassesPorts bool
 	// Lowered are the network namespaces whose interfaces the agent has set down.
 	Lowered []string
 	// set are the MACs that plugins or pods have set, by network namespace. removed are the namespaces
@@ -180,6 +182,7 @@ func (r *Node) start() {
 			Services:         func() []netip.Prefix { return r.ServiceCIDRs },
 			Share:            func() ipam.Share { return ipam.Share{Count: 1} },
 			OthersShare:      func() bool { return true },
+			PassesPorts:      func() (bool, error) { return r.PassesPorts, nil },
 			Events:           r.Recorder, Log: testr.New(r.T),
 		},
 		Client: api, Kernel: mortalKernel{m.Kernel, r.Death}, ParentExists: m.ParentExists,

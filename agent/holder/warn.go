@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+)
+
+// warn reports in events of the pod its wishes that have no effect: once in an ADD, and only at the
+// first interface of a sandbox.
+func (a *adding) warn(s surroundings) {
+	if a.queued.warned || len(s.request.Earlier) > 0 {
+		return
+	}
+	a.queued.warned = true
+	if unread := ipam.Unread(s.request); len(unread) > 0 {
+		a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AnnotationUnknown", "Bind", "%s", strings.Join(unread, "; "))
+	}
+	ports := hostPorts(a.pod, s.request.Interface, s.runtime)
+	if len(ports) == 0 {
+		return
+	}
+	passes, err := a.h.PassesPorts()
+	if err != nil {
+		a.h.Log.Error(err, "it is not known whether the hostPort of a pod has an effect", "namespace", a.pod.Namespace, "pod", a.pod.Name)
+	}
+	if err != nil || passes {
+		return
+	}
+	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "HostPortIgnored", "Bind",
+		"hostPort %s of pod %s/%s has no effect: no plugin of the pod network has the capability portMappings; set cni.conflist.portMap of the chart, or chain the plugin portmap",
+		strings.Join(ports, ", "), a.pod.Namespace, a.pod.Name)
+}
+
+// hostPorts returns the hostPorts that the runtime gives to the plugins of an interface. Only those of
+// the first interface get them, and CRI-O serves them itself.
+func hostPorts(pod *corev1.Pod, iface, runtime string) []string {
+	if iface != ipam.FirstInterface || strings.HasPrefix(runtime, "cri-o:") {
+		return nil
+	}
+	var all []string
+	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for _, c := range containers {
+			for _, p := range c.Ports {
+				if p.HostPort > 0 {
+					all = append(all, fmt.Sprintf("%d/%s", p.HostPort, p.Protocol))
+				}
+			}
+		}
+	}
+	return all
+}
