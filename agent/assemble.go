@@ -58,6 +58,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/revision"
 )
@@ -315,7 +316,7 @@ func (a *agent) diagnosis() *diagnosis.Node {
 
 // start gives the parts to the manager, which runs them once its caches are synced.
 func (a *agent) start() error {
-	ctrlmetrics.Registry.MustRegister(a.segments.Collector(), a.sources)
+	ctrlmetrics.Registry.MustRegister(a.segments.Collector(), a.sources, metricsendpoint.BuildInfo())
 	server, err := cniserver.New(cniserver.Options{
 		Backend: &backend{a.Holders, a.diagnosis(), a.ready}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
 		Metrics: ctrlmetrics.Registry, Log: a.log,

@@ -29,6 +29,7 @@ import (
 	"github.com/fenceline/fenceline/controller/reserved"
 	"github.com/fenceline/fenceline/controller/subnet"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/revision"
 	"github.com/fenceline/fenceline/internal/servertime"
@@ -50,6 +51,9 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	m, err := metrics.New(ctrlmetrics.Registry)
 	if err != nil {
 		return nil, err
+	}
+	if err := ctrlmetrics.Registry.Register(metricsendpoint.BuildInfo()); err != nil {
+		return nil, fmt.Errorf("register the metric of the build: %w", err)
 	}
 	config = rest.CopyConfig(config)
 	config.UserAgent = name

@@ -14,11 +14,17 @@ var release, commit string
 // String returns release and commit of this program, such as "0.1.0 (commit 43e00f8)". A build
 // without a release is "unreleased". Without a commit from the linker it is that of the checkout.
 func String() string {
-	info, _ := debug.ReadBuildInfo()
-	return describe(release, commit, info)
+	release, commit := Parts()
+	return fmt.Sprintf("%s (commit %s)", release, commit)
 }
 
-func describe(release, commit string, info *debug.BuildInfo) string {
+// Parts returns the release and the commit of String.
+func Parts() (string, string) {
+	info, _ := debug.ReadBuildInfo()
+	return parts(release, commit, info)
+}
+
+func parts(release, commit string, info *debug.BuildInfo) (string, string) {
 	if release == "" {
 		release = "unreleased"
 	}
@@ -36,5 +42,5 @@ func describe(release, commit string, info *debug.BuildInfo) string {
 	if commit == "" {
 		commit = "unknown"
 	}
-	return fmt.Sprintf("%s (commit %s%s)", release, commit, modified)
+	return release, commit + modified
 }

@@ -12,14 +12,14 @@ func TestAProgramNamesItsReleaseAndItsCommit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		release, commit string
 		info            *debug.BuildInfo
-		want            string
+		version, from   string
 	}{
-		"an image":                  {"0.1.0", "43e00f8", nil, "0.1.0 (commit 43e00f8)"},
-		"a build in a checkout":     {"", "", checkout, "unreleased (commit 43e00f8, modified)"},
-		"a build without a history": {"", "", &debug.BuildInfo{}, "unreleased (commit unknown)"},
+		"an image":                  {"0.1.0", "43e00f8", nil, "0.1.0", "43e00f8"},
+		"a build in a checkout":     {"", "", checkout, "unreleased", "43e00f8, modified"},
+		"a build without a history": {"", "", &debug.BuildInfo{}, "unreleased", "unknown"},
 	} {
-		if got := describe(tc.release, tc.commit, tc.info); got != tc.want {
-			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		if version, from := parts(tc.release, tc.commit, tc.info); version != tc.version || from != tc.from {
+			t.Errorf("%s: %q, %q, want %q, %q", name, version, from, tc.version, tc.from)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/sources"
 	controllermetrics "github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -58,7 +59,7 @@ func exported(t *testing.T) described {
 	t.Helper()
 	all := described{}
 	agentmetrics.New(all)
-	all.MustRegister(segment.New(segment.Config{}).Collector(), sources.New(sources.Options{}))
+	all.MustRegister(segment.New(segment.Config{}).Collector(), sources.New(sources.Options{}), metricsendpoint.BuildInfo())
 	if _, err := cniserver.New(cniserver.Options{Metrics: all}); err != nil {
 		t.Fatal(err)
 	}
