@@ -98,7 +98,9 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 	// Each counter starts at 0. Otherwise rate() would miss the first increment.
 	for _, reason := range reasons() {
 		m.reclaims.WithLabelValues(string(reason))
+		m.withheld.WithLabelValues(string(reason))
 	}
+	m.withheld.WithLabelValues("RetentionEnded") // of kept addresses
 	for _, verb := range []string{verbGet, verbCreate, verbUpdate, verbPatch, verbDelete} {
 		m.apiErrors.WithLabelValues(verb)
 	}

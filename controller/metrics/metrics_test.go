@@ -50,6 +50,19 @@ func TestPoolGaugesEndWithThePool(t *testing.T) {
 	}
 }
 
+func TestCountersOfReclaimStartAtZero(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	check.Value(metrics.New(registry))(t)
+	got := series(t, registry)
+	for _, name := range []string{
+		"fenceline_reclaims_total reason=PodGone", "fenceline_reclaims_withheld_total reason=PodGone", "fenceline_reclaims_withheld_total reason=RetentionEnded",
+	} {
+		if value, there := got[name]; !there || value != 0 {
+			t.Errorf("%s is %v (present: %v): rate() misses its first increment", name, value, there)
+		}
+	}
+}
+
 func TestOnlyTheLeaderTellsWhetherReclaimIsOn(t *testing.T) {
 	const name = "fenceline_reclaim_enabled"
 	registry := prometheus.NewPedanticRegistry()
