@@ -103,7 +103,7 @@ test-model: packages ## Check the model of lease, claim, ack and token, and that
 
 .PHONY: test-kernel
 test-kernel: packages ## Run the tests that need namespaces and BPF (root)
-	@$(thirdparty) build etcd etcdtools kubernetes cniplugins tuning arping
+	@$(thirdparty) build etcd etcdtools kubernetes cniplugins tuning arping prometheus
 	@rm -rf $(frames)/kernel && mkdir -p $(frames)/kernel
 	@FENCELINE_TEST_FRAMES=$(frames)/kernel $(count) run -tag kernel kernel -timeout=30m -parallel=4
 

@@ -84,16 +84,23 @@ func TestEveryMetricIsDocumentedWithItsLabels(t *testing.T) {
 	}
 }
 
-func TestAlertsUseMetricsThatExist(t *testing.T) {
+func TestAlertsAndDashboardsUseMetricsThatExist(t *testing.T) {
 	all := exported(t)
-	names := regexp.MustCompile(`fenceline_[a-z_]+`).FindAllString(read(t, "charts", "fenceline", "files", "alerts.yaml"), -1)
-	if len(names) == 0 {
-		t.Fatal("the alert rules name no metric")
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		if _, ok := all[name]; !ok {
-			t.Errorf("an alert rule uses %s, which no process exports", name)
+	for _, file := range []string{"alerts.yaml", "dashboards/pools.json", "dashboards/conflicts.json"} {
+		names := regexp.MustCompile(`fenceline_[a-z_]+`).FindAllString(read(t, "charts", "fenceline", "files", file), -1)
+		if len(names) < 10 {
+			t.Fatalf("%s names only the metrics %v", file, names)
+		}
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			_, ok := all[name]
+			for _, suffix := range []string{"_bucket", "_count"} { // of a histogram
+				_, histogram := all[strings.TrimSuffix(name, suffix)]
+				ok = ok || histogram
+			}
+			if !ok {
+				t.Errorf("%s uses %s, which no process exports", file, name)
+			}
 		}
 	}
 }

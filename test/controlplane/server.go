@@ -135,7 +135,7 @@ func loopback(ctx context.Context) (Config, error) {
 	if config.KubernetesDir, err = builder.Dir(ctx, thirdparty.Kubernetes); err != nil {
 		return config, err
 	}
-	ports, err := freePorts(3)
+	ports, err := FreePorts(3)
 	if err != nil {
 		return config, err
 	}
@@ -144,11 +144,11 @@ func loopback(ctx context.Context) (Config, error) {
 	return config, err
 }
 
-// freePorts returns ports without a listener, below the ports that the kernel gives to connections
+// FreePorts returns ports without a listener, below the ports that the kernel gives to connections
 // (net.ipv4.ip_local_port_range). So no connection takes the port of a stopped server, and no client
 // connects to itself. Each call starts at a random port. If another process takes a port before the
 // server does, the server fails to start and reports it.
-func freePorts(n int) ([]int, error) {
+func FreePorts(n int) ([]int, error) {
 	const first, last = 12000, 30000
 	var found []int
 	for port := first + rand.IntN(last-first); len(found) < n; port++ {

@@ -44,6 +44,8 @@ type Cluster struct {
 	client.Client
 	Server *controlplane.Server
 	Nodes  []*Node
+	// ControllerMetrics is where the controller tells its metrics; empty: nowhere.
+	ControllerMetrics string
 	// Frames are what has entered the switch.
 	Frames *capture.Capture
 

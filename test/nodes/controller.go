@@ -40,7 +40,7 @@ func (c *Cluster) startController() error {
 		return err
 	}
 	cmd := exec.CommandContext(context.Background(), filepath.Join(c.bin, "controller"), "--namespace", System, "--leader-elect=false",
-		"--metrics-address", "0", "--health-address", "0", "--extra-grace", "1s")
+		"--metrics-address", cmp.Or(c.ControllerMetrics, "0"), "--health-address", "0", "--extra-grace", "1s")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+access)
 	var err error
 	if c.controller, err = process.Start("controller", cmd, c.controllerLog()); err != nil || c.controllerClock == 0 {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -101,6 +103,14 @@ func (n *Node) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error
 		return nil, fmt.Errorf("read the metrics of the agent of %s: %w", n.Name, err)
 	}
 	return families, nil
+}
+
+// MetricsProxy serves the metrics of the agent outside of the node's namespace.
+func (n *Node) MetricsProxy() http.Handler {
+	return &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: metricsAddress}) },
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.dial},
+	}
 }
 
 // dial connects to what listens in the node's namespace.

@@ -5,9 +5,11 @@
 package records
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fenceline/fenceline/test/check"
@@ -17,7 +19,7 @@ func TestEachAlertLeadsToItsRunbook(t *testing.T) {
 	for values, base := range map[string]string{
 		"prometheusRule.enabled=true": "https://github.com/fenceline/fenceline/blob/main/docs/runbooks.md#",
 		// Values of an older build.
-		`prometheusRule={"enabled":true,"labels":{},"runbookURL":null}`:                "https://github.com/fenceline/fenceline/blob/main/docs/runbooks.md#",
+		`prometheusRule={"enabled":true,"labels":{},"runbookURL":null}`:                  "https://github.com/fenceline/fenceline/blob/main/docs/runbooks.md#",
 		`prometheusRule.enabled=true,prometheusRule.runbookURL="https://wiki/fenceline"`: "https://wiki/fenceline#",
 	} {
 		out := check.Value(template(t, "templates/monitoring.yaml", values))(t)
@@ -43,6 +45,37 @@ func TestEachAlertLeadsToItsRunbook(t *testing.T) {
 		}
 		if alerts < 10 {
 			t.Errorf("%s: only %d alerts", values, alerts)
+		}
+	}
+}
+
+func TestTheDashboardsAreWhereGrafanaLooks(t *testing.T) {
+	if out, err := template(t, "templates/dashboards.yaml", ""); err == nil {
+		t.Errorf("dashboards without a value: %s", out)
+	}
+	for values, want := range map[string][]string{
+		"grafanaDashboard.enabled=true": {"  namespace: default\n", "    grafana_dashboard: \"1\"\n"},
+		`grafanaDashboard={"enabled":true,"namespace":"monitoring","labels":{"grafana_dashboard":null,"board":"yes"}}`: {"  namespace: monitoring\n", "    board: \"yes\"\n"},
+	} {
+		out := check.Value(template(t, "templates/dashboards.yaml", values))(t)
+		boards := 0
+		for _, document := range strings.Split(out, "---\n")[1:] {
+			var found corev1.ConfigMap
+			check.OK(t, yaml.Unmarshal([]byte(document), &found))
+			for _, text := range want {
+				if !strings.Contains(document, text) {
+					t.Errorf("%s: ConfigMap %s lacks %q", values, found.Name, text)
+				}
+			}
+			for name, text := range found.Data {
+				boards++
+				if !json.Valid([]byte(text)) || !strings.Contains(text, "{{pool}}") {
+					t.Errorf("%s: %s is no dashboard: %s", values, name, text)
+				}
+			}
+		}
+		if boards != 2 {
+			t.Errorf("%s: %d dashboards", values, boards)
 		}
 	}
 }
