@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+// A pod misspells an annotation, and has a hostPort on a network whose configuration on the node has no
+// portmap.
+func TestEventsReportTheWishesOfAPodThatHaveNoEffect(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
+	defer cancel()
+	c := nodes.New(t, 1)
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	started(ctx, t, c.Nodes[0], "web", func(pod *corev1.Pod) {
+		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ip-pool": `{"ipv4":["other"]}`}
+		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+	})
+	for reason, text := range map[string]string{
+		"AnnotationUnknown": "ipam.fenceline.io/ip-pool of pod shop/web does not exist, the nearest one is ipam.fenceline.io/ippool",
+		"HostPortIgnored":   "hostPort 8080/TCP of pod shop/web has no effect",
+	} {
+		c.Eventually(t, reason, func() error {
+			told := &eventsv1.EventList{}
+			if err := c.List(ctx, told, client.InNamespace(nodes.Shop)); err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool { return e.Reason == reason && strings.Contains(e.Note, text) }) {
+				return fmt.Errorf("the events are %v", told.Items)
+			}
+			return nil
+		})
+	}
+}
