@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/diagnosis"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
@@ -127,32 +129,49 @@ func (e *examined) readServices(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// readPods finds pods with a hostPort on the chart's network, and whether that network serves it.
+// readPods finds pods with a hostPort on the chart's network, whether that network serves it, and
+// annotations that nobody reads.
 func (e *examined) readPods(ctx context.Context, c *cluster.Cluster) error {
 	w := whyFor{c: c}
 	config, known, err := w.configOf(ctx, "")
 	if err != nil {
 		return err
 	}
-	if e.mapsPorts = !known || strings.Contains(config, "portMappings"); e.mapsPorts {
-		return nil
-	}
-	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.Kube.CoreV1().Pods("").List(ctx, o)
-	})
-	err = list.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		pod := o.(*corev1.Pod)
-		for _, container := range pod.Spec.Containers {
-			for _, port := range container.Ports {
-				if port.HostPort != 0 && !pod.Spec.HostNetwork {
-					e.hostPorts = append(e.hostPorts, pod.Namespace+"/"+pod.Name)
-					return nil
-				}
-			}
+	e.mapsPorts = !known || strings.Contains(config, "portMappings")
+	read := func(what string, list pager.ListPageFunc, each func(runtime.Object)) error {
+		err := pager.New(list).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+			each(o)
+			return nil
+		})
+		if err = c.MayLack(what, err); err != nil {
+			return fmt.Errorf("list %s: %w", what, err)
 		}
 		return nil
-	})
-	return c.MayLack("pods of all namespaces", err)
+	}
+	return errors.Join(
+		read("pods of all namespaces", pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
+			return c.Kube.CoreV1().Pods("").List(ctx, o)
+		}), func(o runtime.Object) { e.sawPod(o.(*corev1.Pod)) }),
+		read("namespaces", pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
+			return c.Kube.CoreV1().Namespaces().List(ctx, o)
+		}), func(o runtime.Object) {
+			ns := o.(*corev1.Namespace)
+			e.unread = append(e.unread, ipam.Unread(ipam.Request{Pod: ipam.Pod{Namespace: ns.Name}, NamespaceAnnotations: ns.Annotations})...)
+		}),
+	)
+}
+
+func (e *examined) sawPod(pod *corev1.Pod) {
+	if pod.Spec.HostNetwork {
+		return
+	}
+	e.unread = append(e.unread, ipam.Unread(ipam.Request{Pod: ipam.Pod{Namespace: pod.Namespace, Name: pod.Name, Annotations: pod.Annotations}})...)
+	for _, container := range pod.Spec.Containers {
+		if slices.ContainsFunc(container.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 }) {
+			e.hostPorts = append(e.hostPorts, pod.Namespace+"/"+pod.Name)
+			return
+		}
+	}
 }
 
 // askAgents asks the Ready agents about their nodes.

@@ -51,6 +51,8 @@ type examined struct {
 	// serves it.
 	hostPorts []string
 	mapsPorts bool
+	// unread describes annotations that nobody reads.
+	unread []string
 	// reports are the agents' answers, and asked when each was asked for.
 	reports []answered
 }
@@ -66,7 +68,7 @@ func (e *examined) faults() []fault {
 	var all []fault
 	for _, check := range []func() []fault{
 		e.programs, e.versions, e.ready, e.parents, e.sameMACs, e.configurations, e.forwarding, e.clocks, e.answers,
-		e.poolConditions, e.overlaps, e.waits, e.ports,
+		e.poolConditions, e.overlaps, e.waits, e.annotations, e.ports,
 	} {
 		all = append(all, check()...)
 	}
@@ -314,6 +316,13 @@ func (e *examined) waits() (all []fault) {
 			all = append(all, fault{"address " + l.Spec.Address, fmt.Sprintf("it is Quarantined (%s) for %s: %s", l.Spec.Reason, age(e.now, l.Spec.Since.Time), whyQuarantined(l)),
 				"kubectl fenceline explain " + l.Name})
 		}
+	}
+	return all
+}
+
+func (e *examined) annotations() (all []fault) {
+	for _, text := range e.unread {
+		all = append(all, fault{"annotation", text, "docs/cni.md lists all annotations"})
 	}
 	return all
 }

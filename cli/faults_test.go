@@ -93,11 +93,14 @@ func TestDoctorFindsEachFaultAndNoOther(t *testing.T) {
 		"a question fails": {func(e *examined) {
 			e.reports[0].Answers[1] = diagnosis.Answer{Question: e.reports[0].Answers[1].Question, Error: "no parent eth1"}
 		}, "parent eth1 of node n1: no parent eth1"},
-		"a pool is exhausted":     {func(e *examined) { e.pools[0].Status.Conditions[1].Status = metav1.ConditionTrue }, "pool floor: Exhausted is True"},
-		"a pool has a node":       {func(e *examined) { e.nodes[0].Status.Addresses[0].Address = "10.0.0.99" }, "pool floor: it hands out addresses of 10.0.0.99/32, the address of node n1"},
-		"a pool has Services":     {func(e *examined) { e.services = []netip.Prefix{netip.MustParsePrefix("10.0.0.128/25")} }, "pool floor: it hands out addresses of 10.0.0.128/25, the range of Services"},
-		"a pool has a pod range":  {func(e *examined) { e.nodes[1].Spec.PodCIDRs = []string{"10.0.0.0/16"} }, "pool floor: it hands out addresses of 10.0.0.0/16, the pod range of node n2"},
-		"a lease waits":           {func(e *examined) { e.leases[1].Spec.Since = metav1.NewTime(e.now.Add(-time.Hour)) }, "address 10.0.0.8: it is Quarantined (PodGone) for 60m"},
+		"a pool is exhausted":    {func(e *examined) { e.pools[0].Status.Conditions[1].Status = metav1.ConditionTrue }, "pool floor: Exhausted is True"},
+		"a pool has a node":      {func(e *examined) { e.nodes[0].Status.Addresses[0].Address = "10.0.0.99" }, "pool floor: it hands out addresses of 10.0.0.99/32, the address of node n1"},
+		"a pool has Services":    {func(e *examined) { e.services = []netip.Prefix{netip.MustParsePrefix("10.0.0.128/25")} }, "pool floor: it hands out addresses of 10.0.0.128/25, the range of Services"},
+		"a pool has a pod range": {func(e *examined) { e.nodes[1].Spec.PodCIDRs = []string{"10.0.0.0/16"} }, "pool floor: it hands out addresses of 10.0.0.0/16, the pod range of node n2"},
+		"a lease waits":          {func(e *examined) { e.leases[1].Spec.Since = metav1.NewTime(e.now.Add(-time.Hour)) }, "address 10.0.0.8: it is Quarantined (PodGone) for 60m"},
+		"an annotation": {func(e *examined) {
+			e.sawPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", Annotations: map[string]string{"ipam.fenceline.io/ipool": "x"}}})
+		}, "annotation: annotation ipam.fenceline.io/ipool of pod shop/web-0 does not exist, the nearest one is ipam.fenceline.io/ippool"},
 		"a hostPort with no ears": {func(e *examined) { e.mapsPorts, e.hostPorts = false, []string{"shop/web-0"} }, "pod shop/web-0: it has a hostPort"},
 	} {
 		t.Run(name, func(t *testing.T) {
