@@ -27,6 +27,7 @@ func TestEventsReportTheWishesOfAPodThatHaveNoEffect(t *testing.T) {
 	defer cancel()
 	c := nodes.New(t, 1)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	c.Eventually(t, "the network is there, without which a runtime sends no ADD", c.Nodes[0].HasNetwork)
 	started(ctx, t, c.Nodes[0], "web", func(pod *corev1.Pod) {
 		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ip-pool": `{"ipv4":["other"]}`}
 		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
