@@ -5,9 +5,19 @@ package metricsendpoint
 
 import (
 	"crypto/tls"
+	"net/http"
+	"strings"
+	"time"
 
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fenceline/fenceline/internal/access"
 )
+
+// allowedFor is the time for which the answer of the API server for a token counts.
+const allowedFor = time.Minute
 
 // Endpoint is where and to whom /metrics is served.
 type Endpoint struct {
@@ -30,4 +40,17 @@ func (e Endpoint) Options() metricsserver.Options {
 		o.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS12 }}
 	}
 	return o
+}
+
+// withAuthorization is a metricsserver.Options.FilterProvider.
+func withAuthorization(config *rest.Config, client *http.Client) (metricsserver.Filter, error) {
+	judge, err := access.New(config, client, allowedFor)
+	if err != nil {
+		return nil, err
+	}
+	return func(log logr.Logger, next http.Handler) (http.Handler, error) {
+		return judge.Filter(log, func(r *http.Request) []access.Need {
+			return []access.Need{{Verb: strings.ToLower(r.Method), Path: r.URL.Path}}
+		}, next), nil
+	}, nil
 }

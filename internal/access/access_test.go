@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package metricsendpoint
+package access
 
 import (
 	"context"
@@ -23,18 +23,18 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// judge answers as an API server whose tokens are the names of their users.
-type judge struct {
+// server answers as an API server whose tokens are the names of their users.
+type server struct {
 	authenticationclient.TokenReviewInterface
 	rights func(authorizationv1.SubjectAccessReviewSpec) bool
 	err    error
 	asked  int
 }
 
-func (j *judge) Create(_ context.Context, r *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
-	j.asked++
-	if j.err != nil {
-		return nil, j.err
+func (s *server) Create(_ context.Context, r *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	s.asked++
+	if s.err != nil {
+		return nil, s.err
 	}
 	r.Status.Authenticated = r.Spec.Token != "stranger"
 	r.Status.User = authenticationv1.UserInfo{
@@ -43,10 +43,10 @@ func (j *judge) Create(_ context.Context, r *authenticationv1.TokenReview, _ met
 	return r, nil
 }
 
-// accesses is the other half of a judge.
+// accesses is the other half of a server.
 type accesses struct {
 	authorizationclient.SubjectAccessReviewInterface
-	*judge
+	*server
 }
 
 func (a accesses) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
@@ -55,15 +55,21 @@ func (a accesses) Create(_ context.Context, r *authorizationv1.SubjectAccessRevi
 	return r, nil
 }
 
-func TestOnlyATokenThatMayReadTheMetricsGetsThem(t *testing.T) {
-	j := &judge{rights: func(s authorizationv1.SubjectAccessReviewSpec) bool {
+// byPath needs the request's own verb and path.
+func byPath(r *http.Request) []Need {
+	return []Need{{Verb: strings.ToLower(r.Method), Path: r.URL.Path}}
+}
+
+func TestOnlyATokenWithTheRightIsServed(t *testing.T) {
+	const lasts = time.Minute
+	api := &server{rights: func(s authorizationv1.SubjectAccessReviewSpec) bool {
 		return s.User == "prometheus" && s.UID == "1" && slices.Equal(s.Groups, []string{"scrapers"}) && s.Extra["pod"][0] == "p" &&
 			s.NonResourceAttributes.Path == "/metrics" && s.NonResourceAttributes.Verb == "get"
 	}}
 	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	a := &authorizer{tokens: j, access: accesses{judge: j}, clock: now, allowed: map[question]time.Time{}, asking: make(chan struct{}, questionsAtOnce)}
+	j := Asking(api, accesses{server: api}, now, lasts)
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-	handler := check.Value(a.filter(logr.Discard(), served))(t)
+	handler := j.Filter(logr.Discard(), byPath, served)
 	for _, row := range []struct {
 		name, method, path, authorization string
 		after                             time.Duration
@@ -77,23 +83,23 @@ func TestOnlyATokenThatMayReadTheMetricsGetsThem(t *testing.T) {
 		{"a token without the right", "GET", "/metrics", "Bearer tenant", 0, false, 403, 2},
 		{"the right one", "GET", "/metrics", "Bearer prometheus", 0, false, 200, 2},
 		{"again", "GET", "/metrics", "bearer prometheus", 0, false, 200, 0},
-		{"again, while the API server is away", "GET", "/metrics", "Bearer prometheus", allowedFor / 2, true, 200, 0},
+		{"again, while the API server is away", "GET", "/metrics", "Bearer prometheus", lasts / 2, true, 200, 0},
 		{"another path", "GET", "/debug", "Bearer prometheus", 0, false, 403, 2},
 		{"another verb", "POST", "/metrics", "Bearer prometheus", 0, false, 403, 2},
-		{"a minute later", "GET", "/metrics", "Bearer prometheus", allowedFor, false, 200, 2},
-		{"an API server that is away", "GET", "/metrics", "Bearer prometheus", allowedFor, true, 500, 1},
+		{"a minute later", "GET", "/metrics", "Bearer prometheus", lasts, false, 200, 2},
+		{"an API server that is away", "GET", "/metrics", "Bearer prometheus", lasts, true, 500, 1},
 	} {
 		now.Step(row.after)
-		j.asked, j.err = 0, nil
+		api.asked, api.err = 0, nil
 		if row.broken {
-			j.err = errors.New("connection refused")
+			api.err = errors.New("connection refused")
 		}
 		request := httptest.NewRequestWithContext(t.Context(), row.method, row.path, nil)
 		request.Header.Set("Authorization", row.authorization)
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, request)
-		if answer.Code != row.status || j.asked != row.asked {
-			t.Errorf("%s: status %d after %d questions, want %d after %d", row.name, answer.Code, j.asked, row.status, row.asked)
+		if answer.Code != row.status || api.asked != row.asked {
+			t.Errorf("%s: status %d after %d questions, want %d after %d", row.name, answer.Code, api.asked, row.status, row.asked)
 		}
 		if strings.Contains(answer.Body.String(), "refused") {
 			t.Errorf("%s: the answer says why: %s", row.name, answer.Body)
@@ -102,14 +108,38 @@ func TestOnlyATokenThatMayReadTheMetricsGetsThem(t *testing.T) {
 }
 
 func TestFewTokensAreRemembered(t *testing.T) {
-	j := &judge{rights: func(authorizationv1.SubjectAccessReviewSpec) bool { return true }}
-	a := &authorizer{tokens: j, access: accesses{judge: j}, clock: clocktesting.NewFakeClock(time.Unix(1, 0)), allowed: map[question]time.Time{}, asking: make(chan struct{}, questionsAtOnce)}
+	api := &server{rights: func(authorizationv1.SubjectAccessReviewSpec) bool { return true }}
+	j := Asking(api, accesses{server: api}, clocktesting.NewFakeClock(time.Unix(1, 0)), time.Minute)
 	for i := range 3 * rememberedTokens {
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
 		request.Header.Set("Authorization", "Bearer "+strings.Repeat("x", i+1))
-		check.OK(t, a.authorize(request))
+		check.OK(t, j.Allows(request, byPath(request)))
 	}
-	if n := len(a.allowed); n > rememberedTokens {
+	if n := len(j.allowed); n > rememberedTokens {
 		t.Errorf("%d tokens are remembered", n)
+	}
+}
+
+func TestEveryRightIsNeeded(t *testing.T) {
+	leases, pools := Need{Verb: "list", Group: "fenceline.io", Resource: "ipleases"}, Need{Verb: "list", Group: "fenceline.io", Resource: "ippools"}
+	for name, row := range map[string]struct {
+		needs []Need
+		want  error
+		asked int
+	}{
+		"one that the token has":            {[]Need{leases}, nil, 2},
+		"another one":                       {[]Need{pools}, ErrForbidden, 2},
+		"both":                              {[]Need{leases, pools}, ErrForbidden, 3},
+		"none, but the token must be known": {nil, nil, 1},
+	} {
+		api := &server{rights: func(s authorizationv1.SubjectAccessReviewSpec) bool {
+			return *s.ResourceAttributes == authorizationv1.ResourceAttributes{Verb: "list", Group: "fenceline.io", Resource: "ipleases"}
+		}}
+		j := Asking(api, accesses{server: api}, clocktesting.NewFakeClock(time.Unix(1, 0)), time.Minute)
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		request.Header.Set("Authorization", "Bearer viewer")
+		if err := j.Allows(request, row.needs); !errors.Is(err, row.want) || api.asked != row.asked {
+			t.Errorf("%s: %v after %d questions, want %v after %d", name, err, api.asked, row.want, row.asked)
+		}
 	}
 }
