@@ -68,6 +68,15 @@ generate: packages ## Write all generated files
 	  controller-gen object paths=./apis/... paths=./controller/podview/... && \
 	  controller-gen crd paths=./apis/... output:crd:dir=charts/fenceline/files/crds
 
+# What the page is built and tested with. npm 10 or newer comes with Node 20.
+page-tools := ui/web/node_modules/.package-lock.json
+$(page-tools): ui/web/package.json ui/web/package-lock.json
+	cd ui/web && npm ci --ignore-scripts && touch node_modules/.package-lock.json
+
+.PHONY: ui
+ui: $(page-tools) ## Test the code of the page, and build it into ui/dist (Node 20)
+	cd ui/web && npm test && npm run build
+
 ##@ Test
 
 .PHONY: check
@@ -238,8 +247,9 @@ lint-chart:
 	"$$($(thirdparty) dir prometheus)/usr/bin/promtool" check rules charts/fenceline/files/alerts.yaml
 
 .PHONY: verify
-verify: generate ## Check that the generated files are those in git
-	git diff --exit-code -- bpf apis charts/fenceline/files controller/podview
+verify: generate ## Check that the generated files are those in git (those of the page if npm is there)
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory ui; else echo "npm is missing: ui/dist is not checked"; fi
+	git diff --exit-code -- bpf apis charts/fenceline/files controller/podview ui/dist
 
 .PHONY: packages
 packages: # Debian packages; quick when all are installed

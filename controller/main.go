@@ -25,7 +25,7 @@
 //	discovery.k8s.io   endpointslices        list
 //	events.k8s.io      events                create, patch
 //
-// With --metrics-secure also:
+// With --metrics-secure or --ui-address also:
 //
 //	authentication.k8s.io  tokenreviews          create
 //	authorization.k8s.io   subjectaccessreviews  create

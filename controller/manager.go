@@ -28,11 +28,13 @@ import (
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/controller/reserved"
 	"github.com/fenceline/fenceline/controller/subnet"
+	"github.com/fenceline/fenceline/internal/access"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/revision"
 	"github.com/fenceline/fenceline/internal/servertime"
+	"github.com/fenceline/fenceline/ui"
 )
 
 const (
@@ -151,11 +153,37 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 	if err := indexes.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up agents: %w", err)
 	}
+	if err := addPage(mgr, o, reclaims); err != nil {
+		return err
+	}
 	key := &claimkey.Provider{
 		Client: mgr.GetClient(), Namespace: o.namespace, Clock: clock.RealClock{}, Period: claimkey.Period,
 	}
 	if err := mgr.Add(key); err != nil {
 		return fmt.Errorf("set up the claim key: %w", err)
+	}
+	return nil
+}
+
+// addPage serves the page if it has an address.
+func addPage(mgr ctrl.Manager, o options, explainer ui.Explainer) error {
+	if o.uiAddress == "" {
+		return nil
+	}
+	assets, err := ui.Assets()
+	if err != nil {
+		return fmt.Errorf("read the files of the page: %w", err)
+	}
+	judge, err := access.New(mgr.GetConfig(), mgr.GetHTTPClient(), ui.AllowedFor)
+	if err != nil {
+		return err
+	}
+	page := &ui.Server{
+		Address: o.uiAddress, CertDir: o.uiCertDir, Reader: mgr.GetClient(), Watch: ui.Watching(mgr.GetCache()),
+		Judge: judge, Explain: explainer, Assets: assets, Log: mgr.GetLogger().WithName("page"),
+	}
+	if err := mgr.Add(page); err != nil {
+		return fmt.Errorf("set up the page: %w", err)
 	}
 	return nil
 }

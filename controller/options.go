@@ -19,10 +19,12 @@ type options struct {
 	namespace     string
 	metrics       metricsendpoint.Endpoint
 	healthAddress string
-	leaderElect   bool
-	reclaim       reclaim.Policy
-	auditPeriod   time.Duration
-	logLevel      slog.Level
+	// uiAddress and uiCertDir are those of ui.Server. The page is not served if the address is empty.
+	uiAddress, uiCertDir string
+	leaderElect          bool
+	reclaim              reclaim.Policy
+	auditPeriod          time.Duration
+	logLevel             slog.Level
 	// defaultSubnets4 and defaultSubnets6 are the IPSubnets of applications that name nothing.
 	defaultSubnets4, defaultSubnets6 []string
 	// settle is the time between the withdrawal of an address from a pool and its return to the IPSubnet.
@@ -38,6 +40,8 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.metrics.Secure, "metrics-secure", false, "serve /metrics by TLS, and only to clients whose token may get it")
 	flags.StringVar(&o.metrics.CertDir, "metrics-cert-dir", "", "`directory` of tls.crt and tls.key for /metrics; empty makes a certificate that nobody has signed")
 	flags.StringVar(&o.healthAddress, "health-address", "127.0.0.1:9477", "`address` that serves /healthz and /readyz")
+	flags.StringVar(&o.uiAddress, "ui-address", "", "`address` that serves the page, by HTTP on a loopback address and by TLS on others; empty switches the page off")
+	flags.StringVar(&o.uiCertDir, "ui-cert-dir", "", "`directory` of tls.crt and tls.key for the page; empty makes a certificate that nobody has signed")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "work only as the leader; necessary with more than one replica")
 	o.reclaim.AddFlags(flags)
 	flags.DurationVar(&o.auditPeriod, "audit-period", 10*time.Minute, "how often the controller looks at all leases")

@@ -46,6 +46,10 @@ func TestCommandLine(t *testing.T) {
 	if err != nil || !slices.Equal(o.defaultSubnets4, []string{"floor", "floor-2"}) || len(o.defaultSubnets6) > 0 {
 		t.Errorf("default subnets %v and %v (%v)", o.defaultSubnets4, o.defaultSubnets6, err)
 	}
+	o, err = parse([]string{"--ui-address=127.0.0.1:9478", "--ui-cert-dir=/certs"})
+	if err != nil || o.uiAddress != "127.0.0.1:9478" || o.uiCertDir != "/certs" {
+		t.Errorf("page %q with %q (%v)", o.uiAddress, o.uiCertDir, err)
+	}
 	if _, err := parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-h: %v", err)
 	}

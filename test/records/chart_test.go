@@ -89,6 +89,25 @@ func (e *env) testChart(t *testing.T) {
 			}
 		}
 	})
+	t.Run("serves the page as the values say", func(t *testing.T) {
+		for values, want := range map[string][]int{
+			"ui=null":          {0, 0, 0, 0},
+			"ui.enabled=false": {0, 0, 0, 0},
+			"ui.enabled=true":  {1, 0, 0, 2},
+			"ui.enabled=true,controller.ports.ui=null":           {1, 0, 0, 2},
+			"ui.enabled=true,ui.service=true":                    {0, 1, 0, 2},
+			"ui.enabled=true,ui.service=true,ui.tlsSecret=certs": {0, 1, 3, 2},
+		} {
+			out := e.helm(t, "template", "fenceline", chart(t), "--set", values)
+			got := []int{
+				strings.Count(out, "- --ui-address=127.0.0.1:9478\n"), strings.Count(out, "- --ui-address=:9478\n"),
+				strings.Count(out, "- --ui-cert-dir=/etc/fenceline-ui\n") + strings.Count(out, "{name: ui-tls, "), strings.Count(out, "\n  name: fenceline-ui-reviewer\n"),
+			}
+			if !slices.Equal(got, want) || strings.Count(out, "\n  name: fenceline-ui\n") != want[1] {
+				t.Errorf("%s: %v, want %v", values, got, want)
+			}
+		}
+	})
 	t.Run("upgrades over itself", func(t *testing.T) {
 		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "bpffs.mount=false", "--set", "cni.conflist.master=eth1")
 		agents := &appsv1.DaemonSet{}

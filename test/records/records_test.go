@@ -80,6 +80,7 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("a person deletes a CRD:", e.testRecordsPolicy)
 	t.Run("rights", e.testRights)
 	t.Run("metrics", e.testMetrics)
+	t.Run("the page", e.testPage)
 	t.Run("the chart", e.testChart)
 }
 

@@ -34,6 +34,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- with .Values.metrics }}{{ if .secure }}{{ .tlsSecret }}{{ end }}{{ end }}
 {{- end -}}
 
+{{- /* The page: the values if it is enabled, in JSON, with its port. Values of an older release have no ui. */ -}}
+{{- define "fenceline.ui" -}}
+{{- with .Values.ui }}{{ if .enabled }}{{ merge (dict "port" ($.Values.controller.ports.ui | default 9478)) . | toJson }}{{ end }}{{ end }}
+{{- end -}}
+
 {{- /* Security context of an agent's container */ -}}
 {{- define "fenceline.agentSecurity" -}}
 runAsUser: 0

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package records
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/internal/access"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/ui"
+)
+
+// testPage serves the page with the rights of the controller's account.
+func (e *env) testPage(t *testing.T) {
+	e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "ui.enabled=true")
+	viewer, other := e.token(t, "page-viewer"), e.token(t, "page-other")
+	e.create(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "page-viewer"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "fenceline-view"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "page-viewer"}},
+	})
+	url := e.servePage(t)
+	for _, row := range []struct {
+		name, token string
+		want        int
+	}{
+		{"nobody", "", http.StatusUnauthorized},
+		{"an unknown token", "abc", http.StatusUnauthorized},
+		{"a token without the rights", other, http.StatusForbidden},
+		{"a token with the rights", viewer, http.StatusOK},
+	} {
+		e.eventually(t, "the page answers "+row.name, func() error { // RBAC takes a moment
+			if got := get(t, url+"/api/pools", row.token); got != row.want {
+				return errors.New(http.StatusText(got))
+			}
+			return nil
+		})
+	}
+
+	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/api/events", nil))(t)
+	request.Header.Set("Authorization", "Bearer "+viewer)
+	answer, err := http.DefaultClient.Do(request)
+	check.OK(t, err)
+	defer answer.Body.Close()
+	const address = "10.77.0.5"
+	lease, agent := bound("", address), e.as(t, agentUser, map[string][]string{nodeNameKey: {"n1"}})
+	lines := bufio.NewScanner(answer.Body)
+	for _, step := range []struct {
+		event string
+		write func(context.Context) error
+	}{
+		{"event: lease", func(ctx context.Context) error { return agent.Create(ctx, lease) }},
+		{"event: lease-gone", func(ctx context.Context) error { return agent.Delete(ctx, lease) }},
+	} {
+		check.OK(t, step.write(t.Context()))
+		event := ""
+		for lines.Scan() && !strings.Contains(lines.Text(), address) {
+			event = lines.Text()
+		}
+		if event != step.event || !strings.Contains(lines.Text(), `"state":"B"`) {
+			t.Errorf("%s (%v)\n%s, want %s", event, lines.Err(), lines.Text(), step.event)
+		}
+	}
+}
+
+// servePage serves the page until the end of the test, and returns its URL.
+func (e *env) servePage(t *testing.T) string {
+	t.Helper()
+	config := check.Value(e.server.ServiceAccount(t.Context(), namespace, "fenceline-controller", nil))(t)
+	options := cache.Options()
+	options.Scheme = check.Value(cache.Scheme())(t)
+	config.ContentType = "application/json" // of podview.Pod
+	records := check.Value(ctrlcache.New(config, options))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	check.OK(t, cache.AddIndexes(ctx, records))
+	go func() { _ = records.Start(ctx) }()
+	client := check.Value(rest.HTTPClientFor(config))(t)
+	page := &ui.Server{
+		Reader: records, Judge: check.Value(access.New(config, client, ui.AllowedFor))(t), Log: logr.Discard(),
+		Assets: check.Value[fs.FS](ui.Assets())(t), Watch: ui.Watching(records),
+	}
+	server := httptest.NewServer(page.Handler())
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	check.OK(t, page.Follow(ctx))
+	return server.URL
+}

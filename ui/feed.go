@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/access"
+)
+
+const (
+	// maxViewers bounds the pages that are open at a time.
+	maxViewers = 64
+	// backlog is the number of changes that a page may be behind. A page that is further behind is
+	// disconnected, and reads everything again.
+	backlog = 4096
+	// remembered is the number of happenings that a new page gets.
+	remembered = 100
+)
+
+// Happening is a line of the feed.
+type Happening struct {
+	At time.Time `json:"at"`
+	// Kind is conflict, reclaim or fence.
+	Kind    string `json:"kind"`
+	Address string `json:"address"`
+	Lease   string `json:"lease"`
+	Pool    string `json:"pool"`
+	Text    string `json:"text"`
+}
+
+// Feed passes changes to all open pages. Safe for concurrent use.
+type Feed struct {
+	mu        sync.Mutex
+	viewers   map[chan []byte]bool
+	happening []Happening // the oldest first
+}
+
+func newFeed() *Feed { return &Feed{viewers: map[chan []byte]bool{}} }
+
+// join returns the messages for a new page, first the happenings so far. The channel is closed if the
+// page is too slow. leave must be called once.
+func (f *Feed) join() (messages <-chan []byte, leave func(), ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.viewers) >= maxViewers {
+		return nil, nil, false
+	}
+	c := make(chan []byte, backlog)
+	c <- message("hello", f.happening)
+	f.viewers[c] = true
+	return c, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.viewers, c)
+	}, true
+}
+
+// message encodes one server-sent event. JSON has no line breaks.
+func message(kind string, v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // the types of this package can be encoded
+	}
+	return bytes.Join([][]byte{[]byte("event: " + kind + "\ndata: "), data, []byte("\n\n")}, nil)
+}
+
+// send passes a change to all pages. The caller holds mu.
+func (f *Feed) send(kind string, v any) {
+	if len(f.viewers) == 0 {
+		return
+	}
+	m := message(kind, v)
+	for c := range f.viewers {
+		select {
+		case c <- m:
+		default:
+			delete(f.viewers, c)
+			close(c)
+		}
+	}
+}
+
+// Pool reports a pool that is new or has changed.
+func (f *Feed) Pool(pool *v1alpha1.IPPool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.send("pool", poolOf(pool))
+}
+
+// PoolGone reports a pool that is gone.
+func (f *Feed) PoolGone(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.send("pool-gone", name)
+}
+
+// Lease reports a change of a lease. was is nil for a new one, and is is nil for one that is gone.
+func (f *Feed) Lease(was, is *v1alpha1.IPLease, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if is == nil {
+		f.send("lease-gone", leaseOf(was))
+	} else if was == nil || was.ResourceVersion != is.ResourceVersion {
+		f.send("lease", leaseOf(is))
+	}
+	if h, ok := happened(was, is, now); ok {
+		f.remember(h)
+		f.send("happening", h)
+	}
+}
+
+// Present reports a lease that was there before the feed.
+func (f *Feed) Present(lease *v1alpha1.IPLease) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.send("lease", leaseOf(lease))
+	if h, ok := happened(nil, lease, lease.Spec.Since.Time); ok {
+		f.remember(h)
+	}
+}
+
+func (f *Feed) remember(h Happening) {
+	at, _ := slices.BinarySearchFunc(f.happening, h, func(a, b Happening) int { return cmp.Or(a.At.Compare(b.At), -1) })
+	f.happening = slices.Insert(f.happening, at, h)
+	if len(f.happening) > remembered {
+		f.happening = slices.Delete(f.happening, 0, 1)
+	}
+}
+
+// happened returns the line of the feed for a change of a lease, if it has one.
+func happened(was, is *v1alpha1.IPLease, now time.Time) (Happening, bool) {
+	wasQuarantined := was != nil && was.Spec.State == v1alpha1.StateQuarantined
+	isQuarantined := is != nil && is.Spec.State == v1alpha1.StateQuarantined
+	lease := cmp.Or(is, was)
+	spec := &lease.Spec
+	h := Happening{At: now, Address: spec.Address, Lease: lease.Name, Pool: spec.Pool}
+	switch {
+	case isQuarantined && spec.Reason == v1alpha1.ReasonConflict && !(wasQuarantined && was.Spec.Reason == spec.Reason):
+		h.Kind, h.Text = "conflict", "another host uses the address"
+		if spec.Conflict != nil && spec.Conflict.MAC != "" {
+			h.Text = fmt.Sprintf("the host with MAC %s uses the address", spec.Conflict.MAC)
+		}
+	case isQuarantined && !wasQuarantined:
+		h.Kind, h.Text = "reclaim", fmt.Sprintf("taken from %s: %s", lastHolder(spec), spec.Reason)
+	case wasQuarantined && !isQuarantined && was.Spec.Previous != nil:
+		h.Kind, h.Text = "fence", fmt.Sprintf("%s is fenced, gone or silent", lastHolder(&was.Spec))
+	default:
+		return h, false
+	}
+	return h, true
+}
+
+// lastHolder names the holder from which a Quarantined address was taken.
+func lastHolder(s *v1alpha1.IPLeaseSpec) string {
+	var parts []string
+	if s.Holder != nil && s.Holder.Pod != "" {
+		parts = append(parts, "pod "+s.Holder.Namespace+"/"+s.Holder.Pod)
+	}
+	if s.Previous != nil && s.Previous.Node != "" {
+		parts = append(parts, "node "+s.Previous.Node)
+	}
+	return cmp.Or(strings.Join(parts, " on "), "an unknown holder")
+}
+
+func isRefusal(err error) bool {
+	return errors.Is(err, access.ErrUnauthenticated) || errors.Is(err, access.ErrForbidden)
+}

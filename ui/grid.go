@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/inventory"
+)
+
+// letter returns that of a state on the page.
+func letter(s inventory.State) string {
+	switch s {
+	case inventory.Conflict:
+		return "C"
+	case inventory.Free, inventory.Gateway, inventory.Reserved, inventory.Withheld:
+		return strings.ToLower(string(s[:1]))
+	case inventory.Outside, "":
+		return "-"
+	}
+	return string(s[:1]) // Bound, Warm, Quarantined, Retained
+}
+
+const (
+	// maxCells bounds a grid. Of a larger pool, such as a /64, only the leases are shown.
+	maxCells = 1 << 16
+	// alignment makes rows of a grid begin at round addresses.
+	alignment = 256
+)
+
+// Grid is the state of each address without its lease.
+type Grid struct {
+	// First is the first address. It is empty if the pool is too large for a grid.
+	First string `json:"first,omitempty"`
+	Size  uint64 `json:"size"`
+	// Runs are pairs of a count and the letter of a state, such as 1-1g254f.
+	Runs string `json:"runs"`
+}
+
+// GridOf returns the grid of a pool: from its lowest to its highest address, with those of its leases,
+// widened to multiples of 256 inside the subnet. A pool that cannot be read has none.
+func GridOf(pool *v1alpha1.IPPool, reservations []v1alpha1.ReservedIP, leases []v1alpha1.IPLease) Grid {
+	bare := *pool
+	bare.Status.InUse = "" // it would be old: the page learns of leases at once
+	ground, err := inventory.Of(&bare, nil, reservations)
+	if err != nil {
+		return Grid{}
+	}
+	from, to, ok := bounds(ground.Subnet, ground.Set, leases)
+	if !ok {
+		return Grid{}
+	}
+	var runs runs
+	for i, a := uint64(0), from; i <= to; i, a = i+1, a.Next() {
+		runs.add(letter(ground.State(a)))
+	}
+	return Grid{First: from.String(), Size: to + 1, Runs: runs.String()}
+}
+
+// bounds returns the first address of a grid, and the offset of the last one from it. It returns false
+// if there is none, or if there are too many.
+func bounds(subnet netip.Prefix, all poolset.Set, leases []v1alpha1.IPLease) (first netip.Addr, last uint64, ok bool) {
+	var seen []uint64
+	note := func(a netip.Addr) {
+		if offset, ok := poolset.Offset(subnet, a); ok {
+			seen = append(seen, offset)
+		}
+	}
+	if n := all.Len(); n > 0 {
+		note(all.At(0))
+		note(all.At(n - 1))
+	}
+	for i := range leases {
+		note(leases[i].Spec.Addr())
+	}
+	if len(seen) == 0 {
+		return first, 0, false
+	}
+	from := slices.Min(seen) / alignment * alignment
+	to := slices.Max(seen)/alignment*alignment + alignment - 1
+	if hosts := subnet.Addr().BitLen() - subnet.Bits(); hosts < 64 {
+		to = min(to, 1<<hosts-1)
+	}
+	if to-from >= maxCells {
+		return first, 0, false
+	}
+	whole, _ := poolset.Parse([]string{subnet.String()})
+	return whole.At(from), to - from, true
+}
+
+// runs counts equal states.
+type runs struct {
+	text  strings.Builder
+	state string
+	count int
+}
+
+func (r *runs) add(s string) {
+	if s != r.state {
+		r.flush()
+		r.state = s
+	}
+	r.count++
+}
+
+func (r *runs) flush() {
+	if r.count > 0 {
+		r.text.WriteString(strconv.Itoa(r.count))
+		r.text.WriteString(r.state)
+	}
+	r.count = 0
+}
+
+func (r *runs) String() string {
+	r.flush()
+	return r.text.String()
+}
