@@ -23,8 +23,8 @@ count := $(GO) run ./test/cmd/count
 cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
-tags := model,kernel,api,cluster,bench,guest,frames
-suites := unit kernel api cluster fuzz bench model frames
+tags := model,kernel,api,cluster,bench,guest,frames,browser
+suites := unit browser kernel api cluster fuzz bench model frames
 # $(call side-by-side,SUITE,OTHERS) runs the others in what SUITE leaves of the machine, and prints them
 # after it. Both suites that have others beside them wait for half of their time.
 side-by-side = { for suite in $(2); do nice -n 19 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside-$(1).log" 2>&1; } & \
@@ -87,6 +87,7 @@ check: lint-format lint-licence ## Check format and licences, vet, and run all t
 test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(count) reset
 	@$(MAKE) --no-print-directory test-unit || true
+	@$(MAKE) --no-print-directory test-browser || true
 	@$(call side-by-side,kernel,api)
 	@$(call side-by-side,cluster,fuzz bench model)
 	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest
@@ -94,6 +95,11 @@ test: packages ## Run all suites, the quick ones first, and add up their counts
 .PHONY: test-unit
 test-unit: packages ## Run the tests that need neither root nor a rig, with the race detector
 	@CGO_ENABLED=1 $(count) run unit -race ./...
+
+.PHONY: test-browser
+test-browser: $(page-tools) ## Have headless Chromium judge the page (Node 20; root the first time)
+	@$(thirdparty) packages chromium
+	@$(count) run -tag browser -show browser -count=1 -timeout=10m
 
 # Variables: FUZZTIME of each target, a duration or executions such as 1000000x; RUN for the targets
 # with this text in their names; GUIDED=1 to build with coverage, which leads the search.

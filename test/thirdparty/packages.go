@@ -31,10 +31,10 @@ func packages() []string {
 	}
 }
 
-// InstallPackages installs the Debian packages that are missing, which needs root. If none is missing,
+// InstallPackages installs the Debian packages that are missing, and those of more, which needs root. If none is missing,
 // it changes nothing and contacts no package server.
-func InstallPackages(ctx context.Context, progress io.Writer) error {
-	missing, err := missingPackages(ctx, packages())
+func InstallPackages(ctx context.Context, progress io.Writer, more ...string) error {
+	missing, err := missingPackages(ctx, append(packages(), more...))
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@
 // Thirdparty installs Debian packages and builds third-party binaries for the
 // tests.
 //
-//	thirdparty packages        install missing Debian packages (root)
+//	thirdparty packages NAME...   install missing Debian packages, and those named (root)
 //	thirdparty build NAME...   build components and print nothing but progress
 //	thirdparty dir NAME        build the component and print its directory
 //	thirdparty names           list the components
@@ -30,11 +30,11 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("usage: thirdparty packages | build NAME... | dir NAME | names")
+		return fmt.Errorf("usage: thirdparty packages NAME... | build NAME... | dir NAME | names")
 	}
 	switch verb, names := args[0], args[1:]; verb {
 	case "packages":
-		return thirdparty.InstallPackages(ctx, os.Stderr)
+		return thirdparty.InstallPackages(ctx, os.Stderr, names...)
 	case "names":
 		for _, name := range thirdparty.Names() {
 			fmt.Println(name)
