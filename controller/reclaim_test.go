@@ -39,6 +39,7 @@ func TestController(t *testing.T) {
 	w.readyNode("n1")
 	w.readyNode("n2")
 	said := &auditLog{}
+	w.page = freeAddress(t)
 	w.runLogging(server.Admin(), policy(), clock.RealClock{}, said)
 	t.Run("together", func(t *testing.T) {
 		for name, test := range map[string]func(world){
@@ -83,6 +84,7 @@ func TestController(t *testing.T) {
 			"a pool is deleted after its last lease":                                     finalizer,
 			"agents have indexes":                                                        indexes,
 			"there is a claim key":                                                       claimKey,
+			"the page explains a lease as the controller decides":                        onThePage(server),
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

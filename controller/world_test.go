@@ -51,6 +51,8 @@ type world struct {
 	*testing.T
 	ctx    context.Context
 	client client.Client
+	// page is the address of the page; empty: the controller serves none.
+	page string
 }
 
 // newWorld starts an API server with the namespaces system and default.
@@ -94,7 +96,7 @@ func (w world) runLogging(config *rest.Config, policy reclaim.Policy, own clock.
 	ctx, cancel := context.WithCancel(context.Background())
 	mgr, err := newManager(ctx, config, options{
 		namespace: system, metrics: metricsendpoint.Endpoint{Address: "0"}, healthAddress: "0", auditPeriod: time.Hour,
-		reclaim: policy, settle: settle,
+		reclaim: policy, settle: settle, uiAddress: w.page,
 	}, logger, own)
 	if err != nil {
 		cancel()
@@ -113,7 +115,9 @@ func (w world) runLogging(config *rest.Config, policy reclaim.Policy, own clock.
 }
 
 // in returns the world for a subtest.
-func (w world) in(t *testing.T) world { return world{T: t, ctx: t.Context(), client: w.client} }
+func (w world) in(t *testing.T) world {
+	return world{T: t, ctx: t.Context(), client: w.client, page: w.page}
+}
 
 func (w world) create(o client.Object) {
 	w.Helper()
