@@ -97,17 +97,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 			t.Errorf("the pool is %s, and the lease of the old pod is %+v", step.name, now)
 		}
 	}
-	before := len(answered())
-	var got []int
-	c.Eventually(t, "the old pod answers 20 more pings", func() error {
-		if got = answered(); len(got) < before+20 {
-			return fmt.Errorf("it has answered %d, and %d before", len(got), before)
-		}
-		return nil
-	})
-	if lost := got[len(got)-1] - len(got); lost > 0 {
-		t.Errorf("%d pings to the old pod were lost", lost)
-	}
+	loses(t, c, answered)
 	if speakers := capture.Speakers(c.Frames.Frames(), old.Addr); !slices.Equal(speakers, []string{old.MAC.String()}) {
 		t.Errorf("%v speak for the address of the old pod", speakers)
 	}
