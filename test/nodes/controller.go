@@ -75,6 +75,9 @@ func (n *Node) supervise(ctx context.Context) error {
 	}
 }
 
+// KillController ends the controller as kill -9 does.
+func (c *Cluster) KillController() error { return c.controller.Kill(context.Background()) }
+
 // Revive starts what has ended by itself, as kubelets do.
 func (c *Cluster) Revive() error {
 	for _, n := range c.Nodes {

@@ -90,7 +90,8 @@ func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 	c.StartController()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
 	defer cancel()
-	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: setOf("web", 1)}
+	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: setOf("web", 1), pools: `[{"interface":"` + namespaces.PodInterface +
+		`","ipv4":["first"]},{"interface":"net1","ipv4":["second"]}]`}
 	check.OK(t, c.Create(ctx, p.set))
 	check.OK(t, p.start(ctx, func() error { return nil }))
 	had := p.addresses()
@@ -120,10 +121,11 @@ func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 // twoInterfaces is a pod of a StatefulSet with eth0 and net1, on one node at a time.
 type twoInterfaces struct {
 	*nodes.Cluster
-	on  *nodes.Node
-	set *appsv1.StatefulSet
-	pod *corev1.Pod
-	all []*nodes.Sandbox
+	on    *nodes.Node
+	set   *appsv1.StatefulSet
+	pools string // the value of ippools
+	pod   *corev1.Pod
+	all   []*nodes.Sandbox
 }
 
 func (p *twoInterfaces) addresses() [2]netip.Addr { return [2]netip.Addr{p.all[0].Addr, p.all[1].Addr} }
@@ -134,8 +136,7 @@ func (p *twoInterfaces) start(ctx context.Context, repair func() error) error {
 	var err error
 	p.pod, err = p.on.NewPod(ctx, "web-0", func(pod *corev1.Pod) {
 		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: p.set.Name, UID: p.set.UID, Controller: ptr.To(true)}}
-		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippools": `[{"interface":"` + namespaces.PodInterface +
-			`","ipv4":["first"]},{"interface":"net1","ipv4":["second"]}]`}
+		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippools": p.pools}
 	})
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
 		Subnet: "10.66.0.0/24", IPs: []string{"10.66.0.20-10.66.0.22"},
 	}}
 	check.OK(t, c.Create(ctx, subnet))
-	web := deployed(ctx, t, c, "web", 5, subnet.Name)
+	web := deployed(ctx, t, c, "web", 5, map[string]string{v1alpha1.AnnotationPrefix + "subnet": `{"ipv4":["few"]}`})
 
 	all, ended := make([]*nodes.Sandbox, 5), make(chan error, 5)
 	for i := range all {
@@ -124,7 +124,7 @@ func TestOldPodsKeepTheRoutesOfTheirPool(t *testing.T) {
 		{"a pool", nodes.Wants(pool.Name), func() {
 			edit(ctx, t, c, pool, func() { pool.Spec.Gateway, pool.Spec.Routes = ptr.To("10.66.0.2"), routes })
 		}},
-		{"an IPSubnet", deployed(ctx, t, c, "web", 3, subnet.Name), func() {
+		{"an IPSubnet", deployed(ctx, t, c, "web", 3, map[string]string{v1alpha1.AnnotationPrefix + "subnet": `{"ipv4":["edited"]}`}), func() {
 			edit(ctx, t, c, subnet, func() { subnet.Spec.Gateway, subnet.Spec.Routes = ptr.To("10.66.0.2"), routes })
 		}},
 	} {
@@ -187,14 +187,13 @@ func routesOf(t *testing.T, s *nodes.Sandbox) (all []string) {
 	return all
 }
 
-// deployed makes a Deployment that asks for addresses of an IPSubnet, and makes pods its.
-func deployed(ctx context.Context, t *testing.T, c *nodes.Cluster, name string, replicas int32, subnet string) func(*corev1.Pod) {
+// deployed makes a Deployment whose pods have annotations, and makes pods its.
+func deployed(ctx context.Context, t *testing.T, c *nodes.Cluster, name string, replicas int32, annotations map[string]string) func(*corev1.Pod) {
 	t.Helper()
 	labels := map[string]string{"app": name}
-	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}, Spec: corev1.PodSpec{
 		Containers: []corev1.Container{{Name: "c", Image: "none"}},
 	}}
-	template.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "subnet": fmt.Sprintf(`{"ipv4":[%q]}`, subnet)}
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: name},
 		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template}}
@@ -204,7 +203,7 @@ func deployed(ctx context.Context, t *testing.T, c *nodes.Cluster, name string, 
 	set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
 	check.OK(t, c.Create(ctx, set))
 	return func(pod *corev1.Pod) {
-		pod.Annotations, pod.Labels = template.Annotations, labels
+		pod.Annotations, pod.Labels = annotations, labels
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 	}
 }
