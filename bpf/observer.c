@@ -18,20 +18,23 @@ char __license[] SEC("license") = "Dual BSD/GPL";
 const struct event *const event_btf = 0;
 const enum claim_wire *const claim_wire_btf = 0;
 
-/* Records the speaker of an address, and a hit if the address is leased here.
+/*
+ * Records the speaker of an address, and a hit if the address is leased or
+ * watched here. Each host has a link-local address, and only those of gateways
+ * matter, which advertise them.
  */
 static __noinline int observe(const struct speech *s, __u32 where)
 {
 	struct lease_key key = lease_key_of(&s->subject);
-	const struct lease *l;
+	const struct lease *l = lease_of(&key);
 	__u64 now;
 
-	if (addr_is_exempt(&s->subject))
+	if (addr_is_unspecified(&s->subject) ||
+	    (addr_is_link_local(&s->subject) && s->kind != KIND_NA && !l))
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	count(where, SIGHTING);
 	sighting_record(&key, s, now);
-	l = lease_of(&key);
 	if (l)
 		hit_record(&key, l, s, now, where);
 	return 0;

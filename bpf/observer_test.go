@@ -33,6 +33,8 @@ func TestObserverRecordsWhoSpeaksForWhichAddress(t *testing.T) {
 		"NA without option":     {eth(broadcast, remoteMAC, etherIPv6, ipv6(far6, local6, nextICMPv6, na(far6, nil))), key(far6), KindNA, remoteMAC},
 		"NA behind hop-by-hop":  {eth(broadcast, remoteMAC, etherIPv6, ipv6(far6, local6, nextHop, extension(nextICMPv6), na(far6, nil))), key(far6), KindNA, remoteMAC},
 		"NS from its own":       {eth(broadcast, remoteMAC, etherIPv6, ipv6(far6, local6, nextICMPv6, ns(addr6))), key(far6), KindNS, remoteMAC},
+		"NA of a link-local":    {eth(broadcast, remoteMAC, etherIPv6, ipv6(local6, far6, nextICMPv6, na(local6, nil))), key(local6), KindNA, remoteMAC},
+		"NS from a link-local":  {eth(broadcast, remoteMAC, etherIPv6, ipv6(local6, far6, nextICMPv6, ns(far6))), key(local6), 0, nil},
 		"ARP probe, apart":      {arpProbe(remoteMAC, far4), key(far4), KindARPProbe, remoteMAC},
 		"DAD, apart":            {dadFrame(remoteMAC, far6), key(far6), KindDAD, remoteMAC},
 		"NA of a v4-mapped one": {eth(broadcast, remoteMAC, etherIPv6, ipv6(local6, far6, nextICMPv6, icmpv6(136, mapped(far4)))), key(far4), 0, nil},
@@ -54,6 +56,8 @@ func TestObserverRecordsWhoSpeaksForWhichAddress(t *testing.T) {
 				} else if ok {
 					equal(t, "MAC", s.MAC.String(), tc.mac.String())
 					equal(t, "kind", s.Kind, tc.kind)
+					speakers := check.Value(b.Speakers(tc.key.Segment, tc.key.Addr.Is4(), 1))(t)
+					equal(t, "speakers", len(speakers) == 1, tc.key.Addr != local6) // a pod of this node may have that one
 					if age := b.Now() - s.LastSeen; age < 0 || age > 60e9 {
 						t.Errorf("last seen %s ago", age)
 					}

@@ -39,7 +39,8 @@ func (t *tables) Sighting(key Key) (Sighting, bool, error) {
 }
 
 // Speakers returns up to limit addresses of a family that other hosts have used on the segment, the
-// latest first. Addresses that are leased on this node are not among them.
+// latest first. Addresses that are leased on this node, and link-local ones, which may be those of its
+// pods, are not among them.
 func (t *tables) Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, error) {
 	type speaker struct {
 		addr netip.Addr
@@ -51,7 +52,7 @@ func (t *tables) Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, err
 	it := t.maps.Sightings.Iterate()
 	for it.Next(&at, &s) {
 		key := at.key()
-		if key.Segment != segment || key.Addr.Is4() != v4 || s.Ns == 0 {
+		if key.Segment != segment || key.Addr.Is4() != v4 || s.Ns == 0 || key.Addr.IsLinkLocalUnicast() {
 			continue
 		}
 		speakers = append(speakers, speaker{key.Addr, s.Ns})

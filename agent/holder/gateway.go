@@ -49,7 +49,7 @@ func (a *adding) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error 
 	if err != nil {
 		return fmt.Errorf("gateway of pool %s: %w", pool.Name, err)
 	}
-	own, err := a.h.OfNode(gateway)
+	own, err := a.h.OfNode(a.link.ParentIndex, gateway)
 	if err != nil {
 		return fmt.Errorf("look for gateway %s of pool %s on this node: %w", gateway, pool.Name, err)
 	}

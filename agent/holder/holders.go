@@ -151,8 +151,9 @@ type Options struct {
 	Services         func() []netip.Prefix
 	ServicesAnswered <-chan struct{}
 	NodeSubnets      func() ([]netip.Prefix, error)
-	// OfNode reports whether an interface of this node has the address.
-	OfNode func(addr netip.Addr) (bool, error)
+	// OfNode reports whether this node has the address: a link-local one on the parent, another one on
+	// any interface.
+	OfNode func(parent int, addr netip.Addr) (bool, error)
 	// Patience is the time for which an ADD waits for an address of a full pool.
 	Patience time.Duration
 	// Share returns this agent's part of every pool.

@@ -21,10 +21,22 @@ func Exists(index int) bool {
 	return !missing
 }
 
-// OfNode reports whether an interface of this node has the address.
-func OfNode(addr netip.Addr) (bool, error) {
-	subnets, err := SubnetsOf([]netip.Addr{addr})
-	return len(subnets) > 0, err
+// OfNode reports whether this node has the address: a link-local one on the parent, another one on any
+// interface.
+func OfNode(parent int, addr netip.Addr) (bool, error) {
+	if !addr.IsLinkLocalUnicast() {
+		subnets, err := SubnetsOf([]netip.Addr{addr})
+		return len(subnets) > 0, err
+	}
+	link, err := netlink.LinkByIndex(parent)
+	if err != nil {
+		return false, fmt.Errorf("find the parent: %w", err)
+	}
+	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return false, fmt.Errorf("list the addresses of parent %s: %w", link.Attrs().Name, err)
+	}
+	return slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(addr.AsSlice()) }), nil
 }
 
 // SubnetsOf returns the subnets that addresses of this node have on its interfaces. Addresses that no

@@ -313,7 +313,7 @@ func TestAnInterfaceThatCannotBeLookedForIsNotGone(t *testing.T) {
 
 func TestAnAddressOfTheNode(t *testing.T) {
 	for addr, want := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false, "2001:db8::1": false} {
-		if own, err := OfNode(netip.MustParseAddr(addr)); own != want || err != nil {
+		if own, err := OfNode(lo(t), netip.MustParseAddr(addr)); own != want || err != nil {
 			t.Errorf("%s: %v, %v", addr, own, err)
 		}
 	}

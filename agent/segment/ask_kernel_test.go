@@ -25,7 +25,7 @@ func (n *node) ask(addr netip.Addr) Reply {
 }
 
 func TestARouterAnswersTheQuestionForAGateway(t *testing.T) {
-	families(t, func(t *testing.T, addr netip.Addr) {
+	test := func(t *testing.T, addr netip.Addr) {
 		r := newRig(t)
 		n := r.addNode("node1")
 		router := r.addHost("router", addr)
@@ -43,7 +43,9 @@ func TestARouterAnswersTheQuestionForAGateway(t *testing.T) {
 			equal(t, "answered again", n.ask(addr).Answered, true)
 			equal(t, "questions for the next pod", len(sent.list(probeFrom(n.mac)))-before, 0)
 		})
-	})
+	}
+	families(t, test)
+	t.Run("link-local", func(t *testing.T) { test(t, netip.MustParseAddr("fe80::1")) })
 }
 
 func TestAPodThatIsTheGatewayAnswers(t *testing.T) {

@@ -176,7 +176,7 @@ func (r *Node) start() {
 			Cache: cache{api, r.API}, Reader: api, Journal: mortalJournal{r.Book, r.Death},
 			OpenSegment: m.OpenSegment, FindLink: m.FindLink, Links: links{r},
 			Patience: agentapi.WaitTimeout, Sighted: m.Sighted,
-			OfNode:           func(addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
+			OfNode:           func(_ int, addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
 			NodeSubnets:      func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },
 			ServicesAnswered: r.ServicesAnswered,
 			Services:         func() []netip.Prefix { return r.ServiceCIDRs },

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package parent
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+// Bridges of container engines have fe80::1 on many nodes, as routers have on their networks.
+func TestALinkLocalAddressIsTheNodesOnItsParentOnly(t *testing.T) {
+	node, router := network.New(t, "node"), network.New(t, "router")
+	check.OK(t, node.AddPair("p0", router, "eth0"))
+	check.OK(t, node.AddBridge("docker0"))
+	check.OK(t, node.AddAddr("docker0", netip.MustParsePrefix("fe80::1/64")))
+	check.OK(t, node.AddAddr("docker0", netip.MustParsePrefix("fd00::1/64")))
+	parent := check.Value(node.Index("p0"))(t)
+	is := func(addr string) (own bool) {
+		t.Helper()
+		check.OK(t, node.Do(func() (err error) { own, err = OfNode(parent, netip.MustParseAddr(addr)); return err }))
+		return own
+	}
+	if is("fe80::1") || !is("fd00::1") {
+		t.Errorf("of another interface: fe80::1 %t, fd00::1 %t, want false and true", is("fe80::1"), is("fd00::1"))
+	}
+	check.OK(t, node.AddAddr("p0", netip.MustParsePrefix("fe80::1/64")))
+	if !is("fe80::1") {
+		t.Error("fe80::1 of the parent is not the node's")
+	}
+}
