@@ -106,7 +106,8 @@ func (p pods) report(t *testing.T, n *nodes.Node, status corev1.ConditionStatus)
 	check.OK(t, p.Status().Update(t.Context(), n.Object))
 }
 
-// shout sends from the address of a pod again and again: announcements to everybody and to one neighbour.
+// shout sends from the address of a pod again and again: announcements to everybody and to one neighbour, and
+// packets to the neighbour.
 type shout struct {
 	sent atomic.Int64
 	stop func()
@@ -118,6 +119,7 @@ func newShout(t *testing.T, from, to *nodes.Sandbox) *shout {
 	for _, f := range slices.Clone(all) {
 		all = append(all, slices.Concat(to.MAC, f[len(to.MAC):]))
 	}
+	all = append(all, packet(to.MAC, from.MAC, from.Addr, to.Addr))
 	socket := check.Value(packets(from.Namespace))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &shout{}
@@ -191,11 +193,17 @@ func packets(ns *network.Namespace) (socket int, err error) {
 		return 0, err
 	}
 	err = ns.Do(func() (err error) {
-		const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00 // network byte order
-		if socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
-			return err
-		}
-		return unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index})
+		socket, err = packetsOf(index)
+		return err
 	})
 	return socket, err
+}
+
+// packetsOf opens a socket for all frames of an interface of the calling thread's namespace.
+func packetsOf(index int) (socket int, err error) {
+	const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00 // network byte order
+	if socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+		return 0, err
+	}
+	return socket, unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index})
 }
