@@ -73,6 +73,7 @@ type Guards struct {
 
 	slots slots
 	stock stock
+	wake  chan struct{}
 
 	// pinning serializes the pins.
 	pinning sync.Mutex
@@ -86,7 +87,7 @@ type Guards struct {
 
 // New returns Guards without any slot in use.
 func New(o Options) *Guards {
-	g := &Guards{Options: o}
+	g := &Guards{Options: o, wake: make(chan struct{}, 1)}
 	g.slots.next = FirstSlot
 	g.stock = stock{
 		slots:   &g.slots,

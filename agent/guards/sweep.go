@@ -15,6 +15,14 @@ import (
 // sweepPeriod is how often guards of devices that are gone are swept.
 const sweepPeriod = 5 * time.Second
 
+// Wake makes the next sweep come at once: a VF may be back on the node.
+func (g *Guards) Wake() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
 // Run sweeps every sweepPeriod until ctx ends.
 func (g *Guards) Run(ctx context.Context) error {
 	for _, parent := range g.parents() {
@@ -26,6 +34,8 @@ func (g *Guards) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
+		case <-g.wake:
+			timer.Stop()
 		case <-timer.C():
 		}
 		g.stock.sweep(g.ParentExists)

@@ -3,8 +3,10 @@
 package guards_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/bpf"
@@ -37,6 +39,24 @@ func TestASweepWaitsForTheDevice(t *testing.T) {
 	if _, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2")); installed || !r.FreeSlots()[slot] {
 		t.Error("the slot was not given back")
 	}
+}
+
+// A VF is back on its node, and the next pod of any plugin may get it at once.
+func TestASweepComesAtOnceWhenAVFIsBack(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	slot := r.SlotOf(web)
+	r.MustDel(web)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- r.Guards.Run(ctx) }()
+	r.Kernel.Unplug(web.NetNS, web.Interface)
+	r.Guards.Wake()
+	const soon = 2 * time.Second // the next sweep would come in five
+	check.Becomes(t, soon, "a free slot", func() bool { return r.FreeSlots()[slot] })
+	cancel()
+	check.OK(t, <-ended)
 }
 
 // A new pod would be as mute as the old one, whose address the kernel may have
