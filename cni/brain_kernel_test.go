@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/apis/diagnosis"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -120,6 +121,10 @@ func (b *brain) GC(_ context.Context, r agentapi.GCRequest) error {
 		}
 	}
 	return nil
+}
+
+func (b *brain) Diagnose(context.Context, diagnosis.Request) (*diagnosis.Report, error) {
+	return &diagnosis.Report{}, nil
 }
 
 func (b *brain) Status(context.Context) error {

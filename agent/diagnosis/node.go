@@ -37,8 +37,8 @@ type Node struct {
 	Segments *segment.Segments
 	// OthersShare reports whether another node shares the segments.
 	OthersShare func() bool
-	// OfNode reports whether an interface of the node has an address.
-	OfNode func(netip.Addr) (bool, error)
+	// OfNode reports whether the node has an address: a link-local one counts only on the parent.
+	OfNode func(parent int, addr netip.Addr) (bool, error)
 	// ConfDir is the directory of network configurations, and Own the agent's own file there, or empty.
 	ConfDir, Own string
 	Clock        clock.PassiveClock
@@ -108,13 +108,13 @@ func (n *Node) askOne(ctx context.Context, q diagnosis.Question) diagnosis.Answe
 }
 
 func (n *Node) reply(ctx context.Context, q diagnosis.Question, a *diagnosis.Answer) (segment.Reply, error) {
-	own, err := n.OfNode(q.Address)
-	if a.OfNode = own; own || err != nil {
-		return segment.Reply{}, err
-	}
 	i, err := net.InterfaceByName(q.Parent)
 	if err != nil {
 		return segment.Reply{}, fmt.Errorf("ask for %s on parent %s: %w", q.Address, q.Parent, err)
+	}
+	own, err := n.OfNode(i.Index, q.Address)
+	if a.OfNode = own; own || err != nil {
+		return segment.Reply{}, err
 	}
 	s, err := n.Segments.Open(i.Index)
 	if err != nil {
