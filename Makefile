@@ -24,7 +24,7 @@ cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
 tags := model,kernel,api,cluster,bench,guest,frames,browser
-suites := unit browser kernel api cluster fuzz bench model frames
+suites := unit kernel api cluster fuzz bench model frames
 # $(call side-by-side,SUITE,OTHERS) runs the others in what SUITE leaves of the machine, and prints them
 # after it. Both suites that have others beside them wait for half of their time.
 side-by-side = { for suite in $(2); do nice -n 19 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside-$(1).log" 2>&1; } & \
@@ -77,6 +77,10 @@ $(page-tools): ui/web/package.json ui/web/package-lock.json
 ui: $(page-tools) ## Test the code of the page, and build it into ui/dist (Node 20)
 	cd ui/web && npm test && npm run build
 
+.PHONY: verify-ui
+verify-ui: ui ## Check that ui/dist is made of the code in git (Node 20)
+	git diff --exit-code -- ui/dist
+
 ##@ Test
 
 .PHONY: check
@@ -87,7 +91,6 @@ check: lint-format lint-licence ## Check format and licences, vet, and run all t
 test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(count) reset
 	@$(MAKE) --no-print-directory test-unit || true
-	@$(MAKE) --no-print-directory test-browser || true
 	@$(call side-by-side,kernel,api)
 	@$(call side-by-side,cluster,fuzz bench model)
 	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest
@@ -253,9 +256,8 @@ lint-chart:
 	"$$($(thirdparty) dir prometheus)/usr/bin/promtool" check rules charts/fenceline/files/alerts.yaml
 
 .PHONY: verify
-verify: generate ## Check that the generated files are those in git (those of the page if npm is there)
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory ui; else echo "npm is missing: ui/dist is not checked"; fi
-	git diff --exit-code -- bpf apis charts/fenceline/files controller/podview ui/dist
+verify: generate ## Check that the generated files are those in git
+	git diff --exit-code -- bpf apis charts/fenceline/files controller/podview
 
 .PHONY: packages
 packages: # Debian packages; quick when all are installed

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/pager"
@@ -113,8 +113,8 @@ func examine(ctx context.Context, c *cluster.Cluster, now time.Time) (*examined,
 // readServices reads the ranges of ClusterIPs. A server without such objects says nothing here.
 func (e *examined) readServices(ctx context.Context, c *cluster.Cluster) error {
 	all, err := c.Kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
-	if meta.IsNoMatchError(err) || client.IgnoreNotFound(err) == nil && err != nil {
-		return nil
+	if apierrors.IsNotFound(err) {
+		return nil // Kubernetes 1.32 has no such objects
 	}
 	if err = c.MayLack("ServiceCIDRs", err); err != nil {
 		return fmt.Errorf("list ServiceCIDRs: %w", err)

@@ -32,7 +32,7 @@ type end struct {
 }
 
 // endOf asks the controller's own rules what will end a lease.
-func endOf(ctx context.Context, c *cluster.Cluster, lease *v1alpha1.IPLease, now time.Time) (*end, error) {
+func endOf(ctx context.Context, c *cluster.Cluster, lease *v1alpha1.IPLease) (*end, error) {
 	policy, err := policyOf(ctx, c)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (st story) write(w io.Writer, now time.Time) {
 	fmt.Fprintf(w, " since %s, %s ago.\n", spec.Since.UTC().Format(time.RFC3339), age(now, spec.Since.Time))
 	fmt.Fprintln(w, "  Pool:     ", spec.Pool)
 	if h := spec.Holder; h != nil {
-		fmt.Fprintf(w, "  Holder:    pod %s/%s, interface %s, MAC %s\n", h.Namespace, h.Pod, orNone(h.Interface), orNone(string(h.MAC)))
+		fmt.Fprintf(w, "  Holder:    pod %s/%s, interface %s, MAC %s\n", h.Namespace, h.Pod, orNone(h.Interface), orNone(h.MAC))
 		if h.OwnerKind != "" {
 			fmt.Fprintf(w, "  Owner:     %s %s\n", h.OwnerKind, h.OwnerName)
 		}
@@ -120,7 +120,7 @@ func (st story) write(w io.Writer, now time.Time) {
 	}
 	if p := spec.Previous; p != nil {
 		fmt.Fprintf(w, "  Taken from: MAC %s on node %s at %s, because of %s\n",
-			orNone(string(p.MAC)), orNone(p.Node), p.Since.UTC().Format(time.RFC3339), p.Reason)
+			orNone(p.MAC), orNone(p.Node), p.Since.UTC().Format(time.RFC3339), p.Reason)
 	}
 	if x := spec.Conflict; x != nil {
 		fmt.Fprintf(w, "  Conflict:  MAC %s was heard by the %s, %d times, last %s ago\n", x.MAC, x.Source, x.Count, age(now, x.LastSeen.Time))

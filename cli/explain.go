@@ -31,7 +31,6 @@ type story struct {
 	End   *end              `json:"end,omitempty"`
 	Free  string            `json:"free,omitempty"`
 	Past  []moment          `json:"history"`
-	by    map[string]bool   // for the history
 }
 
 func (s *session) explain() *cobra.Command {
@@ -44,7 +43,7 @@ func (s *session) explain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			stories, err := explain(c.Context(), cl, args[0], time.Now(), history)
+			stories, err := explain(c.Context(), cl, args[0], history)
 			if err != nil {
 				return err
 			}
@@ -64,7 +63,7 @@ func (s *session) explain() *cobra.Command {
 }
 
 // explain returns the stories of an address, or of a lease's name: one for each network that has it.
-func explain(ctx context.Context, c *cluster.Cluster, asked string, now time.Time, history bool) ([]story, error) {
+func explain(ctx context.Context, c *cluster.Cluster, asked string, history bool) ([]story, error) {
 	network, addr, err := parseAsked(asked)
 	if err != nil {
 		return nil, err
@@ -75,12 +74,12 @@ func explain(ctx context.Context, c *cluster.Cluster, asked string, now time.Tim
 	}
 	var stories []story
 	for _, n := range networksOf(pools.Items, addr, network) {
-		st, err := tell(ctx, c, pools.Items, n, addr, now)
+		st, err := tell(ctx, c, pools.Items, n, addr)
 		if err != nil {
 			return nil, err
 		}
 		if history {
-			if st.Past, err = pastOf(ctx, c, st, now); err != nil {
+			if st.Past, err = pastOf(ctx, c, st); err != nil {
 				return nil, err
 			}
 		}
@@ -126,7 +125,7 @@ func networksOf(pools []v1alpha1.IPPool, addr netip.Addr, asked string) []string
 	return networks
 }
 
-func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, network string, addr netip.Addr, now time.Time) (story, error) {
+func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, network string, addr netip.Addr) (story, error) {
 	st := story{Address: addr.String(), Network: network}
 	lease := &v1alpha1.IPLease{}
 	err := c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName(network, addr)}, lease)
@@ -138,7 +137,7 @@ func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, netw
 	}
 	lease.ManagedFields = nil
 	st.Lease, st.Pool, st.State = lease, lease.Spec.Pool, inventory.OfLease(lease)
-	st.End, err = endOf(ctx, c, lease, now)
+	st.End, err = endOf(ctx, c, lease)
 	return st, err
 }
 

@@ -45,7 +45,7 @@ type moment struct {
 }
 
 // pastOf returns events and audit lines about an address, the oldest first.
-func pastOf(ctx context.Context, c *cluster.Cluster, st story, now time.Time) ([]moment, error) {
+func pastOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error) {
 	past := []moment{}
 	add := func(namespace, field, value string) error {
 		var events eventsv1.EventList

@@ -158,7 +158,7 @@ func verdict(p probed, lease *v1alpha1.IPLease) string {
 		return "nobody answers, and this proves nothing, because the node hears nobody else there"
 	case p.MAC == "":
 		return "nobody answers"
-	case h != nil && lease.Spec.State == v1alpha1.StateBound && string(h.MAC) == p.MAC:
+	case h != nil && lease.Spec.State == v1alpha1.StateBound && h.MAC == p.MAC:
 		return fmt.Sprintf("%s answers, which is its holder, pod %s/%s on node %s", p.MAC, h.Namespace, h.Pod, lease.Spec.NodeName)
 	case h != nil && lease.Spec.State == v1alpha1.StateBound:
 		return fmt.Sprintf("%s answers, which is not its holder, pod %s/%s with %s: a conflict", p.MAC, h.Namespace, h.Pod, h.MAC)

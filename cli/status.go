@@ -135,7 +135,7 @@ func whyQuarantined(l *v1alpha1.IPLease) string {
 	case l.Spec.Message != "":
 		return l.Spec.Message
 	case x != nil:
-		return "MAC " + string(x.MAC) + " uses it"
+		return "MAC " + x.MAC + " uses it"
 	}
 	return "node " + orNone(l.Spec.NodeName) + " verifies"
 }

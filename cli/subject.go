@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -207,8 +208,8 @@ func (w *whyFor) configOf(ctx context.Context, definition string) (config string
 		return config, config != "", nil
 	}
 	file, err := w.c.Kube.CoreV1().ConfigMaps(w.c.Namespace).Get(ctx, "fenceline-conflist", metav1.GetOptions{})
-	if client.IgnoreNotFound(err) == nil && err != nil {
-		return "", false, nil
+	if apierrors.IsNotFound(err) {
+		return "", false, nil // a file on the nodes has it
 	}
 	if err = w.c.MayLack("ConfigMap fenceline-conflist", err); err != nil {
 		return "", false, fmt.Errorf("read the chart's network configuration: %w", err)

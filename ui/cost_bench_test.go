@@ -35,7 +35,7 @@ func TestCostOfThePage(t *testing.T) {
 	for range viewers {
 		request := check.Value(http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/api/events", nil))(t)
 		request.Header.Set("Authorization", "Bearer viewer")
-		answer, err := http.DefaultClient.Do(request)
+		answer, err := http.DefaultClient.Do(request) //nolint:bodyclose // its reader closes it
 		check.OK(t, err)
 		go func() {
 			defer answer.Body.Close()
