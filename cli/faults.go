@@ -154,7 +154,7 @@ func (e *examined) parents() (all []fault) {
 				f.What, f.Do = "the agent does not hear its frames", "look at the agent's log"
 			case p.Mute:
 				f.What, f.Do = "no other host answers there, so addresses that this node verifies stay Quarantined", "look at the VLAN, and at port security of the switch"
-			case p.Deaf:
+			case p.Deaf && e.othersSpeak(r.Node, p.Name):
 				f.What, f.Do = "it hears no other agent, so silence there proves nothing", "look at the VLAN of the parent and of the switch port"
 			default:
 				continue
@@ -163,6 +163,14 @@ func (e *examined) parents() (all []fault) {
 		}
 	}
 	return all
+}
+
+// othersSpeak reports whether pods of other nodes have addresses on a parent of that name. Their claims
+// should be heard. A new cluster has none.
+func (e *examined) othersSpeak(node, parent string) bool {
+	return slices.ContainsFunc(e.leases, func(l v1alpha1.IPLease) bool {
+		return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName != node && l.Spec.Parent == parent
+	})
 }
 
 // sameMACs finds parents of two nodes with one MAC: a switch sends the frames of both to one of them.

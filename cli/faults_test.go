@@ -62,6 +62,14 @@ func healthy() *examined {
 	}
 }
 
+func TestANewClusterIsNotDeaf(t *testing.T) {
+	e := healthy()
+	e.leases, e.reports[0].Parents[0].Deaf = nil, true
+	if found := e.faults(); len(found) != 0 {
+		t.Errorf("found %+v", found)
+	}
+}
+
 func TestDoctorFindsEachFaultAndNoOther(t *testing.T) {
 	if found := healthy().faults(); len(found) != 0 {
 		t.Errorf("a healthy cluster has faults: %+v", found)
@@ -82,7 +90,7 @@ func TestDoctorFindsEachFaultAndNoOther(t *testing.T) {
 		"no claim key":          {func(e *examined) { e.reports[0].NotReady = "there is no claim key yet" }, "node n1: it serves no ADD: there is no claim key yet"},
 		"no carrier":            {parent(func(p *diagnosis.Parent) { p.Carrier = false }), "parent eth1 of node n2: it has no carrier"},
 		"no observer":           {parent(func(p *diagnosis.Parent) { p.Observed = false }), "parent eth1 of node n2: the agent does not hear its frames"},
-		"deaf":                  {parent(func(p *diagnosis.Parent) { p.Deaf = true }), "parent eth1 of node n2: it hears no other agent"},
+		"deaf":                  {func(e *examined) { e.reports[0].Parents[0].Deaf = true }, "parent eth1 of node n1: it hears no other agent"},
 		"mute":                  {parent(func(p *diagnosis.Parent) { p.Mute = true }), "parent eth1 of node n2: no other host answers there"},
 		"a MAC on two nodes":    {parent(func(p *diagnosis.Parent) { p.MAC = "02:00:00:00:01:01" }), "parents eth1 of node n1, eth1 of node n2: they have one MAC"},
 		"another configuration": {func(e *examined) { e.reports[0].Configuration = "05-other.conflist" }, "node n1: 05-other.conflist comes before 10-fenceline.conflist"},

@@ -53,7 +53,7 @@ func command(streams genericiooptions.IOStreams) *cobra.Command {
 	s.flags.AddFlags(c.PersistentFlags())
 	c.PersistentFlags().StringVar(&s.fenceline, "fenceline-namespace", "fenceline-system", "namespace in which Fenceline is installed")
 	c.PersistentFlags().StringVarP(&s.output, "output", "o", "", "json, yaml or wide")
-	c.AddCommand(s.status(), s.mapOf(), s.explain(), s.why(), s.probe(), s.doctor(), s.free(), s.export(), s.version())
+	c.AddCommand(s.status(), s.mapOf(), s.explain(), s.why(), s.probe(), s.doctor(), s.free(), s.export(), s.ui(), s.version())
 	return c
 }
 
