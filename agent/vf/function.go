@@ -73,6 +73,10 @@ func (f Function) Parent() (*netlink.LinkAttrs, error) {
 	if f.Info.Vlan == 0 {
 		return pf, nil
 	}
+	if f.Info.Vlan == DeadVLAN {
+		return nil, fmt.Errorf("%w: PF %s has cut VF %s off by VLAN %d, since its pod was fenced; if that pod is gone, run ip link set %[2]s vf %[5]d vlan 0",
+			ErrNoVLAN, pf.Name, f.Device, DeadVLAN, f.Info.ID)
+	}
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("look for VLAN %d of PF %s: %w", f.Info.Vlan, pf.Name, err)

@@ -137,7 +137,7 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 		return nil, err
 	}
 	w := wanted{off: silenced, checked: k.OneMAC(&e)}
-	k.apply(f, changes(f.Info, w))
+	k.apply(f, vlanOf(e.ParentIndex), changes(f.Info, w))
 	if f, err = Find(Sysfs, e.Device); err != nil {
 		return nil, err
 	}
@@ -158,8 +158,8 @@ func (k *Keeper) Release(e *journal.Entry) error {
 	if errors.Is(err, ErrNoVF) || errors.Is(err, ErrNoPF) {
 		return nil // the VF is gone
 	}
-	if err == nil && f.Info.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE {
-		err = set(f, Off, false)
+	if err == nil && isOff(f.Info) {
+		err = switchOn(f, vlanOf(e.ParentIndex))
 	}
 	if err != nil {
 		return fmt.Errorf("switch VF %s on again: %w", e.Device, err)
@@ -168,14 +168,14 @@ func (k *Keeper) Release(e *journal.Entry) error {
 }
 
 // apply changes settings, and remembers the walls that the driver refuses. The first refusal of a PF is
-// logged.
-func (k *Keeper) apply(f Function, todo map[Wall]bool) {
+// logged. A VF that is switched on is in a VLAN then.
+func (k *Keeper) apply(f Function, vlan int, todo map[Wall]bool) {
 	pf := f.PF.Attrs().Name
 	if k.refused[pf] == nil {
 		k.refused[pf] = map[Wall]bool{}
 	}
 	for wall, on := range todo {
-		err := set(f, wall, on)
+		err := set(f, vlan, wall, on)
 		if err == nil {
 			delete(k.refused[pf], wall)
 			k.Log.Info("a wall of a VF was changed at its PF", "pf", pf, "vf", f.Info.ID, "wall", wall, "on", on)
@@ -188,15 +188,46 @@ func (k *Keeper) apply(f Function, todo map[Wall]bool) {
 	}
 }
 
-func set(f Function, wall Wall, on bool) error {
-	if wall == SpoofCheck {
+func set(f Function, vlan int, wall Wall, on bool) error {
+	switch {
+	case wall == SpoofCheck:
 		return netlink.LinkSetVfSpoofchk(f.PF, f.Info.ID, on)
+	case on:
+		return switchOff(f)
 	}
-	state := uint32(nl.IFLA_VF_LINK_STATE_AUTO)
-	if on {
-		state = nl.IFLA_VF_LINK_STATE_DISABLE
+	return switchOn(f, vlan)
+}
+
+// switchOff cuts a VF off, by its state or by its VLAN, and returns when the driver says that it is.
+func switchOff(f Function) error {
+	refused := netlink.LinkSetVfState(f.PF, f.Info.ID, nl.IFLA_VF_LINK_STATE_DISABLE)
+	if refused == nil {
+		return nil
 	}
-	return netlink.LinkSetVfState(f.PF, f.Info.ID, state)
+	if err := netlink.LinkSetVfVlanQos(f.PF, f.Info.ID, DeadVLAN, f.Info.Qos); err != nil {
+		return fmt.Errorf("state: %w; VLAN %d: %w", refused, DeadVLAN, err)
+	}
+	return nil
+}
+
+// switchOn undoes switchOff.
+func switchOn(f Function, vlan int) (err error) {
+	if f.Info.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE {
+		err = netlink.LinkSetVfState(f.PF, f.Info.ID, nl.IFLA_VF_LINK_STATE_AUTO)
+	}
+	if f.Info.Vlan == DeadVLAN {
+		err = errors.Join(err, netlink.LinkSetVfVlanQos(f.PF, f.Info.ID, vlan, f.Info.Qos))
+	}
+	return err
+}
+
+// vlanOf returns the VLAN of a VF by its parent: that of a subinterface, or none.
+func vlanOf(parent int) int {
+	link, err := netlink.LinkByIndex(parent)
+	if sub, ok := link.(*netlink.Vlan); err == nil && ok {
+		return sub.VlanId
+	}
+	return 0
 }
 
 // tell reports in an event of the node, once for each wall and PF, that a wall is missing.

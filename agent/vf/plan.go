@@ -12,7 +12,7 @@ import (
 // Wall is a protection that a PF gives beside the guard.
 type Wall string
 
-// The walls. Off: a fenced VF is switched off at its PF. SpoofCheck: the VF sends from its own MAC only.
+// The walls. Off: a fenced VF is switched off at its PF, or put into DeadVLAN. SpoofCheck: the VF sends from its own MAC only.
 // MAC: the PF has assigned the MAC, so the pod cannot change it. Distrust: the VF may not become
 // promiscuous.
 const (
@@ -25,6 +25,15 @@ const (
 // Walls returns all walls.
 func Walls() []Wall { return []Wall{Off, SpoofCheck, MAC, Distrust} }
 
+// DeadVLAN cuts a VF off whose driver cannot switch it off: the VF hears and reaches only this VLAN, which
+// IEEE 802.1Q reserves. No interface of a node is in it.
+const DeadVLAN = 4095
+
+// isOff reports whether a PF passes no frame from and to a VF.
+func isOff(present netlink.VfInfo) bool {
+	return present.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE || present.Vlan == DeadVLAN
+}
+
 // wanted is the state in which a VF should be at its PF.
 type wanted struct {
 	// off: its guard is dead, or all its addresses are fenced.
@@ -36,7 +45,7 @@ type wanted struct {
 // changes returns the walls that are to be set, and what to set.
 func changes(present netlink.VfInfo, w wanted) map[Wall]bool {
 	todo := map[Wall]bool{}
-	if off := present.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE; off != w.off {
+	if isOff(present) != w.off {
 		todo[Off] = w.off
 	}
 	if w.checked && !present.Spoofchk {
@@ -45,11 +54,11 @@ func changes(present netlink.VfInfo, w wanted) map[Wall]bool {
 	return todo
 }
 
-// missing returns the walls that the PF does not give to a VF. refused are those that its driver has
+// missing returns the walls that the PF does not give to a VF, after the changes. refused are those that its driver has
 // refused.
 func missing(present netlink.VfInfo, w wanted, refused map[Wall]bool) []Wall {
 	var all []Wall
-	if refused[Off] {
+	if refused[Off] || w.off && !isOff(present) {
 		all = append(all, Off)
 	}
 	if w.checked && !present.Spoofchk && refused[SpoofCheck] {

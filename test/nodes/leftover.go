@@ -122,8 +122,8 @@ func (n *Node) Leftovers(living []*Sandbox) error {
 	return nil
 }
 
-// removePins ends what outlives the agent.
-func (n *Node) removePins() error {
+// RemovePins ends what outlives the agent.
+func (n *Node) RemovePins() error {
 	return n.Do(func() error {
 		k, err := bpf.Open(bpf.Options{Dir: n.pins()})
 		if err != nil {

@@ -61,7 +61,7 @@ func (c *Cluster) newNode(number int) *Node {
 	n.calls, err = openSocketDoor(n.socket(), n.agentSocket(), n.see)
 	c.check(err)
 	c.t.Cleanup(func() { n.calls.listener.Close() })
-	c.t.Cleanup(func() { c.check(n.removePins()) })
+	c.t.Cleanup(func() { c.check(n.RemovePins()) })
 	c.t.Cleanup(func() { c.check(n.KillAgent()) })
 	c.t.Cleanup(func() { c.closeLog("the agent of "+n.Name, n.log()) })
 	return n

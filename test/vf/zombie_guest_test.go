@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,6 +98,72 @@ func TestGuestAZombieOnAVFIsFenced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The agent of a zombie on a VF lives, cut off from the API server. When another host has taken the address,
+// the PF cuts the VF off as well: nothing reaches the VF beside, although all programs of the node are gone.
+// The VF serves the next pod at once.
+func TestGuestAPFCutsAFencedVFOff(t *testing.T) {
+	c := vf.New(t, 2)
+	c.StartController()
+	c.NamedPool("one", "10.66.0.0/24", "10.66.0.20")
+	c.NamedPool("others", "10.66.0.0/24", "10.66.0.30-10.66.0.39")
+	p, dark, host := podsOf(c, vf.SRIOV, vf.Delegated), c.Nodes[0], c.LAN.Hosts[0]
+	zombie, beside := p.add(t, 1, 0, nodes.Wants("one")), p.add(t, 1, 1, nodes.Wants("others"))
+	p.reach(t, zombie, beside)
+	dark.ShutAPI(true)
+	p.report(t, dark, corev1.ConditionUnknown)
+	zombie.Abandon()
+	check.OK(t, c.ForgetPod(t.Context(), zombie.Pod))
+	next := p.begin(t, 2, 0, nodes.Wants("one"))
+	cut := func(want bool) {
+		t.Helper()
+		check.Eventually(t, limit, "what the PF says about the VF", func() error {
+			info := pf(t, host).Attrs().Vfs[0]
+			if off := info.Vlan != 0 || info.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE; off != want {
+				return fmt.Errorf("off %v, want %v: %+v", off, want, info)
+			}
+			return nil
+		})
+	}
+	cut(true)
+
+	check.OK(t, dark.KillAgent())
+	check.OK(t, dark.RemovePins())
+	check.OK(t, removeClsact(zombie))
+	ear, shout := listen(t, beside.Namespace, zombie), newShout(t, zombie, beside)
+	shout.more(t, 500)
+	if err := ear.heardSince(time.Time{}); err == nil {
+		t.Error("the VF beside hears the zombie")
+	}
+	p.reach(t, beside, next)
+	shout.stop()
+
+	dark.ShutAPI(false)
+	check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(t.Context())))
+	p.report(t, dark, corev1.ConditionTrue)
+	p.remove(t, zombie)
+	cut(false)
+	after := p.add(t, 1, 0, nodes.Wants("others"))
+	p.reach(t, after, beside)
+	p.reach(t, after, next)
+	for _, s := range []*nodes.Sandbox{beside, next, after} {
+		p.remove(t, s)
+	}
+}
+
+// removeClsact removes the filters of a pod's guard, as a container with CAP_NET_ADMIN can on a kernel without
+// tcx.
+func removeClsact(s *nodes.Sandbox) error {
+	index, err := s.Index(namespaces.PodInterface)
+	if err != nil {
+		return err
+	}
+	err = asPod(s.Namespace, func() error { return netlink.QdiscDel(clsact(index)) })
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
+		return nil // the guard was in tcx links
+	}
+	return err
 }
 
 // report has the control plane say whether a node is Ready.
