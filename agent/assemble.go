@@ -421,7 +421,13 @@ func (a *agent) gone() *gone.Watch {
 			_, err := a.links.Find(netns, ifname)
 			return err
 		},
-		Guarded: a.Guards.Attached, ParentExists: parent.Exists, Pods: a.mgr.GetClient(), Lost: a.counters.InterfacesGone,
+		Guarded: func(e *journal.Entry) (bool, error) {
+			if e.Device != "" { // its guard goes with a VF that somebody moves
+				return pod.HasDevice(e.NetNS, e.Device)
+			}
+			return a.Guards.Attached(e)
+		},
+		ParentExists: parent.Exists, Pods: a.mgr.GetClient(), Lost: a.counters.InterfacesGone,
 		Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 }

@@ -47,7 +47,8 @@ type Options struct {
 	// Find looks for the interface of an entry by its name. Its error wraps pod.ErrNoInterface if the
 	// network namespace has none.
 	Find func(netns, ifname string) error
-	// Guarded reports whether the guard of an entry is on a device: a pod may rename its interface.
+	// Guarded reports whether the guard of an entry is on a device of its pod, which may rename its
+	// interface.
 	Guarded func(*journal.Entry) (bool, error)
 	// ParentExists reports whether the node has an interface with that index.
 	ParentExists func(index int) bool

@@ -207,16 +207,8 @@ func virtual(path, name string) (device string, _ Parent, err error) {
 // deviceOf returns the bus address of the device behind a physical interface (ETHTOOL_GDRVINFO). The
 // netlink attribute with it, IFLA_PARENT_DEV_NAME, came with Linux 5.14.
 func deviceOf(path, name string) (device string, err error) {
-	err = attach.InNetNS(path, func() error {
-		socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(socket)
-		info, err := unix.IoctlGetEthtoolDrvinfo(socket, name)
-		if err == nil {
-			device = unix.ByteSliceToString(info.Bus_info[:])
-		}
+	err = attach.InNetNS(path, func() (err error) {
+		device, err = busOf(name)
 		return err
 	})
 	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && (device == "" || strings.Contains(device, "/")) {
@@ -226,6 +218,36 @@ func deviceOf(path, name string) (device string, err error) {
 		return "", fmt.Errorf("ask for the device behind it: %w", err)
 	}
 	return device, nil
+}
+
+// busOf returns the bus address of an interface in the calling thread's network namespace.
+func busOf(name string) (string, error) {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(socket)
+	info, err := unix.IoctlGetEthtoolDrvinfo(socket, name)
+	if err != nil {
+		return "", err
+	}
+	return unix.ByteSliceToString(info.Bus_info[:]), nil
+}
+
+// HasDevice reports whether the network namespace at path has an interface of a device, by any name.
+func HasDevice(path, device string) (has bool, err error) {
+	err = attach.InNetNS(path, func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			bus, _ := busOf(l.Attrs().Name) // others have no bus
+			has = has || bus == device
+		}
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("look for device %s in %s: %w", device, path, err)
+	}
+	return has, nil
 }
 
 func hasParent(k Kind) bool { return k == MACVLAN || k == MACVTAP || k == IPVLAN }

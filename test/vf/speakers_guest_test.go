@@ -77,11 +77,10 @@ func TestGuestAForeignHostIsFound(t *testing.T) {
 			if pod.Addr != free {
 				t.Errorf("the pod has %s, want %s", pod.Addr, free)
 			}
-			p.conflicts(t, pool, taken, host.MAC, v1alpha1.StateQuarantined, "probe")
+			p.conflicts(t, pool, taken, host, v1alpha1.StateQuarantined, "probe")
 
 			thief, begun := c.Host(netip.PrefixFrom(pod.Addr, f.subnet.Bits())), time.Now()
-			say(t, thief.Namespace, namespaces.HostInterface, check.Value(frames.Announce(thief.MAC, pod.Addr))(t)...)
-			p.conflicts(t, pool, pod.Addr, thief.MAC, v1alpha1.StateBound, "")
+			p.conflicts(t, pool, pod.Addr, thief, v1alpha1.StateBound, "")
 			check.Eventually(t, limit, "the defence of "+pod.Addr.String(), func() error {
 				about := capture.SpokenFor(capture.After(c.Frames.Frames(), begun), pod.Addr)
 				if len(capture.From(about, thief.MAC)) == 0 || len(capture.From(about, pod.MAC)) == 0 {
@@ -97,14 +96,19 @@ func TestGuestAForeignHostIsFound(t *testing.T) {
 	}
 }
 
-// conflicts waits until the lease of an address, the metric and an event tell about a foreign host.
-func (p pods) conflicts(t *testing.T, pool string, addr netip.Addr, mac net.HardwareAddr, state v1alpha1.LeaseState, source string) {
+// conflicts waits until the lease of an address, the metric and an event tell about a foreign host. Meanwhile the
+// host announces the address of a pod.
+func (p pods) conflicts(t *testing.T, pool string, addr netip.Addr, host *namespaces.Host, state v1alpha1.LeaseState, source string) {
 	t.Helper()
 	labels := map[string]string{"pool": pool}
 	if source != "" {
 		labels["source"] = source
 	}
+	mac := host.MAC
 	check.Eventually(t, nodes.Limit, "the report of the conflict about "+addr.String(), func() error {
+		if state == v1alpha1.StateBound {
+			say(t, host.Namespace, namespaces.HostInterface, check.Value(frames.Announce(mac, addr))(t)...)
+		}
 		l, told := &v1alpha1.IPLease{}, &eventsv1.EventList{}
 		err := errors.Join(p.Get(t.Context(), client.ObjectKey{Name: v1alpha1.LeaseName("", addr)}, l), p.List(t.Context(), told))
 		if err == nil && (l.Spec.State != state || l.Spec.Conflict == nil || l.Spec.Conflict.MAC != mac.String()) {
