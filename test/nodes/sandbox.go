@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
@@ -72,6 +73,7 @@ type Sandbox struct {
 
 	node    *Node
 	config  *libcni.NetworkConfigList
+	alone   *libcni.PluginConfig // in place of config, if it is no list
 	args    *libcni.RuntimeConf
 	removed bool
 }
@@ -112,6 +114,11 @@ func (n *Node) NewSandboxOf(pod *corev1.Pod, list []byte, capabilities map[strin
 		return nil, err
 	}
 	s := &Sandbox{Namespace: ns, ContainerID: name, Pod: pod, node: n, config: config}
+	if len(config.Plugins) == 0 {
+		if s.alone, err = libcni.NetworkPluginConfFromBytes(list); err != nil {
+			return nil, errors.Join(err, ns.Delete())
+		}
+	}
 	s.args = &libcni.RuntimeConf{ContainerID: name, NetNS: ns.Path(), IfName: namespaces.PodInterface, CapabilityArgs: capabilities, Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Namespace}, {"K8S_POD_NAME", pod.Name}, {"K8S_POD_UID", string(pod.UID)},
 	}}
@@ -136,7 +143,13 @@ func (s *Sandbox) Node() *Node { return s.node }
 // Add sends ADD.
 func (s *Sandbox) Add(ctx context.Context) error {
 	err := s.node.CNI(func(cni *libcni.CNIConfig) error {
-		answer, err := cni.AddNetworkList(ctx, s.config, s.args)
+		var answer types.Result
+		var err error
+		if s.alone != nil {
+			answer, err = cni.AddNetwork(ctx, s.alone, s.args)
+		} else {
+			answer, err = cni.AddNetworkList(ctx, s.config, s.args)
+		}
 		if err != nil {
 			return err
 		}
@@ -180,7 +193,12 @@ func (s *Sandbox) Abandon() {
 // Del sends DEL.
 func (s *Sandbox) Del(ctx context.Context) error {
 	s.Abandon()
-	err := s.node.CNI(func(cni *libcni.CNIConfig) error { return cni.DelNetworkList(ctx, s.config, s.args) })
+	err := s.node.CNI(func(cni *libcni.CNIConfig) error {
+		if s.alone != nil {
+			return cni.DelNetwork(ctx, s.alone, s.args)
+		}
+		return cni.DelNetworkList(ctx, s.config, s.args)
+	})
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", s.ContainerID, err)
 	}

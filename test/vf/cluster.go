@@ -66,6 +66,9 @@ const (
 	// Multus: as Multus 4 calls the plugin for a network with a resourceName: with the VF in the fields deviceID and
 	// pciBusID, and in the runtime configuration.
 	Multus Form = "as Multus delegates"
+	// DRA: as dra-driver-sriov calls the plugin in its mode STANDALONE: libcni's AddNetwork with the configuration of a
+	// network attachment, into which the driver has written the VF. There is no list, and no capability.
+	DRA Form = "as the DRA driver calls"
 )
 
 // Plugins that move a VF. Each has the newest version of the CNI specification that it knows.
@@ -89,6 +92,9 @@ func (c *Cluster) NewSandbox(number int, pod *corev1.Pod, v VF, plugin string, f
 	case Multus:
 		device = fmt.Sprintf(`"deviceID":%q,"pciBusID":%[1]q,"capabilities":{"deviceID":true}`, v.PCI)
 		capabilities = map[string]any{"deviceID": v.PCI}
+	case DRA:
+		alone := fmt.Appendf(nil, `{"cniVersion":%q,"name":"vf","type":%q,"deviceID":%q,"runtimeConfig":{"deviceID":%[3]q},"ipam":%[4]s}`, version, plugin, v.PCI, n.IPAM())
+		return n.NewSandboxOf(pod, alone, nil)
 	}
 	list := fmt.Appendf(nil, `{"cniVersion":%q,"name":"vf","plugins":[{"type":%q,%s,"ipam":%s}%s]}`, version, plugin, device, n.IPAM(), behind)
 	return n.NewSandboxOf(pod, list, capabilities)

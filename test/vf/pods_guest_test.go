@@ -28,7 +28,10 @@ func TestGuestPodsOnVFs(t *testing.T) {
 	c := vf.New(t, 2)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	for _, plugin := range []string{vf.HostDevice, vf.SRIOV} {
-		for _, form := range []vf.Form{vf.Delegated, vf.Chained, vf.Multus} {
+		for _, form := range []vf.Form{vf.Delegated, vf.Chained, vf.Multus, vf.DRA} {
+			if plugin == vf.HostDevice && form == vf.DRA {
+				continue // the driver calls sriov
+			}
 			t.Run(plugin+" "+string(form), func(t *testing.T) {
 				p := podsOf(c, plugin, form)
 				if form != vf.Delegated {
