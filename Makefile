@@ -181,6 +181,7 @@ test-guest-plugin: packages guest ## Run the tests of the stand-alone plugin on 
 	done; exit $$status
 
 guest-sriov := $(CURDIR)/.cache/guest-sriov
+guest-sriov-packages := ./test/vf ./test/nodes
 .PHONY: test-guest-sriov
 test-guest-sriov: packages guest ## Run the tests of virtual functions of emulated network cards, in emulated machines
 	@$(thirdparty) build etcd kubernetes sriovcni
@@ -189,8 +190,8 @@ test-guest-sriov: packages guest ## Run the tests of virtual functions of emulat
 	@cp "$$($(thirdparty) dir sriovcni)/sriov" $(guest-sriov)/
 	@status=0; for kernel in $(KERNELS); do \
 	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
-	  FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run -show guest-sriov-$$kernel -tags $$tags -count=1 -timeout=10m -run '$(or $(RUN),^TestGuest)' \
-	    -exec "$(guest) -kernel $$kernel -sriov -server -files $(guest-sriov)" ./test/vf || status=1; \
+	  FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run -show guest-sriov-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -run '$(or $(RUN),^TestGuest)' \
+	    -exec "$(guest) -kernel $$kernel -sriov -server -files $(guest-sriov)" $(guest-sriov-packages) || status=1; \
 	done; exit $$status
 
 .PHONY: guest
@@ -243,7 +244,7 @@ lint-licence:
 
 # golangci-lint vets all packages with the other tags.
 lint-vet:
-	$(GO) vet -tags kernel,guest,notcx $(guest-packages) ./test/vf
+	$(GO) vet -tags kernel,guest,notcx $(guest-packages) $(guest-sriov-packages)
 
 lint-golangci:
 	"$$($(thirdparty) dir golangci-lint)/golangci-lint" run --allow-parallel-runners --build-tags $(tags)

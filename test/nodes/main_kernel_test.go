@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (int, error) {
+	if programs.Dir() != "" { // a guest has those of its host
+		return m.Run(), nil
+	}
 	dir, err := os.MkdirTemp("", "fenceline-programs-")
 	if err != nil {
 		return 0, fmt.Errorf("build the programs: %w", err)

@@ -34,6 +34,8 @@ type Node struct {
 	bystander
 	Name   string
 	Object *corev1.Node
+	// Make makes the empty sandboxes of pods, if they have other interfaces than a macvlan.
+	Make func(*corev1.Pod) (*Sandbox, error)
 
 	cluster *Cluster
 	dir     string // of state and sockets

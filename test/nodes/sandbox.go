@@ -94,11 +94,14 @@ func (n *Node) paths() string { return fmt.Sprintf(`"socket":%q,"spool":%q`, n.s
 
 // NewSandbox makes an empty sandbox for a pod.
 func (n *Node) NewSandbox(pod *corev1.Pod) (*Sandbox, error) {
+	if n.Make != nil {
+		return n.Make(pod)
+	}
 	return n.NewSandboxOf(pod, n.networkConfig(), nil)
 }
 
 // NewSandboxOf makes an empty sandbox for a pod of a network, with what the runtime passes to plugins that have
-// these capabilities.
+// these capabilities. If the configuration is not a list, libcni calls its plugin alone.
 func (n *Node) NewSandboxOf(pod *corev1.Pod, list []byte, capabilities map[string]any) (*Sandbox, error) {
 	c := n.cluster
 	c.mu.Lock()
