@@ -194,6 +194,13 @@ test-guest-sriov: packages guest ## Run the tests of virtual functions of emulat
 	    -exec "$(guest) -kernel $$kernel -sriov -server -files $(guest-sriov)" $(guest-sriov-packages) || status=1; \
 	done; exit $$status
 
+# The rows without which no pod on a virtual function would be safe.
+.PHONY: test-guest-ci
+test-guest-ci: KERNELS := 5.10 newest
+test-guest-ci: RUN := ^TestGuest(PodsOnVFs|AForeignHostIsFound|AZombieOnAVFIsFenced)$$
+test-guest-ci: guest-sriov-packages := ./test/vf
+test-guest-ci: test-guest-sriov ## Run the most important of these tests on the oldest and the newest kernel
+
 .PHONY: guest
 guest:
 	@$(thirdparty) build qemu $(KERNELS:%=linux-%)
