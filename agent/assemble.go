@@ -310,7 +310,8 @@ func (a *agent) diagnosis() *diagnosis.Node {
 	}
 	return &diagnosis.Node{
 		Name: a.node, Ready: a.ready.Check, HasTCX: a.kernel.HasTCX, Segments: a.segments, OthersShare: a.peers.Others,
-		OfNode: parent.OfNode, ConfDir: a.confDir, Own: own, Clock: clock.RealClock{},
+		OfNode: parent.OfNode, ForwardingOff: masquerade.ForwardingOff, Own: own,
+		Configuration: func() (string, error) { return install.First(a.confDir) }, Clock: clock.RealClock{},
 	}
 }
 

@@ -190,7 +190,9 @@ func (e *examined) askAgents(ctx context.Context, c *cluster.Cluster) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if err = c.MayLack("the answer of agent "+agent.Name+" (create pods/exec)", err); err != nil {
-				return err
+				e.silent = append(e.silent, fault{"node " + agent.Spec.NodeName, "its agent does not answer: " + err.Error(),
+					"look at its log, and whether it is of this release: kubectl logs " + agent.Name})
+				return nil
 			}
 			if report != nil {
 				e.reports = append(e.reports, answered{*report, asked})

@@ -62,8 +62,7 @@ func policyOf(ctx context.Context, c *cluster.Cluster) (reclaim.Policy, error) {
 	known := flag.NewFlagSet("", flag.ContinueOnError)
 	policy.AddFlags(known)
 	var all appsv1.DeploymentList
-	err := c.List(ctx, &all, client.InNamespace(c.Namespace),
-		client.MatchingLabels{"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": "controller"})
+	err := c.List(ctx, &all, client.InNamespace(c.Namespace), cluster.Labels("controller"))
 	if err = c.MayLack("Deployments of namespace "+c.Namespace, err); err != nil {
 		return policy, fmt.Errorf("read the flags of the controller: %w", err)
 	}

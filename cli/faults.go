@@ -55,6 +55,8 @@ type examined struct {
 	unread []string
 	// reports are the agents' answers, and asked when each was asked for.
 	reports []answered
+	// silent are the faults of agents that gave no report.
+	silent []fault
 }
 
 // answered is the report of an agent.
@@ -65,7 +67,7 @@ type answered struct {
 
 // faults applies all checks.
 func (e *examined) faults() []fault {
-	var all []fault
+	all := slices.Clone(e.silent)
 	for _, check := range []func() []fault{
 		e.programs, e.versions, e.ready, e.parents, e.sameMACs, e.configurations, e.forwarding, e.clocks, e.answers,
 		e.poolConditions, e.overlaps, e.waits, e.annotations, e.ports,
@@ -209,9 +211,9 @@ func (e *examined) configurations() (all []fault) {
 func (e *examined) forwarding() (all []fault) {
 	has := map[string]bool{}
 	for i := range e.pools {
-		family := "IPv4"
+		family := "ipv4"
 		if strings.Contains(e.pools[i].Spec.Subnet, ":") {
-			family = "IPv6"
+			family = "ipv6"
 		}
 		has[family] = true
 	}

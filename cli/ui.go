@@ -109,6 +109,9 @@ func (s *session) serve(ctx context.Context, c *cluster.Cluster, port int, ready
 	go func() { ended <- f.ForwardPorts() }()
 	select {
 	case err := <-ended:
+		if err == nil {
+			return nil // the person has ended the command
+		}
 		return fmt.Errorf("forward a port to pod %s: %w", pod, err)
 	case <-open:
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/internal/version"
@@ -62,7 +63,7 @@ func readVersions(ctx context.Context, c *cluster.Cluster) (versions, error) {
 	for component, images := range map[string]*map[string]int{"controller": &v.Controller, "agent": &v.Agents} {
 		*images = map[string]int{}
 		pods, err := c.Kube.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: "app.kubernetes.io/name=fenceline,app.kubernetes.io/component=" + component,
+			LabelSelector: labels.SelectorFromSet(labels.Set(cluster.Labels(component))).String(),
 		})
 		if err = c.MayLack("pods of namespace "+c.Namespace, err); err != nil {
 			return v, fmt.Errorf("list the pods of the %s: %w", component, err)

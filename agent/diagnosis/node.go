@@ -6,14 +6,11 @@ package diagnosis
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/containernetworking/cni/libcni"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
@@ -39,9 +36,12 @@ type Node struct {
 	OthersShare func() bool
 	// OfNode reports whether the node has an address: a link-local one counts only on the parent.
 	OfNode func(parent int, addr netip.Addr) (bool, error)
-	// ConfDir is the directory of network configurations, and Own the agent's own file there, or empty.
-	ConfDir, Own string
-	Clock        clock.PassiveClock
+	// ForwardingOff has the families that the node does not forward.
+	ForwardingOff func() map[string]error
+	// Configuration returns the network configuration that the runtime uses. Own is the agent's own, or empty.
+	Configuration func() (string, error)
+	Own           string
+	Clock         clock.PassiveClock
 }
 
 // Diagnose returns the state of the node, with the answers to the questions.
@@ -51,16 +51,13 @@ func (n *Node) Diagnose(ctx context.Context, r diagnosis.Request) (*diagnosis.Re
 	}
 	report := &diagnosis.Report{
 		Node: n.Name, Version: version.String(), Time: n.Clock.Now(), Kernel: kernelRelease(), TCX: n.HasTCX(),
-		OwnConfiguration: n.Own, ForwardingOff: forwardingOff("/proc/sys/net"),
+		OwnConfiguration: n.Own, ForwardingOff: slices.Sorted(maps.Keys(n.ForwardingOff())),
 	}
 	if err := n.Ready(ctx); err != nil {
 		report.NotReady = err.Error()
 	}
-	if files, err := libcni.ConfFiles(n.ConfDir, []string{".conf", ".conflist", ".json"}); err == nil && len(files) > 0 {
-		slices.Sort(files)
-		report.Configuration = filepath.Base(files[0])
-	}
-	report.Answers = n.ask(ctx, r.Questions) // before the parents: it opens their segments
+	report.Configuration, _ = n.Configuration() // without one, the report has none
+	report.Answers = n.ask(ctx, r.Questions)    // before the parents: it opens their segments
 	report.Parents = n.parents()
 	return report, nil
 }
@@ -129,15 +126,4 @@ func kernelRelease() string {
 		return ""
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-// forwardingOff returns the families for which the node does not forward. root is the directory of net's sysctls.
-func forwardingOff(root string) (families []string) {
-	for _, f := range []struct{ family, file string }{{"IPv4", "ipv4/ip_forward"}, {"IPv6", "ipv6/conf/all/forwarding"}} {
-		text, err := os.ReadFile(filepath.Join(root, f.file))
-		if err == nil && strings.TrimSpace(string(text)) == "0" {
-			families = append(families, f.family)
-		}
-	}
-	return families
 }

@@ -9,18 +9,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// First returns the network configuration that the runtime uses for the first interface of pods. It is
+// empty if there is none.
+func First(dir string) (string, error) {
+	files, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"}) // as containerd and CRI-O
+	first := ""
+	for _, file := range files {
+		if name := filepath.Base(file); first == "" || name < first {
+			first = name
+		}
+	}
+	return first, err
+}
+
 // before returns the network configuration that the runtime uses instead of name, since its name comes
 // first. It is empty if there is none.
 func before(dir, name string) (string, error) {
-	files, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"}) // as containerd and CRI-O
-	first := name
-	for _, file := range files {
-		first = min(first, filepath.Base(file))
+	first, err := First(dir)
+	if first >= name {
+		first = ""
 	}
-	if first == name {
-		return "", err
-	}
-	return first, nil
+	return first, err
 }
 
 // tellFirst reports each configuration that comes before the agent's own. That may be wanted: then

@@ -22,3 +22,14 @@ func (f Family) forwards() error {
 	}
 	return nil
 }
+
+// ForwardingOff returns the errors of the families that the node does not forward, by name: ipv4, ipv6.
+func ForwardingOff() map[string]error {
+	off := map[string]error{}
+	for _, f := range families() {
+		if err := f.forwards(); err != nil {
+			off[f.Name] = err
+		}
+	}
+	return off
+}

@@ -46,7 +46,7 @@ type Report struct {
 	// NotReady is the reason for which an ADD would fail for every pod, or empty.
 	NotReady string   `json:"notReady,omitempty"`
 	Parents  []Parent `json:"parents"`
-	// ForwardingOff are the families, IPv4 and IPv6, for which the node does not forward.
+	// ForwardingOff are the families, ipv4 and ipv6, for which the node does not forward.
 	ForwardingOff []string `json:"forwardingOff,omitempty"`
 	// Configuration is the network configuration that the runtime uses for the first interface of pods:
 	// the first file by name. OwnConfiguration is that of the chart, or empty.

@@ -6,8 +6,8 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/podview"
 )
@@ -62,39 +63,30 @@ func (c *Cluster) MayLack(objects string, err error) error {
 	if err == nil || !apierrors.IsForbidden(err) {
 		return err
 	}
-	c.unread = append(c.unread, objects)
+	if !slices.Contains(c.unread, objects) {
+		c.unread = append(c.unread, objects)
+	}
 	return nil
 }
 
 // Unread returns the objects that the reader may not read.
 func (c *Cluster) Unread() []string { return c.unread }
 
-// Agents returns the pods of the agents, and Controllers those of the controller.
+// Agents returns the pods of the agents.
 func (c *Cluster) Agents(ctx context.Context) ([]podview.Pod, error) {
-	return c.component(ctx, "agent")
+	return agents.List(ctx, c, c.Namespace)
 }
 
 // Controllers returns the pods of the controller.
 func (c *Cluster) Controllers(ctx context.Context) ([]podview.Pod, error) {
-	return c.component(ctx, "controller")
-}
-
-func (c *Cluster) component(ctx context.Context, component string) ([]podview.Pod, error) {
 	var pods podview.PodList
-	err := c.List(ctx, &pods, client.InNamespace(c.Namespace),
-		client.MatchingLabels{"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": component})
-	if err != nil {
-		return nil, fmt.Errorf("list the pods of the %s in namespace %s: %w", component, c.Namespace, err)
+	if err := c.List(ctx, &pods, client.InNamespace(c.Namespace), Labels("controller")); err != nil {
+		return nil, fmt.Errorf("list the pods of the controller in namespace %s: %w", c.Namespace, err)
 	}
 	return pods.Items, nil
 }
 
-// IsReady reports whether a node is Ready.
-func IsReady(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+// Labels are those of the objects of a component, agent or controller.
+func Labels(component string) client.MatchingLabels {
+	return client.MatchingLabels{"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": component}
 }
