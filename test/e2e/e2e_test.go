@@ -51,7 +51,10 @@ func TestScenarios(t *testing.T) {
 	err := programs.Share(t.Context(), t.TempDir(), "test/cmd/app", "test/cmd/machine", "agent", "cni", "controller")
 	check.OK(t, err)
 	before := takeInventory(t)
-	t.Cleanup(func() { before.compare(t, takeInventory(t)) }) // runs last
+	t.Cleanup(func() { // runs last
+		before.compare(t, takeInventory(t))
+		inventory{}.compare(t, remains(t))
+	})
 	var playing errgroup.Group
 	for number := range clusters {
 		playing.Go(func() error {

@@ -14,22 +14,12 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// inventory is what clusters could leave behind on this machine.
+// inventory is the part of this machine that clusters could change.
 type inventory map[string][]string
 
 func takeInventory(t *testing.T) inventory {
 	t.Helper()
-	inv := inventory{}
-	for what, pattern := range map[string]string{
-		"network namespace": "/run/netns/fle2e*",
-		"cgroup":            "/sys/fs/cgroup/*/fle2e*",
-		"unified cgroup":    "/sys/fs/cgroup/fle2e*",
-		"link":              "/sys/class/net/fle2e*",
-		"BPF pin":           "/sys/fs/bpf/*",
-	} {
-		found := check.Value(filepath.Glob(pattern))(t)
-		inv[what] = found
-	}
+	inv := inventory{"BPF pin": check.Value(filepath.Glob("/sys/fs/bpf/*"))(t)}
 	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "net/ipv4/ip_forward"} {
 		data, err := os.ReadFile(filepath.Join("/proc/sys", name))
 		if err != nil && !os.IsNotExist(err) {
@@ -37,8 +27,25 @@ func takeInventory(t *testing.T) inventory {
 		}
 		inv["value of "+name] = []string{strings.TrimSpace(string(data))}
 	}
-	inv["mount"] = linesWith(t, "/proc/self/mounts", "fle2e")
-	inv["process"] = processesWith(t, "clusters/fle2e")
+	return inv
+}
+
+// remains returns the parts of clusters that are on this machine. A run that was killed leaves some,
+// and the next cluster of the same name removes them.
+func remains(t *testing.T) inventory {
+	t.Helper()
+	inv := inventory{
+		"mount":   linesWith(t, "/proc/self/mounts", "fle2e"),
+		"process": processesWith(t, "clusters/fle2e"),
+	}
+	for what, pattern := range map[string]string{
+		"network namespace": "/run/netns/fle2e*",
+		"cgroup":            "/sys/fs/cgroup/*/fle2e*",
+		"unified cgroup":    "/sys/fs/cgroup/fle2e*",
+		"link":              "/sys/class/net/fle2e*",
+	} {
+		inv[what] = check.Value(filepath.Glob(pattern))(t)
+	}
 	return inv
 }
 
