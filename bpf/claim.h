@@ -8,9 +8,9 @@
 #include "siphash.h"
 
 /*
- * The wire format, in host order. Keep in sync with agent/claim: a test
- * compares struct claim and these numbers with its codec, through the object's
- * BTF.
+ * The wire format, in host order. agent/claim has it too, for machines without
+ * BPF: a test compares struct claim and these numbers with its codec, through
+ * the object's BTF.
  */
 enum claim_wire {
 	CLAIM_ETHERTYPE = 0x88b5, /* IEEE 802 local experimental ethertype 1 */
@@ -60,9 +60,11 @@ struct {
 /*
  * The networks again, by their remainder; 0: none. A lookup in a hash map costs
  * as much as an empty program. Of several networks with one remainder, the
- * entry has any one. Keep in sync with networks.go.
+ * entry has any one.
  */
-#define NETWORK_INDEX 1024
+enum network_limit {
+	NETWORK_INDEX = 1024,
+};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

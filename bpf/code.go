@@ -46,6 +46,8 @@ func (gs *guards) loadGuardPair(number uint32, s observerSlot) (attach.Programs,
 		"slot":    number,
 		"segment": s.Segment,
 		"verify":  s.Flags&slotVerify != 0,
+
+		"host_link_class": attach.HostLinkClass,
 	}, gs.tables.maps.shared(), map[string]string{"ingress": "guard_ingress", "egress": "guard_egress"}, guardName(number))
 }
 

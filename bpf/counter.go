@@ -18,57 +18,57 @@ type Result uint16
 
 // Results of claims and acks.
 const (
-	ResultClaim      Result = 0  // frames with our ethertype
-	ResultShort      Result = 1  // shorter than a claim
-	ResultMagic      Result = 2  // another protocol or wire version
-	ResultForeign    Result = 3  // another cluster's network
-	ResultNotHeld    Result = 4  // no pod of this node holds the address
-	ResultForged     Result = 5  // wrong tag
-	ResultOld        Result = 6  // authentic, older than the lease
-	ResultEqual      Result = 7  // carries the lease's own token
-	ResultFenced     Result = 8  // raised the greatest token: the address is now fenced
-	ResultAgain      Result = 9  // authentic, newer than the lease, but the address was already fenced
-	ResultAckSent    Result = 10 // claim turned into an ack
-	ResultAck        Result = 11 // authentic ack for a claim of this node
-	ResultAckUnasked Result = 12 // ack for an address this node neither holds nor watches
-	ResultFromPod    Result = 13 // a pod sent our ethertype
-	ResultBeyond     Result = 14 // authentic, but this cluster's store cannot have given the token
+	ResultClaim      = Result(observerResultCLAIM)          // frames with our ethertype
+	ResultShort      = Result(observerResultCLAIM_SHORT)    // shorter than a claim
+	ResultMagic      = Result(observerResultCLAIM_MAGIC)    // another protocol or wire version
+	ResultForeign    = Result(observerResultCLAIM_FOREIGN)  // another cluster's network
+	ResultNotHeld    = Result(observerResultCLAIM_NOT_HELD) // no pod of this node holds the address
+	ResultForged     = Result(observerResultCLAIM_FORGED)   // wrong tag
+	ResultOld        = Result(observerResultCLAIM_OLD)      // authentic, older than the lease
+	ResultEqual      = Result(observerResultCLAIM_EQUAL)    // carries the lease's own token
+	ResultFenced     = Result(observerResultCLAIM_FENCED)   // raised the greatest token: the address is now fenced
+	ResultAgain      = Result(observerResultCLAIM_AGAIN)    // authentic, newer than the lease, but the address was already fenced
+	ResultAckSent    = Result(observerResultACK_SENT)       // claim turned into an ack
+	ResultAck        = Result(observerResultACK)            // authentic ack for a claim of this node
+	ResultAckUnasked = Result(observerResultACK_UNASKED)    // ack for an address this node neither holds nor watches
+	ResultFromPod    = Result(observerResultCLAIM_FROM_POD) // a pod sent our ethertype
+	ResultBeyond     = Result(observerResultCLAIM_BEYOND)   // authentic, but this cluster's store cannot have given the token
 )
 
 // Results of the data path.
 const (
-	ResultDropFenced    Result = 16 // from or to a fenced address
-	ResultDropDead      Result = 17 // the slot is dead
-	ResultDropSlot      Result = 18 // source is leased to another slot
-	ResultDropMAC       Result = 19 // ARP or ND for a held address from another MAC
-	ResultDropUnleased  Result = 20 // the source is not leased to this slot
-	ResultDropMalformed Result = 21 // the frame's address cannot be determined
+	ResultDropFenced    = Result(observerResultDROP_FENCED)    // from or to a fenced address
+	ResultDropDead      = Result(observerResultDROP_DEAD)      // the slot is dead
+	ResultDropSlot      = Result(observerResultDROP_SLOT)      // source is leased to another slot
+	ResultDropMAC       = Result(observerResultDROP_MAC)       // ARP or ND for a held address from another MAC
+	ResultDropUnleased  = Result(observerResultDROP_UNLEASED)  // the source is not leased to this slot
+	ResultDropMalformed = Result(observerResultDROP_MALFORMED) // the frame's address cannot be determined
 )
 
 // ResultDisproved is a claim with the token that one of the last renewals of the address disproved.
-const ResultDisproved Result = 22
+const ResultDisproved = Result(observerResultCLAIM_DISPROVED)
 
 // Results of listening.
 const (
-	ResultHit        Result = 24 // a foreign MAC used a leased or watched address
-	ResultSighting   Result = 25 // recorded the speaker of an address
-	ResultReflected  Result = 26 // own probe reflected to the parent's children
-	ResultSuppressed Result = 27 // event suppressed by the rate limit
-	ResultEventLost  Result = 28 // event lost, ring buffer full
+	ResultHit        = Result(observerResultHIT)        // a foreign MAC used a leased or watched address
+	ResultSighting   = Result(observerResultSIGHTING)   // recorded the speaker of an address
+	ResultReflected  = Result(observerResultREFLECTED)  // own probe reflected to the parent's children
+	ResultSuppressed = Result(observerResultSUPPRESSED) // event suppressed by the rate limit
+	ResultEventLost  = Result(observerResultEVENT_LOST) // event lost, ring buffer full
 )
 
 // Results of the source guard.
 const (
-	ResultDropEther       Result = 32 // the Ethernet source is not the interface's
-	ResultDropSenderMAC   Result = 33 // ARP or ND names another MAC for the pod's address
-	ResultDropLinkLocal   Result = 34 // a link-local source that the interface does not have
-	ResultDropUnspecified Result = 35 // 0.0.0.0 or "::" for something else than a probe or a report
-	ResultDropRouter      Result = 36 // a router's frame: advertisement, redirect, querier, routing protocol
-	ResultDropDHCPServer  Result = 37 // a DHCP server's frame
-	ResultDropTagged      Result = 38 // a VLAN tag, also one of VLAN 0
-	ResultDropBridge      Result = 39 // a frame for bridges: STP, LLDP, LACP, 802.1X and the like
-	ResultDropStranger    Result = 40 // leaves the node with a MAC that no device of it has
-	ResultObserved        Result = 48 // passed, since the pool only observes
+	ResultDropEther       = Result(observerResultDROP_ETHER)       // the Ethernet source is not the interface's
+	ResultDropSenderMAC   = Result(observerResultDROP_SENDER_MAC)  // ARP or ND names another MAC for the pod's address
+	ResultDropLinkLocal   = Result(observerResultDROP_LINK_LOCAL)  // a link-local source that the interface does not have
+	ResultDropUnspecified = Result(observerResultDROP_UNSPECIFIED) // 0.0.0.0 or "::" for something else than a probe or a report
+	ResultDropRouter      = Result(observerResultDROP_ROUTER)      // a router's frame: advertisement, redirect, querier, routing protocol
+	ResultDropDHCPServer  = Result(observerResultDROP_DHCP_SERVER) // a DHCP server's frame
+	ResultDropTagged      = Result(observerResultDROP_TAGGED)      // a VLAN tag, also one of VLAN 0
+	ResultDropBridge      = Result(observerResultDROP_BRIDGE)      // a frame for bridges: STP, LLDP, LACP, 802.1X and the like
+	ResultDropStranger    = Result(observerResultDROP_STRANGER)    // leaves the node with a MAC that no device of it has
+	ResultObserved        = Result(observerResultOBSERVED)         // passed, since the pool only observes
 )
 
 func (r Result) String() string {
@@ -95,10 +95,9 @@ var resultNames = map[Result]string{
 	ResultSuppressed: "suppressed", ResultEventLost: "event-lost",
 }
 
-// resultsPerWhere is the stride of the counters map. Keep in sync with counter.h.
-const resultsPerWhere = 64
-
-func (c Counter) index() uint32 { return uint32(c.Where)*resultsPerWhere + uint32(c.Result) }
+func (c Counter) index() uint32 {
+	return uint32(c.Where)*uint32(observerResultRESULT_MAX) + uint32(c.Result)
+}
 
 // Counters returns every count since the maps were created, summed over CPUs.
 func (k *Kernel) Counters() (map[Counter]uint64, error) {

@@ -5,7 +5,7 @@
 
 #include "kernel.h"
 
-/* Which program. Keep in sync with event.go. */
+/* Which program. */
 enum where {
 	GUARD_INGRESS,
 	GUARD_EGRESS,
@@ -14,7 +14,7 @@ enum where {
 	WHERE_MAX,
 };
 
-/* Keep in sync with counter.go, which documents them. */
+/* counter.go documents them. */
 enum result {
 	CLAIM = 0,
 	CLAIM_SHORT = 1,

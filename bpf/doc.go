@@ -11,7 +11,6 @@
 // only the kernel writes states (this package creates and removes the entries). An address is
 // fenced while the greatest token claimed on the wire exceeds the token of its lease.
 //
-// Keep in sync: the structs of lease.h, state.h, slot.h, sighting.h and event.h with their Go
-// counterparts (bpf2go generates those from BTF; `make generate`), and claim.h with the codec of
-// agent/claim (a test compares them).
+// Structs, enums and sizes come from the C code by its BTF (bpf2go, `make generate`). Keep in sync:
+// claim.h with the codec of agent/claim, which a test compares.
 package bpf

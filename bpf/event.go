@@ -15,18 +15,18 @@ type EventType uint16
 // events.
 const (
 	// EventHit: a MAC that is not the lease's uses a watched or held address.
-	EventHit EventType = 1
+	EventHit = EventType(observerEventTypeEVENT_HIT)
 	// EventFenced: a claim has fenced an address held here. Never suppressed, once per greater
 	// token.
-	EventFenced EventType = 2
+	EventFenced = EventType(observerEventTypeEVENT_FENCED)
 	// EventAck: another kernel has acknowledged a claim of this node with Token.
-	EventAck EventType = 3
+	EventAck = EventType(observerEventTypeEVENT_ACK)
 	// EventOldClaim: an authentic claim with an older token for an address held here. The agent
 	// answers with its own.
-	EventOldClaim EventType = 4
+	EventOldClaim = EventType(observerEventTypeEVENT_OLD_CLAIM)
 	// EventSource: a pod sent a frame against its source guard; see Event.Offence. At most one a second
 	// for each slot and result.
-	EventSource EventType = 5
+	EventSource = EventType(observerEventTypeEVENT_SOURCE)
 )
 
 func (t EventType) String() string {
@@ -50,10 +50,10 @@ type Where uint16
 
 // Programs, as they appear in events and counters.
 const (
-	WhereGuardIngress    Where = 0
-	WhereGuardEgress     Where = 1
-	WhereObserverIngress Where = 2
-	WhereObserverEgress  Where = 3
+	WhereGuardIngress    = Where(observerWhereGUARD_INGRESS)
+	WhereGuardEgress     = Where(observerWhereGUARD_EGRESS)
+	WhereObserverIngress = Where(observerWhereOBSERVER_INGRESS)
+	WhereObserverEgress  = Where(observerWhereOBSERVER_EGRESS)
 )
 
 func (w Where) String() string {

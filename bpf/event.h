@@ -9,7 +9,6 @@
 #define EVENTS_BYTES	  (1 << 18)
 #define EVENT_INTERVAL_NS 100000000LL /* per address and type */
 
-/* Keep in sync with event.go. */
 enum event_type {
 	EVENT_HIT = 1,
 	EVENT_FENCED = 2,

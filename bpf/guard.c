@@ -18,10 +18,9 @@ volatile const bool verify = false; /* a VF: no observer sees its frames */
 
 /*
  * The filters on the node's end of a host link give their frames this class, so
- * one pair of programs guards both interfaces of a pod. Keep in sync with
- * attach/hostlink.go.
+ * one pair of programs guards both interfaces of a pod.
  */
-#define CLASS_HOST_LINK 0xf11e
+volatile const __u16 host_link_class = 0;
 
 /*
  * A tcx link does not set the class. On the pod's interface it has the last two
@@ -31,7 +30,7 @@ volatile const bool verify = false; /* a VF: no observer sees its frames */
 static __always_inline bool guard_is_on_link(const struct __sk_buff *skb,
 					     const struct slot *s)
 {
-	return skb->tc_classid == CLASS_HOST_LINK &&
+	return skb->tc_classid == host_link_class &&
 	       skb->ifindex == s->host_link;
 }
 

@@ -38,6 +38,7 @@ const (
 	guardMapStates        = "states"
 	guardProgGuardEgress  = "guard_egress"
 	guardProgGuardIngress = "guard_ingress"
+	guardVarHostLinkClass = "host_link_class"
 	guardVarSegment       = "segment"
 	guardVarSlot          = "slot"
 	guardVarVerify        = "verify"
@@ -119,9 +120,10 @@ type guardMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardVariableSpecs struct {
-	Segment *ebpf.VariableSpec `ebpf:"segment"`
-	Slot    *ebpf.VariableSpec `ebpf:"slot"`
-	Verify  *ebpf.VariableSpec `ebpf:"verify"`
+	HostLinkClass *ebpf.VariableSpec `ebpf:"host_link_class"`
+	Segment       *ebpf.VariableSpec `ebpf:"segment"`
+	Slot          *ebpf.VariableSpec `ebpf:"slot"`
+	Verify        *ebpf.VariableSpec `ebpf:"verify"`
 }
 
 // guardObjects contains all objects after they have been loaded into the kernel.
@@ -195,9 +197,10 @@ func (m *guardMaps) Close() error {
 //
 // It can be passed to loadGuardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardVariables struct {
-	Segment *ebpf.Variable `ebpf:"segment"`
-	Slot    *ebpf.Variable `ebpf:"slot"`
-	Verify  *ebpf.Variable `ebpf:"verify"`
+	HostLinkClass *ebpf.Variable `ebpf:"host_link_class"`
+	Segment       *ebpf.Variable `ebpf:"segment"`
+	Slot          *ebpf.Variable `ebpf:"slot"`
+	Verify        *ebpf.Variable `ebpf:"verify"`
 }
 
 // guardPrograms contains all programs after they have been loaded into the kernel.

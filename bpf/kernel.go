@@ -19,7 +19,7 @@ import (
 // ProbeMark is the SO_MARK of this node's own probes. The observer reflects them to the parent's
 // own children, which would not receive them otherwise, and does not record them as sightings. Keep
 // in sync with probe.h.
-const ProbeMark uint32 = 0x464c5031
+const ProbeMark = uint32(observerProbePROBE_MARK)
 
 // Options of Open.
 type Options struct {

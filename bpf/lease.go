@@ -47,24 +47,23 @@ type Lease struct {
 	Behind uint64
 }
 
-// DisprovedBefore is how many tokens the kernel ignores beside the one that was disproved last. Keep in
-// sync with lease.h.
-const DisprovedBefore = 7
+// DisprovedBefore is how many tokens the kernel ignores beside the one that was disproved last.
+const DisprovedBefore = len(observerLease{}.DisprovedBefore)
 
 // LeaseFlags change how the kernel treats a lease.
 type LeaseFlags uint32
 
-// The flags of a lease. Keep in sync with lease.h.
+// The flags of a lease.
 const (
 	// FlagSharedMAC: a holder of the address on another node may have the same MAC. The address may be
 	// fenced here and in use there, so frames from it reach the other pods of this node.
-	FlagSharedMAC LeaseFlags = 1 << 0
+	FlagSharedMAC = LeaseFlags(observerLeaseFlagLEASE_SHARED_MAC)
 	// FlagDown: the holder's interface is down. Every frame from the address is another host's, also
 	// one with the holder's MAC.
-	FlagDown LeaseFlags = 1 << 1
+	FlagDown = LeaseFlags(observerLeaseFlagLEASE_DOWN)
 	// FlagUnproven: the address is fenced, whatever was claimed, until it is proven that nobody else
 	// uses it. Frames of another speaker are hits.
-	FlagUnproven LeaseFlags = 1 << 2
+	FlagUnproven = LeaseFlags(observerLeaseFlagLEASE_UNPROVEN)
 )
 
 func (l Lease) held() bool { return l.Slot != 0 }

@@ -33,12 +33,14 @@ struct lease {
 	__u64 disproved_before[DISPROVED_BEFORE];
 };
 
-/* Another node's holder of the address may have the same MAC. */
-#define LEASE_SHARED_MAC (1 << 0)
-/* The holder's interface is down: a frame with its MAC is another host's. */
-#define LEASE_DOWN (1 << 1)
-/* Fenced, until it is proven that nobody else speaks. */
-#define LEASE_UNPROVEN (1 << 2)
+enum lease_flag {
+	/* Another node's holder of the address may have the same MAC. */
+	LEASE_SHARED_MAC = 1 << 0,
+	/* The holder is down: a frame with its MAC is another host's. */
+	LEASE_DOWN = 1 << 1,
+	/* Fenced, until it is proven that nobody else speaks. */
+	LEASE_UNPROVEN = 1 << 2,
+};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

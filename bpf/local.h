@@ -13,7 +13,11 @@
 
 #define LOCALS_MAX 32768
 
-/* Segment 0 stands for every one: a pod on a VLAN is tagged on the parent. */
+/* A pod on a VLAN is tagged on the parent. */
+enum local_segment {
+	EVERY_SEGMENT,
+};
+
 struct local_key {
 	__u32 segment;
 	struct mac mac;
@@ -37,11 +41,13 @@ struct {
  * fast. An entry has the MAC and the slot of one local, as speaker_of() writes
  * them. For every other MAC of this hash, and with LOCAL_ASK, look into the
  * other map. LOCAL_NOBODY: no local with a slot has a MAC of this hash, and no
- * parent is strict. Keep in sync with localindex.go.
+ * parent is strict.
  */
-#define LOCAL_INDEX  16384
-#define LOCAL_ASK    0
-#define LOCAL_NOBODY 1
+enum local_index_entry {
+	LOCAL_ASK,
+	LOCAL_NOBODY,
+	LOCAL_INDEX = 16384, /* the number of entries */
+};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -89,7 +95,7 @@ static __always_inline int local_stranger(struct __sk_buff *skb,
 
 	if (!parent || !(parent->flags & PARENT_STRICT) ||
 	    parent->flags & PARENT_BRIDGE_PORT ||
-	    mac_equal(&parent->mac, from) || local_of(0, from))
+	    mac_equal(&parent->mac, from) || local_of(EVERY_SEGMENT, from))
 		return PASS;
 	judge_record(skb, 0, DROP_STRANGER << 16 | OBSERVER_EGRESS, f->l3,
 		     f->proto);

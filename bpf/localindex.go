@@ -4,15 +4,15 @@ package bpf
 
 import "fmt"
 
-// localIndex are the entries of the index of locals, by the hash of a MAC. Keep in sync with local.h.
-type localIndex [16384]uint64
+// localIndex are the entries of the index of locals, by the hash of a MAC.
+type localIndex [observerLocalIndexEntryLOCAL_INDEX]uint64
 
-// The entries without a MAC. Keep in sync with local.h.
+// The entries without a MAC.
 const (
 	// localAsk: look into the map of locals. New maps have it.
-	localAsk uint64 = 0
+	localAsk = uint64(observerLocalIndexEntryLOCAL_ASK)
 	// localNobody: no local with a slot has a MAC of this hash, and no parent is strict.
-	localNobody uint64 = 1
+	localNobody = uint64(observerLocalIndexEntryLOCAL_NOBODY)
 )
 
 // localHash is local_entry_of of local.h.

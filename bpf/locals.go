@@ -10,9 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// everySegment is the segment of a MAC that may send tagged frames on any parent. Keep in sync with
-// local.h.
-const everySegment = 0
+// everySegment is the segment of a MAC that may send tagged frames on any parent.
+const everySegment = uint32(observerLocalSegmentEVERY_SEGMENT)
 
 // SetTrusted tells the kernel the MACs of all other devices that send on a parent: those of the node,
 // and of pods without a guard. If strict is true, the observer drops the frames that leave by the

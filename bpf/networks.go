@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networkIndex are the networks by their remainder. Keep in sync with claim.h.
-type networkIndex [1024]uint64
+// networkIndex are the networks by their remainder.
+type networkIndex [observerNetworkLimitNETWORK_INDEX]uint64
 
 func networkIndexOf(networks map[uint64]bool) *networkIndex {
 	index := &networkIndex{}

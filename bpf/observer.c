@@ -14,9 +14,26 @@
 
 char __license[] SEC("license") = "Dual BSD/GPL";
 
-/* Keep these types in the object's BTF, for the Go side. */
-const struct event *const event_btf = 0;
-const enum claim_wire *const claim_wire_btf = 0;
+/* Keep these types in the object's BTF: the Go side has its numbers from it. */
+const struct btf {
+	struct event event;
+	enum claim_wire claim_wire;
+	enum event_type event_type;
+	enum kind kind;
+	enum lease_flag lease_flag;
+	enum local_index_entry local_index_entry;
+	enum local_segment local_segment;
+	enum network_limit network_limit;
+	enum parent_flag parent_flag;
+	enum probe probe;
+	enum result result;
+	enum slot_flag slot_flag;
+	enum slot_limit slot_limit;
+	enum slot_status slot_status;
+	enum source_flag source_flag;
+	enum source_prefix source_prefix;
+	enum where where;
+} *const btf = 0;
 
 /*
  * Records the speaker of an address, and a hit if the address is leased or

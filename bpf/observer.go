@@ -15,10 +15,10 @@ import (
 	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// The flags of the parents map. Keep in sync with parent.h.
+// The flags of the parents map.
 const (
-	parentBridgePort uint16 = 1 << 0
-	parentStrict     uint16 = 1 << 1
+	parentBridgePort = uint16(observerParentFlagPARENT_BRIDGE_PORT)
+	parentStrict     = uint16(observerParentFlagPARENT_STRICT)
 )
 
 // observers are the programs on the parents of this node.

@@ -34,6 +34,29 @@ type observerEvent struct {
 	By    uint64
 }
 
+type observerEventType uint32
+
+const (
+	observerEventTypeEVENT_HIT       observerEventType = 1
+	observerEventTypeEVENT_FENCED    observerEventType = 2
+	observerEventTypeEVENT_ACK       observerEventType = 3
+	observerEventTypeEVENT_OLD_CLAIM observerEventType = 4
+	observerEventTypeEVENT_SOURCE    observerEventType = 5
+)
+
+type observerKind uint32
+
+const (
+	observerKindKIND_ARP       observerKind = 1
+	observerKindKIND_ARP_PROBE observerKind = 2
+	observerKindKIND_NA        observerKind = 3
+	observerKindKIND_NS        observerKind = 4
+	observerKindKIND_DAD       observerKind = 5
+	observerKindKIND_IP        observerKind = 6
+	observerKindKIND_ARP_REPLY observerKind = 7
+	observerKindKIND_CLAIM     observerKind = 8
+)
+
 type observerLease struct {
 	_               structs.HostLayout
 	Token           uint64
@@ -46,6 +69,14 @@ type observerLease struct {
 	DisprovedBefore [7]uint64
 }
 
+type observerLeaseFlag uint32
+
+const (
+	observerLeaseFlagLEASE_SHARED_MAC observerLeaseFlag = 1
+	observerLeaseFlagLEASE_DOWN       observerLeaseFlag = 2
+	observerLeaseFlagLEASE_UNPROVEN   observerLeaseFlag = 4
+)
+
 type observerLeaseKey struct {
 	_       structs.HostLayout
 	Segment uint32
@@ -55,6 +86,14 @@ type observerLeaseKey struct {
 	}
 }
 
+type observerLocalIndexEntry uint32
+
+const (
+	observerLocalIndexEntryLOCAL_ASK    observerLocalIndexEntry = 0
+	observerLocalIndexEntryLOCAL_NOBODY observerLocalIndexEntry = 1
+	observerLocalIndexEntryLOCAL_INDEX  observerLocalIndexEntry = 16384
+)
+
 type observerLocalKey struct {
 	_       structs.HostLayout
 	Segment uint32
@@ -62,10 +101,22 @@ type observerLocalKey struct {
 	Pad     uint16
 }
 
+type observerLocalSegment uint32
+
+const (
+	observerLocalSegmentEVERY_SEGMENT observerLocalSegment = 0
+)
+
 type observerMac struct {
 	_    structs.HostLayout
 	Part [3]uint16
 }
+
+type observerNetworkLimit uint32
+
+const (
+	observerNetworkLimitNETWORK_INDEX observerNetworkLimit = 1024
+)
 
 type observerOffence struct {
 	_       structs.HostLayout
@@ -85,6 +136,63 @@ type observerParent struct {
 	Mac   observerMac
 	Flags uint16
 }
+
+type observerParentFlag uint32
+
+const (
+	observerParentFlagPARENT_BRIDGE_PORT observerParentFlag = 1
+	observerParentFlagPARENT_STRICT      observerParentFlag = 2
+)
+
+type observerProbe uint32
+
+const (
+	observerProbePROBE_MARK observerProbe = 1179406385
+)
+
+type observerResult uint32
+
+const (
+	observerResultCLAIM            observerResult = 0
+	observerResultCLAIM_SHORT      observerResult = 1
+	observerResultCLAIM_MAGIC      observerResult = 2
+	observerResultCLAIM_FOREIGN    observerResult = 3
+	observerResultCLAIM_NOT_HELD   observerResult = 4
+	observerResultCLAIM_FORGED     observerResult = 5
+	observerResultCLAIM_OLD        observerResult = 6
+	observerResultCLAIM_EQUAL      observerResult = 7
+	observerResultCLAIM_FENCED     observerResult = 8
+	observerResultCLAIM_AGAIN      observerResult = 9
+	observerResultACK_SENT         observerResult = 10
+	observerResultACK              observerResult = 11
+	observerResultACK_UNASKED      observerResult = 12
+	observerResultCLAIM_FROM_POD   observerResult = 13
+	observerResultCLAIM_BEYOND     observerResult = 14
+	observerResultALLOWED          observerResult = 15
+	observerResultDROP_FENCED      observerResult = 16
+	observerResultDROP_DEAD        observerResult = 17
+	observerResultDROP_SLOT        observerResult = 18
+	observerResultDROP_MAC         observerResult = 19
+	observerResultDROP_UNLEASED    observerResult = 20
+	observerResultDROP_MALFORMED   observerResult = 21
+	observerResultCLAIM_DISPROVED  observerResult = 22
+	observerResultHIT              observerResult = 24
+	observerResultSIGHTING         observerResult = 25
+	observerResultREFLECTED        observerResult = 26
+	observerResultSUPPRESSED       observerResult = 27
+	observerResultEVENT_LOST       observerResult = 28
+	observerResultDROP_ETHER       observerResult = 32
+	observerResultDROP_SENDER_MAC  observerResult = 33
+	observerResultDROP_LINK_LOCAL  observerResult = 34
+	observerResultDROP_UNSPECIFIED observerResult = 35
+	observerResultDROP_ROUTER      observerResult = 36
+	observerResultDROP_DHCP_SERVER observerResult = 37
+	observerResultDROP_TAGGED      observerResult = 38
+	observerResultDROP_BRIDGE      observerResult = 39
+	observerResultDROP_STRANGER    observerResult = 40
+	observerResultOBSERVED         observerResult = 48
+	observerResultRESULT_MAX       observerResult = 64
+)
 
 type observerSighting struct {
 	_       structs.HostLayout
@@ -111,6 +219,38 @@ type observerSlot struct {
 	HostLink uint32
 }
 
+type observerSlotFlag uint32
+
+const (
+	observerSlotFlagSLOT_VERIFY observerSlotFlag = 1
+)
+
+type observerSlotLimit uint32
+
+const (
+	observerSlotLimitSLOTS_MAX observerSlotLimit = 16384
+)
+
+type observerSlotStatus uint32
+
+const (
+	observerSlotStatusSLOT_FREE  observerSlotStatus = 0
+	observerSlotStatusSLOT_ALIVE observerSlotStatus = 1
+	observerSlotStatusSLOT_DEAD  observerSlotStatus = 2
+)
+
+type observerSourceFlag uint32
+
+const (
+	observerSourceFlagSOURCES_OBSERVE     observerSourceFlag = 1
+	observerSourceFlagSOURCES_ENFORCE     observerSourceFlag = 2
+	observerSourceFlagSOURCES_ROUTER      observerSourceFlag = 4
+	observerSourceFlagSOURCES_DHCP_SERVER observerSourceFlag = 8
+	observerSourceFlagSOURCES_TAGGED      observerSourceFlag = 16
+	observerSourceFlagSOURCES_BRIDGE      observerSourceFlag = 32
+	observerSourceFlagSOURCES_SHARED_MAC  observerSourceFlag = 64
+)
+
 type observerSourceKey struct {
 	_      structs.HostLayout
 	Prefix uint32
@@ -127,6 +267,12 @@ type observerSourceMac struct {
 	Mac  observerMac
 	Pad  uint16
 }
+
+type observerSourcePrefix uint32
+
+const (
+	observerSourcePrefixPREFIX_OF_KEY observerSourcePrefix = 32
+)
 
 type observerState struct {
 	_            structs.HostLayout
@@ -150,6 +296,16 @@ type observerState struct {
 	News  uint32
 	Quiet uint64
 }
+
+type observerWhere uint32
+
+const (
+	observerWhereGUARD_INGRESS    observerWhere = 0
+	observerWhereGUARD_EGRESS     observerWhere = 1
+	observerWhereOBSERVER_INGRESS observerWhere = 2
+	observerWhereOBSERVER_EGRESS  observerWhere = 3
+	observerWhereWHERE_MAX        observerWhere = 4
+)
 
 // Names of all BPF objects in the ELF.
 //
@@ -178,8 +334,7 @@ const (
 	observerProgObserverEgress  = "observer_egress"
 	observerProgObserverIngress = "observer_ingress"
 	observerProgStateMerge      = "state_merge"
-	observerVarClaimWireBtf     = "claim_wire_btf"
-	observerVarEventBtf         = "event_btf"
+	observerVarBtf              = "btf"
 	observerVarSegment          = "segment"
 )
 
@@ -260,9 +415,8 @@ type observerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerVariableSpecs struct {
-	ClaimWireBtf *ebpf.VariableSpec `ebpf:"claim_wire_btf"`
-	EventBtf     *ebpf.VariableSpec `ebpf:"event_btf"`
-	Segment      *ebpf.VariableSpec `ebpf:"segment"`
+	Btf     *ebpf.VariableSpec `ebpf:"btf"`
+	Segment *ebpf.VariableSpec `ebpf:"segment"`
 }
 
 // observerObjects contains all objects after they have been loaded into the kernel.
@@ -336,9 +490,8 @@ func (m *observerMaps) Close() error {
 //
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerVariables struct {
-	ClaimWireBtf *ebpf.Variable `ebpf:"claim_wire_btf"`
-	EventBtf     *ebpf.Variable `ebpf:"event_btf"`
-	Segment      *ebpf.Variable `ebpf:"segment"`
+	Btf     *ebpf.Variable `ebpf:"btf"`
+	Segment *ebpf.Variable `ebpf:"segment"`
 }
 
 // observerPrograms contains all programs after they have been loaded into the kernel.

@@ -12,9 +12,10 @@ struct parent {
 	__u16 flags;
 };
 
-/* Keep in sync with observer.go. */
-#define PARENT_BRIDGE_PORT (1 << 0)
-#define PARENT_STRICT	   (1 << 1) /* strangers send nothing */
+enum parent_flag {
+	PARENT_BRIDGE_PORT = 1 << 0,
+	PARENT_STRICT = 1 << 1, /* strangers send nothing */
+};
 
 /* By ifindex. */
 struct {

@@ -2,7 +2,8 @@
 #ifndef FENCELINE_PROBE_H
 #define FENCELINE_PROBE_H
 
-/* SO_MARK of this node's own probes. Keep in sync with kernel.go. */
-#define PROBE_MARK 0x464c5031
+enum probe {
+	PROBE_MARK = 0x464c5031, /* SO_MARK of this node's own probes */
+};
 
 #endif

@@ -6,16 +6,16 @@ import (
 	"fmt"
 )
 
-// MaxSlot is the greatest slot; the lowest is 1. Keep in sync with slot.h.
-const MaxSlot = 1<<14 - 1
+// MaxSlot is the greatest slot; the lowest is 1.
+const MaxSlot = uint32(observerSlotLimitSLOTS_MAX) - 1
 
-// Status and flags of a slot. Keep in sync with slot.h.
+// Status and flags of a slot.
 const (
-	slotFree  uint32 = 0
-	slotAlive uint32 = 1
-	slotDead  uint32 = 2
+	slotFree  = uint32(observerSlotStatusSLOT_FREE)
+	slotAlive = uint32(observerSlotStatusSLOT_ALIVE)
+	slotDead  = uint32(observerSlotStatusSLOT_DEAD)
 
-	slotVerify uint32 = 1 << 0
+	slotVerify = uint32(observerSlotFlagSLOT_VERIFY)
 )
 
 // KillSlot makes the slot's guard drop every frame in both directions, and the parent's observer

@@ -6,7 +6,9 @@
 #include "addr.h"
 #include "mac.h"
 
-#define SLOTS_MAX 16384
+enum slot_limit {
+	SLOTS_MAX = 16384,
+};
 
 enum slot_status {
 	SLOT_FREE,
@@ -33,16 +35,19 @@ struct slot {
 	__u32 host_link; /* ifindex of its node's end, 0 if there is none */
 };
 
-#define SLOT_VERIFY (1 << 0)
+enum slot_flag {
+	SLOT_VERIFY = 1 << 0,
+};
 
-/* Keep in sync with sources.go. */
-#define SOURCES_OBSERVE	    (1 << 0)
-#define SOURCES_ENFORCE	    (1 << 1)
-#define SOURCES_ROUTER	    (1 << 2) /* may act as a router */
-#define SOURCES_DHCP_SERVER (1 << 3) /* may answer DHCP clients */
-#define SOURCES_TAGGED	    (1 << 4) /* may tag frames */
-#define SOURCES_BRIDGE	    (1 << 5) /* may send STP, LLDP and the like */
-#define SOURCES_SHARED_MAC  (1 << 6) /* another node may have the MAC too */
+enum source_flag {
+	SOURCES_OBSERVE = 1 << 0,
+	SOURCES_ENFORCE = 1 << 1,
+	SOURCES_ROUTER = 1 << 2,      /* may act as a router */
+	SOURCES_DHCP_SERVER = 1 << 3, /* may answer DHCP clients */
+	SOURCES_TAGGED = 1 << 4,      /* may tag frames */
+	SOURCES_BRIDGE = 1 << 5,      /* may send STP, LLDP and the like */
+	SOURCES_SHARED_MAC = 1 << 6,  /* another node may have the MAC too */
+};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

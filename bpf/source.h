@@ -9,9 +9,12 @@
 
 #define ALLOWED_MAX	    65536
 #define OFFENCES_MAX	    16384
-#define PREFIX_OF_KEY	    32 /* the bits of the slot in a source_key */
 
 #define OFFENCE_INTERVAL_NS 1000000000ULL /* per slot, result and mode */
+
+enum source_prefix {
+	PREFIX_OF_KEY = 32, /* the bits of the slot in a source_key */
+};
 
 /* Addresses without a lease that a slot may use: of the pool, link-local. */
 struct source_key {

@@ -15,33 +15,33 @@ import (
 // SourceMode is the reaction of a source guard.
 type SourceMode uint32
 
-// The modes of a source guard. Keep in sync with slot.h.
+// The modes of a source guard.
 const (
 	// SourcesOff drops only frames from addresses that are leased to another slot, or fenced.
 	SourcesOff SourceMode = 0
 	// SourcesObserve counts the frames with a wrong source, and lets them pass. It drops the frames
 	// that no pod may send, such as router advertisements.
-	SourcesObserve SourceMode = 1 << 0
+	SourcesObserve = SourceMode(observerSourceFlagSOURCES_OBSERVE)
 	// SourcesEnforce drops both.
-	SourcesEnforce SourceMode = 1 << 1
+	SourcesEnforce = SourceMode(observerSourceFlagSOURCES_ENFORCE)
 )
 
 // Allowances let a slot send frames that no pod may send otherwise. They are a set of bits.
 type Allowances uint32
 
-// The allowances. Keep in sync with slot.h.
+// The allowances.
 const (
 	// AllowRouter: what bpf/router.h and the types of ICMP and IGMP in bpf/judge.h call a router's.
-	AllowRouter Allowances = 1 << 2
+	AllowRouter = Allowances(observerSourceFlagSOURCES_ROUTER)
 	// AllowDHCPServer: answers to DHCP clients.
-	AllowDHCPServer Allowances = 1 << 3
+	AllowDHCPServer = Allowances(observerSourceFlagSOURCES_DHCP_SERVER)
 	// AllowTagged: frames with a VLAN tag.
-	AllowTagged Allowances = 1 << 4
+	AllowTagged = Allowances(observerSourceFlagSOURCES_TAGGED)
 	// AllowBridge: STP, LLDP, LACP, 802.1X and other frames that bridges do not forward.
-	AllowBridge Allowances = 1 << 5
+	AllowBridge = Allowances(observerSourceFlagSOURCES_BRIDGE)
 
-	allowances            = AllowRouter | AllowDHCPServer | AllowTagged | AllowBridge
-	sharedMAC  Allowances = 1 << 6
+	allowances = AllowRouter | AllowDHCPServer | AllowTagged | AllowBridge
+	sharedMAC  = Allowances(observerSourceFlagSOURCES_SHARED_MAC)
 )
 
 // Sources are what the frames of one slot may be from, beside the leases of the slot. With mode Off,
@@ -287,8 +287,8 @@ func (t *tables) inheritAllowed() error {
 	return t.deleteSources(orphans)
 }
 
-// sourcePrefixOffset is the bits of a key before its address. Keep in sync with source.h.
-const sourcePrefixOffset = 32
+// sourcePrefixOffset is the bits of a key before its address.
+const sourcePrefixOffset = int(observerSourcePrefixPREFIX_OF_KEY)
 
 func prefixLayout(slot uint32, p netip.Prefix) observerSourceKey {
 	bits := p.Bits()

@@ -6,8 +6,7 @@
 
 /*
  * MAC (bytes 0 to 5) and kind (6 and 7) of a speaker in one word, so that a
- * reader on another CPU never sees a mix of two speakers. Keep in sync with
- * layout.go.
+ * reader on another CPU never sees a mix of two speakers.
  */
 static __always_inline __u64 speaker_of(const struct mac *mac, __u16 kind)
 {

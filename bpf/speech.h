@@ -6,7 +6,7 @@
 #include "addr.h"
 #include "mac.h"
 
-/* The kind of frame. Keep in sync with kind.go. */
+/* The kind of frame. */
 enum kind {
 	KIND_ARP = 1,
 	KIND_ARP_PROBE = 2,
@@ -36,7 +36,7 @@ enum clarity {
 /*
  * A question to a canary (agent/segment/canary.go) has the form of a probe, but
  * its sender does not want the address: it speaks for nobody. The marks are the
- * target hardware address of ARP, and the flow label of IPv6. Keep in sync with
+ * target hardware address of ARP, and the flow label of IPv6, as in
  * internal/frames.
  */
 #define QUESTION_MAC                                    \

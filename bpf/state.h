@@ -66,8 +66,8 @@ static __always_inline enum raise state_raise(struct state *st, __u64 *max,
 
 /*
  * R9: an address is fenced while the greatest claim is newer than the lease. So
- * only a newer lease ends the fence, or one that disproves the claim. Keep in
- * sync with State.Fences of state.go. See also LEASE_UNPROVEN.
+ * only a newer lease ends the fence, or one that disproves the claim. See also
+ * LEASE_UNPROVEN.
  */
 static __always_inline bool state_fences(const struct state *st,
 					 const struct lease *l)

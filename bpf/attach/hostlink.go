@@ -14,15 +14,15 @@ import (
 // HostLinkFilter marks the filters on the node's end of a host link. The slot is in their class.
 const HostLinkFilter filterName = "fenceline-link"
 
-// hostLinkClass is the lower half of the class. The programs of a guard know by it that they judge
-// a host link. Keep in sync with guard.c.
-const hostLinkClass = 0xf11e
+// HostLinkClass is the lower half of the class. The programs of a guard know by it that they judge
+// a host link.
+const HostLinkClass uint16 = 0xf11e
 
-func classOf(slot uint32) uint32 { return slot<<16 | hostLinkClass }
+func classOf(slot uint32) uint32 { return slot<<16 | uint32(HostLinkClass) }
 
 // slotOf returns the slot of a host link's filter, 0 for other filters.
 func slotOf(f netlink.Filter) uint32 {
-	if own, ok := f.(*netlink.BpfFilter); ok && IsNamed(f, HostLinkFilter) && own.ClassId&0xffff == hostLinkClass {
+	if own, ok := f.(*netlink.BpfFilter); ok && IsNamed(f, HostLinkFilter) && uint16(own.ClassId) == HostLinkClass {
 		return own.ClassId >> 16
 	}
 	return 0
