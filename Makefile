@@ -257,7 +257,7 @@ lint-golangci:
 	"$$($(thirdparty) dir golangci-lint)/golangci-lint" run --allow-parallel-runners --build-tags $(tags)
 
 lint-bpf: packages
-	clang-format-14 --dry-run -Werror $$(git ls-files 'bpf/*.c' 'bpf/*.h' ':!bpf/headers')
+	clang-format-14 --dry-run -Werror $$(git ls-files 'bpf/src/*.c' 'bpf/src/*.h' ':!bpf/src/headers')
 
 lint-chart:
 	"$$($(thirdparty) dir helm)/helm" lint --strict charts/fenceline

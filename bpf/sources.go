@@ -31,7 +31,7 @@ type Allowances uint32
 
 // The allowances.
 const (
-	// AllowRouter: what bpf/router.h and the types of ICMP and IGMP in bpf/judge.h call a router's.
+	// AllowRouter: what bpf/src/router.h and the types of ICMP and IGMP in bpf/src/judge.h call a router's.
 	AllowRouter = Allowances(observerSourceFlagSOURCES_ROUTER)
 	// AllowDHCPServer: answers to DHCP clients.
 	AllowDHCPServer = Allowances(observerSourceFlagSOURCES_DHCP_SERVER)

@@ -20,7 +20,7 @@
 // Before, bits 1 to 31 named the holder by its MAC, 0 asked every holder, and an ack had the digit 1
 // too. Nodes of both kinds fence by each other's claims, but neither counts an ack of the other.
 //
-// bpf/claim.h has the same layout as a C struct, and a test in bpf compares the two. Change both
+// bpf/src/claim.h has the same layout as a C struct, and a test in bpf compares the two. Change both
 // together, with a new wire version.
 //
 // All functions are pure and may be called concurrently.

@@ -2,7 +2,7 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* SipHash for a test: the frame contains key and message, and gets the hash. */
-#include "../siphash.h"
+#include "siphash.h"
 
 char __license[] SEC("license") = "Dual BSD/GPL";
 

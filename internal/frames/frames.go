@@ -34,7 +34,7 @@ func Question(src net.HardwareAddr, addr netip.Addr) ([]byte, error) {
 	return ask(src, nil, addr, true)
 }
 
-// The marks of a question. Hosts ignore both fields of a probe. Keep in sync with bpf/speech.h.
+// The marks of a question. Hosts ignore both fields of a probe. Keep in sync with bpf/src/speech.h.
 var questionMAC = net.HardwareAddr{0x46, 0x4c, 0x51, 0x3f, 0, 0}
 
 const questionFlow = 0x464c5

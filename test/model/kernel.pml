@@ -31,7 +31,7 @@ inline kill_speakers(m) {
 #define BY_VERIFIER (said == asked)
 #endif
 
-/* bpf/fence.h fence_raise: a newer claim fences. */
+/* bpf/src/fence.h fence_raise: a newer claim fences. */
 inline raise(m) {
 	if
 #ifdef ANY_CLAIM_FENCES
@@ -51,7 +51,7 @@ inline raise(m) {
 	fi
 }
 
-/* bpf/ingress.h ingress_claim, and agent/segment/defence.go: somebody's claim arrives. */
+/* bpf/src/ingress.h ingress_claim, and agent/segment/defence.go: somebody's claim arrives. */
 inline hear_claim(m) {
 	raise(m);
 	if

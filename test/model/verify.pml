@@ -93,7 +93,7 @@ inline judge(m) {
 }
 
 /* The claim for version said goes out, and fences a local zombie on its way
- * (bpf/observer.c egress_claim). */
+ * (bpf/src/observer.c egress_claim). */
 inline ask(m) {
 	if
 	:: SENDS(m) -> asked = said; asked_by = m
