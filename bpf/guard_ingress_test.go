@@ -72,7 +72,7 @@ func TestGuardIngressTellsAZombieSiblingFromTheNewHolder(t *testing.T) {
 	}
 }
 
-func TestGuardIngressHearsTheNewHolderThatMayHaveTheMACOfAZombieSibling(t *testing.T) {
+func TestGuardIngressHearsAHolderWithTheMACOfAZombieSibling(t *testing.T) {
 	b := newBench(t, setup{})
 	check.OK(t, b.InstallLease(key(other4), Lease{Token: heldToken, Network: network, Slot: 2, MAC: otherMAC, Flags: FlagSharedMAC}))
 	b.expect(WhereGuardIngress, arpFrame(remoteMAC, other4, addr4), drop, ResultDropMAC)

@@ -111,7 +111,7 @@ func TestTheHostLinkRunsThePodsOwnPrograms(t *testing.T) {
 	})
 }
 
-func TestTheGuardOfAHostLinkIsTheFirstFilterAndTheOnlyOneOfItsKind(t *testing.T) {
+func TestTheGuardOfAHostLinkIsTheFirstAndOnlyFilter(t *testing.T) {
 	r := newLinkRig(t, Options{})
 	want := func(when string, slot uint32, guarded bool, names ...string) {
 		t.Helper()

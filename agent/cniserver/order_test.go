@@ -92,7 +92,7 @@ func TestADELEndsTheADDThatIsInItsWay(t *testing.T) {
 	}
 }
 
-func TestCallsForOneAttachmentRunOneByOneAndForOthersAtTheSameTime(t *testing.T) {
+func TestCallsForOneAttachmentRunOneByOne(t *testing.T) {
 	begun, proceed := make(chan string, 4), make(chan struct{})
 	r := start(t, &brain{check: func(_ context.Context, r agentapi.CheckRequest) error {
 		begun <- r.ContainerID

@@ -61,7 +61,7 @@ func TestASweepComesAtOnceWhenAVFIsBack(t *testing.T) {
 
 // A new pod would be as mute as the old one, whose address the kernel may have
 // under another slot, or watch for a Warm lease.
-func TestASlotThatWasKilledIsNobodysUntilItIsSweptAlsoAfterARestart(t *testing.T) {
+func TestAKilledSlotIsNobodysUntilItIsSwept(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	old := r.Pod("old", "u1")
 	r.MustAdd(old)

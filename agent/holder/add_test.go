@@ -100,7 +100,7 @@ func TestAnAddressThatWasSetAsideDoesNotKillTheADDThatGoesOn(t *testing.T) {
 	}
 }
 
-func TestALivingPodWhoseLeaseWasDeletedIsNotMutedByAnADDOfItsOwnNode(t *testing.T) {
+func TestALivingPodWithoutItsLeaseIsNotMutedByItsOwnNode(t *testing.T) {
 	for _, hint := range []bool{true, false} {
 		r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
 		old := r.Pod("old", "u1")
@@ -139,7 +139,7 @@ func TestEveryAddressInUse(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatWasOnlySightedDoesNotLeaveAnIntentOfAnothersLease(t *testing.T) {
+func TestASightedAddressLeavesNoIntentOfAnothersLease(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
 	r.API.Put(fakenode.Held("10.0.0.2"))
 	r.Sighted = func(_ int, addr netip.Addr) bool { return addr == fakenode.Key("10.0.0.3").Addr }

@@ -49,7 +49,7 @@ func sandboxReady(is corev1.ConditionStatus) func(*corev1.Pod) {
 	}
 }
 
-func TestAnInterfaceThatIsRemovedWhileItsSandboxLivesGivesItsAddressBack(t *testing.T) {
+func TestARemovedInterfaceGivesItsAddressBack(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		// meanwhile is what happens after the DEL, before the kubelet's word counts.

@@ -123,7 +123,7 @@ func TestAnAddressBoundElsewhereIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAKeptAddressWhosePoolDoesNotServeTheNodeIsSaidSoIfItIsRequired(t *testing.T) {
+func TestARequiredAddressIsRefusedWhereItsPoolDoesNotServe(t *testing.T) {
 	elsewhere := fakenode.V4("10.0.0.2")
 	elsewhere.Spec.NodeName = []string{"n2"}
 	for _, row := range []struct {

@@ -15,7 +15,7 @@ import (
 
 // A network of veth pairs has made eth0, as the plugin ptp does: all hosts are behind its gateway, those
 // of its subnet too. macvlan adds its default routes to those of eth0.
-func TestTheUnderlayTakesTheDefaultRoutesOfBothFamiliesFromAVethPair(t *testing.T) {
+func TestTheUnderlayTakesTheDefaultRoutesFromAVethPair(t *testing.T) {
 	r := newRig(t)
 	pod, other := r.namespace("a"), r.namespace("other")
 	r.must(other.AddBridge("br0"))

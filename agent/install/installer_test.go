@@ -109,7 +109,7 @@ func (k *keeper) event() string {
 	}
 }
 
-func TestAFileThatIsChangedOrRemovedIsPutBackWithOneEventOfTheNode(t *testing.T) {
+func TestAChangedOrRemovedFileIsPutBackWithOneEvent(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"removed": os.Remove,
 		"cut off": func(p string) error { return os.Truncate(p, 1) },

@@ -69,7 +69,7 @@ func TestAVersionThatTheConfigurationNamesStays(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeOfTheRuntimeChangesTheConfigurationWithoutAnEvent(t *testing.T) {
+func TestAnUpgradeOfTheRuntimeIsNoEvent(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	const template = "{\n  \"name\": \"underlay\", \"plugins\": [{\"type\": \"fenceline\"}]\n}"

@@ -235,7 +235,7 @@ func TestWhichParentVerifiesAnAddress(t *testing.T) {
 }
 
 // A node that hears the holders of addresses from the start can verify them before it has a pod.
-func TestTheParentsOfTheNetworkConfigurationAreOpenedBeforeTheFirstPod(t *testing.T) {
+func TestTheParentsOfTheNetworkAreOpenedBeforeTheFirstPod(t *testing.T) {
 	k := &unattachable{}
 	p := newParents(t, k)
 	p.Configured = []string{"none", "lo"}

@@ -260,7 +260,7 @@ func (p *play) run(kill int64, lost bool) (end []string, writes int64) {
 
 // A controller that is killed before or after any of its writes leaves nothing that its successor does not
 // bring to the same end. At no moment do two pools have an address, or does a lease lose its pool.
-func TestAControllerThatIsKilledAtAnyWriteLeavesItsSuccessorAllItNeeds(t *testing.T) {
+func TestAControllerKilledAtAnyWriteLeavesAllToItsSuccessor(t *testing.T) {
 	server := controlplane.New(t)
 	scheme, err := cache.Scheme()
 	if err != nil {
