@@ -29,7 +29,7 @@ type ground struct {
 	perNamespace map[string]int64
 	// subnets and drawn name the older or younger IPSubnets and the drawn pools with common addresses.
 	subnets, drawn []string
-	// carving has the addresses that are about to be written, by pool.
+	// carving has the addresses that are about to be written, by pool. Their writer may still live.
 	carving map[string]poolset.Set
 }
 
@@ -45,7 +45,7 @@ func grounds(f Facts, taken map[string]poolset.Set) map[string]*ground {
 		}
 		g.prefix, _ = poolset.Subnet(pool) // Validate has checked it
 		for _, c := range g.Status.Carving {
-			if s, err := poolset.Parse(c.IPs); err == nil {
+			if s, err := poolset.Parse(c.IPs); err == nil && !f.Expired[c.Pool] {
 				g.carving[c.Pool] = s
 			}
 		}

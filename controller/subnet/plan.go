@@ -118,8 +118,7 @@ type planner struct {
 	plan  Plan
 }
 
-// recall takes over what an earlier pass was about to write, unless it is in its pool by now, or its
-// writer has ended.
+// recall takes over what an earlier pass was about to write, unless it is in its pool by now.
 func (p *planner) recall(all []*plot) {
 	has := map[string]poolset.Set{}
 	for _, pl := range all {
@@ -127,7 +126,7 @@ func (p *planner) recall(all []*plot) {
 	}
 	for _, g := range p.grounds {
 		for pool, s := range g.carving {
-			if s.Minus(has[pool]).Len() > 0 && !p.facts.Expired[pool] {
+			if s.Minus(has[pool]).Len() > 0 {
 				p.carve(g.Name, pool, s)
 			}
 		}

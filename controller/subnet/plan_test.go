@@ -399,6 +399,19 @@ func TestPassesEndWhenNothingCanBeGivenBack(t *testing.T) {
 	}
 }
 
+// A pool may be made and deleted between two passes. The count of free addresses is right in the pass that
+// forgets its entry: no other pass follows.
+func TestTheEntryOfAnEndedWriterIsFree(t *testing.T) {
+	s := subnetOf("a", "10.0.0.0/24", "10.0.0.10-10.0.0.19")
+	s.Status.Carving = []v1alpha1.Carving{{Pool: "web-1", IPs: []string{"10.0.0.10-10.0.0.11"}}}
+	for expired, free := range map[bool]int64{false: 8, true: 10} {
+		p := MakePlan(Facts{Subnets: []v1alpha1.IPSubnet{s}, Expired: map[string]bool{"web-1": expired}})
+		if got := p.Status("a", at(0)); got.Free != free || len(got.Carving) > 0 == expired {
+			t.Errorf("expired %t: %d addresses are free, want %d, and %v are about to be written", expired, got.Free, free, got.Carving)
+		}
+	}
+}
+
 // The source guard of an IPSubnet is that of its pools, also of those that exist. If the IPSubnet sets
 // none, people may set that of a single pool.
 func TestPoolsFollowTheSourceGuardOfTheirIPSubnet(t *testing.T) {
