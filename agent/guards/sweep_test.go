@@ -93,7 +93,7 @@ func TestASlotWhoseDeviceWentBeforeItsEntryIsGivenBack(t *testing.T) {
 	if _, err := r.Add(t.Context(), unguarded); !errors.Is(err, bpf.ErrNoDevice) {
 		t.Fatalf("got %v", err)
 	}
-	if err := r.Guards.Sweep(); err != nil || len(r.FreeSlots()) < bpf.MaxSlot {
+	if err := r.Guards.Sweep(); err != nil || len(r.FreeSlots()) < int(bpf.MaxSlot) {
 		t.Errorf("%d slots are free, %v", len(r.FreeSlots()), err)
 	}
 }

@@ -270,7 +270,7 @@ func (d *deaf) Get(context.Context, client.ObjectKey, client.Object, ...client.G
 // new sandbox: more often than there are slots.
 func TestADDsOfALongOutageTakeNothing(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	r.Events = events.NewFakeRecorder(2 * bpf.MaxSlot)
+	r.Events = events.NewFakeRecorder(2 * int(bpf.MaxSlot))
 	web := r.Pod("web", "u1")
 	present, away := r.Reader, &deaf{}
 	r.Reader = away
