@@ -17,7 +17,7 @@ func Gateways() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.78.0.1/16"), netip.MustParsePrefix("fd78::1/64")}
 }
 
-// documentedGateways returns the gateways of the pools and IPSubnets in README.md and examples/.
+// documentedGateways returns the gateways of the pools and IPSubnets in docs/start.md and examples/.
 func documentedGateways() []netip.Prefix {
 	var gateways []netip.Prefix
 	for _, g := range []string{

@@ -56,7 +56,7 @@ func TestOptionsThatContradictEachOtherAreRefused(t *testing.T) {
 }
 
 func TestTheRouterHasTheGatewaysThatTheDocumentsName(t *testing.T) {
-	files := append(check.Value(filepath.Glob("../../examples/*.yaml"))(t), "../../README.md")
+	files := append(check.Value(filepath.Glob("../../examples/*.yaml"))(t), "../../docs/start.md")
 	want := map[string]bool{}
 	subnets := map[string]bool{}
 	for _, file := range files {

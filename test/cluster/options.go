@@ -76,7 +76,7 @@ type Options struct {
 }
 
 // Whole returns the options of a cluster in which pods are whole Kubernetes pods: kube-proxy, both
-// families, and a router with the gateways that README.md, the examples and package scenario name.
+// families, and a router with the gateways that docs/start.md, the examples and package scenario name.
 // `make cluster-up`, the demo and test/e2e start this cluster.
 func Whole() Options {
 	return Options{KubeProxy: Nftables, DualStack: true, Gateways: Gateways(), MoreGateways: documentedGateways()}

@@ -17,7 +17,7 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// Furnish gives a cluster with Fenceline what README.md takes for granted: CoreDNS, whose pods wait
+// Furnish gives a cluster with Fenceline what docs/start.md takes for granted: CoreDNS, whose pods wait
 // for a pool, and the image of the examples.
 func (c *Cluster) Furnish(ctx context.Context) error {
 	tarball, err := images.SaveBusybox(ctx, filepath.Join(c.dir, "images"))
@@ -27,7 +27,7 @@ func (c *Cluster) Furnish(ctx context.Context) error {
 	return errors.Join(c.Import(ctx, tarball), c.InstallDNS(ctx))
 }
 
-// Shell runs a command line of README.md in the project's directory, with kubectl and helm, and returns
+// Shell runs a command line of docs/start.md in the project's directory, with kubectl and helm, and returns
 // what it printed.
 func (c *Cluster) Shell(ctx context.Context, line string) (string, error) {
 	root, err := thirdparty.Root()
@@ -45,7 +45,7 @@ func (c *Cluster) Shell(ctx context.Context, line string) (string, error) {
 	return string(output), nil
 }
 
-// FirstSteps returns commands of README.md. They make a pool, pods and a Service, and ask the Service.
+// FirstSteps returns commands of docs/start.md. They make a pool, pods and a Service, and ask the Service.
 func FirstSteps() []string {
 	return []string{
 		"kubectl apply --filename examples/pool.yaml",

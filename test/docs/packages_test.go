@@ -100,7 +100,7 @@ func TestPicturesOfPackagesAreTrue(t *testing.T) {
 	root, all := documents(t)
 	code := imported(t, root)
 	for _, d := range all {
-		if d.path != filepath.Join("docs", "design.md") {
+		if d.path != filepath.Join("docs", "packages.md") {
 			continue
 		}
 		for _, heading := range []string{"### Packages of the agent", "### Packages of the controller"} {

@@ -7,7 +7,7 @@ func All() []Scenario {
 	all := []Scenario{
 		{Name: "whole", Promise: "A pod is a whole Kubernetes pod: probes, Services, DNS, its node, other nodes and the outside reach it, and it reaches them, in both families", play: playWhole},
 		{Name: "steady", Promise: "Connections and pings outlive agent, kubelet and containerd, and a booted node has nothing of before", play: playSteady},
-		{Name: "readme", Promise: "README.md is true word for word, from its first pool to its end, on the cluster of make cluster-up", play: playReadme},
+		{Name: "readme", Promise: "docs/start.md is true word for word, from its first pool to its end, on the cluster of make cluster-up", play: playReadme},
 		{Name: "pods", Promise: "Each pod gets its own address, and all pods reach each other", play: playPods},
 		{Name: "conflict", Promise: "An address that a foreign host uses is not given to a pod, returns to the pool later, and does not keep a pool from its deletion", play: playConflict},
 		{Name: "multus", Promise: "Each interface of a pod gets its own address, from a pool that serves it", play: playMultus},

@@ -27,17 +27,17 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// firstSection of README.md begins what a user does on a cluster with Fenceline.
+// firstSection of docs/start.md begins what a user does on a cluster with Fenceline.
 const firstSection = "### A pool"
 
-// user follows README.md in the namespace default.
+// user follows docs/start.md in the namespace default.
 type user struct {
 	*act
-	// templates of README.md have become pods.
+	// templates of docs/start.md have become pods.
 	templates int
 }
 
-// playReadme: all that README.md says from its first pool on is true on a cluster of `make cluster-up`.
+// playReadme: all that docs/start.md says from its first pool on is true on a cluster of `make cluster-up`.
 func playReadme(ctx context.Context, a *act) error {
 	started := time.Now()
 	u := &user{act: a}
@@ -45,7 +45,7 @@ func playReadme(ctx context.Context, a *act) error {
 		a.after("remove pool "+pool, func(ctx context.Context) error { return a.removePool(ctx, pool) })
 	}
 	a.after("remove CoreDNS", a.RemoveDNS)
-	a.after("remove the objects of README.md", u.removeObjects)
+	a.after("remove the objects of docs/start.md", u.removeObjects)
 	if err := a.Furnish(ctx); err != nil {
 		return err
 	}
@@ -55,40 +55,40 @@ func playReadme(ctx context.Context, a *act) error {
 	}
 	for _, step := range cluster.FirstSteps() {
 		if !strings.Contains(text, "\n$ "+step+"\n") {
-			return fmt.Errorf("README.md does not have the command %q, which the cluster names at its start", step)
+			return fmt.Errorf("docs/start.md does not have the command %q, which the cluster names at its start", step)
 		}
 	}
 	for _, b := range blocks {
 		if err := u.follow(ctx, b); err != nil {
-			return fmt.Errorf("README.md, %s: %w", b.section, err)
+			return fmt.Errorf("docs/start.md, %s: %w", b.section, err)
 		}
 	}
 	if u.templates != 3 {
-		return fmt.Errorf("README.md has %d templates of pods, want 3", u.templates)
+		return fmt.Errorf("docs/start.md has %d templates of pods, want 3", u.templates)
 	}
-	a.figures.add("time for README.md", time.Since(started))
+	a.figures.add("time for docs/start.md", time.Since(started))
 	return nil
 }
 
-// block is a fenced block of README.md.
+// block is a fenced block of docs/start.md.
 type block struct {
 	section, language, text string
 }
 
-// readReadme returns README.md, and its blocks from firstSection on.
+// readReadme returns docs/start.md, and its blocks from firstSection on.
 func readReadme() (string, []block, error) {
 	root, err := thirdparty.Root()
 	if err != nil {
 		return "", nil, err
 	}
-	raw, err := os.ReadFile(filepath.Join(root, "README.md"))
+	raw, err := os.ReadFile(filepath.Join(root, "docs/start.md"))
 	if err != nil {
 		return "", nil, err
 	}
 	text := string(raw)
 	_, rest, found := strings.Cut(text, "\n"+firstSection+"\n")
 	if !found {
-		return "", nil, fmt.Errorf("README.md has no section %q", firstSection)
+		return "", nil, fmt.Errorf("docs/start.md has no section %q", firstSection)
 	}
 	section := firstSection
 	var blocks []block
@@ -122,7 +122,7 @@ func (u *user) follow(ctx context.Context, b block) error {
 	}
 }
 
-// runAll runs the commands of a block. Each line that README.md shows after a command must be printed.
+// runAll runs the commands of a block. Each line that docs/start.md shows after a command must be printed.
 func (u *user) runAll(ctx context.Context, b block) error {
 	for _, part := range strings.Split("\n"+b.text, "\n$ ")[1:] {
 		command, want, _ := strings.Cut(part, "\n")
@@ -226,7 +226,7 @@ func (u *user) podsOf(ctx context.Context, app string) ([]corev1.Pod, error) {
 	return list.Items, err
 }
 
-// useTemplate makes a pod, or a StatefulSet, of what README.md shows of one, and judges its leases.
+// useTemplate makes a pod, or a StatefulSet, of what docs/start.md shows of one, and judges its leases.
 func (u *user) useTemplate(ctx context.Context, b block) error {
 	u.templates++
 	object := &unstructured.Unstructured{}
@@ -294,7 +294,7 @@ func (u *user) awaitLeases(ctx context.Context, app string, want []string) error
 	})
 }
 
-// removeObjects removes all that README.md made, except the pools that leases may keep.
+// removeObjects removes all that docs/start.md made, except the pools that leases may keep.
 func (u *user) removeObjects(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"deployment,statefulset,service", "--namespace=default", "--ignore-not-found", "web", "shop"},
@@ -305,7 +305,7 @@ func (u *user) removeObjects(ctx context.Context) error {
 			return err
 		}
 	}
-	return eventually(ctx, cleanupLimit, "the end of the objects of README.md", func(ctx context.Context) error {
+	return eventually(ctx, cleanupLimit, "the end of the objects of docs/start.md", func(ctx context.Context) error {
 		pods, subnets := &corev1.PodList{}, &v1alpha1.IPSubnetList{}
 		inDefault := client.InNamespace(metav1.NamespaceDefault)
 		err := errors.Join(

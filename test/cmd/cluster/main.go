@@ -143,7 +143,7 @@ func guide(c *cluster.Cluster, empty bool) error {
 	fmt.Fprintln(os.Stderr, "\nTo use kubectl and helm:")
 	printEnvironment(c)
 	if empty {
-		fmt.Fprintf(os.Stderr, "\nThen go on with README.md#use, or try:\n%s\n", strings.Join(cluster.FirstSteps(), "\n"))
+		fmt.Fprintf(os.Stderr, "\nThen go on with docs/start.md#use, or try:\n%s\n", strings.Join(cluster.FirstSteps(), "\n"))
 	}
 	return nil
 }
