@@ -284,7 +284,7 @@ func TestADDsOfALongOutageTakeNothing(t *testing.T) {
 			t.Fatalf("journal %v", left)
 		}
 	}
-	if free := len(r.FreeSlots()); free < bpf.MaxSlot-1 || r.Calls("create") > 1 || away.asked != bpf.MaxSlot+9 {
+	if free := len(r.FreeSlots()); free < int(bpf.MaxSlot)-1 || r.Calls("create") > 1 || away.asked != int(bpf.MaxSlot)+9 {
 		t.Errorf("%d slots are free, %d creates, %d questions", free, r.Calls("create"), away.asked)
 	}
 	r.Reader, r.API.Before = present, nil

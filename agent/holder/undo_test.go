@@ -164,7 +164,7 @@ func TestAFullDiskCostsNoSlotsAndIsNotTheAPIServers(t *testing.T) {
 	r.Want()
 	r.Journal = book
 	check.OK(t, r.Guards.Sweep())
-	if free := len(r.FreeSlots()); free < bpf.MaxSlot-1 {
+	if free := len(r.FreeSlots()); free < int(bpf.MaxSlot)-1 {
 		t.Errorf("%d slots are free", free)
 	}
 	if got := r.MustAdd(web); !r.Speaks(web, got[0]) {
