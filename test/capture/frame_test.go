@@ -82,4 +82,8 @@ func TestTheJudgeFindsTwoSpeakers(t *testing.T) {
 	if got := len(SpokenFor(From(After(frames, start), macA), addr)); got != 1 {
 		t.Errorf("%d frames of the old MAC after the start, want 1", got)
 	}
+	frames[0].Destination, frames[1].Destination, frames[2].Destination = macB, net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
+	if got := ToAll(frames); len(got) != 2 || got[0].Time != frames[1].Time {
+		t.Errorf("to all hosts: %v, want the broadcast and the multicast", got)
+	}
 }

@@ -30,6 +30,11 @@ func Of(frames []Frame, kind string) []Frame {
 	return filter(frames, func(f Frame) bool { return f.Kind == kind })
 }
 
+// ToAll returns the frames that each host on the segment hears: those to a group (IEEE 802, the I/G bit).
+func ToAll(frames []Frame) []Frame {
+	return filter(frames, func(f Frame) bool { return len(f.Destination) > 0 && f.Destination[0]&1 == 1 })
+}
+
 // About returns the frames whose target is addr.
 func About(frames []Frame, addr netip.Addr) []Frame {
 	return filter(frames, func(f Frame) bool { return f.Target == addr })

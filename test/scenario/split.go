@@ -118,7 +118,8 @@ func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, j
 // newerWinsQuietly: where both owners are quiet, a claim that one of them repeats
 // brings the matter up within the claim period (R3). An older claim is answered by
 // the newer one, which asks its sender for an ack and gets none from the zombie's
-// kernel; so the zombie's silence is judged.
+// kernel; so the zombie's silence is judged. Quiet owners say nothing that the other's node hears. They
+// may answer their router, which asks for them when a node asks whether it reaches pods of others.
 func (z *zombie) newerWinsQuietly(ctx context.Context, successor *cluster.Pod, asked time.Time) error {
 	limited, cancel := context.WithDeadline(ctx, asked.Add(quietLimit))
 	defer cancel()
@@ -130,7 +131,7 @@ func (z *zombie) newerWinsQuietly(ctx context.Context, successor *cluster.Pod, a
 		return fmt.Errorf("nobody claimed %s from its older, quiet owner within %s: %w", z.addr, quietLimit, err)
 	}
 	change := value(z.changeTo(successor))
-	spoken := capture.SpokenFor(capture.After(z.capture.Frames(), asked), z.addr)
+	spoken := capture.ToAll(capture.SpokenFor(capture.After(z.capture.Frames(), asked), z.addr))
 	if len(spoken) > 0 && spoken[0].Time.Before(claim.Time) {
 		return errors.New("the owners were to be quiet: " + spoken[0].String())
 	}
