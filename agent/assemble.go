@@ -43,6 +43,7 @@ import (
 	"github.com/fenceline/fenceline/agent/parent"
 	"github.com/fenceline/fenceline/agent/peers"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/reach"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/servicecidr"
 	"github.com/fenceline/fenceline/agent/session"
@@ -91,6 +92,7 @@ type agent struct {
 	keeper    *warm.Keeper
 	sources   *sources.Keeper
 	rules     *masquerade.Keeper
+	reach     *reach.Watch
 	vfs       *vf.Keeper
 	hostLinks *hostlink.Links
 	defence   *defence.Defence
@@ -174,6 +176,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Interfaces: sources.PodInterfaces{}, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	a.vfs = a.makeVFs()
+	a.reach = a.makeReach()
 	a.rules = masquerade.NewKeeper(masquerade.Options{
 		Node: a.node, Entries: a.journal.All,
 		Services: func() error {
@@ -183,6 +186,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			}
 			return unknown
 		},
+		Reach:   a.reach.Fault,
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	a.Parts, err = assembly.New(ctx, assembly.Options{
@@ -216,6 +220,22 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Metrics: a.counters, Clock: clock.RealClock{},
 	})
 	return err
+}
+
+// makeReach makes the watch for pods of other nodes that this node does not reach.
+func (a *agent) makeReach() *reach.Watch {
+	return reach.New(reach.Options{
+		Entries: a.journal.All, NodeAddresses: a.nodeAddresses, Speakers: a.kernel.Speakers, Pools: a.mgr.GetClient(),
+		OnSegment: func(ctx context.Context, parent int, addr netip.Addr) (bool, error) {
+			seg, open := a.segments.Get(parent)
+			if !open {
+				return false, nil
+			}
+			reply, err := seg.Ask(ctx, addr)
+			return reply.Answered, err
+		},
+		Log: a.log, Clock: clock.RealClock{},
+	})
 }
 
 // makeVFs makes the keeper of the virtual functions of the node's pods.
@@ -346,6 +366,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.watchImpostors)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.reach.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.vfs.Run)),
 		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return vf.Follow(ctx, a.Guards.Wake, a.log) })),
 		a.mgr.Add(manager.RunnableFunc(a.key.Run)),

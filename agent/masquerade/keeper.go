@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/nftables"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -33,6 +34,7 @@ const (
 	reasonRules      = "rules"
 	reasonForwarding = "forwarding"
 	reasonServices   = "services"
+	reasonReach      = "reach"
 )
 
 // Metrics has one gauge of faults.
@@ -48,10 +50,12 @@ type Options struct {
 	Entries func() []*journal.Entry
 	// Services returns an error while the service CIDRs are unknown.
 	Services func() error
-	Metrics  Metrics
-	Events   events.EventRecorder
-	Log      logr.Logger
-	Clock    clock.WithTicker
+	// Reach returns an error if this node does not reach pods of other nodes by the family.
+	Reach   func(v4 bool) error
+	Metrics Metrics
+	Events  events.EventRecorder
+	Log     logr.Logger
+	Clock   clock.WithTicker
 }
 
 // Keeper makes the rules on the node before its first host link, keeps them, and reports what host
@@ -110,11 +114,13 @@ func (k *Keeper) look() {
 			k.report(f, reasonRules, nil)
 			k.report(f, reasonForwarding, nil)
 			k.report(f, reasonServices, nil)
+			k.report(f, reasonReach, nil)
 			continue
 		}
 		k.report(f, reasonRules, k.ensure(f))
 		k.report(f, reasonForwarding, f.forwards())
 		k.report(f, reasonServices, k.Services())
+		k.report(f, reasonReach, k.Reach(f.nft == nftables.TableFamilyIPv4))
 	}
 }
 
@@ -187,6 +193,8 @@ func (k *Keeper) report(f Family, reason string, fault error) {
 		k.event("ForwardingOff", fault.Error())
 	case reasonServices:
 		k.event("ServiceCIDRsUnknown", fmt.Sprintf("pods get no routes to Services: %s", fault))
+	case reasonReach:
+		k.event("PodsOfOthersUnreachable", fault.Error())
 	}
 }
 

@@ -32,11 +32,12 @@ func (g gauges) HostLinkFault(family, reason string, present bool) {
 func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 	r := newRig(t)
 	var entries []*journal.Entry
-	var unknown error
+	var unknown, unreached error
 	faults, recorder := gauges{}, events.NewFakeRecorder(10)
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	k := NewKeeper(Options{
 		Node: "n1", Entries: func() []*journal.Entry { return entries }, Services: func() error { return unknown },
+		Reach:   func(bool) error { return unreached },
 		Metrics: faults, Events: recorder, Log: testr.New(t), Clock: clock,
 	})
 	for _, step := range []struct {
@@ -62,6 +63,8 @@ func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 		{"forwarding is on", forward("1"), "", ""},
 		{"the service CIDRs are unknown", func() error { unknown = errors.New("nobody names them"); return nil }, "ServiceCIDRsUnknown pods get no routes to Services: nobody names them", "ipv6 services"},
 		{"they are known", func() error { unknown = nil; return nil }, "", ""},
+		{"pods of other nodes do not answer", func() error { unreached = errors.New("none answers"); return nil }, "PodsOfOthersUnreachable none answers", "ipv6 reach"},
+		{"they answer", func() error { unreached = nil; return nil }, "", ""},
 		{"forwarding is off again", forward("0"), "ForwardingOff", "ipv6 forwarding"},
 		{"forwarding is on again", forward("1"), "", ""},
 		{"the rules are flushed", flush, "HostLinkRulesRestored table ip6 fenceline of nftables: the rules of host links are not complete: there is no table", ""},

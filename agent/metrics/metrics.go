@@ -72,7 +72,7 @@ func New(r prometheus.Registerer) *Agent {
 	}, []string{"result"})
 	a.linkFaults = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "fenceline", Name: "host_link_fault",
-		Help: "1: the node lacks something that its host links need, by family of addresses and by reason: rules, forwarding or services.",
+		Help: "1: the node lacks something that its host links need, by family of addresses and by reason: rules, forwarding, services or reach.",
 	}, []string{"family", "reason"})
 	a.keyFaults = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "fenceline", Name: "claim_key_fault",

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reach measures whether the node reaches the pods of other nodes by its own network.
+//
+// The request of a pod to a Service goes by its host link to its node, which sends it to the backend. If
+// the node network and the underlay do not reach each other, requests to backends on other nodes hang.
+//
+// Each minute the node asks pods of other nodes, one after the other, until one of them answers. A
+// pod or a firewall may drop such questions, and a pod may have ended. So only pods that answer on the
+// segment at that moment count as silent, one silent pod says nothing, and the silence must last.
+package reach
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+const (
+	interval = time.Minute
+	// lasting is the number of measurements in a row that make a fault.
+	lasting = 5
+	// many pods are asked at most in one measurement, and several silent ones end it.
+	many, several = 8, 3
+	// few is the least number of silent pods that says something.
+	few = 2
+	// speakers is the number of addresses among which pods of other nodes are looked for.
+	speakers = 256
+)
+
+// Options of a Watch. All are required.
+type Options struct {
+	// Entries returns the entries of the journal, which are read-only.
+	Entries func() []*journal.Entry
+	// NodeAddresses returns the addresses of the Node object.
+	NodeAddresses func() []netip.Addr
+	// Speakers returns addresses that other hosts have used on a parent, the latest first.
+	Speakers func(parent uint32, v4 bool, limit int) ([]netip.Addr, error)
+	// OnSegment reports whether a host answers for an address on a parent.
+	OnSegment func(ctx context.Context, parent int, addr netip.Addr) (bool, error)
+	// Pools reads the pools, which tell pods from other hosts.
+	Pools client.Reader
+	Log   logr.Logger
+	Clock clock.WithTicker
+}
+
+// Watch knows whether the node reaches pods of other nodes. Fault is safe for concurrent use.
+type Watch struct {
+	Options
+	// patience is the time for each answer.
+	patience time.Duration
+	mu       sync.Mutex
+	// silent counts the measurements in a row without an answer, by family. fault is what the last of
+	// them has found.
+	silent [2]int
+	fault  [2]error
+}
+
+// New returns a Watch.
+func New(o Options) *Watch { return &Watch{Options: o, patience: time.Second} }
+
+// Fault returns an error if no pod of another node has answered this node for minutes.
+func (w *Watch) Fault(v4 bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fault[index(v4)]
+}
+
+func index(v4 bool) int {
+	if v4 {
+		return 0
+	}
+	return 1
+}
+
+// Run measures until ctx ends.
+func (w *Watch) Run(ctx context.Context) error {
+	ticker := w.Clock.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+			w.measure(ctx)
+		}
+	}
+}
+
+// measure makes one measurement of each family.
+func (w *Watch) measure(ctx context.Context) {
+	for _, v4 := range []bool{true, false} {
+		silent, err := w.ask(ctx, v4)
+		if err != nil && ctx.Err() == nil {
+			w.Log.Error(err, "the agent cannot tell whether this node reaches pods of other nodes")
+		}
+		w.note(v4, silent)
+	}
+}
+
+// note counts a measurement. Without enough silent pods it says nothing, and the count begins anew.
+func (w *Watch) note(v4 bool, silent []netip.Addr) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := index(v4)
+	if len(silent) < few {
+		w.silent[i], w.fault[i] = 0, nil
+		return
+	}
+	if w.silent[i]++; w.silent[i] == lasting {
+		w.fault[i] = fmt.Errorf("no pod of another node answers this node, such as %s, although they answer on the underlay; so Services with backends on other nodes fail: give the nodes and the routers of the underlay routes to each other, and let a firewall between them pass", silent[0])
+	}
+}
+
+// ask asks pods of other nodes, and returns those that answer only on the segment; none if one has
+// answered this node.
+func (w *Watch) ask(ctx context.Context, v4 bool) (silent []netip.Addr, err error) {
+	if !slices.ContainsFunc(w.NodeAddresses(), func(a netip.Addr) bool { return a.Is4() == v4 }) {
+		return nil, nil // Services of this family have no way to other nodes anyway
+	}
+	asked := 0
+	for _, parent := range parents(w.Entries(), v4) {
+		pods, err := w.pods(ctx, parent, v4)
+		if err != nil {
+			return nil, err
+		}
+		for _, pod := range pods {
+			if len(silent) == several || asked == many {
+				return silent, nil
+			}
+			asked++
+			if answers(ctx, pod, w.patience) {
+				return nil, nil
+			}
+			alive, err := w.OnSegment(ctx, parent, pod)
+			if err != nil {
+				return nil, err
+			}
+			if alive {
+				silent = append(silent, pod)
+			}
+		}
+	}
+	return silent, nil
+}
+
+// parents returns the parents of the pods whose Services go by host links.
+func parents(entries []*journal.Entry, v4 bool) (found []int) {
+	for _, e := range entries {
+		ofFamily := func(a journal.Address) bool { return a.Addr.Is4() == v4 }
+		if e.Routing != nil && e.Routing.HostLink && e.Routing.First && slices.ContainsFunc(e.Addresses, ofFamily) {
+			found = append(found, e.ParentIndex)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// pods returns the addresses of pools that other hosts have used on a parent.
+func (w *Watch) pods(ctx context.Context, parent int, v4 bool) ([]netip.Addr, error) {
+	all, err := w.Speakers(uint32(parent), v4, speakers)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	list := &v1alpha1.IPPoolList{}
+	if err := w.Pools.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list the pools to tell pods from other hosts: %w", err)
+	}
+	sets := make([]poolset.Set, 0, len(list.Items))
+	for i := range list.Items {
+		set, _ := poolset.Addresses(&list.Items[i]) // a pool with an error has no pods
+		sets = append(sets, set)
+	}
+	given := poolset.Union(sets...)
+	return slices.DeleteFunc(all, func(a netip.Addr) bool { return !given.Contains(a) }), nil
+}
