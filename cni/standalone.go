@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/standalone"
 )
 
@@ -41,9 +42,13 @@ func (p plugin) alone(ctx context.Context, verb string, c *call) error {
 	if err != nil {
 		return err
 	}
+	host, err := os.Hostname()
+	if err != nil {
+		return agentapi.Errorf(agentapi.CodeIOFailure, "read the host name, which marks the data files: %w", err)
+	}
 	s := standalone.Call{
 		Attachment: c.attachment(), NetNS: c.args.Netns, Args: c.args.Args, Conf: c.args.StdinData,
-		Stderr: p.stderr, Boot: now.boot, Now: time.Now,
+		Stderr: p.stderr, Host: host, Boot: now.boot, Now: time.Now,
 	}
 	switch verb {
 	case "ADD":

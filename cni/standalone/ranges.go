@@ -13,7 +13,7 @@ import (
 )
 
 // hasFree reports whether a range set has an address that is no gateway and is not taken.
-func hasFree(set allocator.RangeSet, taken []entry, boot string) bool {
+func hasFree(set allocator.RangeSet, taken []entry) bool {
 	free := new(big.Int)
 	for _, r := range set {
 		free.Add(free, big.NewInt(1))
@@ -22,7 +22,7 @@ func hasFree(set allocator.RangeSet, taken []entry, boot string) bool {
 			free.Sub(free, big.NewInt(1))
 		}
 		for _, e := range taken {
-			if !e.stale(boot) && r.Contains(net.IP(e.addr.AsSlice())) {
+			if !e.stale && r.Contains(net.IP(e.addr.AsSlice())) {
 				free.Sub(free, big.NewInt(1))
 			}
 		}
@@ -30,13 +30,19 @@ func hasFree(set allocator.RangeSet, taken []entry, boot string) bool {
 	return free.Sign() > 0
 }
 
-// checkGateways refuses a gateway that the containers cannot reach. host-local hands it out.
-func checkGateways(conf *allocator.IPAMConfig) error {
+// checkRanges refuses what host-local accepts: a gateway that the containers cannot reach, and a start behind
+// the last address. From such a start, host-local hands out addresses outside the range, and panics at
+// the last address of all.
+func checkRanges(conf *allocator.IPAMConfig) error {
 	for i, set := range conf.Ranges {
 		for j, r := range set {
 			if subnet := net.IPNet(r.Subnet); !subnet.Contains(r.Gateway) {
 				return fmt.Errorf(`the "gateway" of range %d in range set %d is %s, outside "subnet" %s: write an address of the subnet, or remove it for the first one`,
 					j, i, r.Gateway, subnet.String())
+			}
+			if addrOf(r.RangeEnd).Less(addrOf(r.RangeStart)) {
+				return fmt.Errorf(`the "rangeStart" of range %d in range set %d is %s, after "rangeEnd" %s: write an earlier address`,
+					j, i, r.RangeStart, r.RangeEnd)
 			}
 		}
 	}

@@ -29,9 +29,9 @@ type Call struct {
 	Conf []byte
 	// Stderr gets one line for each finding that fails nothing.
 	Stderr io.Writer
-	// Boot is the ID of the running boot, and Now the time.
-	Boot string
-	Now  func() time.Time
+	// Host is the name of the machine, Boot the ID of its running boot, and Now the time.
+	Host, Boot string
+	Now        func() time.Time
 }
 
 // say writes a finding of an ADD.
@@ -59,7 +59,7 @@ func (c Call) load() (*allocator.IPAMConfig, error) {
 	if err != nil {
 		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", explain(c.Conf, err))
 	}
-	if err := checkGateways(conf); err != nil {
+	if err := checkRanges(conf); err != nil {
 		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", err)
 	}
 	return conf, nil
@@ -71,7 +71,7 @@ func (c Call) open() (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openStore(network, dataDir, c.Boot, c.Now)
+	return c.openStore(network, dataDir)
 }
 
 // Del frees the addresses of the attachment. It succeeds if there are none.
@@ -105,7 +105,7 @@ func Check(c Call) (err error) {
 	return nil
 }
 
-// GC frees the addresses of the network that no valid attachment holds.
+// GC frees the addresses of the network that no valid attachment of this machine holds.
 func GC(c Call, valid []agentapi.Attachment) (err error) {
 	s, err := c.open()
 	if err != nil {
@@ -113,7 +113,7 @@ func GC(c Call, valid []agentapi.Attachment) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	return s.locked(func() error {
-		return s.remove(func(e entry) bool { return !e.isOneOf(valid) || e.stale(s.boot) })
+		return s.remove(func(e entry) bool { return !e.elsewhere && (!e.isOneOf(valid) || e.stale) })
 	})
 }
 
@@ -137,7 +137,7 @@ func Status(c Call) (err error) {
 		return unavailable(err)
 	}
 	for i, set := range conf.Ranges {
-		if !hasFree(set, taken, s.boot) {
+		if !hasFree(set, taken) {
 			return agentapi.Errorf(agentapi.CodeNotAvailable,
 				"look for a free address in %s: range set %d (%s) has none; delete containers, widen the range, or run GC", s.dir, i, set.String())
 		}

@@ -20,21 +20,21 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// world is a directory of data files in one boot. There is no namespace, so nothing is probed.
+// world is a directory of data files in one boot of a machine. There is no namespace, so nothing is probed.
 type world struct {
-	dir, boot, ipam string
+	dir, host, boot, ipam string
 }
 
 func newWorld(t *testing.T, ranges string) *world {
 	t.Helper()
-	return &world{t.TempDir(), "boot-1", `"ranges":` + ranges}
+	return &world{t.TempDir(), "here", "boot-1", `"ranges":` + ranges}
 }
 
 func (w *world) call(container string) Call {
 	return Call{
 		Attachment: agentapi.Attachment{ContainerID: container, Interface: "eth0"}, NetNS: "/run/netns/none",
 		Conf:   fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","ipam":{"type":"fenceline","dataDir":%q,%s}}`, w.dir, w.ipam),
-		Stderr: io.Discard, Boot: w.boot, Now: time.Now,
+		Stderr: io.Discard, Host: w.host, Boot: w.boot, Now: time.Now,
 	}
 }
 
@@ -130,6 +130,25 @@ func TestAddressesOfAnEarlierBootComeBack(t *testing.T) {
 	}
 }
 
+// Machines may share the directory, such as by NFS.
+func TestAMachineFreesNoAddressOfAnother(t *testing.T) {
+	w := newWorld(t, four)
+	w.mustAdd(t, "a", "b")
+	w.write(t, "10.0.0.3", "") // machine "here" has lost power
+	w.host, w.boot = "there", "boot-2"
+	w.mustAdd(t, "c", "d")
+	if _, err := w.add(t, "e"); err == nil {
+		t.Error("an ADD in a full directory got an address")
+	}
+	wantCode(t, Status(w.call("")), agentapi.CodeNotAvailable)
+	check.OK(t, GC(w.call(""), []agentapi.Attachment{{ContainerID: "c", Interface: "eth0"}}))
+	if got, want := w.files(t), []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}; !slices.Equal(got, want) {
+		t.Errorf("after a full range and GC there: files of %v, want %v", got, want)
+	}
+	w.host, w.boot = "here", "boot-3"
+	w.mustAdd(t, "f", "g", "h")
+}
+
 // A power loss empties files, or fills them with zeros. Runtimes do not pass GC on, so ADD frees them.
 func TestDamagedFilesComeBack(t *testing.T) {
 	for _, row := range []struct {
@@ -221,6 +240,8 @@ func TestBadInputIsNamedAndLeavesNothing(t *testing.T) {
 		{"end before start", `"ranges":[[{"subnet":"10.0.0.0/24"}],[{"subnet":"10.0.1.0/24","rangeStart":"10.0.1.9","rangeEnd":"10.0.1.8"}]]`, agentapi.CodeInvalidNetworkConfig, `"ipam.ranges[1][0].rangeEnd" is "10.0.1.8", before "rangeStart" "10.0.1.9"`},
 		{"start outside", `"subnet":"10.0.0.0/24","rangeStart":"10.0.1.9"`, agentapi.CodeInvalidNetworkConfig, `"ipam.rangeStart" is "10.0.1.9", outside "subnet" "10.0.0.0/24"`},
 		{"gateway outside", `"ranges":[[{"subnet":"10.0.0.0/24","gateway":"10.9.0.1"}]]`, agentapi.CodeInvalidNetworkConfig, `is 10.9.0.1, outside "subnet" 10.0.0.0/24`},
+		{"start after the last address", `"subnet":"10.0.0.0/24","rangeStart":"10.0.0.255"`, agentapi.CodeInvalidNetworkConfig, `"rangeStart" of range 0 in range set 0 is 10.0.0.255, after "rangeEnd" 10.0.0.254`},
+		{"start at the end of all addresses", `"subnet":"255.255.255.252/30","rangeStart":"255.255.255.255","gateway":"255.255.255.255"`, agentapi.CodeInvalidNetworkConfig, `after "rangeEnd" 255.255.255.254`},
 		{"no address", `"ranges":[[{"subnet":"10.0.0.0/24","gateway":"10.0.0.256"}]]`, agentapi.CodeInvalidNetworkConfig, `"ipam.ranges[0][0].gateway" is "10.0.0.256": write an address`},
 		{"no subnet", `"ranges":[[{"subnet":"10.0.0.0"}]]`, agentapi.CodeInvalidNetworkConfig, `"ipam.ranges[0][0].subnet" is "10.0.0.0": write a subnet`},
 		{"host bits", `"ranges":[[{"subnet":"10.0.0.7/24"}]]`, agentapi.CodeInvalidNetworkConfig, `write "10.0.0.0/24"`},
@@ -264,7 +285,7 @@ func TestTheMarkOfTheBootIsAnAttribute(t *testing.T) {
 	w := newWorld(t, four)
 	w.mustAdd(t, "a")
 	path := filepath.Join(w.dir, "net", "10.0.0.2")
-	if got := bootOf(path); got != "boot-1" {
+	if got := markOf(path, bootAttribute); got != "boot-1" {
 		if err := unix.Setxattr(path, bootAttribute, []byte("x"), 0); err != nil {
 			t.Fatalf("the file system of the test has no attributes: %v", err)
 		}

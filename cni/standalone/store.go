@@ -27,11 +27,15 @@ const defaultDataDir = "/var/lib/cni/networks"
 // sets it. A file system without attributes, such as tmpfs before Linux 6.6, does not survive a boot.
 const bootAttribute = "user.fenceline.boot"
 
+// hostAttribute marks a file with the host name of its machine, since machines may share a directory.
+// Kubernetes demands that host names differ.
+const hostAttribute = "user.fenceline.host"
+
 // store is host-local's store, and knows which addresses other hosts use.
 type store struct {
 	*disk.Store
-	dir, boot string
-	now       func() time.Time
+	dir, boot, host string
+	now             func() time.Time
 	// memory is valid while the lock is held, and nil without conflict detection.
 	memory *conflicts.Memory
 	// detect: addresses that other hosts have used are passed over, unless insist is set.
@@ -45,7 +49,7 @@ type store struct {
 	failed   error
 }
 
-func openStore(network, dataDir, boot string, now func() time.Time) (*store, error) {
+func (c Call) openStore(network, dataDir string) (*store, error) {
 	if dataDir == "" {
 		dataDir = defaultDataDir
 	}
@@ -54,7 +58,7 @@ func openStore(network, dataDir, boot string, now func() time.Time) (*store, err
 	if err != nil {
 		return nil, ioError(`open the data files of network %q in "ipam.dataDir" %q: %w`, network, dataDir, err)
 	}
-	return &store{Store: s, dir: dir, boot: boot, now: now}, nil
+	return &store{Store: s, dir: dir, boot: c.Boot, host: c.Host, now: c.Now}, nil
 }
 
 // Lock locks the directory and reads the memory. The allocator ignores its error, which the next
@@ -101,9 +105,11 @@ func (s *store) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, err
 	return reserved, nil
 }
 
-// mark marks a file with this boot. Without the mark only DEL and GC free the address.
+// mark marks a file with this machine and this boot. Without the marks only DEL and GC free the address.
 func (s *store) mark(ip net.IP) {
-	_ = unix.Setxattr(s.path(ip), bootAttribute, []byte(s.boot), 0)
+	if unix.Setxattr(s.path(ip), hostAttribute, []byte(s.host), 0) == nil {
+		_ = unix.Setxattr(s.path(ip), bootAttribute, []byte(s.boot), 0)
+	}
 }
 
 func (s *store) path(ip net.IP) string { return disk.GetEscapedPath(s.dir, ip.String()) }
@@ -140,8 +146,10 @@ type entry struct {
 	path string
 	// holder is "" if the content was lost.
 	holder string
-	// boot is the boot in which the file was written, or "".
-	boot string
+	// elsewhere: another machine wrote the file.
+	elsewhere bool
+	// stale: the entry is of no living container.
+	stale bool
 }
 
 // entries reads the data files. Files whose name is no address belong to others.
@@ -161,15 +169,17 @@ func (s *store) entries() ([]entry, error) {
 		if err != nil {
 			return nil, ioError("read the data file of %s: %w", addr, err)
 		}
-		found = append(found, entry{addr.Unmap(), path, strings.Trim(string(text), "\x00 \t\r\n"), bootOf(path)})
+		holder, host := strings.Trim(string(text), "\x00 \t\r\n"), markOf(path, hostAttribute)
+		elsewhere := host != "" && host != s.host
+		found = append(found, entry{addr.Unmap(), path, holder, elsewhere, !elsewhere && stale(holder, markOf(path, bootAttribute), s.boot)})
 	}
 	return found, nil
 }
 
-// bootOf returns the mark of a file.
-func bootOf(path string) string {
+// markOf returns a mark of a file, or "".
+func markOf(path, attribute string) string {
 	buffer := make([]byte, 64)
-	n, err := unix.Getxattr(path, bootAttribute, buffer)
+	n, err := unix.Getxattr(path, attribute, buffer)
 	if err != nil {
 		return ""
 	}
@@ -195,18 +205,20 @@ func (s *store) remove(which func(entry) bool) error {
 func (s *store) sweep() (swept bool, err error) {
 	err = s.locked(func() error {
 		return s.remove(func(e entry) bool {
-			swept = swept || e.stale(s.boot)
-			return e.stale(s.boot)
+			swept = swept || e.stale
+			return e.stale
 		})
 	})
 	return swept, err
 }
 
-// stale reports whether the entry is of no living container. No container survives a boot. A file
-// without a holder was left by a power loss or by a plugin that was killed, since the lock keeps other
+// stale reports whether a file of this machine is of no living container. No container survives a boot. A
+// file without a holder was left by a power loss or by a plugin that was killed, since the lock keeps other
 // calls from writing one now. The mark of this boot comes after the holder, so a file that has only
 // lost its holder may be of a living container.
-func (e entry) stale(boot string) bool { return e.boot != boot && (e.boot != "" || e.holder == "") }
+func stale(holder, written, boot string) bool {
+	return written != boot && (written != "" || holder == "")
+}
 
 // isOneOf reports whether one of the attachments holds the entry. Old versions of host-local wrote
 // no interface.
