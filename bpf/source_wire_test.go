@@ -159,6 +159,28 @@ func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
 	})
 }
 
+// With macPolicy, a holder on another node may have the MAC of a pod. The siblings must hear it while the pod is fenced, and
+// only then.
+func TestAMACThatAnotherNodeMayHaveIsJudgedBySiblings(t *testing.T) {
+	r := newWireRig(t)
+	own, sibling := r.pod.mac("eth0"), r.sibling.mac("eth0")
+	check.OK(t, r.SetSources(1, Sources{Mode: SourcesEnforce, MAC: own, SharedMAC: true}))
+	l := r.lease(100)
+	l.Flags = FlagSharedMAC
+	check.OK(t, r.InstallLease(r.key, l))
+	past, beside := r.bypass(r.pod, "eth0"), r.sibling.socket("eth0", unix.ETH_P_ARP)
+	for name, as := range map[string]netip.Addr{"the gateway": far4, "nobody": nobody4} {
+		forged := to(sibling, arpFrame(own, as, other4))
+		equal(t, "ARP as "+name+" escapes", r.escapes(past, beside, forged, marker(forged, own, sibling)), false)
+	}
+	r.claim(r.ext.socket("p0", unix.ETH_P_ARP), 200)
+	r.heard.expect("ack", protocol(etherClaim))
+	for _, of := range []netip.Addr{addr4, nobody4} {
+		frame := to(sibling, arpFrame(own, of, other4))
+		r.goes("ARP of the new holder", r.ext.socket("p0", unix.ETH_P_ARP), beside, frame, nil, true)
+	}
+}
+
 // A MAC that no device of the node has leaves by no way: neither from a raw socket, nor from a stacked device.
 func TestStrangersDoNotLeaveTheNode(t *testing.T) {
 	for name, tc := range map[string]struct {

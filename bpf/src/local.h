@@ -103,9 +103,9 @@ static __always_inline int local_stranger(struct __sk_buff *skb,
 }
 
 /*
- * The parent's own MAC is none of a pod, see locals.go. A frame of a MAC that
- * another node's holder may have too is not judged where it may come from
- * there.
+ * The parent's own MAC is none of a pod, see locals.go. While a holder here is
+ * fenced, a frame of a MAC that another node's holder may have too is not
+ * judged where it may come from there.
  */
 static __always_inline int local_judge(struct __sk_buff *skb,
 				       const struct frame *f,
@@ -131,7 +131,8 @@ static __always_inline int local_judge(struct __sk_buff *skb,
 	if (!s || !s->sources)
 		return PASS;
 	if (where == GUARD_INGRESS &&
-	    (s->sources & SOURCES_SHARED_MAC || s->status == SLOT_DEAD))
+	    (s->status == SLOT_DEAD ||
+	     (s->sources & SOURCES_SHARED_MAC && gate_is_open())))
 		return PASS;
 	if (f->proto == bpf_htons(CLAIM_ETHERTYPE))
 		return drop(where, CLAIM_FROM_POD);
