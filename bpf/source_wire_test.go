@@ -28,7 +28,11 @@ type wireRig struct {
 
 func newWireRig(t testing.TB) *wireRig {
 	t.Helper()
-	r := newRig(t)
+	return guardedWire(t, newRig(t))
+}
+
+func guardedWire(t testing.TB, r *rig) *wireRig {
+	t.Helper()
 	r.guards()
 	check.OK(t, r.SetTrusted(r.parent, nil, true))
 	return &wireRig{rig: r, heard: r.ext.socket("p0", allProtocols)}
@@ -53,7 +57,7 @@ func (r *rig) bypass(ns *netns, device string) *socket {
 
 // marker is a frame of the pod itself, of the same protocol as another one.
 func marker(like []byte, by, to net.HardwareAddr) []byte {
-	switch binary.BigEndian.Uint16(like[12:]) {
+	switch protocolOf(like) {
 	case etherIPv4:
 		return eth(to, by, etherIPv4, ipv4(addr4, far4))
 	case etherIPv6:
@@ -100,11 +104,40 @@ func untagged(frame []byte) []byte {
 	return slices.Concat(frame[:12], frame[16:])
 }
 
-// The frames name the remote pod, the gateway and a free address alike: none is leased to the pod.
-func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
-	r := newWireRig(t)
-	own, sibling := r.pod.mac("eth0"), r.sibling.mac("eth0")
-	forged := map[string][]byte{
+// party is somebody whom a pod pretends to be.
+type party struct {
+	name      string
+	four, six netip.Addr
+}
+
+func victims() []party {
+	address := func(host string) party {
+		return party{four: netip.MustParseAddr("10.9.0." + host), six: netip.MustParseAddr("fd09::" + host)}
+	}
+	gateway, node := address("254"), address("100")
+	return []party{
+		{"a remote pod", far4, far6}, {"the sibling", other4, other6}, {"the gateway", gateway.four, gateway.six},
+		{"the node", node.four, node.six}, {"nobody", nobody4, address("250").six},
+	}
+}
+
+// forgeries are the kinds of frames by which a pod speaks as somebody, to all.
+func forgeries(own net.HardwareAddr) map[string]func(as party) []byte {
+	return map[string]func(as party) []byte{
+		"ARP reply": func(as party) []byte {
+			frame := arpFrame(own, as.four, addr4)
+			frame[21] = 2
+			return frame
+		},
+		"NA":   func(as party) []byte { return naFrame(own, as.six) },
+		"IPv4": func(as party) []byte { return eth(broadcast, own, etherIPv4, ipv4(as.four, addr4)) },
+		"IPv6": func(as party) []byte { return eth(broadcast, own, etherIPv6, ipv6(as.six, addr6, nextUDP, udp())) },
+	}
+}
+
+// forgedBy are frames that a pod must not send.
+func forgedBy(own net.HardwareAddr) map[string][]byte {
+	return map[string][]byte{
 		"ARP":                  arpFrame(own, far4, far4),
 		"ARP of the sibling":   arpFrame(own, other4, other4),
 		"IPv4":                 eth(broadcast, own, etherIPv4, ipv4(far4, addr4)),
@@ -120,9 +153,16 @@ func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
 		"jumbo":                eth(broadcast, own, etherIPv4, l4(far4, addr4, 17, make([]byte, 1400)...)),
 		"claim":                eth(broadcast, own, etherClaim, make([]byte, 46)),
 	}
-	beside := map[uint16]*socket{} // of one protocol each, since one of all protocols comes before the guard
-	for _, proto := range []uint16{etherARP, etherIPv4, etherIPv6} {
-		beside[proto] = r.sibling.socket("eth0", int(proto))
+}
+
+// The frames name the remote pod, the gateway and a free address alike: none is leased to the pod.
+func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
+	r := newWireRig(t)
+	own, sibling := r.pod.mac("eth0"), r.sibling.mac("eth0")
+	forged := forgedBy(own)
+	beside := map[int]*socket{} // of one protocol each, since one of all protocols comes before the guard
+	for _, proto := range []int{etherARP, etherIPv4, etherIPv6} {
+		beside[proto] = r.sibling.socket("eth0", proto)
 	}
 	for _, way := range []struct {
 		name string
@@ -133,7 +173,7 @@ func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
 				r.t = t
 				equal(t, "escapes", r.escapes(way.from, r.heard, frame, marker(frame, own, broadcast)), false)
 			})
-			at := beside[binary.BigEndian.Uint16(frame[12:])]
+			at := beside[protocolOf(frame)]
 			if at == nil {
 				continue
 			}

@@ -36,6 +36,12 @@ func newRig(t testing.TB) *rig {
 
 func newRigWith(t testing.TB, o Options) *rig {
 	t.Helper()
+	return newRigOf(t, o, (*netns).pod)
+}
+
+// newRigOf makes a rig whose pods are made by a function.
+func newRigOf(t testing.TB, o Options, pod func(node *netns, parent, name string) *netns) *rig {
+	t.Helper()
 	w := newWire(t)
 	r := &rig{t: t, dir: bpffs(t), wire: w, node: w.plug("node"), ext: w.plug("ext")}
 	o.Dir = r.dir
@@ -44,12 +50,12 @@ func newRigWith(t testing.TB, o Options) *rig {
 	r.parent = r.node.index("p0")
 	r.key = Key{Segment: uint32(r.parent), Addr: addr4}
 	r.observe()
-	r.pod = r.node.pod("p0", "pod")
+	r.pod = pod(r.node, "p0", "pod")
 	check.OK(t, attachGuard(r.Kernel, r.guard()))
 	check.OK(t, r.InstallLease(r.key, r.lease(100)))
 	r.pod.up("eth0")
 	r.pod.addAddr("eth0", addr4)
-	r.sibling = r.node.pod("p0", "sibling")
+	r.sibling = pod(r.node, "p0", "sibling")
 	r.sibling.up("eth0")
 	r.sibling.addAddr("eth0", other4)
 	return r
