@@ -28,6 +28,7 @@ import (
 	"github.com/fenceline/fenceline/agent/exclusive"
 	"github.com/fenceline/fenceline/agent/footprint"
 	"github.com/fenceline/fenceline/agent/gone"
+	"github.com/fenceline/fenceline/agent/hazard"
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/hostlink"
@@ -95,6 +96,7 @@ type agent struct {
 	reach     *reach.Watch
 	vfs       *vf.Keeper
 	hostLinks *hostlink.Links
+	hazards   *hazard.Watch
 	defence   *defence.Defence
 	parents   *parent.Parents
 	verifier  *verify.Verifier
@@ -125,6 +127,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		OnAsked:    mute.New(mute.Options{Node: a.node, Events: a.events, Log: a.log, Clock: clock.RealClock{}}).Asked,
 		OnSource:   func(ev bpf.Event) { a.sources.Met(ev) },
 	})
+	a.hazards = a.makeHazards()
 	if err := a.makeParts(ctx); err != nil {
 		return err
 	}
@@ -330,7 +333,8 @@ func (a *agent) diagnosis() *diagnosis.Node {
 	}
 	return &diagnosis.Node{
 		Name: a.node, Ready: a.ready.Check, HasTCX: a.kernel.HasTCX, Segments: a.segments, OthersShare: a.peers.Others,
-		OfNode: parent.OfNode, ForwardingOff: masquerade.ForwardingOff, Own: own,
+		Hazards: a.hazards.Faults,
+		OfNode:  parent.OfNode, ForwardingOff: masquerade.ForwardingOff, Own: own,
 		Configuration: func() (string, error) { return install.First(a.confDir) }, Clock: clock.RealClock{},
 	}
 }
@@ -339,7 +343,7 @@ func (a *agent) diagnosis() *diagnosis.Node {
 func (a *agent) start() error {
 	ctrlmetrics.Registry.MustRegister(a.segments.Collector(), a.sources, metricsendpoint.BuildInfo())
 	server, err := cniserver.New(cniserver.Options{
-		Backend: &backend{a.Holders, a.diagnosis(), a.ready}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
+		Backend: &backend{a.Holders, a.diagnosis(), a.ready, a.links.Unfit}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
 		Metrics: ctrlmetrics.Registry, Log: a.log,
 	})
 	if err != nil {
@@ -363,6 +367,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.sources.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.exclusive().Run)),
 		a.mgr.Add(manager.RunnableFunc(a.gone().Run)),
+		a.mgr.Add(manager.RunnableFunc(a.hazards.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.watchImpostors)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),
@@ -411,6 +416,27 @@ func (a *agent) exclusive() *exclusive.Keeper {
 			return all
 		},
 		SetTrusted: a.kernel.SetTrusted, Log: a.log, Clock: clock.RealClock{},
+	})
+}
+
+// makeHazards returns the watch for what else works on the frames of the parents.
+func (a *agent) makeHazards() *hazard.Watch {
+	return hazard.New(hazard.Options{
+		Node: a.node,
+		Parents: func() (all []hazard.Parent) {
+			for _, s := range a.segments.All() {
+				all = append(all, hazard.Parent{Index: s.Parent(), Name: s.Name()})
+			}
+			return all
+		},
+		Look: func(parent int) (hazard.Facts, error) {
+			return hazard.Look(parent, a.kernel.Others, pod.Rewrites)
+		},
+		Present: func(parent string, kind hazard.Kind, present bool) {
+			a.counters.ParentHazard(parent, string(kind), present)
+		},
+		Forget: a.counters.ParentGone,
+		Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 }
 

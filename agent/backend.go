@@ -18,6 +18,8 @@ type backend struct {
 	*holder.Holders
 	*diagnosis.Node
 	ready *health.Ready
+	// unfit returns the reason for which an interface cannot be served.
+	unfit func(netns, ifname string) error
 }
 
 // Status answers the runtime's question whether ADD can be served (CNI 1.1).
@@ -32,6 +34,9 @@ func (b *backend) Status(ctx context.Context) error {
 func (b *backend) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	if err := b.ready.Check(ctx); err != nil {
 		return nil, refusal.New(refusal.NotReady, "the agent cannot serve ADD yet: %w", err)
+	}
+	if err := b.unfit(r.NetNS, r.Interface); err != nil {
+		return nil, err
 	}
 	return b.Holders.Add(ctx, r)
 }

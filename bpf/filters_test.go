@@ -83,6 +83,11 @@ func TestWithoutTCXAnObserverTakesTheHeadBack(t *testing.T) {
 	})
 	attached, _ := r.observed()
 	equal(t, "attached behind another", attached, false)
+	r.node.do(func() error {
+		others, err := r.Others(r.parent)
+		equal(t, "filters of others", len(others), 1)
+		return err
+	})
 	r.observe()
 	attached, after := r.observed()
 	equal(t, "attached again", attached, true)

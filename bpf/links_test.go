@@ -6,6 +6,7 @@ package bpf
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -153,9 +154,15 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 		return all[r.parent]
 	}
 	equal(t, "attached", attached(), true)
+	others := func() (names []string) {
+		t.Helper()
+		r.node.do(func() (err error) { names, err = r.Others(r.parent); return err })
+		return names
+	}
+	equal(t, "programs of others", len(others()), 0)
 
 	rude, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL",
+		Type: ebpf.SchedCLS, License: "GPL", Name: "rude",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // TCX_PASS: nobody behind sees a frame
 	})
 	check.OK(t, err)
@@ -169,7 +176,11 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 	})
 	defer l.Close()
 	equal(t, "attached behind another", attached(), false)
+	if names := others(); len(names) != 1 || !strings.HasPrefix(names[0], "ingress rude (ID ") {
+		t.Errorf("programs of others: %q", names)
+	}
 	r.observe()
+	equal(t, "programs of others behind ours", len(others()), 1)
 	equal(t, "attached again", attached(), true)
 	s := r.ext.socket("p0", allProtocols)
 	r.claim(s, 200)

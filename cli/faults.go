@@ -149,6 +149,10 @@ func (e *examined) parents() (all []fault) {
 	for _, r := range e.reports {
 		for _, p := range r.Parents {
 			f := fault{Object: fmt.Sprintf("parent %s of node %s", p.Name, r.Node)}
+			for _, text := range p.Hazards {
+				what, do, _ := strings.Cut(text, "; ")
+				all = append(all, fault{f.Object, what, do})
+			}
 			switch {
 			case !p.Carrier:
 				f.What, f.Do = "it has no carrier", "look at the cable and the switch port"

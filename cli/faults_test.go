@@ -92,6 +92,7 @@ func TestDoctorFindsEachFaultAndNoOther(t *testing.T) {
 		"no carrier":            {parent(func(p *diagnosis.Parent) { p.Carrier = false }), "parent eth1 of node n2: it has no carrier"},
 		"no observer":           {parent(func(p *diagnosis.Parent) { p.Observed = false }), "parent eth1 of node n2: the agent does not hear its frames"},
 		"deaf":                  {func(e *examined) { e.reports[0].Parents[0].Deaf = true }, "parent eth1 of node n1: it hears no other agent"},
+		"an XDP program":        {parent(func(p *diagnosis.Parent) { p.Hazards = []string{"the XDP program 7 sees frames first; remove it"} }), "parent eth1 of node n2: the XDP program 7 sees frames first"},
 		"mute":                  {parent(func(p *diagnosis.Parent) { p.Mute = true }), "parent eth1 of node n2: no other host answers there"},
 		"a MAC on two nodes":    {parent(func(p *diagnosis.Parent) { p.MAC = "02:00:00:00:01:01" }), "parents eth1 of node n1, eth1 of node n2: they have one MAC"},
 		"another configuration": {func(e *examined) { e.reports[0].Configuration = "05-other.conflist" }, "node n1: 05-other.conflist comes before 10-fenceline.conflist"},

@@ -32,6 +32,8 @@ type Node struct {
 	// HasTCX reports whether guards are in tcx.
 	HasTCX   func() bool
 	Segments *segment.Segments
+	// Hazards returns what else works on the frames of a parent, and somebody should change.
+	Hazards func(parent string) []string
 	// OthersShare reports whether another node shares the segments.
 	OthersShare func() bool
 	// OfNode reports whether the node has an address: a link-local one counts only on the parent.
@@ -65,7 +67,7 @@ func (n *Node) Diagnose(ctx context.Context, r diagnosis.Request) (*diagnosis.Re
 func (n *Node) parents() []diagnosis.Parent {
 	parents := []diagnosis.Parent{}
 	for _, s := range n.Segments.All() {
-		p := diagnosis.Parent{Name: s.Name()}
+		p := diagnosis.Parent{Name: s.Name(), Hazards: n.Hazards(s.Name())}
 		if i, err := net.InterfaceByName(p.Name); err == nil {
 			p.MAC = i.HardwareAddr.String()
 		}

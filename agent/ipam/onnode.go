@@ -20,12 +20,20 @@ func OnNode(pool *v1alpha1.IPPool, pools []v1alpha1.IPPool, node string, labels 
 	subnet, _ := poolset.Subnet(pool) // Validate has checked it
 	own := poolset.Own(pool, all, pools)
 	c := Candidate{Pool: pool, Subnet: subnet, Set: own.Minus(reserved)}
-	if len(pool.Spec.NodeName) > 0 {
-		if !slices.Contains(pool.Spec.NodeName, node) {
-			return c, &Rejection{pool.Name, NodeName, "it is for other nodes"}
-		}
-	} else if text, ok := matches(pool.Spec.NodeAffinity, labels); !ok {
-		return c, &Rejection{pool.Name, NodeAffinity, text}
+	if elsewhere := ForNode(pool, node, labels); elsewhere != nil {
+		return c, elsewhere
 	}
 	return c, closedFor(pool, all, own, c.Set)
+}
+
+// ForNode returns the reason for which a pool serves no pod of a node, nil if it is for the node.
+func ForNode(pool *v1alpha1.IPPool, node string, labels map[string]string) *Rejection {
+	if len(pool.Spec.NodeName) > 0 {
+		if !slices.Contains(pool.Spec.NodeName, node) {
+			return &Rejection{pool.Name, NodeName, "it is for other nodes"}
+		}
+	} else if text, ok := matches(pool.Spec.NodeAffinity, labels); !ok {
+		return &Rejection{pool.Name, NodeAffinity, text}
+	}
+	return nil
 }

@@ -32,6 +32,7 @@ type Agent struct {
 	networksFull      prometheus.Gauge
 	vfWalls           *prometheus.GaugeVec
 	interfacesGone    *prometheus.GaugeVec
+	parentHazards     *prometheus.GaugeVec
 	impostors         *prometheus.CounterVec
 }
 
@@ -98,7 +99,11 @@ func New(r prometheus.Registerer) *Agent {
 		Namespace: "fenceline", Name: "interfaces_gone",
 		Help: "Interfaces that running pods of this node have lost, by parent.",
 	}, []string{"parent"})
-	r.MustRegister(a.vfWalls, a.impostors, a.interfacesGone, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
+	a.parentHazards = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "parent_hazard",
+		Help: "1: something else works on the frames of the parent, by kind: xdp, l2-fwd-offload, balance-alb or programs.",
+	}, []string{"parent", "kind"})
+	r.MustRegister(a.parentHazards, a.vfWalls, a.impostors, a.interfacesGone, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
 	for _, reason := range []string{"mac", "source"} {
 		a.impostors.WithLabelValues(reason)
 	}
@@ -144,6 +149,16 @@ func (a *Agent) InterfacesGone(byParent map[string]int) {
 	for parent, n := range byParent {
 		a.interfacesGone.WithLabelValues(parent).Set(float64(n))
 	}
+}
+
+// ParentHazard sets whether something else works on the frames of a parent.
+func (a *Agent) ParentHazard(parent, kind string, present bool) {
+	a.parentHazards.WithLabelValues(parent, kind).Set(oneIf(present))
+}
+
+// ParentGone deletes the series of a parent.
+func (a *Agent) ParentGone(parent string) {
+	a.parentHazards.DeletePartialMatch(prometheus.Labels{"parent": parent})
 }
 
 // ImpostorRemoved counts an interface that was removed because it got frames of others.

@@ -21,4 +21,8 @@ var (
 	ErrForeignParent = errors.New("parent is not in the node's network namespace")
 	// ErrInfiniBand: the interface has no ARP or ND over Ethernet.
 	ErrInfiniBand = errors.New("interface is InfiniBand")
+	// ErrLayer3: the interface routes, so neither ARP nor ND leaves it.
+	ErrLayer3 = errors.New("interface has no L2 segment")
+	// ErrRewrites: a device below the interface changes the MACs of ARP frames.
+	ErrRewrites = errors.New("the parent's device changes the MACs of ARP frames")
 )

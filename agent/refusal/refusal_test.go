@@ -32,6 +32,8 @@ func TestErrorsAndTheirCodes(t *testing.T) {
 		"no pool serves":                {&ipam.NoPoolError{Rejected: []ipam.Rejection{disabled}}, agentapi.CodeNoPool, "kubectl get flpool"},
 		"a requested address":           {&ipam.RequestedError{}, agentapi.CodeAddressRefused, ""},
 		"an interface without parent":   {fmt.Errorf("find eth0: %w", pod.ErrNoParent), agentapi.CodeInvalidNetworkConfig, "macvlan, ipvlan and SR-IOV"},
+		"an ipvlan that routes":         {fmt.Errorf("use eth0: %w", pod.ErrLayer3), agentapi.CodeInvalidNetworkConfig, "mode to l2"},
+		"a bond that changes MACs":      {fmt.Errorf("use eth0: %w", pod.ErrRewrites), agentapi.CodeInvalidNetworkConfig, "another mode of the bond"},
 		"a fence":                       {segment.ErrFenced, agentapi.CodeTryAgainLater, "the next try chooses anew"},
 		"a lease that changed":          {lease.ErrNotMine, agentapi.CodeTryAgainLater, "the next try chooses anew"},
 		"an API server that is down":    {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, agentapi.CodeTryAgainLater, "API server is unreachable"},

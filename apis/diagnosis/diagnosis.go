@@ -65,4 +65,6 @@ type Parent struct {
 	// Deaf: silence there proves nothing. Mute: no other host answered the last question.
 	Deaf bool `json:"deaf,omitempty"`
 	Mute bool `json:"mute,omitempty"`
+	// Hazards may keep frames of the parent from the agent, or change them.
+	Hazards []string `json:"hazards,omitempty"`
 }

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hazard finds and reports what may keep frames of a parent from the agent's programs, or may
+// change them: XDP programs, programs of others, offloads of the device, and the mode of a bond.
+package hazard
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Kind is the kind of a hazard, and a label of the metric.
+type Kind string
+
+// The kinds.
+const (
+	XDP     Kind = "xdp"
+	Offload Kind = "l2-fwd-offload"
+	Bond    Kind = "balance-alb"
+	// Programs of others are no fault: the agent keeps its own before them.
+	Programs Kind = "programs"
+)
+
+// Kinds are all kinds.
+func Kinds() []Kind { return []Kind{XDP, Offload, Bond, Programs} }
+
+// Facts are the facts about a parent.
+type Facts struct {
+	// XDP is the ID of the XDP program, 0 for none.
+	XDP uint32
+	// Others are the programs of others that see the parent's frames.
+	Others []string
+	// Offload: the device forwards the frames of macvlan interfaces itself.
+	Offload bool
+	// Rewrites is not nil if a device below the parent changes MACs.
+	Rewrites error
+}
+
+// Hazard is one thing on a parent. Text says what it does and what to do.
+type Hazard struct {
+	Kind Kind
+	Text string
+}
+
+// IsFault reports whether somebody should change something.
+func (h Hazard) IsFault() bool { return h.Kind != Programs }
+
+// Of returns the hazards of a parent.
+func Of(f Facts) (all []Hazard) {
+	if f.XDP != 0 {
+		all = append(all, Hazard{XDP, fmt.Sprintf(
+			"the XDP program %d sees frames before the agent: what it drops or redirects is neither heard nor fenced here; let it pass ARP, neighbour discovery and claims, or remove it", f.XDP)})
+	}
+	if f.Offload {
+		all = append(all, Hazard{Offload,
+			"l2-fwd-offload is on: the device gives frames to macvlan interfaces past the parent, so the agent hears less; run ethtool -K with l2-fwd-offload off"})
+	}
+	if f.Rewrites != nil {
+		all = append(all, Hazard{Bond, fmt.Sprintf("%s, so ADDs on it are refused; set another mode of the bond, such as active-backup or 802.3ad", f.Rewrites)})
+	}
+	if len(f.Others) > 0 {
+		all = append(all, Hazard{Programs, fmt.Sprintf("programs of others see its frames too: %s; the agent keeps its own before them", strings.Join(f.Others, ", "))})
+	}
+	return all
+}

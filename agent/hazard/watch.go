@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hazard
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// period is the time between two looks at the parents.
+	period = 30 * time.Second
+	// tellInterval is the shortest time between two events about one kind of hazard on a parent.
+	tellInterval = 10 * time.Minute
+)
+
+// Parent is a parent on which this node listens.
+type Parent struct {
+	Index int
+	Name  string
+}
+
+// Options of a Watch. All are required.
+type Options struct {
+	Node    string
+	Parents func() []Parent
+	// Look returns the facts about a parent. What cannot be read is not among them, and in the error.
+	Look func(parent int) (Facts, error)
+	// Present sets whether a parent has a hazard. Forget removes what was set about a parent.
+	Present func(parent string, kind Kind, present bool)
+	Forget  func(parent string)
+	Events  events.EventRecorder
+	Log     logr.Logger
+	Clock   clock.WithTicker
+}
+
+// Watch reports the hazards of the node's parents. Its methods are safe for concurrent use.
+type Watch struct {
+	Options
+	mu sync.Mutex
+	// found are the hazards that the last look found, and told the last reports of each.
+	found map[string][]Hazard
+	told  map[subject]report
+	// unread has the last failure of each parent.
+	unread map[string]string
+}
+
+type subject struct {
+	parent string
+	kind   Kind
+}
+
+type report struct {
+	text string
+	at   time.Time
+}
+
+// New returns a Watch.
+func New(o Options) *Watch {
+	return &Watch{Options: o, found: map[string][]Hazard{}, told: map[subject]report{}, unread: map[string]string{}}
+}
+
+// Run looks again and again until ctx ends.
+func (w *Watch) Run(ctx context.Context) error {
+	ticker := w.Clock.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		w.Pass()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// Faults returns what the last look found on a parent, and somebody should change.
+func (w *Watch) Faults(parent string) (texts []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.found[parent] {
+		if h.IsFault() {
+			texts = append(texts, h.Text)
+		}
+	}
+	return texts
+}
+
+// Pass looks once at all parents.
+func (w *Watch) Pass() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := map[string][]Hazard{}
+	for _, p := range w.Parents() {
+		facts, err := w.Look(p.Index)
+		w.failed(p.Name, err)
+		found[p.Name] = Of(facts)
+		present := map[Kind]bool{}
+		for _, h := range found[p.Name] {
+			present[h.Kind] = true
+			w.tell(p.Name, h)
+		}
+		for _, k := range Kinds() {
+			w.Present(p.Name, k, present[k])
+			if !present[k] && err == nil {
+				w.ended(subject{p.Name, k})
+			}
+		}
+	}
+	for parent := range w.found {
+		if _, lasts := found[parent]; !lasts {
+			w.Forget(parent)
+		}
+	}
+	w.found = found
+}
+
+// failed logs a failure once.
+func (w *Watch) failed(parent string, err error) {
+	if err == nil {
+		delete(w.unread, parent)
+		return
+	}
+	if w.unread[parent] != err.Error() {
+		w.unread[parent] = err.Error()
+		w.Log.Info("not everything about a parent could be read", "parent", parent, "why", err.Error())
+	}
+}
+
+// tell reports a hazard once, and again after a change.
+func (w *Watch) tell(parent string, h Hazard) {
+	last, known := w.told[subject{parent, h.Kind}]
+	if known && (last.text == h.Text || w.Clock.Since(last.at) < tellInterval) {
+		return
+	}
+	w.told[subject{parent, h.Kind}] = report{h.Text, w.Clock.Now()}
+	w.Log.Info("something else works on the frames of a parent", "parent", parent, "kind", h.Kind, "what", h.Text)
+	kind, reason := corev1.EventTypeWarning, "ParentHazard"
+	if !h.IsFault() {
+		kind, reason = corev1.EventTypeNormal, "ParentShared"
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Node}}
+	node.APIVersion, node.Kind = "v1", "Node"
+	w.Events.Eventf(node, nil, kind, reason, "Watch", "parent %s: %s", parent, h.Text)
+}
+
+// ended keeps the time of the last report: a hazard that comes and goes makes no flood of events.
+func (w *Watch) ended(s subject) {
+	if last, known := w.told[s]; known {
+		w.told[s] = report{at: last.at}
+	}
+}

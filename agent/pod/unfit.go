@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+)
+
+// mostLower bounds the way from a parent down to its device: a VLAN in a VLAN on a bond has three steps.
+const mostLower = 8
+
+// Unfit returns the reason for which Fenceline cannot promise one speaker on an interface, although it
+// and its parent exist. It is nil if they cannot be read: Find says why. Only an ADD asks, so a pod
+// that runs keeps its guard.
+func (f *Finder) Unfit(path, name string) error {
+	links, err := f.links(path)
+	if err != nil {
+		return nil
+	}
+	defer links.Close()
+	link, err := links.LinkByName(name)
+	if err != nil {
+		return nil
+	}
+	if err := layer3(link); err != nil {
+		return fmt.Errorf("use interface %s in %s: %w", name, path, err)
+	}
+	if !hasParent(kind(link)) {
+		return nil
+	}
+	if err := Rewrites(link.Attrs().ParentIndex); err != nil {
+		return fmt.Errorf("use interface %s in %s: %w", name, path, err)
+	}
+	return nil
+}
+
+// layer3 returns ErrLayer3 for an ipvlan that routes: its pods neither send nor hear ARP.
+func layer3(link netlink.Link) error {
+	if v, ok := link.(*netlink.IPVlan); ok && v.Mode != netlink.IPVLAN_MODE_L2 {
+		return fmt.Errorf("%w: it is an ipvlan in mode %s", ErrLayer3, map[netlink.IPVlanMode]string{
+			netlink.IPVLAN_MODE_L3: "l3", netlink.IPVLAN_MODE_L3S: "l3s",
+		}[v.Mode])
+	}
+	return nil
+}
+
+// Rewrites returns ErrRewrites if a device of this node below a parent, or the parent itself, changes
+// the MACs of ARP frames. It is nil if the devices cannot be read.
+func Rewrites(parent int) error {
+	for range mostLower {
+		link, err := netlink.LinkByIndex(parent)
+		if err != nil {
+			return nil
+		}
+		if err := rewrites(link); err != nil {
+			return err
+		}
+		attrs := link.Attrs()
+		if _, ok := link.(*netlink.Vlan); !ok || attrs.NetNsID >= 0 {
+			return nil // the index of another kind, or of another namespace, means something else
+		}
+		parent = attrs.ParentIndex
+	}
+	return nil
+}
+
+// rewrites returns ErrRewrites for a bond that balances what it receives: it answers ARP with the MACs of
+// its ports, so no peer learns the MAC of a pod (Linux, bonding.rst, balance-alb).
+func rewrites(link netlink.Link) error {
+	if b, ok := link.(*netlink.Bond); ok && b.Mode == netlink.BOND_MODE_BALANCE_ALB {
+		return fmt.Errorf("%w: bond %s is in mode balance-alb", ErrRewrites, b.Name)
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/bpf/attach"
+)
+
+// Others returns the programs of others that see the frames of a parent where its observer does: in
+// tcx, or without it among the filters of clsact. A missing parent has none.
+func (o *observers) Others(parent int) (all []string, err error) {
+	if o.noTCX.Load() {
+		err = attach.OnParent(parent, func(_ *attach.Device, d attach.Direction, filters []netlink.Filter) error {
+			for _, f := range filters {
+				if !attach.IsNamed(f, attach.ObserverFilter) {
+					all = append(all, fmt.Sprintf("%s filter with priority %d (%s)", d.Name, f.Attrs().Priority, f.Type()))
+				}
+			}
+			return nil
+		})
+		return all, err
+	}
+	for _, d := range attach.Directions {
+		names, err := o.dir.observer(parent).Others(d, parent)
+		if err != nil && !attach.IsGone(err) {
+			return nil, err
+		}
+		all = append(all, names...)
+	}
+	return all, nil
+}
