@@ -151,9 +151,9 @@ test-cluster: packages ## Run the tests that need real kubelets and an underlay 
 # out the tests that need it.
 KERNELS ?= 5.10 6.1 6.12 newest
 guest := $(CURDIR)/.cache/guest
-guest-packages := ./bpf ./agent/segment ./agent/hostlink
+guest-packages := ./bpf ./agent/segment ./agent/hostlink ./agent/subinterface
 .PHONY: test-guest
-test-guest: packages guest ## Run the tests of bpf, agent/segment and agent/hostlink on other kernels, in emulated machines
+test-guest: packages guest ## Run the tests of bpf and of parts of the agent on other kernels, in emulated machines
 	@status=0; for kernel in $(KERNELS); do \
 	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
 	  $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') -skip '^TestGuestWithoutIPv6$$' $(guest-packages) || status=1; \

@@ -50,6 +50,7 @@ import (
 	"github.com/fenceline/fenceline/agent/session"
 	"github.com/fenceline/fenceline/agent/sources"
 	"github.com/fenceline/fenceline/agent/statedir"
+	"github.com/fenceline/fenceline/agent/subinterface"
 	"github.com/fenceline/fenceline/agent/verify"
 	"github.com/fenceline/fenceline/agent/vf"
 	"github.com/fenceline/fenceline/agent/waiting"
@@ -97,6 +98,7 @@ type agent struct {
 	vfs       *vf.Keeper
 	hostLinks *hostlink.Links
 	hazards   *hazard.Watch
+	vlans     *subinterface.Keeper
 	defence   *defence.Defence
 	parents   *parent.Parents
 	verifier  *verify.Verifier
@@ -127,7 +129,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		OnAsked:    mute.New(mute.Options{Node: a.node, Events: a.events, Log: a.log, Clock: clock.RealClock{}}).Asked,
 		OnSource:   func(ev bpf.Event) { a.sources.Met(ev) },
 	})
-	a.hazards = a.makeHazards()
+	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
 	if err := a.makeParts(ctx); err != nil {
 		return err
 	}
@@ -352,7 +354,7 @@ func (a *agent) start() error {
 	return errors.Join(
 		watch.Start(a.mgr, a.Cluster, watch.Watchers{
 			Verifier: a.verifier, LeaseChanged: a.Recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.Waiting.Changed,
-			SetNetworks: a.setNetworks, PoolChanged: a.sources.Wake,
+			SetNetworks: a.setNetworks, PoolChanged: func() { a.sources.Wake(); a.vlans.Wake() },
 			ClaimKey: &keyring.Reconciler{
 				Cache: a.mgr.GetClient(), SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys,
 				Used: a.counters.ClaimKeysUsed, Log: a.log,
@@ -368,6 +370,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.exclusive().Run)),
 		a.mgr.Add(manager.RunnableFunc(a.gone().Run)),
 		a.mgr.Add(manager.RunnableFunc(a.hazards.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.vlans.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.watchImpostors)),
 		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),

@@ -43,6 +43,7 @@ type settings struct {
 	statefulSet              v1alpha1.StatefulSetMode
 	serviceCIDRs             []netip.Prefix
 	exclusiveParents         []string
+	vlanParents              []string
 	vfWalls                  bool
 	defaultSubnets           ipam.ConfigPools
 	mountBPFFS               string
@@ -109,6 +110,7 @@ func command() *cobra.Command {
 	})
 	f.BoolVar(&s.vfWalls, "vf-walls", true, "check the sources of virtual functions (SR-IOV) at their PF too, and switch fenced ones off there")
 	f.StringSliceVar(&s.exclusiveParents, "exclusive-parents", nil, "interfaces on which only this node and pods of Fenceline send, separated by commas: frames of other MACs are dropped there")
+	f.StringSliceVar(&s.vlanParents, "vlan-parents", nil, "interfaces on which the agent makes the VLAN subinterfaces that networks name, separated by commas; none: it makes none")
 	f.StringSliceVar(&s.defaultSubnets.V4, "default-subnets-ipv4", nil, "IPSubnets for pods for which nothing names pools, separated by commas; none: those with spec.default")
 	f.StringSliceVar(&s.defaultSubnets.V6, "default-subnets-ipv6", nil, "the same for IPv6")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")

@@ -33,6 +33,7 @@ type Agent struct {
 	vfWalls           *prometheus.GaugeVec
 	interfacesGone    *prometheus.GaugeVec
 	parentHazards     *prometheus.GaugeVec
+	subinterfaces     prometheus.Gauge
 	impostors         *prometheus.CounterVec
 }
 
@@ -103,7 +104,11 @@ func New(r prometheus.Registerer) *Agent {
 		Namespace: "fenceline", Name: "parent_hazard",
 		Help: "1: something else works on the frames of the parent, by kind: xdp, l2-fwd-offload, balance-alb or programs.",
 	}, []string{"parent", "kind"})
-	r.MustRegister(a.parentHazards, a.vfWalls, a.impostors, a.interfacesGone, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
+	a.subinterfaces = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "subinterface_faults",
+		Help: "VLAN subinterfaces that networks name and that the agent cannot make, set up or remove.",
+	})
+	r.MustRegister(a.parentHazards, a.subinterfaces, a.vfWalls, a.impostors, a.interfacesGone, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
 	for _, reason := range []string{"mac", "source"} {
 		a.impostors.WithLabelValues(reason)
 	}
@@ -155,6 +160,9 @@ func (a *Agent) InterfacesGone(byParent map[string]int) {
 func (a *Agent) ParentHazard(parent, kind string, present bool) {
 	a.parentHazards.WithLabelValues(parent, kind).Set(oneIf(present))
 }
+
+// SubinterfaceFaults sets the number of VLAN subinterfaces that are not as the networks need them.
+func (a *Agent) SubinterfaceFaults(n int) { a.subinterfaces.Set(float64(n)) }
 
 // ParentGone deletes the series of a parent.
 func (a *Agent) ParentGone(parent string) {

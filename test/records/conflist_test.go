@@ -117,6 +117,19 @@ func TestTheAgentsKnowTheExclusiveParents(t *testing.T) {
 	}
 }
 
+func TestTheAgentsKnowTheParentsOfVLANs(t *testing.T) {
+	const flag = "- --vlan-parents="
+	for values, want := range map[string]string{"": "", older: "", `agent.vlanParents=["eth1","bond0"]`: flag + "eth1,bond0\n"} {
+		out, err := template(t, "templates/agent-daemonset.yaml", values)
+		if err != nil {
+			t.Fatalf("%s: %v: %s", values, err, out)
+		}
+		if want == "" && strings.Contains(out, flag) || !strings.Contains(out, want) {
+			t.Errorf("%s: the agents are not started with %q", values, want)
+		}
+	}
+}
+
 // A definition that the notes print is the network that the chart would install.
 func TestTheNotesPrintADefinitionForMultus(t *testing.T) {
 	const definition, without = "kind: NetworkAttachmentDefinition", "cni.conflist.chained is false"

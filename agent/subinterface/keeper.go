@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subinterface
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/internal/backoff"
+)
+
+const (
+	// period is the time between two looks.
+	period = 5 * time.Second
+	// unneeded is how long nothing must need a subinterface before it is removed: a pool may be replaced.
+	unneeded = 5 * time.Minute
+)
+
+// Node makes and removes interfaces of this node. *Kernel implements it.
+type Node interface {
+	Links() ([]Link, error)
+	// Make makes a subinterface that Links reports as Ours, and sets it up.
+	Make(Wanted) error
+	SetUp(Link) error
+	Remove(Link) error
+}
+
+// Options of a Keeper. All but Parents are required.
+type Options struct {
+	// Name is that of the node.
+	Name string
+	// Parents are the interfaces on which the agent may make subinterfaces.
+	Parents []string
+	// Networks returns the networks of this node. With an error, they are not all, and nothing is removed.
+	Networks func() ([]Network, error)
+	// Used reports whether an interface of a pod has this parent.
+	Used func(index int) bool
+	Node Node
+	// Faults sets the number of subinterfaces that are wanted and cannot be made.
+	Faults func(int)
+	Events events.EventRecorder
+	Log    logr.Logger
+	Clock  clock.WithTicker
+}
+
+// Keeper keeps the subinterfaces of the node.
+type Keeper struct {
+	Options
+	wake chan struct{}
+	// idle is since when nothing needs a subinterface, by its index.
+	idle map[int]time.Time
+	// failures are the states of what fails, by name.
+	failures map[string]*backoff.Backoff
+}
+
+// New returns a Keeper.
+func New(o Options) *Keeper {
+	return &Keeper{Options: o, wake: make(chan struct{}, 1), idle: map[int]time.Time{}, failures: map[string]*backoff.Backoff{}}
+}
+
+// Wake makes Run look at once. It does not block.
+func (k *Keeper) Wake() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps the subinterfaces until ctx ends. If the agent may make none and has made none, it returns at once.
+func (k *Keeper) Run(ctx context.Context) error {
+	ticker := k.Clock.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		if left := k.Pass(); !left && len(k.Parents) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.wake:
+		case <-ticker.C():
+		}
+	}
+}
+
+// Pass looks once. left reports whether a subinterface of ours may be left on the node.
+func (k *Keeper) Pass() (left bool) {
+	links, err := k.Node.Links()
+	k.report("", err)
+	if err != nil {
+		return true
+	}
+	networks, unknown := k.Networks()
+	wanted, refused := Needs(networks, k.Parents)
+	for i, l := range links {
+		links[i].Used = l.Used || k.Used(l.Index)
+		left = left || l.Ours
+	}
+	plan := MakePlan(wanted, links)
+	maps.Copy(refused, plan.Refused)
+	for _, w := range plan.Make {
+		if err := k.Node.Make(w); err != nil {
+			refused[w.Name] = fmt.Errorf("make %s for %s: %w", w.Name, w.Of, err)
+			continue
+		}
+		k.Log.Info("the agent made a VLAN subinterface", "interface", w.Name, "for", w.Of)
+		k.event(corev1.EventTypeNormal, "SubinterfaceMade", fmt.Sprintf("%s, VLAN %d of %s, for %s", w.Name, w.ID, w.Parent, w.Of))
+	}
+	for _, l := range plan.SetUp {
+		if err := k.Node.SetUp(l); err != nil {
+			refused[l.Name] = fmt.Errorf("set %s up: %w", l.Name, err)
+		}
+	}
+	if unknown == nil {
+		k.remove(plan.Remove, refused)
+	}
+	for _, name := range slices.Sorted(maps.Keys(refused)) {
+		k.report(name, refused[name])
+	}
+	for name := range k.failures {
+		if refused[name] == nil && name != "" {
+			delete(k.failures, name)
+		}
+	}
+	k.Faults(len(refused))
+	return left
+}
+
+// remove removes the subinterfaces that nothing has needed for a while.
+func (k *Keeper) remove(candidates []Link, failed map[string]error) {
+	now, idle := k.Clock.Now(), map[int]time.Time{}
+	for _, l := range candidates {
+		since, known := k.idle[l.Index]
+		if !known {
+			since = now
+		}
+		idle[l.Index] = since
+		if now.Sub(since) < unneeded {
+			continue
+		}
+		if err := k.Node.Remove(l); err != nil {
+			failed[l.Name] = fmt.Errorf("remove %s, which nothing needs: %w", l.Name, err)
+			continue
+		}
+		delete(idle, l.Index)
+		k.Log.Info("the agent removed a VLAN subinterface that it had made", "interface", l.Name)
+		k.event(corev1.EventTypeNormal, "SubinterfaceRemoved", fmt.Sprintf("%s: no network names it, and no pod uses it", l.Name))
+	}
+	k.idle = idle
+}
+
+// report reports a failure once, and again after a change.
+func (k *Keeper) report(name string, failure error) {
+	state := k.failures[name]
+	if failure == nil {
+		delete(k.failures, name)
+		return
+	}
+	if state == nil {
+		state = &backoff.Backoff{}
+		k.failures[name] = state
+	}
+	if !state.IsNew(failure) {
+		return
+	}
+	k.Log.Error(failure, "the VLAN subinterfaces are not as the networks need them; the agent tries again")
+	k.event(corev1.EventTypeWarning, "SubinterfaceRefused", failure.Error())
+}
+
+func (k *Keeper) event(kind, reason, note string) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.Name}}
+	node.APIVersion, node.Kind = "v1", "Node"
+	k.Events.Eventf(node, nil, kind, reason, "KeepSubinterfaces", "%s", note)
+}

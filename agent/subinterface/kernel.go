@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subinterface
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// alias marks a subinterface that Fenceline made. It lasts as long as the interface, so no file is needed
+// that a boot would make wrong.
+const alias = "made by fenceline"
+
+// ErrNoVLANs is returned if the kernel makes no VLAN subinterfaces.
+var ErrNoVLANs = errors.New("the kernel has no 802.1Q; load the module 8021q")
+
+// Kernel is the calling network namespace.
+type Kernel struct{}
+
+// Links returns the interfaces.
+func (Kernel) Links() ([]Link, error) {
+	all, err := netlink.LinkList()
+	if err != nil { // also if the list was interrupted: a missing interface would be made twice
+		return nil, fmt.Errorf("list the interfaces of this node: %w", err)
+	}
+	above := map[int]bool{}
+	for _, l := range all {
+		if a := l.Attrs(); a.NetNsID < 0 && l.Type() != "veth" {
+			above[a.ParentIndex] = true
+		}
+	}
+	links := make([]Link, 0, len(all))
+	for _, l := range all {
+		a := l.Attrs()
+		link := Link{Name: a.Name, Index: a.Index, Up: a.RawFlags&unix.IFF_UP != 0, Used: above[a.Index] || a.MasterIndex != 0}
+		if v, ok := l.(*netlink.Vlan); ok && v.VlanProtocol != netlink.VLAN_PROTOCOL_8021AD {
+			link.VLAN, link.Ours = v.VlanId, a.Alias == alias
+			if a.NetNsID < 0 {
+				link.Lower = a.ParentIndex
+			}
+		}
+		if link.Ours && !link.Used {
+			if link.Used, err = used(l); err != nil {
+				return nil, err
+			}
+		}
+		links = append(links, link)
+	}
+	return links, nil
+}
+
+// used reports whether an interface has an address of its own, or an interface in another network
+// namespace sends by it: a macvlan or ipvlan that is up adds a unicast address to the filter of the
+// interface below it.
+func used(l netlink.Link) (bool, error) {
+	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		return false, fmt.Errorf("list the addresses of %s: %w", l.Attrs().Name, err)
+	}
+	for _, a := range addrs {
+		if !a.IP.IsLinkLocalUnicast() {
+			return true, nil
+		}
+	}
+	filter, err := netlink.NeighList(l.Attrs().Index, unix.AF_BRIDGE)
+	if err != nil {
+		return false, fmt.Errorf("read the address filter of %s: %w", l.Attrs().Name, err)
+	}
+	for _, n := range filter {
+		if len(n.HardwareAddr) > 0 && n.HardwareAddr[0]&1 == 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Make makes a subinterface and sets it up. After an error there is none.
+func (k Kernel) Make(w Wanted) error {
+	parent, err := netlink.LinkByName(w.Parent)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", w.Parent, err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.ParentIndex = w.Name, parent.Attrs().Index
+	link := &netlink.Vlan{LinkAttrs: attrs, VlanId: w.ID, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}
+	if err := netlink.LinkAdd(link); err != nil {
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			err = fmt.Errorf("%w: %w", ErrNoVLANs, err)
+		}
+		return err
+	}
+	// An interface without the mark would never be removed, so the mark comes first.
+	if err := netlink.LinkSetAlias(link, alias); err != nil {
+		return errors.Join(fmt.Errorf("mark it: %w", err), netlink.LinkDel(link))
+	}
+	if err := k.SetUp(Link{Index: link.Index}); err != nil {
+		return errors.Join(fmt.Errorf("set it up: %w", err), netlink.LinkDel(link))
+	}
+	return nil
+}
+
+// SetUp sets a subinterface up. While its parent is down, it has no effect: the next pass tries again.
+func (Kernel) SetUp(l Link) error {
+	err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: l.Index}})
+	if errors.Is(err, unix.ENETDOWN) {
+		return nil
+	}
+	return err
+}
+
+// Remove removes a subinterface. A missing one is no error.
+func (Kernel) Remove(l Link) error {
+	err := netlink.LinkDel(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: l.Name, Index: l.Index}})
+	if errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}

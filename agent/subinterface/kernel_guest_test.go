@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel && guest
+
+package subinterface
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/network"
+)
+
+func TestGuestSubinterfacesComeAndGo(t *testing.T) {
+	name := func(role string) string { return fmt.Sprintf("flt-%d-%s", os.Getpid(), role) }
+	ns, pod := check.Value(network.Create(name("node")))(t), check.Value(network.Create(name("pod")))(t)
+	t.Cleanup(func() { check.OK(t, ns.Delete()); check.OK(t, pod.Delete()) })
+	check.OK(t, ns.AddBridge("eth1"))
+	floor := Wanted{Name: "eth1.100", Parent: "eth1", ID: 100, Of: "pool floor"}
+	all := func() (links []Link) {
+		t.Helper()
+		check.OK(t, ns.Do(func() (err error) { links, err = Kernel{}.Links(); return err }))
+		return links
+	}
+	look := func() (Link, bool) {
+		t.Helper()
+		return find(all(), func(l Link) bool { return l.Name == "eth1.100" })
+	}
+	check.OK(t, ns.SetUp("eth1", false))
+	check.OK(t, ns.Do(func() error { return Kernel{}.Make(floor) })) // while its parent is down
+	made, _ := look()
+	if made.VLAN != 100 || !made.Ours || made.Used || made.Lower != check.Value(ns.Index("eth1"))(t) {
+		t.Fatalf("made %+v", made)
+	}
+	check.OK(t, ns.SetUp("eth1", true))
+	check.OK(t, ns.Do(func() error { return Kernel{}.SetUp(made) }))
+	if l, _ := look(); !l.Up {
+		t.Errorf("it is down: %+v", l)
+	}
+
+	// The real plugin makes the interface of a pod like this one.
+	check.OK(t, ns.AddMacvlan("eth1.100", nil, pod, "net1"))
+	check.OK(t, pod.SetUp("net1", true))
+	if l, _ := look(); !l.Used {
+		t.Error("the interface of a pod does not use it")
+	}
+	check.OK(t, pod.DeleteLink("net1"))
+	if l, _ := look(); l.Used {
+		t.Error("it is used by nothing")
+	}
+
+	// The same ID under another name, and the same name with another ID.
+	links := all()
+	if p := MakePlan([]Wanted{floor}, links); len(p.Make)+len(p.Remove)+len(p.Refused) != 0 {
+		t.Errorf("plan %+v", p)
+	}
+	check.OK(t, ns.Do(func() error { return Kernel{}.Remove(made) }))
+	check.OK(t, ns.Do(func() error { return Kernel{}.Remove(made) })) // again
+	if _, ok := look(); ok {
+		t.Error("it was not removed")
+	}
+	other := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "eth1.100", ParentIndex: made.Lower}, VlanId: 200}
+	check.OK(t, ns.Links().LinkAdd(other))
+	links = all()
+	if p := MakePlan([]Wanted{floor}, links); p.Refused["eth1.100"] == nil || len(p.Make)+len(p.Remove) != 0 {
+		t.Errorf("plan %+v", p)
+	}
+	if slices.ContainsFunc(links, func(l Link) bool { return l.Ours }) {
+		t.Error("what somebody else made counts as ours")
+	}
+}

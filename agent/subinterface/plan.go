@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package subinterface makes the VLAN subinterfaces that networks name, keeps them, and removes those
+// that it made once nothing needs them.
+package subinterface
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// mostID is the greatest VLAN ID, and mostName the greatest length of an interface's name.
+const mostID, mostName = 4094, 15
+
+// Network names parents as a pool or a network configuration does: an interface of the VLAN on each of
+// them. Without a VLAN, a name such as eth1.100 holds it.
+type Network struct {
+	// Of is the pool or the configuration, for people.
+	Of      string
+	Parents []string
+	VLAN    int
+}
+
+// Wanted is a subinterface that a network needs.
+type Wanted struct {
+	Name, Parent string
+	ID           int
+	Of           string
+	// AnyName: the network finds the VLAN by its ID, so another name serves too.
+	AnyName bool
+}
+
+// Link is an interface of the node.
+type Link struct {
+	Name  string
+	Index int
+	// VLAN is the ID if it is an 802.1Q subinterface, and Lower the index of the interface of the node
+	// below it. Both are 0 otherwise.
+	VLAN, Lower int
+	Up          bool
+	// Ours: Fenceline made it.
+	Ours bool
+	// Used: it has an address, or another interface sends by it.
+	Used bool
+}
+
+// Plan is what is to be done on the node. Refused are the reasons for which a wanted subinterface cannot
+// be made, by its name.
+type Plan struct {
+	Make    []Wanted
+	SetUp   []Link
+	Remove  []Link
+	Refused map[string]error
+}
+
+// Needs returns the subinterfaces that networks need on parents on which the agent may make some. refused
+// has the reasons for names that no interface can have.
+func Needs(networks []Network, allowed []string) (wanted []Wanted, refused map[string]error) {
+	refused = map[string]error{}
+	for _, n := range networks {
+		for _, name := range n.Parents {
+			w, ok := need(n, name, allowed)
+			if !ok {
+				continue
+			}
+			if len(w.Name) > mostName {
+				refused[w.Name] = fmt.Errorf("make %s for %s: a name of an interface has at most %d characters; give %s a shorter name, or make VLAN %d of it yourself", w.Name, w.Of, mostName, w.Parent, w.ID)
+				continue
+			}
+			if i := slices.IndexFunc(wanted, func(o Wanted) bool { return o.Name == w.Name }); i >= 0 {
+				wanted[i].AnyName = wanted[i].AnyName && w.AnyName // the stricter of both counts
+				continue
+			}
+			wanted = append(wanted, w)
+		}
+	}
+	return wanted, refused
+}
+
+func need(n Network, name string, allowed []string) (Wanted, bool) {
+	if n.VLAN != 0 && slices.Contains(allowed, name) {
+		return Wanted{Name: fmt.Sprintf("%s.%d", name, n.VLAN), Parent: name, ID: n.VLAN, Of: n.Of, AnyName: true}, true
+	}
+	i := strings.LastIndexByte(name, '.')
+	if i < 0 || !slices.Contains(allowed, name[:i]) {
+		return Wanted{}, false
+	}
+	id, err := strconv.Atoi(name[i+1:])
+	if err != nil || id < 1 || id > mostID || strconv.Itoa(id) != name[i+1:] || n.VLAN != 0 && n.VLAN != id {
+		return Wanted{}, false
+	}
+	return Wanted{Name: name, Parent: name[:i], ID: id, Of: n.Of}, true
+}
+
+// MakePlan compares what is wanted with what is there. A parent that the node lacks is waited for. A
+// subinterface that Fenceline made and nobody wants is removed, unless it is used.
+func MakePlan(wanted []Wanted, links []Link) Plan {
+	p := Plan{Refused: map[string]error{}}
+	kept := map[int]bool{}
+	for _, w := range wanted {
+		parent, exists := find(links, func(l Link) bool { return l.Name == w.Parent })
+		named, isNamed := find(links, func(l Link) bool { return l.Name == w.Name })
+		other, isOther := find(links, func(l Link) bool { return exists && l.VLAN == w.ID && l.Lower == parent.Index })
+		switch {
+		case isOther && (w.AnyName || other.Name == w.Name):
+			kept[other.Index] = true
+			if other.Ours && !other.Up {
+				p.SetUp = append(p.SetUp, other)
+			}
+		case isNamed:
+			kept[named.Index] = true
+			if exists || !named.Ours { // a parent that was renamed may come back
+				p.Refused[w.Name] = fmt.Errorf("make %s for %s: an interface of this name exists and %s, not VLAN %d of %s; remove or rename it, or name another VLAN", w.Name, w.Of, what(named, links), w.ID, w.Parent)
+			}
+		case isOther:
+			p.Refused[w.Name] = fmt.Errorf("make %s for %s: VLAN %d of %s is interface %s already; name this one, or rename it", w.Name, w.Of, w.ID, w.Parent, other.Name)
+		case exists:
+			p.Make = append(p.Make, w)
+		}
+	}
+	for _, l := range links {
+		if l.Ours && !l.Used && !kept[l.Index] {
+			p.Remove = append(p.Remove, l)
+		}
+	}
+	return p
+}
+
+// what says what an interface is.
+func what(l Link, links []Link) string {
+	lower, ok := find(links, func(o Link) bool { return o.Index == l.Lower })
+	switch {
+	case l.VLAN == 0:
+		return "is no VLAN subinterface"
+	case !ok:
+		return fmt.Sprintf("is VLAN %d of an interface elsewhere", l.VLAN)
+	}
+	return fmt.Sprintf("is VLAN %d of %s", l.VLAN, lower.Name)
+}
+
+func find(links []Link, is func(Link) bool) (Link, bool) {
+	i := slices.IndexFunc(links, is)
+	if i < 0 {
+		return Link{}, false
+	}
+	return links[i], true
+}
