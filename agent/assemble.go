@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -44,6 +45,7 @@ import (
 	"github.com/fenceline/fenceline/agent/parent"
 	"github.com/fenceline/fenceline/agent/peers"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/podcidr"
 	"github.com/fenceline/fenceline/agent/reach"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/servicecidr"
@@ -103,6 +105,7 @@ type agent struct {
 	parents   *parent.Parents
 	verifier  *verify.Verifier
 	services  *servicecidr.CIDRs
+	podCIDRs  *podcidr.CIDRs
 	key       *keyring.Watch
 	state     *statedir.Keeper
 	ready     *health.Ready
@@ -116,6 +119,13 @@ func (a *agent) assemble(ctx context.Context) error {
 	a.services = servicecidr.Watched(a.watcher, a.namespace, a.log)
 	if len(a.serviceCIDRs) > 0 {
 		a.services = servicecidr.Given(a.serviceCIDRs)
+	}
+	a.podCIDRs = podcidr.New(podcidr.Options{
+		Node: a.node, API: a.mgr.GetAPIReader(), Needed: a.needsPodCIDRs, Unknown: a.counters.PodCIDRsUnknown,
+		Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	})
+	if len(a.settings.podCIDRs) > 0 {
+		a.podCIDRs = podcidr.Given(a.settings.podCIDRs)
 	}
 	a.segments = segment.New(segment.Config{
 		Kernel: a.kernel, Log: a.log,
@@ -275,7 +285,7 @@ func (a *agent) makeHostLinks(p *assembly.Parts) (_ holder.HostLinks, err error)
 	a.hostLinks, err = hostlink.New(hostlink.Options{
 		Session: a.Session, Guards: p.Guards, Entries: a.journal.All, Entry: a.journal.Get,
 		TryLock:  func(of agentapi.Attachment) (func(), bool) { return p.Holders.TryLock(of) },
-		Services: a.services.Prefixes, NodeAddresses: a.nodeAddresses, Prepare: a.rules.Prepare,
+		Services: a.services.Prefixes, PodCIDRs: a.podCIDRs.Prefixes, NodeAddresses: a.nodeAddresses, Prepare: a.rules.Prepare,
 		Log: a.log, Clock: clock.RealClock{},
 	})
 	return a.hostLinks, err
@@ -364,6 +374,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.parents.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.services.Run)),
+		a.mgr.Add(manager.RunnableFunc(a.podCIDRs.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.Recovery.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.Guards.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.sources.Run)),
@@ -474,13 +485,21 @@ func (a *agent) watchImpostors(ctx context.Context) error {
 	}, changed).Run(ctx)
 }
 
-// followServices repairs all host links after a change of the service CIDRs.
+// needsPodCIDRs reports whether a pod of this node has its default routes on the underlay, and its first
+// interface from another network.
+func (a *agent) needsPodCIDRs() bool {
+	return slices.ContainsFunc(a.journal.All(), func(e *journal.Entry) bool { return e.Routing != nil && e.Routing.TakesDefault })
+}
+
+// followServices repairs all host links after a change of the service CIDRs or the pod CIDRs.
 func (a *agent) followServices(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.services.Changed():
+			a.hostLinks.WakeAll()
+		case <-a.podCIDRs.Changed():
 			a.hostLinks.WakeAll()
 		}
 	}

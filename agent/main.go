@@ -21,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/agent/footprint"
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/podcidr"
 	"github.com/fenceline/fenceline/agent/remove"
 	"github.com/fenceline/fenceline/agent/servicecidr"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -42,6 +43,7 @@ type settings struct {
 	addressWait              time.Duration
 	statefulSet              v1alpha1.StatefulSetMode
 	serviceCIDRs             []netip.Prefix
+	podCIDRs                 []netip.Prefix
 	exclusiveParents         []string
 	vlanParents              []string
 	vfWalls                  bool
@@ -106,6 +108,10 @@ func command() *cobra.Command {
 	})
 	f.Func("service-cidrs", "prefixes of all ClusterIPs, separated by commas; empty reads the ServiceCIDRs of the API server", func(text string) (err error) {
 		s.serviceCIDRs, err = servicecidr.Parse(text)
+		return err
+	})
+	f.Func("pod-cidrs", "prefixes of the pods of other networks, separated by commas; empty reads the Nodes, and the settings of Calico and Cilium", func(text string) (err error) {
+		s.podCIDRs, err = podcidr.Parse(text)
 		return err
 	})
 	f.BoolVar(&s.vfWalls, "vf-walls", true, "check the sources of virtual functions (SR-IOV) at their PF too, and switch fenced ones off there")

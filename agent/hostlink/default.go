@@ -14,9 +14,9 @@ import (
 
 // takeDefault leaves the default routes of the pod to the interface of the entry. The default routes of
 // each interface of another network move to a table of that interface, for frames from its addresses.
-// The node and the Services (behind) stay where they were. The interfaces with one of the names in ours
+// The node and the Services (behind), and the pods of other networks, stay where they were. The interfaces with one of the names in ours
 // are Fenceline's: their default routes are in tables of their own already.
-func (p *pod) takeDefault(behind []netip.Prefix, known bool, ours []string) error {
+func (p *pod) takeDefault(behind, pods []netip.Prefix, known bool, ours []string) error {
 	all, err := p.links.LinkList()
 	if err != nil {
 		return fmt.Errorf("list the interfaces of the pod: %w", err)
@@ -25,7 +25,7 @@ func (p *pod) takeDefault(behind []netip.Prefix, known bool, ours []string) erro
 		if slices.Contains(ours, link.Attrs().Name) {
 			continue
 		}
-		if err := p.moveDefault(link, behind, known); err != nil {
+		if err := p.moveDefault(link, behind, pods, known); err != nil {
 			return fmt.Errorf("move the default routes of interface %s: %w", link.Attrs().Name, err)
 		}
 	}
@@ -33,7 +33,7 @@ func (p *pod) takeDefault(behind []netip.Prefix, known bool, ours []string) erro
 }
 
 // moveDefault moves the default routes of one interface. It has no effect on an interface without them.
-func (p *pod) moveDefault(link netlink.Link, behind []netip.Prefix, known bool) error {
+func (p *pod) moveDefault(link netlink.Link, behind, pods []netip.Prefix, known bool) error {
 	table := ownTables + link.Attrs().Index
 	others, err := routesOfOthers(p.links, link, unix.RTPROT_RA)
 	if err != nil {
@@ -55,7 +55,7 @@ func (p *pod) moveDefault(link netlink.Link, behind []netip.Prefix, known bool) 
 	var routes []Route
 	for _, gw := range gateways {
 		routes = append(routes, Route{Dst: everything(gw), Via: gw, Table: table})
-		for _, dst := range behind {
+		for _, dst := range slices.Concat(behind, unrouted(pods, others)) {
 			if dst.Addr().Is4() == gw.Is4() {
 				routes = append(routes, Route{Dst: dst, Via: gw, Table: mainTable})
 			}
@@ -73,6 +73,26 @@ func (p *pod) moveDefault(link netlink.Link, behind []netip.Prefix, known bool) 
 		return err
 	}
 	return p.removeDefault(link)
+}
+
+// unrouted returns the destinations to which no route of others leads but the default route. The network of
+// the interface knows better what is on its link.
+func unrouted(destinations []netip.Prefix, others []Route) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(destinations), func(dst netip.Prefix) bool {
+		return slices.ContainsFunc(others, func(r Route) bool {
+			return r.Dst.Bits() > 0 && r.Dst.Bits() <= dst.Bits() && r.Dst.Contains(dst.Addr())
+		})
+	})
+}
+
+// besides returns the destinations whose routes take no frame from the neighbours in a subnet: not those
+// within it.
+func besides(destinations, subnets []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(destinations), func(dst netip.Prefix) bool {
+		return slices.ContainsFunc(subnets, func(s netip.Prefix) bool {
+			return dst.Bits() >= s.Bits() && s.Overlaps(dst)
+		})
+	})
 }
 
 // inTable returns the routes without those to all destinations and to link-local addresses, for a table.

@@ -39,12 +39,15 @@ func TestTheUnderlayTakesTheDefaultRoutesFromAVethPair(t *testing.T) {
 	for _, gw := range e.Routing.Gateways {
 		r.must(pod.Links().RouteAppend(&netlink.Route{LinkIndex: net1.Attrs().Index, Gw: gw.AsSlice()}))
 	}
+	// The pods of the other nodes. The subnet of eth0 has its route already, and that of net1 is the underlay.
+	r.pods = prefixes("10.244.0.0/24", "10.245.0.0/16", "10.0.0.0/26", "fd44:0:0:1::/64")
 	for range 2 { // a repair changes nothing
 		r.must(r.links.Make(e))
 		for _, c := range []struct{ from, to, link, via string }{
 			{"", "192.0.2.9", "net1", routerAddr4}, {"", "2001:db8::9", "net1", routerAddr6},
 			{"", "10.96.0.1", "eth0", "10.244.0.1"}, {"", "fd96::1", "eth0", "fd44::1"},
 			{"", nodeAddr4, "eth0", "10.244.0.1"}, {"", nodeAddr6, "eth0", "fd44::1"},
+			{"", "10.245.3.9", "eth0", "10.244.0.1"}, {"", "fd44:0:0:1::9", "eth0", "fd44::1"}, {"10.0.0.7", "10.245.3.9", "net1", routerAddr4}, {"", "10.0.0.9", "net1", "invalid IP"},
 			{"", "10.244.0.9", "eth0", "10.244.0.1"}, {"", "fd44::9", "eth0", "fd44::1"},
 			{"10.244.0.7", "10.244.0.9", "eth0", "10.244.0.1"}, {"fd44::7", "fd44::9", "eth0", "fd44::1"},
 			{"10.244.0.7", "192.0.2.9", "eth0", "10.244.0.1"}, {"fd44::7", "2001:db8::9", "eth0", "fd44::1"},

@@ -54,6 +54,8 @@ type Options struct {
 	TryLock func(agentapi.Attachment) (unlock func(), ok bool)
 	// Services returns the service CIDRs. An error means that they are unknown.
 	Services func() ([]netip.Prefix, error)
+	// PodCIDRs returns the pod CIDRs of other networks. An error means that some are unknown.
+	PodCIDRs func() ([]netip.Prefix, error)
 	// NodeAddresses returns the addresses of the Node object, the preferred one of each family first.
 	NodeAddresses func() []netip.Addr
 	// Prepare makes what host links share on the node, before the first of them is made.
@@ -171,7 +173,8 @@ func (l *Links) make(e *journal.Entry, node []netip.Addr) (err error) {
 		return err
 	}
 	if e.Routing.TakesDefault {
-		return p.takeDefault(plan.Behind, known, l.namesIn(e.ContainerID))
+		others, unknown := l.PodCIDRs()
+		return p.takeDefault(plan.Behind, besides(others, e.Routing.Subnets), known && unknown == nil, l.namesIn(e.ContainerID))
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ type rig struct {
 	guards       *guards
 	entries      []*journal.Entry
 	services     []netip.Prefix
+	pods         []netip.Prefix
 	unknown      error
 	// busy: calls are under way for all attachments.
 	busy atomic.Bool
@@ -98,6 +99,7 @@ func newRig(t testing.TB) *rig {
 			TryLock:  func(agentapi.Attachment) (func(), bool) { return func() {}, !r.busy.Load() },
 			Prepare:  func() {},
 			Services: func() ([]netip.Prefix, error) { return r.services, r.unknown },
+			PodCIDRs: func() ([]netip.Prefix, error) { return r.pods, nil },
 			NodeAddresses: func() []netip.Addr {
 				return []netip.Addr{netip.MustParseAddr(nodeAddr4), netip.MustParseAddr(nodeAddr6)}
 			},

@@ -65,6 +65,7 @@ func newRig(t *testing.T) *rig {
 			TryLock:  func(agentapi.Attachment) (func(), bool) { return func() {}, true },
 			Prepare:  func() {},
 			Services: func() ([]netip.Prefix, error) { return services(), nil },
+			PodCIDRs: func() ([]netip.Prefix, error) { return nil, nil },
 			NodeAddresses: func() []netip.Addr {
 				return []netip.Addr{addr("ipv4", nodeHost), addr("ipv6", nodeHost)}
 			},

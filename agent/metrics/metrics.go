@@ -34,6 +34,7 @@ type Agent struct {
 	interfacesGone    *prometheus.GaugeVec
 	parentHazards     *prometheus.GaugeVec
 	subinterfaces     prometheus.Gauge
+	podCIDRs          prometheus.Gauge
 	impostors         *prometheus.CounterVec
 }
 
@@ -108,7 +109,11 @@ func New(r prometheus.Registerer) *Agent {
 		Namespace: "fenceline", Name: "subinterface_faults",
 		Help: "VLAN subinterfaces that networks name and that the agent cannot make, set up or remove.",
 	})
-	r.MustRegister(a.parentHazards, a.subinterfaces, a.vfWalls, a.impostors, a.interfacesGone, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
+	a.podCIDRs = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "pod_cidrs_unknown",
+		Help: "1: pods whose default routes are on the underlay lack routes to pods of other networks, because pod CIDRs are unknown.",
+	})
+	r.MustRegister(a.podCIDRs, a.parentHazards, a.subinterfaces, a.vfWalls, a.impostors, a.interfacesGone, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
 	for _, reason := range []string{"mac", "source"} {
 		a.impostors.WithLabelValues(reason)
 	}
@@ -163,6 +168,9 @@ func (a *Agent) ParentHazard(parent, kind string, present bool) {
 
 // SubinterfaceFaults sets the number of VLAN subinterfaces that are not as the networks need them.
 func (a *Agent) SubinterfaceFaults(n int) { a.subinterfaces.Set(float64(n)) }
+
+// PodCIDRsUnknown sets whether pods lack routes to pods of other networks.
+func (a *Agent) PodCIDRsUnknown(unknown bool) { a.podCIDRs.Set(oneIf(unknown)) }
 
 // ParentGone deletes the series of a parent.
 func (a *Agent) ParentGone(parent string) {

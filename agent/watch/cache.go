@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/keyring"
+	"github.com/fenceline/fenceline/agent/podcidr"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -48,11 +49,12 @@ func Kinds() meta.RESTMapper {
 	for _, kind := range []string{"Node", "Namespace"} {
 		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeRoot)
 	}
-	for _, kind := range []string{"Pod", "Secret", "Service"} {
+	for _, kind := range []string{"Pod", "Secret", "Service", "ConfigMap"} {
 		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
 	m.Add(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), meta.RESTScopeNamespace)
 	m.Add(batchv1.SchemeGroupVersion.WithKind("Job"), meta.RESTScopeNamespace)
 	m.Add(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"), meta.RESTScopeRoot)
+	m.Add(podcidr.Calico(), meta.RESTScopeRoot)
 	return m
 }

@@ -117,14 +117,16 @@ func TestTheAgentsKnowTheExclusiveParents(t *testing.T) {
 	}
 }
 
-func TestTheAgentsKnowTheParentsOfVLANs(t *testing.T) {
-	const flag = "- --vlan-parents="
-	for values, want := range map[string]string{"": "", older: "", `agent.vlanParents=["eth1","bond0"]`: flag + "eth1,bond0\n"} {
+func TestTheAgentsKnowTheParentsOfVLANsAndTheGivenPodCIDRs(t *testing.T) {
+	for values, want := range map[string]string{
+		"": "", older: "", `agent.vlanParents=["eth1","bond0"]`: "- --vlan-parents=eth1,bond0\n",
+		`cni.hostLink.podCIDRs=["10.0.0.0/8","fd00::/48"]`: "- --pod-cidrs=10.0.0.0/8,fd00::/48\n",
+	} {
 		out, err := template(t, "templates/agent-daemonset.yaml", values)
 		if err != nil {
 			t.Fatalf("%s: %v: %s", values, err, out)
 		}
-		if want == "" && strings.Contains(out, flag) || !strings.Contains(out, want) {
+		if want == "" && (strings.Contains(out, "--vlan-parents") || strings.Contains(out, "--pod-cidrs")) || !strings.Contains(out, want) {
 			t.Errorf("%s: the agents are not started with %q", values, want)
 		}
 	}

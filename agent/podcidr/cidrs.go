@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podcidr finds the pod CIDRs of the networks beside Fenceline. A pod whose default routes are
+// on the underlay reaches the pods of these networks by its first interface.
+package podcidr
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// ErrNotRead: no source has answered since somebody needs the pod CIDRs.
+var ErrNotRead = errors.New("the pod CIDRs are not read yet")
+
+// CIDRs are the pod CIDRs as far as they are known. Its methods are safe for concurrent use, except that
+// Run runs once.
+type CIDRs struct {
+	Options
+	wake, changed chan struct{}
+
+	mu      sync.Mutex
+	known   []netip.Prefix
+	unknown error
+	// told is the last failure that was reported.
+	told string
+}
+
+// New returns CIDRs. They are unknown until Run has read them.
+func New(o Options) *CIDRs {
+	return &CIDRs{Options: o, unknown: ErrNotRead, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+}
+
+// Given returns the pod CIDRs that the user has named. They never change.
+func Given(prefixes []netip.Prefix) *CIDRs {
+	return &CIDRs{known: merge(prefixes), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+}
+
+// Prefixes returns the pod CIDRs of both families in order. An error says that some are unknown: then keep
+// what was made for those that were known before. The first call has Run read them.
+func (c *CIDRs) Prefixes() ([]netip.Prefix, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(c.unknown, ErrNotRead) {
+		signal(c.wake)
+	}
+	return slices.Clone(c.known), c.unknown
+}
+
+// Changed receives a value after each change of the result of Prefixes. It serves one receiver.
+func (c *CIDRs) Changed() <-chan struct{} { return c.changed }
+
+func (c *CIDRs) set(known []netip.Prefix, unknown error) {
+	known = merge(known)
+	c.mu.Lock()
+	same := slices.Equal(c.known, known) && (c.unknown == nil) == (unknown == nil)
+	c.known, c.unknown = known, unknown
+	c.mu.Unlock()
+	if !same {
+		signal(c.changed)
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // the receiver has not taken the last value
+	}
+}
+
+// Parse reads pod CIDRs that the user has named, separated by commas. An error names the wrong one.
+func Parse(text string) ([]netip.Prefix, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var all []netip.Prefix
+	for word := range strings.SplitSeq(text, ",") {
+		p, err := parse(strings.TrimSpace(word))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// parse reads a pod CIDR. One that holds all addresses would take the default routes back.
+func parse(word string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(word)
+	addr := p.Addr()
+	switch {
+	case err != nil, addr.Is4In6():
+		return p, fmt.Errorf("pod CIDR %q: it must be a prefix like 10.244.0.0/16 or fd00:10:244::/56", word)
+	case p != p.Masked():
+		return p, fmt.Errorf("pod CIDR %q: it has bits after its length; write %s", word, p.Masked())
+	case p.Bits() == 0, addr.IsLoopback(), addr.IsMulticast(), addr.IsLinkLocalUnicast():
+		return p, fmt.Errorf("pod CIDR %q: no pod network has these addresses; remove it", word)
+	}
+	return p, nil
+}
+
+// merge returns the fewest prefixes with the same addresses, in order: the CIDRs of many nodes become few
+// routes.
+func merge(prefixes []netip.Prefix) []netip.Prefix {
+	all := slices.Clone(prefixes)
+	for {
+		slices.SortFunc(all, func(a, b netip.Prefix) int {
+			if c := a.Addr().Compare(b.Addr()); c != 0 {
+				return c
+			}
+			return a.Bits() - b.Bits()
+		})
+		var next []netip.Prefix
+		for _, p := range all {
+			if n := len(next); n > 0 {
+				last := next[n-1]
+				if last.Contains(p.Addr()) { // prefixes never overlap in part, and the shorter comes first
+					continue
+				}
+				if last.Bits() == p.Bits() && p.Bits() > 1 && last.Addr().Is4() == p.Addr().Is4() {
+					if wider := netip.PrefixFrom(last.Addr(), last.Bits()-1); wider == wider.Masked() && wider.Contains(p.Addr()) {
+						next[n-1] = wider
+						continue
+					}
+				}
+			}
+			next = append(next, p)
+		}
+		if len(next) == len(all) {
+			return next
+		}
+		all = next
+	}
+}

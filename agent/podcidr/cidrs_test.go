@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podcidr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/fenceline/fenceline/test/check"
+)
+
+func text(all []netip.Prefix) string { return strings.Trim(fmt.Sprint(all), "[]") }
+
+func TestTheCIDRsOfManyNodesBecomeFewRoutes(t *testing.T) {
+	for given, want := range map[string]string{
+		"":                                       "",
+		"10.244.0.0/24":                          "10.244.0.0/24",
+		"10.244.1.0/24,10.244.0.0/24":            "10.244.0.0/23",
+		"10.244.1.0/24,10.244.2.0/24":            "10.244.1.0/24 10.244.2.0/24",
+		"10.244.0.0/16,10.244.7.0/24":            "10.244.0.0/16",
+		"10.0.0.0/26,10.0.0.64/26,10.0.0.128/25": "10.0.0.0/24",
+		"10.0.0.0/24,10.0.0.0/24":                "10.0.0.0/24",
+		"0.0.0.0/1,128.0.0.0/1":                  "0.0.0.0/1 128.0.0.0/1",
+		"fd44:0:0:1::/64,10.0.0.0/24,fd44::/64":  "10.0.0.0/24 fd44::/63",
+	} {
+		all := check.Value(Parse(given))(t)
+		if diff := cmp.Diff(want, text(merge(all))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", given, diff)
+		}
+	}
+	for _, wrong := range []string{"10.0.0.0", "10.0.0.1/8", "0.0.0.0/0", "::/0", "127.0.0.0/8", "fe80::/64", "::ffff:10.0.0.0/104", "10.0.0.0/8,,"} {
+		if _, err := Parse(wrong); err == nil || !strings.Contains(err.Error(), "pod CIDR \"") {
+			t.Errorf("%q is accepted: %v", wrong, err)
+		}
+	}
+}
+
+func node(name string, cidrs ...string) client.Object {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: cidrs}}
+}
+
+func calico(name, cidr string) client.Object {
+	pool := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": cidr}}}
+	pool.SetGroupVersionKind(Calico())
+	pool.SetName(name)
+	return pool
+}
+
+func cilium(data ...string) client.Object {
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-config"}, Data: map[string]string{}}
+	for i := 0; i < len(data); i += 2 {
+		m.Data[data[i]] = data[i+1]
+	}
+	return m
+}
+
+// server returns an API with objects. refused are the kinds that it refuses, and why.
+func server(t *testing.T, refused map[string]error, objects ...client.Object) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	check.OK(t, corev1.AddToScheme(scheme))
+	scheme.AddKnownTypeWithName(Calico(), &unstructured.Unstructured{})
+	scheme.AddKnownTypeWithName(Calico().GroupVersion().WithKind("IPPoolList"), &unstructured.UnstructuredList{})
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			kind := "nodes"
+			if _, ok := list.(*unstructured.UnstructuredList); ok {
+				kind = "ippools"
+			}
+			if err := refused[kind]; err != nil {
+				return err
+			}
+			return c.List(ctx, list, o...)
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if err := refused["configmaps"]; err != nil {
+				return err
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	}).Build()
+}
+
+func TestEachNetworkSaysItsPodCIDRs(t *testing.T) {
+	missing := apierrors.NewNotFound(schema.GroupResource{Group: Calico().Group, Resource: "ippools"}, "")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "cilium-config", errors.New("RBAC"))
+	without := map[string]error{"ippools": missing}
+	for name, row := range map[string]struct {
+		refused map[string]error
+		objects []client.Object
+		want    string
+		unknown string
+	}{
+		"flannel and kubeadm": {without, []client.Object{node("n1", "10.244.0.0/24", "fd44::/64"), node("n2", "10.244.1.0/24", "fd44:0:0:1::/64")}, "10.244.0.0/23 fd44::/63", ""},
+		"Calico":              {nil, []client.Object{node("n1"), calico("v4", "192.168.0.0/16"), calico("v6", "fd80::/48")}, "192.168.0.0/16 fd80::/48", ""},
+		"Calico on kubeadm":   {nil, []client.Object{node("n1", "10.244.0.0/24"), calico("v4", "10.244.0.0/16")}, "10.244.0.0/16", ""},
+		"Cilium":              {without, []client.Object{node("n1"), cilium("ipam", "cluster-pool", "cluster-pool-ipv4-cidr", "10.0.0.0/8", "cluster-pool-ipv6-cidr", "fd00::/104")}, "10.0.0.0/8 fd00::/104", ""},
+		"Cilium with two":     {without, []client.Object{cilium("ipam", "cluster-pool", "cluster-pool-ipv4-cidr", "10.0.0.0/9 10.128.0.0/9")}, "10.0.0.0/8", ""},
+		"Cilium by the Nodes": {without, []client.Object{node("n1", "10.1.0.0/24"), cilium("ipam", "kubernetes", "cluster-pool-ipv4-cidr", "10.0.0.0/8")}, "10.1.0.0/24", ""},
+		"none":                {without, []client.Object{node("n1")}, "", "cni.hostLink.podCIDRs"},
+		"a right is missing":  {map[string]error{"ippools": missing, "configmaps": forbidden}, []client.Object{node("n1", "10.244.0.0/24")}, "10.244.0.0/24", "cilium-config in kube-system"},
+		"a wrong CIDR":        {nil, []client.Object{calico("v4", "0.0.0.0/0"), calico("other", "10.1.0.0/16")}, "10.1.0.0/16", "IPPools of Calico: pod CIDR \"0.0.0.0/0\""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := events.NewFakeRecorder(5)
+			reported := false
+			c := New(Options{
+				Node: "n1", API: server(t, row.refused, row.objects...), Needed: func() bool { return true },
+				Unknown: func(u bool) { reported = u }, Events: recorder, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+			})
+			for range 2 { // a failure is told once
+				c.Pass(t.Context())
+			}
+			known, unknown := c.Prefixes()
+			if diff := cmp.Diff(row.want, text(known)); diff != "" {
+				t.Errorf("pod CIDRs (-want +got):\n%s", diff)
+			}
+			close(recorder.Events)
+			var told []string
+			for e := range recorder.Events {
+				told = append(told, e)
+			}
+			if row.unknown == "" {
+				if unknown != nil || reported || len(told) != 0 {
+					t.Errorf("unknown %v, metric %v, events %q", unknown, reported, told)
+				}
+				return
+			}
+			if unknown == nil || !strings.Contains(unknown.Error(), row.unknown) || !reported || len(told) != 1 || !strings.HasPrefix(told[0], "Warning PodCIDRsUnknown") {
+				t.Errorf("unknown %v, metric %v, events %q; want %q", unknown, reported, told, row.unknown)
+			}
+		})
+	}
+}
+
+func TestPodCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
+	refused := map[string]error{}
+	c := New(Options{
+		Node: "n1", API: server(t, refused, node("n1", "10.244.0.0/24")), Needed: func() bool { return true }, Unknown: func(bool) {},
+		Events: events.NewFakeRecorder(5), Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+	})
+	if _, err := c.Prefixes(); !errors.Is(err, ErrNotRead) {
+		t.Errorf("before a read: %v", err)
+	}
+	check.Receive(t, time.Second, "the first question wakes the reader", c.wake)
+	c.Pass(t.Context())
+	check.Receive(t, time.Second, "those who use the pod CIDRs hear of them", c.Changed())
+	refused["nodes"] = errors.New("connection refused")
+	if pause := c.Pass(t.Context()); pause != retry {
+		t.Errorf("the next try is in %v", pause)
+	}
+	if known, err := c.Prefixes(); text(known) != "10.244.0.0/24" || err == nil {
+		t.Errorf("%v, %v", known, err)
+	}
+	delete(refused, "nodes")
+	check.OK(t, c.API.(client.Client).Create(t.Context(), node("n2", "10.244.1.0/24")))
+	c.Pass(t.Context())
+	if known, err := c.Prefixes(); text(known) != "10.244.0.0/23" || err != nil {
+		t.Errorf("%v, %v", known, err)
+	}
+}
+
+func TestNothingIsReadUntilAPodNeedsIt(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan struct{}, 10)
+	now := clocktesting.NewFakeClock(time.Unix(0, 0))
+	c := New(Options{
+		Node: "n1", API: nobody{t}, Needed: func() bool { asked <- struct{}{}; return false }, Unknown: func(bool) {},
+		Events: events.NewFakeRecorder(5), Log: testr.New(t), Clock: now,
+	})
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	check.Receive(t, time.Second, "the first look", asked)
+	check.Becomes(t, time.Second, "a timer", now.HasWaiters)
+	now.Step(2 * period)
+	check.Receive(t, time.Second, "the next look", asked)
+	cancel()
+	check.OK(t, check.Receive(t, time.Second, "the end", done))
+
+	given := Given([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+	check.OK(t, given.Run(t.Context()))
+	if known, err := given.Prefixes(); text(known) != "10.0.0.0/8" || err != nil {
+		t.Errorf("given: %v, %v", known, err)
+	}
+}
+
+// nobody must not be asked.
+type nobody struct{ t *testing.T }
+
+func (n nobody) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	n.t.Error("an object is read")
+	return nil
+}
+
+func (n nobody) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	n.t.Error("objects are read")
+	return nil
+}

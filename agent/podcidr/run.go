@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podcidr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// period is the time between two reads in a small cluster. In a large one it is longer: each agent
+	// reads each node.
+	period = time.Minute
+	// retry is the time after a failure.
+	retry = 10 * time.Second
+	// perNode is the time for each pod CIDR, so ten minutes for 600 nodes.
+	perNode = time.Second
+)
+
+// remedy says what to do while pod CIDRs are unknown.
+const remedy = "name all in the chart's value cni.hostLink.podCIDRs"
+
+// ErrNone: no source names a pod CIDR.
+var ErrNone = errors.New("neither the Nodes (spec.podCIDRs) nor Calico nor Cilium name one; " + remedy)
+
+// Options of CIDRs. All are required.
+type Options struct {
+	// Node is the name of this node.
+	Node string
+	// API reads past any cache: the agent watches no node but its own.
+	API client.Reader
+	// Needed reports whether a pod of this node needs the pod CIDRs. Without one, nothing is read.
+	Needed func() bool
+	// Unknown sets whether pods lack pod CIDRs.
+	Unknown func(bool)
+	Events  events.EventRecorder
+	Log     logr.Logger
+	Clock   clock.Clock
+}
+
+// Run reads the pod CIDRs while a pod of this node needs them, until ctx ends. What was read stays known
+// while the API server is away.
+func (c *CIDRs) Run(ctx context.Context) error {
+	if c.API == nil {
+		return nil
+	}
+	for {
+		pause := period
+		if c.Needed() {
+			pause = c.Pass(ctx)
+		}
+		timer := c.Clock.NewTimer(wait.Jitter(pause, .5))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-c.wake:
+			timer.Stop()
+		case <-timer.C():
+		}
+	}
+}
+
+// Pass reads the pod CIDRs once, and returns the time until the next read.
+func (c *CIDRs) Pass(ctx context.Context) time.Duration {
+	found, unread := readAll(ctx, c.API, sources())
+	var failure error
+	switch before, _ := c.Prefixes(); {
+	case len(unread) > 0:
+		failure = fmt.Errorf("%w; upgrade the chart's release if it is forbidden, or %s", errors.Join(unread...), remedy)
+		found = append(found, before...) // what was known is not gone because it cannot be read
+	case len(found) == 0:
+		failure = ErrNone
+	}
+	c.set(found, failure)
+	c.report(failure)
+	if failure != nil {
+		return retry
+	}
+	return max(period, time.Duration(len(found))*perNode)
+}
+
+// report reports a failure once, and again after a change.
+func (c *CIDRs) report(failure error) {
+	c.Unknown(failure != nil)
+	text := ""
+	if failure != nil {
+		text = failure.Error()
+	}
+	if text == c.told || text == "" {
+		c.told = text
+		return
+	}
+	c.told = text
+	c.Log.Error(failure, "pods whose default routes are on the underlay lack routes to pods of other networks")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Node}}
+	node.APIVersion, node.Kind = "v1", "Node"
+	c.Events.Eventf(node, nil, corev1.EventTypeWarning, "PodCIDRsUnknown", "ReadPodCIDRs",
+		"pods with default-route-nic reach pods of other networks by the underlay only: pod CIDRs are unknown: %s", text)
+}
