@@ -98,6 +98,9 @@ func Add(ctx context.Context, c Call) (_ *types100.Result, err error) {
 func (a *adding) reserve(conf *allocator.IPAMConfig) error {
 	requested := slices.Clone(conf.IPArgs)
 	for i := range conf.Ranges {
+		for _, r := range conf.Ranges[i] {
+			a.store.used = append(a.store.used, noHosts(r)...)
+		}
 		p := &pick{allocator: allocator.NewIPAllocator(&conf.Ranges[i], a.store, i), set: i}
 		if j := slices.IndexFunc(requested, conf.Ranges[i].Contains); j >= 0 {
 			p.requested = requested[j]

@@ -8,6 +8,7 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
 )
@@ -21,6 +22,7 @@ func hasFree(set allocator.RangeSet, taken []entry) bool {
 		if r.Contains(r.Gateway) {
 			free.Sub(free, big.NewInt(1))
 		}
+		free.Sub(free, big.NewInt(int64(len(noHosts(r)))))
 		for _, e := range taken {
 			if !e.stale && r.Contains(net.IP(e.addr.AsSlice())) {
 				free.Sub(free, big.NewInt(1))
@@ -28,6 +30,21 @@ func hasFree(set allocator.RangeSet, taken []entry) bool {
 		}
 	}
 	return free.Sign() > 0
+}
+
+// noHosts returns the addresses of an IPv4 range that no host can have: of the network and of broadcasts (RFC
+// 1122, section 3.2.1.3).
+func noHosts(r allocator.Range) (found []netip.Addr) {
+	network, last := r.Subnet.IP.To4(), slices.Clone(r.Subnet.IP.To4())
+	for i := range last {
+		last[i] |= ^r.Subnet.Mask[i]
+	}
+	for _, ip := range []net.IP{network, last} {
+		if ip != nil && r.Contains(ip) && !ip.Equal(r.Gateway) {
+			found = append(found, addrOf(ip))
+		}
+	}
+	return found
 }
 
 // checkRanges refuses what host-local accepts: a gateway that the containers cannot reach, and a start behind

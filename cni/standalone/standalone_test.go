@@ -130,6 +130,22 @@ func TestAddressesOfAnEarlierBootComeBack(t *testing.T) {
 	}
 }
 
+// host-local gives the addresses of the network and of broadcasts if a range names them.
+func TestNoContainerGetsTheAddressOfTheNetworkOrOfBroadcasts(t *testing.T) {
+	w := newWorld(t, `[[{"subnet":"10.0.0.0/29","rangeStart":"10.0.0.0","rangeEnd":"10.0.0.7","gateway":"10.0.0.2"}]]`)
+	w.mustAdd(t, "a", "b", "c", "d", "e")
+	if got, want := w.files(t), []string{"10.0.0.1", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"}; !slices.Equal(got, want) {
+		t.Errorf("files of %v, want %v", got, want)
+	}
+	wantCode(t, Status(w.call("")), agentapi.CodeNotAvailable)
+	_, err := w.add(t, "f")
+	wantCode(t, err, agentapi.CodeExhausted)
+	requested := w.call("f")
+	requested.Args = "IP=10.0.0.7"
+	_, err = Add(t.Context(), requested)
+	wantCode(t, err, agentapi.CodeAddressRefused)
+}
+
 // Machines may share the directory, such as by NFS.
 func TestAMachineFreesNoAddressOfAnother(t *testing.T) {
 	w := newWorld(t, four)

@@ -40,7 +40,8 @@ type store struct {
 	memory *conflicts.Memory
 	// detect: addresses that other hosts have used are passed over, unless insist is set.
 	detect, insist bool
-	// used are the addresses that other hosts use according to the probe of this call.
+	// used are the addresses that no host can have, and those that other hosts use according to the probe
+	// of this call.
 	used []netip.Addr
 	// passed is the number of addresses that were passed over.
 	passed int
