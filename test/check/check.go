@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package check ends a test whose step failed, and waits for conditions.
+// Package check ends a test whose step failed, compares values, and waits for conditions. The messages
+// are formats of fmt.
 package check
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // pause is the time between two looks at a condition.
@@ -26,6 +31,69 @@ func Value[T any](v T, err error) func(testing.TB) T {
 		t.Helper()
 		OK(t, err)
 		return v
+	}
+}
+
+// Must ends the test with the message unless the condition holds.
+func Must(t testing.TB, holds bool, format string, args ...any) {
+	t.Helper()
+	if !holds {
+		t.Fatalf(format, args...)
+	}
+}
+
+// That is Must for a test that goes on.
+func That(t testing.TB, holds bool, format string, args ...any) {
+	t.Helper()
+	if !holds {
+		t.Errorf(format, args...)
+	}
+}
+
+// Equal reports the message with both values if they differ. The test goes on.
+func Equal[T comparable](t testing.TB, got, want T, format string, args ...any) {
+	t.Helper()
+	if got != want {
+		differ(t, got, want, fmt.Sprintf(format, args...))
+	}
+}
+
+// List is Equal for slices. No slice equals an empty one.
+func List[S ~[]E, E comparable](t testing.TB, got, want S, format string, args ...any) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		differ(t, got, want, fmt.Sprintf(format, args...))
+	}
+}
+
+// Is reports the message with both errors unless errors.Is finds want. The test goes on.
+func Is(t testing.TB, got, want error, format string, args ...any) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		differ(t, got, want, fmt.Sprintf(format, args...))
+	}
+}
+
+func differ(t testing.TB, got, want any, what string) {
+	t.Helper()
+	if _, ok := got.(string); ok {
+		t.Errorf("%s %q, want %q", what, got, want)
+		return
+	}
+	t.Errorf("%s %+v, want %+v", what, got, want)
+}
+
+// Same reports the message with what differs between two values of any type. The test goes on.
+func Same(t testing.TB, got, want any, format string, args ...any) {
+	t.Helper()
+	SameBy(t, nil, got, want, format, args...)
+}
+
+// SameBy is Same with options of the comparison.
+func SameBy(t testing.TB, by cmp.Options, got, want any, format string, args ...any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, by); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", fmt.Sprintf(format, args...), diff)
 	}
 }
 
