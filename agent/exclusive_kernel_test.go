@@ -142,9 +142,7 @@ func (o *outside) escapes(from *packet.Conn, mac, own net.HardwareAddr, addr net
 // hears waits for a frame of a pod.
 func (o *outside) hears(what string, from *packet.Conn, mac net.HardwareAddr, addr netip.Addr) {
 	o.t.Helper()
-	if !o.escapes(from, mac, mac, addr) {
-		o.t.Errorf("%s: its frame does not come out", what)
-	}
+	check.That(o.t, o.escapes(from, mac, mac, addr), "%s: its frame does not come out", what)
 }
 
 func broadcast(from *packet.Conn, frame []byte) error {

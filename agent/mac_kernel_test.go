@@ -56,9 +56,8 @@ func (m *machine) changedMACs(t *testing.T) {
 			sibling, siblingNS := m.unplugged(saying("ipam.fenceline.io/ippool", `{"ipv4":["macs"]}`))
 			addr := reference.chain(t, pod, config, c.args, mac.String())
 			reference.chain(t, sibling, macvlan(""), "", "")
-			if got, err := ns.MAC("eth0"); err != nil || got.String() != mac.String() {
-				t.Fatalf("the plugins set %v, %v", got, err)
-			}
+			got, err := ns.MAC("eth0")
+			check.Must(t, err == nil && got.String() == mac.String(), "the plugins set %v, %v", got, err)
 			m.eventually("the lease names the MAC", seen, func() bool { return m.lease(addr).Spec.Holder.MAC == mac.String() })
 			m.eventually("a sibling reaches the pod", seen, func() bool { return reaches(t, siblingNS, addr, mac) })
 			check.OK(t, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: pod.Attachment}))
@@ -90,9 +89,8 @@ func (m *machine) impostors(t *testing.T) {
 			return e.Reason == "ImpostorRemoved" && e.Regarding.Name == r.Pod.Name
 		})
 	})
-	if again := m.lease(netip.MustParseAddr(l.Name)); again == nil || again.Spec.Holder.PodUID != r.Pod.UID {
-		t.Errorf("the lease of the pod is %+v", again)
-	}
+	again := m.lease(netip.MustParseAddr(l.Name))
+	check.That(t, again != nil && again.Spec.Holder.PodUID == r.Pod.UID, "the lease of the pod is %+v", again)
 }
 
 // chain adds the interface eth0 of a pod by a list of plugins.
@@ -119,9 +117,8 @@ func reaches(t *testing.T, from *network.Namespace, addr netip.Addr, mac net.Har
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	if err := from.Command(ctx, "ping", "-c", "1", "-W", "1", addr.String()).Run(); err != nil {
-		if _, failed := errors.AsType[*exec.ExitError](err); !failed {
-			t.Fatal(err)
-		}
+		_, failed := errors.AsType[*exec.ExitError](err)
+		check.Must(t, failed, "%v", err)
 		return false
 	}
 	entries := check.Value(from.Links().NeighList(0, netlink.FAMILY_V4))(t)

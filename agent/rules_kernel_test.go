@@ -69,9 +69,8 @@ func (m *machine) sources(t *testing.T) {
 		{"spec.default", m.sandbox(), []string{"10.66.0."}},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			if got := m.gets(t, c.request, c.want...); len(got.IPs) != len(c.want) {
-				t.Errorf("got %v", got.IPs)
-			}
+			got := m.gets(t, c.request, c.want...)
+			check.That(t, len(got.IPs) == len(c.want), "got %v", got.IPs)
 		})
 	}
 }

@@ -81,9 +81,7 @@ func (m *machine) modes(t *testing.T) {
 			for _, iface := range []string{"eth0", "net1"} {
 				check.OK(t, macvlan.linked(t, pod, iface, c.fields))
 			}
-			if got := routingOf(t, ns); got != c.want {
-				t.Errorf("the pod has %q, want %q", got, c.want)
-			}
+			check.Equal(t, routingOf(t, ns), c.want, "the pod has")
 		})
 	}
 	m.pool(t, "served", 92, func(p *v1alpha1.IPPool) {
@@ -117,27 +115,19 @@ func (m *machine) modes(t *testing.T) {
 			before := hostLinks(t)
 			t.Run("ADD", func(t *testing.T) {
 				err := macvlan.linkedAfter(t, pod, "eth0", c.macvlan, c.fields)
-				if err == nil || !contains(err.Error(), c.words) {
-					t.Errorf("got %v, want %q", err, c.words)
-				}
+				check.That(t, err != nil && contains(err.Error(), c.words), "got %v, want %q", err, c.words)
 				e, ok := errors.AsType[*types.Error](err)
-				if c.code != 0 && (!ok || e.Code != c.code) {
-					t.Errorf("got %v, want code %d", err, c.code)
-				}
-				if got := routingOf(t, ns); got != "" {
-					t.Errorf("the pod has %s", got)
-				}
+				check.That(t, c.code == 0 || ok && e.Code == c.code, "got %v, want code %d", err, c.code)
+				check.Equal(t, routingOf(t, ns), "", "the pod has")
 			})
 			// The runtime has answered the refusal with a DEL.
-			if after := hostLinks(t); !slices.Equal(before, after) {
-				t.Errorf("the node has %q, and had %q", after, before)
-			}
+			after := hostLinks(t)
+			check.That(t, slices.Equal(before, after), "the node has %q, and had %q", after, before)
 			leases := &v1alpha1.IPLeaseList{}
 			check.OK(t, m.List(t.Context(), leases))
 			for _, l := range leases.Items {
-				if h := l.Spec.Holder; h != nil && h.ContainerID == pod.ContainerID {
-					t.Errorf("lease %s is %s", l.Name, l.Spec.State)
-				}
+				h := l.Spec.Holder
+				check.That(t, h == nil || h.ContainerID != pod.ContainerID, "lease %s is %s", l.Name, l.Spec.State)
 			}
 		})
 	}
@@ -156,15 +146,11 @@ func (m *machine) noRoute(t *testing.T) {
 	check.OK(t, err)
 	check.OK(t, ns.Links().AddrDel(eth0, &addrs[0]))
 	err = macvlan.linkedAfter(t, pod, "eth0", "", fmt.Sprintf(`"prevResult":%s,`, result))
-	if words := []string{"interface eth0 of pod", "add route 10.96.0.0/16", "host-eth0"}; err == nil || !contains(err.Error(), words) {
-		t.Errorf("got %v, want %q", err, words)
-	}
-	if got := routingOf(t, ns); got != "" {
-		t.Errorf("the pod has %s", got)
-	}
-	if after := hostLinks(t); !slices.Equal(before, after) {
-		t.Errorf("the node has %q, and had %q", after, before)
-	}
+	words := []string{"interface eth0 of pod", "add route 10.96.0.0/16", "host-eth0"}
+	check.That(t, err != nil && contains(err.Error(), words), "got %v, want %q", err, words)
+	check.Equal(t, routingOf(t, ns), "", "the pod has")
+	after := hostLinks(t)
+	check.That(t, slices.Equal(before, after), "the node has %q, and had %q", after, before)
 }
 
 // routingOf lists the host links of a pod, and its interfaces with a table of their own.

@@ -107,9 +107,8 @@ func (m *machine) routes(t *testing.T) {
 				c.asks)
 			macvlan.add(t, pod, "eth0", m.parent)
 			macvlan.add(t, pod, "net1", m.parent)
-			if got := gateways(t, ns); got != c.want {
-				t.Errorf("got  %s\nwant %s", got, c.want)
-			}
+			got := gateways(t, ns)
+			check.That(t, got == c.want, "got  %s\nwant %s", got, c.want)
 		})
 	}
 
@@ -118,9 +117,7 @@ func (m *machine) routes(t *testing.T) {
 		macvlan.add(t, pod, "eth0", m.parent, `"clean_gateway":true`, `"rangeStart":"10.70.80.9"`,
 			`"routes":[{"dst":"0.0.0.0/0"},{"dst":"10.11.0.0/16","gw":"10.70.80.9"}]`)
 		const want = "10.11.0.0/16 10.70.80.9 eth0, 10.8.0.0/16 10.70.80.254 eth0, 10.9.0.0/16 10.70.80.1 eth0"
-		if got := gateways(t, ns); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		check.Equal(t, gateways(t, ns), want, "got")
 		m.eventually("an event of "+pod.Pod.Name, seen, func() bool {
 			list := &eventsv1.EventList{}
 			check.OK(t, m.List(t.Context(), list, client.InNamespace(pod.Pod.Namespace)))
@@ -162,12 +159,8 @@ func (m *machine) vlans(t *testing.T) {
 		here, elsewhere := listen(t, parents[0]+"p"), listen(t, parents[1]+"p")
 		pod, _ := m.unplugged(from("vlan"))
 		addr, _ := netip.AddrFromSlice(macvlan.add(t, pod, "eth0", parents[0]).IPs[0].Address.IP.To4())
-		if !probed(t, here, addr, seen) {
-			t.Errorf("%s was not probed, untagged, on the parent", addr)
-		}
-		if probedBefore(t, elsewhere, parents[1], addr) {
-			t.Errorf("%s was probed on another parent", addr)
-		}
+		check.That(t, probed(t, here, addr, seen), "%s was not probed, untagged, on the parent", addr)
+		check.That(t, !probedBefore(t, elsewhere, parents[1], addr), "%s was probed on another parent", addr)
 	}
 }
 
@@ -199,9 +192,7 @@ func probedBefore(t *testing.T, conn *packet.Conn, parent string, addr netip.Add
 	_, err = out.WriteTo(probe, &packet.Addr{HardwareAddr: probe[:6]})
 	check.OK(t, err)
 	next := nextProbe(t, conn, seen, addr, last)
-	if !next.IsValid() {
-		t.Fatalf("the last probe of %s has not come", parent)
-	}
+	check.Must(t, next.IsValid(), "the last probe of %s has not come", parent)
 	return next == addr
 }
 

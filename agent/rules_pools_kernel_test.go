@@ -52,9 +52,8 @@ func (m *machine) edits(t *testing.T) {
 	stays := func(when string) {
 		t.Helper()
 		l := m.lease(used)
-		if err := m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: user.Attachment}); err != nil || l == nil || l.Spec.State != v1alpha1.StateBound {
-			t.Errorf("%s: lease %+v, CHECK %v", when, l, err)
-		}
+		err := m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: user.Attachment})
+		check.That(t, err == nil && l != nil && l.Spec.State == v1alpha1.StateBound, "%s: lease %+v, CHECK %v", when, l, err)
 	}
 	yes := true
 	change(func(s *v1alpha1.IPPoolSpec) { s.Disable = &yes })
@@ -82,9 +81,8 @@ func (m *machine) keptForAName(t *testing.T) {
 	uid := m.lease(addr).UID
 	is := func(state v1alpha1.LeaseState) {
 		t.Helper()
-		if l := m.lease(addr); l == nil || l.UID != uid || l.Spec.State != state {
-			t.Errorf("the lease is %+v, want %s", l, state)
-		}
+		l := m.lease(addr)
+		check.That(t, l != nil && l.UID == uid && l.Spec.State == state, "the lease is %+v, want %s", l, state)
 	}
 	check.OK(t, m.agent.Del(t.Context(), agentapi.DelRequest{Attachment: pod.Attachment}))
 	is(v1alpha1.StateRetained)
@@ -164,24 +162,20 @@ func (m *machine) gatewayChecks(t *testing.T) {
 		err := macvlan.linked(t, pod, "eth0", "")
 		if c.silent == "" {
 			check.OK(t, err)
-			if got := routingOf(t, inside); got != "host-eth0" {
-				t.Errorf("the pod has %q, want a host link", got)
-			}
+			got := routingOf(t, inside)
+			check.That(t, got == "host-eth0", "the pod has %q, want a host link", got)
 			continue
 		}
 		words := []string{"gateway " + c.silent + " not answer on parent " + elsewhere.parent + " of node n1"}
-		if e, ok := errors.AsType[*cnitypes.Error](err); !ok || e.Code != agentapi.CodeTryAgainLater || !contains(e.Msg, words) {
-			t.Errorf("got %v, want code 11 with %q", err, words)
-		}
-		if after := hostLinks(t); !slices.Equal(before, after) {
-			t.Errorf("the node has %q, and had %q", after, before)
-		}
+		e, ok := errors.AsType[*cnitypes.Error](err)
+		check.That(t, ok && e.Code == agentapi.CodeTryAgainLater && contains(e.Msg, words), "got %v, want code 11 with %q", err, words)
+		after := hostLinks(t)
+		check.That(t, slices.Equal(before, after), "the node has %q, and had %q", after, before)
 		leases := &v1alpha1.IPLeaseList{}
 		check.OK(t, m.List(t.Context(), leases))
 		for _, l := range leases.Items {
-			if h := l.Spec.Holder; h != nil && h.ContainerID == pod.ContainerID {
-				t.Errorf("lease %s is %s", l.Name, l.Spec.State)
-			}
+			h := l.Spec.Holder
+			check.That(t, h == nil || h.ContainerID != pod.ContainerID, "lease %s is %s", l.Name, l.Spec.State)
 		}
 	}
 }
@@ -221,9 +215,7 @@ func (m *machine) severalInterfaces(t *testing.T) {
 	first := m.sandbox(from("two"), saying("k8s.v1.cni.cncf.io/networks", "lan"))
 	a := m.gets(t, first, "10.70.63.")
 	b := m.gets(t, m.also(t, first, "net1"), "10.70.63.")
-	if a.IPs[0].Address == b.IPs[0].Address {
-		t.Errorf("both interfaces have %s", a.IPs[0].Address)
-	}
+	check.That(t, a.IPs[0].Address != b.IPs[0].Address, "both interfaces have %s", a.IPs[0].Address)
 	if len(a.Routes) != 1 || len(b.Routes) != 0 {
 		t.Errorf("default routes %v and %v", a.Routes, b.Routes)
 	}
@@ -232,9 +224,8 @@ func (m *machine) severalInterfaces(t *testing.T) {
 	pools := saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["two"]},{"interface":"net1","ipv4":["lan-only"]}]`)
 	networks, nic := saying("k8s.v1.cni.cncf.io/networks", `[{"name":"lan"}]`), saying("ipam.fenceline.io/default-route-nic", "net1")
 	second := m.sandbox(pools, networks, nic)
-	if r := m.gets(t, second, "10.70.63.").Routes; len(r) != 0 {
-		t.Errorf("eth0 has %v", r)
-	}
+	r := m.gets(t, second, "10.70.63.").Routes
+	check.That(t, len(r) == 0, "eth0 has %v", r)
 	m.gets(t, m.also(t, second, "net1"), "10.70.64.2")
 	// The second interface of the next pod finds nothing. Each of its tries leaves the first one its address.
 	third := m.sandbox(pools, networks, nic)
@@ -243,7 +234,6 @@ func (m *machine) severalInterfaces(t *testing.T) {
 	for range 3 {
 		m.refuses(t, net1, agentapi.CodeExhausted, "pool lan-only: it is exhausted")
 	}
-	if l := m.lease(held[0].Address.Addr()); l == nil || l.Spec.Holder.ContainerID != third.ContainerID {
-		t.Errorf("the lease of the first interface is %+v", l)
-	}
+	l := m.lease(held[0].Address.Addr())
+	check.That(t, l != nil && l.Spec.Holder.ContainerID == third.ContainerID, "the lease of the first interface is %+v", l)
 }

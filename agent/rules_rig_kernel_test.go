@@ -126,9 +126,8 @@ func (m *machine) refuses(t *testing.T, r agentapi.AddRequest, code uint, words 
 	leases := &v1alpha1.IPLeaseList{}
 	check.OK(t, m.List(t.Context(), leases))
 	for _, l := range leases.Items {
-		if h := l.Spec.Holder; h != nil && h.ContainerID == r.ContainerID && h.Interface == r.Interface {
-			t.Errorf("a refused ADD has left %s", l.Name)
-		}
+		h := l.Spec.Holder
+		check.That(t, h == nil || h.ContainerID != r.ContainerID || h.Interface != r.Interface, "a refused ADD has left %s", l.Name)
 	}
 	wantCode(t, agentapi.CodeNotHeld, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: r.Attachment}))
 }

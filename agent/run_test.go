@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -21,9 +20,7 @@ func TestADirectoryThatTakesNoPluginEndsNoAgent(t *testing.T) {
 	plugin := filepath.Join(t.TempDir(), "plugin")
 	check.OK(t, os.WriteFile(plugin, []byte("#!"), 0o755))
 	s := settings{node: "n1", namespace: "n", plugin: plugin, binDir: filepath.Join(t.TempDir(), "bin"), stateDir: filepath.Join(plugin, "state")}
-	if err := run(t.Context(), s); !errors.Is(err, syscall.ENOTDIR) {
-		t.Errorf("the agent ends: %v", err)
-	}
+	check.Is(t, run(t.Context(), s), syscall.ENOTDIR, "the agent ends:")
 }
 
 // It must not ask which resources there are.

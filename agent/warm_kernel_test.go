@@ -45,9 +45,8 @@ func (m *machine) warmAddresses(t *testing.T) {
 				s := m.lease(netip.MustParseAddr(name)).Spec
 				return s.State == v1alpha1.StateQuarantined && s.Reason == v1alpha1.ReasonConflict && s.Conflict.MAC == mac.String()
 			})
-			if _, ready := m.ready(pool)[name]; ready {
-				t.Error("it is ready again")
-			}
+			_, ready := m.ready(pool)[name]
+			check.That(t, !ready, "it is ready again")
 			return
 		}
 	})

@@ -58,9 +58,7 @@ func FuzzRequest(f *testing.F) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(method, url, bytes.NewReader(body)))
 		for _, gc := range b.gcs {
-			if gc.Valid == nil {
-				t.Errorf("%s: a GC without a list", body)
-			}
+			check.That(t, gc.Valid != nil, "%s: a GC without a list", body)
 			see(gc, &agentapi.GCRequest{})
 		}
 		switch {
@@ -80,16 +78,12 @@ func FuzzRequest(f *testing.F) {
 		}
 		for _, r := range seen {
 			sent := encoded(t, r[0])
-			if err := json.Unmarshal(sent, r[1]); err != nil {
-				t.Errorf("%s is seen as %s: %v", body, sent, err)
-			}
-			if again := encoded(t, r[1]); !bytes.Equal(again, sent) {
-				t.Errorf("%s is sent again as %s", sent, again)
-			}
+			check.Is(t, json.Unmarshal(sent, r[1]), nil, "%s is seen as %s:", body, sent)
+			again := encoded(t, r[1])
+			check.That(t, bytes.Equal(again, sent), "%s is sent again as %s", sent, again)
 		}
-		if left, err := os.ReadDir(spooled); err != nil || len(left) > 0 {
-			t.Errorf("the spool holds %v, %v", left, err)
-		}
+		left, err := os.ReadDir(spooled)
+		check.That(t, err == nil && len(left) == 0, "the spool holds %v, %v", left, err)
 	})
 }
 

@@ -26,9 +26,8 @@ func TestTheSocketIsForRootOnlyAndGoesWithItsServer(t *testing.T) {
 		t.Errorf("after the end: %v", err)
 	}
 	_, err = r.Add(t.Context(), addOf("abc"))
-	if _, away := errors.AsType[*agentapi.NoAnswerError](err); !away {
-		t.Errorf("a call without agent: %T %v, want an NoAnswerError", err, err)
-	}
+	_, away := errors.AsType[*agentapi.NoAnswerError](err)
+	check.That(t, away, "a call without agent: %T %v, want an NoAnswerError", err, err)
 }
 
 func TestASocketThatAKilledAgentLeftIsReplaced(t *testing.T) {
@@ -55,9 +54,7 @@ func TestASuccessorsSocketIsLeftAlone(t *testing.T) {
 	defer successor.Close()
 	check.OK(t, old.Close())
 	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatalf("the successor cannot be reached: %v", err)
-	}
+	check.Must(t, err == nil, "the successor cannot be reached: %v", err)
 	c.Close()
 }
 
@@ -81,10 +78,6 @@ func TestTheEndWaitsForCallsThatRun(t *testing.T) {
 		return err != nil
 	})
 	close(proceed)
-	if err := check.Receive(t, patience, "answer", answered); err != nil {
-		t.Errorf("the running ADD was answered %v", err)
-	}
-	if err := check.Receive(t, patience, "end of the server", ended); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Receive(t, patience, "answer", answered), nil, "the running ADD was answered")
+	check.Is(t, check.Receive(t, patience, "end of the server", ended), nil, "got")
 }

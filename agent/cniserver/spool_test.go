@@ -33,9 +33,7 @@ func TestCallsSpooledBeforeTheStartAreCarriedOut(t *testing.T) {
 	check.Becomes(t, patience, "the spool is empty", r.spoolIsEmpty)
 	got := r.brain.deleted()
 	slices.Sort(got)
-	if !slices.Equal(got, []string{"one", "two"}) {
-		t.Errorf("carried out %v", got)
-	}
+	check.List(t, got, []string{"one", "two"}, "carried out")
 }
 
 func TestACallSpooledWhileTheServerRunsIsCarriedOut(t *testing.T) {
@@ -47,9 +45,7 @@ func TestACallSpooledWhileTheServerRunsIsCarriedOut(t *testing.T) {
 	})
 	check.OK(t, r.spool.Put(delOf("abc")))
 	check.Becomes(t, patience, "the spool is empty", r.spoolIsEmpty)
-	if got := r.brain.deleted(); !slices.Equal(got, []string{"abc"}) {
-		t.Errorf("carried out %v", got)
-	}
+	check.List(t, r.brain.deleted(), []string{"abc"}, "carried out")
 }
 
 func TestASpooledCallThatFailsStaysAndIsTriedAgain(t *testing.T) {
@@ -66,9 +62,7 @@ func TestASpooledCallThatFailsStaysAndIsTriedAgain(t *testing.T) {
 	check.Becomes(t, patience, "the period runs", c.HasWaiters)
 	check.OK(t, r.spool.Put(delOf("abc")))
 	check.Becomes(t, patience, "it was tried", func() bool { return tries.Load() > 0 })
-	if r.spoolIsEmpty() {
-		t.Fatal("the call is lost")
-	}
+	check.Must(t, !r.spoolIsEmpty(), "the call is lost")
 	ready.Store(true)
 	check.Becomes(t, patience, "the next period carries it out", func() bool {
 		c.Step(30 * time.Second)
@@ -83,9 +77,8 @@ func TestAMalformedFileIsCarriedOutByItsName(t *testing.T) {
 	check.Becomes(t, patience, "the spool is empty", r.spoolIsEmpty)
 	r.brain.mu.Lock()
 	defer r.brain.mu.Unlock()
-	if got := r.brain.dels; len(got) != 1 || got[0].Attachment != attachment("abc") {
-		t.Errorf("carried out %+v", got)
-	}
+	got := r.brain.dels
+	check.That(t, len(got) == 1 && got[0].Attachment == attachment("abc"), "carried out %+v", got)
 }
 
 // TestASpooledDELGoesBeforeAnADDOfTheSameAttachment: carried out after it, the
@@ -105,12 +98,9 @@ func TestASpooledDELGoesBeforeAnADDOfTheSameAttachment(t *testing.T) {
 	check.OK(t, r.spool.Put(delOf("abc")))
 
 	_, err := r.Add(t.Context(), addOf("abc"))
-	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeTryAgainLater {
-		t.Fatalf("ADD while the DEL fails: %v, want code 11", err)
-	}
-	if len(added) != 0 {
-		t.Fatal("the backend was asked to add")
-	}
+	e, ok := errors.AsType[*agentapi.Error](err)
+	check.Must(t, ok && e.Code == agentapi.CodeTryAgainLater, "ADD while the DEL fails: %v, want code 11", err)
+	check.Must(t, len(added) == 0, "the backend was asked to add")
 
 	var fine error
 	del.Store(&fine)
@@ -167,7 +157,6 @@ func TestWhatAKilledPluginLeftInTheSpoolIsRemoved(t *testing.T) {
 		_, err := os.Stat(old)
 		return errors.Is(err, os.ErrNotExist)
 	})
-	if _, err := os.Stat(young); err != nil {
-		t.Errorf("a plugin may still write it: %v", err)
-	}
+	_, err := os.Stat(young)
+	check.That(t, err == nil, "a plugin may still write it: %v", err)
 }

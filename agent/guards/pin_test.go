@@ -30,18 +30,12 @@ func TestAGuardIsPinnedAfterTheAnswerAndAgainUntilItHolds(t *testing.T) {
 	web := r.Pod("web", "u1")
 	r.MustAdd(web)
 	r.Wait()
-	if !r.Speaks(web, "10.0.0.2") {
-		t.Error("the pod is mute")
-	}
-	if text := <-r.Recorder.Events; !strings.Contains(text, "GuardNotPinned") {
-		t.Errorf("event %q", text)
-	}
-	if err := r.Guards.PinAgain(); err == nil {
-		t.Error("it was not tried again")
-	}
-	if n := failures.n.Load(); n != 2 {
-		t.Errorf("%d failures were counted, want 2", n)
-	}
+	check.That(t, r.Speaks(web, "10.0.0.2"), "the pod is mute")
+	text := <-r.Recorder.Events
+	check.That(t, strings.Contains(text, "GuardNotPinned"), "event %q", text)
+	check.That(t, r.Guards.PinAgain() != nil, "it was not tried again")
+	n := failures.n.Load()
+	check.That(t, n == 2, "%d failures were counted, want 2", n)
 	r.Kernel.PinFails = nil
 	if err := r.Guards.PinAgain(); err != nil || !r.Kernel.Pinned[r.SlotOf(web)] {
 		t.Errorf("pinned %v, %v", r.Kernel.Pinned, err)
@@ -54,16 +48,13 @@ func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {
 	r.MustAdd(web)
 	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
 	check.OK(t, r.Guards.GuardLink(&e, "flh0"))
-	if guarded, err := r.Guards.LinkGuarded(&e, "flh0"); err != nil || !guarded {
-		t.Errorf("guarded %v, %v", guarded, err)
-	}
+	guarded, err := r.Guards.LinkGuarded(&e, "flh0")
+	check.That(t, err == nil && guarded, "guarded %v, %v", guarded, err)
 	if guarded, err := r.Guards.LinkGuarded(&e, "flh1"); err != nil || guarded {
 		t.Errorf("another one is guarded %v, %v", guarded, err)
 	}
 	e.Slot++
-	if err := r.Guards.GuardLink(&e, "flh1"); !errors.Is(err, bpf.ErrNoGuard) {
-		t.Errorf("got %v, want %v", err, bpf.ErrNoGuard)
-	}
+	check.Is(t, r.Guards.GuardLink(&e, "flh1"), bpf.ErrNoGuard, "got")
 }
 
 // A pod that lost only its own interface could use the addresses of the next holder of its slot.
@@ -86,9 +77,8 @@ func TestASlotIsNotGivenBackWhileItsHostLinkLives(t *testing.T) {
 					r.Kernel.UnplugLink("flh0")
 				}
 				check.OK(t, r.Guards.Sweep())
-				if free := r.FreeSlots()[e.Slot]; free == lives {
-					t.Errorf("free %v while the host link lives %v", free, lives)
-				}
+				free := r.FreeSlots()[e.Slot]
+				check.That(t, free != lives, "free %v while the host link lives %v", free, lives)
 			}
 		})
 	}

@@ -18,13 +18,11 @@ func TestASlotComesBackAsLateAsPossible(t *testing.T) {
 	s.leave(first)
 	s.free(first)
 	for range bpf.MaxSlot - 1 {
-		if slot, err := s.take(); err != nil || slot == first {
-			t.Fatalf("took %d, %v", slot, err)
-		}
+		slot, err := s.take()
+		check.Must(t, err == nil && slot != first, "took %d, %v", slot, err)
 	}
-	if slot, err := s.take(); slot != first || err != nil {
-		t.Fatalf("took %d, %v", slot, err)
-	}
+	slot, err := s.take()
+	check.Must(t, slot == first && err == nil, "took %d, %v", slot, err)
 	if _, err := s.take(); !errors.Is(err, errNoSlot) {
 		t.Fatalf("got %v", err)
 	}
@@ -43,9 +41,8 @@ func TestASlotFoundAfterARestartIsNotGivenAway(t *testing.T) {
 		s := slots{next: FirstSlot}
 		s.keep(found)
 		for range bpf.MaxSlot - 1 {
-			if slot, err := s.take(); err != nil || slot == found {
-				t.Fatalf("took %d, %v", slot, err)
-			}
+			slot, err := s.take()
+			check.Must(t, err == nil && slot != found, "took %d, %v", slot, err)
 		}
 	}
 }
@@ -82,9 +79,7 @@ func TestASlotIsTakenWhoseGuardIsLoaded(t *testing.T) {
 			}
 		}
 	}
-	if slot := take(1); slot != 2*stockSize+2 {
-		t.Errorf("more than the stock: slot %d", slot)
-	}
+	check.Equal(t, take(1), 2*stockSize+2, "more than the stock: slot")
 	if err := s.fill(t.Context(), 1); err != nil || len(*loaded) != 3*stockSize {
 		t.Errorf("loaded %d, %v", len(*loaded), err)
 	}
@@ -109,33 +104,24 @@ func TestTheStockOfAParentThatIsGoneIsGivenBack(t *testing.T) {
 	if slices.Sort(dropped); !slices.Equal(dropped, want) {
 		t.Errorf("dropped %v, want %v", dropped, want)
 	}
-	if len(s.slots.used) != stockSize {
-		t.Errorf("%d slots are in use, want %d", len(s.slots.used), stockSize)
-	}
-	if slot, err := s.take(2); err != nil || !slices.Contains(*loaded, bpf.Guard{Slot: slot, Segment: 2}) {
-		t.Errorf("slot %d, %v", slot, err)
-	}
+	check.That(t, len(s.slots.used) == stockSize, "%d slots are in use, want %d", len(s.slots.used), stockSize)
+	slot, err := s.take(2)
+	check.That(t, err == nil && slices.Contains(*loaded, bpf.Guard{Slot: slot, Segment: 2}), "slot %d, %v", slot, err)
 }
 
 func TestASlotWhoseGuardCannotBeLoadedIsNotLost(t *testing.T) {
 	s, _ := newStock()
 	fails := errors.New("no memory")
 	s.prepare = func(bpf.Guard) error { return fails }
-	if err := s.fill(t.Context(), 1); !errors.Is(err, fails) {
-		t.Errorf("got %v", err)
-	}
-	if len(s.slots.used) > 0 {
-		t.Errorf("used %v", s.slots.used)
-	}
+	check.Is(t, s.fill(t.Context(), 1), fails, "got")
+	check.That(t, len(s.slots.used) == 0, "used %v", s.slots.used)
 }
 
 func TestAStockIsFilledByOneAtATimeAndUntilTheEnd(t *testing.T) {
 	s, loaded := newStock()
 	ctx, end := context.WithCancel(t.Context())
 	s.prepare = func(g bpf.Guard) error {
-		if err := s.fill(t.Context(), 1); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, s.fill(t.Context(), 1), nil, "got")
 		end()
 		*loaded = append(*loaded, g)
 		return nil

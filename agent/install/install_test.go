@@ -35,14 +35,10 @@ func wantFile(t *testing.T, path, content string, mode os.FileMode) os.FileInfo 
 func TestThePluginIsInstalledUnderItsNameAndExecutable(t *testing.T) {
 	dir := t.TempDir()
 	changed, err := Plugin(plugin(t, "v1"), dir)
-	if err != nil || !changed {
-		t.Fatalf("changed %v, %v", changed, err)
-	}
+	check.Must(t, err == nil && changed, "changed %v, %v", changed, err)
 	wantFile(t, filepath.Join(dir, "fenceline"), "v1", 0o755)
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 {
-		t.Errorf("%d files are there, %v; want the plugin alone", len(entries), err)
-	}
+	check.That(t, err == nil && len(entries) == 1, "%d files are there, %v; want the plugin alone", len(entries), err)
 }
 
 func TestWhatIsThereAlreadyIsNotTouched(t *testing.T) {
@@ -53,12 +49,9 @@ func TestWhatIsThereAlreadyIsNotTouched(t *testing.T) {
 	}
 	before := wantFile(t, path, "v1", 0o755)
 	changed, err := Plugin(source, dir)
-	if err != nil || changed {
-		t.Fatalf("changed %v, %v", changed, err)
-	}
-	if after := wantFile(t, path, "v1", 0o755); !os.SameFile(before, after) {
-		t.Error("it is another file now")
-	}
+	check.Must(t, err == nil && !changed, "changed %v, %v", changed, err)
+	after := wantFile(t, path, "v1", 0o755)
+	check.That(t, os.SameFile(before, after), "it is another file now")
 }
 
 func TestAnotherReleaseReplacesByRename(t *testing.T) {
@@ -94,9 +87,8 @@ func TestDamageIsRepaired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			source, path := plugin(t, "v1"), filepath.Join(dir, "fenceline")
-			if _, err := Plugin(source, dir); err != nil {
-				t.Fatal(err)
-			}
+			_, err := Plugin(source, dir)
+			check.Must(t, err == nil, "%v", err)
 			check.OK(t, damage(path))
 			if changed, err := Plugin(source, dir); err != nil || !changed {
 				t.Fatalf("changed %v, %v", changed, err)
@@ -110,9 +102,8 @@ func TestUnfinishedFilesOfAKilledAgentGo(t *testing.T) {
 	dir := t.TempDir()
 	left := filepath.Join(dir, tempPrefix+"123")
 	check.OK(t, os.WriteFile(left, []byte("half"), 0o600))
-	if _, err := Conflist(dir, "10-fenceline.conflist", []byte(conflist)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Conflist(dir, "10-fenceline.conflist", []byte(conflist))
+	check.Must(t, err == nil, "%v", err)
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s: %v", left, err)
 	}
@@ -122,9 +113,7 @@ func TestTheConflistIsInstalledForTheRuntimeAlone(t *testing.T) {
 	dir := t.TempDir()
 	for i, want := range []bool{true, false} {
 		changed, err := Conflist(dir, "10-fenceline.conflist", []byte(conflist))
-		if err != nil || changed != want {
-			t.Errorf("time %d: changed %v, %v", i+1, changed, err)
-		}
+		check.That(t, err == nil && changed == want, "time %d: changed %v, %v", i+1, changed, err)
 	}
 	wantFile(t, filepath.Join(dir, "10-fenceline.conflist"), conflist, 0o600)
 }
@@ -146,18 +135,16 @@ func TestAConflistThatWouldTakeTheNodeDownIsRefused(t *testing.T) {
 			if !errors.Is(err, ErrNotConflist) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want one that says %q", err, c.says)
 			}
-			if entries, _ := os.ReadDir(dir); len(entries) != 0 {
-				t.Errorf("%d files were written", len(entries))
-			}
+			entries, _ := os.ReadDir(dir)
+			check.That(t, len(entries) == 0, "%d files were written", len(entries))
 		})
 	}
 }
 
 func TestAMissingDirectoryIsNamed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
-	if _, err := Plugin(plugin(t, "v1"), dir); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("got %v", err)
-	}
+	_, err := Plugin(plugin(t, "v1"), dir)
+	check.That(t, errors.Is(err, os.ErrNotExist) && strings.Contains(err.Error(), dir), "got %v", err)
 }
 
 func TestOnlyOurConfigurationIsRemovedAndThePluginStays(t *testing.T) {
@@ -169,9 +156,8 @@ func TestOnlyOurConfigurationIsRemovedAndThePluginStays(t *testing.T) {
 		check.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	for name, want := range map[string]bool{"90-fenceline.conflist": true, "10-other.conflist": false, "none.conflist": false} {
-		if changed, err := RemoveConflist(dir, name); err != nil || changed != want {
-			t.Errorf("%s: changed %v, %v; want %v", name, changed, err, want)
-		}
+		changed, err := RemoveConflist(dir, name)
+		check.That(t, err == nil && changed == want, "%s: changed %v, %v; want %v", name, changed, err, want)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 2 || entries[0].Name() != "10-other.conflist" || entries[1].Name() != PluginName {

@@ -5,6 +5,8 @@ package install
 import (
 	"slices"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestTheMastersOfANetworkConfiguration(t *testing.T) {
@@ -17,11 +19,9 @@ func TestTheMastersOfANetworkConfiguration(t *testing.T) {
 		{"another IPAM", `{"plugins":[{"type":"macvlan","master":"eth1","ipam":{"type":"host-local"}}]}`, nil},
 		{"no plugin", `{}`, nil},
 	} {
-		if got, err := Masters([]byte(row.conflist)); err != nil || !slices.Equal(got, row.want) {
-			t.Errorf("%s: %q, %v", row.name, got, err)
-		}
+		got, err := Masters([]byte(row.conflist))
+		check.That(t, err == nil && slices.Equal(got, row.want), "%s: %q, %v", row.name, got, err)
 	}
-	if _, err := Masters([]byte("no JSON")); err == nil {
-		t.Error("no JSON is read")
-	}
+	_, err := Masters([]byte("no JSON"))
+	check.That(t, err != nil, "no JSON is read")
 }

@@ -5,6 +5,8 @@ package ipam
 import (
 	"errors"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestRequestedAddresses(t *testing.T) {
@@ -57,9 +59,7 @@ func TestRequestedAddresses(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			got, err := ChoosePools(c.request, pools, setOf(t, "10.0.0.19"))
 			if err == nil {
-				if names(got) != c.want {
-					t.Errorf("got %q, want %q", names(got), c.want)
-				}
+				check.Equal(t, names(got), c.want, "got")
 				for _, f := range got.Families {
 					if f.Requested.IsValid() && (len(f.Pools) != 1 || !f.Pools[0].Set.Contains(f.Requested) && len(c.request.Kept) == 0) {
 						t.Errorf("%s is not in %v", f.Requested, f.Pools)
@@ -68,9 +68,7 @@ func TestRequestedAddresses(t *testing.T) {
 				return
 			}
 			wrong := (*RequestedError)(nil)
-			if !errors.As(err, &wrong) || err.Error() != c.want {
-				t.Errorf("got  %v\nwant %s", err, c.want)
-			}
+			check.That(t, errors.As(err, &wrong) && err.Error() == c.want, "got  %v\nwant %s", err, c.want)
 		})
 	}
 }

@@ -42,9 +42,8 @@ func TestAWriteCutShortAnywhereIsIgnored(t *testing.T) {
 		if got := j.All(); len(got) != 1 || len(j.Corrupt()) != 0 {
 			t.Fatalf("cut at byte %d: entries %v, corrupt %v", n, got, j.Corrupt())
 		}
-		if _, err := os.Stat(filepath.Join(dir, entriesDir, ".write-123")); !errors.Is(err, os.ErrNotExist) {
-			t.Fatalf("cut at byte %d: the unfinished file was not swept: %v", n, err)
-		}
+		_, err := os.Stat(filepath.Join(dir, entriesDir, ".write-123"))
+		check.Must(t, errors.Is(err, os.ErrNotExist), "cut at byte %d: the unfinished file was not swept: %v", n, err)
 		j.Close()
 	}
 }
@@ -74,9 +73,8 @@ func TestAnAddedValueCutShortAnywhereLeavesTheOneBefore(t *testing.T) {
 		}
 		put(t, j, after)
 		j = reopen(t, j, dir)
-		if e, ok := j.Get("new", "eth0"); !ok || e.Phase != after.Phase {
-			t.Fatalf("cut at byte %d, and written again: %v %s", n, ok, e.Phase)
-		}
+		e, ok := j.Get("new", "eth0")
+		check.Must(t, ok && e.Phase == after.Phase, "cut at byte %d, and written again: %v %s", n, ok, e.Phase)
 		j.Close()
 	}
 }
@@ -109,9 +107,8 @@ func TestAnEntryWithoutANameCountsFromItsFirstWholeValueOn(t *testing.T) {
 			}
 			j.Close()
 		}
-		if left, _ := filepath.Glob(filepath.Join(dir, entriesDir, unnamedPattern)); len(left) > 0 {
-			t.Fatalf("cut at byte %d: %v are left", n, left)
-		}
+		left, _ := filepath.Glob(filepath.Join(dir, entriesDir, unnamedPattern))
+		check.Must(t, len(left) == 0, "cut at byte %d: %v are left", n, left)
 	}
 }
 
@@ -148,9 +145,8 @@ func TestAnEntryUnderAnotherNameIsSetAside(t *testing.T) {
 func wantSetAside(t *testing.T, j *Journal, file, what string, data []byte) {
 	t.Helper()
 	defer j.Close()
-	if got := j.All(); len(got) != 1 || got[0].ContainerID != "old" {
-		t.Fatalf("%s: entries %v, want the old one", what, got)
-	}
+	got := j.All()
+	check.Must(t, len(got) == 1 && got[0].ContainerID == "old", "%s: entries %v, want the old one", what, got)
 	if len(j.Corrupt()) != 1 {
 		t.Fatalf("%s: corrupt files %v, want one", what, j.Corrupt())
 	}
@@ -159,9 +155,7 @@ func wantSetAside(t *testing.T, j *Journal, file, what string, data []byte) {
 		t.Fatalf("%s: the error does not name the files: %v", what, e)
 	}
 	kept, err := os.ReadFile(e.Kept)
-	if err != nil || string(kept) != string(data) {
-		t.Fatalf("%s: the file was not kept as it was: %v", what, err)
-	}
+	check.Must(t, err == nil && string(kept) == string(data), "%s: the file was not kept as it was: %v", what, err)
 }
 
 func TestASecondCorruptFileDoesNotReplaceTheFirst(t *testing.T) {
@@ -171,9 +165,8 @@ func TestASecondCorruptFileDoesNotReplaceTheFirst(t *testing.T) {
 	check.OK(t, os.WriteFile(path, []byte("second"), 0o600))
 	open(t, dir).Close()
 	for name, want := range map[string]string{path + ".corrupt": "first", path + ".corrupt-2": "second"} {
-		if got, err := os.ReadFile(name); err != nil || string(got) != want {
-			t.Errorf("%s holds %q, %v; want %q", name, got, err, want)
-		}
+		got, err := os.ReadFile(name)
+		check.That(t, err == nil && string(got) == want, "%s holds %q, %v; want %q", name, got, err, want)
 	}
 }
 

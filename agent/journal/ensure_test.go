@@ -49,17 +49,12 @@ func TestAJournalThatIsRemovedIsWrittenAgain(t *testing.T) {
 				check.OK(t, remove(dir))
 				check.OK(t, again(j))
 				check.Value(j.Ensure())(t) // the next entry does not notice the loss of another one
-				if _, err := Open(dir); !errors.Is(err, ErrLocked) {
-					t.Errorf("another agent opens it with %v", err)
-				}
+				_, err := Open(dir)
+				check.That(t, errors.Is(err, ErrLocked), "another agent opens it with %v", err)
 				want, identity, rotations, pairs := j.All(), j.identity, j.Rotations(), j.Pairs()
-				if len(want) < 2 {
-					t.Fatalf("the journal has %d entries", len(want))
-				}
+				check.Must(t, len(want) >= 2, "the journal has %d entries", len(want))
 				j = reopen(t, j, dir)
-				if diff := cmp.Diff(want, j.All(), compareAddr); diff != "" {
-					t.Errorf("entries (-want +got):\n%s", diff)
-				}
+				check.SameBy(t, cmp.Options{compareAddr}, j.All(), want, "entries")
 				if j.identity != identity || cmp.Diff(rotations, j.Rotations(), compareAddr) != "" || cmp.Diff(pairs, j.Pairs()) != "" {
 					t.Errorf("identity %v, rotations %v, pairs %v", j.identity, j.rotations, j.pairs)
 				}
@@ -74,13 +69,9 @@ func TestALookAtAWholeJournalChangesNothing(t *testing.T) {
 	put(t, j, entry("aaa"))
 	check.OK(t, j.PutIdentity(Identity{Node: "n1"}))
 	restored, err := j.Ensure()
-	if restored != 0 || err != nil {
-		t.Errorf("restored %d, %v", restored, err)
-	}
+	check.That(t, restored == 0 && err == nil, "restored %d, %v", restored, err)
 	files, err := os.ReadDir(filepath.Join(dir, entriesDir))
-	if err != nil || len(files) != 1 {
-		t.Errorf("files %v, %v", files, err)
-	}
+	check.That(t, err == nil && len(files) == 1, "files %v, %v", files, err)
 }
 
 func TestAJournalWhoseDirectoryWasTakenAwayCannotBeKept(t *testing.T) {
@@ -91,7 +82,6 @@ func TestAJournalWhoseDirectoryWasTakenAwayCannotBeKept(t *testing.T) {
 	j := open(t, dir)
 	j.dir = fmt.Sprintf("/proc/self/fd/%d", held.Fd())
 	check.OK(t, os.RemoveAll(dir))
-	if _, err := j.Ensure(); !errors.Is(err, ErrDirectoryRemoved) {
-		t.Errorf("got %v, want %v", err, ErrDirectoryRemoved)
-	}
+	_, err := j.Ensure()
+	check.That(t, errors.Is(err, ErrDirectoryRemoved), "got %v, want %v", err, ErrDirectoryRemoved)
 }

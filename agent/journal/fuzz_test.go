@@ -30,9 +30,8 @@ func FuzzFile(f *testing.F) {
 		}
 		written := reencoded(t, e)
 		var again Entry
-		if err := decode(written, &again); err != nil || !bytes.Equal(reencoded(t, again), written) {
-			t.Errorf("%s is read as %+v, %v", written, again, err)
-		}
+		err := decode(written, &again)
+		check.That(t, err == nil && bytes.Equal(reencoded(t, again), written), "%s is read as %+v, %v", written, again, err)
 		if bytes.Count(data, []byte{'\n'}) > 1 {
 			return // without its last line, a file holds the earlier value
 		}

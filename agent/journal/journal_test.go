@@ -73,12 +73,9 @@ func TestEntriesSurviveARestart(t *testing.T) {
 	check.OK(t, j.Remove("ccc", "eth0"))
 
 	j = reopen(t, j, dir)
-	if diff := cmp.Diff([]*Entry{&second, &first}, j.All(), compareAddr); diff != "" {
-		t.Errorf("entries, oldest first (-want +got):\n%s", diff)
-	}
-	if _, ok := j.Get("ccc", "eth0"); ok {
-		t.Error("a removed entry came back")
-	}
+	check.SameBy(t, cmp.Options{compareAddr}, j.All(), []*Entry{&second, &first}, "entries, oldest first")
+	_, ok := j.Get("ccc", "eth0")
+	check.That(t, !ok, "a removed entry came back")
 }
 
 func TestAllIsOfOneMoment(t *testing.T) {
@@ -91,15 +88,9 @@ func TestAllIsOfOneMoment(t *testing.T) {
 	put(t, j, second)
 	after := j.All()
 	check.OK(t, j.Remove("aaa", "eth0"))
-	if diff := cmp.Diff([]*Entry{&first}, before, compareAddr); diff != "" {
-		t.Errorf("before the changes (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]*Entry{&changed, &second}, after, compareAddr); diff != "" {
-		t.Errorf("before the removal (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]*Entry{&second}, j.All(), compareAddr); diff != "" {
-		t.Errorf("in the end (-want +got):\n%s", diff)
-	}
+	check.SameBy(t, cmp.Options{compareAddr}, before, []*Entry{&first}, "before the changes")
+	check.SameBy(t, cmp.Options{compareAddr}, after, []*Entry{&changed, &second}, "before the removal")
+	check.SameBy(t, cmp.Options{compareAddr}, j.All(), []*Entry{&second}, "in the end")
 }
 
 func TestThePodOfEntries(t *testing.T) {
@@ -110,13 +101,10 @@ func TestThePodOfEntries(t *testing.T) {
 	for _, e := range []Entry{second, first, other} {
 		put(t, j, e)
 	}
-	if diff := cmp.Diff([]*Entry{&first, &second}, j.OfPod(first.PodUID), compareAddr); diff != "" {
-		t.Errorf("oldest first (-want +got):\n%s", diff)
-	}
+	check.SameBy(t, cmp.Options{compareAddr}, j.OfPod(first.PodUID), []*Entry{&first, &second}, "oldest first")
 	check.OK(t, j.Remove("aaa", "eth0"))
-	if got := j.OfPod(first.PodUID); len(got) != 1 || got[0].ContainerID != "bbb" {
-		t.Errorf("after the removal: %v", got)
-	}
+	got := j.OfPod(first.PodUID)
+	check.That(t, len(got) == 1 && got[0].ContainerID == "bbb", "after the removal: %v", got)
 }
 
 func TestRemoveWorksTwice(t *testing.T) {
@@ -130,31 +118,26 @@ func TestRemoveWorksTwice(t *testing.T) {
 func TestRotationsSurviveARestart(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
-	if got := j.Rotations(); len(got) != 0 {
-		t.Fatalf("rotations of a new journal: %v", got)
-	}
+	got := j.Rotations()
+	check.Must(t, len(got) == 0, "rotations of a new journal: %v", got)
 	want := map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.5"), "b": netip.MustParseAddr("fd00::7")}
 	check.OK(t, j.PutRotations(want))
 	j = reopen(t, j, dir)
-	if diff := cmp.Diff(want, j.Rotations(), compareAddr); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.SameBy(t, cmp.Options{compareAddr}, j.Rotations(), want, "the value")
 }
 
 func TestTheIdentitySurvivesARestart(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
-	if id, known := j.Identity(); known {
-		t.Fatalf("the identity of a new journal: %+v", id)
-	}
+	id, known := j.Identity()
+	check.Must(t, !known, "the identity of a new journal: %+v", id)
 	for _, uid := range []string{"older", "newer"} {
 		check.OK(t, j.PutIdentity(Identity{Node: "n1", NodeUID: uid, Cluster: "c"}))
 	}
 	want := Identity{Node: "n1", NodeUID: "newer", Cluster: "c"}
 	for range 2 {
-		if id, known := j.Identity(); !known || id != want {
-			t.Errorf("identity %+v, known %v", id, known)
-		}
+		id, known := j.Identity()
+		check.That(t, known && id == want, "identity %+v, known %v", id, known)
 		j = reopen(t, j, dir)
 	}
 }
@@ -162,9 +145,8 @@ func TestTheIdentitySurvivesARestart(t *testing.T) {
 func TestOneAgentAtATime(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
-	if _, err := Open(dir); !errors.Is(err, ErrLocked) {
-		t.Fatalf("second open: %v, want ErrLocked", err)
-	}
+	_, err := Open(dir)
+	check.Must(t, errors.Is(err, ErrLocked), "second open: %v, want ErrLocked", err)
 	reopen(t, j, dir)
 }
 
@@ -172,19 +154,13 @@ func TestNamesThatLeaveTheDirectoryAreRefused(t *testing.T) {
 	j := open(t, t.TempDir())
 	for _, name := range []string{"", "..", "../a", "a/b", "a@b", "a\x00", ".write-1"} {
 		e := entry(name)
-		if err := j.Put(e); err == nil {
-			t.Errorf("container ID %q was accepted", name)
-		}
-		if err := j.Remove(name, "eth0"); err == nil {
-			t.Errorf("container ID %q was accepted for removal", name)
-		}
+		check.That(t, j.Put(e) != nil, "container ID %q was accepted", name)
+		check.That(t, j.Remove(name, "eth0") != nil, "container ID %q was accepted for removal", name)
 	}
 	for _, name := range []string{"", "a/b", ".."} {
 		e := entry("aaa")
 		e.Interface = name
-		if err := j.Put(e); err == nil {
-			t.Errorf("interface %q was accepted", name)
-		}
+		check.That(t, j.Put(e) != nil, "interface %q was accepted", name)
 	}
 }
 
@@ -193,9 +169,8 @@ func TestAChangedArgumentDoesNotChangeTheJournal(t *testing.T) {
 	e := entry("aaa")
 	put(t, j, e)
 	e.Addresses[0].Token = 0
-	if got, _ := j.Get("aaa", "eth0"); got.Addresses[0].Token != 1<<60 {
-		t.Error("the entry shares its addresses with the caller")
-	}
+	got, _ := j.Get("aaa", "eth0")
+	check.That(t, got.Addresses[0].Token == 1<<60, "the entry shares its addresses with the caller")
 }
 
 func TestConcurrentUse(t *testing.T) {
@@ -208,30 +183,21 @@ func TestConcurrentUse(t *testing.T) {
 				// Odd workers share their entries with the worker before them.
 				e := entry(fmt.Sprintf("c%d-%d", worker/2, n))
 				e.Slot = uint32(worker)
-				if err := j.Put(e); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, j.Put(e), nil, "got")
 				if n%3 == 0 {
-					if err := j.Remove(e.ContainerID, e.Interface); err != nil {
-						t.Error(err)
-					}
+					check.Is(t, j.Remove(e.ContainerID, e.Interface), nil, "got")
 				}
 				j.All()
-				if err := j.PutRotations(map[string]netip.Addr{"a": netip.IPv4Unspecified()}); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, j.PutRotations(map[string]netip.Addr{"a": netip.IPv4Unspecified()}), nil, "got")
 			}
 		})
 	}
 	wg.Wait()
 	before := j.All()
 	j = reopen(t, j, dir)
-	if diff := cmp.Diff(before, j.All(), compareAddr); diff != "" {
-		t.Errorf("disk and memory differ (-memory +disk):\n%s", diff)
-	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*", tempPattern)); len(left) > 0 {
-		t.Errorf("temporary files are left: %v", left)
-	}
+	check.SameBy(t, cmp.Options{compareAddr}, j.All(), before, "disk and memory differ (-memory +disk)")
+	left, _ := filepath.Glob(filepath.Join(dir, "*", tempPattern))
+	check.That(t, len(left) == 0, "temporary files are left: %v", left)
 }
 
 func TestAFailedWriteLeavesTheOldEntry(t *testing.T) {
@@ -240,15 +206,12 @@ func TestAFailedWriteLeavesTheOldEntry(t *testing.T) {
 	put(t, j, entry("aaa"))
 	path := filepath.Join(dir, entriesDir, "bbb@eth0.json")
 	check.OK(t, os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
-	if err := j.Put(entry("bbb")); err == nil {
-		t.Fatal("a write over a directory succeeded")
-	}
-	if got := j.All(); len(got) != 1 || got[0].ContainerID != "aaa" {
-		t.Errorf("entries after the failed write: %v", got)
-	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*", tempPattern)); len(left) > 0 {
-		t.Errorf("temporary files are left: %v", left)
-	}
+	err := j.Put(entry("bbb"))
+	check.Must(t, err != nil, "a write over a directory succeeded")
+	got := j.All()
+	check.That(t, len(got) == 1 && got[0].ContainerID == "aaa", "entries after the failed write: %v", got)
+	left, _ := filepath.Glob(filepath.Join(dir, "*", tempPattern))
+	check.That(t, len(left) == 0, "temporary files are left: %v", left)
 }
 
 // An agent that is rolled back reads what a later one has written.
@@ -296,15 +259,13 @@ func TestEntriesAreFoundAgainAfterTheClockWasSetBack(t *testing.T) {
 		again.Phase = Releasing
 		put(t, j, again)
 	}
-	if n := len(j.All()); n != len(all) {
-		t.Errorf("%d entries, want %d", n, len(all))
-	}
+	n := len(j.All())
+	check.That(t, n == len(all), "%d entries, want %d", n, len(all))
 	for _, e := range all {
 		check.OK(t, j.Remove(e.ContainerID, e.Interface))
 	}
-	if left := j.All(); len(left) > 0 {
-		t.Errorf("left %v", left)
-	}
+	left := j.All()
+	check.That(t, len(left) == 0, "left %v", left)
 }
 
 // onFullDisk names the directory to a process whose files cannot grow.
@@ -322,17 +283,14 @@ func TestAJournalOpensOnAFullDiskAndLosesNothing(t *testing.T) {
 	// A process of its own: the limit would apply to the files of the other tests as well.
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), onFullDisk+"="+dir)
-	if out, err := child.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := child.CombinedOutput()
+	check.Must(t, err == nil, "%v\n%s", err, out)
 	j := open(t, dir)
-	if got := j.All(); len(got) != 1 || got[0].ContainerID != "new" || got[0].Phase != before.Phase {
-		t.Errorf("entries after a full disk: %v", got)
-	}
+	got := j.All()
+	check.That(t, len(got) == 1 && got[0].ContainerID == "new" && got[0].Phase == before.Phase, "entries after a full disk: %v", got)
 	put(t, j, after)
-	if e, ok := reopen(t, j, dir).Get("new", "eth0"); !ok || e.Phase != after.Phase {
-		t.Errorf("%v %s", ok, e.Phase)
-	}
+	e, ok := reopen(t, j, dir).Get("new", "eth0")
+	check.That(t, ok && e.Phase == after.Phase, "%v %s", ok, e.Phase)
 }
 
 func useFullDisk(t *testing.T, dir string, before, after Entry) {
@@ -345,24 +303,19 @@ func useFullDisk(t *testing.T, dir string, before, after Entry) {
 			t.Errorf("Put on a full disk: %v, want an error that names the container", err)
 		}
 	}
-	if e, ok := j.Get("new", "eth0"); !ok || e.Phase != before.Phase {
-		t.Errorf("%v %s", ok, e.Phase)
-	}
-	if left, _ := filepath.Glob(filepath.Join(dir, entriesDir, tempPattern)); len(left) > 0 {
-		t.Errorf("temporary files are left: %v", left)
-	}
+	e, ok := j.Get("new", "eth0")
+	check.That(t, ok && e.Phase == before.Phase, "%v %s", ok, e.Phase)
+	left, _ := filepath.Glob(filepath.Join(dir, entriesDir, tempPattern))
+	check.That(t, len(left) == 0, "temporary files are left: %v", left)
 	// To remove an entry takes no space.
-	if err := j.Remove("old", "eth0"); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, j.Remove("old", "eth0"), nil, "got")
 }
 
 func TestPairsOutliveTheAgent(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
-	if got := j.Pairs(); len(got) != 0 {
-		t.Fatalf("a new journal holds pairs %v", got)
-	}
+	got := j.Pairs()
+	check.Must(t, len(got) == 0, "a new journal holds pairs %v", got)
 	want := []Pair{
 		{Pool: "v4", Parent: "eth1", Used: time.Unix(1000, 0).UTC()},
 		{Pool: "v6", Parent: "eth1.100", Used: time.Unix(2000, 0).UTC(), Before: time.Unix(1500, 0).UTC()},

@@ -37,8 +37,7 @@ func TestComingFreeCountsOnePoolsWarmAndQuarantinedLeases(t *testing.T) {
 		})
 	}
 	for pool, want := range map[string]int{"full": 2, "other": 1, "empty": 0} {
-		if got, err := w.n2.ComingFree(t.Context(), pool); err != nil || got != want {
-			t.Errorf("pool %s: %d, %v, want %d", pool, got, err, want)
-		}
+		got, err := w.n2.ComingFree(t.Context(), pool)
+		check.That(t, err == nil && got == want, "pool %s: %d, %v, want %d", pool, got, err, want)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhichErrorsMeanTryAgainLater(t *testing.T) {
@@ -56,30 +57,22 @@ func TestWhichErrorsMeanTryAgainLater(t *testing.T) {
 		"a refused write is not uncertain": {uncertain(apierrors.NewForbidden(leases, "x", nil)), false},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			if got := IsUnavailable(c.err); got != c.want {
-				t.Errorf("%v: %v, want %v", c.err, got, c.want)
-			}
+			check.Equal(t, IsUnavailable(c.err), c.want, "%v:", c.err)
 			if c.err == nil {
 				return
 			}
-			if got := IsUnavailable(fmt.Errorf("create lease x: %w", c.err)); got != c.want {
-				t.Errorf("wrapped: %v, want %v", got, c.want)
-			}
+			check.Equal(t, IsUnavailable(fmt.Errorf("create lease x: %w", c.err)), c.want, "wrapped:")
 		})
 	}
 }
 
 func TestATakenAddressSaysWhose(t *testing.T) {
 	err := error(&TakenError{leaseOf(other, "u")})
-	if !errors.Is(fmt.Errorf("create: %w", err), ErrTaken) {
-		t.Error("it is no ErrTaken")
-	}
-	if want := "address 10.0.0.5 is taken: Bound for pod shop/web-0 on node n2"; err.Error() != want {
-		t.Errorf("got  %s\nwant %s", err, want)
-	}
-	if got := (&TakenError{leaseOf(quarantined, "u")}).Error(); !strings.Contains(got, "Quarantined (PodGone)") {
-		t.Errorf("got %s", got)
-	}
+	check.That(t, errors.Is(fmt.Errorf("create: %w", err), ErrTaken), "it is no ErrTaken")
+	want := "address 10.0.0.5 is taken: Bound for pod shop/web-0 on node n2"
+	check.That(t, err.Error() == want, "got  %s\nwant %s", err, want)
+	got := (&TakenError{leaseOf(quarantined, "u")}).Error()
+	check.That(t, strings.Contains(got, "Quarantined (PodGone)"), "got %s", got)
 }
 
 func TestTokens(t *testing.T) {
@@ -87,8 +80,6 @@ func TestTokens(t *testing.T) {
 		l := leaseOf(mine, "u")
 		l.ResourceVersion = version
 		got, err := Token(l)
-		if got != want || (err == nil) != (want != 0) {
-			t.Errorf("resourceVersion %q: %d, %v", version, got, err)
-		}
+		check.That(t, got == want && (err == nil) == (want != 0), "resourceVersion %q: %d, %v", version, got, err)
 	}
 }

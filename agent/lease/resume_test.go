@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // known is an answered ADD of container c0 in this session, whose pod is wanted.
@@ -84,9 +85,7 @@ func TestResumeGoesByTheRecord(t *testing.T) {
 		{"bound in an earlier boot: only a verification frees it (R8)", known(), leaseOf(rebooted, "lease-1"), Release},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			if got := Resume(c.known, c.lease); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			check.Equal(t, Resume(c.known, c.lease), c.want, "got")
 		})
 	}
 }
@@ -115,9 +114,7 @@ func TestTheSourceOfAMigration(t *testing.T) {
 		{"taken over for good", to(launcher("b")), Release},
 		{"taken by another machine", to(other), FenceAndDeletePod},
 	} {
-		if got := Resume(k, row.lease); got != row.want {
-			t.Errorf("%s: %s, want %s", row.name, got, row.want)
-		}
+		check.Equal(t, Resume(k, row.lease), row.want, "%s:", row.name)
 	}
 }
 
@@ -137,8 +134,6 @@ func TestOnlyTheSameSessionGoesWithoutVerification(t *testing.T) {
 		"quarantined in this session":      {with(mine, func(s *spec) { s.State = v1alpha1.StateQuarantined }), true},
 		"a state of a later version":       {with(mine, func(s *spec) { s.State = "Later" }), true},
 	} {
-		if got := NeedsVerification(&c.spec, me.Session); got != c.want {
-			t.Errorf("%s: %v, want %v", rule, got, c.want)
-		}
+		check.Equal(t, NeedsVerification(&c.spec, me.Session), c.want, "%s:", rule)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhatAVerificationLeadsTo(t *testing.T) {
@@ -59,18 +59,13 @@ func TestWhatAVerificationLeadsTo(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			what, got, err := Settle(*c.from.DeepCopy(), c.finding, c.evidence, now)
-			if err != nil || what != c.want {
-				t.Fatalf("got %d, %v, want %d", what, err, c.want)
-			}
-			if diff := cmp.Diff(c.spec, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Must(t, err == nil && what == c.want, "got %d, %v, want %d", what, err, c.want)
+			check.Same(t, got, c.spec, "the value")
 		})
 	}
 	for _, s := range []spec{mine, retained, with(mine, warm)} {
-		if _, _, err := Settle(s, FindingSafe, Evidence{}, now); !errors.Is(err, ErrState) {
-			t.Errorf("a %s lease was settled: %v", s.State, err)
-		}
+		_, _, err := Settle(s, FindingSafe, Evidence{}, now)
+		check.That(t, errors.Is(err, ErrState), "a %s lease was settled: %v", s.State, err)
 	}
 }
 
@@ -94,9 +89,7 @@ func TestComesFree(t *testing.T) {
 		"another speaker may stay": {with(quarantined, noHolder, func(s *spec) { s.Reason = v1alpha1.ReasonConflict }), false},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			if got := comesFree(&test.of); got != test.want {
-				t.Errorf("got %v", got)
-			}
+			check.Equal(t, comesFree(&test.of), test.want, "got")
 		})
 	}
 }
@@ -118,9 +111,7 @@ func TestAFenceEndsByTheStoreThatGaveItsToken(t *testing.T) {
 		"the store gave the token last, and went back":      {400, 200, 400, GiveWay},
 		"nothing was claimed":                               {0, 200, 200, Outrank},
 	} {
-		if got := RenewalOf(c.claimed, c.live, c.known); got != c.want {
-			t.Errorf("%s: got %d, want %d", rule, got, c.want)
-		}
+		check.Equal(t, RenewalOf(c.claimed, c.live, c.known), c.want, "%s: got", rule)
 	}
 }
 
@@ -153,9 +144,7 @@ func TestWhoStandsBehindAHolder(t *testing.T) {
 		{"another machine", other, true, "n2", bound, false},
 		{"a bare pod with the label", pod, true, "n2", bound, false},
 	} {
-		if got := StandsBehind(row.who, row.isTarget, row.node, &row.spec); got != row.want {
-			t.Errorf("%s: %v, want %v", row.name, got, row.want)
-		}
+		check.Equal(t, StandsBehind(row.who, row.isTarget, row.node, &row.spec), row.want, "%s:", row.name)
 	}
 }
 
@@ -189,8 +178,6 @@ func TestWhoseTurnItIs(t *testing.T) {
 		{"a foreign host has it", lease(v1alpha1.StateQuarantined, "n2", nil), time.Hour, LoseTurn},
 		{"the lease is gone", nil, time.Hour, LoseTurn},
 	} {
-		if got := TurnOf(launcher("b"), "n2", now.Add(-row.stood), now, row.lease); got != row.want {
-			t.Errorf("%s: %v, want %v", row.name, got, row.want)
-		}
+		check.Equal(t, TurnOf(launcher("b"), "n2", now.Add(-row.stood), now, row.lease), row.want, "%s:", row.name)
 	}
 }

@@ -74,9 +74,7 @@ func annotate(l *v1alpha1.IPLease) { l.Annotations = map[string]string{"somebody
 
 func wantErr(t *testing.T, what string, err, want error) {
 	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("%s: got %v, want %v", what, err, want)
-	}
+	check.Is(t, err, want, "%s: got", what)
 }
 
 func TestStoreOnARealAPIServer(t *testing.T) {
@@ -99,25 +97,19 @@ func TestStoreOnARealAPIServer(t *testing.T) {
 
 func (w *world) testCreate(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.1.1", "c1")
-	if l.Name != "10.0.1.1" || l.Spec.Session != "node-1/boot-1" || l.UID == "" {
-		t.Errorf("created %+v", l)
-	}
+	check.That(t, l.Name == "10.0.1.1" && l.Spec.Session == "node-1/boot-1" && l.UID != "", "created %+v", l)
 	again := w.create(t, w.n1, "10.0.1.1", "c1")
-	if again.UID != l.UID {
-		t.Error("a retried create did not return the lease of the first")
-	}
+	check.That(t, again.UID == l.UID, "a retried create did not return the lease of the first")
 	for what, s := range map[string]*Store{"another node": w.n2, "an earlier boot": w.n1Rebooted} {
 		_, err := s.Create(t.Context(), wish("10.0.1.1", "c1"))
 		wantErr(t, what, err, ErrTaken)
 	}
 	_, err := w.n1.Create(t.Context(), wish("10.0.1.1", "c2"))
 	wantErr(t, "another container", err, ErrTaken)
-	if taken := (*TakenError)(nil); !errors.As(err, &taken) || taken.Lease.UID != l.UID {
-		t.Errorf("%v does not hold the lease", err)
-	}
-	if v6 := w.create(t, w.n1, "fd00::1:5", "c1"); v6.Name != "fd00-0000-0000-0000-0000-0000-0001-0005" {
-		t.Errorf("IPv6 lease %s", v6.Name)
-	}
+	taken := (*TakenError)(nil)
+	check.That(t, errors.As(err, &taken) && taken.Lease.UID == l.UID, "%v does not hold the lease", err)
+	v6 := w.create(t, w.n1, "fd00::1:5", "c1")
+	check.That(t, v6.Name == "fd00-0000-0000-0000-0000-0000-0001-0005", "IPv6 lease %s", v6.Name)
 }
 
 func (w *world) testTokens(t *testing.T) {
@@ -127,9 +119,7 @@ func (w *world) testTokens(t *testing.T) {
 	tokens = append(tokens, mustToken(t, q))
 	l = check.Value(w.n2.TakeOver(t.Context(), q, wish("10.0.2.1", "c2")))(t)
 	tokens = append(tokens, mustToken(t, l))
-	if !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != 3 {
-		t.Errorf("tokens %v", tokens)
-	}
+	check.That(t, slices.IsSorted(tokens) && len(slices.Compact(tokens)) == 3, "tokens %v", tokens)
 }
 
 func mustToken(t *testing.T, l *v1alpha1.IPLease) uint64 {
@@ -141,9 +131,8 @@ func mustToken(t *testing.T, l *v1alpha1.IPLease) uint64 {
 func (w *world) testDelete(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.3.1", "c1")
 	for range 2 {
-		if err := w.n1.Delete(t.Context(), l); err != nil {
-			t.Fatalf("delete: %v", err)
-		}
+		err := w.n1.Delete(t.Context(), l)
+		check.Must(t, err == nil, "delete: %v", err)
 	}
 	// The name has another lease now.
 	next := w.create(t, w.n2, "10.0.3.1", "c2")
@@ -151,9 +140,8 @@ func (w *world) testDelete(t *testing.T) {
 
 	w.quarantine(t, next, "n1")
 	wantErr(t, "quarantined meanwhile", w.n2.Delete(t.Context(), next), ErrNotMine)
-	if _, err := w.n1.Get(t.Context(), l.Name); err != nil {
-		t.Errorf("the lease is gone: %v", err)
-	}
+	_, err := w.n1.Get(t.Context(), l.Name)
+	check.That(t, err == nil, "the lease is gone: %v", err)
 }
 
 func (w *world) testEdits(t *testing.T) {
@@ -167,9 +155,7 @@ func (w *world) testEdits(t *testing.T) {
 		t.Errorf("the API server still tracks who writes which field: %v, %v", written.ManagedFields, err)
 	}
 	// l is older than both writes.
-	if err := w.n1.Delete(t.Context(), l); err != nil {
-		t.Errorf("delete an edited lease: %v", err)
-	}
+	check.Is(t, w.n1.Delete(t.Context(), l), nil, "delete an edited lease:")
 	_, err = w.n1.RecordConflict(t.Context(), l, stranger)
 	wantErr(t, "update what is gone", err, ErrGone)
 	_, err = w.n1.Get(t.Context(), l.Name)
@@ -200,18 +186,14 @@ func (w *world) testTakeOver(t *testing.T) {
 	}
 	again := check.Value(w.n1.TakeOver(t.Context(), waiting, wish("10.0.5.1", "c4")))(t)
 	done, err := w.n1.Confirm(t.Context(), again)
-	if err != nil || done.Spec.Previous != nil || done.Spec.State != v1alpha1.StateBound {
-		t.Errorf("confirmed: %+v, %v", done, err)
-	}
+	check.That(t, err == nil && done.Spec.Previous == nil && done.Spec.State == v1alpha1.StateBound, "confirmed: %+v, %v", done, err)
 }
 
 func (w *world) testTakeOverTwice(t *testing.T) {
 	retained := check.Value(w.n1.Retain(t.Context(), w.create(t, w.n1, "10.0.6.1", "c1")))(t)
 	first := check.Value(w.n2.TakeOver(t.Context(), retained, wish("10.0.6.1", "c2")))(t)
 	second, err := w.n2.TakeOver(t.Context(), retained, wish("10.0.6.1", "c2"))
-	if err != nil || second.ResourceVersion != first.ResourceVersion {
-		t.Errorf("got %v, %v", second, err)
-	}
+	check.That(t, err == nil && second.ResourceVersion == first.ResourceVersion, "got %v, %v", second, err)
 	_, err = w.n1.TakeOver(t.Context(), retained, wish("10.0.6.1", "c3"))
 	wantErr(t, "the slower of two nodes", err, ErrNotMine)
 }
@@ -219,16 +201,12 @@ func (w *world) testTakeOverTwice(t *testing.T) {
 func (w *world) testConflict(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.7.1", "c1")
 	aside, err := w.n1.QuarantineConflict(t.Context(), l, stranger)
-	if err != nil || aside.Spec.Holder != nil || aside.Spec.NodeName != "n1" {
-		t.Fatalf("set aside: %+v, %v", aside, err)
-	}
+	check.Must(t, err == nil && aside.Spec.Holder == nil && aside.Spec.NodeName == "n1", "set aside: %+v, %v", aside, err)
 	_, err = w.n2.Create(t.Context(), wish("10.0.7.1", "c2"))
 	wantErr(t, "an address set aside", err, ErrTaken)
 
 	aside, err = w.n1.Settle(t.Context(), aside, FindingAnswered, stranger)
-	if err != nil || aside.Spec.Conflict.Count != 2 {
-		t.Fatalf("answered again: %+v, %v", aside, err)
-	}
+	check.Must(t, err == nil && aside.Spec.Conflict.Count == 2, "answered again: %+v, %v", aside, err)
 	if l, err := w.n1.Settle(t.Context(), aside, FindingSafe, Evidence{}); err != nil || l != nil {
 		t.Fatalf("silent: %+v, %v", l, err)
 	}
@@ -257,17 +235,12 @@ func (w *world) testLists(t *testing.T) {
 		r := wish(addr, "c1")
 		r.Pool, r.Network = pool, "red"
 		r.Holder.Namespace, r.Holder.Pod = "lists", "pod-"+pool
-		if _, err := w.n1.Create(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.n1.Create(t.Context(), r)
+		check.Must(t, err == nil, "%v", err)
 	}
 	taken := check.Value(w.n2.TakenIn(t.Context(), "p"))(t)
 	want := []netip.Addr{netip.MustParseAddr("10.0.10.1"), netip.MustParseAddr("10.0.10.2"), netip.MustParseAddr("fd00::a")}
-	if got := slices.SortedFunc(maps.Keys(taken), netip.Addr.Compare); !slices.Equal(got, want) {
-		t.Errorf("leases of pool p: %v, want %v", got, want)
-	}
+	check.List(t, slices.SortedFunc(maps.Keys(taken), netip.Addr.Compare), want, "leases of pool p:")
 	own, err := w.n2.OfIdentity(t.Context(), &v1alpha1.Holder{Namespace: "lists", Pod: "pod-q"})
-	if err != nil || len(own) != 1 || own[0].Spec.Address != "10.0.10.3" {
-		t.Errorf("leases of pod-q: %v, %v", own, err)
-	}
+	check.That(t, err == nil && len(own) == 1 && own[0].Spec.Address == "10.0.10.3", "leases of pod-q: %v, %v", own, err)
 }

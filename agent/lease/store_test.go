@@ -49,19 +49,13 @@ func TestACreateWithoutAnAnswerIsUncertain(t *testing.T) {
 		},
 	})
 	_, err := s.Create(t.Context(), request("c1"))
-	if !errors.Is(err, ErrUncertain) || !IsUnavailable(err) {
-		t.Fatalf("got %v", err)
-	}
-	if counted["create"] != 1 {
-		t.Errorf("counted %v", counted)
-	}
+	check.Must(t, errors.Is(err, ErrUncertain) && IsUnavailable(err), "got %v", err)
+	check.That(t, counted["create"] == 1, "counted %v", counted)
 	// The lease is there, and found by its name.
 	l, err := s.Get(t.Context(), "10.0.0.5")
 	check.OK(t, err)
 	for range 2 {
-		if err := s.Delete(t.Context(), l); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, s.Delete(t.Context(), l), nil, "got")
 	}
 }
 
@@ -76,9 +70,7 @@ func (*netOpError) Temporary() bool { return true }
 func TestARetriedCreateFindsItsLease(t *testing.T) {
 	s, _ := faulty(t, interceptor.Funcs{}, leaseOf(with(mine, func(s *spec) { s.Holder.ContainerID = "c1" }), "u"))
 	l, err := s.Create(t.Context(), request("c1"))
-	if err != nil || l.UID != "u" {
-		t.Errorf("got %v, %v", l, err)
-	}
+	check.That(t, err == nil && l.UID == "u", "got %v, %v", l, err)
 }
 
 func TestAnAddressFreedDuringTheCreateIsTriedAgain(t *testing.T) {
@@ -91,12 +83,8 @@ func TestAnAddressFreedDuringTheCreateIsTriedAgain(t *testing.T) {
 		},
 	}, leaseOf(other, "u"))
 	l, err := s.Create(t.Context(), request("c1"))
-	if err != nil || l.Spec.Holder.ContainerID != "c1" {
-		t.Errorf("got %v, %v", l, err)
-	}
-	if len(counted) != 0 {
-		t.Errorf("answers were counted as failures: %v", counted)
-	}
+	check.That(t, err == nil && l.Spec.Holder.ContainerID == "c1", "got %v, %v", l, err)
+	check.That(t, len(counted) == 0, "answers were counted as failures: %v", counted)
 }
 
 func TestARefusedWriteIsNeitherUncertainNorUnavailable(t *testing.T) {
@@ -107,13 +95,9 @@ func TestARefusedWriteIsNeitherUncertainNorUnavailable(t *testing.T) {
 	})
 	_, err := s.Create(t.Context(), request("c1"))
 	for _, err := range []error{err, s.Delete(t.Context(), leaseOf(mine, "u"))} {
-		if !apierrors.IsForbidden(err) || errors.Is(err, ErrUncertain) || IsUnavailable(err) {
-			t.Errorf("got %v", err)
-		}
+		check.That(t, apierrors.IsForbidden(err) && !errors.Is(err, ErrUncertain) && !IsUnavailable(err), "got %v", err)
 	}
-	if counted["create"] != 1 || counted["delete"] != 1 {
-		t.Errorf("counted %v", counted)
-	}
+	check.That(t, counted["create"] == 1 && counted["delete"] == 1, "counted %v", counted)
 }
 
 func TestAnAwayAPIServerSaysNothingAboutALease(t *testing.T) {
@@ -128,13 +112,9 @@ func TestAnAwayAPIServerSaysNothingAboutALease(t *testing.T) {
 	_, listErr := s.OfIdentity(t.Context(), &v1alpha1.Holder{Namespace: "shop", Pod: "web-0"})
 	_, takenErr := s.TakenIn(t.Context(), "a")
 	for _, err := range []error{getErr, listErr, takenErr} {
-		if !IsUnavailable(err) || errors.Is(err, ErrGone) {
-			t.Errorf("got %v", err)
-		}
+		check.That(t, IsUnavailable(err) && !errors.Is(err, ErrGone), "got %v", err)
 	}
-	if counted["get"] != 1 || counted["list"] != 2 {
-		t.Errorf("counted %v", counted)
-	}
+	check.That(t, counted["get"] == 1 && counted["list"] == 2, "counted %v", counted)
 }
 
 func TestAnUpdateThatLosesEveryRaceEnds(t *testing.T) {
@@ -145,9 +125,8 @@ func TestAnUpdateThatLosesEveryRaceEnds(t *testing.T) {
 			return apierrors.NewConflict(resource, "10.0.0.5", errors.New("changed"))
 		},
 	}, leaseOf(mine, "u"))
-	if _, err := s.Confirm(t.Context(), leaseOf(mine, "u")); !apierrors.IsConflict(err) || tries != attempts {
-		t.Errorf("got %v after %d tries", err, tries)
-	}
+	_, err := s.Confirm(t.Context(), leaseOf(mine, "u"))
+	check.That(t, apierrors.IsConflict(err) && tries == attempts, "got %v after %d tries", err, tries)
 }
 
 // A claim asks the last holder by its token, which is the version of the write that bound the lease.
@@ -166,9 +145,7 @@ func TestEachWriteAfterTheBindingKeepsTheTokenOfTheHolder(t *testing.T) {
 	}
 	want := func(l *v1alpha1.IPLease, token uint64) {
 		t.Helper()
-		if got := l.LastToken(); got != token {
-			t.Errorf("version %s names token %d, want %d", l.ResourceVersion, got, token)
-		}
+		check.Equal(t, l.LastToken(), token, "version %s names token", l.ResourceVersion)
 	}
 	l := step(s.Create(ctx, request("c1")))
 	first := tokenOf(l)

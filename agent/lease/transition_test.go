@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var (
@@ -196,17 +196,11 @@ func TestTransitions(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			original := c.from.DeepCopy()
 			got, err := c.do(*c.from.DeepCopy())
-			if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
-				t.Fatalf("error %v, want %v", err, c.err)
-			}
+			check.Must(t, errors.Is(err, c.err) && (err == nil) == (c.err == nil), "error %v, want %v", err, c.err)
 			if err == nil {
-				if diff := cmp.Diff(c.want, got); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				check.Same(t, got, c.want, "the value")
 			}
-			if diff := cmp.Diff(*original, c.from); diff != "" {
-				t.Errorf("the old spec was changed:\n%s", diff)
-			}
+			check.Same(t, c.from, *original, "the old spec was changed")
 		})
 	}
 }
@@ -216,11 +210,7 @@ func TestANewLeaseIsBoundToItsHolder(t *testing.T) {
 	r.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever}
 	got := Bind(r, me)
 	want := with(boundAnew, func(s *spec) { s.Retention = r.Retention })
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Same(t, got, want, "the value")
 	got.Holder.Pod, got.Retention.Policy = "changed", "changed"
-	if r.Holder.Pod != "web-0" || r.Retention.Policy != v1alpha1.RetainForever {
-		t.Error("the spec shares memory with the request")
-	}
+	check.That(t, r.Holder.Pod == "web-0" && r.Retention.Policy == v1alpha1.RetainForever, "the spec shares memory with the request")
 }

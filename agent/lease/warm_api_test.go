@@ -132,9 +132,7 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 		l := create(t, "10.0.30.2")
 		out, err := n1.ThrowOut(ctx, l, stranger)
 		check.OK(t, err)
-		if out.Spec.State != v1alpha1.StateQuarantined || out.Spec.Conflict.MAC != stranger.MAC {
-			t.Errorf("thrown out as %+v", out.Spec)
-		}
+		check.That(t, out.Spec.State == v1alpha1.StateQuarantined && out.Spec.Conflict.MAC == stranger.MAC, "thrown out as %+v", out.Spec)
 		_, err = n1.BindWarm(ctx, l, wish("10.0.30.2", "c1"))
 		wantErr(t, "binding it after that", err, ErrNotMine)
 		if _, err := n1.Settle(ctx, out, FindingSafe, Evidence{}); err != nil {
@@ -149,9 +147,8 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 	})
 	t.Run("it is not given up by whoever has not seen it bound", func(t *testing.T) {
 		l := create(t, "10.0.30.4")
-		if _, err := n1.BindWarm(ctx, l, wish("10.0.30.4", "c1")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := n1.BindWarm(ctx, l, wish("10.0.30.4", "c1"))
+		check.Must(t, err == nil, "%v", err)
 		wantErr(t, "giving it up", n1.Delete(ctx, l), ErrNotMine)
 	})
 	t.Run("another node's agent neither binds, throws out nor ends it", func(t *testing.T) {
@@ -166,18 +163,14 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 			"ending it":                    n2.Delete(ctx, l),
 			"binding it past its own code": n2.o.Client.Update(ctx, taken),
 		} {
-			if !refusedByPolicy(err) {
-				t.Errorf("%s: %v", what, err)
-			}
+			check.That(t, refusedByPolicy(err), "%s: %v", what, err)
 		}
-		if now, err := n1.Get(ctx, l.Name); err != nil || now.ResourceVersion != l.ResourceVersion {
-			t.Errorf("it is %v, %v", now, err)
-		}
+		now, err := n1.Get(ctx, l.Name)
+		check.That(t, err == nil && now.ResourceVersion == l.ResourceVersion, "it is %v, %v", now, err)
 	})
 	t.Run("another node's agent makes none in its name", func(t *testing.T) {
 		forger := NewStore(Options{Client: n2.o.Client, Reader: n2.o.Reader, Node: "n1", Session: "n1/boot", Clock: clock.RealClock{}})
-		if _, err := forger.Create(ctx, warmWish("10.0.30.6")); !refusedByPolicy(err) {
-			t.Errorf("got %v", err)
-		}
+		_, err := forger.Create(ctx, warmWish("10.0.30.6"))
+		check.That(t, refusedByPolicy(err), "got %v", err)
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -43,13 +42,9 @@ func TestTransitionsOfWarmLeases(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got, err := c.do(*c.from.DeepCopy())
-			if !errors.Is(err, c.err) {
-				t.Fatalf("got %v, want %v", err, c.err)
-			}
+			check.Must(t, errors.Is(err, c.err), "got %v, want %v", err, c.err)
 			if c.err == nil {
-				if diff := cmp.Diff(c.want, got); diff != "" {
-					t.Error(diff)
-				}
+				check.Same(t, got, c.want, "the value")
 			}
 		})
 	}
@@ -61,9 +56,7 @@ func TestARequestWithoutAHolderIsKeptReady(t *testing.T) {
 	r.Holder = v1alpha1.Holder{}
 	l := check.Value(s.Create(t.Context(), r))(t)
 	want := with(kept, func(s *spec) { s.Since = metav1.NewTime(now) })
-	if diff := cmp.Diff(want, l.Spec); diff != "" {
-		t.Error(diff)
-	}
+	check.Same(t, l.Spec, want, "the value")
 }
 
 func TestBindingAWarmLeaseIsOneWrite(t *testing.T) {
@@ -80,12 +73,8 @@ func TestBindingAWarmLeaseIsOneWrite(t *testing.T) {
 	}, leaseOf(kept, "u"))
 	l := check.Value(s.Get(t.Context(), "10.0.0.5"))(t)
 	bound, err := s.BindWarm(t.Context(), l, request("c1"))
-	if err != nil || bound.UID != "u" || bound.Spec.State != v1alpha1.StateBound {
-		t.Fatalf("got %+v, %v", bound, err)
-	}
-	if diff := cmp.Diff(map[string]int{"update": 1}, writes); diff != "" {
-		t.Error(diff)
-	}
+	check.Must(t, err == nil && bound.UID == "u" && bound.Spec.State == v1alpha1.StateBound, "got %+v, %v", bound, err)
+	check.Same(t, writes, map[string]int{"update": 1}, "the value")
 }
 
 func TestAWarmLeaseThatIsInOtherHandsIsNotBound(t *testing.T) {
@@ -106,9 +95,7 @@ func TestAWarmLeaseThatIsInOtherHandsIsNotBound(t *testing.T) {
 			changed.Spec = c.now
 			check.OK(t, s.o.Client.Update(t.Context(), changed))
 			bound, err := s.BindWarm(t.Context(), l, request("c1"))
-			if !errors.Is(err, c.want) {
-				t.Fatalf("got %v, want %v", err, c.want)
-			}
+			check.Must(t, errors.Is(err, c.want), "got %v, want %v", err, c.want)
 			if err == nil && bound.Spec.Holder.ContainerID != "c1" {
 				t.Errorf("bound to %+v", bound.Spec.Holder)
 			}

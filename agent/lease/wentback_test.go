@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestHowAHolderStandsToTheStore(t *testing.T) {
@@ -30,9 +31,7 @@ func TestHowAHolderStandsToTheStore(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			l := leaseOf(c.spec, "u")
 			l.ResourceVersion = c.version
-			if got := StandingOf(l, 5000, c.live); got != c.want {
-				t.Errorf("got %d, want %d", got, c.want)
-			}
+			check.Equal(t, StandingOf(l, 5000, c.live), c.want, "got")
 		})
 	}
 }
@@ -47,8 +46,7 @@ func TestOnlyABoundLeaseSaysThatTheStoreWentBack(t *testing.T) {
 		t.Errorf("%+v, %v", renewed, err)
 	}
 	for _, transition := range []Transition{WentBack("why"), Renew(time.Unix(9, 0))} {
-		if _, err := transition(quarantined); err == nil {
-			t.Error("a Quarantined lease is written")
-		}
+		_, err := transition(quarantined)
+		check.That(t, err != nil, "a Quarantined lease is written")
 	}
 }

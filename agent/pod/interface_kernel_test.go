@@ -26,9 +26,7 @@ func namespace(t *testing.T, role string) *network.Namespace {
 	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role))
 	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := ns.Delete(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, ns.Delete(), nil, "got")
 	})
 	return ns
 }
@@ -99,12 +97,8 @@ func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
 			got := check.Value(findFrom(node, pod.Path(), "eth0"))(t)
 			index, err := pod.Index("eth0")
 			check.OK(t, err)
-			if got.Name != "eth0" || got.Index != index || got.Kind != kind || got.MAC.String() != mac.String() {
-				t.Errorf("got %+v", got)
-			}
-			if got.Up {
-				t.Error("it is up, though nobody has raised it")
-			}
+			check.That(t, got.Name == "eth0" && got.Index == index && got.Kind == kind && got.MAC.String() == mac.String(), "got %+v", got)
+			check.That(t, !got.Up, "it is up, though nobody has raised it")
 			if got.Parent != (Parent{Index: parent, Name: "parent0"}) {
 				t.Errorf("parent %+v, want parent0 with ifindex %d", got.Parent, parent)
 			}
@@ -128,9 +122,7 @@ func TestEqualNumbersInTwoNamespacesAreToldApart(t *testing.T) {
 	own.Index = 42
 	child(t, node, pod, &netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_BRIDGE})
 	got, err := findFrom(node, pod.Path(), "eth0")
-	if err != nil || got.Index != 42 || got.Parent != (Parent{Index: 42, Name: "parent0"}) {
-		t.Errorf("got %+v, %v", got, err)
-	}
+	check.That(t, err == nil && got.Index == 42 && got.Parent == (Parent{Index: 42, Name: "parent0"}), "got %+v, %v", got, err)
 }
 
 func TestWhatCannotBeFoundHasItsOwnError(t *testing.T) {
@@ -158,9 +150,7 @@ func TestWhatCannotBeFoundHasItsOwnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := findFrom(node, c.path, c.iface)
-			if !errors.Is(err, c.want) {
-				t.Errorf("got %+v, %v; want %v", got, err, c.want)
-			}
+			check.Is(t, err, c.want, "got %+v,", got)
 		})
 	}
 }
@@ -185,9 +175,8 @@ func TestASearchFindsTheInterfacesOfAllPods(t *testing.T) {
 	}))
 	found := map[string]Place{}
 	for _, p := range places {
-		if _, twice := found[p.NetNS+p.Interface]; twice {
-			t.Errorf("%s in %s was found twice", p.Interface, p.NetNS)
-		}
+		_, twice := found[p.NetNS+p.Interface]
+		check.That(t, !twice, "%s in %s was found twice", p.Interface, p.NetNS)
 		found[p.NetNS+p.Interface] = p
 	}
 	mac := check.Value(web.MAC("eth0"))(t)

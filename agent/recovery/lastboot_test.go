@@ -26,13 +26,9 @@ func reboot(r *fakenode.Node, damage func(file string) error) {
 	r.T.Helper()
 	r.Wait()
 	files, err := filepath.Glob(filepath.Join(r.Dir, "journal", "*.json"))
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	check.OK(r.T, err)
 	for _, file := range files {
-		if err := damage(file); err != nil {
-			r.T.Fatal(err)
-		}
+		check.OK(r.T, damage(file))
 	}
 	r.Life, r.Kernel, r.Wire = nextSession, fakenode.NewKernel(), fakenode.NewWire(fakenode.NewKernel())
 	r.Restart()
@@ -75,9 +71,8 @@ func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 				if p := l.Spec.Previous; p == nil || p.Session != fakenode.ThisSession || l.Spec.Reason != v1alpha1.ReasonNodeRestarted {
 					t.Errorf("lease %+v", l.Spec)
 				}
-				if left := r.Journal.All(); len(left) > 0 {
-					t.Errorf("journal %v", left)
-				}
+				left := r.Journal.All()
+				check.That(t, len(left) == 0, "journal %v", left)
 				if damaged := name == "empty files" || name == "torn files"; damaged != (len(r.Book.Corrupt()) == 1) {
 					t.Errorf("set aside %v", r.Book.Corrupt())
 				}
@@ -98,9 +93,8 @@ func TestAMachineThatWasReImagedHasToProveItsOldAddresses(t *testing.T) {
 			r.Dir, r.Life = t.TempDir(), "node-2/boot-7"
 			r.Restart()
 			check.OK(t, r.Recovery.SetAsideLastBoot(t.Context()))
-			if p := r.Lease("10.0.0.2", v1alpha1.StateQuarantined).Spec.Previous; p == nil || p.Session != fakenode.ThisSession {
-				t.Errorf("previous %+v", p)
-			}
+			p := r.Lease("10.0.0.2", v1alpha1.StateQuarantined).Spec.Previous
+			check.That(t, p != nil && p.Session == fakenode.ThisSession, "previous %+v", p)
 			r.Wire.Verdicts[fakenode.Two] = verdict
 			web := r.Pod("web-0", "u2", fakenode.OfStatefulSet)
 			if state == "Bound" {
@@ -137,9 +131,7 @@ func TestWhichLeasesWithoutAnEntryAreSetAsideAtTheStart(t *testing.T) {
 			check.OK(t, r.Recovery.SetAsideLastBoot(t.Context()))
 			r.Want("10.0.0.2 " + test.want)
 			changed := r.API.Leases()["10.0.0.2"].ResourceVersion != before
-			if changed != (test.want == "Quarantined" && test.lease.Spec.State == v1alpha1.StateBound) {
-				t.Errorf("changed %v", changed)
-			}
+			check.Equal(t, changed, (test.want == "Quarantined" && test.lease.Spec.State == v1alpha1.StateBound), "changed")
 		})
 	}
 }
@@ -153,9 +145,8 @@ func TestLeasesOfTheLastBootAreSetAsideOnceTheAPIServerIsBack(t *testing.T) {
 		}
 		return nil
 	}
-	if err := r.Recovery.SetAsideLastBoot(t.Context()); err == nil {
-		t.Fatal("no error")
-	}
+	err := r.Recovery.SetAsideLastBoot(t.Context())
+	check.Must(t, err != nil, "no error")
 	r.API.Before = nil
 	ctx := t.Context()
 	go func() { _ = r.Recovery.Run(ctx) }()
@@ -183,16 +174,14 @@ func TestAPodOfTheLastBootGetsItsAddressBack(t *testing.T) {
 				// The verifier is faster than the kubelet.
 				l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
 				r.API.Freed = nil // the finding is the proof
-				if _, err := r.Leases.(*lease.Store).Settle(t.Context(), l, lease.FindingSafe, lease.Evidence{}); err != nil {
-					t.Fatal(err)
-				}
+				_, err := r.Leases.(*lease.Store).Settle(t.Context(), l, lease.FindingSafe, lease.Evidence{})
+				check.Must(t, err == nil, "%v", err)
 				r.Lease("10.0.0.2", v1alpha1.StateRetained)
 				r.Wire.Verdicts[fakenode.Two] = segment.Unknown // it is proven already
 			}
 			web.ContainerID, web.NetNS = "c-again", "/netns/c-again"
-			if got := r.MustAdd(web); got[0] != "10.0.0.2" {
-				t.Errorf("got %v", got)
-			}
+			got := r.MustAdd(web)
+			check.That(t, got[0] == "10.0.0.2", "got %v", got)
 			r.Want("10.0.0.2 Bound")
 		})
 	}

@@ -75,9 +75,7 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 			r.Restart()
 			check.OK(t, r.Recovery.RecoverLost(t.Context()))
 			got, found := r.Journal.Get(web.ContainerID, web.Interface)
-			if found == row.lost {
-				t.Fatalf("found %v: %+v", found, got)
-			}
+			check.Must(t, found != row.lost, "found %v: %+v", found, got)
 			if row.lost {
 				return
 			}
@@ -88,9 +86,8 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 			}
 			r.Settle()
 			r.HoldsWhatTheJournalSays(web)
-			if slots := r.FreeSlots(); slots[got.Slot] {
-				t.Errorf("slot %d is free", got.Slot)
-			}
+			slots := r.FreeSlots()
+			check.That(t, !slots[got.Slot], "slot %d is free", got.Slot)
 			r.MustDel(web)
 			r.Want()
 		})
@@ -107,9 +104,8 @@ func TestALossIsRepairedBesideNewPods(t *testing.T) {
 	check.OK(t, os.RemoveAll(filepath.Join(r.Dir, "journal")))
 	r.Restart()
 	young := r.Pod("young", "u2")
-	if got := r.MustAdd(young); slices.Equal(got, addr) {
-		t.Fatalf("both have %v", got)
-	}
+	got := r.MustAdd(young)
+	check.Must(t, !slices.Equal(got, addr), "both have %v", got)
 	check.OK(t, r.Recovery.RecoverLost(t.Context()))
 	r.Settle()
 	r.HoldsWhatTheJournalSays(old)

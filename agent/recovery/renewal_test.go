@@ -17,6 +17,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -37,9 +38,7 @@ func fencedNode(t *testing.T, claimed, known uint64, verdict segment.Verdict) (*
 func lives(t *testing.T, r *fakenode.Node) bool {
 	t.Helper()
 	err := r.API.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, &corev1.Pod{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		t.Fatal(err)
-	}
+	check.Must(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 	return err == nil
 }
 
@@ -63,16 +62,11 @@ func TestAFenceThatWasNotMeantEnds(t *testing.T) {
 				r.Restart()
 				r.Recovery.LookAgain()
 				_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
-				if got := r.Speaks(web, "10.0.0.2"); got != c.speaks {
-					t.Errorf("speaks %v", got)
-				}
+				check.Equal(t, r.Speaks(web, "10.0.0.2"), c.speaks, "speaks")
 			}
-			if announced := r.Wire.Took("announce 10.0.0.2"); announced != c.speaks {
-				t.Errorf("announced %v", announced)
-			}
-			if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.PodUID != "u1" || !lives(t, r) {
-				t.Errorf("the pod lost its address: %+v", l.Spec)
-			}
+			check.Equal(t, r.Wire.Took("announce 10.0.0.2"), c.speaks, "announced")
+			l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+			check.That(t, l.Spec.Holder.PodUID == "u1" && lives(t, r), "the pod lost its address: %+v", l.Spec)
 			if c.speaks {
 				r.MustDel(web)
 				r.Want()
@@ -89,9 +83,7 @@ func TestALeaseThatIsTakenDuringTheProofEndsTheRenewal(t *testing.T) {
 			r.Wire.OnVerify = func(segment.Verification) {
 				l := r.Lease("10.0.0.2", v1alpha1.StateBound)
 				l.Spec.State, l.Spec.Reason = v1alpha1.StateQuarantined, v1alpha1.ReasonNodeUnreachable
-				if err := r.API.Update(t.Context(), l); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, r.API.Update(t.Context(), l), nil, "got")
 			}
 			r.Recovery.LookAgain()
 			_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
@@ -111,9 +103,7 @@ func TestAFenceInAPoolThatDoesNotEnforceEnds(t *testing.T) {
 		r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
 		r.Terminate(web) // a pod that is ending needs its network too
 		r.Settle()
-		if !r.Speaks(web, "10.0.0.2") {
-			t.Errorf("mode %s: the pod is mute", mode)
-		}
+		check.That(t, r.Speaks(web, "10.0.0.2"), "mode %s: the pod is mute", mode)
 	}
 }
 
@@ -121,9 +111,7 @@ func TestAFenceInAPoolThatDoesNotEnforceEnds(t *testing.T) {
 func TestAHolderGivesWayToAPodWhoseLeaseTheStoreLost(t *testing.T) {
 	r, web := fencedNode(t, 2000, 3000, segment.Silent)
 	r.Settle()
-	if r.Speaks(web, "10.0.0.2") || lives(t, r) {
-		t.Error("the pod stays, and another pod may have its address")
-	}
+	check.That(t, !r.Speaks(web, "10.0.0.2") && !lives(t, r), "the pod stays, and another pod may have its address")
 }
 
 // Whoever replays old claims has more than one of them. Each ends the speech of a pod once.
@@ -137,28 +125,20 @@ func TestTokensThatAreReplayedInTurnMuteOnceEach(t *testing.T) {
 		r.Kernel.Claimed(fakenode.Key("10.0.0.2"), claimed)
 		r.Restart()
 		r.Settle()
-		if !r.Speaks(web, "10.0.0.2") {
-			t.Errorf("the pod is mute after the claim %d", claimed)
-		}
+		check.That(t, r.Speaks(web, "10.0.0.2"), "the pod is mute after the claim %d", claimed)
 		return r.Wire.Times("verify 10.0.0.2") > before
 	}
 	for _, token := range tokens {
-		if !renewed(token) {
-			t.Errorf("the claim %d was new, and fenced nothing", token)
-		}
+		check.That(t, renewed(token), "the claim %d was new, and fenced nothing", token)
 	}
 	for range 2 {
 		for _, token := range append(tokens, 900) { // 900 is outranked by the renewals
-			if renewed(token) {
-				t.Errorf("the claim %d fenced again", token)
-			}
+			check.That(t, !renewed(token), "the claim %d fenced again", token)
 		}
 	}
 	renewed(uint64(r.API.Version) + 1)
 	for _, token := range tokens {
-		if renewed(token) {
-			t.Errorf("the claim %d fenced again after a renewal that disproved nothing", token)
-		}
+		check.That(t, !renewed(token), "the claim %d fenced again after a renewal that disproved nothing", token)
 	}
 }
 
@@ -175,9 +155,8 @@ func TestRenewalsAreLimited(t *testing.T) {
 		}
 		return r.Wire.Times("verify 10.0.0.2") - before
 	}
-	if n := tries(9 * time.Second); n != 1 {
-		t.Errorf("%d tries in the first seconds, want 1", n)
-	}
+	n := tries(9 * time.Second)
+	check.That(t, n == 1, "%d tries in the first seconds, want 1", n)
 	if n := tries(10 * time.Minute); n < 9 || n > 15 {
 		t.Errorf("%d tries in ten minutes, want about one a minute", n)
 	}
@@ -191,9 +170,7 @@ func TestRenewalsAreLimited(t *testing.T) {
 			told++
 		}
 	}
-	if told < 9 {
-		t.Errorf("%d events say why the pod is mute", told)
-	}
+	check.That(t, told >= 9, "%d events say why the pod is mute", told)
 }
 
 // An agent may die at any step of a renewal. The pod is fenced until the end of the proof.
@@ -205,18 +182,12 @@ func TestARenewalOutlivesItsAgent(t *testing.T) {
 			r.Recovery.LookAgain()
 			_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
 			r.Restart()
-			if r.Speaks(web, "10.0.0.2") {
-				t.Error("the pod speaks without a proof")
-			}
+			check.That(t, !r.Speaks(web, "10.0.0.2"), "the pod speaks without a proof")
 			r.Wire.Verdicts[fakenode.Two] = segment.Silent
 			r.Settle()
-			if !r.Speaks(web, "10.0.0.2") {
-				t.Error("the pod stays mute")
-			}
+			check.That(t, r.Speaks(web, "10.0.0.2"), "the pod stays mute")
 			r.Kernel.Claimed(fakenode.Key("10.0.0.2"), uint64(r.API.Version)+1)
-			if r.Speaks(web, "10.0.0.2") {
-				t.Error("a later token of the store does not fence")
-			}
+			check.That(t, !r.Speaks(web, "10.0.0.2"), "a later token of the store does not fence")
 		})
 	}
 }

@@ -49,17 +49,12 @@ func TestALostLeaseIsNotWrittenForAPodThatWasReplaced(t *testing.T) {
 	r.API.Drop(fakenode.Held("10.0.0.2"))
 	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
 	r.Pod("web", "u2")
-	if err := r.Recovery.Rebind(t.Context(), e, address, nil); !errors.Is(err, recovery.ErrOutrun) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, r.Recovery.Rebind(t.Context(), e, address, nil), recovery.ErrOutrun, "got")
 	r.Want()
 	r.Pod("web", "u1")
-	if err := r.Recovery.Rebind(t.Context(), e, address, nil); err != nil {
-		t.Error(err)
-	}
-	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.PodUID != "u1" {
-		t.Errorf("lease of %+v", l.Spec.Holder)
-	}
+	check.Is(t, r.Recovery.Rebind(t.Context(), e, address, nil), nil, "got")
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	check.That(t, l.Spec.Holder.PodUID == "u1", "lease of %+v", l.Spec.Holder)
 }
 
 // A claim may come between the decision and the write: the new token must not
@@ -71,12 +66,8 @@ func TestALostLeaseThatWasClaimedMeanwhileIsNotInstalled(t *testing.T) {
 	r.API.Drop(fakenode.Held("10.0.0.2"))
 	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), address.Token+1)
-	if err := r.Recovery.Rebind(t.Context(), e, address, nil); !errors.Is(err, recovery.ErrOutrun) {
-		t.Errorf("got %v", err)
-	}
-	if r.Speaks(web, "10.0.0.2") {
-		t.Error("unfenced")
-	}
+	check.Is(t, r.Recovery.Rebind(t.Context(), e, address, nil), recovery.ErrOutrun, "got")
+	check.That(t, !r.Speaks(web, "10.0.0.2"), "unfenced")
 }
 
 // The store went back to a time at which this node kept the address ready for the next pod. That pod
@@ -93,9 +84,7 @@ func TestALivingPodTakesTheWarmLeaseOfItsNode(t *testing.T) {
 	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.PodUID != "u1" {
 		t.Errorf("lease of %+v", l.Spec.Holder)
 	}
-	if !r.Speaks(web, "10.0.0.2") {
-		t.Error("fenced")
-	}
+	check.That(t, r.Speaks(web, "10.0.0.2"), "fenced")
 }
 
 // An etcd that is restored without --bump-revision hands out revisions again: a
@@ -126,9 +115,8 @@ func TestAHolderKeepsItsTokenUntilTheStoreHasComeAsFarAgain(t *testing.T) {
 			t.Errorf("%s: lease %+v, token %d, was %d, speaks %v", what, l.Spec, token(), before, r.Speaks(web, "10.0.0.2"))
 		}
 	}
-	if got := r.Calls("update"); got != 1 {
-		t.Errorf("the lease was told %d times", got)
-	}
+	got := r.Calls("update")
+	check.That(t, got == 1, "the lease was told %d times", got)
 
 	r.API.Version = 1_000_000
 	if r.Recovery.Suspect(t.Context()); len(r.Pending.Take()) != 1 {
@@ -160,12 +148,9 @@ func TestWhatGivesAddressesBackIsResumedFirst(t *testing.T) {
 		asked = append(asked, name)
 		return nil
 	}
-	if left, err := r.Recovery.Resume(t.Context(), time.Second); left > 0 || err != nil {
-		t.Fatalf("%d left: %v", left, err)
-	}
-	if len(asked) == 0 || asked[0] != given {
-		t.Errorf("asked for %v, want %s first", asked, given)
-	}
+	left, err := r.Recovery.Resume(t.Context(), time.Second)
+	check.Must(t, left <= 0 && err == nil, "%d left: %v", left, err)
+	check.That(t, len(asked) != 0 && asked[0] == given, "asked for %v, want %s first", asked, given)
 }
 
 // unhooked deletes no pod of one name, since a webhook does not answer for it.
@@ -194,13 +179,11 @@ func TestAnEntryThatCannotBeResumedKeepsNoOtherFromIt(t *testing.T) {
 	}
 	r.Recovery.LookAgain()
 	for range 3 {
-		if left, err := r.Recovery.Resume(t.Context(), time.Second); left == 0 || err == nil {
-			t.Fatalf("%d left, %v", left, err)
-		}
+		left, err := r.Recovery.Resume(t.Context(), time.Second)
+		check.Must(t, left != 0 && err != nil, "%d left, %v", left, err)
 	}
-	if _, entry := r.Journal.Get(lost.ContainerID, lost.Interface); entry {
-		t.Error("it was never resumed")
-	}
+	_, entry := r.Journal.Get(lost.ContainerID, lost.Interface)
+	check.That(t, !entry, "it was never resumed")
 }
 
 // brokenFile cannot forget the entry of one container.
@@ -227,8 +210,7 @@ func TestAnEntryThatTheDiskKeepsDelaysNoOther(t *testing.T) {
 	r.API.SetAway(false)
 	r.Wait() // the steps after the answers read the journal
 	r.Journal = brokenFile{r.Journal, one.ContainerID}
-	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 1 || !errors.Is(err, syscall.EIO) {
-		t.Errorf("%d are left, %v", left, err)
-	}
+	left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+	check.That(t, left == 1 && errors.Is(err, syscall.EIO), "%d are left, %v", left, err)
 	r.Want()
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -77,9 +78,8 @@ func TestR7AGETOfTheLeaseDecidesAfterARestart(t *testing.T) {
 			test.happen(r)
 			if test.want.undecided {
 				r.Pending.Add(web.Attachment)
-				if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 1 || err == nil {
-					t.Errorf("left %d, %v", left, err)
-				}
+				left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+				check.That(t, left == 1 && err != nil, "left %d, %v", left, err)
 			} else {
 				r.Settle()
 			}
@@ -87,12 +87,8 @@ func TestR7AGETOfTheLeaseDecidesAfterARestart(t *testing.T) {
 			_, journalled := r.Journal.Get(web.ContainerID, web.Interface)
 			speaks := len(r.Kernel.Speakers(fakenode.Key("10.0.0.2"))) == 1 && !r.Kernel.IsDead(slot)
 			_, podExists := r.API.Objects[fakenode.KeyFor(fakenode.PodOf("web"), fakenode.ClientObjectKey("web"))]
-			if speaks != test.want.speaks || journalled != test.want.journalled {
-				t.Errorf("speaks %v, journalled %v", speaks, journalled)
-			}
-			if wanted := test.want.podExists; podExists != wanted {
-				t.Errorf("pod exists: %v", podExists)
-			}
+			check.That(t, speaks == test.want.speaks && journalled == test.want.journalled, "speaks %v, journalled %v", speaks, journalled)
+			check.Equal(t, podExists, test.want.podExists, "pod exists:")
 			r.Want(test.want.leases...)
 			if test.want.speaks && !test.want.undecided {
 				r.HoldsWhatTheJournalSays(web)
@@ -112,9 +108,8 @@ func TestALivingPodIsNotFencedWhileAnotherNodeProbesItsAddress(t *testing.T) {
 	r.MustAdd(web)
 	r.Replace(fakenode.Held("10.0.0.2"))
 	r.Recovery.Changed("10.0.0.2")
-	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 1 || !errors.Is(err, recovery.ErrDisputed) || !r.Speaks(web, "10.0.0.2") {
-		t.Fatalf("left %d, %v", left, err)
-	}
+	left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+	check.Must(t, left == 1 && errors.Is(err, recovery.ErrDisputed) && r.Speaks(web, "10.0.0.2"), "left %d, %v", left, err)
 	// The other node heard the pod.
 	r.Replace(fakenode.Held("10.0.0.2", func(s *v1alpha1.IPLeaseSpec) {
 		s.State, s.Reason, s.Holder = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, nil
@@ -122,9 +117,8 @@ func TestALivingPodIsNotFencedWhileAnotherNodeProbesItsAddress(t *testing.T) {
 	}))
 	r.Settle()
 	r.HoldsWhatTheJournalSays(web)
-	if n := r.Recovery.Disputes(); n != 0 {
-		t.Errorf("%d disputes are left", n)
-	}
+	n := r.Recovery.Disputes()
+	check.That(t, n == 0, "%d disputes are left", n)
 }
 
 func TestAClaimEndsADisputeAtOnce(t *testing.T) {
@@ -135,9 +129,8 @@ func TestAClaimEndsADisputeAtOnce(t *testing.T) {
 	r.Replace(fakenode.Held("10.0.0.2"))
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
 	r.Fenced(fakenode.Key("10.0.0.2"))
-	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 0 || err != nil || !r.Kernel.IsDead(slot) {
-		t.Fatalf("left %d, %v", left, err)
-	}
+	left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+	check.Must(t, left == 0 && err == nil && r.Kernel.IsDead(slot), "left %d, %v", left, err)
 }
 
 func TestAPodThatLostItsAddressIsDeletedAlsoWhenTheFirstTryFails(t *testing.T) {
@@ -148,14 +141,12 @@ func TestAPodThatLostItsAddressIsDeletedAlsoWhenTheFirstTryFails(t *testing.T) {
 	client := r.Recovery.Client
 	r.Recovery.Client = undeletable{client}
 	r.Recovery.Changed("10.0.0.2")
-	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 1 || err == nil {
-		t.Fatalf("left %d, %v", left, err)
-	}
+	left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+	check.Must(t, left == 1 && err != nil, "left %d, %v", left, err)
 	r.Recovery.Client = client
 	r.Settle()
-	if _, exists := r.API.Objects[fakenode.KeyFor(fakenode.PodOf("web"), fakenode.ClientObjectKey("web"))]; exists {
-		t.Error("the mute pod stays")
-	}
+	_, exists := r.API.Objects[fakenode.KeyFor(fakenode.PodOf("web"), fakenode.ClientObjectKey("web"))]
+	check.That(t, !exists, "the mute pod stays")
 }
 
 func TestOneCallFailsForAllWhileTheAPIServerIsAway(t *testing.T) {
@@ -189,13 +180,10 @@ func TestTheWorkerResumesWithinASecondOfTheAPIServersReturn(t *testing.T) {
 		r.API.SetAway(false)
 		start := time.Now()
 		r.Eventually("the lease is freed", func() bool { return len(r.Names()) == 0 })
-		if took := time.Since(start); took > recovery.RetryMost+10*time.Millisecond {
-			t.Errorf("took %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= recovery.RetryMost+10*time.Millisecond, "took %s", took)
 		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		check.Is(t, <-done, nil, "got")
 	})
 }
 
@@ -207,9 +195,7 @@ func TestAnAuditFindsWhatNoEventTold(t *testing.T) {
 	r.API.Drop(fakenode.Held("10.0.0.3"))
 	r.Recovery.Suspect(t.Context())
 	todo := r.Pending.Take()
-	if len(todo) != 1 || !todo[b.Attachment] {
-		t.Errorf("suspects %v", todo)
-	}
+	check.That(t, len(todo) == 1 && todo[b.Attachment], "suspects %v", todo)
 }
 
 func TestRestoreTakesUpTheOthersWhereOneInterfaceIsGone(t *testing.T) {
@@ -220,16 +206,10 @@ func TestRestoreTakesUpTheOthersWhereOneInterfaceIsGone(t *testing.T) {
 	r.Kernel.Unplug(gone.NetNS, gone.Interface)
 	// The pins were lost, and the parent of one with its interface.
 	r.Kernel.Guards, r.Kernel.Enforced = map[uint32]string{}, map[bpf.Key]bpf.Lease{}
-	if err := r.Recovery.Restore(); !errors.Is(err, bpf.ErrNoDevice) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, r.Recovery.Restore(), bpf.ErrNoDevice, "got")
 	r.Recovery.OpenSegment = func(int) (holder.Segment, error) { return nil, bpf.ErrNoDevice }
-	if err := r.Recovery.Restore(); !errors.Is(err, bpf.ErrNoDevice) {
-		t.Errorf("got %v", err)
-	}
-	if !r.Speaks(lives, "10.0.0.3") {
-		t.Error("the living pod is mute")
-	}
+	check.Is(t, r.Recovery.Restore(), bpf.ErrNoDevice, "got")
+	check.That(t, r.Speaks(lives, "10.0.0.3"), "the living pod is mute")
 	r.Settle()
 	r.Want("10.0.0.2 Bound", "10.0.0.3 Bound")
 	r.MustDel(gone)
@@ -251,9 +231,8 @@ func TestAPodThatWasMutedIsNotRecordedAgain(t *testing.T) {
 			r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 			fails(r)
 			r.Pending.Add(web.Attachment)
-			if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 1 || err == nil {
-				t.Errorf("left %d, %v", left, err)
-			}
+			left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+			check.That(t, left == 1 && err != nil, "left %d, %v", left, err)
 			r.API.Drop(fakenode.Held("10.0.0.2")) // verified, and free
 			if r.Recovery.Reader, r.Recovery.Client = r.API, r.API; strings.Contains(name, "died") {
 				r.Restart()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -35,12 +36,10 @@ func TestAStaticPodIsKnownByItsConfigHash(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := static(r, "mirror-1")
 	r.MustAdd(web)
-	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.PodUID != configHash {
-		t.Errorf("the lease is of pod UID %s", l.Spec.Holder.PodUID)
-	}
-	if e, _ := r.Journal.Get(web.ContainerID, web.Interface); e.PodUID != configHash {
-		t.Errorf("the journal says pod UID %s", e.PodUID)
-	}
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	check.That(t, l.Spec.Holder.PodUID == configHash, "the lease is of pod UID %s", l.Spec.Holder.PodUID)
+	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+	check.That(t, e.PodUID == configHash, "the journal says pod UID %s", e.PodUID)
 }
 
 func TestAStaticPodGoesOnWhenItsMirrorIsMadeAgain(t *testing.T) {
@@ -56,13 +55,10 @@ func TestAStaticPodGoesOnWhenItsMirrorIsMadeAgain(t *testing.T) {
 			happen(r)
 			r.Restart()
 			r.Settle()
-			if !r.Speaks(web, "10.0.0.2") {
-				t.Error("the static pod is mute")
-			}
+			check.That(t, r.Speaks(web, "10.0.0.2"), "the static pod is mute")
 			r.HoldsWhatTheJournalSays(web)
-			if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.PodUID != configHash {
-				t.Errorf("the lease is of pod UID %s", l.Spec.Holder.PodUID)
-			}
+			l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+			check.That(t, l.Spec.Holder.PodUID == configHash, "the lease is of pod UID %s", l.Spec.Holder.PodUID)
 		})
 	}
 }
@@ -85,27 +81,18 @@ func TestAStaticPodThatLostItsAddressIsFencedAndPeopleAreTold(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := static(r, "mirror-1")
 	said := lost(r, web)
-	if len(r.Kernel.Speakers(fakenode.Key("10.0.0.2"))) != 0 {
-		t.Error("the static pod may speak for an address that it lost")
-	}
-	if !strings.Contains(said, "static pod") || strings.Contains(said, "fenced and deleted") {
-		t.Errorf("said %q", said)
-	}
-	if r.Calls("delete") != 0 {
-		t.Error("the mirror pod was deleted, which does not end a static pod")
-	}
+	check.That(t, len(r.Kernel.Speakers(fakenode.Key("10.0.0.2"))) == 0, "the static pod may speak for an address that it lost")
+	check.That(t, strings.Contains(said, "static pod") && !strings.Contains(said, "fenced and deleted"), "said %q", said)
+	check.That(t, r.Calls("delete") == 0, "the mirror pod was deleted, which does not end a static pod")
 }
 
 // The annotation alone is anybody's to write: it makes no static pod.
 func TestAPodThatCallsItselfStaticIsDeletedAsAnyOther(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1", func(p *corev1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.hash": configHash} })
-	if said := lost(r, web); !strings.Contains(said, "fenced and deleted") {
-		t.Errorf("said %q", said)
-	}
-	if err := r.Reader.Get(t.Context(), fakenode.ClientObjectKey("web"), &corev1.Pod{}); err == nil {
-		t.Error("the mute pod stays")
-	}
+	said := lost(r, web)
+	check.That(t, strings.Contains(said, "fenced and deleted"), "said %q", said)
+	check.That(t, r.Reader.Get(t.Context(), fakenode.ClientObjectKey("web"), &corev1.Pod{}) != nil, "the mute pod stays")
 }
 
 func TestThePodThatCameAfterALoserIsNotDeleted(t *testing.T) {
@@ -114,9 +101,7 @@ func TestThePodThatCameAfterALoserIsNotDeleted(t *testing.T) {
 	r.MustAdd(web)
 	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
 	r.Pod("web", "u2")
-	if err := r.Recovery.DeletePod(t.Context(), &e, address); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, r.Recovery.DeletePod(t.Context(), &e, address), nil, "got")
 	next := &corev1.Pod{}
 	if err := r.Reader.Get(t.Context(), fakenode.ClientObjectKey("web"), next); err != nil || next.UID != types.UID("u2") {
 		t.Errorf("the next pod of that name: %v, %v", next.UID, err)

@@ -20,9 +20,7 @@ func boundHere(s *v1alpha1.IPLeaseSpec) {
 func freeWithoutEntryTwice(r *fakenode.Node) {
 	r.T.Helper()
 	for range 2 {
-		if err := r.Recovery.FreeWithoutEntry(r.T.Context()); err != nil {
-			r.T.Fatal(err)
-		}
+		check.OK(r.T, r.Recovery.FreeWithoutEntry(r.T.Context()))
 	}
 }
 
@@ -42,9 +40,7 @@ func TestWhichLeasesWithoutAnEntryAreFreed(t *testing.T) {
 		{"not one of another session", func(s *v1alpha1.IPLeaseSpec) { s.Session = "node-1/boot-0" }, nil, []string{"10.0.0.2 Bound"}},
 		{"not one that is Warm", func(s *v1alpha1.IPLeaseSpec) { s.State, s.Holder = v1alpha1.StateWarm, nil }, nil, []string{"10.0.0.2 Warm"}},
 		{"not one for which a slot may speak", nil, func(r *fakenode.Node) {
-			if err := r.Kernel.InstallLease(fakenode.Key("10.0.0.2"), bpf.Lease{Token: 1, Slot: 9}); err != nil {
-				r.T.Fatal(err)
-			}
+			check.OK(r.T, r.Kernel.InstallLease(fakenode.Key("10.0.0.2"), bpf.Lease{Token: 1, Slot: 9}))
 		}, []string{"10.0.0.2 Bound"}},
 		{"not one for which a call is under way", nil, func(r *fakenode.Node) {
 			unlock, _ := r.TryLock(agentapi.Attachment{ContainerID: "c0", Interface: "eth0"})

@@ -124,9 +124,7 @@ func TestAnADDGoesOnWhileItsAddressIsAskedAsACanary(t *testing.T) {
 			probed := make(chan Answer, 1)
 			go func() {
 				a, err := adder.seg.Probe(t.Context(), sought, ProbeParams{Rounds: 60, Interval: 50 * time.Millisecond})
-				if err != nil {
-					t.Error(err)
-				}
+				check.That(t, err == nil, "%v", err)
 				probed <- a
 			}()
 			check.Becomes(t, patience, "the ADD probes", func() bool {

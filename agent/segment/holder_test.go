@@ -112,9 +112,7 @@ func TestAnnouncementGivesUpOnALinkThatStaysDown(t *testing.T) {
 		a.portUp = make(chan struct{})
 		err := seg.announce(t.Context(), held("").announcement(), announceAt())
 		equal(t, "duration", time.Since(a.born), linkUpDeadline)
-		if err == nil {
-			t.Error("no error")
-		}
+		check.That(t, err != nil, "no error")
 	})
 }
 
@@ -135,9 +133,7 @@ func TestDefenceIsAtOnceAndThenEvery10s(t *testing.T) {
 					at = append(at, f.after)
 					equal(t, "asks", f.claim.Flags, 0)
 				}
-				if len(at) != 3 || at[0] != 0 || at[1] != 10*time.Second || at[2] != 20*time.Second {
-					t.Errorf("defended at %v", at)
-				}
+				check.That(t, len(at) == 3 && at[0] == 0 && at[1] == 10*time.Second && at[2] == 20*time.Second, "defended at %v", at)
 				equal(t, "announcements", len(a.list(isAnnouncement)), 6)
 				equal(t, "reports", len(r.met()), 3)
 				equal(t, "MAC", r.met()[0].MAC.String(), hostMAC.String())
@@ -187,9 +183,7 @@ func TestFenceIsReported(t *testing.T) {
 		a.kernel.claim(key(addr4), 1001, otherMAC)
 		synctest.Wait()
 		f := r.fenced()
-		if len(f) != 1 || f[0].Token != 1001 || f[0].Mine != 1000 || f[0].Key != key(addr4) {
-			t.Fatalf("fences %+v", f)
-		}
+		check.Must(t, len(f) == 1 && f[0].Token == 1001 && f[0].Mine == 1000 && f[0].Key == key(addr4), "fences %+v", f)
 	})
 }
 
@@ -200,14 +194,11 @@ func TestR3ClaimsAreRepeatedAboutOnceAMinute(t *testing.T) {
 		frames := a.list(isClaim)
 		last := time.Duration(0)
 		for _, f := range frames {
-			if gap := f.after - last; gap > 76*time.Second || last > 0 && gap < 45*time.Second {
-				t.Errorf("%s between two claims", gap)
-			}
+			gap := f.after - last
+			check.That(t, gap <= 76*time.Second && (last <= 0 || gap >= 45*time.Second), "%s between two claims", gap)
 			last = f.after
 		}
-		if last < 8*time.Minute {
-			t.Errorf("the last claim in ten minutes was sent after %s", last)
-		}
+		check.That(t, last >= 8*time.Minute, "the last claim in ten minutes was sent after %s", last)
 		a.kernel.claim(key(addr4), 1001, otherMAC)
 		time.Sleep(10 * time.Minute)
 		equal(t, "claims of a fenced holder", len(a.list(isClaim))-len(frames), 0)
@@ -225,18 +216,13 @@ func TestSchedule(t *testing.T) {
 	for at := time.Duration(0); at < time.Hour; at += time.Second {
 		for _, h := range s.next(start.Add(at), []Holding{enforced, observed}, jitter) {
 			equal(t, "claimed address", h.Addr, addr4)
-			if last < 0 && at > time.Minute {
-				t.Errorf("first claim after %s", at)
-			}
-			if gap := at - last; last >= 0 && (gap < 45*time.Second || gap > 76*time.Second) {
-				t.Errorf("%s between two claims", gap)
-			}
+			check.That(t, last >= 0 || at <= time.Minute, "first claim after %s", at)
+			gap := at - last
+			check.That(t, last < 0 || gap >= 45*time.Second && gap <= 76*time.Second, "%s between two claims", gap)
 			last = at
 		}
 	}
-	if last < 58*time.Minute {
-		t.Errorf("last claim after %s", last)
-	}
+	check.That(t, last >= 58*time.Minute, "last claim after %s", last)
 	s.next(start.Add(time.Hour), nil, jitter)
 	equal(t, "entries after the holding ended", len(s), 0)
 }
@@ -271,9 +257,7 @@ func TestAParentThatIsGoneSpoilsNoScrape(t *testing.T) {
 		r := prometheus.NewPedanticRegistry()
 		r.MustRegister(seg.set.Collector())
 		families, err := r.Gather()
-		if err != nil {
-			t.Error(err)
-		}
+		check.That(t, err == nil, "%v", err)
 		for _, f := range families {
 			if f.GetName() == "fenceline_segment_deaf" {
 				t.Errorf("it still has %v", f.GetMetric())

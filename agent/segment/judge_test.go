@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestJudge(t *testing.T) {
@@ -87,15 +88,9 @@ func TestJudge(t *testing.T) {
 			e := quiet
 			tc.change(&e)
 			got := Judge(e)
-			if got != tc.want {
-				t.Errorf("verdict %s, want %s", got, tc.want)
-			}
-			if !strings.Contains(e.String(), tc.says) {
-				t.Errorf("it says %q, want %q in it", e, tc.says)
-			}
-			if safe := got == Fenced || got == Silent; got.Safe() != safe {
-				t.Errorf("%s.Safe() = %v", got, got.Safe())
-			}
+			check.Equal(t, got, tc.want, "verdict")
+			check.That(t, strings.Contains(e.String(), tc.says), "it says %q, want %q in it", e, tc.says)
+			check.Equal(t, got.Safe(), got == Fenced || got == Silent, "%s.Safe() =", got)
 		})
 	}
 }

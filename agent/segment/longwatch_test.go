@@ -23,9 +23,7 @@ func quiet(t *testing.T, p ProbeParams) (*air, *Segment, *LongWatch) {
 	w, err := seg.WatchLong(addr4, p)
 	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := w.End(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, w.End(), nil, "got")
 	})
 	return a, seg, w
 }
@@ -210,9 +208,8 @@ func TestWaitTellsOfADoubtAtOnceOrSoon(t *testing.T) {
 				doubt, _, err := w.Wait(t.Context())
 				check.OK(t, err)
 				equal(t, "doubt", doubt, DoubtSpoken)
-				if late := time.Since(start) - time.Hour; late < 0 || late > c.within {
-					t.Errorf("told %s after it was said", late)
-				}
+				late := time.Since(start) - time.Hour
+				check.That(t, late >= 0 && late <= c.within, "told %s after it was said", late)
 			})
 		})
 	}
@@ -228,9 +225,8 @@ func TestModeOffProvesNothingAndDoubtsNothing(t *testing.T) {
 		equal(t, "frames", len(a.list(isProbe)), 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		if _, _, err := w.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
+		_, _, err := w.Wait(ctx)
+		check.That(t, errors.Is(err, context.DeadlineExceeded), "got %v", err)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestPacerNeverSendsMoreThan256FramesInAMillisecond(t *testing.T) {
@@ -23,9 +24,7 @@ func TestPacerNeverSendsMoreThan256FramesInAMillisecond(t *testing.T) {
 		for range 100 {
 			senders.Go(func() {
 				for range 41 {
-					if err := p.do(t.Context(), func() error { at = append(at, time.Now()); return nil }); err != nil {
-						t.Error(err)
-					}
+					check.Is(t, p.do(t.Context(), func() error { at = append(at, time.Now()); return nil }), nil, "got")
 				}
 			})
 		}
@@ -33,13 +32,11 @@ func TestPacerNeverSendsMoreThan256FramesInAMillisecond(t *testing.T) {
 		senders.Wait()
 		equal(t, "frames", len(at), 4100)
 		for i := framesPerMillisecond; i < len(at); i++ {
-			if d := at[i].Sub(at[i-framesPerMillisecond]); d < time.Millisecond {
-				t.Fatalf("frames %d to %d took %s", i-framesPerMillisecond, i, d)
-			}
+			d := at[i].Sub(at[i-framesPerMillisecond])
+			check.Must(t, d >= time.Millisecond, "frames %d to %d took %s", i-framesPerMillisecond, i, d)
 		}
-		if d, want := time.Since(start), 16*time.Millisecond; d != want {
-			t.Errorf("4100 frames took %s, want %s", d, want)
-		}
+		d, want := time.Since(start), 16*time.Millisecond
+		check.That(t, d == want, "4100 frames took %s, want %s", d, want)
 	})
 }
 
@@ -49,9 +46,8 @@ func TestPacerStopsWaitingWithItsContext(t *testing.T) {
 		<-p.turn // somebody else sends
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := p.do(ctx, func() error { t.Error("sent"); return nil }); !errors.Is(err, context.Canceled) {
-			t.Fatalf("err = %v", err)
-		}
+		err := p.do(ctx, func() error { t.Error("sent"); return nil })
+		check.Must(t, errors.Is(err, context.Canceled), "err = %v", err)
 		p.turn <- struct{}{}
 	})
 }
@@ -78,9 +74,7 @@ func TestLimiterAllowsAtOnceThenOncePerInterval(t *testing.T) {
 		{key(addr4), 10 * time.Second, true},
 		{key(addr4), 19 * time.Second, false},
 	} {
-		if got := allow(tc.key, tc.after); got != tc.want {
-			t.Errorf("%s after %s: %v, want %v", tc.key, tc.after, got, tc.want)
-		}
+		check.Equal(t, allow(tc.key, tc.after), tc.want, "%s after %s:", tc.key, tc.after)
 	}
 	l.note(key(addr4), start.Add(time.Hour))
 	equal(t, "addresses remembered after an hour", len(l.last), 1)

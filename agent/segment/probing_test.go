@@ -50,9 +50,8 @@ func TestFreeAddressIsSilentAfterThreeRounds(t *testing.T) {
 			equal(t, "time of probe", p.after, time.Duration(i)*50*time.Millisecond)
 			equal(t, "marked for reflection", p.marked, true)
 		}
-		if _, watched, _ := a.kernel.Lease(key(addr4)); watched {
-			t.Error("the address is still watched")
-		}
+		_, watched, _ := a.kernel.Lease(key(addr4))
+		check.That(t, !watched, "the address is still watched")
 	})
 }
 
@@ -198,15 +197,12 @@ func TestWatchThatBecameALeaseIsNotRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, answer, _ := probeAir(t, params50, func(a *air) {
 			a.onProbe = func(addr netip.Addr, _ net.HardwareAddr) {
-				if err := a.kernel.InstallLease(key(addr), bpf.Lease{Token: 5, Slot: 3, MAC: holderMAC}); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, a.kernel.InstallLease(key(addr), bpf.Lease{Token: 5, Slot: 3, MAC: holderMAC}), nil, "got")
 			}
 		})
 		equal(t, "conflict", answer.Conflict, false)
-		if _, ok, _ := a.kernel.Lease(key(addr4)); !ok {
-			t.Error("the lease was removed with the watch")
-		}
+		_, ok, _ := a.kernel.Lease(key(addr4))
+		check.That(t, ok, "the lease was removed with the watch")
 	})
 }
 
@@ -217,9 +213,8 @@ func TestConcurrentProbesOfOneAddressShareItsWatch(t *testing.T) {
 		for i := range 4 {
 			probes.Go(func() {
 				time.Sleep(time.Duration(i) * 30 * time.Millisecond)
-				if _, err := seg.Probe(t.Context(), addr4, params50); err != nil {
-					t.Error(err)
-				}
+				_, err := seg.Probe(t.Context(), addr4, params50)
+				check.That(t, err == nil, "%v", err)
 				_, watched, _ := a.kernel.Lease(key(addr4))
 				equal(t, "watched while others probe", watched, i < 3)
 			})
@@ -237,18 +232,16 @@ func TestAThousandConcurrentProbesKeepThePace(t *testing.T) {
 			addr = addr.Next()
 			target := addr
 			probes.Go(func() {
-				if _, err := seg.Probe(t.Context(), target, params50); err != nil {
-					t.Error(err)
-				}
+				_, err := seg.Probe(t.Context(), target, params50)
+				check.That(t, err == nil, "%v", err)
 			})
 		}
 		probes.Wait()
 		frames := a.list(isProbe)
 		equal(t, "probes", len(frames), 3000)
 		for i := framesPerMillisecond; i < len(frames); i++ {
-			if d := frames[i].after - frames[i-framesPerMillisecond].after; d < time.Millisecond {
-				t.Fatalf("%d frames in %s", framesPerMillisecond+1, d)
-			}
+			d := frames[i].after - frames[i-framesPerMillisecond].after
+			check.Must(t, d >= time.Millisecond, "%d frames in %s", framesPerMillisecond+1, d)
 		}
 	})
 }

@@ -66,9 +66,7 @@ type node struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("kernel tests need root")
-	}
+	check.Must(t, os.Geteuid() == 0, "kernel tests need root")
 	r := &rig{t: t, bpffs: t.TempDir()}
 	check.OK(t, unix.Mount("bpf", r.bpffs, "bpf", 0, ""))
 	t.Cleanup(func() { check.OK(t, unix.Unmount(r.bpffs, unix.MNT_DETACH)) })
@@ -165,9 +163,7 @@ func (n *node) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
 	run.Go(func() {
-		if err := n.set.Run(ctx); err != nil {
-			t.Errorf("agent of %s: %v", n.name, err)
-		}
+		check.Is(t, n.set.Run(ctx), nil, "agent of %s:", n.name)
 	})
 	n.stop = func() {
 		cancel()

@@ -83,9 +83,8 @@ func TestNobodyAnswersForAFreeAddress(t *testing.T) {
 		r.addHost("host", netip.MustParseAddr("10.99.0.51"), netip.MustParseAddr("fd99::51"))
 		start := time.Now()
 		equal(t, "conflict", n.probe(addr, params50).Conflict, false)
-		if took := time.Since(start); took < 150*time.Millisecond {
-			t.Errorf("three rounds of 50 ms took %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took >= 150*time.Millisecond, "three rounds of 50 ms took %s", took)
 	})
 }
 
@@ -348,9 +347,7 @@ func TestTakeOverHearsAZombieWithItsOwnMAC(t *testing.T) {
 			ours := bpf.Lease{Token: 300, Network: rigNetwork, Slot: 9, MAC: rigMAC, Flags: bpf.FlagDown}
 			check.OK(t, n1.kernel.InstallLease(n1.seg.key(rig4), ours))
 			verdict, e := n1.verify(v)
-			if verdict != want {
-				t.Errorf("verdict %s (%s), want %s", verdict, e, want)
-			}
+			check.That(t, verdict == want, "verdict %s (%s), want %s", verdict, e, want)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestPoolsInOneSubnet(t *testing.T) {
@@ -27,8 +28,6 @@ func TestPoolsInOneSubnet(t *testing.T) {
 	} {
 		other := pool.DeepCopy()
 		row.change(&other.Spec)
-		if got := pool.InSubnetOf(other); got != row.want {
-			t.Errorf("%s: %v", row.name, got)
-		}
+		check.Equal(t, pool.InSubnetOf(other), row.want, "%s:", row.name)
 	}
 }

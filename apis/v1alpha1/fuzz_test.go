@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // FuzzLeaseNames: each name that is read is the name of its address.
@@ -20,14 +21,10 @@ func FuzzLeaseNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		network, addr, err := v1alpha1.ParseLeaseName(name)
 		if err != nil {
-			if network != "" || addr != (netip.Addr{}) {
-				t.Errorf("%q: %q, %s and %v", name, network, addr, err)
-			}
+			check.That(t, network == "" && addr == (netip.Addr{}), "%q: %q, %s and %v", name, network, addr, err)
 			return
 		}
-		if got := v1alpha1.LeaseName(network, addr); got != name {
-			t.Errorf("%q is read as %s in network %q, whose name is %q", name, addr, network, got)
-		}
+		check.Equal(t, v1alpha1.LeaseName(network, addr), name, "%q is read as %s in network %q, whose name is", name, addr, network)
 	})
 }
 
@@ -54,9 +51,7 @@ func FuzzRetention(f *testing.F) {
 		if r == nil {
 			return
 		}
-		if fixed.Key == "" || (r.Policy == v1alpha1.RetainFor) != (r.Duration != nil) {
-			t.Errorf("%v: %+v", annotations, fixed)
-		}
+		check.That(t, fixed.Key != "" && (r.Policy == v1alpha1.RetainFor) == (r.Duration != nil), "%v: %+v", annotations, fixed)
 		if d := r.Duration; d != nil && (d.Duration < 0 || d.Duration > v1alpha1.MaxRetention || len(d.Duration.String()) > 16) {
 			t.Errorf("%v: %s", annotations, d.Duration)
 		}

@@ -2,7 +2,11 @@
 
 package v1alpha1
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
+)
 
 func TestTheTokenOfTheLastHolder(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -21,9 +25,7 @@ func TestTheTokenOfTheLastHolder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			row.lease.ResourceVersion = "7"
-			if got := row.lease.LastToken(); got != row.want {
-				t.Errorf("token %d, want %d", got, row.want)
-			}
+			check.Equal(t, row.lease.LastToken(), row.want, "token")
 		})
 	}
 }
