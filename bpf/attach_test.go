@@ -23,9 +23,7 @@ func (r *rig) attached() bool {
 func TestASlotGuardsOneLivingDevice(t *testing.T) {
 	r := newRig(t)
 	elsewhere := Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
-	if err := attachGuard(r.Kernel, elsewhere); !errors.Is(err, ErrPinned) {
-		t.Errorf("got %v, want %v", err, ErrPinned)
-	}
+	check.Is(t, attachGuard(r.Kernel, elsewhere), ErrPinned, "got")
 	equal(t, "first one attached", r.attached(), true)
 	r.pod.deleteLink("eth0")
 	equal(t, "attached to a device gone", r.attached(), false)
@@ -37,29 +35,22 @@ func TestASlotGuardsOneLivingDevice(t *testing.T) {
 func TestEqualIfindexesOfTwoPodsAreToldApart(t *testing.T) {
 	r := newRig(t)
 	netns := newNetNS(t, "twin")
-	if twin, pod := netns.index("lo"), r.pod.index("lo"); twin != pod {
-		t.Fatalf("lo has ifindex %d and %d", twin, pod)
-	}
+	twin, pod := netns.index("lo"), r.pod.index("lo")
+	check.Must(t, twin == pod, "lo has ifindex %d and %d", twin, pod)
 	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "lo"}))
 	err := attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: netns.path, Interface: "lo"})
-	if !errors.Is(err, ErrPinned) {
-		t.Errorf("got %v, want %v", err, ErrPinned)
-	}
+	check.Is(t, err, ErrPinned, "got")
 }
 
 func TestAttachingToNoDevice(t *testing.T) {
 	r := newRig(t)
 	err := attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "eth7"})
-	if !errors.Is(err, ErrNoDevice) {
-		t.Errorf("guard: got %v, want %v", err, ErrNoDevice)
-	}
+	check.Is(t, err, ErrNoDevice, "guard: got")
 	s, err := r.slot(2)
 	check.OK(t, err)
 	equal(t, "slot", s, observerSlot{})
 	r.node.do(func() error {
-		if err := r.AttachObserver(99999); !errors.Is(err, ErrNoDevice) {
-			t.Errorf("observer: got %v, want %v", err, ErrNoDevice)
-		}
+		check.Is(t, r.AttachObserver(99999), ErrNoDevice, "observer: got")
 		return nil
 	})
 }
@@ -154,9 +145,7 @@ func TestAParentThatCannotBeAskedIsNotGone(t *testing.T) {
 			return err
 		}
 		err := r.AttachObserver(r.parent)
-		if err == nil || errors.Is(err, ErrNoDevice) {
-			t.Errorf("got %v", err)
-		}
+		check.That(t, err != nil && !errors.Is(err, ErrNoDevice), "got %v", err)
 		return unix.Setrlimit(unix.RLIMIT_NOFILE, &files)
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // FuzzEvent: a record of the ring buffer is an event that says all that the kernel wrote, or an error.
@@ -17,9 +19,7 @@ func FuzzEvent(f *testing.F) {
 	f.Add(make([]byte, size))
 	f.Fuzz(func(t *testing.T, record []byte) {
 		e, err := decodeEvent(record)
-		if (err == nil) != (len(record) == size) {
-			t.Errorf("%d bytes, an event has %d: %v", len(record), size, err)
-		}
+		check.That(t, (err == nil) == (len(record) == size), "%d bytes, an event has %d: %v", len(record), size, err)
 		if err != nil {
 			return
 		}

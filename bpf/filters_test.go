@@ -45,9 +45,8 @@ func TestWithoutTCXAnObserverOutlivesItsAgent(t *testing.T) {
 	attached, before := r.observed()
 	equal(t, "attached", attached, true)
 	r.observe()
-	if _, again := r.observed(); again != before {
-		t.Errorf("attached again: %v, before %v", again, before)
-	}
+	_, again := r.observed()
+	check.That(t, again == before, "attached again: %v, before %v", again, before)
 	check.OK(t, r.Close())
 	s := r.ext.socket("p0", allProtocols)
 	r.acks(200)
@@ -92,9 +91,7 @@ func TestWithoutTCXAnObserverTakesTheHeadBack(t *testing.T) {
 	attached, after := r.observed()
 	equal(t, "attached again", attached, true)
 	equal(t, "egress stays", after[0], before[0])
-	if after[1] == before[1] {
-		t.Error("ingress, which was hidden, has the same number")
-	}
+	check.That(t, after[1] != before[1], "ingress, which was hidden, has the same number")
 	r.acks(200)
 }
 

@@ -42,13 +42,10 @@ func FuzzPrograms(f *testing.F) {
 			if err != nil {
 				return // too short for its ethertype
 			}
-			if verdict != pass && verdict != drop && verdict != redirect {
-				t.Errorf("%s: verdict %d", where, verdict)
-			}
+			check.That(t, verdict == pass || verdict == drop || verdict == redirect, "%s: verdict %d", where, verdict)
 			verdicts[where] = verdict
-			if want := long.verdict(where, frame); verdict != want {
-				t.Errorf("%s: verdict %d on % x, judge() has %d", where, int32(verdict), frame, int32(want))
-			}
+			want := long.verdict(where, frame)
+			check.That(t, verdict == want, "%s: verdict %d on % x, judge() has %d", where, int32(verdict), frame, int32(want))
 		}
 		if verdicts[WhereGuardEgress] == drop && verdicts[WhereObserverEgress] != drop && string(frame[6:12]) != string(parentMAC) {
 			t.Errorf("the guard drops % x, and the observer does not", frame)

@@ -17,9 +17,8 @@ import (
 )
 
 func TestOpenWantsABPFFS(t *testing.T) {
-	if _, err := Open(Options{Dir: t.TempDir()}); !errors.Is(err, ErrNotBPFFS) {
-		t.Errorf("got %v, want %v", err, ErrNotBPFFS)
-	}
+	_, err := Open(Options{Dir: t.TempDir()})
+	check.That(t, errors.Is(err, ErrNotBPFFS), "got %v, want %v", err, ErrNotBPFFS)
 }
 
 func TestEverythingIsThereAfterAReopen(t *testing.T) {
@@ -54,9 +53,7 @@ func TestSlotsOutOfRangeAreRefused(t *testing.T) {
 			"detach": k.DetachGuard(slot),
 			"attach": attachGuard(k, Guard{Slot: slot, Interface: "lo"}),
 		} {
-			if !errors.Is(err, ErrSlot) {
-				t.Errorf("%s slot %d: got %v, want %v", name, slot, err, ErrSlot)
-			}
+			check.Is(t, err, ErrSlot, "%s slot %d: got", name, slot)
 		}
 	}
 }
@@ -215,9 +212,7 @@ func TestAGuardPreparedAheadIsTheOneThatIsStaged(t *testing.T) {
 	r.DropGuard(2)
 	r.DropGuard(2)                                       // twice is fine
 	equal(t, "prepared after dropping", len(r.stock), 1) // slot 3, out of order
-	if err := r.PrepareGuard(Guard{Slot: MaxSlot + 1}); !errors.Is(err, ErrSlot) {
-		t.Errorf("got %v, want %v", err, ErrSlot)
-	}
+	check.Is(t, r.PrepareGuard(Guard{Slot: MaxSlot + 1}), ErrSlot, "got")
 	check.OK(t, r.PrepareGuard(Guard{Slot: 2, Segment: r.parent}))
 	check.OK(t, r.Close())
 	equal(t, "prepared after closing", len(r.stock), 0)

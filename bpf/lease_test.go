@@ -3,11 +3,12 @@
 package bpf
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"reflect"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestOnlyANewerTokenReplacesALease(t *testing.T) {
@@ -27,9 +28,7 @@ func TestOnlyANewerTokenReplacesALease(t *testing.T) {
 		"watch over a watch":          {watch, watch, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := tc.next.succeeds(tc.present); !errors.Is(err, tc.want) {
-				t.Errorf("got %v, want %v", err, tc.want)
-			}
+			check.Is(t, tc.next.succeeds(tc.present), tc.want, "got")
 		})
 	}
 }
@@ -49,9 +48,8 @@ func TestALeaseNeedsAnEthernetMAC(t *testing.T) {
 		"the greatest slot there": {Lease{Slot: MaxSlot, MAC: six}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := tc.lease.check(); (err == nil) != tc.ok {
-				t.Errorf("got %v", err)
-			}
+			err := tc.lease.check()
+			check.That(t, (err == nil) == tc.ok, "got %v", err)
 		})
 	}
 }
@@ -59,14 +57,11 @@ func TestALeaseNeedsAnEthernetMAC(t *testing.T) {
 func TestLayoutsKeepWhatTheyCarry(t *testing.T) {
 	for _, addr := range []string{"10.9.0.1", "fd09::1"} {
 		key := Key{Segment: 7, Addr: netip.MustParseAddr(addr)}
-		if got := key.layout().key(); got != key {
-			t.Errorf("key: got %v, want %v", got, key)
-		}
+		check.Equal(t, key.layout().key(), key, "key: got")
 	}
 	lease := Lease{Token: 1, Network: 2, Slot: 3, MAC: net.HardwareAddr{1, 2, 3, 4, 5, 6}, Flags: FlagSharedMAC}
-	if got := lease.layout().lease(); !reflect.DeepEqual(got, lease) {
-		t.Errorf("lease: got %+v, want %+v", got, lease)
-	}
+	got := lease.layout().lease()
+	check.That(t, reflect.DeepEqual(got, lease), "lease: got %+v, want %+v", got, lease)
 	if got := (Lease{}).layout().lease(); !reflect.DeepEqual(got, Lease{}) {
 		t.Errorf("watch: got %+v", got)
 	}

@@ -41,9 +41,7 @@ func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
 	check.OK(t, attachGuard(r.Kernel, g))
 	after := r.programs()
 	for _, d := range attach.Directions {
-		if before[d.Name] == after[d.Name] {
-			t.Errorf("%s program was not replaced", d.Name)
-		}
+		check.That(t, before[d.Name] != after[d.Name], "%s program was not replaced", d.Name)
 	}
 	s := check.Value(r.slot(1))(t)
 	equal(t, "flags", s.Flags, slotVerify)
@@ -86,18 +84,15 @@ func TestReopeningLeavesNoGap(t *testing.T) {
 		check.OK(t, k.Close())
 	}
 	close(stop)
-	if sent := <-stopped; sent < 1000 {
-		t.Errorf("only %d frames sent", sent)
-	}
+	sent := <-stopped
+	check.That(t, sent >= 1000, "only %d frames sent", sent)
 	zombie.send(eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(nobody4, far4)))
 	frames, ok := s.until(ipFrom(nobody4))
 	equal(t, "marker came", ok, true)
 	equal(t, "zombie's frames came", contains(frames, ipFrom(addr4)), false)
 	r.Kernel = openKernel(t, r.dir)
 	for name, id := range r.programs() {
-		if id == before[name] {
-			t.Errorf("%s program was not replaced", name)
-		}
+		check.That(t, id != before[name], "%s program was not replaced", name)
 	}
 }
 
@@ -139,9 +134,7 @@ func TestAnUpgradeKeepsFencesAndDeadSlotsWithProgramsAttached(t *testing.T) {
 	r.pod.socket("eth0", unix.ETH_P_IP).send(eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(nobody4, far4)))
 	after := check.Value(r.Counters())(t)
 	dead := Counter{WhereGuardEgress, ResultDropDead}
-	if after[dead] == moved[dead] {
-		t.Error("the guard does not read the new slots")
-	}
+	check.That(t, after[dead] != moved[dead], "the guard does not read the new slots")
 }
 
 func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {

@@ -57,9 +57,7 @@ func TestTheIndexAgreesWithTheLocals(t *testing.T) {
 		check.OK(t, b.putIndex(hashes, &localIndex{}))
 		want := b.verdicts(macs)
 		check.OK(t, b.putIndex(hashes, b.index))
-		if !slices.Equal(got, want) {
-			t.Fatalf("step %d: verdicts %d, without the index %d", step, got, want)
-		}
+		check.Must(t, slices.Equal(got, want), "step %d: verdicts %d, without the index %d", step, got, want)
 		for _, v := range want {
 			if v == drop {
 				drops++

@@ -37,13 +37,10 @@ const testSegment = 4711
 func bpffs(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("bpffs", dir, "bpf", 0, "mode=0700"); err != nil {
-		t.Fatalf("mount a bpffs (these tests need root): %v", err)
-	}
+	err := unix.Mount("bpffs", dir, "bpf", 0, "mode=0700")
+	check.Must(t, err == nil, "mount a bpffs (these tests need root): %v", err)
 	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount %s: %v", dir, err)
-		}
+		check.Is(t, unix.Unmount(dir, 0), nil, "unmount %s:", dir)
 	})
 	return dir
 }
@@ -64,9 +61,8 @@ func openKernelWith(t testing.TB, o Options) *Kernel {
 	k, err := Open(o)
 	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := k.Remove(); err != nil && !errors.Is(err, os.ErrClosed) {
-			t.Errorf("remove: %v", err)
-		}
+		err := k.Remove()
+		check.That(t, err == nil || errors.Is(err, os.ErrClosed), "remove: %v", err)
 	})
 	check.OK(t, k.SetKeys(&keyA, &keyB))
 	check.OK(t, k.SetNetworks([]uint64{network}))
@@ -75,9 +71,7 @@ func openKernelWith(t testing.TB, o Options) *Kernel {
 
 func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
-	if got != want {
-		t.Errorf("%s: got %v, want %v", what, got, want)
-	}
+	check.That(t, got == want, "%s: got %v, want %v", what, got, want)
 }
 
 // attachGuard puts a guard on its interface to stay.
@@ -172,9 +166,7 @@ func (b *bench) expect(where Where, frame []byte, verdict uint32, result ...Resu
 	}
 	delete(moved, Counter{where, ResultClaim})
 	delete(moved, Counter{where, ResultSighting})
-	if len(moved) > 0 {
-		b.t.Errorf("other counters moved: %v", moved)
-	}
+	check.That(b.t, len(moved) == 0, "other counters moved: %v", moved)
 }
 
 func (b *bench) state(addr netip.Addr) State {
@@ -206,9 +198,7 @@ func readEvents(t testing.TB, k *Kernel) *eventLog {
 	go func() { done <- k.ReadEvents(ctx, l.add) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("read events: %v", err)
-		}
+		check.Is(t, <-done, context.Canceled, "read events:")
 	})
 	return l
 }
@@ -277,8 +267,6 @@ func (b *bench) runMarked(where Where, frame []byte, mark uint32) (verdict uint3
 	in, after := skb{Mark: mark}, skb{}
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: in, ContextOut: &after}
 	verdict, err := b.program(where).Run(opts)
-	if err != nil {
-		b.t.Fatalf("run %s over %d bytes: %v", where, len(frame), err)
-	}
+	check.Must(b.t, err == nil, "run %s over %d bytes: %v", where, len(frame), err)
 	return verdict, opts.DataOut, after.Mark
 }

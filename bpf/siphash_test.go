@@ -59,8 +59,7 @@ func TestSipHashAgreesWithAnotherImplementation(t *testing.T) {
 			message[i] = byte(random.Uint32())
 		}
 		want := siphash.Hash(binary.LittleEndian.Uint64(key[:8]), binary.LittleEndian.Uint64(key[8:]), message[:])
-		if got := hash(key, message); got != want {
-			t.Fatalf("key %x, message %x: %016x, want %016x", key, message, got, want)
-		}
+		got := hash(key, message)
+		check.Must(t, got == want, "key %x, message %x: %016x, want %016x", key, message, got, want)
 	}
 }

@@ -54,9 +54,7 @@ func (s *socket) option(level, name, value int) {
 func (s *socket) send(frame []byte) {
 	s.t.Helper()
 	_, err := s.WriteTo(frame, &packet.Addr{HardwareAddr: frame[:6]})
-	if err != nil && !errors.Is(err, unix.ENOBUFS) {
-		s.t.Fatal(err)
-	}
+	check.Must(s.t, err == nil || errors.Is(err, unix.ENOBUFS), "%v", err)
 }
 
 // until returns the frames received up to the first one that ends the wait, which is not among them; ok is false
@@ -82,9 +80,8 @@ func (s *socket) until(end func(frame []byte) bool) (frames [][]byte, ok bool) {
 func (s *socket) expect(what string, match func(frame []byte) bool) []byte {
 	s.t.Helper()
 	var found []byte
-	if _, ok := s.until(func(f []byte) bool { found = f; return match(f) }); !ok {
-		s.t.Fatalf("no %s within a minute", what)
-	}
+	_, ok := s.until(func(f []byte) bool { found = f; return match(f) })
+	check.Must(s.t, ok, "no %s within a minute", what)
 	return found
 }
 

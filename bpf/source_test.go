@@ -308,9 +308,7 @@ func TestSourceGuardKnowsEveryLinkLocalGroup(t *testing.T) {
 	judge := func(group string, frame []byte) {
 		t.Helper()
 		verdict, _ := b.run(WhereGuardEgress, frame)
-		if passes := verdict == pass; passes != hosts[group] {
-			t.Errorf("UDP to %s passes: %v", group, passes)
-		}
+		check.Equal(t, verdict == pass, hosts[group], "UDP to %s passes:", group)
 	}
 	for i := range 256 {
 		group := fmt.Sprintf("224.0.0.%d", i)

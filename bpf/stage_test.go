@@ -7,7 +7,6 @@ package bpf
 import (
 	"errors"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -84,12 +83,8 @@ func (r *rig) links() (all []string) {
 
 func (r *rig) sits(what string, filters, links []string) {
 	r.t.Helper()
-	if got := r.filters(1); !slices.Equal(got, filters) {
-		r.t.Errorf("%s: filters %v, want %v", what, got, filters)
-	}
-	if got := r.links(); !slices.Equal(got, links) {
-		r.t.Errorf("%s: links %v, want %v", what, got, links)
-	}
+	check.List(r.t, r.filters(1), filters, "%s: filters", what)
+	check.List(r.t, r.links(), links, "%s: links", what)
 }
 
 var both = []string{"egress", "ingress"}
@@ -163,9 +158,7 @@ func TestNoFramePassesWhileAGuardMoves(t *testing.T) {
 	equal(t, "marker came", ok, true)
 	equal(t, "zombie's frames came", contains(frames, ipFrom(addr4)), false)
 	t.Logf("%d frames sent while the guard moved %d times there and back", sent, moves)
-	if sent < 100*moves {
-		t.Errorf("only %d frames sent", sent)
-	}
+	check.That(t, sent >= 100*moves, "only %d frames sent", sent)
 }
 
 func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
@@ -223,9 +216,7 @@ func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 			tc(r)
 			check.OK(t, r.PinGuard(r.guard()))
 			equal(t, "attached", r.attached(), false)
-			if swept := r.sweepsIn(10 * time.Second); !slices.Equal(swept, []uint32{1}) {
-				t.Errorf("swept %v", swept)
-			}
+			check.List(t, r.sweepsIn(10*time.Second), []uint32{1}, "swept")
 			check.OK(t, r.StageGuard(Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 			equal(t, "attached to another device", r.attached(), true)
 		})
@@ -238,9 +229,7 @@ func TestAStagedGuardIsNotSweptAndKeepsItsSlot(t *testing.T) {
 	check.OK(t, err)
 	equal(t, "swept", len(swept), 0)
 	elsewhere := Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
-	if err := r.StageGuard(elsewhere); !errors.Is(err, ErrPinned) {
-		t.Errorf("got %v, want %v", err, ErrPinned)
-	}
+	check.Is(t, r.StageGuard(elsewhere), ErrPinned, "got")
 	r.sits("refused elsewhere", both, nil)
 }
 
@@ -278,9 +267,7 @@ func TestTwoSlotsStagedOnOneDeviceAreApart(t *testing.T) {
 	check.OK(t, r.StageGuard(second))
 	check.OK(t, r.DetachGuard(1))
 	r.sits("the first", nil, nil)
-	if got := r.filters(2); !slices.Equal(got, both) {
-		t.Errorf("the second has filters %v", got)
-	}
+	check.List(t, r.filters(2), both, "the second has filters")
 }
 
 func TestWithoutTCXAGuardStaysStaged(t *testing.T) {

@@ -29,9 +29,7 @@ func TestAGuardThatCannotBeSweptKeepsNoOther(t *testing.T) {
 	check.OK(t, m.Pin(foreign))
 	r.sibling.deleteLink("eth0")
 	swept, err := r.SweepGuards()
-	if err == nil || !slices.Equal(swept, []uint32{2}) {
-		t.Errorf("swept %v, %v", swept, err)
-	}
+	check.That(t, err != nil && slices.Equal(swept, []uint32{2}), "swept %v, %v", swept, err)
 }
 
 // A process ends in the middle of the move to pinned links. Whatever it has left, a mark that is wiped while the
@@ -65,9 +63,7 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 			r.Kernel, err = Open(Options{Dir: r.dir})
 			check.OK(t, err)
 			swept := check.Value(r.SweepGuards())(t)
-			if len(swept) > 0 {
-				t.Errorf("swept %v while the device lives", swept)
-			}
+			check.That(t, len(swept) == 0, "swept %v while the device lives", swept)
 			dead := check.Value(r.SlotDead(1))(t)
 			equal(t, "dead", dead, true)
 			guarded, other := r.leaks()
@@ -75,14 +71,10 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 
 			r.pod.deleteLink("eth0")
 			swept = r.sweepsIn(10 * time.Second)
-			if !slices.Equal(swept, []uint32{1}) {
-				t.Errorf("swept %v once the device is gone", swept)
-			}
+			check.That(t, slices.Equal(swept, []uint32{1}), "swept %v once the device is gone", swept)
 			left, err := r.Kernel.dir.guards()
 			check.OK(t, err)
-			if len(left) > 0 {
-				t.Errorf("pins of slots %v are left", left)
-			}
+			check.That(t, len(left) == 0, "pins of slots %v are left", left)
 			dead, err = r.SlotDead(1)
 			check.OK(t, err)
 			equal(t, "dead once swept", dead, false)
@@ -112,16 +104,13 @@ func TestASlotThatIsKilledWithoutAGuardIsSwept(t *testing.T) {
 		{"its device went, and was swept", func(r *rig) {
 			r.pod.deleteLink("eth0")
 			swept := check.Value(r.SweepGuards())(r.t)
-			if !slices.Equal(swept, []uint32{1}) {
-				r.t.Fatalf("swept %v", swept)
-			}
+			check.Must(r.t, slices.Equal(swept, []uint32{1}), "swept %v", swept)
 		}},
 		{"its device went before the guard came", func(r *rig) {
 			check.OK(r.t, r.DetachGuard(1))
 			r.pod.deleteLink("eth0")
-			if err := r.StageGuard(r.guard()); !errors.Is(err, ErrNoDevice) {
-				r.t.Fatalf("got %v", err)
-			}
+			err := r.StageGuard(r.guard())
+			check.Must(r.t, errors.Is(err, ErrNoDevice), "got %v", err)
 		}},
 		{"no guard was ever asked for", func(r *rig) { check.OK(r.t, r.DetachGuard(1)) }},
 	} {
@@ -129,9 +118,7 @@ func TestASlotThatIsKilledWithoutAGuardIsSwept(t *testing.T) {
 			r := newRig(t)
 			tc.before(r)
 			check.OK(t, r.KillSlot(1))
-			if swept := r.sweepsIn(2 * time.Second); !slices.Equal(swept, []uint32{1}) {
-				t.Errorf("swept %v", swept)
-			}
+			check.List(t, r.sweepsIn(2*time.Second), []uint32{1}, "swept")
 			dead := check.Value(r.SlotDead(1))(t)
 			equal(t, "dead", dead, false)
 		})
@@ -146,9 +133,8 @@ func TestAStagedGuardWhoseNamespaceHasLostItsNameIsNotSwept(t *testing.T) {
 	process := check.Value(os.Open(r.pod.path))(t)
 	defer process.Close()
 	r.pod.remove()
-	if swept := r.sweepsIn(500 * time.Millisecond); len(swept) > 0 {
-		t.Errorf("swept %v while the device lives", swept)
-	}
+	swept := r.sweepsIn(500 * time.Millisecond)
+	check.That(t, len(swept) == 0, "swept %v while the device lives", swept)
 	check.OK(t, os.WriteFile(r.pod.path, nil, 0o400))
 	check.OK(t, unix.Mount(fmt.Sprintf("/proc/self/fd/%d", process.Fd()), r.pod.path, "", unix.MS_BIND, ""))
 	guarded, other := r.leaks()

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -96,9 +95,7 @@ func TestACallEndsWhenNobodyReadsItsResult(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("a minute after its reader left the call goes on")
 	}
-	if cause := context.Cause(ctx); !errors.Is(cause, errUnread) {
-		t.Errorf("it ended by %v", cause)
-	}
+	check.Is(t, context.Cause(ctx), errUnread, "it ended by")
 }
 
 func TestACallWhoseResultGoesIntoAFileGoesOn(t *testing.T) {

@@ -41,23 +41,17 @@ func TestFieldsOfOtherIPAMsAreHonouredOrNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conf, err := parseNetConf(fmt.Appendf(nil, `{"name":"n","type":"macvlan","ipam":{"type":"fenceline",%s}}`, c.ipam))
-			if err != nil {
-				t.Fatalf("a DEL would fail: %v", err)
-			}
+			check.Must(t, err == nil, "a DEL would fail: %v", err)
 			got, err := conf.addNetwork()
 			if c.says != "" {
-				if err == nil || !strings.Contains(err.Error(), c.says) {
-					t.Errorf("got %v, want %s", err, c.says)
-				}
+				check.That(t, err != nil && strings.Contains(err.Error(), c.says), "got %v, want %s", err, c.says)
 				return
 			}
 			c.want.Name, c.want.Type = "n", "macvlan"
 			if len(got.Ignored) == 0 {
 				got.Ignored = nil
 			}
-			if err != nil || !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
-			}
+			check.That(t, err == nil && reflect.DeepEqual(got, c.want), "got %+v, %v, want %+v", got, err, c.want)
 		})
 	}
 }
@@ -70,7 +64,5 @@ func TestFieldsOfTheCoordinatorAreNamed(t *testing.T) {
 	check.OK(t, err)
 	got, err := conf.addNetwork()
 	want := []string{"detectGateway", "ipam.ranges", "ipam.routes", "logOptions", "podDefaultRouteNic"}
-	if err != nil || !reflect.DeepEqual(got.Ignored, want) {
-		t.Errorf("got %q, %v, want %q", got.Ignored, err, want)
-	}
+	check.That(t, err == nil && reflect.DeepEqual(got.Ignored, want), "got %q, %v, want %q", got.Ignored, err, want)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // FuzzCall: each part of a configuration and of CNI_ARGS is read, or refused with a CNI error.
@@ -27,9 +28,8 @@ func FuzzCall(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stdin []byte, args string) {
 		refused := func(err error) bool {
-			if e, ok := errors.AsType[*agentapi.Error](err); err != nil && (!ok || e.Code == 0) {
-				t.Errorf("%s, %q: %T %v", stdin, args, err, err)
-			}
+			e, ok := errors.AsType[*agentapi.Error](err)
+			check.That(t, err == nil || ok && e.Code != 0, "%s, %q: %T %v", stdin, args, err, err)
 			return err != nil
 		}
 		env, err := parseEnvironment(args)
@@ -56,9 +56,7 @@ func FuzzCall(f *testing.F) {
 		}
 		setMAC(previous, "eth0", "02:00:00:00:00:01")
 		for _, c := range configured(previous, "eth0") {
-			if !c.Address.IsValid() || c.Address.Addr().Is4In6() || c.Gateway.Is4In6() {
-				t.Errorf("%s: address %+v", stdin, c)
-			}
+			check.That(t, c.Address.IsValid() && !c.Address.Addr().Is4In6() && !c.Gateway.Is4In6(), "%s: address %+v", stdin, c)
 		}
 	})
 }

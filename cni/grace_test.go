@@ -37,9 +37,7 @@ func TestWhenAFailedSTATUSIsForgiven(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			next, got := c.was.afterFailure(c.now, c.grace)
-			if got != c.want || next.Boot != c.was.Boot {
-				t.Errorf("forgiven %v, next %+v", got, next)
-			}
+			check.That(t, got == c.want && next.Boot == c.was.Boot, "forgiven %v, next %+v", got, next)
 			if (next.FailsSince == nil) != (c.since == nil) || c.since != nil && *next.FailsSince != *c.since {
 				t.Errorf("fails since %v", next.FailsSince)
 			}
@@ -69,18 +67,15 @@ func TestSTATUSForgivesAnAgentThatStartsAgain(t *testing.T) {
 	s := &status{node: newNode(t), now: moment{"b", time.Hour}}
 	wantCNI(t, s.call(t), 50)
 	serving := listenUntil(t, s.node, answers{})
-	if err := s.call(t); err != nil {
-		t.Fatalf("while it serves: %v", err)
-	}
+	err := s.call(t)
+	check.Must(t, err == nil, "while it serves: %v", err)
 	serving()
 	for _, after := range []time.Duration{0, 5 * time.Second, 54 * time.Second} {
 		s.now.up += after
 		if err := s.call(t); err != nil {
 			t.Fatalf("after %s: %v", s.now.up-time.Hour, err)
 		}
-		if !strings.Contains(s.said, s.socket()) || !strings.Contains(s.said, "1m0s") {
-			t.Errorf("it says %q", s.said)
-		}
+		check.That(t, strings.Contains(s.said, s.socket()) && strings.Contains(s.said, "1m0s"), "it says %q", s.said)
 	}
 	// Starting, it answers that it does not serve yet: that is the same absence.
 	starting := listenUntil(t, s.node, answers{err: agentapi.Errorf(agentapi.CodeNotAvailable, "not yet")})
@@ -96,9 +91,7 @@ func TestSTATUSForgivesAnAgentThatStartsAgain(t *testing.T) {
 	serving = listenUntil(t, s.node, answers{})
 	check.OK(t, s.call(t))
 	serving()
-	if err := s.call(t); err != nil {
-		t.Errorf("the next absence: %v", err)
-	}
+	check.Is(t, s.call(t), nil, "the next absence:")
 	s.now = moment{"c", time.Second}
 	wantCNI(t, s.call(t), 50)
 }

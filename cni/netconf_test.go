@@ -75,9 +75,7 @@ func TestAConfigurationIsDelegatedChainedOrRefused(t *testing.T) {
 				return
 			}
 			check.OK(t, err)
-			if got.chained() != c.chained {
-				t.Errorf("chained() = %v", got.chained())
-			}
+			check.Equal(t, got.chained(), c.chained, "chained() =")
 		})
 	}
 }
@@ -91,12 +89,9 @@ func TestPathsAndPoolsComeFromTheConfiguration(t *testing.T) {
 		Name: "n", Type: "macvlan", Master: "eth1.5", Device: "0000:03:02.0",
 		DefaultIPv4IPPool: []string{"primary", "backup"}, DefaultIPv6IPPool: []string{"six"},
 	}
-	if got := c.network(); !reflect.DeepEqual(got, want) {
-		t.Errorf("network() = %+v\nwant        %+v", got, want)
-	}
-	if c.IPAM.Socket != "/s" || c.IPAM.Spool != "/d" {
-		t.Errorf("paths %q and %q", c.IPAM.Socket, c.IPAM.Spool)
-	}
+	got := c.network()
+	check.That(t, reflect.DeepEqual(got, want), "network() = %+v\nwant        %+v", got, want)
+	check.That(t, c.IPAM.Socket == "/s" && c.IPAM.Spool == "/d", "paths %q and %q", c.IPAM.Socket, c.IPAM.Spool)
 	c, err = parseNetConf([]byte(`{"name":"n","type":"fenceline"}`))
 	check.OK(t, err)
 	if c.IPAM.Socket != agentapi.DefaultSocket || c.IPAM.Spool != agentapi.DefaultSpool {
@@ -132,9 +127,7 @@ func TestRequestedAddressesComeFromAllConventions(t *testing.T) {
 			for _, a := range c.want {
 				want = append(want, netip.MustParseAddr(a))
 			}
-			if err != nil || !slices.Equal(got, want) {
-				t.Errorf("got %v, %v; want %v", got, err, want)
-			}
+			check.That(t, err == nil && slices.Equal(got, want), "got %v, %v; want %v", got, err, want)
 		})
 	}
 }
@@ -171,9 +164,7 @@ func TestCNIARGSNameThePod(t *testing.T) {
 				wantCode(t, err, c.code, c.says)
 				return
 			}
-			if err != nil || env.pod != c.pod {
-				t.Errorf("got %+v, %v", env.pod, err)
-			}
+			check.That(t, err == nil && env.pod == c.pod, "got %+v, %v", env.pod, err)
 		})
 	}
 }
@@ -197,9 +188,7 @@ func TestGCTellsAnEmptyListFromNone(t *testing.T) {
 				wantCode(t, err, c.code, "nothing is released")
 				return
 			}
-			if err != nil || got == nil || len(got) != c.count {
-				t.Errorf("got %v, %v", got, err)
-			}
+			check.That(t, err == nil && got != nil && len(got) == c.count, "got %v, %v", got, err)
 		})
 	}
 }
@@ -208,13 +197,9 @@ func TestGCTellsAnEmptyListFromNone(t *testing.T) {
 func wantCode(t *testing.T, err error, code uint, says ...string) {
 	t.Helper()
 	e, ok := errors.AsType[*agentapi.Error](err)
-	if !ok || e.Code != code {
-		t.Fatalf("got %T %v, want code %d", err, err, code)
-	}
+	check.Must(t, ok && e.Code == code, "got %T %v, want code %d", err, err, code)
 	for _, words := range says {
-		if !strings.Contains(e.Error(), words) {
-			t.Errorf("%q does not say %q", e, words)
-		}
+		check.That(t, strings.Contains(e.Error(), words), "%q does not say %q", e, words)
 	}
 }
 
@@ -252,12 +237,8 @@ func TestANetworkConfigurationNamesNoPathElsewhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(dirsVariable, row.dirs)
 			_, err := parseNetConf(fmt.Appendf(nil, `{"name":"n","type":"fenceline","ipam":{%q:%q}}`, row.field, row.path))
-			if (err == nil) != row.ok {
-				t.Fatalf("%v", err)
-			}
-			if err != nil && !strings.Contains(err.Error(), dirsVariable) {
-				t.Errorf("it says %q, and not what to do", err)
-			}
+			check.Must(t, (err == nil) == row.ok, "%v", err)
+			check.That(t, err == nil || strings.Contains(err.Error(), dirsVariable), "it says %q, and not what to do", err)
 		})
 	}
 }

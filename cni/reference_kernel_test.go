@@ -16,8 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -150,9 +148,7 @@ func TestStandAloneIsTheReference(t *testing.T) {
 						continue
 					}
 					want := world["reference"].call(t, i, c)
-					if want.failed != c.fails {
-						t.Fatalf("call %d, %+v: the reference failed: %v\n%s", i, c, want.failed, want.text)
-					}
+					check.Must(t, want.failed == c.fails, "call %d, %+v: the reference failed: %v\n%s", i, c, want.failed, want.text)
 					for who, w := range world {
 						if who == "reference" {
 							continue
@@ -161,9 +157,7 @@ func TestStandAloneIsTheReference(t *testing.T) {
 						if got.failed != want.failed || !got.failed && got.text != want.text {
 							t.Errorf("%s, call %d, %+v: %s\nthe reference: %s", who, i, c, got.text, want.text)
 						}
-						if difference := cmp.Diff(want.files, got.files); difference != "" {
-							t.Errorf("%s, files after call %d, %+v: %s", who, i, c, difference)
-						}
+						check.Same(t, got.files, want.files, "%s, files after call %d, %+v", who, i, c)
 					}
 				}
 			})
@@ -238,9 +232,7 @@ func filesOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
+	check.Must(t, err == nil || errors.Is(err, fs.ErrNotExist), "%v", err)
 	for _, e := range entries {
 		text := check.Value(os.ReadFile(filepath.Join(dir, e.Name())))(t)
 		found[e.Name()] = string(text)

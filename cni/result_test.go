@@ -78,21 +78,17 @@ func TestConfiguredAddressesAreThoseOfTheInterfaceInTheContainer(t *testing.T) {
 		{Address: netip.MustParsePrefix("192.0.2.7/24"), Interface: "eth0", MAC: "02:00:00:00:00:01"},
 		{Address: netip.MustParsePrefix("2001:db8::7/64")},
 	}
-	if got := configured(r, "eth0"); !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
+	got := configured(r, "eth0")
+	check.That(t, reflect.DeepEqual(got, want), "got  %+v\nwant %+v", got, want)
 }
 
 func wantJSON(t *testing.T, got []byte, want string) {
 	t.Helper()
 	var g, w any
-	if err := json.Unmarshal(got, &g); err != nil {
-		t.Fatalf("decode %q: %v", got, err)
-	}
+	err := json.Unmarshal(got, &g)
+	check.Must(t, err == nil, "decode %q: %v", got, err)
 	check.OK(t, json.Unmarshal([]byte(want), &w))
-	if !reflect.DeepEqual(g, w) {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	check.That(t, reflect.DeepEqual(g, w), "got  %s\nwant %s", got, want)
 }
 
 func TestAChainedADDCarriesItsRouting(t *testing.T) {
@@ -109,15 +105,12 @@ func TestAChainedADDCarriesItsRouting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			agent := listen(t, n, answers{add: &agentapi.AddResponse{}})
-			if _, err := run("ADD", args(n.conf("fenceline", "1.1.0", prevResult+c.fields))); err != nil {
-				t.Fatal(err)
-			}
+			_, err := run("ADD", args(n.conf("fenceline", "1.1.0", prevResult+c.fields)))
+			check.Must(t, err == nil, "%v", err)
 			var sent struct{ Routing json.RawMessage }
 			check.OK(t, json.Unmarshal(agent.request(agentapi.PathAdd), &sent))
 			if c.routing == "" {
-				if sent.Routing != nil {
-					t.Errorf("the request has the routing %s", sent.Routing)
-				}
+				check.That(t, sent.Routing == nil, "the request has the routing %s", sent.Routing)
 				return
 			}
 			wantJSON(t, sent.Routing, "{"+c.routing+"}")
@@ -165,9 +158,8 @@ func TestARoutingThatIsWrongNeverReachesTheAgent(t *testing.T) {
 			}
 			_, err := run("ADD", args(stdin))
 			wantCNI(t, err, 7, c.says...)
-			if sent := agent.request(agentapi.PathAdd); sent != nil {
-				t.Errorf("the agent was asked: %s", sent)
-			}
+			sent := agent.request(agentapi.PathAdd)
+			check.That(t, sent == nil, "the agent was asked: %s", sent)
 			// What an ADD refuses was made by an older configuration, and must go.
 			if _, err := run("DEL", args(stdin)); err != nil {
 				t.Errorf("DEL: %v", err)
@@ -179,9 +171,7 @@ func TestARoutingThatIsWrongNeverReachesTheAgent(t *testing.T) {
 // A test of the chart holds it to these files.
 func TestTheConfigurationsOfTheChartAreUnderstood(t *testing.T) {
 	files, err := filepath.Glob("../test/records/testdata/*.conflist")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
+	check.Must(t, err == nil && len(files) != 0, "%d files, %v", len(files), err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		check.OK(t, err)
@@ -212,9 +202,8 @@ func TestTheConfigurationsOfTheChartAreUnderstood(t *testing.T) {
 func TestAModeOfMacvlanIsNotOurs(t *testing.T) {
 	n := newNode(t)
 	listen(t, n, answers{add: dualStack()})
-	if _, err := run("ADD", args(n.conf("macvlan", "1.1.0", `"mode":"bridge",`))); err != nil {
-		t.Error(err)
-	}
+	_, err := run("ADD", args(n.conf("macvlan", "1.1.0", `"mode":"bridge",`)))
+	check.That(t, err == nil, "%v", err)
 }
 
 // Whatever people write: a routing that says the same when it is sent, or a refusal.
@@ -233,9 +222,8 @@ func FuzzRouting(f *testing.F) {
 		}
 		routing, err := conf.routingConf.decode()
 		if err != nil {
-			if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeInvalidNetworkConfig {
-				t.Errorf("%T %v", err, err)
-			}
+			e, ok := errors.AsType[*agentapi.Error](err)
+			check.That(t, ok && e.Code == agentapi.CodeInvalidNetworkConfig, "%T %v", err, err)
 			return
 		}
 		for _, cidr := range routing.HostLinkCIDRs {

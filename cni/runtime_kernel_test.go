@@ -63,9 +63,7 @@ func (m *machine) startAgent(t *testing.T) (stop func()) {
 	go func() { ended <- s.Start(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the agent's server: %v", err)
-		}
+		check.Is(t, <-ended, nil, "the agent's server:")
 	})
 	t.Cleanup(stop)
 	check.Becomes(t, patience, "the agent answers", func() bool {
@@ -153,19 +151,14 @@ func TestALaterInterfaceLeavesTheDefaultRouteAlone(t *testing.T) {
 	first, later := attach("abc", sandbox), attach("abc", sandbox)
 	later.IfName = "net1"
 	for _, rt := range []*libcni.RuntimeConf{first, later} {
-		if _, err := m.add(t, list, rt); err != nil {
-			t.Fatal(err)
-		}
+		_, err := m.add(t, list, rt)
+		check.Must(t, err == nil, "%v", err)
 	}
 	want := []string{"0.0.0.0/0 192.0.2.1 eth0", "198.18.0.0/15 203.0.113.254 net1", "198.51.100.0/24 192.0.2.254 eth0"}
-	if got := gateways(t, sandbox); !slices.Equal(got, want) {
-		t.Errorf("with both interfaces %q, want %q", got, want)
-	}
+	check.List(t, gateways(t, sandbox), want, "with both interfaces")
 	check.OK(t, m.del(t, list, later))
 	want = []string{"0.0.0.0/0 192.0.2.1 eth0", "198.51.100.0/24 192.0.2.254 eth0"}
-	if got := gateways(t, sandbox); !slices.Equal(got, want) {
-		t.Errorf("without the later one %q, want %q", got, want)
-	}
+	check.List(t, gateways(t, sandbox), want, "without the later one")
 }
 
 // gateways lists the IPv4 routes with a gateway as "destination gateway interface".

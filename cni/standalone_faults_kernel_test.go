@@ -82,20 +82,15 @@ func TestParallelADDsShareARange(t *testing.T) {
 				return
 			}
 			addr := r.IPs[0].Address.IP.String()
-			if other, taken := holders[addr]; taken {
-				t.Errorf("%s was given to %s and %s", addr, other, id)
-			}
+			other, taken := holders[addr]
+			check.That(t, !taken, "%s was given to %s and %s", addr, other, id)
 			holders[addr] = id
 		})
 	}
 	all.Wait()
-	if len(holders) != addrs || refused != calls-addrs {
-		t.Errorf("%d succeeded and %d were refused", len(holders), refused)
-	}
+	check.That(t, len(holders) == addrs && refused == calls-addrs, "%d succeeded and %d were refused", len(holders), refused)
 	for addr, text := range addressFiles(t, dir) {
-		if text != holders[addr]+"\r\neth0" {
-			t.Errorf("the file of %s says %q, want %s", addr, text, holders[addr])
-		}
+		check.That(t, text == holders[addr]+"\r\neth0", "the file of %s says %q, want %s", addr, text, holders[addr])
 	}
 }
 
@@ -116,28 +111,21 @@ func TestWhatAKilledADDLeavesIsFreed(t *testing.T) {
 		_ = plugin.Process.Kill()
 		_ = plugin.Wait()
 		left[fmt.Sprintf("%d files", len(addressFiles(t, h.data)))]++
-		if out, err := callPlugin(t, l.bin, pluginType, referenceCall{verb: "DEL"}, conf); err != nil {
-			t.Fatalf("DEL: %v %s", err, out)
-		}
+		out, err := callPlugin(t, l.bin, pluginType, referenceCall{verb: "DEL"}, conf)
+		check.Must(t, err == nil, "DEL: %v %s", err, out)
 		for addr, text := range addressFiles(t, h.data) {
-			if text != "" {
-				t.Errorf("killed after %s, after DEL: %s is held by %q", after, addr, text)
-			}
+			check.Equal(t, text, "", "killed after %s, after DEL: %s is held by", after, addr)
 		}
 		if out, err := callPlugin(t, l.bin, pluginType, referenceCall{verb: "GC"}, conf); err != nil {
 			t.Fatalf("GC: %v %s", err, out)
 		}
-		if files := addressFiles(t, h.data); len(files) > 0 {
-			t.Errorf("killed after %s, after GC: %v", after, files)
-		}
+		files := addressFiles(t, h.data)
+		check.That(t, len(files) == 0, "killed after %s, after GC: %v", after, files)
 	}
-	if len(left) < 2 {
-		t.Errorf("the kills met only one state: %v", left)
-	}
+	check.That(t, len(left) >= 2, "the kills met only one state: %v", left)
 	t.Logf("the killed ADDs left: %v", left)
-	if out, err := callPlugin(t, l.bin, pluginType, referenceCall{verb: "ADD", netns: pod.Path()}, conf); err != nil {
-		t.Errorf("ADD after all: %v %s", err, out)
-	}
+	out, err := callPlugin(t, l.bin, pluginType, referenceCall{verb: "ADD", netns: pod.Path()}, conf)
+	check.That(t, err == nil, "ADD after all: %v %s", err, out)
 }
 
 // Each verb names the path that it cannot use, and ADD leaves no address file.
@@ -164,9 +152,7 @@ func TestAnUnusableDirectoryIsNamed(t *testing.T) {
 		{"a file system that is read-only", 0, func(t *testing.T, dir string) {
 			check.OK(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, ""))
 			t.Cleanup(func() {
-				if err := unix.Unmount(dir, 0); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, unix.Unmount(dir, 0), nil, "got")
 			})
 		}, "read-only file system"},
 	} {
@@ -184,9 +170,8 @@ func TestAnUnusableDirectoryIsNamed(t *testing.T) {
 				wantPrinted(t, out, err, code, dir)
 				wantPrinted(t, out, err, code, row.says)
 			}
-			if left, err := filepath.Glob(filepath.Join(dir, "net", "*")); err != nil || len(left) > 0 {
-				t.Errorf("left %v, %v", left, err)
-			}
+			left, err := filepath.Glob(filepath.Join(dir, "net", "*"))
+			check.That(t, err == nil && len(left) == 0, "left %v, %v", left, err)
 		})
 	}
 }
@@ -199,22 +184,17 @@ func TestAFullDiskLeavesNothingHalfWritten(t *testing.T) {
 			const pages = 8
 			check.OK(t, unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", pages*os.Getpagesize())))
 			t.Cleanup(func() {
-				if err := unix.Unmount(dir, 0); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, unix.Unmount(dir, 0), nil, "got")
 			})
 			fill(t, dir, room)
 			out, err := callPlugin(t, bin, pluginType, referenceCall{verb: "ADD"}, loneConf(dir, small))
 			if succeeds {
-				if err != nil {
-					t.Fatalf("%v %s", err, out)
-				}
+				check.Must(t, err == nil, "%v %s", err, out)
 				return
 			}
 			wantPrinted(t, out, err, agentapi.CodeIOFailure, "no space left on device")
-			if files := addressFiles(t, dir); len(files) > 0 {
-				t.Errorf("left %v", files)
-			}
+			files := addressFiles(t, dir)
+			check.That(t, len(files) == 0, "left %v", files)
 		})
 	}
 }
@@ -263,9 +243,7 @@ func TestDHCPClientsAndContainersShareARange(t *testing.T) {
 		addr, has, release, err := rivals.DHCP(ctx, host)
 		check.OK(t, err)
 		t.Cleanup(func() {
-			if err := release(); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, release(), nil, "got")
 		})
 		if addr != netip.MustParseAddr(want) || has != wins {
 			t.Errorf("%s was offered %s and has it: %t; want %s, %t", role, addr, has, want, wins)
@@ -293,11 +271,7 @@ func TestDhcpcdRefusesTheAddressOfAContainer(t *testing.T) {
 		host := rivals.Host{Namespace: l.plug(t, "rival"+row.addr[8:10]), Interface: "p0"}
 		has, release, err := rivals.Static(ctx, host, netip.MustParsePrefix(row.addr))
 		check.OK(t, err)
-		if has != row.has {
-			t.Errorf("dhcpcd has %s: %t", row.addr, has)
-		}
-		if err := release(); err != nil {
-			t.Error(err)
-		}
+		check.Equal(t, has, row.has, "dhcpcd has %s:", row.addr)
+		check.Is(t, release(), nil, "got")
 	}
 }

@@ -27,20 +27,14 @@ func TestGuestAForeignHostIsPassedOverOnIPVLAN(t *testing.T) {
 	h := l.host(t, "host")
 	list, one := h.list(t, onIPVLAN, pluginType, dual), namespace(t, "one")
 	first := container("one", one)
-	if got := h.mustAdd(t, list, first); !slices.Equal(got, []string{"192.0.2.11/24", "2001:db8::11/64"}) {
-		t.Errorf("the first container got %v", got)
-	}
+	check.List(t, h.mustAdd(t, list, first), []string{"192.0.2.11/24", "2001:db8::11/64"}, "the first container got")
 	two := namespace(t, "two")
-	if got := h.mustAdd(t, list, container("two", two)); !slices.Equal(got, []string{"192.0.2.12/24", "2001:db8::12/64"}) {
-		t.Errorf("the second container got %v", got)
-	}
+	check.List(t, h.mustAdd(t, list, container("two", two)), []string{"192.0.2.12/24", "2001:db8::12/64"}, "the second container got")
 	reach(t, foreign, one, "192.0.2.11", "2001:db8::11")
 	reach(t, foreign, two, "192.0.2.12", "2001:db8::12")
 	reach(t, one, two, "192.0.2.12", "2001:db8::12")
 	h.mustDel(t, list, first)
-	if got := h.held(t); !slices.Equal(got, []string{"192.0.2.12", "2001:db8::12"}) {
-		t.Errorf("after DEL data files of %v", got)
-	}
+	check.List(t, h.held(t), []string{"192.0.2.12", "2001:db8::12"}, "after DEL data files of")
 }
 
 func TestGuestTheAddressIsAnsweredForBeforeItIsConfiguredOnIPVLAN(t *testing.T) {
@@ -103,8 +97,6 @@ func reach(t *testing.T, from, to *network.Namespace, addrs ...string) {
 		if err == nil {
 			err = conn.Close()
 		}
-		if err := errors.Join(err, listener.Close()); err != nil {
-			t.Errorf("reach %s: %v", addr, err)
-		}
+		check.Is(t, errors.Join(err, listener.Close()), nil, "reach %s:", addr)
 	}
 }

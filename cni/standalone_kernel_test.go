@@ -148,26 +148,18 @@ func TestAForeignHostIsPassedOver(t *testing.T) {
 			}
 			list := h.list(t, row.plugin, pluginType, dual)
 			first := container("one", namespace(t, "one"))
-			if got := h.mustAdd(t, list, first); !slices.Equal(got, []string{"192.0.2.11/24", "2001:db8::11/64"}) {
-				t.Errorf("the first container got %v", got)
-			}
+			check.List(t, h.mustAdd(t, list, first), []string{"192.0.2.11/24", "2001:db8::11/64"}, "the first container got")
 			if got := h.mustAdd(t, list, container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.13/24", "2001:db8::12/64"}) {
 				t.Errorf("the second container got %v", got)
 			}
-			if got := h.held(t); !slices.Equal(got, []string{"192.0.2.11", "192.0.2.13", "2001:db8::11", "2001:db8::12"}) {
-				t.Errorf("data files of %v", got)
-			}
+			check.List(t, h.held(t), []string{"192.0.2.11", "192.0.2.13", "2001:db8::11", "2001:db8::12"}, "data files of")
 			memory := check.Value(os.ReadFile(filepath.Join(h.data, "net", conflicts.FileName)))(t)
 			for _, want := range []string{"192.0.2.10", "192.0.2.12", "2001:db8::10", mac.String()} {
-				if !strings.Contains(string(memory), want) {
-					t.Errorf("the memory lacks %s:\n%s", want, memory)
-				}
+				check.That(t, strings.Contains(string(memory), want), "the memory lacks %s:\n%s", want, memory)
 			}
 			h.mustDel(t, list, first)
 			h.mustDel(t, list, first)
-			if got := h.held(t); !slices.Equal(got, []string{"192.0.2.13", "2001:db8::12"}) {
-				t.Errorf("after DEL data files of %v", got)
-			}
+			check.List(t, h.held(t), []string{"192.0.2.13", "2001:db8::12"}, "after DEL data files of")
 		})
 	}
 }
@@ -178,9 +170,7 @@ func TestTheReferenceHandsOutADuplicate(t *testing.T) {
 	l.plug(t, "foreign", "192.0.2.10/24")
 	h := l.host(t, "host")
 	list := h.list(t, onMACVLAN, hostLocal, small)
-	if got := h.mustAdd(t, list, container("one", namespace(t, "one"))); !slices.Equal(got, []string{"192.0.2.10/24"}) {
-		t.Errorf("got %v", got)
-	}
+	check.List(t, h.mustAdd(t, list, container("one", namespace(t, "one"))), []string{"192.0.2.10/24"}, "got")
 }
 
 func TestOnPTPThereIsNoSegmentToProbe(t *testing.T) {
@@ -188,12 +178,8 @@ func TestOnPTPThereIsNoSegmentToProbe(t *testing.T) {
 	h := l.host(t, "host")
 	list := h.list(t, `"type":"ptp"`, pluginType, small)
 	one := namespace(t, "one")
-	if got := h.mustAdd(t, list, container("one", one)); !slices.Equal(got, []string{"192.0.2.10/24"}) {
-		t.Errorf("got %v", got)
-	}
-	if got := addresses(t, one, "eth0"); !slices.Equal(got, []string{"192.0.2.10/24"}) {
-		t.Errorf("the container has %v", got)
-	}
+	check.List(t, h.mustAdd(t, list, container("one", one)), []string{"192.0.2.10/24"}, "got")
+	check.List(t, addresses(t, one, "eth0"), []string{"192.0.2.10/24"}, "the container has")
 }
 
 func TestASiblingOnTheSameParentIsMet(t *testing.T) {
@@ -203,9 +189,7 @@ func TestASiblingOnTheSameParentIsMet(t *testing.T) {
 	h.mustAdd(t, h.macvlanConf(t, small), container("one", one))
 	other := *h
 	other.data = t.TempDir() // another network with the same range
-	if got := other.mustAdd(t, other.macvlanConf(t, small), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.11/24"}) {
-		t.Errorf("got %v", got)
-	}
+	check.List(t, other.mustAdd(t, other.macvlanConf(t, small), container("two", namespace(t, "two"))), []string{"192.0.2.11/24"}, "got")
 }
 
 // Two machines share a range and know nothing of each other.
@@ -251,13 +235,9 @@ func addManyToTwoHosts(t *testing.T, l *lan, plugin string) {
 	}
 	wait.Wait()
 	for addr, who := range holders {
-		if len(who) > 1 {
-			t.Errorf("%s was given to %v", addr, who)
-		}
+		check.That(t, len(who) <= 1, "%s was given to %v", addr, who)
 	}
-	if len(holders) != 2*each {
-		t.Errorf("%d addresses for %d containers", len(holders), 2*each)
-	}
+	check.That(t, len(holders) == 2*each, "%d addresses for %d containers", len(holders), 2*each)
 }
 
 // macvlanOf makes a macvlan on p0 of the host, as the reference plugin does before it calls IPAM. It is
@@ -312,9 +292,7 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 		return err
 	})
 	check.OK(t, err)
-	if got := localRoutes(t, one, link); !slices.Equal(got, []string{"192.0.2.10"}) {
-		t.Errorf("after IPAM the kernel answers for %v", got)
-	}
+	check.List(t, localRoutes(t, one, link), []string{"192.0.2.10"}, "after IPAM the kernel answers for")
 	if got := other.mustAdd(t, other.list(t, plugin, pluginType, small), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.11/24"}) {
 		t.Errorf("another machine gave %v", got)
 	}
@@ -325,13 +303,10 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 
 	address := check.Value(netlink.ParseAddr("192.0.2.10/24"))(t)
 	check.OK(t, one.Links().AddrAdd(link, address))
-	if got := localRoutes(t, one, link); !slices.Equal(got, []string{"192.0.2.10"}) {
-		t.Errorf("with the address the kernel answers for %v", got)
-	}
+	check.List(t, localRoutes(t, one, link), []string{"192.0.2.10"}, "with the address the kernel answers for")
 	check.OK(t, one.Links().AddrDel(link, address))
-	if got := localRoutes(t, one, link); len(got) > 0 {
-		t.Errorf("without the address the kernel answers for %v", got)
-	}
+	got := localRoutes(t, one, link)
+	check.That(t, len(got) == 0, "without the address the kernel answers for %v", got)
 }
 
 func TestAFailedADDLeavesTheInterfaceAsItWas(t *testing.T) {
@@ -350,12 +325,9 @@ func TestAFailedADDLeavesTheInterfaceAsItWas(t *testing.T) {
 			out, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, conf)
 			wantPrinted(t, out, err, agentapi.CodeExhausted, "other hosts use 192.0.2.40")
 			after := check.Value(one.Links().LinkByName("eth0"))(t)
-			if up := after.Attrs().RawFlags&unix.IFF_UP != 0; up != state.up {
-				t.Errorf("the interface is up: %v", up)
-			}
-			if got := localRoutes(t, one, link); len(got) > 0 {
-				t.Errorf("the kernel answers for %v", got)
-			}
+			check.Equal(t, after.Attrs().RawFlags&unix.IFF_UP != 0, state.up, "the interface is up:")
+			got := localRoutes(t, one, link)
+			check.That(t, len(got) == 0, "the kernel answers for %v", got)
 		})
 	}
 }

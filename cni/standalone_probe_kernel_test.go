@@ -53,9 +53,8 @@ func (r *probeRig) add(t *testing.T, container, ipam string) (addr string, out [
 
 func (r *probeRig) wantAddr(t *testing.T, container, ipam, want string) {
 	t.Helper()
-	if got, out, err := r.add(t, container, ipam); err != nil || got != want {
-		t.Errorf("%s got %s, %v; want %s\n%s", container, got, err, want, out)
-	}
+	got, out, err := r.add(t, container, ipam)
+	check.That(t, err == nil && got == want, "%s got %s, %v; want %s\n%s", container, got, err, want, out)
 }
 
 func detecting(block string) string { return small + `,"conflictDetection":{` + block + `}` }
@@ -75,9 +74,8 @@ func TestAHostOfManyAddressesStopsTheSearch(t *testing.T) {
 	r := newProbeRig(t, 10, 40)
 	_, out, err := r.add(t, "a", small)
 	wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "host "+r.foreign+" has answered for 10 addresses")
-	if files := addressFiles(t, r.dir); len(files) > 0 {
-		t.Errorf("left %v", files)
-	}
+	files := addressFiles(t, r.dir)
+	check.That(t, len(files) == 0, "left %v", files)
 	memory := filesOf(t, r.dir+"/net")["conflicts.json"]
 	if n := strings.Count(memory, r.foreign); n != foreignhost.MaxConflicts || strings.Count(memory, "passedOver") != n-foreignhost.ManyAddresses {
 		t.Errorf("%d answers are remembered: %s", n, memory)
@@ -88,9 +86,8 @@ func TestARequestedAddressThatAHostUsesIsRefused(t *testing.T) {
 	r := newProbeRig(t, 20, 20)
 	out, err := callPlugin(t, r.l.bin, pluginType, referenceCall{verb: "ADD", args: "IP=192.0.2.20", netns: r.pod.Path()}, loneConf(r.dir, small))
 	wantPrinted(t, out, err, agentapi.CodeAddressRefused, "host "+r.foreign+" uses it")
-	if files := addressFiles(t, r.dir); len(files) > 0 {
-		t.Errorf("left %v", files)
-	}
+	files := addressFiles(t, r.dir)
+	check.That(t, len(files) == 0, "left %v", files)
 }
 
 // An address that came free is given although it is remembered, when no other one is free.
@@ -104,9 +101,8 @@ func TestARememberedAddressIsTheLastResort(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantAddr(t, "b", two, "192.0.2.10")
-	if memory := filesOf(t, r.dir+"/net")["conflicts.json"]; strings.Contains(memory, "192.0.2.10") {
-		t.Errorf("the conflict is still remembered: %s", memory)
-	}
+	memory := filesOf(t, r.dir+"/net")["conflicts.json"]
+	check.That(t, !strings.Contains(memory, "192.0.2.10"), "the conflict is still remembered: %s", memory)
 }
 
 func TestWithoutCarrierNothingIsProven(t *testing.T) {
@@ -114,7 +110,6 @@ func TestWithoutCarrierNothingIsProven(t *testing.T) {
 	check.OK(t, r.l.Switch.SetUp(network.Port("pod"), false))
 	_, out, err := r.add(t, "a", small)
 	wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "no carrier")
-	if files := addressFiles(t, r.dir); len(files) > 0 {
-		t.Errorf("left %v", files)
-	}
+	files := addressFiles(t, r.dir)
+	check.That(t, len(files) == 0, "left %v", files)
 }

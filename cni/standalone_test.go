@@ -39,9 +39,7 @@ func TestACallWithRangesAndWithoutAPodStandsAlone(t *testing.T) {
 			env, err := parseEnvironment(row.args)
 			check.OK(t, err)
 			c := &call{args: &skel.CmdArgs{ContainerID: row.container}, conf: conf, env: env}
-			if got := c.standsAlone(); got != row.want {
-				t.Errorf("got %v", got)
-			}
+			check.Equal(t, c.standsAlone(), row.want, "got")
 		})
 	}
 }

@@ -38,9 +38,7 @@ func TestEveryVersionUnderARuntimeWithMacvlan(t *testing.T) {
 			t.Run("CHECK passes, from 0.4.0 on", func(t *testing.T) {
 				err := m.runtime(func(c *libcni.CNIConfig) error { return c.CheckNetworkList(t.Context(), list, rt) })
 				if version == "0.3.1" {
-					if err == nil || len(m.brain.calls()) != 0 {
-						t.Errorf("a CHECK in version 0.3.1: %v", err)
-					}
+					check.That(t, err != nil && len(m.brain.calls()) == 0, "a CHECK in version 0.3.1: %v", err)
 					return
 				}
 				if calls := m.brain.calls(); err != nil || !slices.Equal(calls, []string{"CHECK", "CHECK"}) {
@@ -52,12 +50,9 @@ func TestEveryVersionUnderARuntimeWithMacvlan(t *testing.T) {
 				for range 2 {
 					check.OK(t, m.del(t, list, rt))
 				}
-				if holders := m.brain.holds(); len(holders) != 0 {
-					t.Errorf("%v still hold addresses", holders)
-				}
-				if hasLink(sandbox, "eth0") {
-					t.Error("the link is still there")
-				}
+				holders := m.brain.holds()
+				check.That(t, len(holders) == 0, "%v still hold addresses", holders)
+				check.That(t, !hasLink(sandbox, "eth0"), "the link is still there")
 			})
 			t.Run("DEL needs no namespace", func(t *testing.T) {
 				gone := *rt
@@ -74,38 +69,27 @@ func TestEveryVersionUnderARuntimeWithMacvlan(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if got := strings.Join(info.SupportedVersions(), " "); got != "0.3.1 0.4.0 1.0.0 1.1.0" {
-				t.Errorf("the plugin supports %s", got)
-			}
+			check.Equal(t, strings.Join(info.SupportedVersions(), " "), "0.3.1 0.4.0 1.0.0 1.1.0", "the plugin supports")
 			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		check.That(t, err == nil, "%v", err)
 	})
 }
 
 func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) {
 	result := check.Value(m.add(t, list, rt))(t)
 	want := []string{"192.0.2.7/24", "2001:db8::7/64"}
-	if got := addresses(t, sandbox, "eth0"); !slices.Equal(got, want) {
-		t.Errorf("the pod has %v, want %v", got, want)
-	}
-	if len(result.IPs) != 2 || len(result.Routes) != 3 || len(result.Interfaces) != 1 {
-		t.Errorf("result: %+v", result)
-	}
+	check.List(t, addresses(t, sandbox, "eth0"), want, "the pod has")
+	check.That(t, len(result.IPs) == 2 && len(result.Routes) == 3 && len(result.Interfaces) == 1, "result: %+v", result)
 	routes := check.Value(sandbox.Links().RouteList(nil, netlink.FAMILY_V4))(t)
 	via := map[string]string{}
 	for _, r := range routes {
 		via[r.Dst.String()] = r.Gw.String()
 	}
-	if via["0.0.0.0/0"] != "192.0.2.1" || via["198.51.100.0/24"] != "192.0.2.254" {
-		t.Errorf("routes %v", via)
-	}
+	check.That(t, via["0.0.0.0/0"] == "192.0.2.1" && via["198.51.100.0/24"] == "192.0.2.254", "routes %v", via)
 
-	if calls := m.brain.calls(); !slices.Equal(calls, []string{"ADD", "ADD"}) {
-		t.Fatalf("the agent saw %v, want one ADD as IPAM and one chained", calls)
-	}
+	calls := m.brain.calls()
+	check.Must(t, slices.Equal(calls, []string{"ADD", "ADD"}), "the agent saw %v, want one ADD as IPAM and one chained", calls)
 	held := m.brain.held[agentapi.Attachment{ContainerID: rt.ContainerID, Interface: "eth0"}]
 	parent := check.Value(m.net.Index("parent0"))(t)
 	if held.Kind != pod.MACVLAN || held.Up || held.Parent != (pod.Parent{Index: parent, Name: "parent0"}) {
@@ -115,9 +99,7 @@ func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.
 		{Address: netip.MustParsePrefix("192.0.2.7/24"), Gateway: netip.MustParseAddr("192.0.2.1"), Interface: "eth0", MAC: held.MAC.String()},
 		{Address: netip.MustParsePrefix("2001:db8::7/64"), Gateway: netip.MustParseAddr("2001:db8::1"), Interface: "eth0", MAC: held.MAC.String()},
 	}
-	if !reflect.DeepEqual(m.brain.guard, guarded) {
-		t.Errorf("chained, the agent was asked to guard %+v, want %+v", m.brain.guard, guarded)
-	}
+	check.That(t, reflect.DeepEqual(m.brain.guard, guarded), "chained, the agent was asked to guard %+v, want %+v", m.brain.guard, guarded)
 }
 
 func wantStatusAndGC(t *testing.T, m *machine, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) {
@@ -135,18 +117,14 @@ func wantStatusAndGC(t *testing.T, m *machine, list *libcni.NetworkConfigList, r
 	check.OK(t, err)
 	calls, holders := m.brain.calls(), m.brain.holds()
 	if list.CNIVersion != "1.1.0" {
-		if len(calls) != 0 {
-			t.Errorf("the agent saw %v", calls)
-		}
+		check.That(t, len(calls) == 0, "the agent saw %v", calls)
 		m.brain.mu.Lock()
 		delete(m.brain.held, leaked)
 		m.brain.mu.Unlock()
 		return
 	}
 	// The reference macvlan plugin passes STATUS on to its IPAM, but not GC.
-	if !slices.Equal(calls, []string{"STATUS", "STATUS", "GC"}) {
-		t.Errorf("the agent saw %v", calls)
-	}
+	check.List(t, calls, []string{"STATUS", "STATUS", "GC"}, "the agent saw")
 	if m.brain.gc.Network != "underlay" || !slices.Equal(holders, []string{rt.ContainerID}) {
 		t.Errorf("after the GC of %q %v hold addresses", m.brain.gc.Network, holders)
 	}
@@ -170,9 +148,7 @@ func TestUnderARuntimeWhileTheAgentIsAway(t *testing.T) {
 	if err := m.del(t, list, rt); err != nil {
 		t.Fatalf("DEL: %v", err)
 	}
-	if hasLink(sandbox, "eth0") {
-		t.Error("macvlan kept the link")
-	}
+	check.That(t, !hasLink(sandbox, "eth0"), "macvlan kept the link")
 	if waiting, err := m.spool().List(); err != nil || len(waiting) != 1 {
 		t.Fatalf("spooled %v, %v; want one DEL for the two plugins of the chain", waiting, err)
 	}
@@ -220,12 +196,8 @@ func TestAnADDThatIsKilledIsUndone(t *testing.T) {
 			m := newMachine(t)
 			m.brain.hold = true
 			m.startAgent(t)
-			if err := kill(t, m); err == nil {
-				t.Error("the killed ADD succeeded")
-			}
-			if cause := check.Receive(t, patience, "end of the ADD at the agent", m.brain.ended); !errors.Is(cause, context.Canceled) {
-				t.Errorf("it ended by %v", cause)
-			}
+			check.That(t, kill(t, m) != nil, "the killed ADD succeeded")
+			check.Is(t, check.Receive(t, patience, "end of the ADD at the agent", m.brain.ended), context.Canceled, "it ended by")
 		})
 	}
 }
@@ -234,9 +206,7 @@ func TestAnADDThatIsKilledIsUndone(t *testing.T) {
 func wantRuntimeCode(t *testing.T, err error, code uint) {
 	t.Helper()
 	e, ok := errors.AsType[*types.Error](err)
-	if !ok || e.Code != code {
-		t.Errorf("got %T %v, want code %d", err, err, code)
-	}
+	check.That(t, ok && e.Code == code, "got %T %v, want code %d", err, err, code)
 }
 
 // A runtime asks every few seconds, and calls the node not ready at the first error.
@@ -246,15 +216,11 @@ func TestARuntimeIsNotToldOfAnAgentThatStartsAgain(t *testing.T) {
 	status := func(list *libcni.NetworkConfigList) error {
 		return m.runtime(func(c *libcni.CNIConfig) error { return c.GetStatusNetworkList(t.Context(), list) })
 	}
-	if err := status(list); err == nil {
-		t.Error("an agent that has never served is forgiven")
-	}
+	check.That(t, status(list) != nil, "an agent that has never served is forgiven")
 	stop := m.startAgent(t)
 	check.OK(t, status(list))
 	stop()
-	if err := status(list); err != nil {
-		t.Errorf("the agent is away for a moment: %v", err)
-	}
+	check.Is(t, status(list), nil, "the agent is away for a moment:")
 	strict, err := libcni.ConfListFromBytes([]byte(strings.ReplaceAll(string(list.Bytes), `"socket"`, `"status_grace":"0s","socket"`)))
 	check.OK(t, err)
 	if err := status(strict); err == nil || !strings.Contains(err.Error(), m.socket()) {

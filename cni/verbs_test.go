@@ -19,6 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/spool"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const podArgs = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_UID=u"
@@ -30,9 +31,7 @@ func newNode(t testing.TB) node {
 	t.Helper()
 	// t.TempDir makes paths longer than the 108 bytes of a unix socket's address.
 	dir, err := os.MkdirTemp("", "flt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return node{dir}
 }
@@ -74,9 +73,7 @@ func TestADelegatedADDPrintsTheAgentsAddresses(t *testing.T) {
 	n := newNode(t)
 	agent := listen(t, n, answers{add: dualStack()})
 	out, err := run("ADD", args(n.conf("macvlan", "1.1.0", `"runtimeConfig":{"ips":["192.0.2.7"]},`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	wantJSON(t, []byte(out), `{"cniVersion":"1.1.0",
 		"ips":[{"address":"192.0.2.7/24","gateway":"192.0.2.1"},{"address":"2001:db8::7/64"}],
 		"routes":[{"dst":"0.0.0.0/0","gw":"192.0.2.1"},{"dst":"2001:db8:1::/48"}]}`)
@@ -89,9 +86,7 @@ func TestAChainedADDPassesPrevResultOn(t *testing.T) {
 	n := newNode(t)
 	agent := listen(t, n, answers{add: &agentapi.AddResponse{}})
 	out, err := run("ADD", args(n.conf("fenceline", "1.1.0", prevResult)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	wantJSON(t, []byte(out), `{"cniVersion":"1.1.0",
 		"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/a"}],
 		"ips":[{"address":"192.0.2.7/24","gateway":"192.0.2.1","interface":0}],
@@ -130,9 +125,8 @@ func TestWhileTheAgentIsAway(t *testing.T) {
 		a := args(n.conf("macvlan", "0.3.1", ""))
 		a.Netns = ""
 		for range 2 {
-			if out, err := run("DEL", a); err != nil || out != "" {
-				t.Fatalf("%q, %v", out, err)
-			}
+			out, err := run("DEL", a)
+			check.Must(t, err == nil && out == "", "%q, %v", out, err)
 		}
 		r, ok, err := n.spool().Get(agentapi.Attachment{ContainerID: "abc", Interface: "eth0"})
 		want := agentapi.DelRequest{
@@ -140,9 +134,7 @@ func TestWhileTheAgentIsAway(t *testing.T) {
 			Pod:        agentapi.Pod{Namespace: "default", Name: "web-0", UID: "u"},
 			Network:    agentapi.Network{Name: "underlay", Type: "macvlan", Master: "eth1"},
 		}
-		if err != nil || !ok || !reflect.DeepEqual(r, want) {
-			t.Errorf("spooled %+v, %v, %v", r, ok, err)
-		}
+		check.That(t, err == nil && ok && reflect.DeepEqual(r, want), "spooled %+v, %v, %v", r, ok, err)
 	})
 }
 
@@ -150,9 +142,8 @@ func TestWhileTheAgentIsAway(t *testing.T) {
 // that frees, takes its place.
 func TestAChainedDELIsNotSpooled(t *testing.T) {
 	n := newNode(t)
-	if out, err := run("DEL", args(n.conf("fenceline", "1.1.0", prevResult))); err != nil || out != "" {
-		t.Fatalf("%q, %v", out, err)
-	}
+	out, err := run("DEL", args(n.conf("fenceline", "1.1.0", prevResult)))
+	check.Must(t, err == nil && out == "", "%q, %v", out, err)
 	if list, err := n.spool().List(); err != nil || len(list) != 0 {
 		t.Errorf("spool: %v, %v", list, err)
 	}
@@ -161,9 +152,8 @@ func TestAChainedDELIsNotSpooled(t *testing.T) {
 func TestADELThatTheAgentCannotDoIsSpooled(t *testing.T) {
 	n := newNode(t)
 	listen(t, n, answers{err: agentapi.Errorf(agentapi.CodeInternal, "the disk is full")})
-	if _, err := run("DEL", args(n.conf("macvlan", "1.1.0", ""))); err != nil {
-		t.Fatal(err)
-	}
+	_, err := run("DEL", args(n.conf("macvlan", "1.1.0", "")))
+	check.Must(t, err == nil, "%v", err)
 	if list, err := n.spool().List(); err != nil || len(list) != 1 {
 		t.Errorf("spool: %v, %v", list, err)
 	}
@@ -172,9 +162,7 @@ func TestADELThatTheAgentCannotDoIsSpooled(t *testing.T) {
 func TestADELThatCanNeitherBeDoneNorSpooledFails(t *testing.T) {
 	n := newNode(t)
 	// A file where the spool's directory should be; root is not stopped by modes.
-	if err := os.WriteFile(string(n.spool()), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(string(n.spool()), nil, 0o600))
 	_, err := run("DEL", args(n.conf("macvlan", "1.1.0", "")))
 	wantCNI(t, err, 5, n.socket(), string(n.spool()), "stays in use")
 }
@@ -185,9 +173,8 @@ func TestADELNeedsNothingOfCNIARGS(t *testing.T) {
 	a := args(n.conf("macvlan", "1.1.0", ""))
 	for _, env := range []string{"", "garbled"} {
 		a.Args = env
-		if _, err := run("DEL", a); err != nil {
-			t.Errorf("with CNI_ARGS=%q: %v", env, err)
-		}
+		_, err := run("DEL", a)
+		check.That(t, err == nil, "with CNI_ARGS=%q: %v", env, err)
 	}
 }
 
@@ -211,9 +198,7 @@ func TestGCSendsTheNetworkAndItsValidAttachments(t *testing.T) {
 	agent := listen(t, n, answers{})
 	_, err := run("GC", &skel.CmdArgs{StdinData: n.conf("fenceline", "1.1.0",
 		`"cni.dev/valid-attachments":[{"containerID":"abc","ifname":"eth0"}],`)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	wantJSON(t, agent.request(agentapi.PathGC), `{"network":"underlay","valid":[{"containerID":"abc","interface":"eth0"}]}`)
 }
 
@@ -221,16 +206,12 @@ func TestGCSendsTheNetworkAndItsValidAttachments(t *testing.T) {
 // pod, and a Kubernetes client alone costs more than the whole call.
 func TestThePluginStaysSmall(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatalf("go list -deps: %v", err)
-	}
+	check.Must(t, err == nil, "go list -deps: %v", err)
 	for path := range strings.Lines(string(out)) {
 		path = strings.TrimSpace(path)
 		for _, heavy := range []string{"k8s.io/", "sigs.k8s.io/", "github.com/cilium/", "github.com/prometheus/", "google.golang.org/", "go.opentelemetry.io/"} {
 			// host-local's allocator needs knftables through pkg/ip. It costs 0.1 MB and no time.
-			if strings.HasPrefix(path, heavy) && path != "sigs.k8s.io/knftables" {
-				t.Errorf("the plugin depends on %s", path)
-			}
+			check.That(t, !strings.HasPrefix(path, heavy) || path == "sigs.k8s.io/knftables", "the plugin depends on %s", path)
 		}
 	}
 }
@@ -239,12 +220,8 @@ func TestThePluginStaysSmall(t *testing.T) {
 func wantCNI(t *testing.T, err error, code uint, says ...string) {
 	t.Helper()
 	e, ok := errors.AsType[*types.Error](err)
-	if !ok || e.Code != code {
-		t.Fatalf("got %T %v, want code %d", err, err, code)
-	}
+	check.Must(t, ok && e.Code == code, "got %T %v, want code %d", err, err, code)
 	for _, words := range says {
-		if !strings.Contains(e.Msg+"\n"+e.Details, words) {
-			t.Errorf("%q does not say %q", e, words)
-		}
+		check.That(t, strings.Contains(e.Msg+"\n"+e.Details, words), "%q does not say %q", e, words)
 	}
 }

@@ -33,9 +33,7 @@ func TestAnAgentThatIsNotThereIsAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.sock")
 	err := NewClient(path).Status(t.Context())
 	away, ok := errors.AsType[*NoAnswerError](err)
-	if !ok || away.Socket != path || !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("got %T %v", err, err)
-	}
+	check.Must(t, ok && away.Socket == path && errors.Is(err, os.ErrNotExist), "got %T %v", err, err)
 	if strings.Count(err.Error(), path) != 1 || strings.Contains(err.Error(), "http://") {
 		t.Errorf("%q should name the socket once and no URL", err)
 	}
@@ -51,9 +49,8 @@ func TestAnAgentThatDiesDuringACallIsAway(t *testing.T) {
 		conn.Close()
 	})
 	err := NewClient(path).Del(t.Context(), DelRequest{})
-	if _, ok := errors.AsType[*NoAnswerError](err); !ok {
-		t.Errorf("got %T %v", err, err)
-	}
+	_, ok := errors.AsType[*NoAnswerError](err)
+	check.That(t, ok, "got %T %v", err, err)
 }
 
 func TestACallThatIsGivenUpHadNoAnswer(t *testing.T) {
@@ -63,9 +60,8 @@ func TestACallThatIsGivenUpHadNoAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := NewClient(path).Del(ctx, DelRequest{})
-	if _, ok := errors.AsType[*NoAnswerError](err); !ok || !errors.Is(err, context.Canceled) {
-		t.Errorf("got %T %v", err, err)
-	}
+	_, ok := errors.AsType[*NoAnswerError](err)
+	check.That(t, ok && errors.Is(err, context.Canceled), "got %T %v", err, err)
 }
 
 func TestAnAnswerInAnotherLanguageIsAnErrorThatAsksForTheRelease(t *testing.T) {
@@ -85,9 +81,7 @@ func TestAnAnswerInAnotherLanguageIsAnErrorThatAsksForTheRelease(t *testing.T) {
 			})
 			_, err := NewClient(path).Add(t.Context(), AddRequest{})
 			e, ok := errors.AsType[*Error](err)
-			if !ok || e.Code != c.code || !strings.Contains(e.Msg, "same release") {
-				t.Errorf("got %T %v", err, err)
-			}
+			check.That(t, ok && e.Code == c.code && strings.Contains(e.Msg, "same release"), "got %T %v", err, err)
 		})
 	}
 }

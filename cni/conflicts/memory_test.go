@@ -50,12 +50,8 @@ func TestAConflictIsRememberedAndTriedAgainLater(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c, known := read(t, dir, start.Add(row.after)).Find(addr)
-			if known != row.known {
-				t.Fatalf("known: %v, want %v", known, row.known)
-			}
-			if known && (c.MAC != mac || !c.Time.Equal(start)) {
-				t.Errorf("got %+v", c)
-			}
+			check.Must(t, known == row.known, "known: %v, want %v", known, row.known)
+			check.That(t, !known || c.MAC == mac && c.Time.Equal(start), "got %+v", c)
 		})
 	}
 }
@@ -65,17 +61,15 @@ func TestAnAddressThatCameFreeIsForgotten(t *testing.T) {
 	m := read(t, dir, start)
 	meet(t, m, addr, mac)
 	check.OK(t, m.Forget(addr))
-	if _, known := read(t, dir, start).Find(addr); known {
-		t.Error("it is still known")
-	}
+	_, known := read(t, dir, start).Find(addr)
+	check.That(t, !known, "it is still known")
 }
 
 func TestForgettingAnUnknownAddressWritesNothing(t *testing.T) {
 	dir := t.TempDir()
 	check.OK(t, read(t, dir, start).Forget(addr))
-	if _, err := os.Stat(filepath.Join(dir, FileName)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("there is a file: %v", err)
-	}
+	_, err := os.Stat(filepath.Join(dir, FileName))
+	check.That(t, errors.Is(err, fs.ErrNotExist), "there is a file: %v", err)
 }
 
 func TestAHostOfManyAddressesIsBounded(t *testing.T) {
@@ -91,18 +85,15 @@ func TestAHostOfManyAddressesIsBounded(t *testing.T) {
 		t.Errorf("another host: %v", got)
 	}
 	later := read(t, dir, start.Add(foreignhost.Interval))
-	if got := meet(t, later, netip.MustParseAddr("10.0.0.99"), mac); got != foreignhost.PassOver {
-		t.Errorf("after the interval: %v", got)
-	}
+	check.Equal(t, meet(t, later, netip.MustParseAddr("10.0.0.99"), mac), foreignhost.PassOver, "after the interval:")
 }
 
 func TestADamagedFileIsAnEmptyMemory(t *testing.T) {
 	dir := t.TempDir()
 	check.OK(t, os.WriteFile(filepath.Join(dir, FileName), []byte(`{"conflicts":[{"addr`), 0o600))
 	m := read(t, dir, start)
-	if _, known := m.Find(addr); known {
-		t.Error("known")
-	}
+	_, known := m.Find(addr)
+	check.That(t, !known, "known")
 	meet(t, m, addr, mac)
 	if _, known := read(t, dir, start).Find(addr); !known {
 		t.Error("the file was not replaced")
@@ -113,7 +104,6 @@ func TestAnErrorNamesTheFile(t *testing.T) {
 	dir := t.TempDir()
 	check.OK(t, os.Mkdir(filepath.Join(dir, FileName), 0o700))
 	_, err := Read(dir, start)
-	if pathErr, ok := errors.AsType[*fs.PathError](err); !ok || pathErr.Path != filepath.Join(dir, FileName) {
-		t.Errorf("got %v", err)
-	}
+	pathErr, ok := errors.AsType[*fs.PathError](err)
+	check.That(t, ok && pathErr.Path == filepath.Join(dir, FileName), "got %v", err)
 }

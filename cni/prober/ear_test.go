@@ -36,9 +36,7 @@ func TestAProbeAsksAndAnAnnouncementUses(t *testing.T) {
 		probe, announcements := said(t, addr)
 		for i, frame := range append([][]byte{probe}, announcements...) {
 			s, ok := parse(frame)
-			if !ok || s.addr != addr || !bytes.Equal(s.mac, mac) || s.asks != (i == 0) {
-				t.Errorf("%s, frame %d: %+v, %v", addr, i, s, ok)
-			}
+			check.That(t, ok && s.addr == addr && bytes.Equal(s.mac, mac) && s.asks == (i == 0), "%s, frame %d: %+v, %v", addr, i, s, ok)
 			for n := range frame { // no length of a frame may panic
 				parse(frame[:n])
 			}
@@ -50,9 +48,8 @@ func TestAProbeAsksAndAnAnnouncementUses(t *testing.T) {
 func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
 	for _, addr := range []netip.Addr{addr4, addr6} {
 		question := check.Value(frames.Question(mac, addr))(t)
-		if s, ok := parse(question); ok {
-			t.Errorf("got %+v", s)
-		}
+		s, ok := parse(question)
+		check.That(t, !ok, "got %+v", s)
 	}
 }
 
@@ -61,26 +58,22 @@ func TestAQuestionOfANeighbourSaysNothing(t *testing.T) {
 	probe, _ := said(t, addr6)
 	const source = ethernetHeader + 8
 	copy(probe[source:], netip.MustParseAddr("fe80::1").AsSlice())
-	if s, ok := parse(probe); ok {
-		t.Errorf("got %+v", s)
-	}
+	s, ok := parse(probe)
+	check.That(t, !ok, "got %+v", s)
 }
 
 func TestTheFilterKeepsWhatIsRead(t *testing.T) {
 	for _, addr := range []netip.Addr{addr4, addr6} {
 		program := check.Value(filter())(t)
 		decoded, ok := bpf.Disassemble(program)
-		if !ok {
-			t.Fatal("the filter has unknown instructions")
-		}
+		check.Must(t, ok, "the filter has unknown instructions")
 		// The virtual machine of the library has no VLAN extension, with which the filter begins.
 		vm, err := bpf.NewVM(decoded[3:])
 		check.OK(t, err)
 		probe, announcements := said(t, addr)
 		for i, frame := range append([][]byte{probe}, announcements...) {
-			if n, err := vm.Run(frame); err != nil || n == 0 {
-				t.Errorf("%s, frame %d is dropped: %d, %v", addr, i, n, err)
-			}
+			n, err := vm.Run(frame)
+			check.That(t, err == nil && n != 0, "%s, frame %d is dropped: %d, %v", addr, i, n, err)
 		}
 		other := bytes.Clone(probe)
 		what, at := "a frame of IPv4", etherType+1

@@ -34,15 +34,10 @@ func FuzzSpeech(f *testing.F) {
 		if !ok {
 			return
 		}
-		if n, err := vm.Run(data); err != nil || n == 0 {
-			t.Errorf("the filter drops % x: %v", data, err)
-		}
-		if len(s.mac) != 6 || !s.addr.IsValid() || s.addr.IsUnspecified() || s.addr.Zone() != "" {
-			t.Errorf("% x says %+v", data, s)
-		}
-		if !hasLengths(data) {
-			t.Errorf("% x has not the lengths of its RFC, and says %+v", data, s)
-		}
+		n, err := vm.Run(data)
+		check.That(t, err == nil && n != 0, "the filter drops % x: %v", data, err)
+		check.That(t, len(s.mac) == 6 && s.addr.IsValid() && !s.addr.IsUnspecified() && s.addr.Zone() == "", "% x says %+v", data, s)
+		check.That(t, hasLengths(data), "% x has not the lengths of its RFC, and says %+v", data, s)
 		if padded, ok := parse(append(bytes.Clone(data), make([]byte, 18)...)); !ok || !reflect.DeepEqual(padded, s) {
 			t.Errorf("% x says %+v, with padding %+v", data, s, padded)
 		}

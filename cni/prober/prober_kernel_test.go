@@ -50,9 +50,7 @@ func TestTheKernelAnswersFromTheEndOfTheProbeUntilDropOrClose(t *testing.T) {
 func want(t *testing.T, ns *network.Namespace, up bool, addrs ...netip.Addr) {
 	t.Helper()
 	link := check.Value(ns.Links().LinkByName("eth0"))(t)
-	if got := link.Attrs().RawFlags&unix.IFF_UP != 0; got != up {
-		t.Errorf("the interface is up: %v", got)
-	}
+	check.Equal(t, link.Attrs().RawFlags&unix.IFF_UP != 0, up, "the interface is up:")
 	filter := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}
 	routes := check.Value(ns.Links().RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE))(t)
 	got := map[netip.Addr]bool{}
@@ -61,13 +59,9 @@ func want(t *testing.T, ns *network.Namespace, up bool, addrs ...netip.Addr) {
 		got[addr.Unmap()] = true
 	}
 	for _, addr := range addrs {
-		if !got[addr] {
-			t.Errorf("the kernel does not answer for %s", addr)
-		}
+		check.That(t, got[addr], "the kernel does not answer for %s", addr)
 	}
-	if len(got) != len(addrs) {
-		t.Errorf("the kernel answers for %v, want %v", got, addrs)
-	}
+	check.That(t, len(got) == len(addrs), "the kernel answers for %v, want %v", got, addrs)
 }
 
 // The sockets end soon after Close, without the process that closes them.
@@ -76,28 +70,22 @@ func TestTheEndLeavesNoSocket(t *testing.T) {
 	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}
 	before := descriptors(t)
 	p := check.Value(Open(t.Context(), ns.Path(), "eth0", addrs, Params{Rounds: 3, Interval: 10 * time.Millisecond}))(t)
-	if got := packetSockets(t, ns); got != 1 {
-		t.Errorf("%d packet sockets in the namespace, want 1", got)
-	}
+	got := packetSockets(t, ns)
+	check.That(t, got == 1, "%d packet sockets in the namespace, want 1", got)
 	check.OK(t, p.Close())
-	if after := descriptors(t); after > before {
-		t.Errorf("%d file descriptors more", after-before)
-	}
+	after := descriptors(t)
+	check.That(t, after <= before, "%d file descriptors more", after-before)
 	for end := time.Now().Add(time.Minute); packetSockets(t, ns) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the packet socket stays")
-		}
+		check.Must(t, !time.Now().After(end), "the packet socket stays")
 	}
 }
 
 func TestARingThatCannotHoldTheFileIsClosed(t *testing.T) {
 	before := descriptors(t)
-	if ring, err := ringOf(1 << 20); err == nil {
-		t.Errorf("io_uring %d holds no file", ring)
-	}
-	if after := descriptors(t); after > before {
-		t.Errorf("%d file descriptors more", after-before)
-	}
+	ring, err := ringOf(1 << 20)
+	check.That(t, err != nil, "io_uring %d holds no file", ring)
+	after := descriptors(t)
+	check.That(t, after <= before, "%d file descriptors more", after-before)
 }
 
 func descriptors(t *testing.T) int {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // FuzzFileNames: each attachment has a file name of its own in the spool, or none. Each file name that
@@ -19,17 +20,15 @@ func FuzzFileNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, container, iface string) {
 		a := agentapi.Attachment{ContainerID: container, Interface: iface}
 		if name, err := fileName(a); err == nil {
-			if got, ok := attachment(name); !ok || got != a {
-				t.Errorf("%+v is in %q, which is of %+v, %v", a, name, got, ok)
-			}
+			got, ok := attachment(name)
+			check.That(t, ok && got == a, "%+v is in %q, which is of %+v, %v", a, name, got, ok)
 			if !filepath.IsLocal(name) || strings.Contains(name, "/") || strings.HasPrefix(name, tempPrefix) {
 				t.Errorf("%+v is in %q", a, name)
 			}
 		}
 		if got, ok := attachment(container); ok && !strings.Contains(container, "/") {
-			if name, err := fileName(got); err != nil || name != container {
-				t.Errorf("%q is of %+v, which is in %q, %v", container, got, name, err)
-			}
+			name, err := fileName(got)
+			check.That(t, err == nil && name == container, "%q is of %+v, which is in %q, %v", container, got, name, err)
 		}
 	})
 }

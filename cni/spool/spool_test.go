@@ -27,13 +27,9 @@ func TestWhatIsPutCanBeListedReadAndRemoved(t *testing.T) {
 	want := del("abc123", "net1@odd")
 	check.OK(t, d.Put(want))
 	list, err := d.List()
-	if err != nil || !reflect.DeepEqual(list, []agentapi.Attachment{want.Attachment}) {
-		t.Fatalf("List() = %v, %v", list, err)
-	}
+	check.Must(t, err == nil && reflect.DeepEqual(list, []agentapi.Attachment{want.Attachment}), "List() = %v, %v", list, err)
 	got, ok, err := d.Get(want.Attachment)
-	if err != nil || !ok || !reflect.DeepEqual(got, want) {
-		t.Fatalf("Get() = %+v, %v, %v", got, ok, err)
-	}
+	check.Must(t, err == nil && ok && reflect.DeepEqual(got, want), "Get() = %+v, %v, %v", got, ok, err)
 	for range 2 {
 		check.OK(t, d.Remove(want.Attachment))
 	}
@@ -50,19 +46,14 @@ func TestARepeatedDELReplacesItself(t *testing.T) {
 		check.OK(t, d.Put(r))
 	}
 	entries, err := os.ReadDir(string(d))
-	if err != nil || len(entries) != 1 {
-		t.Fatalf("%d files, %v; want 1 and no temporary one", len(entries), err)
-	}
-	if r, _, _ := d.Get(del("abc", "eth0").Attachment); r.NetNS != "" {
-		t.Errorf("the first DEL is still there: %+v", r)
-	}
+	check.Must(t, err == nil && len(entries) == 1, "%d files, %v; want 1 and no temporary one", len(entries), err)
+	r, _, _ := d.Get(del("abc", "eth0").Attachment)
+	check.That(t, r.NetNS == "", "the first DEL is still there: %+v", r)
 }
 
 func TestASpoolThatDoesNotExistIsEmpty(t *testing.T) {
 	list, err := Dir(filepath.Join(t.TempDir(), "none")).List()
-	if err != nil || len(list) != 0 {
-		t.Errorf("List() = %v, %v", list, err)
-	}
+	check.That(t, err == nil && len(list) == 0, "List() = %v, %v", list, err)
 }
 
 func TestFilesThatAreNoCallsAreNotListed(t *testing.T) {
@@ -70,9 +61,8 @@ func TestFilesThatAreNoCallsAreNotListed(t *testing.T) {
 	for _, name := range []string{".put-123", "README", "@eth0.json", "abc@.json", "abc.json", ".abc@eth0.json"} {
 		check.OK(t, os.WriteFile(d.path(name), []byte("{"), 0o600))
 	}
-	if list, err := d.List(); err != nil || len(list) != 0 {
-		t.Errorf("List() = %v, %v", list, err)
-	}
+	list, err := d.List()
+	check.That(t, err == nil && len(list) == 0, "List() = %v, %v", list, err)
 }
 
 func TestAFileThatDoesNotHoldItsOwnCallIsMalformed(t *testing.T) {
@@ -85,9 +75,7 @@ func TestAFileThatDoesNotHoldItsOwnCallIsMalformed(t *testing.T) {
 			d := Dir(t.TempDir())
 			check.OK(t, os.WriteFile(d.path("abc@eth0.json"), []byte(text), 0o600))
 			_, ok, err := d.Get(agentapi.Attachment{ContainerID: "abc", Interface: "eth0"})
-			if ok || !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "abc@eth0.json") {
-				t.Errorf("Get() = %v, %v", ok, err)
-			}
+			check.That(t, !ok && errors.Is(err, ErrMalformed) && strings.Contains(err.Error(), "abc@eth0.json"), "Get() = %v, %v", ok, err)
 		})
 	}
 }
@@ -102,8 +90,6 @@ func TestAnAttachmentCannotLeaveTheSpool(t *testing.T) {
 		{ContainerID: "", Interface: "eth0"},
 		{ContainerID: "abc", Interface: ""},
 	} {
-		if err := d.Put(agentapi.DelRequest{Attachment: a}); err == nil {
-			t.Errorf("%+v was spooled", a)
-		}
+		check.That(t, d.Put(agentapi.DelRequest{Attachment: a}) != nil, "%+v was spooled", a)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // FuzzDetection: a detection within its bounds, or a CNI error.
@@ -20,9 +21,8 @@ func FuzzDetection(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stdin []byte) {
 		d, err := parseDetection(stdin)
 		if err != nil {
-			if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeInvalidNetworkConfig {
-				t.Errorf("%s: %T %v", stdin, err, err)
-			}
+			e, ok := errors.AsType[*agentapi.Error](err)
+			check.That(t, ok && e.Code == agentapi.CodeInvalidNetworkConfig, "%s: %T %v", stdin, err, err)
 			return
 		}
 		p := d.params
@@ -31,9 +31,7 @@ func FuzzDetection(f *testing.F) {
 			t.Errorf("%s: %+v", stdin, d)
 		}
 		for _, mac := range p.Ignore {
-			if len(mac) != 6 {
-				t.Errorf("%s: ignores %q", stdin, mac)
-			}
+			check.That(t, len(mac) == 6, "%s: ignores %q", stdin, mac)
 		}
 	})
 }
