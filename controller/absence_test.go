@@ -61,9 +61,8 @@ func TestAllNodesAreReplacedWhileNoControllerIsInstalled(t *testing.T) {
 	w.retained("replaced", "10.70.0.8", "gone", 1)
 	next := w.runningPod("db-0", young[0])
 	for _, name := range []string{"10.70.0.2", "10.70.0.3"} {
-		if l := w.lease(name); l == nil || l.Spec.State != v1alpha1.StateBound {
-			t.Fatalf("without a controller lease %s became %+v", name, l)
-		}
+		l := w.lease(name)
+		check.Must(t, l != nil && l.Spec.State == v1alpha1.StateBound, "without a controller lease %s became %+v", name, l)
 	}
 
 	w.runController(server.Admin(), policy(), clock.RealClock{})
@@ -77,15 +76,12 @@ func TestAllNodesAreReplacedWhileNoControllerIsInstalled(t *testing.T) {
 		}
 	}
 	w.waitGone("10.70.0.8")
-	if w.lease("10.70.0.9") == nil {
-		t.Error("an address kept for ever was freed")
-	}
+	check.That(t, w.lease("10.70.0.9") != nil, "an address kept for ever was freed")
 	// The agent of a new node takes the address over for the pod of that name.
 	mine := w.getsBack("10.70.0.2", next)
 	w.barrier("replaced", "10.70.0.11")
-	if l := w.lease("10.70.0.2"); l == nil || l.UID != mine.UID || l.Spec.State != v1alpha1.StateBound {
-		t.Errorf("the lease of the new db-0 became %+v", l)
-	}
+	l := w.lease("10.70.0.2")
+	check.That(t, l != nil && l.UID == mine.UID && l.Spec.State == v1alpha1.StateBound, "the lease of the new db-0 became %+v", l)
 }
 
 // getsBack binds a Quarantined lease for the pod, again if the controller wrote

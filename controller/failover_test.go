@@ -73,13 +73,10 @@ func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
 	p.endSuccessor()
 	// The leader may have been killed before it told of its last reclaim.
 	for name, n := range told(names, p.first, p.second) {
-		if n > 1 {
-			t.Errorf("%d audit lines tell of %s", n, name)
-		}
+		check.That(t, n <= 1, "%d audit lines tell of %s", n, name)
 	}
-	if now, err := w.leader(); err == nil {
-		t.Errorf("%s has ended and is still the leader", now)
-	}
+	now, err := w.leader()
+	check.That(t, err != nil, "%s has ended and is still the leader", now)
 }
 
 // build builds the controller.
@@ -191,9 +188,7 @@ func TestTwoControllersAtOnce(t *testing.T) {
 	w.untouched(living)
 	for _, controller := range both {
 		check.OK(t, controller.Process.Signal(syscall.SIGTERM))
-		if err := controller.Wait(); err != nil {
-			t.Errorf("the controller ended with %v", err)
-		}
+		check.Is(t, controller.Wait(), nil, "the controller ended with")
 	}
 	for i := range names {
 		if l := w.lease(names[i]); l.Generation != 2 || l.Spec.Previous == nil || l.Spec.Previous.Node != "n1" {
@@ -201,9 +196,7 @@ func TestTwoControllersAtOnce(t *testing.T) {
 		}
 	}
 	for address, n := range told(append(names, kept...), both...) {
-		if n != 1 {
-			t.Errorf("%d audit lines tell of %s, want 1", n, address)
-		}
+		check.That(t, n == 1, "%d audit lines tell of %s, want 1", n, address)
 	}
 }
 

@@ -28,15 +28,12 @@ func TestCommandLine(t *testing.T) {
 		},
 		auditPeriod: 10 * time.Minute, logLevel: slog.LevelInfo, settle: time.Minute,
 	}
-	if !reflect.DeepEqual(o, want) {
-		t.Errorf("defaults %+v, want %+v", o, want)
-	}
+	check.That(t, reflect.DeepEqual(o, want), "defaults %+v, want %+v", o, want)
 	for _, args := range [][]string{
 		{"--namespace", ""}, {"--extra-grace", "-1s"}, {"--node-down", "Later"}, {"--reclaim=maybe"}, {"--audit-period", "0s"}, {"--log-level", "loud"}, {"start"}, {"--nonsense"}, {"--settle", "-1s"},
 	} {
-		if _, err := parse(args); err == nil {
-			t.Errorf("%v was accepted", args)
-		}
+		_, err := parse(args)
+		check.That(t, err != nil, "%v was accepted", args)
 	}
 	o, err = parse([]string{"--reclaim=false", "--terminating=false", "--extra-grace=1m", "--node-down", "After 2m"})
 	if want := (reclaim.Policy{RetentionLimit: v1alpha1.DefaultRetention, ExtraGrace: time.Minute, NodeDown: reclaim.NodeDown{Take: true, DeletePods: true, After: 2 * time.Minute}}); err != nil || o.reclaim != want {
@@ -58,13 +55,11 @@ func TestCommandLine(t *testing.T) {
 func TestCommandLineOfTheUninstallation(t *testing.T) {
 	for step, finish := range map[string]bool{"begin": false, "finish": true} {
 		o, err := parseUninstall([]string{"--namespace=net", step})
-		if want := (uninstallOptions{namespace: "net", finish: finish}); err != nil || o != want {
-			t.Errorf("%s: %+v (%v), want %+v", step, o, err, want)
-		}
+		want := (uninstallOptions{namespace: "net", finish: finish})
+		check.That(t, err == nil && o == want, "%s: %+v (%v), want %+v", step, o, err, want)
 	}
 	for _, args := range [][]string{nil, {"start"}, {"begin", "finish"}, {"--force", "begin"}} {
-		if _, err := command(append([]string{uninstallCommand}, args...)); err == nil {
-			t.Errorf("%v was accepted", args)
-		}
+		_, err := command(append([]string{uninstallCommand}, args...))
+		check.That(t, err != nil, "%v was accepted", args)
 	}
 }

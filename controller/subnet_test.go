@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // crowd is the number of applications that arrive at once.
@@ -409,8 +410,7 @@ func TestFailOverWhilePoolsAreMade(t *testing.T) {
 		}
 		return nil
 	})
-	if n := w.checkDisjoint(); n != crowd {
-		t.Errorf("%d pools", n)
-	}
+	n := w.checkDisjoint()
+	check.That(t, n == crowd, "%d pools", n)
 	p.endSuccessor()
 }

@@ -64,9 +64,8 @@ func TestSwitchedOffThenAwayThenOn(t *testing.T) {
 		}
 		return nil
 	})
-	if l := w.lease("10.40.0.2"); l.Spec.State != v1alpha1.StateBound {
-		t.Errorf("with reclaim switched off, the lease is %s", l.Spec.State)
-	}
+	l := w.lease("10.40.0.2")
+	check.That(t, l.Spec.State == v1alpha1.StateBound, "with reclaim switched off, the lease is %s", l.Spec.State)
 	stop()
 
 	w.deletePod(running, client.GracePeriodSeconds(0))
@@ -97,9 +96,8 @@ func TestFormsOfNodeDownAtTheAPIServer(t *testing.T) {
 		if (err == nil) != accepted || (err != nil && !strings.Contains(err.Error(), "nodeDown "+string(text)+" is none of Never")) {
 			t.Errorf("%q: %v, want accepted %v", text, err, accepted)
 		}
-		if _, parsed := reclaim.ParseNodeDown(text); text != "" && (parsed == nil) != accepted {
-			t.Errorf("%q: the controller says %v, the API server %v", text, parsed, err)
-		}
+		_, parsed := reclaim.ParseNodeDown(text)
+		check.That(t, text == "" || (parsed == nil) == accepted, "%q: the controller says %v, the API server %v", text, parsed, err)
 		if pool.Spec.Reclaim.NodeDown != text {
 			t.Errorf("%q became %q: a default would hide the cluster's", text, pool.Spec.Reclaim.NodeDown)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // agent is a pod with the UID, created at the minute, with the index, or none if negative.
@@ -47,9 +48,8 @@ func TestAssignIndexes(t *testing.T) {
 		{"a damaged index is written anew", []podview.Pod{damaged}, map[types.UID]int{"a": 0}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := agents.Assign(row.pods); !maps.Equal(got, row.want) {
-				t.Errorf("assigned %v, want %v", got, row.want)
-			}
+			got := agents.Assign(row.pods)
+			check.That(t, maps.Equal(got, row.want), "assigned %v, want %v", got, row.want)
 			if got := agents.Shares(row.pods); got != row.shares {
 				t.Errorf("%d shares, want %d", got, row.shares)
 			}

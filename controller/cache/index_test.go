@@ -54,8 +54,6 @@ func TestTheOtherLeasesOfABucketAreNotFound(t *testing.T) {
 			got = append(got, l.Name)
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("the leases of %s are %v, want %v", key, got, want)
-		}
+		check.List(t, got, want, "the leases of %s are", key)
 	}
 }

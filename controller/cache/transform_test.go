@@ -32,9 +32,8 @@ func TestAStatefulSetKeepsWhatRetentionReads(t *testing.T) {
 		if !equality.Semantic.DeepEqual(got, want) || (gotErr == nil) != (wantErr == nil) {
 			t.Errorf("%v: the cache has %v: %+v (%v), want %+v (%v)", annotations, kept, got, gotErr, want, wantErr)
 		}
-		if _, ok := kept["other"]; ok {
-			t.Error("it keeps what nobody reads")
-		}
+		_, ok := kept["other"]
+		check.That(t, !ok, "it keeps what nobody reads")
 	}
 }
 
@@ -57,7 +56,5 @@ func TestALeaseKeepsItsSpec(t *testing.T) {
 	want := lease.DeepCopy()
 	want.ManagedFields = nil
 	slim, err := slimLease(lease)
-	if err != nil || !equality.Semantic.DeepEqual(slim, want) {
-		t.Errorf("got %+v (%v), want %+v", slim, err, want)
-	}
+	check.That(t, err == nil && equality.Semantic.DeepEqual(slim, want), "got %+v (%v), want %+v", slim, err, want)
 }

@@ -29,9 +29,8 @@ func key(t *testing.T, c client.Client) []byte {
 func TestClaimKeyIsCreatedOnce(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	p := claimkey.Provider{Client: c, Namespace: namespace}
-	if created, err := p.Ensure(context.Background()); !created || err != nil {
-		t.Fatalf("created %v, %v", created, err)
-	}
+	created, err := p.Ensure(context.Background())
+	check.Must(t, created && err == nil, "created %v, %v", created, err)
 	first := key(t, c)
 	if len(first) != claimkey.Size || bytes.Equal(first, make([]byte, claimkey.Size)) {
 		t.Errorf("key %x: want %d random bytes", first, claimkey.Size)
@@ -39,9 +38,7 @@ func TestClaimKeyIsCreatedOnce(t *testing.T) {
 	if created, err := p.Ensure(context.Background()); created || err != nil {
 		t.Errorf("the second time: created %v, %v", created, err)
 	}
-	if !bytes.Equal(key(t, c), first) {
-		t.Error("the key was overwritten")
-	}
+	check.That(t, bytes.Equal(key(t, c), first), "the key was overwritten")
 }
 
 func TestAClaimKeyIsNeverOverwritten(t *testing.T) {
@@ -49,10 +46,8 @@ func TestAClaimKeyIsNeverOverwritten(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimkey.SecretName},
 	}).Build()
 	p := claimkey.Provider{Client: c, Namespace: namespace}
-	if created, err := p.Ensure(context.Background()); created || err != nil {
-		t.Errorf("created %v, %v", created, err)
-	}
-	if got := key(t, c); got != nil {
-		t.Errorf("key %x was written into somebody's secret", got)
-	}
+	created, err := p.Ensure(context.Background())
+	check.That(t, !created && err == nil, "created %v, %v", created, err)
+	got := key(t, c)
+	check.That(t, got == nil, "key %x was written into somebody's secret", got)
 }

@@ -3,13 +3,13 @@
 package condition_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/controller/condition"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func c(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
@@ -39,9 +39,7 @@ func TestEvents(t *testing.T) {
 			[]string{"Disabled"}, []condition.Event{{Type: "Normal", Reason: "ReadyFalse", Note: "Disabled: b"}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := condition.Events(row.was, row.is, row.askedFor...); !slices.Equal(got, row.want) {
-				t.Errorf("got %+v, want %+v", got, row.want)
-			}
+			check.List(t, condition.Events(row.was, row.is, row.askedFor...), row.want, "got")
 		})
 	}
 }
@@ -54,7 +52,5 @@ func TestSetKeepsTheTimeOfTransition(t *testing.T) {
 	if !is[0].LastTransitionTime.Equal(&noon) || is[0].ObservedGeneration != 2 || !is[1].LastTransitionTime.Equal(&later) {
 		t.Errorf("%+v", is)
 	}
-	if was[1].Status != metav1.ConditionFalse || was[0].ObservedGeneration != 1 {
-		t.Errorf("what was has changed: %+v", was)
-	}
+	check.That(t, was[1].Status == metav1.ConditionFalse && was[0].ObservedGeneration == 1, "what was has changed: %+v", was)
 }

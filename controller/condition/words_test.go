@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/condition"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func lease(address string, state v1alpha1.LeaseState, pod string) *v1alpha1.IPLease {
@@ -46,23 +47,18 @@ func TestLeases(t *testing.T) {
 				"10.1.0.6 (Warm on n1), 10.1.0.7 (Warm on n1), 10.1.0.8 (Warm on n1), 10.1.0.9 (Warm on n1), 10.1.0.10 (Warm on n1) and 2 more"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := condition.Leases(row.leases); got != row.want {
-				t.Errorf("got  %s\nwant %s", got, row.want)
-			}
+			got := condition.Leases(row.leases)
+			check.That(t, got == row.want, "got  %s\nwant %s", got, row.want)
 		})
 	}
 }
 
 func TestProblemsAreNamedAndBounded(t *testing.T) {
-	if got := condition.Problems(errors.Join(errors.New("a"), errors.Join(errors.New("b"), errors.New("c")))); got != "a; b; c" {
-		t.Errorf("got %s", got)
-	}
+	check.Equal(t, condition.Problems(errors.Join(errors.New("a"), errors.Join(errors.New("b"), errors.New("c")))), "a; b; c", "got")
 	var errs []error
 	for i := range 512 {
 		errs = append(errs, fmt.Errorf("%d%s", i, strings.Repeat("x", 150)))
 	}
 	got := condition.Problems(errors.Join(errs...))
-	if len(got) > 32768 || !strings.HasSuffix(got, " and 502 more") {
-		t.Errorf("%d bytes: %s", len(got), got)
-	}
+	check.That(t, len(got) <= 32768 && strings.HasSuffix(got, " and 502 more"), "%d bytes: %s", len(got), got)
 }

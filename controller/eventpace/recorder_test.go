@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestEventsBeyondTheRateAreLoggedInstead(t *testing.T) {
@@ -36,23 +38,17 @@ func TestEventsBeyondTheRateAreLoggedInstead(t *testing.T) {
 			for range step.events {
 				recorder.Eventf(pod, nil, corev1.EventTypeWarning, "AddressReclaimed", "Quarantine", "address %s was taken", "10.6.0.10")
 			}
-			if got := len(written.Events); got != step.written {
-				t.Errorf("%d events are written, want %d", got, step.written)
-			}
-			if len(logged) != step.dropped {
-				t.Fatalf("%d events are logged, want %d", len(logged), step.dropped)
-			}
+			got := len(written.Events)
+			check.That(t, got == step.written, "%d events are written, want %d", got, step.written)
+			check.Must(t, len(logged) == step.dropped, "%d events are logged, want %d", len(logged), step.dropped)
 			for _, line := range logged {
 				for _, want := range []string{"default/web-0", "AddressReclaimed", "address 10.6.0.10 was taken"} {
-					if !strings.Contains(line, want) {
-						t.Errorf("the log line %s does not contain %q", line, want)
-					}
+					check.That(t, strings.Contains(line, want), "the log line %s does not contain %q", line, want)
 				}
 			}
 			for range step.written {
-				if got, want := <-written.Events, "Warning AddressReclaimed address 10.6.0.10 was taken"; got != want {
-					t.Errorf("event %q, want %q", got, want)
-				}
+				got, want := <-written.Events, "Warning AddressReclaimed address 10.6.0.10 was taken"
+				check.That(t, got == want, "event %q, want %q", got, want)
 			}
 		})
 	}

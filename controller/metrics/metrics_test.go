@@ -38,15 +38,12 @@ func TestPoolGaugesEndWithThePool(t *testing.T) {
 		"fenceline_quarantined_addresses pool=blue reason=Conflict":   0,
 		"fenceline_quarantined_addresses pool=blue reason=Unverified": 0,
 	} {
-		if value, ok := got[name]; !ok || value != want {
-			t.Errorf("%s is %v (present: %v), want %v", name, value, ok, want)
-		}
+		value, ok := got[name]
+		check.That(t, ok && value == want, "%s is %v (present: %v), want %v", name, value, ok, want)
 	}
 	m.ForgetPool("blue")
 	for name := range series(t, registry) {
-		if strings.Contains(name, "pool=blue") {
-			t.Errorf("series of a pool that is gone: %s", name)
-		}
+		check.That(t, !strings.Contains(name, "pool=blue"), "series of a pool that is gone: %s", name)
 	}
 }
 
@@ -57,9 +54,8 @@ func TestCountersOfReclaimStartAtZero(t *testing.T) {
 	for _, name := range []string{
 		"fenceline_reclaims_total reason=PodGone", "fenceline_reclaims_withheld_total reason=PodGone", "fenceline_reclaims_withheld_total reason=RetentionEnded",
 	} {
-		if value, there := got[name]; !there || value != 0 {
-			t.Errorf("%s is %v (present: %v): rate() misses its first increment", name, value, there)
-		}
+		value, there := got[name]
+		check.That(t, there && value == 0, "%s is %v (present: %v): rate() misses its first increment", name, value, there)
 	}
 }
 
@@ -67,14 +63,12 @@ func TestOnlyTheLeaderTellsWhetherReclaimIsOn(t *testing.T) {
 	const name = "fenceline_reclaim_enabled"
 	registry := prometheus.NewPedanticRegistry()
 	m := check.Value(metrics.New(registry))(t)
-	if value, there := series(t, registry)[name]; there {
-		t.Errorf("a controller that stands by exports %v", value)
-	}
+	value, there := series(t, registry)[name]
+	check.That(t, !there, "a controller that stands by exports %v", value)
 	for enabled, want := range map[bool]float64{false: 0, true: 1} {
 		m.SetReclaimEnabled(enabled)
-		if value, there := series(t, registry)[name]; !there || value != want {
-			t.Errorf("enabled %v: %v (present: %v)", enabled, value, there)
-		}
+		value, there := series(t, registry)[name]
+		check.That(t, there && value == want, "enabled %v: %v (present: %v)", enabled, value, there)
 	}
 }
 
@@ -138,9 +132,7 @@ func TestAPIErrors(t *testing.T) {
 			for _, value := range series(t, registry) {
 				got += value
 			}
-			if got != row.want {
-				t.Errorf("counted %v errors, want %v", got, row.want)
-			}
+			check.That(t, got == row.want, "counted %v errors, want %v", got, row.want)
 		})
 	}
 }

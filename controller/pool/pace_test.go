@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestPublicationsArePaced(t *testing.T) {
@@ -40,51 +41,36 @@ func TestPublicationsArePaced(t *testing.T) {
 func TestLooksArePaced(t *testing.T) {
 	p := newPace()
 	at := func(ms int) time.Time { return noon().Add(time.Duration(ms) * time.Millisecond) }
-	if got := p.look("blue", at(0)); got != 0 {
-		t.Errorf("the first look waits %s", got)
-	}
-	if got := p.look("blue", at(400)); got != 600*time.Millisecond {
-		t.Errorf("the second look waits %s, want 600ms", got)
-	}
-	if got := p.look("green", at(400)); got != 0 {
-		t.Errorf("another pool waits %s", got)
-	}
-	if got := p.look("blue", at(1000)); got != 0 {
-		t.Errorf("a look after a second waits %s", got)
-	}
+	check.Equal(t, p.look("blue", at(0)), 0, "the first look waits")
+	got := p.look("blue", at(400))
+	check.That(t, got == 600*time.Millisecond, "the second look waits %s, want 600ms", got)
+	check.Equal(t, p.look("green", at(400)), 0, "another pool waits")
+	check.Equal(t, p.look("blue", at(1000)), 0, "a look after a second waits")
 }
 
 // TestUrgentPublicationsGoAhead: a pool whose publications cost 10 s each.
 func TestUrgentPublicationsGoAhead(t *testing.T) {
 	const agents, bytes = 1000, 10<<20/1000 - recordSize
 	cost := interval(size{bytes: bytes}, agents, 1).Round(100 * time.Millisecond)
-	if cost != 10*time.Second {
-		t.Fatalf("a publication costs %s", cost)
-	}
+	check.Must(t, cost == 10*time.Second, "a publication costs %s", cost)
 	p := newPace()
 	p.published("blue", size{bytes: bytes}, agents, noon().Time)
-	if got := p.wait("blue", false, noon().Time).Round(100 * time.Millisecond); got != cost {
-		t.Errorf("an ordinary publication waits %s, want %s", got, cost)
-	}
+	check.Equal(t, p.wait("blue", false, noon().Time).Round(100*time.Millisecond), cost, "an ordinary publication waits")
 	second := func(n int) time.Time { return noon().Add(time.Duration(n) * time.Second) }
 	for n := 1; n <= 4; n++ {
-		if got := p.wait("blue", true, second(n)); got != 0 {
-			t.Fatalf("urgent publication %d waits %s", n, got)
-		}
+		got := p.wait("blue", true, second(n))
+		check.Must(t, got == 0, "urgent publication %d waits %s", n, got)
 		p.published("blue", size{bytes: bytes}, agents, second(n))
 	}
 	// Five publications in 5 s: a state that flaps goes on at the pace.
-	if got := p.wait("blue", true, second(5)).Round(100 * time.Millisecond); got != 5*time.Second {
-		t.Errorf("one more urgent publication waits %s, want 5s", got)
-	}
+	got := p.wait("blue", true, second(5)).Round(100 * time.Millisecond)
+	check.That(t, got == 5*time.Second, "one more urgent publication waits %s, want 5s", got)
 	if got := p.wait("blue", false, second(5)).Round(100 * time.Millisecond); got != 45*time.Second {
 		t.Errorf("an ordinary publication waits %s, want 45s", got)
 	}
 	// What is not used up is not saved.
 	p.published("blue", size{bytes: bytes}, agents, second(3600))
-	if got := p.wait("blue", false, second(3600)).Round(100 * time.Millisecond); got != cost {
-		t.Errorf("an hour later an ordinary publication waits %s, want %s", got, cost)
-	}
+	check.Equal(t, p.wait("blue", false, second(3600)).Round(100*time.Millisecond), cost, "an hour later an ordinary publication waits")
 }
 
 func TestBusyPoolsShareThePace(t *testing.T) {
@@ -93,9 +79,8 @@ func TestBusyPoolsShareThePace(t *testing.T) {
 		p.published(strconv.Itoa(i), size{bytes: 44}, 5000, noon().Time)
 	}
 	p.published("blue", size{bytes: 44}, 5000, noon().Time)
-	if got := p.wait("blue", false, noon().Time).Round(time.Second); got != 30*time.Second {
-		t.Errorf("one of 65 busy pools waits %s, want twice the 15s of a single one", got)
-	}
+	got := p.wait("blue", false, noon().Time).Round(time.Second)
+	check.That(t, got == 30*time.Second, "one of 65 busy pools waits %s, want twice the 15s of a single one", got)
 	// The others have had their turn and are quiet since.
 	p.published("green", size{bytes: 44}, 5000, noon().Add(time.Hour))
 	if got := p.wait("green", false, noon().Add(time.Hour)).Round(time.Second); got != 15*time.Second {
@@ -129,9 +114,7 @@ func TestWhatIsUrgent(t *testing.T) {
 		{"an edit of the pool", func(s *v1alpha1.IPPoolStatus) { s.ObservedGeneration = 2 }, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := isUrgent(status(func(*v1alpha1.IPPoolStatus) {}), status(row.edit)); got != row.want {
-				t.Errorf("urgent %v, want %v", got, row.want)
-			}
+			check.Equal(t, isUrgent(status(func(*v1alpha1.IPPoolStatus) {}), status(row.edit)), row.want, "urgent")
 		})
 	}
 }

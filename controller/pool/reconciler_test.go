@@ -56,15 +56,12 @@ func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
 		clock.SetTime(clock.Now().Add(after))
 		result := check.Value(r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(pool)}))(t)
 		check.OK(t, c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
-		if pool.Status.Agents != want {
-			t.Errorf("the pool tells of %d agents, want %d", pool.Status.Agents, want)
-		}
+		check.That(t, pool.Status.Agents == want, "the pool tells of %d agents, want %d", pool.Status.Agents, want)
 		return result
 	}
 	look(0, 2)
 	check.OK(t, c.Delete(t.Context(), agent("n2")))
-	if result := look(time.Minute, 2); result.RequeueAfter != fewerGrace {
-		t.Errorf("the next look is in %s", result.RequeueAfter)
-	}
+	result := look(time.Minute, 2)
+	check.That(t, result.RequeueAfter == fewerGrace, "the next look is in %s", result.RequeueAfter)
 	look(fewerGrace, 1)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestScarcity(t *testing.T) {
@@ -52,9 +53,7 @@ func TestScarcity(t *testing.T) {
 			pool := subnetPool("blue", "10.6.0.0/28", 0)
 			pool.Spec.Warm, pool.Status.Scarce = row.warm, row.was
 			r := NewReport(Facts{Pool: &pool, Leases: row.leases, Agents: 100, Served: row.served, Now: noon()})
-			if r.Status.Scarce != row.want {
-				t.Errorf("scarce %v with %d free, want %v", r.Status.Scarce, r.Free, row.want)
-			}
+			check.That(t, r.Status.Scarce == row.want, "scarce %v with %d free, want %v", r.Status.Scarce, r.Free, row.want)
 		})
 	}
 }
@@ -84,9 +83,7 @@ func TestScarcityDoesNotFlap(t *testing.T) {
 			}
 			pool.Status.Scarce = scarce
 		}
-		if len(changes) > 1 {
-			t.Errorf("with %d of 14 in use: %v", used, changes)
-		}
+		check.That(t, len(changes) <= 1, "with %d of 14 in use: %v", used, changes)
 		// While it is not scarce, every agent finds an address although all others keep theirs.
 		if !pool.Status.Scarce && 14-used-(agents-1)*each < 1 {
 			t.Errorf("with %d of 14 in use it is not scarce, and the others keep all of the rest", used)
@@ -117,9 +114,7 @@ func TestServedNodes(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got := served(&v1alpha1.IPPool{Spec: row.spec}, agents, func(node string) labels.Set { return racks[node] })
-			if got != row.want {
-				t.Errorf("%d nodes, want %d", got, row.want)
-			}
+			check.That(t, got == row.want, "%d nodes, want %d", got, row.want)
 		})
 	}
 }

@@ -54,13 +54,10 @@ func TestTheAuditLooksAtEveryLeaseOncePerPeriod(t *testing.T) {
 		woken := b.audit()
 		for range 2 {
 			b.clock.Step(auditTestPeriod - time.Second)
-			if got := woken(); len(got) != 0 {
-				t.Errorf("woken before the period has passed: %v", got)
-			}
+			got := woken()
+			check.That(t, len(got) == 0, "woken before the period has passed: %v", got)
 			b.clock.Step(time.Second)
-			if got := woken(); !slices.Equal(got, []string{first.Name, second.Name}) {
-				t.Errorf("woken: %v", got)
-			}
+			check.List(t, woken(), []string{first.Name, second.Name}, "woken:")
 		}
 	})
 }
@@ -76,9 +73,7 @@ func TestTheAuditFindsWhatNoEventTold(t *testing.T) {
 		}
 		woken := b.audit()
 		b.clock.Step(auditTestPeriod)
-		if got := woken(); !slices.Equal(got, []string{"10.6.0.10"}) {
-			t.Errorf("woken: %v", got)
-		}
+		check.List(t, woken(), []string{"10.6.0.10"}, "woken:")
 		b.lookUntilDue()
 		if got := b.lease().Spec; got.State != v1alpha1.StateQuarantined || got.Reason != v1alpha1.ReasonPodDeleted {
 			t.Errorf("lease is %s (%s), want Quarantined (PodDeleted)", got.State, got.Reason)
@@ -102,12 +97,10 @@ func TestWithheldIsSaidOnce(t *testing.T) {
 	}
 	b.wantUntouched()
 	recorder := b.reconciler.Events.(*events.FakeRecorder)
-	if n := len(recorder.Events); n != 2 {
-		t.Errorf("%d events, want one on the lease and one on the pool", n)
-	}
+	n := len(recorder.Events)
+	check.That(t, n == 2, "%d events, want one on the lease and one on the pool", n)
 	for range len(recorder.Events) {
-		if e := <-recorder.Events; !strings.Contains(e, eventWithheld) {
-			t.Errorf("event %q", e)
-		}
+		e := <-recorder.Events
+		check.That(t, strings.Contains(e, eventWithheld), "event %q", e)
 	}
 }

@@ -104,9 +104,7 @@ func (b *bench) lookUntilDue() {
 	b.t.Helper()
 	for end := b.clock.Now().Add(time.Minute); b.clock.Now().Before(end); {
 		result, err := b.look()
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		check.OK(b.t, err)
 		if result.RequeueAfter == 0 {
 			return
 		}
@@ -121,20 +119,15 @@ func (b *bench) lease() *v1alpha1.IPLease {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	check.OK(b.t, err)
 	return lease
 }
 
 func (b *bench) wantUntouched() {
 	b.t.Helper()
-	if len(b.deletedOnLive) > 0 {
-		b.t.Errorf("deleted on one observation: %v", b.deletedOnLive)
-	}
-	if l := b.lease(); l == nil || l.Spec.State == v1alpha1.StateQuarantined {
-		b.t.Errorf("taken on one observation: %+v", l)
-	}
+	check.That(b.t, len(b.deletedOnLive) == 0, "deleted on one observation: %v", b.deletedOnLive)
+	l := b.lease()
+	check.That(b.t, l != nil && l.Spec.State != v1alpha1.StateQuarantined, "taken on one observation: %+v", l)
 }
 
 // The objects of the tables.

@@ -12,6 +12,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/retention"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const s = time.Second
@@ -328,9 +329,8 @@ func TestNoRunningPodLosesItsAddress(t *testing.T) {
 						c(&f)
 					}
 				}
-				if a := Decide(f); a.Kind == Quarantine {
-					t.Errorf("pod %d, node %d, policy %d: a running pod loses its address: %s", i, j, k, a.Why)
-				}
+				a := Decide(f)
+				check.That(t, a.Kind != Quarantine, "pod %d, node %d, policy %d: a running pod loses its address: %s", i, j, k, a.Why)
 			}
 		}
 	}
@@ -343,7 +343,5 @@ func expect(t *testing.T, got, want Action) {
 			got.Kind, got.Reason, got.Force, got.Tell, got.Withheld, got.Until, got.Why,
 			want.Kind, want.Reason, want.Force, want.Tell, want.Withheld, want.Until)
 	}
-	if got.Why == "" {
-		t.Errorf("%s says no why", got.Kind)
-	}
+	check.That(t, got.Why != "", "%s says no why", got.Kind)
 }

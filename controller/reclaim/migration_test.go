@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func launcher(name string, age time.Duration) podview.Pod {
@@ -52,13 +53,10 @@ func TestAMigrationHandsTheAddressOver(t *testing.T) {
 				Lease: &v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{State: v1alpha1.StateBound, NodeName: "n1", Holder: &holder}}}
 			got, ok := decideHandOver(f)
 			got.Why = ""
-			if ok != row.decides || got != row.want {
-				t.Errorf("%+v, %v, want %+v, %v", got, ok, row.want, row.decides)
-			}
+			check.That(t, ok == row.decides && got == row.want, "%+v, %v, want %+v, %v", got, ok, row.want, row.decides)
 			if row.m.Target != nil && !row.decides && row.source != nil {
-				if a := Decide(withNode(f)); a.Kind != Wait || !a.Until.Equal(now.Add(migrationPeriod)) {
-					t.Errorf("the machine is read again by %+v", a)
-				}
+				a := Decide(withNode(f))
+				check.That(t, a.Kind == Wait && a.Until.Equal(now.Add(migrationPeriod)), "the machine is read again by %+v", a)
 			}
 		})
 	}
@@ -75,9 +73,8 @@ func TestTheTargetIsTheLatestPodThatMayRun(t *testing.T) {
 	first, second, unscheduled, ending := launcher("b", time.Hour), launcher("c", time.Minute), launcher("d", 0), launcher("e", 0)
 	unscheduled.Spec.NodeName = ""
 	ending.DeletionTimestamp = &metav1.Time{Time: time.Unix(1e9, 0)}
-	if got := latestTarget([]podview.Pod{second, launcher("a", 0), first, unscheduled, ending}, &holder); got == nil || got.Name != "c" {
-		t.Errorf("the target is %v", got)
-	}
+	got := latestTarget([]podview.Pod{second, launcher("a", 0), first, unscheduled, ending}, &holder)
+	check.That(t, got != nil && got.Name == "c", "the target is %v", got)
 	if got := latestTarget([]podview.Pod{launcher("a", 0), ending}, &holder); got != nil {
 		t.Errorf("the target is %s", got.Name)
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // offeredSince: a live read has found the address in an EndpointSlice since then.
@@ -63,9 +64,7 @@ func TestIsOffered(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			offered := endpoint{"web-0", netip.MustParseAddr("10.6.0.10")}
-			if got := slices.Contains(readyIn(endpointSlice(row.when)), offered); got != row.then {
-				t.Errorf("offered: %v, want %v", got, row.then)
-			}
+			check.Equal(t, slices.Contains(readyIn(endpointSlice(row.when)), offered), row.then, "offered:")
 		})
 	}
 }
@@ -82,17 +81,14 @@ func TestNoAddressIsTakenWhileItIsOffered(t *testing.T) {
 		}
 	}
 	b.wantUntouched()
-	if message := b.lease().Spec.Message; message != "" {
-		t.Errorf("the usual lag is told on the lease: %q", message)
-	}
+	check.Equal(t, b.lease().Spec.Message, "", "the usual lag is told on the lease:")
 	b.clock.Step(offerTold)
 	if result, err := b.look(); err != nil || result.RequeueAfter != offerPauseMax {
 		t.Fatalf("looks again after %s (%v), want %s", result.RequeueAfter, err, offerPauseMax)
 	}
 	b.wantUntouched()
-	if message := b.lease().Spec.Message; !strings.Contains(message, "EndpointSlice default/web-x still offers the address") {
-		t.Errorf("the lease says %q", message)
-	}
+	message := b.lease().Spec.Message
+	check.That(t, strings.Contains(message, "EndpointSlice default/web-x still offers the address"), "the lease says %q", message)
 
 	told := b.lease()
 	withdrawn := between(t, objects(poolObject(), told, agentOn("n2")), objects(poolObject(), told, agentOn("n2"), endpointSlice(func(e *discoveryv1.Endpoint) {
@@ -111,9 +107,8 @@ func TestOnlyKubernetesOwnOffersCount(t *testing.T) {
 	gone := objects(poolObject(), leaseObject(), agentOn("n2"))
 	b := between(t, gone, objects(gone, other))
 	b.lookUntilDue()
-	if got := b.lease().Spec.State; got != v1alpha1.StateQuarantined {
-		t.Errorf("lease is %s, want Quarantined", got)
-	}
+	got := b.lease().Spec.State
+	check.That(t, got == v1alpha1.StateQuarantined, "lease is %s, want Quarantined", got)
 }
 
 func TestNoAddressIsTakenWhenOffersCannotBeRead(t *testing.T) {
@@ -125,8 +120,7 @@ func TestNoAddressIsTakenWhenOffersCannotBeRead(t *testing.T) {
 		},
 	})
 	b.reconciler.begin()
-	if _, err := b.look(); err == nil || !strings.Contains(err.Error(), "list the EndpointSlices of namespace default") {
-		t.Errorf("the look ended with %v", err)
-	}
+	_, err := b.look()
+	check.That(t, err != nil && strings.Contains(err.Error(), "list the EndpointSlices of namespace default"), "the look ended with %v", err)
 	b.wantUntouched()
 }

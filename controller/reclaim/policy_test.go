@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // clusterPolicy is what the chart sets where nobody changed a value.
@@ -41,9 +42,7 @@ func TestAPoolOverridesTheCluster(t *testing.T) {
 		{"no pool switches reclaim on", Policy{}, poolThat(&v1alpha1.Reclaim{Terminating: ptr.To(true)}, nil), Policy{Terminating: true}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := PolicyOf(row.pool, row.cluster); got != row.want {
-				t.Errorf("got %+v, want %+v", got, row.want)
-			}
+			check.Equal(t, PolicyOf(row.pool, row.cluster), row.want, "got")
 		})
 	}
 }
@@ -61,16 +60,13 @@ func TestFormsOfNodeDown(t *testing.T) {
 		"After 0s":         {Take: true, DeletePods: true},
 	} {
 		got, err := ParseNodeDown(text)
-		if err != nil || got != want {
-			t.Errorf("%q: %+v (%v), want %+v", text, got, err, want)
-		}
+		check.That(t, err == nil && got == want, "%q: %+v (%v), want %+v", text, got, err, want)
 		if again, err := ParseNodeDown(v1alpha1.NodeDownPolicy(got.String())); err != nil || again != want {
 			t.Errorf("%q is written %q, which reads %+v (%v)", text, got, again, err)
 		}
 	}
 	for _, text := range []v1alpha1.NodeDownPolicy{"", "never", "After", "After ", "After 5", "After -1s", "2m", "After2m"} {
-		if got, err := ParseNodeDown(text); err == nil || got.Take {
-			t.Errorf("%q: %+v (%v)", text, got, err)
-		}
+		got, err := ParseNodeDown(text)
+		check.That(t, err != nil && !got.Take, "%q: %+v (%v)", text, got, err)
 	}
 }

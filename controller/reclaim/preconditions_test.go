@@ -137,9 +137,8 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 			check.OK(f, f.api.Update(context.Background(), l))
 		}), freshLease("10.6.0.1", asIs))
 		f.look("10.6.0.1")
-		if l := f.lease("10.6.0.1"); l.Spec.State != v1alpha1.StateBound {
-			t.Errorf("the lease of another pod is %s", l.Spec.State)
-		}
+		l := f.lease("10.6.0.1")
+		check.That(t, l.Spec.State == v1alpha1.StateBound, "the lease of another pod is %s", l.Spec.State)
 	})
 
 	t.Run("a lease that was freed and given again is not quarantined", func(t *testing.T) {
@@ -148,9 +147,8 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 			f.create(freshLease("10.6.0.2", func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = otherUID }))
 		}), freshLease("10.6.0.2", asIs))
 		f.look("10.6.0.2")
-		if l := f.lease("10.6.0.2"); l.Spec.State != v1alpha1.StateBound {
-			t.Errorf("the lease of another pod is %s", l.Spec.State)
-		}
+		l := f.lease("10.6.0.2")
+		check.That(t, l.Spec.State == v1alpha1.StateBound, "the lease of another pod is %s", l.Spec.State)
 	})
 
 	t.Run("a retained lease that was taken over is not freed", func(t *testing.T) {
@@ -162,9 +160,8 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 			s.State, s.Holder.OwnerKind, s.Holder.OwnerName = v1alpha1.StateRetained, "StatefulSet", "web"
 		}))
 		f.look("10.6.0.3")
-		if l := f.lease("10.6.0.3"); l.Spec.State != v1alpha1.StateBound {
-			t.Errorf("the lease is %s", l.Spec.State)
-		}
+		l := f.lease("10.6.0.3")
+		check.That(t, l.Spec.State == v1alpha1.StateBound, "the lease is %s", l.Spec.State)
 	})
 
 	t.Run("a pod that was made again is not deleted in place of the old one", func(t *testing.T) {
@@ -188,9 +185,8 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 		check.OK(t, f.reconciler.Client.(split).cache.(client.Client).Create(context.Background(), cachedPod(old)))
 		f.look("10.6.0.4")
 		got := &corev1.Pod{}
-		if err := f.api.Get(context.Background(), client.ObjectKeyFromObject(second), got); err != nil {
-			t.Fatalf("the new pod was deleted in place of the old one: %v", err)
-		}
+		err := f.api.Get(context.Background(), client.ObjectKeyFromObject(second), got)
+		check.Must(t, err == nil, "the new pod was deleted in place of the old one: %v", err)
 		if got.UID != second.UID || got.DeletionTimestamp != nil {
 			t.Errorf("pod %s, deleted %v; want %s", got.UID, got.DeletionTimestamp, second.UID)
 		}
@@ -201,9 +197,8 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 // each write with who wrote it last.
 func TestATakenLeaseHasNoTrackedFields(t *testing.T) {
 	f := freeze(t, controlplane.New(t), func(frozen) {}, freshLease("10.6.0.5", func(*v1alpha1.IPLeaseSpec) {}))
-	if tracked := f.lease("10.6.0.5").ManagedFields; len(tracked) == 0 {
-		t.Fatal("the API server tracks none in any case")
-	}
+	tracked := f.lease("10.6.0.5").ManagedFields
+	check.Must(t, len(tracked) != 0, "the API server tracks none in any case")
 	f.look("10.6.0.5")
 	taken := f.lease("10.6.0.5")
 	if taken.Spec.State != v1alpha1.StateQuarantined || len(taken.ManagedFields) > 0 {

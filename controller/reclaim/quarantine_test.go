@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -81,9 +80,7 @@ func TestQuarantineKeepsWhatIsNeededLater(t *testing.T) {
 
 	got := quarantined(old, v1alpha1.ReasonPodTerminating, "n2", noon())
 
-	if diff := cmp.Diff(before, old); diff != "" {
-		t.Errorf("the old spec was changed:\n%s", diff)
-	}
+	check.Same(t, old, before, "the old spec was changed")
 	want := before
 	want.State, want.Reason, want.Since = v1alpha1.StateQuarantined, v1alpha1.ReasonPodTerminating, metav1.NewTime(noon())
 	want.NodeName = "n2"
@@ -93,18 +90,14 @@ func TestQuarantineKeepsWhatIsNeededLater(t *testing.T) {
 		Node: "n1", Session: "node-uid/boot-id", PodUID: holderUID, MAC: "02:00:00:00:00:0a", Token: 5, Guarded: true,
 		Reason: v1alpha1.ReasonPodTerminating, Since: metav1.NewTime(noon()),
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("quarantined (-want +got):\n%s", diff)
-	}
+	check.Same(t, got, want, "quarantined")
 }
 
 func TestQuarantineForAnotherReasonKeepsThePreviousHolder(t *testing.T) {
 	first := quarantined(facts().Lease.Spec, v1alpha1.ReasonPodGone, "n2", ago(time.Minute))
 	second := quarantined(first, v1alpha1.ReasonNodeGone, "n3", noon())
 
-	if second.Previous.Node != "n1" || second.Previous.PodUID != holderUID {
-		t.Errorf("the previous holder was lost: %+v", second.Previous)
-	}
+	check.That(t, second.Previous.Node == "n1" && second.Previous.PodUID == holderUID, "the previous holder was lost: %+v", second.Previous)
 	if second.Previous.Reason != v1alpha1.ReasonNodeGone || second.NodeName != "n3" {
 		t.Errorf("reason %s at %s, want NodeGone at n3", second.Previous.Reason, second.NodeName)
 	}
@@ -117,9 +110,7 @@ func TestTheEndOfASuccessorsMachineProvesNothing(t *testing.T) {
 	taken.State, taken.Reason, taken.NodeName, taken.Session = v1alpha1.StateBound, "", "n2", "node-2/boot-id"
 
 	again := quarantined(taken, v1alpha1.ReasonNodeGone, "n3", noon())
-	if diff := cmp.Diff(previous, again.Previous); diff != "" {
-		t.Errorf("what is known of the previous holder, on n1 (-want +got):\n%s", diff)
-	}
+	check.Same(t, again.Previous, previous, "what is known of the previous holder, on n1")
 	if again.Reason != v1alpha1.ReasonNodeGone || !again.Since.Time.Equal(noon()) {
 		t.Errorf("reason %s since %s", again.Reason, again.Since)
 	}
@@ -130,17 +121,14 @@ func TestTheEndOfASuccessorsMachineProvesNothing(t *testing.T) {
 }
 
 func TestQuarantineWithoutAVerifierStaysWithTheNode(t *testing.T) {
-	if got := quarantined(facts().Lease.Spec, v1alpha1.ReasonPodGone, "", noon()).NodeName; got != "n1" {
-		t.Errorf("node %q, want n1", got)
-	}
+	check.Equal(t, quarantined(facts().Lease.Spec, v1alpha1.ReasonPodGone, "", noon()).NodeName, "n1", "node")
 }
 
 func TestReassignmentForgetsTheAnswer(t *testing.T) {
 	spec := quarantined(facts().Lease.Spec, v1alpha1.ReasonPodGone, "n2", noon())
 	spec.Message = "hears nobody"
-	if got := reassigned(spec, "n3"); got.Message != "" || got.NodeName != "n3" {
-		t.Errorf("node %q, message %q", got.NodeName, got.Message)
-	}
+	got := reassigned(spec, "n3")
+	check.That(t, got.Message == "" && got.NodeName == "n3", "node %q, message %q", got.NodeName, got.Message)
 }
 
 // TestAConflictEndsOnlyWhenBothViewsAgree is rule R11 for the end of a quarantine.
@@ -168,12 +156,9 @@ func TestAConflictEndsOnlyWhenBothViewsAgree(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			world := objects(conflict, agentOn("n1"), agentOn("n2"))
 			b := between(t, objects(world, row.cached), objects(world, row.live))
-			if _, err := b.look(); err != nil {
-				t.Fatal(err)
-			}
-			if ended := b.lease() == nil; ended != row.ends {
-				t.Errorf("the lease has ended: %v, want %v", ended, row.ends)
-			}
+			_, err := b.look()
+			check.Must(t, err == nil, "%v", err)
+			check.Equal(t, b.lease() == nil, row.ends, "the lease has ended:")
 		})
 	}
 }
@@ -185,9 +170,8 @@ func warmWorld() []client.Object {
 
 func TestAWarmLeaseDoesNotOutlastItsNodesAgent(t *testing.T) {
 	b := between(t, warmWorld(), warmWorld())
-	if result, err := b.look(); err != nil || result.RequeueAfter != warmGrace {
-		t.Fatalf("the first look: %+v, %v", result, err)
-	}
+	result, err := b.look()
+	check.Must(t, err == nil && result.RequeueAfter == warmGrace, "the first look: %+v, %v", result, err)
 	b.clock.Step(warmGrace - time.Second)
 	if result, err := b.look(); err != nil || result.RequeueAfter != time.Second {
 		t.Fatalf("a second before: %+v, %v", result, err)
@@ -205,15 +189,13 @@ func TestAWarmLeaseDoesNotOutlastItsNodesAgent(t *testing.T) {
 func TestAnAgentThatComesBackKeepsItsWarmLeases(t *testing.T) {
 	world := warmWorld()
 	b := between(t, world, world)
-	if _, err := b.look(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.look()
+	check.Must(t, err == nil, "%v", err)
 	agent := agentPod("n1", func(*podview.Pod) {})
 	check.OK(t, b.cached.Create(t.Context(), agent))
 	woken := b.reconciler.leasesOfPod(t.Context(), agent)
-	if want := (ctrl.Request{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}}); len(woken) != 1 || woken[0] != want {
-		t.Errorf("the agent wakes %v", woken)
-	}
+	want := (ctrl.Request{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}})
+	check.That(t, len(woken) == 1 && woken[0] == want, "the agent wakes %v", woken)
 	b.clock.Step(warmGrace)
 	if result, err := b.look(); err != nil || !result.IsZero() {
 		t.Errorf("with its agent: %+v, %v", result, err)

@@ -77,9 +77,8 @@ func TestNothingIsReclaimedWhenTheLiveReadFails(t *testing.T) {
 		},
 	})
 	b.reconciler.begin()
-	if _, err := b.look(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.look()
+	check.Must(t, err == nil, "%v", err)
 	b.clock.Step(time.Hour)
 	if _, err := b.look(); err == nil {
 		t.Error("a failed read is no answer, but the look ended well")
@@ -95,9 +94,8 @@ func TestALeaseThatChangedMeanwhileIsNotTaken(t *testing.T) {
 	present.Spec.Holder.PodUID = otherUID
 	b := between(t, objects(poolObject(), old, node(corev1.ConditionTrue)), objects(poolObject(), present, node(corev1.ConditionTrue)))
 	for range 3 {
-		if _, err := b.look(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.look()
+		check.Must(t, err == nil, "%v", err)
 		b.clock.Step(time.Minute)
 	}
 	b.wantUntouched()
@@ -112,12 +110,9 @@ func TestALeaseIsTakenWhenBothViewsAgree(t *testing.T) {
 	if got.State != v1alpha1.StateQuarantined || got.Reason != v1alpha1.ReasonPodGone || got.NodeName != "n1" {
 		t.Fatalf("lease is %s (%s) on %s, want Quarantined (PodGone) on n1, its own node", got.State, got.Reason, got.NodeName)
 	}
-	if got.Previous == nil || got.Previous.PodUID != holderUID {
-		t.Errorf("previous holder %+v", got.Previous)
-	}
-	if waited := b.clock.Now().Sub(noon()); waited < 5*time.Second {
-		t.Errorf("taken after %s, extraGrace is 5 s", waited)
-	}
+	check.That(t, got.Previous != nil && got.Previous.PodUID == holderUID, "previous holder %+v", got.Previous)
+	waited := b.clock.Now().Sub(noon())
+	check.That(t, waited >= 5*time.Second, "taken after %s, extraGrace is 5 s", waited)
 }
 
 // TestARunningPodIsDeletedFirst is rule R12.
@@ -125,12 +120,9 @@ func TestARunningPodIsDeletedFirst(t *testing.T) {
 	running := objects(poolObject(), leaseObject(), podObject(), agentOn("n2"))
 	b := between(t, running, running)
 	b.lookUntilDue()
-	if len(b.deletedOnLive) != 1 || b.deletedOnLive[0] != "web-0" {
-		t.Fatalf("deleted %v, want the pod", b.deletedOnLive)
-	}
-	if got := b.lease().Spec; got.State != v1alpha1.StateBound {
-		t.Fatalf("the lease was taken together with its pod: %s", got.State)
-	}
+	check.Must(t, len(b.deletedOnLive) == 1 && b.deletedOnLive[0] == "web-0", "deleted %v, want the pod", b.deletedOnLive)
+	got := b.lease().Spec
+	check.Must(t, got.State == v1alpha1.StateBound, "the lease was taken together with its pod: %s", got.State)
 	// The deletion reaches the cache.
 	check.OK(t, b.cached.Delete(context.Background(), podObject()))
 	b.lookUntilDue()
@@ -153,9 +145,7 @@ func TestVerifierIsChangedWithoutProgress(t *testing.T) {
 	if _, err := b.look(); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.lease().Spec.NodeName; got != "n2" {
-		t.Errorf("verifier is %s, want n2", got)
-	}
+	check.Equal(t, b.lease().Spec.NodeName, "n2", "verifier is")
 }
 
 func TestVerifierGoesOnWithoutAnother(t *testing.T) {
@@ -165,9 +155,8 @@ func TestVerifierGoesOnWithoutAnother(t *testing.T) {
 	b := between(t, world, world)
 	before := b.lease().ResourceVersion
 	b.lookUntilDue()
-	if got := b.lease(); got.Spec.NodeName != "n1" || got.ResourceVersion != before {
-		t.Errorf("the only verifier was changed to %s", got.Spec.NodeName)
-	}
+	got := b.lease()
+	check.That(t, got.Spec.NodeName == "n1" && got.ResourceVersion == before, "the only verifier was changed to %s", got.Spec.NodeName)
 }
 
 // Nobody probes the address of a conflict whose agent is away, so another node takes over.
@@ -176,9 +165,8 @@ func TestAConflictMovesWhenTheAgentOfItsNodeIsAway(t *testing.T) {
 	met.Spec.NodeName = "n1"
 	world := objects(poolObject(), met, agentOn("n1"), agentOn("n2"))
 	b := between(t, world, world)
-	if result, err := b.look(); err != nil || !result.IsZero() {
-		t.Fatalf("while its node probes: %+v, %v", result, err)
-	}
+	result, err := b.look()
+	check.Must(t, err == nil && result.IsZero(), "while its node probes: %+v, %v", result, err)
 	b.clock.Step(time.Hour)
 	check.OK(t, b.cached.Delete(t.Context(), agentPod("n1", func(*podview.Pod) {})))
 	if result, err := b.look(); err != nil || result.RequeueAfter != verifierPatience || b.lease().Spec.NodeName != "n1" {
@@ -226,9 +214,7 @@ func TestRemarks(t *testing.T) {
 			remark{v1alpha1.ReasonPodGone, "hears nobody"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := remarkOn(row.facts.Lease, row.pool, Decide(row.facts)); got != row.want {
-				t.Errorf("remark %q, want %q", got, row.want)
-			}
+			check.Equal(t, remarkOn(row.facts.Lease, row.pool, Decide(row.facts)), row.want, "remark")
 		})
 	}
 }
@@ -265,9 +251,7 @@ func TestWhoMayVerify(t *testing.T) {
 			b := between(t, world, world)
 			all, err := b.reconciler.verifiers(t.Context(), leaseObject())
 			check.OK(t, err)
-			if got := slices.Collect(all); !slices.Equal(got, row.want) {
-				t.Errorf("verifiers %v, want %v", got, row.want)
-			}
+			check.List(t, slices.Collect(all), row.want, "verifiers")
 			first := ""
 			if len(row.want) > 0 {
 				first = row.want[0]
@@ -307,9 +291,7 @@ func TestWhoWasSeen(t *testing.T) {
 			for _, l := range row.looks {
 				seen = n.saw(l.pod, l.holder)
 			}
-			if seen != row.want {
-				t.Errorf("seen: %v, want %v", seen, row.want)
-			}
+			check.Equal(t, seen, row.want, "seen:")
 		})
 	}
 }
@@ -330,8 +312,7 @@ func TestSinceWhenAPodIsFinished(t *testing.T) {
 		{nil, ago(6 * time.Second), time.Time{}},
 		{finished, ago(5 * time.Second), ago(5 * time.Second)},
 	} {
-		if got := n.sawFinished(look.pod, look.at); !got.Equal(look.want) {
-			t.Errorf("look %d: since %s, want %s", i, got, look.want)
-		}
+		got := n.sawFinished(look.pod, look.at)
+		check.That(t, got.Equal(look.want), "look %d: since %s, want %s", i, got, look.want)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // slowReads are shared reads whose result is the number of the read. Each read ends at a call of finish.
@@ -54,9 +56,7 @@ func (s *slowReads) finish(err error) {
 
 func (s *slowReads) wantIdle(t *testing.T) {
 	t.Helper()
-	if len(s.keys) > 0 {
-		t.Errorf("%d keys still have callers", len(s.keys))
-	}
+	check.That(t, len(s.keys) == 0, "%d keys still have callers", len(s.keys))
 }
 
 // TestACallDuringAReadWaitsForTheNextRead: a read that began before the call may be older than the
@@ -66,17 +66,13 @@ func TestACallDuringAReadWaitsForTheNextRead(t *testing.T) {
 		s := newSlowReads()
 		first := s.ask(t.Context(), "n1")
 		later := []*call{s.ask(t.Context(), "n1"), s.ask(t.Context(), "n1")}
-		if len(s.begun) != 1 {
-			t.Fatalf("%d reads of one key at the same time", len(s.begun))
-		}
+		check.Must(t, len(s.begun) == 1, "%d reads of one key at the same time", len(s.begun))
 		s.finish(nil)
 		if !first.done || first.read != 1 {
 			t.Errorf("the caller of read 1 got %+v", *first)
 		}
 		for _, c := range later {
-			if c.done {
-				t.Error("read 1 answered a call that came after it began")
-			}
+			check.That(t, !c.done, "read 1 answered a call that came after it began")
 		}
 		s.finish(nil)
 		for _, c := range later {
@@ -93,9 +89,8 @@ func TestReadsOfDifferentKeysDoNotWaitForEachOther(t *testing.T) {
 		s := newSlowReads()
 		s.ask(t.Context(), "n1")
 		s.ask(t.Context(), "n2")
-		if want := []string{"n1", "n2"}; !slices.Equal(s.begun, want) {
-			t.Errorf("reads of %v have begun, want %v", s.begun, want)
-		}
+		want := []string{"n1", "n2"}
+		check.That(t, slices.Equal(s.begun, want), "reads of %v have begun, want %v", s.begun, want)
 		s.finish(nil)
 		s.finish(nil)
 		s.wantIdle(t)
@@ -108,9 +103,7 @@ func TestAFailedReadFailsForItsOwnCallersOnly(t *testing.T) {
 		first := s.ask(t.Context(), "n1")
 		waiting := []*call{s.ask(t.Context(), "n1"), s.ask(t.Context(), "n1")}
 		s.finish(nil)
-		if first.err != nil {
-			t.Errorf("read 1 got the error of read 2: %v", first.err)
-		}
+		check.That(t, first.err == nil, "read 1 got the error of read 2: %v", first.err)
 		s.finish(refused)
 		for _, c := range waiting {
 			if !c.done || !errors.Is(c.err, refused) {

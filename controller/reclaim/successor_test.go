@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestSucceeds(t *testing.T) {
@@ -45,9 +46,7 @@ func TestSucceeds(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			l := of("10.1.0.2", v1alpha1.StateBound)
 			row.change(l)
-			if got := succeeds(l, kept); got != row.want {
-				t.Errorf("got %t", got)
-			}
+			check.Equal(t, succeeds(l, kept), row.want, "got")
 		})
 	}
 }
@@ -63,9 +62,7 @@ func TestSucceedsForAPod(t *testing.T) {
 	if !succeeds(of("10.1.0.2", v1alpha1.StateBound, "u1"), kept) {
 		t.Error("the next sandbox of the pod has another address, which does not count")
 	}
-	if succeeds(of("10.1.0.2", v1alpha1.StateBound, "u2"), kept) {
-		t.Error("another pod of that name counts")
-	}
+	check.That(t, !succeeds(of("10.1.0.2", v1alpha1.StateBound, "u2"), kept), "another pod of that name counts")
 }
 
 // TestOnlyAPodThatIsThereSucceeds: a lease that an earlier pod has left behind, on
@@ -89,9 +86,7 @@ func TestOnlyAPodThatIsThereSucceeds(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			b := between(t, objects(world, row.cached), objects(world, row.live))
 			b.lookUntilDue()
-			if ended := b.lease() == nil; ended != row.ends {
-				t.Errorf("ended: %t", ended)
-			}
+			check.Equal(t, b.lease() == nil, row.ends, "ended:")
 		})
 	}
 }
@@ -103,9 +98,7 @@ func TestAWarmLeaseThatIsBoundMaySucceed(t *testing.T) {
 	warm.Spec.State, warm.Spec.Holder = v1alpha1.StateWarm, nil
 	bound.Spec.State = v1alpha1.StateBound
 	update := event.UpdateEvent{ObjectOld: warm, ObjectNew: bound}
-	if !successions().Update(update) {
-		t.Error("it is none")
-	}
+	check.That(t, successions().Update(update), "it is none")
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
 	b := between(t, objects(kept), nil)
@@ -113,7 +106,6 @@ func TestAWarmLeaseThatIsBoundMaySucceed(t *testing.T) {
 	if queue.Len() != 1 {
 		t.Fatalf("%d leases are woken", queue.Len())
 	}
-	if woken, _ := queue.Get(); woken.Name != kept.Name {
-		t.Errorf("woken is %s", woken.Name)
-	}
+	woken, _ := queue.Get()
+	check.That(t, woken.Name == kept.Name, "woken is %s", woken.Name)
 }

@@ -56,16 +56,11 @@ func TestVerifiersAreAskedInTurn(t *testing.T) {
 	asked := "n1"
 	for _, want := range append(order[1:], "n1", order[1]) {
 		asked = nextAfter(all, asked)
-		if asked != want {
-			t.Fatalf("after %v: asked %s, want %s", order, asked, want)
-		}
+		check.Must(t, asked == want, "after %v: asked %s, want %s", order, asked, want)
 	}
-	if got := nextAfter(all, "gone"); got != "n1" {
-		t.Errorf("after a node that is gone: %s, want n1", got)
-	}
-	if got := nextAfter(candidates("10.6.0.10", "n1", []string{"n1"}, anywhere, onSegment), "n1"); got != "" {
-		t.Errorf("with one candidate: %q, want none other", got)
-	}
+	check.Equal(t, nextAfter(all, "gone"), "n1", "after a node that is gone:")
+	got := nextAfter(candidates("10.6.0.10", "n1", []string{"n1"}, anywhere, onSegment), "n1")
+	check.That(t, got == "", "with one candidate: %q, want none other", got)
 }
 
 func TestLeasesSpreadOverVerifiers(t *testing.T) {
@@ -74,15 +69,12 @@ func TestLeasesSpreadOverVerifiers(t *testing.T) {
 	for i := range 1000 {
 		lease := fmt.Sprintf("10.6.%d.%d", i/250, i%250)
 		first := firstOf(candidates(lease, "", alive, anywhere, anywhere))
-		if again := firstOf(candidates(lease, "", []string{"n3", "n1", "n0", "n2"}, anywhere, anywhere)); again != first {
-			t.Fatalf("%s: %s, then %s", lease, first, again)
-		}
+		again := firstOf(candidates(lease, "", []string{"n3", "n1", "n0", "n2"}, anywhere, anywhere))
+		check.Must(t, again == first, "%s: %s, then %s", lease, first, again)
 		chosen[first]++
 	}
 	for _, n := range alive {
-		if chosen[n] < 150 || chosen[n] > 350 {
-			t.Errorf("1000 leases over 4 nodes: %v", chosen)
-		}
+		check.That(t, chosen[n] >= 150 && chosen[n] <= 350, "1000 leases over 4 nodes: %v", chosen)
 	}
 }
 

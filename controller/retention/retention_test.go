@@ -11,6 +11,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/retention"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestRetentionEnds(t *testing.T) {
@@ -96,12 +97,8 @@ func TestRetentionEnds(t *testing.T) {
 				Retention: row.lease,
 			}
 			end := retention.Of(spec, retention.Owner{Need: owner.View(row.owner).Need(row.pod), Asked: row.asked}, row.limit, now)
-			if !end.At.Equal(row.want) {
-				t.Errorf("ends %v (%s), want %v", end.At, end.Why, row.want)
-			}
-			if end.Why == "" {
-				t.Error("it says no why")
-			}
+			check.That(t, end.At.Equal(row.want), "ends %v (%s), want %v", end.At, end.Why, row.want)
+			check.That(t, end.Why != "", "it says no why")
 		})
 	}
 }
@@ -112,9 +109,8 @@ type of owner.View
 func TestATemplateThatCannotBeReadEndsNothing(t *testing.T) {
 	spec := &v1alpha1.IPLeaseSpec{State: v1alpha1.StateRetained, Holder: &v1alpha1.Holder{Namespace: "default", Pod: "web-9"}}
 	o := retention.Owner{Need: owner.Need{Standing: owner.Unwanted, Why: "scaled in"}, Unreadable: "annotation x is y"}
-	if end := retention.Of(spec, o, 0, time.Now()); !end.At.IsZero() || end.Why != o.Unreadable {
-		t.Errorf("ends %v (%s)", end.At, end.Why)
-	}
+	end := retention.Of(spec, o, 0, time.Now())
+	check.That(t, end.At.IsZero() && end.Why == o.Unreadable, "ends %v (%s)", end.At, end.Why)
 }
 
 func lasting(d time.Duration) *v1alpha1.LeaseRetention {

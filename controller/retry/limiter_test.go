@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fenceline/fenceline/controller/retry"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhatWaitedForTheAPIServerIsLookedAtSoonAfterItsReturn(t *testing.T) {
@@ -20,9 +21,7 @@ func TestWhatWaitedForTheAPIServerIsLookedAtSoonAfterItsReturn(t *testing.T) {
 		pause = limiter.When(request)
 		outage += pause
 	}
-	if pause > 5*time.Second {
-		t.Errorf("after an outage of %s the next look comes up to %s late", outage, pause)
-	}
+	check.That(t, pause <= 5*time.Second, "after an outage of %s the next look comes up to %s late", outage, pause)
 	if limiter.Forget(request); limiter.When(request) > 10*time.Millisecond {
 		t.Error("a first failure waits for longer than a lost race takes")
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // An answer is used while the pods of the owner stay the same, and for some time only.
@@ -63,20 +64,16 @@ func TestSilentKindIsAskedOnceInAPass(t *testing.T) {
 		}
 		a.begin(began)
 		for _, name := range []string{"a", "b", "c"} {
-			if _, err := a.ask(t.Context(), question{ref: owner.Ref{Kind: "Rollout", Name: name}}, began, silent); err == nil {
-				t.Errorf("%s is counted", name)
-			}
+			_, err := a.ask(t.Context(), question{ref: owner.Ref{Kind: "Rollout", Name: name}}, began, silent)
+			check.That(t, err != nil, "%s is counted", name)
 		}
-		if took := time.Since(began); asked != 1 || took != longestAnswer {
-			t.Errorf("asked %d times in %s", asked, took)
-		}
+		took := time.Since(began)
+		check.That(t, asked == 1 && took == longestAnswer, "asked %d times in %s", asked, took)
 		a.begin(began.Add(askAgain - 1))
 		if _, err := a.ask(t.Context(), question{ref: owner.Ref{Kind: "Rollout", Name: "b"}}, began, silent); err == nil || asked != 1 {
 			t.Errorf("the next pass asks for another owner of the kind: asked %d times, %v", asked, err)
 		}
 		n, err := a.ask(t.Context(), question{ref: owner.Ref{Kind: "CloneSet"}}, began, func(context.Context, owner.Ref) (int, error) { return 2, nil })
-		if n != 2 || err != nil {
-			t.Errorf("another kind: %d, %v", n, err)
-		}
+		check.That(t, n == 2 && err == nil, "another kind: %d, %v", n, err)
 	})
 }

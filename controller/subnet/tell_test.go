@@ -10,6 +10,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // An application that lacks addresses of both families is told so once for each, not at every pass.
@@ -33,8 +34,7 @@ func TestApplicationIsToldOnce(t *testing.T) {
 		{lacks("no IPv4", "no IPv6"), 5},
 	} {
 		r.tell(c.plan)
-		if n := len(recorder.Events); n != c.want {
-			t.Errorf("pass %d: %d events, want %d", i, n, c.want)
-		}
+		n := len(recorder.Events)
+		check.That(t, n == c.want, "pass %d: %d events, want %d", i, n, c.want)
 	}
 }

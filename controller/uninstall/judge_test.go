@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestRefusal(t *testing.T) {
@@ -76,9 +77,7 @@ func TestWhatIsWaitedFor(t *testing.T) {
 		"a cluster without a node for them has none": {unfinished(set(1, 1, 0), nil, nil), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.got != c.want {
-				t.Errorf("waits for %q, want %q", c.got, c.want)
-			}
+			check.Equal(t, c.got, c.want, "waits for")
 		})
 	}
 }
@@ -95,9 +94,7 @@ func TestOnlyANodeWhoseKubeletDoesNotReportIsSilent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{Status: corev1.NodeStatus{Conditions: c.conditions}}
-			if got := isSilent(node); got != c.silent {
-				t.Errorf("silent %v, want %v", got, c.silent)
-			}
+			check.Equal(t, isSilent(node), c.silent, "silent")
 		})
 	}
 }

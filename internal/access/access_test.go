@@ -101,9 +101,7 @@ func TestOnlyATokenWithTheRightIsServed(t *testing.T) {
 		if answer.Code != row.status || api.asked != row.asked {
 			t.Errorf("%s: status %d after %d questions, want %d after %d", row.name, answer.Code, api.asked, row.status, row.asked)
 		}
-		if strings.Contains(answer.Body.String(), "refused") {
-			t.Errorf("%s: the answer says why: %s", row.name, answer.Body)
-		}
+		check.That(t, !strings.Contains(answer.Body.String(), "refused"), "%s: the answer says why: %s", row.name, answer.Body)
 	}
 }
 
@@ -115,9 +113,8 @@ func TestFewTokensAreRemembered(t *testing.T) {
 		request.Header.Set("Authorization", "Bearer "+strings.Repeat("x", i+1))
 		check.OK(t, j.Allows(request, byPath(request)))
 	}
-	if n := len(j.allowed); n > rememberedTokens {
-		t.Errorf("%d tokens are remembered", n)
-	}
+	n := len(j.allowed)
+	check.That(t, n <= rememberedTokens, "%d tokens are remembered", n)
 }
 
 func TestEveryRightIsNeeded(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestThePauseDoublesUpToTheLongest(t *testing.T) {
@@ -22,26 +24,18 @@ func TestThePauseDoublesUpToTheLongest(t *testing.T) {
 		{5, 10 * time.Second},
 		{math.MaxInt, 10 * time.Second},
 	} {
-		if got := Pause(time.Second, 10*time.Second, row.failures); got != row.want {
-			t.Errorf("after %d failures: %s, want %s", row.failures, got, row.want)
-		}
+		check.Equal(t, Pause(time.Second, 10*time.Second, row.failures), row.want, "after %d failures:", row.failures)
 	}
-	if got := Pause(time.Minute, time.Second, 1); got != time.Second {
-		t.Errorf("a first pause that is too long: %s", got)
-	}
+	check.Equal(t, Pause(time.Minute, time.Second, 1), time.Second, "a first pause that is too long:")
 }
 
 func TestASuccessBeginsThePausesAnew(t *testing.T) {
 	b := Backoff{First: time.Second, Most: time.Minute}
 	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-		if got := b.Next(); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		check.Equal(t, b.Next(), want, "got")
 	}
 	b.Reset()
-	if got := b.Next(); got != time.Second {
-		t.Errorf("after a success: %s", got)
-	}
+	check.Equal(t, b.Next(), time.Second, "after a success:")
 }
 
 func TestOnlyANewErrorIsLogged(t *testing.T) {
@@ -57,12 +51,8 @@ func TestOnlyANewErrorIsLogged(t *testing.T) {
 		{full, true},
 		{refused, true},
 	} {
-		if got := b.IsNew(row.err); got != row.want {
-			t.Errorf("error %d, %v: new %v", i, row.err, got)
-		}
+		check.Equal(t, b.IsNew(row.err), row.want, "error %d, %v: new", i, row.err)
 	}
 	b.Reset()
-	if !b.IsNew(refused) {
-		t.Error("after a success the same error is not new")
-	}
+	check.That(t, b.IsNew(refused), "after a success the same error is not new")
 }

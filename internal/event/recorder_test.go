@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestNotesAreCutToWhatTheAPIServerAccepts(t *testing.T) {
@@ -22,9 +24,7 @@ func TestNotesAreCutToWhatTheAPIServerAccepts(t *testing.T) {
 			told := events.NewFakeRecorder(1)
 			Recorder{told}.Eventf(&corev1.Pod{}, nil, "Normal", "Reason", "Act", "%s", row.note)
 			got := strings.TrimPrefix(<-told.Events, "Normal Reason ")
-			if got != row.want || len(got) > 1024 || !utf8.ValidString(got) {
-				t.Errorf("%d bytes %q", len(got), got)
-			}
+			check.That(t, got == row.want && len(got) <= 1024 && utf8.ValidString(got), "%d bytes %q", len(got), got)
 		})
 	}
 }

@@ -2,7 +2,11 @@
 
 package foreignhost
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
+)
 
 func TestDecide(t *testing.T) {
 	for _, row := range []struct {
@@ -20,9 +24,7 @@ func TestDecide(t *testing.T) {
 		{"the eleventh, in several pools", 1, 10, Stop},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := Decide(row.recorded, row.met); got != row.want {
-				t.Errorf("got %v, want %v", got, row.want)
-			}
+			check.Equal(t, Decide(row.recorded, row.met), row.want, "got")
 		})
 	}
 }

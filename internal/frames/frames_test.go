@@ -61,9 +61,7 @@ func TestNeighbourProbeIsThatOfRFC4862(t *testing.T) {
 			equal(t, "source", from, netip.IPv6Unspecified())
 			equal(t, "destination", to, netip.MustParseAddr("ff02::1:ff00:11"))
 			ns, ok := m.(*ndp.NeighborSolicitation)
-			if !ok {
-				t.Fatalf("message is a %T", m)
-			}
+			check.Must(t, ok, "message is a %T", m)
 			equal(t, "target", ns.TargetAddress, addr6)
 			equal(t, "options (RFC 4861 section 4.3 forbids a source address)", len(ns.Options), 0)
 		})
@@ -109,9 +107,7 @@ func TestNeighbourAnnouncementOverrides(t *testing.T) {
 	equal(t, "source", from, addr6)
 	equal(t, "destination", to, netip.IPv6LinkLocalAllNodes())
 	na, ok := m.(*ndp.NeighborAdvertisement)
-	if !ok {
-		t.Fatalf("message is a %T", m)
-	}
+	check.Must(t, ok, "message is a %T", m)
 	equal(t, "override", na.Override, true)
 	equal(t, "solicited", na.Solicited, false)
 	equal(t, "target", na.TargetAddress, addr6)
@@ -152,7 +148,5 @@ func parseNDP(t *testing.T, b []byte) (f ethernet.Frame, from, to netip.Addr, m 
 
 func equal[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
-	if got != want {
-		t.Errorf("%s is %v, want %v", what, got, want)
-	}
+	check.That(t, got == want, "%s is %v, want %v", what, got, want)
 }

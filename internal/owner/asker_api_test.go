@@ -77,9 +77,7 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 	older.SetKind("StatefulSet")
 	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(web), older))
 	replicas, err := asker.Replicas(ctx, owner.Ref{Group: "apps.kruise.io", Kind: "StatefulSet", Namespace: "default", Name: "web", UID: web.GetUID()})
-	if err != nil || replicas != 1 {
-		t.Errorf("%d replicas, %v", replicas, err)
-	}
+	check.That(t, err == nil && replicas == 1, "%d replicas, %v", replicas, err)
 	if _, err := asker.Replicas(ctx, owner.Ref{Group: "apps.kruise.io", Kind: "StatefulSet", Namespace: "default", Name: "web", UID: "other"}); !errors.Is(err, owner.ErrGone) {
 		t.Errorf("another object of the name: %v", err)
 	}
@@ -115,16 +113,12 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 				break // what lacks now is the right to read the scale
 			}
 		}
-		if ctx.Err() != nil {
-			t.Fatal(ctx.Err())
-		}
+		check.OK(t, ctx.Err())
 	}
 
 	// A kind without the subresource, and an API server that is away: that passes, so it is an error.
 	_, err = asker.Replicas(ctx, owner.Ref{Group: "kubevirt.io", Kind: "VirtualMachine", Namespace: "default", Name: "db"})
-	if !errors.Is(err, owner.ErrNoScale) && !errors.Is(err, owner.ErrGone) {
-		t.Errorf("the scale of a virtual machine: %v", err)
-	}
+	check.That(t, errors.Is(err, owner.ErrNoScale) || errors.Is(err, owner.ErrGone), "the scale of a virtual machine: %v", err)
 	check.OK(t, server.StopAPIServer(ctx))
 	if v, err := asker.Look(ctx, machine); err == nil {
 		t.Errorf("the API server is away, and the owner is %+v", v)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // FuzzReservedOrdinals: a range of ordinals that is read again from its own text, or an error.
@@ -20,9 +21,7 @@ func FuzzReservedOrdinals(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.First < 0 || r.Last < r.First || r.Last > math.MaxInt32 {
-			t.Errorf("%q: %+v", text, r)
-		}
+		check.That(t, r.First >= 0 && r.Last >= r.First && r.Last <= math.MaxInt32, "%q: %+v", text, r)
 		if again, err := owner.ParseRange(fmt.Sprintf("%d-%d", r.First, r.Last)); err != nil || again != r {
 			t.Errorf("%q: %+v is read as %+v, %v", text, r, again, err)
 		}

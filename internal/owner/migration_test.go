@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestTheSourceOfAMigrationHandsOverOnceItIsPausedForGood(t *testing.T) {
@@ -25,11 +26,9 @@ func TestTheSourceOfAMigrationHandsOverOnceItIsPausedForGood(t *testing.T) {
 		{"it leads to another pod", owner.Migration{Source: "a", Target: "c", TargetReady: true}, false},
 		{"it came from another pod", owner.Migration{Source: "c", Target: "b", TargetReady: true}, false},
 	} {
-		if got, why := row.state.HandsOver("a", "b"); got != row.want || why == "" {
-			t.Errorf("%s: %v (%s), want %v", row.name, got, why, row.want)
-		}
+		got, why := row.state.HandsOver("a", "b")
+		check.That(t, got == row.want && why != "", "%s: %v (%s), want %v", row.name, got, why, row.want)
 	}
-	if got, _ := (owner.Migration{Source: "a", Target: "a", Completed: true}).HandsOver("a", "a"); got {
-		t.Error("a holder hands over to itself")
-	}
+	got, _ := (owner.Migration{Source: "a", Target: "a", Completed: true}).HandsOver("a", "a")
+	check.That(t, !got, "a holder hands over to itself")
 }

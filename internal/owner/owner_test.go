@@ -11,6 +11,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhoseIdentityOutlivesThePod(t *testing.T) {
@@ -34,9 +35,7 @@ func TestWhoseIdentityOutlivesThePod(t *testing.T) {
 		{"a bare pod", "", "", "", "web-0", false},
 	} {
 		h := &v1alpha1.Holder{Namespace: "shop", Pod: row.pod, OwnerGroup: row.group, OwnerKind: row.kind, OwnerName: row.owner}
-		if got := owner.KeepsName(h); got != row.want {
-			t.Errorf("%s: %v, want %v", row.name, got, row.want)
-		}
+		check.Equal(t, owner.KeepsName(h), row.want, "%s:", row.name)
 	}
 }
 
@@ -62,9 +61,7 @@ func TestTwoHoldersOfOneIdentity(t *testing.T) {
 		{"a machine and a pod of its pod's name", machine("web-0", "db"), pod("web-0"), false},
 		{"no holder", nil, pod("web-0"), false},
 	} {
-		if got := owner.Same(row.a, row.b); got != row.want {
-			t.Errorf("%s: %v, want %v", row.name, got, row.want)
-		}
+		check.Equal(t, owner.Same(row.a, row.b), row.want, "%s:", row.name)
 	}
 }
 
@@ -95,21 +92,18 @@ func TestOrdinalsWithReservedOnes(t *testing.T) {
 			}
 		}
 	}
-	if o := (owner.Ordinals{Start: 2147483646, Replicas: 2147483647}); !o.Want(2147483647) {
-		t.Error("start + replicas beyond 32 bits")
-	}
+	o := (owner.Ordinals{Start: 2147483646, Replicas: 2147483647})
+	check.That(t, o.Want(2147483647), "start + replicas beyond 32 bits")
 }
 
 func TestReservedOrdinalsAreNumbersOrRanges(t *testing.T) {
 	for text, want := range map[string]owner.Range{"3": {First: 3, Last: 3}, "3-5": {First: 3, Last: 5}} {
-		if got, err := owner.ParseRange(text); err != nil || got != want {
-			t.Errorf("%q is %v, %v, want %v", text, got, err, want)
-		}
+		got, err := owner.ParseRange(text)
+		check.That(t, err == nil && got == want, "%q is %v, %v, want %v", text, got, err, want)
 	}
 	for _, text := range []string{"", "x", "-3", "5-3", "3-", "3-5-7", "99999999999"} {
-		if got, err := owner.ParseRange(text); err == nil {
-			t.Errorf("%q is %v, want an error", text, got)
-		}
+		got, err := owner.ParseRange(text)
+		check.That(t, err != nil, "%q is %v, want an error", text, got)
 	}
 }
 
@@ -130,13 +124,11 @@ func TestNeedOfAVirtualMachine(t *testing.T) {
 		{"it could not be read", owner.View{Unknown: "no right"}, owner.Unknown},
 	} {
 		row.view.Ref = ref
-		if need := row.view.Need("virt-launcher-db-x7f2b"); need.Standing != row.want || need.Why == "" {
-			t.Errorf("%s: %+v, want %v", row.name, need, row.want)
-		}
+		need := row.view.Need("virt-launcher-db-x7f2b")
+		check.That(t, need.Standing == row.want && need.Why != "", "%s: %+v, want %v", row.name, need, row.want)
 	}
-	if need := (owner.View{}).Need("web-0"); need.Standing != owner.Unknown {
-		t.Errorf("an owner that nobody knows: %+v", need)
-	}
+	need := (owner.View{}).Need("web-0")
+	check.That(t, need.Standing == owner.Unknown, "an owner that nobody knows: %+v", need)
 }
 
 func TestOwnerOfAPod(t *testing.T) {
@@ -145,9 +137,8 @@ func TestOwnerOfAPod(t *testing.T) {
 		{APIVersion: "apps.kruise.io/v1beta1", Kind: "StatefulSet", Name: "web", UID: "u", Controller: ptr.To(true)},
 	}}
 	want := owner.Ref{Group: "apps.kruise.io", Kind: "StatefulSet", Namespace: "shop", Name: "web", UID: "u"}
-	if got, ok := owner.Of(pod); !ok || got != want {
-		t.Errorf("%+v, %v, want %+v", got, ok, want)
-	}
+	got, ok := owner.Of(pod)
+	check.That(t, ok && got == want, "%+v, %v, want %+v", got, ok, want)
 	pod.OwnerReferences = pod.OwnerReferences[:1]
 	if got, ok := owner.Of(pod); ok {
 		t.Errorf("%+v is no controlling owner", got)
@@ -169,8 +160,7 @@ func TestOrdinalOfAPodName(t *testing.T) {
 		{"web", "web", 0, false},
 		{"api-1", "web", 0, false},
 	} {
-		if got, ok := owner.Ordinal(row.pod, row.set); got != row.want || ok != row.ok {
-			t.Errorf("Ordinal(%q, %q) = %d, %v, want %d, %v", row.pod, row.set, got, ok, row.want, row.ok)
-		}
+		got, ok := owner.Ordinal(row.pod, row.set)
+		check.That(t, got == row.want && ok == row.ok, "Ordinal(%q, %q) = %d, %v, want %d, %v", row.pod, row.set, got, ok, row.want, row.ok)
 	}
 }

@@ -63,9 +63,7 @@ func (r *rig) hears(t *testing.T, want uint64) {
 	t.Helper()
 	select {
 	case got := <-r.asked:
-		if got != want {
-			t.Fatalf("heard %d, want %d", got, want)
-		}
+		check.Must(t, got == want, "heard %d, want %d", got, want)
 	case err := <-r.ended:
 		t.Fatalf("the watch ended: %v", err)
 	case <-time.After(time.Minute):
@@ -78,9 +76,7 @@ func (r *rig) ends(t *testing.T, known, live uint64) {
 	select {
 	case err := <-r.ended:
 		back, ok := errors.AsType[*WentBackError](err)
-		if !ok || *back != (WentBackError{known, live}) {
-			t.Fatalf("ended with %v", err)
-		}
+		check.Must(t, ok && *back == (WentBackError{known, live}), "ended with %v", err)
 	case <-time.After(time.Minute):
 		t.Fatal("the watch goes on")
 	}
@@ -133,9 +129,8 @@ func TestTheNewestRevisionIsToldBeforeTheProcessEnds(t *testing.T) {
 	r.store.live.Store(120)
 	r.outage(t)
 	r.ends(t, 150, 120)
-	if got := r.known.Load(); got != 150 {
-		t.Errorf("revision %d was told, want 150", got)
-	}
+	got := r.known.Load()
+	check.That(t, got == 150, "revision %d was told, want 150", got)
 }
 
 func TestAProcessEndsWhenItsCachesHoldWhatTheStoreHasLost(t *testing.T) {
@@ -180,9 +175,7 @@ func TestAnOutageIsOverWithTheFirstAnswer(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			r := &rig{outages: NewOutages()}
 			row.answer(r, t)
-			if got := len(r.outages.over) == 1; got != row.over {
-				t.Errorf("over: %v", got)
-			}
+			check.Equal(t, len(r.outages.over) == 1, row.over, "over:")
 		})
 	}
 }

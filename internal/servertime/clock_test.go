@@ -53,12 +53,9 @@ func TestTheClockFollowsTheAPIServer(t *testing.T) {
 					t.Errorf("the answer was changed: %v, %v", response, err)
 				}
 			}
-			if got := clock.Now(); !got.Equal(row.want) {
-				t.Errorf("it is %v, want %v", got, row.want)
-			}
-			if got := clock.Since(noon); got != row.want.Sub(noon) {
-				t.Errorf("since noon: %s, want %s", got, row.want.Sub(noon))
-			}
+			got := clock.Now()
+			check.That(t, got.Equal(row.want), "it is %v, want %v", got, row.want)
+			check.Equal(t, clock.Since(noon), row.want.Sub(noon), "since noon:")
 		})
 	}
 }
@@ -83,8 +80,7 @@ func TestASlowAnswerTellsLittle(t *testing.T) {
 		})).RoundTrip(request)
 		check.OK(t, err)
 		response.Body.Close()
-		if got, want := clock.Now(), own.Now().Add(-ahead); !got.Equal(want) {
-			t.Errorf("after an answer that took %s it is %v, want %v", wait, got, want)
-		}
+		got, want := clock.Now(), own.Now().Add(-ahead)
+		check.That(t, got.Equal(want), "after an answer that took %s it is %v, want %v", wait, got, want)
 	}
 }

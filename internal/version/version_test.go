@@ -5,6 +5,8 @@ package version
 import (
 	"runtime/debug"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAProgramNamesItsReleaseAndItsCommit(t *testing.T) {
@@ -18,8 +20,7 @@ func TestAProgramNamesItsReleaseAndItsCommit(t *testing.T) {
 		"a build in a checkout":     {"", "", checkout, "unreleased", "43e00f8, modified"},
 		"a build without a history": {"", "", &debug.BuildInfo{}, "unreleased", "unknown"},
 	} {
-		if version, from := parts(tc.release, tc.commit, tc.info); version != tc.version || from != tc.from {
-			t.Errorf("%s: %q, %q, want %q, %q", name, version, from, tc.version, tc.from)
-		}
+		version, from := parts(tc.release, tc.commit, tc.info)
+		check.That(t, version == tc.version && from == tc.from, "%s: %q, %q, want %q, %q", name, version, from, tc.version, tc.from)
 	}
 }
