@@ -18,7 +18,5 @@ func TestAlertRules(t *testing.T) {
 	builder := check.Value(thirdparty.NewBuilder(os.Stderr))(t)
 	dir := check.Value(builder.Dir(t.Context(), thirdparty.Prometheus))(t)
 	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "usr", "bin", "promtool"), "test", "rules", "alerts_test.yaml").CombinedOutput()
-	if err != nil {
-		t.Fatalf("promtool: %v\n%s", err, out)
-	}
+	check.Must(t, err == nil, "promtool: %v\n%s", err, out)
 }

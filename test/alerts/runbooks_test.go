@@ -4,9 +4,10 @@ package alerts
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestEachAlertHasARunbookAndEachRunbookItsAlert(t *testing.T) {
@@ -18,19 +19,11 @@ func TestEachAlertHasARunbookAndEachRunbookItsAlert(t *testing.T) {
 		return all
 	}
 	want := names(`(?m)^ +- alert: (\w+)$`, "charts", "fenceline", "files", "alerts.yaml")
-	if len(want) < 10 {
-		t.Fatalf("only %d alerts: %v", len(want), want)
-	}
-	if got := names(`(?m)^## (.*)$`, "docs", "runbooks.md"); !slices.Equal(got, want) {
-		t.Errorf("docs/runbooks.md has the sections %q, want %q", got, want)
-	}
-	if got := names("(?m)^\\| `(Fenceline\\w+)` \\| [a-z]+ \\|", "docs", "metrics.md"); !slices.Equal(got, want) {
-		t.Errorf("docs/metrics.md has the alerts %q, want %q", got, want)
-	}
+	check.Must(t, len(want) >= 10, "only %d alerts: %v", len(want), want)
+	check.List(t, names(`(?m)^## (.*)$`, "docs", "runbooks.md"), want, "docs/runbooks.md has the sections")
+	check.List(t, names("(?m)^\\| `(Fenceline\\w+)` \\| [a-z]+ \\|", "docs", "metrics.md"), want, "docs/metrics.md has the alerts")
 	parts := regexp.MustCompile(`(?s)\*\*Meaning\*\*: .*\*\*Users see\*\*: .*\*\*Look at\*\*: .*\*\*Do\*\*: `)
 	for _, section := range strings.Split(read(t, "docs", "runbooks.md"), "\n## ")[1:] {
-		if !parts.MatchString(section) {
-			t.Errorf("a runbook lacks one of its four parts:\n%s", section)
-		}
+		check.That(t, parts.MatchString(section), "a runbook lacks one of its four parts:\n%s", section)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -35,18 +33,14 @@ func TestAReportHasTheCasesThatWereChosen(t *testing.T) {
 		{Case: "[sig-network] Services with a port answers", State: "failed", Took: 61 * time.Second, Message: "no answer:\n a | b"},
 		{Case: "[sig-network] Windows works", State: "skipped", Message: "not on Linux"},
 	}
-	if diff := cmp.Diff(want, outcomes(t)); diff != "" {
-		t.Error(diff)
-	}
+	check.Same(t, outcomes(t), want, "the value")
 }
 
 func TestAFailureOutsideOfTheCasesIsAnError(t *testing.T) {
 	data := strings.Replace(report, `"SynchronizedBeforeSuite", "State": "passed"`,
 		`"SynchronizedBeforeSuite", "State": "failed", "Failure": {"Message": "no node is ready"}`, 1)
 	_, err := parseReport([]byte(data))
-	if err == nil || !strings.Contains(err.Error(), "no node is ready") {
-		t.Errorf("got %v", err)
-	}
+	check.That(t, err != nil && strings.Contains(err.Error(), "no node is ready"), "got %v", err)
 }
 
 func TestEveryCaseHasARow(t *testing.T) {
@@ -59,9 +53,7 @@ func TestEveryCaseHasARow(t *testing.T) {
 	}
 	want := []string{"passed [sig-network] DNS resolves", "no result " + forgotten,
 		"failed [sig-network] Services with a port answers", "skipped [sig-network] Windows works"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
-	}
+	check.List(t, got, want, "got")
 	text := table.String()
 	for _, line := range []string{
 		"| [sig-network] DNS resolves | passed | 1.5 |",
@@ -69,27 +61,21 @@ func TestEveryCaseHasARow(t *testing.T) {
 		"| [sig-network] Proxy was never started | no result: the run ended before it | 0.0 |",
 		"4 cases, 1 passed",
 	} {
-		if !strings.Contains(text, line+"\n") {
-			t.Errorf("no line %q in\n%s", line, text)
-		}
+		check.That(t, strings.Contains(text, line+"\n"), "no line %q in\n%s", line, text)
 	}
 }
 
 func TestATableIsGoodOnlyIfEveryCasePassed(t *testing.T) {
 	all := outcomes(t)
-	if err := Account([]string{all[0].Case}, all).Err(); err != nil {
-		t.Errorf("a case that passed: %v", err)
-	}
+	check.Is(t, Account([]string{all[0].Case}, all).Err(), nil, "a case that passed:")
 	for _, name := range []string{all[1].Case, all[2].Case, "[sig-network] Proxy was never started"} {
-		if err := Account([]string{all[0].Case, name}, all).Err(); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: got %v", name, err)
-		}
+		err := Account([]string{all[0].Case, name}, all).Err()
+		check.That(t, err != nil && strings.Contains(err.Error(), name), "%s: got %v", name, err)
 	}
 }
 
 func TestAnImageIsFoundWithAllItsTags(t *testing.T) {
 	names := []string{"example.test/e2e/agnhost:2.6", prefix + "/agnhost:2.55", prefix + "/agnhost:2.63.0", prefix + "/agnhost-more:1"}
-	if got, want := named(names, "agnhost"), names[1:3]; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	got, want := named(names, "agnhost"), names[1:3]
+	check.That(t, slices.Equal(got, want), "got %v, want %v", got, want)
 }

@@ -211,9 +211,7 @@ func WriteKubeconfig(access *rest.Config, file string) error {
 func (s *Server) installCRDs(t testing.TB) {
 	t.Helper()
 	files := check.Value(filepath.Glob(filepath.Join(check.Value(thirdparty.Root())(t), "charts", "fenceline", "files", "crds", "*.yaml")))(t)
-	if len(files) == 0 {
-		t.Fatal("the chart has no custom resources")
-	}
+	check.Must(t, len(files) != 0, "the chart has no custom resources")
 	client := check.Value(apiextensions.NewForConfig(s.admin))(t).ApiextensionsV1()
 	var paths []string
 	for _, file := range files {

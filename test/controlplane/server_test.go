@@ -44,9 +44,7 @@ func TestATokenBoundToAPodCarriesTheNameOfItsNode(t *testing.T) {
 		review, err := kubernetes.NewForConfigOrDie(config).AuthenticationV1().SelfSubjectReviews().
 			Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		check.OK(t, err)
-		if got := strings.Join(review.Status.UserInfo.Extra[node], ""); got != tc.want {
-			t.Errorf("%s: node name %q, want %q", tc.name, got, tc.want)
-		}
+		check.Equal(t, strings.Join(review.Status.UserInfo.Extra[node], ""), tc.want, "%s: node name", tc.name)
 	}
 }
 
@@ -55,9 +53,8 @@ func TestAStoppedServerKeepsItsData(t *testing.T) {
 	server := controlplane.New(t)
 	admin := kubernetes.NewForConfigOrDie(server.Admin())
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
-	if _, err := admin.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := admin.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+	check.Must(t, err == nil, "%v", err)
 	check.OK(t, server.StopAPIServer(ctx))
 	if _, err := admin.CoreV1().Namespaces().Get(ctx, "kept", metav1.GetOptions{}); err == nil {
 		t.Fatal("a stopped server answers")

@@ -79,9 +79,7 @@ func TestNamedPathsExist(t *testing.T) {
 			count++
 		}
 	}
-	if count < 100 {
-		t.Fatalf("the documents name only %d paths", count)
-	}
+	check.Must(t, count >= 100, "the documents name only %d paths", count)
 }
 
 // maxFiles is how many files a reader has to open to find something.
@@ -110,9 +108,7 @@ func TestTablesOfPlacesAreTrue(t *testing.T) {
 					continue
 				}
 				places, dir := file.FindAllStringSubmatch(line, -1), ""
-				if len(places) > maxFiles {
-					t.Errorf("%s: more than %d files to open: %s", path, maxFiles, line)
-				}
+				check.That(t, len(places) <= maxFiles, "%s: more than %d files to open: %s", path, maxFiles, line)
 				for _, m := range places {
 					name := m[1]
 					if strings.Contains(name, "/") {
@@ -133,9 +129,7 @@ func TestTablesOfPlacesAreTrue(t *testing.T) {
 					rows++
 				}
 			}
-			if rows < 10 {
-				t.Errorf("%s: only %d places below %q", path, rows, heading)
-			}
+			check.That(t, rows >= 10, "%s: only %d places below %q", path, rows, heading)
 		}
 	}
 }

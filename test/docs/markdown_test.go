@@ -29,9 +29,7 @@ func documents(t *testing.T) (root string, all []document) {
 	check.OK(t, err)
 	for _, pattern := range []string{"*.md", "docs/*.md", "charts/*/*.md", "examples/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil || len(paths) == 0 {
-			t.Fatalf("no file matches %s: %v", pattern, err)
-		}
+		check.Must(t, err == nil && len(paths) != 0, "no file matches %s: %v", pattern, err)
 		for _, path := range paths {
 			data := check.Value(os.ReadFile(path))(t)
 			path := check.Value(filepath.Rel(root, path))(t)

@@ -68,12 +68,8 @@ func TestScenarios(t *testing.T) {
 			return nil
 		})
 	}
-	if err := playing.Wait(); err != nil {
-		t.Error(err)
-	}
-	if len(next) > 0 {
-		t.Errorf("%d scenarios were not played", len(next))
-	}
+	check.Is(t, playing.Wait(), nil, "got")
+	check.That(t, len(next) == 0, "%d scenarios were not played", len(next))
 }
 
 func play(t *testing.T, s scenario.Scenario, stage *scenario.Stage) {
@@ -82,9 +78,7 @@ func play(t *testing.T, s scenario.Scenario, stage *scenario.Stage) {
 	t.Logf("%s, on cluster %s", s.Promise, stage.Options.Prefix)
 	figures, err := s.Play(ctx, stage, scenario.NewStory(t.Output()), func(ctx context.Context, _ error) { dump(ctx, t, stage, s.Name) })
 	t.Logf("figures of %s:\n%s", s.Name, figures)
-	if err != nil {
-		t.Error(err)
-	}
+	check.That(t, err == nil, "%v", err)
 }
 
 // open starts a cluster with Fenceline, for the length of the test.
@@ -98,9 +92,7 @@ func open(t *testing.T, number int) (*scenario.Stage, error) {
 		return nil, err
 	}
 	t.Cleanup(func() {
-		if err := c.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, c.Down(context.Background()), nil, "got")
 	})
 	if err := opensAgain(ctx, c); err != nil {
 		return nil, err

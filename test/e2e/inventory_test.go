@@ -22,9 +22,7 @@ func takeInventory(t *testing.T) inventory {
 	inv := inventory{"BPF pin": check.Value(filepath.Glob("/sys/fs/bpf/*"))(t)}
 	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "net/ipv4/ip_forward"} {
 		data, err := os.ReadFile(filepath.Join("/proc/sys", name))
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
-		}
+		check.Must(t, err == nil || os.IsNotExist(err), "%v", err)
 		inv["value of "+name] = []string{strings.TrimSpace(string(data))}
 	}
 	return inv
@@ -52,9 +50,7 @@ func remains(t *testing.T) inventory {
 func (before inventory) compare(t *testing.T, after inventory) {
 	t.Helper()
 	for what, now := range after {
-		if !slices.Equal(before[what], now) {
-			t.Errorf("%s: before %v, now %v", what, before[what], now)
-		}
+		check.That(t, slices.Equal(before[what], now), "%s: before %v, now %v", what, before[what], now)
 	}
 }
 

@@ -15,9 +15,7 @@ import (
 // A user may apply all examples to one cluster.
 func TestNoTwoExamplesHaveAddressesInCommon(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no examples: %v", err)
-	}
+	check.Must(t, err == nil && len(files) != 0, "no examples: %v", err)
 	line := regexp.MustCompile(`(?m)^ +subnet: (\S+)$`)
 	known := map[netip.Prefix]string{}
 	for _, file := range files {
@@ -25,18 +23,12 @@ func TestNoTwoExamplesHaveAddressesInCommon(t *testing.T) {
 		check.OK(t, err)
 		for _, found := range line.FindAllSubmatch(text, -1) {
 			subnet, err := netip.ParsePrefix(string(found[1]))
-			if err != nil {
-				t.Errorf("%s: %v", file, err)
-			}
+			check.That(t, err == nil, "%s: %v", file, err)
 			for other, where := range known {
-				if subnet.Overlaps(other) {
-					t.Errorf("%s has %s, and %s has %s", file, subnet, where, other)
-				}
+				check.That(t, !subnet.Overlaps(other), "%s has %s, and %s has %s", file, subnet, where, other)
 			}
 			known[subnet] = file
 		}
 	}
-	if len(known) < len(files)/2 {
-		t.Errorf("%d subnets in %d files", len(known), len(files))
-	}
+	check.That(t, len(known) >= len(files)/2, "%d subnets in %d files", len(known), len(files))
 }

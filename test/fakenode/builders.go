@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func Dual() []*v1alpha1.IPPool {
@@ -39,9 +40,7 @@ func (r *Node) Replace(l *v1alpha1.IPLease) {
 func (r *Node) HoldsWhatTheJournalSays(request agentapi.AddRequest) {
 	r.T.Helper()
 	e, ok := r.Journal.Get(request.ContainerID, request.Interface)
-	if !ok || e.Phase != journal.Bound {
-		r.T.Fatalf("journal %+v", e)
-	}
+	check.Must(r.T, ok && e.Phase == journal.Bound, "journal %+v", e)
 	for _, address := range e.Addresses {
 		l := r.Lease(address.LeaseName, v1alpha1.StateBound)
 		installed, _, _ := r.Kernel.Lease(guards.Key(&e, address))
@@ -86,15 +85,10 @@ func TryAdd(r *Node, request agentapi.AddRequest) error {
 func (r *Node) WantNothing() {
 	r.T.Helper()
 	r.Want()
-	if all := r.Journal.All(); len(all) != 0 {
-		r.T.Errorf("the journal holds %v", all)
-	}
+	all := r.Journal.All()
+	check.That(r.T, len(all) == 0, "the journal holds %v", all)
 	for slot, device := range r.Kernel.Guards {
-		if !r.Kernel.IsDead(slot) && !r.Kernel.gone[device] {
-			r.T.Errorf("slot %d still guards %s", slot, device)
-		}
+		check.That(r.T, r.Kernel.IsDead(slot) || r.Kernel.gone[device], "slot %d still guards %s", slot, device)
 	}
-	if len(r.Kernel.Enforced) != 0 {
-		r.T.Errorf("the kernel holds %v", r.Kernel.Enforced)
-	}
+	check.That(r.T, len(r.Kernel.Enforced) == 0, "the kernel holds %v", r.Kernel.Enforced)
 }

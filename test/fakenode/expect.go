@@ -8,6 +8,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // Lease expects a lease in a state and returns it.
@@ -32,9 +33,8 @@ func (r *Node) Names() []string {
 
 func (r *Node) Want(names ...string) {
 	r.T.Helper()
-	if got := r.Names(); !slices.Equal(got, append([]string{}, names...)) {
-		r.T.Fatalf("leases %v, want %v", got, names)
-	}
+	got := r.Names()
+	check.Must(r.T, slices.Equal(got, append([]string{}, names...)), "leases %v, want %v", got, names)
 }
 
 // SlotOf is the slot of an ADD in the journal.

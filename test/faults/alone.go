@@ -24,9 +24,7 @@ func Alone(t *testing.T) *Faults {
 		cmd.Env = append(os.Environ(), inside+"="+t.Name())
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
-		if err != nil {
-			t.Errorf("in a process of its own: %v", err)
-		}
+		check.That(t, err == nil, "in a process of its own: %v", err)
 		return nil
 	}
 	f := check.Value(Install())(t)

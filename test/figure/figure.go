@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // Figure is one result of a benchmark, with its goal.
@@ -68,9 +70,7 @@ func Report(tb testing.TB, name string, value float64, unit string, goal ...Goal
 	if len(goal) > 0 {
 		f.Goal = goal[0]
 	}
-	if math.IsNaN(value) || math.IsInf(value, 0) {
-		tb.Errorf("%s is %v: nothing was measured", name, value)
-	}
+	check.That(tb, !math.IsNaN(value) && !math.IsInf(value, 0), "%s is %v: nothing was measured", name, value)
 	fmt.Println(f)
 }
 

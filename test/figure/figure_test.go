@@ -5,6 +5,8 @@ package figure
 import (
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAReportedFigureIsReadAgain(t *testing.T) {
@@ -15,15 +17,13 @@ func TestAReportedFigureIsReadAgain(t *testing.T) {
 		{"a small one", 0.00123, "ms", ""},
 	} {
 		for _, line := range []string{f.String(), "BenchmarkX-2  \t" + f.String() + "\n"} {
-			if got, ok := Parse(line); !ok || got != f {
-				t.Errorf("%q is read as %+v", line, got)
-			}
+			got, ok := Parse(line)
+			check.That(t, ok && got == f, "%q is read as %+v", line, got)
 		}
 	}
 	for _, line := range []string{"figure: none", "a line", "figure: x = much MB", "configure: x = 1 MB"} {
-		if got, ok := Parse(line); ok {
-			t.Errorf("%q is read as %+v", line, got)
-		}
+		got, ok := Parse(line)
+		check.That(t, !ok, "%q is read as %+v", line, got)
 	}
 }
 
@@ -37,9 +37,7 @@ func TestAGoalBoundsAFigure(t *testing.T) {
 		{1000, AtLeast(1000), true}, {999, AtLeast(1000), false},
 		{5, "", true}, {5, "about 5", false}, {5, "at most five", false},
 	} {
-		if got := (Figure{Value: c.value, Goal: c.goal}).Met(); got != c.met {
-			t.Errorf("%v, goal %q: met %v, want %v", c.value, c.goal, got, c.met)
-		}
+		check.Equal(t, (Figure{Value: c.value, Goal: c.goal}).Met(), c.met, "%v, goal %q: met", c.value, c.goal)
 	}
 }
 
@@ -49,11 +47,7 @@ func TestPercentilesAreOfTheNearestRank(t *testing.T) {
 		all = append(all, time.Duration(100-i))
 	}
 	for percent, want := range map[int]time.Duration{0: 1, 50: 50, 99: 99, 100: 100} {
-		if got := Percentile(all, percent); got != want {
-			t.Errorf("p%d is %d, want %d", percent, got, want)
-		}
+		check.Equal(t, Percentile(all, percent), want, "p%d is", percent)
 	}
-	if got := Median([]float64{7}); got != 7 {
-		t.Errorf("the median of one is %v", got)
-	}
+	check.Equal(t, Median([]float64{7}), 7, "the median of one is")
 }

@@ -41,12 +41,8 @@ func TestAGuestGivesNoVerdictUnlessItsStatusIsAWholeLine(t *testing.T) {
 				defer cancel()
 			}
 			code, err := g.Run(ctx)
-			if errors.Is(err, ErrNoVerdict) != tc.none || !tc.none && err != nil {
-				t.Fatalf("got %v", err)
-			}
-			if code != tc.code {
-				t.Errorf("code %d, want %d", code, tc.code)
-			}
+			check.Must(t, errors.Is(err, ErrNoVerdict) == tc.none && (tc.none || err == nil), "got %v", err)
+			check.Equal(t, code, tc.code, "code")
 			if strings.Contains(tc.machine, "panic") && !strings.Contains(err.Error(), "Kernel panic") {
 				t.Errorf("the console is not in %q", err)
 			}
@@ -91,21 +87,14 @@ func TestTheInitrdHasEachDirectoryOnceAndBeforeWhatIsInIt(t *testing.T) {
 		}
 		content[name] = string(rest[file : file+size])
 		rest = rest[file+(size+3)/4*4:]
-		if slices.Contains(names, name) {
-			t.Errorf("%s comes twice", name)
-		}
-		if dir := filepath.Dir(name); dir != "/" && !slices.Contains(names, dir) {
-			t.Errorf("%s comes before %s", name, dir)
-		}
+		check.That(t, !slices.Contains(names, name), "%s comes twice", name)
+		dir := filepath.Dir(name)
+		check.That(t, dir == "/" || slices.Contains(names, dir), "%s comes before %s", name, dir)
 		names = append(names, name)
 	}
-	if content[initPath] != "init" {
-		t.Errorf("%s is %q", initPath, content[initPath])
-	}
+	check.Equal(t, content[initPath], "init", "%s is", initPath)
 	for _, want := range []string{initPath, taskPath, "/work", "/proc", g.Init} {
-		if !slices.Contains(names, want) {
-			t.Errorf("%s is not among %v", want, names)
-		}
+		check.That(t, slices.Contains(names, want), "%s is not among %v", want, names)
 	}
 }
 
@@ -129,9 +118,7 @@ func TestTheELFFileOfABzImage(t *testing.T) {
 			setup := map[byte]int{0: 5, 1: 2, 2: 2}[tc.sectors]
 			copy(image[setup*sector+16:], payload)
 			elf, err := unpackKernel(image)
-			if (err == nil) != tc.ok || tc.ok && string(elf) != payload {
-				t.Errorf("got %q, %v", elf, err)
-			}
+			check.That(t, (err == nil) == tc.ok && (!tc.ok || string(elf) == payload), "got %q, %v", elf, err)
 		})
 	}
 }

@@ -54,21 +54,14 @@ func contents(t *testing.T, archive []byte) (map[string][]byte, []string) {
 func TestTheManifestNamesAConfigAndALayerThatMatchTheirDigests(t *testing.T) {
 	files, _ := contents(t, write(t, example()))
 	var manifests []manifest
-	if err := json.Unmarshal(files["manifest.json"], &manifests); err != nil || len(manifests) != 1 {
-		t.Fatalf("manifest.json: %v, %d entries", err, len(manifests))
-	}
+	err := json.Unmarshal(files["manifest.json"], &manifests)
+	check.Must(t, err == nil && len(manifests) == 1, "manifest.json: %v, %d entries", err, len(manifests))
 	m := manifests[0]
-	if m.RepoTags[0] != "fenceline/example:1" {
-		t.Errorf("tag %q", m.RepoTags[0])
-	}
-	if want := digest(files[m.Config]) + ".json"; m.Config != want {
-		t.Errorf("config %s, want %s", m.Config, want)
-	}
+	check.Equal(t, m.RepoTags[0], "fenceline/example:1", "tag")
+	check.Equal(t, m.Config, digest(files[m.Config])+".json", "config")
 	var c config
 	check.OK(t, json.Unmarshal(files[m.Config], &c))
-	if want := "sha256:" + digest(files[m.Layers[0]]); c.RootFS.DiffIDs[0] != want {
-		t.Errorf("diff ID %s, want %s", c.RootFS.DiffIDs[0], want)
-	}
+	check.Equal(t, c.RootFS.DiffIDs[0], "sha256:"+digest(files[m.Layers[0]]), "diff ID")
 }
 
 func TestALayerHoldsEachDirectoryOnceAndBeforeItsFiles(t *testing.T) {
@@ -77,13 +70,9 @@ func TestALayerHoldsEachDirectoryOnceAndBeforeItsFiles(t *testing.T) {
 	check.OK(t, json.Unmarshal(files["manifest.json"], &manifests))
 	_, order := contents(t, files[manifests[0].Layers[0]])
 	want := []string{"bin/", "bin/example", "bin/other", "top"}
-	if len(order) != len(want) {
-		t.Fatalf("got %v, want %v", order, want)
-	}
+	check.Must(t, len(order) == len(want), "got %v, want %v", order, want)
 	for i := range want {
-		if order[i] != want[i] {
-			t.Fatalf("got %v, want %v", order, want)
-		}
+		check.Must(t, order[i] == want[i], "got %v, want %v", order, want)
 	}
 }
 
@@ -102,21 +91,14 @@ func TestAnImageOfATreeHasItsLinksAndAllItsNames(t *testing.T) {
 	files, _ := contents(t, write(t, img))
 	var manifests []manifest
 	check.OK(t, json.Unmarshal(files["manifest.json"], &manifests))
-	if got := manifests[0].RepoTags; !slices.Equal(got, []string{"a:1", "b:2"}) {
-		t.Errorf("names %v", got)
-	}
+	check.List(t, manifests[0].RepoTags, []string{"a:1", "b:2"}, "names")
 	var c config
 	check.OK(t, json.Unmarshal(files[manifests[0].Config], &c))
-	if got := c.Config; !slices.Equal(got.Cmd, img.Command) || !slices.Equal(got.Env, []string{"PATH=/usr/bin:/bin"}) {
-		t.Errorf("config %+v", got)
-	}
+	got := c.Config
+	check.That(t, slices.Equal(got.Cmd, img.Command) && slices.Equal(got.Env, []string{"PATH=/usr/bin:/bin"}), "config %+v", got)
 	_, order := contents(t, files[manifests[0].Layers[0]])
-	if want := []string{"bin/", "bin/dash", "bin/sh", "usr/", "usr/lib/", "usr/lib/libc"}; !slices.Equal(order, want) {
-		t.Errorf("got %v, want %v", order, want)
-	}
-	if target := linkTarget(t, files[manifests[0].Layers[0]], "bin/sh"); target != "dash" {
-		t.Errorf("bin/sh leads to %q", target)
-	}
+	check.List(t, order, []string{"bin/", "bin/dash", "bin/sh", "usr/", "usr/lib/", "usr/lib/libc"}, "got")
+	check.Equal(t, linkTarget(t, files[manifests[0].Layers[0]], "bin/sh"), "dash", "bin/sh leads to")
 }
 
 func linkTarget(t *testing.T, layer []byte, name string) string {
@@ -130,9 +112,7 @@ func linkTarget(t *testing.T, layer []byte, name string) string {
 }
 
 func TestTheSameImageGivesTheSameBytes(t *testing.T) {
-	if !bytes.Equal(write(t, example()), write(t, example())) {
-		t.Error("two runs differ")
-	}
+	check.That(t, bytes.Equal(write(t, example()), write(t, example())), "two runs differ")
 }
 
 // No container engine runs in CI, so this compares the folders that the Dockerfile copies with those

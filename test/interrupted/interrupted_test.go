@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestACallIsRepeatedWhileItIsInterruptedAndOnlyThen(t *testing.T) {
@@ -17,8 +19,6 @@ func TestACallIsRepeatedWhileItIsInterruptedAndOnlyThen(t *testing.T) {
 			answers = answers[1:]
 			return next
 		})
-		if !errors.Is(err, last) || len(answers) != 1 {
-			t.Errorf("got %v with %d answers left, want %v with 1", err, len(answers), last)
-		}
+		check.That(t, errors.Is(err, last) && len(answers) == 1, "got %v with %d answers left, want %v with 1", err, len(answers), last)
 	}
 }

@@ -63,9 +63,8 @@ func TestProgramsOfOthersAgree(t *testing.T) {
 			})
 			// A scanner that asks twice on a busy machine prints the same answer twice.
 			want := []string{scanner.pod.MAC.String()}
-			if got := speakers(string(out)); !slices.Equal(got, want) {
-				t.Errorf("%s found %q in %q, want %q and nothing else", scanner.name, got, out, want)
-			}
+			got := speakers(string(out))
+			check.That(t, slices.Equal(got, want), "%s found %q in %q, want %q and nothing else", scanner.name, got, out, want)
 		})
 	}
 }
@@ -208,9 +207,7 @@ func (s *segment) judge(t *testing.T, p rivals.Program, i int) {
 
 	free := addr(20 + i)
 	has, release = try(free)
-	if !has {
-		t.Errorf("%s does not take %s, which is free", p.Name, free)
-	}
+	check.That(t, has, "%s does not take %s, which is free", p.Name, free)
 	if p.Keeps {
 		s.passesOver(t, free, usual, host, func() bool { return true })
 	}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -60,9 +62,7 @@ func (s search) check(t *testing.T) found {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(".")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.CopyFS(dir, os.DirFS(".")))
 	options := make([]string, 0, len(s.defines))
 	for _, d := range s.defines {
 		options = append(options, "-D"+d)
@@ -73,9 +73,7 @@ func (s search) check(t *testing.T) found {
 	command(ctx, t, dir, "gcc", "-w", fmt.Sprintf("-O%d", s.optimize), "-DSAFETY", "-DNOREDUCE", "-DBITSTATE", "-o", "pan", "pan.c")
 	out := command(ctx, t, dir, "./pan", fmt.Sprintf("-w%d", s.bits), fmt.Sprintf("-m%d", mostDepth))
 	f, err := read(out)
-	if err != nil {
-		t.Fatalf("%v in what the checker says:\n%s", err, out)
-	}
+	check.Must(t, err == nil, "%v in what the checker says:\n%s", err, out)
 	f.elapsed = time.Since(started)
 	if f.violated != "" {
 		f.trace = trace(command(ctx, t, dir, "spin", append(append([]string{"-t", "-p", "-g"}, options...), "fenceline.pml")...))

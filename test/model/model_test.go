@@ -4,7 +4,11 @@
 
 package model
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
+)
 
 const (
 	oneSpeaker       = "P1_one_speaker"
@@ -46,9 +50,7 @@ func TestTheProtocolIsSafe(t *testing.T) {
 			t.Parallel()
 			f := search{defines: test.defines, bits: 29, optimize: 1}.check(t)
 			t.Log(f)
-			if f.violated != "" {
-				t.Errorf("%s is violated by\n%s", f.violated, f.trace)
-			}
+			check.That(t, f.violated == "", "%s is violated by\n%s", f.violated, f.trace)
 			if f.hash < fullHash {
 				t.Errorf("hash factor %.0f: states may be left out, use more bits", f.hash)
 			}

@@ -57,9 +57,7 @@ type Node struct {
 // test without.
 func New(t testing.TB, nodes int) *Rig {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("the namespace rig needs root")
-	}
+	check.Must(t, os.Geteuid() == 0, "the namespace rig needs root")
 	plugins := check.Value(check.Value(thirdparty.NewBuilder(os.Stderr))(t).Dir(t.Context(), thirdparty.CNIPlugins))(t)
 	lan := network.NewLAN(t)
 	var hosts []*network.Namespace

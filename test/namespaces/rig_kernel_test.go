@@ -49,15 +49,9 @@ func TestPodsOfTheReferencePluginAndForeignHostsShareTheUnderlay(t *testing.T) {
 			t.Errorf("%s does not answer %s", to, a.IPs[0])
 		}
 	}
-	if err := a.Check(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := a.Del(ctx); err != nil {
-		t.Error(err)
-	}
-	if answers(ctx, t, host.Namespace, a.IPs[0], false) {
-		t.Error("a deleted pod answers")
-	}
+	check.Is(t, a.Check(ctx), nil, "got")
+	check.Is(t, a.Del(ctx), nil, "got")
+	check.That(t, !answers(ctx, t, host.Namespace, a.IPs[0], false), "a deleted pod answers")
 	seen := check.Value(frames.Stop())(t)
 	spoken := capture.SpokenFor(seen, a.IPs[0])
 	if len(spoken) == 0 || len(capture.From(spoken, a.MAC)) != len(spoken) || spoken[0].Port != "ul-n1" {
@@ -76,16 +70,12 @@ func TestACutCableSilencesANode(t *testing.T) {
 		want bool
 	}{{rig.Node(1).CutUnderlay, false}, {rig.Node(1).HealUnderlay, true}} {
 		check.OK(t, step.do())
-		if got := answers(ctx, t, host.Namespace, pod.IPs[0], step.want); got != step.want {
-			t.Errorf("answer %v, want %v", got, step.want)
-		}
+		check.Equal(t, answers(ctx, t, host.Namespace, pod.IPs[0], step.want), step.want, "answer")
 	}
 }
 
 func TestARigLeavesNoNamespace(t *testing.T) {
 	t.Run("rig", func(t *testing.T) { namespaces.New(t, 2) })
 	left, err := network.Names("flt-" + strconv.Itoa(os.Getpid()) + "-")
-	if err != nil || len(left) != 0 {
-		t.Errorf("left %v, %v", left, err)
-	}
+	check.That(t, err == nil && len(left) == 0, "left %v, %v", left, err)
 }

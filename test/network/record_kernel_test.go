@@ -30,15 +30,12 @@ func TestABridgeRecordsItsFrames(t *testing.T) {
 		hosts = append(hosts, lan.Host(t, role, "eth0", netip.MustParsePrefix("10.66.9."+role+"/24"), netip.MustParsePrefix("fd66::9:"+role+"/64")))
 	}
 	for _, addr := range []string{"10.66.9.2", "fd66::9:2"} {
-		if out, err := hosts[0].Command(t.Context(), "ping", "-c1", "-w30", addr).CombinedOutput(); err != nil {
-			t.Fatalf("ping %s: %v: %s", addr, err, out)
-		}
+		out, err := hosts[0].Command(t.Context(), "ping", "-c1", "-w30", addr).CombinedOutput()
+		check.Must(t, err == nil, "ping %s: %v: %s", addr, err, out)
 	}
 	check.OK(t, lan.Switch.Delete())
 	files, err := filepath.Glob(filepath.Join(dir, "network.test-*.pcap"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("records %v, %v, want one", files, err)
-	}
+	check.Must(t, err == nil && len(files) == 1, "records %v, %v, want one", files, err)
 	file := check.Value(os.Open(files[0]))(t)
 	defer file.Close()
 	frames := check.Value(wireshark.Read(file))(t)
@@ -54,14 +51,10 @@ func TestABridgeRecordsItsFrames(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"ARP 1", "ARP 2", "ICMPv6 135", "ICMPv6 136"} {
-		if kinds[kind] == 0 {
-			t.Errorf("no %s is recorded: %v", kind, kinds)
-		}
+		check.That(t, kinds[kind] != 0, "no %s is recorded: %v", kind, kinds)
 	}
 	for _, kind := range []string{"ICMPv6 128", "ICMPv6 129"} {
-		if kinds[kind] > 0 {
-			t.Errorf("%d frames of %s are recorded", kinds[kind], kind)
-		}
+		check.That(t, kinds[kind] <= 0, "%d frames of %s are recorded", kinds[kind], kind)
 	}
 }
 
@@ -73,9 +66,8 @@ func TestANamespaceOutlivesTheFirstOneOfIproute2(t *testing.T) {
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), inside+"=1")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-		if output, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, output)
-		}
+		output, err := cmd.CombinedOutput()
+		check.Must(t, err == nil, "%v\n%s", err, output)
 		return
 	}
 	check.OK(t, unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
@@ -83,19 +75,12 @@ func TestANamespaceOutlivesTheFirstOneOfIproute2(t *testing.T) {
 	ours, err := Create("ours")
 	check.OK(t, err)
 	for _, verb := range []string{"add", "del"} {
-		if output, err := exec.Command("ip", "netns", verb, "theirs").CombinedOutput(); err != nil {
-			t.Fatalf("ip netns %s: %v\n%s", verb, err, output)
-		}
+		output, err := exec.Command("ip", "netns", verb, "theirs").CombinedOutput()
+		check.Must(t, err == nil, "ip netns %s: %v\n%s", verb, err, output)
 	}
 	reopened, err := Open("ours")
 	check.OK(t, err)
-	if err := reopened.up("lo"); err != nil {
-		t.Errorf("the namespace is not to be entered any more: %v", err)
-	}
-	if err := reopened.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := ours.Delete(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, reopened.up("lo"), nil, "the namespace is not to be entered any more:")
+	check.Is(t, reopened.Close(), nil, "got")
+	check.Is(t, ours.Delete(), nil, "got")
 }

@@ -199,16 +199,12 @@ func (o *off) lose(n *nodes.Node) {
 		}
 		return client.IgnoreNotFound(err)
 	})
-	if o.answers(zombie.Addr) {
-		o.t.Errorf("%s answers, whose holder is a zombie", zombie.Addr)
-	}
+	check.That(o.t, !o.answers(zombie.Addr), "%s answers, whose holder is a zombie", zombie.Addr)
 	check.OK(o.t, errors.Join(n.StartAgent(), n.AwaitAgent(o.ctx)))
 	o.report(n, corev1.ConditionTrue)
 	o.end(zombie)
 	again, _ := o.begin(n, nil)
-	if !o.answers(again.Addr) {
-		o.t.Errorf("%s does not answer, which lives on a node that is back", again.Addr)
-	}
+	check.That(o.t, o.answers(again.Addr), "%s does not answer, which lives on a node that is back", again.Addr)
 	o.end(again)
 }
 

@@ -24,6 +24,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/process"
@@ -72,9 +73,7 @@ func New(t testing.TB, count int) *Cluster {
 // On starts an API server, and the agents on the nodes of a rig.
 func On(t testing.TB, rig *namespaces.Rig) *Cluster {
 	t.Helper()
-	if err := allowSockets(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, allowSockets())
 	c := &Cluster{t: t, rig: rig, Server: controlplane.New(t), bin: t.TempDir(), living: map[*Sandbox]bool{}}
 	scheme := runtime.NewScheme()
 	c.check(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
@@ -295,9 +294,7 @@ func (c *Cluster) Eventually(t testing.TB, what string, wrong func() error) {
 
 func (c *Cluster) check(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	check.OK(c.t, err)
 }
 
 // allowSockets lets the plugin use the sockets and spools of nodes, which are directories of the tests.

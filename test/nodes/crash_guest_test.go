@@ -56,7 +56,6 @@ func TestGuestNothingIsLostWhereverAVFBreaksOff(t *testing.T) {
 		return c.LeasesAreLiving(t.Context(), v1alpha1.StateRetained)
 	})
 	pf := check.Value(card.Links().LinkByName(namespaces.Parent))(t)
-	if info := pf.Attrs().Vfs[0]; info.Vlan != 0 || info.LinkState != 0 {
-		t.Errorf("the PF restricts the VF still: %+v", info)
-	}
+	info := pf.Attrs().Vfs[0]
+	check.That(t, info.Vlan == 0 && info.LinkState == 0, "the PF restricts the VF still: %+v", info)
 }

@@ -125,9 +125,7 @@ func (w *walk) broken(ctx context.Context, v verb, s step, f fault, pod *corev1.
 	}
 	check.OK(t, err)
 	met := w.n.At(s.at, s.nth, func() error {
-		if err := w.stands(ctx, s, sandbox); err != nil {
-			t.Errorf("at this step %v", err)
-		}
+		check.Is(t, w.stands(ctx, s, sandbox), nil, "at this step")
 		err := f.strike(w.n)
 		if f.undone == byTheAgent && isSent(s.at) {
 			// What the agent gives up does not arrive after all; agent/recovery tests that it may.

@@ -66,9 +66,7 @@ func TestEachPanelOfTheDashboardsShowsSomething(t *testing.T) {
 	}()
 	defer func() {
 		end()
-		if <-done == nil {
-			t.Error("a pod got the address of a foreign host")
-		}
+		check.That(t, <-done != nil, "a pod got the address of a foreign host")
 	}()
 	check.OK(t, pods[0].AddAddr("eth0", netip.MustParsePrefix("10.66.0.150/24")))
 	stray := pods[0].Command(ctx, "ping", "-q", "-i", "0.2", "-I", "10.66.0.150", pods[1].Addr.String())
@@ -110,9 +108,7 @@ func panels(t *testing.T, file string) map[string][]string {
 			all[p.Title] = append(all[p.Title], target.Expr)
 		}
 	}
-	if len(all) < 10 {
-		t.Fatalf("%s has only %d panels", file, len(all))
-	}
+	check.Must(t, len(all) >= 10, "%s has only %d panels", file, len(all))
 	return all
 }
 
@@ -154,9 +150,7 @@ func (p prometheus) shows(ctx context.Context, t *testing.T, query string) error
 	if err != nil {
 		return err
 	}
-	if response.StatusCode == http.StatusBadRequest {
-		t.Fatalf("%s: %s", query, body)
-	}
+	check.Must(t, response.StatusCode != http.StatusBadRequest, "%s: %s", query, body)
 	var answer struct{ Data struct{ Result []any } }
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return fmt.Errorf("%w: %s", err, body)

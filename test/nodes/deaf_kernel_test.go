@@ -77,21 +77,16 @@ func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 		}
 		return err
 	})
-	if got := capture.Speakers(capture.After(c.Frames.Frames(), cut), zombie.Addr); !slices.Equal(got, []string{zombie.MAC.String()}) {
-		t.Errorf("%v speak for %s, not only the zombie %s", got, zombie.Addr, zombie.MAC)
-	}
-	if !o.answers(zombie.Addr) {
-		t.Errorf("the zombie with %s does not serve its clients", zombie.Addr)
-	}
+	got := capture.Speakers(capture.After(c.Frames.Frames(), cut), zombie.Addr)
+	check.That(t, slices.Equal(got, []string{zombie.MAC.String()}), "%v speak for %s, not only the zombie %s", got, zombie.Addr, zombie.MAC)
+	check.That(t, o.answers(zombie.Addr), "the zombie with %s does not serve its clients", zombie.Addr)
 
 	zombie.Abandon()
 	healed := time.Now()
 	check.OK(t, c.Isolate(false))
 	next := begin(ctx, t, c, crowd(t, c, "next", 2)[1:])[0]
 	t.Logf("the address has a new holder %s after the underlay was whole", time.Since(healed).Round(time.Millisecond))
-	if next.Addr != zombie.Addr {
-		t.Errorf("the next pod has %s, not %s", next.Addr, zombie.Addr)
-	}
+	check.Equal(t, next.Addr, zombie.Addr, "the next pod has")
 	about := capture.About(capture.After(c.Frames.Frames(), healed), zombie.Addr)
 	acks := slices.DeleteFunc(capture.Of(about, "ack"), func(f capture.Frame) bool { return f.Port != "ul-"+home.Name })
 	if len(acks) == 0 {

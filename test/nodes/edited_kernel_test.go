@@ -48,9 +48,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 	old := started(ctx, t, n, "old", both)
 	was := &v1alpha1.IPLease{}
 	check.OK(t, c.Get(ctx, client.ObjectKey{Name: old.Addr.String()}, was))
-	if was.Spec.Pool != primary.Name {
-		t.Errorf("the pod names %s first, and has an address of %s", primary.Name, was.Spec.Pool)
-	}
+	check.Equal(t, was.Spec.Pool, primary.Name, "the pod names %s first, and has an address of", primary.Name)
 	answered := pinged(ctx, t, host, old.Addr)
 
 	for i, step := range []struct {
@@ -98,9 +96,8 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 		}
 	}
 	loses(t, c, answered)
-	if speakers := capture.Speakers(c.Frames.Frames(), old.Addr); !slices.Equal(speakers, []string{old.MAC.String()}) {
-		t.Errorf("%v speak for the address of the old pod", speakers)
-	}
+	speakers := capture.Speakers(c.Frames.Frames(), old.Addr)
+	check.That(t, slices.Equal(speakers, []string{old.MAC.String()}), "%v speak for the address of the old pod", speakers)
 	for _, s := range c.Living() {
 		check.OK(t, errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)))
 	}

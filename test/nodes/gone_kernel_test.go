@@ -53,9 +53,7 @@ func TestAnInterfaceThatIsUnpluggedGivesItsAddressToAnotherPod(t *testing.T) {
 
 	check.OK(t, net1.Del(ctx))
 	other := started(ctx, t, n, "other", nil)
-	if other.Addr != net1.Addr {
-		t.Errorf("the other pod has %s, want %s", other.Addr, net1.Addr)
-	}
+	check.Equal(t, other.Addr, net1.Addr, "the other pod has")
 
 	saySandbox(ctx, t, c, web, corev1.ConditionFalse)
 	check.OK(t, eth0.End(ctx))
@@ -67,9 +65,7 @@ func TestAnInterfaceThatIsUnpluggedGivesItsAddressToAnotherPod(t *testing.T) {
 		return err
 	})
 	next := check.Value(n.Begin(ctx, web))(t)
-	if next.Addr != eth0.Addr {
-		t.Errorf("the next sandbox has %s, want %s", next.Addr, eth0.Addr)
-	}
+	check.Equal(t, next.Addr, eth0.Addr, "the next sandbox has")
 	for _, s := range []*nodes.Sandbox{other, next} {
 		check.OK(t, c.ForgetPod(ctx, s.Pod))
 		check.OK(t, s.End(ctx))
@@ -125,16 +121,13 @@ func TestAParentThatIsMadeAgainTakesNoAddressFromARunningPod(t *testing.T) {
 	}
 	check.OK(t, n.KillAgent())
 	check.OK(t, n.AwaitAgent(ctx))
-	if state, err := stateOf(ctx, c, old); err != nil || state != "Bound" {
-		t.Errorf("the lease of the old pod is %q: %v", state, err)
-	}
+	state, err := stateOf(ctx, c, old)
+	check.That(t, err == nil && state == "Bound", "the lease of the old pod is %q: %v", state, err)
 
 	check.OK(t, c.ForgetPod(ctx, old.Pod))
 	check.OK(t, old.End(ctx))
 	third := check.Value(c.Nodes[1].Begin(ctx, elsewhere))(t)
-	if third.Addr != old.Addr {
-		t.Errorf("the third pod has %s, want %s", third.Addr, old.Addr)
-	}
+	check.Equal(t, third.Addr, old.Addr, "the third pod has")
 	for _, s := range []*nodes.Sandbox{young, third} {
 		check.OK(t, c.ForgetPod(ctx, s.Pod))
 		check.OK(t, s.End(ctx))

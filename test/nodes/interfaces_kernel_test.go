@@ -106,9 +106,7 @@ func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 			repair, err = b.begin(c, p.on, 2)
 			check.OK(t, err)
 			check.OK(t, p.start(ctx, repair))
-			if is := p.addresses(); is != had {
-				t.Errorf("the pod had %v and has %v", had, is)
-			}
+			check.Equal(t, p.addresses(), had, "the pod had %v and has", had)
 			c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
 		})
 		if t.Failed() {
@@ -224,9 +222,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	pod, err := n.NewSandbox(first)
 	check.OK(t, err)
 	check.OK(t, pod.Add(ctx))
-	if pod.Addr != free {
-		t.Fatalf("the pod has %s, want %s", pod.Addr, free)
-	}
+	check.Must(t, pod.Addr == free, "the pod has %s, want %s", pod.Addr, free)
 	ping := host.Command(ctx, "ping", "-6", "-q", "-c", "3", "-i", "0.2", "-w", "30", pod.Addr.String())
 	if out, err := ping.CombinedOutput(); err != nil {
 		t.Errorf("the foreign host does not reach the pod: %v\n%s", err, out)
@@ -249,9 +245,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	began := time.Now()
 	got := check.Value(n.Begin(ctx, second))(t)
 	t.Logf("the address of the foreign host served a pod %s after the host had left", time.Since(began).Round(time.Millisecond))
-	if got.Addr != taken {
-		t.Errorf("the second pod has %s, want %s", got.Addr, taken)
-	}
+	check.Equal(t, got.Addr, taken, "the second pod has")
 	for _, s := range []*nodes.Sandbox{pod, got} {
 		check.OK(t, s.End(ctx))
 		check.OK(t, c.ForgetPod(ctx, s.Pod))

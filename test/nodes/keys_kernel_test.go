@@ -110,9 +110,7 @@ func (k *keys) takeOver(zombie *nodes.Sandbox, to *nodes.Node, between func()) *
 	zombie.Abandon()
 	before := k.acks(zombie)
 	next := k.begin(to)
-	if next.Addr != zombie.Addr {
-		k.t.Errorf("web-0 had %s and has %s", zombie.Addr, next.Addr)
-	}
+	check.Equal(k.t, next.Addr, zombie.Addr, "web-0 had %s and has", zombie.Addr)
 	if k.acks(zombie) == before {
 		k.t.Errorf("no ack of %s, which knows another key than %q", at.Name, k.current)
 	}

@@ -56,9 +56,7 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	w.edit(racks[0], func(s *v1alpha1.IPPoolSpec) { s.Default = nil })
 	w.end(first)
 	second := w.begin(dark)
-	if second.Addr != first.Addr {
-		t.Errorf("spec.default has moved: web-0 had %s and has %s", first.Addr, second.Addr)
-	}
+	check.Equal(t, second.Addr, first.Addr, "spec.default has moved: web-0 had %s and has", first.Addr)
 	w.edit(racks[0], func(s *v1alpha1.IPPoolSpec) { s.Default = ptr.To(true) })
 
 	// The pod names another pool, then none, then the pool of its rack.
@@ -223,9 +221,7 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 	} {
 		for pool, was := range pods {
 			is := check.Value(order.next(was))(t)
-			if is.Addr != was.Addr {
-				t.Errorf("%s: the pod of pool %s had %s and has %s", order.name, pool, was.Addr, is.Addr)
-			}
+			check.Equal(t, is.Addr, was.Addr, "%s: the pod of pool %s had %s and has", order.name, pool, was.Addr)
 			c.Eventually(t, order.name+": the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
 			// One ping with a deadline ends early if ARP is lost for three seconds.
 			check.Eventually(t, 30*time.Second, order.name+": "+is.Addr.String()+" answers", func() error {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/spool"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/process"
 )
@@ -199,9 +200,8 @@ func (c *Cluster) closeLog(program, file string) {
 		c.t.Error(err)
 		return
 	}
-	if _, panicked, found := bytes.Cut(data, []byte("panic: ")); found {
-		c.t.Errorf("%s panicked: %.2000s", program, panicked)
-	}
+	_, panicked, found := bytes.Cut(data, []byte("panic: "))
+	check.That(c.t, !found, "%s panicked: %.2000s", program, panicked)
 	if c.t.Failed() {
 		c.t.Logf("log of %s:\n%s", program, data[max(0, len(data)-logTail):])
 	}

@@ -135,9 +135,7 @@ func TestALiveMigrationHandsTheAddressOver(t *testing.T) {
 	source := p.zombie(p.launch(p.Nodes[0]))
 	heard, began := p.hears(source.Addr), time.Now()
 	target := p.launch(p.Nodes[1], func(pod *corev1.Pod) { pod.Labels[owner.LabelMigration] = "m" })
-	if target.Addr != source.Addr {
-		t.Fatalf("the target has %s, the source %s", target.Addr, source.Addr)
-	}
+	check.Must(t, target.Addr == source.Addr, "the target has %s, the source %s", target.Addr, source.Addr)
 	state := map[string]any{"sourcePod": source.Pod.Name, "targetPod": target.Pod.Name}
 	report := func(key string, value any) {
 		t.Helper()
@@ -163,9 +161,7 @@ func TestALiveMigrationHandsTheAddressOver(t *testing.T) {
 	source.passesTo(target, since)
 	heard = p.hears(source.Addr)
 	check.OK(t, p.Get(p.ctx, client.ObjectKeyFromObject(source.Pod), source.Pod))
-	if source.Pod.DeletionTimestamp != nil {
-		t.Error("the source was deleted")
-	}
+	check.That(t, source.Pod.DeletionTimestamp == nil, "the source was deleted")
 
 	ended := time.Now()
 	report("completed", true)

@@ -72,9 +72,7 @@ func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 		if served > servedLimit {
 			t.Errorf("%s waited for %s; %s are allowed", p.is, served, servedLimit)
 		}
-		if p.next.Addr != p.lost.Addr {
-			t.Errorf("%s had %s and %s has %s", p.was, p.lost.Addr, p.is, p.next.Addr)
-		}
+		check.Equal(t, p.next.Addr, p.lost.Addr, "%s had %s and %s has", p.was, p.lost.Addr, p.is)
 		check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", p.next.Addr.String()).Run())
 	}
 
@@ -134,9 +132,8 @@ func TestSilenceOnAnotherSegmentOfTheSameNameProvesNothing(t *testing.T) {
 	var asked []string
 	c.Eventually(t, "both other nodes say that they cannot tell", func() error {
 		l := &v1alpha1.IPLease{}
-		if err := c.Get(ctx, client.ObjectKey{Name: was.Addr.String()}, l); err != nil {
-			t.Fatalf("the lease is gone while its pod lives: %v", err)
-		}
+		err := c.Get(ctx, client.ObjectKey{Name: was.Addr.String()}, l)
+		check.Must(t, err == nil, "the lease is gone while its pod lives: %v", err)
 		if l.Spec.State == v1alpha1.StateQuarantined && l.Spec.Message != "" && !slices.Contains(asked, l.Spec.NodeName) {
 			asked = append(asked, l.Spec.NodeName)
 			t.Logf("%s: %s", l.Spec.NodeName, l.Spec.Message)

@@ -129,9 +129,7 @@ func (r *restore) play(file string, flags ...string) {
 		r.later = append(r.later, s)
 	}
 	stop()
-	if missing := r.missing(silent); missing == 0 {
-		t.Error("no lease was missing while strangers asked for addresses")
-	}
+	check.That(t, r.missing(silent) != 0, "no lease was missing while strangers asked for addresses")
 	check.OK(t, silent.AwaitAgent(ctx))
 	for _, s := range gone {
 		check.OK(t, r.ForgetPod(ctx, s.Pod)) // which the backup knows as Running
@@ -163,9 +161,7 @@ func (r *restore) judge() {
 	frames := r.Frames.Frames()
 	for _, s := range r.Living() {
 		for _, f := range capture.SpokenFor(capture.After(frames, s.Since), s.Addr) {
-			if f.Source.String() != s.MAC.String() {
-				r.t.Errorf("%s, which is that of %s, was spoken for by %s", s.Addr, s.MAC, f)
-			}
+			check.That(r.t, f.Source.String() == s.MAC.String(), "%s, which is that of %s, was spoken for by %s", s.Addr, s.MAC, f)
 		}
 	}
 }

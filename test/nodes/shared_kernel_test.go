@@ -55,16 +55,12 @@ func TestPodsOfOneNameInTwoNamespacesDoNotMeet(t *testing.T) {
 	check.OK(t, c.ForgetPod(ctx, forced.Pod))
 	forced.Abandon()
 	next := started(ctx, t, c.Nodes[1], "web-0", func(pod *corev1.Pod) { pod.OwnerReferences = forced.Pod.OwnerReferences })
-	if next.Addr != forced.Addr {
-		t.Errorf("the next pod of the name has %s, want %s", next.Addr, forced.Addr)
-	}
+	check.Equal(t, next.Addr, forced.Addr, "the next pod of the name has")
 	check.OK(t, forced.End(ctx))
 	loses(t, c, answered)
 	now := &v1alpha1.IPLease{}
 	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
-	if now.ResourceVersion != was.ResourceVersion {
-		t.Errorf("the lease of the other pod was written: %+v", now.Spec)
-	}
+	check.That(t, now.ResourceVersion == was.ResourceVersion, "the lease of the other pod was written: %+v", now.Spec)
 	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
 	check.OK(t, c.SpeakersAreHolders())
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAnAddressIsSpokenForByItsHolder(t *testing.T) {
@@ -38,9 +39,8 @@ func TestAnAddressIsSpokenForByItsHolder(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			frames := []capture.Frame{{Time: at(row.at), Source: mac(row.by), Speaks: []netip.Addr{addr}}}
-			if err := speakersAreHolders(frames, []*Sandbox{one, two}); (err != nil) != row.wrong {
-				t.Errorf("got %v", err)
-			}
+			err := speakersAreHolders(frames, []*Sandbox{one, two})
+			check.That(t, (err != nil) == row.wrong, "got %v", err)
 		})
 	}
 }

@@ -144,9 +144,8 @@ func TestAnAgentThatCannotWriteItsStateIsNotReady(t *testing.T) {
 			check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, n, "StateUnusable", row.remedy) })
 			pod := check.Value(n.NewPod(ctx, row.name, nil))(t)
 			s := check.Value(n.NewSandbox(pod))(t)
-			if err := s.Add(ctx); err == nil || !strings.Contains(err.Error(), row.remedy) {
-				t.Errorf("ADD says %v", err)
-			}
+			err := s.Add(ctx)
+			check.That(t, err != nil && strings.Contains(err.Error(), row.remedy), "ADD says %v", err)
 			check.OK(t, undo())
 			check.OK(t, n.AwaitAgent(ctx))
 			check.OK(t, s.End(ctx))

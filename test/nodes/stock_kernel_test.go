@@ -66,9 +66,8 @@ func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
 		}
 	}
 	for _, pool := range []string{"small", "never"} {
-		if stock, err := n.Stock(ctx, pool); err != nil || len(stock) > 0 {
-			t.Errorf("pool %s has the Warm leases %v, %v", pool, stock, err)
-		}
+		stock, err := n.Stock(ctx, pool)
+		check.That(t, err == nil && len(stock) == 0, "pool %s has the Warm leases %v, %v", pool, stock, err)
 	}
 	c.Eventually(t, "the leases are those of the living, and Warm ones", func() error { return c.LeasesAreLiving(ctx, v1alpha1.StateWarm) })
 
@@ -135,15 +134,11 @@ func TestPodsOfOneNodeGetTheWarmAddressesOfAllNodes(t *testing.T) {
 	begin(ctx, t, c, late)
 	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
 	full := check.Value(c.Nodes[2].Exhausted(ctx))(t)
-	if full != 0 {
-		t.Errorf("%d ADDs found the pool exhausted while addresses were kept ready", full)
-	}
+	check.That(t, full == 0, "%d ADDs found the pool exhausted while addresses were kept ready", full)
 	all := &eventsv1.EventList{}
 	check.OK(t, c.List(ctx, all, client.InNamespace(nodes.Shop)))
 	for _, e := range all.Items {
-		if e.Reason == "AddressRefused" {
-			t.Errorf("pod %s was refused: %s", e.Regarding.Name, e.Note)
-		}
+		check.That(t, e.Reason != "AddressRefused", "pod %s was refused: %s", e.Regarding.Name, e.Note)
 	}
 	check.OK(t, c.SpeakersAreHolders())
 }

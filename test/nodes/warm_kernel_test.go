@@ -123,9 +123,7 @@ func TestNothingIsLostWhereverAWarmLeaseBreaksOff(t *testing.T) {
 		})
 	}
 	walking.Wait()
-	if len(next) > 0 {
-		t.Errorf("%d rows were not played", len(next))
-	}
+	check.That(t, len(next) == 0, "%d rows were not played", len(next))
 }
 
 // warmPool makes a pool for one node, which keeps one of its addresses ready.

@@ -40,9 +40,7 @@ func TestAProcessHasAClockOfItsOwn(t *testing.T) {
 			p, err := Find("teller", cmd.Process.Pid)
 			check.OK(t, err)
 			defer func() {
-				if err := p.Kill(context.Background()); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, p.Kill(context.Background()), nil, "got")
 				_ = cmd.Wait() // it was killed
 			}()
 			lines := bufio.NewScanner(out)
@@ -51,23 +49,19 @@ func TestAProcessHasAClockOfItsOwn(t *testing.T) {
 					t.Fatalf("it says nothing any more: %v", lines.Err())
 				}
 				var clock, monotonic int64
-				if _, err := fmt.Sscan(lines.Text(), &clock, &monotonic); err != nil {
-					t.Fatal(err)
-				}
+				_, err := fmt.Sscan(lines.Text(), &clock, &monotonic)
+				check.Must(t, err == nil, "%v", err)
 				return time.Until(time.UnixMilli(clock)), time.Duration(monotonic) * time.Millisecond
 			}
-			if ahead, _ := told(); ahead.Abs() > time.Minute {
-				t.Fatalf("before, it is %s ahead", ahead)
-			}
+			ahead, _ := told()
+			check.Must(t, ahead.Abs() <= time.Minute, "before, it is %s ahead", ahead)
 			check.OK(t, p.ShiftClock(t.Context(), by))
 			for deadline := time.Now().Add(time.Minute); ; { // what it said earlier comes first
 				ahead, running := told()
 				if time.Now().After(deadline) {
 					t.Fatalf("it is %s ahead, not %s", ahead, by)
 				}
-				if running > time.Minute {
-					t.Fatalf("its other clock went %s ahead", running)
-				}
+				check.Must(t, running <= time.Minute, "its other clock went %s ahead", running)
 				if (ahead - by).Abs() < time.Minute {
 					break
 				}

@@ -27,9 +27,7 @@ func (e *env) testChart(t *testing.T) {
 	t.Run("labels the namespace for pod security", func(t *testing.T) {
 		ns := &corev1.Namespace{}
 		check.OK(t, e.admin.Get(t.Context(), objectKey(namespace), ns))
-		if got := ns.Labels["pod-security.kubernetes.io/enforce"]; got != "privileged" {
-			t.Errorf("pod-security.kubernetes.io/enforce is %q", got)
-		}
+		check.Equal(t, ns.Labels["pod-security.kubernetes.io/enforce"], "privileged", "pod-security.kubernetes.io/enforce is")
 	})
 	t.Run("has no privileged container but the one that mounts and ends", func(t *testing.T) {
 		agents := &appsv1.DaemonSet{}
@@ -42,37 +40,29 @@ func (e *env) testChart(t *testing.T) {
 	})
 	t.Run("refuses a network configuration that is no JSON", func(t *testing.T) {
 		out, err := e.tryHelm(t, "template", "fenceline", chart(t), "--set", "cni.conflist.content=macvlan on eth1")
-		if err == nil || !strings.Contains(out, "fenceline.conflist") {
-			t.Errorf("%v, helm said: %s", err, out)
-		}
+		check.That(t, err != nil && strings.Contains(out, "fenceline.conflist"), "%v, helm said: %s", err, out)
 	})
 	t.Run("asks no plugin but macvlan for macvlan's mode", func(t *testing.T) {
 		for kind, want := range map[string]bool{"macvlan": true, "ipvlan": false} {
 			out := e.helm(t, "template", "fenceline", chart(t), "--set", "cni.conflist.type="+kind)
-			if got := strings.Contains(out, `"mode": "bridge"`); got != want {
-				t.Errorf("%s: mode bridge %v", kind, got)
-			}
+			check.Equal(t, strings.Contains(out, `"mode": "bridge"`), want, "%s: mode bridge", kind)
 		}
 	})
 	t.Run("names a CNI version only if the values do", func(t *testing.T) {
 		for value, want := range map[string]bool{"cni.conflist.cniVersion=": false, "cni.conflist.cniVersion=1.0.0": true} {
 			out := e.helm(t, "template", "fenceline", chart(t), "--set", value)
-			if got := strings.Contains(out, `"cniVersion": "1.0.0"`); got != want || !want && strings.Contains(out, `"cniVersion"`) {
-				t.Errorf("%s: cniVersion %v in %s", value, got, out)
-			}
+			got := strings.Contains(out, `"cniVersion": "1.0.0"`)
+			check.That(t, got == want && (want || !strings.Contains(out, `"cniVersion"`)), "%s: cniVersion %v in %s", value, got, out)
 		}
 	})
 	t.Run("tells the agents of Multus' cluster network if the values do", func(t *testing.T) {
 		const argument = "--multus-cluster-network=kube-system/macvlan"
 		for value, want := range map[string]bool{"": false, "kube-system/macvlan": true} {
 			out := e.helm(t, "template", "fenceline", chart(t), "--set", "cni.multusClusterNetwork="+value)
-			if got := strings.Contains(out, argument); got != want {
-				t.Errorf("%q: %s is there: %v", value, argument, got)
-			}
+			check.Equal(t, strings.Contains(out, argument), want, "%q: %s is there:", value, argument)
 		}
-		if out, err := e.tryHelm(t, "template", "fenceline", chart(t), "--set", "cni.multusClusterNetwork=macvlan"); err == nil {
-			t.Errorf("a definition without namespace is accepted: %s", out)
-		}
+		out, err := e.tryHelm(t, "template", "fenceline", chart(t), "--set", "cni.multusClusterNetwork=macvlan")
+		check.That(t, err != nil, "a definition without namespace is accepted: %s", out)
 	})
 	t.Run("serves metrics as the values say", func(t *testing.T) {
 		const secure, certificate, reader, scheme = "- --metrics-secure\n", "- --metrics-cert-dir=/etc/fenceline-metrics\n", "name: fenceline-metrics\n", "scheme: https\n"
@@ -112,9 +102,8 @@ func (e *env) testChart(t *testing.T) {
 		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "bpffs.mount=false", "--set", "cni.conflist.master=eth1")
 		agents := &appsv1.DaemonSet{}
 		check.OK(t, e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-agent"}, agents))
-		if n := len(agents.Spec.Template.Spec.InitContainers); n != 0 {
-			t.Errorf("%d init containers after bpffs.mount=false", n)
-		}
+		n := len(agents.Spec.Template.Spec.InitContainers)
+		check.That(t, n == 0, "%d init containers after bpffs.mount=false", n)
 	})
 	t.Run("gives the controller what the values say of reclaim", func(t *testing.T) {
 		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--reuse-values",
@@ -124,9 +113,7 @@ func (e *env) testChart(t *testing.T) {
 		args := controller.Spec.Template.Spec.Containers[0].Args
 		// The controller's own test of its command line reads the same.
 		for _, want := range []string{"--reclaim=false", "--terminating=false", "--extra-grace=1m", "--node-down=After 2m"} {
-			if !slices.Contains(args, want) {
-				t.Errorf("the controller is started with %q, without %s", args, want)
-			}
+			check.That(t, slices.Contains(args, want), "the controller is started with %q, without %s", args, want)
 		}
 	})
 	t.Run("gives the agents the value of statefulSet", func(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -36,9 +35,7 @@ func TestConflistsOfTheChart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := template(t, "templates/agent-conflist.yaml", values)
-			if err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			check.Must(t, err == nil, "%v: %s", err, out)
 			configMap := &corev1.ConfigMap{}
 			if err := yaml.Unmarshal([]byte(out), configMap); err != nil {
 				t.Fatalf("%v: %s", err, out)
@@ -46,9 +43,7 @@ func TestConflistsOfTheChart(t *testing.T) {
 			got := configMap.Data["90-fenceline.conflist"]
 			file := filepath.Join("testdata", name+".conflist")
 			want := check.Value(os.ReadFile(file))(t)
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("the chart writes another configuration than %s (-want +got):\n%s", file, diff)
-			}
+			check.Same(t, got, string(want), "the chart writes another configuration than %s", file)
 		})
 	}
 }
@@ -73,13 +68,9 @@ func TestConflistsThatTheChartRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := template(t, "templates/agent-conflist.yaml", c.values)
-			if err == nil {
-				t.Fatalf("it is accepted: %s", out)
-			}
+			check.Must(t, err != nil, "it is accepted: %s", out)
 			for _, words := range c.says {
-				if !strings.Contains(out, words) {
-					t.Errorf("%q does not say %q", out, words)
-				}
+				check.That(t, strings.Contains(out, words), "%q does not say %q", out, words)
 			}
 		})
 	}
@@ -92,9 +83,7 @@ func TestTheAgentsKnowTheGivenServiceCIDRs(t *testing.T) {
 		`cni.hostLink.serviceCIDRs=["10.96.0.0/12","fd00:96::/108"]`: flag + "10.96.0.0/12,fd00:96::/108\n",
 	} {
 		out, err := template(t, "templates/agent-daemonset.yaml", values)
-		if err != nil {
-			t.Fatalf("%s: %v: %s", values, err, out)
-		}
+		check.Must(t, err == nil, "%s: %v: %s", values, err, out)
 		if want == "" && strings.Contains(out, flag) || !strings.Contains(out, want) {
 			t.Errorf("%s: the agents are not started with %q", values, want)
 		}
@@ -105,16 +94,13 @@ func TestTheAgentsKnowTheExclusiveParents(t *testing.T) {
 	const flag = "- --exclusive-parents="
 	for values, want := range map[string]string{"": "", older: "", `agent.exclusiveParents=["eth1","eth2.100"]`: flag + "eth1,eth2.100\n"} {
 		out, err := template(t, "templates/agent-daemonset.yaml", values)
-		if err != nil {
-			t.Fatalf("%s: %v: %s", values, err, out)
-		}
+		check.Must(t, err == nil, "%s: %v: %s", values, err, out)
 		if want == "" && strings.Contains(out, flag) || !strings.Contains(out, want) {
 			t.Errorf("%s: the agents are not started with %q", values, want)
 		}
 	}
-	if out, err := template(t, "templates/agent-daemonset.yaml", `agent.exclusiveParents=["eth1,eth2"]`); err == nil {
-		t.Errorf("two names in one are accepted: %s", out)
-	}
+	out, err := template(t, "templates/agent-daemonset.yaml", `agent.exclusiveParents=["eth1,eth2"]`)
+	check.That(t, err != nil, "two names in one are accepted: %s", out)
 }
 
 func TestTheAgentsKnowTheParentsOfVLANsAndTheGivenPodCIDRs(t *testing.T) {
@@ -149,18 +135,12 @@ func TestTheNotesPrintADefinitionForMultus(t *testing.T) {
 			args = append(args, "--set-json", values)
 		}
 		out, err := runHelm(t, "", args...)
-		if err != nil {
-			t.Fatalf("%s: %v: %s", values, err, out)
-		}
+		check.Must(t, err == nil, "%s: %v: %s", values, err, out)
 		_, notes, _ := strings.Cut(out, "\nNOTES:\n")
 		for _, words := range append(want, "Pods get addresses") {
-			if !strings.Contains(notes, words) {
-				t.Errorf("%s: the notes do not say %q: %s", values, words, notes)
-			}
+			check.That(t, strings.Contains(notes, words), "%s: the notes do not say %q: %s", values, words, notes)
 		}
-		if len(want) == 0 && (strings.Contains(notes, definition) || strings.Contains(notes, without)) {
-			t.Errorf("%s: %s", values, notes)
-		}
+		check.That(t, len(want) != 0 || !strings.Contains(notes, definition) && !strings.Contains(notes, without), "%s: %s", values, notes)
 	}
 }
 

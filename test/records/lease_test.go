@@ -93,9 +93,7 @@ func (e *env) testLeasesAccepted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			forced(l)
-			if err := e.admin.Create(t.Context(), l, client.DryRunAll); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, e.admin.Create(t.Context(), l, client.DryRunAll), nil, "got")
 		})
 	}
 }

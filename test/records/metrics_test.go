@@ -51,9 +51,8 @@ func (e *env) testMetrics(t *testing.T) {
 				return nil
 			})
 		}
-		if got := get(t, strings.Replace(url, "https:", "http:", 1), allowed); got != http.StatusBadRequest {
-			t.Errorf("%s answers %d to HTTP without TLS", account, got)
-		}
+		got := get(t, strings.Replace(url, "https:", "http:", 1), allowed)
+		check.That(t, got == http.StatusBadRequest, "%s answers %d to HTTP without TLS", account, got)
 	}
 }
 
@@ -76,18 +75,12 @@ func serveMetrics(t *testing.T, config *rest.Config) string {
 	go func() { ended <- server.Start(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		check.Is(t, <-ended, nil, "got")
 	})
 	bound, ok := server.(interface{ GetBindAddr() string })
-	if !ok {
-		t.Fatalf("%T does not tell its address", server)
-	}
+	check.Must(t, ok, "%T does not tell its address", server)
 	for end := time.Now().Add(time.Minute); bound.GetBindAddr() == ""; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the server does not listen")
-		}
+		check.Must(t, !time.Now().After(end), "the server does not listen")
 	}
 	return "https://" + bound.GetBindAddr() + "/metrics"
 }

@@ -43,16 +43,13 @@ func TestEachAlertLeadsToItsRunbook(t *testing.T) {
 				}
 			}
 		}
-		if alerts < 10 {
-			t.Errorf("%s: only %d alerts", values, alerts)
-		}
+		check.That(t, alerts >= 10, "%s: only %d alerts", values, alerts)
 	}
 }
 
 func TestTheDashboardsAreWhereGrafanaLooks(t *testing.T) {
-	if out, err := template(t, "templates/dashboards.yaml", ""); err == nil {
-		t.Errorf("dashboards without a value: %s", out)
-	}
+	out, err := template(t, "templates/dashboards.yaml", "")
+	check.That(t, err != nil, "dashboards without a value: %s", out)
 	for values, want := range map[string][]string{
 		"grafanaDashboard.enabled=true": {"  namespace: default\n", "    grafana_dashboard: \"1\"\n"},
 		`grafanaDashboard={"enabled":true,"namespace":"monitoring","labels":{"grafana_dashboard":null,"board":"yes"}}`: {"  namespace: monitoring\n", "    board: \"yes\"\n"},
@@ -63,9 +60,7 @@ func TestTheDashboardsAreWhereGrafanaLooks(t *testing.T) {
 			var found corev1.ConfigMap
 			check.OK(t, yaml.Unmarshal([]byte(document), &found))
 			for _, text := range want {
-				if !strings.Contains(document, text) {
-					t.Errorf("%s: ConfigMap %s lacks %q", values, found.Name, text)
-				}
+				check.That(t, strings.Contains(document, text), "%s: ConfigMap %s lacks %q", values, found.Name, text)
 			}
 			for name, text := range found.Data {
 				boards++
@@ -74,8 +69,6 @@ func TestTheDashboardsAreWhereGrafanaLooks(t *testing.T) {
 				}
 			}
 		}
-		if boards != 2 {
-			t.Errorf("%s: %d dashboards", values, boards)
-		}
+		check.That(t, boards == 2, "%s: %d dashboards", values, boards)
 	}
 }

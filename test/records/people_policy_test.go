@@ -91,9 +91,7 @@ func (e *env) testPeoplePolicy(t *testing.T) {
 		l.Annotations = nil
 		check.OK(t, e.controller.Update(t.Context(), l))
 		e.refused(t, everywhere.DeleteAllOf(t.Context(), &v1alpha1.IPLease{}), unasked)
-		if err := e.controller.Get(t.Context(), client.ObjectKeyFromObject(l), l); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, e.controller.Get(t.Context(), client.ObjectKeyFromObject(l), l), nil, "got")
 	})
 }
 
@@ -112,9 +110,7 @@ func (e *env) testRecordsPolicy(t *testing.T) {
 			annotated := crd.DeepCopy()
 			annotated.Annotations[v1alpha1.AnnotationForceDelete] = "test"
 			check.OK(t, e.admin.Update(t.Context(), annotated))
-			if err := e.admin.Delete(t.Context(), annotated, client.DryRunAll); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, e.admin.Delete(t.Context(), annotated, client.DryRunAll), nil, "got")
 			delete(annotated.Annotations, v1alpha1.AnnotationForceDelete)
 			check.OK(t, e.admin.Update(t.Context(), annotated))
 		})
@@ -125,8 +121,7 @@ func (e *env) testRecordsPolicy(t *testing.T) {
 	})
 	t.Run("other CRDs are left alone", func(t *testing.T) {
 		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "others.example.com"}}
-		if err := e.admin.Delete(t.Context(), crd); !apierrors.IsNotFound(err) {
-			t.Error(err)
-		}
+		err := e.admin.Delete(t.Context(), crd)
+		check.That(t, apierrors.IsNotFound(err), "%v", err)
 	})
 }

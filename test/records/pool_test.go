@@ -73,9 +73,7 @@ func (e *env) testPoolsAccepted(t *testing.T) {
 		"4096 CIDRs of the widest form":  {"subnet": "fd00:1::/64", "ips": widestCIDRs(4096)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := e.admin.Create(t.Context(), record("IPPool", "pool", spec), client.DryRunAll); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, e.admin.Create(t.Context(), record("IPPool", "pool", spec), client.DryRunAll), nil, "got")
 		})
 	}
 }
@@ -249,9 +247,7 @@ func (e *env) testPoolDefaults(t *testing.T) {
 		t.Errorf("reclaim is %+v: a default here would hide the one of the chart", reclaim)
 	}
 	got := fmt.Sprintln(detection.Mode, *detection.Probes, detection.Interval.Duration, reclaim.Cooldown.Duration)
-	if want := fmt.Sprintln(v1alpha1.ModeEnforce, 3, "50ms", "30s"); got != want {
-		t.Errorf("defaults are %s, want %s", got, want)
-	}
+	check.Equal(t, got, fmt.Sprintln(v1alpha1.ModeEnforce, 3, "50ms", "30s"), "defaults are")
 	if pool.Spec.Warm != nil {
 		t.Errorf("warm is %d by default: the controller chooses the stock of a pool without it", *pool.Spec.Warm)
 	}
@@ -321,18 +317,12 @@ func (e *env) testColumns(t *testing.T) {
 				names = append(names, column.Name)
 			}
 		}
-		if got := strings.Join(names, " "); got != want[0] {
-			t.Errorf("%s: columns %s, want %s", resource, got, want[0])
-		}
-		if len(table.Rows) != 1 {
-			t.Fatalf("%s: %d rows, want 1", resource, len(table.Rows))
-		}
+		check.Equal(t, strings.Join(names, " "), want[0], "%s: columns", resource)
+		check.Must(t, len(table.Rows) == 1, "%s: %d rows, want 1", resource, len(table.Rows))
 		for _, cell := range table.Rows[0].Cells[:len(names)-1] { // without the age
 			cells = append(cells, fmt.Sprint(cell))
 		}
-		if got := strings.Join(cells, " "); got != want[1] {
-			t.Errorf("%s: row %s, want %s", resource, got, want[1])
-		}
+		check.Equal(t, strings.Join(cells, " "), want[1], "%s: row", resource)
 	}
 }
 
@@ -374,16 +364,11 @@ func (e *env) testLargePool(t *testing.T) {
 		}},
 	} {
 		began := time.Now()
-		if err := step.write(); err != nil {
-			t.Fatalf("%s a pool of 8192 entries: %v", step.what, err)
-		}
+		err := step.write()
+		check.Must(t, err == nil, "%s a pool of 8192 entries: %v", step.what, err)
 		took := time.Since(began)
 		t.Logf("%s a pool of 8192 entries: %s", step.what, took.Round(time.Millisecond))
-		if took > writeLimit {
-			t.Errorf("%s took %s, want at most %s", step.what, took, writeLimit)
-		}
+		check.That(t, took <= writeLimit, "%s took %s, want at most %s", step.what, took, writeLimit)
 	}
-	if err := e.admin.Delete(t.Context(), large); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, e.admin.Delete(t.Context(), large), nil, "got")
 }

@@ -138,9 +138,7 @@ func (e *env) waitForPolicies(t *testing.T) {
 			last = try(ctx)
 			return apierrors.IsForbidden(last) && strings.Contains(last.Error(), policy), nil
 		})
-		if err != nil {
-			t.Fatalf("%s is not enforced: %v (%v)", policy, err, last)
-		}
+		check.Must(t, err == nil, "%s is not enforced: %v (%v)", policy, err, last)
 	}
 }
 
@@ -243,13 +241,11 @@ func (e *env) cleanUp(t *testing.T, o client.Object) {
 		ctx := context.Background()
 		if _, ok := o.(*v1alpha1.IPLease); ok {
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null,"annotations":{"fenceline.io/force-delete":"test"}}}`))
-			if err := e.admin.Patch(ctx, o, patch); client.IgnoreNotFound(err) != nil {
-				t.Error(err)
-			}
+			err := e.admin.Patch(ctx, o, patch)
+			check.That(t, client.IgnoreNotFound(err) == nil, "%v", err)
 		}
-		if err := e.admin.Delete(ctx, o, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
-			t.Error(err)
-		}
+		err := e.admin.Delete(ctx, o, client.GracePeriodSeconds(0))
+		check.That(t, client.IgnoreNotFound(err) == nil, "%v", err)
 	})
 }
 
@@ -270,12 +266,8 @@ func (e *env) refused(t *testing.T, err error, want string) {
 		t.Errorf("allowed, want a refusal that says %q", want)
 		return
 	}
-	if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
-		t.Errorf("failed with %v, want a refusal", err)
-	}
-	if !strings.Contains(err.Error(), want) {
-		t.Errorf("refused with %v, want %q", err, want)
-	}
+	check.That(t, apierrors.IsInvalid(err) || apierrors.IsForbidden(err), "failed with %v, want a refusal", err)
+	check.That(t, strings.Contains(err.Error(), want), "refused with %v, want %q", err, want)
 }
 
 // eventually wants try to succeed before the API server's caches are late.
@@ -286,9 +278,7 @@ func (e *env) eventually(t *testing.T, what string, try func() error) {
 		last = try()
 		return last == nil, nil
 	})
-	if err != nil {
-		t.Errorf("%s: %v", what, last)
-	}
+	check.That(t, err == nil, "%s: %v", what, last)
 }
 
 // objectKey is the key of an object that stands in no namespace.

@@ -29,9 +29,7 @@ func (e *env) testReservationsAccepted(t *testing.T) {
 		"ranges that end before they start, which the controller reports": {"ips": list("fd00::20-fd00::10", "10.1.0.20-10.1.0.3")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := e.admin.Create(t.Context(), record("ReservedIP", "reserved", spec), client.DryRunAll); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, e.admin.Create(t.Context(), record("ReservedIP", "reserved", spec), client.DryRunAll), nil, "got")
 		})
 	}
 }
@@ -90,9 +88,7 @@ func (e *env) testReservationOfSpiderpool(t *testing.T) {
 	e.create(t, manifest)
 	r := &v1alpha1.ReservedIP{}
 	check.OK(t, e.admin.Get(t.Context(), objectKey("exclude-ips"), r))
-	if len(r.Spec.IPs) != 2 || r.Spec.IPVersion == nil || *r.Spec.IPVersion != 4 {
-		t.Errorf("spec is %+v", r.Spec)
-	}
+	check.That(t, len(r.Spec.IPs) == 2 && r.Spec.IPVersion != nil && *r.Spec.IPVersion == 4, "spec is %+v", r.Spec)
 }
 
 // testReservationStatus: the controller writes the status, and nobody the spec by it.
@@ -106,7 +102,5 @@ func (e *env) testReservationStatus(t *testing.T) {
 	e.refused(t, e.controller.Update(t.Context(), r.DeepCopy()), `cannot update resource "reservedips"`)
 	check.OK(t, e.controller.Status().Update(t.Context(), r.DeepCopy()))
 	check.OK(t, agent.Get(t.Context(), objectKey("routers"), r))
-	if r.Status.InUse != 3 || r.Spec.IPs[0] != "10.1.0.1" {
-		t.Errorf("after the controller's write: %+v, %+v", r.Spec, r.Status)
-	}
+	check.That(t, r.Status.InUse == 3 && r.Spec.IPs[0] == "10.1.0.1", "after the controller's write: %+v, %+v", r.Spec, r.Status)
 }

@@ -162,9 +162,7 @@ func (e *env) testRights(t *testing.T) {
 			},
 		}}
 		check.OK(t, e.admin.Create(t.Context(), review))
-		if review.Status.Allowed != r.allowed {
-			t.Errorf("%+v: RBAC says %t", r, review.Status.Allowed)
-		}
+		check.Equal(t, review.Status.Allowed, r.allowed, "%+v: RBAC says", r)
 	}
 }
 

@@ -59,12 +59,9 @@ func (e *env) testStolenAgentToken(t *testing.T) {
 			s.end(t)
 		}
 	}
-	if accepted < 100 {
-		t.Errorf("only %d calls were accepted: the sequences try too little", accepted)
-	}
-	if err := token.Delete(t.Context(), pod); !apierrors.IsForbidden(err) {
-		t.Errorf("the token deletes a pod elsewhere: %v", err)
-	}
+	check.That(t, accepted >= 100, "only %d calls were accepted: the sequences try too little", accepted)
+	err := token.Delete(t.Context(), pod)
+	check.That(t, apierrors.IsForbidden(err), "the token deletes a pod elsewhere: %v", err)
 }
 
 // firstStates are all sensible leases of a pod that may live elsewhere.
@@ -171,9 +168,7 @@ func (s *sequence) call(t *testing.T) {
 func (s *sequence) took(t *testing.T, verb string, next *v1alpha1.IPLease, err error) bool {
 	t.Helper()
 	if err != nil {
-		if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
-			t.Fatalf("%s: %v", verb, err)
-		}
+		check.Must(t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%s: %v", verb, err)
 		return false
 	}
 	s.accepted++
@@ -199,18 +194,14 @@ func (s *sequence) judge(t *testing.T, verb string, next *v1alpha1.IPLease) {
 		t.Errorf("the %s of a lease that is kept for a pod elsewhere was accepted", verb)
 	}
 	if verb == "delete" {
-		if s.unproven && !(s.mayVerify && old.State == v1alpha1.StateQuarantined) {
-			t.Error("an address became free unproven")
-		}
+		check.That(t, !s.unproven || s.mayVerify && old.State == v1alpha1.StateQuarantined, "an address became free unproven")
 		s.unproven = false
 		return
 	}
 	if s.unproven && next.Spec.Previous == nil {
 		isWord := old.State == v1alpha1.StateBound && next.Spec.State == v1alpha1.StateBound ||
 			old.State == v1alpha1.StateQuarantined && next.Spec.State == v1alpha1.StateRetained
-		if !isWord || !s.mayVerify || old.NodeName != thief {
-			t.Error("spec.previous was lost unproven")
-		}
+		check.That(t, isWord && s.mayVerify && old.NodeName == thief, "spec.previous was lost unproven")
 		s.unproven = false
 	}
 	if old.State == v1alpha1.StateBound && next.Spec.Holder != nil && next.Spec.Holder.PodUID != old.Holder.PodUID {
@@ -239,9 +230,8 @@ func (s *sequence) judgeController(t *testing.T, l *v1alpha1.IPLease) {
 			Policy: reclaim.Policy{Enabled: true, Terminating: true, NodeDown: reclaim.NodeDown{Take: true, DeletePods: true}},
 		}
 		if l.Spec.State == v1alpha1.StateBound {
-			if a := reclaim.Decide(facts); a.Destructive() {
-				t.Errorf("thief's node %s: the controller does %s: %s", name, a.Kind, a.Why)
-			}
+			a := reclaim.Decide(facts)
+			check.That(t, !a.Destructive(), "thief's node %s: the controller does %s: %s", name, a.Kind, a.Why)
 			facts.Lease, facts.Successor = kept, l
 			if a := reclaim.Decide(facts); a.Destructive() {
 				t.Errorf("the controller ends the lease of the pod elsewhere: %s: %s", a.Kind, a.Why)

@@ -27,9 +27,7 @@ func (e *env) testSubnetsAccepted(t *testing.T) {
 		"4096 ranges of the widest form": {"subnet": "fd00:1::/64", "ips": widest(4096), "excludeIPs": widest(4096)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := e.admin.Create(t.Context(), record("IPSubnet", "subnet", spec), client.DryRunAll); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, e.admin.Create(t.Context(), record("IPSubnet", "subnet", spec), client.DryRunAll), nil, "got")
 		})
 	}
 }
@@ -96,9 +94,8 @@ func (e *env) testSubnetStatus(t *testing.T) {
 	e.refused(t, e.agent(t, "n7").Status().Update(t.Context(), subnet.DeepCopy()), `cannot update resource "ipsubnets/status"`)
 	check.OK(t, e.controller.Status().Update(t.Context(), subnet.DeepCopy()))
 	check.OK(t, e.controller.Get(t.Context(), objectKey("floor"), subnet))
-	if s := subnet.Status; s.Carving[0].Pool != "web" || s.Unserved[0].Name != "web" || s.Pools[0].Addresses != 3 {
-		t.Errorf("the status is %+v", s)
-	}
+	s := subnet.Status
+	check.That(t, s.Carving[0].Pool == "web" && s.Unserved[0].Name == "web" && s.Pools[0].Addresses == 3, "the status is %+v", s)
 }
 
 // testPoolsOfSubnets: the controller makes the pools of subnets, and only these. People do not change
@@ -146,14 +143,10 @@ func (e *env) testPoolsOfSubnets(t *testing.T) {
 		}
 		check.OK(t, e.admin.Get(t.Context(), objectKey("web"), pool))
 		pool.Spec.Disable = new(true)
-		if err := e.admin.Update(t.Context(), pool); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, e.admin.Update(t.Context(), pool), nil, "got")
 		pool.Spec.IPSubnet = ""
 		e.refused(t, e.admin.Update(t.Context(), pool), "ipSubnet is immutable")
-		if err := e.admin.Delete(t.Context(), pool); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, e.admin.Delete(t.Context(), pool), nil, "got")
 	})
 	t.Run("a person deletes one", func(t *testing.T) { e.testDeletionsOfPools(t, record("IPPool", "web", whole())) })
 }
@@ -173,25 +166,17 @@ func (e *env) testDeletionsOfPools(t *testing.T, made client.Object) {
 	const want = "pool web has 2 leases, and until they end, new pods of Deployment shop/web would get no address: scale it to 0 or delete it first"
 	e.refused(t, e.admin.Delete(t.Context(), pool), want)
 	e.refused(t, e.admin.DeleteAllOf(t.Context(), &v1alpha1.IPPool{}, client.DryRunAll), want)
-	if err := e.controller.Delete(t.Context(), pool, client.DryRunAll); err != nil {
-		t.Errorf("the controller deletes it: %v", err)
-	}
+	check.Is(t, e.controller.Delete(t.Context(), pool, client.DryRunAll), nil, "the controller deletes it:")
 	used(0)
-	if err := e.admin.Delete(t.Context(), pool, client.DryRunAll); err != nil {
-		t.Errorf("without a lease: %v", err)
-	}
+	check.Is(t, e.admin.Delete(t.Context(), pool, client.DryRunAll), nil, "without a lease:")
 	used(1)
 	pool.Annotations = map[string]string{v1alpha1.AnnotationForceDelete: ""}
 	check.OK(t, e.admin.Update(t.Context(), pool))
-	if err := e.admin.Delete(t.Context(), pool); err != nil {
-		t.Errorf("by force: %v", err)
-	}
+	check.Is(t, e.admin.Delete(t.Context(), pool), nil, "by force:")
 	e.create(t, record("IPPool", "drawn-too", fields{"subnet": "10.3.0.0/24"}))
 	drawn := &v1alpha1.IPPool{}
 	check.OK(t, e.controller.Get(t.Context(), objectKey("drawn-too"), drawn))
 	drawn.Status.Used = 1
 	check.OK(t, e.controller.Status().Update(t.Context(), drawn))
-	if err := e.admin.Delete(t.Context(), drawn, client.DryRunAll); err != nil {
-		t.Errorf("a pool that a person drew: %v", err)
-	}
+	check.Is(t, e.admin.Delete(t.Context(), drawn, client.DryRunAll), nil, "a pool that a person drew:")
 }

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -77,9 +78,7 @@ func TestSoak(t *testing.T) {
 	}
 	err := g.Wait()
 	struck := faults.stop()
-	if err != nil {
-		t.Error(err)
-	}
+	check.That(t, err == nil, "%v", err)
 	took := time.Since(began)
 
 	leaks := s.leaks()
@@ -100,9 +99,7 @@ func number(t *testing.T, variable string, otherwise int64) int64 {
 		return otherwise
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", variable, err)
-	}
+	check.Must(t, err == nil, "%s: %v", variable, err)
 	return n
 }
 
@@ -183,27 +180,21 @@ func (f *faults) foreignHost(*nodes.Node) {
 }
 
 func (f *faults) must(err error) {
-	if err != nil {
-		f.t.Error(err)
-	}
+	check.That(f.t, err == nil, "%v", err)
 }
 
 // duplicates returns the frames by which a pod spoke for an address while it was
 // another pod's.
 func (s *soak) duplicates() []string {
 	frames, err := s.Frames.Stop()
-	if err != nil {
-		s.t.Error(err)
-	}
+	check.That(s.t, err == nil, "%v", err)
 	pods := map[string]string{} // MAC to container
 	for _, box := range s.lives.all {
 		pods[box.MAC.String()] = box.ContainerID
 	}
 	var found []string
 	for _, box := range s.lives.all {
-		if box.Until.IsZero() {
-			s.t.Errorf("%s still lives", box.ContainerID)
-		}
+		check.That(s.t, !box.Until.IsZero(), "%s still lives", box.ContainerID)
 		for _, f := range capture.SpokenFor(between(frames, box.Since, box.Until), box.Addr) {
 			other := pods[f.Source.String()]
 			if other != "" && other != box.ContainerID {

@@ -28,35 +28,29 @@ func TestEveryComponentHasAToolModuleThatNamesItsVersion(t *testing.T) {
 func TestRequiredVersionIsThatOfTheModuleItself(t *testing.T) {
 	const gomod = "module m\n\nrequire a/b v1.2.3\n\nrequire (\n\ta/b/c v4.5.6 // indirect\n)\n\nreplace a/d => a/d v9.9.9\n"
 	for module, want := range map[string]string{"a/b": "v1.2.3", "a/b/c": "v4.5.6"} {
-		if got, err := requiredVersion(gomod, module); err != nil || got != want {
-			t.Errorf("requiredVersion(%s) = %q, %v; want %q", module, got, err, want)
-		}
+		got, err := requiredVersion(gomod, module)
+		check.That(t, err == nil && got == want, "requiredVersion(%s) = %q, %v; want %q", module, got, err, want)
 	}
-	if _, err := requiredVersion(gomod, "a/d"); !errors.Is(err, errNotRequired) {
-		t.Errorf("a replaced module that is not required: got %v, want %v", err, errNotRequired)
-	}
+	_, err := requiredVersion(gomod, "a/d")
+	check.That(t, errors.Is(err, errNotRequired), "a replaced module that is not required: got %v, want %v", err, errNotRequired)
 }
 
 func TestNotInstalledKeepsWhatDpkgDoesNotReportAsInstalled(t *testing.T) {
 	dpkg := "installed jq\nconfig-files runc\n"
-	if got, want := notInstalled(dpkg, []string{"jq", "runc", "curl"}), []string{"runc", "curl"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	got, want := notInstalled(dpkg, []string{"jq", "runc", "curl"}), []string{"runc", "curl"}
+	check.That(t, slices.Equal(got, want), "got %v, want %v", got, want)
 }
 
 func TestDependenciesOfKeepsThoseWithAPrefix(t *testing.T) {
 	record := "Package: linux-image-7\nDepends: kmod, linux-binary-7 (= 7.2-1), linux-base (>= 4.3) | other,\nRecommends: linux-modules-x\n"
 	want := []string{"linux-binary-7"}
-	if got := dependenciesOf(record, []string{"linux-binary-", "linux-modules-"}); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	check.List(t, dependenciesOf(record, []string{"linux-binary-", "linux-modules-"}), want, "got")
 }
 
 func TestPackagesOfNamesThePackageWhoseVersionCountsFirst(t *testing.T) {
 	plan := "Reading package lists...\nInst libc6 (2.36-9 Debian:12.11/stable [amd64])\nInst curl (7.88 Debian [amd64])\nConf curl (7.88)\n"
-	if got, want := packagesOf(plan, "curl"), []string{"curl", "libc6"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	got, want := packagesOf(plan, "curl"), []string{"curl", "libc6"}
+	check.That(t, slices.Equal(got, want), "got %v, want %v", got, want)
 }
 
 func TestThePartsOfKubernetesHaveOneVersion(t *testing.T) {
@@ -68,9 +62,7 @@ func TestThePartsOfKubernetesHaveOneVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if versions[E2E] != versions[Kubernetes] {
-		t.Errorf("%v: the e2e tests must be those of the cluster", versions)
-	}
+	check.That(t, versions[E2E] == versions[Kubernetes], "%v: the e2e tests must be those of the cluster", versions)
 }
 
 func TestWhatIsUnpackedIsFoundByItsName(t *testing.T) {
@@ -84,7 +76,6 @@ func TestWhatIsUnpackedIsFoundByItsName(t *testing.T) {
 		}
 		check.OK(t, os.WriteFile(filepath.Join(dir, builtMark), nil, 0o644))
 	}
-	if dir, ok := b.present(u); !ok || filepath.Base(dir) != "linux-6.1-6.1.99-1" {
-		t.Errorf("got %q, %v", dir, ok)
-	}
+	dir, ok := b.present(u)
+	check.That(t, ok && filepath.Base(dir) == "linux-6.1-6.1.99-1", "got %q, %v", dir, ok)
 }

@@ -114,9 +114,8 @@ func (c *cluster) helm(args ...string) (string, error) {
 
 func (c *cluster) mustHelm(args ...string) {
 	c.t.Helper()
-	if out, err := c.helm(args...); err != nil {
-		c.t.Fatalf("helm %v: %v\n%s", args, err, out)
-	}
+	out, err := c.helm(args...)
+	check.Must(c.t, err == nil, "helm %v: %v\n%s", args, err, out)
 }
 
 // install installs the chart and waits until its agents run.
@@ -190,9 +189,7 @@ func (c *cluster) log(step string) string {
 func (c *cluster) leases() int {
 	c.t.Helper()
 	var leases v1alpha1.IPLeaseList
-	if err := c.api.List(c.t.Context(), &leases); err != nil {
-		c.t.Fatal(err)
-	}
+	check.OK(c.t, c.api.List(c.t.Context(), &leases))
 	return len(leases.Items)
 }
 
@@ -207,9 +204,7 @@ func (c *cluster) installed() map[string]bool {
 	)
 	left := map[string]bool{}
 	for _, list := range []client.ObjectList{&sets, &deployments, &roles} {
-		if err := c.api.List(c.t.Context(), list, client.InNamespace(namespace)); err != nil {
-			c.t.Fatal(err)
-		}
+		check.OK(c.t, c.api.List(c.t.Context(), list, client.InNamespace(namespace)))
 	}
 	for _, o := range sets.Items {
 		left[o.Name] = true

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -123,9 +124,8 @@ func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
 			phase = corev1.PodFailed
 			// Helm 4 takes the rights back itself once the pod has failed, Helm 3 does not.
 			binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "fenceline-uninstall"}}
-			if err := k.api.Get(ctx, client.ObjectKeyFromObject(binding), binding); !apierrors.IsNotFound(err) {
-				k.t.Errorf("%s failed, and the controller may still end the agents: %v", step, err)
-			}
+			err := k.api.Get(ctx, client.ObjectKeyFromObject(binding), binding)
+			check.That(k.t, apierrors.IsNotFound(err), "%s failed, and the controller may still end the agents: %v", step, err)
 		}
 		k.say(step, log.String())
 		// The controllers of Kubernetes may have written the pod meanwhile.

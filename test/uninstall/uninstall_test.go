@@ -45,17 +45,13 @@ func (c *cluster) force() {
 	c.t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"fenceline.io/force-delete":""}}}`))
-	if err := c.api.Patch(c.t.Context(), ns, patch); err != nil {
-		c.t.Fatal(err)
-	}
+	check.OK(c.t, c.api.Patch(c.t.Context(), ns, patch))
 }
 
 func (c *cluster) isForced() bool {
 	c.t.Helper()
 	ns := &corev1.Namespace{}
-	if err := c.api.Get(c.t.Context(), client.ObjectKey{Name: namespace}, ns); err != nil {
-		c.t.Fatal(err)
-	}
+	check.OK(c.t, c.api.Get(c.t.Context(), client.ObjectKey{Name: namespace}, ns))
 	_, forced := ns.Annotations[v1alpha1.AnnotationForceDelete]
 	return forced
 }
@@ -64,9 +60,7 @@ func (c *cluster) isForced() bool {
 func (c *cluster) finalizers() int {
 	c.t.Helper()
 	pool := &v1alpha1.IPPool{}
-	if err := c.api.Get(c.t.Context(), client.ObjectKey{Name: "blue"}, pool); err != nil {
-		c.t.Fatal(err)
-	}
+	check.OK(c.t, c.api.Get(c.t.Context(), client.ObjectKey{Name: "blue"}, pool))
 	return len(pool.Finalizers)
 }
 
@@ -81,18 +75,14 @@ func TestUninstall(t *testing.T) {
 
 	t.Run("is refused while leases exist, and changes nothing", func(t *testing.T) {
 		out, err := c.helm("uninstall", "fenceline")
-		if err == nil || !strings.Contains(out, "fenceline-uninstall-begin") {
-			t.Fatalf("helm said %v:\n%s", err, out)
-		}
+		check.Must(t, err != nil && strings.Contains(out, "fenceline-uninstall-begin"), "helm said %v:\n%s", err, out)
 		t.Logf("helm says:\n%s", out)
 		for _, words := range []string{"leases exist", "1 Bound (delete their pods)", "1 Retained", "kubectl annotate namespace fenceline-system fenceline.io/force-delete="} {
-			if said := c.log("begin"); !strings.Contains(said, words) {
-				t.Errorf("the step does not say %q: %s", words, said)
-			}
+			said := c.log("begin")
+			check.That(t, strings.Contains(said, words), "the step does not say %q: %s", words, said)
 		}
-		if after := c.installed(); !maps.Equal(before, after) {
-			t.Errorf("there was %v, there is %v", before, after)
-		}
+		after := c.installed()
+		check.That(t, maps.Equal(before, after), "there was %v, there is %v", before, after)
 		if c.leases() != 2 || c.finalizers() != 1 {
 			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
 		}
@@ -103,38 +93,30 @@ func TestUninstall(t *testing.T) {
 	})
 	t.Run("without its hooks leaves leases and pools, and an installation goes on from them", func(t *testing.T) {
 		c.mustHelm("uninstall", "fenceline", "--no-hooks")
-		if left := c.installed(); len(left) != 0 {
-			t.Errorf("there is still %v", left)
-		}
+		left := c.installed()
+		check.That(t, len(left) == 0, "there is still %v", left)
 		if c.leases() != 2 || c.finalizers() != 1 {
 			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
 		}
 		c.install()
 		now := &v1alpha1.IPLease{}
-		if err := c.api.Get(t.Context(), client.ObjectKeyFromObject(bound), now); err != nil || now.UID != bound.UID {
-			t.Errorf("the lease is another one: %v", err)
-		}
+		err := c.api.Get(t.Context(), client.ObjectKeyFromObject(bound), now)
+		check.That(t, err == nil && now.UID == bound.UID, "the lease is another one: %v", err)
 	})
 	t.Run("by force removes leases and finalizers", func(t *testing.T) {
-		if _, err := c.helm("uninstall", "fenceline"); err == nil {
-			t.Fatal("uninstalled without force")
-		}
+		_, err := c.helm("uninstall", "fenceline")
+		check.Must(t, err != nil, "uninstalled without force")
 		c.force()
 		c.mustHelm("uninstall", "fenceline")
-		if c.isForced() {
-			t.Error("the next installation will be under force")
-		}
-		if left := c.installed(); len(left) != 0 {
-			t.Errorf("there is still %v", left)
-		}
+		check.That(t, !c.isForced(), "the next installation will be under force")
+		left := c.installed()
+		check.That(t, len(left) == 0, "there is still %v", left)
 		if c.leases() != 0 || c.finalizers() != 0 {
 			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
 		}
 		said := c.log("finish")
 		for _, words := range []string{`"node":"off"`, `"msg":"free","logger":"audit","address":"10.6.0.2"`, `"reason":"Uninstalled"`} {
-			if !strings.Contains(said, words) {
-				t.Errorf("the step does not say %q: %s", words, said)
-			}
+			check.That(t, strings.Contains(said, words), "the step does not say %q: %s", words, said)
 		}
 	})
 	t.Run("is refused when a pod gets an address on the way, and a rollback brings back what has ended", func(t *testing.T) {
@@ -145,20 +127,16 @@ func TestUninstall(t *testing.T) {
 		late := newLease("10.6.0.4", v1alpha1.StateBound, "n1")
 		c.beforeFinish(func() error { return c.api.Create(t.Context(), late) })
 		out, err := c.helm("uninstall", "fenceline")
-		if err == nil || !strings.Contains(out, "fenceline-uninstall-finish") {
-			t.Fatalf("helm said %v:\n%s", err, out)
-		}
-		if said := c.log("finish"); !strings.Contains(said, "leases exist: 1 Bound") {
-			t.Errorf("the step does not say why: %s", said)
-		}
+		check.Must(t, err != nil && strings.Contains(out, "fenceline-uninstall-finish"), "helm said %v:\n%s", err, out)
+		said := c.log("finish")
+		check.That(t, strings.Contains(said, "leases exist: 1 Bound"), "the step does not say why: %s", said)
 		if c.leases() != 1 || c.finalizers() != 1 {
 			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
 		}
 		c.mustHelm("rollback", "fenceline", "1")
 		c.awaitAgents()
-		if after := c.installed(); !maps.Equal(before, after) {
-			t.Errorf("there was %v, there is %v", before, after)
-		}
+		after := c.installed()
+		check.That(t, maps.Equal(before, after), "there was %v, there is %v", before, after)
 		check.OK(t, c.api.Delete(t.Context(), late))
 	})
 	t.Run("without leases of pods needs no force, and lets the pools and the Warm leases go", func(t *testing.T) {
@@ -166,12 +144,10 @@ func TestUninstall(t *testing.T) {
 		warm.Spec.Holder = nil
 		c.create(warm)
 		c.mustHelm("uninstall", "fenceline")
-		if n := c.leases(); n != 0 {
-			t.Errorf("%d leases", n)
-		}
-		if left := c.installed(); len(left) != 0 {
-			t.Errorf("there is still %v", left)
-		}
+		n := c.leases()
+		check.That(t, n == 0, "%d leases", n)
+		left := c.installed()
+		check.That(t, len(left) == 0, "there is still %v", left)
 		if n := c.finalizers(); n != 0 {
 			t.Errorf("the pool has %d finalizers", n)
 		}

@@ -56,9 +56,7 @@ func TestFramesAreCountedAndJudged(t *testing.T) {
 			}
 			same := slices.EqualFunc(got.Faults, c.want.Faults, strings.HasPrefix)
 			got.Faults, c.want.Faults = nil, nil
-			if !same || !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got %+v, want %+v", got, c.want)
-			}
+			check.That(t, same && reflect.DeepEqual(got, c.want), "got %+v, want %+v", got, c.want)
 		})
 	}
 }

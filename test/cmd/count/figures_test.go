@@ -27,13 +27,11 @@ func benched(t *testing.T, f *figures, c counts, lines ...string) (counts, strin
 func TestFiguresAreComparedWithTheRecordedRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.md")
 	all := []figure.Figure{{Name: "ADD", Value: 2, Unit: "× write", Goal: figure.AtMost(3)}, {Name: "rate", Value: 500, Unit: "a second", Goal: figure.AtLeast(600)}}
-	if c, _ := benched(t, &figures{file: file, record: true}, counts{Passed: 1}, all[0].String()+"\n", "noise\n", all[1].String()+"\n"); c.Failed > 0 {
-		t.Errorf("the recorded run: %v", c)
-	}
+	c, _ := benched(t, &figures{file: file, record: true}, counts{Passed: 1}, all[0].String()+"\n", "noise\n", all[1].String()+"\n")
+	check.That(t, c.Failed <= 0, "the recorded run: %v", c)
 	page := string(check.Value(os.ReadFile(file))(t))
-	if got := recorded(page); !slices.Equal(got, all) {
-		t.Errorf("recorded %+v in\n%s", got, page)
-	}
+	got := recorded(page)
+	check.That(t, slices.Equal(got, all), "recorded %+v in\n%s", got, page)
 	for _, row := range []struct {
 		name    string
 		brief   bool
@@ -48,13 +46,9 @@ func TestFiguresAreComparedWithTheRecordedRun(t *testing.T) {
 		f := &figures{file: file, brief: row.brief}
 		c, text := benched(t, f, counts{Passed: 1}, figure.Figure{Name: "ADD", Value: row.value, Unit: "× write", Goal: all[0].Goal}.String(), figure.Figure{Name: "rate", Value: 700, Unit: "a second"}.String())
 		for _, want := range row.printed {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s: %q is not in\n%s", row.name, want, text)
-			}
+			check.That(t, strings.Contains(text, want), "%s: %q is not in\n%s", row.name, want, text)
 		}
-		if c.Failed > 0 || strings.Contains(text, "MISSED") != row.missed {
-			t.Errorf("%s: %v\n%s", row.name, c, text)
-		}
+		check.That(t, c.Failed <= 0 && strings.Contains(text, "MISSED") == row.missed, "%s: %v\n%s", row.name, c, text)
 	}
 }
 
@@ -62,15 +56,12 @@ func TestARecordedFigureThatNobodyReportsHasFailed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.md")
 	benched(t, &figures{file: file, record: true}, counts{}, "figure: ADD = 2 ms", "figure: DEL = 1 ms")
 	c, text := benched(t, &figures{file: file}, counts{Passed: 2}, "figure: ADD = 2 ms")
-	if c != (counts{2, 1}) || !strings.Contains(text, `"DEL"`) {
-		t.Errorf("%v\n%s", c, text)
-	}
+	check.That(t, c == (counts{2, 1}) && strings.Contains(text, `"DEL"`), "%v\n%s", c, text)
 }
 
 func TestARunThatFailedIsNotRecorded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.md")
 	_, text := benched(t, &figures{file: file, record: true}, counts{Failed: 1}, "figure: ADD = 2 ms")
-	if _, err := os.Stat(file); err == nil || !strings.Contains(text, "stays as it is") {
-		t.Errorf("it was recorded: %v\n%s", err, text)
-	}
+	_, err := os.Stat(file)
+	check.That(t, err != nil && strings.Contains(text, "stays as it is"), "it was recorded: %v\n%s", err, text)
 }

@@ -32,7 +32,6 @@ func TestTheTotalMissesNoSuite(t *testing.T) {
 		})
 	}
 	check.OK(t, l.reset())
-	if got, err := l.total(new(strings.Builder), []string{"unit"}); err != nil || got != (counts{0, 1}) {
-		t.Errorf("after a reset: %v, %v", got, err)
-	}
+	got, err := l.total(new(strings.Builder), []string{"unit"})
+	check.That(t, err == nil && got == (counts{0, 1}), "after a reset: %v, %v", got, err)
 }

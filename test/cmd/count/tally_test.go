@@ -5,6 +5,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestTally(t *testing.T) {
@@ -77,15 +79,11 @@ func TestTally(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var out strings.Builder
 			got, err := tally(strings.NewReader(tc.stream+"\n"), &out, false, func(string) {})
-			if err != nil || got != tc.want {
-				t.Errorf("got %v, %v; want %v", got, err, tc.want)
-			}
+			check.That(t, err == nil && got == tc.want, "got %v, %v; want %v", got, err, tc.want)
 			if !strings.Contains(out.String(), tc.printed) {
 				t.Errorf("%q is not in what was printed:\n%s", tc.printed, out.String())
 			}
-			if tc.hidden != "" && strings.Contains(out.String(), tc.hidden) {
-				t.Errorf("%q was printed", tc.hidden)
-			}
+			check.That(t, tc.hidden == "" || !strings.Contains(out.String(), tc.hidden), "%q was printed", tc.hidden)
 		})
 	}
 }
