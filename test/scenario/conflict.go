@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/foreignhost"
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
@@ -54,7 +55,9 @@ func playConflict(ctx context.Context, a *act) error {
 	}
 	check(a.setAside(ctx, chronicle, second, had, used, host))
 	a.comesBack(ctx, chronicle, host)
-	return a.poolEnds(ctx, chronicle, host, []*cluster.Pod{neighbour, second})
+	check(a.poolEnds(ctx, chronicle, host, []*cluster.Pod{neighbour, second}))
+	a.answersForAll(ctx, host)
+	return nil
 }
 
 // setAside judges that the pod got the other address in the same ADD, and that the lease of the first
@@ -110,6 +113,20 @@ func (a *act) poolEnds(ctx context.Context, c *chronicle, host *cluster.Host, po
 	a.figures.add("pool gone although the foreign host stays", time.Since(deleted))
 	a.story.Say("The pool is gone after %s.", round(time.Since(deleted)))
 	return nil
+}
+
+// answersForAll gives the foreign host all addresses of another pool. People learn from kubelet's event
+// which host answers for so many.
+func (a *act) answersForAll(ctx context.Context, host *cluster.Host) {
+	first, count := 140, foreignhost.MaxConflicts+2
+	for i := range count {
+		value(host.Exec(ctx, "ip", "address", "add", netip.PrefixFrom(a.address(first+i), underlay.Bits()).String(), "dev", "eth0"))
+	}
+	check(a.addPool(ctx, a.namespace+"-answered", v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(first, count), Default: ptr.To(true)}))
+	check(a.startPod(ctx, "refused", a.Node(1), nil))
+	why := fmt.Sprintf("%s answers for more than %d addresses", host.MAC, foreignhost.MaxConflicts)
+	event := value(a.event(ctx, "refused", "FailedCreatePodSandBox", why))
+	a.story.Say("The printer answers for all %d addresses of another pool. Pod refused waits. Its event: %q", count, event.Message)
 }
 
 // added returns the number of ADDs on a node, with any result.
