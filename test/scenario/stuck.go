@@ -59,9 +59,10 @@ type stuck struct {
 
 // playStuck: of the four pods of a node, which fill their pool, three survive their deletion. The address
 // of each is taken after its time, fenced at once, and serves somebody else. The fourth pod is deleted in
-// the ordinary way: it is silent before its lease is gone.
+// the ordinary way: it is silent before its lease is gone. Meanwhile both controllers are replaced.
 func playStuck(ctx context.Context, a *act) error {
 	all, ended := a.stageStuck(ctx)
+	a.addController(ctx)
 	for _, s := range all {
 		a.story.Say("Pod %s has %s. Then %s.", s.pod.Name, s.addr, s.what)
 		a.after("heal pod "+s.pod.Name, func(ctx context.Context) error { return ignoreGone(s.pod, s.heal(ctx, s.pod)) })
@@ -73,6 +74,7 @@ func playStuck(ctx context.Context, a *act) error {
 		s.cut = time.Now()
 		due = append(due, value(s.takenAfter(ctx)))
 	}
+	areReplaced := a.replaceControllers(ctx)
 	for _, s := range all {
 		if err := s.answersARP(ctx, s.addr); err != nil {
 			return fmt.Errorf("pod %s was to live on: %w", s.pod.Name, err)
@@ -85,6 +87,8 @@ func playStuck(ctx context.Context, a *act) error {
 	for i, s := range all {
 		check(s.passesAtHome(ctx, due[i]))
 	}
+	check(areReplaced(ctx))
+	a.story.Say("Both controllers were replaced meanwhile, and another one leads.")
 	for _, s := range all {
 		check(s.end(ctx))
 	}
