@@ -407,7 +407,7 @@ func (w world) drainFamily(pod *corev1.Pod, family ipam.Family) []string {
 	allocator := allocate.New(allocate.Options{Leases: store, Clock: clock.RealClock{}})
 	var got []string
 	for i := 0; ; i++ {
-		l, err := allocator.First(w.ctx, allocate.Wish{
+		l, err := allocator.First(w.ctx, allocate.Need{
 			Family: family,
 			Holder: v1alpha1.Holder{
 				Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), ContainerID: fmt.Sprintf("%s-%d", node, i), Guarded: true,

@@ -21,8 +21,8 @@ type Leases interface {
 	TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error)
 }
 
-// Wish describes the address that one interface needs of one family.
-type Wish struct {
+// Need describes the address that one interface needs of one family.
+type Need struct {
 	Family ipam.Family
 	// Parent and the Retention for the pool are written into the lease, and by First also Holder.
 	// Retention may be nil.

@@ -139,7 +139,7 @@ func candidate(t testing.TB, name string, inUse []string, entries ...string) ipa
 
 // trial is a wish, and what its caller does with the candidates.
 type trial struct {
-	Wish
+	Need
 	// before comes before each create, try after it; nil is allowed.
 	before func() error
 	try    func(*v1alpha1.IPLease) (conflict bool, err error)
@@ -147,7 +147,7 @@ type trial struct {
 
 // onDemand takes candidates as an ADD does, until one stands the trial.
 func onDemand(ctx context.Context, a *Allocator, t trial) (*v1alpha1.IPLease, *v1alpha1.IPPool, error) {
-	for c, err := range a.Candidates(ctx, t.Wish) {
+	for c, err := range a.Candidates(ctx, t.Need) {
 		if err != nil {
 			return nil, nil, err
 		}
@@ -175,7 +175,7 @@ func onDemand(ctx context.Context, a *Allocator, t trial) (*v1alpha1.IPLease, *v
 
 // wishFor asks for an address of the first pool that has one; whoever gets one keeps it.
 func wishFor(pools ...ipam.Candidate) trial {
-	return trial{Wish: Wish{
+	return trial{Need: Need{
 		Family: ipam.Family{Source: "the CNI configuration", Interface: "pod shop/web-0 interface eth0", Pools: pools},
 		Holder: v1alpha1.Holder{Namespace: "shop", Pod: "web-0", ContainerID: "c1", Interface: "eth0"},
 	}}

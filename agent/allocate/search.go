@@ -21,7 +21,7 @@ import (
 const maxCollisions = 8
 
 // First creates the lease of the first candidate that has none.
-func (a *Allocator) First(ctx context.Context, w Wish) (*v1alpha1.IPLease, error) {
+func (a *Allocator) First(ctx context.Context, w Need) (*v1alpha1.IPLease, error) {
 	for c, err := range a.Candidates(ctx, w) {
 		if err != nil {
 			return nil, err
@@ -41,10 +41,10 @@ func (a *Allocator) First(ctx context.Context, w Wish) (*v1alpha1.IPLease, error
 //     after a list of leases has shown no free address;
 //   - for a requested address a *lease.TakenError or a *ipam.RequestedError;
 //   - otherwise the error of the API server or of ctx.
-func (a *Allocator) Candidates(ctx context.Context, w Wish) iter.Seq2[*Candidate, error] {
+func (a *Allocator) Candidates(ctx context.Context, w Need) iter.Seq2[*Candidate, error] {
 	return func(yield func(*Candidate, error) bool) {
 		s := search{
-			Allocator: a, Wish: w, yield: yield,
+			Allocator: a, Need: w, yield: yield,
 			tried: map[netip.Addr]struct{}{}, elsewhere: map[netip.Addr]struct{}{},
 		}
 		if err := s.run(ctx); !errors.Is(err, errStopped) {
@@ -99,7 +99,7 @@ var errStopped = errors.New("the caller takes no more candidates")
 // search is one range over Candidates.
 type search struct {
 	*Allocator
-	Wish
+	Need
 	yield func(*Candidate, error) bool
 	// tried are the addresses that this search has leased, and that another host turned out to use.
 	tried map[netip.Addr]struct{}

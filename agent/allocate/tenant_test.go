@@ -144,7 +144,7 @@ func (p *tenant) bind(r *rand.Rand, ask ask, f ipam.Family, who string) (*v1alph
 
 func (p *tenant) wish(r *rand.Rand, f ipam.Family, holder v1alpha1.Holder) trial {
 	lies := r.Uint64()
-	return trial{Wish: Wish{
+	return trial{Need: Need{
 		Family: f, Share: p.share, Holder: holder,
 		// A hint that is wrong about a quarter of the addresses.
 		Taken: func(_ *v1alpha1.IPPool, a netip.Addr) bool {

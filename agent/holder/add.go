@@ -186,32 +186,58 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept keptDecision
 	return a.record()
 }
 
-// bindFamily takes over the address that is kept for this pod. If none is kept, it binds a
-// Warm lease or a free address.
-func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept keptDecision) (b boundAddress, err error) {
+// errNoSource is not reached: the last sources end with the reason why there is no address.
+var errNoSource = errors.New("no source has an address")
+
+// bindFamily wins an address of a family: it asks the sources in their order.
+func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept keptDecision) (boundAddress, error) {
 	l, left := kept.of(f.IPv6)
-	if l != nil {
-		b, err = a.takeOver(ctx, f, l)
-	} else {
-		b, err = a.bindOther(ctx, f)
+	if l != nil && poolOf(f, l) == nil { // not reached: decideKept takes only what serves
+		return boundAddress{}, refusal.New(refusal.NoPool, "%s is kept for pod %s/%s, but its pool %s does not serve the pod",
+			l.Spec.Address, a.who.Namespace, a.who.Pod, l.Spec.Pool)
 	}
-	if err != nil {
-		return boundAddress{}, err
+	s := &search{adding: a, family: f, kept: l}
+	a.full = nil
+	why := errNoSource
+	for _, s.source = range sources() {
+		if err := s.obey(ctx, s.obeys); err != nil {
+			return boundAddress{}, err
+		}
+		b, o := s.ask(ctx)
+		if after(o, s.source) == answerWith {
+			if s.learns && l == nil {
+				a.h.Warm.Used(b.pool.Name, a.link.Parent)
+			}
+			a.tellLeft(left, b)
+			return b, nil
+		}
+		if after(o, s.source) == giveUp {
+			return boundAddress{}, o.why
+		}
+		if o.why != nil {
+			why = o.why
+		}
 	}
-	a.tellLeft(left, b)
-	return b, nil
+	return boundAddress{}, why
 }
 
-// bindOther binds a Warm lease or a free address.
-func (a *adding) bindOther(ctx context.Context, f ipam.Family) (boundAddress, error) {
-	b, err := search{adding: a, family: f}.find(ctx)
-	if err != nil {
-		return boundAddress{}, err
+// ask tries the candidates of the source, until one is won or the ADD has to end. Without a candidate the
+// outcome is notAddress.
+func (s *search) ask(ctx context.Context) (boundAddress, outcome) {
+	for c, err := range s.find(ctx, s) {
+		if isExhausted(err) {
+			return boundAddress{}, outcome{usedUp, err}
+		}
+		if err != nil {
+			return boundAddress{}, ends(err)
+		}
+		b, o := s.win(ctx, c)
+		if after(o, s.source) != nextCandidate {
+			return b, o
+		}
+		s.trying = nil
 	}
-	if !f.Requested.IsValid() { // no Warm lease could have served a request for an address
-		a.h.Warm.Used(b.pool.Name, a.link.Parent)
-	}
-	return b, nil
+	return boundAddress{}, outcome{result: notAddress}
 }
 
 // undo is a DEL of the steps done so far. A release that fails is journalled and

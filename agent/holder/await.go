@@ -20,6 +20,9 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
+// answerMargin is the part of an ADD's deadline that is reserved for the answer.
+const answerMargin = 3 * time.Second
+
 // queued is an ADD with its place in the queue for full pools.
 type queued struct {
 	h       *Holders
@@ -180,11 +183,10 @@ func (a *adding) mayFind(choice ipam.Choice, kept keptDecision) error {
 		if l, _ := kept.of(f.IPv6); l != nil || f.Requested.IsValid() {
 			continue
 		}
-		s := search{adding: a, family: f}
-		if _, ok := s.offered(); ok {
+		if _, ok := a.offer(f); ok {
 			continue
 		}
-		if _, err := s.inTurn(); err != nil {
+		if _, err := a.inTurn(f); err != nil {
 			a.full = f.Pools
 			return err
 		}
@@ -193,45 +195,31 @@ func (a *adding) mayFind(choice ipam.Choice, kept keptDecision) error {
 }
 
 // inTurn returns the family without the pools for which this ADD, or an earlier one of this node,
-// waits: of such a pool, an ADD gets only the address that is offered to it. If no other pool is left,
-// the error is a *ipam.NoPoolError.
-func (s search) inTurn() (search, error) {
-	var open []ipam.Candidate
-	rejected := append([]ipam.Rejection(nil), s.family.Rejected...)
-	for _, c := range s.family.Pools {
-		why, closed := s.queued.place.Closed(c.Pool.Name)
+// waits: of such a pool, an ADD gets only the address that is offered to it.
+func (a *adding) inTurn(f ipam.Family) (ipam.Family, error) {
+	return f.Without(func(c ipam.Candidate) (*ipam.Rejection, error) {
+		why, closed := a.queued.place.Closed(c.Pool.Name)
 		if !closed {
-			open = append(open, c)
-			continue
+			return nil, nil
 		}
-		rejected = append(rejected, ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.Exhausted, Detail: why})
-	}
-	if len(open) == 0 {
-		return s, &ipam.NoPoolError{IPv6: s.family.IPv6, Interface: s.family.Interface, Source: s.family.Source, Rejected: rejected}
-	}
-	s.family.Pools, s.family.Rejected = open, rejected
-	return s, nil
+		return &ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.Exhausted, Detail: why}, nil
+	})
 }
 
-// offered returns the family with the pool of the address that is offered to this ADD alone.
-func (s search) offered() (search, bool) {
-	for _, c := range s.family.Pools {
-		if c.Pool.Name == s.queued.offer.Pool && c.Set.Contains(s.queued.offer.Addr) && c.Closed == nil {
-			s.family.Pools = []ipam.Candidate{c}
-			s.only = s.queued.offer.Addr
-			return s, true
+// offer returns the pool of the address that is offered to this ADD alone.
+func (a *adding) offer(f ipam.Family) (ipam.Candidate, bool) {
+	for _, c := range f.Pools {
+		if c.Pool.Name == a.queued.offer.Pool && c.Set.Contains(a.queued.offer.Addr) {
+			return c, true
 		}
 	}
-	return s, false
+	return ipam.Candidate{}, false
 }
 
 // poolsOf returns the candidates as pools that an ADD waits for.
 func poolsOf(full []ipam.Candidate) []waiting.Pool {
 	var pools []waiting.Pool
 	for _, c := range full {
-		if c.Closed != nil {
-			continue // it has no new address
-		}
 		agents := c.Pool.Status.Served
 		if agents == 0 {
 			agents = c.Pool.Status.Agents

@@ -13,38 +13,38 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// checkRoutes returns an error if a route that the interface would get with an address of a pool
+// checkRoutes speaks against a pool if a route that the interface would get with an address of a pool
 // takes packets from their proper way. It runs before an address is leased.
-func (a *adding) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.IPPool) error {
+func (a *adding) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.IPPool) outcome {
 	if !pool.ChecksRoutes() {
-		return nil
+		return outcome{}
 	}
 	routes, err := routesThrough(&f, pool, a.request.Network)
 	if err != nil {
-		return err
+		return ends(err)
 	}
 	isDefault := func(r poolset.Route) bool { return r.Dst.Bits() == 0 }
 	if !slices.ContainsFunc(routes, func(r poolset.Route) bool { return !isDefault(r) }) {
-		return nil
+		return outcome{}
 	}
 	subnet, err := poolset.Subnet(pool)
 	if err != nil {
-		return err
+		return ends(err)
 	}
 	node, err := a.h.NodeSubnets()
 	if err != nil {
-		return err
+		return ends(err)
 	}
 	a.h.awaitServices(ctx)
 	h, hijacked := ipam.Hijacked(routes,
 		ipam.Uplink{Subnet: subnet, Gateway: pool.Spec.Gateway != nil, Default: f.Default && !a.request.Network.CleanGateway},
 		ipam.Nearby{Services: a.h.Services(), Node: node})
 	if !hijacked {
-		return nil
+		return outcome{}
 	}
-	return refusal.New(refusal.InvalidPod,
+	return outcome{notPool, refusal.New(refusal.InvalidPod,
 		"%s of pod %s/%s: %s, and it comes from %s; remove or change the route, or set spec.routeCheck of pool %s to false",
-		a.who.Interface, a.who.Namespace, a.who.Pod, h, originOf(h.Route, f, pool, a.request.Network), pool.Name)
+		a.who.Interface, a.who.Namespace, a.who.Pod, h, originOf(h.Route, f, pool, a.request.Network), pool.Name)}
 }
 
 // awaitServices waits until the service CIDRs are known, or are known to be unknown, so that the checks

@@ -4,9 +4,14 @@ package holder
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
 )
@@ -46,6 +51,68 @@ func (a *adding) hasOlderSandbox(ctx context.Context) bool {
 		}
 	}
 	return a.h.hasLeaseOf(ctx, &a.who)
+}
+
+// keptRetry is the pause before an ADD checks again whether its kept address was quarantined.
+const keptRetry = 200 * time.Millisecond
+
+// keptFor yields the address that is kept for the pod. If its lease ends meanwhile, or a foreign host uses
+// the address of a pod whose name keeps none, the pod gets another address.
+func keptFor(_ context.Context, s *search) iter.Seq2[candidate, error] {
+	if s.kept == nil {
+		return none
+	}
+	c := candidate{pool: poolOf(s.family, s.kept), last: s.kept}
+	c.address = addressOf(c.pool, s.kept.Spec.Addr())
+	c.address.Static, c.address.Kept = s.keeps(c.pool), true
+	c.await, c.write = s.awaitKept, s.takeOver
+	return one(c)
+}
+
+// awaitKept waits while the address is still bound elsewhere. If it stays bound there, the ADD fails.
+func (s *search) awaitKept(ctx context.Context, c *candidate) outcome {
+	for s.boundElsewhere(c.last) {
+		if !waitFor(ctx, s.h.Clock, keptRetry) {
+			return ends(refusal.New(refusal.TryAgain, "%s is kept for pod %s/%s and still bound to its predecessor on node %s",
+				c.address.Addr, s.who.Namespace, s.who.Pod, c.last.Spec.NodeName))
+		}
+		l, err := s.h.Leases.Get(ctx, c.last.Name)
+		if errors.Is(err, lease.ErrGone) {
+			return outcome{notAddress, err}
+		}
+		if err != nil {
+			return ends(err)
+		}
+		c.last = l
+	}
+	return outcome{}
+}
+
+// boundElsewhere reports whether only the controller can end the present binding.
+func (a *adding) boundElsewhere(l *v1alpha1.IPLease) bool {
+	return l.Spec.State == v1alpha1.StateBound &&
+		(l.Spec.NodeName != a.h.Node || l.Spec.Holder.PodUID != a.who.PodUID)
+}
+
+// takeOver binds the kept lease to this pod.
+func (s *search) takeOver(ctx context.Context, c *candidate) (*v1alpha1.IPLease, doubt, error) {
+	l, err := s.h.Leases.TakeOver(ctx, c.last, s.leaseRequest(c))
+	if errors.Is(err, lease.ErrNotMine) {
+		// The DEL of the older sandbox may have ended meanwhile.
+		now, getErr := s.h.Leases.Get(ctx, c.last.Name)
+		if getErr == nil && now.Spec.State == v1alpha1.StateRetained {
+			l, err = s.h.Leases.TakeOver(ctx, now, s.leaseRequest(c))
+		}
+	}
+	return l, doubt{}, err
+}
+
+// leaseRequest has what a lease of a candidate's address records about the pod.
+func (s *search) leaseRequest(c *candidate) lease.Request {
+	return lease.Request{
+		Pool: c.pool.Name, Network: c.pool.Spec.Network, Addr: c.address.Addr, Parent: s.link.Parent, Holder: s.who,
+		Retention: s.retention(c.pool),
+	}
 }
 
 func poolOf(f ipam.Family, l *v1alpha1.IPLease) *v1alpha1.IPPool {

@@ -5,61 +5,42 @@ package holder
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// withinLimits returns the search without the pools of which the pod's namespace has its greatest
-// number of addresses already (maxPerNamespace).
-func (s search) withinLimits(ctx context.Context) (search, error) {
-	if !slices.ContainsFunc(s.family.Pools, func(c ipam.Candidate) bool { return c.Pool.Spec.MaxPerNamespace != nil }) {
-		return s, nil
-	}
-	var pools []ipam.Candidate
-	rejected := slices.Clone(s.family.Rejected)
-	for _, c := range s.family.Pools {
+// withinLimits returns the family without the pools of which the pod's namespace has its greatest number
+// of addresses already (maxPerNamespace).
+func (s *search) withinLimits(ctx context.Context) (ipam.Family, error) {
+	return s.family.Without(func(c ipam.Candidate) (*ipam.Rejection, error) {
 		limit := c.Pool.Spec.MaxPerNamespace
 		if limit == nil {
-			pools = append(pools, c)
-			continue
+			return nil, nil
 		}
 		leases, err := s.h.Leases.InNamespace(ctx, c.Pool.Name, s.who.Namespace)
-		if err != nil {
-			return s, err
+		if err != nil || int64(len(leases)) < *limit {
+			return nil, err
 		}
-		if int64(len(leases)) < *limit {
-			pools = append(pools, c)
-			continue
-		}
-		rejected = append(rejected, ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.NamespaceFull, Detail: limitText(s.who.Namespace, *limit)})
-	}
-	s.family.Pools, s.family.Rejected = pools, rejected
-	if len(pools) == 0 {
-		return s, &ipam.NoPoolError{IPv6: s.family.IPv6, Interface: s.family.Interface, Source: s.family.Source, Rejected: rejected}
-	}
-	return s, nil
+		return &ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.NamespaceFull, Detail: limitText(s.who.Namespace, *limit)}, nil
+	})
 }
 
 // confirmLimit counts the addresses of the namespace again, with the lease that this ADD has just
 // written. Of the ADDs that raced, those with the newest tokens give way. The undo of the ADD ends
 // the lease.
-func (s search) confirmLimit(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) error {
+func (s *search) confirmLimit(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) outcome {
 	limit := pool.Spec.MaxPerNamespace
 	if limit == nil {
-		return nil
+		return outcome{}
 	}
 	leases, err := s.h.Leases.InNamespace(ctx, pool.Name, s.who.Namespace)
-	if err != nil {
-		return err
+	if err != nil || olderThan(l, leases) < *limit {
+		return ends(err)
 	}
-	if olderThan(l, leases) < *limit {
-		return nil
-	}
-	return refusal.New(refusal.NoPool, "no address of pool %s for pod %s/%s: %s",
-		pool.Name, s.who.Namespace, s.who.Pod, limitText(s.who.Namespace, *limit))
+	return outcome{notPool, refusal.New(refusal.NoPool, "no address of pool %s for pod %s/%s: %s",
+		pool.Name, s.who.Namespace, s.who.Pod, limitText(s.who.Namespace, *limit))}
 }
 
 // olderThan counts the leases that a holder got before the holder of a Bound lease got this one. The

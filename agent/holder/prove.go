@@ -4,7 +4,8 @@ package holder
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"net"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -17,114 +18,172 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/foreignhost"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// prove guards, probes and claims the address of a new lease, in this order: a host without a
-// record answers the probe, so no claim is ever sent against it (R4). Without a claim key the probe
-// alone protects the address. ok is false if another host uses the address; then the lease is
-// quarantined.
-func (a *adding) prove(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) (b boundAddress, ok bool, err error) {
-	e := a.entry(journal.Intent)
-	if living, _, held := a.h.Holder(guards.Key(&e, *a.trying)); held {
-		// A pod of this node uses the address, and its record was lost. Installing the address for
-		// the new pod would mute that pod before it can answer.
-		return boundAddress{}, false, a.quarantine(ctx, pool, l, living.MAC, segment.SourceProbe)
-	}
-	c, err := a.install(pool)
-	if err != nil {
-		return boundAddress{}, false, err
-	}
-	heard, err := a.seg.Probe(ctx, a.trying.Addr, segment.ParamsOf(pool))
-	if err != nil {
-		return boundAddress{}, false, err
-	}
+// probe asks everybody for an address that nobody should use.
+func (a *attempt) probe(ctx context.Context) outcome {
+	heard, err := a.seg.Probe(ctx, a.trying.Addr, segment.ParamsOf(a.pool))
 	switch {
-	case heard.Conflict && pool.ConflictMode() != v1alpha1.ModeObserve:
-		return boundAddress{}, false, a.giveWay(ctx, pool, l, heard)
-	case heard.Conflict:
-		if err := a.observe(ctx, pool, l, heard); err != nil {
-			return boundAddress{}, false, err
-		}
+	case err != nil || !heard.Conflict:
+		return ends(err)
+	case a.pool.ConflictMode() == v1alpha1.ModeObserve:
+		return ends(a.observe(ctx, heard))
 	}
-	if err := a.seg.ClaimAndConfirm(ctx, c); err != nil && !errors.Is(err, segment.ErrNoKey) {
-		return boundAddress{}, false, err
-	}
-	return boundAddress{pool: pool, address: *a.trying}, true, nil
+	return a.giveWay(ctx, heard)
 }
 
-// install lets the slot use the address that is being tried, with the token of its
-// lease, once the interface is guarded.
-func (a *adding) install(pool *v1alpha1.IPPool) (segment.Claim, error) {
-	if err := a.guard(); err != nil {
-		return segment.Claim{}, err
+// verify claims, and asks for proof that the last holder is silent. If the record names a predecessor that
+// was not proven silent, only the verdicts Fenced and Silent are sufficient.
+func (a *attempt) verify(ctx context.Context) outcome {
+	verdict, evidence, err := a.h.verify(ctx, a.seg, a.pool, a.claim, a.last)
+	if err == nil && verdict == segment.Answered && evidence.Answer.Kind.Tentative() {
+		// A host that only probed for the address may be the verifier of the quarantine that this
+		// take-over has just ended. It does not probe again.
+		verdict, evidence, err = a.h.verify(ctx, a.seg, a.pool, a.claim, a.last)
 	}
+	if err != nil {
+		a.giveBack(ctx, verdict, err.Error())
+		return ends(err)
+	}
+	a.verdict = verdict
+	a.h.Metrics.Verification(verdict)
+	mustProve := lease.NeedsVerification(&a.last.Spec, a.h.Session) && a.pool.ConflictMode() == v1alpha1.ModeEnforce
+	switch {
+	case verdict == segment.Answered && a.pool.ConflictMode() == v1alpha1.ModeObserve:
+		return ends(a.observe(ctx, evidence.Answer))
+	case verdict == segment.Answered && !owner.KeepsName(&a.who):
+		// Only a name insists on its address. A recorded predecessor stays in the lease (R1).
+		return a.quarantine(ctx, evidence.Answer.MAC.String(), evidence.Answer.Source)
+	case verdict == segment.Answered || mustProve && !verdict.Safe():
+		a.giveBack(ctx, verdict, evidence.String())
+		return ends(refusal.New(refusal.TryAgain,
+			"%s is kept for pod %s/%s, but its last holder is not proven silent: %s", a.address.Addr, a.who.Namespace, a.who.Pod, evidence))
+	case verdict == segment.Fenced:
+		e := a.entry(journal.Intent)
+		a.h.Audit(audit.Fence, &e, *a.trying, string(verdict))
+	}
+	return outcome{}
+}
+
+// claimOf is the claim for an address with the token of its lease. last is the lease as the last holder
+// left it, nil if there is none on record.
+func (h *Holders) claimOf(pool *v1alpha1.IPPool, address journal.Address, last *v1alpha1.IPLease) segment.Claim {
 	c := segment.Claim{
-		Addr: a.trying.Addr, Network: claim.Network(a.h.Cluster, a.trying.Network), Token: a.trying.Token,
-		Mode: pool.ConflictMode(),
+		Addr: address.Addr, Network: claim.Network(h.Cluster, address.Network), Token: address.Token, Mode: pool.ConflictMode(),
 	}
-	e := a.entry(journal.Intent)
-	return c, a.h.Guards.Install(&e, *a.trying)
+	if last != nil {
+		c.PreviousMAC, c.PreviousToken = previousMAC(last), last.LastToken()
+	}
+	return c
+}
+
+// verify claims, and asks for other speakers. last is nil if there was no other holder.
+func (h *Holders) verify(ctx context.Context, seg Segment, pool *v1alpha1.IPPool, c segment.Claim, last *v1alpha1.IPLease) (segment.Verdict, segment.Evidence, error) {
+	v := segment.Verification{
+		Claim: c, Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool), OthersShare: h.OthersShare(),
+	}
+	if last != nil {
+		v.SlotDead, v.Asserted = h.endedHere(last), lease.Asserted(&last.Spec)
+	}
+	return seg.Verify(ctx, v)
+}
+
+// previousMAC returns the MAC of the last holder, or nil if it is not recorded. It may be the MAC of
+// the new interface.
+func previousMAC(old *v1alpha1.IPLease) net.HardwareAddr {
+	text := old.Spec.Holder.MAC
+	if p := old.Spec.Previous; p != nil && p.MAC != "" {
+		text = p.MAC
+	}
+	mac, err := net.ParseMAC(text)
+	if err != nil {
+		return nil
+	}
+	return mac
 }
 
 // observe reports a second speaker, and leaves the address to the pod.
-func (a *adding) observe(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, heard segment.Answer) error {
-	a.countConflict(pool, heard.MAC.String(), heard.Source)
-	a.h.Events.Eventf(a.pod, pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
-		"%s is used by %s as well; pool %s only observes", a.trying.Addr, heard.MAC, pool.Name)
-	_, err := a.h.Leases.RecordConflict(ctx, l, lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)})
+func (a *attempt) observe(ctx context.Context, heard segment.Answer) error {
+	a.countConflict(heard.MAC.String(), heard.Source)
+	a.h.Events.Eventf(a.pod, a.pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
+		"%s is used by %s as well; pool %s only observes", a.trying.Addr, heard.MAC, a.pool.Name)
+	_, err := a.h.Leases.RecordConflict(ctx, a.lease, lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)})
 	return err
 }
 
-// giveWay leaves the address that is being tried to the foreign host that uses it. The lease is
-// quarantined, or ends if the host answers for many addresses of the pool. An error ends the ADD,
-// and its undo frees the lease: the pod never had the address.
-func (a *adding) giveWay(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, heard segment.Answer) error {
+// giveWay leaves the address to the foreign host that uses it. The lease is quarantined, or ends if the
+// host answers for many addresses of the pool. If the ADD ends, its undo frees the lease: the pod never
+// had the address.
+func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 	mac := heard.MAC.String()
-	action, err := a.h.Foreign.Meet(ctx, a.link.ParentIndex, pool.Name, mac)
+	action, err := a.h.Foreign.Meet(ctx, a.link.ParentIndex, a.pool.Name, mac)
 	if err != nil {
-		return err
+		return ends(err)
 	}
 	switch action {
 	case foreignhost.Quarantine:
-		return a.quarantine(ctx, pool, l, mac, heard.Source)
+		return a.quarantine(ctx, mac, heard.Source)
 	case foreignhost.PassOver:
-		return a.passOver(ctx, pool, l, mac, heard.Source)
+		return a.passOver(ctx, mac, heard.Source)
 	}
-	a.countConflict(pool, mac, heard.Source)
-	return refusal.New(refusal.TryAgain,
+	a.countConflict(mac, heard.Source)
+	return outcome{notPool, refusal.New(refusal.TryAgain,
 		"%s answers for more than %d addresses on parent %s, so no other address of pool %s is tried for now; "+
 			"if this host is a proxy, add it to spec.conflictDetection.ignoreMACs of the pool; if it owns the addresses, exclude them by spec.excludeIPs",
-		mac, foreignhost.MaxConflicts, a.link.Parent, pool.Name)
+		mac, foreignhost.MaxConflicts, a.link.Parent, a.pool.Name)}
 }
 
 // passOver frees an address that is used by a host for which enough addresses are quarantined.
-func (a *adding) passOver(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, mac string, source segment.Source) error {
-	a.countConflict(pool, mac, source)
+func (a *attempt) passOver(ctx context.Context, mac string, source segment.Source) outcome {
+	a.countConflict(mac, source)
 	e := a.entry(journal.Intent)
 	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.trying), a.slot); err != nil {
-		return err
+		return ends(err)
 	}
-	return a.h.End(ctx, l, &e, *a.trying)
+	return lostTo(mac, a.h.End(ctx, a.lease, &e, *a.trying))
 }
 
 // quarantine quarantines the lease of an address that another host uses. The
 // kernel forgets the address first: a verifier of a Quarantined lease kills the
 // slots that may use its address, and this slot goes on with another address.
-func (a *adding) quarantine(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, mac string, source segment.Source) error {
-	a.countConflict(pool, mac, source)
-	a.h.Events.Eventf(a.pod, pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
+func (a *attempt) quarantine(ctx context.Context, mac string, source segment.Source) outcome {
+	a.countConflict(mac, source)
+	a.h.Events.Eventf(a.pod, a.pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
 		"%s is used by %s; it is quarantined and another address is tried", a.trying.Addr, mac)
 	e := a.entry(journal.Intent)
 	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.trying), a.slot); err != nil {
-		return err
+		return ends(err)
 	}
-	_, err := a.h.Leases.QuarantineConflict(ctx, l, lease.Evidence{MAC: mac, Source: string(source)})
-	return err
+	_, err := a.h.Leases.QuarantineConflict(ctx, a.lease, lease.Evidence{MAC: mac, Source: string(source)})
+	return lostTo(mac, err)
+}
+
+// lostTo is the outcome after an address was left to another host, or err if that failed.
+func lostTo(mac string, err error) outcome {
+	if err != nil {
+		return ends(err)
+	}
+	return outcome{notAddress, fmt.Errorf("it is used by %s", mac)}
 }
 
 // countConflict counts and audits a second speaker.
-func (a *adding) countConflict(pool *v1alpha1.IPPool, mac string, source segment.Source) {
+func (a *attempt) countConflict(mac string, source segment.Source) {
 	e := a.entry(journal.Intent)
-	a.h.Metrics.Conflict(pool.Name, source)
+	a.h.Metrics.Conflict(a.pool.Name, source)
 	a.h.Audit(audit.Conflict, &e, *a.trying, "speaker "+mac)
+}
+
+// giveBack quarantines a lease again after its take-over failed. If the write fails, the journal
+// records it, and the undo writes later. An address that was proven before, and for which no host
+// answered, is still proven: the undo ends its lease as a DEL does.
+func (a *attempt) giveBack(ctx context.Context, verdict segment.Verdict, why string) {
+	if a.lease.Spec.Previous == nil && verdict != segment.Answered {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if _, err := a.h.Leases.Unverified(ctx, a.lease, why); err != nil {
+		a.h.Log.Info("the undo quarantines the address", "lease", a.lease.Name, "why", err.Error())
+	}
 }

@@ -46,3 +46,11 @@ func pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
 		return true
 	}
 }
+
+// waitFor waits d. It returns false at once if the call's deadline is too close.
+func waitFor(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(c.Now()) < d+answerMargin {
+		return false
+	}
+	return pause(ctx, c, d)
+}

@@ -4,150 +4,115 @@ package holder
 
 import (
 	"context"
-	"errors"
+	"iter"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/warm"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
+// Warm is the stock of this node's Warm leases. *warm.Keeper implements it.
+type Warm interface {
+	// Take reserves a lease for the caller until PutBack or Ended.
+	Take(warm.Wish) (warm.Stocked, bool)
+	// Doubt returns the evidence of the kernel against a lease that was taken as ready;
+	// DoubtNone if there is none. For DoubtSpoken it also returns the other host.
+	Doubt(warm.Stocked) (segment.Doubt, segment.Answer)
+	// PutBack returns a lease that was not written.
+	PutBack(warm.Stocked)
+	// Ended reports that a lease is no longer Warm.
+	Ended(warm.Stocked)
+	// Used reports that a pod of this node got an address of a pool on a parent, without a request for
+	// a particular one.
+	Used(pool, parent string)
+}
+
 // freshDoubt bounds the age of the kernel's answer about a proof when the lease is
 // bound. A write takes milliseconds, and longer if the API server is slow.
 const freshDoubt = 50 * time.Millisecond
 
-// bindReady binds a Warm lease that is ready, in the order of the pools: the lease of
-// a later pool only if the earlier pools look full. A requested address of this node's
-// Warm leases is bound also if it is not ready.
-func (s search) bindReady(ctx context.Context) (b boundAddress, ok bool, err error) {
-	for _, c := range s.family.Pools {
-		if c.Closed != nil {
-			continue
-		}
-		if s.family.Requested.IsValid() || c.Pool.Stock() > 0 {
-			wish := s.warmWish(c)
-			wish.Addr, wish.Any = s.family.Requested, s.family.Requested.IsValid()
-			if b, ok, err = s.bindWarm(ctx, c.Pool, wish); ok || err != nil {
-				return b, ok, err
+// requestedWarm yields the requested address if it is one of this node's Warm leases, ready or not.
+func requestedWarm(_ context.Context, s *search) iter.Seq2[candidate, error] {
+	if !s.family.Requested.IsValid() {
+		return none
+	}
+	return s.stocked(true, func(c ipam.Candidate) (ask, last bool) { return true, true })
+}
+
+// ready yields the Warm leases that are ready: those of a later pool only if the earlier pools look full.
+func ready(_ context.Context, s *search) iter.Seq2[candidate, error] {
+	return s.stocked(false, func(c ipam.Candidate) (ask, last bool) {
+		// A pool that the controller has not counted yet counts as not full.
+		return c.Pool.Stock() > 0, c.Pool.Status.Free > 0 || c.Pool.Status.Total == 0
+	})
+}
+
+// anyWarm yields the Warm leases of this node, ready or not.
+func anyWarm(_ context.Context, s *search) iter.Seq2[candidate, error] {
+	return s.stocked(true, func(c ipam.Candidate) (ask, last bool) { return true, false })
+}
+
+// stocked yields Warm leases. pools tells whether the stock of a pool is asked, and whether no later pool is.
+func (s *search) stocked(unready bool, pools func(ipam.Candidate) (ask, last bool)) iter.Seq2[candidate, error] {
+	return func(yield func(candidate, error) bool) {
+		for _, c := range s.family.Pools {
+			ask, last := pools(c)
+			for ask {
+				w, ok := s.h.Warm.Take(warm.Wish{
+					Pool: c.Pool.Name, Parent: s.link.Parent, ParentIndex: s.link.ParentIndex,
+					Mode: c.Pool.ConflictMode(), Has: c.Set.Contains, Addr: s.family.Requested, Any: unready,
+				})
+				if !ok {
+					break
+				}
+				if !yield(s.ofStock(c.Pool, w), nil) {
+					return
+				}
+			}
+			if last {
+				return
 			}
 		}
-		// A pool that the controller has not counted yet counts as not full.
-		if status := &c.Pool.Status; status.Free > 0 || status.Total == 0 {
-			break
-		}
-	}
-	return boundAddress{}, false, nil
-}
-
-// bindAnyWarm binds any Warm lease of this node, ready or not: its own pods come first.
-func (s search) bindAnyWarm(ctx context.Context) (b boundAddress, ok bool, err error) {
-	for _, c := range s.family.Pools {
-		if c.Closed != nil {
-			continue
-		}
-		wish := s.warmWish(c)
-		wish.Any = true
-		if b, ok, err = s.bindWarm(ctx, c.Pool, wish); ok || err != nil {
-			break
-		}
-	}
-	return b, ok, err
-}
-
-func (s search) warmWish(c ipam.Candidate) warm.Wish {
-	return warm.Wish{
-		Pool: c.Pool.Name, Parent: s.link.Parent, ParentIndex: s.link.ParentIndex,
-		Mode: c.Pool.ConflictMode(), Has: c.Set.Contains,
 	}
 }
 
-// bindWarm binds one of the Warm leases that fit the wish; ok is false if there is
-// none. Leases that have ended meanwhile are skipped.
-func (s search) bindWarm(ctx context.Context, pool *v1alpha1.IPPool, wish warm.Wish) (b boundAddress, ok bool, err error) {
-	for {
-		w, ok := s.h.Warm.Take(wish)
-		if !ok {
-			return boundAddress{}, false, nil
-		}
-		if err := s.checkRoutes(ctx, s.family, pool); err != nil {
-			s.h.Warm.PutBack(w)
-			return boundAddress{}, false, err
-		}
-		s.askGateway(ctx, pool)
-		l, doubt, err := s.writeBinding(ctx, pool, w)
-		if errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone) {
-			s.h.Warm.Ended(w)
-			s.trying = nil
-			continue
-		}
-		if err != nil {
-			// If the lease was written in spite of the error, the next Take notices it.
-			s.h.Warm.PutBack(w)
-			return boundAddress{}, false, err
-		}
-		b, ok, err = s.use(ctx, pool, l, doubt)
-		s.h.Warm.Ended(w)
-		if ok || err != nil {
-			return b, ok, err
-		}
-		s.trying = nil // another host uses the address
+func (s *search) ofStock(pool *v1alpha1.IPPool, w warm.Stocked) candidate {
+	return candidate{
+		pool: pool, address: addressOf(pool, w.Spec.Addr()),
+		write: func(ctx context.Context, c *candidate) (*v1alpha1.IPLease, doubt, error) {
+			return s.bindWarm(ctx, c, w)
+		},
+		over: func(written bool) {
+			if written {
+				s.h.Warm.Ended(w)
+			} else { // if the lease was written in spite of an error, the next Take notices it
+				s.h.Warm.PutBack(w)
+			}
+		},
 	}
 }
 
-// doubt is evidence against an address that came up while its lease was bound.
-type doubt struct {
-	segment.Doubt
-	who segment.Answer
-}
-
-// writeBinding binds a Warm lease to this pod: one write, journalled before. Meanwhile it asks the
-// kernel whether the proof of the address still holds. After a slow write it asks again.
-func (s search) writeBinding(ctx context.Context, pool *v1alpha1.IPPool, w warm.Stocked) (*v1alpha1.IPLease, doubt, error) {
-	addr := w.Spec.Addr()
-	if err := s.intend(ctx, pool, addressOf(pool, addr)); err != nil {
-		return nil, doubt{}, err
-	}
+// bindWarm binds a Warm lease to this pod. Meanwhile it asks the kernel whether the proof of the address
+// still holds. After a slow write it asks again.
+func (s *search) bindWarm(ctx context.Context, c *candidate, w warm.Stocked) (*v1alpha1.IPLease, doubt, error) {
 	asked := s.h.Clock.Now()
 	doubts := make(chan doubt, 1)
-	go func() { doubts <- s.doubt(w) }()
-	l, err := s.h.Leases.BindWarm(ctx, w.IPLease, lease.Request{
-		Pool: pool.Name, Network: pool.Spec.Network, Addr: addr, Parent: s.link.Parent, Holder: s.who,
-		Retention: s.retention(pool),
-	})
+	go func() { doubts <- s.doubtOf(w) }()
+	l, err := s.h.Leases.BindWarm(ctx, w.IPLease, s.leaseRequest(c))
 	found := <-doubts
 	if err == nil && found.Doubt == segment.DoubtNone && s.h.Clock.Since(asked) > freshDoubt {
-		found = s.doubt(w)
+		found = s.doubtOf(w)
 	}
 	return l, found, err
 }
 
-// doubt asks the kernel about a Warm lease. A lease that was not ready is unproven.
-func (s search) doubt(w warm.Stocked) (found doubt) {
+// doubtOf asks the kernel about a Warm lease. A lease that was not ready is unproven.
+func (s *search) doubtOf(w warm.Stocked) (found doubt) {
 	if !w.Ready {
 		return doubt{Doubt: segment.DoubtUnproven}
 	}
 	found.Doubt, found.who = s.h.Warm.Doubt(w)
 	return found
-}
-
-// use lets the pod use the address of a lease that was Warm. An address in doubt is proven first,
-// like a free address (R4). Other addresses are claimed after the answer. ok is false if another
-// host uses the address.
-func (s search) use(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease, d doubt) (b boundAddress, ok bool, err error) {
-	if err := s.leased(l); err != nil {
-		return boundAddress{}, false, err
-	}
-	if err := s.confirmLimit(ctx, pool, l); err != nil {
-		return boundAddress{}, false, err
-	}
-	switch {
-	case d.Doubt == segment.DoubtSpoken && pool.ConflictMode() != v1alpha1.ModeObserve:
-		return boundAddress{}, false, s.giveWay(ctx, pool, l, d.who)
-	case d.Doubt != segment.DoubtNone:
-		return s.prove(ctx, pool, l)
-	}
-	c, err := s.install(pool)
-	return boundAddress{pool: pool, address: *s.trying, unclaimed: &c}, err == nil, err
 }

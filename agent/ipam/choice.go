@@ -48,17 +48,26 @@ type Candidate struct {
 	Closed *Rejection
 }
 
-// Open returns the family with only those pools that hand out new addresses. If there is no such
-// pool, the error is a *NoPoolError.
+// Open returns the family with only those pools that hand out new addresses.
 func (f Family) Open() (Family, error) {
+	return f.Without(func(c Candidate) (*Rejection, error) { return c.Closed, nil })
+}
+
+// Without returns the family without the pools for which rule has a reason. If no pool is left, the error
+// is a *NoPoolError.
+func (f Family) Without(rule func(Candidate) (*Rejection, error)) (Family, error) {
 	var pools []Candidate
 	rejected := slices.Clone(f.Rejected)
 	for _, c := range f.Pools {
-		if c.Closed != nil {
-			rejected = append(rejected, *c.Closed)
-			continue
+		why, err := rule(c)
+		switch {
+		case err != nil:
+			return Family{}, err
+		case why != nil:
+			rejected = append(rejected, *why)
+		default:
+			pools = append(pools, c)
 		}
-		pools = append(pools, c)
 	}
 	if len(pools) == 0 {
 		return Family{}, &NoPoolError{IPv6: f.IPv6, Interface: f.Interface, Source: f.Source, Rejected: rejected}

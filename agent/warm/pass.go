@@ -77,7 +77,7 @@ func (k *Keeper) create(ctx context.Context, pair Pair, c ipam.Candidate) (*v1al
 	if err != nil || !exists {
 		return nil, err
 	}
-	l, err := k.Allocator.First(ctx, allocate.Wish{
+	l, err := k.Allocator.First(ctx, allocate.Need{
 		Family:  ipam.Family{IPv6: c.Subnet.Addr().Is6(), Source: "spec.warm of the pool", Interface: "node " + k.Node, Pools: []ipam.Candidate{c}},
 		Parent:  pair.Parent,
 		Share:   k.Share(),

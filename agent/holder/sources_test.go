@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The order of the sources and their differences are rules: R4 and R8 say when a claim comes before its
+// proof, R15 that a target stays fenced.
+func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
+	want := []string{
+		"behind: by turn, any pool, may refuse",
+		"kept: by last holder, any pool, may refuse",
+		"offered: by probe, limits, alone, learns, may refuse",
+		"requested Warm: by watch, limits, may refuse",
+		"requested: by probe, limits, may refuse",
+		"Warm: by watch, limits and turns, learns, may refuse",
+		"free: by probe, limits and turns, skips sighted, learns, may refuse",
+		"sighted: by probe, limits and turns, learns, may refuse",
+		"unready Warm: by watch, limits and turns, learns, may refuse",
+	}
+	var got []string
+	for _, s := range sources() {
+		traits := []string{
+			s.name + ": " + [...]string{byProbe: "by probe", byWatch: "by watch", byLastHolder: "by last holder", byTurn: "by turn"}[s.proof],
+			[...]string{anyPool: "any pool", limits: "limits", turns: "limits and turns"}[s.obeys],
+		}
+		for _, trait := range []struct {
+			has  bool
+			name string
+		}{{s.alone, "alone"}, {s.skipsSighted, "skips sighted"}, {s.learns, "learns"}, {s.refuses, "may refuse"}} {
+			if trait.has {
+				traits = append(traits, trait.name)
+			}
+		}
+		got = append(got, strings.Join(traits, ", "))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestWhatFollowsATry(t *testing.T) {
+	for _, row := range []struct {
+		result result
+		source source
+		want   next
+	}{
+		{won, source{}, answerWith},
+		{notAddress, source{refuses: true, alone: true}, nextCandidate},
+		{usedUp, source{refuses: true}, nextSource},
+		{usedUp, source{alone: true}, giveUp},
+		{notPool, source{}, nextSource},
+		{notPool, source{refuses: true}, giveUp},
+		{endOfADD, source{}, giveUp},
+	} {
+		if got := after(outcome{result: row.result}, row.source); got != row.want {
+			t.Errorf("%s: got %d, want %d", fmt.Sprintf("result %d, %+v", row.result, row.source), got, row.want)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// attempt is one try to win the address of a candidate.
+type attempt struct {
+	*search
+	candidate
+	lease *v1alpha1.IPLease
+	// lost: another pod has the lease.
+	lost  bool
+	claim segment.Claim
+	// doubt is the evidence against an address that was watched.
+	doubt doubt
+	// verdict about the last holder.
+	verdict segment.Verdict
+}
+
+// win makes the address of a candidate the pod's. The order is the guarantee, and the same for each
+// source. The address is bound on disk once the interface has one of each family (record), and announced
+// after the answer (Answered).
+func (s *search) win(ctx context.Context, c candidate) (boundAddress, outcome) {
+	a := &attempt{search: s, candidate: c}
+	if c.over != nil {
+		defer func() { a.over(a.lease != nil || a.lost) }()
+	}
+	for _, step := range []func(context.Context) outcome{
+		a.allowed,   // the routes of the pool take no packets from their way
+		a.awaited,   // the last holder has let go
+		a.intended,  // the intent is on disk, and the guard is being attached
+		a.owned,     // the API server agrees (R5), the guard enforces, and the kernel has the token
+		a.proven,    // nobody else speaks (R4, R8)
+		a.claimed,   // other speakers are fenced, and no newer claim exists (R10)
+		a.confirmed, // the lease says that the last holder is silent
+	} {
+		if o := step(ctx); o.result != won {
+			return boundAddress{}, o
+		}
+	}
+	b := boundAddress{pool: a.pool, address: *a.trying}
+	if a.isWatched() {
+		b.unclaimed = &a.claim
+	}
+	return b, outcome{}
+}
+
+// isWatched reports whether the address was watched until now, and no doubt came up.
+func (a *attempt) isWatched() bool { return a.proof == byWatch && a.doubt.Doubt == segment.DoubtNone }
+
+// isProbed reports whether a probe proves the address.
+func (a *attempt) isProbed() bool { return a.proof == byProbe || a.proof == byWatch && !a.isWatched() }
+
+func (a *attempt) allowed(ctx context.Context) outcome {
+	if o := a.checkRoutes(ctx, a.family, a.pool); o.result != won {
+		return o
+	}
+	a.askGateway(ctx, a.pool)
+	return outcome{}
+}
+
+func (a *attempt) awaited(ctx context.Context) outcome {
+	if a.await == nil {
+		return outcome{}
+	}
+	return a.await(ctx, &a.candidate)
+}
+
+// intended: if the agent crashes after this, no lease leaks.
+func (a *attempt) intended(ctx context.Context) outcome {
+	err := a.intend(ctx, a.pool, a.address)
+	if err != nil {
+		a.trying = nil
+	}
+	return ends(err)
+}
+
+// owned writes the lease, and lets the slot use the address. If there was a last holder, no verifier of
+// its lease comes in between, and the slots of this node that may use the address are killed.
+func (a *attempt) owned(ctx context.Context) outcome {
+	if a.last != nil {
+		defer a.h.leases.lock(a.last.Name)()
+		last := previousMAC(a.last)
+		a.sharedMAC = a.sharedMAC || bytes.Equal(last, a.link.MAC)
+	}
+	if o := a.written(ctx); o.result != won {
+		return o
+	}
+	if a.last != nil {
+		if err := a.h.killSpeakers(a.lease, a.slot); err != nil {
+			return ends(err)
+		}
+	}
+	if err := a.guard(); err != nil {
+		return ends(err)
+	}
+	a.claim = a.h.claimOf(a.pool, *a.trying, a.last)
+	e := a.entry(journal.Intent)
+	return ends(a.h.Guards.Install(&e, *a.trying))
+}
+
+// written carries out the candidate's write.
+func (a *attempt) written(ctx context.Context) outcome {
+	if a.write == nil {
+		return outcome{}
+	}
+	l, found, err := a.write(ctx, &a.candidate)
+	a.lost = a.last == nil && (errors.Is(err, lease.ErrTaken) || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone))
+	if err != nil && a.last == nil && !errors.Is(err, lease.ErrUncertain) {
+		a.trying = nil // nothing was written: the undo needs no API server for it
+	}
+	if a.lost {
+		return outcome{notAddress, err}
+	}
+	if err != nil {
+		return ends(err)
+	}
+	a.lease, a.doubt = l, found
+	if err := a.leased(l); err != nil || a.last != nil {
+		return ends(err)
+	}
+	if o := a.confirmLimit(ctx, a.pool, l); o.result != won {
+		return o
+	}
+	return a.withoutRival(ctx)
+}
+
+// withoutRival looks for a speaker that is known already. Installing the address would mute it before it
+// can answer a probe.
+func (a *attempt) withoutRival(ctx context.Context) outcome {
+	if a.doubt.Doubt == segment.DoubtSpoken && a.pool.ConflictMode() != v1alpha1.ModeObserve {
+		return a.giveWay(ctx, a.doubt.who)
+	}
+	if !a.isProbed() {
+		return outcome{}
+	}
+	e := a.entry(journal.Intent)
+	if living, _, held := a.h.Holder(guards.Key(&e, *a.trying)); held { // its record was lost
+		return a.quarantine(ctx, living.MAC, segment.SourceProbe)
+	}
+	return outcome{}
+}
+
+func (a *attempt) proven(ctx context.Context) outcome {
+	switch {
+	case a.isProbed():
+		return a.probe(ctx)
+	case a.proof == byLastHolder:
+		return a.verify(ctx)
+	}
+	return outcome{}
+}
+
+// claimed claims the address, unless that comes after the answer or is the last holder's affair. Without a
+// claim key, a probe alone protects the address.
+func (a *attempt) claimed(ctx context.Context) outcome {
+	if a.isWatched() || a.proof == byTurn {
+		return outcome{}
+	}
+	err := a.seg.ClaimAndConfirm(ctx, a.claim)
+	if a.isProbed() && errors.Is(err, segment.ErrNoKey) {
+		return outcome{}
+	}
+	if err != nil && a.last != nil {
+		a.giveBack(ctx, segment.Unknown, err.Error())
+	}
+	return ends(err)
+}
+
+// confirmed ends the take-over of an address from its last holder.
+func (a *attempt) confirmed(ctx context.Context) outcome {
+	if a.proof == byTurn {
+		a.h.Events.Eventf(a.pod, nil, corev1.EventTypeNormal, "AddressAwaitsMigration", "Bind",
+			"%s is in use by pod %s on node %s; this pod is mute until the migration hands the address over",
+			a.address.Addr, a.kept.Spec.Holder.Pod, a.kept.Spec.NodeName)
+		return outcome{}
+	}
+	if a.last == nil {
+		return outcome{}
+	}
+	if _, err := a.h.Leases.Confirm(ctx, a.lease); err != nil {
+		return ends(err)
+	}
+	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeNormal, "AddressTakenOver", "Bind", "%s is kept for the pod and was taken over: %s", a.address.Addr, a.verdict)
+	return outcome{}
+}
