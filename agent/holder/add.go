@@ -6,9 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -19,10 +16,6 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
 )
-
-// undoTimeout bounds the undo of an ADD whose own deadline has passed. The worker
-// does the rest.
-const undoTimeout = 5 * time.Second
 
 // Add gives a new pod interface its addresses, all or none of them. If ctx ends first, Add undoes
 // all its steps. The caller calls Answered once the plugin has the answer.
@@ -253,28 +246,34 @@ func (a *adding) undo() {
 	a.restoreMAC()
 }
 
-// refused reports in an event of the pod the reason for which it got no address. A runtime that cancels
-// its call gives its own reason.
-func (a *adding) refused(err error) {
-	if errors.Is(err, context.Canceled) {
-		return
+// record journals that the interface holds its addresses.
+func (a *adding) record() error {
+	// From here on, a DEL keeps the address for the pod's name. Before this point it must not: the
+	// next ADD of a Retained address claims before it probes, so the address must be proven.
+	for i := range a.bound {
+		a.bound[i].address.Static = a.keeps(a.bound[i].pool)
 	}
-	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", note(refusal.Answer(err)))
-}
-
-// tellLeft reports in events of the pod which addresses it has left, and why.
-func (a *adding) tellLeft(left []leftLease, b boundAddress) {
-	for _, l := range left {
-		a.h.Events.Eventf(a.pod, nil, corev1.EventTypeNormal, "AddressLeft", "Bind",
-			"%s replaces %s: %s", b.address.Addr, l.Spec.Address, l.why)
+	e := a.entry(journal.Bound)
+	// The plugin sets the interface up after the answer.
+	for _, b := range a.bound {
+		if err := a.h.Guards.Install(&e, b.address); err != nil {
+			return err
+		}
 	}
-}
-
-// Audit writes a line about an address of an entry into the audit log.
-func (h *Holders) Audit(kind audit.Kind, e *journal.Entry, address journal.Address, reason string) {
-	audit.Log(h.Log, kind, audit.Record{
-		Address: address.Addr, Pool: address.Pool,
-		Namespace: e.PodNamespace, Pod: e.PodName, PodUID: e.PodUID,
-		Node: h.Node, MAC: e.MAC, Token: address.Token, Reason: reason,
-	})
+	if err := a.h.guardSources(&e); err != nil {
+		return err
+	}
+	if err := a.h.Journal.Put(e); err != nil {
+		return err
+	}
+	a.h.expected.forget(a.who.PodUID, a.who.Interface)
+	a.h.wakeVFs(&e)
+	for _, b := range a.bound {
+		if b.address.Behind != 0 {
+			a.h.Pending.Add(e.Attachment())
+			continue
+		}
+		a.h.Audit(audit.Grant, &e, b.address, "")
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ package holder
 
 import (
 	"net"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,9 +13,9 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
-	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
@@ -76,38 +77,6 @@ func (a *adding) entry(phase journal.Phase) journal.Entry {
 	return e
 }
 
-// record journals that the interface holds its addresses.
-func (a *adding) record() error {
-	// From here on, a DEL keeps the address for the pod's name. Before this point it must not: the
-	// next ADD of a Retained address claims before it probes, so the address must be proven.
-	for i := range a.bound {
-		a.bound[i].address.Static = a.keeps(a.bound[i].pool)
-	}
-	e := a.entry(journal.Bound)
-	// The plugin sets the interface up after the answer.
-	for _, b := range a.bound {
-		if err := a.h.Guards.Install(&e, b.address); err != nil {
-			return err
-		}
-	}
-	if err := a.h.guardSources(&e); err != nil {
-		return err
-	}
-	if err := a.h.Journal.Put(e); err != nil {
-		return err
-	}
-	a.h.expected.forget(a.who.PodUID, a.who.Interface)
-	a.h.wakeVFs(&e)
-	for _, b := range a.bound {
-		if b.address.Behind != 0 {
-			a.h.Pending.Add(e.Attachment())
-			continue
-		}
-		a.h.Audit(audit.Grant, &e, b.address, "")
-	}
-	return nil
-}
-
 // leased records the lease of the address that is being tried.
 func (a *adding) leased(l *v1alpha1.IPLease) error {
 	token, err := lease.Token(l)
@@ -116,4 +85,49 @@ func (a *adding) leased(l *v1alpha1.IPLease) error {
 	}
 	a.trying.LeaseUID, a.trying.Token = string(l.UID), token
 	return nil
+}
+
+// queued is an ADD with its place in the queue for full pools.
+type queued struct {
+	h       *Holders
+	request agentapi.AddRequest
+	place   *waiting.Place
+	// offer is the address that came free, for the next try.
+	offer waiting.Offer
+	// until is the end of the wait; zero before it begins.
+	until time.Time
+	// told are the reasons that events of the pod have told.
+	told []string
+	// warned reports that events of the pod have told its wishes that have no effect.
+	warned bool
+	// replaced are the dead slots that an earlier ADD and earlier tries have left on the interface. They
+	// keep it mute until the next guard enforces.
+	replaced []uint32
+	// application is the application of the pod, once it was read.
+	application *v1alpha1.Application
+}
+
+// unanswered are the ADDs that have succeeded and whose answer is being sent.
+// Safe for concurrent use.
+type unanswered struct {
+	mu  sync.Mutex
+	all map[agentapi.Attachment]*adding
+}
+
+func (u *unanswered) put(a *adding) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.all == nil {
+		u.all = map[agentapi.Attachment]*adding{}
+	}
+	u.all[a.request.Attachment] = a
+}
+
+// take returns an ADD once, or nil.
+func (u *unanswered) take(a agentapi.Attachment) *adding {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	add := u.all[a]
+	delete(u.all, a)
+	return add
 }

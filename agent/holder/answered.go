@@ -5,7 +5,6 @@ package holder
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/journal"
@@ -13,39 +12,9 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// pinDelay is the time from the answer to the pin of the guard. In this time the plugin sets the
-// interface up, and needs the lock of all network devices for that. A pin holds that lock for tens
-// of milliseconds.
-const pinDelay = 30 * time.Millisecond
-
 // claimTimeout bounds a claim after the answer. It takes tens of milliseconds, and
 // longer if the parent's pacer is busy.
 const claimTimeout = 2 * time.Second
-
-// unanswered are the ADDs that have succeeded and whose answer is being sent.
-// Safe for concurrent use.
-type unanswered struct {
-	mu  sync.Mutex
-	all map[agentapi.Attachment]*adding
-}
-
-func (u *unanswered) put(a *adding) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.all == nil {
-		u.all = map[agentapi.Attachment]*adding{}
-	}
-	u.all[a.request.Attachment] = a
-}
-
-// take returns an ADD once, or nil.
-func (u *unanswered) take(a agentapi.Attachment) *adding {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	add := u.all[a]
-	delete(u.all, a)
-	return add
-}
 
 // Answered begins the steps that an ADD leaves for the time after its answer: the claim of an
 // address that was Warm, the announcement, and the pin of the guard. If the agent ends first, the

@@ -16,32 +16,8 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/agent/waiting"
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
-
-// answerMargin is the part of an ADD's deadline that is reserved for the answer.
-const answerMargin = 3 * time.Second
-
-// queued is an ADD with its place in the queue for full pools.
-type queued struct {
-	h       *Holders
-	request agentapi.AddRequest
-	place   *waiting.Place
-	// offer is the address that came free, for the next try.
-	offer waiting.Offer
-	// until is the end of the wait; zero before it begins.
-	until time.Time
-	// told are the reasons that events of the pod have told.
-	told []string
-	// warned reports that events of the pod have told its wishes that have no effect.
-	warned bool
-	// replaced are the dead slots that an earlier ADD and earlier tries have left on the interface. They
-	// keep it mute until the next guard enforces.
-	replaced []uint32
-	// application is the application of the pod, once it was read.
-	application *v1alpha1.Application
-}
 
 // enter returns the place of an ADD. A pod of an old runtime without UID has a place by its sandbox.
 func (h *Holders) enter(r agentapi.AddRequest) *queued {

@@ -19,12 +19,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Links changes the interfaces of pods. *pod.Finder implements it.
-type Links interface {
-	SetMAC(netns, ifname string, mac net.HardwareAddr) error
-	SetDown(netns, ifname string) error
-}
-
 // chooseMAC gives the interface the MAC that the pool's policy has for its first address. Without a
 // policy, the interface has the MAC that its plugin gave it. The interface is down. The lease, the
 // journal and the guard get this MAC from the first write on.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -14,10 +13,6 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
 )
-
-// AskTimeout bounds how long a DEL, or a try of the worker, waits for the API server.
-// A connection that died silently would block for much longer.
-const AskTimeout = 5 * time.Second
 
 // errEntryStays: the leases of an entry are freed, and a read-only disk keeps the entry.
 var errEntryStays = errors.New("the entry stays in the journal")

@@ -12,18 +12,6 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// HostLinks makes the routing of pods' interfaces. *hostlink.Links implements it.
-type HostLinks interface {
-	// Make makes or completes the routing that an entry records.
-	Make(*journal.Entry) error
-	// Check names the first thing that is wrong with an entry's interface and its routing.
-	Check(*journal.Entry) error
-	// Remove removes the host link of an entry.
-	Remove(*journal.Entry) error
-	// Wake repairs the routing of an attachment soon.
-	Wake(agentapi.Attachment)
-}
-
 // routed has the facts for the decision about the routing of an interface.
 type routed struct {
 	asked agentapi.Routing

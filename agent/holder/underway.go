@@ -31,10 +31,6 @@ func (u *underWay) wait(ctx context.Context, c clock.Clock, d time.Duration) {
 	}
 }
 
-// GiveWay leaves the machine and the API server to the ADDs under way: it waits
-// until there is none, for at most a second.
-func (h *Holders) GiveWay() { h.underWay.wait(h.background, h.Clock, giveWayLatest) }
-
 // pause waits d, and reports whether it has passed before ctx ended.
 func pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	t := c.NewTimer(d)
@@ -54,3 +50,19 @@ func waitFor(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	}
 	return pause(ctx, c, d)
 }
+
+// AskTimeout bounds how long a DEL, or a try of the worker, waits for the API server.
+// A connection that died silently would block for much longer.
+const AskTimeout = 5 * time.Second
+
+// pinDelay is the time from the answer to the pin of the guard. In this time the plugin sets the
+// interface up, and needs the lock of all network devices for that. A pin holds that lock for tens
+// of milliseconds.
+const pinDelay = 30 * time.Millisecond
+
+// answerMargin is the part of an ADD's deadline that is reserved for the answer.
+const answerMargin = 3 * time.Second
+
+// undoTimeout bounds the undo of an ADD whose own deadline has passed. The worker
+// does the rest.
+const undoTimeout = 5 * time.Second

@@ -13,22 +13,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Warm is the stock of this node's Warm leases. *warm.Keeper implements it.
-type Warm interface {
-	// Take reserves a lease for the caller until PutBack or Ended.
-	Take(warm.Wish) (warm.Stocked, bool)
-	// Doubt returns the evidence of the kernel against a lease that was taken as ready;
-	// DoubtNone if there is none. For DoubtSpoken it also returns the other host.
-	Doubt(warm.Stocked) (segment.Doubt, segment.Answer)
-	// PutBack returns a lease that was not written.
-	PutBack(warm.Stocked)
-	// Ended reports that a lease is no longer Warm.
-	Ended(warm.Stocked)
-	// Used reports that a pod of this node got an address of a pool on a parent, without a request for
-	// a particular one.
-	Used(pool, parent string)
-}
-
 // freshDoubt bounds the age of the kernel's answer about a proof when the lease is
 // bound. A write takes milliseconds, and longer if the API server is slow.
 const freshDoubt = 50 * time.Millisecond

@@ -3,12 +3,15 @@
 package holder
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/refusal"
 )
 
 // warn reports in events of the pod its wishes that have no effect: once in an ADD, and only at the
@@ -54,4 +57,21 @@ func hostPorts(pod *corev1.Pod, iface, runtime string) []string {
 		}
 	}
 	return all
+}
+
+// refused reports in an event of the pod the reason for which it got no address. A runtime that cancels
+// its call gives its own reason.
+func (a *adding) refused(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", note(refusal.Answer(err)))
+}
+
+// tellLeft reports in events of the pod which addresses it has left, and why.
+func (a *adding) tellLeft(left []leftLease, b boundAddress) {
+	for _, l := range left {
+		a.h.Events.Eventf(a.pod, nil, corev1.EventTypeNormal, "AddressLeft", "Bind",
+			"%s replaces %s: %s", b.address.Addr, l.Spec.Address, l.why)
+	}
 }

@@ -16,20 +16,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// attempt is one try to win the address of a candidate.
-type attempt struct {
-	*search
-	candidate
-	lease *v1alpha1.IPLease
-	// lost: another pod has the lease.
-	lost  bool
-	claim segment.Claim
-	// doubt is the evidence against an address that was watched.
-	doubt doubt
-	// verdict about the last holder.
-	verdict segment.Verdict
-}
-
 // win makes the address of a candidate the pod's. The order is the guarantee, and the same for each
 // source. The address is bound on disk once the interface has one of each family (record), and announced
 // after the answer (Answered).
@@ -57,12 +43,6 @@ func (s *search) win(ctx context.Context, c candidate) (boundAddress, outcome) {
 	}
 	return b, outcome{}
 }
-
-// isWatched reports whether the address was watched until now, and no doubt came up.
-func (a *attempt) isWatched() bool { return a.proof == byWatch && a.doubt.Doubt == segment.DoubtNone }
-
-// isProbed reports whether a probe proves the address.
-func (a *attempt) isProbed() bool { return a.proof == byProbe || a.proof == byWatch && !a.isWatched() }
 
 func (a *attempt) allowed(ctx context.Context) outcome {
 	if o := a.checkRoutes(ctx, a.family, a.pool); o.result != won {

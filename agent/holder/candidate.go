@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/netip"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// source is a kind of addresses that an ADD may win. The differences between the sources stand here
+// and in their list.
+type source struct {
+	name string
+	// find yields the candidates. An error ends the search, unless it says that the pools are full.
+	find func(context.Context, *search) iter.Seq2[candidate, error]
+	// obeys are the rules that rule pools out.
+	obeys rules
+	proof proof
+	// alone: if the source has candidates, no other source is asked.
+	alone bool
+	// skipsSighted: an address that another host was heard to use a moment ago is no candidate.
+	skipsSighted bool
+	// learns: the address counts as use of the pair of pool and parent, for which addresses are kept Warm.
+	learns bool
+	// refuses: a rule that speaks against a candidate ends the ADD. Otherwise the next source is asked.
+	refuses bool
+}
+
+// rules rule pools out. Each value includes those before it.
+type rules int
+
+const (
+	anyPool rules = iota // also one that hands out no new address
+	limits               // maxPerNamespace
+	turns                // the earlier ADDs that wait for the pool
+)
+
+// proof is the way in which an address is proven to have no other speaker.
+type proof int
+
+const (
+	// byProbe: probe, then claim (R4). A host without a record answers the probe, so no claim is ever
+	// sent against it. It keeps the address, and the next candidate is tried.
+	byProbe proof = iota
+	// byWatch: the address was proven, and is watched since. If no doubt came up, it is claimed after the
+	// answer; otherwise it is proven by a probe.
+	byWatch
+	// byLastHolder: claim, then ask (R8). The last holder is on record, and must fall silent. If somebody
+	// answers, a pod whose name keeps the address ends its ADD.
+	byLastHolder
+	// byTurn: the last holder still has the address, so the pod stays fenced (R15). No lease is written.
+	byTurn
+)
+
+// candidate is an address of a source, with the API write that makes it the pod's.
+type candidate struct {
+	pool    *v1alpha1.IPPool
+	address journal.Address
+	// last is the lease as the last holder left it, nil if there is none.
+	last *v1alpha1.IPLease
+	// await waits until the last holder lets go, and reads last again. It may be nil.
+	await func(context.Context, *candidate) outcome
+	// write also returns the evidence against an address that was watched. It is nil if nothing is written.
+	write func(context.Context, *candidate) (*v1alpha1.IPLease, doubt, error)
+	// over ends the try. written: the lease is no longer what it was. It may be nil.
+	over func(written bool)
+}
+
+// doubt is evidence against an address that came up while its lease was written.
+type doubt struct {
+	segment.Doubt
+	who segment.Answer
+}
+
+// none is a source without candidates, and one a source with one candidate.
+func none(func(candidate, error) bool) {}
+
+func one(c candidate) iter.Seq2[candidate, error] {
+	return func(yield func(candidate, error) bool) { yield(c, nil) }
+}
+
+// search is an ADD's search for an address of one family.
+type search struct {
+	*adding
+	// source is the one that is being asked.
+	source
+	family ipam.Family
+	// kept is the lease that is kept for the pod, or nil.
+	kept *v1alpha1.IPLease
+	// obeyed are the rules to which the pools of family were reduced.
+	obeyed rules
+}
+
+// attempt is one try to win the address of a candidate.
+type attempt struct {
+	*search
+	candidate
+	lease *v1alpha1.IPLease
+	// lost: another pod has the lease.
+	lost  bool
+	claim segment.Claim
+	// doubt is the evidence against an address that was watched.
+	doubt doubt
+	// verdict about the last holder.
+	verdict segment.Verdict
+}
+
+// isWatched reports whether the address was watched until now, and no doubt came up.
+func (a *attempt) isWatched() bool { return a.proof == byWatch && a.doubt.Doubt == segment.DoubtNone }
+
+// isProbed reports whether a probe proves the address.
+func (a *attempt) isProbed() bool { return a.proof == byProbe || a.proof == byWatch && !a.isWatched() }
+
+// isExhausted reports whether an error means that every pool is full.
+func isExhausted(err error) bool {
+	var none *ipam.NoPoolError
+	return errors.As(err, &none) && none.Exhausted()
+}
+
+func addressOf(pool *v1alpha1.IPPool, addr netip.Addr) journal.Address {
+	return journal.Address{
+		Addr: addr, Pool: pool.Name, Network: pool.Spec.Network, LeaseName: v1alpha1.LeaseName(pool.Spec.Network, addr),
+	}
+}
+
+// result is the kind of an outcome.
+type result int
+
+const (
+	won result = iota
+	// notAddress: not this address. Another host or another pod has it.
+	notAddress
+	// notPool: not this pool. A rule speaks against it, and the reason says which one.
+	notPool
+	// usedUp: the source has no address, since its pools are full.
+	usedUp
+	// endOfADD: nothing else can succeed now.
+	endOfADD
+)
+
+// outcome is the outcome of one try to win an address, with the reason. The zero value is success.
+type outcome struct {
+	result
+	why error
+}
+
+// ends is the outcome of a step that an error ends, and success without one.
+func ends(err error) outcome {
+	if err == nil {
+		return outcome{}
+	}
+	return outcome{endOfADD, err}
+}
