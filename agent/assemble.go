@@ -206,25 +206,28 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 	})
 	a.Parts, err = assembly.New(ctx, assembly.Options{
 		Holders: holder.Options{
-			Node: a.node, Session: a.Session, Cluster: a.Cluster, StatefulSet: a.statefulSet,
-			Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal, Sources: a.sources, VFs: a.vfs,
-			OpenSegment: a.openSegment,
-			FindLink:    findLink(a.links), Links: a.links,
-			Patience:         min(a.addressWait, agentapi.WaitTimeout),
-			Sighted:          a.sighted,
-			OfNode:           parent.OfNode,
-			NodeSubnets:      func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
-			ServicesAnswered: a.services.Answered(),
-			Services: func() []netip.Prefix {
-				known, _ := a.services.Prefixes() // a check needs no more than what is known
-				return known
+			Self: holder.Self{
+				Node: a.node, Session: a.Session, Cluster: a.Cluster, StatefulSet: a.statefulSet,
+				DefaultSubnets: a.defaultSubnets, Patience: min(a.addressWait, agentapi.WaitTimeout),
 			},
-			Share: a.peers.Share, OthersShare: a.peers.Others,
-			Owners:         owner.Asker{Live: a.mgr.GetAPIReader(), Scales: a.mgr.GetClient(), Mapper: a.mgr.GetRESTMapper()},
-			DefaultSubnets: a.defaultSubnets,
-			Multus:         func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
-			PassesPorts:    func() (bool, error) { return multus.PassesPorts(a.confDir) },
-			Events:         a.events, Log: a.log,
+			Stores: holder.Stores{Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal},
+			Machine: holder.Machine{
+				Sources: a.sources, VFs: a.vfs, OpenSegment: a.openSegment, FindLink: findLink(a.links), Links: a.links,
+				Sighted: a.sighted, OfNode: parent.OfNode,
+			},
+			Knowledge: holder.Knowledge{
+				Services: func() []netip.Prefix {
+					known, _ := a.services.Prefixes() // a check needs no more than what is known
+					return known
+				},
+				ServicesAnswered: a.services.Answered(),
+				NodeSubnets:      func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
+				Share:            a.peers.Share, OthersShare: a.peers.Others,
+				Owners:      owner.Asker{Live: a.mgr.GetAPIReader(), Scales: a.mgr.GetClient(), Mapper: a.mgr.GetRESTMapper()},
+				Multus:      func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
+				PassesPorts: func() (bool, error) { return multus.PassesPorts(a.confDir) },
+			},
+			Reports: holder.Reports{Events: a.events, Log: a.log},
 		},
 		Client: a.mgr.GetClient(), Kernel: a.kernel, ParentExists: parent.Exists,
 		Places:   func() ([]pod.Place, error) { return a.links.Search(netnsDir) },

@@ -52,7 +52,9 @@ func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 	}
 	d := New(Options{
 		Node: "n1", Cluster: "c", Cache: c,
-		Holders:       holder.New(t.Context(), holder.Options{Node: "n1", Session: "s", Journal: book}),
+		Holders: holder.New(t.Context(), holder.Options{
+			Self: holder.Self{Node: "n1", Session: "s"}, Stores: holder.Stores{Journal: book},
+		}),
 		Leases:        lease.NewStore(lease.Options{Client: c, Reader: c, Node: "n1", Session: "s", Clock: clock.RealClock{}}),
 		CountConflict: func(string, segment.Source) {}, Events: events.NewFakeRecorder(10), Log: log, Clock: clock.RealClock{},
 	})

@@ -108,12 +108,28 @@ type VFs interface {
 
 // Options of Holders. All but Multus, Sources and VFs are required.
 type Options struct {
+	Self
+	Stores
+	Machine
+	Knowledge
+	Reports
+}
+
+// Self is this agent.
+type Self struct {
 	// Node is the name of this node, Session its current life, Cluster the UID
 	// of the kube-system namespace.
 	Node, Session, Cluster string
 	// StatefulSet is the treatment of the addresses of StatefulSet pods in pools that set none.
 	StatefulSet v1alpha1.StatefulSetMode
+	// DefaultSubnets are the default IPSubnets.
+	DefaultSubnets ipam.ConfigPools
+	// Patience is the time for which an ADD waits for an address of a full pool.
+	Patience time.Duration
+}
 
+// Stores are where addresses and their records come from.
+type Stores struct {
 	// Cache reads from the agent's filtered caches, Reader past them.
 	Cache  client.Reader
 	Reader client.Reader
@@ -126,7 +142,11 @@ type Options struct {
 	// Waiting has the ADDs that wait for an address of a full pool.
 	Waiting *waiting.Queue
 	Journal Journal
-	Guards  *guards.Guards
+}
+
+// Machine is what holders act upon.
+type Machine struct {
+	Guards *guards.Guards
 	// Sources are the source guards; nil means none.
 	Sources Sources
 	// VFs are the virtual functions of pods; nil means none.
@@ -142,29 +162,33 @@ type Options struct {
 	Links Links
 	// Sighted reports whether another host that uses the address was heard a moment ago.
 	Sighted func(parent int, addr netip.Addr) bool
+	// OfNode reports whether this node has the address: a link-local one on the parent, another one on
+	// any interface.
+	OfNode func(parent int, addr netip.Addr) (bool, error)
+}
+
+// Knowledge is what the agent knows about the cluster around its pods.
+type Knowledge struct {
 	// Services returns the service CIDRs that are known, NodeSubnets the subnets of the node's internal
 	// addresses. ServicesAnswered is closed once the service CIDRs are known, or are known to be unknown.
 	Services         func() []netip.Prefix
 	ServicesAnswered <-chan struct{}
 	NodeSubnets      func() ([]netip.Prefix, error)
-	// OfNode reports whether this node has the address: a link-local one on the parent, another one on
-	// any interface.
-	OfNode func(parent int, addr netip.Addr) (bool, error)
-	// Patience is the time for which an ADD waits for an address of a full pool.
-	Patience time.Duration
 	// Share returns this agent's part of every pool.
 	Share func() ipam.Share
-	// Owners finds the application of a pod. DefaultSubnets are the default IPSubnets.
-	Owners         owner.Asker
-	DefaultSubnets ipam.ConfigPools
+	// OthersShare reports whether there are other agents that this agent may hear.
+	OthersShare func() bool
+	// Owners finds the application of a pod.
+	Owners owner.Asker
 	// Multus reads the networks that Multus gives to pods of this node. If nil, there are none.
 	Multus func() (ipam.Multus, error)
 	// PassesPorts reports whether the runtime passes the hostPorts of pods to a plugin of their first
 	// interface. If that cannot be known, it is true.
 	PassesPorts func() (bool, error)
-	// OthersShare reports whether there are other agents that this agent may hear.
-	OthersShare func() bool
+}
 
+// Reports is where holders say what they did, and the clock.
+type Reports struct {
 	Events  events.EventRecorder
 	Metrics Metrics
 	Log     logr.Logger

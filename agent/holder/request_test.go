@@ -48,10 +48,10 @@ func (s podServer) Get(_ context.Context, _ client.ObjectKey, into client.Object
 func TestTheAPIServersPodLeavesTheCachesAsItIs(t *testing.T) {
 	cached := &podCache{}
 	cached.pod.UID, cached.pod.Labels = "old", map[string]string{"app": "web"}
-	h := &Holders{Options: Options{
+	h := &Holders{Options: Options{Stores: Stores{
 		Cache:  cached,
 		Reader: podServer{answer: `{"metadata":{"uid":"new","labels":{"app":"db","more":"yes"}}}`},
-	}}
+	}}}
 	pod, err := h.pod(t.Context(), agentapi.Pod{Namespace: "shop", Name: "web-0", UID: "new"})
 	if err != nil || pod.UID != "new" || pod.Labels["app"] != "db" {
 		t.Errorf("got %+v, %v", pod, err)

@@ -172,18 +172,23 @@ func (r *Node) start() {
 	m, api := r.alive, mortalAPI{r.API, r.Death}
 	parts := check.Value(assembly.New(ctx, assembly.Options{
 		Holders: holder.Options{
-			Node: ThisNode, Session: r.Life, Cluster: Cluster, StatefulSet: v1alpha1.StatefulSetPrefer,
-			Cache: cache{api, r.API}, Reader: api, Journal: mortalJournal{r.Book, r.Death},
-			OpenSegment: m.OpenSegment, FindLink: m.FindLink, Links: links{r},
-			Patience: agentapi.WaitTimeout, Sighted: m.Sighted,
-			OfNode:           func(_ int, addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
-			NodeSubnets:      func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },
-			ServicesAnswered: r.ServicesAnswered,
-			Services:         func() []netip.Prefix { return r.ServiceCIDRs },
-			Share:            func() ipam.Share { return ipam.Share{Count: 1} },
-			OthersShare:      func() bool { return true },
-			PassesPorts:      func() (bool, error) { return r.PassesPorts, nil },
-			Events:           r.Recorder, Log: testr.New(r.T),
+			Self: holder.Self{
+				Node: ThisNode, Session: r.Life, Cluster: Cluster, StatefulSet: v1alpha1.StatefulSetPrefer, Patience: agentapi.WaitTimeout,
+			},
+			Stores: holder.Stores{Cache: cache{api, r.API}, Reader: api, Journal: mortalJournal{r.Book, r.Death}},
+			Machine: holder.Machine{
+				OpenSegment: m.OpenSegment, FindLink: m.FindLink, Links: links{r}, Sighted: m.Sighted,
+				OfNode: func(_ int, addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
+			},
+			Knowledge: holder.Knowledge{
+				NodeSubnets:      func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },
+				ServicesAnswered: r.ServicesAnswered,
+				Services:         func() []netip.Prefix { return r.ServiceCIDRs },
+				Share:            func() ipam.Share { return ipam.Share{Count: 1} },
+				OthersShare:      func() bool { return true },
+				PassesPorts:      func() (bool, error) { return r.PassesPorts, nil },
+			},
+			Reports: holder.Reports{Events: r.Recorder, Log: testr.New(r.T)},
 		},
 		Client: api, Kernel: mortalKernel{m.Kernel, r.Death}, ParentExists: m.ParentExists,
 		Places:   func() ([]pod.Place, error) { return r.Places, nil },
