@@ -43,7 +43,7 @@ func (a *Allocator) First(ctx context.Context, w Need) (*v1alpha1.IPLease, error
 //   - otherwise the error of the API server or of ctx.
 func (a *Allocator) Candidates(ctx context.Context, w Need) iter.Seq2[*Candidate, error] {
 	return func(yield func(*Candidate, error) bool) {
-		s := search{
+		s := walk{
 			Allocator: a, Need: w, yield: yield,
 			tried: map[netip.Addr]struct{}{}, elsewhere: map[netip.Addr]struct{}{},
 		}
@@ -58,7 +58,7 @@ type Candidate struct {
 	Pool *v1alpha1.IPPool
 	Addr netip.Addr
 
-	search *search
+	walk *walk
 	// seen is the list by which the candidate was chosen. It is nil if hints chose the candidate.
 	seen *listing
 	// called: the caller has called Lease, which returned err.
@@ -69,7 +69,7 @@ type Candidate struct {
 // Lease creates the lease of the candidate for a holder. The error is a *lease.TakenError if
 // the address has a lease already.
 func (c *Candidate) Lease(ctx context.Context, holder v1alpha1.Holder) (*v1alpha1.IPLease, error) {
-	s := c.search
+	s := c.walk
 	r := lease.Request{
 		Pool: c.Pool.Name, Network: c.Pool.Spec.Network, Addr: c.Addr,
 		Parent: s.Parent, Holder: holder,
@@ -96,8 +96,8 @@ func (c *Candidate) Lease(ctx context.Context, holder v1alpha1.Holder) (*v1alpha
 // errStopped ends a search whose caller takes no more candidates.
 var errStopped = errors.New("the caller takes no more candidates")
 
-// search is one range over Candidates.
-type search struct {
+// walk is one range over Candidates.
+type walk struct {
 	*Allocator
 	Need
 	yield func(*Candidate, error) bool
@@ -110,7 +110,7 @@ type search struct {
 }
 
 // run offers candidates, and returns the reason for which there are no more.
-func (s *search) run(ctx context.Context) error {
+func (s *walk) run(ctx context.Context) error {
 	if s.Family.Requested.IsValid() {
 		return s.requested(ctx)
 	}
@@ -130,7 +130,7 @@ func (s *search) run(ctx context.Context) error {
 }
 
 // none returns the error of a search that has found the pools exhausted.
-func (s *search) none() error {
+func (s *walk) none() error {
 	return &ipam.NoPoolError{
 		IPv6: s.Family.IPv6, Interface: s.Family.Interface, Source: s.Family.Source,
 		Rejected: append(append([]ipam.Rejection(nil), s.Family.Rejected...), s.exhausted...),
@@ -138,7 +138,7 @@ func (s *search) none() error {
 }
 
 // fresh offers the addresses against which there is no hint.
-func (s *search) fresh(ctx context.Context, c ipam.Candidate) error {
+func (s *walk) fresh(ctx context.Context, c ipam.Candidate) error {
 	err := s.byHints(ctx, c, false)
 	if errors.Is(err, errStaleHints) {
 		_, err = s.byTruth(ctx, c, false)
@@ -147,7 +147,7 @@ func (s *search) fresh(ctx context.Context, c ipam.Candidate) error {
 }
 
 // freedHere also offers the addresses that this node has freed and that still cool down.
-func (s *search) freedHere(ctx context.Context, c ipam.Candidate) error {
+func (s *walk) freedHere(ctx context.Context, c ipam.Candidate) error {
 	err := s.byHints(ctx, c, true)
 	if errors.Is(err, errStaleHints) {
 		return nil // the step anything comes next
@@ -157,7 +157,7 @@ func (s *search) freedHere(ctx context.Context, c ipam.Candidate) error {
 
 // anything offers every address without a lease. When it returns nil, a list has
 // shown no free address: at that moment the pool was exhausted.
-func (s *search) anything(ctx context.Context, c ipam.Candidate) error {
+func (s *walk) anything(ctx context.Context, c ipam.Candidate) error {
 	seen, err := s.byTruth(ctx, c, true)
 	if err == nil {
 		s.exhaust(c, seen)
@@ -170,7 +170,7 @@ var errStaleHints = errors.New("hints are stale")
 
 // byHints offers addresses by the hints, which cost nothing. It returns nil when there are no more,
 // or errStaleHints.
-func (s *search) byHints(ctx context.Context, c ipam.Candidate, cooling bool) error {
+func (s *walk) byHints(ctx context.Context, c ipam.Candidate, cooling bool) error {
 	view := s.view(c)
 	view.Cooling = cooling
 	view.Taken = func(addr netip.Addr) bool {
@@ -194,7 +194,7 @@ func (s *search) byHints(ctx context.Context, c ipam.Candidate, cooling bool) er
 
 // byTruth offers addresses by a list of the pool's leases, and lists again while
 // other nodes are faster. It returns the list that has shown no free address.
-func (s *search) byTruth(ctx context.Context, c ipam.Candidate, cooling bool) (*listing, error) {
+func (s *walk) byTruth(ctx context.Context, c ipam.Candidate, cooling bool) (*listing, error) {
 	pool := s.in(c.Pool.Name)
 	for {
 		seen, err := pool.list(ctx)
@@ -221,7 +221,7 @@ func (s *search) byTruth(ctx context.Context, c ipam.Candidate, cooling bool) (*
 }
 
 // requested offers the requested address.
-func (s *search) requested(ctx context.Context) error {
+func (s *walk) requested(ctx context.Context) error {
 	addr := s.Family.Requested
 	c, err := s.offer(ctx, s.Family.Pools[0].Pool, addr, nil)
 	switch {
@@ -234,7 +234,7 @@ func (s *search) requested(ctx context.Context) error {
 }
 
 // only offers the one address that is a candidate.
-func (s *search) only(ctx context.Context) error {
+func (s *walk) only(ctx context.Context) error {
 	pool := s.Family.Pools[0].Pool
 	if _, err := s.offer(ctx, pool, s.Only, nil); err != nil {
 		return err
@@ -246,12 +246,12 @@ func (s *search) only(ctx context.Context) error {
 
 // offer yields an address. It returns the candidate if the caller wants another
 // one, and errStopped otherwise.
-func (s *search) offer(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr, seen *listing) (*Candidate, error) {
+func (s *walk) offer(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr, seen *listing) (*Candidate, error) {
 	if err := ctx.Err(); err != nil {
 		s.in(pool.Name).Settle(addr, false)
 		return nil, fmt.Errorf("allocate from pool %s: %w", pool.Name, err)
 	}
-	c := &Candidate{Pool: pool, Addr: addr, search: s, seen: seen}
+	c := &Candidate{Pool: pool, Addr: addr, walk: s, seen: seen}
 	more := s.yield(c, nil)
 	if !c.called {
 		s.in(pool.Name).Settle(addr, false)
@@ -265,14 +265,14 @@ func (s *search) offer(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Ad
 	return c, nil
 }
 
-func (s *search) metOrTried(addr netip.Addr) bool {
+func (s *walk) metOrTried(addr netip.Addr) bool {
 	_, met := s.elsewhere[addr]
 	_, tried := s.tried[addr]
 	return met || tried
 }
 
 // view returns the facts about a pool that hints and lists share.
-func (s *search) view(c ipam.Candidate) ipam.View {
+func (s *walk) view(c ipam.Candidate) ipam.View {
 	v := ipam.View{Set: c.Set, Subnet: c.Subnet, Share: s.Share, Cooldown: c.Pool.Cooldown()}
 	// An unreadable bitmap gives no hint.
 	v.InUse, _ = poolset.DecodeBitmap(c.Pool.Status.InUse)
@@ -283,7 +283,7 @@ func (s *search) view(c ipam.Candidate) ipam.View {
 }
 
 // exhaust records the reason for which a pool has no free address.
-func (s *search) exhaust(c ipam.Candidate, seen *listing) {
+func (s *walk) exhaust(c ipam.Candidate, seen *listing) {
 	leased, conflicts := seen.count(c.Set), uint64(0)
 	for addr := range s.elsewhere {
 		if c.Set.Contains(addr) && !seen.has(addr) {

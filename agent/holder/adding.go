@@ -123,8 +123,8 @@ func (u *unanswered) put(a *adding) {
 	u.all[a.request.Attachment] = a
 }
 
-// take returns an ADD once, or nil.
-func (u *unanswered) take(a agentapi.Attachment) *adding {
+// remove returns an ADD once, or nil.
+func (u *unanswered) remove(a agentapi.Attachment) *adding {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	add := u.all[a]

@@ -20,7 +20,7 @@ const claimTimeout = 2 * time.Second
 // address that was Warm, the announcement, and the pin of the guard. If the agent ends first, the
 // next agent does them.
 func (h *Holders) Answered(of agentapi.Attachment) {
-	a := h.unanswered.take(of)
+	a := h.unanswered.remove(of)
 	if a == nil {
 		return
 	}

@@ -39,8 +39,8 @@ type keptLease struct {
 
 // keptDecision is the decision about the leases of a keeping.
 type keptDecision struct {
-	// take are the leases to take over, at most one of each family.
-	take []*v1alpha1.IPLease
+	// reused are the leases to take over, at most one of each family.
+	reused []*v1alpha1.IPLease
 	// left are the leases that the pod leaves for another address. They are not touched: their end
 	// is a matter of DEL, of the verifier and of the controller (R1, R6).
 	left []leftLease
@@ -58,8 +58,8 @@ type fate int
 const (
 	// ignore: the lease is not kept for the interface.
 	ignore fate = iota
-	// take: the interface has the address, as soon as that is safe.
-	take
+	// reuse: the interface has the address, as soon as that is safe.
+	reuse
 	// leave: the interface gets another address.
 	leave
 	// refuse: without this address, the interface gets none.
@@ -81,7 +81,7 @@ func decideKept(k keeping) (keptDecision, error) {
 				continue
 			}
 			switch what, why := k.fateOf(l); {
-			case what == take && (best == nil || k.prefer(l, best) < 0):
+			case what == reuse && (best == nil || k.prefer(l, best) < 0):
 				best = l
 			case what == leave:
 				d.left = append(d.left, leftLease{l.IPLease, why})
@@ -96,7 +96,7 @@ func decideKept(k keeping) (keptDecision, error) {
 		case k.requestsAnother(best):
 			refused = cmp.Or(refused, k.another(best))
 		default:
-			d.take = append(d.take, best.IPLease)
+			d.reused = append(d.reused, best.IPLease)
 		}
 	}
 	return d, refused
@@ -118,13 +118,13 @@ func (k keeping) fateOf(l *keptLease) (what fate, why string) {
 		return leave, fmt.Sprintf("pool %s is no longer one of the pools of %s", l.Spec.Pool, l.standing.Left)
 	case !isKept && isReusable && rejected == nil && !k.requestsAnother(l):
 		// It was kept until now, and no other pod can have it.
-		return take, ""
+		return reuse, ""
 	case !isKept && mode == v1alpha1.StatefulSetOff:
 		return leave, by
 	case !isKept:
 		return ignore, ""
 	case rejected == nil:
-		return take, ""
+		return reuse, ""
 	}
 	why = fmt.Sprintf("pool %s does not serve the pod on node %s: %s", l.Spec.Pool, k.node, rejected.Detail)
 	if mode == v1alpha1.StatefulSetRequire || rejected.Reason == ipam.Invalid {
@@ -198,17 +198,17 @@ func (k keeping) reject(d keptDecision, choice ipam.Choice) bool {
 // addresses returns the addresses to take over.
 func (d keptDecision) addresses() []ipam.Kept {
 	var all []ipam.Kept
-	for _, l := range d.take {
+	for _, l := range d.reused {
 		all = append(all, ipam.Kept{Addr: l.Spec.Addr(), Pool: l.Spec.Pool})
 	}
 	return all
 }
 
 // of returns the lease of a family to take over, or nil, and the leases of the family that are left.
-func (d keptDecision) of(ipv6 bool) (take *v1alpha1.IPLease, left []leftLease) {
-	for _, l := range d.take {
+func (d keptDecision) of(ipv6 bool) (reused *v1alpha1.IPLease, left []leftLease) {
+	for _, l := range d.reused {
 		if l.Spec.Addr().Is6() == ipv6 {
-			take = l
+			reused = l
 		}
 	}
 	for _, l := range d.left {
@@ -216,5 +216,5 @@ func (d keptDecision) of(ipv6 bool) (take *v1alpha1.IPLease, left []leftLease) {
 			left = append(left, l)
 		}
 	}
-	return take, left
+	return reused, left
 }

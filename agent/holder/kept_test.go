@@ -184,7 +184,7 @@ func (c keptCase) check(t *testing.T) {
 	d, err := decideKept(k)
 	var got []string
 	said := ""
-	for _, l := range d.take {
+	for _, l := range d.reused {
 		got = append(got, "take "+l.Spec.Address)
 	}
 	for _, l := range d.left {

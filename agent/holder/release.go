@@ -29,7 +29,7 @@ func (h *Holders) Del(ctx context.Context, r agentapi.DelRequest) error {
 // letGo releases an attachment, now or later.
 func (h *Holders) letGo(ctx context.Context, a agentapi.Attachment) error {
 	defer h.attachments.lock(a)()
-	h.unanswered.take(a)
+	h.unanswered.remove(a)
 	e, ok := h.Journal.Get(a.ContainerID, a.Interface)
 	if !ok {
 		return nil
