@@ -83,7 +83,12 @@ func (l *lan) showReference(ctx context.Context, s *show) error {
 		return err
 	}
 	fmt.Printf("  container %-4s on host a got %s\n", c.name, c.addr)
-	speakers, err := l.speakers(ctx)
+	var speakers []string
+	for range 10 { // on a busy machine the second answer comes after the end of the probe
+		if speakers, err = l.speakers(ctx); err != nil || len(speakers) > 1 {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
