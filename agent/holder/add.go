@@ -192,7 +192,7 @@ func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept keptDecisio
 	s := &search{adding: a, family: f, kept: l}
 	a.full = nil
 	why := errNoSource
-	for _, s.source = range sources() {
+	for _, s.source = range a.h.sources {
 		if err := s.obey(ctx, s.obeys); err != nil {
 			return boundAddress{}, err
 		}
@@ -225,10 +225,13 @@ func (s *search) ask(ctx context.Context) (boundAddress, outcome) {
 			return boundAddress{}, ends(err)
 		}
 		b, o := s.win(ctx, c)
-		if after(o, s.source) != nextCandidate {
+		then := after(o, s.source)
+		if then == nextCandidate || then == nextSource {
+			s.trying = nil
+		}
+		if then != nextCandidate {
 			return b, o
 		}
-		s.trying = nil
 	}
 	return boundAddress{}, outcome{result: notAddress}
 }

@@ -30,6 +30,13 @@ func (h *Holders) WaitForADDs(d time.Duration) { h.underWay.wait(h.background, h
 // TakesAPIServerForAway reports whether the next ADD asks for a sign of life first.
 func (h *Holders) TakesAPIServerForAway() bool { return h.away.Load() }
 
+// MakeOptional lets no rule that speaks against a candidate of a source end an ADD.
+func (h *Holders) MakeOptional(name string) {
+	for i := range h.sources {
+		h.sources[i].refuses = h.sources[i].refuses && h.sources[i].name != name
+	}
+}
+
 // EndingTime and the values of Ending are exported for tests.
 const (
 	EndingTime     = endingTime

@@ -33,6 +33,8 @@ type Holders struct {
 	underWay    underWay
 	ignored     ignored
 
+	// sources in the order in which an ADD asks them.
+	sources []source
 	// expected has the interfaces whose next sandbox may get the address of an earlier one.
 	expected expected
 	// away is set while the last ADD could not reach the API server.
@@ -49,7 +51,7 @@ type Holders struct {
 // New returns the Holders that the journal records. The undo of an ADD and the steps
 // after an answer end with ctx.
 func New(ctx context.Context, o Options) *Holders {
-	h := &Holders{Options: o, Pending: pending.New(), background: ctx}
+	h := &Holders{Options: o, sources: sources(), Pending: pending.New(), background: ctx}
 	h.following, h.endFollowing = context.WithCancel(ctx)
 	return h
 }

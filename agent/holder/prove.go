@@ -137,11 +137,16 @@ func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 // passOver frees an address that is used by a host for which enough addresses are quarantined.
 func (a *attempt) passOver(ctx context.Context, mac string, source segment.Source) outcome {
 	a.countConflict(mac, source)
+	return lostTo(mac, a.release(ctx))
+}
+
+// release frees the lease of an address that the pod does not get. The kernel forgets the address first.
+func (a *attempt) release(ctx context.Context) error {
 	e := a.entry(journal.Intent)
 	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.trying), a.slot); err != nil {
-		return ends(err)
+		return err
 	}
-	return lostTo(mac, a.h.End(ctx, a.lease, &e, *a.trying))
+	return a.h.End(ctx, a.lease, &e, *a.trying)
 }
 
 // quarantine quarantines the lease of an address that another host uses. The

@@ -33,7 +33,14 @@ func (s *search) win(ctx context.Context, c candidate) (boundAddress, outcome) {
 		a.claimed,   // other speakers are fenced, and no newer claim exists (R10)
 		a.confirmed, // the lease says that the last holder is silent
 	} {
-		if o := step(ctx); o.result != won {
+		o := step(ctx)
+		if o.result == notPool && !a.refuses && a.lease != nil {
+			// The ADD goes on with another source. Otherwise its undo frees the lease.
+			if err := a.release(ctx); err != nil {
+				return boundAddress{}, ends(err)
+			}
+		}
+		if o.result != won {
 			return boundAddress{}, o
 		}
 	}
@@ -99,7 +106,7 @@ func (a *attempt) written(ctx context.Context) outcome {
 	}
 	l, found, err := a.write(ctx, &a.candidate)
 	a.lost = a.last == nil && (errors.Is(err, lease.ErrTaken) || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone))
-	if err != nil && a.last == nil && !errors.Is(err, lease.ErrUncertain) {
+	if err != nil && a.proof == byProbe && !errors.Is(err, lease.ErrUncertain) {
 		a.trying = nil // nothing was written: the undo needs no API server for it
 	}
 	if a.lost {
