@@ -356,7 +356,7 @@ func (a *agent) diagnosis() *diagnosis.Node {
 
 // start gives the parts to the manager, which runs them once its caches are synced.
 func (a *agent) start() error {
-	ctrlmetrics.Registry.MustRegister(a.segments.Collector(), a.sources, metricsendpoint.BuildInfo())
+	ctrlmetrics.Registry.MustRegister(a.segments.Collector(), a.sources, metricsendpoint.BuildInfo(), metrics.TCX(a.kernel.HasTCX))
 	server, err := cniserver.New(cniserver.Options{
 		Backend: &backend{a.Holders, a.diagnosis(), a.ready, a.links.Unfit}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
 		Metrics: ctrlmetrics.Registry, Log: a.log,

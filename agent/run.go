@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/fenceline/fenceline/agent/diagnosis"
 	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/install"
@@ -53,6 +54,8 @@ func run(ctx context.Context, s settings) error {
 		return fmt.Errorf("open the maps and programs in %s: %w", s.bpfDir, err)
 	}
 	defer kernel.Close()
+
+	log.Info("the programs are in the kernel", "kernel", diagnosis.KernelRelease(), "tcx", kernel.HasTCX(), "meaning", hookOf(kernel))
 
 	links, err := pod.NewFinder()
 	if err != nil {
@@ -96,6 +99,14 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// hookOf says where the programs are, and what that means.
+func hookOf(kernel *bpf.Kernel) string {
+	if kernel.HasTCX() {
+		return "guards are pinned links, which no pod can remove"
+	}
+	return "guards are filters of clsact, which a pod with NET_ADMIN can remove for a moment; Linux 6.6 and RHEL 9.4 have tcx"
 }
 
 // newLogger returns a logger that writes JSON lines to stderr.

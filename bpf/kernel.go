@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/bpf/mapset"
 )
 
@@ -64,7 +65,7 @@ func Open(o Options) (*Kernel, error) {
 	return k, nil
 }
 
-// HasTCX reports whether guards are in tcx. It is true until an observer was attached without.
+// HasTCX reports whether guards and observers are in tcx.
 func (k *Kernel) HasTCX() bool { return !k.noTCX.Load() }
 
 func open(o Options, c *code) (_ *Kernel, err error) {
@@ -79,7 +80,7 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 		return nil, fmt.Errorf("lift the memlock limit: %w", err)
 	}
 	k := assemble(pinDir(o.Dir), c)
-	k.noTCX.Store(o.NoTCX)
+	k.noTCX.Store(o.NoTCX || !attach.HasTCX())
 	set, err := mapset.Open(k.dir.maps(), c.maps())
 	if err != nil {
 		return nil, err

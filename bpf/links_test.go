@@ -137,6 +137,15 @@ func TestAnUpgradeKeepsFencesAndDeadSlotsWithProgramsAttached(t *testing.T) {
 	check.That(t, after[dead] != moved[dead], "the guard does not read the new slots")
 }
 
+// The agent says at its start which of the two ways it goes.
+func TestTheKernelSaysAtOnceWhetherItHasTCX(t *testing.T) {
+	for _, without := range []bool{false, true} {
+		k := check.Value(Open(Options{Dir: bpffs(t), NoTCX: without}))(t)
+		equal(t, "tcx", k.HasTCX(), !without)
+		check.OK(t, k.Close())
+	}
+}
+
 func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 	r := newRig(t)
 	attached := func() bool {

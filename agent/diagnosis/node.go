@@ -52,7 +52,7 @@ func (n *Node) Diagnose(ctx context.Context, r diagnosis.Request) (*diagnosis.Re
 		return nil, refusal.New(refusal.InvalidRequest, "%d questions are more than %d", len(r.Questions), diagnosis.MaxQuestions)
 	}
 	report := &diagnosis.Report{
-		Node: n.Name, Version: version.String(), Time: n.Clock.Now(), Kernel: kernelRelease(), TCX: n.HasTCX(),
+		Node: n.Name, Version: version.String(), Time: n.Clock.Now(), Kernel: KernelRelease(), TCX: n.HasTCX(),
 		OwnConfiguration: n.Own, ForwardingOff: slices.Sorted(maps.Keys(n.ForwardingOff())),
 	}
 	if err := n.Ready(ctx); err != nil {
@@ -122,7 +122,8 @@ func (n *Node) reply(ctx context.Context, q diagnosis.Question, a *diagnosis.Ans
 	return s.Ask(ctx, q.Address)
 }
 
-func kernelRelease() string {
+// KernelRelease returns the release of the running kernel, or nothing if it does not say.
+func KernelRelease() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
 		return ""

@@ -132,6 +132,14 @@ func New(r prometheus.Registerer) *Agent {
 	return a
 }
 
+// TCX returns the metric that says where the programs are in the kernel.
+func TCX(has func() bool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "tcx",
+		Help: "1: guards and observers are pinned links in tcx. 0: the kernel has no tcx, and they are filters of clsact.",
+	}, func() float64 { return oneIf(has()) })
+}
+
 // Conflict counts a second speaker.
 func (a *Agent) Conflict(pool string, source segment.Source) {
 	a.conflicts.WithLabelValues(pool, string(source)).Inc()

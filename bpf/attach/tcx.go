@@ -3,11 +3,21 @@
 package attach
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
+
+// HasTCX reports whether the kernel has tcx (Linux 6.6, and others by a backport). A kernel that does not
+// say so has it: an attempt to attach decides then.
+func HasTCX() bool {
+	const loopback = 1
+	_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXIngress})
+	return !errors.Is(err, unix.EINVAL) && !errors.Is(err, ebpf.ErrNotSupported)
+}
 
 // Others returns the programs on a device's tcx hook that are not of the pinned link, in the order in
 // which they see a frame.
