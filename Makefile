@@ -50,12 +50,12 @@ cluster-down: ## Remove that cluster
 
 ##@ Build
 
-.PHONY: images
-images: ## Build images/*.tar without a container engine
-	$(GO) run ./test/cmd/images -version $(VERSION) -out images
-
 OS ?= $(shell $(GO) env GOOS)
 ARCH ?= $(shell $(GO) env GOARCH)
+.PHONY: images
+images: ## Build images/*.tar without a container engine, for other nodes with ARCH=arm64
+	$(GO) run ./test/cmd/images -version $(VERSION) -arch $(ARCH) -out images
+
 .PHONY: command
 command: ## Build bin/kubectl-fenceline, for another machine with OS=darwin ARCH=arm64
 	GOOS=$(OS) GOARCH=$(ARCH) $(GO) build -o bin/kubectl-fenceline$(if $(filter windows,$(OS)),.exe) \

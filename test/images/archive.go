@@ -24,6 +24,8 @@ import (
 type Image struct {
 	// Name is NAME:TAG, without a registry.
 	Name string
+	// Arch is the architecture of its machines. Default that of this machine.
+	Arch string
 	// Aliases are more names of the same image.
 	Aliases    []string
 	Entrypoint []string
@@ -71,7 +73,7 @@ func Write(w io.Writer, img Image) error {
 	layerDigest := digest(layer)
 	var c config
 	c.Created = time.Unix(0, 0).UTC()
-	c.Architecture, c.OS = runtime.GOARCH, "linux"
+	c.Architecture, c.OS = cmp.Or(img.Arch, runtime.GOARCH), "linux"
 	c.Config.Entrypoint, c.Config.Cmd = img.Entrypoint, img.Command
 	c.Config.Env = []string{"PATH=" + cmp.Or(img.Path, "/")}
 	c.Config.WorkingDir = "/"

@@ -5,6 +5,7 @@ package images
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +49,21 @@ func contents(t *testing.T, archive []byte) (map[string][]byte, []string) {
 		order = append(order, header.Name)
 		if files[header.Name], err = io.ReadAll(r); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+func TestAnImageNamesItsArchitecture(t *testing.T) {
+	for _, arch := range []string{"", "arm64"} {
+		img := example()
+		img.Arch = arch
+		files, _ := contents(t, write(t, img))
+		var manifests []manifest
+		check.OK(t, json.Unmarshal(files["manifest.json"], &manifests))
+		var c config
+		check.OK(t, json.Unmarshal(files[manifests[0].Config], &c))
+		if want := cmp.Or(arch, runtime.GOARCH); c.Architecture != want {
+			t.Errorf("architecture %q, want %q", c.Architecture, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/fenceline/fenceline/test/programs"
@@ -34,6 +35,8 @@ type Recipe struct {
 	Tarball    string
 	Name       string
 	Entrypoint string
+	// Arch is the architecture of its machines. Default that of this machine.
+	Arch string
 	// Binaries maps paths in the image to main packages of the project, such as "test/cmd/app".
 	Binaries map[string]string
 	// Files maps paths in the image to programs of this machine.
@@ -111,10 +114,10 @@ func (r Recipe) Build(ctx context.Context, out string) (string, error) {
 		return "", fmt.Errorf("build image %s: %w", r.Name, err)
 	}
 	defer os.RemoveAll(work)
-	img := Image{Name: r.Name, Entrypoint: []string{r.Entrypoint}, Files: map[string][]byte{}}
+	img := Image{Name: r.Name, Arch: r.Arch, Entrypoint: []string{r.Entrypoint}, Files: map[string][]byte{}}
 	for path, pkg := range r.Binaries {
 		binary := filepath.Join(work, filepath.Base(path))
-		if err := programs.Build(ctx, pkg, binary); err != nil {
+		if err := r.program(ctx, pkg, binary); err != nil {
 			return "", fmt.Errorf("build image %s: %w", r.Name, err)
 		}
 		if img.Files[path], err = os.ReadFile(binary); err != nil {
@@ -128,6 +131,13 @@ func (r Recipe) Build(ctx context.Context, out string) (string, error) {
 	}
 	path := filepath.Join(out, r.Tarball+".tar")
 	return path, Save(path, img)
+}
+
+func (r Recipe) program(ctx context.Context, pkg, file string) error {
+	if r.Arch == "" || r.Arch == runtime.GOARCH {
+		return programs.Build(ctx, pkg, file)
+	}
+	return programs.BuildFor(ctx, r.Arch, pkg, file)
 }
 
 // Save writes the image to a tarball. It does not touch a file with the right content.

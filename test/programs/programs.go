@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/fenceline/fenceline/test/thirdparty"
@@ -24,12 +25,17 @@ func Build(ctx context.Context, pkg, file string) error {
 	if dir := Dir(); dir != "" && os.Link(filepath.Join(dir, name(pkg)), file) == nil {
 		return nil
 	}
+	return BuildFor(ctx, runtime.GOARCH, pkg, file)
+}
+
+// BuildFor is Build for machines of an architecture, such as arm64. It takes no program of Share.
+func BuildFor(ctx context.Context, arch, pkg, file string) error {
 	root, err := thirdparty.Root()
 	if err != nil {
 		return fmt.Errorf("build %s: %w", pkg, err)
 	}
 	cmd := exec.CommandContext(ctx, "go", "run", "-trimpath", "-ldflags=-s -w", "-exec=cp", "./"+pkg, file)
-	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, output)
 	}
