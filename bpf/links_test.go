@@ -178,9 +178,8 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 	})
 	defer l.Close()
 	equal(t, "attached behind another", attached(), false)
-	if names := others(); len(names) != 1 || !strings.HasPrefix(names[0], "ingress rude (ID ") {
-		t.Errorf("programs of others: %q", names)
-	}
+	names := others()
+	check.That(t, len(names) == 1 && strings.HasPrefix(names[0], "ingress rude (ID "), "programs of others: %q", names)
 	r.observe()
 	equal(t, "programs of others behind ours", len(others()), 1)
 	equal(t, "attached again", attached(), true)

@@ -90,9 +90,7 @@ func (r *rig) escapes(from *socket, at *socket, frame, marker []byte) bool {
 	from.send(frame)
 	from.send(marker)
 	frames, ok := at.until(func(f []byte) bool { return string(f) == string(marker) })
-	if !ok {
-		r.t.Fatal("the marker did not come")
-	}
+	check.Must(r.t, ok, "the marker did not come")
 	return contains(frames, like(frame))
 }
 

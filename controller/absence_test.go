@@ -109,9 +109,7 @@ func poweredOff(w world) {
 	// What the taint manager does, and then a person: nobody ends the pod.
 	w.deletePod(pod)
 	lease := w.waitQuarantined("10.71.0.2", v1alpha1.ReasonNodeUnreachable)
-	if lease.Spec.NodeName == "dark" {
-		w.Error("a machine without power verifies")
-	}
+	check.That(w, lease.Spec.NodeName != "dark", "a machine without power verifies")
 	w.deletePod(pod, client.GracePeriodSeconds(0))
 	next := w.runningPod("power-0", "n2")
 	mine := w.getsBack("10.71.0.2", next)
@@ -136,7 +134,6 @@ func cutOff(w world) {
 	w.waitQuarantined("10.72.0.3", v1alpha1.ReasonNodeUnreachable)
 	w.setReady("unheard", corev1.ConditionTrue)
 	w.barrier("management", "10.72.0.9")
-	if l := w.lease(kept.Name); l == nil || l.ResourceVersion != kept.ResourceVersion {
-		w.Errorf("the lease of a pod that runs became %+v", l)
-	}
+	l := w.lease(kept.Name)
+	check.That(w, l != nil && l.ResourceVersion == kept.ResourceVersion, "the lease of a pod that runs became %+v", l)
 }

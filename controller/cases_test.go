@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func outsidePool(w world) {
@@ -28,9 +29,8 @@ func outsidePool(w world) {
 	w.waitMessage(lease.Name, v1alpha1.ReasonOutsidePool, "pool outside no longer has the address")
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.IPs = nil })
 	w.waitMessage(lease.Name, "", "")
-	if l := w.lease(lease.Name); l.Spec.State != v1alpha1.StateBound || l.Spec.Message != "" {
-		w.Errorf("the lease is %s and says %q", l.Spec.State, l.Spec.Message)
-	}
+	l := w.lease(lease.Name)
+	check.That(w, l.Spec.State == v1alpha1.StateBound && l.Spec.Message == "", "the lease is %s and says %q", l.Spec.State, l.Spec.Message)
 }
 
 // evicted is what kubelet and the eviction API leave of a pod that never started.
@@ -46,9 +46,8 @@ func evicted(w world) {
 		}}
 	})
 	w.waitQuarantined("10.14.0.2", v1alpha1.ReasonPodFinished)
-	if waited := time.Since(failed.Time); waited < extraGrace+time.Second {
-		w.Errorf("taken after %s: the pod has its own grace of 1 s and %s", waited, extraGrace)
-	}
+	waited := time.Since(failed.Time)
+	check.That(w, waited >= extraGrace+time.Second, "taken after %s: the pod has its own grace of 1 s and %s", waited, extraGrace)
 	w.waitMetric("fenceline_reclaims_total reason=PodFinished", func(v float64) bool { return v >= 1 })
 }
 
@@ -63,9 +62,8 @@ func staticPod(w world) {
 	// A lease of another pod that is due shows that this one was looked at, too.
 	w.bound("static", "10.15.0.3", mirror, func(h *v1alpha1.Holder) { h.PodUID = "11111111-0000-4000-8000-000000000000" })
 	w.waitQuarantined("10.15.0.3", v1alpha1.ReasonPodReplaced)
-	if l := w.lease("10.15.0.2"); l.Spec.State != v1alpha1.StateBound {
-		w.Errorf("the static pod's lease is %s (%s)", l.Spec.State, l.Spec.Reason)
-	}
+	l := w.lease("10.15.0.2")
+	check.That(w, l.Spec.State == v1alpha1.StateBound, "the static pod's lease is %s (%s)", l.Spec.State, l.Spec.Reason)
 	w.setPodStatus(mirror, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
 	w.waitQuarantined("10.15.0.2", v1alpha1.ReasonPodFinished)
 }
@@ -95,20 +93,15 @@ func nodeDownAfter(w world) {
 		}
 		return nil
 	})
-	if waited := time.Since(down); waited < after {
-		w.Errorf("deleted %s after the node fell silent, want %s", waited, after)
-	}
-	if ptr.Deref(pod.DeletionGracePeriodSeconds, 0) == 0 {
-		w.Error("the pod was deleted without grace although it may be alive")
-	}
+	waited := time.Since(down)
+	check.That(w, waited >= after, "deleted %s after the node fell silent, want %s", waited, after)
+	check.That(w, ptr.Deref(pod.DeletionGracePeriodSeconds, 0) != 0, "the pod was deleted without grace although it may be alive")
 	w.waitEvent("default", "DeletedForReclaim", pod.Name, "10.16.0.2", "NodeUnreachable")
 	lease := w.waitQuarantined("10.16.0.2", v1alpha1.ReasonNodeUnreachable)
 	if now := time.Now(); now.Before(deleted.Add(extraGrace)) {
 		w.Errorf("taken %s before the pod's end", deleted.Add(extraGrace).Sub(now))
 	}
-	if lease.Spec.NodeName == "falls" {
-		w.Error("a node that is silent verifies")
-	}
+	check.That(w, lease.Spec.NodeName != "falls", "a node that is silent verifies")
 }
 
 func nodeDownNever(w world) {
@@ -120,9 +113,8 @@ func nodeDownNever(w world) {
 	w.setReady("sleeps", corev1.ConditionUnknown)
 	w.deletePod(pod)
 	w.waitMessage("10.17.0.2", "", "reclaim.nodeDown is Never")
-	if l := w.lease("10.17.0.2"); l.Spec.State != v1alpha1.StateBound {
-		w.Errorf("the lease is %s", l.Spec.State)
-	}
+	l := w.lease("10.17.0.2")
+	check.That(w, l.Spec.State == v1alpha1.StateBound, "the lease is %s", l.Spec.State)
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = "" })
 	w.waitQuarantined("10.17.0.2", v1alpha1.ReasonNodeUnreachable)
 }
@@ -137,9 +129,8 @@ func warmOnSilentNode(w world) {
 		Address: "10.18.0.2", Pool: pool.Name, Parent: "eth0", State: v1alpha1.StateWarm, Since: metav1.Now(), NodeName: "mute", Session: "node/boot",
 	}})
 	w.setReady("mute", corev1.ConditionUnknown)
-	if lease := w.waitQuarantined("10.18.0.2", v1alpha1.ReasonNodeUnreachable); lease.Spec.NodeName == "mute" {
-		w.Error("a node that is silent verifies")
-	}
+	lease := w.waitQuarantined("10.18.0.2", v1alpha1.ReasonNodeUnreachable)
+	check.That(w, lease.Spec.NodeName != "mute", "a node that is silent verifies")
 }
 
 // neverWas is what a node leaves behind that lost its DEL, and the controller never saw the pod.
@@ -165,9 +156,8 @@ func onHostNetwork(w world) {
 	w.setPodStatus(other, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
 	w.waitQuarantined("10.24.0.3", v1alpha1.ReasonPodFinished)
 	w.barrier("host", "10.24.0.9")
-	if l := w.lease(lease.Name); l == nil || l.ResourceVersion != lease.ResourceVersion {
-		w.Errorf("the lease of a pod on the host's network became %+v", l)
-	}
+	l := w.lease(lease.Name)
+	check.That(w, l != nil && l.ResourceVersion == lease.ResourceVersion, "the lease of a pod on the host's network became %+v", l)
 }
 
 // terminatingOff: a pool may leave what stays Terminating where it is.
@@ -178,9 +168,8 @@ func terminatingOff(w world) {
 	w.bound("patient", "10.25.0.2", pod)
 	w.deletePod(pod)
 	w.waitMessage("10.25.0.2", "", "is still Terminating, and reclaim.terminating is false")
-	if l := w.lease("10.25.0.2"); l.Spec.State != v1alpha1.StateBound {
-		w.Errorf("the lease is %s", l.Spec.State)
-	}
+	l := w.lease("10.25.0.2")
+	check.That(w, l.Spec.State == v1alpha1.StateBound, "the lease is %s", l.Spec.State)
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Terminating = nil })
 	w.waitQuarantined("10.25.0.2", v1alpha1.ReasonPodTerminating)
 }
@@ -234,14 +223,11 @@ func (w world) reasonsAreTold(log *auditLog) {
 			return nil
 		})
 		lines := log.of("reclaim", word)
-		if len(lines) == 0 {
-			w.Errorf("no audit line tells of a reclaim for %s", word)
-		}
+		check.That(w, len(lines) != 0, "no audit line tells of a reclaim for %s", word)
 		for _, line := range lines {
 			for _, field := range []string{"address", "pool", "namespace", "pod", "uid", "node", "mac", "token"} {
-				if _, ok := line[field]; !ok {
-					w.Errorf("an audit line of %s lacks %s: %v", word, field, line)
-				}
+				_, ok := line[field]
+				check.That(w, ok, "an audit line of %s lacks %s: %v", word, field, line)
 			}
 			if line["address"] == "" || line["pool"] == "" || line["node"] == "" {
 				w.Errorf("an audit line of %s says nothing: %v", word, line)

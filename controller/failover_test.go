@@ -83,9 +83,7 @@ func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
 func (w world) build() string {
 	w.Helper()
 	file := filepath.Join(w.TempDir(), "controller")
-	if err := programs.Build(w.ctx, "controller", file); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, programs.Build(w.ctx, "controller", file))
 	return file
 }
 
@@ -99,9 +97,7 @@ func (w world) start(program, kubeconfig string, flags ...string) *exec.Cmd {
 	cmd.Stderr = log
 	// Wait returns although the killed process's pipe may be open somewhere.
 	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, cmd.Start())
 	w.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			_ = cmd.Process.Kill() // it may have ended
@@ -130,9 +126,7 @@ func (w world) leader() (string, error) {
 func (w world) quarantined() int {
 	w.Helper()
 	var leases v1alpha1.IPLeaseList
-	if err := w.client.List(w.ctx, &leases, client.MatchingFields{"spec.state": string(v1alpha1.StateQuarantined)}); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.List(w.ctx, &leases, client.MatchingFields{"spec.state": string(v1alpha1.StateQuarantined)}))
 	return len(leases.Items)
 }
 
@@ -140,9 +134,7 @@ func (w world) quarantined() int {
 func (w world) chartRights(server *controlplane.Server) *rest.Config {
 	w.Helper()
 	config, err := server.ControllerRights(w.ctx, system)
-	if err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, err)
 	return config
 }
 
@@ -150,9 +142,7 @@ func (w world) chartRights(server *controlplane.Server) *rest.Config {
 func (w world) kubeconfig(config *rest.Config) string {
 	w.Helper()
 	file := filepath.Join(w.TempDir(), "kubeconfig")
-	if err := controlplane.WriteKubeconfig(config, file); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, controlplane.WriteKubeconfig(config, file))
 	return file
 }
 
@@ -214,7 +204,6 @@ func told(addresses []string, controllers ...*exec.Cmd) map[string]int {
 // untouched reports an error if anybody has written a lease since it was made.
 func (w world) untouched(lease *v1alpha1.IPLease) {
 	w.Helper()
-	if now := w.lease(lease.Name); now == nil || now.UID != lease.UID || now.ResourceVersion != lease.ResourceVersion {
-		w.Errorf("the lease of a living pod is %+v", now)
-	}
+	now := w.lease(lease.Name)
+	check.That(w, now != nil && now.UID == lease.UID && now.ResourceVersion == lease.ResourceVersion, "the lease of a living pod is %+v", now)
 }

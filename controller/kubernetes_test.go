@@ -221,9 +221,8 @@ func statefulSets(w world) {
 		})
 	}
 	ready(replicas)
-	if now := k.last(); !maps.Equal(now, before) {
-		w.Errorf("the pods had %v, and have %v after an update", before, now)
-	}
+	now := k.last()
+	check.That(w, maps.Equal(now, before), "the pods had %v, and have %v after an update", before, now)
 	// What is kept for ever comes back after a scale-in that has come to its end.
 	scale(0)
 	ready(0)
@@ -250,15 +249,12 @@ func statefulSets(w world) {
 		if had := slices.Compact(slices.Clone(k.had[name])); len(had) != 1 {
 			w.Errorf("%s is kept for ever and had %v", name, k.had[name])
 		}
-		if k.had[fmt.Sprintf("west-%d", ordinal+3)] == nil {
-			w.Errorf("west-%d had no address", ordinal+3)
-		}
+		check.That(w, k.had[fmt.Sprintf("west-%d", ordinal+3)] != nil, "west-%d had no address", ordinal+3)
 	}
 	for name, had := range k.had {
 		for _, address := range had {
-			if other, taken := addresses[address]; taken && other != name && strings.HasPrefix(other, "east") {
-				w.Errorf("%s was %s's and %s's", address, other, name)
-			}
+			other, taken := addresses[address]
+			check.That(w, !taken || other == name || !strings.HasPrefix(other, "east"), "%s was %s's and %s's", address, other, name)
 			addresses[address] = name
 		}
 	}

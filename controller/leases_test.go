@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func (w world) pool(name, subnet string) *v1alpha1.IPPool {
@@ -108,9 +109,7 @@ func (w world) lease(name string) *v1alpha1.IPLease {
 	w.Helper()
 	lease := &v1alpha1.IPLease{}
 	err := w.client.Get(w.ctx, types.NamespacedName{Name: name}, lease)
-	if client.IgnoreNotFound(err) != nil {
-		w.Fatal(err)
-	}
+	check.Must(w, client.IgnoreNotFound(err) == nil, "%v", err)
 	if err != nil {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // TestPoolsAndReservations runs one controller. Its subtests have pools and
@@ -60,9 +61,7 @@ func (w world) reserve(name string, ips ...string) *v1alpha1.ReservedIP {
 
 func (w world) remove(o client.Object) {
 	w.Helper()
-	if err := w.client.Delete(w.ctx, o); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Delete(w.ctx, o))
 }
 
 // waitReservation waits until a condition of the reservation is "status/reason" and has all the words.
@@ -100,9 +99,8 @@ func reservedInUse(w world) {
 	w.waitEvent("default", "OutsideTrue", "routed", "10.40.0.9")
 	w.waitMetric("fenceline_pool_reserved_addresses pool=routed", func(v float64) bool { return v == 4 })
 	w.waitMetric("fenceline_pool_outside_leases pool=routed", func(v float64) bool { return v == 1 })
-	if now := w.lease(l.Name); now == nil || now.Spec.State != v1alpha1.StateBound || now.UID != l.UID {
-		w.Errorf("the lease of a reserved address is %+v", now)
-	}
+	now := w.lease(l.Name)
+	check.That(w, now != nil && now.Spec.State == v1alpha1.StateBound && now.UID == l.UID, "the lease of a reserved address is %+v", now)
 
 	// Another pod gets it: what is told follows.
 	change(w, l, func(l *v1alpha1.IPLease) { l.Spec.Holder.Pod = "routed-1" })

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const ipRetention = v1alpha1.AnnotationPrefix + v1alpha1.AnnotationIPRetention
@@ -41,16 +42,12 @@ func templateChanged(w world) {
 	w.retained("template", "10.50.0.2", "template", 7, lasting(0))
 	w.retained("template", "10.50.0.3", "template", 0, lasting(0))
 	w.barrier("template", "10.50.0.9")
-	if w.lease("10.50.0.2") == nil {
-		w.Fatal("freed although the template says static-ip")
-	}
+	check.Must(w, w.lease("10.50.0.2") != nil, "freed although the template says static-ip")
 	change(w, set, annotated(v1alpha1.AliasIPRetention, "48"))
 	w.waitMessage("10.50.0.2", "", "kept until")
 	change(w, set, annotated(ipRetention, "0"))
 	w.waitGone("10.50.0.2")
-	if w.lease("10.50.0.3") == nil {
-		w.Error("freed although the StatefulSet wants the pod")
-	}
+	check.That(w, w.lease("10.50.0.3") != nil, "freed although the StatefulSet wants the pod")
 }
 
 func templateUnreadable(w world) {
@@ -70,9 +67,8 @@ func lastingRetention(w world) {
 	kept := (time.Since(since) + 3*time.Second).Truncate(time.Second)
 	change(w, lease, func(l *v1alpha1.IPLease) { lasting(kept)(&l.Spec) })
 	w.waitGone(lease.Name)
-	if waited := time.Since(since); waited < kept {
-		w.Errorf("freed after %s, want %s", waited, kept)
-	}
+	waited := time.Since(since)
+	check.That(w, waited >= kept, "freed after %s, want %s", waited, kept)
 	w.waitEvent("default", "RetentionEnded", "10.52.0.2", "StatefulSet default/lasting does not exist")
 }
 
@@ -84,9 +80,7 @@ func cappedRetention(w world) {
 	w.retained("capped", "10.53.0.2", "capped", 0, forever, since(2*time.Minute))
 	w.retained("capped", "10.53.0.3", "capped", 1, forever, since(0))
 	w.barrier("capped", "10.53.0.9")
-	if w.lease("10.53.0.2") == nil {
-		w.Fatal("freed without a limit")
-	}
+	check.Must(w, w.lease("10.53.0.2") != nil, "freed without a limit")
 	change(w, pool, func(p *v1alpha1.IPPool) {
 		p.Spec.Retention = &v1alpha1.PoolRetention{Max: &v1alpha1.Duration{Duration: time.Minute}}
 	})
@@ -107,9 +101,7 @@ func ordinalsStart(w world) {
 	w.waitGone("10.54.0.7")
 	change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Ordinals.Start = 6 })
 	w.waitGone("10.54.0.5")
-	if w.lease("10.54.0.6") == nil {
-		w.Error("freed although both ranges want the ordinal")
-	}
+	check.That(w, w.lease("10.54.0.6") != nil, "freed although both ranges want the ordinal")
 }
 
 // ownerNotServed: nobody has installed the custom resources of these owners, or somebody has removed
@@ -128,9 +120,7 @@ func ownerNotServed(w world) {
 	w.waitMessage("10.59.0.3", "", "default/machine: the API server does not serve this kind")
 	w.waitMetric("fenceline_unknown_owners_total reason=NoAPI", func(v float64) bool { return v >= 2 })
 	w.barrier("foreign", "10.59.0.9")
-	if w.lease("10.59.0.2") == nil || w.lease("10.59.0.3") == nil {
-		w.Error("freed although nobody knows whether the owner wants it")
-	}
+	check.That(w, w.lease("10.59.0.2") != nil && w.lease("10.59.0.3") != nil, "freed although nobody knows whether the owner wants it")
 }
 
 func freedByHand(w world) {
@@ -138,9 +128,7 @@ func freedByHand(w world) {
 	lease := w.retained("byhand", "10.55.0.2", "byhand", 0, forever)
 	const series = "fenceline_pool_leases pool=byhand state=Retained"
 	w.waitMetric(series, func(v float64) bool { return v == 1 })
-	if err := w.client.Delete(w.ctx, lease); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Delete(w.ctx, lease))
 	w.waitMetric(series, func(v float64) bool { return v == 0 })
 	w.eventually("status of the pool", func() error {
 		pool := &v1alpha1.IPPool{}
@@ -165,9 +153,7 @@ func succeeded(w world) {
 	early := w.retained("left", "10.98.0.2", "moved", 0, eth0, forever)
 	other := w.retained("left", "10.98.0.3", "moved", 0, net1, forever)
 	w.barrier("left", "10.98.0.9")
-	if w.lease(early.Name) == nil {
-		w.Fatal("freed although the StatefulSet wants the pod")
-	}
+	check.Must(w, w.lease(early.Name) != nil, "freed although the StatefulSet wants the pod")
 	pod := w.runningPod("moved-0", "n1")
 	now := w.retained("moved-to", "10.99.0.2", "moved", 0, eth0, forever)
 	w.eventually("the pod takes its lease, whose message the controller may write", func() error {
@@ -185,9 +171,7 @@ func succeeded(w world) {
 	late := w.retained("left", "10.98.0.4", "moved", 0, eth0, forever)
 	w.waitGone(late.Name)
 	w.barrier("left", "10.98.0.9")
-	if w.lease(other.Name) == nil || w.lease(now.Name) == nil {
-		w.Error("what another interface has, or the new address, was freed")
-	}
+	check.That(w, w.lease(other.Name) != nil && w.lease(now.Name) != nil, "what another interface has, or the new address, was freed")
 }
 
 // keptForPods: the sandboxes of living pods have ended, and their next sandboxes get the addresses.
@@ -216,9 +200,7 @@ func keptForPods(w world) {
 		w.waitEvent("default", "RetentionEnded", lease.Name, "pod default/"+pod.Name)
 	}
 	w.barrier("sandboxes", "10.57.0.9")
-	if w.lease(living.Name) == nil || w.lease("10.57.0.16") == nil {
-		w.Error("freed although its pod lives")
-	}
+	check.That(w, w.lease(living.Name) != nil && w.lease("10.57.0.16") != nil, "freed although its pod lives")
 }
 
 // downAndUp: while the controller ends what one StatefulSet does not want any

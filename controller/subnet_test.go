@@ -72,9 +72,8 @@ func (w world) manyAtOnce(count *calls) {
 		return nil
 	})
 	w.Logf("%d applications have their pools %s after the first one was made", crowd, time.Since(begin).Round(time.Millisecond))
-	if n := w.checkDisjoint(); n != crowd {
-		w.Errorf("%d pools", n)
-	}
+	n := w.checkDisjoint()
+	check.That(w, n == crowd, "%d pools", n)
 	count.mu.Lock()
 	defer count.mu.Unlock()
 	total := 0
@@ -102,9 +101,7 @@ func scaledDeployment(w world) {
 	lease := w.bound(pool.Name, "10.81.0.4", pod)
 	change(w, d, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](5) })
 	grown := w.waitPool("web", 6)
-	if grown.Name != pool.Name {
-		w.Errorf("%s became %s", pool.Name, grown.Name)
-	}
+	check.Equal(w, grown.Name, pool.Name, "%s became", pool.Name)
 	// The address of the pod is the last one but not free.
 	change(w, d, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0) })
 	w.waitPool("web", 1)
@@ -115,16 +112,10 @@ func scaledDeployment(w world) {
 		return nil
 	})
 	// With its last lease, the pool of the deleted application ends.
-	if err := w.client.Delete(w.ctx, d); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Delete(w.ctx, d))
 	w.barrierSubnet("scaled")
-	if len(w.poolsOf("web")) != 1 {
-		w.Error("the pool of a living pod is gone")
-	}
-	if err := w.client.Delete(w.ctx, lease); err != nil {
-		w.Fatal(err)
-	}
+	check.That(w, len(w.poolsOf("web")) == 1, "the pool of a living pod is gone")
+	check.OK(w, w.client.Delete(w.ctx, lease))
 	w.waitNoPool("web")
 	w.waitSubnet("scaled", func(s v1alpha1.IPSubnetStatus) error {
 		if s.PoolCount > 0 || s.Allocated > 0 || s.Free != s.Total || s.Total == 0 {
@@ -141,9 +132,7 @@ func (w world) barrierSubnet(name string) {
 	w.Helper()
 	d := w.deployment("barrier-"+name, 1, "subnet", fmt.Sprintf(`{"ipv4":[%q]}`, name))
 	w.waitPool(d.Name, 2)
-	if err := w.client.Delete(w.ctx, d); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Delete(w.ctx, d))
 	w.waitNoPool(d.Name)
 }
 
@@ -151,17 +140,12 @@ func keptPool(w world) {
 	w.subnet("kept", "10.82.0.0/24")
 	d := w.deployment("kept", 2, "subnet", `{"ipv4":["kept"]}`, "ippool-reclaim", "false")
 	pool := w.waitPool("kept", 3)
-	if err := w.client.Delete(w.ctx, d); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Delete(w.ctx, d))
 	w.barrierSubnet("kept")
 	again := w.deployment("kept", 4, "subnet", `{"ipv4":["kept"]}`)
-	if next := w.waitPool("kept", 5); next.UID != pool.UID {
-		w.Error("the next application of the name has another pool")
-	}
-	if err := w.client.Delete(w.ctx, again); err != nil {
-		w.Fatal(err)
-	}
+	next := w.waitPool("kept", 5)
+	check.That(w, next.UID == pool.UID, "the next application of the name has another pool")
+	check.OK(w, w.client.Delete(w.ctx, again))
 	w.waitNoPool("kept")
 }
 
@@ -216,9 +200,8 @@ func reservedOfSubnet(w world) {
 	})
 	w.reserve("holes", "10.85.0.3")
 	w.deployment("holes", 1, "subnet", `{"ipv4":["holes"]}`)
-	if pool := w.waitPool("holes", 2); !slices.Equal(pool.Spec.IPs, []string{"10.85.0.4-10.85.0.5"}) {
-		w.Errorf("the pool has %v", pool.Spec.IPs)
-	}
+	pool := w.waitPool("holes", 2)
+	check.That(w, slices.Equal(pool.Spec.IPs, []string{"10.85.0.4-10.85.0.5"}), "the pool has %v", pool.Spec.IPs)
 	// A free address that becomes reserved is replaced.
 	w.reserve("holes-later", "10.85.0.4")
 	w.eventually("another address", func() error {
@@ -250,9 +233,8 @@ func firstThatFits(w world) {
 	w.subnet("wide", "10.88.0.0/24")
 	both := `{"ipv4":["missing","narrow","wide"]}`
 	w.deployment("fits-narrow", 1, "subnet", both)
-	if pool := w.waitPool("fits-narrow", 2); pool.Spec.IPSubnet != "narrow" {
-		w.Errorf("the pool is of %s", pool.Spec.IPSubnet)
-	}
+	pool := w.waitPool("fits-narrow", 2)
+	check.That(w, pool.Spec.IPSubnet == "narrow", "the pool is of %s", pool.Spec.IPSubnet)
 	w.deployment("fits-wide", 1, "subnet", both)
 	if pool := w.waitPool("fits-wide", 2); pool.Spec.IPSubnet != "wide" {
 		w.Errorf("the pool is of %s", pool.Spec.IPSubnet)
@@ -288,9 +270,7 @@ func kindsOfApplications(w world) {
 	w.create(daemons)
 	w.barrierSubnet("kinds")
 	daemons.Status.DesiredNumberScheduled, daemons.Status.ObservedGeneration = 3, 1
-	if err := w.client.Status().Update(w.ctx, daemons); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Status().Update(w.ctx, daemons))
 	w.waitPool("daemons", 4)
 
 	run := template("run", annotations...)
@@ -303,9 +283,7 @@ func kindsOfApplications(w world) {
 	job.Status.Conditions = []batchv1.JobCondition{
 		{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue, LastTransitionTime: now}, {Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: now},
 	}
-	if err := w.client.Status().Update(w.ctx, job); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Status().Update(w.ctx, job))
 	w.waitNoPool("run")
 	cron := &batchv1.CronJob{ObjectMeta: named("nightly"), Spec: batchv1.CronJobSpec{Schedule: "0 0 * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: run}}}}
 	w.create(cron)

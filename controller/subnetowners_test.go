@@ -42,9 +42,8 @@ func unreadOwner(w world) {
 	w.waitUnserved("others", "unread", "cannot be read now")
 	w.deployment("beside", 1, "subnet", `{"ipv4":["others"]}`)
 	w.waitPool("beside", 2)
-	if now := w.waitPool("unread", 3); now.Name != pool.Name {
-		w.Errorf("pool %s became %s", pool.Name, now.Name)
-	}
+	now := w.waitPool("unread", 3)
+	check.That(w, now.Name == pool.Name, "pool %s became %s", pool.Name, now.Name)
 	// Without pods, the pool of an owner that cannot be read stays as well.
 	for _, name := range []string{"unread-0", "unread-1"} {
 		w.deletePod(w.podObject("default", name, "n1"), client.GracePeriodSeconds(0))
@@ -61,9 +60,8 @@ func scaledOwner(w world) {
 	w.create(set)
 	w.podOf(set, "kruise-0", "+1")
 	pool := w.waitPool("kruise", 3)
-	if a := pool.Spec.Application; a.APIGroup != "apps.kruise.io" || a.Kind != "StatefulSet" {
-		w.Errorf("the pool is that of %+v", a)
-	}
+	a := pool.Spec.Application
+	check.That(w, a.APIGroup == "apps.kruise.io" && a.Kind == "StatefulSet", "the pool is that of %+v", a)
 	scale(w, set, 4)
 	last := w.podOf(set, "kruise-3", "+1")
 	lease := w.bound(pool.Name, "10.93.0.5", last)
@@ -72,19 +70,13 @@ func scaledOwner(w world) {
 	w.podOf(set, "kruise-1", "+1")
 	w.waitPool("kruise", 1) // the address in use
 
-	if err := w.client.Delete(w.ctx, set); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Delete(w.ctx, set))
 	for _, name := range []string{"kruise-0", "kruise-1", "kruise-3"} {
 		w.deletePod(w.podObject("default", name, "n1"), client.GracePeriodSeconds(0))
 	}
 	w.barrierSubnet("others")
-	if len(w.poolsOf("kruise")) != 1 {
-		w.Error("the pool of an address in use is gone")
-	}
-	if err := w.client.Delete(w.ctx, lease); err != nil {
-		w.Fatal(err)
-	}
+	check.That(w, len(w.poolsOf("kruise")) == 1, "the pool of an address in use is gone")
+	check.OK(w, w.client.Delete(w.ctx, lease))
 	w.waitNoPool("kruise")
 }
 
@@ -118,8 +110,6 @@ func (w world) podOf(o *unstructured.Unstructured, name, number string) *corev1.
 func scale(w world, o *unstructured.Unstructured, replicas int64) {
 	w.Helper()
 	change(w, o, func(o *unstructured.Unstructured) {
-		if err := unstructured.SetNestedField(o.Object, replicas, "spec", "replicas"); err != nil {
-			w.Fatal(err)
-		}
+		check.OK(w, unstructured.SetNestedField(o.Object, replicas, "spec", "replicas"))
 	})
 }

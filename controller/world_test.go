@@ -106,9 +106,7 @@ func (w world) runLogging(config *rest.Config, policy reclaim.Policy, own clock.
 	go func() { ended <- mgr.Start(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			w.Errorf("the controller ended: %v", err)
-		}
+		check.Is(w, <-ended, nil, "the controller ended:")
 	})
 	w.Cleanup(stop)
 	return stop
@@ -228,7 +226,5 @@ func (w world) runningPod(name, node string) *corev1.Pod {
 
 func (w world) deletePod(pod *corev1.Pod, options ...client.DeleteOption) {
 	w.Helper()
-	if err := w.client.Delete(w.ctx, pod, options...); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Delete(w.ctx, pod, options...))
 }

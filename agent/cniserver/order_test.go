@@ -35,9 +35,7 @@ func TestAPluginThatLeavesEndsItsADD(t *testing.T) {
 	go func() { _, _ = r.Add(ctx, addOf("abc")) }()
 	check.Receive(t, patience, "ADD at the backend", h.begun)
 	leave()
-	if cause := check.Receive(t, patience, "end of the ADD", h.ended); !errors.Is(cause, context.Canceled) {
-		t.Errorf("the ADD ended by %v", cause)
-	}
+	check.Is(t, check.Receive(t, patience, "end of the ADD", h.ended), context.Canceled, "the ADD ended by")
 }
 
 func TestAnADDThatSucceedsForNobodyIsUndone(t *testing.T) {
@@ -66,9 +64,7 @@ func TestADELGoesOnWhenThePluginLeaves(t *testing.T) {
 	go func() { left <- r.Del(ctx, delOf("abc")) }()
 	check.Receive(t, patience, "DEL at the backend", begun)
 	leave()
-	if err := check.Receive(t, patience, "return of the client", left); err == nil {
-		t.Error("the client had an answer before the DEL was done")
-	}
+	check.That(t, check.Receive(t, patience, "return of the client", left) != nil, "the client had an answer before the DEL was done")
 	close(proceed)
 	check.Becomes(t, patience, "the DEL succeeded", func() bool { return len(r.brain.deleted()) == 1 })
 }
@@ -83,13 +79,10 @@ func TestADELEndsTheADDThatIsInItsWay(t *testing.T) {
 	}()
 	check.Receive(t, patience, "ADD at the backend", h.begun)
 	check.OK(t, r.Del(t.Context(), delOf("abc")))
-	if cause := check.Receive(t, patience, "end of the ADD", h.ended); !errors.Is(cause, errSuperseded) {
-		t.Errorf("the ADD ended by %v, want %v", cause, errSuperseded)
-	}
+	check.Is(t, check.Receive(t, patience, "end of the ADD", h.ended), errSuperseded, "the ADD ended by")
 	err := check.Receive(t, patience, "answer to the ADD", answered)
-	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeTryAgainLater {
-		t.Errorf("the ADD was answered %v, want code 11", err)
-	}
+	e, ok := errors.AsType[*agentapi.Error](err)
+	check.That(t, ok && e.Code == agentapi.CodeTryAgainLater, "the ADD was answered %v, want code 11", err)
 }
 
 func TestCallsForOneAttachmentRunOneByOne(t *testing.T) {
@@ -105,9 +98,7 @@ func TestCallsForOneAttachmentRunOneByOne(t *testing.T) {
 	}
 	first := []string{check.Receive(t, patience, "first call", begun), check.Receive(t, patience, "second call", begun)}
 	slices.Sort(first)
-	if !slices.Equal(first, []string{"one", "two"}) {
-		t.Fatalf("%v run at the same time", first)
-	}
+	check.Must(t, slices.Equal(first, []string{"one", "two"}), "%v run at the same time", first)
 	select {
 	case id := <-begun:
 		t.Fatalf("a second call for %s runs", id)
@@ -115,9 +106,7 @@ func TestCallsForOneAttachmentRunOneByOne(t *testing.T) {
 	}
 	close(proceed)
 	for range 3 {
-		if err := check.Receive(t, patience, "answer", done); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, check.Receive(t, patience, "answer", done), nil, "got")
 	}
 }
 
@@ -131,7 +120,5 @@ func TestLanesLeaveNothingBehind(t *testing.T) {
 		t.Errorf("entered an occupied lane: %v", err)
 	}
 	leave()
-	if len(l.occupied) != 0 {
-		t.Errorf("%d lanes are left", len(l.occupied))
-	}
+	check.That(t, len(l.occupied) == 0, "%d lanes are left", len(l.occupied))
 }

@@ -25,15 +25,12 @@ func TestASweepWaitsForTheDevice(t *testing.T) {
 		check.OK(t, r.Guards.Sweep())
 	}
 	sweep()
-	if _, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2")); !installed || r.FreeSlots()[slot] {
-		t.Error("the dead slot was swept while its device may speak")
-	}
+	_, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+	check.That(t, installed && !r.FreeSlots()[slot], "the dead slot was swept while its device may speak")
 	// Another agent over the same pins waits for it as well.
 	r.Restart()
 	sweep()
-	if r.FreeSlots()[slot] {
-		t.Error("the slot was forgotten by the restart")
-	}
+	check.That(t, !r.FreeSlots()[slot], "the slot was forgotten by the restart")
 	r.Kernel.Unplug(web.NetNS, web.Interface)
 	sweep()
 	if _, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2")); installed || !r.FreeSlots()[slot] {
@@ -72,13 +69,10 @@ func TestAKilledSlotIsNobodysUntilItIsSwept(t *testing.T) {
 	r.Restart()
 	young := r.Pod("new", "u2")
 	addr := r.MustAdd(young)[0]
-	if r.SlotOf(young) == slot || !r.Speaks(young, addr) {
-		t.Errorf("the pod got slot %d, which was killed", slot)
-	}
+	check.That(t, r.SlotOf(young) != slot && r.Speaks(young, addr), "the pod got slot %d, which was killed", slot)
 	check.OK(t, r.Guards.Sweep())
-	if dead, _ := r.Kernel.SlotDead(slot); dead || !r.FreeSlots()[slot] {
-		t.Error("the slot was not given back")
-	}
+	dead, _ := r.Kernel.SlotDead(slot)
+	check.That(t, !dead && r.FreeSlots()[slot], "the slot was not given back")
 }
 
 // A burst of them would leave no slot to anybody until the agent is started again.
@@ -90,9 +84,8 @@ func TestASlotWhoseDeviceWentBeforeItsEntryIsGivenBack(t *testing.T) {
 	check.OK(t, r.Guards.Sweep())
 	r.MustDel(swept)
 	r.Kernel.Unplug(unguarded.NetNS, unguarded.Interface)
-	if _, err := r.Add(t.Context(), unguarded); !errors.Is(err, bpf.ErrNoDevice) {
-		t.Fatalf("got %v", err)
-	}
+	_, err := r.Add(t.Context(), unguarded)
+	check.Must(t, errors.Is(err, bpf.ErrNoDevice), "got %v", err)
 	if err := r.Guards.Sweep(); err != nil || len(r.FreeSlots()) < int(bpf.MaxSlot) {
 		t.Errorf("%d slots are free, %v", len(r.FreeSlots()), err)
 	}
@@ -124,9 +117,7 @@ func TestASweepLeavesTheLeaseOfANewHolder(t *testing.T) {
 	young := r.Pod("new", "u2")
 	r.MustAdd(young)
 	check.OK(t, r.Guards.SweepSlot(1, stale))
-	if !r.Speaks(young, "10.0.0.2") {
-		t.Error("the new holder's lease was swept")
-	}
+	check.That(t, r.Speaks(young, "10.0.0.2"), "the new holder's lease was swept")
 }
 
 func TestAGuardThatTheJournalForgotCostsNoADD(t *testing.T) {
@@ -134,9 +125,7 @@ func TestAGuardThatTheJournalForgotCostsNoADD(t *testing.T) {
 	r.Kernel.Guards[1] = "/netns/elsewhere eth0"
 	web := r.Pod("web", "u1")
 	r.MustAdd(web)
-	if !r.Speaks(web, "10.0.0.2") {
-		t.Error("the pod is mute")
-	}
+	check.That(t, r.Speaks(web, "10.0.0.2"), "the pod is mute")
 }
 
 // unswept has a guard that it cannot sweep.

@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestHazardsOfAParentSayWhatTheyDoAndWhatToDo(t *testing.T) {
@@ -34,13 +35,9 @@ func TestHazardsOfAParentSayWhatTheyDoAndWhatToDo(t *testing.T) {
 			found := Of(row.facts)
 			for _, h := range found {
 				kinds = append(kinds, h.Kind)
-				if !strings.Contains(h.Text, "; ") {
-					t.Errorf("%q has no remedy", h.Text)
-				}
+				check.That(t, strings.Contains(h.Text, "; "), "%q has no remedy", h.Text)
 			}
-			if diff := cmp.Diff(row.want, kinds); diff != "" {
-				t.Errorf("hazards (-want +got):\n%s", diff)
-			}
+			check.Same(t, kinds, row.want, "hazards")
 			if len(found) > 0 && (!strings.Contains(found[0].Text, row.says) || found[0].IsFault() != row.fault) {
 				t.Errorf("got %+v, want %q and fault %v", found[0], row.says, row.fault)
 			}
@@ -90,9 +87,8 @@ func TestANodeTellsOfAHazardOnceAndNotInAFlood(t *testing.T) {
 			t.Errorf("%s: got event %q, want %q", step.name, got, step.want)
 		}
 	}
-	if faults := w.Faults("eth1"); len(faults) != 1 || !present[XDP] || !present[Programs] || present[Offload] {
-		t.Errorf("faults %q, metric %v", faults, present)
-	}
+	faults := w.Faults("eth1")
+	check.That(t, len(faults) == 1 && present[XDP] && present[Programs] && !present[Offload], "faults %q, metric %v", faults, present)
 	parents = nil
 	w.Pass()
 	if faults := w.Faults("eth1"); len(faults) != 0 || len(present) != 0 {
@@ -111,9 +107,7 @@ func TestAFeatureIsFoundByItsName(t *testing.T) {
 	put(33, "l2-fwd-offload")
 	states := make([]uint32, 2*4)
 	states[1*4+1] = 1 << 1 // requested, and not active
-	if isOn(names, states, "l2-fwd-offload") {
-		t.Error("a feature that is only requested is on")
-	}
+	check.That(t, !isOn(names, states, "l2-fwd-offload"), "a feature that is only requested is on")
 	states[1*4+2] = 1 << 1
 	if !isOn(names, states, "l2-fwd-offload") || isOn(names, states, "rx") || isOn(names, states, "none") || isOn(names, nil, "rx") {
 		t.Error("the wrong features are on")

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/test/check"
@@ -31,9 +30,7 @@ func TestAnXDPProgramOfTheParentIsSeen(t *testing.T) {
 		}))
 		return f
 	}
-	if diff := cmp.Diff(Facts{Others: []string{"x"}}, look()); diff != "" {
-		t.Errorf("without a program (-want +got):\n%s", diff)
-	}
+	check.Same(t, look(), Facts{Others: []string{"x"}}, "without a program")
 	program := check.Value(ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}, // XDP_PASS
 	}))(t)
@@ -45,11 +42,8 @@ func TestAnXDPProgramOfTheParentIsSeen(t *testing.T) {
 		}
 		return netlink.LinkSetXdpFd(link, program.FD())
 	}))
-	if got := look(); got.XDP == 0 || got.Offload {
-		t.Errorf("with an XDP program: %+v", got)
-	}
+	got := look()
+	check.That(t, got.XDP != 0 && !got.Offload, "with an XDP program: %+v", got)
 	check.OK(t, ns.DeleteLink("p0"))
-	if diff := cmp.Diff(Facts{}, look()); diff != "" {
-		t.Errorf("a parent that is gone (-want +got):\n%s", diff)
-	}
+	check.Same(t, look(), Facts{}, "a parent that is gone")
 }

@@ -84,9 +84,8 @@ func TestAConfigurationThatComesFirstIsReportedOnce(t *testing.T) {
 	}
 	end := k.start()
 	k.await(k.conflistPath(), conflist)
-	if e := k.event(); !strings.HasPrefix(e, "Normal NetworkNotFirst 05-calico.conflist comes before 10-fenceline.conflist") {
-		t.Errorf("the event is %q", e)
-	}
+	e := k.event()
+	check.That(t, strings.HasPrefix(e, "Normal NetworkNotFirst 05-calico.conflist comes before 10-fenceline.conflist"), "the event is %q", e)
 	check.OK(t, os.Remove(filepath.Join(k.ConfDir, "05-calico.conflist")))
 	check.OK(t, os.WriteFile(filepath.Join(k.ConfDir, "06-cilium.conf"), []byte("{}"), 0o600))
 	if e := k.event(); !strings.Contains(e, "06-cilium.conf comes before") {
@@ -134,14 +133,11 @@ func TestAChangedOrRemovedFileIsPutBackWithOneEvent(t *testing.T) {
 				{k.conflistPath(), conflist, "Warning NetworkRestored the network configuration " + k.conflistPath()},
 			} {
 				check.OK(t, damage(row.path))
-				if e := k.event(); !strings.HasPrefix(e, row.says) {
-					t.Errorf("the event is %q, want %q", e, row.says)
-				}
+				e := k.event()
+				check.That(t, strings.HasPrefix(e, row.says), "the event is %q, want %q", e, row.says)
 				k.await(row.path, row.content)
 			}
-			if err := end(); !errors.Is(err, context.Canceled) {
-				t.Errorf("ended with %v", err)
-			}
+			check.Is(t, end(), context.Canceled, "ended with")
 			if n := len(k.recorder.Events); n > 0 {
 				t.Errorf("%d more events: %s", n, <-k.recorder.Events)
 			}
@@ -160,15 +156,13 @@ func TestAFileThatIsRemovedAgainAndAgainMakesOneEventInTenMinutes(t *testing.T) 
 	for range 50 {
 		remove()
 	}
-	if n := len(k.recorder.Events); n != 1 {
-		t.Fatalf("%d events, want 1", n)
-	}
+	n := len(k.recorder.Events)
+	check.Must(t, n == 1, "%d events, want 1", n)
 	<-k.recorder.Events
 	k.clock.SetTime(k.clock.Now().Add(tellInterval))
 	remove()
-	if e := k.event(); !strings.Contains(e, "50 times since the last event") {
-		t.Errorf("the event is %q", e)
-	}
+	e := k.event()
+	check.That(t, strings.Contains(e, "50 times since the last event"), "the event is %q", e)
 }
 
 func TestAnUnchangedPluginIsNotReadAgain(t *testing.T) {
@@ -177,9 +171,7 @@ func TestAnUnchangedPluginIsNotReadAgain(t *testing.T) {
 		check.OK(t, k.EnsurePlugin())
 	}
 	check.OK(t, os.Remove(k.PluginFile))
-	if err := k.EnsurePlugin(); err != nil {
-		t.Errorf("the agent reads its own plugin again: %v", err)
-	}
+	check.Is(t, k.EnsurePlugin(), nil, "the agent reads its own plugin again:")
 }
 
 // Running pods need an agent, also if the runtime cannot be told of the network.
@@ -197,9 +189,7 @@ func TestADirectoryThatTakesNoFileEndsNoAgentAndMakesOneEvent(t *testing.T) {
 	check.OK(t, errors.Join(os.Mkdir(k.BinDir, 0o755), os.Mkdir(k.ConfDir, 0o755)))
 	k.await(k.pluginPath(), "v1")
 	k.await(k.conflistPath(), conflist)
-	if err := end(); !errors.Is(err, context.Canceled) {
-		t.Errorf("ended with %v", err)
-	}
+	check.Is(t, end(), context.Canceled, "ended with")
 	if n := len(k.recorder.Events); n > 0 {
 		t.Errorf("%d more events: %s", n, <-k.recorder.Events)
 	}
@@ -221,12 +211,9 @@ func TestADirectoryThatWasRemovedFromTheNodeEndsTheAgent(t *testing.T) {
 			err = k.Keep(t.Context(), KeepOptions{
 				Node: "n1", Events: k.recorder, Ready: k.ready, Runtime: func(context.Context) (string, error) { return "", nil },
 			})
-			if !errors.Is(err, ErrDirectoryRemoved) {
-				t.Errorf("ended with %v", err)
-			}
-			if e := k.event(); !strings.Contains(e, "the directory was removed from the node") {
-				t.Errorf("the event is %q", e)
-			}
+			check.Is(t, err, ErrDirectoryRemoved, "ended with")
+			e := k.event()
+			check.That(t, strings.Contains(e, "the directory was removed from the node"), "the event is %q", e)
 		})
 	}
 }
@@ -245,20 +232,15 @@ func TestNoConflistIsInstalledBeforeADDCanBeServed(t *testing.T) {
 	k := newKeeper(t)
 	ctx, stop := context.WithCancel(t.Context())
 	err := k.Keep(ctx, KeepOptions{Node: "n1", Events: k.recorder, Ready: func(context.Context) bool { stop(); return false }})
-	if files, _ := os.ReadDir(k.ConfDir); len(files) > 0 || !errors.Is(err, context.Canceled) {
-		t.Errorf("installed %v, %v", files, err)
-	}
+	files, _ := os.ReadDir(k.ConfDir)
+	check.That(t, len(files) == 0 && errors.Is(err, context.Canceled), "installed %v, %v", files, err)
 }
 
 func TestAPluginThatCannotBeInstalledIsTriedAgain(t *testing.T) {
 	k := newKeeper(t)
 	k.BinDir = filepath.Join(k.BinDir, "bin")
-	if err := k.EnsurePlugin(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("installed without its directory: %v", err)
-	}
+	check.Is(t, k.EnsurePlugin(), os.ErrNotExist, "installed without its directory:")
 	check.OK(t, os.Mkdir(k.BinDir, 0o755))
-	if err := k.EnsurePlugin(); err != nil {
-		t.Errorf("not installed: %v", err)
-	}
+	check.Is(t, k.EnsurePlugin(), nil, "not installed:")
 	wantFile(t, k.pluginPath(), "v1", 0o755)
 }

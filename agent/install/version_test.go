@@ -4,7 +4,6 @@ package install
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -34,9 +33,7 @@ func TestTheVersionIsTheNewestThatTheRuntimeKnows(t *testing.T) {
 		{"a kubelet that has not reported its runtime", "", "1.0.0"},
 	} {
 		t.Run(row.rule, func(t *testing.T) {
-			if got := VersionFor(row.runtime); got != row.want {
-				t.Errorf("%s gets %s, want %s", row.runtime, got, row.want)
-			}
+			check.Equal(t, VersionFor(row.runtime), row.want, "%s gets", row.runtime)
 		})
 	}
 }
@@ -53,19 +50,14 @@ func TestAVersionThatTheConfigurationNamesStays(t *testing.T) {
 				Version string `json:"cniVersion"`
 				Name    string `json:"name"`
 			}
-			if err := json.Unmarshal(content, &list); err != nil || list.Version != row.want || list.Name != "n" {
-				t.Errorf("got %s, %v", content, err)
-			}
-			if err := validate("a.conflist", content); err != nil {
-				t.Error(err)
-			}
+			err := json.Unmarshal(content, &list)
+			check.That(t, err == nil && list.Version == row.want && list.Name == "n", "got %s, %v", content, err)
+			check.Is(t, validate("a.conflist", content), nil, "got")
 		})
 	}
 	for _, broken := range []string{"", "{", "[]", "{}", `{"cniVersion":"","name":"n","plugins":[{"type":"fenceline"}]}`} {
 		content, _ := withVersion([]byte(broken), "containerd://2.0.0")
-		if err := validate("a.conflist", content); !errors.Is(err, ErrNotConflist) {
-			t.Errorf("%q became %q, %v", broken, content, err)
-		}
+		check.Is(t, validate("a.conflist", content), ErrNotConflist, "%q became %q,", broken, content)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhatFencelineCannotServeIsNamed(t *testing.T) {
@@ -32,9 +34,7 @@ func TestWhatFencelineCannotServeIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := errors.Join(layer3(row.link), rewrites(row.link))
-			if !errors.Is(err, row.want) {
-				t.Fatalf("got %v, want %v", err, row.want)
-			}
+			check.Must(t, errors.Is(err, row.want), "got %v, want %v", err, row.want)
 			if err != nil && !strings.HasSuffix(err.Error(), row.says) && !strings.Contains(err.Error(), row.says+" ") {
 				t.Errorf("%q does not say %q", err, row.says)
 			}

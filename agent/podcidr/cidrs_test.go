@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,14 +42,11 @@ func TestTheCIDRsOfManyNodesBecomeFewRoutes(t *testing.T) {
 		"fd44:0:0:1::/64,10.0.0.0/24,fd44::/64":  "10.0.0.0/24 fd44::/63",
 	} {
 		all := check.Value(Parse(given))(t)
-		if diff := cmp.Diff(want, text(merge(all))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", given, diff)
-		}
+		check.Same(t, text(merge(all)), want, "%s", given)
 	}
 	for _, wrong := range []string{"10.0.0.0", "10.0.0.1/8", "0.0.0.0/0", "::/0", "127.0.0.0/8", "fe80::/64", "::ffff:10.0.0.0/104", "10.0.0.0/8,,"} {
-		if _, err := Parse(wrong); err == nil || !strings.Contains(err.Error(), "pod CIDR \"") {
-			t.Errorf("%q is accepted: %v", wrong, err)
-		}
+		_, err := Parse(wrong)
+		check.That(t, err != nil && strings.Contains(err.Error(), "pod CIDR \""), "%q is accepted: %v", wrong, err)
 	}
 }
 
@@ -131,18 +127,14 @@ func TestEachNetworkSaysItsPodCIDRs(t *testing.T) {
 				c.Pass(t.Context())
 			}
 			known, unknown := c.Prefixes()
-			if diff := cmp.Diff(row.want, text(known)); diff != "" {
-				t.Errorf("pod CIDRs (-want +got):\n%s", diff)
-			}
+			check.Same(t, text(known), row.want, "pod CIDRs")
 			close(recorder.Events)
 			var told []string
 			for e := range recorder.Events {
 				told = append(told, e)
 			}
 			if row.unknown == "" {
-				if unknown != nil || reported || len(told) != 0 {
-					t.Errorf("unknown %v, metric %v, events %q", unknown, reported, told)
-				}
+				check.That(t, unknown == nil && !reported && len(told) == 0, "unknown %v, metric %v, events %q", unknown, reported, told)
 				return
 			}
 			if unknown == nil || !strings.Contains(unknown.Error(), row.unknown) || !reported || len(told) != 1 || !strings.HasPrefix(told[0], "Warning PodCIDRsUnknown") {
@@ -158,16 +150,13 @@ func TestPodCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
 		Node: "n1", API: server(t, refused, node("n1", "10.244.0.0/24")), Needed: func() bool { return true }, Unknown: func(bool) {},
 		Events: events.NewFakeRecorder(5), Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
 	})
-	if _, err := c.Prefixes(); !errors.Is(err, ErrNotRead) {
-		t.Errorf("before a read: %v", err)
-	}
+	_, err := c.Prefixes()
+	check.That(t, errors.Is(err, ErrNotRead), "before a read: %v", err)
 	check.Receive(t, time.Second, "the first question wakes the reader", c.wake)
 	c.Pass(t.Context())
 	check.Receive(t, time.Second, "those who use the pod CIDRs hear of them", c.Changed())
 	refused["nodes"] = errors.New("connection refused")
-	if pause := c.Pass(t.Context()); pause != retry {
-		t.Errorf("the next try is in %v", pause)
-	}
+	check.Equal(t, c.Pass(t.Context()), retry, "the next try is in")
 	if known, err := c.Prefixes(); text(known) != "10.244.0.0/24" || err == nil {
 		t.Errorf("%v, %v", known, err)
 	}
@@ -198,9 +187,8 @@ func TestNothingIsReadUntilAPodNeedsIt(t *testing.T) {
 
 	given := Given([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	check.OK(t, given.Run(t.Context()))
-	if known, err := given.Prefixes(); text(known) != "10.0.0.0/8" || err != nil {
-		t.Errorf("given: %v, %v", known, err)
-	}
+	known, err := given.Prefixes()
+	check.That(t, text(known) == "10.0.0.0/8" && err == nil, "given: %v, %v", known, err)
 }
 
 // nobody must not be asked.

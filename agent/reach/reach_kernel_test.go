@@ -77,9 +77,7 @@ func TestAQuestionMakesAPodSpeakToItsRouterAlone(t *testing.T) {
 		})
 	}
 	for _, f := range capture.SpokenFor(check.Value(frames.Stop())(t), addr) {
-		if f.Destination.String() != router.String() {
-			t.Errorf("not to the router %s alone: %s", router, f)
-		}
+		check.That(t, f.Destination.String() == router.String(), "not to the router %s alone: %s", router, f)
 	}
 }
 
@@ -161,12 +159,9 @@ func (r *rig) measure(when string, times int, fault bool) {
 	for range times {
 		check.OK(r, r.node.Do(func() error { r.watch.measure(r.Context()); return nil }))
 	}
-	if err := r.watch.Fault(r.v4); (err != nil) != fault {
-		r.Errorf("%s: fault %v, want one: %t", when, err, fault)
-	}
-	if err := r.watch.Fault(!r.v4); err != nil {
-		r.Errorf("%s: a fault of the other family: %v", when, err)
-	}
+	err := r.watch.Fault(r.v4)
+	check.That(r, (err != nil) == fault, "%s: fault %v, want one: %t", when, err, fault)
+	check.Is(r, r.watch.Fault(!r.v4), nil, "%s: a fault of the other family:", when)
 }
 
 func (r *rig) forward(value string) {

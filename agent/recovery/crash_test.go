@@ -12,6 +12,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -115,9 +116,8 @@ func TestAnAgentThatDiesAtAnyStepFreesNothingUnproven(t *testing.T) {
 				}
 				r.MustDel(request)
 				r.Settle()
-				if left := r.Journal.All(); len(left) != 0 {
-					t.Errorf("%s: journal %+v", where, left)
-				}
+				left := r.Journal.All()
+				check.That(t, len(left) == 0, "%s: journal %+v", where, left)
 				if got := r.Names(); !slices.ContainsFunc(s.ends, func(want []string) bool { return slices.Equal(got, want) }) {
 					t.Errorf("%s: leases %v, want one of %v", where, got, s.ends)
 				}
@@ -126,9 +126,7 @@ func TestAnAgentThatDiesAtAnyStepFreesNothingUnproven(t *testing.T) {
 				}
 				r.Book.Close()
 				if !died {
-					if err != nil {
-						t.Errorf("without a death: %v", err)
-					}
+					check.That(t, err == nil, "without a death: %v", err)
 					t.Logf("%d deaths; %s", step, where)
 					return
 				}
@@ -155,9 +153,7 @@ func livingHoldersAreTheLeases(r *fakenode.Node, where string) {
 		}
 	}
 	for name, l := range r.API.Leases() {
-		if l.Spec.State == v1alpha1.StateBound && !living[name] {
-			r.T.Errorf("%s: %s is leaked: %+v", where, name, l.Spec.Holder)
-		}
+		check.That(r.T, l.Spec.State != v1alpha1.StateBound || living[name], "%s: %s is leaked: %+v", where, name, l.Spec.Holder)
 	}
 }
 
@@ -195,8 +191,6 @@ func TestTheUndoOfATakeOverEndsTheOlderSandboxFirst(t *testing.T) {
 		t.Fatalf("died after %v, %v", r.Death.Did, err)
 	}
 	r.Restart()
-	if err := r.Recovery.ResumeEntry(t.Context(), newer.Attachment, holder.AskTimeout); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, r.Recovery.ResumeEntry(t.Context(), newer.Attachment, holder.AskTimeout), nil, "got")
 	r.Want("10.0.0.2 Retained") // the rig has watched that nobody may speak for it
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/go-logr/logr/testr"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // node is a node without a kernel: the kernel of the machine of a developer may lack 802.1Q. The test with
@@ -106,7 +108,5 @@ func TestWithoutTheSettingOnlyWhatWasMadeBeforeIsKept(t *testing.T) {
 		t.Errorf("%v, %+v", err, on.links)
 	}
 	on.links = append(on.links, Link{Name: "eth1.5", Index: 9, VLAN: 5, Lower: 2, Ours: true})
-	if left := k.Pass(); !left {
-		t.Error("one that pods still use is forgotten")
-	}
+	check.That(t, k.Pass(), "one that pods still use is forgotten")
 }

@@ -34,14 +34,11 @@ func TestGuestSubinterfacesComeAndGo(t *testing.T) {
 	check.OK(t, ns.SetUp("eth1", false))
 	check.OK(t, ns.Do(func() error { return Kernel{}.Make(floor) })) // while its parent is down
 	made, _ := look()
-	if made.VLAN != 100 || !made.Ours || made.Used || made.Lower != check.Value(ns.Index("eth1"))(t) {
-		t.Fatalf("made %+v", made)
-	}
+	check.Must(t, made.VLAN == 100 && made.Ours && !made.Used && made.Lower == check.Value(ns.Index("eth1"))(t), "made %+v", made)
 	check.OK(t, ns.SetUp("eth1", true))
 	check.OK(t, ns.Do(func() error { return Kernel{}.SetUp(made) }))
-	if l, _ := look(); !l.Up {
-		t.Errorf("it is down: %+v", l)
-	}
+	l, _ := look()
+	check.That(t, l.Up, "it is down: %+v", l)
 
 	// The real plugin makes the interface of a pod like this one.
 	check.OK(t, ns.AddMacvlan("eth1.100", nil, pod, "net1"))
@@ -56,21 +53,17 @@ func TestGuestSubinterfacesComeAndGo(t *testing.T) {
 
 	// The same ID under another name, and the same name with another ID.
 	links := all()
-	if p := MakePlan([]Wanted{floor}, links); len(p.Make)+len(p.Remove)+len(p.Refused) != 0 {
-		t.Errorf("plan %+v", p)
-	}
+	p := MakePlan([]Wanted{floor}, links)
+	check.That(t, len(p.Make)+len(p.Remove)+len(p.Refused) == 0, "plan %+v", p)
 	check.OK(t, ns.Do(func() error { return Kernel{}.Remove(made) }))
 	check.OK(t, ns.Do(func() error { return Kernel{}.Remove(made) })) // again
-	if _, ok := look(); ok {
-		t.Error("it was not removed")
-	}
+	_, ok := look()
+	check.That(t, !ok, "it was not removed")
 	other := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "eth1.100", ParentIndex: made.Lower}, VlanId: 200}
 	check.OK(t, ns.Links().LinkAdd(other))
 	links = all()
 	if p := MakePlan([]Wanted{floor}, links); p.Refused["eth1.100"] == nil || len(p.Make)+len(p.Remove) != 0 {
 		t.Errorf("plan %+v", p)
 	}
-	if slices.ContainsFunc(links, func(l Link) bool { return l.Ours }) {
-		t.Error("what somebody else made counts as ours")
-	}
+	check.That(t, !slices.ContainsFunc(links, func(l Link) bool { return l.Ours }), "what somebody else made counts as ours")
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestANetworkNeedsTheSubinterfacesThatItNames(t *testing.T) {
@@ -33,25 +33,19 @@ func TestANetworkNeedsTheSubinterfacesThatItNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			wanted, refused := Needs([]Network{row.network}, []string{"eth1", "bond0", "enp130s0f0np0", "enp130s0f0n"})
-			if diff := cmp.Diff(row.want, text(wanted)); diff != "" {
-				t.Errorf("wanted (-want +got):\n%s", diff)
-			}
+			check.Same(t, text(wanted), row.want, "wanted")
 			var why string
 			for _, err := range refused {
 				why = err.Error()
 			}
-			if !strings.Contains(why, row.refused) || (why == "") != (row.refused == "") {
-				t.Errorf("refused %q, want %q", why, row.refused)
-			}
+			check.That(t, strings.Contains(why, row.refused) && (why == "") == (row.refused == ""), "refused %q, want %q", why, row.refused)
 		})
 	}
 }
 
 func TestTheNameCountsIfOneOfTheNetworksGivesIt(t *testing.T) {
 	wanted, _ := Needs([]Network{{Parents: []string{"eth1"}, VLAN: 5}, {Parents: []string{"eth1.5"}}}, []string{"eth1"})
-	if got := text(wanted); got != "eth1.5=5@eth1" {
-		t.Errorf("wanted %s", got)
-	}
+	check.Equal(t, text(wanted), "eth1.5=5@eth1", "wanted")
 }
 
 func text(wanted []Wanted) string {
@@ -115,9 +109,7 @@ func TestThePlanChangesOnlyWhatFencelineMade(t *testing.T) {
 			for _, l := range p.Remove {
 				did = append(did, "remove "+l.Name)
 			}
-			if diff := cmp.Diff(row.want, strings.Join(did, ", ")); diff != "" {
-				t.Errorf("plan (-want +got):\n%s", diff)
-			}
+			check.Same(t, strings.Join(did, ", "), row.want, "plan")
 			var why string
 			for name, err := range p.Refused {
 				why = err.Error()
@@ -125,9 +117,7 @@ func TestThePlanChangesOnlyWhatFencelineMade(t *testing.T) {
 					t.Errorf("%s: %q names no network or no remedy", name, why)
 				}
 			}
-			if !strings.Contains(why, row.refused) || (why == "") != (row.refused == "") {
-				t.Errorf("refused %q, want %q", why, row.refused)
-			}
+			check.That(t, strings.Contains(why, row.refused) && (why == "") == (row.refused == ""), "refused %q, want %q", why, row.refused)
 		})
 	}
 }

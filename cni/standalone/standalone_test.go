@@ -50,9 +50,8 @@ func (w *world) add(t *testing.T, container string) (string, error) {
 func (w *world) mustAdd(t *testing.T, containers ...string) {
 	t.Helper()
 	for _, c := range containers {
-		if _, err := w.add(t, c); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.add(t, c)
+		check.Must(t, err == nil, "%v", err)
 	}
 }
 
@@ -78,9 +77,7 @@ func (w *world) write(t *testing.T, name, text string) {
 func wantCode(t *testing.T, err error, code uint) {
 	t.Helper()
 	e, ok := errors.AsType[*agentapi.Error](err)
-	if !ok || e.Code != code {
-		t.Errorf("got %v, want code %d", err, code)
-	}
+	check.That(t, ok && e.Code == code, "got %v, want code %d", err, code)
 }
 
 const four = `[[{"subnet":"10.0.0.0/29","rangeStart":"10.0.0.2","rangeEnd":"10.0.0.5"}]]`
@@ -94,12 +91,9 @@ func TestGCFreesWhatTheRuntimeNoLongerHas(t *testing.T) {
 	w.write(t, "notes", "gone\r\neth0")
 	valid := []agentapi.Attachment{{ContainerID: "kept", Interface: "eth0"}}
 	check.OK(t, GC(w.call(""), valid))
-	if got := w.files(t); !slices.Equal(got, []string{"10.0.0.10", "10.0.0.2"}) {
-		t.Errorf("files of %v", got)
-	}
-	if _, err := os.Stat(filepath.Join(w.dir, "net", "notes")); err != nil {
-		t.Errorf("a file that is no address: %v", err)
-	}
+	check.List(t, w.files(t), []string{"10.0.0.10", "10.0.0.2"}, "files of")
+	_, err := os.Stat(filepath.Join(w.dir, "net", "notes"))
+	check.That(t, err == nil, "a file that is no address: %v", err)
 }
 
 func TestAddressesOfAnEarlierBootComeBack(t *testing.T) {
@@ -123,9 +117,7 @@ func TestAddressesOfAnEarlierBootComeBack(t *testing.T) {
 			w.write(t, "10.0.0.5", "reference\r\neth0") // by the reference, in this boot or an earlier one
 			w.boot = "boot-2"
 			row.do(t, w)
-			if got := w.files(t); !slices.Equal(got, row.want) {
-				t.Errorf("files of %v, want %v", got, row.want)
-			}
+			check.List(t, w.files(t), row.want, "files of")
 		})
 	}
 }
@@ -134,9 +126,8 @@ func TestAddressesOfAnEarlierBootComeBack(t *testing.T) {
 func TestNoContainerGetsTheAddressOfTheNetworkOrOfBroadcasts(t *testing.T) {
 	w := newWorld(t, `[[{"subnet":"10.0.0.0/29","rangeStart":"10.0.0.0","rangeEnd":"10.0.0.7","gateway":"10.0.0.2"}]]`)
 	w.mustAdd(t, "a", "b", "c", "d", "e")
-	if got, want := w.files(t), []string{"10.0.0.1", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"}; !slices.Equal(got, want) {
-		t.Errorf("files of %v, want %v", got, want)
-	}
+	got, want := w.files(t), []string{"10.0.0.1", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"}
+	check.That(t, slices.Equal(got, want), "files of %v, want %v", got, want)
 	wantCode(t, Status(w.call("")), agentapi.CodeNotAvailable)
 	_, err := w.add(t, "f")
 	wantCode(t, err, agentapi.CodeExhausted)
@@ -153,14 +144,12 @@ func TestAMachineFreesNoAddressOfAnother(t *testing.T) {
 	w.write(t, "10.0.0.3", "") // machine "here" has lost power
 	w.host, w.boot = "there", "boot-2"
 	w.mustAdd(t, "c", "d")
-	if _, err := w.add(t, "e"); err == nil {
-		t.Error("an ADD in a full directory got an address")
-	}
+	_, err := w.add(t, "e")
+	check.That(t, err != nil, "an ADD in a full directory got an address")
 	wantCode(t, Status(w.call("")), agentapi.CodeNotAvailable)
 	check.OK(t, GC(w.call(""), []agentapi.Attachment{{ContainerID: "c", Interface: "eth0"}}))
-	if got, want := w.files(t), []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}; !slices.Equal(got, want) {
-		t.Errorf("after a full range and GC there: files of %v, want %v", got, want)
-	}
+	got, want := w.files(t), []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}
+	check.That(t, slices.Equal(got, want), "after a full range and GC there: files of %v, want %v", got, want)
 	w.host, w.boot = "here", "boot-3"
 	w.mustAdd(t, "f", "g", "h")
 }
@@ -186,9 +175,8 @@ func TestDamagedFilesComeBack(t *testing.T) {
 					check.OK(t, unix.Setxattr(filepath.Join(w.dir, "net", addr), bootAttribute, []byte(row.boot), 0))
 				}
 			}
-			if _, err := w.add(t, "new"); (err == nil) != row.free {
-				t.Errorf("an ADD: %v", err)
-			}
+			_, err := w.add(t, "new")
+			check.That(t, (err == nil) == row.free, "an ADD: %v", err)
 		})
 	}
 }
@@ -232,15 +220,11 @@ func TestStatusTellsWhatAnADDWouldMeet(t *testing.T) {
 			row.prepare(t, w)
 			err := Status(w.call(""))
 			if row.says == "" {
-				if err != nil {
-					t.Error(err)
-				}
+				check.That(t, err == nil, "%v", err)
 				return
 			}
 			wantCode(t, err, agentapi.CodeNotAvailable)
-			if !strings.Contains(err.Error(), row.says) {
-				t.Errorf("got %v, want %q", err, row.says)
-			}
+			check.That(t, strings.Contains(err.Error(), row.says), "got %v, want %q", err, row.says)
 		})
 	}
 }
@@ -274,9 +258,7 @@ func TestBadInputIsNamedAndLeavesNothing(t *testing.T) {
 			w.ipam = row.ipam
 			_, err := w.add(t, "a")
 			wantCode(t, err, row.code)
-			if err != nil && !strings.Contains(err.Error(), row.says) {
-				t.Errorf("got %v, want %q", err, row.says)
-			}
+			check.That(t, err == nil || strings.Contains(err.Error(), row.says), "got %v, want %q", err, row.says)
 			if entries, err := os.ReadDir(w.dir); err != nil || len(entries) > 0 {
 				t.Errorf("left %v, %v", entries, err)
 			}
@@ -292,9 +274,8 @@ func TestDELNeedsNoValidRanges(t *testing.T) {
 	for range 2 {
 		check.OK(t, Del(w.call("a")))
 	}
-	if got := w.files(t); len(got) > 0 {
-		t.Errorf("files of %v", got)
-	}
+	got := w.files(t)
+	check.That(t, len(got) == 0, "files of %v", got)
 }
 
 func TestTheMarkOfTheBootIsAnAttribute(t *testing.T) {
@@ -302,15 +283,12 @@ func TestTheMarkOfTheBootIsAnAttribute(t *testing.T) {
 	w.mustAdd(t, "a")
 	path := filepath.Join(w.dir, "net", "10.0.0.2")
 	if got := markOf(path, bootAttribute); got != "boot-1" {
-		if err := unix.Setxattr(path, bootAttribute, []byte("x"), 0); err != nil {
-			t.Fatalf("the file system of the test has no attributes: %v", err)
-		}
+		err := unix.Setxattr(path, bootAttribute, []byte("x"), 0)
+		check.Must(t, err == nil, "the file system of the test has no attributes: %v", err)
 		t.Errorf("got %q", got)
 	}
 	text, err := os.ReadFile(path)
-	if err != nil || string(text) != "a\r\neth0" {
-		t.Errorf("content %q, %v", text, err)
-	}
+	check.That(t, err == nil && string(text) == "a\r\neth0", "content %q, %v", text, err)
 	if _, err := os.Stat(filepath.Join(w.dir, "net", "conflicts.json")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a memory without a conflict: %v", err)
 	}

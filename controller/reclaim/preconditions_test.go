@@ -97,9 +97,7 @@ func (f frozen) look(name string) {
 		check.Value(f.reconciler.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Name: name}}))(f)
 		f.reconciler.Clock.(*clocktesting.FakeClock).Step(time.Hour)
 	}
-	if *f.attempts == 0 {
-		f.Fatal("the reconciler tried nothing")
-	}
+	check.Must(f, *f.attempts != 0, "the reconciler tried nothing")
 }
 
 func (f frozen) lease(name string) *v1alpha1.IPLease {

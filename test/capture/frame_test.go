@@ -59,9 +59,7 @@ func TestDecodeSaysWhoSpeaksForWhichAddress(t *testing.T) {
 			if f.Kind != tc.kind || !slices.Equal(speaks, tc.speaks) {
 				t.Errorf("kind %q speaks for %v, want %q %v", f.Kind, speaks, tc.kind, tc.speaks)
 			}
-			if target := strings.TrimPrefix(f.Target.String(), "invalid IP"); target != tc.target {
-				t.Errorf("about %q, want %q", target, tc.target)
-			}
+			check.Equal(t, strings.TrimPrefix(f.Target.String(), "invalid IP"), tc.target, "about")
 		})
 	}
 }
@@ -73,9 +71,8 @@ func TestTheJudgeFindsTwoSpeakers(t *testing.T) {
 		return Frame{Time: start.Add(time.Duration(ms) * time.Millisecond), Source: mac, Speaks: []netip.Addr{speaks}}
 	}
 	frames := []Frame{frame(0, macA, addr), frame(1, macB, other), frame(2, macB, addr), frame(3, macA, addr)}
-	if got, want := Speakers(frames, addr), []string{macA.String(), macB.String()}; !slices.Equal(got, want) {
-		t.Errorf("speakers %v, want %v", got, want)
-	}
+	got, want := Speakers(frames, addr), []string{macA.String(), macB.String()}
+	check.That(t, slices.Equal(got, want), "speakers %v, want %v", got, want)
 	if got := Flips(frames, addr); got != 2 {
 		t.Errorf("%d flips, want 2", got)
 	}

@@ -30,18 +30,14 @@ func TestNodesHaveAnAddressOfEachFamilyInTheirNetwork(t *testing.T) {
 		for _, text := range tc.want {
 			want = append(want, netip.MustParsePrefix(text))
 		}
-		if diff := cmp.Diff(want, tc.options.nodeAddresses(2), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Prefix{})}, tc.options.nodeAddresses(2), want, "%s", name)
 	}
 }
 
 func TestTheNameServerOfPodsIsTheTenthClusterIP(t *testing.T) {
 	o := Options{DualStack: true}
 	want := []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd96::a")}
-	if diff := cmp.Diff(want, o.nameServers(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-		t.Error(diff)
-	}
+	check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Addr{})}, o.nameServers(), want, "the value")
 }
 
 func TestOptionsThatContradictEachOtherAreRefused(t *testing.T) {
@@ -49,9 +45,8 @@ func TestOptionsThatContradictEachOtherAreRefused(t *testing.T) {
 		"an unknown mode of kube-proxy": {KubeProxy: "ipvs"},
 		"a single interface, no router": {SingleNIC: true},
 	} {
-		if _, err := o.withDefaults(); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
+		_, err := o.withDefaults()
+		check.That(t, err != nil, "%s: accepted", name)
 	}
 }
 
@@ -72,11 +67,7 @@ func TestTheRouterHasTheGatewaysThatTheDocumentsName(t *testing.T) {
 	got := map[string]bool{}
 	for _, g := range documentedGateways() {
 		got[g.Addr().String()] = true
-		if !subnets[g.Masked().String()] {
-			t.Errorf("no document names the subnet of %s", g)
-		}
+		check.That(t, subnets[g.Masked().String()], "no document names the subnet of %s", g)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("gateways of the documents (-) and of the router (+): %s", diff)
-	}
+	check.Same(t, got, want, "gateways of the documents (-) and of the router (+)")
 }

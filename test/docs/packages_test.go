@@ -108,14 +108,10 @@ func TestPicturesOfPackagesAreTrue(t *testing.T) {
 			_, rest, _ = strings.Cut(rest, "```mermaid\n")
 			text, _, _ := strings.Cut(rest, "```")
 			picture := drawn(text)
-			if len(picture) < 5 {
-				t.Fatalf("only %d packages have arrows below %q", len(picture), heading)
-			}
+			check.Must(t, len(picture) >= 5, "only %d packages have arrows below %q", len(picture), heading)
 			for from, tos := range picture {
 				for to := range tos {
-					if !code[from][to] {
-						t.Errorf("below %q, an arrow leads from %s to %s, which it does not import", heading, from, to)
-					}
+					check.That(t, code[from][to], "below %q, an arrow leads from %s to %s, which it does not import", heading, from, to)
 				}
 			}
 			for from := range picture.boxes() {
@@ -127,9 +123,7 @@ func TestPicturesOfPackagesAreTrue(t *testing.T) {
 			}
 		}
 		for path := range code {
-			if !strings.Contains(d.text, "`"+path+"`") {
-				t.Errorf("%s has no package %s", d.path, path)
-			}
+			check.That(t, strings.Contains(d.text, "`"+path+"`"), "%s has no package %s", d.path, path)
 		}
 	}
 	for from, tos := range code {

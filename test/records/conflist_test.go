@@ -109,9 +109,7 @@ func TestTheAgentsKnowTheParentsOfVLANsAndTheGivenPodCIDRs(t *testing.T) {
 		`cni.hostLink.podCIDRs=["10.0.0.0/8","fd00::/48"]`: "- --pod-cidrs=10.0.0.0/8,fd00::/48\n",
 	} {
 		out, err := template(t, "templates/agent-daemonset.yaml", values)
-		if err != nil {
-			t.Fatalf("%s: %v: %s", values, err, out)
-		}
+		check.Must(t, err == nil, "%s: %v: %s", values, err, out)
 		if want == "" && (strings.Contains(out, "--vlan-parents") || strings.Contains(out, "--pod-cidrs")) || !strings.Contains(out, want) {
 			t.Errorf("%s: the agents are not started with %q", values, want)
 		}
