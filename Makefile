@@ -157,6 +157,7 @@ test-guest: packages guest ## Run the tests of bpf and of parts of the agent on 
 	@status=0; for kernel in $(KERNELS); do \
 	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
 	  $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') -skip '^TestGuestWithoutIPv6$$' $(guest-packages) || status=1; \
+	  [ -n "$(RUN)" ] || $(count) run guest-pod-$$kernel -tags $$tags -count=1 -timeout=5m -exec "$(guest) -kernel $$kernel" -run '^TestGuest' ./agent/pod || status=1; \
 	done; \
 	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory test-guest-ipv4 || status=1; exit $$status
 

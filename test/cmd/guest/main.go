@@ -60,7 +60,7 @@ func main() {
 func run(ctx context.Context, args []string) (code int, err error) {
 	flags := flag.NewFlagSet("guest", flag.ContinueOnError)
 	kernel := flags.String("kernel", "newest", "one of 5.10, 6.1, 6.12, newest")
-	modules := flags.String("modules", "macvlan,ipvlan,8021q,veth,bridge,sch_ingress,cls_bpf,nfnetlink,xfrm_user", "modules to load, by comma")
+	modules := flags.String("modules", "macvlan,ipvlan,8021q,bonding,veth,bridge,sch_ingress,cls_bpf,nfnetlink,xfrm_user", "modules to load, by comma")
 	parameters := flags.String("parameters", "", "further parameters of the kernel, such as ipv6.disable=1, by space")
 	devices := flags.String("devices", "", "further arguments of QEMU, by space")
 	files := flags.String("files", "", "further files and directories that the binary finds, by comma")
