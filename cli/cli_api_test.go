@@ -136,14 +136,18 @@ func TestCommands(t *testing.T) {
 			s.State, s.Holder.OwnerKind, s.Holder.OwnerName = v1alpha1.StateRetained, "StatefulSet", "old"
 			s.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever}
 		}),
+		lease("10.0.0.9", web, func(s *v1alpha1.IPLeaseSpec) {
+			s.Conflict = &v1alpha1.Conflict{MAC: "00:11:22:33:44:66", Source: "observer", Count: 1, FirstSeen: metav1.Now(), LastSeen: metav1.Now()}
+		}),
 		lease("10.0.0.5", web, func(s *v1alpha1.IPLeaseSpec) {
 			s.State, s.Reason, s.Holder = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, nil
 			s.Conflict = &v1alpha1.Conflict{MAC: "00:11:22:33:44:55", Source: "probe", Count: 3, FirstSeen: metav1.Now(), LastSeen: metav1.Now()}
 		}),
 	)
 
-	w.says("status", "floor", "10.0.0.0/27", "█", "1 Bound", "1 Conflict", "1 Retained", "MAC 00:11:22:33:44:55 uses it")
-	w.says("map floor", " GBR#!..", "B Bound 1", "! Conflict 1", "# Reserved 1", "Free 14")
+	w.says("status", "address 10.0.0.9", "MAC 00:11:22:33:44:66 uses it too, beside its holder pod default/web-0")
+	w.says("status", "floor", "10.0.0.0/27", "█", "2 Bound", "1 Conflict", "1 Retained", "MAC 00:11:22:33:44:55 uses it")
+	w.says("map floor", " GBR#!..", "B Bound 2", "! Conflict 1", "# Reserved 1", "Free 13")
 	w.says("map floor -o json", `"state": "Conflict"`, `"pod": "web-0"`)
 	w.says("explain 10.0.0.2", "10.0.0.2 is bound", "pod default/web-0, interface eth0", "nothing ends it now: the pod is alive")
 	w.says("explain 10.0.0.3", "10.0.0.3 is retained", "Owner:     StatefulSet old")
@@ -189,9 +193,10 @@ func TestCommands(t *testing.T) {
 	reader := check.Value(server.ServiceAccount(ctx, "default", "reader", nil))(t)
 	w.kubeconfig = t.TempDir() + "/kubeconfig"
 	check.OK(t, controlplane.WriteKubeconfig(reader, w.kubeconfig))
-	w.says("status", "floor", "1 Bound", "You have no right to read events")
+	w.says("status", "address 10.0.0.9", "MAC 00:11:22:33:44:66 uses it too, beside its holder pod default/web-0")
+	w.says("status", "floor", "2 Bound", "You have no right to read events")
 	w.says("explain 10.0.0.2", "10.0.0.2 is bound", "You have no right to read")
-	w.says("map floor", "B Bound 1")
+	w.says("map floor", "B Bound 2")
 }
 
 const deployment = `

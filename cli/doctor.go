@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"github.com/fenceline/fenceline/apis/diagnosis"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/controller/agents"
 )
 
@@ -61,11 +61,12 @@ still examined. The exit code is 1 if there are faults.`,
 			}
 			d := diagnosed{Nodes: len(e.nodes), Asked: len(e.reports), Faults: append([]fault{}, e.faults()...)}
 			defer s.sayUnread(cl)
-			err = s.print(d, func(w io.Writer) {
+			err = s.print(d, func(w paper) {
 				for _, f := range d.Faults {
-					fmt.Fprintf(w, "%s %s\n    %s\n", s.colour("31", f.Object+":"), f.What, f.Do)
+					w.say("", 4, s.colour("31", f.Object+":")+" "+f.What)
+					w.say("    ", 4, f.Do)
 				}
-				fmt.Fprintf(w, "%d faults. %d nodes, %d agents asked.\n", len(d.Faults), d.Nodes, d.Asked)
+				fmt.Fprintf(w, "%s. %s, %s asked.\n", grid.Count(len(d.Faults), "fault"), grid.Count(d.Nodes, "node"), grid.Count(d.Asked, "agent"))
 			})
 			if err == nil && len(d.Faults) > 0 {
 				err = errFaults
@@ -77,7 +78,7 @@ still examined. The exit code is 1 if there are faults.`,
 
 // examine reads everything that the checks need.
 func examine(ctx context.Context, c *cluster.Cluster, now time.Time) (*examined, error) {
-	e := &examined{now: now}
+	e := &examined{now: now, namespace: c.Namespace}
 	server, err := c.Kube.Discovery().ServerVersion()
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for its version: %w", err)
@@ -191,7 +192,7 @@ func (e *examined) askAgents(ctx context.Context, c *cluster.Cluster) error {
 			defer mu.Unlock()
 			if err = c.MayLack("the answer of agent "+agent.Name+" (create pods/exec)", err); err != nil {
 				e.silent = append(e.silent, fault{"node " + agent.Spec.NodeName, "its agent does not answer: " + err.Error(),
-					"look at its log, and whether it is of this release: kubectl logs " + agent.Name})
+					"look at its log, and whether it is of this release: kubectl logs " + agent.Name + " -n " + c.Namespace})
 				return nil
 			}
 			if report != nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/internal/owner"
@@ -80,13 +80,13 @@ func policyOf(ctx context.Context, c *cluster.Cluster) (reclaim.Policy, error) {
 }
 
 // write tells the story in sentences.
-func (st story) write(w io.Writer, now time.Time) {
+func (st story) write(w paper, now time.Time) {
 	head := st.Address
 	if st.Network != "" {
 		head += " on network " + st.Network
 	}
 	if st.Lease == nil {
-		fmt.Fprintf(w, "%s has no lease. %s\n", head, st.Free)
+		w.say("", 2, head+" has no lease. "+st.Free)
 		st.writePast(w)
 		return
 	}
@@ -96,39 +96,40 @@ func (st story) write(w io.Writer, now time.Time) {
 		fmt.Fprintf(w, " (%s)", spec.Reason)
 	}
 	fmt.Fprintf(w, " since %s, %s ago.\n", spec.Since.UTC().Format(time.RFC3339), age(now, spec.Since.Time))
-	fmt.Fprintln(w, "  Pool:     ", spec.Pool)
+	say := func(name, format string, args ...any) {
+		w.say(fmt.Sprintf("  %-10s ", name+":"), 13, fmt.Sprintf(format, args...))
+	}
+	say("Pool", "%s", spec.Pool)
 	if h := spec.Holder; h != nil {
-		fmt.Fprintf(w, "  Holder:    pod %s/%s, interface %s, MAC %s\n", h.Namespace, h.Pod, orNone(h.Interface), orNone(h.MAC))
+		say("Holder", "pod %s/%s, interface %s, MAC %s", h.Namespace, h.Pod, orNone(h.Interface), orNone(h.MAC))
 		if h.OwnerKind != "" {
-			fmt.Fprintf(w, "  Owner:     %s %s\n", h.OwnerKind, h.OwnerName)
+			say("Owner", "%s %s", h.OwnerKind, h.OwnerName)
 		}
 		if !h.Guarded && spec.State == v1alpha1.StateBound {
-			fmt.Fprintln(w, "  Guard:     none: no claim can silence this holder")
+			say("Guard", "none: no claim can silence this holder")
 		}
-	}
-	node := "Node:     "
-	if spec.State == v1alpha1.StateQuarantined {
-		node = "Verifier: "
 	}
 	if spec.NodeName != "" {
-		fmt.Fprintf(w, "  %s %s", node, spec.NodeName)
-		if spec.Parent != "" {
-			fmt.Fprintf(w, ", parent %s", spec.Parent)
+		name, at := "Node", spec.NodeName
+		if spec.State == v1alpha1.StateQuarantined {
+			name = "Verifier"
 		}
-		fmt.Fprintln(w)
+		if spec.Parent != "" {
+			at += ", parent " + spec.Parent
+		}
+		say(name, "%s", at)
 	}
 	if p := spec.Previous; p != nil {
-		fmt.Fprintf(w, "  Taken from: MAC %s on node %s at %s, because of %s\n",
-			orNone(p.MAC), orNone(p.Node), p.Since.UTC().Format(time.RFC3339), p.Reason)
+		say("Taken from", "MAC %s on node %s at %s, because of %s", orNone(p.MAC), orNone(p.Node), p.Since.UTC().Format(time.RFC3339), p.Reason)
 	}
 	if x := spec.Conflict; x != nil {
-		fmt.Fprintf(w, "  Conflict:  MAC %s was heard by the %s, %d times, last %s ago\n", x.MAC, x.Source, x.Count, age(now, x.LastSeen.Time))
+		say("Conflict", "MAC %s was heard by the %s, %s, last %s ago", x.MAC, x.Source, grid.Count(int(x.Count), "time"), age(now, x.LastSeen.Time))
 	}
 	if spec.Message != "" {
-		fmt.Fprintln(w, "  Message:  ", spec.Message)
+		say("Message", "%s", spec.Message)
 	}
 	if st.End != nil {
-		fmt.Fprintln(w, "  End:      ", st.End.sentence(now))
+		say("End", "%s", st.End.sentence(now))
 	}
 	st.writePast(w)
 }

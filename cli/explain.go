@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"time"
 
@@ -48,7 +47,7 @@ func (s *session) explain() *cobra.Command {
 				return err
 			}
 			defer s.sayUnread(cl)
-			return s.print(stories, func(w io.Writer) {
+			return s.print(stories, func(w paper) {
 				for i, st := range stories {
 					if i > 0 {
 						fmt.Fprintln(w)

@@ -44,7 +44,7 @@ func (s *session) export() *cobra.Command {
 				return err
 			}
 			var failed error
-			return cmp.Or(s.print(records, func(w io.Writer) { failed = writeCSV(w, records) }), failed)
+			return cmp.Or(s.print(records, func(w paper) { failed = writeCSV(w, records) }), failed)
 		},
 	}
 }

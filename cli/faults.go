@@ -21,6 +21,8 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
+const noController = "no pod of it is Ready, so no address is reclaimed or verified"
+
 const (
 	oldestKubernetes, oldestKernel = "1.32", "5.10"
 	// mostSkew is the greatest difference of clocks that is no fault.
@@ -39,6 +41,8 @@ type fault struct {
 // examined is everything that doctor looks at. It lacks what the reader may not read.
 type examined struct {
 	now time.Time
+	// namespace is that of Fenceline.
+	namespace string
 	// server is the version of the API server.
 	server              string
 	nodes               []corev1.Node
@@ -80,8 +84,8 @@ func (e *examined) faults() []fault {
 // programs finds programs that are missing or not Ready.
 func (e *examined) programs() (all []fault) {
 	if !slices.ContainsFunc(e.controllers, func(p podview.Pod) bool { return agents.IsAlive(&p) }) {
-		all = append(all, fault{"controller", "no pod of it is Ready, so no address is reclaimed or verified",
-			"look at its Deployment: kubectl describe deployment fenceline-controller"})
+		all = append(all, fault{"controller", noController,
+			"look at its Deployment: kubectl describe deployment fenceline-controller -n " + e.namespace})
 	}
 	on := map[string]bool{}
 	for i := range e.agents {
@@ -89,7 +93,7 @@ func (e *examined) programs() (all []fault) {
 		on[p.Spec.NodeName] = true
 		if !agents.IsAlive(p) {
 			all = append(all, fault{"node " + p.Spec.NodeName, "its agent " + p.Name + " is not Ready, so its pods get no address",
-				"look at its status and log: kubectl describe pod " + p.Name})
+				"look at its status and log: kubectl describe pod " + p.Name + " -n " + e.namespace})
 		}
 	}
 	for i := range e.nodes {
@@ -120,7 +124,7 @@ func (e *examined) versions() (all []fault) {
 		for _, build := range slices.Sorted(maps.Keys(builds)) {
 			each = append(each, fmt.Sprintf("%s on %s", build, nodesInWords(builds[build])))
 		}
-		all = append(all, fault{"agents", "they are of several builds: " + strings.Join(each, "; "), "finish the upgrade: kubectl rollout status daemonset fenceline-agent"})
+		all = append(all, fault{"agents", "they are of several builds: " + strings.Join(each, "; "), "finish the upgrade: kubectl rollout status daemonset fenceline-agent -n " + e.namespace})
 	}
 	return all
 }
@@ -279,6 +283,9 @@ func (e *examined) lease(addr netip.Addr) *v1alpha1.IPLease {
 }
 
 func (e *examined) poolConditions() (all []fault) {
+	if len(e.pools) == 0 {
+		all = append(all, fault{"cluster", "it has no pool, so no pod gets an address", "make one, as docs/pools.md says"})
+	}
 	for i := range e.pools {
 		for _, c := range e.pools[i].Status.Conditions {
 			if (c.Type == v1alpha1.ConditionReady) != (c.Status == metav1.ConditionTrue) {
@@ -329,6 +336,8 @@ func (e *examined) waits() (all []fault) {
 		if l.Spec.State == v1alpha1.StateQuarantined && e.now.Sub(l.Spec.Since.Time) > longWait {
 			all = append(all, fault{"address " + l.Spec.Address, fmt.Sprintf("it is Quarantined (%s) for %s: %s", l.Spec.Reason, age(e.now, l.Spec.Since.Time), whyQuarantined(l)),
 				"kubectl fenceline explain " + l.Name})
+		} else if l.Spec.State != v1alpha1.StateQuarantined && l.Spec.Conflict != nil {
+			all = append(all, fault{"address " + l.Spec.Address, disputed(l), "find that host by its MAC in the tables of the switch, and give it another address"})
 		}
 	}
 	return all

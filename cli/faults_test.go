@@ -103,6 +103,10 @@ func TestDoctorFindsEachFaultAndNoOther(t *testing.T) {
 		"a question fails": {func(e *examined) {
 			e.reports[0].Answers[1] = diagnosis.Answer{Question: e.reports[0].Answers[1].Question, Error: "no parent eth1"}
 		}, "parent eth1 of node n1: no parent eth1"},
+		"there is no pool": {func(e *examined) { e.pools, e.leases = nil, nil }, "cluster: it has no pool"},
+		"a foreign host uses the address of a pod": {func(e *examined) {
+			e.leases[0].Spec.Conflict = &v1alpha1.Conflict{MAC: "00:11:22:33:44:55"}
+		}, "address 10.0.0.7: MAC 00:11:22:33:44:55 uses it too, beside its holder"},
 		"a pool is exhausted":    {func(e *examined) { e.pools[0].Status.Conditions[1].Status = metav1.ConditionTrue }, "pool floor: Exhausted is True"},
 		"a pool has a node":      {func(e *examined) { e.nodes[0].Status.Addresses[0].Address = "10.0.0.99" }, "pool floor: it hands out addresses of 10.0.0.99/32, the address of node n1"},
 		"a pool has Services":    {func(e *examined) { e.services = []netip.Prefix{netip.MustParsePrefix("10.0.0.128/25")} }, "pool floor: it hands out addresses of 10.0.0.128/25, the range of Services"},

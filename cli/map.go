@@ -17,6 +17,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/internal/inventory"
 )
 
@@ -52,7 +53,7 @@ func (s *session) mapOf() *cobra.Command {
 				return err
 			}
 			all := places(p)
-			return s.print(all, func(w io.Writer) {
+			return s.print(all, func(w paper) {
 				s.draw(w, args[0], p)
 				if s.output == "wide" {
 					writePlaces(w, all)
@@ -114,18 +115,18 @@ func placeOf(l *v1alpha1.IPLease) place {
 	return at
 }
 
-func writePlaces(w io.Writer, all []place) {
+func writePlaces(w paper, all []place) {
 	fmt.Fprintln(w)
 	var rows [][]string
 	for _, at := range all {
 		rows = append(rows, []string{at.Address, string(at.State), at.Reason, at.Namespace, at.Pod, at.Interface, at.MAC, at.Node})
 	}
-	table(w, []string{"ADDRESS", "STATE", "REASON", "NAMESPACE", "POD", "INTERFACE", "MAC", "NODE"}, rows)
+	w.table([]string{"ADDRESS", "STATE", "REASON", "NAMESPACE", "POD", "INTERFACE", "MAC", "NODE"}, rows)
 }
 
 func (s *session) draw(w io.Writer, name string, p *inventory.Pool) {
 	fmt.Fprintf(w, "Pool %s: %s\n\n", name, p.Subnet)
-	grid{p, s.colour}.write(w)
+	grid.Grid{Pool: p, Paint: s.colour}.Write(w)
 }
 
 // redraw draws the map until ctx ends. A terminal shows each one in the place of the last one.

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -56,7 +57,7 @@ func pastOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error)
 		}
 		for i := range events.Items {
 			if e := &events.Items[i]; e.Regarding.Kind == "IPLease" || strings.Contains(e.Note, st.Address) {
-				past = append(past, moment{lastOf(e), e.ReportingController, e.Reason, e.Note})
+				past = append(past, moment{lastOf(e), strings.TrimPrefix(e.ReportingController, "fenceline-"), e.Reason, e.Note})
 			}
 		}
 		return nil
@@ -118,6 +119,15 @@ func auditOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error
 	group.SetLimit(readers)
 	for _, pod := range slices.Concat(controllers, agents) {
 		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, cluster.AnswerLimit)
+			defer cancel()
+			defer func() {
+				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					mu.Lock()
+					defer mu.Unlock()
+					c.NoAnswer("log of " + sourceOf(pod))
+				}
+			}()
 			log, err := c.Kube.CoreV1().Pods(c.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](tailLines)}).Stream(ctx)
 			if apierrors.IsForbidden(err) {
 				mu.Lock()
@@ -128,7 +138,7 @@ func auditOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error
 				return nil // a pod that has not started has no log
 			}
 			defer log.Close()
-			lines := auditLines(log, pod.Name, st.Address)
+			lines := auditLines(log, sourceOf(pod), st.Address)
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, lines...)
@@ -136,6 +146,14 @@ func auditOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error
 		})
 	}
 	return all, group.Wait()
+}
+
+// sourceOf names a pod of Fenceline.
+func sourceOf(pod podview.Pod) string {
+	if component := pod.Labels["app.kubernetes.io/component"]; component != "agent" {
+		return component
+	}
+	return "agent " + pod.Spec.NodeName
 }
 
 // auditLines returns the audit lines about an address in a log.
@@ -162,7 +180,14 @@ func auditLines(log io.Reader, source, address string) []moment {
 		if json.Unmarshal(lines.Bytes(), &l) != nil || l.Address != address || !slices.Contains(audit.Kinds(), audit.Kind(l.Msg)) {
 			continue
 		}
-		text := fmt.Sprintf("pod %s/%s on node %s, MAC %s, token %d", l.Namespace, l.Pod, orNone(l.Node), orNone(l.MAC), l.Token)
+		pod := "pod " + l.Namespace + "/" + l.Pod
+		if l.Pod == "" {
+			pod = "no pod"
+		}
+		if source != "agent "+l.Node { // the agent that verifies is not that of the holder
+			pod += " on node " + orNone(l.Node)
+		}
+		text := fmt.Sprintf("%s, MAC %s, token %d", pod, orNone(l.MAC), l.Token)
 		if l.Reason != "" {
 			text = l.Reason + ": " + text
 		}
@@ -171,7 +196,7 @@ func auditLines(log io.Reader, source, address string) []moment {
 	return found
 }
 
-func (st story) writePast(w io.Writer) {
+func (st story) writePast(w paper) {
 	if len(st.Past) == 0 {
 		return
 	}
@@ -180,5 +205,5 @@ func (st story) writePast(w io.Writer) {
 	for _, m := range st.Past {
 		rows = append(rows, []string{"  " + m.Time.UTC().Format(time.RFC3339), m.Kind, m.Source, m.Text})
 	}
-	table(w, []string{"  TIME", "WHAT", "BY", "DETAILS"}, rows)
+	w.table([]string{"  TIME", "WHAT", "BY", "DETAILS"}, rows)
 }

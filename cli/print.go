@@ -5,21 +5,18 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fenceline/fenceline/cli/cluster"
 )
 
 // print writes an answer as JSON or YAML, or as text for people.
-func (s *session) print(answer any, text func(w io.Writer)) error {
+func (s *session) print(answer any, text func(paper)) error {
 	switch s.output {
 	case "json":
 		e := json.NewEncoder(s.Out)
@@ -33,25 +30,23 @@ func (s *session) print(answer any, text func(w io.Writer)) error {
 		_, err = s.Out.Write(out)
 		return err
 	case "", "wide":
-		text(s.Out)
+		p := paper{Writer: s.Out}
+		if s.isTerminal() {
+			p.width, _, _ = term.GetSize(int(s.Out.(*os.File).Fd()))
+		}
+		text(p)
 		return nil
 	}
 	return fmt.Errorf("--output is %q, want json, yaml or wide", s.output)
 }
 
-// sayUnread tells which objects the reader may not read.
+// sayUnread tells which objects the reader may not read, and what did not answer.
 func (s *session) sayUnread(c *cluster.Cluster) {
 	for _, objects := range c.Unread() {
 		fmt.Fprintf(s.ErrOut, "You have no right to read %s: the answer lacks them.\n", objects)
 	}
-}
-
-// table writes rows in columns.
-func table(w io.Writer, head []string, rows [][]string) {
-	t := printers.GetNewTabWriter(w)
-	defer t.Flush()
-	for _, row := range append([][]string{head}, rows...) {
-		fmt.Fprintln(t, strings.Join(row, "\t"))
+	for _, what := range c.Silent() {
+		fmt.Fprintf(s.ErrOut, "There was no answer from the %s: the history lacks it.\n", what)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 
@@ -47,8 +46,8 @@ claim no address. It runs on a node that has pods of the pool, but not the holde
 			if err != nil {
 				return err
 			}
-			return s.print(answer, func(w io.Writer) {
-				fmt.Fprintf(w, "Node %s asked for %s on %s: %s\n", answer.Node, answer.Address, answer.Question.Parent, answer.Verdict)
+			return s.print(answer, func(w paper) {
+				w.say("", 2, fmt.Sprintf("Node %s asked for %s on %s: %s", answer.Node, answer.Address, answer.Question.Parent, answer.Verdict))
 			})
 		},
 	}

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -33,9 +32,9 @@ const recent = time.Hour
 type state struct {
 	Pools  []poolLine              `json:"pools"`
 	Leases map[inventory.State]int `json:"leases"`
-	// Nodes has the faults of nodes, and Waits what waits for an address or a proof.
-	Nodes []trouble `json:"nodes"`
-	Waits []trouble `json:"waits"`
+	// Faults has those of nodes, programs and addresses in use, and Waits what waits for an address or a proof.
+	Faults []trouble `json:"faults"`
+	Waits  []trouble `json:"waits"`
 }
 
 type poolLine struct {
@@ -72,13 +71,13 @@ func (s *session) status() *cobra.Command {
 				return err
 			}
 			defer s.sayUnread(cl)
-			return s.print(st, func(w io.Writer) { s.writeState(w, st, now) })
+			return s.print(st, func(p paper) { s.writeState(p, st, now) })
 		},
 	}
 }
 
 func readState(ctx context.Context, c *cluster.Cluster, now time.Time) (state, error) {
-	st := state{Pools: []poolLine{}, Leases: map[inventory.State]int{}, Nodes: []trouble{}, Waits: []trouble{}}
+	st := state{Pools: []poolLine{}, Leases: map[inventory.State]int{}, Faults: []trouble{}, Waits: []trouble{}}
 	var pools v1alpha1.IPPoolList
 	if err := c.List(ctx, &pools); err != nil {
 		return st, fmt.Errorf("list pools: %w", err)
@@ -95,6 +94,8 @@ func readState(ctx context.Context, c *cluster.Cluster, now time.Time) (state, e
 		st.Leases[inventory.OfLease(l)]++
 		if l.Spec.State == v1alpha1.StateQuarantined {
 			st.Waits = append(st.Waits, trouble{"address " + l.Spec.Address, string(l.Spec.Reason), l.Spec.Since.Time, whyQuarantined(l)})
+		} else if l.Spec.Conflict != nil {
+			st.Faults = append(st.Faults, trouble{"address " + l.Spec.Address, string(inventory.Conflict), l.Spec.Conflict.LastSeen.Time, disputed(l)})
 		}
 	}
 	if err := st.readSubnets(ctx, c); err != nil {
@@ -112,7 +113,7 @@ func readState(ctx context.Context, c *cluster.Cluster, now time.Time) (state, e
 	if err := c.MayLack("pods of all namespaces", c.List(ctx, &pods, pending)); err != nil {
 		return st, fmt.Errorf("list pods: %w", err)
 	}
-	st.Nodes = append(st.Nodes, nodeTroubles(events.Items, now)...)
+	st.Faults = append(st.Faults, nodeTroubles(events.Items, now)...)
 	st.Waits = append(st.Waits, podTroubles(events.Items, pods.Items)...)
 	return st, nil
 }
@@ -154,8 +155,20 @@ func (st *state) readSubnets(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// readAgents adds the nodes that serve no ADD.
+// disputed says who uses an address beside its holder.
+func disputed(l *v1alpha1.IPLease) string {
+	return fmt.Sprintf("MAC %s uses it too, beside its holder%s", l.Spec.Conflict.MAC, strings.TrimPrefix(ofHolder(l), ", held by"))
+}
+
+// readAgents adds a controller that is not Ready, and the nodes that serve no ADD.
 func (st *state) readAgents(ctx context.Context, c *cluster.Cluster) error {
+	controllers, err := c.Controllers(ctx)
+	if err = c.MayLack("pods of namespace "+c.Namespace, err); err != nil {
+		return err
+	}
+	if len(controllers) > 0 && !slices.ContainsFunc(controllers, func(p podview.Pod) bool { return agents.IsAlive(&p) }) {
+		st.Faults = append(st.Faults, trouble{Object: "controller", What: "NotReady", Why: noController})
+	}
 	all, err := c.Agents(ctx)
 	if err = c.MayLack("pods of namespace "+c.Namespace, err); err != nil {
 		return err
@@ -178,7 +191,7 @@ func (st *state) readAgents(ctx context.Context, c *cluster.Cluster) error {
 				t.Why += ": " + strings.TrimSpace(ended.Message)
 			}
 		}
-		st.Nodes = append(st.Nodes, t)
+		st.Faults = append(st.Faults, t)
 	}
 	return nil
 }
@@ -242,38 +255,52 @@ func podTroubles(events []eventsv1.Event, pending []podview.Pod) []trouble {
 	return all
 }
 
-// barWidth is the number of characters of a pool's bar.
-const barWidth = 24
+// A bar has as many characters as its line has room for, within these bounds.
+const shortestBar, longestBar = 8, 24
 
 // bar draws the shares of bound, other and free addresses. Whatever is not zero is seen.
-func bar(p poolLine) string {
+func bar(p poolLine, width int) string {
 	if p.Total <= 0 {
-		return strings.Repeat("·", barWidth)
+		return strings.Repeat("·", width)
 	}
 	part := func(n int64) int {
 		if n <= 0 {
 			return 0
 		}
-		return max(1, int(n*barWidth/p.Total))
+		return max(1, int(n*int64(width)/p.Total))
 	}
 	bound, other := part(p.Bound), part(p.Warm+p.Retained+p.Quarantined)
-	bound = min(bound, barWidth-other)
-	return strings.Repeat("█", bound) + strings.Repeat("▒", other) + strings.Repeat("·", barWidth-bound-other)
+	bound = min(bound, width-other)
+	return strings.Repeat("█", bound) + strings.Repeat("▒", other) + strings.Repeat("·", width-bound-other)
 }
 
-func (s *session) writeState(w io.Writer, st state, now time.Time) {
-	var rows [][]string
+func (s *session) writeState(w paper, st state, now time.Time) {
+	head := []string{"POOL", "SUBNET", "", "TOTAL", "BOUND", "WARM", "RETAINED", "QUARANTINED", "FREE"}
+	rows := [][]string{}
 	for _, p := range st.Pools {
-		row := []string{p.Name, p.Subnet, bar(p)}
+		row := []string{p.Name, p.Subnet, ""}
 		for _, n := range []int64{p.Total, p.Bound, p.Warm, p.Retained, p.Quarantined, p.Free} {
 			row = append(row, strconv.FormatInt(n, 10))
 		}
 		rows = append(rows, row)
 	}
-	table(w, []string{"POOL", "SUBNET", "IN USE", "TOTAL", "BOUND", "WARM", "RETAINED", "QUARANTINED", "FREE"}, rows)
+	width := longestBar
+	if w.width > 0 {
+		widths, before := measure(append([][]string{head}, rows...))
+		width = max(shortestBar, min(longestBar, w.width-before-widths[len(widths)-1]))
+	}
+	head[2] = "IN USE"
+	for i, p := range st.Pools {
+		rows[i][2] = bar(p, width)
+	}
+	if len(rows) > 0 {
+		w.table(head, rows)
+	} else {
+		w.say("", 2, "There is no pool, so no pod gets an address.")
+	}
 	for _, p := range st.Pools {
 		for _, c := range p.Conditions {
-			fmt.Fprintf(w, "%s %s\n", s.colour("33", "pool "+p.Name+":"), c)
+			w.say("", 4, s.colour("33", "pool "+p.Name+":")+" "+c)
 		}
 	}
 	fmt.Fprint(w, "\nLeases:")
@@ -284,11 +311,11 @@ func (s *session) writeState(w io.Writer, st state, now time.Time) {
 		fmt.Fprint(w, " none")
 	}
 	fmt.Fprintln(w)
-	s.troubles(w, "Nodes with a fault", "All nodes serve pods, as far as their agents report.", st.Nodes, now)
+	s.troubles(w, "Faults", "No fault is known.", st.Faults, now)
 	s.troubles(w, "Waiting", "Nothing waits.", st.Waits, now)
 }
 
-func (s *session) troubles(w io.Writer, head, none string, all []trouble, now time.Time) {
+func (s *session) troubles(w paper, head, none string, all []trouble, now time.Time) {
 	fmt.Fprintln(w)
 	if len(all) == 0 {
 		fmt.Fprintln(w, none)
@@ -303,5 +330,5 @@ func (s *session) troubles(w io.Writer, head, none string, all []trouble, now ti
 		}
 		rows = append(rows, []string{"  " + t.Object, t.What, since, t.Why})
 	}
-	table(w, []string{"  OBJECT", "WHAT", "AGE", "WHY"}, rows)
+	w.table([]string{"  OBJECT", "WHAT", "AGE", "WHY"}, rows)
 }

@@ -257,7 +257,7 @@ func eventsOf(ctx context.Context, c *cluster.Cluster, pod *podview.Pod) ([]mome
 	}
 	for i := range events.Items {
 		if e := &events.Items[i]; e.Regarding.UID == pod.UID && strings.HasPrefix(e.ReportingController, "fenceline-") {
-			said = append(said, moment{lastOf(e), e.ReportingController, e.Reason, e.Note})
+			said = append(said, moment{lastOf(e), strings.TrimPrefix(e.ReportingController, "fenceline-"), e.Reason, e.Note})
 		}
 	}
 	return said, nil

@@ -4,6 +4,11 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +16,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/inventory"
 	"github.com/fenceline/fenceline/test/check"
@@ -28,8 +36,55 @@ func TestABarShowsWhateverIsNotZero(t *testing.T) {
 		{poolLine{Total: 65534, Bound: 65533, Quarantined: 1}, "███████████████████████▒"},
 		{poolLine{}, "························"},
 	} {
-		if got := bar(c.pool); got != c.want {
+		if got := bar(c.pool, longestBar); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.pool, got, c.want)
+		}
+	}
+}
+
+func TestAnswersFitIntoATerminal(t *testing.T) {
+	const long = "no address for interface eth0: pool shop-0-v4-77aaedaafbb9: it is exhausted, 4 of its 4 addresses have a lease"
+	now := time.Now()
+	st := state{
+		Pools: []poolLine{
+			{Name: "underlay", Subnet: "10.20.0.0/24", Total: 190, Bound: 4, Free: 186},
+			{Name: "shop-0-v4-77aaedaafbb9", Subnet: "10.26.128.0/17", Total: 4096, Bound: 4000, Quarantined: 1, Conditions: []string{"Exhausted True: " + long}},
+		},
+		Leases: map[inventory.State]int{inventory.Bound: 4004},
+		Faults: []trouble{{"node n1", "AgentNotReady", now, "agent fenceline-agent-x2k7m is not Ready"}},
+		Waits:  []trouble{{"pod shop/web-7f9c5d8b64-x2k7m", "AddressAwaited", now, long}, {"IPSubnet of a very long name with a pool", "SubnetUnserved", now, long}},
+	}
+	for _, width := range []int{0, 100, 140} {
+		var out bytes.Buffer
+		s := &session{}
+		s.Out = &out
+		s.writeState(paper{&out, width}, st, now)
+		for line := range strings.Lines(out.String()) {
+			if n := length(line) - 1; width > 0 && n > width {
+				t.Errorf("%d columns on a terminal of %d: %s", n, width, line)
+			}
+		}
+		if said := strings.Join(strings.Fields(out.String()), " "); strings.Count(said, long) != 3 {
+			t.Errorf("a sentence is cut at %d columns:\n%s", width, &out)
+		}
+		if width == 0 && strings.Count(out.String(), "  "+long+"\n") != 2 {
+			t.Errorf("a row of a file has more than one line:\n%s", &out)
+		}
+	}
+}
+
+func TestWhereAControllerServesThePage(t *testing.T) {
+	for _, c := range []struct {
+		arg, scheme, port string
+		isOff             bool
+	}{
+		{"--ui-address=127.0.0.1:9478", "http", "9478", false},
+		{"--ui-address=:9500", "https", "9500", false},
+		{"--metrics-bind-address=:9478", "", "", true},
+	} {
+		scheme, port, err := pageOf([]string{"--leader-elect", c.arg})
+		if scheme != c.scheme || port != c.port || (err != nil) != c.isOff {
+			t.Errorf("%s: %s %s %v", c.arg, scheme, port, err)
 		}
 	}
 }
@@ -42,7 +97,7 @@ func drawn(t *testing.T, subnet string, leased ...string) string {
 	}
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.IPPoolSpec{Subnet: subnet}}
 	var out bytes.Buffer
-	grid{check.Value(inventory.Of(pool, leases, nil))(t), func(_, letter string) string { return letter }}.write(&out)
+	grid.Grid{Pool: check.Value(inventory.Of(pool, leases, nil))(t), Paint: grid.Plain}.Write(&out)
 	return out.String()
 }
 
@@ -71,6 +126,33 @@ no JSON with 10.0.0.7
 	if len(got) != 1 || got[0].Kind != "grant" || got[0].Text != "pod shop/web-0 on node n1, MAC 02:00:00:00:00:01, token 5" {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// TestALogThatDoesNotComeIsNamed: the node of an agent is cut off, so the API server waits for its kubelet.
+func TestALogThatDoesNotComeIsNamed(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/log"):
+			<-r.Context().Done()
+		case r.URL.Path == "/api/v1":
+			fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","kind":"Pod","namespaced":true}]}`)
+		case strings.Contains(r.URL.RawQuery, "agent"):
+			fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","labels":{"app.kubernetes.io/component":"agent"}},"spec":{"nodeName":"n3"}}]}`)
+		default:
+			fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","items":[]}`)
+		}
+	}))
+	defer server.Close()
+	c := check.Value(cluster.Open(&rest.Config{Host: server.URL}, "fenceline-system"))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*cluster.AnswerLimit)
+	defer cancel()
+	check.Value(auditOf(ctx, c, story{Address: "10.0.0.7"}))(t)
+	if got := c.Silent(); !slices.Equal(got, []string{"log of agent n3"}) {
+		t.Errorf("silent: %q", got)
+	}
+	check.OK(t, ctx.Err())
 }
 
 func eventOn(kind, name, reason, severity string, at time.Time) eventsv1.Event {

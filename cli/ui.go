@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os/exec"
 	"runtime"
@@ -20,9 +22,6 @@ import (
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/controller/agents"
 )
-
-// pagePort is the port on which the chart has the controller serve the page.
-const pagePort = 9478
 
 func (s *session) ui() *cobra.Command {
 	port, account, browser := 0, "", true
@@ -46,14 +45,21 @@ The chart's value ui.enabled switches the page on.`,
 				}
 			}
 			return s.serve(c.Context(), cl, port, func(url string) {
-				fmt.Fprintf(s.Out, "The page is at %s\n", url)
+				at := url
 				if token != "" {
-					url += "/#token=" + token
+					at += "/#token=" + token
 				}
 				if browser {
-					if err := show(c.Context(), url); err != nil {
+					err := show(c.Context(), at)
+					if err == nil {
+						at = url // the browser has the token
+					} else {
 						fmt.Fprintf(s.ErrOut, "No browser was opened (%v): open the page yourself.\n", err)
 					}
+				}
+				fmt.Fprintf(s.Out, "The page is at %s\n", at)
+				if token == "" {
+					fmt.Fprintln(s.Out, "It asks for a token: kubectl create token ACCOUNT makes one, and so does --service-account of this command.")
 				}
 			})
 		},
@@ -94,6 +100,14 @@ func (s *session) serve(ctx context.Context, c *cluster.Cluster, port int, ready
 	if pod == "" {
 		return fmt.Errorf("no controller in namespace %s is Ready", c.Namespace)
 	}
+	controller, err := c.Kube.CoreV1().Pods(c.Namespace).Get(ctx, pod, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read pod %s: %w", pod, err)
+	}
+	scheme, at, err := pageOf(controller.Spec.Containers[0].Args)
+	if err != nil {
+		return err
+	}
 	transport, upgrader, err := spdy.RoundTripperFor(c.Config)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", c.Config.Host, err)
@@ -101,7 +115,7 @@ func (s *session) serve(ctx context.Context, c *cluster.Cluster, port int, ready
 	url := c.Kube.CoreV1().RESTClient().Post().Resource("pods").Namespace(c.Namespace).Name(pod).SubResource("portforward").URL()
 	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
 	open := make(chan struct{})
-	f, err := portforward.New(dialer, []string{fmt.Sprintf("%d:%d", port, pagePort)}, ctx.Done(), open, nil, s.ErrOut)
+	f, err := portforward.New(dialer, []string{fmt.Sprintf("%d:%s", port, at)}, ctx.Done(), open, nil, s.ErrOut)
 	if err != nil {
 		return fmt.Errorf("forward a port to pod %s: %w", pod, err)
 	}
@@ -119,8 +133,24 @@ func (s *session) serve(ctx context.Context, c *cluster.Cluster, port int, ready
 	if err != nil {
 		return fmt.Errorf("forward a port to pod %s: %w", pod, err)
 	}
-	ready(fmt.Sprintf("http://127.0.0.1:%d", ports[0].Local))
+	ready(fmt.Sprintf("%s://127.0.0.1:%d", scheme, ports[0].Local))
 	return <-ended
+}
+
+// pageOf returns the scheme and the port of the page that a controller with these arguments serves.
+func pageOf(args []string) (scheme, port string, err error) {
+	for _, arg := range args {
+		address, ok := strings.CutPrefix(arg, "--ui-address=")
+		host, port, err := net.SplitHostPort(address)
+		switch {
+		case !ok || err != nil:
+		case host == "":
+			return "https", port, nil
+		default:
+			return "http", port, nil
+		}
+	}
+	return "", "", errors.New("the controller serves no page: the chart's value ui.enabled=true switches it on")
 }
 
 // show opens a URL in the browser of the desktop.

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,7 +37,7 @@ func (s *session) version() *cobra.Command {
 				return err
 			}
 			defer s.sayUnread(cl)
-			return s.print(v, func(w io.Writer) {
+			return s.print(v, func(w paper) {
 				fmt.Fprintf(w, "Client:      %s\nAPI server:  %s\n", v.Client, v.Server)
 				for _, part := range []struct {
 					name   string

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"strings"
 
@@ -43,6 +42,7 @@ type whyChoice struct {
 type whyPool struct {
 	Pool   string `json:"pool"`
 	Serves bool   `json:"serves"`
+	Full   bool   `json:"full,omitempty"`
 	Why    string `json:"why"`
 }
 
@@ -77,7 +77,7 @@ func (s *session) why() *cobra.Command {
 				return err
 			}
 			defer s.sayUnread(cl)
-			return s.print(answer, func(out io.Writer) { answer.write(out) })
+			return s.print(answer, answer.write)
 		},
 	}
 	c.Flags().StringVarP(&file, "filename", "f", "", "file with a pod or an object that makes pods; - reads the standard input")
@@ -176,6 +176,7 @@ func serving(c ipam.Candidate, source string) whyPool {
 	st := &c.Pool.Status
 	p.Why = fmt.Sprintf("%s, named by %s; %d of %d addresses are free", c.Subnet, source, st.Free, st.Total)
 	if st.Free == 0 && st.ObservedGeneration > 0 {
+		p.Full = true
 		p.Why = fmt.Sprintf("%s, named by %s; it is full: %d Bound, %d Warm, %d Retained, %d Quarantined",
 			c.Subnet, source, st.Bound, st.Warm, st.Retained, st.Quarantined)
 	}
@@ -196,7 +197,7 @@ func noPools(err error) (all []*ipam.NoPoolError) {
 	return all
 }
 
-func (a whyAnswer) write(w io.Writer) {
+func (a whyAnswer) write(w paper) {
 	fmt.Fprintf(w, "Pod %s\n", a.Pod)
 	for _, l := range a.Has {
 		fmt.Fprintf(w, "  has %s (%s) on interface %s, node %s\n", l.Address, l.State, orNone(l.Interface), orNone(l.Node))
@@ -206,16 +207,18 @@ func (a whyAnswer) write(w io.Writer) {
 		var rows [][]string
 		for _, p := range c.Pools {
 			serves := "no"
-			if p.Serves {
+			if p.Full {
+				serves = "full"
+			} else if p.Serves {
 				serves = "yes"
 			}
 			rows = append(rows, []string{"  " + p.Pool, serves, p.Why})
 		}
 		if len(rows) > 0 {
-			table(w, []string{"  POOL", "SERVES", "WHY"}, rows)
+			w.table([]string{"  POOL", "SERVES", "WHY"}, rows)
 		}
 		if c.Error != "" {
-			fmt.Fprintf(w, "  No address: %s\n", c.Error)
+			w.say("  ", 4, "No address: "+c.Error)
 		}
 	}
 	if len(a.Events) > 0 {
@@ -224,7 +227,7 @@ func (a whyAnswer) write(w io.Writer) {
 		for _, e := range a.Events {
 			rows = append(rows, []string{"  " + e.Kind, e.Source, e.Text})
 		}
-		table(w, []string{"  REASON", "BY", "NOTE"}, rows)
+		w.table([]string{"  REASON", "BY", "NOTE"}, rows)
 	}
 }
 

@@ -20,6 +20,8 @@ import (
 
 // Diagnose runs the command diagnose in an agent's container, which needs the right to create pods/exec.
 func (c *Cluster) Diagnose(ctx context.Context, pod string, r diagnosis.Request) (*diagnosis.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*AnswerLimit) // an agent may ask the wire for many addresses
+	defer cancel()
 	in, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode the questions: %w", err)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,9 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
+// AnswerLimit is how long a program or a log on a node may take.
+const AnswerLimit = 5 * time.Second
+
 // Cluster is a cluster as its reader may see it.
 type Cluster struct {
 	client.Client
@@ -32,6 +36,7 @@ type Cluster struct {
 
 	indexes indexes
 	unread  []string
+	silent  []string
 }
 
 // Open returns a cluster. It asks the API server nothing.
@@ -71,6 +76,12 @@ func (c *Cluster) MayLack(objects string, err error) error {
 
 // Unread returns the objects that the reader may not read.
 func (c *Cluster) Unread() []string { return c.unread }
+
+// NoAnswer notes that something gave no answer in time, as on a node that is cut off.
+func (c *Cluster) NoAnswer(what string) { c.silent = append(c.silent, what) }
+
+// Silent returns what gave no answer in time.
+func (c *Cluster) Silent() []string { return c.silent }
 
 // Agents returns the pods of the agents.
 func (c *Cluster) Agents(ctx context.Context) ([]podview.Pod, error) {

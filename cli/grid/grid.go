@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package grid draws the addresses of a pool as letters, one for each address.
+package grid
 
 import (
 	"fmt"
@@ -43,20 +44,23 @@ const (
 	mostRows = 1 << 16
 )
 
-// grid is the map of a pool.
-type grid struct {
-	pool *inventory.Pool
-	// paint returns a letter in a colour.
-	paint func(colour, letter string) string
+// Grid is the map of a pool.
+type Grid struct {
+	Pool *inventory.Pool
+	// Paint returns a letter in a colour.
+	Paint func(colour, letter string) string
 }
 
-// write draws rows of 32 addresses. It folds rows that say nothing.
-func (g grid) write(w io.Writer) {
+// Plain paints nothing.
+func Plain(_, letter string) string { return letter }
+
+// Write draws rows of 32 addresses. It folds rows that say nothing.
+func (g Grid) Write(w io.Writer) {
 	count := map[inventory.State]int{}
 	folded := 0
 	unfold := func() {
 		if folded > 0 {
-			fmt.Fprintf(w, "%*s  … %d rows without a lease\n", g.width(), "", folded)
+			fmt.Fprintf(w, "%*s  … %s without a lease\n", g.width(), "", Count(folded, "row"))
 		}
 		folded = 0
 	}
@@ -74,20 +78,28 @@ func (g grid) write(w io.Writer) {
 		fmt.Fprintf(w, "%*s  %s\n", g.width(), row.Addr(), g.letters(states))
 	}
 	unfold()
-	fmt.Fprintln(w)
+	var key []string
 	for _, s := range symbols() {
 		if n := count[s.state]; n > 0 && s.state != inventory.Outside {
-			fmt.Fprintf(w, "%s %s %d   ", g.paint(s.colour, s.letter), s.state, n)
+			key = append(key, fmt.Sprintf("%s %s %d", g.Paint(s.colour, s.letter), s.state, n))
 		}
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "\n%s\n", strings.Join(key, "   "))
 }
 
-func (g grid) width() int { return len(g.pool.Subnet.Addr().String()) + 4 }
+// Count returns a number of things in words.
+func Count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
+func (g Grid) width() int { return len(g.Pool.Subnet.Addr().String()) + 4 }
 
 // rows returns the beginnings of all rows that are drawn, in ascending order.
-func (g grid) rows() []netip.Prefix {
-	bits := max(g.pool.Subnet.Addr().BitLen()-rowBits, g.pool.Subnet.Bits())
+func (g Grid) rows() []netip.Prefix {
+	bits := max(g.Pool.Subnet.Addr().BitLen()-rowBits, g.Pool.Subnet.Bits())
 	seen := map[netip.Prefix]bool{}
 	add := func(a netip.Addr) {
 		row, err := a.Prefix(bits)
@@ -95,14 +107,14 @@ func (g grid) rows() []netip.Prefix {
 			seen[row] = true
 		}
 	}
-	for _, a := range g.pool.Leased() {
+	for _, a := range g.Pool.Leased() {
 		add(a)
 	}
-	for i := uint64(0); i < min(g.pool.Set.Len(), mostRows<<rowBits); i += 1 << rowBits {
-		add(g.pool.Set.At(i))
+	for i := uint64(0); i < min(g.Pool.Set.Len(), mostRows<<rowBits); i += 1 << rowBits {
+		add(g.Pool.Set.At(i))
 	}
-	if n := g.pool.Set.Len(); n > 0 && n <= mostRows<<rowBits {
-		add(g.pool.Set.At(n - 1))
+	if n := g.Pool.Set.Len(); n > 0 && n <= mostRows<<rowBits {
+		add(g.Pool.Set.At(n - 1))
 	}
 	var rows []netip.Prefix
 	for row := range seen {
@@ -113,16 +125,16 @@ func (g grid) rows() []netip.Prefix {
 }
 
 // row returns the states of the addresses of a row. says is false if all of them are free.
-func (g grid) row(row netip.Prefix) (states []inventory.State, says bool) {
+func (g Grid) row(row netip.Prefix) (states []inventory.State, says bool) {
 	for a := row.Addr(); row.Contains(a); a = a.Next() {
-		s := g.pool.State(a)
+		s := g.Pool.State(a)
 		states = append(states, s)
 		says = says || s != inventory.Free && s != inventory.Outside
 	}
 	return states, says
 }
 
-func (g grid) letters(states []inventory.State) string {
+func (g Grid) letters(states []inventory.State) string {
 	var b strings.Builder
 	all := symbols()
 	for i, s := range states {
@@ -130,7 +142,7 @@ func (g grid) letters(states []inventory.State) string {
 			b.WriteByte(' ')
 		}
 		at := slices.IndexFunc(all, func(known symbol) bool { return known.state == s })
-		b.WriteString(g.paint(all[at].colour, all[at].letter))
+		b.WriteString(g.Paint(all[at].colour, all[at].letter))
 	}
 	return strings.TrimRight(b.String(), " ")
 }
