@@ -29,6 +29,8 @@ var (
 	last  = netip.MustParseAddr("192.0.2.30")
 )
 
+const subnet = "192.0.2.0/24"
+
 // build returns a directory with the plugin and the reference plugins.
 func build(ctx context.Context, dir string) (string, error) {
 	builder, err := thirdparty.NewBuilder(os.Stdout)
@@ -171,7 +173,7 @@ func (h *host) start(ctx context.Context, ipam, name string) (*container, error)
 	}
 	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"lan","plugins":[
 		{"type":"macvlan","master":"eth0","ipam":{"type":%q,"dataDir":%q,
-		 "ranges":[[{"subnet":"192.0.2.0/24","rangeStart":%q,"rangeEnd":%q}]]}}]}`, ipam, h.data(ipam), taken, last))
+		 "ranges":[[{"subnet":%q,"rangeStart":%q,"rangeEnd":%q}]]}}]}`, ipam, h.data(ipam), subnet, taken, last))
 	if err != nil {
 		return nil, err
 	}

@@ -119,6 +119,9 @@ func (l *lan) showFenceline(ctx context.Context, s *show) error {
 		text, err := os.ReadFile(h.memory())
 		s.check(err == nil && strings.Contains(string(text), l.printerMAC), "host %s remembers the printer's MAC and the time", h.name)
 	}
+	if err := l.draw(os.Stdout, all); err != nil {
+		return err
+	}
 	for _, c := range all {
 		if err := c.stop(ctx); err != nil {
 			return err
