@@ -4,20 +4,21 @@ package cluster
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 // FencelineNamespace is the namespace that Fenceline is installed in.
 const FencelineNamespace = "fenceline-system"
 
-// InstallFenceline builds Fenceline's images, imports them on every node, and
-// installs or upgrades the chart as its README says. Values are arguments of
-// helm's --set.
+// InstallFenceline builds Fenceline's images and `kubectl fenceline`, imports the images on every node, and
+// installs or upgrades the chart as its README says. Values are arguments of helm's --set.
 func (c *Cluster) InstallFenceline(ctx context.Context, version string, values ...string) error {
 	root, err := thirdparty.Root()
 	if err != nil {
@@ -36,6 +37,13 @@ func (c *Cluster) InstallFenceline(ctx context.Context, version string, values .
 		if err := group.Wait(); err != nil {
 			return err
 		}
+	}
+	c.progress("building kubectl fenceline")
+	if err := os.MkdirAll(c.commandDir(), 0o755); err != nil {
+		return err
+	}
+	if err := programs.Build(ctx, "cli", filepath.Join(c.commandDir(), "kubectl-fenceline")); err != nil {
+		return err
 	}
 	return c.installChart(ctx, root, version, values...)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -48,15 +49,24 @@ func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "", c.binary(thirdparty.Helm, "helm"), args...)
 }
 
-// Tools returns the directories of kubectl and helm, for a person's PATH.
+// Tools returns the directories of kubectl, helm and `kubectl fenceline`, for a person's PATH.
 func (c *Cluster) Tools() []string {
-	return []string{c.state.Binaries[thirdparty.Kubernetes], c.state.Binaries[thirdparty.Helm]}
+	return []string{c.state.Binaries[thirdparty.Kubernetes], c.state.Binaries[thirdparty.Helm], c.commandDir()}
+}
+
+// commandDir is the directory of `kubectl fenceline` after InstallFenceline.
+func (c *Cluster) commandDir() string { return filepath.Join(c.dir, "bin") }
+
+// environment is that of a person who uses the cluster.
+func (c *Cluster) environment() []string {
+	path := strings.Join(append(c.Tools(), os.Getenv("PATH")), ":")
+	return append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "PATH="+path)
 }
 
 func (c *Cluster) run(ctx context.Context, input, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdin = strings.NewReader(input)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
+	cmd.Env = c.environment()
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		return string(output), fmt.Errorf("%s %v: %w: %s", program, args, err, output)

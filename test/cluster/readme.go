@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/fenceline/fenceline/test/images"
 	"github.com/fenceline/fenceline/test/thirdparty"
@@ -27,7 +25,7 @@ func (c *Cluster) Furnish(ctx context.Context) error {
 	return errors.Join(c.Import(ctx, tarball), c.InstallDNS(ctx))
 }
 
-// Shell runs a command line of docs/start.md in the project's directory, with kubectl and helm, and returns
+// Shell runs a command line of docs/start.md in the project's directory, with Tools, and returns
 // what it printed.
 func (c *Cluster) Shell(ctx context.Context, line string) (string, error) {
 	root, err := thirdparty.Root()
@@ -36,8 +34,7 @@ func (c *Cluster) Shell(ctx context.Context, line string) (string, error) {
 	}
 	cmd := exec.CommandContext(ctx, "bash", "-c", line)
 	cmd.Dir = root
-	path := strings.Join(append(c.Tools(), os.Getenv("PATH")), ":")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "PATH="+path)
+	cmd.Env = c.environment()
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		return string(output), fmt.Errorf("%s: %w: %s", line, err, output)

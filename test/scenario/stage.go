@@ -83,6 +83,11 @@ func (s *Stage) others(node *cluster.Node) []*cluster.Node {
 	return others
 }
 
+// look shows the cluster and the pool of the scenario by `kubectl fenceline`.
+func (a *act) look(ctx context.Context) error {
+	return errors.Join(a.show(ctx, "fenceline", "status"), a.show(ctx, "fenceline", "map", a.namespace))
+}
+
 // show runs a kubectl command and prints it with its output.
 func (a *act) show(ctx context.Context, args ...string) error {
 	output, err := a.Kubectl(ctx, args...)

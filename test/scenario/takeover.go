@@ -25,6 +25,7 @@ func playZombie(ctx context.Context, a *act) error {
 	})
 	named := z.stageSet(ctx)
 	z.door = value(a.openDoor(ctx, z.pod))
+	check(a.look(ctx))
 	check(z.cutOff(ctx))
 	named.cut = z.cut
 	check(named.isZombie(ctx))
@@ -35,7 +36,7 @@ func playZombie(ctx context.Context, a *act) error {
 	if next.Name != named.pod.Name {
 		return fmt.Errorf("%s was the address of %s, and %s has it", named.addr, named.pod.Name, next.Name)
 	}
-	check(a.show(ctx, "get", "fllease"))
+	check(a.look(ctx))
 	back := time.Now()
 	return errors.Join(z.comesHome(ctx, successor), named.isRemoved(ctx, next, back))
 }
