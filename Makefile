@@ -24,7 +24,7 @@ cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
 tags := model,kernel,api,cluster,bench,guest,frames,browser
-suites := unit kernel api cluster fuzz bench model frames
+suites := unit browser kernel api cluster fuzz bench model frames
 # $(call side-by-side,SUITE,OTHERS) runs the others in what SUITE leaves of the machine, and prints them
 # after it. Both suites that have others beside them wait for half of their time.
 side-by-side = { for suite in $(2); do nice -n 19 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside-$(1).log" 2>&1; } & \
@@ -91,6 +91,7 @@ check: lint-format lint-licence ## Check format and licences, vet, and run all t
 test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(count) reset
 	@$(MAKE) --no-print-directory test-unit || true
+	@$(MAKE) --no-print-directory test-browser || true
 	@$(call side-by-side,kernel,api)
 	@$(call side-by-side,cluster,fuzz bench model)
 	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest
