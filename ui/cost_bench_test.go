@@ -24,6 +24,7 @@ import (
 func TestCostOfThePage(t *testing.T) {
 	const viewers = 10
 	all := newCrowd()
+	off := heap()
 	page := serverOf(all)
 	server := httptest.NewServer(page.Handler())
 	defer server.Close()
@@ -52,6 +53,7 @@ func TestCostOfThePage(t *testing.T) {
 	})
 	busy := cpu(t, func() { all.churn(page.feed) })
 	check.Becomes(t, time.Minute, "the viewers to have all changes", func() bool { return read.Load() > viewers*500*100 })
+	figure.Report(t, "page: heap with ten viewers, beside 20 000 leases", heap()/off, "× page off", figure.AtMost(1.3))
 	figure.Report(t, "page: heap for each of ten viewers", (heap()-before)/viewers/1e3, "kB", figure.AtMost(300))
 	figure.Report(t, "page: CPU of the first look at 20 000 leases", first.Seconds()*1e3/viewers, "ms", figure.AtMost(150))
 	figure.Report(t, "page: CPU of 500 changes with ten viewers", (busy-idle).Seconds()*1e3, "ms", figure.AtMost(150))
