@@ -71,7 +71,7 @@ generate: packages ## Write all generated files
 # What the page is built and tested with. npm 10 or newer comes with Node 20.
 page-tools := ui/web/node_modules/.package-lock.json
 $(page-tools): ui/web/package.json ui/web/package-lock.json
-	cd ui/web && npm ci --ignore-scripts && touch node_modules/.package-lock.json
+	cd ui/web && npm ci --ignore-scripts --prefer-offline && touch node_modules/.package-lock.json
 
 .PHONY: ui
 ui: $(page-tools) ## Test the code of the page, and build it into ui/dist (Node 20)
