@@ -48,6 +48,7 @@ func FirstSteps() []string {
 		"kubectl apply --filename examples/pool.yaml",
 		"kubectl wait deployment --all --all-namespaces --for=condition=Available --timeout=2m",
 		"kubectl exec deployment/web -- wget -q -O - http://web/hostname",
+		"kubectl fenceline map underlay",
 	}
 }
 
