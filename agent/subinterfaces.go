@@ -50,7 +50,7 @@ func (a *agent) networks() (all []subinterface.Network, err error) {
 		}
 		n := subinterface.Network{Of: "pool " + pool.Name, VLAN: int(ptr.Deref(pool.Spec.Vlan, 0))}
 		for _, name := range pool.Spec.Parents {
-			n.Parents = append(n.Parents, string(name))
+			n.Parents = append(n.Parents, name)
 		}
 		all = append(all, n)
 	}
