@@ -133,7 +133,7 @@ test-frames: packages ## Have Wireshark judge the frames that the last runs of t
 
 # The tests whose result depends on the API server's version: rules of records, fields, selectors,
 # watches and rights. They run at the oldest minor too.
-oldest := (test/records|agent/lease|agent/allocate|agent/waiting|agent/servicecidr|internal/owner)\.|controller\.TestController$$$$
+oldest := (test/records|agent/lease|agent/allocate|agent/allocate/waiting|agent/hostlink/servicecidr|internal/owner)\.|controller\.TestController$$$$
 .PHONY: test-api
 test-api: packages ## Run the tests that need a real API server, at the newest and the oldest supported minor
 	@$(thirdparty) build etcd kubernetes kubernetes-oldest helm prometheus
@@ -153,7 +153,7 @@ test-cluster: packages ## Run the tests that need real kubelets and an underlay 
 # out the tests that need it.
 KERNELS ?= 5.10 6.1 6.12 newest
 guest := $(CURDIR)/.cache/guest
-guest-packages := ./bpf ./agent/segment ./agent/hostlink ./agent/subinterface
+guest-packages := ./bpf ./agent/segment ./agent/hostlink ./agent/segment/subinterface
 .PHONY: test-guest
 test-guest: packages guest ## Run the tests of bpf and of parts of the agent on other kernels, in emulated machines
 	@status=0; for kernel in $(KERNELS); do \

@@ -24,8 +24,8 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/keyring"
-	"github.com/fenceline/fenceline/agent/session"
+	"github.com/fenceline/fenceline/agent/guards/keyring"
+	"github.com/fenceline/fenceline/agent/lease/session"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"

@@ -5,11 +5,11 @@ package main
 import (
 	"context"
 
-	"github.com/fenceline/fenceline/agent/diagnosis"
-	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/pod"
-	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/agent/telemetry/diagnosis"
+	"github.com/fenceline/fenceline/agent/telemetry/health"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fenceline/fenceline/apis/diagnosis"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 )
 
 // diagnose asks the agent that runs on this node. A person runs it in the agent's container, so the right

@@ -15,13 +15,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/fenceline/fenceline/agent/diagnosis"
-	"github.com/fenceline/fenceline/agent/health"
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease/session"
 	"github.com/fenceline/fenceline/agent/pod"
-	"github.com/fenceline/fenceline/agent/session"
+	"github.com/fenceline/fenceline/agent/telemetry/diagnosis"
+	"github.com/fenceline/fenceline/agent/telemetry/health"
 	"github.com/fenceline/fenceline/bpf"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/subinterface"
+	"github.com/fenceline/fenceline/agent/segment/subinterface"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 

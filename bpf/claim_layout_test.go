@@ -12,11 +12,11 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 
-	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// The claim's layout stands twice: in claim.h and in agent/claim. These tests compare the codec with the BTF of the
+// The claim's layout stands twice: in claim.h and in agent/segment/claim. These tests compare the codec with the BTF of the
 // committed object, from which the kernel's programs are loaded.
 
 func TestTheFieldsOfAClaimAreThoseOfTheCodec(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/dchest/siphash"
 
-	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/test/check"
 )
 

@@ -12,5 +12,5 @@
 // fenced while the greatest token claimed on the wire exceeds the token of its lease.
 //
 // Structs, enums and sizes come from the C code by its BTF (bpf2go, `make generate`). Keep in sync:
-// claim.h with the codec of agent/claim, which a test compares.
+// claim.h with the codec of agent/segment/claim, which a test compares.
 package bpf

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -176,7 +176,7 @@ var (
 	keyC = ClaimKey{7: 7}
 )
 
-// claimFrame is a claim as agent/claim makes it, so that both codecs are held against each other.
+// claimFrame is a claim as agent/segment/claim makes it, so that both codecs are held against each other.
 func claimFrame(t testing.TB, f claim.Frame, dst, src net.HardwareAddr, key ClaimKey) []byte {
 	t.Helper()
 	b := check.Value(f.Ethernet(dst, src, claim.Key(key)))(t)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/check"
 )

@@ -22,11 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/apis/diagnosis"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 )
 
 // agentsAtOnce is the number of agents that are asked at the same time.

@@ -14,11 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
-	"github.com/fenceline/fenceline/apis/diagnosis"
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/diagnosis"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 const noController = "no pod of it is Ready, so no address is reclaimed or verified"

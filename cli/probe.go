@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/apis/diagnosis"
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/internal/diagnosis"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // probed is the answer of the wire for an address.

@@ -12,8 +12,8 @@ import (
 	"sync"
 
 	"github.com/fenceline/fenceline/agent/pod"
-	"github.com/fenceline/fenceline/apis/diagnosis"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 	"github.com/fenceline/fenceline/test/network"
 )
 

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/inventory"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // letter returns that of a state on the page.

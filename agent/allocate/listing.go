@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // listTimeout bounds a list. The callers that wait for it have their own deadlines.

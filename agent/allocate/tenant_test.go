@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // ledger is what all tenants of a world share. Safe for concurrent use.

@@ -12,14 +12,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/allocate"
-	"github.com/fenceline/fenceline/agent/foreign"
+	"github.com/fenceline/fenceline/agent/allocate/waiting"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/recovery"
-	"github.com/fenceline/fenceline/agent/waiting"
+	"github.com/fenceline/fenceline/agent/segment/foreign"
 )
 
 // Kernel is the part of *bpf.Kernel that the parts need.

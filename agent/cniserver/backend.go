@@ -5,8 +5,8 @@ package cniserver
 import (
 	"context"
 
-	"github.com/fenceline/fenceline/apis/diagnosis"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 )
 
 // Backend carries out the calls of the plugin.

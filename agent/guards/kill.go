@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/segment/claim"
 )
 
 // Kill kills the slot of an entry: from then on its interface is mute.

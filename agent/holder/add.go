@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
-	"github.com/fenceline/fenceline/agent/refusal"
-	"github.com/fenceline/fenceline/agent/vf"
+	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
 )

@@ -12,10 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/fenceline/fenceline/agent/allocate/waiting"
+	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/refusal"
-	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 

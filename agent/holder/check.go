@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
-	"github.com/fenceline/fenceline/agent/vf"
+	"github.com/fenceline/fenceline/agent/pod/vf"
 )
 
 // endingTime is the time after a DEL from which the kubelet's word about the sandbox counts. A sandbox

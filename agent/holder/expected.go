@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/session"
+	"github.com/fenceline/fenceline/agent/lease/session"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/fenceline/fenceline/agent/holder"
-	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/fakenode"

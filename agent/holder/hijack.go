@@ -6,11 +6,11 @@ import (
 	"context"
 	"slices"
 
+	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/refusal"
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // checkRoutes speaks against a pool if a route that the interface would get with an address of a pool

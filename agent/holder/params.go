@@ -7,9 +7,9 @@ import (
 	"net/netip"
 
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // answer returns the addresses with their gateways, and the routes, for the runtime to configure.

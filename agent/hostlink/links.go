@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
+	"github.com/fenceline/fenceline/agent/holder/pending"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/pending"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/ruleset"
+	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 

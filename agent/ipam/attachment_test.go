@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/internal/poolset"
 	"github.com/fenceline/fenceline/test/check"
 )
 

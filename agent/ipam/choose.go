@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // ChoosePools returns the pools for one interface. It takes the candidates from the first source that

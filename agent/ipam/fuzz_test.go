@@ -6,8 +6,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Whatever people write into an annotation: an answer, or an error that names

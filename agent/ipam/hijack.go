@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Nearby are networks that a pod reaches by other ways than the routes of one interface.

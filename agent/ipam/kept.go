@@ -6,8 +6,8 @@ import (
 	"path"
 	"slices"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Standing is the relation between an interface and the pool of an address that is kept for it.

@@ -5,8 +5,8 @@ package ipam
 import (
 	"slices"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // OnNode returns the addresses that a pool may hand out on a node to any pod. If the pool hands out no

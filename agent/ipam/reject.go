@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Reason is the reason why a pool cannot serve a request. There are few reasons, so that a reason

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // RequestedError is the error of a requested address that the interface cannot get.

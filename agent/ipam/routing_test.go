@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 const modeKey, linkKey = "ipam.fenceline.io/mode", "ipam.fenceline.io/host-link"

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fenceline/fenceline/apis/demand"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/demand"
 )
 
 // Subnets is what the rules read of IPSubnets.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 func web(iface string) v1alpha1.Application {

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fenceline/fenceline/apis/demand"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/demand"
 )
 
 // podKinds are all annotations of pods, and namespaceKinds those of namespaces, without prefix.

@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/vf"
+	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/bpf/attach"
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/mdlayher/ethernet"
 	"github.com/mdlayher/ndp"
 
-	"github.com/fenceline/fenceline/agent/claim"
-	"github.com/fenceline/fenceline/agent/wire"
+	"github.com/fenceline/fenceline/agent/segment/claim"
+	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
 )

@@ -11,7 +11,7 @@ import (
 
 	"github.com/mdlayher/ethernet"
 
-	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/segment/claim"
 )
 
 const (

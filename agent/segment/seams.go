@@ -5,7 +5,7 @@ package segment
 import (
 	"context"
 
-	"github.com/fenceline/fenceline/agent/wire"
+	"github.com/fenceline/fenceline/agent/segment/wire"
 )
 
 // parentWire sends frames on a parent: *wire.Parent, or a network of a test in memory. Safe for

@@ -13,8 +13,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/agent/claim"
-	"github.com/fenceline/fenceline/agent/wire"
+	"github.com/fenceline/fenceline/agent/segment/claim"
+	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/bpf"
 )
 

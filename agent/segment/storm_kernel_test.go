@@ -22,7 +22,7 @@ import (
 	"github.com/mdlayher/ethernet"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/mdlayher/ethernet"
 	"github.com/vishvananda/netlink"
 
-	"github.com/fenceline/fenceline/agent/claim"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/test/check"
 )
 

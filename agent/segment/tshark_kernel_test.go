@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/wireshark"
 )

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/segment/claim"
 )
 
 // Verify checks whether an address that was taken from a holder may be handed out again. It claims

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/keyring"
-	"github.com/fenceline/fenceline/agent/podcidr"
+	"github.com/fenceline/fenceline/agent/guards/keyring"
+	"github.com/fenceline/fenceline/agent/hostlink/podcidr"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 

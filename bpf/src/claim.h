@@ -8,7 +8,7 @@
 #include "siphash.h"
 
 /*
- * The wire format, in host order. agent/claim has it too, for machines without
+ * The wire format, in host order. agent/segment/claim has it too, for machines without
  * BPF: a test compares struct claim and these numbers with its codec, through
  * the object's BTF.
  */

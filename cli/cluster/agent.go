@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
 
-	"github.com/fenceline/fenceline/apis/diagnosis"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 )
 
 // Diagnose runs the command diagnose in an agent's container, which needs the right to create pods/exec.

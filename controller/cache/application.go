@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fenceline/fenceline/apis/demand"
+	"github.com/fenceline/fenceline/internal/demand"
 )
 
 // slimTemplate keeps the annotations of the given names, and whether the pods have addresses at all.

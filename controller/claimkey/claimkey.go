@@ -28,7 +28,7 @@ const (
 
 const (
 	// Period is the usual pause between two checks that the Secret exists. Agents that start wait a
-	// minute for it (agent/keyring).
+	// minute for it (agent/guards/keyring).
 	Period = 30 * time.Second
 	// retry is the pause after a failed attempt.
 	retry = 5 * time.Second

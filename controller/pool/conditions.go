@@ -8,9 +8,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/condition"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Reasons of conditions. If an agent also rejects the pool for a reason, the reason has the same

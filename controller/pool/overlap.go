@@ -7,9 +7,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/condition"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // overlap has the pools of a network that conflict with a pool. Each list is for people.

@@ -3,8 +3,8 @@
 package reserved
 
 import (
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // match returns the leases of each reservation's addresses, in one pass over all leases. union has the

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // ground is an IPSubnet with the addresses that are left for pools.

@@ -28,11 +28,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/internal/poolset"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fenceline/fenceline/apis/demand"
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/demand"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // settleTicks is the number of ticks after which an exclusion is settled.

@@ -6,8 +6,8 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // plot is a pool that the controller made.

@@ -9,8 +9,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fenceline/fenceline/apis/demand"
-	"github.com/fenceline/fenceline/apis/poolset"
+	"github.com/fenceline/fenceline/internal/demand"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 const (

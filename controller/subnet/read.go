@@ -10,10 +10,10 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/apis/demand"
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/internal/demand"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // facts reads the cache, and the scale of the applications that have no template.

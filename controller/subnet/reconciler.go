@@ -20,11 +20,11 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/condition"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 const (

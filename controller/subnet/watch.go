@@ -21,10 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/fenceline/fenceline/apis/demand"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/controller/retry"
+	"github.com/fenceline/fenceline/internal/demand"
 )
 
 // SetupWithManager registers the reconciler. All IPSubnets share one request.

@@ -6,8 +6,8 @@ package inventory
 import (
 	"net/netip"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // State is the state of an address. An address with a lease has the lease's state, or Conflict.

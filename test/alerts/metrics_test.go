@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fenceline/fenceline/agent/cniserver"
-	agentmetrics "github.com/fenceline/fenceline/agent/metrics"
+	"github.com/fenceline/fenceline/agent/guards/sources"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/sources"
+	agentmetrics "github.com/fenceline/fenceline/agent/telemetry/metrics"
 	controllermetrics "github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/test/check"

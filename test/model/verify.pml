@@ -48,7 +48,7 @@
 
 /* The operator says which parent leads to the holder (spec.parents). A sighting,
  * which anybody can forge, must not lead to another segment: others are heard
- * there, and a canary answers (agent/parent choose). */
+ * there, and a canary answers (agent/segment/parent choose). */
 #define SIGHTING_IS_FORGED 3
 #ifdef SIGHTING_OVERRULES
 #define ELSEWHERE (luck == SIGHTING_IS_FORGED)
@@ -102,7 +102,7 @@ inline ask(m) {
 	raise(m)
 }
 
-/* agent/verify/verifier.go */
+/* agent/lease/verify/verifier.go */
 #define VERIFIES(m) (lease_by == m && at[m] != BEHIND && (lease_state == QUARANTINED || lease_state == CONFLICT))
 #define AS_READ(m) (VERIFIES(m) && lease_version == asks[m])
 

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/servicecidr"
+	"github.com/fenceline/fenceline/agent/hostlink/servicecidr"
 	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"

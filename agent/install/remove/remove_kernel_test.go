@@ -17,9 +17,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/agent/hostlink/masquerade"
+	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/masquerade"
-	"github.com/fenceline/fenceline/agent/ruleset"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
 )

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/fenceline/fenceline/agent/claim"
+	"github.com/fenceline/fenceline/agent/segment/claim"
 )
 
 // A new holder claims its address with the fencing token of its lease. Each node that has the key

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 const (

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/ruleset"
 	"github.com/fenceline/fenceline/internal/backoff"
 )
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/hostlink"
-	"github.com/fenceline/fenceline/agent/ruleset"
+	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 )
 
 const (

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/apis/diagnosis"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 	"github.com/fenceline/fenceline/internal/version"
 )
 

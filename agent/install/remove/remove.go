@@ -9,9 +9,9 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/fenceline/fenceline/agent/hostlink/masquerade"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/masquerade"
 	"github.com/fenceline/fenceline/bpf"
 )
 

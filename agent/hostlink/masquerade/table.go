@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/nftables"
 
-	"github.com/fenceline/fenceline/agent/ruleset"
+	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 )
 
 // ErrUnsupported is returned if the kernel lacks a part of nftables.

@@ -15,8 +15,8 @@ import (
 	"github.com/go-logr/logr/testr"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/apis/poolset"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 	"github.com/fenceline/fenceline/test/check"
 )
 
