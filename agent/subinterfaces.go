@@ -48,11 +48,9 @@ func (a *agent) networks() (all []subinterface.Network, err error) {
 		if ipam.ForNode(pool, a.node, node.Labels) != nil {
 			continue
 		}
-		n := subinterface.Network{Of: "pool " + pool.Name, VLAN: int(ptr.Deref(pool.Spec.Vlan, 0))}
-		for _, name := range pool.Spec.Parents {
-			n.Parents = append(n.Parents, name)
-		}
-		all = append(all, n)
+		all = append(all, subinterface.Network{
+			Of: "pool " + pool.Name, VLAN: int(ptr.Deref(pool.Spec.Vlan, 0)), Parents: pool.Spec.Parents,
+		})
 	}
 	return all, unknown
 }

@@ -8,9 +8,9 @@
 #include "siphash.h"
 
 /*
- * The wire format, in host order. agent/segment/claim has it too, for machines without
- * BPF: a test compares struct claim and these numbers with its codec, through
- * the object's BTF.
+ * The wire format, in host order. agent/segment/claim has it too, for machines
+ * without BPF: a test compares struct claim and these numbers with its codec,
+ * through the object's BTF.
  */
 enum claim_wire {
 	CLAIM_ETHERTYPE = 0x88b5, /* IEEE 802 local experimental ethertype 1 */
