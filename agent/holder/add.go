@@ -198,7 +198,7 @@ func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept keptDecisio
 		}
 		b, o := s.ask(ctx)
 		if after(o, s.source) == answerWith {
-			if s.learns && l == nil {
+			if s.learns && l == nil && !s.family.Requested.IsValid() {
 				a.h.Warm.Used(b.pool.Name, a.link.Parent)
 			}
 			a.tellLeft(left, b)

@@ -67,7 +67,8 @@ type candidate struct {
 	last *v1alpha1.IPLease
 	// await waits until the last holder lets go, and reads last again. It may be nil.
 	await func(context.Context, *candidate) outcome
-	// write also returns the evidence against an address that was watched. It is nil if nothing is written.
+	// write also returns the evidence against an address that was watched. After an error other than
+	// lease.ErrUncertain no lease exists. It is nil only for the proof byTurn.
 	write func(context.Context, *candidate) (*v1alpha1.IPLease, doubt, error)
 	// over ends the try. written: the lease is no longer what it was. It may be nil.
 	over func(written bool)

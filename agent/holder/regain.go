@@ -32,7 +32,8 @@ import (
 //     sends authentic claims, and so does everybody who has the key. The store is right about the holder.
 //     But somebody may speak by that claim, so the pod stays mute until the opposite is proven (R1).
 //
-// The order is that of win. The intent is on disk already.
+// The order differs from that of win, since the address is installed already, and mute until the proof:
+// write, prove, confirm, then the entry on disk, the install with the new token, and the claim.
 
 // regainTimeout bounds both.
 const regainTimeout = 20 * time.Second

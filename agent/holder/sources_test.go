@@ -39,6 +39,10 @@ func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
 		}
 		got = append(got, strings.Join(traits, ", "))
 	}
+	// The pools of a search are only ever reduced.
+	if !slices.IsSortedFunc(sources(), func(a, b source) int { return int(a.obeys - b.obeys) }) {
+		t.Error("a source obeys fewer rules than the one before it")
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
