@@ -55,7 +55,8 @@ func echoes(host netip.Addr, patience time.Duration) bool {
 		return false
 	}
 	for buffer := make([]byte, 1500); ; {
-		n, err := c.Read(buffer)
+		// Read would leave the header of IPv4 before the message.
+		n, _, err := c.(*net.IPConn).ReadFrom(buffer)
 		if err != nil {
 			return false
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,6 +45,9 @@ func TestANodeNoticesThatItDoesNotReachThePodsOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, v4)
 			r.measure("the node reaches them", lasting, false)
+			r.eachPod("refuse TCP", func(pod *network.Namespace) error { return pod.Links().RuleAdd(r.noTCP()) })
+			r.measure("they answer echo requests alone", lasting, false)
+			r.eachPod("admit TCP", func(pod *network.Namespace) error { return pod.Links().RuleDel(r.noTCP()) })
 			for _, pod := range r.pods {
 				r.set(pod, "ipv4/icmp_echo_ignore_all", "ipv6/icmp/echo_ignore_all", "1")
 			}
@@ -151,6 +155,26 @@ func (r *rig) speak(host *network.Namespace, iface string, addr netip.Addr) {
 		heard, err := r.watch.Speakers(uint32(r.watch.Entries()[0].ParentIndex), r.v4, 1)
 		return err == nil && len(heard) == 1 && heard[0] == addr
 	})
+}
+
+func (r *rig) eachPod(what string, do func(*network.Namespace) error) {
+	r.Helper()
+	for _, pod := range r.pods {
+		if err := do(pod); err != nil {
+			r.Fatalf("%s in %s: %v", what, pod.Name, err)
+		}
+	}
+}
+
+// noTCP makes a host drop its TCP segments, so also the refusal of a connection. Without this rule, each
+// connection is an answer, and hides whether echo requests are heard.
+func (r *rig) noTCP() *netlink.Rule {
+	rule := netlink.NewRule()
+	rule.Priority, rule.Type, rule.IPProto, rule.Family = 100, unix.FR_ACT_BLACKHOLE, unix.IPPROTO_TCP, unix.AF_INET
+	if !r.v4 {
+		rule.Family = unix.AF_INET6
+	}
+	return rule
 }
 
 // measure makes some measurements, after which there is a fault or none.
