@@ -12,6 +12,7 @@ package reach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
@@ -65,6 +67,8 @@ type Watch struct {
 	// them has found.
 	silent [2]int
 	fault  [2]error
+	// failures are the states of the questions that cannot be asked, by family. Only Run uses them.
+	failures [2]backoff.Backoff
 }
 
 // New returns a Watch.
@@ -102,8 +106,11 @@ func (w *Watch) Run(ctx context.Context) error {
 func (w *Watch) measure(ctx context.Context) {
 	for _, v4 := range []bool{true, false} {
 		silent, err := w.ask(ctx, v4)
-		if err != nil && ctx.Err() == nil {
-			w.Log.Error(err, "the agent cannot tell whether this node reaches pods of other nodes")
+		switch failures := &w.failures[index(v4)]; {
+		case err == nil:
+			failures.Reset()
+		case ctx.Err() == nil && failures.IsNew(err):
+			w.Log.Error(err, "the agent cannot ask on all parents whether this node reaches pods of other nodes")
 		}
 		w.note(v4, silent)
 	}
@@ -124,35 +131,40 @@ func (w *Watch) note(v4 bool, silent []netip.Addr) {
 }
 
 // ask asks pods of other nodes, and returns those that answer only on the segment; none if one has
-// answered this node.
+// answered this node. An error says that some could not be asked.
 func (w *Watch) ask(ctx context.Context, v4 bool) (silent []netip.Addr, err error) {
 	if !slices.ContainsFunc(w.NodeAddresses(), func(a netip.Addr) bool { return a.Is4() == v4 }) {
 		return nil, nil // Services of this family have no way to other nodes anyway
 	}
+	var failed []error
 	asked := 0
 	for _, parent := range parents(w.Entries(), v4) {
+		if ctx.Err() != nil {
+			break
+		}
 		pods, err := w.pods(ctx, parent, v4)
 		if err != nil {
-			return nil, err
+			failed = append(failed, err)
 		}
 		for _, pod := range pods {
 			if len(silent) == several || asked == many {
-				return silent, nil
+				return silent, errors.Join(failed...)
 			}
 			asked++
 			if answers(ctx, pod, w.patience) {
-				return nil, nil
+				return nil, errors.Join(failed...)
 			}
 			alive, err := w.OnSegment(ctx, parent, pod)
 			if err != nil {
-				return nil, err
+				failed = append(failed, err)
+				break // a parent that is down says nothing about the others
 			}
 			if alive {
 				silent = append(silent, pod)
 			}
 		}
 	}
-	return silent, nil
+	return silent, errors.Join(failed...)
 }
 
 // parents returns the parents of the pods whose Services go by host links.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/go-logr/logr/testr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -82,6 +83,53 @@ func TestAQuestionMakesAPodSpeakToItsRouterAlone(t *testing.T) {
 	}
 	for _, f := range capture.SpokenFor(check.Value(frames.Stop())(t), addr) {
 		check.That(t, f.Destination.String() == router.String(), "not to the router %s alone: %s", router, f)
+	}
+}
+
+// The node has no route, so no pod answers it.
+func TestAParentThatFailsHidesNoSilenceOnTheOthers(t *testing.T) {
+	node, scheme := network.New(t, "node"), runtime.NewScheme()
+	check.OK(t, v1alpha1.AddToScheme(scheme))
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.0.2.0/24"}}
+	own := journal.Address{Addr: netip.MustParseAddr("10.0.2.60")}
+	entry := func(parent int) *journal.Entry {
+		return &journal.Entry{ParentIndex: parent, Routing: &journal.Routing{HostLink: true, First: true}, Addresses: []journal.Address{own}}
+	}
+	const down, up = 2, 3
+	var failure error
+	lines := 0
+	w := New(Options{
+		Entries:       func() []*journal.Entry { return []*journal.Entry{entry(down), entry(up)} },
+		NodeAddresses: func() []netip.Addr { return []netip.Addr{own.Addr} },
+		Speakers: func(uint32, bool, int) ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr("10.0.2.50"), netip.MustParseAddr("10.0.2.51")}, nil
+		},
+		OnSegment: func(_ context.Context, parent int, _ netip.Addr) (bool, error) {
+			if parent == down {
+				return false, failure
+			}
+			return true, nil
+		},
+		Pools: fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build(),
+		Log:   funcr.New(func(_, line string) { t.Log(line); lines++ }, funcr.Options{}), Clock: clock.RealClock{},
+	})
+	for _, step := range []struct {
+		name    string
+		failure error
+		times   int
+		lines   int
+	}{
+		{"the parent fails", unix.ENETDOWN, lasting, 1},
+		{"it fails otherwise", unix.ENOBUFS, 1, 1},
+		{"it works", nil, 1, 0},
+		{"it fails again", unix.ENOBUFS, 2, 1},
+	} {
+		failure, lines = step.failure, 0
+		for range step.times {
+			check.OK(t, node.Do(func() error { w.measure(t.Context()); return nil }))
+		}
+		check.Equal(t, lines, step.lines, "%s: lines of the log:", step.name)
+		check.That(t, w.Fault(true) != nil, "%s: no fault, although the pods on the other parent are silent", step.name)
 	}
 }
 
