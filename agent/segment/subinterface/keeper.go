@@ -25,6 +25,9 @@ const (
 	unneeded = 5 * time.Minute
 )
 
+// ofNetworks has the failure to find the networks among those by name: no interface has this name.
+const ofNetworks = "/"
+
 // Node makes and removes interfaces of this node. *Kernel implements it.
 type Node interface {
 	Links() ([]Link, error)
@@ -102,8 +105,13 @@ func (k *Keeper) Pass() (left bool) {
 	networks, unknown := k.Networks()
 	wanted, refused := Needs(networks, k.Parents)
 	for i, l := range links {
-		links[i].Used = l.Used || k.Used(l.Index)
+		links[i].Used = l.Used || l.Ours && k.Used(l.Index) // only one of ours may be removed
 		left = left || l.Ours
+	}
+	if unknown != nil && (left || len(k.Parents) > 0) {
+		k.report(ofNetworks, fmt.Errorf("find the networks that need VLAN subinterfaces: %w", unknown))
+	} else {
+		k.report(ofNetworks, nil)
 	}
 	plan := MakePlan(wanted, links)
 	maps.Copy(refused, plan.Refused)
@@ -127,7 +135,7 @@ func (k *Keeper) Pass() (left bool) {
 		k.report(name, refused[name])
 	}
 	for name := range k.failures {
-		if refused[name] == nil && name != "" {
+		if refused[name] == nil && name != "" && name != ofNetworks {
 			delete(k.failures, name)
 		}
 	}

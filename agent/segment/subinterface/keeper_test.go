@@ -55,9 +55,10 @@ func TestASubinterfaceLastsAsLongAsANetworkOrAPodNeedsIt(t *testing.T) {
 	var unknown error
 	var pods bool
 	var faults int
+	var asked []int
 	k := New(Options{
 		Name: "n1", Parents: []string{"eth1"}, Networks: func() ([]Network, error) { return networks, unknown },
-		Used: func(index int) bool { return pods && index != 2 }, Node: on, Faults: func(n int) { faults = n },
+		Used: func(index int) bool { asked = append(asked, index); return pods }, Node: on, Faults: func(n int) { faults = n },
 		Events: recorder, Log: testr.New(t), Clock: now,
 	})
 	floor := []Network{{Of: "pool floor", Parents: []string{"eth1"}, VLAN: 100}}
@@ -81,7 +82,8 @@ func TestASubinterfaceLastsAsLongAsANetworkOrAPodNeedsIt(t *testing.T) {
 		{"the pool goes for good", func() { networks, pods = nil, true; now.Step(unneeded) }, true, "", 0},
 		{"its pods stay for long", func() { now.Step(time.Hour) }, true, "", 0},
 		{"the pods go", func() { pods = false }, true, "", 0},
-		{"the API server is away", func() { unknown = errors.New("away"); now.Step(unneeded) }, true, "", 0},
+		{"the API server is away", func() { unknown = errors.New("away"); now.Step(unneeded) }, true, "Warning SubinterfaceRefused find the networks that need VLAN subinterfaces: away", 0},
+		{"it is still away", func() {}, true, "", 0},
 		{"it is back", func() { unknown = nil }, false, "Normal SubinterfaceRemoved eth1.100", 0},
 	} {
 		step.do()
@@ -95,6 +97,7 @@ func TestASubinterfaceLastsAsLongAsANetworkOrAPodNeedsIt(t *testing.T) {
 			t.Errorf("%s: there is one: %v, event %q, %d faults; want %v, %q, %d", step.name, on.has("eth1.100"), got, faults, step.has, step.event, step.faults)
 		}
 	}
+	check.That(t, !slices.Contains(asked, 2), "the journal is searched for the pods of an interface that others made")
 }
 
 func TestWithoutTheSettingOnlyWhatWasMadeBeforeIsKept(t *testing.T) {
@@ -109,4 +112,14 @@ func TestWithoutTheSettingOnlyWhatWasMadeBeforeIsKept(t *testing.T) {
 	}
 	on.links = append(on.links, Link{Name: "eth1.5", Index: 9, VLAN: 5, Lower: 2, Ours: true})
 	check.That(t, k.Pass(), "one that pods still use is forgotten")
+}
+
+func TestANodeWithoutSubinterfacesReportsNothing(t *testing.T) {
+	recorder := events.NewFakeRecorder(1)
+	k := New(Options{
+		Name: "n1", Networks: func() ([]Network, error) { return nil, errors.New("away") }, Used: func(int) bool { return false },
+		Node: &node{links: []Link{{Name: "eth1", Index: 2}}}, Faults: func(int) {}, Events: recorder, Log: testr.New(t),
+		Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+	})
+	check.That(t, !k.Pass() && len(recorder.Events) == 0, "an event about networks that need nothing of the agent")
 }
