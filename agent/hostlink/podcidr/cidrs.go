@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/fenceline/fenceline/internal/backoff"
 )
 
 // ErrNotRead: no source has answered since somebody needs the pod CIDRs.
@@ -21,6 +23,8 @@ var ErrNotRead = errors.New("the pod CIDRs are not read yet")
 type CIDRs struct {
 	Options
 	wake, changed chan struct{}
+	// failures counts the failures that do not end by themselves. Only Pass uses it.
+	failures backoff.Backoff
 
 	mu      sync.Mutex
 	known   []netip.Prefix
@@ -31,7 +35,10 @@ type CIDRs struct {
 
 // New returns CIDRs. They are unknown until Run has read them.
 func New(o Options) *CIDRs {
-	return &CIDRs{Options: o, unknown: ErrNotRead, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	return &CIDRs{
+		Options: o, unknown: ErrNotRead, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		failures: backoff.Backoff{First: retry, Most: longest},
+	}
 }
 
 // Given returns the pod CIDRs that the user has named. They never change.

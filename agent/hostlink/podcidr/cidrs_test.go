@@ -168,6 +168,72 @@ func TestPodCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
 	}
 }
 
+// Each read lists all Nodes, past any cache, on every node with such a pod.
+func TestAFailureThatOnlyAPersonCanEndIsReadAgainLessAndLess(t *testing.T) {
+	away := errors.New("connection refused")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "cilium-config", errors.New("RBAC"))
+	wrong := []client.Object{calico("v4", "0.0.0.0/0")}
+	for name, row := range map[string]struct {
+		refused map[string]error
+		objects []client.Object
+		lasts   bool
+	}{
+		"no place names a CIDR":          {nil, []client.Object{node("n1")}, true},
+		"a right is missing":             {map[string]error{"configmaps": forbidden}, nil, true},
+		"a wrong CIDR":                   {nil, wrong, true},
+		"the API server is away":         {map[string]error{"nodes": away}, nil, false},
+		"it is away, a right missing":    {map[string]error{"nodes": away, "configmaps": forbidden}, nil, false},
+		"it is away, and a wrong CIDR":   {map[string]error{"nodes": away}, wrong, false},
+		"a place cannot be read for now": {map[string]error{"ippools": apierrors.NewTooManyRequests("busy", 1)}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused := row.refused
+			if refused == nil {
+				refused = map[string]error{}
+			}
+			c := New(Options{
+				Node: "n1", API: server(t, refused, row.objects...), Needed: func() bool { return true }, Unknown: func(bool) {},
+				Events: events.NewFakeRecorder(5), Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+			})
+			last := c.Pass(t.Context())
+			check.Equal(t, last, retry, "the first try is in")
+			for range 10 {
+				next := c.Pass(t.Context())
+				if !row.lasts {
+					check.Equal(t, next, retry, "the next try is in")
+				} else if next != min(2*last, longest) {
+					t.Errorf("after a pause of %s: the next try is in %s", last, next)
+				}
+				last = next
+			}
+			if !row.lasts {
+				return
+			}
+			check.Equal(t, last, longest, "the last try is in")
+			refused["nodes"] = away
+			check.Equal(t, c.Pass(t.Context()), retry, "while the API server is away, the next try is in")
+		})
+	}
+}
+
+func TestTheEndOfTheAgentIsNoFailure(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	recorder := events.NewFakeRecorder(5)
+	unknown := false
+	refused := map[string]error{}
+	c := New(Options{
+		Node: "n1", API: server(t, refused, node("n1", "10.244.0.0/24")), Needed: func() bool { return true },
+		Unknown: func(u bool) { unknown = u }, Events: recorder, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+	})
+	c.Pass(ctx)
+	cancel()
+	refused["nodes"] = ctx.Err()
+	c.Pass(ctx)
+	known, err := c.Prefixes()
+	check.That(t, text(known) == "10.244.0.0/24" && err == nil && !unknown && len(recorder.Events) == 0,
+		"pod CIDRs %v, %v, metric %v, %d events", known, err, unknown, len(recorder.Events))
+}
+
 func TestNothingIsReadUntilAPodNeedsIt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := make(chan struct{}, 10)

@@ -21,8 +21,8 @@ const (
 	// period is the time between two reads in a small cluster. In a large one it is longer: each agent
 	// reads each node.
 	period = time.Minute
-	// retry is the time after a failure.
-	retry = 10 * time.Second
+	// retry is the time after a failure. After one that only a person can end, it doubles up to longest.
+	retry, longest = 10 * time.Second, 10 * time.Minute
 	// perNode is the time for each pod CIDR, so ten minutes for 600 nodes.
 	perNode = time.Second
 )
@@ -71,9 +71,13 @@ func (c *CIDRs) Run(ctx context.Context) error {
 	}
 }
 
-// Pass reads the pod CIDRs once, and returns the time until the next read.
+// Pass reads the pod CIDRs once, and returns the time until the next read. If ctx ends meanwhile, nothing
+// changes.
 func (c *CIDRs) Pass(ctx context.Context) time.Duration {
-	found, unread := readAll(ctx, c.API, sources())
+	found, unread, passing := readAll(ctx, c.API, sources())
+	if ctx.Err() != nil {
+		return retry
+	}
 	var failure error
 	switch before, _ := c.Prefixes(); {
 	case len(unread) > 0:
@@ -84,9 +88,13 @@ func (c *CIDRs) Pass(ctx context.Context) time.Duration {
 	}
 	c.set(found, failure)
 	c.report(failure)
-	if failure != nil {
+	switch {
+	case passing:
 		return retry
+	case failure != nil: // each agent would list all Nodes again and again, and find the same
+		return c.failures.Next()
 	}
+	c.failures.Reset()
 	return max(period, time.Duration(len(found))*perNode)
 }
 

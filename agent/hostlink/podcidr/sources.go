@@ -84,12 +84,14 @@ func ofCilium(ctx context.Context, api client.Reader) (texts []string, err error
 }
 
 // readAll reads all sources. Those that the cluster lacks are no failure. unread names the others that could
-// not be read.
-func readAll(ctx context.Context, api client.Reader, all []source) (found []netip.Prefix, unread []error) {
+// not be read. passing reports whether the reason of one may end by itself: a right that is missing, or a
+// wrong CIDR, does not.
+func readAll(ctx context.Context, api client.Reader, all []source) (found []netip.Prefix, unread []error, passing bool) {
 	for _, s := range all {
 		texts, err := s.read(ctx, api)
 		if err != nil && !apierrors.IsNotFound(err) {
 			unread = append(unread, fmt.Errorf("read %s: %w", s.name, err))
+			passing = passing || !apierrors.IsForbidden(err)
 		}
 		for _, text := range texts {
 			p, err := parse(text)
@@ -100,5 +102,5 @@ func readAll(ctx context.Context, api client.Reader, all []source) (found []neti
 			found = append(found, p)
 		}
 	}
-	return found, unread
+	return found, unread, passing
 }
