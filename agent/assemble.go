@@ -447,7 +447,7 @@ func (a *agent) makeHazards() *hazard.Watch {
 			return all
 		},
 		Look: func(parent int) (hazard.Facts, error) {
-			return hazard.Look(parent, a.kernel.Others, pod.Rewrites)
+			return hazard.Look(parent, a.kernel.Others, pod.Below, pod.Rewrites)
 		},
 		Present: func(parent string, kind hazard.Kind, present bool) {
 			a.counters.ParentHazard(parent, string(kind), present)

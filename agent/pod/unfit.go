@@ -30,7 +30,8 @@ func (f *Finder) Unfit(path, name string) error {
 	if !hasParent(kind(link)) {
 		return nil
 	}
-	if err := Rewrites(link.Attrs().ParentIndex); err != nil {
+	way, _ := Below(link.Attrs().ParentIndex) // a device that cannot be read rewrites nothing
+	if err := Rewrites(way); err != nil {
 		return fmt.Errorf("use interface %s in %s: %w", name, path, err)
 	}
 	return nil
@@ -46,22 +47,33 @@ func layer3(link netlink.Link) error {
 	return nil
 }
 
-// Rewrites returns ErrRewrites if a device of this node below a parent, or the parent itself, changes
-// the MACs of ARP frames. It is nil if the devices cannot be read.
-func Rewrites(parent int) error {
+// Below returns a parent and the devices of this node below it, from the top down: the way of a frame to
+// the parent, backwards. With an error, the lowest are missing.
+func Below(parent int) ([]netlink.Link, error) { return below(parent, netlink.LinkByIndex) }
+
+func below(index int, read func(int) (netlink.Link, error)) (way []netlink.Link, err error) {
 	for range mostLower {
-		link, err := netlink.LinkByIndex(parent)
+		link, err := read(index)
 		if err != nil {
-			return nil //nolint:nilerr // a device that cannot be read rewrites nothing
+			return way, fmt.Errorf("read the interface with the index %d: %w", index, err)
 		}
+		way = append(way, link)
+		attrs := link.Attrs()
+		if _, ok := link.(*netlink.Vlan); !ok || attrs.NetNsID >= 0 {
+			break // the index of another kind, or of another namespace, means something else
+		}
+		index = attrs.ParentIndex
+	}
+	return way, nil
+}
+
+// Rewrites returns ErrRewrites if one of the devices below a parent, or the parent itself, changes the
+// MACs of ARP frames.
+func Rewrites(way []netlink.Link) error {
+	for _, link := range way {
 		if err := rewrites(link); err != nil {
 			return err
 		}
-		attrs := link.Attrs()
-		if _, ok := link.(*netlink.Vlan); !ok || attrs.NetNsID >= 0 {
-			return nil // the index of another kind, or of another namespace, means something else
-		}
-		parent = attrs.ParentIndex
 	}
 	return nil
 }

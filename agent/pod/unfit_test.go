@@ -12,6 +12,47 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
+func TestTheWayDownFromAParentEndsAtItsDevice(t *testing.T) {
+	attrs := func(name string, lower, netns int) netlink.LinkAttrs {
+		a := netlink.NewLinkAttrs()
+		a.Name, a.ParentIndex, a.NetNsID = name, lower, netns
+		return a
+	}
+	alb := netlink.NewLinkBond(attrs("bond0", 0, -1))
+	alb.Mode = netlink.BOND_MODE_BALANCE_ALB
+	missing := errors.New("no such device")
+	links := map[int]netlink.Link{
+		2: &netlink.Device{LinkAttrs: attrs("eth1", 9, -1)}, // 9 is the index of a peer, such as that of a veth
+		3: &netlink.Vlan{LinkAttrs: attrs("eth1.7", 2, -1)},
+		4: &netlink.Vlan{LinkAttrs: attrs("eth1.7.5", 3, -1)},
+		5: &netlink.Vlan{LinkAttrs: attrs("elsewhere", 2, 0)},
+		6: &netlink.Vlan{LinkAttrs: attrs("lost", 10, -1)},
+		7: alb,
+		8: &netlink.Vlan{LinkAttrs: attrs("bond0.5", 7, -1)},
+	}
+	for parent, row := range map[int]struct {
+		way string
+		err error
+	}{
+		2: {"eth1", nil}, 3: {"eth1.7 eth1", nil}, 4: {"eth1.7.5 eth1.7 eth1", nil}, 5: {"elsewhere", nil},
+		6: {"lost", missing}, 8: {"bond0.5 bond0", nil}, 10: {"", missing},
+	} {
+		way, err := below(parent, func(index int) (netlink.Link, error) {
+			if link := links[index]; link != nil {
+				return link, nil
+			}
+			return nil, missing
+		})
+		var names []string
+		for _, link := range way {
+			names = append(names, link.Attrs().Name)
+		}
+		check.Equal(t, strings.Join(names, " "), row.way, "below %d:", parent)
+		check.Is(t, err, row.err, "below %d:", parent)
+		check.That(t, errors.Is(Rewrites(way), ErrRewrites) == (parent == 8), "below %d: rewrites: %v", parent, Rewrites(way))
+	}
+}
+
 func TestWhatFencelineCannotServeIsNamed(t *testing.T) {
 	bond := func(mode netlink.BondMode) netlink.Link {
 		b := netlink.NewLinkBond(netlink.LinkAttrs{Name: "bond0"})

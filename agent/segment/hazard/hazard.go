@@ -26,14 +26,16 @@ func Kinds() []Kind { return []Kind{XDP, Offload, Bond, Programs} }
 
 // Facts are the facts about a parent.
 type Facts struct {
-	// XDP is the ID of the XDP program, 0 for none.
-	XDP uint32
+	// XDP are the XDP programs of the parent and of the devices below it, which see a frame first.
+	XDP []string
 	// Others are the programs of others that see the parent's frames.
 	Others []string
 	// Offload: the device forwards the frames of macvlan interfaces itself.
 	Offload bool
 	// Rewrites is not nil if a device below the parent changes MACs.
 	Rewrites error
+	// Unread are the kinds that could not be read.
+	Unread []Kind
 }
 
 // Hazard is one thing on a parent. Text says what it does and what to do.
@@ -47,9 +49,9 @@ func (h Hazard) IsFault() bool { return h.Kind != Programs }
 
 // Of returns the hazards of a parent.
 func Of(f Facts) (all []Hazard) {
-	if f.XDP != 0 {
+	if len(f.XDP) > 0 {
 		all = append(all, Hazard{XDP, fmt.Sprintf(
-			"the XDP program %d sees frames before the agent: what it drops or redirects is neither heard nor fenced here; let it pass ARP, neighbour discovery and claims, or remove it", f.XDP)})
+			"XDP programs see frames before the agent: %s; what they drop or redirect is neither heard nor fenced here; let them pass ARP, neighbour discovery and claims, or remove them", strings.Join(f.XDP, ", "))})
 	}
 	if f.Offload {
 		all = append(all, Hazard{Offload,

@@ -4,6 +4,7 @@ package hazard
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,11 +25,12 @@ func TestHazardsOfAParentSayWhatTheyDoAndWhatToDo(t *testing.T) {
 		fault bool
 	}{
 		"nothing":                  {Facts{}, nil, "", false},
-		"an XDP program":           {Facts{XDP: 7}, []Kind{XDP}, "XDP program 7", true},
+		"an XDP program":           {Facts{XDP: []string{"7 on eth1"}}, []Kind{XDP}, "7 on eth1", true},
+		"one on the device too":    {Facts{XDP: []string{"8 on eth1.5", "7 on eth1"}}, []Kind{XDP}, "8 on eth1.5, 7 on eth1", true},
 		"an offload":               {Facts{Offload: true}, []Kind{Offload}, "ethtool -K", true},
 		"a bond that changes MACs": {Facts{Rewrites: alb}, []Kind{Bond}, "bond0", true},
 		"programs of others":       {Facts{Others: []string{"ingress cil (ID 3)"}}, []Kind{Programs}, "ingress cil (ID 3)", false},
-		"all":                      {Facts{7, []string{"x"}, true, alb}, []Kind{XDP, Offload, Bond, Programs}, "XDP program 7", true},
+		"all":                      {Facts{XDP: []string{"7 on eth1"}, Others: []string{"x"}, Offload: true, Rewrites: alb}, []Kind{XDP, Offload, Bond, Programs}, "7 on eth1", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var kinds []Kind
@@ -48,6 +50,7 @@ func TestHazardsOfAParentSayWhatTheyDoAndWhatToDo(t *testing.T) {
 func TestANodeTellsOfAHazardOnceAndNotInAFlood(t *testing.T) {
 	now := clocktesting.NewFakeClock(time.Unix(0, 0))
 	recorder := events.NewFakeRecorder(20)
+	seven, eight := []string{"7 on eth1"}, []string{"8 on eth1"}
 	var facts Facts
 	var failure error
 	parents := []Parent{{2, "eth1"}}
@@ -65,15 +68,15 @@ func TestANodeTellsOfAHazardOnceAndNotInAFlood(t *testing.T) {
 		want    string
 	}{
 		{"nothing", 0, Facts{}, nil, ""},
-		{"a program comes", 1, Facts{XDP: 7}, nil, "Warning ParentHazard parent eth1: the XDP program 7"},
-		{"it stays", time.Hour, Facts{XDP: 7}, nil, ""},
-		{"it cannot be read for a moment", 1, Facts{}, errors.New("busy"), ""},
-		{"it is still the same", time.Hour, Facts{XDP: 7}, nil, ""},
-		{"another one has its place", time.Hour, Facts{XDP: 8}, nil, "Warning ParentHazard parent eth1: the XDP program 8"},
+		{"a program comes", 1, Facts{XDP: seven}, nil, "Warning ParentHazard parent eth1: XDP programs see frames before the agent: 7 on eth1"},
+		{"it stays", time.Hour, Facts{XDP: seven}, nil, ""},
+		{"it cannot be read for a moment", 1, Facts{Unread: Kinds()}, errors.New("busy"), ""},
+		{"it is still the same", time.Hour, Facts{XDP: seven}, nil, ""},
+		{"another one has its place", time.Hour, Facts{XDP: eight}, nil, "Warning ParentHazard parent eth1: XDP programs see frames before the agent: 8 on eth1"},
 		{"it goes", 1, Facts{}, nil, ""},
-		{"it comes back at once", 1, Facts{XDP: 8}, nil, ""},
-		{"it is still there later", tellInterval, Facts{XDP: 8}, nil, "Warning ParentHazard parent eth1: the XDP program 8"},
-		{"another project listens", 1, Facts{XDP: 8, Others: []string{"ingress cil (ID 3)"}}, nil, "Normal ParentShared parent eth1: programs of others"},
+		{"it comes back at once", 1, Facts{XDP: eight}, nil, ""},
+		{"it is still there later", tellInterval, Facts{XDP: eight}, nil, "Warning ParentHazard parent eth1: XDP programs see frames before the agent: 8 on eth1"},
+		{"another project listens", 1, Facts{XDP: eight, Others: []string{"ingress cil (ID 3)"}}, nil, "Normal ParentShared parent eth1: programs of others"},
 	} {
 		now.Step(step.after)
 		facts, failure = step.facts, step.failure
@@ -93,6 +96,38 @@ func TestANodeTellsOfAHazardOnceAndNotInAFlood(t *testing.T) {
 	w.Pass()
 	if faults := w.Faults("eth1"); len(faults) != 0 || len(present) != 0 {
 		t.Errorf("a parent that is gone has faults %q and series %v", faults, present)
+	}
+}
+
+func TestAHazardThatCannotBeReadIsStillThere(t *testing.T) {
+	var facts Facts
+	var failure error
+	present := map[Kind]bool{}
+	w := New(Options{
+		Node: "n1", Parents: func() []Parent { return []Parent{{2, "eth1"}} }, Look: func(int) (Facts, error) { return facts, failure },
+		Present: func(_ string, k Kind, is bool) { present[k] = is }, Forget: func(string) {},
+		Events: events.NewFakeRecorder(20), Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+	})
+	busy := errors.New("busy")
+	for _, step := range []struct {
+		name    string
+		facts   Facts
+		failure error
+		want    []Kind
+	}{
+		{"nothing can be read at first", Facts{Unread: Kinds()}, busy, nil},
+		{"a program and an offload come", Facts{XDP: []string{"7 on eth1"}, Offload: true}, nil, []Kind{XDP, Offload}},
+		{"nothing can be read", Facts{Unread: Kinds()}, busy, []Kind{XDP, Offload}},
+		{"nor a moment later", Facts{Unread: Kinds()}, busy, []Kind{XDP, Offload}},
+		{"the program is gone, the features cannot be read", Facts{Unread: []Kind{Offload}}, busy, []Kind{Offload}},
+		{"both are gone", Facts{}, nil, nil},
+	} {
+		facts, failure = step.facts, step.failure
+		w.Pass()
+		check.Equal(t, len(w.Faults("eth1")), len(step.want), "%s: faults:", step.name)
+		for _, k := range Kinds() {
+			check.Equal(t, present[k], slices.Contains(step.want, k), "%s: the metric of %s:", step.name, k)
+		}
 	}
 }
 

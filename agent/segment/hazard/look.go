@@ -13,24 +13,29 @@ import (
 )
 
 // Look reads the facts about a parent of the calling network namespace. others returns the programs
-// of others on it, and rewrites an error if a device below it changes MACs.
-func Look(parent int, others func(int) ([]string, error), rewrites func(int) error) (f Facts, err error) {
-	link, err := netlink.LinkByIndex(parent)
-	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+// of others on it, below the parent and the devices under it, and rewrites an error if one of these
+// changes MACs.
+func Look(parent int, others func(int) ([]string, error), below func(int) ([]netlink.Link, error), rewrites func([]netlink.Link) error) (f Facts, err error) {
+	way, err := below(parent)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing && len(way) == 0 {
 		return Facts{}, nil // it is reported elsewhere
 	}
 	if err != nil {
-		return Facts{}, fmt.Errorf("read the parent: %w", err)
+		return Facts{Unread: Kinds()}, fmt.Errorf("read the parent and the devices below it: %w", err)
 	}
-	if xdp := link.Attrs().Xdp; xdp != nil && xdp.Attached {
-		f.XDP = xdp.ProgId
+	for _, link := range way {
+		if xdp := link.Attrs().Xdp; xdp != nil && xdp.Attached {
+			f.XDP = append(f.XDP, fmt.Sprintf("%d on %s", xdp.ProgId, link.Attrs().Name))
+		}
 	}
-	f.Rewrites = rewrites(parent)
+	f.Rewrites = rewrites(way)
 	var unread, silent error
 	if f.Others, unread = others(parent); unread != nil {
+		f.Unread = append(f.Unread, Programs)
 		unread = fmt.Errorf("list the programs of others: %w", unread)
 	}
-	if f.Offload, silent = feature(link.Attrs().Name, "l2-fwd-offload"); silent != nil {
+	if f.Offload, silent = feature(way[0].Attrs().Name, "l2-fwd-offload"); silent != nil {
+		f.Unread = append(f.Unread, Offload)
 		silent = fmt.Errorf("ask for its features: %w", silent)
 	}
 	return f, errors.Join(unread, silent)

@@ -17,33 +17,60 @@ import (
 	"github.com/fenceline/fenceline/test/network"
 )
 
-func TestAnXDPProgramOfTheParentIsSeen(t *testing.T) {
+// The kernel of a developer's machine may lack 802.1Q, so another interface takes the place of a VLAN
+// subinterface of p0.
+func TestAnXDPProgramOfTheParentOrBelowItIsSeen(t *testing.T) {
 	ns := check.Value(network.Create(fmt.Sprintf("flt-%d-hazard", os.Getpid())))(t)
 	t.Cleanup(func() { check.OK(t, ns.Delete()) })
 	check.OK(t, ns.AddBridge("p0"))
-	parent := check.Value(ns.Index("p0"))(t)
-	look := func() (f Facts) {
+	check.OK(t, ns.AddBridge("p0.100"))
+	device, vlan := check.Value(ns.Index("p0"))(t), check.Value(ns.Index("p0.100"))(t)
+	others := func(int) ([]string, error) { return []string{"x"}, nil }
+	rewrites := func([]netlink.Link) error { return nil }
+	look := func(way ...int) (f Facts) {
 		t.Helper()
 		check.OK(t, ns.Do(func() (err error) {
-			f, err = Look(parent, func(int) ([]string, error) { return []string{"x"}, nil }, func(int) error { return nil })
+			f, err = Look(way[0], others, read(way), rewrites)
 			return err
 		}))
 		return f
 	}
-	check.Same(t, look(), Facts{Others: []string{"x"}}, "without a program")
+	check.Same(t, look(device), Facts{Others: []string{"x"}}, "without a program")
 	program := check.Value(ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}, // XDP_PASS
 	}))(t)
 	defer program.Close()
 	check.OK(t, ns.Do(func() error {
-		link, err := netlink.LinkByIndex(parent)
+		link, err := netlink.LinkByIndex(device)
 		if err != nil {
 			return err
 		}
 		return netlink.LinkSetXdpFd(link, program.FD())
 	}))
-	got := look()
-	check.That(t, got.XDP != 0 && !got.Offload, "with an XDP program: %+v", got)
+	id, _ := check.Value(program.Info())(t).ID()
+	want := Facts{XDP: []string{fmt.Sprintf("%d on p0", id)}, Others: []string{"x"}}
+	check.Same(t, look(device), want, "with an XDP program")
+	check.Same(t, look(vlan, device), want, "with an XDP program below the parent")
 	check.OK(t, ns.DeleteLink("p0"))
-	check.Same(t, look(), Facts{}, "a parent that is gone")
+	check.Same(t, look(device), Facts{}, "a parent that is gone")
+	check.OK(t, ns.Do(func() error {
+		f, err := Look(vlan, others, read([]int{vlan, device}), rewrites)
+		check.Same(t, f.Unread, Kinds(), "a device below the parent cannot be read: unread")
+		check.That(t, err != nil, "a device below the parent cannot be read: no error")
+		return nil
+	}))
+}
+
+// read returns a walk along some interfaces, which ends at the first that is gone.
+func read(indices []int) func(int) ([]netlink.Link, error) {
+	return func(int) (way []netlink.Link, err error) {
+		for _, index := range indices {
+			link, err := netlink.LinkByIndex(index)
+			if err != nil {
+				return way, err
+			}
+			way = append(way, link)
+		}
+		return way, nil
+	}
 }

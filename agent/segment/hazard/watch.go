@@ -4,6 +4,7 @@ package hazard
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ type Parent struct {
 type Options struct {
 	Node    string
 	Parents func() []Parent
-	// Look returns the facts about a parent. What cannot be read is not among them, and in the error.
+	// Look returns the facts about a parent. They name the kinds that cannot be read, and the error says why.
 	Look func(parent int) (Facts, error)
 	// Present sets whether a parent has a hazard. Forget removes what was set about a parent.
 	Present func(parent string, kind Kind, present bool)
@@ -101,7 +102,7 @@ func (w *Watch) Pass() {
 	for _, p := range w.Parents() {
 		facts, err := w.Look(p.Index)
 		w.failed(p.Name, err)
-		found[p.Name] = Of(facts)
+		found[p.Name] = keep(Of(facts), w.found[p.Name], facts.Unread)
 		present := map[Kind]bool{}
 		for _, h := range found[p.Name] {
 			present[h.Kind] = true
@@ -109,7 +110,7 @@ func (w *Watch) Pass() {
 		}
 		for _, k := range Kinds() {
 			w.Present(p.Name, k, present[k])
-			if !present[k] && err == nil {
+			if !present[k] && !slices.Contains(facts.Unread, k) {
 				w.ended(subject{p.Name, k})
 			}
 		}
@@ -120,6 +121,18 @@ func (w *Watch) Pass() {
 		}
 	}
 	w.found = found
+}
+
+// keep returns the hazards of a look. One that was found before and cannot be read now is still there as
+// far as the agent knows.
+func keep(found, before []Hazard, unread []Kind) []Hazard {
+	for _, h := range before {
+		isSame := func(o Hazard) bool { return o.Kind == h.Kind }
+		if slices.Contains(unread, h.Kind) && !slices.ContainsFunc(found, isSame) {
+			found = append(found, h)
+		}
+	}
+	return found
 }
 
 // failed logs a failure once.
