@@ -102,3 +102,21 @@ func TestAnOpenedKernelWritesTheWholeIndex(t *testing.T) {
 	}
 	equal(t, "index", got == want, true)
 }
+
+// A sandbox that is made again may have the MAC of the one before it, whose slot is dead until it is swept.
+func TestAMACIsThatOfTheLivingSlot(t *testing.T) {
+	for _, dead := range []uint32{1, 2, 3} {
+		b := newBench(t, setup{})
+		for slot := range uint32(3) {
+			check.OK(t, b.putSlot(slot+1, Guard{Slot: slot + 1, Segment: testSegment}.record(0)))
+			if slot+1 != dead%3+1 {
+				check.OK(t, b.SetSources(slot+1, Sources{Mode: SourcesEnforce, MAC: podMAC}))
+			}
+		}
+		check.OK(t, b.KillSlot(dead))
+		living := 6 - dead - (dead%3 + 1)
+		key := observerLocalKey{Segment: testSegment}
+		key.Mac.Part = macLayout(podMAC)
+		equal(t, "slot of the MAC", b.locals[key], living)
+	}
+}

@@ -100,13 +100,44 @@ func (t *tables) wantedLocals() map[observerLocalKey]uint32 {
 			put(s.segment, macLayout(mac), 0)
 		}
 	}
+	owners := map[observerLocalKey]uint32{}
 	for slot, s := range t.sources {
+		key := observerLocalKey{Segment: s.segment}
+		key.Mac.Part = macLayout(s.MAC)
+		owners[key] = t.ownerOf(owners[key], slot)
+	}
+	for key, slot := range owners {
 		// With ipvlan, the frames of a pod cannot be told from those of the node.
-		if mac := macLayout(s.MAC); !t.isParents(s.segment, mac) {
-			put(s.segment, mac, slot)
+		if !t.isParents(key.Segment, key.Mac.Part) {
+			put(key.Segment, key.Mac.Part, slot)
 		}
 	}
 	return wanted
+}
+
+// ownerOf returns the slot that owns the MAC of two: a sandbox that is made again may have the MAC of its
+// predecessor, whose slot is dead until it is swept. 0 is no slot.
+func (t *tables) ownerOf(a, b uint32) uint32 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	for _, slot := range []uint32{a, b} {
+		if s, err := t.slot(slot); err == nil && s.Status == slotDead {
+			return a + b - slot
+		}
+	}
+	return max(a, b)
+}
+
+// hasTwin reports whether another slot on the segment has the MAC of a slot.
+func (t *tables) hasTwin(slot uint32) bool {
+	own, ok := t.sources[slot]
+	for other, s := range t.sources {
+		if ok && other != slot && s.segment == own.segment && macLayout(s.MAC) == macLayout(own.MAC) {
+			return true
+		}
+	}
+	return false
 }
 
 // isParents reports whether the parent of a segment has the MAC.

@@ -42,7 +42,10 @@ func (gs *guards) killSlot(slot uint32) error {
 		return err
 	}
 	gs.stages.unrecorded[slot] = true // until a sweep finds that no guard of it is loaded
-	return gs.tables.openGate()
+	if err := gs.tables.openGate(); err != nil || !gs.tables.hasTwin(slot) {
+		return err
+	}
+	return gs.tables.tellLocals()
 }
 
 // SlotDead reports whether the slot was killed and not detached since.
