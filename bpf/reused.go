@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
 // A VF outlives its pods. A tcx link stays on its device when the device moves to another network
@@ -43,7 +44,7 @@ func (gs *guards) sweepReturned(slots []uint32) error {
 	if !verifies {
 		return nil
 	}
-	links, err := netlink.LinkList()
+	links, err := wholelist.Of(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list the interfaces of the node: %w", err)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
 // takeDefault leaves the default routes of the pod to the interface of the entry. The default routes of
@@ -17,7 +19,7 @@ import (
 // The node and the Services (behind), and the pods of other networks, stay where they were. The interfaces with one of the names in ours
 // are Fenceline's: their default routes are in tables of their own already.
 func (p *pod) takeDefault(behind, pods []netip.Prefix, known bool, ours []string) error {
-	all, err := p.links.LinkList()
+	all, err := wholelist.Of(p.links.LinkList)
 	if err != nil {
 		return fmt.Errorf("list the interfaces of the pod: %w", err)
 	}

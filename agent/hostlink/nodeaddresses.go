@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
 // servicesLink is the interface on which kube-proxy in mode IPVS puts the addresses of all Services.
@@ -17,7 +19,7 @@ const servicesLink = "kube-ipvs0"
 
 // nodeAddresses returns the addresses by which hosts reach the node.
 func (l *Links) nodeAddresses() ([]netip.Addr, error) {
-	links, err := l.node.LinkList()
+	links, err := wholelist.Of(l.node.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list the interfaces of the node: %w", err)
 	}
@@ -25,7 +27,7 @@ func (l *Links) nodeAddresses() ([]netip.Addr, error) {
 	for _, link := range links {
 		names[link.Attrs().Index] = link.Attrs().Name
 	}
-	addrs, err := l.node.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := wholelist.Of(func() ([]netlink.Addr, error) { return l.node.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses of the node: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
 // Kind is the kernel's name for a kind of link (IFLA_INFO_KIND).
@@ -237,7 +238,7 @@ func busOf(name string) (string, error) {
 // HasDevice reports whether the network namespace at path has an interface of a device, by any name.
 func HasDevice(path, device string) (has bool, err error) {
 	err = attach.InNetNS(path, func() error {
-		links, err := netlink.LinkList()
+		links, err := wholelist.Of(netlink.LinkList)
 		for _, l := range links {
 			bus, _ := busOf(l.Attrs().Name) // others have no bus
 			has = has || bus == device

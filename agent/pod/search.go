@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
 // Place is an interface in a network namespace, with its addresses.
@@ -53,7 +55,7 @@ func (f *Finder) placesIn(path string) ([]Place, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask for the ID of the node's network namespace: %w", err)
 	}
-	found, err := links.LinkList()
+	found, err := wholelist.Of(links.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list the links in %s: %w", path, err)
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
 	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
 const (
@@ -129,7 +131,7 @@ func (k *Keeper) pass() error {
 	var links []netlink.Link
 	if slices.ContainsFunc(parents, k.isExclusive) {
 		var err error
-		if links, err = netlink.LinkList(); err != nil {
+		if links, err = wholelist.Of(netlink.LinkList); err != nil {
 			return fmt.Errorf("list the devices of this node: %w", err)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
 // Sysfs is where the file system is mounted that shows the devices of the node, with the interfaces of
@@ -77,7 +79,7 @@ func (f Function) Parent() (*netlink.LinkAttrs, error) {
 		return nil, fmt.Errorf("%w: PF %s has cut VF %s off by VLAN %d, since its pod was fenced; if that pod is gone, run ip link set %[2]s vf %[5]d vlan 0",
 			ErrNoVLAN, pf.Name, f.Device, DeadVLAN, f.Info.ID)
 	}
-	links, err := netlink.LinkList()
+	links, err := wholelist.Of(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("look for VLAN %d of PF %s: %w", f.Info.Vlan, pf.Name, err)
 	}

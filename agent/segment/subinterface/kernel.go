@@ -8,11 +8,17 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
-// alias marks a subinterface that Fenceline made. It lasts as long as the interface, so no file is needed
-// that a boot would make wrong.
-const alias = "made by fenceline"
+// A subinterface that Fenceline made has this group and alias. They last as long as the interface, so no
+// file is needed that a boot would make wrong. The group is set as the interface is made: an agent that
+// dies right after that finds it again. The alias is for people.
+const (
+	group = 0x464c
+	alias = "made by fenceline"
+)
 
 // ErrNoVLANs is returned if the kernel makes no VLAN subinterfaces.
 var ErrNoVLANs = errors.New("the kernel has no 802.1Q; load the module 8021q")
@@ -22,8 +28,8 @@ type Kernel struct{}
 
 // Links returns the interfaces.
 func (Kernel) Links() ([]Link, error) {
-	all, err := netlink.LinkList()
-	if err != nil { // also if the list was interrupted: a missing interface would be made twice
+	all, err := wholelist.Of(netlink.LinkList)
+	if err != nil { // also if each list was interrupted: a missing interface would be made twice
 		return nil, fmt.Errorf("list the interfaces of this node: %w", err)
 	}
 	above := map[int]bool{}
@@ -37,7 +43,7 @@ func (Kernel) Links() ([]Link, error) {
 		a := l.Attrs()
 		link := Link{Name: a.Name, Index: a.Index, Up: a.RawFlags&unix.IFF_UP != 0, Used: above[a.Index] || a.MasterIndex != 0}
 		if v, ok := l.(*netlink.Vlan); ok && v.VlanProtocol != netlink.VLAN_PROTOCOL_8021AD {
-			link.VLAN, link.Ours = v.VlanId, a.Alias == alias
+			link.VLAN, link.Ours = v.VlanId, a.Group == group
 			if a.NetNsID < 0 {
 				link.Lower = a.ParentIndex
 			}
@@ -84,7 +90,7 @@ func (k Kernel) Make(w Wanted) error {
 		return fmt.Errorf("find %s: %w", w.Parent, err)
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.ParentIndex = w.Name, parent.Attrs().Index
+	attrs.Name, attrs.ParentIndex, attrs.Group = w.Name, parent.Attrs().Index, group
 	link := &netlink.Vlan{LinkAttrs: attrs, VlanId: w.ID, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}
 	if err := netlink.LinkAdd(link); err != nil {
 		if errors.Is(err, unix.EOPNOTSUPP) {
@@ -92,9 +98,8 @@ func (k Kernel) Make(w Wanted) error {
 		}
 		return err
 	}
-	// An interface without the mark would never be removed, so the mark comes first.
 	if err := netlink.LinkSetAlias(link, alias); err != nil {
-		return errors.Join(fmt.Errorf("mark it: %w", err), netlink.LinkDel(link))
+		return errors.Join(fmt.Errorf("name its maker: %w", err), netlink.LinkDel(link))
 	}
 	if err := k.SetUp(Link{Index: link.Index}); err != nil {
 		return errors.Join(fmt.Errorf("set it up: %w", err), netlink.LinkDel(link))
