@@ -18,8 +18,7 @@ import (
 )
 
 // ProbeMark is the SO_MARK of this node's own probes. The observer reflects them to the parent's
-// own children, which would not receive them otherwise, and does not record them as sightings. Keep
-// in sync with probe.h.
+// own children, which would not receive them otherwise, and does not record them as sightings.
 const ProbeMark = uint32(observerProbePROBE_MARK)
 
 // Options of Open.

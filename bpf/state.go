@@ -36,7 +36,7 @@ type State struct {
 }
 
 // Fences reports whether a lease is unproven, or the kernel has heard a claim that is newer and not
-// disproved. Keep in sync with state_fences of state.h: the kernel decides alone.
+// disproved. Keep in sync with state_fences of state.h, by which the kernel drops the frames.
 func (s State) Fences(l Lease) bool {
 	return l.Flags&FlagUnproven != 0 || s.MaxToken > l.Token && s.MaxToken != l.Disproved
 }

@@ -39,13 +39,11 @@ struct {
 /*
  * The locals again, by a hash of the MAC: a lookup here is thirty times as
  * fast. An entry has the MAC and the slot of one local, as speaker_of() writes
- * them. For every other MAC of this hash, and with LOCAL_ASK, look into the
- * other map. LOCAL_NOBODY: no local with a slot has a MAC of this hash, and no
- * parent is strict.
+ * them. Other MACs of this hash are in the other map.
  */
 enum local_index_entry {
-	LOCAL_ASK,
-	LOCAL_NOBODY,
+	LOCAL_ASK,    /* only the other map knows */
+	LOCAL_NOBODY, /* no MAC of this hash has a slot, no parent is strict */
 	LOCAL_INDEX = 16384, /* the number of entries */
 };
 

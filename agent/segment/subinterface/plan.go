@@ -111,7 +111,7 @@ func MakePlan(wanted []Wanted, links []Link) Plan {
 			}
 		case isNamed:
 			kept[named.Index] = true
-			if exists || !named.Ours { // a parent that was renamed may come back
+			if exists || !named.Ours { // without its parent, ours waits: a renamed parent may come back
 				p.Refused[w.Name] = fmt.Errorf("make %s for %s: an interface of this name exists and %s, not VLAN %d of %s; remove or rename it, or name another VLAN", w.Name, w.Of, what(named, links), w.ID, w.Parent)
 			}
 		case isOther:
