@@ -243,6 +243,7 @@ func longNames(w world) {
 	w.pool(pool, "10.28.0.0/24")
 	pod := w.runningPod(strings.Repeat("w", 120), node)
 	w.bound(pool, "10.28.0.2", pod)
+	w.waitBound(pool, 1)
 	w.deletePod(pod, client.GracePeriodSeconds(0))
 	w.waitQuarantined("10.28.0.2", v1alpha1.ReasonPodDeleted)
 	w.waitEvent(pod.Namespace, "AddressReclaimed", pod.Name, "10.28.0.2", "PodDeleted")
