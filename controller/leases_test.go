@@ -116,9 +116,6 @@ func (w world) lease(name string) *v1alpha1.IPLease {
 	return lease
 }
 
-// anyReason stands for each reason of a quarantine.
-const anyReason v1alpha1.LeaseReason = ""
-
 // waitQuarantined waits until the lease is taken for the reason.
 func (w world) waitQuarantined(name string, reason v1alpha1.LeaseReason) *v1alpha1.IPLease {
 	w.Helper()
@@ -127,7 +124,7 @@ func (w world) waitQuarantined(name string, reason v1alpha1.LeaseReason) *v1alph
 		if lease = w.lease(name); lease == nil {
 			return errors.New("the lease is gone")
 		}
-		if lease.Spec.State != v1alpha1.StateQuarantined || reason != anyReason && lease.Spec.Reason != reason {
+		if lease.Spec.State != v1alpha1.StateQuarantined || lease.Spec.Reason != reason {
 			return fmt.Errorf("it is %s (%s)", lease.Spec.State, lease.Spec.Reason)
 		}
 		return nil

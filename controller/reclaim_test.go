@@ -260,8 +260,9 @@ func reassigned(w world) {
 	pod := w.runningPod("reassigned-0", "n1")
 	w.bound("reassigned", "10.9.0.2", pod)
 	w.bound("reassigned", "10.9.0.3", w.runningPod("reassigned-1", "n2"))
+	w.waitBound("reassigned", 2) // a controller that has not seen both says PodGone
 	w.deletePod(pod, client.GracePeriodSeconds(0))
-	first := w.waitQuarantined("10.9.0.2", anyReason)
+	first := w.waitQuarantined("10.9.0.2", v1alpha1.ReasonPodDeleted)
 	if first.Spec.NodeName != "n1" {
 		w.Fatalf("%s verifies first, want n1", first.Spec.NodeName)
 	}

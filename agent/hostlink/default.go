@@ -16,8 +16,8 @@ import (
 
 // takeDefault leaves the default routes of the pod to the interface of the entry. The default routes of
 // each interface of another network move to a table of that interface, for frames from its addresses.
-// The node and the Services (behind), and the pods of other networks, stay where they were. The interfaces with one of the names in ours
-// are Fenceline's: their default routes are in tables of their own already.
+// The routes to the node and the Services (behind), and to the pods of other networks, stay as they are.
+// The interfaces with a name in ours are Fenceline's: their default routes have tables of their own already.
 func (p *pod) takeDefault(behind, pods []netip.Prefix, known bool, ours []string) error {
 	all, err := wholelist.Of(p.links.LinkList)
 	if err != nil {

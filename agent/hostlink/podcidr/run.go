@@ -48,8 +48,8 @@ type Options struct {
 	Clock   clock.Clock
 }
 
-// Run reads the pod CIDRs while a pod of this node needs them, until ctx ends. What was read stays known
-// while the API server is away.
+// Run reads the pod CIDRs while a pod of this node needs them, until ctx ends. It keeps
+// the CIDRs that it has read while the API server is away.
 func (c *CIDRs) Run(ctx context.Context) error {
 	if c.API == nil {
 		return nil

@@ -51,7 +51,7 @@ func (h Hazard) IsFault() bool { return h.Kind != Programs }
 func Of(f Facts) (all []Hazard) {
 	if len(f.XDP) > 0 {
 		all = append(all, Hazard{XDP, fmt.Sprintf(
-			"XDP programs see frames before the agent: %s; what they drop or redirect is neither heard nor fenced here; let them pass ARP, neighbour discovery and claims, or remove them", strings.Join(f.XDP, ", "))})
+			"XDP programs see frames before the agent: %s; it neither hears nor fences a frame that they drop or redirect; let them pass ARP, neighbour discovery and claims, or remove them", strings.Join(f.XDP, ", "))})
 	}
 	if f.Offload {
 		all = append(all, Hazard{Offload,

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/guards/exclusive"
+	"github.com/fenceline/fenceline/agent/guards/impostor"
+	"github.com/fenceline/fenceline/agent/holder/gone"
+	"github.com/fenceline/fenceline/agent/install"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease/wentback"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/segment/hazard"
+	"github.com/fenceline/fenceline/agent/segment/parent"
+	"github.com/fenceline/fenceline/agent/telemetry/footprint"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/revision"
+)
+
+// keepInstalled keeps the plugin and the network configuration on the node.
+func (a *agent) keepInstalled(ctx context.Context) error {
+	return a.installer.Keep(ctx, install.KeepOptions{
+		Node: a.node, Events: a.events,
+		Ready: func(ctx context.Context) bool { return a.ready.Check(ctx) == nil },
+		Runtime: func(ctx context.Context) (string, error) {
+			node := &corev1.Node{}
+			if err := a.mgr.GetClient().Get(ctx, client.ObjectKey{Name: a.node}, node, client.UnsafeDisableDeepCopy); err != nil {
+				return "", fmt.Errorf("read the container runtime of node %s: %w", a.node, err)
+			}
+			return node.Status.NodeInfo.ContainerRuntimeVersion, nil
+		},
+	})
+}
+
+// exclusive returns the keeper of the exclusive parents.
+func (a *agent) exclusive() *exclusive.Keeper {
+	return exclusive.New(exclusive.Options{
+		Names: a.exclusiveParents,
+		Parents: func() (all []exclusive.Parent) {
+			for _, s := range a.segments.All() {
+				all = append(all, exclusive.Parent{Index: s.Parent(), Name: s.Name()})
+			}
+			return all
+		},
+		SetTrusted: a.kernel.SetTrusted, Log: a.log, Clock: clock.RealClock{},
+	})
+}
+
+// makeHazards returns the watch for what else works on the frames of the parents.
+func (a *agent) makeHazards() *hazard.Watch {
+	return hazard.New(hazard.Options{
+		Node: a.node,
+		Parents: func() (all []hazard.Parent) {
+			for _, s := range a.segments.All() {
+				all = append(all, hazard.Parent{Index: s.Parent(), Name: s.Name()})
+			}
+			return all
+		},
+		Look: func(parent int) (hazard.Facts, error) {
+			return hazard.Look(parent, a.kernel.Others, pod.Below, pod.Rewrites)
+		},
+		Present: func(parent string, kind hazard.Kind, present bool) {
+			a.counters.ParentHazard(parent, string(kind), present)
+		},
+		Forget: a.counters.ParentGone,
+		Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	})
+}
+
+// gone returns the watch for interfaces that pods have lost.
+func (a *agent) gone() *gone.Watch {
+	return gone.New(gone.Options{
+		Node: a.node, Session: a.Session, Entries: a.journal.All,
+		Find: func(netns, ifname string) error {
+			_, err := a.links.Find(netns, ifname)
+			return err
+		},
+		Guarded: func(e *journal.Entry) (bool, error) {
+			if e.Device != "" { // its guard goes with a VF that somebody moves
+				return pod.HasDevice(e.NetNS, e.Device)
+			}
+			return a.Guards.Attached(e)
+		},
+		ParentExists: parent.Exists, Pods: a.mgr.GetClient(), Lost: a.counters.InterfacesGone,
+		Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	})
+}
+
+// watchImpostors looks for interfaces by which pods get frames of others, until ctx ends.
+func (a *agent) watchImpostors(ctx context.Context) error {
+	changed, err := impostor.Changes(ctx)
+	if err != nil {
+		a.log.Error(err, "interfaces that get frames of other pods are found late")
+	}
+	return impostor.New(impostor.Options{
+		Session: a.Session, Entries: a.journal.All, Links: a.links, SourcesOf: a.kernel.SourcesOf, Gateways: a.parents.Gateways,
+		Kill: a.Guards.Kill, Removed: a.counters.ImpostorRemoved, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	}, changed).Run(ctx)
+}
+
+// needsPodCIDRs reports whether a pod of this node has its default routes on the underlay, and its first
+// interface from another network.
+func (a *agent) needsPodCIDRs() bool {
+	return slices.ContainsFunc(a.journal.All(), func(e *journal.Entry) bool { return e.Routing != nil && e.Routing.TakesDefault })
+}
+
+// followServices repairs all host links after a change of the service CIDRs or the pod CIDRs.
+func (a *agent) followServices(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.services.Changed():
+			a.hostLinks.WakeAll()
+		case <-a.podCIDRs.Changed():
+			a.hostLinks.WakeAll()
+		}
+	}
+}
+
+// shed returns the memory of the start once the caches are synced.
+func (a *agent) shed(ctx context.Context) error {
+	if !a.mgr.GetCache().WaitForCacheSync(ctx) {
+		return nil
+	}
+	if err := footprint.Shed(); err != nil {
+		a.log.Info("the memory of the start could not be returned", "why", err.Error())
+	}
+	return nil
+}
+
+// storeWatch ends the agent when the API server's store went back: its caches then hold objects
+// that the store has lost, and the next agent reads every lease (R7).
+func (a *agent) storeWatch() *revision.Watch {
+	report := wentback.New(wentback.Options{
+		Node: a.node, Bound: a.Holders.Bound, CaughtUp: a.Recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
+		Events: a.events, Log: a.log,
+	})
+	return &revision.Watch{
+		Reader: a.mgr.GetAPIReader(), Outages: a.api.outages,
+		Known: func(newest uint64) {
+			if err := a.kernel.KnowRevision(newest); err != nil {
+				a.log.Error(err, "the kernel may ignore the newest claims of other nodes")
+			}
+		},
+		Live: report.StoreIsAt,
+		Cached: func(ctx context.Context) (uint64, error) {
+			return revision.Greatest(ctx, a.mgr.GetClient(), &v1alpha1.IPLeaseList{}, &v1alpha1.IPPoolList{}, &corev1.PodList{})
+		},
+		Clock: clock.RealClock{}, Log: a.log,
+	}
+}
