@@ -42,7 +42,7 @@ func (p plugin) verb(name string, run func(context.Context, *call) error) func(*
 		if out, ok := p.stdout.(*os.File); ok && name == "ADD" {
 			ctx = whileRead(ctx, out)
 		}
-		if c.standsAlone() {
+		if c.standsAlone(name) {
 			return cniError(name, c.subject(), p.alone(ctx, name, c))
 		}
 		return cniError(name, c.subject(), run(ctx, c))

@@ -12,19 +12,20 @@ import (
 	"github.com/fenceline/fenceline/cni/standalone"
 )
 
-// standsAlone reports whether the call is served without an agent: the configuration has ranges,
+// standsAlone reports whether a call of this verb is served without an agent: the configuration has ranges,
 // and no namespace of a pod is named. podman names its containers as pods, without a namespace
-// (containers/podman libpod/network/cni/run.go). GC and STATUS never name a pod. They belong to the agent on a node that has
-// one, which the directory of its socket shows. "ipam.standalone" decides otherwise.
-func (c *call) standsAlone() bool {
+// (containers/podman libpod/network/cni/run.go). GC and STATUS never name a pod, and a runtime may have lost
+// the ranges before DEL (k8snetworkplumbingwg/multus-cni issue 1449). These belong to the agent on a node
+// that has one, which the directory of its socket shows. "ipam.standalone" decides otherwise.
+func (c *call) standsAlone(verb string) bool {
 	switch {
 	case c.conf.chained():
 		return false
 	case c.conf.IPAM.Standalone != nil:
 		return *c.conf.IPAM.Standalone
-	case !c.conf.hasRanges() || c.env.pod.Namespace != "":
+	case c.env.pod.Namespace != "" || !c.conf.hasRanges() && verb != "DEL":
 		return false
-	case c.args.ContainerID != "":
+	case c.conf.hasRanges() && c.args.ContainerID != "":
 		return true
 	}
 	_, err := os.Stat(filepath.Dir(c.conf.IPAM.Socket))
