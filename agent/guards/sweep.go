@@ -81,14 +81,23 @@ func (g *Guards) Sweep() error {
 }
 
 // sweepSlot frees a slot unless its device or its host link still exists and may send. A slot keeps
-// its mark, alive or dead, until SweepGuards has seen that both are gone. Without the mark, a device
-// could send if its guard was half pinned, or if an earlier process attached the guard and never
-// pinned it. The slot is not given to a new pod meanwhile: the new pod would be mute, or the old one
-// could use the addresses of the new one.
+// its mark, alive or dead, until SweepGuards has seen that both are gone: its guard may be half
+// pinned, or in filters of an earlier process that recovery has not found yet. An alive one keeps its
+// leases as long. The slot is not given to a new pod meanwhile: the new pod would be mute, or the old
+// one could use the addresses of the new one.
 func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 	attached, err := g.Kernel.GuardAttached(slot)
 	if err != nil || attached {
 		return err
+	}
+	used, err := g.Kernel.SlotUsed(slot)
+	if err != nil {
+		return err
+	}
+	if used {
+		if dead, err := g.Kernel.SlotDead(slot); err != nil || !dead {
+			return err
+		}
 	}
 	for key, l := range leases {
 		if l.Slot != slot {
@@ -98,8 +107,8 @@ func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 			return err
 		}
 	}
-	if used, err := g.Kernel.SlotUsed(slot); err != nil || used {
-		return err
+	if used {
+		return nil
 	}
 	g.slots.free(slot)
 	return nil

@@ -107,6 +107,21 @@ func TestASlotThatWasKilledStaysDeadWhereNobodyKnowsItsDevice(t *testing.T) {
 	}
 }
 
+// Recovery makes the entry of a living pod again from the lease in the kernel, once the API server answers.
+func TestASweepLeavesTheLeasesOfAGuardThatNobodyKnows(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	slot := r.SlotOf(web)
+	delete(r.Kernel.Guards, slot)
+	r.Kernel.Lost[slot] = true
+	r.Guards.Leave(slot)
+	check.OK(t, r.Guards.Sweep())
+	if _, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2")); !installed {
+		t.Error("the kernel has lost the lease")
+	}
+}
+
 func TestASweepLeavesTheLeaseOfANewHolder(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	old := r.Pod("old", "u1")

@@ -161,7 +161,7 @@ func (k *Kernel) SlotUsed(slot uint32) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	_, guards := k.Guards[slot]
-	return guards || k.dead[slot], nil
+	return guards || k.dead[slot] || k.Lost[slot], nil
 }
 
 func (k *Kernel) InstallLease(key bpf.Key, l bpf.Lease) error {
