@@ -25,8 +25,11 @@ type PodInterfaces struct{}
 // kernel can flag an address so. A process in the pod can add any other address, also that of a router.
 func (PodInterfaces) LinkLocal(path, ifname string) (all []netip.Addr, err error) {
 	inside, err := ns.GetNS(path)
-	if err != nil {
+	if isGone(err) {
 		return nil, fmt.Errorf("%w: open network namespace %s: %w", ErrGone, path, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace %s: %w", path, err)
 	}
 	defer inside.Close()
 	links, err := netlink.NewHandleAt(netns.NsHandle(inside.Fd()), unix.NETLINK_ROUTE)
@@ -52,6 +55,14 @@ func (PodInterfaces) LinkLocal(path, ifname string) (all []netip.Addr, err error
 		}
 	}
 	return all, nil
+}
+
+// isGone reports whether an error of ns.GetNS says that there is no namespace at the path. Others, such as too
+// many open files, say nothing about it.
+func isGone(err error) bool {
+	_, missing := errors.AsType[ns.NSPathNotExistErr](err)
+	_, other := errors.AsType[ns.NSPathNotNSErr](err)
+	return missing || other || errors.Is(err, fs.ErrNotExist)
 }
 
 // Autoconfigure switches addresses from router advertisements on or off, temporary ones among them. It
