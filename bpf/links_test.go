@@ -7,6 +7,7 @@ package bpf
 import (
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -195,4 +196,56 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 		equal(t, "observers after detaching", len(all), 0)
 		return err
 	})
+}
+
+// The observer takes the head of the chain back with a new link before it gives up the old one. Who asks
+// meanwhile must not be told of an observer of others.
+func TestAnObserverThatMovesIsNoProgramOfOthers(t *testing.T) {
+	r := newRig(t)
+	rude, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL", Name: "rude",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	check.OK(t, err)
+	defer rude.Close()
+	// push moves rude to the head. A chain that grows while it is read cannot be read, so no look is under way.
+	push := func() (link.Link, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return link.AttachTCX(link.TCXOptions{
+			Interface: r.parent, Program: rude, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
+		})
+	}
+	moved := make(chan struct{})
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		r.node.do(func() error {
+			for {
+				names, err := r.Others(r.parent)
+				if err != nil {
+					return err
+				}
+				for _, name := range names {
+					check.That(t, strings.HasPrefix(name, "ingress rude "), "%s is a program of others", name)
+				}
+				select {
+				case <-moved:
+					return nil
+				default:
+				}
+			}
+		})
+	})
+	for range 20 {
+		r.node.do(func() error {
+			l, err := push()
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			return r.AttachObserver(r.parent)
+		})
+	}
+	close(moved)
+	looks.Wait()
 }

@@ -24,6 +24,9 @@ func (o *observers) Others(parent int) (all []string, err error) {
 		})
 		return all, err
 	}
+	// An observer that moves has two links for a moment, and one of them has no pin.
+	o.tables.mu.Lock()
+	defer o.tables.mu.Unlock()
 	for _, d := range attach.Directions {
 		names, err := o.dir.observer(parent).Others(d, parent)
 		if err != nil && !attach.IsGone(err) {
