@@ -30,7 +30,7 @@ import (
 const (
 	// period is the time between two looks at all pods. Changes are looked at at once.
 	period = 5 * time.Second
-	// calm is the pause between two looks after changes: a pod may change its interface in a loop.
+	// calm is the least pause between two looks after changes: a pod may change its interface in a loop.
 	calm = 2 * time.Millisecond
 	// young is the age up to which a plugin may change the MAC of an interface whose chain does not end
 	// with Fenceline (agent/holder follow).
@@ -103,9 +103,22 @@ func (w *Watch) Run(ctx context.Context) error {
 			for n := len(w.changed); n > 0; n-- {
 				ids[<-w.changed] = true
 			}
+			start := w.Clock.Now()
 			w.Look(ids)
-			w.Clock.Sleep(calm)
+			// A look asks for the number of every pod. So long a pause keeps a pod that changes its interface in a
+			// loop from costing more than half a core.
+			w.pause(ctx, max(calm, w.Clock.Since(start)))
 		}
+	}
+}
+
+// pause waits, or until ctx ends.
+func (w *Watch) pause(ctx context.Context, d time.Duration) {
+	timer := w.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C():
 	}
 }
 

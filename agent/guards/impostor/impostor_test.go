@@ -3,19 +3,23 @@
 package impostor
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/testr"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const own, gateway, virtual = "02:00:00:00:00:01", "02:00:00:00:00:fe", "00:00:5e:00:01:01"
@@ -34,10 +38,14 @@ type rig struct {
 	watch    *Watch
 	recorder *events.FakeRecorder
 	clock    *clocktesting.FakeClock
+	asking   time.Duration // how long it takes to ask for a number
 }
 
 func (r *rig) Children(string) ([]pod.Interface, error) { return r.children, nil }
-func (r *rig) ID(string) (int, error)                   { return 3, nil }
+func (r *rig) ID(string) (int, error) {
+	r.clock.Step(r.asking)
+	return 3, nil
+}
 func (r *rig) Remove(_ string, parent int) error {
 	if r.fault == nil && parent == 7 {
 		r.removed++
@@ -156,5 +164,41 @@ func TestARemovalThatFailsIsTriedAgain(t *testing.T) {
 	r.fault = nil
 	if r.watch.Look(nil); r.removed != 1 {
 		t.Error("not tried again")
+	}
+}
+
+// pauses is a clock that ends each timer at once, and tells how long it would have run.
+type pauses struct {
+	*clocktesting.FakeClock
+	all chan time.Duration
+}
+
+func (p pauses) NewTimer(d time.Duration) clock.Timer {
+	timer := p.FakeClock.NewTimer(d)
+	p.Step(d)
+	p.all <- d
+	return timer
+}
+
+func TestAPodThatChangesItsInterfaceInALoopCostsHalfACoreAtMost(t *testing.T) {
+	for name, row := range map[string]struct{ look, want time.Duration }{
+		"a short look": {time.Microsecond, calm},
+		"a long look":  {30 * time.Millisecond, 30 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.asking = row.look
+			changed, all := make(chan int), make(chan time.Duration)
+			r.watch.changed, r.watch.Clock = changed, pauses{r.clock, all}
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { check.OK(t, r.watch.Run(ctx)) })
+			for range 3 {
+				changed <- 3
+				check.Equal(t, check.Receive(t, time.Minute, "a pause", all), row.want, "pause after the look:")
+			}
+			cancel()
+			running.Wait()
+		})
 	}
 }
