@@ -382,7 +382,9 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.reach.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.vfs.Run)),
-		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return vf.Follow(ctx, a.Guards.Wake, a.log) })),
+		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			return vf.Follow(ctx, a.Guards.Wake, a.log, clock.RealClock{})
+		})),
 		a.mgr.Add(manager.RunnableFunc(a.key.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.followServices)),
 		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {

@@ -65,9 +65,10 @@ func New(o Options) *Keeper { return &Keeper{Options: o, told: map[int]setting{}
 func (k *Keeper) Run(ctx context.Context) error {
 	k.missing()
 	var changes chan netlink.LinkUpdate
+	var end context.CancelFunc
 	for {
 		if changes == nil && len(k.Names) > 0 {
-			changes = k.subscribe(ctx)
+			changes, end = k.subscribe(ctx)
 		}
 		if err := k.pass(); err != nil {
 			k.Log.Error(err, "an exclusive parent does not know all devices of this node; the agent tries again")
@@ -80,6 +81,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case _, open := <-changes:
 			timer.Stop()
 			if !open || !k.gather(ctx, changes) {
+				end()
 				changes = nil
 			}
 		case <-timer.C():
@@ -96,14 +98,17 @@ func (k *Keeper) missing() {
 	}
 }
 
-// subscribe returns the changes of devices, or nil: then only the timer finds them.
-func (k *Keeper) subscribe(ctx context.Context) chan netlink.LinkUpdate {
+// subscribe returns the changes of devices, or nil: then only the timer finds them. The channel is closed if
+// the kernel has lost some. The library keeps the socket until the caller calls end.
+func (k *Keeper) subscribe(ctx context.Context) (_ chan netlink.LinkUpdate, end context.CancelFunc) {
+	ctx, end = context.WithCancel(ctx)
 	changes := make(chan netlink.LinkUpdate, 64)
 	if err := netlink.LinkSubscribe(changes, ctx.Done()); err != nil {
+		end()
 		k.Log.Error(err, "changes of devices are seen late")
-		return nil
+		return nil, nil
 	}
-	return changes
+	return changes, end
 }
 
 // gather takes the changes that come together, so that one look serves them. It returns false once no

@@ -4,24 +4,49 @@ package vf
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
+	"k8s.io/utils/clock"
 )
 
+// again is the pause before a subscription is renewed that has ended, since changes came faster than they
+// were read.
+const again = time.Second
+
 // Follow calls changed when a physical device appears in the calling thread's network namespace, or changes
-// there, until ctx ends: a VF may be back from a pod.
-func Follow(ctx context.Context, changed func(), log logr.Logger) error {
-	for ctx.Err() == nil {
-		updates := make(chan netlink.LinkUpdate, 64)
-		if err := netlink.LinkSubscribe(updates, ctx.Done()); err != nil {
+// there, until ctx ends: a VF may be back from a pod. It also calls it when it begins to listen.
+func Follow(ctx context.Context, changed func(), log logr.Logger, now clock.Clock) error {
+	for {
+		if err := follow(ctx, changed); err != nil {
 			log.Error(err, "VFs that come back from pods are seen by the next sweep only")
 			return nil
 		}
-		for u := range updates { // it ends too if the kernel has lost some
-			if u.Link.Type() == "device" {
-				changed()
-			}
+		timer := now.NewTimer(again)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		}
+	}
+}
+
+// follow is Follow until the kernel has lost changes.
+func follow(ctx context.Context, changed func()) error {
+	// The library keeps the socket until this context ends, also after it has closed the channel.
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	updates := make(chan netlink.LinkUpdate, 64)
+	if err := netlink.LinkSubscribe(updates, ctx.Done()); err != nil {
+		return fmt.Errorf("subscribe to the changes of devices: %w", err)
+	}
+	changed() // nothing has told of those before
+	for u := range updates {
+		if u.Link.Type() == "device" {
+			changed()
 		}
 	}
 	return nil
