@@ -25,7 +25,9 @@ func (l *Links) watch(ctx context.Context) {
 	var seen []netip.Addr
 	for ctx.Err() == nil {
 		changes := make(chan netlink.AddrUpdate)
-		err := l.subscribe(ctx, changes)
+		// The library keeps the socket until this context ends, also after it has closed the channel.
+		listening, end := context.WithCancel(ctx)
+		err := l.subscribe(listening, changes)
 		if err == nil {
 			tries.Reset()
 			// Nothing has told of the changes before the subscription.
@@ -34,6 +36,7 @@ func (l *Links) watch(ctx context.Context) {
 		} else if tries.IsNew(err) {
 			l.Log.Error(err, "changes of the node's addresses are seen once a minute only")
 		}
+		end()
 		timer := l.Clock.NewTimer(tries.Next())
 		select {
 		case <-ctx.Done():
