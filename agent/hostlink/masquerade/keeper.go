@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
@@ -55,7 +56,7 @@ type Options struct {
 	Metrics Metrics
 	Events  events.EventRecorder
 	Log     logr.Logger
-	Clock   clock.WithTicker
+	Clock   clock.PassiveClock
 }
 
 // Keeper makes the rules on the node before its first host link, keeps them, and reports what host
@@ -92,16 +93,8 @@ func (k *Keeper) Prepare() {
 
 // Run keeps the rules while there are host links, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
-	ticker := k.Clock.NewTicker(checkInterval)
-	defer ticker.Stop()
-	for {
-		k.look()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
-	}
+	wait.NonSlidingUntil(k.look, checkInterval, ctx.Done())
+	return nil
 }
 
 // look checks the families in which pods have host links, and repairs them.

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 )
@@ -39,7 +40,7 @@ type Options struct {
 	Forget  func(parent string)
 	Events  events.EventRecorder
 	Log     logr.Logger
-	Clock   clock.WithTicker
+	Clock   clock.PassiveClock
 }
 
 // Watch reports the hazards of the node's parents. Its methods are safe for concurrent use.
@@ -70,16 +71,8 @@ func New(o Options) *Watch {
 
 // Run looks again and again until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
-	ticker := w.Clock.NewTicker(period)
-	defer ticker.Stop()
-	for {
-		w.Pass()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
-	}
+	wait.NonSlidingUntil(w.Pass, period, ctx.Done())
+	return nil
 }
 
 // Faults returns what the last look found on a parent, and somebody should change.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/journal"
@@ -118,16 +119,8 @@ func (p *Parents) of(pool *v1alpha1.IPPool) ([]int, error) {
 
 // Run keeps the observers attached until ctx ends.
 func (p *Parents) Run(ctx context.Context) error {
-	ticker := time.NewTicker(attachPeriod)
-	defer ticker.Stop()
-	for {
-		p.attach()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	wait.NonSlidingUntil(p.attach, attachPeriod, ctx.Done())
+	return nil
 }
 
 // attach puts back the observers that were detached or lost their place. It
