@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/rivals"
 	"github.com/fenceline/fenceline/test/thirdparty"
@@ -54,6 +55,7 @@ func TestProgramsOfOthersAgree(t *testing.T) {
 		t.Run(scanner.name, func(t *testing.T) {
 			t.Parallel()
 			host, out := s.host(100+i), []byte(nil)
+			s.showIfFailed(t, host.Namespace)
 			// The host's own link-local address is tentative at first.
 			s.Eventually(t, scanner.name+" finds a pod", func() (err error) {
 				if out, err = host.Command(s.ctx, scanner.name, scanner.args...).CombinedOutput(); err != nil {
@@ -143,6 +145,7 @@ func newSegment(t *testing.T) *segment {
 	s := &segment{Cluster: nodes.New(t, 1), t: t, ctx: ctx}
 	s.four = s.pod("four", s.pool("four", netip.MustParsePrefix("10.66.0.10/24"), usual))
 	s.six = s.pod("six", s.pool("six", netip.MustParsePrefix("fd66::10/64"), usual))
+	s.showIfFailed(t, s.six.Namespace)
 	return s
 }
 
@@ -176,6 +179,19 @@ func (s *segment) pod(name string, pool *v1alpha1.IPPool) *nodes.Sandbox {
 	sandbox := s.sandbox(name, pool)
 	check.OK(s.t, sandbox.Add(s.ctx))
 	return sandbox
+}
+
+// showIfFailed prints the addresses, groups and neighbours of a namespace if the test has failed.
+func (s *segment) showIfFailed(t *testing.T, ns *network.Namespace) {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, object := range []string{"addr", "maddr", "neigh"} {
+			if t.Failed() {
+				out, err := ns.Command(context.Background(), "ip", object).CombinedOutput()
+				t.Logf("ip %s in %s: %v\n%s", object, ns.Name, err, out)
+			}
+		}
+	})
 }
 
 // host is a machine with no address of the pools.
