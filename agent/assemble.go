@@ -25,7 +25,7 @@ import (
 	"github.com/fenceline/fenceline/agent/cniserver"
 	"github.com/fenceline/fenceline/agent/guards/keyring"
 	"github.com/fenceline/fenceline/agent/guards/sources"
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/hostlink/masquerade"
 	"github.com/fenceline/fenceline/agent/hostlink/podcidr"
@@ -197,17 +197,17 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	a.Parts, err = assembly.New(ctx, assembly.Options{
-		Holders: holder.Options{
-			Self: holder.Self{
+		Holders: node.Options{
+			Self: node.Self{
 				Node: a.node, Session: a.Session, Cluster: a.Cluster, StatefulSet: a.statefulSet,
 				DefaultSubnets: a.defaultSubnets, Patience: min(a.addressWait, agentapi.WaitTimeout),
 			},
-			Stores: holder.Stores{Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal},
-			Machine: holder.Machine{
+			Stores: node.Stores{Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal},
+			Machine: node.Machine{
 				Sources: a.sources, VFs: a.vfs, OpenSegment: a.openSegment, FindLink: findLink(a.links), Links: a.links,
 				Sighted: a.sighted, OfNode: parent.OfNode,
 			},
-			Knowledge: holder.Knowledge{
+			Knowledge: node.Knowledge{
 				Services: func() []netip.Prefix {
 					known, _ := a.services.Prefixes() // a check needs no more than what is known
 					return known
@@ -219,7 +219,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 				Multus:      func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
 				PassesPorts: func() (bool, error) { return multus.PassesPorts(a.confDir) },
 			},
-			Reports: holder.Reports{Events: a.events, Log: a.log},
+			Reports: node.Reports{Events: a.events, Log: a.log},
 		},
 		Client: a.mgr.GetClient(), Kernel: a.kernel, ParentExists: parent.Exists,
 		Places:   func() ([]pod.Place, error) { return a.links.Search(netnsDir) },
@@ -263,7 +263,7 @@ func (a *agent) makeVFs() *vf.Keeper {
 }
 
 // makeKeeper makes the keeper of the Warm leases that ADDs use.
-func (a *agent) makeKeeper(p *assembly.Parts) holder.Warm {
+func (a *agent) makeKeeper(p *assembly.Parts) node.Warm {
 	a.keeper = warm.New(warm.Options{
 		Node: a.node, Cache: a.mgr.GetCache(), Leases: p.Leases, Allocator: p.Allocator, Journal: a.journal,
 		Named: parent.Named, Parent: parent.Index, Sighted: a.sighted, Share: a.peers.Share,
@@ -276,7 +276,7 @@ func (a *agent) makeKeeper(p *assembly.Parts) holder.Warm {
 }
 
 // makeHostLinks makes the host links of the node's pods.
-func (a *agent) makeHostLinks(p *assembly.Parts) (_ holder.HostLinks, err error) {
+func (a *agent) makeHostLinks(p *assembly.Parts) (_ node.HostLinks, err error) {
 	a.hostLinks, err = hostlink.New(hostlink.Options{
 		Session: a.Session, Guards: p.Guards, Entries: a.journal.All, Entry: a.journal.Get,
 		TryLock:  func(of agentapi.Attachment) (func(), bool) { return p.Holders.TryLock(of) },
@@ -307,7 +307,7 @@ func (a *agent) nodeAddresses() []netip.Addr {
 }
 
 // openSegment returns the segment of a parent, and opens it at first use.
-func (a *agent) openSegment(parent int) (holder.Segment, error) {
+func (a *agent) openSegment(parent int) (node.Segment, error) {
 	if seg, ok := a.segments.Get(parent); ok {
 		return seg, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/telemetry/diagnosis"
@@ -42,13 +43,13 @@ func (b *backend) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 }
 
 // findLink returns a function that finds a pod's interface and its parent.
-func findLink(links *pod.Finder) func(netns, ifname string) (holder.Link, error) {
-	return func(netns, ifname string) (holder.Link, error) {
+func findLink(links *pod.Finder) func(netns, ifname string) (node.Link, error) {
+	return func(netns, ifname string) (node.Link, error) {
 		i, err := links.Find(netns, ifname)
 		if err != nil {
-			return holder.Link{}, err
+			return node.Link{}, err
 		}
-		return holder.Link{
+		return node.Link{
 			MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index, OfParent: i.Kind == pod.IPVLAN, Device: i.Device,
 		}, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/agent/allocate/waiting"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -37,7 +38,7 @@ type Follower interface {
 
 // Metrics counts what the parts do. Its methods may be called concurrently.
 type Metrics interface {
-	holder.Metrics
+	node.Metrics
 	guards.Metrics
 	waiting.Metrics
 }
@@ -45,7 +46,7 @@ type Metrics interface {
 // Options of the parts. All but CountError are required.
 type Options struct {
 	// Holders are the options of the holders. New sets those that are parts, Metrics and Clock.
-	Holders holder.Options
+	Holders node.Options
 	// Client writes leases and pods.
 	Client client.Client
 	// Kernel has the guards. ParentExists reports whether the node has an interface with that index.
@@ -65,8 +66,8 @@ type Options struct {
 	CountError func(verb string, err error)
 	// Warm makes the stock, and HostLinks the host links. They get Parts without Holders and Recovery, which
 	// they may use only after New has returned.
-	Warm      func(*Parts) holder.Warm
-	HostLinks func(*Parts) (holder.HostLinks, error)
+	Warm      func(*Parts) node.Warm
+	HostLinks func(*Parts) (node.HostLinks, error)
 
 	Metrics Metrics
 	Clock   clock.WithDelayedExecution

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -23,7 +24,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if r.Chained {
 		return h.addChained(ctx, r)
 	}
-	defer h.attachments.lock(r.Attachment)()
+	defer h.LockAttachment(r.Attachment)()
 	defer h.overtaken.forget(r.Attachment)
 	q := h.enter(r)
 	for {
@@ -49,7 +50,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, agentapi.CallTimeout)
 	defer cancel()
-	defer h.underWay.begin()()
+	defer h.BeginADD()()
 
 	if err := h.reach(ctx); err != nil {
 		return nil, nil, err
@@ -90,11 +91,11 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 // begin reads the pod, and undoes an earlier ADD of the same attachment.
 func (h *Holders) begin(ctx context.Context, q *queued) (*adding, error) {
 	r := q.request
-	pod, err := h.pod(ctx, r.Pod)
+	pod, err := h.Pod(ctx, r.Pod)
 	if err != nil {
 		return nil, err
 	}
-	a := &adding{h: h, request: r, queued: q, pod: pod, who: Of(pod, r.Attachment, ""), created: h.Clock.Now()}
+	a := &adding{h: h, request: r, queued: q, pod: pod, who: node.Of(pod, r.Attachment, ""), created: h.Clock.Now()}
 	if old, ok := h.Journal.Get(r.ContainerID, r.Interface); ok {
 		// The runtime repeats an ADD without a DEL.
 		if err := h.Release(ctx, old); err != nil {
@@ -132,7 +133,7 @@ func (a *adding) locate() error {
 // choose returns the pools that may serve the interface, and the decision about the
 // leases that are kept for it.
 func (a *adding) choose(ctx context.Context) (choice ipam.Choice, kept keptDecision, err error) {
-	if a.asked, err = fixedAddressOf(a.pod); err != nil {
+	if a.asked, err = node.FixedAddressOf(a.pod); err != nil {
 		return choice, kept, err
 	}
 	leases, err := a.keptLeases(ctx)
@@ -239,7 +240,7 @@ func (s *search) ask(ctx context.Context) (boundAddress, outcome) {
 // undo is a DEL of the steps done so far. A release that fails is journalled and
 // left to the worker: it is no error of the ADD.
 func (a *adding) undo() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.h.background), undoTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.h.Background), node.UndoTimeout)
 	defer cancel()
 	// The slot is killed whether or not the guard was attached.
 	_ = a.awaitGuard()
@@ -263,14 +264,14 @@ func (a *adding) record() error {
 			return err
 		}
 	}
-	if err := a.h.guardSources(&e); err != nil {
+	if err := a.h.GuardSources(&e); err != nil {
 		return err
 	}
 	if err := a.h.Journal.Put(e); err != nil {
 		return err
 	}
 	a.h.expected.forget(a.who.PodUID, a.who.Interface)
-	a.h.wakeVFs(&e)
+	a.h.WakeVFs(&e)
 	for _, b := range a.bound {
 		if b.address.Behind != 0 {
 			a.h.Pending.Add(e.Attachment())

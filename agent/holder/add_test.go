@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -286,7 +286,7 @@ func TestAPodThatIsNotThereIsTriedAgainLater(t *testing.T) {
 }
 
 // awayLeases cannot list: lists carry no name to fail by.
-type awayLeases struct{ holder.Leases }
+type awayLeases struct{ node.Leases }
 
 func (awayLeases) OfIdentity(context.Context, *v1alpha1.Holder) ([]v1alpha1.IPLease, error) {
 	return nil, &fakenode.NetError{}

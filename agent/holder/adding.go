@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/allocate/waiting"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -26,8 +27,8 @@ type adding struct {
 	queued  *queued
 	created time.Time
 	pod     *corev1.Pod
-	link    Link
-	seg     Segment
+	link    node.Link
+	seg     node.Segment
 	who     v1alpha1.Holder
 	// made is the MAC that the plugin gave the interface.
 	made net.HardwareAddr

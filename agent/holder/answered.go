@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -27,14 +28,14 @@ func (h *Holders) Answered(of agentapi.Attachment) {
 	for _, b := range a.bound {
 		a.announce(b)
 	}
-	h.tasks.Go(func() {
-		pause(h.background, h.Clock, pinDelay)
+	h.Tasks.Go(func() {
+		node.Pause(h.Background, h.Clock, node.PinDelay)
 		// Wait before the turn of this pin, so that many pins wait at the same time.
 		h.GiveWay()
-		h.Guards.Pin(h.background, a.entry(journal.Bound))
-		h.Guards.Prepare(h.background, a.link.ParentIndex)
+		h.Guards.Pin(h.Background, a.entry(journal.Bound))
+		h.Guards.Prepare(h.Background, a.link.ParentIndex)
 	})
-	h.tasks.Go(func() { h.follow(of) })
+	h.Tasks.Go(func() { h.follow(of) })
 }
 
 // announce announces the new holder to the segment once the link is up.
@@ -43,7 +44,7 @@ func (a *adding) announce(b boundAddress) {
 		return // its holder speaks
 	}
 	if b.unclaimed != nil {
-		a.h.tasks.Go(func() { a.claimLate(b) })
+		a.h.Tasks.Go(func() { a.claimLate(b) })
 		return
 	}
 	a.seg.Announce(segment.Announcement{
@@ -56,7 +57,7 @@ func (a *adding) announce(b boundAddress) {
 // claim exists (R10). The runtime has not set the link up yet.
 func (a *adding) claimLate(b boundAddress) {
 	// When the agent ends, it still answers its ADDs and claims their addresses.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.h.background), claimTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.h.Background), claimTimeout)
 	defer cancel()
 	err := a.seg.ClaimAndConfirm(ctx, *b.unclaimed)
 	switch {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fenceline/fenceline/agent/allocate/waiting"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -38,8 +39,8 @@ func (q *queued) await(ctx context.Context, a *adding, full error) error {
 	now := q.h.Clock.Now()
 	if q.until.IsZero() {
 		q.until = now.Add(q.h.Patience)
-		if deadline, ok := ctx.Deadline(); ok && q.until.After(deadline.Add(-answerMargin)) {
-			q.until = deadline.Add(-answerMargin)
+		if deadline, ok := ctx.Deadline(); ok && q.until.After(deadline.Add(-node.AnswerMargin)) {
+			q.until = deadline.Add(-node.AnswerMargin)
 		}
 	}
 	if !q.until.After(now) {
@@ -71,7 +72,7 @@ func (q *queued) leaves(a *adding) error {
 
 // wanted returns an error if the pod is gone or ends.
 func (q *queued) wanted(ctx context.Context) error {
-	pod, err := q.h.pod(ctx, q.request.Pod)
+	pod, err := q.h.Pod(ctx, q.request.Pod)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -75,7 +75,7 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	resume := func() (left int) {
 		t.Helper()
 		r.Recovery.LookAgain()
-		left, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
+		left, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
 		return left
 	}
 	if resume() != 1 {
@@ -134,7 +134,7 @@ func TestBothFamiliesBecomeTheTargetsWhenTheSourceIsLost(t *testing.T) {
 				t.Helper()
 				r.Restart()
 				r.Recovery.LookAgain()
-				_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
+				_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
 			}
 			lose := func(lease string) {
 				l := r.API.Leases()[lease].DeepCopy()

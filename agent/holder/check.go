@@ -24,7 +24,7 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 		return nil, err
 	}
 	if len(r.Network.Ignored) > 0 {
-		pod, err := h.pod(ctx, r.Pod)
+		pod, err := h.Pod(ctx, r.Pod)
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
@@ -96,7 +97,7 @@ func wasOpened(err error) bool {
 func (h *Holders) sandboxReady(ctx context.Context, e *journal.Entry) bool {
 	p := &corev1.Pod{}
 	err := h.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, p)
-	return err == nil && IsUID(p, e.PodUID) && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+	return err == nil && node.IsUID(p, e.PodUID) && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
@@ -59,10 +60,10 @@ func TestARemovedInterfaceGivesItsAddressBack(t *testing.T) {
 	}{
 		{"the sandbox lives", func(*fakenode.Node) {}, corev1.ConditionTrue, nil},
 		{"the sandbox lives, and the kernel has taken the interface away", func(r *fakenode.Node) {
-			r.FindLink = func(string, string) (holder.Link, error) { return holder.Link{}, pod.ErrNoInterface }
+			r.FindLink = func(string, string) (node.Link, error) { return node.Link{}, pod.ErrNoInterface }
 		}, corev1.ConditionTrue, nil},
 		{"the sandbox lives, and a device without a parent has the name", func(r *fakenode.Node) {
-			r.FindLink = func(string, string) (holder.Link, error) { return holder.Link{}, pod.ErrNoParent }
+			r.FindLink = func(string, string) (node.Link, error) { return node.Link{}, pod.ErrNoParent }
 		}, corev1.ConditionTrue, nil},
 		{"the sandbox lives, and the agent restarts", (*fakenode.Node).Restart, corev1.ConditionTrue, nil},
 		{"the end of the sandbox is held up", func(*fakenode.Node) {}, corev1.ConditionFalse, []string{"10.0.0.2 Retained"}},
@@ -98,7 +99,7 @@ func (d deafReader) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 func TestAnAddressIsKeptIfNothingTellsWhatHasEnded(t *testing.T) {
 	for name, blind := range map[string]func(*fakenode.Node){
 		"the namespace cannot be opened": func(r *fakenode.Node) {
-			r.FindLink = func(string, string) (holder.Link, error) { return holder.Link{}, errors.New("too many open files") }
+			r.FindLink = func(string, string) (node.Link, error) { return node.Link{}, errors.New("too many open files") }
 		},
 		"the pod cannot be read":                func(r *fakenode.Node) { r.Reader = deafReader{r.Reader} },
 		"the kubelet does not know the sandbox": func(r *fakenode.Node) { r.API.ChangePod("web", func(p *corev1.Pod) { p.Status.Conditions = nil }) },

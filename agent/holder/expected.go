@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease/session"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -89,7 +90,7 @@ func (h *Holders) mayReturn(ctx context.Context, e *journal.Entry) bool {
 	if err != nil {
 		return !apierrors.IsNotFound(err)
 	}
-	return IsUID(pod, e.PodUID) && getsSandboxes(pod)
+	return node.IsUID(pod, e.PodUID) && getsSandboxes(pod)
 }
 
 // getsSandboxes reports whether a kubelet makes another sandbox for a pod whose sandbox has ended. A

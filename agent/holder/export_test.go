@@ -3,14 +3,10 @@
 package holder
 
 import (
-	"context"
 	"time"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
-
-// PinDelay is exported for tests.
-const PinDelay = pinDelay
 
 // BeginADD makes an ADD known that the test plays.
 func (h *Holders) BeginADD(a agentapi.Attachment) { h.overtaken.begin(a) }
@@ -20,12 +16,6 @@ func (h *Holders) Overtake(a agentapi.Attachment) { h.overtaken.add(a) }
 
 // IsOvertaken reports whether a verifier has overtaken an ADD.
 func (h *Holders) IsOvertaken(a agentapi.Attachment) bool { return h.overtaken.has(a) }
-
-// SetBackground replaces the context of what outlives a call.
-func (h *Holders) SetBackground(ctx context.Context) { h.background = ctx }
-
-// WaitForADDs waits for ADDs under way.
-func (h *Holders) WaitForADDs(d time.Duration) { h.underWay.wait(h.background, h.Clock, d) }
 
 // TakesAPIServerForAway reports whether the next ADD asks for a sign of life first.
 func (h *Holders) TakesAPIServerForAway() bool { return h.away.Load() }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -20,7 +21,7 @@ import (
 )
 
 // followMost is the longest pause between two readings of the MAC of a new interface. The pauses
-// double from pinDelay on, so the readings end after eight seconds. Plugins after IPAM may take that
+// double from node.PinDelay on, so the readings end after eight seconds. Plugins after IPAM may take that
 // long: macvlan waits for the duplicate address detection of IPv6.
 const followMost = 4 * time.Second
 
@@ -28,8 +29,8 @@ const followMost = 4 * time.Second
 // change the MAC, such as tuning. It ends with the first change, with a chained ADD, and when the
 // containers of the pod start: a change by the pod itself must not be followed.
 func (h *Holders) follow(of agentapi.Attachment) {
-	for wait := pinDelay; wait <= followMost; wait *= 2 {
-		if h.followOnce(of) || !pause(h.following, h.Clock, wait) {
+	for wait := node.PinDelay; wait <= followMost; wait *= 2 {
+		if h.followOnce(of) || !node.Pause(h.following, h.Clock, wait) {
 			return
 		}
 	}
@@ -41,7 +42,7 @@ func (h *Holders) follow(of agentapi.Attachment) {
 func (h *Holders) FollowYoung(e *journal.Entry) {
 	if e.Phase == journal.Bound && h.Clock.Since(e.Created) < 2*followMost {
 		of := e.Attachment()
-		h.tasks.Go(func() { h.follow(of) })
+		h.Tasks.Go(func() { h.follow(of) })
 	}
 }
 
@@ -59,7 +60,7 @@ func (h *Holders) followOnce(of agentapi.Attachment) (done bool) {
 	if h.hasStarted(&e) {
 		return true
 	}
-	defer h.attachments.lock(of)()
+	defer h.LockAttachment(of)()
 	e, follows = h.followed(of)
 	if !follows {
 		return true
@@ -78,7 +79,7 @@ func (h *Holders) followed(of agentapi.Attachment) (journal.Entry, bool) {
 }
 
 // otherMAC returns the interface of an entry, and reports whether its MAC has changed.
-func (h *Holders) otherMAC(e *journal.Entry) (link Link, changed bool, err error) {
+func (h *Holders) otherMAC(e *journal.Entry) (link node.Link, changed bool, err error) {
 	link, err = h.FindLink(e.NetNS, e.Interface)
 	if err != nil {
 		return link, false, fmt.Errorf("read the MAC of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
@@ -89,7 +90,7 @@ func (h *Holders) otherMAC(e *journal.Entry) (link Link, changed bool, err error
 // settle takes over the MAC of an interface at the end of its chain of plugins. From then on the MAC
 // is not followed.
 func (h *Holders) settle(of agentapi.Attachment) error {
-	defer h.attachments.lock(of)()
+	defer h.LockAttachment(of)()
 	e, follows := h.followed(of)
 	if !follows {
 		return nil
@@ -118,7 +119,7 @@ func (h *Holders) takeMAC(e *journal.Entry) (changed bool, err error) {
 	for _, address := range e.Addresses {
 		errs = append(errs, h.Guards.Install(e, address))
 	}
-	errs = append(errs, h.guardSources(e))
+	errs = append(errs, h.GuardSources(e))
 	h.announceAgain(e, link)
 	h.Pending.Add(e.Attachment())
 	return true, errors.Join(errs...)
@@ -127,7 +128,7 @@ func (h *Holders) takeMAC(e *journal.Entry) (changed bool, err error) {
 // announceAgain announces the addresses of an entry with another MAC. The announcements of the MAC
 // before end by themselves. The claim of an address that was Warm may be on the way, so each address
 // is claimed first (R10).
-func (h *Holders) announceAgain(e *journal.Entry, link Link) {
+func (h *Holders) announceAgain(e *journal.Entry, link node.Link) {
 	seg, err := h.OpenSegment(e.ParentIndex)
 	if err != nil {
 		return // its claims are repeated within a minute (R3)
@@ -135,14 +136,14 @@ func (h *Holders) announceAgain(e *journal.Entry, link Link) {
 	for _, address := range e.Addresses {
 		pool := &v1alpha1.IPPool{}
 		// A pool that is gone has the strictest mode.
-		_ = h.Cache.Get(h.background, client.ObjectKey{Name: address.Pool}, pool)
+		_ = h.Cache.Get(h.Background, client.ObjectKey{Name: address.Pool}, pool)
 		a := segment.Announcement{
 			NetNS: e.NetNS, Interface: e.Interface, MAC: link.MAC, Addr: address.Addr, Slot: e.Slot, Mode: pool.ConflictMode(),
 		}
 		c := segment.Claim{Addr: address.Addr, Network: claim.Network(h.Cluster, address.Network), Token: address.Token, Mode: a.Mode}
 		of := e.Attachment()
-		h.tasks.Go(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(h.background), claimTimeout)
+		h.Tasks.Go(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(h.Background), claimTimeout)
 			defer cancel()
 			if err := seg.ClaimAndConfirm(ctx, c); err == nil {
 				seg.Announce(a)
@@ -157,7 +158,7 @@ func (h *Holders) announceAgain(e *journal.Entry, link Link) {
 // The runtime starts none before the plugins are done.
 func (h *Holders) hasStarted(e *journal.Entry) bool {
 	pod := &corev1.Pod{}
-	if err := h.Cache.Get(h.background, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil || !IsUID(pod, e.PodUID) {
+	if err := h.Cache.Get(h.Background, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil || !node.IsUID(pod, e.PodUID) {
 		return false
 	}
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {

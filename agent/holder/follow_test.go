@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -134,7 +134,7 @@ func TestAChainedADDThatCannotReadTheMACFails(t *testing.T) {
 	}
 	r.SetMAC(web.NetNS, tuned)
 	find := r.Holders.FindLink
-	r.Holders.FindLink = func(string, string) (holder.Link, error) { return holder.Link{}, syscall.EMFILE }
+	r.Holders.FindLink = func(string, string) (node.Link, error) { return node.Link{}, syscall.EMFILE }
 	again := web
 	again.Chained = true
 	if _, err := r.Holders.Add(t.Context(), again); !errors.Is(err, syscall.EMFILE) {
@@ -224,7 +224,7 @@ func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
 	}()
 	r.Eventually("the second ADD is under way", func() bool { return slices.Contains(r.Names(), "10.0.0.3 Bound") })
 	r.Answered(web.Attachment)
-	r.WaitForADDs(5 * holder.PinDelay)
+	r.GiveWay()
 	if r.Kernel.IsPinned(r.SlotOf(web)) {
 		t.Error("a guard is pinned while an ADD is under way")
 	}
@@ -242,7 +242,7 @@ func TestAnADDInTheAgentsLastMomentsIsClaimedAndAnnounced(t *testing.T) {
 	r.WarmLease("10.0.0.7", true)
 	ended, end := context.WithCancel(t.Context())
 	end()
-	r.SetBackground(ended)
+	r.Background = ended
 	r.MustAdd(r.Pod("web-0", "u1"))
 	r.Wait()
 	for _, what := range []string{"claim 10.0.0.7", "announce 10.0.0.7"} {

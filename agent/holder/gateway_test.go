@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/client-go/tools/events"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -28,7 +28,7 @@ func checked(p *v1alpha1.IPPool) *v1alpha1.IPPool {
 
 // silences counts the gateways that did not answer.
 type silences struct {
-	holder.Metrics
+	node.Metrics
 	pools []string
 }
 

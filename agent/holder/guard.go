@@ -102,15 +102,3 @@ func (a *adding) awaitGuard() error {
 	a.staging = nil
 	return err
 }
-
-// guardSources tells the kernel what the interface of an entry may send.
-func (h *Holders) guardSources(e *journal.Entry) error {
-	if h.Sources == nil {
-		return nil
-	}
-	h.Sources.Wake()
-	if err := h.Sources.Apply(h.background, e); err != nil {
-		return fmt.Errorf("guard the sources of %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
-	}
-	return nil
-}

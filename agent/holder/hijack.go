@@ -31,31 +31,20 @@ func (a *adding) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.
 	if err != nil {
 		return ends(err)
 	}
-	node, err := a.h.NodeSubnets()
+	own, err := a.h.NodeSubnets()
 	if err != nil {
 		return ends(err)
 	}
-	a.h.awaitServices(ctx)
+	a.h.AwaitServices(ctx)
 	h, hijacked := ipam.Hijacked(routes,
 		ipam.Uplink{Subnet: subnet, Gateway: pool.Spec.Gateway != nil, Default: f.Default && !a.request.Network.CleanGateway},
-		ipam.Nearby{Services: a.h.Services(), Node: node})
+		ipam.Nearby{Services: a.h.Services(), Node: own})
 	if !hijacked {
 		return outcome{}
 	}
 	return outcome{notPool, refusal.New(refusal.InvalidPod,
 		"%s of pod %s/%s: %s, and it comes from %s; remove or change the route, or set spec.routeCheck of pool %s to false",
 		a.who.Interface, a.who.Namespace, a.who.Pod, h, originOf(h.Route, f, pool, a.request.Network), pool.Name)}
-}
-
-// awaitServices waits until the service CIDRs are known, or are known to be unknown, so that the checks
-// of the first ADDs do not pass for want of them. The agent asks at its start.
-func (h *Holders) awaitServices(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
-	defer cancel()
-	select {
-	case <-h.ServicesAnswered:
-	case <-ctx.Done():
-	}
 }
 
 // originOf names the place in which people have written a route.

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -72,7 +73,7 @@ func keptFor(_ context.Context, s *search) iter.Seq2[candidate, error] {
 // awaitKept waits while the address is still bound elsewhere. If it stays bound there, the ADD fails.
 func (s *search) awaitKept(ctx context.Context, c *candidate) outcome {
 	for s.boundElsewhere(c.last) {
-		if !waitFor(ctx, s.h.Clock, keptRetry) {
+		if !node.WaitFor(ctx, s.h.Clock, keptRetry) {
 			return ends(refusal.New(refusal.TryAgain, "%s is kept for pod %s/%s and still bound to its predecessor on node %s",
 				c.address.Addr, s.who.Namespace, s.who.Pod, c.last.Spec.NodeName))
 		}

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -397,7 +397,7 @@ func TestANewerSandboxBindsBothItsAddressesAgain(t *testing.T) {
 	r.Wire.OnClaim = func(c segment.Claim) {
 		if c.Addr == fakenode.Two {
 			r.Pending.Add(older.Attachment)
-			_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout)
+			_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
 		}
 	}
 	if got := r.MustAdd(newer); !slices.Equal(got, []string{"10.0.0.2", "fd00::2"}) {
@@ -424,7 +424,7 @@ func TestOfTwoKeptAddressesTheOneThatServesIsTaken(t *testing.T) {
 
 // slowGet does something after a lease was read.
 type slowGet struct {
-	holder.Leases
+	node.Leases
 	after func()
 }
 

@@ -15,12 +15,12 @@ import (
 // predecessor, it kills every slot of this node that may use its address. dead reports
 // that the last holder belonged to this session: that is positive proof (R8).
 func (h *Holders) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error) {
-	defer h.leases.lock(name)()
+	defer h.LockLease(name)()
 	l, err = h.Leases.Get(ctx, name)
 	if err != nil || l.Spec.State != v1alpha1.StateQuarantined || !lease.HasPredecessor(&l.Spec) {
 		return l, false, err
 	}
-	return l, h.endedHere(l), h.killSpeakers(l, 0)
+	return l, h.EndedHere(l), h.killSpeakers(l, 0)
 }
 
 // killSpeakers kills every slot of this node that may use a lease's address, by the
@@ -52,13 +52,4 @@ func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
 // isHolder reports whether an entry belongs to the container that a lease names.
 func isHolder(s *v1alpha1.IPLeaseSpec, e *journal.Entry) bool {
 	return s.Holder != nil && s.Holder.ContainerID == e.ContainerID && s.Holder.Interface == e.Interface
-}
-
-// endedHere reports whether the last holder of a lease was bound by this session.
-// Once its slots are killed, by a verifier or by its own DEL, it is proven silent.
-func (h *Holders) endedHere(l *v1alpha1.IPLease) bool {
-	if p := l.Spec.Previous; p != nil {
-		return p.Node == h.Node && p.Session == h.Session
-	}
-	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == h.Node && l.Spec.Session == h.Session
 }

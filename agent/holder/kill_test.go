@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -165,7 +165,7 @@ func TestAnInterfaceThatGoesDuringItsADDLeavesNothing(t *testing.T) {
 
 func TestNothingIsWrittenForAnInterfaceWhoseSegmentCannotBeOpened(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	r.OpenSegment = func(int) (holder.Segment, error) { return nil, bpf.ErrNoDevice }
+	r.OpenSegment = func(int) (node.Segment, error) { return nil, bpf.ErrNoDevice }
 	if _, err := r.Add(t.Context(), r.Pod("web", "u1")); !errors.Is(err, bpf.ErrNoDevice) || !strings.Contains(err.Error(), "eth1") {
 		t.Errorf("got %v", err)
 	}

@@ -5,16 +5,15 @@ package holder
 import (
 	"context"
 	"fmt"
-	"net"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/foreignhost"
@@ -36,11 +35,11 @@ func (a *attempt) probe(ctx context.Context) outcome {
 // verify claims, and asks for proof that the last holder is silent. If the record names a predecessor that
 // was not proven silent, only the verdicts Fenced and Silent are sufficient.
 func (a *attempt) verify(ctx context.Context) outcome {
-	verdict, evidence, err := a.h.verify(ctx, a.seg, a.pool, a.claim, a.last)
+	verdict, evidence, err := a.h.Verify(ctx, a.seg, a.pool, a.claim, a.last)
 	if err == nil && verdict == segment.Answered && evidence.Answer.Kind.Tentative() {
 		// A host that only probed for the address may be the verifier of the quarantine that this
 		// take-over has just ended. It does not probe again.
-		verdict, evidence, err = a.h.verify(ctx, a.seg, a.pool, a.claim, a.last)
+		verdict, evidence, err = a.h.Verify(ctx, a.seg, a.pool, a.claim, a.last)
 	}
 	if err != nil {
 		a.giveBack(ctx, verdict, err.Error())
@@ -64,43 +63,6 @@ func (a *attempt) verify(ctx context.Context) outcome {
 		a.h.Audit(audit.Fence, &e, *a.trying, string(verdict))
 	}
 	return outcome{}
-}
-
-// claimOf is the claim for an address with the token of its lease. last is the lease as the last holder
-// left it, nil if there is none on record.
-func (h *Holders) claimOf(pool *v1alpha1.IPPool, address journal.Address, last *v1alpha1.IPLease) segment.Claim {
-	c := segment.Claim{
-		Addr: address.Addr, Network: claim.Network(h.Cluster, address.Network), Token: address.Token, Mode: pool.ConflictMode(),
-	}
-	if last != nil {
-		c.PreviousMAC, c.PreviousToken = previousMAC(last), last.LastToken()
-	}
-	return c
-}
-
-// verify claims, and asks for other speakers. last is nil if there was no other holder.
-func (h *Holders) verify(ctx context.Context, seg Segment, pool *v1alpha1.IPPool, c segment.Claim, last *v1alpha1.IPLease) (segment.Verdict, segment.Evidence, error) {
-	v := segment.Verification{
-		Claim: c, Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool), OthersShare: h.OthersShare(),
-	}
-	if last != nil {
-		v.SlotDead, v.Asserted = h.endedHere(last), lease.Asserted(&last.Spec)
-	}
-	return seg.Verify(ctx, v)
-}
-
-// previousMAC returns the MAC of the last holder, or nil if it is not recorded. It may be the MAC of
-// the new interface.
-func previousMAC(old *v1alpha1.IPLease) net.HardwareAddr {
-	text := old.Spec.Holder.MAC
-	if p := old.Spec.Previous; p != nil && p.MAC != "" {
-		text = p.MAC
-	}
-	mac, err := net.ParseMAC(text)
-	if err != nil {
-		return nil
-	}
-	return mac
 }
 
 // observe reports a second speaker, and leaves the address to the pod.
@@ -186,7 +148,7 @@ func (a *attempt) giveBack(ctx context.Context, verdict segment.Verdict, why str
 	if a.lease.Spec.Previous == nil && verdict != segment.Answered {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), node.UndoTimeout)
 	defer cancel()
 	if _, err := a.h.Leases.Unverified(ctx, a.lease, why); err != nil {
 		a.h.Log.Info("the undo quarantines the address", "lease", a.lease.Name, "why", err.Error())

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -76,17 +77,17 @@ func (h *Holders) TakeTurn(ctx context.Context, e journal.Entry, address journal
 	if old.Spec.State != v1alpha1.StateBound {
 		l, err = h.Leases.TakeOver(r.ctx, old, lease.Request{
 			Pool: address.Pool, Network: address.Network, Addr: address.Addr, Parent: e.Parent,
-			Holder: Of(pod, e.Attachment(), e.MAC), Retention: RecordedRetention(pod, address.Static),
+			Holder: node.Of(pod, e.Attachment(), e.MAC), Retention: node.RecordedRetention(pod, address.Static),
 		})
 	}
 	if err := r.leased(l, err); err != nil {
 		return err
 	}
-	c := h.claimOf(r.pool, r.address, old)
+	c := h.ClaimOf(r.pool, r.address, old)
 	verdict := segment.Silent
 	if l.Spec.Previous != nil && c.Mode == v1alpha1.ModeEnforce {
 		var evidence segment.Evidence
-		verdict, evidence, err = h.verify(r.ctx, r.seg, r.pool, c, old)
+		verdict, evidence, err = h.Verify(r.ctx, r.seg, r.pool, c, old)
 		if err == nil && !verdict.Safe() {
 			err = fmt.Errorf("the last holder of %s is not proven silent: %s", address.Addr, evidence)
 		}
@@ -135,7 +136,7 @@ func (h *Holders) Renew(ctx context.Context, n Renewal) error {
 	if err := r.leased(l, err); err != nil {
 		return err
 	}
-	c := h.claimOf(r.pool, r.address, nil)
+	c := h.ClaimOf(r.pool, r.address, nil)
 	r.address.Unproven = true
 	if n.Disprove {
 		// The kernel knows it before the proof: it stores the next greater claim then, which is a lawful one.
@@ -149,7 +150,7 @@ func (h *Holders) Renew(ctx context.Context, n Renewal) error {
 	verdict, why := segment.Unverified, "the pool does not enforce"
 	if c.Mode == v1alpha1.ModeEnforce {
 		var evidence segment.Evidence
-		verdict, evidence, err = h.verify(r.ctx, r.seg, r.pool, c, nil)
+		verdict, evidence, err = h.Verify(r.ctx, r.seg, r.pool, c, nil)
 		if err != nil {
 			return err
 		}
@@ -191,13 +192,13 @@ type regain struct {
 	entry   journal.Entry
 	address journal.Address
 	pool    *v1alpha1.IPPool
-	seg     Segment
+	seg     node.Segment
 }
 
 // regain begins a try. The caller calls end, also after an error.
 func (h *Holders) regain(ctx context.Context, e journal.Entry, address journal.Address) (r *regain, end func(), err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), regainTimeout)
-	unlock := h.leases.lock(address.LeaseName)
+	unlock := h.LockLease(address.LeaseName)
 	end = func() { unlock(); cancel() }
 	r = &regain{Holders: h, ctx: ctx, entry: e, address: address, pool: &v1alpha1.IPPool{}}
 	if err := h.Cache.Get(ctx, client.ObjectKey{Name: address.Pool}, r.pool); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -28,7 +29,7 @@ func (h *Holders) Del(ctx context.Context, r agentapi.DelRequest) error {
 
 // letGo releases an attachment, now or later.
 func (h *Holders) letGo(ctx context.Context, a agentapi.Attachment) error {
-	defer h.attachments.lock(a)()
+	defer h.LockAttachment(a)()
 	h.unanswered.remove(a)
 	e, ok := h.Journal.Get(a.ContainerID, a.Interface)
 	if !ok {
@@ -39,7 +40,7 @@ func (h *Holders) letGo(ctx context.Context, a agentapi.Attachment) error {
 	if fenced != nil && e.Phase == phase {
 		return fenced // the slot could not be killed
 	}
-	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, node.AskTimeout)
 	defer cancel()
 	if fenced == nil && h.Undecided(ctx, &e) {
 		h.later(a, "release", errEnding)

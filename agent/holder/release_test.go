@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -57,7 +57,7 @@ func TestAnEntryStaysUntilItsHostLinkIsRemoved(t *testing.T) {
 		t.Errorf("journal %v", e)
 	}
 	r.Want() // the address is free: a dead slot speaks for nobody
-	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 0 || err != nil {
+	if left, err := r.Recovery.Resume(t.Context(), node.AskTimeout); left != 0 || err != nil {
 		t.Errorf("resume: %d left, %v", left, err)
 	}
 	if _, ok := r.Journal.Get(web.ContainerID, web.Interface); ok {
@@ -90,7 +90,7 @@ func TestADELIsCarriedOutOnceTheAPIServerIsBack(t *testing.T) {
 		t.Errorf("journal %v", e)
 	}
 	r.Restart()
-	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 0 || err != nil {
+	if left, err := r.Recovery.Resume(t.Context(), node.AskTimeout); left != 0 || err != nil {
 		t.Errorf("nothing was pending, got %d, %v", left, err)
 	}
 	r.API.SetAway(false)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder/refusal"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -21,34 +21,6 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
-
-// pod returns the pod of a call. It reads the API server if the runtime is ahead of the
-// cache, or if a name has come back with another UID. The pod may belong to the cache:
-// it is read-only.
-func (h *Holders) pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) {
-	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-	for _, reader := range []client.Reader{h.Cache, h.Reader} {
-		// Each read has its own object. Otherwise the answer of the API server would be decoded into
-		// the object of the cache.
-		pod := &corev1.Pod{}
-		err := reader.Get(ctx, name, pod, client.UnsafeDisableDeepCopy)
-		switch {
-		case err == nil && IsUID(pod, p.UID):
-			return pod, nil
-		case err != nil && client.IgnoreNotFound(err) != nil:
-			return nil, fmt.Errorf("read pod %s: %w", name, err)
-		}
-	}
-	return nil, refusal.New(refusal.TryAgain, "pod %s with UID %s does not exist", name, p.UID)
-}
-
-// podOf returns the part of a pod that the choice of pools needs.
-func podOf(pod *corev1.Pod) ipam.Pod {
-	return ipam.Pod{
-		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
-		Labels: pod.Labels, Annotations: pod.Annotations,
-	}
-}
 
 // surroundings are the objects by which pools and addresses are chosen for one interface. They
 // belong to the cache and are read-only.
@@ -66,8 +38,8 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 	if err := h.Cache.Get(ctx, types.NamespacedName{Name: pod.Namespace}, ns, client.UnsafeDisableDeepCopy); err != nil {
 		return surroundings{}, fmt.Errorf("read namespace %s: %w", pod.Namespace, err)
 	}
-	node := &corev1.Node{}
-	if err := h.Cache.Get(ctx, types.NamespacedName{Name: h.Node}, node, client.UnsafeDisableDeepCopy); err != nil {
+	self := &corev1.Node{}
+	if err := h.Cache.Get(ctx, types.NamespacedName{Name: h.Node}, self, client.UnsafeDisableDeepCopy); err != nil {
 		return surroundings{}, fmt.Errorf("read node %s: %w", h.Node, err)
 	}
 	pools := &v1alpha1.IPPoolList{}
@@ -91,20 +63,20 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 	}
 	return surroundings{
 		request: ipam.Request{
-			Pod:                  podOf(pod),
+			Pod:                  node.PodOf(pod),
 			NamespaceLabels:      ns.Labels,
 			NamespaceAnnotations: ns.Annotations,
 			NodeName:             h.Node,
-			NodeLabels:           node.Labels,
+			NodeLabels:           self.Labels,
 			Multus:               multus,
 			Interface:            r.Interface,
-			Earlier:              earlier(h.Journal.OfPod(runtimeUID(pod)), r.Attachment, pools.Items),
+			Earlier:              earlier(h.Journal.OfPod(node.UID(pod)), r.Attachment, pools.Items),
 			ConfigPools:          ipam.ConfigPools{V4: r.Network.DefaultIPv4IPPool, V6: r.Network.DefaultIPv6IPPool},
 			Subnets:              ipam.Subnets{All: subnets.Items, V4: h.DefaultSubnets.V4, V6: h.DefaultSubnets.V6},
 			IPs:                  r.IPs,
 		},
 		pools: pools.Items, reserved: poolset.ReservedSet(reservations.Items),
-		runtime: node.Status.NodeInfo.ContainerRuntimeVersion,
+		runtime: self.Status.NodeInfo.ContainerRuntimeVersion,
 	}, nil
 }
 

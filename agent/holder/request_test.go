@@ -52,7 +52,7 @@ func TestTheAPIServersPodLeavesTheCachesAsItIs(t *testing.T) {
 		Cache:  cached,
 		Reader: podServer{answer: `{"metadata":{"uid":"new","labels":{"app":"db","more":"yes"}}}`},
 	}}}
-	pod, err := h.pod(t.Context(), agentapi.Pod{Namespace: "shop", Name: "web-0", UID: "new"})
+	pod, err := h.Pod(t.Context(), agentapi.Pod{Namespace: "shop", Name: "web-0", UID: "new"})
 	if err != nil || pod.UID != "new" || pod.Labels["app"] != "db" {
 		t.Errorf("got %+v, %v", pod, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -74,16 +75,16 @@ func addSubnet(routing *journal.Routing, c agentapi.ConfiguredAddress, leased []
 // route makes the routing of an interface at the end of its chain of plugins. The journal is first: a
 // restart completes or removes what it records. The runtime repeats an ADD that fails.
 func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
-	defer h.attachments.lock(r.Attachment)()
+	defer h.LockAttachment(r.Attachment)()
 	e, ok := h.Journal.Get(r.ContainerID, r.Interface)
 	if !ok || e.Phase != journal.Bound || e.Session != h.Session {
 		return nil // a DEL has come meanwhile
 	}
-	pod, err := h.pod(ctx, r.Pod)
+	pod, err := h.Pod(ctx, r.Pod)
 	if err != nil {
 		return err
 	}
-	who := podOf(pod)
+	who := node.PodOf(pod)
 	asked, err := ipam.RoutingOf(who, r.Interface, r.Routing)
 	if err != nil {
 		return err
@@ -99,6 +100,6 @@ func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
 	if err := h.Journal.Put(e); err != nil {
 		return err
 	}
-	h.awaitServices(ctx)
+	h.AwaitServices(ctx)
 	return h.HostLinks.Make(&e)
 }

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -37,11 +37,11 @@ func static(p *corev1.Pod) {
 // Anybody may write the annotation of a static pod's UID: it counts on a mirror pod only.
 func TestAPodThatNamesTheUIDOfAnotherKeepsItsOwn(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u1", Annotations: map[string]string{"kubernetes.io/config.hash": "u2"}}}
-	if uid := holder.Of(pod, agentapi.Attachment{}, "").PodUID; uid != "u1" || holder.IsUID(pod, "u2") {
+	if uid := node.Of(pod, agentapi.Attachment{}, "").PodUID; uid != "u1" || node.IsUID(pod, "u2") {
 		t.Errorf("the pod is taken for %s", uid)
 	}
 	static(pod)
-	if uid := holder.Of(pod, agentapi.Attachment{}, "").PodUID; uid != "0a1b" || !holder.IsUID(pod, "0a1b") {
+	if uid := node.Of(pod, agentapi.Attachment{}, "").PodUID; uid != "0a1b" || !node.IsUID(pod, "0a1b") {
 		t.Errorf("the static pod is taken for %s", uid)
 	}
 }
@@ -245,7 +245,7 @@ func TestADELInTheMiddleOfTheADDOfTheNextSandbox(t *testing.T) {
 
 // interrupted are leases of which something else is done before each take-over.
 type interrupted struct {
-	holder.Leases
+	node.Leases
 	before func()
 }
 

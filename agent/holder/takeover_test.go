@@ -7,7 +7,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -67,7 +67,7 @@ func TestAFailedTakeOverOfAProvenAddressLeavesItRetained(t *testing.T) {
 	}{
 		{"it could not be verified", func(r *fakenode.Node) {
 			r.Wait() // the steps after the answer open the segment
-			r.OpenSegment = func(int) (holder.Segment, error) { return brokenWire{r.Wire}, nil }
+			r.OpenSegment = func(int) (node.Segment, error) { return brokenWire{r.Wire}, nil }
 		}, "Retained"},
 		{"it was fenced before it spoke", func(r *fakenode.Node) {
 			r.Wire.OnClaim = func(c segment.Claim) { r.Kernel.Claimed(fakenode.Key("10.0.0.2"), c.Token+1) }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -140,7 +140,7 @@ func TestAPodIsNotDeletedForWhatAnOlderSandboxHasLost(t *testing.T) {
 }
 
 // fullDisk takes no entry any more.
-type fullDisk struct{ holder.Journal }
+type fullDisk struct{ node.Journal }
 
 func (fullDisk) Put(journal.Entry) error {
 	return &fs.PathError{Op: "write", Path: "entry", Err: syscall.ENOSPC}
@@ -194,7 +194,7 @@ func TestADELOnAFullDiskFreesNowOrFails(t *testing.T) {
 }
 
 // readOnly is a journal on a read-only disk.
-type readOnly struct{ holder.Journal }
+type readOnly struct{ node.Journal }
 
 func (readOnly) Put(journal.Entry) error     { return syscall.EROFS }
 func (readOnly) Remove(string, string) error { return syscall.EROFS }

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -323,7 +323,7 @@ func TestAPodWhoseAddressWasMadeWarmIsLeftAloneForAMoment(t *testing.T) {
 	for _, e := range r.Journal.All() {
 		r.Pending.Add(e.Attachment())
 	}
-	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 1 || !r.Speaks(request, "10.0.0.2") {
+	if left, err := r.Recovery.Resume(t.Context(), node.AskTimeout); left != 1 || !r.Speaks(request, "10.0.0.2") {
 		t.Fatalf("%d entries left (%v), the pod speaks: %v", left, err, r.Speaks(request, "10.0.0.2"))
 	}
 	// The probe of the Warm lease was answered.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -79,8 +80,8 @@ func (a *attempt) intended(ctx context.Context) outcome {
 // its lease comes in between, and the slots of this node that may use the address are killed.
 func (a *attempt) owned(ctx context.Context) outcome {
 	if a.last != nil {
-		defer a.h.leases.lock(a.last.Name)()
-		last := previousMAC(a.last)
+		defer a.h.LockLease(a.last.Name)()
+		last := node.PreviousMAC(a.last)
 		a.sharedMAC = a.sharedMAC || bytes.Equal(last, a.link.MAC)
 	}
 	if o := a.written(ctx); o.result != won {
@@ -94,7 +95,7 @@ func (a *attempt) owned(ctx context.Context) outcome {
 	if err := a.guard(); err != nil {
 		return ends(err)
 	}
-	a.claim = a.h.claimOf(a.pool, *a.trying, a.last)
+	a.claim = a.h.ClaimOf(a.pool, *a.trying, a.last)
 	e := a.entry(journal.Intent)
 	return ends(a.h.Guards.Install(&e, *a.trying))
 }

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -34,7 +34,7 @@ func (w *Worker) followTurn(ctx context.Context, e journal.Entry, address journa
 	}
 	pod := &corev1.Pod{}
 	err = w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
-	if apierrors.IsNotFound(err) || err == nil && (!holder.IsUID(pod, e.PodUID) || pod.DeletionTimestamp != nil) {
+	if apierrors.IsNotFound(err) || err == nil && (!node.IsUID(pod, e.PodUID) || pod.DeletionTimestamp != nil) {
 		return true, w.releaseAfterNewer(ctx, e)
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -167,7 +168,7 @@ func TestAnAgentThatDiesWhileItRecreatesALeaseKeepsThePod(t *testing.T) {
 		r.API.Drop(fakenode.Held("10.0.0.2"))
 		r.Death.Left = step
 		r.Recovery.Changed("10.0.0.2")
-		_, _ = r.Recovery.Resume(t.Context(), holder.AskTimeout) // it dies
+		_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout) // it dies
 		r.Restart()
 		r.Settle()
 		r.HoldsWhatTheJournalSays(web)
@@ -191,6 +192,6 @@ func TestTheUndoOfATakeOverEndsTheOlderSandboxFirst(t *testing.T) {
 		t.Fatalf("died after %v, %v", r.Death.Did, err)
 	}
 	r.Restart()
-	check.Is(t, r.Recovery.ResumeEntry(t.Context(), newer.Attachment, holder.AskTimeout), nil, "got")
+	check.Is(t, r.Recovery.ResumeEntry(t.Context(), newer.Attachment, node.AskTimeout), nil, "got")
 	r.Want("10.0.0.2 Retained") // the rig has watched that nobody may speak for it
 }

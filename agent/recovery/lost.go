@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -129,7 +129,7 @@ func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachm
 	defer unlock()
 	var leases []*v1alpha1.IPLease
 	for _, c := range cached {
-		ctx, cancel := context.WithTimeout(ctx, holder.AskTimeout)
+		ctx, cancel := context.WithTimeout(ctx, node.AskTimeout)
 		l, err := w.Leases.Get(ctx, c.Name)
 		cancel()
 		if err != nil && !errors.Is(err, lease.ErrGone) {

@@ -20,7 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -127,7 +127,7 @@ func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 	}))
 	return fakenode.Machine{
 		Kernel: k, ParentExists: func(int) bool { return true }, Do: m.node.Do, Run: segments.Run,
-		OpenSegment: func(parent int) (seg holder.Segment, err error) {
+		OpenSegment: func(parent int) (seg node.Segment, err error) {
 			err = m.node.Do(func() error {
 				opened, err := segments.Open(parent)
 				seg = segmentOf{opened, m.node}
@@ -135,9 +135,9 @@ func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 			})
 			return seg, err
 		},
-		FindLink: func(netns, ifname string) (holder.Link, error) {
+		FindLink: func(netns, ifname string) (node.Link, error) {
 			i, err := links.Find(netns, ifname)
-			return holder.Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index}, err
+			return node.Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index}, err
 		},
 		Sighted: func(parent int, addr netip.Addr) bool {
 			return k.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, time.Minute)

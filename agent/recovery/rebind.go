@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -34,7 +34,7 @@ func (w *Worker) rebind(ctx context.Context, e journal.Entry, address journal.Ad
 	if err := w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil {
 		return fmt.Errorf("read pod %s/%s: %w", e.PodNamespace, e.PodName, err)
 	}
-	if !holder.IsUID(pod, e.PodUID) {
+	if !node.IsUID(pod, e.PodUID) {
 		return fmt.Errorf("%w: pod %s/%s was replaced", errOutrun, e.PodNamespace, e.PodName)
 	}
 	// The lease will have another UID. If the journal has no UID, the lease is recognized by its
@@ -44,8 +44,8 @@ func (w *Worker) rebind(ctx context.Context, e journal.Entry, address journal.Ad
 	}
 	request := lease.Request{
 		Pool: address.Pool, Network: address.Network, Addr: address.Addr, Parent: e.Parent,
-		Holder:    holder.Of(pod, e.Attachment(), e.MAC),
-		Retention: holder.RecordedRetention(pod, address.Static),
+		Holder:    node.Of(pod, e.Attachment(), e.MAC),
+		Retention: node.RecordedRetention(pod, address.Static),
 	}
 	var (
 		l   *v1alpha1.IPLease
@@ -128,7 +128,7 @@ func (w *Worker) deletePod(ctx context.Context, e *journal.Entry, address journa
 	pod := &corev1.Pod{}
 	err := w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && !holder.IsUID(pod, e.PodUID):
+	case apierrors.IsNotFound(err), err == nil && !node.IsUID(pod, e.PodUID):
 		w.warn(e, "AddressLost", "%s has another holder now; the pod is fenced and was already gone", address.Addr)
 		return nil
 	case err != nil:

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -97,7 +98,7 @@ func (w *Worker) renew(ctx context.Context, e journal.Entry, address journal.Add
 	}
 	pod := &corev1.Pod{}
 	err = w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
-	if apierrors.IsNotFound(err) || err == nil && !holder.IsUID(pod, e.PodUID) {
+	if apierrors.IsNotFound(err) || err == nil && !node.IsUID(pod, e.PodUID) {
 		return true, w.releaseAfterNewer(ctx, e)
 	}
 	if err != nil {

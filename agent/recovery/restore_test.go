@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -188,7 +188,7 @@ func TestAnEntryThatCannotBeResumedKeepsNoOtherFromIt(t *testing.T) {
 
 // brokenFile cannot forget the entry of one container.
 type brokenFile struct {
-	holder.Journal
+	node.Journal
 	container string
 }
 
@@ -210,7 +210,7 @@ func TestAnEntryThatTheDiskKeepsDelaysNoOther(t *testing.T) {
 	r.API.SetAway(false)
 	r.Wait() // the steps after the answers read the journal
 	r.Journal = brokenFile{r.Journal, one.ContainerID}
-	left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
 	check.That(t, left == 1 && errors.Is(err, syscall.EIO), "%d are left, %v", left, err)
 	r.Want()
 }

@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -245,7 +245,7 @@ func (w *Worker) podState(ctx context.Context, e *journal.Entry) lease.PodState 
 		return lease.PodUnwanted
 	case err != nil:
 		return lease.PodUnknown
-	case !holder.IsUID(pod, e.PodUID), pod.DeletionTimestamp != nil,
+	case !node.IsUID(pod, e.PodUID), pod.DeletionTimestamp != nil,
 		pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return lease.PodUnwanted
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -78,7 +78,7 @@ func TestR7AGETOfTheLeaseDecidesAfterARestart(t *testing.T) {
 			test.happen(r)
 			if test.want.undecided {
 				r.Pending.Add(web.Attachment)
-				left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+				left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
 				check.That(t, left == 1 && err != nil, "left %d, %v", left, err)
 			} else {
 				r.Settle()
@@ -108,7 +108,7 @@ func TestALivingPodIsNotFencedWhileAnotherNodeProbesItsAddress(t *testing.T) {
 	r.MustAdd(web)
 	r.Replace(fakenode.Held("10.0.0.2"))
 	r.Recovery.Changed("10.0.0.2")
-	left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
 	check.Must(t, left == 1 && errors.Is(err, recovery.ErrDisputed) && r.Speaks(web, "10.0.0.2"), "left %d, %v", left, err)
 	// The other node heard the pod.
 	r.Replace(fakenode.Held("10.0.0.2", func(s *v1alpha1.IPLeaseSpec) {
@@ -129,7 +129,7 @@ func TestAClaimEndsADisputeAtOnce(t *testing.T) {
 	r.Replace(fakenode.Held("10.0.0.2"))
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
 	r.Fenced(fakenode.Key("10.0.0.2"))
-	left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
 	check.Must(t, left == 0 && err == nil && r.Kernel.IsDead(slot), "left %d, %v", left, err)
 }
 
@@ -141,7 +141,7 @@ func TestAPodThatLostItsAddressIsDeletedAlsoWhenTheFirstTryFails(t *testing.T) {
 	client := r.Recovery.Client
 	r.Recovery.Client = undeletable{client}
 	r.Recovery.Changed("10.0.0.2")
-	left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
 	check.Must(t, left == 1 && err != nil, "left %d, %v", left, err)
 	r.Recovery.Client = client
 	r.Settle()
@@ -160,7 +160,7 @@ func TestOneCallFailsForAllWhileTheAPIServerIsAway(t *testing.T) {
 	}
 	r.API.SetAway(true)
 	before := r.API.Calls["get"]
-	if left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout); left != 3 || err == nil || r.API.Calls["get"] != before+1 {
+	if left, err := r.Recovery.Resume(t.Context(), node.AskTimeout); left != 3 || err == nil || r.API.Calls["get"] != before+1 {
 		t.Errorf("left %d, %v after %d calls", left, err, r.API.Calls["get"]-before)
 	}
 }
@@ -207,7 +207,7 @@ func TestRestoreTakesUpTheOthersWhereOneInterfaceIsGone(t *testing.T) {
 	// The pins were lost, and the parent of one with its interface.
 	r.Kernel.Guards, r.Kernel.Enforced = map[uint32]string{}, map[bpf.Key]bpf.Lease{}
 	check.Is(t, r.Recovery.Restore(), bpf.ErrNoDevice, "got")
-	r.Recovery.OpenSegment = func(int) (holder.Segment, error) { return nil, bpf.ErrNoDevice }
+	r.Recovery.OpenSegment = func(int) (node.Segment, error) { return nil, bpf.ErrNoDevice }
 	check.Is(t, r.Recovery.Restore(), bpf.ErrNoDevice, "got")
 	check.That(t, r.Speaks(lives, "10.0.0.3"), "the living pod is mute")
 	r.Settle()
@@ -231,7 +231,7 @@ func TestAPodThatWasMutedIsNotRecordedAgain(t *testing.T) {
 			r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 			fails(r)
 			r.Pending.Add(web.Attachment)
-			left, err := r.Recovery.Resume(t.Context(), holder.AskTimeout)
+			left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
 			check.That(t, left == 1 && err != nil, "left %d, %v", left, err)
 			r.API.Drop(fakenode.Held("10.0.0.2")) // verified, and free
 			if r.Recovery.Reader, r.Recovery.Client = r.API, r.API; strings.Contains(name, "died") {

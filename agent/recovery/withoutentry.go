@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -54,7 +54,7 @@ func (w *Worker) isWithoutEntry(l *v1alpha1.IPLease) bool {
 // endWithoutEntry ends a lease if a GET shows that version, and no slot may use its
 // address: the entry of a running pod may have been damaged.
 func (w *Worker) endWithoutEntry(ctx context.Context, name, version string) error {
-	ctx, cancel := context.WithTimeout(ctx, holder.AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, node.AskTimeout)
 	defer cancel()
 	l, err := w.Leases.Get(ctx, name)
 	if errors.Is(err, lease.ErrGone) {

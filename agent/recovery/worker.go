@@ -17,6 +17,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -36,7 +37,7 @@ const (
 	retryMost  = time.Second
 	// firstPatience is the time for which the first try waits for the API server. A server that is
 	// just starting may accept a request and never answer it. Each try that was too short doubles
-	// it, up to holder.AskTimeout.
+	// it, up to node.AskTimeout.
 	firstPatience = time.Second
 )
 
@@ -63,14 +64,14 @@ type Options struct {
 	Reader client.Reader
 
 	Leases  Leases
-	Journal holder.Journal
+	Journal node.Journal
 	Holders *holder.Holders
 	Guards  *guards.Guards
 	// Revision returns the newest revision of the API server's store that this node has known since its
 	// boot.
 	Revision func() (uint64, error)
 	// OpenSegment returns the segment of a parent, opening it at first use.
-	OpenSegment func(parent int) (holder.Segment, error)
+	OpenSegment func(parent int) (node.Segment, error)
 
 	// Places returns the interfaces in the network namespaces of this node, and Routing the routing of an
 	// entry's interface as it is in the pod: what is left of pods whose entries are lost.
@@ -166,7 +167,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			continue
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
-			patience = min(2*patience, holder.AskTimeout)
+			patience = min(2*patience, node.AskTimeout)
 		}
 		if !errors.Is(err, errBusy) && tries.IsNew(err) {
 			w.Log.Info("entries of the journal wait to be resumed", "entries", left, "why", err.Error())

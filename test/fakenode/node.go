@@ -21,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/agent/assembly"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -97,8 +98,8 @@ type Node struct {
 type Machine struct {
 	Kernel       assembly.Kernel
 	ParentExists func(parent int) bool
-	OpenSegment  func(parent int) (holder.Segment, error)
-	FindLink     func(netns, ifname string) (holder.Link, error)
+	OpenSegment  func(parent int) (node.Segment, error)
+	FindLink     func(netns, ifname string) (node.Link, error)
 	Sighted      func(parent int, addr netip.Addr) bool
 	// Do calls fn where the agent runs. If nil, the caller's place is right.
 	Do func(fn func() error) error
@@ -147,12 +148,12 @@ func (r *Node) inMemory() Machine {
 	return Machine{
 		Kernel:       r.Kernel,
 		ParentExists: func(parent int) bool { return parent == ParentIndex },
-		OpenSegment:  func(int) (holder.Segment, error) { return r.Wire, nil },
-		FindLink: func(netns, _ string) (holder.Link, error) {
+		OpenSegment:  func(int) (node.Segment, error) { return r.Wire, nil },
+		FindLink: func(netns, _ string) (node.Link, error) {
 			if r.isRemoved(netns) {
-				return holder.Link{}, pod.ErrNoNetNS
+				return node.Link{}, pod.ErrNoNetNS
 			}
-			return holder.Link{MAC: r.macOf(netns), Parent: "eth1", ParentIndex: ParentIndex, OfParent: r.IPVLAN}, nil
+			return node.Link{MAC: r.macOf(netns), Parent: "eth1", ParentIndex: ParentIndex, OfParent: r.IPVLAN}, nil
 		},
 		Sighted: func(int, netip.Addr) bool { return false },
 	}
@@ -171,16 +172,16 @@ func (r *Node) start() {
 	r.alive = r.machine(r)
 	m, api := r.alive, mortalAPI{r.API, r.Death}
 	parts := check.Value(assembly.New(ctx, assembly.Options{
-		Holders: holder.Options{
-			Self: holder.Self{
+		Holders: node.Options{
+			Self: node.Self{
 				Node: ThisNode, Session: r.Life, Cluster: Cluster, StatefulSet: v1alpha1.StatefulSetPrefer, Patience: agentapi.WaitTimeout,
 			},
-			Stores: holder.Stores{Cache: cache{api, r.API}, Reader: api, Journal: mortalJournal{r.Book, r.Death}},
-			Machine: holder.Machine{
+			Stores: node.Stores{Cache: cache{api, r.API}, Reader: api, Journal: mortalJournal{r.Book, r.Death}},
+			Machine: node.Machine{
 				OpenSegment: m.OpenSegment, FindLink: m.FindLink, Links: links{r}, Sighted: m.Sighted,
 				OfNode: func(_ int, addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
 			},
-			Knowledge: holder.Knowledge{
+			Knowledge: node.Knowledge{
 				NodeSubnets:      func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },
 				ServicesAnswered: r.ServicesAnswered,
 				Services:         func() []netip.Prefix { return r.ServiceCIDRs },
@@ -188,7 +189,7 @@ func (r *Node) start() {
 				OthersShare:      func() bool { return true },
 				PassesPorts:      func() (bool, error) { return r.PassesPorts, nil },
 			},
-			Reports: holder.Reports{Events: r.Recorder, Log: testr.New(r.T)},
+			Reports: node.Reports{Events: r.Recorder, Log: testr.New(r.T)},
 		},
 		Client: api, Kernel: mortalKernel{m.Kernel, r.Death}, ParentExists: m.ParentExists,
 		Places:   func() ([]pod.Place, error) { return r.Places, nil },
@@ -197,8 +198,8 @@ func (r *Node) start() {
 		// The rotation begins at .2, so that tests know who gets what.
 		Rotations:  map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1")},
 		LeaseClock: clock.RealClock{},
-		Warm:       func(*assembly.Parts) holder.Warm { return r.Warm },
-		HostLinks:  func(*assembly.Parts) (holder.HostLinks, error) { return NoHostLinks{}, nil },
+		Warm:       func(*assembly.Parts) node.Warm { return r.Warm },
+		HostLinks:  func(*assembly.Parts) (node.HostLinks, error) { return NoHostLinks{}, nil },
 		Metrics:    r.Waits, Clock: r.clock,
 	}))(r.T)
 	r.Holders, r.Guards, r.Recovery = parts.Holders, parts.Guards, parts.Recovery
@@ -283,7 +284,7 @@ func (r *Node) Settle() {
 
 func (r *Node) resume() (left int, err error) {
 	err = r.do(func() (err error) {
-		left, err = r.Recovery.Resume(r.T.Context(), holder.AskTimeout)
+		left, err = r.Recovery.Resume(r.T.Context(), node.AskTimeout)
 		return err
 	})
 	return left, err

@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -134,7 +134,7 @@ func (w *Watch) misses(ctx context.Context, e *journal.Entry) bool {
 	}
 	p := &corev1.Pod{}
 	err := w.Pods.Get(ctx, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, p, client.UnsafeDisableDeepCopy)
-	return err == nil && holder.IsUID(p, e.PodUID) && p.DeletionTimestamp == nil &&
+	return err == nil && node.IsUID(p, e.PodUID) && p.DeletionTimestamp == nil &&
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -52,8 +53,8 @@ func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 	}
 	d := New(Options{
 		Node: "n1", Cluster: "c", Cache: c,
-		Holders: holder.New(t.Context(), holder.Options{
-			Self: holder.Self{Node: "n1", Session: "s"}, Stores: holder.Stores{Journal: book},
+		Holders: holder.New(t.Context(), node.Options{
+			Self: node.Self{Node: "n1", Session: "s"}, Stores: node.Stores{Journal: book},
 		}),
 		Leases:        lease.NewStore(lease.Options{Client: c, Reader: c, Node: "n1", Session: "s", Clock: clock.RealClock{}}),
 		CountConflict: func(string, segment.Source) {}, Events: events.NewFakeRecorder(10), Log: log, Clock: clock.RealClock{},

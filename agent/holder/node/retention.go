@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package node
 
 import (
 	"fmt"
@@ -13,10 +13,10 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// fixedAddressOf returns the request of a pod's annotations for an address that stays with its name.
+// FixedAddressOf returns the request of a pod's annotations for an address that stays with its name.
 // It refuses a pod whose name does not come back: no other pod would ever take the kept address
 // over.
-func fixedAddressOf(pod *corev1.Pod) (v1alpha1.FixedAddress, error) {
+func FixedAddressOf(pod *corev1.Pod) (v1alpha1.FixedAddress, error) {
 	asked, err := v1alpha1.ParseFixedAddress(pod.Annotations)
 	if err != nil {
 		return v1alpha1.FixedAddress{}, refusal.New(refusal.InvalidPod, "pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -46,7 +46,7 @@ func RecordedRetention(pod *corev1.Pod, isStatic bool) *v1alpha1.LeaseRetention 
 	if !isStatic {
 		return &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone}
 	}
-	asked, _ := fixedAddressOf(pod)
+	asked, _ := FixedAddressOf(pod)
 	return asked.Retention
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package node
 
 import (
 	"context"
@@ -27,12 +27,12 @@ func (u *underWay) begin() (end func()) {
 func (u *underWay) wait(ctx context.Context, c clock.Clock, d time.Duration) {
 	end := c.Now().Add(d)
 	for u.count.Load() > 0 && ctx.Err() == nil && c.Now().Before(end) {
-		pause(ctx, c, pinDelay)
+		Pause(ctx, c, PinDelay)
 	}
 }
 
-// pause waits d, and reports whether it has passed before ctx ended.
-func pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
+// Pause waits d, and reports whether it has passed before ctx ended.
+func Pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	t := c.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -43,26 +43,26 @@ func pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	}
 }
 
-// waitFor waits d. It returns false at once if the call's deadline is too close.
-func waitFor(ctx context.Context, c clock.Clock, d time.Duration) bool {
-	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(c.Now()) < d+answerMargin {
+// WaitFor waits d. It returns false at once if the call's deadline is too close.
+func WaitFor(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(c.Now()) < d+AnswerMargin {
 		return false
 	}
-	return pause(ctx, c, d)
+	return Pause(ctx, c, d)
 }
 
 // AskTimeout bounds how long a DEL, or a try of the worker, waits for the API server.
 // A connection that died silently would block for much longer.
 const AskTimeout = 5 * time.Second
 
-// pinDelay is the time from the answer to the pin of the guard. In this time the plugin sets the
+// PinDelay is the time from the answer to the pin of the guard. In this time the plugin sets the
 // interface up, and needs the lock of all network devices for that. A pin holds that lock for tens
 // of milliseconds.
-const pinDelay = 30 * time.Millisecond
+const PinDelay = 30 * time.Millisecond
 
-// answerMargin is the part of an ADD's deadline that is reserved for the answer.
-const answerMargin = 3 * time.Second
+// AnswerMargin is the part of an ADD's deadline that is reserved for the answer.
+const AnswerMargin = 3 * time.Second
 
-// undoTimeout bounds the undo of an ADD whose own deadline has passed. The worker
+// UndoTimeout bounds the undo of an ADD whose own deadline has passed. The worker
 // does the rest.
-const undoTimeout = 5 * time.Second
+const UndoTimeout = 5 * time.Second

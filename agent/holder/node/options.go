@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package node
 
 import (
 	"context"
@@ -106,7 +106,7 @@ type VFs interface {
 	Wake()
 }
 
-// Options of Holders. All but Multus, Sources and VFs are required.
+// Options of the Base. All but Multus, Sources and VFs are required.
 type Options struct {
 	Self
 	Stores

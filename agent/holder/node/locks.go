@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package node
 
-import "sync"
+import (
+	"sync"
+)
 
 // locks has a lock for each key that is locked or waited for. The zero value is
 // ready for use.

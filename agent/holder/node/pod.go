@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/holder/refusal"
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
+)
+
+// Of describes the holder that the lease of a pod's interface names.
+func Of(pod *corev1.Pod, a agentapi.Attachment, mac string) v1alpha1.Holder {
+	holder := v1alpha1.Holder{
+		Namespace: pod.Namespace, Pod: pod.Name, PodUID: UID(pod),
+		Interface: a.Interface, ContainerID: a.ContainerID,
+		MAC: mac, Guarded: true,
+	}
+	if ref, ok := owner.Of(pod); ok {
+		holder.OwnerGroup, holder.OwnerKind, holder.OwnerName = ref.Group, ref.Kind, ref.Name
+	}
+	return holder
+}
+
+// IsUID reports whether the runtime's UID is the pod's. An old runtime passes none.
+func IsUID(pod *corev1.Pod, uid string) bool {
+	return uid == "" || string(pod.UID) == uid || owner.StaticUID(pod.Annotations) == uid
+}
+
+// UID returns the UID by which the runtime knows the pod. It stays the same for
+// the life of the pod: a mirror pod may be deleted and created again while its static
+// pod runs on.
+func UID(pod *corev1.Pod) string {
+	if uid := owner.StaticUID(pod.Annotations); uid != "" {
+		return uid
+	}
+	return string(pod.UID)
+}
+
+// Pod returns the pod of a call. It reads the API server if the runtime is ahead of the
+// cache, or if a name has come back with another UID. The pod may belong to the cache:
+// it is read-only.
+func (b *Base) Pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) {
+	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	for _, reader := range []client.Reader{b.Cache, b.Reader} {
+		// Each read has its own object. Otherwise the answer of the API server would be decoded into
+		// the object of the cache.
+		pod := &corev1.Pod{}
+		err := reader.Get(ctx, name, pod, client.UnsafeDisableDeepCopy)
+		switch {
+		case err == nil && IsUID(pod, p.UID):
+			return pod, nil
+		case err != nil && client.IgnoreNotFound(err) != nil:
+			return nil, fmt.Errorf("read pod %s: %w", name, err)
+		}
+	}
+	return nil, refusal.New(refusal.TryAgain, "pod %s with UID %s does not exist", name, p.UID)
+}
+
+// PodOf returns the part of a pod that the choice of pools needs.
+func PodOf(pod *corev1.Pod) ipam.Pod {
+	return ipam.Pod{
+		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
+		Labels: pod.Labels, Annotations: pod.Annotations,
+	}
+}
