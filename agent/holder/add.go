@@ -25,7 +25,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 		return h.addChained(ctx, r)
 	}
 	defer h.LockAttachment(r.Attachment)()
-	defer h.overtaken.forget(r.Attachment)
+	defer h.Overtaken.Forget(r.Attachment)
 	q := h.enter(r)
 	for {
 		a, answer, err := h.try(ctx, q)
@@ -60,7 +60,7 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 		return nil, nil, err
 	}
 	h.ignored.tell(h.Events, a.pod, q.request.Network)
-	h.overtaken.begin(q.request.Attachment)
+	h.Overtaken.Begin(q.request.Attachment)
 	// The steps run one after the other, because waking another thread takes as long as a step.
 	if err := a.locate(); err != nil {
 		return nil, nil, err
@@ -172,7 +172,7 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept keptDecision
 	if ctx.Err() != nil {
 		return fmt.Errorf("the runtime cancelled the call: %w", context.Cause(ctx))
 	}
-	if a.h.overtaken.has(a.request.Attachment) {
+	if a.h.Overtaken.Has(a.request.Attachment) {
 		return refusal.New(refusal.TryAgain,
 			"the address was taken back while ADD was under way, since pod %s/%s was gone; the next try chooses anew",
 			a.who.Namespace, a.who.Pod)
@@ -245,7 +245,7 @@ func (a *adding) undo() {
 	// The slot is killed whether or not the guard was attached.
 	_ = a.awaitGuard()
 	if err := a.h.Release(ctx, a.entry(journal.Intent)); err != nil {
-		a.h.later(a.request.Attachment, "undo of an ADD", err)
+		a.h.Later(a.request.Attachment, "undo of an ADD", err)
 	}
 	a.restoreMAC()
 }
@@ -270,7 +270,7 @@ func (a *adding) record() error {
 	if err := a.h.Journal.Put(e); err != nil {
 		return err
 	}
-	a.h.expected.forget(a.who.PodUID, a.who.Interface)
+	a.h.Expected.Forget(a.who.PodUID, a.who.Interface)
 	a.h.WakeVFs(&e)
 	for _, b := range a.bound {
 		if b.address.Behind != 0 {

@@ -7,41 +7,16 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
-
-func TestADELTellsAnInterfaceThatIsRemovedFromASandboxThatEnds(t *testing.T) {
-	for _, row := range []struct {
-		name         string
-		since        time.Duration
-		netns, ready bool
-		want         holder.Ending
-	}{
-		{"the namespace is gone at once", 0, false, true, holder.EndOfSandbox},
-		{"the namespace is gone, and the kubelet has not noticed yet", time.Minute, false, true, holder.EndOfSandbox},
-		{"the runtime has not removed the namespace yet", 0, true, false, holder.EndUndecided},
-		{"the kubelet may not have noticed yet", holder.EndingTime - 1, true, true, holder.EndUndecided},
-		{"the sandbox lives on", holder.EndingTime, true, true, holder.EndOfInterface},
-		{"another plugin holds up the end of the sandbox", holder.EndingTime, true, false, holder.EndOfSandbox},
-		{"an entry of an earlier version has no time", 1 << 62, true, true, holder.EndOfInterface},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			if got := holder.EndingOf(row.since, row.netns, row.ready); got != row.want {
-				t.Errorf("got %v, want %v", got, row.want)
-			}
-		})
-	}
-}
 
 // sandboxReady is the kubelet's word about the sandbox of a pod.
 func sandboxReady(is corev1.ConditionStatus) func(*corev1.Pod) {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
+	"github.com/fenceline/fenceline/agent/holder/release"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -14,15 +15,13 @@ import (
 // methods may be called concurrently.
 type Holders struct {
 	*node.Base
+	*release.Releaser
 
-	overtaken  overtaken
 	unanswered unanswered
 	ignored    ignored
 
 	// sources in the order in which an ADD asks them.
 	sources []source
-	// expected has the interfaces whose next sandbox may get the address of an earlier one.
-	expected expected
 	// away is set while the last ADD could not reach the API server.
 	away atomic.Bool
 	// following is the part of Background in which the MACs of new interfaces are read.
@@ -33,7 +32,8 @@ type Holders struct {
 // New returns the Holders that the journal records. The undo of an ADD and the steps
 // after an answer end with ctx.
 func New(ctx context.Context, o node.Options) *Holders {
-	h := &Holders{Base: node.New(ctx, o), sources: sources()}
+	b := node.New(ctx, o)
+	h := &Holders{Base: b, Releaser: &release.Releaser{Base: b}, sources: sources()}
 	h.following, h.endFollowing = context.WithCancel(ctx)
 	return h
 }

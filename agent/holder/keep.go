@@ -9,6 +9,8 @@ import (
 	"iter"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/ipam"
@@ -43,7 +45,7 @@ func (a *adding) keptLeases(ctx context.Context) ([]v1alpha1.IPLease, error) {
 // hasOlderSandbox reports whether the interface may have had an address in another sandbox of the
 // same pod. Only then do leases have to be searched for.
 func (a *adding) hasOlderSandbox(ctx context.Context) bool {
-	if a.h.expected.has(a.who.PodUID, a.who.Interface) || len(a.pod.Status.PodIPs) > 0 {
+	if a.h.Expected.Has(a.who.PodUID, a.who.Interface) || len(a.pod.Status.PodIPs) > 0 {
 		return true
 	}
 	for _, e := range a.h.Journal.OfPod(a.who.PodUID) {
@@ -51,7 +53,22 @@ func (a *adding) hasOlderSandbox(ctx context.Context) bool {
 			return true
 		}
 	}
-	return a.h.hasLeaseOf(ctx, &a.who)
+	return hasLeaseOf(ctx, a.h.Cache, &a.who)
+}
+
+// hasLeaseOf reports whether the cache shows a lease of this node for an interface of a pod.
+func hasLeaseOf(ctx context.Context, cache client.Reader, who *v1alpha1.Holder) bool {
+	leases := &v1alpha1.IPLeaseList{}
+	if err := cache.List(ctx, leases, client.UnsafeDisableDeepCopy); err != nil {
+		return true // a search past the cache decides
+	}
+	for i := range leases.Items {
+		l := leases.Items[i].Spec.Holder
+		if l != nil && l.PodUID == who.PodUID && l.Interface == who.Interface {
+			return true
+		}
+	}
+	return false
 }
 
 // keptRetry is the pause before an ADD checks again whether its kept address was quarantined.

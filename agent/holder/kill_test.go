@@ -76,11 +76,11 @@ func TestAVerifierKillsTheADDOfTheVeryHolder(t *testing.T) {
 		Addresses: []journal.Address{{Addr: fakenode.Two, Pool: "v4", LeaseName: "10.0.0.2"}},
 	}
 	check.OK(t, r.Book.Put(e))
-	r.BeginADD(e.Attachment())
+	r.Overtaken.Begin(e.Attachment())
 	if _, _, err := r.KillHolder(t.Context(), "10.0.0.2"); err != nil {
 		t.Fatal(err)
 	}
-	if !r.Kernel.IsDead(slot) || !r.IsOvertaken(e.Attachment()) {
+	if !r.Kernel.IsDead(slot) || !r.Overtaken.Has(e.Attachment()) {
 		t.Error("the ADD goes on, and is about to speak")
 	}
 }
@@ -88,7 +88,7 @@ func TestAVerifierKillsTheADDOfTheVeryHolder(t *testing.T) {
 func TestAnADDThatAVerifierHasOvertakenIsNotAnswered(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
-	r.Wire.OnClaim = func(segment.Claim) { r.Overtake(web.Attachment) }
+	r.Wire.OnClaim = func(segment.Claim) { r.Overtaken.Add(web.Attachment) }
 	_, err := r.Add(t.Context(), web)
 	if !isCode(err, agentapi.CodeTryAgainLater) {
 		t.Errorf("got %v", err)

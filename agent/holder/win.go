@@ -88,7 +88,7 @@ func (a *attempt) owned(ctx context.Context) outcome {
 		return o
 	}
 	if a.last != nil {
-		if err := a.h.killSpeakers(a.lease, a.slot); err != nil {
+		if err := a.h.KillSpeakers(a.lease, a.slot); err != nil {
 			return ends(err)
 		}
 	}

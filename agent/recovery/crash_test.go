@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/holder/node"
+	"github.com/fenceline/fenceline/agent/holder/release"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -148,7 +148,7 @@ func livingHoldersAreTheLeases(r *fakenode.Node, where string) {
 		}
 		for _, address := range e.Addresses {
 			living[address.LeaseName] = true
-			if l := r.API.Leases()[address.LeaseName]; l == nil || !holder.Holds(l, fakenode.ThisNode, e) || string(l.UID) != address.LeaseUID {
+			if l := r.API.Leases()[address.LeaseName]; l == nil || !release.Holds(l, fakenode.ThisNode, e) || string(l.UID) != address.LeaseUID {
 				r.T.Errorf("%s: %s holds %s without a lease: %+v", where, e.ContainerID, address.Addr, l)
 			}
 		}

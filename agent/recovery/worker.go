@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/holder/node"
+	"github.com/fenceline/fenceline/agent/holder/release"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -236,7 +237,7 @@ func (w *Worker) looksHeld(ctx context.Context, e *journal.Entry) bool {
 	for _, address := range e.Addresses {
 		l := &v1alpha1.IPLease{}
 		err := w.Cache.Get(ctx, client.ObjectKey{Name: address.LeaseName}, l)
-		if err != nil || !holder.Holds(l, w.Node, e) || l.Spec.Session != w.Session || string(l.UID) != address.LeaseUID ||
+		if err != nil || !release.Holds(l, w.Node, e) || l.Spec.Session != w.Session || string(l.UID) != address.LeaseUID ||
 			lease.IsBehind(l, address.Token) {
 			return false
 		}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/release"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -44,7 +44,7 @@ func (r *Node) HoldsWhatTheJournalSays(request agentapi.AddRequest) {
 	for _, address := range e.Addresses {
 		l := r.Lease(address.LeaseName, v1alpha1.StateBound)
 		installed, _, _ := r.Kernel.Lease(guards.Key(&e, address))
-		if string(l.UID) != address.LeaseUID || !holder.Holds(l, ThisNode, &e) || installed.Token != address.Token || installed.Slot != e.Slot {
+		if string(l.UID) != address.LeaseUID || !release.Holds(l, ThisNode, &e) || installed.Token != address.Token || installed.Slot != e.Slot {
 			r.T.Errorf("lease %s of %+v, journal %+v, kernel %+v", l.UID, l.Spec.Holder, address, installed)
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package release
 
 import (
 	"context"
@@ -16,25 +16,25 @@ import (
 // stranger returns another pod of this node, or another interface of the pod, that
 // uses the address of an ADD that is being undone. Its record was lost; otherwise the
 // ADD could not have got the lease.
-func (h *Holders) stranger(e *journal.Entry, address journal.Address) (living journal.Entry, ok bool, err error) {
+func (r *Releaser) stranger(e *journal.Entry, address journal.Address) (living journal.Entry, ok bool, err error) {
 	key := guards.Key(e, address)
-	living, _, held := h.Holder(key)
+	living, _, held := r.Holder(key)
 	// An older sandbox of the same interface does not count.
 	if !held || living.PodNamespace == e.PodNamespace && living.PodName == e.PodName && living.Interface == e.Interface {
 		return living, false, nil
 	}
-	dead, err := h.Guards.Dead(living.Slot)
+	dead, err := r.Guards.Dead(living.Slot)
 	if err != nil || dead {
 		return living, false, err
 	}
-	fenced, err := h.Guards.Fenced(e, address)
+	fenced, err := r.Guards.Fenced(e, address)
 	return living, !fenced, err
 }
 
 // leaveTo quarantines a lease for the pod that uses its address; recovery of that pod
 // takes the lease back. Freeing the lease would kill the slots of that pod first (R4).
-func (h *Holders) leaveTo(ctx context.Context, living *journal.Entry, l *v1alpha1.IPLease) error {
-	_, err := h.Leases.QuarantineConflict(ctx, l, lease.Evidence{MAC: living.MAC, Source: string(segment.SourceProbe)})
+func (r *Releaser) leaveTo(ctx context.Context, living *journal.Entry, l *v1alpha1.IPLease) error {
+	_, err := r.Leases.QuarantineConflict(ctx, l, lease.Evidence{MAC: living.MAC, Source: string(segment.SourceProbe)})
 	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
 		return nil
 	}

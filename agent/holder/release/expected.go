@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package release
 
 import (
 	"context"
@@ -21,25 +21,25 @@ import (
 // kubelet sends the DEL of the old sandbox before or after the ADD of the new one. The pod keeps its
 // addresses in both orders.
 
-// mostExpected bounds the memory of expected. The leases that are older are in the cache.
+// mostExpected bounds the memory of Expected. The leases that are older are in the cache.
 const mostExpected = 1024
 
-// expected has the interfaces of pods whose next sandbox may get the address of an earlier one. It
+// Expected has the interfaces of pods whose next sandbox may get the address of an earlier one. It
 // bridges the time until the agent's cache shows the lease. Safe for concurrent use.
-type expected struct {
+type Expected struct {
 	mu         sync.Mutex
 	interfaces map[podInterface]bool
 }
 
 type podInterface struct{ podUID, ifname string }
 
-func (x *expected) has(podUID, ifname string) bool {
+func (x *Expected) Has(podUID, ifname string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.interfaces[podInterface{podUID, ifname}]
 }
 
-func (x *expected) add(holder *v1alpha1.Holder) {
+func (x *Expected) add(holder *v1alpha1.Holder) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.interfaces == nil || len(x.interfaces) >= mostExpected {
@@ -48,8 +48,8 @@ func (x *expected) add(holder *v1alpha1.Holder) {
 	x.interfaces[podInterface{holder.PodUID, holder.Interface}] = true
 }
 
-// forget removes an interface that has its addresses.
-func (x *expected) forget(podUID, ifname string) {
+// Forget removes an interface that has its addresses.
+func (x *Expected) Forget(podUID, ifname string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.interfaces, podInterface{podUID, ifname})
@@ -57,36 +57,21 @@ func (x *expected) forget(podUID, ifname string) {
 
 // Expect records that the next sandbox of a holder's pod may get the address of this holder: its
 // ADD looks for the lease.
-func (h *Holders) Expect(holder *v1alpha1.Holder) { h.expected.add(holder) }
-
-// hasLeaseOf reports whether the cache shows a lease of this node for an interface of a pod.
-func (h *Holders) hasLeaseOf(ctx context.Context, who *v1alpha1.Holder) bool {
-	leases := &v1alpha1.IPLeaseList{}
-	if err := h.Cache.List(ctx, leases, client.UnsafeDisableDeepCopy); err != nil {
-		return true // a search past the cache decides
-	}
-	for i := range leases.Items {
-		l := leases.Items[i].Spec.Holder
-		if l != nil && l.PodUID == who.PodUID && l.Interface == who.Interface {
-			return true
-		}
-	}
-	return false
-}
+func (r *Releaser) Expect(holder *v1alpha1.Holder) { r.Expected.add(holder) }
 
 // IsOfLastBoot reports whether a lease is bound to a pod that ended with the last
 // boot of this node.
-func (h *Holders) IsOfLastBoot(s *v1alpha1.IPLeaseSpec) bool {
-	return s.State == v1alpha1.StateBound && s.NodeName == h.Node && s.Holder != nil &&
-		!session.SameBoot(s.Session, h.Session)
+func (r *Releaser) IsOfLastBoot(s *v1alpha1.IPLeaseSpec) bool {
+	return s.State == v1alpha1.StateBound && s.NodeName == r.Node && s.Holder != nil &&
+		!session.SameBoot(s.Session, r.Session)
 }
 
 // mayReturn reports whether the pod of an entry may get another sandbox. It reads the agent's cache
 // of its own node's pods, so a DEL waits for no answer. If the cache does not answer, the pod may:
 // the controller ends the lease if the pod does not live.
-func (h *Holders) mayReturn(ctx context.Context, e *journal.Entry) bool {
+func (r *Releaser) mayReturn(ctx context.Context, e *journal.Entry) bool {
 	pod := &corev1.Pod{}
-	err := h.Cache.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod, client.UnsafeDisableDeepCopy)
+	err := r.Cache.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return !apierrors.IsNotFound(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package release
 
 import (
 	"context"
@@ -17,10 +17,10 @@ import (
 	"github.com/fenceline/fenceline/agent/pod/vf"
 )
 
-// endingTime is the time after a DEL from which the kubelet's word about the sandbox counts. A sandbox
+// EndingTime is the time after a DEL from which the kubelet's word about the sandbox counts. A sandbox
 // that died is in the status of its pod before the kubelet stops it; one that somebody else stops is
 // there within about two seconds.
-const endingTime = 10 * time.Second
+const EndingTime = 10 * time.Second
 
 // errEnding is the reason for which a release waits.
 var errEnding = errors.New("it is not known yet whether the sandbox has ended or only this interface was removed")
@@ -55,7 +55,7 @@ func endingOf(f endingFacts) ending {
 	switch {
 	case !f.netnsLives:
 		return endOfSandbox
-	case f.since < endingTime:
+	case f.since < EndingTime:
 		return endUndecided
 	case f.sandboxReady:
 		return endOfInterface
@@ -65,23 +65,23 @@ func endingOf(f endingFacts) ending {
 
 // Undecided reports whether a fenced entry must wait, because the fate of its addresses depends on
 // what has ended.
-func (h *Holders) Undecided(ctx context.Context, e *journal.Entry) bool {
+func (r *Releaser) Undecided(ctx context.Context, e *journal.Entry) bool {
 	kept := slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return !a.Static })
-	return kept && e.Phase == journal.Releasing && h.mayReturn(ctx, e) && h.ending(ctx, e) == endUndecided
+	return kept && e.Phase == journal.Releasing && r.mayReturn(ctx, e) && r.ending(ctx, e) == endUndecided
 }
 
 // ending finds out what the DEL of an entry has ended. It reads the pod, past the cache, only if the
 // decision depends on it.
-func (h *Holders) ending(ctx context.Context, e *journal.Entry) ending {
+func (r *Releaser) ending(ctx context.Context, e *journal.Entry) ending {
 	if e.Phase != journal.Releasing {
 		return endOfSandbox
 	}
-	_, err := h.FindLink(e.NetNS, e.Interface)
+	_, err := r.FindLink(e.NetNS, e.Interface)
 	f := endingFacts{
-		since: h.Clock.Since(e.Released), netnsLives: err == nil || wasOpened(err), sandboxReady: true,
+		since: r.Clock.Since(e.Released), netnsLives: err == nil || wasOpened(err), sandboxReady: true,
 	}
 	if endingOf(f) == endOfInterface {
-		f.sandboxReady = h.sandboxReady(ctx, e)
+		f.sandboxReady = r.sandboxReady(ctx, e)
 	}
 	return endingOf(f)
 }
@@ -94,9 +94,9 @@ func wasOpened(err error) bool {
 }
 
 // sandboxReady reports whether the kubelet says that the sandbox of an entry's pod is ready.
-func (h *Holders) sandboxReady(ctx context.Context, e *journal.Entry) bool {
+func (r *Releaser) sandboxReady(ctx context.Context, e *journal.Entry) bool {
 	p := &corev1.Pod{}
-	err := h.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, p)
+	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, p)
 	return err == nil && node.IsUID(p, e.PodUID) && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue
 	})

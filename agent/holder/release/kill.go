@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package release
 
 import (
 	"context"
@@ -14,21 +14,21 @@ import (
 // KillHolder reads a lease past the cache. If the lease is Quarantined and names a
 // predecessor, it kills every slot of this node that may use its address. dead reports
 // that the last holder belonged to this session: that is positive proof (R8).
-func (h *Holders) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error) {
-	defer h.LockLease(name)()
-	l, err = h.Leases.Get(ctx, name)
+func (r *Releaser) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error) {
+	defer r.LockLease(name)()
+	l, err = r.Leases.Get(ctx, name)
 	if err != nil || l.Spec.State != v1alpha1.StateQuarantined || !lease.HasPredecessor(&l.Spec) {
 		return l, false, err
 	}
-	return l, h.EndedHere(l), h.killSpeakers(l, 0)
+	return l, r.EndedHere(l), r.KillSpeakers(l, 0)
 }
 
-// killSpeakers kills every slot of this node that may use a lease's address, by the
+// KillSpeakers kills every slot of this node that may use a lease's address, by the
 // journal or by the kernel, except the new holder's own slot.
-func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
-	for _, e := range h.Journal.All() {
+func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
+	for _, e := range r.Journal.All() {
 		for _, address := range e.Addresses {
-			if address.LeaseName != l.Name || e.Slot == 0 || e.Slot == own || e.Session != h.Session {
+			if address.LeaseName != l.Name || e.Slot == 0 || e.Slot == own || e.Session != r.Session {
 				continue
 			}
 			// An address without a token was not used yet. So a take-over under way goes on. But if
@@ -36,8 +36,8 @@ func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
 			if address.Token == 0 && !isHolder(&l.Spec, e) {
 				continue
 			}
-			h.overtaken.add(e.Attachment())
-			if err := h.Guards.Kill(e); err != nil {
+			r.Overtaken.Add(e.Attachment())
+			if err := r.Guards.Kill(e); err != nil {
 				return fmt.Errorf("end the holder of %s: %w", address.Addr, err)
 			}
 		}
@@ -46,7 +46,7 @@ func (h *Holders) killSpeakers(l *v1alpha1.IPLease, own uint32) error {
 	if err != nil {
 		return err
 	}
-	return h.Guards.KillUsers(network, addr, own)
+	return r.Guards.KillUsers(network, addr, own)
 }
 
 // isHolder reports whether an entry belongs to the container that a lease names.

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"testing"
+	"time"
+)
+
+func TestADELTellsAnInterfaceThatIsRemovedFromASandboxThatEnds(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		since        time.Duration
+		netns, ready bool
+		want         ending
+	}{
+		{"the namespace is gone at once", 0, false, true, endOfSandbox},
+		{"the namespace is gone, and the kubelet has not noticed yet", time.Minute, false, true, endOfSandbox},
+		{"the runtime has not removed the namespace yet", 0, true, false, endUndecided},
+		{"the kubelet may not have noticed yet", EndingTime - 1, true, true, endUndecided},
+		{"the sandbox lives on", EndingTime, true, true, endOfInterface},
+		{"another plugin holds up the end of the sandbox", EndingTime, true, false, endOfSandbox},
+		{"an entry of an earlier version has no time", 1 << 62, true, true, endOfInterface},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := endingOf(endingFacts{row.since, row.netns, row.ready}); got != row.want {
+				t.Errorf("got %v, want %v", got, row.want)
+			}
+		})
+	}
+}
