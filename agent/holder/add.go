@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fenceline/fenceline/agent/holder/kept"
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
+	"github.com/fenceline/fenceline/agent/holder/win"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -33,7 +35,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 			q.place.Leave(true)
 			return answer, nil
 		}
-		if a == nil || !isExhausted(err) && !isAwaited(err) {
+		if a == nil || !refusal.IsExhausted(err) && !isAwaited(err) {
 			q.place.Leave(false)
 			return nil, err
 		}
@@ -59,14 +61,14 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 	if err != nil {
 		return nil, nil, err
 	}
-	h.ignored.tell(h.Events, a.pod, q.request.Network)
+	h.ignored.tell(h.Events, a.Pod, q.request.Network)
 	h.Overtaken.Begin(q.request.Attachment)
 	// The steps run one after the other, because waking another thread takes as long as a step.
 	if err := a.locate(); err != nil {
 		return nil, nil, err
 	}
 	q.place.Look()
-	choice, kept, err := a.choose(ctx)
+	choice, d, err := a.choose(ctx)
 	if isAwaited(err) {
 		return a, nil, err
 	}
@@ -74,18 +76,25 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 		a.refused(err)
 		return nil, nil, err
 	}
-	if err := a.bind(ctx, choice, kept); err != nil {
+	if err := a.bind(ctx, choice, d); err != nil {
 		h.away.Store(lease.IsUnavailable(err))
 		a.undo()
-		if isExhausted(err) {
+		if refusal.IsExhausted(err) {
 			return a, nil, err
 		}
 		a.refused(err)
 		return nil, nil, err
 	}
-	h.unanswered.put(a)
-	response, err := answer(choice, a.bound, q.request.Network)
+	h.Put(a.Interface)
+	response, err := answer(choice, a.Won, q.request.Network)
 	return a, response, err
+}
+
+// adding is one try of an ADD.
+type adding struct {
+	*Holders
+	*win.Try
+	queued *queued
 }
 
 // begin reads the pod, and undoes an earlier ADD of the same attachment.
@@ -95,14 +104,17 @@ func (h *Holders) begin(ctx context.Context, q *queued) (*adding, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &adding{h: h, request: r, queued: q, pod: pod, who: node.Of(pod, r.Attachment, ""), created: h.Clock.Now()}
+	a := &adding{Holders: h, queued: q, Try: &win.Try{
+		Interface: win.NewInterface(h.Releaser, r, pod), Pod: pod, Place: q.place, Offer: q.offer, Sources: h.sources,
+	}}
+	a.Replaced = q.replaced
 	if old, ok := h.Journal.Get(r.ContainerID, r.Interface); ok {
 		// The runtime repeats an ADD without a DEL.
 		if err := h.Release(ctx, old); err != nil {
 			return nil, fmt.Errorf("release the addresses of an earlier ADD: %w", err)
 		}
 		if old.NetNS == r.NetNS && old.Session == h.Session {
-			q.replaced = append(q.replaced, old.Slot)
+			a.Replaced = append(a.Replaced, old.Slot)
 		}
 	}
 	return a, nil
@@ -110,174 +122,117 @@ func (h *Holders) begin(ctx context.Context, q *queued) (*adding, error) {
 
 // locate finds the interface, and opens the segment that it reaches.
 func (a *adding) locate() error {
-	link, err := a.h.FindLink(a.request.NetNS, a.request.Interface)
-	if device := a.request.Network.Device; errors.Is(err, pod.ErrNoInterface) && device != "" {
+	link, err := a.FindLink(a.Request.NetNS, a.Request.Interface)
+	if device := a.Request.Network.Device; errors.Is(err, pod.ErrNoInterface) && device != "" {
 		if driver := vf.UserDriver(vf.Sysfs, device); driver != "" {
 			return refusal.New(refusal.InvalidPod,
 				"interface %s of pod %s/%s would be device %s with the driver %s, which has no network interface: nothing could guard its address (DPDK); use a driver of the kernel",
-				a.who.Interface, a.who.Namespace, a.who.Pod, device, driver)
+				a.Who.Interface, a.Who.Namespace, a.Who.Pod, device, driver)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("find interface %s of pod %s/%s: %w", a.who.Interface, a.who.Namespace, a.who.Pod, err)
+		return fmt.Errorf("find interface %s of pod %s/%s: %w", a.Who.Interface, a.Who.Namespace, a.Who.Pod, err)
 	}
-	a.seg, err = a.h.OpenSegment(link.ParentIndex)
+	seg, err := a.OpenSegment(link.ParentIndex)
 	if err != nil {
 		return fmt.Errorf("open the segment of %s: %w", link.Parent, err)
 	}
-	a.link, a.made = link, link.MAC
-	a.who.MAC = link.MAC.String()
+	a.Found(link, seg)
 	return nil
 }
 
 // choose returns the pools that may serve the interface, and the decision about the
 // leases that are kept for it.
-func (a *adding) choose(ctx context.Context) (choice ipam.Choice, kept keptDecision, err error) {
-	if a.asked, err = node.FixedAddressOf(a.pod); err != nil {
-		return choice, kept, err
+func (a *adding) choose(ctx context.Context) (choice ipam.Choice, d kept.Decision, err error) {
+	if a.Asked, err = node.FixedAddressOf(a.Pod); err != nil {
+		return choice, d, err
 	}
 	leases, err := a.keptLeases(ctx)
 	if err != nil {
-		return choice, kept, err
+		return choice, d, err
 	}
-	s, err := a.h.surroundings(ctx, a.request, a.pod)
+	s, err := a.surroundings(ctx, a.Request, a.Pod)
 	if err != nil {
-		return choice, kept, err
+		return choice, d, err
 	}
 	a.warn(s)
 	if err := a.belongs(ctx, &s); err != nil {
-		return choice, kept, err
+		return choice, d, err
 	}
-	return a.chooseFor(leases, s)
+	of := kept.Interface{Who: &a.Who, Node: a.Node, Asked: a.Asked, ByDefault: a.StatefulSet, Leases: leases}
+	return of.Choose(s.request, s.pools, s.reserved)
 }
 
 // bind binds one address of each family, and attaches the guard meanwhile.
-func (a *adding) bind(ctx context.Context, choice ipam.Choice, kept keptDecision) error {
-	if err := a.mayFind(choice, kept); err != nil {
+func (a *adding) bind(ctx context.Context, choice ipam.Choice, d kept.Decision) error {
+	if err := a.MayFind(choice, d); err != nil {
 		return err
 	}
 	for _, family := range choice.Families {
-		b, err := a.bindFamily(ctx, family, kept)
+		b, err := a.Family(ctx, family, d)
 		if err != nil {
 			return err
 		}
-		a.bound, a.trying = append(a.bound, b), nil
+		a.Won, a.Trying = append(a.Won, b), nil
 	}
-	if err := a.guard(); err != nil {
+	if err := a.Guard(); err != nil {
 		return err
 	}
-	if err := a.awaitGateways(); err != nil {
+	if err := a.AwaitGateways(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("the runtime cancelled the call: %w", context.Cause(ctx))
 	}
-	if a.h.Overtaken.Has(a.request.Attachment) {
+	if a.Overtaken.Has(a.Request.Attachment) {
 		return refusal.New(refusal.TryAgain,
 			"the address was taken back while ADD was under way, since pod %s/%s was gone; the next try chooses anew",
-			a.who.Namespace, a.who.Pod)
+			a.Who.Namespace, a.Who.Pod)
 	}
 	return a.record()
-}
-
-// errNoSource is not reached: the last sources end with the reason why there is no address.
-var errNoSource = errors.New("no source has an address")
-
-// bindFamily wins an address of a family: it asks the sources in their order.
-func (a *adding) bindFamily(ctx context.Context, f ipam.Family, kept keptDecision) (boundAddress, error) {
-	l, left := kept.of(f.IPv6)
-	if l != nil && poolOf(f, l) == nil { // not reached: decideKept takes only what serves
-		return boundAddress{}, refusal.New(refusal.NoPool, "%s is kept for pod %s/%s, but its pool %s does not serve the pod",
-			l.Spec.Address, a.who.Namespace, a.who.Pod, l.Spec.Pool)
-	}
-	s := &search{adding: a, family: f, kept: l}
-	a.full = nil
-	why := errNoSource
-	for _, s.source = range a.h.sources {
-		if err := s.obey(ctx, s.obeys); err != nil {
-			return boundAddress{}, err
-		}
-		b, o := s.ask(ctx)
-		if after(o, s.source) == answerWith {
-			if s.learns && l == nil && !s.family.Requested.IsValid() {
-				a.h.Warm.Used(b.pool.Name, a.link.Parent)
-			}
-			a.tellLeft(left, b)
-			return b, nil
-		}
-		if after(o, s.source) == giveUp {
-			return boundAddress{}, o.why
-		}
-		if o.why != nil {
-			why = o.why
-		}
-	}
-	return boundAddress{}, why
-}
-
-// ask tries the candidates of the source, until one is won or the ADD has to end. Without a candidate the
-// outcome is notAddress.
-func (s *search) ask(ctx context.Context) (boundAddress, outcome) {
-	for c, err := range s.find(ctx, s) {
-		if isExhausted(err) {
-			return boundAddress{}, outcome{usedUp, err}
-		}
-		if err != nil {
-			return boundAddress{}, ends(err)
-		}
-		b, o := s.win(ctx, c)
-		then := after(o, s.source)
-		if then == nextCandidate || then == nextSource {
-			s.trying = nil
-		}
-		if then != nextCandidate {
-			return b, o
-		}
-	}
-	return boundAddress{}, outcome{result: notAddress}
 }
 
 // undo is a DEL of the steps done so far. A release that fails is journalled and
 // left to the worker: it is no error of the ADD.
 func (a *adding) undo() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.h.Background), node.UndoTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.Background), node.UndoTimeout)
 	defer cancel()
 	// The slot is killed whether or not the guard was attached.
-	_ = a.awaitGuard()
-	if err := a.h.Release(ctx, a.entry(journal.Intent)); err != nil {
-		a.h.Later(a.request.Attachment, "undo of an ADD", err)
+	_ = a.AwaitGuard()
+	if err := a.Release(ctx, a.Entry(journal.Intent)); err != nil {
+		a.Later(a.Request.Attachment, "undo of an ADD", err)
 	}
-	a.restoreMAC()
+	a.RestoreMAC()
 }
 
 // record journals that the interface holds its addresses.
 func (a *adding) record() error {
 	// From here on, a DEL keeps the address for the pod's name. Before this point it must not: the
 	// next ADD of a Retained address claims before it probes, so the address must be proven.
-	for i := range a.bound {
-		a.bound[i].address.Static = a.keeps(a.bound[i].pool)
+	for i := range a.Won {
+		a.Won[i].Address.Static = a.Keeps(a.Won[i].Pool)
 	}
-	e := a.entry(journal.Bound)
+	e := a.Entry(journal.Bound)
 	// The plugin sets the interface up after the answer.
-	for _, b := range a.bound {
-		if err := a.h.Guards.Install(&e, b.address); err != nil {
+	for _, b := range a.Won {
+		if err := a.Guards.Install(&e, b.Address); err != nil {
 			return err
 		}
 	}
-	if err := a.h.GuardSources(&e); err != nil {
+	if err := a.GuardSources(&e); err != nil {
 		return err
 	}
-	if err := a.h.Journal.Put(e); err != nil {
+	if err := a.Journal.Put(e); err != nil {
 		return err
 	}
-	a.h.Expected.Forget(a.who.PodUID, a.who.Interface)
-	a.h.WakeVFs(&e)
-	for _, b := range a.bound {
-		if b.address.Behind != 0 {
-			a.h.Pending.Add(e.Attachment())
+	a.Expected.Forget(a.Who.PodUID, a.Who.Interface)
+	a.WakeVFs(&e)
+	for _, b := range a.Won {
+		if b.Address.Behind != 0 {
+			a.Pending.Add(e.Attachment())
 			continue
 		}
-		a.h.Audit(audit.Grant, &e, b.address, "")
+		a.Audit(audit.Grant, &e, b.Address, "")
 	}
 	return nil
 }

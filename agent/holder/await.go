@@ -16,9 +16,29 @@ import (
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
+
+// queued is an ADD with its place in the queue for full pools.
+type queued struct {
+	h       *Holders
+	request agentapi.AddRequest
+	place   *waiting.Place
+	// offer is the address that came free, for the next try.
+	offer waiting.Offer
+	// until is the end of the wait; zero before it begins.
+	until time.Time
+	// told are the reasons that events of the pod have told.
+	told []string
+	// warned reports that events of the pod have told its wishes that have no effect.
+	warned bool
+	// replaced are the dead slots that an earlier ADD and earlier tries have left on the interface. They
+	// keep it mute until the next guard enforces.
+	replaced []uint32
+	// application is the application of the pod, once it was read.
+	application *v1alpha1.Application
+}
 
 // enter returns the place of an ADD. A pod of an old runtime without UID has a place by its sandbox.
 func (h *Holders) enter(r agentapi.AddRequest) *queued {
@@ -33,7 +53,8 @@ func (h *Holders) enter(r agentapi.AddRequest) *queued {
 // was undone: meanwhile there is no lease and no entry of the journal, and the interface is mute. It
 // returns an error when the ADD is to end.
 func (q *queued) await(ctx context.Context, a *adding, full error) error {
-	if err := q.leaves(a); err != nil {
+	var err error
+	if q.replaced, err = a.Mutes(); err != nil {
 		return err
 	}
 	now := q.h.Clock.Now()
@@ -47,27 +68,13 @@ func (q *queued) await(ctx context.Context, a *adding, full error) error {
 		return q.end(ctx, a, full, waiting.ErrLate)
 	}
 	q.tell(a, full, q.until.Sub(now))
-	var err error
-	if q.offer, err = q.place.Await(ctx, poolsOf(a.full), q.until); err != nil {
+	if q.offer, err = q.place.Await(ctx, poolsOf(a.Full), q.until); err != nil {
 		return q.end(ctx, a, full, err)
 	}
 	if !q.offer.Addr.IsValid() {
 		return q.wanted(ctx)
 	}
 	return nil
-}
-
-// leaves notes the slot of a try that was undone, if its guard is still on the interface.
-func (q *queued) leaves(a *adding) error {
-	if a.slot == 0 {
-		return nil
-	}
-	e := a.entry(journal.Intent)
-	attached, err := q.h.Guards.Attached(&e)
-	if err == nil && attached {
-		q.replaced = append(q.replaced, a.slot)
-	}
-	return err
 }
 
 // wanted returns an error if the pod is gone or ends.
@@ -107,8 +114,8 @@ func (q *queued) end(ctx context.Context, a *adding, full, why error) error {
 
 // comingFree counts the leases of the full pools that will end within seconds.
 func (a *adding) comingFree(ctx context.Context) (coming int, err error) {
-	for _, c := range a.full {
-		n, err := a.h.Leases.ComingFree(ctx, c.Pool.Name)
+	for _, c := range a.Full {
+		n, err := a.Leases.ComingFree(ctx, c.Pool.Name)
 		if err != nil {
 			return 0, err
 		}
@@ -129,8 +136,8 @@ func (q *queued) tell(a *adding, full error, left time.Duration) {
 		if e.By != nil {
 			by = e.By
 		}
-	} else if len(q.told) > 0 && len(a.full) > 0 {
-		by = a.full[0].Pool // it was made meanwhile
+	} else if len(q.told) > 0 && len(a.Full) > 0 {
+		by = a.Full[0].Pool // it was made meanwhile
 	}
 	if len(q.told) < mostTold && !slices.Contains(q.told, reason) {
 		q.told = append(q.told, reason)
@@ -144,53 +151,13 @@ func (q *queued) tell(a *adding, full error, left time.Duration) {
 func (a *adding) awaits(full error, by runtime.Object, patience time.Duration) {
 	text := fmt.Sprintf("waits up to %s for an address: %s", patience.Round(time.Second), full)
 	ready, proving := int64(0), int64(0)
-	for _, c := range a.full {
+	for _, c := range a.Full {
 		ready, proving = ready+c.Pool.Status.Warm, proving+c.Pool.Status.Quarantined
 	}
 	if ready+proving > 0 {
 		text += fmt.Sprintf("; of these leases, nodes keep %d ready, and %d are in quarantine", ready, proving)
 	}
-	a.h.Events.Eventf(a.pod, by, corev1.EventTypeWarning, "AddressAwaited", "Bind", "%s", note(errors.New(text)))
-}
-
-// mayFind returns an error if the ADD waits for the pools of a family, and none of them has an address
-// for it now. So it takes no address of another family in vain.
-func (a *adding) mayFind(choice ipam.Choice, kept keptDecision) error {
-	for _, f := range choice.Families {
-		if l, _ := kept.of(f.IPv6); l != nil || f.Requested.IsValid() {
-			continue
-		}
-		if _, ok := a.offer(f); ok {
-			continue
-		}
-		if _, err := a.inTurn(f); err != nil {
-			a.full = f.Pools
-			return err
-		}
-	}
-	return nil
-}
-
-// inTurn returns the family without the pools for which this ADD, or an earlier one of this node,
-// waits: of such a pool, an ADD gets only the address that is offered to it.
-func (a *adding) inTurn(f ipam.Family) (ipam.Family, error) {
-	return f.Without(func(c ipam.Candidate) (*ipam.Rejection, error) {
-		why, closed := a.queued.place.Closed(c.Pool.Name)
-		if !closed {
-			return nil, nil
-		}
-		return &ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.Exhausted, Detail: why}, nil
-	})
-}
-
-// offer returns the pool of the address that is offered to this ADD alone.
-func (a *adding) offer(f ipam.Family) (ipam.Candidate, bool) {
-	for _, c := range f.Pools {
-		if c.Pool.Name == a.queued.offer.Pool && c.Set.Contains(a.queued.offer.Addr) {
-			return c, true
-		}
-	}
-	return ipam.Candidate{}, false
+	a.Events.Eventf(a.Pod, by, corev1.EventTypeWarning, "AddressAwaited", "Bind", "%s", note(errors.New(text)))
 }
 
 // poolsOf returns the candidates as pools that an ADD waits for.

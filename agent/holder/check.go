@@ -17,7 +17,7 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 	if err := h.checkHeld(r.Attachment, r.Configured); err != nil {
 		return nil, err
 	}
-	if err := h.settle(r.Attachment); err != nil {
+	if err := h.Settle(r.Attachment); err != nil {
 		return nil, err
 	}
 	if err := h.route(ctx, r); err != nil {

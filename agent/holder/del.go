@@ -20,6 +20,6 @@ func (h *Holders) Del(ctx context.Context, r agentapi.DelRequest) error {
 // letGo releases an attachment, now or later.
 func (h *Holders) letGo(ctx context.Context, a agentapi.Attachment) error {
 	defer h.LockAttachment(a)()
-	h.unanswered.remove(a)
+	h.Forget(a)
 	return h.LetGo(ctx, a)
 }

@@ -8,6 +8,6 @@ func (h *Holders) TakesAPIServerForAway() bool { return h.away.Load() }
 // MakeOptional lets no rule that speaks against a candidate of a source end an ADD.
 func (h *Holders) MakeOptional(name string) {
 	for i := range h.sources {
-		h.sources[i].refuses = h.sources[i].refuses && h.sources[i].name != name
+		h.sources[i].Refuses = h.sources[i].Refuses && h.sources[i].Name != name
 	}
 }

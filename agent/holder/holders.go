@@ -6,8 +6,10 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/fenceline/fenceline/agent/holder/answered"
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/release"
+	"github.com/fenceline/fenceline/agent/holder/win"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -16,33 +18,20 @@ import (
 type Holders struct {
 	*node.Base
 	*release.Releaser
+	*answered.After
 
-	unanswered unanswered
-	ignored    ignored
-
+	ignored ignored
 	// sources in the order in which an ADD asks them.
-	sources []source
+	sources []win.Source
 	// away is set while the last ADD could not reach the API server.
 	away atomic.Bool
-	// following is the part of Background in which the MACs of new interfaces are read.
-	following    context.Context
-	endFollowing context.CancelFunc
 }
 
 // New returns the Holders that the journal records. The undo of an ADD and the steps
 // after an answer end with ctx.
 func New(ctx context.Context, o node.Options) *Holders {
 	b := node.New(ctx, o)
-	h := &Holders{Base: b, Releaser: &release.Releaser{Base: b}, sources: sources()}
-	h.following, h.endFollowing = context.WithCancel(ctx)
-	return h
-}
-
-// Wait returns once the steps after the answers of all ADDs are done. It ends the readings of MACs.
-// No ADD may be under way.
-func (h *Holders) Wait() {
-	h.endFollowing()
-	h.Tasks.Wait()
+	return &Holders{Base: b, Releaser: &release.Releaser{Base: b}, After: answered.New(b), sources: win.Sources()}
 }
 
 // Fenced handles a newer claim for an address held here: recovery reads the lease.

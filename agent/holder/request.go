@@ -18,7 +18,6 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
-	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
@@ -78,54 +77,6 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 		pools: pools.Items, reserved: poolset.ReservedSet(reservations.Items),
 		runtime: self.Status.NodeInfo.ContainerRuntimeVersion,
 	}, nil
-}
-
-// chooseFor applies the rules: it decides about the leases of the interface, and returns the pools
-// that may serve it.
-func (a *adding) chooseFor(leases []v1alpha1.IPLease, s surroundings) (ipam.Choice, keptDecision, error) {
-	k, err := a.keeping(leases, s)
-	if err != nil {
-		return ipam.Choice{}, keptDecision{}, err
-	}
-	for {
-		kept, err := decideKept(k)
-		if err != nil {
-			return ipam.Choice{}, keptDecision{}, err
-		}
-		s.request.Kept = kept.addresses()
-		choice, err := ipam.ChoosePools(s.request, s.pools, s.reserved)
-		if err != nil {
-			return ipam.Choice{}, keptDecision{}, err
-		}
-		// The routes of the pod may have ruled out a pool. Each turn rejects one lease more.
-		if !k.reject(kept, choice) {
-			return choice, kept, nil
-		}
-	}
-}
-
-// keeping returns the input of decideKept.
-func (a *adding) keeping(leases []v1alpha1.IPLease, s surroundings) (keeping, error) {
-	k := keeping{
-		pod: a.who.Namespace + "/" + a.who.Pod, iface: s.request.Describe(), node: a.h.Node, uid: a.who.PodUID,
-		asked: a.asked, byDefault: a.h.StatefulSet, keepsName: owner.KeepsName(&a.who), requested: s.request.IPs,
-	}
-	s.request.Kept = nil
-	for i := range leases {
-		s.request.Kept = append(s.request.Kept, ipam.Kept{Addr: leases[i].Spec.Addr(), Pool: leases[i].Spec.Pool})
-	}
-	standings, err := ipam.Standings(s.request, s.pools)
-	if err != nil {
-		return keeping{}, err
-	}
-	for i := range leases {
-		l := keptLease{IPLease: &leases[i], standing: standings[i]}
-		if at := slices.IndexFunc(s.pools, func(p v1alpha1.IPPool) bool { return p.Name == l.Spec.Pool }); at >= 0 {
-			l.pool = &s.pools[at]
-		}
-		k.leases = append(k.leases, l)
-	}
-	return k, nil
 }
 
 // earlier returns the other interfaces that a sandbox of a pod has already, read from

@@ -22,22 +22,22 @@ func (a *adding) warn(s surroundings) {
 	}
 	a.queued.warned = true
 	if unread := ipam.Unread(s.request); len(unread) > 0 {
-		a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AnnotationUnknown", "Bind", "%s", strings.Join(unread, "; "))
+		a.Events.Eventf(a.Pod, nil, corev1.EventTypeWarning, "AnnotationUnknown", "Bind", "%s", strings.Join(unread, "; "))
 	}
-	ports := hostPorts(a.pod, s.request.Interface, s.runtime)
+	ports := hostPorts(a.Pod, s.request.Interface, s.runtime)
 	if len(ports) == 0 {
 		return
 	}
-	passes, err := a.h.PassesPorts()
+	passes, err := a.PassesPorts()
 	if err != nil {
-		a.h.Log.Error(err, "it is not known whether the hostPort of a pod has an effect", "namespace", a.pod.Namespace, "pod", a.pod.Name)
+		a.Log.Error(err, "it is not known whether the hostPort of a pod has an effect", "namespace", a.Pod.Namespace, "pod", a.Pod.Name)
 	}
 	if err != nil || passes {
 		return
 	}
-	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "HostPortIgnored", "Bind",
+	a.Events.Eventf(a.Pod, nil, corev1.EventTypeWarning, "HostPortIgnored", "Bind",
 		"hostPort %s of pod %s/%s has no effect: no plugin of the pod network has the capability portMappings; set cni.conflist.portMap of the chart, or chain the plugin portmap",
-		strings.Join(ports, ", "), a.pod.Namespace, a.pod.Name)
+		strings.Join(ports, ", "), a.Pod.Namespace, a.Pod.Name)
 }
 
 // hostPorts returns the hostPorts that the runtime gives to the plugins of an interface. Only those of
@@ -65,13 +65,5 @@ func (a *adding) refused(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
-	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", note(refusal.Answer(err)))
-}
-
-// tellLeft reports in events of the pod which addresses it has left, and why.
-func (a *adding) tellLeft(left []leftLease, b boundAddress) {
-	for _, l := range left {
-		a.h.Events.Eventf(a.pod, nil, corev1.EventTypeNormal, "AddressLeft", "Bind",
-			"%s replaces %s: %s", b.address.Addr, l.Spec.Address, l.why)
-	}
+	a.Events.Eventf(a.Pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", note(refusal.Answer(err)))
 }

@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/holder/answered"
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -105,7 +105,7 @@ func (w *Worker) renew(ctx context.Context, e journal.Entry, address journal.Add
 		return false, fmt.Errorf("read pod %s/%s: %w", e.PodNamespace, e.PodName, err)
 	}
 	pause := w.renewals.note(dispute{e.Attachment(), address.LeaseName}, w.Clock.Now())
-	r := holder.Renewal{Entry: e, Address: address, Lease: l, Claimed: claimed, Disprove: how == lease.Disprove}
+	r := answered.Renewal{Entry: e, Address: address, Lease: l, Claimed: claimed, Disprove: how == lease.Disprove}
 	if err := w.Holders.Renew(ctx, r); err != nil {
 		w.warn(&e, "FenceNotEnded", "%s is this pod's, but a claim has fenced it, and the pod stays mute: %v; next try in %s",
 			address.Addr, err, pause)

@@ -78,7 +78,7 @@ var rows = []struct {
 	{because(Undecodable), agentapi.CodeDecodingFailure, "%w; are plugin and agent of the same release?"},
 
 	// The rules of the pools.
-	{isExhausted, agentapi.CodeExhausted, "%w; enlarge a pool or free addresses (kubectl get fllease)"},
+	{IsExhausted, agentapi.CodeExhausted, "%w; enlarge a pool or free addresses (kubectl get fllease)"},
 	{is[*ipam.PoolAwaitedError], agentapi.CodeNoPool, "%w; see kubectl get flsubnet, and the events of the application"},
 	{is[*ipam.NoPoolError], agentapi.CodeNoPool, "%w; see kubectl get flpool"},
 	{is[*ipam.AnnotationError], agentapi.CodeInvalidNetworkConfig, "%w"},
@@ -163,7 +163,8 @@ func is[T error](err error) bool {
 	return ok
 }
 
-func isExhausted(err error) bool {
+// IsExhausted reports whether an error means that every pool is full.
+func IsExhausted(err error) bool {
 	none, ok := errors.AsType[*ipam.NoPoolError](err)
 	return ok && none.Exhausted()
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/fenceline/fenceline/agent/pod/vf"
 )
 
-// EndingTime is the time after a DEL from which the kubelet's word about the sandbox counts. A sandbox
+// endingTime is the time after a DEL from which the kubelet's word about the sandbox counts. A sandbox
 // that died is in the status of its pod before the kubelet stops it; one that somebody else stops is
 // there within about two seconds.
-const EndingTime = 10 * time.Second
+const endingTime = 10 * time.Second
 
 // errEnding is the reason for which a release waits.
 var errEnding = errors.New("it is not known yet whether the sandbox has ended or only this interface was removed")
@@ -55,7 +55,7 @@ func endingOf(f endingFacts) ending {
 	switch {
 	case !f.netnsLives:
 		return endOfSandbox
-	case f.since < EndingTime:
+	case f.since < endingTime:
 		return endUndecided
 	case f.sandboxReady:
 		return endOfInterface

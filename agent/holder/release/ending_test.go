@@ -17,9 +17,9 @@ func TestADELTellsAnInterfaceThatIsRemovedFromASandboxThatEnds(t *testing.T) {
 		{"the namespace is gone at once", 0, false, true, endOfSandbox},
 		{"the namespace is gone, and the kubelet has not noticed yet", time.Minute, false, true, endOfSandbox},
 		{"the runtime has not removed the namespace yet", 0, true, false, endUndecided},
-		{"the kubelet may not have noticed yet", EndingTime - 1, true, true, endUndecided},
-		{"the sandbox lives on", EndingTime, true, true, endOfInterface},
-		{"another plugin holds up the end of the sandbox", EndingTime, true, false, endOfSandbox},
+		{"the kubelet may not have noticed yet", endingTime - 1, true, true, endUndecided},
+		{"the sandbox lives on", endingTime, true, true, endOfInterface},
+		{"another plugin holds up the end of the sandbox", endingTime, true, false, endOfSandbox},
 		{"an entry of an earlier version has no time", 1 << 62, true, true, endOfInterface},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func (s *search) stocked(unready bool, pools func(ipam.Candidate) (ask, last boo
 			ask, last := pools(c)
 			for ask {
 				w, ok := s.h.Warm.Take(warm.Wish{
-					Pool: c.Pool.Name, Parent: s.link.Parent, ParentIndex: s.link.ParentIndex,
+					Pool: c.Pool.Name, Parent: s.Link.Parent, ParentIndex: s.Link.ParentIndex,
 					Mode: c.Pool.ConflictMode(), Has: c.Set.Contains, Addr: s.family.Requested, Any: unready,
 				})
 				if !ok {

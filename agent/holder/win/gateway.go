@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // askGateway asks for the gateway of a pool, if the pool checks it and this ADD has not asked. It
 // does not wait for the answer: the address is leased and probed meanwhile.
-func (a *adding) askGateway(ctx context.Context, pool *v1alpha1.IPPool) {
+func (a *Try) askGateway(ctx context.Context, pool *v1alpha1.IPPool) {
 	if _, asked := a.gateways[pool.Name]; asked || !pool.ChecksGateway() {
 		return
 	}
@@ -28,14 +28,14 @@ func (a *adding) askGateway(ctx context.Context, pool *v1alpha1.IPPool) {
 	go func() { result <- a.checkGateway(ctx, pool) }()
 }
 
-// awaitGateways waits for the gateways of the pools whose addresses the interface has.
-func (a *adding) awaitGateways() error {
-	for _, b := range a.bound {
-		result, asked := a.gateways[b.pool.Name]
+// AwaitGateways waits for the gateways of the pools whose addresses the interface has.
+func (a *Try) AwaitGateways() error {
+	for _, b := range a.Won {
+		result, asked := a.gateways[b.Pool.Name]
 		if !asked {
 			continue
 		}
-		delete(a.gateways, b.pool.Name)
+		delete(a.gateways, b.Pool.Name)
 		if err := <-result; err != nil {
 			return err
 		}
@@ -44,25 +44,25 @@ func (a *adding) awaitGateways() error {
 }
 
 // checkGateway returns an error if the gateway of a pool does not answer on the parent.
-func (a *adding) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error {
+func (a *Try) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error {
 	gateway, err := netip.ParseAddr(*pool.Spec.Gateway)
 	if err != nil {
 		return fmt.Errorf("gateway of pool %s: %w", pool.Name, err)
 	}
-	own, err := a.h.OfNode(a.link.ParentIndex, gateway)
+	own, err := a.h.OfNode(a.Link.ParentIndex, gateway)
 	if err != nil {
 		return fmt.Errorf("look for gateway %s of pool %s on this node: %w", gateway, pool.Name, err)
 	}
 	if own {
-		a.h.Events.Eventf(a.pod, pool, corev1.EventTypeWarning, "GatewayNotChecked", "Bind",
+		a.h.Events.Eventf(a.Pod, pool, corev1.EventTypeWarning, "GatewayNotChecked", "Bind",
 			"gateway %s of pool %s is an address of node %s, which does not answer its own questions; a pod does not reach an address of its own parent",
 			gateway, pool.Name, a.h.Node)
 		return nil
 	}
-	reply, err := a.seg.Ask(ctx, gateway)
+	reply, err := a.Seg.Ask(ctx, gateway)
 	if err != nil {
 		return refusal.New(refusal.TryAgain, "check gateway %s of pool %s on parent %s of node %s: %w",
-			gateway, pool.Name, a.link.Parent, a.h.Node, err)
+			gateway, pool.Name, a.Link.Parent, a.h.Node, err)
 	}
 	if reply.Answered {
 		return nil
@@ -70,7 +70,7 @@ func (a *adding) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error 
 	a.h.Metrics.GatewayUnanswered(pool.Name)
 	return refusal.New(refusal.TryAgain,
 		"gateway %s of pool %s does not answer on parent %s of node %s: %s; spec.gatewayCheck of the pool switches this check off",
-		gateway, pool.Name, a.link.Parent, a.h.Node, adviceOn(reply.Hearing, pool))
+		gateway, pool.Name, a.Link.Parent, a.h.Node, adviceOn(reply.Hearing, pool))
 }
 
 // adviceOn names the places to look at if a gateway does not answer.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"fmt"
@@ -24,15 +24,15 @@ func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
 		"unready Warm: by watch, limits and turns, learns, may refuse",
 	}
 	var got []string
-	for _, s := range sources() {
+	for _, s := range Sources() {
 		traits := []string{
-			s.name + ": " + [...]string{byProbe: "by probe", byWatch: "by watch", byLastHolder: "by last holder", byTurn: "by turn"}[s.proof],
+			s.Name + ": " + [...]string{byProbe: "by probe", byWatch: "by watch", byLastHolder: "by last holder", byTurn: "by turn"}[s.proof],
 			[...]string{anyPool: "any pool", limits: "limits", turns: "limits and turns"}[s.obeys],
 		}
 		for _, trait := range []struct {
 			has  bool
 			name string
-		}{{s.alone, "alone"}, {s.skipsSighted, "skips sighted"}, {s.learns, "learns"}, {s.refuses, "may refuse"}} {
+		}{{s.alone, "alone"}, {s.skipsSighted, "skips sighted"}, {s.learns, "learns"}, {s.Refuses, "may refuse"}} {
 			if trait.has {
 				traits = append(traits, trait.name)
 			}
@@ -40,7 +40,7 @@ func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
 		got = append(got, strings.Join(traits, ", "))
 	}
 	// The pools of a search are only ever reduced.
-	if !slices.IsSortedFunc(sources(), func(a, b source) int { return int(a.obeys - b.obeys) }) {
+	if !slices.IsSortedFunc(Sources(), func(a, b Source) int { return int(a.obeys - b.obeys) }) {
 		t.Error("a source obeys fewer rules than the one before it")
 	}
 	if !slices.Equal(got, want) {
@@ -51,16 +51,16 @@ func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
 func TestWhatFollowsATry(t *testing.T) {
 	for _, row := range []struct {
 		result result
-		source source
+		source Source
 		want   next
 	}{
-		{won, source{}, answerWith},
-		{notAddress, source{refuses: true, alone: true}, nextCandidate},
-		{usedUp, source{refuses: true}, nextSource},
-		{usedUp, source{alone: true}, giveUp},
-		{notPool, source{}, nextSource},
-		{notPool, source{refuses: true}, giveUp},
-		{endOfADD, source{}, giveUp},
+		{won, Source{}, answerWith},
+		{notAddress, Source{Refuses: true, alone: true}, nextCandidate},
+		{usedUp, Source{Refuses: true}, nextSource},
+		{usedUp, Source{alone: true}, giveUp},
+		{notPool, Source{}, nextSource},
+		{notPool, Source{Refuses: true}, giveUp},
+		{endOfADD, Source{}, giveUp},
 	} {
 		if got := after(outcome{result: row.result}, row.source); got != row.want {
 			t.Errorf("%s: got %d, want %d", fmt.Sprintf("result %d, %+v", row.result, row.source), got, row.want)

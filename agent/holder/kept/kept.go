@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package kept
 
 import (
 	"cmp"
@@ -11,9 +11,70 @@ import (
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// keeping is the input of decideKept: the leases that may be kept for one interface of a pod, and
+// Interface is an interface of a pod for which leases may be kept.
+type Interface struct {
+	Who  *v1alpha1.Holder
+	Node string
+	// Asked is the request of the pod's annotations, and ByDefault the chart's value.
+	Asked     v1alpha1.FixedAddress
+	ByDefault v1alpha1.StatefulSetMode
+	// Leases are those of the interface in any state, except the Warm ones.
+	Leases []v1alpha1.IPLease
+}
+
+// Choose applies the rules: it decides about the leases of the interface, and returns the pools
+// that may serve it.
+func (i Interface) Choose(r ipam.Request, pools []v1alpha1.IPPool, reserved poolset.Set) (ipam.Choice, Decision, error) {
+	k, err := i.keeping(r, pools)
+	if err != nil {
+		return ipam.Choice{}, Decision{}, err
+	}
+	for {
+		d, err := decide(k)
+		if err != nil {
+			return ipam.Choice{}, Decision{}, err
+		}
+		r.Kept = d.addresses()
+		choice, err := ipam.ChoosePools(r, pools, reserved)
+		if err != nil {
+			return ipam.Choice{}, Decision{}, err
+		}
+		// The routes of the pod may have ruled out a pool. Each turn rejects one lease more.
+		if !k.reject(d, choice) {
+			return choice, d, nil
+		}
+	}
+}
+
+// keeping returns the input of decide.
+func (i Interface) keeping(r ipam.Request, pools []v1alpha1.IPPool) (keeping, error) {
+	k := keeping{
+		pod: i.Who.Namespace + "/" + i.Who.Pod, iface: r.Describe(), node: i.Node, uid: i.Who.PodUID,
+		asked: i.Asked, byDefault: i.ByDefault, keepsName: owner.KeepsName(i.Who), requested: r.IPs,
+	}
+	r.Kept = nil
+	for j := range i.Leases {
+		r.Kept = append(r.Kept, ipam.Kept{Addr: i.Leases[j].Spec.Addr(), Pool: i.Leases[j].Spec.Pool})
+	}
+	standings, err := ipam.Standings(r, pools)
+	if err != nil {
+		return keeping{}, err
+	}
+	for j := range i.Leases {
+		l := candidate{IPLease: &i.Leases[j], standing: standings[j]}
+		if at := slices.IndexFunc(pools, func(p v1alpha1.IPPool) bool { return p.Name == l.Spec.Pool }); at >= 0 {
+			l.pool = &pools[at]
+		}
+		k.leases = append(k.leases, l)
+	}
+	return k, nil
+}
+
+// keeping is the input of decide: the leases that may be kept for one interface of a pod, and
 // the settings that decide about them.
 type keeping struct {
 	// pod ("namespace/name"), iface ("pod namespace/name interface eth0") and node are for people.
@@ -26,30 +87,30 @@ type keeping struct {
 	keepsName bool
 	// requested are the addresses that CNI or Multus requests.
 	requested []netip.Addr
-	leases    []keptLease
+	leases    []candidate
 }
 
-// keptLease is a lease of the interface in any state, except a Warm one.
-type keptLease struct {
+// candidate is a lease that may be kept.
+type candidate struct {
 	*v1alpha1.IPLease
 	// pool is nil if it does not exist.
 	pool     *v1alpha1.IPPool
 	standing ipam.Standing
 }
 
-// keptDecision is the decision about the leases of a keeping.
-type keptDecision struct {
+// Decision is the decision about the leases of a keeping.
+type Decision struct {
 	// reused are the leases to take over, at most one of each family.
 	reused []*v1alpha1.IPLease
 	// left are the leases that the pod leaves for another address. They are not touched: their end
 	// is a matter of DEL, of the verifier and of the controller (R1, R6).
-	left []leftLease
+	left []Left
 }
 
-// leftLease is a lease that a pod has left, with the reason as a clause.
-type leftLease struct {
+// Left is a lease that a pod has left, with the reason as a clause.
+type Left struct {
 	*v1alpha1.IPLease
-	why string
+	Why string
 }
 
 // fate is the decision about one lease.
@@ -66,14 +127,14 @@ const (
 	refuse
 )
 
-// decideKept decides which addresses the interface has again, which ones it leaves, and whether it is
+// decide decides which addresses the interface has again, which ones it leaves, and whether it is
 // refused. All rules about the addresses that stay with a name stand here. Its table test is the
 // specification.
-func decideKept(k keeping) (keptDecision, error) {
-	var d keptDecision
+func decide(k keeping) (Decision, error) {
+	var d Decision
 	var refused error
 	for _, ipv6 := range []bool{false, true} {
-		var best *keptLease
+		var best *candidate
 		var strict error
 		for i := range k.leases {
 			l := &k.leases[i]
@@ -84,7 +145,7 @@ func decideKept(k keeping) (keptDecision, error) {
 			case what == reuse && (best == nil || k.prefer(l, best) < 0):
 				best = l
 			case what == leave:
-				d.left = append(d.left, leftLease{l.IPLease, why})
+				d.left = append(d.left, Left{l.IPLease, why})
 			case what == refuse:
 				strict = refusal.New(refusal.NoPool, "%s is kept for pod %s, but its %s; delete lease %s to release the address",
 					l.Spec.Address, k.pod, why, l.Name)
@@ -103,7 +164,7 @@ func decideKept(k keeping) (keptDecision, error) {
 }
 
 // fateOf decides about one lease as if it were the only one.
-func (k keeping) fateOf(l *keptLease) (what fate, why string) {
+func (k keeping) fateOf(l *candidate) (what fate, why string) {
 	own := l.Spec.Holder.PodUID == k.uid
 	mode, by := k.asked.Mode(l.pool, k.byDefault)
 	if !k.keepsName {
@@ -135,7 +196,7 @@ func (k keeping) fateOf(l *keptLease) (what fate, why string) {
 
 // prefer orders two leases of a family that the interface could have: first the one that it can have
 // at once, then the one whose pool is named now, then the later one.
-func (k keeping) prefer(a, b *keptLease) int {
+func (k keeping) prefer(a, b *candidate) int {
 	return cmp.Or(
 		cmp.Compare(k.distance(a), k.distance(b)),
 		cmp.Compare(btoi(b.standing.Named), btoi(a.standing.Named)),
@@ -145,7 +206,7 @@ func (k keeping) prefer(a, b *keptLease) int {
 
 // distance is the number of steps until the interface can have an address: none for a proven one, a
 // verification, or the controller's decision and a verification.
-func (k keeping) distance(l *keptLease) int {
+func (k keeping) distance(l *candidate) int {
 	switch {
 	case l.Spec.State == v1alpha1.StateQuarantined:
 		return 1
@@ -163,14 +224,14 @@ func btoi(b bool) int {
 }
 
 // requestsAnother reports whether CNI or Multus requests another address of the lease's family.
-func (k keeping) requestsAnother(l *keptLease) bool {
+func (k keeping) requestsAnother(l *candidate) bool {
 	addr := l.Spec.Addr()
 	return slices.ContainsFunc(k.requested, func(r netip.Addr) bool {
 		return r.Unmap().Is6() == addr.Is6() && r.Unmap() != addr
 	})
 }
 
-func (k keeping) another(l *keptLease) error {
+func (k keeping) another(l *candidate) error {
 	i := slices.IndexFunc(k.requested, func(r netip.Addr) bool { return r.Unmap().Is6() == l.Spec.Addr().Is6() })
 	return &ipam.RequestedError{Addr: k.requested[i].Unmap(), Interface: k.iface,
 		Problem: fmt.Sprintf("%s is kept for the pod; delete lease %s to release it", l.Spec.Address, l.Name)}
@@ -178,11 +239,11 @@ func (k keeping) another(l *keptLease) error {
 
 // reject records the reasons for which a choice has ruled out the pools of leases to take over. It
 // reports whether there are any.
-func (k keeping) reject(d keptDecision, choice ipam.Choice) bool {
+func (k keeping) reject(d Decision, choice ipam.Choice) bool {
 	found := false
 	for _, f := range choice.Families {
-		l, _ := d.of(f.IPv6)
-		if l == nil || poolOf(f, l) != nil {
+		l, _ := d.Of(f.IPv6)
+		if l == nil || PoolOf(f, l) != nil {
 			continue
 		}
 		for i := range k.leases {
@@ -196,7 +257,7 @@ func (k keeping) reject(d keptDecision, choice ipam.Choice) bool {
 }
 
 // addresses returns the addresses to take over.
-func (d keptDecision) addresses() []ipam.Kept {
+func (d Decision) addresses() []ipam.Kept {
 	var all []ipam.Kept
 	for _, l := range d.reused {
 		all = append(all, ipam.Kept{Addr: l.Spec.Addr(), Pool: l.Spec.Pool})
@@ -204,8 +265,8 @@ func (d keptDecision) addresses() []ipam.Kept {
 	return all
 }
 
-// of returns the lease of a family to take over, or nil, and the leases of the family that are left.
-func (d keptDecision) of(ipv6 bool) (reused *v1alpha1.IPLease, left []leftLease) {
+// Of returns the lease of a family to take over, or nil, and the leases of the family that are left.
+func (d Decision) Of(ipv6 bool) (reused *v1alpha1.IPLease, left []Left) {
 	for _, l := range d.reused {
 		if l.Spec.Addr().Is6() == ipv6 {
 			reused = l
@@ -217,4 +278,14 @@ func (d keptDecision) of(ipv6 bool) (reused *v1alpha1.IPLease, left []leftLease)
 		}
 	}
 	return reused, left
+}
+
+// PoolOf returns the pool of a lease among those that may serve a family, or nil.
+func PoolOf(f ipam.Family, l *v1alpha1.IPLease) *v1alpha1.IPPool {
+	for _, c := range f.Pools {
+		if c.Pool.Name == l.Spec.Pool {
+			return c.Pool
+		}
+	}
+	return nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package kept
 
 import (
 	"net/netip"
@@ -22,18 +22,18 @@ type keptCase struct {
 	chart       v1alpha1.StatefulSetMode
 	deployment  bool
 	requested   string
-	leases      []keptLease
+	leases      []candidate
 	// want lists the leases that are taken and left, such as "take 10.0.0.2, leave 10.0.0.3".
 	want string
 	// says is a part of the error, or of the reason for which a lease is left.
 	says string
 }
 
-type leaseChange func(*keptLease)
+type leaseChange func(*candidate)
 
 // kept is a Retained lease of the pod's name whose pool serves the pod.
-func kept(addr string, change ...leaseChange) keptLease {
-	l := keptLease{
+func kept(addr string, change ...leaseChange) candidate {
+	l := candidate{
 		IPLease: &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: addr}, Spec: v1alpha1.IPLeaseSpec{
 			Address: addr, Pool: "a", State: v1alpha1.StateRetained, Since: metav1.NewTime(time.Unix(1000, 0)),
 			Holder: &v1alpha1.Holder{Namespace: "shop", Pod: "web-0", PodUID: "u0", Interface: "eth0", OwnerKind: "StatefulSet"},
@@ -47,39 +47,39 @@ func kept(addr string, change ...leaseChange) keptLease {
 	return l
 }
 
-func quarantined(l *keptLease) { l.Spec.State = v1alpha1.StateQuarantined }
-func bound(l *keptLease)       { l.Spec.State = v1alpha1.StateBound }
-func own(l *keptLease)         { l.Spec.State, l.Spec.Holder.PodUID = v1alpha1.StateBound, "u1" }
-func unnamed(l *keptLease)     { l.standing.Named = false }
+func quarantined(l *candidate) { l.Spec.State = v1alpha1.StateQuarantined }
+func bound(l *candidate)       { l.Spec.State = v1alpha1.StateBound }
+func own(l *candidate)         { l.Spec.State, l.Spec.Holder.PodUID = v1alpha1.StateBound, "u1" }
+func unnamed(l *candidate)     { l.standing.Named = false }
 func since(s int64) leaseChange {
-	return func(l *keptLease) { l.Spec.Since = metav1.NewTime(time.Unix(1000+s, 0)) }
+	return func(l *candidate) { l.Spec.Since = metav1.NewTime(time.Unix(1000+s, 0)) }
 }
 
 func rejected(reason ipam.Reason) leaseChange {
-	return func(l *keptLease) {
+	return func(l *candidate) {
 		l.standing.Rejected = &ipam.Rejection{Pool: l.Spec.Pool, Reason: reason, Detail: "it says " + string(reason)}
 	}
 }
 
-func gone(l *keptLease) { rejected(ipam.NotFound)(l); l.pool = nil }
+func gone(l *candidate) { rejected(ipam.NotFound)(l); l.pool = nil }
 
-func leftByPod(l *keptLease) {
+func leftByPod(l *candidate) {
 	l.standing.Named, l.standing.Left = false, "annotation ipam.fenceline.io/ippool of pod shop/web-0"
 }
 
 // sandboxEnded is kept for the next sandbox of the pod that it names.
-func sandboxEnded(l *keptLease) { l.Spec.Reason = v1alpha1.ReasonSandboxEnded }
+func sandboxEnded(l *candidate) { l.Spec.Reason = v1alpha1.ReasonSandboxEnded }
 
-func sandboxRetained(l *keptLease) {
+func sandboxRetained(l *candidate) {
 	l.Spec.State, l.Spec.Reason = v1alpha1.StateRetained, v1alpha1.ReasonSandboxEnded
 }
 
 func poolMode(m v1alpha1.StatefulSetMode) leaseChange {
-	return func(l *keptLease) { l.pool.Spec.StatefulSet = m }
+	return func(l *candidate) { l.pool.Spec.StatefulSet = m }
 }
 
 func recordedAs(p v1alpha1.RetentionPolicy) leaseChange {
-	return func(l *keptLease) { l.Spec.Retention = &v1alpha1.LeaseRetention{Policy: p} }
+	return func(l *candidate) { l.Spec.Retention = &v1alpha1.LeaseRetention{Policy: p} }
 }
 
 // The rows are the specification of the addresses that stay with their name.
@@ -91,7 +91,7 @@ func TestDecideKept(t *testing.T) {
 		two, three, six      = "10.0.0.2", "10.0.0.3", "fd00::2"
 		otherNode            = ipam.NodeName
 	)
-	type list = []keptLease
+	type list = []candidate
 	type on = map[string]string
 	for _, group := range [][]keptCase{{
 		// An address is kept.
@@ -181,7 +181,7 @@ func (c keptCase) check(t *testing.T) {
 	if c.requested != "" {
 		k.requested = []netip.Addr{netip.MustParseAddr(c.requested)}
 	}
-	d, err := decideKept(k)
+	d, err := decide(k)
 	var got []string
 	said := ""
 	for _, l := range d.reused {
@@ -189,7 +189,7 @@ func (c keptCase) check(t *testing.T) {
 	}
 	for _, l := range d.left {
 		got = append(got, "leave "+l.Spec.Address)
-		said += l.why
+		said += l.Why
 	}
 	if err != nil {
 		got, said = []string{"refused"}, err.Error()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 // win makes the address of a candidate the pod's. The order is the guarantee, and the same for each
 // source. The address is bound on disk once the interface has one of each family (record), and announced
 // after the answer (Answered).
-func (s *search) win(ctx context.Context, c candidate) (boundAddress, outcome) {
+func (s *search) win(ctx context.Context, c candidate) (Bound, outcome) {
 	a := &attempt{search: s, candidate: c}
 	if c.over != nil {
 		defer func() { a.over(a.lease != nil || a.lost) }()
@@ -35,19 +35,19 @@ func (s *search) win(ctx context.Context, c candidate) (boundAddress, outcome) {
 		a.confirmed, // the lease says that the last holder is silent
 	} {
 		o := step(ctx)
-		if o.result == notPool && !a.refuses && a.lease != nil {
+		if o.result == notPool && !a.Refuses && a.lease != nil {
 			// The ADD goes on with another source. Otherwise its undo frees the lease.
 			if err := a.release(ctx); err != nil {
-				return boundAddress{}, ends(err)
+				return Bound{}, ends(err)
 			}
 		}
 		if o.result != won {
-			return boundAddress{}, o
+			return Bound{}, o
 		}
 	}
-	b := boundAddress{pool: a.pool, address: *a.trying}
+	b := Bound{Pool: a.pool, Address: *a.Trying}
 	if a.isWatched() {
-		b.unclaimed = &a.claim
+		b.Unclaimed = &a.claim
 	}
 	return b, outcome{}
 }
@@ -71,7 +71,7 @@ func (a *attempt) awaited(ctx context.Context) outcome {
 func (a *attempt) intended(ctx context.Context) outcome {
 	err := a.intend(ctx, a.pool, a.address)
 	if err != nil {
-		a.trying = nil
+		a.Trying = nil
 	}
 	return ends(err)
 }
@@ -82,22 +82,22 @@ func (a *attempt) owned(ctx context.Context) outcome {
 	if a.last != nil {
 		defer a.h.LockLease(a.last.Name)()
 		last := node.PreviousMAC(a.last)
-		a.sharedMAC = a.sharedMAC || bytes.Equal(last, a.link.MAC)
+		a.sharedMAC = a.sharedMAC || bytes.Equal(last, a.Link.MAC)
 	}
 	if o := a.written(ctx); o.result != won {
 		return o
 	}
 	if a.last != nil {
-		if err := a.h.KillSpeakers(a.lease, a.slot); err != nil {
+		if err := a.h.KillSpeakers(a.lease, a.Slot); err != nil {
 			return ends(err)
 		}
 	}
-	if err := a.guard(); err != nil {
+	if err := a.Guard(); err != nil {
 		return ends(err)
 	}
-	a.claim = a.h.ClaimOf(a.pool, *a.trying, a.last)
-	e := a.entry(journal.Intent)
-	return ends(a.h.Guards.Install(&e, *a.trying))
+	a.claim = a.h.ClaimOf(a.pool, *a.Trying, a.last)
+	e := a.Entry(journal.Intent)
+	return ends(a.h.Guards.Install(&e, *a.Trying))
 }
 
 // written carries out the candidate's write.
@@ -108,7 +108,7 @@ func (a *attempt) written(ctx context.Context) outcome {
 	l, found, err := a.write(ctx, &a.candidate)
 	a.lost = a.last == nil && (errors.Is(err, lease.ErrTaken) || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone))
 	if err != nil && a.proof == byProbe && !errors.Is(err, lease.ErrUncertain) {
-		a.trying = nil // nothing was written: the undo needs no API server for it
+		a.Trying = nil // nothing was written: the undo needs no API server for it
 	}
 	if a.lost {
 		return outcome{notAddress, err}
@@ -135,8 +135,8 @@ func (a *attempt) withoutRival(ctx context.Context) outcome {
 	if !a.isProbed() {
 		return outcome{}
 	}
-	e := a.entry(journal.Intent)
-	if living, _, held := a.h.Holder(guards.Key(&e, *a.trying)); held { // its record was lost
+	e := a.Entry(journal.Intent)
+	if living, _, held := a.h.Holder(guards.Key(&e, *a.Trying)); held { // its record was lost
 		return a.quarantine(ctx, living.MAC, segment.SourceProbe)
 	}
 	return outcome{}
@@ -158,7 +158,7 @@ func (a *attempt) claimed(ctx context.Context) outcome {
 	if a.isWatched() || a.proof == byTurn {
 		return outcome{}
 	}
-	err := a.seg.ClaimAndConfirm(ctx, a.claim)
+	err := a.Seg.ClaimAndConfirm(ctx, a.claim)
 	if a.isProbed() && errors.Is(err, segment.ErrNoKey) {
 		return outcome{}
 	}
@@ -171,7 +171,7 @@ func (a *attempt) claimed(ctx context.Context) outcome {
 // confirmed ends the take-over of an address from its last holder.
 func (a *attempt) confirmed(ctx context.Context) outcome {
 	if a.proof == byTurn {
-		a.h.Events.Eventf(a.pod, nil, corev1.EventTypeNormal, "AddressAwaitsMigration", "Bind",
+		a.h.Events.Eventf(a.Pod, nil, corev1.EventTypeNormal, "AddressAwaitsMigration", "Bind",
 			"%s is in use by pod %s on node %s; this pod is mute until the migration hands the address over",
 			a.address.Addr, a.kept.Spec.Holder.Pod, a.kept.Spec.NodeName)
 		return outcome{}
@@ -182,6 +182,6 @@ func (a *attempt) confirmed(ctx context.Context) outcome {
 	if _, err := a.h.Leases.Confirm(ctx, a.lease); err != nil {
 		return ends(err)
 	}
-	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeNormal, "AddressTakenOver", "Bind", "%s is kept for the pod and was taken over: %s", a.address.Addr, a.verdict)
+	a.h.Events.Eventf(a.Pod, nil, corev1.EventTypeNormal, "AddressTakenOver", "Bind", "%s is kept for the pod and was taken over: %s", a.address.Addr, a.verdict)
 	return outcome{}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func offered(ctx context.Context, s *search) iter.Seq2[candidate, error] {
 	}
 	alone := s.family
 	alone.Pools = []ipam.Candidate{c}
-	return s.freeOf(ctx, alone, s.queued.offer.Addr)
+	return s.freeOf(ctx, alone, s.Offer.Addr)
 }
 
 // requested yields the address that CNI or Multus requests.
@@ -39,10 +39,10 @@ func free(ctx context.Context, s *search) iter.Seq2[candidate, error] {
 // freeOf yields addresses without a lease, or only one.
 func (s *search) freeOf(ctx context.Context, f ipam.Family, only netip.Addr) iter.Seq2[candidate, error] {
 	need := allocate.Need{
-		Family: f, Only: only, Parent: s.link.Parent, Retention: s.retention, Share: s.h.Share(), Taken: s.heldHere(),
+		Family: f, Only: only, Parent: s.Link.Parent, Retention: s.retention, Share: s.h.Share(), Taken: s.heldHere(),
 	}
 	if s.skipsSighted {
-		need.Sighted = func(_ *v1alpha1.IPPool, addr netip.Addr) bool { return s.h.Sighted(s.link.ParentIndex, addr) }
+		need.Sighted = func(_ *v1alpha1.IPPool, addr netip.Addr) bool { return s.h.Sighted(s.Link.ParentIndex, addr) }
 	}
 	return func(yield func(candidate, error) bool) {
 		for c, err := range s.h.Allocator.Candidates(ctx, need) {
@@ -52,7 +52,7 @@ func (s *search) freeOf(ctx context.Context, f ipam.Family, only netip.Addr) ite
 			}
 			next := candidate{pool: c.Pool, address: addressOf(c.Pool, c.Addr)}
 			next.write = func(ctx context.Context, _ *candidate) (*v1alpha1.IPLease, doubt, error) {
-				l, err := c.Lease(ctx, s.who)
+				l, err := c.Lease(ctx, s.Who)
 				return l, doubt{}, err
 			}
 			if !yield(next, nil) {
@@ -68,7 +68,7 @@ func (s *search) heldHere() func(*v1alpha1.IPPool, netip.Addr) bool {
 	held := map[netip.Addr]bool{}
 	for e := range s.h.Bound() {
 		for _, address := range e.Addresses {
-			if e.ParentIndex == s.link.ParentIndex {
+			if e.ParentIndex == s.Link.ParentIndex {
 				held[address.Addr] = true
 			}
 		}

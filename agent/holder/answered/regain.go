@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package answered
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net"
 	"slices"
 	"time"
@@ -39,21 +38,9 @@ import (
 // regainTimeout bounds both.
 const regainTimeout = 20 * time.Second
 
-// behind yields the address that the source of a live migration still uses.
-func behind(_ context.Context, s *search) iter.Seq2[candidate, error] {
-	if s.kept == nil || !lease.StandsBehind(&s.who, owner.IsTarget(s.pod), s.h.Node, &s.kept.Spec) {
-		return none
-	}
-	token, err := lease.Token(s.kept)
-	c := candidate{pool: poolOf(s.family, s.kept)}
-	c.address = addressOf(c.pool, s.kept.Spec.Addr())
-	c.address.Static, c.address.Behind = s.keeps(c.pool), token
-	return func(yield func(candidate, error) bool) { yield(c, err) }
-}
-
 // IsAwaited reports whether a pod of this node stands behind the holder of a lease. Recovery takes such
 // a lease over, and no verifier frees it or kills the slot of the pod.
-func (h *Holders) IsAwaited(lease string) bool {
+func (h *After) IsAwaited(lease string) bool {
 	for e := range h.Bound() {
 		for _, address := range e.Addresses {
 			if address.LeaseName == lease && address.Behind != 0 {
@@ -67,7 +54,7 @@ func (h *Holders) IsAwaited(lease string) bool {
 // TakeTurn takes an address over for a pod that stood behind its last holder. The address stays fenced
 // here until this holder is proven fenced, gone or silent. If there is no proof, the lease is
 // Quarantined again. The caller has locked the attachment.
-func (h *Holders) TakeTurn(ctx context.Context, e journal.Entry, address journal.Address, old *v1alpha1.IPLease, pod *corev1.Pod) error {
+func (h *After) TakeTurn(ctx context.Context, e journal.Entry, address journal.Address, old *v1alpha1.IPLease, pod *corev1.Pod) error {
 	r, end, err := h.regain(ctx, e, address)
 	defer end()
 	if err != nil {
@@ -126,7 +113,7 @@ type Renewal struct {
 // address with it. If nobody else speaks, the pod does again. Otherwise the address stays fenced, and
 // the error has the evidence. A pool that does not enforce is not verified. The caller has locked the
 // attachment.
-func (h *Holders) Renew(ctx context.Context, n Renewal) error {
+func (h *After) Renew(ctx context.Context, n Renewal) error {
 	r, end, err := h.regain(ctx, n.Entry, n.Address)
 	defer end()
 	if err != nil {
@@ -187,7 +174,7 @@ func disprove(address journal.Address, claimed uint64) journal.Address {
 
 // regain is one try to win an address for an interface that is bound already.
 type regain struct {
-	*Holders
+	*After
 	ctx     context.Context
 	entry   journal.Entry
 	address journal.Address
@@ -196,11 +183,11 @@ type regain struct {
 }
 
 // regain begins a try. The caller calls end, also after an error.
-func (h *Holders) regain(ctx context.Context, e journal.Entry, address journal.Address) (r *regain, end func(), err error) {
+func (h *After) regain(ctx context.Context, e journal.Entry, address journal.Address) (r *regain, end func(), err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), regainTimeout)
 	unlock := h.LockLease(address.LeaseName)
 	end = func() { unlock(); cancel() }
-	r = &regain{Holders: h, ctx: ctx, entry: e, address: address, pool: &v1alpha1.IPPool{}}
+	r = &regain{After: h, ctx: ctx, entry: e, address: address, pool: &v1alpha1.IPPool{}}
 	if err := h.Cache.Get(ctx, client.ObjectKey{Name: address.Pool}, r.pool); err != nil {
 		return nil, end, fmt.Errorf("read pool %s: %w", address.Pool, err)
 	}

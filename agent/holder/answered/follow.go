@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package answered
 
 import (
 	"context"
@@ -28,7 +28,7 @@ const followMost = 4 * time.Second
 // follow reads the MAC of a new interface until the plugins have set it up. A plugin after IPAM may
 // change the MAC, such as tuning. It ends with the first change, with a chained ADD, and when the
 // containers of the pod start: a change by the pod itself must not be followed.
-func (h *Holders) follow(of agentapi.Attachment) {
+func (h *After) follow(of agentapi.Attachment) {
 	for wait := node.PinDelay; wait <= followMost; wait *= 2 {
 		if h.followOnce(of) || !node.Pause(h.following, h.Clock, wait) {
 			return
@@ -39,7 +39,7 @@ func (h *Holders) follow(of agentapi.Attachment) {
 
 // FollowYoung goes on with the readings of an interface that an earlier agent has answered a moment
 // ago.
-func (h *Holders) FollowYoung(e *journal.Entry) {
+func (h *After) FollowYoung(e *journal.Entry) {
 	if e.Phase == journal.Bound && h.Clock.Since(e.Created) < 2*followMost {
 		of := e.Attachment()
 		h.Tasks.Go(func() { h.follow(of) })
@@ -48,7 +48,7 @@ func (h *Holders) FollowYoung(e *journal.Entry) {
 
 // followOnce takes over a MAC that a plugin has set. It reports whether no further reading is needed.
 // It locks the attachment only for a change: recovery leaves a locked attachment for later.
-func (h *Holders) followOnce(of agentapi.Attachment) (done bool) {
+func (h *After) followOnce(of agentapi.Attachment) (done bool) {
 	e, follows := h.followed(of)
 	if !follows {
 		return true
@@ -73,13 +73,13 @@ func (h *Holders) followOnce(of agentapi.Attachment) (done bool) {
 }
 
 // followed returns the entry of an attachment whose MAC is followed, if it is.
-func (h *Holders) followed(of agentapi.Attachment) (journal.Entry, bool) {
+func (h *After) followed(of agentapi.Attachment) (journal.Entry, bool) {
 	e, ok := h.Journal.Get(of.ContainerID, of.Interface)
 	return e, ok && e.Phase == journal.Bound && e.Session == h.Session && !e.Settled
 }
 
 // otherMAC returns the interface of an entry, and reports whether its MAC has changed.
-func (h *Holders) otherMAC(e *journal.Entry) (link node.Link, changed bool, err error) {
+func (h *After) otherMAC(e *journal.Entry) (link node.Link, changed bool, err error) {
 	link, err = h.FindLink(e.NetNS, e.Interface)
 	if err != nil {
 		return link, false, fmt.Errorf("read the MAC of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
@@ -87,9 +87,9 @@ func (h *Holders) otherMAC(e *journal.Entry) (link node.Link, changed bool, err 
 	return link, link.MAC.String() != e.MAC && link.ParentIndex == e.ParentIndex, nil
 }
 
-// settle takes over the MAC of an interface at the end of its chain of plugins. From then on the MAC
+// Settle takes over the MAC of an interface at the end of its chain of plugins. From then on the MAC
 // is not followed.
-func (h *Holders) settle(of agentapi.Attachment) error {
+func (h *After) Settle(of agentapi.Attachment) error {
 	defer h.LockAttachment(of)()
 	e, follows := h.followed(of)
 	if !follows {
@@ -106,7 +106,7 @@ func (h *Holders) settle(of agentapi.Attachment) error {
 // takeMAC gives the present MAC of an entry's interface to the journal and the kernel, and announces
 // it. Recovery writes it to the leases, once the API server answers. It reports whether the MAC had
 // changed. After an error, the journal or the kernel may have the old one.
-func (h *Holders) takeMAC(e *journal.Entry) (changed bool, err error) {
+func (h *After) takeMAC(e *journal.Entry) (changed bool, err error) {
 	link, changed, err := h.otherMAC(e)
 	if err != nil || !changed {
 		return false, err
@@ -128,7 +128,7 @@ func (h *Holders) takeMAC(e *journal.Entry) (changed bool, err error) {
 // announceAgain announces the addresses of an entry with another MAC. The announcements of the MAC
 // before end by themselves. The claim of an address that was Warm may be on the way, so each address
 // is claimed first (R10).
-func (h *Holders) announceAgain(e *journal.Entry, link node.Link) {
+func (h *After) announceAgain(e *journal.Entry, link node.Link) {
 	seg, err := h.OpenSegment(e.ParentIndex)
 	if err != nil {
 		return // its claims are repeated within a minute (R3)
@@ -156,7 +156,7 @@ func (h *Holders) announceAgain(e *journal.Entry, link node.Link) {
 
 // hasStarted reports whether a container of an entry's pod has started, also if it has ended since.
 // The runtime starts none before the plugins are done.
-func (h *Holders) hasStarted(e *journal.Entry) bool {
+func (h *After) hasStarted(e *journal.Entry) bool {
 	pod := &corev1.Pod{}
 	if err := h.Cache.Get(h.Background, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil || !node.IsUID(pod, e.PodUID) {
 		return false

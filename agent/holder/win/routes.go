@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/fenceline/fenceline/agent/holder/refusal"
@@ -15,11 +16,11 @@ import (
 
 // checkRoutes speaks against a pool if a route that the interface would get with an address of a pool
 // takes packets from their proper way. It runs before an address is leased.
-func (a *adding) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.IPPool) outcome {
+func (a *Try) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.IPPool) outcome {
 	if !pool.ChecksRoutes() {
 		return outcome{}
 	}
-	routes, err := routesThrough(&f, pool, a.request.Network)
+	routes, err := RoutesThrough(&f, pool, a.Request.Network)
 	if err != nil {
 		return ends(err)
 	}
@@ -37,14 +38,14 @@ func (a *adding) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.
 	}
 	a.h.AwaitServices(ctx)
 	h, hijacked := ipam.Hijacked(routes,
-		ipam.Uplink{Subnet: subnet, Gateway: pool.Spec.Gateway != nil, Default: f.Default && !a.request.Network.CleanGateway},
+		ipam.Uplink{Subnet: subnet, Gateway: pool.Spec.Gateway != nil, Default: f.Default && !a.Request.Network.CleanGateway},
 		ipam.Nearby{Services: a.h.Services(), Node: own})
 	if !hijacked {
 		return outcome{}
 	}
 	return outcome{notPool, refusal.New(refusal.InvalidPod,
 		"%s of pod %s/%s: %s, and it comes from %s; remove or change the route, or set spec.routeCheck of pool %s to false",
-		a.who.Interface, a.who.Namespace, a.who.Pod, h, originOf(h.Route, f, pool, a.request.Network), pool.Name)}
+		a.Who.Interface, a.Who.Namespace, a.Who.Pod, h, originOf(h.Route, f, pool, a.Request.Network), pool.Name)}
 }
 
 // originOf names the place in which people have written a route.
@@ -56,4 +57,24 @@ func originOf(r poolset.Route, f ipam.Family, pool *v1alpha1.IPPool, n agentapi.
 		return "spec.routes of pool " + pool.Name
 	}
 	return "ipam.routes of network " + n.Name
+}
+
+// RoutesThrough returns the routes of an interface with an address of a pool.
+func RoutesThrough(of *ipam.Family, pool *v1alpha1.IPPool, n agentapi.Network) ([]poolset.Route, error) {
+	family := *of
+	family.Default = family.Default && !n.CleanGateway
+	routes, err := family.RoutesThrough(pool)
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: %w", pool.Name, err)
+	}
+	return family.WithConfigured(routes, configuredRoutes(n)), nil
+}
+
+// configuredRoutes returns the routes of a CNI configuration.
+func configuredRoutes(n agentapi.Network) []poolset.Route {
+	var routes []poolset.Route
+	for _, r := range n.Routes {
+		routes = append(routes, poolset.Route{Dst: r.Dst, Gateway: r.GW})
+	}
+	return routes
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"bytes"
@@ -22,8 +22,8 @@ import (
 // chooseMAC gives the interface the MAC that the pool's policy has for its first address. Without a
 // policy, the interface has the MAC that its plugin gave it. The interface is down. The lease, the
 // journal and the guard get this MAC from the first write on.
-func (a *adding) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr) error {
-	if len(a.bound) > 0 {
+func (a *Interface) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr) error {
+	if len(a.Won) > 0 {
 		return nil // the first address has chosen it
 	}
 	mac, err := pool.MACFor(addr)
@@ -34,17 +34,17 @@ func (a *adding) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr neti
 	if mac == nil {
 		return a.setMAC(a.made)
 	}
-	if a.link.OfParent {
+	if a.Link.OfParent {
 		return refusal.New(refusal.NoPool,
 			"pool %s: spec.macPolicy gives each interface a MAC of its own, but interface %s is of type ipvlan and has the MAC of its parent %s; use macvlan, or a pool without macPolicy",
-			pool.Name, a.who.Interface, a.link.Parent)
+			pool.Name, a.Who.Interface, a.Link.Parent)
 	}
-	if a.link.Device != "" {
+	if a.Link.Device != "" {
 		return refusal.New(refusal.NoPool,
 			"pool %s: spec.macPolicy gives each interface a MAC of its own, but interface %s is VF %s, whose PF %s gives it its MAC; use macvlan, or a pool without macPolicy",
-			pool.Name, a.who.Interface, a.link.Device, a.link.Parent)
+			pool.Name, a.Who.Interface, a.Link.Device, a.Link.Parent)
 	}
-	if err := a.isAlone(ctx, pool, addr, mac); err != nil {
+	if err := isAlone(ctx, a.h.Cache, pool, addr, mac); err != nil {
 		return err
 	}
 	if err := a.lowerTwins(mac); err != nil {
@@ -54,12 +54,12 @@ func (a *adding) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr neti
 }
 
 // isAlone returns an error if another address may get the same MAC on this segment.
-func (a *adding) isAlone(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr, mac net.HardwareAddr) error {
+func isAlone(ctx context.Context, cache client.Reader, pool *v1alpha1.IPPool, addr netip.Addr, mac net.HardwareAddr) error {
 	if addr.Is4() {
 		return nil
 	}
 	pools := &v1alpha1.IPPoolList{}
-	if err := a.h.Cache.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+	if err := cache.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list pools: %w", err)
 	}
 	if other, owner, ok := poolset.SameMAC(pool, addr, pools.Items); ok {
@@ -70,24 +70,24 @@ func (a *adding) isAlone(ctx context.Context, pool *v1alpha1.IPPool, addr netip.
 	return nil
 }
 
-func (a *adding) setMAC(mac net.HardwareAddr) error {
-	if bytes.Equal(mac, a.link.MAC) {
+func (a *Interface) setMAC(mac net.HardwareAddr) error {
+	if bytes.Equal(mac, a.Link.MAC) {
 		return nil
 	}
-	err := a.h.Links.SetMAC(a.request.NetNS, a.request.Interface, mac)
+	err := a.h.Links.SetMAC(a.Request.NetNS, a.Request.Interface, mac)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return refusal.New(refusal.TryAgain,
-			"interface %s cannot have the MAC %s of its address yet: another interface of parent %s has it until its DEL", a.who.Interface, mac, a.link.Parent)
+			"interface %s cannot have the MAC %s of its address yet: another interface of parent %s has it until its DEL", a.Who.Interface, mac, a.Link.Parent)
 	}
 	if err != nil {
-		return fmt.Errorf("give interface %s of pod %s/%s its MAC: %w", a.who.Interface, a.who.Namespace, a.who.Pod, err)
+		return fmt.Errorf("give interface %s of pod %s/%s its MAC: %w", a.Who.Interface, a.Who.Namespace, a.Who.Pod, err)
 	}
-	a.link.MAC, a.who.MAC = mac, mac.String()
+	a.Link.MAC, a.Who.MAC = mac, mac.String()
 	return nil
 }
 
-// restoreMAC gives the interface back the MAC that its plugin gave it.
-func (a *adding) restoreMAC() {
+// RestoreMAC gives the interface back the MAC that its plugin gave it.
+func (a *Interface) RestoreMAC() {
 	err := a.setMAC(a.made)
 	if err != nil && !errors.Is(err, pod.ErrNoNetNS) && !errors.Is(err, pod.ErrNoInterface) {
 		a.h.Log.Info("the MAC of an interface is not restored", "why", err.Error())
@@ -96,16 +96,16 @@ func (a *adding) restoreMAC() {
 
 // lowerTwins sets the interfaces of earlier sandboxes with a MAC down: those of this pod's interface, and
 // those whose slots are dead. While one is up, the kernel gives no other macvlan of the parent its MAC.
-func (a *adding) lowerTwins(mac net.HardwareAddr) error {
+func (a *Interface) lowerTwins(mac net.HardwareAddr) error {
 	for _, e := range a.h.Journal.All() {
-		if e.MAC != mac.String() || e.ParentIndex != a.link.ParentIndex || e.Attachment() == a.request.Attachment {
+		if e.MAC != mac.String() || e.ParentIndex != a.Link.ParentIndex || e.Attachment() == a.Request.Attachment {
 			continue
 		}
 		dead, err := a.h.Guards.Dead(e.Slot)
 		if err != nil {
 			return err
 		}
-		if !dead && (e.PodUID != a.who.PodUID || e.Interface != a.who.Interface) {
+		if !dead && (e.PodUID != a.Who.PodUID || e.Interface != a.Who.Interface) {
 			continue
 		}
 		err = a.h.Links.SetDown(e.NetNS, e.Interface)

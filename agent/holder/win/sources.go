@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"context"
 )
 
-// sources are all sources in the order in which an ADD asks them. A source that does not concern the
+// Sources are all sources in the order in which an ADD asks them. A source that does not concern the
 // interface yields nothing.
-func sources() []source {
-	return []source{
-		{name: "behind", find: behind, proof: byTurn, refuses: true},
-		{name: "kept", find: keptFor, proof: byLastHolder, refuses: true},
-		{name: "offered", find: offered, obeys: limits, proof: byProbe, alone: true, learns: true, refuses: true},
-		{name: "requested Warm", find: requestedWarm, obeys: limits, proof: byWatch, refuses: true},
-		{name: "requested", find: requested, obeys: limits, proof: byProbe, refuses: true},
-		{name: "Warm", find: ready, obeys: turns, proof: byWatch, learns: true, refuses: true},
-		{name: "free", find: free, obeys: turns, proof: byProbe, skipsSighted: true, learns: true, refuses: true},
+func Sources() []Source {
+	return []Source{
+		{Name: "behind", find: behind, proof: byTurn, Refuses: true},
+		{Name: "kept", find: keptFor, proof: byLastHolder, Refuses: true},
+		{Name: "offered", find: offered, obeys: limits, proof: byProbe, alone: true, learns: true, Refuses: true},
+		{Name: "requested Warm", find: requestedWarm, obeys: limits, proof: byWatch, Refuses: true},
+		{Name: "requested", find: requested, obeys: limits, proof: byProbe, Refuses: true},
+		{Name: "Warm", find: ready, obeys: turns, proof: byWatch, learns: true, Refuses: true},
+		{Name: "free", find: free, obeys: turns, proof: byProbe, skipsSighted: true, learns: true, Refuses: true},
 		// The speakers of sighted addresses may be gone by now: the probe decides.
-		{name: "sighted", find: free, obeys: turns, proof: byProbe, learns: true, refuses: true},
+		{Name: "sighted", find: free, obeys: turns, proof: byProbe, learns: true, Refuses: true},
 		// The pods of this node come before its stock.
-		{name: "unready Warm", find: anyWarm, obeys: turns, proof: byWatch, learns: true, refuses: true},
+		{Name: "unready Warm", find: anyWarm, obeys: turns, proof: byWatch, learns: true, Refuses: true},
 	}
 }
 
@@ -34,7 +34,7 @@ func (s *search) obey(ctx context.Context, r rules) (err error) {
 		if s.family, err = s.withinLimits(ctx); err != nil {
 			return err
 		}
-		s.full = s.family.Pools
+		s.Full = s.family.Pools
 	}
 	if s.obeyed < turns && r >= turns {
 		if s.family, err = s.inTurn(s.family); err != nil {
@@ -56,13 +56,13 @@ const (
 )
 
 // after decides what follows a try of a source's candidate. Its table test is the specification.
-func after(o outcome, s source) next {
+func after(o outcome, s Source) next {
 	switch {
 	case o.result == won:
 		return answerWith
 	case o.result == notAddress:
 		return nextCandidate
-	case o.result == usedUp && !s.alone, o.result == notPool && !s.refuses:
+	case o.result == usedUp && !s.alone, o.result == notPool && !s.Refuses:
 		return nextSource
 	}
 	return giveUp

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"net/netip"
 
@@ -14,10 +13,11 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// source is a kind of addresses that an ADD may win. The differences between the sources stand here
+// Source is a kind of addresses that an ADD may win. The differences between the sources stand here
 // and in their list.
-type source struct {
-	name string
+type Source struct {
+	// Name is for tests and for people.
+	Name string
 	// find yields the candidates. An error ends the search, unless it says that the pools are full.
 	find func(context.Context, *search) iter.Seq2[candidate, error]
 	// obeys are the rules that rule pools out.
@@ -29,8 +29,8 @@ type source struct {
 	skipsSighted bool
 	// learns: the address counts as use of the pair of pool and parent, for which addresses are kept Warm.
 	learns bool
-	// refuses: a rule that speaks against a candidate ends the ADD. Otherwise the next source is asked.
-	refuses bool
+	// Refuses: a rule that speaks against a candidate ends the ADD. Otherwise the next source is asked.
+	Refuses bool
 }
 
 // rules rule pools out. Each value includes those before it.
@@ -59,7 +59,7 @@ const (
 	byTurn
 )
 
-// candidate is an address of a source, with the API write that makes it the pod's.
+// candidate is an address of a Source, with the API write that makes it the pod's.
 type candidate struct {
 	pool    *v1alpha1.IPPool
 	address journal.Address
@@ -89,9 +89,9 @@ func one(c candidate) iter.Seq2[candidate, error] {
 
 // search is an ADD's search for an address of one family.
 type search struct {
-	*adding
-	// source is the one that is being asked.
-	source
+	*Try
+	// Source is the one that is being asked.
+	Source
 	family ipam.Family
 	// kept is the lease that is kept for the pod, or nil.
 	kept *v1alpha1.IPLease
@@ -118,12 +118,6 @@ func (a *attempt) isWatched() bool { return a.proof == byWatch && a.doubt.Doubt 
 
 // isProbed reports whether a probe proves the address.
 func (a *attempt) isProbed() bool { return a.proof == byProbe || a.proof == byWatch && !a.isWatched() }
-
-// isExhausted reports whether an error means that every pool is full.
-func isExhausted(err error) bool {
-	var none *ipam.NoPoolError
-	return errors.As(err, &none) && none.Exhausted()
-}
 
 func addressOf(pool *v1alpha1.IPPool, addr netip.Addr) journal.Address {
 	return journal.Address{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 
 // probe asks everybody for an address that nobody should use.
 func (a *attempt) probe(ctx context.Context) outcome {
-	heard, err := a.seg.Probe(ctx, a.trying.Addr, segment.ParamsOf(a.pool))
+	heard, err := a.Seg.Probe(ctx, a.Trying.Addr, segment.ParamsOf(a.pool))
 	switch {
 	case err != nil || !heard.Conflict:
 		return ends(err)
@@ -35,11 +35,11 @@ func (a *attempt) probe(ctx context.Context) outcome {
 // verify claims, and asks for proof that the last holder is silent. If the record names a predecessor that
 // was not proven silent, only the verdicts Fenced and Silent are sufficient.
 func (a *attempt) verify(ctx context.Context) outcome {
-	verdict, evidence, err := a.h.Verify(ctx, a.seg, a.pool, a.claim, a.last)
+	verdict, evidence, err := a.h.Verify(ctx, a.Seg, a.pool, a.claim, a.last)
 	if err == nil && verdict == segment.Answered && evidence.Answer.Kind.Tentative() {
 		// A host that only probed for the address may be the verifier of the quarantine that this
 		// take-over has just ended. It does not probe again.
-		verdict, evidence, err = a.h.Verify(ctx, a.seg, a.pool, a.claim, a.last)
+		verdict, evidence, err = a.h.Verify(ctx, a.Seg, a.pool, a.claim, a.last)
 	}
 	if err != nil {
 		a.giveBack(ctx, verdict, err.Error())
@@ -51,16 +51,16 @@ func (a *attempt) verify(ctx context.Context) outcome {
 	switch {
 	case verdict == segment.Answered && a.pool.ConflictMode() == v1alpha1.ModeObserve:
 		return ends(a.observe(ctx, evidence.Answer))
-	case verdict == segment.Answered && !owner.KeepsName(&a.who):
+	case verdict == segment.Answered && !owner.KeepsName(&a.Who):
 		// Only a name insists on its address. A recorded predecessor stays in the lease (R1).
 		return a.quarantine(ctx, evidence.Answer.MAC.String(), evidence.Answer.Source)
 	case verdict == segment.Answered || mustProve && !verdict.Safe():
 		a.giveBack(ctx, verdict, evidence.String())
 		return ends(refusal.New(refusal.TryAgain,
-			"%s is kept for pod %s/%s, but its last holder is not proven silent: %s", a.address.Addr, a.who.Namespace, a.who.Pod, evidence))
+			"%s is kept for pod %s/%s, but its last holder is not proven silent: %s", a.address.Addr, a.Who.Namespace, a.Who.Pod, evidence))
 	case verdict == segment.Fenced:
-		e := a.entry(journal.Intent)
-		a.h.Audit(audit.Fence, &e, *a.trying, string(verdict))
+		e := a.Entry(journal.Intent)
+		a.h.Audit(audit.Fence, &e, *a.Trying, string(verdict))
 	}
 	return outcome{}
 }
@@ -68,8 +68,8 @@ func (a *attempt) verify(ctx context.Context) outcome {
 // observe reports a second speaker, and leaves the address to the pod.
 func (a *attempt) observe(ctx context.Context, heard segment.Answer) error {
 	a.countConflict(heard.MAC.String(), heard.Source)
-	a.h.Events.Eventf(a.pod, a.pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
-		"%s is used by %s as well; pool %s only observes", a.trying.Addr, heard.MAC, a.pool.Name)
+	a.h.Events.Eventf(a.Pod, a.pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
+		"%s is used by %s as well; pool %s only observes", a.Trying.Addr, heard.MAC, a.pool.Name)
 	_, err := a.h.Leases.RecordConflict(ctx, a.lease, lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)})
 	return err
 }
@@ -79,7 +79,7 @@ func (a *attempt) observe(ctx context.Context, heard segment.Answer) error {
 // had the address.
 func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 	mac := heard.MAC.String()
-	action, err := a.h.Foreign.Meet(ctx, a.link.ParentIndex, a.pool.Name, mac)
+	action, err := a.h.Foreign.Meet(ctx, a.Link.ParentIndex, a.pool.Name, mac)
 	if err != nil {
 		return ends(err)
 	}
@@ -93,7 +93,7 @@ func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 	return outcome{notPool, refusal.New(refusal.TryAgain,
 		"%s answers for more than %d addresses on parent %s, so no other address of pool %s is tried for now; "+
 			"if this host is a proxy, add it to spec.conflictDetection.ignoreMACs of the pool; if it owns the addresses, exclude them by spec.excludeIPs",
-		mac, foreignhost.MaxConflicts, a.link.Parent, a.pool.Name)}
+		mac, foreignhost.MaxConflicts, a.Link.Parent, a.pool.Name)}
 }
 
 // passOver frees an address that is used by a host for which enough addresses are quarantined.
@@ -104,11 +104,11 @@ func (a *attempt) passOver(ctx context.Context, mac string, source segment.Sourc
 
 // release frees the lease of an address that the pod does not get. The kernel forgets the address first.
 func (a *attempt) release(ctx context.Context) error {
-	e := a.entry(journal.Intent)
-	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.trying), a.slot); err != nil {
+	e := a.Entry(journal.Intent)
+	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.Trying), a.Slot); err != nil {
 		return err
 	}
-	return a.h.End(ctx, a.lease, &e, *a.trying)
+	return a.h.End(ctx, a.lease, &e, *a.Trying)
 }
 
 // quarantine quarantines the lease of an address that another host uses. The
@@ -116,10 +116,10 @@ func (a *attempt) release(ctx context.Context) error {
 // slots that may use its address, and this slot goes on with another address.
 func (a *attempt) quarantine(ctx context.Context, mac string, source segment.Source) outcome {
 	a.countConflict(mac, source)
-	a.h.Events.Eventf(a.pod, a.pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
-		"%s is used by %s; it is quarantined and another address is tried", a.trying.Addr, mac)
-	e := a.entry(journal.Intent)
-	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.trying), a.slot); err != nil {
+	a.h.Events.Eventf(a.Pod, a.pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
+		"%s is used by %s; it is quarantined and another address is tried", a.Trying.Addr, mac)
+	e := a.Entry(journal.Intent)
+	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.Trying), a.Slot); err != nil {
 		return ends(err)
 	}
 	_, err := a.h.Leases.QuarantineConflict(ctx, a.lease, lease.Evidence{MAC: mac, Source: string(source)})
@@ -136,9 +136,9 @@ func lostTo(mac string, err error) outcome {
 
 // countConflict counts and audits a second speaker.
 func (a *attempt) countConflict(mac string, source segment.Source) {
-	e := a.entry(journal.Intent)
+	e := a.Entry(journal.Intent)
 	a.h.Metrics.Conflict(a.pool.Name, source)
-	a.h.Audit(audit.Conflict, &e, *a.trying, "speaker "+mac)
+	a.h.Audit(audit.Conflict, &e, *a.Trying, "speaker "+mac)
 }
 
 // giveBack quarantines a lease again after its take-over failed. If the write fails, the journal

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"context"
@@ -13,32 +13,32 @@ import (
 )
 
 // intend journals that the ADD is about to lease an address of a pool, and gives the interface its MAC.
-func (a *adding) intend(ctx context.Context, pool *v1alpha1.IPPool, address journal.Address) error {
+func (a *Interface) intend(ctx context.Context, pool *v1alpha1.IPPool, address journal.Address) error {
 	if err := a.chooseMAC(ctx, pool, address.Addr); err != nil {
 		return err
 	}
-	a.trying = &address
+	a.Trying = &address
 	return a.journal()
 }
 
 // journal writes the intent of the ADD before its next write to the API server. It
 // begins to attach the guard, and to check the observer. The interface is down
 // while IPAM runs: the guard is there before the first frame.
-func (a *adding) journal() error {
-	if a.slot == 0 {
-		slot, err := a.h.Guards.Take(a.link.ParentIndex)
+func (a *Interface) journal() error {
+	if a.Slot == 0 {
+		slot, err := a.h.Guards.Take(a.Link.ParentIndex)
 		if err != nil {
 			return err
 		}
-		a.slot = slot
+		a.Slot = slot
 	}
-	e := a.entry(journal.Intent)
+	e := a.Entry(journal.Intent)
 	if err := a.h.Journal.Put(e); err != nil {
 		a.returnSlot()
 		return err
 	}
 	if a.staging == nil && !a.guarded {
-		staging, seg := make(chan error, 1), a.seg
+		staging, seg := make(chan error, 1), a.Seg
 		a.staging = staging
 		go func() {
 			err := a.h.Guards.Stage(&e)
@@ -53,16 +53,16 @@ func (a *adding) journal() error {
 
 // returnSlot returns a slot whose guard was never attached. If the undo killed the slot, it would
 // be lost, because no sweep would ever see that its device is gone.
-func (a *adding) returnSlot() {
+func (a *Interface) returnSlot() {
 	if a.staging == nil && !a.guarded {
-		a.h.Guards.PutBack(a.link.ParentIndex, a.slot)
-		a.slot = 0
+		a.h.Guards.PutBack(a.Link.ParentIndex, a.Slot)
+		a.Slot = 0
 	}
 }
 
-// guard waits until the guard enforces. Installing, probing and answering come
+// Guard waits until the guard enforces. Installing, probing and answering come
 // after it.
-func (a *adding) guard() error {
+func (a *Interface) Guard() error {
 	if a.guarded {
 		return nil
 	}
@@ -71,34 +71,48 @@ func (a *adding) guard() error {
 			return err
 		}
 	}
-	err := a.awaitGuard()
+	err := a.AwaitGuard()
 	for errors.Is(err, bpf.ErrPinned) {
 		// The guard has outlived its entry in the journal. The sweep frees the slot.
-		a.h.Guards.Leave(a.slot)
-		a.slot = 0
+		a.h.Guards.Leave(a.Slot)
+		a.Slot = 0
 		if err = a.journal(); err == nil {
-			err = a.awaitGuard()
+			err = a.AwaitGuard()
 		}
 	}
-	for err == nil && len(a.queued.replaced) > 0 {
+	for err == nil && len(a.Replaced) > 0 {
 		// The dead slot of the earlier ADD or try would keep the interface mute.
-		if err = a.h.Guards.Detach(a.queued.replaced[0]); err == nil {
-			a.queued.replaced = a.queued.replaced[1:]
+		if err = a.h.Guards.Detach(a.Replaced[0]); err == nil {
+			a.Replaced = a.Replaced[1:]
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("guard %s of pod %s/%s: %w", a.who.Interface, a.who.Namespace, a.who.Pod, err)
+		return fmt.Errorf("guard %s of pod %s/%s: %w", a.Who.Interface, a.Who.Namespace, a.Who.Pod, err)
 	}
 	a.guarded = true
 	return nil
 }
 
-// awaitGuard waits for the guard that is being attached, if there is one.
-func (a *adding) awaitGuard() error {
+// AwaitGuard waits for the guard that is being attached, if there is one.
+func (a *Interface) AwaitGuard() error {
 	if a.staging == nil {
 		return nil
 	}
 	err := <-a.staging
 	a.staging = nil
 	return err
+}
+
+// Mutes returns the dead slots that keep the interface mute after the undo of a try: those that were left
+// before, and its own, if the guard is still there.
+func (a *Interface) Mutes() ([]uint32, error) {
+	if a.Slot == 0 {
+		return a.Replaced, nil
+	}
+	e := a.Entry(journal.Intent)
+	attached, err := a.h.Guards.Attached(&e)
+	if err == nil && attached {
+		return append(a.Replaced, a.Slot), nil
+	}
+	return a.Replaced, err
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package win
 
 import (
 	"context"
@@ -19,11 +19,11 @@ func (s *search) withinLimits(ctx context.Context) (ipam.Family, error) {
 		if limit == nil {
 			return nil, nil
 		}
-		leases, err := s.h.Leases.InNamespace(ctx, c.Pool.Name, s.who.Namespace)
+		leases, err := s.h.Leases.InNamespace(ctx, c.Pool.Name, s.Who.Namespace)
 		if err != nil || int64(len(leases)) < *limit {
 			return nil, err
 		}
-		return &ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.NamespaceFull, Detail: limitText(s.who.Namespace, *limit)}, nil
+		return &ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.NamespaceFull, Detail: limitText(s.Who.Namespace, *limit)}, nil
 	})
 }
 
@@ -35,12 +35,12 @@ func (s *search) confirmLimit(ctx context.Context, pool *v1alpha1.IPPool, l *v1a
 	if limit == nil {
 		return outcome{}
 	}
-	leases, err := s.h.Leases.InNamespace(ctx, pool.Name, s.who.Namespace)
+	leases, err := s.h.Leases.InNamespace(ctx, pool.Name, s.Who.Namespace)
 	if err != nil || olderThan(l, leases) < *limit {
 		return ends(err)
 	}
 	return outcome{notPool, refusal.New(refusal.NoPool, "no address of pool %s for pod %s/%s: %s",
-		pool.Name, s.who.Namespace, s.who.Pod, limitText(s.who.Namespace, *limit))}
+		pool.Name, s.Who.Namespace, s.Who.Pod, limitText(s.Who.Namespace, *limit))}
 }
 
 // olderThan counts the leases that a holder got before the holder of a Bound lease got this one. The

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package answered
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/fenceline/fenceline/agent/holder/node"
+	"github.com/fenceline/fenceline/agent/holder/win"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// claimTimeout bounds a claim after the answer. It takes tens of milliseconds, and
+// longer if the parent's pacer is busy.
+const claimTimeout = 2 * time.Second
+
+// After does what follows the answers of ADDs. Its methods may be called concurrently.
+type After struct {
+	*node.Base
+	unanswered unanswered
+	// following is the part of Background in which the MACs of new interfaces are read.
+	following    context.Context
+	endFollowing context.CancelFunc
+}
+
+// New returns an After. What it does ends with the Background of the node.
+func New(b *node.Base) *After {
+	a := &After{Base: b}
+	a.following, a.endFollowing = context.WithCancel(b.Background)
+	return a
+}
+
+// Wait returns once the steps after the answers of all ADDs are done. It ends the readings of MACs.
+// No ADD may be under way.
+func (h *After) Wait() {
+	h.endFollowing()
+	h.Tasks.Wait()
+}
+
+// Put notes an ADD whose answer is to be sent.
+func (h *After) Put(i *win.Interface) { h.unanswered.put(i) }
+
+// Forget drops an ADD whose attachment is released.
+func (h *After) Forget(of agentapi.Attachment) { h.unanswered.remove(of) }
+
+// Answered begins the steps that an ADD leaves for the time after its answer: the claim of an
+// address that was Warm, the announcement, and the pin of the guard. If the agent ends first, the
+// next agent does them.
+func (h *After) Answered(of agentapi.Attachment) {
+	i := h.unanswered.remove(of)
+	if i == nil {
+		return
+	}
+	for _, b := range i.Won {
+		h.announce(i, b)
+	}
+	h.Tasks.Go(func() {
+		node.Pause(h.Background, h.Clock, node.PinDelay)
+		// Wait before the turn of this pin, so that many pins wait at the same time.
+		h.GiveWay()
+		h.Guards.Pin(h.Background, i.Entry(journal.Bound))
+		h.Guards.Prepare(h.Background, i.Link.ParentIndex)
+	})
+	h.Tasks.Go(func() { h.follow(of) })
+}
+
+// announce announces the new holder to the segment once the link is up.
+func (h *After) announce(i *win.Interface, b win.Bound) {
+	if b.Address.Behind != 0 {
+		return // its holder speaks
+	}
+	if b.Unclaimed != nil {
+		h.Tasks.Go(func() { h.claimLate(i, b) })
+		return
+	}
+	i.Seg.Announce(segment.Announcement{
+		NetNS: i.Request.NetNS, Interface: i.Request.Interface, MAC: i.Link.MAC, Addr: b.Address.Addr,
+		Slot: i.Slot, Mode: b.Pool.ConflictMode(),
+	})
+}
+
+// claimLate claims an address after the answer, and announces it only if no newer
+// claim exists (R10). The runtime has not set the link up yet.
+func (h *After) claimLate(i *win.Interface, b win.Bound) {
+	// When the agent ends, it still answers its ADDs and claims their addresses.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.Background), claimTimeout)
+	defer cancel()
+	err := i.Seg.ClaimAndConfirm(ctx, *b.Unclaimed)
+	switch {
+	case err == nil, errors.Is(err, segment.ErrNoKey): // without a claim key the probe alone protects it
+		b.Unclaimed = nil
+		h.announce(i, b)
+	case errors.Is(err, segment.ErrFenced):
+		// A GET decides, as for every fence (R7).
+		h.Pending.Add(i.Request.Attachment)
+	default:
+		// The claim is repeated within a minute (R3), and the pod announces itself.
+		h.Log.Info("an address is in use, but not claimed yet", "address", b.Address.Addr, "why", err.Error())
+	}
+}
+
+// unanswered are the ADDs that have succeeded and whose answer is being sent.
+// Safe for concurrent use.
+type unanswered struct {
+	mu  sync.Mutex
+	all map[agentapi.Attachment]*win.Interface
+}
+
+func (u *unanswered) put(i *win.Interface) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.all == nil {
+		u.all = map[agentapi.Attachment]*win.Interface{}
+	}
+	u.all[i.Request.Attachment] = i
+}
+
+// remove returns an ADD once, or nil.
+func (u *unanswered) remove(a agentapi.Attachment) *win.Interface {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	i := u.all[a]
+	delete(u.all, a)
+	return i
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
+)
+
+// podCache hands out what it holds, as a cache does that is asked not to copy.
+type podCache struct {
+	client.Reader
+	pod corev1.Pod
+}
+
+func (c *podCache) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	*into.(*corev1.Pod) = c.pod
+	return nil
+}
+
+// podServer decodes its answer, as a client of the API server does.
+type podServer struct {
+	client.Reader
+	answer string
+}
+
+func (s podServer) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	return json.Unmarshal([]byte(s.answer), into)
+}
+
+func TestTheAPIServersPodLeavesTheCachesAsItIs(t *testing.T) {
+	cached := &podCache{}
+	cached.pod.UID, cached.pod.Labels = "old", map[string]string{"app": "web"}
+	h := &Base{Options: Options{Stores: Stores{
+		Cache:  cached,
+		Reader: podServer{answer: `{"metadata":{"uid":"new","labels":{"app":"db","more":"yes"}}}`},
+	}}}
+	pod, err := h.Pod(t.Context(), agentapi.Pod{Namespace: "shop", Name: "web-0", UID: "new"})
+	if err != nil || pod.UID != "new" || pod.Labels["app"] != "db" {
+		t.Errorf("got %+v, %v", pod, err)
+	}
+	if want := map[string]string{"app": "web"}; !maps.Equal(cached.pod.Labels, want) {
+		t.Errorf("the cache has labels %v by now, want %v", cached.pod.Labels, want)
+	}
+}

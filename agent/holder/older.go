@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
+)
+
+// keptLeases returns the leases that already belong to this pod: the leases of its name or virtual
+// machine if these come back, or of an older sandbox of the same pod.
+func (a *adding) keptLeases(ctx context.Context) ([]v1alpha1.IPLease, error) {
+	if !owner.KeepsName(&a.Who) && !a.hasOlderSandbox(ctx) {
+		return nil, nil
+	}
+	all, err := a.Leases.OfIdentity(ctx, &a.Who)
+	if err != nil {
+		return nil, fmt.Errorf("look for leases of %s: %w", owner.Identity(&a.Who), err)
+	}
+	var kept []v1alpha1.IPLease
+	for _, l := range all {
+		holder := l.Spec.Holder
+		if holder == nil || holder.Interface != a.Who.Interface {
+			continue
+		}
+		if owner.KeepsName(&a.Who) && owner.Same(holder, &a.Who) || holder.PodUID == a.Who.PodUID {
+			kept = append(kept, l)
+		}
+	}
+	return kept, nil
+}
+
+// hasOlderSandbox reports whether the interface may have had an address in another sandbox of the
+// same pod. Only then do leases have to be searched for.
+func (a *adding) hasOlderSandbox(ctx context.Context) bool {
+	if a.Expected.Has(a.Who.PodUID, a.Who.Interface) || len(a.Pod.Status.PodIPs) > 0 {
+		return true
+	}
+	for _, e := range a.Journal.OfPod(a.Who.PodUID) {
+		if e.Interface == a.Who.Interface && e.ContainerID != a.Who.ContainerID {
+			return true
+		}
+	}
+	return hasLeaseOf(ctx, a.Cache, &a.Who)
+}
+
+// hasLeaseOf reports whether the cache shows a lease of this node for an interface of a pod.
+func hasLeaseOf(ctx context.Context, cache client.Reader, who *v1alpha1.Holder) bool {
+	leases := &v1alpha1.IPLeaseList{}
+	if err := cache.List(ctx, leases, client.UnsafeDisableDeepCopy); err != nil {
+		return true // a search past the cache decides
+	}
+	for i := range leases.Items {
+		l := leases.Items[i].Spec.Holder
+		if l != nil && l.PodUID == who.PodUID && l.Interface == who.Interface {
+			return true
+		}
+	}
+	return false
+}
