@@ -204,7 +204,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			},
 			Stores: node.Stores{Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal},
 			Machine: node.Machine{
-				Sources: a.sources, VFs: a.vfs, OpenSegment: a.openSegment, FindLink: findLink(a.links), Links: a.links,
+				SourceGuards: a.sources, VFs: a.vfs, OpenSegment: a.openSegment, FindLink: findLink(a.links), Links: a.links,
 				Sighted: a.sighted, OfNode: parent.OfNode,
 			},
 			Knowledge: node.Knowledge{

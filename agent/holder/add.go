@@ -35,7 +35,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 			q.place.Leave(true)
 			return answer, nil
 		}
-		if a == nil || !refusal.IsExhausted(err) && !isAwaited(err) {
+		if a == nil || !refusal.IsExhausted(err) && !isUnmade(err) {
 			q.place.Leave(false)
 			return nil, err
 		}
@@ -69,7 +69,7 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 	}
 	q.place.Look()
 	choice, d, err := a.choose(ctx)
-	if isAwaited(err) {
+	if isUnmade(err) {
 		return a, nil, err
 	}
 	if err != nil {

@@ -31,8 +31,8 @@ func (a *adding) belongs(ctx context.Context, s *surroundings) error {
 	return nil
 }
 
-// isAwaited reports whether an error means that the controller has not made a pool yet.
-func isAwaited(err error) bool {
+// isUnmade reports whether an error means that the controller has not made a pool yet.
+func isUnmade(err error) bool {
 	_, ok := errors.AsType[*ipam.PoolAwaitedError](err)
 	return ok
 }

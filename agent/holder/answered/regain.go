@@ -38,9 +38,9 @@ import (
 // regainTimeout bounds both.
 const regainTimeout = 20 * time.Second
 
-// IsAwaited reports whether a pod of this node stands behind the holder of a lease. Recovery takes such
+// StandsBehind reports whether a pod of this node stands behind the holder of a lease. Recovery takes such
 // a lease over, and no verifier frees it or kills the slot of the pod.
-func (h *After) IsAwaited(lease string) bool {
+func (h *After) StandsBehind(lease string) bool {
 	for e := range h.Bound() {
 		for _, address := range e.Addresses {
 			if address.LeaseName == lease && address.Behind != 0 {

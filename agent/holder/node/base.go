@@ -99,11 +99,11 @@ func (b *Base) GiveWay() { b.underWay.wait(b.Background, b.Clock, giveWayLatest)
 
 // GuardSources tells the kernel what the interface of an entry may send.
 func (b *Base) GuardSources(e *journal.Entry) error {
-	if b.Sources == nil {
+	if b.SourceGuards == nil {
 		return nil
 	}
-	b.Sources.Wake()
-	if err := b.Sources.Apply(b.Background, e); err != nil {
+	b.SourceGuards.Wake()
+	if err := b.SourceGuards.Apply(b.Background, e); err != nil {
 		return fmt.Errorf("guard the sources of %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
 	}
 	return nil

@@ -91,8 +91,8 @@ type Metrics interface {
 	GatewayUnanswered(pool string)
 }
 
-// Sources tells the kernel what an interface may send. *sources.Keeper implements it.
-type Sources interface {
+// SourceGuards tells the kernel what an interface may send. *sources.Keeper implements it.
+type SourceGuards interface {
 	Apply(context.Context, *journal.Entry) error
 	// Wake has the link-local addresses of new interfaces read.
 	Wake()
@@ -106,7 +106,7 @@ type VFs interface {
 	Wake()
 }
 
-// Options of the Base. All but Multus, Sources and VFs are required.
+// Options of the Base. All but Multus, SourceGuards and VFs are required.
 type Options struct {
 	Self
 	Stores
@@ -147,8 +147,8 @@ type Stores struct {
 // Machine is what holders act upon.
 type Machine struct {
 	Guards *guards.Guards
-	// Sources are the source guards; nil means none.
-	Sources Sources
+	// SourceGuards may be nil, which means none.
+	SourceGuards SourceGuards
 	// VFs are the virtual functions of pods; nil means none.
 	VFs VFs
 	// HostLinks makes host links and routes.

@@ -11,11 +11,13 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
+// standsBehind reports whether the pod is the target of a live migration that has not come to its turn.
+func standsBehind(s *search) bool {
+	return s.kept != nil && lease.StandsBehind(&s.Who, owner.IsTarget(s.Pod), s.h.Node, &s.kept.Spec)
+}
+
 // behind yields the address that the source of a live migration still uses.
 func behind(_ context.Context, s *search) iter.Seq2[candidate, error] {
-	if s.kept == nil || !lease.StandsBehind(&s.Who, owner.IsTarget(s.Pod), s.h.Node, &s.kept.Spec) {
-		return none
-	}
 	token, err := lease.Token(s.kept)
 	c := candidate{pool: kept.PoolOf(s.family, s.kept)}
 	c.address = addressOf(c.pool, s.kept.Spec.Addr())

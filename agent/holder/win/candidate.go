@@ -18,6 +18,8 @@ import (
 type Source struct {
 	// Name is for tests and for people.
 	Name string
+	// concerns reports whether the source may have an address for a search. If it is nil, it may for each.
+	concerns func(*search) bool
 	// find yields the candidates. An error ends the search, unless it says that the pools are full.
 	find func(context.Context, *search) iter.Seq2[candidate, error]
 	// obeys are the rules that rule pools out.
@@ -32,6 +34,9 @@ type Source struct {
 	// Refuses: a rule that speaks against a candidate ends the ADD. Otherwise the next source is asked.
 	Refuses bool
 }
+
+// concern reports whether the source may have an address for a search.
+func (s Source) concern(of *search) bool { return s.concerns == nil || s.concerns(of) }
 
 // rules rule pools out. Each value includes those before it.
 type rules int
@@ -65,8 +70,8 @@ type candidate struct {
 	address journal.Address
 	// last is the lease as the last holder left it, nil if there is none.
 	last *v1alpha1.IPLease
-	// await waits until the last holder lets go, and reads last again. It may be nil.
-	await func(context.Context, *candidate) outcome
+	// letGo waits until the last holder lets go, and reads last again. It may be nil.
+	letGo func(context.Context, *candidate) outcome
 	// write also returns the evidence against an address that was watched. After an error other than
 	// lease.ErrUncertain no lease exists. It is nil only for the proof byTurn.
 	write func(context.Context, *candidate) (*v1alpha1.IPLease, doubt, error)
@@ -80,11 +85,15 @@ type doubt struct {
 	who segment.Answer
 }
 
-// none is a source without candidates, and one a source with one candidate.
-func none(func(candidate, error) bool) {}
-
+// one is a source with one candidate.
 func one(c candidate) iter.Seq2[candidate, error] {
 	return func(yield func(candidate, error) bool) { yield(c, nil) }
+}
+
+// fits reports whether the proof of a source fits its candidate: only who stands behind its last holder
+// writes no lease, and only a last holder can be asked.
+func (p proof) fits(c *candidate) bool {
+	return (c.write == nil) == (p == byTurn) && (c.last != nil) == (p == byLastHolder)
 }
 
 // search is an ADD's search for an address of one family.

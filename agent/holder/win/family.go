@@ -5,6 +5,7 @@ package win
 import (
 	"context"
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -37,10 +38,10 @@ type Try struct {
 // for it now. So it takes no address of another family in vain.
 func (a *Try) MayFind(choice ipam.Choice, d kept.Decision) error {
 	for _, f := range choice.Families {
-		if l, _ := d.Of(f.IPv6); l != nil || f.Requested.IsValid() {
-			continue
-		}
-		if _, ok := a.offer(f); ok {
+		l, _ := d.Of(f.IPv6)
+		s := &search{Try: a, family: f, kept: l}
+		first := slices.IndexFunc(a.Sources, func(of Source) bool { return of.concern(s) })
+		if a.Sources[first].obeys < turns {
 			continue
 		}
 		if _, err := a.inTurn(f); err != nil {
@@ -87,6 +88,9 @@ func (a *Try) Family(ctx context.Context, f ipam.Family, d kept.Decision) (Bound
 	a.Full = nil
 	why := errNoSource
 	for _, s.Source = range a.Sources {
+		if !s.concern(s) {
+			continue
+		}
 		if err := s.obey(ctx, s.obeys); err != nil {
 			return Bound{}, err
 		}

@@ -12,23 +12,17 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
+func hasOffer(s *search) bool {
+	_, ok := s.offer(s.family)
+	return ok
+}
+
 // offered yields the address that came free and is offered to this ADD alone.
 func offered(ctx context.Context, s *search) iter.Seq2[candidate, error] {
-	c, ok := s.offer(s.family)
-	if !ok {
-		return none
-	}
+	c, _ := s.offer(s.family)
 	alone := s.family
 	alone.Pools = []ipam.Candidate{c}
 	return s.freeOf(ctx, alone, s.Offer.Addr)
-}
-
-// requested yields the address that CNI or Multus requests.
-func requested(ctx context.Context, s *search) iter.Seq2[candidate, error] {
-	if !s.family.Requested.IsValid() {
-		return none
-	}
-	return free(ctx, s)
 }
 
 // free yields addresses without a lease.

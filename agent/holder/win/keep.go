@@ -19,21 +19,20 @@ import (
 // keptRetry is the pause before an ADD checks again whether its kept address was quarantined.
 const keptRetry = 200 * time.Millisecond
 
+func hasKept(s *search) bool { return s.kept != nil }
+
 // keptFor yields the address that is kept for the pod. If its lease ends meanwhile, or a foreign host uses
 // the address of a pod whose name keeps none, the pod gets another address.
 func keptFor(_ context.Context, s *search) iter.Seq2[candidate, error] {
-	if s.kept == nil {
-		return none
-	}
 	c := candidate{pool: kept.PoolOf(s.family, s.kept), last: s.kept}
 	c.address = addressOf(c.pool, s.kept.Spec.Addr())
 	c.address.Static, c.address.Kept = s.Keeps(c.pool), true
-	c.await, c.write = s.awaitKept, s.takeOver
+	c.letGo, c.write = s.awaitEnd, s.takeOver
 	return one(c)
 }
 
-// awaitKept waits while the address is still bound elsewhere. If it stays bound there, the ADD fails.
-func (s *search) awaitKept(ctx context.Context, c *candidate) outcome {
+// awaitEnd waits while the address is still bound elsewhere. If it stays bound there, the ADD fails.
+func (s *search) awaitEnd(ctx context.Context, c *candidate) outcome {
 	for boundElsewhere(c.last, s.h.Node, s.Who.PodUID) {
 		if !node.WaitFor(ctx, s.h.Clock, keptRetry) {
 			return ends(refusal.New(refusal.TryAgain, "%s is kept for pod %s/%s and still bound to its predecessor on node %s",

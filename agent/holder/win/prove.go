@@ -97,8 +97,8 @@ func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 }
 
 // passOver frees an address that is used by a host for which enough addresses are quarantined.
-func (a *attempt) passOver(ctx context.Context, mac string, source segment.Source) outcome {
-	a.countConflict(mac, source)
+func (a *attempt) passOver(ctx context.Context, mac string, by segment.Source) outcome {
+	a.countConflict(mac, by)
 	return lostTo(mac, a.release(ctx))
 }
 
@@ -114,15 +114,15 @@ func (a *attempt) release(ctx context.Context) error {
 // quarantine quarantines the lease of an address that another host uses. The
 // kernel forgets the address first: a verifier of a Quarantined lease kills the
 // slots that may use its address, and this slot goes on with another address.
-func (a *attempt) quarantine(ctx context.Context, mac string, source segment.Source) outcome {
-	a.countConflict(mac, source)
+func (a *attempt) quarantine(ctx context.Context, mac string, by segment.Source) outcome {
+	a.countConflict(mac, by)
 	a.h.Events.Eventf(a.Pod, a.pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
 		"%s is used by %s; it is quarantined and another address is tried", a.Trying.Addr, mac)
 	e := a.Entry(journal.Intent)
 	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.Trying), a.Slot); err != nil {
 		return ends(err)
 	}
-	_, err := a.h.Leases.QuarantineConflict(ctx, a.lease, lease.Evidence{MAC: mac, Source: string(source)})
+	_, err := a.h.Leases.QuarantineConflict(ctx, a.lease, lease.Evidence{MAC: mac, Source: string(by)})
 	return lostTo(mac, err)
 }
 
@@ -135,9 +135,9 @@ func lostTo(mac string, err error) outcome {
 }
 
 // countConflict counts and audits a second speaker.
-func (a *attempt) countConflict(mac string, source segment.Source) {
+func (a *attempt) countConflict(mac string, by segment.Source) {
 	e := a.Entry(journal.Intent)
-	a.h.Metrics.Conflict(a.pool.Name, source)
+	a.h.Metrics.Conflict(a.pool.Name, by)
 	a.h.Audit(audit.Conflict, &e, *a.Trying, "speaker "+mac)
 }
 

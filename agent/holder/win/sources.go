@@ -6,15 +6,15 @@ import (
 	"context"
 )
 
-// Sources are all sources in the order in which an ADD asks them. A source that does not concern the
-// interface yields nothing.
+// Sources are all sources in the order in which an ADD asks them. Each
+// obeys the rules that those before it obey.
 func Sources() []Source {
 	return []Source{
-		{Name: "behind", find: behind, proof: byTurn, Refuses: true},
-		{Name: "kept", find: keptFor, proof: byLastHolder, Refuses: true},
-		{Name: "offered", find: offered, obeys: limits, proof: byProbe, alone: true, learns: true, Refuses: true},
-		{Name: "requested Warm", find: requestedWarm, obeys: limits, proof: byWatch, Refuses: true},
-		{Name: "requested", find: requested, obeys: limits, proof: byProbe, Refuses: true},
+		{Name: "behind", concerns: standsBehind, find: behind, proof: byTurn, Refuses: true},
+		{Name: "kept", concerns: hasKept, find: keptFor, proof: byLastHolder, Refuses: true},
+		{Name: "offered", concerns: hasOffer, find: offered, obeys: limits, proof: byProbe, alone: true, learns: true, Refuses: true},
+		{Name: "requested Warm", concerns: isRequested, find: requestedWarm, obeys: limits, proof: byWatch, Refuses: true},
+		{Name: "requested", concerns: isRequested, find: free, obeys: limits, proof: byProbe, Refuses: true},
 		{Name: "Warm", find: ready, obeys: turns, proof: byWatch, learns: true, Refuses: true},
 		{Name: "free", find: free, obeys: turns, proof: byProbe, skipsSighted: true, learns: true, Refuses: true},
 		// The speakers of sighted addresses may be gone by now: the probe decides.

@@ -3,10 +3,13 @@
 package win
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
 // The order of the sources and their differences are rules: R4 and R8 say when a claim comes before its
@@ -64,6 +67,20 @@ func TestWhatFollowsATry(t *testing.T) {
 	} {
 		if got := after(outcome{result: row.result}, row.source); got != row.want {
 			t.Errorf("%s: got %d, want %d", fmt.Sprintf("result %d, %+v", row.result, row.source), got, row.want)
+		}
+	}
+}
+
+// A source whose proof does not fit its candidates would hand out addresses that nobody has proven.
+func TestAProofThatDoesNotFitItsCandidateIsRefused(t *testing.T) {
+	write := func(context.Context, *candidate) (*v1alpha1.IPLease, doubt, error) { return nil, doubt{}, nil }
+	of := map[string]candidate{"nothing": {}, "write": {write: write}, "last": {last: &v1alpha1.IPLease{}}, "both": {write: write, last: &v1alpha1.IPLease{}}}
+	fitting := map[proof]string{byProbe: "write", byWatch: "write", byLastHolder: "both", byTurn: "nothing"}
+	for p, want := range fitting {
+		for has, c := range of {
+			if got := p.fits(&c); got != (has == want) {
+				t.Errorf("proof %d of a candidate with %s: got %v", p, has, got)
+			}
 		}
 	}
 }

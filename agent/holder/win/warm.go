@@ -17,11 +17,11 @@ import (
 // bound. A write takes milliseconds, and longer if the API server is slow.
 const freshDoubt = 50 * time.Millisecond
 
+// isRequested reports whether CNI or Multus requests an address.
+func isRequested(s *search) bool { return s.family.Requested.IsValid() }
+
 // requestedWarm yields the requested address if it is one of this node's Warm leases, ready or not.
 func requestedWarm(_ context.Context, s *search) iter.Seq2[candidate, error] {
-	if !s.family.Requested.IsValid() {
-		return none
-	}
 	return s.stocked(true, func(c ipam.Candidate) (ask, last bool) { return true, true })
 }
 

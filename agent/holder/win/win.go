@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,13 +22,16 @@ import (
 // source. The address is bound on disk once the interface has one of each family (record), and announced
 // after the answer (Answered).
 func (s *search) win(ctx context.Context, c candidate) (Bound, outcome) {
+	if !s.proof.fits(&c) {
+		return Bound{}, ends(fmt.Errorf("the proof of source %q does not fit its candidate %s", s.Name, c.address.Addr))
+	}
 	a := &attempt{search: s, candidate: c}
 	if c.over != nil {
 		defer func() { a.over(a.lease != nil || a.lost) }()
 	}
 	for _, step := range []func(context.Context) outcome{
 		a.allowed,   // the routes of the pool take no packets from their way
-		a.awaited,   // the last holder has let go
+		a.letGone,   // the last holder has let go
 		a.intended,  // the intent is on disk, and the guard is being attached
 		a.owned,     // the API server agrees (R5), the guard enforces, and the kernel has the token
 		a.proven,    // nobody else speaks (R4, R8)
@@ -60,11 +64,11 @@ func (a *attempt) allowed(ctx context.Context) outcome {
 	return outcome{}
 }
 
-func (a *attempt) awaited(ctx context.Context) outcome {
-	if a.await == nil {
+func (a *attempt) letGone(ctx context.Context) outcome {
+	if a.letGo == nil {
 		return outcome{}
 	}
-	return a.await(ctx, &a.candidate)
+	return a.letGo(ctx, &a.candidate)
 }
 
 // intended: if the agent crashes after this, no lease leaks.

@@ -93,7 +93,7 @@ type memory struct {
 	rig *rig
 }
 
-func (m memory) IsAwaited(string) bool { return m.rig.awaited }
+func (m memory) StandsBehind(string) bool { return m.rig.awaited }
 
 func (m memory) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	switch o := o.(type) {

@@ -41,8 +41,8 @@ type Holders interface {
 	// slot of this node that has its address. dead reports whether the last holder
 	// was a pod of this session, which is then proven fenced.
 	KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error)
-	// IsAwaited reports whether a pod of this node takes the lease over itself.
-	IsAwaited(lease string) bool
+	// StandsBehind reports whether a pod of this node waits for its turn, and takes the lease over itself.
+	StandsBehind(lease string) bool
 }
 
 // Options of a Verifier. All are required.
@@ -105,7 +105,7 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 		v.forget(r.Name)
 		return reconcile.Result{}, nil
 	}
-	if v.Holders.IsAwaited(r.Name) {
+	if v.Holders.StandsBehind(r.Name) {
 		return reconcile.Result{}, nil
 	}
 	ignored, err := v.ignores(ctx, cached)
