@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/netip"
 	"path/filepath"
@@ -119,17 +118,21 @@ func (a *agent) assemble(ctx context.Context) error {
 	if len(a.settings.podCIDRs) > 0 {
 		a.podCIDRs = podcidr.Given(a.settings.podCIDRs)
 	}
+	a.sources = sources.New(sources.Options{
+		Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: a.kernel,
+		Interfaces: sources.PodInterfaces{}, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+	})
 	a.segments = segment.New(segment.Config{
 		Kernel: a.kernel, Log: a.log,
 		OthersShare: func(int) bool { return a.peers.Others() },
-		Expected:    func(parent int) bool { return a.parents.Expected(parent) },
-		// These parts depend on each other in a circle: segments report to the defence, the defence
-		// asks the holders, and the holders use segments.
+		// The one circle: the parts that follow use segments, and segments ask them and report to them. They
+		// are made before the first segment is opened.
+		Expected:   func(parent int) bool { return a.parents.Expected(parent) },
 		Holdings:   func() []segment.Holding { return a.defence.Holdings() },
 		OnFenced:   func(f segment.Fence) { a.defence.Fenced(f) },
 		OnConflict: func(c segment.Conflict) { a.defence.Met(c) },
 		OnAsked:    mute.New(mute.Options{Node: a.node, Events: a.events, Log: a.log, Clock: clock.RealClock{}}).Asked,
-		OnSource:   func(ev bpf.Event) { a.sources.Met(ev) },
+		OnSource:   a.sources.Met,
 	})
 	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
 	if err := a.makeParts(ctx); err != nil {
@@ -178,11 +181,6 @@ func (a *agent) assemble(ctx context.Context) error {
 // makeParts makes the parts that give addresses to pods, and the keepers of sources and rules that
 // they use.
 func (a *agent) makeParts(ctx context.Context) (err error) {
-	a.sources = sources.New(sources.Options{
-		Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: a.kernel,
-		Interfaces: sources.PodInterfaces{}, Events: a.events, Log: a.log, Clock: clock.RealClock{},
-	})
-	a.vfs = a.makeVFs()
 	a.reach = a.makeReach()
 	a.rules = masquerade.NewKeeper(masquerade.Options{
 		Node: a.node, Entries: a.journal.All,
@@ -196,7 +194,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Reach:   a.reach.Fault,
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
-	a.Parts, err = assembly.New(ctx, assembly.Options{
+	a.Parts = assembly.New(ctx, assembly.Options{
 		Holders: node.Options{
 			Self: node.Self{
 				Node: a.node, Session: a.Session, Cluster: a.Cluster, StatefulSet: a.statefulSet,
@@ -204,7 +202,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			},
 			Stores: node.Stores{Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal},
 			Machine: node.Machine{
-				SourceGuards: a.sources, VFs: a.vfs, OpenSegment: a.openSegment, FindLink: findLink(a.links), Links: a.links,
+				SourceGuards: a.sources, OpenSegment: a.openSegment, FindLink: findLink(a.links), Links: a.links,
 				Sighted: a.sighted, OfNode: parent.OfNode,
 			},
 			Knowledge: node.Knowledge{
@@ -223,13 +221,16 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		},
 		Client: a.mgr.GetClient(), Kernel: a.kernel, ParentExists: parent.Exists,
 		Places:   func() ([]pod.Place, error) { return a.links.Search(netnsDir) },
-		Routing:  func(e *journal.Entry) (*journal.Routing, error) { return a.hostLinks.Read(e) },
 		Follower: waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
 		Rotations: a.journal.Rotations(), LeaseClock: a.api.now, CountError: a.counters.APIError,
-		Warm: a.makeKeeper, HostLinks: a.makeHostLinks,
 		Metrics: a.counters, Clock: clock.RealClock{},
 	})
-	return err
+	a.vfs, a.keeper = a.makeVFs(), a.makeKeeper(ctx)
+	if a.hostLinks, err = a.makeHostLinks(); err != nil {
+		return err
+	}
+	a.Hold(ctx, assembly.Upper{Warm: a.keeper, HostLinks: a.hostLinks, VFs: a.vfs, Routing: a.hostLinks.Read})
+	return nil
 }
 
 // makeReach makes the watch for pods of other nodes that this node does not reach.
@@ -252,7 +253,7 @@ func (a *agent) makeReach() *reach.Watch {
 func (a *agent) makeVFs() *vf.Keeper {
 	return vf.NewKeeper(vf.Options{
 		Node: a.node, Session: a.Session, Disabled: !a.vfWalls, Entries: a.journal.All, Entry: a.journal.Get,
-		Silenced: func(e *journal.Entry) (bool, error) { return a.Guards.Silenced(e) },
+		Silenced: a.Guards.Silenced,
 		OneMAC: func(e *journal.Entry) bool {
 			s := a.kernel.SourcesOf(e.Slot)
 			return s.Mode == bpf.SourcesEnforce && len(s.MACs) == 0
@@ -263,27 +264,23 @@ func (a *agent) makeVFs() *vf.Keeper {
 }
 
 // makeKeeper makes the keeper of the Warm leases that ADDs use.
-func (a *agent) makeKeeper(p *assembly.Parts) node.Warm {
-	a.keeper = warm.New(warm.Options{
-		Node: a.node, Cache: a.mgr.GetCache(), Leases: p.Leases, Allocator: p.Allocator, Journal: a.journal,
+func (a *agent) makeKeeper(ctx context.Context) *warm.Keeper {
+	return warm.New(warm.Options{
+		Node: a.node, Cache: a.mgr.GetCache(), Leases: a.Leases, Allocator: a.Allocator, Journal: a.journal,
 		Named: parent.Named, Parent: parent.Index, Sighted: a.sighted, Share: a.peers.Share,
-		Watch:   a.watchLong,
-		Held:    func(parent int, addr netip.Addr) (net.HardwareAddr, bool) { return a.defence.Held(parent, addr) },
-		GiveWay: func() { p.Holders.GiveWay() }, Foreign: p.Foreign,
+		Watch: a.watchLong, Held: node.NewHeld(a.journal.All, a.Session).MAC,
+		GiveWay: func() { a.Calls.GiveWay(ctx, clock.RealClock{}) }, Foreign: a.Foreign,
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
-	return a.keeper
 }
 
 // makeHostLinks makes the host links of the node's pods.
-func (a *agent) makeHostLinks(p *assembly.Parts) (_ node.HostLinks, err error) {
-	a.hostLinks, err = hostlink.New(hostlink.Options{
-		Session: a.Session, Guards: p.Guards, Entries: a.journal.All, Entry: a.journal.Get,
-		TryLock:  func(of agentapi.Attachment) (func(), bool) { return p.Holders.TryLock(of) },
+func (a *agent) makeHostLinks() (*hostlink.Links, error) {
+	return hostlink.New(hostlink.Options{
+		Session: a.Session, Guards: a.Guards, Entries: a.journal.All, Entry: a.journal.Get, TryLock: a.Calls.TryLock,
 		Services: a.services.Prefixes, PodCIDRs: a.podCIDRs.Prefixes, NodeAddresses: a.nodeAddresses, Prepare: a.rules.Prepare,
 		Log: a.log, Clock: clock.RealClock{},
 	})
-	return a.hostLinks, err
 }
 
 // sighted reports whether another host that uses the address was heard a moment ago.

@@ -52,9 +52,8 @@ type Options struct {
 	// Kernel has the guards. ParentExists reports whether the node has an interface with that index.
 	Kernel       Kernel
 	ParentExists func(parent int) bool
-	// Places and Routing are what is left of pods whose entries of the journal are lost.
-	Places  func() ([]pod.Place, error)
-	Routing func(*journal.Entry) (*journal.Routing, error)
+	// Places are the interfaces in the network namespaces of this node.
+	Places func() ([]pod.Place, error)
 	// Follower reports released addresses to the ADDs that wait. Rand returns a number from 0 to 1.
 	Follower Follower
 	Rand     func() float64
@@ -64,31 +63,39 @@ type Options struct {
 	// server, by verb.
 	LeaseClock clock.PassiveClock
 	CountError func(verb string, err error)
-	// Warm makes the stock, and HostLinks the host links. They get Parts without Holders and Recovery, which
-	// they may use only after New has returned.
-	Warm      func(*Parts) node.Warm
-	HostLinks func(*Parts) (node.HostLinks, error)
 
 	Metrics Metrics
 	Clock   clock.WithDelayedExecution
 }
 
+// Upper are the parts of the caller that build on Parts, and on which the holders build.
+type Upper struct {
+	Warm      node.Warm
+	HostLinks node.HostLinks
+	// VFs may be nil.
+	VFs node.VFs
+	// Routing returns the routing of an entry's interface as it is in the pod.
+	Routing func(*journal.Entry) (*journal.Routing, error)
+}
+
 // Parts are connected with each other.
 type Parts struct {
+	options   Options
+	Calls     *node.Calls
 	Leases    *lease.Store
 	Allocator *allocate.Allocator
 	Foreign   *foreign.Hosts
 	Guards    *guards.Guards
 	Waiting   *waiting.Queue
-	Holders   *holder.Holders
-	Recovery  *recovery.Worker
+	// Hold makes the others.
+	Holders  *holder.Holders
+	Recovery *recovery.Worker
 }
 
-// New makes the parts. The undo of an ADD, the steps after an answer and the waits for an address end
-// with ctx. The caller restores the state of the last run: Recovery.Restore.
-func New(ctx context.Context, o Options) (*Parts, error) {
+// New makes the parts that know nothing of the holders. The waits for an address end with ctx.
+func New(ctx context.Context, o Options) *Parts {
 	h := o.Holders
-	p := &Parts{Leases: lease.NewStore(lease.Options{
+	p := &Parts{options: o, Calls: &node.Calls{}, Leases: lease.NewStore(lease.Options{
 		Client: o.Client, Reader: h.Reader, Node: h.Node, Session: h.Session, Clock: o.LeaseClock, CountError: o.CountError,
 	})}
 	p.Allocator = allocate.New(allocate.Options{Leases: p.Leases, Clock: o.Clock, Last: o.Rotations})
@@ -100,20 +107,22 @@ func New(ctx context.Context, o Options) (*Parts, error) {
 	p.Waiting = waiting.New(waiting.Options{
 		Leases: o.Follower, Rand: o.Rand, Metrics: o.Metrics, Clock: o.Clock, Log: h.Log, Background: ctx,
 	})
-	hostLinks, err := o.HostLinks(p)
-	if err != nil {
-		return nil, err
-	}
+	return p
+}
+
+// Hold makes the holders and the recovery. The undo of an ADD and the steps after an answer end with ctx.
+// The caller restores the state of the last run: Recovery.Restore.
+func (p *Parts) Hold(ctx context.Context, u Upper) {
+	o, h := p.options, p.options.Holders
 	h.Leases, h.Allocator, h.Foreign, h.Guards, h.Waiting = p.Leases, p.Allocator, p.Foreign, p.Guards, p.Waiting
-	h.Warm, h.HostLinks = o.Warm(p), hostLinks
+	h.Calls, h.Warm, h.HostLinks, h.VFs = p.Calls, u.Warm, u.HostLinks, u.VFs
 	h.Metrics, h.Clock = o.Metrics, o.Clock
 	p.Holders = holder.New(ctx, h)
 	p.Recovery = recovery.New(recovery.Options{
 		Node: h.Node, Session: h.Session, Cache: h.Cache, Client: o.Client, Reader: h.Reader,
 		Leases: p.Leases, Journal: h.Journal, Holders: p.Holders, Guards: p.Guards,
 		Revision: o.Kernel.Revision, OpenSegment: h.OpenSegment,
-		Places: o.Places, Routing: o.Routing,
+		Places: o.Places, Routing: u.Routing,
 		Events: h.Events, Log: h.Log, Clock: o.Clock,
 	})
-	return p, nil
 }

@@ -224,7 +224,7 @@ func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
 	}()
 	r.Eventually("the second ADD is under way", func() bool { return slices.Contains(r.Names(), "10.0.0.3 Bound") })
 	r.Answered(web.Attachment)
-	r.GiveWay()
+	r.GiveWay(r.Background, r.Clock)
 	if r.Kernel.IsPinned(r.SlotOf(web)) {
 		t.Error("a guard is pinned while an ADD is under way")
 	}

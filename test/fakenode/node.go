@@ -171,7 +171,7 @@ func (r *Node) start() {
 	r.clock = &fastClock{}
 	r.alive = r.machine(r)
 	m, api := r.alive, mortalAPI{r.API, r.Death}
-	parts := check.Value(assembly.New(ctx, assembly.Options{
+	parts := assembly.New(ctx, assembly.Options{
 		Holders: node.Options{
 			Self: node.Self{
 				Node: ThisNode, Session: r.Life, Cluster: Cluster, StatefulSet: v1alpha1.StatefulSetPrefer, Patience: agentapi.WaitTimeout,
@@ -193,15 +193,16 @@ func (r *Node) start() {
 		},
 		Client: api, Kernel: mortalKernel{m.Kernel, r.Death}, ParentExists: m.ParentExists,
 		Places:   func() ([]pod.Place, error) { return r.Places, nil },
-		Routing:  func(*journal.Entry) (*journal.Routing, error) { return nil, nil },
 		Follower: r.API, Rand: func() float64 { return 0 },
 		// The rotation begins at .2, so that tests know who gets what.
 		Rotations:  map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1")},
 		LeaseClock: clock.RealClock{},
-		Warm:       func(*assembly.Parts) node.Warm { return r.Warm },
-		HostLinks:  func(*assembly.Parts) (node.HostLinks, error) { return NoHostLinks{}, nil },
 		Metrics:    r.Waits, Clock: r.clock,
-	}))(r.T)
+	})
+	parts.Hold(ctx, assembly.Upper{
+		Warm: r.Warm, HostLinks: NoHostLinks{},
+		Routing: func(*journal.Entry) (*journal.Routing, error) { return nil, nil },
+	})
 	r.Holders, r.Guards, r.Recovery = parts.Holders, parts.Guards, parts.Recovery
 	if r.Restored = r.do(r.Recovery.Restore); r.Restored != nil {
 		r.T.Logf("restore: %v", r.Restored)

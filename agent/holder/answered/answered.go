@@ -62,7 +62,7 @@ func (h *After) Answered(of agentapi.Attachment) {
 	h.Tasks.Go(func() {
 		node.Pause(h.Background, h.Clock, node.PinDelay)
 		// Wait before the turn of this pin, so that many pins wait at the same time.
-		h.GiveWay()
+		h.GiveWay(h.Background, h.Clock)
 		h.Guards.Pin(h.Background, i.Entry(journal.Bound))
 		h.Guards.Prepare(h.Background, i.Link.ParentIndex)
 	})

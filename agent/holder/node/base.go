@@ -5,20 +5,17 @@ package node
 import (
 	"context"
 	"fmt"
-	"iter"
 	"sync"
 
-	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder/pending"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
 )
 
 // Base is what all parts of the holders build on. Its methods may be called concurrently.
 type Base struct {
 	Options
+	Held
 
 	// Pending are the attachments that recovery has to resume.
 	Pending *pending.Set
@@ -26,49 +23,11 @@ type Base struct {
 	// leave for the time after their answer.
 	Background context.Context
 	Tasks      sync.WaitGroup
-
-	// attachments serializes the plugin's calls and recovery for one attachment.
-	// leases serializes a take-over and a verification of one lease; it is taken second.
-	attachments locks[agentapi.Attachment]
-	leases      locks[string]
-	underWay    underWay
 }
 
 // New returns a Base. The undo of an ADD and the steps after an answer end with ctx.
 func New(ctx context.Context, o Options) *Base {
-	return &Base{Options: o, Pending: pending.New(), Background: ctx}
-}
-
-// LockAttachment returns once no other call is under way for an attachment.
-func (b *Base) LockAttachment(a agentapi.Attachment) (unlock func()) { return b.attachments.lock(a) }
-
-// LockLease returns once no take-over and no verification of a lease is under way.
-func (b *Base) LockLease(name string) (unlock func()) { return b.leases.lock(name) }
-
-// BeginADD counts an ADD as under way until end is called.
-func (b *Base) BeginADD() (end func()) { return b.underWay.begin() }
-
-// Bound yields the entries whose interfaces hold addresses now. They are read-only.
-func (b *Base) Bound() iter.Seq[*journal.Entry] {
-	return func(yield func(*journal.Entry) bool) {
-		for _, e := range b.Journal.All() {
-			if e.Phase == journal.Bound && e.Session == b.Session && !yield(e) {
-				return
-			}
-		}
-	}
-}
-
-// Holder returns the entry that holds an address on this node, if there is one.
-func (b *Base) Holder(key bpf.Key) (journal.Entry, journal.Address, bool) {
-	for e := range b.Bound() {
-		for _, address := range e.Addresses {
-			if guards.Key(e, address) == key {
-				return *e, address, true
-			}
-		}
-	}
-	return journal.Entry{}, journal.Address{}, false
+	return &Base{Options: o, Held: NewHeld(o.Journal.All, o.Session), Pending: pending.New(), Background: ctx}
 }
 
 // WakeVFs has the walls of an entry's VF looked at, if it has one.
@@ -76,12 +35,6 @@ func (b *Base) WakeVFs(e *journal.Entry) {
 	if b.VFs != nil && e.Device != "" {
 		b.VFs.Wake()
 	}
-}
-
-// TryLock blocks the plugin's calls for an attachment until unlock. ok is false while
-// a call is under way.
-func (b *Base) TryLock(a agentapi.Attachment) (unlock func(), ok bool) {
-	return b.attachments.tryLock(a)
 }
 
 // Audit writes a line about an address of an entry into the audit log.
@@ -92,10 +45,6 @@ func (b *Base) Audit(kind audit.Kind, e *journal.Entry, address journal.Address,
 		Node: b.Node, MAC: e.MAC, Token: address.Token, Reason: reason,
 	})
 }
-
-// GiveWay leaves the machine and the API server to the ADDs under way: it waits
-// until there is none, for at most a second.
-func (b *Base) GiveWay() { b.underWay.wait(b.Background, b.Clock, giveWayLatest) }
 
 // GuardSources tells the kernel what the interface of an entry may send.
 func (b *Base) GuardSources(e *journal.Entry) error {

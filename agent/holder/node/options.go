@@ -113,6 +113,7 @@ type Options struct {
 	Machine
 	Knowledge
 	Reports
+	*Calls
 }
 
 // Self is this agent.

@@ -4,7 +4,6 @@ package node
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -13,23 +12,6 @@ import (
 // giveWayLatest bounds the time for which other work waits for the ADDs under way. An ADD that waits
 // for a full pool is not under way.
 const giveWayLatest = time.Second
-
-// underWay counts the ADDs that have not ended yet. Safe for concurrent use.
-type underWay struct{ count atomic.Int32 }
-
-// begin counts an ADD until end is called.
-func (u *underWay) begin() (end func()) {
-	u.count.Add(1)
-	return func() { u.count.Add(-1) }
-}
-
-// wait returns once no ADD is under way, d has passed, or ctx has ended.
-func (u *underWay) wait(ctx context.Context, c clock.Clock, d time.Duration) {
-	end := c.Now().Add(d)
-	for u.count.Load() > 0 && ctx.Err() == nil && c.Now().Before(end) {
-		Pause(ctx, c, PinDelay)
-	}
-}
 
 // Pause waits d, and reports whether it has passed before ctx ended.
 func Pause(ctx context.Context, c clock.Clock, d time.Duration) bool {

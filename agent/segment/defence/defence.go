@@ -8,7 +8,6 @@ package defence
 import (
 	"context"
 	"net"
-	"net/netip"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/events"
@@ -21,7 +20,6 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/audit"
 )
 
@@ -90,17 +88,6 @@ func (d *Defence) pool(seen map[string]*v1alpha1.IPPool, name string) *v1alpha1.
 	}
 	seen[name] = pool
 	return pool
-}
-
-// Held returns the MAC of the pod of this node that holds an address on a
-// parent, and reports whether there is one.
-func (d *Defence) Held(parent int, addr netip.Addr) (net.HardwareAddr, bool) {
-	e, _, held := d.Holders.Holder(bpf.Key{Segment: uint32(parent), Addr: addr})
-	if !held {
-		return nil, false
-	}
-	mac, err := net.ParseMAC(e.MAC)
-	return mac, err == nil
 }
 
 // Fenced handles a fence: a newer claim took the address from a pod of this node.
