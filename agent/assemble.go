@@ -202,7 +202,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			},
 			Stores: node.Stores{Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal},
 			Machine: node.Machine{
-				SourceGuards: a.sources, OpenSegment: a.openSegment, FindLink: findLink(a.links), Links: a.links,
+				SourceGuards: a.sources, OpenSegment: a.openSegment, FindLink: findLink(a.links), FindUserVF: findUserVF, Links: a.links,
 				Sighted: a.sighted, OfNode: parent.OfNode,
 			},
 			Knowledge: node.Knowledge{
@@ -253,7 +253,7 @@ func (a *agent) makeReach() *reach.Watch {
 func (a *agent) makeVFs() *vf.Keeper {
 	return vf.NewKeeper(vf.Options{
 		Node: a.node, Session: a.Session, Disabled: !a.vfWalls, Entries: a.journal.All, Entry: a.journal.Get,
-		Silenced: a.Guards.Silenced,
+		Silenced: a.Guards.Silenced, Vouch: a.Guards.Vouch,
 		OneMAC: func(e *journal.Entry) bool {
 			s := a.kernel.SourcesOf(e.Slot)
 			return s.Mode == bpf.SourcesEnforce && len(s.MACs) == 0

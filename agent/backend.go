@@ -3,12 +3,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"net"
 
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/agent/telemetry/diagnosis"
 	"github.com/fenceline/fenceline/agent/telemetry/health"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -53,4 +57,30 @@ func findLink(links *pod.Finder) func(netns, ifname string) (node.Link, error) {
 			MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index, OfParent: i.Kind == pod.IPVLAN, Device: i.Device,
 		}, nil
 	}
+}
+
+// findUserVF finds a VF that a program drives itself. Its PF gives it its MAC: nobody could read another one.
+func findUserVF(device string) (l node.Link, ok bool, err error) {
+	driver := vf.UserDriver(vf.Sysfs, device)
+	if driver == "" {
+		return l, false, nil
+	}
+	f, err := vf.Find(vf.Sysfs, device)
+	if errors.Is(err, vf.ErrNoVF) {
+		return l, false, refusal.New(refusal.InvalidPod,
+			"%w, and has the driver %s: no PF could switch it off, so its address could not be fenced; use a VF", err, driver)
+	}
+	if err != nil {
+		return l, false, err
+	}
+	if f.Info.Mac == nil || bytes.Equal(f.Info.Mac, make(net.HardwareAddr, 6)) {
+		return l, false, refusal.New(refusal.InvalidPod,
+			"VF %s has the driver %s and no MAC at its PF %s, so its frames could not be told from those of others; set mac in the network of the plugin",
+			device, driver, f.PF.Attrs().Name)
+	}
+	parent, err := f.Parent()
+	if err != nil {
+		return l, false, err
+	}
+	return node.Link{MAC: f.Info.Mac, Parent: parent.Name, ParentIndex: parent.Index, Device: device, Unguarded: true}, true, nil
 }

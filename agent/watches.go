@@ -84,6 +84,9 @@ func (a *agent) gone() *gone.Watch {
 			return err
 		},
 		Guarded: func(e *journal.Entry) (bool, error) {
+			if e.Unguarded {
+				return true, nil // it never had an interface
+			}
 			if e.Device != "" { // its guard goes with a VF that somebody moves
 				return pod.HasDevice(e.NetNS, e.Device)
 			}

@@ -225,6 +225,21 @@ func TestReplaysAndRandomTagsDoNothing(t *testing.T) {
 	equal(t, "acked", b.state(addr4).AckedToken, 0)
 }
 
+// A program that drives its VF itself speaks on, until the agent has switched the VF off.
+func TestAHolderWithoutAGuardIsAckedOnceItsVFIsOff(t *testing.T) {
+	b := newBench(t, setup{})
+	b.bind(addr4, 1)
+	l, _, err := b.Lease(key(addr4))
+	check.OK(t, err)
+	l.Flags = FlagUnguarded
+	check.OK(t, b.InstallLease(key(addr4), l))
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultFenced)
+	equal(t, "event", b.events.next().Type, EventFenced)
+	l.Flags = 0
+	check.OK(t, b.InstallLease(key(addr4), l))
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultAgain, ResultAckSent)
+}
+
 // Two holders may have the same MAC, so a claim asks by the token of the lease.
 func TestAClaimThatAsksAnotherHolderFencesWithoutAnAck(t *testing.T) {
 	b := newBench(t, setup{})

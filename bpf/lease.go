@@ -64,6 +64,8 @@ const (
 	// FlagUnproven: the address is fenced, whatever was claimed, until it is proven that nobody else
 	// uses it. Frames of another speaker are hits.
 	FlagUnproven = LeaseFlags(observerLeaseFlagLEASE_UNPROVEN)
+	// FlagUnguarded: nothing enforces a fence of the address. A claim for it is an event, and gets no ack.
+	FlagUnguarded = LeaseFlags(observerLeaseFlagLEASE_UNGUARDED)
 )
 
 func (l Lease) held() bool { return l.Slot != 0 }

@@ -75,6 +75,7 @@ const (
 	observerLeaseFlagLEASE_SHARED_MAC observerLeaseFlag = 1
 	observerLeaseFlagLEASE_DOWN       observerLeaseFlag = 2
 	observerLeaseFlagLEASE_UNPROVEN   observerLeaseFlag = 4
+	observerLeaseFlagLEASE_UNGUARDED  observerLeaseFlag = 8
 )
 
 type observerLeaseKey struct {

@@ -106,7 +106,7 @@ func (st story) write(w paper, now time.Time) {
 			say("Owner", "%s %s", h.OwnerKind, h.OwnerName)
 		}
 		if !h.Guarded && spec.State == v1alpha1.StateBound {
-			say("Guard", "none: no claim can silence this holder")
+			say("Guard", "none: a claim silences this holder only while its agent lives")
 		}
 	}
 	if spec.NodeName != "" {

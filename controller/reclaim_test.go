@@ -50,7 +50,7 @@ func TestController(t *testing.T) {
 			"a pod whose node is gone loses its address":                                 nodeGone,
 			"a running pod is deleted before its address is taken":                       deletedFirst,
 			"a pod replaced on a silent node: another node verifies":                     silentNode,
-			"an unguarded holder on a silent node is waited for":                         unguarded,
+			"an unguarded holder on a silent node is claimed, and the pool says so":      unguarded,
 			"a verifier without progress is changed":                                     reassigned,
 			"a retained lease ends when its StatefulSet is scaled in":                    scaledIn,
 			"a retained lease ends with its StatefulSet":                                 statefulSetGone,
@@ -240,19 +240,15 @@ func unguarded(w world) {
 	w.bound("unguarded", "10.8.0.2", pod, func(h *v1alpha1.Holder) { h.Guarded = false })
 	w.setReady("vfio", corev1.ConditionUnknown)
 	w.deletePod(pod, client.GracePeriodSeconds(0))
-
-	w.eventually("a message", func() error {
-		l := w.lease("10.8.0.2")
-		if !strings.Contains(l.Spec.Message, "without a guard") {
-			return fmt.Errorf("it says %q", l.Spec.Message)
+	w.waitQuarantined("10.8.0.2", v1alpha1.ReasonNodeUnreachable)
+	w.eventually("the condition Unfenced", func() error {
+		pool := &v1alpha1.IPPool{}
+		err := w.client.Get(w.ctx, client.ObjectKey{Name: "unguarded"}, pool)
+		if c := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionUnfenced); err == nil && (c == nil || c.Reason != "HolderNotSilent") {
+			err = fmt.Errorf("it is %+v", c)
 		}
-		return nil
+		return err
 	})
-	if l := w.lease("10.8.0.2"); l.Spec.State != v1alpha1.StateBound {
-		w.Errorf("the lease is %s", l.Spec.State)
-	}
-	w.setReady("vfio", corev1.ConditionTrue)
-	w.waitQuarantined("10.8.0.2", v1alpha1.ReasonPodDeleted)
 }
 
 func reassigned(w world) {

@@ -51,7 +51,7 @@ func Sentences(l *v1alpha1.IPLease) []string {
 		say("It was taken from %s.", lastHolder(s))
 	}
 	if s.Holder != nil && s.State == v1alpha1.StateBound && !s.Holder.Guarded {
-		say("No guard program can fence this holder.")
+		say("It has no guard: its agent fences it by switching its VF off.")
 	}
 	if s.Message != "" {
 		say("Its record says: %s.", s.Message)

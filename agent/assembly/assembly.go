@@ -117,6 +117,9 @@ func (p *Parts) Hold(ctx context.Context, u Upper) {
 	h.Leases, h.Allocator, h.Foreign, h.Guards, h.Waiting = p.Leases, p.Allocator, p.Foreign, p.Guards, p.Waiting
 	h.Calls, h.Warm, h.HostLinks, h.VFs = p.Calls, u.Warm, u.HostLinks, u.VFs
 	h.Metrics, h.Clock = o.Metrics, o.Clock
+	if u.VFs != nil {
+		p.Guards.SwitchOff = u.VFs.SwitchOff
+	}
 	p.Holders = holder.New(ctx, h)
 	p.Recovery = recovery.New(recovery.Options{
 		Node: h.Node, Session: h.Session, Cache: h.Cache, Client: o.Client, Reader: h.Reader,

@@ -59,6 +59,8 @@ type Options struct {
 	Journal Journal
 	// ParentExists reports whether the node has an interface with that index.
 	ParentExists func(parent int) bool
+	// SwitchOff has the VF of an entry without a guard off. It returns nil once its PF says so.
+	SwitchOff func(*journal.Entry) error
 
 	Events  events.EventRecorder
 	Metrics Metrics
@@ -123,8 +125,13 @@ func (g *Guards) Prepare(ctx context.Context, parent int) {
 }
 
 // Stage attaches an entry's guard. The guard enforces when Stage returns. Until Pin has succeeded,
-// the guard is in filters, which a process in the pod can remove.
-func (g *Guards) Stage(e *journal.Entry) error { return g.Kernel.StageGuard(Of(e)) }
+// the guard is in filters, which a process in the pod can remove. An entry without an interface gets none.
+func (g *Guards) Stage(e *journal.Entry) error {
+	if e.Unguarded {
+		return nil
+	}
+	return g.Kernel.StageGuard(Of(e))
+}
 
 // Ensure attaches the guard of an entry unless it is attached.
 func (g *Guards) Ensure(e *journal.Entry) error {
@@ -135,8 +142,11 @@ func (g *Guards) Ensure(e *journal.Entry) error {
 	return g.Stage(e)
 }
 
-// Attached reports whether the guard of an entry is attached.
+// Attached reports whether the guard of an entry is attached. Without an interface, none is missing.
 func (g *Guards) Attached(e *journal.Entry) (bool, error) {
+	if e.Unguarded {
+		return true, nil
+	}
 	attached, err := g.Kernel.GuardAttached(e.Slot)
 	if err != nil {
 		return false, fmt.Errorf("look for the guard of %s: %w", e.Interface, err)

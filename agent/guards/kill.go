@@ -3,15 +3,21 @@
 package guards
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment/claim"
+	"github.com/fenceline/fenceline/bpf"
 )
 
-// Kill kills the slot of an entry: from then on its interface is mute.
+// Kill kills the slot of an entry: from then on its interface is mute. Without a guard, the VF is switched
+// off; the caller has journalled that the entry is Mute, so that it stays off.
 func (g *Guards) Kill(e *journal.Entry) error {
+	if e.Unguarded {
+		return g.SwitchOff(e)
+	}
 	if err := g.Kernel.KillSlot(e.Slot); err != nil {
 		return fmt.Errorf("kill slot %d of container %s: %w", e.Slot, e.ContainerID, err)
 	}
@@ -23,8 +29,12 @@ func (g *Guards) Dead(slot uint32) (bool, error) { return g.Kernel.SlotDead(slot
 
 // Silenced reports whether the interface of an entry may send from none of its addresses any more: its
 // slot is dead, or newer claims were heard for all of them. An address that waits behind another holder
-// is not silenced: it was never used.
+// is not silenced: it was never used. Without a guard, an interface must be silent for all its addresses
+// as soon as it must be for one.
 func (g *Guards) Silenced(e *journal.Entry) (bool, error) {
+	if e.Unguarded {
+		return g.mustBeOff(e)
+	}
 	if dead, err := g.Dead(e.Slot); err != nil || dead {
 		return dead, err
 	}
@@ -37,6 +47,19 @@ func (g *Guards) Silenced(e *journal.Entry) (bool, error) {
 	return len(e.Addresses) > 0, nil
 }
 
+// mustBeOff reports whether an interface without a guard may not send.
+func (g *Guards) mustBeOff(e *journal.Entry) (bool, error) {
+	for _, address := range e.Addresses {
+		if fenced, err := g.Fenced(e, address); err != nil || fenced {
+			return fenced, err
+		}
+	}
+	return e.Mute, nil
+}
+
+// errUnguarded: the entry that names the VF is lost.
+var errUnguarded = errors.New("it has no guard, and nothing shows that its VF is off")
+
 // KillUsers kills the slots that may use an address of a network by the kernel's leases, except one
 // slot.
 func (g *Guards) KillUsers(network string, addr netip.Addr, except uint32) error {
@@ -48,7 +71,11 @@ func (g *Guards) KillUsers(network string, addr netip.Addr, except uint32) error
 		if key.Addr != addr || l.Network != claim.Network(g.Cluster, network) || l.Slot == 0 || l.Slot == except {
 			continue
 		}
-		if err := g.Kernel.KillSlot(l.Slot); err != nil {
+		err := errUnguarded
+		if l.Flags&bpf.FlagUnguarded == 0 {
+			err = g.Kernel.KillSlot(l.Slot)
+		}
+		if err != nil {
 			return fmt.Errorf("kill slot %d, which may use %s: %w", l.Slot, key, err)
 		}
 	}

@@ -40,11 +40,38 @@ func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 	if e.Phase == journal.Intent {
 		l.Flags |= bpf.FlagDown
 	}
+	if e.Unguarded {
+		l.Flags |= bpf.FlagUnguarded // until Vouch
+	}
 	g.installing.Lock()
 	defer g.installing.Unlock()
 	err = g.Kernel.InstallLease(key, l)
 	if err != nil {
 		return fmt.Errorf("install the lease of %s: %w", key, err)
+	}
+	return nil
+}
+
+// Vouch tells the kernel whether something else than a guard silences the holder of an entry: its VF is off.
+// Only then does the kernel acknowledge claims for its addresses.
+func (g *Guards) Vouch(e *journal.Entry, silent bool) error {
+	g.installing.Lock()
+	defer g.installing.Unlock()
+	for _, address := range e.Addresses {
+		key := Key(e, address)
+		l, installed, err := g.Kernel.Lease(key)
+		if err != nil {
+			return err
+		}
+		if !installed || l.Slot != e.Slot || silent == (l.Flags&bpf.FlagUnguarded == 0) {
+			continue
+		}
+		if l.Flags |= bpf.FlagUnguarded; silent {
+			l.Flags &^= bpf.FlagUnguarded
+		}
+		if err := g.Kernel.InstallLease(key, l); err != nil {
+			return fmt.Errorf("tell the kernel about the holder of %s: %w", key, err)
+		}
 	}
 	return nil
 }

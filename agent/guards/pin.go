@@ -35,6 +35,9 @@ func (g *Guards) FinishPin(e *journal.Entry) error { return g.tryPin(e) }
 
 // tryPin pins a guard. If it fails, PinAgain tries again.
 func (g *Guards) tryPin(e *journal.Entry) error {
+	if e.Unguarded {
+		return nil
+	}
 	err := g.Kernel.PinGuard(Of(e))
 	if err != nil {
 		g.unpinned.Store(e.Attachment(), nil)

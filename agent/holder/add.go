@@ -15,7 +15,6 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
-	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
 )
@@ -124,10 +123,8 @@ func (h *Holders) begin(ctx context.Context, q *queued) (*adding, error) {
 func (a *adding) locate() error {
 	link, err := a.FindLink(a.Request.NetNS, a.Request.Interface)
 	if device := a.Request.Network.Device; errors.Is(err, pod.ErrNoInterface) && device != "" {
-		if driver := vf.UserDriver(vf.Sysfs, device); driver != "" {
-			return refusal.New(refusal.InvalidPod,
-				"interface %s of pod %s/%s would be device %s with the driver %s, which has no network interface: nothing could guard its address (DPDK); use a driver of the kernel",
-				a.Who.Interface, a.Who.Namespace, a.Who.Pod, device, driver)
+		if found, ok, vfErr := a.FindUserVF(device); ok || vfErr != nil {
+			link, err = found, vfErr
 		}
 	}
 	if err != nil {

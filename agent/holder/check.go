@@ -17,6 +17,9 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 	if err := h.checkHeld(r.Attachment, r.Configured); err != nil {
 		return nil, err
 	}
+	if e, _ := h.Journal.Get(r.ContainerID, r.Interface); e.Unguarded {
+		return &agentapi.AddResponse{MAC: e.MAC}, nil // the kernel of the pod routes nothing by it
+	}
 	if err := h.Settle(r.Attachment); err != nil {
 		return nil, err
 	}
@@ -42,8 +45,8 @@ func (h *Holders) Check(_ context.Context, r agentapi.CheckRequest) error {
 		return err
 	}
 	e, ok := h.Journal.Get(r.ContainerID, r.Interface)
-	if !ok {
-		return nil // a DEL has come meanwhile
+	if !ok || e.Unguarded {
+		return nil // a DEL has come meanwhile, or it has no routes
 	}
 	return h.HostLinks.Check(&e)
 }

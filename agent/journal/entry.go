@@ -48,6 +48,8 @@ type Entry struct {
 	MAC         string `json:"mac,omitempty"`
 	// Device is the PCI address of the interface if it is a VF (SR-IOV).
 	Device string `json:"device,omitempty"`
+	// Unguarded: a program of the pod drives the VF itself (DPDK), so there is no network interface.
+	Unguarded bool `json:"unguarded,omitempty"`
 	// SharedMAC: a holder of the address on another node may have the same MAC.
 	SharedMAC bool `json:"sharedMAC,omitempty"`
 	// Settled: the plugins are done with the interface. Its MAC is not followed any more.

@@ -44,7 +44,7 @@ func (w *Worker) rebind(ctx context.Context, e journal.Entry, address journal.Ad
 	}
 	request := lease.Request{
 		Pool: address.Pool, Network: address.Network, Addr: address.Addr, Parent: e.Parent,
-		Holder:    node.Of(pod, e.Attachment(), e.MAC),
+		Holder:    node.OfEntry(pod, &e),
 		Retention: node.RecordedRetention(pod, address.Static),
 	}
 	var (

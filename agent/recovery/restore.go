@@ -64,7 +64,7 @@ func (w *Worker) leaveDead(known map[uint32]bool) error {
 func (w *Worker) restore(e *journal.Entry) error {
 	if e.Phase != journal.Bound {
 		// The plugin got no answer with these addresses, or a DEL has released them.
-		if e.Slot == 0 {
+		if e.Slot == 0 || e.Unguarded {
 			return nil
 		}
 		return errors.Join(w.Guards.Kill(e), w.Guards.FinishPin(e))

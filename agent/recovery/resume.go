@@ -109,7 +109,7 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 	case lease.RenewToken:
 		return w.renew(ctx, e, address, l)
 	case lease.FenceAndAsk:
-		return false, errors.Join(errUndecided, w.mute(&e))
+		return false, errors.Join(errUndecided, w.Holders.Mute(&e))
 	case lease.FenceAndDeletePod:
 		return true, w.yield(ctx, e, address)
 	case lease.Release:
@@ -121,6 +121,9 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 // releaseAfterNewer fences an entry at once. It frees the entry once no ADD of a newer
 // sandbox of its pod is under way: such an ADD takes the addresses over one by one.
 func (w *Worker) releaseAfterNewer(ctx context.Context, e journal.Entry) error {
+	if e.Unguarded && e.Phase == journal.Bound && e.Session == w.Session {
+		return w.Holders.Mute(&e) // only its DEL shows that its program has ended, and releases it
+	}
 	if err := w.Holders.Fence(&e); err != nil {
 		return err
 	}
@@ -154,28 +157,14 @@ func (w *Worker) entryOf(a agentapi.Attachment, name string) (journal.Entry, jou
 // yield releases the entry of a pod that is still wanted, and deletes the pod. The entry
 // is removed last: it records the pod until the pod is deleted.
 func (w *Worker) yield(ctx context.Context, e journal.Entry, address journal.Address) error {
-	if err := w.mute(&e); err != nil {
-		return err
+	err := w.Holders.Mute(&e)
+	if err == nil || e.Unguarded { // the end of the pod is the other way to silence it
+		err = errors.Join(err, w.deletePod(ctx, &e, address))
 	}
-	if err := w.deletePod(ctx, &e, address); err != nil {
+	if err != nil || e.Unguarded {
 		return err
 	}
 	return w.Holders.Release(ctx, e)
-}
-
-// mute kills an entry's slot and journals that the slot stays dead: the lease may be free again
-// before the API server answers about the pod.
-func (w *Worker) mute(e *journal.Entry) error {
-	if err := w.Guards.Kill(e); err != nil {
-		return err
-	}
-	if e.Mute {
-		return nil
-	}
-	e.Mute = true
-	// The node reaches the new holder by the underlay.
-	w.Holders.HostLinks.Wake(e.Attachment())
-	return w.Journal.Put(*e)
 }
 
 // decide gathers the facts and decides. It reads the pod only if the decision depends on it.

@@ -46,6 +46,8 @@ type Evidence struct {
 	Asserted bool
 	// OthersShare: another node shares this segment and could be heard. The caller knows this.
 	OthersShare bool
+	// Unguarded: the previous holder has no guard, so a claim alone does not silence it. The caller knows this.
+	Unguarded bool
 	// Guessed: nothing shows that this parent leads to the previous holder. This node has not heard
 	// it there, and neither a pool nor a pod here says so. The caller knows this.
 	Guessed bool
@@ -86,6 +88,7 @@ type Evidence struct {
 //	an older lease is installed here          Unknown: the kernel reports no speaker
 //	fewer than three unanswered rounds        Unknown: the node did not listen for long enough
 //	the previous holder's end is asserted     Silent
+//	the previous holder has no guard          Unknown: a claim on its way has not silenced it (R1)
 //	no other node shares the segment          Silent: there is no node to hear
 //	the parent was guessed                    Unknown: the previous holder may be on another segment
 //	no other node was heard for 2 minutes     Unknown: a deaf listener (R2)
@@ -101,6 +104,8 @@ func Judge(e Evidence) Verdict {
 		return Answered
 	case !e.Carrier, !e.Observed, e.HeldHere, e.Unanswered < MinRounds:
 		return Unknown
+	case e.Unguarded && !e.Asserted:
+		return Unknown
 	case e.Asserted, !e.OthersShare, e.needsCanary() && e.Canary.IsValid():
 		return Silent
 	}
@@ -110,7 +115,7 @@ func Judge(e Evidence) Verdict {
 // needsCanary reports whether the silence of the address proves nothing, unless a canary answers.
 func (e Evidence) needsCanary() bool {
 	return e.Carrier && e.Observed && !e.HeldHere && !e.Answer.Conflict && !e.Acked && !e.SlotDead && e.Unanswered >= MinRounds &&
-		!e.Asserted && e.OthersShare && !e.Guessed && e.hearing()
+		!e.Asserted && !e.Unguarded && e.OthersShare && !e.Guessed && e.hearing()
 }
 
 // hearing reports whether the parent is known to hear other nodes.
@@ -141,6 +146,9 @@ func (e Evidence) String() string {
 		return "the observer is not attached to the parent"
 	case e.Unanswered < MinRounds:
 		return fmt.Sprintf("only %d of %d probe rounds were completed", e.Unanswered, MinRounds)
+	case e.Unguarded:
+		return "no host answered, but the previous holder has no guard, and its node has not acknowledged that its VF is off:" +
+			" its agent may not live or hear the claim, or the driver of the PF may have refused (event VFWallMissing of that node); " + ifOff
 	case e.Guessed:
 		return "no host answered, but nothing shows that this parent leads to the previous holder: this node never heard it there," +
 			" and has no pod of the pool. If the parent carries the pool, name it in the pool's spec.parents; " + ifOff

@@ -97,8 +97,8 @@ type Verification struct {
 	Probe ProbeParams
 	// Gateway of the pool, which may be the canary; invalid if there is none.
 	Gateway netip.Addr
-	// SlotDead, Asserted, OthersShare and Guessed are the caller's evidence, see Evidence.
-	SlotDead, Asserted, OthersShare, Guessed bool
+	// SlotDead, Asserted, OthersShare, Guessed and Unguarded are the caller's evidence, see Evidence.
+	SlotDead, Asserted, OthersShare, Guessed, Unguarded bool
 }
 
 // Announcement has the parameters of Announce.

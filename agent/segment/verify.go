@@ -31,7 +31,7 @@ func (s *Segment) Verify(ctx context.Context, v Verification) (Verdict, Evidence
 
 // gather claims and probes, and collects the evidence.
 func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err error) {
-	e = Evidence{SlotDead: v.SlotDead, Asserted: v.Asserted, OthersShare: v.OthersShare, Guessed: v.Guessed}
+	e = Evidence{SlotDead: v.SlotDead, Asserted: v.Asserted, OthersShare: v.OthersShare, Guessed: v.Guessed, Unguarded: v.Unguarded}
 	if e.Carrier, e.Observed, err = s.hears(); err != nil {
 		return e, err
 	}
@@ -97,6 +97,12 @@ func (p *probing) verify(ctx context.Context, v Verification) error {
 	}
 	if err := p.claimRound(ctx, v.Claim); err != nil {
 		return err
+	}
+	if v.Unguarded && !p.over() && !v.SlotDead {
+		// By the first claims the agent of the holder switches the VF off. Only then there is an ack.
+		if err := p.claimRound(ctx, v.Claim); err != nil {
+			return err
+		}
 	}
 	if !p.over() && !v.SlotDead {
 		if err := p.rounds(ctx, 1); err != nil {

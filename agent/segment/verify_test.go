@@ -65,6 +65,29 @@ func TestVerifyGuardedZombieIsFencedByItsAck(t *testing.T) {
 	})
 }
 
+// Its agent needs a moment to switch its VF off.
+func TestVerifyWaitsForAHolderWithoutAGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := verification()
+		v.Unguarded = true
+		begun := time.Now()
+		off := func() bool { return time.Since(begun) >= 40*time.Millisecond }
+		_, verdict, _, _ := verifyAir(t, v, func(a *air) {
+			a.onClaim = func(f claim.Frame, _ net.HardwareAddr) {
+				if off() {
+					a.kernel.ack(key(f.Addr), f.Network, f.Token, otherMAC)
+				}
+			}
+			a.onProbe = func(addr netip.Addr, _ net.HardwareAddr) {
+				if !off() {
+					a.kernel.speak(key(addr), holderMAC, bpf.KindARP)
+				}
+			}
+		})
+		equal(t, "verdict", verdict, Fenced)
+	})
+}
+
 func TestVerifyFindsALostAckInTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, verdict, _, _ := verifyAir(t, verification(), func(a *air) {

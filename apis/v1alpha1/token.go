@@ -23,6 +23,14 @@ func (l *IPLease) LastToken() uint64 {
 	return uint64(l.holderToken())
 }
 
+// LastUnguarded reports whether the last holder that may still use the address has no guard.
+func (l *IPLease) LastUnguarded() bool {
+	if p := l.Spec.Previous; p != nil {
+		return p.PodUID != "" && !p.Guarded // a Warm lease has had no holder
+	}
+	return l.Spec.Holder != nil && !l.Spec.Holder.Guarded
+}
+
 func (l *IPLease) holderToken() int64 {
 	switch h := l.Spec.Holder; {
 	case h == nil:

@@ -76,9 +76,11 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 	 * The address of a dead slot may have had a later holder elsewhere,
 	 * which is alive and did not hear the claim. An ack from here would
 	 * pass for that holder's. The same holds for every zombie that is not
-	 * the holder named in the claim, also with that holder's MAC.
+	 * the holder named in the claim, also with that holder's MAC. A holder
+	 * without a guard may speak on, until its VF is off.
 	 */
-	if (dead || !claim_asks(&c.claim, l->token))
+	if (dead || l->flags & LEASE_UNGUARDED ||
+	    !claim_asks(&c.claim, l->token))
 		return verdict;
 	return ack_send(skb, &c, key, own, where, verdict);
 }

@@ -40,6 +40,8 @@ enum lease_flag {
 	LEASE_DOWN = 1 << 1,
 	/* Fenced, until it is proven that nobody else speaks. */
 	LEASE_UNPROVEN = 1 << 2,
+	/* No guard enforces the fence, and the PF does not either: no ack. */
+	LEASE_UNGUARDED = 1 << 3,
 };
 
 struct {

@@ -3,6 +3,7 @@
 package pool
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -29,6 +30,7 @@ const (
 	reasonNoAddress     = "NoAddress"
 	reasonAddressLeft   = "AddressLeft"
 	reasonNotGuarded    = "HolderWithoutGuard"
+	reasonNotSilent     = "HolderNotSilent"
 	reasonAllGuarded    = "AllHoldersGuarded"
 	reasonAddressInUse  = "AddressInUse"
 	reasonTokensAhead   = "TokensAhead"
@@ -104,12 +106,20 @@ func exhausted(t counts, r Report) metav1.Condition {
 }
 
 func unfenced(t counts) metav1.Condition {
+	if len(t.notSilent) > 0 {
+		waiting := condition.Leases(t.notSilent) // sorts them
+		return metav1.Condition{
+			Type: v1alpha1.ConditionUnfenced, Status: metav1.ConditionTrue, Reason: reasonNotSilent,
+			Message: fmt.Sprintf("not handed out until the VFs of their last holders, which have no guard, are off: %s; of the first: %s",
+				waiting, cmp.Or(t.notSilent[0].Spec.Message, "it is being claimed")),
+		}
+	}
 	if t.unguarded == 0 {
 		return metav1.Condition{Type: v1alpha1.ConditionUnfenced, Status: metav1.ConditionFalse, Reason: reasonAllGuarded}
 	}
 	return metav1.Condition{
 		Type: v1alpha1.ConditionUnfenced, Status: metav1.ConditionTrue, Reason: reasonNotGuarded,
-		Message: "some holders have no guard: their addresses cannot be fenced, only probed",
+		Message: "some holders have no guard: their VFs are switched off at the PF, which only a living agent does",
 	}
 }
 

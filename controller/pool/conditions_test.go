@@ -63,6 +63,8 @@ func TestConditions(t *testing.T) {
 	ahead.Spec.Reason = v1alpha1.ReasonStoreWentBack
 	unguarded := lease("10.6.0.2", bound)
 	unguarded.Spec.Holder.Guarded = false
+	notSilent := lease("10.6.0.3", quarantined)
+	notSilent.Spec.Holder, notSilent.Spec.Previous = nil, &v1alpha1.PreviousHolder{Node: "n1", PodUID: "u1"}
 	one := []v1alpha1.IPLease{lease("10.6.0.5", bound)}
 
 	for _, row := range []struct {
@@ -83,6 +85,7 @@ func TestConditions(t *testing.T) {
 			map[string]string{"Ready": "False/Disabled", "Overlapping": "True/SharedAddresses"}},
 		{"the store went back behind a holder", plain, []v1alpha1.IPLease{ahead}, nil, nil, map[string]string{"StoreWentBack": "True/TokensAhead"}},
 		{"a holder without guard", plain, []v1alpha1.IPLease{unguarded}, nil, nil, map[string]string{"Unfenced": "True/HolderWithoutGuard"}},
+		{"an address waits for such a holder", plain, []v1alpha1.IPLease{unguarded, notSilent}, nil, nil, map[string]string{"Unfenced": "True/HolderNotSilent"}},
 
 		{"every address in use, in whatever state", plain,
 			append(leasesFrom("10.6.0.1", 4, bound), lease("10.6.0.5", quarantined), lease("10.6.0.6", retained)), nil, nil,

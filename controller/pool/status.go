@@ -86,8 +86,10 @@ func NewReport(f Facts) Report {
 type counts struct {
 	states      map[v1alpha1.LeaseState]int64
 	quarantined map[v1alpha1.LeaseReason]int64
-	// unguarded is the number of Bound leases whose holder has no guard.
+	// unguarded is the number of Bound leases whose holder has no guard. notSilent are the Quarantined leases
+	// that wait for the end of such a holder.
 	unguarded int64
+	notSilent []*v1alpha1.IPLease
 	// ahead is the number of Bound leases whose holder cannot be fenced because the store went back.
 	ahead int64
 	// taken is the number of addresses of the pool with a lease that is not Warm, so that no ADD can
@@ -112,6 +114,9 @@ func tally(leases []v1alpha1.IPLease, set poolset.Set, valid bool) counts {
 		switch {
 		case spec.State == v1alpha1.StateQuarantined:
 			t.quarantined[spec.Reason]++
+			if leases[i].LastUnguarded() {
+				t.notSilent = append(t.notSilent, &leases[i])
+			}
 		case spec.State == v1alpha1.StateBound && spec.Holder != nil && !spec.Holder.Guarded:
 			t.unguarded++
 		}

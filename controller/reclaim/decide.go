@@ -132,7 +132,7 @@ func decideAsserted(f Facts, node nodeState) Action {
 // decideRunning is for pods that Kubernetes considers Running or starting.
 func decideRunning(f Facts, node nodeState) Action {
 	pod, policy := f.Pod.Object, f.Policy
-	if node != nodeSilent || !policy.NodeDown.DeletePods || !policy.Terminating || !policy.takesFromSilent(f.Lease.Spec.Holder) {
+	if node != nodeSilent || !policy.NodeDown.DeletePods || !policy.Terminating {
 		return none("the pod is alive")
 	}
 	why := fmt.Sprintf("pod %s/%s is on node %s, which is not Ready", pod.Namespace, pod.Name, f.Lease.Spec.NodeName)
@@ -157,7 +157,7 @@ func decideTerminating(f Facts, node nodeState) Action {
 		return Action{Kind: Wait, Until: due, Why: why}
 	case !f.Policy.Terminating:
 		return Action{Kind: None, Tell: true, Why: why + ", and reclaim.terminating is false"}
-	case node == nodeSilent && !f.Policy.takesFromSilent(f.Lease.Spec.Holder):
+	case node == nodeSilent && !f.Policy.NodeDown.Take:
 		return noneFromSilent(f)
 	default:
 		return Action{Kind: Quarantine, Reason: reason, Why: why}
@@ -187,7 +187,7 @@ func decideLost(f Facts) Action {
 		return Action{Kind: Wait, Until: f.Node.AbsentSince.Add(orphanGrace), Why: why + ", and its node does not exist"}
 	case node.asserted():
 		return Action{Kind: Quarantine, Reason: node.reason(), Why: why + ", and its node is gone or out of service"}
-	case node == nodeSilent && !f.Policy.takesFromSilent(spec.Holder):
+	case node == nodeSilent && !f.Policy.NodeDown.Take:
 		return noneFromSilent(f)
 	case node == nodeSilent:
 		// extraGrace is the time for a DEL. A silent node gets no DEL, so it gets no extraGrace.
@@ -297,11 +297,7 @@ func hasAnother(l *v1alpha1.IPLease) Action {
 func none(why string) Action { return Action{Kind: None, Why: why} }
 
 func noneFromSilent(f Facts) Action {
-	why := fmt.Sprintf("node %s is not Ready, and reclaim.nodeDown is %s", f.Lease.Spec.NodeName, f.Policy.NodeDown)
-	if !f.Lease.Spec.Holder.Guarded {
-		why = fmt.Sprintf("node %s is not Ready, and a holder without a guard cannot be fenced", f.Lease.Spec.NodeName)
-	}
-	return Action{Kind: None, Tell: true, Why: why}
+	return Action{Kind: None, Tell: true, Why: fmt.Sprintf("node %s is not Ready, and reclaim.nodeDown is %s", f.Lease.Spec.NodeName, f.Policy.NodeDown)}
 }
 
 func quarantineAt(now, due time.Time, reason v1alpha1.LeaseReason, why string) Action {

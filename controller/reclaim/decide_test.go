@@ -110,10 +110,7 @@ func TestBoundLease(t *testing.T) {
 		{"nodeDown Never: terminating", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podTerminatingSince(ago(time.Hour))), tell("")},
 		{"nodeDown Never: gone", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(time.Hour))), tell("")},
 		{"nodeDown Never applies to silent nodes only", facts(nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(time.Hour))), take(v1alpha1.ReasonPodGone)},
-		{"an unguarded holder on a silent node keeps its address: terminating", facts(nodeNotReady, unguarded, podTerminatingSince(ago(time.Hour))), tell("")},
-		{"an unguarded holder on a silent node keeps its address: gone", facts(nodeNotReady, unguarded, podGoneSince(ago(time.Hour))), tell("")},
-		{"an unguarded holder on a silent node keeps its address: replaced", facts(nodeNotReady, unguarded, podReplacedAt(ago(time.Hour))), tell("")},
-		{"an unguarded holder on a Ready node loses its address, because its agent can verify it", facts(unguarded, podTerminatingSince(ago(time.Hour))), take(v1alpha1.ReasonPodTerminating)},
+		{"a silent node's holder without a guard is claimed: its agent may live", facts(nodeNotReady, unguarded, podGoneSince(ago(0))), take(v1alpha1.ReasonNodeUnreachable)},
 		{"nodeDown After: a silent node's running pod has that time", facts(nodeNotReady, nodeDown("After 2m")), waitUntil(hence(time.Minute))},
 		{"nodeDown After: then the pod is deleted first, with grace", facts(nodeNotReady, nodeDown("After 1m")), deletePod(v1alpha1.ReasonNodeUnreachable, false)},
 		{"nodeDown After 0s: at once", facts(nodeNotReady, nodeDown("After 0s")), deletePod(v1alpha1.ReasonNodeUnreachable, false)},
@@ -127,7 +124,6 @@ func TestBoundLease(t *testing.T) {
 		{"nodeDown After: with the node's own report, from now, because its clock may be wrong", facts(nodeReportsNotReady(ago(time.Hour)), nodeDown("After 2m")), waitUntil(hence(2 * time.Minute))},
 		{"a node's report with a time in the future delays nothing", facts(nodeReportsNotReady(hence(time.Hour)), podTerminatingSince(ago(5*s))), take(v1alpha1.ReasonNodeUnreachable)},
 		{"nodeDown After: no pod is deleted whose address could not be taken", facts(nodeNotReady, nodeDown("After 1m"), terminatingOff), leaveAlone()},
-		{"nodeDown After: no pod without a guard is deleted", facts(nodeNotReady, nodeDown("After 1m"), unguarded), leaveAlone()},
 		{"nodeDown After: no pod on a Ready node is deleted", facts(nodeDown("After 1m")), leaveAlone()},
 
 		// Somebody's word that the machine is off.

@@ -104,9 +104,3 @@ func PolicyOf(pool *v1alpha1.IPPool, defaults Policy) Policy {
 	}
 	return policy
 }
-
-// takesFromSilent reports whether the address of a holder on a silent node may be taken. A holder
-// without a guard cannot be fenced, so its address waits for the node.
-func (p Policy) takesFromSilent(holder *v1alpha1.Holder) bool {
-	return holder.Guarded && p.NodeDown.Take
-}

@@ -70,6 +70,8 @@ type Sandbox struct {
 	Addr         netip.Addr
 	MAC          net.HardwareAddr
 	Since, Until time.Time
+	// UserDriven: a program of the pod drives its device, so ADD makes no interface.
+	UserDriven bool
 
 	node    *Node
 	config  *libcni.NetworkConfigList
@@ -170,8 +172,10 @@ func (s *Sandbox) Add(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("add %s: %w", s.ContainerID, err)
 	}
-	if s.MAC, err = s.Namespace.MAC(s.args.IfName); err != nil {
-		return err
+	if !s.UserDriven {
+		if s.MAC, err = s.Namespace.MAC(s.args.IfName); err != nil {
+			return err
+		}
 	}
 	c := s.node.cluster
 	c.mu.Lock()

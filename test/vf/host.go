@@ -48,6 +48,25 @@ func (h *Host) SetVFs(number int) error {
 	return h.Collect()
 }
 
+// Drive gives a VF to a driver; empty is the one that the kernel chooses. Its interface disappears.
+func (h *Host) Drive(v VF, driver string) error {
+	dir := filepath.Join(devices, v.PCI)
+	for _, step := range []struct{ file, text string }{
+		{filepath.Join(dir, "driver_override"), driver + "\n"}, {filepath.Join(dir, "driver/unbind"), v.PCI}, {"/sys/bus/pci/drivers_probe", v.PCI},
+	} {
+		if err := os.WriteFile(step.file, []byte(step.text), 0); err != nil {
+			return fmt.Errorf("give VF %d of %s to driver %q: %w", v.Index, h.Name, driver, err)
+		}
+	}
+	if driver == "" {
+		return nil
+	}
+	if to, err := os.Readlink(filepath.Join(dir, "driver")); err != nil || filepath.Base(to) != driver {
+		return fmt.Errorf("VF %d of %s has driver %q: %w", v.Index, h.Name, to, err)
+	}
+	return nil
+}
+
 // VFs lists the VFs of the card, also those whose interface is a pod's.
 func (h *Host) VFs() ([]VF, error) {
 	var all []VF

@@ -74,6 +74,9 @@ func (h *After) announce(i *win.Interface, b win.Bound) {
 	if b.Address.Behind != 0 {
 		return // its holder speaks
 	}
+	if i.Link.Unguarded && b.Unclaimed == nil {
+		return // its program announces it
+	}
 	if b.Unclaimed != nil {
 		h.Tasks.Go(func() { h.claimLate(i, b) })
 		return

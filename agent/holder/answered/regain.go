@@ -64,7 +64,7 @@ func (h *After) TakeTurn(ctx context.Context, e journal.Entry, address journal.A
 	if old.Spec.State != v1alpha1.StateBound {
 		l, err = h.Leases.TakeOver(r.ctx, old, lease.Request{
 			Pool: address.Pool, Network: address.Network, Addr: address.Addr, Parent: e.Parent,
-			Holder: node.Of(pod, e.Attachment(), e.MAC), Retention: node.RecordedRetention(pod, address.Static),
+			Holder: node.OfEntry(pod, &e), Retention: node.RecordedRetention(pod, address.Static),
 		})
 	}
 	if err := r.leased(l, err); err != nil {

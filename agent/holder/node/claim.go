@@ -31,7 +31,7 @@ func (b *Base) Verify(ctx context.Context, seg Segment, pool *v1alpha1.IPPool, c
 		Claim: c, Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool), OthersShare: b.OthersShare(),
 	}
 	if last != nil {
-		v.SlotDead, v.Asserted = b.EndedHere(last), lease.Asserted(&last.Spec)
+		v.SlotDead, v.Asserted, v.Unguarded = b.EndedHere(last), lease.Asserted(&last.Spec), last.LastUnguarded()
 	}
 	return seg.Verify(ctx, v)
 }

@@ -76,8 +76,10 @@ type Link struct {
 	ParentIndex int
 	// OfParent: the MAC is the parent's, and that of all its pods (ipvlan).
 	OfParent bool
-	// Device is the PCI address of a VF, otherwise empty.
-	Device string
+	// Device is the PCI address of a VF, otherwise empty. Unguarded: a program drives the VF itself, so there
+	// is no interface that a guard could be on.
+	Device    string
+	Unguarded bool
 }
 
 // Metrics counts what happens while binding. Its methods may be called concurrently.
@@ -100,6 +102,8 @@ type SourceGuards interface {
 
 // VFs keeps what the PFs of virtual functions enforce. *vf.Keeper implements it.
 type VFs interface {
+	// SwitchOff has the VF of an entry without a guard off. It returns nil once its PF says so.
+	SwitchOff(*journal.Entry) error
 	// Release ends this for the interface of an entry that is to be removed.
 	Release(*journal.Entry) error
 	// Wake makes the next look come soon.
@@ -159,6 +163,8 @@ type Machine struct {
 	OpenSegment func(parent int) (Segment, error)
 	// FindLink finds a pod's interface in its network namespace.
 	FindLink func(netns, ifname string) (Link, error)
+	// FindUserVF finds a VF that a program drives itself. ok is false if the kernel drives the device.
+	FindUserVF func(device string) (l Link, ok bool, err error)
 	// Links changes pods' interfaces.
 	Links Links
 	// Sighted reports whether another host that uses the address was heard a moment ago.

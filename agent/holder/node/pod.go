@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/owner"
@@ -27,6 +28,13 @@ func Of(pod *corev1.Pod, a agentapi.Attachment, mac string) v1alpha1.Holder {
 	if ref, ok := owner.Of(pod); ok {
 		holder.OwnerGroup, holder.OwnerKind, holder.OwnerName = ref.Group, ref.Kind, ref.Name
 	}
+	return holder
+}
+
+// OfEntry describes the holder of an entry.
+func OfEntry(pod *corev1.Pod, e *journal.Entry) v1alpha1.Holder {
+	holder := Of(pod, e.Attachment(), e.MAC)
+	holder.Guarded = !e.Unguarded
 	return holder
 }
 

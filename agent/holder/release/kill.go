@@ -4,6 +4,7 @@ package release
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/fenceline/fenceline/agent/journal"
@@ -37,7 +38,11 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 				continue
 			}
 			r.Overtaken.Add(e.Attachment())
-			if err := r.Guards.Kill(e); err != nil {
+			kill := r.Guards.Kill
+			if e.Unguarded && e.Phase == journal.Bound {
+				kill = r.muteUnguarded
+			}
+			if err := kill(e); err != nil {
 				return fmt.Errorf("end the holder of %s: %w", address.Addr, err)
 			}
 		}
@@ -47,6 +52,45 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 		return err
 	}
 	return r.Guards.KillUsers(network, addr, own)
+}
+
+// Mute kills an entry's slot and journals that the interface stays mute: the lease may be free again
+// before the API server answers about the pod. The caller has locked the attachment.
+func (r *Releaser) Mute(e *journal.Entry) error {
+	if !e.Unguarded { // a VF is switched off only once nothing switches it on again
+		if err := r.Guards.Kill(e); err != nil {
+			return err
+		}
+	}
+	if !e.Mute {
+		e.Mute = true
+		// The node reaches the new holder by the underlay.
+		r.HostLinks.Wake(e.Attachment())
+		if err := r.Journal.Put(*e); err != nil {
+			return err
+		}
+	}
+	if e.Unguarded {
+		return r.Guards.Kill(e)
+	}
+	return nil
+}
+
+// errBusy: see muteUnguarded.
+var errBusy = errors.New("a call of the runtime for it is under way")
+
+// muteUnguarded mutes an entry without a guard that another call has found.
+func (r *Releaser) muteUnguarded(found *journal.Entry) error {
+	unlock, ok := r.TryLock(found.Attachment())
+	if !ok {
+		return errBusy
+	}
+	defer unlock()
+	e, ok := r.Journal.Get(found.ContainerID, found.Interface)
+	if !ok || e.Phase != journal.Bound {
+		return nil // a DEL has come meanwhile
+	}
+	return r.Mute(&e)
 }
 
 // isHolder reports whether an entry belongs to the container that a lease names.

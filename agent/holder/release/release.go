@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -71,9 +72,16 @@ func (r *Releaser) Release(ctx context.Context, e journal.Entry) error {
 }
 
 // Fence kills the entry's slot and then journals that the entry is to be freed. The
-// order matters: an address is never free while its holder can use it (R6).
+// order matters: an address is never free while its holder can use it (R6). Without
+// a guard, the program that used the VF has ended before the DEL, or has never begun.
 func (r *Releaser) Fence(e *journal.Entry) error {
-	if e.Slot != 0 {
+	if e.Unguarded {
+		for _, address := range e.Addresses {
+			if err := r.Guards.Uninstall(guards.Key(e, address), e.Slot); err != nil {
+				return err
+			}
+		}
+	} else if e.Slot != 0 {
 		if err := r.Guards.Kill(e); err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func NewInterface(h *release.Releaser, r agentapi.AddRequest, pod *corev1.Pod) *
 // Found notes the interface as its plugin has made it.
 func (a *Interface) Found(link node.Link, seg node.Segment) {
 	a.Link, a.Seg, a.made = link, seg, link.MAC
-	a.Who.MAC = link.MAC.String()
+	a.Who.MAC, a.Who.Guarded = link.MAC.String(), !link.Unguarded
 }
 
 // Bound is an address with the pool it came from.
@@ -72,7 +72,7 @@ func (a *Interface) Entry(phase journal.Phase) journal.Entry {
 		PodNamespace: a.Who.Namespace, PodName: a.Who.Pod, PodUID: a.Who.PodUID, Machine: owner.MachineOf(&a.Who),
 		Phase: phase, Session: a.h.Session, Slot: a.Slot, Created: a.created,
 		Parent: a.Link.Parent, ParentIndex: a.Link.ParentIndex, MAC: a.Who.MAC, SharedMAC: a.sharedMAC,
-		Device: a.Link.Device,
+		Device: a.Link.Device, Unguarded: a.Link.Unguarded, Settled: a.Link.Unguarded,
 	}
 	for _, b := range a.Won {
 		e.Addresses = append(e.Addresses, b.Address)

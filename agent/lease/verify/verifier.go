@@ -120,13 +120,13 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 		v.forget(r.Name)
 		return reconcile.Result{}, nil
 	}
-	if err != nil {
+	if err != nil && (l == nil || lease.IsUnavailable(err)) {
 		return v.later(r.Name, err)
 	}
 	if !v.mine(l) {
 		return reconcile.Result{}, nil
 	}
-	return v.verify(ctx, l, dead)
+	return v.verify(ctx, l, dead, err)
 }
 
 // later tries again soon if the API server is unavailable: the back-off of the queue would last
@@ -143,14 +143,18 @@ func (v *Verifier) mine(l *v1alpha1.IPLease) bool {
 	return l.Spec.State == v1alpha1.StateQuarantined && l.Spec.NodeName == v.Node
 }
 
-// verify looks for proof and settles the lease by the finding.
-func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool) (reconcile.Result, error) {
+// verify looks for proof and settles the lease by the finding. There is none if the last holder could not be
+// killed on this node.
+func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool, notKilled error) (reconcile.Result, error) {
 	pool := &v1alpha1.IPPool{}
 	err := v.Cache.Get(ctx, client.ObjectKey{Name: l.Spec.Pool}, pool)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return reconcile.Result{}, err
 	}
-	verdict, evidence, err := v.judge(ctx, l, dead, pool)
+	verdict, evidence, err := segment.Unknown, lease.Evidence{}, notKilled
+	if notKilled == nil {
+		verdict, evidence, err = v.judge(ctx, l, dead, pool)
+	}
 	if ctx.Err() != nil {
 		return reconcile.Result{}, fmt.Errorf("verify lease %s: %w", l.Name, context.Cause(ctx))
 	}
@@ -206,7 +210,7 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 		Claim: segment.Claim{Addr: l.Spec.Addr(), Network: claim.Network(v.Cluster, network), Token: token,
 			PreviousMAC: previousMAC(l), PreviousToken: l.LastToken()},
 		Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool),
-		SlotDead: dead, Asserted: lease.Asserted(&l.Spec), OthersShare: v.OthersShare(),
+		SlotDead: dead, Asserted: lease.Asserted(&l.Spec), OthersShare: v.OthersShare(), Unguarded: l.LastUnguarded(),
 		// A lease that this node quarantined at an ADD names the parent of that ADD.
 		Guessed: guessed && l.Spec.Session != v.Session,
 	}

@@ -37,6 +37,8 @@ type Options struct {
 	Entry   func(containerID, ifname string) (journal.Entry, bool)
 	// Silenced reports whether an interface may send from none of its addresses any more.
 	Silenced func(*journal.Entry) (bool, error)
+	// Vouch tells the kernel whether the VF of an entry without a guard is off.
+	Vouch func(e *journal.Entry, off bool) error
 	// OneMAC reports whether an interface may send from its own MAC only.
 	OneMAC func(*journal.Entry) bool
 	// Missing sets the number of VFs of pods that lack a wall.
@@ -137,13 +139,52 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 		return nil, err
 	}
 	w := wanted{off: silenced, checked: k.OneMAC(&e)}
+	if err := k.vouch(&e, w.off && isOff(f.Info)); err != nil { // no ack once it is on
+		return nil, err
+	}
 	k.apply(f, vlanOf(e.ParentIndex), changes(f.Info, w))
 	if f, err = Find(Sysfs, e.Device); err != nil {
+		return nil, err
+	}
+	if err := k.vouch(&e, isOff(f.Info)); err != nil {
 		return nil, err
 	}
 	lacking := missing(f.Info, w, k.refused[f.PF.Attrs().Name])
 	k.tell(f, lacking)
 	return lacking, nil
+}
+
+func (k *Keeper) vouch(e *journal.Entry, off bool) error {
+	if !e.Unguarded {
+		return nil
+	}
+	return k.Vouch(e, off)
+}
+
+// errStaysOn: the driver has accepted a setting without effect.
+var errStaysOn = errors.New("the PF says that it is on")
+
+// SwitchOff switches off the VF of an entry without a guard, and returns nil once the PF says that it is off. A
+// VF that is gone sends nothing.
+func (k *Keeper) SwitchOff(e *journal.Entry) error {
+	if k.Disabled {
+		return fmt.Errorf("switch VF %s off: agent.vfWalls is false", e.Device)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f, err := Find(Sysfs, e.Device)
+	if err == nil && !isOff(f.Info) {
+		if err = switchOff(f); err == nil {
+			f, err = Find(Sysfs, e.Device)
+		}
+		if err == nil && !isOff(f.Info) {
+			err = errStaysOn
+		}
+	}
+	if err != nil && !errors.Is(err, ErrNoVF) {
+		return fmt.Errorf("switch VF %s off: %w", e.Device, err)
+	}
+	return k.Vouch(e, true)
 }
 
 // Release switches the VF of an entry that ends on again, if it was off. Call it before the entry is

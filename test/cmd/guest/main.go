@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	g.Modules, g.Devices = strings.Split(*modules, ","), strings.Fields(*devices)
 	g.Parameters = strings.Fields(*parameters)
 	if *sriov {
-		g.Modules = append(g.Modules, "virtio_pci", "virtio_net", "igb", "igbvf", "act_bpf", "bonding")
+		g.Modules = append(g.Modules, "virtio_pci", "virtio_net", "igb", "igbvf", "uio_pci_generic", "act_bpf", "bonding")
 		g.Devices = append(g.Devices, guest.SRIOV()...)
 	}
 	if *console {

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
+
+import (
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/fenceline/fenceline/agent/holder/node"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+const userVF = "0000:03:10.1"
+
+// switched are the VFs of a node whose pods drive them by themselves. It vouches for them as vf.Keeper does.
+type switched struct {
+	*fakenode.Node
+	off     bool
+	refuses error
+}
+
+func (s *switched) Release(*journal.Entry) error { s.off = false; return nil }
+func (s *switched) Wake()                        {}
+
+func (s *switched) SwitchOff(e *journal.Entry) error {
+	if stored, _ := s.Journal.Get(e.ContainerID, e.Interface); !stored.Mute {
+		s.T.Error("the next look would switch the VF on again")
+	}
+	if s.refuses != nil {
+		return s.refuses
+	}
+	s.off = true
+	return s.Guards.Vouch(e, true)
+}
+
+// withUserVF is a node with the pod web, which drives its VF by itself.
+func withUserVF(t *testing.T) (*switched, agentapi.AddRequest) {
+	t.Helper()
+	r := &switched{Node: fakenode.New(t, fakenode.V4("10.0.0.2"))}
+	r.Holders.FindLink = func(string, string) (node.Link, error) { return node.Link{}, pod.ErrNoInterface }
+	r.Holders.FindUserVF = func(device string) (node.Link, bool, error) {
+		return node.Link{
+			MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Parent: "eth1", ParentIndex: fakenode.ParentIndex, Device: device, Unguarded: true,
+		}, device == userVF, nil
+	}
+	r.Holders.VFs, r.Guards.SwitchOff = r, r.SwitchOff
+	web := r.Pod("web", "u1")
+	web.Network.Device = userVF
+	return r, web
+}
+
+// acked reports whether the kernel acknowledges a claim for the address of web.
+func (s *switched) acked() bool {
+	l, held, _ := s.Kernel.Lease(fakenode.Key("10.0.0.2"))
+	return held && l.Flags&bpf.FlagUnguarded == 0
+}
+
+func TestAPodThatDrivesItsVFHasALeaseWithoutAGuard(t *testing.T) {
+	r, web := withUserVF(t)
+	r.MustAdd(web)
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	check.That(t, !l.Spec.Holder.Guarded && l.Spec.Holder.MAC == "02:00:00:00:00:09" && l.Spec.Parent == "eth1", "lease %+v", l.Spec)
+	check.That(t, len(r.Kernel.Guards) == 0 && !r.acked(), "guards %v, acked %v", r.Kernel.Guards, r.acked())
+	chained := web
+	chained.Chained = true
+	_, err := r.Add(t.Context(), chained)
+	check.OK(t, err)
+	check.OK(t, r.Check(t.Context(), agentapi.CheckRequest{Attachment: web.Attachment, Chained: true}))
+	r.MustDel(web)
+	r.Want()
+	_, held, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+	check.That(t, !held, "its slot may use the address after DEL")
+
+	other := r.Pod("other", "u2")
+	other.Network.Device = "0000:03:00.0"
+	r.Refused(agentapi.CodeTryAgainLater, other) // the kernel drives it: its interface may come yet
+}
+
+func TestAVerifierOfThisNodeHasTheVFOff(t *testing.T) {
+	r, web := withUserVF(t)
+	r.MustAdd(web)
+	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
+	r.refuses = errors.New("operation not supported")
+	l, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+	check.That(t, l != nil && errors.Is(err, r.refuses), "lease %v, %v: the verifier cannot tell the driver's reason", l, err)
+	check.That(t, !r.acked(), "it is acknowledged, and on")
+	r.refuses = nil
+	_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+	check.That(t, err == nil && dead && r.off && r.acked(), "dead %v, off %v, acked %v, %v", dead, r.off, r.acked(), err)
+	r.Terminate(web)
+	r.Settle()
+	check.That(t, r.off, "the VF is on again before the runtime has ended its pod")
+	r.SandboxDies(web)
+	check.That(t, !r.off && r.SlotOf(web) == 0, "the VF is off after DEL, or its entry is left")
+}
+
+func TestWithoutItsEntryAHolderWithoutAGuardIsNoProof(t *testing.T) {
+	r, web := withUserVF(t)
+	r.MustAdd(web)
+	check.OK(t, r.Book.Remove(web.ContainerID, web.Interface))
+	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
+	if _, _, err := r.KillHolder(t.Context(), "10.0.0.2"); err == nil {
+		t.Error("nobody knows the VF, and its holder is said to be dead")
+	}
+}
+
+func TestAClaimForOneAddressSwitchesAVFOff(t *testing.T) {
+	r, web := withUserVF(t)
+	r.MustAdd(web)
+	off := func() bool {
+		e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+		return check.Value(r.Guards.Silenced(&e))(t)
+	}
+	check.That(t, !off(), "it is to be off, and nobody claims its address")
+	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
+	check.That(t, off(), "it is to be on, and its address is fenced")
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel && guest
+
+package vf_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+	"github.com/fenceline/fenceline/test/vf"
+)
+
+// A pod drives its VF by itself, as with DPDK: there is no interface at its ADD, and no guard ever. (The driver
+// of the kernel takes the place of its program later.) Its node is cut off from the API server, and another host
+// claims its address. The agent has the PF switch the VF off, and only then there is an ack.
+func TestGuestAVFWithoutAnInterface(t *testing.T) {
+	c := vf.New(t, 2)
+	c.StartController()
+	c.NamedPool("one", "10.66.0.0/24", "10.66.0.20")
+	c.NamedPool("others", "10.66.0.0/24", "10.66.0.30-10.66.0.39")
+	p, dark, host := podsOf(c, vf.HostDevice, vf.Delegated), c.Nodes[0], c.LAN.Hosts[0]
+	v := check.Value(host.VFs())(t)[0]
+	beside := p.add(t, 1, 1, nodes.Wants("others"))
+	check.OK(t, host.Drive(v, "uio_pci_generic"))
+
+	pod := check.Value(dark.NewPod(t.Context(), "dpdk", nodes.Wants("one")))(t)
+	zombie := check.Value(c.NewSandbox(1, pod, v, vf.HostDevice, vf.Delegated))(t)
+	zombie.UserDriven = true
+	check.OK(t, zombie.Add(t.Context()))
+	l := &v1alpha1.IPLease{}
+	check.OK(t, c.Get(t.Context(), client.ObjectKey{Name: v1alpha1.LeaseName("", zombie.Addr)}, l))
+	info := pf(t, host).Attrs().Vfs[0]
+	if h := l.Spec.Holder; h.Guarded || h.MAC != info.Mac.String() || l.Spec.Parent != namespaces.Parent {
+		t.Errorf("the lease is of %+v on %s, want no guard, MAC %s on %s", h, l.Spec.Parent, info.Mac, namespaces.Parent)
+	}
+	check.OK(t, host.Drive(v, ""))
+	check.OK(t, host.Collect(beside.Namespace))
+	give(t, host, v, zombie.Namespace)
+	vf.AwaitCarrier(t, zombie.Namespace, namespaces.PodInterface)
+	zombie.MAC = check.Value(zombie.Namespace.MAC(namespaces.PodInterface))(t)
+	ear, shout := listen(t, beside.Namespace, zombie), newShout(t, zombie, beside)
+	check.Eventually(t, limit, "frames of the program at the VF beside", func() error { return ear.heardSince(time.Time{}) })
+
+	dark.ShutAPI(true)
+	begun := time.Now()
+	p.report(t, dark, corev1.ConditionUnknown)
+	zombie.Abandon()
+	check.OK(t, c.ForgetPod(t.Context(), pod))
+	next := p.begin(t, 2, 0, nodes.Wants("one"))
+	about := capture.About(capture.After(c.Frames.Frames(), begun), zombie.Addr)
+	claims, acks := capture.Of(about, "claim"), capture.From(capture.Of(about, "ack"), check.Value(host.MAC(namespaces.Parent))(t))
+	if len(claims) == 0 || len(acks) == 0 || next.Addr != zombie.Addr {
+		t.Fatalf("%d claims, %d acks of the PF, next pod with %s: %v", len(claims), len(acks), next.Addr, about)
+	}
+	shout.more(t, 500)
+	if err := ear.heardSince(acks[0].Time.Add(lateLimit)); err == nil {
+		t.Error("the VF beside hears the program after the ack")
+	}
+	t.Logf("ack %s after the first claim, last frame at the VF beside %s after it, served %s after the pod was deleted",
+		acks[0].Time.Sub(claims[0].Time), ear.last().Sub(claims[0].Time), next.Since.Sub(begun))
+	shout.stop()
+
+	dark.ShutAPI(false)
+	p.report(t, dark, corev1.ConditionTrue)
+	check.OK(t, host.Drive(v, "uio_pci_generic"))
+	if info = pf(t, host).Attrs().Vfs[0]; info.Vlan == 0 && info.LinkState != nl.IFLA_VF_LINK_STATE_DISABLE {
+		t.Error("the VF is on before its DEL")
+	}
+	check.OK(t, zombie.Del(t.Context()))
+	check.Eventually(t, limit, "the VF is on again", func() error {
+		if info := pf(t, host).Attrs().Vfs[0]; info.Vlan != 0 || info.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE {
+			return fmt.Errorf("%+v", info)
+		}
+		return nil
+	})
+	check.OK(t, errors.Join(host.Drive(v, ""), host.Collect(beside.Namespace)))
+	p.remove(t, beside)
+	p.remove(t, next)
+}
