@@ -9,7 +9,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 )
 
-// Take implements holder.Warm: it takes the oldest of the leases that are ready on the parent. With
+// Take implements node.Warm: it takes the oldest of the leases that are ready on the parent. With
 // w.Any it falls back to other leases of the pool.
 func (k *Keeper) Take(w Wish) (Stocked, bool) {
 	got, ok := k.take(w)
@@ -38,7 +38,7 @@ func (k *Keeper) take(w Wish) (Stocked, bool) {
 	return Stocked{IPLease: best.lease, Ready: rank(w, best) == 0}, true
 }
 
-// Doubt implements holder.Warm. It reads the kernel's state, because the attendance may learn of a
+// Doubt implements node.Warm. It reads the kernel's state, because the attendance may learn of a
 // doubt too late.
 func (k *Keeper) Doubt(l Stocked) (segment.Doubt, segment.Answer) {
 	k.mu.Lock()
@@ -72,7 +72,7 @@ func rank(w Wish, i *item) int {
 	return 1
 }
 
-// PutBack implements holder.Warm.
+// PutBack implements node.Warm.
 func (k *Keeper) PutBack(l Stocked) {
 	k.mu.Lock()
 	i := k.items[l.Name]
@@ -88,7 +88,7 @@ func (k *Keeper) untake(i *item) {
 	i.taken = false
 }
 
-// Ended implements holder.Warm.
+// Ended implements node.Warm.
 func (k *Keeper) Ended(l Stocked) {
 	k.mu.Lock()
 	if i := k.items[l.Name]; i != nil {
