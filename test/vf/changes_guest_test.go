@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
@@ -83,6 +85,72 @@ func TestGuestAVFThatIsMovedByHand(t *testing.T) {
 	p.reach(t, next, taken)
 	p.remove(t, next)
 	p.remove(t, taken)
+}
+
+// A PF goes down and up under its pods, and then gets another name, which needs the same. While it is down,
+// the node says that it hears nothing. Then its pods speak again, a pod can begin, a zombie is fenced, and the
+// guards hear. The sriov plugin cannot end a pod whose PF has another name, but frees its address.
+func TestGuestAPFThatChangesUnderItsPods(t *testing.T) {
+	c := vf.New(t, 3)
+	c.StartController()
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.5") // as many as pods
+	p, host, n := podsOf(c, vf.SRIOV, vf.Delegated), c.LAN.Hosts[0], c.Nodes[0]
+	pod, heard, far := p.add(t, 1, 0), p.add(t, 1, 1), p.add(t, 2, 0)
+	both := func() {
+		t.Helper()
+		p.reach(t, pod, far)
+		p.reach(t, far, pod)
+	}
+	deaf := func(want float64) {
+		t.Helper()
+		p.gauge(t, n, "fenceline_segment_deaf", map[string]string{"parent": namespaces.Parent}, want)
+	}
+	both()
+	check.OK(t, host.SetUp(namespaces.Parent, false))
+	deaf(1)
+	check.OK(t, host.SetUp(namespaces.Parent, true))
+	deaf(0)
+	both()
+
+	const other = "renamed0"
+	rename := func(from, to string) {
+		t.Helper()
+		link := check.Value(host.Links().LinkByName(from))(t)
+		check.OK(t, errors.Join(host.SetUp(from, false), host.Links().LinkSetName(link, to), host.SetUp(to, true)))
+		vf.AwaitCarrier(t, host.Namespace, to)
+	}
+	rename(namespaces.Parent, other)
+	back := sync.OnceFunc(func() { rename(other, namespaces.Parent) })
+	t.Cleanup(back)
+	both()
+	p.parent = other
+	begun := p.add(t, 1, 2)
+	p.reach(t, begun, far)
+
+	check.OK(t, n.KillAgent())
+	n.ShutAPI(true)
+	p.report(t, n, corev1.ConditionUnknown)
+	pod.Abandon()
+	check.OK(t, c.ForgetPod(t.Context(), pod.Pod))
+	shout := newShout(t, pod, heard)
+	p.parent = ""
+	next := p.begin(t, 2, 1)
+	if next.Addr != pod.Addr {
+		t.Errorf("the next pod has %s, want %s of the zombie", next.Addr, pod.Addr)
+	}
+	p.reach(t, far, next)
+	shout.stop()
+	check.OK(t, c.SpeakersAreHolders())
+	n.ShutAPI(false)
+	check.OK(t, errors.Join(n.StartAgent(), n.AwaitAgent(t.Context())))
+	p.report(t, n, corev1.ConditionTrue)
+	p.stillGuards(t, heard)
+
+	t.Log("DEL while the PF has another name:", begun.Del(t.Context()))
+	check.OK(t, errors.Join(c.LeasesAreLiving(t.Context(), v1alpha1.StateWarm), p.takeBack(begun), c.ForgetPod(t.Context(), begun.Pod)))
+	back()
+	p.removeAll(t, pod, heard, next, far)
+	p.noGuards(t)
 }
 
 // A PF is in a bond. The parent is the PF.

@@ -53,7 +53,13 @@ func TestGuestPodsOnVFs(t *testing.T) {
 			})
 		}
 	}
-	for _, n := range c.Nodes {
+	podsOf(c, "", "").noGuards(t)
+}
+
+// noGuards waits until no guard is left.
+func (p pods) noGuards(t *testing.T) {
+	t.Helper()
+	for _, n := range p.Nodes {
 		check.Eventually(t, nodes.Limit, "the end of the guards of "+n.Name, func() error {
 			guards, err := n.Guards()
 			if err == nil && len(guards) > 0 {

@@ -121,11 +121,6 @@ func TestGuestVFsThatAreMadeAgain(t *testing.T) {
 	p.reach(t, next, far)
 	p.remove(t, next)
 	p.remove(t, far)
-	check.Eventually(t, nodes.Limit, "the end of all leases and guards", func() error {
-		guards, err := n.Guards()
-		if err == nil && len(guards) > 0 {
-			err = fmt.Errorf("guards %v are left", guards)
-		}
-		return errors.Join(err, c.LeasesAreLiving(t.Context(), v1alpha1.StateWarm))
-	})
+	p.noGuards(t)
+	check.OK(t, c.LeasesAreLiving(t.Context(), v1alpha1.StateWarm))
 }
