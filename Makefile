@@ -185,25 +185,31 @@ test-guest-plugin: packages guest ## Run the tests of the stand-alone plugin on 
 
 guest-sriov := $(CURDIR)/.cache/guest-sriov
 guest-sriov-packages := ./test/vf ./test/nodes
+# The shell variable kernel names the kernel. The flags of the guest follow.
+guest-sriov-run = case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
+  FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run -show guest-sriov-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -run '$(or $(RUN),^TestGuest)' \
+    -exec "$(guest) -kernel $$kernel -sriov -server -files $(guest-sriov) $(1)" $(guest-sriov-packages)
 .PHONY: test-guest-sriov
-test-guest-sriov: packages guest ## Run the tests of virtual functions of emulated network cards, in emulated machines
+test-guest-sriov: guest-sriov-programs ## Run the tests of virtual functions of emulated network cards, in emulated machines
+	@status=0; for kernel in $(KERNELS); do $(call guest-sriov-run) || status=1; done; exit $$status
+
+.PHONY: guest-sriov-programs
+guest-sriov-programs: packages guest
 	@$(thirdparty) build etcd kubernetes sriovcni
 	@mkdir -p $(guest-sriov)
 	@$(GO) build -ldflags='-s -w' -o $(guest-sriov)/ ./agent ./controller ./cni $(reference)/main/macvlan $(reference)/main/host-device
 	@cp "$$($(thirdparty) dir sriovcni)/sriov" $(guest-sriov)/
-	@status=0; for kernel in $(KERNELS); do \
-	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
-	  FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run -show guest-sriov-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -run '$(or $(RUN),^TestGuest)' \
-	    -exec "$(guest) -kernel $$kernel -sriov -server -files $(guest-sriov)" $(guest-sriov-packages) || status=1; \
-	done; exit $$status
 
-# The rows without which no pod on a virtual function would be safe.
+# The rows without which no pod on a virtual function would be safe. Each kernel has one core of two.
 guest-ci := guest-sriov-5.10 guest-sriov-newest
 .PHONY: test-guest-ci
-test-guest-ci: ## Run the most important of these tests on the oldest and the newest kernel
-	@rm -f $(guest-ci:%="$(COUNT_DIR)"/%.json)
-	@$(MAKE) --no-print-directory test-guest-sriov KERNELS='$(guest-ci:guest-sriov-%=%)' guest-sriov-packages=./test/vf \
-	  RUN='^TestGuest(PodsOnVFs|AForeignHostIsFound|AZombieOnAVFIsFenced)$$' || true
+test-guest-ci: KERNELS := $(guest-ci:guest-sriov-%=%)
+test-guest-ci: RUN := ^TestGuest(PodsOnVFs|AForeignHostIsFound|AZombieOnAVFIsFenced)$$
+test-guest-ci: guest-sriov-packages := ./test/vf
+test-guest-ci: guest-sriov-programs ## Run the most important of these tests on the oldest and the newest kernel
+	@rm -f $(guest-ci:%="$(COUNT_DIR)"/%.json); mkdir -p "$(COUNT_DIR)"; \
+	  for kernel in $(KERNELS); do { $(call guest-sriov-run,-steady); } >"$(COUNT_DIR)/guest-sriov-$$kernel.log" 2>&1 & done; wait; \
+	  cat $(guest-ci:%="$(COUNT_DIR)"/%.log)
 	@$(count) total $(guest-ci) | sed '$$s/^/guest-ci: /'
 
 .PHONY: guest

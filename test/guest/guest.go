@@ -39,6 +39,9 @@ type Guest struct {
 	Devices, Parameters []string
 	// Environment is added to that of the program.
 	Environment []string
+	// Steady: the guest's clock counts its instructions while it is busy, so that it stands still while this
+	// machine does something else. Both processors share one of this machine's.
+	Steady bool
 	// Memory of the guest in MiB.
 	Memory int
 	// Dial is a command, by space, that QEMU runs for each connection of the guest to ServerAddress. It
@@ -113,9 +116,13 @@ func (g Guest) boot(ctx context.Context, kernel, initrd string, console, status 
 }
 
 func (g Guest) arguments(kernel, initrd string) []string {
+	accelerator := "tcg,thread=multi"
+	if g.Steady {
+		accelerator = "tcg,thread=single"
+	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64", // the emulated one has no surprises
+		"-machine", "q35", "-accel", accelerator, "-cpu", "qemu64", // the emulated one has no surprises
 		"-smp", strconv.Itoa(processors), "-m", strconv.Itoa(g.Memory),
 		"-kernel", kernel, "-initrd", initrd, "-append", strings.Join(append(kernelParameters(), g.Parameters...), " "),
 		// In the order of the guest's serial lines: console, output, status.
@@ -125,6 +132,9 @@ func (g Guest) arguments(kernel, initrd string) []string {
 	}
 	for _, dir := range []string{"qemu", "seabios"} {
 		args = append(args, "-L", filepath.Join(g.QEMU, "usr/share", dir))
+	}
+	if g.Steady {
+		args = append(args, "-icount", "shift=1") // 2 ns for an instruction
 	}
 	if g.Dial != "" {
 		args = append(args, uplink(g.Dial)...)

@@ -67,6 +67,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	limit := flags.Duration("timeout", 30*time.Minute, "after which the guest is switched off")
 	sriov := flags.Bool("sriov", false, "give the guest two network cards that can have virtual functions, and their modules")
 	server := flags.Bool("server", false, "start an API server, which the guest reaches")
+	steady := flags.Bool("steady", false, "have the guest's clock count instructions: no deadline passes because this machine is busy")
 	console := flags.Bool("console", false, "print what the kernel prints")
 	if err := flags.Parse(args); err != nil {
 		return 0, err
@@ -84,7 +85,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 		}
 	}
 	g.Modules, g.Devices = strings.Split(*modules, ","), strings.Fields(*devices)
-	g.Parameters = strings.Fields(*parameters)
+	g.Parameters, g.Steady = strings.Fields(*parameters), *steady
 	if *sriov {
 		g.Modules = append(g.Modules, "virtio_pci", "virtio_net", "igb", "igbvf", "uio_pci_generic", "act_bpf", "bonding")
 		g.Devices = append(g.Devices, guest.SRIOV()...)
