@@ -197,7 +197,7 @@ test-guest-sriov: guest-sriov-programs ## Run the tests of virtual functions of 
 guest-sriov-programs: packages guest
 	@$(thirdparty) build etcd kubernetes sriovcni
 	@mkdir -p $(guest-sriov)
-	@$(GO) build -ldflags='-s -w' -o $(guest-sriov)/ ./agent ./controller ./cni $(reference)/main/macvlan $(reference)/main/host-device
+	@$(GO) build -ldflags='-s -w' -o $(guest-sriov)/ ./agent ./controller ./cni $(reference)/main/macvlan $(reference)/main/ipvlan $(reference)/main/host-device
 	@cp "$$($(thirdparty) dir sriovcni)/sriov" $(guest-sriov)/
 
 # The rows without which no pod on a virtual function would be safe. Each kernel has one core of two.

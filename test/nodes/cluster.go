@@ -80,6 +80,9 @@ func On(t testing.TB, rig *namespaces.Rig) *Cluster {
 	var err error
 	c.Client, err = client.New(c.Server.Admin(), client.Options{Scheme: scheme})
 	c.check(err)
+	if c.Server.ControlPlane == nil { // it is another's
+		t.Cleanup(func() { c.check(c.removeObjects()) }) // after the agents have ended
+	}
 	c.build()
 	c.rig.UsePlugins(c.bin)
 	for _, o := range []client.Object{
@@ -104,6 +107,20 @@ func On(t testing.TB, rig *namespaces.Rig) *Cluster {
 		c.check(n.AwaitAgent(ctx))
 	}
 	return c
+}
+
+// removeObjects removes what the next test would take for its own.
+func (c *Cluster) removeObjects() error {
+	ctx, cancel := context.WithTimeout(context.Background(), Limit)
+	defer cancel()
+	var errs []error
+	for _, namespace := range []string{System, Shop} {
+		errs = append(errs, c.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(namespace), client.GracePeriodSeconds(0)))
+	}
+	for _, o := range []client.Object{&corev1.Node{}, &v1alpha1.IPLease{}, &v1alpha1.IPPool{}} {
+		errs = append(errs, c.DeleteAllOf(ctx, o))
+	}
+	return errors.Join(errs...)
 }
 
 // build builds the programs as they are shipped.

@@ -37,6 +37,8 @@ type Node struct {
 	Object *corev1.Node
 	// Make makes the empty sandboxes of pods, if they have other interfaces than a macvlan.
 	Make func(*corev1.Pod) (*Sandbox, error)
+	// Flags are further flags of the agent, from its next start on.
+	Flags []string
 
 	cluster *Cluster
 	dir     string // of state and sockets
@@ -101,10 +103,11 @@ func (n *Node) startAgent() error {
 	if err := os.WriteFile(n.conflist(), n.networkConfig(), 0o600); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(context.Background(), program,
-		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-"+n.Name,
+	cmd := exec.CommandContext(context.Background(), program, append([]string{
+		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-" + n.Name,
 		"--state-dir", n.state(), "--socket", n.agentSocket(), "--bpf-dir", n.pins(),
-		"--cni-conflist", n.conflist(), "--cni-conf-dir", n.confDir())
+		"--cni-conflist", n.conflist(), "--cni-conf-dir", n.confDir(),
+	}, n.Flags...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+n.kubeconfig())
 	err := n.Do(func() (err error) {
 		n.agent, err = process.Start("agent of "+n.Name, cmd, n.log())

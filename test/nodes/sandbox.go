@@ -134,9 +134,22 @@ func (n *Node) NewSandboxOf(pod *corev1.Pod, list []byte, capabilities map[strin
 // Second is another interface of the same sandbox, by the same network configuration. The sandbox that
 // made the network namespace removes it.
 func (s *Sandbox) Second(name string) *Sandbox {
+	return s.second(name, s.config)
+}
+
+// SecondOf is Second by another network configuration.
+func (s *Sandbox) SecondOf(name string, list []byte) (*Sandbox, error) {
+	config, err := libcni.ConfListFromBytes(list)
+	if err != nil {
+		return nil, err
+	}
+	return s.second(name, config), nil
+}
+
+func (s *Sandbox) second(name string, config *libcni.NetworkConfigList) *Sandbox {
 	args := *s.args
 	args.IfName = name
-	return &Sandbox{Namespace: s.Namespace, ContainerID: s.ContainerID, Pod: s.Pod, node: s.node, config: s.config, args: &args, removed: true}
+	return &Sandbox{Namespace: s.Namespace, ContainerID: s.ContainerID, Pod: s.Pod, node: s.node, config: config, args: &args, removed: true}
 }
 
 // Attachment names the sandbox and the interface.

@@ -3,16 +3,11 @@
 package vf
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/programs"
@@ -29,29 +24,9 @@ type Cluster struct {
 func New(t testing.TB, vfs int) *Cluster {
 	t.Helper()
 	c := &Cluster{LAN: NewLAN(t, vfs)}
-	// After the agents have ended.
-	t.Cleanup(func() {
-		if c.Cluster != nil {
-			check.OK(t, c.removeObjects())
-		}
-	})
 	rig := namespaces.On(t, programs.Dir(), c.LAN.LAN, c.LAN.Hosts[0].Namespace, c.LAN.Hosts[1].Namespace)
 	c.Cluster = nodes.On(t, rig)
 	return c
-}
-
-// removeObjects removes what the next test would take for its own.
-func (c *Cluster) removeObjects() error {
-	ctx, cancel := context.WithTimeout(context.Background(), nodes.Limit)
-	defer cancel()
-	var errs []error
-	for _, namespace := range []string{nodes.System, nodes.Shop} {
-		errs = append(errs, c.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(namespace), client.GracePeriodSeconds(0)))
-	}
-	for _, o := range []client.Object{&corev1.Node{}, &v1alpha1.IPLease{}, &v1alpha1.IPPool{}} {
-		errs = append(errs, c.DeleteAllOf(ctx, o))
-	}
-	return errors.Join(errs...)
 }
 
 // Form is the form in which a plugin gets its VF and Fenceline.
