@@ -31,21 +31,35 @@ const (
 // unpacked is a component that comes as Debian packages.
 type unpacked struct {
 	name, suite string
+	arch        string // of the packages
 	// names returns the packages to fetch, the one whose version counts first.
 	names func(context.Context, apt) ([]string, error)
 }
 
 func unpackedComponents() []unpacked {
 	return []unpacked{
-		{QEMU, "bookworm-backports", qemuPackages},
-		{KernelOldest, "bullseye", kernelPackages},
-		{Kernel61, "bookworm", kernelPackages},
-		{Kernel612, "bookworm-backports", kernelPackages},
-		{KernelNewest, "sid", kernelPackages},
-		{Arping, "bookworm", arpingPackages},
-		{Prometheus, "bookworm", prometheusPackages},
-		{Userland, "bookworm", userlandPackages},
+		{QEMU, "bookworm-backports", "amd64", closureOf("qemu-system-x86")},
+		{KernelOldest, "bullseye", "amd64", kernelPackages},
+		{Kernel61, "bookworm", "amd64", kernelPackages},
+		{Kernel612, "bookworm-backports", "amd64", kernelPackages},
+		{KernelNewest, "sid", "amd64", kernelPackages},
+		{For("arm64", QEMU), "bookworm-backports", "amd64", closureOf("qemu-system-arm", "qemu-user")},
+		{For("arm64", KernelOldest), "bullseye", "arm64", kernelPackages},
+		{For("arm64", Kernel61), "bookworm", "arm64", kernelPackages},
+		{For("arm64", Kernel612), "bookworm-backports", "arm64", kernelPackages},
+		{For("arm64", KernelNewest), "sid", "arm64", kernelPackages},
+		{Arping, "bookworm", "amd64", closureOf("arping")},
+		{Prometheus, "bookworm", "amd64", prometheusPackages},
+		{Userland, "bookworm", "amd64", userlandPackages},
 	}
+}
+
+// For returns the name of the QEMU or the kernel of guests with another processor.
+func For(arch, name string) string {
+	if arch == "amd64" {
+		return name
+	}
+	return arch + "-" + name
 }
 
 func findUnpacked(name string) (unpacked, bool) {
@@ -96,7 +110,7 @@ func (b *Builder) fetch(ctx context.Context, u unpacked) (_ string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	a, err := newAPT(ctx, filepath.Join(work, "apt"), u.suite)
+	a, err := newAPT(ctx, filepath.Join(work, "apt"), u.suite, u.arch)
 	if err != nil {
 		return "", err
 	}
@@ -119,14 +133,9 @@ func (b *Builder) fetch(ctx context.Context, u unpacked) (_ string, err error) {
 	return dir, os.Rename(root, dir)
 }
 
-// qemuPackages returns QEMU and its dependencies that this machine lacks.
-func qemuPackages(ctx context.Context, a apt) ([]string, error) {
-	return a.closure(ctx, []string{"qemu-system-x86"})
-}
-
-// arpingPackages returns arping and its dependencies that this machine lacks.
-func arpingPackages(ctx context.Context, a apt) ([]string, error) {
-	return a.closure(ctx, []string{"arping"})
+// closureOf names packages and their dependencies that this machine lacks.
+func closureOf(packages ...string) func(context.Context, apt) ([]string, error) {
+	return func(ctx context.Context, a apt) ([]string, error) { return a.closure(ctx, packages) }
 }
 
 // prometheusPackages returns Prometheus without its dependencies: its programs need only libc.
@@ -165,7 +174,7 @@ func packagesOf(plan, first string) []string {
 // kernelPackages returns the packages of the suite's newest kernel. Since 7.x, image and modules are
 // separate packages.
 func kernelPackages(ctx context.Context, a apt) ([]string, error) {
-	images, err := a.dependencies(ctx, "linux-image-amd64", "linux-image-")
+	images, err := a.dependencies(ctx, "linux-image-"+a.arch, "linux-image-")
 	if err != nil {
 		return nil, err
 	}
@@ -178,12 +187,12 @@ func kernelPackages(ctx context.Context, a apt) ([]string, error) {
 
 // apt is a separate package index. It changes nothing of the machine's own index.
 type apt struct {
-	dir, suite string
-	options    []string
+	dir, suite, arch string
+	options          []string
 }
 
-func newAPT(ctx context.Context, dir, suite string) (apt, error) {
-	a := apt{dir: dir, suite: suite}
+func newAPT(ctx context.Context, dir, suite, arch string) (apt, error) {
+	a := apt{dir: dir, suite: suite, arch: arch}
 	for _, d := range []string{"lists/partial", "cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			return a, err
@@ -206,7 +215,7 @@ func newAPT(ctx context.Context, dir, suite string) (apt, error) {
 		"Dir::State::Lists=" + filepath.Join(dir, "lists"), "Dir::Cache=" + filepath.Join(dir, "cache"),
 		"Dir::Etc::SourceList=" + list, "Dir::Etc::SourceParts=/dev/null",
 		"Dir::Etc::Preferences=/dev/null", "Dir::Etc::PreferencesParts=/dev/null",
-		"APT::Sandbox::User=root", "Debug::NoLocking=1", "Acquire::Languages=none",
+		"APT::Architecture=" + arch, "APT::Architectures=" + arch, "APT::Sandbox::User=root", "Debug::NoLocking=1", "Acquire::Languages=none",
 	} {
 		a.options = append(a.options, "-o", option)
 	}
