@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,6 +24,8 @@ var ErrNoVerdict = errors.New("the guest gave no verdict")
 
 // Guest describes one guest and the one program that it runs.
 type Guest struct {
+	// Arch is the architecture of the guest: amd64 or arm64. Init, Program and the kernel are for it.
+	Arch string
 	// QEMU and Kernel are the directories that test/thirdparty has unpacked them to.
 	QEMU, Kernel string
 	// Init is a static program that calls Init when it is process 1.
@@ -60,21 +63,25 @@ const consoleTail = 4096
 // Run boots the guest, waits until it is off and returns its program's exit code. It returns ErrNoVerdict when there
 // is none, also because ctx is done. QEMU ends with the thread that called Run.
 func (g Guest) Run(ctx context.Context) (code int, err error) {
+	m, err := machineFor(g.Arch)
+	if err != nil {
+		return 0, err
+	}
 	work, err := os.MkdirTemp("", "flt-guest-")
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	initrd := filepath.Join(work, "initrd")
-	if err := g.writeInitrd(initrd); err != nil {
+	if err := g.writeInitrd(initrd, m); err != nil {
 		return 0, fmt.Errorf("make the guest's files: %w", err)
 	}
-	kernel, err := bootable(g.Kernel)
+	kernel, err := m.kernel(g.Kernel)
 	if err != nil {
 		return 0, fmt.Errorf("make the kernel bootable: %w", err)
 	}
 	console, status := &tail{max: consoleTail}, &tail{max: consoleTail}
-	err = g.boot(ctx, kernel, initrd, io.MultiWriter(g.Console, console), status)
+	err = g.boot(ctx, m, kernel, initrd, io.MultiWriter(g.Console, console), status)
 	if verdict, ok := strings.CutSuffix(string(status.kept), "\n"); ok && err == nil {
 		if code, err := strconv.Atoi(verdict); err == nil {
 			return code, nil
@@ -95,11 +102,11 @@ func orEnded(err error) error {
 }
 
 // boot runs QEMU to its end.
-func (g Guest) boot(ctx context.Context, kernel, initrd string, console, status io.Writer) error {
+func (g Guest) boot(ctx context.Context, m machine, kernel, initrd string, console, status io.Writer) error {
 	// The parent's death is the thread's that has started the child.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, filepath.Join(g.QEMU, "usr/bin/qemu-system-x86_64"), g.arguments(kernel, initrd)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(g.QEMU, "usr/bin", m.qemu), g.arguments(m, kernel, initrd)...)
 	lib := filepath.Join(g.QEMU, "usr/lib/x86_64-linux-gnu")
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+lib+":"+filepath.Join(g.QEMU, "lib/x86_64-linux-gnu"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -115,21 +122,18 @@ func (g Guest) boot(ctx context.Context, kernel, initrd string, console, status 
 	return nil
 }
 
-func (g Guest) arguments(kernel, initrd string) []string {
+func (g Guest) arguments(m machine, kernel, initrd string) []string {
 	accelerator := "tcg,thread=multi"
 	if g.Steady {
 		accelerator = "tcg,thread=single"
 	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-		"-machine", "q35", "-accel", accelerator, "-cpu", "qemu64", // the emulated one has no surprises
-		"-smp", strconv.Itoa(processors), "-m", strconv.Itoa(g.Memory),
-		"-kernel", kernel, "-initrd", initrd, "-append", strings.Join(append(kernelParameters(), g.Parameters...), " "),
-		// In the order of the guest's serial lines: console, output, status.
-		"-chardev", "file,id=console,path=/dev/fd/3", "-serial", "chardev:console",
-		"-chardev", "stdio,id=output,signal=off", "-serial", "chardev:output",
-		"-chardev", "file,id=status,path=/dev/fd/4", "-serial", "chardev:status",
+		"-accel", accelerator, "-smp", strconv.Itoa(processors), "-m", strconv.Itoa(g.Memory),
+		"-kernel", kernel, "-initrd", initrd, "-append", strings.Join(slices.Concat(kernelParameters(), m.parameters, g.Parameters), " "),
+		"-chardev", "file,id=console,path=/dev/fd/3", "-chardev", "stdio,id=output,signal=off", "-chardev", "file,id=status,path=/dev/fd/4",
 	}
+	args = append(args, m.arguments...)
 	for _, dir := range []string{"qemu", "seabios"} {
 		args = append(args, "-L", filepath.Join(g.QEMU, "usr/share", dir))
 	}
@@ -145,7 +149,6 @@ func (g Guest) arguments(kernel, initrd string) []string {
 // kernelParameters make a panic end the guest, and leave out what only takes time when the processor is emulated.
 func kernelParameters() []string {
 	return []string{
-		"console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr", "audit=0", "apparmor=0",
-		"cryptomgr.notests", "random.trust_cpu=on", "no_timer_check", "tsc=unstable",
+		"quiet", "panic=-1", "mitigations=off", "nokaslr", "audit=0", "apparmor=0", "cryptomgr.notests",
 	}
 }

@@ -53,7 +53,7 @@ func TestAGuestGivesNoVerdictUnlessItsStatusIsAWholeLine(t *testing.T) {
 // imitation is a guest whose QEMU is a script.
 func imitation(t *testing.T, script string) Guest {
 	t.Helper()
-	g := Guest{QEMU: t.TempDir(), Kernel: t.TempDir(), Output: io.Discard, Console: io.Discard, Dir: "/work"}
+	g := Guest{Arch: "amd64", QEMU: t.TempDir(), Kernel: t.TempDir(), Output: io.Discard, Console: io.Discard, Dir: "/work"}
 	g.Init = filepath.Join(t.TempDir(), "init")
 	for path, text := range map[string]string{
 		filepath.Join(g.QEMU, "usr/bin/qemu-system-x86_64"): script,
@@ -70,7 +70,7 @@ func TestTheInitrdHasEachDirectoryOnceAndBeforeWhatIsInIt(t *testing.T) {
 	g := imitation(t, "")
 	g.Files = []string{g.Init}
 	path := filepath.Join(t.TempDir(), "initrd")
-	check.OK(t, g.writeInitrd(path))
+	check.OK(t, g.writeInitrd(path, machine{}))
 	data, err := os.ReadFile(path)
 	check.OK(t, err)
 	var names []string

@@ -15,12 +15,6 @@ import (
 	"github.com/fenceline/fenceline/test/interrupted"
 )
 
-// Serial lines of the guest. The kernel's own console is the first.
-const (
-	outputLine = "/dev/ttyS1"
-	statusLine = "/dev/ttyS2"
-)
-
 // mount is a file system of the kernel's that programs expect.
 type mount struct{ dir, kind string }
 
@@ -90,7 +84,7 @@ func live() error {
 	if err != nil {
 		return err
 	}
-	return tell(code)
+	return t.tell(code)
 }
 
 func load(path string) error {
@@ -111,7 +105,7 @@ const killed = 128
 
 // run returns the program's exit code.
 func (t task) run() (code int, err error) {
-	output, err := openRaw(outputLine)
+	output, err := openRaw(t.Output)
 	if err != nil {
 		return 0, err
 	}
@@ -130,8 +124,8 @@ func (t task) run() (code int, err error) {
 }
 
 // tell writes the verdict.
-func tell(code int) error {
-	status, err := openRaw(statusLine)
+func (t task) tell(code int) error {
+	status, err := openRaw(t.Status)
 	if err != nil {
 		return err
 	}

@@ -31,10 +31,12 @@ type task struct {
 	// Environment is added to the program's. Uplink: an interface leads to the server.
 	Environment []string
 	Uplink      bool
+	// Output and Status are the serial lines of what the program prints, and of its exit code.
+	Output, Status string
 }
 
 // writeInitrd writes the guest's files as the archive that the kernel unpacks before it starts /init.
-func (g Guest) writeInitrd(path string) (err error) {
+func (g Guest) writeInitrd(path string, m machine) (err error) {
 	out, err := os.Create(path)
 	if err != nil {
 		return err
@@ -45,7 +47,8 @@ func (g Guest) writeInitrd(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	t := task{Program: g.Program, Args: g.Args, Dir: g.Dir, Environment: g.Environment, Uplink: g.Dial != ""}
+	t := task{Program: g.Program, Args: g.Args, Dir: g.Dir, Environment: g.Environment, Uplink: g.Dial != "",
+		Output: m.output, Status: m.status}
 	for _, m := range mods {
 		file := filepath.Join(modulesDir, m.name)
 		t.Modules = append(t.Modules, file)

@@ -60,6 +60,7 @@ func main() {
 func run(ctx context.Context, args []string) (code int, err error) {
 	flags := flag.NewFlagSet("guest", flag.ContinueOnError)
 	kernel := flags.String("kernel", "newest", "one of 5.10, 6.1, 6.12, newest")
+	arch := flags.String("arch", "amd64", "amd64, or arm64, for which arm64-guest beside this program is the same program")
 	modules := flags.String("modules", "macvlan,ipvlan,8021q,bonding,veth,bridge,sch_ingress,cls_bpf,nfnetlink,xfrm_user", "modules to load, by comma")
 	parameters := flags.String("parameters", "", "further parameters of the kernel, such as ipv6.disable=1, by space")
 	devices := flags.String("devices", "", "further arguments of QEMU, by space")
@@ -75,7 +76,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	if flags.NArg() == 0 {
 		return 0, errors.New("a program is missing")
 	}
-	g, err := describe(ctx, *kernel, flags.Args())
+	g, err := describe(ctx, *arch, *kernel, flags.Args())
 	if err != nil {
 		return 0, err
 	}
@@ -108,20 +109,22 @@ func run(ctx context.Context, args []string) (code int, err error) {
 }
 
 // describe returns the guest that runs a program of this machine where it would run here.
-func describe(ctx context.Context, kernel string, command []string) (g guest.Guest, err error) {
+func describe(ctx context.Context, arch, kernel string, command []string) (g guest.Guest, err error) {
 	b, err := thirdparty.NewBuilder(os.Stderr)
 	if err != nil {
 		return g, err
 	}
-	if g.QEMU, err = b.Dir(ctx, thirdparty.QEMU); err != nil {
+	if g.QEMU, err = b.Dir(ctx, thirdparty.For(arch, thirdparty.QEMU)); err != nil {
 		return g, err
 	}
-	if g.Kernel, err = b.Dir(ctx, "linux-"+kernel); err != nil {
+	if g.Kernel, err = b.Dir(ctx, thirdparty.For(arch, "linux-"+kernel)); err != nil {
 		return g, err
 	}
-	if g.Init, err = os.Executable(); err != nil {
+	self, err := os.Executable()
+	if err != nil {
 		return g, err
 	}
+	g.Arch, g.Init = arch, filepath.Join(filepath.Dir(self), thirdparty.For(arch, filepath.Base(self)))
 	if g.Program, err = filepath.Abs(command[0]); err != nil {
 		return g, err
 	}

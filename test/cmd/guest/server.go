@@ -37,6 +37,10 @@ func dial(address string) error {
 
 // serve starts an API server and leads the guest to it. The guest finds what controlplane.New needs.
 func serve(ctx context.Context, g *guest.Guest) (stop func() error, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
 	s, err := controlplane.Launch(ctx)
 	if err != nil {
 		return nil, err
@@ -51,7 +55,7 @@ func serve(ctx context.Context, g *guest.Guest) (stop func() error, err error) {
 		return nil, fmt.Errorf("lead the guest to the API server: %w", errors.Join(err, s.Close()))
 	}
 	g.Memory += moreMemory
-	g.Dial = strings.Join([]string{g.Init, dialCommand, strings.TrimPrefix(s.Config.URL(), "https://")}, " ")
+	g.Dial = strings.Join([]string{self, dialCommand, strings.TrimPrefix(s.Config.URL(), "https://")}, " ")
 	g.Files = append(g.Files, file, filepath.Join(root, "go.mod"), filepath.Join(root, "charts", "fenceline", "files", "crds"))
 	g.Environment = append(g.Environment, controlplane.ServerVariable+"="+file)
 	return s.Close, nil
