@@ -171,6 +171,19 @@ test-guest-ipv4: packages guest
 	  -run '^(TestGuestWithoutIPv6|TestNobodyAnswersForAFreeAddress|TestForeignHostAnswersTheProbe|TestVerdictOnAGuardedZombieIsFencedAndItIsMute|TestAClaimInAVLANFencesAndIsAcked)$$/^(IPv4|agent_alive)$$/^(IPv4)?$$' \
 	  ./agent/hostlink ./agent/segment
 
+# The unit suite needs no kernel of arm64: QEMU emulates its programs one by one.
+.PHONY: test-arm64
+test-arm64: KERNELS := 6.12
+test-arm64: packages ## Run the unit suite, and bpf and agent/segment on a kernel, for arm64 in emulated machines
+	@$(thirdparty) build arm64-qemu $(KERNELS:%=arm64-linux-%)
+	@$(GO) build -o .cache/ ./test/cmd/guest ./test/cmd/count && GOARCH=arm64 $(GO) build -o .cache/arm64-guest ./test/cmd/guest
+	@status=0; \
+	[ -n "$(RUN)" ] || GOARCH=arm64 .cache/count run arm64-unit -vet=off -timeout=30m -exec "$$($(thirdparty) dir arm64-qemu)/usr/bin/qemu-aarch64" ./... || status=1; \
+	for kernel in $(KERNELS); do \
+	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
+	  GOARCH=arm64 .cache/count run arm64-$$kernel -vet=off -tags $$tags -count=1 -p=1 -timeout=60m -exec "$(guest) -arch arm64 -kernel $$kernel -timeout 60m" $(if $(RUN),-run '$(RUN)') ./bpf ./agent/segment || status=1; \
+	done; exit $$status
+
 guest-plugins := $(CURDIR)/.cache/guest-plugins
 reference := github.com/containernetworking/plugins/plugins
 .PHONY: test-guest-plugin
