@@ -110,6 +110,7 @@ func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 	if used {
 		return nil
 	}
+	g.Kernel.DropGuard(slot) // one that was loaded ahead, and never attached
 	g.slots.free(slot)
 	return nil
 }

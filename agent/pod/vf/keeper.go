@@ -92,9 +92,13 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// switchOn switches the VFs on that an agent with this setting has switched off.
+// switchOn switches the VFs on that an agent with this setting has switched off. Without a guard, the VF of a
+// holder that lost its address stays off until DEL.
 func (k *Keeper) switchOn() {
 	for _, e := range k.Entries() {
+		if e.Unguarded && e.Phase == journal.Bound {
+			continue
+		}
 		if err := k.Release(e); err != nil {
 			k.Log.Error(err, "a VF stays off at its PF; set its state with ip link", "pod", e.PodNamespace+"/"+e.PodName)
 		}
@@ -132,7 +136,7 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 	}
 	f, err := Find(Sysfs, e.Device)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, k.vouch(&e, false)) // its PF may have lost the setting
 	}
 	silenced, err := k.Silenced(&e)
 	if err != nil {
