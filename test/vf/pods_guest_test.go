@@ -159,6 +159,9 @@ func (p pods) takeBack(s *nodes.Sandbox) error {
 	for _, other := range p.Living() {
 		others = append(others, other.Namespace)
 	}
+	for zombie := range p.begun {
+		others = append(others, zombie.Namespace)
+	}
 	return p.LAN.Hosts[slices.Index(p.Nodes, s.Node())].Collect(others...)
 }
 
