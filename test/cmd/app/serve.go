@@ -96,8 +96,8 @@ func serveHealth(listener net.Listener) error {
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
-		// Not compressed, 2 bytes: field 1 of grpc.health.v1.HealthCheckResponse is 1, SERVING.
-		_, _ = w.Write([]byte{0, 0, 0, 0, 2, 1<<3 | 0, 1})
+		// Not compressed, 2 bytes: field 1, a varint, of grpc.health.v1.HealthCheckResponse is 1, SERVING.
+		_, _ = w.Write([]byte{0, 0, 0, 0, 2, 1 << 3, 1})
 		w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
 	})}
 	return server.Serve(listener)

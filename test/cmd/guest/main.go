@@ -103,7 +103,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 		}
 		defer func() { err = errors.Join(err, stop()) }()
 		// The way to the server, and Services as kube-proxy and host links make them.
-		g.Modules = append(g.Modules, "virtio_pci", "virtio_net", "nft_chain_nat", "nft_nat", "nft_masq", "nft_fib_ipv4", "nft_fib_ipv6", "nft_ct")
+		g.Modules = append(g.Modules, "virtio_pci", "virtio_net", "crc32c_generic", "nft_chain_nat", "nft_nat", "nft_masq", "nft_fib_ipv4", "nft_fib_ipv6", "nft_ct")
 	}
 	return g.Run(ctx)
 }
