@@ -128,6 +128,7 @@ func (g *Guards) Prepare(ctx context.Context, parent int) {
 // the guard is in filters, which a process in the pod can remove. An entry without an interface gets none.
 func (g *Guards) Stage(e *journal.Entry) error {
 	if e.Unguarded {
+		g.Kernel.DropGuard(e.Slot)
 		return nil
 	}
 	return g.Kernel.StageGuard(Of(e))

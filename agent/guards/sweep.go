@@ -99,6 +99,11 @@ func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 			return err
 		}
 	}
+	for _, l := range leases {
+		if l.Slot == slot && l.Flags&bpf.FlagUnguarded != 0 {
+			return nil // its program may run: there is no device that could be gone
+		}
+	}
 	for key, l := range leases {
 		if l.Slot != slot {
 			continue

@@ -112,7 +112,7 @@ func (h *Holders) begin(ctx context.Context, q *queued) (*adding, error) {
 		if err := h.Release(ctx, old); err != nil {
 			return nil, fmt.Errorf("release the addresses of an earlier ADD: %w", err)
 		}
-		if old.NetNS == r.NetNS && old.Session == h.Session {
+		if old.NetNS == r.NetNS && old.Session == h.Session && !old.Unguarded {
 			a.Replaced = append(a.Replaced, old.Slot)
 		}
 	}

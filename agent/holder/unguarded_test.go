@@ -3,9 +3,13 @@
 package holder_test
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -44,7 +48,11 @@ func (s *switched) SwitchOff(e *journal.Entry) error {
 func withUserVF(t *testing.T) (*switched, agentapi.AddRequest) {
 	t.Helper()
 	r := &switched{Node: fakenode.New(t, fakenode.V4("10.0.0.2"))}
-	r.Holders.FindLink = func(string, string) (node.Link, error) { return node.Link{}, pod.ErrNoInterface }
+	namespaceOf := r.Holders.FindLink
+	r.Holders.FindLink = func(netns, ifname string) (node.Link, error) {
+		_, err := namespaceOf(netns, ifname)
+		return node.Link{}, cmp.Or(err, pod.ErrNoInterface)
+	}
 	r.Holders.FindUserVF = func(device string) (node.Link, bool, error) {
 		return node.Link{
 			MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Parent: "eth1", ParentIndex: fakenode.ParentIndex, Device: device, Unguarded: true,
@@ -106,8 +114,12 @@ func TestWithoutItsEntryAHolderWithoutAGuardIsNoProof(t *testing.T) {
 	r.MustAdd(web)
 	check.OK(t, r.Book.Remove(web.ContainerID, web.Interface))
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
-	if _, _, err := r.KillHolder(t.Context(), "10.0.0.2"); err == nil {
-		t.Error("nobody knows the VF, and its holder is said to be dead")
+	for range 2 {
+		if _, _, err := r.KillHolder(t.Context(), "10.0.0.2"); err == nil {
+			t.Error("nobody knows the VF, and its holder is said to be dead")
+		}
+		r.Guards.Leave(1)
+		check.OK(t, r.Guards.Sweep())
 	}
 }
 
@@ -121,4 +133,34 @@ func TestAClaimForOneAddressSwitchesAVFOff(t *testing.T) {
 	check.That(t, !off(), "it is to be off, and nobody claims its address")
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
 	check.That(t, off(), "it is to be on, and its address is fenced")
+}
+
+// Its program never ran, so the undo asks nothing of the PF.
+func TestTheUndoOfAnADDNeedsNoVFOff(t *testing.T) {
+	r, web := withUserVF(t)
+	r.refuses = errors.New("operation not supported")
+	r.Wire.Answers[fakenode.Two] = fakenode.Stranger
+	r.API.Before = func(verb, _ string) error {
+		if verb == "update" {
+			return &fakenode.NetError{}
+		}
+		return nil
+	}
+	r.Refused(agentapi.CodeTryAgainLater, web)
+	r.API.Before = nil
+	r.Settle()
+	r.WantNothing()
+}
+
+func TestADELOfTheInterfaceAloneFreesNoUnguardedAddress(t *testing.T) {
+	r, web := withUserVF(t)
+	r.MustAdd(web)
+	r.API.ChangePod(web.Pod.Name, sandboxReady(corev1.ConditionTrue))
+	check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
+	r.Skip(time.Hour)
+	r.Pending.Add(web.Attachment)
+	_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+	r.Lease("10.0.0.2", v1alpha1.StateBound)
+	r.MustDel(web)
+	r.Want()
 }

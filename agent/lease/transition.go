@@ -222,7 +222,8 @@ func lastHolder(s v1alpha1.IPLeaseSpec) *v1alpha1.PreviousHolder {
 		p.Node = s.NodeName
 	}
 	if s.Holder != nil {
-		p.PodUID, p.MAC, p.Token, p.Guarded = s.Holder.PodUID, s.Holder.MAC, s.Holder.Token, s.Holder.Guarded
+		p.PodUID, p.MAC, p.Token = s.Holder.PodUID, s.Holder.MAC, s.Holder.Token
+		p.Guarded = s.Holder.Guarded || s.State != v1alpha1.StateBound // it was given up, or never used
 	}
 	return p
 }

@@ -28,7 +28,7 @@ func (l *IPLease) LastUnguarded() bool {
 	if p := l.Spec.Previous; p != nil {
 		return p.PodUID != "" && !p.Guarded // a Warm lease has had no holder
 	}
-	return l.Spec.Holder != nil && !l.Spec.Holder.Guarded
+	return l.Spec.State == StateBound && l.Spec.Holder != nil && !l.Spec.Holder.Guarded
 }
 
 func (l *IPLease) holderToken() int64 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/lease/session"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -31,7 +32,7 @@ func (b *Base) Verify(ctx context.Context, seg Segment, pool *v1alpha1.IPPool, c
 		Claim: c, Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool), OthersShare: b.OthersShare(),
 	}
 	if last != nil {
-		v.SlotDead, v.Asserted, v.Unguarded = b.EndedHere(last), lease.Asserted(&last.Spec), last.LastUnguarded()
+		v.SlotDead, v.Asserted, v.Unguarded = b.EndedHere(last), lease.Asserted(&last.Spec), session.MaySpeakUnfenced(last, b.Node, b.Session)
 	}
 	return seg.Verify(ctx, v)
 }

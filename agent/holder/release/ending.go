@@ -66,6 +66,9 @@ func endingOf(f endingFacts) ending {
 // Undecided reports whether a fenced entry must wait, because the fate of its addresses depends on
 // what has ended.
 func (r *Releaser) Undecided(ctx context.Context, e *journal.Entry) bool {
+	if e.Unguarded { // after a DEL of the interface alone, its program may run on
+		return e.Phase == journal.Releasing && r.ending(ctx, e) != endOfSandbox
+	}
 	kept := slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return !a.Static })
 	return kept && e.Phase == journal.Releasing && r.mayReturn(ctx, e) && r.ending(ctx, e) == endUndecided
 }

@@ -39,7 +39,7 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 			}
 			r.Overtaken.Add(e.Attachment())
 			kill := r.Guards.Kill
-			if e.Unguarded && e.Phase == journal.Bound {
+			if e.Unguarded {
 				kill = r.muteUnguarded
 			}
 			if err := kill(e); err != nil {
@@ -79,8 +79,12 @@ func (r *Releaser) Mute(e *journal.Entry) error {
 // errBusy: see muteUnguarded.
 var errBusy = errors.New("a call of the runtime for it is under way")
 
-// muteUnguarded mutes an entry without a guard that another call has found.
+// muteUnguarded mutes an entry without a guard that another call has found. Its program does not run before the
+// answer of its ADD, and has ended before the answer of its DEL.
 func (r *Releaser) muteUnguarded(found *journal.Entry) error {
+	if found.Phase != journal.Bound {
+		return nil
+	}
 	unlock, ok := r.TryLock(found.Attachment())
 	if !ok {
 		return errBusy

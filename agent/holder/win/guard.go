@@ -106,7 +106,7 @@ func (a *Interface) AwaitGuard() error {
 // Mutes returns the dead slots that keep the interface mute after the undo of a try: those that were left
 // before, and its own, if the guard is still there.
 func (a *Interface) Mutes() ([]uint32, error) {
-	if a.Slot == 0 {
+	if a.Slot == 0 || a.Link.Unguarded {
 		return a.Replaced, nil
 	}
 	e := a.Entry(journal.Intent)

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
 // bootIDFile changes at every boot (random(4)).
@@ -41,6 +43,16 @@ func Continue(now string, journalled []string) string {
 		}
 	}
 	return now
+}
+
+// MaySpeakUnfenced reports whether the last holder of a lease may send whatever its kernel has heard: it has no
+// guard, and this node, whose session is now, has not ended it by a boot.
+func MaySpeakUnfenced(l *v1alpha1.IPLease, node, now string) bool {
+	of, then := l.Spec.NodeName, l.Spec.Session
+	if p := l.Spec.Previous; p != nil {
+		of, then = p.Node, p.Session
+	}
+	return l.LastUnguarded() && (of != node || SameBoot(then, now))
 }
 
 // SameBoot reports whether two sessions of a node are of the same boot. Pods of one session may

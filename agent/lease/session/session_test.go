@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -32,6 +33,25 @@ func TestASessionContinues(t *testing.T) {
 			if got := Continue("b/2", row.journalled); got != row.want {
 				t.Errorf("continues as %q, want %q", got, row.want)
 			}
+		})
+	}
+}
+
+func TestABootEndsAHolderWithoutAGuard(t *testing.T) {
+	for name, row := range map[string]struct {
+		node, session string
+		guarded, want bool
+	}{
+		"of this boot":               {"n1", "u/b2", false, true},
+		"of an earlier boot":         {"n1", "u/b1", false, false},
+		"of another node":            {"n2", "u/b1", false, true},
+		"a guard enforces its fence": {"n1", "u/b2", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Previous: &v1alpha1.PreviousHolder{
+				Node: row.node, Session: row.session, PodUID: "p", Guarded: row.guarded,
+			}}}
+			check.Equal(t, MaySpeakUnfenced(l, "n1", "u/b2"), row.want, "may speak:")
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/lease/session"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -210,7 +211,7 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 		Claim: segment.Claim{Addr: l.Spec.Addr(), Network: claim.Network(v.Cluster, network), Token: token,
 			PreviousMAC: previousMAC(l), PreviousToken: l.LastToken()},
 		Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool),
-		SlotDead: dead, Asserted: lease.Asserted(&l.Spec), OthersShare: v.OthersShare(), Unguarded: l.LastUnguarded(),
+		SlotDead: dead, Asserted: lease.Asserted(&l.Spec), OthersShare: v.OthersShare(), Unguarded: session.MaySpeakUnfenced(l, v.Node, v.Session),
 		// A lease that this node quarantined at an ADD names the parent of that ADD.
 		Guessed: guessed && l.Spec.Session != v.Session,
 	}

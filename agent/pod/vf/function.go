@@ -42,6 +42,13 @@ type Function struct {
 	Info netlink.VfInfo
 }
 
+// isGone reports whether the node has no such device. A VF that is being removed has lost its PF before that, while a
+// program may still drive it.
+func isGone(sysfs, device string) bool {
+	_, err := os.Stat(filepath.Join(sysfs, "bus/pci/devices", device))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // Find finds the VF with a PCI address. It looks for the PF in the calling thread's network namespace.
 // The error wraps ErrNoVF or ErrNoPF if one of them applies.
 func Find(sysfs, device string) (Function, error) {

@@ -131,7 +131,7 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e, ok := k.Entry(of.ContainerID, of.Interface)
-	if !ok || e.Phase != journal.Bound || e.Session != k.Session {
+	if !ok || e.Phase != journal.Bound || e.Session != k.Session || k.hasPassedOn(&e) {
 		return nil, nil
 	}
 	f, err := Find(Sysfs, e.Device)
@@ -142,20 +142,27 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := wanted{off: silenced, checked: k.OneMAC(&e)}
-	if err := k.vouch(&e, w.off && isOff(f.Info)); err != nil { // no ack once it is on
+	w := wanted{off: silenced, alone: e.Unguarded, checked: k.OneMAC(&e)}
+	if err := k.vouch(&e, w.off && w.isMet(f.Info)); err != nil { // no ack once it is on
 		return nil, err
 	}
-	k.apply(f, vlanOf(e.ParentIndex), changes(f.Info, w))
+	k.apply(f, w.alone, vlanOf(e.ParentIndex), changes(f.Info, w))
 	if f, err = Find(Sysfs, e.Device); err != nil {
 		return nil, err
 	}
-	if err := k.vouch(&e, isOff(f.Info)); err != nil {
+	if err := k.vouch(&e, w.isMet(f.Info)); err != nil {
 		return nil, err
 	}
 	lacking := missing(f.Info, w, k.refused[f.PF.Attrs().Name])
 	k.tell(f, lacking)
 	return lacking, nil
+}
+
+// hasPassedOn reports whether a newer pod has the VF of an entry, whose DEL was lost.
+func (k *Keeper) hasPassedOn(e *journal.Entry) bool {
+	return slices.ContainsFunc(k.Entries(), func(other *journal.Entry) bool {
+		return other.Device == e.Device && other.Phase == journal.Bound && other.Session == k.Session && other.Created.After(e.Created)
+	})
 }
 
 func (k *Keeper) vouch(e *journal.Entry, off bool) error {
@@ -176,16 +183,17 @@ func (k *Keeper) SwitchOff(e *journal.Entry) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	off := wanted{off: true, alone: true}
 	f, err := Find(Sysfs, e.Device)
-	if err == nil && !isOff(f.Info) {
-		if err = switchOff(f); err == nil {
+	if err == nil && !off.isMet(f.Info) {
+		if err = switchOff(f, off.alone); err == nil {
 			f, err = Find(Sysfs, e.Device)
 		}
-		if err == nil && !isOff(f.Info) {
+		if err == nil && !off.isMet(f.Info) {
 			err = errStaysOn
 		}
 	}
-	if err != nil && !errors.Is(err, ErrNoVF) {
+	if err != nil && !isGone(Sysfs, e.Device) {
 		return fmt.Errorf("switch VF %s off: %w", e.Device, err)
 	}
 	return k.Vouch(e, true)
@@ -214,13 +222,13 @@ func (k *Keeper) Release(e *journal.Entry) error {
 
 // apply changes settings, and remembers the walls that the driver refuses. The first refusal of a PF is
 // logged. A VF that is switched on is in a VLAN then.
-func (k *Keeper) apply(f Function, vlan int, todo map[Wall]bool) {
+func (k *Keeper) apply(f Function, alone bool, vlan int, todo map[Wall]bool) {
 	pf := f.PF.Attrs().Name
 	if k.refused[pf] == nil {
 		k.refused[pf] = map[Wall]bool{}
 	}
 	for wall, on := range todo {
-		err := set(f, vlan, wall, on)
+		err := set(f, alone, vlan, wall, on)
 		if err == nil {
 			delete(k.refused[pf], wall)
 			k.Log.Info("a wall of a VF was changed at its PF", "pf", pf, "vf", f.Info.ID, "wall", wall, "on", on)
@@ -233,24 +241,27 @@ func (k *Keeper) apply(f Function, vlan int, todo map[Wall]bool) {
 	}
 }
 
-func set(f Function, vlan int, wall Wall, on bool) error {
+func set(f Function, alone bool, vlan int, wall Wall, on bool) error {
 	switch {
 	case wall == SpoofCheck:
 		return netlink.LinkSetVfSpoofchk(f.PF, f.Info.ID, on)
 	case on:
-		return switchOff(f)
+		return switchOff(f, alone)
 	}
 	return switchOn(f, vlan)
 }
 
-// switchOff cuts a VF off, by its state or by its VLAN, and returns when the driver says that it is.
-func switchOff(f Function) error {
-	refused := netlink.LinkSetVfState(f.PF, f.Info.ID, nl.IFLA_VF_LINK_STATE_DISABLE)
-	if refused == nil {
+// switchOff cuts a VF off, by its state or by its VLAN, and returns when the driver says that it is. Both are set if
+// the PF alone silences it.
+func switchOff(f Function, alone bool) error {
+	var errs []error
+	if err := netlink.LinkSetVfState(f.PF, f.Info.ID, nl.IFLA_VF_LINK_STATE_DISABLE); err != nil {
+		errs = append(errs, fmt.Errorf("state: %w", err))
+	} else if !alone {
 		return nil
 	}
 	if err := netlink.LinkSetVfVlanQos(f.PF, f.Info.ID, DeadVLAN, f.Info.Qos); err != nil {
-		return fmt.Errorf("state: %w; VLAN %d: %w", refused, DeadVLAN, err)
+		return errors.Join(append(errs, fmt.Errorf("VLAN %d: %w", DeadVLAN, err))...)
 	}
 	return nil
 }

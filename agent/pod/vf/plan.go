@@ -36,16 +36,22 @@ func isOff(present netlink.VfInfo) bool {
 
 // wanted is the state in which a VF should be at its PF.
 type wanted struct {
-	// off: its guard is dead, or all its addresses are fenced.
-	off bool
+	// off: its guard is dead, or all its addresses are fenced. alone: it has no guard, so its PF alone silences it.
+	off, alone bool
 	// checked: it may send from its own MAC only.
 	checked bool
+}
+
+// isMet reports whether a VF that should be off is off. Its state tells a VF that its link is down. Not every card
+// stops its queues then (ice), and a program that drives the VF may go on: only the VLAN silences it.
+func (w wanted) isMet(present netlink.VfInfo) bool {
+	return present.Vlan == DeadVLAN || !w.alone && isOff(present)
 }
 
 // changes returns the walls that are to be set, and what to set.
 func changes(present netlink.VfInfo, w wanted) map[Wall]bool {
 	todo := map[Wall]bool{}
-	if isOff(present) != w.off {
+	if w.off && !w.isMet(present) || !w.off && isOff(present) {
 		todo[Off] = w.off
 	}
 	if w.checked && !present.Spoofchk {
@@ -58,7 +64,7 @@ func changes(present netlink.VfInfo, w wanted) map[Wall]bool {
 // refused.
 func missing(present netlink.VfInfo, w wanted, refused map[Wall]bool) []Wall {
 	var all []Wall
-	if refused[Off] || w.off && !isOff(present) {
+	if refused[Off] || w.off && !w.isMet(present) {
 		all = append(all, Off)
 	}
 	if w.checked && !present.Spoofchk && refused[SpoofCheck] {
