@@ -146,6 +146,15 @@ func newSegment(t *testing.T) *segment {
 	s.four = s.pod("four", s.pool("four", netip.MustParsePrefix("10.66.0.10/24"), usual))
 	s.six = s.pod("six", s.pool("six", netip.MustParsePrefix("fd66::10/64"), usual))
 	s.showIfFailed(t, s.six.Namespace)
+	// A program that takes the address before the pod's own duplicate address detection has ended would end both
+	// (RFC 4862, 5.4.3).
+	s.Eventually(t, "the end of the pod's own duplicate address detection", func() error {
+		out, err := s.six.Command(ctx, "ip", "-6", "addr", "show", "tentative").CombinedOutput()
+		if err == nil && len(out) > 0 {
+			err = fmt.Errorf("still tentative: %s", out)
+		}
+		return err
+	})
 	return s
 }
 
