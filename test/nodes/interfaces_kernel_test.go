@@ -207,7 +207,8 @@ func (p *twoInterfaces) end(ctx context.Context) error {
 // left.
 func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
+	// An ADD waits 90 s for an address, and the address is probed again 80 s after the last time.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
 	defer cancel()
 	c := nodes.New(t, 1)
 	n := c.Nodes[0]
