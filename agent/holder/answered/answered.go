@@ -28,7 +28,7 @@ type After struct {
 	endFollowing context.CancelFunc
 }
 
-// New returns an After. What it does ends with the Background of the node.
+// New returns an After. Its work ends with the Background of the node.
 func New(b *node.Base) *After {
 	a := &After{Base: b}
 	a.following, a.endFollowing = context.WithCancel(b.Background)

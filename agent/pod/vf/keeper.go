@@ -173,7 +173,7 @@ func (k *Keeper) vouch(e *journal.Entry, off bool) error {
 }
 
 // errStaysOn: the driver has accepted a setting without effect.
-var errStaysOn = errors.New("the PF says that it is on")
+var errStaysOn = fmt.Errorf("the PF does not show VLAN %d, although the driver has accepted it", DeadVLAN)
 
 // SwitchOff switches off the VF of an entry without a guard, and returns nil once the PF says that it is off. A
 // VF that is gone sends nothing.
