@@ -39,7 +39,6 @@ func Boot(c Config) error {
 		{"write configuration", c.writeFiles},
 		{"list daemons", c.writeDaemons},
 		{"start containerd", func() error { return StartDaemon(Containerd) }},
-		{"wait for containerd", func() error { return c.waitContainerd(ctx) }},
 		{"import images", func() error { return c.importImages(ctx) }},
 		{"start kubelet", func() error { return StartDaemon(Kubelet) }},
 		{"start kube-proxy", c.startProxy},
@@ -74,22 +73,6 @@ func (c Config) ctr(ctx context.Context, args ...string) error {
 		return fmt.Errorf("ctr %v: %w: %s", args, err, output)
 	}
 	return nil
-}
-
-func (c Config) waitContainerd(ctx context.Context) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := c.ctr(ctx, "version")
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-tick.C:
-		}
-	}
 }
 
 // importImages imports the tarballs that this node's disk does not know yet.

@@ -5,11 +5,13 @@ package machine
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // daemon is a program of a node that tests may end and start again.
@@ -17,12 +19,14 @@ type daemon struct {
 	Args []string
 	Env  []string
 	Log  string
+	// Socket is where the daemon serves. An empty one is not waited for.
+	Socket string
 }
 
 func (c Config) daemons() map[string]daemon {
 	env := append(os.Environ(), "PATH="+c.searchPath())
 	all := map[string]daemon{
-		Containerd: {Args: []string{"containerd", "--config=/etc/containerd/config.toml"}},
+		Containerd: {Args: []string{"containerd", "--config=/etc/containerd/config.toml"}, Socket: containerdSock},
 		Kubelet: {Args: []string{
 			"kubelet", "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubeconfig",
 			"--hostname-override=" + c.Name, "--node-ip=" + join(c.Addresses), "--v=2",
@@ -63,7 +67,7 @@ func (c Config) writeDaemons() error {
 }
 
 // StartDaemon starts one of the node's daemons. It runs inside the node, and
-// leaves the daemon to the node's first process.
+// leaves the daemon to the node's first process. It returns once the daemon serves.
 func StartDaemon(name string) error {
 	data, err := os.ReadFile(daemonsFile)
 	if err != nil {
@@ -104,7 +108,23 @@ func (d daemon) start() error {
 	if err != nil {
 		return err
 	}
-	return p.Release()
+	if err := p.Release(); err != nil || d.Socket == "" {
+		return err
+	}
+	return d.waitServed()
+}
+
+// waitServed waits until the daemon accepts connections.
+func (d daemon) waitServed() error {
+	for deadline := time.Now().Add(bootLimit); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := net.Dial("unix", d.Socket)
+		if err == nil {
+			return conn.Close()
+		}
+		if time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // lookPath finds the program in the PATH of env, of which the last entry counts.

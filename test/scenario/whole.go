@@ -126,7 +126,8 @@ func (w *whole) startPods(ctx context.Context) {
 			pod.Labels["part"], pod.Annotations = "web", w.annotations[p.name]
 			container := &pod.Spec.Containers[0]
 			container.ReadinessProbe = &corev1.Probe{ProbeHandler: p.ready, PeriodSeconds: 1}
-			container.LivenessProbe = &corev1.Probe{ProbeHandler: p.live, PeriodSeconds: 5}
+			// With a second, the default, a busy machine kills the container and with it the steady connections.
+			container.LivenessProbe = &corev1.Probe{ProbeHandler: p.live, PeriodSeconds: 5, TimeoutSeconds: 5}
 			if p.change != nil {
 				p.change(pod)
 			}
