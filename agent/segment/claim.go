@@ -12,6 +12,7 @@ import (
 	"github.com/mdlayher/ethernet"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
+	"github.com/fenceline/fenceline/agent/segment/pace"
 )
 
 const (
@@ -39,7 +40,7 @@ func (s *Segment) Claim(ctx context.Context, c Claim) error {
 	}
 	for i := range claimCount {
 		if i > 0 {
-			if err := sleep(ctx, s.set.clock, claimGap); err != nil {
+			if err := pace.Sleep(ctx, s.set.clock, claimGap); err != nil {
 				return fmt.Errorf("claim %s on %s: %w", c.Addr, s.name, err)
 			}
 		}
@@ -60,7 +61,7 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	if err := s.Claim(ctx, c); err != nil {
 		return err
 	}
-	if err := sleep(ctx, s.set.clock, counterClaimWait); err != nil {
+	if err := pace.Sleep(ctx, s.set.clock, counterClaimWait); err != nil {
 		return fmt.Errorf("wait for a newer claim of %s on %s: %w", c.Addr, s.name, err)
 	}
 	fenced, err := s.set.kernel.Fenced(s.key(c.Addr))
@@ -103,7 +104,7 @@ func (s *Segment) sendClaim(ctx context.Context, c Claim, station net.HardwareAd
 			if err != nil {
 				return err
 			}
-			if err := s.pacer.do(ctx, func() error { return s.wire.Send(b) }); err != nil {
+			if err := s.pacer.Do(ctx, func() error { return s.wire.Send(b) }); err != nil {
 				return fmt.Errorf("send to %s: %w", dst, err)
 			}
 			s.set.stats.claimsSent.Add(1)

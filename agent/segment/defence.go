@@ -22,7 +22,7 @@ const defendInterval = 10 * time.Second
 // defendInterval. It checks that limit first, so that a flood costs little.
 func (s *Segments) meetConflict(ev bpf.Event) {
 	now := s.clock.Now()
-	if ev.Kind.Tentative() || !s.conflicts.ready(ev.Key, now) {
+	if ev.Kind.Tentative() || !s.conflicts.Ready(ev.Key, now) {
 		return // a probe does not use the address, and the holder itself answers the probe
 	}
 	h, ok := s.holding(ev.Key)
@@ -37,7 +37,7 @@ func (s *Segments) meetConflict(ev bpf.Event) {
 	if silent {
 		return // the second speaker is the rightful holder
 	}
-	s.conflicts.note(ev.Key, now)
+	s.conflicts.Note(ev.Key, now)
 	seg, open := s.Get(h.Parent)
 	defend := open && claims(h.Mode)
 	s.onConflict(Conflict{Holding: h, MAC: ev.MAC, Source: sourceOf(ev.Where), Kind: ev.Kind, At: ev.At, Defended: defend})

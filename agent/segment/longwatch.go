@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/frames"
 )
@@ -81,9 +82,9 @@ func (w *LongWatch) End() error {
 }
 
 // Prove probes the address with the times of t and returns the doubt that is left, with the answer
-// for DoubtSpoken. It forgets earlier frames. TimingFor returns the times of RFC 5227 section 2.1.1
+// for DoubtSpoken. It forgets earlier frames. pace.TimingFor returns the times of RFC 5227 section 2.1.1
 // and RFC 4862 section 5.4.
-func (w *LongWatch) Prove(ctx context.Context, t Timing) (Doubt, Answer, error) {
+func (w *LongWatch) Prove(ctx context.Context, t pace.Timing) (Doubt, Answer, error) {
 	if w.watch == nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -134,9 +135,9 @@ func (w *LongWatch) begin() (Doubt, error) {
 }
 
 // probe sends the probes and listens in between.
-func (w *LongWatch) probe(ctx context.Context, t Timing) error {
+func (w *LongWatch) probe(ctx context.Context, t pace.Timing) error {
 	jitter := w.seg.set.jitter
-	if err := w.listen(ctx, between(0, t.Wait, jitter())); err != nil {
+	if err := w.listen(ctx, pace.Between(0, t.Wait, jitter())); err != nil {
 		return err
 	}
 	for i := range t.Num {
@@ -145,7 +146,7 @@ func (w *LongWatch) probe(ctx context.Context, t Timing) error {
 		}
 		gap := t.Listen
 		if i < t.Num-1 {
-			gap = between(t.Min, t.Max, jitter())
+			gap = pace.Between(t.Min, t.Max, jitter())
 		}
 		if err := w.listen(ctx, gap); err != nil {
 			return err
@@ -163,7 +164,7 @@ func (w *LongWatch) send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.seg.pacer.do(ctx, func() error { return w.seg.wire.SendProbe(frame) }); err != nil {
+	if err := w.seg.pacer.Do(ctx, func() error { return w.seg.wire.SendProbe(frame) }); err != nil {
 		return fmt.Errorf("send probe: %w", err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
@@ -30,7 +31,7 @@ func quiet(t *testing.T, p ProbeParams) (*air, *Segment, *LongWatch) {
 
 func (w *LongWatch) prove(t *testing.T, want Doubt) Answer {
 	t.Helper()
-	doubt, answer, err := w.Prove(t.Context(), TimingFor(w.addr))
+	doubt, answer, err := w.Prove(t.Context(), pace.TimingFor(w.addr))
 	check.OK(t, err)
 	equal(t, "doubt after the proof", doubt, want)
 	return answer

@@ -158,7 +158,7 @@ func (p *probing) send(ctx context.Context, dst net.HardwareAddr) error {
 	if err != nil {
 		return err
 	}
-	err = p.seg.pacer.do(ctx, func() error { return p.seg.wire.SendProbe(frame) })
+	err = p.seg.pacer.Do(ctx, func() error { return p.seg.wire.SendProbe(frame) })
 	if err != nil {
 		return fmt.Errorf("send probe: %w", err)
 	}

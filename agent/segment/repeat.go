@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -21,7 +22,7 @@ const (
 func (s *Segments) repeat(ctx context.Context) {
 	due := make(schedule)
 	for {
-		if err := sleep(ctx, s.clock, repeatTick); err != nil {
+		if err := pace.Sleep(ctx, s.clock, repeatTick); err != nil {
 			return
 		}
 		for _, h := range due.next(s.clock.Now(), s.holdings(), s.jitter) {
@@ -69,10 +70,10 @@ func (s schedule) next(now time.Time, held []Holding, jitter func() float64) []H
 		at, known := s[key]
 		switch {
 		case !known:
-			s[key] = now.Add(scale(repeatInterval, jitter()))
+			s[key] = now.Add(pace.Scale(repeatInterval, jitter()))
 		case !at.After(now):
 			due = append(due, h)
-			s[key] = now.Add(scale(repeatInterval, 0.75+jitter()/2))
+			s[key] = now.Add(pace.Scale(repeatInterval, 0.75+jitter()/2))
 		}
 	}
 	for key := range s {
@@ -82,5 +83,3 @@ func (s schedule) next(now time.Time, held []Holding, jitter func() float64) []H
 	}
 	return due
 }
-
-func scale(d time.Duration, f float64) time.Duration { return time.Duration(float64(d) * f) }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
+	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -18,7 +19,7 @@ type Segment struct {
 	parent int
 	name   string
 	wire   parentWire
-	pacer  *pacer
+	pacer  *pace.Pacer
 	// mute: no canary answered when the last one was asked.
 	mute atomic.Bool
 }

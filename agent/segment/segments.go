@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
+	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/bpf"
 )
@@ -32,7 +33,7 @@ type Segments struct {
 	onSource    func(bpf.Event)
 
 	watches   *watches
-	conflicts *limiter
+	conflicts *pace.Limiter
 	claimKeys atomic.Pointer[[]claim.Key]
 	stats     stats
 
@@ -64,7 +65,7 @@ func New(c Config) *Segments {
 		holdings: c.Holdings, othersShare: c.OthersShare, expected: c.Expected, onFenced: c.OnFenced, onConflict: c.OnConflict,
 		onAsked: c.OnAsked, onSource: c.OnSource,
 		watches:    newWatches(c.Kernel),
-		conflicts:  newLimiter(defendInterval),
+		conflicts:  pace.NewLimiter(defendInterval),
 		openParent: func(parent int) (parentWire, error) { return wire.OpenParent(parent) },
 		openPort:   func(netNS, iface string) (podPort, error) { return wire.OpenPort(netNS, iface) },
 		jitter:     rand.Float64,
@@ -104,7 +105,7 @@ func (s *Segments) Open(parent int) (*Segment, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment of parent %d: %w", parent, err), w.Close())
 	}
-	seg := &Segment{set: s, parent: parent, name: l.Name, wire: w, pacer: newPacer(s.clock)}
+	seg := &Segment{set: s, parent: parent, name: l.Name, wire: w, pacer: pace.NewPacer(s.clock)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[parent] = seg

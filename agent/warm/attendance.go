@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/backoff"
@@ -99,7 +100,7 @@ func (a attendance) prove(ctx context.Context, params segment.ProbeParams) (segm
 		i.watch, i.parent = w, parent
 		k.mu.Unlock()
 	}
-	return i.watch.Prove(ctx, segment.TimingFor(i.addr))
+	return i.watch.Prove(ctx, pace.TimingFor(i.addr))
 }
 
 // stayReady lets ADDs take the lease until a doubt arises.

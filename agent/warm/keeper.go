@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/foreign"
+	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/backoff"
 )
@@ -37,7 +38,7 @@ const (
 
 // Watch proves one address and watches it. *segment.LongWatch implements it.
 type Watch interface {
-	Prove(context.Context, segment.Timing) (segment.Doubt, segment.Answer, error)
+	Prove(context.Context, pace.Timing) (segment.Doubt, segment.Answer, error)
 	Wait(context.Context) (segment.Doubt, segment.Answer, error)
 	Doubt() (segment.Doubt, segment.Answer, error)
 	End() error

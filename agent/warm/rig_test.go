@@ -33,6 +33,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/foreign"
+	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -233,7 +234,7 @@ type memWatch struct {
 	changed chan struct{}
 }
 
-func (w *memWatch) Prove(ctx context.Context, _ segment.Timing) (segment.Doubt, segment.Answer, error) {
+func (w *memWatch) Prove(ctx context.Context, _ pace.Timing) (segment.Doubt, segment.Answer, error) {
 	select {
 	case <-time.After(proofTakes):
 	case <-ctx.Done():

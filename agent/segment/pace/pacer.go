@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package segment
+package pace
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 // overflow the broadcast queues of macvlan, and after a lost probe an address looks free.
 const framesPerMillisecond = 256
 
-// pacer sends one frame at a time, and never more than framesPerMillisecond within one millisecond.
+// Pacer sends one frame at a time, and never more than framesPerMillisecond within one millisecond.
 // Safe for concurrent use. It serves waiting callers in no particular order.
-type pacer struct {
+type Pacer struct {
 	clock clock.Clock
 	// turn holds one token. The goroutine that takes it may send.
 	turn chan struct{}
@@ -24,14 +24,14 @@ type pacer struct {
 	next int
 }
 
-func newPacer(c clock.Clock) *pacer {
-	p := &pacer{clock: c, turn: make(chan struct{}, 1)}
+func NewPacer(c clock.Clock) *Pacer {
+	p := &Pacer{clock: c, turn: make(chan struct{}, 1)}
 	p.turn <- struct{}{}
 	return p
 }
 
-// do waits for its turn and calls send. The wait ends early with ctx.
-func (p *pacer) do(ctx context.Context, send func() error) error {
+// Do waits for its turn and calls send. The wait ends early with ctx.
+func (p *Pacer) Do(ctx context.Context, send func() error) error {
 	select {
 	case <-p.turn:
 		defer func() { p.turn <- struct{}{} }()
@@ -39,7 +39,7 @@ func (p *pacer) do(ctx context.Context, send func() error) error {
 		return context.Cause(ctx)
 	}
 	oldest := p.sent[p.next]
-	if err := sleep(ctx, p.clock, oldest.Add(time.Millisecond).Sub(p.clock.Now())); err != nil {
+	if err := Sleep(ctx, p.clock, oldest.Add(time.Millisecond).Sub(p.clock.Now())); err != nil {
 		return err
 	}
 	err := send()
@@ -48,8 +48,8 @@ func (p *pacer) do(ctx context.Context, send func() error) error {
 	return err
 }
 
-// sleep waits for d, or returns the cause that ended ctx.
-func sleep(ctx context.Context, c clock.Clock, d time.Duration) error {
+// Sleep waits for d, or returns the cause that ended ctx.
+func Sleep(ctx context.Context, c clock.Clock, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package segment
+package pace
 
 import (
 	"context"
@@ -18,19 +18,19 @@ import (
 
 func TestPacerNeverSendsMoreThan256FramesInAMillisecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPacer(clock.RealClock{})
+		p := NewPacer(clock.RealClock{})
 		var at []time.Time
 		var senders sync.WaitGroup
 		for range 100 {
 			senders.Go(func() {
 				for range 41 {
-					check.Is(t, p.do(t.Context(), func() error { at = append(at, time.Now()); return nil }), nil, "got")
+					check.Is(t, p.Do(t.Context(), func() error { at = append(at, time.Now()); return nil }), nil, "got")
 				}
 			})
 		}
 		start := time.Now()
 		senders.Wait()
-		equal(t, "frames", len(at), 4100)
+		check.Equal(t, len(at), 4100, "frames:")
 		for i := framesPerMillisecond; i < len(at); i++ {
 			d := at[i].Sub(at[i-framesPerMillisecond])
 			check.Must(t, d >= time.Millisecond, "frames %d to %d took %s", i-framesPerMillisecond, i, d)
@@ -42,23 +42,24 @@ func TestPacerNeverSendsMoreThan256FramesInAMillisecond(t *testing.T) {
 
 func TestPacerStopsWaitingWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPacer(clock.RealClock{})
+		p := NewPacer(clock.RealClock{})
 		<-p.turn // somebody else sends
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err := p.do(ctx, func() error { t.Error("sent"); return nil })
+		err := p.Do(ctx, func() error { t.Error("sent"); return nil })
 		check.Must(t, errors.Is(err, context.Canceled), "err = %v", err)
 		p.turn <- struct{}{}
 	})
 }
 
 func TestLimiterAllowsAtOnceThenOncePerInterval(t *testing.T) {
+	one, other := bpf.Key{Segment: 1}, bpf.Key{Segment: 2}
 	start := time.Now()
-	l := newLimiter(10 * time.Second)
+	l := NewLimiter(10 * time.Second)
 	allow := func(k bpf.Key, after time.Duration) bool {
-		ok := l.ready(k, start.Add(after))
+		ok := l.Ready(k, start.Add(after))
 		if ok {
-			l.note(k, start.Add(after))
+			l.Note(k, start.Add(after))
 		}
 		return ok
 	}
@@ -67,15 +68,15 @@ func TestLimiterAllowsAtOnceThenOncePerInterval(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{
-		{key(addr4), 0, true},
-		{key(addr4), time.Second, false},
-		{key(addr6), time.Second, true},
-		{key(addr4), 9999 * time.Millisecond, false},
-		{key(addr4), 10 * time.Second, true},
-		{key(addr4), 19 * time.Second, false},
+		{one, 0, true},
+		{one, time.Second, false},
+		{other, time.Second, true},
+		{one, 9999 * time.Millisecond, false},
+		{one, 10 * time.Second, true},
+		{one, 19 * time.Second, false},
 	} {
 		check.Equal(t, allow(tc.key, tc.after), tc.want, "%s after %s:", tc.key, tc.after)
 	}
-	l.note(key(addr4), start.Add(time.Hour))
-	equal(t, "addresses remembered after an hour", len(l.last), 1)
+	l.Note(one, start.Add(time.Hour))
+	check.Equal(t, len(l.last), 1, "addresses remembered after an hour:")
 }

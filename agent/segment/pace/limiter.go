@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package segment
+package pace
 
 import (
 	"sync"
@@ -9,8 +9,8 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// limiter limits an action for each address to once per interval. Safe for concurrent use.
-type limiter struct {
+// Limiter limits an action for each address to once per interval. Safe for concurrent use.
+type Limiter struct {
 	every time.Duration
 
 	mu    sync.Mutex
@@ -18,20 +18,20 @@ type limiter struct {
 	swept time.Time
 }
 
-func newLimiter(every time.Duration) *limiter {
-	return &limiter{every: every, last: make(map[bpf.Key]time.Time)}
+func NewLimiter(every time.Duration) *Limiter {
+	return &Limiter{every: every, last: make(map[bpf.Key]time.Time)}
 }
 
-// ready reports whether the action is allowed at now.
-func (l *limiter) ready(key bpf.Key, now time.Time) bool {
+// Ready reports whether the action is allowed at now.
+func (l *Limiter) Ready(key bpf.Key, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last, ok := l.last[key]
 	return !ok || now.Sub(last) >= l.every
 }
 
-// note records that the action is done at now.
-func (l *limiter) note(key bpf.Key, now time.Time) {
+// Note records that the action is done at now.
+func (l *Limiter) Note(key bpf.Key, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sweep(now)
@@ -40,7 +40,7 @@ func (l *limiter) note(key bpf.Key, now time.Time) {
 
 // sweep deletes expired entries once per interval. The map has no more entries than addresses noted
 // in two intervals.
-func (l *limiter) sweep(now time.Time) {
+func (l *Limiter) sweep(now time.Time) {
 	if now.Sub(l.swept) < l.every {
 		return
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package segment
+package pace
 
 import (
 	"net/netip"
@@ -48,7 +48,10 @@ func TimingFor(addr netip.Addr) Timing {
 	}
 }
 
-// between returns the time between least and most at jitter, which is 0 to 1.
-func between(least, most time.Duration, jitter float64) time.Duration {
-	return least + scale(most-least, jitter)
+// Between returns the time between least and most at jitter, which is 0 to 1.
+func Between(least, most time.Duration, jitter float64) time.Duration {
+	return least + Scale(most-least, jitter)
 }
+
+// Scale returns f times d.
+func Scale(d time.Duration, f float64) time.Duration { return time.Duration(float64(d) * f) }
