@@ -21,7 +21,7 @@ import (
 func TestPropertyOnAnAPIServer(t *testing.T) {
 	server := controlplane.New(t)
 	var all tally
-	for seed := range uint64(12) {
+	for seed := range uint64(16) {
 		w := newWorld(seed)
 		all.add(w.run(t, 3, 4, 6, func(index int) (Leases, func(*v1alpha1.IPLease) error) {
 			n := newNode(t, server.Admin(), ipam.Share{Index: index})
