@@ -178,7 +178,7 @@ test-arm64: packages ## Run the unit suite, and bpf and agent/segment on a kerne
 	@$(thirdparty) build arm64-qemu $(KERNELS:%=arm64-linux-%)
 	@$(GO) build -o .cache/ ./test/cmd/guest ./test/cmd/count && GOARCH=arm64 $(GO) build -o .cache/arm64-guest ./test/cmd/guest
 	@status=0; \
-	[ -n "$(RUN)" ] || GOARCH=arm64 .cache/count run arm64-unit -vet=off -timeout=30m -exec "$$($(thirdparty) dir arm64-qemu)/usr/bin/qemu-aarch64" ./... || status=1; \
+	[ -n "$(RUN)" ] || GOARCH=arm64 test/cmd/guest/emulated.sh "$$($(thirdparty) dir arm64-qemu)/usr/bin/qemu-aarch64" .cache/count run arm64-unit -vet=off -timeout=30m ./... || status=1; \
 	for kernel in $(KERNELS); do \
 	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
 	  GOARCH=arm64 .cache/count run arm64-$$kernel -vet=off -tags $$tags -count=1 -p=1 -timeout=60m -exec "$(guest) -arch arm64 -kernel $$kernel -timeout 60m" $(if $(RUN),-run '$(RUN)') ./bpf ./agent/segment || status=1; \

@@ -135,7 +135,10 @@ func (a *air) CarrierLosses() (uint32, error) {
 	return a.losses, nil
 }
 
-func (a *air) Close() error                 { return nil }
+func (a *air) Close() error { return nil }
+func (a *air) Join(netip.Addr) (func() error, error) {
+	return func() error { return nil }, nil
+}
 func (a *air) SendProbe(frame []byte) error { return a.record(frame, true, false) }
 func (a *air) Send(frame []byte) error      { return a.record(frame, false, false) }
 

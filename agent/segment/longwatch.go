@@ -39,6 +39,8 @@ const (
 	DoubtCarrier Doubt = "Carrier"
 	// DoubtObserver: the observer is not attached, or was detached since the proof.
 	DoubtObserver Doubt = "Observer"
+	// DoubtAsked: another host has probed it once.
+	DoubtAsked Doubt = "Asked"
 	// DoubtHeld: a pod of this node holds it, and the kernel does not report that pod's frames.
 	DoubtHeld Doubt = "Held"
 )
@@ -56,7 +58,10 @@ type LongWatch struct {
 	answer  Answer
 	proving bool
 	proven  bool
-	since   continuity
+	// at is the boot time of the proof. asked: another host has probed the address since.
+	at    time.Duration
+	asked bool
+	since continuity
 }
 
 // WatchLong starts to watch an address. The caller must call End.
@@ -67,8 +72,8 @@ func (s *Segment) WatchLong(addr netip.Addr, params ProbeParams) (*LongWatch, er
 	}
 	w.answers = newAnswers(params, s.set.kernel.Now())
 	var err error
-	if w.watch, err = s.set.watches.start(s.key(addr)); err != nil {
-		return nil, fmt.Errorf("watch %s on %s: %w", addr, s.name, err)
+	if w.watch, err = s.startWatch(addr); err != nil {
+		return nil, err
 	}
 	return w, nil
 }
@@ -103,7 +108,7 @@ func (w *LongWatch) Prove(ctx context.Context, t pace.Timing) (Doubt, Answer, er
 		return DoubtUnproven, Answer{}, w.wrap(err)
 	}
 	w.mu.Lock()
-	w.proven = true
+	w.proven, w.at = true, w.seg.set.kernel.Now()
 	w.mu.Unlock()
 	doubt, answer, err := w.Doubt()
 	w.mu.Lock()
@@ -129,7 +134,7 @@ func (w *LongWatch) begin() (Doubt, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.proving, w.proven, w.since, w.answer = true, false, since, Answer{}
+	w.proving, w.proven, w.asked, w.since, w.answer = true, false, false, since, Answer{}
 	w.answers = newAnswers(w.params, w.seg.set.kernel.Now())
 	return DoubtNone, nil
 }
@@ -170,7 +175,7 @@ func (w *LongWatch) send(ctx context.Context) error {
 	return nil
 }
 
-// listen handles the kernel's events for d. It returns errDoubtful at the first conflict.
+// listen handles the kernel's events for d. It returns errDoubtful at the first doubt.
 func (w *LongWatch) listen(ctx context.Context, d time.Duration) error {
 	t := w.seg.set.clock.NewTimer(d)
 	defer t.Stop()
@@ -200,7 +205,7 @@ func (w *LongWatch) drain() {
 	}
 }
 
-// hear handles an event and reports whether there is a conflict.
+// hear handles an event and reports whether the address is in doubt.
 func (w *LongWatch) hear(ev bpf.Event) bool {
 	return ev.Type == bpf.EventHit && w.take(newHit(ev.MAC, ev.Kind, ev.At))
 }
@@ -258,6 +263,9 @@ func (w *LongWatch) Doubt() (Doubt, Answer, error) {
 		return DoubtSpoken, w.answer, nil
 	case !w.proven:
 		return DoubtUnproven, Answer{}, nil
+	case w.asked:
+		w.proven = false
+		return DoubtAsked, Answer{}, nil
 	case !now.observed(), now.observer != w.since.observer, !installed:
 		w.proven = false
 		return DoubtObserver, Answer{}, nil
@@ -271,10 +279,16 @@ func (w *LongWatch) Doubt() (Doubt, Answer, error) {
 	return DoubtNone, Answer{}, nil
 }
 
-// take records a hit and reports whether there is a conflict.
+// take records a hit and reports whether the address is in doubt.
+//
+// One neighbour solicitation is a whole detection (RFC 4862 section 5.1, DupAddrDetectTransmits), and a
+// switch with MLD snooping may pass on no other frame of that host. Hosts send several ARP probes.
 func (w *LongWatch) take(h hit) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if h.kind == bpf.KindDAD && w.proven && h.at > w.at && !contains(w.params.Ignore, h.mac.hardware()) {
+		w.asked = true
+	}
 	if h.kind.Tentative() && h.at > w.answers.start+askingWindow {
 		// Forget old probes, so that the watch does not grow.
 		w.answers = newAnswers(w.params, h.at)
@@ -285,7 +299,7 @@ func (w *LongWatch) take(h hit) bool {
 			w.answer.Source = SourceProbe
 		}
 	}
-	return w.answer.Conflict
+	return w.answer.Conflict || w.asked
 }
 
 func (w *LongWatch) wrap(err error) error {

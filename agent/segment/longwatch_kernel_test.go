@@ -5,9 +5,12 @@
 package segment
 
 import (
+	"bytes"
 	"errors"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -15,9 +18,12 @@ import (
 
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/network"
 )
 
 // quick are times that a test can wait for.
@@ -188,4 +194,34 @@ func TestTheHolderThatIsGivenTheAddressIsNoSpeaker(t *testing.T) {
 	l, held, err := n.kernel.Lease(p.key())
 	check.OK(t, err)
 	equal(t, "held", held && l.Slot == p.slot, true)
+}
+
+// A switch that snoops passes the solicitations of a detection to the members of their group only. The host
+// speaks once, so the proof is void until the address was probed again.
+func TestADetectionBehindASnoopingSwitchVoidsTheProof(t *testing.T) {
+	r := newRig(t)
+	check.OK(t, r.network.Snoop(network.Bridge))
+	n := r.addNode("node1")
+	h := r.addHost("host")
+	check.OK(t, h.ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/p0/accept_dad", []byte("1"), 0) }))
+	w := n.watchLong(rig6, DoubtNone)
+	check.Becomes(t, patience, "the switch knows the member", func() bool { return r.hasGroup(netip.MustParseAddr("ff02::1:ff00:50")) })
+	p0 := check.Value(h.ns.Links().LinkByName("p0"))(t)
+	check.OK(t, h.ns.Links().AddrAdd(p0, check.Value(netlink.ParseAddr(prefix(rig6).String()))(t)))
+	n.waitFor(w, DoubtAsked)
+	check.Becomes(t, patience, "the host has the address", func() bool { return reaches(h.ns, rig6) })
+	equal(t, "MAC", n.proveAgain(w, DoubtSpoken).MAC.String(), h.mac.String())
+}
+
+// hasGroup reports whether a port of the switch is a member of a group.
+func (r *rig) hasGroup(group netip.Addr) (found bool) {
+	r.t.Helper()
+	check.OK(r.t, r.network.Do(func() error {
+		request := nl.NewNetlinkRequest(unix.RTM_GETMDB, unix.NLM_F_DUMP)
+		request.AddData(nl.NewIfInfomsg(unix.AF_BRIDGE))
+		entries, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_GETMDB)
+		found = slices.ContainsFunc(entries, func(e []byte) bool { return bytes.Contains(e, group.AsSlice()) })
+		return err
+	}))
+	return found
 }

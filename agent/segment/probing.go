@@ -74,7 +74,7 @@ func (s *Segment) newProbing(addr netip.Addr, params ProbeParams) (*probing, err
 		return nil, err
 	}
 	start := s.set.kernel.Now()
-	w, err := s.set.watches.start(s.key(addr))
+	w, err := s.startWatch(addr)
 	if err != nil {
 		return nil, err
 	}

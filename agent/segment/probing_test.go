@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
@@ -239,9 +240,9 @@ func TestAThousandConcurrentProbesKeepThePace(t *testing.T) {
 		probes.Wait()
 		frames := a.list(isProbe)
 		equal(t, "probes", len(frames), 3000)
-		for i := framesPerMillisecond; i < len(frames); i++ {
-			d := frames[i].after - frames[i-framesPerMillisecond].after
-			check.Must(t, d >= time.Millisecond, "%d frames in %s", framesPerMillisecond+1, d)
+		for i := pace.FramesPerMillisecond; i < len(frames); i++ {
+			d := frames[i].after - frames[i-pace.FramesPerMillisecond].after
+			check.Must(t, d >= time.Millisecond, "%d frames in %s", pace.FramesPerMillisecond+1, d)
 		}
 	})
 }

@@ -4,6 +4,7 @@ package segment
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/fenceline/fenceline/agent/segment/wire"
 )
@@ -15,6 +16,7 @@ type parentWire interface {
 	CarrierLosses() (uint32, error)
 	SendProbe(frame []byte) error
 	Send(frame []byte) error
+	Join(netip.Addr) (leave func() error, err error)
 	Close() error
 }
 

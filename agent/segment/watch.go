@@ -5,6 +5,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 
 	"github.com/fenceline/fenceline/bpf"
@@ -39,10 +40,26 @@ type watch struct {
 	// held is the lease that was installed for the address when the watch
 	// began; Slot 0: it was not held here.
 	held bpf.Lease
+	// leave ends the membership in the group of the address.
+	leave func() error
 }
 
 func newWatches(k Kernel) *watches {
 	return &watches{kernel: k, byKey: make(map[bpf.Key]*watched)}
+}
+
+// startWatch starts a watch of an address on the segment.
+func (s *Segment) startWatch(addr netip.Addr) (*watch, error) {
+	leave, err := s.wire.Join(addr)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s on %s: %w", addr, s.name, err)
+	}
+	w, err := s.set.watches.start(s.key(addr))
+	if err != nil {
+		return nil, errors.Join(err, leave())
+	}
+	w.leave = leave
+	return w, nil
 }
 
 // start makes the kernel report every speaker of key, and acks of claims for it. If the address is
@@ -79,19 +96,26 @@ func (w *watch) end() error {
 	if !ok {
 		return nil
 	}
-	delete(at.watches, w)
-	if len(at.watches) > 0 {
+	if _, ok := at.watches[w]; !ok {
 		return nil
+	}
+	delete(at.watches, w)
+	var err error
+	if w.leave != nil {
+		err = w.leave()
+	}
+	if len(at.watches) > 0 {
+		return err
 	}
 	delete(s.byKey, w.key)
 	if !at.ours {
-		return nil
+		return err
 	}
 	// If the address was leased meanwhile, RemoveWatch leaves the lease.
-	if err := s.kernel.RemoveWatch(w.key); err != nil {
-		return fmt.Errorf("stop watching %s: %w", w.key, err)
+	if removeErr := s.kernel.RemoveWatch(w.key); removeErr != nil {
+		return errors.Join(err, fmt.Errorf("stop watching %s: %w", w.key, removeErr))
 	}
-	return nil
+	return err
 }
 
 // deliver passes ev to the watches of its address. It never blocks.

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,6 +27,33 @@ func (n *Namespace) AddBridge(name string) error {
 		return fmt.Errorf("add bridge %s in %s: %w", name, n.Name, err)
 	}
 	return n.up(name)
+}
+
+// Snoop makes a bridge a switch with MLD and IGMP snooping, and with a querier: it passes multicast to the
+// members of a group only, except for frames to all hosts. It returns before the querier counts, which
+// takes 100 ms.
+func (n *Namespace) Snoop(bridge string) error {
+	br, err := n.links.LinkByName(bridge)
+	if err != nil {
+		return fmt.Errorf("find bridge %s in %s: %w", bridge, n.Name, err)
+	}
+	return n.Do(func() error {
+		request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
+		header := nl.NewIfInfomsg(unix.AF_UNSPEC)
+		header.Index = int32(br.Attrs().Index)
+		request.AddData(header)
+		info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+		info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("bridge"))
+		data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
+		data.AddRtAttr(nl.IFLA_BR_MCAST_QUERY_RESPONSE_INTVL, nl.Uint64Attr(10)) // hundredths of a second
+		data.AddRtAttr(nl.IFLA_BR_MCAST_SNOOPING, nl.Uint8Attr(1))
+		data.AddRtAttr(nl.IFLA_BR_MCAST_QUERIER, nl.Uint8Attr(1))
+		request.AddData(info)
+		if _, err := request.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+			return fmt.Errorf("make bridge %s in %s snoop: %w", bridge, n.Name, err)
+		}
+		return nil
+	})
 }
 
 // Plug connects a new interface of the namespace with a new port of a bridge in

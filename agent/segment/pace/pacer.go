@@ -9,18 +9,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// framesPerMillisecond is the limit for all probes and claims of a segment together. Faster bursts
+// FramesPerMillisecond is the limit for all probes and claims of a segment together. Faster bursts
 // overflow the broadcast queues of macvlan, and after a lost probe an address looks free.
-const framesPerMillisecond = 256
+const FramesPerMillisecond = 256
 
-// Pacer sends one frame at a time, and never more than framesPerMillisecond within one millisecond.
+// Pacer sends one frame at a time, and never more than FramesPerMillisecond within one millisecond.
 // Safe for concurrent use. It serves waiting callers in no particular order.
 type Pacer struct {
 	clock clock.Clock
 	// turn holds one token. The goroutine that takes it may send.
 	turn chan struct{}
 	// sent are the times of the last frames, with the oldest at next. Guarded by turn.
-	sent [framesPerMillisecond]time.Time
+	sent [FramesPerMillisecond]time.Time
 	next int
 }
 
@@ -44,7 +44,7 @@ func (p *Pacer) Do(ctx context.Context, send func() error) error {
 	}
 	err := send()
 	p.sent[p.next] = p.clock.Now()
-	p.next = (p.next + 1) % framesPerMillisecond
+	p.next = (p.next + 1) % FramesPerMillisecond
 	return err
 }
 

@@ -31,9 +31,9 @@ func TestPacerNeverSendsMoreThan256FramesInAMillisecond(t *testing.T) {
 		start := time.Now()
 		senders.Wait()
 		check.Equal(t, len(at), 4100, "frames:")
-		for i := framesPerMillisecond; i < len(at); i++ {
-			d := at[i].Sub(at[i-framesPerMillisecond])
-			check.Must(t, d >= time.Millisecond, "frames %d to %d took %s", i-framesPerMillisecond, i, d)
+		for i := FramesPerMillisecond; i < len(at); i++ {
+			d := at[i].Sub(at[i-FramesPerMillisecond])
+			check.Must(t, d >= time.Millisecond, "frames %d to %d took %s", i-FramesPerMillisecond, i, d)
 		}
 		d, want := time.Since(start), 16*time.Millisecond
 		check.That(t, d == want, "4100 frames took %s, want %s", d, want)

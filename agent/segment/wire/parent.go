@@ -24,6 +24,7 @@ type Parent struct {
 	probes *packet.Conn // marked bpf.ProbeMark
 	claims *packet.Conn
 	counts *nl.SocketHandle
+	groups *groups
 }
 
 // Link is the state of a parent at one moment.
@@ -58,6 +59,9 @@ func OpenParent(parent int) (_ *Parent, err error) {
 		return nil, fmt.Errorf("join the group of all nodes: %w", err)
 	}
 	if p.claims, err = openPacket(parent); err != nil {
+		return nil, err
+	}
+	if p.groups, err = openGroups(parent); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -96,5 +100,5 @@ func (p *Parent) Close() error {
 	if p.counts != nil {
 		p.counts.Close()
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, p.groups.close())...)
 }
