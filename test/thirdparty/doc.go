@@ -6,7 +6,8 @@
 //
 // Binaries are built from Go modules. Each project has a separate tool module under modules/, because
 // the dependency versions of these projects contradict each other and must not reach the go.mod of
-// this project. Builds are kept in
+// this project. Where they agree with each other and with this project, a package is compiled once:
+// containerd, helm, CoreDNS and etcd together then take 3 min after Kubernetes. Builds are kept in
 //
 //	${FENCELINE_CACHE:-$HOME/.cache/fenceline}/<name>-<version>-<go version>/
 //
