@@ -2,7 +2,10 @@
 
 package cluster
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Hosts on the management network. Nodes have the same numbers on the underlay if that is their only
 // network.
@@ -31,8 +34,8 @@ func documentedGateways() []netip.Prefix {
 
 // outsideNetworks are those behind the router, with the router's addresses. RFC 5737 and RFC 3849 keep
 // them for examples.
-func outsideNetworks() []netip.Prefix {
-	return []netip.Prefix{netip.MustParsePrefix("198.51.100.1/24"), netip.MustParsePrefix("2001:db8::1/64")}
+func (o Options) outsideNetworks() []netip.Prefix {
+	return o.ofFamilies(netip.MustParsePrefix("198.51.100.1/24"), netip.MustParsePrefix("2001:db8::1/64"))
 }
 
 // outsideHost is the number of the outside host there.
@@ -40,17 +43,13 @@ const outsideHost = 10
 
 // management returns the networks between the API server and the nodes.
 func (o Options) management() []netip.Prefix {
-	networks := []netip.Prefix{o.Management.Masked()}
-	if o.DualStack {
-		six := netip.MustParseAddr("fd30::").As16()
-		six[3] = o.Management.Addr().As4()[2]
-		networks = append(networks, netip.PrefixFrom(netip.AddrFrom16(six), 64))
-	}
-	return networks
+	six := netip.MustParseAddr("fd30::").As16()
+	six[3] = o.Management.Addr().As4()[2]
+	return o.ofFamilies(o.Management.Masked(), netip.PrefixFrom(netip.AddrFrom16(six), 64))
 }
 
-// address returns the IPv4 address of a host on the management network.
-func (o Options) address(host int) netip.Addr { return nth(o.Management, host) }
+// address returns the first address of a host on the management network.
+func (o Options) address(host int) netip.Addr { return nth(o.management()[0], host) }
 
 // nodeAddresses returns the addresses of a node, with the lengths of their prefixes.
 func (o Options) nodeAddresses(n int) []netip.Prefix {
@@ -64,21 +63,25 @@ func (o Options) nodeAddresses(n int) []netip.Prefix {
 // subnets returns the subnets of these gateways, of the families of the cluster.
 func (o Options) subnets(gateways []netip.Prefix) []netip.Prefix {
 	var subnets []netip.Prefix
-	for _, g := range gateways {
-		if o.DualStack || g.Addr().Is4() {
-			subnets = append(subnets, g.Masked())
-		}
+	for _, g := range o.ofFamilies(gateways...) {
+		subnets = append(subnets, g.Masked())
 	}
 	return subnets
 }
 
+// ofFamilies returns the prefixes that are of a family of the cluster.
+func (o Options) ofFamilies(prefixes ...netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool {
+		if p.Addr().Is4() {
+			return o.IPv6Only
+		}
+		return !o.IPv6Only && !o.DualStack
+	})
+}
+
 // services returns the ranges of cluster IPs.
 func (o Options) services() []netip.Prefix {
-	ranges := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
-	if o.DualStack {
-		ranges = append(ranges, netip.MustParsePrefix("fd96::/112"))
-	}
-	return ranges
+	return o.ofFamilies(netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd96::/112"))
 }
 
 // nameServers returns the cluster IPs of CoreDNS, where nothing answers before InstallDNS.

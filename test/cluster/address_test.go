@@ -23,6 +23,7 @@ func TestNodesHaveAnAddressOfEachFamilyInTheirNetwork(t *testing.T) {
 	}{
 		"IPv4":                       {Options{Management: management}, []string{"172.30.7.12/24"}},
 		"dual stack":                 {Options{Management: management, DualStack: true}, []string{"172.30.7.12/24", "fd30:7::c/64"}},
+		"IPv6":                       {Options{Management: management, IPv6Only: true}, []string{"fd30:7::c/64"}},
 		"IPv4 on the underlay":       {Options{Management: management, SingleNIC: true, Gateways: Gateways()}, []string{"10.78.0.12/16"}},
 		"dual stack on the underlay": {Options{Management: management, SingleNIC: true, Gateways: Gateways(), DualStack: true}, []string{"10.78.0.12/16", "fd78::c/64"}},
 	} {

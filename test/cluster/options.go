@@ -58,6 +58,10 @@ type Options struct {
 	// DualStack adds IPv6 to the management network, the nodes and the range of
 	// cluster IPs.
 	DualStack bool
+	// IPv6Only takes IPv4 from the cluster. Management only tells it from other clusters then.
+	IPv6Only bool
+	// Snooping makes the switch of the underlay snoop MLD and IGMP, with a querier.
+	Snooping bool
 	// SingleNIC takes the nodes off the management network: their own addresses
 	// are on the underlay interface, in the subnets of the Gateways, and they reach
 	// the API server through the router.

@@ -30,8 +30,8 @@ func (w *wires) addRouter(o Options) (err error) {
 		iface, port, bridge string
 		addresses           []netip.Prefix
 	}{
-		{UnderlayInterface, underlayPort("router"), underlayBridge, slices.Concat(o.Gateways, o.MoreGateways)},
-		{hostInterface, "out-router", outsideBridge, outsideNetworks()},
+		{UnderlayInterface, underlayPort("router"), underlayBridge, o.ofFamilies(slices.Concat(o.Gateways, o.MoreGateways)...)},
+		{hostInterface, "out-router", outsideBridge, o.outsideNetworks()},
 	} {
 		if err := w.router.Plug(leg.iface, nil, w.sw, leg.port, leg.bridge); err != nil {
 			return err
@@ -53,7 +53,7 @@ func (w *wires) addOutside(o Options) (err error) {
 	if err := w.outside.Plug(hostInterface, nil, w.sw, "out-host", outsideBridge); err != nil {
 		return err
 	}
-	for _, router := range outsideNetworks() {
+	for _, router := range o.outsideNetworks() {
 		if err := w.outside.AddAddr(hostInterface, netip.PrefixFrom(nth(router, outsideHost), router.Bits())); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (w *wires) addOutside(o Options) (err error) {
 // the destination after the choice of the route.
 func routeByRouter(o Options, ns *network.Namespace) error {
 	far := o.subnets(slices.Concat(o.Gateways, o.MoreGateways))
-	for _, n := range outsideNetworks() {
+	for _, n := range o.outsideNetworks() {
 		far = append(far, n.Masked())
 	}
 	for _, router := range hostIn(o.management(), routerHost) {
@@ -99,10 +99,7 @@ func (w *wires) addressUnderlay(o Options, n int) error {
 			return err
 		}
 	}
-	for _, gateway := range o.Gateways {
-		if !o.DualStack && gateway.Addr().Is6() {
-			continue
-		}
+	for _, gateway := range o.ofFamilies(o.Gateways...) {
 		if err := ns.AddRoute(netip.Prefix{}, gateway.Addr()); err != nil {
 			return err
 		}
@@ -120,7 +117,7 @@ func (c *Cluster) Outside() (*Host, []netip.Addr, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	addresses := addrs(hostIn(outsideNetworks(), outsideHost))
+	addresses := addrs(hostIn(c.Options.outsideNetworks(), outsideHost))
 	return &Host{Namespace: c.wires.outside, Addr: addresses[0], MAC: mac}, addresses, nil
 }
 
@@ -165,7 +162,7 @@ func routeToPods(o Options, ns *network.Namespace, self int) error {
 			continue
 		}
 		for family, node := range o.nodeAddresses(n) {
-			if err := ns.AddRoute(podRanges(n)[family], node.Addr()); err != nil {
+			if err := ns.AddRoute(o.ofFamilies(podRanges(n)...)[family], node.Addr()); err != nil {
 				return err
 			}
 		}

@@ -38,6 +38,11 @@ func layWires(o Options) (_ *wires, err error) {
 			return nil, err
 		}
 	}
+	if o.Snooping {
+		if err := w.sw.Snoop(underlayBridge); err != nil {
+			return nil, err
+		}
+	}
 	if err := w.plugMachine(o); err != nil {
 		return nil, err
 	}
@@ -121,7 +126,7 @@ func (w *wires) plugMachine(o Options) error {
 	if err := here.Plug(o.managementLink(), nil, w.sw, managementPort("machine"), managementBridge); err != nil {
 		return err
 	}
-	return here.AddAddr(o.managementLink(), netip.PrefixFrom(o.address(machineHost), o.Management.Bits()))
+	return here.AddAddr(o.managementLink(), netip.PrefixFrom(o.address(machineHost), o.management()[0].Bits()))
 }
 
 // plugManagement gives the namespace an address on the management network.

@@ -83,8 +83,11 @@ func (c Config) etcdArguments() []string {
 
 func (c Config) apiServerArguments() []string {
 	bind := netip.IPv4Unspecified()
-	if c.Address.IsLoopback() {
+	switch {
+	case c.Address.IsLoopback():
 		bind = c.Address
+	case c.Address.Is6():
+		bind = netip.IPv6Unspecified()
 	}
 	args := []string{
 		"--etcd-servers=" + c.etcdURL(c.EtcdClientPort),

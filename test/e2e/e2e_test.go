@@ -58,7 +58,7 @@ func TestScenarios(t *testing.T) {
 	var playing errgroup.Group
 	for number := range clusters {
 		playing.Go(func() error {
-			stage, err := open(t, number)
+			stage, err := open(t, number, cluster.Whole())
 			if err != nil {
 				return err
 			}
@@ -72,6 +72,17 @@ func TestScenarios(t *testing.T) {
 	check.That(t, len(next) == 0, "%d scenarios were not played", len(next))
 }
 
+// TestAClusterWithoutIPv4 plays the scenario of a whole pod on one, behind a switch with MLD snooping.
+func TestAClusterWithoutIPv4(t *testing.T) {
+	options := cluster.Options{KubeProxy: cluster.Nftables, IPv6Only: true, Snooping: true, Gateways: cluster.Gateways()[1:]}
+	stage := check.Value(open(t, clusters, options))(t)
+	for _, s := range scenario.All() {
+		if s.Name == "whole" {
+			play(t, s, stage)
+		}
+	}
+}
+
 func play(t *testing.T, s scenario.Scenario, stage *scenario.Stage) {
 	ctx, cancel := context.WithTimeout(t.Context(), playLimit)
 	defer cancel()
@@ -82,9 +93,8 @@ func play(t *testing.T, s scenario.Scenario, stage *scenario.Stage) {
 }
 
 // open starts a cluster with Fenceline, for the length of the test.
-func open(t *testing.T, number int) (*scenario.Stage, error) {
+func open(t *testing.T, number int, options cluster.Options) (*scenario.Stage, error) {
 	ctx, prefix := t.Context(), fmt.Sprintf("fle2e%d", number)
-	options := cluster.Whole()
 	options.Prefix, options.Progress = prefix, t.Output()
 	options.Management = netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, byte(2 + number), 0}), 24)
 	c, err := cluster.Up(ctx, options)

@@ -269,7 +269,13 @@ func (s *segment) passesOver(t *testing.T, addr netip.Prefix, interval time.Dura
 	s.Eventually(t, "the agent notices "+host.MAC.String(), func() error {
 		l := &v1alpha1.IPLease{}
 		if err := s.Get(s.ctx, client.ObjectKey{Name: name}, l); err != nil {
-			return err
+			select {
+			case failed := <-answer:
+				answer <- failed
+				return errors.Join(err, failed)
+			default:
+				return err
+			}
 		}
 		if !has && l.Spec.State == v1alpha1.StateBound {
 			return nil

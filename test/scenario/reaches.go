@@ -21,7 +21,7 @@ const grpcPort = 7001
 
 func port(number int) intstr.IntOrString { return intstr.FromInt(number) }
 
-// reaches walks all ways between pods, nodes, Services and the outside, in both families.
+// reaches walks all ways between pods, nodes, Services and the outside, in each family.
 func (w *whole) reaches(ctx context.Context) error {
 	started := time.Now()
 	ways := &paths{}
@@ -39,7 +39,7 @@ func (w *whole) reaches(ctx context.Context) error {
 	}
 	w.figures.add("ways between pods, nodes, Services and the outside", len(*ways))
 	w.figures.add("time for all of them", time.Since(started))
-	w.story.Say("%d ways work, in both families: ClusterIP, NodePort, headless, externalTrafficPolicy Local, session affinity, the pod's own Service, DNS, nodes and the outside.", len(*ways))
+	w.story.Say("%d ways work, in each family: ClusterIP, NodePort, headless, externalTrafficPolicy Local, session affinity, the pod's own Service, DNS, nodes and the outside.", len(*ways))
 	return nil
 }
 

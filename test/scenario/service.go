@@ -21,7 +21,7 @@ import (
 // servicePort leads to the HTTP port of a pod. The ports of its echo servers stay what they are.
 const servicePort = 80
 
-// service is a Service of both families.
+// service is a Service of the families of the cluster.
 type service struct {
 	name string
 	// addrs are the cluster IPs, of which a headless one has none.
@@ -35,7 +35,7 @@ func (a *act) serve(ctx context.Context, name string, pods map[string]string, ch
 	object := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name},
 		Spec: corev1.ServiceSpec{
-			Selector: pods, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyRequireDualStack),
+			Selector: pods, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
 			Ports: []corev1.ServicePort{
 				{Name: "http", Port: servicePort, TargetPort: intstr.FromInt32(httpPort)},
 				{Name: "udp", Port: appPort, Protocol: corev1.ProtocolUDP},

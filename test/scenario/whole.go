@@ -65,12 +65,15 @@ func (a *act) openWhole(ctx context.Context) (*whole, error) {
 func (w *whole) openPools(ctx context.Context) {
 	check(w.chooseNodes(ctx))
 	check(w.makeNamespace(ctx, nil))
-	for i, gateway := range w.Options.Gateways {
-		spec := v1alpha1.IPPoolSpec{
-			Subnet: gateway.Masked().String(), IPs: [][]string{w.ips(firstHost, wholeAddresses), w.ips6(wholeAddresses)}[i],
-			Gateway: ptr.To(gateway.Addr().String()), Default: ptr.To(true), NamespaceName: []string{w.namespace, "kube-system"},
+	for _, gateway := range w.Options.Gateways {
+		name, ips := w.namespace, w.ips(firstHost, wholeAddresses)
+		if gateway.Addr().Is6() {
+			name, ips = name+"-v6", w.ips6(wholeAddresses)
 		}
-		check(w.addPool(ctx, []string{w.namespace, w.namespace + "-v6"}[i], spec))
+		check(w.addPool(ctx, name, v1alpha1.IPPoolSpec{
+			Subnet: gateway.Masked().String(), IPs: ips, Gateway: ptr.To(gateway.Addr().String()),
+			Default: ptr.To(true), NamespaceName: []string{w.namespace, "kube-system"},
+		}))
 	}
 }
 
@@ -89,8 +92,8 @@ func (w *whole) fill(ctx context.Context) error {
 }
 
 func (w *whole) chooseNodes(ctx context.Context) error {
-	if len(w.Options.Gateways) != 2 || len(w.Nodes()) < 3 {
-		return errors.New("the cluster needs three nodes and a router for both families")
+	if len(w.Options.Gateways) == 0 || len(w.Nodes()) < 3 {
+		return errors.New("the cluster needs three nodes and a router")
 	}
 	controller := value(w.controllerNode(ctx))
 	others := w.others(controller)
