@@ -58,10 +58,10 @@ type LongWatch struct {
 	answer  Answer
 	proving bool
 	proven  bool
-	// at is the boot time of the proof. asked: another host has probed the address since.
-	at    time.Duration
-	asked bool
-	since continuity
+	// probed is the boot time of the last probe. asked: another host has probed the address since.
+	probed time.Duration
+	asked  bool
+	since  continuity
 }
 
 // WatchLong starts to watch an address. The caller must call End.
@@ -108,7 +108,7 @@ func (w *LongWatch) Prove(ctx context.Context, t pace.Timing) (Doubt, Answer, er
 		return DoubtUnproven, Answer{}, w.wrap(err)
 	}
 	w.mu.Lock()
-	w.proven, w.at = true, w.seg.set.kernel.Now()
+	w.proven = true
 	w.mu.Unlock()
 	doubt, answer, err := w.Doubt()
 	w.mu.Lock()
@@ -169,6 +169,9 @@ func (w *LongWatch) send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.mu.Lock()
+	w.probed = w.seg.set.kernel.Now()
+	w.mu.Unlock()
 	if err := w.seg.pacer.Do(ctx, func() error { return w.seg.wire.SendProbe(frame) }); err != nil {
 		return fmt.Errorf("send probe: %w", err)
 	}
@@ -229,7 +232,6 @@ func (w *LongWatch) Wait(ctx context.Context) (Doubt, Answer, error) {
 
 // Doubt reads from the kernel whether the proof still holds, and returns the doubt if it does not.
 // A doubt voids the proof: Prove must run again.
-
 func (w *LongWatch) Doubt() (Doubt, Answer, error) {
 	if w.watch == nil {
 		w.mu.Lock()
@@ -286,7 +288,7 @@ func (w *LongWatch) Doubt() (Doubt, Answer, error) {
 func (w *LongWatch) take(h hit) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h.kind == bpf.KindDAD && w.proven && h.at > w.at && !contains(w.params.Ignore, h.mac.hardware()) {
+	if h.kind == bpf.KindDAD && w.proven && h.at > w.probed && !contains(w.params.Ignore, h.mac.hardware()) {
 		w.asked = true
 	}
 	if h.kind.Tentative() && h.at > w.answers.start+askingWindow {

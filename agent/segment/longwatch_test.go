@@ -118,6 +118,20 @@ func TestASpeakerDuringTheProofEndsIt(t *testing.T) {
 	})
 }
 
+// The host hears the probes that follow, and answers them or gives way.
+func TestASolicitationAfterTheLastProbeIsNoProof(t *testing.T) {
+	for at, want := range map[time.Duration]Doubt{1500 * time.Millisecond: DoubtNone, 2500 * time.Millisecond: DoubtAsked} {
+		synctest.Test(t, func(t *testing.T) {
+			a, seg := newAir(t, Config{})
+			a.setJitter(0)
+			w := check.Value(seg.WatchLong(addr6, ProbeParams{}))(t)
+			time.AfterFunc(at, func() { a.kernel.speak(key(addr6), hostMAC, bpf.KindDAD) })
+			w.prove(t, want)
+			check.OK(t, w.End())
+		})
+	}
+}
+
 func TestWhatVoidsAProof(t *testing.T) {
 	speak := func(kind bpf.Kind, times int) func(*air, *Segment) {
 		return func(a *air, _ *Segment) {
@@ -136,6 +150,7 @@ func TestWhatVoidsAProof(t *testing.T) {
 		"somebody who speaks, with the events lost": {func(a *air, s *Segment) { a.kernel.loseEvents = true; speak(bpf.KindNA, 1)(a, s) }, DoubtSpoken},
 		"somebody who asks for it twice":            {speak(bpf.KindARPProbe, 2), DoubtSpoken},
 		"not a switch that asks once":               {speak(bpf.KindARPProbe, 1), DoubtNone},
+		"a host that solicits once":                 {speak(bpf.KindDAD, 1), DoubtAsked},
 		"not a switch that asks now and then": {func(a *air, s *Segment) {
 			for range 5 {
 				speak(bpf.KindARPProbe, 1)(a, s)

@@ -38,6 +38,8 @@ type attendance struct {
 func (a attendance) run(ctx context.Context) {
 	defer a.endWatch()
 	k, tries := a.keeper, backoff.Backoff{First: retryFirst, Most: retryMost}
+	// A switch that tracks hosts may probe after each proof.
+	asked := backoff.Backoff{First: parentRetry, Most: retryMost}
 	for ctx.Err() == nil {
 		round, params := a.beginRound(ctx)
 		doubt, answer, err := a.prove(round, params)
@@ -56,6 +58,8 @@ func (a attendance) run(ctx context.Context) {
 			if tries.IsNew(err) {
 				k.Log.Info("cannot prove a Warm lease; trying again", "lease", a.item.name, "why", err.Error())
 			}
+		case doubt == segment.DoubtAsked:
+			wait = asked.Next()
 		case a.usedElsewhere(doubt, &answer):
 			a.quarantine(ctx, params, answer)
 			return
