@@ -136,8 +136,8 @@ func (a *air) CarrierLosses() (uint32, error) {
 }
 
 func (a *air) Close() error { return nil }
-func (a *air) Join(netip.Addr) (func() error, error) {
-	return func() error { return nil }, nil
+func (a *air) Join(netip.Addr) (func(), error) {
+	return func() {}, nil
 }
 func (a *air) SendProbe(frame []byte) error { return a.record(frame, true, false) }
 func (a *air) Send(frame []byte) error      { return a.record(frame, false, false) }

@@ -16,7 +16,7 @@ type parentWire interface {
 	CarrierLosses() (uint32, error)
 	SendProbe(frame []byte) error
 	Send(frame []byte) error
-	Join(netip.Addr) (leave func() error, err error)
+	Join(netip.Addr) (leave func(), err error)
 	Close() error
 }
 

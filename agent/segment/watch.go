@@ -40,8 +40,9 @@ type watch struct {
 	// held is the lease that was installed for the address when the watch
 	// began; Slot 0: it was not held here.
 	held bpf.Lease
-	// leave ends the membership in the group of the address.
-	leave func() error
+	// leave ends the membership in the group of the address, once. It may wait for the kernel's lock of
+	// all interfaces.
+	leave func()
 }
 
 func newWatches(k Kernel) *watches {
@@ -56,9 +57,10 @@ func (s *Segment) startWatch(addr netip.Addr) (*watch, error) {
 	}
 	w, err := s.set.watches.start(s.key(addr))
 	if err != nil {
-		return nil, errors.Join(err, leave())
+		leave()
+		return nil, err
 	}
-	w.leave = leave
+	w.leave = sync.OnceFunc(leave)
 	return w, nil
 }
 
@@ -78,7 +80,7 @@ func (s *watches) start(key bpf.Key) (*watch, error) {
 			return nil, fmt.Errorf("watch %s: %w", key, err)
 		}
 	}
-	w := &watch{set: s, key: key, events: make(chan bpf.Event, watchEvents), held: present}
+	w := &watch{set: s, key: key, events: make(chan bpf.Event, watchEvents), held: present, leave: func() {}}
 	if s.byKey[key] == nil {
 		s.byKey[key] = &watched{watches: make(map[*watch]struct{}), ours: present.Slot == 0}
 	}
@@ -89,6 +91,7 @@ func (s *watches) start(key bpf.Key) (*watch, error) {
 // end stops the watch: its channel gets no more events. The last watch removes the entry in the
 // kernel, unless that is a lease by then. A second end is no error.
 func (w *watch) end() error {
+	w.leave()
 	s := w.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,26 +99,19 @@ func (w *watch) end() error {
 	if !ok {
 		return nil
 	}
-	if _, ok := at.watches[w]; !ok {
-		return nil
-	}
 	delete(at.watches, w)
-	var err error
-	if w.leave != nil {
-		err = w.leave()
-	}
 	if len(at.watches) > 0 {
-		return err
+		return nil
 	}
 	delete(s.byKey, w.key)
 	if !at.ours {
-		return err
+		return nil
 	}
 	// If the address was leased meanwhile, RemoveWatch leaves the lease.
-	if removeErr := s.kernel.RemoveWatch(w.key); removeErr != nil {
-		return errors.Join(err, fmt.Errorf("stop watching %s: %w", w.key, removeErr))
+	if err := s.kernel.RemoveWatch(w.key); err != nil {
+		return fmt.Errorf("stop watching %s: %w", w.key, err)
 	}
-	return err
+	return nil
 }
 
 // deliver passes ev to the watches of its address. It never blocks.

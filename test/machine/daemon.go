@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -19,7 +20,7 @@ type daemon struct {
 	Args []string
 	Env  []string
 	Log  string
-	// Socket is where the daemon serves. An empty one is not waited for.
+	// Socket is where the daemon serves, empty if its start is not waited for.
 	Socket string
 }
 
@@ -67,7 +68,8 @@ func (c Config) writeDaemons() error {
 }
 
 // StartDaemon starts one of the node's daemons. It runs inside the node, and
-// leaves the daemon to the node's first process. It returns once the daemon serves.
+// leaves the daemon to the node's first process. If the daemon has a
+// socket, it returns once that accepts connections.
 func StartDaemon(name string) error {
 	data, err := os.ReadFile(daemonsFile)
 	if err != nil {
@@ -111,18 +113,24 @@ func (d daemon) start() error {
 	if err := p.Release(); err != nil || d.Socket == "" {
 		return err
 	}
-	return d.waitServed()
+	return d.awaitSocket()
 }
 
-// waitServed waits until the daemon accepts connections.
-func (d daemon) waitServed() error {
-	for deadline := time.Now().Add(bootLimit); ; time.Sleep(20 * time.Millisecond) {
-		conn, err := net.Dial("unix", d.Socket)
+// awaitSocket waits until the daemon accepts connections.
+func (d daemon) awaitSocket() error {
+	ctx, cancel := context.WithTimeout(context.Background(), bootLimit)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Socket)
 		if err == nil {
 			return conn.Close()
 		}
-		if time.Now().After(deadline) {
-			return err
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for its socket: %w", err)
+		case <-tick.C:
 		}
 	}
 }

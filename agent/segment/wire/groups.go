@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"sync"
 
+	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/mdlayher/ndp"
 	"golang.org/x/sys/unix"
 )
@@ -16,69 +16,101 @@ import (
 // groups are the solicited-node groups that a parent has joined. Safe for concurrent use.
 type groups struct {
 	parent int
-	// socket holds the memberships. It is nil if the kernel has no IPv6.
-	socket *os.File
+	netns  ns.NetNS
 
-	mu sync.Mutex
-	// users counts the addresses of each group. Addresses that end with the same 24 bits share one.
-	users map[netip.Addr]int
+	mu      sync.Mutex
+	members map[netip.Addr]*member
 }
 
+// member is the membership in one group, for all addresses that end with its 24 bits.
+type member struct {
+	// socket holds this membership only: on Linux 5.10, one socket has room for about 300
+	// (net.core.optmem_max).
+	socket int
+	users  int
+}
+
+// openGroups returns the groups of a parent in the calling thread's network namespace.
 func openGroups(parent int) (*groups, error) {
-	g := &groups{parent: parent, users: make(map[netip.Addr]int)}
-	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if errors.Is(err, unix.EAFNOSUPPORT) {
-		return g, nil
-	}
+	here, err := ns.GetCurrentNS()
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return nil, fmt.Errorf("open the network namespace: %w", err)
 	}
-	g.socket = os.NewFile(uintptr(fd), "groups of a parent")
-	return g, nil
-}
-
-func (g *groups) close() error {
-	if g == nil || g.socket == nil {
-		return nil
-	}
-	return g.socket.Close()
+	return &groups{parent: parent, netns: here, members: make(map[netip.Addr]*member)}, nil
 }
 
 // Join makes the neighbour solicitations for an IPv6 address reach the parent until leave is called, as a
 // host does that probes the address (RFC 4862 section 5.4.2): a switch with MLD snooping passes them to the
-// members of their group only. For an IPv4 address, it does nothing.
-func (p *Parent) Join(addr netip.Addr) (leave func() error, err error) {
-	if !addr.Is6() || p.groups.socket == nil {
-		return func() error { return nil }, nil
+// members of their group only. It does nothing for an IPv4 address, or in a kernel without IPv6.
+func (p *Parent) Join(addr netip.Addr) (leave func(), err error) {
+	if !addr.Is6() {
+		return func() {}, nil
 	}
 	group, err := ndp.SolicitedNodeMulticast(addr)
 	if err != nil {
 		return nil, fmt.Errorf("solicited-node group of %s: %w", addr, err)
 	}
-	if err := p.groups.add(group, 1); err != nil {
-		return nil, fmt.Errorf("join %s: %w", group, err)
+	leave, err = p.groups.join(group)
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		return func() {}, nil
 	}
-	return func() error { return p.groups.add(group, -1) }, nil
+	if err != nil {
+		return nil, fmt.Errorf("join group %s: %w", group, err)
+	}
+	return leave, nil
 }
 
-// add adds users to a group, or removes them. The first one joins it, the last one leaves it.
-func (g *groups) add(group netip.Addr, users int) error {
+func (g *groups) join(group netip.Addr) (leave func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	before, after := g.users[group], g.users[group]+users
-	option := unix.IPV6_LEAVE_GROUP
-	if before == 0 {
-		option = unix.IPV6_JOIN_GROUP
-	}
-	if before == 0 || after == 0 {
-		request := &unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(g.parent)}
-		if err := unix.SetsockoptIPv6Mreq(int(g.socket.Fd()), unix.IPPROTO_IPV6, option, request); err != nil && users > 0 {
-			return os.NewSyscallError("setsockopt IPV6_JOIN_GROUP", err)
+	m := g.members[group]
+	if m == nil {
+		m = &member{}
+		if m.socket, err = g.open(group); err != nil {
+			return nil, err
 		}
+		g.members[group] = m
 	}
-	g.users[group] = after
-	if after == 0 {
-		delete(g.users, group)
+	m.users++
+	return func() { g.leave(group, m) }, nil
+}
+
+// open returns a socket that is a member of the group.
+func (g *groups) open(group netip.Addr) (socket int, err error) {
+	err = g.netns.Do(func(ns.NetNS) error {
+		socket, err = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return -1, err
 	}
-	return nil
+	request := &unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(g.parent)}
+	if err := unix.SetsockoptIPv6Mreq(socket, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, request); err != nil {
+		return -1, errors.Join(err, unix.Close(socket))
+	}
+	return socket, nil
+}
+
+// leave removes a user of a membership, which ends with its last user.
+func (g *groups) leave(group netip.Addr, m *member) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m.users--
+	if m.users == 0 && g.members[group] == m {
+		delete(g.members, group)
+		_ = unix.Close(m.socket)
+	}
+}
+
+func (g *groups) close() error {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for group, m := range g.members {
+		delete(g.members, group)
+		_ = unix.Close(m.socket)
+	}
+	return g.netns.Close()
 }
