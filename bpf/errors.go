@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/mapset"
 )
 
 var (
@@ -16,9 +15,8 @@ var (
 	ErrPinned = errors.New("slot has a living guard on another device")
 	// ErrNoGuard is returned by GuardLink if the slot has no guard.
 	ErrNoGuard = errors.New("the slot has no guard: attach it to the pod's interface first")
-	// ErrSchema is returned by Open if the entries of a pinned map of another version cannot be
-	// carried over.
-	ErrSchema = mapset.ErrSchema
+	// ErrLayout is returned by Open if a pinned map has the layout of another version.
+	ErrLayout = errors.New("a pinned map has the layout of another version; go back to that version, or drain the node and reboot it")
 	// ErrOlderToken is returned by InstallLease if the present lease has a greater token.
 	ErrOlderToken = errors.New("a lease with a newer token is installed")
 	// ErrHeld is returned by InstallLease if a watch (slot 0) would replace a held lease.

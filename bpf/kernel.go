@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/mapset"
 )
 
 // ProbeMark is the SO_MARK of this node's own probes. The observer reflects them to the parent's
@@ -46,12 +45,11 @@ type Kernel struct {
 }
 
 // Open creates the maps, or opens the pins of an earlier process. In that case it also replaces the
-// programs of every attached link by this version's, with no frame unguarded in between, and
-// carries entries over to maps whose layout has changed. It looks for observers and host links in
-// the calling thread's network namespace.
+// programs of every attached link by this version's, with no frame unguarded in between. It looks
+// for observers and host links in the calling thread's network namespace.
 //
-// It returns ErrNotBPFFS if the directory is not on a bpffs, ErrSchema if the entries of a map
-// cannot be carried over.
+// It returns ErrNotBPFFS if the directory is not on a bpffs, ErrLayout if a map was made by a version
+// with another layout.
 func Open(o Options) (*Kernel, error) {
 	c, err := loadCode()
 	if err != nil {
@@ -78,29 +76,21 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("lift the memlock limit: %w", err)
 	}
-	k := assemble(pinDir(o.Dir), c)
-	k.noTCX.Store(o.NoTCX || !attach.HasTCX())
-	set, err := mapset.Open(k.dir.maps(), c.maps())
+	pinned, err := openMaps(pinDir(o.Dir).maps(), c.maps())
 	if err != nil {
 		return nil, err
 	}
+	k := assemble(pinDir(o.Dir), c, typed(pinned))
+	k.noTCX.Store(o.NoTCX || !attach.HasTCX())
 	defer func() {
 		if err != nil {
-			set.Close()
+			k.maps.Close()
 		}
 	}()
-	if err := set.Carry(forgotten); err != nil {
-		return nil, err
-	}
-	k.maps = typed(set.Current)
 	if err := k.inherit(); err != nil {
 		return nil, err
 	}
 	if err := k.reload(); err != nil {
-		return nil, err
-	}
-	// The old programs have raised the old maxima until now.
-	if err := k.finish(set); err != nil {
 		return nil, err
 	}
 	if err := k.tellMACs(); err != nil {
@@ -109,11 +99,8 @@ func open(o Options, c *code) (_ *Kernel, err error) {
 	return k, nil
 }
 
-func assemble(dir pinDir, c *code) *Kernel {
-	k := &Kernel{dir: dir, code: c}
-	k.tables = &tables{
-		sources: map[uint32]slotSources{}, trusted: map[uint32][][3]uint16{}, locals: map[observerLocalKey]uint32{},
-	}
+func assemble(dir pinDir, c *code, m *observerMaps) *Kernel {
+	k := &Kernel{dir: dir, code: c, tables: newTables(m)}
 	k.guards = &guards{
 		dir: dir, code: c, noTCX: &k.noTCX, tables: k.tables,
 		stages: &stages{tables: k.tables, staged: map[uint32]stagedGuard{}, unrecorded: map[uint32]bool{}},

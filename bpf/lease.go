@@ -200,7 +200,7 @@ func (t *tables) removeLease(key Key) error {
 }
 
 // Lease returns the installed lease or watch; ok is false if there is none.
-func (t *tables) Lease(key Key) (Lease, bool, error) {
+func (t *leaseTables) Lease(key Key) (Lease, bool, error) {
 	var l observerLease
 	ok, err := lookup(t.maps.Leases, key.layout(), &l)
 	if err != nil {
@@ -210,7 +210,7 @@ func (t *tables) Lease(key Key) (Lease, bool, error) {
 }
 
 // Leases returns all installed leases and watches. Concurrent changes may be missing.
-func (t *tables) Leases() (map[Key]Lease, error) {
+func (t *leaseTables) Leases() (map[Key]Lease, error) {
 	leases := map[Key]Lease{}
 	var key observerLeaseKey
 	var l observerLease

@@ -10,7 +10,7 @@ import "net/netip"
 
 // nameLeased names an address that is leased to a slot, unless another one of the family is named. It
 // needs mu.
-func (t *tables) nameLeased(key Key, slot uint32) error {
+func (t *slotTable) nameLeased(key Key, slot uint32) error {
 	return t.changeLeased(key, slot, func(named, addr netip.Addr) netip.Addr {
 		if named.IsUnspecified() {
 			return addr
@@ -20,7 +20,7 @@ func (t *tables) nameLeased(key Key, slot uint32) error {
 }
 
 // unnameLeased ends the naming of an address. It needs mu.
-func (t *tables) unnameLeased(key Key, slot uint32) error {
+func (t *slotTable) unnameLeased(key Key, slot uint32) error {
 	return t.changeLeased(key, slot, func(named, addr netip.Addr) netip.Addr {
 		if named == addr {
 			return unspecified(addr.Is4())
@@ -30,7 +30,7 @@ func (t *tables) unnameLeased(key Key, slot uint32) error {
 }
 
 // changeLeased replaces the named address of the key's family. A slot names none of another segment.
-func (t *tables) changeLeased(key Key, slot uint32, change func(named, addr netip.Addr) netip.Addr) error {
+func (t *slotTable) changeLeased(key Key, slot uint32, change func(named, addr netip.Addr) netip.Addr) error {
 	if slot == 0 {
 		return nil
 	}

@@ -97,47 +97,6 @@ func TestReopeningLeavesNoGap(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeKeepsFencesAndDeadSlotsWithProgramsAttached(t *testing.T) {
-	w := newWire(t)
-	node, ext := w.plug("node"), w.plug("ext")
-	dir := bpffs(t)
-	old, err := open(Options{Dir: dir}, older(t, func(maps map[string]*ebpf.MapSpec) {
-		for _, name := range []string{observerMapLeases, observerMapStates, observerMapSlots, observerMapParents, observerMapNetworks} {
-			maps[name].MaxEntries = 64
-		}
-	}))
-	check.OK(t, err)
-	check.OK(t, old.SetKeys(&keyA, nil))
-	check.OK(t, old.SetNetworks([]uint64{network}))
-	r := &rig{t: t, Kernel: old, dir: dir, node: node, ext: ext, parent: node.index("p0")}
-	r.key = Key{Segment: uint32(r.parent), Addr: addr4}
-	r.observe()
-	r.pod = node.pod("p0", "pod")
-	check.OK(t, attachGuard(r.Kernel, r.guard()))
-	check.OK(t, r.InstallLease(r.key, r.lease(100)))
-	s := ext.socket("p0", allProtocols)
-	r.claim(s, 200)
-	s.expect("ack", protocol(etherClaim))
-	check.OK(t, old.Close())
-
-	r.Kernel = openKernel(t, dir)
-	fenced := check.Value(r.Fenced(r.key))(t)
-	equal(t, "fenced", fenced, true)
-	r.claim(s, 300) // the new programs raise the new map
-	s.expect("ack", protocol(etherClaim))
-	st, _, err := r.State(r.key)
-	check.OK(t, err)
-	equal(t, "max", st.MaxToken, 300)
-	check.OK(t, r.KillSlot(1)) // and read the new slots
-	equal(t, "attached", r.attached(), true)
-	r.pod.up("eth0")
-	moved := check.Value(r.Counters())(t)
-	r.pod.socket("eth0", unix.ETH_P_IP).send(eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(nobody4, far4)))
-	after := check.Value(r.Counters())(t)
-	dead := Counter{WhereGuardEgress, ResultDropDead}
-	check.That(t, after[dead] != moved[dead], "the guard does not read the new slots")
-}
-
 // The agent says at its start which of the two ways it goes.
 func TestTheKernelSaysAtOnceWhetherItHasTCX(t *testing.T) {
 	for _, without := range []bool{false, true} {

@@ -50,7 +50,7 @@ func localEntry(mac [3]uint16, slot uint32) uint64 {
 }
 
 // indexLocals writes the index of what the map of locals has. It needs mu.
-func (t *tables) indexLocals() error {
+func (t *sourceTables) indexLocals() error {
 	strict, err := t.anyStrict()
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (t *tables) indexLocals() error {
 	return nil
 }
 
-func (t *tables) putIndex(hashes []uint32, from *localIndex) error {
+func (t *sourceTables) putIndex(hashes []uint32, from *localIndex) error {
 	if len(hashes) == 0 {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (t *tables) putIndex(hashes []uint32, from *localIndex) error {
 }
 
 // anyStrict reports whether a parent is strict.
-func (t *tables) anyStrict() (strict bool, err error) {
+func (t *sourceTables) anyStrict() (strict bool, err error) {
 	var segment uint32
 	var p observerParent
 	it := t.maps.Parents.Iterate()

@@ -56,7 +56,7 @@ func (o *observers) setTrusted(parent int, macs []net.HardwareAddr, strict bool)
 }
 
 // tellLocals writes the MACs of the devices of this node, and their index. New ones come first. It needs mu.
-func (t *tables) tellLocals() error {
+func (t *sourceTables) tellLocals() error {
 	wanted := t.wantedLocals()
 	for key, slot := range wanted {
 		if present, ok := t.locals[key]; ok && present == slot {
@@ -81,7 +81,7 @@ func (t *tables) tellLocals() error {
 
 // wantedLocals returns the slot of each MAC. An allowed MAC may be that of several pods, so it has
 // no slot.
-func (t *tables) wantedLocals() map[observerLocalKey]uint32 {
+func (t *sourceTables) wantedLocals() map[observerLocalKey]uint32 {
 	wanted := map[observerLocalKey]uint32{}
 	put := func(segment uint32, mac [3]uint16, slot uint32) {
 		key := observerLocalKey{Segment: segment}
@@ -117,7 +117,7 @@ func (t *tables) wantedLocals() map[observerLocalKey]uint32 {
 
 // ownerOf returns the slot that owns the MAC of two: a sandbox that is made again may have the MAC of its
 // predecessor, whose slot is dead until it is swept. 0 is no slot.
-func (t *tables) ownerOf(a, b uint32) uint32 {
+func (t *sourceTables) ownerOf(a, b uint32) uint32 {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}
@@ -130,7 +130,7 @@ func (t *tables) ownerOf(a, b uint32) uint32 {
 }
 
 // hasTwin reports whether another slot on the segment has the MAC of a slot.
-func (t *tables) hasTwin(slot uint32) bool {
+func (t *sourceTables) hasTwin(slot uint32) bool {
 	own, ok := t.sources[slot]
 	for other, s := range t.sources {
 		if ok && other != slot && s.segment == own.segment && macLayout(s.MAC) == macLayout(own.MAC) {
@@ -141,14 +141,14 @@ func (t *tables) hasTwin(slot uint32) bool {
 }
 
 // isParents reports whether the parent of a segment has the MAC.
-func (t *tables) isParents(segment uint32, mac [3]uint16) bool {
+func (t *sourceTables) isParents(segment uint32, mac [3]uint16) bool {
 	var p observerParent
 	known, err := lookup(t.maps.Parents, segment, &p)
 	return err == nil && known && p.Mac.Part == mac
 }
 
 // inheritTrusted reads the devices that an earlier process has told the kernel.
-func (t *tables) inheritTrusted() error {
+func (t *sourceTables) inheritTrusted() error {
 	var key observerLocalKey
 	var slot uint32
 	it := t.maps.Locals.Iterate()
@@ -165,7 +165,7 @@ func (t *tables) inheritTrusted() error {
 }
 
 // allowsMAC reports whether a slot on the segment may use the MAC.
-func (t *tables) allowsMAC(key observerLocalKey) bool {
+func (t *sourceTables) allowsMAC(key observerLocalKey) bool {
 	for _, s := range t.sources {
 		for _, mac := range s.MACs {
 			if s.segment == key.Segment && macLayout(mac) == key.Mac.Part {

@@ -2,7 +2,43 @@
 
 package bpf
 
-import "github.com/cilium/ebpf"
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+)
+
+// openMaps opens the pinned maps, and creates and pins those that are missing.
+func openMaps(dir string, specs map[string]*ebpf.MapSpec) (_ map[string]*ebpf.Map, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	opened := map[string]*ebpf.Map{}
+	defer func() {
+		if err != nil {
+			for _, m := range opened {
+				m.Close()
+			}
+		}
+	}()
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		spec := specs[name].Copy()
+		spec.Pinning = ebpf.PinByName
+		m, err := ebpf.NewMapWithOptions(spec, ebpf.MapOptions{PinPath: dir})
+		if errors.Is(err, ebpf.ErrMapIncompatible) {
+			return nil, fmt.Errorf("map %s: %w: %w", name, ErrLayout, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("map %s: %w", name, err)
+		}
+		opened[name] = m
+	}
+	return opened, nil
+}
 
 // typed returns the maps of a set by name.
 func typed(m map[string]*ebpf.Map) *observerMaps {

@@ -58,7 +58,7 @@ func (t *tables) SetNetworks(networks []uint64) error {
 }
 
 // addNetwork makes the programs obey claims of a network. It needs mu.
-func (t *tables) addNetwork(n uint64) error {
+func (t *networkTable) addNetwork(n uint64) error {
 	// The kernel allocates for an update of a network that it knows, and may have no memory.
 	err := t.maps.Networks.Update(n, uint8(1), ebpf.UpdateNoExist)
 	if errors.Is(err, ebpf.ErrKeyExist) {
@@ -73,7 +73,7 @@ func (t *tables) addNetwork(n uint64) error {
 	return nil
 }
 
-func (t *tables) removeNetworks(stale func(uint64) bool) error {
+func (t *networkTable) removeNetworks(stale func(uint64) bool) error {
 	var all []uint64
 	var n uint64
 	var unused uint8
@@ -96,7 +96,7 @@ func (t *tables) removeNetworks(stale func(uint64) bool) error {
 }
 
 // indexNetworks writes all entries at once. It needs mu.
-func (t *tables) indexNetworks(index *networkIndex) error {
+func (t *networkTable) indexNetworks(index *networkIndex) error {
 	remainders := make([]uint32, len(index))
 	for at := range remainders {
 		remainders[at] = uint32(at)

@@ -334,7 +334,6 @@ const (
 	observerMapStates           = "states"
 	observerProgObserverEgress  = "observer_egress"
 	observerProgObserverIngress = "observer_ingress"
-	observerProgStateMerge      = "state_merge"
 	observerVarBtf              = "btf"
 	observerVarSegment          = "segment"
 )
@@ -383,7 +382,6 @@ type observerSpecs struct {
 type observerProgramSpecs struct {
 	ObserverEgress  *ebpf.ProgramSpec `ebpf:"observer_egress"`
 	ObserverIngress *ebpf.ProgramSpec `ebpf:"observer_ingress"`
-	StateMerge      *ebpf.ProgramSpec `ebpf:"state_merge"`
 }
 
 // observerMapSpecs contains maps before they are loaded into the kernel.
@@ -501,14 +499,12 @@ type observerVariables struct {
 type observerPrograms struct {
 	ObserverEgress  *ebpf.Program `ebpf:"observer_egress"`
 	ObserverIngress *ebpf.Program `ebpf:"observer_ingress"`
-	StateMerge      *ebpf.Program `ebpf:"state_merge"`
 }
 
 func (p *observerPrograms) Close() error {
 	return _ObserverClose(
 		p.ObserverEgress,
 		p.ObserverIngress,
-		p.StateMerge,
 	)
 }
 

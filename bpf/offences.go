@@ -19,7 +19,7 @@ func (e Event) Offence() Offence {
 }
 
 // Offences returns the number of frames of each offence since the slot was attached.
-func (t *tables) Offences() (map[Offence]uint64, error) {
+func (t *sourceTables) Offences() (map[Offence]uint64, error) {
 	all := map[Offence]uint64{}
 	var key observerOffenceKey
 	var o observerOffence
@@ -34,7 +34,7 @@ func (t *tables) Offences() (map[Offence]uint64, error) {
 }
 
 // forgetOffences removes the counts of a slot.
-func (t *tables) forgetOffences(slot uint32) error {
+func (t *sourceTables) forgetOffences(slot uint32) error {
 	all, err := t.Offences()
 	if err != nil {
 		return err

@@ -49,7 +49,7 @@ func (gs *guards) killSlot(slot uint32) error {
 }
 
 // SlotDead reports whether the slot was killed and not detached since.
-func (t *tables) SlotDead(slot uint32) (bool, error) {
+func (t *slotTable) SlotDead(slot uint32) (bool, error) {
 	if err := checkSlot(slot); err != nil {
 		return false, fmt.Errorf("slot %d: %w", slot, err)
 	}
@@ -58,7 +58,7 @@ func (t *tables) SlotDead(slot uint32) (bool, error) {
 }
 
 // SlotUsed reports whether the slot was attached or killed, and not detached or swept since.
-func (t *tables) SlotUsed(slot uint32) (bool, error) {
+func (t *slotTable) SlotUsed(slot uint32) (bool, error) {
 	if err := checkSlot(slot); err != nil {
 		return false, fmt.Errorf("slot %d: %w", slot, err)
 	}
@@ -73,7 +73,7 @@ func checkSlot(slot uint32) error {
 	return nil
 }
 
-func (t *tables) slot(slot uint32) (s observerSlot, err error) {
+func (t *slotTable) slot(slot uint32) (s observerSlot, err error) {
 	if err := t.maps.Slots.Lookup(slot, &s); err != nil {
 		return s, fmt.Errorf("read slot %d: %w", slot, err)
 	}
@@ -82,7 +82,7 @@ func (t *tables) slot(slot uint32) (s observerSlot, err error) {
 
 // changeSlot is putSlot for callers that do not hold mu. It keeps the named addresses and the host
 // link: they may have changed since the caller has read the record.
-func (t *tables) changeSlot(slot uint32, s observerSlot) error {
+func (t *slotTable) changeSlot(slot uint32, s observerSlot) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	present, err := t.slot(slot)
@@ -93,7 +93,7 @@ func (t *tables) changeSlot(slot uint32, s observerSlot) error {
 	return t.putSlot(slot, s)
 }
 
-func (t *tables) putSlot(slot uint32, s observerSlot) error {
+func (t *slotTable) putSlot(slot uint32, s observerSlot) error {
 	if err := t.maps.Slots.Put(slot, s); err != nil {
 		return fmt.Errorf("write slot %d: %w", slot, err)
 	}

@@ -410,8 +410,7 @@ func TestSourcesOutliveTheProcessAndEndWithTheSlot(t *testing.T) {
 	check.OK(t, b.SetSources(1, s))
 	check.OK(t, b.SetTrusted(testSegment, []net.HardwareAddr{remoteMAC}, true))
 	b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
-	again := assemble(b.dir, b.code)
-	again.maps = b.maps
+	again := assemble(b.dir, b.code, b.maps)
 	check.OK(t, again.inherit())
 	equal(t, "sources", again.sources[1].Equal(s), true)
 	equal(t, "locals", maps.Equal(again.locals, b.locals), true)
@@ -435,8 +434,7 @@ func TestUnguardedSlotIsKnownByItsMAC(t *testing.T) {
 	check.OK(t, b.SetSources(1, off))
 	check.OK(t, b.SetTrusted(testSegment, nil, true))
 	b.expect(WhereGuardEgress, udpFrom(far4), pass)
-	again := assemble(b.dir, b.code)
-	again.maps = b.maps
+	again := assemble(b.dir, b.code, b.maps)
 	check.OK(t, again.inherit())
 	equal(t, "sources", again.SourcesOf(1).Equal(off), true)
 	equal(t, "locals wanted", len(again.wantedLocals()), 2) // on its segment and tagged

@@ -96,7 +96,7 @@ func (s Sources) bits() uint32 {
 
 // SetSources tells the kernel what the frames of a slot may be from. It holds from the next frame
 // on, and until the slot is detached. It returns ErrNoGuard if the slot has no guard.
-func (t *tables) SetSources(slot uint32, s Sources) error {
+func (t *sourceTables) SetSources(slot uint32, s Sources) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.setSources(slot, s); err != nil {
@@ -105,7 +105,7 @@ func (t *tables) SetSources(slot uint32, s Sources) error {
 	return nil
 }
 
-func (t *tables) setSources(slot uint32, s Sources) error {
+func (t *sourceTables) setSources(slot uint32, s Sources) error {
 	if err := checkSlot(slot); err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (t *tables) setSources(slot uint32, s Sources) error {
 
 // SourcesOf returns what SetSources has set last for a slot, also in an earlier process. The order
 // of MACs and Prefixes may be another one.
-func (t *tables) SourcesOf(slot uint32) Sources {
+func (t *sourceTables) SourcesOf(slot uint32) Sources {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sources[slot].Sources
@@ -188,7 +188,7 @@ func (e sourceEntries) without(o sourceEntries) (rest sourceEntries) {
 	return rest
 }
 
-func (t *tables) addSources(e sourceEntries) error {
+func (t *sourceTables) addSources(e sourceEntries) error {
 	for _, p := range e.prefixes {
 		if err := t.maps.Sources.Put(p, uint8(1)); err != nil {
 			return fmt.Errorf("allow an address: %w", err)
@@ -202,7 +202,7 @@ func (t *tables) addSources(e sourceEntries) error {
 	return nil
 }
 
-func (t *tables) deleteSources(e sourceEntries) error {
+func (t *sourceTables) deleteSources(e sourceEntries) error {
 	for _, p := range e.prefixes {
 		if err := deleteEntry(t.maps.Sources, p); err != nil {
 			return fmt.Errorf("end the allowance of an address: %w", err)
@@ -217,7 +217,7 @@ func (t *tables) deleteSources(e sourceEntries) error {
 }
 
 // forgetSources removes all entries of a slot that is free. It needs mu.
-func (t *tables) forgetSources(slot uint32) error {
+func (t *sourceTables) forgetSources(slot uint32) error {
 	if err := t.forgetOffences(slot); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (t *tables) forgetSources(slot uint32) error {
 }
 
 // inheritSources reads what an earlier process has set.
-func (t *tables) inheritSources(used []uint32) error {
+func (t *sourceTables) inheritSources(used []uint32) error {
 	for _, slot := range used {
 		r, err := t.slot(slot)
 		if err != nil {
@@ -253,7 +253,7 @@ func (t *tables) inheritSources(used []uint32) error {
 	return t.inheritTrusted()
 }
 
-func (t *tables) inheritAllowed() error {
+func (t *sourceTables) inheritAllowed() error {
 	var orphans sourceEntries
 	var p observerSourceKey
 	var m observerSourceMac

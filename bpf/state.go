@@ -43,7 +43,7 @@ func (s State) Fences(l Lease) bool {
 
 // State returns the state of an address; the bool is false if the address is neither leased nor
 // watched.
-func (t *tables) State(key Key) (State, bool, error) {
+func (t *leaseTables) State(key Key) (State, bool, error) {
 	var s observerState
 	ok, err := lookup(t.maps.States, key.layout(), &s)
 	if err != nil {
@@ -54,7 +54,7 @@ func (t *tables) State(key Key) (State, bool, error) {
 
 // Fenced reports whether the kernel has heard a claim newer than the lease. An address that is not
 // held here is not fenced.
-func (t *tables) Fenced(key Key) (bool, error) {
+func (t *leaseTables) Fenced(key Key) (bool, error) {
 	l, ok, err := t.Lease(key)
 	if err != nil || !ok || !l.held() {
 		return false, err
@@ -66,7 +66,7 @@ func (t *tables) Fenced(key Key) (bool, error) {
 // standBehind makes the state of an address say that a holder with a token exists, as if this kernel
 // had heard its claim. It returns an older token: a lease with it is fenced. A state that exists is
 // not changed (R9): it has heard a claim, so a token before that claim is older as well.
-func (t *tables) standBehind(key Key, token uint64) (older uint64, err error) {
+func (t *leaseTables) standBehind(key Key, token uint64) (older uint64, err error) {
 	if err := t.createState(key, token); err != nil {
 		return 0, err
 	}
@@ -82,7 +82,7 @@ func (t *tables) standBehind(key Key, token uint64) (older uint64, err error) {
 
 // createState creates the entry of an address before the kernel has anything to record, with a greatest
 // claim. If the map is full, it deletes the entries of addresses that are no longer leased here.
-func (t *tables) createState(key Key, claim uint64) error {
+func (t *leaseTables) createState(key Key, claim uint64) error {
 	first := observerState{Max: claim}
 	err := t.maps.States.Update(key.layout(), first, ebpf.UpdateNoExist)
 	if errors.Is(err, unix.E2BIG) {
@@ -98,7 +98,7 @@ func (t *tables) createState(key Key, claim uint64) error {
 }
 
 // forgetState deletes a state without a claim, or with a claim that is disproved.
-func (t *tables) forgetState(key Key, disproved uint64) error {
+func (t *leaseTables) forgetState(key Key, disproved uint64) error {
 	s, ok, err := t.State(key)
 	if err != nil || !ok || s.MaxToken != 0 && s.MaxToken != disproved {
 		return err
@@ -106,7 +106,7 @@ func (t *tables) forgetState(key Key, disproved uint64) error {
 	return t.deleteState(key)
 }
 
-func (t *tables) deleteState(key Key) error {
+func (t *leaseTables) deleteState(key Key) error {
 	err := t.maps.States.Delete(key.layout())
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
@@ -114,7 +114,7 @@ func (t *tables) deleteState(key Key) error {
 	return nil
 }
 
-func (t *tables) pruneStates() error {
+func (t *leaseTables) pruneStates() error {
 	var orphans []Key
 	var key observerLeaseKey
 	var s observerState

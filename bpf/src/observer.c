@@ -214,37 +214,3 @@ int observer_egress(struct __sk_buff *skb)
 		return PASS;
 	return egress_hear(skb, &f, &from);
 }
-
-/*
- * User space runs this program by BPF_PROG_TEST_RUN and never attaches it. It
- * merges one entry into the state map of a new layout. New programs raise the
- * same entry meanwhile, so it must happen under the entry's lock. The input is
- * an Ethernet header, both tokens and the key.
- */
-SEC("tc")
-int state_merge(struct __sk_buff *skb)
-{
-	struct {
-		__u64 max, acked;
-	} tokens;
-	const struct lease *l;
-	struct lease_key key;
-	__u64 disproved = 0;
-	struct state *st;
-
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &tokens, sizeof(tokens)) ||
-	    bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(tokens), &key,
-			       sizeof(key)))
-		return DROP;
-	st = state_of(&key);
-	if (!st)
-		return DROP;
-	l = lease_of(&key);
-	if (l)
-		disproved = l->disproved;
-	if (tokens.max != disproved)
-		state_raise(st, &st->max, tokens.max, disproved);
-	state_raise(st, &st->acked, tokens.acked, 0);
-	gate_open();
-	return PASS;
-}
