@@ -124,15 +124,8 @@ func (a *agent) assemble(ctx context.Context) error {
 	})
 	a.segments = segment.New(segment.Config{
 		Kernel: a.kernel, Log: a.log,
-		OthersShare: func(int) bool { return a.peers.Others() },
-		// The one circle: the parts that follow use segments, and segments ask them and report to them. They
-		// are made before the first segment is opened.
-		Expected:   func(parent int) bool { return a.parents.Expected(parent) },
-		Holdings:   func() []segment.Holding { return a.defence.Holdings() },
-		OnFenced:   func(f segment.Fence) { a.defence.Fenced(f) },
-		OnConflict: func(c segment.Conflict) { a.defence.Met(c) },
-		OnAsked:    mute.New(mute.Options{Node: a.node, Events: a.events, Log: a.log, Clock: clock.RealClock{}}).Asked,
-		OnSource:   a.sources.Met,
+		OnAsked:  mute.New(mute.Options{Node: a.node, Events: a.events, Log: a.log, Clock: clock.RealClock{}}).Asked,
+		OnSource: a.sources.Met,
 	})
 	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
 	if err := a.makeParts(ctx); err != nil {
@@ -345,7 +338,8 @@ func (a *agent) diagnosis() *diagnosis.Node {
 
 // start gives the parts to the manager, which runs them once its caches are synced.
 func (a *agent) start() error {
-	ctrlmetrics.Registry.MustRegister(a.segments.Collector(), a.sources, metricsendpoint.BuildInfo(), metrics.TCX(a.kernel.HasTCX))
+	segments := a.segments.Collector(func(int) bool { return a.peers.Others() }, a.parents.Expected)
+	ctrlmetrics.Registry.MustRegister(segments, a.sources, metricsendpoint.BuildInfo(), metrics.TCX(a.kernel.HasTCX))
 	server, err := cniserver.New(cniserver.Options{
 		Backend: &backend{a.Holders, a.diagnosis(), a.ready, a.links.Unfit}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
 		Metrics: ctrlmetrics.Registry, Log: a.log,
@@ -364,7 +358,7 @@ func (a *agent) start() error {
 		}),
 		a.mgr.Add(manager.RunnableFunc(a.state.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.parents.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.segments.Run)),
+		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return a.segments.Run(ctx, a.defence) })),
 		a.mgr.Add(manager.RunnableFunc(a.services.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.podCIDRs.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.Recovery.Run)),

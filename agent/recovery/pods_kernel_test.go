@@ -115,10 +115,7 @@ func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 	key := bpf.ClaimKey{1, 2, 3}
 	check.OK(t, k.SetKeys(&key, nil))
 	check.OK(t, k.SetNetworks([]uint64{claim.Network(fakenode.Cluster, "")}))
-	segments := segment.New(segment.Config{
-		Kernel: k, Log: testr.New(t), Holdings: func() []segment.Holding { return holdings(n) },
-		OnFenced: func(f segment.Fence) { n.Fenced(f.Key) },
-	})
+	segments := segment.New(segment.Config{Kernel: k, Log: testr.New(t)})
 	segments.SetKeys(claim.Key(key))
 	var links *pod.Finder
 	check.OK(t, m.node.Do(func() (err error) {
@@ -126,7 +123,8 @@ func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 		return err
 	}))
 	return fakenode.Machine{
-		Kernel: k, ParentExists: func(int) bool { return true }, Do: m.node.Do, Run: segments.Run,
+		Kernel: k, ParentExists: func(int) bool { return true }, Do: m.node.Do,
+		Run: func(ctx context.Context) error { return segments.Run(ctx, nodeHolder{n}) },
 		OpenSegment: func(parent int) (seg node.Segment, err error) {
 			err = m.node.Do(func() error {
 				opened, err := segments.Open(parent)
@@ -158,8 +156,15 @@ type segmentOf struct {
 
 func (s segmentOf) Observe() error { return s.node.Do(s.Segment.Observe) }
 
-func holdings(n *fakenode.Node) (held []segment.Holding) {
-	for e := range n.Bound() {
+// nodeHolder is the node to its segments.
+type nodeHolder struct{ *fakenode.Node }
+
+func (h nodeHolder) Fenced(f segment.Fence) { h.Node.Fenced(f.Key) }
+
+func (nodeHolder) Met(segment.Conflict) {}
+
+func (h nodeHolder) Holdings() (held []segment.Holding) {
+	for e := range h.Bound() {
 		mac, _ := net.ParseMAC(e.MAC)
 		for _, a := range e.Addresses {
 			held = append(held, segment.Holding{

@@ -72,11 +72,12 @@ type air struct {
 
 // newAir returns an open segment on a fresh air, with an event loop that ends
 // with the test.
-func newAir(t *testing.T, c Config) (*air, *Segment) {
+func newAir(t *testing.T) (*air, *Segment) { t.Helper(); return newAirOf(t, &reports{}) }
+
+func newAirOf(t *testing.T, holder Holder) (*air, *Segment) {
 	t.Helper()
 	a := &air{t: t, kernel: newMemKernel(), born: time.Now(), carrier: true, keys: []claim.Key{testKey}}
-	c.Kernel, c.Log = a.kernel, testr.New(t)
-	set := New(c)
+	set := New(Config{Kernel: a.kernel, Log: testr.New(t)})
 	set.openParent = func(int) (parentWire, error) { return a, nil }
 	set.openPort = func(string, string) (podPort, error) { return &airPort{a}, nil }
 	set.jitter = a.jitters
@@ -84,7 +85,7 @@ func newAir(t *testing.T, c Config) (*air, *Segment) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var run sync.WaitGroup
 	run.Go(func() {
-		if err := set.Run(ctx); err != nil {
+		if err := set.Run(ctx, holder); err != nil {
 			t.Errorf("run: %v", err)
 		}
 	})

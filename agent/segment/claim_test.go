@@ -19,7 +19,7 @@ var ownClaim = Claim{Addr: addr4, Network: 42, Token: 1000, PreviousToken: 900, 
 
 func TestClaimGoesOutThreeTimesToAllAndToThePreviousHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, seg := newAir(t, Config{})
+		a, seg := newAir(t)
 		check.OK(t, seg.Claim(t.Context(), ownClaim))
 		frames := a.list(isClaim)
 		equal(t, "claims", len(frames), 6)
@@ -37,7 +37,7 @@ func TestClaimGoesOutThreeTimesToAllAndToThePreviousHolder(t *testing.T) {
 
 func TestClaimGoesOutUnderBothKeysDuringARotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, seg := newAir(t, Config{})
+		a, seg := newAir(t)
 		old := claim.Key{2: 2}
 		a.keys = []claim.Key{testKey, old}
 		seg.set.SetKeys(a.keys...)
@@ -49,7 +49,7 @@ func TestClaimGoesOutUnderBothKeysDuringARotation(t *testing.T) {
 
 func TestClaimWithoutKeyIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, seg := newAir(t, Config{})
+		_, seg := newAir(t)
 		seg.set.SetKeys()
 		if err := seg.Claim(t.Context(), ownClaim); !errors.Is(err, ErrNoKey) {
 			t.Fatalf("err = %v", err)
@@ -63,7 +63,7 @@ func TestOnlyEnforceClaims(t *testing.T) {
 	} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, seg := newAir(t, Config{})
+				a, seg := newAir(t)
 				c := ownClaim
 				c.Mode = mode
 				check.OK(t, seg.ClaimAndConfirm(t.Context(), c))
@@ -85,7 +85,7 @@ func TestR10ClaimWaitsForANewerOneBeforeItIsConfirmed(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, seg := newAir(t, Config{})
+				a, seg := newAir(t)
 				check.OK(t, a.kernel.InstallLease(key(addr4), bpf.Lease{Token: 1000, Slot: 3, MAC: holderMAC}))
 				n := 0
 				a.onClaim = func(_ claim.Frame, dst net.HardwareAddr) {

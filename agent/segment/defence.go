@@ -20,12 +20,12 @@ const defendInterval = 10 * time.Second
 // meetConflict reports a second speaker for an address held here. If the pool enforces, it answers
 // with the holder's own claim and an announcement: at once the first time, then at most once per
 // defendInterval. It checks that limit first, so that a flood costs little.
-func (s *Segments) meetConflict(ev bpf.Event) {
+func (s *Segments) meetConflict(ev bpf.Event, holder Holder) {
 	now := s.clock.Now()
 	if ev.Kind.Tentative() || !s.conflicts.Ready(ev.Key, now) {
 		return // a probe does not use the address, and the holder itself answers the probe
 	}
-	h, ok := s.holding(ev.Key)
+	h, ok := holding(holder, ev.Key)
 	if !ok || contains(h.Ignore, ev.MAC) {
 		return
 	}
@@ -40,7 +40,7 @@ func (s *Segments) meetConflict(ev bpf.Event) {
 	s.conflicts.Note(ev.Key, now)
 	seg, open := s.Get(h.Parent)
 	defend := open && claims(h.Mode)
-	s.onConflict(Conflict{Holding: h, MAC: ev.MAC, Source: sourceOf(ev.Where), Kind: ev.Kind, At: ev.At, Defended: defend})
+	holder.Met(Conflict{Holding: h, MAC: ev.MAC, Source: sourceOf(ev.Where), Kind: ev.Kind, At: ev.At, Defended: defend})
 	if defend {
 		s.background(func(ctx context.Context) { seg.defend(ctx, h, ev) })
 	}
@@ -59,8 +59,8 @@ func (s *Segment) defend(ctx context.Context, h Holding, second bpf.Event) {
 }
 
 // holding returns the holding of key.
-func (s *Segments) holding(key bpf.Key) (Holding, bool) {
-	all := s.holdings()
+func holding(holder Holder, key bpf.Key) (Holding, bool) {
+	all := holder.Holdings()
 	i := slices.IndexFunc(all, func(h Holding) bool { return h.key() == key })
 	if i < 0 {
 		return Holding{}, false

@@ -22,20 +22,24 @@ func held(mode v1alpha1.ConflictMode) Holding {
 	return Holding{Parent: parent, Addr: addr4, Network: 42, Token: 1000, Slot: 3, MAC: holderMAC, Interface: "eth0", Mode: mode}
 }
 
-// reports collects callbacks.
+// reports is a holder that collects what it is told.
 type reports struct {
+	holdings []Holding
+
 	mu        sync.Mutex
 	conflicts []Conflict
 	fences    []Fence
 }
 
-func (r *reports) onConflict(c Conflict) {
+func (r *reports) Holdings() []Holding { return r.holdings }
+
+func (r *reports) Met(c Conflict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.conflicts = append(r.conflicts, c)
 }
 
-func (r *reports) onFenced(f Fence) {
+func (r *reports) Fenced(f Fence) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fences = append(r.fences, f)
@@ -58,10 +62,8 @@ func (r *reports) fenced() []Fence {
 // holderAir is an air on which a pod of this node holds addr4.
 func holderAir(t *testing.T, h Holding) (*air, *Segment, *reports) {
 	t.Helper()
-	r := &reports{}
-	a, seg := newAir(t, Config{
-		Holdings: func() []Holding { return []Holding{h} }, OnConflict: r.onConflict, OnFenced: r.onFenced,
-	})
+	r := &reports{holdings: []Holding{h}}
+	a, seg := newAirOf(t, r)
 	check.OK(t, a.kernel.InstallLease(h.key(), bpf.Lease{Token: h.Token, Slot: h.Slot, MAC: h.MAC}))
 	return a, seg, r
 }
@@ -242,9 +244,10 @@ func TestDeafnessMetric(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, seg := newAir(t, Config{OthersShare: func(int) bool { return tc.others }})
+				a, seg := newAir(t)
 				tc.prepare(a)
-				equal(t, "deaf", gauge(t, seg, "fenceline_segment_deaf"), tc.want)
+				others := func(int) bool { return tc.others }
+				equal(t, "deaf", gauge(t, seg.set.Collector(others, others), "fenceline_segment_deaf"), tc.want)
 			})
 		})
 	}
@@ -252,10 +255,11 @@ func TestDeafnessMetric(t *testing.T) {
 
 func TestAParentThatIsGoneSpoilsNoScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, seg := newAir(t, Config{})
+		a, seg := newAir(t)
 		a.gone = true
 		r := prometheus.NewPedanticRegistry()
-		r.MustRegister(seg.set.Collector())
+		others := func(int) bool { return true }
+		r.MustRegister(seg.set.Collector(others, others))
 		families, err := r.Gather()
 		check.That(t, err == nil, "%v", err)
 		for _, f := range families {
@@ -266,11 +270,11 @@ func TestAParentThatIsGoneSpoilsNoScrape(t *testing.T) {
 	})
 }
 
-// gauge scrapes the collector of seg and returns the value of a gauge.
-func gauge(t *testing.T, seg *Segment, name string) float64 {
+// gauge scrapes a collector and returns the value of a gauge.
+func gauge(t *testing.T, c *Collector, name string) float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(seg.set.Collector())
+	r.MustRegister(c)
 	families := check.Value(r.Gather())(t)
 	for _, f := range families {
 		if f.GetName() == name {

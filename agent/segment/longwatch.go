@@ -259,26 +259,28 @@ func (w *LongWatch) Doubt() (Doubt, Answer, error) {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	doubt, answer := w.judge(now, present, installed)
+	w.proven = doubt == DoubtNone
+	return doubt, answer, nil
+}
+
+// judge returns the first doubt. It needs mu.
+func (w *LongWatch) judge(now continuity, present bpf.Lease, installed bool) (Doubt, Answer) {
 	switch {
 	case w.answer.Conflict:
-		w.proven = false
-		return DoubtSpoken, w.answer, nil
+		return DoubtSpoken, w.answer
 	case !w.proven:
-		return DoubtUnproven, Answer{}, nil
+		return DoubtUnproven, Answer{}
 	case w.asked:
-		w.proven = false
-		return DoubtAsked, Answer{}, nil
+		return DoubtAsked, Answer{}
 	case !now.observed(), now.observer != w.since.observer, !installed:
-		w.proven = false
-		return DoubtObserver, Answer{}, nil
+		return DoubtObserver, Answer{}
 	case !now.carrier, now.carrierLosses != w.since.carrierLosses:
-		w.proven = false
-		return DoubtCarrier, Answer{}, nil
+		return DoubtCarrier, Answer{}
 	case present.Slot != 0:
-		w.proven = false
-		return DoubtHeld, Answer{MAC: present.MAC}, nil
+		return DoubtHeld, Answer{MAC: present.MAC}
 	}
-	return DoubtNone, Answer{}, nil
+	return DoubtNone, Answer{}
 }
 
 // take records a hit and reports whether the address is in doubt.

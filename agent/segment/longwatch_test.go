@@ -20,7 +20,7 @@ import (
 // quiet watches addr4 on a fresh air.
 func quiet(t *testing.T, p ProbeParams) (*air, *Segment, *LongWatch) {
 	t.Helper()
-	a, seg := newAir(t, Config{})
+	a, seg := newAir(t)
 	w, err := seg.WatchLong(addr4, p)
 	check.OK(t, err)
 	t.Cleanup(func() {
@@ -60,7 +60,7 @@ func TestProbesAtLeisureKeepTheTimesOfTheStandards(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, seg := newAir(t, Config{})
+				a, seg := newAir(t)
 				a.setJitter(c.jitter)
 				w := check.Value(seg.WatchLong(c.addr, ProbeParams{}))(t)
 				start := time.Now()
@@ -122,7 +122,7 @@ func TestASpeakerDuringTheProofEndsIt(t *testing.T) {
 func TestASolicitationAfterTheLastProbeIsNoProof(t *testing.T) {
 	for at, want := range map[time.Duration]Doubt{1500 * time.Millisecond: DoubtNone, 2500 * time.Millisecond: DoubtAsked} {
 		synctest.Test(t, func(t *testing.T) {
-			a, seg := newAir(t, Config{})
+			a, seg := newAir(t)
 			a.setJitter(0)
 			w := check.Value(seg.WatchLong(addr6, ProbeParams{}))(t)
 			time.AfterFunc(at, func() { a.kernel.speak(key(addr6), hostMAC, bpf.KindDAD) })
@@ -249,7 +249,7 @@ func TestModeOffProvesNothingAndDoubtsNothing(t *testing.T) {
 // An agent that crashed leaves its watches in the kernel.
 func TestTheWatchOfAnAgentBeforeIsEndedWithOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, seg := newAir(t, Config{})
+		a, seg := newAir(t)
 		check.OK(t, a.kernel.InstallLease(key(addr4), bpf.Lease{}))
 		w := check.Value(seg.WatchLong(addr4, ProbeParams{}))(t)
 		check.OK(t, w.End())

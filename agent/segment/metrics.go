@@ -27,20 +27,23 @@ var claimResults = []bpf.Result{
 // Collector exports the metrics of all segments. At each scrape it reads the kernel's counters,
 // which survive a restart of the agent.
 type Collector struct {
-	set *Segments
+	set                   *Segments
+	othersShare, expected func(parent int) bool
 
 	claimsSent, claimsReceived, acksSent, acksReceived, dropped, deaf, mute, blind, attached *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// Collector returns the collector of all segments. Register it once.
-func (s *Segments) Collector() *Collector {
+// Collector returns the collector of all segments. Register it once. othersShare reports whether
+// another node shares the parent's segment and could be heard; expected, whether another node has an
+// address that this node should hear on the parent. An alert depends on it, but no proof.
+func (s *Segments) Collector(othersShare, expected func(parent int) bool) *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("fenceline_"+name, help, labels, nil)
 	}
 	return &Collector{
-		set:            s,
+		set: s, othersShare: othersShare, expected: expected,
 		claimsSent:     desc("claims_sent_total", "Claim frames sent by this node's agent."),
 		claimsReceived: desc("claims_received_total", "Claim frames received from other nodes, by result.", "result"),
 		acksSent:       desc("acks_sent_total", "Claims for which this node's kernel fenced the address and sent an ack."),
@@ -103,8 +106,8 @@ func (c *Collector) collectSegment(ch chan<- prometheus.Metric, seg *Segment) {
 		}
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, seg.name)
 	}
-	gauge(c.deaf, h.Deaf(c.set.othersShare(seg.parent)))
+	gauge(c.deaf, h.Deaf(c.othersShare(seg.parent)))
 	gauge(c.mute, h.Mute)
-	gauge(c.blind, h.Deaf(c.set.expected(seg.parent)))
+	gauge(c.blind, h.Deaf(c.expected(seg.parent)))
 	gauge(c.attached, h.Observed)
 }

@@ -22,7 +22,7 @@ var params50 = ProbeParams{Rounds: 3, Interval: 50 * time.Millisecond}
 // came of it and how long it took.
 func probeAir(t *testing.T, p ProbeParams, prepare func(*air)) (a *air, answer Answer, took time.Duration) {
 	t.Helper()
-	a, seg := newAir(t, Config{})
+	a, seg := newAir(t)
 	prepare(a)
 	start := time.Now()
 	answer = check.Value(seg.Probe(t.Context(), addr4, p))(t)
@@ -182,7 +182,7 @@ func TestModeOffProbesNothing(t *testing.T) {
 
 func TestProbeOfAnInstalledLeaseLeavesItAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, seg := newAir(t, Config{})
+		a, seg := newAir(t)
 		own := bpf.Lease{Token: 5, Slot: 3, MAC: holderMAC}
 		check.OK(t, a.kernel.InstallLease(key(addr4), own))
 		answering(holderMAC, bpf.KindARP)(a)
@@ -209,7 +209,7 @@ func TestWatchThatBecameALeaseIsNotRemoved(t *testing.T) {
 
 func TestConcurrentProbesOfOneAddressShareItsWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, seg := newAir(t, Config{})
+		a, seg := newAir(t)
 		var probes sync.WaitGroup
 		for i := range 4 {
 			probes.Go(func() {
@@ -226,7 +226,7 @@ func TestConcurrentProbesOfOneAddressShareItsWatch(t *testing.T) {
 
 func TestAThousandConcurrentProbesKeepThePace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, seg := newAir(t, Config{})
+		a, seg := newAir(t)
 		var probes sync.WaitGroup
 		addr := netip.MustParseAddr("198.18.0.1")
 		for range 1000 {

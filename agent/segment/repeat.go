@@ -18,14 +18,14 @@ const (
 	repeatTick = time.Second
 )
 
-// repeat claims every address held here about once a minute, until ctx ends (R3).
-func (s *Segments) repeat(ctx context.Context) {
+// repeat claims every address of the holder about once a minute, until ctx ends (R3).
+func (s *Segments) repeat(ctx context.Context, holder Holder) {
 	due := make(schedule)
 	for {
 		if err := pace.Sleep(ctx, s.clock, repeatTick); err != nil {
 			return
 		}
-		for _, h := range due.next(s.clock.Now(), s.holdings(), s.jitter) {
+		for _, h := range due.next(s.clock.Now(), holder.Holdings(), s.jitter) {
 			if ctx.Err() != nil {
 				return
 			}

@@ -150,11 +150,7 @@ func (n *node) start() {
 	key := bpf.ClaimKey(testKey)
 	check.OK(t, n.kernel.SetKeys(&key, nil))
 	check.OK(t, n.kernel.SetNetworks([]uint64{rigNetwork}))
-	n.set = New(Config{
-		Kernel: witness{n.kernel, n}, Log: testr.New(t), Holdings: n.held,
-		OnFenced:   func(f Fence) { n.note(func() { n.fences = append(n.fences, f) }) },
-		OnConflict: func(c Conflict) { n.note(func() { n.conflicts = append(n.conflicts, c) }) },
-	})
+	n.set = New(Config{Kernel: witness{n.kernel, n}, Log: testr.New(t)})
 	n.set.SetKeys(testKey)
 	check.OK(t, n.ns.Do(func() (err error) {
 		n.seg, err = n.set.Open(n.parent)
@@ -163,7 +159,7 @@ func (n *node) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
 	run.Go(func() {
-		check.Is(t, n.set.Run(ctx), nil, "agent of %s:", n.name)
+		check.Is(t, n.set.Run(ctx, n), nil, "agent of %s:", n.name)
 	})
 	n.stop = func() {
 		cancel()
@@ -186,7 +182,11 @@ func (n *node) note(fn func()) {
 	fn()
 }
 
-func (n *node) held() []Holding {
+func (n *node) Fenced(f Fence) { n.note(func() { n.fences = append(n.fences, f) }) }
+
+func (n *node) Met(c Conflict) { n.note(func() { n.conflicts = append(n.conflicts, c) }) }
+
+func (n *node) Holdings() []Holding {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.holdings

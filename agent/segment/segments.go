@@ -21,16 +21,11 @@ import (
 
 // Segments is the set of open segments of this node. Safe for concurrent use.
 type Segments struct {
-	kernel      Kernel
-	clock       clock.Clock
-	log         logr.Logger
-	holdings    func() []Holding
-	othersShare func(parent int) bool
-	expected    func(parent int) bool
-	onFenced    func(Fence)
-	onConflict  func(Conflict)
-	onAsked     func(parent string, answered bool)
-	onSource    func(bpf.Event)
+	kernel   Kernel
+	clock    clock.Clock
+	log      logr.Logger
+	onAsked  func(parent string, answered bool)
+	onSource func(bpf.Event)
 
 	watches   *watches
 	conflicts *pace.Limiter
@@ -61,9 +56,7 @@ var errClosed = errors.New("segments are closed")
 func New(c Config) *Segments {
 	c = c.withDefaults()
 	s := &Segments{
-		kernel: c.Kernel, clock: c.Clock, log: c.Log,
-		holdings: c.Holdings, othersShare: c.OthersShare, expected: c.Expected, onFenced: c.OnFenced, onConflict: c.OnConflict,
-		onAsked: c.OnAsked, onSource: c.OnSource,
+		kernel: c.Kernel, clock: c.Clock, log: c.Log, onAsked: c.OnAsked, onSource: c.OnSource,
 		watches:    newWatches(c.Kernel),
 		conflicts:  pace.NewLimiter(defendInterval),
 		openParent: func(parent int) (parentWire, error) { return wire.OpenParent(parent) },
@@ -173,34 +166,34 @@ func (s *Segments) background(fn func(context.Context)) {
 	}
 }
 
-// Run handles kernel events and repeats claims until ctx ends or events cannot be read any more.
-// Call it once.
-func (s *Segments) Run(ctx context.Context) error {
+// Run handles kernel events, and repeats the claims of the holder's addresses, until ctx ends or
+// events cannot be read any more. Call it once.
+func (s *Segments) Run(ctx context.Context, holder Holder) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var repeat sync.WaitGroup
-	repeat.Go(func() { s.repeat(ctx) })
+	repeat.Go(func() { s.repeat(ctx, holder) })
 	defer repeat.Wait()
 	defer cancel()
-	if err := s.kernel.ReadEvents(ctx, s.dispatch); err != nil && ctx.Err() == nil {
+	if err := s.kernel.ReadEvents(ctx, func(ev bpf.Event) { s.dispatch(ev, holder) }); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("read kernel events: %w", err)
 	}
 	return nil
 }
 
 // dispatch handles one kernel event. It does not block.
-func (s *Segments) dispatch(ev bpf.Event) {
+func (s *Segments) dispatch(ev bpf.Event, holder Holder) {
 	switch ev.Type {
 	case bpf.EventHit:
 		s.watches.deliver(ev)
-		s.meetConflict(ev)
+		s.meetConflict(ev, holder)
 	case bpf.EventAck:
 		s.watches.deliver(ev)
 	case bpf.EventOldClaim:
-		s.meetConflict(ev)
+		s.meetConflict(ev, holder)
 	case bpf.EventSource:
 		s.onSource(ev)
 	case bpf.EventFenced:
-		s.onFenced(Fence{Key: ev.Key, Token: ev.Token, Mine: ev.Mine, MAC: ev.MAC, At: ev.At})
+		holder.Fenced(Fence{Key: ev.Key, Token: ev.Token, Mine: ev.Mine, MAC: ev.MAC, At: ev.At})
 	}
 }

@@ -26,7 +26,7 @@ func verification() Verification {
 // verifyAir verifies v on an air that prepare has furnished.
 func verifyAir(t *testing.T, v Verification, prepare func(*air)) (a *air, verdict Verdict, e Evidence, took time.Duration) {
 	t.Helper()
-	a, seg := newAir(t, Config{})
+	a, seg := newAir(t)
 	a.kernel.heard[parent] = a.kernel.Now() - time.Minute
 	a.kernel.speakers = []netip.Addr{v.Claim.Addr, canary4}
 	prepare(a)
@@ -257,9 +257,10 @@ func TestVerifyReportsWhetherACanaryAnswered(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var asked []string
-				a, seg := newAir(t, Config{OnAsked: func(parent string, answered bool) {
+				a, seg := newAir(t)
+				seg.set.onAsked = func(parent string, answered bool) {
 					asked = append(asked, fmt.Sprintf("%s answered: %t", parent, answered))
-				}})
+				}
 				a.kernel.heard[parent] = a.kernel.Now() - time.Minute
 				a.kernel.speakers = []netip.Addr{canary4}
 				tc.prepare(a)
@@ -321,7 +322,7 @@ func TestVerifyWithAnOlderLeaseInstalledHere(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, seg := newAir(t, Config{})
+				a, seg := newAir(t)
 				a.kernel.heard[parent] = a.kernel.Now()
 				older := bpf.Lease{Token: 900, Network: 42, Slot: 3, MAC: holderMAC}
 				check.OK(t, a.kernel.InstallLease(key(addr4), older))
@@ -354,7 +355,7 @@ func TestVerifyHearsWhoSpeaksForAnAddressOnceFencedHere(t *testing.T) {
 
 func TestVerifyEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, seg := newAir(t, Config{})
+		a, seg := newAir(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
 		defer cancel()
 		verdict, _, err := seg.Verify(ctx, verification())
