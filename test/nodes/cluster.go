@@ -113,7 +113,13 @@ func On(t testing.TB, rig *namespaces.Rig) *Cluster {
 func (c *Cluster) removeObjects() error {
 	ctx, cancel := context.WithTimeout(context.Background(), Limit)
 	defer cancel()
-	var errs []error
+	// The controller that would take its finalizer from a pool has ended.
+	pools := &v1alpha1.IPPoolList{}
+	errs := []error{c.List(ctx, pools)}
+	for i := range pools.Items {
+		pools.Items[i].Finalizers = nil
+		errs = append(errs, c.Update(ctx, &pools.Items[i]))
+	}
 	for _, namespace := range []string{System, Shop} {
 		errs = append(errs, c.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(namespace), client.GracePeriodSeconds(0)))
 	}

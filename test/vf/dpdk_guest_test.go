@@ -7,6 +7,7 @@ package vf_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -33,6 +34,8 @@ func TestGuestAVFWithoutAnInterface(t *testing.T) {
 	p, dark, host := podsOf(c, vf.HostDevice, vf.Delegated), c.Nodes[0], c.LAN.Hosts[0]
 	v := check.Value(host.VFs())(t)[0]
 	beside := p.add(t, 1, 1, nodes.Wants("others"))
+	// Without a driver, the VF has the MAC of its PF only, as the plugin sets it by "mac".
+	check.OK(t, host.Links().LinkSetVfHardwareAddr(pf(t, host), 0, net.HardwareAddr{2, 0, 0, 0, 0x99, 1}))
 	check.OK(t, host.Drive(v, "uio_pci_generic"))
 
 	pod := check.Value(dark.NewPod(t.Context(), "dpdk", nodes.Wants("one")))(t)

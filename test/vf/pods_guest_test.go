@@ -92,20 +92,27 @@ func (p pods) add(t *testing.T, node, index int, change ...func(*corev1.Pod)) *n
 	return s
 }
 
+// sandbox makes the sandbox of a pod whose ADD will move a VF of a node, numbered from 1.
+func (p pods) sandbox(t *testing.T, node, index int, change ...func(*corev1.Pod)) (*nodes.Sandbox, vf.VF) {
+	t.Helper()
+	device := check.Value(p.LAN.Hosts[node-1].VFs())(t)[index]
+	pod := check.Value(p.Nodes[node-1].NewPod(t.Context(), fmt.Sprintf("pod-%d", time.Now().UnixNano()), func(pod *corev1.Pod) {
+		for _, c := range change {
+			c(pod)
+		}
+	}))(t)
+	s := check.Value(p.NewSandbox(node, pod, device, p.plugin, p.form))(t)
+	p.begun[s] = true
+	t.Cleanup(func() { p.abandon(t, s) })
+	return s, device
+}
+
 // begin makes a pod on a VF of a node, numbered from 1.
 func (p pods) begin(t *testing.T, node, index int, change ...func(*corev1.Pod)) *nodes.Sandbox {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
 	defer cancel()
-	vfs := check.Value(p.LAN.Hosts[node-1].VFs())(t)
-	pod := check.Value(p.Nodes[node-1].NewPod(ctx, fmt.Sprintf("pod-%d", time.Now().UnixNano()), func(pod *corev1.Pod) {
-		for _, c := range change {
-			c(pod)
-		}
-	}))(t)
-	s := check.Value(p.NewSandbox(node, pod, vfs[index], p.plugin, p.form))(t)
-	p.begun[s] = true
-	t.Cleanup(func() { p.abandon(t, s) })
+	s, device := p.sandbox(t, node, index, change...)
 	check.OK(t, s.Add(ctx))
 
 	l := &v1alpha1.IPLease{}
@@ -114,8 +121,8 @@ func (p pods) begin(t *testing.T, node, index int, change ...func(*corev1.Pod)) 
 	if l.Spec.State != v1alpha1.StateBound || l.Spec.Parent != parent || l.Spec.Holder.MAC != s.MAC.String() {
 		t.Errorf("lease %s is %s on parent %q of %+v, want Bound on %s of %s", l.Name, l.Spec.State, l.Spec.Parent, l.Spec.Holder, parent, s.MAC)
 	}
-	if got := check.Value(vf.BusInfo(s.Namespace, namespaces.PodInterface))(t); got != vfs[index].PCI {
-		t.Errorf("the pod has %s, want %s", got, vfs[index].PCI)
+	if got := check.Value(vf.BusInfo(s.Namespace, namespaces.PodInterface))(t); got != device.PCI {
+		t.Errorf("the pod has %s, want %s", got, device.PCI)
 	}
 	if !check.Value(s.Guarded())(t) {
 		t.Error("no guard is on the VF")
