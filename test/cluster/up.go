@@ -92,13 +92,22 @@ func (c *Cluster) up(ctx context.Context) error {
 	return c.waitUsable(ctx, c.Options.CNIConfig != nil)
 }
 
+// containerd returns the component that the variable FENCELINE_TEST_CONTAINERD chooses: "oldest" for
+// containerd 1.7, otherwise the newest.
+func containerd() string {
+	if os.Getenv("FENCELINE_TEST_CONTAINERD") == "oldest" {
+		return thirdparty.ContainerdOldest
+	}
+	return thirdparty.Containerd
+}
+
 // prepare builds all binaries and images of the cluster.
 func (c *Cluster) prepare(ctx context.Context) error {
 	builder, err := thirdparty.NewBuilder(c.Options.Progress)
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{thirdparty.Kubernetes, thirdparty.Etcd, thirdparty.Containerd, thirdparty.CNIPlugins, thirdparty.Helm} {
+	for _, name := range []string{thirdparty.Kubernetes, thirdparty.Etcd, containerd(), thirdparty.CNIPlugins, thirdparty.Helm} {
 		if c.state.Binaries[name], err = builder.Dir(ctx, name); err != nil {
 			return err
 		}
@@ -146,7 +155,7 @@ func (c *Cluster) nodeConfig(n int, keys *controlplane.Keys) (machine.Config, er
 	}
 	config := machine.Config{
 		Name: name, Dir: c.nodeDir(n), Cgroup: c.Options.nodeName(n), Addresses: addresses,
-		Path:       []string{c.state.Binaries[thirdparty.Kubernetes], c.state.Binaries[thirdparty.Containerd]},
+		Path:       []string{c.state.Binaries[thirdparty.Kubernetes], c.state.Binaries[containerd()]},
 		CNIPlugins: c.state.Binaries[thirdparty.CNIPlugins],
 		PauseImage: images.PauseImage, Images: c.state.Options.Images,
 		Kubelet: kubelet, Authority: keys.Authority(), ServingCert: serving.Cert, ServingKey: serving.Key,

@@ -11,9 +11,9 @@ import (
 	"text/template"
 )
 
-// containerdConfig: the process may lack CAP_SYS_RESOURCE, so OOM scores are
-// never lowered; snapshotters and plugins that need more of the machine are off.
-const containerdConfig = `version = 3
+// containerdConfig is read by containerd 1.7 and 2. The process may lack CAP_SYS_RESOURCE, so OOM scores
+// are never lowered; snapshotters and plugins that need more of the machine are off.
+const containerdConfig = `version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
 disabled_plugins = [
@@ -25,24 +25,21 @@ disabled_plugins = [
 [grpc]
   address = "/run/containerd/containerd.sock"
 
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
-  sandbox = "{{.PauseImage}}"
-
-[plugins.'io.containerd.cri.v1.runtime']
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{{.PauseImage}}"
   restrict_oom_score_adj = true
 
-[plugins.'io.containerd.cri.v1.runtime'.cni]
-  bin_dirs = ["/opt/cni/bin"]
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = "/opt/cni/bin"
   conf_dir = "/etc/cni/net.d"
-  use_internal_loopback = true
 
-[plugins.'io.containerd.cri.v1.runtime'.containerd]
+[plugins."io.containerd.grpc.v1.cri".containerd]
   default_runtime_name = "runc"
 
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   BinaryName = "runc"
   SystemdCgroup = false
 `

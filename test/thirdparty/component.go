@@ -33,6 +33,7 @@ const (
 	Etcd             = "etcd"
 	EtcdTools        = "etcdtools" // etcdctl and etcdutl
 	Containerd       = "containerd"
+	ContainerdOldest = "containerd-oldest"
 	CNIPlugins       = "cniplugins"
 	CNITuning        = "tuning"   // the reference plugin that changes the MAC of an interface
 	SRIOVCNI         = "sriovcni" // the plugin that moves virtual functions
@@ -53,6 +54,8 @@ func components() map[string]Component {
 		{Name: EtcdTools, Module: "go.etcd.io/etcd/etcdutl/v3"},
 		{Name: Containerd, Module: "github.com/containerd/containerd/v2",
 			linkFlags: variable("github.com/containerd/containerd/v2/version.Version")},
+		{Name: ContainerdOldest, Module: "github.com/containerd/containerd",
+			linkFlags: variable("github.com/containerd/containerd/version.Version")},
 		{Name: CNIPlugins, Module: "github.com/containernetworking/plugins"},
 		{Name: CNITuning, Module: "github.com/containernetworking/plugins"},
 		{Name: SRIOVCNI, Module: "github.com/intel/sriov-cni"},
