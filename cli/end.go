@@ -37,12 +37,8 @@ func endOf(ctx context.Context, c *cluster.Cluster, lease *v1alpha1.IPLease) (*e
 	if err != nil {
 		return nil, err
 	}
-	counts, err := metrics.New(prometheus.NewRegistry())
-	if err != nil {
-		return nil, err
-	}
 	rules := reclaim.Reconciler{
-		Client: c, Live: c, Metrics: counts, Clock: clock.RealClock{}, Namespace: c.Namespace, Defaults: policy,
+		Client: c, Live: c, Metrics: metrics.New(prometheus.NewRegistry()), Clock: clock.RealClock{}, Namespace: c.Namespace, Defaults: policy,
 		Owners: owner.Asker{Live: c, Scales: c, Mapper: c.RESTMapper()},
 	}
 	a, err := rules.Explain(ctx, lease)

@@ -50,13 +50,8 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	if err != nil {
 		return nil, err
 	}
-	m, err := metrics.New(ctrlmetrics.Registry)
-	if err != nil {
-		return nil, err
-	}
-	if err := ctrlmetrics.Registry.Register(metricsendpoint.BuildInfo()); err != nil {
-		return nil, fmt.Errorf("register the metric of the build: %w", err)
-	}
+	m := metrics.New(ctrlmetrics.Registry)
+	ctrlmetrics.Registry.MustRegister(metricsendpoint.BuildInfo())
 	config = rest.CopyConfig(config)
 	config.UserAgent = name
 	// A podview.Pod cannot be read from protobuf.

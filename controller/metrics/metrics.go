@@ -5,9 +5,8 @@
 package metrics
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
@@ -31,69 +30,33 @@ type Metrics struct {
 }
 
 // New registers the metrics.
-func New(registry prometheus.Registerer) (*Metrics, error) {
+func New(registry prometheus.Registerer) *Metrics {
+	to := promauto.With(registry)
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return to.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return to.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
 	m := &Metrics{
-		reclaims: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fenceline_reclaims_total",
-			Help: "Addresses that the controller took from their holders, by reason.",
-		}, []string{"reason"}),
-		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fenceline_reclaims_withheld_total",
-			Help: "Leases that were due and not taken because reclaim is switched off, by reason.",
-		}, []string{"reason"}),
-		enabled: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fenceline_reclaim_enabled",
-			Help: "1 while reclaim is switched on, 0 while it is switched off. Only the leader reports this.",
-		}, nil),
-		quarantined: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fenceline_quarantined_addresses",
-			Help: "Addresses that are Quarantined until their previous holder is fenced, gone or proven silent.",
-		}, []string{"pool", "reason"}),
-		addresses: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fenceline_pool_addresses",
-			Help: "Addresses that a pool can hand out.",
-		}, []string{"pool"}),
-		free: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fenceline_pool_free_addresses",
-			Help: "Addresses of a pool without a lease, or with a Warm one.",
-		}, []string{"pool"}),
-		reserved: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fenceline_pool_reserved_addresses",
-			Help: "Addresses of a pool that a ReservedIP keeps back.",
-		}, []string{"pool"}),
-		outside: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fenceline_pool_outside_leases",
-			Help: "Leases of addresses that their pool no longer hands out.",
-		}, []string{"pool"}),
-		hostsOfMany: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fenceline_pool_hosts_of_many_addresses",
-			Help: "Foreign hosts each of which answers for many addresses of a pool, such as proxies.",
-		}, []string{"pool"}),
-		leases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fenceline_pool_leases",
-			Help: "Leases of a pool by state.",
-		}, []string{"pool", "state"}),
-		apiErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fenceline_api_errors_total",
-			Help: "Failed requests to the Kubernetes API, without conflicts (409) and absent objects (404).",
-		}, []string{"verb"}),
-		unknown: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fenceline_unknown_owners_total",
-			Help: "Reads of owners that could not tell whether an address is still kept, by reason. The address stays.",
-		}, []string{"reason"}),
-		subnets: newSubnetGauges(),
-	}
-	for _, c := range []prometheus.Collector{
-		m.reclaims, m.withheld, m.enabled, m.quarantined, m.addresses, m.free, m.reserved, m.outside, m.hostsOfMany, m.leases, m.apiErrors, m.unknown,
-	} {
-		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
-	}
-	for _, gauge := range m.subnets.all() {
-		if err := registry.Register(gauge); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
+		reclaims:    counter("fenceline_reclaims_total", "Addresses that the controller took from their holders, by reason.", "reason"),
+		withheld:    counter("fenceline_reclaims_withheld_total", "Leases that were due and not taken because reclaim is switched off, by reason.", "reason"),
+		enabled:     gauge("fenceline_reclaim_enabled", "1 while reclaim is switched on, 0 while it is switched off. Only the leader reports this."),
+		quarantined: gauge("fenceline_quarantined_addresses", "Addresses that are Quarantined until their previous holder is fenced, gone or proven silent.", "pool", "reason"),
+		addresses:   gauge("fenceline_pool_addresses", "Addresses that a pool can hand out.", "pool"),
+		free:        gauge("fenceline_pool_free_addresses", "Addresses of a pool without a lease, or with a Warm one.", "pool"),
+		reserved:    gauge("fenceline_pool_reserved_addresses", "Addresses of a pool that a ReservedIP keeps back.", "pool"),
+		outside:     gauge("fenceline_pool_outside_leases", "Leases of addresses that their pool no longer hands out.", "pool"),
+		hostsOfMany: gauge("fenceline_pool_hosts_of_many_addresses", "Foreign hosts each of which answers for many addresses of a pool, such as proxies.", "pool"),
+		leases:      gauge("fenceline_pool_leases", "Leases of a pool by state.", "pool", "state"),
+		apiErrors:   counter("fenceline_api_errors_total", "Failed requests to the Kubernetes API, without conflicts (409) and absent objects (404).", "verb"),
+		unknown:     counter("fenceline_unknown_owners_total", "Reads of owners that could not tell whether an address is still kept, by reason. The address stays.", "reason"),
+		subnets: subnetGauges{
+			addresses: gauge("fenceline_subnet_addresses", "Addresses of an IPSubnet that pools may have.", "subnet"),
+			free:      gauge("fenceline_subnet_free_addresses", "Addresses of an IPSubnet that no pool has.", "subnet"),
+			pools:     gauge("fenceline_subnet_pools", "Pools that the controller made of an IPSubnet.", "subnet"),
+			unserved:  gauge("fenceline_subnet_unserved_applications", "Applications that name an IPSubnet and lack addresses.", "subnet"),
+		},
 	}
 	// Each counter starts at 0. Otherwise rate() would miss the first increment.
 	for _, reason := range reasons() {
@@ -101,13 +64,13 @@ func New(registry prometheus.Registerer) (*Metrics, error) {
 		m.withheld.WithLabelValues(string(reason))
 	}
 	m.withheld.WithLabelValues("RetentionEnded") // of kept addresses
-	for _, verb := range []string{verbGet, verbCreate, verbUpdate, verbPatch, verbDelete} {
+	for _, verb := range verbs() {
 		m.apiErrors.WithLabelValues(verb)
 	}
 	for _, lack := range owner.Lacks() {
 		m.unknown.WithLabelValues(string(lack))
 	}
-	return m, nil
+	return m
 }
 
 // reasons returns all reasons of a Quarantined lease.

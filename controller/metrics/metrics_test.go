@@ -18,7 +18,7 @@ import (
 
 func TestPoolGaugesEndWithThePool(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	m := check.Value(metrics.New(registry))(t)
+	m := metrics.New(registry)
 	m.SetPool("blue", metrics.Pool{
 		Status:      v1alpha1.IPPoolStatus{Total: 10, Bound: 3, Quarantined: 1},
 		Quarantined: map[v1alpha1.LeaseReason]int64{v1alpha1.ReasonPodGone: 1},
@@ -49,7 +49,7 @@ func TestPoolGaugesEndWithThePool(t *testing.T) {
 
 func TestCountersOfReclaimStartAtZero(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	check.Value(metrics.New(registry))(t)
+	metrics.New(registry)
 	got := series(t, registry)
 	for _, name := range []string{
 		"fenceline_reclaims_total reason=PodGone", "fenceline_reclaims_withheld_total reason=PodGone", "fenceline_reclaims_withheld_total reason=RetentionEnded",
@@ -62,7 +62,7 @@ func TestCountersOfReclaimStartAtZero(t *testing.T) {
 func TestOnlyTheLeaderTellsWhetherReclaimIsOn(t *testing.T) {
 	const name = "fenceline_reclaim_enabled"
 	registry := prometheus.NewPedanticRegistry()
-	m := check.Value(metrics.New(registry))(t)
+	m := metrics.New(registry)
 	value, there := series(t, registry)[name]
 	check.That(t, !there, "a controller that stands by exports %v", value)
 	for enabled, want := range map[bool]float64{false: 0, true: 1} {
@@ -115,8 +115,7 @@ func TestAPIErrors(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
-			m, err := metrics.New(registry)
-			check.OK(t, err)
+			m := metrics.New(registry)
 			tripper := m.Transport(roundTrip(func(*http.Request) (*http.Response, error) {
 				if row.err != nil {
 					return nil, row.err

@@ -18,22 +18,6 @@ type Subnet struct {
 // subnetGauges are the gauges of IPSubnets.
 type subnetGauges struct{ addresses, free, pools, unserved *prometheus.GaugeVec }
 
-func newSubnetGauges() subnetGauges {
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"subnet"})
-	}
-	return subnetGauges{
-		addresses: gauge("fenceline_subnet_addresses", "Addresses of an IPSubnet that pools may have."),
-		free:      gauge("fenceline_subnet_free_addresses", "Addresses of an IPSubnet that no pool has."),
-		pools:     gauge("fenceline_subnet_pools", "Pools that the controller made of an IPSubnet."),
-		unserved:  gauge("fenceline_subnet_unserved_applications", "Applications that name an IPSubnet and lack addresses."),
-	}
-}
-
-func (g subnetGauges) all() []*prometheus.GaugeVec {
-	return []*prometheus.GaugeVec{g.addresses, g.free, g.pools, g.unserved}
-}
-
 // SetSubnet sets the gauges of an IPSubnet.
 func (m *Metrics) SetSubnet(subnet string, s Subnet) {
 	m.subnets.addresses.WithLabelValues(subnet).Set(float64(s.Status.Total))
@@ -44,7 +28,7 @@ func (m *Metrics) SetSubnet(subnet string, s Subnet) {
 
 // ForgetSubnet drops the gauges of an IPSubnet that is gone.
 func (m *Metrics) ForgetSubnet(subnet string) {
-	for _, gauge := range m.subnets.all() {
+	for _, gauge := range []*prometheus.GaugeVec{m.subnets.addresses, m.subnets.free, m.subnets.pools, m.subnets.unserved} {
 		gauge.DeleteLabelValues(subnet)
 	}
 }

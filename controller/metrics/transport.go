@@ -2,17 +2,17 @@
 
 package metrics
 
-import "net/http"
-
-// Values of the label verb. Lists and watches count as get.
-const (
-	verbGet    = "get"
-	verbCreate = "create"
-	verbUpdate = "update"
-	verbPatch  = "patch"
-	verbDelete = "delete"
-	verbOther  = "other"
+import (
+	"cmp"
+	"net/http"
 )
+
+// verbs returns the label verb of each method. Lists and watches count as get.
+func verbs() map[string]string {
+	return map[string]string{
+		http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+	}
+}
 
 // Transport wraps a round tripper so that failed requests are counted by verb.
 func (m *Metrics) Transport(next http.RoundTripper) http.RoundTripper {
@@ -28,7 +28,7 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.next.RoundTrip(request)
 	// A request that its caller cancelled, as at the end of a watch, did not fail.
 	if (err != nil && request.Context().Err() == nil) || (err == nil && failed(response.StatusCode)) {
-		t.metrics.apiErrors.WithLabelValues(verb(request.Method)).Inc()
+		t.metrics.apiErrors.WithLabelValues(cmp.Or(verbs()[request.Method], "other")).Inc()
 	}
 	return response, err
 }
@@ -41,23 +41,5 @@ func failed(code int) bool {
 		return false
 	default:
 		return code >= http.StatusBadRequest
-	}
-}
-
-// verb returns the Kubernetes verb of a request.
-func verb(method string) string {
-	switch method {
-	case http.MethodGet:
-		return verbGet
-	case http.MethodPost:
-		return verbCreate
-	case http.MethodPut:
-		return verbUpdate
-	case http.MethodPatch:
-		return verbPatch
-	case http.MethodDelete:
-		return verbDelete
-	default:
-		return verbOther
 	}
 }

@@ -45,10 +45,9 @@ func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool, agent("n1"), agent("n2")).WithStatusSubresource(pool)
 	check.OK(t, cache.AddIndexes(t.Context(), indexer{builder}))
 	c := builder.Build()
-	m := check.Value(metrics.New(prometheus.NewRegistry()))(t)
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := &Reconciler{
-		Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: m, Clock: clock, Namespace: "system",
+		Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry()), Clock: clock, Namespace: "system",
 		cooling: newCooling(), pace: newPace(), fewer: newFewer(),
 	}
 	look := func(after time.Duration, want int64) ctrl.Result {

@@ -73,9 +73,8 @@ func between(t *testing.T, cached, live []client.Object) *bench {
 			return c.Delete(ctx, o, opts...)
 		},
 	}).Build()
-	m := check.Value(metrics.New(prometheus.NewRegistry()))(t)
 	b.reconciler = &Reconciler{
-		Client: split{b.live, b.cached}, Live: b.live, Events: events.NewFakeRecorder(100), Metrics: m,
+		Client: split{b.live, b.cached}, Live: b.live, Events: events.NewFakeRecorder(100), Metrics: metrics.New(prometheus.NewRegistry()),
 		Clock: b.clock, Namespace: namespace, Defaults: clusterPolicy(),
 	}
 	b.reconciler.begin()

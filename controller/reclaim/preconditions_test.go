@@ -68,11 +68,10 @@ func freeze(t *testing.T, server *controlplane.Server, before func(frozen), obje
 			return c.Delete(ctx, o, opts...)
 		},
 	})
-	m := check.Value(metrics.New(prometheus.NewRegistry()))(t)
 	// With a pool there is nothing to remark, so the first write is the one that matters.
 	cached := view(t, append(objects, poolObject())).Build()
 	f.reconciler = &Reconciler{
-		Client: split{writes, cached}, Live: own, Events: events.NewFakeRecorder(100), Metrics: m,
+		Client: split{writes, cached}, Live: own, Events: events.NewFakeRecorder(100), Metrics: metrics.New(prometheus.NewRegistry()),
 		Clock: clocktesting.NewFakeClock(time.Now().Add(time.Hour)), Namespace: namespace, Defaults: clusterPolicy(),
 	}
 	f.reconciler.begin()

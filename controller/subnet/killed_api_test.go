@@ -99,10 +99,8 @@ func (p *play) begin(l *life) {
 			return c.List(ctx, list, opts...)
 		},
 	})
-	m, err := metrics.New(prometheus.NewRegistry())
-	p.must(err)
 	p.r = &Reconciler{
-		Client: c, Live: p.client, Events: events.NewFakeRecorder(1000), Metrics: m,
+		Client: c, Live: p.client, Events: events.NewFakeRecorder(1000), Metrics: metrics.New(prometheus.NewRegistry()),
 		Clock: p.clock, Settle: Settle, Owners: owner.Asker{Live: p.client, Scales: p.client, Mapper: p.client.RESTMapper()},
 	}
 }
