@@ -19,35 +19,23 @@ func slimTemplate(t corev1.PodTemplateSpec, annotations []string) corev1.PodTemp
 	}
 }
 
-func slimDeployment(o any) (any, error) {
-	d, ok := o.(*appsv1.Deployment)
-	if !ok {
-		return o, nil
-	}
+func slimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 	slim := &appsv1.Deployment{ObjectMeta: slimMeta(d.ObjectMeta)}
 	slim.Generation, slim.Spec.Replicas = d.Generation, d.Spec.Replicas
 	slim.Spec.Template = slimTemplate(d.Spec.Template, demand.Annotations())
-	return slim, nil
+	return slim
 }
 
-func slimDaemonSet(o any) (any, error) {
-	d, ok := o.(*appsv1.DaemonSet)
-	if !ok {
-		return o, nil
-	}
+func slimDaemonSet(d *appsv1.DaemonSet) *appsv1.DaemonSet {
 	slim := &appsv1.DaemonSet{ObjectMeta: slimMeta(d.ObjectMeta)}
 	slim.Spec.Template = slimTemplate(d.Spec.Template, demand.Annotations())
 	slim.Status.DesiredNumberScheduled = d.Status.DesiredNumberScheduled
 	// Of the generation it only counts whether the DaemonSet's controller has seen one.
 	slim.Status.ObservedGeneration = min(1, d.Status.ObservedGeneration)
-	return slim, nil
+	return slim
 }
 
-func slimJob(o any) (any, error) {
-	j, ok := o.(*batchv1.Job)
-	if !ok {
-		return o, nil
-	}
+func slimJob(j *batchv1.Job) *batchv1.Job {
 	slim := &batchv1.Job{ObjectMeta: slimMeta(j.ObjectMeta)}
 	slim.OwnerReferences = j.OwnerReferences
 	slim.Spec.Parallelism, slim.Spec.Completions = j.Spec.Parallelism, j.Spec.Completions
@@ -55,17 +43,13 @@ func slimJob(o any) (any, error) {
 	for _, c := range j.Status.Conditions {
 		slim.Status.Conditions = append(slim.Status.Conditions, batchv1.JobCondition{Type: c.Type, Status: c.Status})
 	}
-	return slim, nil
+	return slim
 }
 
-func slimCronJob(o any) (any, error) {
-	c, ok := o.(*batchv1.CronJob)
-	if !ok {
-		return o, nil
-	}
+func slimCronJob(c *batchv1.CronJob) *batchv1.CronJob {
 	slim := &batchv1.CronJob{ObjectMeta: slimMeta(c.ObjectMeta)}
 	slim.Spec.JobTemplate.Spec.Parallelism = c.Spec.JobTemplate.Spec.Parallelism
 	slim.Spec.JobTemplate.Spec.Completions = c.Spec.JobTemplate.Spec.Completions
 	slim.Spec.JobTemplate.Spec.Template = slimTemplate(c.Spec.JobTemplate.Spec.Template, demand.Annotations())
-	return slim, nil
+	return slim
 }

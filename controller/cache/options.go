@@ -21,14 +21,25 @@ func Options() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&podview.Pod{}:        {Transform: slimPod},
-			&corev1.Node{}:        {Transform: slimNode},
-			&appsv1.StatefulSet{}: {Transform: slimStatefulSet},
-			&appsv1.Deployment{}:  {Transform: slimDeployment},
-			&appsv1.DaemonSet{}:   {Transform: slimDaemonSet},
-			&batchv1.Job{}:        {Transform: slimJob},
-			&batchv1.CronJob{}:    {Transform: slimCronJob},
-			&v1alpha1.IPLease{}:   {Transform: slimLease},
+			&podview.Pod{}:        transform(slimPod),
+			&corev1.Node{}:        transform(slimNode),
+			&appsv1.StatefulSet{}: transform(slimStatefulSet),
+			&appsv1.Deployment{}:  transform(slimDeployment),
+			&appsv1.DaemonSet{}:   transform(slimDaemonSet),
+			&batchv1.Job{}:        transform(slimJob),
+			&batchv1.CronJob{}:    transform(slimCronJob),
+			&v1alpha1.IPLease{}:   transform(slimLease),
 		},
 	}
+}
+
+// transform keeps of each object what slim returns. The mark of an object that was deleted while there
+// was no watch stays as it is.
+func transform[T client.Object](slim func(T) T) cache.ByObject {
+	return cache.ByObject{Transform: func(o any) (any, error) {
+		if object, ok := o.(T); ok {
+			return slim(object), nil
+		}
+		return o, nil
+	}}
 }

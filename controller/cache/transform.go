@@ -37,11 +37,7 @@ func slimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 // slimLease keeps the whole spec, because a lease is written back from the cache. Strings that many
 // leases have in common are stored once. It returns a copy, because the lease is part of the array of
 // a list, which one lease would keep in memory.
-func slimLease(o any) (any, error) {
-	lease, ok := o.(*v1alpha1.IPLease)
-	if !ok {
-		return o, nil
-	}
+func slimLease(lease *v1alpha1.IPLease) *v1alpha1.IPLease {
 	slim := *lease
 	slim.ManagedFields = nil
 	spec := &slim.Spec
@@ -54,7 +50,7 @@ func slimLease(o any) (any, error) {
 	if h := spec.Holder; h != nil {
 		share(&h.Namespace, &h.Interface, &h.OwnerGroup, &h.OwnerKind, &h.OwnerName)
 	}
-	return &slim, nil
+	return &slim
 }
 
 // share makes equal strings use the same memory.
@@ -64,11 +60,7 @@ func share[T ~string](of ...*T) {
 	}
 }
 
-func slimPod(o any) (any, error) {
-	pod, ok := o.(*podview.Pod)
-	if !ok {
-		return o, nil
-	}
+func slimPod(pod *podview.Pod) *podview.Pod {
 	slim := &podview.Pod{
 		ObjectMeta: slimMeta(pod.ObjectMeta),
 		Spec: podview.Spec{
@@ -101,7 +93,7 @@ func slimPod(o any) (any, error) {
 		slim.Status.Conditions = slimConditions(pod.Status.Conditions)
 		slim.Status.ContainerStatuses = lastFinished(pod)
 	}
-	return slim, nil
+	return slim
 }
 
 func slimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
@@ -132,11 +124,7 @@ func lastFinished(pod *podview.Pod) []corev1.ContainerStatus {
 	}}}
 }
 
-func slimNode(o any) (any, error) {
-	node, ok := o.(*corev1.Node)
-	if !ok {
-		return o, nil
-	}
+func slimNode(node *corev1.Node) *corev1.Node {
 	slim := &corev1.Node{ObjectMeta: slimMeta(node.ObjectMeta)}
 	slim.Labels = node.Labels
 	for _, t := range node.Spec.Taints {
@@ -152,21 +140,17 @@ func slimNode(o any) (any, error) {
 			}}
 		}
 	}
-	return slim, nil
+	return slim
 }
 
-func slimStatefulSet(o any) (any, error) {
-	set, ok := o.(*appsv1.StatefulSet)
-	if !ok {
-		return o, nil
-	}
+func slimStatefulSet(set *appsv1.StatefulSet) *appsv1.StatefulSet {
 	return &appsv1.StatefulSet{
 		ObjectMeta: slimMeta(set.ObjectMeta),
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: set.Spec.Replicas, Ordinals: set.Spec.Ordinals,
 			Template: slimTemplate(set.Spec.Template, append(v1alpha1.FixedAddressAnnotations(), demand.Annotations()...)),
 		},
-	}, nil
+	}
 }
 
 // merge returns the annotations together with those of the given names.
