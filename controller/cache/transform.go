@@ -3,7 +3,6 @@
 package cache
 
 import (
-	"time"
 	"unique"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -89,9 +88,13 @@ func slimPod(pod *podview.Pod) *podview.Pod {
 	}
 	share(&slim.Namespace, &slim.Spec.NodeName)
 	share(&slim.Status.Phase)
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if pod.IsFinished() {
 		slim.Status.Conditions = slimConditions(pod.Status.Conditions)
-		slim.Status.ContainerStatuses = lastFinished(pod)
+		if at := pod.LastEnd(); !at.IsZero() {
+			slim.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(at)},
+			}}}
+		}
 	}
 	return slim
 }
@@ -102,26 +105,6 @@ func slimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 		slim = append(slim, corev1.PodCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime})
 	}
 	return slim
-}
-
-// lastFinished returns the status of the container that finished last.
-func lastFinished(pod *podview.Pod) []corev1.ContainerStatus {
-	var at time.Time
-	for _, statuses := range [][]corev1.ContainerStatus{
-		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses,
-	} {
-		for _, s := range statuses {
-			if t := s.State.Terminated; t != nil && t.FinishedAt.After(at) {
-				at = t.FinishedAt.Time
-			}
-		}
-	}
-	if at.IsZero() {
-		return nil
-	}
-	return []corev1.ContainerStatus{{State: corev1.ContainerState{
-		Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(at)},
-	}}}
 }
 
 func slimNode(node *corev1.Node) *corev1.Node {

@@ -7,6 +7,9 @@
 package podview
 
 import (
+	"slices"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -21,6 +24,22 @@ type Pod struct {
 
 	Spec   Spec   `json:"spec,omitempty"`
 	Status Status `json:"status,omitempty"`
+}
+
+// IsFinished reports whether no container of the pod will run again.
+func (p *Pod) IsFinished() bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// LastEnd returns when the container that ended last did so. It is zero if none has ended.
+func (p *Pod) LastEnd() (at time.Time) {
+	s := &p.Status
+	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses) {
+		if t := c.State.Terminated; t != nil && t.FinishedAt.After(at) {
+			at = t.FinishedAt.Time
+		}
+	}
+	return at
 }
 
 // Spec is the read part of corev1.PodSpec.

@@ -97,7 +97,7 @@ func decidePresent(f Facts) Action {
 	switch {
 	case pod.Spec.HostNetwork:
 		return none("the pod is on the host's network")
-	case isFinished(pod):
+	case pod.IsFinished():
 		due := f.finishedAt().Add(gracePeriod(pod)).Add(f.Policy.ExtraGrace)
 		return quarantineAt(f.Now, due, v1alpha1.ReasonPodFinished,
 			fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, pod.Status.Phase))
@@ -274,7 +274,7 @@ func decideKeptForPod(f Facts) Action {
 		return endFor("pod %s/%s does not exist", holder)
 	case !isHolder(pod, holder.PodUID):
 		return endFor("pod %s/%s exists with another UID", holder)
-	case isFinished(pod):
+	case pod.IsFinished():
 		return endFor("pod %s/%s has finished", holder)
 	case isTerminating(pod):
 		return endFor("pod %s/%s is Terminating", holder)

@@ -120,7 +120,7 @@ func (n *note) saw(pod *podview.Pod, holder *v1alpha1.Holder) bool {
 
 // sawFinished returns when the pod was first seen as finished. It is zero for a pod that is not finished.
 func (n *note) sawFinished(pod *podview.Pod, now time.Time) time.Time {
-	return firstSeen(&n.finishedSince, pod != nil && isFinished(pod), now)
+	return firstSeen(&n.finishedSince, pod != nil && pod.IsFinished(), now)
 }
 
 // firstSeen keeps and returns the time at which a state was first seen. It is zero if the state is

@@ -89,7 +89,7 @@ func latestTarget(pods []podview.Pod, holder *v1alpha1.Holder) *podview.Pod {
 	var latest *podview.Pod
 	for i := range pods {
 		pod := &pods[i]
-		if string(pod.UID) == holder.PodUID || pod.Spec.NodeName == "" || isFinished(pod) || isTerminating(pod) {
+		if string(pod.UID) == holder.PodUID || pod.Spec.NodeName == "" || pod.IsFinished() || isTerminating(pod) {
 			continue
 		}
 		if latest == nil || latest.CreationTimestamp.Before(&pod.CreationTimestamp) {

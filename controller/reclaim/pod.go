@@ -5,8 +5,6 @@ package reclaim
 import (
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/owner"
@@ -37,10 +35,6 @@ func isStaticUID(uid string) bool {
 	return true
 }
 
-func isFinished(pod *podview.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
 func isTerminating(pod *podview.Pod) bool { return pod.DeletionTimestamp != nil }
 
 // isForceDeleted reports whether the pod was deleted without a grace period. Only finalizers keep it.
@@ -51,23 +45,9 @@ func isForceDeleted(pod *podview.Pod) bool {
 // finishedAt returns the latest time in a finished pod's status. An evicted pod may have no
 // container statuses, but it has conditions. A pod that never started has its creation time only.
 func finishedAt(pod *podview.Pod) time.Time {
-	at := pod.CreationTimestamp.Time
-	later := func(t time.Time) {
-		if t.After(at) {
-			at = t
-		}
-	}
-	for _, statuses := range [][]corev1.ContainerStatus{
-		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses,
-	} {
-		for _, s := range statuses {
-			if s.State.Terminated != nil {
-				later(s.State.Terminated.FinishedAt.Time)
-			}
-		}
-	}
+	at := latest(pod.CreationTimestamp.Time, pod.LastEnd())
 	for _, c := range pod.Status.Conditions {
-		later(c.LastTransitionTime.Time)
+		at = latest(at, c.LastTransitionTime.Time)
 	}
 	return at
 }
