@@ -8,8 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -17,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/audit"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 // Reasons of the events.
@@ -70,9 +70,9 @@ func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
 	// The written lease names the verifier's node, not the node of its holder.
 	audit.Log(r.Audit, audit.Reclaim, audit.Of(written, f.Lease.Spec.NodeName, string(a.Reason)))
 	// One event is enough: the lease has the details.
-	regarding, related := client.Object(written), client.Object(nil)
-	if pod := holderPod(spec.Holder); pod != nil {
-		regarding, related = pod, written
+	regarding, related := runtime.Object(written), runtime.Object(nil)
+	if h := spec.Holder; h != nil && h.Pod != "" {
+		regarding, related = event.Pod(h.Namespace, h.Pod, h.PodUID), written
 	}
 	r.Events.Eventf(regarding, related, corev1.EventTypeWarning, eventReclaimed, "Quarantine",
 		"address %s of pool %s was taken from %s on node %s: %s: %s; %s verifies",
@@ -102,7 +102,7 @@ func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (
 	}
 	if next == "" {
 		n.assignment.passedOn(f.Now)
-		return ctrl.Result{RequeueAfter: backoff(verifierPatience, n.assignment.changes)}, nil
+		return ctrl.Result{RequeueAfter: pauseAfter(n.assignment.changes, verifierPatience)}, nil
 	}
 	written, err := r.update(ctx, f.Lease, reassigned(f.Lease.Spec, next))
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (
 // (R12). A later reconcile takes the address.
 func (r *Reconciler) deletePod(ctx context.Context, f Facts, a Action) error {
 	pod := &podview.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.Pod.Object.Namespace, Name: f.Pod.Object.Name, UID: f.Pod.Object.UID}}
-	options := []client.DeleteOption{client.Preconditions{UID: ptr.To(pod.UID)}}
+	options := []client.DeleteOption{client.Preconditions{UID: &pod.UID}}
 	if a.Force {
 		options = append(options, client.GracePeriodSeconds(0))
 	}
@@ -132,16 +132,15 @@ func (r *Reconciler) deletePod(ctx context.Context, f Facts, a Action) error {
 	return nil
 }
 
-// endRetention deletes exactly the version of the lease that was judged.
-func (r *Reconciler) endRetention(ctx context.Context, f Facts, a Action) error {
-	err := r.Client.Delete(ctx, f.Lease.DeepCopy(), client.Preconditions{
-		UID: ptr.To(f.Lease.UID), ResourceVersion: ptr.To(f.Lease.ResourceVersion),
-	})
+// free deletes exactly the version of the lease that was judged. why is the reason of its audit line and
+// its event.
+func (r *Reconciler) free(ctx context.Context, f Facts, a Action, why string) error {
+	err := r.Client.Delete(ctx, f.Lease.DeepCopy(), client.Preconditions{UID: &f.Lease.UID, ResourceVersion: &f.Lease.ResourceVersion})
 	if err != nil {
-		return fmt.Errorf("end retention of lease %s: %w", f.Lease.Name, err)
+		return fmt.Errorf("free the address of lease %s (%s): %w", f.Lease.Name, why, err)
 	}
-	audit.Log(r.Audit, audit.Free, audit.Of(f.Lease, f.Lease.Spec.NodeName, eventRetentionEnded))
-	r.Events.Eventf(f.Lease, nil, corev1.EventTypeNormal, eventRetentionEnded, "Free", "%s", a.Why)
+	audit.Log(r.Audit, audit.Free, audit.Of(f.Lease, f.Lease.Spec.NodeName, why))
+	r.Events.Eventf(f.Lease, nil, corev1.EventTypeNormal, why, "Free", "%s", a.Why)
 	return nil
 }
 
@@ -183,14 +182,4 @@ func (r *Reconciler) withhold(ctx context.Context, lease *v1alpha1.IPLease, pool
 		r.Events.Eventf(pool, lease, corev1.EventTypeWarning, eventWithheld, "Withhold",
 			"reclaim is switched off (reclaim.enabled of the chart): address %s is due (%s) and is not taken", lease.Spec.Address, reason)
 	}
-}
-
-// holderPod returns a reference to the pod of a holder for events. The pod may no longer exist.
-func holderPod(holder *v1alpha1.Holder) *podview.Pod {
-	if holder == nil || holder.Pod == "" {
-		return nil
-	}
-	return &podview.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: holder.Namespace, Name: holder.Pod, UID: types.UID(holder.PodUID),
-	}}
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/backoff"
 )
 
 const (
@@ -41,10 +42,10 @@ func decideQuarantined(f Facts) Action {
 	if spec.NodeName == "" || !f.Verifier.Alive {
 		return Action{Kind: Reassign, Why: fmt.Sprintf("verifier %q is not alive", spec.NodeName)}
 	}
-	patience, why := backoff(verifierPatience, f.Verifier.Changes), fmt.Sprintf("verifier %s has not answered", spec.NodeName)
+	patience, why := pauseAfter(f.Verifier.Changes, verifierPatience), fmt.Sprintf("verifier %s has not answered", spec.NodeName)
 	if spec.Message != "" {
 		// A verifier that cannot decide writes its reason to the message (Unknown).
-		patience, why = backoff(unknownPause, f.Verifier.Changes), fmt.Sprintf("verifier %s: %s", spec.NodeName, spec.Message)
+		patience, why = pauseAfter(f.Verifier.Changes, unknownPause), fmt.Sprintf("verifier %s: %s", spec.NodeName, spec.Message)
 	}
 	if due := f.Verifier.AskedAt.Add(patience); f.Now.Before(due) {
 		return Action{Kind: Wait, Until: due, Why: why}
@@ -92,12 +93,9 @@ func isAssertion(reason v1alpha1.LeaseReason) bool {
 	return reason == v1alpha1.ReasonNodeGone || reason == v1alpha1.ReasonOutOfService
 }
 
-// backoff returns a pause that doubles with each change of the verifier, up to maxBackoff.
-func backoff(pause time.Duration, changes int) time.Duration {
-	for ; changes > 0 && pause < maxBackoff; changes-- {
-		pause *= 2
-	}
-	return min(pause, maxBackoff)
+// pauseAfter returns a pause that doubles with each change of the verifier, up to maxBackoff.
+func pauseAfter(changes int, first time.Duration) time.Duration {
+	return backoff.Pause(first, maxBackoff, changes+1)
 }
 
 // quarantined returns the spec of a lease that is taken from its holder.

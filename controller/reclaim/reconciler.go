@@ -118,9 +118,9 @@ func (r *Reconciler) do(ctx context.Context, f Facts, a Action, pool *v1alpha1.I
 	case DeletePod:
 		return ctrl.Result{}, r.deletePod(ctx, f, a)
 	case EndRetention:
-		return ctrl.Result{}, r.endRetention(ctx, f, a)
+		return ctrl.Result{}, r.free(ctx, f, a, eventRetentionEnded)
 	case EndQuarantine:
-		return ctrl.Result{}, r.endQuarantine(ctx, f, a)
+		return ctrl.Result{}, r.free(ctx, f, a, eventQuarantineEnded)
 	default:
 		r.withhold(ctx, f.Lease, pool, a, n)
 		err := r.remark(ctx, f.Lease, remarkOn(f.Lease, pool, a))

@@ -6,12 +6,9 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
@@ -65,17 +62,4 @@ func (s supply) givers(lease *v1alpha1.IPLease) Givers {
 		return Givers{} // the CRD refuses such a name
 	}
 	return Givers{Known: true, Pools: poolset.Givers(network, addr, s.pools, s.reserved)}
-}
-
-// endQuarantine deletes exactly the version of the lease that was judged.
-func (r *Reconciler) endQuarantine(ctx context.Context, f Facts, a Action) error {
-	err := r.Client.Delete(ctx, f.Lease.DeepCopy(), client.Preconditions{
-		UID: ptr.To(f.Lease.UID), ResourceVersion: ptr.To(f.Lease.ResourceVersion),
-	})
-	if err != nil {
-		return fmt.Errorf("end quarantine of lease %s: %w", f.Lease.Name, err)
-	}
-	audit.Log(r.Audit, audit.Free, audit.Of(f.Lease, f.Lease.Spec.NodeName, eventQuarantineEnded))
-	r.Events.Eventf(f.Lease, nil, corev1.EventTypeNormal, eventQuarantineEnded, "Free", "%s", a.Why)
-	return nil
 }
