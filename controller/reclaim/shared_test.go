@@ -56,7 +56,7 @@ func (s *slowReads) finish(err error) {
 
 func (s *slowReads) wantIdle(t *testing.T) {
 	t.Helper()
-	check.That(t, len(s.keys) == 0, "%d keys still have callers", len(s.keys))
+	check.That(t, len(s.newest) == 0, "%d keys still have reads", len(s.newest))
 }
 
 // TestACallDuringAReadWaitsForTheNextRead: a read that began before the call may be older than the
