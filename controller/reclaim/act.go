@@ -15,6 +15,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/controller/verifier"
 	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/event"
 )
@@ -40,6 +41,11 @@ func (r *Reconciler) update(ctx context.Context, lease *v1alpha1.IPLease, spec v
 	return written, nil
 }
 
+// choice chooses verifiers.
+func (r *Reconciler) choice() verifier.Choice {
+	return verifier.Choice{Cache: r.Client, Namespace: r.Namespace}
+}
+
 // withToken returns a copy of a lease that records the token of its holder, which the next write
 // hides.
 func withToken(lease *v1alpha1.IPLease) *v1alpha1.IPLease {
@@ -49,14 +55,14 @@ func withToken(lease *v1alpha1.IPLease) *v1alpha1.IPLease {
 }
 
 func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
-	verifier := a.Verifier
-	if verifier == "" {
+	node := a.Verifier
+	if node == "" {
 		var err error
-		if verifier, err = r.firstVerifier(ctx, f.Lease); err != nil {
+		if node, err = r.choice().First(ctx, f.Lease); err != nil {
 			return err
 		}
 	}
-	spec := quarantined(withToken(f.Lease).Spec, a.Reason, verifier, f.Now)
+	spec := quarantined(withToken(f.Lease).Spec, a.Reason, node, f.Now)
 	written, err := r.update(ctx, f.Lease, spec)
 	if err != nil {
 		return err
@@ -91,11 +97,11 @@ func describe(holder *v1alpha1.Holder) string {
 // reassign assigns a lease to the next candidate. If there is no other candidate, the current
 // verifier goes on.
 func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (ctrl.Result, error) {
-	verifiers, err := r.verifiers(ctx, f.Lease)
+	verifiers, err := r.choice().All(ctx, f.Lease)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	next := nextAfter(verifiers, f.Lease.Spec.NodeName)
+	next := verifier.After(verifiers, f.Lease.Spec.NodeName)
 	if next == "" && !f.Verifier.Alive {
 		// A watch event reports a node or an agent that appears.
 		return ctrl.Result{RequeueAfter: maxBackoff}, nil

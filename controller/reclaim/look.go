@@ -5,9 +5,6 @@ package reclaim
 import (
 	"context"
 	"fmt"
-	"iter"
-	"slices"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,7 +15,6 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
-	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/controller/retention"
 	"github.com/fenceline/fenceline/internal/owner"
@@ -189,7 +185,7 @@ func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, f Facts, n
 		return v, err
 	}
 	v.Node = View[corev1.Node]{Known: true, Object: node}
-	if node != nil && isReady(node) {
+	if node != nil && agents.IsReady(node) {
 		if v.Alive, err = agents.WorksOn(ctx, r.Client, r.Namespace, name); err != nil {
 			return v, err
 		}
@@ -227,92 +223,4 @@ func (r *Reconciler) lookAtOwner(ctx context.Context, reader client.Reader, hold
 		o.Unreadable = fmt.Sprintf("%s: %s", view.Ref, err)
 	}
 	return o, nil
-}
-
-// firstVerifier returns the best node to verify a lease, or "" if there is none. It tries the
-// holder's own node before it lists the other nodes, because many leases may be due at once.
-func (r *Reconciler) firstVerifier(ctx context.Context, lease *v1alpha1.IPLease) (string, error) {
-	own := holderNode(&lease.Spec)
-	if r.isAlive(ctx, own) {
-		return own, nil
-	}
-	all, err := r.verifiers(ctx, lease)
-	if err != nil {
-		return "", err
-	}
-	return firstOf(all), nil
-}
-
-// verifiers returns the nodes that may verify a lease, best first.
-func (r *Reconciler) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (iter.Seq[string], error) {
-	pods, err := agents.List(ctx, r.Client, r.Namespace)
-	if err != nil {
-		return nil, fmt.Errorf("choose a verifier for lease %s: %w", lease.Name, err)
-	}
-	var nodes []string
-	for i := range pods {
-		if node := pods[i].Spec.NodeName; node != "" {
-			nodes = append(nodes, node)
-		}
-	}
-	// While an agent is replaced, its node has two agents.
-	slices.Sort(nodes)
-	nodes = slices.Compact(nodes)
-	isAlive := func(node string) bool { return r.isAlive(ctx, node) }
-	onSegment := func(node string) bool {
-		var found v1alpha1.IPLeaseList
-		err := r.Client.List(ctx, &found, client.Limit(1), client.UnsafeDisableDeepCopy,
-			client.MatchingFields{cache.LeasesByPoolNode: cache.PoolNodeKey(lease.Spec.Pool, node)})
-		return err == nil && len(found.Items) > 0
-	}
-	inSubnet := sync.OnceValue(func() map[string]bool { return r.nodesInSubnet(ctx, lease.Spec.Pool) })
-	return candidates(lease.Name, holderNode(&lease.Spec), nodes, isAlive, onSegment, func(node string) bool {
-		return inSubnet()[node]
-	}), nil
-}
-
-// nodesInSubnet returns the nodes with leases of the pools that have the same subnet, network and
-// VLAN as a pool. They may be on its segment: they are only asked first, and prove it themselves.
-func (r *Reconciler) nodesInSubnet(ctx context.Context, name string) map[string]bool {
-	var pools v1alpha1.IPPoolList
-	pool, err := read[v1alpha1.IPPool](ctx, r.Client, "", name)
-	if err != nil || pool == nil || r.Client.List(ctx, &pools, client.UnsafeDisableDeepCopy) != nil {
-		return nil
-	}
-	nodes := map[string]bool{}
-	for i := range pools.Items {
-		other := &pools.Items[i]
-		if other.Name == name || !other.InSubnetOf(pool) {
-			continue
-		}
-		var leases v1alpha1.IPLeaseList
-		if err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{cache.LeasesByPool: other.Name}); err != nil {
-			continue
-		}
-		for j := range leases.Items {
-			// The node of a Quarantined lease is its verifier.
-			if spec := &leases.Items[j].Spec; spec.State != v1alpha1.StateQuarantined {
-				nodes[spec.NodeName] = true
-			}
-		}
-	}
-	return nodes
-}
-
-// holderNode returns the node of a lease's holder, or of its previous holder.
-func holderNode(spec *v1alpha1.IPLeaseSpec) string {
-	if p := spec.Previous; p != nil && p.Node != "" {
-		return p.Node
-	}
-	return spec.NodeName
-}
-
-// isAlive reports whether a node and its agent are Ready. It is false for a node that cannot be read.
-func (r *Reconciler) isAlive(ctx context.Context, name string) bool {
-	node, err := read[corev1.Node](ctx, r.Client, "", name)
-	if err != nil || node == nil || !isReady(node) {
-		return false
-	}
-	works, err := agents.WorksOn(ctx, r.Client, r.Namespace, name)
-	return err == nil && works
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/agents"
 )
 
 // nodeState is the state of a machine, by its Node object.
@@ -43,28 +44,13 @@ func stateOf(node View[corev1.Node]) nodeState {
 	switch {
 	case node.Object == nil:
 		return nodeGone
-	case isReady(node.Object):
+	case agents.IsReady(node.Object):
 		return nodeReady
 	case isOutOfService(node.Object):
 		return nodeOutOfService
 	default:
 		return nodeSilent
 	}
-}
-
-// isReady reports whether the node's condition Ready is true.
-func isReady(node *corev1.Node) bool {
-	c := readyCondition(node)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
-
-func readyCondition(node *corev1.Node) *corev1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == corev1.NodeReady {
-			return &node.Status.Conditions[i]
-		}
-	}
-	return nil
 }
 
 // silentSince returns when the node stopped being Ready, by the clock of the control plane:
@@ -79,7 +65,7 @@ func silentSince(node *corev1.Node, now time.Time) time.Time {
 			return t.TimeAdded.Time
 		}
 	}
-	switch c := readyCondition(node); {
+	switch c := agents.ReadyCondition(node); {
 	case c == nil:
 		return node.CreationTimestamp.Time
 	case c.Status == corev1.ConditionUnknown:

@@ -193,9 +193,9 @@ func TestAnAgentThatComesBackKeepsItsWarmLeases(t *testing.T) {
 	check.Must(t, err == nil, "%v", err)
 	agent := agentPod("n1", func(*podview.Pod) {})
 	check.OK(t, b.cached.Create(t.Context(), agent))
-	woken := b.reconciler.leasesOfPod(t.Context(), agent)
+	requests := woken{b.cached, namespace}.ofPod(t.Context(), agent)
 	want := (ctrl.Request{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}})
-	check.That(t, len(woken) == 1 && woken[0] == want, "the agent wakes %v", woken)
+	check.That(t, len(requests) == 1 && requests[0] == want, "the agent wakes %v", requests)
 	b.clock.Step(warmGrace)
 	if result, err := b.look(); err != nil || !result.IsZero() {
 		t.Errorf("with its agent: %+v, %v", result, err)
@@ -203,5 +203,31 @@ func TestAnAgentThatComesBackKeepsItsWarmLeases(t *testing.T) {
 	check.OK(t, b.cached.Delete(t.Context(), agent))
 	if result, err := b.look(); err != nil || result.RequeueAfter != warmGrace {
 		t.Errorf("once it has gone again: %+v, %v", result, err)
+	}
+}
+
+// TestPatienceIsOfThoseWhoWereAsked: while nobody is there who could verify, each
+// event of a node or an agent has every Quarantined lease looked at.
+func TestPatienceIsOfThoseWhoWereAsked(t *testing.T) {
+	lease := leaseObject(quarantinedFor(v1alpha1.ReasonPodGone, ago(0)))
+	b := between(t, nil, objects(poolObject(), lease))
+	b.reconciler.Client = b.live
+	look := func() ctrl.Result {
+		t.Helper()
+		result := check.Value(b.look())(t)
+		return result
+	}
+	for range 10 {
+		look()
+	}
+	for _, o := range objects(agentOn("n3"), agentOn("n4")) {
+		check.OK(t, b.live.Create(t.Context(), o))
+	}
+	look()
+	first := b.lease().Spec.NodeName
+	b.clock.Step(look().RequeueAfter)
+	look()
+	if waited := b.clock.Now().Sub(noon()); waited != verifierPatience || b.lease().Spec.NodeName == first {
+		t.Errorf("%s was asked, after %s %s is", first, waited, b.lease().Spec.NodeName)
 	}
 }

@@ -4,7 +4,6 @@ package reclaim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/metrics"
@@ -132,10 +132,10 @@ func (r *Reconciler) do(ctx context.Context, f Facts, a Action, pool *v1alpha1.I
 	}
 }
 
-// audit passes every lease of the cache to wake once in each period, for changes that no watch
-// event reported. A new leader needs no audit at its start, because the first list of its watches
-// contains every lease.
-func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(context.Context, *v1alpha1.IPLease) error) error {
+// audit has every lease of the cache looked at once in each period, for changes that no watch event
+// reported. A new leader needs no audit at its start, because the first list of its watches contains
+// every lease.
+func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(reconcile.Request)) {
 	r.Metrics.SetReclaimEnabled(r.Defaults.Enabled)
 	if !r.Defaults.Enabled {
 		log.FromContext(ctx).Info("reclaim is switched off: no address is taken and no retention ends; Quarantined leases are still verified")
@@ -145,21 +145,14 @@ func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticker.C():
 		}
 		var leases v1alpha1.IPLeaseList
-		if err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("list all leases for the audit: %w", err)
-		}
+		err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy)
 		log.FromContext(ctx).Info("audit", "leases", len(leases.Items), "reclaim", r.Defaults.Enabled)
-		for i := range leases.Items {
-			if err := wake(ctx, &leases.Items[i]); err != nil {
-				if errors.Is(err, context.Canceled) {
-					return nil
-				}
-				return err
-			}
+		for _, request := range requestsFor(ctx, leases.Items, err, nil) {
+			wake(request)
 		}
 	}
 }

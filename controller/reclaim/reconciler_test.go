@@ -249,14 +249,14 @@ func TestWhoMayVerify(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			world := objects(poolObject(), leaseObject(), row.world)
 			b := between(t, world, world)
-			all, err := b.reconciler.verifiers(t.Context(), leaseObject())
+			all, err := b.reconciler.choice().All(t.Context(), leaseObject())
 			check.OK(t, err)
 			check.List(t, slices.Collect(all), row.want, "verifiers")
 			first := ""
 			if len(row.want) > 0 {
 				first = row.want[0]
 			}
-			if got, err := b.reconciler.firstVerifier(t.Context(), leaseObject()); got != first || err != nil {
+			if got, err := b.reconciler.choice().First(t.Context(), leaseObject()); got != first || err != nil {
 				t.Errorf("the first is %q (%v), want %q", got, err, first)
 			}
 		})

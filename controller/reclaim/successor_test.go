@@ -102,7 +102,7 @@ func TestAWarmLeaseThatIsBoundMaySucceed(t *testing.T) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
 	b := between(t, objects(kept), nil)
-	handler.EnqueueRequestsFromMapFunc(b.reconciler.leasesOfName).Update(t.Context(), update, queue)
+	handler.EnqueueRequestsFromMapFunc(woken{b.cached, namespace}.ofName).Update(t.Context(), update, queue)
 	if queue.Len() != 1 {
 		t.Fatalf("%d leases are woken", queue.Len())
 	}

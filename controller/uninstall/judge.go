@@ -84,10 +84,6 @@ func unfinished(set *appsv1.DaemonSet, pods []podview.Pod, silent map[string]boo
 // is not Ready still ends and starts pods on the host's network. That is the state of every node
 // whose only network configuration the remover has removed.
 func isSilent(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionUnknown
-		}
-	}
-	return true
+	c := agents.ReadyCondition(node)
+	return c == nil || c.Status == corev1.ConditionUnknown
 }

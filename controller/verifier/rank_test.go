@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reclaim
+package verifier
 
 import (
 	"fmt"
 	"slices"
 	"testing"
 
-	ctrl "sigs.k8s.io/controller-runtime"
-
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -55,11 +52,11 @@ func TestVerifiersAreAskedInTurn(t *testing.T) {
 	}
 	asked := "n1"
 	for _, want := range append(order[1:], "n1", order[1]) {
-		asked = nextAfter(all, asked)
+		asked = After(all, asked)
 		check.Must(t, asked == want, "after %v: asked %s, want %s", order, asked, want)
 	}
-	check.Equal(t, nextAfter(all, "gone"), "n1", "after a node that is gone:")
-	got := nextAfter(candidates("10.6.0.10", "n1", []string{"n1"}, anywhere, onSegment), "n1")
+	check.Equal(t, After(all, "gone"), "n1", "after a node that is gone:")
+	got := After(candidates("10.6.0.10", "n1", []string{"n1"}, anywhere, onSegment), "n1")
 	check.That(t, got == "", "with one candidate: %q, want none other", got)
 }
 
@@ -75,31 +72,5 @@ func TestLeasesSpreadOverVerifiers(t *testing.T) {
 	}
 	for _, n := range alive {
 		check.That(t, chosen[n] >= 150 && chosen[n] <= 350, "1000 leases over 4 nodes: %v", chosen)
-	}
-}
-
-// TestPatienceIsOfThoseWhoWereAsked: while nobody is there who could verify, each
-// event of a node or an agent has every Quarantined lease looked at.
-func TestPatienceIsOfThoseWhoWereAsked(t *testing.T) {
-	lease := leaseObject(quarantinedFor(v1alpha1.ReasonPodGone, ago(0)))
-	b := between(t, nil, objects(poolObject(), lease))
-	b.reconciler.Client = b.live
-	look := func() ctrl.Result {
-		t.Helper()
-		result := check.Value(b.look())(t)
-		return result
-	}
-	for range 10 {
-		look()
-	}
-	for _, o := range objects(agentOn("n3"), agentOn("n4")) {
-		check.OK(t, b.live.Create(t.Context(), o))
-	}
-	look()
-	first := b.lease().Spec.NodeName
-	b.clock.Step(look().RequeueAfter)
-	look()
-	if waited := b.clock.Now().Sub(noon()); waited != verifierPatience || b.lease().Spec.NodeName == first {
-		t.Errorf("%s was asked, after %s %s is", first, waited, b.lease().Spec.NodeName)
 	}
 }

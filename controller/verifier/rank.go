@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reclaim
+package verifier
 
 import (
 	"cmp"
@@ -46,9 +46,9 @@ func firstOf(nodes iter.Seq[string]) string {
 	return ""
 }
 
-// nextAfter returns the node after current, or the first node after the last one. It returns "" if
+// After returns the node after current, or the first node after the last one. It returns "" if
 // current is the only node.
-func nextAfter(nodes iter.Seq[string], current string) string {
+func After(nodes iter.Seq[string], current string) string {
 	var first string
 	found := false
 	for node := range nodes {
